@@ -110,7 +110,7 @@ func attachHijacked(t *testing.T, rw http.ResponseWriter, got chan<- []byte) {
 		t.Errorf("Hijack: %v", err)
 		return
 	}
-	server, err := reactor.New(&collector{got: got})
+	server, err := reactor.New(&collector{got: got}, reactor.Config{})
 	if err != nil {
 		t.Error(err)
 		return

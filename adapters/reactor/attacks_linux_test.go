@@ -27,7 +27,7 @@ import (
 type attack struct {
 	name    string
 	conns   int
-	options []Option
+	config  Config
 	handler func(a *arena) Handler
 	play    func(a *arena, c net.Conn)   // what each peer does
 	server  func(a *arena)               // what the server does until all are at their worst, or nil
@@ -119,7 +119,7 @@ var attacks = []attack{
 		worst: func(_ *arena, c *Conn) bool { return c.Unsent() > 64*kib }},
 	{name: "answers of a byte that are not read", conns: 5, heap: 300 * kib, handler: answering(1), play: sending(4 * mib),
 		worst: func(_ *arena, c *Conn) bool { return c.Unsent() > 64*kib }},
-	{name: "messages to all, not read", conns: 20, heap: 600 * kib, options: []Option{WriteHardLimit(256 * kib)},
+	{name: "messages to all, not read", conns: 20, heap: 600 * kib, config: Config{WriteHardLimit: 256 * kib},
 		handler: func(a *arena) Handler { return &told{handler: handler{open: a.open}} },
 		server: func(a *arena) {
 			for range 50 {
@@ -130,7 +130,7 @@ var attacks = []attack{
 			}
 		},
 		worst: func(a *arena, c *Conn) bool { return a.calls.Load() > 0 && c.Unsent() > 200*kib }},
-	{name: "messages to all without end", conns: 20, heap: 600 * kib, options: []Option{WriteHardLimit(256 * kib)},
+	{name: "messages to all without end", conns: 20, heap: 600 * kib, config: Config{WriteHardLimit: 256 * kib},
 		handler: func(a *arena) Handler {
 			return &handler{open: a.open, data: func(_ *Conn, p []byte) int {
 				a.calls.Add(1)
@@ -146,7 +146,7 @@ var attacks = []attack{
 			}
 		},
 		worst: func(a *arena, _ *Conn) bool { return a.calls.Load() > 20_000 }},
-	{name: "messages of a byte to all, not read", conns: 5, heap: 200 * kib, options: []Option{WriteHardLimit(64 * kib)},
+	{name: "messages of a byte to all, not read", conns: 5, heap: 200 * kib, config: Config{WriteHardLimit: 64 * kib},
 		handler: func(a *arena) Handler { return &told{handler: handler{open: a.open}} },
 		server: func(a *arena) {
 			for _, c := range a.opened() {
@@ -163,7 +163,7 @@ var attacks = []attack{
 			}
 		},
 		worst: func(a *arena, c *Conn) bool { return a.calls.Load() > 0 && c.Unsent() > 60*kib }},
-	{name: "shared buffers, not read", conns: 5, heap: 600 * kib, options: []Option{WriteHardLimit(256 * kib)},
+	{name: "shared buffers, not read", conns: 5, heap: 600 * kib, config: Config{WriteHardLimit: 256 * kib},
 		handler: func(a *arena) Handler { return &told{handler: handler{open: a.open}} },
 		server: func(a *arena) {
 			for _, size := range []int{100, 5000} {
@@ -195,7 +195,7 @@ var attacks = []attack{
 	{name: "a length of 1 MiB alone", conns: 50, heap: 8 * kib,
 		handler: func(a *arena) Handler { return &handler{open: a.open, data: framesOf(mib)} },
 		play:    func(_ *arena, c net.Conn) { c.Write(append(binary.BigEndian.AppendUint32(nil, mib), 1)) }, worst: hasKept(5)},
-	{name: "functions of Go", conns: 5, heap: 100 * kib, options: []Option{Workers(1, 100)},
+	{name: "functions of Go", conns: 5, heap: 100 * kib, config: Config{Workers: 1, WaitingMax: 100},
 		handler: func(a *arena) Handler {
 			return &handler{open: a.open, data: func(c *Conn, p []byte) int {
 				c.Go(func() { a.calls.Add(1); <-a.stop })
@@ -207,10 +207,10 @@ var attacks = []attack{
 		handler: func(a *arena) Handler {
 			return &handler{open: a.open, data: func(c *Conn, p []byte) int {
 				c.SetTimeout(ReadIdleTimeout(time.Hour))
-				if t, ok := c.Context().(Timer); ok {
+				if t, ok := c.User().(Timer); ok {
 					t.Stop()
 				}
-				c.SetContext(c.After(time.Hour, func() {}))
+				c.SetUser(c.After(time.Hour, func() {}))
 				a.calls.Add(1)
 				return 1
 			}}
@@ -251,7 +251,7 @@ func TestAttacks(t *testing.T) {
 func (a *attack) test(t *testing.T) {
 	testnet.NoLeaks(t)
 	in := &arena{stop: make(chan bool)}
-	s, dial := serve(t, a.handler(in), a.options...)
+	s, dial := serve(t, a.handler(in), a.config)
 	in.server = s
 	defer close(in.stop)
 	_, dialOther := serve(t, &handler{data: echo})
@@ -322,7 +322,7 @@ func TestEndingConnection(t *testing.T) {
 				c.Close()
 			}
 			return len(p)
-		}}, WriteHighWaterMark(2*mib))
+		}}, Config{WriteHighWaterMark: 2 * mib})
 		c := dial()
 		c.(*net.TCPConn).SetReadBuffer(socketBytes)
 		c.Write([]byte("x"))

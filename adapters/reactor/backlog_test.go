@@ -62,7 +62,7 @@ func TestRefusedWriteEnds(t *testing.T) {
 						c.Close()
 					})
 					return len(p)
-				}}, WriteHardLimit(256<<10))
+				}}, Config{WriteHardLimit: 256 << 10})
 				c := dial()
 				c.(*net.TCPConn).SetReadBuffer(socketBytes)
 				c.Write([]byte("x"))
@@ -114,7 +114,7 @@ func TestRoom(t *testing.T) {
 					at(c, func() { send(c) })
 					return len(p)
 				}
-				s, dial := serve(t, h, WriteHardLimit(limit))
+				s, dial := serve(t, h, Config{WriteHardLimit: limit})
 				c := dial().(*net.TCPConn)
 				c.SetReadBuffer(socketBytes)
 				c.Write([]byte("x"))
@@ -175,7 +175,7 @@ func TestLongWrite(t *testing.T) {
 						c.Close()
 					})
 					return len(p)
-				}}, WriteHardLimit(256<<10))
+				}}, Config{WriteHardLimit: 256 << 10})
 				c := dial()
 				c.(*net.TCPConn).SetReadBuffer(socketBytes)
 				c.Write([]byte("x"))
@@ -246,7 +246,7 @@ func TestTriedBeforeRefused(t *testing.T) {
 	const piece, limit = 64 << 10, 1 << 20
 	for way, write := range waysToWrite {
 		t.Run(way, func(t *testing.T) {
-			s, _ := serve(t, &handler{}, WriteHardLimit(limit))
+			s, _ := serve(t, &handler{}, Config{WriteHardLimit: limit})
 			c, peer := attach(t, s)
 			var got atomic.Int64
 			reads := make(chan bool)
@@ -299,7 +299,7 @@ func TestBroadcastMisses(t *testing.T) {
 		if tells {
 			h = &told{handler: handler{open: smallBuffer, close: end}}
 		}
-		s, dial := serve(t, h, WriteHardLimit(256<<10))
+		s, dial := serve(t, h, Config{WriteHardLimit: 256 << 10})
 		silent, reader := dial(), dial()
 		silent.(*net.TCPConn).SetReadBuffer(socketBytes)
 		testnet.Eventually(t, "both are open", func() bool {

@@ -17,7 +17,7 @@ import (
 )
 
 // silent is a log that is thrown away.
-var silent = ErrorLog(slog.New(slog.DiscardHandler))
+var silent = Config{Log: slog.New(slog.DiscardHandler)}
 
 // counted is a handler that calls do in the named callback, and checks the order of the calls.
 type counted struct {
@@ -31,7 +31,7 @@ type counted struct {
 type life struct{ opened, detached, closed atomic.Bool }
 
 func (h *counted) Open(c *Conn) {
-	c.SetContext(new(life))
+	c.SetUser(new(life))
 	h.step(c, "Open").opened.Store(true)
 	switch h.at {
 	case "After":
@@ -71,7 +71,7 @@ func (h *counted) Close(c *Conn, err error) {
 
 // step notes a callback, which must come after Open and before Close.
 func (h *counted) step(c *Conn, call string) *life {
-	l := c.Context().(*life)
+	l := c.User().(*life)
 	if l.closed.Load() || l.detached.Load() || l.opened.Load() == (call == "Open") {
 		h.t.Errorf("%s is called: opened %t, detached %t, closed %t", call, l.opened.Load(), l.detached.Load(), l.closed.Load())
 	}
@@ -112,7 +112,7 @@ func TestActionsInCallbacks(t *testing.T) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			c.Context().(*life).detached.Store(true)
+			c.User().(*life).detached.Store(true)
 			conn.Close()
 		}},
 	} {
@@ -122,7 +122,7 @@ func TestActionsInCallbacks(t *testing.T) {
 				h := &counted{t: t, at: place, ends: make(chan error, 100)}
 				var lives sync.Map
 				h.do = func(c *Conn) {
-					lives.Store(c, c.Context())
+					lives.Store(c, c.User())
 					if done.CompareAndSwap(false, true) {
 						action.do(c)
 					}
@@ -170,7 +170,7 @@ func TestPanic(t *testing.T) {
 			return len(p) + 1
 		}
 		panic("oh")
-	}}, ErrorLog(slog.New(slog.NewTextHandler(&log, nil))))
+	}}, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for _, text := range []string{"p", "u"} {
 		talk(dial(), text)
 		var p *PanicError
@@ -192,7 +192,7 @@ func TestSlowCallback(t *testing.T) {
 	s, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
 		time.Sleep(20 * time.Millisecond)
 		return len(p)
-	}}, SlowCallback(10*time.Millisecond), ErrorLog(slog.New(slog.NewTextHandler(&log, nil))))
+	}}, Config{SlowCallback: 10 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	talk(dial(), "x")
 	for _, want := range []string{"*reactor.handler", "Data"} {
 		testnet.Eventually(t, want+" in the log", func() bool { return log.Has(want) })
@@ -210,7 +210,7 @@ func TestSlowCallbacksOfOneRead(t *testing.T) {
 	_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
 		time.Sleep(2 * time.Millisecond)
 		return 1
-	}}, SlowCallback(time.Millisecond), ErrorLog(slog.New(slog.NewTextHandler(&log, nil))))
+	}}, Config{SlowCallback: time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	talk(dial(), "abc")
 	testnet.Receive(t, "Close", ended)
 	if n := log.Count("call=Data"); n != 3 {
@@ -226,15 +226,13 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	if err := Serve(ln, &handler{}); err == nil || errors.Is(err, ErrServerClosed) {
+	if err := Serve(ln, &handler{}, Config{}); err == nil || errors.Is(err, ErrServerClosed) {
 		t.Errorf("a listener of package net: got %v, want an error", err)
 	}
-	for _, o := range []Option{ReadBufferMax(0), WriteHighWaterMark(0), WriteHardLimit(1), IdleTimeout(-1), ReadTimeout(-1), SlowCallback(-1), Workers(-1, 0)} {
-		if _, err := New(&handler{}, o); err == nil {
-			t.Error("an option that makes no sense: got no error")
-		}
+	if _, err := New(&handler{}, Config{WriteHardLimit: 1}); err == nil {
+		t.Error("a hard limit below the high-water mark: got no error")
 	}
-	if _, err := New(nil); err == nil {
+	if _, err := New(nil, Config{}); err == nil {
 		t.Error("no handler: got no error")
 	}
 

@@ -11,7 +11,7 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// Conn is a connection whose bytes go to a [Handler]. No method blocks. SetContext, Context and
+// Conn is a connection whose bytes go to a [Handler]. No method blocks. SetUser, User and
 // Detach are for the connection's loop: its callbacks, and functions of [Loop.Execute], [Server.Each]
 // and After. All others may be called from any goroutine.
 //
@@ -32,7 +32,7 @@ type Conn struct {
 	sock sock
 
 	// owned by the loop
-	context    any
+	user       any
 	unused     *pool.Buffer // bytes that Data has not used; nil if there are none
 	index      int32        // in Loop.conns
 	phase      phase
@@ -124,11 +124,11 @@ func (c *Conn) extrasLocked() *extras {
 // Loop returns the connection's loop.
 func (c *Conn) Loop() *Loop { return c.loop }
 
-// Context returns the value of SetContext, or else of [Server.Attach].
-func (c *Conn) Context() any { return c.context }
+// User returns the value of SetUser, or else of [Server.Attach].
+func (c *Conn) User() any { return c.user }
 
-// SetContext keeps a value of the handler with the connection.
-func (c *Conn) SetContext(v any) { c.context = v }
+// SetUser keeps a value of the handler with the connection.
+func (c *Conn) SetUser(v any) { c.user = v }
 
 // LocalAddr returns the local address. It is shared by all callers, so do not change it.
 func (c *Conn) LocalAddr() net.Addr { return c.sock.conn.LocalAddr() }
@@ -173,7 +173,7 @@ func (c *Conn) SetNoDelay(on bool) error { return c.sock.conn.SetNoDelay(on) }
 
 // newConn makes a connection for its loop to open.
 func newConn(l *Loop, sock sock, with arriving) *Conn {
-	c := &Conn{loop: l, sock: sock, context: with.context}
+	c := &Conn{loop: l, sock: sock, user: with.user}
 	if len(with.buffered) > 0 {
 		c.unused = pool.Get(len(with.buffered))
 		copy(c.unused.Bytes(), with.buffered)

@@ -5,7 +5,7 @@
 //
 //	ln, err := percore.Listen("tcp", ":7000")
 //	...
-//	err = reactor.Serve(ln, echo{})
+//	err = reactor.Serve(ln, echo{}, reactor.Config{})
 //
 //	type echo struct{}
 //
@@ -20,7 +20,7 @@
 // # Loops
 //
 // All callbacks of a connection run on its loop, one at a time, and so do those of all other
-// connections on that loop: a handler that the option [PerLoop] makes for each loop needs no lock.
+// connections on that loop: a handler that Config.LoopHandler makes for each loop needs no lock.
 // The loops are the listener's: percore.ListenConfig.Group says how many there are and how
 // they wait. For servers that do nothing else, loops on threads of their own:
 //
@@ -39,7 +39,7 @@
 // # Flow control
 //
 // Write never blocks: bytes that the socket does not take wait in memory, the backlog ([Conn.Unsent]).
-// Two options bound it, and no stream goes on after a gap:
+// Two fields of Config bound it, and no stream goes on after a gap:
 //
 //	event                             Handler                      RoomHandler
 //	more bytes wait than              Data isn't called and nothing is read, until half as many wait

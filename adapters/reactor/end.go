@@ -215,7 +215,7 @@ func (c *Conn) call(name string, f func()) {
 // panicked closes the connection after a function of the program has panicked, or ended its
 // goroutine.
 func (c *Conn) panicked(call string, v any) {
-	c.loop.server.config.log.Error("reactor: a handler panicked; its connection is closed",
+	c.loop.server.config.Log.Error("reactor: a handler panicked; its connection is closed",
 		"handler", c.loop.name, "call", call, "peer", c.RemoteAddr(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 	c.end(askClose, &PanicError{v})
 	c.mu.Lock()
@@ -232,6 +232,6 @@ func (b badUse) String() string {
 
 // logSlow reports a callback that took long.
 func (s *Server) logSlow(c *Conn, call string, took time.Duration) {
-	s.config.log.Warn("reactor: a callback held its loop up; all other connections of the loop waited",
+	s.config.Log.Warn("reactor: a callback held its loop up; all other connections of the loop waited",
 		"handler", c.loop.name, "call", call, "took", took, "peer", c.RemoteAddr())
 }

@@ -15,7 +15,7 @@ import (
 // TestEngineNet: where the environment has taken the engine out, the errors say so, and what to do.
 func TestEngineNet(t *testing.T) {
 	t.Setenv("PERCOREDEBUG", "engine=net")
-	s, err := New(&handler{})
+	s, err := New(&handler{}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

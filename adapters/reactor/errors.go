@@ -14,7 +14,7 @@ var (
 	ErrServerClosed = errors.New("reactor: the server is closed")
 
 	// ErrReadBufferFull is the reason for closing a connection on which Data used nothing of as many
-	// bytes as are kept: see the option ReadBufferMax.
+	// bytes as are kept: see [Config].ReadBufferMax.
 	ErrReadBufferFull = errors.New("reactor: a message is longer than ReadBufferMax; raise that, or have Data use a part")
 
 	// ErrWriteBufferFull is the error of a Write that would have more bytes wait for the peer than

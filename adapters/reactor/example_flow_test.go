@@ -15,12 +15,12 @@ import (
 )
 
 // converse serves h, sends it text, ends the stream, and returns the answer.
-func converse(h reactor.Handler, text string, options ...reactor.Option) (answer []byte, err error) {
+func converse(h reactor.Handler, text string, config reactor.Config) (answer []byte, err error) {
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	s, err := reactor.New(h, options...)
+	s, err := reactor.New(h, config)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (asking) Data(c *reactor.Conn, p []byte) (used int) {
 }
 
 func ExampleConn_Pause() {
-	answer, err := converse(asking{}, "one\ntwo\n")
+	answer, err := converse(asking{}, "one\ntwo\n", reactor.Config{})
 	fmt.Print(string(answer), err)
 	// Output:
 	// an answer to one
@@ -75,14 +75,14 @@ const (
 )
 
 func (d download) Data(c *reactor.Conn, p []byte) (used int) {
-	c.SetContext(fileBytes) // what is left
+	c.SetUser(fileBytes) // what is left
 	d.Room(c)
 	return len(p)
 }
 
 // Room is called when most of what Unsent has counted is sent.
 func (download) Room(c *reactor.Conn) {
-	left, _ := c.Context().(int)
+	left, _ := c.User().(int)
 	chunk := make([]byte, 16<<10)
 	for left > 0 && c.Unsent() <= markBytes {
 		if _, err := c.Write(chunk); err != nil {
@@ -90,7 +90,7 @@ func (download) Room(c *reactor.Conn) {
 		}
 		left -= len(chunk)
 	}
-	c.SetContext(left)
+	c.SetUser(left)
 	if left == 0 {
 		c.Close() // once all is sent
 	}
@@ -100,7 +100,7 @@ func (download) Room(c *reactor.Conn) {
 func (download) End(*reactor.Conn, []byte) {}
 
 func ExampleConn_Unsent() {
-	answer, err := converse(download{}, "GET", reactor.WriteHighWaterMark(markBytes))
+	answer, err := converse(download{}, "GET", reactor.Config{WriteHighWaterMark: markBytes})
 	fmt.Println(len(answer), err)
 	// Output: 8388608 <nil>
 }
@@ -126,7 +126,7 @@ func ExampleLoop_Execute() {
 		return
 	}
 	h := &counter{loops: make(chan *reactor.Loop, 1)}
-	s, _ := reactor.New(h)
+	s, _ := reactor.New(h, reactor.Config{})
 	go s.Serve(ln)
 	defer s.Close()
 	c, err := net.Dial("tcp", ln.Addr().String())
@@ -150,7 +150,7 @@ func ExampleLoop_Execute() {
 type greeter struct{ echo }
 
 func (greeter) Data(c *reactor.Conn, p []byte) (used int) {
-	fmt.Fprintf(c, "%s says %s", c.Context(), p)
+	fmt.Fprintf(c, "%s says %s", c.User(), p)
 	return len(p)
 }
 
@@ -161,7 +161,7 @@ func ExampleServer_Attach() {
 		return
 	}
 	defer ln.Close()
-	s, _ := reactor.New(greeter{})
+	s, _ := reactor.New(greeter{}, reactor.Config{})
 	defer s.Close()
 	go func() { // blocking code logs the client in, and handlers do the rest
 		conn, err := ln.Accept()
@@ -213,7 +213,7 @@ func ExampleConn_SetTimeout() {
 		return
 	}
 	h := patient{ended: make(chan error, 1)}
-	s, _ := reactor.New(h)
+	s, _ := reactor.New(h, reactor.Config{})
 	go s.Serve(ln)
 	defer s.Close()
 	c, err := net.Dial("tcp", ln.Addr().String())

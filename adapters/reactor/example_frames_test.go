@@ -53,7 +53,7 @@ func ExampleHandler() {
 	done := make(chan bool)
 	go func() {
 		defer close(done)
-		reactor.Serve(ln, frames{})
+		reactor.Serve(ln, frames{}, reactor.Config{})
 	}()
 
 	c, err := net.Dial("tcp", ln.Addr().String())

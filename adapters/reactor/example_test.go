@@ -30,7 +30,7 @@ func ExampleServe() {
 	done := make(chan bool)
 	go func() {
 		defer close(done)
-		reactor.Serve(ln, echo{}) // until ln is closed
+		reactor.Serve(ln, echo{}, reactor.Config{}) // until ln is closed
 	}()
 
 	c, err := net.Dial("tcp", ln.Addr().String())
@@ -85,7 +85,7 @@ func ExampleConn_Detach() {
 			fmt.Println(err)
 			return
 		}
-		servers[i], _ = reactor.New(h)
+		servers[i], _ = reactor.New(h, reactor.Config{})
 		addrs[i] = ln.Addr().String()
 		go servers[i].Serve(ln)
 		defer servers[i].Close()

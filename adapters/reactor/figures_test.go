@@ -96,21 +96,21 @@ func TestFiguresOfEnds(t *testing.T) {
 		figure string
 		text   string
 		end    func(c net.Conn)
-		option Option
+		config Config
 	}{
 		{"closed_connections_totalserver", "c", nil, silent},
 		{"closed_connections_totalpeer", "x", func(c net.Conn) { c.Close() }, silent},
 		{"closed_connections_totalunexpected_eof", "k", func(c net.Conn) { c.Close() }, silent},
-		{"closed_connections_totaltimeout", "x", nil, IdleTimeout(time.Millisecond)},
-		{"closed_connections_totaltimeout", "k", nil, ReadTimeout(time.Millisecond)},
-		{"closed_connections_totalread_buffer_full", "kk", nil, ReadBufferMax(2)},
+		{"closed_connections_totaltimeout", "x", nil, Config{IdleTimeout: time.Millisecond}},
+		{"closed_connections_totaltimeout", "k", nil, Config{ReadTimeout: time.Millisecond}},
+		{"closed_connections_totalread_buffer_full", "kk", nil, Config{ReadBufferMax: 2}},
 		{"closed_connections_totalwrite_buffer_full", "w", nil, silent},
 		{"closed_connections_totalpanic", "p", nil, silent},
 		{"closed_connections_totalerror", "x", reset, silent},
 		{"detached_connections_total", "d", nil, silent},
 	} {
 		before := figuresAtRest(t)
-		s, dial := serve(t, handler, silent, way.option)
+		s, dial := serve(t, handler, way.config)
 		c := dial()
 		io.WriteString(c, way.text)
 		if way.end != nil {
@@ -143,7 +143,7 @@ func TestFiguresOfSlowPeers(t *testing.T) {
 				return len(p)
 			}
 		}
-	}}}, WriteHardLimit(limit))
+	}}}, Config{WriteHardLimit: limit})
 	c := dial()
 	c.(*net.TCPConn).SetReadBuffer(socketBuffer)
 	io.WriteString(c, "x")

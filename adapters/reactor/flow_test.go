@@ -38,7 +38,7 @@ func TestSlowReader(t *testing.T) {
 			answered.Add(1)
 		}
 		return 1
-	}}, WriteHighWaterMark(limit))
+	}}, Config{WriteHighWaterMark: limit})
 	slow := dial()
 	slow.(*net.TCPConn).SetReadBuffer(limit)
 	const requests = 4 << 10 // 32 MiB of answers, of which the kernel's buffers hold few
@@ -70,7 +70,7 @@ func TestSlowReader(t *testing.T) {
 // none is lost.
 func TestWorkers(t *testing.T) {
 	testnet.NoLeaks(t)
-	for _, workers := range []Option{Workers(0, 0), Workers(1, 1), Workers(3, 10)} {
+	for _, workers := range []Config{{}, {Workers: 1, WaitingMax: 1}, {Workers: 3, WaitingMax: 10}} {
 		var waiting, most atomic.Int64
 		end, ended := closes()
 		_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
@@ -132,7 +132,7 @@ func TestWorkersPassNothing(t *testing.T) {
 			c.Write([]byte(answer))
 		})
 		return 1
-	}}, Workers(1, 0))
+	}}, Config{Workers: 1})
 	leaving, other := dial(), dial()
 	for range 500 { // so that functions wait and a worker goes on with the next
 		leaving.Write([]byte("l"))
@@ -159,7 +159,7 @@ func TestWorkersQueue(t *testing.T) {
 		called.Add(1)
 		c.Go(func() { <-release })
 		return 1
-	}}, Workers(2, 10))
+	}}, Config{Workers: 2, WaitingMax: 10})
 	clients := []net.Conn{dial(), dial(), dial()}
 	for _, c := range clients {
 		c.Write(make([]byte, 100))
@@ -233,23 +233,23 @@ func TestTimeouts(t *testing.T) {
 		return i + 1
 	}
 	for _, tt := range []struct {
-		name    string
-		options []Option
-		send    string
-		ends    bool
+		name   string
+		config Config
+		send   string
+		ends   bool
 	}{
-		{"idle", []Option{IdleTimeout(short)}, "", true},
-		{"nothing is read", []Option{ReadIdleTimeout(short)}, "", true},
-		{"nothing is written", []Option{WriteIdleTimeout(short)}, "", true},
-		{"idle after a message", []Option{IdleTimeout(short)}, "a\n", true},
-		{"half a message", []Option{ReadTimeout(short)}, "a", true},
-		{"a message and a half", []Option{ReadTimeout(short)}, "a\nb", true},
-		{"a message", []Option{ReadTimeout(short)}, "a\n", false},
-		{"both", []Option{ReadTimeout(short), IdleTimeout(time.Hour)}, "a", true},
-		{"both, idle", []Option{ReadTimeout(time.Hour), IdleTimeout(short)}, "a", true},
+		{"idle", Config{IdleTimeout: short}, "", true},
+		{"nothing is read", Config{ReadIdleTimeout: short}, "", true},
+		{"nothing is written", Config{WriteIdleTimeout: short}, "", true},
+		{"idle after a message", Config{IdleTimeout: short}, "a\n", true},
+		{"half a message", Config{ReadTimeout: short}, "a", true},
+		{"a message and a half", Config{ReadTimeout: short}, "a\nb", true},
+		{"a message", Config{ReadTimeout: short}, "a\n", false},
+		{"both", Config{ReadTimeout: short, IdleTimeout: time.Hour}, "a", true},
+		{"both, idle", Config{ReadTimeout: time.Hour, IdleTimeout: short}, "a", true},
 	} {
 		end, ended := closes()
-		_, dial := serve(t, &handler{data: line, close: end}, tt.options...)
+		_, dial := serve(t, &handler{data: line, close: end}, tt.config)
 		start := time.Now() // before Open
 		c := dial()
 		io.WriteString(c, tt.send)
@@ -277,12 +277,12 @@ func TestTimeouts(t *testing.T) {
 // A message that has begun before Attach has to be complete in time, too.
 func TestReadTimeoutOfAttachedBytes(t *testing.T) {
 	testnet.NoLeaks(t)
-	for _, options := range [][]Option{
-		{ReadTimeout(20 * time.Millisecond)},
-		{ReadTimeout(20 * time.Millisecond), IdleTimeout(time.Hour)},
+	for _, config := range []Config{
+		{ReadTimeout: 20 * time.Millisecond},
+		{ReadTimeout: 20 * time.Millisecond, IdleTimeout: time.Hour},
 	} {
 		end, ended := closes()
-		s, _ := serve(t, &handler{close: end, data: func(*Conn, []byte) int { return 0 }}, options...)
+		s, _ := serve(t, &handler{close: end, data: func(*Conn, []byte) int { return 0 }}, config)
 		pc, _ := testnet.Pair(t, percore.Listen, testnet.TCP4)
 		if _, err := s.Attach(pc, []byte("half"), nil); err != nil {
 			t.Fatal(err)
@@ -301,7 +301,7 @@ func TestReadTimeoutWhilePaused(t *testing.T) {
 	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
 		conns <- c
 		return 0
-	}}, ReadTimeout(time.Minute))
+	}}, Config{ReadTimeout: time.Minute})
 	io.WriteString(dial(), "a")
 	c := testnet.Receive(t, "half a message", conns)
 	closes := make(chan bool, 1)
@@ -332,7 +332,7 @@ func TestReadTimeoutAfterTheEnd(t *testing.T) {
 			c.Close()
 		})
 	}
-	_, dial := serve(t, h, ReadTimeout(time.Minute))
+	_, dial := serve(t, h, Config{ReadTimeout: time.Minute})
 	c := dial()
 	io.WriteString(c, "a request without an end")
 	c.(*net.TCPConn).CloseWrite()
@@ -511,7 +511,7 @@ func TestLinger(t *testing.T) {
 			c.Write(long)
 			c.Close()
 			return 1
-		}}, IdleTimeout(time.Hour))
+		}}, Config{IdleTimeout: time.Hour})
 		c := dial()
 		stopped := make(chan bool)
 		go func() {

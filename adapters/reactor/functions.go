@@ -52,8 +52,8 @@ func (t task) run() {
 }
 
 // Go runs f on a goroutine of the server, where it may block. The functions of a connection run
-// in the order of the calls, one at a time. Go does not wait: while more functions of the connection
-// wait than the option Workers allows, it isn't read. The handler's Close is called when all have run,
+// in the order of the calls, one at a time. Go does not wait: while more than Config.WaitingMax
+// functions of the connection wait, it isn't read. The handler's Close is called when all have run,
 // also those of a connection that is lost; only [Server.Close] drops those that have not begun. Go fails
 // with [net.ErrClosed] after Server.Close, after the handler's Close, and after a Detach. A function
 // that panics ends the connection.

@@ -58,7 +58,7 @@ func TestGoShare(t *testing.T) {
 		}
 		c.Go(func() { c.Write([]byte("answer")) })
 		return 1
-	}}, Workers(2, 8))
+	}}, Config{Workers: 2, WaitingMax: 8})
 	flooder := dial()
 	flood := make([]byte, 1<<20)
 	for i := range flood {
@@ -207,7 +207,7 @@ func TestGoContextAfterEnd(t *testing.T) {
 // that had been closed before.
 func TestCloseDropsFunctions(t *testing.T) {
 	testnet.NoLeaks(t)
-	for _, workers := range []Option{Workers(0, 1000), Workers(1, 1000)} {
+	for _, workers := range []Config{{WaitingMax: 1000}, {Workers: 1, WaitingMax: 1000}} {
 		goOn, began := make(chan bool), make(chan bool, 10)
 		var ran atomic.Int64
 		s, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
@@ -288,14 +288,14 @@ func TestExecuteOnEndedLoop(t *testing.T) {
 }
 
 // Loops that come one after the other have one number and one handler.
-func TestPerLoopNumbers(t *testing.T) {
+func TestLoopHandlerNumbers(t *testing.T) {
 	testnet.NoLeaks(t)
 	var made []int
 	end, ended := closes()
-	s, err := New(nil, PerLoop(func(i int) Handler {
+	s, err := New(nil, Config{LoopHandler: func(i int) Handler {
 		made = append(made, i)
 		return &handler{close: end}
-	}))
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +323,7 @@ func TestPerLoopNumbers(t *testing.T) {
 		testnet.Within(t, "the loop's end", func() { <-g.Stopped() })
 	}
 	if want := runtime.GOMAXPROCS(0); onGoroutines && len(made) > want || !onGoroutines && len(made) != 1 {
-		t.Errorf("PerLoop's function was called with %v", made)
+		t.Errorf("LoopHandler was called with %v", made)
 	}
 }
 
@@ -349,7 +349,7 @@ func TestBlockedGroup(t *testing.T) {
 		blocked <- true
 		<-goOn
 		return len(p)
-	}})
+	}}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,7 +137,7 @@ func (h *handshake) run() {
 			return
 		}
 		v := recover() // of a function of the tls.Config; nil if it has ended the goroutine
-		h.server.config.log.Error("reactor: a handshake panicked; its connection is closed",
+		h.server.config.Log.Error("reactor: a handshake panicked; its connection is closed",
 			"peer", h.conn.RemoteAddr(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 		h.fail(&PanicError{v})
 	}()
@@ -192,7 +192,7 @@ func (h *handshake) waited(now int64) int64 {
 // fail ends the connection, whose handler learns nothing of it.
 func (h *handshake) fail(err error) {
 	failedHandshakes.Add(1)
-	h.server.config.log.Debug("reactor: a handshake failed", "peer", h.conn.RemoteAddr(), "error", err)
+	h.server.config.Log.Debug("reactor: a handshake failed", "peer", h.conn.RemoteAddr(), "error", err)
 	_ = h.conn.Close()
 	h.leave()
 }

@@ -107,15 +107,16 @@ func echo(c *Conn, p []byte) int {
 	return len(p)
 }
 
-// serve starts a server, which ends with the test, and returns a function that dials it.
-func serve(t testing.TB, h Handler, options ...Option) (*Server, func() net.Conn) {
+// serve starts a server with the first config, or with the defaults, which ends with the test, and
+// returns a function that dials it.
+func serve(t testing.TB, h Handler, config ...Config) (*Server, func() net.Conn) {
 	t.Helper()
-	return serveOn(t, testnet.TCP4, h, options...)
+	return serveOn(t, testnet.TCP4, h, config...)
 }
 
-func serveOn(t testing.TB, kind testnet.Kind, h Handler, options ...Option) (*Server, func() net.Conn) {
+func serveOn(t testing.TB, kind testnet.Kind, h Handler, config ...Config) (*Server, func() net.Conn) {
 	t.Helper()
-	s, err := New(h, options...)
+	s, err := New(h, append(config, Config{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}

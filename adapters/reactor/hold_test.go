@@ -107,7 +107,7 @@ func TestHoldIsNotIdle(t *testing.T) {
 	}, close: func(c *Conn, err error) {
 		early <- !released.Load()
 		closed <- err
-	}}, IdleTimeout(10*time.Millisecond))
+	}}, Config{IdleTimeout: 10 * time.Millisecond})
 	dial()
 	if testnet.Receive(t, "Close", early) {
 		t.Error("the connection was closed while it was held")

@@ -122,7 +122,7 @@ func (c *Conn) readBehind(kept int) (int, error) {
 		c.unused.Release()
 		c.unused = b
 	}
-	room := max(c.loop.server.config.readBufferMax, kept+1)
+	room := max(c.loop.server.config.ReadBufferMax, kept+1)
 	b.SetLen(min(cap(b.Bytes()), room))
 	n, err := c.tryRead(b.Bytes()[kept:])
 	b.SetLen(kept + n)
@@ -161,7 +161,7 @@ func (c *Conn) keep(left []byte, of int) {
 	if !had || len(left) < of {
 		c.markKept()
 	}
-	if c.offered && len(left) >= c.loop.server.config.readBufferMax && c.asked.Load()&(askPause|askOffer) == 0 {
+	if c.offered && len(left) >= c.loop.server.config.ReadBufferMax && c.asked.Load()&(askPause|askOffer) == 0 {
 		c.end(askClose, ErrReadBufferFull)
 	}
 }
@@ -185,7 +185,7 @@ func (c *Conn) dropUnused() {
 func (c *Conn) feed(p []byte) (left []byte) {
 	l := c.loop
 	start := l.now()
-	each := l.server.config.slowCallback > 0
+	each := l.server.config.SlowCallback > 0
 	c.offered = false
 	calls := uint64(0)
 	for len(p) > 0 && !c.stopped() {

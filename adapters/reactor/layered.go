@@ -19,9 +19,7 @@ import (
 // layer's own, Conn.mu.
 
 func init() {
-	layer.Option = func(h layer.Handshakes) any {
-		return Option(option(func(c *config) { c.handshakes = &h }))
-	}
+	layer.TLS = func(h layer.Handshakes) any { return &TLS{h} }
 	layer.Of = func(conn any) layer.Layer { return conn.(*Conn).layerOf() }
 }
 

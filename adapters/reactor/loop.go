@@ -91,14 +91,14 @@ func (l *Loop) Execute(f func()) error {
 func (l *Loop) run(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			l.server.config.log.Error("reactor: a function of Loop.Execute panicked",
+			l.server.config.Log.Error("reactor: a function of Loop.Execute panicked",
 				"handler", l.name, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 	}()
 	f()
 }
 
-// Index returns the number that the option PerLoop's function got: 0, 1, and so on.
+// Index returns the number that Config.LoopHandler got: 0, 1, and so on.
 func (l *Loop) Index() int { return l.index }
 
 // Handler returns the handler of the loop's connections.
@@ -226,7 +226,7 @@ func (l *Loop) timed(c *Conn, call string, start int64) (now int64) {
 	if took >= int64(loop.SlowPass) {
 		l.figures.slowCallbacks.Add(1)
 	}
-	if took > int64(l.server.config.slowCallback) && (l.server.config.slowCallback > 0 || took >= int64(verySlow)) {
+	if took > int64(l.server.config.SlowCallback) && (l.server.config.SlowCallback > 0 || took >= int64(verySlow)) {
 		l.server.logSlow(c, call, time.Duration(took))
 	}
 	return now

@@ -140,7 +140,7 @@ type framedConn struct {
 	last    bool     // guarded by mu; the connection ends with them
 }
 
-func (f *framed) Open(c *Conn) { c.SetContext(new(framedConn)) }
+func (f *framed) Open(c *Conn) { c.SetUser(new(framedConn)) }
 
 // write writes, or keeps for Room what is refused.
 func (f *framed) write(c *Conn, p []byte) {
@@ -148,7 +148,7 @@ func (f *framed) write(c *Conn, p []byte) {
 		c.Write(p) // errors are ignored, as handlers do
 		return
 	}
-	s := c.Context().(*framedConn)
+	s := c.User().(*framedConn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last {
@@ -164,7 +164,7 @@ func (f *framed) write(c *Conn, p []byte) {
 
 // close ends the connection behind all that was written.
 func (f *framed) close(c *Conn) {
-	s := c.Context().(*framedConn)
+	s := c.User().(*framedConn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last = true; len(s.refused) == 0 {
@@ -177,7 +177,7 @@ func (r framedRoom) Room(c *Conn) {
 	if r.f.style&paced != 0 {
 		defer c.Resume()
 	}
-	s := c.Context().(*framedConn)
+	s := c.User().(*framedConn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.refused) > 0 {
@@ -193,7 +193,7 @@ func (r framedRoom) Room(c *Conn) {
 
 // End says farewell when more time has passed than ReadTimeout.
 func (e framedEnd) End(c *Conn, unused []byte) {
-	s := c.Context().(*framedConn)
+	s := c.User().(*framedConn)
 	if s.end = io.EOF; len(unused) > 0 {
 		s.end = io.ErrUnexpectedEOF
 	}
@@ -216,7 +216,7 @@ const modelMark = 4 << 10
 const modelReadTimeout = time.Hour
 
 func (f *framed) Data(c *Conn, p []byte) (used int) {
-	s := c.Context().(*framedConn)
+	s := c.User().(*framedConn)
 	if f.style&pauses != 0 && s.number%3 == 2 && s.waited < s.number {
 		s.waited = s.number
 		c.Pause()
@@ -252,7 +252,7 @@ func (f *framed) message(c *Conn, p []byte, used int) int {
 	if len(p) < size {
 		return 0
 	}
-	s := c.Context().(*framedConn)
+	s := c.User().(*framedConn)
 	number := &s.number
 	if f.style&thenBlocks != 0 && f.style&(onWorkers|isTold) == 0 && *number == 3 { // neither could write any more
 		f.block(c, used, *number)
@@ -296,7 +296,7 @@ func (f *framed) block(c *Conn, used, n int) {
 }
 
 func (f *framed) Close(c *Conn, err error) {
-	if s := c.Context().(*framedConn); err == nil && !s.closes {
+	if s := c.User().(*framedConn); err == nil && !s.closes {
 		err = s.end
 	}
 	f.ends <- err
@@ -433,8 +433,7 @@ func modelServer(t testing.TB, kind testnet.Kind, style uint16) (net.Listener, c
 	if style&lowLimit != 0 {
 		limit = 8 << 10
 	}
-	s, err := New(f.handler(), WriteHighWaterMark(modelMark), WriteHardLimit(limit), ReadTimeout(modelReadTimeout),
-		Workers(workers%4, workers/4%8), PerLoop(func(int) Handler { return f.handler() }))
+	s, err := New(f.handler(), Config{WriteHighWaterMark: modelMark, WriteHardLimit: limit, ReadTimeout: modelReadTimeout, Workers: workers % 4, WaitingMax: workers / 4 % 8, LoopHandler: func(int) Handler { return f.handler() }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -142,7 +142,7 @@ func (c *Conn) admitLocked(n int, told bool) error {
 // the backlog as the socket takes, even if the socket was full, since its event may come after
 // tasks of the loop; and if another goroutine is sending it waits for that call, which doesn't block.
 func (c *Conn) fullLocked(n int) bool {
-	for tried := false; !c.refusing && c.unsent != nil && c.unsent.bytes+n > c.loop.server.config.hardLimit; {
+	for tried := false; !c.refusing && c.unsent != nil && c.unsent.bytes+n > c.loop.server.config.WriteHardLimit; {
 		switch {
 		case c.sending:
 			c.mu.Unlock()
@@ -184,7 +184,7 @@ func (c *Conn) crowdedLocked() {
 	if c.blocked {
 		c.unsent.count(c.loop.figures)
 	}
-	if c.unsent.bytes > c.loop.server.config.highWaterMark && c.asked.Load()&askRoom == 0 {
+	if c.unsent.bytes > c.loop.server.config.WriteHighWaterMark && c.asked.Load()&askRoom == 0 {
 		c.asked.Or(askRoom)
 	}
 }
@@ -348,7 +348,7 @@ func (c *Conn) sendParts(v net.Buffers) (int, error) {
 // roomyLocked makes the loop go on with what it put off until the peer has taken enough.
 func (c *Conn) roomyLocked() {
 	asked := c.asked.Load()
-	if asked&askRoom != 0 && (c.unsent == nil || c.unsent.bytes < c.loop.server.config.highWaterMark/2) {
+	if asked&askRoom != 0 && (c.unsent == nil || c.unsent.bytes < c.loop.server.config.WriteHighWaterMark/2) {
 		if c.loop.roomer != nil {
 			c.asked.Or(askTellNow)
 		}

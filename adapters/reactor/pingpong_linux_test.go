@@ -153,7 +153,7 @@ func runPingPong() {
 			serveBlocking(ln)
 			return
 		}
-		_ = Serve(ln, echoAll{})
+		_ = Serve(ln, echoAll{}, Config{})
 	}()
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	ln.Close()

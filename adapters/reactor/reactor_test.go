@@ -48,7 +48,7 @@ func TestUnusedBytes(t *testing.T) {
 		return i + 1
 	}
 	end, ended := closes()
-	_, dial := serve(t, &handler{data: lines, close: end}, ReadBufferMax(3000))
+	_, dial := serve(t, &handler{data: lines, close: end}, Config{ReadBufferMax: 3000})
 	c := dial()
 	long := bytes.Repeat([]byte("x"), 2000)
 	for _, piece := range [][]byte{[]byte("one\ntw"), []byte("o\n"), long[:1500], long[1500:], []byte("\nthree\nfour\nfi")} {

@@ -240,7 +240,7 @@ func (s *Server) Broadcast(p []byte, missed func(c *Conn)) error {
 	}
 	b := pool.Get(len(p))
 	copy(b.Bytes(), p)
-	if !s.walkAll(func(c *Conn) { c.broadcast(b, missed) }, int64(cap(b.Bytes())), int64(s.config.hardLimit), b.Release) {
+	if !s.walkAll(func(c *Conn) { c.broadcast(b, missed) }, int64(cap(b.Bytes())), int64(s.config.WriteHardLimit), b.Release) {
 		b.Release()
 		return ErrWriteBufferFull
 	}

@@ -117,7 +117,7 @@ func TestBroadcastHoldsSender(t *testing.T) {
 func TestBroadcastRefused(t *testing.T) {
 	testnet.NoLeaks(t)
 	const limit = 256 << 10
-	s, _ := serve(t, &handler{}, WriteHardLimit(limit))
+	s, _ := serve(t, &handler{}, Config{WriteHardLimit: limit})
 	_, _, busyPeer, freePeer, release := busyLoop(t, s)
 	const size = 1000
 	taken := 0
@@ -153,7 +153,7 @@ func TestCloseDropsBroadcasts(t *testing.T) {
 	for _, shutdown := range []bool{false, true} {
 		const conns, calls = 2 * turnConns, 50
 		ended := make(chan error, conns)
-		s, _ := serve(t, &handler{close: func(_ *Conn, err error) { ended <- err }}, WriteHardLimit(64<<20))
+		s, _ := serve(t, &handler{close: func(_ *Conn, err error) { ended <- err }}, Config{WriteHardLimit: 64 << 20})
 		all, peers := attachMany(t, s, conns)
 		called := 0 // by the loop
 		shut := make(chan error, 1)
@@ -271,7 +271,7 @@ func TestBroadcastTellsMissed(t *testing.T) {
 		if tells {
 			h = &told{handler: handler{open: smallBuffer}, room: func(c *Conn) { room <- c }}
 		}
-		s, _ := serve(t, h, WriteHardLimit(256<<10))
+		s, _ := serve(t, h, Config{WriteHardLimit: 256 << 10})
 		c, peer := attach(t, s)
 		peer.(*net.TCPConn).SetReadBuffer(socketBytes)
 		testnet.Eventually(t, "it is open", func() bool { return countOpen(c.loop) == 1 })

@@ -17,17 +17,17 @@ import (
 func TestDroppedBytesReset(t *testing.T) {
 	testnet.NoLeaks(t)
 	for name, tt := range map[string]struct {
-		options []Option
-		drop    func(s *Server, c *Conn)
+		config Config
+		drop   func(s *Server, c *Conn)
 	}{
-		"Abort":              {nil, func(_ *Server, c *Conn) { c.Abort() }},
-		"Abort of Close":     {nil, func(_ *Server, c *Conn) { c.Close(); c.Abort() }},
-		"Server.Close":       {nil, func(s *Server, _ *Conn) { s.Close() }},
-		"WriteTimeout":       {[]Option{WriteTimeout(20 * time.Millisecond)}, func(*Server, *Conn) {}},
-		"WriteIdleTimeout":   {[]Option{WriteIdleTimeout(20 * time.Millisecond)}, func(*Server, *Conn) {}},
-		"a refused write":    {nil, func(_ *Server, c *Conn) { c.Write(make([]byte, 16<<20)) }},
-		"a missed broadcast": {nil, func(s *Server, _ *Conn) { s.Broadcast(make([]byte, 16<<20), nil) }},
-		"a panic":            {[]Option{ErrorLog(slog.New(slog.DiscardHandler))}, func(*Server, *Conn) { panic("a handler's") }},
+		"Abort":              {Config{}, func(_ *Server, c *Conn) { c.Abort() }},
+		"Abort of Close":     {Config{}, func(_ *Server, c *Conn) { c.Close(); c.Abort() }},
+		"Server.Close":       {Config{}, func(s *Server, _ *Conn) { s.Close() }},
+		"WriteTimeout":       {Config{WriteTimeout: 20 * time.Millisecond}, func(*Server, *Conn) {}},
+		"WriteIdleTimeout":   {Config{WriteIdleTimeout: 20 * time.Millisecond}, func(*Server, *Conn) {}},
+		"a refused write":    {Config{}, func(_ *Server, c *Conn) { c.Write(make([]byte, 16<<20)) }},
+		"a missed broadcast": {Config{}, func(s *Server, _ *Conn) { s.Broadcast(make([]byte, 16<<20), nil) }},
+		"a panic":            {Config{Log: slog.New(slog.DiscardHandler)}, func(*Server, *Conn) { panic("a handler's") }},
 	} {
 		for _, layered := range []bool{false, true} {
 			end, ended := closes()
@@ -37,7 +37,7 @@ func TestDroppedBytesReset(t *testing.T) {
 				c.Write(make([]byte, 8<<20))
 				tt.drop(s, c)
 				return len(p)
-			}}, tt.options...)
+			}}, tt.config)
 			var peer net.Conn
 			if layered {
 				_, peer = attachLayer(t, s, new(plainLayer))

@@ -27,7 +27,7 @@ type relay struct {
 func (r *relay) Open(c *Conn) { smallBuffer(c) }
 
 func (r *relay) Data(c *Conn, p []byte) int {
-	other := c.Context().(*atomic.Pointer[Conn])
+	other := c.User().(*atomic.Pointer[Conn])
 	to := other.Load()
 	if to == nil { // its other side comes
 		c.Pause()
@@ -54,13 +54,13 @@ func (r *relay) Data(c *Conn, p []byte) int {
 }
 
 func (r *relay) Room(c *Conn) {
-	if from := c.Context().(*atomic.Pointer[Conn]).Load(); from != nil {
+	if from := c.User().(*atomic.Pointer[Conn]).Load(); from != nil {
 		from.Resume()
 	}
 }
 
 func (r *relay) Close(c *Conn, err error) {
-	if other := c.Context().(*atomic.Pointer[Conn]).Load(); other != nil {
+	if other := c.User().(*atomic.Pointer[Conn]).Load(); other != nil {
 		other.Close()
 	}
 	r.ends <- err
@@ -74,7 +74,7 @@ func TestProxy(t *testing.T) {
 	stream := numbers(8 << 20)
 	for _, back := range []bool{false, true} {
 		r := &relay{t: t, mark: mark, ends: make(chan error, 10)}
-		s, err := New(r, WriteHighWaterMark(mark), WriteHardLimit(4*mark))
+		s, err := New(r, Config{WriteHighWaterMark: mark, WriteHardLimit: 4 * mark})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func TestPauseWithFullBuffer(t *testing.T) {
 			all <- true
 		}
 		return len(p)
-	}}, ReadBufferMax(bufferMax))
+	}}, Config{ReadBufferMax: bufferMax})
 	peer := dial()
 	peer.(*net.TCPConn).SetWriteBuffer(socketBytes)
 	sent := make(chan error, 1)
@@ -260,7 +260,7 @@ func TestDownload(t *testing.T) {
 			h := &told{room: func(c *Conn) { rooms++; at(c, func() { send(c) }) }}
 			h.close, h.open = end, smallBuffer
 			h.data = func(c *Conn, p []byte) int { at(c, func() { send(c) }); return len(p) }
-			_, dial := serve(t, h, WriteHighWaterMark(mark))
+			_, dial := serve(t, h, Config{WriteHighWaterMark: mark})
 			c := dial().(*net.TCPConn)
 			c.SetReadBuffer(socketBytes)
 			c.Write([]byte("x"))
@@ -306,7 +306,7 @@ func TestUnsentPromise(t *testing.T) {
 			rooms = make(chan bool)
 		}}
 		h.open = func(c *Conn) { smallBuffer(c); conns <- c }
-		s, dial := serve(t, h, WriteHighWaterMark(mark))
+		s, dial := serve(t, h, Config{WriteHighWaterMark: mark})
 		peer := dial()
 		peer.(*net.TCPConn).SetReadBuffer(socketBytes)
 		c := testnet.Receive(t, "Open", conns)
@@ -350,7 +350,7 @@ func TestAttachContext(t *testing.T) {
 	type request struct{ number int }
 	wrong := make(chan error, 10)
 	check := func(c *Conn, call string) {
-		if r, _ := c.Context().(*request); r == nil || r.number == 0 {
+		if r, _ := c.User().(*request); r == nil || r.number == 0 {
 			wrong <- errors.New(call + " finds no context")
 		}
 	}
@@ -361,7 +361,7 @@ func TestAttachContext(t *testing.T) {
 		data: func(c *Conn, p []byte) int {
 			check(c, "Data")
 			if len(p) == len("220 greeting") {
-				done <- c.Context().(*request).number
+				done <- c.User().(*request).number
 			}
 			return 0
 		},

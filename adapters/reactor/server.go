@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor/internal/layer"
@@ -18,8 +19,9 @@ import (
 // methods are safe for concurrent use.
 type Server struct {
 	// immutable
-	config  config
-	handler Handler
+	config   Config // complete
+	timeouts [timeoutKinds]time.Duration
+	handler  Handler
 
 	engine    engine
 	functions functions
@@ -41,30 +43,30 @@ type Server struct {
 	}
 }
 
-// New makes a server. It fails if an option makes no sense, or there is neither a handler nor
-// the option PerLoop.
-func New(h Handler, options ...Option) (*Server, error) {
-	c, err := newConfig(options)
+// New makes a server. It fails if a field of config makes no sense, or there is neither a handler nor
+// Config.LoopHandler.
+func New(h Handler, config Config) (*Server, error) {
+	c, err := config.complete()
 	if err != nil {
 		return nil, err
 	}
-	if h == nil && c.perLoop == nil {
-		return nil, errors.New("reactor: there is no handler; pass one, or the option PerLoop")
+	if h == nil && c.LoopHandler == nil {
+		return nil, errors.New("reactor: there is no handler; pass one, or set Config.LoopHandler")
 	}
-	s := &Server{config: c, handler: h, empty: make(chan struct{})}
-	s.functions.waitingMax = c.waitingMax
-	s.broadcasts.highWaterMark = int64(c.highWaterMark)
-	if c.handshakes != nil {
-		s.shakers.init(c.handshakes)
+	s := &Server{config: c, timeouts: c.timeouts(), handler: h, empty: make(chan struct{})}
+	s.functions.waitingMax = c.WaitingMax
+	s.broadcasts.highWaterMark = int64(c.WriteHighWaterMark)
+	if c.TLS != nil {
+		s.shakers.init(&c.TLS.handshakes)
 	}
-	s.functions.pool.Max, s.functions.pool.Work = c.workers, s.functions.run
+	s.functions.pool.Max, s.functions.pool.Work = c.Workers, s.functions.run
 	s.mu.listeners = make(map[*percore.Listener]bool)
 	return s, nil
 }
 
 // Serve makes a server, and serves l with it: see [Server.Serve].
-func Serve(l net.Listener, h Handler, options ...Option) error {
-	s, err := New(h, options...)
+func Serve(l net.Listener, h Handler, config Config) error {
+	s, err := New(h, config)
 	if err != nil {
 		return err
 	}
@@ -112,23 +114,23 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // Attach gives the server a connection that other code has used until now, bytes that were read from
-// it and not used, which Data gets first, and the handler's value for it, as SetContext does, which
+// it and not used, which Data gets first, and the handler's value for it, as SetUser does, which
 // Open and Data find already; nil if there is none. c must be a *[percore.Conn], or a connection that
 // [Conn.Detach] has returned, or one that a handler on package httpadapter has hijacked, not over
 // TLS; buffered is what its bufio.Reader has then. The server owns it from then on: no other code may
 // use it. It stays on its loop: one of those of the listener that accepted it, or of the Group of the
 // percore.Dialer that dialed it, without which that is the process's default one. The handler's Open
 // is called soon. If Attach fails c is as it was.
-func (s *Server) Attach(c net.Conn, buffered []byte, context any) (*Conn, error) {
+func (s *Server) Attach(c net.Conn, buffered []byte, user any) (*Conn, error) {
 	switch c := c.(type) {
 	case *percore.Conn:
-		return s.attachOrFail(c, arriving{buffered: buffered, context: context})
+		return s.attachOrFail(c, arriving{buffered: buffered, user: user})
 	case *sendingConn:
-		return c.attach(s, arriving{buffered: buffered, context: context})
+		return c.attach(s, arriving{buffered: buffered, user: user})
 	case layer.Upper:
-		return s.attachLayered(c, arriving{buffered: buffered, context: context})
+		return s.attachLayered(c, arriving{buffered: buffered, user: user})
 	case attacher:
-		return s.attachWrapped(c, buffered, context)
+		return s.attachWrapped(c, buffered, user)
 	}
 	if c != nil && isOffEngine() {
 		return nil, errOffEngine("Attach", c)
@@ -161,9 +163,9 @@ type attacher interface {
 	AttachTo(attach func(pc *percore.Conn, unread []byte) error) error
 }
 
-func (s *Server) attachWrapped(from attacher, buffered []byte, context any) (c *Conn, err error) {
+func (s *Server) attachWrapped(from attacher, buffered []byte, user any) (c *Conn, err error) {
 	err = from.AttachTo(func(pc *percore.Conn, unread []byte) (err error) {
-		c, err = s.attachOrFail(pc, arriving{buffered: slices.Concat(buffered, unread), context: context})
+		c, err = s.attachOrFail(pc, arriving{buffered: slices.Concat(buffered, unread), user: user})
 		return err
 	})
 	return c, err
@@ -187,7 +189,7 @@ func (s *Server) removeListener(l *percore.Listener) {
 
 // attach takes an accepted connection over, or closes it.
 func (s *Server) attach(pc *percore.Conn) error {
-	if s.config.handshakes != nil {
+	if s.config.TLS != nil {
 		s.shakeHands(pc)
 		return nil
 	}
@@ -201,7 +203,7 @@ func (s *Server) attach(pc *percore.Conn) error {
 // arriving is what a connection brings that is not new.
 type arriving struct {
 	buffered []byte      // read from it, for Data
-	context  any         // as SetContext keeps it
+	user     any         // as SetUser keeps it
 	unsent   *backlog    // bytes that go before all that is written; may be nil
 	ends     bool        // our stream ends with them
 	layer    layer.Layer // may be nil
@@ -235,7 +237,7 @@ func (s *Server) attachOrFail(pc *percore.Conn, with arriving) (*Conn, error) {
 // enter counts a connection in, and returns the server's part of its loop.
 func (s *Server) enter(e engineLoop) (*Loop, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock() // the option PerLoop's function may panic
+	defer s.mu.Unlock() // Config.LoopHandler may panic
 	if s.closing.Load() != 0 {
 		return nil, ErrServerClosed
 	}
@@ -268,8 +270,8 @@ func (s *Server) loopLocked(e engineLoop) *Loop {
 		return loops[free]
 	}
 	h := s.handler
-	if s.config.perLoop != nil {
-		h = s.config.perLoop(len(loops))
+	if s.config.LoopHandler != nil {
+		h = s.config.LoopHandler(len(loops))
 	}
 	l := newLoop(s, e, len(loops), h)
 	s.mu.loops = append(loops, l)

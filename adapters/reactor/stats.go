@@ -10,8 +10,8 @@ type Stats struct {
 
 // LoopStats is about one loop.
 type LoopStats struct {
-	// Longest is the longest that a callback took since the server was made. Without the option
-	// SlowCallback all calls of Data for the bytes of one read count as one.
+	// Longest is the longest that a callback took since the server was made. Without
+	// Config.SlowCallback all calls of Data for the bytes of one read count as one.
 	Longest time.Duration
 }
 

@@ -38,7 +38,8 @@ func TestStress(t *testing.T) {
 				}
 				return 1 + rand.IntN(len(p))
 			},
-		}, WriteHighWaterMark(8<<10), WriteHardLimit(1<<20), Workers(2, 4), IdleTimeout(time.Second), ReadTimeout(time.Second), silent)
+		}, Config{WriteHighWaterMark: 8 << 10, WriteHardLimit: 1 << 20, Workers: 2, WaitingMax: 4,
+			IdleTimeout: time.Second, ReadTimeout: time.Second, Log: silent.Log})
 		stop := make(chan bool)
 		var others, working sync.WaitGroup
 		for range 3 {

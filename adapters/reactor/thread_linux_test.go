@@ -27,7 +27,7 @@ func TestStrategies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := New(&handler{data: echo})
+		s, err := New(&handler{data: echo}, Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,14 +11,12 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// Timeout is a time after which a connection is closed: an [Option] for all of a server's
-// connections, and by [Conn.SetTimeout] for one. 0 means never, the default.
+// Timeout is a time after which a connection is closed: a field of [Config] for all of a
+// server's connections, and by [Conn.SetTimeout] for one. 0 means never, the default.
 type Timeout struct {
 	kind timeoutKind
 	d    time.Duration
 }
-
-func (t Timeout) apply(c *config) { c.limits[t.kind] = t.d }
 
 // timeoutKind is an index of the durations.
 type timeoutKind uint8
@@ -33,11 +31,6 @@ const (
 	timeoutKinds = iota
 	noTimeout    = timeoutKind(timeoutKinds)
 )
-
-// timeoutNames are the functions that make the timeouts.
-var timeoutNames = [timeoutKinds]string{
-	onIdle: "IdleTimeout", onReadIdle: "ReadIdleTimeout", onWriteIdle: "WriteIdleTimeout", onMessage: "ReadTimeout", onUnsent: "WriteTimeout",
-}
 
 // IdleTimeout closes connections on which no byte was read or written for that long: written when the
 // socket takes it. While bytes wait for a slow peer the socket may be tried only once in that time, so
@@ -112,7 +105,7 @@ func (t *timeouts) set(kind timeoutKind, d time.Duration) {
 
 // startTimeouts sets the server's timeouts, on the loop, and begins those that SetTimeout has set.
 func (c *Conn) startTimeouts() {
-	if limits := &c.loop.server.config.limits; *limits != [timeoutKinds]time.Duration{} {
+	if limits := &c.loop.server.timeouts; *limits != [timeoutKinds]time.Duration{} {
 		c.mu.Lock()
 		t := &c.extrasLocked().times
 		for kind, d := range limits {

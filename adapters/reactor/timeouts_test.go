@@ -61,11 +61,11 @@ func TestTimeoutsCount(t *testing.T) {
 	} {
 		for _, own := range []bool{false, true} {
 			end, ended := closes()
-			var options []Option
+			var config Config
 			if !own {
-				options = append(options, tt.timeout)
+				config = configOf(tt.timeout)
 			}
-			s, _ := serve(t, &handler{close: end}, options...)
+			s, _ := serve(t, &handler{close: end}, config)
 			c, _ := attach(t, s)
 			onItsLoop(t, c, func() {})
 			if own {
@@ -117,13 +117,21 @@ func attachFull(t *testing.T, s *Server) (c *Conn, peer net.Conn) {
 	return c, peer
 }
 
+// configOf returns a configuration with one timeout.
+func configOf(t Timeout) Config {
+	return [timeoutKinds]Config{
+		onIdle: {IdleTimeout: t.d}, onReadIdle: {ReadIdleTimeout: t.d}, onWriteIdle: {WriteIdleTimeout: t.d},
+		onMessage: {ReadTimeout: t.d}, onUnsent: {WriteTimeout: t.d},
+	}[t.kind]
+}
+
 // A peer that reads steadily, but too little for an event, is not closed as one that takes nothing. Once
 // it stops it is.
 func TestTricklingReader(t *testing.T) {
 	testnet.NoLeaks(t)
 	for name, timeout := range map[string]Timeout{"idle": IdleTimeout(time.Hour), "write idle": WriteIdleTimeout(time.Hour)} {
 		end, ended := closes()
-		s, _ := serve(t, &handler{close: end}, timeout)
+		s, _ := serve(t, &handler{close: end}, configOf(timeout))
 		c, peer := attachFull(t, s)
 		later := func() (closes, blocked bool) {
 			onItsLoop(t, c, func() {
@@ -171,15 +179,16 @@ func TestSteadyReader(t *testing.T) {
 	endingTime = timeout
 	var all sync.WaitGroup
 	defer all.Wait()
-	for name, options := range map[string][]Option{"idle": {IdleTimeout(timeout)}, "write idle": {WriteIdleTimeout(timeout)}, "closed": nil} {
+	for name, config := range map[string]Config{"idle": {IdleTimeout: timeout}, "write idle": {WriteIdleTimeout: timeout}, "closed": {}} {
 		end, ended := closes()
+		config.WriteHighWaterMark = 16 << 20
 		s, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
 			c.Write(make([]byte, 8<<20)) // more than the socket's buffer takes
 			if name == "closed" {
 				c.Close()
 			}
 			return len(p)
-		}}, append(options, WriteHighWaterMark(16<<20))...)
+		}}, config)
 		peer := dial()
 		all.Add(1)
 		go func() {
@@ -253,7 +262,7 @@ func TestWriteTimeout(t *testing.T) {
 		ends bool
 	}{{"a little", 1 << 20, true}, {"all but a byte", 1, true}, {"all", 0, false}} {
 		end, ended := closes()
-		s, _ := serve(t, &handler{close: end}, WriteTimeout(time.Hour))
+		s, _ := serve(t, &handler{close: end}, Config{WriteTimeout: time.Hour})
 		c, _ := attachFull(t, s)
 		var closes bool
 		onItsLoop(t, c, func() {
@@ -288,7 +297,7 @@ func TestWriteTimeoutOfSilentPeer(t *testing.T) {
 		}
 		return len(p)
 	}}}
-	_, dial := serve(t, h, WriteTimeout(20*time.Millisecond), WriteHighWaterMark(16<<20))
+	_, dial := serve(t, h, Config{WriteTimeout: 20 * time.Millisecond, WriteHighWaterMark: 16 << 20})
 	peer := dial()
 	peer.(*net.TCPConn).SetReadBuffer(socketBytes)
 	stop := make(chan bool)
@@ -317,7 +326,7 @@ func TestSetTimeout(t *testing.T) {
 	s, dial := serve(t, &handler{close: end, open: func(c *Conn) {
 		c.SetTimeout(IdleTimeout(0))
 		c.SetTimeout(ReadIdleTimeout(20 * time.Millisecond))
-	}}, IdleTimeout(time.Hour))
+	}}, Config{IdleTimeout: time.Hour})
 	c := dial()
 	if err := testnet.Receive(t, "Close", ended); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want a timeout", err)

@@ -114,7 +114,7 @@ func TestWaysToWrite(t *testing.T) {
 // A write of several slices is refused whole.
 func TestWriteBuffersRefused(t *testing.T) {
 	testnet.NoLeaks(t)
-	s, _ := serve(t, &told{handler: handler{open: smallBuffer}}, WriteHardLimit(256<<10))
+	s, _ := serve(t, &told{handler: handler{open: smallBuffer}}, Config{WriteHardLimit: 256 << 10})
 	c, peer := attach(t, s)
 	peer.(*net.TCPConn).SetReadBuffer(socketBytes)
 	p := make([]byte, 32<<10)

@@ -147,7 +147,7 @@ func TestDetachAnother(t *testing.T) {
 
 // TestIdleTimeoutOfWrites writes to a peer that sends nothing: the connection isn't idle.
 func TestIdleTimeoutOfWrites(t *testing.T) {
-	s, _ := serve(t, &handler{}, IdleTimeout(time.Hour))
+	s, _ := serve(t, &handler{}, Config{IdleTimeout: time.Hour})
 	c, peer := attach(t, s)
 	var at *timeouts
 	onItsLoop(t, c, func() {
@@ -168,7 +168,7 @@ func TestIdleTimeoutOfWrites(t *testing.T) {
 // TestShortShared writes short buffers to a peer that does not read: they take about the memory that
 // they count for.
 func TestShortShared(t *testing.T) {
-	s, _ := serve(t, &told{}, WriteHardLimit(1<<20)) // or the refused write would end the connection
+	s, _ := serve(t, &told{}, Config{WriteHardLimit: 1 << 20}) // or the refused write would end the connection
 	c, _ := attach(t, s)
 	for {
 		b := pool.Get(100)
@@ -198,9 +198,9 @@ func TestAttachForgetsDeadline(t *testing.T) {
 	}
 }
 
-// TestPerLoopPanics leaves a server usable whose function for handlers panics.
-func TestPerLoopPanics(t *testing.T) {
-	s, err := New(nil, PerLoop(func(int) Handler { panic("no handler") }))
+// TestLoopHandlerPanics leaves a server usable whose function for handlers panics.
+func TestLoopHandlerPanics(t *testing.T) {
+	s, err := New(nil, Config{LoopHandler: func(int) Handler { panic("no handler") }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func awaitLoopEnd(t *testing.T, l *Loop) {
 func dialing(t *testing.T) (s *Server, attachOne func() *Conn) {
 	t.Helper()
 	end, ended := closes()
-	s, err := New(&handler{close: end})
+	s, err := New(&handler{close: end}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +356,7 @@ func TestAttachDetached(t *testing.T) {
 // TestAttachDetachedFails has Attach refuse a connection that has bytes to send: it goes on as it was.
 func TestAttachDetachedFails(t *testing.T) {
 	s, _ := serve(t, &handler{})
-	closed, err := New(&handler{})
+	closed, err := New(&handler{}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

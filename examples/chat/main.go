@@ -35,9 +35,9 @@ const lineMax = 4 << 10
 // its connection.
 func newServer(patience time.Duration) *reactor.Server {
 	ch := &chat{patience: patience}
-	server, err := reactor.New(nil, reactor.PerLoop(ch.room), reactor.ReadBufferMax(lineMax), reactor.WriteHighWaterMark(unsentMax))
+	server, err := reactor.New(nil, reactor.Config{LoopHandler: ch.room, ReadBufferMax: lineMax, WriteHighWaterMark: unsentMax})
 	if err != nil {
-		panic(err) // an option above makes no sense
+		panic(err) // a field above makes no sense
 	}
 	return server
 }

@@ -52,7 +52,7 @@ func (ch *chat) room(int) reactor.Handler {
 
 func (r *room) Open(c *reactor.Conn) {
 	m := &member{conn: c}
-	c.SetContext(m)
+	c.SetUser(m)
 	r.members[m] = true
 	if len(r.members) == 1 {
 		r.chat.join(r, c.Loop())
@@ -60,7 +60,7 @@ func (r *room) Open(c *reactor.Conn) {
 }
 
 func (r *room) Close(c *reactor.Conn, err error) {
-	m := c.Context().(*member)
+	m := c.User().(*member)
 	m.timer.Stop()
 	for _, msg := range m.queue {
 		msg.done()
@@ -82,7 +82,7 @@ func (r *room) Data(c *reactor.Conn, p []byte) (used int) {
 
 // Room goes on with a member's queue: it has read most of what was sent.
 func (r *room) Room(c *reactor.Conn) {
-	m := c.Context().(*member)
+	m := c.User().(*member)
 	m.timer.Stop()
 	for len(m.queue) > 0 && c.Unsent() <= unsentMax { // if it is more, Room comes again
 		c.WriteShared(m.queue[0].text)

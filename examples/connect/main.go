@@ -40,11 +40,13 @@ const (
 )
 
 func newServer() *reactor.Server {
-	server, err := reactor.New(proxy{}, reactor.ReadBufferMax(headerBytesMax),
-		reactor.IdleTimeout(headerTimeout), // until the first byte
-		reactor.ReadTimeout(headerTimeout)) // from there to the last
+	server, err := reactor.New(proxy{}, reactor.Config{
+		ReadBufferMax: headerBytesMax,
+		IdleTimeout:   headerTimeout, // until the first byte
+		ReadTimeout:   headerTimeout, // from there to the last
+	})
 	if err != nil {
-		panic(err) // an option above makes no sense
+		panic(err) // a field above makes no sense
 	}
 	return server
 }

@@ -24,7 +24,7 @@ type gateway struct {
 func newGateway(backend string) (*gateway, error) {
 	g := &gateway{backend: backend, dialer: percore.Dialer{Timeout: dialTimeout}}
 	var err error
-	g.server, err = reactor.New(g, reactor.WriteHighWaterMark(unsentMax))
+	g.server, err = reactor.New(g, reactor.Config{WriteHighWaterMark: unsentMax})
 	return g, err
 }
 
@@ -56,12 +56,12 @@ func (p *pair) other(c *reactor.Conn) *reactor.Conn {
 
 // Open is called with a client's connection first, and with that to the backend when it is there.
 func (g *gateway) Open(c *reactor.Conn) {
-	if p, ok := c.Context().(*pair); ok {
+	if p, ok := c.User().(*pair); ok {
 		p.join(c)
 		return
 	}
 	p := &pair{client: c}
-	c.SetContext(p)
+	c.SetUser(p)
 	c.Pause()
 	c.Go(func() { g.connect(p) })
 }
@@ -95,7 +95,7 @@ func (p *pair) join(backend *reactor.Conn) {
 
 // Data passes bytes on. If they have to wait c isn't read until there is room.
 func (g *gateway) Data(c *reactor.Conn, b []byte) (used int) {
-	to := c.Context().(*pair).other(c)
+	to := c.User().(*pair).other(c)
 	if _, err := to.Write(b); err != nil {
 		c.Abort()
 		return len(b)
@@ -111,14 +111,14 @@ func (g *gateway) Data(c *reactor.Conn, b []byte) (used int) {
 
 // Room is called when most of what waited for c has been sent.
 func (g *gateway) Room(c *reactor.Conn) {
-	if from := c.Context().(*pair).other(c); from != nil {
+	if from := c.User().(*pair).other(c); from != nil {
 		from.Resume()
 	}
 }
 
 // End passes the end of c's stream on. The other direction goes on.
 func (g *gateway) End(c *reactor.Conn, unused []byte) {
-	p := c.Context().(*pair)
+	p := c.User().(*pair)
 	to := p.other(c)
 	to.CloseWrite()
 	p.mu.Lock()
@@ -134,7 +134,7 @@ func (g *gateway) End(c *reactor.Conn, unused []byte) {
 // Close closes the other connection, too. If c has failed the other is reset, and what waits for it is
 // dropped: its peer sees that its stream is not complete, also if all that came is sent.
 func (g *gateway) Close(c *reactor.Conn, err error) {
-	p := c.Context().(*pair)
+	p := c.User().(*pair)
 	p.mu.Lock()
 	p.over = true
 	p.mu.Unlock()

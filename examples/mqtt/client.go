@@ -48,12 +48,12 @@ var anonymous atomic.Uint64
 
 func (b *broker) Open(conn *reactor.Conn) {
 	c := &client{conn: conn, patience: connectMax, last: time.Now(), filters: make(map[string]bool)}
-	conn.SetContext(c)
+	conn.SetUser(c)
 	c.watch()
 }
 
 func (b *broker) Close(conn *reactor.Conn, err error) {
-	c := conn.Context().(*client)
+	c := conn.User().(*client)
 	c.timer.Stop()
 	if c.id == "" {
 		return
@@ -81,7 +81,7 @@ func (c *client) watch() {
 
 // Data takes all packets that have arrived completely. Their answers are short.
 func (b *broker) Data(conn *reactor.Conn, p []byte) (used int) {
-	c := conn.Context().(*client)
+	c := conn.User().(*client)
 	for {
 		pk, n, err := cutPacket(p[used:])
 		if n == 0 && err == nil {

@@ -45,5 +45,5 @@ const (
 )
 
 func newServer() (*reactor.Server, error) {
-	return reactor.New(newBroker(), reactor.ReadBufferMax(packetMax), reactor.WriteHardLimit(backlogMax))
+	return reactor.New(newBroker(), reactor.Config{ReadBufferMax: packetMax, WriteHardLimit: backlogMax})
 }

@@ -38,9 +38,9 @@ func (h *handler) Close(c *reactor.Conn, err error) { stopTimer(c) }
 func (h *handler) Room(c *reactor.Conn) { stopTimer(c) }
 
 func stopTimer(c *reactor.Conn) {
-	if timer, ok := c.Context().(reactor.Timer); ok {
+	if timer, ok := c.User().(reactor.Timer); ok {
 		timer.Stop()
-		c.SetContext(nil)
+		c.SetUser(nil)
 	}
 }
 
@@ -80,8 +80,8 @@ func (h *handler) send(c *reactor.Conn) {
 		c.Abort()
 		return
 	}
-	if c.Unsent() > unsentMax && c.Context() == nil {
-		c.SetContext(c.After(h.patience, func() { c.Abort() }))
+	if c.Unsent() > unsentMax && c.User() == nil {
+		c.SetUser(c.After(h.patience, func() { c.Abort() }))
 	}
 }
 

@@ -49,6 +49,5 @@ func main() {
 func newServer(patience time.Duration) (*reactor.Server, error) {
 	store := newStore()
 	perLoop := func(int) reactor.Handler { return &handler{store: store, patience: patience} }
-	return reactor.New(nil, reactor.PerLoop(perLoop),
-		reactor.ReadBufferMax(2*bulkMax), reactor.WriteHighWaterMark(unsentMax))
+	return reactor.New(nil, reactor.Config{LoopHandler: perLoop, ReadBufferMax: 2 * bulkMax, WriteHighWaterMark: unsentMax})
 }

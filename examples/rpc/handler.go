@@ -15,7 +15,7 @@ type handler struct{ methods map[string]method }
 // session is a connection's context: how many bytes of arguments its slow calls hold that wait or run.
 type session struct{ held atomic.Int64 }
 
-func (h *handler) Open(c *reactor.Conn)       { c.SetContext(new(session)) }
+func (h *handler) Open(c *reactor.Conn)       { c.SetUser(new(session)) }
 func (h *handler) Close(*reactor.Conn, error) {}
 
 // Data takes one call. The server calls it again with the rest, unless the client has to read answers
@@ -48,7 +48,7 @@ func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 // callSoon makes a slow call on a worker, unless the connection is lost before. Workers bounds how many
 // calls wait, and they may be long: so the connection isn't read while their arguments hold too much.
 func callSoon(c *reactor.Conn, number uint32, m method, arg []byte) {
-	s := c.Context().(*session)
+	s := c.User().(*session)
 	arg = bytes.Clone(arg) // the loop reads on
 	size := int64(len(arg))
 	if s.held.Add(size) > heldMax {

@@ -83,8 +83,7 @@ const (
 // newServer makes a server with a worker for each processor.
 func newServer(methods map[string]method) (*reactor.Server, error) {
 	return reactor.New(&handler{methods},
-		reactor.Workers(runtime.GOMAXPROCS(0), callsWaiting),
-		reactor.ReadBufferMax(headLen+frameMax))
+		reactor.Config{Workers: runtime.GOMAXPROCS(0), WaitingMax: callsWaiting, ReadBufferMax: headLen + frameMax})
 }
 
 // callOnce calls a method on a connection of its own.

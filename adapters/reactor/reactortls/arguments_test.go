@@ -12,7 +12,7 @@ import (
 func TestArguments(t *testing.T) {
 	config, _ := testnet.TLS(t)
 	server := func(config *tls.Config, limits Limits) error {
-		_, err := reactor.New(&handler{}, Server(config, limits))
+		_, err := reactor.New(&handler{}, reactor.Config{TLS: Server(config, limits)})
 		return err
 	}
 	testnet.CheckArguments(t, map[string]testnet.Call{

@@ -1,6 +1,6 @@
 // Package reactortls makes the connections of package reactor's handlers TLS, with crypto/tls:
 //
-//	err = reactor.Serve(ln, handler, reactortls.Server(config, reactortls.Limits{}))
+//	err = reactor.Serve(ln, handler, reactor.Config{TLS: reactortls.Server(config, reactortls.Limits{})})
 //
 // The handler is the same as without: Data gets what the peer has sent, decrypted, and what the handler
 // writes is encrypted. Open is called once the handshake is done; [ConnectionState] then has the

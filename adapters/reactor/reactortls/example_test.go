@@ -20,7 +20,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{certificate}}
-	log.Fatal(reactor.Serve(ln, echo{}, reactortls.Server(config, reactortls.Limits{})))
+	log.Fatal(reactor.Serve(ln, echo{}, reactor.Config{
+		TLS: reactortls.Server(config, reactortls.Limits{}),
+	}))
 }
 
 type echo struct{}

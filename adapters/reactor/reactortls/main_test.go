@@ -59,13 +59,14 @@ func echo(c *reactor.Conn, p []byte) int {
 }
 
 // serve starts a server, which ends with the test. If config is nil its connections are plain.
-func serve(t testing.TB, config *tls.Config, limits Limits, h reactor.Handler, options ...reactor.Option) (
+func serve(t testing.TB, config *tls.Config, limits Limits, h reactor.Handler, with ...reactor.Config) (
 	*reactor.Server, net.Listener) {
 	t.Helper()
+	rc := append(with, reactor.Config{})[0]
 	if config != nil {
-		options = append(options, Server(config, limits))
+		rc.TLS = Server(config, limits)
 	}
-	s, err := reactor.New(h, options...)
+	s, err := reactor.New(h, rc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func isAlert(err error) bool {
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-var quiet = reactor.ErrorLog(slog.New(slog.DiscardHandler))
+var quiet = reactor.Config{Log: slog.New(slog.DiscardHandler)}
 
 // bufferBytes is how large sockets' buffers are that are to be small.
 const bufferBytes = 8 << 10

@@ -31,11 +31,11 @@ type Limits struct {
 	MaxHandshakes int
 }
 
-// Server returns the option for a reactor.Server whose accepted connections are TLS. config must have a
+// Server returns reactor.Config's TLS, for accepted connections that speak TLS. config must have a
 // certificate, or a function that finds one, or reactor.New fails, and must not be changed any more.
 // Connections that the program gives to Attach are what they are.
-func Server(config *tls.Config, limits Limits) reactor.Option {
-	return layer.Option(layer.Handshakes{
+func Server(config *tls.Config, limits Limits) *reactor.TLS {
+	return layer.TLS(layer.Handshakes{
 		Wrap: func(conn net.Conn, turn layer.Turn) layer.Upper {
 			return tls.Server(&lower{conn: conn, turn: turn}, config)
 		},
@@ -47,7 +47,7 @@ func Server(config *tls.Config, limits Limits) reactor.Option {
 		},
 		Timeout: cmp.Or(limits.HandshakeTimeout, 10*time.Second),
 		Max:     cmp.Or(limits.MaxHandshakes, 1024),
-	}).(reactor.Option)
+	}).(*reactor.TLS)
 }
 
 // checkArguments returns an error if the arguments of Server make no sense.

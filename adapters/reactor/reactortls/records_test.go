@@ -101,7 +101,7 @@ func TestKeyUpdateFlood(t *testing.T) {
 		default:
 		}
 		return len(p)
-	}, close: closed}, reactor.WriteHighWaterMark(mark))
+	}, close: closed}, reactor.Config{WriteHighWaterMark: mark})
 	tcp, _, records := dialRecords(t, ln, client)
 	tcp.(*net.TCPConn).SetReadBuffer(bufferBytes)
 	c := testnet.Receive(t, "Open", conns)

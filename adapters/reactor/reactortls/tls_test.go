@@ -238,7 +238,7 @@ func TestStalls(t *testing.T) {
 	}
 
 	closed, ended := closes()
-	_, ln := serve(t, server, Limits{}, &handler{close: closed}, reactor.ReadTimeout(20*time.Millisecond))
+	_, ln := serve(t, server, Limits{}, &handler{close: closed}, reactor.Config{ReadTimeout: 20 * time.Millisecond})
 	c := dial(t, ln, client)
 	if err := c.Handshake(); err != nil {
 		t.Fatal(err)
@@ -495,7 +495,7 @@ func TestWrap(t *testing.T) {
 	upgrade := make(chan *reactor.Conn, 1)
 	ready := make(chan bool)
 	s, starts := serve(t, nil, Limits{}, &handler{open: func(c *reactor.Conn) {
-		if c.Context() == nil {
+		if c.User() == nil {
 			c.Write([]byte("."))
 		}
 	}, data: func(c *reactor.Conn, p []byte) int {
@@ -577,7 +577,7 @@ func TestFlowControl(t *testing.T) {
 				return len(p)
 			}
 		}
-	}}, reactor.WriteHardLimit(1<<20))
+	}}, reactor.Config{WriteHardLimit: 1 << 20})
 	c = dial(t, ln, client)
 	c.Write([]byte("x"))
 	if err := testnet.Receive(t, "Close", ended); err != reactor.ErrWriteBufferFull {
@@ -626,7 +626,7 @@ func TestChangedTLS(t *testing.T) {
 	s, _ := serve(t, nil, Limits{}, &handler{})
 	defer func(f func() error) { check = f }(check)
 	check = func() error { return surprise }
-	if _, err := reactor.New(&handler{}, Server(server, Limits{})); !errors.Is(err, surprise) {
+	if _, err := reactor.New(&handler{}, reactor.Config{TLS: Server(server, Limits{})}); !errors.Is(err, surprise) {
 		t.Errorf("New: got %v, want %v", err, surprise)
 	}
 	peer := testnet.Listen(t, percore.Listen, testnet.TCP4)

@@ -79,8 +79,8 @@ type Handshakes struct {
 
 // The functions of package reactor for the packages beside it.
 var (
-	// Option returns a reactor.Option.
-	Option func(Handshakes) any
+	// TLS returns a *reactor.TLS.
+	TLS func(Handshakes) any
 
 	// Of returns the layer of a *reactor.Conn, or nil if there is none.
 	Of func(conn any) Layer

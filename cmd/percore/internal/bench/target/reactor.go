@@ -12,15 +12,15 @@ import (
 func newEventServer(app string) (server, error) {
 	switch app {
 	case AppEcho:
-		return serverFunc(func(l net.Listener) error { return reactor.Serve(l, echoHandler{}) }), nil
+		return serverFunc(func(l net.Listener) error { return reactor.Serve(l, echoHandler{}, reactor.Config{}) }), nil
 	case AppBroadcast:
 		h := &broadcastHandler{}
 		var err error
-		h.server, err = reactor.New(h)
+		h.server, err = reactor.New(h, reactor.Config{})
 		return h.server, err
 	case AppRESP:
 		store := kv.New()
-		perLoop := reactor.PerLoop(func(int) reactor.Handler { return &respHandler{store: store} })
+		perLoop := reactor.Config{LoopHandler: func(int) reactor.Handler { return &respHandler{store: store} }}
 		return serverFunc(func(l net.Listener) error { return reactor.Serve(l, nil, perLoop) }), nil
 	}
 	return nil, fmt.Errorf("there are no event handlers for %q", app)

@@ -25,8 +25,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(reactor.Serve(ln, &server{}, reactor.ReadBufferMax(headLen+frameMax),
-		reactor.Workers(0, thinkingMax)))
+	log.Fatal(reactor.Serve(ln, &server{}, reactor.Config{ReadBufferMax: headLen + frameMax, WaitingMax: thinkingMax}))
 }
 
 const (
@@ -43,10 +42,10 @@ type server struct{}
 // session is what the server knows of a connection.
 type session struct{ frames int }
 
-func (s *server) Open(c *reactor.Conn) { c.SetContext(new(session)) }
+func (s *server) Open(c *reactor.Conn) { c.SetUser(new(session)) }
 
 func (s *server) Close(c *reactor.Conn, err error) {
-	log.Printf("%d frames, %v", c.Context().(*session).frames, err)
+	log.Printf("%d frames, %v", c.User().(*session).frames, err)
 }
 
 func (s *server) Data(c *reactor.Conn, p []byte) (used int) {
@@ -61,7 +60,7 @@ func (s *server) Data(c *reactor.Conn, p []byte) (used int) {
 }
 
 func (s *server) answer(c *reactor.Conn, request []byte) {
-	c.Context().(*session).frames++
+	c.User().(*session).frames++
 	if !bytes.HasPrefix(request, []byte("?")) {
 		c.Write(framed(bytes.ToUpper(request)))
 		return

@@ -26,7 +26,7 @@ func main() {
 	}
 	ch := &chat{}
 	ch.server, err = reactor.New(ch,
-		reactor.IdleTimeout(*idle), reactor.ReadBufferMax(lineMax), reactor.WriteHardLimit(1<<20))
+		reactor.Config{IdleTimeout: *idle, ReadBufferMax: lineMax, WriteHardLimit: 1 << 20})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(reactor.Serve(ln, server{}, reactor.IdleTimeout(5*time.Minute)))
+	log.Fatal(reactor.Serve(ln, server{}, reactor.Config{IdleTimeout: 5 * time.Minute}))
 }
 
 // sum is what a connection has counted so far.
@@ -32,10 +32,10 @@ type sum struct{ n int }
 
 type server struct{}
 
-func (server) Open(c *reactor.Conn) { c.SetContext(new(sum)) }
+func (server) Open(c *reactor.Conn) { c.SetUser(new(sum)) }
 
 func (server) Close(c *reactor.Conn, err error) {
-	log.Printf("the sum was %d", c.Context().(*sum).n)
+	log.Printf("the sum was %d", c.User().(*sum).n)
 }
 
 // Data is called when bytes have come, and again if it leaves some.
@@ -45,7 +45,7 @@ func (server) Data(c *reactor.Conn, p []byte) (used int) {
 		return 0 // it is called again with more
 	}
 	line := p[:end+1]
-	s := c.Context().(*sum)
+	s := c.User().(*sum)
 	var n int
 	switch _, err := fmt.Sscanf(string(line), "add %d\n", &n); {
 	case err == nil:
