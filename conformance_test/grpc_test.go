@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -113,7 +114,7 @@ var grpcArms = []grpcArm{
 	{netEngine.name, netEngine.listen, (*grpc.Server).Serve, nil, nil, credentials.NewTLS},
 	{percoreEngine.name, percoreEngine.listen, (*grpc.Server).Serve, nil, nil, credentials.NewTLS},
 	{
-		"grpcadapter", grpcadapter.Listen, func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Serve(s, ln) },
+		"grpcadapter", percore.Listen, func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Serve(s, ln) },
 		grpcadapter.ServerOptions(), grpcadapter.DialOptions(),
 		func(config *tls.Config) credentials.TransportCredentials {
 			return grpcadapter.Credentials(credentials.NewTLS(config))

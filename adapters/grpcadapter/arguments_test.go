@@ -37,16 +37,13 @@ func TestNilArguments(t *testing.T) {
 		{"RegisterService of a zero Server", func() error { new(Server).RegisterService(&echo, nil); return nil }, "a Server that NewServer has not made"},
 		{"Server.Handler", func() error { NewServer().Handler(nil); return nil }, "a nil http.Handler"},
 		{"Wrap", func() error { Wrap(nil); return nil }, "a nil *grpc.Server"},
-		{"Wrap's option", func() error { Wrap(grpc.NewServer(), nil); return nil }, "argument 1 of Wrap's options is nil"},
 		{"WrappedServer.Serve", func() error { return Wrap(grpc.NewServer()).Serve(nil) }, "a nil net.Listener"},
-		{"WrappedServer.Serve past grpc-go", func() error { return Wrap(grpc.NewServer(), FastPath()).Serve(nil) }, "a nil net.Listener"},
 		{"Serve of a zero WrappedServer", func() error { return new(WrappedServer).Serve(unused) }, "a WrappedServer that Wrap has not made"},
 		{"WrappedServer.Handler", func() error { Wrap(grpc.NewServer()).Handler(nil); return nil }, "a nil http.Handler"},
 		{"Serve without a server", func() error { return Serve(nil, unused) }, "a nil server"},
 		{"Serve with a nil server", func() error { return Serve((*grpc.Server)(nil), unused) }, "a nil server"},
 		{"Serve without a listener", func() error { return Serve(grpc.NewServer(), nil) }, "a nil net.Listener"},
-		{"WrapListener", func() error { WrapListener(nil); return nil }, "a nil net.Listener"},
-		{"WrapListener's option", func() error { WrapListener(unused, nil); return nil }, "argument 1 of WrapListener's options is nil"},
+		{"Serve's option", func() error { return Serve(grpc.NewServer(), unused, nil) }, "argument 1 of Serve's options is nil"},
 		{"DialOptions", func() error { DialOptions(nil); return nil }, "argument 1 of DialOptions is nil"},
 		{"WithDialer", func() error { WithDialer(nil); return nil }, "a nil *percore.Dialer"},
 		{"Credentials", func() error { Credentials(nil); return nil }, "a nil credentials.TransportCredentials"},
@@ -96,7 +93,7 @@ func TestWrapBypassed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var lines []string
 			srv := grpc.NewServer()
-			w := Wrap(srv, FastPath(), func(w *wrapping) {
+			w := wrap(srv, func(w *wrapping) {
 				w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 			})
 			time.Sleep(test.late)
@@ -105,7 +102,7 @@ func TestWrapBypassed(t *testing.T) {
 			go func() { served <- test.serve(srv, w, lis) }()
 			time.Sleep(2 * bypassCheckLast)
 			synctest.Wait()
-			if len(lines) != test.lines || test.lines > 0 && !strings.Contains(lines[0], "Call Serve of what Wrap has returned") {
+			if len(lines) != test.lines || test.lines > 0 && !strings.Contains(lines[0], "Call Serve of what it has returned") {
 				t.Errorf("%s: got the lines %q, want %d", test.name, lines, test.lines)
 			}
 			srv.Stop()

@@ -236,7 +236,7 @@ var attackDoors = []struct {
 		serveUntilEnd(t, srv.Serve, srv.Stop, lis)
 		return srv.Stats
 	}},
-	{"FastPath", func(t *testing.T, lis net.Listener, services ...*grpc.ServiceDesc) func() Stats {
+	{"Wrap", func(t *testing.T, lis net.Listener, services ...*grpc.ServiceDesc) func() Stats {
 		srv := grpc.NewServer()
 		for _, desc := range services {
 			srv.RegisterService(desc, nil)

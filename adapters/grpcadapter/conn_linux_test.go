@@ -53,7 +53,7 @@ func (p *countingPool) Put(b *[]byte) {
 // pairOf returns an accepted *Conn and its peer, a connection of package net.
 func pairOf(t testing.TB, kind testnet.Kind) (*Conn, net.Conn) {
 	t.Helper()
-	server, client := testnet.Pair(t, Listen, kind)
+	server, client := testnet.Pair(t, listenAdapted, kind)
 	c, ok := server.(*Conn)
 	if !ok {
 		t.Fatalf("Accept: got a %T, want a *Conn", server)

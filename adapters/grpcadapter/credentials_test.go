@@ -54,7 +54,7 @@ func sparePair(t *testing.T, listen testnet.ListenFunc) (onReady, *tls.Conn) {
 // read that filled its buffer.
 func TestSparingReads(t *testing.T) {
 	testnet.NoLeaks(t)
-	c, client := sparePair(t, Listen)
+	c, client := sparePair(t, listenAdapted)
 	want := pattern(300_000)
 	go func() {
 		for i, size := 0, 1; i < len(want); size = size*3%33_000 + 1 {
@@ -95,7 +95,7 @@ func TestSparingReads(t *testing.T) {
 // end the wait.
 func TestSparingReadWaitsWithoutBuffer(t *testing.T) {
 	testnet.NoLeaks(t)
-	c, client := sparePair(t, Listen)
+	c, client := sparePair(t, listenAdapted)
 	pool := new(balancePool)
 	done := make(chan error, 1)
 	begin := func() {

@@ -8,8 +8,8 @@
 //
 //   - Reading without holding a buffer. grpc-go reads through 32 KiB per
 //     connection, unless it can wait for data without them. The connections of
-//     [Listen], [WrapListener] and [DialOptions] have the method that grpc-go looks
-//     for (see [Conn]), so that an idle connection holds no read buffer.
+//     [Serve] and [DialOptions] have the method that grpc-go looks for (see [Conn]),
+//     so that an idle connection holds no read buffer.
 //   - Noticing that a peer is gone. With keep-alive parameters grpc-go sets
 //     TCP_USER_TIMEOUT (tcp(7)): data that is not acknowledged in time ends the
 //     connection. The adapter sets it to the same value; see [KeepaliveParams].
@@ -18,11 +18,11 @@
 //
 // A server:
 //
-//	lis, err := grpcadapter.Listen("tcp", ":50051")
+//	lis, err := percore.Listen("tcp", ":50051")
 //	...
 //	srv := grpc.NewServer(grpcadapter.ServerOptions()...)
 //	pb.RegisterEchoServer(srv, new(echo))
-//	err = grpcadapter.Serve(srv, lis) // or srv.Serve(lis)
+//	err = grpcadapter.Serve(srv, lis) // was srv.Serve(lis)
 //
 // A client:
 //
@@ -32,16 +32,16 @@
 // # Past grpc-go's transport
 //
 // Two kinds of servers do without grpc-go's transport: calls are served on package h2, by goroutines
-// of a pool, and idle connections hold neither a goroutine nor a buffer. [Wrap] with [FastPath] is
-// for a grpc.Server as it is:
+// of a pool, and idle connections hold neither a goroutine nor a buffer. [Wrap] is for a grpc.Server as
+// it is:
 //
 //	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(auth))
 //	pb.RegisterEchoServer(srv, new(echo))
-//	err = grpcadapter.Wrap(srv, grpcadapter.FastPath()).Serve(lis) // was srv.Serve(lis)
+//	err = grpcadapter.Wrap(srv).Serve(lis) // was srv.Serve(lis)
 //
-// It needs to know private fields of grpc-go, and leaves the server to grpc-go's transport if it
-// doesn't. [NewServer] needs public names only. Generated code registers its services with it as with
-// a grpc.Server, and its options have the names of grpc-go's:
+// It is experimental: it needs to know private fields of grpc-go, and leaves the server to
+// grpc-go's transport if it doesn't. [NewServer] needs public names only. Generated code registers
+// its services with it as with a grpc.Server, and its options have the names of grpc-go's:
 //
 //	srv := grpcadapter.NewServer(grpcadapter.ChainUnaryInterceptor(auth))
 //	pb.RegisterEchoServer(srv, new(echo))
@@ -69,6 +69,6 @@
 // percore.ListenConfig does both without a wrapper: MaxConns and OnAccept limit the connections,
 // and with ProxyProtocol peer.FromContext returns the address of the proxy's client.
 //
-// On other systems than Linux, and with the build tag percore_net, Listen is net.Listen. The
-// connections are package net's, and grpc-go does all this for them itself.
+// On other systems than Linux, and with the build tag percore_net, percore's connections are package
+// net's, and grpc-go does all this for them itself.
 package grpcadapter

@@ -3,29 +3,16 @@
 package grpcadapter
 
 import (
-	"net"
 	"os"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/percore/percore"
 )
 
 // connsAreNets says whether percore's connections wrap package net's. For those grpc-go does the
 // work of this package itself.
 const connsAreNets = false
-
-// Listen calls percore.Listen and passes the listener to [WrapListener]. It takes the same networks
-// and addresses as net.Listen and fails with the same errors; its connections are *[Conn].
-func Listen(network, address string) (net.Listener, error) {
-	l, err := percore.Listen(network, address)
-	if err != nil {
-		return nil, err
-	}
-	return WrapListener(l), nil
-}
 
 // setUserTimeout sets how long data may remain unacknowledged, in whole milliseconds (tcp(7),
 // TCP_USER_TIMEOUT). It sets it on a connection, or on a listener's sockets, from which accepted

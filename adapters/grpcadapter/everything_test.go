@@ -15,7 +15,7 @@ import (
 // are refused with.
 func TestArguments(t *testing.T) {
 	testnet.NoLeaks(t)
-	srv, wrapped := NewServer(), Wrap(grpc.NewServer(), FastPath())
+	srv, wrapped := NewServer(), Wrap(grpc.NewServer())
 	defer srv.Stop()
 	defer wrapped.Stop()
 	request := httptest.NewRequest(http.MethodPost, "/service/method", nil)
@@ -35,7 +35,6 @@ func TestArguments(t *testing.T) {
 		"InitialWindowSize":          {Func: InitialWindowSize},
 		"KeepaliveEnforcementPolicy": {Func: KeepaliveEnforcementPolicy},
 		"KeepaliveParams":            {Func: KeepaliveParams},
-		"Listen":                     {Func: Listen},
 		"MaxConcurrentStreams":       {Func: MaxConcurrentStreams},
 		"MaxHeaderListSize":          {Func: MaxHeaderListSize},
 		"MaxRecvMsgSize":             {Func: MaxRecvMsgSize},
@@ -51,17 +50,18 @@ func TestArguments(t *testing.T) {
 		"WithDialer":                 {Func: WithDialer},
 		"WithKeepaliveParams":        {Func: WithKeepaliveParams},
 		"Wrap":                       {Func: Wrap, Args: []any{grpc.NewServer()}},
-		"WrapListener":               {Func: WrapListener, Args: []any{newOnceListener()}},
 
 		"Conn.ReadOnReady":        {Func: new(Conn).ReadOnReady},
 		"Server.HandOver":         {Func: srv.HandOver, Nils: "_"},
 		"Server.Handler":          {Func: srv.Handler},
 		"Server.RegisterService":  {Func: srv.RegisterService, Args: []any{&grpc.ServiceDesc{}}, Nils: "impl"},
 		"Server.Serve":            {Func: srv.Serve},
+		"Server.Shutdown":         {Func: srv.Shutdown},
 		"Server.ServeHTTP":        {Func: srv.ServeHTTP, Args: []any{httptest.NewRecorder(), request}},
 		"WrappedServer.HandOver":  {Func: wrapped.HandOver, Nils: "_"},
 		"WrappedServer.Handler":   {Func: wrapped.Handler},
 		"WrappedServer.Serve":     {Func: wrapped.Serve},
+		"WrappedServer.Shutdown":  {Func: wrapped.Shutdown},
 		"WrappedServer.ServeHTTP": {Func: wrapped.ServeHTTP, Args: []any{httptest.NewRecorder(), request}},
 	})
 }

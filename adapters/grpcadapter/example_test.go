@@ -20,10 +20,10 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter"
 )
 
-// A server and a client on percore. The new parts are Listen, ServerOptions, Serve
+// A server and a client on percore. The new parts are percore.Listen, ServerOptions, Serve
 // and DialOptions.
 func Example() {
-	lis, err := grpcadapter.Listen("tcp", "127.0.0.1:0")
+	lis, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -93,18 +93,17 @@ func Example_proxyTLVs() {
 	log.Fatal(srv.Serve(lis))
 }
 
-// A server that sets keep-alive parameters also has to give them to the listener, which can't query
-// the server. This example is not run, because it serves forever.
+// A server that sets keep-alive parameters also has to give them to Serve, which can't query the
+// server. This example is not run, because it serves forever.
 func ExampleKeepaliveParams() {
 	var lc percore.ListenConfig // with the options of the engine
-	inner, err := lc.Listen(context.Background(), "tcp", ":50051")
+	lis, err := lc.Listen(context.Background(), "tcp", ":50051")
 	if err != nil {
 		log.Fatal(err)
 	}
 	kp := keepalive.ServerParameters{Time: time.Minute, Timeout: 5 * time.Second}
-	lis := grpcadapter.WrapListener(inner, grpcadapter.KeepaliveParams(kp))
 	srv := grpc.NewServer(append(grpcadapter.ServerOptions(), grpc.KeepaliveParams(kp))...)
-	log.Fatal(grpcadapter.Serve(srv, lis))
+	log.Fatal(grpcadapter.Serve(srv, lis, grpcadapter.KeepaliveParams(kp)))
 }
 
 // A client with keep-alive parameters that chooses the local address of its connections. This

@@ -59,7 +59,7 @@ func (l *spiedListener) Accept() (net.Conn, error) {
 // side. Then idle connections hold a buffer again, and the adapter must learn the new way.
 func TestServerReadsOnReady(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := &spiedListener{Listener: testnet.Listen(t, Listen, testnet.TCP4)}
+	lis := &spiedListener{Listener: testnet.Listen(t, listenAdapted, testnet.TCP4)}
 	startServer(t, plainServe, lis)
 	const size = 10_000
 	if err := callUnary(callContext(t), dialServer(t, lis), pattern(size)); err != nil {
@@ -77,7 +77,7 @@ func TestServerReadsOnReady(t *testing.T) {
 // TestClientReadsOnReady does the same as TestServerReadsOnReady for the client's side.
 func TestClientReadsOnReady(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, Listen, testnet.TCP4)
+	lis := testnet.Listen(t, listenAdapted, testnet.TCP4)
 	startServer(t, plainServe, lis)
 	var byRead, byReady atomic.Int64
 	d := newDialing(nil)
@@ -109,7 +109,7 @@ const readBufferBytes = 32 << 10
 func TestIdleConnectionHoldsNoReadBuffer(t *testing.T) {
 	testnet.NoLeaks(t)
 	onPercore := idleHeap(t, percore.Listen, nil)
-	withAdapter := idleHeap(t, Listen, nil)
+	withAdapter := idleHeap(t, listenAdapted, nil)
 	t.Logf("heap per idle connection, a bare client's end included: %d bytes on percore, %d with the adapter", onPercore, withAdapter)
 	if saved := onPercore - withAdapter; saved < readBufferBytes*9/10 {
 		t.Errorf("got %d bytes per idle connection on percore and %d with the adapter, want some %d fewer", onPercore, withAdapter, readBufferBytes)
@@ -122,8 +122,8 @@ func TestIdleConnectionHoldsNoReadBuffer(t *testing.T) {
 // TestIdleTLSConnectionHoldsNoReadBuffer does the same for TLS and Credentials.
 func TestIdleTLSConnectionHoldsNoReadBuffer(t *testing.T) {
 	testnet.NoLeaks(t)
-	before := idleHeap(t, Listen, credentials.NewTLS)
-	after := idleHeap(t, Listen, sparingTLS)
+	before := idleHeap(t, listenAdapted, credentials.NewTLS)
+	after := idleHeap(t, listenAdapted, sparingTLS)
 	t.Logf("heap per idle connection, a bare client's end included: %d bytes with TLS, %d with Credentials", before, after)
 	if saved := before - after; saved < readBufferBytes*9/10 {
 		t.Errorf("got %d bytes per idle connection with TLS and %d with Credentials, want some %d fewer", before, after, readBufferBytes)
@@ -217,11 +217,11 @@ func BenchmarkIdle(b *testing.B) {
 	}{
 		{"net", net.Listen, nil},
 		{"percore", percore.Listen, nil},
-		{"adapter", Listen, nil},
+		{"adapter", listenAdapted, nil},
 		{"net/TLS", net.Listen, credentials.NewTLS},
 		{"percore/TLS", percore.Listen, credentials.NewTLS},
-		{"adapter/TLS", Listen, credentials.NewTLS},
-		{"adapter/TLS with Credentials", Listen, sparingTLS},
+		{"adapter/TLS", listenAdapted, credentials.NewTLS},
+		{"adapter/TLS with Credentials", listenAdapted, sparingTLS},
 	} {
 		b.Run(arm.name, func(b *testing.B) {
 			var bytes int64
@@ -249,11 +249,11 @@ func BenchmarkUnary(b *testing.B) {
 	}{
 		{"net", net.Listen, nil, nil},
 		{"percore", percore.Listen, nil, nil},
-		{"adapter", Listen, ServerOptions(), nil},
-		{"adapter both ends", Listen, ServerOptions(), DialOptions()},
+		{"adapter", listenAdapted, ServerOptions(), nil},
+		{"adapter both ends", listenAdapted, ServerOptions(), DialOptions()},
 		{"net TLS", net.Listen, secured(credentials.NewTLS), trusting},
-		{"adapter TLS", Listen, append(ServerOptions(), secured(credentials.NewTLS)...), trusting},
-		{"adapter TLS with Credentials", Listen, append(ServerOptions(), secured(sparingTLS)...), trusting},
+		{"adapter TLS", listenAdapted, append(ServerOptions(), secured(credentials.NewTLS)...), trusting},
+		{"adapter TLS with Credentials", listenAdapted, append(ServerOptions(), secured(sparingTLS)...), trusting},
 	} {
 		for _, size := range []int{128, 1 << 20} {
 			b.Run(fmt.Sprintf("%s/%d", arm.name, size), func(b *testing.B) {

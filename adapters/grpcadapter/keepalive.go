@@ -10,13 +10,13 @@ import (
 
 // KeepaliveParams is grpc.KeepaliveParams as an option of [NewServer].
 //
-// As an option of [WrapListener] it gives a listener the parameters that a grpc.Server got through
-// grpc.KeepaliveParams, because grpc-go doesn't expose them. TCP_USER_TIMEOUT is set to kp.Timeout
+// As an option of [Serve] it gives the parameters that the grpc.Server got through grpc.KeepaliveParams,
+// because grpc-go doesn't expose them. TCP_USER_TIMEOUT is set to kp.Timeout
 // (20 seconds if that is 0). It is left alone if kp.Time is so large (math.MaxInt64) that grpc-go
 // never pings. Without this option the server is assumed to have no such parameters.
 func KeepaliveParams(kp keepalive.ServerParameters) KeepaliveOption { return KeepaliveOption{kp} }
 
-// KeepaliveOption is an [Option] and a [ListenerOption]: see [KeepaliveParams].
+// KeepaliveOption is an [Option] and a [ServeOption]: see [KeepaliveParams].
 type KeepaliveOption struct{ params keepalive.ServerParameters }
 
 func (o KeepaliveOption) applyToListener(s *settings) {

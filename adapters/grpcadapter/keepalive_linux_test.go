@@ -83,7 +83,7 @@ func TestServerUserTimeout(t *testing.T) {
 				return tcpUserTimeout(t, testnet.Receive(t, "a connection", tapped.accepted))
 			}
 			onNet := observe(testnet.Listen(t, net.Listen, testnet.TCP4))
-			onPercore := observe(WrapListener(listenOnLoops(t, 1, testnet.TCP4), KeepaliveParams(test.kp)))
+			onPercore := observe(wrapListener(listenOnLoops(t, 1, testnet.TCP4), settingsOf([]ServeOption{KeepaliveParams(test.kp)})))
 			if onNet != test.want {
 				t.Errorf("grpc-go %s sets %v on net, want %v", grpc.Version, onNet, test.want)
 			}
@@ -98,7 +98,7 @@ func TestServerUserTimeout(t *testing.T) {
 // from the parts that Serve runs on.
 func TestUserTimeoutIsInherited(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := WrapListener(listenOnLoops(t, 3, testnet.TCP4))
+	lis := wrapListener(listenOnLoops(t, 3, testnet.TCP4), settingsOf(nil))
 	all := append([]net.Listener{lis}, split(lis)...)
 	if len(all) != 4 {
 		t.Fatalf("got %d parts, want 3", len(all)-1)
@@ -141,7 +141,7 @@ func TestClientUserTimeout(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			lis := testnet.Listen(t, Listen, testnet.TCP4)
+			lis := testnet.Listen(t, listenAdapted, testnet.TCP4)
 			startServer(t, plainServe, lis)
 			// Only the options with a dialer matter, which this one wraps.
 			observe := func(dial func(context.Context, string) (net.Conn, error), opts ...grpc.DialOption) time.Duration {
@@ -226,7 +226,7 @@ func TestPeerThatStopsAcknowledging(t *testing.T) {
 	}{
 		{"net", func(t *testing.T) net.Listener { return testnet.Listen(t, net.Listen, testnet.TCP4) }},
 		{"adapter", func(t *testing.T) net.Listener {
-			return WrapListener(listenOnLoops(t, 2, testnet.TCP4), KeepaliveParams(kp))
+			return wrapListener(listenOnLoops(t, 2, testnet.TCP4), settingsOf([]ServeOption{KeepaliveParams(kp)}))
 		}},
 	} {
 		t.Run(arm.name, func(t *testing.T) {

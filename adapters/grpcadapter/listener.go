@@ -11,35 +11,25 @@ import (
 	"github.com/percore/percore"
 )
 
-// WrapListener returns a listener whose connections are [Conn] where l returns a *percore.Conn. Use
-// it for listeners made by percore.ListenConfig or percore.FileListener. Other connections pass
-// through unchanged. If l is a *percore.Listener, the result has its other methods, too. AcceptConn
-// and PerLoop then return percore's own types, without the additions of this package. If the
-// connections are certainly package net's, WrapListener returns l itself.
-//
-// On accepted TCP connections, TCP_USER_TIMEOUT is set to the value that grpc-go uses with the
-// server's default parameters, 20 seconds; see [KeepaliveParams]. WrapListener sets it on the
-// sockets of a *percore.Listener. Connections inherit it from them without a system call, and the
-// sockets keep it. On a *percore.Conn from any other listener it is set one by one.
-func WrapListener(l net.Listener, opts ...ListenerOption) net.Listener {
-	refuseNil(isNilListener(l), "WrapListener", "net.Listener", "check the error of Listen")
-	s := settings{userTimeout: pingTimeout}
-	for i, opt := range opts {
-		refuseNilOption(opt == nil, "WrapListener's options", i)
-		opt.applyToListener(&s)
-	}
-	return wrapListener(l, s)
-}
-
-// ListenerOption is an option of [WrapListener]: [KeepaliveParams].
-type ListenerOption interface{ applyToListener(*settings) }
+// ServeOption is an option of [Serve]: [KeepaliveParams].
+type ServeOption interface{ applyToListener(*settings) }
 
 // settings are the same for all connections of a listener or dialer.
 type settings struct {
 	userTimeout time.Duration // TCP_USER_TIMEOUT; negative: left alone
 }
 
-// WrapListener returns one of three kinds of listener: percore's, with all its methods; one of
+// settingsOf returns what the options say.
+func settingsOf(opts []ServeOption) settings {
+	s := settings{userTimeout: pingTimeout}
+	for i, opt := range opts {
+		refuseNilOption(opt == nil, "Serve's options", i)
+		opt.applyToListener(&s)
+	}
+	return s
+}
+
+// The listeners that wrapListener returns are of three kinds: percore's, with all its methods; one of
 // unknown origin; or one of unknown origin that gives access to its socket, which channelz needs.
 type (
 	percoreListener struct {
@@ -56,6 +46,13 @@ type (
 	}
 )
 
+// wrapListener returns a listener whose connections are [Conn] where l returns a *percore.Conn.
+// Other connections pass through unchanged, and so does a listener whose connections are certainly
+// package net's.
+//
+// TCP_USER_TIMEOUT is set on the sockets of a *percore.Listener: connections inherit it from them
+// without a system call, and the sockets keep it. On a *percore.Conn from any other listener it is
+// set one by one.
 func wrapListener(l net.Listener, s settings) net.Listener {
 	switch l := l.(type) {
 	case *percore.Listener:
@@ -63,7 +60,7 @@ func wrapListener(l net.Listener, s settings) net.Listener {
 			return l
 		}
 		return &percoreListener{l, s.inherited(l)}
-	case *net.TCPListener, *net.UnixListener, *percoreListener, *foreignListener, *foreignSocketListener:
+	case *net.TCPListener, *net.UnixListener:
 		return l
 	}
 	foreign := foreignListener{l, s}
@@ -119,24 +116,24 @@ type ListenerServer interface {
 	Serve(net.Listener) error
 }
 
-// Serve does what srv.Serve(lis) does, but accepts connections in one goroutine per socket instead
-// of one for all. There is still one server: Stop and GracefulStop end all of it. Serve returns the
-// result of srv.Serve once everything has ended. The listener is closed then.
+// Serve does what srv.Serve(lis) does on percore's connections, with grpc-go's own transport. It
+// does for percore's what grpc-go does only for package net's (see [Conn]), and it accepts in one
+// goroutine per socket instead of one for all. There is still one server: Stop and GracefulStop end all
+// of it. Serve returns the result of srv.Serve once everything has ended. The listener is closed then.
 //
-// It does so for a listener with several sockets (see percore.Listener.PerLoop) that [Listen] or
-// [WrapListener] returned, or for a *percore.Listener, which it wraps. Any other listener,
-// including one on a unix socket, has one place to accept from. For such a listener Serve wraps it
-// and calls srv.Serve.
-func Serve(srv ListenerServer, lis net.Listener) error {
+// On accepted TCP connections TCP_USER_TIMEOUT is set to the value that grpc-go uses with the server's
+// default parameters, 20 seconds; see [KeepaliveParams]. A listener that wraps percore's, or a unix
+// socket, has one place to accept from. Connections that are not percore's pass through unchanged.
+func Serve(srv ListenerServer, lis net.Listener, opts ...ServeOption) error {
 	switch {
 	case isNilServer(srv):
 		return errors.New("grpcadapter: Serve was called with a nil server: pass the result of grpc.NewServer")
 	case isNilListener(lis):
 		return errNilListener
 	}
+	lis = wrapListener(lis, settingsOf(opts))
 	counts.serving.Add(1)
 	defer counts.serving.Add(-1)
-	lis = WrapListener(lis)
 	parts := split(lis)
 	if len(parts) < 2 {
 		return srv.Serve(lis)

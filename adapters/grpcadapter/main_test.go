@@ -77,12 +77,22 @@ func floodHandler(_ any, stream grpc.ServerStream) error {
 // A serveFunc is grpc.Server.Serve, or another way to serve its calls.
 type serveFunc func(*grpc.Server, net.Listener) error
 
-func plainServe(srv *grpc.Server, lis net.Listener) error   { return srv.Serve(lis) }
+func plainServe(srv *grpc.Server, lis net.Listener) error { return srv.Serve(lis) }
+
+// listenAdapted returns a listener as Serve gives it to grpc-go.
+func listenAdapted(network, address string) (net.Listener, error) {
+	l, err := percore.Listen(network, address)
+	if err != nil {
+		return nil, err
+	}
+	return wrapListener(l, settingsOf(nil)), nil
+}
+
 func serveOnLoops(srv *grpc.Server, lis net.Listener) error { return Serve(srv, lis) }
 
 // servePast serves past grpc-go's transport. It panics if that was refused.
 func servePast(srv *grpc.Server, lis net.Listener) error {
-	w := Wrap(srv, FastPath())
+	w := Wrap(srv)
 	if err := w.Refusal(); err != nil {
 		panic(err)
 	}

@@ -49,8 +49,8 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 // or does not, it is the same for the grpc.Server's. Stop and GracefulStop are srv.Stop and
 // srv.GracefulStop; a goroutine waits for them from the first Serve of the http.Server on.
 //
-// Without [FastPath], or if that was refused (see [WrappedServer.Refusal]), calls go to the ServeHTTP of
-// the grpc.Server.
+// If the server can't be served past grpc-go's transport (see [WrappedServer.Refusal]), calls go to the
+// ServeHTTP of the grpc.Server.
 //
 // Services are registered before the http.Server serves.
 func (s *WrappedServer) Handler(next http.Handler) http.Handler {
@@ -80,8 +80,8 @@ func checkHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ServeHTTP serves a call as an http.Handler, as [Server.ServeHTTP] does. Without [FastPath], or if that
-// was refused, it is srv.ServeHTTP.
+// ServeHTTP serves a call as an http.Handler, as [Server.ServeHTTP] does, or, if it can't be served
+// past grpc-go's transport, as srv.ServeHTTP does.
 func (s *WrappedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	checkHTTP(w, r)
 	s.used.Store(true)

@@ -64,7 +64,7 @@ var portKinds = []struct {
 		}
 		return NewServer(opts...)
 	}},
-	{"FastPath", func(t testing.TB, handlers ...stats.Handler) portServer {
+	{"Wrap", func(t testing.TB, handlers ...stats.Handler) portServer {
 		var opts []grpc.ServerOption
 		for _, h := range handlers {
 			opts = append(opts, grpc.StatsHandler(h))
@@ -503,45 +503,43 @@ func TestOnePortPanic(t *testing.T) {
 	})
 }
 
-// TestOnePortRefused: calls are served by grpc-go's ServeHTTP if the fast path is refused or not asked
-// for, and a line says why it is refused. Stop ends them.
+// TestOnePortRefused: calls are served by grpc-go's ServeHTTP if the server can't be served past
+// its transport, and a line says why. Stop ends them.
 func TestOnePortRefused(t *testing.T) {
 	for way := range portWays {
-		for _, opts := range [][]WrapOption{nil, {FastPath()}} {
-			t.Run(fmt.Sprintf("%s/%d", portWays[way].name, len(opts)), func(t *testing.T) {
-				testnet.NoLeaks(t)
-				var lines []string
-				log := func(w *wrapping) {
-					w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-				}
-				srv := grpc.NewServer(grpc.WaitForHandlers(true)) // which FastPath refuses
-				server := wrappedPort{Wrap(srv, append(opts, log)...), srv}
-				lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
-				startPort(t, way, lis, nil, server)
-				cc := dialServer(t, lis)
-				if err := callUnary(callContext(t), cc, pattern(5000)); err != nil {
-					t.Errorf("a call: %v", err)
-				}
-				get(t, lis, nil, false)
-				get(t, lis, nil, true)
-				if len(lines) != len(opts) || server.Stats().Started != 0 || (server.Refusal() != nil) != (len(opts) > 0) {
-					t.Errorf("got the lines %q, %+v, and the reason %v", lines, server.Stats(), server.Refusal())
-				}
-				stream, err := openChat(callContext(t), cc)
-				if err == nil {
-					err = say(stream, pattern(10))
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				stopped := make(chan bool)
-				go func() { srv.Stop(); close(stopped) }()
-				testnet.Receive(t, "Stop", stopped)
-				if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err == nil || err == io.EOF {
-					t.Errorf("a call that was open: got %v", err)
-				}
-			})
-		}
+		t.Run(portWays[way].name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			var lines []string
+			log := func(w *wrapping) {
+				w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+			}
+			srv := grpc.NewServer(grpc.WaitForHandlers(true)) // which Wrap refuses
+			server := wrappedPort{wrap(srv, log), srv}
+			lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
+			startPort(t, way, lis, nil, server)
+			cc := dialServer(t, lis)
+			if err := callUnary(callContext(t), cc, pattern(5000)); err != nil {
+				t.Errorf("a call: %v", err)
+			}
+			get(t, lis, nil, false)
+			get(t, lis, nil, true)
+			if len(lines) != 1 || server.Stats().Started != 0 || server.Refusal() == nil {
+				t.Errorf("got the lines %q, %+v, and the reason %v", lines, server.Stats(), server.Refusal())
+			}
+			stream, err := openChat(callContext(t), cc)
+			if err == nil {
+				err = say(stream, pattern(10))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			stopped := make(chan bool)
+			go func() { srv.Stop(); close(stopped) }()
+			testnet.Receive(t, "Stop", stopped)
+			if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err == nil || err == io.EOF {
+				t.Errorf("a call that was open: got %v", err)
+			}
+		})
 	}
 }
 

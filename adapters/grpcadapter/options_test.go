@@ -14,7 +14,7 @@ import (
 // TestWithDialer: a client dials its connections with the dialer that it was given.
 func TestWithDialer(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, Listen, testnet.TCP4)
+	lis := testnet.Listen(t, listenAdapted, testnet.TCP4)
 	startServer(t, plainServe, lis)
 	var dialed atomic.Int64
 	cc := dialServer(t, lis, DialOptions(WithDialer(&percore.Dialer{

@@ -84,7 +84,7 @@ func TestBufferPoolLife(t *testing.T) {
 // buffer has been returned.
 func TestNoBufferLeft(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, Listen, testnet.TCP4)
+	lis := testnet.Listen(t, listenAdapted, testnet.TCP4)
 	srv := startServer(t, plainServe, lis, ServerOptions()...)
 	cc := dialServer(t, lis, DialOptions()...)
 	before := pool.ReadStats()

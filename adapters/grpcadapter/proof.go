@@ -161,9 +161,10 @@ func proveStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error
 }
 
 // openHidden returns a server that is served past grpc-go's transport, without a proof.
-func openHidden(srv *grpc.Server, keys *innards.Keys) (*WrappedServer, error) {
-	w := Wrap(srv, func(w *wrapping) { w.hidden = true })
-	return w, w.openWith(keys)
+func openHidden(srv *grpc.Server, keys *innards.Keys) (w *WrappedServer, err error) {
+	w = wrap(srv, func(w *wrapping) { w.hidden = true })
+	w.decision.Do(func() { err = w.openWith(keys) })
+	return w, err
 }
 
 func await(ctx context.Context, c chan struct{}) error {

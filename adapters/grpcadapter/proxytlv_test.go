@@ -66,7 +66,7 @@ func TestProxyTLVs(t *testing.T) {
 		"Wrap": func(creds credentials.TransportCredentials, lis net.Listener) (<-chan error, func()) {
 			srv := grpc.NewServer(grpc.Creds(creds))
 			srv.RegisterService(&tellTLVs, nil)
-			return goServe(func() error { return Wrap(srv, FastPath()).Serve(lis) }), srv.Stop
+			return goServe(func() error { return Wrap(srv).Serve(lis) }), srv.Stop
 		},
 		"NewServer": func(creds credentials.TransportCredentials, lis net.Listener) (<-chan error, func()) {
 			srv := NewServer(Creds(creds))

@@ -1,6 +1,7 @@
 package grpcadapter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -60,7 +61,6 @@ func TestServePerLoop(t *testing.T) {
 	} {
 		for name, lis := range map[string]func(t *testing.T) net.Listener{
 			"percore": func(t *testing.T) net.Listener { return listenOnLoops(t, loops, testnet.TCP4) },
-			"wrapped": func(t *testing.T) net.Listener { return WrapListener(listenOnLoops(t, loops, testnet.TCP4)) },
 			"unix":    func(t *testing.T) net.Listener { return listenOnLoops(t, loops, testnet.Unix) },
 			"net":     func(t *testing.T) net.Listener { return testnet.Listen(t, net.Listen, testnet.TCP4) },
 		} {
@@ -227,7 +227,7 @@ func TestListenerClosedOnce(t *testing.T) {
 			make func() lifeServer
 		}{
 			{"grpc-go", func() lifeServer { return grpc.NewServer() }},
-			{"fast path", func() lifeServer { return Wrap(grpc.NewServer(), FastPath()) }},
+			{"fast path", func() lifeServer { return Wrap(grpc.NewServer()) }},
 			{"NewServer", func() lifeServer { return NewServer() }},
 		} {
 			t.Run(end.name+", "+way.name, func(t *testing.T) {
@@ -251,6 +251,65 @@ func TestListenerClosedOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestShutdown: it waits for the calls that are open, but not when its context ends. Then they go
+// on until Close.
+func TestShutdown(t *testing.T) {
+	for name, serve := range map[string]func(net.Listener) (shutServer, <-chan error){
+		"NewServer": func(lis net.Listener) (shutServer, <-chan error) {
+			srv := NewServer()
+			srv.RegisterService(&echo, nil)
+			return srv, goServe(func() error { return srv.Serve(lis) })
+		},
+		"Wrap": func(lis net.Listener) (shutServer, <-chan error) {
+			srv := grpc.NewServer()
+			srv.RegisterService(&echo, nil)
+			w := Wrap(srv)
+			return w, goServe(func() error { return w.Serve(lis) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			srv, served := serve(lis)
+			stream, err := openChat(callContext(t), dialServer(t, lis))
+			if err == nil {
+				err = say(stream, pattern(10))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := srv.Shutdown(over); err != context.Canceled {
+				t.Errorf("Shutdown while a call is open: got %v, want %v", err, context.Canceled)
+			}
+			if err := say(stream, pattern(10)); err != nil {
+				t.Errorf("the open call: %v", err)
+			}
+			stopped := make(chan error, 1)
+			go func() { stopped <- srv.Shutdown(t.Context()) }()
+			if err := stream.CloseSend(); err != nil {
+				t.Error(err)
+			}
+			if err := testnet.Receive(t, "Shutdown", stopped); err != nil {
+				t.Errorf("Shutdown: %v", err)
+			}
+			if err := testnet.Receive(t, "Serve returning", served); err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+			if err := srv.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+}
+
+// A shutServer ends as an http.Server does.
+type shutServer interface {
+	Shutdown(context.Context) error
+	Close() error
 }
 
 // lifeServer is a server's life.
@@ -320,30 +379,26 @@ func TestOutcome(t *testing.T) {
 func TestForeignListener(t *testing.T) {
 	testnet.NoLeaks(t)
 	nl := testnet.Listen(t, net.Listen, testnet.TCP4)
-	if got := WrapListener(nl); got != nl {
+	if got := wrapListener(nl, settingsOf(nil)); got != nl {
 		t.Errorf("package net's listener: got a %T, want itself", got)
 	}
 	limited := &limitedListener{Listener: nl}
-	server, _ := testnet.Connect(t, WrapListener(limited))
+	server, _ := testnet.Connect(t, wrapListener(limited, settingsOf(nil)))
 	if _, ok := server.(*net.TCPConn); !ok {
 		t.Errorf("package net's connection: got a %T, want it unchanged", server)
 	}
 	if got := limited.accepted.Load(); got != 1 {
 		t.Errorf("the wrapped listener accepted %d connections, want 1", got)
 	}
-	mixed := WrapListener(&limitedListener{Listener: testnet.Listen(t, percore.Listen, testnet.TCP4)})
+	mixed := wrapListener(&limitedListener{Listener: testnet.Listen(t, percore.Listen, testnet.TCP4)}, settingsOf(nil))
 	server, _ = testnet.Connect(t, mixed)
 	if _, ok := server.(*Conn); ok == connsAreNets {
 		t.Errorf("percore's connection from somebody else's listener: got a %T, want a *Conn on percore's engine", server)
 	}
-	once := WrapListener(limited)
-	if twice := WrapListener(once); twice != once {
-		t.Errorf("wrapped twice: got another %T, want the first", twice)
-	}
-	if _, ok := once.(syscall.Conn); ok {
+	if _, ok := wrapListener(limited, settingsOf(nil)).(syscall.Conn); ok {
 		t.Error("a listener that hides its socket can be asked for it, wrapped")
 	}
-	if _, ok := WrapListener(socketListener{nl.(*net.TCPListener)}).(syscall.Conn); !ok {
+	if _, ok := wrapListener(socketListener{nl.(*net.TCPListener)}, settingsOf(nil)).(syscall.Conn); !ok {
 		t.Error("a listener that shows its socket can't be asked for it, wrapped")
 	}
 }
@@ -363,21 +418,6 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		l.accepted.Add(1)
 	}
 	return c, err
-}
-
-// TestListenFails: Listen fails with the same errors as net.Listen.
-func TestListenFails(t *testing.T) {
-	testnet.NoLeaks(t)
-	busy := testnet.Listen(t, Listen, testnet.TCP4)
-	for _, test := range [][2]string{
-		{"tcp", "127.0.0.1:notaport"}, {"tcp", "127.0.0.1"}, {"udp", "127.0.0.1:0"}, {"tcp4", busy.Addr().String()},
-	} {
-		_, got := Listen(test[0], test[1])
-		_, want := net.Listen(test[0], test[1])
-		if fmt.Sprint(got) != fmt.Sprint(want) || got == nil {
-			t.Errorf("Listen(%q, %q): got %v, want net's %v", test[0], test[1], got, want)
-		}
-	}
 }
 
 // TestStopCutsEverything: streams on connections of every loop end when the server is stopped, and

@@ -84,6 +84,36 @@ func (s *Server) Serve(lis net.Listener) error {
 	return serveRoom(s.rpc, lis, s.settings)
 }
 
+// Shutdown is GracefulStop that ends with ctx, too: it returns nil when the last call has ended, or
+// ctx's error, as http.Server.Shutdown does. Then the calls that are left go on, and Stop ends
+// them.
+func (s *Server) Shutdown(ctx context.Context) error { return shutdown(ctx, s.GracefulStop) }
+
+// shutdown calls stop on a goroutine of its own, which waits for calls, and returns when it has returned
+// or ctx has ended.
+func shutdown(ctx context.Context, stop func()) error {
+	if ctx == nil {
+		return errors.New("grpcadapter: Shutdown was called with a nil context: pass one that ends when it has to")
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	select {
+	case <-stopped:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close is Stop. It returns nil.
+func (s *Server) Close() error {
+	s.Stop()
+	return nil
+}
+
 // Stop closes the listeners and all connections. The contexts of calls end. Stop waits for their
 // handlers only if the server has the option [WaitForHandlers].
 func (s *Server) Stop() { s.rpc.Stop() }

@@ -124,10 +124,10 @@ func TestServerDeadline(t *testing.T) {
 			return NewServer(UnknownServiceHandler(d.serve), StatsHandler(d))
 		}},
 		{"Wrap", func(d *deadlines) rulesServer {
-			return Wrap(grpc.NewServer(grpc.UnknownServiceHandler(d.serve)), FastPath())
+			return Wrap(grpc.NewServer(grpc.UnknownServiceHandler(d.serve)))
 		}},
 		{"Wrap, stats", func(d *deadlines) rulesServer {
-			return Wrap(grpc.NewServer(grpc.UnknownServiceHandler(d.serve), grpc.StatsHandler(d)), FastPath())
+			return Wrap(grpc.NewServer(grpc.UnknownServiceHandler(d.serve), grpc.StatsHandler(d)))
 		}},
 		{"NewServer, tap", func(d *deadlines) rulesServer {
 			return NewServer(UnknownServiceHandler(d.serve), InTapHandle(tapDeadline))

@@ -572,7 +572,7 @@ var differingServers = []struct {
 // wrapFast wraps a server whose calls are certainly served past grpc-go's transport.
 func wrapFast(t testing.TB, srv *grpc.Server) *WrappedServer {
 	t.Helper()
-	w := Wrap(srv, FastPath())
+	w := Wrap(srv)
 	if err := w.Refusal(); err != nil {
 		t.Fatalf("the fast path was refused: %v", err)
 	}

@@ -251,7 +251,7 @@ func TestServerGoAways(t *testing.T) {
 				return startOwn(t, lis, KeepaliveParams(test.keep)).GracefulStop
 			})
 			if !strings.Contains(want, "goaway") || past != want || own != want {
-				t.Errorf("got of FastPath\n%s\nof NewServer\n%s\nwant\n%s", past, own, want)
+				t.Errorf("got of Wrap\n%s\nof NewServer\n%s\nwant\n%s", past, own, want)
 			}
 		})
 	}

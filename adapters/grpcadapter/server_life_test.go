@@ -273,7 +273,7 @@ func TestServerHandOver(t *testing.T) {
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		handOver(t, startOwn(t, lis), lis)
 	})
-	t.Run("FastPath", func(t *testing.T) {
+	t.Run("Wrap", func(t *testing.T) {
 		testnet.NoLeaks(t)
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		srv := grpc.NewServer()
@@ -284,7 +284,7 @@ func TestServerHandOver(t *testing.T) {
 	})
 	t.Run("grpc-go's transport", func(t *testing.T) {
 		testnet.NoLeaks(t)
-		srv := Wrap(grpc.NewServer())
+		srv := Wrap(grpc.NewServer(grpc.WaitForHandlers(true))) // which is refused
 		if err := srv.HandOver(t.Context(), nil, nil); err != nil {
 			t.Error(err)
 		}

@@ -31,7 +31,7 @@ var panicPlaces = []string{
 // TestServerPanics: a panic of the user's code ends the program, as with grpc-go, and says where.
 func TestServerPanics(t *testing.T) {
 	for _, place := range panicPlaces {
-		for _, kind := range []string{"grpc-go", "NewServer", "FastPath"} {
+		for _, kind := range []string{"grpc-go", "NewServer", "Wrap"} {
 			if place == "tap" && kind == "grpc-go" {
 				continue // its panic waits for the end of the connection, which waits for the tap
 			}
@@ -51,7 +51,7 @@ func TestServerPanics(t *testing.T) {
 // TestServerGoexit: a handler that ends its goroutine resets its call, and the program goes on.
 func TestServerGoexit(t *testing.T) {
 	testnet.NoLeaks(t)
-	for _, kind := range []string{"NewServer", "FastPath"} {
+	for _, kind := range []string{"NewServer", "Wrap"} {
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		serve, stop := panicker("exit").server(kind)
 		serveUntilEnd(t, serve, stop, lis)
@@ -139,7 +139,7 @@ func (p panicker) server(kind string) (serve func(net.Listener) error, stop func
 	srv := grpc.NewServer(
 		grpc.UnaryInterceptor(p.unary), grpc.StreamInterceptor(p.stream), grpc.InTapHandle(p.tap), grpc.StatsHandler(p))
 	srv.RegisterService(p.service(), nil)
-	if kind == "FastPath" {
+	if kind == "Wrap" {
 		return func(lis net.Listener) error { return servePast(srv, lis) }, srv.Stop
 	}
 	return srv.Serve, srv.Stop

@@ -133,7 +133,7 @@ func testServerPeers(t *testing.T, server *tls.Config, clients []*tls.Config) {
 	for name, srv := range map[string]rulesServer{
 		"NewServer":              NewServer(Creds(creds), StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)),
 		"NewServer, Credentials": NewServer(Creds(Credentials(creds)), StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)),
-		"Wrap":                   Wrap(grpc.NewServer(past...), FastPath()),
+		"Wrap":                   Wrap(grpc.NewServer(past...)),
 		"port":                   newPort(0, NewServer(StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)), server.Clone()),
 	} {
 		if name == "port" && !portWays[0].past {

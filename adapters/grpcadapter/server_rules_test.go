@@ -112,7 +112,7 @@ func TestServerRules(t *testing.T) {
 	doors := map[string]net.Listener{}
 	for name, srv := range map[string]rulesServer{
 		"NewServer": NewServer(UnknownServiceHandler(tellCall)),
-		"Wrap":      Wrap(grpc.NewServer(grpc.UnknownServiceHandler(tellCall)), FastPath()),
+		"Wrap":      Wrap(grpc.NewServer(grpc.UnknownServiceHandler(tellCall))),
 	} {
 		doors[name] = testnet.Listen(t, percore.Listen, testnet.TCP4)
 		serveRules(t, doors[name], srv)

@@ -30,7 +30,7 @@ var serverWays = []struct {
 }{
 	{"plain", false, percore.Listen},
 	{"tls", true, percore.Listen},
-	{"wrapped", false, Listen},
+	{"wrapped", false, listenAdapted},
 	{"net", false, net.Listen},
 	{"tls on net", true, net.Listen},
 }

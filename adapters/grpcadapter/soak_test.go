@@ -97,7 +97,7 @@ var soakDoors = []struct {
 		srv.RegisterService(&echo, nil)
 		return srv.Serve, srv.Stop, srv.GracefulStop
 	}},
-	{"FastPath", func() (func(net.Listener) error, func(), func()) {
+	{"Wrap", func() (func(net.Listener) error, func(), func()) {
 		srv := grpc.NewServer()
 		srv.RegisterService(&echo, nil)
 		return func(lis net.Listener) error { return servePast(srv, lis) }, srv.Stop, srv.GracefulStop

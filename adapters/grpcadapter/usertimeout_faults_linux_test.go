@@ -17,7 +17,7 @@ import (
 // still relies on short reads, and setting the option did not expose the descriptor.
 func TestUserTimeoutCostsNothing(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := WrapListener(listenOnLoops(t, 1, testnet.TCP4))
+	lis := wrapListener(listenOnLoops(t, 1, testnet.TCP4), settingsOf(nil))
 	var counts [256]atomic.Int32 // by Op
 	restore := sys.Inject(func(op sys.Op, _ int) syscall.Errno {
 		counts[op].Add(1)

@@ -19,36 +19,13 @@ import (
 
 var logger = grpclog.Component("grpcadapter")
 
-// A WrapOption is an option of [Wrap].
-type WrapOption func(*wrapping)
-
 type wrapping struct {
-	fastPath bool
-
 	// prove returns why servers can't be served past grpc-go's transport, or what their contexts need.
 	// Tests replace it, and logf.
 	prove  func() (*innards.Keys, error)
 	logf   func(format string, args ...any)
 	hidden bool // the proof's own: its calls are no figures of the process
 }
-
-// FastPath serves calls past grpc-go's transport, on package h2: with the services, options and
-// handlers of the grpc.Server, for less CPU time, and without a goroutine or a buffer for connections
-// that wait. docs/DIFFERENCES.md lists what differs.
-//
-// A grpc.Server keeps its services and options to itself. The first Serve of the process proves that
-// this package knows the grpc-go that it runs with: all fields of a grpc.Server and its options are
-// those that it understands, and calls that are made in memory, to grpc-go's transport and past it,
-// have the same results. That takes 20 to 60 ms. If the proof fails, or the server has an option
-// that can't be obeyed here, grpc-go's transport serves as without FastPath. A line in gRPC's log says
-// why, and so does [WrappedServer.Refusal].
-//
-// These are refused: the options RPCCompressor, RPCDecompressor, WaitForHandlers and
-// MaxHeaderListSize(0); credentials of xDS; binary logs and xDS filters, which have no public option;
-// grpc.EnableTracing; GRPC_GO_SERVER_GOROUTINE_LABELS and GRPC_BINARY_LOG_FILTER in the environment. So
-// is everything while channelz is on, as it is in programs that import
-// google.golang.org/grpc/channelz/service, because it would see no calls.
-func FastPath() WrapOption { return func(w *wrapping) { w.fastPath = true } }
 
 // A WrappedServer serves the calls of a grpc.Server on percore. Make it with [Wrap]. All methods are
 // safe for concurrent use.
@@ -77,22 +54,38 @@ type WrappedServer struct {
 
 var _ ListenerServer = (*WrappedServer)(nil)
 
-// Wrap returns a server that serves srv's calls on percore. srv is configured as usual, and services
-// are registered with it before the first Serve. Without [FastPath], Serve is the function [Serve] of
-// this package.
+// Wrap returns a server that serves srv's calls past grpc-go's transport, on package h2: with the
+// services, options and handlers of srv, for less CPU time, and without a goroutine or a buffer for
+// connections that wait. docs/DIFFERENCES.md lists what differs. srv is configured as usual, and
+// services are registered with it before the first Serve. Wrap a server once. It panics if srv is
+// nil.
 //
-// If srv's own Serve is called instead, FastPath has no effect; a line in gRPC's log says so.
+// Wrap is experimental, and stays so after v1.0: a grpc.Server keeps its services and options to
+// itself, in private fields. The first Serve of the process proves that this package knows the
+// grpc-go that it runs with: all fields of a grpc.Server and its options are those that it
+// understands, and calls that are made in memory, to grpc-go's transport and past it, have the same
+// results. That takes 20 to 60 ms. If the proof fails, or the server has an option that can't be
+// obeyed here, grpc-go's transport serves as with the function [Serve] of this package. A line in
+// gRPC's log says why, and so does [WrappedServer.Refusal]. [NewServer] needs public names only.
 //
-// srv.Stop and srv.GracefulStop also end what the WrappedServer serves. Wrap a server once. It panics
-// if srv is nil.
-func Wrap(srv *grpc.Server, opts ...WrapOption) *WrappedServer {
+// These are refused: the options RPCCompressor, RPCDecompressor, WaitForHandlers and
+// MaxHeaderListSize(0); credentials of xDS; binary logs and xDS filters, which have no public option;
+// grpc.EnableTracing; GRPC_GO_SERVER_GOROUTINE_LABELS and GRPC_BINARY_LOG_FILTER in the environment. So
+// is everything while channelz is on, as it is in programs that import
+// google.golang.org/grpc/channelz/service, because it would see no calls.
+//
+// If srv's own Serve is called instead, Wrap has no effect; a line in gRPC's log says so. srv.Stop and
+// srv.GracefulStop also end what the WrappedServer serves.
+func Wrap(srv *grpc.Server) *WrappedServer { return wrap(srv) }
+
+// wrap is Wrap for the proof and for tests, which change how a server is wrapped.
+func wrap(srv *grpc.Server, changes ...func(*wrapping)) *WrappedServer {
 	refuseNil(srv == nil, "Wrap", "*grpc.Server", "pass the result of grpc.NewServer")
 	s := &WrappedServer{srv: srv, wrapping: wrapping{prove: proven, logf: logger.Errorf}}
-	for i, opt := range opts {
-		refuseNilOption(opt == nil, "Wrap's options", i)
-		opt(&s.wrapping)
+	for _, change := range changes {
+		change(&s.wrapping)
 	}
-	if s.fastPath {
+	if !s.hidden {
 		s.noticeBypass(bypassCheckFirst)
 	}
 	return s
@@ -132,6 +125,15 @@ func (s *WrappedServer) Serve(lis net.Listener) error {
 	return err
 }
 
+// Shutdown stops the server gracefully, as [Server.Shutdown] does.
+func (s *WrappedServer) Shutdown(ctx context.Context) error { return shutdown(ctx, s.srv.GracefulStop) }
+
+// Close is Stop. It returns nil.
+func (s *WrappedServer) Close() error {
+	s.Stop()
+	return nil
+}
+
 // Stop is srv.Stop.
 func (s *WrappedServer) Stop() { s.srv.Stop() }
 
@@ -147,8 +149,8 @@ func (s *WrappedServer) HandOver(context.Context, net.Listener, func([]percore.W
 	return nil
 }
 
-// Refusal returns why the server is not served past grpc-go's transport although it has the option
-// [FastPath], or nil. It finds that out if nothing has been served yet.
+// Refusal returns why the server is not served past grpc-go's transport, or nil if it is. It finds
+// that out if nothing has been served yet.
 func (s *WrappedServer) Refusal() error {
 	s.decision.Do(s.decide)
 	return s.refusal
@@ -177,28 +179,25 @@ func (s *WrappedServer) noticeBypass(d time.Duration) {
 		case s.used.Load():
 		case innards.Served(s.srv):
 			s.logf("grpcadapter: Wrap was called for a grpc.Server, and then the grpc.Server's own Serve: " +
-				"FastPath has no effect. Call Serve of what Wrap has returned")
+				"Wrap has no effect. Call Serve of what it has returned")
 		case d < bypassCheckLast:
 			s.noticeBypass(2 * d)
 		}
 	})
 }
 
-// decide finds out whether the fast path can serve, and says so in the log if it can't.
+// decide finds out whether calls can be served past grpc-go's transport, and says so in the log if not.
 func (s *WrappedServer) decide() {
-	if !s.fastPath {
-		return
-	}
 	if s.refusal = s.open(); s.refusal != nil {
 		s.room = nil
-		s.logf("grpcadapter: grpc-go's own transport serves, without the fast path: %v", s.refusal)
+		s.logf("grpcadapter: grpc-go's own transport serves: %v", s.refusal)
 	}
 }
 
 // open makes the room where calls are served.
 func (s *WrappedServer) open() (err error) {
 	defer func() {
-		if p := recover(); p != nil { // a surprise must never be worse than no fast path
+		if p := recover(); p != nil { // a surprise must never be worse than grpc-go's transport
 			err = fmt.Errorf("grpc-go %s: %v", grpc.Version, p)
 		}
 	}()
@@ -260,9 +259,6 @@ func (s *WrappedServer) closeUnused() {
 
 // serveRoom serves the connections of a listener in a room.
 func serveRoom(room *rpc.Server, lis net.Listener, conns settings) error {
-	if l, ok := lis.(*percoreListener); ok {
-		lis = l.Listener // package h2 needs no wrapper
-	}
 	if l, ok := lis.(*percore.Listener); ok && !connsAreNets {
 		conns = conns.inherited(l)
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// These tests look for something that grpc-go's transport does for a server, and FastPath does not.
+// These tests look for something that grpc-go's transport does for a server, and Wrap does not.
 
 // attacked has a method that returns what it gets, and obeys interceptors as generated code does.
 var attacked = grpc.ServiceDesc{ServiceName: "percore.test.Attacked", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{

@@ -169,7 +169,7 @@ func TestWrapOptions(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%d", test.name, i), func(t *testing.T) {
 			testnet.NoLeaks(t)
 			if test.refused != "" {
-				err := Wrap(grpc.NewServer(test.option(t, nil)), FastPath(), silent).Refusal()
+				err := wrap(grpc.NewServer(test.option(t, nil)), silent).Refusal()
 				if fmt.Sprint(err) != test.refused {
 					t.Errorf("got the reason %v, want %s", err, test.refused)
 				}
@@ -202,7 +202,7 @@ func TestWrapHiddenOptions(t *testing.T) {
 		option := reflect.ValueOf(srv).Elem().FieldByName("opts").FieldByName(field)
 		option = reflect.NewAt(option.Type(), option.Addr().UnsafePointer()).Elem()
 		option.Set(something(option.Type()))
-		if err := Wrap(srv, FastPath(), silent).Refusal(); fmt.Sprint(err) != want {
+		if err := wrap(srv, silent).Refusal(); fmt.Sprint(err) != want {
 			t.Errorf("%s: got the reason %v, want %s", field, err, want)
 		}
 	}

@@ -40,26 +40,24 @@ func serveWrapped(t *testing.T, w *WrappedServer, lis net.Listener) {
 }
 
 // TestWrapRefused: a server that the fast path can't serve is served by grpc-go's transport, one line
-// says why, and a panic is a reason, too. Without the option nothing is said.
+// says why, and a panic is a reason, too.
 func TestWrapRefused(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, test := range []struct {
 		name, want string
-		option     WrapOption
 		prove      func() (*innards.Keys, error)
 		server     []grpc.ServerOption
 	}{
-		{name: "no fast path", option: func(*wrapping) {}},
 		{
-			name: "unknown", want: "grpc-go " + grpc.Version + ": it sings", option: FastPath(),
+			name: "unknown", want: "grpc-go " + grpc.Version + ": it sings",
 			prove: func() (*innards.Keys, error) { return nil, errors.New("it sings") },
 		},
 		{
-			name: "a surprise", want: "grpc-go " + grpc.Version + ": it dances", option: FastPath(),
+			name: "a surprise", want: "grpc-go " + grpc.Version + ": it dances",
 			prove: func() (*innards.Keys, error) { panic("it dances") },
 		},
 		{
-			name: "an option", want: "the server has the option WaitForHandlers", option: FastPath(), prove: proven,
+			name: "an option", want: "the server has the option WaitForHandlers", prove: proven,
 			server: []grpc.ServerOption{grpc.WaitForHandlers(true)},
 		},
 	} {
@@ -67,7 +65,7 @@ func TestWrapRefused(t *testing.T) {
 			srv := grpc.NewServer(test.server...)
 			srv.RegisterService(&echo, nil)
 			var lines []string
-			w := Wrap(srv, test.option, func(w *wrapping) {
+			w := wrap(srv, func(w *wrapping) {
 				w.prove = test.prove
 				w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 			})
@@ -79,16 +77,10 @@ func TestWrapRefused(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if test.want == "" {
-				if refusal != nil || len(lines) > 0 {
-					t.Errorf("got the reason %v and the lines %q, want none", refusal, lines)
-				}
-				return
-			}
 			if fmt.Sprint(refusal) != test.want {
 				t.Errorf("got the reason %v, want %s", refusal, test.want)
 			}
-			if want := "grpcadapter: grpc-go's own transport serves, without the fast path: " + test.want; len(lines) != 1 || lines[0] != want {
+			if want := "grpcadapter: grpc-go's own transport serves: " + test.want; len(lines) != 1 || lines[0] != want {
 				t.Errorf("got the lines %q, want %q once", lines, want)
 			}
 			if w.room != nil {
@@ -111,9 +103,6 @@ func TestWrapIsPast(t *testing.T) {
 	}
 	if s := w.Stats(); s.Started != 1 || s.HTTP2.Conns != 1 {
 		t.Errorf("got the figures %+v, want one call on one connection", s)
-	}
-	if s := Wrap(grpc.NewServer()).Stats(); s.Started != 0 {
-		t.Errorf("without the fast path: got the figures %+v", s)
 	}
 }
 

@@ -33,7 +33,7 @@ var (
 	grpcDoors = []door{
 		{"grpc-go", net.Listen, serveGRPC(func(config *tls.Config) grpcServer { return grpc.NewServer(grpcOptions(config)...) })},
 		{"NewServer", percore.Listen, serveGRPC(newServer)},
-		{"FastPath", percore.Listen, serveFastPath},
+		{"Wrap", percore.Listen, serveWrapped},
 		{"one port", percore.Listen, serveOnePort},
 	}
 	webDoors = []door{
@@ -80,10 +80,10 @@ func serveGRPC(newServer func(*tls.Config) grpcServer) func(*testing.T, net.List
 	}
 }
 
-func serveFastPath(t *testing.T, l net.Listener, config *tls.Config) (func(), <-chan error) {
+func serveWrapped(t *testing.T, l net.Listener, config *tls.Config) (func(), <-chan error) {
 	srv := grpc.NewServer(grpcOptions(config)...)
 	srv.RegisterService(&service, nil)
-	wrapped := grpcadapter.Wrap(srv, grpcadapter.FastPath())
+	wrapped := grpcadapter.Wrap(srv)
 	if err := wrapped.Refusal(); err != nil {
 		t.Fatal(err)
 	}

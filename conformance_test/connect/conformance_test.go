@@ -37,7 +37,7 @@ const notUnimplemented = "grpcserver-known-failing.txt"
 var ways = []way{
 	{name: "grpc.NewServer", features: "grpc.yaml", cases: 2196, failing: notUnimplemented},
 	{name: "grpcadapter.NewServer", features: "grpc.yaml", cases: 2196, failing: notUnimplemented, streams: 2196},
-	{name: "FastPath", features: "grpc.yaml", cases: 2196, failing: notUnimplemented, streams: 2196},
+	{name: "Wrap", features: "grpc.yaml", cases: 2196, failing: notUnimplemented, streams: 2196},
 	{name: "net/http", features: "http.yaml", cases: 10756},
 	{name: "httpadapter", features: "http.yaml", cases: 10756, streams: 6704, requests: 1000},
 }

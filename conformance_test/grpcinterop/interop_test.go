@@ -170,7 +170,7 @@ var sides = []side{
 		tls:    credentials.NewTLS,
 	},
 	{
-		name: "grpcadapter", listen: grpcadapter.Listen,
+		name: "grpcadapter", listen: percore.Listen,
 		serve:  func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Serve(s, ln) },
 		server: grpcadapter.ServerOptions(), client: grpcadapter.DialOptions(),
 		tls: func(config *tls.Config) credentials.TransportCredentials {
@@ -185,9 +185,9 @@ var ownServer = side{name: "NewServer", listen: percore.Listen, own: true, tls: 
 
 // pastServer is a grpc.Server past grpc-go's transport.
 var pastServer = side{
-	name: "FastPath", listen: percore.Listen, tls: credentials.NewTLS,
+	name: "Wrap", listen: percore.Listen, tls: credentials.NewTLS,
 	serve: func(s *grpc.Server, ln net.Listener) error {
-		w := grpcadapter.Wrap(s, grpcadapter.FastPath())
+		w := grpcadapter.Wrap(s)
 		if err := w.Refusal(); err != nil {
 			ln.Close()
 			return err
@@ -261,8 +261,8 @@ var handlers = []side{
 var ports = []side{
 	{name: "NewServer,percore", listen: percore.Listen, own: true, wrap: onPercore, handler: ownPort},
 	{name: "NewServer,net", listen: net.Listen, own: true, wrap: onNet, handler: ownPort},
-	{name: "FastPath,percore", listen: percore.Listen, wrap: onPercore, handler: pastPort},
-	{name: "FastPath,net", listen: net.Listen, wrap: onNet, handler: pastPort},
+	{name: "Wrap,percore", listen: percore.Listen, wrap: onPercore, handler: pastPort},
+	{name: "Wrap,net", listen: net.Listen, wrap: onNet, handler: pastPort},
 }
 
 func ownPort(s server) (http.Handler, error) {
@@ -270,7 +270,7 @@ func ownPort(s server) (http.Handler, error) {
 }
 
 func pastPort(s server) (http.Handler, error) {
-	w := grpcadapter.Wrap(s.(adapted).Server, grpcadapter.FastPath())
+	w := grpcadapter.Wrap(s.(adapted).Server)
 	return w.Handler(http.NotFoundHandler()), w.Refusal()
 }
 

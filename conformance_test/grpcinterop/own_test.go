@@ -15,11 +15,11 @@ import (
 )
 
 // TestGRPCOwnTests runs grpc-go's end-to-end tests, package test of its module, with grpcadapter's
-// NewServer in the place of grpc.Server, and with every grpc.Server served by Wrap and FastPath.
+// NewServer in the place of grpc.Server, and with every grpc.Server served by Wrap.
 //
 // It copies the module, in which grpc.Server's Serve, Stop and GracefulStop call testdata's
 // ownserver.go.txt, and compiles the tests against the copy. The tests themselves are unchanged, but
-// that with FastPath they don't turn channelz on, which it would refuse. Servers that it refuses
+// that with Wrap they don't turn channelz on, which it would refuse. Servers that it refuses
 // nevertheless are served by grpc-go's transport, and the line in the log that says so is none of the
 // errors that fail a test. A test that fails is run once more by itself: some of grpc-go's depend on
 // time.
@@ -102,7 +102,7 @@ var ownWays = []ownWay{
 		"StreamingServerInterceptorGetsConnection": ownConnection,
 		"UnaryServerInterceptorGetsConnection":     ownConnection,
 	})},
-	{name: "FastPath", impossible: ownImpossible(map[string]string{
+	{name: "Wrap", impossible: ownImpossible(map[string]string{
 		"ClientConnClose_WithPendingRPC":     ownChannelz,
 		"HealthCheckChannelzCountingCall.*":  ownChannelz,
 		"RoundRobin_NewAddressWhileBlocking": ownChannelz,
@@ -194,7 +194,7 @@ var ownChanges = []struct{ file, at, add, instead string }{
 			"\t\tif all, served, err := OwnClientSupportedCompressors(ctx); served {\n\t\t\treturn all, err\n\t\t}\n\t}\n"},
 	{file: "internal/grpctest/tlogger.go", at: "\nfunc (tl *tLogger) expected(s string, logType logType) bool {\n",
 		add: "\tif regexp.MustCompile(\"own transport serves, without the fast path\").MatchString(s) {\n\t\treturn true\n\t}\n"},
-	{file: "test/end2end_test.go", at: "\tchannelz.TurnOn()\n", instead: "\tif os.Getenv(\"PERCORE_TEST_WAY\") != \"FastPath\" {\n\t\tchannelz.TurnOn()\n\t}\n"},
+	{file: "test/end2end_test.go", at: "\tchannelz.TurnOn()\n", instead: "\tif os.Getenv(\"PERCORE_TEST_WAY\") != \"Wrap\" {\n\t\tchannelz.TurnOn()\n\t}\n"},
 }
 
 // changeOwn changes the copy of the module.

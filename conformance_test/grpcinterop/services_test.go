@@ -145,7 +145,7 @@ var ways = []struct {
 		return grpc.NewServer(grpc.ChainUnaryInterceptor(u...), grpc.ChainStreamInterceptor(s...),
 			grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(tp))))
 	}},
-	{"FastPath", func(u []grpc.UnaryServerInterceptor, s []grpc.StreamServerInterceptor, tp *sdktrace.TracerProvider) server {
+	{"Wrap", func(u []grpc.UnaryServerInterceptor, s []grpc.StreamServerInterceptor, tp *sdktrace.TracerProvider) server {
 		return adapted{grpc.NewServer(grpc.ChainUnaryInterceptor(u...), grpc.ChainStreamInterceptor(s...),
 			grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(tp)))), pastServer.serve}
 	}},

@@ -72,7 +72,7 @@ func TestXDSServerIsRefused(t *testing.T) {
 	}
 	defer server.Stop()
 	inner := reflect.ValueOf(server).Elem().FieldByName("gs").Elem() // a *grpc.Server
-	err = grpcadapter.Wrap((*grpc.Server)(inner.UnsafePointer()), grpcadapter.FastPath()).Refusal()
+	err = grpcadapter.Wrap((*grpc.Server)(inner.UnsafePointer())).Refusal()
 	if fmt.Sprint(err) != "the server has xDS filters" {
 		t.Errorf("got the reason %v, want xDS filters", err)
 	}

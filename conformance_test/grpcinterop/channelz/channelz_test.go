@@ -36,7 +36,7 @@ var sides = []side{
 	{name: "net", listen: net.Listen, serve: (*grpc.Server).Serve, tls: credentials.NewTLS},
 	{name: "percore", listen: percore.Listen, serve: (*grpc.Server).Serve, tls: credentials.NewTLS},
 	{
-		name: "grpcadapter", listen: grpcadapter.Listen,
+		name: "grpcadapter", listen: percore.Listen,
 		serve:  func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Serve(s, ln) },
 		server: grpcadapter.ServerOptions(), client: grpcadapter.DialOptions(),
 		tls: func(config *tls.Config) credentials.TransportCredentials {
@@ -45,10 +45,10 @@ var sides = []side{
 	},
 }
 
-// TestFastPathIsRefused: channelz would see no calls past grpc-go's transport.
-func TestFastPathIsRefused(t *testing.T) {
+// TestWrapIsRefused: channelz would see no calls past grpc-go's transport.
+func TestWrapIsRefused(t *testing.T) {
 	testnet.NoLeaks(t)
-	err := grpcadapter.Wrap(grpc.NewServer(), grpcadapter.FastPath()).Refusal()
+	err := grpcadapter.Wrap(grpc.NewServer()).Refusal()
 	if err == nil || !strings.Contains(err.Error(), "channelz is on") {
 		t.Errorf("got the reason %v, want channelz", err)
 	}

@@ -55,7 +55,7 @@ var doors = []struct {
 	{"percore+fastpath", listen, func(echo *server, lis net.Listener) error {
 		srv := grpc.NewServer()
 		testgrpc.RegisterBenchmarkServiceServer(srv, echo)
-		w := grpcadapter.Wrap(srv, grpcadapter.FastPath())
+		w := grpcadapter.Wrap(srv)
 		if err := w.Refusal(); err != nil {
 			return err
 		}

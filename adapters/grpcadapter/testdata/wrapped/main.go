@@ -1,4 +1,4 @@
-// Command wrapped serves a call with grpcadapter.FastPath, and prints why that was refused, if it was.
+// Command wrapped serves a call with grpcadapter.Wrap, and prints why that was refused, if it was.
 // A test builds it with other versions of grpc-go.
 package main
 
@@ -29,7 +29,7 @@ func main() {
 			return handler(ctx, req)
 		}))
 	healthpb.RegisterHealthServer(srv, health.NewServer())
-	w := grpcadapter.Wrap(srv, grpcadapter.FastPath())
+	w := grpcadapter.Wrap(srv)
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)

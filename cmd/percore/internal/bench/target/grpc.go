@@ -127,7 +127,7 @@ func newGRPCServer(e Engine) server {
 func adaptGRPC(srv *grpc.Server, e Engine) server {
 	switch {
 	case e.FastPath:
-		past := grpcadapter.Wrap(srv, grpcadapter.FastPath())
+		past := grpcadapter.Wrap(srv)
 		if err := past.Refusal(); err != nil {
 			log.Fatal(err)
 		}

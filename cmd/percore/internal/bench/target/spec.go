@@ -102,7 +102,7 @@ type Engine struct {
 	Adapter bool `json:"adapter,omitempty"`
 
 	// FastPath is Adapter without httpadapter.NetHTTP1 and httpadapter.NetHTTP2, for HTTP servers, and
-	// with grpcadapter.FastPath for gRPC; see Spec.Exists.
+	// with grpcadapter.Wrap for gRPC; see Spec.Exists.
 	FastPath bool `json:"fastPath,omitempty"`
 
 	// NewServer runs a grpcadapter.Server in place of a grpc.Server; see Spec.Exists.
