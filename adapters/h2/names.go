@@ -1,8 +1,8 @@
 package h2
 
 import (
-	"errors"
 	"fmt"
+	"net"
 
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/http2/hpack"
@@ -71,8 +71,8 @@ const (
 // ErrEnded is the error of calls after the end of the answer, and after Serve has returned.
 var ErrEnded = http2.ErrEnded
 
-// ErrServerClosed is the error of Serve after Shutdown or Close.
-var ErrServerClosed = errors.New("h2: the server is closed")
+// ErrServerClosed is the error of Serve after Shutdown or Close. It wraps [net.ErrClosed].
+var ErrServerClosed = fmt.Errorf("h2: the server is closed: %w", net.ErrClosed)
 
 // A StreamError is why a stream has ended early.
 type StreamError struct {

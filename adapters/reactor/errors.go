@@ -10,8 +10,8 @@ import (
 
 var (
 	// ErrServerClosed is the error of Serve and Attach on a server that was closed or is shutting
-	// down, and the reason that its connections are closed for.
-	ErrServerClosed = errors.New("reactor: the server is closed")
+	// down, and the reason that its connections are closed for. It wraps [net.ErrClosed].
+	ErrServerClosed = fmt.Errorf("reactor: the server is closed: %w", net.ErrClosed)
 
 	// ErrReadBufferFull is the reason for closing a connection on which Data used nothing of as many
 	// bytes as are kept: see [Config].ReadBufferMax.
