@@ -98,7 +98,7 @@ func (s *Stream) read(p []byte, least int) (n int, err error) {
 		case s.body != nil:
 			m := s.takeBodyLocked(p[n:])
 			n += m
-			if c.phase == serving {
+			if c.phase == alive {
 				c.core.Consumed(&s.core, m)
 				c.flushSoonLocked() // the client may wait for the window
 			}

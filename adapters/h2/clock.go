@@ -207,7 +207,7 @@ func (c *Conn) tooOldLocked() {
 	if c.clock.ending().drainedAt != 0 {
 		c.leaveLocked()
 	}
-	if c.phase == serving {
+	if c.phase == alive {
 		c.hangUpLocked(&ConnError{Code: NoError, Err: errTooOld})
 	}
 }
@@ -241,12 +241,12 @@ func (c *Conn) noPongLocked() {
 }
 
 func (c *Conn) countTimeout(kind timeout) {
-	c.workers.counts.add(countTimeouts+counter(kind), 1)
+	c.workers.counts.Add(countTimeouts+counter(kind), 1)
 }
 
 // quietLocked notes that the last stream was served.
 func (c *Conn) quietLocked() {
-	c.workers.counts.add(countActive, -1)
+	c.workers.counts.Add(countActive, -1)
 	c.clock.quietAt = c.below.now()
 	c.clock.rested = false
 	c.changedLocked(Idle)

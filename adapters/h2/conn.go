@@ -14,7 +14,7 @@ import (
 // # Phases
 //
 //	phase      meaning                                     leaves by
-//	serving    frames are read and answered                hangUp: hanging; fail: closed
+//	alive      frames are read and answered                hangUp: hanging; fail: closed
 //	hanging    GOAWAY is in the output, and no stream is   the output is sent: lingering; fail: closed
 //	           left; what comes is discarded
 //	lingering  all is sent and our side of the stream has  the client's end, an error, lingerTime,
@@ -68,7 +68,7 @@ type Conn struct {
 type phase uint8
 
 const (
-	serving phase = iota
+	alive phase = iota
 	hanging
 	lingering
 	closed

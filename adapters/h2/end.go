@@ -10,7 +10,7 @@ import (
 // has answered a PING, or after a second. All streams that it opened before it knew have arrived by
 // that time. A client that has sent nothing yet may be about to, so it is told in the same way.
 func (c *Conn) drainLocked(why farewell) {
-	if c.phase != serving || c.core.Leaving() || c.clock.ending().drainedAt != 0 {
+	if c.phase != alive || c.core.Leaving() || c.clock.ending().drainedAt != 0 {
 		return
 	}
 	c.noteDrainingLocked()
@@ -51,13 +51,13 @@ func (c *Conn) leaveLocked() {
 func (c *Conn) noteDrainingLocked() {
 	if !c.draining {
 		c.draining = true
-		c.workers.counts.add(countDraining, 1)
+		c.workers.counts.Add(countDraining, 1)
 	}
 }
 
 // hangUpIfDoneLocked hangs up if the connection is leaving, and no stream is left.
 func (c *Conn) hangUpIfDoneLocked() {
-	if c.phase == serving && c.open == 0 && c.core.Leaving() && c.core.Streams() == 0 {
+	if c.phase == alive && c.open == 0 && c.core.Leaving() && c.core.Streams() == 0 {
 		c.hangUpLocked(&ConnError{Code: NoError, Err: ErrServerClosed})
 	}
 }
@@ -77,7 +77,7 @@ func (c *Conn) Abort(code ErrCode, debug string) {
 	c.mu.Lock()
 	defer c.unlock()
 	switch {
-	case c.phase != serving:
+	case c.phase != alive:
 	case !c.core.Settled():
 		c.failLocked(code, errors.New(debug))
 	default:
@@ -110,7 +110,7 @@ func (c *Conn) failLocked(code ErrCode, reason error) {
 	}
 	c.phase = closed
 	if c.draining {
-		c.workers.counts.add(countDraining, -1)
+		c.workers.counts.Add(countDraining, -1)
 	}
 	c.endStreamsLocked(c.err)
 	c.stopTakingLocked()
@@ -125,15 +125,15 @@ func (c *Conn) failLocked(code ErrCode, reason error) {
 func (c *Conn) breachLocked(err error) {
 	var breach *http2.ConnError
 	if !errors.As(err, &breach) || breach.Limit == http2.NoLimit {
-		c.workers.counts.add(countBreaches, 1)
+		c.workers.counts.Add(countBreaches, 1)
 	} else {
-		c.workers.counts.add(countAttacks+counter(breach.Limit-1), 1)
+		c.workers.counts.Add(countAttacks+counter(breach.Limit-1), 1)
 	}
 	if breach == nil || breach.Silent {
 		c.failLocked(ProtocolError, err)
 		return
 	}
-	if c.phase == serving {
+	if c.phase == alive {
 		c.hangUpLocked(&ConnError{Code: breach.Code, Err: errors.New(breach.Reason)})
 	}
 }

@@ -1,12 +1,9 @@
 package h2
 
 import (
-	"runtime"
-	"sync"
-	"sync/atomic"
-
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/serving"
 )
 
 // Stats are the figures of a [Server]. They are read one after the other, not in one instant.
@@ -82,37 +79,16 @@ const (
 
 var timeoutNames = [timeoutsCount]string{"begin", "read", "ping"}
 
-// counts are those of the connections that share a set of workers, so a few processors write to
-// them. They are apart from the Server, which they outlive: see enlist.
-type counts struct {
-	all [counterCount]atomic.Int64
-
-	_ [64]byte // keeps what follows off the last cache line
-}
-
-// add counts by more of c.
-func (n *counts) add(c counter, by int64) { n.all[c].Add(by) }
-
-// sums are the counts of several sets.
-type sums [counterCount]int64
-
-func (t *sums) add(all []counts) {
-	for c := range t {
-		for i := range all {
-			t[c] += all[i].all[c].Load()
-		}
-	}
-}
+// sums are the sums of all counters.
+type sums []int64
 
 // Stats returns the figures of the server.
 func (s *Server) Stats() Stats {
-	var t sums
-	t.add(s.counts)
-	return t.stats()
+	return sums(s.counters.Sums()).stats()
 }
 
 // stats returns the sums for a caller.
-func (t *sums) stats() Stats {
+func (t sums) stats() Stats {
 	n := func(c counter) uint64 { return uint64(t[c]) }
 	conns := int(t[countConns] - t[countClosed])
 	s := Stats{
@@ -179,42 +155,12 @@ func addMap(a, b map[string]uint64) map[string]uint64 {
 
 func init() { percore.RegisterAdapter("http2", readFigures) }
 
-// servers are the counts of the process's Servers. Those of a Server stay until the garbage collector
-// has taken it; then they are folded into gone.
-var servers struct {
-	sync.Mutex
-	counts map[*counts][]counts // by the first of a Server
-	gone   sums
-}
-
-// enlist adds the counts of s to the figures of the process.
-func (s *Server) enlist() {
-	servers.Lock()
-	defer servers.Unlock()
-	if servers.counts == nil {
-		servers.counts = make(map[*counts][]counts)
-	}
-	servers.counts[&s.counts[0]] = s.counts
-	runtime.AddCleanup(s, delist, &s.counts[0])
-}
-
-// delist is for the counts of a Server that is no more, and so has no connections.
-func delist(first *counts) {
-	servers.Lock()
-	defer servers.Unlock()
-	servers.gone.add(servers.counts[first])
-	delete(servers.counts, first)
-}
+// servers has the counters of the process's Servers.
+var servers = serving.NewRegister(counterCount)
 
 // readFigures returns the sums over all Servers of the process.
 func readFigures() []percore.Figure {
-	servers.Lock()
-	t := servers.gone
-	for _, all := range servers.counts {
-		t.add(all)
-	}
-	servers.Unlock()
-	s := t.stats()
+	s := sums(servers.Sums()).stats()
 	figures := []percore.Figure{
 		stateFigure("active", s.Active),
 		stateFigure("idle", s.Conns-s.Active),

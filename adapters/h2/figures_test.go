@@ -15,7 +15,8 @@ import (
 // out of it.
 func (f *fixture) wantStats(when string, want Stats) {
 	f.t.Helper()
-	want.Add(Stats{Attacks: new(sums).stats().Attacks, Timeouts: new(sums).stats().Timeouts})
+	none := make(sums, counterCount).stats()
+	want.Add(Stats{Attacks: none.Attacks, Timeouts: none.Timeouts})
 	var got Stats
 	defer func() {
 		if f.t.Failed() {

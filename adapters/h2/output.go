@@ -129,7 +129,7 @@ func (c *Conn) writeFailedLocked(err error) {
 // flushSoonLocked makes a worker send the output, unless that is going to happen anyway. It doesn't
 // block.
 func (c *Conn) flushSoonLocked() {
-	if c.flushing || c.flushQueued || c.phase > hanging || c.phase == serving && !c.hasOutputLocked() {
+	if c.flushing || c.flushQueued || c.phase > hanging || c.phase == alive && !c.hasOutputLocked() {
 		return
 	}
 	c.flushQueued = true
@@ -173,9 +173,9 @@ func (s *Stream) unqueueLocked() {
 
 // sendersLocked counts a sender that has come, or one that is gone.
 func (c *Conn) sendersLocked(change int64) {
-	c.workers.counts.add(countStalled, change)
+	c.workers.counts.Add(countStalled, change)
 	if c.core.Senders() == int(max(change, 0)) {
-		c.workers.counts.add(countStalledConns, change)
+		c.workers.counts.Add(countStalledConns, change)
 	}
 }
 
@@ -216,7 +216,7 @@ func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 	}
 	s.queueLocked(p, end)
 	if c.flushLocked(s); s.core.Queued() {
-		c.workers.counts.add(countStalls, 1)
+		c.workers.counts.Add(countStalls, 1)
 	} else if c.woken {
 		c.yieldLocked()
 	}

@@ -107,10 +107,10 @@ func (c *Conn) checkTaking() {
 
 // stalledLocked is for a client that has taken nothing for WriteTimeout.
 func (c *Conn) stalledLocked() {
-	if c.phase == serving {
+	if c.phase == alive {
 		c.countTimeout(timeoutRead)
 	}
-	if c.phase != serving || !c.core.Settled() {
+	if c.phase != alive || !c.core.Settled() {
 		c.failLocked(NoError, errNotTaken)
 		return
 	}

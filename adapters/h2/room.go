@@ -77,7 +77,7 @@ func (c *Conn) idleSince() int64 {
 }
 
 func (c *Conn) idleSinceLocked() int64 {
-	if c.phase != serving || c.open > 0 || c.clock.ending().drainedAt != 0 {
+	if c.phase != alive || c.open > 0 || c.clock.ending().drainedAt != 0 {
 		return 0
 	}
 	return c.clock.quietAt

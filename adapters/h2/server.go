@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/workers"
 )
 
@@ -27,8 +27,9 @@ type Server struct {
 	config  Config
 	limits  *http2.Config
 	workers []workerSet
-	counts  []counts      // of each set
 	soonest time.Duration // what comes first of a quiet connection
+
+	counters *serving.Counters[counter] // a cell for each set of workers
 
 	turn atomic.Uint32 // the set of workers of the next connection
 	done chan struct{} // closed when the server is closed and has no connection any more
@@ -66,11 +67,11 @@ func New(h Handler, config Config) *Server {
 	if config.TLS != nil {
 		s.config.TLS = withH2(config.TLS)
 	}
-	s.workers = make([]workerSet, (runtime.GOMAXPROCS(0)+procsPerWorkers-1)/procsPerWorkers)
-	s.counts = make([]counts, len(s.workers))
-	s.enlist()
+	s.workers = make([]workerSet, serving.Sets())
+	s.counters = serving.NewCounters(len(s.workers), counterCount)
+	serving.Enlist(servers, s, s.counters)
 	for i := range s.workers {
-		s.workers[i].counts = &s.counts[i]
+		s.workers[i].counts = s.counters.Cells[i]
 		s.workers[i].Work = item.work
 		s.workers[i].Look = item.look
 	}
@@ -87,11 +88,8 @@ func errNil(call, what string) error {
 // workerSet is the workers of some connections, and their counts.
 type workerSet struct {
 	workers.Pool[item]
-	counts *counts
+	counts serving.Cell[counter]
 }
-
-// procsPerWorkers is how many processors one set of workers keeps busy: see httpadapter.
-const procsPerWorkers = 4
 
 // withH2 returns config with "h2" among its protocols.
 func withH2(config *tls.Config) *tls.Config {
@@ -114,36 +112,23 @@ func (s *Server) Serve(l net.Listener) error {
 		return ErrServerClosed
 	}
 	defer s.removeListener(&l)
-	var delay time.Duration
-	for {
-		nc, err := l.Accept()
-		if err != nil {
-			var ne interface{ Temporary() bool }
-			if s.isClosed() {
-				return ErrServerClosed
-			}
-			if !errors.As(err, &ne) || !ne.Temporary() {
-				return err
-			}
-			delay = min(max(2*delay, acceptDelayMin), acceptDelayMax)
-			s.config.Log.Error("h2: Accept failed", "error", err, "retry", delay)
-			time.Sleep(delay)
-			continue
-		}
-		delay = 0
-		if s.config.TLS != nil {
-			go s.shakeHands(nc)
-		} else if _, err := s.Attach(nc, nil, nil); err != nil {
-			nc.Close()
-		}
+	err := serving.Accept(l, s.isClosed, func(err error, in time.Duration) {
+		s.config.Log.Error("h2: Accept failed", "error", err, "retry", in)
+	}, s.accepted)
+	if s.isClosed() {
+		return ErrServerClosed
 	}
+	return err
 }
 
-// The pauses after an Accept that failed, as net/http has them.
-const (
-	acceptDelayMin = 5 * time.Millisecond
-	acceptDelayMax = time.Second
-)
+// accepted takes a new connection in.
+func (s *Server) accepted(nc net.Conn) {
+	if s.config.TLS != nil {
+		go s.shakeHands(nc)
+	} else if _, err := s.Attach(nc, nil, nil); err != nil {
+		nc.Close()
+	}
+}
 
 // shakeHands does the TLS handshake, and attaches the connection.
 func (s *Server) shakeHands(nc net.Conn) {
@@ -161,7 +146,7 @@ func (s *Server) shakeHands(nc net.Conn) {
 			return
 		}
 	}
-	s.counts[0].add(countHandshakeErrors, 1)
+	s.counters.Cells[0].Add(countHandshakeErrors, 1)
 	nc.Close()
 }
 
@@ -199,7 +184,7 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 		return nil, ErrServerClosed
 	}
 	s.joinRoom(c)
-	c.workers.counts.add(countConns, 1)
+	c.workers.counts.Add(countConns, 1)
 	c.start(unread)
 	return c, nil
 }
@@ -221,7 +206,7 @@ func (s *Server) add(c *Conn) bool {
 
 // forget removes a connection that has ended.
 func (s *Server) forget(c *Conn) {
-	c.workers.counts.add(countClosed, 1)
+	c.workers.counts.Add(countClosed, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.next != nil {

@@ -241,7 +241,7 @@ func (s *Stream) Hurry() {
 
 func (s *Stream) resetLocked(code ErrCode, reason error) {
 	c := s.conn
-	if s.err != nil || s.served || c.phase != serving {
+	if s.err != nil || s.served || c.phase != alive {
 		return
 	}
 	if code == NoError && s.core.WriteEnded() {
@@ -250,7 +250,7 @@ func (s *Stream) resetLocked(code ErrCode, reason error) {
 	}
 	c.lendLocked()
 	if c.core.Reset(&s.core, code) {
-		c.workers.counts.add(countResetsByServer, 1)
+		c.workers.counts.Add(countResetsByServer, 1)
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: code, Err: reason})
 	}
 }
@@ -286,7 +286,7 @@ func (s *Stream) partLocked() {
 		if c.parting--; c.parting == 0 {
 			c.setAlarmLocked() // IdleTimeout counts again
 		}
-		if c.phase == serving && !s.core.Ended() {
+		if c.phase == alive && !s.core.Ended() {
 			c.lendLocked()
 			c.core.Reset(&s.core, NoError)
 			c.flushSoonLocked()
@@ -363,7 +363,7 @@ func (s *Stream) CloseRead() {
 	}
 	s.wakeLocked()
 	n := s.dropBodyLocked()
-	if c.phase == serving && n > 0 {
+	if c.phase == alive && n > 0 {
 		c.core.Discarded(&s.core, n)
 		c.flushSoonLocked()
 	}

@@ -222,7 +222,7 @@ func (c *Conn) queueBatch(t *turn) {
 func (c *Conn) isServing() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.phase == serving
+	return c.phase == alive
 }
 
 // discard reads what comes after the end.
@@ -280,7 +280,7 @@ func (c *Conn) receive(t *turn, p []byte) {
 // apply applies a frame. It reports false if the connection takes no more of them.
 func (c *Conn) apply(t *turn) bool {
 	c.mu.Lock()
-	if c.phase != serving {
+	if c.phase != alive {
 		c.unlock()
 		return false
 	}
@@ -302,7 +302,7 @@ func (c *Conn) apply(t *turn) bool {
 		c.unlock()
 		h := c.accept(t)
 		c.mu.Lock()
-		if c.phase == serving {
+		if c.phase == alive {
 			c.openLocked(t, h)
 		}
 	case http2.DataReceived:
@@ -317,16 +317,16 @@ func (c *Conn) apply(t *turn) bool {
 	case http2.StreamReset:
 		s := ev.Stream.User.(*Stream)
 		if ev.Local {
-			c.workers.counts.add(countResetsByServer, 1)
+			c.workers.counts.Add(countResetsByServer, 1)
 		} else {
-			c.workers.counts.add(countResetsByClient, 1)
+			c.workers.counts.Add(countResetsByClient, 1)
 		}
 		if ev.Long && s.readErr == nil {
 			s.readErr = ErrLongBody
 		}
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local})
 	case http2.StreamRefused:
-		c.workers.counts.add(countRefused, 1)
+		c.workers.counts.Add(countRefused, 1)
 	case http2.PingReceived:
 		if c.server.pings != nil {
 			answered := ev.Answered
@@ -342,7 +342,7 @@ func (c *Conn) apply(t *turn) bool {
 	if err != nil {
 		c.breachLocked(err)
 	}
-	goesOn := c.phase == serving
+	goesOn := c.phase == alive
 	c.unlock()
 	return goesOn
 }
@@ -385,7 +385,7 @@ func (c *Conn) guard(f func()) {
 func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	ev := &t.event
 	if t.request.Problem == TooLarge {
-		c.workers.counts.add(countLargeHeaders, 1)
+		c.workers.counts.Add(countLargeHeaders, 1)
 	}
 	switch code := h.(type) {
 	case nil:
@@ -402,9 +402,9 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	if ev.End {
 		s.readErr = io.EOF
 	}
-	c.workers.counts.add(countStreams, 1)
+	c.workers.counts.Add(countStreams, 1)
 	if c.open++; c.open == 1 {
-		c.workers.counts.add(countActive, 1)
+		c.workers.counts.Add(countActive, 1)
 		c.clock.quietAt = 0
 		c.changedLocked(Active)
 		c.tellLocked() // before the handler is called
@@ -421,7 +421,7 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 }
 
 func (c *Conn) refuse(ev *http2.Event, code ErrCode) {
-	c.workers.counts.add(countRefused, 1)
+	c.workers.counts.Add(countRefused, 1)
 	c.core.Refuse(ev, code)
 }
 
@@ -487,7 +487,7 @@ func (s *Stream) finish(returned bool) {
 		outcome = countLost
 		s.resetLocked(InternalError, nil)
 	}
-	c.workers.counts.add(outcome, 1)
+	c.workers.counts.Add(outcome, 1)
 	s.served = true
 	s.dropBodyLocked()
 	s.unqueueLocked()

@@ -90,9 +90,8 @@ func (c *conn) swap(from, to connState) bool {
 	}
 	checkChange(from, to)
 	if from, to := from.state(), to.state(); from != to {
-		n := c.queue.server.stats
-		n.gauge(from, -1)
-		n.gauge(to, +1)
+		c.queue.server.gauge(from, -1)
+		c.queue.server.gauge(to, +1)
 	}
 	return true
 }

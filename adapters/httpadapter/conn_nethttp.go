@@ -26,7 +26,7 @@ func (c *conn) lease() net.Conn {
 	}
 	tick := c.queue.leaseOut(c)
 	if to, _ := c.change(func(s connState) (connState, bool) { return s.lease(tick) }); to.has(began) {
-		c.queue.server.stats.add(countUnparks, 1)
+		c.queue.server.counts.Add(countUnparks, 1)
 	}
 	if c.isTLS() {
 		return c.ext.lease
@@ -38,7 +38,7 @@ func (c *conn) giveAwayLocked() {
 	c.queue.forget(c)
 	c.change(connState.giveAway)
 	if c.ext.tls.ConnectionState().HandshakeComplete {
-		c.queue.server.stats.add(countHTTP2, 1)
+		c.queue.server.counts.Add(countHTTP2, 1)
 	} // else net/http reports it to the log and the client
 }
 
@@ -79,7 +79,7 @@ func (c *conn) keepLocked() bool {
 	}
 	to, _ := c.change(connState.giveBack)
 	if to.state() == stateParked {
-		s.stats.add(countParks, 1)
+		s.counts.Add(countParks, 1)
 	}
 	if c.queue.call.limits != nil && to.state() == stateParked && c.real.get() == 0 {
 		c.real.set(c.queue.call.idleDeadline()) // net/http has set none
@@ -99,7 +99,7 @@ func (c *conn) hijacked() {
 	defer c.mu.Unlock()
 	if c.endLocked(connState.hijack) {
 		moving.Release(c.Conn)
-		c.queue.server.stats.add(countHijacked, 1)
+		c.queue.server.counts.Add(countHijacked, 1)
 		c.queue.call.release()
 	}
 }
@@ -226,7 +226,7 @@ func (c *conn) beginWait(size int) {
 	case s.has(parkable) && (q.parksAtOnce || q.handover.Load() != nil || !s.has(bare) && c.unread != nil && c.unread.comesBack()):
 		c.expireRead(s)
 	case s.has(dated) && size != probe.ReadBytes:
-		q.server.stats.add(countBuffered, 1)
+		q.server.counts.Add(countBuffered, 1)
 	}
 }
 
@@ -248,7 +248,7 @@ func (c *conn) endWait(p []byte, size int, err error) (int, error) {
 	}
 	if to.state() == stateHTTP2 {
 		c.queue.forget(c)
-		c.queue.server.stats.add(countHTTP2, 1)
+		c.queue.server.counts.Add(countHTTP2, 1)
 	}
 	c.swap(s, to)
 	switch {

@@ -26,7 +26,7 @@ type hooks struct {
 func (s *Server) noticeBypass() {
 	user := s.srv.BaseContext
 	s.srv.BaseContext = func(l net.Listener) context.Context {
-		if canPark && !s.used.Load() && serving.Load() == 0 && s.bypassed.CompareAndSwap(false, true) {
+		if canPark && !s.used.Load() && callingBase.Load() == 0 && s.bypassed.CompareAndSwap(false, true) {
 			s.logf("httpadapter: Wrap was called for the http.Server that serves %s, and then the "+
 				"http.Server's own Serve: net/http serves and no connection is parked. Call Serve, "+
 				"ServeTLS, ListenAndServe or ListenAndServeTLS of what Wrap has returned", l.Addr())
@@ -38,14 +38,14 @@ func (s *Server) noticeBypass() {
 	}
 }
 
-// serving is how many Servers are calling BaseContext themselves: one that was wrapped twice, and
+// callingBase is how many Servers are calling BaseContext themselves: one that was wrapped twice, and
 // is used by the second Server, is no bypass.
-var serving atomic.Int32
+var callingBase atomic.Int32
 
 // callBaseContext calls the user's BaseContext.
 func (s *Server) callBaseContext(l net.Listener) context.Context {
-	serving.Add(1)
-	defer serving.Add(-1) // it may panic
+	callingBase.Add(1)
+	defer callingBase.Add(-1) // it may panic
 	return s.user.baseContext(l)
 }
 

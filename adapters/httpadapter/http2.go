@@ -225,7 +225,7 @@ func (c *conn) serveHTTP2(unread []byte) bool {
 	if !ok {
 		return false
 	}
-	call.server.stats.add(countHTTP2, 1)
+	call.server.counts.Add(countHTTP2, 1)
 	ok = c.reportSafely(http.StateActive) && c.reportSafely(http.StateIdle) // as net/http does then
 	err, below := errHook, net.Conn(c.Conn)
 	if c.isTLS() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/workers"
 )
 
@@ -236,29 +237,10 @@ func (q *connQueue) closeKept() {
 // acceptLoop accepts connections until the listener fails permanently. Temporary failures
 // are logged and waited out as net/http does.
 func (q *connQueue) acceptLoop() error {
-	var delay time.Duration
-	for {
-		nc, err := q.from.Accept()
-		if err != nil {
-			//lint:ignore SA1019 it is what net/http asks for
-			if ne, ok := err.(net.Error); !ok || !ne.Temporary() || q.call.ended.Load() {
-				return err
-			}
-			delay = min(max(2*delay, acceptDelayMin), acceptDelayMax)
-			q.server.logf("http: Accept error: %v; retrying in %v", err, delay)
-			time.Sleep(delay)
-			continue
-		}
-		delay = 0
-		q.accepted(nc)
-	}
+	return serving.Accept(q.from, q.call.ended.Load, func(err error, in time.Duration) {
+		q.server.logf("http: Accept error: %v; retrying in %v", err, in)
+	}, q.accepted)
 }
-
-// net/http's pauses after an Accept that failed.
-const (
-	acceptDelayMin = 5 * time.Millisecond
-	acceptDelayMax = time.Second
-)
 
 // accepted takes a new connection in.
 func (q *connQueue) accepted(nc net.Conn) {
@@ -270,7 +252,7 @@ func (q *connQueue) accepted(nc net.Conn) {
 		return
 	}
 	if !ok {
-		q.server.stats.add(countForeign, 1)
+		q.server.counts.Add(countForeign, 1)
 		q.call.warnForeign(nc)
 	}
 	if q.call.tls != nil {

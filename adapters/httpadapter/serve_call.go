@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/workers"
 )
 
@@ -83,7 +83,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	}
 	call.ctx = context.WithValue(call.base, http.ServerContextKey, s.srv)
 	listeners := perLoop(l)
-	call.workers = make([]workers.Pool[*conn], workerSets(len(listeners)))
+	call.workers = make([]workers.Pool[*conn], min(len(listeners), serving.Sets()))
 	for i := range call.workers {
 		call.workers[i].Work = (*conn).serve
 		call.workers[i].Look = (*conn).visitLoop
@@ -125,17 +125,6 @@ func (call *serveCall) addGuards() {
 		call.idleGuard.Store(g)
 		call.guards, *first = append(call.guards, &g.guard), append(*first, g)
 	}
-}
-
-// procsPerWorkers is how many processors one set of workers keeps busy. Each request takes its lock
-// twice, for some tens of nanoseconds. The more sets there are, the fewer connections each
-// finds queued at once.
-const procsPerWorkers = 4
-
-// workerSets returns how many sets of workers a call has whose connections come from that many
-// queues.
-func workerSets(queues int) int {
-	return min(queues, (runtime.GOMAXPROCS(0)+procsPerWorkers-1)/procsPerWorkers)
 }
 
 // perLoop returns the listeners to accept from: one per socket if there are several,

@@ -17,6 +17,7 @@ import (
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/tlsread"
 )
 
@@ -35,12 +36,13 @@ type Server struct {
 	way   probe.Way // in which net/http waits, if that is for connections to be parked
 
 	// atomic
-	stats         *counters    // apart, so that they outlive the Server: see enlist
-	used          atomic.Bool  // a Serve of the Server was called
-	bypassed      atomic.Bool  // it was logged that the http.Server's own Serve was called
-	keepAlivesOff atomic.Bool  // by SetKeepAlivesEnabled: each call knows better, see idleGuard
-	draining      atomic.Bool  // Drain was called
-	foreign       atomic.Int64 // connections that are not ours, as far as ConnState knows
+	counters      *serving.Counters[counter]
+	counts        serving.Cell[counter] // the only one of counters
+	used          atomic.Bool           // a Serve of the Server was called
+	bypassed      atomic.Bool           // it was logged that the http.Server's own Serve was called
+	keepAlivesOff atomic.Bool           // by SetKeepAlivesEnabled: each call knows better, see idleGuard
+	draining      atomic.Bool           // Drain was called
+	foreign       atomic.Int64          // connections that are not ours, as far as ConnState knows
 
 	installed sync.Once
 
@@ -81,10 +83,11 @@ func Wrap(srv *http.Server, opts ...Option) *Server {
 
 func newServer(srv *http.Server, opts []Option) *Server {
 	s := &Server{
-		srv:    srv,
-		config: config{parkAfter: DefaultParkAfter, checkNetHTTP: probe.NetHTTP, checkTLS: tlsread.Works},
-		stats:  new(counters),
+		srv:      srv,
+		config:   config{parkAfter: DefaultParkAfter, checkNetHTTP: probe.NetHTTP, checkTLS: tlsread.Works},
+		counters: serving.NewCounters(1, counterCount),
 	}
+	s.counts = s.counters.Cells[0]
 	for i, opt := range opts {
 		if opt == nil {
 			panic(fmt.Sprintf("httpadapter: Wrap was called with nil for option %d", i+1))
@@ -255,7 +258,7 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 // parked.
 func (s *Server) install() {
 	s.used.Store(true)
-	s.enlist()
+	serving.Enlist(servers, s, s.counters)
 	parks := s.parkAfter >= 0
 	s.keeps = canPark && (parks || !s.netHTTP1 || !s.netHTTP2) && !monotime.InBubble() // in a bubble the check's timers run ahead
 	if s.keeps && parks {
@@ -280,7 +283,7 @@ func (s *Server) findWay() probe.Way {
 	if err == nil {
 		return way
 	}
-	s.stats.unsafe.Store(true)
+	s.counts.Add(countUnsafe, 1)
 	what := "idle connections keep their goroutines and buffers"
 	if !s.netHTTP1 {
 		what = "connections that the fast path has left to net/http stay there, with their goroutines and buffers"
@@ -298,7 +301,7 @@ func (s *Server) canReadTLS(config *tls.Config) bool {
 	}
 	err := s.checkTLS()
 	if err != nil {
-		s.stats.unsafe.Store(true)
+		s.counts.Add(countUnsafe, 1)
 		s.logf("httpadapter: idle connections over TLS keep their goroutines and buffers: they can't be parked or "+
 			"served by the fast path, because crypto/tls of %s does not read in the way that parking relies on: %v", runtime.Version(), err)
 	}

@@ -2,7 +2,6 @@ package httpadapter
 
 import (
 	"slices"
-	"sync/atomic"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
@@ -70,7 +69,8 @@ const (
 	countRequests // that the fast path has served
 	countDeclined // and those that it has declined, from here by the reason
 
-	counterCount = countDeclined + counter(reasonCount)
+	countUnsafe  = countDeclined + counter(reasonCount) // Servers with connections that can't be parked: see Stats.Unsafe
+	counterCount = countUnsafe + 1
 )
 
 // metrics are the counters up to countDeclined as figures of the process.
@@ -98,53 +98,32 @@ func connsFigure(state string) percore.Figure {
 	}
 }
 
-// counters are a Server's.
-type counters struct {
-	all    [counterCount]atomic.Int64
-	unsafe atomic.Bool
-}
-
-// add counts by more of c.
-func (n *counters) add(c counter, by int64) { n.all[c].Add(by) }
-
 // gauge counts a connection that comes into a state, or leaves it.
-func (n *counters) gauge(s state, by int64) {
-	switch s {
+func (s *Server) gauge(of state, by int64) {
+	switch of {
 	case stateFresh:
-		n.add(countWaiting, by)
+		s.counts.Add(countWaiting, by)
 	case stateParked, stateTakenOut, stateClosing:
-		n.add(countParked, by)
+		s.counts.Add(countParked, by)
 	case stateServing, stateNotified:
-		n.add(countServing, by)
+		s.counts.Add(countServing, by)
 	case stateHTTP2, stateHijacked, stateClosed:
-		n.add(countConns, -by)
+		s.counts.Add(countConns, -by)
 	}
 }
 
-// sums are the counts of one Server, or of several.
-type sums struct {
-	all    [counterCount]int64
-	unsafe bool
-}
-
-// add adds the counts of a Server. They are read one after the other.
-func (t *sums) add(n *counters) {
-	for c := range n.all {
-		t.all[c] += n.all[c].Load()
-	}
-	t.unsafe = t.unsafe || n.unsafe.Load()
-}
+// sums are the counters of one Server, or the sums of several.
+type sums []int64
 
 // Stats returns the counters. On anything but Linux connections are not parked,
 // and only Foreign counts.
 func (s *Server) Stats() Stats {
-	var t sums
-	t.add(s.stats)
-	count := func(c counter) uint64 { return uint64(t.all[c]) }
+	t := sums(s.counters.Sums())
+	count := func(c counter) uint64 { return uint64(t[c]) }
 	return Stats{
-		Conns:   int(t.all[countConns]),
-		Waiting: int(t.all[countWaiting]),
-		Parked:  int(t.all[countParked]),
+		Conns:   int(t[countConns]),
+		Waiting: int(t[countWaiting]),
+		Parked:  int(t[countParked]),
 
 		Parks:      count(countParks),
 		Unparks:    count(countUnparks),
@@ -154,7 +133,7 @@ func (s *Server) Stats() Stats {
 		HTTP2:      count(countHTTP2),
 		Hijacked:   count(countHijacked),
 		Buffered:   count(countBuffered),
-		Unsafe:     t.unsafe,
+		Unsafe:     t[countUnsafe] > 0,
 	}
 }
 
@@ -191,14 +170,13 @@ func (s *Server) keepStreamsLocked(streams *h2.Server) {
 
 // FastPathStats returns the counters of the fast path.
 func (s *Server) FastPathStats() FastPathStats {
-	var t sums
-	t.add(s.stats)
+	t := sums(s.counters.Sums())
 	stats := FastPathStats{
-		Requests: uint64(t.all[countRequests]),
-		Serving:  int(t.all[countServing]),
+		Requests: uint64(t[countRequests]),
+		Serving:  int(t[countServing]),
 		Declined: make(map[string]uint64),
 	}
-	for r, n := range t.all[countDeclined:] {
+	for r, n := range t[countDeclined:countUnsafe] {
 		if n > 0 {
 			stats.Declined[reason(r).String()] = uint64(n)
 		}
@@ -209,17 +187,17 @@ func (s *Server) FastPathStats() FastPathStats {
 // figures returns the sums as figures of the process.
 func (t sums) figures() []percore.Figure {
 	// Of the connections those that net/http has. The counters were read one after the other.
-	t.all[countConns] = max(t.all[countConns]-t.all[countWaiting]-t.all[countParked]-t.all[countServing], 0)
+	t[countConns] = max(t[countConns]-t[countWaiting]-t[countParked]-t[countServing], 0)
 	var all []percore.Figure
 	for c, f := range metrics {
-		f.Value = float64(t.all[c])
+		f.Value = float64(t[c])
 		all = append(all, f)
 	}
 	unsafe := percore.Figure{
 		Name: "parking_unsafe",
 		Help: "1 if nothing is parked because this net/http does not wait for requests as parking relies on",
 	}
-	if t.unsafe {
+	if t[countUnsafe] > 0 {
 		unsafe.Value = 1
 	}
 	all = append(all, unsafe)
@@ -229,7 +207,7 @@ func (t sums) figures() []percore.Figure {
 		}
 		all = append(all, percore.Figure{
 			Name: "fastpath_declined_total", Help: "Requests that the fast path has left to net/http, by the reason",
-			Label: "reason", Of: r.String(), Value: float64(t.all[countDeclined+counter(r)]),
+			Label: "reason", Of: r.String(), Value: float64(t[countDeclined+counter(r)]),
 		})
 	}
 	return all

@@ -13,6 +13,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor/internal/layer"
 	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/serving"
 )
 
 // Server serves connections, from any number of listeners, with one handler. Make it with New. Its
@@ -75,9 +76,8 @@ func Serve(l net.Listener, h Handler, config Config) error {
 
 // Serve accepts connections from l and passes their bytes to the handler, until l or the server is
 // closed. It blocks, and always returns an error: Accept's, or [ErrServerClosed]. Connections
-// that are open then stay open. It may be called for several listeners at the same time. Where package
-// net stands in for the engine, Accept fails, and Serve ends, when the process has no descriptors left;
-// the engine's Accept waits for one.
+// that are open then stay open. It may be called for several listeners at the same time. An Accept that
+// fails for a while is logged and tried again, as in net/http.
 //
 // l must be a *[percore.Listener], as percore.Listen returns. Others, as tls.NewListener returns them,
 // hide the socket from the loops: Serve refuses them. For TLS there is package reactortls. With
@@ -99,19 +99,16 @@ func (s *Server) Serve(l net.Listener) error {
 		return ErrServerClosed
 	}
 	defer s.removeListener(pl)
-	for {
-		c, err := pl.AcceptConn()
-		if err == nil {
-			err = s.attach(c)
-		}
-		switch {
-		case s.closing.Load() != 0:
-			return ErrServerClosed
-		case err != nil && c == nil:
-			return err
-		}
+	err := serving.Accept(pl, s.isClosing, func(err error, in time.Duration) {
+		s.config.Log.Error("reactor: Accept failed", "error", err, "retry", in)
+	}, func(nc net.Conn) { s.attach(nc.(*percore.Conn)) })
+	if s.isClosing() {
+		return ErrServerClosed
 	}
+	return err
 }
+
+func (s *Server) isClosing() bool { return s.closing.Load() != 0 }
 
 // Attach gives the server a connection that other code has used until now, bytes that were read from
 // it and not used, which Data gets first, and the handler's value for it, as SetUser does, which
@@ -174,7 +171,7 @@ func (s *Server) attachWrapped(from attacher, buffered []byte, user any) (c *Con
 func (s *Server) addListener(l *percore.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing.Load() != 0 {
+	if s.isClosing() {
 		return false
 	}
 	s.mu.listeners[l] = true
@@ -188,16 +185,12 @@ func (s *Server) removeListener(l *percore.Listener) {
 }
 
 // attach takes an accepted connection over, or closes it.
-func (s *Server) attach(pc *percore.Conn) error {
+func (s *Server) attach(pc *percore.Conn) {
 	if s.config.TLS != nil {
 		s.shakeHands(pc)
-		return nil
-	}
-	_, err := s.attachOrFail(pc, arriving{})
-	if err != nil {
+	} else if _, err := s.attachOrFail(pc, arriving{}); err != nil {
 		pc.Close()
 	}
-	return err
 }
 
 // arriving is what a connection brings that is not new.
@@ -238,7 +231,7 @@ func (s *Server) attachOrFail(pc *percore.Conn, with arriving) (*Conn, error) {
 func (s *Server) enter(e engineLoop) (*Loop, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // Config.LoopHandler may panic
-	if s.closing.Load() != 0 {
+	if s.isClosing() {
 		return nil, ErrServerClosed
 	}
 	l := s.loopLocked(e)
@@ -288,7 +281,7 @@ func (s *Server) left() {
 
 // endWhenEmptyLocked ends what a server that is being closed has, once no connection is left.
 func (s *Server) endWhenEmptyLocked() {
-	if s.mu.conns > 0 || s.closing.Load() == 0 {
+	if s.mu.conns > 0 || !s.isClosing() {
 		return
 	}
 	if !s.mu.over {

@@ -57,7 +57,7 @@ type layer struct {
 	uses []string
 }
 
-// layers is the import direction: adapters → root → {loop, zerocopy, pool} →
+// layers is the import direction: adapters → internal/serving → root → {loop, zerocopy, pool} →
 // internal/{loop, zerocopy, pool} → the rest of internal. The programs on top may use everything
 // below, and nothing uses them.
 var layers = []layer{
@@ -66,15 +66,16 @@ var layers = []layer{
 	{"internal/pool", []string{"internal"}},
 	{"internal/moving", []string{"internal/loop", "internal"}},
 	{"internal/tlsread", []string{"internal/loop"}},
+	{"internal/serving", []string{".", "internal"}},
 	{"internal", nil},
 	{"loop", []string{"internal/loop"}},
 	{"zerocopy", []string{"internal"}},
 	{"pool", []string{"internal/pool"}},
 	{".", []string{"loop", "zerocopy", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal/moving", "internal"}},
-	{"adapters/h2", []string{".", "internal/loop", "internal/pool", "internal/moving", "internal/tlsread", "internal"}},
-	{"adapters/httpadapter", []string{".", "adapters/h2", "pool", "internal/loop", "internal/pool", "internal/moving", "internal/tlsread", "internal"}},
+	{"adapters/h2", []string{".", "internal/serving", "internal/loop", "internal/pool", "internal/moving", "internal/tlsread", "internal"}},
+	{"adapters/httpadapter", []string{".", "adapters/h2", "pool", "internal/serving", "internal/loop", "internal/pool", "internal/moving", "internal/tlsread", "internal"}},
 	{"adapters/grpcadapter", []string{".", "adapters/h2", "pool"}},
-	{"adapters/reactor", []string{".", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal/moving", "internal/tlsread", "internal"}},
+	{"adapters/reactor", []string{".", "pool", "internal/serving", "internal/loop", "internal/zerocopy", "internal/pool", "internal/moving", "internal/tlsread", "internal"}},
 	{"adapters/wsadapter", []string{".", "handover", "internal"}},
 	{"handover", []string{".", "internal/moving", "internal"}},
 	{"debug", []string{".", "loop"}},

@@ -1,0 +1,104 @@
+package serving
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// procsPerSet is how many processors one set of workers keeps busy, and how many write to one Cell. Each
+// request takes a set's lock twice, for some tens of nanoseconds. The more sets there are, the fewer
+// connections each finds queued at once.
+const procsPerSet = 4
+
+// Sets returns how many sets of workers, and Cells, a server should have.
+func Sets() int { return (runtime.GOMAXPROCS(0) + procsPerSet - 1) / procsPerSet }
+
+// Cell holds the counters of some connections of a server. The values of C are its indexes. All methods
+// are safe for concurrent use.
+type Cell[C ~uint8] []atomic.Int64
+
+// Add adds by to a counter. It doesn't block.
+func (n Cell[C]) Add(c C, by int64) { n[c].Add(by) }
+
+// Load returns the value of a counter.
+func (n Cell[C]) Load(c C) int64 { return n[c].Load() }
+
+// Counters are the counters of a server, in cells. They are apart from the server, which they outlive:
+// see Register.
+type Counters[C ~uint8] struct {
+	Cells []Cell[C] // immutable
+	kinds C
+}
+
+// NewCounters makes the counters below kinds, in so many cells that share no cache line.
+func NewCounters[C ~uint8](cells int, kinds C) *Counters[C] {
+	const perLine = 8
+	stride := int(kinds) + perLine
+	all := make([]atomic.Int64, cells*stride)
+	n := &Counters[C]{Cells: make([]Cell[C], cells), kinds: kinds}
+	for i := range n.Cells {
+		n.Cells[i] = all[i*stride:][:kinds:kinds]
+	}
+	return n
+}
+
+// AddTo adds the counters to their sums. It reads them in their order, one after the other: if ends
+// are counted after their beginnings and come first, no difference of the two is below 0.
+func (n *Counters[C]) AddTo(sums []int64) {
+	for c := range sums {
+		for _, cell := range n.Cells {
+			sums[c] += cell[c].Load()
+		}
+	}
+}
+
+// Sums returns the sums over the cells.
+func (n *Counters[C]) Sums() []int64 {
+	sums := make([]int64, n.kinds)
+	n.AddTo(sums)
+	return sums
+}
+
+// Register has the counters of all servers of a kind in the process. Those of a server stay until the
+// garbage collector has taken it, because it may serve again; then they are folded into one sum. All
+// methods are safe for concurrent use.
+type Register[C ~uint8] struct {
+	kinds C // immutable
+
+	mu   sync.Mutex
+	of   map[*Counters[C]]struct{}
+	gone []int64
+}
+
+// NewRegister makes a register for counters below kinds.
+func NewRegister[C ~uint8](kinds C) *Register[C] {
+	return &Register[C]{kinds: kinds, of: make(map[*Counters[C]]struct{}), gone: make([]int64, kinds)}
+}
+
+// Enlist adds the counters of a server to r. Nothing that n refers to may refer to the server.
+func Enlist[S any, C ~uint8](r *Register[C], server *S, n *Counters[C]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of[n] = struct{}{}
+	runtime.AddCleanup(server, r.delist, n)
+}
+
+// delist is for the counters of a server that is no more, and so has no connections.
+func (r *Register[C]) delist(n *Counters[C]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n.AddTo(r.gone)
+	delete(r.of, n)
+}
+
+// Sums returns the sums over all servers.
+func (r *Register[C]) Sums() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sums := append([]int64(nil), r.gone...)
+	for n := range r.of {
+		n.AddTo(sums)
+	}
+	return sums
+}
