@@ -38,9 +38,8 @@ type Server struct {
 		listeners map[*percore.Listener]bool
 		loops     []*Loop // replaced, never changed
 		made      int     // loops
-		conns     int     // not closed or detached, opening ones included, and those of shaking
-		shaking   map[*handshake]bool
-		over      bool // empty is closed
+		conns     int     // not closed or detached, opening and handshaking ones included
+		over      bool    // empty is closed
 	}
 }
 
@@ -287,7 +286,6 @@ func (s *Server) endWhenEmptyLocked() {
 	if !s.mu.over {
 		s.mu.over = true
 		s.functions.pool.Close()
-		s.shakers.pool.Close()
 		close(s.empty)
 	}
 }
@@ -327,12 +325,7 @@ func (s *Server) end(how uint32) (empty <-chan struct{}) {
 	for l := range s.mu.listeners {
 		l.Close()
 	}
-	if s.shakers.stop != nil {
-		s.shakers.stop()
-	}
-	for h := range s.mu.shaking {
-		h.giveUp()
-	}
+	s.shakers.end()
 	for _, l := range s.mu.loops {
 		if how == askClose {
 			l.walkNow((*Conn).endNow)

@@ -1,4 +1,4 @@
-package reactor
+package serving
 
 import (
 	"cmp"
@@ -16,10 +16,13 @@ import (
 // have to wait behind thousands otherwise. So one peer's handshakes keep no other's from theirs,
 // however many they are.
 //
-// Many peers can still fill all places with handshakes that never go on. So while a handshake waits
-// for a place, one that has waited for its client for stallTime in all loses its own. That bounds
-// what such peers can do, and doesn't end it: beyond max places per stallTimeMin of new ones,
-// others wait for longer and longer.
+// Many peers can still fill all places with handshakes that never go on, and a client that is far
+// away, or behind a function of the program's that waits, is no enemy. So while a handshake waits
+// for a place, one that has waited for stallTime in all loses its own, and goes on aside. When too
+// many are aside the peer that has the most of them loses one, which fails: the one that has
+// waited for its client for the longest. That bounds what hostile peers can do, and doesn't end
+// it: beyond max places per stallTimeMin of new ones, others wait for longer and longer, and those
+// aside are cut off that take longer than stallTime.
 //
 //	peer      has waiting handshakes   and has its share   leaves by
 //	content   no                       any                 enter: content, in turn or sated
@@ -30,10 +33,12 @@ import (
 type places struct {
 	// immutable
 	max, share int
-	start      func(h *handshake) // called without mu; h has a place
+	asideMax   int
+	start      func(h *Handshake) // called without mu; h has a place
 
 	mu      sync.Mutex
-	running map[*handshake]bool
+	running map[*Handshake]bool
+	aside   map[*Handshake]bool // that go on, and have lost their places
 	waiting int
 	peers   map[netip.Prefix]*shakingPeer // those that have handshakes
 	fresh   []*shakingPeer                // in turn, and had no handshake before; the last has come last
@@ -46,7 +51,8 @@ type places struct {
 // shakingPeer is a peer that has handshakes. The fields are guarded by places.mu.
 type shakingPeer struct {
 	running int
-	waiting []*handshake // first in, first out
+	aside   int
+	waiting []*Handshake // first in, first out
 	inTurn  bool
 }
 
@@ -67,14 +73,14 @@ func (p *places) stallTimeLocked() int64 {
 // sweepTime is how often handshakes are looked for that have waited for longer.
 const sweepTime = 100 * time.Millisecond
 
-func (p *places) init(n int, start func(h *handshake)) {
-	p.max, p.share, p.start = n, (n+3)/4, start
-	p.running = make(map[*handshake]bool)
+func (p *places) init(n, aside int, start func(h *Handshake)) {
+	p.max, p.share, p.asideMax, p.start = n, (n+3)/4, aside, start
+	p.running, p.aside = make(map[*Handshake]bool), make(map[*Handshake]bool)
 	p.peers = make(map[netip.Prefix]*shakingPeer)
 }
 
 // enter starts h now, or once it has a place.
-func (p *places) enter(h *handshake) {
+func (p *places) enter(h *Handshake) {
 	p.mu.Lock()
 	peer := p.peers[h.peer]
 	isFresh := peer == nil
@@ -95,18 +101,32 @@ func (p *places) enter(h *handshake) {
 	p.startAll(next)
 }
 
-// leave gives h's place to another.
-func (p *places) leave(h *handshake) {
+// leave gives h's place to another, if it still has one.
+func (p *places) leave(h *Handshake) {
 	p.mu.Lock()
-	delete(p.running, h)
+	next := p.removeLocked(h)
+	p.mu.Unlock()
+	p.startAll(next)
+}
+
+// removeLocked takes h out, and returns what has a place now.
+func (p *places) removeLocked(h *Handshake) (next []*Handshake) {
 	peer := p.peers[h.peer]
-	if peer.running--; peer.running == 0 && len(peer.waiting) == 0 {
+	switch {
+	case p.running[h]:
+		delete(p.running, h)
+		peer.running--
+	case p.aside[h]:
+		delete(p.aside, h)
+		peer.aside--
+	default:
+		return nil // it was given up aside
+	}
+	if peer.running+peer.aside+len(peer.waiting) == 0 {
 		delete(p.peers, h.peer)
 	}
 	p.queueLocked(peer)
-	next := p.dispatchLocked()
-	p.mu.Unlock()
-	p.startAll(next)
+	return p.dispatchLocked()
 }
 
 // queueLocked puts a peer that may have a place, and needs one, in turn.
@@ -118,10 +138,10 @@ func (p *places) queueLocked(peer *shakingPeer) {
 }
 
 // dispatchLocked gives free places to those whose turn it is, and returns them.
-func (p *places) dispatchLocked() (next []*handshake) {
+func (p *places) dispatchLocked() (next []*Handshake) {
 	for len(p.running) < p.max && p.isWantedLocked() {
 		var peer *shakingPeer
-		var h *handshake
+		var h *Handshake
 		switch p.turn++; {
 		case len(p.fresh) == 0 || p.turn%3 == 0 && len(p.turns) > 0:
 			peer, p.turns = takeFirst(p.turns)
@@ -159,7 +179,7 @@ func takeLast[T any](queue []*T) (last *T, rest []*T) {
 	return last, queue[:i]
 }
 
-func (p *places) startAll(next []*handshake) {
+func (p *places) startAll(next []*Handshake) {
 	for _, h := range next {
 		p.start(h)
 	}
@@ -178,37 +198,77 @@ func (p *places) sweepSoonLocked() {
 	p.set = true
 }
 
-// sweep closes handshakes whose places others wait for, as many as wait at most: first those of the
-// peers that have the most places, and of these first those that have waited for the longest.
+// sweep takes places away that others wait for, as many as wait at most: first those of the peers that
+// have the most places, and of these first those that have waited for the longest.
 func (p *places) sweep() {
-	now := monotime.Now()
+	now := monotime.Local()
 	p.mu.Lock()
 	p.set = false
-	var stalled []stalledHandshake
-	waiting, stall := p.waiting, p.stallTimeLocked()
-	for h := range p.running {
-		if h.over.Load() {
-			continue // it was given up before, and leaves once its goroutine runs
-		}
-		peer := p.peers[h.peer]
+	long := p.stallTimeLocked()
+	stalled := p.stalledLocked(p.running, now, func(h *Handshake, peer *shakingPeer) (counts bool, ofPeer int) {
 		isWanted := len(peer.waiting) > 0 || p.isWantedLocked()
-		if waited := h.waited(now); isWanted && waited >= stall {
-			stalled = append(stalled, stalledHandshake{h, peer.running, waited})
+		return isWanted && h.stalls(now, long), peer.running
+	})
+	var crowd []stalledHandshake // those aside that may be given up
+	if len(p.aside)+len(stalled) > p.asideMax {
+		crowd = p.stalledLocked(p.aside, now, func(h *Handshake, peer *shakingPeer) (counts bool, ofPeer int) {
+			return h.waited(now) >= long, peer.aside
+		})
+	}
+	var lost, next []*Handshake
+	for _, s := range stalled[:min(len(stalled), p.waiting)] {
+		if len(p.aside) >= p.asideMax {
+			if len(crowd) == 0 || p.peers[s.peer].aside >= crowd[0].ofPeer {
+				if s.waited >= long {
+					lost = append(lost, s.Handshake) // which keeps its place until its goroutine knows
+				}
+				continue
+			}
+			lost = append(lost, crowd[0].Handshake)
+			next = append(next, p.removeLocked(crowd[0].Handshake)...)
+			crowd = crowd[1:]
 		}
+		next = append(next, p.setAsideLocked(s.Handshake)...)
 	}
 	p.sweepSoonLocked()
 	p.mu.Unlock()
-	slices.SortFunc(stalled, func(a, b stalledHandshake) int {
-		return cmp.Or(cmp.Compare(b.ofPeer, a.ofPeer), cmp.Compare(b.waited, a.waited))
-	})
-	for _, s := range stalled[:min(len(stalled), waiting)] {
-		s.giveUp()
+	p.startAll(next)
+	for _, h := range lost {
+		h.giveUp()
 	}
 }
 
-// stalledHandshake is a handshake that has waited for its client for too long.
+// setAsideLocked takes h's place away, and returns what has one now.
+func (p *places) setAsideLocked(h *Handshake) (next []*Handshake) {
+	peer := p.peers[h.peer]
+	delete(p.running, h)
+	p.aside[h] = true
+	peer.running--
+	peer.aside++
+	p.queueLocked(peer)
+	return p.dispatchLocked()
+}
+
+// stalledHandshake is a handshake that takes long.
 type stalledHandshake struct {
-	*handshake
-	ofPeer int // that are under way
+	*Handshake
+	ofPeer int // how many its peer has
 	waited int64
+}
+
+// stalledLocked returns those of a set that count, in the order in which they lose what they have.
+func (p *places) stalledLocked(set map[*Handshake]bool, now int64,
+	look func(h *Handshake, peer *shakingPeer) (counts bool, ofPeer int)) (all []stalledHandshake) {
+	for h := range set {
+		if h.over.Load() {
+			continue // it was given up before, and leaves once its goroutine runs
+		}
+		if counts, ofPeer := look(h, p.peers[h.peer]); counts {
+			all = append(all, stalledHandshake{h, ofPeer, h.waited(now)})
+		}
+	}
+	slices.SortFunc(all, func(a, b stalledHandshake) int {
+		return cmp.Or(cmp.Compare(b.ofPeer, a.ofPeer), cmp.Compare(b.waited, a.waited))
+	})
+	return all
 }

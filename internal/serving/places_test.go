@@ -1,4 +1,4 @@
-package reactor
+package serving
 
 import (
 	"math/rand/v2"
@@ -7,15 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 )
 
 // placesOf makes places that only note what they start.
-func placesOf(n int) (p *places, started *[]*handshake) {
-	p, started = new(places), new([]*handshake)
-	p.init(n, func(h *handshake) { *started = append(*started, h) })
+func placesOf(n int) (p *places, started *[]*Handshake) {
+	p, started = new(places), new([]*Handshake)
+	p.init(n, 0, func(h *Handshake) { *started = append(*started, h) })
 	return p, started
 }
 
@@ -28,9 +27,9 @@ func shakingPeerOf(n int) netip.Prefix {
 func TestPlacesHaveShares(t *testing.T) {
 	p, started := placesOf(8)
 	for hostile := range 4 {
-		var shaking []*handshake
+		var shaking []*Handshake
 		for range 100 {
-			h := &handshake{peer: shakingPeerOf(hostile)}
+			h := &Handshake{peer: shakingPeerOf(hostile)}
 			shaking = append(shaking, h)
 			p.enter(h)
 		}
@@ -41,7 +40,7 @@ func TestPlacesHaveShares(t *testing.T) {
 			t.Error("a peer's first handshakes are not the first to be started")
 		}
 		if hostile == 2 {
-			h := &handshake{peer: shakingPeerOf(9)}
+			h := &Handshake{peer: shakingPeerOf(9)}
 			p.enter(h)
 			if last := (*started)[len(*started)-1]; last != h {
 				t.Error("a peer without handshakes waits although a place is free")
@@ -50,7 +49,7 @@ func TestPlacesHaveShares(t *testing.T) {
 			*started = (*started)[:6]
 		}
 	}
-	honest := &handshake{peer: shakingPeerOf(9)}
+	honest := &Handshake{peer: shakingPeerOf(9)}
 	p.enter(honest)
 	if len(*started) != 8 {
 		t.Fatal("more handshakes are under way than allowed")
@@ -65,12 +64,12 @@ func TestPlacesHaveShares(t *testing.T) {
 func TestPlacesHaveTurns(t *testing.T) {
 	p, started := placesOf(8)
 	for peer := range 100 {
-		p.enter(&handshake{peer: shakingPeerOf(peer)})
+		p.enter(&Handshake{peer: shakingPeerOf(peer)})
 	}
-	last := &handshake{peer: shakingPeerOf(200)}
+	last := &Handshake{peer: shakingPeerOf(200)}
 	p.enter(last)
 	for _, h := range (*started)[:3] {
-		p.enter(&handshake{peer: h.peer})
+		p.enter(&Handshake{peer: h.peer})
 		p.leave(h)
 	}
 	if !slices.Contains((*started)[8:], last) {
@@ -84,7 +83,7 @@ func TestPlacesRandom(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		p, started := placesOf(1 + r.IntN(9))
-		var entered, running []*handshake
+		var entered, running []*Handshake
 		took := 0
 		check := func() {
 			t.Helper()
@@ -115,7 +114,7 @@ func TestPlacesRandom(t *testing.T) {
 		}
 		for range 200 {
 			if r.IntN(2) == 0 {
-				h := &handshake{peer: shakingPeerOf(r.IntN(4))}
+				h := &Handshake{peer: shakingPeerOf(r.IntN(4))}
 				entered = append(entered, h)
 				p.enter(h)
 			} else if len(running) > 0 {
@@ -137,7 +136,7 @@ func TestPlacesRandom(t *testing.T) {
 				seed, len(*started), len(entered), len(p.peers), len(p.turns)+len(p.fresh))
 		}
 		for n := range 4 {
-			isOther := func(h *handshake) bool { return h.peer != shakingPeerOf(n) }
+			isOther := func(h *Handshake) bool { return h.peer != shakingPeerOf(n) }
 			if !slices.Equal(slices.DeleteFunc(slices.Clone(*started), isOther), slices.DeleteFunc(slices.Clone(entered), isOther)) {
 				t.Fatalf("seed %d: a peer's handshakes were not started in their order", seed)
 			}
@@ -161,16 +160,15 @@ func TestStallTime(t *testing.T) {
 func TestSweepOnce(t *testing.T) {
 	testnet.NoLeaks(t)
 	p, _ := placesOf(2)
-	now := monotime.Now()
-	var running []*handshake
+	now := monotime.Local()
+	var running []*Handshake
 	for i := range 2 {
-		pc, _ := testnet.Pair(t, percore.Listen, testnet.TCP4)
-		h := &handshake{conn: pc.(*percore.Conn), peer: shakingPeerOf(i)}
+		h := &Handshake{Cut: func() {}, peer: shakingPeerOf(i)}
 		h.waitedAt.Store(now - int64(10-i)*int64(time.Second))
 		running = append(running, h)
 		p.enter(h)
 	}
-	p.enter(&handshake{peer: shakingPeerOf(9)})
+	p.enter(&Handshake{peer: shakingPeerOf(9)})
 	for i, h := range running {
 		p.sweep()
 		if !h.over.Load() {
@@ -183,8 +181,9 @@ func TestSweepOnce(t *testing.T) {
 // A turn that lasts for long is lent out while others wait, and counts no more; others follow in order.
 func TestTurnsAreLent(t *testing.T) {
 	var turns turns
-	turns.init(1)
-	blocks, next := new(handshake), new(handshake)
+	turns.init()
+	turns.max = 1
+	blocks, next := new(Handshake), new(Handshake)
 	turns.compute(blocks)
 	testnet.Within(t, "the turn of another", func() { turns.compute(next) })
 	turns.rest(blocks) // which changes nothing

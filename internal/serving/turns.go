@@ -1,6 +1,7 @@
-package reactor
+package serving
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ type turns struct {
 	max int // immutable
 
 	mu      sync.Mutex
-	running map[*handshake]int64 // and since when
+	running map[*Handshake]int64 // and since when
 	waiting []waitingTurn
 	timer   *time.Timer // lends; set while handshakes wait
 	set     bool
@@ -33,7 +34,7 @@ type turns struct {
 
 // waitingTurn is a handshake that waits, until begun is closed.
 type waitingTurn struct {
-	*handshake
+	*Handshake
 	begun chan struct{}
 }
 
@@ -41,16 +42,20 @@ type waitingTurn struct {
 // or two, and for some more while the processors are busy.
 const lendTime = 20 * time.Millisecond
 
-func (t *turns) init(n int) {
-	t.max = n
-	t.running = make(map[*handshake]int64)
+func (t *turns) init() {
+	t.max = runtime.GOMAXPROCS(0)
+	t.running = make(map[*Handshake]int64)
 }
 
 // compute waits for h's turn.
-func (t *turns) compute(h *handshake) {
+func (t *turns) compute(h *Handshake) {
 	t.mu.Lock()
+	if h.ended {
+		t.mu.Unlock()
+		return
+	}
 	if len(t.running) < t.max {
-		t.running[h] = monotime.Now()
+		t.running[h] = monotime.Local()
 		t.mu.Unlock()
 		return
 	}
@@ -62,10 +67,23 @@ func (t *turns) compute(h *handshake) {
 }
 
 // rest ends h's turn.
-func (t *turns) rest(h *handshake) {
+func (t *turns) rest(h *Handshake) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.restLocked(h)
+}
+
+// end ends h's last turn.
+func (t *turns) end(h *Handshake) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h.ended = true
+	t.restLocked(h)
+}
+
+func (t *turns) restLocked(h *Handshake) {
 	delete(t.running, h)
+	h.lentAt.Store(0)
 	t.nextLocked()
 }
 
@@ -75,7 +93,9 @@ func (t *turns) nextLocked() {
 		w := t.waiting[0]
 		t.waiting[0] = waitingTurn{}
 		t.waiting = t.waiting[1:]
-		t.running[w.handshake] = monotime.Now()
+		if !w.ended {
+			t.running[w.Handshake] = monotime.Local()
+		}
 		close(w.begun)
 	}
 	if len(t.waiting) == 0 {
@@ -98,13 +118,14 @@ func (t *turns) lendSoonLocked() {
 
 // lend lends out the turns that have lasted for long.
 func (t *turns) lend() {
-	now := monotime.Now()
+	now := monotime.Local()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.set = false
 	for h, since := range t.running {
 		if now-since >= int64(lendTime) && len(t.waiting) > 0 {
 			delete(t.running, h)
+			h.lentAt.Store(now)
 			t.nextLocked()
 		}
 	}
