@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/percore/percore/internal/http2"
@@ -16,6 +17,14 @@ type Config struct {
 	// TLS, if not nil, makes Serve speak TLS. The protocol "h2" is added to its NextProtos.
 	// Connections on which ALPN chooses another protocol, or none, are closed.
 	TLS *tls.Config
+
+	// Accept, if not nil, is called with each connection that Serve has accepted, and says how it becomes
+	// a Conn. It must not block. TLS takes its place.
+	Accept func(nc net.Conn) Accepted
+
+	// Unused, if not nil, is called when the server has neither a listener nor a connection any more:
+	// see [Server.InUse]. It may be called more than once.
+	Unused func()
 
 	// Streams is how many streams a client may have open at once: 250. With RetryStreams one more is
 	// always refused with REFUSED_STREAM; without it only if the client may not know the limit yet,
@@ -116,6 +125,26 @@ type Config struct {
 
 	// Log gets the panics of handlers: slog.Default().
 	Log *slog.Logger
+}
+
+// Accepted says how a connection becomes a Conn.
+type Accepted struct {
+	// User is what the Conn's User returns.
+	User any
+
+	// Handshake, if not nil, is what comes before HTTP/2, in BeginTimeout. It returns the connection to
+	// serve: nc, or one above it, or nil if it has given the connection to another server. If it fails
+	// the connection is closed.
+	//
+	// It may block. 1,024 calls are under way at a time, a quarter of them of one IPv4 address or IPv6
+	// network of 64 bits, and up to 15,360 more that take long, of clients above all. The others wait.
+	// Not more compute than there are processors: others do while one waits in nc's Read or Write. nc has
+	// no methods but net.Conn's, and NetConn, which returns the accepted connection.
+	Handshake func(nc net.Conn) (net.Conn, error)
+
+	// ClientFirst says that the handshake begins with bytes of the client's: Handshake is called when
+	// they have come, and a connection of percore's that waits for them holds no goroutine.
+	ClientFirst bool
 }
 
 // The defaults of times.

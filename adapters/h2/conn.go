@@ -136,7 +136,10 @@ func (c *Conn) unlock() {
 		switch {
 		case due.close:
 			c.below.close()
-			c.server.forget(c)
+			c.workers.counts.Add(countClosed, 1)
+			if c.server.states == nil {
+				c.server.forget(c)
+			} // else when Closed was reported
 		case due.closeWrite:
 			c.below.closeWrite()
 		}
@@ -180,6 +183,9 @@ func (c *Conn) tell(wait bool) {
 			return // who has it looks again
 		}
 		for s, ok := c.nextState(); ok; s, ok = c.nextState() {
+			if s == Closed {
+				defer c.server.forget(c) // also if ConnState ends the goroutine
+			}
 			c.guard(func() { c.server.states.ConnState(c, s) })
 		}
 		c.telling.Unlock()
@@ -229,7 +235,8 @@ func (c *Conn) start(unread []byte) {
 }
 
 // NetConn returns the connection that the Conn was made from: the *percore.Conn, a *tls.Conn, or
-// another. It must not be read from or written to.
+// another. It must not be read from or written to. Below a *tls.Conn of Serve is a connection whose own
+// NetConn returns the one that was accepted.
 func (c *Conn) NetConn() net.Conn { return c.below.nc }
 
 // LocalAddr returns the local address.

@@ -31,15 +31,16 @@ type Server struct {
 
 	counters *serving.Counters[counter] // a cell for each set of workers
 
+	handshakes *serving.Handshakes
+
 	turn atomic.Uint32 // the set of workers of the next connection
 	done chan struct{} // closed when the server is closed and has no connection any more
 
 	mu struct {
 		sync.Mutex
 		listeners map[*net.Listener]struct{}
-		first     *Conn // of all connections
-		conns     int
-		shaking   map[net.Conn]struct{}          // whose handshake is under way
+		first     *Conn                          // of all connections
+		conns     int                            // and of those whose handshake is under way
 		limited   map[*accepting.Limits]struct{} // of listeners: see room
 		closed    bool
 		ended     bool // done is closed
@@ -65,8 +66,9 @@ func New(h Handler, config Config) *Server {
 		s.soonest = min(d, restTime)
 	}
 	if config.TLS != nil {
-		s.config.TLS = withH2(config.TLS)
+		s.config.Accept = acceptTLS(withH2(config.TLS))
 	}
+	s.handshakes = serving.NewHandshakes(serving.HandshakesMax, serving.HandshakesAside)
 	s.workers = make([]workerSet, serving.Sets())
 	s.counters = serving.NewCounters(len(s.workers), counterCount)
 	serving.Enlist(servers, s, s.counters)
@@ -76,7 +78,6 @@ func New(h Handler, config Config) *Server {
 		s.workers[i].Look = item.look
 	}
 	s.mu.listeners = make(map[*net.Listener]struct{})
-	s.mu.shaking = make(map[net.Conn]struct{})
 	return s
 }
 
@@ -107,8 +108,8 @@ func (s *Server) Serve(l net.Listener) error {
 	if l == nil {
 		return errNil("Serve", "net.Listener")
 	}
-	defer l.Close()
 	if !s.addListener(&l) {
+		l.Close()
 		return ErrServerClosed
 	}
 	defer s.removeListener(&l)
@@ -123,48 +124,84 @@ func (s *Server) Serve(l net.Listener) error {
 
 // accepted takes a new connection in.
 func (s *Server) accepted(nc net.Conn) {
-	if s.config.TLS != nil {
-		go s.shakeHands(nc)
-	} else if _, err := s.Attach(nc, nil, nil); err != nil {
+	var a Accepted
+	if s.config.Accept != nil {
+		a = s.config.Accept(nc)
+	}
+	if a.Handshake != nil {
+		s.beginHandshake(nc, a)
+	} else if _, err := s.Attach(nc, nil, a.User); err != nil {
 		nc.Close()
 	}
 }
 
-// shakeHands does the TLS handshake, and attaches the connection.
-func (s *Server) shakeHands(nc net.Conn) {
-	tc := tls.Server(nc, s.config.TLS)
-	if !s.beginHandshake(nc) {
+// beginHandshake makes a connection the server's once its handshake is done.
+func (s *Server) beginHandshake(nc net.Conn, a Accepted) {
+	if !s.enter() {
 		nc.Close()
 		return
 	}
 	_ = nc.SetDeadline(time.Now().Add(s.config.BeginTimeout))
-	err := tc.Handshake()
-	s.endHandshake(nc)
-	if err == nil && tc.ConnectionState().NegotiatedProtocol == "h2" {
-		_ = nc.SetDeadline(time.Time{})
-		if _, err = s.Attach(tc, nil, nil); err == nil {
-			return
+	h := &serving.Handshake{
+		Do:   func(h *serving.Handshake) { s.shakeHands(nc, a, h) },
+		Cut:  func() { _ = nc.Close() },
+		Lost: func(error) { s.handshakeFailed(nc) },
+	}
+	if a.ClientFirst {
+		s.handshakes.Begin(nc, h)
+	} else {
+		s.handshakes.Enter(nc, h)
+	}
+}
+
+// shakeHands does the handshake, and attaches the connection.
+func (s *Server) shakeHands(nc net.Conn, a Accepted, h *serving.Handshake) {
+	done := false
+	defer func() {
+		if done {
+			s.leave()
+		} else {
+			s.handshakeFailed(nc) // also if Handshake has ended its goroutine
 		}
+	}()
+	below := h.Conn(nc)
+	served, err := a.Handshake(below)
+	below.Done()
+	switch {
+	case !h.Finish() || err != nil:
+		return
+	case served == nil:
+		done = true // it belongs to another server now
+		return
+	case served == net.Conn(below):
+		served = nc
 	}
+	_ = nc.SetDeadline(time.Time{})
+	_, err = s.Attach(served, nil, a.User)
+	done = err == nil
+}
+
+func (s *Server) handshakeFailed(nc net.Conn) {
 	s.counters.Cells[0].Add(countHandshakeErrors, 1)
-	nc.Close()
+	_ = nc.Close()
+	s.leave()
 }
 
-func (s *Server) beginHandshake(nc net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.closed {
-		return false
+// acceptTLS returns a Config.Accept that speaks TLS.
+func acceptTLS(config *tls.Config) func(net.Conn) Accepted {
+	shake := func(nc net.Conn) (net.Conn, error) {
+		tc := tls.Server(nc, config)
+		err := tc.Handshake()
+		if err == nil && tc.ConnectionState().NegotiatedProtocol != "h2" {
+			err = errProtocol
+		}
+		return tc, err
 	}
-	s.mu.shaking[nc] = struct{}{}
-	return true
+	return func(net.Conn) Accepted { return Accepted{Handshake: shake, ClientFirst: true} }
 }
 
-func (s *Server) endHandshake(nc net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.mu.shaking, nc)
-}
+// errProtocol is the error of a handshake that chooses another protocol than HTTP/2.
+var errProtocol = errors.New("h2: TLS has not chosen h2")
 
 // Attach gives the server a connection, and bytes that were read from it before, the client's
 // preface as a rule. It serves HTTP/2 whatever was read. nc is a *percore.Conn, or a *tls.Conn
@@ -206,9 +243,7 @@ func (s *Server) add(c *Conn) bool {
 
 // forget removes a connection that has ended.
 func (s *Server) forget(c *Conn) {
-	c.workers.counts.Add(countClosed, 1)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if c.next != nil {
 		c.next.prev = c.prev
 	}
@@ -218,8 +253,42 @@ func (s *Server) forget(c *Conn) {
 		s.mu.first = c.next
 	}
 	c.prev, c.next = nil, nil
+	s.mu.Unlock()
+	s.leave()
+}
+
+// enter counts a connection in.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.closed {
+		s.mu.conns++
+	}
+	return !s.mu.closed
+}
+
+// leave counts a connection out.
+func (s *Server) leave() {
+	s.mu.Lock()
 	s.mu.conns--
 	s.endIfDoneLocked()
+	s.mu.Unlock()
+	s.tellUnused()
+}
+
+// InUse reports whether the server has a listener or a connection, those whose handshake is under way
+// included.
+func (s *Server) InUse() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.conns > 0 || len(s.mu.listeners) > 0
+}
+
+// tellUnused is for a server that has one listener or connection less.
+func (s *Server) tellUnused() {
+	if s.config.Unused != nil && !s.InUse() {
+		s.config.Unused()
+	}
 }
 
 // endIfDoneLocked ends the workers when no connection is left.
@@ -257,8 +326,17 @@ func (s *Server) addListener(l *net.Listener) bool {
 
 func (s *Server) removeListener(l *net.Listener) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.mu.listeners, l)
+	s.closeLocked(l)
+	s.mu.Unlock()
+	s.tellUnused()
+}
+
+// closeLocked closes a listener, unless it was closed: one may panic when it is closed twice.
+func (s *Server) closeLocked(l *net.Listener) {
+	if _, ok := s.mu.listeners[l]; ok {
+		delete(s.mu.listeners, l)
+		(*l).Close()
+	}
 }
 
 func (s *Server) isClosed() bool {
@@ -270,15 +348,13 @@ func (s *Server) isClosed() bool {
 // close closes the listeners, and the connections whose handshake is under way.
 func (s *Server) close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.mu.closed = true
 	for l := range s.mu.listeners {
-		_ = (*l).Close()
-	}
-	for nc := range s.mu.shaking {
-		_ = nc.Close()
+		s.closeLocked(l)
 	}
 	s.endIfDoneLocked()
+	s.mu.Unlock()
+	s.handshakes.Close()
 }
 
 // Drain drains all connections that the server has: see [Conn.Drain]. It does not wait, and the

@@ -113,9 +113,12 @@ func TestFlood(t *testing.T) {
 							took, answers, k.done.Load() == before+1, c.waits)
 					}
 				}
-				if p := &k.s.places; len(p.running) > p.max || len(p.aside) > p.asideMax {
+				p := &k.s.places
+				p.mu.Lock()
+				if len(p.running) > p.max || len(p.aside) > p.asideMax {
 					t.Errorf("%d have places and %d have lost them, want %d and %d at most", len(p.running), len(p.aside), p.max, p.asideMax)
 				}
+				p.mu.Unlock()
 				k.s.Close()
 				k.under.Wait()
 			})
@@ -195,6 +198,16 @@ func TestSilentHandshakes(t *testing.T) {
 	if err := testnet.Receive(t, "the end of a late one", lost); err != net.ErrClosed {
 		t.Errorf("got %v, want %v", err, net.ErrClosed)
 	}
+}
+
+// TestMethods lists all methods of the connection that a handshake gets.
+func TestMethods(t *testing.T) {
+	testnet.CheckMethods[*Conn](t, testnet.MethodTable{
+		Own: "Done NetConn Read Write",
+		Promoted: map[string]string{
+			"nothing is held back": "Close LocalAddr RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline",
+		},
+	})
 }
 
 // isOnLoops reports whether connections are on loops here.

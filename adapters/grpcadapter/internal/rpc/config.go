@@ -119,6 +119,7 @@ func (c *Config) http() h2.Config {
 		Resets:           resets,
 		Explain:          true,
 		Crash:            true,
+		Unused:           c.Unused,
 	}
 	switch {
 	case k.Time == forever:

@@ -2,7 +2,9 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"net"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
 )
 
@@ -38,14 +41,6 @@ type conn struct {
 // epoch is from when times of connections are counted.
 var epoch = time.Now()
 
-func newConn(s *Server, raw, nc net.Conn, info credentials.AuthInfo) *conn {
-	c := &conn{server: s, raw: raw, counts: s.nextCounts()}
-	if nc != raw || info != nil { // otherwise the peer is what raw says
-		c.peer.Store(newPeer(nc.RemoteAddr(), nc.LocalAddr(), info))
-	}
-	return c
-}
-
 func newPeer(remote, local net.Addr, info credentials.AuthInfo) *peer.Peer {
 	return &peer.Peer{Addr: remote, LocalAddr: local, AuthInfo: info}
 }
@@ -56,6 +51,38 @@ func (c *conn) getPeer() *peer.Peer {
 		c.peer.CompareAndSwap(nil, newPeer(c.raw.RemoteAddr(), c.raw.LocalAddr(), nil))
 	}
 	return c.peer.Load()
+}
+
+var tlsCreds = reflect.TypeOf(credentials.NewTLS(nil))
+
+// speaksTLS reports whether the credentials are grpc-go's for TLS: the client's bytes come first.
+func (c *Config) speaksTLS() bool { return reflect.TypeOf(c.Creds) == tlsCreds }
+
+// isTLS reports whether the credentials make a *tls.Conn, which package h2 reads without a goroutine.
+// Those are grpc-go's, on any connection, and on percore's all that say so in Info.
+func (c *conn) isTLS() bool {
+	_, ours := c.raw.(*percore.Conn)
+	config := &c.server.config
+	return config.speaksTLS() || ours && config.Creds.Info().SecurityProtocol == "tls"
+}
+
+// shakeHands does the handshake of the credentials on nc, which is above raw and has only the
+// methods of a net.Conn: otherwise those of TLS would return no *tls.Conn. Others get the
+// connection as it was accepted: they may know it by its type.
+func (c *conn) shakeHands(nc net.Conn) (net.Conn, error) {
+	if !c.isTLS() {
+		nc = c.raw
+	}
+	served, info, err := c.server.config.Creds.ServerHandshake(nc)
+	switch {
+	case errors.Is(err, credentials.ErrConnDispatched): // it belongs to another server now
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case served != c.raw || info != nil: // otherwise the peer is what raw says
+		c.peer.Store(newPeer(served.RemoteAddr(), served.LocalAddr(), info))
+	}
+	return served, nil
 }
 
 // connContext is a connection as a context, which never ends. An idle connection needs no contexts
@@ -105,9 +132,6 @@ func (c *conn) ready() {
 func (c *conn) closed() {
 	if sh := c.server.config.Stats; sh != nil && c.ctx != nil {
 		sh.HandleConn(c.ctx, &stats.ConnEnd{})
-	}
-	if !c.guest {
-		c.server.forget()
 	}
 }
 

@@ -117,13 +117,6 @@ func (s *Server) endGuests() {
 	}
 }
 
-// startServing ends the time for Register.
-func (s *Server) startServing() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.serving = true
-}
-
 // errStopped answers the calls that guests make after Stop or GracefulStop.
 var errStopped = refuse(http.StatusOK, status.New(codes.Unavailable, "grpcadapter: the server has been stopped"))
 

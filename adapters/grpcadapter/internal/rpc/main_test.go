@@ -16,16 +16,6 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// TestMethods lists all methods of the wrapper that credentials get.
-func TestMethods(t *testing.T) {
-	testnet.CheckMethods[bareConn](t, testnet.MethodTable{
-		Own: "NetConn",
-		Promoted: map[string]string{
-			"nothing is held back": "Close LocalAddr Read RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline Write",
-		},
-	})
-}
-
 // TestSize: a call is in the allocator's class of 576 bytes, of which the allocator needs 8 itself,
 // and a connection in that of 80. A watch holds both, an idle connection the second.
 func TestSize(t *testing.T) {

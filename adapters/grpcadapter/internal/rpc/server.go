@@ -2,17 +2,12 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"net"
-	"reflect"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
 )
 
@@ -35,29 +30,25 @@ type Server struct {
 	mu sync.Mutex
 
 	// guarded by mu
-	serving   bool
-	stopping  bool
-	listeners map[*net.Listener]struct{}
-	shaking   map[net.Conn]struct{} // whose handshake is under way
-	conns     int                   // including those that are shaking
-	gone      *sync.Cond            // conns has become 0
-	ended     bool                  // stopped is closed
-	requests  map[*call]struct{}    // calls of ServeHTTP
+	serving  bool
+	stopping bool
+	ended    bool               // stopped is closed
+	requests map[*call]struct{} // calls of ServeHTTP
 }
 
 // New makes a server.
 func New(config Config) *Server {
 	s := &Server{
 		config: config, stopped: make(chan struct{}), counts: newCounts(),
-		listeners: make(map[*net.Listener]struct{}), shaking: make(map[net.Conn]struct{}),
 		requests: make(map[*call]struct{}),
 	}
-	s.gone = sync.NewCond(&s.mu)
 	s.handlers.done = sync.NewCond(&s.handlers.mu)
 	if config.Unknown != nil {
 		s.unknown = &method{desc: config.Unknown}
 	}
-	s.http = h2.New(s, config.http())
+	to := config.http()
+	to.Accept = s.accepted
+	s.http = h2.New(s, to)
 	if !config.Hidden {
 		s.enlist()
 	}
@@ -99,72 +90,39 @@ func (s *Server) ServiceInfo() map[string]grpc.ServiceInfo {
 // Serve serves the connections of l, like grpc.Server.Serve. prepare is called for each of them, and
 // returns what is served.
 func (s *Server) Serve(l net.Listener, prepare func(net.Conn) net.Conn) error {
-	if !s.addListener(&l) {
+	if !s.startServing() {
 		l.Close()
 		return grpc.ErrServerStopped
 	}
-	err := s.accept(l, prepare)
-	s.mu.Lock()
-	s.closeLocked(&l)
-	stopping, unused := s.stopping, s.unusedLocked()
-	s.mu.Unlock()
-	s.tellUnused(unused)
-	if stopping {
+	err := s.http.Serve(preparing{l, prepare})
+	if s.isStopping() {
 		<-s.stopped
 		return nil
 	}
 	return err
 }
 
-func (s *Server) addListener(l *net.Listener) bool {
+// preparing is a listener whose connections are prepared.
+type preparing struct {
+	net.Listener
+	prepare func(net.Conn) net.Conn
+}
+
+// Accept implements [net.Listener].
+func (l preparing) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.prepare(nc), nil
+}
+
+// startServing ends the time for Register. It reports false if the server is being stopped.
+func (s *Server) startServing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.serving = true
-	if s.stopping {
-		return false
-	}
-	s.listeners[l] = struct{}{}
-	return true
-}
-
-// closeLocked closes a listener, unless it was closed. A listener may panic when it is closed twice.
-func (s *Server) closeLocked(l *net.Listener) {
-	if _, ok := s.listeners[l]; ok {
-		delete(s.listeners, l)
-		(*l).Close()
-	}
-}
-
-// The pauses after an Accept that failed.
-const (
-	acceptDelayMin = 5 * time.Millisecond
-	acceptDelayMax = time.Second
-)
-
-// accept takes connections until that fails.
-func (s *Server) accept(l net.Listener, prepare func(net.Conn) net.Conn) error {
-	var delay time.Duration
-	for {
-		nc, err := l.Accept()
-		if err != nil {
-			if t, ok := err.(interface{ Temporary() bool }); !ok || !t.Temporary() || s.isStopping() {
-				return err
-			}
-			delay = min(max(2*delay, acceptDelayMin), acceptDelayMax)
-			logger.Errorf("Accept error: %v; retrying in %v", err, delay)
-			time.Sleep(delay)
-			continue
-		}
-		delay = 0
-		nc = prepare(nc)
-		if !s.addConn(nc) {
-			nc.Close()
-		} else if s.config.Creds != nil {
-			go s.shakeHands(nc)
-		} else {
-			s.attach(nc, nc, nil)
-		}
-	}
+	return !s.stopping
 }
 
 func (s *Server) isStopping() bool {
@@ -173,93 +131,16 @@ func (s *Server) isStopping() bool {
 	return s.stopping
 }
 
-func (s *Server) addConn(nc net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		return false
-	}
-	s.conns++
-	s.shaking[nc] = struct{}{}
-	return true
-}
-
-// forget is called when a connection has ended.
-func (s *Server) forget() {
-	s.mu.Lock()
-	if s.conns--; s.conns == 0 {
-		s.gone.Broadcast()
-	}
-	unused := s.unusedLocked()
-	s.mu.Unlock()
-	s.tellUnused(unused)
-}
-
 // Unused reports whether there is neither a listener nor a connection.
-func (s *Server) Unused() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.unusedLocked()
-}
+func (s *Server) Unused() bool { return !s.http.InUse() }
 
-func (s *Server) unusedLocked() bool { return s.conns == 0 && len(s.listeners) == 0 }
-
-func (s *Server) tellUnused(unused bool) {
-	if unused && s.config.Unused != nil {
-		s.config.Unused()
+// accepted implements [h2.Config.Accept].
+func (s *Server) accepted(raw net.Conn) h2.Accepted {
+	c := &conn{server: s, raw: raw, counts: s.nextCounts()}
+	if s.config.Creds == nil {
+		return h2.Accepted{User: c}
 	}
-}
-
-// bareConn hides everything of a connection but a net.Conn from credentials, so that those of TLS
-// return the *tls.Conn itself, which package h2 reads without a goroutine. Those are grpc-go's, on any
-// connection, and on percore's all that say so in Info. Others get the connection as it was accepted:
-// they may know it by its type.
-type bareConn struct{ net.Conn }
-
-var tlsCreds = reflect.TypeOf(credentials.NewTLS(nil))
-
-// forCreds returns what the credentials get of a connection.
-func (s *Server) forCreds(raw net.Conn) net.Conn {
-	_, ours := raw.(*percore.Conn)
-	if creds := s.config.Creds; reflect.TypeOf(creds) == tlsCreds || ours && creds.Info().SecurityProtocol == "tls" {
-		return bareConn{raw}
-	}
-	return raw
-}
-
-// NetConn returns the connection below.
-func (c bareConn) NetConn() net.Conn { return c.Conn }
-
-// shakeHands does the handshake of the credentials.
-func (s *Server) shakeHands(raw net.Conn) {
-	_ = raw.SetDeadline(time.Now().Add(s.config.BeginTimeout))
-	nc, info, err := s.config.Creds.ServerHandshake(s.forCreds(raw))
-	if err != nil {
-		s.mu.Lock()
-		delete(s.shaking, raw)
-		s.mu.Unlock()
-		if !errors.Is(err, credentials.ErrConnDispatched) { // that one belongs to another server now
-			raw.Close()
-		}
-		s.forget()
-		return
-	}
-	_ = raw.SetDeadline(time.Time{})
-	if bare, ok := nc.(bareConn); ok {
-		nc = bare.Conn
-	}
-	s.attach(raw, nc, info)
-}
-
-// attach gives a connection to the HTTP/2 server.
-func (s *Server) attach(raw, nc net.Conn, info credentials.AuthInfo) {
-	s.mu.Lock()
-	delete(s.shaking, raw)
-	s.mu.Unlock()
-	if _, err := s.http.Attach(nc, nil, newConn(s, raw, nc, info)); err != nil {
-		nc.Close()
-		s.forget()
-	}
+	return h2.Accepted{User: c, Handshake: c.shakeHands, ClientFirst: s.config.speaksTLS()}
 }
 
 // ConnState implements [h2.ConnHandler].
@@ -305,25 +186,13 @@ func (s *Server) CloseConns() { s.endConns(false) }
 func (s *Server) endConns(graceful bool) {
 	s.mu.Lock()
 	s.stopping = true
-	for l := range s.listeners {
-		s.closeLocked(l)
-	}
-	for nc := range s.shaking {
-		nc.Close()
-	}
 	s.mu.Unlock()
 	s.stops.Store(true)
-	if graceful {
-		_ = s.http.Shutdown(context.Background())
-	} else {
+	if !graceful {
 		s.endGuests()
 		_ = s.http.Close()
 	}
-	s.mu.Lock()
-	for s.conns > 0 {
-		s.gone.Wait()
-	}
-	s.mu.Unlock()
+	_ = s.http.Shutdown(context.Background())
 }
 
 // group counts handlers. Unlike a sync.WaitGroup it may be waited for while others begin.
