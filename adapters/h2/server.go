@@ -68,7 +68,7 @@ func New(h Handler, config Config) *Server {
 	if config.TLS != nil {
 		s.config.Accept = acceptTLS(withH2(config.TLS))
 	}
-	s.handshakes = serving.NewHandshakes(serving.HandshakesMax, serving.HandshakesAside)
+	s.handshakes = serving.NewDefaultHandshakes()
 	s.workers = make([]workerSet, serving.Sets())
 	s.counters = serving.NewCounters(len(s.workers), counterCount)
 	serving.Enlist(servers, s, s.counters)

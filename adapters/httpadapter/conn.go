@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/serving"
 )
 
 // conn is a percore connection as net/http and the user see it: one object from Accept to Close,
@@ -67,6 +68,8 @@ type connExt struct {
 	begun  atomic.Bool     // one of the user's hooks has begun the handshake
 	reader tlsReader       // for the fast path
 	cut    error           // of a write that failed; guarded by crypto/tls, which writes one record at a time
+
+	shaking atomic.Pointer[serving.Handshake] // that is under way; nil: none
 }
 
 // load returns the state and its bits.

@@ -81,7 +81,7 @@ func (c *conn) start() {
 	c.mu.Unlock()
 	switch {
 	case handshaking:
-		go c.handshake()
+		c.beginHandshake()
 		return
 	case !c.offer():
 		c.arm()

@@ -79,7 +79,7 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 		// If err says that time is up the handshake fails at once, and net/http
 		// logs it.
 		c.change(connState.handshake)
-		go c.handshake()
+		c.beginHandshake()
 	case errors.Is(err, os.ErrDeadlineExceeded) && !c.real.get().passed() && c.queue.call.fast:
 		// A deadline that a handler has set ended the wait, or was about to, before the request was
 		// answered. It is gone.

@@ -113,6 +113,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	case st == stateNew && c.isTLS():
 		c.ext.begun.Store(true)
 		return c.Conn.Read(p)
+	case st == stateHandshake:
+		return c.ext.shaking.Load().Await(c.Conn.Read, p)
 	case c.isTLS(), st == stateBusy && !c.unread.hasBytes():
 		return c.Conn.Read(p)
 	}
@@ -349,7 +351,7 @@ func (c *conn) Write(b []byte) (int, error) {
 // the client would take crypto/tls' farewell for the rest of the record, and report a bad MAC.
 func (c *conn) writeRecords(b []byte) (n int, err error) {
 	if c.ext.cut == nil {
-		n, err = c.Conn.Write(b)
+		n, err = c.ext.shaking.Load().Await(c.Conn.Write, b) // others compute meanwhile
 		c.ext.cut = err
 		return n, err
 	}

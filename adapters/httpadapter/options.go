@@ -5,6 +5,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
+	"github.com/percore/percore/internal/serving"
 )
 
 // DefaultParkAfter is for how long a connection waits for its next request
@@ -29,6 +30,8 @@ type config struct {
 
 	maxAge      time.Duration // of connections; 0: no limit
 	maxRequests int           // the same
+
+	newHandshakes func() *serving.Handshakes // of a call; tests replace it
 
 	// checkNetHTTP returns the way in which net/http waits for a request, or why that is unknown.
 	// checkTLS returns why connections can't wait above crypto/tls, or nil. Tests replace them.

@@ -41,6 +41,7 @@ type serveCall struct {
 	clearHTTP2 bool // they may do so in clear
 	fieldsMax  int  // how many fields net/http takes in the header of a request
 	workers    []workers.Pool[*conn]
+	handshakes *serving.Handshakes
 	addrTexts  *addrTexts        // nil without the fast path
 	limits     *accepting.Limits // nil: the number of connections is not limited
 	guards     []*guard          // that must be in their place before a connection is accepted
@@ -75,6 +76,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 		call.streams, call.clearHTTP2 = call.newStreams(), protocols(s.srv).UnencryptedHTTP2()
 	}
 	call.fieldsMax = fieldsMax(s.srv)
+	call.handshakes = s.newHandshakes()
 	if s.user.baseContext != nil {
 		call.base = s.callBaseContext(l)
 		if call.base == nil {

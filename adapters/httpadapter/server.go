@@ -83,8 +83,13 @@ func Wrap(srv *http.Server, opts ...Option) *Server {
 
 func newServer(srv *http.Server, opts []Option) *Server {
 	s := &Server{
-		srv:      srv,
-		config:   config{parkAfter: DefaultParkAfter, checkNetHTTP: probe.NetHTTP, checkTLS: tlsread.Works},
+		srv: srv,
+		config: config{
+			parkAfter:     DefaultParkAfter,
+			newHandshakes: serving.NewDefaultHandshakes,
+			checkNetHTTP:  probe.NetHTTP,
+			checkTLS:      tlsread.Works,
+		},
 		counters: serving.NewCounters(1, counterCount),
 	}
 	s.counts = s.counters.Cells[0]

@@ -5,11 +5,22 @@ import (
 	"crypto/tls"
 	"net/http"
 	"slices"
+
+	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/serving"
 )
+
+// beginHandshake performs the handshake of a connection in that state, when there is a place for it. One
+// that is given up for others fails as if its time were up. It doesn't block.
+func (c *conn) beginHandshake() {
+	h := &serving.Handshake{Do: c.handshake, Cut: func() { _ = c.Conn.SetDeadline(monotime.LongAgo) }}
+	c.ext.shaking.Store(h)
+	c.queue.call.handshakes.Enter(c.Conn, h)
+}
 
 // handshake performs the handshake as net/http's server would. If it fails, net/http
 // reports it to the log, and to a client that spoke plain HTTP.
-func (c *conn) handshake() {
+func (c *conn) handshake(h *serving.Handshake) {
 	defer func() {
 		if err := recover(); err != nil {
 			c.queue.server.logPanic(c, err)
@@ -17,6 +28,11 @@ func (c *conn) handshake() {
 		}
 	}()
 	tc, err := c.ext.tls, c.completeHandshake()
+	c.ext.shaking.Store(nil)
+	if !h.Finish() && err == nil {
+		c.hangUp() // it was given up just before
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state() != stateHandshake {

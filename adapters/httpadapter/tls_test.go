@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -88,6 +89,58 @@ func TestTLSWaits(t *testing.T) {
 	f.shutdown()
 	early.awaitEOF() // with a farewell: otherwise crypto/tls would return io.ErrUnexpectedEOF
 	silent.awaitEOF()
+}
+
+// fewHandshakes makes places for a few handshakes, and for some more that take long.
+func fewHandshakes(most, aside int) Option {
+	return func(c *config) {
+		c.newHandshakes = func() *serving.Handshakes { return serving.NewHandshakes(most, aside) }
+	}
+}
+
+// TestTLSStorm: when there are many more clients of one address than places for handshakes, all get in.
+func TestTLSStorm(t *testing.T) {
+	needParking(t)
+	const clients = 200
+	f, config := startTLS(t, echoPath, nil, fewHandshakes(4, clients))
+	dialer := tls.Dialer{Config: config}
+	ended := make(chan error, clients)
+	for range clients {
+		go func() {
+			c, err := dialer.Dial("tcp", f.ln.Addr().String())
+			if err == nil {
+				c.Close()
+			}
+			ended <- err
+		}()
+	}
+	for range clients {
+		if err := testnet.Receive(t, "the end of a handshake", ended); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTLSFlood: clients of one address that stop in their handshakes keep no other client from its own.
+// Those that are cut off for others are reported as net/http reports a timeout.
+func TestTLSFlood(t *testing.T) {
+	needParking(t)
+	f, config := startTLS(t, echoPath, nil, fewHandshakes(4, 1))
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, 1)}}
+	for range 50 {
+		c, err := dialer.Dial("tcp", f.ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.Write([]byte{22, 3, 1, 1, 0}) // the beginning of a ClientHello
+	}
+	if got := f.dialTLS(config).get("/x"); got != "/x" {
+		t.Errorf("got %q, want %q", got, "/x")
+	}
+	testnet.Eventually(t, "the end of a client that stops", func() bool {
+		return strings.Contains(f.log.String(), "http: TLS handshake error from 127.0.1.1:") && strings.Contains(f.log.String(), "i/o timeout\n")
+	})
 }
 
 // TestTLSRecordsInPieces cuts a record at every byte; the connection is parked before.

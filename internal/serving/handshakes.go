@@ -13,14 +13,6 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// The bounds of a server's handshakes, some 30 KB each, unless its user sets others: so many have places,
-// and so many more go on without one, since their clients take long. All clients behind one address may
-// have nearly all of both while no others come.
-const (
-	HandshakesMax   = 1 << 10
-	HandshakesAside = 15 << 10
-)
-
 // Handshakes are the handshakes of a server. They are bounded, and each peer has a share: see places.
 // They take turns to compute: see turns. All methods are safe for concurrent use, and none blocks.
 type Handshakes struct {
@@ -31,6 +23,11 @@ type Handshakes struct {
 	all    map[*Handshake]struct{} // that have not left
 	closed bool
 }
+
+// NewDefaultHandshakes makes 1,024 places, and 15,360 more for handshakes that take long: some 30
+// KB each. A quarter of the first may be of one peer, and all of the others while no other peer
+// needs them.
+func NewDefaultHandshakes() *Handshakes { return NewHandshakes(1<<10, 15<<10) }
 
 // NewHandshakes makes the places for most handshakes, and for aside more whose clients take long. If
 // aside is 0 those are closed while others wait.
@@ -81,8 +78,9 @@ type Handshake struct {
 	ended  bool         // it has no turns any more; guarded by turns.mu
 }
 
-// Begin performs the handshake of an accepted connection when its client has sent something, for which it
-// waits on the connection's loop. The caller has set the deadline. After Close it calls Cut and Lost.
+// Begin performs the handshake of an accepted connection when its client has sent something, for
+// which it waits on the connection's loop. The caller has set the deadline. After Close it calls
+// Cut and Lost.
 func (s *Handshakes) Begin(nc net.Conn, h *Handshake) {
 	if !s.add(nc, h) {
 		h.Cut()

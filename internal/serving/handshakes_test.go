@@ -69,13 +69,13 @@ func (k *shaking) begin(conns, client int, answers time.Duration) (allDone <-cha
 	return end
 }
 
-// TestStorm: when 10,000 clients of one address come back at once all of them get in, whether they answer
-// soon or late. They wait, and none is cut off.
+// TestStorm: when 10,000 clients of one address come back at once all of them get in, whether they
+// answer soon or late. They wait, and none is cut off.
 func TestStorm(t *testing.T) {
 	for _, answers := range []time.Duration{time.Millisecond, 300 * time.Millisecond, 10 * time.Second} {
 		t.Run(answers.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &shaking{s: NewHandshakes(HandshakesMax, HandshakesAside)}
+				k := &shaking{s: NewDefaultHandshakes()}
 				<-k.begin(10_000, 1, answers)
 				if done, cut := k.done.Load(), k.cut.Load(); done != 10_000 || cut != 0 {
 					t.Errorf("%d were done and %d cut off, want 10000 and none", done, cut)
@@ -99,7 +99,7 @@ func TestFlood(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &shaking{s: NewHandshakes(HandshakesMax, HandshakesAside)}
+				k := &shaking{s: NewDefaultHandshakes()}
 				for peer := range c.peers {
 					k.begin(conns/c.peers, 1+peer, 0)
 				}

@@ -1,0 +1,159 @@
+package h2
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
+)
+
+// TestHandshakesStorm: when there are many more clients of one address than places for handshakes,
+// all get in. A server that is closed ends those whose clients have stopped.
+func TestHandshakesStorm(t *testing.T) {
+	const clients = 100
+	f := &fixture{t: t}
+	var config Config
+	config.TLS, f.tls = testnet.TLS(t)
+	server := New(HandlerFunc(hello), config)
+	server.handshakes = serving.NewHandshakes(4, clients)
+	l := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	f.l = l
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	ended := make(chan error, clients)
+	for range clients {
+		c := f.dial()
+		go func() { ended <- c.(*tls.Conn).Handshake() }()
+	}
+	for range clients {
+		if err := testnet.Receive(t, "the end of a handshake", ended); err != nil {
+			t.Error(err)
+		}
+	}
+	stopped := testnet.Dial(t, l)
+	defer stopped.Close()
+	stopped.Write([]byte{22, 3, 1, 1, 0}) // the beginning of a ClientHello
+	server.Close()
+	if n, err := stopped.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("got %d bytes and %v from a server that is closed, want the end", n, err)
+	}
+	if err := testnet.Receive(t, "Serve's return", served); err != ErrServerClosed {
+		t.Errorf("got %v, want %v", err, ErrServerClosed)
+	}
+}
+
+// TestAccept: a server of another protocol's says how a connection becomes a Conn, or keeps it,
+// and learns when the last one is gone.
+func TestAccept(t *testing.T) {
+	testnet.NoLeaks(t)
+	for name, listen := range map[string]testnet.ListenFunc{"percore": percore.Listen, "net": net.Listen} {
+		t.Run(name, func(t *testing.T) {
+			users := make(chan any, 1)
+			kept := make(chan net.Conn, 1)
+			var unused atomic.Int32
+			var server *Server
+			handler := HandlerFunc(func(s *Stream, r *Request) {
+				users <- s.Conn().User()
+				_ = s.Send(Message{Status: 200, End: true})
+			})
+			server = New(handler, Config{
+				BeginTimeout: testnet.HangTimeout,
+				Unused:       func() { unused.Add(1) },
+				Accept: func(raw net.Conn) Accepted {
+					return Accepted{User: raw, ClientFirst: true, Handshake: func(nc net.Conn) (net.Conn, error) {
+						if below := nc.(interface{ NetConn() net.Conn }).NetConn(); below != raw {
+							t.Errorf("got a connection above %v, want %v", below, raw)
+						}
+						var b [1]byte
+						switch _, err := io.ReadFull(nc, b[:]); {
+						case err != nil:
+							return nil, err
+						case b[0] == 'k':
+							kept <- raw
+							return nil, nil
+						case b[0] == 'f':
+							return nil, errors.New("a handshake that fails")
+						}
+						return nc, nil
+					}}
+				},
+			})
+			l := testnet.Listen(t, listen, testnet.TCP4)
+			served := make(chan error, 1)
+			go func() { served <- server.Serve(l) }()
+
+			c := testnet.Dial(t, l)
+			c.Write([]byte("s"))
+			p := frames.NewPeer(t, c)
+			p.Request(1, true).Flush().Want("headers 1 :status=200 end")
+			if user, ok := testnet.Receive(t, "the user", users).(net.Conn); !ok || user.RemoteAddr().String() != c.LocalAddr().String() {
+				t.Errorf("got the user %v, want the connection of %v", user, c.LocalAddr())
+			}
+			fails, keeps := testnet.Dial(t, l), testnet.Dial(t, l)
+			defer keeps.Close()
+			fails.Write([]byte("f"))
+			if n, err := fails.Read(make([]byte, 1)); n != 0 || err == nil {
+				t.Errorf("got %d bytes and %v after a handshake that fails, want the end", n, err)
+			}
+			keeps.Write([]byte("k"))
+			own := testnet.Receive(t, "a connection that is kept", kept)
+			if _, err := own.Write([]byte("!")); err != nil {
+				t.Error(err)
+			}
+			own.Close()
+			testnet.Eventually(t, "the end of two connections", func() bool {
+				s := server.Stats()
+				server.mu.Lock()
+				defer server.mu.Unlock()
+				return s.Opened == 1 && s.HandshakeErrors == 1 && server.mu.conns == 1
+			})
+			silent := testnet.Dial(t, l)
+			defer silent.Close()
+			testnet.Eventually(t, "a client that sends nothing", func() bool {
+				server.mu.Lock()
+				defer server.mu.Unlock()
+				return server.mu.conns == 2
+			})
+			l.Close()
+			testnet.Receive(t, "Serve's return", served)
+			if !server.InUse() || unused.Load() != 0 {
+				t.Error("a server with connections is unused")
+			}
+			c.Close()
+			silent.Close()
+			testnet.Eventually(t, "the server is unused", func() bool { return unused.Load() > 0 && !server.InUse() })
+			if s := server.Stats(); s.HandshakeErrors != 2 {
+				t.Errorf("got %d handshakes that failed, want 2", s.HandshakeErrors)
+			}
+			server.Close()
+		})
+	}
+}
+
+// TestAcceptGoexit: a Handshake that ends its goroutine ends its connection.
+func TestAcceptGoexit(t *testing.T) {
+	testnet.NoLeaks(t)
+	server := New(HandlerFunc(hello), Config{Accept: func(net.Conn) Accepted {
+		return Accepted{Handshake: func(net.Conn) (net.Conn, error) { runtime.Goexit(); return nil, nil }}
+	}})
+	l := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	c := testnet.Dial(t, l)
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("got %d bytes and %v, want the end", n, err)
+	}
+	server.Close()
+	testnet.Receive(t, "Serve's return", served)
+}
