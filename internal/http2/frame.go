@@ -1,6 +1,10 @@
 package http2
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/percore/percore/internal/http2/hpack"
+)
 
 // A frameType is the type of a frame (RFC 9113, section 6).
 type frameType uint8
@@ -117,4 +121,240 @@ func (h *header) check() verdict {
 		return connError(FrameSizeError, "SETTINGS end in a setting")
 	}
 	return verdict{}
+}
+
+// A Frame is a frame that Conn.Parse has found, or a part of a DATA frame, or a header block with
+// all its frames. It belongs to a worker, not to a connection, and is reused for one frame after
+// the other.
+type Frame struct {
+	header
+	payload []byte // without padding; valid until the next Parse
+	verdict verdict
+
+	// Of DATA.
+	first, last bool // parts of the frame
+	dataBytes   int  // of the whole frame, without padding
+
+	// Of HEADERS.
+	list     hpack.List
+	request  Request
+	pseudos  int  // fields that begin with a colon; they come first
+	selfDeps bool // the stream depends on itself
+}
+
+// IsPing reports whether the frame is a PING, which is going to be answered, and not the answer to one.
+func (f *Frame) IsPing() bool { return f.typ == typePing && !f.has(flagAck) }
+
+// A reader is the half of a Conn that finds frames. Its state:
+//
+//	greeted   rest          dataLeft, padLeft   block   what may come
+//	false     of preface    0                   nil     the preface
+//	true      of a frame    0                   nil     a frame
+//	true      nil           one > 0             nil     more of a DATA frame
+//	true      of a frame    0                   set     CONTINUATION on the stream of the block
+type reader struct {
+	rest     []byte // the beginning of something incomplete
+	block    *block
+	dec      hpack.Decoder
+	data     header // the DATA frame that is not complete yet
+	dataLeft int32  // bytes of its data
+	padLeft  int32  // bytes of its padding
+	greeted  bool
+	broken   bool // nothing is read after an error of the connection
+}
+
+// Parse looks for a frame at the start of p. It returns how many bytes of p it has used, and
+// whether f is a frame for Apply. If f is no frame, Parse has used all of p and keeps the beginning
+// of a frame: at most Config.FrameBytes plus a header.
+//
+// Parse touches no state that the other methods of Conn touch, so they may run at the same time. f
+// and what it refers to, including p, must not change until Apply is done with it.
+func (c *Conn) Parse(p []byte, f *Frame) (used int, ok bool) {
+	f.list.Strings = c.cfg.Strings
+	for used < len(p) && !ok && !c.reader.broken {
+		var n int
+		if len(c.reader.rest) > 0 {
+			n, ok = c.parseRest(p[used:], f)
+		} else {
+			n, ok = c.parseUnit(p[used:], f)
+		}
+		if n == 0 && !ok {
+			c.reader.rest = append([]byte(nil), p[used:]...)
+			break
+		}
+		used += n
+	}
+	if ok && f.verdict.scope >= ofConn {
+		c.reader.broken, c.reader.rest, c.reader.block = true, nil, nil
+	}
+	if !ok {
+		used = len(p)
+	}
+	return used, ok
+}
+
+// parseRest adds as many bytes of p to rest as it needs to be complete.
+func (c *Conn) parseRest(p []byte, f *Frame) (used int, ok bool) {
+	r := &c.reader
+	for used < len(p) {
+		need := c.unitBytes(r.rest)
+		n := min(need-len(r.rest), len(p)-used)
+		r.rest = append(r.rest, p[used:used+n]...)
+		used += n
+		if len(r.rest) == need && c.unitBytes(r.rest) == need {
+			unit := r.rest
+			r.rest = nil
+			_, ok = c.parseUnit(unit, f)
+			break
+		}
+	}
+	return used, ok
+}
+
+// unitBytes returns how many bytes the next step needs, as far as p shows: more than p has, or the
+// length of what p begins with.
+func (c *Conn) unitBytes(p []byte) int {
+	switch {
+	case !c.reader.greeted:
+		return len(Preface)
+	case len(p) < headerBytes:
+		return headerBytes
+	}
+	h := parseHeader(p)
+	switch {
+	case h.length > c.cfg.FrameBytes:
+		return headerBytes // an error
+	case h.typ != typeData:
+		return headerBytes + h.length
+	case h.has(flagPadded) && h.length > 0:
+		return headerBytes + 1
+	}
+	return headerBytes
+}
+
+// parseUnit takes the preface, a frame, or the beginning or more of a DATA frame. It uses no bytes
+// if they are incomplete.
+func (c *Conn) parseUnit(p []byte, f *Frame) (used int, ok bool) {
+	r := &c.reader
+	if r.dataLeft > 0 || r.padLeft > 0 {
+		return c.parseData(p, 0, f), true
+	}
+	if !r.greeted && string(p[:min(len(p), len(Preface))]) != Preface[:min(len(p), len(Preface))] {
+		*f = Frame{verdict: noPreface, list: f.list}
+		return len(p), true
+	}
+	n := c.unitBytes(p)
+	if len(p) < n {
+		return 0, false
+	}
+	if !r.greeted {
+		r.greeted = true
+		return n, false
+	}
+	f.begin(parseHeader(p))
+	if f.verdict = c.checkOrder(&f.header); f.verdict.scope != fine {
+		return n, true
+	}
+	if f.typ == typeData {
+		return c.beginData(p, f), true
+	}
+	f.payload = p[headerBytes:n]
+	return n, c.parsePayload(f)
+}
+
+// begin sets up f for a frame with a known header.
+func (f *Frame) begin(h header) {
+	f.header, f.payload, f.verdict = h, nil, verdict{}
+	f.first, f.last, f.dataBytes, f.pseudos, f.selfDeps = false, false, 0, 0, false
+}
+
+// checkOrder returns the rule that the header of a frame breaks, if any: about its length, its
+// place in a header block, or its type.
+func (c *Conn) checkOrder(h *header) verdict {
+	b := c.reader.block
+	switch {
+	case h.length > c.cfg.FrameBytes:
+		return connError(FrameSizeError, "a frame is longer than SETTINGS_MAX_FRAME_SIZE")
+	case b != nil && (h.typ != typeContinuation || h.id != b.id):
+		return connError(ProtocolError, "a header block is interrupted")
+	case b == nil && h.typ == typeContinuation:
+		return connError(ProtocolError, "CONTINUATION without a header block")
+	case h.typ == typePriorityUpdate && c.cfg.Priorities != UnknownPriorities:
+		return h.checkPriorityUpdate()
+	}
+	return h.check()
+}
+
+// parsePayload looks at the payload of a frame that is not DATA. It reports whether Apply has
+// something to do.
+func (c *Conn) parsePayload(f *Frame) bool {
+	switch f.typ {
+	case typeHeaders:
+		return c.parseHeaders(f)
+	case typeContinuation:
+		return c.continueBlock(f)
+	case typeSettings:
+		f.verdict = checkSettings(f.payload)
+		if f.has(flagAck) && f.verdict.scope == fine {
+			c.reader.dec.SetLimit(c.cfg.DecoderTableBytes)
+		}
+	case typeWindowUpdate:
+		if binary.BigEndian.Uint32(f.payload)&maxID == 0 {
+			f.verdict = zeroIncrement(f.id)
+		}
+	case typePriorityUpdate:
+		if c.cfg.Priorities != UnknownPriorities {
+			f.beginPriorityUpdate()
+		}
+	}
+	return true
+}
+
+// zeroIncrement is an error of the stream, or of the connection (RFC 9113, section 6.9).
+func zeroIncrement(id uint32) verdict {
+	if id == 0 {
+		return connError(ProtocolError, "WINDOW_UPDATE of nothing")
+	}
+	return streamError(ProtocolError, "WINDOW_UPDATE of nothing")
+}
+
+// beginData handles the header of a DATA frame, and as much of its data as has arrived.
+func (c *Conn) beginData(p []byte, f *Frame) (used int) {
+	used = headerBytes
+	pad := 0
+	if f.has(flagPadded) {
+		if f.length == 0 {
+			f.verdict = connError(FrameSizeError, "padding without its length")
+			return used
+		}
+		pad = int(p[used]) + 1
+		used++
+	}
+	if f.dataBytes = f.length - pad; f.dataBytes < 0 {
+		f.verdict = connError(ProtocolError, "more padding than payload")
+		return used
+	}
+	f.first = true
+	r := &c.reader
+	r.data, r.dataLeft, r.padLeft = f.header, int32(f.dataBytes), int32(max(pad-1, 0))
+	return c.parseData(p, used, f)
+}
+
+// parseData handles as much of a DATA frame as has arrived, after the bytes that are already used.
+func (c *Conn) parseData(p []byte, used int, f *Frame) int {
+	r := &c.reader
+	if used == 0 {
+		f.begin(r.data)
+	}
+	n := min(int(r.dataLeft), len(p)-used)
+	f.payload = p[used : used+n]
+	used += n
+	r.dataLeft -= int32(n)
+	if r.dataLeft == 0 {
+		n = min(int(r.padLeft), len(p)-used)
+		used += n
+		r.padLeft -= int32(n)
+	}
+	f.last = r.dataLeft == 0 && r.padLeft == 0
+	return used
 }
