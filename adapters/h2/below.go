@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
-	"math"
 	"net"
 	"sync"
 	"time"
@@ -17,9 +16,7 @@ import (
 
 // below is the stream below a connection: plain or TLS, on a loop or not.
 //
-// Over TLS a turn must not wait in Read, and crypto/tls has no other. So during a turn the connection
-// below it fails with percore.ErrWouldWait instead of waiting: see package tlsread. Where crypto/tls
-// isn't as that expects, a goroutine reads.
+// Over TLS a turn reads with serving.TryRead. Where crypto/tls isn't as that expects, a goroutine reads.
 type below struct {
 	nc net.Conn      // what is read and written: pc, a *tls.Conn, or another
 	pc *percore.Conn // the connection on a loop; nil: a goroutine reads from nc
@@ -89,19 +86,6 @@ func (b *below) timeOf(at int64) time.Time {
 	return monotime.Time(at)
 }
 
-// tryRead reads what is there, without waiting, until p is full. dry says that nothing is left, and
-// that the engine will report more.
-func (b *below) tryRead(p []byte) (n int, dry bool, err error) {
-	tc := b.tls()
-	if tc == nil {
-		n, err = b.pc.TryRead(p)
-		return n, n < len(p), err
-	}
-	_ = b.pc.SetNoWait(true) // closed if it fails
-	defer b.pc.SetNoWait(false)
-	return tlsread.Read(tc, p, math.MaxInt)
-}
-
 // write writes all of p.
 func (b *below) write(p []byte, t *taking) error {
 	most := len(p)
@@ -159,12 +143,6 @@ func (b *below) closeWrite() {
 			_ = half.CloseWrite()
 		}
 	}
-}
-
-// discard reads what is there, without looking at it: the records of TLS are of no interest.
-func (b *below) discard(p []byte) (n int, dry bool, err error) {
-	n, err = b.pc.TryRead(p)
-	return n, n < len(p), err
 }
 
 // close closes the connection, over TLS without a farewell, which could block.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/http2"
-	"github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/serving"
 )
 
 // item is a piece of work for a worker.
@@ -45,7 +45,7 @@ func (it item) work() {
 // look visits the loop of the connection, for a worker that has nothing else to do.
 func (it item) look(linger bool) {
 	if pc := it.c.below.pc; pc != nil {
-		(*loop.Loop)(pc.Loop()).Look(linger)
+		serving.Look(pc, linger)
 	}
 }
 
@@ -62,7 +62,6 @@ type turn struct {
 const (
 	turnBytes     = 32 << 10
 	turnBytesMost = 256 << 10 // that are read before other connections have their turn
-	discardMost   = 1 << 20   // that are read of a connection that lingers
 )
 
 var turns = sync.Pool{New: func() any { return new(turn) }}
@@ -89,7 +88,7 @@ func (c *Conn) awaken() { c.workers.Serve(item{c: c}) }
 
 // arm lets the connection wait. The caller gives the reader's part away.
 func (c *Conn) arm() {
-	if err := c.below.pc.NotifyReadable((*waker)(c)); err != nil && !errors.Is(err, loop.ErrArmed) {
+	if err := serving.Arm(c.below.pc, (*waker)(c)); err != nil {
 		c.awaken() // closed, or the alarm's time has come
 	}
 }
@@ -171,13 +170,14 @@ func (c *Conn) read(t *turn) outcome {
 
 // tryRead reads what is there, without waiting: but crypto/tls may answer what it reads.
 func (c *Conn) tryRead(p []byte) (n int, dry bool, err error) {
-	if c.below.tls() == nil {
-		return c.below.tryRead(p)
+	tc := c.below.tls()
+	if tc == nil {
+		return serving.TryRead(c.below.pc, nil, p)
 	}
 	c.mu.Lock()
 	c.beginWriteLocked()
 	c.mu.Unlock()
-	n, dry, err = c.below.tryRead(p)
+	n, dry, err = serving.TryRead(c.below.pc, tc, p)
 	c.mu.Lock()
 	c.endWriteLocked()
 	c.mu.Unlock()
@@ -227,8 +227,8 @@ func (c *Conn) isServing() bool {
 
 // discard reads what comes after the end.
 func (c *Conn) discard(t *turn) outcome {
-	for c.discarded < discardMost {
-		m, dry, err := c.below.discard(t.buf[:])
+	for c.discarded < serving.LingerBytes {
+		m, dry, err := serving.TryRead(c.below.pc, nil, t.buf[:]) // the records of TLS are of no interest
 		c.discarded += int32(m)
 		switch {
 		case isTimeout(err):

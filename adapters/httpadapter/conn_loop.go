@@ -5,8 +5,8 @@ import (
 	"net"
 	"os"
 
-	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/serving"
 )
 
 // This file has the part of the loop: it calls back when a connection has something to read, or its time
@@ -36,13 +36,7 @@ func (c *conn) arm() {
 
 // armCallback arms the callback, unless it is armed already, as it may be on the fast path: see
 // turn.disarm.
-func (c *conn) armCallback() error {
-	err := c.Conn.NotifyReadable((*waker)(c))
-	if errors.Is(err, loop.ErrArmed) {
-		return nil
-	}
-	return err
-}
+func (c *conn) armCallback() error { return serving.Arm(c.Conn, (*waker)(c)) }
 
 // armAnew is arm with the deadline that counts. The engine's may be another one, which has passed: a
 // handler's goroutine may set its deadline at the same time as the worker.

@@ -261,7 +261,3 @@ func (t *turn) bodyDeadline() instant {
 	}
 	return instantOf(s.requestDeadline(time.Now().Add(s.srv.ReadTimeout), header))
 }
-
-// closeDelay is how long net/http waits, after its last byte, before it closes a connection whose
-// client may still be sending.
-const closeDelay = 500 * time.Millisecond

@@ -3,12 +3,11 @@ package httpadapter
 import (
 	"crypto/tls"
 	"errors"
-	"math"
 	"net"
 	"sync"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
-	"github.com/percore/percore/internal/tlsread"
+	"github.com/percore/percore/internal/serving"
 )
 
 // This file has the fast path over TLS. Requests are read from the *tls.Conn, and answers written to it.
@@ -17,13 +16,12 @@ import (
 //
 // # Reading without waiting
 //
-// A worker must not wait in Read, and crypto/tls has no other. So as long as a worker reads, the
-// connection below fails with percore.ErrWouldWait instead of waiting: see package tlsread.
+// A worker must not wait in Read, and crypto/tls has no other: see serving.TryRead.
 //
 // # Waiting
 //
 // The engine calls back for bytes of the socket. Bytes that crypto/tls has taken from there wake
-// nothing, so a connection may wait only if there are none: it must be dry (tlsread.Read).
+// nothing, so a connection may wait only if there are none: it must be dry (serving.TryRead).
 //
 // # The client's end
 //
@@ -71,9 +69,7 @@ func (s *tlsStream) readLocked(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	r := &s.ext.reader
-	_ = s.Conn.SetNoWait(true) // closed if it fails
-	n, r.dry, err = tlsread.Read(s.ext.tls, p, math.MaxInt)
-	_ = s.Conn.SetNoWait(false)
+	n, r.dry, err = serving.TryRead(s.Conn, s.ext.tls, p)
 	if err != nil && !isTimeout(err) {
 		r.failed = true
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
-	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/serving"
 )
 
 // turn is the time that a worker gives to a connection: from its wake-up until it waits again, or
@@ -26,6 +26,7 @@ type turn struct {
 	scanned int     // how many of them were scanned and found to be no whole header
 	armed   bool    // the callback is armed, or it has come and the state is notified
 	begun   bool    // the deadline of the header under way was set
+	lingers bool    // the client may still be sending when the connection is closed
 	head    http1.Head
 }
 
@@ -51,9 +52,7 @@ func (c *conn) serve() {
 
 // visitLoop looks for connections on c's loop that have something to read, for a worker that has no
 // other to serve.
-func (c *conn) visitLoop(linger bool) {
-	(*loop.Loop)(c.Conn.Loop()).Look(linger)
-}
+func (c *conn) visitLoop(linger bool) { serving.Look(c.Conn, linger) }
 
 // abandon closes the connection after a handler, or a hook, that has ended its goroutine.
 func (t *turn) abandon() {
@@ -244,10 +243,7 @@ func (t *turn) answer(x *exchange) bool {
 	if sent && x.body != nil {
 		t.readBehind()
 	}
-	if x.returned && linger {
-		c.stream().closeWrite()
-		time.Sleep(closeDelay)
-	}
+	t.lingers = x.returned && linger
 	return false
 }
 
@@ -411,9 +407,19 @@ func (t *turn) keepUnread() {
 	c.keepUnread(bytes.Clone((*t.buf)[:t.have]), t.begun)
 }
 
-// close closes the connection.
+// close closes the connection, or ends our stream and closes the connection later: if its client
+// is still sending, the kernel would reset it, which can take the answer away. It reports false.
 func (t *turn) close() bool {
-	t.c.changeLocked(connState.close)
+	c := t.c
+	if t.lingers {
+		c.stream().closeWrite()
+		time.AfterFunc(serving.LingerTime, func() { // not the loop's, which may end with the connection
+			later := turn{c: c}
+			later.close()
+		})
+		return false
+	}
+	c.changeLocked(connState.close)
 	return t.finish()
 }
 
