@@ -9,8 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	engine "github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/sys"
 )
+
+func init() {
+	moving.TakeOver = func(network string, nc net.Conn) (net.Conn, error) {
+		return new(Dialer).takeOver(network, nc, false)
+	}
+}
 
 // hold keeps the dialer's own group until release, so that dialing with a group that has ended fails
 // before there is a connection. The default group never ends for a dialer.

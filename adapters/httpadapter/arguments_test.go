@@ -16,6 +16,7 @@ func TestArguments(t *testing.T) {
 	testnet.CheckArguments(t, map[string]testnet.Call{
 		"ListenConfig": {Func: func(lc *percore.ListenConfig) { with(ListenConfig(lc)) }},
 		"MaxAge":       {Func: func(age time.Duration, requests int) { with(MaxAge(age, requests)) }},
+		"NewTransport": {Func: NewTransport, Nils: "base"},
 		"ParkAfter":    {Func: func(d time.Duration) { with(ParkAfter(d)) }},
 		"Serve":        {Func: Serve, Args: []any{new(http.Server)}},
 		"ServeTLS":     {Func: ServeTLS, Args: []any{new(http.Server)}, Says: "Serve was called with a nil"},
@@ -29,6 +30,8 @@ func TestArguments(t *testing.T) {
 		"Server.ServeTLS":             {Func: s.ServeTLS, Says: "Serve was called with a nil net.Listener"},
 		"Server.SetKeepAlivesEnabled": {Func: s.SetKeepAlivesEnabled},
 		"Server.Shutdown":             {Func: s.Shutdown},
+
+		"Transport.RoundTrip": {Func: NewTransport(nil).RoundTrip},
 	})
 }
 

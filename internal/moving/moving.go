@@ -101,6 +101,10 @@ func rawOf(c any) syscall.RawConn {
 	return nil
 }
 
+// TakeOver makes a *percore.Conn of a connection of package net's, which it closes, as percore's Dialer
+// does. Package percore sets it. It is nil where package net replaces the engine.
+var TakeOver func(network string, nc net.Conn) (net.Conn, error)
+
 // FD returns the engine's descriptor of c, or nil if c is not a *percore.Conn on the engine. The
 // garbage collector closes it along with c, so the caller must keep a reference to c, or call Hold.
 func FD(c net.Conn) *loop.FD {

@@ -201,6 +201,15 @@ func isOddMethod(m []byte) bool { return string(m) == "CONNECT" || string(m) == 
 
 // scanField takes the line from start to end, without its CRLF.
 func (h *Head) scanField(p []byte, start, end int) Verdict {
+	f, v := h.takeField(p, start, end)
+	if v != Plain {
+		return v
+	}
+	return h.heed(p[f.name:f.nameEnd], p[f.value:f.valueEnd])
+}
+
+// takeField notes the field in the line from start to end, whatever it means.
+func (h *Head) takeField(p []byte, start, end int) (*field, Verdict) {
 	i, at, changed := start, wordStart, byte(0)
 	for ; i < end; i++ {
 		c := p[i]
@@ -215,10 +224,10 @@ func (h *Head) scanField(p []byte, start, end int) Verdict {
 		}
 	}
 	if i == start || i == end || p[i] != ':' {
-		return FieldName
+		return nil, FieldName
 	}
 	if h.Fields == fieldsMax {
-		return Fields
+		return nil, Fields
 	}
 	if changed != 0 {
 		h.odd |= 1 << h.Fields
@@ -234,10 +243,10 @@ func (h *Head) scanField(p []byte, start, end int) Verdict {
 	}
 	f.value, f.valueEnd = uint32(i), uint32(end)
 	if !isValue(p[i:end]) {
-		return FieldByte
+		return nil, FieldByte
 	}
 	h.Fields++
-	return h.heed(p[start:f.nameEnd], p[i:end])
+	return f, Plain
 }
 
 // isValue reports whether a field's value has only visible bytes, spaces, tabs, and bytes from 0x80

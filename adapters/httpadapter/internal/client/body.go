@@ -1,0 +1,238 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"net/textproto"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+)
+
+// body is the body of an answer. It owns the exchange until it has been read to its end, or closed.
+//
+// Reads wait for each other. Close doesn't wait for a read, but makes it fail: then the buffer is left
+// to the collector.
+type body struct {
+	framing http1.Framing
+
+	// guarded by reading
+	exchange
+	left   int64         // bytes that are to come, if Counted
+	chunks io.Reader     // of a Chunked body
+	other  io.ReadCloser // reads instead: net/http's body
+	resp   *http.Response
+
+	reading sync.Mutex // held by a read
+
+	mu     sync.Mutex
+	busy   bool  // a read is under way
+	closed bool  // Close was called
+	err    error // a read has failed with, or io.EOF
+}
+
+// attach makes b the body of resp. asked says that the client has asked for gzip without being told to.
+func (b *body) attach(resp *http.Response, asked bool) {
+	resp.Body = b
+	if asked && strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
+		resp.Body = &gzipReader{body: b}
+		delete(resp.Header, "Content-Encoding")
+		delete(resp.Header, "Content-Length")
+		resp.ContentLength = -1
+		resp.Uncompressed = true
+	}
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (n int, err error) {
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	if err := b.begin(); err != nil {
+		return 0, err
+	}
+	n, err = b.read(p)
+	if b.finished(err) {
+		err = b.end(err)
+	}
+	return n, err
+}
+
+// begin begins a read, unless there is nothing to read.
+func (b *body) begin() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return errReadOnClosedBody
+	}
+	b.busy = b.err == nil
+	return b.err
+}
+
+// finished notes the result of a read, and reports whether it ends the exchange.
+func (b *body) finished(err error) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy = false
+	b.err = err
+	return err != nil && !b.closed
+}
+
+// end ends the exchange after a read has failed, or has found the end. It returns the read's error.
+func (b *body) end(err error) error {
+	c := b.c
+	b.finish(err == io.EOF)
+	b.exchange, b.chunks, b.other = exchange{}, nil, nil
+	if err != io.EOF {
+		if cause := c.canceled(); cause != nil {
+			return cause
+		}
+	}
+	return err
+}
+
+// read reads from the connection.
+func (b *body) read(p []byte) (int, error) {
+	switch {
+	case b.other != nil:
+		return b.other.Read(p)
+	case b.framing == http1.Counted:
+		return b.readCounted(p)
+	case b.framing == http1.Chunked:
+		n, err := b.chunks.Read(p)
+		if err == io.EOF {
+			if e := readTrailer(b.s.br, b.resp); e != nil {
+				err = e
+			}
+		}
+		return n, err
+	}
+	return b.s.br.Read(p)
+}
+
+// readCounted returns io.EOF with the last bytes, so that most users don't have to read once more.
+func (b *body) readCounted(p []byte) (int, error) {
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.s.br.Read(p)
+	b.left -= int64(n)
+	switch {
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF // since bytes are missing
+	case err == nil && b.left == 0:
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Close implements io.Closer. A body that was not read to its end ends the connection, unless what is
+// left is soon read.
+func (b *body) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	switch {
+	case b.err != nil:
+	case b.busy:
+		b.c.close() // the read fails
+		if b.stop != nil {
+			b.stop()
+		}
+		if b.cancel != nil {
+			b.cancel(errRequestDone)
+		}
+	case drains && b.mayDrain():
+		go b.drain()
+	default:
+		b.finish(false)
+	}
+	return nil
+}
+
+// Limits of draining a body that was closed early: net/http's.
+const (
+	drainBytesMax = 256 << 10
+	drainTime     = 50 * time.Millisecond
+)
+
+// mayDrain reports whether the rest of the answer may be short. The trailers of one that net/http reads
+// would go to its user.
+func (b *body) mayDrain() bool { return b.alive && b.other == nil && b.left <= drainBytesMax }
+
+// drain reads the rest of a body that its user has closed.
+func (b *body) drain() {
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	b.resp = nil
+	nc := b.c.nc
+	_ = nc.SetReadDeadline(time.Now().Add(drainTime))
+	_, err := io.CopyN(io.Discard, readFunc(b.read), drainBytesMax+1)
+	_ = nc.SetReadDeadline(time.Time{})
+	b.finish(err == io.EOF)
+}
+
+type readFunc func(p []byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+func newChunks(br *bufio.Reader) io.Reader { return httputil.NewChunkedReader(br) }
+
+var (
+	errTrailerEOF  = errors.New("http: unexpected EOF reading trailer")
+	errTrailerLong = errors.New("http: suspiciously long trailer after chunked body")
+)
+
+// readTrailer reads what follows the last chunk, and adds it to the answer's Trailer unless that is
+// nil. As in net/http, it must fit in the buffer.
+func readTrailer(br *bufio.Reader, resp *http.Response) error {
+	p, err := br.Peek(2)
+	if string(p) == "\r\n" {
+		_, _ = br.Discard(2)
+		return nil
+	}
+	if len(p) < 2 {
+		return errTrailerEOF
+	}
+	if err != nil {
+		return err
+	}
+	if !seesDoubleCRLF(br) {
+		return errTrailerLong
+	}
+	trailer, err := textproto.NewReader(br).ReadMIMEHeader()
+	switch {
+	case err == io.EOF:
+		return errTrailerEOF
+	case err != nil:
+		return err
+	case resp == nil:
+	case resp.Trailer == nil:
+		resp.Trailer = http.Header(trailer)
+	default:
+		maps.Copy(resp.Trailer, http.Header(trailer))
+	}
+	return nil
+}
+
+// seesDoubleCRLF reports whether an empty line comes before the buffer is full.
+func seesDoubleCRLF(br *bufio.Reader) bool {
+	for n := 4; ; n++ {
+		p, err := br.Peek(n)
+		if bytes.HasSuffix(p, []byte("\r\n\r\n")) {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+	}
+}

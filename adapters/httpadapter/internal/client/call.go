@@ -1,0 +1,196 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+)
+
+// call is one call of RoundTrip.
+type call struct {
+	t   *Transport
+	req *http.Request // the user's, which is not changed
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc // of ctx; nil: it is the request's own
+
+	trace  *httptrace.ClientTrace // nil: none
+	addr   string                 // what to dial, and the pool's key
+	target string                 // of the first line
+	gzip   bool
+	closes bool // the client adds Connection: close
+
+	body     io.ReadCloser // what to send; nil: nothing
+	bodyRead bool          // it was read, and closed
+}
+
+// prepare reports whether the request is served here. Otherwise nothing has happened to it.
+func (c *call) prepare(t *Transport, req *http.Request) bool {
+	if !t.serves(req) {
+		return false
+	}
+	if req.Body != nil && req.Body != http.NoBody {
+		if !isShort(req.Body, req.ContentLength) {
+			return false
+		}
+		c.body = req.Body
+	} else if req.ContentLength != 0 && req.Body == nil {
+		return false
+	}
+	c.target = req.URL.RequestURI()
+	if !http1.IsPlainTarget(c.target) || t.dialer() == nil {
+		return false
+	}
+	c.t, c.req, c.ctx = t, req, req.Context()
+	c.trace = traceOf(c.ctx)
+	c.addr = http1.HostPort(req.URL, "80")
+	c.gzip = t.asksForGzip(req)
+	c.closes = t.base.DisableKeepAlives && !wantsClose(req) && !isUpgrade(req.Header)
+	return true
+}
+
+// run serves the request: it returns what http.Transport.RoundTrip returns.
+func (c *call) run() (resp *http.Response, err error) {
+	if c.req.Cancel != nil {
+		c.ctx, c.cancel = context.WithCancelCause(c.ctx)
+		go awaitCancel(c.ctx, c.cancel, c.req.Cancel)
+		defer func() {
+			if err != nil {
+				c.cancel(err)
+			}
+		}()
+	}
+	for {
+		if c.ctx.Err() != nil {
+			c.closeBody()
+			return nil, context.Cause(c.ctx)
+		}
+		conn, err := c.getConn()
+		if err != nil {
+			c.closeBody()
+			return nil, err
+		}
+		resp, err := conn.exchange(c)
+		if err == nil {
+			return resp, nil
+		}
+		if !c.shouldRetry(conn, err) {
+			c.closeBody()
+			return nil, plainError(err)
+		}
+		if err := c.rewind(); err != nil {
+			return nil, err
+		}
+		if c.body != nil && !isShort(c.body, c.req.ContentLength) { // GetBody returned another kind
+			return c.passOn()
+		}
+	}
+}
+
+// awaitCancel turns the closing of a request's Cancel into the end of its context.
+func awaitCancel(ctx context.Context, cancel context.CancelCauseFunc, closed <-chan struct{}) {
+	select {
+	case <-closed:
+		cancel(errRequestCanceled)
+	case <-ctx.Done():
+	}
+}
+
+// passOn lets the base serve the rest of the call.
+func (c *call) passOn() (*http.Response, error) {
+	again := *c.req
+	again.Body = c.body
+	resp, err := c.t.base.RoundTrip(&again)
+	if resp != nil {
+		resp.Request = c.req
+	}
+	return resp, err
+}
+
+// closeBody closes the request's body unless it was closed already.
+func (c *call) closeBody() {
+	if c.body != nil && !c.bodyRead {
+		c.bodyRead = true
+		c.body.Close()
+	}
+}
+
+// rewind prepares the body to be sent once more.
+func (c *call) rewind() (err error) {
+	if c.body == nil || !c.bodyRead {
+		return nil
+	}
+	if c.req.GetBody == nil {
+		return errCannotRewind
+	}
+	if c.body, err = c.req.GetBody(); err != nil {
+		return err
+	}
+	c.bodyRead = false
+	return nil
+}
+
+// shouldRetry reports whether a request that failed on a connection is sent again on another: see
+// net/http's method of this name.
+func (c *call) shouldRetry(conn *conn, err error) bool {
+	if !conn.reused {
+		return false // the server doesn't like the request
+	}
+	if _, ok := err.(nothingWritten); ok {
+		return c.body == nil || c.req.GetBody != nil
+	}
+	if _, ok := err.(noAnswer); ok {
+		return c.isReplayable()
+	}
+	return false
+}
+
+// isReplayable reports whether the request may reach the server twice.
+func (c *call) isReplayable() bool {
+	if c.body != nil && c.req.GetBody == nil {
+		return false
+	}
+	switch c.req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return c.req.Header["Idempotency-Key"] != nil || c.req.Header["X-Idempotency-Key"] != nil
+}
+
+// getConn returns a connection for the request: an idle one, or the first of those that become idle
+// and the one that is dialed for it.
+func (c *call) getConn() (*conn, error) {
+	trace := c.trace
+	if trace != nil && trace.GetConn != nil {
+		trace.GetConn(c.addr)
+	}
+	conn, idleSince, w := c.t.conns.take(c)
+	if conn == nil {
+		var err error
+		if conn, err = w.wait(c); err != nil {
+			return nil, err
+		}
+	}
+	if trace != nil && trace.GotConn != nil {
+		info := httptrace.GotConnInfo{Conn: conn.nc, Reused: conn.reused}
+		if !idleSince.IsZero() {
+			info.WasIdle, info.IdleTime = true, time.Since(idleSince)
+		}
+		trace.GotConn(info)
+	}
+	return conn, nil
+}
+
+// canceled returns the error of a request that was cancelled while it waited for a connection.
+func (c *call) canceled() error {
+	err := context.Cause(c.ctx)
+	if errors.Is(err, errRequestCanceled) {
+		return errRequestCanceledConn
+	}
+	return err
+}

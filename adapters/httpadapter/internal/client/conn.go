@@ -1,0 +1,334 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/internal/moving"
+)
+
+// conn is a connection to a server. Either it is idle, and the pool owns it, or one exchange does.
+type conn struct {
+	// immutable
+	host *host
+	nc   *percore.Conn
+
+	// guarded by host.mu
+	idle  bool
+	since time.Time // when it became idle
+
+	// owned by the exchange
+	reused bool // it was idle, or is about to be
+
+	mu     sync.Mutex
+	closed bool
+	cause  error // why it was cancelled; nil: it wasn't
+}
+
+// close closes the connection. It may be called more than once.
+func (c *conn) close() { c.end(nil, true) }
+
+// cancel closes the connection for a reason that its exchange then returns.
+func (c *conn) cancel(cause error) { c.end(cause, true) }
+
+// detach takes the connection, which goes on, from the pool.
+func (c *conn) detach() {
+	moving.Release(c.nc)
+	c.end(nil, false)
+}
+
+// end ends the connection, in the pool's view, and closes it if closes is set.
+func (c *conn) end(cause error, closes bool) {
+	c.mu.Lock()
+	ended := c.closed
+	if !ended {
+		c.closed, c.cause = true, cause
+	}
+	c.mu.Unlock()
+	if ended {
+		return
+	}
+	if closes {
+		c.nc.Close()
+	}
+	h := c.host
+	h.mu.Lock()
+	h.open--
+	h.unlock()
+}
+
+// canceled returns the reason why the connection was cancelled, or nil.
+func (c *conn) canceled() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// exchange is the use of a connection for a request and its answer.
+type exchange struct {
+	c      *conn
+	s      *scratch
+	stop   func() bool             // ends the watch of the context; nil: it never ends
+	cancel context.CancelCauseFunc // nil: none
+	trace  *httptrace.ClientTrace  // nil: none
+	alive  bool                    // the connection may be used again after the answer
+}
+
+// exchange sends the request of a call and returns the answer, whose body owns the connection until it
+// has been read. If it fails the connection is closed.
+func (c *conn) exchange(x *call) (*http.Response, error) {
+	e := exchange{c: c, s: x.t.takeScratch(c.nc), cancel: x.cancel, trace: x.trace}
+	if x.ctx.Done() != nil {
+		e.stop = watch(x.ctx, c)
+	}
+	resp, err := e.do(x)
+	if err != nil {
+		c.close()
+		e.s.release()
+		if e.stop != nil {
+			e.stop()
+		}
+		if cause := c.canceled(); cause != nil {
+			err = cause
+		}
+		return nil, err
+	}
+	return resp, nil
+}
+
+// watch cancels the connection when the context ends.
+func watch(ctx context.Context, c *conn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
+}
+
+// do sends the request and reads the answer's header.
+func (e *exchange) do(x *call) (*http.Response, error) {
+	s := e.s
+	if err := x.append(s); err != nil {
+		return nil, nothingWritten{err}
+	}
+	if n, err := e.c.nc.Write(s.out); err != nil {
+		if n == 0 {
+			return nil, nothingWritten{err}
+		}
+		return nil, broken(err)
+	}
+	timeout := x.t.base.ResponseHeaderTimeout
+	if timeout > 0 {
+		_ = e.c.nc.SetReadDeadline(time.Now().Add(timeout))
+	}
+	s.limit = x.t.maxHeaderBytes()
+	resp, err := e.readAnswer(x)
+	switch {
+	case err == nil:
+	case timeout > 0 && errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, errTimeout
+	case s.limit <= 0:
+		return nil, broken(fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted", x.t.maxHeaderBytes()))
+	default:
+		if _, ok := err.(noAnswer); !ok {
+			err = broken(err)
+		}
+		return nil, err
+	}
+	if timeout > 0 {
+		_ = e.c.nc.SetReadDeadline(time.Time{})
+	}
+	s.limit = math.MaxInt64
+	return resp, nil
+}
+
+// append puts the request's bytes in s.out.
+func (x *call) append(s *scratch) error {
+	o := http1.Outgoing{AskForGzip: x.gzip, AskForClosing: x.closes, Trace: x.trace}
+	if x.body != nil {
+		o.ContentLength = x.req.ContentLength
+	}
+	s.out = o.Append(s.out[:0], x.req, x.target)
+	if x.trace != nil && x.trace.WroteHeaders != nil {
+		x.trace.WroteHeaders()
+	}
+	var err error
+	if x.body != nil {
+		s.out, err = appendShort(s.out, x.body, int(x.req.ContentLength))
+		x.bodyRead = true
+		if closeErr := x.body.Close(); err == nil {
+			err = closeErr
+		}
+	}
+	if x.trace != nil && x.trace.WroteRequest != nil {
+		x.trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
+	}
+	return err
+}
+
+// readAnswer reads the header of the final answer, and passes those before it to the hooks.
+func (e *exchange) readAnswer(x *call) (*http.Response, error) {
+	s := e.s
+	if _, err := s.br.Peek(1); err != nil {
+		if s.limit <= 0 {
+			return nil, err
+		}
+		return nil, noAnswer{err}
+	}
+	if x.trace != nil && x.trace.GotFirstResponseByte != nil {
+		x.trace.GotFirstResponseByte()
+	}
+	for {
+		if s.scan(x.req.Method == http.MethodHead) {
+			return e.plainAnswer(x), nil
+		}
+		resp, err := http.ReadResponse(s.br, x.req)
+		if err != nil {
+			return nil, err
+		}
+		if code := resp.StatusCode; code < 100 || code > 199 || code == http.StatusSwitchingProtocols {
+			return e.otherAnswer(x, resp)
+		}
+		if x.trace != nil && x.trace.Got1xxResponse != nil {
+			if err := x.trace.Got1xxResponse(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
+				return nil, err
+			}
+			s.limit = x.t.maxHeaderBytes() // the user limits their number
+		}
+	}
+}
+
+// reply is an answer and its body.
+type reply struct {
+	resp http.Response
+	body body
+}
+
+// plainAnswer returns the answer that was scanned at the start of the buffer.
+func (e *exchange) plainAnswer(x *call) *http.Response {
+	s := e.s
+	a := &s.answer
+	p, _ := s.br.Peek(a.Bytes)
+	e.alive = !a.Close && !x.req.Close
+	if a.Body == http1.Empty {
+		resp := new(http.Response)
+		a.Response(p, x.req, resp)
+		resp.Body = http.NoBody
+		_, _ = s.br.Discard(a.Bytes)
+		e.finish(true)
+		return resp
+	}
+	r := new(reply)
+	a.Response(p, x.req, &r.resp)
+	_, _ = s.br.Discard(a.Bytes)
+	b := &r.body
+	b.exchange, b.framing, b.left = *e, a.Body, a.ContentLength
+	if a.Body == http1.Chunked {
+		b.chunks, b.resp = newChunks(s.br), &r.resp
+	}
+	b.attach(&r.resp, x.gzip)
+	return &r.resp
+}
+
+// otherAnswer returns an answer that net/http has read.
+func (e *exchange) otherAnswer(x *call, resp *http.Response) (*http.Response, error) {
+	if resp.StatusCode == http.StatusSwitchingProtocols && isUpgrade(resp.Header) {
+		return e.switchProtocols(resp)
+	}
+	e.alive = !resp.Close && !x.req.Close && resp.StatusCode > 199
+	if x.req.Method == http.MethodHead || resp.ContentLength == 0 {
+		e.finish(true)
+		return resp, nil
+	}
+	b := &body{exchange: *e, framing: http1.UntilEnd, other: resp.Body}
+	b.attach(resp, x.gzip)
+	return resp, nil
+}
+
+// switchProtocols gives the connection to the user, as the answer's body.
+func (e *exchange) switchProtocols(resp *http.Response) (*http.Response, error) {
+	if e.stop != nil && !e.stop() {
+		return nil, context.Canceled // the caller knows better: see conn.exchange
+	}
+	if e.cancel != nil {
+		e.cancel(errRequestDone)
+	}
+	_ = e.c.nc.SetReadDeadline(time.Time{})
+	e.c.detach()
+	p, _ := e.s.br.Peek(e.s.br.Buffered())
+	resp.Body = &switched{nc: e.c.nc, first: append([]byte(nil), p...)}
+	return resp, nil
+}
+
+// finish ends the exchange. whole says that the answer was read to its end. No read must be under way.
+func (e *exchange) finish(whole bool) {
+	stopped := e.stop == nil || e.stop()
+	if e.cancel != nil {
+		e.cancel(errRequestDone)
+	}
+	clean := whole && e.alive && e.s.isClean()
+	e.s.release()
+	if !clean || !stopped {
+		e.c.close()
+		return
+	}
+	err := e.c.put()
+	if err != nil {
+		e.c.close()
+	}
+	if trace := e.trace; trace != nil && trace.PutIdleConn != nil && err != errKeepAlivesDisabled {
+		trace.PutIdleConn(err)
+	}
+}
+
+// switched is the body of an answer that switches protocols. It first returns what was read too much.
+// It has the methods of net/http's, and no others: they might bypass first.
+type switched struct {
+	nc    *percore.Conn
+	first []byte
+}
+
+var _ io.ReadWriteCloser = (*switched)(nil)
+
+func (b *switched) Read(p []byte) (int, error) {
+	if len(b.first) > 0 {
+		n := copy(p, b.first)
+		b.first = b.first[n:]
+		return n, nil
+	}
+	return b.nc.Read(p)
+}
+
+func (b *switched) Write(p []byte) (int, error) { return b.nc.Write(p) }
+func (b *switched) Close() error                { return b.nc.Close() }
+func (b *switched) CloseWrite() error           { return b.nc.CloseWrite() }
+
+// wantsClose reports whether the request asks that the connection be closed.
+func wantsClose(req *http.Request) bool {
+	return req.Close || len(req.Header["Connection"]) > 0 && hasToken(req.Header["Connection"][:1], "close")
+}
+
+// isUpgrade reports whether the header of a request or an answer is about another protocol.
+func isUpgrade(h http.Header) bool {
+	return h.Get("Upgrade") != "" && hasToken(h["Connection"], "upgrade")
+}
+
+// hasToken reports whether lists contain a token, ignoring case.
+func hasToken(lists []string, token string) bool {
+	for _, list := range lists {
+		for t := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.Trim(t, " \t"), token) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,27 @@
+// Package client implements an HTTP/1.1 client on percore's connections, with http.Transport as its
+// specification and for everything that it doesn't do itself.
+//
+//	RoundTrip ──► plain? ──► idle connection, or dial ──► write, wait, parse ──► *http.Response
+//	                │ no
+//	                ▼
+//	          http.Transport
+//
+// # No goroutine
+//
+// The caller works: RoundTrip takes an idle connection, writes the request, waits for the answer and
+// parses it. Reading the answer's body to its end gives the connection back. A connection that waits
+// for its next request has a callback armed, and holds neither a goroutine nor a buffer. The end of the
+// stream, or a byte that comes without a request, takes it out of the pool before a call gets it.
+// Goroutines are needed to dial, and to watch the channel Request.Cancel.
+//
+// # No byte of one answer in another
+//
+// A connection is used again only if the whole answer has been read, the message says where it ends,
+// nothing is left in the buffer, and the call wasn't cancelled. In any doubt it is closed. The buffer
+// goes to the next request only if no read of the last one is under way.
+//
+// # Nothing is decided twice
+//
+// Requests outside a plain subset go to the http.Transport before anything has happened. Answers
+// outside the subset of package http1 are read by http.ReadResponse, which knows each odd rule.
+package client

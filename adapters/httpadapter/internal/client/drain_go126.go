@@ -1,0 +1,5 @@
+//go:build !go1.27
+
+package client
+
+const drains = false // see drain.go

@@ -1,0 +1,109 @@
+package client
+
+import (
+	"compress/flate"
+	"compress/gzip"
+	"io"
+	"sync"
+)
+
+// gzipReader decodes the body of an answer that the server has compressed because this package asked
+// for it. It takes a decoder from the pool when it is first read.
+type gzipReader struct {
+	body *body
+
+	mu sync.Mutex
+	zr *gzip.Reader // nil: none yet, or in use
+	// err is what a read returns at once. It is errConcurrentRead while a read uses the decoder.
+	err error
+}
+
+// decoders has decoders that read from noFlate.
+var decoders sync.Pool
+
+// noFlate is at its end, and keeps a decoder from allocating a buffer.
+type noFlate struct{}
+
+var _ flate.Reader = noFlate{}
+
+func (noFlate) Read([]byte) (int, error) { return 0, io.EOF }
+func (noFlate) ReadByte() (byte, error)  { return 0, io.EOF }
+
+// takeDecoder returns a decoder that has read the beginning of r.
+func takeDecoder(r io.Reader) (*gzip.Reader, error) {
+	zr, _ := decoders.Get().(*gzip.Reader)
+	if zr == nil {
+		zr = new(gzip.Reader)
+	}
+	if err := zr.Reset(r); err != nil {
+		releaseDecoder(zr)
+		return nil, err
+	}
+	return zr, nil
+}
+
+func releaseDecoder(zr *gzip.Reader) {
+	_ = zr.Reset(noFlate{})
+	decoders.Put(zr)
+}
+
+// Read implements io.Reader.
+func (g *gzipReader) Read(p []byte) (int, error) {
+	zr, err := g.acquire()
+	if err != nil {
+		return 0, err
+	}
+	defer g.release(zr)
+	return zr.Read(p)
+}
+
+// acquire takes the decoder for a read.
+func (g *gzipReader) acquire() (*gzip.Reader, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err != nil {
+		return nil, g.err
+	}
+	zr := g.zr
+	g.zr, g.err = nil, errConcurrentRead
+	if zr != nil {
+		return zr, nil
+	}
+	g.mu.Unlock() // reading the beginning may take long
+	zr, err := takeDecoder(g.body)
+	g.mu.Lock()
+	if g.err != errConcurrentRead { // closed meanwhile
+		if zr != nil {
+			releaseDecoder(zr)
+		}
+		return nil, g.err
+	}
+	if err != nil {
+		g.err = err
+		return nil, err
+	}
+	return zr, nil
+}
+
+// release ends a read.
+func (g *gzipReader) release(zr *gzip.Reader) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == errConcurrentRead {
+		g.zr, g.err = zr, nil
+		return
+	}
+	releaseDecoder(zr) // closed meanwhile
+}
+
+// Close implements io.Closer.
+func (g *gzipReader) Close() error {
+	g.mu.Lock()
+	if g.zr != nil {
+		releaseDecoder(g.zr)
+		g.zr = nil
+	}
+	g.err = errReadOnClosedBody
+	g.mu.Unlock()
+	return g.body.Close()
+}

@@ -1,0 +1,366 @@
+package client
+
+import (
+	"context"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/internal/moving"
+)
+
+// pool has the hosts that there are connections to, or calls that wait for one.
+type pool struct {
+	t *Transport
+
+	hosts sync.Map // string, the address, to *host
+
+	// atomic
+	idle    atomic.Int64 // connections in all hosts' lists
+	closing atomic.Bool  // CloseIdleConnections was called, and since then no call has wanted a connection
+}
+
+// host has the connections to one address. Its lock is the only one that a call takes, for a moment.
+type host struct {
+	pool *pool
+	addr string
+
+	mu      sync.Mutex
+	idle    []*conn   // the one that became idle last is at the end
+	waiters []*waiter // first in, first out; some may have what they want already
+	dials   []*waiter // dials under way, and for whom
+	open    int       // connections that are open
+	gone    bool      // no longer in the pool
+}
+
+// waiter is a call that waits for a connection.
+type waiter struct {
+	host   *host
+	cancel context.CancelFunc // of the dial
+
+	done   bool // guarded by host.mu: it has something, or wants nothing any more
+	result chan dialed
+}
+
+// dialed is what a waiter gets: one of the two.
+type dialed struct {
+	conn *conn
+	err  error
+}
+
+// lock returns the host of an address, locked.
+func (p *pool) lock(addr string) *host {
+	for {
+		v, ok := p.hosts.Load(addr)
+		if !ok {
+			v, _ = p.hosts.LoadOrStore(addr, &host{pool: p, addr: addr})
+		}
+		h := v.(*host)
+		h.mu.Lock()
+		if !h.gone {
+			return h
+		}
+		h.mu.Unlock()
+	}
+}
+
+// unlock unlocks the host, and forgets it if it is of no use any more.
+func (h *host) unlock() {
+	if h.open == 0 && len(h.dials) == 0 && len(h.waiters) == 0 && !h.gone {
+		h.gone = true
+		h.pool.hosts.CompareAndDelete(h.addr, h)
+	}
+	h.mu.Unlock()
+}
+
+// take returns the connection that became idle last, and since when it was idle. If there is none, it
+// begins to dial and returns a waiter.
+func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
+	keeps := !p.t.base.DisableKeepAlives
+	if keeps && p.closing.Load() {
+		p.closing.Store(false)
+	}
+	h := p.lock(c.addr)
+	for keeps && len(h.idle) > 0 {
+		conn := h.popLocked(len(h.idle) - 1)
+		if since := conn.since; !p.isTooOld(since) && conn.wake() {
+			h.mu.Unlock()
+			return conn, since, nil
+		}
+		h.mu.Unlock()
+		conn.close()
+		h = p.lock(c.addr)
+	}
+	w := &waiter{host: h, result: make(chan dialed, 1)}
+	var ctx context.Context
+	ctx, w.cancel = context.WithCancel(context.WithoutCancel(c.ctx))
+	if keeps {
+		h.forgetDoneLocked()
+		h.waiters = append(h.waiters, w)
+	}
+	h.dials = append(h.dials, w)
+	h.mu.Unlock()
+	go w.dial(ctx, p.t.dialer())
+	return nil, time.Time{}, w
+}
+
+// isTooOld reports whether a connection has been idle for too long by the wall clock: the computer may
+// have slept.
+func (p *pool) isTooOld(since time.Time) bool {
+	d := p.t.base.IdleConnTimeout
+	return d > 0 && since.Round(0).Before(time.Now().Add(-d))
+}
+
+// popLocked takes the idle connection at i out of the list.
+func (h *host) popLocked(i int) *conn {
+	c := h.idle[i]
+	h.idle = slices.Delete(h.idle, i, i+1)
+	c.idle = false
+	h.pool.idle.Add(-1)
+	return c
+}
+
+// forgetDoneLocked removes waiters from the front that have what they want.
+func (h *host) forgetDoneLocked() {
+	for len(h.waiters) > 0 && h.waiters[0].done {
+		h.waiters = slices.Delete(h.waiters, 0, 1)
+	}
+}
+
+// dial dials for w, and makes the connection idle if w has got another meanwhile.
+func (w *waiter) dial(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) {
+	h := w.host
+	c, err := h.dial(ctx, dial)
+	w.cancel()
+	h.mu.Lock()
+	if err == nil {
+		h.open++
+	}
+	h.dials = slices.DeleteFunc(h.dials, func(other *waiter) bool { return other == w })
+	delivered := w.deliverLocked(dialed{c, err})
+	h.forgetDoneLocked()
+	h.unlock()
+	if err == nil && !delivered {
+		c.putOrClose()
+	}
+}
+
+// dial connects to the host.
+func (h *host) dial(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) (*conn, error) {
+	nc, err := dial(ctx, "tcp", h.addr)
+	if err != nil {
+		return nil, err
+	}
+	pc, err := engineConn(nc)
+	if err != nil {
+		return nil, err
+	}
+	moving.Hold(pc)
+	return &conn{host: h, nc: pc}, nil
+}
+
+// deliverLocked gives w what it waits for, and reports false if it no longer does.
+func (w *waiter) deliverLocked(d dialed) bool {
+	if w.done {
+		return false
+	}
+	w.done = true
+	w.result <- d
+	return true
+}
+
+// wait returns the connection that w gets.
+func (w *waiter) wait(c *call) (*conn, error) {
+	select {
+	case d := <-w.result:
+		if d.err != nil && c.ctx.Err() != nil {
+			return nil, c.canceled() // which probably is why dialing failed
+		}
+		return d.conn, d.err
+	case <-c.ctx.Done():
+		w.leave()
+		return nil, c.canceled()
+	}
+}
+
+// leave ends the wait. The dial goes on: another call may need the connection.
+func (w *waiter) leave() {
+	h := w.host
+	h.mu.Lock()
+	had := w.done
+	w.done = true
+	h.forgetDoneLocked()
+	h.unlock()
+	if had {
+		if d := <-w.result; d.conn != nil {
+			d.conn.putOrClose()
+		}
+	}
+}
+
+// put makes a connection available: to the first call that waits for one, or as an idle one. It
+// fails, and the caller must close it, if it can't.
+func (c *conn) put() error {
+	h := c.host
+	base := h.pool.t.base
+	if base.DisableKeepAlives || base.MaxIdleConnsPerHost < 0 {
+		return errKeepAlivesDisabled
+	}
+	c.reused = true
+	h.mu.Lock()
+	for len(h.waiters) > 0 {
+		w := h.waiters[0]
+		h.waiters = slices.Delete(h.waiters, 0, 1)
+		if w.deliverLocked(dialed{conn: c}) {
+			h.mu.Unlock()
+			return nil
+		}
+	}
+	perHost := base.MaxIdleConnsPerHost
+	if perHost == 0 {
+		perHost = http.DefaultMaxIdleConnsPerHost
+	}
+	switch {
+	case h.pool.closing.Load():
+		h.mu.Unlock()
+		return errCloseIdle
+	case len(h.idle) >= perHost:
+		h.mu.Unlock()
+		return errTooManyIdleHost
+	}
+	c.since = time.Now()
+	if err := c.sleep(base.IdleConnTimeout); err != nil { // locked: its callback waits until it is in the list
+		h.mu.Unlock()
+		return errConnBroken
+	}
+	c.idle = true
+	h.idle = append(h.idle, c)
+	h.mu.Unlock()
+	if n := h.pool.idle.Add(1); base.MaxIdleConns > 0 && n > int64(base.MaxIdleConns) {
+		h.pool.closeOldest()
+	}
+	return nil
+}
+
+// putOrClose is put for a connection that no call has used.
+func (c *conn) putOrClose() {
+	if c.put() != nil {
+		c.close()
+	}
+}
+
+// closeOldest closes the connection that has been idle for longest.
+func (p *pool) closeOldest() {
+	var oldest *conn
+	var since time.Time
+	for h := range p.all {
+		h.mu.Lock()
+		if len(h.idle) > 0 && (oldest == nil || h.idle[0].since.Before(since)) {
+			oldest, since = h.idle[0], h.idle[0].since
+		}
+		h.mu.Unlock()
+	}
+	if oldest != nil {
+		oldest.remove()
+	}
+}
+
+// all calls yield with each host.
+func (p *pool) all(yield func(*host) bool) {
+	p.hosts.Range(func(_, h any) bool { return yield(h.(*host)) })
+}
+
+// remove closes a connection if it is still idle.
+func (c *conn) remove() {
+	h := c.host
+	h.mu.Lock()
+	i := slices.Index(h.idle, c)
+	if i >= 0 {
+		h.popLocked(i)
+	}
+	h.mu.Unlock()
+	if i >= 0 {
+		c.close()
+	}
+}
+
+// closeIdle closes all idle connections, and ends dials that no call waits for.
+func (p *pool) closeIdle() {
+	p.closing.Store(true)
+	for h := range p.all {
+		h.mu.Lock()
+		conns := slices.Clone(h.idle)
+		for len(h.idle) > 0 {
+			h.popLocked(len(h.idle) - 1)
+		}
+		for _, w := range h.dials {
+			if w.done {
+				w.cancel()
+			}
+		}
+		h.mu.Unlock()
+		for _, c := range conns {
+			c.close()
+		}
+	}
+}
+
+// OnReadable is called, on the loop's goroutine, when an idle connection ends, gets bytes
+// without a request, or has been idle for IdleConnTimeout. It closes the connection.
+func (c *conn) OnReadable(err error) {
+	h := c.host
+	h.mu.Lock()
+	if !c.idle {
+		h.mu.Unlock()
+		return // it was taken, and its taker knows
+	}
+	var unasked [64]byte
+	n := 0
+	if err == nil {
+		if n, err = c.nc.TryRead(unasked[:]); n == 0 && err == nil && c.nc.NotifyReadable(c) == nil {
+			h.mu.Unlock()
+			return // it was nothing
+		}
+	}
+	h.popLocked(slices.Index(h.idle, c))
+	h.mu.Unlock()
+	c.close()
+	if n > 0 {
+		go warnUnasked(unasked[:n], err)
+	}
+}
+
+// warnUnasked logs that a server has sent something without a request, unless it says that it has
+// waited for too long.
+func warnUnasked(p []byte, err error) {
+	if len(p) >= len("HTTP/1.x 408") && string(p[:7]) == "HTTP/1." && string(p[8:12]) == " 408" {
+		return
+	}
+	log.Printf("Unsolicited response received on idle HTTP channel starting with %q; err=%v", p, err)
+}
+
+// sleep arms the callback of a connection that becomes idle.
+func (c *conn) sleep(timeout time.Duration) error {
+	if timeout > 0 {
+		if err := c.nc.SetReadDeadline(c.since.Add(timeout)); err != nil {
+			return err
+		}
+	}
+	return c.nc.NotifyReadable(c)
+}
+
+// wake disarms the callback, and reports whether the connection can be used: nothing has come
+// meanwhile.
+func (c *conn) wake() bool {
+	if !c.nc.CancelOnReadable() {
+		return false
+	}
+	if err := c.nc.SetReadDeadline(time.Time{}); err != nil {
+		return false
+	}
+	return !moving.HasUnread(c.nc)
+}

@@ -1,0 +1,101 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+)
+
+// scratch is the memory that an exchange needs besides its connection. No user's code can reach it: it
+// goes to another exchange only when no read uses it any more.
+type scratch struct {
+	t  *Transport
+	nc *percore.Conn
+
+	br     *bufio.Reader // of the scratch itself
+	limit  int64         // how many bytes may be read
+	err    error         // reading has failed with, or io.EOF
+	answer http1.Answer
+
+	out []byte // the request
+}
+
+// outBytesKept is the longest memory for requests that is kept.
+const outBytesKept = 64 << 10
+
+func (t *Transport) takeScratch(nc *percore.Conn) *scratch {
+	size := t.base.ReadBufferSize
+	if size <= 0 {
+		size = 4 << 10
+	}
+	s, _ := t.scratch.Get().(*scratch)
+	if s == nil {
+		s = &scratch{t: t}
+	}
+	s.nc = nc
+	if s.br == nil || s.br.Size() != size {
+		s.br = bufio.NewReaderSize(s, size)
+	}
+	return s
+}
+
+// release gives the memory back. No read must be under way.
+func (s *scratch) release() {
+	s.nc, s.err = nil, nil
+	s.br.Reset(s)
+	if cap(s.out) > outBytesKept {
+		s.out = nil
+	}
+	s.t.scratch.Put(s)
+}
+
+// isClean reports whether there is no byte after the answer that was read, and the stream has not
+// ended. It logs such a byte, as net/http does.
+func (s *scratch) isClean() bool {
+	if n := s.br.Buffered(); n > 0 {
+		p, _ := s.br.Peek(n)
+		warnUnasked(p, s.err)
+		return false
+	}
+	return s.err == nil
+}
+
+// Read reads from the connection, up to the limit. Errors are permanent, unlike those of a socket that
+// the peer has reset.
+func (s *scratch) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	if s.limit <= 0 {
+		return 0, fmt.Errorf("read limit of %d bytes exhausted", s.t.maxHeaderBytes())
+	}
+	n, err := s.nc.Read(p[:min(int64(len(p)), s.limit)])
+	s.limit -= int64(n)
+	s.err = err
+	return n, err
+}
+
+var _ io.Reader = (*scratch)(nil)
+
+// scan reports whether the next answer is plain. It waits until the header is complete. If the answer
+// isn't plain, all of it is still in the buffer, or will be read.
+func (s *scratch) scan(isHead bool) bool {
+	for scanned := 0; ; {
+		p, _ := s.br.Peek(s.br.Buffered())
+		if bytes.IndexByte(p[scanned:], '\n') >= 0 {
+			if v := s.answer.Scan(p, isHead); v != http1.Incomplete {
+				return v == http1.Plain
+			}
+		}
+		if scanned = len(p); scanned == s.br.Size() {
+			return false
+		}
+		if _, err := s.br.Peek(scanned + 1); err != nil {
+			return false // net/http finds it, too
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package client
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"reflect"
+	"sync"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/moving"
+)
+
+// Transport is an http.RoundTripper. All methods are safe for concurrent use.
+type Transport struct {
+	// immutable
+	base    *http.Transport
+	engine  bool // percore's engine is there
+	conns   pool
+	scratch sync.Pool // of *scratch
+}
+
+// New returns a Transport that serves plain requests itself and passes the others to base.
+func New(base *http.Transport) *Transport {
+	t := &Transport{base: base, engine: moving.TakeOver != nil && !fastpath.EngineIsNet()}
+	t.conns.t = t
+	return t
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	var c call
+	if !t.engine || !c.prepare(t, req) {
+		return t.base.RoundTrip(req)
+	}
+	return c.run()
+}
+
+// CloseIdleConnections closes the connections that wait for a request, those of the base as well.
+func (t *Transport) CloseIdleConnections() {
+	t.conns.closeIdle()
+	t.base.CloseIdleConnections()
+}
+
+// dialer returns the function to dial with, or nil if the base has one that this package doesn't know:
+// it may return any net.Conn.
+func (t *Transport) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
+	switch dial := t.base.DialContext; {
+	case dial == nil && t.base.Dial == nil:
+		return zeroDialer.DialContext
+	case dial != nil && isKnownDialer(dial):
+		return dial
+	}
+	return nil
+}
+
+var zeroDialer net.Dialer
+
+// isKnownDialer reports whether a function is the method DialContext of a net.Dialer or a
+// percore.Dialer, whatever its options, as in http.DefaultTransport.
+func isKnownDialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) bool {
+	code := reflect.ValueOf(dial).Pointer()
+	return code == netDialer || code == percoreDialer
+}
+
+// The code of the two methods, which is the same for all dialers.
+var (
+	netDialer     = reflect.ValueOf(zeroDialer.DialContext).Pointer()
+	percoreDialer = reflect.ValueOf(new(percore.Dialer).DialContext).Pointer()
+)
+
+// engineConn makes a connection on the engine of one that a known dialer has returned.
+func engineConn(nc net.Conn) (*percore.Conn, error) {
+	if c, ok := nc.(*percore.Conn); ok {
+		return c, nil
+	}
+	c, err := moving.TakeOver("tcp", nc)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*percore.Conn), nil
+}
+
+// serves reports whether requests like req are served here.
+func (t *Transport) serves(req *http.Request) bool {
+	if req.URL == nil || req.Header == nil || req.URL.Scheme != "http" {
+		return false
+	}
+	base := t.base
+	if base.MaxConnsPerHost > 0 || base.Protocols != nil && !base.Protocols.HTTP1() {
+		return false
+	}
+	if len(req.TransferEncoding) > 0 || len(req.Trailer) > 0 || req.Header["Expect"] != nil {
+		return false
+	}
+	if !http1.IsPlainOutgoing(req) {
+		return false
+	}
+	if base.Proxy != nil {
+		if proxy, err := base.Proxy(req); proxy != nil || err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// asksForGzip reports whether the client adds Accept-Encoding to a request, and decodes the answer.
+func (t *Transport) asksForGzip(req *http.Request) bool {
+	return !t.base.DisableCompression && req.Method != http.MethodHead &&
+		req.Header.Get("Accept-Encoding") == "" && req.Header.Get("Range") == ""
+}
+
+// maxHeaderBytes is how many bytes the server may send until its answer's header ends.
+func (t *Transport) maxHeaderBytes() int64 {
+	if n := t.base.MaxResponseHeaderBytes; n > 0 {
+		return n
+	}
+	return 10 << 20
+}
+
+// traceOf returns the hooks of a request, or nil.
+func traceOf(ctx context.Context) *httptrace.ClientTrace { return httptrace.ContextClientTrace(ctx) }

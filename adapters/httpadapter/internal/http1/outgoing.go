@@ -1,0 +1,159 @@
+package http1
+
+import (
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strconv"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+)
+
+// An Outgoing is what a client adds to an *http.Request to send it.
+type Outgoing struct {
+	// ContentLength is the length of the body; 0 for none, below 0 for one that goes in chunks.
+	ContentLength int64
+
+	AskForGzip    bool // the client adds Accept-Encoding
+	AskForClosing bool // the client adds Connection: close, which the request doesn't have
+
+	Trace *httptrace.ClientTrace // nil: none
+}
+
+// IsPlainOutgoing reports whether [Outgoing.Append] can send the header of r: the method and the
+// names and values of fields are valid, and the host in its URL, and its Host if it has one, are
+// plain. net/http judges others.
+func IsPlainOutgoing(r *http.Request) bool {
+	if r.Method != "" && !semantics.IsToken(r.Method) || r.Method == http.MethodConnect {
+		return false
+	}
+	if !isHost([]byte(r.URL.Host)) || r.Host != "" && !isHost([]byte(r.Host)) {
+		return false
+	}
+	for name, values := range r.Header {
+		if !semantics.IsToken(name) {
+			return false
+		}
+		for _, v := range values {
+			for i := range len(v) {
+				if c := v[i]; c < ' ' && c != '\t' || c == 0x7f {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// IsPlainTarget reports whether a request's target, as [url.URL.RequestURI] returns it, can be sent.
+func IsPlainTarget(target string) bool {
+	for i := range len(target) {
+		if c := target[i]; c < ' ' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// HostPort returns the address to dial for a URL whose host is plain, with the scheme's port if it has
+// none.
+func HostPort(u *url.URL, port string) string {
+	host := u.Host
+	if i := len(host) - 1; i >= 0 && host[i] != ']' {
+		for ; i >= 0 && host[i] != ']'; i-- {
+			if host[i] == ':' {
+				return host
+			}
+		}
+	}
+	return host + ":" + port
+}
+
+// defaultUserAgent is net/http's.
+const defaultUserAgent = "Go-http-client/1.1"
+
+// Append appends the header of r, for which IsPlainOutgoing is true, with a target for which
+// IsPlainTarget is true: the bytes that http.Transport sends.
+func (o *Outgoing) Append(b []byte, r *http.Request, target string) []byte {
+	method, host := r.Method, r.Host
+	if method == "" {
+		method = http.MethodGet
+	}
+	if host == "" {
+		host = r.URL.Host
+	}
+	b = append(b, method...)
+	b = append(b, ' ')
+	b = append(b, target...)
+	b = append(b, " HTTP/1.1\r\n"...)
+	b = o.line(b, "Host", host)
+	if agent, ok := r.Header["User-Agent"]; !ok {
+		b = o.line(b, "User-Agent", defaultUserAgent)
+	} else if len(agent) > 0 && agent[0] != "" {
+		b = o.line(b, "User-Agent", textproto.TrimString(agent[0]))
+	}
+	if r.Close && !hasToken(semantics.First(r.Header, "Connection"), "close") {
+		b = o.line(b, "Connection", "close")
+	}
+	switch {
+	case o.ContentLength < 0:
+		b = o.line(b, "Transfer-Encoding", "chunked")
+	case o.ContentLength > 0 || method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch:
+		b = append(b, "Content-Length: "...)
+		b = strconv.AppendInt(b, o.ContentLength, 10)
+		b = append(b, crlf...)
+		if o.traces() {
+			o.Trace.WroteHeaderField("Content-Length", []string{strconv.FormatInt(o.ContentLength, 10)})
+		}
+	}
+	var most [fieldsInline]entry
+	for _, f := range sorted(r.Header, most[:0]) {
+		if !isSentBefore(f.name) {
+			b = o.field(b, f)
+		}
+	}
+	if o.AskForGzip {
+		b = o.line(b, "Accept-Encoding", "gzip")
+	}
+	if o.AskForClosing {
+		b = o.line(b, "Connection", "close")
+	}
+	return append(b, crlf...)
+}
+
+// isSentBefore reports whether Append takes a field from elsewhere than the header, or sends it first.
+func isSentBefore(name string) bool {
+	switch name {
+	case "Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer":
+		return true
+	}
+	return false
+}
+
+func (o *Outgoing) traces() bool { return o.Trace != nil && o.Trace.WroteHeaderField != nil }
+
+// line appends a field with one value.
+func (o *Outgoing) line(b []byte, name, value string) []byte {
+	b = append(b, name...)
+	b = append(b, ": "...)
+	b = append(b, value...)
+	b = append(b, crlf...)
+	if o.traces() {
+		o.Trace.WroteHeaderField(name, []string{value})
+	}
+	return b
+}
+
+// field appends a field of the header.
+func (o *Outgoing) field(b []byte, f entry) []byte {
+	b = appendField(b, f)
+	if o.traces() {
+		var values []string
+		for _, v := range f.values {
+			values = append(values, textproto.TrimString(v))
+		}
+		o.Trace.WroteHeaderField(f.name, values)
+	}
+	return b
+}

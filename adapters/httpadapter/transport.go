@@ -1,0 +1,59 @@
+package httpadapter
+
+import (
+	"errors"
+	"net/http"
+
+	core "github.com/percore/percore/adapters/httpadapter/internal/client"
+)
+
+// Transport is an http.RoundTripper: see [NewTransport]. All methods are safe for concurrent use.
+type Transport struct {
+	t *core.Transport
+}
+
+// NewTransport returns a RoundTripper for http.Client and httputil.ReverseProxy that calls servers on
+// percore's connections, for less CPU time per call:
+//
+//	client := &http.Client{Transport: httpadapter.NewTransport(nil)}
+//
+// Its settings are the fields of base, which mean what they mean for an http.Transport. They are read
+// while it is in use, so don't change them then. A nil base is a clone of [http.DefaultTransport], or
+// a new http.Transport if that is of another type.
+//
+// Transport serves requests over HTTP/1.1, without TLS and without a proxy, as http.Transport does, on
+// connections of its own. Any other request goes to base.RoundTrip, unchanged:
+//
+//   - to another scheme than http: over TLS
+//   - for which base.Proxy returns a proxy; it is called again then
+//   - with a body that isn't short and in memory (bytes.Reader, bytes.Buffer, strings.Reader)
+//   - with Expect, Trailer or TransferEncoding, the method CONNECT, or a host or header that net/http
+//     has to look at more closely
+//   - all, if base dials with a function of its own: DialContext must be nil or the method of a
+//     net.Dialer or a [percore.Dialer]; if base has MaxConnsPerHost, or Protocols without HTTP1
+//   - all, off Linux, or if the environment switches the engine off
+//
+// Requests that are served here differ from http.Transport's in this: the connection in
+// httptrace.GotConnInfo is a *[percore.Conn]; base.RegisterProtocol has no effect on "http", nor
+// base.CancelRequest on any request; idle connections of Transport and of base are counted separately.
+func NewTransport(base *http.Transport) *Transport {
+	if base == nil {
+		base = new(http.Transport)
+		if d, ok := http.DefaultTransport.(*http.Transport); ok {
+			base = d.Clone()
+		}
+	}
+	return &Transport{core.New(base)}
+}
+
+// RoundTrip implements [http.RoundTripper]. It blocks until the header of the answer has come, or the
+// request's context ends.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req == nil {
+		return nil, errors.New("httpadapter: RoundTrip was called with a nil *http.Request")
+	}
+	return t.t.RoundTrip(req)
+}
+
+// CloseIdleConnections closes the connections that wait for a request, those of the base as well.
+func (t *Transport) CloseIdleConnections() { t.t.CloseIdleConnections() }
