@@ -1,0 +1,267 @@
+//go:build !percore_net
+
+package client
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// hostile is a server that answers each request as play says. It counts connections and keeps the
+// bytes of requests.
+type hostile struct {
+	t    testing.TB
+	ln   net.Listener
+	play func(c net.Conn, request string) (keep bool)
+
+	mu       sync.Mutex
+	conns    []net.Conn
+	requests []string
+	wg       sync.WaitGroup
+}
+
+func newHostile(t testing.TB, play func(c net.Conn, request string) (keep bool)) *hostile {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hostile{t: t, ln: ln, play: play}
+	h.wg.Go(h.accept)
+	t.Cleanup(h.close)
+	return h
+}
+
+func (h *hostile) url() string { return "http://" + h.ln.Addr().String() + "/" }
+
+func (h *hostile) close() {
+	h.ln.Close()
+	h.mu.Lock()
+	for _, c := range h.conns {
+		c.Close()
+	}
+	h.mu.Unlock()
+	h.wg.Wait()
+}
+
+func (h *hostile) accept() {
+	for {
+		c, err := h.ln.Accept()
+		if err != nil {
+			return
+		}
+		h.mu.Lock()
+		h.conns = append(h.conns, c)
+		h.mu.Unlock()
+		h.wg.Go(func() { h.serve(c) })
+	}
+}
+
+func (h *hostile) serve(c net.Conn) {
+	defer c.Close()
+	for br := bufio.NewReader(c); ; {
+		request, err := readRequest(br)
+		if err != nil {
+			return
+		}
+		h.mu.Lock()
+		h.requests = append(h.requests, request)
+		h.mu.Unlock()
+		if !h.play(c, request) {
+			return
+		}
+	}
+}
+
+// readRequest returns the bytes of a request whose body, if any, has a Content-Length.
+func readRequest(br *bufio.Reader) (string, error) {
+	var b strings.Builder
+	length := 0
+	for {
+		line, err := br.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(line)
+		_, _ = fmt.Sscanf(line, "Content-Length: %d", &length)
+		if line == "\r\n" {
+			_, err := io.CopyN(&b, br, int64(length))
+			return b.String(), err
+		}
+	}
+}
+
+func (h *hostile) connCount() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.conns)
+}
+
+// result is what a call has come to, as text.
+func result(rt http.RoundTripper, method, url string) string {
+	req, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		return err.Error()
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		return "error: " + withoutPorts(err.Error())
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if same := resp.Request == req; !same {
+		return "another request"
+	}
+	s := fmt.Sprintf("%s %d %s %d.%d %v length %d %v close %t uncompressed %t trailer %v body %q",
+		resp.Status, resp.StatusCode, resp.Proto, resp.ProtoMajor, resp.ProtoMinor, resp.Header,
+		resp.ContentLength, resp.TransferEncoding, resp.Close, resp.Uncompressed, resp.Trailer, body)
+	if err != nil {
+		s += " error: " + withoutPorts(err.Error())
+	}
+	return s
+}
+
+var ports = regexp.MustCompile(`:\d{2,5}`)
+
+func withoutPorts(s string) string { return ports.ReplaceAllString(s, ":port") }
+
+// quiet discards what is logged during a test.
+func quiet(t testing.TB) {
+	w := log.Writer()
+	log.SetOutput(io.Discard)
+	t.Cleanup(func() { log.SetOutput(w) })
+}
+
+// played are answers of each framing, and with each oddity.
+var played = []string{
+	"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+	"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+	"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+	"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n3;x=y\r\n wo\r\n0\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nA: b\r\nC: d\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nTrailer: A\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nA: b\r\nC: d\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nbad\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nhello",
+	"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhello",
+	"HTTP/1.1 200 OK\r\n\r\nuntil the end",
+	"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
+	"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello",
+	"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+	"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+	"HTTP/1.1 204 No Content\r\nX: y\r\n\r\n",
+	"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+	"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+	"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nhello",
+	"HTTP/1.1 199 X\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+	"HTTP/1.1 101 Switching Protocols\r\n\r\nmore",
+	"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello",
+	"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello",
+	"HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 5\r\n\r\nhello",
+	"HTTP/1.1 200 OK\r\nPragma: no-cache\r\nContent-Length: 5\r\n\r\nhello",
+	"HTTP/1.1 2x0 OK\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+	"garbage",
+	"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 25\r\n\r\n" + hello,
+	"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n19\r\n" + hello + "\r\n0\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
+}
+
+// hello is "hello", compressed.
+const hello = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff\xcb\x48\xcd\xc9\xc9\x07\x00\x86\xa6\x10\x36\x05\x00\x00\x00"
+
+// TestSameResult plays each beginning of each answer, and then closes the connection: the result is
+// http.Transport's.
+func TestSameResult(t *testing.T) {
+	quiet(t)
+	var answer string
+	h := newHostile(t, func(c net.Conn, _ string) bool {
+		_, _ = io.WriteString(c, answer)
+		return false
+	})
+	ours, net := newTestTransport(t), &http.Transport{}
+	for _, p := range played {
+		for _, method := range []string{"GET", "HEAD"} {
+			for n := range len(p) + 1 {
+				answer = p[:n]
+				got, want := result(ours, method, h.url()), result(net, method, h.url())
+				if got != want {
+					t.Fatalf("%s, answer %q:\ngot  %s\nwant %s", method, answer, got, want)
+				}
+			}
+		}
+	}
+}
+
+// FuzzSameResult is TestSameResult with any answer, cut anywhere.
+func FuzzSameResult(f *testing.F) {
+	quiet(f)
+	for i, p := range played {
+		f.Add(p, i%3 == 0, uint(i))
+	}
+	var pieces atomic.Pointer[[2]string]
+	h := newHostile(f, func(c net.Conn, _ string) bool {
+		for _, p := range pieces.Load() {
+			_, _ = io.WriteString(c, p)
+		}
+		return false
+	})
+	ours, net := newTestTransport(f), &http.Transport{}
+	f.Fuzz(func(t *testing.T, p string, isHead bool, at uint) {
+		method := "GET"
+		if isHead {
+			method = "HEAD"
+		}
+		at %= uint(len(p) + 1)
+		pieces.Store(&[2]string{p[:at], p[at:]})
+		ours.CloseIdleConnections()
+		net.CloseIdleConnections() // it would take what is left behind this answer for the next one
+		got, want := result(ours, method, h.url()), result(net, method, h.url())
+		if got != want {
+			t.Fatalf("%s, answer %q:\ngot  %s\nwant %s", method, p, got, want)
+		}
+	})
+}
+
+// TestSameReuse plays each answer without closing the connection, where it ends without: a second
+// request goes over the same connection as with http.Transport, and gets its own answer.
+func TestSameReuse(t *testing.T) {
+	quiet(t)
+	for _, p := range played {
+		var conns [2]int
+		var results [2]string
+		for i, rt := range []http.RoundTripper{newTestTransport(t), &http.Transport{}} {
+			h := newHostile(t, func(c net.Conn, request string) bool {
+				_, _ = io.WriteString(c, p)
+				return !strings.Contains(p, "until the end") && !strings.HasPrefix(p, "HTTP/1.0 200 OK\r\nTr")
+			})
+			if p == "garbage" || strings.Contains(p, "fffff") || strings.HasPrefix(p, "HTTP/1.1 304") {
+				h.play = func(c net.Conn, _ string) bool { _, _ = io.WriteString(c, p); return false }
+			}
+			for range 3 {
+				results[i] += result(rt, "GET", h.url()) + "\n"
+			}
+			conns[i] = h.connCount()
+			rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+			h.close()
+		}
+		if results[0] != results[1] {
+			t.Errorf("%q:\ngot  %s\nwant %s", p, results[0], results[1])
+		}
+		if conns[0] != conns[1] {
+			t.Errorf("%q: got %d connections, want %d", p, conns[0], conns[1])
+		}
+	}
+}

@@ -1,0 +1,153 @@
+//go:build !percore_net
+
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+const stale = "HTTP/1.1 200 OK\r\nX-Stale: 1\r\nContent-Length: 5\r\n\r\nstale"
+
+// TestStaleBytes: bytes that come after an answer never become another. The server sends them
+// with the answer's last piece, right after it, or once the connection is idle.
+func TestStaleBytes(t *testing.T) {
+	quiet(t)
+	answers := []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+		"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 204 No Content\r\n\r\n",
+		"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nA: b\r\n\r\n",
+		"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+	}
+	for _, extra := range []string{stale, "\r\n", "x", "\n", "HTTP/1.1 408 Request Timeout\r\n\r\n"} {
+		for _, answer := range answers {
+			for _, when := range []string{"at once", "next", "idle"} {
+				testStale(t, answer, extra, when)
+			}
+		}
+	}
+}
+
+func testStale(t *testing.T, answer, extra, when string) {
+	idle, sent := make(chan bool), make(chan bool)
+	var n atomic.Int64
+	h := newHostile(t, func(c net.Conn, _ string) bool {
+		if n.Add(1) > 1 {
+			_, _ = io.WriteString(c, "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+			return true
+		}
+		switch when {
+		case "at once":
+			_, _ = io.WriteString(c, answer+extra)
+		case "next":
+			_, _ = io.WriteString(c, answer)
+			_, _ = io.WriteString(c, extra)
+		case "idle":
+			_, _ = io.WriteString(c, answer)
+			<-idle
+			_, _ = io.WriteString(c, extra)
+		}
+		close(sent)
+		return true
+	})
+	tr := newTestTransport(t)
+	if got := result(tr, "GET", h.url()); strings.HasPrefix(got, "error") || strings.Contains(got, "stale") {
+		t.Errorf("%s: %q, then %q: got %s", when, answer, extra, got)
+	}
+	close(idle)
+	<-sent
+	if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "201 Created") {
+		t.Errorf("%s: %q, then %q: the second request got %s", when, answer, extra, got)
+	}
+	tr.CloseIdleConnections()
+	h.close()
+}
+
+// TestOwnAnswer: with many callers, requests that are cancelled anywhere, bodies that are closed early
+// and a server that closes connections at random, each answer is that of its request.
+func TestOwnAnswer(t *testing.T) {
+	quiet(t)
+	var seq atomic.Int64
+	h := newHostile(t, func(c net.Conn, request string) bool {
+		path := strings.Fields(request)[1]
+		n := seq.Add(1)
+		long := strings.Repeat(path, 1+int(n%7)*500)
+		switch n % 5 {
+		case 0:
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nX-Path: %s\r\n\r\n%s", path, long)
+			return false
+		case 1:
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nX-Path: %s\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", path, len(long), long)
+		default:
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nX-Path: %s\r\nContent-Length: %d\r\n\r\n", path, len(long))
+			_, _ = io.WriteString(c, long)
+		}
+		return n%11 != 0
+	})
+	tr := newTestTransport(t)
+	var wg sync.WaitGroup
+	for caller := range 8 {
+		wg.Go(func() {
+			for i := range 300 {
+				path := fmt.Sprintf("/%d-%d", caller, i)
+				if err := callOwn(tr, h.url(), path, i); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// callOwn makes a call that is left early in some way, or checks its answer.
+func callOwn(rt http.RoundTripper, url, path string, i int) error {
+	req, err := http.NewRequest("GET", strings.TrimSuffix(url, "/")+path, nil)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := newCancel(req, i)
+	defer cancel()
+	resp, err := rt.RoundTrip(ctx)
+	if err != nil {
+		if i%4 == 0 {
+			return nil // cancelled
+		}
+		return err
+	}
+	defer resp.Body.Close()
+	if got := resp.Header.Get("X-Path"); got != path {
+		return fmt.Errorf("got the answer to %s, want that to %s", got, path)
+	}
+	if i%3 == 0 {
+		_, err = io.CopyN(io.Discard, resp.Body, int64(i%20))
+		return nil
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil && i%4 != 0 {
+		return err
+	}
+	if err == nil && (len(body) == 0 || strings.ReplaceAll(string(body), path, "") != "") {
+		return fmt.Errorf("%s: got the body %.100q", path, body)
+	}
+	return nil
+}
+
+// newCancel gives every fourth request a context that another goroutine cancels at once.
+func newCancel(req *http.Request, i int) (*http.Request, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	if i%4 == 0 {
+		go cancel()
+	}
+	return req.WithContext(ctx), cancel
+}
