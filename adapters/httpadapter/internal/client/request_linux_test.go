@@ -1,0 +1,215 @@
+//go:build !percore_net
+
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// onlyReader hides what a body is.
+type onlyReader struct{ io.Reader }
+
+// requests are requests of each kind.
+var requests = map[string]func(r *http.Request){
+	"plain":             func(r *http.Request) {},
+	"no method":         func(r *http.Request) { r.Method = "" },
+	"HEAD":              func(r *http.Request) { r.Method = "HEAD" },
+	"DELETE":            func(r *http.Request) { r.Method = "DELETE" },
+	"OPTIONS":           func(r *http.Request) { r.Method = "OPTIONS"; r.URL.Path = "*" },
+	"odd method":        func(r *http.Request) { r.Method = "x-Y" },
+	"invalid method":    func(r *http.Request) { r.Method = "x y" },
+	"query":             func(r *http.Request) { r.URL.RawQuery = "a=b&c" },
+	"forced query":      func(r *http.Request) { r.URL.ForceQuery = true },
+	"opaque":            func(r *http.Request) { r.URL.Opaque = "//other/x" },
+	"escaped":           func(r *http.Request) { r.URL.Path = "/a b/\x01ü" },
+	"raw path":          func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/a/b", "/a%2Fb" },
+	"no path":           func(r *http.Request) { r.URL.Path = "" },
+	"bad query":         func(r *http.Request) { r.URL.RawQuery = "a\x7fb" },
+	"query with breaks": func(r *http.Request) { r.URL.RawQuery = "a\r\nb" },
+	"host":              func(r *http.Request) { r.Host = "example.com:8080" },
+	"host with zone":    func(r *http.Request) { r.Host = "[fe80::1%25en0]:80" },
+	"odd host":          func(r *http.Request) { r.Host = "a/b c" },
+	"idna host":         func(r *http.Request) { r.Host = "bücher.example" },
+	"agent":             func(r *http.Request) { r.Header.Set("User-Agent", " me ") },
+	"no agent":          func(r *http.Request) { r.Header.Set("User-Agent", "") },
+	"agent without":     func(r *http.Request) { r.Header["User-Agent"] = nil },
+	"header": func(r *http.Request) {
+		r.Header["X-B"] = []string{"1", " 2 ", ""}
+		r.Header["x-a"] = []string{"lower"}
+		r.Header["X-A"] = nil
+	},
+	"overridden": func(r *http.Request) {
+		r.Header.Set("Host", "x")
+		r.Header.Set("Content-Length", "7")
+		r.Header.Set("Transfer-Encoding", "chunked")
+		r.Header.Set("Trailer", "X")
+	},
+	"many fields": func(r *http.Request) {
+		for i := range 60 {
+			r.Header.Set(fmt.Sprintf("X-%d", i), strings.Repeat("y", i))
+		}
+	},
+	"invalid name":         func(r *http.Request) { r.Header["a b"] = []string{"x"} },
+	"invalid value":        func(r *http.Request) { r.Header.Set("A", "x\ny") },
+	"value with DEL":       func(r *http.Request) { r.Header.Set("A", "x\x7fy") },
+	"range":                func(r *http.Request) { r.Header.Set("Range", "bytes=0-1") },
+	"encoding":             func(r *http.Request) { r.Header.Set("Accept-Encoding", "br") },
+	"empty encoding":       func(r *http.Request) { r.Header.Set("Accept-Encoding", "") },
+	"close":                func(r *http.Request) { r.Close = true },
+	"connection":           func(r *http.Request) { r.Header.Set("Connection", "close") },
+	"close and connection": func(r *http.Request) { r.Close = true; r.Header.Set("Connection", "Close, x") },
+	"upgrade":              func(r *http.Request) { r.Header.Set("Connection", "Upgrade"); r.Header.Set("Upgrade", "x") },
+	"no header":            func(r *http.Request) { r.Header = nil },
+	"length without body":  func(r *http.Request) { r.ContentLength = 5 },
+	"empty body":           func(r *http.Request) { r.Method = "POST"; r.Body = http.NoBody },
+	"POST without body":    func(r *http.Request) { r.Method = "POST" },
+	"coding without body":  func(r *http.Request) { r.TransferEncoding = []string{"chunked"} },
+	"user":                 func(r *http.Request) { r.URL.User = nil },
+	"scheme":               func(r *http.Request) { r.URL.Scheme = "ftp" },
+	"no host":              func(r *http.Request) { r.URL.Host = "" },
+	"bytes":                withBody(func() io.Reader { return bytes.NewReader([]byte("hello")) }),
+	"buffer":               withBody(func() io.Reader { return bytes.NewBufferString("hello") }),
+	"string":               withBody(func() io.Reader { return strings.NewReader("hello") }),
+	"empty string":         withBody(func() io.Reader { return strings.NewReader("") }),
+	"8 KiB":                withBody(func() io.Reader { return strings.NewReader(strings.Repeat("x", 8<<10)) }),
+	"longer":               withBody(func() io.Reader { return strings.NewReader(strings.Repeat("x", 100<<10)) }),
+	"GET with body":        func(r *http.Request) { setBody(r, strings.NewReader("hello")) },
+	"too short": func(r *http.Request) {
+		r.Method = "POST"
+		setBody(r, strings.NewReader("hello"))
+		r.ContentLength = 7
+	},
+	"too long": func(r *http.Request) {
+		r.Method = "POST"
+		setBody(r, strings.NewReader("hello"))
+		r.ContentLength = 3
+	},
+	"counted reader": func(r *http.Request) {
+		r.Method = "PUT"
+		r.Body = io.NopCloser(onlyReader{strings.NewReader("hello")})
+		r.ContentLength = 5
+	},
+	"failing reader": func(r *http.Request) {
+		r.Method = "PUT"
+		r.Body = io.NopCloser(io.MultiReader(strings.NewReader("hel"), failing{}))
+		r.ContentLength = 5
+	},
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("reading fails") }
+
+func withBody(make func() io.Reader) func(r *http.Request) {
+	return func(r *http.Request) { r.Method = "POST"; setBody(r, make()) }
+}
+
+func setBody(r *http.Request, body io.Reader) {
+	with, _ := http.NewRequest("POST", "http://x", body)
+	r.Body, r.ContentLength, r.GetBody = with.Body, with.ContentLength, with.GetBody
+}
+
+// bases are transports with settings that change requests.
+var bases = map[string]func() *http.Transport{
+	"zero":           func() *http.Transport { return &http.Transport{} },
+	"default":        func() *http.Transport { return http.DefaultTransport.(*http.Transport).Clone() },
+	"no keep-alives": func() *http.Transport { return &http.Transport{DisableKeepAlives: true} },
+	"no compression": func() *http.Transport { return &http.Transport{DisableCompression: true} },
+	"no idle":        func() *http.Transport { return &http.Transport{MaxIdleConnsPerHost: -1} },
+	"own dial":       func() *http.Transport { return &http.Transport{Dial: net.Dial} },
+}
+
+// TestSameRequest: the server gets the bytes that it gets from http.Transport, hooks are called in the
+// same order, and errors are the same.
+func TestSameRequest(t *testing.T) {
+	quiet(t)
+	for baseName, base := range bases {
+		for name, change := range requests {
+			var got [2]string
+			for i, rt := range []http.RoundTripper{New(base()), base()} {
+				h := newHostile(t, func(c net.Conn, request string) bool {
+					const header = "HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+					_, _ = io.WriteString(c, header)
+					if !strings.HasPrefix(request, "HEAD") {
+						_, _ = io.WriteString(c, "hello")
+					}
+					return true
+				})
+				for range 2 {
+					got[i] += traced(rt, h.url(), change)
+				}
+				rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+				h.close()
+				got[i] = strings.ReplaceAll(got[i]+strings.Join(h.requests, "|"), h.ln.Addr().String(), "ADDR")
+				got[i] = withoutPorts(got[i])
+			}
+			if got[0] != got[1] {
+				t.Errorf("%s, %s:\ngot\n%.3000s\nwant\n%.3000s", baseName, name, got[0], got[1])
+			}
+		}
+	}
+}
+
+// traced makes a request, and returns what its hooks say and what comes of it.
+func traced(rt http.RoundTripper, url string, change func(r *http.Request)) string {
+	var mu sync.Mutex
+	var events, written []string // http.Transport's two goroutines call hooks
+	event := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.HasPrefix(format, "Wrote") {
+			written = append(written, fmt.Sprintf(format, args...))
+			return
+		}
+		events = append(events, fmt.Sprintf(format, args...))
+	}
+	trace := &httptrace.ClientTrace{
+		GetConn: func(addr string) { event("GetConn %s", addr) },
+		GotConn: func(i httptrace.GotConnInfo) {
+			event("GotConn reused %t, was idle %t, for a while %t", i.Reused, i.WasIdle, i.IdleTime > 0)
+		},
+		PutIdleConn:          func(err error) { event("PutIdleConn %v", err) },
+		GotFirstResponseByte: func() { event("GotFirstResponseByte") },
+		Got100Continue:       func() { event("Got100Continue") },
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			event("Got1xxResponse %d %v", code, h)
+			return nil
+		},
+		DNSStart:          func(i httptrace.DNSStartInfo) { event("DNSStart %v", i) },
+		ConnectStart:      func(network, addr string) { event("ConnectStart %s %s", network, addr) },
+		ConnectDone:       func(network, addr string, err error) { event("ConnectDone %s %s %v", network, addr, err) },
+		TLSHandshakeStart: func() { event("TLSHandshakeStart") },
+		TLSHandshakeDone:  func(tls.ConnectionState, error) { event("TLSHandshakeDone") },
+		WroteHeaderField:  func(name string, values []string) { event("WroteHeaderField %s %q", name, values) },
+		WroteHeaders:      func() { event("WroteHeaders") },
+		Wait100Continue:   func() { event("Wait100Continue") },
+		WroteRequest:      func(i httptrace.WroteRequestInfo) { event("WroteRequest %v", i) },
+	}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(context.Background(), trace), "GET", url, nil)
+	if err != nil {
+		return err.Error()
+	}
+	change(req)
+	resp, err := rt.RoundTrip(req)
+	event("RoundTrip %v", err)
+	if err == nil {
+		body, err := io.ReadAll(resp.Body)
+		event("%s %v %q %v", resp.Status, resp.Header, body, err)
+		resp.Body.Close()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return strings.Join(append(events, written...), "\n") + "\n"
+}
