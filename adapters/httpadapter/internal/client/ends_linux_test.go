@@ -1,0 +1,272 @@
+//go:build !percore_net
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// both runs f with this transport and with http.Transport, which have the same settings, and compares
+// the texts that f returns.
+func both(t *testing.T, base func() *http.Transport, f func(t *testing.T, rt http.RoundTripper) string) {
+	t.Helper()
+	quiet(t)
+	var texts [2]string
+	for i, rt := range []http.RoundTripper{New(base()), base()} {
+		texts[i] = withoutPorts(f(t, rt))
+		rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+	}
+	if texts[0] != texts[1] {
+		t.Errorf("got  %s\nwant %s", texts[0], texts[1])
+	}
+}
+
+func plainBase() *http.Transport { return &http.Transport{} }
+
+// describe returns everything about an error that a program may look at.
+func describe(err error) string {
+	if err == nil {
+		return "none"
+	}
+	var timeout interface{ Timeout() bool }
+	isTimeout := errors.As(err, &timeout) && timeout.Timeout()
+	return fmt.Sprintf("%v; timeout %t, canceled %t, deadline %t, EOF %t, unexpected EOF %t, reset %t", err, isTimeout,
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF),
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET))
+}
+
+// endings end the context of a request, or close its Cancel.
+var endings = map[string]func(req *http.Request) (with *http.Request, end func()){
+	"cancel": func(req *http.Request) (*http.Request, func()) {
+		ctx, cancel := context.WithCancel(req.Context())
+		return req.WithContext(ctx), cancel
+	},
+	"cause": func(req *http.Request) (*http.Request, func()) {
+		ctx, cancel := context.WithCancelCause(req.Context())
+		return req.WithContext(ctx), func() { cancel(errors.New("a cause")) }
+	},
+	"Cancel": func(req *http.Request) (*http.Request, func()) {
+		done := make(chan struct{})
+		req.Cancel = done
+		return req, sync.OnceFunc(func() { close(done) })
+	},
+}
+
+// TestCancel ends requests while they wait for a connection, wait for the answer, or read its body.
+func TestCancel(t *testing.T) {
+	for name, ending := range endings {
+		t.Run(name+" before", func(t *testing.T) {
+			both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
+				h := newHostile(t, func(net.Conn, string) bool { return false })
+				req, end := ending(newGet(t, h.url()))
+				if name == "Cancel" {
+					t.Skip("whether it is seen in time is chance")
+				}
+				end()
+				_, err := rt.RoundTrip(req)
+				return describe(err)
+			})
+		})
+		t.Run(name+" while dialing", func(t *testing.T) {
+			release, dialing := make(chan struct{}), make(chan struct{}, 9)
+			defer close(release)
+			dialer := net.Dialer{Control: func(string, string, syscall.RawConn) error {
+				dialing <- struct{}{}
+				<-release
+				return errors.New("released")
+			}}
+			base := func() *http.Transport { return &http.Transport{DialContext: dialer.DialContext} }
+			both(t, base, func(t *testing.T, rt http.RoundTripper) string {
+				req, end := ending(newGet(t, "http://127.0.0.1:1/"))
+				go func() {
+					<-dialing
+					end()
+				}()
+				_, err := rt.RoundTrip(req)
+				return describe(err)
+			})
+		})
+		t.Run(name+" while waiting", func(t *testing.T) {
+			both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
+				asked := make(chan struct{}, 1)
+				h := newHostile(t, func(c net.Conn, _ string) bool {
+					asked <- struct{}{}
+					return true
+				})
+				req, end := ending(newGet(t, h.url()))
+				go func() {
+					<-asked
+					end()
+				}()
+				_, err := rt.RoundTrip(req)
+				return describe(err)
+			})
+		})
+		t.Run(name+" while reading", func(t *testing.T) {
+			both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
+				h := newHostile(t, func(c net.Conn, _ string) bool {
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+					return true
+				})
+				req, end := ending(newGet(t, h.url()))
+				resp, err := rt.RoundTrip(req)
+				if err != nil {
+					return describe(err)
+				}
+				p := make([]byte, 5)
+				_, _ = io.ReadFull(resp.Body, p)
+				go end()
+				_, err = resp.Body.Read(p)
+				return describe(err)
+			})
+		})
+	}
+}
+
+func newGet(t testing.TB, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequest("GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return req
+}
+
+// TestHeaderTimeout: ResponseHeaderTimeout ends a request without an answer, and no other.
+func TestHeaderTimeout(t *testing.T) {
+	base := func() *http.Transport { return &http.Transport{ResponseHeaderTimeout: 20 * time.Millisecond} }
+	for _, beginning := range []string{"", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n"} {
+		both(t, base, func(t *testing.T, rt http.RoundTripper) string {
+			h := newHostile(t, func(c net.Conn, _ string) bool {
+				_, _ = io.WriteString(c, beginning)
+				return true
+			})
+			_, err := rt.RoundTrip(newGet(t, h.url()))
+			return describe(err)
+		})
+	}
+	rt := New(base())
+	defer rt.CloseIdleConnections()
+	more := make(chan struct{})
+	h := newHostile(t, func(c net.Conn, _ string) bool {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+		<-more
+		_, _ = io.WriteString(c, "hello")
+		return true
+	})
+	resp, err := rt.RoundTrip(newGet(t, h.url()))
+	if err != nil {
+		t.Skip("a slow computer: ", err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { close(more) })
+	if body, err := io.ReadAll(resp.Body); string(body) != "hellohello" || err != nil {
+		t.Errorf("got %q, %v; want the body of a slow server", body, err)
+	}
+}
+
+// TestHeaderBytes: MaxResponseHeaderBytes limits the header, and all headers before it.
+func TestHeaderBytes(t *testing.T) {
+	base := func() *http.Transport { return &http.Transport{MaxResponseHeaderBytes: 5000} }
+	long := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: " + strings.Repeat("y", 6000) + "\r\n\r\nhello"
+	flood := strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 200) + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+	for _, answer := range []string{long, long[:5500], flood, "HTTP/1.1 200 " + strings.Repeat("y", 6000)} {
+		both(t, base, func(t *testing.T, rt http.RoundTripper) string {
+			h := newHostile(t, func(c net.Conn, _ string) bool {
+				_, _ = io.WriteString(c, answer)
+				return false
+			})
+			return result(rt, "GET", h.url()) + result(rt, "HEAD", h.url())
+		})
+	}
+}
+
+// TestNoServer: the error of a failed dial is net/http's.
+func TestNoServer(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + ln.Addr().String()
+	ln.Close()
+	both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
+		_, err := rt.RoundTrip(newGet(t, url))
+		return describe(err)
+	})
+}
+
+// TestServerEnds: a connection that the server ends while it is idle, or as soon as it has the next
+// request, costs no request that may be sent again.
+func TestServerEnds(t *testing.T) {
+	for _, method := range []string{"GET", "POST"} {
+		for _, reset := range []bool{false, true} {
+			both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
+				var n atomic.Int64
+				h := newHostile(t, func(c net.Conn, _ string) bool {
+					if n.Add(1)%2 == 0 {
+						if reset {
+							_ = c.(*net.TCPConn).SetLinger(0)
+						}
+						return false
+					}
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+					return true
+				})
+				s := ""
+				for range 3 {
+					req, _ := http.NewRequest(method, h.url(), strings.NewReader("body"))
+					resp, err := rt.RoundTrip(req)
+					s += describe(err) + "\n"
+					if err == nil {
+						_, _ = io.ReadAll(resp.Body)
+					}
+				}
+				return fmt.Sprint(s, h.requests)
+			})
+		}
+	}
+}
+
+// TestStorm: a server that ends connections at any moment between two requests costs no request.
+func TestStorm(t *testing.T) {
+	quiet(t)
+	var n atomic.Int64
+	h := newHostile(t, func(c net.Conn, _ string) bool {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+		i := n.Add(1)
+		if i%3 == 0 {
+			return false
+		}
+		if i%5 == 0 {
+			time.AfterFunc(time.Duration(i%7)*100*time.Microsecond, func() { c.Close() })
+		}
+		return true
+	})
+	tr := newTestTransport(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 500 {
+				resp, err := tr.RoundTrip(newGet(t, h.url()))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if body, err := io.ReadAll(resp.Body); string(body) != "hello" {
+					t.Errorf("got %q, %v", body, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
