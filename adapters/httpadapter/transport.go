@@ -26,7 +26,7 @@ type Transport struct {
 //
 //   - to another scheme than http: over TLS
 //   - for which base.Proxy returns a proxy; it is called again then
-//   - with a body that isn't short and in memory (bytes.Reader, bytes.Buffer, strings.Reader)
+//   - with a body of unknown length and a method that usually has none, such as GET
 //   - with Expect, Trailer or TransferEncoding, the method CONNECT, or a host or header that net/http
 //     has to look at more closely
 //   - all, if base dials with a function of its own: DialContext must be nil or the method of a

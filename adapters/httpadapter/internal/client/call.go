@@ -27,6 +27,7 @@ type call struct {
 
 	body     io.ReadCloser // what to send; nil: nothing
 	bodyRead bool          // it was read, and closed
+	length   int64         // of the body; below 0: it goes in chunks
 }
 
 // prepare reports whether the request is served here. Otherwise nothing has happened to it.
@@ -35,10 +36,16 @@ func (c *call) prepare(t *Transport, req *http.Request) bool {
 		return false
 	}
 	if req.Body != nil && req.Body != http.NoBody {
-		if !isShort(req.Body, req.ContentLength) {
-			return false
+		c.body, c.length = req.Body, req.ContentLength
+		if c.length == 0 {
+			c.length = -1
 		}
-		c.body = req.Body
+		switch {
+		case c.length < 0 && usuallyLacksBody(req.Method):
+			return false // net/http looks whether there is one
+		case c.length > 0 && hasOtherLength(req.Body, c.length):
+			return false // it depends on net/http's buffer what is sent of it
+		}
 	} else if req.ContentLength != 0 && req.Body == nil {
 		return false
 	}
@@ -86,9 +93,6 @@ func (c *call) run() (resp *http.Response, err error) {
 		if err := c.rewind(); err != nil {
 			return nil, err
 		}
-		if c.body != nil && !isShort(c.body, c.req.ContentLength) { // GetBody returned another kind
-			return c.passOn()
-		}
 	}
 }
 
@@ -101,15 +105,13 @@ func awaitCancel(ctx context.Context, cancel context.CancelCauseFunc, closed <-c
 	}
 }
 
-// passOn lets the base serve the rest of the call.
-func (c *call) passOn() (*http.Response, error) {
-	again := *c.req
-	again.Body = c.body
-	resp, err := c.t.base.RoundTrip(&again)
-	if resp != nil {
-		resp.Request = c.req
+// usuallyLacksBody reports whether servers are confused by a body of unknown length.
+func usuallyLacksBody(method string) bool {
+	switch method {
+	case "", "GET", "HEAD", "DELETE", "OPTIONS", "PROPFIND", "SEARCH":
+		return true
 	}
-	return resp, err
+	return false
 }
 
 // closeBody closes the request's body unless it was closed already.

@@ -83,6 +83,7 @@ type exchange struct {
 	stop   func() bool             // ends the watch of the context; nil: it never ends
 	cancel context.CancelCauseFunc // nil: none
 	trace  *httptrace.ClientTrace  // nil: none
+	w      *writer                 // of the request's body; nil: it is sent
 	alive  bool                    // the connection may be used again after the answer
 }
 
@@ -99,6 +100,14 @@ func (c *conn) exchange(x *call) (*http.Response, error) {
 		e.s.release()
 		if e.stop != nil {
 			e.stop()
+		}
+		if e.w != nil {
+			<-e.w.done // the user may change the request from now on
+			if failed, ok := e.w.err.(copyError); ok {
+				err = failed.error
+			} else if e.w.err != nil {
+				err = broken(e.w.err)
+			}
 		}
 		if cause := c.canceled(); cause != nil {
 			err = cause
@@ -126,7 +135,11 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 		return nil, broken(err)
 	}
 	timeout := x.t.base.ResponseHeaderTimeout
-	if timeout > 0 {
+	if x.body != nil && !x.bodyRead {
+		x.bodyRead = true
+		e.w = &writer{c: e.c, body: x.body, length: x.length, trace: x.trace, timeout: timeout, done: make(chan struct{})}
+		go e.w.run()
+	} else if timeout > 0 {
 		_ = e.c.nc.SetReadDeadline(time.Now().Add(timeout))
 	}
 	s.limit = x.t.maxHeaderBytes()
@@ -143,26 +156,23 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	if timeout > 0 {
-		_ = e.c.nc.SetReadDeadline(time.Time{})
-	}
-	s.limit = math.MaxInt64
 	return resp, nil
 }
 
 // append puts the request's bytes in s.out.
 func (x *call) append(s *scratch) error {
 	o := http1.Outgoing{AskForGzip: x.gzip, AskForClosing: x.closes, Trace: x.trace}
-	if x.body != nil {
-		o.ContentLength = x.req.ContentLength
-	}
+	o.ContentLength = x.length
 	s.out = o.Append(s.out[:0], x.req, x.target)
 	if x.trace != nil && x.trace.WroteHeaders != nil {
 		x.trace.WroteHeaders()
 	}
 	var err error
 	if x.body != nil {
-		s.out, err = appendShort(s.out, x.body, int(x.req.ContentLength))
+		if !isShort(x.body, x.length) {
+			return nil // a writer sends it
+		}
+		s.out, err = appendShort(s.out, x.body, int(x.length))
 		x.bodyRead = true
 		if closeErr := x.body.Close(); err == nil {
 			err = closeErr
@@ -188,6 +198,7 @@ func (e *exchange) readAnswer(x *call) (*http.Response, error) {
 	}
 	for {
 		if s.scan(x.req.Method == http.MethodHead) {
+			e.headerCame(x)
 			return e.plainAnswer(x), nil
 		}
 		resp, err := http.ReadResponse(s.br, x.req)
@@ -195,6 +206,7 @@ func (e *exchange) readAnswer(x *call) (*http.Response, error) {
 			return nil, err
 		}
 		if code := resp.StatusCode; code < 100 || code > 199 || code == http.StatusSwitchingProtocols {
+			e.headerCame(x)
 			return e.otherAnswer(x, resp)
 		}
 		if x.trace != nil && x.trace.Got1xxResponse != nil {
@@ -204,6 +216,17 @@ func (e *exchange) readAnswer(x *call) (*http.Response, error) {
 			s.limit = x.t.maxHeaderBytes() // the user limits their number
 		}
 	}
+}
+
+// headerCame ends the limits on time and size that hold until the header has come.
+func (e *exchange) headerCame(x *call) {
+	if e.w != nil {
+		e.w.setAnswered()
+	}
+	if x.t.base.ResponseHeaderTimeout > 0 {
+		_ = e.c.nc.SetReadDeadline(time.Time{})
+	}
+	e.s.limit = math.MaxInt64
 }
 
 // reply is an answer and its body.
@@ -274,7 +297,7 @@ func (e *exchange) finish(whole bool) {
 	if e.cancel != nil {
 		e.cancel(errRequestDone)
 	}
-	clean := whole && e.alive && e.s.isClean()
+	clean := whole && e.alive && e.s.isClean() && (e.w == nil || e.w.succeeds())
 	e.s.release()
 	if !clean || !stopped {
 		e.c.close()

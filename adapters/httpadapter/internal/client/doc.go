@@ -12,7 +12,8 @@
 // parses it. Reading the answer's body to its end gives the connection back. A connection that waits
 // for its next request has a callback armed, and holds neither a goroutine nor a buffer. The end of the
 // stream, or a byte that comes without a request, takes it out of the pool before a call gets it.
-// Goroutines are needed to dial, and to watch the channel Request.Cancel.
+// Goroutines are needed to dial, to send bodies that are long or not in memory, and to watch the channel
+// Request.Cancel.
 //
 // # No byte of one answer in another
 //

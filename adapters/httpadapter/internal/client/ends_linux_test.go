@@ -270,3 +270,88 @@ func TestStorm(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// endless is a body that never ends, and says when it is closed.
+type endless struct{ closed chan struct{} }
+
+func (e endless) Read(p []byte) (int, error) { return len(p), nil }
+func (e endless) Close() error {
+	close(e.closed)
+	return nil
+}
+
+// TestEarlyAnswer: an answer to a request whose body isn't sent yet is returned. The connection isn't
+// used again.
+func TestEarlyAnswer(t *testing.T) {
+	quiet(t)
+	for _, length := range []int64{-1, 1 << 40} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		go func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nhello")
+				defer c.Close()
+			}
+		}()
+		tr := newTestTransport(t)
+		for range 2 {
+			body := endless{make(chan struct{})}
+			req, _ := http.NewRequest("POST", "http://"+ln.Addr().String(), body)
+			req.ContentLength = length
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(resp.Body); string(got) != "hello" || err != nil || resp.StatusCode != 413 {
+				t.Errorf("got %d, %q, %v", resp.StatusCode, got, err)
+			}
+			<-body.closed
+		}
+	}
+}
+
+// TestUploads: many callers send bodies of each kind, and each server's answer is about its request.
+func TestUploads(t *testing.T) {
+	quiet(t)
+	h := newHostile(t, func(c net.Conn, request string) bool {
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n%20d", strings.Count(request, "x"))
+		return true
+	})
+	tr := newTestTransport(t)
+	var wg sync.WaitGroup
+	for caller := range 4 {
+		wg.Go(func() {
+			for i := range 100 {
+				n := 1 + (caller*7919+i*104729)%100_000
+				var body io.Reader = strings.NewReader(strings.Repeat("x", n))
+				if i%2 == 0 {
+					body = onlyReader{body}
+				}
+				req, _ := http.NewRequest("POST", h.url(), body)
+				if i%4 == 0 {
+					req.ContentLength = int64(n)
+				}
+				resp, err := tr.RoundTrip(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, err := io.ReadAll(resp.Body)
+				if want := fmt.Sprint(n); strings.TrimSpace(string(got)) != want || err != nil {
+					t.Errorf("got %q, %v; want %s", got, err, want)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := h.connCount(); n > 8 {
+		t.Errorf("got %d connections, want them to be used again", n)
+	}
+}

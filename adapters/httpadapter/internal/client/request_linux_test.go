@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -23,28 +24,26 @@ type onlyReader struct{ io.Reader }
 
 // requests are requests of each kind.
 var requests = map[string]func(r *http.Request){
-	"plain":             func(r *http.Request) {},
-	"no method":         func(r *http.Request) { r.Method = "" },
-	"HEAD":              func(r *http.Request) { r.Method = "HEAD" },
-	"DELETE":            func(r *http.Request) { r.Method = "DELETE" },
-	"OPTIONS":           func(r *http.Request) { r.Method = "OPTIONS"; r.URL.Path = "*" },
-	"odd method":        func(r *http.Request) { r.Method = "x-Y" },
-	"invalid method":    func(r *http.Request) { r.Method = "x y" },
-	"query":             func(r *http.Request) { r.URL.RawQuery = "a=b&c" },
-	"forced query":      func(r *http.Request) { r.URL.ForceQuery = true },
-	"opaque":            func(r *http.Request) { r.URL.Opaque = "//other/x" },
-	"escaped":           func(r *http.Request) { r.URL.Path = "/a b/\x01ü" },
-	"raw path":          func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/a/b", "/a%2Fb" },
-	"no path":           func(r *http.Request) { r.URL.Path = "" },
-	"bad query":         func(r *http.Request) { r.URL.RawQuery = "a\x7fb" },
-	"query with breaks": func(r *http.Request) { r.URL.RawQuery = "a\r\nb" },
-	"host":              func(r *http.Request) { r.Host = "example.com:8080" },
-	"host with zone":    func(r *http.Request) { r.Host = "[fe80::1%25en0]:80" },
-	"odd host":          func(r *http.Request) { r.Host = "a/b c" },
-	"idna host":         func(r *http.Request) { r.Host = "bücher.example" },
-	"agent":             func(r *http.Request) { r.Header.Set("User-Agent", " me ") },
-	"no agent":          func(r *http.Request) { r.Header.Set("User-Agent", "") },
-	"agent without":     func(r *http.Request) { r.Header["User-Agent"] = nil },
+	"plain":          func(r *http.Request) {},
+	"no method":      func(r *http.Request) { r.Method = "" },
+	"HEAD":           func(r *http.Request) { r.Method = "HEAD" },
+	"DELETE":         func(r *http.Request) { r.Method = "DELETE" },
+	"OPTIONS":        func(r *http.Request) { r.Method = "OPTIONS"; r.URL.Path = "*" },
+	"odd method":     func(r *http.Request) { r.Method = "x-Y" },
+	"invalid method": func(r *http.Request) { r.Method = "x y" },
+	"query":          func(r *http.Request) { r.URL.RawQuery = "a=b&c" },
+	"forced query":   func(r *http.Request) { r.URL.ForceQuery = true },
+	"opaque":         func(r *http.Request) { r.URL.Opaque = "//other/x" },
+	"escaped":        func(r *http.Request) { r.URL.Path = "/a b/\x01ü" },
+	"raw path":       func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/a/b", "/a%2Fb" },
+	"no path":        func(r *http.Request) { r.URL.Path = "" },
+	"host":           func(r *http.Request) { r.Host = "example.com:8080" },
+	"host with zone": func(r *http.Request) { r.Host = "[fe80::1%25en0]:80" },
+	"odd host":       func(r *http.Request) { r.Host = "a/b c" },
+	"idna host":      func(r *http.Request) { r.Host = "bücher.example" },
+	"agent":          func(r *http.Request) { r.Header.Set("User-Agent", " me ") },
+	"no agent":       func(r *http.Request) { r.Header.Set("User-Agent", "") },
+	"agent without":  func(r *http.Request) { r.Header["User-Agent"] = nil },
 	"header": func(r *http.Request) {
 		r.Header["X-B"] = []string{"1", " 2 ", ""}
 		r.Header["x-a"] = []string{"lower"}
@@ -72,7 +71,6 @@ var requests = map[string]func(r *http.Request){
 	"close and connection": func(r *http.Request) { r.Close = true; r.Header.Set("Connection", "Close, x") },
 	"upgrade":              func(r *http.Request) { r.Header.Set("Connection", "Upgrade"); r.Header.Set("Upgrade", "x") },
 	"no header":            func(r *http.Request) { r.Header = nil },
-	"length without body":  func(r *http.Request) { r.ContentLength = 5 },
 	"empty body":           func(r *http.Request) { r.Method = "POST"; r.Body = http.NoBody },
 	"POST without body":    func(r *http.Request) { r.Method = "POST" },
 	"coding without body":  func(r *http.Request) { r.TransferEncoding = []string{"chunked"} },
@@ -86,20 +84,44 @@ var requests = map[string]func(r *http.Request){
 	"8 KiB":                withBody(func() io.Reader { return strings.NewReader(strings.Repeat("x", 8<<10)) }),
 	"longer":               withBody(func() io.Reader { return strings.NewReader(strings.Repeat("x", 100<<10)) }),
 	"GET with body":        func(r *http.Request) { setBody(r, strings.NewReader("hello")) },
-	"too short": func(r *http.Request) {
-		r.Method = "POST"
-		setBody(r, strings.NewReader("hello"))
-		r.ContentLength = 7
-	},
-	"too long": func(r *http.Request) {
-		r.Method = "POST"
-		setBody(r, strings.NewReader("hello"))
-		r.ContentLength = 3
-	},
 	"counted reader": func(r *http.Request) {
 		r.Method = "PUT"
 		r.Body = io.NopCloser(onlyReader{strings.NewReader("hello")})
 		r.ContentLength = 5
+	},
+	"chunks": func(r *http.Request) {
+		r.Method = "POST"
+		r.Body = io.NopCloser(onlyReader{strings.NewReader(strings.Repeat("chunks", 20000))})
+	},
+	"one chunk": func(r *http.Request) {
+		r.Method = "PATCH"
+		r.Body = io.NopCloser(strings.NewReader(strings.Repeat("chunk", 20000)))
+		r.ContentLength = -1
+	},
+	"no chunk": func(r *http.Request) {
+		r.Method = "POST"
+		r.Body = io.NopCloser(onlyReader{strings.NewReader("")})
+	},
+	"GET of unknown length": func(r *http.Request) { r.Body = io.NopCloser(onlyReader{strings.NewReader("hello")}) },
+	"GET of length 0":       func(r *http.Request) { r.Body = io.NopCloser(onlyReader{strings.NewReader("")}) },
+	"own method, unknown length": func(r *http.Request) {
+		r.Method = "X"
+		r.Body = io.NopCloser(onlyReader{strings.NewReader("hello")})
+	},
+	"counted, 1 MiB": func(r *http.Request) {
+		r.Method = "PUT"
+		r.Body = io.NopCloser(onlyReader{strings.NewReader(strings.Repeat("x", 1<<20))})
+		r.ContentLength = 1 << 20
+	},
+	"file": func(r *http.Request) {
+		r.Method = "PUT"
+		f, _ := os.Open("request_linux_test.go")
+		info, _ := f.Stat()
+		r.Body, r.ContentLength = f, info.Size()
+	},
+	"chunks that fail": func(r *http.Request) {
+		r.Method = "PUT"
+		r.Body = io.NopCloser(io.MultiReader(strings.NewReader("hel"), failing{}))
 	},
 	"failing reader": func(r *http.Request) {
 		r.Method = "PUT"
@@ -212,4 +234,33 @@ func traced(rt http.RoundTripper, url string, change func(r *http.Request)) stri
 	mu.Lock()
 	defer mu.Unlock()
 	return strings.Join(append(events, written...), "\n") + "\n"
+}
+
+// TestPassedOn: requests that net/http has to look at more closely go to it unchanged. It refuses
+// these while it writes them, with one of several errors.
+func TestPassedOn(t *testing.T) {
+	tr := newTestTransport(t)
+	for name, change := range map[string]func(r *http.Request){
+		"control character":   func(r *http.Request) { r.URL.RawQuery = "a\x7fb" },
+		"line break":          func(r *http.Request) { r.URL.RawQuery = "a\r\nb" },
+		"length without body": func(r *http.Request) { r.ContentLength = 5 },
+		"shorter": func(r *http.Request) {
+			setBody(r, strings.NewReader("hello"))
+			r.ContentLength = 7
+		},
+		"longer": func(r *http.Request) {
+			setBody(r, strings.NewReader("hello"))
+			r.ContentLength = 3
+		},
+		"trailer": func(r *http.Request) { r.Trailer = http.Header{"A": nil} },
+		"expect":  func(r *http.Request) { r.Header.Set("Expect", "100-continue") },
+		"CONNECT": func(r *http.Request) { r.Method = "CONNECT" },
+		"TLS":     func(r *http.Request) { r.URL.Scheme = "https" },
+	} {
+		req := newGet(t, "http://127.0.0.1/")
+		change(req)
+		if new(call).prepare(tr, req) {
+			t.Errorf("%s: the request is served here", name)
+		}
+	}
 }

@@ -18,20 +18,21 @@ type inMemory interface {
 	Len() int
 }
 
-// isShort reports whether a body is in memory, short, and as long as its request says.
+// isShort reports whether a body that is as long as its request says is in memory, and short.
 func isShort(body io.Reader, length int64) bool {
+	return 0 < length && length <= shortBytesMax && unwrap(body) != nil
+}
+
+// hasOtherLength reports whether a body in memory is not as long as its request says.
+func hasOtherLength(body io.Reader, length int64) bool {
 	r := unwrap(body)
-	return r != nil && 0 < length && length <= shortBytesMax && int64(r.Len()) == length
+	return r != nil && int64(r.Len()) != length
 }
 
 // unwrap returns the reader in memory that body is or that it hides: http.NewRequest wraps those that it
 // knows. It is nil if there is none.
 func unwrap(body io.Reader) inMemory {
-	switch t := reflect.TypeOf(body); t {
-	case nopCloser, nopCloserWriterTo:
-		body = reflect.ValueOf(body).Field(0).Interface().(io.Reader)
-	}
-	switch r := body.(type) {
+	switch r := unhide(body).(type) {
 	case *bytes.Reader:
 		return r
 	case *bytes.Buffer:

@@ -1,0 +1,178 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptrace"
+	"os"
+	"reflect"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/percore/percore"
+)
+
+// writer sends the body of a request that isn't short, on a goroutine of its own: an answer may come
+// before all of the body is sent.
+type writer struct {
+	// immutable
+	c       *conn
+	body    io.ReadCloser
+	length  int64                  // below 0: it goes in chunks
+	trace   *httptrace.ClientTrace // nil: none
+	timeout time.Duration          // ResponseHeaderTimeout, which begins when the body is sent; 0: none
+
+	mu       sync.Mutex
+	answered bool // the answer's header has come
+
+	done chan struct{} // closed at the end
+	err  error         // valid then
+}
+
+// copyError is the error of copying the body, from reading or writing. As in net/http, it counts more
+// than the errors that follow from it.
+type copyError struct{ error }
+
+// reuseWait is how long the end of an answer waits for the end of its request, as in net/http.
+const reuseWait = 50 * time.Millisecond
+
+// run sends the body. If that fails, so does the caller, which waits for the answer: the connection is
+// broken, or run closes it.
+func (w *writer) run() {
+	defer close(w.done)
+	broken, err := w.send()
+	if closeErr := w.body.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil && w.length < 0 {
+		_, err = io.WriteString(w.c.nc, "0\r\n\r\n")
+	}
+	if w.trace != nil && w.trace.WroteRequest != nil {
+		w.trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
+	}
+	w.err = err
+	switch {
+	case err == nil:
+		w.startTimeout()
+	case !broken: // else there may be an answer, which the caller still finds
+		w.c.close()
+	}
+}
+
+// send copies the body. broken says that writing has failed.
+func (w *writer) send() (broken bool, err error) {
+	if w.length < 0 {
+		cw := chunkWriter{nc: w.c.nc}
+		if _, err := io.Copy(&cw, w.body); err != nil {
+			return cw.broken, copyError{err}
+		}
+		return false, nil
+	}
+	src := &source{r: w.body}
+	var r io.Reader = src
+	if f, ok := fileOf(w.body); ok {
+		r = f
+	}
+	n, err := w.c.nc.ReadFrom(io.LimitReader(r, w.length))
+	if err != nil {
+		return r == src && src.err == nil, copyError{err}
+	}
+	more, err := io.Copy(io.Discard, w.body)
+	if err != nil {
+		return false, copyError{err}
+	}
+	if n += more; n != w.length {
+		return false, fmt.Errorf("http: ContentLength=%d with Body length %d", w.length, n)
+	}
+	return false, nil
+}
+
+// startTimeout makes the caller wait for the answer no longer than ResponseHeaderTimeout.
+func (w *writer) startTimeout() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timeout > 0 && !w.answered {
+		_ = w.c.nc.SetReadDeadline(time.Now().Add(w.timeout))
+	}
+}
+
+// setAnswered says that the answer's header has come.
+func (w *writer) setAnswered() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answered = true
+}
+
+// succeeds reports whether all of the body is sent. It waits for a moment.
+func (w *writer) succeeds() bool {
+	select {
+	case <-w.done:
+		return w.err == nil
+	default:
+	}
+	timer := time.NewTimer(reuseWait)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+		return w.err == nil
+	case <-timer.C:
+		return false
+	}
+}
+
+// source remembers whether reading has failed.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// fileOf returns the file that a body is or hides, so that the kernel can send it.
+func fileOf(body io.Reader) (*os.File, bool) {
+	f, ok := unhide(body).(*os.File)
+	return f, ok
+}
+
+// unhide returns the reader that io.NopCloser has wrapped, or r.
+func unhide(r io.Reader) io.Reader {
+	switch reflect.TypeOf(r) {
+	case nopCloser, nopCloserWriterTo:
+		return reflect.ValueOf(r).Field(0).Interface().(io.Reader)
+	}
+	return r
+}
+
+// chunkWriter writes each piece as a chunk.
+type chunkWriter struct {
+	nc     *percore.Conn
+	broken bool // writing has failed
+
+	size   [20]byte
+	pieces [3][]byte
+}
+
+func (w *chunkWriter) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil // it would end the body
+	}
+	size := append(strconv.AppendInt(w.size[:0], int64(len(p)), 16), "\r\n"...)
+	w.pieces = [3][]byte{size, p, crlf}
+	v := net.Buffers(w.pieces[:])
+	if _, err := w.nc.WriteBuffers(&v); err != nil {
+		w.broken = true
+		return 0, err
+	}
+	w.pieces = [3][]byte{}
+	return len(p), nil
+}
+
+var crlf = []byte("\r\n")
