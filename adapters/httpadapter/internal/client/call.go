@@ -77,6 +77,16 @@ func (c *call) run() (resp *http.Response, err error) {
 			c.closeBody()
 			return nil, context.Cause(c.ctx)
 		}
+		if c.t.base.Proxy != nil {
+			proxy, err := c.t.base.Proxy(c.req)
+			if err != nil {
+				c.closeBody()
+				return nil, err
+			}
+			if proxy != nil {
+				return c.passOn()
+			}
+		}
 		conn, err := c.getConn()
 		if err != nil {
 			c.closeBody()
@@ -112,6 +122,23 @@ func usuallyLacksBody(method string) bool {
 		return true
 	}
 	return false
+}
+
+// passOn lets the base serve the call. Its proxy is only known after everything else.
+func (c *call) passOn() (*http.Response, error) {
+	if c.cancel != nil {
+		c.cancel(errRequestDone) // the base watches the channel
+	}
+	if c.body == nil || c.body == c.req.Body {
+		return c.t.base.RoundTrip(c.req)
+	}
+	again := *c.req // since GetBody has returned another body
+	again.Body = c.body
+	resp, err := c.t.base.RoundTrip(&again)
+	if resp != nil {
+		resp.Request = c.req
+	}
+	return resp, err
 }
 
 // closeBody closes the request's body unless it was closed already.

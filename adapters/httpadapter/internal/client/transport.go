@@ -96,15 +96,7 @@ func (t *Transport) serves(req *http.Request) bool {
 	if len(req.TransferEncoding) > 0 || len(req.Trailer) > 0 || req.Header["Expect"] != nil {
 		return false
 	}
-	if !http1.IsPlainOutgoing(req) {
-		return false
-	}
-	if base.Proxy != nil {
-		if proxy, err := base.Proxy(req); proxy != nil || err != nil {
-			return false
-		}
-	}
-	return true
+	return http1.IsPlainOutgoing(req)
 }
 
 // asksForGzip reports whether the client adds Accept-Encoding to a request, and decodes the answer.
