@@ -30,8 +30,6 @@ func TestArguments(t *testing.T) {
 		"Server.ServeTLS":             {Func: s.ServeTLS, Says: "Serve was called with a nil net.Listener"},
 		"Server.SetKeepAlivesEnabled": {Func: s.SetKeepAlivesEnabled},
 		"Server.Shutdown":             {Func: s.Shutdown},
-
-		"Transport.RoundTrip": {Func: NewTransport(nil).RoundTrip},
 	})
 }
 
