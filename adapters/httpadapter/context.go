@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // requestContext is the context of a request of the fast path whose parent is never cancelled. It
@@ -28,6 +29,9 @@ func (c *requestContext) Deadline() (time.Time, bool) { return time.Time{}, fals
 
 // Value implements context.Context.
 func (c *requestContext) Value(key any) any {
+	if key == semantics.AfterFuncer {
+		return c
+	}
 	if key == http.LocalAddrContextKey {
 		return c.conn.LocalAddr()
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/moving"
 )
 
@@ -119,7 +120,15 @@ func (c *conn) exchange(x *call) (*http.Response, error) {
 
 // watch cancels the connection when the context ends.
 func watch(ctx context.Context, c *conn) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
+	end := func() { c.cancel(context.Cause(ctx)) }
+	own, ok := ctx.Value(semantics.AfterFuncer).(interface {
+		Done() <-chan struct{}
+		AfterFunc(f func()) (stop func() bool)
+	})
+	if ok && own.Done() == ctx.Done() {
+		return own.AfterFunc(end)
+	}
+	return context.AfterFunc(ctx, end)
 }
 
 // do sends the request and reads the answer's header.

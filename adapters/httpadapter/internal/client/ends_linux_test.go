@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // both runs f with this transport and with http.Transport, which have the same settings, and compares
@@ -353,5 +355,53 @@ func TestUploads(t *testing.T) {
 	wg.Wait()
 	if n := h.connCount(); n > 8 {
 		t.Errorf("got %d connections, want them to be used again", n)
+	}
+}
+
+// ownContext is a context of the kind that servers make.
+type ownContext struct {
+	context.Context
+	watched, stopped int
+}
+
+func (c *ownContext) Value(key any) any {
+	if key == semantics.AfterFuncer {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+func (c *ownContext) AfterFunc(f func()) (stop func() bool) {
+	c.watched++
+	after := context.AfterFunc(c.Context, f)
+	return func() bool {
+		c.stopped++
+		return after()
+	}
+}
+
+// TestOwnContext: a context with a method AfterFunc is watched with it, also through values, but not
+// through another that ends earlier.
+func TestOwnContext(t *testing.T) {
+	h := newHostile(t, func(c net.Conn, _ string) bool {
+		_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+		return true
+	})
+	tr := newTestTransport(t)
+	parent, end := context.WithCancel(context.Background())
+	defer end()
+	own := &ownContext{Context: parent}
+	earlier, cancel := context.WithCancel(own)
+	defer cancel()
+	type key struct{}
+	for _, ctx := range []context.Context{own, context.WithValue(own, key{}, 1), context.WithValue(earlier, key{}, 1)} {
+		resp, err := tr.RoundTrip(newGet(t, h.url()).WithContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	if own.watched != 2 || own.stopped != 2 {
+		t.Errorf("got %d watches and %d ends of them, want 2 and 2", own.watched, own.stopped)
 	}
 }
