@@ -86,7 +86,7 @@ func Scenarios(idle int) []Scenario {
 	for _, part := range [][]Scenario{
 		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), echoing(), serving(idle), grpcCalls(), streaming(), watching(idle),
 		multiplexed(), multiplexedTransfers(),
-		bursting(), transfers(), proxying(), besideComputing(), idling(idle), multiplexedIdle(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
+		bursting(), transfers(), proxying(), calling(), besideComputing(), idling(idle), multiplexedIdle(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
 	} {
 		all = append(all, part...)
 	}
@@ -505,7 +505,28 @@ func proxying() []Scenario {
 			backend: &target.Spec{App: target.AppHTTP},
 			job:     load.Job{Kind: load.KindHTTP, Conns: 64},
 		},
+		{
+			Name:    "proxy/client/conns=64",
+			spec:    target.Spec{App: target.AppProxyHTTP, Client: true},
+			backend: &target.Spec{App: target.AppHTTP},
+			job:     load.Job{Kind: load.KindHTTP, Conns: 64},
+		},
 	}
+}
+
+// calling returns scenarios of an HTTP client, with so many calls at a time. An operation is
+// target.CallsPerRequest calls. The request that starts them is a small part of the cost.
+func calling() []Scenario {
+	var all []Scenario
+	for _, n := range []int{1, 8, 64, 512} {
+		all = append(all, Scenario{
+			Name:    fmt.Sprintf("client/http/calls=%d", n),
+			spec:    target.Spec{App: target.AppCaller},
+			backend: &target.Spec{App: target.AppHTTP},
+			job:     load.Job{Kind: load.KindHTTP, Conns: n},
+		})
+	}
+	return all
 }
 
 // idling returns scenarios of connections on which nothing happens. They measure the memory of

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -114,7 +115,9 @@ func handler(spec Spec) (http.Handler, error) {
 	case AppUpload:
 		return http.HandlerFunc(upload), nil
 	case AppProxyHTTP:
-		return reverseProxy(spec.Backend), nil
+		return reverseProxy(spec), nil
+	case AppCaller:
+		return caller(spec), nil
 	}
 	return nil, fmt.Errorf("%q is not an HTTP server", spec.App)
 }
@@ -227,17 +230,58 @@ func upload(w http.ResponseWriter, r *http.Request) {
 // connections are opened.
 const proxyIdleMax = 512
 
-// reverseProxy returns a proxy to backend.
-func reverseProxy(backend string) http.Handler {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = proxyIdleMax
-	transport.MaxIdleConns = proxyIdleMax
+// reverseProxy returns a proxy to spec.Backend.
+func reverseProxy(spec Spec) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(&url.URL{Scheme: "http", Host: backend})
+			r.SetURL(&url.URL{Scheme: "http", Host: spec.Backend})
 		},
-		Transport: transport,
+		Transport: transport(spec.Client && spec.Engine.FastPath),
 	}
+}
+
+// transport returns a client with enough idle connections, httpadapter's or net/http's.
+func transport(adapted bool) http.RoundTripper {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = proxyIdleMax
+	t.MaxIdleConns = proxyIdleMax
+	if adapted {
+		return httpadapter.NewTransport(t)
+	}
+	return t
+}
+
+// caller returns the handler of AppCaller.
+func caller(spec Spec) http.Handler {
+	client := transport(spec.Engine.FastPath)
+	target := "http://" + spec.Backend
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for range CallsPerRequest {
+			if err := call(client, target); err != nil {
+				http.Error(w, err.Error(), http.StatusBadGateway)
+				return
+			}
+		}
+		hello(w, r)
+	})
+}
+
+// call makes a request and reads the answer.
+func call(client http.RoundTripper, target string) error {
+	req, err := http.NewRequest(http.MethodGet, target, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New("the backend answered " + resp.Status)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
 }
 
 // selfSigned makes a certificate that is valid as long as this process runs.

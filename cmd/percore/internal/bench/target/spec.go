@@ -40,6 +40,7 @@ type Spec struct {
 	HTTP2    bool   `json:"http2,omitempty"`    // the load speaks HTTP/2, in clear with prior knowledge
 	Dir      string `json:"dir,omitempty"`      // the files of AppFiles
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
+	Client   bool   `json:"client,omitempty"`   // AppProxyHTTP calls Backend as AppCaller does
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
@@ -65,7 +66,7 @@ func (s Spec) Exists() bool {
 // overHTTP reports whether the server is an http.Server.
 func (s Spec) overHTTP() bool {
 	switch s.App {
-	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppProxyHTTP:
+	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppProxyHTTP, AppCaller:
 		return true
 	}
 	return false
@@ -80,6 +81,7 @@ const (
 	AppFiles     = "files"      // net/http: http.FileServer on Spec.Dir
 	AppUpload    = "upload"     // net/http: reads the body, then sends the short text
 	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
+	AppCaller    = "caller"     // net/http: calls Spec.Backend CallsPerRequest times, then sends the short text
 	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions between client and Spec.Backend
 	AppEcho      = "echo"       // sends bytes back as they come
 	AppBroadcast = "broadcast"  // sends bytes to all connections as they come
@@ -87,6 +89,11 @@ const (
 	AppBuffers   = "buffers"    // for each byte Spec.Slices slices, with net.Buffers.WriteTo
 	AppGRPC      = "grpc"       // grpc-go: the Echo service
 )
+
+// CallsPerRequest is how many calls of an HTTP client AppCaller makes for a request, one after the
+// other, so that the request itself is a small part of the cost. The client is
+// httpadapter.NewTransport's where Engine.FastPath is set, else http.Transport's.
+const CallsPerRequest = 50
 
 // WaitPath is the path on which AppWaiting waits.
 const WaitPath = "/wait"
