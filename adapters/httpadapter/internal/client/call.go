@@ -63,9 +63,10 @@ func (c *call) prepare(t *Transport, req *http.Request) bool {
 
 // run serves the request: it returns what http.Transport.RoundTrip returns.
 func (c *call) run() (resp *http.Response, err error) {
-	if c.req.Cancel != nil {
+	//lint:ignore SA1019 programs still use it
+	if closed := c.req.Cancel; closed != nil {
 		c.ctx, c.cancel = context.WithCancelCause(c.ctx)
-		go awaitCancel(c.ctx, c.cancel, c.req.Cancel)
+		go awaitCancel(c.ctx, c.cancel, closed)
 		defer func() {
 			if err != nil {
 				c.cancel(err)

@@ -60,6 +60,7 @@ var endings = map[string]func(req *http.Request) (with *http.Request, end func()
 	},
 	"Cancel": func(req *http.Request) (*http.Request, func()) {
 		done := make(chan struct{})
+		//lint:ignore SA1019 programs still use it
 		req.Cancel = done
 		return req, sync.OnceFunc(func() { close(done) })
 	},

@@ -150,7 +150,11 @@ var bases = map[string]func() *http.Transport{
 	"no keep-alives": func() *http.Transport { return &http.Transport{DisableKeepAlives: true} },
 	"no compression": func() *http.Transport { return &http.Transport{DisableCompression: true} },
 	"no idle":        func() *http.Transport { return &http.Transport{MaxIdleConnsPerHost: -1} },
-	"own dial":       func() *http.Transport { return &http.Transport{Dial: net.Dial} },
+	"own dial": func() *http.Transport {
+		return &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}}
+	},
 }
 
 // TestSameRequest: the server gets the bytes that it gets from http.Transport, hooks are called in the

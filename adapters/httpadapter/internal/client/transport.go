@@ -49,6 +49,7 @@ func (t *Transport) CloseIdleConnections() {
 // it may return any net.Conn.
 func (t *Transport) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	switch dial := t.base.DialContext; {
+	//lint:ignore SA1019 programs still use it
 	case dial == nil && t.base.Dial == nil:
 		return zeroDialer.DialContext
 	case dial != nil && isKnownDialer(dial):

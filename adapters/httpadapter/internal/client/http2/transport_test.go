@@ -20,6 +20,7 @@ func TestKnownName(t *testing.T) {
 	defer srv.Close()
 	defer close(done)
 	tr := New(&http.Transport{Proxy: func(req *http.Request) (*url.URL, error) {
+		//lint:ignore SA1019 http.Client still uses it
 		cancels <- req.Cancel
 		return nil, nil
 	}})
