@@ -17,6 +17,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/percore/percore"
 )
 
 // onlyReader hides what a body is.
@@ -266,5 +269,48 @@ func TestPassedOn(t *testing.T) {
 		if new(call).prepare(tr, req) {
 			t.Errorf("%s: the request is served here", name)
 		}
+	}
+}
+
+// TestDialers: the dialers whose connections are known are found, whatever their options, and no others.
+func TestDialers(t *testing.T) {
+	for name, base := range bases {
+		known := New(base()).dialer() != nil
+		if want := name != "own dial"; known != want {
+			t.Errorf("%s: got %t, want %t", name, known, want)
+		}
+	}
+	for _, dial := range []func(context.Context, string, string) (net.Conn, error){
+		(&net.Dialer{Timeout: time.Second}).DialContext,
+		(&percore.Dialer{KeepAlive: time.Second}).DialContext,
+	} {
+		tr := New(&http.Transport{DialContext: dial})
+		h := newHostile(t, func(c net.Conn, _ string) bool {
+			_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+			return true
+		})
+		if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "204") {
+			t.Error(got)
+		}
+		if tr.conns.idle.Load() != 1 {
+			t.Error("the base has served the request")
+		}
+		tr.CloseIdleConnections()
+	}
+}
+
+// TestEngineOff: without the engine the base serves all requests.
+func TestEngineOff(t *testing.T) {
+	t.Setenv("PERCOREDEBUG", "engine=net")
+	tr := newTestTransport(t)
+	h := newHostile(t, func(c net.Conn, _ string) bool {
+		_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+		return true
+	})
+	if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "204") {
+		t.Error(got)
+	}
+	if tr.conns.idle.Load() != 0 {
+		t.Error("the request was served here")
 	}
 }
