@@ -24,13 +24,16 @@ import (
 func both(t *testing.T, base func() *http.Transport, f func(t *testing.T, rt http.RoundTripper) string) {
 	t.Helper()
 	quiet(t)
-	var texts [2]string
-	for i, rt := range []http.RoundTripper{New(base()), base()} {
-		texts[i] = withoutPorts(f(t, rt))
-		rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
-	}
-	if texts[0] != texts[1] {
-		t.Errorf("got  %s\nwant %s", texts[0], texts[1])
+	got, want, ok := equal(func() (got, want string) {
+		var texts [2]string
+		for i, rt := range []http.RoundTripper{New(base()), base()} {
+			texts[i] = withoutPorts(f(t, rt))
+			rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+		}
+		return texts[0], texts[1]
+	})
+	if !ok {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 

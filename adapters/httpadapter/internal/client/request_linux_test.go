@@ -166,29 +166,35 @@ func TestSameRequest(t *testing.T) {
 	quiet(t)
 	for baseName, base := range bases {
 		for name, change := range requests {
-			var got [2]string
-			for i, rt := range []http.RoundTripper{New(base()), base()} {
-				h := newHostile(t, func(c net.Conn, request string) bool {
-					const header = "HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
-					_, _ = io.WriteString(c, header)
-					if !strings.HasPrefix(request, "HEAD") {
-						_, _ = io.WriteString(c, "hello")
-					}
-					return true
-				})
-				for range 2 {
-					got[i] += traced(rt, h.url(), change)
-				}
-				rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
-				h.close()
-				got[i] = strings.ReplaceAll(got[i]+strings.Join(h.requests, "|"), h.ln.Addr().String(), "ADDR")
-				got[i] = withoutPorts(got[i])
-			}
-			if got[0] != got[1] {
-				t.Errorf("%s, %s:\ngot\n%.3000s\nwant\n%.3000s", baseName, name, got[0], got[1])
+			got, want, ok := equal(func() (got, want string) { return sameRequest(t, base, change) })
+			if !ok {
+				t.Errorf("%s, %s:\ngot\n%.3000s\nwant\n%.3000s", baseName, name, got, want)
 			}
 		}
 	}
+}
+
+// sameRequest makes a request twice with each transport.
+func sameRequest(t *testing.T, base func() *http.Transport, change func(r *http.Request)) (got, want string) {
+	var texts [2]string
+	for i, rt := range []http.RoundTripper{New(base()), base()} {
+		h := newHostile(t, func(c net.Conn, request string) bool {
+			const header = "HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+			_, _ = io.WriteString(c, header)
+			if !strings.HasPrefix(request, "HEAD") {
+				_, _ = io.WriteString(c, "hello")
+			}
+			return true
+		})
+		for range 2 {
+			texts[i] += traced(rt, h.url(), change)
+		}
+		rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+		h.close()
+		texts[i] = strings.ReplaceAll(texts[i]+strings.Join(h.requests, "|"), h.ln.Addr().String(), "ADDR")
+		texts[i] = withoutPorts(texts[i])
+	}
+	return texts[0], texts[1]
 }
 
 // traced makes a request, and returns what its hooks say and what comes of it.
