@@ -23,14 +23,16 @@ import (
 )
 
 // TestNetHTTPOwnTests runs the tests of net/http, net/http/httptest and net/http/httputil, which come
-// with Go, four ways: on package net, through httpadapter, through its fast path, and with HTTP2. With
-// the last it runs also those of net/http/internal/http2, which send frames and are there since Go 1.27,
-// and those of golang.org/x/net/http2, in the version that go.mod names.
+// with Go, five ways: on package net, through httpadapter, through its fast path, with HTTP2, and with
+// httpadapter's Transport as the client. With HTTP2 it runs also those of net/http/internal/http2, which
+// send frames and are there since Go 1.27, and those of golang.org/x/net/http2, in the version that
+// go.mod names.
 //
 // It copies the part of the standard library that has them, puts percore into the copy's vendor
 // directory, and changes a few lines. http.Server.Serve calls testdata/percoretest.go.txt, and
 // net.Listen becomes percore's in those tests. Everything else is unchanged: requests, handlers,
-// clients, and the calls of the http.Server's own methods.
+// clients, and the calls of the http.Server's own methods. With the client the servers are net/http's on
+// package net, and http.Transport.RoundTrip calls testdata/percoretest.go.txt instead.
 //
 // Many tests of HTTP/2 have connections in memory, in a bubble of testing/synctest. There net/http
 // accepts, and does the handshake; then testdata/percoreserve.go.txt serves the connection in its
@@ -48,7 +50,7 @@ func TestNetHTTPOwnTests(t *testing.T) {
 	lib := copyNetHTTP(t)
 	for _, pkg := range ownPackages {
 		dir := filepath.Join(lib.root, "src", pkg)
-		ways := []string{"net", "httpadapter", "fast path", "HTTP/2"}
+		ways := []string{"net", "httpadapter", "fast path", "HTTP/2", ownClient}
 		switch pkg {
 		case ownFrames:
 			if !exists(filepath.Join(dir, "server_test.go")) {
@@ -222,6 +224,8 @@ func copyNetHTTP(t *testing.T) ownLibrary {
 			}
 		}
 	}
+	copyChunks(t, src)
+	useHTTPTestDialer(t, src)
 	testnet.CopyFile(t, "testdata/percoreserve.go.txt", filepath.Join(src, "vendor", "github.com/percore/percore/adapters/httpadapter", "percoreserve.go"))
 	testnet.CopyFile(t, "testdata/percoretest.go.txt", filepath.Join(src, "percoretest", "percoretest.go"))
 	changeNetHTTP(t, filepath.Join(src, "net", "http"))
@@ -246,6 +250,7 @@ func changeNetHTTP(t *testing.T, dir string) {
 			"var PercoreServeHTTP2 func(ctx context.Context, s *Server, c net.Conn, sawPreface bool) (served bool)\n" +
 			"func (s *Server) PercoreKeepAlives() bool { return s.doKeepAlives() }\n"
 	})
+	changeTransport(t, dir)
 	changeHTTP2(t, dir)
 	changeFile(t, filepath.Join(dir, "export_test.go"), func(text string) string {
 		// The shutdownGuard of the fast path is active all the time.
@@ -442,7 +447,11 @@ func (r ownRun) all() {
 	if r.way == "HTTP/2" && r.pkg == "net/http" { // of the tests that run for several protocols, this part is left
 		args = append(args, "-test.run=/^(h2|h2unencrypted)$")
 	}
-	if r.way != "net" {
+	switch r.way {
+	case "net":
+	case ownClient:
+		args = append(args, r.clientArgs()...)
+	default:
 		skip := slices.Collect(maps.Keys(ownImpossible))
 		if r.way == "HTTP/2" {
 			skip = slices.AppendSeq(skip, maps.Keys(ownDiffer))
@@ -470,6 +479,7 @@ func (r ownRun) all() {
 	if served == nil {
 		r.Fatalf("the tests did not print their servers\n%s", out)
 	}
+	r.checkClient(out)
 	r.Logf("%d passed, %d failed, %d skipped; %s", strings.Count(out, "--- PASS"), len(failed), strings.Count(out, "--- SKIP"), served[0])
 	got := func(i int) bool { return served[i] != "0" }
 	overHTTP2 := got(3) || got(4)
@@ -480,6 +490,7 @@ func (r ownRun) all() {
 		"net":         !got(1) && !overHTTP2,
 		"httpadapter": got(1) && !got(2) && !overHTTP2,
 		"fast path":   got(1) && got(2) && !overHTTP2,
+		ownClient:     !got(1) && !overHTTP2,
 		"HTTP/2":      overHTTP2 || r.pkg == "net/http/httptest" || r.pkg == "net/http/httputil", // which have hardly any
 	}; !served[r.way] {
 		r.Errorf("got a run whose servers are not those that it should have")

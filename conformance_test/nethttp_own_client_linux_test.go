@@ -1,0 +1,147 @@
+package conformance
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// ownClient is the way in which httpadapter's Transport serves the requests of the tests' clients.
+const ownClient = "client"
+
+// ownClientDiffer are the tests, or parts of tests, that fail with httpadapter's Transport in the
+// place of net/http's. TestNetHTTPOwnTests checks that each of them does.
+var ownClientDiffer = map[string]string{
+	"TestCancelRequestMidBody/h1":                         ownCancelError,
+	"TestClientTimeoutCancel/h1":                          ownCancelError,
+	"TestTransportCancelRequestBeforeDo/h1/RequestCancel": ownCancelError,
+	"TestServerSetKeepAlivesEnabledClosesConns/h1":        ownPool,
+	"TestTransportIdleCacheKeys/h1":                       ownPool,
+	"TestTransportMaxIdleConns/h1":                        ownPool,
+	"TestTransportMaxPerHostIdleConns/h1":                 ownPool,
+	"TestTransportServerClosingUnexpectedly/h1":           "closes the connections that net/http's pool has",
+}
+
+// ownClientHang are those that don't end, or not soon.
+var ownClientHang = map[string]string{
+	"TestReverseProxyCancellation":                           ownCancelRequest,
+	"TestTransportAndServerSharedBodyRace":                   ownCancelRequest,
+	"TestTransportHeadChunkedResponse":                       "waits for a hook of net/http's goroutine that reads",
+	"TestTransportReqCancelerCleanupOnRequestBodyWriteError": "waits until net/http has a request",
+}
+
+// Reasons that several tests share.
+const (
+	ownCancelError   = "compares an error with one of net/http's that other packages can't have; the text is the same"
+	ownCancelRequest = "calls http.Transport.CancelRequest, which has no effect on requests that percore serves"
+	ownPool          = "counts the idle connections that net/http's pool has"
+)
+
+// changeTransport makes percoretest serve the requests of the http.Transport in dir, which is net/http's
+// directory.
+func changeTransport(t *testing.T, dir string) {
+	t.Helper()
+	changeFile(t, filepath.Join(dir, "roundtrip.go"), func(text string) string {
+		return insertAt(t, text, `func \(t \*Transport\) RoundTrip\(req \*Request\) \(\*Response, error\) \{\n`,
+			"\tif t != nil && PercoreRoundTrip != nil {\n"+
+				"\t\tif resp, err, served := PercoreRoundTrip(t, req); served {\n\t\t\treturn resp, err\n\t\t}\n\t}\n") +
+			"\nvar PercoreRoundTrip func(t *Transport, req *Request) (resp *Response, err error, served bool)\n" +
+			"var PercoreCloseIdle func(*Transport)\n"
+	})
+	changeFile(t, filepath.Join(dir, "transport.go"), func(text string) string {
+		return insertAt(t, text, `func \(t \*Transport\) CloseIdleConnections\(\) \{\n`,
+			"\tif PercoreCloseIdle != nil {\n\t\tPercoreCloseIdle(t)\n\t}\n")
+	})
+}
+
+// useHTTPTestDialer makes the client in the vendor directory of src serve the requests of the tests'
+// usual clients: httptest has given them a function of its own to dial with. It returns what a
+// net.Dialer returns.
+func useHTTPTestDialer(t *testing.T, src string) {
+	t.Helper()
+	dir := filepath.Join(src, "vendor", "github.com", "percore", "percore", "adapters", "httpadapter", "internal", "client")
+	changeFile(t, filepath.Join(dir, "transport.go"), func(text string) string {
+		return insertAt(t, text, `\tcase dial != nil && isKnownDialer\(dial\)`, ", t.base.Dial == nil && isOfHTTPTest(reflect.ValueOf(dial).Pointer())")
+	})
+	const text = "package client\n\nimport (\n\t\"runtime\"\n\t\"strings\"\n)\n\nfunc isOfHTTPTest(code uintptr) bool {\n" +
+		"\treturn strings.HasPrefix(runtime.FuncForPC(code).Name(), \"net/http/httptest.(*Server).Start.\")\n}\n"
+	if err := os.WriteFile(filepath.Join(dir, "percoretest.go"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// copyChunks makes percore's packages in the vendor directory of src read chunks with a copy of
+// net/http's reader. They use net/http/httputil otherwise, whose tests would import themselves.
+func copyChunks(t *testing.T, src string) {
+	t.Helper()
+	copied := filepath.Join(src, "percorechunks", "chunked.go")
+	testnet.CopyFile(t, filepath.Join(src, "net", "http", "internal", "chunked.go"), copied)
+	changeFile(t, copied, func(text string) string {
+		return strings.Replace(text, "package internal\n", "package percorechunks\n", 1)
+	})
+	files, err := filepath.Glob(filepath.Join(src, "vendor", "github.com", "percore", "percore", "adapters", "httpadapter", "internal", "*", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		changeFile(t, name, func(text string) string {
+			return strings.Replace(text, "\t\"net/http/httputil\"\n", "\thttputil \"percorechunks\"\n", 1)
+		})
+	}
+}
+
+// clientArgs are the arguments that select the tests of HTTP/1 that can pass with the client.
+func (r ownRun) clientArgs() []string {
+	var skip []string
+	for _, names := range []map[string]string{ownClientDiffer, ownClientHang} {
+		for name := range names {
+			skip = append(skip, ownPattern(name))
+		}
+	}
+	skip = append(skip, "/^(h2|h2unencrypted)$") // last: it matches each test in part, which ends the search
+	return []string{"-test.skip=" + strings.Join(skip, "|")}
+}
+
+// ownPattern is a pattern that selects a test, or a part of one.
+func ownPattern(name string) string {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+var ownRequests = regexp.MustCompile(`(?m)^percore: (\d+) requests by the client, (\d+) left to net/http$`)
+
+// checkClient checks after a run that the client has served requests, and that the tests that differ do
+// fail.
+func (r ownRun) checkClient(out string) {
+	if r.way != ownClient {
+		return
+	}
+	counts := ownRequests.FindStringSubmatch(out)
+	if counts == nil {
+		r.Fatalf("the tests did not print their requests\n%s", out)
+	}
+	r.Log(counts[0])
+	all, _ := strconv.Atoi(counts[1])
+	left, _ := strconv.Atoi(counts[2])
+	if served := all - left; served == 0 && r.pkg != "net/http/httptest" || served < 500 && r.pkg == "net/http" {
+		r.Errorf("got %d requests that the client has served, want those of hundreds of tests", served)
+	}
+	if r.pkg != "net/http" {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(ownClientDiffer)) {
+		if out, err := r.run("-test.v", "-test.short", "-test.run="+ownPattern(name)); err == nil {
+			r.Errorf("%s passes: take it off the list of those that differ\n%s", name, out)
+		}
+	}
+}
