@@ -23,7 +23,7 @@ type WaitingConn struct {
 
 // AdapterStats are the figures of one adapter: sums over all its servers in the process.
 type AdapterStats struct {
-	Adapter string // "http", "grpc", "reactor", "websocket"
+	Adapter string // "http", "http2", "grpc", "reactor", "websocket", "handover", or the name of another's
 	Figures []Figure
 }
 

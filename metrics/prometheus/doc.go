@@ -30,9 +30,11 @@
 // The adapters that the program imports have their own metrics, which begin with
 //
 //	percore_http_       httpadapter
+//	percore_http2_      h2, and what httpadapter and grpcadapter serve with it
 //	percore_grpc_       grpcadapter
 //	percore_reactor_    reactor
 //	percore_websocket_  wsadapter
+//	percore_handover_   handover
 //
 // # OpenTelemetry
 //
