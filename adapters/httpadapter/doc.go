@@ -32,8 +32,9 @@
 // A connection speaks HTTP/2 if its client has chosen "h2" in the TLS handshake, or if srv.Protocols
 // has UnencryptedHTTP2 and it begins with HTTP/2's preface (prior knowledge). Protocols, TLSNextProto
 // and GODEBUG=http2server=0 decide whether a server offers it, as in net/http, and the fields of
-// http.Server and http.HTTP2Config work. A handler that is a [StreamHandler] serves some streams itself, past the
-// http.Handler: those of gRPC, if it comes from the method Handler of grpcadapter's Server.
+// http.Server and http.HTTP2Config work. A handler that is a [StreamHandler] serves some streams
+// itself, past the http.Handler: those of gRPC, if it comes from the method Handler of grpcadapter's
+// Server.
 //
 // # Parking
 //

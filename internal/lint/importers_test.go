@@ -1,11 +1,8 @@
 package lint
 
 import (
-	"archive/zip"
-	"bytes"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -53,41 +50,6 @@ func main() {
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("got the modules %q, want %q", got, want)
-	}
-}
-
-// TestRelease: users that get a release of grpcadapter made as docs/RELEASING.md says
-// get the percore of the same version with it, and every package is found. The downloads
-// are without the results of benchmarks.
-func TestRelease(t *testing.T) {
-	tr := loadTree(t)
-	const version, adapter = "v0.1.0", modulePath + "/adapters/grpcadapter"
-	im := newImporter(t)
-	for _, dir := range []string{".", "adapters/grpcadapter"} {
-		for _, name := range im.publish(tr, dir, version) {
-			if strings.HasSuffix(name, ".csv") {
-				t.Errorf("the download of module %s has %s, want no results", dir, name)
-			}
-		}
-	}
-	im.write("main.go", `package main
-
-import (
-	"google.golang.org/grpc"
-
-	"`+modulePath+`"
-	"`+adapter+`"
-)
-
-func main() {
-	ln, _ := percore.Listen("tcp", ":0")
-	grpcadapter.Serve(grpc.NewServer(grpcadapter.ServerOptions()...), ln)
-}
-`)
-	im.goCommand("get", adapter+"@"+version)
-	im.goCommand("list", "-deps", ".") // finds every package, or fails
-	if got, want := strings.TrimSpace(im.goCommand("list", "-m", modulePath)), modulePath+" "+version; got != want {
-		t.Errorf("got %q with version %s of grpcadapter, want %q", got, version, want)
 	}
 }
 
@@ -201,39 +163,6 @@ func (im *importer) publishFile(module, name string, data []byte) {
 	if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 		im.t.Fatal(err)
 	}
-}
-
-// publish publishes a module of this repository as docs/RELEASING.md says: it requires
-// the others in the same version. It returns the files of the download.
-func (im *importer) publish(tr *tree, dir, version string) (files []string) {
-	im.t.Helper()
-	var archive bytes.Buffer
-	w := zip.NewWriter(&archive)
-	module := path.Join(modulePath, dir)
-	for _, f := range tr.text {
-		if !isIn(f.name, dir) && dir != "." || tr.moduleOf(path.Dir(f.name)) != dir {
-			continue
-		}
-		name, data := strings.TrimPrefix(f.name, dir+"/"), f.data
-		if name == "go.mod" {
-			data = bytes.ReplaceAll(data, []byte(unpublished), []byte(version))
-			im.publishFile(module, version+".mod", data)
-		}
-		part, err := w.Create(module + "@" + version + "/" + name)
-		if err == nil {
-			_, err = part.Write(data)
-		}
-		if err != nil {
-			im.t.Fatal(err)
-		}
-		files = append(files, name)
-	}
-	if err := w.Close(); err != nil {
-		im.t.Fatal(err)
-	}
-	im.publishFile(module, version+".zip", archive.Bytes())
-	im.publishFile(module, version+".info", []byte(`{"Version":"`+version+`"}`))
-	return files
 }
 
 // unpublished is the version of our modules in their requirements of each other until

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+)
+
+// version is the one that the test publishes.
+const version = "v0.99.0"
+
+// TestRelease makes a release of the checkout in a module proxy of its own, without workspace and
+// replace lines, and builds and runs a program that imports it.
+func TestRelease(t *testing.T) {
+	checkout := copyCheckout(t)
+	if err := prepare(checkout, version); err != nil {
+		t.Fatal(err)
+	}
+	proxy := t.TempDir()
+	for _, dir := range tagged {
+		publish(t, proxy, checkout, dir)
+	}
+	consumer := t.TempDir()
+	for _, name := range []string{"main.go", "go.mod"} {
+		data, err := os.ReadFile(filepath.Join("testdata", "consumer", name+".txt"))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(consumer, name), data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache := goCommand(t, ".", nil, "env", "GOMODCACHE")
+	proxies := []string{fileURL(proxy), fileURL(filepath.Join(cache, "cache", "download")), goCommand(t, ".", nil, "env", "GOPROXY")}
+	env := []string{
+		"GOPROXY=" + strings.Join(proxies, ","), "GOMODCACHE=" + t.TempDir(),
+		// -trimpath: what was compiled in one folder of modules does for the next.
+		"GOFLAGS=-mod=mod -modcacherw -trimpath", "GOWORK=off", "GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=",
+	}
+	for _, dir := range tagged[1:3] {
+		goCommand(t, consumer, env, "get", path.Join(modulePath, dir)+"@"+version)
+	}
+	if got, want := goCommand(t, consumer, env, "list", "-m", modulePath), modulePath+" "+version; got != want {
+		t.Errorf("importers of the other modules get %q, want %q", got, want)
+	}
+	if got, want := goCommand(t, consumer, env, "run", "."), "served"; got != want {
+		t.Errorf("the program that imports the release printed %q, want %q", got, want)
+	}
+}
+
+// copyCheckout copies the files of the repository that git knows, or would add.
+func copyCheckout(t *testing.T) (dir string) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	list, err := exec.Command("git", "-C", root, "-c", "safe.directory=*", "ls-files", "-z", "-co", "--exclude-standard").Output()
+	if err != nil {
+		t.Skipf("this is no checkout: git ls-files: %v", err)
+	}
+	dir = t.TempDir()
+	for _, name := range strings.Split(strings.TrimRight(string(list), "\x00"), "\x00") {
+		data, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // deleted, and not committed yet
+		}
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// publish puts a module's version into the proxy (https://go.dev/ref/mod#goproxy-protocol).
+func publish(t *testing.T, proxy, checkout, dir string) {
+	t.Helper()
+	mod, err := os.ReadFile(filepath.Join(checkout, dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := modfile.Parse("go.mod", mod, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dir == installed && len(file.Replace) > 0 {
+		t.Errorf("%s has replace lines: go install refuses it", dir)
+	}
+	var archive bytes.Buffer
+	v := module.Version{Path: path.Join(modulePath, dir), Version: version}
+	if file.Module.Mod.Path != v.Path {
+		t.Errorf("the module in %s is %s, want %s", dir, file.Module.Mod.Path, v.Path)
+	}
+	if err := zip.CreateFromDir(&archive, v, filepath.Join(checkout, dir)); err != nil {
+		t.Fatalf("%s: %v", v, err)
+	}
+	at := filepath.Join(proxy, filepath.FromSlash(v.Path), "@v")
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{
+		"list":            []byte(version + "\n"),
+		version + ".info": []byte(`{"Version":"` + version + `"}`),
+		version + ".mod":  mod,
+		version + ".zip":  archive.Bytes(),
+	} {
+		if err := os.WriteFile(filepath.Join(at, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := zip.CheckZip(v, filepath.Join(at, version+".zip"))
+	if err != nil {
+		t.Fatalf("%s: %v", v, err)
+	}
+	// cmd/percore has the results of the benchmark, which importers don't need.
+	isResult := func(name string) bool { return strings.HasSuffix(name, ".csv") }
+	if dir != installed && slices.ContainsFunc(files.Valid, isResult) {
+		t.Errorf("the download of %s has results of benchmarks", v.Path)
+	}
+}
+
+// goCommand runs the go command and returns what it prints.
+func goCommand(t *testing.T, dir string, env []string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.Bytes())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// fileURL returns the URL of a folder.
+func fileURL(dir string) string {
+	dir = filepath.ToSlash(dir)
+	if runtime.GOOS == "windows" {
+		dir = "/" + dir
+	}
+	return "file://" + dir
+}
+
+func TestPrepareRefuses(t *testing.T) {
+	for _, version := range []string{"", "1.2.3", "v1", "v1.2", "latest"} {
+		if err := prepare(t.TempDir(), version); err == nil {
+			t.Errorf("%q: got no error", version)
+		}
+	}
+}
