@@ -109,7 +109,7 @@ func build(pkg, target, output string, instrument bool) error {
 	}
 	args := []string{"build", "-overlay=" + file, "-buildmode=c-archive", "-o", output}
 	if instrument {
-		args = append(args, "-gcflags=all=-d=libfuzzer")
+		args = append(args, "-tags=libfuzzer", "-gcflags=all=-d=libfuzzer") // the tag is for package runtime
 	}
 	cmd := exec.Command("go", append(args, "./ossfuzz_main")...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stderr
