@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	engine "github.com/percore/percore/internal/loop"
-	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/race"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -1020,7 +1020,7 @@ func TestAtEnd(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/reset=%t", kind, reset), func(t *testing.T) {
 				server, client := accept(t, listenKindIn(t, ListenConfig{}, kind))
 				defer server.Close()
-				if moving.AtEnd(server) {
+				if seam.AtEnd(server) {
 					t.Error("open: got the end")
 				}
 				if !reset {
@@ -1032,7 +1032,7 @@ func TestAtEnd(t *testing.T) {
 				}
 				client.Close()
 				if !reset {
-					if moving.AtEnd(server) {
+					if seam.AtEnd(server) {
 						t.Error("with bytes before it: got the end")
 					}
 					if _, err := io.ReadFull(server, make([]byte, len("last"))); err != nil {
@@ -1045,13 +1045,13 @@ func TestAtEnd(t *testing.T) {
 						t.Fatal(err)
 					}
 					testnet.Receive(t, "the callback", called)
-					return moving.AtEnd(server)
+					return seam.AtEnd(server)
 				})
 				if n, err := server.Read(make([]byte, 1)); n != 0 || err == nil {
 					t.Errorf("Read: got %d, %v, want the end", n, err)
 				}
 				server.Close()
-				if moving.AtEnd(server) {
+				if seam.AtEnd(server) {
 					t.Error("closed: got the end")
 				}
 			})

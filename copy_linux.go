@@ -11,7 +11,7 @@ import (
 	"strings"
 	"weak"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/pool"
 )
 
@@ -55,7 +55,7 @@ func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (w
 			limited.N -= int64(n)
 		}
 		if counting {
-			fastpath.CopiedBytes.Add(uint64(n))
+			features.CopiedBytes.Add(uint64(n))
 		}
 		switch {
 		case err == io.EOF:
@@ -202,14 +202,14 @@ type (
 
 func (w connWithoutReadFrom) Write(p []byte) (int, error) {
 	n, err := w.c.Write(p)
-	fastpath.CopiedBytes.Add(uint64(n))
+	features.CopiedBytes.Add(uint64(n))
 	return n, err
 }
 
 func (r connWithoutWriteTo) Read(p []byte) (int, error) {
 	n, err := r.c.Read(p)
 	if r.counts {
-		fastpath.CopiedBytes.Add(uint64(n))
+		features.CopiedBytes.Add(uint64(n))
 	}
 	return n, err
 }

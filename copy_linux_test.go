@@ -20,7 +20,7 @@ import (
 	"testing"
 	"weak"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
@@ -121,7 +121,7 @@ func carelessly(t *testing.T, f func()) {
 // TestCopiesShareNothing makes unknown readers and writers keep their slices, whichever way they
 // end, and looks for these slices in later copies of other connections.
 func TestCopiesShareNothing(t *testing.T) {
-	defer fastpath.Splice.Force(false)()
+	defer features.Splice.Force(false)()
 	for _, c := range carelessEnds {
 		t.Run("a reader ends with "+c.name, func(t *testing.T) {
 			var h hoard
@@ -454,7 +454,7 @@ func TestIdleCopiesHoldNothing(t *testing.T) {
 		{"out of TLS", true, overTLS(t, ours), ours},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			defer fastpath.Splice.Force(c.splice)()
+			defer features.Splice.Force(c.splice)()
 			message := noise(3*copyBytes + 100)
 			before := pool.ReadStats()
 			var ends []net.Conn
@@ -619,7 +619,7 @@ func TestCopyOfALimitedConnection(t *testing.T) {
 	for _, splice := range []bool{true, false} {
 		for _, limit := range []int64{1, 1000, copyBytes, copyBytes + 1, int64(len(data)), 1 << 40} {
 			t.Run(fmt.Sprintf("splice %t/%d", splice, limit), func(t *testing.T) {
-				defer fastpath.Splice.Force(splice)()
+				defer features.Splice.Force(splice)()
 				from, feeder := accepted(t, testnet.TCP4)
 				to, peer := accepted(t, testnet.TCP4)
 				feed(feeder, data)

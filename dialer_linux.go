@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	engine "github.com/percore/percore/internal/loop"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/sys"
 )
 
 func init() {
-	moving.TakeOver = func(network string, nc net.Conn) (net.Conn, error) {
+	seam.TakeOver = func(network string, nc net.Conn) (net.Conn, error) {
 		return new(Dialer).takeOver(network, nc, false)
 	}
 }

@@ -12,16 +12,16 @@ import (
 
 	"github.com/percore/percore/internal/accepting"
 	engine "github.com/percore/percore/internal/loop"
-	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/sys"
 )
 
-// This is the engine's side of package moving, which looks for these methods of the raw connections.
+// This is the engine's side of package seam, which looks for these methods of the raw connections.
 
-func (r rawConn) FD() *engine.FD        { return r.c.sock.fd }
-func (r rawConn) Info() moving.ConnInfo { return r.c.sock.info() }
+func (r rawConn) FD() *engine.FD      { return r.c.sock.fd }
+func (r rawConn) Info() seam.ConnInfo { return r.c.sock.info() }
 
 // Limits returns the limits of the listener that accepted the connection, or nil.
 func (r rawConn) Limits() *accepting.Limits { return r.c.sock.options.limits }
@@ -32,7 +32,7 @@ func (r rawConn) Release() { r.c.release() }
 // Limits returns the listener's limits, or nil.
 func (r rawListener) Limits() *accepting.Limits { return r.l.limits }
 
-func (r rawListener) Moving() moving.Listener {
+func (r rawListener) Moving() seam.Listener {
 	return movingListener{&Listener{listener: r.l, acceptor: r.l.all, holder: r.holder}}
 }
 
@@ -48,8 +48,8 @@ func (c *Conn) release() {
 }
 
 // info describes the connection, for a process that makes one of its socket.
-func (s *sock) info() moving.ConnInfo {
-	return moving.ConnInfo{Served: s.options.served, Client: s.client()}
+func (s *sock) info() seam.ConnInfo {
+	return seam.ConnInfo{Served: s.options.served, Client: s.client()}
 }
 
 // client returns the header that setClient was given.
@@ -105,7 +105,7 @@ func (l movingListener) Settled() bool {
 	return l.listener.settled()
 }
 
-func (l movingListener) Adopt(fd int, c moving.ConnInfo) error {
+func (l movingListener) Adopt(fd int, c seam.ConnInfo) error {
 	defer runtime.KeepAlive(l.holder)
 	if err := l.listener.adoptConn(fd, c); err != nil {
 		return &net.OpError{Op: "adopt", Net: l.listener.network, Addr: l.listener.addr, Err: err}
@@ -113,7 +113,7 @@ func (l movingListener) Adopt(fd int, c moving.ConnInfo) error {
 	return nil
 }
 
-func (l movingListener) AdoptAside(fd int, c moving.ConnInfo) (net.Conn, error) {
+func (l movingListener) AdoptAside(fd int, c seam.ConnInfo) (net.Conn, error) {
 	defer runtime.KeepAlive(l.holder)
 	p, err := l.listener.newAdopted(fd, c)
 	if p == nil && err != nil {
@@ -145,7 +145,7 @@ func (l *listener) pause(paused bool) {
 	l.wake()
 }
 
-// settled implements moving.Listener's Settled. When a call of Accept has found the listener paused no
+// settled implements seam.Listener's Settled. When a call of Accept has found the listener paused no
 // connection leaves the backlog any more, since one goroutine at a time looks. And all goroutines have
 // come back for the next connection when as many wait as have ever waited at a time.
 func (l *listener) settled() bool {
@@ -168,7 +168,7 @@ func (l *listener) settled() bool {
 }
 
 // adoptConn gives a connection of another process to Accept. It owns nfd.
-func (l *listener) adoptConn(nfd int, m moving.ConnInfo) error {
+func (l *listener) adoptConn(nfd int, m seam.ConnInfo) error {
 	p, err := l.newAdopted(nfd, m)
 	if p == nil {
 		return err
@@ -183,7 +183,7 @@ func (l *listener) adoptConn(nfd int, m moving.ConnInfo) error {
 
 // newAdopted makes a connection of another process. It owns nfd. It returns nil, without an error, if
 // the peer has reset it.
-func (l *listener) newAdopted(nfd int, m moving.ConnInfo) (*pendingConn, error) {
+func (l *listener) newAdopted(nfd int, m seam.ConnInfo) (*pendingConn, error) {
 	from, err := l.checkConn(nfd)
 	if err != nil || from.Addr.Family == unix.AF_UNSPEC { // the peer has reset it
 		sys.Close(nfd)

@@ -18,13 +18,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
 )
 
 // movable returns a listener and its counterpart for package handover.
-func movable(t *testing.T, lc ListenConfig, network string) (*Listener, moving.Listener) {
+func movable(t *testing.T, lc ListenConfig, network string) (*Listener, seam.Listener) {
 	t.Helper()
 	address := "127.0.0.1:0"
 	if network == "unix" {
@@ -35,7 +35,7 @@ func movable(t *testing.T, lc ListenConfig, network string) (*Listener, moving.L
 		t.Fatalf("Listen: %v", err)
 	}
 	t.Cleanup(func() { ln.Close() })
-	return ln.(*Listener), moving.ListenerOf(ln)
+	return ln.(*Listener), seam.ListenerOf(ln)
 }
 
 // acceptAll accepts until the listener is closed.
@@ -70,9 +70,9 @@ func descriptor(t *testing.T, c net.Conn) int {
 }
 
 // move moves c from its listener to another one, as package handover does, and closes the original.
-func move(t *testing.T, c net.Conn, served bool, to moving.Listener) {
+func move(t *testing.T, c net.Conn, served bool, to seam.Listener) {
 	t.Helper()
-	a := moving.ConnInfoOf(c)
+	a := seam.ConnInfoOf(c)
 	a.Served = served
 	if err := to.Adopt(descriptor(t, c), a); err != nil {
 		t.Fatalf("Adopt: %v", err)
@@ -146,7 +146,7 @@ func TestAdopt(t *testing.T) {
 						t.Fatalf("Read: got %q, %v", p, err)
 					}
 					mustEcho(t, client, moved, "after")
-					if got := moving.ConnInfoOf(moved).Served; got != served {
+					if got := seam.ConnInfoOf(moved).Served; got != served {
 						t.Errorf("Served: got %v, want %v", got, served)
 					}
 					if err := moved.Close(); err != nil {
@@ -315,7 +315,7 @@ func TestAdoptBad(t *testing.T) {
 		{"a unix socket", "of family 1,", pair[0]},
 		{"a listening one", "listens", listening},
 	} {
-		err := mover.Adopt(c.fd, moving.ConnInfo{})
+		err := mover.Adopt(c.fd, seam.ConnInfo{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", c.name, err, c.want)
 		}
@@ -324,7 +324,7 @@ func TestAdoptBad(t *testing.T) {
 		}
 	}
 	// If the peer has reset a connection, the other process is not to blame.
-	if err := mover.Adopt(socket(unix.AF_INET, unix.SOCK_STREAM), moving.ConnInfo{}); err != nil {
+	if err := mover.Adopt(socket(unix.AF_INET, unix.SOCK_STREAM), seam.ConnInfo{}); err != nil {
 		t.Errorf("a socket without a peer: got %v", err)
 	}
 	if n := ln.Stats().Open; n != 0 {
@@ -345,7 +345,7 @@ func TestAdoptAndClose(t *testing.T) {
 		t.Errorf("Read: got %d, %v, want 0, EOF", n, err)
 	}
 	_, c = pairThrough(t, from, source)
-	if err := mover.Adopt(descriptor(t, c), moving.ConnInfo{}); !errors.Is(err, net.ErrClosed) {
+	if err := mover.Adopt(descriptor(t, c), seam.ConnInfo{}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Adopt after Close: got %v, want %v", err, net.ErrClosed)
 	}
 }
@@ -509,7 +509,7 @@ func TestMovingCalls(t *testing.T) {
 	}
 	var calls sync.WaitGroup
 	for _, call := range []func(){mover.Pause, mover.Resume, func() { mover.Settled() }, func() { ln.Close() }, mover.End,
-		func() { _ = mover.Adopt(-1, moving.ConnInfo{Client: proxyproto.Header{}}) }} {
+		func() { _ = mover.Adopt(-1, seam.ConnInfo{Client: proxyproto.Header{}}) }} {
 		calls.Go(func() {
 			for range 100 {
 				call()
@@ -517,7 +517,7 @@ func TestMovingCalls(t *testing.T) {
 		})
 	}
 	calls.Wait()
-	if moving.ListenerOf(nil) != nil || moving.ListenerOf(new(Listener)) != nil {
+	if seam.ListenerOf(nil) != nil || seam.ListenerOf(new(Listener)) != nil {
 		t.Error("ListenerOf: want nil for a listener without an engine")
 	}
 }

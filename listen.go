@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/netfallback"
 	"github.com/percore/percore/loop"
 )
@@ -196,7 +196,7 @@ func (lc *ListenConfig) netConfig(control func(network, address string, c syscal
 
 // engineIsNet reports whether the environment switches the engine off: Listen and Dial then return
 // package net's listeners and connections. Where there is no engine there is nothing to switch off.
-func engineIsNet() bool { return !onNet && fastpath.EngineIsNet() }
+func engineIsNet() bool { return !onNet && features.EngineIsNet() }
 
 // fallback returns a listener without the engine: package net's own if that will do.
 func (lc *ListenConfig) fallback(sockets []netfallback.Socket) net.Listener {

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/pipes"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
@@ -146,8 +146,8 @@ func TestTransferFaults(t *testing.T) {
 // transferWithFault plays one transfer. It returns how many calls of op there
 // were, and whether the n-th failed.
 func transferWithFault(t *testing.T, route transferRoute, data []byte, op string, n int64, errno syscall.Errno) (calls int64, hit bool) {
-	defer fastpath.Sendfile.Force(true)() // ENOSYS turns them off for good
-	defer fastpath.Splice.Force(true)()
+	defer features.Sendfile.Force(true)() // ENOSYS turns them off for good
+	defer features.Splice.Force(true)()
 	pipes.Drain() // so that one has to be made
 	r := route.open(t, data)
 	var count atomic.Int64
@@ -181,7 +181,7 @@ func transferWithFault(t *testing.T, route transferRoute, data []byte, op string
 	case err != nil || len(received) != len(data):
 		t.Errorf("hit %t: got %d of %d bytes, %v, want all, by copying if need be", hit, len(received), len(data), err)
 	}
-	for name, feature := range map[string]*fastpath.Feature{"sendfile": fastpath.Sendfile, "splice": fastpath.Splice} {
+	for name, feature := range map[string]*features.Feature{"sendfile": features.Sendfile, "splice": features.Splice} {
 		if want := !hit || op != name || errno != unix.ENOSYS; feature.On() != want {
 			t.Errorf("%s afterwards: got on %t, want %t: a kernel that lacks it need not be asked again", name, feature.On(), want)
 		}

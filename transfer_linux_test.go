@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/zerocopy"
 )
@@ -221,7 +221,7 @@ func TestTransfers(t *testing.T) {
 			for _, on := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s to %s/splice %t", from.name, to.name, on), func(t *testing.T) {
 					testnet.NoLeaks(t)
-					defer fastpath.Splice.Force(on)()
+					defer features.Splice.Force(on)()
 					near, feeder := from.make(t)
 					sink, far := to.make(t)
 					go func() {
@@ -268,8 +268,8 @@ func TestTransfersOfFiles(t *testing.T) {
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
 		for _, on := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/on %t", kind, on), func(t *testing.T) {
-				defer fastpath.Sendfile.Force(on)()
-				defer fastpath.Splice.Force(on)()
+				defer features.Sendfile.Force(on)()
+				defer features.Splice.Force(on)()
 				c, peer := accepted(t, kind)
 				f, g := testnet.TempFile(t, data), testnet.TempFile(t, nil)
 				received := make(chan []byte, 1)
@@ -338,7 +338,7 @@ func TestTransfersByDetour(t *testing.T) {
 	} {
 		for _, on := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/splice %t", c.name, on), func(t *testing.T) {
-				defer fastpath.Splice.Force(on)()
+				defer features.Splice.Force(on)()
 				from, feeder := accepted(t, testnet.TCP4)
 				to, peer := accepted(t, testnet.TCP4)
 				go func() {

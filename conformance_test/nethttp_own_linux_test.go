@@ -102,7 +102,7 @@ var ownImpossible = map[string]string{
 
 // ownDiffer are the tests that can't pass with percore's HTTP/2 server besides those, because they look
 // into net/http's, or because percore does something else on purpose: see the comments of packages
-// internal/http2 and adapters/httpadapter/internal/http2.
+// internal/http2 and adapters/httpadapter/internal/httpstream.
 var ownDiffer = map[string]string{
 	"TestServeTLS":       "waits in a hook of net/http's Serve, which the adapter calls several times",
 	"TestServerShutdown": "counts the connections that net/http has",

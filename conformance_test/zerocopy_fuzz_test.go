@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -124,8 +124,8 @@ func (m *transferMachine) closeAll() {
 // step performs one operation.
 func (m *transferMachine) step(op byte, arg, size int) {
 	p, q := m.places[arg%3], m.places[arg/3%3]
-	defer fastpath.Splice.Force(arg&0x40 == 0)()
-	defer fastpath.Sendfile.Force(arg&0x80 == 0)()
+	defer features.Splice.Force(arg&0x40 == 0)()
+	defer features.Sendfile.Force(arg&0x80 == 0)()
 	size *= 16
 	switch op % 16 {
 	case 0, 1, 2:

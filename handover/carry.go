@@ -6,7 +6,7 @@ import (
 	"net"
 	"slices"
 
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // A Carrier moves hijacked connections to another process, with what the program knows about them:
@@ -201,7 +201,7 @@ func (g *giver) giveCarriedLocked(c givingCarrier, batch []CarriedConn, more boo
 		if i < 0 {
 			return fmt.Errorf("a %T is no connection of a listener that moves", b.Conn)
 		}
-		about := movedConnOf(i, true, moving.ConnInfoOf(b.Conn))
+		about := movedConnOf(i, true, seam.ConnInfoOf(b.Conn))
 		about.State = b.State
 		out[j] = outgoing{b.Conn, about}
 	}

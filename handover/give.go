@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // Give hands servers over to the process at the other end of c, which calls Take. It returns nil
@@ -106,10 +106,10 @@ type giver struct {
 	wire    *wire
 	servers []Server
 
-	listeners []moving.Listener // of servers, as far as Begin has succeeded
-	dropped   map[int]bool      // indexes of listeners that the successor doesn't take
-	carriers  []string          // that the successor has
-	tally     *tally            // nil: the successor wants no counts
+	listeners []seam.Listener // of servers, as far as Begin has succeeded
+	dropped   map[int]bool    // indexes of listeners that the successor doesn't take
+	carriers  []string        // that the successor has
+	tally     *tally          // nil: the successor wants no counts
 
 	// The batches of all sources go one after the other.
 	mu sync.Mutex
@@ -251,7 +251,7 @@ func (g *giver) drop(indexes []int) error {
 }
 
 // moves returns the listeners that the successor takes.
-func (g *giver) moves() (all []moving.Listener) {
+func (g *giver) moves() (all []seam.Listener) {
 	for i, l := range g.listeners {
 		if !g.dropped[i] {
 			all = append(all, l)
@@ -326,7 +326,7 @@ func (g *giver) isOver() bool {
 
 // stopAccepting pauses the listeners, and leaves the files of unix sockets to the successor. It
 // returns the listeners whose Close would have removed theirs.
-func (g *giver) stopAccepting() (unlinked []moving.Listener) {
+func (g *giver) stopAccepting() (unlinked []seam.Listener) {
 	for _, l := range g.moves() {
 		l.Pause()
 	}
@@ -404,7 +404,7 @@ func (g *giver) awaitAnswer() (answered bool, err error) {
 
 // keepFiles makes Close leave the files of unix sockets, which the successor owns from done on. It
 // returns the listeners whose Close would have removed theirs.
-func (g *giver) keepFiles() (unlinked []moving.Listener) {
+func (g *giver) keepFiles() (unlinked []seam.Listener) {
 	for _, l := range g.moves() {
 		if l.UnlinkOnClose() {
 			l.SetUnlinkOnClose(false)
@@ -543,7 +543,7 @@ func (g *giver) giveLocked(i int, batch []percore.WaitingConn) error {
 	}
 	out := make([]outgoing, len(batch))
 	for j, c := range batch {
-		out[j] = outgoing{conn: c.Conn, about: movedConnOf(i, c.Served, moving.ConnInfoOf(c.Conn))}
+		out[j] = outgoing{conn: c.Conn, about: movedConnOf(i, c.Served, seam.ConnInfoOf(c.Conn))}
 	}
 	return g.transferLocked(&message{}, out)
 }

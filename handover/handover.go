@@ -7,8 +7,8 @@ import (
 	"net"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/fastpath"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/features"
+	"github.com/percore/percore/internal/seam"
 )
 
 // A Source has connections that can move to another process. [*httpadapter.Server] is one.
@@ -54,13 +54,13 @@ var errUnsupported = fmt.Errorf("handover: connections move between processes on
 	" and on percore's own engine (no build tag percore_net, no PERCOREDEBUG=engine=net): %w", errors.ErrUnsupported)
 
 // isSupported reports whether connections can move.
-func isSupported() bool { return descriptorsTravel && !fastpath.EngineIsNet() }
+func isSupported() bool { return descriptorsTravel && !features.EngineIsNet() }
 
 // listenerOf is a variable for tests.
-var listenerOf = moving.ListenerOf
+var listenerOf = seam.ListenerOf
 
 // movingListener returns the part of l that moves it.
-func movingListener(l net.Listener) (moving.Listener, error) {
+func movingListener(l net.Listener) (seam.Listener, error) {
 	if !isSupported() {
 		return nil, errUnsupported
 	}

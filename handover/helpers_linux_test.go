@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -36,7 +36,7 @@ type fakeListener struct {
 
 type adopted struct {
 	fd int
-	moving.ConnInfo
+	seam.ConnInfo
 }
 
 var (
@@ -49,7 +49,7 @@ func useFakes(t *testing.T) {
 	t.Helper()
 	was := listenerOf
 	fakes = make(map[net.Listener]*fakeListener)
-	listenerOf = func(l net.Listener) moving.Listener {
+	listenerOf = func(l net.Listener) seam.Listener {
 		if f := fakeOf(l); f != nil {
 			return f
 		}
@@ -148,7 +148,7 @@ func (f *fakeListener) IsOpen() bool {
 	return !f.closed
 }
 
-func (f *fakeListener) Adopt(fd int, a moving.ConnInfo) error {
+func (f *fakeListener) Adopt(fd int, a seam.ConnInfo) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.adoptFail != nil {
@@ -159,7 +159,7 @@ func (f *fakeListener) Adopt(fd int, a moving.ConnInfo) error {
 	return nil
 }
 
-func (f *fakeListener) AdoptAside(fd int, a moving.ConnInfo) (net.Conn, error) {
+func (f *fakeListener) AdoptAside(fd int, a seam.ConnInfo) (net.Conn, error) {
 	if err := f.Adopt(fd, a); err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (f *fakeListener) AdoptAside(fd int, a moving.ConnInfo) (net.Conn, error) {
 	return net.FileConn(file)
 }
 
-func (f *fakeListener) Has(c net.Conn) bool { return moving.ListenerOf(f.Listener).Has(c) }
+func (f *fakeListener) Has(c net.Conn) bool { return seam.ListenerOf(f.Listener).Has(c) }
 
 // state returns the listener's state in words.
 func (f *fakeListener) state() string {

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/seam"
 )
 
 // The processes exchange messages over a socket that preserves their boundaries. Each is a JSON
@@ -152,7 +152,7 @@ type client struct {
 }
 
 // movedConnOf describes a connection of the listener with that index.
-func movedConnOf(listener int, served bool, a moving.ConnInfo) movedConn {
+func movedConnOf(listener int, served bool, a seam.ConnInfo) movedConn {
 	c := movedConn{Listener: listener, Served: served}
 	if h := a.Client; h != (proxyproto.Header{}) {
 		c.Client = &client{h.Source, h.Destination, []byte(h.SourceName), []byte(h.DestinationName), h.IsUnix, []byte(h.TLVs)}
@@ -161,8 +161,8 @@ func movedConnOf(listener int, served bool, a moving.ConnInfo) movedConn {
 }
 
 // info is the inverse of movedConnOf.
-func (c *movedConn) info() moving.ConnInfo {
-	a := moving.ConnInfo{Served: c.Served}
+func (c *movedConn) info() seam.ConnInfo {
+	a := seam.ConnInfo{Served: c.Served}
 	if h := c.Client; h != nil {
 		a.Client = proxyproto.Header{
 			Source: h.Source, Destination: h.Destination,

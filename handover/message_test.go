@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/seam"
 )
 
 // TestLongestMessage: as many connections as fit beside a message fit in it.
@@ -25,7 +25,7 @@ func TestLongestMessage(t *testing.T) {
 	} {
 		m := &message{Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: math.MaxInt, Descriptors: descriptorsMax}
 		for range descriptorsMax {
-			m.Conns = append(m.Conns, movedConnOf(listenersMax, true, moving.ConnInfo{Client: h}))
+			m.Conns = append(m.Conns, movedConnOf(listenersMax, true, seam.ConnInfo{Client: h}))
 		}
 		m.Conns = m.Conns[:new(message).fitting(m.Conns)]
 		m.Descriptors = len(m.Conns)
@@ -37,7 +37,7 @@ func TestLongestMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := (moving.ConnInfo{Served: true, Client: h}); got.Conns[len(got.Conns)-1].info() != want {
+		if want := (seam.ConnInfo{Served: true, Client: h}); got.Conns[len(got.Conns)-1].info() != want {
 			t.Errorf("got %+v, want %+v", got.Conns[len(got.Conns)-1].info(), want)
 		}
 	}
@@ -144,7 +144,7 @@ func FuzzMessage(f *testing.F) {
 // TestLargestCarried: a connection with the most state, and the longest PROXY header, fits in a message.
 func TestLargestCarried(t *testing.T) {
 	h := proxyproto.Header{IsUnix: true, TLVs: strings.Repeat("\xff", proxyproto.BytesMax)}
-	c := movedConnOf(listenersMax, true, moving.ConnInfo{Client: h})
+	c := movedConnOf(listenersMax, true, seam.ConnInfo{Client: h})
 	c.State = make([]byte, CarriedBytesMax)
 	m := &message{Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: math.MaxInt, Descriptors: 1, Carrier: strings.Repeat("\x01", carrierNameMax), Conns: []movedConn{c}}
 	if n := m.fitting([]movedConn{c, c}); n != 1 {
@@ -169,7 +169,7 @@ func TestLongestCarried(t *testing.T) {
 			Carrier: strings.Repeat("\x01", carrierNameMax), More: true,
 		}
 		for i := range CarriedMax {
-			c := movedConnOf(listenersMax, true, moving.ConnInfo{Client: h})
+			c := movedConnOf(listenersMax, true, seam.ConnInfo{Client: h})
 			if i < share {
 				c.State = make([]byte, CarriedBytesMax/share)
 			}

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -240,7 +240,7 @@ func TestKilledSuccessor(t *testing.T) {
 				exchange(t, client, p.source.conns[i-moved].Conn)
 			}
 			mustEcho(t, testnet.Dial(t, p.ln))
-			if !moving.ListenerOf(p.ln).Begin() {
+			if !seam.ListenerOf(p.ln).Begin() {
 				t.Error("the listener can't be handed over any more")
 			}
 			t.Logf("%d of %d had moved: %v", moved, len(p.clients), err)

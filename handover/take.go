@@ -13,7 +13,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // Successor is the part of this process in a handover in which it takes over. Its methods are safe
@@ -37,7 +37,7 @@ type offered struct {
 	offeredListener
 	files    []*os.File // until Listener is called
 	place    place
-	listener moving.Listener // nil: Listener has not been called
+	listener seam.Listener // nil: Listener has not been called
 	limits   *accepting.Limits
 	dropped  bool // by Drop
 }
@@ -274,7 +274,7 @@ func (s *Successor) Listener(name string, lc *percore.ListenConfig) (net.Listene
 			nl.Close()
 			return nil, err
 		}
-		l.limits = moving.LimitsOf(nl)
+		l.limits = seam.LimitsOf(nl)
 		l.closeFiles()
 		return nl, nil
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // A tally is a socket by which the predecessor tells the successor how many connections it still has,
@@ -58,7 +58,7 @@ func (c *counts) check(listeners int) error {
 // newTaken returns a function that counts the connections of l, also when it is closed. Those that a
 // predecessor of this process still has count, too: the successor hears of them from this process.
 func newTaken(l net.Listener) func() int {
-	limits := moving.LimitsOf(l)
+	limits := seam.LimitsOf(l)
 	return func() int {
 		if limits == nil {
 			return min(openConns(l), takenMax)

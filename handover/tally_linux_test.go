@@ -17,7 +17,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -96,7 +96,7 @@ func takeLimited(t *testing.T, wire *net.UnixConn, limit int) (net.Listener, *ac
 	if err := a.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return ln, moving.LimitsOf(ln)
+	return ln, seam.LimitsOf(ln)
 }
 
 // take is takeLimited from the process.
@@ -214,7 +214,7 @@ func TestCountMoving(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(newEchoServer(ln).close)
-	limits := moving.LimitsOf(ln)
+	limits := seam.LimitsOf(ln)
 	shared.Store(limits)
 	if err := a.Ready(t.Context()); err != nil {
 		t.Fatal(err)
@@ -342,7 +342,7 @@ func TestCountFails(t *testing.T) {
 	if err := a.Drop("other"); err != nil {
 		t.Fatal(err)
 	}
-	limits := moving.LimitsOf(ln)
+	limits := seam.LimitsOf(ln)
 	ctx, cancel := context.WithCancel(t.Context())
 	ready := make(chan error, 1)
 	go func() { ready <- a.Ready(ctx) }()

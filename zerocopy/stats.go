@@ -1,7 +1,7 @@
 package zerocopy
 
 import (
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/pipes"
 )
 
@@ -23,11 +23,11 @@ type Stats struct {
 func ReadStats() Stats {
 	open, idle := pipes.Count()
 	return Stats{
-		SendfileBytes: fastpath.SendfileBytes.Load(),
-		SpliceBytes:   fastpath.SpliceBytes.Load(),
-		CopiedBytes:   fastpath.CopiedBytes.Load(),
-		WritevBytes:   fastpath.WritevBytes.Load(),
-		WritevCalls:   fastpath.WritevCalls.Load(),
+		SendfileBytes: features.SendfileBytes.Load(),
+		SpliceBytes:   features.SpliceBytes.Load(),
+		CopiedBytes:   features.CopiedBytes.Load(),
+		WritevBytes:   features.WritevBytes.Load(),
+		WritevCalls:   features.WritevCalls.Load(),
 		PipesOpen:     open,
 		PipesIdle:     idle,
 	}
@@ -42,8 +42,8 @@ type FeatureState struct {
 
 // Features returns the state of each feature.
 func Features() []FeatureState {
-	states := make([]FeatureState, 0, len(fastpath.All))
-	for _, f := range fastpath.All {
+	states := make([]FeatureState, 0, len(features.All))
+	for _, f := range features.All {
 		why := f.WhyOff()
 		states = append(states, FeatureState{Name: f.Name(), On: why == "", WhyOff: why})
 	}

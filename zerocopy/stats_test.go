@@ -3,18 +3,18 @@ package zerocopy_test
 import (
 	"testing"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/zerocopy"
 )
 
 // TestReadStats: each figure is that of its own counter.
 func TestReadStats(t *testing.T) {
 	before := zerocopy.ReadStats()
-	fastpath.SendfileBytes.Add(1)
-	fastpath.SpliceBytes.Add(2)
-	fastpath.CopiedBytes.Add(3)
-	fastpath.WritevBytes.Add(4)
-	fastpath.WritevCalls.Add(5)
+	features.SendfileBytes.Add(1)
+	features.SpliceBytes.Add(2)
+	features.CopiedBytes.Add(3)
+	features.WritevBytes.Add(4)
+	features.WritevCalls.Add(5)
 	want := before
 	want.SendfileBytes++
 	want.SpliceBytes += 2
@@ -28,8 +28,8 @@ func TestReadStats(t *testing.T) {
 
 // TestFeatures: a feature that is switched off is reported so, with the reason, and no other.
 func TestFeatures(t *testing.T) {
-	defer fastpath.Splice.Force(false)()
-	defer fastpath.Writev.Force(true)()
+	defer features.Splice.Force(false)()
+	defer features.Writev.Force(true)()
 	on := make(map[string]bool)
 	for _, f := range zerocopy.Features() {
 		on[f.Name] = f.On
@@ -37,7 +37,7 @@ func TestFeatures(t *testing.T) {
 			t.Errorf("%s: got on %t and the reason %q, want a reason exactly if it is off", f.Name, f.On, f.WhyOff)
 		}
 	}
-	if splice, ok := on["splice"]; splice || !ok || !on["writev"] || len(on) != len(fastpath.All) {
+	if splice, ok := on["splice"]; splice || !ok || !on["writev"] || len(on) != len(features.All) {
 		t.Errorf("with splice off and writev on: got %v", on)
 	}
 }

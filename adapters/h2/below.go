@@ -10,7 +10,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/tlsread"
 )
 
@@ -89,7 +89,7 @@ func (b *below) timeOf(at int64) time.Time {
 // write writes all of p.
 func (b *below) write(p []byte, t *taking) error {
 	most := len(p)
-	if b.pc == nil && !moving.TellsSent(b.socket()) {
+	if b.pc == nil && !seam.TellsSent(b.socket()) {
 		most = blindBytes
 	}
 	for {

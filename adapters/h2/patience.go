@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -79,7 +79,7 @@ func (c *Conn) watchTakingLocked(left time.Duration) {
 
 // checkTaking is a worker's look at the client.
 func (c *Conn) checkTaking() {
-	sent := moving.Sent(c.below.socket())
+	sent := seam.Sent(c.below.socket())
 	c.mu.Lock()
 	defer c.unlock()
 	t := c.taking

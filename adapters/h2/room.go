@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // room drains connections without streams when as many are open as their listener's MaxConns allows and
@@ -57,7 +57,7 @@ func (c *Conn) listenerLimits() *accepting.Limits {
 	if c.below.pc == nil {
 		return nil
 	}
-	return moving.LimitsOf(c.below.pc)
+	return seam.LimitsOf(c.below.pc)
 }
 
 // EachIdle implements [accepting.Idler].
@@ -90,7 +90,7 @@ type idleConn struct{ c *Conn }
 // that it opens at this moment is served.
 func (i idleConn) CloseIdle(since int64) bool {
 	c := i.c
-	if moving.HasUnread(c.below.pc) || !c.makeRoom(since) {
+	if seam.HasUnread(c.below.pc) || !c.makeRoom(since) {
 		return false
 	}
 	go func() { // what is due may call the handler, and sending may block

@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // This file has the part of the accept loop: a connection until it waits for its first byte.
@@ -17,7 +17,7 @@ func (q *connQueue) newConn(pc *percore.Conn) *conn {
 	if call.tls != nil {
 		c.ext = &connExt{ctx: call.ctx, tls: tls.Server(c, call.tls)}
 	}
-	if call.tls == nil && moving.ConnInfoOf(pc).Served {
+	if call.tls == nil && seam.ConnInfoOf(pc).Served {
 		c.packed.Store(uint32(connState(began)))
 		call.server.counts.Add(countAdopted, 1)
 	}
@@ -56,7 +56,7 @@ func (c *conn) introduce() {
 // whole handshake. A connection that has had requests in another process waits for the next, as an idle
 // one.
 func (c *conn) start() {
-	moving.Hold(c.Conn) // the queue, a worker or net/http refers to it, until it is hijacked
+	seam.Hold(c.Conn) // the queue, a worker or net/http refers to it, until it is hijacked
 	c.mu.Lock()
 	if c.load().has(began) {
 		c.setRealDeadlineLocked(c.queue.call.idleDeadline())

@@ -5,7 +5,7 @@ import (
 	"net"
 	"os"
 
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/serving"
 )
 
@@ -78,13 +78,13 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 		// A deadline that a handler has set ended the wait, or was about to, before the request was
 		// answered. It is gone.
 		go c.armAnew()
-	case c.unread.hasBytes() && (err != nil || moving.AtEnd(c.Conn)):
+	case c.unread.hasBytes() && (err != nil || seam.AtEnd(c.Conn)):
 		c.enqueueLocked() // net/http ends a header that was cut off
 	case err != nil:
 		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed
 		// behind our back.
 		go c.hangUp()
-	case st == stateParked && !c.isTLS() && moving.AtEnd(c.Conn):
+	case st == stateParked && !c.isTLS() && seam.AtEnd(c.Conn):
 		// The client has gone. net/http, with a lease, would find out and close.
 		go c.hangUp()
 	case c.queue.call.fast, c.looksForPreface():

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // This file has the part of net/http: it gets a connection as a lease, reads, writes, and gives it
@@ -98,7 +98,7 @@ func (c *conn) hijacked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.endLocked(connState.hijack) {
-		moving.Release(c.Conn)
+		seam.Release(c.Conn)
 		c.queue.server.counts.Add(countHijacked, 1)
 		c.queue.call.release()
 	}

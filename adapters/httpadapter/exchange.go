@@ -13,7 +13,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/loop"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // exchange is a request of the fast path and its answer: the http.ResponseWriter that the handler
@@ -134,7 +134,7 @@ func (x *exchange) notice(err error) (armed bool) {
 	switch {
 	case !x.isWatching():
 		return false // it was armed before x, and has come too late to be disarmed
-	case err != nil || moving.AtEnd(x.conn.Conn):
+	case err != nil || seam.AtEnd(x.conn.Conn):
 		x.clientGone()
 		return false
 	}

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -473,13 +473,13 @@ func TestHandOverClosedLoop(t *testing.T) {
 
 // adopt makes ln accept copies of connections.
 func adopt(ln net.Listener, conns []percore.WaitingConn) error {
-	to := moving.ListenerOf(ln)
+	to := seam.ListenerOf(ln)
 	for _, c := range conns {
 		fd, err := copyOf(c)
 		if err != nil {
 			return err
 		}
-		info := moving.ConnInfoOf(c.Conn)
+		info := seam.ConnInfoOf(c.Conn)
 		info.Served = c.Served
 		if err := to.Adopt(fd, info); err != nil {
 			return err
@@ -831,7 +831,7 @@ func (f *fixture) dialAdopted() *client {
 	served, c := testnet.Pair(f, percore.Listen, testnet.TCP4)
 	fd, err := copyOf(percore.WaitingConn{Conn: served})
 	if err == nil {
-		err = moving.ListenerOf(f.ln).Adopt(fd, moving.ConnInfo{Served: true})
+		err = seam.ListenerOf(f.ln).Adopt(fd, seam.ConnInfo{Served: true})
 	}
 	if err != nil {
 		f.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/adapters/httpadapter/internal/http2"
+	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 )
 
 // This file gives connections that speak HTTP/2 to a server of package h2, which calls the
@@ -58,8 +58,8 @@ func (s *Server) whyNetHTTP2() string {
 }
 
 // http2Handler returns the handler of streams for the connections of a host.
-func (s *Server) http2Handler(host http2.Host) *http2.Handler {
-	return &http2.Handler{
+func (s *Server) http2Handler(host httpstream.Host) *httpstream.Handler {
+	return &httpstream.Handler{
 		HTTP:           s.handler(),
 		GeneralOptions: !s.srv.DisableGeneralOptionsHandler,
 		ReadTimeout:    s.srv.ReadTimeout,
@@ -79,7 +79,7 @@ func (s *Server) http2Config() h2.Config {
 	c := h2.Config{
 		HeaderBytes:     min(limit, math.MaxInt32-perField*typicalFields) + perField*typicalFields,
 		IdleTimeout:     -1,
-		ExtendedConnect: http2.ExtendedConnect,
+		ExtendedConnect: httpstream.ExtendedConnect,
 		Priorities:      prioritiesOf(s.srv),
 		MaxAge:          s.maxAge, // also of one without requests
 	}
@@ -109,17 +109,17 @@ func (s *Server) http2Config() h2.Config {
 // http2Host is a call as the host of its streams.
 type http2Host serveCall
 
-// Conn implements http2.Host.
-func (h *http2Host) Conn(c *h2.Conn) http2.Conn {
+// Conn implements httpstream.Host.
+func (h *http2Host) Conn(c *h2.Conn) httpstream.Conn {
 	own := c.User().(*conn)
-	return http2.Conn{
+	return httpstream.Conn{
 		RemoteAddr: own.remoteText(),
 		TLS:        own.stream().tlsState(), // by the one turn that a connection has at a time
 	}
 }
 
-// Context implements http2.Host.
-func (h *http2Host) Context(c *h2.Conn) (context.Context, http2.Canceler) {
+// Context implements httpstream.Host.
+func (h *http2Host) Context(c *h2.Conn) (context.Context, httpstream.Canceler) {
 	ctx, canceler := c.User().(*conn).newContext()
 	if canceler.own != nil {
 		return ctx, (*ownCanceler)(canceler.own)
@@ -137,7 +137,7 @@ type (
 func (c *ownCanceler) Cancel()    { (*requestContext)(c).cancel() }
 func (c derivedCanceler) Cancel() { c() }
 
-// ConnState implements http2.Host.
+// ConnState implements httpstream.Host.
 func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	own := c.User().(*conn)
 	if !own.reportSafely(state) {
@@ -150,10 +150,10 @@ func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 
 func (h *http2Host) release(c *conn) { c.queue.call.release() }
 
-// KeepAlives implements http2.Host.
+// KeepAlives implements httpstream.Host.
 func (h *http2Host) KeepAlives() bool { return (*serveCall)(h).keepsAlive() }
 
-// Logf implements http2.Host.
+// Logf implements httpstream.Host.
 func (h *http2Host) Logf(format string, args ...any) { h.server.logf(format, args...) }
 
 // servesHTTP2 reports whether the call serves a connection for which TLS has agreed on that. Those

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/adapters/httpadapter/internal/http2"
+	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 )
 
 // A StreamHandler is an http.Handler that serves some streams of HTTP/2 below net/http's types, with
@@ -44,14 +44,14 @@ func (s *Server) streamHandler() StreamHandler {
 
 // shared is the handler of streams of which some are a StreamHandler's.
 type shared struct {
-	*http2.Handler
+	*httpstream.Handler
 	takes  func(*h2.Request) bool
 	guest  h2.Handler
 	states h2.ConnHandler // guest, if it is one
 	pings  h2.PingHandler // the same
 }
 
-func newShared(own *http2.Handler, h StreamHandler) *shared {
+func newShared(own *httpstream.Handler, h StreamHandler) *shared {
 	s := &shared{Handler: own}
 	s.guest, s.takes = h.Streams()
 	s.states, _ = s.guest.(h2.ConnHandler)

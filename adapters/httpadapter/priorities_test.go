@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/adapters/httpadapter/internal/http2"
+	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
@@ -140,8 +140,8 @@ func onH2(srv *http.Server) (start func(net.Conn), stop func()) {
 
 type bubbleHost struct{}
 
-func (bubbleHost) Conn(*h2.Conn) http2.Conn { return http2.Conn{RemoteAddr: "pipe"} }
-func (bubbleHost) Context(*h2.Conn) (context.Context, http2.Canceler) {
+func (bubbleHost) Conn(*h2.Conn) httpstream.Conn { return httpstream.Conn{RemoteAddr: "pipe"} }
+func (bubbleHost) Context(*h2.Conn) (context.Context, httpstream.Canceler) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return ctx, derivedCanceler(cancel)
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/monotime"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // This file has the part of the listener's Accept, which closes connections between two requests when
@@ -43,7 +43,7 @@ func (call *serveCall) idleDeadline() instant {
 
 // joinRoom makes the listener's Accept find the call's connections, if their number is limited.
 func (call *serveCall) joinRoom() {
-	if limits := moving.LimitsOf(call.listener); call.keeps && limits.Max() > 0 {
+	if limits := seam.LimitsOf(call.listener); call.keeps && limits.Max() > 0 {
 		call.limits = limits
 		limits.AddIdler(call)
 	}
@@ -85,7 +85,7 @@ func (i idleConn) CloseIdle(since int64) bool {
 	c := i.c
 	c.mu.Lock() // or a request could begin and end in between, and the client's next one be on its way
 	defer c.mu.Unlock()
-	if c.idleSince() != since || moving.HasUnread(c.Conn) || c.unread.hasBytes() || !c.endLocked(connState.closeIdle) {
+	if c.idleSince() != since || seam.HasUnread(c.Conn) || c.unread.hasBytes() || !c.endLocked(connState.closeIdle) {
 		return false
 	}
 	go c.closeForRoom() // the user's OnClose may call anything, and TLS's farewell may block

@@ -12,7 +12,7 @@ import (
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/workers"
@@ -236,7 +236,7 @@ func (call *serveCall) keepsAlive() bool {
 
 // warnForeign logs, once, that connections could be parked if not for their type.
 func (call *serveCall) warnForeign(nc net.Conn) {
-	if !call.keeps || fastpath.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
+	if !call.keeps || features.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
 		return
 	}
 	call.server.logf("httpadapter: net/http serves connections of type %T: while idle they keep a goroutine "+

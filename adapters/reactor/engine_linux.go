@@ -11,7 +11,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/loop"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/zerocopy"
 )
 
@@ -36,7 +36,7 @@ type sock struct {
 
 // newSock returns the socket of pc, and its loop.
 func (*engine) newSock(pc *percore.Conn) (sock, engineLoop, error) {
-	fd := moving.FD(pc)
+	fd := seam.FD(pc)
 	if fd == nil {
 		return sock{}, engineLoop{}, syscall.EINVAL
 	}
@@ -49,7 +49,7 @@ func (s *sock) claim(c *Conn) error {
 	if err := s.fd.Watch(&s.events); err != nil {
 		return s.opError("attach", err)
 	}
-	moving.Hold(s.conn)
+	seam.Hold(s.conn)
 	_ = s.conn.SetDeadline(time.Time{}) // that of the code before would make the server's reads fail
 	return nil
 }
@@ -65,7 +65,7 @@ func (w *watcher) OnEvent(r loop.Readiness) {
 // unwatch ends claim. It returns bytes that were read since then: none.
 func (s *sock) unwatch() (more []byte) {
 	s.fd.Unwatch()
-	moving.Release(s.conn)
+	seam.Release(s.conn)
 	return nil
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor/internal/layer"
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/serving"
 )
 
@@ -136,7 +136,7 @@ func (s *Server) Attach(c net.Conn, buffered []byte, user any) (*Conn, error) {
 
 // isOffEngine reports whether the environment has taken the engine out of this process. Only package
 // reactor can't do without: its loops are the engine's, or in another build its own.
-func isOffEngine() bool { return !onGoroutines && fastpath.EngineIsNet() }
+func isOffEngine() bool { return !onGoroutines && features.EngineIsNet() }
 
 func errOffEngine(call string, arg any) error {
 	return fmt.Errorf("reactor: %s got a %T since the environment has PERCOREDEBUG=engine=net, and needs percore's loops:"+

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/monotime"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -321,7 +321,7 @@ func (k timeoutKind) countsWrites() bool { return k == onIdle || k == onWriteIdl
 // acknowledged.
 func (c *Conn) payAcknowledged(now int64, timeout time.Duration) {
 	t := &c.more.times
-	sent := moving.Sent(c.sock.conn)
+	sent := seam.Sent(c.sock.conn)
 	begun := now - int64(timeout)
 	t.heldAt = sent.Paid(t.paid, begun, begun, timeout)
 	t.paid = sent

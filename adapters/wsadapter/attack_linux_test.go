@@ -21,7 +21,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/handover"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -441,7 +441,7 @@ func TestHold(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		nc, err := moving.ListenerOf(p.ln).AdoptAside(fd, moving.ConnInfo{Served: true})
+		nc, err := seam.ListenerOf(p.ln).AdoptAside(fd, seam.ConnInfo{Served: true})
 		if err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/adapters/wsadapter"
 	"github.com/percore/percore/handover"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -140,7 +140,7 @@ type restartingServer struct {
 
 func startRestarting(t *testing.T, env ...string) *restartingServer {
 	t.Helper()
-	if ln := testnet.Listen(t, percore.Listen, testnet.TCP4); moving.ListenerOf(ln) == nil {
+	if ln := testnet.Listen(t, percore.Listen, testnet.TCP4); seam.ListenerOf(ln) == nil {
 		t.Skip("connections move on percore's engine only")
 	}
 	s := &restartingServer{t: t, lines: make(chan string, 100)}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/race"
 )
 
@@ -26,7 +26,7 @@ const rawRecvBytesMax = 64 << 10
 // isRaw reports whether a transfer of n bytes is made behind the scheduler's back: if n is at most
 // bytesMax and tell is not set.
 func isRaw(n, bytesMax int, tell bool) bool {
-	return n <= bytesMax && !tell && fastpath.RawSyscall.On()
+	return n <= bytesMax && !tell && features.RawSyscall.On()
 }
 
 // IsLongRecv and IsLongSend report whether a transfer of n bytes may wait for more memory than a

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -35,7 +35,7 @@ func SendFile(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err
 	if limit == 0 {
 		return 0, true, nil
 	}
-	if !fastpath.Sendfile.On() {
+	if !features.Sendfile.On() {
 		return 0, false, errSwitchedOff
 	}
 	to := connOf(dst)
@@ -130,7 +130,7 @@ func (t *sending) write(out uintptr) (done bool) {
 		}
 		n, errno := sys.Sendfile(int(out), t.in, int(count))
 		t.n += int64(n)
-		fastpath.SendfileBytes.Add(uint64(n))
+		features.SendfileBytes.Add(uint64(n))
 		switch {
 		case errno == 0:
 			if n == 0 || t.n == t.limit {
@@ -145,7 +145,7 @@ func (t *sending) write(out uintptr) (done bool) {
 			return !t.dstIsFull()
 		case refuses(errno):
 			if errno == unix.ENOSYS {
-				fastpath.Sendfile.Refuse(errno)
+				features.Sendfile.Refuse(errno)
 			}
 			t.why = errno
 			return true

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/zerocopy"
@@ -192,7 +192,7 @@ func TestSendFileDeclines(t *testing.T) {
 		})
 	}
 	t.Run("switched off", func(t *testing.T) {
-		defer fastpath.Sendfile.Force(false)()
+		defer features.Sendfile.Force(false)()
 		f := file(t)
 		n, handled, err := SendFile(raw(t, tcp(t)), raw(t, f), 10)
 		wantDeclined(t, n, handled, err)

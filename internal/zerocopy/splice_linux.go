@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/pipes"
 	"github.com/percore/percore/internal/sys"
 )
@@ -60,7 +60,7 @@ func Splice(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err e
 	if limit == 0 {
 		return 0, true, nil
 	}
-	if !fastpath.Splice.On() {
+	if !features.Splice.On() {
 		return 0, false, errSwitchedOff
 	}
 	from, to := connOf(src), connOf(dst)
@@ -262,7 +262,7 @@ func (t *splicing) pump(out uintptr) (done bool) {
 		n, errno := sys.Splice(int(out), t.pipe.R, t.pipe.Buffered)
 		t.pipe.Buffered -= n
 		t.n += int64(n)
-		fastpath.SpliceBytes.Add(uint64(n))
+		features.SpliceBytes.Add(uint64(n))
 		switch {
 		case errno == unix.EINTR:
 		case errno == unix.EAGAIN:
@@ -316,7 +316,7 @@ func (t *splicing) write(out int) (done bool) {
 		}
 		t.pending = t.pending[n:]
 		t.n += int64(n)
-		fastpath.CopiedBytes.Add(uint64(n))
+		features.CopiedBytes.Add(uint64(n))
 		switch {
 		case errno == unix.EINTR, n > 0:
 		case errno == 0:
@@ -337,6 +337,6 @@ func (t *splicing) write(out int) (done bool) {
 func (t *splicing) refuse(errno syscall.Errno) {
 	t.why = errno
 	if errno == unix.ENOSYS {
-		fastpath.Splice.Refuse(errno)
+		features.Splice.Refuse(errno)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/pipes"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/zerocopy"
@@ -181,7 +181,7 @@ func TestSpliceDeclines(t *testing.T) {
 		})
 	}
 	t.Run("switched off", func(t *testing.T) {
-		defer fastpath.Splice.Force(false)()
+		defer features.Splice.Force(false)()
 		src := full("tcp")(t)
 		n, handled, err := Splice(raw(t, to("tcp")(t)), raw(t, src), 10)
 		wantDeclined(t, n, handled, err)

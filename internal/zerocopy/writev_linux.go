@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -65,7 +65,7 @@ func Writev(fd int, v *[][]byte) (n int64, err error) {
 	vec := iovecsPool.Get().(*iovecs)
 	defer iovecsPool.Put(vec)
 	batch := iovMax
-	if !fastpath.Writev.On() {
+	if !features.Writev.On() {
 		batch = 1
 	}
 	for {
@@ -86,8 +86,8 @@ func Writev(fd int, v *[][]byte) (n int64, err error) {
 		case wrote == 0:
 			return n, io.ErrUnexpectedEOF
 		}
-		fastpath.WritevCalls.Add(1)
-		fastpath.WritevBytes.Add(uint64(wrote))
+		features.WritevCalls.Add(1)
+		features.WritevBytes.Add(uint64(wrote))
 	}
 }
 

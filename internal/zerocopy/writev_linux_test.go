@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/zerocopy"
@@ -75,7 +75,7 @@ func shapes(rng *rand.Rand, count, sizeMax int) (v [][]byte, all []byte) {
 
 func TestWritev(t *testing.T) {
 	for _, on := range []bool{true, false} {
-		defer fastpath.Writev.Force(on)()
+		defer features.Writev.Force(on)()
 		for _, test := range []struct{ count, sizeMax int }{
 			{0, 0}, {3, 0}, {1, 10}, {16, 256}, {1023, 3}, {1024, 1}, {1025, 1}, {1100, 100}, {5000, 50}, {7, 1 << 20}, {100, 100_000},
 		} {

@@ -17,7 +17,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // conn is a connection to a server. Either it is idle, and the pool owns it, or one exchange does.
@@ -46,7 +46,7 @@ func (c *conn) cancel(cause error) { c.end(cause, true) }
 
 // detach takes the connection, which goes on, from the pool.
 func (c *conn) detach() {
-	moving.Release(c.nc)
+	seam.Release(c.nc)
 	c.end(nil, false)
 }
 

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/seam"
 )
 
 // pool has the hosts that there are connections to, or calls that wait for one.
@@ -159,7 +159,7 @@ func (h *host) dial(ctx context.Context, dial func(context.Context, string, stri
 	if err != nil {
 		return nil, err
 	}
-	moving.Hold(pc)
+	seam.Hold(pc)
 	return &conn{host: h, nc: pc}, nil
 }
 
@@ -362,5 +362,5 @@ func (c *conn) wake() bool {
 	if err := c.nc.SetReadDeadline(time.Time{}); err != nil {
 		return false
 	}
-	return !moving.HasUnread(c.nc)
+	return !seam.HasUnread(c.nc)
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
-	"github.com/percore/percore/internal/fastpath"
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/features"
+	"github.com/percore/percore/internal/seam"
 )
 
 // Transport is an http.RoundTripper. All methods are safe for concurrent use.
@@ -25,7 +25,7 @@ type Transport struct {
 
 // New returns a Transport that serves plain requests itself and passes the others to base.
 func New(base *http.Transport) *Transport {
-	t := &Transport{base: base, engine: moving.TakeOver != nil && !fastpath.EngineIsNet()}
+	t := &Transport{base: base, engine: seam.TakeOver != nil && !features.EngineIsNet()}
 	t.conns.t = t
 	return t
 }
@@ -78,7 +78,7 @@ func engineConn(nc net.Conn) (*percore.Conn, error) {
 	if c, ok := nc.(*percore.Conn); ok {
 		return c, nil
 	}
-	c, err := moving.TakeOver("tcp", nc)
+	c, err := seam.TakeOver("tcp", nc)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// Package http2 calls an http.Handler for the streams of package h2, as net/http's HTTP/2 server would:
-// with the same request, and the same frames for the same calls.
+// Package httpstream calls an http.Handler for the streams of package h2, as net/http's HTTP/2
+// server would: with the same request, and the same frames for the same calls.
 //
 // The differences and their reasons:
 //
@@ -12,4 +12,4 @@
 //   - After status 400 for a connection-specific field the stream is reset with PROTOCOL_ERROR (RFC
 //     9113, sections 8.1.1 and 8.2.2); net/http ends it.
 //   - A Write after the handler has returned fails, and Header returns the header. net/http panics.
-package http2
+package httpstream

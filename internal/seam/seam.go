@@ -1,4 +1,4 @@
-// Package moving connects package percore with the packages of its module that know more about its
+// Package seam connects package percore with the packages of its module that know more about its
 // connections than users do. They are the adapters, which hold connections, and package handover,
 // which moves listeners and connections from one process to another.
 //
@@ -6,7 +6,7 @@
 // PollFD for package os. A wrapper's SyscallConn returns a raw connection without them, so no code
 // bypasses a wrapper by accident. Where package net replaces the engine, the raw connections belong
 // to package net, and the functions here find nothing.
-package moving
+package seam
 
 import (
 	"net"

@@ -1,4 +1,4 @@
-package http2_test
+package httpstream_test
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ import (
 // FuzzDiffer plays a script against both servers. Each part of the outcome must be the same: what
 // the handlers saw, what each stream got in each step, how streams and connection ended.
 //
-//	go test -run '^$' -fuzz FuzzDiffer -parallel 1 ./adapters/httpadapter/internal/http2
+//	go test -run '^$' -fuzz FuzzDiffer -parallel 1 ./adapters/httpadapter/internal/httpstream
 func FuzzDiffer(f *testing.F) {
 	var arenas [len(configs)][len(ways)]*arena
 	for i := range configs {

@@ -1,4 +1,4 @@
-package fastpath
+package features
 
 import "sync/atomic"
 

@@ -1,4 +1,4 @@
-package http2_test
+package httpstream_test
 
 import (
 	"net/http"

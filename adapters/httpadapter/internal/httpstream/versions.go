@@ -1,6 +1,6 @@
 //go:build go1.27
 
-package http2
+package httpstream
 
 // badLengthResets says whether the server resets a request that declares a length but has no body, or
 // two lengths, as net/http does since Go 1.27.

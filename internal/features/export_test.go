@@ -1,4 +1,4 @@
-package fastpath
+package features
 
 // Apply exports apply for tests.
 var Apply = apply

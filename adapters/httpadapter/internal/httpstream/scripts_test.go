@@ -1,4 +1,4 @@
-package http2_test
+package httpstream_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/adapters/httpadapter/internal/http2"
+	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
@@ -53,7 +53,7 @@ var scripts = []script{
 	{name: "escaped path", handler: see, play: send(get("GET", "/a%2fb%20c/%C3%A4?x=%20#y"))},
 	{name: "path of two slashes", handler: see, play: send(get("GET", "//host/path"))},
 	{name: "empty query", handler: see, play: send(get("GET", "/?"))},
-	{name: "absolute path", handler: see, uncalled: http2.RootedPath, play: send(get("GET", "http://x.example/y"))},
+	{name: "absolute path", handler: see, uncalled: httpstream.RootedPath, play: send(get("GET", "http://x.example/y"))},
 	{name: "asterisk", handler: see, uncalled: true, play: send(get("OPTIONS", "*"), "abc")},
 	{name: "asterisk for the handler", handler: see, configure: func(srv *http.Server) { srv.DisableGeneralOptionsHandler = true }, play: send(get("OPTIONS", "*"))},
 	{name: "bad path", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, streams: 2,
@@ -62,13 +62,13 @@ var scripts = []script{
 		}, unordered: true},
 	{name: "CONNECT", handler: see, play: send([]string{":method", "CONNECT", ":authority", "x.example:443"})},
 	{name: "CONNECT with a path", handler: see, uncalled: true, play: send([]string{":method", "CONNECT", ":scheme", "http", ":authority", "x.example", ":path", "/"})},
-	{name: "CONNECT with :protocol", handler: see, uncalled: !http2.ExtendedConnect, play: send(connect("/chat?a=b", "origin", "http://x.example", "sec-websocket-version", "13"), "abc")},
+	{name: "CONNECT with :protocol", handler: see, uncalled: !httpstream.ExtendedConnect, play: send(connect("/chat?a=b", "origin", "http://x.example", "sec-websocket-version", "13"), "abc")},
 	{name: "other method", handler: see, play: send(get("BREW", "/pot"))},
 	{name: "POST with length", handler: see, play: send(get("POST", "/", "content-length", "6"), "abc", "def")},
 	{name: "POST without length", handler: see, play: send(get("POST", "/"), "abc", "def")},
 	{name: "POST with length 0", handler: see, play: send(get("POST", "/", "content-length", "0"), "")},
 	{name: "POST with a length that is no number", handler: see, play: send(get("POST", "/", "content-length", "x"), "")},
-	{name: "POST with two lengths", handler: see, uncalled: http2.BadLengthResets, play: send(get("POST", "/", "content-length", "3", "content-length", "4"), "abc")},
+	{name: "POST with two lengths", handler: see, uncalled: httpstream.BadLengthResets, play: send(get("POST", "/", "content-length", "3", "content-length", "4"), "abc")},
 	{name: "POST with the same length twice", handler: see, play: send(get("POST", "/", "content-length", "3", "content-length", "3"), "abc")},
 	{name: "POST of nothing", handler: see, play: send(get("POST", "/"))},
 	{name: "body too short", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, play: send(get("POST", "/", "content-length", "10"), "abc")},
@@ -463,7 +463,7 @@ func (twin) Error() string { return "" }
 // package.
 func TestStreamError(t *testing.T) {
 	var got twin
-	err := http2.StreamError(1, h2.Cancel)
+	err := httpstream.StreamError(1, h2.Cancel)
 	if !errors.As(err, &got) || got != (twin{StreamID: 1, Code: 8}) {
 		t.Errorf("got %+v", got)
 	}

@@ -1,6 +1,6 @@
 //go:build !go1.27
 
-package http2
+package httpstream
 
 // See versions.go.
 const (

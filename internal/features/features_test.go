@@ -1,4 +1,4 @@
-package fastpath_test
+package features_test
 
 import (
 	"fmt"
@@ -8,16 +8,16 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/testnet"
 )
 
 func TestMain(m *testing.M) {
-	testnet.Main(m, testnet.WithChild("features", func() { fmt.Print(on(fastpath.All)) }))
+	testnet.Main(m, testnet.WithChild("features", func() { fmt.Print(on(features.All)) }))
 }
 
 // on lists the enabled features.
-func on(features []*fastpath.Feature) string {
+func on(features []*features.Feature) string {
 	var names []string
 	for _, f := range features {
 		if f.On() {
@@ -53,9 +53,9 @@ func TestSettings(t *testing.T) {
 		{"future=0,writev=0,,=,a=b=c", "sendfile splice rawsyscall", "future=0,=,a=b=c"},
 	} {
 		t.Run(c.settings, func(t *testing.T) {
-			features := fastpath.NewFeatures()
-			unknown := strings.Join(fastpath.Apply(c.settings, features), ",")
-			if got := on(features); got != c.want || unknown != c.unknown {
+			list := features.NewFeatures()
+			unknown := strings.Join(features.Apply(c.settings, list), ",")
+			if got := on(list); got != c.want || unknown != c.unknown {
 				t.Errorf("PERCOREDEBUG=%s: got on: %q, unknown: %q, want %q, %q", c.settings, got, unknown, c.want, c.unknown)
 			}
 		})
@@ -73,14 +73,14 @@ func TestEngineIsNet(t *testing.T) {
 		"engine=network":            false,
 	} {
 		t.Setenv("PERCOREDEBUG", settings)
-		if got := fastpath.EngineIsNet(); got != want {
+		if got := features.EngineIsNet(); got != want {
 			t.Errorf("%q: got %t, want %t", settings, got, want)
 		}
 	}
 }
 
 func TestRefuse(t *testing.T) {
-	f := fastpath.NewFeatures()[0]
+	f := features.NewFeatures()[0]
 	f.Refuse(syscall.ENOSYS)
 	f.Refuse(syscall.EPERM)
 	if want := "refused by the kernel: " + syscall.ENOSYS.Error(); f.On() || f.WhyOff() != want {

@@ -1,4 +1,4 @@
-package http2_test
+package httpstream_test
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter"
-	"github.com/percore/percore/adapters/httpadapter/internal/http2"
+	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -213,7 +213,7 @@ func merge(lines []string) (to []string) {
 // compares what the handler saw, what the client got, and the log.
 func TestDiffer(t *testing.T) {
 	all := scripts
-	if http2.ExtendedConnect {
+	if httpstream.ExtendedConnect {
 		all = append(all, extendedScripts...)
 	}
 	for _, sc := range all {
@@ -290,7 +290,7 @@ func TestExtendedConnect(t *testing.T) {
 func TestConnectSetting(t *testing.T) {
 	none := func(*http.Server) {}
 	handler := func(*seen) http.HandlerFunc { return func(http.ResponseWriter, *http.Request) {} }
-	t.Run(fmt.Sprintf("CONNECT=%t", http2.ExtendedConnect), func(t *testing.T) {
+	t.Run(fmt.Sprintf("CONNECT=%t", httpstream.ExtendedConnect), func(t *testing.T) {
 		for _, s := range []*side{ways[0].start(t, none, handler), ways[1].start(t, none, handler)} {
 			var h [9]byte
 			if _, err := io.ReadFull(s.peer.Flush().Conn, h[:]); err != nil || h[3] != frames.Settings {
@@ -305,8 +305,8 @@ func TestConnectSetting(t *testing.T) {
 			for setting := range slices.Chunk(b, len(enableConnect)) {
 				got = got || string(setting) == enableConnect
 			}
-			if got != http2.ExtendedConnect {
-				t.Errorf("got the settings %x, want SETTINGS_ENABLE_CONNECT_PROTOCOL: %t", b, http2.ExtendedConnect)
+			if got != httpstream.ExtendedConnect {
+				t.Errorf("got the settings %x, want SETTINGS_ENABLE_CONNECT_PROTOCOL: %t", b, httpstream.ExtendedConnect)
 			}
 		}
 	})
