@@ -26,8 +26,8 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/percore/percore/adapters/httpadapter"
-	"github.com/percore/percore/cmd/percore/internal/tlsfiles"
 	"github.com/percore/percore/handover"
+	"github.com/percore/percore/tlsfiles"
 )
 
 // The defaults of serve's flags. The addresses are on the loopback interface: serving a directory

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/cmd/percore/internal/tlsfiles"
+	"github.com/percore/percore/tlsfiles"
 )
 
 // selfSignedLife is how long a certificate that serve makes is valid: longer than a demonstration
@@ -30,19 +30,20 @@ const certificatePause = 5 * time.Second
 // openTLS reads the files of -tls. Without a certificate it makes one for this run.
 func (d *demo) openTLS() (err error) {
 	paths := tlsfiles.Paths{Cert: d.opts.certFile, Key: d.opts.keyFile, Secrets: d.opts.ticketKeys}
-	var made tls.Certificate
 	if paths.Cert == "" {
-		if made, err = selfSigned(d.opts.httpAddress); err != nil {
+		made, err := selfSigned(d.opts.httpAddress)
+		if err != nil {
 			return err
 		}
+		paths.Certificate = &made
 	}
-	var state []byte
-	if d.predecessor != nil {
-		state = d.predecessor.State(d.opts.listenerName())
-		defer clear(state)
-	}
-	if d.tls, err = tlsfiles.Open(paths, &made, state, d.log); err != nil {
+	if d.tls, err = tlsfiles.Open(paths, d.log); err != nil {
 		return fmt.Errorf("-tls: %w", err)
+	}
+	if d.predecessor != nil {
+		state := d.predecessor.State(d.opts.listenerName())
+		d.tls.Restore(state)
+		clear(state)
 	}
 	servedTLS.Store(d.tls)
 	return nil

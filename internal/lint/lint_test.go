@@ -77,11 +77,11 @@ var layers = []layer{
 	{"adapters/grpcadapter", []string{".", "adapters/h2", "pool"}},
 	{"adapters/reactor", []string{".", "pool", "internal/serving", "internal/loop", "internal/zerocopy", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
 	{"adapters/wsadapter", []string{".", "handover", "internal"}},
-	{"handover", []string{".", "internal/loop", "internal/seam", "internal"}},
-	{"certs", nil},
+	{"handover", []string{".", "internal/seam", "internal"}},
+	{"tlsfiles", nil},
 	{"debug", []string{".", "loop"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool"}},
-	{"cmd", []string{".", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "adapters/wsadapter", "certs", "debug", "handover", "metrics/prometheus"}},
+	{"cmd", []string{".", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "adapters/wsadapter", "debug", "handover", "metrics/prometheus", "tlsfiles"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -158,7 +158,7 @@ func localDir(importPath string) (dir string, ok bool) {
 // that must not come along.
 var importers = []struct{ packages, banned []string }{
 	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag", "expvar"}},
-	{[]string{"./adapters/h2", "./adapters/reactor", "./handover"}, []string{"net/http", "testing", "flag", "expvar"}},
+	{[]string{"./adapters/h2", "./adapters/reactor", "./handover", "./tlsfiles"}, []string{"net/http", "testing", "flag", "expvar"}},
 	{[]string{"./adapters/httpadapter", "./adapters/wsadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
 }
 

@@ -39,7 +39,9 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	dir := t.TempDir()
-	f := &fixture{t: t, paths: Paths{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "secrets")}}
+	f := &fixture{t: t, paths: Paths{
+		Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), Secrets: filepath.Join(dir, "secrets"),
+	}}
 	f.secrets("a")
 	f.renew()
 	return f
@@ -47,10 +49,11 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) open(state []byte) *Files {
 	f.t.Helper()
-	all, err := Open(f.paths, nil, state, slog.New(slog.NewTextHandler(&f.log, nil)))
+	all, err := Open(f.paths, slog.New(slog.NewTextHandler(&f.log, nil)))
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	all.Restore(state)
 	return all
 }
 
@@ -188,17 +191,17 @@ func TestTicketsAge(t *testing.T) {
 		// ticket is old.
 		for days, want := range []bool{true, true, false, false} {
 			a := f.open(nil)
-			a.Look(now)
+			a.look(now)
 			c := newClient(tls.VersionTLS13)
 			c.requireResumed(t, a.Config(), false)
-			a.Look(now.Add(time.Duration(days) * period))
+			a.look(now.Add(time.Duration(days) * period))
 			c.requireResumed(t, a.Config(), want)
 		}
 	}
 	f := newFixture(t)
 	ahead, here := f.open(nil), f.open(nil)
-	ahead.Look(now.Add(period))
-	here.Look(now)
+	ahead.look(now.Add(period))
+	here.look(now)
 	c := newClient(tls.VersionTLS13)
 	c.requireResumed(t, ahead.Config(), false)
 	c.requireResumed(t, here.Config(), true)
@@ -243,7 +246,7 @@ func TestSecretsChange(t *testing.T) {
 	a, b := f.open(nil), f.open(nil)
 	load := func(files *Files, secrets string) {
 		f.secrets(secrets)
-		files.Look(time.Now())
+		files.look(time.Now())
 	}
 	c := newClient(tls.VersionTLS13)
 	c.requireResumed(t, a.Config(), false)
@@ -271,7 +274,7 @@ func TestWrongFiles(t *testing.T) {
 	look := func(what, wantName string, wantLoaded, wantFailed uint64) {
 		t.Helper()
 		for range 3 {
-			files.Look(time.Now())
+			files.look(time.Now())
 		}
 		if got := name(); got != wantName {
 			t.Errorf("%s: got certificate %s, want %s", what, got, wantName)
@@ -305,14 +308,42 @@ func TestWrongFiles(t *testing.T) {
 	if err := os.Chmod(f.paths.Secrets, 0o604); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(f.paths, nil, nil, slog.Default()); err == nil || !strings.Contains(err.Error(), "mode") {
+	if _, err := Open(f.paths, nil); err == nil || !strings.Contains(err.Error(), "mode") {
 		t.Errorf("a file that others can read: got %v, want an error about its mode", err)
 	}
 	for what, text := range map[string]string{"empty": "", "only a comment": "# a\n", "many": strings.Repeat(strings.Repeat("QUFB", 11)+"\n", secretsMax+1)} {
 		f.write(f.paths.Secrets, text)
-		if _, err := Open(f.paths, nil, nil, slog.Default()); err == nil {
+		if _, err := Open(f.paths, nil); err == nil {
 			t.Errorf("%s: got no error", what)
 		}
+	}
+}
+
+// A certificate comes from files or from the program, and a successor whose secret is in a file keeps
+// that.
+func TestPaths(t *testing.T) {
+	f := newFixture(t)
+	made := f.open(nil).Certificate()
+	for name, paths := range map[string]Paths{
+		"nothing": {}, "empty": {Certificate: new(tls.Certificate)}, "no key": {Cert: f.paths.Cert}, "no certificate": {Key: f.paths.Key},
+		"both": {Cert: f.paths.Cert, Key: f.paths.Key, Certificate: made},
+		"gone": {Cert: f.paths.Cert + "x", Key: f.paths.Key},
+	} {
+		if _, err := Open(paths, nil); err == nil || !strings.HasPrefix(err.Error(), "tlsfiles: ") {
+			t.Errorf("%s: got %v, want an error of tlsfiles", name, err)
+		}
+	}
+	memory, err := Open(Paths{Certificate: made}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory.look(time.Now())
+	if memory.Certificate() != made {
+		t.Error("got another certificate than the program's")
+	}
+	shared := f.open(memory.State())
+	if state := shared.State(); state != nil {
+		t.Errorf("got a state of %d bytes, want none: the secret is in the file", len(state))
 	}
 }
 
@@ -323,13 +354,13 @@ func TestLookBetweenWrites(t *testing.T) {
 	for range 3 {
 		cert, key := f.pair()
 		f.write(f.paths.Cert, cert)
-		files.Look(time.Now())
+		files.look(time.Now())
 		f.write(f.paths.Key, key)
-		files.Look(time.Now())
+		files.look(time.Now())
 		f.write(f.paths.Secrets, "short\n")
-		files.Look(time.Now())
+		files.look(time.Now())
 		f.secrets("a")
-		files.Look(time.Now())
+		files.look(time.Now())
 	}
 	if got := files.Figures(); got.Loaded != 6 || got.Failed != 0 || f.log.Count("level=ERROR") > 0 {
 		t.Errorf("got %+v, want 6 loaded and none failed:\n%s", got, f.log.String())

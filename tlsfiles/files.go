@@ -1,12 +1,22 @@
-// Package tlsfiles makes the TLS configuration of a server whose certificate and ticket keys change
-// while it runs: certificates are renewed every few weeks, and keys that are shared between machines
-// are replaced.
+// Package tlsfiles makes the TLS configuration of a server whose certificate and session ticket keys
+// change while it runs: certificates are renewed every few weeks, and secrets that several machines
+// share are replaced. A successor process gets what it needs so that clients resume sessions there:
+//
+//	files, err := tlsfiles.Open(tlsfiles.Paths{Cert: "cert.pem", Key: "key.pem"}, nil)
+//	...
+//	go files.Watch(ctx, 5*time.Second)
+//	server.TLSConfig = files.Config()
+//	part := handover.Part{
+//		Name: "https", Address: ":443", Server: server, State: files.State, Restore: files.Restore,
+//		Serve: func(l net.Listener) error { return server.ServeTLS(l, "", "") },
+//	}
 package tlsfiles
 
 import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,14 +25,26 @@ import (
 	"time"
 )
 
-// Paths are the files. Cert and Key may be empty, for the certificate given to Open; and Secrets, for a
-// secret that only this process and its successors have.
+// Paths are the files. They may be links, such as those of Kubernetes; what they lead to is watched.
 type Paths struct {
-	Cert, Key string // PEM; Cert with the certificates that it depends on
-	Secrets   string // for session tickets; see tickets.go
+	// Cert is the server's certificate, and those that it depends on after it, in PEM. Key is its private
+	// key, in PEM, too. Both are empty if Certificate is set.
+	Cert, Key string
+
+	// Certificate is used if there are no files of one: made by the program, and never replaced.
+	Certificate *tls.Certificate
+
+	// Secrets, if not empty, is the file from which the keys of session tickets are derived. Clients resume
+	// their sessions at each machine that has the same file. It has 1 to 16 secrets, one a line, of 32
+	// bytes or more in base64, as "openssl rand -base64 32" prints one; empty lines and those that begin
+	// with # don't count. The first makes new tickets, and the tickets of all are accepted. Other users
+	// must not be able to read it, nor the group to write it. Without it the secret is made by Open, and
+	// only this process and its successors have it.
+	Secrets string
 }
 
-// Files is a TLS configuration. Its methods are safe for concurrent use.
+// Files is a TLS configuration that follows its files. Open makes one. Its methods are safe for
+// concurrent use.
 type Files struct {
 	paths Paths
 	log   *slog.Logger
@@ -49,31 +71,41 @@ type counts struct {
 	full, resumed  atomic.Uint64 // handshakes
 }
 
-// Open reads the files. made is the certificate if there are no files of one. state is what State of
-// the predecessor returned; nil: there is none.
-func Open(paths Paths, made *tls.Certificate, state []byte, log *slog.Logger) (*Files, error) {
-	f := &Files{paths: paths, log: log}
+// Open reads the files, and fails if one can't be read or is wrong: the error names it. Later changes of
+// the files need Watch. Lines about these go to log; nil: slog's default logger.
+func Open(paths Paths, log *slog.Logger) (*Files, error) {
+	if log == nil {
+		log = slog.Default()
+	}
+	f := &Files{paths: paths, log: log, keys: newRatchet(time.Now())}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if paths.Cert == "" {
-		f.cert.Store(made)
-	} else if err := f.loadCertLocked(); err != nil {
-		return nil, err
-	}
-	if paths.Secrets != "" {
-		if err := f.loadSecretsLocked(); err != nil {
-			return nil, err
+	switch {
+	case (paths.Cert == "") != (paths.Key == ""):
+		return nil, errors.New("tlsfiles: Cert and Key of Paths go together, and one of them is empty")
+	case (paths.Cert == "") == (paths.Certificate == nil):
+		return nil, errors.New("tlsfiles: Paths must have either Cert and Key, or a Certificate")
+	case paths.Cert == "" && len(paths.Certificate.Certificate) == 0:
+		return nil, errors.New("tlsfiles: the Certificate of Paths is empty")
+	case paths.Cert == "":
+		f.cert.Store(paths.Certificate)
+	default:
+		if err := f.loadCertLocked(); err != nil {
+			return nil, fmt.Errorf("tlsfiles: %w", err)
 		}
-	} else if r := ratchetOf(state, time.Now()); r != nil {
-		f.keys = r
-	} else {
-		f.keys = newRatchet(time.Now())
 	}
 	f.setKeysLocked(time.Now())
+	if paths.Secrets != "" {
+		if err := f.loadSecretsLocked(); err != nil {
+			return nil, fmt.Errorf("tlsfiles: %w", err)
+		}
+	}
 	return f, nil
 }
 
-// Config returns the configuration, which follows the files. It may be copied, and completed.
+// Config returns a new configuration with what depends on the files: certificate and session tickets.
+// The caller may complete it, and copies follow the files, too. To check connections it must call the
+// VerifyConnection that it replaces, or Figures doesn't count them.
 func (f *Files) Config() *tls.Config {
 	return &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.cert.Load(), nil },
@@ -94,10 +126,11 @@ func (f *Files) Config() *tls.Config {
 	}
 }
 
-// Certificate returns the current certificate.
+// Certificate returns the current certificate, which must not be changed.
 func (f *Files) Certificate() *tls.Certificate { return f.cert.Load() }
 
-// State returns the secret for a successor, or nil if it is in a file. It must not be stored.
+// State returns the secret of session tickets for a successor process, or nil if it is in a file. It
+// must not be stored: who has it can decrypt tickets. It suits Part.State of package handover.
 func (f *Files) State() []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,23 +140,41 @@ func (f *Files) State() []byte {
 	return nil
 }
 
-// Watch looks at the files every pause, until ctx ends, and loads those that have changed. If one is
-// wrong at two looks it says so once, and goes on with what it had. A look may come between the writes
-// of a certificate and its key.
+// Restore takes over what State of the predecessor returned, before the first connection is served.
+// A state that is empty or wrong, or too old, changes nothing, and a secret in a file stays. It suits
+// Part.Restore of package handover.
+func (f *Files) Restore(state []byte) {
+	now := time.Now()
+	r := ratchetOf(state, now)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r != nil && f.paths.Secrets == "" {
+		f.keys = r
+		f.setKeysLocked(now)
+	}
+}
+
+// Watch looks at the files once every pause, until ctx ends, and loads those that have changed; session
+// ticket keys change every day. If a file is wrong at two looks Watch says so once, and goes on with
+// what it had: the first may come between the writes of a certificate and its key. pause must be
+// positive; without ctx Watch panics.
 func (f *Files) Watch(ctx context.Context, pause time.Duration) {
+	if ctx == nil {
+		panic("tlsfiles: Files.Watch: ctx is nil")
+	}
 	for tick := time.NewTicker(pause); ; {
 		select {
 		case <-ctx.Done():
 			tick.Stop()
 			return
 		case <-tick.C:
-			f.Look(time.Now())
+			f.look(time.Now())
 		}
 	}
 }
 
-// Look loads the files that have changed, and changes the ticket keys if it is time to.
-func (f *Files) Look(now time.Time) {
+// look loads the files that have changed, and changes the ticket keys if it is time to.
+func (f *Files) look(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.paths.Cert != "" {
@@ -223,9 +274,9 @@ func (v fileVersion) is(other fileVersion) bool {
 
 // Figures are what is to be known of a Files.
 type Figures struct {
-	NotAfter       time.Time // the end of the certificate
-	Loaded, Failed uint64    // changes of files that were taken over, and that were wrong
-	Full, Resumed  uint64    // handshakes
+	NotAfter       time.Time // the end of the certificate's validity
+	Loaded, Failed uint64    // changes of files that are used, and that were wrong
+	Full, Resumed  uint64    // handshakes that have ended well, without and with a session from before
 }
 
 // Figures returns the figures so far.
