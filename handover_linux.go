@@ -32,6 +32,9 @@ func (r rawConn) Release() { r.c.release() }
 // Limits returns the listener's limits, or nil.
 func (r rawListener) Limits() *accepting.Limits { return r.l.limits }
 
+// Group returns the listener's loops.
+func (r rawListener) Group() *engine.Group { return r.l.group }
+
 func (r rawListener) Moving() seam.Listener {
 	return movingListener{&Listener{listener: r.l, acceptor: r.l.all, holder: r.holder}}
 }

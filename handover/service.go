@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/handover/systemd"
 )
 
 // Service is the servers of a process, from start to end. [Service.Run] does what a program would
@@ -51,7 +52,7 @@ type Service struct {
 	// Leaving: this process is about to stop without a successor. Make readiness checks fail.
 	Leaving func()
 
-	// HandedOver: the process with that pid has taken over. (systemd wants to know it: MAINPID=.)
+	// HandedOver: the process with that pid has taken over.
 	HandedOver func(pid int)
 }
 
@@ -61,8 +62,8 @@ type Part struct {
 	// the same.
 	Name string
 
-	// Address is the TCP address to listen on, unless a predecessor has a listener of that Name. It must
-	// be set if Listener is nil.
+	// Address is the TCP address to listen on, unless a predecessor has a listener of that Name, or
+	// systemd has opened sockets for it. It must be set if Listener is nil.
 	Address string
 
 	// Config has the listener's options. nil: none.
@@ -189,6 +190,12 @@ const (
 // A Service that can't work fails at once, with an error that says what to change: it would otherwise
 // fail at its first restart, or in the middle of a shutdown.
 //
+// Run uses what systemd offers (docs/OPERATIONS.md has units). It reports to it when the parts serve,
+// after Ready has returned, and what follows, as [systemd.Notifier] does. It reports twice in the time
+// of WatchdogSec= that the loops of the listeners turn. Parts with an Address get the sockets that have
+// their Name as FileDescriptorName=; the first of them gets sockets without a name of their own. Run
+// fails for a socket with a name that no such part has.
+//
 // A program calls Run once, early: the signal Restart ends a process that doesn't wait for it yet.
 // Lines about handovers that fail go to slog's default logger.
 func (s *Service) Run(ctx context.Context) error {
@@ -199,6 +206,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return s.decline(fmt.Errorf("handover: this Service can't run: %w", err))
 	}
 	r := &run{Service: s, failed: make(chan error, len(s.Parts)), restart: make(chan os.Signal, 1)}
+	r.inheritWatchdog()
 	if s.Restart != nil {
 		signal.Notify(r.restart, s.Restart) // first: it must not end a process that is taking over
 		defer signal.Stop(r.restart)
@@ -210,11 +218,13 @@ func (s *Service) Run(ctx context.Context) error {
 		rearm()
 		return errors.Join(err, r.shutdown(false))
 	}
+	defer r.watch()()
 	handedOver, err := r.wait(signalled)
 	if handedOver {
 		defer context.AfterFunc(signalled, rearm)()
 	} else {
 		rearm()
+		r.manager.Stopping(r.DrainDelay + r.drain())
 		r.leave(err == nil)
 	}
 	return errors.Join(err, r.shutdown(handedOver))
@@ -244,6 +254,9 @@ type run struct {
 	restart   chan os.Signal
 	killers   []context.CancelFunc // of successors that have failed
 	killing   sync.WaitGroup
+
+	manager  systemd.Notifier
+	watchdog systemd.Watchdog
 }
 
 // start opens the listeners, serves, and takes over from the predecessor if there is one.
@@ -276,6 +289,11 @@ func (r *run) start(ctx context.Context) error {
 	if r.Ready != nil {
 		r.Ready(listeners)
 	}
+	if predecessor != nil {
+		r.manager.Succeeded()
+	} else {
+		r.manager.Ready()
+	}
 	return nil
 }
 
@@ -304,6 +322,11 @@ func (r *run) open(ctx context.Context, predecessor *Successor) (listeners []net
 		}
 		listeners = nil
 	}()
+	sockets, err := r.sockets()
+	if err != nil {
+		return nil, err
+	}
+	defer sockets.close()
 	var offers []string
 	if predecessor != nil {
 		offers = predecessor.Names()
@@ -316,7 +339,7 @@ func (r *run) open(ctx context.Context, predecessor *Successor) (listeners []net
 		}
 	}
 	for i := range r.Parts {
-		l, err := r.Parts[i].open(ctx, predecessor, slices.Contains(offers, r.Parts[i].Name))
+		l, err := r.Parts[i].open(ctx, predecessor, slices.Contains(offers, r.Parts[i].Name), sockets[r.Parts[i].Name])
 		if err != nil {
 			return listeners, fmt.Errorf("handover: part %q: %w", r.Parts[i].Name, err)
 		}
@@ -325,8 +348,15 @@ func (r *run) open(ctx context.Context, predecessor *Successor) (listeners []net
 	return listeners, nil
 }
 
-// open opens a part's listener, or takes the one that the predecessor offers.
-func (p *Part) open(ctx context.Context, predecessor *Successor, isOffered bool) (net.Listener, error) {
+// open opens a part's listener, takes the one that the predecessor offers, or makes it of sockets that
+// systemd has opened.
+func (p *Part) open(
+	ctx context.Context, predecessor *Successor, isOffered bool, sockets []*os.File,
+) (net.Listener, error) {
+	config := p.Config
+	if config == nil {
+		config = new(percore.ListenConfig)
+	}
 	switch {
 	case isOffered:
 		l, err := predecessor.Listener(p.Name, p.Config)
@@ -336,10 +366,10 @@ func (p *Part) open(ctx context.Context, predecessor *Successor, isOffered bool)
 		return l, err
 	case p.Listener != nil:
 		return p.Listener, nil
-	case p.Config != nil:
-		return p.Config.Listen(ctx, "tcp", p.Address)
+	case sockets != nil:
+		return config.FileListeners(sockets...)
 	}
-	return new(percore.ListenConfig).Listen(ctx, "tcp", p.Address)
+	return config.Listen(ctx, "tcp", p.Address)
 }
 
 // restore gives the parts the predecessor's state.
@@ -385,13 +415,16 @@ func (r *run) wait(ctx context.Context) (handedOver bool, err error) {
 			return false, err
 		case <-r.restart:
 		}
+		r.manager.Reloading()
 		pid, err := r.give(ctx)
 		if err == nil {
+			r.manager.HandedOver(pid)
 			if r.HandedOver != nil {
 				r.HandedOver(pid)
 			}
 			return true, nil
 		}
+		r.manager.Ready()
 		slog.Error("handover: restarting failed", "err", err)
 	}
 }
@@ -404,6 +437,7 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	}
 	cmd := exec.Command(exe, os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	r.watchdog.PassOn(cmd)
 	c, err := Start(cmd)
 	if err != nil {
 		return 0, err

@@ -27,6 +27,7 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/handover"
+	"github.com/percore/percore/handover/systemd"
 	"github.com/percore/percore/tlsfiles"
 )
 
@@ -350,13 +351,14 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	}
 	parents.isChild, parents.isSupervised = isChild, link != nil
 	d.parents = parents
-	if d.manager.link = link; link != nil {
+	if d.link = link; link != nil {
+		d.manager.Send = link.send
 		go link.watch(interrupted, d.failed)
 	}
-	if d.watchdog, err = inheritWatchdog(); err != nil {
+	if d.watchdog, err = systemd.InheritWatchdog(); err != nil {
 		d.log.Warn("the service manager's watchdog", "err", err)
 	}
-	d.manager.isWatched = d.watchdog.interval > 0
+	d.manager.IsWatched = d.watchdog.Interval > 0
 	watching, endWatch := context.WithCancel(context.Background())
 	var watched sync.WaitGroup
 	stopTLS := d.watchTLS()
@@ -365,11 +367,11 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	if err = d.becomeReady(interrupted); err == nil {
 		// First: a reload that comes now is one that the service manager wants to hear of.
 		if isChild {
-			d.manager.succeeded(d.isOrphan)
+			d.succeeded()
 		} else {
-			d.manager.ready()
+			d.manager.Ready()
 		}
-		watched.Go(func() { d.watchdog.run(watching, d) })
+		watched.Go(func() { d.watchdog.Run(watching, &d.manager, d.engine.group, d.engine.adminConfig.Group) })
 		s := d.awaitSuccessors(interrupted, hangups, terminal)
 		writeAtOnce(stdout, d.printAddresses)
 		err = d.wait(interrupted, s)
@@ -381,7 +383,7 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	} else {
 		rearm()
 	}
-	d.manager.stopping(opts.drainDelay + opts.drain)
+	d.manager.Stopping(opts.drainDelay + opts.drain)
 	d.log.Info("stopping", "because", stopReason(interrupted, err), "delay", opts.drainDelay, "limit", opts.drain)
 	if err == nil {
 		d.delay(opts.drainDelay)
@@ -424,9 +426,10 @@ type demo struct {
 	log         *slog.Logger
 	predecessor *handover.Successor // nil: there is no predecessor
 	isOrphan    bool                // the predecessor has crashed during the handover
-	manager     serviceManager
+	manager     systemd.Notifier
+	link        *parentLink // nil: no percore serve -supervise
 	parents     parentage
-	watchdog    watchdog
+	watchdog    systemd.Watchdog
 	executable  string // path at startup, where a newer version may be now; "" if unknown
 
 	root         *os.Root
@@ -460,7 +463,7 @@ func newDemo(
 	ctx context.Context, opts serveOptions, predecessor *handover.Successor, predecessorPID int, logTo io.Writer,
 ) (_ *demo, err error) {
 	d := &demo{opts: opts, predecessor: predecessor, log: newLogger(logTo, opts.verbose), failed: make(chan error, 6)}
-	d.manager.log = d.log
+	d.manager.Log = d.log
 	d.executable, _ = handover.Executable()
 	defer func() {
 		if err != nil {

@@ -169,10 +169,10 @@ func (s *successors) restartOnHangup(ctx context.Context, terminal bool) {
 			s.d.log.Warn("a handover is under way: SIGHUP has no effect")
 			continue
 		}
-		s.d.manager.reloading()
+		s.d.manager.Reloading()
 		if err := s.restart(ctx); err != nil {
 			s.d.log.Error("restarting failed", "err", err)
-			s.d.manager.ready()
+			s.d.manager.Ready()
 		}
 	}
 }
@@ -187,9 +187,9 @@ func (s *successors) restart(ctx context.Context) error {
 	}
 	cmd := exec.Command(s.d.executable, os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	s.d.watchdog.passOn(cmd)
-	if s.d.manager.link != nil {
-		f, err := s.d.manager.link.passOn(cmd)
+	s.d.watchdog.PassOn(cmd)
+	if s.d.link != nil {
+		f, err := s.d.link.passOn(cmd)
 		if err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func (s *successors) restart(ctx context.Context) error {
 		// A successor that has everything becomes the child of another process, which reaps it with
 		// its exit status.
 		if err != nil {
-			s.d.manager.ready()
+			s.d.manager.Ready()
 			go func() { _ = cmd.Wait() }() // the successor itself reports why it failed
 			// A successor that hangs may hold copies of connections, and their clients wouldn't see
 			// them closed here.
@@ -260,7 +260,7 @@ func (s *successors) give(ctx context.Context, c *net.UnixConn, pid int) error {
 	if err := handover.Give(ctx, c, s.d.servers()...); err != nil {
 		return err
 	}
-	s.d.manager.handedOver(pid) // first, since this process may end right after
+	s.d.manager.HandedOver(pid) // first, since this process may end right after
 	s.once.Do(func() { close(s.handed) })
 	return nil
 }

@@ -8,9 +8,8 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/coreos/go-systemd/v22/activation"
-
 	"github.com/percore/percore"
+	"github.com/percore/percore/handover/systemd"
 )
 
 // A service manager may open the sockets and start the server with them (sd_listen_fds(3)); then
@@ -36,7 +35,7 @@ type openSockets struct {
 func inheritSockets() (*openSockets, error) {
 	files := passedSockets()
 	if files == nil {
-		files = activation.Files(true)
+		files = systemd.Sockets()
 	}
 	sockets := &openSockets{make(map[string][]*os.File)}
 	for _, f := range files {
@@ -55,9 +54,8 @@ func socketFor(name string) (flag string, ok bool) {
 	switch {
 	case name == "http", name == "grpc", name == "admin":
 		return name, true
-	case name == "https",
-		strings.HasSuffix(name, ".socket"),    // the unit's name, which systemd takes
-		strings.HasPrefix(name, "LISTEN_FD_"): // package activation's
+	case name == "https", name == "",
+		strings.HasSuffix(name, ".socket"): // the unit's name, which systemd takes
 		return "http", true
 	}
 	return "", false

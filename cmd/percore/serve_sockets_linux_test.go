@@ -187,13 +187,3 @@ func TestServeSocketsRefused(t *testing.T) {
 		}
 	}
 }
-
-// Sockets for another process are not this one's.
-func TestServeSocketsOfAnother(t *testing.T) {
-	t.Setenv("LISTEN_PID", "1")
-	t.Setenv("LISTEN_FDS", "1")
-	sockets, err := inheritSockets()
-	if err != nil || len(sockets.files) != 0 {
-		t.Errorf("got %v, %v, want none", sockets, err)
-	}
-}

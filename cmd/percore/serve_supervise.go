@@ -60,6 +60,18 @@ func (s *parentLink) send(message string) error {
 	return err
 }
 
+// succeeded reports that this process has taken over, if its predecessor can't: if that has crashed
+// under serve -supervise, this process reports itself to its supervisor.
+func (d *demo) succeeded() {
+	d.manager.Succeeded()
+	if !d.isOrphan || d.link == nil {
+		return
+	}
+	if err := d.link.send(fmt.Sprintf("MAINPID=%d\nREADY=1", os.Getpid())); err != nil {
+		d.log.Warn("telling the supervising process failed", "err", err)
+	}
+}
+
 // errUnsupervised is returned when the supervising process has ended, which ends the server too.
 var errUnsupervised = errors.New("the supervising process has ended")
 

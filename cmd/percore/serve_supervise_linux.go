@@ -15,9 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/activation"
-	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/percore/percore/handover"
+	"github.com/percore/percore/handover/systemd"
 )
 
 // forwarded are the signals that a supervising process passes on to the server.
@@ -91,9 +90,9 @@ func (s *supervision) start(args []string) error {
 		return err
 	}
 	s.conn = c.(*net.UnixConn)
-	sockets := activation.Files(true)
+	sockets := systemd.Sockets()
 	defer closeFiles(sockets)
-	watchdog, err := inheritWatchdog()
+	watchdog, err := systemd.InheritWatchdog()
 	if err != nil {
 		s.log.Warn("the service manager's watchdog", "err", err)
 	}
@@ -102,7 +101,7 @@ func (s *supervision) start(args []string) error {
 	cmd.Env = withoutVariable(os.Environ(), "NOTIFY_SOCKET") // only this process sends to it
 	passSockets(cmd, sockets)
 	passParentLink(cmd, theirs)
-	watchdog.passOn(cmd)
+	watchdog.PassOn(cmd)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		s.conn.Close()
@@ -213,7 +212,7 @@ func (s *supervision) hear(message string) {
 			s.forward(s.stopping)
 		}
 	}
-	if _, err := daemon.SdNotify(false, strings.Join(rest, "\n")); err != nil {
+	if err := systemd.Notify(strings.Join(rest, "\n")); err != nil {
 		s.log.Warn("telling the service manager failed", "err", err)
 	}
 }

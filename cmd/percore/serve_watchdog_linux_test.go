@@ -3,16 +3,12 @@
 package main
 
 import (
-	"context"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/percore/percore/internal/testnet"
 )
@@ -35,59 +31,6 @@ func TestServeWatchdog(t *testing.T) {
 				systemd.awaitPings(t)
 			}
 			g.stop()
-		})
-	}
-}
-
-// A watchdog for another process is not this one's.
-func TestWatchdogOfAnother(t *testing.T) {
-	t.Setenv("WATCHDOG_USEC", "50000")
-	t.Setenv("WATCHDOG_PID", "1")
-	if w, err := inheritWatchdog(); w.interval != 0 || err != nil {
-		t.Errorf("got %v, %v, want none", w.interval, err)
-	}
-	if value := os.Getenv("WATCHDOG_USEC"); value != "" {
-		t.Errorf("WATCHDOG_USEC is still %q, for all that this process starts", value)
-	}
-}
-
-// The watchdog hears nothing while a loop doesn't turn, of the servers or of the admin server.
-func TestWatchdogLoops(t *testing.T) {
-	for i, name := range []string{"serve", "admin"} {
-		t.Run(name, func(t *testing.T) {
-			systemd := newSupervisor(t, false)
-			d := startDemo(t, serveOptions{engine: enginePercore, loops: 2})
-			log := new(testnet.Log)
-			d.log = slog.New(slog.NewTextHandler(log, nil))
-			d.manager.ready()
-			loop := d.engine.group.Loop(1)
-			if i == 1 {
-				loop = d.engine.adminConfig.Group.Loop(0)
-			}
-			stuck, release := make(chan struct{}), make(chan struct{})
-			loop.Submit(func() {
-				close(stuck)
-				<-release
-			})
-			testnet.Receive(t, "the loop", stuck)
-			ctx, end := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			running.Go(func() { watchdog{10 * time.Millisecond}.run(ctx, d) })
-			testnet.Eventually(t, "a line in the log", func() bool { return log.Has("does not turn") })
-			systemd.await(t, os.Getpid(), "READY=1") // after what was sent before
-			systemd.mu.Lock()
-			if systemd.pings != 0 {
-				t.Errorf("got %d messages while a loop does not turn", systemd.pings)
-			}
-			systemd.mu.Unlock()
-			time.Sleep(50 * time.Millisecond) // ten more of the watchdog's ticks
-			if n := log.Count("does not turn"); n != 1 {
-				t.Errorf("got %d lines, want 1 for as long as the loop does not turn", n)
-			}
-			close(release)
-			systemd.awaitPings(t)
-			end()
-			running.Wait()
 		})
 	}
 }

@@ -77,7 +77,7 @@ var layers = []layer{
 	{"adapters/grpcadapter", []string{".", "adapters/h2", "pool"}},
 	{"adapters/reactor", []string{".", "pool", "internal/serving", "internal/loop", "internal/zerocopy", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
 	{"adapters/wsadapter", []string{".", "handover", "internal"}},
-	{"handover", []string{".", "internal/seam", "internal"}},
+	{"handover", []string{".", "loop", "internal/seam", "internal"}},
 	{"tlsfiles", nil},
 	{"debug", []string{".", "loop"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool"}},
@@ -158,7 +158,7 @@ func localDir(importPath string) (dir string, ok bool) {
 // that must not come along.
 var importers = []struct{ packages, banned []string }{
 	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag", "expvar"}},
-	{[]string{"./adapters/h2", "./adapters/reactor", "./handover", "./tlsfiles"}, []string{"net/http", "testing", "flag", "expvar"}},
+	{[]string{"./adapters/h2", "./adapters/reactor", "./handover", "./handover/systemd", "./tlsfiles"}, []string{"net/http", "testing", "flag", "expvar"}},
 	{[]string{"./adapters/httpadapter", "./adapters/wsadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
 }
 
@@ -233,7 +233,7 @@ var modules = map[string]module{
 	".":                    {requires: []string{"github.com/valyala/bytebufferpool", "go.uber.org/goleak", "golang.org/x/sys"}},
 	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"cmd/percore": {requires: []string{
-		"github.com/HdrHistogram/hdrhistogram-go", "github.com/coreos/go-systemd/v22",
+		"github.com/HdrHistogram/hdrhistogram-go",
 		"github.com/gorilla/websocket", "github.com/schollz/progressbar/v3", "github.com/valyala/fasthttp", "golang.org/x/sys", "golang.org/x/term", "gonum.org/v1/plot",
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}},

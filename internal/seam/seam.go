@@ -205,3 +205,11 @@ func ListenerOf(l net.Listener) Listener {
 	}
 	return nil
 }
+
+// GroupOf returns the loops of a *percore.Listener. It is nil if l is none, or not on the engine.
+func GroupOf(l net.Listener) *loop.Group {
+	if raw, ok := rawOf(l).(interface{ Group() *loop.Group }); ok {
+		return raw.Group()
+	}
+	return nil
+}

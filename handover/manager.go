@@ -1,0 +1,78 @@
+package handover
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/percore/percore/handover/systemd"
+	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/loop"
+)
+
+// watch serves the service manager's watchdog until the function that it returns is called.
+func (r *run) watch() (stop func()) {
+	var groups []*loop.Group
+	for _, l := range r.listeners {
+		groups = append(groups, (*loop.Group)(seam.GroupOf(l)))
+	}
+	ctx, end := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { r.watchdog.Run(ctx, &r.manager, groups...) })
+	return func() {
+		end()
+		watching.Wait()
+	}
+}
+
+// managerSockets are those that the service manager has opened, by the parts that they are for.
+type managerSockets map[string][]*os.File
+
+// sockets returns the sockets of the service manager. A part with a Listener needs none, and a program
+// may have opened that from them.
+func (r *run) sockets() (managerSockets, error) {
+	first := slices.IndexFunc(r.Parts, func(p Part) bool { return p.Listener == nil })
+	if first < 0 {
+		return nil, nil
+	}
+	all := make(managerSockets)
+	unknown := ""
+	for _, f := range systemd.Sockets() {
+		name := f.Name()
+		switch {
+		case slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Name == name && p.Listener == nil }):
+		case name == "", name == "unknown", strings.HasSuffix(name, ".socket"): // the unit's
+			name = r.Parts[first].Name
+		default:
+			unknown = name
+		}
+		all[name] = append(all[name], f)
+	}
+	if unknown != "" {
+		all.close()
+		return nil, fmt.Errorf("handover: systemd has opened a socket named %q, and no part with an Address has that Name", unknown)
+	}
+	return all, nil
+}
+
+// close closes the files. The listeners have copies of their own.
+func (s managerSockets) close() {
+	for _, files := range s {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}
+}
+
+// inheritWatchdog takes the watchdog that the environment asks for.
+func (r *run) inheritWatchdog() {
+	var err error
+	if r.watchdog, err = systemd.InheritWatchdog(); err != nil {
+		slog.Warn("handover: the service manager's watchdog", "err", err)
+	}
+	r.manager.IsWatched = r.watchdog.Interval > 0
+}

@@ -1,0 +1,147 @@
+// Package systemd tells a service manager, systemd as a rule, the state of a service that goes on in
+// one process after another: which process serves, that it works, and that it ends (sd_notify(3)). It
+// also finds sockets that the service manager has opened (sd_listen_fds(3)). [handover.Service] does
+// all of this by itself; the package is for programs that hand over by Give and Take.
+//
+// [handover.Service]: https://pkg.go.dev/github.com/percore/percore/handover#Service
+package systemd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// Notifier reports the state of the service with messages to $NOTIFY_SOCKET, for Type=notify or
+// notify-reload in systemd's unit. Without that variable it sends nothing. The zero value is ready to
+// use. If a message can't be sent there is a line in the log, and the service goes on.
+//
+//	call        in state   sends                                     state after it
+//	Ready       starting   READY=1                                   serving
+//	Succeeded   starting   nothing: the predecessor has said so      serving
+//	Reloading   serving    RELOADING=1, MONOTONIC_USEC=              serving
+//	Ready       serving    READY=1: there is no successor            serving
+//	HandedOver  serving    MAINPID= of the successor, READY=1,       gone
+//	                       WATCHDOG=1 if IsWatched
+//	Alive       serving    WATCHDOG=1                                serving
+//	Stopping    serving    STOPPING=1, EXTEND_TIMEOUT_USEC=          serving
+//	(others)               nothing                                   as before
+//
+// With NotifyAccess=main, the default, systemd listens to the main process only. So the predecessor,
+// which is the main process until then, sends everything about its successor in one message. No other
+// process sends anything: when a successor has failed, or a predecessor has been replaced, its end is
+// not the end of the service. The methods are safe for concurrent use, and wait only for the socket.
+type Notifier struct {
+	// Send, if not nil, gets the messages instead of $NOTIFY_SOCKET: one at a time, with a line for
+	// each variable.
+	Send func(message string) error
+
+	// Log gets what could not be sent. nil: slog's default logger.
+	Log *slog.Logger
+
+	// IsWatched says that Alive is called from time to time. For a watchdog a successor then has the
+	// whole interval from HandedOver on.
+	IsWatched bool
+
+	mu    sync.Mutex
+	state state // guarded by mu
+}
+
+type state uint8
+
+const (
+	starting state = iota
+	serving
+	gone // another process is now the service
+)
+
+// stopMargin is how much longer than the time for requests a process may take to end.
+const stopMargin = 5 * time.Second
+
+// Ready reports that this process serves, or still serves after a failed reload.
+func (n *Notifier) Ready() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state != gone {
+		n.state = serving
+		n.sendLocked("READY=1")
+	}
+}
+
+// Succeeded is Ready for a process that has taken over: its predecessor reports it.
+func (n *Notifier) Succeeded() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state == starting {
+		n.state = serving
+	}
+}
+
+// Reloading reports that a successor is about to start. The time in it (on Linux)
+// shows systemd that the message answers the last signal and not an earlier one.
+func (n *Notifier) Reloading() { n.whileServing("RELOADING=1"+monotonicUsec(), serving) }
+
+// HandedOver reports that the process with that pid is now the service.
+func (n *Notifier) HandedOver(pid int) {
+	message := fmt.Sprintf("MAINPID=%d\nREADY=1", pid)
+	if n.IsWatched {
+		message += "\nWATCHDOG=1"
+	}
+	n.whileServing(message, gone)
+}
+
+// Alive reports that the process works.
+func (n *Notifier) Alive() { n.whileServing("WATCHDOG=1", serving) }
+
+// Stopping reports that the service ends, within limit and a moment. systemd would otherwise kill it
+// after TimeoutStopSec=, 90 seconds unless the unit says more.
+func (n *Notifier) Stopping(limit time.Duration) {
+	n.whileServing(fmt.Sprintf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%d", (limit+stopMargin).Microseconds()), serving)
+}
+
+// whileServing sends a message if this process is the service, and goes on to another state.
+func (n *Notifier) whileServing(message string, after state) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state == serving {
+		n.sendLocked(message)
+		n.state = after
+	}
+}
+
+func (n *Notifier) sendLocked(message string) {
+	send := n.Send
+	if send == nil {
+		send = Notify
+	}
+	if err := send(message); err != nil {
+		orDefault(n.Log).Warn("telling the service manager failed", "err", err)
+	}
+}
+
+// Notify sends a message to $NOTIFY_SOCKET as it is, if there is one, as sd_notify(3) does. A [Notifier]
+// knows what is to be sent when.
+func Notify(message string) error {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return nil
+	}
+	// A name that begins with @ is abstract for package net, too.
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	_, err = c.Write([]byte(message))
+	return errors.Join(err, c.Close())
+}
+
+func orDefault(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.Default()
+	}
+	return log
+}

@@ -1,0 +1,145 @@
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/loop"
+)
+
+// Watchdog tells the service manager that the service works: that its loops turn. With WatchdogSec= in
+// the unit systemd restarts a service that says nothing for that time.
+type Watchdog struct {
+	Interval time.Duration // of WatchdogSec=. 0: there is no watchdog
+}
+
+const (
+	watchdogVariable    = "WATCHDOG_USEC"
+	watchdogPIDVariable = "WATCHDOG_PID"
+)
+
+// InheritWatchdog returns the watchdog that the environment asks for, in WATCHDOG_USEC and WATCHDOG_PID,
+// and removes them from it: they are not for other programs that this process starts. It fails if a
+// value is no positive number.
+func InheritWatchdog() (Watchdog, error) {
+	usec, pid := os.Getenv(watchdogVariable), os.Getenv(watchdogPIDVariable)
+	os.Unsetenv(watchdogVariable)
+	os.Unsetenv(watchdogPIDVariable)
+	if usec == "" {
+		return Watchdog{}, nil
+	}
+	n, err := strconv.ParseInt(usec, 10, 64)
+	if err != nil || n <= 0 || n > int64(maxInterval/time.Microsecond) {
+		return Watchdog{}, fmt.Errorf("systemd: %s=%q: want microseconds", watchdogVariable, usec)
+	}
+	if pid != "" {
+		p, err := strconv.Atoi(pid)
+		if err != nil || p <= 0 {
+			return Watchdog{}, fmt.Errorf("systemd: %s=%q: want a process id", watchdogPIDVariable, pid)
+		}
+		if p != os.Getpid() {
+			return Watchdog{}, nil
+		}
+	}
+	return Watchdog{time.Duration(n) * time.Microsecond}, nil
+}
+
+const maxInterval = 1<<63 - 1
+
+// PassOn makes the watchdog of a command that has not been started the same: a successor is the process
+// that is watched next, and its pid is not known before it starts.
+func (w Watchdog) PassOn(cmd *exec.Cmd) {
+	if cmd == nil {
+		panic("systemd: Watchdog.PassOn: cmd is nil")
+	}
+	if w.Interval > 0 {
+		cmd.Env = append(cmd.Environ(), watchdogVariable+"="+strconv.FormatInt(w.Interval.Microseconds(), 10))
+	}
+}
+
+// Run calls n.Alive twice per interval, each time after all loops of the groups that have started have
+// run a task, until ctx ends. It returns at once if there is no watchdog. It begins with a pause: the
+// service manager counts from READY=1 or MAINPID= on, and may not know this process before. While a loop
+// doesn't turn, because a callback or a task of it doesn't return, Run says so in n's log, once, and
+// reports nothing. Groups that are nil, or have ended, don't count. Without n it panics.
+func (w Watchdog) Run(ctx context.Context, n *Notifier, groups ...*loop.Group) {
+	switch {
+	case ctx == nil:
+		panic("systemd: Watchdog.Run: ctx is nil")
+	case n == nil:
+		panic("systemd: Watchdog.Run: n is nil")
+	case w.Interval <= 0:
+		return
+	}
+	pause := time.NewTicker(max(w.Interval/2, 1))
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+		var turns []turn
+		for _, g := range groups {
+			if g != nil {
+				turns = append(turns, begin(g))
+			}
+		}
+		isLate := false
+		for _, t := range turns {
+			for !t.wait(ctx, pause.C) {
+				if !isLate {
+					orDefault(n.Log).Error("a loop does not turn: the service manager's watchdog hears nothing until it does",
+						"interval", w.Interval)
+				}
+				isLate = true
+			}
+		}
+		if ctx.Err() == nil {
+			n.Alive()
+		}
+	}
+}
+
+// turn is a task for each loop of a group.
+type turn struct {
+	group *loop.Group
+	done  chan struct{} // closed when all tasks have run
+}
+
+// begin submits the tasks to all loops that have started.
+func begin(g *loop.Group) turn {
+	t := turn{g, make(chan struct{})}
+	loops := g.Stats().PerLoop
+	if len(loops) == 0 {
+		close(t.done)
+	}
+	var left atomic.Int64
+	left.Store(int64(len(loops)))
+	for _, l := range loops {
+		g.Loop(l.Loop).Submit(func() {
+			if left.Add(-1) == 0 {
+				close(t.done)
+			}
+		})
+	}
+	return t
+}
+
+// wait waits for the end of the turn, of its group, which drops tasks, or of ctx. It reports false if
+// none has come before late.
+func (t turn) wait(ctx context.Context, late <-chan time.Time) bool {
+	select {
+	case <-t.done:
+	case <-t.group.Stopped():
+	case <-ctx.Done():
+	case <-late:
+		return false
+	}
+	return true
+}
