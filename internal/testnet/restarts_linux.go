@@ -68,7 +68,7 @@ func (r *Restarts) WaitFirst() error { return r.first.Wait() }
 func (r *Restarts) awaitServing() {
 	r.t.Helper()
 	for r.log.Scan() {
-		_, line, _ := strings.Cut(r.log.Text(), "process ")
+		_, line, _ := strings.Cut(strings.Replace(r.log.Text(), "https://", "http://", 1), "process ")
 		if _, err := fmt.Sscanf(line, "%d serves http://%s", &r.PID, &r.Address); err == nil {
 			return
 		}
