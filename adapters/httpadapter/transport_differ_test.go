@@ -327,6 +327,7 @@ func (c *scriptCall) errorText(err error) string {
 	if ne, ok := errors.AsType[net.Error](err); ok {
 		text += fmt.Sprintf(" timeout %t", ne.Timeout())
 	}
+	//lint:ignore SA1019 net/http still returns it
 	if pe, ok := errors.AsType[*http.ProtocolError](err); ok {
 		text += fmt.Sprintf(" protocol %q", pe.ErrorString)
 	}
