@@ -362,9 +362,7 @@ func (c *scriptCall) tracing(events *scriptEvents) *httptrace.ClientTrace {
 		}
 		return nil
 	}
-	if c.end.keeps() { // or ours knows already that the connection can't be used again
-		trace.PutIdleConn = func(err error) { note("put %v", err) }
-	}
+	// PutIdleConn is left out: net/http calls it on its reading goroutine, which may be late.
 	return trace
 }
 
