@@ -10,7 +10,6 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -345,22 +344,10 @@ func (b *switched) CloseWrite() error           { return b.nc.CloseWrite() }
 
 // wantsClose reports whether the request asks that the connection be closed.
 func wantsClose(req *http.Request) bool {
-	return req.Close || len(req.Header["Connection"]) > 0 && hasToken(req.Header["Connection"][:1], "close")
+	return req.Close || len(req.Header["Connection"]) > 0 && semantics.HasToken(req.Header["Connection"][:1], "close")
 }
 
 // isUpgrade reports whether the header of a request or an answer is about another protocol.
 func isUpgrade(h http.Header) bool {
-	return h.Get("Upgrade") != "" && hasToken(h["Connection"], "upgrade")
-}
-
-// hasToken reports whether lists contain a token, ignoring case.
-func hasToken(lists []string, token string) bool {
-	for _, list := range lists {
-		for t := range strings.SplitSeq(list, ",") {
-			if strings.EqualFold(strings.Trim(t, " \t"), token) {
-				return true
-			}
-		}
-	}
-	return false
+	return h.Get("Upgrade") != "" && semantics.HasToken(h["Connection"], "upgrade")
 }

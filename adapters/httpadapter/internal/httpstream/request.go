@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // blank is the start of every request: only [http.Request.WithContext] can give a request its
@@ -124,7 +125,7 @@ func header(from *h2.Request, values []string) http.Header {
 // reports whether the client waits for 100 Continue.
 func takeFromHeader(r *http.Request) (continues bool) {
 	h := r.Header
-	if v, ok := h["Expect"]; ok && hasToken(v, "100-continue") {
+	if v, ok := h["Expect"]; ok && semantics.HasToken(v, "100-continue") {
 		delete(h, "Expect")
 		continues = true
 	}
@@ -166,16 +167,4 @@ func (x *exchange) problem() string {
 		}
 	}
 	return `request header "TE" may only be "trailers" in HTTP/2`
-}
-
-// hasToken reports whether any of the lists in values contains a token.
-func hasToken(values []string, token string) bool {
-	for _, v := range values {
-		for t := range strings.SplitSeq(v, ",") {
-			if strings.EqualFold(textproto.TrimString(t), token) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -2,6 +2,7 @@ package semantics
 
 import (
 	"net/http"
+	"net/textproto"
 	"slices"
 	"strings"
 )
@@ -14,6 +15,18 @@ var TokenByte = func() (t [256]bool) {
 	}
 	return t
 }()
+
+// HasToken reports whether any of the lists in values contains a token, ignoring case.
+func HasToken(values []string, token string) bool {
+	for _, v := range values {
+		for t := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(textproto.TrimString(t), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // IsToken reports whether s is a token.
 func IsToken(s string) bool {
