@@ -64,7 +64,7 @@ func copyCheckout(t *testing.T) (dir string) {
 	root := filepath.Join("..", "..")
 	list, err := exec.Command("git", "-C", root, "-c", "safe.directory=*", "ls-files", "-z", "-co", "--exclude-standard").Output()
 	if err != nil {
-		t.Skipf("this is no checkout: git ls-files: %v", err)
+		t.Skipf("this is no checkout, run it in a clone: git ls-files: %v", err)
 	}
 	dir = t.TempDir()
 	for _, name := range strings.Split(strings.TrimRight(string(list), "\x00"), "\x00") {

@@ -73,12 +73,12 @@ var endings = map[string]func(req *http.Request) (with *http.Request, end func()
 func TestCancel(t *testing.T) {
 	for name, ending := range endings {
 		t.Run(name+" before", func(t *testing.T) {
+			if name == "Cancel" {
+				t.Skip("net/http watches Cancel with a goroutine, which sees it in time by chance: the other cases have it")
+			}
 			both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
 				h := newHostile(t, func(net.Conn, string) bool { return false })
 				req, end := ending(newGet(t, h.url()))
-				if name == "Cancel" {
-					t.Skip("whether it is seen in time is chance")
-				}
 				end()
 				_, err := rt.RoundTrip(req)
 				return describe(err)
@@ -173,7 +173,7 @@ func TestHeaderTimeout(t *testing.T) {
 	})
 	resp, err := rt.RoundTrip(newGet(t, h.url()))
 	if err != nil {
-		t.Skip("a slow computer: ", err)
+		t.Skip("the header took more than 20 ms: run it again beside less load: ", err)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { close(more) })
 	if body, err := io.ReadAll(resp.Body); string(body) != "hellohello" || err != nil {
