@@ -31,13 +31,15 @@ func init() {
 // callFigures returns the figures of the calls of Servers.
 func callFigures(s rpc.Stats) []percore.Figure {
 	all := []percore.Figure{
-		{Name: "open_calls", Help: "Calls that are being served", Value: float64(s.Calls)},
+		{Name: "open_calls", Help: "Calls that servers of NewServer and Wrap are serving", Value: float64(s.Calls)},
 		{Name: "started_calls_total", Help: "Calls whose serving has begun", Value: float64(s.Started)},
-		{Name: "refused_calls_total", Help: "Calls that were answered without a handler", Value: float64(s.Refused)},
+		{Name: "refused_calls_total", Help: "Calls answered without a handler: no such method, a bad header, a tap, no time left", Value: float64(s.Refused)},
 	}
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
 		all = append(all, percore.Figure{
-			Name: "calls_total", Help: "Calls that have ended, by the code",
+			Name: "calls_total",
+			Help: "Calls that have ended, by the code that was sent: Canceled if the client gave up, DeadlineExceeded " +
+				"if the time had passed, whatever the handler returned then",
 			Label: "code", Of: code.String(), Value: float64(s.Ended[code]),
 		})
 	}

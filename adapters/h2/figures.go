@@ -173,21 +173,23 @@ func readFigures() []percore.Figure {
 		{Name: "served_streams_total", Help: "Streams whose answer was complete", Value: float64(s.Served)},
 		resetFigure("client", s.ResetsByClient),
 		resetFigure("server", s.ResetsByServer),
-		{Name: "refused_streams_total", Help: "Streams that a handler has refused", Value: float64(s.Refused)},
-		{Name: "large_headers_total", Help: "Requests whose header exceeded a limit", Value: float64(s.LargeHeaders)},
+		{Name: "refused_streams_total", Help: "Streams that a handler refused, or that exceeded a limit", Value: float64(s.Refused)},
+		{Name: "large_headers_total", Help: "Requests answered with 431 because of a large header", Value: float64(s.LargeHeaders)},
 		{Name: "stalls_total", Help: "Times that a stream began to wait for the client's windows, or for it to read", Value: float64(s.Stalls)},
-		{Name: "handshakes_failed_total", Help: "Connections whose handshake failed or chose another protocol", Value: float64(s.HandshakeErrors)},
+		{Name: "handshakes_failed_total", Help: "Connections whose handshake failed or chose another protocol; httpadapter reports its own in the log", Value: float64(s.HandshakeErrors)},
 		{Name: "breaches_total", Help: "Connections ended because the client broke the protocol", Value: float64(s.Breaches)},
 	}
 	for _, name := range limits {
 		figures = append(figures, percore.Figure{
-			Name: "attacks_total", Help: "Connections ended because the client exceeded a limit, by the limit",
+			Name: "attacks_total", Help: "Connections ended because the client exceeded a limit of docs/LIMITS.md, by limit",
 			Label: "limit", Of: name, Value: float64(s.Attacks[name]),
 		})
 	}
 	for _, name := range timeoutNames {
 		figures = append(figures, percore.Figure{
-			Name: "timeouts_total", Help: "Connections ended because the client was too slow, by what it did not do in time",
+			Name: "timeouts_total",
+			Help: "Connections ended because the client was too slow, by what the server waited for: preface and " +
+				"SETTINGS (begin), that it reads what it was sent (read), the answer to a ping (ping)",
 			Label: "waiting_for", Of: name, Value: float64(s.Timeouts[name]),
 		})
 	}

@@ -79,13 +79,13 @@ var metrics = [countDeclined]percore.Figure{
 	countParked:     connsFigure("parked"),
 	countServing:    connsFigure("fastpath"),
 	countConns:      connsFigure("nethttp"), // without the others: see figures
-	countParks:      {Name: "parks_total", Help: "Times that a connection was parked"},
+	countParks:      {Name: "parks_total", Help: "Times that a connection of net/http was parked"},
 	countUnparks:    {Name: "unparks_total", Help: "Times that a parked connection was given to net/http again"},
 	countHandedOver: {Name: "handed_over_connections_total", Help: "Connections that another process has taken over"},
 	countAdopted:    {Name: "adopted_connections_total", Help: "Connections that have come from another process, where they had requests"},
 	countBuffered:   {Name: "buffered_waits_total", Help: "Waits for a request that could not be parked, since a part of it was there"},
 	countForeign:    {Name: "foreign_connections_total", Help: "Connections that can't be parked because they are no *percore.Conn"},
-	countHTTP2:      {Name: "http2_connections_total", Help: "Connections that speak HTTP/2, or another protocol that ALPN chose, and so are not parked"},
+	countHTTP2:      {Name: "http2_connections_total", Help: "Connections that speak HTTP/2, or another protocol that ALPN chose; httpadapter's own HTTP/2 waits without a goroutine"},
 	countHijacked:   {Name: "hijacked_connections_total", Help: "Connections that handlers have hijacked"},
 	countRequests:   {Name: "fastpath_requests_total", Help: "Requests that the fast path has served"},
 }
@@ -206,7 +206,7 @@ func (t sums) figures() []percore.Figure {
 			continue // no reasons
 		}
 		all = append(all, percore.Figure{
-			Name: "fastpath_declined_total", Help: "Requests that the fast path has left to net/http, by the reason",
+			Name: "fastpath_declined_total", Help: "Requests that the fast path has left to net/http, by the part of the header that it doesn't take",
 			Label: "reason", Of: r.String(), Value: float64(t[countDeclined+counter(r)]),
 		})
 	}

@@ -103,7 +103,7 @@ func readFigures() []percore.Figure {
 	}
 	all := []percore.Figure{
 		{Name: "connections", Help: "Connections that handlers have, those that are about to be opened or closed included", Value: float64(opened - gone)},
-		{Name: "blocked_connections", Help: "Connections whose peer does not take the bytes that were written", Value: float64(blocked)},
+		{Name: "blocked_connections", Help: "Connections whose peer does not read what was written", Value: float64(blocked)},
 		{Name: "unsent_bytes", Help: "Bytes that wait in memory for the peers of blocked connections", Value: float64(unsent)},
 		{Name: "waiting_functions", Help: "Functions of Conn.Go that wait for a goroutine", Value: float64(waiting)},
 		{Name: "opened_connections_total", Help: "Connections that handlers were given", Value: float64(opened)},
@@ -116,7 +116,10 @@ func readFigures() []percore.Figure {
 		Help: "Handshakes of package reactortls that failed, or took too long", Value: float64(failedHandshakes.Load())})
 	for r, n := range closed {
 		all = append(all, percore.Figure{
-			Name: "closed_connections_total", Help: "Connections that were closed, by the reason: see docs/OPERATIONS.md",
+			Name: "closed_connections_total",
+			Help: "Connections that were closed, by reason: this side (server), the peer after everything was sent (peer), " +
+				"the peer within a message (unexpected_eof), a timeout, a message over ReadBufferMax (read_buffer_full), " +
+				"a write at WriteHardLimit (write_buffer_full), a panic, another error",
 			Label: "reason", Of: reasonNames[r], Value: float64(n),
 		})
 	}

@@ -65,7 +65,11 @@ func readFigures() []percore.Figure {
 	}
 	for i := stays + 1; i < reasons; i++ {
 		figures = append(figures, percore.Figure{
-			Name: "stayed_sessions_total", Help: "Conversations that did not move to a successor when others did, by reason",
+			Name: "stayed_sessions_total",
+			Help: "Conversations that did not move to a successor when others did, by reason: no Save (no_save), TLS, " +
+				"a connection that isn't armed or is of another listener (connection), a header over 16 KiB (request), " +
+				"the library's answer (answer), an extension, Save refused (save), over 32 KiB of state (state), " +
+				"no moment between two messages (busy)",
 			Label: "reason", Of: reasonNames[i], Value: float64(counters.stayed[i].Load()),
 		})
 	}
