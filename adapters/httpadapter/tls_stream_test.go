@@ -55,6 +55,9 @@ func TestFastPathOverTLS(t *testing.T) {
 				"BodyContext":             TestBodyContext,
 				"BodyReadBeyondHandler":   TestBodyReadBeyondHandler,
 			} {
+				if testing.Short() && (name == "Timeouts" || name == "Kept" || name == "Soak") {
+					continue // they take seconds
+				}
 				t.Run(name, test)
 			}
 		})

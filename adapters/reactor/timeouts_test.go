@@ -171,6 +171,9 @@ func TestTricklingReader(t *testing.T) {
 // than the timeout, as with 1 KB/s and a minute. The peer is not closed before it has stopped.
 func TestSteadyReader(t *testing.T) {
 	testnet.NoLeaks(t)
+	if testing.Short() {
+		t.Skip("it takes seconds: run it without -short")
+	}
 	if onGoroutines {
 		t.Skip("off Linux and with the tag percore_net a goroutine's write counts when it is done: run it on Linux without")
 	}
