@@ -72,7 +72,7 @@ func (s managerSockets) close() {
 func (r *run) inheritWatchdog() {
 	var err error
 	if r.watchdog, err = systemd.InheritWatchdog(); err != nil {
-		slog.Warn("handover: the service manager's watchdog", "err", err)
+		slog.Warn("handover: the service manager's watchdog", "error", err)
 	}
 	r.manager.IsWatched = r.watchdog.Interval > 0
 }

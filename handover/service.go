@@ -26,9 +26,16 @@ type Service struct {
 	Parts []Part
 
 	// Restart is the signal at which the process starts a successor, from the program that is at its
-	// path by then, and hands over to it: syscall.SIGHUP, as a rule. nil: none does. The process that
-	// was started first then ends: docs/OPERATIONS.md says which supervisors follow the successor.
+	// path by then, and hands over to it: syscall.SIGHUP, as a rule. nil: none does, and neither does one
+	// that is ignored when Run begins, as SIGHUP is under nohup(1). SIGHUP ends the process as other
+	// programs if the terminal has gone.
 	Restart os.Signal
+
+	// AnyParent lets Restart do so whatever has started this process. Since the process that was
+	// started first then ends, it is otherwise done only below systemd with Type=notify, in an
+	// interactive shell, or if the parent has ended: docs/OPERATIONS.md has supervisors. It is never
+	// done as pid 1.
+	AnyParent bool
 
 	// DrainDelay is how long the parts serve on after Leaving was called, so that a load balancer
 	// notices before connections are refused. A successor needs no delay. In the last second, or all
@@ -205,9 +212,12 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.check(); err != nil {
 		return s.decline(fmt.Errorf("handover: this Service can't run: %w", err))
 	}
-	r := &run{Service: s, failed: make(chan error, len(s.Parts)), restart: make(chan os.Signal, 1)}
+	r := &run{
+		Service: s, failed: make(chan error, len(s.Parts)), restart: make(chan os.Signal, 1),
+		parents: findParentage(), terminal: hasTerminal(),
+	}
 	r.inheritWatchdog()
-	if s.Restart != nil {
+	if s.Restart != nil && !signal.Ignored(s.Restart) {
 		signal.Notify(r.restart, s.Restart) // first: it must not end a process that is taking over
 		defer signal.Stop(r.restart)
 	}
@@ -254,6 +264,8 @@ type run struct {
 	restart   chan os.Signal
 	killers   []context.CancelFunc // of successors that have failed
 	killing   sync.WaitGroup
+	parents   parentage
+	terminal  bool // there was one when Run began
 
 	manager  systemd.Notifier
 	watchdog systemd.Watchdog
@@ -265,8 +277,10 @@ func (r *run) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	orphaned := false
 	if predecessor != nil {
 		defer predecessor.Close()
+		r.parents.isSuccessor = true
 	}
 	listeners, err := r.open(ctx, predecessor)
 	if err != nil {
@@ -281,7 +295,8 @@ func (r *run) start(ctx context.Context) error {
 			predecessor.Carry(r.Conns)
 		}
 		if err := predecessor.Ready(ctx); errors.Is(err, ErrGone) {
-			slog.Warn("handover: the predecessor has ended in the middle of it", "err", err)
+			slog.Warn("handover: the predecessor has ended in the middle of it", "error", err)
+			orphaned = true
 		} else if err != nil {
 			return err
 		}
@@ -289,9 +304,12 @@ func (r *run) start(ctx context.Context) error {
 	if r.Ready != nil {
 		r.Ready(listeners)
 	}
-	if predecessor != nil {
+	switch {
+	case orphaned:
+		r.manager.Orphaned()
+	case predecessor != nil:
 		r.manager.Succeeded()
-	} else {
+	default:
 		r.manager.Ready()
 	}
 	return nil
@@ -415,6 +433,9 @@ func (r *run) wait(ctx context.Context) (handedOver bool, err error) {
 			return false, err
 		case <-r.restart:
 		}
+		if r.Restart == os.Signal(syscall.SIGHUP) && r.terminal && !hasTerminal() {
+			return false, errors.New("handover: the terminal was closed")
+		}
 		r.manager.Reloading()
 		pid, err := r.give(ctx)
 		if err == nil {
@@ -425,12 +446,19 @@ func (r *run) wait(ctx context.Context) (handedOver bool, err error) {
 			return true, nil
 		}
 		r.manager.Ready()
-		slog.Error("handover: restarting failed", "err", err)
+		select {
+		case <-r.restart: // came meanwhile
+		default:
+		}
+		slog.Error("handover: restarting failed", "error", err)
 	}
 }
 
 // give starts a successor, and hands over to it.
 func (r *run) give(ctx context.Context) (pid int, err error) {
+	if err := r.parents.check(os.Getppid(), r.AnyParent); err != nil {
+		return 0, err
+	}
 	exe, err := Executable()
 	if err != nil {
 		return 0, err
@@ -442,6 +470,7 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	slog.Info("handover: starting a successor", "pid", cmd.Process.Pid)
 	ctx, cancel := context.WithTimeout(ctx, giveLimit)
 	defer cancel()
 	if err := Give(ctx, c, r.servers()...); err != nil {
@@ -515,7 +544,9 @@ func (r *run) serveFor(d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	case err := <-r.failed:
-		slog.Error("handover: a server failed before the end of the delay", "err", err)
+		if err != nil { // the program may have stopped the server
+			slog.Error("handover: a server failed before the end of the delay", "error", err)
+		}
 		return false
 	}
 }

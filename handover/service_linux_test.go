@@ -62,6 +62,7 @@ func runService() {
 			},
 		}},
 		Restart:    syscall.SIGHUP,
+		AnyParent:  true,
 		Drain:      testnet.HangTimeout,
 		Conns:      &conns,
 		HandedOver: func(pid int) { fmt.Println("handed over to", pid) },

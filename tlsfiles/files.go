@@ -203,7 +203,7 @@ func (f *Files) loadChanged(what string, changed bool, doubtful *bool, load func
 func (f *Files) report(what string, err error) {
 	if err != nil {
 		f.counts.failed.Add(1)
-		f.log.Error("the "+what+" changed, and the new one is not used; the one before stays", "err", err)
+		f.log.Error("the "+what+" changed, and the new one is not used; the one before stays", "error", err)
 		return
 	}
 	f.counts.loaded.Add(1)

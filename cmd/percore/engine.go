@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,6 +20,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/handover"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/zerocopy"
 )
@@ -79,15 +77,16 @@ func newServeEngine(opts serveOptions) (*serveEngine, error) {
 	return e, nil
 }
 
-// An openListener is a listener for the servers. They get the listener inside it, because the
-// adapters recognize percore's listener by its type.
-type openListener struct {
-	net.Listener
-	accepted func() uint64 // returns how many connections it has accepted
-}
-
-// listen opens a TCP listener. It returns the same errors as net, on both engines.
-func (e *serveEngine) listen(ctx context.Context, address string) (openListener, error) {
+// listen says where a part listens: at an address, on percore's engine, or else on a listener that is
+// opened now.
+func (e *serveEngine) listen(ctx context.Context, p *handover.Part, address string) (err error) {
+	if e.group != nil {
+		p.Address, p.Config = address, &e.lc
+		if p.Name == "admin" {
+			p.Config = &e.adminConfig
+		}
+		return nil
+	}
 	var lc interface {
 		Listen(ctx context.Context, network, address string) (net.Listener, error)
 	} = &net.ListenConfig{}
@@ -96,57 +95,24 @@ func (e *serveEngine) listen(ctx context.Context, address string) (openListener,
 	}
 	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
-		return openListener{}, err
+		return fmt.Errorf("-%s: %w", p.Name, err)
 	}
-	return e.open(l), nil
+	p.Listener = &countingListener{Listener: l}
+	return nil
 }
 
-// config returns the options of percore's listeners, or nil if the engine is package net.
-func (e *serveEngine) config() *percore.ListenConfig {
-	if e.name == engineNet {
-		return nil
-	}
-	return &e.lc
-}
+// openListener is a listener of one of the servers.
+type openListener struct{ net.Listener }
 
-// listenAdmin opens the listener of the admin server. A successor gets it, if it is percore's. The file
-// of a socket that no process has any more, after a crash, is replaced.
-func (e *serveEngine) listenAdmin(ctx context.Context, network, address string) (net.Listener, error) {
-	var lc interface {
-		Listen(ctx context.Context, network, address string) (net.Listener, error)
-	} = &net.ListenConfig{}
-	if e.group != nil {
-		lc = &e.adminConfig
+// accepted returns how many connections it has accepted.
+func (l openListener) accepted() uint64 {
+	switch l := l.Listener.(type) {
+	case *percore.Listener:
+		return l.Stats().Accepted + l.Stats().Adopted
+	case *countingListener:
+		return l.accepted.Load()
 	}
-	l, err := lc.Listen(ctx, network, address)
-	if errors.Is(err, syscall.EADDRINUSE) && network == "unix" && removeAbandoned(address) {
-		return lc.Listen(ctx, network, address)
-	}
-	return l, err
-}
-
-// removeAbandoned removes the file of a unix socket that no process listens on, and reports whether it
-// did.
-func removeAbandoned(path string) bool {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode().Type() != fs.ModeSocket {
-		return false
-	}
-	c, err := net.Dial("unix", path)
-	if err == nil {
-		c.Close()
-		return false
-	}
-	return errors.Is(err, syscall.ECONNREFUSED) && os.Remove(path) == nil
-}
-
-// open returns an openListener for l and makes l count its connections.
-func (e *serveEngine) open(l net.Listener) openListener {
-	if l, ok := l.(*percore.Listener); ok && e.group != nil {
-		return openListener{l, func() uint64 { return l.Stats().Accepted + l.Stats().Adopted }}
-	}
-	counting := &countingListener{Listener: l}
-	return openListener{counting, counting.accepted.Load}
+	return 0
 }
 
 // countingListener counts the connections of a listener that doesn't count them itself. It returns
@@ -173,9 +139,7 @@ type webServer interface {
 	Close() error
 }
 
-// runHTTP returns the server that runs srv. The server parks a connection after it has waited for
-// its next request for the time that opts says. The options also say which requests the adapter
-// serves itself.
+// runHTTP returns the server that runs srv.
 func (e *serveEngine) runHTTP(srv *http.Server, opts serveOptions) webServer {
 	srv.Protocols = new(http.Protocols)
 	srv.Protocols.SetHTTP1(true)
@@ -184,15 +148,12 @@ func (e *serveEngine) runHTTP(srv *http.Server, opts serveOptions) webServer {
 	if e.plain {
 		return srv
 	}
-	options := []httpadapter.Option{httpadapter.ParkAfter(opts.park)}
-	if opts.maxAge > 0 || opts.maxRequests > 0 {
-		options = append(options, httpadapter.MaxAge(opts.maxAge, opts.maxRequests))
+	var options []httpadapter.Option
+	if opts.maxAge > 0 {
+		options = append(options, httpadapter.MaxAge(opts.maxAge, 0))
 	}
 	if opts.netHTTP1 {
 		options = append(options, httpadapter.NetHTTP1())
-	}
-	if opts.netHTTP2 {
-		options = append(options, httpadapter.NetHTTP2())
 	}
 	return httpadapter.Wrap(srv, options...)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,16 +30,43 @@ func startDemo(t *testing.T, opts serveOptions) *demo {
 	t.Helper()
 	testnet.NoLeaks(t)
 	opts.httpAddress, opts.grpcAddress, opts.adminAddress, opts.dir = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", t.TempDir()
-	d, err := newDemo(t.Context(), opts, nil, 0, io.Discard)
+	opts.drain = testnet.HangTimeout
+	d, stop := runDemo(t, opts, io.Discard)
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("the demo: %v", err)
+		}
+	})
+	return d
+}
+
+// runDemo runs the servers in this process. stop stops them, and returns the result of run; that it is
+// called again does no harm.
+func runDemo(t *testing.T, opts serveOptions, log io.Writer) (d *demo, stop func() error) {
+	t.Helper()
+	d, err := newDemo(opts, newLogger(log, false))
 	if err != nil {
 		t.Fatalf("newDemo: %v", err)
 	}
-	d.start()
-	t.Cleanup(func() {
-		d.shutdown(testnet.HangTimeout)
+	serves, ended := make(chan struct{}), make(chan struct{})
+	d.ready = func() { close(serves) }
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(ended)
+		err = d.run(ctx)
 		d.release()
-	})
-	return d
+	}()
+	select {
+	case <-serves:
+	case <-ended:
+		cancel()
+		t.Fatalf("the demo: %v", err)
+	}
+	return d, func() error {
+		cancel()
+		testnet.Within(t, "stopping", func() { <-ended })
+		return err
+	}
 }
 
 // fetchOnce asks for a URL on a connection of its own.
@@ -263,11 +289,10 @@ func TestServeAdminHost(t *testing.T) {
 	d := startDemo(t, serveOptions{engine: enginePercore})
 	wantGuard(t, d.admin.Addr())
 	for _, test := range []struct {
-		address string // of -admin, while the predecessor has it
+		address string // of -admin
 		want    bool
-	}{{"127.0.0.1:6060", true}, {"localhost:6060", true}, {"[::1]:6060", true}, {"unix:/run/x", true}, {":6060", false}, {"192.0.2.1:6060", false}} {
-		d := &demo{opts: serveOptions{adminAddress: test.address}}
-		if got := d.isAdminLocal(); got != test.want {
+	}{{"127.0.0.1:6060", true}, {"localhost:6060", true}, {"[::1]:6060", true}, {":6060", false}, {"192.0.2.1:6060", false}} {
+		if got := isLocal(test.address); got != test.want {
 			t.Errorf("-admin %s: got local %t, want %t", test.address, got, test.want)
 		}
 	}
@@ -306,7 +331,7 @@ func wantGuard(t *testing.T, addr net.Addr, paths ...string) {
 
 // Pages of other origins can't start a profile: reading these is not harmless.
 func TestServeAdminCrossSite(t *testing.T) {
-	server := newAdminServer(true, 0, new(atomic.Bool), slog.New(slog.DiscardHandler))
+	server := newAdminServer(true, new(atomic.Bool), slog.New(slog.DiscardHandler))
 	for _, e := range adminEndpoints {
 		r := httptest.NewRequest("GET", "http://127.0.0.1:6060"+e.Path, nil)
 		r.Header.Set("Sec-Fetch-Site", "cross-site")
@@ -320,73 +345,18 @@ func TestServeAdminCrossSite(t *testing.T) {
 
 // A server with as many connections as -max-conns allows answers health probes at -admin.
 func TestServeReadyWhenFull(t *testing.T) {
-	admin := filepath.Join(testnet.ShortTempDir(t), "admin")
-	s := startServers(t, "-max-conns", "1", "-admin", "unix:"+admin)
+	admin := testnet.Reserve(t)
+	s := startServers(t, "-max-conns", "1", "-admin", admin)
 	s.keepAlive()("/ready") // and its connection stays
-	probe := &http.Client{Timeout: testnet.HangTimeout, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", admin) },
-	}}
+	probe := &http.Client{Timeout: testnet.HangTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	for range 3 {
-		resp, err := probe.Get("http://localhost/ready")
+		resp, err := probe.Get("http://" + admin + "/ready")
 		if err != nil {
 			t.Fatalf("a probe of a full server: %v", err)
 		}
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
 			t.Errorf("a probe of a full server: got %s", resp.Status)
-		}
-	}
-}
-
-// The admin server can have a unix socket, also where a process that has crashed left its file.
-func TestServeAdminUnix(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			path := filepath.Join(testnet.ShortTempDir(t), "admin")
-			crashed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			crashed.SetUnlinkOnClose(false)
-			crashed.Close()
-			s := startServers(t, "-engine", engine, "-admin", "unix:"+path)
-			client := &http.Client{Transport: &http.Transport{
-				DisableKeepAlives: true,
-				DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) },
-			}}
-			resp, err := client.Get("http://localhost/ready")
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				t.Errorf("got %s", resp.Status)
-			}
-			wantGuard(t, &net.UnixAddr{Name: path, Net: "unix"})
-			s.stop()
-			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the socket's file: got %v, want it removed", err)
-			}
-		})
-	}
-}
-
-// A unix socket that a process listens on, and a file that is none, are left alone.
-func TestRemoveAbandoned(t *testing.T) {
-	dir := testnet.ShortTempDir(t)
-	file, socket := filepath.Join(dir, "file"), filepath.Join(dir, "socket")
-	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	for _, path := range []string{file, socket, filepath.Join(dir, "nothing")} {
-		if removeAbandoned(path) {
-			t.Errorf("%s was removed", path)
 		}
 	}
 }

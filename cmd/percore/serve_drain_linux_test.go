@@ -55,7 +55,7 @@ func (c *drainedClient) request() (closes bool, err error) {
 		c.used, c.last = true, time.Now()
 	case !c.used:
 		err = fmt.Errorf("%w: %w", errNoConn, err)
-	case time.Since(c.last) > drainLimit/2:
+	case time.Since(c.last) > time.Second/2:
 		c.conn.Close()
 		c.conn, err = nil, nil
 	}

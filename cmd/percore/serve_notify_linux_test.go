@@ -203,28 +203,6 @@ func TestServeNotifies(t *testing.T) {
 	}
 }
 
-// A process that takes over by -upgrade becomes the main process, too, and tells a service manager of
-// its own.
-func TestServeUpgradeNotifies(t *testing.T) {
-	systemd := newSupervisor(t, false)
-	g := startGenerations(t)
-	systemd.await(t, g.pid, "READY=1")
-	other := newSupervisor(t, true) // sets $NOTIFY_SOCKET
-	second := g.start("-upgrade")
-	t.Cleanup(func() { _ = second.Process.Kill() })
-	if err := waitFor(t, g.first); err != nil {
-		t.Errorf("the predecessor: %v", err)
-	}
-	systemd.await(t, g.pid, fmt.Sprintf("MAINPID=%d READY=1", second.Process.Pid))
-	other.await(t, second.Process.Pid, "READY=1")
-	_ = second.Process.Signal(syscall.SIGTERM)
-	if err := waitFor(t, second); err != nil {
-		t.Errorf("the successor: %v", err)
-	}
-	other.await(t, second.Process.Pid, "STOPPING=1")
-	systemd.await(t, 0)
-}
-
 // A server whose service manager is gone serves.
 func TestServeNotifiesNothing(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nothing"))

@@ -265,7 +265,7 @@ func writeSite(t *testing.T, dir string) string {
 
 // start starts a server.
 func (r *rolling) start(i int) {
-	args := append([]string{"serve", "-http", r.http[i], "-grpc", r.grpc[i], "-admin", "", "-control", "", "-dir", r.t.TempDir()}, r.args...)
+	args := append([]string{"serve", "-http", r.http[i], "-grpc", r.grpc[i], "-admin", "", "-dir", r.t.TempDir()}, r.args...)
 	r.servers[i] = startCommand(r.t, args...)
 	r.servers[i].stdout.await(r.t, "Ctrl-C stops")
 }

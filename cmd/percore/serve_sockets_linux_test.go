@@ -96,54 +96,39 @@ func (u *unit) mustServe(t *testing.T) {
 // Sockets that a service manager has opened are served, by the first process and by its successors;
 // while no process is there their connections wait.
 func TestServeSockets(t *testing.T) {
-	for name, args := range map[string][]string{"serve": nil, "supervise": {"-supervise"}, "net": {"-engine", engineNet}} {
-		t.Run(name, func(t *testing.T) {
-			u := new(unit)
-			u.listen(t, "http", 2)
-			u.listen(t, "grpc", 1)
-			u.listen(t, "admin", 1)
-			isNet := name == "net"
-			if isNet {
-				u.files[1].Close()
-				u.files, u.names = append(u.files[:1], u.files[2:]...), append(u.names[:1], u.names[2:]...)
-			}
-			g := newGenerations(t)
-			g.prepare = u.start
-			// None of these addresses is used.
-			args = append(args, "-admin", testnet.Reserve(t))
-			g.startFirst(args...)
-			u.mustServe(t)
-			for range 2 {
-				switch name {
-				case "serve":
-					g.restart()
-				case "supervise":
-					(&supervised{g, nil}).restart()
-				}
-				u.mustServe(t)
-			}
-			if _, err := net.Dial("tcp", g.httpAddress); err == nil {
-				t.Errorf("the server listens on %s, too", g.httpAddress)
-			}
-			g.stop()
+	u := new(unit)
+	u.listen(t, "http", 2)
+	u.listen(t, "grpc", 1)
+	u.listen(t, "admin", 1)
+	g := newGenerations(t)
+	g.prepare = u.start
+	args := []string{"-admin", testnet.Reserve(t)} // neither this address is used, nor the others
+	g.startFirst(args...)
+	u.mustServe(t)
+	for range 2 {
+		g.restart()
+		u.mustServe(t)
+	}
+	if _, err := net.Dial("tcp", g.httpAddress); err == nil {
+		t.Errorf("the server listens on %s, too", g.httpAddress)
+	}
+	g.stop()
 
-			waiting, err := net.Dial("tcp", u.addrs["http"].String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer waiting.Close()
-			_ = waiting.SetDeadline(time.Now().Add(testnet.HangTimeout))
-			io.WriteString(waiting, "GET / HTTP/1.0\r\n\r\n")
-			g.startFirst(args...)
-			answer := make([]byte, len("HTTP/1.0 200"))
-			if _, err := io.ReadFull(waiting, answer); err != nil || !strings.HasSuffix(string(answer), " 200") {
-				t.Errorf("a connection that has waited for the service: got %q, %v", answer, err)
-			}
-			g.stop()
-			if g.count("panic") > 0 {
-				t.Errorf("the processes say:\n%s", g.output)
-			}
-		})
+	waiting, err := net.Dial("tcp", u.addrs["http"].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	_ = waiting.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	io.WriteString(waiting, "GET / HTTP/1.0\r\n\r\n")
+	g.startFirst(args...)
+	answer := make([]byte, len("HTTP/1.0 200"))
+	if _, err := io.ReadFull(waiting, answer); err != nil || !strings.HasSuffix(string(answer), " 200") {
+		t.Errorf("a connection that has waited for the service: got %q, %v", answer, err)
+	}
+	g.stop()
+	if g.count("panic") > 0 {
+		t.Errorf("the processes say:\n%s", g.output)
 	}
 }
 
@@ -165,10 +150,10 @@ func TestServeSocketsRefused(t *testing.T) {
 		packet bool
 		want   string
 	}{
-		{"mail", nil, false, `a socket with the name "mail": want http, grpc or admin`},
-		{"http", []string{"-upgrade"}, false, "-upgrade takes the sockets of the other process"},
-		{"admin", nil, false, "a socket for -admin, which is off"},
-		{"x.socket", nil, true, "the service manager's sockets for -http"},
+		{"mail", nil, false, `a socket named "mail"`},
+		{"http", []string{"-tls"}, false, `a socket named "http"`},
+		{"admin", nil, false, `a socket named "admin"`},
+		{"x.socket", nil, true, `part "http"`},
 	} {
 		u := new(unit)
 		u.listen(t, test.name, 1)

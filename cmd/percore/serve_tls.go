@@ -40,11 +40,6 @@ func (d *demo) openTLS() (err error) {
 	if d.tls, err = tlsfiles.Open(paths, d.log); err != nil {
 		return fmt.Errorf("-tls: %w", err)
 	}
-	if d.predecessor != nil {
-		state := d.predecessor.State(d.opts.listenerName())
-		d.tls.Restore(state)
-		clear(state)
-	}
 	servedTLS.Store(d.tls)
 	return nil
 }
@@ -64,15 +59,6 @@ func (d *demo) watchTLS() (stop func()) {
 		cancel()
 		<-done
 	}
-}
-
-// ticketState returns the secret by which clients resume their sessions with a successor, unless that
-// finds it in a file.
-func (d *demo) ticketState() []byte {
-	if d.tls == nil {
-		return nil
-	}
-	return d.tls.State()
 }
 
 // servedTLS has the figures of -tls.

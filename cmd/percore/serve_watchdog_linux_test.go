@@ -15,19 +15,15 @@ import (
 
 // The service's process tells the watchdog that it works, and so does its successor.
 func TestServeWatchdog(t *testing.T) {
-	for name, args := range map[string][]string{"serve": nil, "supervise": {"-supervise"}, "net": {"-engine", engineNet}} {
+	for name, args := range map[string][]string{"serve": nil, "net": {"-engine", engineNet}} {
 		t.Run(name, func(t *testing.T) {
 			systemd := newSupervisor(t, false)
 			t.Setenv("WATCHDOG_USEC", "50000")
 			g := startGenerations(t, args...)
 			systemd.awaitPings(t)
-			switch name {
-			case "serve":
+			if name == "serve" {
 				g.restart()
 				testnet.Eventually(t, "the main process", func() bool { return systemd.mainPID() == g.pid })
-				systemd.awaitPings(t)
-			case "supervise":
-				(&supervised{g, nil}).restart()
 				systemd.awaitPings(t)
 			}
 			g.stop()

@@ -114,11 +114,12 @@ func runRestarting() {
 	}}
 	s.group = wsadapter.NewGroup(&conns, "counting", s.restore)
 	service := handover.Service{
-		Parts:   []handover.Part{{Name: "web", Address: "127.0.0.1:0", Server: httpadapter.Wrap(&http.Server{Handler: s})}},
-		Restart: syscall.SIGHUP,
-		Conns:   &conns,
-		Drain:   testnet.HangTimeout,
-		Ready:   func(l []net.Listener) { fmt.Println("ready", os.Getpid(), l[0].Addr()) },
+		Parts:     []handover.Part{{Name: "web", Address: "127.0.0.1:0", Server: httpadapter.Wrap(&http.Server{Handler: s})}},
+		Restart:   syscall.SIGHUP,
+		AnyParent: true,
+		Conns:     &conns,
+		Drain:     testnet.HangTimeout,
+		Ready:     func(l []net.Listener) { fmt.Println("ready", os.Getpid(), l[0].Addr()) },
 	}
 	err := service.Run(context.Background())
 	for wsadapter.ReadStats().Sessions > 0 {

@@ -36,9 +36,10 @@ func main() {
 		}),
 	})
 	service := handover.Service{
-		Parts:   []handover.Part{{Name: "http", Address: *address, Server: server}},
-		Restart: syscall.SIGHUP,
-		Drain:   time.Minute, // for requests that take longer than the handover
+		Parts:     []handover.Part{{Name: "http", Address: *address, Server: server}},
+		Restart:   syscall.SIGHUP,
+		AnyParent: true,        // no process waits for this one
+		Drain:     time.Minute, // for requests that take longer than the handover
 		Ready: func(listeners []net.Listener) {
 			log.Print("process ", os.Getpid(), " serves http://", listeners[0].Addr())
 		},

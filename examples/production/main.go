@@ -38,6 +38,7 @@ func main() {
 	key := flag.String("key", "key.pem", "file with its key")
 	delay := flag.Duration("drain-delay", 0, "how long to serve on when /ready fails already")
 	drain := flag.Duration("drain", 30*time.Second, "how long requests may go on after that")
+	anyParent := flag.Bool("any-parent", false, "restart at SIGHUP whatever has started this process, not only systemd or a shell")
 	flag.Parse()
 
 	files, err := tlsfiles.Open(tlsfiles.Paths{Cert: *cert, Key: *key}, nil)
@@ -63,6 +64,7 @@ func main() {
 			Name: "admin", Address: *admin, Server: httpadapter.Wrap(newAdmin(&leaving)),
 		}},
 		Restart:    syscall.SIGHUP,
+		AnyParent:  *anyParent,
 		DrainDelay: *delay,
 		Drain:      *drain,
 		Leaving:    func() { leaving.Store(true) },

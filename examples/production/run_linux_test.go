@@ -37,7 +37,7 @@ func start(t *testing.T, args ...string) (server *testnet.Restarts, admin string
 		return path
 	}
 	admin = testnet.Reserve(t)
-	server = testnet.StartRestarts(t, "PRODUCTION_EXAMPLE=1", append(args, "-addr", "127.0.0.1:0", "-admin", admin,
+	server = testnet.StartRestarts(t, "PRODUCTION_EXAMPLE=1", append(args, "-any-parent", "-addr", "127.0.0.1:0", "-admin", admin,
 		"-cert", write("cert.pem", "CERTIFICATE", pair.Certificate[0]), "-key", write("key.pem", "PRIVATE KEY", key))...)
 	clientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 	transport := &http.Transport{TLSClientConfig: clientConfig}

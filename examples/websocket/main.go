@@ -52,9 +52,10 @@ func serve(ctx context.Context, part handover.Part) error {
 	server := httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute})
 	part.Name, part.Server = "hub", server
 	service := handover.Service{
-		Parts:   []handover.Part{part},
-		Conns:   &hub.conns,
-		Restart: syscall.SIGHUP,
+		Parts:     []handover.Part{part},
+		Conns:     &hub.conns,
+		Restart:   syscall.SIGHUP,
+		AnyParent: true, // no process waits for this one
 		Ready: func(listeners []net.Listener) {
 			log.Print("process ", os.Getpid(), " serves http://", listeners[0].Addr())
 		},

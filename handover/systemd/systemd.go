@@ -23,6 +23,7 @@ import (
 //	call        in state   sends                                     state after it
 //	Ready       starting   READY=1                                   serving
 //	Succeeded   starting   nothing: the predecessor has said so      serving
+//	Orphaned    starting   MAINPID= of this process, READY=1         serving
 //	Reloading   serving    RELOADING=1, MONOTONIC_USEC=              serving
 //	Ready       serving    READY=1: there is no successor            serving
 //	HandedOver  serving    MAINPID= of the successor, READY=1,       gone
@@ -81,6 +82,17 @@ func (n *Notifier) Succeeded() {
 	}
 }
 
+// Orphaned is Succeeded for a process whose predecessor has ended before it could say so. systemd listens
+// to it with NotifyAccess=all only; else the end of the predecessor is that of the service.
+func (n *Notifier) Orphaned() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state == starting {
+		n.state = serving
+		n.sendLocked(fmt.Sprintf("MAINPID=%d\nREADY=1", os.Getpid()))
+	}
+}
+
 // Reloading reports that a successor is about to start. The time in it (on Linux)
 // shows systemd that the message answers the last signal and not an earlier one.
 func (n *Notifier) Reloading() { n.whileServing("RELOADING=1"+monotonicUsec(), serving) }
@@ -119,7 +131,7 @@ func (n *Notifier) sendLocked(message string) {
 		send = Notify
 	}
 	if err := send(message); err != nil {
-		orDefault(n.Log).Warn("telling the service manager failed", "err", err)
+		orDefault(n.Log).Warn("telling the service manager failed", "error", err)
 	}
 }
 

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package handover
+
+func leadsGroup() bool { return false }
