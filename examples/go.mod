@@ -13,7 +13,6 @@ replace (
 require (
 	connectrpc.com/vanguard v0.4.0
 	github.com/cloudflare/tableflip v1.2.3
-	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/eclipse/paho.mqtt.golang v1.5.1
 	github.com/gin-gonic/gin v1.12.0
 	github.com/gorilla/websocket v1.5.3

@@ -405,7 +405,7 @@ func TestRefuse(t *testing.T) {
 			_, err := Take(t.Context(), taking)
 			took <- err
 		}()
-		if err := Refuse(giving, errTest); err != nil {
+		if err := turnDown(giving, errTest); err != nil {
 			t.Fatal(err)
 		}
 		wantError(t, testnet.Receive(t, "Take", took), "gave up: "+errTest.Error())

@@ -108,7 +108,7 @@ func aContext(ctx context.Context) argument {
 }
 
 func aSocket(c any) argument {
-	return argument{"c", c, "the connection to the other process, from Start, Inherited, Dial or Control.Accept"}
+	return argument{"c", c, "the connection to the other process, from Start, Inherited, or a unix socket of the network unixpacket"}
 }
 
 // closeIfAny closes the socket of a call that fails because of another argument: the call owns it.

@@ -630,7 +630,7 @@ func TestOtherUser(t *testing.T) {
 	p := newPredecessor(t, testnet.TCP4, 1)
 	giving, taking := pair(t)
 	old := peerOf
-	peerOf = func(int) (Peer, error) { return Peer{UID: os.Geteuid() + 1}, nil }
+	peerOf = func(int) (peer, error) { return peer{uid: os.Geteuid() + 1}, nil }
 	defer func() { peerOf = old }()
 	want := fmt.Sprintf("runs as user %d, and this one as user %d", os.Geteuid()+1, os.Geteuid())
 	p.wantServesOn(t, Give(t.Context(), giving, p.server("")), want)

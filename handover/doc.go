@@ -25,9 +25,7 @@
 //	go server.Serve(ln)
 //	...
 //	<-hangup
-//	exe, err := handover.Executable()
-//	...
-//	cmd := exec.Command(exe, os.Args[1:]...)
+//	cmd := new(exec.Cmd) // this program, or another
 //	c, err := handover.Start(cmd)
 //	if err == nil {
 //		ended := make(chan error, 1)
@@ -143,30 +141,16 @@
 //
 // A successor that this process didn't start, but a service manager for example, finds its
 // predecessor through a unix socket with a name. The predecessor listens, and calls Give for each
-// connection:
-//
-//	control, err := handover.Listen("/run/web/control")
-//	...
-//	c, err := control.Accept()
-//	...
-//	err = handover.Give(ctx, c, servers...)
-//
-// and the successor dials:
-//
-//	c, err := handover.Dial("/run/web/control")
-//
-// The successor calls Listen with the same name when it is ready, and the predecessor calls Close
-// when Give has returned nil. Programs that open the socket themselves use the network "unixpacket"
-// (SOCK_SEQPACKET), which preserves the boundaries of messages.
+// connection; the successor dials, and calls Take. The network is "unixpacket" (SOCK_SEQPACKET), which
+// preserves the boundaries of messages. Keep the socket in a folder that is closed to other users.
 //
 // # Security
 //
 // A process that gets the sockets gets the clients. Each process checks the one at the other end
-// ([CheckPeer], which asks the kernel): it must have the same effective user, even if that is root,
-// and be in the same mount and pid namespaces, so that a container that shares the network of its
-// host gets nothing. The pair of sockets that Start makes has no name, so no other process can
-// connect to it. The folder of a named socket is closed to other users ([Listen]). Messages are
-// checked before anything moves, and an invalid one ends the handover with an error of one line.
+// (SO_PEERCRED): it must have the same effective user, even if that is root, and be in the same mount
+// and pid namespaces, so that a container that shares the network of its host gets nothing. The pair of
+// sockets that Start makes has no name, so no other process can connect to it. Messages are checked
+// before anything moves, and an invalid one ends the handover with an error of one line.
 //
 // That leaves processes of the same user in the same namespaces. They may take over, as they may
 // trace this process (ptrace(2)). And the kernel lets each process of the same user, in any

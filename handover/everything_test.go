@@ -14,14 +14,10 @@ func TestArguments(t *testing.T) {
 	ctx := context.Background()
 	s := new(Successor)
 	testnet.CheckArguments(t, map[string]testnet.Call{
-		"CheckPeer": {Func: CheckPeer},
-		"Dial":      {Func: Dial},
-		"GRPC":      {Func: GRPC},
-		"Give":      {Func: Give, Args: []any{ctx, (*net.UnixConn)(nil)}, Nils: "servers"},
-		"Listen":    {Func: Listen},
-		"Refuse":    {Func: Refuse, Args: []any{(*net.UnixConn)(nil), net.ErrClosed}},
-		"Start":     {Func: Start},
-		"Take":      {Func: Take, Args: []any{ctx}},
+		"GRPC":  {Func: GRPC},
+		"Give":  {Func: Give, Args: []any{ctx, (*net.UnixConn)(nil)}, Nils: "servers"},
+		"Start": {Func: Start},
+		"Take":  {Func: Take, Args: []any{ctx}},
 
 		"Conns.Add":          {Func: new(Conns).Add},
 		"Conns.Carry":        {Func: new(Conns).Carry, Args: []any{"name"}},

@@ -61,12 +61,7 @@ func Example() {
 
 // replace starts a successor and hands the server over to it.
 func replace(server *httpadapter.Server, ln net.Listener) error {
-	exe, err := handover.Executable()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(exe, os.Args[1:]...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd := &exec.Cmd{Stdout: os.Stdout, Stderr: os.Stderr} // this program
 	c, err := handover.Start(cmd)
 	if err != nil {
 		return err

@@ -6,13 +6,11 @@ import (
 	"path/filepath"
 )
 
-// Executable returns the path that this process was started with, for [exec.Command]: the successor
-// is the program that is now there. Unlike [os.Executable] on Linux it doesn't follow symbolic
-// links: if a link such as current moves from release to release, the successor is of the release
-// that it points to now. A path that is relative, or found through PATH, is looked up when the
-// program starts. If the first argument wasn't the program's path, Executable returns the path from
+// executable returns the path that this process was started with. Unlike [os.Executable] on Linux it
+// doesn't follow symbolic links. A path that is relative, or found through PATH, is looked up when the
+// program starts. If the first argument wasn't the program's path, executable returns the path from
 // os.Executable.
-func Executable() (string, error) {
+func executable() (string, error) {
 	if startedAs != "" {
 		return startedAs, nil
 	}

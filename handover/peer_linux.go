@@ -15,15 +15,15 @@ import (
 )
 
 // peerOf returns the process at the other end. Variable for tests.
-var peerOf = func(fd int) (Peer, error) {
+var peerOf = func(fd int) (peer, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return Peer{UID: -1}, os.NewSyscallError("getsockopt", err)
+		return peer{uid: -1}, os.NewSyscallError("getsockopt", err)
 	}
-	return Peer{PID: int(cred.Pid), UID: int(cred.Uid)}, nil
+	return peer{pid: int(cred.Pid), uid: int(cred.Uid)}, nil
 }
 
-func checkPeer(c *net.UnixConn) (p Peer, err error) {
+func checkPeer(c *net.UnixConn) (p peer, err error) {
 	controlErr := control(c, func(fd int) {
 		if p, err = peerOf(fd); err != nil {
 			return
@@ -33,7 +33,7 @@ func checkPeer(c *net.UnixConn) (p Peer, err error) {
 		}
 	})
 	if controlErr != nil {
-		return Peer{UID: -1}, controlErr
+		return peer{uid: -1}, controlErr
 	}
 	return p, err
 }
@@ -57,8 +57,8 @@ func hasName(fd int) bool {
 // read. With a pidfd of the peer (SO_PEERPIDFD, Linux 6.5) this is noticed: as long as the peer
 // lives its pid is its own. Before Linux 6.5 the pidfd is of the process that has the pid now, and
 // a peer that ended before this call is not told from its pid's next owner.
-func (p Peer) checkNamespaces(socket int) error {
-	if p.PID == 0 {
+func (p peer) checkNamespaces(socket int) error {
+	if p.pid == 0 {
 		return errors.New("the process at the other end is in another pid namespace: a handover is between processes of one namespace")
 	}
 	pidfd, err := p.open(socket)
@@ -85,35 +85,35 @@ func (p Peer) checkNamespaces(socket int) error {
 }
 
 // open returns a pidfd of the peer, or -1 if the kernel has none (before Linux 5.3).
-func (p Peer) open(socket int) (pidfd int, err error) {
+func (p peer) open(socket int) (pidfd int, err error) {
 	pidfd, err = unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if err != unix.ENOPROTOOPT {
 		return pidfd, os.NewSyscallError("getsockopt", err)
 	}
-	pidfd, err = unix.PidfdOpen(p.PID, 0)
+	pidfd, err = unix.PidfdOpen(p.pid, 0)
 	if err == unix.ENOSYS || err == unix.EPERM { // or a sandbox refuses the call
 		return -1, nil
 	}
 	return pidfd, os.NewSyscallError("pidfd_open", err)
 }
 
-func (p Peer) endedError(err error) error {
-	return fmt.Errorf("process %d at the other end has ended, or can't be checked: %w", p.PID, err)
+func (p peer) endedError(err error) error {
+	return fmt.Errorf("process %d at the other end has ended, or can't be checked: %w", p.pid, err)
 }
 
 // checkNamespace fails unless the peer is in this process's namespace of a kind (namespaces(7)).
-func (p Peer) checkNamespace(kind string) error {
+func (p peer) checkNamespace(kind string) error {
 	own, err := os.Stat("/proc/self/ns/" + kind)
 	if err != nil {
 		return err
 	}
-	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", p.PID, kind))
+	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", p.pid, kind))
 	if err != nil {
-		return fmt.Errorf("the namespaces of process %d at the other end can't be compared with this one's: %w", p.PID, err)
+		return fmt.Errorf("the namespaces of process %d at the other end can't be compared with this one's: %w", p.pid, err)
 	}
 	if !os.SameFile(own, theirs) {
 		return fmt.Errorf("process %d at the other end is in another namespace (%s): a handover is not between containers,"+
-			" or a container and its host", p.PID, kind)
+			" or a container and its host", p.pid, kind)
 	}
 	return nil
 }

@@ -20,9 +20,25 @@ func init() {
 	children = append(children, testnet.WithChild("dialer", runDialer))
 }
 
+// listenAt listens at a name until the test ends, as a program does whose successor is started by
+// another.
+func listenAt(t *testing.T, name string) *net.UnixListener {
+	t.Helper()
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func dialAt(name string) (*net.UnixConn, error) {
+	return net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: name})
+}
+
 // runDialer dials a name, prints the error of Take, and ends when its input does.
 func runDialer() {
-	c, err := Dial(os.Getenv("NAMED"))
+	c, err := dialAt(os.Getenv("NAMED"))
 	if err != nil {
 		fail(err)
 	}
@@ -38,7 +54,7 @@ func runDialer() {
 }
 
 // dialerIn starts a process in namespaces of its own that dials the name, and returns both ends.
-func dialerIn(t *testing.T, namespaces uintptr, l *Control, env ...string) (*testnet.ChildProcess, *net.UnixConn) {
+func dialerIn(t *testing.T, namespaces uintptr, l *net.UnixListener, env ...string) (*testnet.ChildProcess, *net.UnixConn) {
 	t.Helper()
 	child := testnet.StartChildBy(t, "dialer", func(cmd *exec.Cmd) error {
 		if namespaces == 0 {
@@ -57,7 +73,7 @@ func dialerIn(t *testing.T, namespaces uintptr, l *Control, env ...string) (*tes
 	}, env...)
 	accepted := make(chan *net.UnixConn, 1)
 	go func() {
-		c, _ := l.Accept()
+		c, _ := l.AcceptUnix()
 		accepted <- c
 	}()
 	c := testnet.Receive(t, "the connection", accepted)
@@ -92,19 +108,19 @@ func TestPeerNamespaces(t *testing.T) {
 		{"both", syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, "namespace"},
 	} {
 		for kind, name := range map[string]string{
-			"path":     testnet.ShortTempDir(t) + "/sockets/control",
+			"path":     testnet.ShortTempDir(t) + "/control",
 			"abstract": fmt.Sprintf("@percore-test-peer/%d/%s", os.Getpid(), test.name),
 		} {
 			t.Run(test.name+"/"+kind, func(t *testing.T) {
 				testnet.NoLeaks(t)
 				useFakes(t)
-				l := mustListen(t, name)
+				l := listenAt(t, name)
 				child, c := dialerIn(t, test.namespaces, l, "NAMED="+name)
 				if line := firstLine(t, child); line != "connected" {
 					t.Fatalf("got %q from the process", line)
 				}
-				p, err := CheckPeer(c)
-				if p.UID != os.Geteuid() || p.PID != child.PID() {
+				p, err := checkPeer(c)
+				if p.uid != os.Geteuid() || p.pid != child.PID() {
 					t.Errorf("got %+v, want process %d", p, child.PID())
 				}
 				if test.want == "" {
@@ -139,12 +155,12 @@ func TestPeerNamespaces(t *testing.T) {
 // TestPeerEnded: a peer that has ended is refused, since its pid may be another's by now.
 func TestPeerEnded(t *testing.T) {
 	testnet.NoLeaks(t)
-	name := testnet.ShortTempDir(t) + "/sockets/control"
-	l := mustListen(t, name)
+	name := testnet.ShortTempDir(t) + "/control"
+	l := listenAt(t, name)
 	child, c := dialerIn(t, 0, l, "NAMED="+name)
 	child.Kill()
 	_ = child.Wait()
-	_, err := CheckPeer(c)
+	_, err := checkPeer(c)
 	wantError(t, err, fmt.Sprintf("process %d at the other end", child.PID()))
 }
 
@@ -162,14 +178,14 @@ func TestPairHasNoName(t *testing.T) {
 	if name(giving) || name(taking) {
 		t.Error("a pair of sockets has a name")
 	}
-	for _, at := range []string{testnet.ShortTempDir(t) + "/sockets/control", fmt.Sprintf("@percore-test-name/%d", os.Getpid())} {
-		l := mustListen(t, at)
-		ours, err := Dial(at)
+	for _, at := range []string{testnet.ShortTempDir(t) + "/control", fmt.Sprintf("@percore-test-name/%d", os.Getpid())} {
+		l := listenAt(t, at)
+		ours, err := dialAt(at)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer ours.Close()
-		theirs, err := l.Accept()
+		theirs, err := l.AcceptUnix()
 		if err != nil {
 			t.Fatal(err)
 		}

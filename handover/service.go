@@ -249,7 +249,7 @@ func (s *Service) decline(why error) error {
 		}
 	}
 	if c, err := Inherited(); c != nil && err == nil {
-		_ = Refuse(c, why) // if it fails, the predecessor sees the end of the socket
+		_ = turnDown(c, why) // if it fails, the predecessor sees the end of the socket
 	}
 	return why
 }
@@ -459,12 +459,7 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	if err := r.parents.check(os.Getppid(), r.AnyParent); err != nil {
 		return 0, err
 	}
-	exe, err := Executable()
-	if err != nil {
-		return 0, err
-	}
-	cmd := exec.Command(exe, os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd := &exec.Cmd{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	r.watchdog.PassOn(cmd)
 	c, err := Start(cmd)
 	if err != nil {

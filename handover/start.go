@@ -1,7 +1,6 @@
 package handover
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -14,9 +13,20 @@ const variable = "PERCORE_HANDOVER"
 
 // Start starts cmd as the successor: it inherits a socket, which [Inherited] returns there. The
 // result is for Give. Start adds to cmd's ExtraFiles and Env. The caller calls cmd.Wait, as usual.
+//
+// If cmd.Path is empty, it starts the program that is now at the path of this one, with this process's
+// arguments. Symbolic links are followed anew: if a link such as current moves from release to
+// release, the successor is of the release that it points to now.
 func Start(cmd *exec.Cmd) (*net.UnixConn, error) {
-	if err := checkArguments("Start", argument{"cmd", cmd, "the program to start: see Executable"}); err != nil {
+	if err := checkArguments("Start", argument{"cmd", cmd, "new(exec.Cmd), or the program to start"}); err != nil {
 		return nil, err
+	}
+	if cmd.Path == "" {
+		exe, err := executable()
+		if err != nil {
+			return nil, takeError("starting the successor", err)
+		}
+		cmd.Path, cmd.Args = exe, append([]string{exe}, os.Args[1:]...)
 	}
 	c, theirs, err := socketpair()
 	if err != nil {
@@ -53,13 +63,9 @@ func Inherited() (*net.UnixConn, error) {
 	return c, nil
 }
 
-// Refuse tells the process at the other end of c, which calls Take, why this one doesn't hand over,
-// and closes c. It doesn't wait for that process. It fails if Give would fail before it sends
-// anything.
-func Refuse(c *net.UnixConn, reason error) error {
-	if err := checkArguments("Refuse", aSocket(c), argument{"reason", reason, "an error that says why"}); err != nil {
-		return errors.Join(err, closeIfAny(c))
-	}
+// turnDown tells the process at the other end of c why this one can't take part in the handover, and
+// closes c. It doesn't wait for that process.
+func turnDown(c *net.UnixConn, reason error) error {
 	w, err := newWire(c)
 	if err != nil {
 		return takeError("refusing", err)

@@ -14,17 +14,10 @@ import (
 func TestUnsupported(t *testing.T) {
 	_, takeErr := Take(t.Context(), new(net.UnixConn))
 	_, startErr := Start(exec.Command("true"))
-	_, listenErr := Listen("@x")
-	_, dialErr := Dial("@x")
-	_, peerErr := CheckPeer(new(net.UnixConn))
 	for name, err := range map[string]error{
 		"Give":  Give(t.Context(), new(net.UnixConn), Server{}),
 		"Take":  takeErr,
 		"Start": startErr,
-
-		"Listen":    listenErr,
-		"Dial":      dialErr,
-		"CheckPeer": peerErr,
 	} {
 		if !errors.Is(err, errors.ErrUnsupported) || strings.Count(err.Error(), "handover: ") != 1 {
 			t.Errorf("%s: got %v, want an error that wraps %v", name, err, errors.ErrUnsupported)

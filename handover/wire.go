@@ -57,7 +57,7 @@ type wire struct {
 	endBeat context.CancelFunc // nil: beat was not called
 }
 
-// newWire takes ownership of c. It fails if c isn't the right kind of socket, or if CheckPeer would
+// newWire takes ownership of c. It fails if c isn't the right kind of socket, or if checkPeer would
 // fail.
 func newWire(c *net.UnixConn) (*wire, error) {
 	if err := checkWire(c); err != nil {

@@ -32,9 +32,7 @@ func inherit(int) (*net.UnixConn, error) { return nil, errUnsupported }
 
 func checkDescriptors(uint64) error { return errUnsupported }
 
-func checkPeer(*net.UnixConn) (Peer, error) { return Peer{UID: -1}, errUnsupported }
-
-func listenControl(string) (*Control, error) { return nil, errUnsupported }
+func checkPeer(*net.UnixConn) (peer, error) { return peer{uid: -1}, errUnsupported }
 
 func dialControl(string) (*net.UnixConn, error) { return nil, errUnsupported }
 

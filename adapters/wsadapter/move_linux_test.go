@@ -284,20 +284,21 @@ func (p *place) handOver(to *place) *place {
 func (p *place) handOverUntil(ctx context.Context, to *place) *place {
 	p.t.Helper()
 	name := filepath.Join(testnet.ShortTempDir(p.t), "c")
-	control, err := handover.Listen(name)
+	at := &net.UnixAddr{Net: "unixpacket", Name: name}
+	control, err := net.ListenUnix("unixpacket", at)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	defer control.Close()
 	gave := make(chan error, 1)
 	go func() {
-		c, err := control.Accept()
+		c, err := control.AcceptUnix()
 		if err == nil {
 			err = handover.Give(ctx, c, handover.Server{Name: "web", Listener: p.ln, Source: p.server, Conns: &p.conns})
 		}
 		gave <- err
 	}()
-	c, err := handover.Dial(name)
+	c, err := net.DialUnix("unixpacket", nil, at)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -259,7 +259,8 @@ func newLogger(w io.Writer, verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// serve runs the servers until ctx ends, a signal comes, one of them fails, or a successor has taken over.
+// serve runs the servers until ctx ends, a signal comes, one of them fails, or a successor has taken
+// over.
 func serve(ctx context.Context, opts serveOptions, stdout io.Writer, log *slog.Logger) error {
 	d, err := newDemo(opts, log)
 	if err != nil {

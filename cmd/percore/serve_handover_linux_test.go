@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -310,8 +309,6 @@ func TestServeRestart(t *testing.T) {
 		})
 	}
 }
-
-var errTest = errors.New("just testing")
 
 // A process that is started by nohup outlives its terminal.
 func TestServeNohup(t *testing.T) {

@@ -3,17 +3,13 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +22,7 @@ const (
 	idleTimeout       = 2 * time.Minute  // longer than browsers' pauses between two clicks
 )
 
-// httpEndpoints lists the HTTP server's endpoints, for the terminal and the index page.
+// httpEndpoints lists the HTTP server's endpoints, for the terminal.
 var httpEndpoints = []struct{ Path, About string }{
 	{"/", "the files of the directory"},
 	{"/echo", "sends back the body it is sent; shows the request if there is none"},
@@ -40,13 +36,9 @@ var httpEndpoints = []struct{ Path, About string }{
 func newHTTPServer(
 	root *os.Root, webSockets http.Handler, requests *atomic.Uint64, leaving *atomic.Bool, log *slog.Logger,
 ) *http.Server {
-	s := &site{
-		root:     root,
-		files:    http.FileServer(rootFS{root}),
-		stopping: make(chan struct{}),
-	}
+	s := &site{stopping: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/", s.serveFiles)
+	mux.Handle("/", http.FileServer(rootFS{root}))
 	mux.HandleFunc("/echo", serveEcho)
 	mux.Handle("GET /websocket", webSockets)
 	mux.HandleFunc("GET /clock", s.serveClock)
@@ -93,113 +85,7 @@ func serveReady(leaving *atomic.Bool) http.HandlerFunc {
 
 // site has the handlers that need more than their request.
 type site struct {
-	root     *os.Root
-	files    http.Handler
 	stopping chan struct{} // closed when the server begins to shut down
-}
-
-// serveFiles serves the directory. A directory without an index.html gets an index that also lists
-// the other endpoints.
-func (s *site) serveFiles(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/" && !s.hasIndexFile() {
-		s.serveIndex(w, r)
-		return
-	}
-	s.files.ServeHTTP(w, r)
-}
-
-func (s *site) hasIndexFile() bool {
-	_, err := s.root.Stat("index.html")
-	return err == nil
-}
-
-// indexEntriesMax limits the index page. If a directory has more files than a person reads, ls
-// lists it better.
-const indexEntriesMax = 1000
-
-// indexPage is the content of the index, in HTML or plain text.
-type indexPage struct {
-	Endpoints any
-	Entries   []indexEntry
-	More      bool // there are more entries than these
-}
-
-type indexEntry struct{ Name, URL string }
-
-var indexHTML = template.Must(template.New("index").Parse(`<!doctype html>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>percore serve</title>
-<style>body{font:16px/1.5 system-ui,sans-serif;margin:2em auto;max-width:50em;padding:0 1em}td{padding-right:2em}</style>
-<h1>percore serve</h1>
-<table>
-{{range .Endpoints}}<tr><td><a href="{{.Path}}">{{.Path}}</a></td><td>{{.About}}</td></tr>
-{{end}}</table>
-<h2>Files</h2>
-<ul>
-{{range .Entries}}<li><a href="{{.URL}}">{{.Name}}</a></li>
-{{end}}</ul>
-{{if .More}}<p>There are more.</p>{{end}}
-`))
-
-// serveIndex lists everything that the site has: in HTML for browsers, in plain text for other
-// clients.
-func (s *site) serveIndex(w http.ResponseWriter, r *http.Request) {
-	page, err := s.indexPage()
-	if err != nil {
-		http.Error(w, "The directory can't be read.", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Vary", "Accept")
-	w.Header().Set("Cache-Control", "no-cache")
-	if strings.Contains(r.Header.Get("Accept"), "text/html") {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_ = indexHTML.Execute(w, page) // fails only when the client is gone
-		return
-	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	writeIndexText(w, page)
-}
-
-func writeIndexText(w io.Writer, page indexPage) {
-	for _, e := range httpEndpoints {
-		fmt.Fprintf(w, "%-10s  %s\n", e.Path, e.About)
-	}
-	fmt.Fprintln(w)
-	for _, e := range page.Entries {
-		fmt.Fprintln(w, e.URL)
-	}
-	if page.More {
-		fmt.Fprintln(w, "(there are more)")
-	}
-}
-
-// indexPage reads the directory.
-func (s *site) indexPage() (indexPage, error) {
-	dir, err := s.root.Open(".")
-	if err != nil {
-		return indexPage{}, err
-	}
-	defer dir.Close()
-	entries, err := dir.ReadDir(indexEntriesMax + 1)
-	if err != nil && err != io.EOF {
-		return indexPage{}, err
-	}
-	page := indexPage{Endpoints: httpEndpoints, More: len(entries) > indexEntriesMax}
-	for _, e := range entries[:min(len(entries), indexEntriesMax)] {
-		page.Entries = append(page.Entries, newIndexEntry(e))
-	}
-	slices.SortFunc(page.Entries, func(a, b indexEntry) int { return cmp.Compare(a.Name, b.Name) })
-	return page, nil
-}
-
-func newIndexEntry(e fs.DirEntry) indexEntry {
-	name := e.Name()
-	if e.IsDir() {
-		name += "/"
-	}
-	path := url.URL{Path: "/" + name} // a name may hold ?, # and other special bytes
-	return indexEntry{Name: name, URL: path.String()}
 }
 
 // serveEcho sends back the request's body as it arrives. For GET and HEAD without a body it shows

@@ -5,16 +5,13 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -30,7 +27,6 @@ func TestServeHTTP(t *testing.T) {
 			writeFile(t, s.dir, "sub/a#b?.txt", "odd name")
 			for name, test := range map[string]func(*testing.T, *servers){
 				"files":    testFiles,
-				"index":    testIndex,
 				"echo":     testEcho,
 				"clock":    testClock,
 				"download": testDownload,
@@ -87,72 +83,6 @@ func testFiles(t *testing.T, s *servers) {
 	if resp.StatusCode != 200 || !strings.Contains(body, "a%23b%3F.txt") {
 		t.Errorf("a subdirectory: got %s and body %q, want 200 and a listing", resp.Status, body)
 	}
-}
-
-func testIndex(t *testing.T, s *servers) {
-	for _, tt := range []struct{ accept, contentType, file string }{
-		{"*/*", "text/plain; charset=utf-8", "\n/hello.txt\n"},
-		{"text/html,*/*", "text/html; charset=utf-8", `<a href="/hello.txt">hello.txt</a>`},
-	} {
-		resp, body := s.fetch("GET", "/", http.Header{"Accept": {tt.accept}}, nil)
-		if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || got != tt.contentType {
-			t.Errorf("Accept: %s: got %s, %s, want 200, %s", tt.accept, resp.Status, got, tt.contentType)
-		}
-		for _, want := range []string{"/echo", "/clock", "/download", tt.file, "/sub/"} {
-			if !strings.Contains(body, want) {
-				t.Errorf("Accept: %s: got body %q, want %q in it", tt.accept, body, want)
-			}
-		}
-	}
-	index := filepath.Join(s.dir, "index.html")
-	writeFile(t, s.dir, "index.html", "my own")
-	resp, body := s.fetch("GET", "/", nil, nil)
-	checkBody(t, "a directory with an index.html", resp, body, 200, "my own")
-	if err := os.Remove(index); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Names in the directory can't break out of the page.
-func TestIndexEscapesNames(t *testing.T) {
-	dir := t.TempDir()
-	writeFile(t, dir, `<b>&"`, "")
-	handler := testHandler(t, dir)
-	rec := httptest.NewRecorder()
-	req := httptest.NewRequest("GET", "/", nil)
-	req.Header.Set("Accept", "text/html")
-	handler.ServeHTTP(rec, req)
-	want := `<a href="/%3Cb%3E&amp;%22">&lt;b&gt;&amp;&#34;</a>`
-	if got := rec.Body.String(); !strings.Contains(got, want) {
-		t.Errorf("got body %s\nwant %s in it", got, want)
-	}
-}
-
-func TestIndexIsBounded(t *testing.T) {
-	dir := t.TempDir()
-	for i := range indexEntriesMax + 1 {
-		writeFile(t, dir, fmt.Sprint(i), "")
-	}
-	rec := httptest.NewRecorder()
-	testHandler(t, dir).ServeHTTP(rec, httptest.NewRequest("GET", "/", nil))
-	want := len(httpEndpoints) + 1 + indexEntriesMax + 1 // the empty line and the last one
-	if got := strings.Count(rec.Body.String(), "\n"); got != want {
-		t.Errorf("%d files: got %d lines, want %d", indexEntriesMax+1, got, want)
-	}
-	if !strings.HasSuffix(rec.Body.String(), "(there are more)\n") {
-		t.Error("the index does not tell that it is not complete")
-	}
-}
-
-// testHandler is the HTTP server's handler, in this process.
-func testHandler(t *testing.T, dir string) http.Handler {
-	t.Helper()
-	root, err := openDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = root.Close() })
-	return newHTTPServer(root, newWebSockets(), new(atomic.Uint64), new(atomic.Bool), slog.New(slog.DiscardHandler)).Handler
 }
 
 func testEcho(t *testing.T, s *servers) {

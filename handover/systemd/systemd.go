@@ -82,8 +82,8 @@ func (n *Notifier) Succeeded() {
 	}
 }
 
-// Orphaned is Succeeded for a process whose predecessor has ended before it could say so. systemd listens
-// to it with NotifyAccess=all only; else the end of the predecessor is that of the service.
+// Orphaned is Succeeded for a process whose predecessor has ended before it could say so. systemd
+// listens to it only with NotifyAccess=all; otherwise the end of the predecessor ends the service.
 func (n *Notifier) Orphaned() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

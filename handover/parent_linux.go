@@ -1,4 +1,4 @@
-//go:build unix
+//go:build !percore_net
 
 package handover
 
