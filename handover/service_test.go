@@ -247,3 +247,43 @@ func TestServiceDrainer(t *testing.T) {
 		}
 	})
 }
+
+// upgrading is a server with a handler that upgrades its connection during Shutdown.
+type upgrading struct {
+	*drainer
+	upgrade func()
+}
+
+func (s *upgrading) Shutdown(ctx context.Context) error {
+	s.upgrade()
+	return s.drainer.Shutdown(ctx)
+}
+
+// A Service waits for connections that are hijacked while it shuts down, too.
+func TestServiceUpgradedLate(t *testing.T) {
+	testnet.NoLeaks(t)
+	var conns Conns
+	// add adds a connection that is told to end, and then does so.
+	add := func(ended func()) {
+		remove := make(chan func(), 1)
+		remove <- conns.Add(func() {
+			ended()
+			(<-remove)()
+		})
+	}
+	firstEnded := make(chan struct{})
+	lateEnds := false
+	srv := &upgrading{&drainer{stopped: make(chan struct{})}, func() {
+		<-firstEnded // so those that were there before the shutdown have been waited for
+		add(func() { lateEnds = true })
+	}}
+	s := Service{Parts: []Part{{Name: "web", Address: "127.0.0.1:0", Server: srv}}, Conns: &conns, Drain: testnet.HangTimeout}
+	ctx, stop := context.WithCancel(t.Context())
+	s.Ready = func([]net.Listener) {
+		add(func() { close(firstEnded) })
+		stop()
+	}
+	if err := s.Run(ctx); err != nil || !lateEnds {
+		t.Errorf("got %v, and the late connection ended: %t, want true", err, lateEnds)
+	}
+}

@@ -2,6 +2,7 @@ package systemd
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -66,6 +67,11 @@ func TestNotifierStates(t *testing.T) {
 			n.Succeeded()
 			n.HandedOver(18)
 		}, []string{"MAINPID=18\nREADY=1\nWATCHDOG=1"}},
+		{"an orphan", false, func(n *Notifier) {
+			n.Orphaned()
+			n.Orphaned()
+			n.Alive()
+		}, []string{fmt.Sprintf("MAINPID=%d\nREADY=1", os.Getpid()), "WATCHDOG=1"}},
 	} {
 		var got messages
 		n := &Notifier{Send: got.send, IsWatched: test.watched}
