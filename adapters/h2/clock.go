@@ -7,8 +7,7 @@ import (
 )
 
 // clock has the times of a connection. One alarm serves all of them: the read deadline of the
-// connection below, which is an entry of its loop's wheel, and ends the wait of a connection that
-// waits.
+// connection below. It is an entry of the loop's wheel, and wakes a connection that waits.
 //
 //	since      limit          what is due
 //	quietAt    BeginTimeout   fail, unless the client's SETTINGS have come
@@ -62,8 +61,9 @@ const (
 	restTime   = time.Second
 	lingerTime = time.Second // net/http's goAwayTimeout
 
-	// hurryTime is in the place of both where another client waits for the connection's. Its client has
-	// the first GOAWAY by then, and can repeat what the server has not seen.
+	// hurryTime replaces Config.DrainTime and lingerTime when another client waits for this connection's
+	// place. The client of this one has got the first GOAWAY by then, and can repeat elsewhere what the
+	// server hasn't seen.
 	hurryTime = 250 * time.Millisecond
 )
 
@@ -167,8 +167,8 @@ func (c *Conn) pingLocked(data [8]byte) {
 	c.core.Ping(data)
 }
 
-// pongLocked is for the answer to a PING of ours. After that of Drain's all has come that the client had
-// sent before it knew.
+// pongLocked is for the answer to a PING of ours. The answer to Drain's PING comes behind all that the
+// client had sent before it knew of the drain.
 func (c *Conn) pongLocked(data [8]byte) {
 	switch data {
 	case alivePing:
@@ -200,9 +200,9 @@ func (c *Conn) idledLocked() {
 	c.drainLocked(idled)
 }
 
-// tooOldLocked ends a connection whose streams have not ended in AgeGrace. It sends the output before.
-// With a grace that is very short, that includes the first GOAWAY, without which the client would not
-// know why its streams end.
+// tooOldLocked ends a connection whose streams haven't ended within AgeGrace, after it has sent the
+// output. If the grace is very short the first GOAWAY is still in there, and without it the client
+// wouldn't know why its streams end.
 func (c *Conn) tooOldLocked() {
 	if c.clock.ending().drainedAt != 0 {
 		c.leaveLocked()

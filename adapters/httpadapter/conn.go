@@ -40,9 +40,9 @@ type conn struct {
 	queue *connQueue
 	ext   *connExt // nil on a plain connection without ConnContext
 
-	// atomic; changed with mu held and, without it, by the goroutine of net/http that serves
-	// the lease, in opening, busy and idle, and by SetReadDeadline in idle. Changes that both
-	// may make are made by swap. So a request costs no lock.
+	// atomic; changed with mu held. The goroutine of net/http that serves the lease changes it without
+	// mu in opening, busy and idle, and so does SetReadDeadline in idle, so that a request takes no
+	// lock. Every change is a compare-and-swap: if both make one, the slower sees it and looks again.
 	packed atomic.Uint32 // a connState
 
 	// guarded by queue.mu
@@ -113,7 +113,7 @@ func (c *conn) change(event func(connState) (connState, bool)) (connState, bool)
 	}
 }
 
-// changeLocked is change while nothing else changes that the lease's goroutine doesn't.
+// changeLocked is change with mu held: only the lease's goroutine may make other changes meanwhile.
 func (c *conn) changeLocked(event func(connState) (connState, bool)) (connState, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,9 +131,9 @@ func (c *conn) identity() net.Conn {
 
 func (c *conn) isTLS() bool { return c.ext != nil && c.ext.tls != nil }
 
-// endLocked gives the connection up if the event hijacks or closes it, as which it stays, and
-// reports whether it does. Then the caller, which holds mu, releases the call, when it has
-// closed the connection: Shutdown waits for that.
+// endLocked makes a change, and reports whether the connection is hijacked or closed for good by it.
+// If so, the queue has forgotten it, and the caller, which holds mu, must release the call as soon as
+// the connection is closed: Shutdown waits for that.
 func (c *conn) endLocked(event func(connState) (connState, bool)) (ended bool) {
 	to, ok := c.change(event)
 	if !ok || to.state() != stateClosed && to.state() != stateHijacked {

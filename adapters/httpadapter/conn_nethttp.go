@@ -150,8 +150,8 @@ func (c *conn) read(p []byte) (int, error) {
 	return c.readNext(p)
 }
 
-// awaitRequest reads the first bytes of a request, or of bytes that net/http believes to
-// be: io.EOF when it is time to park.
+// awaitRequest reads the first bytes of what net/http takes for a request. It returns io.EOF when it is
+// time to park.
 func (c *conn) awaitRequest(p []byte) (int, error) {
 	c.beginWait(len(p))
 	n, err := c.readNext(p)
@@ -183,13 +183,14 @@ func (c *conn) completeBegin(p []byte, n int) int {
 	return n
 }
 
-// refuseHTTP2 is for a connection that has had requests, and now begins as one that speaks HTTP/2
-// with prior knowledge. net/http leaves that to the handler, as a request "PRI * HTTP/2.0", and closes
-// the connection. But it takes the lease for a new connection, on which it would switch: behind a
-// proxy that shares connections among its clients one of them could hide requests from it in that way.
+// refuseHTTP2 is for a connection that has had requests, and now sends the preface of HTTP/2. On such a
+// connection net/http takes the preface for a request, "PRI * HTTP/2.0", calls the handler and closes
+// the connection. But to net/http the lease is a new connection, on which it would switch to HTTP/2.
+// Behind a proxy that shares connections among clients, one of them could hide requests from the proxy
+// that way.
 //
-// Before it serves HTTP/1 it peeks at the preface, and reads no more bytes than that has. If a hundred
-// reads find nothing bufio gives up (io.ErrNoProgress), and net/http goes on with a request.
+// On a new connection net/http peeks at as many bytes as the preface has. If a hundred of those reads
+// find nothing bufio gives up (io.ErrNoProgress), and net/http goes on with a request.
 func (c *conn) refuseHTTP2() {
 	if !c.isTLS() && protocols(c.queue.server.srv).UnencryptedHTTP2() {
 		c.remember().refuses = emptyReadsMax
@@ -202,8 +203,8 @@ const emptyReadsMax = 250
 // http2Preface is all that the client's preface has (RFC 9113, 3.4).
 const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// peeksPreface reports whether net/http peeks at the preface of HTTP/2 with this read, which it must not
-// see. If it does not give up, this is an unknown net/http, and the connection is closed.
+// peeksPreface reports whether net/http peeks at the preface with this Read, and must find nothing. A
+// net/http that doesn't give up after so many Reads isn't one that is known: the connection is closed.
 func (c *conn) peeksPreface(p []byte) bool {
 	d := c.unread
 	if d == nil || d.refuses == 0 {
@@ -232,8 +233,8 @@ func (c *conn) beginWait(size int) {
 	}
 }
 
-// endWait decides the result of a Read that waited for a request: data, of which
-// it read p into a slice of size bytes, an error, or parking.
+// endWait decides the result of a Read that waited for a request. p is what it has read into a slice of
+// size bytes. The result is p, an error, or io.EOF if it is time to park.
 func (c *conn) endWait(p []byte, size int, err error) (int, error) {
 	if s := c.load(); s.state() == stateIdle && !s.has(expired) && len(p) > 0 {
 		if to := s.endWait(p, size, false); to.state() == stateBusy && c.swap(s, to) {
@@ -270,11 +271,9 @@ func (c *conn) endedByUs(s connState, err error) bool {
 	return s.has(expired) && isTimeout(err) && !c.real.get().passed()
 }
 
-// resume treats the first n bytes after parking as net/http would have treated
-// them if it had waited itself. It had read four bytes before it took the
-// connection for active; and if the last request was a POST, it would skip the
-// empty line that some old clients send after its body. It returns no bytes if it
-// returns an error.
+// resume treats the first n bytes after parking as net/http would have if it had waited itself. net/http
+// takes a connection for active once it has read four bytes, and after a POST it skips the empty line
+// that some old clients send behind the body. resume returns bytes or an error, never both.
 func (c *conn) resume(p []byte, n int, err error) (int, error) {
 	if n == 0 {
 		return 0, err
@@ -301,9 +300,9 @@ func (c *conn) resume(p []byte, n int, err error) (int, error) {
 	return n, err
 }
 
-// stopParking has a Read that waits go on for as long as net/http would wait, because it
-// has bytes that no buffer but net/http's has. It returns the Read's error unless that is that
-// it is time to park.
+// stopParking keeps a connection from being parked during a Read that has got its first bytes: they are
+// nowhere else, so the Read goes on for as long as net/http would wait. It returns the Read's error, or
+// nil if the Read has only failed because it was time to park.
 func (c *conn) stopParking(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,9 +2,8 @@ package httpadapter
 
 import "github.com/percore/percore/internal/monotime"
 
-// This file has the part of those that look through all connections of a queue: the sweeper and
-// HandOver, for leases that may be parked, and Shutdown, Close and SetKeepAlivesEnabled, for
-// connections to be closed.
+// This file has what is called for each connection of a queue in turn. The sweeper and HandOver look
+// for leases to park, and Shutdown, Close and SetKeepAlivesEnabled for connections to close.
 
 // expireRead makes the engine end the Read, waiting or about to, of a connection that was seen,
 // if that still waits: the next wait would have noted another tick.

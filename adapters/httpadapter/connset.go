@@ -1,12 +1,12 @@
 package httpadapter
 
-// connSet is a set of connections, each of which is in one at the most. conn.index is its
-// place.
+// connSet is a set of connections. A connection is in one set at most, and conn.index is its place
+// there.
 //
 // It is kept in chunks, so that the lock that guards it is held for a moment only, however
 // many connections there are: when it grows, shrinks, and is looked through (see slice).
 type connSet struct {
-	chunks []*[connsPerChunk]*conn // of which one more than needed may be kept
+	chunks []*[connsPerChunk]*conn // one more than needed may be kept
 	len    int
 }
 

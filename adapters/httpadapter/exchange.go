@@ -73,10 +73,9 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 // before the handler runs.
 func (x *exchange) awaitsBody() bool { return x.body != nil && x.body.rest > 0 }
 
-// bodyEnded begins to watch for the client's end, now that the body was read to its end. net/http does
-// not watch before that, whether the body came with the header or not: a client that has sent all of
-// its request may end its stream, and a deadline that the handler has set for the body may pass when
-// the body was read.
+// bodyEnded begins to watch for the client's end once the body is read. Until then net/http doesn't
+// watch either, even if the whole body came with the header: a client may end its stream behind its
+// request, or a deadline for the body pass, without cancelling a handler that hasn't read it yet.
 func (x *exchange) bodyEnded() {
 	c := x.conn
 	x.mu.Lock()

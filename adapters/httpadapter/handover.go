@@ -211,8 +211,8 @@ func (h *handoverOut) run() error {
 	}
 }
 
-// look takes the connections that wait, and gives them whenever there is no room for more. It ends the
-// waits of those that wait in net/http, which are offered then.
+// look takes the connections that wait, and gives them away whenever there is no room for more. If a
+// connection waits in net/http it only ends that wait: the lease's goroutine offers the connection.
 func (h *handoverOut) look() error {
 	var err error
 	for _, q := range h.queues() {

@@ -176,11 +176,11 @@ func (c *conn) parksSoon(s connState) bool {
 	return !s.has(recentlyUsed) && c.queue.sweeper.tick <= 2*DefaultParkAfter/ticksToPark
 }
 
-// isFirst reports whether the deadline that net/http sets for the first header of a connection
-// counts. net/http counts from when it has got the connection, we from when it was accepted: of the
-// two the earlier counts. Over TLS both count from the end of the handshake, which net/http may do
-// again, needlessly, with a deadline that it takes back. A header that the fast path has read a
-// part of has its deadline.
+// isFirst reports whether to obey the deadline that net/http sets for the first header of a connection.
+// net/http's time begins when it gets the connection, and ours when the connection was accepted: the
+// earlier deadline counts. Over TLS both begin after the handshake. (net/http may repeat that for
+// nothing, with a deadline that it takes back.) A header that the fast path has begun to read has its
+// deadline already.
 func (c *conn) isFirst(t time.Time) bool {
 	at, real := instantOf(t), c.real.get()
 	if c.isTLS() {
@@ -204,9 +204,9 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetWriteDeadline sets the write deadline. net/http takes it away when a request is
-// answered: without that a StateIdle is not net/http's. It sets it even if its first Read of
-// a lease fails: keepLocked makes up for that.
+// SetWriteDeadline sets the write deadline. net/http takes the deadline away when it has answered a
+// request; a StateIdle that comes without that is the user's call of the hook. net/http sets a deadline
+// even if the first Read of a lease fails: keepLocked takes that away.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	if s := c.load(); s&(predated|dated|bare) != 0 {
 		c.mustLast()

@@ -359,12 +359,15 @@ var (
 
 // Config returns the options of the server, or an error that names one that can't be obeyed.
 //
-// Not needed are chainUnaryInts and chainStreamInts, which NewServer has added to unaryInt and
-// streamInt; unaryInt itself, which is in the handlers of unary methods; statsHandlers, which are
-// combined in statsHandler; the sizes of buffers that there are none of here (writeBufferSize,
-// readBufferSize, sharedWriteBuffer); numServerWorkers, because calls run on workers anyway; and
-// initialConnWindowSize. grpc-go gives that window back when bytes arrive, so it is no limit of what
-// is kept for handlers, as the window of a connection is in package h2.
+// It leaves out these fields of grpc-go's options:
+//
+//   - chainUnaryInts and chainStreamInts: NewServer has put them into unaryInt and streamInt.
+//   - unaryInt: the handlers of unary methods call it.
+//   - statsHandlers: they are combined in statsHandler.
+//   - writeBufferSize, readBufferSize and sharedWriteBuffer: there are no such buffers here.
+//   - numServerWorkers: calls run on workers anyway.
+//   - initialConnWindowSize: grpc-go gives that window back as soon as bytes arrive, so it doesn't limit
+//     what is kept for handlers. Package h2's window of a connection does.
 func (s *Server) Config() (rpc.Config, error) {
 	c := rpc.DefaultConfig()
 	if err := s.refusal(); err != nil {
