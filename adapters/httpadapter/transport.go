@@ -20,10 +20,12 @@ type Transport = http2.Transport
 // while it is in use, so don't change them then. A nil base is a clone of [http.DefaultTransport], or
 // a new http.Transport if that is of another type.
 //
-// Transport serves requests over HTTP/1.1, without TLS and without a proxy, as http.Transport does, on
-// connections of its own. Any other request goes to base.RoundTrip, unchanged:
+// Transport serves requests over HTTP/1.1, in clear or over TLS and without a proxy, as http.Transport
+// does, on connections of its own. Any other request goes to base.RoundTrip, unchanged:
 //
-//   - to another scheme than http: over TLS
+//   - over TLS, if base may speak HTTP/2, as [http.DefaultTransport] does, unless the request is for a
+//     WebSocket; or if base has TLSNextProto or dials TLS with a function of its own. Set base.Protocols
+//     to HTTP1 alone, or TLSNextProto to an empty map, to have all requests served here
 //   - for which base.Proxy returns a proxy; it is called again then
 //   - with a body of unknown length and a method that usually has none, such as GET
 //   - with Expect, Trailer or TransferEncoding, the method CONNECT, or a host or header that net/http
@@ -33,8 +35,9 @@ type Transport = http2.Transport
 //   - all, off Linux, or if the environment switches the engine off
 //
 // Requests that are served here differ from http.Transport's in this: the connection in
-// httptrace.GotConnInfo is a *[percore.Conn]; base.RegisterProtocol has no effect on "http", nor
-// base.CancelRequest on any request; idle connections of Transport and of base are counted separately.
+// httptrace.GotConnInfo is a *[percore.Conn], or a *tls.Conn above one; base.RegisterProtocol has no
+// effect on "http", nor on "https" where that is served here, nor base.CancelRequest on any request;
+// idle connections of Transport and of base are counted separately.
 func NewTransport(base *http.Transport) *Transport {
 	if base == nil {
 		base = new(http.Transport)

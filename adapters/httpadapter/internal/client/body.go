@@ -124,8 +124,8 @@ func (b *body) readCounted(p []byte) (int, error) {
 	n, err := b.s.br.Read(p)
 	b.left -= int64(n)
 	switch {
-	case err == io.EOF:
-		err = io.ErrUnexpectedEOF // since bytes are missing
+	case err == io.EOF && b.left > 0:
+		err = io.ErrUnexpectedEOF
 	case err == nil && b.left == 0:
 		err = io.EOF
 	}

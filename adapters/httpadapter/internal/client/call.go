@@ -20,7 +20,8 @@ type call struct {
 	cancel context.CancelCauseFunc // of ctx; nil: it is the request's own
 
 	trace  *httptrace.ClientTrace // nil: none
-	addr   string                 // what to dial, and the pool's key
+	kind   kind                   // with addr, the pool's key
+	addr   string                 // what to dial
 	target string                 // of the first line
 	gzip   bool
 	closes bool // the client adds Connection: close
@@ -53,9 +54,20 @@ func (c *call) prepare(t *Transport, req *http.Request) bool {
 	if !http1.IsPlainTarget(c.target) || t.dialer() == nil {
 		return false
 	}
+	port := "80"
+	if http1.RequiresHTTP1(req) {
+		c.kind |= onlyH1
+	}
+	if req.URL.Scheme == "https" {
+		if !t.servesTLS(c.kind&onlyH1 != 0) {
+			return false
+		}
+		c.kind |= overTLS
+		port = "443"
+	}
 	c.t, c.req, c.ctx = t, req, req.Context()
 	c.trace = traceOf(c.ctx)
-	c.addr = http1.HostPort(req.URL, "80")
+	c.addr = http1.HostPort(req.URL, port)
 	c.gzip = t.asksForGzip(req)
 	c.closes = t.base.DisableKeepAlives && !wantsClose(req) && !isUpgrade(req.Header)
 	return true
@@ -207,7 +219,7 @@ func (c *call) getConn() (*conn, error) {
 		}
 	}
 	if trace != nil && trace.GotConn != nil {
-		info := httptrace.GotConnInfo{Conn: conn.nc, Reused: conn.reused}
+		info := httptrace.GotConnInfo{Conn: conn.stream(), Reused: conn.reused}
 		if !idleSince.IsZero() {
 			info.WasIdle, info.IdleTime = true, time.Since(idleSince)
 		}

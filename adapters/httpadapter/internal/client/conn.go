@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -24,6 +26,7 @@ type conn struct {
 	// immutable
 	host *host
 	nc   *percore.Conn
+	tls  *session // above nc; nil: none
 
 	// guarded by host.mu
 	idle  bool
@@ -61,12 +64,45 @@ func (c *conn) end(cause error, closes bool) {
 		return
 	}
 	if closes {
-		c.nc.Close()
+		if c.tls != nil && cause != nil {
+			_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // so that the call doesn't wait for the farewell
+		}
+		_ = c.stream().Close()
 	}
 	h := c.host
 	h.mu.Lock()
 	h.open--
 	h.unlock()
+}
+
+// stream returns what requests and answers go over.
+func (c *conn) stream() net.Conn {
+	if c.tls != nil {
+		return c.tls.conn
+	}
+	return c.nc
+}
+
+// tlsState returns what answers have as their TLS.
+func (c *conn) tlsState() *tls.ConnectionState {
+	if c.tls != nil {
+		return &c.tls.state
+	}
+	return nil
+}
+
+func (c *conn) read(p []byte) (int, error) {
+	if c.tls != nil {
+		return c.tls.conn.Read(p)
+	}
+	return c.nc.Read(p)
+}
+
+func (c *conn) write(p []byte) (int, error) {
+	if c.tls != nil {
+		return c.tls.conn.Write(p)
+	}
+	return c.nc.Write(p)
 }
 
 // canceled returns the reason why the connection was cancelled, or nil.
@@ -90,7 +126,7 @@ type exchange struct {
 // exchange sends the request of a call and returns the answer, whose body owns the connection until it
 // has been read. If it fails the connection is closed.
 func (c *conn) exchange(x *call) (*http.Response, error) {
-	e := exchange{c: c, s: x.t.takeScratch(c.nc), cancel: x.cancel, trace: x.trace}
+	e := exchange{c: c, s: x.t.takeScratch(c), cancel: x.cancel, trace: x.trace}
 	if x.ctx.Done() != nil {
 		e.stop = watch(x.ctx, c)
 	}
@@ -136,7 +172,7 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 	if err := x.append(s); err != nil {
 		return nil, nothingWritten{err}
 	}
-	if n, err := e.c.nc.Write(s.out); err != nil {
+	if n, err := e.c.write(s.out); err != nil {
 		if n == 0 {
 			return nil, nothingWritten{err}
 		}
@@ -252,13 +288,14 @@ func (e *exchange) plainAnswer(x *call) *http.Response {
 	if a.Body == http1.Empty {
 		resp := new(http.Response)
 		a.Response(p, x.req, resp)
-		resp.Body = http.NoBody
+		resp.Body, resp.TLS = http.NoBody, e.c.tlsState()
 		_, _ = s.br.Discard(a.Bytes)
 		e.finish(true)
 		return resp
 	}
 	r := new(reply)
 	a.Response(p, x.req, &r.resp)
+	r.resp.TLS = e.c.tlsState()
 	_, _ = s.br.Discard(a.Bytes)
 	b := &r.body
 	b.exchange, b.framing, b.left = *e, a.Body, a.ContentLength
@@ -271,6 +308,7 @@ func (e *exchange) plainAnswer(x *call) *http.Response {
 
 // otherAnswer returns an answer that net/http has read.
 func (e *exchange) otherAnswer(x *call, resp *http.Response) (*http.Response, error) {
+	resp.TLS = e.c.tlsState()
 	if resp.StatusCode == http.StatusSwitchingProtocols && isUpgrade(resp.Header) {
 		return e.switchProtocols(resp)
 	}
@@ -295,7 +333,7 @@ func (e *exchange) switchProtocols(resp *http.Response) (*http.Response, error) 
 	_ = e.c.nc.SetReadDeadline(time.Time{})
 	e.c.detach()
 	p, _ := e.s.br.Peek(e.s.br.Buffered())
-	resp.Body = &switched{nc: e.c.nc, first: append([]byte(nil), p...)}
+	resp.Body = &switched{stream: e.c.stream().(halfCloser), first: append([]byte(nil), p...)}
 	return resp, nil
 }
 
@@ -323,8 +361,14 @@ func (e *exchange) finish(whole bool) {
 // switched is the body of an answer that switches protocols. It first returns what was read too much.
 // It has the methods of net/http's, and no others: they might bypass first.
 type switched struct {
-	nc    *percore.Conn
-	first []byte
+	stream halfCloser
+	first  []byte
+}
+
+// halfCloser is a connection whose stream can be ended: a *percore.Conn or a *tls.Conn.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
 }
 
 var _ io.ReadWriteCloser = (*switched)(nil)
@@ -335,16 +379,16 @@ func (b *switched) Read(p []byte) (int, error) {
 		b.first = b.first[n:]
 		return n, nil
 	}
-	return b.nc.Read(p)
+	return b.stream.Read(p)
 }
 
-func (b *switched) Write(p []byte) (int, error) { return b.nc.Write(p) }
-func (b *switched) Close() error                { return b.nc.Close() }
-func (b *switched) CloseWrite() error           { return b.nc.CloseWrite() }
+func (b *switched) Write(p []byte) (int, error) { return b.stream.Write(p) }
+func (b *switched) Close() error                { return b.stream.Close() }
+func (b *switched) CloseWrite() error           { return b.stream.CloseWrite() }
 
 // wantsClose reports whether the request asks that the connection be closed.
 func wantsClose(req *http.Request) bool {
-	return req.Close || len(req.Header["Connection"]) > 0 && semantics.HasToken(req.Header["Connection"][:1], "close")
+	return req.Close || http1.HasToken(semantics.First(req.Header, "Connection"), "close")
 }
 
 // isUpgrade reports whether the header of a request or an answer is about another protocol.

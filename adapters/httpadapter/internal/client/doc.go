@@ -1,7 +1,7 @@
 // Package client implements an HTTP/1.1 client on percore's connections, with http.Transport as its
 // specification and for everything that it doesn't do itself.
 //
-//	RoundTrip ──► plain? ──► idle connection, or dial ──► write, wait, parse ──► *http.Response
+//	RoundTrip ──► served? ─► idle connection, or dial ──► write, wait, parse ──► *http.Response
 //	                │ no
 //	                ▼
 //	          http.Transport

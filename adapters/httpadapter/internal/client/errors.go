@@ -35,6 +35,15 @@ func (timeoutError) Timeout() bool        { return true }
 func (timeoutError) Temporary() bool      { return true }
 func (timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
+// errHandshakeTimeout is the error once TLSHandshakeTimeout has passed. It is a net.Error.
+var errHandshakeTimeout error = handshakeTimeoutError{}
+
+type handshakeTimeoutError struct{}
+
+func (handshakeTimeoutError) Error() string   { return "net/http: TLS handshake timeout" }
+func (handshakeTimeoutError) Timeout() bool   { return true }
+func (handshakeTimeoutError) Temporary() bool { return true }
+
 // nothingWritten is the error of a request of which no byte was sent.
 type nothingWritten struct{ error }
 

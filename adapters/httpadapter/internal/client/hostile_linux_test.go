@@ -4,6 +4,7 @@ package client
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/percore/percore/internal/testnet"
 )
 
 // hostile is a server that answers each request as play says. It counts connections and keeps the
@@ -21,6 +24,7 @@ import (
 type hostile struct {
 	t    testing.TB
 	ln   net.Listener
+	tls  *tls.Config // nil: none
 	play func(c net.Conn, request string) (keep bool)
 
 	mu       sync.Mutex
@@ -31,17 +35,28 @@ type hostile struct {
 
 func newHostile(t testing.TB, play func(c net.Conn, request string) (keep bool)) *hostile {
 	t.Helper()
+	return newHostileOver(t, nil, play)
+}
+
+// newHostileOver makes a server with TLS, unless config is nil.
+func newHostileOver(t testing.TB, config *tls.Config, play func(c net.Conn, request string) (keep bool)) *hostile {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostile{t: t, ln: ln, play: play}
+	h := &hostile{t: t, ln: ln, tls: config, play: play}
 	h.wg.Go(h.accept)
 	t.Cleanup(h.close)
 	return h
 }
 
-func (h *hostile) url() string { return "http://" + h.ln.Addr().String() + "/" }
+func (h *hostile) url() string {
+	if h.tls != nil {
+		return "https://" + h.ln.Addr().String() + "/"
+	}
+	return "http://" + h.ln.Addr().String() + "/"
+}
 
 func (h *hostile) close() {
 	h.ln.Close()
@@ -58,6 +73,9 @@ func (h *hostile) accept() {
 		c, err := h.ln.Accept()
 		if err != nil {
 			return
+		}
+		if h.tls != nil {
+			c = tls.Server(c, h.tls)
 		}
 		h.mu.Lock()
 		h.conns = append(h.conns, c)
@@ -210,20 +228,26 @@ const hello = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff\xcb\x48\xcd\xc9\xc9\x07\
 // TestSameResult plays each beginning of each answer, and then closes the connection: the result is
 // http.Transport's.
 func TestSameResult(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { testSameResult(t, false, 1) })
+	t.Run("TLS", func(t *testing.T) { testSameResult(t, true, 5) }) // handshakes take time
+}
+
+// testSameResult cuts answers at each step-th byte.
+func testSameResult(t *testing.T, secure bool, step int) {
 	quiet(t)
+	server, ours, base := secured(t, secure)
 	var answer string
-	h := newHostile(t, func(c net.Conn, _ string) bool {
+	h := newHostileOver(t, server, func(c net.Conn, _ string) bool {
 		_, _ = io.WriteString(c, answer)
 		return false
 	})
-	ours, net := newTestTransport(t), &http.Transport{}
 	for _, p := range played {
 		for _, method := range []string{"GET", "HEAD"} {
-			for n := range len(p) + 1 {
+			for n := len(p); n >= 0; n -= step {
 				answer = p[:n]
 				ours.CloseIdleConnections()
-				net.CloseIdleConnections() // it would take what is left behind this answer for the next one
-				got, want := result(ours, method, h.url()), result(net, method, h.url())
+				base.CloseIdleConnections() // it would take what is left behind this answer for the next one
+				got, want := result(ours, method, h.url()), result(base, method, h.url())
 				if got != want {
 					t.Fatalf("%s, answer %q:\ngot  %s\nwant %s", method, answer, got, want)
 				}
@@ -262,23 +286,44 @@ func FuzzSameResult(f *testing.F) {
 	})
 }
 
+// secured returns the configuration of a server, which is nil in clear, and two transports for it.
+func secured(t testing.TB, secure bool) (server *tls.Config, ours *Transport, base *http.Transport) {
+	t.Helper()
+	newBase := func() *http.Transport { return &http.Transport{MaxIdleConnsPerHost: 100} }
+	if secure {
+		var client *tls.Config
+		server, client = testnet.TLS(t)
+		client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+		newBase = func() *http.Transport {
+			return &http.Transport{MaxIdleConnsPerHost: 100, TLSClientConfig: client.Clone()}
+		}
+	}
+	ours, base = New(newBase()), newBase()
+	t.Cleanup(ours.CloseIdleConnections)
+	t.Cleanup(base.CloseIdleConnections)
+	return server, ours, base
+}
+
 // TestSameReuse plays each answer without closing the connection, where it ends without: a second
 // request goes over the same connection as with http.Transport, and gets its own answer.
 func TestSameReuse(t *testing.T) {
 	quiet(t)
-	for _, p := range played {
-		got, want, ok := equal(func() (got, want string) { return sameReuse(t, p) })
-		if !ok {
-			t.Errorf("%q:\ngot  %s\nwant %s", p, got, want)
+	for _, secure := range []bool{false, true} {
+		for _, p := range played {
+			got, want, ok := equal(func() (got, want string) { return sameReuse(t, secure, p) })
+			if !ok {
+				t.Errorf("TLS %t, %q:\ngot  %s\nwant %s", secure, p, got, want)
+			}
 		}
 	}
 }
 
 // sameReuse plays an answer three times to each transport.
-func sameReuse(t *testing.T, p string) (got, want string) {
+func sameReuse(t *testing.T, secure bool, p string) (got, want string) {
 	var results [2]string
-	for i, rt := range []http.RoundTripper{newTestTransport(t), &http.Transport{}} {
-		h := newHostile(t, func(c net.Conn, request string) bool {
+	server, ours, base := secured(t, secure)
+	for i, rt := range []http.RoundTripper{ours, base} {
+		h := newHostileOver(t, server, func(c net.Conn, request string) bool {
 			_, _ = io.WriteString(c, p)
 			return !strings.Contains(p, "until the end") && !strings.HasPrefix(p, "HTTP/1.0 200 OK\r\nTr")
 		})

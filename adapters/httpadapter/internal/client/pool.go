@@ -1,7 +1,9 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"log"
 	"net"
 	"net/http"
@@ -11,13 +13,14 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/internal/serving"
 )
 
 // pool has the hosts that there are connections to, or calls that wait for one.
 type pool struct {
 	t *Transport
 
-	hosts sync.Map // string, the address, to *host
+	hosts [kinds]sync.Map // string, the address, to *host
 
 	// atomic
 	idle    atomic.Int64 // connections in all hosts' lists
@@ -27,6 +30,7 @@ type pool struct {
 // host has the connections to one address. Its lock is the only one that a call takes, for a moment.
 type host struct {
 	pool *pool
+	kind kind
 	addr string
 
 	mu      sync.Mutex
@@ -34,8 +38,18 @@ type host struct {
 	waiters []*waiter // first in, first out; some may have what they want already
 	dials   []*waiter // dials under way, and for whom
 	open    int       // connections that are open
-	gone    bool      // no longer in the pool
+	tls     *tls.Config
+	gone    bool // no longer in the pool
 }
+
+// kind tells hosts with the same address apart, whose connections are different.
+type kind uint8
+
+const (
+	overTLS kind = 1 << iota
+	onlyH1       // without ALPN, for requests that HTTP/2 can't serve; without TLS as net/http has it
+	kinds
+)
 
 // waiter is a call that waits for a connection.
 type waiter struct {
@@ -52,12 +66,12 @@ type dialed struct {
 	err  error
 }
 
-// lock returns the host of an address, locked.
-func (p *pool) lock(addr string) *host {
+// lock returns a host, locked.
+func (p *pool) lock(k kind, addr string) *host {
 	for {
-		v, ok := p.hosts.Load(addr)
+		v, ok := p.hosts[k].Load(addr)
 		if !ok {
-			v, _ = p.hosts.LoadOrStore(addr, &host{pool: p, addr: addr})
+			v, _ = p.hosts[k].LoadOrStore(addr, &host{pool: p, kind: k, addr: addr})
 		}
 		h := v.(*host)
 		h.mu.Lock()
@@ -72,7 +86,7 @@ func (p *pool) lock(addr string) *host {
 func (h *host) unlock() {
 	if h.open == 0 && len(h.dials) == 0 && len(h.waiters) == 0 && !h.gone {
 		h.gone = true
-		h.pool.hosts.CompareAndDelete(h.addr, h)
+		h.pool.hosts[h.kind].CompareAndDelete(h.addr, h)
 	}
 	h.mu.Unlock()
 }
@@ -84,16 +98,16 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 	if keeps && p.closing.Load() {
 		p.closing.Store(false)
 	}
-	h := p.lock(c.addr)
+	h := p.lock(c.kind, c.addr)
 	for keeps && len(h.idle) > 0 {
 		conn := h.popLocked(len(h.idle) - 1)
-		if since := conn.since; !p.isTooOld(since) && conn.wake() {
-			h.mu.Unlock()
+		since := conn.since
+		h.mu.Unlock() // over TLS wake waits for a look, which takes the lock
+		if !p.isTooOld(since) && conn.wake() {
 			return conn, since, nil
 		}
-		h.mu.Unlock()
 		conn.close()
-		h = p.lock(c.addr)
+		h = p.lock(c.kind, c.addr)
 	}
 	w := &waiter{host: h, result: make(chan dialed, 1)}
 	var ctx context.Context
@@ -159,8 +173,14 @@ func (h *host) dial(ctx context.Context, dial func(context.Context, string, stri
 	if err != nil {
 		return nil, err
 	}
+	c := &conn{host: h, nc: pc}
+	if h.kind&overTLS != 0 {
+		if c, err = h.shake(ctx, pc); err != nil {
+			return nil, err
+		}
+	}
 	seam.Hold(pc)
-	return &conn{host: h, nc: pc}, nil
+	return c, nil
 }
 
 // deliverLocked gives w what it waits for, and reports false if it no longer does.
@@ -211,8 +231,12 @@ func (c *conn) put() error {
 		return errKeepAlivesDisabled
 	}
 	c.reused = true
+	if c.tls != nil && !c.look() {
+		c.close()
+		return nil // as if it had become idle a moment before
+	}
 	h.mu.Lock()
-	for len(h.waiters) > 0 {
+	for len(h.waiters) > 0 && (c.tls == nil || c.tls.records.areWhole()) {
 		w := h.waiters[0]
 		h.waiters = slices.Delete(h.waiters, 0, 1)
 		if w.deliverLocked(dialed{conn: c}) {
@@ -271,7 +295,13 @@ func (p *pool) closeOldest() {
 
 // all calls yield with each host.
 func (p *pool) all(yield func(*host) bool) {
-	p.hosts.Range(func(_, h any) bool { return yield(h.(*host)) })
+	for k := range p.hosts {
+		more := true
+		p.hosts[k].Range(func(_, h any) bool { more = yield(h.(*host)); return more })
+		if !more {
+			return
+		}
+	}
 }
 
 // remove closes a connection if it is still idle.
@@ -309,29 +339,57 @@ func (p *pool) closeIdle() {
 	}
 }
 
-// OnReadable is called, on the loop's goroutine, when an idle connection ends, gets bytes
-// without a request, or has been idle for IdleConnTimeout. It closes the connection.
+// OnReadable is called, on the loop's goroutine, when an idle connection ends, gets bytes without a
+// request, or has been idle for IdleConnTimeout.
 func (c *conn) OnReadable(err error) {
+	if c.tls != nil {
+		go c.notice(err) // crypto/tls may call the user's functions, and write
+		return
+	}
+	c.notice(err)
+}
+
+// notice closes an idle connection whose callback has come with err, unless there was nothing, or there
+// were only messages to crypto/tls. The connection may be taken at the same time: see conn.wake.
+func (c *conn) notice(err error) {
+	if c.tls != nil {
+		c.tls.looks.Lock()
+		defer c.tls.looks.Unlock()
+	}
 	h := c.host
 	h.mu.Lock()
-	if !c.idle {
-		h.mu.Unlock()
+	idle := c.idle
+	h.mu.Unlock()
+	if !idle {
 		return // it was taken, and its taker knows
 	}
-	var unasked [64]byte
-	n := 0
-	if err == nil {
-		if n, err = c.nc.TryRead(unasked[:]); n == 0 && err == nil && c.nc.NotifyReadable(c) == nil {
+	if err == nil && c.lookLocked() {
+		h.mu.Lock()
+		if !c.idle || serving.Arm(c.nc, c) == nil {
 			h.mu.Unlock()
-			return // it was nothing
+			return
 		}
+		h.mu.Unlock()
 	}
-	h.popLocked(slices.Index(h.idle, c))
-	h.mu.Unlock()
-	c.close()
+	c.remove()
+}
+
+// lookLocked reports whether nothing has come that a program could read: no byte, and no end. It doesn't
+// wait. No exchange may use the connection. Over TLS looks is held.
+func (c *conn) lookLocked() bool {
+	var unasked [64]byte
+	var n int
+	var err error
+	if c.tls != nil {
+		n, err = c.tls.tryRead(unasked[:])
+		c.tls.spoiled = c.tls.spoiled || n > 0 || err != nil
+	} else {
+		n, err = c.nc.TryRead(unasked[:])
+	}
 	if n > 0 {
-		go warnUnasked(unasked[:n], err)
+		go warnUnasked(bytes.Clone(unasked[:n]), err)
 	}
+	return n == 0 && err == nil
 }
 
 // warnUnasked logs that a server has sent something without a request, unless it says that it has
@@ -356,11 +414,15 @@ func (c *conn) sleep(timeout time.Duration) error {
 // wake disarms the callback, and reports whether the connection can be used: nothing has come
 // meanwhile.
 func (c *conn) wake() bool {
-	if !c.nc.CancelOnReadable() {
+	cancelled := c.nc.CancelOnReadable()
+	if !cancelled && c.tls == nil {
 		return false
 	}
 	if err := c.nc.SetReadDeadline(time.Time{}); err != nil {
 		return false
+	}
+	if c.tls != nil {
+		return c.wakeTLS(!cancelled)
 	}
 	return !seam.HasUnread(c.nc)
 }

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
 // scratch is the memory that an exchange needs besides its connection. No user's code can reach it: it
 // goes to another exchange only when no read uses it any more.
 type scratch struct {
-	t  *Transport
-	nc *percore.Conn
+	t *Transport
+	c *conn
 
 	br     *bufio.Reader // of the scratch itself
 	limit  int64         // how many bytes may be read
@@ -27,7 +26,7 @@ type scratch struct {
 // outBytesKept is the longest memory for requests that is kept.
 const outBytesKept = 64 << 10
 
-func (t *Transport) takeScratch(nc *percore.Conn) *scratch {
+func (t *Transport) takeScratch(c *conn) *scratch {
 	size := t.base.ReadBufferSize
 	if size <= 0 {
 		size = 4 << 10
@@ -36,7 +35,7 @@ func (t *Transport) takeScratch(nc *percore.Conn) *scratch {
 	if s == nil {
 		s = &scratch{t: t}
 	}
-	s.nc = nc
+	s.c = c
 	if s.br == nil || s.br.Size() != size {
 		s.br = bufio.NewReaderSize(s, size)
 	}
@@ -45,7 +44,7 @@ func (t *Transport) takeScratch(nc *percore.Conn) *scratch {
 
 // release gives the memory back. No read must be under way.
 func (s *scratch) release() {
-	s.nc, s.err = nil, nil
+	s.c, s.err = nil, nil
 	s.br.Reset(s)
 	if cap(s.out) > outBytesKept {
 		s.out = nil
@@ -73,7 +72,7 @@ func (s *scratch) Read(p []byte) (int, error) {
 	if s.limit <= 0 {
 		return 0, fmt.Errorf("read limit of %d bytes exhausted", s.t.maxHeaderBytes())
 	}
-	n, err := s.nc.Read(p[:min(int64(len(p)), s.limit)])
+	n, err := s.c.read(p[:min(int64(len(p)), s.limit)])
 	s.limit -= int64(n)
 	s.err = err
 	return n, err

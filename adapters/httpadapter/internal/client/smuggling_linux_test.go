@@ -33,16 +33,18 @@ func TestStaleBytes(t *testing.T) {
 	for _, extra := range []string{stale, "\r\n", "x", "\n", "HTTP/1.1 408 Request Timeout\r\n\r\n"} {
 		for _, answer := range answers {
 			for _, when := range []string{"at once", "next", "idle"} {
-				testStale(t, answer, extra, when)
+				testStale(t, false, answer, extra, when)
+				testStale(t, true, answer, extra, when)
 			}
 		}
 	}
 }
 
-func testStale(t *testing.T, answer, extra, when string) {
+func testStale(t *testing.T, secure bool, answer, extra, when string) {
+	server, tr, _ := secured(t, secure)
 	idle, sent := make(chan bool), make(chan bool)
 	var n atomic.Int64
-	h := newHostile(t, func(c net.Conn, _ string) bool {
+	h := newHostileOver(t, server, func(c net.Conn, _ string) bool {
 		if n.Add(1) > 1 {
 			_, _ = io.WriteString(c, "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
 			return true
@@ -61,14 +63,13 @@ func testStale(t *testing.T, answer, extra, when string) {
 		close(sent)
 		return true
 	})
-	tr := newTestTransport(t)
 	if got := result(tr, "GET", h.url()); strings.HasPrefix(got, "error") || strings.Contains(got, "stale") {
-		t.Errorf("%s: %q, then %q: got %s", when, answer, extra, got)
+		t.Errorf("TLS %t, %s: %q, then %q: got %s", secure, when, answer, extra, got)
 	}
 	close(idle)
 	<-sent
 	if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "201 Created") {
-		t.Errorf("%s: %q, then %q: the second request got %s", when, answer, extra, got)
+		t.Errorf("TLS %t, %s: %q, then %q: the second request got %s", secure, when, answer, extra, got)
 	}
 	tr.CloseIdleConnections()
 	h.close()
@@ -77,9 +78,15 @@ func testStale(t *testing.T, answer, extra, when string) {
 // TestOwnAnswer: with many callers, requests that are cancelled anywhere, bodies that are closed early
 // and a server that closes connections at random, each answer is that of its request.
 func TestOwnAnswer(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { testOwnAnswer(t, false) })
+	t.Run("TLS", func(t *testing.T) { testOwnAnswer(t, true) })
+}
+
+func testOwnAnswer(t *testing.T, secure bool) {
 	quiet(t)
+	server, tr, _ := secured(t, secure)
 	var seq atomic.Int64
-	h := newHostile(t, func(c net.Conn, request string) bool {
+	h := newHostileOver(t, server, func(c net.Conn, request string) bool {
 		path := strings.Fields(request)[1]
 		n := seq.Add(1)
 		long := strings.Repeat(path, 1+int(n%7)*500)
@@ -95,7 +102,6 @@ func TestOwnAnswer(t *testing.T) {
 		}
 		return n%11 != 0
 	})
-	tr := newTestTransport(t)
 	var wg sync.WaitGroup
 	for caller := range 8 {
 		wg.Go(func() {

@@ -21,6 +21,9 @@ type Transport struct {
 	engine  bool // percore's engine is there
 	conns   pool
 	scratch sync.Pool // of *scratch
+
+	settled sync.Once
+	alpn    bool // see settle
 }
 
 // New returns a Transport that serves plain requests itself and passes the others to base.
@@ -87,7 +90,7 @@ func engineConn(nc net.Conn) (*percore.Conn, error) {
 
 // serves reports whether requests like req are served here.
 func (t *Transport) serves(req *http.Request) bool {
-	if req.URL == nil || req.Header == nil || req.URL.Scheme != "http" {
+	if req.URL == nil || req.Header == nil || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 		return false
 	}
 	base := t.base

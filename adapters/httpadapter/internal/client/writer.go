@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/percore/percore"
 )
 
 // writer sends the body of a request that isn't short, on a goroutine of its own: an answer may come
@@ -47,7 +45,7 @@ func (w *writer) run() {
 		err = closeErr
 	}
 	if err == nil && w.length < 0 {
-		_, err = io.WriteString(w.c.nc, "0\r\n\r\n")
+		_, err = w.c.write([]byte("0\r\n\r\n"))
 	}
 	if w.trace != nil && w.trace.WroteRequest != nil {
 		w.trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
@@ -64,7 +62,7 @@ func (w *writer) run() {
 // send copies the body. broken says that writing has failed.
 func (w *writer) send() (broken bool, err error) {
 	if w.length < 0 {
-		cw := chunkWriter{nc: w.c.nc}
+		cw := chunkWriter{c: w.c}
 		if _, err := io.Copy(&cw, w.body); err != nil {
 			return cw.broken, copyError{err}
 		}
@@ -75,7 +73,7 @@ func (w *writer) send() (broken bool, err error) {
 	if f, ok := fileOf(w.body); ok {
 		r = f
 	}
-	n, err := w.c.nc.ReadFrom(io.LimitReader(r, w.length))
+	n, err := w.c.readFrom(io.LimitReader(r, w.length))
 	if err != nil {
 		return r == src && src.err == nil, copyError{err}
 	}
@@ -153,11 +151,12 @@ func unhide(r io.Reader) io.Reader {
 
 // chunkWriter writes each piece as a chunk.
 type chunkWriter struct {
-	nc     *percore.Conn
+	c      *conn
 	broken bool // writing has failed
 
 	size   [20]byte
 	pieces [3][]byte
+	all    []byte // over TLS: the pieces
 }
 
 func (w *chunkWriter) Write(p []byte) (int, error) {
@@ -165,14 +164,32 @@ func (w *chunkWriter) Write(p []byte) (int, error) {
 		return 0, nil // it would end the body
 	}
 	size := append(strconv.AppendInt(w.size[:0], int64(len(p)), 16), "\r\n"...)
-	w.pieces = [3][]byte{size, p, crlf}
-	v := net.Buffers(w.pieces[:])
-	if _, err := w.nc.WriteBuffers(&v); err != nil {
+	if err := w.write(size, p); err != nil {
 		w.broken = true
 		return 0, err
 	}
-	w.pieces = [3][]byte{}
 	return len(p), nil
+}
+
+func (w *chunkWriter) write(size, p []byte) error {
+	if w.c.tls != nil { // one record, if possible
+		w.all = append(append(append(w.all[:0], size...), p...), crlf...)
+		_, err := w.c.tls.conn.Write(w.all)
+		return err
+	}
+	w.pieces = [3][]byte{size, p, crlf}
+	v := net.Buffers(w.pieces[:])
+	_, err := w.c.nc.WriteBuffers(&v)
+	w.pieces = [3][]byte{}
+	return err
+}
+
+// readFrom copies from r, without TLS by the kernel if it can.
+func (c *conn) readFrom(r io.Reader) (int64, error) {
+	if c.tls != nil {
+		return io.Copy(c.tls.conn, r)
+	}
+	return c.nc.ReadFrom(r)
 }
 
 var crlf = []byte("\r\n")

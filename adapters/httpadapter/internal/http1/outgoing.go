@@ -157,3 +157,12 @@ func (o *Outgoing) field(b []byte, f entry) []byte {
 	}
 	return b
 }
+
+// HasToken reports whether a list has a token, in lower case, as net/http's client looks for it.
+func HasToken(list, token string) bool { return hasToken(list, token) }
+
+// RequiresHTTP1 reports whether net/http sends a request over HTTP/1.1 even if it could speak HTTP/2.
+func RequiresHTTP1(r *http.Request) bool {
+	return len(r.Header["Upgrade"]) > 0 && equalFold(r.Header["Upgrade"][0], "websocket") &&
+		hasToken(semantics.First(r.Header, "Connection"), "upgrade")
+}

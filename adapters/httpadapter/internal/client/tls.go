@@ -1,0 +1,193 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"math"
+	"net"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/internal/tlsread"
+)
+
+// This file has what is different over TLS.
+//
+// The callback of an idle connection reports bytes of the socket. They may be the server's farewell, or
+// a part of a record, or a message to crypto/tls such as a session ticket, which is no reason to close
+// the connection. Only crypto/tls can tell, so a goroutine looks, for a moment, without waiting: see
+// conn.OnReadable and conn.look. crypto/tls may also have read bytes ahead. So a connection becomes idle
+// only when it has nothing that it can return, and is used again only if it has no part of a record
+// either: the rest might be taken for the next answer.
+
+// settle makes the base decide whether it speaks HTTP/2, as it does with its first request, and takes
+// over the decision. It may change fields of the base, so they are read only afterwards.
+func (t *Transport) settle() {
+	t.settled.Do(func() {
+		_ = t.base.Clone() // which decides, and is safe for concurrent use
+		t.alpn = len(t.base.TLSNextProto) > 0
+	})
+}
+
+// servesTLS reports whether requests over TLS are served here. onlyH1 says that the request is for
+// HTTP/1.1, even if the base speaks HTTP/2.
+func (t *Transport) servesTLS(onlyH1 bool) bool {
+	//lint:ignore SA1019 programs still use it
+	if t.base.DialTLSContext != nil || t.base.DialTLS != nil {
+		return false
+	}
+	t.settle()
+	return (onlyH1 || !t.alpn) && tlsWorks() == nil
+}
+
+// session is a connection's TLS.
+type session struct {
+	conn    *tls.Conn // above records
+	records records
+	state   tls.ConnectionState // TLS of all answers, as with net/http
+
+	looks   sync.Mutex // held by a look
+	spoiled bool       // guarded by looks: one has found bytes, or the end
+}
+
+// look reports whether nothing has come that a program could read: no byte, and no end. It doesn't wait.
+// No exchange may use the connection.
+func (c *conn) look() bool {
+	c.tls.looks.Lock()
+	defer c.tls.looks.Unlock()
+	return c.lookLocked()
+}
+
+// wakeTLS reports whether a connection that was idle can be used. Its callback has been disarmed, or has
+// come: then its goroutine has looked, or looks now, or leaves when it sees that the connection isn't
+// idle.
+func (c *conn) wakeTLS(came bool) bool {
+	c.tls.looks.Lock()
+	defer c.tls.looks.Unlock()
+	if c.tls.spoiled || (came || seam.HasUnread(c.nc)) && !c.lookLocked() {
+		return false
+	}
+	return c.tls.records.areWhole()
+}
+
+// tryRead reads until p is full or nothing is left, in crypto/tls or below.
+func (s *session) tryRead(p []byte) (n int, err error) {
+	s.records.looking = true
+	defer func() { s.records.looking = false }()
+	n, _, err = tlsread.Read(s.conn, p, math.MaxInt)
+	return n, err
+}
+
+// config returns the configuration of the host's connections.
+func (h *host) config() *tls.Config {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.tls != nil {
+		return h.tls
+	}
+	h.tls = &tls.Config{}
+	if cfg := h.pool.t.base.TLSClientConfig; cfg != nil {
+		h.tls = cfg.Clone()
+	}
+	if h.tls.ServerName == "" {
+		h.tls.ServerName, _, _ = net.SplitHostPort(h.addr)
+	}
+	if h.kind&onlyH1 != 0 {
+		h.tls.NextProtos = nil
+	}
+	return h.tls
+}
+
+// shake performs the handshake over a new connection. If it fails the connection is closed.
+func (h *host) shake(ctx context.Context, pc *percore.Conn) (*conn, error) {
+	c := &conn{host: h, nc: pc, tls: &session{records: records{Conn: pc}}}
+	c.tls.conn = tls.Client(&c.tls.records, h.config())
+	trace := httptrace.ContextClientTrace(ctx)
+	if trace != nil && trace.TLSHandshakeStart != nil {
+		trace.TLSHandshakeStart()
+	}
+	err := c.shakeInTime(ctx, h.pool.t.base.TLSHandshakeTimeout)
+	if err != nil {
+		pc.Close()
+	} else {
+		c.tls.state = c.tls.conn.ConnectionState()
+	}
+	if trace != nil && trace.TLSHandshakeDone != nil {
+		trace.TLSHandshakeDone(c.tls.state, err)
+	}
+	return c, err
+}
+
+// shakeInTime performs the handshake, and closes the connection if that takes longer than timeout.
+func (c *conn) shakeInTime(ctx context.Context, timeout time.Duration) error {
+	if timeout == 0 {
+		return c.tls.conn.HandshakeContext(ctx)
+	}
+	var over atomic.Bool // the handshake has ended, or the time
+	timer := time.AfterFunc(timeout, func() {
+		if !over.Swap(true) {
+			c.nc.Close()
+		}
+	})
+	defer timer.Stop()
+	err := c.tls.conn.HandshakeContext(ctx)
+	if over.Swap(true) {
+		return errHandshakeTimeout
+	}
+	return err
+}
+
+// records is the connection below TLS. It follows the records that crypto/tls reads.
+type records struct {
+	net.Conn // a *percore.Conn
+
+	// owned by the reader
+	looking bool // Read fails with percore.ErrWouldWait instead of waiting
+	at      int  // how many bytes of a header have come
+	length  int  // what the header says so far
+	left    int  // of a record: bytes that have not come
+}
+
+const recordHeaderBytes = 5 // type, version and, in the last two bytes, the length
+
+// NetConn returns the connection below.
+func (r *records) NetConn() net.Conn { return r.Conn }
+
+// Read reads for crypto/tls. A look asks the kernel whether there is something, as the loop may not have
+// reported it yet.
+func (r *records) Read(p []byte) (int, error) {
+	if r.looking && !seam.HasUnread(r.Conn) {
+		return 0, percore.ErrWouldWait
+	}
+	n, err := r.Conn.Read(p)
+	r.follow(p[:n])
+	return n, err
+}
+
+func (r *records) follow(p []byte) {
+	for len(p) > 0 {
+		if r.left > 0 {
+			n := min(r.left, len(p))
+			r.left -= n
+			p = p[n:]
+			continue
+		}
+		if r.at >= recordHeaderBytes-2 {
+			r.length = r.length<<8 | int(p[0])
+		}
+		p = p[1:]
+		if r.at++; r.at == recordHeaderBytes {
+			r.at, r.length, r.left = 0, 0, r.length
+		}
+	}
+}
+
+// areWhole reports whether all records that have come are whole.
+func (r *records) areWhole() bool { return r.at == 0 && r.left == 0 }
+
+// tlsWorks is a variable for tests.
+var tlsWorks = tlsread.Works

@@ -1,0 +1,423 @@
+//go:build !percore_net
+
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestServedTLS: requests are served here if http.Transport would send them over HTTP/1.1 whatever the
+// server speaks.
+func TestServedTLS(t *testing.T) {
+	server, client := testnet.TLS(t)
+	server.NextProtos = []string{"h2", "http/1.1"}
+	protocols := func(set ...func(*http.Protocols, bool)) *http.Protocols {
+		p := new(http.Protocols)
+		for _, f := range set {
+			f(p, true)
+		}
+		return p
+	}
+	http1, http2 := (*http.Protocols).SetHTTP1, (*http.Protocols).SetHTTP2
+	type next = map[string]func(string, *tls.Conn) http.RoundTripper
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return new(tls.Dialer).DialContext(ctx, network, addr)
+	}
+	for name, test := range map[string]struct {
+		base    *http.Transport
+		upgrade bool
+		served  bool
+	}{
+		"zero":                  {&http.Transport{}, false, false},
+		"zero, WebSocket":       {&http.Transport{}, true, true},
+		"default":               {http.DefaultTransport.(*http.Transport).Clone(), false, false},
+		"config":                {&http.Transport{TLSClientConfig: client.Clone()}, false, true},
+		"dialer":                {&http.Transport{DialContext: new(net.Dialer).DialContext}, false, true},
+		"config, forced":        {&http.Transport{TLSClientConfig: client.Clone(), ForceAttemptHTTP2: true}, false, false},
+		"no next protocols":     {&http.Transport{TLSNextProto: next{}}, false, true},
+		"a next protocol":       {&http.Transport{TLSNextProto: next{"x": nil}}, false, false},
+		"HTTP/1":                {&http.Transport{Protocols: protocols(http1)}, false, true},
+		"HTTP/1 and HTTP/2":     {&http.Transport{Protocols: protocols(http1, http2)}, false, false},
+		"HTTP/2":                {&http.Transport{Protocols: protocols(http2)}, false, false},
+		"HTTP/2, WebSocket":     {&http.Transport{Protocols: protocols(http2)}, true, false},
+		"own dialer of TLS":     {&http.Transport{DialTLSContext: dial}, false, false},
+		"offers HTTP/2 without": {&http.Transport{TLSClientConfig: &tls.Config{NextProtos: []string{"http/1.1"}}}, false, true},
+	} {
+		req := newGet(t, "https://127.0.0.1/")
+		if test.upgrade {
+			req.Header.Set("Connection", "keep-alive, Upgrade")
+			req.Header.Set("Upgrade", "WebSocket")
+		}
+		if got := new(call).prepare(New(test.base), req); got != test.served {
+			t.Errorf("%s: served here %t, want %t", name, got, test.served)
+		}
+	}
+}
+
+// shaken makes requests to a server with TLS and returns what the hooks say, errors, and the state of
+// the connection.
+func shaken(rt http.RoundTripper, url string, requests int) (s string) {
+	for range requests {
+		var mu sync.Mutex
+		event := func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			s += fmt.Sprintf(format+"\n", args...)
+		}
+		trace := &httptrace.ClientTrace{
+			ConnectDone:       func(string, string, error) { event("connected") },
+			TLSHandshakeStart: func() { event("begin") },
+			TLSHandshakeDone: func(state tls.ConnectionState, err error) {
+				event("end %x %t %q %v", state.Version, state.DidResume, state.NegotiatedProtocol, err)
+			},
+			GotConn: func(i httptrace.GotConnInfo) { event("%T reused %t", i.Conn, i.Reused) },
+		}
+		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(context.Background(), trace), "GET", url, nil)
+		if err != nil {
+			return err.Error()
+		}
+		resp, err := (&http.Client{Transport: rt}).Do(req)
+		if err != nil {
+			mu.Lock()
+			s += fmt.Sprintf("%v; %s\n", chain(err), describe(err))
+			mu.Unlock()
+			continue
+		}
+		body, err := io.ReadAll(resp.Body)
+		mu.Lock()
+		s += fmt.Sprintf("%s %q %v %s %t %d\n", resp.Status, body, err, resp.TLS.ServerName, resp.TLS.DidResume, len(resp.TLS.PeerCertificates))
+		mu.Unlock()
+	}
+	return s
+}
+
+// chain returns the types of an error and those that it wraps, without net/http's own.
+func chain(err error) (types []string) {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if name := fmt.Sprintf("%T", err); !strings.HasPrefix(name, "http.") && !strings.HasPrefix(name, "client.") {
+			types = append(types, name)
+		}
+	}
+	return types
+}
+
+// TestHandshakes: handshakes that fail do so with http.Transport's errors, and those that don't say the
+// same.
+func TestHandshakes(t *testing.T) {
+	for name, change := range map[string]func(server, client *tls.Config, base *http.Transport){
+		"good":       func(_, _ *tls.Config, _ *http.Transport) {},
+		"with time":  func(_, _ *tls.Config, base *http.Transport) { base.TLSHandshakeTimeout = time.Hour },
+		"1.2":        func(server, _ *tls.Config, _ *http.Transport) { server.MaxVersion = tls.VersionTLS12 },
+		"untrusted":  func(_, client *tls.Config, _ *http.Transport) { client.RootCAs = x509.NewCertPool() },
+		"wrong name": func(_, client *tls.Config, _ *http.Transport) { client.ServerName = "example.org" },
+		"no name":    func(_, client *tls.Config, _ *http.Transport) { client.ServerName = "" },
+		"no version": func(server, client *tls.Config, _ *http.Transport) {
+			server.MinVersion, client.MaxVersion = tls.VersionTLS13, tls.VersionTLS12
+		},
+		"no protocol": func(server, client *tls.Config, _ *http.Transport) {
+			server.NextProtos, client.NextProtos = []string{"a"}, []string{"b"}
+		},
+		"protocol": func(server, client *tls.Config, _ *http.Transport) {
+			server.NextProtos, client.NextProtos = []string{"a"}, []string{"b", "a"}
+		},
+		"client's certificate": func(server, _ *tls.Config, _ *http.Transport) {
+			server.ClientAuth, server.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12
+		},
+		"verified": func(_, client *tls.Config, _ *http.Transport) {
+			client.VerifyConnection = func(tls.ConnectionState) error { return errors.New("not verified") }
+		},
+		"no keep-alives, resumed": func(_, client *tls.Config, base *http.Transport) {
+			client.ClientSessionCache, base.DisableKeepAlives = tls.NewLRUClientSessionCache(1), true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := func() *http.Transport { return new(http.Transport) }
+			both(t, base, func(t *testing.T, rt http.RoundTripper) string {
+				server, client := testnet.TLS(t)
+				base := rt2base(rt)
+				change(server, client, base)
+				base.TLSClientConfig = client
+				h := newHostileOver(t, server, answerHello)
+				return shaken(rt, h.url(), 2)
+			})
+		})
+	}
+}
+
+// rt2base returns the http.Transport that rt is, or has.
+func rt2base(rt http.RoundTripper) *http.Transport {
+	if tr, ok := rt.(*Transport); ok {
+		return tr.base
+	}
+	return rt.(*http.Transport)
+}
+
+// TestNoHandshake: servers that don't speak TLS.
+func TestNoHandshake(t *testing.T) {
+	for name, play := range map[string]func(c net.Conn){
+		"HTTP":    func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") },
+		"garbage": func(c net.Conn) { _, _ = io.WriteString(c, "garbage that is no record") },
+		"alert":   func(c net.Conn) { _, _ = io.WriteString(c, "\x15\x03\x01\x00\x02\x02\x28") },
+		"end":     func(net.Conn) {},
+		"part":    func(c net.Conn) { _, _ = io.WriteString(c, "\x16\x03\x03\x00\x40part") },
+		"silence": func(c net.Conn) { _, _ = io.Copy(io.Discard, c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := func() *http.Transport {
+				return &http.Transport{TLSClientConfig: &tls.Config{}, TLSHandshakeTimeout: 50 * time.Millisecond}
+			}
+			if name != "silence" {
+				base = func() *http.Transport { return &http.Transport{TLSClientConfig: &tls.Config{}} }
+			}
+			both(t, base, func(t *testing.T, rt http.RoundTripper) string {
+				ln := listen(t)
+				var serving sync.WaitGroup
+				serving.Go(func() {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = io.ReadFull(c, make([]byte, 5)) // of the client's first message
+					play(c)
+					_ = c.(*net.TCPConn).CloseWrite()
+					_, _ = io.Copy(io.Discard, c)
+					c.Close()
+				})
+				s := shaken(rt, "https://"+ln.Addr().String(), 1)
+				ln.Close()
+				serving.Wait()
+				return s
+			})
+		})
+	}
+}
+
+// TestTicketsWhileIdle: session tickets that come on a connection that no call has used yet don't end
+// it; the server's farewell, and the end of the stream, do.
+func TestTicketsWhileIdle(t *testing.T) {
+	server, client := testnet.TLS(t)
+	client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	dialing, dialed, idle := make(chan bool, 9), make(chan bool), make(chan bool)
+	server.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		dialing <- true
+		<-dialed
+		return nil, nil
+	}
+	server.VerifyConnection = func(tls.ConnectionState) error { // when the client is done, before the tickets are sent
+		<-idle
+		return nil
+	}
+	ended := make(chan string, 9)
+	h := newHostileOver(t, server, func(c net.Conn, request string) bool {
+		answerHello(c, request)
+		return !strings.Contains(request, "/bye")
+	})
+	tr := New(&http.Transport{TLSClientConfig: client})
+	defer tr.CloseIdleConnections()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, err := tr.RoundTrip(newGet(t, h.url()).WithContext(ctx))
+		ended <- fmt.Sprint(err)
+	}()
+	<-dialing
+	cancel()
+	if got := <-ended; got != "context canceled" {
+		t.Error(got)
+	}
+	close(dialed)
+	awaitIdle(t, tr)
+	close(idle)
+	testnet.Eventually(t, "a ticket comes", func() bool {
+		_, ok := client.ClientSessionCache.Get("localhost")
+		return ok
+	})
+	for range 2 {
+		if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "200") || h.connCount() != 1 {
+			t.Errorf("got %s over one of %d connections", got, h.connCount())
+		}
+	}
+	_ = result(tr, "GET", h.url()+"bye")
+	awaitEmpty(t, tr)
+}
+
+// rawConn lets a test write to the connection below TLS in pieces.
+type rawConn struct {
+	net.Conn
+	mu   sync.Mutex
+	hold bool // keep what is written
+	kept []byte
+}
+
+func (c *rawConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hold {
+		c.kept = append(c.kept, p...)
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// TestPartOfRecord: if the first bytes of a record have come on an idle connection, the rest doesn't
+// become the next answer.
+func TestPartOfRecord(t *testing.T) {
+	quiet(t)
+	server, client := testnet.TLS(t)
+	ln := listen(t)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer ln.Close()
+	for cut := 1; cut < 60; cut += 7 {
+		first, asked := make(chan bool), make(chan bool)
+		serve := func(evil bool) {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer nc.Close()
+			raw := &rawConn{Conn: nc}
+			c := tls.Server(raw, server)
+			answerHello(c, "")
+			if !evil {
+				_, _ = io.Copy(io.Discard, c)
+				return
+			}
+			raw.hold = true
+			_, _ = io.WriteString(c, stale)
+			<-first
+			_, _ = nc.Write(raw.kept[:cut])
+			asked <- true
+			_, _ = nc.Read(make([]byte, 1)) // the next request, or the end
+			_, _ = nc.Write(raw.kept[cut:])
+			_, _ = io.Copy(io.Discard, nc)
+		}
+		serving.Go(func() { serve(true); serve(false) })
+		tr := New(&http.Transport{TLSClientConfig: client})
+		for i := range 2 {
+			got := result(tr, "GET", "https://"+ln.Addr().String())
+			if !strings.HasPrefix(got, "200 OK") || strings.Contains(got, "tale") {
+				t.Errorf("cut at %d, call %d: got %s", cut, i, got)
+			}
+			if i == 0 {
+				first <- true
+				<-asked
+			}
+		}
+		tr.CloseIdleConnections()
+	}
+}
+
+// TestTLSUpgrade: an answer that switches protocols has TLS below its body.
+func TestTLSUpgrade(t *testing.T) {
+	server, tr, base := secured(t, true)
+	var results []string
+	for _, rt := range []http.RoundTripper{tr, base} {
+		h := newHostileOver(t, server, func(c net.Conn, _ string) bool {
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nfirst")
+			_, _ = io.Copy(c, c)
+			return false
+		})
+		req := newGet(t, h.url())
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "websocket")
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rw := resp.Body.(io.ReadWriteCloser)
+		_, _ = io.WriteString(rw, "second")
+		_ = rw.(interface{ CloseWrite() error }).CloseWrite()
+		got, err := io.ReadAll(rw)
+		results = append(results, fmt.Sprint(string(got), err, resp.TLS != nil, rw.Close()))
+	}
+	if results[0] != results[1] || !strings.HasPrefix(results[0], "firstsecond") {
+		t.Errorf("got %q", results)
+	}
+}
+
+// TestIdleTLSMemory: a connection that waits has no goroutine, and little more memory than crypto/tls
+// needs.
+func TestIdleTLSMemory(t *testing.T) {
+	const (
+		n            = 100
+		heapBytesMax = 1536 // besides crypto/tls's
+	)
+	server, client := testnet.TLS(t)
+	h := newHostileOver(t, server, answerHello)
+	tr := New(&http.Transport{TLSClientConfig: client, MaxIdleConnsPerHost: n})
+	defer tr.CloseIdleConnections()
+	_ = result(tr, "GET", h.url())
+	tr.CloseIdleConnections()
+	awaitEmpty(t, tr)
+	each := func(open func()) int {
+		goroutines, before := runtime.NumGoroutine(), testnet.HeapBytes()
+		open()
+		testnet.Eventually(t, "only goroutines of the server, and of loops, are left", func() bool { return runtime.NumGoroutine() < goroutines+n+n/2 })
+		return (testnet.HeapBytes() - before) / n
+	}
+	var conns [n]*tls.Conn
+	usual := each(func() {
+		for i := range conns {
+			c, err := tls.Dial("tcp", h.ln.Addr().String(), client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns[i] = c
+			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			_, _ = c.Read(make([]byte, 100))
+		}
+	})
+	got := each(func() {
+		var all [n]*http.Response
+		for i := range all {
+			resp, err := tr.RoundTrip(newGet(t, h.url()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[i] = resp
+		}
+		for _, resp := range all {
+			_, _ = io.ReadAll(resp.Body)
+		}
+	})
+	t.Logf("%d bytes of heap, and with a *tls.Conn alone %d; the server's end has a part of both", got, usual)
+	if got > usual+heapBytesMax {
+		t.Errorf("got %d bytes, want at most %d", got, usual+heapBytesMax)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}
+
+func TestMethods(t *testing.T) {
+	testnet.CheckMethods[*records](t, testnet.MethodTable{
+		Own: "NetConn Read",
+		Promoted: map[string]string{
+			"nothing is held back": "Close LocalAddr RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline Write",
+		},
+	})
+}
