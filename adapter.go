@@ -8,7 +8,7 @@ import (
 )
 
 // The names in this file are for adapters: packages that serve percore's connections in ways of their
-// own. Programs only read their figures.
+// own. Programs only read their metrics.
 
 // WaitingConn is a connection that waits for a request, in the hands of an adapter that gives it to
 // another process. See the type Source of package handover.
@@ -21,13 +21,13 @@ type WaitingConn struct {
 	Served bool
 }
 
-// AdapterStats are the figures of one adapter: sums over all its servers in the process.
+// AdapterStats are the metrics of one adapter: sums over all its servers in the process.
 type AdapterStats struct {
 	Adapter string // "http", "http2", "grpc", "reactor", "websocket", "handover", or the name of another's
-	Figures []Figure
+	Metrics []Metric
 }
 
-// Figure is one figure of an adapter. Its name follows Prometheus's conventions
+// Metric is one metric of an adapter. Its name follows Prometheus's conventions
 // (https://prometheus.io/docs/practices/naming), because metrics/prometheus exports it unchanged,
 // after "percore_" and the adapter's name:
 //
@@ -35,23 +35,23 @@ type AdapterStats struct {
 //   - A name that ends in "_total" is a counter: it never decreases while the process lives, not even
 //     when a server ends. Any other is a gauge. No gauge has the name of a counter without its
 //     "_total": to OpenMetrics they are the same.
-//   - All figures of one name have the same label, or no label, and are next to each other. They exist
+//   - All metrics of one name have the same label, or no label, and are next to each other. They exist
 //     from the start, with the value 0.
-type Figure struct {
+type Metric struct {
 	Name  string
 	Help  string // a line for people, without a full stop
-	Label string // the label of figures that share a name; "" if there is only one
+	Label string // the label of metrics that share a name; "" if there is only one
 	Of    string // the label's value
 	Value float64
 }
 
-// RegisterAdapter makes ReadStats call read for the figures of an adapter: one of this project's,
+// RegisterAdapter makes ReadStats call read for the metrics of an adapter: one of this project's,
 // or a package of yours that serves percore's connections in a way of its own. The name is one
 // word, in lower case.
 //
 // read may be called by any goroutine at any time. It must be quick and take no lock that a request
 // waits for. RegisterAdapter is for init functions: an adapter can't be removed.
-func RegisterAdapter(name string, read func() []Figure) {
+func RegisterAdapter(name string, read func() []Metric) {
 	if name == "" || read == nil {
 		panic("percore: RegisterAdapter was called without a name, or with a nil function")
 	}
@@ -69,7 +69,7 @@ var adapters struct {
 
 type adapter struct {
 	name string
-	read func() []Figure
+	read func() []Metric
 }
 
 func readAdapters() (all []AdapterStats) {
@@ -77,7 +77,7 @@ func readAdapters() (all []AdapterStats) {
 	registered := slices.Clone(adapters.registered)
 	adapters.Unlock()
 	for _, a := range registered {
-		all = append(all, AdapterStats{Adapter: a.name, Figures: a.read()})
+		all = append(all, AdapterStats{Adapter: a.name, Metrics: a.read()})
 	}
 	return all
 }

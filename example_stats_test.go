@@ -11,7 +11,7 @@ import (
 	"github.com/percore/percore"
 )
 
-// A listener's figures, and those of the process.
+// A listener's metrics, and those of the process.
 func ExampleReadStats() {
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -21,7 +21,7 @@ func ExampleReadStats() {
 	defer ln.Close()
 	stats := percore.ReadStats()
 	for _, l := range stats.Listeners {
-		fmt.Println(l.Network, "has", l.Open, "connections of", l.Accepted)
+		fmt.Println(l.Network, "has", l.Conns, "connections of", l.Accepted)
 	}
 	for _, g := range stats.Loops.Groups {
 		for _, l := range g.PerLoop {
@@ -30,7 +30,7 @@ func ExampleReadStats() {
 	}
 }
 
-// Package expvar shows the figures at /debug/vars.
+// Package expvar shows the metrics at /debug/vars.
 func ExampleReadStats_expvar() {
 	expvar.Publish("percore", expvar.Func(func() any { return percore.ReadStats() }))
 
@@ -49,6 +49,6 @@ func ExampleReadStats_expvar() {
 	defer http.DefaultClient.CloseIdleConnections()
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	fmt.Println(strings.Contains(string(body), `"percore": {"Open":`), err)
+	fmt.Println(strings.Contains(string(body), `"percore": {"Conns":`), err)
 	// Output: true <nil>
 }

@@ -157,11 +157,11 @@ func TestAdopt(t *testing.T) {
 					}
 				}
 				stats := to.Stats()
-				if stats.Adopted != 2 || stats.Accepted != 0 || stats.Open != 0 {
+				if stats.Adopted != 2 || stats.Accepted != 0 || stats.Conns != 0 {
 					t.Errorf("counters: got %+v, want 2 adopted, none accepted, none open", stats)
 				}
-				if stats := from.Stats(); stats.Open != 0 {
-					t.Errorf("counters of the predecessor: got %d open, want 0", stats.Open)
+				if stats := from.Stats(); stats.Conns != 0 {
+					t.Errorf("counters of the predecessor: got %d open, want 0", stats.Conns)
 				}
 			})
 		}
@@ -228,7 +228,7 @@ func TestAdoptAdmission(t *testing.T) {
 		move(t, c, true, mover)
 		conns = append(conns, testnet.Receive(t, "Accept", target))
 	}
-	if n := to.Stats().Open; n != 3 {
+	if n := to.Stats().Conns; n != 3 {
 		t.Errorf("Open: got %d, want 3", n)
 	}
 	fresh, err := net.Dial("tcp", to.Addr().String())
@@ -253,7 +253,7 @@ func TestAdoptAdmission(t *testing.T) {
 	if n, err := client.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("Read of a refused connection: got %d, %v, want 0, EOF", n, err)
 	}
-	testnet.Eventually(t, "all closed", func() bool { return to.Stats().Open == 0 })
+	testnet.Eventually(t, "all closed", func() bool { return to.Stats().Conns == 0 })
 	if accepted.Load() != 4 || closed.Load() != 4 || to.Stats().Refused != 1 {
 		t.Errorf("got %d accepted, %d closed, %d refused, want 4, 4, 1", accepted.Load(), closed.Load(), to.Stats().Refused)
 	}
@@ -327,7 +327,7 @@ func TestAdoptBad(t *testing.T) {
 	if err := mover.Adopt(socket(unix.AF_INET, unix.SOCK_STREAM), seam.ConnInfo{}); err != nil {
 		t.Errorf("a socket without a peer: got %v", err)
 	}
-	if n := ln.Stats().Open; n != 0 {
+	if n := ln.Stats().Conns; n != 0 {
 		t.Errorf("Open: got %d, want 0", n)
 	}
 }

@@ -70,8 +70,8 @@ func TestMaxConns(t *testing.T) {
 			testnet.Dial(t, ln)
 		}
 		first, second := mustAccept(t, ln), mustAccept(t, ln)
-		if s := ln.Stats(); s.Open != 2 || s.LimitWaits != 0 {
-			t.Errorf("got %d open and %d waits, want 2 and 0", s.Open, s.LimitWaits)
+		if s := ln.Stats(); s.Conns != 2 || s.LimitWaits != 0 {
+			t.Errorf("got %d open and %d waits, want 2 and 0", s.Conns, s.LimitWaits)
 		}
 		third := goAccept(t, ln)
 		testnet.Eventually(t, "a wait", func() bool { return ln.Stats().LimitWaits == 1 })
@@ -101,8 +101,8 @@ func TestMaxConns(t *testing.T) {
 		ln.Close()
 		wantErr(t, "Accept after Close", testnet.Receive(t, "Accept", fourth).err, "accept", net.ErrClosed)
 		second.Close()
-		if s := ln.Stats(); s.Open != 1 {
-			t.Errorf("got %d open, want 1", s.Open)
+		if s := ln.Stats(); s.Conns != 1 {
+			t.Errorf("got %d open, want 1", s.Conns)
 		}
 	})
 }
@@ -155,8 +155,8 @@ func TestMaxConnsOfAllSockets(t *testing.T) {
 		if most.Load() > maxConns {
 			t.Errorf("got %d connections at a time, want at most %d", most.Load(), maxConns)
 		}
-		if s := ln.Stats(); s.Open != 0 {
-			t.Errorf("got %d open at the end, want 0", s.Open)
+		if s := ln.Stats(); s.Conns != 0 {
+			t.Errorf("got %d open at the end, want 0", s.Conns)
 		}
 	})
 }
@@ -185,13 +185,13 @@ func TestMaxConnsNetBuffers(t *testing.T) {
 	for range 5 {
 		testnet.Dial(t, ln)
 		c := mustAccept(t, ln)
-		if s := ln.Stats(); s.Open != 1 {
-			t.Errorf("got %d open, want 1", s.Open)
+		if s := ln.Stats(); s.Conns != 1 {
+			t.Errorf("got %d open, want 1", s.Conns)
 		}
 		c.Close()
 		c.Close()
-		if s := ln.Stats(); s.Open != 0 {
-			t.Errorf("got %d open after Close, want 0", s.Open)
+		if s := ln.Stats(); s.Conns != 0 {
+			t.Errorf("got %d open after Close, want 0", s.Conns)
 		}
 	}
 }
@@ -269,8 +269,8 @@ func TestOnAccept(t *testing.T) {
 				t.Errorf("%v: got %d open, want 0", k, n)
 			}
 		}
-		if s := ln.Stats(); s.Refused != 5 || s.Open != 0 || closed != 5 {
-			t.Errorf("got %d refused, %d open, %d closed, want 5, 0, 5", s.Refused, s.Open, closed)
+		if s := ln.Stats(); s.Refused != 5 || s.Conns != 0 || closed != 5 {
+			t.Errorf("got %d refused, %d open, %d closed, want 5, 0, 5", s.Refused, s.Conns, closed)
 		}
 	})
 }
@@ -301,7 +301,7 @@ func TestOnAcceptPanics(t *testing.T) {
 		if err := awaitEnd(client); err != nil {
 			t.Errorf("the client: got %v, want the end of the stream", err)
 		}
-		if s := ln.Stats(); s.Open != 0 || s.Refused != 0 {
+		if s := ln.Stats(); s.Conns != 0 || s.Refused != 0 {
 			t.Errorf("got %+v, want none open", s)
 		}
 		closes = true

@@ -355,7 +355,7 @@ func (l *listener) stats() ListenerStats {
 		Address:        l.addr.String(),
 		Group:          l.group.Name(),
 		Sockets:        len(l.sockets),
-		Open:           int(l.connOptions.opened.Load() + l.servedOptions.opened.Load() - closed),
+		Conns:          int(l.connOptions.opened.Load() + l.servedOptions.opened.Load() - closed),
 		MaxConns:       l.limits.Max(),
 		Elsewhere:      l.limits.Elsewhere(),
 		Full:           l.limits.IsWaiting(),

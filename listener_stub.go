@@ -98,5 +98,5 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 
 func (l *listener) stats() ListenerStats {
 	counts, open, limit := l.all.ready.Counts()
-	return ListenerStats{Open: open, MaxConns: limit, Full: l.all.ready.IsFull(), AcceptStats: acceptStats(counts)}
+	return ListenerStats{Conns: open, MaxConns: limit, Full: l.all.ready.IsFull(), AcceptStats: acceptStats(counts)}
 }

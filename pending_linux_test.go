@@ -44,8 +44,8 @@ func TestSilentConnsMakeRoom(t *testing.T) {
 			t.Errorf("a silent connection: got %v, want its end", err)
 		}
 	}
-	if s := ln.Stats(); s.Open != places || s.MadeRoom != places || s.BadHeaders != 0 {
-		t.Errorf("got %d open, %d closed to make room and %d bad headers, want %d, %[4]d and 0", s.Open, s.MadeRoom, s.BadHeaders, places)
+	if s := ln.Stats(); s.Conns != places || s.MadeRoom != places || s.BadHeaders != 0 {
+		t.Errorf("got %d open, %d closed to make room and %d bad headers, want %d, %[4]d and 0", s.Conns, s.MadeRoom, s.BadHeaders, places)
 	}
 	ln.Close()
 	testnet.Receive(t, "Accept's end", next)

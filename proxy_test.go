@@ -115,7 +115,7 @@ func TestProxyHeader(t *testing.T) {
 				}
 			}
 		}
-		if s := ln.Stats(); s.Open != 0 || s.BadHeaders != 0 || s.Refused != 0 {
+		if s := ln.Stats(); s.Conns != 0 || s.BadHeaders != 0 || s.Refused != 0 {
 			t.Errorf("got %+v, want none open, bad or refused", s)
 		}
 	})
@@ -262,7 +262,7 @@ func TestProxyHeaderOvertaken(t *testing.T) {
 		gone.Close()
 		cut.Close()
 		testnet.Eventually(t, "a bad header", func() bool { return ln.Stats().BadHeaders == 1 })
-		testnet.Eventually(t, "two open connections", func() bool { return onNet || ln.Stats().Open == 2 })
+		testnet.Eventually(t, "two open connections", func() bool { return onNet || ln.Stats().Conns == 2 })
 		waiting := testnet.Dial(t, ln)
 		send(t, waiting, headerV1[:10])
 		ln.Close()
@@ -290,7 +290,7 @@ func TestProxyHeaderTimeout(t *testing.T) {
 			}
 			testnet.Eventually(t, "the count", func() bool { return ln.Stats().BadHeaders == uint64(i+1) })
 		}
-		testnet.Eventually(t, "no open connection", func() bool { return onNet || ln.Stats().Open == 0 })
+		testnet.Eventually(t, "no open connection", func() bool { return onNet || ln.Stats().Conns == 0 })
 		ln.Close()
 		wantErr(t, "Accept", testnet.Receive(t, "Accept", next).err, "accept", net.ErrClosed)
 	})
@@ -335,7 +335,7 @@ func TestProxyHeaderBad(t *testing.T) {
 			t.Fatalf("Accept: %v", a.err)
 		}
 		wantClient(t, a.c, clientV1, serverV1, "")
-		if n := ln.Stats().Open; n != 1 {
+		if n := ln.Stats().Conns; n != 1 {
 			t.Errorf("got %d open, want 1", n)
 		}
 		a.c.Close()
@@ -422,8 +422,8 @@ func TestProxyLimits(t *testing.T) {
 		if got := strings.Join(calls, "|"); got != round+"|"+round {
 			t.Errorf("got the calls\n%s\nwant\n%s", got, round+"|"+round)
 		}
-		if s := ln.Stats(); s.Open != 0 || s.Refused != 2 {
-			t.Errorf("got %d open, %d refused, want 0, 2", s.Open, s.Refused)
+		if s := ln.Stats(); s.Conns != 0 || s.Refused != 2 {
+			t.Errorf("got %d open, %d refused, want 0, 2", s.Conns, s.Refused)
 		}
 	})
 }
@@ -472,7 +472,7 @@ func TestProxyMany(t *testing.T) {
 		testnet.Within(t, "all clients", dialed.Wait)
 		ln.Close()
 		testnet.Within(t, "the server", served.Wait)
-		if s := ln.Stats(); s.Open != 0 || s.BadHeaders != 0 {
+		if s := ln.Stats(); s.Conns != 0 || s.BadHeaders != 0 {
 			t.Errorf("got %+v, want none open or bad", s)
 		}
 	})

@@ -15,13 +15,13 @@ import (
 // and units. Counters (of type uint64, and times) only grow: closed listeners, ended groups of
 // loops and stopped servers stay in the sums. The other fields describe the present.
 //
-// The figures are read one after the other, not at one instant: a connection that is accepted
+// The values are read one after the other, not at one instant: a connection that is accepted
 // meanwhile may be in one sum and not yet in another.
 //
 // encoding/json makes an object of it whose keys are the names of the fields; times are in
 // nanoseconds.
 type Stats struct {
-	Open   int    // connections that are open, accepted and dialed
+	Conns  int    // connections that are open, accepted and dialed
 	Dialed uint64 // connections that a Dialer made
 	Closed uint64 // connections that were closed, by their users or by the garbage collector
 
@@ -61,9 +61,9 @@ type ListenerStats struct {
 	Address string
 	Group   string // the name of the group of loops (loop.Stats), which may be shared with other listeners
 	Sockets int    // listening sockets
-	Open    int    // its connections that are open, also those whose PROXY header is awaited
+	Conns   int    // its connections that are open, also those whose PROXY header is awaited
 
-	// MaxConns is ListenConfig.MaxConns; 0: no limit. Open and Elsewhere count towards it. With
+	// MaxConns is ListenConfig.MaxConns; 0: no limit. Conns and Elsewhere count towards it. With
 	// httpadapter and others that can make room a listener may have that many, and no client waits: see
 	// Full.
 	MaxConns  int
@@ -79,7 +79,7 @@ type ListenerStats struct {
 	AcceptStats
 }
 
-// ReadStats returns the figures of the process. It may be called by any goroutine at any time. It
+// ReadStats returns the counts of the process. It may be called by any goroutine at any time. It
 // holds up no request, except that a request for which the pool has to allocate a buffer waits while
 // the pool counts ([pool.ReadStats]). It takes a few microseconds, and some 50 ns for each listener,
 // loop and buffer.
@@ -96,7 +96,7 @@ type ListenerStats struct {
 func ReadStats() Stats {
 	closed := conns.closed.Load() // first, or more would seem to be closed than were opened
 	s := Stats{
-		Open:     int(conns.opened.Load() - closed),
+		Conns:    int(conns.opened.Load() - closed),
 		Dialed:   conns.dialed.Load(),
 		Closed:   closed,
 		Accept:   acceptStats(&accepting.Totals),

@@ -36,7 +36,7 @@ func TestReadStats(t *testing.T) {
 	conn, _ := connect(t, ln)
 	other, _ := connect(t, ln)
 	s := own()
-	if s == nil || s.Network != "tcp" || s.Group != "TestReadStats" || s.Sockets != 2 || s.Accepted != 2 || s.Open != 2 {
+	if s == nil || s.Network != "tcp" || s.Group != "TestReadStats" || s.Sockets != 2 || s.Accepted != 2 || s.Conns != 2 {
 		t.Fatalf("got %+v, want 2 connections of 2 open", s)
 	}
 	if got := ln.Stats(); got != *s {
@@ -44,7 +44,7 @@ func TestReadStats(t *testing.T) {
 	}
 	conn.Close()
 	conn.Close()
-	if s := own(); s.Accepted != 2 || s.Open != 1 {
+	if s := own(); s.Accepted != 2 || s.Conns != 1 {
 		t.Errorf("got %+v after a Close, want 1 connection open", s)
 	}
 	dialed, err := (&Dialer{Group: group}).DialContext(t.Context(), "tcp", ln.Addr().String())
@@ -53,7 +53,7 @@ func TestReadStats(t *testing.T) {
 	}
 	after := ReadStats()
 	// Connections of earlier tests may be collected at the same time.
-	if after.Open < 2 || after.Dialed < before.Dialed+1 || after.Closed < before.Closed+1 || after.Accept.Accepted < before.Accept.Accepted+2 {
+	if after.Conns < 2 || after.Dialed < before.Dialed+1 || after.Closed < before.Closed+1 || after.Accept.Accepted < before.Accept.Accepted+2 {
 		t.Errorf("got %+v, then %+v, want 1 dialed, 1 closed, 2 accepted more", before, after)
 	}
 	i := slices.IndexFunc(after.Loops.Groups, func(s loop.Stats) bool { return s.Group == "TestReadStats" })
@@ -76,13 +76,13 @@ func TestReadStatsUnaccepted(t *testing.T) {
 	ln := listen(t, ListenConfig{ProxyProtocol: &ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}, "tcp", "127.0.0.1:0")
 	go ln.Accept()
 	client := testnet.Dial(t, ln)
-	testnet.Eventually(t, "a connection whose header is awaited", func() bool { return ln.Stats().Open == 1 })
+	testnet.Eventually(t, "a connection whose header is awaited", func() bool { return ln.Stats().Conns == 1 })
 	if _, err := client.Write([]byte("no header of the PROXY protocol\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	testnet.Eventually(t, "its end", func() bool {
 		s := ln.Stats()
-		return s.Open == 0 && s.BadHeaders == 1 && s.Accepted == 0
+		return s.Conns == 0 && s.BadHeaders == 1 && s.Accepted == 0
 	})
 }
 
@@ -128,7 +128,7 @@ func TestSkippedStats(t *testing.T) {
 	}
 }
 
-// TestStatsJSON: the figures form one JSON object, with the fields' names.
+// TestStatsJSON: the metrics form one JSON object, with the fields' names.
 func TestStatsJSON(t *testing.T) {
 	ln := listen(t, ListenConfig{}, "tcp", "127.0.0.1:0")
 	connect(t, ln)

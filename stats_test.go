@@ -15,11 +15,11 @@ func TestRegisterAdapter(t *testing.T) {
 	}()
 	value := 1.0
 	for _, name := range []string{"zeta", "alpha"} {
-		RegisterAdapter(name, func() []Figure { return []Figure{{Name: "conns", Value: value}} })
+		RegisterAdapter(name, func() []Metric { return []Metric{{Name: "conns", Value: value}} })
 	}
 	value = 2
 	got := ReadStats().Adapters
-	if len(got) != 2 || got[0].Adapter != "alpha" || got[1].Adapter != "zeta" || got[1].Figures[0].Value != 2 {
+	if len(got) != 2 || got[0].Adapter != "alpha" || got[1].Adapter != "zeta" || got[1].Metrics[0].Value != 2 {
 		t.Errorf("got %+v, want alpha and zeta, with their values as they are now", got)
 	}
 }

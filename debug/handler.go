@@ -22,14 +22,14 @@ import (
 // Handler returns a handler for the page, at whatever path. Depending on the query it serves
 //
 //	(none)        the page
-//	format=json   the figures as JSON: an object with Time (RFC 3339), Goroutines, and Stats,
+//	format=json   the metrics as JSON: an object with Time (RFC 3339), Goroutines, and Stats,
 //	              which is percore.Stats
 //	format=parts  the changing part of the page, for its script
 //	file=NAME     the page's script and its style sheet
 //
 // for GET and HEAD. The page loads nothing from other sites, and its Content-Security-Policy says
 // so: it works under a policy that allows only scripts and styles of the same origin. Without
-// scripts it shows the current figures. Requests that pages of other origins make a browser send are
+// scripts it shows the current metrics. Requests that pages of other origins make a browser send are
 // refused with status 403.
 func Handler() http.Handler { return RefuseCrossOrigin(http.HandlerFunc(serve)) }
 
@@ -125,7 +125,7 @@ type view struct {
 	Most             int  // descriptors of the fullest loop
 }
 
-// A chart shows a figure over the last minute. The script keeps its history, and shows the increase
+// A chart shows a metric over the last minute. The script keeps its history, and shows the increase
 // per second if Value is a counter.
 type chart struct {
 	ID, Title, Unit string
@@ -148,7 +148,7 @@ func newView(s percore.Stats) view {
 		}
 	}
 	v.Charts = []chart{
-		{ID: "open", Title: "open connections", Value: float64(s.Open)},
+		{ID: "open", Title: "open connections", Value: float64(s.Conns)},
 		{ID: "accepted", Title: "accepted", Unit: "/s", Value: float64(s.Accept.Accepted), Counter: true},
 		{ID: "closed", Title: "closed", Unit: "/s", Value: float64(s.Closed), Counter: true},
 		{ID: "events", Title: "events", Unit: "/s", Value: float64(s.Loops.Events), Counter: true},
@@ -161,7 +161,7 @@ func newView(s percore.Stats) view {
 		{ID: "goroutines", Title: "goroutines", Value: float64(v.Goroutines)},
 	}
 	for _, a := range s.Adapters {
-		for _, f := range a.Figures {
+		for _, f := range a.Metrics {
 			title, charted := ofAdapters[a.Adapter+" "+f.Name+" "+f.Of]
 			if !charted {
 				continue
@@ -176,7 +176,7 @@ func newView(s percore.Stats) view {
 	return v
 }
 
-// ofAdapters lists the adapters' figures that have a chart, by adapter, name and the label's value,
+// ofAdapters lists the adapters' metrics that have a chart, by adapter, name and the label's value,
 // with the chart's title.
 var ofAdapters = map[string]string{
 	"grpc open_calls ":              "open calls",
@@ -192,13 +192,13 @@ var ofAdapters = map[string]string{
 	"websocket wakeups_total ":      "wake-ups",
 }
 
-// words makes a figure's name readable.
+// words makes a metric's name readable.
 func words(name string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(name, "_total"), "_", " ")
 }
 
-// Words returns the figure's name for people. The template calls it.
-func (v view) Words(f percore.Figure) string {
+// Words returns the metric's name for people. The template calls it.
+func (v view) Words(f percore.Metric) string {
 	name := words(f.Name)
 	if f.Label != "" {
 		name += ", " + f.Of
@@ -221,7 +221,7 @@ func build() string {
 // LowFiles reports whether nine tenths of the descriptors are used. The template calls it.
 func (v view) LowFiles() bool { return v.FilesMax > 0 && v.Files > v.FilesMax/10*9 }
 
-// bad are the adapters' figures that are 0 while all is well, by adapter and name.
+// bad are the adapters' metrics that are 0 while all is well, by adapter and name.
 var bad = map[string]bool{
 	"http parking_unsafe":            true,
 	"http foreign_connections_total": true,
@@ -234,13 +234,13 @@ var bad = map[string]bool{
 	"handover taken_total orphaned":  true,
 }
 
-// Bad reports whether a figure says that something is wrong. The template calls it.
-func (v view) Bad(adapter string, f percore.Figure) bool {
+// Bad reports whether a metric says that something is wrong. The template calls it.
+func (v view) Bad(adapter string, f percore.Metric) bool {
 	return f.Value != 0 && (bad[adapter+" "+f.Name] || f.Label != "" && bad[adapter+" "+f.Name+" "+f.Of])
 }
 
-// Shown reports whether a figure is worth a line. Only parts of a long list that are 0 are not.
-func (v view) Shown(f percore.Figure) bool {
+// Shown reports whether a metric is worth a line. Only parts of a long list that are 0 are not.
+func (v view) Shown(f percore.Metric) bool {
 	return f.Value != 0 || f.Label != "reason" && f.Label != "code"
 }
 

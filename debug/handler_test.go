@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	_ "github.com/percore/percore/adapters/httpadapter" // for its figures
+	_ "github.com/percore/percore/adapters/httpadapter" // for its metrics
 	_ "github.com/percore/percore/adapters/reactor"     // the same
 	_ "github.com/percore/percore/adapters/wsadapter"   // the same
 	_ "github.com/percore/percore/handover"             // the same
@@ -95,7 +95,7 @@ func TestEscaped(t *testing.T) {
 	s := percore.Stats{
 		Listeners: []percore.ListenerStats{{Network: "unix", Address: evil, Group: evil}},
 		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: evil, Loops: 2, PerLoop: []loop.LoopStats{{}}}}},
-		Adapters: []percore.AdapterStats{{Adapter: evil, Figures: []percore.Figure{
+		Adapters: []percore.AdapterStats{{Adapter: evil, Metrics: []percore.Metric{
 			{Name: evil, Help: evil}, {Name: "x", Help: evil, Label: evil, Of: evil},
 		}}},
 	}
@@ -105,13 +105,13 @@ func TestEscaped(t *testing.T) {
 }
 
 // TestEveryField: each number in percore.Stats is on the page, except sums that follow from their
-// parts. Each chart of an adapter shows a figure that exists.
+// parts. Each chart of an adapter shows a metric that exists.
 func TestEveryField(t *testing.T) {
 	s := percore.Stats{
 		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},
 		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: "g", Loops: 1, PerLoop: []loop.LoopStats{{}}}}},
 		Adapters: append(percore.ReadStats().Adapters, percore.AdapterStats{
-			Adapter: "grpc", Figures: []percore.Figure{{Name: "open_calls"}, {Name: "started_calls_total"}}, // of another module
+			Adapter: "grpc", Metrics: []percore.Metric{{Name: "open_calls"}, {Name: "started_calls_total"}}, // of another module
 		}),
 	}
 	tables := func() string {
@@ -141,7 +141,7 @@ func TestEveryField(t *testing.T) {
 		}
 	}
 	if charts != len(ofAdapters) {
-		t.Errorf("got %d charts of adapters' figures, want one for each of the %d in ofAdapters", charts, len(ofAdapters))
+		t.Errorf("got %d charts of adapters' metrics, want one for each of the %d in ofAdapters", charts, len(ofAdapters))
 	}
 }
 
@@ -203,14 +203,14 @@ func TestNumbers(t *testing.T) {
 func TestBad(t *testing.T) {
 	parts := func(s percore.Stats) int { return strings.Count(render(t, s), "class=\"bad\"") }
 	// A listener that is full of idle connections makes room for clients.
-	before := parts(percore.Stats{Listeners: []percore.ListenerStats{{Open: 5}, {Open: 6, MaxConns: 6}}})
+	before := parts(percore.Stats{Listeners: []percore.ListenerStats{{Conns: 5}, {Conns: 6, MaxConns: 6}}})
 	for name, s := range map[string]percore.Stats{
-		"a full listener":  {Listeners: []percore.ListenerStats{{Open: 4, Elsewhere: 2, MaxConns: 6, Full: true}, {}}},
+		"a full listener":  {Listeners: []percore.ListenerStats{{Conns: 4, Elsewhere: 2, MaxConns: 6, Full: true}, {}}},
 		"a lack of files":  {Listeners: []percore.ListenerStats{{AcceptStats: percore.AcceptStats{Backoffs: 1}}}},
 		"a leaked buffer":  {Pool: pool.Stats{Leaked: 1}},
-		"unparked":         {Adapters: []percore.AdapterStats{{Adapter: "http", Figures: []percore.Figure{{Name: "parking_unsafe", Value: 1}}}}},
-		"a failed restart": {Adapters: []percore.AdapterStats{{Adapter: "handover", Figures: []percore.Figure{{Name: "given_total", Label: "result", Of: "failed", Value: 1}, {Name: "given_total", Label: "result", Of: "moved", Value: 1}}}}},
-		"kept WebSockets":  {Adapters: []percore.AdapterStats{{Adapter: "websocket", Figures: []percore.Figure{{Name: "sessions", Label: "state", Of: "kept", Value: 1}}}}},
+		"unparked":         {Adapters: []percore.AdapterStats{{Adapter: "http", Metrics: []percore.Metric{{Name: "parking_unsafe", Value: 1}}}}},
+		"a failed restart": {Adapters: []percore.AdapterStats{{Adapter: "handover", Metrics: []percore.Metric{{Name: "given_total", Label: "result", Of: "failed", Value: 1}, {Name: "given_total", Label: "result", Of: "moved", Value: 1}}}}},
+		"kept WebSockets":  {Adapters: []percore.AdapterStats{{Adapter: "websocket", Metrics: []percore.Metric{{Name: "sessions", Label: "state", Of: "kept", Value: 1}}}}},
 	} {
 		if got := parts(s); got != before+1 {
 			t.Errorf("%s: got %d places marked, want %d", name, got, before+1)
@@ -221,18 +221,18 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// TestBadFigures: the figures that the page colours exist.
-func TestBadFigures(t *testing.T) {
+// TestBadMetrics: the metrics that the page colours exist.
+func TestBadMetrics(t *testing.T) {
 	exist := make(map[string]bool)
 	for _, a := range percore.ReadStats().Adapters {
-		for _, f := range a.Figures {
+		for _, f := range a.Metrics {
 			exist[a.Adapter+" "+f.Name] = true
 			exist[a.Adapter+" "+f.Name+" "+f.Of] = true
 		}
 	}
 	for name := range bad {
 		if !exist[name] {
-			t.Errorf("no adapter has a figure %q", name)
+			t.Errorf("no adapter has a metric %q", name)
 		}
 	}
 }

@@ -120,8 +120,8 @@ func TestCarry(t *testing.T) {
 		}
 		exchange(t, c.clients[i], moved.Conn)
 	}
-	if got := c.newLn.(*percore.Listener).Stats(); got.Adopted != n || got.Open != n {
-		t.Errorf("got %d connections adopted and %d open, want %d", got.Adopted, got.Open, n)
+	if got := c.newLn.(*percore.Listener).Stats(); got.Adopted != n || got.Conns != n {
+		t.Errorf("got %d connections adopted and %d open, want %d", got.Adopted, got.Conns, n)
 	}
 }
 

@@ -300,7 +300,7 @@ func (g *giver) offer() error {
 // openConns returns how many connections a listener has.
 func openConns(l net.Listener) int {
 	if l, ok := l.(*percore.Listener); ok {
-		return l.Stats().Open
+		return l.Stats().Conns
 	}
 	return 0
 }

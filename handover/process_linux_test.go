@@ -168,7 +168,7 @@ func TestProcess(t *testing.T) {
 			if line, err := bufio.NewReader(child.Stdout).ReadString('\n'); line != "ready: <nil>\n" {
 				t.Fatalf("got %q, %v", line, err)
 			}
-			if n := percore.ReadStats().Open; n != 0 {
+			if n := percore.ReadStats().Conns; n != 0 {
 				t.Errorf("got %d connections that this process has open, want none", n)
 			}
 			before := percore.ReadStats().Loops.Events

@@ -190,24 +190,24 @@ func TestServiceRestart(t *testing.T) {
 	}
 }
 
-// figure returns one of the package's figures.
-func figure(t *testing.T, name, result string) float64 {
+// metric returns one of the package's metrics.
+func metric(t *testing.T, name, result string) float64 {
 	t.Helper()
-	for _, f := range readFigures() {
+	for _, f := range readMetrics() {
 		if f.Name == name && f.Of == result {
 			return f.Value
 		}
 	}
-	t.Fatalf("there is no figure %s %s", name, result)
+	t.Fatalf("there is no metric %s %s", name, result)
 	return 0
 }
 
 // Each handover is counted by its result, once on each side.
-func TestFigures(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	for result, isGood := range map[string]bool{"moved": true, "failed": false} {
 		t.Run(result, func(t *testing.T) {
 			// Other tests have left handovers in the middle.
-			under, gave, took := figure(t, "under_way", ""), figure(t, "given_total", result), figure(t, "taken_total", result)
+			under, gave, took := metric(t, "under_way", ""), metric(t, "given_total", result), metric(t, "taken_total", result)
 			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 			giving, taking := pair(t)
 			done := goGive(t.Context(), giving, Server{Name: "web", Listener: ln})
@@ -215,7 +215,7 @@ func TestFigures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := figure(t, "under_way", "") - under; got != 2 {
+			if got := metric(t, "under_way", "") - under; got != 2 {
 				t.Errorf("got %v more handovers under way, want both sides of one", got)
 			}
 			if isGood {
@@ -232,10 +232,10 @@ func TestFigures(t *testing.T) {
 			if err := testnet.Receive(t, "Give", done); (err == nil) != isGood {
 				t.Errorf("Give: got %v", err)
 			}
-			if g, k := figure(t, "given_total", result), figure(t, "taken_total", result); g != gave+1 || k != took+1 {
+			if g, k := metric(t, "given_total", result), metric(t, "taken_total", result); g != gave+1 || k != took+1 {
 				t.Errorf("got %v more given and %v more taken, want one of each", g-gave, k-took)
 			}
-			if n, last := figure(t, "under_way", ""), figure(t, "last_duration_seconds", ""); n != under || last <= 0 {
+			if n, last := metric(t, "under_way", ""), metric(t, "last_duration_seconds", ""); n != under || last <= 0 {
 				t.Errorf("got %v under way, want %v as before, and the last took %v s", n, under, last)
 			}
 		})

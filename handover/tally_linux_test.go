@@ -150,7 +150,7 @@ func TestCountOnce(t *testing.T) {
 		mustEcho(t, c)
 	}
 	wantElsewhere(t, limits, 0)
-	if n := ln.(*percore.Listener).Stats().Open; n != limit {
+	if n := ln.(*percore.Listener).Stats().Conns; n != limit {
 		t.Errorf("got %d connections, want %d", n, limit)
 	}
 }

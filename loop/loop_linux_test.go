@@ -48,7 +48,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestStats: the figures of loop, group and process are those of the engine.
+// TestStats: the metrics of loop, group and process are those of the engine.
 func TestStats(t *testing.T) {
 	g := newGroup(t, loop.Config{Loops: 2, Name: "counted"})
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

@@ -7,7 +7,7 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// TestOnePool: the public functions and percore itself use one pool and one set of figures.
+// TestOnePool: the public functions and percore itself use one pool and one set of metrics.
 func TestOnePool(t *testing.T) {
 	before := pool.ReadStats()
 	b := pool.Get(100)
@@ -17,7 +17,7 @@ func TestOnePool(t *testing.T) {
 	}
 	got := pool.ReadStats()
 	if got != pool.Stats(engine.Default().Stats()) {
-		t.Errorf("got the figures %+v, want those of percore's own pool, %+v", got, engine.Default().Stats())
+		t.Errorf("got the metrics %+v, want those of percore's own pool, %+v", got, engine.Default().Stats())
 	}
 	if got.Gets != before.Gets+1 || got.BuffersInUse != before.BuffersInUse+1 {
 		t.Errorf("with a buffer in use: got %+v, want one Get and one buffer more than %+v", got, before)

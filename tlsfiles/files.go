@@ -105,7 +105,7 @@ func Open(paths Paths, log *slog.Logger) (*Files, error) {
 
 // Config returns a new configuration with what depends on the files: certificate and session tickets.
 // The caller may complete it, and copies follow the files, too. To check connections it must call the
-// VerifyConnection that it replaces, or Figures doesn't count them.
+// VerifyConnection that it replaces, or Metrics doesn't count them.
 func (f *Files) Config() *tls.Config {
 	return &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.cert.Load(), nil },
@@ -272,17 +272,17 @@ func (v fileVersion) is(other fileVersion) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// Figures are what is to be known of a Files.
-type Figures struct {
+// Stats are what is to be known of a Files.
+type Stats struct {
 	NotAfter       time.Time // the end of the certificate's validity
 	Loaded, Failed uint64    // changes of files that are used, and that were wrong
 	Full, Resumed  uint64    // handshakes that have ended well, without and with a session from before
 }
 
-// Figures returns the figures so far.
-func (f *Files) Figures() Figures {
+// Stats returns the metrics so far.
+func (f *Files) Stats() Stats {
 	n := &f.counts
-	return Figures{notAfter(f.cert.Load()), n.loaded.Load(), n.failed.Load(), n.full.Load(), n.resumed.Load()}
+	return Stats{notAfter(f.cert.Load()), n.loaded.Load(), n.failed.Load(), n.full.Load(), n.resumed.Load()}
 }
 
 // notAfter returns the time until which a certificate is valid.

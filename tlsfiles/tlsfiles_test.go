@@ -160,8 +160,8 @@ func TestTickets(t *testing.T) {
 			c := newClient(version)
 			c.requireResumed(t, a.Config(), false)
 			c.requireResumed(t, b.Config().Clone(), true)
-			if got := b.Figures(); got.Resumed != 1 || a.Figures().Full != 1 {
-				t.Errorf("got %+v and %+v, want a full handshake and a resumed one", a.Figures(), got)
+			if got := b.Stats(); got.Resumed != 1 || a.Stats().Full != 1 {
+				t.Errorf("got %+v and %+v, want a full handshake and a resumed one", a.Stats(), got)
 			}
 			if state := a.State(); state != nil {
 				t.Errorf("got a state of %d bytes, want none: it is in the file", len(state))
@@ -279,7 +279,7 @@ func TestWrongFiles(t *testing.T) {
 		if got := name(); got != wantName {
 			t.Errorf("%s: got certificate %s, want %s", what, got, wantName)
 		}
-		if got := files.Figures(); got.Loaded != wantLoaded || got.Failed != wantFailed {
+		if got := files.Stats(); got.Loaded != wantLoaded || got.Failed != wantFailed {
 			t.Errorf("%s: got %+v, want %d loaded and %d failed", what, got, wantLoaded, wantFailed)
 		}
 		if got := f.log.Count("level=ERROR"); got != int(wantFailed) {
@@ -362,7 +362,7 @@ func TestLookBetweenWrites(t *testing.T) {
 		f.secrets("a")
 		files.look(time.Now())
 	}
-	if got := files.Figures(); got.Loaded != 6 || got.Failed != 0 || f.log.Count("level=ERROR") > 0 {
+	if got := files.Stats(); got.Loaded != 6 || got.Failed != 0 || f.log.Count("level=ERROR") > 0 {
 		t.Errorf("got %+v, want 6 loaded and none failed:\n%s", got, f.log.String())
 	}
 }

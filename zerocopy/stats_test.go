@@ -7,7 +7,7 @@ import (
 	"github.com/percore/percore/zerocopy"
 )
 
-// TestReadStats: each figure is that of its own counter.
+// TestReadStats: each metric is that of its own counter.
 func TestReadStats(t *testing.T) {
 	before := zerocopy.ReadStats()
 	features.SendfileBytes.Add(1)

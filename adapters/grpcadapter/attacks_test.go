@@ -299,7 +299,7 @@ func (a *attack) attempt(t *testing.T, start startAttacked) int64 {
 	})
 	parts = append(parts, p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Out)
 
-	labels := countFigures()
+	labels := countMetrics()
 	heldBefore, allocBefore := memoryInUse()
 	begin := testnet.CPUTime()
 	answers := new(answerReader)
@@ -330,7 +330,7 @@ func (a *attack) attempt(t *testing.T, start startAttacked) int64 {
 	if n := int(called.Load()); n > a.handlers {
 		t.Errorf("got %d handlers called, want %d at most", n, a.handlers)
 	}
-	if n := countFigures(); n != labels {
+	if n := countMetrics(); n != labels {
 		t.Errorf("got %d figures, want %d as before", n, labels)
 	}
 	runtime.KeepAlive(parts)
@@ -403,10 +403,10 @@ func memoryInUse() (held, alloc int) {
 	return int(m.HeapAlloc + m.StackInuse), int(m.TotalAlloc)
 }
 
-// countFigures returns how many figures there are, each with its label.
-func countFigures() (n int) {
+// countMetrics returns how many metrics there are, each with its label.
+func countMetrics() (n int) {
 	for _, a := range percore.ReadStats().Adapters {
-		n += len(a.Figures)
+		n += len(a.Metrics)
 	}
 	return n
 }

@@ -154,7 +154,7 @@ func TestMaxConns(t *testing.T) {
 		answered := make(chan error, 1)
 		go func() { answered <- callUnary(ctx, third, pattern(1000), grpc.WaitForReady(true)) }()
 		if stats, ok := lis.(interface{ Stats() percore.ListenerStats }); ok && !connsAreNets {
-			testnet.Eventually(t, "Accept waits", func() bool { return stats.Stats().LimitWaits > 0 && stats.Stats().Open == 2 })
+			testnet.Eventually(t, "Accept waits", func() bool { return stats.Stats().LimitWaits > 0 && stats.Stats().Conns == 2 })
 		}
 		call(first)
 		call(second)

@@ -26,7 +26,7 @@ func TestMaxConns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			needParking(t)
 			f := start(t, echoPath, func(f *fixture) { f.listenWith(percore.ListenConfig{MaxConns: 2}) }, opts...)
-			open := func() int { return f.ln.(*percore.Listener).Stats().Open }
+			open := func() int { return f.ln.(*percore.Listener).Stats().Conns }
 			first, second := f.dial(), f.dial()
 			first.get("/1")
 			second.get("/2")

@@ -53,7 +53,7 @@ type Server struct {
 		handovers []*handoverOut // the HandOvers that are under way, one of a listener's at most
 
 		streams     []*h2.Server // of the calls, and of ended ones whose handlers may still run
-		streamsGone h2.Stats     // the figures of all others
+		streamsGone h2.Stats     // the metrics of all others
 	}
 }
 

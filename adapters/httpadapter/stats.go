@@ -73,12 +73,12 @@ const (
 	counterCount = countUnsafe + 1
 )
 
-// metrics are the counters up to countDeclined as figures of the process.
-var metrics = [countDeclined]percore.Figure{
-	countWaiting:    connsFigure("waiting"),
-	countParked:     connsFigure("parked"),
-	countServing:    connsFigure("fastpath"),
-	countConns:      connsFigure("nethttp"), // without the others: see figures
+// metrics are the counters up to countDeclined as metrics of the process.
+var metrics = [countDeclined]percore.Metric{
+	countWaiting:    connsMetric("waiting"),
+	countParked:     connsMetric("parked"),
+	countServing:    connsMetric("fastpath"),
+	countConns:      connsMetric("nethttp"), // without the others: see metrics
 	countParks:      {Name: "parks_total", Help: "Times that a connection of net/http was parked"},
 	countUnparks:    {Name: "unparks_total", Help: "Times that a parked connection was given to net/http again"},
 	countHandedOver: {Name: "handed_over_connections_total", Help: "Connections that another process has taken over"},
@@ -90,8 +90,8 @@ var metrics = [countDeclined]percore.Figure{
 	countRequests:   {Name: "fastpath_requests_total", Help: "Requests that the fast path has served"},
 }
 
-func connsFigure(state string) percore.Figure {
-	return percore.Figure{
+func connsMetric(state string) percore.Metric {
+	return percore.Metric{
 		Name: "connections", Label: "state", Of: state,
 		Help: "Open connections that can be parked, by what they do: wait for their first byte, are parked, " +
 			"are served by the fast path, are with net/http",
@@ -137,7 +137,7 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// HTTP2Stats returns the figures of the HTTP/2 connections that the Server serves without net/http.
+// HTTP2Stats returns the metrics of the HTTP/2 connections that the Server serves without net/http.
 // Each of them counts in HTTP2 of [Stats], too.
 func (s *Server) HTTP2Stats() h2.Stats {
 	s.mu.Lock()
@@ -184,16 +184,16 @@ func (s *Server) FastPathStats() FastPathStats {
 	return stats
 }
 
-// figures returns the sums as figures of the process.
-func (t sums) figures() []percore.Figure {
+// metrics returns the sums as metrics of the process.
+func (t sums) metrics() []percore.Metric {
 	// Of the connections those that net/http has. The counters were read one after the other.
 	t[countConns] = max(t[countConns]-t[countWaiting]-t[countParked]-t[countServing], 0)
-	var all []percore.Figure
+	var all []percore.Metric
 	for c, f := range metrics {
 		f.Value = float64(t[c])
 		all = append(all, f)
 	}
-	unsafe := percore.Figure{
+	unsafe := percore.Metric{
 		Name: "parking_unsafe",
 		Help: "1 if nothing is parked because this net/http does not wait for requests as parking relies on",
 	}
@@ -205,7 +205,7 @@ func (t sums) figures() []percore.Figure {
 		if r == reasonOf(http1.Plain) || r == reasonOf(http1.Incomplete) {
 			continue // no reasons
 		}
-		all = append(all, percore.Figure{
+		all = append(all, percore.Metric{
 			Name: "fastpath_declined_total", Help: "Requests that the fast path has left to net/http, by the part of the header that it doesn't take",
 			Label: "reason", Of: r.String(), Value: float64(t[countDeclined+counter(r)]),
 		})

@@ -12,7 +12,7 @@ type backlog struct {
 	parts []part
 	bytes int // in all parts
 
-	// the part of it that is in the figures, while its connection is blocked
+	// the part of it that is in the counts, while its connection is blocked
 	countedBytes int
 	countedIn    *cell // nil if it isn't counted
 }
@@ -41,7 +41,7 @@ var backlogs = sync.Pool{New: func() any { return new(backlog) }}
 
 func newBacklog() *backlog { return backlogs.Get().(*backlog) }
 
-// count adds the bytes of the backlog that are not counted yet to the figures of a loop.
+// count adds the bytes of the backlog that are not counted yet to the counts of a loop.
 func (b *backlog) count(in *cell) {
 	if b.countedIn == nil {
 		b.countedIn = in
@@ -51,7 +51,7 @@ func (b *backlog) count(in *cell) {
 	b.countedBytes = b.bytes
 }
 
-// uncount takes the backlog out of the figures.
+// uncount takes the backlog out of the counts.
 func (b *backlog) uncount() {
 	if b.countedIn != nil {
 		b.countedIn.unsent.Add(-int64(b.countedBytes))

@@ -21,7 +21,7 @@ type shakers struct {
 	stop context.CancelFunc
 }
 
-// failedHandshakes counts for the figures.
+// failedHandshakes counts for the counts.
 var failedHandshakes atomic.Uint64
 
 func (s *shakers) init(h *layer.Handshakes) {

@@ -205,7 +205,7 @@ func (c *Conn) feed(p []byte) (left []byte) {
 		p = p[used:]
 	}
 	l.feeding, l.fed = nil, nil
-	l.figures.dataCalls.Add(calls)
+	l.counts.dataCalls.Add(calls)
 	if !each {
 		l.timed(c, "Data", start)
 	}

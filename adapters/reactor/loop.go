@@ -27,7 +27,7 @@ type Loop struct {
 	roomer   RoomHandler // the same
 	index    int
 	name     string // of the handler's type
-	figures  *cell
+	counts   *cell
 	attendFn func() // the method attend, made once
 	walkFn   func() // the method walkOn, made once
 
@@ -58,7 +58,7 @@ type Loop struct {
 }
 
 func newLoop(s *Server, e engineLoop, index int, h Handler) *Loop {
-	l := &Loop{server: s, engine: e, handler: h, index: index, figures: newCell()}
+	l := &Loop{server: s, engine: e, handler: h, index: index, counts: newCell()}
 	l.ender, _ = l.handler.(EndHandler)
 	l.roomer, _ = l.handler.(RoomHandler)
 	l.name = fmt.Sprintf("%T", l.handler)
@@ -224,7 +224,7 @@ func (l *Loop) timed(c *Conn, call string, start int64) (now int64) {
 		l.longest.Store(took)
 	}
 	if took >= int64(loop.SlowPass) {
-		l.figures.slowCallbacks.Add(1)
+		l.counts.slowCallbacks.Add(1)
 	}
 	if took > int64(l.server.config.SlowCallback) && (l.server.config.SlowCallback > 0 || took >= int64(verySlow)) {
 		l.server.logSlow(c, call, time.Duration(took))

@@ -124,7 +124,7 @@ func (c *Conn) writeShared(b *engpool.Buffer, told bool) error {
 // connection ends, unless told is set, and Room will be called if there is one.
 func (c *Conn) admitLocked(n int, told bool) error {
 	if c.unsent != nil && n > 0 && c.fullLocked(n) {
-		c.loop.figures.refusedWrites.Add(1)
+		c.loop.counts.refusedWrites.Add(1)
 		if !told {
 			c.endLocked(askClose, ErrWriteBufferFull)
 		} else if c.loop.roomer != nil {
@@ -182,7 +182,7 @@ func (c *Conn) addedLocked() {
 // crowdedLocked counts what waits, and stops the reading if it is too much.
 func (c *Conn) crowdedLocked() {
 	if c.blocked {
-		c.unsent.count(c.loop.figures)
+		c.unsent.count(c.loop.counts)
 	}
 	if c.unsent.bytes > c.loop.server.config.WriteHighWaterMark && c.asked.Load()&askRoom == 0 {
 		c.asked.Or(askRoom)
@@ -332,7 +332,7 @@ func (c *Conn) flushLocked() {
 			c.unsent = nil
 			b.release()
 		} else if c.blocked {
-			b.count(c.loop.figures)
+			b.count(c.loop.counts)
 		}
 		c.roomyLocked()
 	}

@@ -61,24 +61,24 @@ func (d *demo) watchTLS() (stop func()) {
 	}
 }
 
-// servedTLS has the figures of -tls.
+// servedTLS has the metrics of -tls.
 var servedTLS atomic.Pointer[tlsfiles.Files]
 
-func init() { percore.RegisterAdapter("tls", tlsFigures) }
+func init() { percore.RegisterAdapter("tls", tlsMetrics) }
 
-// tlsFigures returns the figures of -tls.
-func tlsFigures() []percore.Figure {
-	var n tlsfiles.Figures
+// tlsMetrics returns the metrics of -tls.
+func tlsMetrics() []percore.Metric {
+	var n tlsfiles.Stats
 	end := 0.0
 	if f := servedTLS.Load(); f != nil {
-		n = f.Figures()
+		n = f.Stats()
 		end = float64(n.NotAfter.Unix())
 	}
 	const (
 		reloads    = "Changed files of certificates and session ticket keys, by whether they could be used"
 		handshakes = "Handshakes that have ended well, by whether the client has resumed a session"
 	)
-	return []percore.Figure{
+	return []percore.Metric{
 		{Name: "certificate_not_after_timestamp_seconds", Help: "The end of the certificate's validity; 0 without TLS", Value: end},
 		{Name: "reloads_total", Help: reloads, Label: "result", Of: "ok", Value: float64(n.Loaded)},
 		{Name: "reloads_total", Help: reloads, Label: "result", Of: "failed", Value: float64(n.Failed)},

@@ -141,7 +141,7 @@ func (s *browserSite) socket(w http.ResponseWriter, r *http.Request) {
 }
 
 // runBrowserSite runs the site in its own process, over TLS. It prints its address, the page's report
-// in one line, and the figures of HTTP/2. It exits at the end of its standard input.
+// in one line, and the metrics of HTTP/2. It exits at the end of its standard input.
 func runBrowserSite() {
 	site := newBrowserSite()
 	srv := &http.Server{Handler: &site.mux}
@@ -171,7 +171,7 @@ func runBrowserSite() {
 		var line bytes.Buffer
 		_ = json.Compact(&line, b)
 		fmt.Println(line.String())
-		fmt.Println(http2Figures())
+		fmt.Println(http2Metrics())
 	case <-ended:
 	}
 	<-ended
@@ -196,7 +196,7 @@ func TestChromium(t *testing.T) {
 	for _, extended := range []bool{false, true} {
 		for _, on := range servers {
 			t.Run(fmt.Sprintf("%s,extended=%t", on, extended), func(t *testing.T) {
-				report, figures := browse(t, exe, on, extended)
+				report, metrics := browse(t, exe, on, extended)
 				proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[extended]
 				for what, want := range map[string]string{
 					"images": "200", "texts": "200", "afterwards": "50", "download": bodySum(newBrowserSite().download), "upload": "true",
@@ -207,8 +207,8 @@ func TestChromium(t *testing.T) {
 						t.Errorf("%s: got %q, want %q", what, report[what], want)
 					}
 				}
-				t.Log(report["settled"], figures)
-				if got := endedByServer(figures); got != 0 {
+				t.Log(report["settled"], metrics)
+				if got := endedByServer(metrics); got != 0 {
 					t.Errorf("the server ended %v connections because of a breach or a limit", got)
 				}
 			})
@@ -216,8 +216,8 @@ func TestChromium(t *testing.T) {
 	}
 }
 
-// browse runs Chromium with the page, and returns the page's report and the server's figures.
-func browse(t *testing.T, exe, on string, extended bool) (report map[string]string, figures string) {
+// browse runs Chromium with the page, and returns the page's report and the server's metrics.
+func browse(t *testing.T, exe, on string, extended bool) (report map[string]string, metrics string) {
 	identity, _ := pemIdentity(t)
 	site := testnet.StartChild(t, "browser", browserOn+"="+on, hubIdentity+"="+identity,
 		fmt.Sprintf("GODEBUG=%s,http2xconnect=%d", os.Getenv("GODEBUG"), map[bool]int{true: 1}[extended]))
@@ -242,14 +242,14 @@ func browse(t *testing.T, exe, on string, extended bool) (report map[string]stri
 	})
 	defer stop()
 	type outcome struct {
-		report, figures string
+		report, metrics string
 		err             error
 	}
 	outcomes := make(chan outcome, 1)
 	go func() {
 		var o outcome
 		if o.report, o.err = lines.ReadString('\n'); o.err == nil {
-			o.figures, o.err = lines.ReadString('\n')
+			o.metrics, o.err = lines.ReadString('\n')
 		}
 		outcomes <- o
 	}()
@@ -261,7 +261,7 @@ func browse(t *testing.T, exe, on string, extended bool) (report map[string]stri
 		if o.err != nil {
 			t.Fatalf("the page's report %q: %v", o.report, o.err)
 		}
-		figures = strings.TrimSpace(o.figures)
+		metrics = strings.TrimSpace(o.metrics)
 	case <-time.After(4 * testnet.HangTimeout):
 		stop()
 		t.Fatalf("no report of the page; Chromium said\n%s", log.String())
@@ -270,5 +270,5 @@ func browse(t *testing.T, exe, on string, extended bool) (report map[string]stri
 	if err := site.Wait(); err != nil {
 		t.Error(err)
 	}
-	return report, figures
+	return report, metrics
 }

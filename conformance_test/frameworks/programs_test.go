@@ -127,10 +127,10 @@ func TestPrograms(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("TLS=%t", secure), func(t *testing.T) {
 					testnet.NoLeaks(t)
-					before := endedByServer(http2Figures())
+					before := endedByServer(http2Metrics())
 					startForPrograms(t, http2Ways[1], secure).runAll(t, exe, file, p.runs)
-					if got := endedByServer(http2Figures()) - before; got != 0 {
-						t.Errorf("the server ended %v connections because of a breach or a limit: %s", got, http2Figures())
+					if got := endedByServer(http2Metrics()) - before; got != 0 {
+						t.Errorf("the server ended %v connections because of a breach or a limit: %s", got, http2Metrics())
 					}
 				})
 			}

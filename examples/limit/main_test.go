@@ -51,7 +51,7 @@ func TestLimitPerAddress(t *testing.T) {
 	}
 
 	first.Close()
-	testnet.Eventually(t, "the first connection's end", func() bool { return ln.Stats().Open == 1 })
+	testnet.Eventually(t, "the first connection's end", func() bool { return ln.Stats().Conns == 1 })
 	served(t, testnet.Dial(t, ln))
 }
 

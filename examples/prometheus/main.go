@@ -36,7 +36,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Use package net here, so that the figures show only the program's own connections.
+	// Use package net here, so that the metrics show only the program's own connections.
 	adminListener, err := net.Listen("tcp", *adminAddress)
 	if err != nil {
 		log.Fatal(err)

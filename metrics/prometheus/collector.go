@@ -19,7 +19,7 @@ import (
 	"github.com/percore/percore/zerocopy"
 )
 
-// NewCollector returns a collector of the process's figures, for a registry. It reads them at each
+// NewCollector returns a collector of the process's metrics, for a registry. It reads them at each
 // collection, and keeps nothing. A registry accepts only one such collector.
 func NewCollector() prom.Collector { return collector{} }
 
@@ -60,7 +60,7 @@ func (collector) Describe(descs chan<- *prom.Desc) {
 	}
 	seen := make(map[string]bool)
 	for _, a := range percore.ReadStats().Adapters {
-		for _, f := range a.Figures {
+		for _, f := range a.Metrics {
 			if m := ofAdapter(a.Adapter, f); !seen[m.name] {
 				seen[m.name] = true
 				descs <- m.desc
@@ -93,7 +93,7 @@ func newMetric(name, help string, labels ...string) metric {
 	return m
 }
 
-func ofAdapter(adapter string, f percore.Figure) metric {
+func ofAdapter(adapter string, f percore.Metric) metric {
 	if f.Label == "" {
 		return newMetric(adapter+"_"+f.Name, f.Help)
 	}
@@ -110,7 +110,7 @@ type rows[T any] []struct {
 var (
 	ofProcess = rows[percore.Stats]{
 		{newMetric("open_connections", "Connections that are open, accepted and dialed"),
-			func(s *percore.Stats) float64 { return float64(s.Open) }},
+			func(s *percore.Stats) float64 { return float64(s.Conns) }},
 		{newMetric("dialed_connections_total", "Connections that were dialed"),
 			func(s *percore.Stats) float64 { return float64(s.Dialed) }},
 		{newMetric("closed_connections_total", "Connections that were closed"),
@@ -155,7 +155,7 @@ var (
 		{newMetric("listener_sockets", "Listening sockets", "network", "address"),
 			func(l *percore.ListenerStats) float64 { return float64(l.Sockets) }},
 		{newMetric("listener_open_connections", "Connections that the listener has accepted and that are open", "network", "address"),
-			func(l *percore.ListenerStats) float64 { return float64(l.Open) }},
+			func(l *percore.ListenerStats) float64 { return float64(l.Conns) }},
 		{newMetric("listener_connections_limit", "ListenConfig.MaxConns; 0 is for no limit", "network", "address"),
 			func(l *percore.ListenerStats) float64 { return float64(l.MaxConns) }},
 		{newMetric("listener_elsewhere_connections", "Connections of the listener that a predecessor process still has, and that count towards MaxConns", "network", "address"),
@@ -259,7 +259,7 @@ func samplesOf(s percore.Stats) []sample {
 		}
 	}
 	for _, a := range s.Adapters {
-		for _, f := range a.Figures {
+		for _, f := range a.Metrics {
 			if m := ofAdapter(a.Adapter, f); f.Label == "" {
 				b.add(m, f.Value)
 			} else {

@@ -95,7 +95,7 @@ func TestEveryField(t *testing.T) {
 	s := percore.Stats{
 		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},
 		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: "g", PerLoop: []loop.LoopStats{{Loop: 3}}}}},
-		Adapters:  []percore.AdapterStats{{Adapter: "x", Figures: []percore.Figure{{Name: "y", Help: "Help"}}}},
+		Adapters:  []percore.AdapterStats{{Adapter: "x", Metrics: []percore.Metric{{Name: "y", Help: "Help"}}}},
 	}
 	before := lines(s)
 	testnet.EachNumber(reflect.ValueOf(&s).Elem(), "", func(path string, v reflect.Value) {

@@ -1,4 +1,4 @@
-// Package prometheus exports percore's figures ([percore.ReadStats]) as Prometheus metrics.
+// Package prometheus exports percore's metrics ([percore.ReadStats]) as Prometheus metrics.
 //
 //	import percoreprom "github.com/percore/percore/metrics/prometheus"
 //
@@ -21,7 +21,7 @@
 //	reason, path,     as the help texts say
 //	state, kind
 //
-// Figures of listeners with the same network and address, which share a port, are added up. The
+// Metrics of listeners with the same network and address, which share a port, are added up. The
 // program determines the number of series: some ten for each listener and each loop in use, and
 // fifty for everything else. Counters of a listener or a loop start at 0 again when another takes
 // its place, as after a restart. Counters without such labels never restart while the process is

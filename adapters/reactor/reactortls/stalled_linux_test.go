@@ -66,7 +66,7 @@ func TestStalledHandshakes(t *testing.T) {
 // failedHandshakes returns how many the process has had.
 func failedHandshakes() (n int) {
 	for _, a := range percore.ReadStats().Adapters {
-		for _, f := range a.Figures {
+		for _, f := range a.Metrics {
 			if f.Name == "failed_handshakes_total" {
 				n += int(f.Value)
 			}

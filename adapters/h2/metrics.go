@@ -6,7 +6,7 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// Stats are the figures of a [Server]. They are read one after the other, not in one instant.
+// Stats are the metrics of a [Server]. They are read one after the other, not in one instant.
 type Stats struct {
 	Conns    int // connections that are open
 	Active   int // of these, with streams
@@ -82,7 +82,7 @@ var timeoutNames = [timeoutsCount]string{"begin", "read", "ping"}
 // sums are the sums of all counters.
 type sums []int64
 
-// Stats returns the figures of the server.
+// Stats returns the metrics of the server.
 func (s *Server) Stats() Stats {
 	return sums(s.counters.Sums()).stats()
 }
@@ -120,7 +120,7 @@ func (t sums) stats() Stats {
 	return s
 }
 
-// Add adds the figures of another server.
+// Add adds the metrics of another server.
 func (s *Stats) Add(other Stats) {
 	s.Conns += other.Conns
 	s.Active += other.Active
@@ -153,17 +153,17 @@ func addMap(a, b map[string]uint64) map[string]uint64 {
 	return all
 }
 
-func init() { percore.RegisterAdapter("http2", readFigures) }
+func init() { percore.RegisterAdapter("http2", readMetrics) }
 
 // servers has the counters of the process's Servers.
 var servers = serving.NewRegister(counterCount)
 
-// readFigures returns the sums over all Servers of the process.
-func readFigures() []percore.Figure {
+// readMetrics returns the sums over all Servers of the process.
+func readMetrics() []percore.Metric {
 	s := sums(servers.Sums()).stats()
-	figures := []percore.Figure{
-		stateFigure("active", s.Active),
-		stateFigure("idle", s.Conns-s.Active),
+	metrics := []percore.Metric{
+		stateMetric("active", s.Active),
+		stateMetric("idle", s.Conns-s.Active),
 		{Name: "draining_connections", Help: "Open connections that were told to end", Value: float64(s.Draining)},
 		{Name: "open_streams", Help: "Streams that are open, or whose handlers have not returned", Value: float64(s.Streams)},
 		{Name: "stalled_streams", Help: "Streams that wait for the client to open its windows or to read", Value: float64(s.Stalled)},
@@ -171,8 +171,8 @@ func readFigures() []percore.Figure {
 		{Name: "opened_connections_total", Help: "Connections that servers were given", Value: float64(s.Opened)},
 		{Name: "streams_total", Help: "Streams that clients have opened", Value: float64(s.Requests)},
 		{Name: "served_streams_total", Help: "Streams whose answer was complete", Value: float64(s.Served)},
-		resetFigure("client", s.ResetsByClient),
-		resetFigure("server", s.ResetsByServer),
+		resetMetric("client", s.ResetsByClient),
+		resetMetric("server", s.ResetsByServer),
 		{Name: "refused_streams_total", Help: "Streams that a handler refused, or that exceeded a limit", Value: float64(s.Refused)},
 		{Name: "large_headers_total", Help: "Requests answered with 431 because of a large header", Value: float64(s.LargeHeaders)},
 		{Name: "stalls_total", Help: "Times that a stream began to wait for the client's windows, or for it to read", Value: float64(s.Stalls)},
@@ -180,30 +180,30 @@ func readFigures() []percore.Figure {
 		{Name: "breaches_total", Help: "Connections ended because the client broke the protocol", Value: float64(s.Breaches)},
 	}
 	for _, name := range limits {
-		figures = append(figures, percore.Figure{
+		metrics = append(metrics, percore.Metric{
 			Name: "attacks_total", Help: "Connections ended because the client exceeded a limit of docs/LIMITS.md, by limit",
 			Label: "limit", Of: name, Value: float64(s.Attacks[name]),
 		})
 	}
 	for _, name := range timeoutNames {
-		figures = append(figures, percore.Figure{
+		metrics = append(metrics, percore.Metric{
 			Name: "timeouts_total",
 			Help: "Connections ended because the client was too slow, by what the server waited for: preface and " +
 				"SETTINGS (begin), that it reads what it was sent (read), the answer to a ping (ping)",
 			Label: "waiting_for", Of: name, Value: float64(s.Timeouts[name]),
 		})
 	}
-	return figures
+	return metrics
 }
 
-func stateFigure(state string, n int) percore.Figure {
-	return percore.Figure{
+func stateMetric(state string, n int) percore.Metric {
+	return percore.Metric{
 		Name: "connections", Help: "Open connections, by whether they have streams", Label: "state", Of: state, Value: float64(n),
 	}
 }
 
-func resetFigure(by string, n uint64) percore.Figure {
-	return percore.Figure{
+func resetMetric(by string, n uint64) percore.Metric {
+	return percore.Metric{
 		Name: "resets_total", Help: "Streams that were reset, by the side that did it", Label: "by", Of: by, Value: float64(n),
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/percore/percore"
 )
 
-// figure returns one of the figures that percore.ReadStats reports for this package, or -1.
-func figure(name, of string) float64 {
+// metric returns one of the metrics that percore.ReadStats reports for this package, or -1.
+func metric(name, of string) float64 {
 	for _, a := range percore.ReadStats().Adapters {
-		for _, f := range a.Figures {
+		for _, f := range a.Metrics {
 			if a.Adapter == "http" && f.Name == name && f.Of == of {
 				return f.Value
 			}
@@ -20,23 +20,23 @@ func figure(name, of string) float64 {
 	return -1
 }
 
-// TestFigures: the process's figures are sums over its Servers, including Servers that are gone.
-func TestFigures(t *testing.T) {
+// TestMetrics: the process's metrics are sums over its Servers, including Servers that are gone.
+func TestMetrics(t *testing.T) {
 	const reads, other = "fastpath_requests_total", "fastpath_declined_total"
-	for _, f := range readFigures() {
+	for _, f := range readMetrics() {
 		if f.Help == "" || (f.Label == "") != (f.Of == "") {
 			t.Errorf("got %+v, want a help text, and a label exactly if there is a value of it", f)
 		}
 	}
-	if figure("connections", "parked") < 0 || figure(other, "host") < 0 || figure(other, "plain") >= 0 {
-		t.Errorf("got %+v, want all states and reasons from the start", readFigures())
+	if metric("connections", "parked") < 0 || metric(other, "host") < 0 || metric(other, "plain") >= 0 {
+		t.Errorf("got %+v, want all states and reasons from the start", readMetrics())
 	}
-	requests, served := figure(reads, ""), figure("parks_total", "")
+	requests, served := metric(reads, ""), metric("parks_total", "")
 	s := wrap(&http.Server{})
 	s.installed.Do(s.install)
 	s.counts.Add(countRequests, 3)
 	s.counts.Add(countParks, 2)
-	if got := figure(reads, ""); got < requests+3 || figure("parks_total", "") < served+2 {
+	if got := metric(reads, ""); got < requests+3 || metric("parks_total", "") < served+2 {
 		t.Errorf("got %v requests, then %v, want 3 more", requests, got)
 	}
 	runtime.KeepAlive(s)

@@ -14,12 +14,12 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// figuresNow returns the figures that percore.ReadStats has of this package, by name and reason.
+// figuresNow returns the metrics that percore.ReadStats has of this package, by name and reason.
 func figuresNow() map[string]float64 {
 	all := make(map[string]float64)
 	for _, a := range percore.ReadStats().Adapters {
 		if a.Adapter == "reactor" {
-			for _, f := range a.Figures {
+			for _, f := range a.Metrics {
 				all[f.Name+f.Of] = f.Value
 			}
 		}
@@ -27,7 +27,7 @@ func figuresNow() map[string]float64 {
 	return all
 }
 
-// figuresAtRest returns the figures once the connections of all tests before are counted out.
+// figuresAtRest returns the metrics once the connections of all tests before are counted out.
 func figuresAtRest(t *testing.T) (all map[string]float64) {
 	t.Helper()
 	testnet.Eventually(t, "the end of other tests' connections", func() bool {
@@ -37,10 +37,10 @@ func figuresAtRest(t *testing.T) (all map[string]float64) {
 	return all
 }
 
-// changed waits until the figures have changed by so much, since before.
+// changed waits until the metrics have changed by so much, since before.
 func changed(t *testing.T, before map[string]float64, by map[string]float64) {
 	t.Helper()
-	testnet.Eventually(t, fmt.Sprintf("the figures' change by %v", by), func() bool {
+	testnet.Eventually(t, fmt.Sprintf("the metrics' change by %v", by), func() bool {
 		now := figuresNow()
 		for name, n := range by {
 			if _, ok := now[name]; !ok || now[name]-before[name] != n {
@@ -51,13 +51,13 @@ func changed(t *testing.T, before map[string]float64, by map[string]float64) {
 	})
 }
 
-// checkGauges says which figure counts something though all connections are gone.
+// checkGauges says which metric counts something though all connections are gone.
 func checkGauges() error {
 	for name, n := range figuresNow() {
 		switch name {
 		case "connections", "blocked_connections", "unsent_bytes", "waiting_functions":
 			if n != 0 {
-				return fmt.Errorf("reactor: the figure %s is %v though no connection is open", name, n)
+				return fmt.Errorf("reactor: the metric %s is %v though no connection is open", name, n)
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func TestFiguresOfEnds(t *testing.T) {
 		c.Close()
 	}
 	for _, way := range []struct {
-		figure string
+		metric string
 		text   string
 		end    func(c net.Conn)
 		config Config
@@ -118,7 +118,7 @@ func TestFiguresOfEnds(t *testing.T) {
 			way.end(c)
 		}
 		testnet.Eventually(t, "the end", func() bool { return s.Stats().Conns == 0 })
-		changed(t, before, map[string]float64{"opened_connections_total": 1, "connections": 0, way.figure: 1})
+		changed(t, before, map[string]float64{"opened_connections_total": 1, "connections": 0, way.metric: 1})
 	}
 	before := figuresAtRest(t)
 	s, dial := serve(t, handler)
@@ -185,9 +185,9 @@ func TestFiguresOfWork(t *testing.T) {
 }
 
 // Help texts and labels are there from the start, and reasons have different names.
-func TestFigures(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	seen := make(map[string]bool)
-	for _, f := range readFigures() {
+	for _, f := range readMetrics() {
 		if f.Help == "" || (f.Label == "") != (f.Of == "") || seen[f.Name+f.Of] {
 			t.Errorf("got %+v, want a help text, and a label exactly if there is a value of it, once", f)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/percore/percore"
 )
 
-func init() { percore.RegisterAdapter("handover", readFigures) }
+func init() { percore.RegisterAdapter("handover", readMetrics) }
 
 // counters count for the whole process. A process gives once, if it succeeds, and takes once.
 var counters struct {
@@ -49,14 +49,14 @@ func count(special error, good, specials, failed *atomic.Uint64) (ended func(err
 	}
 }
 
-// readFigures returns the process's figures.
-func readFigures() []percore.Figure {
+// readMetrics returns the process's metrics.
+func readMetrics() []percore.Metric {
 	const gave = "Handovers that this process has begun to give, by result: moved, failed (it serves on), overtaken (another had succeeded)"
 	const took = "Handovers in which this process was to take over, by result: moved, orphaned (the predecessor ended in the middle), failed"
-	row := func(name, help, result string, n *atomic.Uint64) percore.Figure {
-		return percore.Figure{Name: name, Help: help, Label: "result", Of: result, Value: float64(n.Load())}
+	row := func(name, help, result string, n *atomic.Uint64) percore.Metric {
+		return percore.Metric{Name: name, Help: help, Label: "result", Of: result, Value: float64(n.Load())}
 	}
-	return []percore.Figure{
+	return []percore.Metric{
 		{Name: "under_way", Help: "Handovers under way, on either side", Value: float64(counters.underWay.Load())},
 		row("given_total", gave, "moved", &counters.gave),
 		row("given_total", gave, "failed", &counters.gaveFailed),

@@ -5,10 +5,10 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-func init() { percore.RegisterAdapter("http", readFigures) }
+func init() { percore.RegisterAdapter("http", readMetrics) }
 
 // servers has the counters of the process's Servers.
 var servers = serving.NewRegister(counterCount)
 
-// readFigures returns the sums over all Servers of the process.
-func readFigures() []percore.Figure { return sums(servers.Sums()).figures() }
+// readMetrics returns the sums over all Servers of the process.
+func readMetrics() []percore.Metric { return sums(servers.Sums()).metrics() }

@@ -9,34 +9,34 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 )
 
-// counts holds the figures of all servers and clients of the process, except those of calls.
+// counts holds the metrics of all servers and clients of the process, except those of calls.
 var counts struct {
 	conns, foreign, sparing atomic.Uint64
 	serving                 atomic.Int64
 }
 
 func init() {
-	percore.RegisterAdapter("grpc", func() []percore.Figure {
+	percore.RegisterAdapter("grpc", func() []percore.Metric {
 		const help = "Connections, by whether they are percore's, which hold no read buffer while they wait"
-		all := []percore.Figure{
+		all := []percore.Metric{
 			{Name: "connections_total", Help: help, Label: "kind", Of: "percore", Value: float64(counts.conns.Load())},
 			{Name: "connections_total", Help: help, Label: "kind", Of: "foreign", Value: float64(counts.foreign.Load())},
 			{Name: "sparing_connections_total", Help: "Connections over TLS that Credentials has relieved of the read buffer", Value: float64(counts.sparing.Load())},
 			{Name: "serve_calls", Help: "Calls of Serve that are under way", Value: float64(counts.serving.Load())},
 		}
-		return append(all, callFigures(rpc.ProcessStats())...)
+		return append(all, callMetrics(rpc.ProcessStats())...)
 	})
 }
 
-// callFigures returns the figures of the calls of Servers.
-func callFigures(s rpc.Stats) []percore.Figure {
-	all := []percore.Figure{
+// callMetrics returns the metrics of the calls of Servers.
+func callMetrics(s rpc.Stats) []percore.Metric {
+	all := []percore.Metric{
 		{Name: "open_calls", Help: "Calls that servers of NewServer and Wrap are serving", Value: float64(s.Calls)},
 		{Name: "started_calls_total", Help: "Calls whose serving has begun", Value: float64(s.Started)},
 		{Name: "refused_calls_total", Help: "Calls answered without a handler: no such method, a bad header, a tap, no time left", Value: float64(s.Refused)},
 	}
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
-		all = append(all, percore.Figure{
+		all = append(all, percore.Metric{
 			Name: "calls_total",
 			Help: "Calls that have ended, by the code that was sent: Canceled if the client gave up, DeadlineExceeded " +
 				"if the time had passed, whatever the handler returned then",
@@ -45,6 +45,6 @@ func callFigures(s rpc.Stats) []percore.Figure {
 	}
 	const help = "Messages of calls, by whether they were received or sent"
 	return append(all,
-		percore.Figure{Name: "messages_total", Help: help, Label: "direction", Of: "received", Value: float64(s.Received)},
-		percore.Figure{Name: "messages_total", Help: help, Label: "direction", Of: "sent", Value: float64(s.Sent)})
+		percore.Metric{Name: "messages_total", Help: help, Label: "direction", Of: "received", Value: float64(s.Received)},
+		percore.Metric{Name: "messages_total", Help: help, Label: "direction", Of: "sent", Value: float64(s.Sent)})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// Stats are the figures of a Server.
+// Stats are the metrics of a Server.
 type Stats struct {
 	Calls    int                   // that are being served
 	Started  uint64                // calls whose serving has begun
@@ -91,7 +91,7 @@ func (t *sums) stats() Stats {
 	return s
 }
 
-// Stats returns the figures of the server.
+// Stats returns the metrics of the server.
 func (s *Server) Stats() Stats {
 	var t sums
 	t.add(s.counts)
@@ -108,7 +108,7 @@ var servers struct {
 	gone   sums
 }
 
-// enlist adds the counts of s to the figures of the process.
+// enlist adds the counts of s to the metrics of the process.
 func (s *Server) enlist() {
 	servers.Lock()
 	defer servers.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/percore/percore"
 )
 
-func init() { percore.RegisterAdapter("websocket", readFigures) }
+func init() { percore.RegisterAdapter("websocket", readMetrics) }
 
 // counters count for the whole process.
 var counters struct {
@@ -49,12 +49,12 @@ func ReadStats() Stats {
 	return s
 }
 
-// readFigures returns the process's figures.
-func readFigures() []percore.Figure {
+// readMetrics returns the process's metrics.
+func readMetrics() []percore.Metric {
 	const help = "Conversations by what they do: wait for the peer without a goroutine (waiting) or with one (kept), or handle a message or have just done so (handling)"
 	s := ReadStats()
 	handling := max(0, s.Sessions-s.Waiting-s.Kept) // the counts are read one after the other
-	figures := []percore.Figure{
+	metrics := []percore.Metric{
 		{Name: "sessions", Help: help, Label: "state", Of: "waiting", Value: float64(s.Waiting)},
 		{Name: "sessions", Help: help, Label: "state", Of: "kept", Value: float64(s.Kept)},
 		{Name: "sessions", Help: help, Label: "state", Of: "handling", Value: float64(handling)},
@@ -64,7 +64,7 @@ func readFigures() []percore.Figure {
 		{Name: "restored_sessions_total", Help: "Conversations that came from a predecessor process and go on", Value: float64(s.Restored)},
 	}
 	for i := stays + 1; i < reasons; i++ {
-		figures = append(figures, percore.Figure{
+		metrics = append(metrics, percore.Metric{
 			Name: "stayed_sessions_total",
 			Help: "Conversations that did not move to a successor when others did, by reason: no Save (no_save), TLS, " +
 				"a connection that isn't armed or is of another listener (connection), a header over 16 KiB (request), " +
@@ -73,12 +73,12 @@ func readFigures() []percore.Figure {
 			Label: "reason", Of: reasonNames[i], Value: float64(counters.stayed[i].Load()),
 		})
 	}
-	lost := func(reason string, n *atomic.Uint64) percore.Figure {
-		return percore.Figure{
+	lost := func(reason string, n *atomic.Uint64) percore.Metric {
+		return percore.Metric{
 			Name: "lost_sessions_total", Help: "Conversations from a predecessor that were told to connect again, by reason: " +
 				"another answer of the library (answer), the Restorer (restorer), its time (time)",
 			Label: "reason", Of: reason, Value: float64(n.Load()),
 		}
 	}
-	return append(figures, lost("answer", &counters.lostAnswer), lost("restorer", &counters.lostRestorer), lost("time", &counters.lostTime))
+	return append(metrics, lost("answer", &counters.lostAnswer), lost("restorer", &counters.lostRestorer), lost("time", &counters.lostTime))
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/percore/percore"
 )
 
-func init() { percore.RegisterAdapter("reactor", readFigures) }
+func init() { percore.RegisterAdapter("reactor", readMetrics) }
 
-// The figures of the process are the sums over the cells. A loop of a server counts in a
+// The metrics of the process are the sums over the cells. A loop of a server counts in a
 // cell that other loops seldom share, so that processors don't contend for it.
 var cells [64]cell
 
@@ -74,8 +74,8 @@ func reasonOf(err error) reason {
 	return byError
 }
 
-// readFigures returns the sums over all servers of the process.
-func readFigures() []percore.Figure {
+// readMetrics returns the sums over all servers of the process.
+func readMetrics() []percore.Metric {
 	// A connection is counted out after it was counted in, so reading goes the other way.
 	var gone, detached, opened uint64
 	var closed [reasonCount]uint64
@@ -101,7 +101,7 @@ func readFigures() []percore.Figure {
 		unsent += c.unsent.Load()
 		waiting += c.waiting.Load()
 	}
-	all := []percore.Figure{
+	all := []percore.Metric{
 		{Name: "connections", Help: "Connections that handlers have, those that are about to be opened or closed included", Value: float64(opened - gone)},
 		{Name: "blocked_connections", Help: "Connections whose peer does not read what was written", Value: float64(blocked)},
 		{Name: "unsent_bytes", Help: "Bytes that wait in memory for the peers of blocked connections", Value: float64(unsent)},
@@ -112,10 +112,10 @@ func readFigures() []percore.Figure {
 		{Name: "slow_callbacks_total", Help: "Callbacks of 10 ms or more", Value: float64(slow)},
 		{Name: "refused_writes_total", Help: "Writes that were refused because WriteHardLimit bytes waited for the peer", Value: float64(refused)},
 	}
-	all = append(all, percore.Figure{Name: "failed_handshakes_total",
+	all = append(all, percore.Metric{Name: "failed_handshakes_total",
 		Help: "Handshakes of package reactortls that failed, or took too long", Value: float64(failedHandshakes.Load())})
 	for r, n := range closed {
-		all = append(all, percore.Figure{
+		all = append(all, percore.Metric{
 			Name: "closed_connections_total",
 			Help: "Connections that were closed, by reason: this side (server), the peer after everything was sent (peer), " +
 				"the peer within a message (unexpected_eof), a timeout, a message over ReadBufferMax (read_buffer_full), " +

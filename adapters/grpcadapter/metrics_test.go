@@ -8,14 +8,14 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestFigures: percore.ReadStats returns this package's figures.
-func TestFigures(t *testing.T) {
+// TestMetrics: percore.ReadStats returns this package's metrics.
+func TestMetrics(t *testing.T) {
 	testnet.NoLeaks(t)
 	read := func() map[string]float64 {
 		values := make(map[string]float64)
 		for _, a := range percore.ReadStats().Adapters {
 			if a.Adapter == "grpc" {
-				for _, f := range a.Figures {
+				for _, f := range a.Metrics {
 					values[f.Name+f.Of] = f.Value
 				}
 			}

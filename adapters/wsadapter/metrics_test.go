@@ -7,12 +7,12 @@ import (
 	"github.com/percore/percore"
 )
 
-// figuresNow returns the figures that percore.ReadStats has of this package, by name and state.
+// figuresNow returns the metrics that percore.ReadStats has of this package, by name and state.
 func figuresNow() map[string]float64 {
 	all := make(map[string]float64)
 	for _, a := range percore.ReadStats().Adapters {
 		if a.Adapter == "websocket" {
-			for _, f := range a.Figures {
+			for _, f := range a.Metrics {
 				all[f.Name+f.Of] = f.Value
 			}
 		}
@@ -20,8 +20,8 @@ func figuresNow() map[string]float64 {
 	return all
 }
 
-// TestFigures: the figures follow a conversation.
-func TestFigures(t *testing.T) {
+// TestMetrics: the metrics follow a conversation.
+func TestMetrics(t *testing.T) {
 	onEachWay(t, func(t *talk) {
 		before := figuresNow()
 		want := func(name string, change float64) {

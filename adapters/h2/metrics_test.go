@@ -11,7 +11,7 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// wantStats waits until the figures of the server are want. Limits and timeouts that are 0 may be left
+// wantStats waits until the metrics of the server are want. Limits and timeouts that are 0 may be left
 // out of it.
 func (f *fixture) wantStats(when string, want Stats) {
 	f.t.Helper()
@@ -23,7 +23,7 @@ func (f *fixture) wantStats(when string, want Stats) {
 			f.t.Logf("%s: got %+v, want %+v", when, got, want)
 		}
 	}()
-	testnet.Eventually(f.t, "the figures "+when, func() bool {
+	testnet.Eventually(f.t, "the metrics "+when, func() bool {
 		got = f.server.Stats()
 		return reflect.DeepEqual(got, want)
 	})
@@ -180,11 +180,11 @@ func TestStatsOfEnds(t *testing.T) {
 	})
 }
 
-// TestFigures: the figures of the process are those of the servers.
-func TestFigures(t *testing.T) {
+// TestMetrics: the metrics of the process are those of the servers.
+func TestMetrics(t *testing.T) {
 	read := func() map[string]float64 {
 		all := make(map[string]float64)
-		for _, f := range readFigures() {
+		for _, f := range readMetrics() {
 			all[strings.TrimSpace(f.Name+" "+f.Of)] = f.Value
 		}
 		return all
