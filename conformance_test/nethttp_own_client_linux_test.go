@@ -33,6 +33,7 @@ var ownClientDiffer = map[string]string{
 var ownClientHang = map[string]string{
 	"TestReverseProxyCancellation":                           ownCancelRequest,
 	"TestTransportAndServerSharedBodyRace":                   ownCancelRequest,
+	"TestTransportMaxConnsPerHostDialCancellation":           "waits for a hook of net/http's queue of dials",
 	"TestTransportHeadChunkedResponse":                       "waits for a hook of net/http's goroutine that reads",
 	"TestTransportReqCancelerCleanupOnRequestBodyWriteError": "waits until net/http has a request",
 }

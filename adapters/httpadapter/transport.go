@@ -31,13 +31,14 @@ type Transport = http2.Transport
 //   - with Expect, Trailer or TransferEncoding, the method CONNECT, or a host or header that net/http
 //     has to look at more closely
 //   - all, if base dials with a function of its own: DialContext must be nil or the method of a
-//     net.Dialer or a [percore.Dialer]; if base has MaxConnsPerHost, or Protocols without HTTP1
+//     net.Dialer or a [percore.Dialer]; if base has Protocols without HTTP1
 //   - all, off Linux, or if the environment switches the engine off
 //
 // Requests that are served here differ from http.Transport's in this: the connection in
 // httptrace.GotConnInfo is a *[percore.Conn], or a *tls.Conn above one; base.RegisterProtocol has no
 // effect on "http", nor on "https" where that is served here, nor base.CancelRequest on any request;
-// idle connections of Transport and of base are counted separately.
+// connections of Transport and of base are counted separately; and no more than 10,000 dials to a host
+// are under way at a time.
 func NewTransport(base *http.Transport) *Transport {
 	if base == nil {
 		base = new(http.Transport)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"log"
 	"net"
 	"net/http"
@@ -34,10 +35,11 @@ type host struct {
 	addr string
 
 	mu      sync.Mutex
-	idle    []*conn   // the one that became idle last is at the end
-	waiters []*waiter // first in, first out; some may have what they want already
-	dials   []*waiter // dials under way, and for whom
-	open    int       // connections that are open
+	idle    []*conn              // the one that became idle last is at the end
+	waiters []*waiter            // first in, first out; some may have what they want already
+	queue   []*waiter            // for whom to dial next, in order; some may have what they want already
+	dials   map[*waiter]struct{} // for whom dials are under way
+	open    int                  // connections that are open
 	tls     *tls.Config
 	gone    bool // no longer in the pool
 }
@@ -54,7 +56,8 @@ const (
 // waiter is a call that waits for a connection.
 type waiter struct {
 	host   *host
-	cancel context.CancelFunc // of the dial
+	ctx    context.Context // of the dial
+	cancel context.CancelFunc
 
 	done   bool // guarded by host.mu: it has something, or wants nothing any more
 	result chan dialed
@@ -82,8 +85,22 @@ func (p *pool) lock(k kind, addr string) *host {
 	}
 }
 
-// unlock unlocks the host, and forgets it if it is of no use any more.
+// dialsMax is how many dials to a host, with the handshakes, are under way at a time. More calls wait
+// for one of them to end, or for an idle connection. It bounds what a host that doesn't answer takes,
+// and there is no bound over all hosts, so that it takes nothing from the others. It is ten times what
+// a busy client needs when its server restarts.
+const dialsMax = 10_000
+
+// unlock unlocks the host. It begins the dials that may begin, and forgets the host if it is of no use
+// any more.
 func (h *host) unlock() {
+	for len(h.queue) > 0 && h.mayDialLocked() {
+		w := h.queue[0]
+		h.queue = slices.Delete(h.queue, 0, 1)
+		if !w.done {
+			h.beginLocked(w)
+		}
+	}
 	if h.open == 0 && len(h.dials) == 0 && len(h.waiters) == 0 && !h.gone {
 		h.gone = true
 		h.pool.hosts[h.kind].CompareAndDelete(h.addr, h)
@@ -110,16 +127,29 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 		h = p.lock(c.kind, c.addr)
 	}
 	w := &waiter{host: h, result: make(chan dialed, 1)}
-	var ctx context.Context
-	ctx, w.cancel = context.WithCancel(context.WithoutCancel(c.ctx))
+	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(c.ctx))
+	h.forgetDoneLocked()
 	if keeps {
-		h.forgetDoneLocked()
 		h.waiters = append(h.waiters, w)
 	}
-	h.dials = append(h.dials, w)
-	h.mu.Unlock()
-	go w.dial(ctx, p.t.dialer())
+	h.queue = append(h.queue, w)
+	h.unlock()
 	return nil, time.Time{}, w
+}
+
+// mayDialLocked reports whether a connection more may be dialed.
+func (h *host) mayDialLocked() bool {
+	most := h.pool.t.base.MaxConnsPerHost
+	return len(h.dials) < h.pool.t.dialsMax && (most <= 0 || h.open+len(h.dials) < most)
+}
+
+// beginLocked begins to dial for w.
+func (h *host) beginLocked(w *waiter) {
+	if h.dials == nil {
+		h.dials = make(map[*waiter]struct{})
+	}
+	h.dials[w] = struct{}{}
+	go w.dial(h.pool.t.dialer())
 }
 
 // isTooOld reports whether a connection has been idle for too long by the wall clock: the computer may
@@ -143,18 +173,31 @@ func (h *host) forgetDoneLocked() {
 	for len(h.waiters) > 0 && h.waiters[0].done {
 		h.waiters = slices.Delete(h.waiters, 0, 1)
 	}
+	for len(h.queue) > 0 && h.queue[0].done {
+		h.queue = slices.Delete(h.queue, 0, 1)
+	}
 }
 
+// errNotNeeded ends a dial that has not begun when its waiter needs it no more.
+var errNotNeeded = errors.New("no call waits for the connection")
+
 // dial dials for w, and makes the connection idle if w has got another meanwhile.
-func (w *waiter) dial(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) {
+func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, error)) {
 	h := w.host
-	c, err := h.dial(ctx, dial)
+	h.mu.Lock()
+	done := w.done
+	h.mu.Unlock()
+	var c *conn
+	err := errNotNeeded
+	if !done {
+		c, err = h.dial(w.ctx, dial)
+	}
 	w.cancel()
 	h.mu.Lock()
 	if err == nil {
 		h.open++
 	}
-	h.dials = slices.DeleteFunc(h.dials, func(other *waiter) bool { return other == w })
+	delete(h.dials, w)
 	delivered := w.deliverLocked(dialed{c, err})
 	h.forgetDoneLocked()
 	h.unlock()
@@ -327,7 +370,7 @@ func (p *pool) closeIdle() {
 		for len(h.idle) > 0 {
 			h.popLocked(len(h.idle) - 1)
 		}
-		for _, w := range h.dials {
+		for w := range h.dials {
 			if w.done {
 				w.cancel()
 			}

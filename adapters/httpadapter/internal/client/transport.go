@@ -17,10 +17,11 @@ import (
 // Transport is an http.RoundTripper. All methods are safe for concurrent use.
 type Transport struct {
 	// immutable
-	base    *http.Transport
-	engine  bool // percore's engine is there
-	conns   pool
-	scratch sync.Pool // of *scratch
+	base     *http.Transport
+	engine   bool // percore's engine is there
+	dialsMax int
+	conns    pool
+	scratch  sync.Pool // of *scratch
 
 	settled sync.Once
 	alpn    bool // see settle
@@ -28,7 +29,7 @@ type Transport struct {
 
 // New returns a Transport that serves plain requests itself and passes the others to base.
 func New(base *http.Transport) *Transport {
-	t := &Transport{base: base, engine: seam.TakeOver != nil && !features.EngineIsNet()}
+	t := &Transport{base: base, engine: seam.TakeOver != nil && !features.EngineIsNet(), dialsMax: dialsMax}
 	t.conns.t = t
 	return t
 }
@@ -94,7 +95,7 @@ func (t *Transport) serves(req *http.Request) bool {
 		return false
 	}
 	base := t.base
-	if base.MaxConnsPerHost > 0 || base.Protocols != nil && !base.Protocols.HTTP1() {
+	if base.Protocols != nil && !base.Protocols.HTTP1() {
 		return false
 	}
 	if len(req.TransferEncoding) > 0 || len(req.Trailer) > 0 || req.Header["Expect"] != nil {

@@ -1,0 +1,169 @@
+//go:build !percore_net
+
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestConnsPerHost: MaxConnsPerHost limits connections and dials. Calls wait in order, for an idle
+// connection or a place; a call that is cancelled while it waits, a connection that ends and one that
+// switches protocols make room.
+func TestConnsPerHost(t *testing.T) {
+	for _, keep := range []bool{true, false} {
+		base := func() *http.Transport { return &http.Transport{MaxConnsPerHost: 1, DisableKeepAlives: !keep} }
+		both(t, base, func(t *testing.T, rt http.RoundTripper) (s string) {
+			asked, release := make(chan string, 9), make(chan string)
+			h := newHostile(t, func(c net.Conn, request string) bool {
+				asked <- strings.Fields(request)[1]
+				switch <-release {
+				case "close":
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+					return false
+				case "end":
+					return false
+				case "switch":
+					_, _ = io.WriteString(c, "HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+					return false
+				}
+				return answerHello(c, request)
+			})
+			var calls [6]chan string
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for i := range calls {
+				calls[i] = make(chan string, 1)
+				testnet.GoBlocked(t, "a call", func() {
+					req := newGet(t, fmt.Sprint(h.url(), i))
+					if i == 2 {
+						req = req.WithContext(ctx)
+					}
+					resp, err := rt.RoundTrip(req)
+					if err != nil {
+						calls[i] <- describe(err)
+						return
+					}
+					body, err := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					calls[i] <- fmt.Sprint(resp.Status, string(body), err)
+				})
+				if i == 0 {
+					s += <-asked
+				}
+			}
+			cancel()
+			s += <-calls[2]
+			for _, how := range []string{"answer", "close", "end", "switch"} {
+				release <- how
+				s += <-asked
+			}
+			release <- "answer"
+			for _, call := range []int{0, 1, 3, 4, 5} {
+				s += <-calls[call] + "\n"
+			}
+			return fmt.Sprint(s, h.connCount())
+		})
+	}
+}
+
+// awaitWaiting waits until so many calls wait for a connection.
+func awaitWaiting(t *testing.T, tr *Transport, n int) {
+	t.Helper()
+	testnet.Eventually(t, fmt.Sprint(n, " calls wait"), func() bool {
+		waiting := 0
+		for h := range tr.conns.all {
+			h.mu.Lock()
+			waiting += len(h.queue)
+			h.mu.Unlock()
+		}
+		return waiting == n
+	})
+}
+
+// TestConnsOfManyCallers: there are never more connections than MaxConnsPerHost, and every call ends.
+func TestConnsOfManyCallers(t *testing.T) {
+	const limit = 3
+	for _, keep := range []bool{true, false} {
+		var seq atomic.Int64
+		h := newHostile(t, func(c net.Conn, request string) bool {
+			answerHello(c, request)
+			return seq.Add(1)%5 != 0
+		})
+		dialer := net.Dialer{Control: func(string, string, syscall.RawConn) error {
+			if seq.Add(1)%7 == 0 {
+				return syscall.ENETUNREACH
+			}
+			return nil
+		}}
+		tr := New(&http.Transport{MaxConnsPerHost: limit, DisableKeepAlives: !keep, DialContext: dialer.DialContext})
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				for range 50 {
+					_ = result(tr, "GET", h.url())
+					for host := range tr.conns.all {
+						host.mu.Lock()
+						if n := host.open + len(host.dials); n > limit {
+							t.Errorf("got %d connections, want at most %d", n, limit)
+						}
+						host.mu.Unlock()
+					}
+				}
+			})
+		}
+		all.Wait()
+		tr.CloseIdleConnections()
+		awaitEmpty(t, tr)
+		h.close()
+	}
+}
+
+// TestShareOfDials: a host whose dials hang has no more of them than its share, and calls to another
+// host don't wait for it. Its own calls go on when dials end.
+func TestShareOfDials(t *testing.T) {
+	h := newHostile(t, answerHello)
+	hanging := newHostile(t, answerHello)
+	var dials atomic.Int64
+	release := make(chan bool)
+	dialer := net.Dialer{Control: func(_, addr string, _ syscall.RawConn) error {
+		if addr == hanging.ln.Addr().String() {
+			dials.Add(1)
+			<-release
+		}
+		return nil
+	}}
+	tr := New(&http.Transport{DialContext: dialer.DialContext})
+	tr.dialsMax = 2
+	defer tr.CloseIdleConnections()
+	const calls = 6
+	results := make(chan string, calls)
+	for range calls {
+		go func() { results <- result(tr, "GET", hanging.url()) }()
+	}
+	awaitWaiting(t, tr, calls-2)
+	for range 3 {
+		if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "200") {
+			t.Error(got)
+		}
+	}
+	if n := dials.Load(); n > 2 {
+		t.Errorf("got %d dials under way, want 2 at most", n)
+	}
+	close(release)
+	for range calls {
+		if got := <-results; !strings.HasPrefix(got, "200") {
+			t.Error(got)
+		}
+	}
+}
