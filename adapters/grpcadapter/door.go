@@ -11,20 +11,20 @@ import (
 )
 
 // A door is a listener without connections that a grpc.Server serves, so that its Stop and
-// GracefulStop reach a room whose calls it knows nothing of. It is open as long as there is something
-// in the room.
+// GracefulStop reach the inner server, whose calls it knows nothing of. It is open as long as that has
+// connections or calls.
 //
-//	the grpc.Server            the door                               the room
+//	the grpc.Server            the door                               the inner server
 //	Serve: Accept              opens; GracefulStop waits for it
 //	Stop: Close                Accept ends when that is done          CloseConns, then Stop
 //	GracefulStop: Close        Accept ends at once                    GracefulStop
-//	  Stop, meanwhile          Serve ends before the room is empty    Stop
+//	  Stop, meanwhile          Serve ends before the calls do         Stop
 //	—                          closed as unused; Serve ends
 //
 // GracefulStop waits for the group of the server's handlers, to which the door adds one: it can't wait
 // in Accept, since Stop would, too, and could not cut the wait short.
 type door struct {
-	room     *rpc.Server
+	inner    *rpc.Server
 	handlers *sync.WaitGroup // of the grpc.Server
 
 	opened chan struct{} // closed by the first Accept
@@ -45,9 +45,9 @@ const (
 )
 
 // openDoor makes srv serve a door. It returns nil if srv has been stopped.
-func openDoor(srv *grpc.Server, room *rpc.Server, in *innards.Server) *door {
+func openDoor(srv *grpc.Server, inner *rpc.Server, in *innards.Server) *door {
 	d := &door{
-		room: room, handlers: in.Handlers(),
+		inner: inner, handlers: in.Handlers(),
 		opened: make(chan struct{}), closed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	go d.serve(srv)
@@ -66,7 +66,7 @@ func (d *door) serve(srv *grpc.Server) {
 	select {
 	case <-d.closed:
 		if d.kind == gracefulStop {
-			d.room.Stop() // it has ended by itself, or srv.Stop was called meanwhile
+			d.inner.Stop() // it has ended by itself, or srv.Stop was called meanwhile
 		}
 	default: // srv was stopped before
 	}
@@ -83,14 +83,14 @@ func (d *door) Accept() (net.Conn, error) {
 	case unused:
 		d.handlers.Done()
 	case stop:
-		d.room.CloseConns()
+		d.inner.CloseConns()
 		go func() {
-			d.room.Stop()
+			d.inner.Stop()
 			d.handlers.Done()
 		}()
 	case gracefulStop:
 		go func() {
-			d.room.GracefulStop()
+			d.inner.GracefulStop()
 			d.handlers.Done()
 		}()
 	}

@@ -56,7 +56,7 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 func (s *WrappedServer) Handler(next http.Handler) http.Handler {
 	refuseNil(next == nil, "Handler", "http.Handler", "http.DefaultServeMux or http.NotFoundHandler() may be what you mean")
 	s.used.Store(true)
-	if s.decision.Do(s.decide); s.room == nil {
+	if s.decision.Do(s.decide); s.inner == nil {
 		return &portHandler{s.srv, next}
 	}
 	return &streamPortHandler{portHandler{s, next}, s}
@@ -85,28 +85,28 @@ func checkHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *WrappedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	checkHTTP(w, r)
 	s.used.Store(true)
-	if s.decision.Do(s.decide); s.room == nil {
+	if s.decision.Do(s.decide); s.inner == nil {
 		s.srv.ServeHTTP(w, r)
 		return
 	}
 	s.host()
-	s.room.ServeHTTP(w, r)
+	s.inner.ServeHTTP(w, r)
 }
 
-// guests returns what serves the streams of an http.Server.
-func (s *Server) guests() h2.Handler { return s.rpc.Guests() }
+// shared returns what serves the streams of an http.Server.
+func (s *Server) shared() h2.Handler { return s.rpc.Shared() }
 
-func (s *WrappedServer) guests() h2.Handler {
+func (s *WrappedServer) shared() h2.Handler {
 	s.host()
-	return s.room.Guests()
+	return s.inner.Shared()
 }
 
-// host makes srv's stops reach the room as long as the program runs, since it has no listener that
-// could end.
+// host makes srv's stops reach the inner server as long as the program runs, since it has no listener
+// that could end.
 func (s *WrappedServer) host() {
 	s.hosting.Do(func() {
 		if s.enter() == nil { // stopped already
-			s.room.Stop()
+			s.inner.Stop()
 		}
 	})
 }
@@ -119,7 +119,7 @@ type portHandler struct {
 // streamPortHandler is a portHandler whose calls are taken below net/http, too.
 type streamPortHandler struct {
 	portHandler
-	below interface{ guests() h2.Handler }
+	below interface{ shared() h2.Handler }
 }
 
 // ServeHTTP implements [http.Handler].
@@ -133,5 +133,5 @@ func (p *portHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Streams implements httpadapter.StreamHandler.
 func (p *streamPortHandler) Streams() (h h2.Handler, takes func(*h2.Request) bool) {
-	return p.below.guests(), rpc.Takes
+	return p.below.shared(), rpc.Takes
 }

@@ -114,8 +114,8 @@ func proveStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error
 	if d == nil {
 		return grpc.ErrServerStopped
 	}
-	defer w.room.Stop() // whatever has happened
-	go func() { served <- w.room.Serve(pipes, asIs); w.leave() }()
+	defer w.inner.Stop() // whatever has happened
+	go func() { served <- w.inner.Serve(pipes, asIs); w.leave() }()
 	cc, err := pipes.client()
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func await(ctx context.Context, c chan struct{}) error {
 	}
 }
 
-// proveCalls makes calls to two servers, which grpc-go's transport and a room serve.
+// proveCalls makes calls to two servers, which grpc-go's transport and an inner server serve.
 func proveCalls(ctx context.Context, keys *innards.Keys) error {
 	var results [2]map[string]string
 	for i := range results {
@@ -224,7 +224,7 @@ func playAll(ctx context.Context, srv *grpc.Server, log *proofLog, keys *innards
 		if w.enter() == nil {
 			return nil, grpc.ErrServerStopped
 		}
-		serve = func() error { defer w.leave(); return w.room.Serve(pipes, asIs) }
+		serve = func() error { defer w.leave(); return w.inner.Serve(pipes, asIs) }
 	}
 	served := make(chan error, 1)
 	go func() { served <- serve() }()

@@ -81,7 +81,7 @@ func (s *Server) Serve(lis net.Listener) error {
 	}
 	counts.serving.Add(1)
 	defer counts.serving.Add(-1)
-	return serveRoom(s.rpc, lis, s.settings)
+	return serveInner(s.rpc, lis, s.settings)
 }
 
 // Shutdown is GracefulStop that ends with ctx, too: it returns nil when the last call has ended, or

@@ -35,12 +35,12 @@ type WrappedServer struct {
 	wrapping
 
 	// written by decide, before anything reads it
-	room     *rpc.Server // nil: grpc-go's transport serves
+	inner    *rpc.Server // nil: grpc-go's transport serves
 	innards  *innards.Server
 	conns    settings
 	refusal  error
 	decision sync.Once
-	adoption sync.Once // of the services, in room
+	adoption sync.Once // of the services, in inner
 	hosting  sync.Once // see host
 
 	used atomic.Bool // one of the methods that serve was called
@@ -107,7 +107,7 @@ func (s *WrappedServer) Serve(lis net.Listener) error {
 	}
 	s.used.Store(true)
 	s.decision.Do(s.decide)
-	if s.room == nil {
+	if s.inner == nil {
 		return Serve(s.srv, lis)
 	}
 	counts.serving.Add(1)
@@ -117,7 +117,7 @@ func (s *WrappedServer) Serve(lis net.Listener) error {
 		lis.Close()
 		return grpc.ErrServerStopped
 	}
-	err := serveRoom(s.room, lis, s.conns)
+	err := serveInner(s.inner, lis, s.conns)
 	s.leave()
 	if err == nil {
 		<-d.ended
@@ -143,8 +143,8 @@ func (s *WrappedServer) GracefulStop() { s.srv.GracefulStop() }
 // HandOver is for package handover, whose Source a WrappedServer is: see [Server.HandOver]. Clients
 // whose connections grpc-go's transport serves are told by GracefulStop.
 func (s *WrappedServer) HandOver(context.Context, net.Listener, func([]percore.WaitingConn) error) error {
-	if s.decision.Do(s.decide); s.room != nil {
-		s.room.Drain()
+	if s.decision.Do(s.decide); s.inner != nil {
+		s.inner.Drain()
 	}
 	return nil
 }
@@ -159,10 +159,10 @@ func (s *WrappedServer) Refusal() error {
 // Stats returns the figures of what is served past grpc-go's transport, as [Server.Stats] does.
 func (s *WrappedServer) Stats() Stats {
 	s.decision.Do(s.decide)
-	if s.room == nil {
+	if s.inner == nil {
 		return Stats{}
 	}
-	return Stats(s.room.Stats())
+	return Stats(s.inner.Stats())
 }
 
 // A program that calls the grpc.Server's own Serve is noticed by looking at that server a few times:
@@ -189,12 +189,12 @@ func (s *WrappedServer) noticeBypass(d time.Duration) {
 // decide finds out whether calls can be served past grpc-go's transport, and says so in the log if not.
 func (s *WrappedServer) decide() {
 	if s.refusal = s.open(); s.refusal != nil {
-		s.room = nil
+		s.inner = nil
 		s.logf("grpcadapter: grpc-go's own transport serves: %v", s.refusal)
 	}
 }
 
-// open makes the room where calls are served.
+// open makes the inner server, which serves the calls.
 func (s *WrappedServer) open() (err error) {
 	defer func() {
 		if p := recover(); p != nil { // a surprise must never be worse than grpc-go's transport
@@ -220,7 +220,7 @@ func (s *WrappedServer) openWith(keys *innards.Keys) error {
 	keys.Imitate(s.srv, &config)
 	config.Unused, config.Hidden = s.closeUnused, s.hidden
 	s.conns = settings{userTimeout: userTimeout(config.Keepalive.Time, config.Keepalive.Timeout)}
-	s.room = rpc.New(config)
+	s.inner = rpc.New(config)
 	return nil
 }
 
@@ -229,12 +229,12 @@ func (s *WrappedServer) enter() *door {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.door == nil {
-		d := openDoor(s.srv, s.room, s.innards)
+		d := openDoor(s.srv, s.inner, s.innards)
 		if d == nil {
 			return nil
 		}
 		s.door = d
-		s.adoption.Do(func() { s.innards.Services(s.room.Adopt) }) // which don't change any more
+		s.adoption.Do(func() { s.innards.Services(s.inner.Adopt) }) // which don't change any more
 	}
 	s.serving++
 	return s.door
@@ -251,18 +251,18 @@ func (s *WrappedServer) leave() {
 func (s *WrappedServer) closeUnused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.door != nil && s.serving == 0 && s.room.Unused() {
+	if s.door != nil && s.serving == 0 && s.inner.Unused() {
 		s.door.close(unused)
 		s.door = nil
 	}
 }
 
-// serveRoom serves the connections of a listener in a room.
-func serveRoom(room *rpc.Server, lis net.Listener, conns settings) error {
+// serveInner serves the connections of a listener on the inner server.
+func serveInner(inner *rpc.Server, lis net.Listener, conns settings) error {
 	if l, ok := lis.(*percore.Listener); ok && !connsAreNets {
 		conns = conns.inherited(l)
 	}
-	serve := func(l net.Listener) error { return room.Serve(l, conns.prepare) }
+	serve := func(l net.Listener) error { return inner.Serve(l, conns.prepare) }
 	if l, ok := lis.(*percore.Listener); ok && l.Stats().Sockets > 1 {
 		if parts, err := l.PerLoop(); err == nil {
 			return serveParts(serve, parts)

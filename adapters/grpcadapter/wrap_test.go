@@ -83,8 +83,8 @@ func TestWrapRefused(t *testing.T) {
 			if want := "grpcadapter: grpc-go's own transport serves: " + test.want; len(lines) != 1 || lines[0] != want {
 				t.Errorf("got the lines %q, want %q once", lines, want)
 			}
-			if w.room != nil {
-				t.Error("a room was made")
+			if w.inner != nil {
+				t.Error("an inner server was made")
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func (call *serveCall) newStreams() *h2.Server {
 	}
 	own, config := s.http2Handler((*http2Host)(call)), s.http2Config()
 	if h := s.streamHandler(); h != nil {
-		config.Resets, config.Log = guestResets, slog.New(errorLog{server: call.server})
+		config.Resets, config.Log = streamHandlerResets, slog.New(errorLog{server: call.server})
 		config.AnyTarget = true // and shared is as strict as HTTP with what isn't the StreamHandler's
 		return h2.New(newShared(own, h), config)
 	}

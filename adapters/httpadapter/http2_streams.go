@@ -32,9 +32,9 @@ type StreamHandler interface {
 	Streams() (h h2.Handler, takes func(*h2.Request) bool)
 }
 
-// guestResets is how many streams a client may reset at once if there is a StreamHandler: a program
-// may end as many watches.
-const guestResets = 20_000
+// streamHandlerResets is how many streams a client may reset at once if there is a StreamHandler: a
+// program may end as many watches.
+const streamHandlerResets = 20_000
 
 // streamHandler returns the user's handler as a StreamHandler, or nil.
 func (s *Server) streamHandler() StreamHandler {
@@ -45,17 +45,17 @@ func (s *Server) streamHandler() StreamHandler {
 // shared is the handler of streams of which some are a StreamHandler's.
 type shared struct {
 	*httpstream.Handler
-	takes  func(*h2.Request) bool
-	guest  h2.Handler
-	states h2.ConnHandler // guest, if it is one
-	pings  h2.PingHandler // the same
+	takes   func(*h2.Request) bool
+	streams h2.Handler
+	states  h2.ConnHandler // streams, if it is one
+	pings   h2.PingHandler // the same
 }
 
 func newShared(own *httpstream.Handler, h StreamHandler) *shared {
 	s := &shared{Handler: own}
-	s.guest, s.takes = h.Streams()
-	s.states, _ = s.guest.(h2.ConnHandler)
-	s.pings, _ = s.guest.(h2.PingHandler)
+	s.streams, s.takes = h.Streams()
+	s.states, _ = s.streams.(h2.ConnHandler)
+	s.pings, _ = s.streams.(h2.PingHandler)
 	return s
 }
 
@@ -63,7 +63,7 @@ func newShared(own *httpstream.Handler, h StreamHandler) *shared {
 func (s *shared) Accept(c *h2.Conn, r *h2.Request) h2.StreamHandler {
 	switch {
 	case s.takes(r):
-		return s.guest.Accept(c, r)
+		return s.streams.Accept(c, r)
 	case r.BadTarget:
 		return h2.Refuse(h2.ProtocolError)
 	}

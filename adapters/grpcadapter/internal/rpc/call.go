@@ -176,7 +176,7 @@ func (c *call) Serve() {
 	c.conn.counts.add(countStarted)
 	s.handlers.add() // before stops is read: see Server.stop
 	defer c.finish()
-	if c.conn.guest && s.stops.Load() {
+	if c.conn.shared && s.stops.Load() {
 		c.refusal = errStopped
 	}
 	switch {

@@ -20,7 +20,7 @@ import (
 // conn is what the calls of a connection share. As a context it is a connContext.
 type conn struct {
 	server *Server
-	raw    net.Conn // as it was accepted; nil for guests
+	raw    net.Conn // as it was accepted; nil for shared ones
 	counts *counts
 
 	peer atomic.Pointer[peer.Peer] // nil: it is made when it is first asked for
@@ -34,8 +34,8 @@ type conn struct {
 	pingedAt time.Duration // after epoch; 0: never
 	strikes  int32
 
-	guest bool // it is another server's; immutable
-	ended bool // guarded by mu; for guests
+	shared bool // it is another server's; immutable
+	ended  bool // guarded by mu; for shared ones
 }
 
 // epoch is from when times of connections are counted.

@@ -22,10 +22,10 @@ type Server struct {
 
 	turn atomic.Uint32 // the counts of the next connection
 
-	services services // guarded by mu until serving is set, and immutable from then on
-	handlers group
-	guests   sync.Map    // the connections of other servers: *h2.Conn to *conn; see guest.go
-	stops    atomic.Bool // no call of another server's connections is served any more
+	services    services // guarded by mu until serving is set, and immutable from then on
+	handlers    group
+	sharedConns sync.Map    // the connections of other servers: *h2.Conn to *conn; see shared.go
+	stops       atomic.Bool // no call of another server's connections is served any more
 
 	mu sync.Mutex
 
@@ -189,7 +189,7 @@ func (s *Server) endConns(graceful bool) {
 	s.mu.Unlock()
 	s.stops.Store(true)
 	if !graceful {
-		s.endGuests()
+		s.endShared()
 		_ = s.http.Close()
 	}
 	_ = s.http.Shutdown(context.Background())

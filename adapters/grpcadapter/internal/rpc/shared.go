@@ -13,7 +13,7 @@ import (
 )
 
 // This file is about calls on the connections of another server of HTTP/2, which gives the streams
-// of gRPC to this one. Such a connection is a guest. It has a conn from the moment when it is ready,
+// of gRPC to this one. Such a connection is shared. It has a conn from the moment when it is ready,
 // since many of its kind never have a call, and the conn begins with the first call:
 //
 //	ctx   ended  meaning                                          leaves by
@@ -21,12 +21,12 @@ import (
 //	set   false  calls are served, and the stats handler knows    its end
 //	any   true   it has ended                                     (final)
 
-// Guests returns the handler of the streams of other servers' connections. It is an h2.ConnHandler
+// Shared returns the handler of the streams of other servers' connections. It is an h2.ConnHandler
 // and an h2.PingHandler, and must get the states and PINGs of all connections.
-func (s *Server) Guests() h2.Handler { return (*guests)(s) }
+func (s *Server) Shared() h2.Handler { return (*shared)(s) }
 
-// guests is a Server as the handler of guests.
-type guests Server
+// shared is a Server as the handler of shared connections.
+type shared Server
 
 // Takes reports whether a stream is for gRPC, by its content-type.
 func Takes(r *h2.Request) bool {
@@ -45,35 +45,35 @@ func IsGRPC(contentType string) bool {
 }
 
 // Accept implements [h2.Handler].
-func (g *guests) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
+func (g *shared) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
 	s := (*Server)(g)
-	if v, ok := s.guests.Load(hc); ok && v.(*conn).begin(hc) {
+	if v, ok := s.sharedConns.Load(hc); ok && v.(*conn).begin(hc) {
 		return s.newCall(v.(*conn), r)
 	}
 	return nil // the connection has just ended
 }
 
 // ConnState implements [h2.ConnHandler].
-func (g *guests) ConnState(hc *h2.Conn, state h2.ConnState) {
+func (g *shared) ConnState(hc *h2.Conn, state h2.ConnState) {
 	s := (*Server)(g)
 	switch state {
 	case h2.Ready:
-		s.guests.Store(hc, &conn{server: s, counts: s.nextCounts(), guest: true})
+		s.sharedConns.Store(hc, &conn{server: s, counts: s.nextCounts(), shared: true})
 	case h2.Closed:
-		if v, ok := s.guests.LoadAndDelete(hc); ok {
+		if v, ok := s.sharedConns.LoadAndDelete(hc); ok {
 			v.(*conn).end()
 		}
 	}
 }
 
 // Ping implements [h2.PingHandler]. Clients that have made no call may ping as often as they like.
-func (g *guests) Ping(hc *h2.Conn, answered bool) {
-	if v, ok := g.guests.Load(hc); ok && v.(*conn).hasBegun() {
+func (g *shared) Ping(hc *h2.Conn, answered bool) {
+	if v, ok := g.sharedConns.Load(hc); ok && v.(*conn).hasBegun() {
 		v.(*conn).ping(hc, answered)
 	}
 }
 
-// begin makes a guest ready for its first call. It reports false if it has ended.
+// begin makes a shared connection ready for its first call. It reports false if it has ended.
 func (c *conn) begin(hc *h2.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,9 +101,9 @@ func (c *conn) end() {
 	c.closed()
 }
 
-// endGuests closes the guests that have had calls, and ends the calls of ServeHTTP.
-func (s *Server) endGuests() {
-	s.guests.Range(func(hc, v any) bool {
+// endShared closes the shared connections that have had calls, and ends the calls of ServeHTTP.
+func (s *Server) endShared() {
+	s.sharedConns.Range(func(hc, v any) bool {
 		if v.(*conn).hasBegun() {
 			_ = hc.(*h2.Conn).Close()
 		}
@@ -117,7 +117,7 @@ func (s *Server) endGuests() {
 	}
 }
 
-// errStopped answers the calls that guests make after Stop or GracefulStop.
+// errStopped answers the calls on shared connections after Stop or GracefulStop.
 var errStopped = refuse(http.StatusOK, status.New(codes.Unavailable, "grpcadapter: the server has been stopped"))
 
 // authInfo returns what grpc-go's credentials for TLS say about a connection; nil without TLS.
