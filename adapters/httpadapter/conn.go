@@ -17,7 +17,8 @@ import (
 // finds it again. net/http gets a lease: the same conn, which it considers a new connection each time.
 // Over TLS the lease is a *tlsConn, and the *tls.Conn reads from the conn.
 //
-// state.go has the states and all changes of them. The methods are in files by their caller:
+// state.go has the states and all changes of them, and state_lease.go those that are between net/http
+// and its lease. The methods are in files by their caller:
 //
 //	caller                             file              it begins with
 //	the accept loop                    conn_accept.go    newConn, start
@@ -25,7 +26,7 @@ import (
 //	a worker of the fast path          turn.go           serve
 //	                                   exchange.go       newExchange: a request and its answer
 //	                                   stream.go         reads and writes; over TLS tls_stream.go
-//	net/http                           conn_nethttp.go   lease, Read, Write and others, leaseClosed
+//	net/http                           conn_nethttp.go   leaseOut, Read, Write and others, leaseClosed
 //	                                   timeouts.go       SetReadDeadline and its like
 //	the sweeper, Shutdown and others   conn_sweeper.go   expireRead, hangUp: for each connection
 //	that look through all of them
@@ -72,8 +73,9 @@ type connExt struct {
 	shaking atomic.Pointer[serving.Handshake] // that is under way; nil: none
 }
 
-// load returns the state and its bits.
-func (c *conn) load() connState { return connState(c.packed.Load()) }
+// load returns the state and its bits, and lease the same for net/http's side.
+func (c *conn) load() connState   { return connState(c.packed.Load()) }
+func (c *conn) lease() leaseState { return leaseState(c.load()) }
 
 // loadLocked is load after a change that is under way. (leaseClosed holds mu until the outcome is
 // known.)
@@ -92,12 +94,15 @@ func (c *conn) swap(from, to connState) bool {
 		return false
 	}
 	checkChange(from, to)
-	if from, to := from.state(), to.state(); from != to {
+	if (from^to)&stateMask != 0 {
 		c.queue.server.gauge(from, -1)
 		c.queue.server.gauge(to, +1)
 	}
 	return true
 }
+
+// swapLease is swap for net/http's side.
+func (c *conn) swapLease(from, to leaseState) bool { return c.swap(connState(from), connState(to)) }
 
 // change makes a change, however many others are made at the same time. It returns the connection's
 // state afterwards, and false if the change has no meaning in the state at hand.
@@ -113,11 +118,27 @@ func (c *conn) change(event func(connState) (connState, bool)) (connState, bool)
 	}
 }
 
+// changeLease is change for net/http's side. It returns false if the connection isn't leased.
+func (c *conn) changeLease(event func(leaseState) (leaseState, bool)) (leaseState, bool) {
+	s, ok := c.change(func(s connState) (connState, bool) {
+		to, ok := event(leaseState(s))
+		return connState(to), ok && s.state() == stateLeased
+	})
+	return leaseState(s), ok
+}
+
 // changeLocked is change with mu held: only the lease's goroutine may make other changes meanwhile.
 func (c *conn) changeLocked(event func(connState) (connState, bool)) (connState, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.change(event)
+}
+
+// changeLeaseLocked is changeLocked for net/http's side.
+func (c *conn) changeLeaseLocked(event func(leaseState) (leaseState, bool)) (leaseState, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changeLease(event)
 }
 
 // identity is the connection that the user's hooks get: the one that package net and crypto/tls
@@ -157,7 +178,7 @@ func (c *conn) Close() error {
 func (c *conn) endLease() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.change(connState.endLease)
+	_, ok := c.changeLease(leaseState.endLease)
 	return ok
 }
 

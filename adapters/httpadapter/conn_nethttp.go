@@ -12,9 +12,9 @@ import (
 // This file has the part of net/http: it gets a connection as a lease, reads, writes, and gives it
 // back when its Read has returned io.EOF. SetReadDeadline and its like are in timeouts.go.
 
-// lease turns a queued connection into a lease for net/http, or returns nil if it
+// leaseOut turns a queued connection into a lease for net/http, or returns nil if it
 // was closed in the meantime.
-func (c *conn) lease() net.Conn {
+func (c *conn) leaseOut() net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state() != stateQueued {
@@ -24,7 +24,7 @@ func (c *conn) lease() net.Conn {
 		c.giveAwayLocked()
 		return c.ext.lease
 	}
-	tick := c.queue.leaseOut(c)
+	tick := c.queue.lend(c)
 	if to, _ := c.change(func(s connState) (connState, bool) { return s.lease(tick) }); to.has(began) {
 		c.queue.server.counts.Add(countUnparks, 1)
 	}
@@ -47,16 +47,16 @@ func (c *conn) giveAwayLocked() {
 // user has called the hook.
 func (c *conn) leaseClosed() (parked bool) {
 	c.mu.Lock()
-	if c.state() == stateEnded && c.keepLocked() {
+	if c.lease().phase() == phaseEnded && c.keepLocked() {
 		c.mu.Unlock()
 		if !c.offer() {
 			c.arm()
 		}
 		return true
 	}
-	lease := c.state() == stateEnded // alone was closed
+	lease := c.lease().phase() == phaseEnded // alone was closed
 	if !c.queue.call.parks() {
-		_, lease = c.change(connState.closeLeased) // an unknown net/http may do that after this, or never
+		_, lease = c.changeLease(leaseState.closeLeased) // an unknown net/http may do that after this, or never
 	}
 	ended := c.endLocked(connState.end)
 	c.mu.Unlock()
@@ -85,7 +85,7 @@ func (c *conn) keepLocked() bool {
 		c.real.set(c.queue.call.idleDeadline()) // net/http has set none
 	}
 	c.restoreReadDeadline()
-	if to&(predated|dated|bare) == 0 {
+	if leaseState(to)&(predated|dated|bare) == 0 {
 		// Nothing came of the lease, but net/http may have set a write deadline. That matters:
 		// crypto/tls answers a KeyUpdate as it reads.
 		_ = c.Conn.SetWriteDeadline(time.Time{})
@@ -115,7 +115,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		return c.Conn.Read(p)
 	case st == stateHandshake:
 		return c.ext.shaking.Load().Await(c.Conn.Read, p)
-	case c.isTLS(), st == stateBusy && !c.unread.hasBytes():
+	case c.isTLS(), c.lease().phase() == phaseBusy && !c.unread.hasBytes():
 		return c.Conn.Read(p)
 	}
 	return c.read(p)
@@ -135,15 +135,15 @@ func (c *conn) readNext(p []byte) (int, error) {
 
 // read reads for net/http.
 func (c *conn) read(p []byte) (int, error) {
-	switch s := c.load(); {
+	switch s := c.lease(); {
 	case s.ending():
 		return 0, io.EOF
 	case s.waits() && len(p) > 0:
 		return c.awaitRequest(p)
-	case s.state() == stateArrived:
+	case s.phase() == phaseArrived:
 		n, err := c.readNext(p)
 		if n > 0 {
-			c.changeLocked(connState.readMore)
+			c.changeLeaseLocked(leaseState.readMore)
 		}
 		return n, err
 	}
@@ -155,14 +155,14 @@ func (c *conn) read(p []byte) (int, error) {
 func (c *conn) awaitRequest(p []byte) (int, error) {
 	c.beginWait(len(p))
 	n, err := c.readNext(p)
-	if s := c.load(); s.state() == stateOpening { // which only this goroutine changes
-		if s.has(began) {
+	if s := c.lease(); s.phase() == phaseOpening { // which only this goroutine changes
+		if s.has(leaseBegan) {
 			n, err = c.resume(p, n, err)
 		}
 		if n > 0 && n < len(http2Begin) && err == nil && mayBegin(p, http2Begin[:n]) {
 			n = c.completeBegin(p, n)
 		}
-		if n >= len(http2Begin) && s.has(began) && mayBegin(p[:n], http2Begin) {
+		if n >= len(http2Begin) && s.has(leaseBegan) && mayBegin(p[:n], http2Begin) {
 			c.refuseHTTP2()
 		}
 	}
@@ -223,9 +223,9 @@ func (c *conn) peeksPreface(p []byte) bool {
 // beginWait notes that a Read into a slice of size bytes waits for a request.
 func (c *conn) beginWait(size int) {
 	q := c.queue
-	s, ok := c.change(func(s connState) (connState, bool) { return s.beginWait(size, q.sweeper.ticks.Load(), q.call.way) })
+	s, ok := c.changeLease(func(s leaseState) (leaseState, bool) { return s.beginWait(size, q.sweeper.ticks.Load(), q.call.way) })
 	switch {
-	case !ok || s.state() == stateOpening:
+	case !ok || s.phase() == phaseOpening:
 	case s.has(parkable) && (q.parksAtOnce || q.handover.Load() != nil || !s.has(bare) && c.unread != nil && c.unread.comesBack()):
 		c.expireRead(s)
 	case s.has(dated) && size != probe.ReadBytes:
@@ -236,26 +236,26 @@ func (c *conn) beginWait(size int) {
 // endWait decides the result of a Read that waited for a request. p is what it has read into a slice of
 // size bytes. The result is p, an error, or io.EOF if it is time to park.
 func (c *conn) endWait(p []byte, size int, err error) (int, error) {
-	if s := c.load(); s.state() == stateIdle && !s.has(expired) && len(p) > 0 {
-		if to := s.endWait(p, size, false); to.state() == stateBusy && c.swap(s, to) {
+	if s := c.lease(); s.phase() == phaseIdle && !s.has(expired) && len(p) > 0 {
+		if to := s.endWait(p, size, false); to.phase() == phaseBusy && c.swapLease(s, to) {
 			return len(p), err
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.load() // which does not change now: we have mu, and serve the lease
+	s := c.lease() // which does not change now: we have mu, and serve the lease
 	timeToPark := c.endedByUs(s, err)
 	to := s.endWait(p, size, timeToPark)
 	if len(p) == 0 && !timeToPark && isTimeout(err) {
 		to = s.timeOut(size, c.queue.call.way)
 	}
-	if to.state() == stateHTTP2 {
+	if to.phase() == phaseHTTP2 {
 		c.queue.forget(c)
 		c.queue.server.counts.Add(countHTTP2, 1)
 	}
-	c.swap(s, to)
+	c.swapLease(s, to)
 	switch {
-	case to.state() == stateEnding:
+	case to.phase() == phaseEnding:
 		return 0, io.EOF
 	case s.has(expired):
 		c.restoreReadDeadline()
@@ -267,7 +267,7 @@ func (c *conn) endWait(p []byte, size int, err error) (int, error) {
 }
 
 // endedByUs reports whether a Read failed because it is time to park.
-func (c *conn) endedByUs(s connState, err error) bool {
+func (c *conn) endedByUs(s leaseState, err error) bool {
 	return s.has(expired) && isTimeout(err) && !c.real.get().passed()
 }
 
@@ -290,7 +290,7 @@ func (c *conn) resume(p []byte, n int, err error) (int, error) {
 	if c.unread == nil || !c.unread.dated {
 		c.startHeader()
 	}
-	n = copy(p, c.load().skipNewlines(p[:n]))
+	n = copy(p, c.lease().skipNewlines(p[:n]))
 	for n == 0 && err == nil {
 		n, err = c.readNext(p)
 	}
@@ -306,8 +306,8 @@ func (c *conn) resume(p []byte, n int, err error) (int, error) {
 func (c *conn) stopParking(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.load()
-	c.swap(s, s.resume())
+	s := c.lease()
+	c.swapLease(s, s.resume())
 	if s.has(expired) {
 		c.restoreReadDeadline()
 	}
@@ -321,16 +321,13 @@ func (c *conn) stopParking(err error) error {
 // that is known closes its lease then and calls nothing else. A lease that is used can't be given back:
 // an answer would belong to the next request, so would a deadline, and a half-close is permanent.
 func (c *conn) mustLast() {
-	if c.load().ending() {
+	if c.lease().ending() {
 		c.closeEnding()
 	}
 }
 
 func (c *conn) closeEnding() {
-	_, ending := c.changeLocked(func(s connState) (connState, bool) {
-		to, _ := s.close()
-		return to, s.ending()
-	})
+	_, ending := c.changeLeaseLocked(func(s leaseState) (leaseState, bool) { return s.close(), s.ending() })
 	if ending {
 		_ = c.Conn.Close()
 	}

@@ -7,13 +7,13 @@ import "github.com/percore/percore/internal/monotime"
 
 // expireRead makes the engine end the Read, waiting or about to, of a connection that was seen,
 // if that still waits: the next wait would have noted another tick.
-func (c *conn) expireRead(seen connState) {
+func (c *conn) expireRead(seen leaseState) {
 	if c.queue.call.keepAlivesOff.Load() {
 		return // it would be closed, and net/http, which waits, perhaps knows that keep-alives are on again
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if to, ok := seen.expireRead(); ok && c.swap(seen, to) {
+	if to, ok := seen.expireRead(); ok && c.swapLease(seen, to) {
 		_ = c.Conn.SetReadDeadline(monotime.LongAgo)
 	}
 }
@@ -50,12 +50,7 @@ func (c *conn) hangUpIdle() {
 // idle if it hadn't been parked: it closes both, but the new one only when that is
 // some seconds old.
 func (c *conn) hangUpResuming() {
-	c.mu.Lock()
-	_, resuming := c.change(func(s connState) (connState, bool) {
-		to, _ := s.close()
-		return to, s.resuming()
-	})
-	c.mu.Unlock()
+	_, resuming := c.changeLeaseLocked(func(s leaseState) (leaseState, bool) { return s.close(), s.resuming() })
 	if resuming {
 		_ = c.identity().Close()
 	}

@@ -217,7 +217,7 @@ func (h *handoverOut) look() error {
 	var err error
 	for _, q := range h.queues() {
 		q.each(&q.mu.leased, func(c *conn) {
-			if seen := c.load(); seen.mayPark() {
+			if seen := c.lease(); seen.mayPark() {
 				c.expireRead(seen)
 			}
 		})

@@ -413,7 +413,7 @@ func (f *fixture) hasPart(c *client) bool {
 		}
 		sc.mu.Lock()
 		defer sc.mu.Unlock()
-		return sc.state() == stateArrived || sc.state() == stateParked && sc.unread.hasBytes()
+		return sc.load().phase() == phaseArrived || sc.state() == stateParked && sc.unread.hasBytes()
 	}
 	return false
 }

@@ -68,22 +68,22 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateNew:
-		if _, ok := c.change(connState.announce); ok {
+		if _, ok := c.changeLease(leaseState.announce); ok {
 			return // the user's hook was called when it was accepted
 		}
 	case http.StateActive:
-		if st := c.state(); st == stateArrived || st == stateClosedInHeader {
+		if st := c.lease().phase(); st == phaseArrived || st == phaseClosedInHeader {
 			// The first bytes make no request, and nothing came after them. When net/http
 			// has waited for them itself it says no StateActive then, since it looks only
 			// for bytes that it reads afterwards. (It does say it of a header that it can
 			// parse but refuses, such as one without Host. There is no way to tell.)
 			return
 		}
-		c.change(connState.completeHeader) // SetReadDeadline may have noted that before
+		c.changeLease(leaseState.completeHeader) // SetReadDeadline may have noted that before
 	case http.StateIdle:
 		// The user first: a deadline that he sets now is one that net/http replaces.
 		s.report(c.identity(), state)
-		c.change(connState.finish)
+		c.changeLease(leaseState.finish)
 		if call := c.queue.call; call.keepAlivesOff.Load() {
 			call.lookAgain()
 		}

@@ -61,7 +61,7 @@ func (q *connQueue) Accept() (net.Conn, error) {
 		}
 		switch nc := nc.(type) {
 		case *conn:
-			if lease := nc.lease(); lease != nil {
+			if lease := nc.leaseOut(); lease != nil {
 				return lease, nil
 			}
 		case guardConn:
@@ -153,7 +153,7 @@ func (q *connQueue) keep(c *conn) bool {
 
 // lend notes that net/http gets c, which was kept, and returns the time in the
 // sweeper's ticks. The caller holds c.mu.
-func (q *connQueue) leaseOut(c *conn) (tick uint32) {
+func (q *connQueue) lend(c *conn) (tick uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.kept.remove(c)

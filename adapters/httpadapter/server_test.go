@@ -541,8 +541,8 @@ func TestPrefaceInPieces(t *testing.T) {
 			if _, err := io.ReadFull(client.br, settings); err != nil || settings[3] != 4 {
 				t.Fatalf("got %q, %v, want the server's SETTINGS", settings, err)
 			}
-			if got := f.server.Stats(); got.HTTP2 != 1 || c.state() != stateHTTP2 {
-				t.Errorf("got state %s, %+v, want %s", c.state(), got, stateHTTP2)
+			if got := f.server.Stats(); got.HTTP2 != 1 || c.load().phase() != phaseHTTP2 {
+				t.Errorf("got state %s, %+v, want %s", c.load(), got, phaseHTTP2)
 			}
 		})
 	}
@@ -624,8 +624,8 @@ func between(t *testing.T, f func(server *Server, c *conn)) {
 	client := fx.dial()
 	client.get("/")
 	c := testnet.Receive(t, "the connection", conns).(*conn)
-	testnet.Eventually(t, "net/http waiting", func() bool { return c.load().has(waiting) })
-	c.changeLocked(func(s connState) (connState, bool) { return s.endWait(nil, probe.ReadBytes, true), true })
+	testnet.Eventually(t, "net/http waiting", func() bool { return c.lease().has(waiting) })
+	c.changeLeaseLocked(func(s leaseState) (leaseState, bool) { return s.endWait(nil, probe.ReadBytes, true), true })
 	f(fx.server, c)
 	client.awaitEOF()
 	fx.awaitStates("new active idle closed")
@@ -635,12 +635,12 @@ func between(t *testing.T, f func(server *Server, c *conn)) {
 // the other one must take effect.
 func TestCloseWhileParking(t *testing.T) {
 	between(t, func(_ *Server, c *conn) {
-		for i, want := range []state{stateEnded, stateShut} {
+		for i, want := range []phase{phaseEnded, phaseShut} {
 			if err := c.Close(); err != nil {
 				t.Errorf("Close %d: %v", i, err)
 			}
-			if got := c.state(); got != want && got != stateClosed {
-				t.Errorf("Close %d: got state %v, want %v", i, got, want)
+			if s := c.load(); s.phase() != want && s.state() != stateClosed {
+				t.Errorf("Close %d: got state %v, want %v", i, s, want)
 			}
 		}
 	})
@@ -667,8 +667,8 @@ func TestActiveWhileClosing(t *testing.T) {
 				if c.Conn.CancelOnReadable() {
 					c.woken(nil)
 				}
-				w := c.load()
-				return w.state() == stateOpening && w.has(waiting)
+				w := c.lease()
+				return w.phase() == phaseOpening && w.has(waiting)
 			})
 			c.changeLocked(connState.close) // and the socket's Close comes too late
 			client.send(tt.send)
@@ -969,8 +969,8 @@ func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 			f.awaitParked(1)
 			c.send(tt.begin)
 			testnet.Eventually(t, "the beginning being read", func() bool {
-				w := f.conn().load()
-				return w.state() == stateOpening && w.has(waiting) && !w.has(parkable)
+				w := f.conn().lease()
+				return w.phase() == phaseOpening && w.has(waiting) && !w.has(parkable)
 			})
 			parks := f.server.Stats().Parks
 			time.Sleep(DefaultParkAfter) // a hundred times as long as a Read waits without a byte
@@ -1007,7 +1007,7 @@ func TestHeaderTimeStartsWithTheConnection(t *testing.T) {
 	}
 	want := deadline()
 	client.send(request("/")[:20])
-	testnet.Eventually(t, "the first bytes being read", func() bool { return c.state() == stateBusy })
+	testnet.Eventually(t, "the first bytes being read", func() bool { return c.load().phase() == phaseBusy })
 	if got := deadline(); got != want || got == 0 {
 		t.Errorf("got the deadline %d after the first bytes, want %d as when it was accepted", got, want)
 	}
@@ -1030,7 +1030,7 @@ func TestHeaderTimeIncludesEmptyLines(t *testing.T) {
 	testnet.Eventually(t, "the header's deadline", func() bool { return c.real.get() != 0 })
 	want := c.real.get()
 	client.send("GET")
-	testnet.Eventually(t, "the request being read", func() bool { return c.state() == stateArrived })
+	testnet.Eventually(t, "the request being read", func() bool { return c.load().phase() == phaseArrived })
 	if got := c.real.get(); got != want {
 		t.Errorf("got the deadline %d, want %d as after the empty lines", got, want)
 	}

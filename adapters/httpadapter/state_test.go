@@ -17,15 +17,42 @@ func in(s state, flags ...connState) (cs connState) {
 	return cs
 }
 
+// leased returns a connState: a phase with flags.
+func leased(s phase, flags ...leaseState) connState {
+	var ls leaseState
+	for _, f := range flags {
+		ls = ls.set(f)
+	}
+	return connState(ls.to(s))
+}
+
+// leftover returns s with flags of an earlier lease, and at the same whose wait began at a tick.
+func leftover(s connState, flags ...leaseState) connState {
+	for _, f := range flags {
+		s |= connState(f)
+	}
+	return s
+}
+
+func at(s connState, tick uint32) connState { return connState(leaseState(s).at(tick)) }
+
 // event is a change of a connState, with the change's arguments.
 type event struct {
 	name  string
 	apply func(s connState) (connState, bool)
 }
 
-// always is an event that has a meaning in every state.
-func always(f func(s connState) connState) func(connState) (connState, bool) {
-	return func(s connState) (connState, bool) { return f(s), true }
+// always is an event that net/http's side makes without a look at the state.
+func always(f func(s leaseState) leaseState) func(connState) (connState, bool) {
+	return func(s connState) (connState, bool) { return connState(f(leaseState(s))), true }
+}
+
+// inLease is an event of net/http's side, as conn.changeLease makes it.
+func inLease(f func(s leaseState) (leaseState, bool)) func(connState) (connState, bool) {
+	return func(s connState) (connState, bool) {
+		to, ok := f(leaseState(s))
+		return connState(to), ok && s.state() == stateLeased
+	}
 }
 
 // events returns all events.
@@ -39,14 +66,14 @@ func events() []event {
 		{"enqueue", connState.enqueue},
 		{"lease", func(s connState) (connState, bool) { return s.lease(parkTicksRecent) }},
 		{"giveAway", connState.giveAway},
-		{"announce", connState.announce},
-		{"beginWait, empty buffer", func(s connState) (connState, bool) { return s.beginWait(probe.ReadBytes, 7, probe.Once) }},
-		{"beginWait", func(s connState) (connState, bool) { return s.beginWait(probe.ReadBytes-1, 7, probe.Once) }},
-		{"beginWait, one byte", func(s connState) (connState, bool) { return s.beginWait(1, 7, probe.Twice) }},
-		{"beginWait, unknown", func(s connState) (connState, bool) { return s.beginWait(probe.ReadBytes, 7, probe.Unknown) }},
-		{"timeOut", always(func(s connState) connState { return s.timeOut(probe.ReadBytes, probe.Once) })},
-		{"timeOut, first of two", always(func(s connState) connState { return s.timeOut(probe.ReadBytes, probe.Twice) })},
-		{"timeOut, with bytes", always(func(s connState) connState { return s.timeOut(probe.ReadBytes-1, probe.Twice) })},
+		{"announce", inLease(leaseState.announce)},
+		{"beginWait, empty buffer", inLease(func(s leaseState) (leaseState, bool) { return s.beginWait(probe.ReadBytes, 7, probe.Once) })},
+		{"beginWait", inLease(func(s leaseState) (leaseState, bool) { return s.beginWait(probe.ReadBytes-1, 7, probe.Once) })},
+		{"beginWait, one byte", inLease(func(s leaseState) (leaseState, bool) { return s.beginWait(1, 7, probe.Twice) })},
+		{"beginWait, unknown", inLease(func(s leaseState) (leaseState, bool) { return s.beginWait(probe.ReadBytes, 7, probe.Unknown) })},
+		{"timeOut", always(func(s leaseState) leaseState { return s.timeOut(probe.ReadBytes, probe.Once) })},
+		{"timeOut, first of two", always(func(s leaseState) leaseState { return s.timeOut(probe.ReadBytes, probe.Twice) })},
+		{"timeOut, with bytes", always(func(s leaseState) leaseState { return s.timeOut(probe.ReadBytes-1, probe.Twice) })},
 		{"serve", connState.serve},
 		{"notify", connState.notify},
 		{"resumeServing", connState.resumeServing},
@@ -59,24 +86,24 @@ func events() []event {
 		{"disarm", connState.disarm},
 		{"putBack", connState.putBack},
 		{"closeTakenOut", connState.closeTakenOut},
-		{"expireRead", connState.expireRead},
-		{"endWait, request", always(func(s connState) connState { return s.endWait(get, probe.ReadBytes, false) })},
-		{"endWait, rest of a request", always(func(s connState) connState { return s.endWait(get, probe.ReadBytes-1, false) })},
-		{"endWait, HTTP/2", always(func(s connState) connState { return s.endWait(h2, probe.ReadBytes, false) })},
-		{"endWait, park", always(func(s connState) connState { return s.endWait(nil, probe.ReadBytes, true) })},
-		{"endWait, error", always(func(s connState) connState { return s.endWait(nil, probe.ReadBytes, false) })},
-		{"readMore", connState.readMore},
-		{"completeHeader", connState.completeHeader},
-		{"answer", connState.answer},
-		{"finish", connState.finish},
-		{"setReadDeadline", always(func(s connState) connState { to, _ := s.setReadDeadline(probe.Once); return to })},
-		{"setReadDeadline, two", always(func(s connState) connState { to, _ := s.setReadDeadline(probe.Twice); return to })},
-		{"setReadDeadline, three", always(func(s connState) connState { to, _ := s.setReadDeadline(probe.Thrice); return to })},
-		{"endLease", connState.endLease},
+		{"expireRead", inLease(leaseState.expireRead)},
+		{"endWait, request", always(func(s leaseState) leaseState { return s.endWait(get, probe.ReadBytes, false) })},
+		{"endWait, rest of a request", always(func(s leaseState) leaseState { return s.endWait(get, probe.ReadBytes-1, false) })},
+		{"endWait, HTTP/2", always(func(s leaseState) leaseState { return s.endWait(h2, probe.ReadBytes, false) })},
+		{"endWait, park", always(func(s leaseState) leaseState { return s.endWait(nil, probe.ReadBytes, true) })},
+		{"endWait, error", always(func(s leaseState) leaseState { return s.endWait(nil, probe.ReadBytes, false) })},
+		{"readMore", inLease(leaseState.readMore)},
+		{"completeHeader", inLease(leaseState.completeHeader)},
+		{"answer", inLease(leaseState.answer)},
+		{"finish", inLease(leaseState.finish)},
+		{"setReadDeadline", always(func(s leaseState) leaseState { to, _ := s.setReadDeadline(probe.Once); return to })},
+		{"setReadDeadline, two", always(func(s leaseState) leaseState { to, _ := s.setReadDeadline(probe.Twice); return to })},
+		{"setReadDeadline, three", always(func(s leaseState) leaseState { to, _ := s.setReadDeadline(probe.Thrice); return to })},
+		{"endLease", inLease(leaseState.endLease)},
 		{"giveBack", connState.giveBack},
 		{"hijack", connState.hijack},
 		{"close", connState.close},
-		{"closeLeased", connState.closeLeased},
+		{"closeLeased", inLease(leaseState.closeLeased)},
 		{"end", connState.end},
 	}
 }
@@ -140,105 +167,114 @@ func TestStateChanges(t *testing.T) {
 
 		// A lease's leftovers do not count for the next.
 		{in(stateQueued), "lease", "opening unannounced"},
-		{in(stateQueued, began, dated, recentlyUsed), "lease", "opening began unannounced"},
-		{in(stateQueued, began).at(1), "lease", "opening began recentlyUsed unannounced"},
+		{leftover(in(stateQueued, began), dated, recentlyUsed), "lease", "opening began unannounced"},
+		{at(in(stateQueued, began), 1), "lease", "opening began recentlyUsed unannounced"},
 		{in(stateClosed), "lease", none},
 		{in(stateQueued), "giveAway", "http2 unannounced"},
-		{in(stateOpening, unannounced), "announce", "opening"},
-		{in(stateOpening), "announce", none},
+		{leased(phaseOpening, unannounced), "announce", "opening"},
+		{leased(phaseOpening), "announce", none},
 
 		// One deadline and an empty buffer: with anything less the connection must not be parked.
-		{in(stateIdle, began, dated), "beginWait, empty buffer", "idle began dated waiting parkable"},
-		{in(stateIdle, began, dated), "beginWait", "idle began dated waiting"},
-		{in(stateIdle, began), "beginWait, empty buffer", "idle began waiting"},
-		{in(stateBusy, began, dated), "beginWait, empty buffer", none},
-		{in(stateOpening), "beginWait, empty buffer", "opening waiting parkable"},
-		{in(stateOpening, began), "beginWait", "opening began waiting parkable"},
-		{in(stateShut, dated), "beginWait, empty buffer", none},
-		{in(stateOpening), "beginWait, unknown", "opening waiting"},
-		{in(stateIdle, dated), "beginWait, unknown", "idle dated waiting"},
+		{leased(phaseIdle, leaseBegan, dated), "beginWait, empty buffer", "idle began dated waiting parkable"},
+		{leased(phaseIdle, leaseBegan, dated), "beginWait", "idle began dated waiting"},
+		{leased(phaseIdle, leaseBegan), "beginWait, empty buffer", "idle began waiting"},
+		{leased(phaseBusy, leaseBegan, dated), "beginWait, empty buffer", none},
+		{leased(phaseOpening), "beginWait, empty buffer", "opening waiting parkable"},
+		{leased(phaseOpening, leaseBegan), "beginWait", "opening began waiting parkable"},
+		{leased(phaseShut, dated), "beginWait, empty buffer", none},
+		{leased(phaseOpening), "beginWait, unknown", "opening waiting"},
+		{leased(phaseIdle, dated), "beginWait, unknown", "idle dated waiting"},
 
 		// Two deadlines and no buffer: the second wait may be parked as well.
-		{in(stateIdle, dated, waiting, parkable), "timeOut, first of two", "idle dated bare"},
-		{in(stateIdle, dated, waiting), "timeOut, with bytes", "idle dated"},
-		{in(stateIdle, waiting), "timeOut, first of two", "idle"},
-		{in(stateIdle, dated, waiting, parkable), "timeOut", "idle dated"},
-		{in(stateOpening, dated, waiting, parkable), "timeOut, first of two", "opening dated"},
-		{in(stateIdle), "setReadDeadline, two", "idle dated"},
-		{in(stateIdle), "setReadDeadline, three", "idle predated"},
-		{in(stateIdle, predated), "setReadDeadline, three", "idle predated dated"},
-		{in(stateIdle, predated, dated), "setReadDeadline, three", "busy predated dated"},
-		{in(stateIdle, predated), "beginWait, empty buffer", "idle predated waiting"},
-		{in(stateBusy, predated, dated, answered), "finish", "idle began"},
-		{in(stateIdle, dated, bare), "setReadDeadline", "idle bare"},
-		{in(stateIdle, dated, bare), "beginWait, empty buffer", "idle dated bare waiting"},
-		{in(stateIdle, dated, bare), "beginWait, one byte", "idle dated bare waiting"},
-		{in(stateIdle, dated), "beginWait, one byte", "idle dated waiting"},
-		{in(stateIdle, bare), "beginWait, one byte", "idle bare waiting parkable"},
-		{in(stateIdle, bare), "beginWait, empty buffer", "idle bare waiting"},
-		{in(stateIdle, bare), "setReadDeadline", "busy bare"},
-		{in(stateIdle, bare, waiting, parkable), "setReadDeadline", "idle bare waiting parkable"},
-		{in(stateIdle, bare, waiting, parkable), "endWait, park", "ending bare"},
-		{in(stateIdle, bare, waiting, parkable), "endWait, error", "idle bare"},
-		{in(stateQueued, began, bare), "lease", "opening began unannounced"},
-		{in(stateIdle, dated), "setReadDeadline", "busy dated"},
-		{in(stateIdle), "setReadDeadline", "idle dated"},
-		{in(stateIdle, dated, waiting), "setReadDeadline", "idle dated waiting"},
+		{leased(phaseIdle, dated, waiting, parkable), "timeOut, first of two", "idle dated bare"},
+		{leased(phaseIdle, dated, waiting), "timeOut, with bytes", "idle dated"},
+		{leased(phaseIdle, waiting), "timeOut, first of two", "idle"},
+		{leased(phaseIdle, dated, waiting, parkable), "timeOut", "idle dated"},
+		{leased(phaseOpening, dated, waiting, parkable), "timeOut, first of two", "opening dated"},
+		{leased(phaseIdle), "setReadDeadline, two", "idle dated"},
+		{leased(phaseIdle), "setReadDeadline, three", "idle predated"},
+		{leased(phaseIdle, predated), "setReadDeadline, three", "idle predated dated"},
+		{leased(phaseIdle, predated, dated), "setReadDeadline, three", "busy predated dated"},
+		{leased(phaseIdle, predated), "beginWait, empty buffer", "idle predated waiting"},
+		{leased(phaseBusy, predated, dated, answered), "finish", "idle began"},
+		{leased(phaseIdle, dated, bare), "setReadDeadline", "idle bare"},
+		{leased(phaseIdle, dated, bare), "beginWait, empty buffer", "idle dated bare waiting"},
+		{leased(phaseIdle, dated, bare), "beginWait, one byte", "idle dated bare waiting"},
+		{leased(phaseIdle, dated), "beginWait, one byte", "idle dated waiting"},
+		{leased(phaseIdle, bare), "beginWait, one byte", "idle bare waiting parkable"},
+		{leased(phaseIdle, bare), "beginWait, empty buffer", "idle bare waiting"},
+		{leased(phaseIdle, bare), "setReadDeadline", "busy bare"},
+		{leased(phaseIdle, bare, waiting, parkable), "setReadDeadline", "idle bare waiting parkable"},
+		{leased(phaseIdle, bare, waiting, parkable), "endWait, park", "ending bare"},
+		{leased(phaseIdle, bare, waiting, parkable), "endWait, error", "idle bare"},
+		{leftover(in(stateQueued, began), bare), "lease", "opening began unannounced"},
+		{leased(phaseIdle, dated), "setReadDeadline", "busy dated"},
+		{leased(phaseIdle), "setReadDeadline", "idle dated"},
+		{leased(phaseIdle, dated, waiting), "setReadDeadline", "idle dated waiting"},
 
-		{in(stateIdle, dated, waiting, parkable), "expireRead", "idle dated waiting parkable expired"},
-		{in(stateIdle, dated, waiting, parkable, expired), "expireRead", none},
-		{in(stateIdle, dated, waiting), "expireRead", none},
-		{in(stateBusy, dated), "expireRead", none},
+		{leased(phaseIdle, dated, waiting, parkable), "expireRead", "idle dated waiting parkable expired"},
+		{leased(phaseIdle, dated, waiting, parkable, expired), "expireRead", none},
+		{leased(phaseIdle, dated, waiting), "expireRead", none},
+		{leased(phaseBusy, dated), "expireRead", none},
 
-		{in(stateIdle, began, dated, waiting, parkable, expired), "endWait, park", "ending began dated"},
-		{in(stateIdle, began, dated, waiting, parkable), "endWait, error", "idle began dated"},
-		{in(stateIdle, began, dated, waiting, parkable, expired), "endWait, request", "busy began dated sniffed"},
-		{in(stateIdle, began, dated, waiting), "endWait, rest of a request", "busy began dated sniffed"},
-		{in(stateIdle, began, dated, waiting, parkable), "endWait, HTTP/2", "http2 began dated sniffed"},
-		{in(stateOpening, waiting, parkable), "endWait, request", "busy sniffed inHeader"},
-		{in(stateOpening, began, waiting, parkable), "endWait, request", "arrived began sniffed inHeader"},
-		{in(stateOpening, waiting, parkable, expired), "endWait, park", "ending"},
-		{in(stateShut, began, dated, waiting, parkable, expired), "endWait, park", "shut began dated"},
-		{in(stateClosedInHeader, began, waiting, parkable), "endWait, request", "closedInHeader began"},
+		{leased(phaseIdle, leaseBegan, dated, waiting, parkable, expired), "endWait, park", "ending began dated"},
+		{leased(phaseIdle, leaseBegan, dated, waiting, parkable), "endWait, error", "idle began dated"},
+		{leased(phaseIdle, leaseBegan, dated, waiting, parkable, expired), "endWait, request", "busy began dated sniffed"},
+		{leased(phaseIdle, leaseBegan, dated, waiting), "endWait, rest of a request", "busy began dated sniffed"},
+		{leased(phaseIdle, leaseBegan, dated, waiting, parkable), "endWait, HTTP/2", "http2 began dated sniffed"},
+		{leased(phaseOpening, waiting, parkable), "endWait, request", "busy sniffed inHeader"},
+		{leased(phaseOpening, leaseBegan, waiting, parkable), "endWait, request", "arrived began sniffed inHeader"},
+		{leased(phaseOpening, waiting, parkable, expired), "endWait, park", "ending"},
+		{leased(phaseShut, leaseBegan, dated, waiting, parkable, expired), "endWait, park", "shut began dated"},
+		{leased(phaseShut), "end", "closed"},
+		{leased(phaseShut, leaseBegan), "hijack", "hijacked began"},
+		{leased(phaseShut, waiting), "hijack", none},
+		{leased(phaseClosedInHeader, leaseBegan, waiting, parkable), "endWait, request", "closedInHeader began"},
 
-		{in(stateArrived, began, inHeader), "readMore", "busy began inHeader"},
-		{in(stateArrived, began, inHeader), "setReadDeadline", "busy began"},
-		{in(stateBusy, inHeader), "setReadDeadline", "busy"},
-		{in(stateBusy, inHeader), "completeHeader", "busy"},
-		{in(stateBusy), "answer", "busy answered"},
-		{in(stateIdle), "answer", none},
-		{in(stateBusy, dated, sniffed, answered), "finish", "idle began"},
-		{in(stateBusy), "finish", none}, // owned by the user
+		{leased(phaseArrived, leaseBegan, inHeader), "readMore", "busy began inHeader"},
+		{leased(phaseArrived, leaseBegan, inHeader), "setReadDeadline", "busy began"},
+		{leased(phaseBusy, inHeader), "setReadDeadline", "busy"},
+		{leased(phaseBusy, inHeader), "completeHeader", "busy"},
+		{leased(phaseBusy), "answer", "busy answered"},
+		{leased(phaseIdle), "answer", none},
+		{leased(phaseBusy, dated, sniffed, answered), "finish", "idle began"},
+		{leased(phaseBusy), "finish", none}, // owned by the user
 		{in(stateParked, began), "finish", none},
 
-		{in(stateEnding, began, dated), "endLease", "ended began dated"},
-		{in(stateIdle, began, dated), "endLease", none},
-		{in(stateEnded, began, dated), "giveBack", "parked began dated"},
-		{in(stateEnded), "giveBack", "fresh"},
-		{in(stateEnding, began), "giveBack", none},
+		{leased(phaseEnding, leaseBegan, dated), "endLease", "ended began dated"},
+		{leased(phaseIdle, leaseBegan, dated), "endLease", none},
+		{leased(phaseEnded, leaseBegan, dated), "giveBack", "parked began dated"},
+		{leased(phaseEnded), "giveBack", "fresh"},
+		{leased(phaseEnding, leaseBegan), "giveBack", none},
 
-		{in(stateBusy), "hijack", "hijacked"},
-		{in(stateIdle, began), "hijack", "hijacked began"},
-		{in(stateIdle, began, waiting), "hijack", none},
+		{leased(phaseBusy), "hijack", "hijacked"},
+		{leased(phaseIdle, leaseBegan), "hijack", "hijacked began"},
+		{leased(phaseIdle, leaseBegan, waiting), "hijack", none},
 		{in(stateParked, began), "hijack", none},
 		{in(stateHijacked), "hijack", none},
+		{leased(phaseOpening), "hijack", none},
+		{leased(phaseEnding, leaseBegan), "hijack", none},
+		{leased(phaseEnded, leaseBegan), "hijack", none},
+		{leased(phaseOpening), "end", none},
+		{leased(phaseIdle, leaseBegan), "end", none},
+		{leased(phaseEnding, leaseBegan), "end", none},
 
 		{in(stateNew), "close", "shut"},
 		{in(stateFresh), "close", "closed"},
 		{in(stateParked, began), "close", "closed began"},
-		{in(stateOpening), "close", "shut"},
-		{in(stateOpening, began), "close", "closedInHeader began"},
-		{in(stateArrived, began), "close", "closedInHeader began"},
-		{in(stateIdle, began, waiting), "close", "shut began waiting"},
-		{in(stateEnding, began), "close", "shut began"},
-		{in(stateEnded, began), "close", "shut began"},
+		{leased(phaseOpening), "close", "shut"},
+		{leased(phaseOpening, leaseBegan), "close", "closedInHeader began"},
+		{leased(phaseArrived, leaseBegan), "close", "closedInHeader began"},
+		{leased(phaseIdle, leaseBegan, waiting), "close", "shut began waiting"},
+		{leased(phaseEnding, leaseBegan), "close", "shut began"},
+		{leased(phaseEnded, leaseBegan), "close", "shut began"},
 		{in(stateHijacked), "close", none},
 		{in(stateClosed), "close", none},
-		{in(stateClosedInHeader, began), "setReadDeadline", "shut began"},
+		{leased(phaseClosedInHeader, leaseBegan), "setReadDeadline", "shut began"},
 		{in(stateShut), "end", "closed"},
-		{in(stateClosedInHeader), "end", "closed"},
-		{in(stateEnded), "end", "closed"},
-		{in(stateBusy), "end", none},
+		{leased(phaseClosedInHeader), "end", "closed"},
+		{leased(phaseEnded), "end", "closed"},
+		{leased(phaseBusy), "end", none},
 		{in(stateHijacked), "end", none},
 	} {
 		got := none
@@ -262,32 +298,51 @@ func find(t *testing.T, name string) event {
 	panic("unreachable")
 }
 
-// Every change, from any state with any flags, is an edge of the table, and each edge is a change.
+// TestStateEdges: every change, from any state or phase with any flags, is an edge of the tables, and
+// each edge is a change.
 func TestStateEdges(t *testing.T) {
-	var seen [stateCount]states
+	type step struct {
+		a    state
+		at   phase
+		b    state
+		then phase
+	}
+	seen := make(map[step]bool)
 	for from := range connState(1) << methodShift {
-		if from.state() >= stateCount {
+		if from.state() >= stateCount || from.state() == stateLeased && (from.phase() == phaseNone || from.phase() >= phaseCount) {
 			continue
 		}
 		for _, e := range events() {
 			to, ok := e.apply(from)
-			a, b := from.state(), to.state()
-			if !ok || a == b {
+			if !ok || (from^to)&stateMask == 0 {
 				continue
 			}
-			if !edges[a].has(b) {
-				t.Fatalf("%v, %s: became %v, which is no edge of the table", from, e.name, to)
+			if !isEdge(from, to) {
+				t.Fatalf("%v, %s: became %v, which is no edge of the tables", from, e.name, to)
 			}
-			seen[a] |= setOf(b)
+			seen[step{from.state(), from.phase(), to.state(), to.phase()}] = true
 		}
 	}
-	for s := range stateCount {
-		for to := range stateCount {
-			if s, to := state(s), state(to); edges[s].has(to) && !seen[s].has(to) {
-				t.Errorf("nothing makes %v of %v, want a change or no edge", to, s)
+	for _, from := range places() {
+		for _, to := range places() {
+			if from != to && isEdge(from, to) && !seen[step{from.state(), from.phase(), to.state(), to.phase()}] {
+				t.Errorf("nothing makes %v of %v, want a change or no edge", to, from)
 			}
 		}
 	}
+}
+
+// places returns all states, and in place of leased all phases.
+func places() (all []connState) {
+	for s := range state(stateCount) {
+		if s != stateLeased {
+			all = append(all, in(s))
+		}
+	}
+	for p := phaseNone + 1; p < phaseCount; p++ {
+		all = append(all, leased(p))
+	}
+	return all
 }
 
 // The names match the constants.
@@ -295,31 +350,44 @@ func TestStateNames(t *testing.T) {
 	if got, want := in(stateClosed, began, disarmed).String(), "closed began disarmed"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := state(stateCount).String(), "state(20)"; got != want {
+	if got, want := leased(phaseClosedInHeader, leaseBegan, predated, unannounced).String(), "closedInHeader began predated unannounced"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := fmt.Sprint(stateLeased, state(stateCount), phase(phaseCount)), "leased state(13) phase(10)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// TestStatePacking checks that the parts of a connState don't interfere with each other.
+// TestStatePacking checks that the parts of a word don't interfere with each other, in both views.
 func TestStatePacking(t *testing.T) {
-	for _, full := range []connState{0, ^connState(0)} {
-		for _, flag := range []connState{began, predated, dated, bare, waiting, parkable, expired, recentlyUsed, sniffed, inHeader, answered, unannounced, disarmed} {
-			w := full.to(stateIdle).at(tickMask - 1).withMethod(methodPOST)
-			before := fmt.Sprint(w.state(), w.since(0), w.method())
-			for range 2 {
-				w = w.set(flag)
-				if !w.has(flag) || w&^flag != w.clear(flag) || w.clear(flag).has(flag) {
-					t.Errorf("flag %v of %v", flag, w)
+	flags := []leaseState{leaseBegan, predated, dated, bare, waiting, parkable, expired, recentlyUsed, sniffed, inHeader, answered, unannounced, leaseState(disarmed)}
+	parts := func(s leaseState) string {
+		return fmt.Sprint(s.phase(), connState(s).state(), s.since(0), s.method())
+	}
+	for _, full := range []leaseState{0, ^leaseState(0)} {
+		for _, w := range []leaseState{full.to(phaseIdle), leaseState(connState(full).to(stateServing))} {
+			w = w.at(tickMask - 1).withMethod(methodPOST)
+			before := parts(w)
+			for _, flag := range flags {
+				for range 2 {
+					w = w.set(flag)
+					if !w.has(flag) || w&^flag != w.clear(flag) || w.clear(flag).has(flag) {
+						t.Errorf("flag %v of %v", flag, w)
+					}
+					if got := parts(w); got != before {
+						t.Errorf("with flag %b: got %s, want %s", flag, got, before)
+					}
+					w = w.clear(flag)
 				}
-				if got := fmt.Sprint(w.state(), w.since(0), w.method()); got != before {
-					t.Errorf("with flag %b: got %s, want %s", flag, got, before)
-				}
-				w = w.clear(flag)
 			}
 		}
-		w := full.at(5).to(stateClosed).withMethod(methodOther)
-		if w.since(7) != 2 || w.since(4) != tickMask || w.state() != stateClosed || w.method() != methodOther {
-			t.Errorf("got state %v, method %d, %d and %d ticks", w.state(), w.method(), w.since(7), w.since(4))
+		w := full.at(5).to(phaseShut).withMethod(methodOther)
+		if got, want := parts(w), fmt.Sprint("shut leased ", tickMask-4, methodOther); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		closed := connState(w).to(stateClosed)
+		if got := closed.phase(); closed.state() != stateClosed || got != phaseNone || leaseState(closed).since(7) != 2 {
+			t.Errorf("got state %v, phase %v, %d ticks", closed.state(), got, leaseState(closed).since(7))
 		}
 	}
 }
@@ -330,11 +398,14 @@ func TestStateChecks(t *testing.T) {
 		t.Skip("only with -tags invariants")
 	}
 	for _, bad := range []struct{ from, to connState }{
-		{in(stateParked), in(stateBusy)},
+		{in(stateParked), leased(phaseBusy)},
+		{in(stateQueued), leased(phaseIdle)},
+		{leased(phaseIdle), in(stateParked)},
+		{leased(phaseBusy), leased(phaseEnded)},
 		{in(stateClosed), in(stateQueued)},
-		{in(stateIdle), in(stateIdle, parkable)},
-		{in(stateIdle, waiting), in(stateIdle, waiting, expired)},
-		{in(stateIdle, waiting), in(stateBusy, waiting)},
+		{leased(phaseIdle), leased(phaseIdle, parkable)},
+		{leased(phaseIdle, waiting), leased(phaseIdle, waiting, expired)},
+		{leased(phaseIdle, waiting), leased(phaseBusy, waiting)},
 	} {
 		func() {
 			defer func() {

@@ -155,10 +155,10 @@ func (q *connQueue) endSweep(limit uint32) {
 // with their states, and returns for how many ticks those may wait that are not recently
 // used. The tick is gap later than those that Reads have noted since the last sweep: one
 // that has noted the last tick may have begun just now.
-func (q *connQueue) parkOverdue(tick, gap uint32, park func(c *conn, seen connState)) (limit uint32) {
+func (q *connQueue) parkOverdue(tick, gap uint32, park func(c *conn, seen leaseState)) (limit uint32) {
 	others := 0
 	q.each(&q.mu.leased, func(c *conn) {
-		w := c.load()
+		w := c.lease()
 		if !w.mayPark() {
 			return
 		}
@@ -176,7 +176,7 @@ func (q *connQueue) parkOverdue(tick, gap uint32, park func(c *conn, seen connSt
 		return limit
 	}
 	q.each(&q.mu.leased, func(c *conn) {
-		if w := c.load(); w.mayPark() && !w.has(recentlyUsed) && w.since(tick) >= limit {
+		if w := c.lease(); w.mayPark() && !w.has(recentlyUsed) && w.since(tick) >= limit {
 			park(c, w)
 		}
 	})

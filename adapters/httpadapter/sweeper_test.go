@@ -24,7 +24,7 @@ func newSweptQueue() *connQueue {
 }
 
 // lendWaiting adds n connections that net/http has had in the given state.
-func (q *connQueue) lendWaiting(n int, s connState) {
+func (q *connQueue) lendWaiting(n int, s leaseState) {
 	for range n {
 		c := &conn{queue: q, index: -1}
 		c.packed.Store(uint32(s))
@@ -40,7 +40,7 @@ func TestOverdue(t *testing.T) {
 	)
 	type group struct {
 		n     int
-		what  connState
+		what  leaseState
 		since uint32 // ticks ago
 	}
 	for _, tt := range []struct {
@@ -70,10 +70,10 @@ func TestOverdue(t *testing.T) {
 			for _, tick := range []uint32{0, 1, parkTicks, tickMask} { // ticks go round
 				f := newSweptQueue()
 				for _, g := range tt.groups {
-					f.lendWaiting(g.n, g.what.to(stateIdle).at((tick-g.since)&tickMask))
+					f.lendWaiting(g.n, g.what.to(phaseIdle).at((tick-g.since)&tickMask))
 				}
 				due := make(map[*conn]bool)
-				limit := f.parkOverdue(tick, cmp.Or(tt.gap, sweepTicks), func(c *conn, seen connState) {
+				limit := f.parkOverdue(tick, cmp.Or(tt.gap, sweepTicks), func(c *conn, seen leaseState) {
 					due[c] = true
 					if !seen.mayPark() {
 						t.Errorf("at tick %d: got %v overdue", tick, seen)
@@ -104,7 +104,7 @@ type trafficConn struct {
 
 func newTraffic(n int) *traffic {
 	tr := &traffic{connQueue: newSweptQueue()}
-	tr.lendWaiting(1, in(stateBusy)) // so that the clock is never read
+	tr.lendWaiting(1, leaseState(leased(phaseBusy))) // so that the clock is never read
 	for range n {
 		c := &conn{queue: tr.connQueue, index: -1}
 		c.packed.Store(uint32(in(stateQueued)))
@@ -117,19 +117,19 @@ func newTraffic(n int) *traffic {
 func (c *trafficConn) request() {
 	c.change(connState.enqueue)
 	if c.state() == stateQueued {
-		c.lease()
+		c.leaseOut()
 		c.beginWait(probe.ReadBytes)
 	}
 	_, _ = c.endWait([]byte("GET / "), probe.ReadBytes, nil)
-	c.change(connState.readMore)
+	c.changeLease(leaseState.readMore)
 	_ = c.SetWriteDeadline(time.Time{})
-	c.change(connState.finish)
+	c.changeLease(leaseState.finish)
 	_ = c.SetReadDeadline(time.Time{})
 	c.beginWait(probe.ReadBytes)
 }
 
 // park gives the connection back, as expireRead, net/http and leaseClosed do.
-func (tr *traffic) park(c *conn, seen connState) {
+func (tr *traffic) park(c *conn, seen leaseState) {
 	c.expireRead(seen)
 	if _, err := c.endWait(nil, probe.ReadBytes, os.ErrDeadlineExceeded); err != io.EOF {
 		return
@@ -208,9 +208,9 @@ func TestSparseTraffic(t *testing.T) {
 func TestSweepHoldsNobodyUp(t *testing.T) {
 	const n = 10 * connsPerChunk
 	f := newSweptQueue()
-	f.lendWaiting(n, (waiting | parkable).to(stateIdle))
+	f.lendWaiting(n, (waiting | parkable).to(phaseIdle))
 	parked := 0
-	f.parkOverdue(parkTicksRecent, 1, func(c *conn, _ connState) {
+	f.parkOverdue(parkTicksRecent, 1, func(c *conn, _ leaseState) {
 		if !f.mu.TryLock() {
 			t.Fatal("the queue's lock is held")
 		}
@@ -239,7 +239,7 @@ func TestHurriedSweepsKeepApart(t *testing.T) {
 	f := newSweptQueue()
 	var sweeps atomic.Int64
 	f.sweeper = newSweeper(time.Nanosecond, func() { sweeps.Add(1); f.sweep() })
-	f.lendWaiting(n, in(stateBusy))
+	f.lendWaiting(n, leaseState(leased(phaseBusy)))
 	begin := time.Now()
 	for time.Since(begin) < 20*n*pausePerConn {
 		f.mu.Lock()
@@ -348,7 +348,7 @@ func startNoting(t *testing.T, opts ...Option) (*fixture, <-chan *conn) {
 // expireNow ends the wait of c, if it is waiting. To park it may take more than one call: the
 // engine may wake it again needlessly.
 func (c *conn) expireNow() {
-	if w := c.load(); w.mayPark() {
+	if w := c.lease(); w.mayPark() {
 		c.expireRead(w)
 	}
 }
@@ -373,10 +373,10 @@ func TestRecentlyUsed(t *testing.T) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			w := c.load()
-			return w.state() == stateParked && c.swap(w, w.at((c.queue.sweeper.read()-tt.away)&tickMask))
+			return w.state() == stateParked && c.swap(w, at(w, (c.queue.sweeper.read()-tt.away)&tickMask))
 		})
 		client.get("/")
-		if got := c.load().has(recentlyUsed); got != tt.want {
+		if got := c.lease().has(recentlyUsed); got != tt.want {
 			t.Errorf("back after %d ticks: got recently used %t, want %t", tt.away, got, tt.want)
 		}
 	}
@@ -388,11 +388,11 @@ func TestExpireOutdated(t *testing.T) {
 	f, conns := startNoting(t, ParkAfter(never))
 	f.dial().get("/")
 	c := testnet.Receive(t, "the connection", conns)
-	testnet.Eventually(t, "net/http waiting", func() bool { return c.load().mayPark() })
-	seen := c.load()
-	c.swap(seen, seen.at((1-seen.since(0))&tickMask))
+	testnet.Eventually(t, "net/http waiting", func() bool { return c.lease().mayPark() })
+	seen := c.lease()
+	c.swapLease(seen, seen.at((1-seen.since(0))&tickMask))
 	c.expireRead(seen)
-	if w := c.load(); w.has(expired) || w == seen {
+	if w := c.lease(); w.has(expired) || w == seen {
 		t.Error("a wait was ended that began after the sweep")
 	}
 	testnet.Eventually(t, "the connection being parked", func() bool {

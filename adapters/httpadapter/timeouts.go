@@ -129,7 +129,7 @@ func (c *conn) endHandshakeLimitLocked() {
 // SetReadDeadline sets the read deadline, of which there are several: see above.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mustLast()
-	if s := c.load(); s.servedAlone() {
+	if s := c.lease(); s.servedAlone() {
 		if ok, err := c.trySetReadDeadline(s, t); ok {
 			return err
 		}
@@ -137,7 +137,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		if ok, err := c.trySetReadDeadline(c.load(), t); ok {
+		if ok, err := c.trySetReadDeadline(c.lease(), t); ok {
 			return err
 		}
 	}
@@ -145,7 +145,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 
 // trySetReadDeadline sets the read deadline of a connection that was seen, and reports
 // false if that has changed.
-func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err error) {
+func (c *conn) trySetReadDeadline(seen leaseState, t time.Time) (ok bool, err error) {
 	to, use := seen.setReadDeadline(c.queue.call.way)
 	switch at := instantOf(t); {
 	case use == deadlineReal, use == deadlineNoted, use == deadlineFirst && c.isFirst(t):
@@ -155,7 +155,7 @@ func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err err
 	case use == deadlineRest && (c.real.get() == 0 || at != 0 && at < c.real.get()):
 		c.real.set(at)
 	}
-	if to != seen && !c.swap(seen, to) {
+	if to != seen && !c.swapLease(seen, to) {
 		return false, nil
 	}
 	switch {
@@ -172,7 +172,7 @@ func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err err
 // parksSoon reports whether a connection that begins to wait will be parked about as soon as net/http
 // gives its buffers back, at the end of a short deadline. Then that deadline is not set: it would cost
 // two changes of the engine's deadline and a wake-up, for buffers that go anyway.
-func (c *conn) parksSoon(s connState) bool {
+func (c *conn) parksSoon(s leaseState) bool {
 	return !s.has(recentlyUsed) && c.queue.sweeper.tick <= 2*DefaultParkAfter/ticksToPark
 }
 
@@ -208,11 +208,11 @@ func (c *conn) SetDeadline(t time.Time) error {
 // request; a StateIdle that comes without that is the user's call of the hook. net/http sets a deadline
 // even if the first Read of a lease fails: keepLocked takes that away.
 func (c *conn) SetWriteDeadline(t time.Time) error {
-	if s := c.load(); s&(predated|dated|bare) != 0 {
+	if s := c.lease(); s&(predated|dated|bare) != 0 {
 		c.mustLast()
 	}
 	if t.IsZero() {
-		c.change(connState.answer)
+		c.changeLease(leaseState.answer)
 	}
 	return c.Conn.SetWriteDeadline(t)
 }

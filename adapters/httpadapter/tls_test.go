@@ -258,7 +258,7 @@ func TestTLSPartBeforeAnAlert(t *testing.T) {
 	lent := f.conn()
 	testnet.Eventually(t, "the data being read, or the connection closed", func() bool {
 		w := lent.load()
-		return w.state() == stateClosed || w.state() == stateOpening && w.has(waiting) && !w.has(parkable)
+		return w.state() == stateClosed || w.phase() == phaseOpening && leaseState(w).has(waiting) && !leaseState(w).has(parkable)
 	})
 	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if n, err := c.Conn.Read(make([]byte, 1)); !isTimeout(err) {
