@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // call is one call of RoundTrip.
@@ -26,6 +27,7 @@ type call struct {
 	gzip   bool
 	closes bool // the client adds Connection: close
 
+	expects  bool          // the server is asked before the body is sent
 	body     io.ReadCloser // what to send; nil: nothing
 	bodyRead bool          // it was read, and closed
 	length   int64         // of the body; below 0: it goes in chunks
@@ -49,6 +51,12 @@ func (c *call) prepare(t *Transport, req *http.Request) bool {
 		}
 	} else if req.ContentLength != 0 && req.Body == nil {
 		return false
+	}
+	if req.Body != nil && expectsContinue(req) {
+		if c.body == nil {
+			return false // net/http asks all the same
+		}
+		c.expects = true
 	}
 	c.target = req.URL.RequestURI()
 	if !http1.IsPlainTarget(c.target) || t.dialer() == nil {
@@ -117,6 +125,11 @@ func (c *call) run() (resp *http.Response, err error) {
 			return nil, err
 		}
 	}
+}
+
+// expectsContinue reports whether net/http asks the server before it sends the body.
+func expectsContinue(req *http.Request) bool {
+	return req.ProtoAtLeast(1, 1) && http1.HasToken(semantics.First(req.Header, "Expect"), "100-continue")
 }
 
 // awaitCancel turns the closing of a request's Cancel into the end of its context.

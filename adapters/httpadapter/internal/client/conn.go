@@ -138,6 +138,7 @@ func (c *conn) exchange(x *call) (*http.Response, error) {
 			e.stop()
 		}
 		if e.w != nil {
+			e.w.proceed(false)
 			<-e.w.done // the user may change the request from now on
 			if failed, ok := e.w.err.(copyError); ok {
 				err = failed.error
@@ -181,7 +182,11 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 	timeout := x.t.base.ResponseHeaderTimeout
 	if x.body != nil && !x.bodyRead {
 		x.bodyRead = true
-		e.w = &writer{c: e.c, body: x.body, length: x.length, trace: x.trace, timeout: timeout, done: make(chan struct{})}
+		e.w = &writer{c: e.c, body: x.body, length: x.length, trailer: x.req.Trailer, trace: x.trace, timeout: timeout,
+			done: make(chan struct{})}
+		if x.expects {
+			e.w.asked, e.w.askTimeout = make(chan bool, 1), x.t.base.ExpectContinueTimeout
+		}
 		go e.w.run()
 	} else if timeout > 0 {
 		_ = e.c.nc.SetReadDeadline(time.Now().Add(timeout))
@@ -206,14 +211,16 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 // append puts the request's bytes in s.out.
 func (x *call) append(s *scratch) error {
 	o := http1.Outgoing{AskForGzip: x.gzip, AskForClosing: x.closes, Trace: x.trace}
-	o.ContentLength = x.length
+	if o.ContentLength = x.length; x.length < 0 {
+		o.Trailer = x.req.Trailer
+	}
 	s.out = o.Append(s.out[:0], x.req, x.target)
 	if x.trace != nil && x.trace.WroteHeaders != nil {
 		x.trace.WroteHeaders()
 	}
 	var err error
 	if x.body != nil {
-		if !isShort(x.body, x.length) {
+		if x.expects || !isShort(x.body, x.length) {
 			return nil // a writer sends it
 		}
 		s.out, err = appendShort(s.out, x.body, int(x.length))
@@ -242,7 +249,7 @@ func (e *exchange) readAnswer(x *call) (*http.Response, error) {
 	}
 	for {
 		if s.scan(x.req.Method == http.MethodHead) {
-			e.headerCame(x)
+			e.headerCame(x, s.answer.Close)
 			return e.plainAnswer(x), nil
 		}
 		resp, err := http.ReadResponse(s.br, x.req)
@@ -250,8 +257,14 @@ func (e *exchange) readAnswer(x *call) (*http.Response, error) {
 			return nil, err
 		}
 		if code := resp.StatusCode; code < 100 || code > 199 || code == http.StatusSwitchingProtocols {
-			e.headerCame(x)
+			e.headerCame(x, resp.Close)
 			return e.otherAnswer(x, resp)
+		}
+		if resp.StatusCode == http.StatusContinue && e.w != nil && e.w.isAsked() {
+			if x.trace != nil && x.trace.Got100Continue != nil {
+				x.trace.Got100Continue()
+			}
+			e.w.proceed(true)
 		}
 		if x.trace != nil && x.trace.Got1xxResponse != nil {
 			if err := x.trace.Got1xxResponse(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
@@ -262,10 +275,12 @@ func (e *exchange) readAnswer(x *call) (*http.Response, error) {
 	}
 }
 
-// headerCame ends the limits on time and size that hold until the header has come.
-func (e *exchange) headerCame(x *call) {
+// headerCame ends the limits on time and size that hold until the header has come. closes says that the
+// server closes the connection: a body that it was asked about is only sent if it doesn't.
+func (e *exchange) headerCame(x *call, closes bool) {
 	if e.w != nil {
 		e.w.setAnswered()
+		e.w.proceed(!closes && !x.req.Close)
 	}
 	if x.t.base.ResponseHeaderTimeout > 0 {
 		_ = e.c.nc.SetReadDeadline(time.Time{})

@@ -100,8 +100,7 @@ func (h *hostile) serve(c net.Conn) {
 	}
 }
 
-// readRequest returns the bytes of a request, whose body may have a Content-Length, or chunks and no
-// trailer.
+// readRequest returns the bytes of a request, whose body may have a Content-Length, or chunks.
 func readRequest(br *bufio.Reader) (string, error) {
 	var b strings.Builder
 	length := 0
@@ -117,7 +116,7 @@ func readRequest(br *bufio.Reader) (string, error) {
 		}
 	}
 	if strings.Contains(b.String(), "Transfer-Encoding: chunked") {
-		for !strings.HasSuffix(b.String(), "\r\n0\r\n\r\n") {
+		for !strings.Contains(b.String(), "\r\n0\r\n") || !strings.HasSuffix(b.String(), "\r\n\r\n") {
 			c, err := br.ReadByte()
 			if err != nil {
 				return "", err

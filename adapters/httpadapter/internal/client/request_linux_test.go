@@ -122,6 +122,25 @@ var requests = map[string]func(r *http.Request){
 		info, _ := f.Stat()
 		r.Body, r.ContentLength = f, info.Size()
 	},
+	"trailers": func(r *http.Request) {
+		r.Method = "PUT"
+		r.Trailer = http.Header{"X-B": {"1", " 2\t"}, "x-a": nil, "X-Late": nil}
+		r.Body = io.NopCloser(&late{Reader: strings.NewReader("hello"), set: func() { r.Trailer["X-Late"] = []string{"late"} }})
+	},
+	"trailers without chunks": func(r *http.Request) {
+		setBody(r, strings.NewReader("hello"))
+		r.Method, r.Trailer = "POST", http.Header{"A": {"b"}}
+	},
+	"trailers without body": func(r *http.Request) { r.Trailer = http.Header{"A": {"b"}} },
+	"expecting":             expecting(strings.NewReader("hello")),
+	"expecting, chunks":     expecting(onlyReader{strings.NewReader("hello")}),
+	"expecting, HTTP/1.0": func(r *http.Request) {
+		expecting(strings.NewReader("hello"))(r)
+		r.ProtoMajor, r.ProtoMinor = 1, 0
+	},
+	"expecting without body":    func(r *http.Request) { r.Header.Set("Expect", "100-continue") },
+	"expecting with empty body": func(r *http.Request) { r.Header.Set("Expect", "100-continue"); r.Body = http.NoBody },
+	"expecting something else":  func(r *http.Request) { setBody(r, strings.NewReader("hello")); r.Header.Set("Expect", "x") },
 	"chunks that fail": func(r *http.Request) {
 		r.Method = "PUT"
 		r.Body = io.NopCloser(io.MultiReader(strings.NewReader("hel"), failing{}))
@@ -131,6 +150,28 @@ var requests = map[string]func(r *http.Request){
 		r.Body = io.NopCloser(io.MultiReader(strings.NewReader("hel"), failing{}))
 		r.ContentLength = 5
 	},
+}
+
+// late sets trailers when it has been read.
+type late struct {
+	io.Reader
+	set func()
+}
+
+func (r *late) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err == io.EOF {
+		r.set()
+	}
+	return n, err
+}
+
+func expecting(body io.Reader) func(r *http.Request) {
+	return func(r *http.Request) {
+		r.Method = "POST"
+		setBody(r, body)
+		r.Header.Set("Expect", "100-continue")
+	}
 }
 
 type failing struct{}
@@ -148,8 +189,12 @@ func setBody(r *http.Request, body io.Reader) {
 
 // bases are transports with settings that change requests.
 var bases = map[string]func() *http.Transport{
-	"zero":           func() *http.Transport { return &http.Transport{} },
-	"default":        func() *http.Transport { return http.DefaultTransport.(*http.Transport).Clone() },
+	"zero": func() *http.Transport { return &http.Transport{} },
+	"default": func() *http.Transport {
+		base := http.DefaultTransport.(*http.Transport).Clone()
+		base.ExpectContinueTimeout = time.Millisecond
+		return base
+	},
 	"no keep-alives": func() *http.Transport { return &http.Transport{DisableKeepAlives: true} },
 	"no compression": func() *http.Transport { return &http.Transport{DisableCompression: true} },
 	"no idle":        func() *http.Transport { return &http.Transport{MaxIdleConnsPerHost: -1} },
@@ -265,10 +310,10 @@ func TestPassedOn(t *testing.T) {
 			setBody(r, strings.NewReader("hello"))
 			r.ContentLength = 3
 		},
-		"trailer": func(r *http.Request) { r.Trailer = http.Header{"A": nil} },
-		"expect":  func(r *http.Request) { r.Header.Set("Expect", "100-continue") },
-		"CONNECT": func(r *http.Request) { r.Method = "CONNECT" },
-		"TLS":     func(r *http.Request) { r.URL.Scheme = "https" },
+		"bad trailer":     func(r *http.Request) { r.Trailer = http.Header{"content-length": nil} },
+		"invalid trailer": func(r *http.Request) { r.Trailer = http.Header{"A": {"\n"}} },
+		"CONNECT":         func(r *http.Request) { r.Method = "CONNECT" },
+		"TLS":             func(r *http.Request) { r.URL.Scheme = "https" },
 	} {
 		req := newGet(t, "http://127.0.0.1/")
 		change(req)

@@ -98,7 +98,7 @@ func (t *Transport) serves(req *http.Request) bool {
 	if base.Protocols != nil && !base.Protocols.HTTP1() {
 		return false
 	}
-	if len(req.TransferEncoding) > 0 || len(req.Trailer) > 0 || req.Header["Expect"] != nil {
+	if len(req.TransferEncoding) > 0 {
 		return false
 	}
 	return http1.IsPlainOutgoing(req)

@@ -1,9 +1,11 @@
 package client
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptrace"
 	"os"
 	"reflect"
@@ -19,8 +21,14 @@ type writer struct {
 	c       *conn
 	body    io.ReadCloser
 	length  int64                  // below 0: it goes in chunks
+	trailer http.Header            // what follows the chunks; the user may set values until the body is closed
 	trace   *httptrace.ClientTrace // nil: none
 	timeout time.Duration          // ResponseHeaderTimeout, which begins when the body is sent; 0: none
+
+	// Of a request with Expect. The exchange sends to asked, once, whether the body is sent.
+	asked      chan bool // nil: it is
+	askTimeout time.Duration
+	told       bool // owned by the exchange: asked has it
 
 	mu       sync.Mutex
 	answered bool // the answer's header has come
@@ -40,12 +48,17 @@ const reuseWait = 50 * time.Millisecond
 // broken, or run closes it.
 func (w *writer) run() {
 	defer close(w.done)
-	broken, err := w.send()
-	if closeErr := w.body.Close(); err == nil {
+	var broken bool
+	var err error
+	sends := w.await()
+	if sends {
+		broken, err = w.send()
+	}
+	if closeErr := w.body.Close(); sends && err == nil {
 		err = closeErr
 	}
-	if err == nil && w.length < 0 {
-		_, err = w.c.write([]byte("0\r\n\r\n"))
+	if sends && err == nil && w.length < 0 {
+		err = w.endChunks()
 	}
 	if w.trace != nil && w.trace.WroteRequest != nil {
 		w.trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
@@ -85,6 +98,47 @@ func (w *writer) send() (broken bool, err error) {
 		return false, fmt.Errorf("http: ContentLength=%d with Body length %d", w.length, n)
 	}
 	return false, nil
+}
+
+// await waits until the server wants the body, or says nothing for ExpectContinueTimeout. It reports
+// false if the body must not be sent.
+func (w *writer) await() bool {
+	if w.asked == nil {
+		return true
+	}
+	if w.trace != nil && w.trace.Wait100Continue != nil {
+		w.trace.Wait100Continue()
+	}
+	timer := time.NewTimer(w.askTimeout)
+	defer timer.Stop()
+	select {
+	case sends := <-w.asked:
+		return sends
+	case <-timer.C:
+		return true
+	}
+}
+
+// isAsked reports whether the server has not said yet whether it wants the body.
+func (w *writer) isAsked() bool { return w.asked != nil && !w.told }
+
+// proceed says, once, whether the body is sent, if the server was asked.
+func (w *writer) proceed(sends bool) {
+	if w.isAsked() {
+		w.told = true
+		w.asked <- sends
+	}
+}
+
+// endChunks sends the last chunk and the trailers.
+func (w *writer) endChunks() error {
+	b := bytes.NewBufferString("0\r\n")
+	if err := w.trailer.Write(b); err != nil {
+		return err
+	}
+	b.Write(crlf)
+	_, err := w.c.write(b.Bytes())
+	return err
 }
 
 // startTimeout makes the caller wait for the answer no longer than ResponseHeaderTimeout.

@@ -5,7 +5,9 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
@@ -15,6 +17,8 @@ type Outgoing struct {
 	// ContentLength is the length of the body; 0 for none, below 0 for one that goes in chunks.
 	ContentLength int64
 
+	Trailer http.Header // the fields that come behind chunks
+
 	AskForGzip    bool // the client adds Accept-Encoding
 	AskForClosing bool // the client adds Connection: close, which the request doesn't have
 
@@ -22,8 +26,8 @@ type Outgoing struct {
 }
 
 // IsPlainOutgoing reports whether [Outgoing.Append] can send the header of r: the method and the
-// names and values of fields are valid, and the host in its URL, and its Host if it has one, are
-// plain. net/http judges others.
+// names and values of fields and trailers are valid, and the host in its URL, and its Host if it has
+// one, are plain. net/http judges others.
 func IsPlainOutgoing(r *http.Request) bool {
 	if r.Method != "" && !semantics.IsToken(r.Method) || r.Method == http.MethodConnect {
 		return false
@@ -31,7 +35,18 @@ func IsPlainOutgoing(r *http.Request) bool {
 	if !isHost([]byte(r.URL.Host)) || r.Host != "" && !isHost([]byte(r.Host)) {
 		return false
 	}
-	for name, values := range r.Header {
+	for name := range r.Trailer {
+		switch http.CanonicalHeaderKey(name) {
+		case "Transfer-Encoding", "Trailer", "Content-Length":
+			return false
+		}
+	}
+	return isValid(r.Header) && isValid(r.Trailer)
+}
+
+// isValid reports whether the names and values of fields are valid.
+func isValid(h http.Header) bool {
+	for name, values := range h {
 		if !semantics.IsToken(name) {
 			return false
 		}
@@ -107,6 +122,9 @@ func (o *Outgoing) Append(b []byte, r *http.Request, target string) []byte {
 			o.Trace.WroteHeaderField("Content-Length", []string{strconv.FormatInt(o.ContentLength, 10)})
 		}
 	}
+	if len(o.Trailer) > 0 {
+		b = o.trailers(b)
+	}
 	var most [fieldsInline]entry
 	for _, f := range sorted(r.Header, most[:0]) {
 		if !isSentBefore(f.name) {
@@ -129,6 +147,22 @@ func isSentBefore(name string) bool {
 		return true
 	}
 	return false
+}
+
+// trailers appends the field that names the trailers.
+func (o *Outgoing) trailers(b []byte) []byte {
+	var names []string
+	for name := range o.Trailer {
+		names = append(names, http.CanonicalHeaderKey(name))
+	}
+	slices.Sort(names)
+	b = append(b, "Trailer: "...)
+	b = append(b, strings.Join(names, ",")...)
+	b = append(b, crlf...)
+	if o.traces() {
+		o.Trace.WroteHeaderField("Trailer", names)
+	}
+	return b
 }
 
 func (o *Outgoing) traces() bool { return o.Trace != nil && o.Trace.WroteHeaderField != nil }
