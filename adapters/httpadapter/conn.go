@@ -41,9 +41,10 @@ type conn struct {
 	queue *connQueue
 	ext   *connExt // nil on a plain connection without ConnContext
 
-	// atomic; changed with mu held. The goroutine of net/http that serves the lease changes it without
-	// mu in opening, busy and idle, and so does SetReadDeadline in idle, so that a request takes no
-	// lock. Every change is a compare-and-swap: if both make one, the slower sees it and looks again.
+	// atomic; changed with mu held, and without it where a request would have to lock it: in serving and
+	// notified by the worker and the callback, in opening, busy and idle by the goroutine of net/http
+	// that serves the lease, and in idle by SetReadDeadline. Every change is a compare-and-swap: if two
+	// make one at a time, the slower looks again.
 	packed atomic.Uint32 // a connState
 
 	// guarded by queue.mu

@@ -109,13 +109,13 @@ func (c *conn) Read(p []byte) (int, error) {
 	if c.peeksPreface(p) {
 		return 0, nil
 	}
-	switch st := c.state(); {
-	case st == stateNew && c.isTLS():
+	switch s := c.load(); {
+	case s.state() == stateNew && c.isTLS():
 		c.ext.begun.Store(true)
 		return c.Conn.Read(p)
-	case st == stateHandshake:
+	case s.state() == stateHandshake:
 		return c.ext.shaking.Load().Await(c.Conn.Read, p)
-	case c.isTLS(), c.lease().phase() == phaseBusy && !c.unread.hasBytes():
+	case c.isTLS(), s.phase() == phaseBusy && !c.unread.hasBytes():
 		return c.Conn.Read(p)
 	}
 	return c.read(p)

@@ -143,16 +143,16 @@ func (s leaseState) check(from connState) {
 		panic(fmt.Sprintf("httpadapter: %v became %v: no Read waits that could be ended", from, to))
 	case s.has(expired) && !s.has(parkable):
 		panic(fmt.Sprintf("httpadapter: %v became %v: a Read is being ended that must not be", from, to))
-	case s.has(waiting) && to.state() != stateClosed && !waitStages.has(s.phase()):
+	case s.has(waiting) && to.state() != stateClosed && !waitPhases.has(s.phase()):
 		panic(fmt.Sprintf("httpadapter: %v became %v while a Read waits for a request", from, to))
 	}
 }
 
-// waitStages are the phases in which a Read may wait for a request, or, once the connection is closed,
+// waitPhases are the phases in which a Read may wait for a request, or, once the connection is closed,
 // until it fails.
-var waitStages = setOf(phaseOpening, phaseIdle, phaseShut, phaseClosedInHeader)
+var waitPhases = setOf(phaseOpening, phaseIdle, phaseShut, phaseClosedInHeader)
 
-// # With net/http: the wait for a request
+// # The wait for a request
 
 // announce is for net/http's StateNew, which comes once per lease.
 func (s leaseState) announce() (leaseState, bool) { return s.clear(unannounced), s.has(unannounced) }
@@ -172,9 +172,9 @@ func (s leaseState) waits() bool { return s.phase() == phaseOpening || s.phase()
 // beginWait is for a Read into a slice of size bytes, at the given tick. If net/http has none of
 // the request the connection may be parked during the Read.
 //
-// In idle one deadline was set, the wait's own, and the slice is as long as the buffer of
-// net/http, so that this is empty; or there is no buffer any more, and the second deadline was set.
-// With no deadline net/http is not as it is known, and waits for as long as it likes.
+// In idle it may be if net/http has set one deadline, the wait's own, and reads into all of its buffer:
+// then that is empty. It also may be after the second deadline, when there is no buffer any more. A
+// net/http that has set no deadline isn't one that is known, and waits for as long as it likes.
 func (s leaseState) beginWait(size int, tick uint32, way probe.Way) (leaseState, bool) {
 	to := s.set(waiting)
 	switch {
@@ -187,8 +187,8 @@ func (s leaseState) beginWait(size int, tick uint32, way probe.Way) (leaseState,
 	return to, s.waits()
 }
 
-// timeOut is for a Read into a slice of size bytes that has ended with nothing at net/http's own
-// deadline. If the deadline was the first of two net/http gives its empty buffer back.
+// timeOut is for a Read into a slice of size bytes that has found nothing until net/http's own deadline.
+// If that was the first of two, net/http gives its empty buffer back.
 func (s leaseState) timeOut(size int, way probe.Way) leaseState {
 	to := s.clear(waiting | parkable | expired)
 	if way.GivesBack() && s.phase() == phaseIdle && s.has(dated) && size == probe.ReadBytes {
@@ -206,8 +206,8 @@ func (s leaseState) expireRead() (leaseState, bool) { return s.set(expired), s.m
 // resume is for the first byte after parking, of which net/http knows nothing yet.
 func (s leaseState) resume() leaseState { return s.clear(parkable | expired) }
 
-// endWait is for a Read that has found p in a slice of size bytes, or nothing. Then the
-// connection is to be parked, or not, because the Read failed otherwise.
+// endWait is for a Read that has found p in a slice of size bytes. If it has found nothing, park says
+// whether it was ended to park the connection.
 func (s leaseState) endWait(p []byte, size int, park bool) leaseState {
 	to := s.clear(waiting | parkable | expired)
 	switch {
@@ -244,7 +244,7 @@ func (s leaseState) at(tick uint32) leaseState {
 // round after tickMask ticks.
 func (s leaseState) since(tick uint32) uint32 { return (tick - uint32(s>>tickShift)) & tickMask }
 
-// # With net/http: a request
+// # A request
 
 // readMore is for the bytes after the first ones since parking.
 func (s leaseState) readMore() (leaseState, bool) { return s.to(phaseBusy), s.phase() == phaseArrived }
@@ -290,7 +290,7 @@ const (
 	deadlineEarly                      // net/http's for a header that has not begun
 )
 
-// deadlineUse returns the purpose while the connection isn't leased.
+// deadlineUse returns the purpose on a connection that isn't leased.
 func (s connState) deadlineUse() deadlineUse {
 	switch s.state() {
 	case stateShut, stateClosing, stateHijacked, stateClosed:
@@ -299,9 +299,9 @@ func (s connState) deadlineUse() deadlineUse {
 	return deadlineReal
 }
 
-// servedAlone reports whether the goroutine that serves the lease is the only one, except for a
-// Close, that changes the connection: SetReadDeadline needs no lock. If the user sets a deadline
-// at the same time either may win.
+// servedAlone reports whether only the goroutine that serves the lease changes the connection, besides
+// a Close. Then SetReadDeadline needs no lock, and if the user sets a deadline at the same time either
+// may win.
 func (s leaseState) servedAlone() bool {
 	return s.phase() == phaseBusy && !s.has(inHeader) || s.phase() == phaseIdle && s&(dated|waiting) == 0
 }
@@ -403,8 +403,8 @@ func (s leaseState) withMethod(m method) leaseState {
 	return s&^methodMask | leaseState(m)<<methodShift
 }
 
-// sniff notes the method of a request of which p is the beginning, as far as it
-// goes. If that is HTTP/2's, with prior knowledge, the phase is http2.
+// sniff notes the method of a request that begins with p. If that is HTTP/2, with prior knowledge, the
+// phase is http2.
 func (s leaseState) sniff(p []byte) leaseState {
 	m := methodUnknown
 	switch {
