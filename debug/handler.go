@@ -183,6 +183,8 @@ var ofAdapters = map[string]string{
 	"grpc started_calls_total ":     "calls",
 	"http connections parked":       "parked",
 	"http fastpath_requests_total ": "fast path",
+	"client connections busy":       "busy connections",
+	"client requests_total ":        "requests",
 	"http2 open_streams ":           "open streams",
 	"http2 served_streams_total ":   "served",
 	"reactor connections ":          "connections",

@@ -33,10 +33,10 @@ type call struct {
 	length   int64         // of the body; below 0: it goes in chunks
 }
 
-// prepare reports whether the request is served here. Otherwise nothing has happened to it.
-func (c *call) prepare(t *Transport, req *http.Request) bool {
-	if !t.serves(req) {
-		return false
+// prepare returns why the request is not served here. Then nothing has happened to it.
+func (c *call) prepare(t *Transport, req *http.Request) reason {
+	if r := t.serves(req); r != served {
+		return r
 	}
 	if req.Body != nil && req.Body != http.NoBody {
 		c.body, c.length = req.Body, req.ContentLength
@@ -45,30 +45,29 @@ func (c *call) prepare(t *Transport, req *http.Request) bool {
 		}
 		switch {
 		case c.length < 0 && usuallyLacksBody(req.Method):
-			return false // net/http looks whether there is one
+			return otherBody // net/http looks whether there is one
 		case c.length > 0 && hasOtherLength(req.Body, c.length):
-			return false // it depends on net/http's buffer what is sent of it
+			return otherBody // it depends on net/http's buffer what is sent of it
 		}
 	} else if req.ContentLength != 0 && req.Body == nil {
-		return false
+		return otherBody
 	}
 	if req.Body != nil && expectsContinue(req) {
 		if c.body == nil {
-			return false // net/http asks all the same
+			return otherBody // net/http asks all the same
 		}
 		c.expects = true
 	}
-	c.target = req.URL.RequestURI()
-	if !http1.IsPlainTarget(c.target) || t.dialer() == nil {
-		return false
+	if c.target = req.URL.RequestURI(); !http1.IsPlainTarget(c.target) {
+		return otherRequest
 	}
 	port := "80"
 	if http1.RequiresHTTP1(req) {
 		c.kind |= onlyH1
 	}
 	if req.URL.Scheme == "https" {
-		if !t.servesTLS(c.kind&onlyH1 != 0) {
-			return false
+		if r := t.servesTLS(c.kind&onlyH1 != 0); r != served {
+			return r
 		}
 		c.kind |= overTLS
 		port = "443"
@@ -78,7 +77,7 @@ func (c *call) prepare(t *Transport, req *http.Request) bool {
 	c.addr = http1.HostPort(req.URL, port)
 	c.gzip = t.asksForGzip(req)
 	c.closes = t.base.DisableKeepAlives && !wantsClose(req) && !isUpgrade(req.Header)
-	return true
+	return served
 }
 
 // run serves the request: it returns what http.Transport.RoundTrip returns.
@@ -93,7 +92,7 @@ func (c *call) run() (resp *http.Response, err error) {
 			}
 		}()
 	}
-	for {
+	for sent := false; ; {
 		if c.ctx.Err() != nil {
 			c.closeBody()
 			return nil, context.Cause(c.ctx)
@@ -113,6 +112,13 @@ func (c *call) run() (resp *http.Response, err error) {
 			c.closeBody()
 			return nil, err
 		}
+		if !sent {
+			sent = true
+			conn.host.count.Add(countRequests, 1)
+		}
+		if conn.reused {
+			conn.host.count.Add(countReused, 1)
+		}
 		resp, err := conn.exchange(c)
 		if err == nil {
 			return resp, nil
@@ -121,6 +127,7 @@ func (c *call) run() (resp *http.Response, err error) {
 			c.closeBody()
 			return nil, plainError(err)
 		}
+		conn.host.count.Add(countRetried, 1)
 		if err := c.rewind(); err != nil {
 			return nil, err
 		}
@@ -152,6 +159,7 @@ func usuallyLacksBody(method string) bool {
 
 // passOn lets the base serve the call. Its proxy is only known after everything else.
 func (c *call) passOn() (*http.Response, error) {
+	c.t.decline(proxied)
 	if c.cancel != nil {
 		c.cancel(errRequestDone) // the base watches the channel
 	}

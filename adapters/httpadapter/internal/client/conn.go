@@ -72,6 +72,7 @@ func (c *conn) end(cause error, closes bool) {
 	h := c.host
 	h.mu.Lock()
 	h.open--
+	h.count.Add(countConns, -1)
 	h.unlock()
 }
 

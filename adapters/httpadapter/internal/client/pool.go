@@ -24,8 +24,8 @@ type pool struct {
 	hosts [kinds]sync.Map // string, the address, to *host
 
 	// atomic
-	idle    atomic.Int64 // connections in all hosts' lists
-	closing atomic.Bool  // CloseIdleConnections was called, and since then no call has wanted a connection
+	made    atomic.Uint32 // hosts so far
+	closing atomic.Bool   // CloseIdleConnections was called, and since then no call has wanted a connection
 }
 
 // host has the connections to one address. Its lock is the only one that a call takes, for a moment.
@@ -33,6 +33,8 @@ type host struct {
 	pool *pool
 	kind kind
 	addr string
+
+	count serving.Cell[counter] // the counters of its connections
 
 	mu      sync.Mutex
 	idle    []*conn              // the one that became idle last is at the end
@@ -74,7 +76,7 @@ func (p *pool) lock(k kind, addr string) *host {
 	for {
 		v, ok := p.hosts[k].Load(addr)
 		if !ok {
-			v, _ = p.hosts[k].LoadOrStore(addr, &host{pool: p, kind: k, addr: addr})
+			v, _ = p.hosts[k].LoadOrStore(addr, p.newHost(k, addr))
 		}
 		h := v.(*host)
 		h.mu.Lock()
@@ -83,6 +85,12 @@ func (p *pool) lock(k kind, addr string) *host {
 		}
 		h.mu.Unlock()
 	}
+}
+
+// newHost makes a host. The hosts take turns with the cells of counters.
+func (p *pool) newHost(k kind, addr string) *host {
+	cells := p.t.counters.Cells
+	return &host{pool: p, kind: k, addr: addr, count: cells[p.made.Add(1)%uint32(len(cells))]}
 }
 
 // dialsMax is how many dials to a host, with the handshakes, are under way at a time. More calls wait
@@ -116,6 +124,7 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 		p.closing.Store(false)
 	}
 	h := p.lock(c.kind, c.addr)
+
 	for keeps && len(h.idle) > 0 {
 		conn := h.popLocked(len(h.idle) - 1)
 		since := conn.since
@@ -133,6 +142,7 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 		h.waiters = append(h.waiters, w)
 	}
 	h.queue = append(h.queue, w)
+	h.count.Add(countWaiting, 1)
 	h.unlock()
 	return nil, time.Time{}, w
 }
@@ -149,6 +159,7 @@ func (h *host) beginLocked(w *waiter) {
 		h.dials = make(map[*waiter]struct{})
 	}
 	h.dials[w] = struct{}{}
+	h.count.Add(countDialing, 1)
 	go w.dial(h.pool.t.dialer())
 }
 
@@ -164,7 +175,7 @@ func (h *host) popLocked(i int) *conn {
 	c := h.idle[i]
 	h.idle = slices.Delete(h.idle, i, i+1)
 	c.idle = false
-	h.pool.idle.Add(-1)
+	h.count.Add(countIdle, -1)
 	return c
 }
 
@@ -196,8 +207,10 @@ func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, erro
 	h.mu.Lock()
 	if err == nil {
 		h.open++
+		h.count.Add(countConns, 1)
 	}
 	delete(h.dials, w)
+	h.count.Add(countDialing, -1)
 	delivered := w.deliverLocked(dialed{c, err})
 	h.forgetDoneLocked()
 	h.unlock()
@@ -232,6 +245,7 @@ func (w *waiter) deliverLocked(d dialed) bool {
 		return false
 	}
 	w.done = true
+	w.host.count.Add(countWaiting, -1)
 	w.result <- d
 	return true
 }
@@ -255,7 +269,10 @@ func (w *waiter) leave() {
 	h := w.host
 	h.mu.Lock()
 	had := w.done
-	w.done = true
+	if !had {
+		w.done = true
+		h.count.Add(countWaiting, -1)
+	}
 	h.forgetDoneLocked()
 	h.unlock()
 	if had {
@@ -306,8 +323,9 @@ func (c *conn) put() error {
 	}
 	c.idle = true
 	h.idle = append(h.idle, c)
+	h.count.Add(countIdle, 1)
 	h.mu.Unlock()
-	if n := h.pool.idle.Add(1); base.MaxIdleConns > 0 && n > int64(base.MaxIdleConns) {
+	if base.MaxIdleConns > 0 && h.pool.idleConns() > int64(base.MaxIdleConns) {
 		h.pool.closeOldest()
 	}
 	return nil

@@ -116,7 +116,7 @@ func emptyPool(tr *Transport) error {
 	for h := range tr.conns.all {
 		return fmt.Errorf("the pool has %s", h.addr)
 	}
-	if n := tr.conns.idle.Load(); n != 0 {
+	if n := tr.conns.idleConns(); n != 0 {
 		return fmt.Errorf("the pool counts %d idle connections", n)
 	}
 	return nil
@@ -129,7 +129,7 @@ func awaitEmpty(t *testing.T, tr *Transport) {
 
 func awaitIdle(t *testing.T, tr *Transport) {
 	t.Helper()
-	testnet.Eventually(t, "a connection becomes idle", func() bool { return tr.conns.idle.Load() > 0 })
+	testnet.Eventually(t, "a connection becomes idle", func() bool { return tr.conns.idleConns() > 0 })
 }
 
 // TestCloseIdle: CloseIdleConnections closes the connections that wait, and later ones are kept.

@@ -317,7 +317,7 @@ func TestPassedOn(t *testing.T) {
 	} {
 		req := newGet(t, "http://127.0.0.1/")
 		change(req)
-		if new(call).prepare(tr, req) {
+		if new(call).prepare(tr, req) == served {
 			t.Errorf("%s: the request is served here", name)
 		}
 	}
@@ -343,7 +343,7 @@ func TestDialers(t *testing.T) {
 		if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "204") {
 			t.Error(got)
 		}
-		if tr.conns.idle.Load() != 1 {
+		if tr.conns.idleConns() != 1 {
 			t.Error("the base has served the request")
 		}
 		tr.CloseIdleConnections()
@@ -361,7 +361,7 @@ func TestEngineOff(t *testing.T) {
 	if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "204") {
 		t.Error(got)
 	}
-	if tr.conns.idle.Load() != 0 {
+	if tr.conns.idleConns() != 0 {
 		t.Error("the request was served here")
 	}
 }

@@ -33,15 +33,18 @@ func (t *Transport) settle() {
 	})
 }
 
-// servesTLS reports whether requests over TLS are served here. onlyH1 says that the request is for
+// servesTLS returns why requests over TLS are not served here. onlyH1 says that the request is for
 // HTTP/1.1, even if the base speaks HTTP/2.
-func (t *Transport) servesTLS(onlyH1 bool) bool {
+func (t *Transport) servesTLS(onlyH1 bool) reason {
 	//lint:ignore SA1019 programs still use it
 	if t.base.DialTLSContext != nil || t.base.DialTLS != nil {
-		return false
+		return otherDialer
 	}
 	t.settle()
-	return (onlyH1 || !t.alpn) && tlsWorks() == nil
+	if !onlyH1 && t.alpn || tlsWorks() != nil {
+		return otherProtocol
+	}
+	return served
 }
 
 // session is a connection's TLS.

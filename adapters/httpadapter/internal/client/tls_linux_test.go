@@ -63,7 +63,7 @@ func TestServedTLS(t *testing.T) {
 			req.Header.Set("Connection", "keep-alive, Upgrade")
 			req.Header.Set("Upgrade", "WebSocket")
 		}
-		if got := new(call).prepare(New(test.base), req); got != test.served {
+		if got := new(call).prepare(New(test.base), req) == served; got != test.served {
 			t.Errorf("%s: served here %t, want %t", name, got, test.served)
 		}
 	}

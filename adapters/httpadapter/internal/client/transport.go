@@ -12,6 +12,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/internal/serving"
 )
 
 // Transport is an http.RoundTripper. All methods are safe for concurrent use.
@@ -23,6 +24,8 @@ type Transport struct {
 	conns    pool
 	scratch  sync.Pool // of *scratch
 
+	counters *serving.Counters[counter]
+
 	settled sync.Once
 	alpn    bool // see settle
 }
@@ -31,13 +34,16 @@ type Transport struct {
 func New(base *http.Transport) *Transport {
 	t := &Transport{base: base, engine: seam.TakeOver != nil && !features.EngineIsNet(), dialsMax: dialsMax}
 	t.conns.t = t
+	t.counters = serving.NewCounters(serving.Sets(), counterCount)
+	serving.Enlist(transports, t, t.counters)
 	return t
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	var c call
-	if !t.engine || !c.prepare(t, req) {
+	if r := c.prepare(t, req); r != served {
+		t.decline(r)
 		return t.base.RoundTrip(req)
 	}
 	return c.run()
@@ -89,19 +95,23 @@ func engineConn(nc net.Conn) (*percore.Conn, error) {
 	return c.(*percore.Conn), nil
 }
 
-// serves reports whether requests like req are served here.
-func (t *Transport) serves(req *http.Request) bool {
-	if req.URL == nil || req.Header == nil || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
-		return false
+// serves returns why requests like req are not served here, whatever their body.
+func (t *Transport) serves(req *http.Request) reason {
+	switch base := t.base; {
+	case !t.engine:
+		return engineOff
+	case req.URL == nil || req.Header == nil || len(req.TransferEncoding) > 0:
+		return otherRequest
+	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
+		return otherScheme
+	case base.Protocols != nil && !base.Protocols.HTTP1():
+		return otherProtocol
+	case !http1.IsPlainOutgoing(req):
+		return otherRequest
+	case t.dialer() == nil:
+		return otherDialer
 	}
-	base := t.base
-	if base.Protocols != nil && !base.Protocols.HTTP1() {
-		return false
-	}
-	if len(req.TransferEncoding) > 0 {
-		return false
-	}
-	return http1.IsPlainOutgoing(req)
+	return served
 }
 
 // asksForGzip reports whether the client adds Accept-Encoding to a request, and decodes the answer.

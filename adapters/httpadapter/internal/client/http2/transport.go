@@ -19,6 +19,9 @@ type Transport struct {
 	t *client.Transport
 }
 
+// Stats are the counters of a Transport.
+type Stats = client.Stats
+
 // New returns a Transport with the settings of base.
 func New(base *http.Transport) *Transport { return &Transport{client.New(base)} }
 
@@ -30,6 +33,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return t.t.RoundTrip(req)
 }
+
+// Stats returns the counters of the transport's connections and requests. It doesn't block.
+func (t *Transport) Stats() Stats { return t.t.Stats() }
 
 // CloseIdleConnections closes the connections that wait for a request, those of the base as well.
 func (t *Transport) CloseIdleConnections() { t.t.CloseIdleConnections() }

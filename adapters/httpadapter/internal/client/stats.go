@@ -1,0 +1,135 @@
+package client
+
+import (
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/serving"
+)
+
+// Stats counts the connections and requests of a Transport. The counters are read one after the other,
+// not in one instant.
+type Stats struct {
+	Conns   int // connections that are open, without those that have switched protocols
+	Idle    int // of these, waiting for a request, without a goroutine; the others are busy
+	Dialing int // connections that are being dialed, with their TLS handshakes
+	Waiting int // calls that wait for a connection
+
+	Requests uint64 // requests that it has served itself
+	Reused   uint64 // times that a request was sent on a connection that had another before
+	Retried  uint64 // times that a request was sent again, since its connection had just ended
+
+	// Declined counts the requests that it has left to the base, by the reason: "scheme", "protocol"
+	// (the base may speak HTTP/2), "dialer", "proxy", "body", "request" (its header, host or method) and
+	// "engine". Reasons that did not occur are missing.
+	Declined map[string]uint64
+}
+
+// reason says why a request is left to the base.
+type reason uint8
+
+const (
+	served reason = iota // it isn't
+	otherScheme
+	otherProtocol
+	otherDialer
+	otherBody
+	otherRequest
+	proxied
+	engineOff
+	reasonCount
+)
+
+var reasonNames = [reasonCount]string{
+	otherScheme:   "scheme",
+	otherProtocol: "protocol",
+	otherDialer:   "dialer",
+	otherBody:     "body",
+	otherRequest:  "request",
+	proxied:       "proxy",
+	engineOff:     "engine",
+}
+
+// counter is one of the numbers that a Transport counts. The first four rise and fall, always in the
+// same cell, the host's.
+type counter uint8
+
+const (
+	countConns counter = iota
+	countIdle
+	countDialing
+	countWaiting
+	countRequests
+	countReused
+	countRetried
+	countDeclined // from here by the reason
+	counterCount  = countDeclined + counter(reasonCount)
+)
+
+// sums are the sums of all counters.
+type sums []int64
+
+// Stats returns the counters of the transport.
+func (t *Transport) Stats() Stats { return sums(t.counters.Sums()).stats() }
+
+func (t sums) stats() Stats {
+	s := Stats{
+		Conns:    int(t[countConns]),
+		Idle:     min(int(t[countIdle]), int(t[countConns])),
+		Dialing:  int(t[countDialing]),
+		Waiting:  int(t[countWaiting]),
+		Requests: uint64(t[countRequests]),
+		Reused:   uint64(t[countReused]),
+		Retried:  uint64(t[countRetried]),
+		Declined: make(map[string]uint64),
+	}
+	for r := served + 1; r < reasonCount; r++ {
+		if n := t[countDeclined+counter(r)]; n > 0 {
+			s.Declined[reasonNames[r]] = uint64(n)
+		}
+	}
+	return s
+}
+
+// decline counts a request that is left to the base.
+func (t *Transport) decline(r reason) { t.counters.Cells[0].Add(countDeclined+counter(r), 1) }
+
+// idleConns returns how many connections of all hosts wait for a request.
+func (p *pool) idleConns() (n int64) {
+	for _, cell := range p.t.counters.Cells {
+		n += cell.Load(countIdle)
+	}
+	return n
+}
+
+func init() { percore.RegisterAdapter("client", readMetrics) }
+
+// transports has the counters of the process's Transports.
+var transports = serving.NewRegister(counterCount)
+
+// readMetrics returns the sums over all Transports of the process.
+func readMetrics() []percore.Metric {
+	n := transports.Sums()
+	s := sums(n).stats()
+	metrics := []percore.Metric{
+		stateFigure("busy", s.Conns-s.Idle),
+		stateFigure("idle", s.Idle),
+		stateFigure("dialing", s.Dialing),
+		{Name: "waiting_calls", Help: "Calls that wait for a connection", Value: float64(s.Waiting)},
+		{Name: "requests_total", Help: "Requests that httpadapter's Transports have served", Value: float64(s.Requests)},
+		{Name: "reused_total", Help: "Times that a request was sent on a connection that had another before", Value: float64(s.Reused)},
+		{Name: "retries_total", Help: "Times that a request was sent again, since its connection had just ended", Value: float64(s.Retried)},
+	}
+	for r := served + 1; r < reasonCount; r++ {
+		metrics = append(metrics, percore.Metric{
+			Name:  "declined_total",
+			Help:  "Requests that were left to http.Transport",
+			Label: "reason",
+			Of:    reasonNames[r],
+			Value: float64(n[countDeclined+counter(r)]),
+		})
+	}
+	return metrics
+}
+
+func stateFigure(state string, n int) percore.Metric {
+	return percore.Metric{Name: "connections", Help: "Connections of httpadapter's Transports", Label: "state", Of: state, Value: float64(n)}
+}
