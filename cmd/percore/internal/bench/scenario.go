@@ -526,7 +526,12 @@ func calling() []Scenario {
 			job:     load.Job{Kind: load.KindHTTP, Conns: n},
 		})
 	}
-	return all
+	return append(all, Scenario{
+		Name:    "client/https/calls=64",
+		spec:    target.Spec{App: target.AppCaller, CallTLS: true},
+		backend: &target.Spec{App: target.AppHTTP, TLS: true},
+		job:     load.Job{Kind: load.KindHTTP, Conns: 64},
+	})
 }
 
 // idling returns scenarios of connections on which nothing happens. They measure the memory of

@@ -240,11 +240,14 @@ func reverseProxy(spec Spec) http.Handler {
 	}
 }
 
-// transport returns a client with enough idle connections, httpadapter's or net/http's.
+// transport returns a client of HTTP/1.1 with enough idle connections, httpadapter's or net/http's.
 func transport(adapted bool) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = proxyIdleMax
 	t.MaxIdleConns = proxyIdleMax
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 	if adapted {
 		return httpadapter.NewTransport(t)
 	}
@@ -255,6 +258,9 @@ func transport(adapted bool) http.RoundTripper {
 func caller(spec Spec) http.Handler {
 	client := transport(spec.Engine.FastPath)
 	target := "http://" + spec.Backend
+	if spec.CallTLS {
+		target = "https://" + spec.Backend
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for range CallsPerRequest {
 			if err := call(client, target); err != nil {

@@ -41,6 +41,7 @@ type Spec struct {
 	Dir      string `json:"dir,omitempty"`      // the files of AppFiles
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
 	Client   bool   `json:"client,omitempty"`   // AppProxyHTTP calls Backend as AppCaller does
+	CallTLS  bool   `json:"call_tls,omitempty"` // AppCaller calls Backend over TLS
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
