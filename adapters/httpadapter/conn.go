@@ -23,8 +23,7 @@ import (
 //	caller                             file              it begins with
 //	the accept loop                    conn_accept.go    newConn, start
 //	the loop, by its callback          conn_loop.go      waker.OnReadable
-//	a worker of the fast path          turn.go           serve
-//	                                   exchange.go       newExchange: a request and its answer
+//	a worker of the fast path          turn.go           serve; exchange.go has a request and its answer
 //	                                   stream.go         reads and writes; over TLS tls_stream.go
 //	net/http                           conn_nethttp.go   leaseOut, Read, Write and others, leaseClosed
 //	                                   timeouts.go       SetReadDeadline and its like
@@ -149,6 +148,14 @@ func (c *conn) identity() net.Conn {
 		return c.ext.tls
 	}
 	return c
+}
+
+// context returns the parent of the contexts of the connection's requests.
+func (c *conn) context() context.Context {
+	if c.ext != nil && c.ext.ctx != nil {
+		return c.ext.ctx
+	}
+	return c.queue.call.ctx
 }
 
 func (c *conn) isTLS() bool { return c.ext != nil && c.ext.tls != nil }

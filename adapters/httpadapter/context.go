@@ -111,22 +111,13 @@ func (c localAddrContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// context returns the parent of the contexts of the connection's requests.
-func (c *conn) context() context.Context {
-	if c.ext != nil && c.ext.ctx != nil {
-		return c.ext.ctx
-	}
-	return c.queue.call.ctx
-}
-
-// newContext makes the context of a request.
-func (c *conn) newContext() (context.Context, canceler) {
-	parent := c.context()
+// newRequestContext makes the context of a request of a connection.
+func newRequestContext(parent context.Context, c *percore.Conn) (context.Context, canceler) {
 	if parent.Done() != nil {
-		ctx, cancel := context.WithCancel(localAddrContext{parent, c.Conn})
+		ctx, cancel := context.WithCancel(localAddrContext{parent, c})
 		return ctx, canceler{derived: cancel}
 	}
-	ctx := &requestContext{parent: parent, conn: c.Conn}
+	ctx := &requestContext{parent: parent, conn: c}
 	return ctx, canceler{own: ctx}
 }
 

@@ -59,8 +59,8 @@ func (s *Server) Drain(ctx context.Context) error {
 	return nil
 }
 
-// The pauses between two looks whether connections are left: those of net/http's Shutdown, but shorter,
-// because Drain is to take a second as a rule.
+// Drain looks whether connections are left after these pauses. net/http's Shutdown has longer ones, but
+// a Drain should take a second as a rule.
 const (
 	drainPauseMin = time.Millisecond
 	drainPauseMax = 50 * time.Millisecond
@@ -72,8 +72,8 @@ func (s *Server) left() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for call := range s.mu.calls {
-		// In this order, and a loop that ends is taken from loops first: otherwise a connection could be
-		// missing.
+		// Keep this order: a loop that ends is taken from loops before refs, so the difference may be too
+		// large for a moment, and never too small.
 		refs := call.refs.Load()
 		n += refs - call.loops.Load()
 	}

@@ -46,10 +46,11 @@ type exchange struct {
 
 // newExchange makes the exchange of the request at the start of p, whose head was scanned. Its body is
 // in p, too, as far as it has come. It returns nil if net/http must refuse the request.
-func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
+func (t *turn) newExchange(p []byte) *exchange {
+	c, h := t.c, &t.head
 	x := &exchange{conn: c}
 	req := &x.request
-	ctx, cancel := c.newContext()
+	ctx, cancel := newRequestContext(c.context(), c.Conn)
 	x.canceler = cancel
 	if !h.Request(ctx, p, req) {
 		x.cancel()

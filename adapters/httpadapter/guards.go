@@ -222,8 +222,8 @@ func (g *idleGuard) Close() error {
 	return nil
 }
 
-// SetReadDeadline knows a deadline in the past, with which net/http ends a Read that waits while a
-// handler runs. Others would end the wait.
+// SetReadDeadline obeys only a deadline in the past: with that net/http ends the Read that waits while a
+// handler runs. Any other would end the wait for the next request.
 func (g *idleGuard) SetReadDeadline(t time.Time) error {
 	g.change(func() { g.past = !t.IsZero() && time.Since(t) > time.Hour })
 	return nil

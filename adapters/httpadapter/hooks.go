@@ -115,10 +115,9 @@ func (s *Server) report(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// reportSafely calls the user's ConnState. It reports false if that has panicked, after which net/http
-// closes the connection, too.
-func (c *conn) reportSafely(state http.ConnState) (ok bool) {
-	s := c.queue.server
+// reportSafely calls the user's ConnState for c. It reports false if that has panicked, after which
+// net/http closes the connection, too.
+func (s *Server) reportSafely(c *conn, state http.ConnState) (ok bool) {
 	if s.user.connState == nil {
 		return true
 	}

@@ -120,7 +120,8 @@ func (h *http2Host) Conn(c *h2.Conn) httpstream.Conn {
 
 // Context implements httpstream.Host.
 func (h *http2Host) Context(c *h2.Conn) (context.Context, httpstream.Canceler) {
-	ctx, canceler := c.User().(*conn).newContext()
+	own := c.User().(*conn)
+	ctx, canceler := newRequestContext(own.context(), own.Conn)
 	if canceler.own != nil {
 		return ctx, (*ownCanceler)(canceler.own)
 	}
@@ -140,7 +141,7 @@ func (c derivedCanceler) Cancel() { c() }
 // ConnState implements httpstream.Host.
 func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	own := c.User().(*conn)
-	if !own.reportSafely(state) {
+	if !h.server.reportSafely(own, state) {
 		_ = c.Close()
 	}
 	if state == http.StateClosed {
@@ -226,7 +227,7 @@ func (c *conn) serveHTTP2(unread []byte) bool {
 		return false
 	}
 	call.server.counts.Add(countHTTP2, 1)
-	ok = c.reportSafely(http.StateActive) && c.reportSafely(http.StateIdle) // as net/http does then
+	ok = call.server.reportSafely(c, http.StateActive) && call.server.reportSafely(c, http.StateIdle) // as net/http does then
 	err, below := errHook, net.Conn(c.Conn)
 	if c.isTLS() {
 		below = c.ext.tls
@@ -238,7 +239,7 @@ func (c *conn) serveHTTP2(unread []byte) bool {
 	switch {
 	case err != nil:
 		_ = c.Conn.Close()
-		c.reportSafely(http.StateClosed)
+		call.server.reportSafely(c, http.StateClosed)
 		call.release()
 	case call.leaving.Load() || call.server.draining.Load(): // set before the others were drained
 		hc.Drain()

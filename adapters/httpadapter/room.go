@@ -53,16 +53,21 @@ func (call *serveCall) joinRoom() {
 func (call *serveCall) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
 	for _, q := range call.queues {
 		q.each(&q.mu.kept, func(c *conn) {
-			if since := c.idleSince(); since != 0 {
-				do(idleConn{c}, since, c.RemoteAddrPort().Addr())
+			idle := idleConn{c}
+			if since := idle.idleSince(); since != 0 {
+				do(idle, since, c.RemoteAddrPort().Addr())
 			}
 		})
 	}
 }
 
+// idleConn is a conn for Accept.
+type idleConn struct{ c *conn }
+
 // idleSince returns since when the connection has waited for a request, or for the first byte; 0: it
 // doesn't wait.
-func (c *conn) idleSince() int64 {
+func (i idleConn) idleSince() int64 {
+	c := i.c
 	limit := time.Duration(0)
 	switch call := c.queue.call; c.state() {
 	case stateParked:
@@ -77,18 +82,15 @@ func (c *conn) idleSince() int64 {
 	return int64(real) - int64(limit)
 }
 
-// idleConn is a conn for Accept.
-type idleConn struct{ c *conn }
-
 // CloseIdle implements [accepting.IdleConn].
 func (i idleConn) CloseIdle(since int64) bool {
 	c := i.c
 	c.mu.Lock() // or a request could begin and end in between, and the client's next one be on its way
 	defer c.mu.Unlock()
-	if c.idleSince() != since || seam.HasUnread(c.Conn) || c.unread.hasBytes() || !c.endLocked(connState.closeIdle) {
+	if i.idleSince() != since || seam.HasUnread(c.Conn) || c.unread.hasBytes() || !c.endLocked(connState.closeIdle) {
 		return false
 	}
-	go c.closeForRoom() // the user's OnClose may call anything, and TLS's farewell may block
+	go i.closeForRoom() // the user's OnClose may call anything, and TLS's farewell may block
 	return true
 }
 
@@ -96,7 +98,8 @@ func (i idleConn) CloseIdle(since int64) bool {
 const farewellTime = 100 * time.Millisecond
 
 // closeForRoom closes a connection that has ended.
-func (c *conn) closeForRoom() {
+func (i idleConn) closeForRoom() {
+	c := i.c
 	if c.isTLS() {
 		cut := time.AfterFunc(farewellTime, func() { _ = c.Conn.Close() })
 		_ = c.ext.tls.Close()

@@ -61,7 +61,7 @@ func (t *turn) abandon() {
 		if hijacked, _ = x.end(); hijacked {
 			x.dropBody()
 		} else {
-			t.c.send(x.Out())
+			t.send(x.Out())
 			x.closeBody()
 		}
 	}
@@ -187,7 +187,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	if c.queue.call.keepAlivesOff.Load() {
 		return t.decline(reasonKeepAlives)
 	}
-	x := c.newExchange(&t.head, p)
+	x := t.newExchange(p)
 	if x == nil {
 		return t.decline(reasonTarget)
 	}
@@ -218,7 +218,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	t.begun, t.scanned = false, 0
 	c.unread.served()
 	c.change(connState.answerServed)
-	if !c.reportSafely(http.StateIdle) || !c.queue.call.keepsAlive() {
+	if !s.reportSafely(c, http.StateIdle) || !c.queue.call.keepsAlive() {
 		return t.close()
 	}
 	c.setRealDeadline(c.queue.call.idleDeadline())
@@ -231,7 +231,7 @@ func (t *turn) answer(x *exchange) bool {
 	c := t.c
 	reusable := x.returned && x.Finish()
 	c.current.Store(nil)
-	sent := c.send(x.Out())
+	sent := t.send(x.Out())
 	complete, linger := x.closeBody()
 	if x.returned && x.req.MultipartForm != nil {
 		_ = x.req.MultipartForm.RemoveAll()
@@ -267,10 +267,10 @@ func (t *turn) giveBuffer(x *exchange) {
 }
 
 // send writes p, and reports whether that worked.
-func (c *conn) send(p []byte) bool {
+func (t *turn) send(p []byte) bool {
 	var err error
 	if len(p) > 0 {
-		_, err = c.stream().write(p)
+		_, err = t.c.stream().write(p)
 	}
 	http1.ReleaseOut(p)
 	return err == nil
@@ -282,7 +282,7 @@ func (t *turn) begin(x *exchange) bool {
 	t.limitRequest(x)
 	c.current.Store(x)
 	c.change(func(s connState) (connState, bool) { return s.serveRequest(x.req.Method) })
-	if !c.reportSafely(http.StateActive) {
+	if !c.queue.server.reportSafely(c, http.StateActive) {
 		return false
 	}
 	if x.body != nil {
