@@ -107,6 +107,7 @@ type scriptCall struct {
 	length  int64 // ContentLength of the request
 	proceed bool  // the server answers 100 before it reads the body
 	answer  string
+	notGzip bool  // the answer is not in the encoding that it names
 	cuts    []int // where the answer is cut into several writes
 	until   int   // as much of the answer is sent
 	end     endKind
@@ -785,6 +786,8 @@ func (g generator) answer(c *scriptCall) string {
 		lines = append(lines, "Content-Encoding: gzip")
 		if g.choose(4) > 0 {
 			body = gzipped(body)
+		} else {
+			c.notGzip = true
 		}
 	}
 	size := len(body)
@@ -908,6 +911,9 @@ func (g generator) ending(c *scriptCall) {
 		if c.read = g.choose(20); c.end == endKeep {
 			c.end = endFIN // or it depends on chance whether the rest is read before the next call
 		}
+	}
+	if c.notGzip && c.end.keeps() {
+		c.end = endFIN // or it depends on chance whether the rest is read before the next call
 	}
 }
 

@@ -25,7 +25,7 @@ type body struct {
 
 	// guarded by reading
 	exchange
-	left   int64         // bytes that are to come, if Counted
+	left   int64         // bytes that are to come, if Counted; at first, if other reads
 	chunks io.Reader     // of a Chunked body
 	other  io.ReadCloser // reads instead: net/http's body
 	resp   *http.Response
@@ -151,7 +151,8 @@ func (b *body) Close() error {
 		if b.cancel != nil {
 			b.cancel(errRequestDone)
 		}
-	case drains && b.mayDrain():
+	case drains && b.mayDrain() && (b.stop == nil || b.stop()):
+		b.stop = nil // the context's end has no effect any more: programs often end it next
 		go b.drain()
 	default:
 		b.finish(false)
@@ -165,9 +166,8 @@ const (
 	drainTime     = 50 * time.Millisecond
 )
 
-// mayDrain reports whether the rest of the answer may be short. The trailers of one that net/http reads
-// would go to its user.
-func (b *body) mayDrain() bool { return b.alive && b.other == nil && b.left <= drainBytesMax }
+// mayDrain reports whether the rest of the answer may be short.
+func (b *body) mayDrain() bool { return b.alive && b.left <= drainBytesMax }
 
 // drain reads the rest of a body that its user has closed.
 func (b *body) drain() {

@@ -333,7 +333,10 @@ func (e *exchange) otherAnswer(x *call, resp *http.Response) (*http.Response, er
 		e.finish(true)
 		return resp, nil
 	}
-	b := &body{exchange: *e, framing: http1.UntilEnd, other: resp.Body}
+	b := &body{exchange: *e, framing: http1.UntilEnd, other: resp.Body, left: resp.ContentLength}
+	if len(resp.TransferEncoding) > 0 {
+		b.left = math.MaxInt64 // never drained: its trailers would go to the user
+	}
 	b.attach(resp, x.gzip)
 	return resp, nil
 }

@@ -272,6 +272,35 @@ func TestEarlyClose(t *testing.T) {
 	}
 }
 
+// TestCancelAfterClose: the end of the context after Close doesn't keep the connection from being used
+// again, if the running version of net/http reads the rest of a body.
+func TestCancelAfterClose(t *testing.T) {
+	if !drains {
+		t.Skip("net/http doesn't read the rest of a body before Go 1.27")
+	}
+	release := make(chan bool)
+	h := newHostile(t, func(c net.Conn, _ string) bool {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel")
+		<-release
+		_, _ = io.WriteString(c, "lo")
+		return true
+	})
+	tr := newTestTransport(t)
+	put := make(chan error, 1)
+	trace := &httptrace.ClientTrace{PutIdleConn: func(err error) { put <- err }}
+	ctx, cancel := context.WithCancel(httptrace.WithClientTrace(context.Background(), trace))
+	resp, err := tr.RoundTrip(newGet(t, h.url()).WithContext(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	cancel()
+	close(release)
+	if err := testnet.Receive(t, "the connection", put); err != nil {
+		t.Errorf("the connection was not kept: %v", err)
+	}
+}
+
 // TestCloseWhileReading: Close makes a read fail that waits.
 func TestCloseWhileReading(t *testing.T) {
 	h := newHostile(t, func(c net.Conn, _ string) bool {
