@@ -103,8 +103,7 @@ const dialsMax = 10_000
 // any more.
 func (h *host) unlock() {
 	for len(h.queue) > 0 && h.mayDialLocked() {
-		w := h.queue[0]
-		h.queue = slices.Delete(h.queue, 0, 1)
+		w := popFirst(&h.queue)
 		if !w.done {
 			h.beginLocked(w)
 		}
@@ -182,11 +181,19 @@ func (h *host) popLocked(i int) *conn {
 // forgetDoneLocked removes waiters from the front that have what they want.
 func (h *host) forgetDoneLocked() {
 	for len(h.waiters) > 0 && h.waiters[0].done {
-		h.waiters = slices.Delete(h.waiters, 0, 1)
+		popFirst(&h.waiters)
 	}
 	for len(h.queue) > 0 && h.queue[0].done {
-		h.queue = slices.Delete(h.queue, 0, 1)
+		popFirst(&h.queue)
 	}
+}
+
+// popFirst takes the first waiter out of a list, at the same cost however long that is.
+func popFirst(list *[]*waiter) *waiter {
+	w := (*list)[0]
+	(*list)[0] = nil
+	*list = (*list)[1:]
+	return w
 }
 
 // errNotNeeded ends a dial that has not begun when its waiter needs it no more.
@@ -297,8 +304,7 @@ func (c *conn) put() error {
 	}
 	h.mu.Lock()
 	for len(h.waiters) > 0 && (c.tls == nil || c.tls.records.areWhole()) {
-		w := h.waiters[0]
-		h.waiters = slices.Delete(h.waiters, 0, 1)
+		w := popFirst(&h.waiters)
 		if w.deliverLocked(dialed{conn: c}) {
 			h.mu.Unlock()
 			return nil

@@ -110,9 +110,9 @@ func readMetrics() []percore.Metric {
 	n := transports.Sums()
 	s := sums(n).stats()
 	metrics := []percore.Metric{
-		stateFigure("busy", s.Conns-s.Idle),
-		stateFigure("idle", s.Idle),
-		stateFigure("dialing", s.Dialing),
+		stateMetric("busy", s.Conns-s.Idle),
+		stateMetric("idle", s.Idle),
+		stateMetric("dialing", s.Dialing),
 		{Name: "waiting_calls", Help: "Calls that wait for a connection", Value: float64(s.Waiting)},
 		{Name: "requests_total", Help: "Requests that httpadapter's Transports have served", Value: float64(s.Requests)},
 		{Name: "reused_total", Help: "Times that a request was sent on a connection that had another before", Value: float64(s.Reused)},
@@ -130,6 +130,6 @@ func readMetrics() []percore.Metric {
 	return metrics
 }
 
-func stateFigure(state string, n int) percore.Metric {
+func stateMetric(state string, n int) percore.Metric {
 	return percore.Metric{Name: "connections", Help: "Connections of httpadapter's Transports", Label: "state", Of: state, Value: float64(n)}
 }
