@@ -12,14 +12,16 @@
 // parses it. Reading the answer's body to its end gives the connection back. A connection that waits
 // for its next request has a callback armed, and holds neither a goroutine nor a buffer. The end of the
 // stream, or a byte that comes without a request, takes it out of the pool before a call gets it.
-// Goroutines are needed to dial, to send bodies that are long or not in memory, and to watch the channel
-// Request.Cancel.
+// Goroutines are needed to dial, to send bodies that are long, not in memory or not asked for yet, to
+// watch the channel Request.Cancel, and over TLS, for a moment, to look at what has come on an idle
+// connection.
 //
 // # No byte of one answer in another
 //
 // A connection is used again only if the whole answer has been read, the message says where it ends,
-// nothing is left in the buffer, and the call wasn't cancelled. In any doubt it is closed. The buffer
-// goes to the next request only if no read of the last one is under way.
+// nothing is left in the buffer or in crypto/tls, and the call wasn't cancelled. Before its next request
+// the kernel is asked once more. In any doubt it is closed. The buffer goes to the next request only if
+// no read of the last one is under way.
 //
 // # Nothing is decided twice
 //
