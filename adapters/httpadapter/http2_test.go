@@ -150,10 +150,12 @@ func TestHTTP2Server(t *testing.T) {
 		})
 		f := start(srv)
 		client := f.client()
-		for range 3 {
+		for n := range 3 {
 			if got, want := f.get(client, "/"), "HTTP/2.0 true true true true "+f.l.Addr().String(); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
+			// The client has the answer a moment before the server notes that the stream has ended.
+			testnet.Eventually(t, "the stream's end", func() bool { return strings.Count(states.text(), "idle") > n+1 }) // one before the first
 		}
 		client.CloseIdleConnections()
 		const want = "[new active idle active idle active idle active idle closed]"
