@@ -32,15 +32,6 @@ func inherit(int) (*net.UnixConn, error) { return nil, errUnsupported }
 
 func checkDescriptors(uint64) error { return errUnsupported }
 
-func checkPeer(*net.UnixConn) (peer, error) { return peer{uid: -1}, errUnsupported }
-
-func dialControl(string) (*net.UnixConn, error) { return nil, errUnsupported }
-
-// controlFile is no file: there are no named sockets.
-type controlFile struct{}
-
-func (*controlFile) remove() {}
-
 type place struct{}
 
 func placeOf(int) (place, error) { return place{}, errUnsupported }
