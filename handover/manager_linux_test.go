@@ -77,6 +77,7 @@ func TestServiceUnderSystemd(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer socket.Close()
+			testnet.CatchSIGHUP()
 			child := testnet.StartChildBy(t, "service", func(cmd *exec.Cmd) error {
 				// Only the process itself knows its pid before it runs.
 				cmd.Args = append([]string{"sh", "-c", `export LISTEN_PID=$$; exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)

@@ -189,7 +189,7 @@ const (
 //	                  serves on
 //	serving           delaying                   hands over; if that works:   shutting down
 //	                                             shutting down
-//	handing over      serving goes on, then      nothing                      serving goes on, then
+//	handing over      serving goes on, then      another try, if it fails     serving goes on, then
 //	                  delaying                                                shutting down
 //	delaying          the process ends           nothing                      shutting down
 //	shutting down     the process ends           nothing                      nothing
@@ -446,10 +446,6 @@ func (r *run) wait(ctx context.Context) (handedOver bool, err error) {
 			return true, nil
 		}
 		r.manager.Ready()
-		select {
-		case <-r.restart: // came meanwhile
-		default:
-		}
 		slog.Error("handover: restarting failed", "error", err)
 	}
 }

@@ -76,6 +76,7 @@ func runService() {
 // SIGHUP replaces the process of a Service. Idle connections go on in the next one, a slow request and a
 // hijacked connection end in their own, which the first SIGTERM doesn't end.
 func TestServiceRestart(t *testing.T) {
+	testnet.CatchSIGHUP()
 	child := testnet.StartChild(t, "service")
 	lines := bufio.NewScanner(child.Stdout)
 	ended := false // both processes
