@@ -21,11 +21,15 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter"
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/handover"
+	"github.com/percore/percore/loop"
 	"github.com/percore/percore/tlsfiles"
+	"github.com/percore/percore/zerocopy"
 )
 
 // The defaults of serve's flags. The addresses are on the loopback interface: serving a directory
@@ -36,6 +40,9 @@ const (
 	defaultAdminAddress = "127.0.0.1:6060"
 	defaultDir          = "."
 )
+
+// loopsMax is the largest value that -loops accepts, as loop.Config does.
+const loopsMax = 1024
 
 // defaultDrain is how long Ctrl-C waits for requests in progress, unless -drain says otherwise. It is
 // long enough for anything a person is watching, and short enough for that person to wait.
@@ -51,18 +58,16 @@ requests are finished. systemd is told by sd_notify(3) which process serves, and
 that its loops turn if WatchdogSec= is set. Sockets that systemd opens replace the
 addresses of -http, -grpc and -admin by these names (FileDescriptorName=; https
 with -tls). examples/production has a server of your own that does all of this.
+With PERCOREDEBUG=engine=net in the environment the same servers run on package
+net: percore bench compares.
 
   -http ADDR     HOST:PORT for HTTP (default ` + defaultHTTPAddress + `; port 0 takes a free one)
   -grpc ADDR     HOST:PORT for gRPC (default ` + defaultGRPCAddress + `; port 0 takes a free one)
   -dir DIR       the directory to serve (default ` + defaultDir + `); nothing outside it is
                  reachable, by symbolic links neither
   -loops N       event loops of the percore engine (default 0: one per GOMAXPROCS)
-  -engine NAME   percore, or net to run the very same servers on the net
-                 package for comparison (default ` + enginePercore + `)
   -net-http1     leave HTTP/1.1 to net/http, and park the connections that wait. Without
                  it the adapter serves plain requests itself, at less cost
-  -plain         run the same services straight on percore's listeners, without its
-                 adapters: by net/http and grpc-go's transport; nothing is parked
   -tls           serve HTTPS, with HTTP/2, instead of HTTP; without -cert and -key
                  with a self-signed certificate that is made for this run
   -cert FILE     the certificate for -tls, and those that it depends on, in PEM
@@ -75,8 +80,7 @@ with -tls). examples/production has a server of your own that does all of this.
                  run, and passed on to a successor
   -max-conns N   let at most so many connections be open on each of the two; then
                  those that have waited longest between two requests are closed for
-                 new clients, which wait if all are busy, and with -plain
-                 (default 0: no limit)
+                 new clients, which wait if all are busy (default 0: no limit)
   -max-age TIME  let clients open another connection when theirs is that old, give or take
                  a tenth, so that load moves to machines that were added: by Connection:
                  close in the next answer, or GOAWAY (default 0: no limit)
@@ -113,9 +117,7 @@ type serveOptions struct {
 	adminAddress string // "": no admin server
 	dir          string
 	loops        int
-	engine       string
 	netHTTP1     bool
-	plain        bool
 	tls          bool
 	certFile     string
 	keyFile      string
@@ -140,9 +142,7 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.StringVar(&o.adminAddress, "admin", defaultAdminAddress, "")
 	flags.StringVar(&o.dir, "dir", defaultDir, "")
 	flags.IntVar(&o.loops, "loops", 0, "")
-	flags.StringVar(&o.engine, "engine", enginePercore, "")
 	flags.BoolVar(&o.netHTTP1, "net-http1", false, "")
-	flags.BoolVar(&o.plain, "plain", false, "")
 	flags.BoolVar(&o.tls, "tls", false, "")
 	flags.StringVar(&o.certFile, "cert", "", "")
 	flags.StringVar(&o.keyFile, "key", "", "")
@@ -177,26 +177,19 @@ func (o *serveOptions) check() error {
 		}
 	}
 	_, networks := parseNetworks(o.proxies)
-	onNet := o.engine == engineNet
 	switch {
 	case o.loops < 0 || o.loops > loopsMax:
 		return fmt.Errorf("-loops %d: want 0 (one per GOMAXPROCS) to %d", o.loops, loopsMax)
-	case o.engine != enginePercore && !onNet:
-		return fmt.Errorf("-engine %q: the engines are %s and %s", o.engine, enginePercore, engineNet)
 	case o.maxConns < 0:
 		return fmt.Errorf("-max-conns %d: want 0, for no limit, or more", o.maxConns)
 	case o.maxAge < 0:
 		return fmt.Errorf("-max-age %v: want 0, for no limit, or more", o.maxAge)
-	case (o.maxAge > 0 || o.netHTTP1) && (o.plain || onNet):
-		return fmt.Errorf("-max-age and -net-http1 are for the adapters: leave them out with -plain and -engine %s", engineNet)
 	case o.drain < 0:
 		return fmt.Errorf("-drain %v: want 0, to cut requests off at once, or more", o.drain)
 	case o.drainDelay < 0:
 		return fmt.Errorf("-drain-delay %v: want 0, for no delay, or more", o.drainDelay)
 	case networks != nil:
 		return fmt.Errorf("-proxy-protocol: %w", networks)
-	case onNet && (o.maxConns > 0 || o.proxies != ""):
-		return fmt.Errorf("-max-conns and -proxy-protocol are percore's: leave them out with -engine %s", engineNet)
 	case (o.certFile == "") != (o.keyFile == ""):
 		return errors.New("-cert and -key belong together: give both, or none for a self-signed certificate")
 	case o.certFile != "" && !o.tls:
@@ -294,18 +287,21 @@ type demo struct {
 	opts serveOptions
 	log  *slog.Logger
 
-	root   *os.Root
-	engine *serveEngine
-	tls    *tlsfiles.Files // with -tls
+	root  *os.Root
+	tls   *tlsfiles.Files // with -tls
+	group *loop.Group     // nil where percore runs on package net
 
-	httpServer  webServer
+	// The admin server has a loop of its own.
+	config, adminConfig percore.ListenConfig
+
+	httpServer  *httpadapter.Server
 	webSockets  *webSockets
-	grpcServer  callServer
+	grpcServer  *grpcadapter.Server
 	health      *health.Server
 	adminServer *http.Server
 
 	// set when the servers serve
-	httpListener, grpcListener openListener
+	httpListener, grpcListener net.Listener
 	admin                      net.Listener // nil: no admin server
 	started                    time.Time
 
@@ -329,7 +325,7 @@ func newDemo(opts serveOptions, log *slog.Logger) (_ *demo, err error) {
 	if d.root, err = openDir(opts.dir); err != nil {
 		return nil, err
 	}
-	if d.engine, err = newServeEngine(opts); err != nil {
+	if err = d.openLoops(); err != nil {
 		return nil, err
 	}
 	d.webSockets = newWebSockets()
@@ -340,10 +336,46 @@ func newDemo(opts serveOptions, log *slog.Logger) (_ *demo, err error) {
 		}
 		site.TLSConfig = d.tls.Config()
 	}
-	d.httpServer = d.engine.runHTTP(site, opts)
+	d.httpServer = d.wrap(site)
 	d.adminServer = newAdminServer(isLocal(opts.adminAddress), &d.leaving, d.log)
-	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, d.engine)
+	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, opts.maxAge)
 	return d, nil
+}
+
+// openLoops makes the loops, and the options of the listeners.
+func (d *demo) openLoops() (err error) {
+	d.config.MaxConns = d.opts.maxConns
+	if networks, _ := parseNetworks(d.opts.proxies); networks != nil {
+		d.config.ProxyProtocol = &percore.ProxyProtocol{Trusted: networks}
+	}
+	d.group, err = loop.NewGroup(loop.Config{Loops: d.opts.loops, Name: "serve"})
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	if err == nil {
+		d.config.Group = d.group
+		d.adminConfig.Group, err = loop.NewGroup(loop.Config{Loops: 1, Name: "admin"})
+	}
+	if err != nil {
+		return fmt.Errorf("starting the loops: %w", err)
+	}
+	return nil
+}
+
+// wrap returns the server that runs srv.
+func (d *demo) wrap(srv *http.Server) *httpadapter.Server {
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetHTTP2(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	var options []httpadapter.Option
+	if d.opts.maxAge > 0 {
+		options = append(options, httpadapter.MaxAge(d.opts.maxAge, 0))
+	}
+	if d.opts.netHTTP1 {
+		options = append(options, httpadapter.NetHTTP1())
+	}
+	return httpadapter.Wrap(srv, options...)
 }
 
 // openDir opens the directory to serve. Files below it are only opened through the os.Root, which
@@ -359,23 +391,8 @@ func openDir(dir string) (*os.Root, error) {
 
 // run runs the servers from start to end.
 func (d *demo) run(ctx context.Context) error {
-	err := d.runParts(ctx)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		err = fmt.Errorf("%w; choose another address with -http, -grpc or -admin", err)
-	case d.started.IsZero() && errors.Is(err, context.Canceled):
-		return nil // interrupted as it began
-	}
-	return err
-}
-
-func (d *demo) runParts(ctx context.Context) error {
-	parts, err := d.parts(ctx)
-	if err != nil {
-		return err
-	}
 	service := handover.Service{
-		Parts:      parts,
+		Parts:      d.parts(),
 		AnyParent:  d.opts.anyParent,
 		DrainDelay: d.opts.drainDelay,
 		Drain:      max(d.opts.drain, 1), // 0 would be the default
@@ -391,50 +408,42 @@ func (d *demo) runParts(ctx context.Context) error {
 			d.log.Info("stopping, since another process has taken over", "pid", pid, "limit", d.opts.drain)
 		},
 	}
-	if d.engine.group != nil {
+	if d.group != nil {
 		service.Restart = syscall.SIGHUP
 	}
 	defer d.watchTLS()()
-	return service.Run(ctx)
+	err := service.Run(ctx)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		err = fmt.Errorf("%w; choose another address with -http, -grpc or -admin", err)
+	case d.started.IsZero() && errors.Is(err, context.Canceled):
+		return nil // interrupted as it began
+	}
+	return err
 }
 
 // parts are the servers of the handover.Service. A successor that speaks TLS must not get the listener
 // of one that doesn't, so the name says it.
-func (d *demo) parts(ctx context.Context) ([]handover.Part, error) {
-	web := handover.Part{Name: "http", Server: d.httpServer}
+func (d *demo) parts() []handover.Part {
+	web := handover.Part{Name: "http", Address: d.opts.httpAddress, Config: &d.config, Server: d.httpServer}
 	if d.opts.tls {
 		web.Name = "https"
 		web.Serve = func(l net.Listener) error { return d.httpServer.ServeTLS(l, "", "") }
 		web.State, web.Restore = d.tls.State, d.tls.Restore
 	}
-	calls := handover.Part{Name: "grpc"}
-	switch s := d.grpcServer.(type) {
-	case handover.Lifecycle:
-		calls.Server = s
-	case *grpc.Server:
-		calls.Server = handover.GRPC(s)
-	}
-	parts := []handover.Part{web, calls}
-	addresses := []string{d.opts.httpAddress, d.opts.grpcAddress}
+	parts := []handover.Part{web, {Name: "grpc", Address: d.opts.grpcAddress, Config: &d.config, Server: d.grpcServer}}
 	if d.opts.adminAddress != "" {
-		parts = append(parts, handover.Part{Name: "admin", Server: d.adminServer})
-		addresses = append(addresses, d.opts.adminAddress)
+		parts = append(parts, handover.Part{
+			Name: "admin", Address: d.opts.adminAddress, Config: &d.adminConfig, Server: d.adminServer,
+		})
 	}
-	for i := range parts {
-		if err := d.engine.listen(ctx, &parts[i], addresses[i]); err != nil {
-			for _, p := range parts[:i] {
-				p.Listener.Close()
-			}
-			return nil, err
-		}
-	}
-	return parts, nil
+	return parts
 }
 
 // serves notes where the servers listen.
 func (d *demo) serves(listeners []net.Listener) {
 	d.started = time.Now()
-	d.httpListener, d.grpcListener = openListener{listeners[0]}, openListener{listeners[1]}
+	d.httpListener, d.grpcListener = listeners[0], listeners[1]
 	if len(listeners) > 2 {
 		d.admin = listeners[2]
 	}
@@ -449,7 +458,11 @@ func (d *demo) printAddresses(w io.Writer) {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
-	fmt.Fprintf(w, "percore serve: directory %s, engine %s\n\n", dir, d.engine)
+	on := "package net"
+	if _, ok := d.httpListener.(*percore.Listener); ok && d.group != nil {
+		on = fmt.Sprintf("%d loops", d.group.Len())
+	}
+	fmt.Fprintf(w, "percore serve: directory %s, on %s\n\n", dir, on)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	base := baseURL(d.httpListener.Addr())
 	if d.opts.tls {
@@ -490,30 +503,25 @@ func dialAddress(addr net.Addr) string {
 	return addr.String()
 }
 
-// printSummary prints the totals since startup.
+// printSummary prints the totals since startup. The live page has more.
 func (d *demo) printSummary(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	overHTTP, overGRPC := d.httpRequests.Load(), d.grpcRequests.Load()
 	fmt.Fprintf(table, "\nuptime\t%s\n", time.Since(d.started).Round(time.Millisecond))
-	printCount(table, "connections", d.httpListener.accepted(), d.grpcListener.accepted())
-	printCount(table, "requests", d.httpRequests.Load(), d.grpcRequests.Load())
-	fmt.Fprintf(table, "parked\t%s\n", d.engine.parked(d.httpServer))
-	fmt.Fprintf(table, "fast path\t%s\n", d.engine.fastPath(d.httpServer))
-	fmt.Fprintf(table, "HTTP/2\t%s\n", d.engine.http2(d.httpServer))
-	fmt.Fprintf(table, "gRPC\t%s\n", d.engine.calls(d.grpcServer))
-	fmt.Fprintf(table, "not copied\t%s\n", d.engine.zeroCopied())
-	fmt.Fprintf(table, "events per wake-up\t%s\n", d.engine.eventsPerWakeup())
+	fmt.Fprintf(table, "requests\t%d (%d HTTP, %d gRPC)\n", overHTTP+overGRPC, overHTTP, overGRPC)
+	past, h2 := d.httpServer.FastPathStats(), d.httpServer.HTTP2Stats()
+	fmt.Fprintf(table, "past net/http\t%d over HTTP/1.1, %d over HTTP/2\n", past.Requests, h2.Requests)
+	fmt.Fprintf(table, "connections parked\t%d times\n", d.httpServer.Stats().Parks)
+	fmt.Fprintf(table, "bytes by sendfile\t%d\n", zerocopy.ReadStats().SendfileBytes)
 	table.Flush()
-}
-
-// printCount prints a line of the summary: the sum and its parts.
-func printCount(w io.Writer, name string, overHTTP, overGRPC uint64) {
-	fmt.Fprintf(w, "%s\t%d (%d HTTP, %d gRPC)\n", name, overHTTP+overGRPC, overHTTP, overGRPC)
 }
 
 // release closes what newDemo has opened.
 func (d *demo) release() {
-	if d.engine != nil {
-		d.engine.close()
+	for _, g := range []*loop.Group{d.group, d.adminConfig.Group} {
+		if g != nil {
+			g.Close()
+		}
 	}
 	if d.root != nil {
 		_ = d.root.Close()

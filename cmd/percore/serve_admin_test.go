@@ -87,41 +87,37 @@ func fetchOnce(t *testing.T, config *tls.Config, url string) (resp *http.Respons
 }
 
 func TestServeAdmin(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			d := startDemo(t, serveOptions{engine: engine})
-			base := baseURL(d.admin.Addr())
-			for path, want := range map[string]string{
-				"/":                           "/debug/pprof/",
-				"/metrics":                    "\npercore_open_connections ",
-				"/debug/percore":              "<h2>Loops</h2>",
-				"/debug/percore?":             "grpc: open calls", // a chart of a figure of another module
-				"/debug/percore?format=json":  `"Listeners"`,
-				"/debug/pprof/":               "goroutine",
-				"/debug/pprof/cmdline":        "",
-				"/debug/pprof/heap?debug=1":   "heap profile",
-				"/debug/pprof/symbol":         "num_symbols",
-				"/debug/pprof/trace?seconds=": "",
-			} {
-				if resp, body := fetchOnce(t, nil, base+path); resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {
-					t.Errorf("%s: got %s, %d bytes, want 200 and %q", path, resp.Status, len(body), want)
-				}
-			}
-			if resp, _ := fetchOnce(t, nil, base+"/other"); resp.StatusCode != http.StatusNotFound {
-				t.Errorf("/other: got %s, want 404", resp.Status)
-			}
-			if resp, _ := fetchOnce(t, nil, baseURL(d.httpListener.Addr())+"/metrics"); resp.StatusCode != http.StatusNotFound {
-				t.Errorf("the public address: got %s, want 404 for the pages of the admin server", resp.Status)
-			}
-		})
+	d := startDemo(t, serveOptions{})
+	base := baseURL(d.admin.Addr())
+	for path, want := range map[string]string{
+		"/":                           "/debug/pprof/",
+		"/metrics":                    "\npercore_open_connections ",
+		"/debug/percore":              "<h2>Loops</h2>",
+		"/debug/percore?":             "grpc: open calls", // a chart of a figure of another module
+		"/debug/percore?format=json":  `"Listeners"`,
+		"/debug/pprof/":               "goroutine",
+		"/debug/pprof/cmdline":        "",
+		"/debug/pprof/heap?debug=1":   "heap profile",
+		"/debug/pprof/symbol":         "num_symbols",
+		"/debug/pprof/trace?seconds=": "",
+	} {
+		if resp, body := fetchOnce(t, nil, base+path); resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: got %s, %d bytes, want 200 and %q", path, resp.Status, len(body), want)
+		}
+	}
+	if resp, _ := fetchOnce(t, nil, base+"/other"); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("/other: got %s, want 404", resp.Status)
+	}
+	if resp, _ := fetchOnce(t, nil, baseURL(d.httpListener.Addr())+"/metrics"); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("the public address: got %s, want 404 for the pages of the admin server", resp.Status)
 	}
 }
 
 // TestServeTLS: the certificate is this run's, and HTTP/2 is spoken.
 func TestServeTLS(t *testing.T) {
-	for _, opts := range []serveOptions{{engine: enginePercore}, {engine: enginePercore, netHTTP1: true}, {engine: enginePercore, plain: true}, {engine: engineNet}} {
+	for _, opts := range []serveOptions{{}, {netHTTP1: true}} {
 		opts.tls = true
-		t.Run(opts.engine, func(t *testing.T) {
+		t.Run(fmt.Sprint("net/http ", opts.netHTTP1), func(t *testing.T) {
 			d := startDemo(t, opts)
 			config := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
 				if got := fingerprint(&tls.Certificate{Certificate: [][]byte{s.PeerCertificates[0].Raw}}); got != fingerprint(d.tls.Certificate()) {
@@ -166,7 +162,7 @@ func serveMetrics(t *testing.T) (names map[string]bool) {
 		t.Skip("metrics of loops and listeners are Linux's")
 	}
 	needEngine(t)
-	d := startDemo(t, serveOptions{engine: enginePercore})
+	d := startDemo(t, serveOptions{})
 	fetchOnce(t, nil, baseURL(d.httpListener.Addr())+"/echo")
 	_, metrics := fetchOnce(t, nil, baseURL(d.admin.Addr())+"/metrics")
 	names = make(map[string]bool)
@@ -286,7 +282,7 @@ func TestDashboard(t *testing.T) {
 
 // The pages are for addresses and localhost, not for a name that another's DNS leads here.
 func TestServeAdminHost(t *testing.T) {
-	d := startDemo(t, serveOptions{engine: enginePercore})
+	d := startDemo(t, serveOptions{})
 	wantGuard(t, d.admin.Addr())
 	for _, test := range []struct {
 		address string // of -admin

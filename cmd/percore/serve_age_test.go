@@ -18,7 +18,7 @@ import (
 
 // With -max-age clients open new connections, and no request fails.
 func TestServeMaxAge(t *testing.T) {
-	d := startDemo(t, serveOptions{engine: enginePercore, maxAge: 50 * time.Millisecond})
+	d := startDemo(t, serveOptions{maxAge: 50 * time.Millisecond})
 	c, err := net.Dial("tcp", d.httpListener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -14,56 +14,48 @@ import (
 
 // For -drain-delay the server says that it isn't ready, and serves new connections all the same.
 func TestServeDrainDelay(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			s := startServers(t, "-engine", engine, "-drain-delay", "1h")
-			if resp, body := s.fetch("GET", "/ready", nil, nil); resp.StatusCode != http.StatusOK {
-				t.Errorf("/ready: got %s, %q", resp.Status, body)
-			}
-			health := grpc_health_v1.NewHealthClient(s.grpc)
-			watch, err := health.Watch(s.ctx, new(grpc_health_v1.HealthCheckRequest))
-			if err != nil {
-				t.Fatalf("Watch: %v", err)
-			}
-			if got, err := watch.Recv(); err != nil || got.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-				t.Errorf("the health: got %v, %v, want SERVING", got, err)
-			}
-			s.signal(syscall.SIGTERM)
-			testnet.Eventually(t, "/ready to fail", func() bool {
-				s.http.CloseIdleConnections()
-				resp, _ := s.fetch("GET", "/ready", nil, nil)
-				return resp.StatusCode == http.StatusServiceUnavailable
-			})
-			if got, err := watch.Recv(); err != nil || got.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
-				t.Errorf("the health: got %v, %v, want NOT_SERVING", got, err)
-			}
-			s.http.CloseIdleConnections()
-			if resp, body := s.fetch("GET", "/echo", nil, nil); resp.StatusCode != http.StatusOK || resp.Close {
-				t.Errorf("a new connection: got %s, %q, Connection: close %t", resp.Status, body, resp.Close)
-			}
-			s.signal(syscall.SIGTERM) // for an operator who does not want to wait
-			s.wait()
-			if !s.killedBy(syscall.SIGTERM) {
-				t.Errorf("got %v, want the process killed by the second signal", s.cmd.ProcessState)
-			}
-		})
+	s := startServers(t, "-drain-delay", "1h")
+	if resp, body := s.fetch("GET", "/ready", nil, nil); resp.StatusCode != http.StatusOK {
+		t.Errorf("/ready: got %s, %q", resp.Status, body)
+	}
+	health := grpc_health_v1.NewHealthClient(s.grpc)
+	watch, err := health.Watch(s.ctx, new(grpc_health_v1.HealthCheckRequest))
+	if err != nil {
+		t.Fatalf("Watch: %v", err)
+	}
+	if got, err := watch.Recv(); err != nil || got.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Errorf("the health: got %v, %v, want SERVING", got, err)
+	}
+	s.signal(syscall.SIGTERM)
+	testnet.Eventually(t, "/ready to fail", func() bool {
+		s.http.CloseIdleConnections()
+		resp, _ := s.fetch("GET", "/ready", nil, nil)
+		return resp.StatusCode == http.StatusServiceUnavailable
+	})
+	if got, err := watch.Recv(); err != nil || got.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("the health: got %v, %v, want NOT_SERVING", got, err)
+	}
+	s.http.CloseIdleConnections()
+	if resp, body := s.fetch("GET", "/echo", nil, nil); resp.StatusCode != http.StatusOK || resp.Close {
+		t.Errorf("a new connection: got %s, %q, Connection: close %t", resp.Status, body, resp.Close)
+	}
+	s.signal(syscall.SIGTERM) // for an operator who does not want to wait
+	s.wait()
+	if !s.killedBy(syscall.SIGTERM) {
+		t.Errorf("got %v, want the process killed by the second signal", s.cmd.ProcessState)
 	}
 }
 
 // After -drain-delay the server shuts down, and after -drain it cuts off what is left.
 func TestServeDrain(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			s := startServers(t, "-engine", engine, "-drain-delay", "20ms", "-drain", "50ms")
-			endless := s.do("GET", "/download?size=1TiB", nil, nil)
-			defer endless.Body.Close()
-			s.stop()
-			if _, err := io.Copy(io.Discard, endless.Body); err == nil {
-				t.Error("the download has come to an end of a terabyte")
-			}
-			if !strings.Contains(s.stderr.String(), "cut off") {
-				t.Errorf("got log\n%s\nwant it to say that requests were cut off", s.stderr)
-			}
-		})
+	s := startServers(t, "-drain-delay", "20ms", "-drain", "50ms")
+	endless := s.do("GET", "/download?size=1TiB", nil, nil)
+	defer endless.Body.Close()
+	s.stop()
+	if _, err := io.Copy(io.Discard, endless.Body); err == nil {
+		t.Error("the download has come to an end of a terabyte")
+	}
+	if !strings.Contains(s.stderr.String(), "cut off") {
+		t.Errorf("got log\n%s\nwant it to say that requests were cut off", s.stderr)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,9 +13,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
+	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/cmd/percore/internal/echopb"
 )
 
@@ -27,19 +28,17 @@ var grpcServices = []string{
 	"server reflection",
 }
 
-// callServer has the methods that a grpc.Server and a grpcadapter.Server share.
-type callServer interface {
-	reflection.GRPCServer
-	Serve(l net.Listener) error
-	GracefulStop()
-	Stop()
-}
-
-// newGRPCServer returns a server of calls, which the engine makes. Nothing in its services depends on
-// the kind of server.
-func newGRPCServer(requests *atomic.Uint64, log *slog.Logger, engine *serveEngine) (callServer, *health.Server) {
+// newGRPCServer returns a server of calls. Its Stop waits for handlers, so that nothing runs afterwards.
+func newGRPCServer(requests *atomic.Uint64, log *slog.Logger, maxAge time.Duration) (*grpcadapter.Server, *health.Server) {
 	observer := callObserver{requests, log}
-	srv := engine.newCallServer(observer.unary, observer.stream)
+	options := []grpcadapter.Option{
+		grpcadapter.UnaryInterceptor(observer.unary), grpcadapter.StreamInterceptor(observer.stream),
+		grpcadapter.WaitForHandlers(true),
+	}
+	if maxAge > 0 {
+		options = append(options, grpcadapter.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: maxAge}))
+	}
+	srv := grpcadapter.NewServer(options...)
 	echopb.RegisterEchoServer(srv, echoService{})
 	// A new health.Server reports SERVING for the server as a whole.
 	healthServer := health.NewServer()

@@ -17,22 +17,18 @@ import (
 )
 
 func TestServeGRPC(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			s := startServers(t, "-engine", engine)
-			for name, test := range map[string]func(*testing.T, *servers){
-				"unary":         testUnary,
-				"client stream": testClientStream,
-				"server stream": testServerStream,
-				"bidi stream":   testBidiStream,
-				"health":        testHealth,
-				"reflection":    testReflection,
-			} {
-				t.Run(name, func(t *testing.T) { test(t, s.in(t)) })
-			}
-			s.stop()
-		})
+	s := startServers(t)
+	for name, test := range map[string]func(*testing.T, *servers){
+		"unary":         testUnary,
+		"client stream": testClientStream,
+		"server stream": testServerStream,
+		"bidi stream":   testBidiStream,
+		"health":        testHealth,
+		"reflection":    testReflection,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, s.in(t)) })
 	}
+	s.stop()
 }
 
 func testUnary(t *testing.T, s *servers) {

@@ -20,23 +20,19 @@ import (
 )
 
 func TestServeHTTP(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			s := startServers(t, "-engine", engine)
-			writeFile(t, s.dir, "hello.txt", "hello, file")
-			writeFile(t, s.dir, "sub/a#b?.txt", "odd name")
-			for name, test := range map[string]func(*testing.T, *servers){
-				"files":    testFiles,
-				"echo":     testEcho,
-				"clock":    testClock,
-				"download": testDownload,
-				"outside":  testNothingOutside,
-			} {
-				t.Run(name, func(t *testing.T) { test(t, s.in(t)) })
-			}
-			s.stop()
-		})
+	s := startServers(t)
+	writeFile(t, s.dir, "hello.txt", "hello, file")
+	writeFile(t, s.dir, "sub/a#b?.txt", "odd name")
+	for name, test := range map[string]func(*testing.T, *servers){
+		"files":    testFiles,
+		"echo":     testEcho,
+		"clock":    testClock,
+		"download": testDownload,
+		"outside":  testNothingOutside,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, s.in(t)) })
 	}
+	s.stop()
 }
 
 // in is s for a subtest t.

@@ -23,9 +23,6 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// engines are the values of -engine; the user's view must not depend on it.
-var engines = []string{enginePercore, engineNet}
-
 // command is the percore command running in a process of its own.
 type command struct {
 	t      *testing.T

@@ -74,10 +74,13 @@ func TestRollingReplacement(t *testing.T) {
 		{name: "proxy", http: proxied, grpc: proxied, args: []string{"-proxy-protocol", "127.0.0.0/8"}},
 		{name: "tls", http: securely, grpc: checkSecurely, args: []string{"-tls"}},
 		{name: "tls-http2", http: securely + " alpn h2 check-alpn http/1.1 ws h1", grpc: checkSecurely, args: []string{"-tls"}},
-		{name: "net", args: []string{"-engine", "net"}},
-		{name: "net-tls", http: securely, grpc: checkSecurely, args: []string{"-engine", "net", "-tls"}},
+		{name: "net"},
+		{name: "net-tls", http: securely, grpc: checkSecurely, args: []string{"-tls"}},
 	} {
 		t.Run(mode.name, func(t *testing.T) {
+			if strings.HasPrefix(mode.name, "net") {
+				t.Setenv("PERCOREDEBUG", "engine=net")
+			}
 			r := startRolling(t, mode.http, mode.grpc, mode.args...)
 			var stop atomic.Bool
 			var made atomic.Int64

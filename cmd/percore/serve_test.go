@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/cmd/percore/internal/echopb"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
@@ -28,7 +27,7 @@ import (
 
 func TestServeDefaults(t *testing.T) {
 	got, err := parseServeFlags(nil)
-	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", engine: "percore", drain: 10 * time.Second, adminAddress: "127.0.0.1:6060"}
+	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", drain: 10 * time.Second, adminAddress: "127.0.0.1:6060"}
 	if err != nil || got != want {
 		t.Errorf("no flags: got %+v, %v, want %+v, nil", got, err, want)
 	}
@@ -36,12 +35,12 @@ func TestServeDefaults(t *testing.T) {
 
 // A flag that the help leaves out, or gives another default, is found here.
 func TestServeHelpNamesEveryFlag(t *testing.T) {
-	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "net-http1", "plain", "tls", "cert", "key", "tls-ticket-keys", "max-conns", "max-age", "proxy-protocol", "drain", "drain-delay", "any-parent", "admin", "v"} {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "net-http1", "tls", "cert", "key", "tls-ticket-keys", "max-conns", "max-age", "proxy-protocol", "drain", "drain-delay", "any-parent", "admin", "v"} {
 		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
 			t.Errorf("the help does not explain -%s", name)
 		}
 	}
-	for _, value := range []string{defaultHTTPAddress, defaultGRPCAddress, defaultAdminAddress, "(default .)", "(default 0", "(default percore)"} {
+	for _, value := range []string{defaultHTTPAddress, defaultGRPCAddress, defaultAdminAddress, "(default .)", "(default 0"} {
 		if !strings.Contains(serveUsage, value) {
 			t.Errorf("the help does not tell %q", value)
 		}
@@ -100,17 +99,12 @@ func TestMistakes(t *testing.T) {
 		{"loops not a number", []string{"serve", "-loops", "many"}, exitUsage, "-loops"},
 		{"loops negative", []string{"serve", "-loops", "-1"}, exitUsage, "-loops -1"},
 		{"too many loops", []string{"serve", "-loops", "1025"}, exitUsage, "-loops 1025"},
-		{"unknown engine", []string{"serve", "-engine", "steam"}, exitUsage, "steam"},
 		{"age not a time", []string{"serve", "-max-age", "old"}, exitUsage, "-max-age"},
-		{"age of plain", []string{"serve", "-max-age", "1m", "-plain"}, exitUsage, "-max-age"},
 		{"drain negative", []string{"serve", "-drain", "-1s"}, exitUsage, "-drain -1s"},
 		{"drain delay negative", []string{"serve", "-drain-delay", "-1s"}, exitUsage, "-drain-delay -1s"},
 		{"age negative", []string{"serve", "-max-age", "-1s"}, exitUsage, "-max-age -1s"},
 		{"limit negative", []string{"serve", "-max-conns", "-1"}, exitUsage, "-max-conns -1"},
 		{"no network", []string{"serve", "-proxy-protocol", "10.0.0.0/8,10.0.0.1"}, exitUsage, "\"10.0.0.1\" is not a network"},
-		{"limit on net", []string{"serve", "-max-conns", "1", "-engine", "net"}, exitUsage, "-max-conns"},
-		{"net/http without the adapter", []string{"serve", "-net-http1", "-plain"}, exitUsage, "-plain"},
-		{"net/http on net", []string{"serve", "-net-http1", "-engine", "net"}, exitUsage, "-engine net"},
 		{"certificate without key", []string{"serve", "-tls", "-cert", file}, exitUsage, "-key"},
 		{"certificate without TLS", []string{"serve", "-cert", file, "-key", file}, exitUsage, "-tls"},
 		{"certificate that is none", []string{"serve", "-tls", "-cert", file, "-key", file, "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", ""}, exitFailure, file},
@@ -143,19 +137,17 @@ func TestNoCommand(t *testing.T) {
 
 func TestServeBusyPort(t *testing.T) {
 	busy := testnet.Listen(t, net.Listen, testnet.TCP4).Addr().String()
-	for _, engine := range engines {
-		for _, name := range []string{"http", "grpc", "admin"} {
-			t.Run(engine+" "+name, func(t *testing.T) {
-				args := []string{"serve", "-engine", engine, "-dir", t.TempDir(),
-					"-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "", "-" + name, busy}
-				stdout, stderr, status := runCommand(t, args...)
-				if status != exitFailure {
-					t.Errorf("exit status: got %d, want %d", status, exitFailure)
-				}
-				checkOneLine(t, stdout, stderr, busy+": bind: address already in use")
-				checkOneLine(t, stdout, stderr, "-"+name)
-			})
-		}
+	for _, name := range []string{"http", "grpc", "admin"} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"serve", "-dir", t.TempDir(),
+				"-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "", "-" + name, busy}
+			stdout, stderr, status := runCommand(t, args...)
+			if status != exitFailure {
+				t.Errorf("exit status: got %d, want %d", status, exitFailure)
+			}
+			checkOneLine(t, stdout, stderr, busy+": bind: address already in use")
+			checkOneLine(t, stdout, stderr, "-"+name)
+		})
 	}
 }
 
@@ -212,23 +204,13 @@ func TestServePrintsReachableAddresses(t *testing.T) {
 }
 
 func TestServeSummary(t *testing.T) {
-	const missing, wakeups = `not available with -engine net`, `\d+\.\d\d \([1-9]\d* events, [1-9]\d* wake-ups, 3 loops\)`
-	for _, tt := range []struct {
-		name, engine            string
-		args                    []string
-		about                   string
-		parked, copied, wakeups string
-	}{
-		// Net/http itself reads the beginning of a file whose type it doesn't know.
-		{"percore", enginePercore, nil, `percore, 3 loops`, `\d+ times?, woken up \d+ times?`, `5\d{4} bytes by sendfile, 0 bytes by splice`, wakeups},
-		{"plain", enginePercore, []string{"-plain"}, `percore, 3 loops, no adapters`, `not available with -plain`, `5\d{4} bytes by sendfile, 0 bytes by splice`, wakeups},
-		{"net", engineNet, nil, `net`, missing, missing, missing},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.engine == enginePercore {
+	for name, setting := range map[string]string{"percore": "", "net": "engine=net"} {
+		t.Run(name, func(t *testing.T) {
+			if name == "percore" {
 				needEngine(t)
 			}
-			s := startServers(t, append(tt.args, "-engine", tt.engine, "-loops", "3")...)
+			t.Setenv("PERCOREDEBUG", setting)
+			s := startServers(t, "-loops", "3")
 			if err := os.WriteFile(filepath.Join(s.dir, "file"), make([]byte, 20_000), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -242,15 +224,13 @@ func TestServeSummary(t *testing.T) {
 				}
 			}
 			s.stop()
-			for _, want := range []string{
-				`engine ` + tt.about + `\n`,
-				`uptime +\d`,
-				`connections +2 \(1 HTTP, 1 gRPC\)\n`,
-				`requests +5 \(3 HTTP, 2 gRPC\)\n`,
-				`parked +` + tt.parked + `\n`,
-				`not copied +` + tt.copied + `\n`,
-				`events per wake-up +` + tt.wakeups + `\n$`,
-			} {
+			wants := []string{`uptime +\d`, `requests +5 \(3 HTTP, 2 gRPC\)\n`}
+			if name == "percore" { // net/http itself reads the beginning of a file whose type it doesn't know
+				wants = append(wants, `on 3 loops\n`, `past net/http +3 over HTTP/1.1`, `bytes by sendfile +5\d{4}\n$`)
+			} else {
+				wants = append(wants, `on package net\n`, `past net/http +0 over HTTP/1.1`)
+			}
+			for _, want := range wants {
 				if got := s.stdout.String(); !regexp.MustCompile(want).MatchString(got) {
 					t.Errorf("got output\n%s\nwant something that matches %q", got, want)
 				}
@@ -273,7 +253,7 @@ func TestServeFastPath(t *testing.T) {
 		t.Errorf("the echo: got %q, want %q", echoed, text)
 	}
 	s.stop()
-	const want = `fast path +2 requests; by net/http, because of: [a-z-]+ 1\n`
+	const want = `past net/http +2 over HTTP/1.1,`
 	if got := s.stdout.String(); !regexp.MustCompile(want).MatchString(got) {
 		t.Errorf("got output\n%s\nwant something that matches %q", got, want)
 	}
@@ -286,11 +266,9 @@ func TestServeHTTP2(t *testing.T) {
 		args    []string
 		summary string
 	}{
-		{nil, `HTTP/2 +3 requests on 1 connection; 0 resets by clients, 0 resets by the server`},
-		{[]string{"-net-http1"}, `HTTP/2 +3 requests on 1 connection; 0 resets by clients, 0 resets by the server`},
-		{[]string{"-tls"}, `HTTP/2 +3 requests on 1 connection; 0 resets by clients, 0 resets by the server`},
-		{[]string{"-plain"}, `HTTP/2 +not available with -plain`},
-		{[]string{"-engine", "net"}, `HTTP/2 +not available with -engine net`},
+		{nil, `, 3 over HTTP/2`},
+		{[]string{"-net-http1"}, `, 3 over HTTP/2`},
+		{[]string{"-tls"}, `, 3 over HTTP/2`},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			needEngine(t)
@@ -344,80 +322,60 @@ func needEngine(t *testing.T) {
 // A connection that waits is parked, unless the user wants no adapters; and the next
 // request finds it.
 func TestServeParks(t *testing.T) {
-	for _, plain := range []bool{false, true} {
-		t.Run(fmt.Sprintf("plain=%t", plain), func(t *testing.T) {
-			needEngine(t)
-			testnet.NoLeaks(t)
-			opts := inProcess(t, enginePercore)
-			opts.plain, opts.netHTTP1 = plain, !plain
-			d, stop := runDemo(t, opts, io.Discard)
-			s := &servers{command: &command{t: t}, baseURL: baseURL(d.httpListener.Addr())}
-			get := s.keepAlive()
-			get("/echo")
-			adapter, _ := d.httpServer.(*httpadapter.Server)
-			if adapter != nil {
-				testnet.Eventually(t, "the connection being parked", func() bool { return adapter.Stats().Parked == 1 })
-			}
-			get("/echo")
-			if err := stop(); err != nil {
-				t.Error(err)
-			}
-			want := `^not available with -plain$`
-			if !plain {
-				// The first may be late, and the connection wait for it; the last wait may not have come about.
-				want = `^[123] times?, woken up [123] times?$`
-			}
-			if got := d.engine.parked(d.httpServer); !regexp.MustCompile(want).MatchString(got) {
-				t.Errorf("the summary: got %q, want something that matches %q", got, want)
-			}
-			if got := d.httpListener.accepted(); got != 1 {
-				t.Errorf("connections: got %d, want 1: the second request on the same", got)
-			}
-		})
+	needEngine(t)
+	opts := inProcess(t)
+	opts.netHTTP1 = true
+	d, stop := runDemo(t, opts, io.Discard)
+	defer stop()
+	s := &servers{command: &command{t: t}, baseURL: baseURL(d.httpListener.Addr())}
+	get := s.keepAlive()
+	get("/echo")
+	testnet.Eventually(t, "the connection being parked", func() bool { return d.httpServer.Stats().Parked == 1 })
+	get("/echo")
+	if got := d.httpServer.Stats(); got.Parks == 0 || got.Unparks == 0 {
+		t.Errorf("got %+v, want the connection parked and woken up", got)
 	}
 }
 
 // Requests and calls that are under way when the signal comes are completed;
 // the clock, which would never end by itself, ends.
 func TestServeFinishesWhatIsUnderWay(t *testing.T) {
-	for _, engine := range engines {
-		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-			t.Run(fmt.Sprintf("%s %v", engine, sig), func(t *testing.T) {
-				s := startServers(t, "-engine", engine)
-				call := s.openCall()
-				upload, echoed := s.openEcho()
-				clock := s.do("GET", "/clock?interval=1h", nil, nil)
-				defer clock.Body.Close()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			s := startServers(t)
+			call := s.openCall()
+			upload, echoed := s.openEcho()
+			clock := s.do("GET", "/clock?interval=1h", nil, nil)
+			defer clock.Body.Close()
 
-				s.signal(sig)
-				s.stderr.await(t, "msg=stopping")
+			s.signal(sig)
+			s.stderr.await(t, "msg=stopping")
 
-				if err := call.Send(&echopb.EchoRequest{Message: "late"}); err != nil {
-					t.Errorf("sending on the open call: %v", err)
-				}
-				if got, err := call.Recv(); err != nil || got.GetMessage() != "late" {
-					t.Errorf("the open call: got %q, %v, want %q, nil", got.GetMessage(), err, "late")
-				}
-				if err := call.CloseSend(); err != nil {
-					t.Errorf("closing the open call: %v", err)
-				}
-				if _, err := call.Recv(); err != io.EOF {
-					t.Errorf("the end of the open call: got %v, want EOF", err)
-				}
-				_, _ = io.WriteString(upload, "late")
-				_ = upload.Close()
-				if got, err := io.ReadAll(echoed); err != nil || string(got) != "late" {
-					t.Errorf("the rest of the echo: got %q, %v, want %q, nil", got, err, "late")
-				}
-				if _, err := io.ReadAll(clock.Body); err != nil {
-					t.Errorf("the clock: got %v, want an orderly end", err)
-				}
-				s.waitOrderly()
-				if strings.Contains(s.stderr.String(), "cut off") {
-					t.Errorf("got log\n%s\nwant nothing to be cut off", s.stderr)
-				}
-			})
-		}
+			if err := call.Send(&echopb.EchoRequest{Message: "late"}); err != nil {
+				t.Errorf("sending on the open call: %v", err)
+			}
+			if got, err := call.Recv(); err != nil || got.GetMessage() != "late" {
+				t.Errorf("the open call: got %q, %v, want %q, nil", got.GetMessage(), err, "late")
+			}
+			if err := call.CloseSend(); err != nil {
+				t.Errorf("closing the open call: %v", err)
+			}
+			if _, err := call.Recv(); err != io.EOF {
+				t.Errorf("the end of the open call: got %v, want EOF", err)
+			}
+			_, _ = io.WriteString(upload, "late")
+			_ = upload.Close()
+			if got, err := io.ReadAll(echoed); err != nil || string(got) != "late" {
+				t.Errorf("the rest of the echo: got %q, %v, want %q, nil", got, err, "late")
+			}
+			if _, err := io.ReadAll(clock.Body); err != nil {
+				t.Errorf("the clock: got %v, want an orderly end", err)
+			}
+			s.waitOrderly()
+			if strings.Contains(s.stderr.String(), "cut off") {
+				t.Errorf("got log\n%s\nwant nothing to be cut off", s.stderr)
+			}
+		})
 	}
 }
 
@@ -461,18 +419,14 @@ func (s *servers) openEcho() (upload io.WriteCloser, echoed io.Reader) {
 }
 
 func TestServeSecondInterruptKills(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			s := startServers(t, "-engine", engine)
-			s.openCall() // never finished
-			s.signal(os.Interrupt)
-			s.stderr.await(t, "msg=stopping")
-			s.signal(os.Interrupt)
-			s.wait()
-			if !s.killedBy(syscall.SIGINT) {
-				t.Errorf("got %v, want the process killed by the interrupt", s.cmd.ProcessState)
-			}
-		})
+	s := startServers(t)
+	s.openCall() // never finished
+	s.signal(os.Interrupt)
+	s.stderr.await(t, "msg=stopping")
+	s.signal(os.Interrupt)
+	s.wait()
+	if !s.killedBy(syscall.SIGINT) {
+		t.Errorf("got %v, want the process killed by the interrupt", s.cmd.ProcessState)
 	}
 }
 
@@ -481,90 +435,74 @@ func TestServeClosesConnections(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
 	}
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			s := startServers(t, "-engine", engine)
-			oneOfEach := func() {
-				s.fetch("GET", "/", nil, nil)
-				if _, err := echopb.NewEchoClient(s.grpc).Unary(s.ctx, &echopb.EchoRequest{}); err != nil {
-					t.Fatalf("Unary: %v", err)
-				}
-			}
-			oneOfEach() // lets the process open the descriptors that it keeps for good
-			before := s.openFDs()
-			for range 20 {
-				s.http.CloseIdleConnections()
-				oneOfEach()
-			}
-			s.disconnect()
-			testnet.Eventually(t, "the server closing its connections", func() bool { return s.openFDs() < before })
-			s.stop()
-		})
+	s := startServers(t)
+	oneOfEach := func() {
+		s.fetch("GET", "/", nil, nil)
+		if _, err := echopb.NewEchoClient(s.grpc).Unary(s.ctx, &echopb.EchoRequest{}); err != nil {
+			t.Fatalf("Unary: %v", err)
+		}
 	}
+	oneOfEach() // lets the process open the descriptors that it keeps for good
+	before := s.openFDs()
+	for range 20 {
+		s.http.CloseIdleConnections()
+		oneOfEach()
+	}
+	s.disconnect()
+	testnet.Eventually(t, "the server closing its connections", func() bool { return s.openFDs() < before })
+	s.stop()
 }
 
 // inProcess returns the options of servers in this process, so that their leftovers are seen.
-func inProcess(t *testing.T, engine string) serveOptions {
+func inProcess(t *testing.T) serveOptions {
 	return serveOptions{
-		httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: engine, drain: testnet.HangTimeout,
+		httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), drain: testnet.HangTimeout,
 	}
 }
 
 // Requests still under way at the limit are cut off, and nothing of them stays.
 func TestServeCutsOffAtTheLimit(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			opts := inProcess(t, engine)
-			opts.drain = 10 * time.Millisecond
-			d, stop := runDemo(t, opts, io.Discard)
-			s := &servers{command: &command{t: t}, baseURL: baseURL(d.httpListener.Addr())}
-			s.connect(d.grpcListener.Addr().String())
-			call := s.openCall()
-			_, echoed := s.openEcho()
+	testnet.NoLeaks(t)
+	opts := inProcess(t)
+	opts.drain = 10 * time.Millisecond
+	d, stop := runDemo(t, opts, io.Discard)
+	s := &servers{command: &command{t: t}, baseURL: baseURL(d.httpListener.Addr())}
+	s.connect(d.grpcListener.Addr().String())
+	call := s.openCall()
+	_, echoed := s.openEcho()
 
-			if err := stop(); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v, want an error that says that requests were cut off", err)
-			}
+	if err := stop(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want an error that says that requests were cut off", err)
+	}
 
-			if _, err := call.Recv(); err == nil || err == io.EOF {
-				t.Errorf("the call: got %v, want it cut off", err)
-			}
-			if _, err := io.ReadAll(echoed); err == nil {
-				t.Errorf("the request: got an orderly end, want it cut off")
-			}
-		})
+	if _, err := call.Recv(); err == nil || err == io.EOF {
+		t.Errorf("the call: got %v, want it cut off", err)
+	}
+	if _, err := io.ReadAll(echoed); err == nil {
+		t.Errorf("the request: got an orderly end, want it cut off")
 	}
 }
 
 func TestServeStopsWhenAServerFails(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			d, stop := runDemo(t, inProcess(t, engine), io.Discard)
-			_ = d.httpListener.Close() // behind the server's back
-			testnet.Eventually(t, "the failure", func() bool { return d.leaving.Load() })
-			if err := stop(); !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), `part "http"`) {
-				t.Errorf("got %v, want an error of the HTTP server that is net.ErrClosed", err)
-			}
-		})
+	testnet.NoLeaks(t)
+	d, stop := runDemo(t, inProcess(t), io.Discard)
+	_ = d.httpListener.Close() // behind the server's back
+	testnet.Eventually(t, "the failure", func() bool { return d.leaving.Load() })
+	if err := stop(); !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), `part "http"`) {
+		t.Errorf("got %v, want an error of the HTTP server that is net.ErrClosed", err)
 	}
 }
 
 // A signal that comes before the servers have begun to serve stops them, too.
 func TestServeInterruptedAtOnce(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			interrupted, interrupt := context.WithCancel(context.Background())
-			interrupt()
-			testnet.Within(t, "serving", func() {
-				if err := serve(interrupted, inProcess(t, engine), io.Discard, slog.New(slog.DiscardHandler)); err != nil {
-					t.Errorf("got %v, want no error", err)
-				}
-			})
-		})
-	}
+	testnet.NoLeaks(t)
+	interrupted, interrupt := context.WithCancel(context.Background())
+	interrupt()
+	testnet.Within(t, "serving", func() {
+		if err := serve(interrupted, inProcess(t), io.Discard, slog.New(slog.DiscardHandler)); err != nil {
+			t.Errorf("got %v, want no error", err)
+		}
+	})
 }
 
 // A process's addresses and its summary come in one write each, so that the output of its successor
@@ -578,7 +516,7 @@ func TestServeWritesAtOnce(t *testing.T) {
 		return len(p), nil
 	})
 	testnet.Within(t, "serving", func() {
-		if err := serve(interrupted, inProcess(t, enginePercore), record, slog.New(slog.DiscardHandler)); err != nil {
+		if err := serve(interrupted, inProcess(t), record, slog.New(slog.DiscardHandler)); err != nil {
 			t.Errorf("got %v, want no error", err)
 		}
 	})
@@ -594,16 +532,12 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // When the last of the things to open fails, the others are closed again.
 func TestServeOpensAllOrNothing(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			busy := testnet.Listen(t, net.Listen, testnet.TCP4).Addr().String()
-			opts := inProcess(t, engine)
-			opts.grpcAddress = busy
-			if err := serve(t.Context(), opts, io.Discard, slog.New(slog.DiscardHandler)); !errors.Is(err, syscall.EADDRINUSE) {
-				t.Errorf("got %v, want EADDRINUSE", err)
-			}
-		})
+	testnet.NoLeaks(t)
+	busy := testnet.Listen(t, net.Listen, testnet.TCP4).Addr().String()
+	opts := inProcess(t)
+	opts.grpcAddress = busy
+	if err := serve(t.Context(), opts, io.Discard, slog.New(slog.DiscardHandler)); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("got %v, want EADDRINUSE", err)
 	}
 }
 

@@ -15,11 +15,12 @@ import (
 
 // The service's process tells the watchdog that it works, and so does its successor.
 func TestServeWatchdog(t *testing.T) {
-	for name, args := range map[string][]string{"serve": nil, "net": {"-engine", engineNet}} {
+	for name, setting := range map[string]string{"serve": "", "net": "engine=net"} {
 		t.Run(name, func(t *testing.T) {
+			t.Setenv("PERCOREDEBUG", setting)
 			systemd := newSupervisor(t, false)
 			t.Setenv("WATCHDOG_USEC", "50000")
-			g := startGenerations(t, args...)
+			g := startGenerations(t)
 			systemd.awaitPings(t)
 			if name == "serve" {
 				g.restart()
