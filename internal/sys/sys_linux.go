@@ -92,12 +92,17 @@ func HasData(fd int) bool {
 	return errno == 0 && revents&unix.POLLIN != 0
 }
 
-// poll is ppoll(2) for one descriptor, without waiting.
+// poll is ppoll(2) for one descriptor, without waiting. A signal, such as those by which the runtime
+// preempts goroutines, may interrupt it: that says nothing about the descriptor.
 func poll(fd int, events int16) (revents int16, errno syscall.Errno) {
 	p := unix.PollFd{Fd: int32(fd), Events: events}
 	var atOnce unix.Timespec
-	_, _, errno = syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&atOnce)), 0, 0, 0)
-	return p.Revents, errno
+	for {
+		_, _, errno = syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&atOnce)), 0, 0, 0)
+		if errno != syscall.EINTR {
+			return p.Revents, errno
+		}
+	}
 }
 
 // sendFlags are the flags of [Send]: never block, for the reason given at Recv, and no SIGPIPE,
