@@ -27,8 +27,8 @@ type Service struct {
 
 	// Restart is the signal at which the process starts a successor, from the program that is at its
 	// path by then, and hands over to it: syscall.SIGHUP, as a rule. nil: none does, and neither does one
-	// that is ignored when Run begins, as SIGHUP is under nohup(1). SIGHUP ends the process as other
-	// programs if the terminal has gone.
+	// that is ignored when Run begins, as SIGHUP is under nohup(1). If the terminal has gone, SIGHUP
+	// ends the process, as it does other programs.
 	Restart os.Signal
 
 	// AnyParent lets Restart do so whatever has started this process. Since the process that was
