@@ -27,14 +27,14 @@ type parentage struct {
 	isJob       bool // with a terminal, and in its own process group, as shells make them for jobs
 }
 
-// findParentage determines how this process was started, except for isSuccessor. It is called early,
-// before the parent can end.
-func findParentage() parentage {
+// findParentage determines how this process was started, except for isSuccessor. terminal says that it
+// has one. It is called early, before the parent can end.
+func findParentage(terminal bool) parentage {
 	parent := os.Getppid()
 	return parentage{
 		pid: os.Getpid(), parent: parent, parentName: processName(parent),
 		notifies: os.Getenv("NOTIFY_SOCKET") != "",
-		isJob:    hasTerminal() && leadsGroup(),
+		isJob:    terminal && leadsGroup(),
 	}
 }
 

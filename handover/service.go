@@ -214,8 +214,9 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	r := &run{
 		Service: s, failed: make(chan error, len(s.Parts)), restart: make(chan os.Signal, 1),
-		parents: findParentage(), terminal: hasTerminal(),
+		terminal: hasTerminal(),
 	}
+	r.parents = findParentage(r.terminal)
 	r.inheritWatchdog()
 	if s.Restart != nil && !signal.Ignored(s.Restart) {
 		signal.Notify(r.restart, s.Restart) // first: it must not end a process that is taking over
