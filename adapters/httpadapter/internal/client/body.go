@@ -9,11 +9,13 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/textproto"
+	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	buffers "github.com/percore/percore/pool"
 )
 
 // body is the body of an answer. It owns the exchange until it has been read to its end, or closed.
@@ -62,6 +64,35 @@ func (b *body) Read(p []byte) (n int, err error) {
 		err = b.end(err)
 	}
 	return n, err
+}
+
+// copyBytes is how much WriteTo reads at a time, unless there is less.
+const copyBytes = 64 << 10
+
+// WriteTo implements io.WriterTo. Writers that don't keep what they are given get a long body from
+// pooled memory, in longer pieces than io.Copy's.
+func (b *body) WriteTo(w io.Writer) (int64, error) {
+	r := readFunc(b.Read)
+	if !isTrusted(w) || !b.isLong() {
+		return io.Copy(w, r)
+	}
+	p := buffers.GetBytes(copyBytes)
+	defer buffers.PutBytes(p)
+	return io.CopyBuffer(writeFunc(w.Write), r, *p)
+}
+
+// isTrusted reports whether a writer is known not to keep the memory that it is given. Others might,
+// though they should not, and would see bytes of other answers in it.
+func isTrusted(w io.Writer) bool {
+	_, isFile := w.(*os.File)
+	return isFile || w == io.Discard
+}
+
+// isLong reports whether there is more to read than fits in io.Copy's memory, as far as is known.
+func (b *body) isLong() bool {
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	return b.framing != http1.Counted || b.left > 32<<10
 }
 
 // begin begins a read, unless there is nothing to read.
@@ -184,6 +215,10 @@ func (b *body) drain() {
 type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+type writeFunc func(p []byte) (int, error)
+
+func (f writeFunc) Write(p []byte) (int, error) { return f(p) }
 
 func newChunks(br *bufio.Reader) io.Reader { return httputil.NewChunkedReader(br) }
 

@@ -3,6 +3,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -287,40 +288,71 @@ func (e endless) Close() error {
 }
 
 // TestEarlyAnswer: an answer to a request whose body isn't sent yet is returned. The connection isn't
-// used again.
+// used again, and the body is closed.
 func TestEarlyAnswer(t *testing.T) {
 	quiet(t)
-	for _, length := range []int64{-1, 1 << 40} {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
-		go func() {
-			for {
-				c, err := ln.Accept()
+	for name, newBody := range map[string]func() (body io.Reader, length int64, closed chan struct{}){
+		"of unknown length": func() (io.Reader, int64, chan struct{}) {
+			closed := make(chan struct{})
+			return endless{closed}, -1, closed
+		},
+		"long": func() (io.Reader, int64, chan struct{}) {
+			closed := make(chan struct{})
+			return endless{closed}, 1 << 40, closed
+		},
+		"in memory": func() (io.Reader, int64, chan struct{}) {
+			closed := make(chan struct{})
+			close(closed) // there is no telling
+			return bytes.NewReader(make([]byte, 64<<20)), 64 << 20, closed
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := answersEarly(t)
+			tr := newTestTransport(t)
+			for range 2 {
+				body, length, closed := newBody()
+				req, _ := http.NewRequest("POST", url, body)
+				req.ContentLength = length
+				resp, err := tr.RoundTrip(req)
 				if err != nil {
-					return
+					t.Fatal(err)
 				}
-				_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nhello")
-				defer c.Close()
+				if got, err := io.ReadAll(resp.Body); string(got) != "hello" || err != nil || resp.StatusCode != 413 {
+					t.Errorf("got %d, %q, %v", resp.StatusCode, got, err)
+				}
+				<-closed
 			}
-		}()
-		tr := newTestTransport(t)
-		for range 2 {
-			body := endless{make(chan struct{})}
-			req, _ := http.NewRequest("POST", "http://"+ln.Addr().String(), body)
-			req.ContentLength = length
-			resp, err := tr.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, err := io.ReadAll(resp.Body); string(got) != "hello" || err != nil || resp.StatusCode != 413 {
-				t.Errorf("got %d, %q, %v", resp.StatusCode, got, err)
-			}
-			<-body.closed
-		}
+		})
 	}
+}
+
+// answersEarly returns the URL of a server that answers connections without reading from them.
+func answersEarly(t *testing.T) (url string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	done := make(chan struct{})
+	all.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nhello")
+			all.Go(func() {
+				<-done
+				c.Close()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		close(done)
+		all.Wait()
+	})
+	return "http://" + ln.Addr().String()
 }
 
 // TestUploads: many callers send bodies of each kind, and each server's answer is about its request.
@@ -337,8 +369,11 @@ func TestUploads(t *testing.T) {
 			for i := range 100 {
 				n := 1 + (caller*7919+i*104729)%100_000
 				var body io.Reader = strings.NewReader(strings.Repeat("x", n))
-				if i%2 == 0 {
+				switch {
+				case i%2 == 0:
 					body = onlyReader{body}
+				case i%3 == 0:
+					body = bytes.NewReader(bytes.Repeat([]byte("x"), n))
 				}
 				req, _ := http.NewRequest("POST", h.url(), body)
 				if i%4 == 0 {

@@ -85,6 +85,8 @@ var requests = map[string]func(r *http.Request){
 	"string":               withBody(func() io.Reader { return strings.NewReader("hello") }),
 	"empty string":         withBody(func() io.Reader { return strings.NewReader("") }),
 	"8 KiB":                withBody(func() io.Reader { return strings.NewReader(strings.Repeat("x", 8<<10)) }),
+	"longer bytes":         withBody(func() io.Reader { return bytes.NewReader(bytes.Repeat([]byte("x"), 1<<20)) }),
+	"longer buffer":        withBody(func() io.Reader { return bytes.NewBuffer(bytes.Repeat([]byte("x"), 100<<10)) }),
 	"longer":               withBody(func() io.Reader { return strings.NewReader(strings.Repeat("x", 100<<10)) }),
 	"GET with body":        func(r *http.Request) { setBody(r, strings.NewReader("hello")) },
 	"counted reader": func(r *http.Request) {

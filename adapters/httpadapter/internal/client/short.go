@@ -43,6 +43,21 @@ func unwrap(body io.Reader) inMemory {
 	return nil
 }
 
+// memoryOf returns the reader in memory that body is or hides, if its WriteTo writes the memory itself,
+// once; or nil.
+func memoryOf(body io.Reader) interface {
+	inMemory
+	io.WriterTo
+} {
+	switch r := unwrap(body).(type) {
+	case *bytes.Reader:
+		return r
+	case *bytes.Buffer:
+		return r
+	}
+	return nil
+}
+
 // The types that io.NopCloser returns.
 var (
 	nopCloser         = reflect.TypeOf(io.NopCloser(nil))

@@ -81,6 +81,12 @@ func (w *writer) send() (broken bool, err error) {
 		}
 		return false, nil
 	}
+	if m := memoryOf(w.body); m != nil && int64(m.Len()) == w.length {
+		if _, err := m.WriteTo(w.c.stream()); err != nil {
+			return true, copyError{err}
+		}
+		return false, nil
+	}
 	src := &source{r: w.body}
 	var r io.Reader = src
 	if f, ok := fileOf(w.body); ok {
