@@ -35,15 +35,16 @@ func DefaultArms() []Arm {
 
 // ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is net with
 // GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three
-// have the option "adapter": servers run through percore's adapter for them, if there is one. On
-// net, only what the adapter sets on the server itself has an effect. "percore+fastpath" is
+// have the option "adapter": servers run through percore's adapter for them, if there is one. On net,
+// only what the adapter sets on the server itself has an effect. "percore+fastpath" is
 // "percore+adapter" with the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC, the latter below an
-// unchanged grpc.Server; "percore+newserver" is grpcadapter.NewServer. "fasthttp" is the
-// server of package fasthttp on net, and "percore+fasthttp" the same on percore. "nginx" is nginx,
-// where it is installed, with an answer from its configuration. "nghttpd" is nghttp2's server for
-// HTTP/2. "percore+reactor" uses event handlers in place of blocking code; "gnet", "nbio" and
-// "netpoll" are the libraries of that name. If an arm is named twice, the second is called "#2" and so
-// on, which makes "net,net" a control.
+// unchanged grpc.Server; "percore+newserver" is grpcadapter.NewServer. "fasthttp" is the server of
+// package fasthttp on net, and "percore+fasthttp" the same on percore; in scenarios of an HTTP client
+// it is fasthttp's client, and "net+bare" and "percore+bare" write and read without HTTP. "nginx" is
+// nginx, where it is installed, with an answer from its configuration. "nghttpd" is nghttp2's server
+// for HTTP/2. "percore+reactor" uses event handlers in place of blocking code; "gnet", "nbio" and
+// "netpoll" are the libraries of that name. If an arm is named twice, the second is called "#2" and
+// so on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -94,6 +95,10 @@ func parseArm(name string) (Arm, error) {
 	if arm.Engine.Reactor && (arm.Engine.FastHTTP || arm.Engine.Adapter) {
 		return arm, fmt.Errorf("arm %q: reactor is neither an adapter's nor fasthttp's", name)
 	}
+	if arm.Engine.Bare && (engine != "net" && engine != "percore" || arm.Engine.FastHTTP || arm.Engine.Reactor ||
+		arm.Engine.NewServer || arm.Engine.Adapter) {
+		return arm, fmt.Errorf("arm %q: bare calls have neither an adapter nor another package", name)
+	}
 	if arm.Engine.NewServer && (arm.Engine.FastHTTP || arm.Engine.Reactor || arm.Engine.Adapter) {
 		return arm, fmt.Errorf("arm %q: newserver is gRPC's, and without another server or adapter", name)
 	}
@@ -123,8 +128,8 @@ func (a *Arm) setOptions(options string) error {
 // setOption applies one option.
 func (a *Arm) setOption(option string) error {
 	key, value, _ := strings.Cut(option, "=")
-	if a.Engine.Name == target.EngineNet && key != "adapter" {
-		return fmt.Errorf("unknown option %q: net has adapter only", option)
+	if a.Engine.Name == target.EngineNet && key != "adapter" && key != "bare" {
+		return fmt.Errorf("unknown option %q: net has adapter and bare only", option)
 	}
 	var err error
 	switch key {
@@ -136,6 +141,8 @@ func (a *Arm) setOption(option string) error {
 		a.Engine.NewServer = true
 	case "fasthttp":
 		a.Engine.FastHTTP = true
+	case "bare":
+		a.Engine.Bare = true
 	case "reactor":
 		a.Engine.Reactor = true
 	case "thread":
@@ -151,7 +158,7 @@ func (a *Arm) setOption(option string) error {
 	case "loops":
 		a.Engine.Loops, err = strconv.Atoi(value)
 	default:
-		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, newserver, fasthttp, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
+		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, newserver, fasthttp, bare, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
 	}
 	return err
 }

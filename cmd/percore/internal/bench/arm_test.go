@@ -11,7 +11,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,percore+newserver+loops=2,nginx,nghttpd,gnet,nbio,netpoll")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,percore+newserver+loops=2,nginx,nghttpd,gnet,nbio,netpoll,net+bare,percore+bare+loops=2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,6 +39,8 @@ func TestParseArms(t *testing.T) {
 		{Name: "gnet", Engine: target.Engine{Name: "net", Peer: "gnet"}},
 		{Name: "nbio", Engine: target.Engine{Name: "net", Peer: "nbio"}},
 		{Name: "netpoll", Engine: target.Engine{Name: "net", Peer: "netpoll"}},
+		{Name: "net+bare", Engine: target.Engine{Name: "net", Bare: true}},
+		{Name: "percore+bare+loops=2", Engine: target.Engine{Name: "percore", Bare: true, Loops: 2}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -52,16 +54,18 @@ func TestParseArmsErrors(t *testing.T) {
 		"gnet+adapter":               "gnet has no adapter",
 		"nbio+thread":                `unknown option "thread"`,
 		"net,":                       `unknown arm ""`,
-		"net+thread":                 `unknown option "thread": net has adapter only`,
+		"net+thread":                 `unknown option "thread": net has adapter and bare only`,
 		"percore+fast":               `unknown option "fast"`,
 		"percore+loops=many":         "invalid syntax",
-		"net+fastpath":               `unknown option "fastpath": net has adapter only`,
+		"net+fastpath":               `unknown option "fastpath": net has adapter and bare only`,
 		"percore+reactor+fastpath":   "reactor is neither an adapter's nor fasthttp's",
 		"percore+fastpath+fasthttp":  "fasthttp has no adapter",
 		"percore+fastpath+newserver": "newserver is gRPC's",
-		"net+newserver":              `unknown option "newserver": net has adapter only`,
+		"net+newserver":              `unknown option "newserver": net has adapter and bare only`,
 		"fasthttp+pin":               `unknown option "pin"`,
 		"fasthttp+adapter":           "fasthttp has no adapter",
+		"percore+bare+fastpath":      "bare calls have neither",
+		"fasthttp+bare":              "bare calls have neither",
 		"nginx+adapter":              "nginx has no adapter",
 		"nginx+thread":               `unknown option "thread"`,
 		"nghttpd+adapter":            "nghttpd has no adapter",

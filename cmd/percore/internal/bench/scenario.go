@@ -515,7 +515,8 @@ func proxying() []Scenario {
 }
 
 // calling returns scenarios of an HTTP client, with so many calls at a time. An operation is
-// target.CallsPerRequest calls. The request that starts them is a small part of the cost.
+// target.CallsPerRequest calls, or one with long bodies. The request that starts them is a small part
+// of the cost.
 func calling() []Scenario {
 	var all []Scenario
 	for _, n := range []int{1, 8, 64, 512} {
@@ -526,12 +527,35 @@ func calling() []Scenario {
 			job:     load.Job{Kind: load.KindHTTP, Conns: n},
 		})
 	}
-	return append(all, Scenario{
+	all = append(all, Scenario{
 		Name:    "client/https/calls=64",
 		spec:    target.Spec{App: target.AppCaller, CallTLS: true},
 		backend: &target.Spec{App: target.AppHTTP, TLS: true},
 		job:     load.Job{Kind: load.KindHTTP, Conns: 64},
 	})
+	for _, f := range []struct {
+		name               string
+		bytes, calls, each int
+	}{{"1KiB", 1 << 10, 64, 0}, {"1MiB", 1 << 20, 8, 1}} {
+		all = append(all, Scenario{
+			Name:    fmt.Sprintf("client/upload/%s/calls=%d", f.name, f.calls),
+			spec:    target.Spec{App: target.AppCaller, CallBytes: f.bytes, Calls: f.each},
+			backend: &target.Spec{App: target.AppUpload},
+			job:     load.Job{Kind: load.KindHTTP, Conns: f.calls},
+		})
+	}
+	for _, f := range []struct {
+		name        string
+		calls, each int
+	}{{"4KiB", 64, 0}, {"1MiB", 8, 1}} {
+		all = append(all, Scenario{
+			Name:    fmt.Sprintf("client/download/%s/calls=%d", f.name, f.calls),
+			spec:    target.Spec{App: target.AppCaller, CallPath: "/" + f.name, Calls: f.each},
+			backend: &target.Spec{App: target.AppFiles},
+			job:     load.Job{Kind: load.KindHTTP, Conns: f.calls},
+		})
+	}
+	return all
 }
 
 // idling returns scenarios of connections on which nothing happens. They measure the memory of

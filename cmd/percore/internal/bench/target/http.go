@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -225,11 +224,6 @@ func upload(w http.ResponseWriter, r *http.Request) {
 	hello(w, r)
 }
 
-// proxyIdleMax is how many connections to its backend the reverse proxy keeps. It is as many as any
-// scenario has clients. With the default of two per host, the benchmark would measure how fast
-// connections are opened.
-const proxyIdleMax = 512
-
 // reverseProxy returns a proxy to spec.Backend.
 func reverseProxy(spec Spec) http.Handler {
 	return &httputil.ReverseProxy{
@@ -249,56 +243,6 @@ var proxyBuffer = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 func (proxyBuffers) Get() []byte  { return proxyBuffer.Get().(*[32 << 10]byte)[:] }
 func (proxyBuffers) Put(b []byte) { proxyBuffer.Put((*[32 << 10]byte)(b)) }
-
-// transport returns a client of HTTP/1.1 with enough idle connections, httpadapter's or net/http's.
-func transport(adapted bool) http.RoundTripper {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConnsPerHost = proxyIdleMax
-	t.MaxIdleConns = proxyIdleMax
-	t.Protocols = new(http.Protocols)
-	t.Protocols.SetHTTP1(true)
-	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
-	if adapted {
-		return httpadapter.NewTransport(t)
-	}
-	return t
-}
-
-// caller returns the handler of AppCaller.
-func caller(spec Spec) http.Handler {
-	client := transport(spec.Engine.FastPath)
-	target := "http://" + spec.Backend
-	if spec.CallTLS {
-		target = "https://" + spec.Backend
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for range CallsPerRequest {
-			if err := call(client, target); err != nil {
-				http.Error(w, err.Error(), http.StatusBadGateway)
-				return
-			}
-		}
-		hello(w, r)
-	})
-}
-
-// call makes a request and reads the answer.
-func call(client http.RoundTripper, target string) error {
-	req, err := http.NewRequest(http.MethodGet, target, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return errors.New("the backend answered " + resp.Status)
-	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	return err
-}
 
 // selfSigned makes a certificate that is valid as long as this process runs.
 func selfSigned() (tls.Certificate, error) {

@@ -41,7 +41,7 @@ func newServer(spec Spec) (server, error) {
 	if !spec.Exists() {
 		return nil, fmt.Errorf("there is no server %q on this engine", spec.App)
 	}
-	if spec.Engine.FastHTTP {
+	if spec.Engine.FastHTTP && spec.App != AppCaller {
 		return newFastHTTPServer(spec), nil
 	}
 	if spec.Engine.Nginx {

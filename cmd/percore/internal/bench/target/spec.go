@@ -41,15 +41,25 @@ type Spec struct {
 	Dir      string `json:"dir,omitempty"`      // the files of AppFiles
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
 	Client   bool   `json:"client,omitempty"`   // AppProxyHTTP calls Backend as AppCaller does
-	CallTLS  bool   `json:"call_tls,omitempty"` // AppCaller calls Backend over TLS
+
+	// CallTLS, CallPath and CallBytes say how AppCaller calls Backend: over TLS, on which path, and with
+	// how long a body; without one it is a GET. Calls replaces CallsPerRequest.
+	CallTLS   bool   `json:"callTLS,omitempty"`
+	CallPath  string `json:"callPath,omitempty"`
+	CallBytes int    `json:"callBytes,omitempty"`
+	Calls     int    `json:"calls,omitempty"`
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
 // has a server of its adapter's own, fasthttp
-// and nginx have only one handler, nghttpd has only HTTP/2 and files, and event handlers what
-// goes on below HTTP.
+// and nginx have only one handler, fasthttp a client besides, nghttpd has only HTTP/2 and files, and
+// event handlers what goes on below HTTP.
 func (s Spec) Exists() bool {
 	switch {
+	case s.Engine.Bare:
+		return s.App == AppCaller && !s.CallTLS && s.CallPath == "" && s.CallBytes == 0
+	case s.Engine.FastHTTP && s.App == AppCaller:
+		return true
 	case s.Engine.FastHTTP, s.Engine.Nginx:
 		return s.App == AppHTTP && !s.TLS && !s.HTTP2 && !(s.Engine.Nginx && (s.Computing || s.Timeouts))
 	case s.Engine.Nghttpd:
@@ -93,7 +103,8 @@ const (
 
 // CallsPerRequest is how many calls of an HTTP client AppCaller makes for a request, one after the
 // other, so that the request itself is a small part of the cost. The client is
-// httpadapter.NewTransport's where Engine.FastPath is set, else http.Transport's.
+// httpadapter.NewTransport's where Engine.FastPath is set, fasthttp's where Engine.FastHTTP is, else
+// http.Transport's; with Engine.Bare there is none.
 const CallsPerRequest = 50
 
 // WaitPath is the path on which AppWaiting waits.
@@ -116,9 +127,12 @@ type Engine struct {
 	// NewServer runs a grpcadapter.Server in place of a grpc.Server; see Spec.Exists.
 	NewServer bool `json:"newServer,omitempty"`
 
-	// FastHTTP runs the server of package fasthttp in place of net/http. It only exists for AppHTTP
-	// without TLS; see Spec.Exists.
+	// FastHTTP runs the server of package fasthttp in place of net/http, for AppHTTP without TLS; and for
+	// AppCaller its client, below a server of net/http. See Spec.Exists.
 	FastHTTP bool `json:"fastHTTP,omitempty"`
+
+	// Bare makes AppCaller write and read on connections of the engine, without HTTP; see Spec.Exists.
+	Bare bool `json:"bare,omitempty"`
 
 	// Nginx runs nginx, where it is installed, in place of a server in this process; see
 	// Spec.Exists.

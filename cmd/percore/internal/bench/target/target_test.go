@@ -283,6 +283,42 @@ func TestNoSuchServer(t *testing.T) {
 	}
 }
 
+// TestCaller: each client makes its calls, of each kind that it has, and fails if the backend does.
+func TestCaller(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 100<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	short := serve(t, Spec{App: AppHTTP, Engine: Engine{Name: EngineNet}})
+	files := serve(t, Spec{App: AppFiles, Dir: dir, Engine: Engine{Name: EngineNet}})
+	uploads := serve(t, Spec{App: AppUpload, Engine: Engine{Name: EngineNet}})
+	for name, engine := range map[string]Engine{
+		"net":      {Name: EngineNet},
+		"percore":  {Name: EnginePercore, Adapter: true, FastPath: true},
+		"fasthttp": {Name: EngineNet, FastHTTP: true},
+		"net bare": {Name: EngineNet, Bare: true},
+		"bare":     {Name: EnginePercore, Bare: true},
+	} {
+		for kind, spec := range map[string]Spec{
+			"short":    {Backend: short},
+			"download": {Backend: files, CallPath: "/file"},
+			"missing":  {Backend: files, CallPath: "/missing"},
+			"upload":   {Backend: uploads, CallBytes: 100 << 10},
+		} {
+			if spec.App, spec.Engine = AppCaller, engine; !spec.Exists() {
+				continue
+			}
+			call, closeIdle := newCall(spec)
+			defer closeIdle()
+			for range 3 {
+				if err := call(); (err == nil) == (kind == "missing") {
+					t.Errorf("%s, %s: got error %v", name, kind, err)
+				}
+			}
+		}
+	}
+}
+
 // serve runs the server of a spec until the test ends and returns its address.
 func serve(t *testing.T, spec Spec) string {
 	t.Helper()

@@ -1,0 +1,157 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+)
+
+// proxyIdleMax is how many connections to its backend a client keeps. It is as many as any scenario
+// has calls at a time. With the default of two per host, the benchmark would measure how fast
+// connections are opened.
+const proxyIdleMax = 512
+
+// transport returns a client of HTTP/1.1 with enough idle connections, httpadapter's or net/http's.
+func transport(adapted bool) http.RoundTripper {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = proxyIdleMax
+	t.MaxIdleConns = proxyIdleMax
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+	if adapted {
+		return httpadapter.NewTransport(t)
+	}
+	return t
+}
+
+// caller returns the handler of AppCaller.
+func caller(spec Spec) http.Handler {
+	call, _ := newCall(spec)
+	calls := CallsPerRequest
+	if spec.Calls > 0 {
+		calls = spec.Calls
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for range calls {
+			if err := call(); err != nil {
+				http.Error(w, err.Error(), http.StatusBadGateway)
+				return
+			}
+		}
+		hello(w, r)
+	})
+}
+
+// newCall returns a function that calls the backend once, and reads the answer, and one that closes the
+// connections that are idle.
+func newCall(spec Spec) (call func() error, closeIdle func()) {
+	scheme := "http://"
+	if spec.CallTLS {
+		scheme = "https://"
+	}
+	url := scheme + spec.Backend + spec.CallPath
+	switch {
+	case spec.Engine.Bare:
+		conns := &bareConns{engine: spec.Engine.Name, addr: spec.Backend}
+		return conns.call, conns.closeIdle
+	case spec.Engine.FastHTTP:
+		return fastCall(url, make([]byte, spec.CallBytes))
+	}
+	client := http.Client{Transport: transport(spec.Engine.FastPath)}
+	return httpCall(client.Transport, url, make([]byte, spec.CallBytes)), client.CloseIdleConnections
+}
+
+// httpCall makes a GET, or a POST if there is a body.
+func httpCall(client http.RoundTripper, url string, body []byte) func() error {
+	return func() error {
+		req, err := newRequest(url, body)
+		if err != nil {
+			return err
+		}
+		resp, err := client.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New("the backend answered " + resp.Status)
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err
+	}
+}
+
+func newRequest(url string, body []byte) (*http.Request, error) {
+	if len(body) == 0 {
+		return http.NewRequest(http.MethodGet, url, nil)
+	}
+	return http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
+}
+
+// bareConns calls without HTTP: it writes the bytes of a GET, and reads until as many bytes have come as
+// the first answer had. No client can cost less.
+type bareConns struct {
+	engine, addr string
+
+	mu   sync.Mutex
+	idle []*bareConn
+	size int // of an answer
+}
+
+type bareConn struct {
+	conn net.Conn
+	buf  [4 << 10]byte
+}
+
+func (b *bareConns) call() error {
+	c, size, err := b.take()
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(c.conn, "GET / HTTP/1.1\r\nHost: %s\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n\r\n", b.addr); err != nil {
+		return err
+	}
+	n, err := io.ReadAtLeast(c.conn, c.buf[:], max(size, 1))
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.idle, b.size = append(b.idle, c), n
+	return nil
+}
+
+func (b *bareConns) take() (c *bareConn, size int, err error) {
+	b.mu.Lock()
+	if n := len(b.idle) - 1; n >= 0 {
+		defer b.mu.Unlock()
+		c, b.idle = b.idle[n], b.idle[:n]
+		return c, b.size, nil
+	}
+	b.mu.Unlock()
+	dial := new(net.Dialer).DialContext
+	if b.engine == EnginePercore {
+		dial = new(percore.Dialer).DialContext
+	}
+	conn, err := dial(context.Background(), "tcp", b.addr)
+	return &bareConn{conn: conn}, 0, err
+}
+
+func (b *bareConns) closeIdle() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.idle {
+		c.conn.Close()
+	}
+	b.idle = nil
+}
