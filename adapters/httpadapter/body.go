@@ -8,8 +8,10 @@ import (
 	"os"
 	"sync"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/serving"
 )
 
 // requestBody is the body of a request of the fast path: the bytes that came with the header, and those
@@ -52,6 +54,31 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 	n, err = b.read(p)
 	b.x.SetTooLarge(b.meetsLimit(p, n))
 	return n, err
+}
+
+// WriteTo implements io.WriterTo, for io.Copy.
+func (b *requestBody) WriteTo(w io.Writer) (int64, error) { return http1.CopyBody(w, copied{b}) }
+
+// copied is a body as an http1.Body.
+type copied struct{ *requestBody }
+
+// IsLong implements http1.Body.
+func (b copied) IsLong() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return http1.CopiesLong(b.unread()) && !b.x.conn.stream().isBuffered()
+}
+
+// ReadPooled implements http1.Body.
+func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.left) == 0 && !b.ended && !b.closed {
+		serving.Await(b.x.conn.Conn)
+	}
+	p = pool.GetBytes(size)
+	n, err = b.read(*p)
+	return p, n, err
 }
 
 // read is Read, with mu held.

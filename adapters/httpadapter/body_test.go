@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -59,6 +61,36 @@ func TestBodyHoldsNothing(t *testing.T) {
 		f.wantFast(1)
 		c.Close()
 	}
+}
+
+// A handler that copies a body to a file holds no buffer, either, while it waits.
+func TestCopyHoldsNothing(t *testing.T) {
+	buffers := buffersAtRest(t)
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(file, r.Body)
+		fmt.Fprint(rw, n, err)
+	}, nil)
+	c := f.dial()
+	c.send(post("/", 300_000) + "body")
+	for sent := int64(4); sent < 300_000; sent += 70_000 {
+		if sent > 4 {
+			c.send(strings.Repeat("x", 70_000))
+		}
+		testnet.Eventually(t, "the copy of what was sent", func() bool {
+			info, err := file.Stat()
+			return err == nil && info.Size() == sent && pool.ReadStats().BuffersInUse == buffers
+		})
+	}
+	c.closeWrite()
+	if got := c.answer(); !strings.HasSuffix(got, "unexpected EOF") {
+		t.Errorf("got %q", got)
+	}
+	f.wantFast(1)
 }
 
 // Old clients send an empty line after a body. It must not make the kernel reset the connection
@@ -272,6 +304,10 @@ func TestBodyLeft(t *testing.T) {
 	handlers := map[string]http.HandlerFunc{
 		"nothing read":       func(rw http.ResponseWriter, r *http.Request) {},
 		"all read":           func(rw http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) },
+		"copied to a file":   func(rw http.ResponseWriter, r *http.Request) { copyToFile(rw, r.Body) },
+		"copied and failing": func(rw http.ResponseWriter, r *http.Request) { copyToFailing(rw, r.Body) },
+		"copied again":       func(rw http.ResponseWriter, r *http.Request) { copyToFile(rw, r.Body); copyToFile(rw, r.Body) },
+		"copied when closed": func(rw http.ResponseWriter, r *http.Request) { r.Body.Close(); copyToFile(rw, r.Body) },
 		"a part read":        func(rw http.ResponseWriter, r *http.Request) { io.CopyN(io.Discard, r.Body, 8_000) },
 		"closed":             func(rw http.ResponseWriter, r *http.Request) { r.Body.Close() },
 		"flushed":            func(rw http.ResponseWriter, r *http.Request) { rw.(http.Flusher).Flush() },
@@ -291,6 +327,31 @@ func TestBodyLeft(t *testing.T) {
 			})
 		}
 	}
+}
+
+// copyToFile copies a body to a file, and answers with the result.
+func copyToFile(rw http.ResponseWriter, body io.Reader) {
+	f, err := os.CreateTemp("", "percore-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	n, err := io.Copy(f, body)
+	all, _ := os.ReadFile(f.Name())
+	fmt.Fprintf(rw, "%d bytes, %v; %d bytes, %x", n, err, len(all), sha256.Sum256(all))
+}
+
+// copyToFailing copies a body to a file that is closed, reads on, and answers with the results.
+func copyToFailing(rw http.ResponseWriter, body io.Reader) {
+	f, err := os.CreateTemp("", "percore-")
+	if err != nil {
+		panic(err)
+	}
+	os.Remove(f.Name())
+	f.Close()
+	n, err := io.Copy(f, body)
+	fmt.Fprintf(rw, "%d bytes, %t", n, errors.Is(err, os.ErrClosed))
 }
 
 var discard = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })

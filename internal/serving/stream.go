@@ -20,6 +20,13 @@ func Arm(c *percore.Conn, h percore.ReadableHandler) error {
 	return nil
 }
 
+// Await blocks until there is something to read, or reading fails, on a connection on a loop. It holds
+// no memory for it. There may be nothing after all.
+func Await(c *percore.Conn) { _, _ = c.ReadReady(noBytes, nothing) }
+
+func noBytes() []byte { return nil }
+func nothing()        {}
+
 // Look visits the loop of a connection, for a worker that has nothing else to do: see workers.Pool.
 func Look(c *percore.Conn, linger bool) { (*loop.Loop)(c.Loop()).Look(linger) }
 

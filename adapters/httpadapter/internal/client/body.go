@@ -9,13 +9,13 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/textproto"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
-	buffers "github.com/percore/percore/pool"
+	buffers "github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/serving"
 )
 
 // body is the body of an answer. It owns the exchange until it has been read to its end, or closed.
@@ -66,33 +66,35 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// copyBytes is how much WriteTo reads at a time, unless there is less.
-const copyBytes = 64 << 10
+// WriteTo implements io.WriterTo, for io.Copy.
+func (b *body) WriteTo(w io.Writer) (int64, error) { return http1.CopyBody(w, copied{b}) }
 
-// WriteTo implements io.WriterTo. Writers that don't keep what they are given get a long body from
-// pooled memory, in longer pieces than io.Copy's.
-func (b *body) WriteTo(w io.Writer) (int64, error) {
-	r := readFunc(b.Read)
-	if !isTrusted(w) || !b.isLong() {
-		return io.Copy(w, r)
-	}
-	p := buffers.GetBytes(copyBytes)
-	defer buffers.PutBytes(p)
-	return io.CopyBuffer(writeFunc(w.Write), r, *p)
-}
+// copied is a body as an http1.Body.
+type copied struct{ *body }
 
-// isTrusted reports whether a writer is known not to keep the memory that it is given. Others might,
-// though they should not, and would see bytes of other answers in it.
-func isTrusted(w io.Writer) bool {
-	_, isFile := w.(*os.File)
-	return isFile || w == io.Discard
-}
-
-// isLong reports whether there is more to read than fits in io.Copy's memory, as far as is known.
-func (b *body) isLong() bool {
+// IsLong implements http1.Body.
+func (b copied) IsLong() bool {
 	b.reading.Lock()
 	defer b.reading.Unlock()
-	return b.framing != http1.Counted || b.left > 32<<10
+	return b.c != nil && b.c.tls == nil && (b.framing != http1.Counted || http1.CopiesLong(b.left))
+}
+
+// ReadPooled implements http1.Body.
+func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	if err := b.begin(); err != nil {
+		return nil, 0, err
+	}
+	if b.s.br.Buffered() == 0 && b.s.err == nil {
+		serving.Await(b.c.nc)
+	}
+	p = buffers.GetBytes(size)
+	n, err = b.read(*p)
+	if b.finished(err) {
+		err = b.end(err)
+	}
+	return p, n, err
 }
 
 // begin begins a read, unless there is nothing to read.
@@ -215,10 +217,6 @@ func (b *body) drain() {
 type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
-
-type writeFunc func(p []byte) (int, error)
-
-func (f writeFunc) Write(p []byte) (int, error) { return f(p) }
 
 func newChunks(br *bufio.Reader) io.Reader { return httputil.NewChunkedReader(br) }
 

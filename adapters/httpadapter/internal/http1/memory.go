@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"github.com/percore/percore/internal/pool"
 )
 
 // Pools of the memory that answers need. Only the Response writes to it, and lends it only to code
@@ -78,3 +80,66 @@ func isTrusted(r io.Reader) bool {
 		}
 	}
 }
+
+// A Body can be copied by CopyBody.
+type Body interface {
+	io.Reader
+
+	// IsLong reports whether there are more bytes to read than io.Copy reads at once, as far as is known,
+	// and ReadPooled waits for them without memory.
+	IsLong() bool
+
+	// ReadPooled waits for bytes, and then reads them into size bytes of package pool's memory, which is
+	// the caller's. p is nil if it failed before.
+	ReadPooled(size int) (p *[]byte, n int, err error)
+}
+
+// longCopyBytes is how many bytes CopyBody reads at once.
+const longCopyBytes = 64 << 10
+
+// CopyBody is io.Copy for the method WriteTo of a body. A long body is read in longer pieces, into
+// memory of the pool, if the writer is known not to keep it. Others might, though they should not, and
+// would see bytes of other bodies in it.
+func CopyBody(w io.Writer, body Body) (written int64, err error) {
+	if _, isFile := w.(*os.File); !isFile && w != io.Discard || !body.IsLong() {
+		return io.Copy(w, justReader{body})
+	}
+	for err == nil {
+		var n int
+		if n, err = writePooled(w, body); n > 0 {
+			written += int64(n)
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return written, err
+}
+
+// writePooled reads from body, and writes what it has read. An error of the writer comes first.
+func writePooled(w io.Writer, body Body) (n int, err error) {
+	p, n, err := body.ReadPooled(longCopyBytes)
+	if p == nil {
+		return 0, err
+	}
+	defer pool.PutBytes(p)
+	if n > 0 {
+		var failure error
+		if n, failure = w.Write((*p)[:n]); failure != nil {
+			err = failure
+		}
+	}
+	return n, err
+}
+
+// CopiesLong reports whether io.Copy reads less than there is at once.
+func CopiesLong(left int64) bool { return left > copyBytes }
+
+// justReader and justWriter hide all other methods from io.Copy.
+type (
+	justReader struct{ r io.Reader }
+	justWriter struct{ w io.Writer }
+)
+
+func (j justReader) Read(p []byte) (int, error)  { return j.r.Read(p) }
+func (j justWriter) Write(p []byte) (int, error) { return j.w.Write(p) }

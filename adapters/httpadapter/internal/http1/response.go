@@ -409,11 +409,6 @@ func (w *Response) copy(r io.Reader) (int64, error) {
 	return io.CopyBuffer(justWriter{w}, r, buf[:])
 }
 
-// justWriter hides ReadFrom from io.Copy.
-type justWriter struct{ w *Response }
-
-func (j justWriter) Write(p []byte) (int, error) { return j.w.Write(p) }
-
 // Flush calls FlushError, for [http.Flusher].
 func (w *Response) Flush() { _ = w.FlushError() }
 
