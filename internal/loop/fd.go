@@ -253,6 +253,13 @@ func (f *FD) TryRead(p []byte) (int, error) {
 	}
 }
 
+// ReadNow is TryRead for callers that can't wait for the next edge: it asks the kernel even if the loop
+// has not reported anything yet.
+func (f *FD) ReadNow(p []byte) (int, error) {
+	f.rd.setReady(f)
+	return f.TryRead(p)
+}
+
 // awaitReadable waits until a read may find something, and leaves it to that.
 func (f *FD) awaitReadable() error {
 	if err := f.begin(&f.rd); err != nil {

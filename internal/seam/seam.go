@@ -159,6 +159,19 @@ func HasUnread(c net.Conn) (has bool) {
 	return has
 }
 
+// ReadNow reads what has come for c, even if its loop has not reported it yet. It doesn't block: it
+// fails with [loop.ErrWouldWait] if there is nothing. c is a *percore.Conn on the engine.
+func ReadNow(c net.Conn, p []byte) (n int, err error) {
+	err = loop.ErrWouldWait
+	if fd := FD(c); fd != nil && len(p) > 0 {
+		if n, err = fd.ReadNow(p); n == 0 && err == nil {
+			err = loop.ErrWouldWait
+		}
+	}
+	runtime.KeepAlive(c)
+	return n, err
+}
+
 // Sent says how far the peer of c has got with what was sent to it: see [sys.Sent]. It asks the kernel,
 // and may wait for a call that writes to c. c is any connection; unless TellsSent(c), the answer is
 // always the same.

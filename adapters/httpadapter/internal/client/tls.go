@@ -160,13 +160,13 @@ const recordHeaderBytes = 5 // type, version and, in the last two bytes, the len
 // NetConn returns the connection below.
 func (r *records) NetConn() net.Conn { return r.Conn }
 
-// Read reads for crypto/tls. A look asks the kernel whether there is something, as the loop may not have
-// reported it yet.
-func (r *records) Read(p []byte) (int, error) {
-	if r.looking && !seam.HasUnread(r.Conn) {
-		return 0, percore.ErrWouldWait
+// Read reads for crypto/tls. A look asks the kernel: the loop may not have reported yet what has come.
+func (r *records) Read(p []byte) (n int, err error) {
+	if r.looking {
+		n, err = seam.ReadNow(r.Conn, p)
+	} else {
+		n, err = r.Conn.Read(p)
 	}
-	n, err := r.Conn.Read(p)
 	r.follow(p[:n])
 	return n, err
 }
