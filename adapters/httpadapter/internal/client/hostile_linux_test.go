@@ -256,19 +256,24 @@ func testSameResult(t *testing.T, secure bool, step int) {
 }
 
 // FuzzSameResult is TestSameResult with any answer, cut anywhere.
-func FuzzSameResult(f *testing.F) {
+func FuzzSameResult(f *testing.F) { fuzzSameResult(f, false) }
+
+// FuzzSameTLSResult is the same over TLS, where the cut is between two records.
+func FuzzSameTLSResult(f *testing.F) { fuzzSameResult(f, true) }
+
+func fuzzSameResult(f *testing.F, secure bool) {
 	quiet(f)
 	for i, p := range played {
 		f.Add(p, i%3 == 0, uint(i))
 	}
 	var pieces atomic.Pointer[[2]string]
-	h := newHostile(f, func(c net.Conn, _ string) bool {
+	server, ours, base := secured(f, secure)
+	h := newHostileOver(f, server, func(c net.Conn, _ string) bool {
 		for _, p := range pieces.Load() {
 			_, _ = io.WriteString(c, p)
 		}
 		return false
 	})
-	ours, net := newTestTransport(f), &http.Transport{}
 	f.Fuzz(func(t *testing.T, p string, isHead bool, at uint) {
 		method := "GET"
 		if isHead {
@@ -277,8 +282,8 @@ func FuzzSameResult(f *testing.F) {
 		at %= uint(len(p) + 1)
 		pieces.Store(&[2]string{p[:at], p[at:]})
 		ours.CloseIdleConnections()
-		net.CloseIdleConnections() // it would take what is left behind this answer for the next one
-		got, want := result(ours, method, h.url()), result(net, method, h.url())
+		base.CloseIdleConnections() // it would take what is left behind this answer for the next one
+		got, want := result(ours, method, h.url()), result(base, method, h.url())
 		if got != want {
 			t.Fatalf("%s, answer %q:\ngot  %s\nwant %s", method, p, got, want)
 		}
