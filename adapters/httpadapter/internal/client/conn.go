@@ -378,7 +378,8 @@ func (e *exchange) finish(whole bool) {
 }
 
 // switched is the body of an answer that switches protocols. It first returns what was read too much.
-// It has the methods of net/http's, and no others: they might bypass first.
+// Unlike net/http's it has ReadFrom and WriteTo, with which io.Copy lets the kernel move the bytes
+// between the two ends of a ReverseProxy, where both are percore's and without TLS.
 type switched struct {
 	stream halfCloser
 	first  []byte
@@ -390,7 +391,11 @@ type halfCloser interface {
 	CloseWrite() error
 }
 
-var _ io.ReadWriteCloser = (*switched)(nil)
+var _ interface {
+	io.ReadWriteCloser
+	io.ReaderFrom
+	io.WriterTo
+} = (*switched)(nil)
 
 func (b *switched) Read(p []byte) (int, error) {
 	if len(b.first) > 0 {
@@ -401,9 +406,28 @@ func (b *switched) Read(p []byte) (int, error) {
 	return b.stream.Read(p)
 }
 
-func (b *switched) Write(p []byte) (int, error) { return b.stream.Write(p) }
-func (b *switched) Close() error                { return b.stream.Close() }
-func (b *switched) CloseWrite() error           { return b.stream.CloseWrite() }
+// WriteTo writes what was read too much itself, and leaves the rest to the connection.
+func (b *switched) WriteTo(w io.Writer) (int64, error) {
+	var first int
+	if len(b.first) > 0 {
+		var err error
+		first, err = w.Write(b.first)
+		b.first = b.first[min(max(first, 0), len(b.first)):]
+		if err == nil && len(b.first) > 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return int64(first), err
+		}
+	}
+	rest, err := io.Copy(w, b.stream)
+	return int64(first) + rest, err
+}
+
+func (b *switched) ReadFrom(r io.Reader) (int64, error) { return io.Copy(b.stream, r) }
+func (b *switched) Write(p []byte) (int, error)         { return b.stream.Write(p) }
+func (b *switched) Close() error                        { return b.stream.Close() }
+func (b *switched) CloseWrite() error                   { return b.stream.CloseWrite() }
 
 // wantsClose reports whether the request asks that the connection be closed.
 func wantsClose(req *http.Request) bool {
