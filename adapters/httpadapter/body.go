@@ -62,11 +62,18 @@ func (b *requestBody) WriteTo(w io.Writer) (int64, error) { return http1.CopyBod
 // copied is a body as an http1.Body.
 type copied struct{ *requestBody }
 
-// IsLong implements http1.Body.
-func (b copied) IsLong() bool {
+// Left implements http1.Body.
+func (b copied) Left() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return http1.CopiesLong(b.unread()) && !b.x.conn.stream().isBuffered()
+	return b.unread()
+}
+
+// WaitsWithoutMemory implements http1.Body.
+func (b copied) WaitsWithoutMemory() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.ended && !b.closed && !b.x.conn.stream().isBuffered()
 }
 
 // ReadPooled implements http1.Body.

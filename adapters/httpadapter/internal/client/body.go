@@ -72,11 +72,21 @@ func (b *body) WriteTo(w io.Writer) (int64, error) { return http1.CopyBody(w, co
 // copied is a body as an http1.Body.
 type copied struct{ *body }
 
-// IsLong implements http1.Body.
-func (b copied) IsLong() bool {
+// Left implements http1.Body.
+func (b copied) Left() int64 {
 	b.reading.Lock()
 	defer b.reading.Unlock()
-	return b.c != nil && b.c.tls == nil && (b.framing != http1.Counted || http1.CopiesLong(b.left))
+	if b.framing != http1.Counted {
+		return -1
+	}
+	return b.left
+}
+
+// WaitsWithoutMemory implements http1.Body.
+func (b copied) WaitsWithoutMemory() bool {
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	return b.c != nil && b.c.tls == nil
 }
 
 // ReadPooled implements http1.Body.

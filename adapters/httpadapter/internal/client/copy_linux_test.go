@@ -150,6 +150,19 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// TestShortCopy: a copy of a short body to any writer takes no more memory than the body has.
+func TestShortCopy(t *testing.T) {
+	h := newHostile(t, answerHello)
+	resp, err := newTestTransport(t).RoundTrip(newGet(t, h.url()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept keeper
+	if n, err := io.Copy(&kept, resp.Body); n != 5 || err != nil || len(kept) != 1 || cap(kept[0]) > 8 {
+		t.Errorf("got %d bytes, %v, in %d pieces, the first with room for %d", n, err, len(kept), cap(kept[0]))
+	}
+}
+
 // TestCopyIsClosed: Close ends a copy that waits for the server.
 func TestCopyIsClosed(t *testing.T) {
 	h := newHostile(t, func(c net.Conn, _ string) bool {

@@ -85,25 +85,39 @@ func isTrusted(r io.Reader) bool {
 type Body interface {
 	io.Reader
 
-	// IsLong reports whether there are more bytes to read than io.Copy reads at once, as far as is known,
-	// and ReadPooled waits for them without memory.
-	IsLong() bool
+	// Left returns how many bytes are to come, or -1 if that isn't known.
+	Left() int64
+
+	// WaitsWithoutMemory reports whether ReadPooled needs no memory while it waits, and gets more at a
+	// time if there is more room.
+	WaitsWithoutMemory() bool
 
 	// ReadPooled waits for bytes, and then reads them into size bytes of package pool's memory, which is
 	// the caller's. p is nil if it failed before.
 	ReadPooled(size int) (p *[]byte, n int, err error)
 }
 
-// longCopyBytes is how many bytes CopyBody reads at once.
+// longCopyBytes is how many bytes CopyBody reads at once of a long body.
 const longCopyBytes = 64 << 10
 
 // CopyBody is io.Copy for the method WriteTo of a body. A long body is read in longer pieces, into
 // memory of the pool, if the writer is known not to keep it. Others might, though they should not, and
-// would see bytes of other bodies in it.
+// would see bytes of other bodies in it. For these a short body takes no more memory than it needs.
 func CopyBody(w io.Writer, body Body) (written int64, err error) {
-	if _, isFile := w.(*os.File); !isFile && w != io.Discard || !body.IsLong() {
-		return io.Copy(w, justReader{body})
+	_, isFile := w.(*os.File)
+	_, copies := w.(io.ReaderFrom)
+	left := body.Left()
+	isShort := 0 <= left && left <= copyBytes
+	switch {
+	case !isShort && (isFile || w == io.Discard) && body.WaitsWithoutMemory():
+		return copyPooled(w, body)
+	case isShort && !copies && left > 0:
+		return io.CopyBuffer(w, justReader{body}, make([]byte, left))
 	}
+	return io.Copy(w, justReader{body})
+}
+
+func copyPooled(w io.Writer, body Body) (written int64, err error) {
 	for err == nil {
 		var n int
 		if n, err = writePooled(w, body); n > 0 {
@@ -131,9 +145,6 @@ func writePooled(w io.Writer, body Body) (n int, err error) {
 	}
 	return n, err
 }
-
-// CopiesLong reports whether io.Copy reads less than there is at once.
-func CopiesLong(left int64) bool { return left > copyBytes }
 
 // justReader and justWriter hide all other methods from io.Copy.
 type (
