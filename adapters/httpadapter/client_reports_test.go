@@ -392,6 +392,45 @@ func TestClientCONNECT(t *testing.T) {
 	})
 }
 
+// TestClientTunnel: the body of a CONNECT goes to the server as it is, and at once, while the body of
+// the answer is what comes back.
+func TestClientTunnel(t *testing.T) {
+	for _, header := range []string{"", "Content-Length: 7\r\n"} {
+		onBothTransports(t, func(t *testing.T, newTransport func(*http.Transport) http.RoundTripper) {
+			s := serveRaw(t, func(c net.Conn, r rawRequest) bool {
+				if r.RequestURI != "far:1" || len(r.TransferEncoding) > 0 || r.ContentLength > 0 {
+					t.Errorf("the server got %s, %v, %d", r.RequestURI, r.TransferEncoding, r.ContentLength)
+				}
+				fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%s\r\nfirst ", header)
+				_, _ = io.CopyN(c, c, 3)
+				return false
+			})
+			pr, pw := io.Pipe()
+			req := &http.Request{
+				Method: "CONNECT", URL: &url.URL{Scheme: "http", Host: s.addr}, Host: "far:1", Header: http.Header{},
+				Body: pr, ContentLength: -1,
+			}
+			rt := newTransport(new(http.Transport))
+			resp, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			b := make([]byte, len("first "))
+			_, err = io.ReadFull(resp.Body, b)
+			wantFetched(t, "what came first", fmt.Sprintf("%s %v", b, err), "first  <nil>")
+			io.WriteString(pw, "abc")
+			want := "abc"
+			if header != "" {
+				want = "a"
+			}
+			b, err = io.ReadAll(resp.Body)
+			wantFetched(t, "what came back", fmt.Sprintf("%s %v", b, err), want+" <nil>")
+			pw.Close()
+		})
+	}
+}
+
 // TestClientEarlyAnswer: an answer that comes before the body has been sent reaches the caller, and
 // the connection is not used again.
 func TestClientEarlyAnswer(t *testing.T) {

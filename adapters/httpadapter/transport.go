@@ -45,8 +45,7 @@ type TransportStats = http2.Stats
 //     to HTTP1 alone, or TLSNextProto to an empty map, to have all requests served here
 //   - for which base.Proxy returns a proxy; it is called again then
 //   - with a body of unknown length and a method that usually has none, such as GET
-//   - with TransferEncoding, the method CONNECT, or a host or header that net/http has to look at more
-//     closely
+//   - with TransferEncoding, or a host or header that net/http has to look at more closely
 //   - all, if base dials with a function of its own: DialContext must be nil or the method of a
 //     net.Dialer or a [percore.Dialer]; if base has Protocols without HTTP1
 //   - all, off Linux, or if the environment switches the engine off

@@ -714,7 +714,7 @@ func (g generator) oneOf(texts ...string) string { return texts[g.choose(len(tex
 // request draws a request.
 func (g generator) request(token string) *scriptCall {
 	c := &scriptCall{token: token, read: -1, header: http.Header{"X-Token": {token}}}
-	c.method = g.pick(g.oneOf("GET", "GET", "POST", "PUT"), "HEAD", "HEAD", "DELETE", "OPTIONS", "PATCH", "", "get", "G T", "TRACE")
+	c.method = g.pick(g.oneOf("GET", "GET", "POST", "PUT"), "HEAD", "HEAD", "DELETE", "OPTIONS", "PATCH", "", "get", "CONNECT", "G T", "TRACE")
 	c.target = g.pick("/", "/a?b=c", "/%41?", "//x", "", "?q", "/\x7f", "/a b", "/%zz", "/ü", "/#f", "/a;b=c")
 	c.host = g.pick("", "h", "h:80", "h h", "ü", "h/x")
 	c.close = g.choose(12) == 0
@@ -752,7 +752,7 @@ func (g generator) request(token string) *scriptCall {
 		if c.body != bodyNone { // or it depends on chance how much comes before the server refuses the rest
 			c.target = "/"
 		}
-		if c.body >= bodyFailing {
+		if c.body >= bodyFailing || c.method == "CONNECT" && c.body >= bodyUnknown { // the server can't tell where a tunnel ends
 			c.method, c.host = "POST", ""
 		}
 	}

@@ -30,7 +30,7 @@ type call struct {
 	expects  bool          // the server is asked before the body is sent
 	body     io.ReadCloser // what to send; nil: nothing
 	bodyRead bool          // it was read, and closed
-	length   int64         // of the body; below 0: it goes in chunks
+	length   int64         // of the body; below 0: it goes in chunks, or with CONNECT as it is
 }
 
 // prepare returns why the request is not served here. Then nothing has happened to it.
@@ -58,7 +58,7 @@ func (c *call) prepare(t *Transport, req *http.Request) reason {
 		}
 		c.expects = true
 	}
-	if c.target = req.URL.RequestURI(); !http1.IsPlainTarget(c.target) {
+	if c.target = http1.OutgoingTarget(req); !http1.IsPlainTarget(c.target) {
 		return otherRequest
 	}
 	port := "80"

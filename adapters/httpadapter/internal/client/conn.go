@@ -184,7 +184,7 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 	if x.body != nil && !x.bodyRead {
 		x.bodyRead = true
 		e.w = &writer{c: e.c, body: x.body, length: x.length, trailer: x.req.Trailer, trace: x.trace, timeout: timeout,
-			done: make(chan struct{})}
+			isTunnel: x.isTunnel(), done: make(chan struct{})}
 		if x.expects {
 			e.w.asked, e.w.askTimeout = make(chan bool, 1), x.t.base.ExpectContinueTimeout
 		}
@@ -212,7 +212,7 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 // append puts the request's bytes in s.out.
 func (x *call) append(s *scratch) error {
 	o := http1.Outgoing{AskForGzip: x.gzip, AskForClosing: x.closes, Trace: x.trace}
-	if o.ContentLength = x.length; x.length < 0 {
+	if o.ContentLength = x.length; x.length < 0 && !x.isTunnel() {
 		o.Trailer = x.req.Trailer
 	}
 	s.out = o.Append(s.out[:0], x.req, x.target)
@@ -362,7 +362,7 @@ func (e *exchange) finish(whole bool) {
 	if e.cancel != nil {
 		e.cancel(errRequestDone)
 	}
-	clean := whole && e.alive && e.s.isClean() && (e.w == nil || e.w.succeeds())
+	clean := whole && e.alive && e.s.isClean() && (e.w == nil || !e.w.isTunnel && e.w.succeeds())
 	e.s.release()
 	if !clean || !stopped {
 		e.c.close()
@@ -428,6 +428,10 @@ func (b *switched) ReadFrom(r io.Reader) (int64, error) { return io.Copy(b.strea
 func (b *switched) Write(p []byte) (int, error)         { return b.stream.Write(p) }
 func (b *switched) Close() error                        { return b.stream.Close() }
 func (b *switched) CloseWrite() error                   { return b.stream.CloseWrite() }
+
+// isTunnel reports whether the body is a stream to what the server connects to, without length or
+// chunks.
+func (x *call) isTunnel() bool { return x.length < 0 && x.req.Method == http.MethodConnect }
 
 // wantsClose reports whether the request asks that the connection be closed.
 func wantsClose(req *http.Request) bool {

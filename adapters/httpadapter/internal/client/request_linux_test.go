@@ -32,6 +32,14 @@ var requests = map[string]func(r *http.Request){
 	"HEAD":           func(r *http.Request) { r.Method = "HEAD" },
 	"DELETE":         func(r *http.Request) { r.Method = "DELETE" },
 	"OPTIONS":        func(r *http.Request) { r.Method = "OPTIONS"; r.URL.Path = "*" },
+	"CONNECT":        func(r *http.Request) { r.Method, r.URL.Path = "CONNECT", "" },
+	"CONNECT a host": func(r *http.Request) { r.Method, r.URL.Path, r.Host = "CONNECT", "", "example.com:443" },
+	"CONNECT opaque": func(r *http.Request) { r.Method, r.URL.Path, r.URL.Opaque = "CONNECT", "", "example.com:443" },
+	"CONNECT a path": func(r *http.Request) { r.Method = "CONNECT" },
+	"CONNECT, body": func(r *http.Request) {
+		setBody(r, strings.NewReader("hello"))
+		r.Method, r.URL.Path = "CONNECT", ""
+	},
 	"odd method":     func(r *http.Request) { r.Method = "x-Y" },
 	"invalid method": func(r *http.Request) { r.Method = "x y" },
 	"query":          func(r *http.Request) { r.URL.RawQuery = "a=b&c" },
@@ -314,7 +322,6 @@ func TestPassedOn(t *testing.T) {
 		},
 		"bad trailer":     func(r *http.Request) { r.Trailer = http.Header{"content-length": nil} },
 		"invalid trailer": func(r *http.Request) { r.Trailer = http.Header{"A": {"\n"}} },
-		"CONNECT":         func(r *http.Request) { r.Method = "CONNECT" },
 		"TLS":             func(r *http.Request) { r.URL.Scheme = "https" },
 	} {
 		req := newGet(t, "http://127.0.0.1/")

@@ -20,10 +20,12 @@ type writer struct {
 	// immutable
 	c       *conn
 	body    io.ReadCloser
-	length  int64                  // below 0: it goes in chunks
+	length  int64                  // below 0: it goes in chunks, unless it is of a tunnel
 	trailer http.Header            // what follows the chunks; the user may set values until the body is closed
 	trace   *httptrace.ClientTrace // nil: none
 	timeout time.Duration          // ResponseHeaderTimeout, which begins when the body is sent; 0: none
+
+	isTunnel bool // the body goes as it is, behind the header of a CONNECT
 
 	// Of a request with Expect. The exchange sends to asked, once, whether the body is sent.
 	asked      chan bool // nil: it is
@@ -57,7 +59,7 @@ func (w *writer) run() {
 	if closeErr := w.body.Close(); sends && err == nil {
 		err = closeErr
 	}
-	if sends && err == nil && w.length < 0 {
+	if sends && err == nil && w.length < 0 && !w.isTunnel {
 		err = w.endChunks()
 	}
 	if w.trace != nil && w.trace.WroteRequest != nil {
@@ -74,7 +76,7 @@ func (w *writer) run() {
 
 // send copies the body. broken says that writing has failed.
 func (w *writer) send() (broken bool, err error) {
-	if w.length < 0 {
+	if w.length < 0 && !w.isTunnel {
 		cw := chunkWriter{c: w.c}
 		if _, err := io.Copy(&cw, w.body); err != nil {
 			return cw.broken, copyError{err}
@@ -89,12 +91,19 @@ func (w *writer) send() (broken bool, err error) {
 	}
 	src := &source{r: w.body}
 	var r io.Reader = src
-	if f, ok := fileOf(w.body); ok {
+	f, isFile := fileOf(w.body)
+	if isFile {
 		r = f
 	}
-	n, err := w.c.readFrom(io.LimitReader(r, w.length))
+	if !w.isTunnel {
+		r = io.LimitReader(r, w.length)
+	}
+	n, err := w.c.readFrom(r)
 	if err != nil {
-		return r == src && src.err == nil, copyError{err}
+		return !isFile && src.err == nil, copyError{err}
+	}
+	if w.isTunnel {
+		return false, nil
 	}
 	more, err := io.Copy(io.Discard, w.body)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 
 // An Outgoing is what a client adds to an *http.Request to send it.
 type Outgoing struct {
-	// ContentLength is the length of the body; 0 for none, below 0 for one that goes in chunks.
+	// ContentLength is the length of the body; 0 for none, below 0 for one that goes in chunks, or with
+	// CONNECT as it is.
 	ContentLength int64
 
 	Trailer http.Header // the fields that come behind chunks
@@ -29,7 +30,7 @@ type Outgoing struct {
 // names and values of fields and trailers are valid, and the host in its URL, and its Host if it has
 // one, are plain. net/http judges others.
 func IsPlainOutgoing(r *http.Request) bool {
-	if r.Method != "" && !semantics.IsToken(r.Method) || r.Method == http.MethodConnect {
+	if r.Method != "" && !semantics.IsToken(r.Method) {
 		return false
 	}
 	if !isHost([]byte(r.URL.Host)) || r.Host != "" && !isHost([]byte(r.Host)) {
@@ -61,7 +62,20 @@ func isValid(h http.Header) bool {
 	return true
 }
 
-// IsPlainTarget reports whether a request's target, as [url.URL.RequestURI] returns it, can be sent.
+// OutgoingTarget returns the target of a request whose host is plain.
+func OutgoingTarget(r *http.Request) string {
+	switch {
+	case r.Method != http.MethodConnect || r.URL.Path != "":
+		return r.URL.RequestURI()
+	case r.URL.Opaque != "":
+		return r.URL.Opaque
+	case r.Host != "":
+		return r.Host
+	}
+	return r.URL.Host
+}
+
+// IsPlainTarget reports whether a target that OutgoingTarget has returned can be sent.
 func IsPlainTarget(target string) bool {
 	for i := range len(target) {
 		if c := target[i]; c < ' ' || c == 0x7f {
@@ -112,6 +126,7 @@ func (o *Outgoing) Append(b []byte, r *http.Request, target string) []byte {
 		b = o.line(b, "Connection", "close")
 	}
 	switch {
+	case o.ContentLength < 0 && method == http.MethodConnect:
 	case o.ContentLength < 0:
 		b = o.line(b, "Transfer-Encoding", "chunked")
 	case o.ContentLength > 0 || method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch:
