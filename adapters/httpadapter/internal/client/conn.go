@@ -429,8 +429,7 @@ func (b *switched) Write(p []byte) (int, error)         { return b.stream.Write(
 func (b *switched) Close() error                        { return b.stream.Close() }
 func (b *switched) CloseWrite() error                   { return b.stream.CloseWrite() }
 
-// isTunnel reports whether the body is a stream to what the server connects to, without length or
-// chunks.
+// isTunnel reports whether the body is a stream to what the server connects to.
 func (x *call) isTunnel() bool { return x.length < 0 && x.req.Method == http.MethodConnect }
 
 // wantsClose reports whether the request asks that the connection be closed.
