@@ -32,7 +32,8 @@ import (
 // directory, and changes a few lines. http.Server.Serve calls testdata/percoretest.go.txt, and
 // net.Listen becomes percore's in those tests. Everything else is unchanged: requests, handlers,
 // clients, and the calls of the http.Server's own methods. With the client the servers are net/http's on
-// package net, and http.Transport.RoundTrip calls testdata/percoretest.go.txt instead.
+// package net, and http.Transport.RoundTrip calls testdata/percoretest.go.txt instead. No test of
+// net/http/httptrace reaches a Transport.
 //
 // Many tests of HTTP/2 have connections in memory, in a bubble of testing/synctest. There net/http
 // accepts, and does the handshake; then testdata/percoreserve.go.txt serves the connection in its
