@@ -10,5 +10,6 @@ import (
 func TestArguments(t *testing.T) {
 	testnet.CheckArguments(t, map[string]testnet.Call{
 		"RefuseCrossOrigin": {Func: RefuseCrossOrigin},
+		"RefuseHostNames":   {Func: RefuseHostNames},
 	})
 }

@@ -411,7 +411,11 @@ func (d *demo) run(ctx context.Context) error {
 	if d.group != nil {
 		service.Restart = syscall.SIGHUP
 	}
-	defer d.watchTLS()()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	if d.tls != nil {
+		go d.tls.Watch(watching, certificatePause)
+	}
 	err := service.Run(ctx)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

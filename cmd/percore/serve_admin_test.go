@@ -90,7 +90,6 @@ func TestServeAdmin(t *testing.T) {
 	d := startDemo(t, serveOptions{})
 	base := baseURL(d.admin.Addr())
 	for path, want := range map[string]string{
-		"/":                           "/debug/pprof/",
 		"/metrics":                    "\npercore_open_connections ",
 		"/debug/percore":              "<h2>Loops</h2>",
 		"/debug/percore?":             "grpc: open calls", // a chart of a figure of another module

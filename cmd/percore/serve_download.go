@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -30,7 +29,7 @@ func serveDownload(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="percore-%d.bin"`, size))
 	w.Header().Set("Etag", fmt.Sprintf(`"%d"`, size)) // the content depends only on the size
-	http.ServeContent(w, r, "", time.Time{}, &generated{size: size})
+	http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(generated{}, 0, size))
 }
 
 // byteUnits are the units that parseByteSize knows. A bare letter means the same as for dd and
@@ -54,39 +53,14 @@ func parseByteSize(s string) (int64, error) {
 	return int64(n) * unit, nil
 }
 
-// generated is size bytes that look random but are the same every time. The byte at an offset
-// depends only on the offset, so a client can verify any range by itself. It is not safe for
-// concurrent use.
-type generated struct {
-	size   int64
-	offset int64 // of the next Read, 0 or more; past size reads EOF
-}
+// generated is bytes that look random but are the same every time. A byte depends only on its offset,
+// so a client can verify any range by itself.
+type generated struct{}
 
-func (g *generated) Read(p []byte) (int, error) {
-	if g.offset >= g.size {
-		return 0, io.EOF
-	}
-	p = p[:min(int64(len(p)), g.size-g.offset)]
-	fillGenerated(p, g.offset)
-	g.offset += int64(len(p))
+// ReadAt implements io.ReaderAt; an io.SectionReader gives the bytes an end.
+func (generated) ReadAt(p []byte, offset int64) (int, error) {
+	fillGenerated(p, offset)
 	return len(p), nil
-}
-
-func (g *generated) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekStart:
-	case io.SeekCurrent:
-		offset += g.offset
-	case io.SeekEnd:
-		offset += g.size
-	default:
-		return 0, errors.New("generated content: invalid whence")
-	}
-	if offset < 0 {
-		return 0, errors.New("generated content: negative position")
-	}
-	g.offset = offset
-	return offset, nil
 }
 
 // fillGenerated fills p with the content from offset on. The content is a sequence of little-endian

@@ -55,25 +55,22 @@ type callObserver struct {
 }
 
 func (o callObserver) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	o.requests.Add(1)
 	begin := time.Now()
 	resp, err := handler(ctx, req)
-	o.logCall(ctx, info.FullMethod, begin, err)
+	o.note(info.FullMethod, begin, err)
 	return resp, err
 }
 
 func (o callObserver) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	o.requests.Add(1)
 	begin := time.Now()
 	err := handler(srv, ss)
-	o.logCall(ss.Context(), info.FullMethod, begin, err)
+	o.note(info.FullMethod, begin, err)
 	return err
 }
 
-func (o callObserver) logCall(ctx context.Context, method string, begin time.Time, err error) {
-	if o.log.Enabled(ctx, slog.LevelDebug) {
-		o.log.Debug("gRPC call", "method", method, "code", status.Code(err), "took", time.Since(begin))
-	}
+func (o callObserver) note(method string, begin time.Time, err error) {
+	o.requests.Add(1)
+	o.log.Debug("gRPC call", "method", method, "code", status.Code(err), "took", time.Since(begin))
 }
 
 // The limits that echo.proto promises.
@@ -115,9 +112,11 @@ func (echoService) ServerStream(req *echopb.ServerStreamRequest, stream grpc.Ser
 	}
 	pause := time.Duration(req.GetIntervalMs()) * time.Millisecond
 	for sent := range count {
-		if sent > 0 {
-			if err := sleep(stream.Context(), pause); err != nil {
-				return err
+		if sent > 0 && pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-stream.Context().Done():
+				return status.FromContextError(stream.Context().Err()).Err()
 			}
 		}
 		if err := stream.Send(&echopb.EchoResponse{Message: req.GetMessage()}); err != nil {
@@ -139,20 +138,5 @@ func (echoService) BidiStream(stream grpc.BidiStreamingServer[echopb.EchoRequest
 		if err := stream.Send(&echopb.EchoResponse{Message: req.GetMessage()}); err != nil {
 			return err
 		}
-	}
-}
-
-// sleep waits for d. If ctx ends first, it returns the error of ctx as a gRPC status.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
 	}
 }

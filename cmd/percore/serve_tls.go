@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -42,23 +41,6 @@ func (d *demo) openTLS() (err error) {
 	}
 	servedTLS.Store(d.tls)
 	return nil
-}
-
-// watchTLS follows the files until the function that it returns is called.
-func (d *demo) watchTLS() (stop func()) {
-	if d.tls == nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		d.tls.Watch(ctx, certificatePause)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
 }
 
 // servedTLS has the metrics of -tls.
