@@ -439,5 +439,5 @@ func wantsClose(req *http.Request) bool {
 
 // isUpgrade reports whether the header of a request or an answer is about another protocol.
 func isUpgrade(h http.Header) bool {
-	return h.Get("Upgrade") != "" && semantics.HasToken(h["Connection"], "upgrade")
+	return h.Get("Upgrade") != "" && semantics.ListsToken(h["Connection"], "upgrade")
 }

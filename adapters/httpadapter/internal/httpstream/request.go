@@ -125,7 +125,7 @@ func header(from *h2.Request, values []string) http.Header {
 // reports whether the client waits for 100 Continue.
 func takeFromHeader(r *http.Request) (continues bool) {
 	h := r.Header
-	if v, ok := h["Expect"]; ok && semantics.HasToken(v, "100-continue") {
+	if v, ok := h["Expect"]; ok && semantics.ListsToken(v, "100-continue") {
 		delete(h, "Expect")
 		continues = true
 	}

@@ -16,8 +16,8 @@ var TokenByte = func() (t [256]bool) {
 	return t
 }()
 
-// HasToken reports whether any of the lists in values contains a token, ignoring case.
-func HasToken(values []string, token string) bool {
+// ListsToken reports whether any of the comma-separated lists in values has a token, ignoring case.
+func ListsToken(values []string, token string) bool {
 	for _, v := range values {
 		for t := range strings.SplitSeq(v, ",") {
 			if strings.EqualFold(textproto.TrimString(t), token) {
