@@ -23,7 +23,7 @@ type WaitingConn struct {
 
 // AdapterStats are the metrics of one adapter: sums over all its servers in the process.
 type AdapterStats struct {
-	Adapter string // "http", "http2", "client", "grpc", "reactor", "websocket", "handover", or another's
+	Adapter string // "http", "http2", "client", "grpc", "reactor", "websocket", "handover", "tls", or another's
 	Metrics []Metric
 }
 

@@ -71,6 +71,12 @@ type counts struct {
 	full, resumed  atomic.Uint64 // handshakes
 }
 
+// count counts for a Files, and for the process.
+func count(own, total *atomic.Uint64) {
+	own.Add(1)
+	total.Add(1)
+}
+
 // Open reads the files, and fails if one can't be read or is wrong: the error names it. Later changes of
 // the files need Watch. Lines about these go to log; nil: slog's default logger.
 func Open(paths Paths, log *slog.Logger) (*Files, error) {
@@ -100,6 +106,7 @@ func Open(paths Paths, log *slog.Logger) (*Files, error) {
 			return nil, fmt.Errorf("tlsfiles: %w", err)
 		}
 	}
+	enlist(f)
 	return f, nil
 }
 
@@ -117,9 +124,9 @@ func (f *Files) Config() *tls.Config {
 		},
 		VerifyConnection: func(c tls.ConnectionState) error {
 			if c.DidResume {
-				f.counts.resumed.Add(1)
+				count(&f.counts.resumed, &totals.resumed)
 			} else {
-				f.counts.full.Add(1)
+				count(&f.counts.full, &totals.full)
 			}
 			return nil
 		},
@@ -202,11 +209,11 @@ func (f *Files) loadChanged(what string, changed bool, doubtful *bool, load func
 // report counts and logs a load after a change.
 func (f *Files) report(what string, err error) {
 	if err != nil {
-		f.counts.failed.Add(1)
+		count(&f.counts.failed, &totals.failed)
 		f.log.Error("the "+what+" changed, and the new one is not used; the one before stays", "error", err)
 		return
 	}
-	f.counts.loaded.Add(1)
+	count(&f.counts.loaded, &totals.loaded)
 	f.log.Info("the "+what+" was loaded anew", "certificate valid until", notAfter(f.cert.Load()))
 }
 

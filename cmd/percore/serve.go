@@ -7,12 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,9 +38,6 @@ const (
 	defaultAdminAddress = "127.0.0.1:6060"
 	defaultDir          = "."
 )
-
-// loopsMax is the largest value that -loops accepts, as loop.Config does.
-const loopsMax = 1024
 
 // defaultDrain is how long Ctrl-C waits for requests in progress, unless -drain says otherwise. It is
 // long enough for anything a person is watching, and short enough for that person to wait.
@@ -165,21 +160,14 @@ func parseServeFlags(args []string) (serveOptions, error) {
 
 // check finds the mistakes that it can know before anything is opened.
 func (o *serveOptions) check() error {
-	if err := checkAddress("http", o.httpAddress); err != nil {
-		return err
-	}
-	if err := checkAddress("grpc", o.grpcAddress); err != nil {
-		return err
-	}
-	if o.adminAddress != "" {
-		if err := checkAddress("admin", o.adminAddress); err != nil {
-			return err
+	// The listener reports whether host and port exist.
+	for name, address := range map[string]string{"http": o.httpAddress, "grpc": o.grpcAddress, "admin": o.adminAddress} {
+		if _, _, err := net.SplitHostPort(address); err != nil && (name != "admin" || address != "") {
+			return fmt.Errorf("-%s %q: not of the form HOST:PORT", name, address)
 		}
 	}
 	_, networks := parseNetworks(o.proxies)
 	switch {
-	case o.loops < 0 || o.loops > loopsMax:
-		return fmt.Errorf("-loops %d: want 0 (one per GOMAXPROCS) to %d", o.loops, loopsMax)
 	case o.maxConns < 0:
 		return fmt.Errorf("-max-conns %d: want 0, for no limit, or more", o.maxConns)
 	case o.maxAge < 0:
@@ -213,14 +201,6 @@ func parseNetworks(list string) (networks []netip.Prefix, err error) {
 		networks = append(networks, network)
 	}
 	return networks, nil
-}
-
-// checkAddress finds addresses without a port. The listener reports whether host and port exist.
-func checkAddress(name, address string) error {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("-%s %q: not of the form HOST:PORT", name, address)
-	}
-	return nil
 }
 
 // runServe runs the serve command and returns the exit status.
@@ -322,8 +302,8 @@ func newDemo(opts serveOptions, log *slog.Logger) (_ *demo, err error) {
 			d.release()
 		}
 	}()
-	if d.root, err = openDir(opts.dir); err != nil {
-		return nil, err
+	if d.root, err = os.OpenRoot(opts.dir); err != nil {
+		return nil, fmt.Errorf("-dir: %w", err)
 	}
 	if err = d.openLoops(); err != nil {
 		return nil, err
@@ -357,7 +337,7 @@ func (d *demo) openLoops() (err error) {
 		d.adminConfig.Group, err = loop.NewGroup(loop.Config{Loops: 1, Name: "admin"})
 	}
 	if err != nil {
-		return fmt.Errorf("starting the loops: %w", err)
+		return fmt.Errorf("-loops %d: %w", d.opts.loops, err)
 	}
 	return nil
 }
@@ -376,17 +356,6 @@ func (d *demo) wrap(srv *http.Server) *httpadapter.Server {
 		options = append(options, httpadapter.NetHTTP1())
 	}
 	return httpadapter.Wrap(srv, options...)
-}
-
-// openDir opens the directory to serve. Files below it are only opened through the os.Root, which
-// doesn't follow any path or link out of it.
-func openDir(dir string) (*os.Root, error) {
-	root, err := os.OpenRoot(dir)
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
-		return nil, fmt.Errorf("-dir %s: %w", dir, pathErr.Err)
-	}
-	return root, err
 }
 
 // run runs the servers from start to end.
@@ -493,8 +462,7 @@ func (d *demo) printAddresses(w io.Writer) {
 
 // baseURL returns the URL of an HTTP server at addr, without a path.
 func baseURL(addr net.Addr) string {
-	u := url.URL{Scheme: "http", Host: dialAddress(addr)}
-	return u.String()
+	return "http://" + dialAddress(addr)
 }
 
 // dialAddress returns an address that reaches a listener at addr from this machine. It is the

@@ -306,7 +306,7 @@ func rawGet(t *testing.T, baseURL, target string) (status int, body string) {
 func TestRootFSHandsOutBareFiles(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, dir, "f", "content")
-	root, err := openDir(dir)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

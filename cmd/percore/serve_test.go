@@ -22,7 +22,6 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/cmd/percore/internal/echopb"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/loop"
 )
 
 func TestServeDefaults(t *testing.T) {
@@ -44,16 +43,6 @@ func TestServeHelpNamesEveryFlag(t *testing.T) {
 		if !strings.Contains(serveUsage, value) {
 			t.Errorf("the help does not tell %q", value)
 		}
-	}
-}
-
-func TestLoopsMaxIsTheEnginesOwn(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the engine runs on Linux only")
-	}
-	if g, err := loop.NewGroup(loop.Config{Loops: loopsMax + 1}); err == nil {
-		g.Close()
-		t.Errorf("a group of %d loops: got no error, want -loops to allow as many", loopsMax+1)
 	}
 }
 
@@ -97,8 +86,8 @@ func TestMistakes(t *testing.T) {
 		{"help for unknown command", []string{"help", "fly"}, exitUsage, `unknown command "fly"`},
 		{"unknown flag", []string{"serve", "-frob"}, exitUsage, "-frob"},
 		{"loops not a number", []string{"serve", "-loops", "many"}, exitUsage, "-loops"},
-		{"loops negative", []string{"serve", "-loops", "-1"}, exitUsage, "-loops -1"},
-		{"too many loops", []string{"serve", "-loops", "1025"}, exitUsage, "-loops 1025"},
+		{"loops negative", []string{"serve", "-loops", "-1"}, exitFailure, "-loops -1"},
+		{"too many loops", []string{"serve", "-loops", "1025"}, exitFailure, "-loops 1025"},
 		{"age not a time", []string{"serve", "-max-age", "old"}, exitUsage, "-max-age"},
 		{"drain negative", []string{"serve", "-drain", "-1s"}, exitUsage, "-drain -1s"},
 		{"drain delay negative", []string{"serve", "-drain-delay", "-1s"}, exitUsage, "-drain-delay -1s"},

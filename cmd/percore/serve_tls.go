@@ -11,10 +11,8 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"sync/atomic"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/tlsfiles"
 )
 
@@ -39,34 +37,7 @@ func (d *demo) openTLS() (err error) {
 	if d.tls, err = tlsfiles.Open(paths, d.log); err != nil {
 		return fmt.Errorf("-tls: %w", err)
 	}
-	servedTLS.Store(d.tls)
 	return nil
-}
-
-// servedTLS has the metrics of -tls.
-var servedTLS atomic.Pointer[tlsfiles.Files]
-
-func init() { percore.RegisterAdapter("tls", tlsMetrics) }
-
-// tlsMetrics returns the metrics of -tls.
-func tlsMetrics() []percore.Metric {
-	var n tlsfiles.Stats
-	end := 0.0
-	if f := servedTLS.Load(); f != nil {
-		n = f.Stats()
-		end = float64(n.NotAfter.Unix())
-	}
-	const (
-		reloads    = "Changed files of certificates and session ticket keys, by whether they could be used"
-		handshakes = "Handshakes that have ended well, by whether the client has resumed a session"
-	)
-	return []percore.Metric{
-		{Name: "certificate_not_after_timestamp_seconds", Help: "The end of the certificate's validity; 0 without TLS", Value: end},
-		{Name: "reloads_total", Help: reloads, Label: "result", Of: "ok", Value: float64(n.Loaded)},
-		{Name: "reloads_total", Help: reloads, Label: "result", Of: "failed", Value: float64(n.Failed)},
-		{Name: "handshakes_total", Help: handshakes, Label: "kind", Of: "full", Value: float64(n.Full)},
-		{Name: "handshakes_total", Help: handshakes, Label: "kind", Of: "resumed", Value: float64(n.Resumed)},
-	}
 }
 
 // selfSigned makes a certificate for the names of this machine and the host in an address. The key

@@ -78,7 +78,7 @@ var layers = []layer{
 	{"adapters/reactor", []string{".", "pool", "internal/serving", "internal/loop", "internal/zerocopy", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
 	{"adapters/wsadapter", []string{".", "handover", "internal"}},
 	{"handover", []string{".", "loop", "internal/seam", "internal"}},
-	{"tlsfiles", nil},
+	{"tlsfiles", []string{"."}},
 	{"debug", []string{".", "loop"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool"}},
 	{"cmd", []string{".", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "adapters/wsadapter", "debug", "handover", "metrics/prometheus", "tlsfiles"}},
