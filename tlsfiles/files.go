@@ -112,7 +112,7 @@ func Open(paths Paths, log *slog.Logger) (*Files, error) {
 
 // Config returns a new configuration with what depends on the files: certificate and session tickets.
 // The caller may complete it, and copies follow the files, too. To check connections it must call the
-// VerifyConnection that it replaces, or Metrics doesn't count them.
+// VerifyConnection that it replaces, or Stats doesn't count them.
 func (f *Files) Config() *tls.Config {
 	return &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.cert.Load(), nil },
