@@ -1,6 +1,7 @@
 package testnet
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -124,6 +126,13 @@ func Listen(t testing.TB, listen ListenFunc, kind Kind) net.Listener {
 func Dial(t testing.TB, ln net.Listener) net.Conn {
 	t.Helper()
 	c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
+	for range 100 {
+		// A server that aborts connections at any time may have done so before Dial has looked.
+		if !errors.Is(err, syscall.ECONNRESET) {
+			break
+		}
+		c, err = net.Dial(ln.Addr().Network(), ln.Addr().String())
+	}
 	if err != nil {
 		t.Fatalf("dialing %v: %v", ln.Addr(), err)
 	}
