@@ -2,4 +2,8 @@
 
 package client
 
-const drains = false // see drain.go
+// See drain.go.
+const (
+	drains            = false
+	keepsAfterConnect = true
+)
