@@ -717,7 +717,7 @@ func (g generator) request(token string) *scriptCall {
 	c.method = g.pick(g.oneOf("GET", "GET", "POST", "PUT"), "HEAD", "HEAD", "DELETE", "OPTIONS", "PATCH", "", "get", "CONNECT", "G T", "TRACE")
 	c.target = g.pick("/", "/a?b=c", "/%41?", "//x", "", "?q", "/\x7f", "/a b", "/%zz", "/ü", "/#f", "/a;b=c")
 	c.host = g.pick("", "h", "h:80", "h h", "ü", "h/x")
-	c.close = g.choose(12) == 0
+	c.close = g.choose(12) == 0 || c.method == "CONNECT" // Go 1.26 uses the connection again
 	anyWrong := false
 	for range g.choose(4) {
 		name, value, _ := strings.Cut(g.oneOf("X-A:b", "x-raw:c", "Connection:close", "Connection:keep-alive", "Connection:upgrade", "User-Agent:", "User-Agent:u",

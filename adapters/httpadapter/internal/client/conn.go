@@ -300,7 +300,7 @@ func (e *exchange) plainAnswer(x *call) *http.Response {
 	s := e.s
 	a := &s.answer
 	p, _ := s.br.Peek(a.Bytes)
-	e.alive = x.keeps(a.Close)
+	e.alive = !a.Close && !x.req.Close && x.req.Method != http.MethodConnect
 	if a.Body == http1.Empty {
 		resp := new(http.Response)
 		a.Response(p, x.req, resp)
@@ -328,7 +328,7 @@ func (e *exchange) otherAnswer(x *call, resp *http.Response) (*http.Response, er
 	if resp.StatusCode == http.StatusSwitchingProtocols && isUpgrade(resp.Header) {
 		return e.switchProtocols(resp)
 	}
-	e.alive = x.keeps(resp.Close) && resp.StatusCode > 199
+	e.alive = !resp.Close && !x.req.Close && resp.StatusCode > 199 && x.req.Method != http.MethodConnect
 	if x.req.Method == http.MethodHead || resp.ContentLength == 0 {
 		e.finish(true)
 		return resp, nil
@@ -362,7 +362,7 @@ func (e *exchange) finish(whole bool) {
 	if e.cancel != nil {
 		e.cancel(errRequestDone)
 	}
-	clean := whole && e.alive && e.s.isClean() && (e.w == nil || !e.w.isTunnel && e.w.succeeds())
+	clean := whole && e.alive && e.s.isClean() && (e.w == nil || e.w.succeeds())
 	e.s.release()
 	if !clean || !stopped {
 		e.c.close()
@@ -431,12 +431,6 @@ func (b *switched) CloseWrite() error                   { return b.stream.CloseW
 
 // isTunnel reports whether the body is a stream to what the server connects to.
 func (x *call) isTunnel() bool { return x.length < 0 && x.req.Method == http.MethodConnect }
-
-// keeps reports whether the connection may be used again after an answer that says that it is closed, or
-// doesn't.
-func (x *call) keeps(closes bool) bool {
-	return !closes && !x.req.Close && (keepsAfterConnect || x.req.Method != http.MethodConnect)
-}
 
 // wantsClose reports whether the request asks that the connection be closed.
 func wantsClose(req *http.Request) bool {

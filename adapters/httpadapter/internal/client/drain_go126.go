@@ -2,8 +2,4 @@
 
 package client
 
-// See drain.go.
-const (
-	drains            = false
-	keepsAfterConnect = true
-)
+const drains = false // see drain.go

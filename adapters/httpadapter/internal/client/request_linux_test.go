@@ -32,14 +32,11 @@ var requests = map[string]func(r *http.Request){
 	"HEAD":           func(r *http.Request) { r.Method = "HEAD" },
 	"DELETE":         func(r *http.Request) { r.Method = "DELETE" },
 	"OPTIONS":        func(r *http.Request) { r.Method = "OPTIONS"; r.URL.Path = "*" },
-	"CONNECT":        func(r *http.Request) { r.Method, r.URL.Path = "CONNECT", "" },
-	"CONNECT a host": func(r *http.Request) { r.Method, r.URL.Path, r.Host = "CONNECT", "", "example.com:443" },
-	"CONNECT opaque": func(r *http.Request) { r.Method, r.URL.Path, r.URL.Opaque = "CONNECT", "", "example.com:443" },
-	"CONNECT a path": func(r *http.Request) { r.Method = "CONNECT" },
-	"CONNECT, body": func(r *http.Request) {
-		setBody(r, strings.NewReader("hello"))
-		r.Method, r.URL.Path = "CONNECT", ""
-	},
+	"CONNECT":        connect(func(r *http.Request) { r.URL.Path = "" }),
+	"CONNECT a host": connect(func(r *http.Request) { r.URL.Path, r.Host = "", "example.com:443" }),
+	"CONNECT opaque": connect(func(r *http.Request) { r.URL.Path, r.URL.Opaque = "", "example.com:443" }),
+	"CONNECT a path": connect(func(r *http.Request) {}),
+	"CONNECT, body":  connect(func(r *http.Request) { setBody(r, strings.NewReader("hello")); r.URL.Path = "" }),
 	"odd method":     func(r *http.Request) { r.Method = "x-Y" },
 	"invalid method": func(r *http.Request) { r.Method = "x y" },
 	"query":          func(r *http.Request) { r.URL.RawQuery = "a=b&c" },
@@ -302,6 +299,34 @@ func traced(rt http.RoundTripper, url string, change func(r *http.Request)) stri
 	mu.Lock()
 	defer mu.Unlock()
 	return strings.Join(append(events, written...), "\n") + "\n"
+}
+
+// connect makes a request a CONNECT. It asks for the end of the connection, which Go 1.26's net/http
+// would use again.
+func connect(change func(r *http.Request)) func(r *http.Request) {
+	return func(r *http.Request) {
+		change(r)
+		r.Method, r.Close = "CONNECT", true
+	}
+}
+
+// TestConnectOnce: a connection over which CONNECT went is not used again, whatever the answer was.
+func TestConnectOnce(t *testing.T) {
+	for _, status := range []string{"200 OK", "403 Forbidden"} {
+		h := newHostile(t, func(c net.Conn, _ string) bool {
+			_, err := io.WriteString(c, "HTTP/1.1 "+status+"\r\nContent-Length: 5\r\n\r\nhello")
+			return err == nil
+		})
+		tr := newTestTransport(t)
+		for range 2 {
+			if got := result(tr, "CONNECT", h.url()); !strings.HasPrefix(got, status) {
+				t.Error(got)
+			}
+		}
+		if n := h.connCount(); n != 2 {
+			t.Errorf("%s: got %d connections, want 2", status, n)
+		}
+	}
 }
 
 // TestPassedOn: requests that net/http has to look at more closely go to it unchanged. It refuses
