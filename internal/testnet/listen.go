@@ -125,13 +125,14 @@ func Listen(t testing.TB, listen ListenFunc, kind Kind) net.Listener {
 // test ends.
 func Dial(t testing.TB, ln net.Listener) net.Conn {
 	t.Helper()
-	c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
+	var c net.Conn
+	var err error
 	for range 100 {
+		c, err = net.Dial(ln.Addr().Network(), ln.Addr().String())
 		// A server that aborts connections at any time may have done so before Dial has looked.
 		if !errors.Is(err, syscall.ECONNRESET) {
 			break
 		}
-		c, err = net.Dial(ln.Addr().Network(), ln.Addr().String())
 	}
 	if err != nil {
 		t.Fatalf("dialing %v: %v", ln.Addr(), err)
