@@ -79,28 +79,16 @@ var destinations = map[string]func(t *testing.T, file string) (w io.Writer, got 
 		return f, func() string { return "" }
 	},
 	"a connection": func(t *testing.T, _ string) (io.Writer, func() string) {
-		return peered(t, func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) })
+		return peered(t, net.Listen)
 	},
 	"an engine's": func(t *testing.T, _ string) (io.Writer, func() string) {
-		return peered(t, func(addr string) (net.Conn, error) { return percore.Dial("tcp", addr) })
+		return peered(t, percore.Listen)
 	},
 }
 
-// peered dials a connection. got returns what its other end has read.
-func peered(t *testing.T, dial func(addr string) (net.Conn, error)) (w io.Writer, got func() string) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	c, err := dial(ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	peer, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+// peered returns a connection that a listener has accepted. got returns what its other end has read.
+func peered(t *testing.T, listen testnet.ListenFunc) (w io.Writer, got func() string) {
+	c, peer := testnet.Connect(t, testnet.Listen(t, listen, testnet.TCP4))
 	all := make(chan string, 1)
 	go func() {
 		defer peer.Close()
