@@ -161,9 +161,9 @@ func parseServeFlags(args []string) (serveOptions, error) {
 // check finds the mistakes that it can know before anything is opened.
 func (o *serveOptions) check() error {
 	// The listener reports whether host and port exist.
-	for name, address := range map[string]string{"http": o.httpAddress, "grpc": o.grpcAddress, "admin": o.adminAddress} {
-		if _, _, err := net.SplitHostPort(address); err != nil && (name != "admin" || address != "") {
-			return fmt.Errorf("-%s %q: not of the form HOST:PORT", name, address)
+	for _, f := range [][2]string{{"http", o.httpAddress}, {"grpc", o.grpcAddress}, {"admin", o.adminAddress}} {
+		if _, _, err := net.SplitHostPort(f[1]); err != nil && (f[0] != "admin" || f[1] != "") {
+			return fmt.Errorf("-%s %q: not of the form HOST:PORT", f[0], f[1])
 		}
 	}
 	_, networks := parseNetworks(o.proxies)

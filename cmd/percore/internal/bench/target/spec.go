@@ -51,9 +51,8 @@ type Spec struct {
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
-// has a server of its adapter's own, fasthttp
-// and nginx have only one handler, fasthttp a client besides, nghttpd has only HTTP/2 and files, and
-// event handlers what goes on below HTTP.
+// has a server of its adapter's own, fasthttp and nginx have only one handler, fasthttp a client
+// besides, nghttpd has only HTTP/2 and files, and event handlers what goes on below HTTP.
 func (s Spec) Exists() bool {
 	switch {
 	case s.Engine.Bare:
