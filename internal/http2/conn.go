@@ -3,15 +3,15 @@ package http2
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"strconv"
 
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A Conn is the server's side of a connection. NewConn makes one, or Init, for a Conn that is a
-// field. Parse belongs to the one
-// goroutine that reads; the caller must guard all other methods with a lock, or call them from a
-// single goroutine.
+// A Conn is one side of a connection: the server's, or the client's if Config.Client is set. NewConn
+// makes one, or Init, for a Conn that is a field. Parse belongs to the one goroutine that reads; the
+// caller must guard all other methods with a lock, or call them from a single goroutine.
 type Conn struct {
 	reader reader // used by Parse, which touches nothing below but cfg
 
@@ -24,27 +24,28 @@ type Conn struct {
 	idle    budget
 	resets  budget
 
-	deltaMost  int64         // at least the largest delta of a stream
-	recv       inflow        // of the connection
-	send       int32         // window of the connection
-	peerWindow int32         // SETTINGS_INITIAL_WINDOW_SIZE
-	peerFrame  int32         // the longest payload that is sent
-	peerList   uint32        // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit
-	lastID     uint32        // of the streams that the peer has opened
-	controls   int32         // frames of control in out: ownReset for each of our own resets, answer for others
-	handlers   int32         // calls of Open minus calls of Returned
-	unacked    int32         // SETTINGS
-	cancelled  *cancelledSet // streams that we have reset; nil: none
-	schedule   *schedule     // nil: it was not needed yet
-	away       away
-	settled    bool // the peer's first SETTINGS have arrived
-	answered   bool // HEADERS or DATA were made since the peer's last PING
-	signals    signals
-	skip       bool // the current DATA frame belongs to no stream, and its credit was given back
+	deltaMost   int64         // at least the largest delta of a stream
+	recv        inflow        // of the connection
+	send        int32         // window of the connection
+	peerWindow  int32         // SETTINGS_INITIAL_WINDOW_SIZE
+	peerFrame   int32         // the longest payload that is sent
+	peerList    uint32        // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit
+	peerStreams int32         // of a client: SETTINGS_MAX_CONCURRENT_STREAMS
+	lastID      uint32        // of the streams that the client has opened
+	controls    int32         // frames of control in out: ownReset for each of our own resets, answer for others
+	handlers    int32         // calls of Open minus calls of Returned
+	cancelled   *cancelledSet // streams that we have reset; nil: none
+	schedule    *schedule     // nil: it was not needed yet
+	away        away
+	settled     bool  // the peer's first SETTINGS have arrived
+	unacked     uint8 // SETTINGS of ours
+	peerLeaves  bool  // of a client: GOAWAY has come
+	answered    bool  // HEADERS or DATA were made since the peer's last PING
+	signals     signals
+	skip        bool // the current DATA frame belongs to no stream, and its credit was given back
 }
 
-// NewConn returns a connection whose peer has sent nothing yet. The first frames of the server are
-// in its output.
+// NewConn returns a connection whose peer has sent nothing yet. Our first frames are in its output.
 func NewConn(cfg *Config) *Conn {
 	c := new(Conn)
 	c.Init(cfg)
@@ -62,6 +63,9 @@ func (c *Conn) Init(cfg *Config) {
 		send:       initialWindowBytes,
 		peerWindow: initialWindowBytes,
 		peerFrame:  int32(min(maxFrameBytes, cfg.SendFrameBytes)),
+	}
+	if cfg.Client {
+		c.peerStreams, c.reader.greeted = streamsFirst, true
 	}
 	c.reader.dec = hpack.MakeDecoder()
 	if cfg.DecoderTableBytes > hpack.DefaultTableBytes {
@@ -85,6 +89,10 @@ const (
 	PingReceived               // Answered: the peer has sent a PING; our answer is in the output
 	PingAcked                  // Data: the eight bytes of a PING that we sent
 	PeerGoesAway               // Code: the peer opens no more streams; GOAWAY is in the output
+
+	// Of a client. PeerGoesAway has ID, the last stream that the server serves, Code and Data, its debug
+	// data: the streams behind it are still there, call EndUnserved.
+	AnswerReceived // Stream, Status, Fields, End: below 200 an interim answer
 )
 
 // An Event reports what a frame did. Everything that it refers to is valid until the next Parse
@@ -97,6 +105,8 @@ type Event struct {
 	Local    bool // we reset the stream, because of something that the peer did
 	Long     bool // which is that it sent more than it had declared
 	Code     ErrCode
+	Reason   string // of a StreamReset that is Local: the rule that the peer broke
+	Status   int
 	ID       uint32
 	Stream   *Stream
 	Request  *Request
@@ -130,8 +140,11 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 	if !c.settled && f.typ != typeSettings {
 		return connError(ProtocolError, "the first frame is not SETTINGS")
 	}
-	c.settled = true
-	if c.away == failed || c.away == leaving && f.id > c.lastID {
+	if !c.settled {
+		c.settled = true
+		c.peerStreams = math.MaxInt32 // unless the SETTINGS say less
+	}
+	if c.away == failed || c.away == leaving && f.id > c.lastID && !c.cfg.Client {
 		return c.ignore(f)
 	}
 	switch f.typ {
@@ -146,10 +159,13 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 	case typeSettings:
 		return c.settings(f, ev)
 	case typePushPromise:
-		return connError(ProtocolError, "PUSH_PROMISE of a client")
+		return connError(ProtocolError, "PUSH_PROMISE, which a server must not get and a client has turned off")
 	case typePing:
 		return c.ping(f, ev)
 	case typeGoAway:
+		if c.cfg.Client {
+			return c.clientGoAway(f, ev)
+		}
 		if !c.cfg.IgnoreGoAway {
 			ev.Kind, ev.Code = PeerGoesAway, ErrCode(binary.BigEndian.Uint32(f.payload[4:]))
 			c.GoAway(NoError, "")
@@ -165,7 +181,7 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 
 // streamFailed resets a stream because of an error of the peer.
 func (c *Conn) streamFailed(f *Frame, v verdict, ev *Event) verdict {
-	opened := f.typ == typeHeaders && f.id&1 == 1 // though its request was wrong
+	opened := f.typ == typeHeaders && f.id&1 == 1 && !c.cfg.Client // though its request was wrong
 	if opened {
 		c.lastID = max(c.lastID, f.id)
 	}
@@ -176,7 +192,7 @@ func (c *Conn) streamFailed(f *Frame, v verdict, ev *Event) verdict {
 	}
 	c.appendReset(f.id, v.code, weight)
 	if st := c.streams.get(f.id); st != nil {
-		*ev = Event{Kind: StreamReset, Stream: st, Code: v.code, Local: true, Long: v == tooLong}
+		*ev = Event{Kind: StreamReset, Stream: st, Code: v.code, Reason: v.reason, Local: true, Long: v == tooLong}
 		c.enter(st, cancelled)
 	} else if opened {
 		c.noteCancelled(f.id)

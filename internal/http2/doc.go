@@ -1,4 +1,4 @@
-// Package http2 is the core of an HTTP/2 server (RFC 9113): it has no input, output, clock or
+// Package http2 is the core of an HTTP/2 server or client (RFC 9113): it has no input, output, clock or
 // goroutine. Bytes and calls go in, events and bytes come out. Above it are a driver, which reads,
 // writes and waits, and the users of its streams.
 //
@@ -7,6 +7,9 @@
 //	                                       ▼ answers of the protocol
 //	Conn.Headers, Data, Trailers, Reset ──► output ──► bytes        sending
 //	Conn.Consumed, Discarded ─────────────────┘                     credit
+//
+// A server opens the streams that come, with Conn.Open; a client opens its own, with Conn.Begin: see
+// [Config.Client]. All else is common to both.
 //
 // [Conn.Parse] finds frames, decodes header blocks and makes the checks that need only the frame
 // itself. It touches only its own half of the connection, so it needs no lock. [Conn.Apply] and the

@@ -138,8 +138,9 @@ type Frame struct {
 	// Of HEADERS.
 	list     hpack.List
 	request  Request
-	pseudos  int  // fields that begin with a colon; they come first
-	selfDeps bool // the stream depends on itself
+	status   string // of an answer
+	pseudos  int    // fields that begin with a colon; they come first
+	selfDeps bool   // the stream depends on itself
 }
 
 // IsPing reports whether the frame is a PING, which is going to be answered, and not the answer to one.
@@ -274,7 +275,7 @@ func (c *Conn) checkOrder(h *header) verdict {
 	b := c.reader.block
 	switch {
 	case h.length > c.cfg.FrameBytes:
-		return connError(FrameSizeError, "a frame is longer than SETTINGS_MAX_FRAME_SIZE")
+		return h.tooLong()
 	case b != nil && (h.typ != typeContinuation || h.id != b.id):
 		return connError(ProtocolError, "a header block is interrupted")
 	case b == nil && h.typ == typeContinuation:
@@ -283,6 +284,15 @@ func (c *Conn) checkOrder(h *header) verdict {
 		return h.checkPriorityUpdate()
 	}
 	return h.check()
+}
+
+// tooLong is for a frame that is longer than the peer knows it may be, or for a peer of HTTP/1, whose
+// "HTTP/" reads as one.
+func (h *header) tooLong() verdict {
+	if h.length == 'H'<<16|'T'<<8|'T' && h.typ == 'P' && h.flags == '/' {
+		return connError(FrameSizeError, "the peer answers in HTTP/1")
+	}
+	return connError(FrameSizeError, "a frame is longer than SETTINGS_MAX_FRAME_SIZE")
 }
 
 // parsePayload looks at the payload of a frame that is not DATA. It reports whether Apply has

@@ -102,19 +102,31 @@ func (c *Conn) finishBlock(f *Frame) {
 		f.verdict = streamError(ProtocolError, "a name or value of a field is not valid")
 		return
 	}
-	f.request = Request{}
+	f.request, f.status = Request{}, ""
 	f.pseudos = 0
 	for i := range f.list.Fields {
 		field := &f.list.Fields[i]
 		if !field.Name.Class().IsPseudo() {
 			continue
 		}
-		if i > f.pseudos || !f.request.set(field) {
+		if i > f.pseudos || !f.setPseudo(field, c.cfg.Client) {
 			f.verdict = streamError(ProtocolError, "a pseudo-header field is unknown, occurs twice or comes behind others")
 			return
 		}
 		f.pseudos++
 	}
+}
+
+// setPseudo stores a pseudo-header field. It reports whether the field is allowed and was not set before.
+func (f *Frame) setPseudo(field *hpack.Field, ofAnswer bool) bool {
+	if !ofAnswer {
+		return f.request.set(field)
+	}
+	if field.Name.Class() != hpack.Status || f.pseudos > 0 {
+		return false
+	}
+	f.status = field.Value
+	return true
 }
 
 // pseudoBehindRegular reports whether a pseudo-header field comes after a regular field.

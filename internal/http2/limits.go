@@ -6,9 +6,13 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A Config holds a server's settings for its connections. It must not change once a connection uses
-// it. DefaultConfig returns the defaults, which the comments name.
+// A Config holds a server's settings for its connections, or a client's. It must not change once a
+// connection uses it. DefaultConfig returns the defaults, which the comments name.
 type Config struct {
+	// Client makes the connections a client's: see client.go. Streams, ExtendedConnect, AnyTarget,
+	// IgnoreGoAway, IgnoreIdleResets and Priorities are a server's.
+	Client bool
+
 	// Streams is how many streams a client may have open (SETTINGS_MAX_CONCURRENT_STREAMS): 250, as
 	// in net/http. Five times as many handlers may run or wait, because handlers of streams that
 	// were reset count until Conn.Returned. More are refused with REFUSED_STREAM.

@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -172,6 +173,11 @@ func (p *peer) note(ev *Event) {
 		s = fmt.Sprintf("pong %x", ev.Data)
 	case PeerGoesAway:
 		s = fmt.Sprintf("goes away %v", ev.Code)
+		if p.c.cfg.Client {
+			s += fmt.Sprintf(" %d %q", ev.ID, ev.Data)
+		}
+	case AnswerReceived:
+		s = fmt.Sprintf("answer %d %d%s", ev.Stream.ID(), ev.Status, fieldsText(ev.Fields))
 	}
 	if ev.End {
 		s += " end"
@@ -200,7 +206,7 @@ func fieldsText(fields []hpack.Field) (s string) {
 
 // readOutput logs the frames that the connection sends, each after ">".
 func (p *peer) readOutput() {
-	out := p.c.TakeOutput()
+	out := bytes.TrimPrefix(p.c.TakeOutput(), []byte(Preface))
 	for len(out) > 0 {
 		h := parseHeader(out)
 		payload := out[headerBytes : headerBytes+h.length]

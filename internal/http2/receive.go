@@ -112,10 +112,18 @@ func (c *Conn) headers(f *Frame, ev *Event) verdict {
 	if f.id&1 == 0 {
 		return connError(ProtocolError, illegalID)
 	}
+	if c.cfg.Client {
+		return c.clientHeaders(f, ev)
+	}
 	s, st := c.stateOf(f.id)
 	if s == idle {
 		return c.request(f, ev)
 	}
+	return c.trailers(f, s, st, ev)
+}
+
+// trailers handles a header block behind the first one of its stream.
+func (c *Conn) trailers(f *Frame, s state, st *Stream, ev *Event) verdict {
 	in := gotHeaders
 	if f.has(flagEndStream) {
 		in = gotHeadersEnd
@@ -215,6 +223,9 @@ func (c *Conn) rstStream(f *Frame, ev *Event) verdict {
 		return c.spendIdle(1)
 	}
 	ev.Kind, ev.Stream, ev.Code = StreamReset, st, ErrCode(binary.BigEndian.Uint32(f.payload))
+	if c.cfg.Client {
+		return verdict{}
+	}
 	return c.spendResets()
 }
 

@@ -66,7 +66,7 @@ func (c *Conn) Headers(st *Stream, status int, fields []hpack.Field, end bool) e
 	return nil
 }
 
-// Trailers appends the trailers of an answer, with END_STREAM. The error is ErrEnded.
+// Trailers appends the trailers of an answer or a request, with END_STREAM. The error is ErrEnded.
 func (c *Conn) Trailers(st *Stream, fields []hpack.Field) error {
 	if st.WriteEnded() {
 		return ErrEnded
@@ -222,8 +222,16 @@ func (c *Conn) GoAway(code ErrCode, debug string) {
 	}
 	if next > c.away {
 		c.away = next
-		c.appendGoAway(c.lastID, code, debug)
+		c.appendGoAway(c.lastServed(), code, debug)
 	}
+}
+
+// lastServed returns the last stream of the peer's that is served: a client has none.
+func (c *Conn) lastServed() uint32 {
+	if c.cfg.Client {
+		return 0
+	}
+	return c.lastID
 }
 
 // Leaving reports whether GoAway was called, by the caller or because of the peer.

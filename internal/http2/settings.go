@@ -36,14 +36,21 @@ var settingRules = map[uint16]settingRule{
 	settingExtendedConnect: {0, 1, ProtocolError},
 }
 
-// start appends the first frames of a server: its settings, and a WINDOW_UPDATE for the rest of the
-// connection's window.
+// start appends our first frames: a client's preface, the settings, and a WINDOW_UPDATE for the rest of
+// the connection's window.
 func (c *Conn) start() {
 	cfg := c.cfg
+	if cfg.Client {
+		c.out = append(c.out, Preface...)
+	}
 	at := len(c.out)
 	c.out = appendHeader(c.out, typeSettings, 0, 0, 0)
 	c.appendSetting(settingMaxFrameSize, uint32(cfg.FrameBytes))
-	c.appendSetting(settingMaxStreams, cfg.Streams)
+	if cfg.Client {
+		c.appendSetting(settingEnablePush, 0)
+	} else {
+		c.appendSetting(settingMaxStreams, cfg.Streams)
+	}
 	c.appendSetting(settingMaxHeaderListSize, uint32(cfg.HeaderListBytes))
 	c.appendSetting(settingHeaderTableSize, cfg.DecoderTableBytes)
 	c.appendSetting(settingInitialWindow, uint32(cfg.StreamWindowBytes))
@@ -117,6 +124,11 @@ func (c *Conn) setting(id uint16, v uint32, ev *Event) verdict {
 	}
 	if r, ok := settingRules[id]; ok && (v < r.least || v > r.most) {
 		return connError(r.code, "the value of a setting is not allowed")
+	}
+	if c.cfg.Client {
+		if v := c.clientSetting(id, v); v.scope != fine {
+			return v
+		}
 	}
 	switch id {
 	case settingHeaderTableSize:

@@ -1,6 +1,6 @@
 package http2
 
-// A state is one of RFC 9113, section 5.1. A server that does not push has no reserved streams.
+// A state is one of RFC 9113, section 5.1. Where nothing is pushed there are no reserved streams.
 type state uint8
 
 const (
@@ -22,15 +22,15 @@ func (s state) String() string { return stateNames[s] }
 type input uint8
 
 const (
-	gotHeaders      input = iota
-	gotHeadersEnd         // with END_STREAM
-	gotData               // without it
-	gotDataEnd            // with it
-	gotReset              // RST_STREAM
-	gotWindowUpdate       //
-	sentHeaders           // or DATA, or WINDOW_UPDATE: nothing changes
-	sentEnd               // END_STREAM, with any frame
-	sentReset             // RST_STREAM
+	gotHeaders      input = iota // a request, or trailers; an answer changes a stream only by its END_STREAM
+	gotHeadersEnd                // with END_STREAM
+	gotData                      // without it
+	gotDataEnd                   // with it
+	gotReset                     // RST_STREAM
+	gotWindowUpdate              //
+	sentHeaders                  // or DATA, or WINDOW_UPDATE: nothing changes
+	sentEnd                      // END_STREAM, with any frame
+	sentReset                    // RST_STREAM
 	inputs
 )
 

@@ -3,9 +3,9 @@ package http2
 import "math/rand/v2"
 
 // A Stream is a request and its answer. A caller embeds it in its own type, and passes it to
-// Conn.Open. All of it belongs to the Conn.
+// Conn.Open or, on a client's side, Conn.Begin. All of it belongs to the Conn.
 type Stream struct {
-	// User belongs to the caller, which sets it before Conn.Open.
+	// User belongs to the caller, which sets it before that.
 	User any
 
 	next     *Stream // in its bucket
@@ -17,6 +17,7 @@ type Stream struct {
 	held     int32 // bytes of the body that the caller has and that the peer has no credit for yet
 	state    state
 	priority priority
+	answered bool // the header of a client's answer has come
 }
 
 // ID returns the identifier.
@@ -165,7 +166,7 @@ func (c *Conn) noteCancelled(id uint32) {
 	c.cancelled.add(id)
 }
 
-// A cancelledSet has streams that we have reset, of the last 15,360 that the peer has opened at least.
+// A cancelledSet has streams that we have reset, of the last 15,360 that the client has opened at least.
 // It has a bit for each, in pages that are made when they are needed, 2.4 KiB in total. It stays for as
 // long as the connection: what is under way on a slow network may come after seconds.
 type cancelledSet [16]*cancelledPage
