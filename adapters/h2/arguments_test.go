@@ -25,18 +25,24 @@ func TestArguments(t *testing.T) {
 	testnet.CheckArguments(t, map[string]testnet.Call{
 		"FieldOfKey": {Func: FieldOfKey},
 		"MakeField":  {Func: MakeField},
+		"NewClient":  {Func: func(c ClientConfig) *Client { return NewClient(c) }},
 		"New":        {Func: func(h Handler, c Config) *Server { return New(h, c) }},
 		"Refuse":     {Func: Refuse},
 
 		"Conn.Abort":         {Func: ending.Conn().Abort},
 		"Conn.AfterFunc":     {Func: c.AfterFunc},
+		"Conn.Open":          {Func: c.Open, Nils: "ctx"},
 		"HandlerFunc.Accept": {Func: h.Accept, Nils: "_"},
+
+		"Client.Attach": {Func: NewClient(ClientConfig{}).Attach, Nils: "user"},
 
 		"Server.Attach":   {Func: f.server.Attach, Nils: "user"},
 		"Server.Serve":    {Func: f.server.Serve},
 		"Server.Shutdown": {Func: f.server.Shutdown},
 		"Stats.Add":       {Func: new(Stats).Add},
 
+		"Stream.AwaitEnd":         {Func: s.AwaitEnd},
+		"Stream.OnInterim":        {Func: s.OnInterim, Nils: "f"},
 		"Stream.Read":             {Func: s.Read},
 		"Stream.ReadFull":         {Func: s.ReadFull},
 		"Stream.Reset":            {Func: ending.Reset},
@@ -47,6 +53,10 @@ func TestArguments(t *testing.T) {
 	})
 	testnet.CheckNegatives(t, func(c Config) error {
 		New(h, c)
+		return nil
+	}, "DecoderTableBytes EncoderTableBytes IdleTimeout WriteTimeout")
+	testnet.CheckNegatives(t, func(c ClientConfig) error {
+		NewClient(c)
 		return nil
 	}, "DecoderTableBytes EncoderTableBytes IdleTimeout WriteTimeout")
 }

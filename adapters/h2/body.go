@@ -218,7 +218,7 @@ func (s *Stream) dataLocked(ev *http2.Event) (woke bool) {
 	}
 	if ev.End {
 		s.bodyEndedLocked(ev)
-	} else if waits {
+	} else if waits || s.awaitsMoreLocked() {
 		return false
 	}
 	s.wakeLocked()

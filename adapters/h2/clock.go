@@ -10,7 +10,7 @@ import (
 // connection below. It is an entry of the loop's wheel, and wakes a connection that waits.
 //
 //	since      limit          what is due
-//	quietAt    BeginTimeout   fail, unless the client's SETTINGS have come
+//	quietAt    BeginTimeout   fail, unless the client's SETTINGS have come; heardAt, if the peer is a server
 //	quietAt    restTime       rest: the memory of a busy connection goes
 //	quietAt    IdleTimeout    Drain
 //	heardAt    PingAfter      PING
@@ -93,7 +93,11 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	}
 	after(end.drainedAt, drainTime, (*Conn).leaveLocked)
 	if !c.core.Settled() {
-		after(c.clock.quietAt, cfg.BeginTimeout, (*Conn).notBegunLocked)
+		since := c.clock.quietAt
+		if c.server.client {
+			since = c.clock.heardAt // it may have opened streams before
+		}
+		after(since, cfg.BeginTimeout, (*Conn).notBegunLocked)
 		return
 	}
 	after(end.agedAt, 1, (*Conn).agedLocked)
@@ -106,7 +110,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	}
 	if c.clock.pingedAt != 0 {
 		after(c.clock.pingedAt, cfg.PingTimeout, (*Conn).noPongLocked)
-	} else {
+	} else if cfg.pingIdle || c.clock.quietAt == 0 {
 		after(c.clock.heardAt, cfg.PingAfter, (*Conn).checkAliveLocked)
 	}
 }
@@ -222,7 +226,7 @@ func (c *Conn) restLocked() {
 }
 
 var (
-	errTimeout = errors.New("the client has not answered in time")
+	errTimeout = errors.New("the peer has not answered in time")
 	errTooOld  = errors.New("the connection has become too old")
 )
 

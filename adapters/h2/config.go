@@ -125,6 +125,8 @@ type Config struct {
 
 	// Log gets the panics of handlers: slog.Default().
 	Log *slog.Logger
+
+	pingIdle bool // PingAfter counts without streams, too
 }
 
 // Accepted says how a connection becomes a Conn.

@@ -9,7 +9,7 @@ import (
 	"github.com/percore/percore/internal/http2"
 )
 
-// A Conn is a connection of a Server. All methods are safe for concurrent use, and none blocks.
+// A Conn is a connection of a Server, or of a Client. All methods are safe for concurrent use, and none but Open blocks.
 //
 // # Phases
 //
@@ -59,10 +59,10 @@ type Conn struct {
 	// guarded by mu
 	output
 	clock
-	calls     calls
-	taking    *taking    // nil: nothing is written
-	err       *ConnError // why it has ended, or is about to
-	unstarted *[]*Stream // that wait for a handler to return; nil: none
+	calls   calls
+	taking  *taking    // nil: nothing is written
+	err     *ConnError // why it has ended, or is about to
+	waiting *waiting   // nil: nothing has
 }
 
 type phase uint8
@@ -74,6 +74,13 @@ const (
 	closed
 )
 
+// waiting has what waits until streams of the connection have ended.
+type waiting struct {
+	unstarted []*Stream // of a server, until handlers have returned
+	openers   []*opener // of a client, until there is room for their streams
+	granted   int       // openers that have room, and have not used it yet
+}
+
 // calls holds the calls to make after mu is released, because they may block, or run the user's
 // code.
 type calls struct {
@@ -84,19 +91,21 @@ type calls struct {
 }
 
 // stateChanges are the changes of a connection's state: to Ready, then to Active and to Idle in
-// turn, and at the end to Closed.
+// turn, to Leaving, and at the end to Closed.
 type stateChanges struct {
-	noted, reported uint32 // changes to Active and Idle, since the connection began
-	ready, closed   bool   // to be reported
+	noted, reported        uint32 // changes to Active and Idle, since the connection began
+	ready, leaving, closed bool   // to be reported
 }
 
-func (k *stateChanges) any() bool { return k.ready || k.closed || k.reported != k.noted }
+func (k *stateChanges) any() bool { return k.ready || k.leaving || k.closed || k.reported != k.noted }
 
 // note adds a change.
 func (k *stateChanges) note(s ConnState) {
 	switch s {
 	case Ready:
 		k.ready = true
+	case Leaving:
+		k.leaving = true
 	case Closed:
 		k.closed = true
 	default:
@@ -115,6 +124,9 @@ func (k *stateChanges) next() (s ConnState, ok bool) {
 			return Active, true
 		}
 		return Idle, true
+	case k.leaving:
+		k.leaving = false
+		return Leaving, true
 	case k.closed:
 		k.closed = false
 		return Closed, true
@@ -126,6 +138,9 @@ func (k *calls) any() bool { return k.cancelled != nil || k.closeWrite || k.clos
 
 // unlock releases mu, and makes the calls that have become due.
 func (c *Conn) unlock() {
+	if c.server.client {
+		c.settleLocked()
+	}
 	for c.calls.any() {
 		due := c.calls
 		c.calls = calls{states: due.states} // which tell reports
@@ -157,10 +172,11 @@ type ConnState uint8
 
 // The states of connections.
 const (
-	Ready  ConnState = iota // the client's preface and SETTINGS have come; before the first stream
-	Active                  // its first stream of a while was opened
-	Idle                    // its last stream was served
-	Closed                  // it has ended; the last one, even if handlers have not returned
+	Ready   ConnState = iota // the client's preface and SETTINGS have come; before the first stream
+	Active                   // its first stream of a while was opened
+	Idle                     // its last stream was served
+	Closed                   // it has ended; the last one, even if handlers have not returned
+	Leaving                  // of a client, before Closed: the server has sent GOAWAY; may be reported twice
 )
 
 // changedLocked notes a state for the handler. Nothing comes behind Closed: handlers may return later.
@@ -255,10 +271,10 @@ func (c *Conn) TLS() *tls.ConnectionState {
 	return &state
 }
 
-// User returns what was given to Attach; nil for a connection of Serve.
+// User returns what was given to Attach; nil for a connection of Serve without Config.Accept.
 func (c *Conn) User() any { return c.user }
 
-// HeaderBytesMax returns how many bytes of fields the client takes in one header or in trailers,
+// HeaderBytesMax returns how many bytes of fields the peer takes in one header or in trailers,
 // counted as for [Config.HeaderBytes]; 0 if it has not said so. It is advice: Send doesn't check it.
 func (c *Conn) HeaderBytesMax() int {
 	c.mu.Lock()
@@ -290,7 +306,7 @@ func (c *Conn) Streams() int {
 }
 
 // Drain lets the connection end: a GOAWAY tells the client to open no more streams on it, the open
-// streams are served, and then the connection is closed.
+// streams are served, and then the connection is closed. A client's own opens no more streams.
 func (c *Conn) Drain() {
 	c.mu.Lock()
 	defer c.unlock()

@@ -13,6 +13,10 @@ func (c *Conn) drainLocked(why farewell) {
 	if c.phase != alive || c.core.Leaving() || c.clock.ending().drainedAt != 0 {
 		return
 	}
+	if c.server.client { // it knows which stream is its last
+		c.leaveLocked()
+		return
+	}
 	c.noteDrainingLocked()
 	c.lendLocked()
 	if c.server.config.Explain {
@@ -58,8 +62,16 @@ func (c *Conn) noteDrainingLocked() {
 // hangUpIfDoneLocked hangs up if the connection is leaving, and no stream is left.
 func (c *Conn) hangUpIfDoneLocked() {
 	if c.phase == alive && c.open == 0 && c.core.Leaving() && c.core.Streams() == 0 {
-		c.hangUpLocked(&ConnError{Code: NoError, Err: ErrServerClosed})
+		c.hangUpLocked(&ConnError{Code: NoError, Err: c.server.errClosed()})
 	}
+}
+
+// errClosed is why a connection has ended that was to end.
+func (s *Server) errClosed() error {
+	if s.client {
+		return errClientClosed
+	}
+	return ErrServerClosed
 }
 
 // hangUpLocked ends the connection when its output is sent.

@@ -21,8 +21,9 @@ import (
 // All methods are safe for concurrent use.
 type Server struct {
 	// immutable
-	handler Handler
-	states  ConnHandler // handler, if it is one
+	client  bool        // it is a Client's, and its connections open the streams
+	handler Handler     // nil: it is a Client's
+	states  ConnHandler // handler, if it is one; or ClientConfig.State
 	pings   PingHandler // the same
 	config  Config
 	limits  *http2.Config
@@ -56,11 +57,20 @@ func New(h Handler, config Config) *Server {
 	if err := config.check(); err != nil {
 		panic("h2: New: " + err.Error())
 	}
-	s := &Server{handler: h, config: config.withDefaults(), done: make(chan struct{})}
-	s.limits = s.config.core()
-	s.config.Streams = int(s.limits.Streams)
+	config.pingIdle = true
+	s := newServer(config, false)
+	s.handler = h
 	s.states, _ = h.(ConnHandler)
 	s.pings, _ = h.(PingHandler)
+	return s
+}
+
+// newServer makes a server without a handler, or what a Client has in its place.
+func newServer(config Config, client bool) *Server {
+	s := &Server{client: client, config: config.withDefaults(), done: make(chan struct{})}
+	s.limits = s.config.core()
+	s.limits.Client = client
+	s.config.Streams = int(s.limits.Streams)
 	s.soonest = restTime
 	if d := s.config.IdleTimeout; d > 0 {
 		s.soonest = min(d, restTime)
@@ -71,7 +81,11 @@ func New(h Handler, config Config) *Server {
 	s.handshakes = serving.NewDefaultHandshakes()
 	s.workers = make([]workerSet, serving.Sets())
 	s.counters = serving.NewCounters(len(s.workers), counterCount)
-	serving.Enlist(servers, s, s.counters)
+	register := servers
+	if client {
+		register = clients
+	}
+	serving.Enlist(register, s, s.counters)
 	for i := range s.workers {
 		s.workers[i].counts = s.counters.Cells[i]
 		s.workers[i].Work = item.work

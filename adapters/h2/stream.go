@@ -299,10 +299,16 @@ func (s *Stream) partLocked() {
 func (s *Stream) endLocked(err error) {
 	if s.err == nil {
 		s.err = err
+	} else if s.conn.server.client {
+		return
 	}
-	s.dropBodyLocked()
 	s.unqueueLocked()
 	s.wakeLocked()
+	if s.conn.server.client { // what has come is read before the error, as with net/http's client
+		s.conn.workers.counts.Add(countLost, 1)
+		return
+	}
+	s.dropBodyLocked()
 	if !s.served && !s.cancelled {
 		s.cancelled = true
 		s.nextCall, s.conn.calls.cancelled = s.conn.calls.cancelled, s
@@ -395,6 +401,7 @@ type extras struct {
 	read, write Timer   // the deadlines
 	trailers    []Field // of the request
 	filling     filling
+	client      clientPart
 }
 
 func (s *Stream) makeExtrasLocked() *extras {

@@ -324,7 +324,7 @@ func (c *Conn) apply(t *turn) bool {
 		if ev.Long && s.readErr == nil {
 			s.readErr = ErrLongBody
 		}
-		s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local})
+		s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local, Err: c.breachOf(ev)})
 	case http2.StreamRefused:
 		c.workers.counts.Add(countRefused, 1)
 	case http2.PingReceived:
@@ -337,7 +337,12 @@ func (c *Conn) apply(t *turn) bool {
 	case http2.PingAcked:
 		c.pongLocked([8]byte(ev.Data))
 	case http2.PeerGoesAway:
+		if c.server.client {
+			c.unservedLocked(ev)
+		}
 		c.hangUpIfDoneLocked()
+	case http2.AnswerReceived:
+		ev.Stream.User.(*Stream).answerLocked(t)
 	}
 	if err != nil {
 		c.breachLocked(err)
@@ -410,10 +415,10 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 		c.tellLocked() // before the handler is called
 	}
 	if c.core.Handlers() > c.server.config.Streams {
-		if c.unstarted == nil {
-			c.unstarted = new([]*Stream)
+		if c.waiting == nil {
+			c.waiting = new(waiting)
 		}
-		*c.unstarted = append(*c.unstarted, s)
+		c.waiting.unstarted = append(c.waiting.unstarted, s)
 		return
 	}
 	c.queued++
@@ -511,14 +516,14 @@ func (s *Stream) finish(returned bool) {
 
 // startNextLocked calls the handler of a stream that has waited for another handler to return.
 func (c *Conn) startNextLocked() {
-	if c.unstarted == nil {
+	if c.waiting == nil {
 		return
 	}
-	all := *c.unstarted
+	all := c.waiting.unstarted
 	s := all[0]
 	all[0] = nil
-	if *c.unstarted = all[1:]; len(all) == 1 {
-		c.unstarted = nil
+	if c.waiting.unstarted = all[1:]; len(all) == 1 {
+		c.waiting = nil
 	}
 	c.queued++
 	c.workers.Serve(item{c: c, s: s, kind: itemStream})

@@ -1,0 +1,520 @@
+package h2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/serving"
+)
+
+// A ClientConfig configures a Client. The zero value is ready: each field that is zero has the default
+// that its comment names. It is copied.
+type ClientConfig struct {
+	// HeaderBytes and HeaderFields limit the fields of an answer's header and of its trailers: 64 KiB,
+	// with 32 bytes for each besides its name and value, and 500. A stream whose answer has more is reset.
+	HeaderBytes  int
+	HeaderFields int
+
+	// StreamWindow is how many bytes of an answer's body the server may send ahead of Read: 1 MiB.
+	// ConnWindow is the same for all streams of a connection together: 32 MiB, so that some bodies that
+	// nobody reads don't stop the others.
+	StreamWindow int
+	ConnWindow   int
+
+	// FrameBytes is the longest frame that a server may send, and SendFrameBytes the longest that it
+	// gets, if it allows more than 16 KiB: 16 KiB each.
+	FrameBytes     int
+	SendFrameBytes int
+
+	// DecoderTableBytes and EncoderTableBytes limit the tables of header compression: 4 KiB and 1 KiB.
+	// Negative: no table.
+	DecoderTableBytes int
+	EncoderTableBytes int
+
+	// BeginTimeout is how long the server may take to send its first SETTINGS: 10 s.
+	BeginTimeout time.Duration
+
+	// IdleTimeout is how long a connection without streams is kept: no limit.
+	IdleTimeout time.Duration
+
+	// WriteTimeout is how long the server may take nothing of what is sent to it, as in [Config]: 30 s.
+	// Negative: no limit.
+	WriteTimeout time.Duration
+
+	// PingAfter, if not 0, is how long a connection with streams may be silent before it is tested with
+	// a PING, which must be answered within PingTimeout: 15 s. With PingIdle that goes for connections
+	// without streams, too.
+	PingAfter   time.Duration
+	PingTimeout time.Duration
+	PingIdle    bool
+
+	// State, if not nil, is called when the state of a connection changes, one change at a time: Ready,
+	// then Active and Idle in turn, Leaving, and at the end Closed. It must not block.
+	State func(c *Conn, s ConnState)
+
+	// Log gets the panics of State: slog.Default().
+	Log *slog.Logger
+}
+
+// clientConnWindow is the default of ClientConfig.ConnWindow.
+const clientConnWindow = 32 << 20
+
+// config returns the configuration of the connections.
+func (c *ClientConfig) config() Config {
+	to := Config{
+		HeaderBytes: c.HeaderBytes, HeaderFields: c.HeaderFields,
+		StreamWindow: c.StreamWindow, ConnWindow: c.ConnWindow,
+		FrameBytes: c.FrameBytes, SendFrameBytes: c.SendFrameBytes,
+		DecoderTableBytes: c.DecoderTableBytes, EncoderTableBytes: c.EncoderTableBytes,
+		BeginTimeout: c.BeginTimeout, IdleTimeout: c.IdleTimeout, WriteTimeout: c.WriteTimeout,
+		PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, Log: c.Log,
+		pingIdle: c.PingIdle,
+	}
+	if to.ConnWindow == 0 {
+		to.ConnWindow = clientConnWindow
+	}
+	if to.IdleTimeout == 0 {
+		to.IdleTimeout = -1
+	}
+	return to
+}
+
+// A Client has connections on which this side opens the streams. Make it with NewClient. All methods are
+// safe for concurrent use, and none blocks.
+//
+//	client := h2.NewClient(h2.ClientConfig{})
+//	conn, err := client.Attach(nc, nil)
+//	...
+//	var s h2.Stream
+//	err = conn.Open(ctx, &s, &h2.Request{Method: "GET", Scheme: "http", Authority: "example.com", Path: "/"}, h2.Message{End: true})
+//	...
+//	defer s.Close()
+//	answer, err := s.Answer()
+//	...
+//	body, err := io.ReadAll(&s)
+//
+// A stream is opened and written by its caller's goroutine, and what comes for it is handed to it by a
+// goroutine of a pool, which reads for all. A connection that waits holds neither a goroutine nor a buffer.
+type Client struct{ conns *Server } // a Server without listeners and handlers
+
+// NewClient makes a client. It panics if a field of config is negative whose comment gives that no
+// meaning.
+func NewClient(config ClientConfig) *Client {
+	to := config.config()
+	if err := to.check(); err != nil {
+		panic("h2: NewClient: " + err.Error())
+	}
+	s := newServer(to, true)
+	if config.State != nil {
+		s.states = stateFunc(config.State)
+	}
+	return &Client{s}
+}
+
+// stateFunc is ClientConfig.State as a ConnHandler.
+type stateFunc func(c *Conn, s ConnState)
+
+func (f stateFunc) ConnState(c *Conn, s ConnState)           { f(c, s) }
+func (f stateFunc) Accept(_ *Conn, _ *Request) StreamHandler { return nil }
+
+// Attach gives the client a connection to a server that speaks HTTP/2. nc is a *percore.Conn, as a
+// percore.Dialer makes it, or a *tls.Conn above one, after the handshake, or any other connection, which
+// is read from by a goroutine. From then on the client owns it. user is what the Conn's User returns.
+func (cl *Client) Attach(nc net.Conn, user any) (*Conn, error) {
+	c, err := cl.conns.Attach(nc, nil, user)
+	switch {
+	case errors.Is(err, ErrServerClosed):
+		return nil, errClientClosed
+	case err != nil:
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	c.flushSoonLocked() // the preface
+	return c, nil
+}
+
+var errClientClosed = fmt.Errorf("h2: the client is closed: %w", net.ErrClosed)
+
+// Close closes all connections at once. Streams that are open end.
+func (cl *Client) Close() error { return cl.conns.Close() }
+
+// Drain lets all connections end: see [Conn.Drain].
+func (cl *Client) Drain() { cl.conns.Drain() }
+
+// Errors of Open: nothing was sent, and the call may be made on another connection.
+var (
+	// ErrLeaving is for a connection on which no more streams can be opened: it has ended, or either side
+	// has sent GOAWAY, or all numbers of streams are used up.
+	ErrLeaving = errors.New("h2: the connection takes no more streams")
+
+	// ErrNoRoom is for a connection that has as many streams as the server allows, and no ctx to wait with.
+	ErrNoRoom = http2.ErrNoRoom
+)
+
+// ErrUnserved is what a StreamError of a client wraps if the server's GOAWAY says that it has not served
+// the stream and won't: the request may be sent again on another connection.
+var ErrUnserved = errors.New("h2: the server goes away, and has not served the stream")
+
+// An Answer is the header of an answer.
+type Answer struct {
+	Status int
+
+	// Fields are all fields but :status, in the order in which they came. They stay valid.
+	Fields []Field
+
+	// End says that there is neither a body nor trailers.
+	End bool
+}
+
+// clientPart is what only a stream of a client has.
+type clientPart struct {
+	answer  Answer
+	interim func(status int, fields []Field)
+	whole   int // AwaitEnd waits, and so many bytes of the body end that, too; 0: it doesn't
+}
+
+// An opener is a call of Open that waits for room.
+type opener struct {
+	granted chan struct{} // closed when there is room, which is kept for it, or won't be any more
+	has     bool          // it was granted
+}
+
+// Room returns how many streams can be opened now.
+func (c *Conn) Room() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roomLocked()
+}
+
+// roomLocked leaves out what is kept for calls of Open that have waited.
+func (c *Conn) roomLocked() int {
+	if !c.server.client || c.phase != alive {
+		return 0
+	}
+	room := c.core.Room()
+	if c.waiting != nil {
+		room -= c.waiting.granted
+	}
+	return room
+}
+
+// TakesStreams reports whether more streams can be opened, now or when others have ended.
+func (c *Conn) TakesStreams() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.takesStreamsLocked()
+}
+
+func (c *Conn) takesStreamsLocked() bool {
+	return c.server.client && c.phase == alive && c.core.TakesStreams()
+}
+
+// Open opens a stream on a client's connection: it sends the header of a request, the pseudo-header fields
+// of r that are not empty and r.Fields, and then what m has, whose Status and Fields are not used. s must
+// be new, and must be closed in the end: see [Stream.Close]. Neither r nor m are kept.
+//
+// If the connection has as many streams as the server allows Open waits, until ctx ends; with a nil ctx
+// it returns ErrNoRoom. After that it waits for windows, as Send does, but not for ctx. Its errors are
+// ErrLeaving, ErrNoRoom, ctx's, one about a field that is not valid, and those of Send. With the last the
+// stream was opened.
+func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error {
+	switch {
+	case s == nil:
+		return errNil("Open", "*Stream")
+	case r == nil:
+		return errNil("Open", "*Request")
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	m.Status, m.Fields = 0, r.Fields
+	if err := m.check(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if err := c.awaitOpenLocked(ctx); err != nil {
+		return err
+	}
+	s.conn, s.core.User = c, s
+	s.served = false
+	c.lendLocked()
+	bare := m.End && len(m.Body) == 0 && m.Trailers == nil
+	if err := c.core.Begin(&s.core, r.core(), r.Fields, bare); err != nil {
+		s.conn = nil
+		return err
+	}
+	c.workers.counts.Add(countStreams, 1)
+	if c.open++; c.open == 1 {
+		c.workers.counts.Add(countActive, 1)
+		c.clock.quietAt = 0
+		if c.server.config.PingAfter > 0 {
+			c.clock.heardAt = c.below.now() // silence counts from here
+			c.setAlarmLocked()
+		}
+		c.changedLocked(Active)
+	}
+	m.Fields = nil
+	if !bare {
+		if err := s.sendLocked(&m); err != nil {
+			return err
+		}
+	}
+	if !m.Hold {
+		c.flushLocked(s)
+	}
+	return nil
+}
+
+// core returns what the core needs of a request.
+func (r *Request) core() *http2.Request {
+	return &http2.Request{Method: r.Method, Scheme: r.Scheme, Authority: r.Authority, Path: r.Path, Protocol: r.Protocol}
+}
+
+// check returns an error if a pseudo-header field must not be sent.
+func (r *Request) check() error {
+	for _, f := range [...]struct{ name, value string }{
+		{":method", r.Method}, {":scheme", r.Scheme}, {":authority", r.Authority}, {":path", r.Path}, {":protocol", r.Protocol},
+	} {
+		if field := MakeField(f.name, f.value); !field.Valid() {
+			return fmt.Errorf("h2: the field %s must not be sent: its value is not valid", f.name)
+		}
+	}
+	return nil
+}
+
+// awaitOpenLocked waits until a stream may be opened. It releases mu while it waits. Who has come first
+// goes first.
+func (c *Conn) awaitOpenLocked(ctx context.Context) error {
+	switch {
+	case !c.takesStreamsLocked():
+		return ErrLeaving
+	case c.roomLocked() > 0 && (c.waiting == nil || len(c.waiting.openers) == 0):
+		return nil
+	case ctx == nil:
+		return ErrNoRoom
+	}
+	if c.waiting == nil {
+		c.waiting = new(waiting)
+	}
+	o := &opener{granted: make(chan struct{})}
+	c.waiting.openers = append(c.waiting.openers, o)
+	c.workers.counts.Add(countStalls, 1)
+	c.unlock()
+	select {
+	case <-o.granted:
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	if o.has {
+		c.waiting.granted--
+	} else {
+		c.waiting.leave(o)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !c.takesStreamsLocked():
+		return ErrLeaving
+	}
+	return nil
+}
+
+// leave takes out an opener that was not granted.
+func (w *waiting) leave(o *opener) {
+	for i, at := range w.openers {
+		if at == o {
+			w.openers = append(w.openers[:i], w.openers[i+1:]...)
+			return
+		}
+	}
+}
+
+// settleLocked is for a client's connection of which streams may have ended, or whose room may have
+// changed: unlock calls it.
+func (c *Conn) settleLocked() {
+	n := int32(c.core.Streams())
+	if c.phase == closed {
+		n = 0
+	}
+	if ended := c.open - n; ended > 0 {
+		c.workers.counts.Add(countServed, int64(ended)) // or lost: see ClientStats
+		if c.open = n; n == 0 {
+			c.quietLocked()
+		}
+	}
+	if c.open == 0 && c.phase == alive && !c.core.TakesStreams() && !c.core.Leaving() {
+		c.leaveLocked()
+	}
+	if c.waiting == nil {
+		return
+	}
+	for w := c.waiting; len(w.openers) > 0 && (c.roomLocked() > 0 || !c.takesStreamsLocked()); {
+		o := w.openers[0]
+		w.openers = w.openers[1:]
+		o.has = true
+		w.granted++
+		close(o.granted)
+	}
+}
+
+// answerLocked takes the header of an answer.
+func (s *Stream) answerLocked(t *turn) {
+	ev, c := &t.event, s.conn
+	x := s.makeExtrasLocked()
+	if ev.Status < 200 {
+		if f := x.client.interim; f != nil {
+			c.unlock()
+			c.guard(func() { f(ev.Status, ev.Fields) })
+			c.mu.Lock()
+		}
+		return
+	}
+	x.client.answer = Answer{Status: ev.Status, Fields: append([]Field(nil), ev.Fields...), End: ev.End}
+	if ev.End {
+		s.bodyEndedLocked(ev)
+	}
+	if ev.End || x.client.whole == 0 {
+		t.woke = t.woke || s.cond != nil
+		s.wakeLocked()
+	}
+}
+
+// Answer waits for the header of the answer. Its errors are those of Read.
+func (s *Stream) Answer() (Answer, error) {
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	for {
+		if x := s.extras; x != nil && x.client.answer.Status != 0 {
+			return x.client.answer, nil
+		}
+		switch {
+		case s.served:
+			return Answer{}, ErrEnded
+		case s.err != nil:
+			return Answer{}, s.err
+		case errors.Is(s.readErr, os.ErrDeadlineExceeded):
+			return Answer{}, s.readErr
+		}
+		s.waitLocked()
+	}
+}
+
+// OnInterim makes f be called with each interim answer that comes from now on, before Answer returns. It
+// must not block, nor call methods of s that do: it holds up the connection's other streams. fields are
+// valid until it returns.
+func (s *Stream) OnInterim(f func(status int, fields []Field)) {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.makeExtrasLocked().client.interim = f
+}
+
+// AwaitEnd waits until the answer has come to its end, so that neither Answer nor Read wait, or until most
+// bytes of its body are there, or the stream has ended early. For a short answer that is cheaper than to
+// wait for its parts.
+func (s *Stream) AwaitEnd(most int) {
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	x := s.makeExtrasLocked()
+	x.client.whole = max(most, 1)
+	for s.readErr == nil && s.err == nil && !s.served && s.body.bytes() < x.client.whole {
+		s.waitLocked()
+	}
+	x.client.whole = 0
+}
+
+// awaitsMoreLocked reports whether the goroutine that waits needs more than has come.
+func (s *Stream) awaitsMoreLocked() bool {
+	return s.extras != nil && s.body.bytes() < s.extras.client.whole
+}
+
+// Close ends a stream of a client, unless it has ended: it is reset with Cancel. What is not read is
+// dropped. All calls fail afterwards. Without it the memory of what was not read is lost, and so is the
+// server's credit for it.
+func (s *Stream) Close() {
+	c := s.conn
+	if c == nil {
+		return // it was not opened
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if s.served {
+		return
+	}
+	if !s.core.Ended() {
+		s.resetLocked(Cancel, nil)
+		c.flushSoonLocked()
+	}
+	s.served = true
+	if n := s.dropBodyLocked(); n > 0 && c.phase == alive {
+		c.core.Discarded(&s.core, n)
+	}
+	s.unqueueLocked()
+	s.wakeLocked()
+	if s.extras != nil {
+		s.extras.stop()
+	}
+}
+
+// unservedLocked ends the streams that the server's GOAWAY leaves out.
+func (c *Conn) unservedLocked(ev *http2.Event) {
+	c.changedLocked(Leaving)
+	c.core.EndUnserved(ev.ID, func(st *http2.Stream) {
+		s := st.User.(*Stream)
+		s.endLocked(&StreamError{ID: st.ID(), Code: RefusedStream, Remote: true, Err: ErrUnserved})
+	})
+}
+
+// ClientStats are the metrics of a [Client]. They are read one after the other, not in one instant.
+type ClientStats struct {
+	Conns  int // connections that are open
+	Active int // of these, with streams
+
+	Streams int // streams that are open
+
+	Opened   uint64 // connections that the client was given
+	Requests uint64 // streams that were opened
+	Ended    uint64 // of these, those that have ended
+	Failed   uint64 // of these, those that have ended early: by a reset, or with their connection
+	Waits    uint64 // times that a stream began to wait for the server: to be opened, for windows, for it to read
+
+	ResetsByServer uint64            // streams that servers have reset
+	ResetsByClient uint64            // streams that were reset by this side
+	Breaches       uint64            // connections that ended because the server broke the protocol
+	Attacks        map[string]uint64 // connections that ended because the server exceeded a limit, by the limit
+	Timeouts       map[string]uint64 // connections that ended because the server was too slow, by what it did not do
+}
+
+// Stats returns the metrics of the client.
+func (cl *Client) Stats() ClientStats { return sums(cl.conns.counters.Sums()).clientStats() }
+
+func (t sums) clientStats() ClientStats {
+	s := t.stats()
+	return ClientStats{
+		Conns: s.Conns, Active: s.Active,
+		Streams: max(0, int(t[countStreams]-t[countServed])),
+		Opened:  s.Opened, Requests: s.Requests, Ended: s.Served, Failed: uint64(t[countLost]), Waits: s.Stalls,
+		ResetsByServer: s.ResetsByClient, ResetsByClient: s.ResetsByServer,
+		Breaches: s.Breaches, Attacks: s.Attacks, Timeouts: s.Timeouts,
+	}
+}
+
+// clients has the counters of the process's Clients.
+var clients = serving.NewRegister(counterCount)
+
+// breachOf returns the rule that the peer broke, if the core has reset a stream of a client for it.
+func (c *Conn) breachOf(ev *http2.Event) error {
+	if !c.server.client || ev.Reason == "" {
+		return nil
+	}
+	return errors.New(ev.Reason)
+}

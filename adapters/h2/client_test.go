@@ -1,0 +1,349 @@
+package h2
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// dialers are the ways to make a client's connection.
+var dialers = map[string]func(network, addr string) (net.Conn, error){
+	"percore": percore.Dial,
+	"net":     net.Dial,
+}
+
+// eachPair runs a test with clients on percore and on net, against each kind of server.
+func eachPair(t *testing.T, test func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn)) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		for name, dial := range dialers {
+			t.Run(name, func(t *testing.T) {
+				test(t, start, func(f *fixture, config ClientConfig) *Conn { return f.attach(dial, config) })
+			})
+		}
+	})
+}
+
+// attach makes a client with one connection to the server. Both end with the test.
+func (f *fixture) attach(dial func(network, addr string) (net.Conn, error), config ClientConfig) *Conn {
+	f.t.Helper()
+	nc, err := dial("tcp", f.l.Addr().String())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if f.tls != nil {
+		to := f.tls.Clone()
+		to.NextProtos = []string{"h2"}
+		tc := tls.Client(nc, to)
+		if err := tc.Handshake(); err != nil {
+			f.t.Fatal(err)
+		}
+		nc = tc
+	}
+	client := NewClient(config)
+	c, err := client.Attach(nc, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { client.Close() })
+	return c
+}
+
+// post is a request with a body.
+var post = &Request{Method: "POST", Scheme: "http", Authority: "example.com", Path: "/"}
+
+// call makes a request whose answer is read whole.
+func call(c *Conn, m Message) (answer Answer, body []byte, trailers []Field, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
+	defer cancel()
+	var s Stream
+	defer s.Close()
+	long := len(m.Body) > 100<<10 // an echo is not read before its request is written
+	first := m
+	if long {
+		first = Message{}
+	}
+	if err := c.Open(ctx, &s, post, first); err != nil {
+		return Answer{}, nil, nil, err
+	}
+	if long {
+		go func() { _ = s.Send(m) }()
+	}
+	if answer, err = s.Answer(); err != nil {
+		return Answer{}, nil, nil, err
+	}
+	body, err = io.ReadAll(&s)
+	return answer, body, s.Trailers(), err
+}
+
+// TestClientCalls makes calls with bodies of many lengths, and with trailers, one after the other and many
+// at once.
+func TestClientCalls(t *testing.T) {
+	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
+		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
+		check := func(size int) error {
+			body := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+			answer, got, trailers, err := call(c, Message{Body: body, Trailers: []Field{MakeField("size", fmt.Sprint(size))}})
+			if err != nil || answer.Status != 200 || !bytes.Equal(got, body) || len(trailers) != 1 || trailers[0].Value != fmt.Sprint(size) {
+				return fmt.Errorf("%d bytes: got %v, %d bytes, trailers %v, %v", size, answer, len(got), trailers, err)
+			}
+			return nil
+		}
+		for _, size := range []int{0, 1, 1000, 1024, 5000, 16 << 10, 100 << 10, 3 << 20} {
+			if err := check(size); err != nil {
+				t.Error(err)
+			}
+		}
+		var calls sync.WaitGroup
+		for i := range 200 {
+			calls.Go(func() {
+				if err := check(i * 500); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Wait()
+		testnet.Eventually(t, "no stream is open", func() bool { return c.Streams() == 0 })
+	})
+}
+
+// TestClientAwaitEnd waits for whole answers, and for those that are longer than it wants to wait for.
+func TestClientAwaitEnd(t *testing.T) {
+	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
+		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
+		for _, size := range []int{0, 10, 1000, 100_000, 900_000} {
+			var s Stream
+			if err := c.Open(t.Context(), &s, post, Message{Body: make([]byte, size), End: true}); err != nil {
+				t.Fatal(err)
+			}
+			s.AwaitEnd(50_000)
+			if n := s.Buffered(); n < min(size, 50_000) {
+				t.Errorf("got %d bytes of %d, want all, or 50,000", n, size)
+			}
+			if got, err := io.ReadAll(&s); len(got) != size || err != nil {
+				t.Errorf("got %d bytes and %v, want %d", len(got), err, size)
+			}
+			s.Close()
+		}
+	})
+}
+
+// TestClientStreams lets both sides write in turns.
+func TestClientStreams(t *testing.T) {
+	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
+		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
+		var s Stream
+		if err := c.Open(t.Context(), &s, post, Message{}); err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for i := range 100 {
+			word, got := fmt.Sprintf("word %03d", i), make([]byte, 8)
+			if _, err := s.Write([]byte(word)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.ReadFull(got); err != nil || string(got) != word {
+				t.Fatalf("got %q and %v, want %q", got, err, word)
+			}
+		}
+		if err := s.Send(Message{End: true}); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := s.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Fatalf("got %d, %v at the end", n, err)
+		}
+	})
+}
+
+// TestClientRoom lets calls wait for room, in their order, and gives them up with their contexts.
+func TestClientRoom(t *testing.T) {
+	release := make(chan struct{})
+	f := serve(t, HandlerFunc(func(s *Stream, r *Request) {
+		<-release
+		hello(s, r)
+	}), Config{Streams: 2})
+	c := f.attach(percore.Dial, ClientConfig{})
+	testnet.Eventually(t, "the server's limit is known", func() bool { return c.Room() == 2 })
+	streams := make([]Stream, 2)
+	for i := range streams {
+		if err := c.Open(nil, &streams[i], post, Message{End: true}); err != nil {
+			t.Fatal(err)
+		}
+		defer streams[i].Close()
+	}
+	if err := c.Open(nil, new(Stream), post, Message{End: true}); err != ErrNoRoom {
+		t.Fatalf("got %v, want ErrNoRoom", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	given := make(chan error, 1)
+	go func() { given <- c.Open(ctx, new(Stream), post, Message{End: true}) }()
+	testnet.Eventually(t, "it waits", func() bool { return c.openers() == 1 })
+	order := make(chan int, 10)
+	var waiting sync.WaitGroup
+	for i := range 10 {
+		waiting.Go(func() {
+			var s Stream
+			defer s.Close()
+			if err := c.Open(t.Context(), &s, post, Message{End: true}); err != nil {
+				t.Error(err)
+			}
+			order <- i
+			if _, err := s.Answer(); err != nil {
+				t.Error(err)
+			}
+		})
+		testnet.Eventually(t, "it waits", func() bool { return c.openers() == i+2 })
+	}
+	cancel()
+	if err := testnet.Receive(t, "the error", given); err != context.Canceled {
+		t.Errorf("got %v, want that the context is done", err)
+	}
+	close(release)
+	waiting.Wait()
+	seen := make([]bool, 10)
+	for range 10 {
+		seen[<-order] = true
+	}
+	for i, was := range seen {
+		if !was {
+			t.Errorf("call %d was not made", i)
+		}
+	}
+	if c.Room() != 2-c.Streams() {
+		t.Errorf("there is room for %d, and %d streams are open", c.Room(), c.Streams())
+	}
+}
+
+func (c *Conn) openers() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == nil {
+		return 0
+	}
+	return len(c.waiting.openers)
+}
+
+// TestClientCancel closes streams while their calls wait, and while bodies are under way.
+func TestClientCancel(t *testing.T) {
+	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
+		cancelled := make(chan struct{}, 3)
+		f := start(HandlerFunc(func(s *Stream, r *Request) {
+			_ = s.Send(Message{Status: 200, Body: make([]byte, 5000)})
+			_, _ = s.Read(make([]byte, 1))
+			_ = s.Send(Message{End: true})
+			cancelled <- struct{}{}
+		}), Config{})
+		c := attach(f, ClientConfig{})
+		for range 3 {
+			var s Stream
+			if err := c.Open(t.Context(), &s, post, Message{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Answer(); err != nil {
+				t.Fatal(err)
+			}
+			read := make(chan error, 1)
+			go func() {
+				_, err := io.Copy(io.Discard, &s)
+				read <- err
+			}()
+			s.Close()
+			if err := testnet.Receive(t, "Read's error", read); err == nil {
+				t.Error("Read has come to an end")
+			}
+			testnet.Receive(t, "the handler's end", cancelled)
+		}
+		testnet.Eventually(t, "no stream is open", func() bool { return c.Streams() == 0 && f.server.Stats().Streams == 0 })
+		if _, _, _, err := call(c, Message{Body: []byte("x")}); err != nil {
+			t.Errorf("the connection is of no more use: %v", err)
+		}
+		testnet.Receive(t, "the handler's end", cancelled)
+	})
+}
+
+// TestClientEarlyAnswer: an answer that is complete before the request has ended is read as a whole.
+func TestClientEarlyAnswer(t *testing.T) {
+	f := serve(t, HandlerFunc(hello), Config{})
+	c := f.attach(percore.Dial, ClientConfig{})
+	for range 20 {
+		var s Stream
+		if err := c.Open(t.Context(), &s, post, Message{Body: []byte("part")}); err != nil {
+			t.Fatal(err)
+		}
+		testnet.Eventually(t, "the server resets the stream", func() bool { return s.Err() != nil })
+		var reset *StreamError
+		if err := s.Err(); !errors.As(err, &reset) || !reset.Remote || reset.Code != NoError {
+			t.Fatalf("got %v", err)
+		}
+		if got, err := io.ReadAll(&s); string(got) != "Hello, World!" || err != nil {
+			t.Fatalf("got %q and %v", got, err)
+		}
+		s.Close()
+	}
+}
+
+// TestClientDrain: a server that goes away serves what it has, and nothing else is opened there.
+func TestClientDrain(t *testing.T) {
+	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
+		release := make(chan struct{})
+		f := start(HandlerFunc(func(s *Stream, r *Request) {
+			<-release
+			hello(s, r)
+		}), Config{})
+		states := make(chan ConnState, 20)
+		c := attach(f, ClientConfig{State: func(_ *Conn, s ConnState) { states <- s }})
+		var s Stream
+		defer s.Close()
+		if err := c.Open(t.Context(), &s, post, Message{End: true}); err != nil {
+			t.Fatal(err)
+		}
+		testnet.Eventually(t, "the stream is there", func() bool { return f.server.Stats().Streams == 1 })
+		f.server.Drain()
+		testnet.Eventually(t, "the client knows", func() bool { return !c.TakesStreams() })
+		if err := c.Open(t.Context(), new(Stream), post, Message{End: true}); err != ErrLeaving {
+			t.Errorf("got %v, want ErrLeaving", err)
+		}
+		close(release)
+		if got, err := io.ReadAll(&s); string(got) != "Hello, World!" || err != nil {
+			t.Fatalf("got %q and %v", got, err)
+		}
+		var got []ConnState
+		for len(got) == 0 || got[len(got)-1] != Closed {
+			got = append(got, testnet.Receive(t, "a state", states))
+		}
+		left := false
+		for _, s := range got {
+			left = left || s == Leaving
+		}
+		if !left {
+			t.Errorf("got the states %v, without Leaving", got)
+		}
+	})
+}
+
+// TestClientIdle: a connection that waits holds neither a goroutine nor a buffer, and ends in time.
+func TestClientIdle(t *testing.T) {
+	f := serve(t, HandlerFunc(hello), Config{})
+	closed := make(chan struct{})
+	c := f.attach(percore.Dial, ClientConfig{IdleTimeout: 50 * time.Millisecond, State: func(_ *Conn, s ConnState) {
+		if s == Closed {
+			close(closed)
+		}
+	}})
+	if _, got, _, err := call(c, Message{End: true}); string(got) != "Hello, World!" || err != nil {
+		t.Fatalf("got %q and %v", got, err)
+	}
+	testnet.Receive(t, "the end", closed)
+	if err := c.Open(t.Context(), new(Stream), post, Message{End: true}); err != ErrLeaving {
+		t.Errorf("got %v, want ErrLeaving", err)
+	}
+}
