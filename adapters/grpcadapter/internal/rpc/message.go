@@ -126,6 +126,37 @@ func (c *call) marshal(v any) (mem.BufferSlice, error) {
 	return b, nil
 }
 
+// encodeInPlace encodes a protobuf message that is not compressed, with its head before it, in the memory
+// from which it is sent: without the memory that grpc-go's codec allocates for a short one, and overwrites
+// with zeros for a long one. That is m's, or if long is not nil, memory of the pool. body is nil for
+// messages of other kinds, and for those that are longer than most.
+func (m *messages) encodeInPlace(v any, in *memory, pool mem.BufferPool, most int) (body []byte, long *[]byte, err error) {
+	if z := m.compressed; z != nil && z.compressor != nil || !isProtobuf(m.codec) {
+		return nil, nil, nil
+	}
+	msg := protoMessage(v)
+	if msg == nil {
+		return nil, nil, nil
+	}
+	size := protobuf.Size(msg)
+	if size > most || size > math.MaxInt32 {
+		return nil, nil, nil
+	}
+	to := in.body[:0]
+	if size > bodyBytes-headBytes {
+		long = pool.Get(headBytes + size)
+		to = (*long)[:0]
+	}
+	body, err = protobuf.MarshalOptions{UseCachedSize: true}.MarshalAppend(appendHead(to, false, size), msg)
+	if err != nil {
+		return nil, long, marshalError(err)
+	}
+	if size != len(body)-headBytes { // another goroutine has changed it: only this message may suffer
+		binary.BigEndian.PutUint32(body[1:], uint32(len(body)-headBytes))
+	}
+	return body, long, nil
+}
+
 // prepared returns the bytes of a message that was marshaled before. If it was compressed as well,
 // that is done again.
 func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
@@ -138,13 +169,13 @@ func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
 }
 
 // compress returns data compressed, and whether it was: nothing is not.
-func (c *call) compress(data mem.BufferSlice) (_ mem.BufferSlice, done bool, err error) {
-	z := c.messages.compressed
+func (m *messages) compress(data mem.BufferSlice, pool mem.BufferPool) (_ mem.BufferSlice, done bool, err error) {
+	z := m.compressed
 	if z == nil || z.compressor == nil || data.Len() == 0 {
 		return nil, false, nil
 	}
 	var out mem.BufferSlice // an allocation, which other messages don't need
-	w, err := z.compressor.Compress(mem.NewWriter(&out, c.conn.server.config.Pool))
+	w, err := z.compressor.Compress(mem.NewWriter(&out, pool))
 	for i := 0; i < len(data) && err == nil; i++ {
 		_, err = w.Write(data[i].ReadOnlyData())
 	}
@@ -158,13 +189,27 @@ func (c *call) compress(data mem.BufferSlice) (_ mem.BufferSlice, done bool, err
 	return out, true, nil
 }
 
+// A receiver is a call whose messages are received.
+type receiver interface {
+	readFull(p []byte) error // io.EOF if there is nothing at all
+	buffered() int           // bytes that can be read without waiting
+	limits() (pool mem.BufferPool, most int)
+}
+
+func (c *call) buffered() int { return c.carrier().Buffered() }
+
+func (c *call) limits() (pool mem.BufferPool, most int) {
+	return c.conn.server.config.Pool, c.conn.server.config.RecvBytesMax
+}
+
 // receiveHead reads the head of the next message.
-func (c *call) receiveHead() (flag byte, length int, err error) {
-	head := c.messages.head[:]
-	if err := c.readFull(head); err != nil {
+func (m *messages) receiveHead(from receiver) (flag byte, length int, err error) {
+	head := m.head[:]
+	if err := from.readFull(head); err != nil {
 		return 0, 0, err
 	}
-	n, most := binary.BigEndian.Uint32(head[1:]), c.conn.server.config.RecvBytesMax
+	n := binary.BigEndian.Uint32(head[1:])
+	_, most := from.limits()
 	switch {
 	case int64(n) > math.MaxInt:
 		return 0, 0, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max length allowed on current machine (%d vs. %d)", n, math.MaxInt)
@@ -181,19 +226,19 @@ type ownDecoder interface{ Unmarshal([]byte) error }
 // decodeInPlace reads and decodes a short protobuf message that is not compressed and has come as a
 // whole. Its bytes are copied into memory that is used again: decoding keeps none of them. With
 // handled=false nothing was read.
-func (c *call) decodeInPlace(v any, flag byte, length int) (handled bool, err error) {
+func (m *messages) decodeInPlace(from receiver, v any, flag byte, length int) (handled bool, err error) {
 	short := mem.IsBelowBufferPoolingThreshold(length)
-	if !short || flag != 0 || !isProtobuf(c.messages.codec) || c.carrier().Buffered() < length {
+	if !short || flag != 0 || !isProtobuf(m.codec) || from.buffered() < length {
 		return false, nil // a client that sends no more would hold the memory
 	}
 	msg := protoMessage(v)
 	if _, own := v.(ownDecoder); own || msg == nil {
 		return false, nil
 	}
-	m := memories.Get().(*memory)
-	defer m.release()
-	p := m.body[:length]
-	if err := c.readBody(p); err != nil {
+	space := memories.Get().(*memory)
+	defer space.release()
+	p := space.body[:length]
+	if err := readBody(from, p); err != nil {
 		return true, err
 	}
 	if err := protobuf.Unmarshal(p, msg); err != nil {
@@ -203,13 +248,13 @@ func (c *call) decodeInPlace(v any, flag byte, length int) (handled bool, err er
 }
 
 // decode reads, decompresses and decodes a message. decompressed is its length after the second step.
-func (c *call) decode(v any, flag byte, length int) (decompressed int, err error) {
-	data, err := c.receive(flag, length)
+func (m *messages) decode(from receiver, v any, flag byte, length int) (decompressed int, err error) {
+	data, err := m.receive(from, flag, length)
 	if err != nil {
 		return 0, err
 	}
 	defer data.Free()
-	if err := c.messages.codec.Unmarshal(data, v); err != nil {
+	if err := m.codec.Unmarshal(data, v); err != nil {
 		return 0, unmarshalError(err)
 	}
 	return data.Len(), nil
@@ -221,12 +266,12 @@ func unmarshalError(err error) error {
 }
 
 // receive reads a message, and decompresses it.
-func (c *call) receive(flag byte, length int) (mem.BufferSlice, error) {
-	data, err := c.readMessage(length)
+func (m *messages) receive(from receiver, flag byte, length int) (mem.BufferSlice, error) {
+	data, err := m.readMessage(from, length)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkCompressed(flag); err != nil {
+	if err := m.checkCompressed(flag); err != nil {
 		data.Free()
 		return nil, err
 	}
@@ -234,24 +279,25 @@ func (c *call) receive(flag byte, length int) (mem.BufferSlice, error) {
 		return data, nil
 	}
 	defer data.Free()
-	return c.decompress(data, c.conn.server.config.RecvBytesMax)
+	pool, most := from.limits()
+	return m.decompress(data, pool, most)
 }
 
 // checkCompressed returns an error if the flag before a message is wrong.
-func (c *call) checkCompressed(flag byte) error {
+func (m *messages) checkCompressed(flag byte) error {
 	switch {
 	case flag > 1:
 		return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", flag)
-	case flag == 1 && (c.messages.encoding() == "" || c.messages.encoding() == encoding.Identity):
+	case flag == 1 && (m.encoding() == "" || m.encoding() == encoding.Identity):
 		return status.Error(codes.Internal, "grpc: compressed flag set with identity or empty encoding")
 	}
 	return nil
 }
 
 // decompress returns data decompressed, of which at most a number of bytes may come.
-func (c *call) decompress(data mem.BufferSlice, most int) (mem.BufferSlice, error) {
+func (m *messages) decompress(data mem.BufferSlice, pool mem.BufferPool, most int) (mem.BufferSlice, error) {
 	from := data.Reader()
-	r, err := c.messages.compressed.decompressor.Decompress(from)
+	r, err := m.compressed.decompressor.Decompress(from)
 	if err != nil {
 		_ = from.Close()
 		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
@@ -262,7 +308,7 @@ func (c *call) decompress(data mem.BufferSlice, most int) (mem.BufferSlice, erro
 	if int64(most) < math.MaxInt64 {
 		r = io.LimitReader(r, int64(most)+1)
 	}
-	out, err := mem.ReadAll(r, c.conn.server.config.Pool)
+	out, err := mem.ReadAll(r, pool)
 	switch {
 	case err != nil:
 		err = status.Errorf(codes.Internal, "grpc: failed to read decompressed data: %v", err)
@@ -295,43 +341,43 @@ func bufferBytes(n, come int) int {
 }
 
 // readMessage reads n bytes into one buffer.
-func (c *call) readMessage(n int) (mem.BufferSlice, error) {
+func (m *messages) readMessage(from receiver, n int) (mem.BufferSlice, error) {
 	if mem.IsBelowBufferPoolingThreshold(n) {
 		b := make([]byte, n)
-		if err := c.readBody(b); err != nil {
+		if err := readBody(from, b); err != nil {
 			return nil, err
 		}
-		return c.slice(mem.SliceBuffer(b)), nil
+		return m.slice(mem.SliceBuffer(b)), nil
 	}
-	pool, from := c.conn.server.config.Pool, c.carrier()
+	pool, _ := from.limits()
 	var b *[]byte
 	for have := 0; have < n; have = len(*b) {
-		longer := pool.Get(bufferBytes(n, have+min(from.Buffered(), n-have)))
+		longer := pool.Get(bufferBytes(n, have+min(from.buffered(), n-have)))
 		if b != nil {
 			copy(*longer, *b)
 			pool.Put(b)
 		}
 		b = longer
-		if err := c.readBody((*b)[have:]); err != nil {
+		if err := readBody(from, (*b)[have:]); err != nil {
 			pool.Put(b)
 			return nil, err
 		}
 	}
-	return c.slice(mem.NewBuffer(b, pool)), nil
+	return m.slice(mem.NewBuffer(b, pool)), nil
 }
 
 // slice returns a slice of one buffer. The first one needs no memory of its own.
-func (c *call) slice(b mem.Buffer) mem.BufferSlice {
-	if c.messages.slot[0] == nil {
-		c.messages.slot[0] = b
-		return c.messages.slot[:1:1]
+func (m *messages) slice(b mem.Buffer) mem.BufferSlice {
+	if m.slot[0] == nil {
+		m.slot[0] = b
+		return m.slot[:1:1]
 	}
 	return mem.BufferSlice{b}
 }
 
 // readBody fills p with bytes of a message: the stream must not end before them.
-func (c *call) readBody(p []byte) error {
-	err := c.readFull(p)
+func readBody(from receiver, p []byte) error {
+	err := from.readFull(p)
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
 	}

@@ -2,11 +2,9 @@ package rpc
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -179,7 +177,7 @@ func (c *call) send(v any) error {
 	}
 	defer data.Free()
 	payload := data
-	compressed, done, err := c.compress(data)
+	compressed, done, err := c.messages.compress(data, c.conn.server.config.Pool)
 	if err != nil {
 		return err
 	}
@@ -194,38 +192,19 @@ func (c *call) send(v any) error {
 	return c.sendMessage(outPayload{v, data.Len(), length}, done, payload, c.from.isUnary())
 }
 
-// sendInPlace sends a protobuf message that is not compressed. It encodes it, with its head before it,
-// in the memory from which it is sent: without the memory that grpc-go's codec allocates for a short
-// one, and overwrites with zeros for a long one. With handled=false nothing was sent.
+// sendInPlace sends a protobuf message that is not compressed. With handled=false nothing was sent.
 func (c *call) sendInPlace(v any) (handled bool, err error) {
-	if z := c.messages.compressed; z != nil && z.compressor != nil || !isProtobuf(c.messages.codec) {
-		return false, nil
-	}
-	msg := protoMessage(v)
-	if msg == nil {
-		return false, nil
-	}
-	size := proto.Size(msg)
-	if size > c.conn.server.config.SendBytesMax || size > math.MaxInt32 {
-		return false, nil
-	}
 	m := memories.Get().(*memory)
 	defer m.release()
-	to := m.body[:0]
-	if size > bodyBytes-headBytes {
-		pool := c.conn.server.config.Pool
-		b := pool.Get(headBytes + size)
-		defer pool.Put(b) // Send doesn't keep it
-		to = (*b)[:0]
+	config := &c.conn.server.config
+	body, long, err := c.messages.encodeInPlace(v, m, config.Pool, config.SendBytesMax)
+	if long != nil {
+		defer config.Pool.Put(long) // Send doesn't keep it
 	}
-	body, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(appendHead(to, false, size), msg)
-	if err != nil {
-		return true, marshalError(err)
+	if body == nil || err != nil {
+		return err != nil, err
 	}
-	if size != len(body)-headBytes { // another goroutine has changed it: only this message may suffer
-		size = len(body) - headBytes
-		binary.BigEndian.PutUint32(body[1:], uint32(size))
-	}
+	size := len(body) - headBytes
 	return true, c.sendBody(outPayload{v, size, size}, m, h2.Message{Body: body, Hold: c.from.isUnary()}, nil, nil)
 }
 
@@ -285,14 +264,14 @@ func (c *call) recv(v any) error {
 
 // recvOne receives a message, and reports it to sh unless that is nil.
 func (c *call) recvOne(v any, sh stats.Handler) error {
-	flag, compressedBytes, err := c.receiveHead()
+	flag, compressedBytes, err := c.messages.receiveHead(c)
 	if err != nil {
 		return err
 	}
 	length := compressedBytes
-	handled, err := c.decodeInPlace(v, flag, length)
+	handled, err := c.messages.decodeInPlace(c, v, flag, length)
 	if !handled {
-		length, err = c.decode(v, flag, length)
+		length, err = c.messages.decode(c, v, flag, length)
 	}
 	if err != nil {
 		return err
