@@ -1,0 +1,172 @@
+package channel
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+)
+
+// A resolution is one resolver, from the end of an idleness to the next one. It implements
+// [resolver.ClientConn].
+type resolution struct {
+	channel *Channel
+	built   chan struct{} // closed when the resolver has been built
+
+	resolver resolver.Resolver // of the queue; nil: Build has failed, or has not been called
+
+	// guarded by the channel's mu
+	closed bool
+	asked  bool                       // ResolveNow is in the queue
+	config *serviceconfig.ParseResult // the latest
+}
+
+// build builds the resolver. It is called by the queue.
+func (r *resolution) build() {
+	defer close(r.built)
+	c := r.channel
+	c.mu.Lock()
+	closed := r.closed
+	c.mu.Unlock()
+	if closed {
+		return
+	}
+	options := c.config.Build
+	options.DisableServiceConfig = c.config.DisableServiceConfig
+	options.Authority = c.authority
+	built, err := c.builder.Build(c.target, r, options)
+	if err == nil {
+		r.resolver = built
+		return
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if !r.closed {
+		c.resolverError(err)
+	}
+}
+
+// close closes the resolver when its turn in the queue has come.
+func (r *resolution) close() {
+	r.closed = true
+	r.channel.resolverCalls.add(func() {
+		if r.resolver != nil {
+			r.resolver.Close()
+		}
+	})
+}
+
+// resolveNow asks the resolver for new addresses, once even if it is called often in the meantime.
+func (c *Channel) resolveNow() {
+	r := c.resolution
+	if r == nil || r.asked {
+		return
+	}
+	r.asked = true
+	c.resolverCalls.add(func() {
+		c.mu.Lock()
+		r.asked = false
+		closed := r.closed
+		c.mu.Unlock()
+		if !closed && r.resolver != nil {
+			r.resolver.ResolveNow(resolver.ResolveNowOptions{})
+		}
+	})
+}
+
+// UpdateState implements [resolver.ClientConn].
+func (r *resolution) UpdateState(s resolver.State) error {
+	r.channel.mu.Lock()
+	defer r.channel.unlock()
+	if r.closed {
+		return nil
+	}
+	return r.apply(s)
+}
+
+// NewAddress implements [resolver.ClientConn]. The service config stays.
+func (r *resolution) NewAddress(addrs []resolver.Address) {
+	r.channel.mu.Lock()
+	defer r.channel.unlock()
+	if !r.closed {
+		r.apply(resolver.State{Addresses: addrs, ServiceConfig: r.config})
+	}
+}
+
+func (r *resolution) apply(s resolver.State) error {
+	r.config = s.ServiceConfig
+	if s.Endpoints == nil {
+		s.Endpoints = endpoints(s.Addresses)
+	}
+	return r.channel.apply(s)
+}
+
+// endpoints makes an endpoint of each address.
+func endpoints(addrs []resolver.Address) (endpoints []resolver.Endpoint) {
+	for _, addr := range addrs {
+		//lint:ignore SA1019 resolvers still set it
+		e := resolver.Endpoint{Attributes: addr.BalancerAttributes}
+		//lint:ignore SA1019 as above
+		addr.BalancerAttributes = nil
+		e.Addresses = []resolver.Address{addr}
+		endpoints = append(endpoints, e)
+	}
+	return endpoints
+}
+
+// ReportError implements [resolver.ClientConn].
+func (r *resolution) ReportError(err error) {
+	r.channel.mu.Lock()
+	defer r.channel.unlock()
+	if !r.closed {
+		r.channel.resolverError(err)
+	}
+}
+
+// ParseServiceConfig implements [resolver.ClientConn].
+func (r *resolution) ParseServiceConfig(js string) *serviceconfig.ParseResult {
+	if parse := r.channel.config.ParseServiceConfig; parse != nil {
+		return parse(js)
+	}
+	return new(serviceconfig.ParseResult)
+}
+
+// A queue calls functions one after the other, in a goroutine that ends when there is none left.
+type queue struct {
+	mu      sync.Mutex
+	work    []func()
+	running bool
+}
+
+// add adds a function. It doesn't wait.
+func (q *queue) add(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.work = append(q.work, f)
+	if !q.running {
+		q.running = true
+		go q.run()
+	}
+}
+
+func (q *queue) run() {
+	for {
+		q.mu.Lock()
+		if len(q.work) == 0 {
+			q.running = false
+			q.mu.Unlock()
+			return
+		}
+		f := q.work[0]
+		q.work = q.work[1:]
+		q.mu.Unlock()
+		f()
+	}
+}
+
+// wait waits until all functions that have been added before have returned.
+func (q *queue) wait() {
+	done := make(chan struct{})
+	q.add(func() { close(done) })
+	<-done
+}

@@ -1,0 +1,186 @@
+package channel
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+)
+
+// A subchannel connects to one address.
+//
+//	state              left for
+//	IDLE               CONNECTING: the leaf says so (connect)
+//	CONNECTING         READY: Dial has returned a connection
+//	                   IDLE: the same, but the connection takes no more calls already
+//	                   TRANSIENT_FAILURE: Dial has returned an error
+//	READY              IDLE: the connection takes no more calls
+//	TRANSIENT_FAILURE  IDLE: the backoff has passed, or has been reset
+//	any                SHUTDOWN: the leaf doesn't need it any more
+//
+// All fields are guarded by the channel's mu.
+type subchannel struct {
+	leaf    *leaf
+	addr    resolver.Address
+	state   connectivity.State
+	err     error  // of the latest TRANSIENT_FAILURE
+	link    *Link  // of CONNECTING and READY
+	backoff *timer // of TRANSIENT_FAILURE
+	retries int    // backoffs since the latest connection
+
+	// of the leaf
+	failed bool // in the pass
+	sticky bool // has failed in a pass: it doesn't take the leaf out of TRANSIENT_FAILURE by connecting
+}
+
+// set changes the state. The leaf may connect or shut the subchannel down in it, so it comes last.
+func (s *subchannel) set(state connectivity.State, err error) {
+	from := s.state
+	s.state = state
+	s.leaf.subChanged(s, from, err)
+}
+
+// connect starts an attempt.
+func (s *subchannel) connect() {
+	c := s.leaf.policy.channel
+	wait := c.backoff(s.retries)
+	ctx, cancel := context.WithTimeout(context.Background(), max(wait, c.params.MinConnectTimeout))
+	l := &Link{sub: s, cancel: cancel}
+	s.link = l
+	go l.dial(ctx, wait)
+	s.set(connectivity.Connecting, nil)
+}
+
+// backoff returns the time from a failure to the next attempt.
+func (c *Channel) backoff(retries int) time.Duration {
+	config := c.params.Backoff
+	if retries == 0 {
+		return config.BaseDelay
+	}
+	wait, most := float64(config.BaseDelay), float64(config.MaxDelay)
+	for ; wait < most && retries > 0; retries-- {
+		wait *= config.Multiplier
+	}
+	wait = min(wait, most) * (1 + config.Jitter*(rand.Float64()*2-1))
+	return time.Duration(max(wait, 0))
+}
+
+// resetBackoff ends the time after a failure.
+func (s *subchannel) resetBackoff() {
+	s.retries = 0
+	if s.state == connectivity.TransientFailure {
+		s.backoff.stop()
+		s.set(connectivity.Idle, nil)
+	}
+}
+
+// shutdown ends the subchannel. Calls on its connection go on.
+func (s *subchannel) shutdown() {
+	s.state = connectivity.Shutdown
+	s.backoff.stop()
+	if l := s.link; l != nil {
+		s.link = nil
+		l.cancel()
+		if l.conn != nil {
+			s.leaf.policy.channel.release(l)
+		}
+	}
+}
+
+// A Link is an attempt to connect, and the connection that it makes. [Config.Dial] gets it to report
+// what happens to the connection.
+//
+//	state     conn  ended  left for
+//	dialing   nil   false  open, or forgotten with an error or an abort
+//	open      set   false  drained: Ended, or gone
+//	drained   set   true   gone: Gone; from here on the channel doesn't know the link
+//
+// Ended and Gone may come before Dial has returned.
+type Link struct {
+	sub    *subchannel
+	cancel context.CancelFunc
+
+	// guarded by the channel's mu
+	conn        Conn
+	ended, gone bool
+}
+
+// dial makes the connection, and tells the subchannel.
+func (l *Link) dial(ctx context.Context, wait time.Duration) {
+	s := l.sub
+	c := s.leaf.policy.channel
+	addr := s.addr
+	addr.ServerName = c.serverName(addr)
+	conn, err := c.config.Dial(ctx, addr, l)
+	l.cancel()
+
+	c.mu.Lock()
+	defer c.unlock()
+	if err != nil {
+		c.resolveNow() // like grpc-go, even if the subchannel has ended the attempt itself
+	}
+	switch {
+	case s.link != l: // it has been shut down
+		if err == nil {
+			c.later(conn.Abort)
+		}
+	case err != nil:
+		s.link, s.err = nil, err
+		s.backoff = c.startTimer(wait, func() {
+			s.retries++
+			s.set(connectivity.Idle, nil)
+		})
+		s.set(connectivity.TransientFailure, err)
+	default:
+		s.retries = 0
+		if l.conn = conn; !l.gone {
+			c.links[l] = struct{}{}
+		}
+		if !l.ended {
+			s.set(connectivity.Ready, nil)
+			return
+		}
+		s.link = nil
+		s.set(connectivity.Idle, nil)
+	}
+}
+
+// Ended reports that the connection takes no more calls: it has ended, or the peer has sent GOAWAY. A
+// connection must report it before it refuses a call, so that the caller doesn't get it again. Ended
+// may be called more than once, by any goroutine, with no lock held that Conn's methods take.
+func (l *Link) Ended() {
+	c := l.sub.leaf.policy.channel
+	c.mu.Lock()
+	defer c.unlock()
+	l.end()
+}
+
+// Gone reports that the connection has ended with all of its calls. It must be called for each
+// connection that Dial has returned, and includes Ended.
+func (l *Link) Gone() {
+	c := l.sub.leaf.policy.channel
+	c.mu.Lock()
+	defer c.unlock()
+	l.gone = true
+	delete(c.links, l)
+	l.end()
+}
+
+func (l *Link) end() {
+	s := l.sub
+	l.ended = true
+	if s.link == l && l.conn != nil {
+		s.link = nil
+		s.leaf.policy.channel.resolveNow()
+		s.set(connectivity.Idle, nil)
+	}
+}
+
+// release lets a connection end. Channel.Close aborts all of them itself.
+func (c *Channel) release(l *Link) {
+	if !c.closed {
+		c.later(l.conn.Close)
+	}
+}
