@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/percore/percore/internal/http2"
@@ -175,9 +176,39 @@ type Answer struct {
 
 // clientPart is what only a stream of a client has.
 type clientPart struct {
+	extras  extras // of the stream
+	cond    sync.Cond
 	answer  Answer
 	interim func(status int, fields []Field)
-	whole   int // AwaitEnd waits, and so many bytes of the body end that, too; 0: it doesn't
+	whole   int      // AwaitEnd waits, and so many bytes of the body end that, too; 0: it doesn't
+	memory  [4]Field // of a short header, with the trailers behind it
+	used    int      // of memory
+}
+
+// makeClientPartLocked gives a stream what a client's has besides.
+func (s *Stream) makeClientPartLocked() {
+	p := new(clientPart)
+	p.extras.client, p.cond.L = p, &s.conn.mu
+	s.extras, s.cond = &p.extras, &p.cond
+}
+
+// keep returns a copy of fields.
+func (p *clientPart) keep(fields []Field) []Field {
+	if len(fields) > len(p.memory)-p.used {
+		return append([]Field(nil), fields...)
+	}
+	to := p.memory[p.used : p.used+len(fields) : p.used+len(fields)]
+	p.used += copy(to, fields)
+	return to
+}
+
+// trailersLocked takes the trailers.
+func (s *Stream) trailersLocked(fields []Field) {
+	if x := s.makeExtrasLocked(); x.client != nil {
+		x.trailers = x.client.keep(fields)
+	} else {
+		x.trailers = append([]Field(nil), fields...)
+	}
 }
 
 // An opener is a call of Open that waits for room.
@@ -244,11 +275,11 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 		return err
 	}
 	s.conn, s.core.User = c, s
-	s.served = false
+	s.makeClientPartLocked()
 	c.lendLocked()
 	bare := m.End && len(m.Body) == 0 && m.Trailers == nil
 	if err := c.core.Begin(&s.core, r.core(), r.Fields, bare); err != nil {
-		s.conn = nil
+		s.conn, s.extras, s.cond = nil, nil, nil
 		return err
 	}
 	c.workers.counts.Add(countStreams, 1)
@@ -368,7 +399,7 @@ func (c *Conn) settleLocked() {
 // answerLocked takes the header of an answer.
 func (s *Stream) answerLocked(t *turn) {
 	ev, c := &t.event, s.conn
-	x := s.makeExtrasLocked()
+	x := s.extras
 	if ev.Status < 200 {
 		if f := x.client.interim; f != nil {
 			c.unlock()
@@ -377,7 +408,7 @@ func (s *Stream) answerLocked(t *turn) {
 		}
 		return
 	}
-	x.client.answer = Answer{Status: ev.Status, Fields: append([]Field(nil), ev.Fields...), End: ev.End}
+	x.client.answer = Answer{Status: ev.Status, Fields: x.client.keep(ev.Fields), End: ev.End}
 	if ev.End {
 		s.bodyEndedLocked(ev)
 	}
@@ -393,8 +424,8 @@ func (s *Stream) Answer() (Answer, error) {
 	c.mu.Lock()
 	defer c.unlock()
 	for {
-		if x := s.extras; x != nil && x.client.answer.Status != 0 {
-			return x.client.answer, nil
+		if p := s.extras.client; p.answer.Status != 0 {
+			return p.answer, nil
 		}
 		switch {
 		case s.served:
@@ -414,7 +445,7 @@ func (s *Stream) Answer() (Answer, error) {
 func (s *Stream) OnInterim(f func(status int, fields []Field)) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	s.makeExtrasLocked().client.interim = f
+	s.extras.client.interim = f
 }
 
 // AwaitEnd waits until the answer has come to its end, so that neither Answer nor Read wait, or until most
@@ -424,17 +455,17 @@ func (s *Stream) AwaitEnd(most int) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
-	x := s.makeExtrasLocked()
-	x.client.whole = max(most, 1)
-	for s.readErr == nil && s.err == nil && !s.served && s.body.bytes() < x.client.whole {
+	p := s.extras.client
+	p.whole = max(most, 1)
+	for s.readErr == nil && s.err == nil && !s.served && s.body.bytes() < p.whole {
 		s.waitLocked()
 	}
-	x.client.whole = 0
+	p.whole = 0
 }
 
 // awaitsMoreLocked reports whether the goroutine that waits needs more than has come.
 func (s *Stream) awaitsMoreLocked() bool {
-	return s.extras != nil && s.body.bytes() < s.extras.client.whole
+	return s.extras != nil && s.extras.client != nil && s.body.bytes() < s.extras.client.whole
 }
 
 // Close ends a stream of a client, unless it has ended: it is reset with Cancel. What is not read is
@@ -460,9 +491,7 @@ func (s *Stream) Close() {
 	}
 	s.unqueueLocked()
 	s.wakeLocked()
-	if s.extras != nil {
-		s.extras.stop()
-	}
+	s.extras.stop()
 }
 
 // unservedLocked ends the streams that the server's GOAWAY leaves out.
@@ -517,4 +546,14 @@ func (c *Conn) breachOf(ev *http2.Event) error {
 		return nil
 	}
 	return errors.New(ev.Reason)
+}
+
+// Err returns why the connection has ended, or is about to end: a [*ConnError], or nil.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		return nil
+	}
+	return c.err
 }

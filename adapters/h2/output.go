@@ -87,6 +87,11 @@ func (c *Conn) flushLocked(s *Stream) {
 		return
 	}
 	c.flushing = true
+	if c.server.client && s != nil && c.open > 1 {
+		c.mu.Unlock()
+		runtime.Gosched() // callers that are about to send do so with this call
+		c.mu.Lock()
+	}
 	done := false
 	for c.phase <= hanging {
 		if done && c.hasOutputLocked() {

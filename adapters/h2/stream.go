@@ -117,7 +117,7 @@ func (s *Stream) Send(m Message) error {
 	defer c.unlock()
 	err := s.sendLocked(&m)
 	if !m.Hold {
-		c.flushSoonLocked()
+		s.flushedLocked()
 	}
 	return err
 }
@@ -197,11 +197,21 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.unlock()
 	err = s.sendBodyLocked(p, false)
-	c.flushSoonLocked()
+	s.flushedLocked()
 	if err != nil {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// flushedLocked lets what was sent go: a client's caller sends it, unless another one does, and a server's
+// handler leaves that to a worker, since others may be about to answer.
+func (s *Stream) flushedLocked() {
+	if s.conn.server.client {
+		s.conn.flushLocked(s)
+	} else {
+		s.conn.flushSoonLocked()
+	}
 }
 
 // Flush sends everything that waits on the connection, unless another goroutine is sending already,
@@ -401,11 +411,11 @@ type extras struct {
 	read, write Timer   // the deadlines
 	trailers    []Field // of the request
 	filling     filling
-	client      clientPart
+	client      *clientPart // nil: it is a server's
 }
 
 func (s *Stream) makeExtrasLocked() *extras {
-	if s.extras == nil {
+	if s.extras == nil { // a client's stream has some from the start
 		s.extras = new(extras)
 	}
 	return s.extras

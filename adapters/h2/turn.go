@@ -311,7 +311,7 @@ func (c *Conn) apply(t *turn) bool {
 	case http2.TrailersEnded:
 		s := ev.Stream.User.(*Stream)
 		t.woke = t.woke || s.cond != nil
-		s.makeExtrasLocked().trailers = append([]Field(nil), ev.Fields...)
+		s.trailersLocked(ev.Fields)
 		s.bodyEndedLocked(ev)
 		s.wakeLocked()
 	case http2.StreamReset:
