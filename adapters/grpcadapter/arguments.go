@@ -42,6 +42,11 @@ func refuseNil(isNil bool, function, argument, hint string) {
 // refuseNilOption panics because of an option that is nil; i counts from 0.
 func refuseNilOption(isNil bool, function string, i int) {
 	if isNil {
-		panic(fmt.Sprintf("grpcadapter: argument %d of %s is nil: leave it out", i+1, function))
+		panic(errNilOption(function, i).Error())
 	}
+}
+
+// errNilOption is the error of an option that is nil; i counts from 0.
+func errNilOption(function string, i int) error {
+	return fmt.Errorf("grpcadapter: argument %d of %s is nil: leave it out", i+1, function)
 }

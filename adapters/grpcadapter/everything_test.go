@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/percore/percore/internal/testnet"
 )
@@ -18,6 +19,13 @@ func TestArguments(t *testing.T) {
 	srv, wrapped := NewServer(), Wrap(grpc.NewServer())
 	defer srv.Stop()
 	defer wrapped.Stop()
+	client, err := NewClient("passthrough:///127.0.0.1:1", WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
 	request := httptest.NewRequest(http.MethodPost, "/service/method", nil)
 	testnet.CheckArguments(t, map[string]testnet.Call{
 		"ChainStreamInterceptor":     {Func: ChainStreamInterceptor},
@@ -39,6 +47,13 @@ func TestArguments(t *testing.T) {
 		"MaxHeaderListSize":          {Func: MaxHeaderListSize},
 		"MaxRecvMsgSize":             {Func: MaxRecvMsgSize},
 		"MaxSendMsgSize":             {Func: MaxSendMsgSize},
+		"NewClient": {Func: func(target string, o ...ClientOption) error {
+			c, err := NewClient(target, append(o, WithTransportCredentials(insecure.NewCredentials()))...)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		}},
 		"NewServer":                  {Func: func(o ...Option) { NewServer(o...).Stop() }},
 		"Serve":                      {Func: Serve, Args: []any{grpc.NewServer()}},
 		"SetSendCompressor":          {Func: SetSendCompressor, Args: []any{context.Background(), "gzip"}, Says: "a nil context was passed"},
@@ -47,9 +62,31 @@ func TestArguments(t *testing.T) {
 		"UnaryInterceptor":           {Func: UnaryInterceptor, Nils: "i"},
 		"UnknownServiceHandler":      {Func: UnknownServiceHandler},
 		"WaitForHandlers":            {Func: WaitForHandlers},
+		"WithAuthority":              {Func: WithAuthority},
+		"WithChainStreamInterceptor": {Func: WithChainStreamInterceptor},
+		"WithChainUnaryInterceptor":  {Func: WithChainUnaryInterceptor},
+		"WithConnectParams":          {Func: WithConnectParams},
+		"WithContextDialer":          {Func: WithContextDialer},
+		"WithDefaultCallOptions":     {Func: WithDefaultCallOptions},
+		"WithDefaultServiceConfig":   {Func: WithDefaultServiceConfig},
 		"WithDialer":                 {Func: WithDialer},
+		"WithIdleTimeout":            {Func: WithIdleTimeout},
+		"WithInitialConnWindowSize":  {Func: WithInitialConnWindowSize},
+		"WithInitialWindowSize":      {Func: WithInitialWindowSize},
 		"WithKeepaliveParams":        {Func: WithKeepaliveParams},
+		"WithMaxHeaderListSize":      {Func: WithMaxHeaderListSize},
+		"WithPerRPCCredentials":      {Func: WithPerRPCCredentials},
+		"WithResolvers":              {Func: WithResolvers},
+		"WithStatsHandler":           {Func: WithStatsHandler, Nils: "h"},
+		"WithStreamInterceptor":      {Func: WithStreamInterceptor},
+		"WithTransportCredentials":   {Func: WithTransportCredentials, Nils: "c"},
+		"WithUnaryInterceptor":       {Func: WithUnaryInterceptor},
+		"WithUserAgent":              {Func: WithUserAgent},
 		"Wrap":                       {Func: Wrap, Args: []any{grpc.NewServer()}},
+
+		"Client.Invoke":             {Func: client.Invoke, Args: []any{cancelled, "/service/method", nil, nil}, Nils: "args reply"},
+		"Client.NewStream":          {Func: client.NewStream, Args: []any{cancelled, &grpc.StreamDesc{}, "/service/method"}},
+		"Client.WaitForStateChange": {Func: client.WaitForStateChange, Args: []any{cancelled}},
 
 		"Conn.ReadOnReady":        {Func: new(Conn).ReadOnReady},
 		"Server.HandOver":         {Func: srv.HandOver, Nils: "_"},

@@ -30,13 +30,22 @@ func (o KeepaliveOption) applyToServer(s *serverSettings) {
 	}
 }
 
-// WithKeepaliveParams is grpc.WithKeepaliveParams as an option of [DialOptions]. It gives the
-// parameters to the client, and sets TCP_USER_TIMEOUT as [KeepaliveParams] does. A client without
+// WithKeepaliveParams is grpc.WithKeepaliveParams as an option of [NewClient] and [DialOptions]. It gives
+// the parameters to the client, and sets TCP_USER_TIMEOUT as [KeepaliveParams] does. A client without
 // them does not ping, and then grpc-go does not set TCP_USER_TIMEOUT either.
-func WithKeepaliveParams(kp keepalive.ClientParameters) DialerOption {
-	return func(d *dialing) {
-		d.settings.userTimeout = userTimeout(kp.Time, kp.Timeout)
-		d.options = append(d.options, grpc.WithKeepaliveParams(kp))
+func WithKeepaliveParams(kp keepalive.ClientParameters) DialerOption { return withKeepalive{kp} }
+
+type withKeepalive struct{ params keepalive.ClientParameters }
+
+func (o withKeepalive) applyToDialing(d *dialing) {
+	d.settings.userTimeout = userTimeout(o.params.Time, o.params.Timeout)
+	d.options = append(d.options, grpc.WithKeepaliveParams(o.params))
+}
+
+func (o withKeepalive) applyToClient(s *clientSettings) {
+	s.Keepalive = o.params
+	if o.params.Time > 0 {
+		s.userTimeout = userTimeout(o.params.Time, o.params.Timeout)
 	}
 }
 

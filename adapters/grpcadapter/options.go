@@ -59,15 +59,23 @@ func DialOptions(opts ...DialerOption) []grpc.DialOption {
 	return append(options, d.options...)
 }
 
-// DialerOption is an option of [DialOptions].
-type DialerOption func(*dialing)
+// DialerOption is an option of [DialOptions], and of [NewClient].
+type DialerOption interface {
+	ClientOption
+	applyToDialing(*dialing)
+}
 
 // WithDialer makes d dial the connections, for clients that need another local address, timeout,
 // hook or group of loops. The caller must not change d any more.
 func WithDialer(d *percore.Dialer) DialerOption {
 	refuseNil(d == nil, "WithDialer", "*percore.Dialer", "leave the option out")
-	return func(dialing *dialing) { dialing.dialer = d }
+	return withDialer{d}
 }
+
+type withDialer struct{ dialer *percore.Dialer }
+
+func (o withDialer) applyToDialing(d *dialing)       { d.dialer = o.dialer }
+func (o withDialer) applyToClient(s *clientSettings) { s.dialer = o.dialer }
 
 // dialing holds how a client connects. It is immutable once DialOptions has returned.
 type dialing struct {
@@ -80,7 +88,7 @@ func newDialing(opts []DialerOption) *dialing {
 	d := &dialing{settings: settings{userTimeout: leaveUnchanged}, dialer: defaultDialer}
 	for i, opt := range opts {
 		refuseNilOption(opt == nil, "DialOptions", i)
-		opt(d)
+		opt.applyToDialing(d)
 	}
 	return d
 }

@@ -305,7 +305,7 @@ func scriptService(log *callLog) *grpc.ServiceDesc {
 }
 
 // run makes the call, and returns what the client sees.
-func (s callScript) run(t *testing.T, cc *grpc.ClientConn, id int, log *callLog) string {
+func (s callScript) run(t *testing.T, cc grpc.ClientConnInterface, id int, log *callLog) string {
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 	defer cancel()
 	if s.deadline {

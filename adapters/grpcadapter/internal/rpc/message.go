@@ -109,13 +109,18 @@ func marshalError(err error) error {
 
 // marshal returns the bytes of a message.
 func (c *call) marshal(v any) (mem.BufferSlice, error) {
-	if v == nil {
-		return nil, nil
-	}
 	if prepared, ok := v.(*grpc.PreparedMsg); ok {
 		return c.prepared(prepared)
 	}
-	b, err := c.messages.codec.Marshal(v)
+	return c.messages.marshal(v)
+}
+
+// marshal returns the bytes of a message.
+func (m *messages) marshal(v any) (mem.BufferSlice, error) {
+	if v == nil {
+		return nil, nil
+	}
+	b, err := m.codec.Marshal(v)
 	if err != nil {
 		return nil, marshalError(err)
 	}

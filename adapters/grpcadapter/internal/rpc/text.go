@@ -189,3 +189,33 @@ func encodeMessage(s string) string {
 	}
 	return string(b)
 }
+
+// decodeMessage is the reverse of encodeMessage. What isn't valid stays as it is.
+func decodeMessage(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b = append(b, byte(c))
+				i += 2
+				continue
+			}
+		}
+		b = append(b, s[i])
+	}
+	return string(b)
+}
+
+// encodeTimeout returns a time as a grpc-timeout: rounded up, with eight digits at most.
+func encodeTimeout(d time.Duration) string {
+	const most = 1e8 - 1
+	for _, unit := range []byte("numSMH") {
+		if n := (d + units[unit] - 1) / units[unit]; n <= most || unit == 'H' {
+			return strconv.FormatInt(int64(n), 10) + string(unit)
+		}
+	}
+	return ""
+}

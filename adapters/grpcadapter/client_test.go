@@ -1,0 +1,425 @@
+package grpcadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// dialClient returns a Client of the server on lis, and closes it when the test ends.
+func dialClient(t testing.TB, lis net.Listener, opts ...ClientOption) *Client {
+	t.Helper()
+	target := "passthrough:///" + lis.Addr().String()
+	if lis.Addr().Network() == "unix" {
+		target = "unix:" + lis.Addr().String()
+	}
+	return newTestClient(t, target, opts...)
+}
+
+func newTestClient(t testing.TB, target string, opts ...ClientOption) *Client {
+	t.Helper()
+	c, err := NewClient(target, append([]ClientOption{WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
+	if err != nil {
+		t.Fatalf("NewClient(%q): %v", target, err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// callEcho makes a unary call with any kind of client.
+func callEcho(ctx context.Context, cc grpc.ClientConnInterface, message []byte, opts ...grpc.CallOption) error {
+	out := new(wrapperspb.BytesValue)
+	if err := cc.Invoke(ctx, "/percore.test.Echo/Unary", wrapperspb.Bytes(message), out, opts...); err != nil {
+		return err
+	}
+	if string(out.Value) != string(message) {
+		return fmt.Errorf("got %d bytes, want the %d that were sent", len(out.Value), len(message))
+	}
+	return nil
+}
+
+// TestClient makes calls of many sizes, one after the other and many at once, over each kind of address.
+func TestClient(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, kind := range testnet.Kinds() {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			lis := testnet.Listen(t, percore.Listen, kind)
+			startOwn(t, lis)
+			c := dialClient(t, lis)
+			for _, size := range []int{0, 1, 1000, 16 << 10, 100 << 10, 3 << 20} {
+				if err := callEcho(callContext(t), c, pattern(size)); err != nil {
+					t.Errorf("%d bytes: %v", size, err)
+				}
+			}
+			var calls sync.WaitGroup
+			for i := range 300 {
+				calls.Go(func() {
+					if err := callEcho(callContext(t), c, pattern(i*100)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			calls.Wait()
+			s, err := c.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 100 {
+				if err := say(s, pattern(i*300)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stats := c.Stats()
+			if stats.Ended[codes.OK] != 306 || stats.Calls != 1 || stats.HTTP2.Conns != 1 {
+				t.Errorf("got the metrics %+v", stats)
+			}
+		})
+	}
+}
+
+// TestClientRefuses: what there isn't fails loudly.
+func TestClientRefuses(t *testing.T) {
+	plain := WithTransportCredentials(insecure.NewCredentials())
+	for _, test := range []struct {
+		want string
+		opts []ClientOption
+	}{
+		{"no transport security set", nil},
+		{"pick_first and round_robin", []ClientOption{plain, WithDefaultServiceConfig(`{"loadBalancingConfig":[{"rls_experimental":{}}]}`)}},
+		{"WithIdleTimeout", []ClientOption{plain, WithIdleTimeout(-1)}},
+		{"transport level security", []ClientOption{plain, WithPerRPCCredentials(bearer{"x", true})}},
+	} {
+		if c, err := NewClient("passthrough:///x", test.opts...); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("got %v and %v, want an error with %q", c, err, test.want)
+		}
+	}
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	c := dialClient(t, lis)
+	type unknown struct{ grpc.CallOption }
+	err := callEcho(callContext(t), c, nil, unknown{})
+	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "rpc") && !strings.Contains(err.Error(), "unknown") {
+		t.Errorf("got %v for an option that nobody knows, want Unimplemented", err)
+	}
+	type own struct {
+		grpc.EmptyCallOption
+		_ int
+	}
+	if err := callEcho(callContext(t), c, nil, own{}); err != nil {
+		t.Errorf("got %v for an option of an interceptor, which does nothing", err)
+	}
+}
+
+// bearer is per-RPC credentials.
+type bearer struct {
+	value  string
+	secure bool
+}
+
+func (k bearer) GetRequestMetadata(_ context.Context, uri ...string) (map[string]string, error) {
+	if k.value == "" {
+		return nil, errors.New("no token")
+	}
+	return map[string]string{"Authorization": k.value, "audience": strings.Join(uri, " ")}, nil
+}
+
+func (k bearer) RequireTransportSecurity() bool { return k.secure }
+
+// TestClientCredentials compares what per-RPC credentials do in a grpc.ClientConn and in a Client.
+func TestClientCredentials(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	for _, secure := range []bool{false, true} {
+		var got atomic.Pointer[string]
+		note := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			md, _ := metadata.FromIncomingContext(ctx)
+			s := fmt.Sprint(md["authorization"], len(md["audience"]))
+			got.Store(&s)
+			return handler(ctx, req)
+		}
+		creds := [2]credentials.TransportCredentials{insecure.NewCredentials(), insecure.NewCredentials()}
+		if secure {
+			creds = [2]credentials.TransportCredentials{credentials.NewTLS(server), credentials.NewTLS(client)}
+		}
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		startOwn(t, lis, UnaryInterceptor(note), Creds(creds[0]))
+		theirs := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]), grpc.WithPerRPCCredentials(bearer{"all", secure}))
+		ours := dialClient(t, lis, WithTransportCredentials(creds[1]), WithPerRPCCredentials(bearer{"all", secure}))
+		for _, of := range []bearer{{"one", false}, {"one", true}, {"", false}} {
+			var results []string
+			for _, cc := range []grpc.ClientConnInterface{theirs, ours} {
+				got.Store(new(string))
+				err := callEcho(callContext(t), cc, nil, grpc.PerRPCCredentials(of))
+				results = append(results, fmt.Sprint(err, *got.Load()))
+			}
+			if results[0] != results[1] {
+				t.Errorf("secure %v, %+v: got %s, want %s", secure, of, results[1], results[0])
+			}
+		}
+	}
+}
+
+// failing is an interceptor that fails the first attempts of each call.
+func failing(attempts int, code codes.Code, header bool) grpc.StreamServerInterceptor {
+	var seen sync.Map
+	return func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		md, _ := metadata.FromIncomingContext(ss.Context())
+		n, _ := seen.LoadOrStore(strings.Join(md["id"], ""), new(atomic.Int64))
+		if n.(*atomic.Int64).Add(1) <= int64(attempts) {
+			if header {
+				_ = ss.SendHeader(nil)
+			}
+			return status.Errorf(code, "attempt %v, of which the client says %v", n.(*atomic.Int64).Load(), md["grpc-previous-rpc-attempts"])
+		}
+		return handler(srv, ss)
+	}
+}
+
+// TestClientRetries compares retries in a grpc.ClientConn and in a Client.
+func TestClientRetries(t *testing.T) {
+	testnet.NoLeaks(t)
+	const policy = `{"methodConfig":[{"name":[{"service":"percore.test.Echo"}],"retryPolicy":{"maxAttempts":4,
+		"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}],
+		"retryThrottling":{"maxTokens":1000,"tokenRatio":1}}`
+	for _, test := range []struct {
+		attempts int
+		code     codes.Code
+		header   bool
+		disabled bool
+	}{
+		{attempts: 0}, {attempts: 1, code: codes.Unavailable}, {attempts: 3, code: codes.Unavailable},
+		{attempts: 4, code: codes.Unavailable}, {attempts: 1, code: codes.Internal},
+		{attempts: 1, code: codes.Unavailable, header: true}, {attempts: 1, code: codes.Unavailable, disabled: true},
+	} {
+		run := func(make func(lis net.Listener) grpc.ClientConnInterface) string {
+			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			startOwn(t, lis, StreamInterceptor(failing(test.attempts, test.code, test.header)))
+			cc := make(lis)
+			ctx := metadata.AppendToOutgoingContext(callContext(t), "id", "x")
+			s, err := cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
+			if err != nil {
+				return fmt.Sprint("NewStream: ", err)
+			}
+			for i := range 3 { // before an answer has come
+				if err := s.SendMsg(wrapperspb.Bytes(pattern(10 + i))); err != nil {
+					break
+				}
+			}
+			var got []string
+			for range 3 {
+				out := new(wrapperspb.BytesValue)
+				err := s.RecvMsg(out)
+				text, _, _ := strings.Cut(fmt.Sprint(err), " attempts:") // grpc-go says EOF behind it, if SendMsg was first
+				got = append(got, fmt.Sprint(len(out.Value), " ", text))
+				if err != nil {
+					break
+				}
+			}
+			return strings.Join(got, "; ")
+		}
+		want := run(func(lis net.Listener) grpc.ClientConnInterface {
+			opts := []grpc.DialOption{grpc.WithDefaultServiceConfig(policy)}
+			if test.disabled {
+				opts = append(opts, grpc.WithDisableRetry())
+			}
+			return dialServer(t, lis, opts...)
+		})
+		got := run(func(lis net.Listener) grpc.ClientConnInterface {
+			opts := []ClientOption{WithDefaultServiceConfig(policy)}
+			if test.disabled {
+				opts = append(opts, WithDisableRetry())
+			}
+			return dialClient(t, lis, opts...)
+		})
+		if got != want {
+			t.Errorf("%+v: got %s, want %s", test, got, want)
+		}
+	}
+}
+
+// TestClientRolling replaces three servers, one after the other, under calls that are not tried again: none
+// may fail that a server could have served.
+func TestClientRolling(t *testing.T) {
+	testnet.NoLeaks(t)
+	r := manual.NewBuilderWithScheme("rolling")
+	type one struct {
+		srv *Server
+		lis net.Listener
+	}
+	start := func() one {
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		return one{startOwn(t, lis), lis}
+	}
+	servers := []one{start(), start(), start()}
+	addresses := func() resolver.State {
+		var s resolver.State
+		for _, one := range servers {
+			s.Endpoints = append(s.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: one.lis.Addr().String()}}})
+		}
+		return s
+	}
+	r.InitialState(addresses())
+	c := newTestClient(t, "rolling:///x", WithResolvers(r), WithDisableRetry(),
+		WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`))
+	var stop atomic.Bool
+	var made atomic.Int64
+	var callers sync.WaitGroup
+	for range 16 {
+		callers.Go(func() {
+			for !stop.Load() {
+				if err := callEcho(callContext(t), c, pattern(100), grpc.WaitForReady(true)); err != nil {
+					t.Error(err)
+					return
+				}
+				made.Add(1)
+			}
+		})
+	}
+	for i := range 3 {
+		before := made.Load()
+		testnet.Eventually(t, "calls are made", func() bool { return made.Load() > before+200 || t.Failed() })
+		old := servers[i]
+		servers[i] = start()
+		r.UpdateState(addresses())
+		old.srv.GracefulStop()
+	}
+	stop.Store(true)
+	callers.Wait()
+}
+
+// TestClientCancel ends calls with their contexts, with the client, and at their deadlines.
+func TestClientCancel(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	began := make(chan context.Context, 1)
+	srv := startOwn(t, lis, StreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
+		began <- ss.Context()
+		<-ss.Context().Done()
+		return nil
+	}))
+	for _, test := range []struct {
+		name string
+		want codes.Code
+		end  func(c *Client, cancel func())
+	}{
+		{"cancel", codes.Canceled, func(_ *Client, cancel func()) { cancel() }},
+		{"Close", codes.Canceled, func(c *Client, _ func()) { c.Close() }},
+		{"deadline", codes.DeadlineExceeded, func(*Client, func()) {}},
+		{"the server's end", codes.Unavailable, func(*Client, func()) { srv.Stop() }},
+	} {
+		c := dialClient(t, lis)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if test.want == codes.DeadlineExceeded {
+			ctx, cancel = context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+		}
+		finished := make(chan error, 1)
+		s, err := c.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat", grpc.OnFinish(func(err error) { finished <- err }))
+		if err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		at := testnet.Receive(t, "the handler", began)
+		go test.end(c, cancel)
+		if err := s.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != test.want {
+			t.Errorf("%s: got %v, want the code %v", test.name, err, test.want)
+		}
+		testnet.Receive(t, "OnFinish", finished)
+		testnet.Receive(t, "the end of the handler's context", at.Done())
+		if err := s.Context().Err(); err == nil {
+			t.Errorf("%s: the context of the stream has not ended", test.name)
+		}
+	}
+}
+
+// TestClientUnread: a stream that nobody receives from holds up no other call.
+func TestClientUnread(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	c := dialClient(t, lis)
+	for range 50 {
+		ctx, cancel := context.WithCancel(callContext(t))
+		defer cancel()
+		s, err := c.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SendMsg(wrapperspb.Bytes(make([]byte, 200<<10))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		if err := callEcho(callContext(t), c, pattern(50_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestClientStates follows the states of a client, and its idleness.
+func TestClientStates(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	c := dialClient(t, lis, WithIdleTimeout(100*time.Millisecond))
+	if got := c.GetState(); got != connectivity.Idle {
+		t.Errorf("got %v, want IDLE before the first call", got)
+	}
+	if err := callEcho(callContext(t), c, nil); err != nil {
+		t.Fatal(err)
+	}
+	for s := c.GetState(); s != connectivity.Idle; s = c.GetState() {
+		if !c.WaitForStateChange(callContext(t), s) {
+			t.Fatalf("the client stays %v", s)
+		}
+	}
+	testnet.Eventually(t, "no connection is open", func() bool { return c.Stats().HTTP2.Conns == 0 })
+	if err := callEcho(callContext(t), c, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if err := callEcho(callContext(t), c, nil); err != grpc.ErrClientConnClosing { //lint:ignore SA1019 it is what grpc-go returns
+		t.Errorf("got %v behind Close", err)
+	}
+	if got := c.GetState(); got != connectivity.Shutdown {
+		t.Errorf("got %v, want SHUTDOWN", got)
+	}
+}
+
+// TestClientIdle: connections that wait hold no goroutines.
+func TestClientIdle(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	if err := callEcho(callContext(t), dialClient(t, lis), nil); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	for range 50 {
+		if err := callEcho(callContext(t), dialClient(t, lis), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testnet.Eventually(t, "few goroutines are left", func() bool { return runtime.NumGoroutine() < before+25 })
+}

@@ -1,0 +1,260 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+	"google.golang.org/grpc/stats"
+
+	"github.com/percore/percore/adapters/grpcadapter/internal/channel"
+	"github.com/percore/percore/adapters/h2"
+)
+
+// A ClientConfig is what the options of a client amount to. There is no default but
+// DefaultClientConfig's.
+type ClientConfig struct {
+	Unary  grpc.UnaryClientInterceptor  // all of them, chained; nil: none
+	Stream grpc.StreamClientInterceptor // the same
+	Stats  stats.Handler                // all of them, combined; nil: none
+	Pool   mem.BufferPool
+
+	// Of is what interceptors get as the client: it makes no calls itself.
+	Of *grpc.ClientConn
+
+	Creds        credentials.TransportCredentials
+	PerRPC       []credentials.PerRPCCredentials
+	CallOptions  []grpc.CallOption
+	UserAgent    string
+	Accepts      string // the compressors of answers, with commas
+	Keepalive    keepalive.ClientParameters
+	HeaderBytes  uint32 // of an answer's header, and of its trailers
+	StreamWindow int32
+	ConnWindow   int32
+	DisableRetry bool
+
+	// ServiceConfig is that of targets whose resolver brings none; "": none.
+	ServiceConfig string
+
+	// Dial connects to an address, as grpc.WithContextDialer documents it.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+
+	Channel channel.Config // without Dial, Build, and what is about service configs
+}
+
+// DefaultClientConfig returns grpc-go's defaults, as far as it has any.
+func DefaultClientConfig() ClientConfig {
+	return ClientConfig{
+		Pool:         mem.DefaultBufferPool(),
+		HeaderBytes:  headerBytes,
+		StreamWindow: streamWindow,
+		ConnWindow:   clientConnWindow,
+		Channel:      channel.Config{IdleTimeout: 30 * time.Minute},
+	}
+}
+
+// clientConnWindow is how much a server may send ahead of all of a connection's calls. It is not without
+// limit, as the server's is: a client must not hold any amount of memory for what it doesn't read.
+const clientConnWindow = 64 << 20
+
+// A Client makes calls. All methods are safe for concurrent use.
+type Client struct {
+	// immutable
+	config  ClientConfig
+	channel *channel.Channel
+	http    *h2.Client
+	secure  bool // the credentials are for more than plain connections
+	counts  []counts
+
+	service  atomic.Pointer[serviceConfig] // that calls go by
+	throttle atomic.Pointer[throttle]      // nil: retries are not throttled
+	turn     atomic.Uint32
+	closed   atomic.Bool
+}
+
+// NewClient makes a client. It doesn't connect.
+func NewClient(config ClientConfig) (*Client, error) {
+	c := &Client{config: config, counts: newCounts()}
+	c.secure = config.Creds.Info().SecurityProtocol != "insecure"
+	if err := c.checkCreds(); err != nil {
+		return nil, err
+	}
+	c.service.Store(new(serviceConfig))
+	if js := config.ServiceConfig; js != "" {
+		parsed, err := parseServiceConfig(js)
+		if err != nil {
+			return nil, errors.New("grpc: the default service config is invalid: " + err.Error())
+		}
+		c.setServiceConfig(parsed)
+	}
+	ch := config.Channel
+	ch.Dial = c.dial
+	ch.ParseServiceConfig = func(js string) *serviceconfig.ParseResult {
+		parsed, err := parseServiceConfig(js)
+		if err != nil {
+			return &serviceconfig.ParseResult{Err: err}
+		}
+		return &serviceconfig.ParseResult{Config: parsed}
+	}
+	ch.OnServiceConfig = func(config serviceconfig.Config) bool {
+		parsed, ok := config.(*serviceConfig)
+		if ok {
+			c.setServiceConfig(parsed)
+		}
+		return ok
+	}
+	ch.Policy = func() string { return c.service.Load().policy }
+	ch.Build = resolver.BuildOptions{DialCreds: config.Creds, Dialer: config.Dial}
+	var err error
+	if c.channel, err = channel.New(ch); err != nil {
+		return nil, err
+	}
+	c.http = h2.NewClient(c.httpConfig())
+	return c, nil
+}
+
+// checkCreds returns grpc-go's errors about credentials that don't go together.
+func (c *Client) checkCreds() error {
+	if c.secure {
+		return nil
+	}
+	for _, creds := range c.config.PerRPC {
+		if creds.RequireTransportSecurity() {
+			return errors.New("grpc: the credentials require transport level security (use grpc.WithTransportCredentials() to set)")
+		}
+	}
+	return nil
+}
+
+// httpConfig returns the configuration of the connections.
+func (c *Client) httpConfig() h2.ClientConfig {
+	k := c.config.Keepalive
+	to := h2.ClientConfig{
+		HeaderBytes:  int(c.config.HeaderBytes),
+		HeaderFields: headerFields,
+		StreamWindow: int(c.config.StreamWindow),
+		ConnWindow:   int(c.config.ConnWindow),
+		BeginTimeout: time.Hour, // the context of dial is for that
+		WriteTimeout: -1,        // keepalive is for that, as in grpc-go
+		State:        connState,
+	}
+	if k.Time > 0 && k.Time != forever {
+		to.PingAfter = max(k.Time, 10*time.Second) // grpc-go's least
+		to.PingTimeout = 20 * time.Second
+		to.PingIdle = k.PermitWithoutStream
+		if k.Timeout > 0 {
+			to.PingTimeout = k.Timeout
+		}
+	}
+	return to
+}
+
+// Invoke implements [grpc.ClientConnInterface].
+func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	opts = c.callOptions(opts)
+	if intercept := c.config.Unary; intercept != nil {
+		return intercept(ctx, method, args, reply, c.config.Of, c.invoke, opts...)
+	}
+	return c.invoke(ctx, method, args, reply, nil, opts...)
+}
+
+// callOptions puts the defaults before the call's own.
+func (c *Client) callOptions(opts []grpc.CallOption) []grpc.CallOption {
+	switch defaults := c.config.CallOptions; {
+	case len(defaults) == 0:
+		return opts
+	case len(opts) == 0:
+		return defaults
+	default:
+		return append(defaults[:len(defaults):len(defaults)], opts...)
+	}
+}
+
+var unaryDesc = &grpc.StreamDesc{}
+
+func (c *Client) invoke(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+	s, err := c.newStream(ctx, unaryDesc, method, opts)
+	if err != nil {
+		return err
+	}
+	if err := s.sendMsg(args); err != nil && err != io.EOF {
+		return err
+	}
+	return s.recvLast(reply)
+}
+
+// NewStream implements [grpc.ClientConnInterface].
+func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	opts = c.callOptions(opts)
+	if intercept := c.config.Stream; intercept != nil {
+		return intercept(ctx, desc, c.config.Of, method, c.streamer, opts...)
+	}
+	return c.streamer(ctx, desc, nil, method, opts...)
+}
+
+func (c *Client) streamer(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := c.newStream(ctx, desc, method, opts)
+	if err != nil {
+		return nil, err
+	}
+	return (*clientStream)(s), nil
+}
+
+// Close ends all connections and calls. The error is grpc.ErrClientConnClosing if it was called before.
+func (c *Client) Close() error {
+	c.closed.Store(true)
+	err := c.channel.Close()
+	_ = c.http.Close()
+	return err
+}
+
+// Connect, and the methods below, are those of a grpc.ClientConn.
+func (c *Client) Connect() { c.channel.Connect() }
+
+// GetState returns the state of the connections.
+func (c *Client) GetState() connectivity.State { return c.channel.GetState() }
+
+// WaitForStateChange waits until the state is not from, and reports false if ctx ends before.
+func (c *Client) WaitForStateChange(ctx context.Context, from connectivity.State) bool {
+	return c.channel.WaitForStateChange(ctx, from)
+}
+
+// Target returns the target as it was given.
+func (c *Client) Target() string { return c.channel.Target() }
+
+// CanonicalTarget returns the target with its scheme.
+func (c *Client) CanonicalTarget() string { return c.channel.CanonicalTarget() }
+
+// ResetConnectBackoff makes what waits to connect again do so now.
+func (c *Client) ResetConnectBackoff() { c.channel.ResetConnectBackoff() }
+
+// ClientStats are the metrics of a Client.
+type ClientStats struct {
+	Calls    int                   // that are under way
+	Started  uint64                // attempts of calls
+	Ended    map[codes.Code]uint64 // of these, by the code
+	Received uint64                // messages
+	Sent     uint64                // messages
+	HTTP2    h2.ClientStats        // of the connections
+}
+
+// Stats returns the metrics.
+func (c *Client) Stats() ClientStats {
+	var t sums
+	t.add(c.counts)
+	s := t.stats()
+	return ClientStats{
+		Calls: s.Calls, Started: s.Started, Ended: s.Ended, Received: s.Received, Sent: s.Sent, HTTP2: c.http.Stats(),
+	}
+}

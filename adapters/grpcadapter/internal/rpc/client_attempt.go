@@ -1,0 +1,715 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+// attempt is one stream of a call.
+//
+// What has been received is understood in two steps: the header, and the end. The goroutine that receives
+// makes both, unless the one that sends has to know the outcome.
+//
+//	answered  bare   ended  meaning
+//	false     false  nil    the header has not come
+//	true      false  nil    messages may come
+//	true      false  set    the outcome is known, and messages may be left to receive
+//	true      true   set    there is no message: the header was the outcome, or the stream has ended before it
+type attempt struct {
+	call   *clientCall
+	ctx    context.Context // the call's, with what the stats handler has put there
+	began  time.Time
+	stream h2.Stream
+	conn   *clientConn // the last that was picked
+	undo   func() bool // stops the cancelling of the stream with the context; nil: it can't end
+	opened bool
+
+	in messages // of the goroutine that receives
+
+	mu sync.Mutex // held while the header is waited for; behind the call's
+
+	// guarded by mu
+	answered, bare bool
+	trailersOnly   bool
+	unserved       bool // the server has not seen it
+	ended          *status.Status
+	headerFields   []h2.Field  // nil: there is none
+	header         metadata.MD // made of them when it is asked for
+	trailer        metadata.MD
+
+	finished bool // guarded by the call's mu
+}
+
+// begin makes an attempt of a call.
+func (a *attempt) begin(s *clientCall, transparent bool) {
+	a.call, a.ctx = s, s.ctx
+	a.in.codec = s.info.codec
+	if sh := s.client.config.Stats; sh != nil {
+		a.began = time.Now()
+		a.ctx = sh.TagRPC(a.ctx, &stats.RPCTagInfo{
+			FullMethodName: s.method, FailFast: s.info.failFast, NameResolutionDelay: s.delayed,
+		})
+		sh.HandleRPC(a.ctx, &stats.Begin{
+			Client: true, BeginTime: a.began, FailFast: s.info.failFast, IsClientStream: s.desc.ClientStreams,
+			IsServerStream: s.desc.ServerStreams, IsTransparentRetryAttempt: transparent,
+		})
+	}
+}
+
+// send sends something, and the header before it. The error is io.EOF if the stream has ended, or a
+// status.
+func (a *attempt) send(op *sending) error {
+	m := memories.Get().(*memory)
+	defer m.release()
+	msg := h2.Message{Body: op.bytes, End: op.last}
+	of := op.of
+	if op.message != nil {
+		body, payload, long, err := a.call.encode(op.message, m)
+		defer a.call.free(long)
+		if err != nil {
+			return err
+		}
+		msg.Body, of, op.of = body, payload, payload
+	}
+	if !a.opened {
+		if err := a.open(m); err != nil {
+			return err
+		}
+	}
+	if len(msg.Body) == 0 && !msg.End {
+		if a.call.desc.ClientStreams { // the request of the others follows at once
+			_ = a.stream.Flush() // what comes next tells whether that went well
+		}
+		return nil
+	}
+	if a.stream.Send(msg) != nil {
+		return io.EOF // what is received tells why
+	}
+	if len(msg.Body) > 0 {
+		a.conn.counts.add(countSent)
+		if sh := a.call.client.config.Stats; sh != nil {
+			sh.HandleRPC(a.ctx, &stats.OutPayload{
+				Client: true, Payload: of.message, Length: of.length, CompressedLength: of.compressedLength,
+				WireLength: of.compressedLength + headBytes, SentTime: time.Now(),
+			})
+		}
+	}
+	return nil
+}
+
+// open opens the stream. Its header waits for what is sent next. The error is a status.
+func (a *attempt) open(m *memory) error {
+	s := a.call
+	for first := true; ; first = false {
+		picked, blocked := s.client.channel.Ready(), false
+		if picked == nil {
+			var err error
+			blocked = true
+			if picked, err = s.client.channel.Pick(a.ctx, !s.info.failFast); err != nil {
+				return err
+			}
+		}
+		a.conn = picked.(*clientConn)
+		sh := s.client.config.Stats
+		if sh != nil && blocked && first {
+			sh.HandleRPC(a.ctx, &stats.DelayedPickComplete{})
+		}
+		fields, err := a.fields(m.fields[:0])
+		if err != nil {
+			return err
+		}
+		if a.overLimit(fields) {
+			return status.Errorf(codes.Internal, "header list size to send violates the maximum size (%d bytes) set by server", a.conn.hc.HeaderBytesMax())
+		}
+		err = a.conn.hc.Open(a.ctx, &a.stream, a.request(fields), h2.Message{Hold: true})
+		switch {
+		case err == nil:
+			a.begun(sh)
+			return nil
+		case errors.Is(err, h2.ErrLeaving):
+			a.conn.link.Ended() // it isn't picked again
+		case a.ctx.Err() != nil:
+			return status.FromContextError(a.ctx.Err()).Err()
+		default:
+			return status.Error(codes.Internal, err.Error())
+		}
+	}
+}
+
+// begun is for a stream that was opened.
+func (a *attempt) begun(sh stats.Handler) {
+	a.opened = true
+	a.conn.counts.add(countStarted)
+	if a.ctx.Done() != nil {
+		a.undo = context.AfterFunc(a.ctx, a.cancelled)
+	}
+	if sh == nil {
+		return
+	}
+	md, ok := metadata.FromOutgoingContext(a.ctx)
+	if !ok {
+		md = make(metadata.MD)
+	}
+	md.Set("user-agent", a.call.client.config.UserAgent)
+	sh.HandleRPC(a.ctx, &stats.OutHeader{
+		Client: true, FullMethod: a.call.method, RemoteAddr: a.conn.peer.Addr, LocalAddr: a.conn.peer.LocalAddr,
+		Compression: a.call.info.compressorName, Header: md,
+	})
+}
+
+// cancelled is for a context that has ended. Who receives sees it; for a stream of which nobody may
+// receive, the call is finished here.
+func (a *attempt) cancelled() {
+	a.stream.Reset(h2.Cancel)
+	if a.call.desc != unaryDesc {
+		a.call.finish(status.FromContextError(a.ctx.Err()).Err())
+	}
+}
+
+// request returns the header.
+func (a *attempt) request(fields []h2.Field) *h2.Request {
+	scheme, authority := "http", a.call.client.channel.Authority()
+	if a.call.client.secure {
+		scheme = "https"
+	}
+	if own := a.call.info.authority; own != "" {
+		authority = own
+	}
+	return &h2.Request{Method: http.MethodPost, Scheme: scheme, Path: a.call.method, Authority: authority, Fields: fields}
+}
+
+// overLimit reports whether the server doesn't take a header.
+func (a *attempt) overLimit(fields []h2.Field) bool {
+	most := a.conn.hc.HeaderBytesMax()
+	if most == 0 {
+		return false
+	}
+	n := 4*32 + len(":method:scheme:path:authorityPOSThttps") + len(a.call.method) + len(a.call.client.channel.Authority())
+	for i := range fields {
+		n += fields[i].Size()
+	}
+	return n > most
+}
+
+var teTrailers = h2.MakeField("te", "trailers")
+
+// fields returns the fields of the header, in grpc-go's order.
+func (a *attempt) fields(to []h2.Field) ([]h2.Field, error) {
+	s := a.call
+	kind := plainType
+	if s.info.subtype != "" {
+		kind = h2.MakeField("content-type", "application/grpc+"+s.info.subtype)
+	}
+	to = append(to, kind, h2.MakeField("user-agent", s.client.config.UserAgent), teTrailers)
+	if s.retries > 0 {
+		to = append(to, h2.MakeField("grpc-previous-rpc-attempts", strconv.Itoa(s.retries)))
+	}
+	if name := s.info.compressorName; name != "" {
+		to = append(to, h2.MakeField("grpc-encoding", name))
+	}
+	if names := s.client.config.Accepts; names != "" {
+		to = append(to, h2.MakeField("grpc-accept-encoding", names))
+	}
+	if deadline, ok := a.ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return nil, status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
+		}
+		to = append(to, h2.MakeField("grpc-timeout", encodeTimeout(left)))
+	}
+	to, err := a.appendCreds(to)
+	if err != nil {
+		return nil, err
+	}
+	if md, ok := metadata.FromOutgoingContext(a.ctx); ok {
+		to = appendMetadata(to, md)
+	}
+	return to, nil
+}
+
+// appendCreds appends what the per-RPC credentials bring.
+func (a *attempt) appendCreds(to []h2.Field) ([]h2.Field, error) {
+	s := a.call
+	if len(s.client.config.PerRPC) == 0 && s.info.creds == nil {
+		return to, nil
+	}
+	ctx := credentials.NewContextWithRequestInfo(a.ctx, credentials.RequestInfo{Method: s.method, AuthInfo: a.conn.peer.AuthInfo})
+	audience := "https://" + strings.TrimSuffix(s.client.channel.Authority(), ":443")
+	if i := strings.LastIndexByte(s.method, '/'); i >= 0 {
+		audience += s.method[:i]
+	} else {
+		audience += s.method
+	}
+	for _, creds := range s.client.config.PerRPC {
+		var err error
+		if to, err = a.appendFrom(to, ctx, creds, audience); err != nil {
+			return nil, err
+		}
+	}
+	if creds := s.info.creds; creds != nil {
+		if creds.RequireTransportSecurity() &&
+			(!s.client.secure || credentials.CheckSecurityLevel(a.conn.peer.AuthInfo, credentials.PrivacyAndIntegrity) != nil) {
+			return nil, status.Error(codes.Unauthenticated, "transport: cannot send secure credentials on an insecure connection")
+		}
+		return a.appendFrom(to, ctx, creds, audience)
+	}
+	return to, nil
+}
+
+func (a *attempt) appendFrom(to []h2.Field, ctx context.Context, creds credentials.PerRPCCredentials, audience string) ([]h2.Field, error) {
+	data, err := creds.GetRequestMetadata(ctx, audience)
+	if err != nil {
+		st, ok := status.FromError(err)
+		switch {
+		case !ok:
+			return nil, status.Errorf(codes.Internal, "transport: per-RPC creds failed due to error: %v", err)
+		case isRestricted(st.Code()):
+			return nil, status.Errorf(codes.Internal, "transport: received per-RPC creds error with illegal status: %v", err)
+		}
+		return nil, err
+	}
+	for name, value := range data {
+		name = strings.ToLower(name)
+		if err := validate(metadata.MD{name: {value}}); err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+		to = append(to, h2.MakeField(name, encodeValue(name, value)))
+	}
+	return to, nil
+}
+
+// isRestricted reports whether a code speaks of what a call is about, so that nothing but the server may
+// give it (gRFC A54).
+func isRestricted(code codes.Code) bool {
+	switch code {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.DataLoss:
+		return true
+	}
+	return false
+}
+
+// awaitBytes is how much of the answer to a unary call is waited for at once.
+const awaitBytes = 32 << 10
+
+// awaitHeader waits for the header of the answer. The error is the outcome of the stream, io.EOF for
+// success, if there is none.
+func (a *attempt) awaitHeader() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.awaitHeaderLocked()
+}
+
+func (a *attempt) awaitHeaderLocked() error {
+	if !a.answered {
+		switch {
+		case a.call.desc == unaryDesc:
+			a.stream.AwaitEnd(awaitBytes)
+		case !a.call.desc.ClientStreams:
+			_ = a.stream.Flush() // its request may not have been sent, against the rules
+		}
+		answer, err := a.stream.Answer()
+		a.answered = true
+		if err != nil {
+			a.ended = a.failure(err)
+		} else {
+			a.takeHeader(&answer)
+		}
+		a.bare = a.ended != nil
+	}
+	if a.bare {
+		return endedError(a.ended)
+	}
+	return nil
+}
+
+// endedError returns the outcome of a stream as an error.
+func endedError(st *status.Status) error {
+	if st.Code() == codes.OK {
+		return io.EOF
+	}
+	return st.Err()
+}
+
+// takeHeader understands the header of the answer.
+func (a *attempt) takeHeader(answer *h2.Answer) {
+	p := answerParser{end: answer.End}
+	p.parse(answer.Fields, answer.End)
+	switch {
+	case p.malformed != nil:
+		a.ended = p.malformed
+	case !p.isGRPC:
+		a.ended = a.notGRPC(answer, p.contentType)
+	case p.wrong != "":
+		a.ended = status.New(codes.Internal, p.wrong)
+	case answer.End:
+		a.trailersOnly = true
+		a.takeTrailers(&p)
+		return
+	default:
+		a.headerFields = answer.Fields
+		if p.encoding != "" {
+			a.in.compression().encoding = p.encoding
+			a.in.compressed.decompressor = encoding.GetCompressor(p.encoding)
+		}
+		if sh := a.call.client.config.Stats; sh != nil {
+			sh.HandleRPC(a.ctx, &stats.InHeader{Client: true, Header: a.headerLocked().Copy(), Compression: p.encoding})
+		}
+		return
+	}
+	a.trailersOnly = answer.End
+	a.stream.Reset(h2.ProtocolError)
+}
+
+// takeTrailers understands the end of an answer.
+func (a *attempt) takeTrailers(p *answerParser) {
+	switch {
+	case p.malformed != nil:
+		a.ended = p.malformed
+	case p.wrong != "":
+		a.ended = status.New(codes.Internal, p.wrong)
+	default:
+		a.ended = p.status()
+	}
+	a.trailer = p.md
+	if sh := a.call.client.config.Stats; sh != nil {
+		sh.HandleRPC(a.ctx, &stats.InTrailer{Client: true, Trailer: a.trailer.Copy()})
+	}
+}
+
+// notGRPCBytes is how much of an answer that is not gRPC's goes into the status, as in grpc-go.
+const notGRPCBytes = 1024
+
+// notGRPC returns the status of an answer that is not gRPC's.
+func (a *attempt) notGRPC(answer *h2.Answer, contentType string) *status.Status {
+	code, ok := codeOfHTTP[answer.Status]
+	if !ok {
+		code = codes.Unknown
+	}
+	text := fmt.Sprintf("unexpected HTTP status code received from server: %d (%s); %s", answer.Status, http.StatusText(answer.Status), contentType)
+	if !answer.End {
+		p := make([]byte, notGRPCBytes)
+		n, _ := a.stream.ReadFull(p)
+		text += fmt.Sprintf("\ndata: %q", p[:n])
+	}
+	return status.New(code, text)
+}
+
+var codeOfHTTP = map[int]codes.Code{
+	http.StatusBadRequest:         codes.Internal,
+	http.StatusUnauthorized:       codes.Unauthenticated,
+	http.StatusForbidden:          codes.PermissionDenied,
+	http.StatusNotFound:           codes.Unimplemented,
+	http.StatusTooManyRequests:    codes.Unavailable,
+	http.StatusBadGateway:         codes.Unavailable,
+	http.StatusServiceUnavailable: codes.Unavailable,
+	http.StatusGatewayTimeout:     codes.Unavailable,
+}
+
+// recv receives a message, or what is behind the last one if v is nothing. The error is the outcome of
+// the stream: io.EOF for success, or a status.
+func (a *attempt) recv(v any) error {
+	if err := a.awaitHeader(); err != nil {
+		return a.checkReceived(err)
+	}
+	flag, wire, err := a.in.receiveHead(a)
+	if err == io.EOF {
+		a.mu.Lock()
+		a.awaitTrailersLocked()
+		st := a.ended
+		a.mu.Unlock()
+		return a.checkReceived(endedError(st))
+	}
+	if err != nil {
+		return statusError(err)
+	}
+	if v == nothing {
+		return nil
+	}
+	length := wire
+	if z := a.in.compressed; flag == 1 && z != nil && z.encoding != encoding.Identity && z.decompressor == nil {
+		return status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", z.encoding)
+	}
+	handled, err := a.in.decodeInPlace(a, v, flag, length)
+	if !handled {
+		length, err = a.in.decode(a, v, flag, length)
+	}
+	if err != nil {
+		return statusError(err)
+	}
+	a.call.received = true
+	a.conn.counts.add(countReceived)
+	if sh := a.call.client.config.Stats; sh != nil {
+		sh.HandleRPC(a.ctx, &stats.InPayload{
+			Client: true, RecvTime: time.Now(), Payload: v, Length: length, CompressedLength: wire, WireLength: wire + headBytes,
+		})
+	}
+	return nil
+}
+
+// checkReceived returns another error if a call of one answer has succeeded without it.
+func (a *attempt) checkReceived(err error) error {
+	if err == io.EOF && !a.call.desc.ServerStreams && !a.call.received {
+		return status.Error(codes.Internal, "cardinality violation: received no response message from non-server-streaming RPC")
+	}
+	return err
+}
+
+// awaitTrailersLocked understands the end of an answer whose body has ended.
+func (a *attempt) awaitTrailersLocked() {
+	if a.ended != nil {
+		return
+	}
+	fields := a.stream.Trailers()
+	if fields == nil {
+		a.ended = status.New(codes.Internal, "server closed the stream without sending trailers")
+		return
+	}
+	p := answerParser{end: true, isGRPC: true}
+	p.parse(fields, true)
+	a.takeTrailers(&p)
+}
+
+// readFull implements receiver.
+func (a *attempt) readFull(p []byte) error {
+	_, err := a.stream.ReadFull(p)
+	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended == nil {
+		a.ended = a.failure(err)
+	}
+	return a.ended.Err()
+}
+
+// buffered implements receiver.
+func (a *attempt) buffered() int { return a.stream.Buffered() }
+
+// limits implements receiver.
+func (a *attempt) limits() (pool mem.BufferPool, most int) {
+	return a.call.client.config.Pool, a.call.info.receiveMost
+}
+
+// outcome returns the status of a stream that has ended, or of which nothing more can be sent. It may wait
+// for the end.
+func (a *attempt) outcome() *status.Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _ = a.awaitHeaderLocked(); a.ended != nil {
+		return a.ended
+	}
+	a.stream.AwaitEnd(math.MaxInt)
+	if err := a.stream.Err(); err != nil && a.stream.Trailers() == nil {
+		a.ended = a.failure(err)
+	} else {
+		a.awaitTrailersLocked()
+	}
+	return a.ended
+}
+
+// statusOf returns the status of an attempt that has failed with an error.
+func (a *attempt) statusOf(err error) *status.Status {
+	if err == io.EOF {
+		return a.outcome()
+	}
+	return status.Convert(err)
+}
+
+// headerMD returns the header, or nil if there is none yet.
+func (a *attempt) headerMD() metadata.MD {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.headerLocked()
+}
+
+// trailerMD returns the trailers, or nil if there are none yet.
+func (a *attempt) trailerMD() metadata.MD {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.trailer
+}
+
+// headerLocked returns the header, or nil if there is none. Most callers don't ask for it.
+func (a *attempt) headerLocked() metadata.MD {
+	if a.header == nil && a.headerFields != nil {
+		var p answerParser
+		p.parse(a.headerFields, true)
+		a.header = p.md
+	}
+	return a.header
+}
+
+// codeOfReset are the codes of streams that a server has reset. Others are Unknown.
+var codeOfReset = map[h2.ErrCode]codes.Code{
+	h2.NoError: codes.Internal, h2.ProtocolError: codes.Internal, h2.InternalError: codes.Internal,
+	h2.FlowControlError: codes.ResourceExhausted, h2.SettingsTimeout: codes.Internal, h2.StreamClosed: codes.Internal,
+	h2.FrameSizeError: codes.Internal, h2.RefusedStream: codes.Unavailable, h2.Cancel: codes.Canceled,
+	h2.CompressionError: codes.Internal, h2.ConnectError: codes.Internal, h2.EnhanceYourCalm: codes.ResourceExhausted,
+	h2.InadequateSecurity: codes.PermissionDenied, h2.HTTP11Required: codes.Internal,
+}
+
+// failure returns the status of a stream that h2 has ended.
+func (a *attempt) failure(err error) *status.Status {
+	var reset *h2.StreamError
+	var gone *h2.ConnError
+	switch {
+	case errors.As(err, &reset) && reset.Remote:
+		if errors.Is(reset.Err, h2.ErrUnserved) {
+			a.unserved = true
+			return status.New(codes.Unavailable, "the connection is draining")
+		}
+		a.unserved = reset.Code == h2.RefusedStream
+		code, ok := codeOfReset[reset.Code]
+		if !ok {
+			code = codes.Unknown
+		}
+		if deadline, ok := a.ctx.Deadline(); ok && code == codes.Canceled && !deadline.After(time.Now()) {
+			code = codes.DeadlineExceeded
+		}
+		return status.Newf(code, "stream terminated by RST_STREAM with error code: %v", reset.Code)
+	case errors.As(err, &gone):
+		if a.call.client.closed.Load() {
+			return status.Convert(errClientClosing)
+		}
+		return status.Newf(codes.Unavailable, "error reading from server: %v", reasonOf(err))
+	case a.ctx.Err() != nil:
+		return status.FromContextError(a.ctx.Err())
+	case reset != nil && reset.Err != nil && !errors.Is(reset.Err, os.ErrDeadlineExceeded):
+		return status.New(codes.Internal, reset.Err.Error())
+	}
+	return status.New(codes.Internal, err.Error())
+}
+
+// finish ends an attempt whose outcome is known. It does nothing the second time.
+func (a *attempt) finish(st *status.Status) {
+	if a.finished {
+		return
+	}
+	a.finished = true
+	if a.undo != nil {
+		a.undo()
+	}
+	if a.opened {
+		a.stream.Close()
+		a.conn.counts.add(ended(st.Code()))
+	}
+	if sh := a.call.client.config.Stats; sh != nil {
+		sh.HandleRPC(a.ctx, &stats.End{
+			Client: true, BeginTime: a.began, EndTime: time.Now(), Trailer: a.trailerMD(), Error: st.Err(),
+		})
+	}
+}
+
+// answerParser understands the fields of a header or of trailers, in grpc-go's words.
+type answerParser struct {
+	end         bool
+	isGRPC      bool
+	contentType string // why it isn't
+	encoding    string
+	code        codes.Code
+	message     string
+	wrong       string         // the last field that is malformed
+	malformed   *status.Status // of a grpc-status that is no number
+	keeps       bool           // md is wanted
+	md          metadata.MD
+}
+
+func (p *answerParser) parse(fields []h2.Field, keep bool) {
+	p.keeps = keep
+	p.contentType, p.code = "malformed header: missing HTTP content-type", codes.Unknown
+	for i := range fields {
+		f := &fields[i]
+		switch name := f.Name.String(); name {
+		case "content-type":
+			if _, ok := subtypeOf(f.Value); !ok {
+				p.contentType = fmt.Sprintf("transport: received unexpected content-type %q", f.Value)
+				continue
+			}
+			p.isGRPC = true
+			p.add(name, f.Value)
+		case "grpc-encoding":
+			p.encoding = f.Value
+		case "grpc-status":
+			code, err := strconv.ParseInt(f.Value, 10, 32)
+			if err != nil {
+				p.malformed = status.New(codes.Unknown, fmt.Sprintf("transport: malformed grpc-status: %v", err))
+				return
+			}
+			p.code = codes.Code(uint32(code))
+		case "grpc-message":
+			p.message = decodeMessage(f.Value)
+		case "user-agent":
+			p.add(name, f.Value)
+		default:
+			p.metadata(name, f.Value)
+		}
+	}
+}
+
+func (p *answerParser) metadata(name, value string) {
+	if isReserved(name) {
+		return
+	}
+	if isBinary(name) {
+		v, err := decodeBinary(value)
+		if err != nil {
+			p.wrong = fmt.Sprintf("transport: malformed %s: %v", name, err)
+			logger.Warningf("Failed to decode metadata header (%q, %q): %v", name, value, err)
+			return
+		}
+		value = v
+	}
+	p.add(name, value)
+}
+
+func (p *answerParser) add(name, value string) {
+	if !p.keeps {
+		return
+	}
+	if p.md == nil {
+		p.md = make(metadata.MD)
+	}
+	p.md[name] = append(p.md[name], value)
+}
+
+var okStatus = status.New(codes.OK, "")
+
+// status returns the status that the fields say, with its details.
+func (p *answerParser) status() *status.Status {
+	if p.code == codes.OK && p.message == "" && p.md[detailsName] == nil {
+		return okStatus
+	}
+	if details := p.md[detailsName]; len(details) == 1 {
+		st := status.New(codes.Unknown, "").Proto()
+		switch err := proto.Unmarshal([]byte(details[0]), st); {
+		case err != nil:
+		case st.GetCode() == int32(p.code):
+			return status.FromProto(st)
+		default:
+			return status.Newf(codes.Internal, "grpc-status-details-bin mismatch: grpc-status=%v, grpc-message=%q, grpc-status-details-bin=%+v",
+				p.code, p.message, st)
+		}
+	}
+	return status.New(p.code, p.message)
+}

@@ -1,0 +1,538 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// clientCall is a call of a Client: its attempts, one after the other, of which all but the last have
+// failed.
+//
+//	committed  finished  meaning                                             leaves by
+//	false      false     a failure may be answered with another attempt;     the first answer, too long messages,
+//	                     what was sent is kept for it                        a failure that isn't retried
+//	true       false     the attempt is the last one                         finish
+//	true       true      the outcome is known                                (final)
+//
+// The header of a method with one request waits for it, so that both go in one piece.
+type clientCall struct {
+	// immutable
+	client  *Client
+	ctx     context.Context
+	cancel  context.CancelFunc // nil: the context is the caller's
+	method  string
+	desc    *grpc.StreamDesc
+	opts    []grpc.CallOption
+	info    callInfo
+	config  *methodConfig
+	delayed bool // by resolving the name
+
+	out messages // how messages are sent; of the goroutine that sends
+
+	sentLast bool // of the goroutine that sends
+	received bool // a message; of the goroutine that receives
+
+	mu sync.Mutex
+
+	// guarded by mu
+	attempt       *attempt // nil: none was begun
+	kept          []sending
+	keptBytes     int
+	committed     bool
+	finished      bool
+	tried         bool // there was an attempt before this one
+	retries       int  // that the policy has caused
+	sincePushback int  // of these, since the server has said when
+
+	first     attempt    // memory of the first one
+	keptFirst [2]sending // memory of kept: the header and a message
+}
+
+// A sending is something to send: a message, the end, or nothing but the header.
+type sending struct {
+	message any    // of a unary call, which is encoded for each attempt; nil: see bytes
+	bytes   []byte // of a message with its head; nil: there is none
+	of      outPayload
+	last    bool
+}
+
+// newStream begins a call.
+func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts []grpc.CallOption) (_ *clientCall, err error) {
+	s := &clientCall{client: c, ctx: ctx, method: method, desc: desc, opts: opts}
+	c.channel.CallStarted()
+	defer func() {
+		if err != nil {
+			s.tellFinished(err)
+		}
+	}()
+	if md, ok := metadata.FromOutgoingContext(ctx); ok {
+		if err := validate(md); err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+	}
+	if s.delayed, err = c.channel.Resolved(ctx); err != nil {
+		return nil, err
+	}
+	s.config = c.service.Load().of(method)
+	if s.info, err = callInfoOf(opts, s.config); err != nil {
+		return nil, err
+	}
+	s.out.codec = s.info.codec
+	if s.info.compressor != nil {
+		s.out.compression().compressor = s.info.compressor
+	}
+	switch t := s.config.timeout; {
+	case t != nil && *t >= 0:
+		s.ctx, s.cancel = context.WithTimeout(ctx, *t)
+	case desc != unaryDesc: // whose context nobody sees
+		s.ctx, s.cancel = context.WithCancel(ctx)
+	}
+	if desc != unaryDesc {
+		if err := s.send(sending{}); err != nil {
+			s.stop()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *clientCall) stop() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
+
+// tellFinished is for a call whose outcome is known; nil is success.
+func (s *clientCall) tellFinished(err error) {
+	for _, o := range s.opts {
+		if o, ok := o.(grpc.OnFinishCallOption); ok {
+			o.OnFinish(err)
+		}
+	}
+	s.client.channel.CallEnded()
+}
+
+// newAttempt makes an attempt. s.mu is held, or nobody else has s.
+func (s *clientCall) newAttempt(transparent bool) (*attempt, error) {
+	if err := s.ctx.Err(); err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	if s.client.closed.Load() {
+		return nil, errClientClosing
+	}
+	a := &s.first
+	if s.tried || s.attempt != nil {
+		a = new(attempt)
+	}
+	a.begin(s, transparent)
+	return a, nil
+}
+
+//lint:ignore SA1019 programs compare with it
+var errClientClosing = grpc.ErrClientConnClosing
+
+// withRetry makes do with the attempt, and with those that replace it if it fails. done is called with mu
+// held when it has succeeded.
+func (s *clientCall) withRetry(do func(*attempt) error, done func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if s.attempt == nil {
+			a, err := s.newAttempt(false)
+			if err != nil {
+				s.mu.Unlock()
+				s.finish(err)
+				s.mu.Lock()
+				return err
+			}
+			s.attempt = a
+		}
+		a := s.attempt
+		if s.committed {
+			s.mu.Unlock()
+			err := do(a)
+			s.mu.Lock()
+			return err
+		}
+		s.mu.Unlock()
+		err := do(a)
+		s.mu.Lock()
+		switch {
+		case a != s.attempt:
+			continue // the other goroutine has begun another one
+		case err == nil, err == io.EOF && a.outcome().Code() == codes.OK:
+			done()
+			return err
+		}
+		if err := s.retryLocked(a, err); err != nil {
+			return err
+		}
+	}
+}
+
+// retryLocked makes other attempts until one has come as far as the last one. It returns the error of the
+// call if there must be none.
+func (s *clientCall) retryLocked(a *attempt, err error) error {
+	for {
+		transparent, err := s.mayRetryLocked(a, err)
+		if err != nil {
+			s.commitLocked()
+			return err
+		}
+		a.finish(a.statusOf(err))
+		s.tried = true
+		next, err := s.newAttempt(transparent)
+		if err != nil {
+			return err
+		}
+		s.attempt = next
+		if err = s.replayLocked(next); err == nil {
+			return nil
+		}
+		a = next
+	}
+}
+
+// replayLocked sends again what was sent.
+func (s *clientCall) replayLocked(a *attempt) error {
+	for i := range s.kept {
+		if err := a.send(&s.kept[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayRetryLocked returns the error of the call if there must be no other attempt after a has failed with
+// failure. It waits as long as the policy says. transparent says that the server has not seen the call.
+// The order of the checks is grpc-go's.
+func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool, err error) {
+	if s.finished || s.committed {
+		return false, failure
+	}
+	st := a.statusOf(failure)
+	switch {
+	case !s.tried && a.unserved:
+		return true, nil
+	case s.client.config.DisableRetry:
+		return false, failure
+	case a.opened && !a.trailersOnly:
+		return false, failure
+	}
+	pushback, has, ok := pushbackOf(a.trailerMD())
+	throttle := s.client.throttle.Load()
+	if !ok {
+		throttle.failed()
+		return false, failure
+	}
+	policy := s.config.retry
+	switch {
+	case policy == nil || !policy.retryableCode[st.Code()]:
+		return false, failure
+	case throttle.failed():
+		return false, failure
+	case s.retries+1 >= policy.attempts:
+		return false, fmt.Errorf("max retries exhausted: failed after %d attempts: %w", s.retries+1, failure)
+	}
+	wait := pushback
+	if has {
+		s.sincePushback = 0
+	} else {
+		wait = policy.wait(s.sincePushback)
+		s.sincePushback++
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		s.retries++
+		return false, nil
+	case <-s.ctx.Done():
+		return false, status.FromContextError(s.ctx.Err()).Err()
+	}
+}
+
+// wait returns how long to wait before another attempt, a fifth more or less.
+func (p *retryPolicy) wait(retries int) time.Duration {
+	d := min(float64(p.first)*math.Pow(p.multiplier, float64(retries)), float64(p.most))
+	return time.Duration(d * (0.8 + 0.4*rand.Float64()))
+}
+
+// pushbackOf returns when the server says to try again. ok is false if it says that there must be no other
+// attempt.
+func pushbackOf(trailer metadata.MD) (wait time.Duration, has, ok bool) {
+	values := trailer["grpc-retry-pushback-ms"]
+	switch len(values) {
+	case 0:
+		return 0, false, true
+	case 1:
+		ms, err := strconv.Atoi(values[0])
+		return time.Duration(ms) * time.Millisecond, true, err == nil && ms >= 0
+	}
+	return 0, false, false
+}
+
+// commitLocked makes the attempt the last one.
+func (s *clientCall) commitLocked() { s.committed, s.kept = true, nil }
+
+func (s *clientCall) commit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.commitLocked()
+}
+
+// keepLocked keeps what was sent for another attempt.
+func (s *clientCall) keepLocked(op sending) {
+	if s.committed {
+		return
+	}
+	if s.keptBytes += op.of.compressedLength; s.keptBytes > s.info.retryMost {
+		s.commitLocked()
+		return
+	}
+	if s.kept == nil {
+		s.kept = s.keptFirst[:0]
+	}
+	s.kept = append(s.kept, op)
+}
+
+// send sends something. The error is io.EOF if the outcome of the call is known.
+func (s *clientCall) send(op sending) error {
+	return s.withRetry(func(a *attempt) error { return a.send(&op) }, func() { s.keepLocked(op) })
+}
+
+// sendMsg sends a message.
+func (s *clientCall) sendMsg(v any) (err error) {
+	defer func() {
+		if err != nil && err != io.EOF {
+			s.finish(err)
+		}
+	}()
+	if s.sentLast {
+		return status.Errorf(codes.Internal, "SendMsg called after CloseSend")
+	}
+	s.sentLast = !s.desc.ClientStreams
+	op := sending{message: v, last: s.sentLast}
+	if s.desc != unaryDesc {
+		m := memories.Get().(*memory)
+		body, of, long, err := s.encode(v, m)
+		if err == nil {
+			op = sending{bytes: append([]byte(nil), body...), of: of, last: s.sentLast}
+		}
+		s.free(long)
+		m.release()
+		if err != nil {
+			return err
+		}
+	}
+	return s.send(op)
+}
+
+// free gives back what encode has returned as long.
+func (s *clientCall) free(long *[]byte) {
+	if long != nil {
+		s.client.config.Pool.Put(long)
+	}
+}
+
+// encode returns a message with its head, in m or, if long is not nil, in memory for free.
+func (s *clientCall) encode(v any, m *memory) (body []byte, of outPayload, long *[]byte, err error) {
+	pool := s.client.config.Pool
+	body, long, err = s.out.encodeInPlace(v, m, pool, s.info.sendMost)
+	if err != nil {
+		return nil, of, long, err
+	}
+	if body != nil {
+		n := len(body) - headBytes
+		return body, outPayload{v, n, n}, long, nil
+	}
+	data, err := s.out.marshal(v)
+	if err != nil {
+		return nil, of, nil, err
+	}
+	defer data.Free()
+	payload, compressed, err := s.out.compress(data, pool)
+	if err != nil {
+		return nil, of, nil, err
+	}
+	if compressed {
+		defer payload.Free()
+	} else {
+		payload = data
+	}
+	n := payload.Len()
+	if n > s.info.sendMost {
+		return nil, of, nil, status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", n, s.info.sendMost)
+	}
+	long = pool.Get(headBytes + n)
+	body = appendHead((*long)[:0], compressed, n)
+	for _, b := range payload {
+		body = append(body, b.ReadOnlyData()...)
+	}
+	return body, outPayload{v, data.Len(), n}, long, nil
+}
+
+// closeSend ends what is sent.
+func (s *clientCall) closeSend() {
+	if s.sentLast {
+		return
+	}
+	s.sentLast = true
+	_ = s.send(sending{last: true}) // the error comes with what is received
+}
+
+// recvMsg receives a message. The error is io.EOF behind the last one of a call that has succeeded.
+func (s *clientCall) recvMsg(v any) error {
+	err := s.withRetry(func(a *attempt) error { return a.recv(v) }, s.commitLocked)
+	if err != nil {
+		s.finish(err)
+	}
+	return err
+}
+
+// recvLast receives the only message of an answer, and the status behind it.
+func (s *clientCall) recvLast(v any) error {
+	if err := s.recvMsg(v); err != nil {
+		if err == io.EOF { // which is success only if there was a message
+			return status.Error(codes.Internal, "cardinality violation: received no response message from non-server-streaming RPC")
+		}
+		return err
+	}
+	switch err := s.recvMsg(nothing); err {
+	case io.EOF:
+		return nil
+	case nil:
+		err = status.Error(codes.Internal, "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message")
+		s.finish(err)
+		return err
+	default:
+		return err
+	}
+}
+
+// nothing is for a message that there must not be: it is not decoded.
+var nothing = new(struct{})
+
+// header returns the header of the answer, or nil if there is none.
+func (s *clientCall) header() metadata.MD {
+	var md metadata.MD
+	err := s.withRetry(func(a *attempt) error {
+		err := a.awaitHeader()
+		md = a.headerMD()
+		return err
+	}, s.commitLocked)
+	if err == nil && md == nil {
+		err = io.EOF // it has ended with success
+	}
+	if err != nil {
+		s.finish(err)
+		return nil
+	}
+	return md
+}
+
+// finish ends the call with its outcome.
+func (s *clientCall) finish(err error) {
+	if err == io.EOF {
+		err = nil
+	}
+	s.mu.Lock()
+	if s.finished {
+		s.mu.Unlock()
+		return
+	}
+	s.finished = true
+	s.commitLocked()
+	a := s.attempt
+	if a != nil {
+		a.finish(status.Convert(err))
+		if a.opened {
+			s.fillOptions(a)
+		}
+	}
+	s.mu.Unlock()
+	if err == nil {
+		s.client.throttle.Load().succeeded()
+	}
+	if a != nil {
+		s.tellFinished(err) // else newStream does
+	}
+	s.stop()
+}
+
+// fillOptions sets what the caller's options point to.
+func (s *clientCall) fillOptions(a *attempt) {
+	for _, o := range s.opts {
+		switch o := o.(type) {
+		case grpc.HeaderCallOption:
+			*o.HeaderAddr = a.headerMD()
+		case grpc.TrailerCallOption:
+			*o.TrailerAddr = a.trailerMD()
+		case grpc.PeerCallOption:
+			*o.PeerAddr = a.conn.peer
+		}
+	}
+}
+
+// clientStream is a call as its caller's stream.
+type clientStream clientCall
+
+// Header implements [grpc.ClientStream].
+func (s *clientStream) Header() (metadata.MD, error) { return (*clientCall)(s).header(), nil }
+
+// Trailer implements [grpc.ClientStream].
+func (s *clientStream) Trailer() metadata.MD {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	(*clientCall)(s).commitLocked()
+	if s.attempt == nil {
+		return nil
+	}
+	return s.attempt.trailerMD()
+}
+
+// CloseSend implements [grpc.ClientStream].
+func (s *clientStream) CloseSend() error {
+	(*clientCall)(s).closeSend()
+	return nil
+}
+
+// Context implements [grpc.ClientStream].
+func (s *clientStream) Context() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	(*clientCall)(s).commitLocked()
+	if a := s.attempt; a != nil && a.opened {
+		return peer.NewContext(a.ctx, &a.conn.peer)
+	}
+	return s.ctx
+}
+
+// SendMsg implements [grpc.ClientStream].
+func (s *clientStream) SendMsg(v any) error {
+	err := (*clientCall)(s).sendMsg(v)
+	if err == io.EOF && !s.desc.ClientStreams {
+		return nil // RecvMsg tells
+	}
+	return err
+}
+
+// RecvMsg implements [grpc.ClientStream].
+func (s *clientStream) RecvMsg(v any) error {
+	if !s.desc.ServerStreams {
+		return (*clientCall)(s).recvLast(v)
+	}
+	return (*clientCall)(s).recvMsg(v)
+}

@@ -1,0 +1,246 @@
+package rpc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/serviceconfig"
+)
+
+// This file understands service configs as grpc-go does. Of the policies of load balancing there are
+// pick_first and round_robin; the first of a list that is known counts.
+
+// A serviceConfig is what a resolver says about how calls are made.
+type serviceConfig struct {
+	serviceconfig.Config
+
+	policy   string
+	methods  map[string]*methodConfig // by "/service/method", "/service/", or "" for all
+	throttle *throttlePolicy          // nil: retries are not throttled
+}
+
+// A methodConfig is what it says about a method.
+type methodConfig struct {
+	waitForReady              *bool
+	timeout                   *time.Duration
+	requestMost, responseMost *int
+	retry                     *retryPolicy // nil: the call is tried once
+}
+
+// A retryPolicy says how a call is tried again.
+type retryPolicy struct {
+	attempts      int // with the first one
+	first, most   time.Duration
+	multiplier    float64
+	retryableCode map[codes.Code]bool
+}
+
+// attemptsMost is how often a call is tried at most, as in grpc-go.
+const attemptsMost = 5
+
+type throttlePolicy struct{ MaxTokens, TokenRatio float64 }
+
+// jsonDuration is a duration of protobuf's JSON: "1.5s".
+type jsonDuration time.Duration
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (d *jsonDuration) UnmarshalJSON(p []byte) error {
+	var s string
+	if err := json.Unmarshal(p, &s); err != nil {
+		return err
+	}
+	seconds, ok := strings.CutSuffix(s, "s")
+	if !ok || seconds == "" || strings.Trim(seconds, "-.0123456789") != "" {
+		return fmt.Errorf("malformed duration %q", s)
+	}
+	parsed, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf("malformed duration %q: %v", s, err)
+	}
+	*d = jsonDuration(parsed)
+	return nil
+}
+
+// jsonService is a service config as it is written.
+type jsonService struct {
+	LoadBalancingPolicy *string
+	LoadBalancingConfig *[]map[string]json.RawMessage
+	MethodConfig        []struct {
+		Name []struct{ Service, Method string }
+
+		WaitForReady            *bool
+		Timeout                 *jsonDuration
+		MaxRequestMessageBytes  *int64
+		MaxResponseMessageBytes *int64
+		RetryPolicy             *struct {
+			MaxAttempts                int
+			InitialBackoff, MaxBackoff jsonDuration
+			BackoffMultiplier          float64
+			RetryableStatusCodes       []codes.Code
+		}
+	}
+	RetryThrottling *throttlePolicy
+}
+
+// policies are those of load balancing that there are.
+var policies = map[string]bool{"pick_first": true, "round_robin": true}
+
+func parseServiceConfig(js string) (*serviceConfig, error) {
+	if js == "" {
+		return nil, errors.New("no JSON service config provided")
+	}
+	var from jsonService
+	if err := json.Unmarshal([]byte(js), &from); err != nil {
+		return nil, err
+	}
+	c := &serviceConfig{policy: "pick_first", methods: make(map[string]*methodConfig), throttle: from.RetryThrottling}
+	if err := c.findPolicy(&from); err != nil {
+		return nil, err
+	}
+	for i := range from.MethodConfig {
+		if err := c.addMethod(&from, i); err != nil {
+			return nil, err
+		}
+	}
+	if t := c.throttle; t != nil {
+		if t.MaxTokens <= 0 || t.MaxTokens > 1000 {
+			return nil, fmt.Errorf("invalid retry throttling config: maxTokens (%v) out of range (0, 1000]", t.MaxTokens)
+		}
+		if t.TokenRatio <= 0 {
+			return nil, fmt.Errorf("invalid retry throttling config: tokenRatio (%v) may not be negative", t.TokenRatio)
+		}
+	}
+	return c, nil
+}
+
+// findPolicy finds the first policy of load balancing that is known. A name of the old field that isn't
+// means pick_first, as in grpc-go.
+func (c *serviceConfig) findPolicy(from *jsonService) error {
+	if from.LoadBalancingConfig == nil {
+		if name := from.LoadBalancingPolicy; name != nil && policies[*name] {
+			c.policy = *name
+		}
+		return nil
+	}
+	var names []string
+	for _, one := range *from.LoadBalancingConfig {
+		if len(one) != 1 {
+			return fmt.Errorf("expected a JSON struct with one entry; received entry %v", one)
+		}
+		for name := range one {
+			if policies[name] {
+				c.policy = name
+				return nil
+			}
+			names = append(names, name)
+		}
+	}
+	return fmt.Errorf("no supported policies found in config: %v (grpcadapter's client has pick_first and round_robin)", names)
+}
+
+func (c *serviceConfig) addMethod(all *jsonService, i int) error {
+	from := &all.MethodConfig[i]
+	m := &methodConfig{
+		waitForReady: from.WaitForReady, timeout: (*time.Duration)(from.Timeout),
+		requestMost: bytesOf(from.MaxRequestMessageBytes), responseMost: bytesOf(from.MaxResponseMessageBytes),
+	}
+	if r := from.RetryPolicy; r != nil {
+		if r.MaxAttempts <= 1 || r.InitialBackoff <= 0 || r.MaxBackoff <= 0 || r.BackoffMultiplier <= 0 || len(r.RetryableStatusCodes) == 0 {
+			return fmt.Errorf("invalid retry policy (%+v): ", r)
+		}
+		m.retry = &retryPolicy{
+			attempts: min(r.MaxAttempts, attemptsMost), first: time.Duration(r.InitialBackoff), most: time.Duration(r.MaxBackoff),
+			multiplier: r.BackoffMultiplier, retryableCode: make(map[codes.Code]bool),
+		}
+		for _, code := range r.RetryableStatusCodes {
+			m.retry.retryableCode[code] = true
+		}
+	}
+	for _, name := range from.Name {
+		path := ""
+		switch {
+		case name.Service != "":
+			path = "/" + name.Service + "/" + name.Method
+		case name.Method != "":
+			return errors.New("cannot combine empty 'service' and non-empty 'method'")
+		}
+		if c.methods[path] != nil {
+			return errors.New("duplicated name")
+		}
+		c.methods[path] = m
+	}
+	return nil
+}
+
+func bytesOf(n *int64) *int {
+	if n == nil {
+		return nil
+	}
+	bytes := int(min(*n, math.MaxInt))
+	return &bytes
+}
+
+var noMethodConfig methodConfig
+
+// of returns what the config says about a method.
+func (c *serviceConfig) of(method string) *methodConfig {
+	if len(c.methods) == 0 {
+		return &noMethodConfig
+	}
+	if m := c.methods[method]; m != nil {
+		return m
+	}
+	if m := c.methods[method[:strings.LastIndexByte(method, '/')+1]]; m != nil {
+		return m
+	}
+	if m := c.methods[""]; m != nil {
+		return m
+	}
+	return &noMethodConfig
+}
+
+// setServiceConfig makes calls go by c. The tokens of retries begin anew, as in grpc-go.
+func (c *Client) setServiceConfig(to *serviceConfig) {
+	c.service.Store(to)
+	var t *throttle
+	if p := to.throttle; p != nil {
+		t = &throttle{policy: *p, tokens: p.MaxTokens}
+	}
+	c.throttle.Store(t)
+}
+
+// A throttle keeps retries from making the trouble of a server worse: each failure takes a token, and
+// there are no retries while half of them are gone (gRFC A6). nil doesn't throttle.
+type throttle struct {
+	policy throttlePolicy // immutable
+
+	mu     sync.Mutex
+	tokens float64
+}
+
+// failed notes a failure, and reports whether there must be no retry.
+func (t *throttle) failed() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tokens = max(t.tokens-1, 0)
+	return t.tokens <= t.policy.MaxTokens/2
+}
+
+// succeeded notes a success.
+func (t *throttle) succeeded() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tokens = min(t.tokens+t.policy.TokenRatio, t.policy.MaxTokens)
+}

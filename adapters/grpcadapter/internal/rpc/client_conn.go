@@ -1,0 +1,157 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/stats"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter/internal/channel"
+	"github.com/percore/percore/adapters/h2"
+)
+
+// clientConn is a connection of a Client.
+type clientConn struct {
+	client *Client
+	link   *channel.Link
+	counts *counts
+	peer   peer.Peer
+	ctx    context.Context // of the events of the stats handler
+
+	begun  chan struct{} // closed when the server's first SETTINGS have come, or won't
+	begins sync.Once
+
+	hc *h2.Conn
+}
+
+// connectionError is why there is no connection, in grpc-go's words.
+func connectionError(format string, args ...any) error {
+	return fmt.Errorf("connection error: desc = %q", fmt.Sprintf(format, args...))
+}
+
+// dial implements [channel.Config.Dial].
+func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.Link) (channel.Conn, error) {
+	raw, err := c.config.Dial(ctx, c.dialed(addr.Addr))
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, connectionError("transport: Error while dialing: %v", err)
+	}
+	cc := &clientConn{
+		client: c, link: link, ctx: context.Background(), begun: make(chan struct{}),
+		counts: &c.counts[int(c.turn.Add(1))%len(c.counts)],
+	}
+	nc, info, err := cc.shakeHands(ctx, raw, addr)
+	if err != nil {
+		_ = raw.Close()
+		return nil, connectionError("transport: authentication handshake failed: %v", err)
+	}
+	cc.peer = peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info}
+	if sh := c.config.Stats; sh != nil {
+		cc.ctx = sh.TagConn(cc.ctx, &stats.ConnTagInfo{RemoteAddr: cc.peer.Addr, LocalAddr: cc.peer.LocalAddr})
+		sh.HandleConn(cc.ctx, &stats.ConnBegin{Client: true})
+	}
+	hc, err := c.http.Attach(nc, cc)
+	if err != nil {
+		_ = nc.Close()
+		cc.end()
+		return nil, connectionError("%v", err)
+	}
+	cc.hc = hc
+	select {
+	case <-cc.begun:
+	case <-ctx.Done():
+		_ = hc.Close()
+		<-cc.begun
+		return nil, connectionError("error reading server preface: %v", ctx.Err())
+	}
+	if !hc.TakesStreams() {
+		_ = hc.Close()
+		return nil, connectionError("error reading server preface: %v", reasonOf(hc.Err()))
+	}
+	return cc, nil
+}
+
+// dialed returns an address as the function of grpc.WithContextDialer gets it.
+func (c *Client) dialed(addr string) string {
+	switch {
+	case !strings.HasPrefix(c.channel.CanonicalTarget(), "unix:") || strings.HasPrefix(addr, "\x00"):
+		return addr
+	case filepath.IsAbs(addr):
+		return "unix://" + addr
+	}
+	return "unix:" + addr
+}
+
+// reasonOf returns why a connection has ended, or that it goes away.
+func reasonOf(err error) error {
+	var gone *h2.ConnError
+	switch {
+	case errors.As(err, &gone) && gone.Err != nil:
+		return gone.Err
+	case err == nil:
+		return errors.New("the server goes away")
+	}
+	return err
+}
+
+// shakeHands makes the handshake of the credentials. Those of TLS get nothing but the methods of a
+// net.Conn: otherwise they would return no *tls.Conn, which package h2 reads without a goroutine.
+func (cc *clientConn) shakeHands(ctx context.Context, raw net.Conn, addr resolver.Address) (net.Conn, credentials.AuthInfo, error) {
+	creds := cc.client.config.Creds
+	below := raw
+	_, ours := raw.(*percore.Conn)
+	if reflect.TypeOf(creds) == tlsCreds || ours && creds.Info().SecurityProtocol == "tls" {
+		below = bareConn{raw}
+	}
+	nc, info, err := creds.ClientHandshake(ctx, addr.ServerName, below)
+	if err == nil && nc == net.Conn(bareConn{raw}) {
+		nc = raw
+	}
+	return nc, info, err
+}
+
+// bareConn hides all methods of a connection that net.Conn doesn't have.
+type bareConn struct{ net.Conn }
+
+// NetConn returns the connection.
+func (b bareConn) NetConn() net.Conn { return b.Conn }
+
+// connState implements [h2.ClientConfig.State].
+func connState(hc *h2.Conn, state h2.ConnState) {
+	cc := hc.User().(*clientConn)
+	switch state {
+	case h2.Ready:
+		cc.begins.Do(func() { close(cc.begun) })
+	case h2.Leaving:
+		cc.link.Ended()
+	case h2.Closed:
+		cc.end()
+	}
+}
+
+// end is for a connection that has ended.
+func (cc *clientConn) end() {
+	cc.link.Gone()
+	cc.begins.Do(func() { close(cc.begun) })
+	if sh := cc.client.config.Stats; sh != nil {
+		sh.HandleConn(cc.ctx, &stats.ConnEnd{Client: true})
+	}
+}
+
+// Close implements [channel.Conn].
+func (cc *clientConn) Close() { cc.hc.Drain() }
+
+// Abort implements [channel.Conn].
+func (cc *clientConn) Abort() { _ = cc.hc.Close() }

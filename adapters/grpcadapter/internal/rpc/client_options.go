@@ -1,0 +1,132 @@
+package rpc
+
+import (
+	"math"
+	"reflect"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/status"
+)
+
+// callInfo is what the options of a call amount to.
+type callInfo struct {
+	failFast              bool
+	sendMost, receiveMost int // of a message; -1: as the service config says, or the default
+	retryMost             int // bytes that are kept for a retry
+	authority, subtype    string
+	compressorName        string
+	compressor            encoding.Compressor
+	creds                 credentials.PerRPCCredentials
+	codec                 Codec
+	codecName             string // of one that was forced
+}
+
+// grpc-go's defaults of a call.
+const (
+	clientReceiveMost = 4 << 20
+	clientSendMost    = math.MaxInt32
+	clientRetryMost   = 256 << 10
+)
+
+// callInfoOf understands the options of a call. One that it doesn't know makes the call fail.
+func callInfoOf(opts []grpc.CallOption, mc *methodConfig) (callInfo, error) {
+	info := callInfo{failFast: true, sendMost: -1, receiveMost: -1, retryMost: clientRetryMost}
+	if mc.waitForReady != nil {
+		info.failFast = !*mc.waitForReady
+	}
+	for _, o := range opts {
+		switch o := o.(type) {
+		case grpc.EmptyCallOption, grpc.StaticMethodCallOption, grpc.HeaderCallOption, grpc.TrailerCallOption,
+			grpc.PeerCallOption, grpc.OnFinishCallOption:
+		case grpc.FailFastCallOption:
+			info.failFast = o.FailFast
+		case grpc.MaxRecvMsgSizeCallOption:
+			info.receiveMost = o.MaxRecvMsgSize
+		case grpc.MaxSendMsgSizeCallOption:
+			info.sendMost = o.MaxSendMsgSize
+		case grpc.MaxRetryRPCBufferSizeCallOption:
+			info.retryMost = o.MaxRetryRPCBufferSize
+		case grpc.AuthorityOverrideCallOption:
+			info.authority = o.Authority
+		case grpc.PerRPCCredsCallOption:
+			info.creds = o.Creds
+		case grpc.CompressorCallOption:
+			info.compressorName = o.CompressorType
+		case grpc.ContentSubtypeCallOption:
+			info.subtype = o.ContentSubtype
+		case grpc.ForceCodecCallOption:
+			info.codec, info.codecName = OldCodec{o.Codec}, o.Codec.Name()
+		case grpc.ForceCodecV2CallOption:
+			info.codec, info.codecName = o.CodecV2, o.CodecV2.Name()
+		case grpc.CustomCodecCallOption:
+			info.codec, info.codecName = OldCodec{o.Codec}, ""
+		default:
+			if embedsEmpty(o) {
+				continue // an interceptor's own, which means nothing to grpc-go either
+			}
+			return info, status.Errorf(codes.Unimplemented, "grpcadapter: the client does not know the grpc.CallOption %T: "+
+				"leave it out, or make the call with a grpc.ClientConn", o)
+		}
+	}
+	info.sendMost = least(mc.requestMost, info.sendMost, clientSendMost)
+	info.receiveMost = least(mc.responseMost, info.receiveMost, clientReceiveMost)
+	if err := info.findCodec(); err != nil {
+		return info, err
+	}
+	if name := info.compressorName; name != "" && name != encoding.Identity {
+		if info.compressor = encoding.GetCompressor(name); info.compressor == nil {
+			return info, status.Errorf(codes.Internal, "grpc: Compressor is not installed for requested grpc-encoding %q", name)
+		}
+	}
+	return info, nil
+}
+
+// embedsEmpty reports whether the only methods of an option are those of an embedded EmptyCallOption.
+func embedsEmpty(o grpc.CallOption) bool {
+	t := reflect.TypeOf(o)
+	if t == nil || t.Kind() == reflect.Pointer {
+		return t != nil && t.Elem().Kind() == reflect.Struct && hasEmpty(t.Elem())
+	}
+	return t.Kind() == reflect.Struct && hasEmpty(t)
+}
+
+func hasEmpty(t reflect.Type) bool {
+	f, ok := t.FieldByName("EmptyCallOption")
+	return ok && f.Anonymous && f.Type == reflect.TypeFor[grpc.EmptyCallOption]()
+}
+
+// least returns the smaller one of two limits that are set, or the default: see grpc-go's getMaxSize.
+func least(ofConfig *int, ofCall, byDefault int) int {
+	switch {
+	case ofConfig == nil && ofCall < 0:
+		return byDefault
+	case ofConfig == nil:
+		return ofCall
+	case ofCall < 0:
+		return *ofConfig
+	}
+	return min(*ofConfig, ofCall)
+}
+
+// findCodec finds the codec of the content-subtype.
+func (info *callInfo) findCodec() error {
+	if info.codec != nil { // its name is sent, unless there is another
+		if info.subtype == "" {
+			info.subtype = strings.ToLower(info.codecName)
+		}
+		return nil
+	}
+	if info.subtype == "" {
+		info.codec = codecOf(proto.Name)
+		return nil
+	}
+	if info.codec = codecOf(info.subtype); info.codec == nil {
+		return status.Errorf(codes.Internal, "no codec registered for content-subtype %s", info.subtype)
+	}
+	return nil
+}
