@@ -13,6 +13,7 @@ import (
 	"net/textproto"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore"
@@ -28,9 +29,10 @@ type conn struct {
 	nc   *percore.Conn
 	tls  *session // above nc; nil: none
 
-	// guarded by host.mu
-	idle  bool
-	since time.Time // when it became idle
+	state atomic.Uint32 // see below; idle begins and ends under host.mu
+
+	// written before it becomes idle, read under host.mu
+	since time.Time // when that was
 
 	// owned by the exchange
 	reused bool // it was idle, or is about to be
@@ -39,6 +41,25 @@ type conn struct {
 	closed bool
 	cause  error // why it was cancelled; nil: it wasn't
 }
+
+// The states of a connection. Its callback is armed before it is idle, since others wait for the lock.
+//
+//	from                to      by
+//	busy                arming  put, before it arms the callback
+//	arming              came    the callback: there may be something to read
+//	arming              over    the callback, with an error
+//	arming, came, over  idle    put: it is in host.idle; it notices what has come
+//	arming, came, over  busy    put: a call has begun to wait, and gets it if nothing has come
+//	idle                busy    a call, or what closes it: it is out of host.idle
+//
+// If put fails the connection is closed, whatever its state.
+const (
+	busy uint32 = iota // an exchange has it, or nothing if it is closed
+	arming
+	came
+	over
+	idle
+)
 
 // close closes the connection. It may be called more than once.
 func (c *conn) close() { c.end(nil, true) }
@@ -91,6 +112,9 @@ func (c *conn) tlsState() *tls.ConnectionState {
 	}
 	return nil
 }
+
+// isWhole reports whether no part of a record of TLS has come.
+func (c *conn) isWhole() bool { return c.tls == nil || c.tls.records.areWhole() }
 
 func (c *conn) read(p []byte) (int, error) {
 	if c.tls != nil {

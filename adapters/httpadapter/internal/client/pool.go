@@ -36,6 +36,8 @@ type host struct {
 
 	count serving.Cell[counter] // the counters of its connections
 
+	wanted atomic.Int32 // len(waiters)
+
 	mu      sync.Mutex
 	idle    []*conn              // the one that became idle last is at the end
 	waiters []*waiter            // first in, first out; some may have what they want already
@@ -139,6 +141,7 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 	h.forgetDoneLocked()
 	if keeps {
 		h.waiters = append(h.waiters, w)
+		h.wanted.Store(int32(len(h.waiters)))
 	}
 	h.queue = append(h.queue, w)
 	h.count.Add(countWaiting, 1)
@@ -173,7 +176,7 @@ func (p *pool) isTooOld(since time.Time) bool {
 func (h *host) popLocked(i int) *conn {
 	c := h.idle[i]
 	h.idle = slices.Delete(h.idle, i, i+1)
-	c.idle = false
+	c.state.Store(busy)
 	h.count.Add(countIdle, -1)
 	return c
 }
@@ -183,6 +186,7 @@ func (h *host) forgetDoneLocked() {
 	for len(h.waiters) > 0 && h.waiters[0].done {
 		popFirst(&h.waiters)
 	}
+	h.wanted.Store(int32(len(h.waiters)))
 	for len(h.queue) > 0 && h.queue[0].done {
 		popFirst(&h.queue)
 	}
@@ -302,39 +306,74 @@ func (c *conn) put() error {
 		c.close()
 		return nil // as if it had become idle a moment before
 	}
-	h.mu.Lock()
-	for len(h.waiters) > 0 && (c.tls == nil || c.tls.records.areWhole()) {
-		w := popFirst(&h.waiters)
-		if w.deliverLocked(dialed{conn: c}) {
-			h.mu.Unlock()
-			return nil
+	for !h.give(c) {
+		c.since = time.Now()
+		c.state.Store(arming)
+		if c.sleep(base.IdleConnTimeout) != nil { // without the lock, for which the others wait
+			return errConnBroken
+		}
+		if kept, err := h.keep(c); kept || err != nil {
+			return err
+		}
+		c.state.Store(busy)
+		if !c.wake() {
+			c.close()
+			return nil // likewise
 		}
 	}
+	return nil
+}
+
+// give gives a connection to the first call that waits for one, and reports false if none does.
+func (h *host) give(c *conn) bool {
+	if h.wanted.Load() == 0 || !c.isWhole() {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	given := false
+	for !given && len(h.waiters) > 0 {
+		given = popFirst(&h.waiters).deliverLocked(dialed{conn: c})
+	}
+	h.wanted.Store(int32(len(h.waiters)))
+	return given
+}
+
+// keep makes a connection idle whose callback is armed, or returns why it may not be. It reports false
+// without an error if a call has begun to wait for a connection.
+func (h *host) keep(c *conn) (bool, error) {
+	base := h.pool.t.base
 	perHost := base.MaxIdleConnsPerHost
 	if perHost == 0 {
 		perHost = http.DefaultMaxIdleConnsPerHost
 	}
+	h.mu.Lock()
+	h.forgetDoneLocked()
+	var err error
 	switch {
+	case len(h.waiters) > 0 && c.isWhole():
+		h.mu.Unlock()
+		return false, nil
 	case h.pool.closing.Load():
-		h.mu.Unlock()
-		return errCloseIdle
+		err = errCloseIdle
 	case len(h.idle) >= perHost:
-		h.mu.Unlock()
-		return errTooManyIdleHost
+		err = errTooManyIdleHost
 	}
-	c.since = time.Now()
-	if err := c.sleep(base.IdleConnTimeout); err != nil { // locked: its callback waits until it is in the list
+	if err != nil {
 		h.mu.Unlock()
-		return errConnBroken
+		return false, err
 	}
-	c.idle = true
+	came := c.state.Swap(idle)
 	h.idle = append(h.idle, c)
 	h.count.Add(countIdle, 1)
 	h.mu.Unlock()
+	if came != arming {
+		c.notice(came == over)
+	}
 	if base.MaxIdleConns > 0 && h.pool.idleConns() > int64(base.MaxIdleConns) {
 		h.pool.closeOldest()
 	}
-	return nil
+	return true, nil
 }
 
 // putOrClose is put for a connection that no call has used.
@@ -407,32 +446,37 @@ func (p *pool) closeIdle() {
 }
 
 // OnReadable is called, on the loop's goroutine, when an idle connection ends, gets bytes without a
-// request, or has been idle for IdleConnTimeout.
+// request, or has been idle for IdleConnTimeout, or just before it becomes idle: then put notices.
 func (c *conn) OnReadable(err error) {
-	if c.tls != nil {
-		go c.notice(err) // crypto/tls may call the user's functions, and write
-		return
+	ended := err != nil
+	now := came
+	if ended {
+		now = over
 	}
-	c.notice(err)
+	switch {
+	case c.state.CompareAndSwap(arming, now):
+	case c.tls != nil:
+		go c.notice(ended) // crypto/tls may call the user's functions, and write
+	default:
+		c.notice(ended)
+	}
 }
 
-// notice closes an idle connection whose callback has come with err, unless there was nothing, or there
-// were only messages to crypto/tls. The connection may be taken at the same time: see conn.wake.
-func (c *conn) notice(err error) {
+// notice closes an idle connection whose callback has come, with an error if ended is set, unless there
+// was nothing, or there were only messages to crypto/tls. The connection may be taken at the same time:
+// see conn.wake.
+func (c *conn) notice(ended bool) {
 	if c.tls != nil {
 		c.tls.looks.Lock()
 		defer c.tls.looks.Unlock()
 	}
-	h := c.host
-	h.mu.Lock()
-	idle := c.idle
-	h.mu.Unlock()
-	if !idle {
+	if c.state.Load() != idle {
 		return // it was taken, and its taker knows
 	}
-	if err == nil && c.lookLocked() {
+	if !ended && c.lookLocked() {
+		h := c.host
 		h.mu.Lock()
-		if !c.idle || serving.Arm(c.nc, c) == nil {
+		if c.state.Load() != idle || serving.Arm(c.nc, c) == nil {
 			h.mu.Unlock()
 			return
 		}

@@ -12,7 +12,9 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -130,6 +132,124 @@ func awaitEmpty(t *testing.T, tr *Transport) {
 func awaitIdle(t *testing.T, tr *Transport) {
 	t.Helper()
 	testnet.Eventually(t, "a connection becomes idle", func() bool { return tr.conns.idleConns() > 0 })
+}
+
+// TestPutWhileSomethingComes: what comes between arming a connection's callback and making it idle is
+// noticed. The test holds the lock for which put waits then.
+func TestPutWhileSomethingComes(t *testing.T) {
+	quiet(t)
+	for name, test := range map[string]struct {
+		happen  func(c *conn, server net.Conn)
+		timeout time.Duration // IdleConnTimeout
+		empty   bool          // there is nothing to read
+	}{
+		"nothing":     {nil, 0, true},
+		"a false one": {func(c *conn, _ net.Conn) { spurious(c) }, 0, true},
+		"a byte":      {func(_ *conn, s net.Conn) { _, _ = s.Write([]byte("x")) }, 0, false},
+		"the end":     {func(_ *conn, s net.Conn) { s.Close() }, 0, false},
+		"the timeout": {func(*conn, net.Conn) {}, time.Millisecond, true},
+	} {
+		for _, waited := range []bool{false, true} {
+			for _, secure := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, TLS %t, a call waits %t", name, secure, waited), func(t *testing.T) {
+					server, tr, _ := secured(t, secure)
+					tr.base.IdleConnTimeout = test.timeout
+					served := make(chan net.Conn, 1)
+					release := make(chan bool)
+					defer close(release)
+					hostile := newHostileOver(t, server, func(c net.Conn, request string) bool {
+						answerHello(c, request)
+						served <- c
+						<-release
+						return false
+					})
+					resp, err := tr.RoundTrip(newGet(t, hostile.url()))
+					if err != nil {
+						t.Fatal(err)
+					}
+					c := resp.Body.(*body).c
+					h := c.host
+					h.mu.Lock()
+					var locked sync.Once
+					unlock := func() { locked.Do(h.mu.Unlock) }
+					defer unlock()
+					read := make(chan error, 1)
+					go func() {
+						_, err := io.ReadAll(resp.Body)
+						read <- err
+					}()
+					testnet.Eventually(t, "put begins to arm the callback", func() bool { return c.state.Load() != busy })
+					srv := testnet.Receive(t, "the server's connection", served)
+					if test.happen != nil {
+						test.happen(c, srv)
+						testnet.Eventually(t, "the callback comes", func() bool { return c.state.Load() != arming })
+					}
+					w := &waiter{host: h, cancel: func() {}, result: make(chan dialed, 1)}
+					if waited {
+						h.waiters = append(h.waiters, w)
+						h.wanted.Store(1)
+					}
+					unlock()
+					if err := testnet.Receive(t, "the body's end", read); err != nil {
+						t.Error(err)
+					}
+					switch {
+					case waited && secure:
+						checkGiven(t, c, w, test.empty)
+					case waited && len(w.result) > 0: // else the callback has come, and put doesn't look what for
+						checkGiven(t, c, w, test.happen == nil)
+					case waited:
+						w.leave()
+					case test.empty && test.timeout == 0:
+						checkKept(t, c)
+					}
+					awaitEmpty(t, tr)
+				})
+			}
+		}
+	}
+}
+
+// spurious makes a connection's callback come for nothing, unless it has done so already.
+func spurious(c *conn) {
+	for c.state.Load() == arming {
+		if c.nc.CancelOnReadable() {
+			c.OnReadable(nil)
+		}
+		runtime.Gosched()
+	}
+}
+
+// checkGiven checks whether w has got a connection, without a callback, and closes it.
+func checkGiven(t *testing.T, c *conn, w *waiter, want bool) {
+	t.Helper()
+	if got := len(w.result) > 0; got != want {
+		t.Errorf("the call has got a connection: %t, want %t", got, want)
+	}
+	if len(w.result) == 0 {
+		w.leave()
+		return
+	}
+	if got := (<-w.result).conn; got != c {
+		t.Error("the call has got another connection")
+	}
+	if state := c.state.Load(); state != busy || c.nc.CancelOnReadable() {
+		t.Errorf("the connection is in state %d, or has a callback", state)
+	}
+	c.close()
+}
+
+// checkKept checks that a connection is idle, with a callback, and closes it.
+func checkKept(t *testing.T, c *conn) {
+	t.Helper()
+	c.host.mu.Lock()
+	listed := slices.Contains(c.host.idle, c)
+	c.host.mu.Unlock()
+	if state := c.state.Load(); !listed || state != idle {
+		t.Errorf("the connection is in the list: %t, in state %d", listed, state)
+	}
+	testnet.Eventually(t, "the callback is armed", c.nc.CancelOnReadable)
+	c.remove()
 }
 
 // TestCloseIdle: CloseIdleConnections closes the connections that wait, and later ones are kept.
