@@ -870,7 +870,8 @@ func (g generator) ending(c *scriptCall) {
 	ending := g.choose(11)
 	if c.body == bodyHeld {
 		// http.Transport fails a call only when the body can't be read any more, so this one must not.
-		if ending, c.end = -1, endNoMore; !whole.ends || strings.Contains(c.answer, "X-Refuse") || len(c.answer) > 8000 {
+		// If a decoder fails, it depends on chance whether the body ends before the rest is read.
+		if ending, c.end = -1, endNoMore; !whole.ends || c.notGzip || strings.Contains(c.answer, "X-Refuse") || len(c.answer) > 8000 {
 			c.body, c.end = bodyUnknown, endFIN
 		}
 	}
