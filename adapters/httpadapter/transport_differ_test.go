@@ -693,6 +693,9 @@ func newScript(choose func(n int) int, id uint32) *script {
 		c := g.request(fmt.Sprintf("t%08x%d", id, i))
 		c.answer = g.answer(c)
 		g.ending(c)
+		if s.maxHeader > 0 && int64(c.until) > s.maxHeader {
+			c.cuts = nil // or it depends on chance whether the limit is reached when the header turns out to be wrong
+		}
 		s.calls = append(s.calls, c)
 	}
 	return s
