@@ -208,14 +208,19 @@ func TestHang(t *testing.T) {
 	noChildren(t)
 }
 
-// TestHungUpIdle: a server that closes idle connections must not pass for a cheap
+// TestHungUpIdle: a server or a client that closes idle connections must not pass for a cheap
 // one.
 func TestHungUpIdle(t *testing.T) {
-	cfg := fakeConfig(t, fakeHangUp)
-	cfg.Match = regexp.MustCompile("^idle/http/")
-	_, err := Run(t.Context(), cfg)
-	if err == nil || !strings.Contains(err.Error(), "use idle connection") {
-		t.Errorf("error %v, want one about idle connections", err)
+	for match, want := range map[string]string{
+		"^idle/http/":        "use idle connection",
+		"^idle/client/http/": "the client has used 0 of 20 idle connections once more",
+	} {
+		cfg := fakeConfig(t, fakeHangUp)
+		cfg.Match = regexp.MustCompile(match)
+		_, err := Run(t.Context(), cfg)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one about idle connections", match, err)
+		}
 	}
 	noChildren(t)
 }
@@ -513,6 +518,27 @@ func TestHTTP2(t *testing.T) {
 		if own > theirs/2 {
 			t.Errorf("%s: %v bytes for each, on net %v; want less than half", res.Scenario, own, theirs)
 		}
+	}
+	noChildren(t)
+}
+
+// TestIdleClient runs the scenarios of a client's idle connections. Their memory shows which client it
+// is.
+func TestIdleClient(t *testing.T) {
+	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", "^idle/client/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		checkResult(t, rep, res)
+		own, theirs := res.Values("percore+fastpath", MetricHeap)[0], res.Values("net", MetricHeap)[0]
+		if own > theirs*2/3 {
+			t.Errorf("%s: %v bytes for each, on net %v; want less than two thirds", res.Scenario, own, theirs)
+		}
+	}
+	if len(rep.Results) != 2 {
+		t.Errorf("%d scenarios were measured, want 2", len(rep.Results))
 	}
 	noChildren(t)
 }

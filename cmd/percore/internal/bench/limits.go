@@ -17,7 +17,7 @@ const spareFiles = 128
 func (l limits) allow(sc Scenario) error {
 	n := sc.conns()
 	files := n + spareFiles
-	if sc.backend != nil {
+	if sc.backend != nil && sc.spec.CallIdle == 0 {
 		files += n // the proxy's other side
 	}
 	if l.files > 0 && files > l.files {

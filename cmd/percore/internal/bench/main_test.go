@@ -118,6 +118,8 @@ func (f *fake) handle(op string, _ json.RawMessage) (any, error) {
 		}
 		f.looked = true
 		return target.Memory{Resident: 1e9 + n*fakePerConn, Heap: n * fakePerConn / 2, Stack: n * 100, Goroutines: 10 + n}, nil
+	case target.OpHold: // its client closes all connections
+		return target.Reused{}, nil
 	}
 	return nil, fmt.Errorf("unknown request %q", op)
 }

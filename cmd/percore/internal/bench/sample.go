@@ -318,9 +318,14 @@ func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample
 	}}, nil
 }
 
-// fill opens the idle connections of sc. Each has had one request. If sc is about waiting handlers,
+// fill opens the idle connections of sc, to the server or, of its client, to the backend. Each has had
+// one request. If sc is about waiting handlers,
 // each has one request whose handler waits.
 func (r *runner) fill(ctx context.Context, sc Scenario, st *stage) error {
+	if sc.spec.CallIdle > 0 {
+		_, err := r.hold(ctx, sc, st)
+		return err
+	}
 	gen, job := st.gen.(*builtin), sc.job
 	job.Addr = st.addr
 	if !sc.waiting {
@@ -336,6 +341,13 @@ func (r *runner) fill(ctx context.Context, sc Scenario, st *stage) error {
 
 // revive uses every connection of fill once more, or makes the waiting handlers answer.
 func (r *runner) revive(ctx context.Context, sc Scenario, st *stage) error {
+	if sc.spec.CallIdle > 0 {
+		reused, err := r.hold(ctx, sc, st)
+		if err == nil && reused < sc.idle {
+			err = fmt.Errorf("the client has used %d of %d idle connections once more", reused, sc.idle)
+		}
+		return err
+	}
 	gen := st.gen.(*builtin)
 	if !sc.waiting {
 		return gen.call(ctx, load.OpRevive, nil, nil, openMax)
@@ -344,6 +356,13 @@ func (r *runner) revive(ctx context.Context, sc Scenario, st *stage) error {
 		return err
 	}
 	return gen.call(ctx, load.OpAnswers, nil, nil, openMax)
+}
+
+// hold makes the server's client use all its connections, and returns how many of them had been idle.
+func (r *runner) hold(ctx context.Context, sc Scenario, st *stage) (int, error) {
+	var reused target.Reused
+	err := st.server.call(ctx, target.OpHold, target.Held{Calls: sc.idle}, &reused, openMax)
+	return reused.Calls, err
 }
 
 // profilePath returns the file for the server's profile in one sample, or "" if there is no

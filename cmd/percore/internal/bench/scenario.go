@@ -86,7 +86,7 @@ func Scenarios(idle int) []Scenario {
 	for _, part := range [][]Scenario{
 		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), echoing(), serving(idle), grpcCalls(), streaming(), watching(idle),
 		multiplexed(), multiplexedTransfers(),
-		bursting(), transfers(), proxying(), calling(), besideComputing(), idling(idle), multiplexedIdle(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
+		bursting(), transfers(), proxying(), calling(), besideComputing(), idling(idle), idleCalling(idle), multiplexedIdle(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
 	} {
 		all = append(all, part...)
 	}
@@ -593,6 +593,26 @@ func idling(idle int) []Scenario {
 			job:  load.Job{Kind: load.KindHTTP, Conns: 64}, idle: many,
 		},
 	}
+}
+
+// idleCalling returns scenarios of connections of an HTTP client on which nothing happens. They measure
+// the client's memory.
+func idleCalling(idle int) []Scenario {
+	var all []Scenario
+	for _, tls := range []bool{false, true} {
+		scheme := "http"
+		if tls {
+			scheme = "https"
+		}
+		all = append(all, Scenario{
+			Name:    fmt.Sprintf("idle/client/%s/conns=%d", scheme, idle),
+			spec:    target.Spec{App: target.AppCaller, CallTLS: tls, CallIdle: idle},
+			backend: &target.Spec{App: target.AppHTTP, TLS: tls},
+			job:     load.Job{Kind: load.KindHTTP, Conns: 1},
+			idle:    idle, memory: true,
+		})
+	}
+	return all
 }
 
 // waiting returns scenarios of requests whose handlers wait, as long polls do. They measure memory.

@@ -9,7 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
@@ -20,11 +22,12 @@ import (
 // connections are opened.
 const proxyIdleMax = 512
 
-// transport returns a client of HTTP/1.1 with enough idle connections, httpadapter's or net/http's.
-func transport(adapted bool) http.RoundTripper {
+// transport returns a client of HTTP/1.1 with enough idle connections, and at least idleMax,
+// httpadapter's or net/http's.
+func transport(adapted bool, idleMax int) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConnsPerHost = proxyIdleMax
-	t.MaxIdleConns = proxyIdleMax
+	t.MaxIdleConnsPerHost = max(proxyIdleMax, idleMax)
+	t.MaxIdleConns = t.MaxIdleConnsPerHost
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
 	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
@@ -34,32 +37,79 @@ func transport(adapted bool) http.RoundTripper {
 	return t
 }
 
-// caller returns the handler of AppCaller.
-func caller(spec Spec) http.Handler {
-	call, _ := newCall(spec)
-	calls := CallsPerRequest
+// caller is the handler of AppCaller.
+type caller struct {
+	call  func() error
+	calls int // for each request
+
+	client http.RoundTripper // of Spec.CallIdle; nil: there is none
+	url    string
+}
+
+func newCaller(spec Spec) *caller {
+	c := &caller{calls: CallsPerRequest, url: spec.callURL()}
 	if spec.Calls > 0 {
-		calls = spec.Calls
+		c.calls = spec.Calls
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for range calls {
-			if err := call(); err != nil {
-				http.Error(w, err.Error(), http.StatusBadGateway)
-				return
-			}
+	if spec.CallIdle > 0 {
+		c.client = transport(spec.Engine.FastPath, spec.CallIdle)
+		c.call = httpCall(c.client, c.url, make([]byte, spec.CallBytes))
+	} else {
+		c.call, _ = newCall(spec)
+	}
+	return c
+}
+
+func (c *caller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for range c.calls {
+		if err := c.call(); err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
 		}
-		hello(w, r)
+	}
+	hello(w, r)
+}
+
+// dialersMax is how many of hold's calls are begun at a time: enough for all processors.
+const dialersMax = 8
+
+// hold makes n calls. It reads no answer before the last call has been answered, so that afterwards n
+// connections are idle. It returns how many calls had a connection that had been idle.
+func (c *caller) hold(n int) (int, error) {
+	var reused, begun atomic.Int64
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			if i.Reused {
+				reused.Add(1)
+			}
+		},
 	})
+	answers, errs := make([]*http.Response, n), make([]error, n)
+	var dialers sync.WaitGroup
+	for range dialersMax {
+		dialers.Go(func() {
+			for i := begun.Add(1) - 1; i < int64(n); i = begun.Add(1) - 1 {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
+				if err == nil {
+					answers[i], err = c.client.RoundTrip(req)
+				}
+				errs[i] = err
+			}
+		})
+	}
+	dialers.Wait()
+	for i, resp := range answers {
+		if resp != nil {
+			errs[i] = readAnswer(resp)
+		}
+	}
+	return int(reused.Load()), errors.Join(errs...)
 }
 
 // newCall returns a function that calls the backend once, and reads the answer, and one that closes the
 // connections that are idle.
 func newCall(spec Spec) (call func() error, closeIdle func()) {
-	scheme := "http://"
-	if spec.CallTLS {
-		scheme = "https://"
-	}
-	url := scheme + spec.Backend + spec.CallPath
+	url := spec.callURL()
 	switch {
 	case spec.Engine.Bare:
 		conns := &bareConns{engine: spec.Engine.Name, addr: spec.Backend}
@@ -67,8 +117,16 @@ func newCall(spec Spec) (call func() error, closeIdle func()) {
 	case spec.Engine.FastHTTP:
 		return fastCall(url, make([]byte, spec.CallBytes))
 	}
-	client := http.Client{Transport: transport(spec.Engine.FastPath)}
+	client := http.Client{Transport: transport(spec.Engine.FastPath, 0)}
 	return httpCall(client.Transport, url, make([]byte, spec.CallBytes)), client.CloseIdleConnections
+}
+
+func (s Spec) callURL() string {
+	scheme := "http://"
+	if s.CallTLS {
+		scheme = "https://"
+	}
+	return scheme + s.Backend + s.CallPath
 }
 
 // httpCall makes a GET, or a POST if there is a body.
@@ -82,13 +140,18 @@ func httpCall(client http.RoundTripper, url string, body []byte) func() error {
 		if err != nil {
 			return err
 		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New("the backend answered " + resp.Status)
-		}
-		_, err = io.Copy(io.Discard, resp.Body)
-		return err
+		return readAnswer(resp)
 	}
+}
+
+// readAnswer reads an answer to its end.
+func readAnswer(resp *http.Response) error {
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New("the backend answered " + resp.Status)
+	}
+	_, err := io.Copy(io.Discard, resp.Body)
+	return err
 }
 
 func newRequest(url string, body []byte) (*http.Request, error) {

@@ -38,6 +38,7 @@ func newHTTPServer(spec Spec) (server, error) {
 	}
 	srv := &http.Server{Handler: h}
 	poll, _ := h.(*longPoll)
+	caller, _ := h.(*caller)
 	if spec.Timeouts {
 		srv.ReadHeaderTimeout = readHeaderTimeout
 		srv.ReadTimeout = readTimeout
@@ -59,11 +60,11 @@ func newHTTPServer(spec Spec) (server, error) {
 	}
 	switch {
 	case spec.Engine.FastPath:
-		return httpServer{httpadapter.Wrap(srv), spec.TLS, poll}, nil
+		return httpServer{httpadapter.Wrap(srv), spec.TLS, poll, caller}, nil
 	case spec.Engine.Adapter:
-		return httpServer{httpadapter.Wrap(srv, httpadapter.NetHTTP1(), httpadapter.NetHTTP2()), spec.TLS, poll}, nil
+		return httpServer{httpadapter.Wrap(srv, httpadapter.NetHTTP1(), httpadapter.NetHTTP2()), spec.TLS, poll, caller}, nil
 	}
-	return httpServer{srv, spec.TLS, poll}, nil
+	return httpServer{srv, spec.TLS, poll, caller}, nil
 }
 
 // webServer has the methods that an http.Server and an httpadapter.Server share.
@@ -78,6 +79,7 @@ type httpServer struct {
 	webServer
 	overTLS bool
 	poll    *longPoll // the handler of AppWaiting, else nil
+	caller  *caller   // the handler of AppCaller, else nil
 }
 
 func (s httpServer) longPoll() *longPoll { return s.poll }
@@ -116,7 +118,7 @@ func handler(spec Spec) (http.Handler, error) {
 	case AppProxyHTTP:
 		return reverseProxy(spec), nil
 	case AppCaller:
-		return caller(spec), nil
+		return newCaller(spec), nil
 	}
 	return nil, fmt.Errorf("%q is not an HTTP server", spec.App)
 }
@@ -230,7 +232,7 @@ func reverseProxy(spec Spec) http.Handler {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: spec.Backend})
 		},
-		Transport:  transport(spec.Client && spec.Engine.FastPath),
+		Transport:  transport(spec.Client && spec.Engine.FastPath, 0),
 		BufferPool: proxyBuffers{},
 	}
 }

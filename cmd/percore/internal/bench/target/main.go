@@ -53,6 +53,12 @@ func (p *process) handle(op string, body json.RawMessage) (any, error) {
 		return nil, p.poll(func(poll *longPoll) { poll.await(waiting.Handlers) })
 	case OpRelease:
 		return nil, p.poll(func(poll *longPoll) { poll.release() })
+	case OpHold:
+		var held Held
+		if err := json.Unmarshal(body, &held); err != nil {
+			return nil, err
+		}
+		return p.hold(held.Calls)
 	case OpProfileStart:
 		var prof Profile
 		if err := json.Unmarshal(body, &prof); err != nil {
@@ -139,6 +145,16 @@ func (p *process) poll(f func(*longPoll)) error {
 	}
 	f(s.longPoll())
 	return nil
+}
+
+// hold leaves connections idle to the server's client: see caller.hold.
+func (p *process) hold(calls int) (Reused, error) {
+	s, ok := p.server.(httpServer)
+	if !ok || s.caller == nil || s.caller.client == nil {
+		return Reused{}, errors.New("the server has no client whose connections may be idle")
+	}
+	n, err := s.caller.hold(calls)
+	return Reused{n}, err
 }
 
 // profileStart starts a CPU profile of this process, written to path.

@@ -8,6 +8,7 @@ const (
 	OpUsage        = "usage"         // nothing → Usage
 	OpMemory       = "memory"        // nothing → Memory
 	OpAwait        = "await"         // Waiting → nothing, once so many handlers wait; AppWaiting and AppGRPC only
+	OpHold         = "hold"          // Held → Reused; AppCaller with Spec.CallIdle only
 	OpRelease      = "release"       // nothing → nothing; ends the waits; AppWaiting and AppGRPC only
 	OpProfileStart = "profile-start" // Profile → nothing
 	OpProfileStop  = "profile-stop"  // nothing → nothing
@@ -48,6 +49,9 @@ type Spec struct {
 	CallPath  string `json:"callPath,omitempty"`
 	CallBytes int    `json:"callBytes,omitempty"`
 	Calls     int    `json:"calls,omitempty"`
+
+	// CallIdle is how many idle connections OpHold may leave to AppCaller's client.
+	CallIdle int `json:"callIdle,omitempty"`
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
@@ -56,9 +60,9 @@ type Spec struct {
 func (s Spec) Exists() bool {
 	switch {
 	case s.Engine.Bare:
-		return s.App == AppCaller && !s.CallTLS && s.CallPath == "" && s.CallBytes == 0
+		return s.App == AppCaller && !s.CallTLS && s.CallPath == "" && s.CallBytes == 0 && s.CallIdle == 0
 	case s.Engine.FastHTTP && s.App == AppCaller:
-		return true
+		return s.CallIdle == 0
 	case s.Engine.FastHTTP, s.Engine.Nginx:
 		return s.App == AppHTTP && !s.TLS && !s.HTTP2 && !(s.Engine.Nginx && (s.Computing || s.Timeouts))
 	case s.Engine.Nghttpd:
@@ -171,6 +175,16 @@ type Started struct {
 // Waiting is how many handlers wait.
 type Waiting struct {
 	Handlers int `json:"handlers"`
+}
+
+// Held is how many calls are open at a time, each on a connection of its own.
+type Held struct {
+	Calls int `json:"calls"`
+}
+
+// Reused is how many calls had a connection that had been idle.
+type Reused struct {
+	Calls int `json:"calls"`
 }
 
 // Profile names the file that a CPU profile of the process is written to.

@@ -319,6 +319,32 @@ func TestCaller(t *testing.T) {
 	}
 }
 
+// TestCallerHolds: as many connections are idle as there were calls, and then used once more, unless
+// they were closed.
+func TestCallerHolds(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		backend := serve(t, Spec{App: AppHTTP, TLS: tls, Engine: Engine{Name: EngineNet}})
+		for name, fast := range map[string]bool{"net": false, "percore": true} {
+			const n = 20
+			c := newCaller(Spec{App: AppCaller, Engine: Engine{FastPath: fast}, Backend: backend, CallTLS: tls, CallIdle: n})
+			closeIdle := c.client.(interface{ CloseIdleConnections() }).CloseIdleConnections
+			defer closeIdle()
+			for i, want := range []int{0, n, 0} {
+				if i == 2 {
+					closeIdle()
+				}
+				if got, err := c.hold(n); got != want || err != nil {
+					t.Errorf("%s, TLS %t, time %d: %d calls had an idle connection, error %v; want %d", name, tls, i, got, err, want)
+				}
+			}
+		}
+	}
+	c := newCaller(Spec{App: AppCaller, Backend: "127.0.0.1:1", CallIdle: 2})
+	if _, err := c.hold(2); err == nil {
+		t.Error("no error without a backend")
+	}
+}
+
 // serve runs the server of a spec until the test ends and returns its address.
 func serve(t *testing.T, spec Spec) string {
 	t.Helper()
