@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
+	"github.com/percore/percore/adapters/h2"
 )
 
 // A Client makes gRPC calls on package h2 instead of grpc-go's transport. Generated code takes it in the
@@ -29,15 +31,16 @@ import (
 //	client := pb.NewEchoClient(conn)
 //
 // Calls, metadata, status, deadlines, interceptors, stats handlers, compressors, codecs, credentials,
-// resolvers and service configs (pick_first, round_robin, retries, timeouts, limits) are as in grpc-go. A
-// connection that waits holds neither a goroutine nor a buffer. All methods are safe for concurrent use.
+// resolvers and service configs (pick_first, round_robin, retries, timeouts, limits) are as in grpc-go.
+// A connection that waits holds neither a goroutine nor a buffer. All methods are safe for concurrent
+// use.
 //
-// What it does not have fails in NewClient, or makes the call fail with Unimplemented: other policies of
-// load balancing than pick_first and round_robin (a default service config with another one is refused, one
-// that a resolver brings is ignored, as grpc-go does with one that it can't parse), xDS, proxies of the
-// environment, hedging, health checks by service config, channelz, binary logs, traces of package
-// golang.org/x/net/trace, grpc.AcceptCompressors, grpc.PreparedMsg. Use a *grpc.ClientConn with
-// [DialOptions] for these.
+// These things of grpc-go are missing: other policies of load balancing than pick_first and
+// round_robin, xDS, proxies of the environment, hedging, health checks by service config, channelz,
+// binary logs, traces of package golang.org/x/net/trace, grpc.AcceptCompressors, grpc.PreparedMsg. A
+// grpc.CallOption that the client doesn't know makes the call fail with Unimplemented. A default service
+// config with another policy is refused by NewClient; one that a resolver brings is treated as grpc-go
+// treats one that it can't parse. [DialOptions] are for a *grpc.ClientConn, which has all of that.
 //
 // Experimental: the names may change before v1.
 type Client struct {
@@ -47,9 +50,9 @@ type Client struct {
 
 var _ grpc.ClientConnInterface = (*Client)(nil)
 
-// NewClient makes a client for a target, as grpc.NewClient does: it doesn't connect before the first call
-// or [Client.Connect]. Options have the names of grpc-go's, and their meaning. A grpc.DialOption can't be
-// passed, so that none is ignored. [WithTransportCredentials] must be among them.
+// NewClient makes a client for a target, as grpc.NewClient does: it doesn't connect before the first
+// call or [Client.Connect]. Options have the names of grpc-go's, and their meaning. A grpc.DialOption
+// can't be passed, so that none is ignored. [WithTransportCredentials] must be among them.
 func NewClient(target string, opts ...ClientOption) (*Client, error) {
 	s := clientSettings{ClientConfig: rpc.DefaultClientConfig()}
 	s.Pool = BufferPool()
@@ -97,7 +100,8 @@ func (s *clientSettings) client(target string) (_ *Client, err error) {
 	return c, nil
 }
 
-// makeShadow makes the *grpc.ClientConn that interceptors get: it says the target, and is never connected.
+// makeShadow makes the *grpc.ClientConn that interceptors get: it says the target, and is never
+// connected.
 func (s *clientSettings) makeShadow(target string) (*grpc.ClientConn, error) {
 	options := []grpc.DialOption{grpc.WithTransportCredentials(s.Creds), grpc.WithResolvers(s.Channel.Resolvers...), grpc.WithIdleTimeout(0)}
 	if s.Channel.Authority != "" {
@@ -220,12 +224,19 @@ func (c *Client) ResetConnectBackoff() {
 }
 
 // ClientStats are the metrics of a [Client].
-type ClientStats = rpc.ClientStats
+type ClientStats struct {
+	Calls    int                   // that are under way
+	Started  uint64                // attempts of calls
+	Ended    map[codes.Code]uint64 // of these, by the code
+	Received uint64                // messages
+	Sent     uint64                // messages
+	HTTP2    h2.ClientStats        // of the connections
+}
 
 // Stats returns the metrics of the client.
 func (c *Client) Stats() ClientStats {
 	c.check("Stats")
-	return c.rpc.Stats()
+	return ClientStats(c.rpc.Stats())
 }
 
 // A ClientOption is an option of [NewClient].
@@ -332,8 +343,8 @@ func WithDefaultCallOptions(opts ...grpc.CallOption) ClientOption {
 	return clientOption(func(s *clientSettings) { s.CallOptions = append(s.CallOptions, opts...) })
 }
 
-// WithDefaultServiceConfig is grpc.WithDefaultServiceConfig: the service config, as JSON, of targets whose
-// resolver brings none.
+// WithDefaultServiceConfig is grpc.WithDefaultServiceConfig: the service config, as JSON, of targets
+// whose resolver brings none.
 func WithDefaultServiceConfig(js string) ClientOption {
 	return clientOption(func(s *clientSettings) { s.ServiceConfig = js })
 }
@@ -355,8 +366,8 @@ func WithMaxHeaderListSize(bytes uint32) ClientOption {
 	return clientOption(func(s *clientSettings) { s.HeaderBytes = bytes })
 }
 
-// WithInitialWindowSize is grpc.WithInitialWindowSize: how many bytes a server may send on a stream before
-// they are received. Values below 64 KiB are ignored. Without it that is 256 KiB.
+// WithInitialWindowSize is grpc.WithInitialWindowSize: how many bytes a server may send on a stream
+// before they are received. Values below 64 KiB are ignored. Without it that is 256 KiB.
 func WithInitialWindowSize(bytes int32) ClientOption {
 	return clientOption(func(s *clientSettings) {
 		if bytes >= windowMin {
@@ -366,8 +377,8 @@ func WithInitialWindowSize(bytes int32) ClientOption {
 }
 
 // WithInitialConnWindowSize is grpc.WithInitialConnWindowSize: how many bytes a server may send on all
-// streams of a connection before they are received. Values below 64 KiB are ignored. Without it that is 64
-// MiB.
+// streams of a connection before they are received. Values below 64 KiB are ignored. Without it that is
+// 64 MiB.
 func WithInitialConnWindowSize(bytes int32) ClientOption {
 	return clientOption(func(s *clientSettings) {
 		if bytes >= windowMin {
@@ -376,8 +387,8 @@ func WithInitialConnWindowSize(bytes int32) ClientOption {
 	})
 }
 
-// WithConnectParams is grpc.WithConnectParams: how long connecting may take, and how long to wait after a
-// failure.
+// WithConnectParams is grpc.WithConnectParams: how long connecting may take, and how long to wait after
+// a failure.
 func WithConnectParams(p grpc.ConnectParams) ClientOption {
 	return clientOption(func(s *clientSettings) { s.Channel.ConnectParams = &p })
 }
@@ -391,7 +402,7 @@ func WithResolvers(all ...resolver.Builder) ClientOption {
 }
 
 // WithIdleTimeout is grpc.WithIdleTimeout: how long the client stays connected without calls. Without it
-// that is 30 minutes; 0: for ever.
+// that is 30 minutes; 0: no limit.
 func WithIdleTimeout(d time.Duration) ClientOption {
 	return clientOption(func(s *clientSettings) {
 		if d < 0 {

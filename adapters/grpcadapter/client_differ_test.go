@@ -23,9 +23,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The tests of this file make the same random calls with a grpc.ClientConn and with a Client, to the same
-// kinds of servers, and compare everything that can be seen: what each call of the client returns, the
-// order of its interceptors and stats events, and what the server has got.
+// The tests of this file make the same random calls with a grpc.ClientConn and with a Client, to the
+// same kinds of servers, and compare everything that can be seen: what each call of the client returns,
+// the order of its interceptors and stats events, and what the server has got.
 
 // differingClient is what the clients have that are compared.
 type differingClient interface {
@@ -244,10 +244,10 @@ func TestClientDiffers(t *testing.T) {
 	}
 }
 
-// sorted returns the log with the events of stats handlers in another order: grpc-go reports a header and
-// trailers when they come, which may be before or behind the messages. How many messages were sent before a
-// server has answered is left out: that is chance. So is the end of a call, which
-// grpc-go reports without its error if SendMsg has noticed it first: many requests, or a method that there
+// sorted returns the log with the events of stats handlers in another order: grpc-go reports a header
+// and trailers when they come, which may be before or behind the messages. How many messages were sent
+// before a server has answered is left out: that is chance. So is the end of a call, which grpc-go
+// reports without its error if SendMsg has noticed it first: many requests, or a method that there
 // isn't. The interceptors' lines stay.
 func (l *callLog) sorted() *callLog {
 	to := &callLog{lines: make(map[string][]string)}
@@ -295,7 +295,7 @@ func compareClients(t *testing.T, name string, calls []callScript, secure, watch
 		if err := cc.Close(); err != nil {
 			t.Errorf("%s: Close: %v", name, err)
 		}
-		if err := cc.Close(); err != grpc.ErrClientConnClosing { //lint:ignore SA1019 it is what Close returns
+		if err := cc.Close(); !isClosing(err) {
 			t.Errorf("%s: Close returned %v the second time", name, err)
 		}
 		stopped := make(chan bool)

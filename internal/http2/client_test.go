@@ -370,8 +370,8 @@ func (d *duet) serverEvent(ev *Event) {
 	}
 }
 
-// TestDuet plays the server's core and the client's against each other, with random cuts. Neither may find
-// a fault with the other, no byte may be lost, and all credit must come back.
+// TestDuet plays the server's core and the client's against each other, with random cuts. Neither may
+// find a fault with the other, no byte may be lost, and all credit must come back.
 func TestDuet(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range uint64(300) {

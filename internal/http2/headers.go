@@ -117,7 +117,8 @@ func (c *Conn) finishBlock(f *Frame) {
 	}
 }
 
-// setPseudo stores a pseudo-header field. It reports whether the field is allowed and was not set before.
+// setPseudo stores a pseudo-header field. It reports whether the field is allowed and was not set
+// before.
 func (f *Frame) setPseudo(field *hpack.Field, ofAnswer bool) bool {
 	if !ofAnswer {
 		return f.request.set(field)

@@ -27,8 +27,8 @@ import (
 
 // attempt is one stream of a call.
 //
-// What has been received is understood in two steps: the header, and the end. The goroutine that receives
-// makes both, unless the one that sends has to know the outcome.
+// The answer is understood in two steps: the header, and the end. The goroutine that
+// receives makes both, unless the one that sends has to know the outcome.
 //
 //	answered  bare   ended  meaning
 //	false     false  nil    the header has not come
@@ -177,8 +177,8 @@ func (a *attempt) begun(sh stats.Handler) {
 	})
 }
 
-// cancelled is for a context that has ended. Who receives sees it; for a stream of which nobody may
-// receive, the call is finished here.
+// cancelled is for a context that has ended. RecvMsg returns that, and finishes the call. A stream may
+// have no RecvMsg under way, so its call is finished here.
 func (a *attempt) cancelled() {
 	a.stream.Reset(h2.Cancel)
 	if a.call.desc != unaryDesc {
@@ -511,8 +511,8 @@ func (a *attempt) limits() (pool mem.BufferPool, most int) {
 	return a.call.client.config.Pool, a.call.info.receiveMost
 }
 
-// outcome returns the status of a stream that has ended, or of which nothing more can be sent. It may wait
-// for the end.
+// outcome returns the status of a stream that has ended, or of which nothing more can be sent. It may
+// wait for the end.
 func (a *attempt) outcome() *status.Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -96,7 +96,7 @@ func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	switch t := s.config.timeout; {
 	case t != nil && *t >= 0:
 		s.ctx, s.cancel = context.WithTimeout(ctx, *t)
-	case desc != unaryDesc: // whose context nobody sees
+	case desc != unaryDesc: // whose context isn't seen
 		s.ctx, s.cancel = context.WithCancel(ctx)
 	}
 	if desc != unaryDesc {
@@ -124,7 +124,7 @@ func (s *clientCall) tellFinished(err error) {
 	s.client.channel.CallEnded()
 }
 
-// newAttempt makes an attempt. s.mu is held, or nobody else has s.
+// newAttempt makes an attempt. s.mu is held, or s is not shared yet.
 func (s *clientCall) newAttempt(transparent bool) (*attempt, error) {
 	if err := s.ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
@@ -143,8 +143,8 @@ func (s *clientCall) newAttempt(transparent bool) (*attempt, error) {
 //lint:ignore SA1019 programs compare with it
 var errClientClosing = grpc.ErrClientConnClosing
 
-// withRetry makes do with the attempt, and with those that replace it if it fails. done is called with mu
-// held when it has succeeded.
+// withRetry makes do with the attempt, and with those that replace it if it fails. done is called with
+// mu held when it has succeeded.
 func (s *clientCall) withRetry(do func(*attempt) error, done func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,8 +182,8 @@ func (s *clientCall) withRetry(do func(*attempt) error, done func()) error {
 	}
 }
 
-// retryLocked makes other attempts until one has come as far as the last one. It returns the error of the
-// call if there must be none.
+// retryLocked makes other attempts until one has come as far as the last one. It returns the error of
+// the call if there must be none.
 func (s *clientCall) retryLocked(a *attempt, err error) error {
 	for {
 		transparent, err := s.mayRetryLocked(a, err)
@@ -270,8 +270,8 @@ func (p *retryPolicy) wait(retries int) time.Duration {
 	return time.Duration(d * (0.8 + 0.4*rand.Float64()))
 }
 
-// pushbackOf returns when the server says to try again. ok is false if it says that there must be no other
-// attempt.
+// pushbackOf returns when the server says to try again. ok is false if it says that there must be no
+// other attempt.
 func pushbackOf(trailer metadata.MD) (wait time.Duration, has, ok bool) {
 	values := trailer["grpc-retry-pushback-ms"]
 	switch len(values) {
@@ -286,12 +286,6 @@ func pushbackOf(trailer metadata.MD) (wait time.Duration, has, ok bool) {
 
 // commitLocked makes the attempt the last one.
 func (s *clientCall) commitLocked() { s.committed, s.kept = true, nil }
-
-func (s *clientCall) commit() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.commitLocked()
-}
 
 // keepLocked keeps what was sent for another attempt.
 func (s *clientCall) keepLocked(op sending) {

@@ -131,10 +131,10 @@ func (m *messages) marshal(v any) (mem.BufferSlice, error) {
 	return b, nil
 }
 
-// encodeInPlace encodes a protobuf message that is not compressed, with its head before it, in the memory
-// from which it is sent: without the memory that grpc-go's codec allocates for a short one, and overwrites
-// with zeros for a long one. That is m's, or if long is not nil, memory of the pool. body is nil for
-// messages of other kinds, and for those that are longer than most.
+// encodeInPlace encodes a protobuf message that is not compressed, with its head before it, in the
+// memory from which it is sent: without the memory that grpc-go's codec allocates for a short one, and
+// overwrites with zeros for a long one. That is m's, or if long is not nil, memory of the pool. body is
+// nil for messages of other kinds, and for those that are longer than most.
 func (m *messages) encodeInPlace(v any, in *memory, pool mem.BufferPool, most int) (body []byte, long *[]byte, err error) {
 	if z := m.compressed; z != nil && z.compressor != nil || !isProtobuf(m.codec) {
 		return nil, nil, nil

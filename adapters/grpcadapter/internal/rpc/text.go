@@ -190,7 +190,7 @@ func encodeMessage(s string) string {
 	return string(b)
 }
 
-// decodeMessage is the reverse of encodeMessage. What isn't valid stays as it is.
+// decodeMessage is the reverse of encodeMessage. It keeps what isn't valid as it is.
 func decodeMessage(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
