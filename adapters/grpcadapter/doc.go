@@ -29,6 +29,11 @@
 //	opts := append(grpcadapter.DialOptions(), grpc.WithTransportCredentials(creds))
 //	cc, err := grpc.NewClient("dns:///example.com:50051", opts...)
 //
+// A client for generated code past grpc-go's transport is [NewClient]'s:
+//
+//	conn, err := grpcadapter.NewClient("dns:///example.com:50051", grpcadapter.WithTransportCredentials(creds))
+//	client := pb.NewEchoClient(conn)
+//
 // # Past grpc-go's transport
 //
 // Two kinds of servers do without grpc-go's transport: calls are served on package h2, by goroutines

@@ -120,6 +120,30 @@ func ExampleDialOptions() {
 	defer cc.Close()
 }
 
+// A client past grpc-go's transport: generated code takes it in the place of a *grpc.ClientConn.
+func ExampleNewClient() {
+	lis, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv := grpcadapter.NewServer()
+	healthpb.RegisterHealthServer(srv, health.NewServer())
+	go func() { _ = srv.Serve(lis) }()
+	defer srv.Stop()
+
+	conn, err := grpcadapter.NewClient("dns:///"+lis.Addr().String(),
+		grpcadapter.WithTransportCredentials(insecure.NewCredentials()),
+		grpcadapter.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	reply, err := healthpb.NewHealthClient(conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
+	fmt.Println(reply.GetStatus(), err)
+	// Output: SERVING <nil>
+}
+
 // A server past grpc-go's transport: generated code registers its services with it.
 func ExampleNewServer() {
 	srv := grpcadapter.NewServer(

@@ -1,6 +1,6 @@
 // Package h2 serves HTTP/2 (RFC 9113) at the level of streams: for proxies, RPC systems and servers
 // of other protocols, for which an http.Handler is too much or too little. A stream has a header, a
-// body and trailers in each direction, windows, and a reset.
+// body and trailers in each direction, windows, and a reset. A [Client] is the other side of that.
 //
 //	ln, err := percore.Listen("tcp", ":7000")
 //	...
@@ -30,7 +30,10 @@
 //	Stream.Read                       bytes of the body, its end, a deadline
 //	Stream.Send, Write                the windows of stream and connection, as far as there is a body; room
 //	                                  in the connection's output; a deadline
-//	Stream.Flush                      the socket, unless another goroutine is sending already
+//	Stream.Flush                      the socket, unless another goroutine is sending already; a client's Send
+//	                                  and Write do the same
+//	Conn.Open                         room for another stream; then the same as Send
+//	Stream.Answer, AwaitEnd           the header of an answer, its end
 //	Server.Serve                      the end of the listener or of the server
 //	Server.Shutdown                   the streams that are open
 //	all others                        nothing

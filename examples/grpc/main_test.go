@@ -29,6 +29,9 @@ func TestServe(t *testing.T) {
 		t.Errorf("got %v, %v, want SERVING", answer, err)
 	}
 	client.Close()
+	if status, err := check(t.Context(), ln.Addr().String()); err != nil || status != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("check: got %v, %v, want SERVING", status, err)
+	}
 	stop()
 	if err := testnet.Receive(t, "the server's end", done); err != nil {
 		t.Errorf("got %v, want no error", err)

@@ -514,7 +514,7 @@ func proxying() []Scenario {
 	}
 }
 
-// calling returns scenarios of an HTTP client, with so many calls at a time. An operation is
+// calling returns scenarios of clients of HTTP and gRPC, with so many calls at a time. An operation is
 // target.CallsPerRequest calls, or one with long bodies. The request that starts them is a small part
 // of the cost.
 func calling() []Scenario {
@@ -533,6 +533,14 @@ func calling() []Scenario {
 		backend: &target.Spec{App: target.AppHTTP, TLS: true},
 		job:     load.Job{Kind: load.KindHTTP, Conns: 64},
 	})
+	for _, g := range []struct{ conns, calls int }{{1, 1}, {1, 64}, {64, 64}} {
+		all = append(all, Scenario{
+			Name:    fmt.Sprintf("client/grpc/128B/conns=%d/calls=%d", g.conns, g.calls),
+			spec:    target.Spec{App: target.AppCaller, CallConns: g.conns, CallBytes: 128},
+			backend: &target.Spec{App: target.AppGRPC},
+			job:     load.Job{Kind: load.KindHTTP, Conns: g.calls},
+		})
+	}
 	for _, f := range []struct {
 		name               string
 		bytes, calls, each int

@@ -13,7 +13,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/adapters/httpadapter"
 )
 
@@ -111,6 +116,8 @@ func (c *caller) hold(n int) (int, error) {
 func newCall(spec Spec) (call func() error, closeIdle func()) {
 	url := spec.callURL()
 	switch {
+	case spec.CallConns > 0:
+		return grpcCall(spec)
 	case spec.Engine.Bare:
 		conns := &bareConns{engine: spec.Engine.Name, addr: spec.Backend}
 		return conns.call, conns.closeIdle
@@ -119,6 +126,34 @@ func newCall(spec Spec) (call func() error, closeIdle func()) {
 	}
 	client := http.Client{Transport: transport(spec.Engine.FastPath, 0)}
 	return httpCall(client.Transport, url, make([]byte, spec.CallBytes)), client.CloseIdleConnections
+}
+
+// grpcCall makes unary calls of CallBytes, which the backend sends back, on CallConns connections in
+// turn. Nothing closes these, which end with the process.
+func grpcCall(spec Spec) (call func() error, closeIdle func()) {
+	conns := make([]grpc.ClientConnInterface, spec.CallConns)
+	for i := range conns {
+		var err error
+		if spec.Engine.FastPath {
+			conns[i], err = grpcadapter.NewClient("passthrough:///"+spec.Backend,
+				grpcadapter.WithTransportCredentials(insecure.NewCredentials()))
+		} else {
+			conns[i], err = grpc.NewClient("passthrough:///"+spec.Backend, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		}
+		if err != nil {
+			return func() error { return err }, func() {}
+		}
+	}
+	in := wrapperspb.Bytes(make([]byte, spec.CallBytes))
+	var turn atomic.Uint32
+	return func() error {
+		out := new(wrapperspb.BytesValue)
+		err := conns[int(turn.Add(1))%len(conns)].Invoke(context.Background(), EchoUnary, in, out)
+		if err == nil && len(out.Value) != spec.CallBytes {
+			err = errors.New("the backend sent back another message")
+		}
+		return err
+	}, func() {}
 }
 
 func (s Spec) callURL() string {

@@ -52,6 +52,9 @@ type Spec struct {
 
 	// CallIdle is how many idle connections OpHold may leave to AppCaller's client.
 	CallIdle int `json:"callIdle,omitempty"`
+
+	// CallConns, if not 0, makes AppCaller's calls unary ones of gRPC, on so many connections.
+	CallConns int `json:"callConns,omitempty"`
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
@@ -60,9 +63,9 @@ type Spec struct {
 func (s Spec) Exists() bool {
 	switch {
 	case s.Engine.Bare:
-		return s.App == AppCaller && !s.CallTLS && s.CallPath == "" && s.CallBytes == 0 && s.CallIdle == 0
+		return s.App == AppCaller && !s.CallTLS && s.CallPath == "" && s.CallBytes == 0 && s.CallIdle == 0 && s.CallConns == 0
 	case s.Engine.FastHTTP && s.App == AppCaller:
-		return s.CallIdle == 0
+		return s.CallIdle == 0 && s.CallConns == 0
 	case s.Engine.FastHTTP, s.Engine.Nginx:
 		return s.App == AppHTTP && !s.TLS && !s.HTTP2 && !(s.Engine.Nginx && (s.Computing || s.Timeouts))
 	case s.Engine.Nghttpd:
