@@ -373,8 +373,8 @@ func (w *waiting) leave(o *opener) {
 // changed: unlock calls it.
 func (c *Conn) settleLocked() {
 	n := int32(c.core.Streams())
-	if c.phase == closed {
-		n = 0
+	if c.phase != alive {
+		n = 0 // they have ended, though the core has them still
 	}
 	if ended := c.open - n; ended > 0 {
 		c.workers.counts.Add(countServed, int64(ended)) // or lost: see ClientStats
@@ -419,14 +419,20 @@ func (s *Stream) answerLocked(t *turn) {
 	}
 }
 
+// errNoClient is for a server's stream.
+var errNoClient = errors.New("h2: Answer was called for a stream that no client has opened")
+
 // Answer waits for the header of the answer. Its errors are those of Read.
 func (s *Stream) Answer() (Answer, error) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
 	for {
-		if p := s.extras.client; p.answer.Status != 0 {
-			return p.answer, nil
+		switch x := s.extras; {
+		case x == nil || x.client == nil:
+			return Answer{}, errNoClient
+		case x.client.answer.Status != 0:
+			return x.client.answer, nil
 		}
 		switch {
 		case s.served:
@@ -441,12 +447,15 @@ func (s *Stream) Answer() (Answer, error) {
 }
 
 // OnInterim makes f be called with each interim answer that comes from now on, before Answer returns. It
-// must not block, nor call methods of s that do: it holds up the connection's other streams. fields are
+// must not block, nor call methods of s that do: it holds up the connection's other streams. A server's
+// stream has none. fields are
 // valid until it returns.
 func (s *Stream) OnInterim(f func(status int, fields []Field)) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	s.extras.client.interim = f
+	if s.extras != nil && s.extras.client != nil {
+		s.extras.client.interim = f
+	}
 }
 
 // AwaitEnd waits until the answer has come to its end, so that neither Answer nor Read wait, or until
@@ -456,6 +465,9 @@ func (s *Stream) AwaitEnd(most int) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
+	if s.extras == nil || s.extras.client == nil {
+		return
+	}
 	p := s.extras.client
 	p.whole = max(most, 1)
 	for s.readErr == nil && s.err == nil && !s.served && s.body.bytes() < p.whole {

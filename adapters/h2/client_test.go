@@ -68,6 +68,10 @@ var noContext context.Context
 func call(c *Conn, m Message) (answer Answer, body []byte, trailers []Field, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 	defer cancel()
+	return callWith(ctx, c, m)
+}
+
+func callWith(ctx context.Context, c *Conn, m Message) (answer Answer, body []byte, trailers []Field, err error) {
 	var s Stream
 	defer s.Close()
 	long := len(m.Body) > 100<<10 // an echo is not read before its request is written

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -17,6 +18,37 @@ import (
 // holds besides, divided by the connections; it is less than any buffer.
 const idleBytesMost = 3000
 
+const idleConns = 200
+
+// checkIdleBytes opens connections, of which one is open already, lets them rest, and checks what they
+// hold. all returns the Conns at one
+// of the ends, or both.
+func checkIdleBytes(t *testing.T, open func(), all func() []*Conn, ends int) {
+	t.Helper()
+	goroutines := runtime.NumGoroutine()
+	before := testnet.HeapBytes()
+	for range idleConns {
+		open()
+	}
+	testnet.Eventually(t, "the connections' rest", func() bool {
+		resting := 0
+		for _, c := range all() {
+			c.mu.Lock()
+			if c.clock.rested {
+				resting++
+			}
+			c.mu.Unlock()
+		}
+		return resting > ends*idleConns
+	})
+	testnet.Eventually(t, "the workers' end", func() bool { return runtime.NumGoroutine() <= goroutines })
+	bytes := (testnet.HeapBytes() - before) / idleConns
+	t.Logf("a connection that waits, with both of its ends: %d bytes", bytes)
+	if bytes > idleBytesMost {
+		t.Errorf("got %d bytes for a connection that waits, want %d at most", bytes, idleBytesMost)
+	}
+}
+
 // TestIdleMemory: connections that have had a request and wait have neither a goroutine nor a
 // buffer.
 func TestIdleMemory(t *testing.T) {
@@ -25,8 +57,7 @@ func TestIdleMemory(t *testing.T) {
 	}
 	f := serve(t, HandlerFunc(hello), Config{})
 	hello := f.peer().Request(1, true).Out
-	const n = 200
-	clients := make([]net.Conn, 0, n+1)
+	clients := make([]net.Conn, 0, idleConns+1)
 	open := func() {
 		c := f.dial()
 		clients = append(clients, c)
@@ -46,27 +77,38 @@ func TestIdleMemory(t *testing.T) {
 	if f.server.conns()[0].below.pc == nil {
 		t.Skip("a goroutine reads from each connection: run it without the build tag percore_net")
 	}
-	goroutines := runtime.NumGoroutine()
-	before := testnet.HeapBytes()
-	for range n {
-		open()
-	}
-	testnet.Eventually(t, "the connections' rest", func() bool {
-		resting := 0
-		for _, c := range f.server.conns() {
-			c.mu.Lock()
-			if c.clock.rested {
-				resting++
-			}
-			c.mu.Unlock()
-		}
-		return resting > n
-	})
-	testnet.Eventually(t, "the workers' end", func() bool { return runtime.NumGoroutine() <= goroutines })
-	bytes := (testnet.HeapBytes() - before) / n
-	t.Logf("a connection that waits, with both of its ends: %d bytes", bytes)
-	if bytes > idleBytesMost {
-		t.Errorf("got %d bytes for a connection that waits, want %d at most", bytes, idleBytesMost)
-	}
+	checkIdleBytes(t, open, f.server.conns, 1)
 	runtime.KeepAlive(clients)
+}
+
+// TestClientIdleMemory: connections of a client that have had a call and wait have neither a goroutine
+// nor a buffer.
+func TestClientIdleMemory(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector's memory counts: run it without -race")
+	}
+	f := serve(t, HandlerFunc(hello), Config{})
+	client := NewClient(ClientConfig{})
+	defer client.Close()
+	conns := make([]*Conn, 0, idleConns+1)
+	open := func() {
+		nc, err := percore.Dial("tcp", f.l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := client.Attach(nc, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, body, _, err := call(c, Message{End: true}); string(body) != "Hello, World!" || err != nil {
+			t.Fatalf("got %q and %v", body, err)
+		}
+		conns = append(conns, c)
+	}
+	open()
+	if conns[0].below.pc == nil {
+		t.Skip("a goroutine reads from each connection: run it without the build tag percore_net")
+	}
+	checkIdleBytes(t, open, func() []*Conn { return append(f.server.conns(), conns...) }, 2)
+	runtime.KeepAlive(conns)
 }

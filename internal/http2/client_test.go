@@ -102,6 +102,7 @@ func TestClientRules(t *testing.T) {
 		{"HEADERS behind the end", func(p *peer) { p.reply(1, true, ok...).reply(1, true, ok...) }, []string{"answer 1 200 end"}},
 		{"DATA behind the end", func(p *peer) { p.reply(3, true, ok...).data(3, "x", true) },
 			[]string{"answer 3 200 end", "reset 3 STREAM_CLOSED local", "> reset 3 STREAM_CLOSED"}},
+		{"DATA before HEADERS", func(p *peer) { p.data(1, "x", true) }, []string{broken1, "> reset 1 PROTOCOL_ERROR"}},
 		{"a reset", func(p *peer) { p.reset(1) }, []string{"reset 1 CANCEL"}},
 		{"a reset behind an early answer", func(p *peer) { p.reply(3, true, ok...).frame(typeRSTStream, 0, 3, u32(0)) },
 			[]string{"answer 3 200 end", "reset 3 NO_ERROR"}},

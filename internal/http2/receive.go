@@ -27,6 +27,9 @@ func (c *Conn) drop(f *Frame, v verdict) verdict {
 // does. It drops the data.
 var overWindow = streamError(FlowControlError, "more DATA than the window allows")
 
+// beforeHeaders is for a server's DATA without a header before it. The words are net/http's.
+var beforeHeaders = streamError(ProtocolError, "protocol error: received DATA before a HEADERS frame")
+
 // tooLong is for a body that is longer than its declared length.
 var tooLong = streamError(ProtocolError, "a body is longer than was declared")
 
@@ -46,6 +49,8 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 		return v
 	case v.scope == ofStream || st == nil:
 		return c.drop(f, v)
+	case c.cfg.Client && !st.answered:
+		return c.drop(f, beforeHeaders)
 	case st.left >= 0 && int64(f.dataBytes) > st.left:
 		return c.drop(f, tooLong)
 	case f.length > int(c.recv.avail) || !st.recv.take(f.length):
