@@ -735,6 +735,9 @@ func (g generator) request(token string) *scriptCall {
 		}
 		c.header[name] = append(c.header[name], value)
 	}
+	if c.header["X-L"] != nil { // or it depends on chance how much of the header comes before the server refuses it
+		c.target = "/"
+	}
 	if g.choose(3) == 0 {
 		c.body = bodyKind(g.choose(int(bodyHeld) + 1))
 		c.content = strings.Repeat("b", []int{0, 1, 5, 3000, 5000, 70000}[g.choose(6)])
