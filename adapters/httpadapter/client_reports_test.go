@@ -322,6 +322,195 @@ func TestClientUnsolicitedBytes(t *testing.T) {
 	}
 }
 
+// TestClientTrailers: trailers reach the caller, announced or not, and are no part of the next answer,
+// which comes over the same connection.
+func TestClientTrailers(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, newTransport func(*http.Transport) http.RoundTripper) {
+		s := serveRaw(t, func(c net.Conn, r rawRequest) bool {
+			announced := ""
+			if r.n%2 == 0 {
+				announced = "Trailer: ETag\r\n"
+			}
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%sTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nEtag: %d\r\n\r\n", announced, r.n)
+			return true
+		})
+		rt := newTransport(new(http.Transport))
+		for i := range 4 {
+			resp, err := (&http.Client{Transport: rt}).Get(s.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			got := fmt.Sprintf("%s %v %v %d", b, err, resp.Trailer, len(resp.Header))
+			wantFetched(t, "GET", got, fmt.Sprintf("hello <nil> map[Etag:[%d]] 0", i))
+		}
+		front := proxyTo(t, s, rt)
+		wantFetched(t, "proxy", fetch(t, front.Client(), "GET", front.URL, ""), "200 hello <nil>")
+		if n := s.accepted(); n != 1 {
+			t.Errorf("got %d connections, want one for all", n)
+		}
+	})
+}
+
+// TestClientStatusWithoutBody: an answer with 204 or 304 has no body, whatever length it names.
+func TestClientStatusWithoutBody(t *testing.T) {
+	for _, status := range []string{"204 No Content", "304 Not Modified"} {
+		for _, field := range []string{"", "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"} {
+			t.Run(fmt.Sprintf("%s, %q", status, field), func(t *testing.T) {
+				onBothTransports(t, func(t *testing.T, newTransport func(*http.Transport) http.RoundTripper) {
+					s := serveRaw(t, func(c net.Conn, r rawRequest) bool {
+						if r.URL.Path == "/next" {
+							io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext")
+						} else {
+							fmt.Fprintf(c, "HTTP/1.1 %s\r\n%s\r\n", status, field)
+						}
+						return true
+					})
+					front := proxyTo(t, s, newTransport(new(http.Transport)))
+					for range 3 {
+						wantFetched(t, status, fetch(t, front.Client(), "GET", front.URL, ""), status[:3]+"  <nil>")
+						wantFetched(t, "the next", fetch(t, front.Client(), "GET", front.URL+"/next", ""), "200 next <nil>")
+					}
+					if n := s.accepted(); n != 1 {
+						t.Errorf("got %d connections, want one for all", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestClientPartlyRead: what a caller has not read of an answer is not taken for the next one.
+func TestClientPartlyRead(t *testing.T) {
+	const evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
+	body := strings.Repeat(evil, 2000)
+	for name, answer := range map[string]string{
+		"counted":       fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body),
+		"in chunks":     fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body),
+		"until the end": "HTTP/1.1 200 OK\r\n\r\n" + body,
+		"cut off":       "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + body,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBothTransports(t, func(t *testing.T, newTransport func(*http.Transport) http.RoundTripper) {
+				s := serveRaw(t, func(c net.Conn, r rawRequest) bool {
+					if r.URL.Path == "/next" {
+						io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext")
+						return true
+					}
+					_, err := io.WriteString(c, answer)
+					return err == nil
+				})
+				client := &http.Client{Transport: newTransport(new(http.Transport))}
+				for _, read := range []int64{0, 1, int64(len(evil)), 4096, 50_000} {
+					resp, err := client.Get(s.url)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if n, err := io.CopyN(io.Discard, resp.Body, read); n != read || err != nil {
+						t.Errorf("got %d bytes, %v; want %d", n, err, read)
+					}
+					resp.Body.Close()
+					wantFetched(t, "the next", fetch(t, client, "GET", s.url+"/next", ""), "200 next <nil>")
+				}
+			})
+		})
+	}
+}
+
+// TestClientTwoLengths: an answer with two lengths is refused, and the connection is closed, unless the
+// lengths are the same. Chunks count more than a length.
+func TestClientTwoLengths(t *testing.T) {
+	for name, test := range map[string]struct{ header, body, want string }{
+		"two":       {"Content-Length: 4\r\nContent-Length: 5", "hello", "error"},
+		"a list":    {"Content-Length: 4, 5", "hello", "error"},
+		"the same":  {"Content-Length: 5\r\nContent-Length: 5", "hello", "200 hello <nil>"},
+		"chunks":    {"Content-Length: 2\r\nTransfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n", "200 hello <nil>"},
+		"two codes": {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n", "error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBothTransports(t, func(t *testing.T, newTransport func(*http.Transport) http.RoundTripper) {
+				s := serveRaw(t, func(c net.Conn, _ rawRequest) bool {
+					fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%s\r\n\r\n%s", test.header, test.body)
+					return true
+				})
+				client := &http.Client{Transport: newTransport(new(http.Transport))}
+				conns := 1
+				for i := range 3 {
+					got := fetch(t, client, "GET", s.url, "")
+					if test.want == "error" {
+						conns = i + 1
+						got = strings.TrimPrefix(got, "Get \""+s.url+"\": net/http: HTTP/1.x transport connection broken: ")
+						t.Log(got)
+						if !strings.HasPrefix(got, "http: message cannot contain multiple Content-Length") && !strings.HasPrefix(got, "bad Content-Length") &&
+							!strings.HasPrefix(got, "too many transfer encodings") {
+							t.Errorf("got %q, want an error", got)
+						}
+						continue
+					}
+					wantFetched(t, name, got, test.want)
+				}
+				if n := s.accepted(); n != conns {
+					t.Errorf("got %d connections, want %d", n, conns)
+				}
+			})
+		})
+	}
+}
+
+// TestClientUploadRefused: a proxy passes on the answer of a server that doesn't read the request's
+// body, and serves its client's next request.
+func TestClientUploadRefused(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, newTransport func(*http.Transport) http.RoundTripper) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := make(chan bool)
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				serving.Go(func() {
+					defer c.Close()
+					req, err := http.ReadRequest(bufio.NewReader(c))
+					switch {
+					case err != nil:
+					case req.Method == "POST":
+						io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+						<-release // it reads nothing more
+					default:
+						io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
+					}
+				})
+			}
+		})
+		defer serving.Wait()
+		defer ln.Close()
+		defer close(release)
+		front := proxyTo(t, &rawServer{url: "http://" + ln.Addr().String()}, newTransport(new(http.Transport)))
+		for range 3 {
+			req, _ := http.NewRequest("POST", front.URL, endless{})
+			resp, err := front.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			wantFetched(t, "POST", fmt.Sprintf("%d %s %v", resp.StatusCode, b, err), "413 no <nil>")
+			wantFetched(t, "GET", fetch(t, front.Client(), "GET", front.URL, ""), "200 ok <nil>")
+		}
+	})
+}
+
+// endless is a reader without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
 // TestClientRetries: a server may end an idle connection while a request is on its way. The client
 // sends the request again if it may reach the server twice, unlike a POST.
 func TestClientRetries(t *testing.T) {
