@@ -353,6 +353,42 @@ func TestClientCancel(t *testing.T) {
 	}
 }
 
+// TestClientFinishes: each call, however it fails, is reported once, and counts no longer.
+func TestClientFinishes(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	c := dialClient(t, lis, WithIdleTimeout(50*time.Millisecond))
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	gone := newTestClient(t, "passthrough:///"+testnet.Reserve(t))
+	for name, call := range map[string]func(opt grpc.CallOption) error{
+		"success":   func(o grpc.CallOption) error { return callEcho(callContext(t), c, nil, o) },
+		"cancelled": func(o grpc.CallOption) error { return callEcho(cancelled, c, nil, o) },
+		"no codec":  func(o grpc.CallOption) error { return callEcho(callContext(t), c, nil, o, grpc.CallContentSubtype("none")) },
+		"no method": func(o grpc.CallOption) error {
+			return c.Invoke(callContext(t), "/none", wrapperspb.Bytes(nil), new(wrapperspb.BytesValue), o)
+		},
+		"no message": func(o grpc.CallOption) error {
+			return c.Invoke(callContext(t), "/percore.test.Echo/Unary", "no message", new(wrapperspb.BytesValue), o)
+		},
+		"too long": func(o grpc.CallOption) error {
+			return callEcho(callContext(t), c, pattern(10), o, grpc.MaxCallSendMsgSize(5))
+		},
+		"bad metadata": func(o grpc.CallOption) error {
+			return callEcho(metadata.AppendToOutgoingContext(callContext(t), "a", "\x01"), c, nil, o)
+		},
+		"no server": func(o grpc.CallOption) error { return callEcho(callContext(t), gone, nil, o) },
+	} {
+		var finished []error
+		err := call(grpc.OnFinish(func(err error) { finished = append(finished, err) }))
+		if len(finished) != 1 || finished[0] != err {
+			t.Errorf("%s: OnFinish was told %v, want %v once", name, finished, err)
+		}
+	}
+	testnet.Eventually(t, "the client is idle again", func() bool { return c.GetState() == connectivity.Idle })
+}
+
 // TestClientUnread: streams whose messages are not received hold up no other call.
 func TestClientUnread(t *testing.T) {
 	testnet.NoLeaks(t)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -40,6 +41,8 @@ type clientCall struct {
 	delayed bool // by resolving the name
 
 	out messages // how messages are sent; of the goroutine that sends
+
+	told atomic.Bool // that the call has finished
 
 	sentLast bool // of the goroutine that sends
 	received bool // a message; of the goroutine that receives
@@ -114,8 +117,11 @@ func (s *clientCall) stop() {
 	}
 }
 
-// tellFinished is for a call whose outcome is known; nil is success.
+// tellFinished is for a call whose outcome is known; nil is success. It does nothing the second time.
 func (s *clientCall) tellFinished(err error) {
+	if s.told.Swap(true) {
+		return
+	}
 	for _, o := range s.opts {
 		if o, ok := o.(grpc.OnFinishCallOption); ok {
 			o.OnFinish(err)
@@ -460,9 +466,7 @@ func (s *clientCall) finish(err error) {
 	if err == nil {
 		s.client.throttle.Load().succeeded()
 	}
-	if a != nil {
-		s.tellFinished(err) // else newStream does
-	}
+	s.tellFinished(err)
 	s.stop()
 }
 
