@@ -553,7 +553,7 @@ func TestTogether(t *testing.T) {
 					}
 				})
 			}
-			time.Sleep(time.Duration(rand.IntN(10_000_000_000)))
+			time.Sleep(time.Duration(rand.Int64N(10_000_000_000)))
 			w.subject.Close()
 			synctest.Wait()
 			if c := w.subject.(ours).Channel; w.live != 0 || len(c.links) != 0 || c.policy != nil || c.resolution != nil {

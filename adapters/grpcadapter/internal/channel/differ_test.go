@@ -128,14 +128,14 @@ func randomScript(random *rand.Rand) string {
 		case n < 26:
 			fmt.Fprintf(&b, "drain %s\n", pick(hosts...))
 		case n < 31:
-			fmt.Fprintf(&b, "sleep %v\n", time.Duration(random.IntN(3_000_000_000))+odd)
+			fmt.Fprintf(&b, "sleep %v\n", time.Duration(random.Int64N(3_000_000_000))+odd)
 		case n < 32:
 			fmt.Fprintf(&b, "sleep %v\n", pick("31.1234567s", "10m1.1234567s"))
 			replaced = false
 		case n < 34:
 			fmt.Fprintf(&b, "connect\n")
 		default:
-			fmt.Fprintf(&b, "%s %v\n", pick("call", "wait"), time.Duration(random.IntN(3_000_000_000))+odd)
+			fmt.Fprintf(&b, "%s %v\n", pick("call", "wait"), time.Duration(random.Int64N(3_000_000_000))+odd)
 		}
 	}
 	return b.String()
