@@ -23,7 +23,9 @@ type WaitingConn struct {
 
 // AdapterStats are the metrics of one adapter: sums over all its servers in the process.
 type AdapterStats struct {
-	Adapter string // "http", "http2", "client", "grpc", "reactor", "websocket", "handover", "tls", or another's
+	// Adapter is "http", "http2", "http2_client", "client", "grpc", "reactor", "websocket", "handover",
+	// "tls", or another's.
+	Adapter string
 	Metrics []Metric
 }
 

@@ -365,7 +365,9 @@ func TestClientFinishes(t *testing.T) {
 	for name, call := range map[string]func(opt grpc.CallOption) error{
 		"success":   func(o grpc.CallOption) error { return callEcho(callContext(t), c, nil, o) },
 		"cancelled": func(o grpc.CallOption) error { return callEcho(cancelled, c, nil, o) },
-		"no codec":  func(o grpc.CallOption) error { return callEcho(callContext(t), c, nil, o, grpc.CallContentSubtype("none")) },
+		"no codec": func(o grpc.CallOption) error {
+			return callEcho(callContext(t), c, nil, o, grpc.CallContentSubtype("none"))
+		},
 		"no method": func(o grpc.CallOption) error {
 			return c.Invoke(callContext(t), "/none", wrapperspb.Bytes(nil), new(wrapperspb.BytesValue), o)
 		},

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/http2"
-	"github.com/percore/percore/internal/serving"
 )
 
 // A ClientConfig configures a Client. The zero value is ready: each field that is zero has the default
@@ -515,43 +514,6 @@ func (c *Conn) unservedLocked(ev *http2.Event) {
 		s.endLocked(&StreamError{ID: st.ID(), Code: RefusedStream, Remote: true, Err: ErrUnserved})
 	})
 }
-
-// ClientStats are the metrics of a [Client]. They are read one after the other, not in one instant.
-type ClientStats struct {
-	Conns  int // connections that are open
-	Active int // of these, with streams
-
-	Streams int // streams that are open
-
-	Opened   uint64 // connections that the client was given
-	Requests uint64 // streams that were opened
-	Ended    uint64 // of these, those that have ended
-	Failed   uint64 // of these, those that have ended early: by a reset, or with their connection
-	Waits    uint64 // times that a stream began to wait for the server: to be opened, for windows, for it to read
-
-	ResetsByServer uint64            // streams that servers have reset
-	ResetsByClient uint64            // streams that were reset by this side
-	Breaches       uint64            // connections that ended because the server broke the protocol
-	Attacks        map[string]uint64 // connections that ended because the server exceeded a limit, by the limit
-	Timeouts       map[string]uint64 // connections that ended because the server was too slow, by what it did not do
-}
-
-// Stats returns the metrics of the client.
-func (cl *Client) Stats() ClientStats { return sums(cl.conns.counters.Sums()).clientStats() }
-
-func (t sums) clientStats() ClientStats {
-	s := t.stats()
-	return ClientStats{
-		Conns: s.Conns, Active: s.Active,
-		Streams: max(0, int(t[countStreams]-t[countServed])),
-		Opened:  s.Opened, Requests: s.Requests, Ended: s.Served, Failed: uint64(t[countLost]), Waits: s.Stalls,
-		ResetsByServer: s.ResetsByClient, ResetsByClient: s.ResetsByServer,
-		Breaches: s.Breaches, Attacks: s.Attacks, Timeouts: s.Timeouts,
-	}
-}
-
-// clients has the counters of the process's Clients.
-var clients = serving.NewRegister(counterCount)
 
 // breachOf returns the rule that the peer broke, if the core has reset a stream of a client for it.
 func (c *Conn) breachOf(ev *http2.Event) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -353,4 +354,46 @@ func TestClientIdle(t *testing.T) {
 	if err := c.Open(t.Context(), new(Stream), post, Message{End: true}); err != ErrLeaving {
 		t.Errorf("got %v, want ErrLeaving", err)
 	}
+}
+
+// TestClientStats: what happens to streams and connections is counted, and ends up in the metrics of the
+// process.
+func TestClientStats(t *testing.T) {
+	f := serve(t, HandlerFunc(func(s *Stream, r *Request) {
+		if r.Method == "DELETE" {
+			s.Reset(InternalError)
+			return
+		}
+		hello(s, r)
+	}), Config{})
+	c := f.attach(percore.Dial, ClientConfig{})
+	client := &Client{c.server}
+	want := client.Stats()
+	if want.Conns != 1 || want.Opened != 1 || want.Requests != 0 {
+		t.Fatalf("got %+v with one connection", want)
+	}
+	before := sumMetrics(readClientMetrics())
+	if _, _, _, err := call(c, Message{End: true}); err != nil {
+		t.Fatal(err)
+	}
+	var s Stream
+	defer s.Close()
+	if err := c.Open(t.Context(), &s, &Request{Method: "DELETE", Scheme: "http", Authority: "x", Path: "/"}, Message{End: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Answer(); err == nil {
+		t.Fatal("a stream that was reset has an answer")
+	}
+	want.Requests, want.Ended, want.Failed, want.ResetsByServer = 2, 2, 1, 1
+	testnet.Eventually(t, "the metrics of the calls", func() bool { return reflect.DeepEqual(client.Stats(), want) })
+	if got := sumMetrics(readClientMetrics()) - before; got != 2+1+1 { // streams, failed, resets
+		t.Errorf("the metrics of the process have grown by %v, want 4", got)
+	}
+}
+
+func sumMetrics(all []percore.Metric) (sum float64) {
+	for _, m := range all {
+		sum += m.Value
+	}
+	return sum
 }

@@ -179,21 +179,26 @@ func readMetrics() []percore.Metric {
 		{Name: "handshakes_failed_total", Help: "Connections whose handshake failed or chose another protocol; httpadapter reports its own in the log", Value: float64(s.HandshakeErrors)},
 		{Name: "breaches_total", Help: "Connections ended because the client broke the protocol", Value: float64(s.Breaches)},
 	}
+	return appendEnds(metrics, "client", s.Attacks, s.Timeouts)
+}
+
+// appendEnds appends how often a peer has made connections end.
+func appendEnds(to []percore.Metric, peer string, attacks, timeouts map[string]uint64) []percore.Metric {
 	for _, name := range limits {
-		metrics = append(metrics, percore.Metric{
-			Name: "attacks_total", Help: "Connections ended because the client exceeded a limit of docs/LIMITS.md, by limit",
-			Label: "limit", Of: name, Value: float64(s.Attacks[name]),
+		to = append(to, percore.Metric{
+			Name: "attacks_total", Help: "Connections ended because the " + peer + " exceeded a limit of docs/LIMITS.md, by limit",
+			Label: "limit", Of: name, Value: float64(attacks[name]),
 		})
 	}
 	for _, name := range timeoutNames {
-		metrics = append(metrics, percore.Metric{
+		to = append(to, percore.Metric{
 			Name: "timeouts_total",
-			Help: "Connections ended because the client was too slow, by what the server waited for: preface and " +
-				"SETTINGS (begin), that it reads what it was sent (read), the answer to a ping (ping)",
-			Label: "waiting_for", Of: name, Value: float64(s.Timeouts[name]),
+			Help: "Connections ended because the " + peer + " was too slow, by what was waited for: its first frames (begin), " +
+				"that it reads what it was sent (read), the answer to a ping (ping)",
+			Label: "waiting_for", Of: name, Value: float64(timeouts[name]),
 		})
 	}
-	return metrics
+	return to
 }
 
 func stateMetric(state string, n int) percore.Metric {
