@@ -180,6 +180,43 @@ func TestClientCredentials(t *testing.T) {
 	}
 }
 
+// TestClientAuthority compares what calls with a name of their own do in a grpc.ClientConn and in a
+// Client: over TLS the server's certificate must have the name.
+func TestClientAuthority(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	for _, secure := range []bool{false, true} {
+		creds := [2]credentials.TransportCredentials{insecure.NewCredentials(), insecure.NewCredentials()}
+		if secure {
+			creds = [2]credentials.TransportCredentials{credentials.NewTLS(server), credentials.NewTLS(client)}
+		}
+		var got atomic.Value
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		startOwn(t, lis, Creds(creds[0]), UnaryInterceptor(
+			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+				md, _ := metadata.FromIncomingContext(ctx)
+				got.Store(fmt.Sprint(md[":authority"]))
+				return handler(ctx, req)
+			}))
+		theirs := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]))
+		ours := dialClient(t, lis, WithTransportCredentials(creds[1]))
+		for _, name := range []string{"", "localhost", "127.0.0.1", "evil.example"} {
+			var results []string
+			for _, cc := range []grpc.ClientConnInterface{theirs, ours} {
+				got.Store("")
+				err := callEcho(callContext(t), cc, nil, grpc.CallAuthority(name))
+				results = append(results, fmt.Sprint(err, got.Load()))
+			}
+			if results[0] != results[1] {
+				t.Errorf("secure %v, %q: got %s, want %s", secure, name, results[1], results[0])
+			}
+			if secure && name == "evil.example" && !strings.Contains(results[1], "failed to validate authority") {
+				t.Errorf("got %s, want that the name is refused", results[1])
+			}
+		}
+	}
+}
+
 // failing is an interceptor that fails the first attempts of each call.
 func failing(attempts int, code codes.Code, header bool) grpc.StreamServerInterceptor {
 	var seen sync.Map

@@ -74,7 +74,7 @@ type Client struct {
 	config  ClientConfig
 	channel *channel.Channel
 	http    *h2.Client
-	secure  bool // the credentials are for more than plain connections
+	scheme  string // of the calls
 	counts  []counts
 
 	service  atomic.Pointer[serviceConfig] // that calls go by
@@ -85,8 +85,10 @@ type Client struct {
 
 // NewClient makes a client. It doesn't connect.
 func NewClient(config ClientConfig) (*Client, error) {
-	c := &Client{config: config, counts: newCounts()}
-	c.secure = config.Creds.Info().SecurityProtocol != "insecure"
+	c := &Client{config: config, counts: newCounts(), scheme: "http"}
+	if config.Creds.Info().SecurityProtocol == "tls" {
+		c.scheme = "https"
+	}
 	if err := c.checkCreds(); err != nil {
 		return nil, err
 	}
@@ -126,7 +128,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 
 // checkCreds returns grpc-go's errors about credentials that don't go together.
 func (c *Client) checkCreds() error {
-	if c.secure {
+	if c.config.Creds.Info().SecurityProtocol != "insecure" {
 		return nil
 	}
 	for _, creds := range c.config.PerRPC {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -134,14 +135,18 @@ func (a *attempt) open(m *memory) error {
 		if sh != nil && blocked && first {
 			sh.HandleRPC(a.ctx, &stats.DelayedPickComplete{})
 		}
-		fields, err := a.fields(m.fields[:0])
+		authority, err := a.authority()
 		if err != nil {
 			return err
 		}
-		if a.overLimit(fields) {
+		fields, err := a.fields(m.fields[:0], authority)
+		if err != nil {
+			return err
+		}
+		if a.overLimit(fields, authority) {
 			return status.Errorf(codes.Internal, "header list size to send violates the maximum size (%d bytes) set by server", a.conn.hc.HeaderBytesMax())
 		}
-		err = a.conn.hc.Open(a.ctx, &a.stream, a.request(fields), h2.Message{Hold: true})
+		err = a.conn.hc.Open(a.ctx, &a.stream, a.request(fields, authority), h2.Message{Hold: true})
 		switch {
 		case err == nil:
 			a.begun(sh)
@@ -160,6 +165,9 @@ func (a *attempt) open(m *memory) error {
 func (a *attempt) begun(sh stats.Handler) {
 	a.opened = true
 	a.conn.counts.add(countStarted)
+	if sh != nil { // which looks for the peer there
+		a.ctx = peer.NewContext(a.ctx, &a.conn.peer)
+	}
 	if a.ctx.Done() != nil {
 		a.undo = context.AfterFunc(a.ctx, a.cancelled)
 	}
@@ -186,25 +194,41 @@ func (a *attempt) cancelled() {
 	}
 }
 
+// authority returns the :authority. One that the call brings must be a name that the server has proved
+// to have.
+func (a *attempt) authority() (string, error) {
+	own := a.call.info.authority
+	if own == "" {
+		return a.conn.name, nil
+	}
+	info := a.conn.peer.AuthInfo
+	validator, ok := info.(credentials.AuthorityValidator)
+	if !ok {
+		kind := "none"
+		if info != nil {
+			kind = info.AuthType()
+		}
+		return "", status.Errorf(codes.Unavailable, "credentials type %q does not implement the AuthorityValidator interface, "+
+			"but authority override specified with CallAuthority call option", kind)
+	}
+	if err := validator.ValidateAuthority(own); err != nil {
+		return "", status.Errorf(codes.Unavailable, "failed to validate authority %q : %v", own, err)
+	}
+	return own, nil
+}
+
 // request returns the header.
-func (a *attempt) request(fields []h2.Field) *h2.Request {
-	scheme, authority := "http", a.call.client.channel.Authority()
-	if a.call.client.secure {
-		scheme = "https"
-	}
-	if own := a.call.info.authority; own != "" {
-		authority = own
-	}
-	return &h2.Request{Method: http.MethodPost, Scheme: scheme, Path: a.call.method, Authority: authority, Fields: fields}
+func (a *attempt) request(fields []h2.Field, authority string) *h2.Request {
+	return &h2.Request{Method: http.MethodPost, Scheme: a.call.client.scheme, Path: a.call.method, Authority: authority, Fields: fields}
 }
 
 // overLimit reports whether the server doesn't take a header.
-func (a *attempt) overLimit(fields []h2.Field) bool {
+func (a *attempt) overLimit(fields []h2.Field, authority string) bool {
 	most := a.conn.hc.HeaderBytesMax()
 	if most == 0 {
 		return false
 	}
-	n := 4*32 + len(":method:scheme:path:authorityPOSThttps") + len(a.call.method) + len(a.call.client.channel.Authority())
+	n := 4*32 + len(":method:scheme:path:authorityPOSThttps") + len(a.call.method) + len(authority)
 	for i := range fields {
 		n += fields[i].Size()
 	}
@@ -214,7 +238,7 @@ func (a *attempt) overLimit(fields []h2.Field) bool {
 var teTrailers = h2.MakeField("te", "trailers")
 
 // fields returns the fields of the header, in grpc-go's order.
-func (a *attempt) fields(to []h2.Field) ([]h2.Field, error) {
+func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 	s := a.call
 	kind := plainType
 	if s.info.subtype != "" {
@@ -237,7 +261,7 @@ func (a *attempt) fields(to []h2.Field) ([]h2.Field, error) {
 		}
 		to = append(to, h2.MakeField("grpc-timeout", encodeTimeout(left)))
 	}
-	to, err := a.appendCreds(to)
+	to, err := a.appendCreds(to, authority)
 	if err != nil {
 		return nil, err
 	}
@@ -248,13 +272,13 @@ func (a *attempt) fields(to []h2.Field) ([]h2.Field, error) {
 }
 
 // appendCreds appends what the per-RPC credentials bring.
-func (a *attempt) appendCreds(to []h2.Field) ([]h2.Field, error) {
+func (a *attempt) appendCreds(to []h2.Field, authority string) ([]h2.Field, error) {
 	s := a.call
 	if len(s.client.config.PerRPC) == 0 && s.info.creds == nil {
 		return to, nil
 	}
-	ctx := credentials.NewContextWithRequestInfo(a.ctx, credentials.RequestInfo{Method: s.method, AuthInfo: a.conn.peer.AuthInfo})
-	audience := "https://" + strings.TrimSuffix(s.client.channel.Authority(), ":443")
+	ctx := credentials.NewContextWithRequestInfo(peer.NewContext(a.ctx, &a.conn.peer), credentials.RequestInfo{Method: s.method, AuthInfo: a.conn.peer.AuthInfo})
+	audience := "https://" + strings.TrimSuffix(authority, ":443")
 	if i := strings.LastIndexByte(s.method, '/'); i >= 0 {
 		audience += s.method[:i]
 	} else {
@@ -267,8 +291,7 @@ func (a *attempt) appendCreds(to []h2.Field) ([]h2.Field, error) {
 		}
 	}
 	if creds := s.info.creds; creds != nil {
-		if creds.RequireTransportSecurity() &&
-			(!s.client.secure || credentials.CheckSecurityLevel(a.conn.peer.AuthInfo, credentials.PrivacyAndIntegrity) != nil) {
+		if creds.RequireTransportSecurity() && a.conn.insecure() {
 			return nil, status.Error(codes.Unauthenticated, "transport: cannot send secure credentials on an insecure connection")
 		}
 		return a.appendFrom(to, ctx, creds, audience)

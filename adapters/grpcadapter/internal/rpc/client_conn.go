@@ -26,6 +26,7 @@ type clientConn struct {
 	link   *channel.Link
 	counts *counts
 	peer   peer.Peer
+	name   string          // of the server, as the handshake has checked it: the :authority of calls
 	ctx    context.Context // of the events of the stats handler
 
 	begun  chan struct{} // closed when the server's first SETTINGS have come, or won't
@@ -49,13 +50,21 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 		return nil, connectionError("transport: Error while dialing: %v", err)
 	}
 	cc := &clientConn{
-		client: c, link: link, ctx: context.Background(), begun: make(chan struct{}),
+		client: c, link: link, name: addr.ServerName, ctx: context.Background(), begun: make(chan struct{}),
 		counts: &c.counts[int(c.turn.Add(1))%len(c.counts)],
 	}
 	nc, info, err := cc.shakeHands(ctx, raw, addr)
 	if err != nil {
 		_ = raw.Close()
 		return nil, connectionError("transport: authentication handshake failed: %v", err)
+	}
+	if cc.peer.AuthInfo = info; cc.insecure() {
+		for _, creds := range c.config.PerRPC {
+			if creds.RequireTransportSecurity() {
+				_ = nc.Close()
+				return nil, connectionError("transport: cannot send secure credentials on an insecure connection")
+			}
+		}
 	}
 	cc.peer = peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info}
 	if sh := c.config.Stats; sh != nil {
@@ -92,6 +101,12 @@ func (c *Client) dialed(addr string) string {
 		return "unix://" + addr
 	}
 	return "unix:" + addr
+}
+
+// insecure reports whether others may read what is sent, or change it: some credentials only say who the
+// peer is.
+func (cc *clientConn) insecure() bool {
+	return credentials.CheckSecurityLevel(cc.peer.AuthInfo, credentials.PrivacyAndIntegrity) != nil
 }
 
 // reasonOf returns why a connection has ended, or that it goes away.
