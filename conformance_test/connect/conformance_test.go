@@ -46,6 +46,8 @@ var ways = []way{
 // HTTP/1.1 and HTTP/2, against connect-go's handlers on both http.Servers. The suite's client is
 // connect-go's in part of the cases and grpc-go's in others. Streams of all types, TLS with and
 // without certificates of clients, both codecs, all compressions and limits are among them.
+// Then it runs the suite's client of gRPC, with grpc-go's transport and with grpcadapter's, against the
+// suite's servers.
 //
 // It copies the suite, whose packages can't be imported, adds the program in testdata, and compiles
 // both.
@@ -56,6 +58,9 @@ func TestConformance(t *testing.T) {
 	dir := compile(t)
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) { w.test(t, dir) })
+	}
+	for _, client := range []string{grpcClient, ownClient} {
+		t.Run(client, func(t *testing.T) { testClient(t, dir, client) })
 	}
 }
 
@@ -74,7 +79,9 @@ func compile(t *testing.T) string {
 	}
 	testnet.CopyFile(t, "testdata/server.go.txt", filepath.Join(module, "internal/app/percoreserver/main.go"))
 	testnet.CopyFile(t, "testdata/reference.go.txt", filepath.Join(module, "internal/app/referenceserver/percore.go"))
-	testnet.CopyFile(t, filepath.Join(module, "testing", notUnimplemented), filepath.Join(dir, notUnimplemented))
+	for _, list := range []string{notUnimplemented, clientNotUnimplemented, clientFeatures} {
+		testnet.CopyFile(t, filepath.Join(module, "testing", list), filepath.Join(dir, list))
+	}
 
 	// The compiler is given another go.mod for this module, which has the copy.
 	mod := filepath.Join(dir, "go.mod")
@@ -84,8 +91,67 @@ func compile(t *testing.T) string {
 	root := testnet.GoCommand(t, outside, "list", "-m", "-f", "{{.Dir}}", ours)
 	testnet.GoCommand(t, outside, "mod", "edit", "-replace="+suite+"="+module, "-replace="+ours+"="+root,
 		"-replace="+ours+"/adapters/grpcadapter="+filepath.Join(root, "adapters/grpcadapter"), mod)
-	testnet.GoCommand(t, outside, "build", "-modfile="+mod, "-o="+dir+"/", suite+"/internal/app/percoreserver", suite+"/cmd/connectconformance")
+	build := func(to string, programs ...string) {
+		testnet.GoCommand(t, outside, append([]string{"build", "-modfile=" + mod, "-o=" + to}, programs...)...)
+	}
+	build(dir+"/", suite+"/internal/app/percoreserver", suite+"/cmd/connectconformance")
+	build(filepath.Join(dir, grpcClient), suite+"/cmd/grpcclient")
+	ownCalls(t, filepath.Join(module, "internal/app/grpcclient/client.go"))
+	build(filepath.Join(dir, ownClient), suite+"/cmd/grpcclient")
 	return dir
+}
+
+// The programs of the suite's client of gRPC, by what makes its connections.
+const (
+	grpcClient = "client,grpc.NewClient"
+	ownClient  = "client,grpcadapter.NewClient"
+)
+
+// The suite's files for a client of gRPC: what it is tested for, and what grpc-go fails, as at the
+// server.
+const (
+	clientFeatures         = "grpc-impls-config.yaml"
+	clientNotUnimplemented = "grpcclient-known-failing.txt"
+	clientCases            = 100 // at least
+)
+
+var (
+	grpcOption = regexp.MustCompile(`\bgrpc\.(With\w+|NewClient)\(`)
+	netDialer  = regexp.MustCompile(`\bnet\.Dialer\{`)
+)
+
+// ownCalls makes the suite's client one of grpcadapter's: options and NewClient keep their names.
+func ownCalls(t *testing.T, file string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(grpcOption.FindAll(b, -1)); n != 6 || len(netDialer.FindAll(b, -1)) != 1 {
+		t.Fatalf("%s has %d calls of package grpc that connect, want 6, and one dialer", file, n)
+	}
+	s := grpcOption.ReplaceAllString(string(b), "grpcadapter.$1(")
+	s = netDialer.ReplaceAllString(s, "percore.Dialer{")
+	s = strings.Replace(s, "[]grpc.DialOption{", "[]grpcadapter.ClientOption{", 1)
+	const imports = "import (\n"
+	s = strings.Replace(s, imports, imports+"\t\"github.com/percore/percore\"\n\t\"github.com/percore/percore/adapters/grpcadapter\"\n", 1)
+	if err := os.WriteFile(file, []byte(s), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testClient runs the suite against a client.
+func testClient(t *testing.T, dir, client string) {
+	out, err := exec.Command(filepath.Join(dir, "connectconformance"), "--mode=client", "--conf="+filepath.Join(dir, clientFeatures),
+		"--known-failing=@"+filepath.Join(dir, clientNotUnimplemented), "--", filepath.Join(dir, client)).CombinedOutput()
+	numbers := result.FindSubmatch(out)
+	if err != nil || numbers == nil {
+		t.Fatalf("the suite: %v\n%s", err, out)
+	}
+	if cases, err := strconv.Atoi(string(numbers[1])); err != nil || cases < clientCases {
+		t.Errorf("got %d cases (%v), want %d at least", cases, err, clientCases)
+	}
+	t.Logf("%s cases, of which %s passed", numbers[1], numbers[2])
 }
 
 var result = regexp.MustCompile(`(?m)^Total cases: (\d+)\n(\d+) passed, 0 failed$`)

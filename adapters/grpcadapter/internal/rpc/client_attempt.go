@@ -470,7 +470,7 @@ func (a *attempt) recv(v any) error {
 	}
 	length := wire
 	if z := a.in.compressed; flag == 1 && z != nil && z.encoding != encoding.Identity && z.decompressor == nil {
-		return status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", z.encoding)
+		return status.Errorf(codes.Internal, "grpc: Decompressor is not installed for grpc-encoding %q", z.encoding)
 	}
 	handled, err := a.in.decodeInPlace(a, v, flag, length)
 	if !handled {
