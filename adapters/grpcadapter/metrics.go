@@ -28,6 +28,17 @@ func init() {
 	})
 }
 
+func init() {
+	percore.RegisterAdapter("grpc_client", func() []percore.Metric {
+		s := rpc.ProcessClientStats()
+		all := []percore.Metric{
+			{Name: "open_calls", Help: "Attempts of calls of NewClient's clients that are under way", Value: float64(s.Calls)},
+			{Name: "started_calls_total", Help: "Attempts of calls that have got a connection", Value: float64(s.Started)},
+		}
+		return append(all, endMetrics(s, "Attempts of calls that have ended, by the code that was received, or that the client gave them")...)
+	})
+}
+
 // callMetrics returns the metrics of the calls of Servers.
 func callMetrics(s rpc.Stats) []percore.Metric {
 	all := []percore.Metric{
@@ -35,12 +46,15 @@ func callMetrics(s rpc.Stats) []percore.Metric {
 		{Name: "started_calls_total", Help: "Calls whose serving has begun", Value: float64(s.Started)},
 		{Name: "refused_calls_total", Help: "Calls answered without a handler: no such method, a bad header, a tap, no time left", Value: float64(s.Refused)},
 	}
+	return append(all, endMetrics(s, "Calls that have ended, by the code that was sent: Canceled if the client gave up, "+
+		"DeadlineExceeded if the time had passed, whatever the handler returned then")...)
+}
+
+// endMetrics returns how many calls have ended, by their codes, and how many messages were exchanged.
+func endMetrics(s rpc.Stats, ended string) (all []percore.Metric) {
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
 		all = append(all, percore.Metric{
-			Name: "calls_total",
-			Help: "Calls that have ended, by the code that was sent: Canceled if the client gave up, DeadlineExceeded " +
-				"if the time had passed, whatever the handler returned then",
-			Label: "code", Of: code.String(), Value: float64(s.Ended[code]),
+			Name: "calls_total", Help: ended, Label: "code", Of: code.String(), Value: float64(s.Ended[code]),
 		})
 	}
 	const help = "Messages of calls, by whether they were received or sent"

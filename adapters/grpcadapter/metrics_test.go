@@ -11,10 +11,10 @@ import (
 // TestMetrics: percore.ReadStats returns this package's metrics.
 func TestMetrics(t *testing.T) {
 	testnet.NoLeaks(t)
-	read := func() map[string]float64 {
+	read := func(adapter string) map[string]float64 {
 		values := make(map[string]float64)
 		for _, a := range percore.ReadStats().Adapters {
-			if a.Adapter == "grpc" {
+			if a.Adapter == adapter {
 				for _, f := range a.Metrics {
 					values[f.Name+f.Of] = f.Value
 				}
@@ -22,13 +22,26 @@ func TestMetrics(t *testing.T) {
 		}
 		return values
 	}
-	before := read()
+	before := read("grpc")
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
 	settings{}.wrap(a)
-	after := read()
+	after := read("grpc")
 	if len(after) != 4+3+17+2 || after["connections_totalforeign"] < before["connections_totalforeign"]+1 {
 		t.Errorf("got %v, then %v with one connection more, want it counted", before, after)
+	}
+
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	before = read("grpc_client")
+	if err := callEcho(callContext(t), dialClient(t, lis), nil); err != nil {
+		t.Fatal(err)
+	}
+	after = read("grpc_client")
+	for _, name := range []string{"started_calls_total", "calls_totalOK", "messages_totalsent", "messages_totalreceived"} {
+		if after[name] < before[name]+1 {
+			t.Errorf("%s: got %v, then %v with one call more, want it counted", name, before[name], after[name])
+		}
 	}
 }

@@ -123,6 +123,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	c.http = h2.NewClient(c.httpConfig())
+	enlist(&clients, c, c.counts)
 	return c, nil
 }
 

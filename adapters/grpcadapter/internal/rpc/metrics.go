@@ -100,40 +100,48 @@ func (s *Server) Stats() Stats {
 	return all
 }
 
-// servers are the counts of the process's Servers. Those of a Server stay until the garbage collector
-// has taken it; then they are folded into gone.
-var servers struct {
+// A register has the counts of the process's Servers, or of its Clients. Those of one stay until the
+// garbage collector has taken it; then they are folded into gone.
+type register struct {
 	sync.Mutex
-	counts map[*counts][]counts // by the first of a Server
+	counts map[*counts][]counts // by the first of a Server or Client
 	gone   sums
 }
 
-// enlist adds the counts of s to the metrics of the process.
-func (s *Server) enlist() {
-	servers.Lock()
-	defer servers.Unlock()
-	if servers.counts == nil {
-		servers.counts = make(map[*counts][]counts)
+var servers, clients register
+
+// enlist adds the counts of owner to the metrics of the process.
+func enlist[T any](r *register, owner *T, all []counts) {
+	r.Lock()
+	defer r.Unlock()
+	if r.counts == nil {
+		r.counts = make(map[*counts][]counts)
 	}
-	servers.counts[&s.counts[0]] = s.counts
-	runtime.AddCleanup(s, delist, &s.counts[0])
+	r.counts[&all[0]] = all
+	runtime.AddCleanup(owner, r.delist, &all[0])
 }
 
-// delist is for the counts of a Server that is no more, and so has no calls.
-func delist(first *counts) {
-	servers.Lock()
-	defer servers.Unlock()
-	servers.gone.add(servers.counts[first])
-	delete(servers.counts, first)
+// delist is for the counts of a Server or Client that is no more, and so has no calls.
+func (r *register) delist(first *counts) {
+	r.Lock()
+	defer r.Unlock()
+	r.gone.add(r.counts[first])
+	delete(r.counts, first)
+}
+
+// stats returns the sums, without those of HTTP/2.
+func (r *register) stats() Stats {
+	r.Lock()
+	t := r.gone
+	for _, all := range r.counts {
+		t.add(all)
+	}
+	r.Unlock()
+	return t.stats()
 }
 
 // ProcessStats returns the sums over all Servers of the process, without those of HTTP/2.
-func ProcessStats() Stats {
-	servers.Lock()
-	t := servers.gone
-	for _, all := range servers.counts {
-		t.add(all)
-	}
-	servers.Unlock()
-	return t.stats()
-}
+func ProcessStats() Stats { return servers.stats() }
+
+// ProcessClientStats is ProcessStats for Clients.
+func ProcessClientStats() Stats { return clients.stats() }

@@ -50,7 +50,7 @@ func New(config Config) *Server {
 	to.Accept = s.accepted
 	s.http = h2.New(s, to)
 	if !config.Hidden {
-		s.enlist()
+		enlist(&servers, s, s.counts)
 	}
 	return s
 }
