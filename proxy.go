@@ -15,7 +15,7 @@ import (
 //	                 ServeUntrusted it is served as it is: a header is data, and no address
 //	                 is taken from it
 //
-// A connection whose header is malformed, longer than 4096 bytes, or not complete in time is closed,
+// A connection whose header is malformed or not complete in time is closed,
 // counted (AcceptStats.BadHeaders) and logged (slog's default logger), at most once a minute. A
 // connection that ends before its first byte, as those of health checks do, is closed without notice.
 //

@@ -8,8 +8,8 @@
 //
 //	http.Handle("/metrics", percoreprom.Handler())
 //
-// docs/OPERATIONS.md says what each metric means and which of them to watch, and docs/grafana.json
-// is a dashboard that shows them.
+// The help texts say what each metric means, docs/OPERATIONS.md which to watch, and docs/grafana.json
+// is a dashboard of them.
 //
 // # Names
 //
