@@ -354,6 +354,8 @@ func (c *Conn) awaitOpenLocked(ctx context.Context) error {
 		return ctx.Err()
 	case !c.takesStreamsLocked():
 		return ErrLeaving
+	case c.core.Room() == 0: // the server has lowered its limit since
+		return c.awaitOpenLocked(ctx)
 	}
 	return nil
 }
