@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -292,6 +293,29 @@ func TestClientRetries(t *testing.T) {
 		if got != want {
 			t.Errorf("%+v: got %s, want %s", test, got, want)
 		}
+	}
+}
+
+// TestClientRetryCounts: each attempt that has failed counts with its own code.
+func TestClientRetryCounts(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, StreamInterceptor(failing(2, codes.Unavailable, false)))
+	c := dialClient(t, lis, WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":4,
+		"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
+	s, err := c.NewStream(metadata.AppendToOutgoingContext(callContext(t), "id", "x"), &echo.Streams[0], "/percore.test.Echo/Chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := say(s, pattern(10)); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.CloseSend()
+	if err := s.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
+		t.Fatalf("got %v at the end", err)
+	}
+	if got := c.Stats(); got.Started != 3 || got.Ended[codes.Unavailable] != 2 || got.Ended[codes.OK] != 1 {
+		t.Errorf("got %+v, want two attempts that have failed, and one that has not", got)
 	}
 }
 

@@ -188,23 +188,23 @@ func (s *clientCall) withRetry(do func(*attempt) error, done func()) error {
 	}
 }
 
-// retryLocked makes other attempts until one has come as far as the last one. It returns the error of
-// the call if there must be none.
-func (s *clientCall) retryLocked(a *attempt, err error) error {
+// retryLocked makes other attempts until one has come as far as a, which has failed with failure. It
+// returns the error of the call if there must be none.
+func (s *clientCall) retryLocked(a *attempt, failure error) error {
 	for {
-		transparent, err := s.mayRetryLocked(a, err)
+		transparent, err := s.mayRetryLocked(a, failure)
 		if err != nil {
 			s.commitLocked()
 			return err
 		}
-		a.finish(a.statusOf(err))
+		a.finish(a.statusOf(failure))
 		s.tried = true
 		next, err := s.newAttempt(transparent)
 		if err != nil {
 			return err
 		}
 		s.attempt = next
-		if err = s.replayLocked(next); err == nil {
+		if failure = s.replayLocked(next); failure == nil {
 			return nil
 		}
 		a = next
