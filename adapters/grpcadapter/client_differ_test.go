@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
@@ -42,9 +41,9 @@ var differingClients = []struct {
 		options := []grpc.DialOption{grpc.WithTransportCredentials(creds), grpc.WithUserAgent("differ/1")}
 		if log != nil {
 			options = append(options, grpc.WithChainUnaryInterceptor(unaryClientLog("u2", log), unaryClientLog("u3", log)),
-				grpc.WithUnaryInterceptor(unaryClientLog("u1", log)), grpc.WithStatsHandler(clientStatsLog{"x", log}),
+				grpc.WithUnaryInterceptor(unaryClientLog("u1", log)), grpc.WithStatsHandler(clientStatsLog{statsLog{"x", log}}),
 				grpc.WithChainStreamInterceptor(streamClientLog("s2", log)), grpc.WithStreamInterceptor(streamClientLog("s1", log)),
-				grpc.WithStatsHandler(clientStatsLog{"y", log}))
+				grpc.WithStatsHandler(clientStatsLog{statsLog{"y", log}}))
 		}
 		return grpc.NewClient("passthrough:///"+addr, options...)
 	}},
@@ -52,15 +51,15 @@ var differingClients = []struct {
 		options := []ClientOption{WithTransportCredentials(creds), WithUserAgent("differ/1")}
 		if log != nil {
 			options = append(options, WithChainUnaryInterceptor(unaryClientLog("u2", log), unaryClientLog("u3", log)),
-				WithUnaryInterceptor(unaryClientLog("u1", log)), WithStatsHandler(clientStatsLog{"x", log}),
+				WithUnaryInterceptor(unaryClientLog("u1", log)), WithStatsHandler(clientStatsLog{statsLog{"x", log}}),
 				WithChainStreamInterceptor(streamClientLog("s2", log)), WithStreamInterceptor(streamClientLog("s1", log)),
-				WithStatsHandler(clientStatsLog{"y", log}))
+				WithStatsHandler(clientStatsLog{statsLog{"y", log}}))
 		}
 		return NewClient("passthrough:///"+addr, options...)
 	}},
 }
 
-// outgoingID is callID for a client's context.
+// addOutgoing is add for a client's context.
 func (l *callLog) addOutgoing(ctx context.Context, format string, args ...any) {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	l.add(metadata.NewIncomingContext(context.Background(), md), format, args...)
@@ -85,14 +84,7 @@ func streamClientLog(name string, log *callLog) grpc.StreamClientInterceptor {
 }
 
 // clientStatsLog is statsLog for clients.
-type clientStatsLog struct {
-	name string
-	log  *callLog
-}
-
-func (s clientStatsLog) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
-	return context.WithValue(ctx, statsKey(s.name), info.RemoteAddr != nil && info.LocalAddr != nil)
-}
+type clientStatsLog struct{ statsLog }
 
 func (s clientStatsLog) HandleConn(ctx context.Context, e stats.ConnStats) {
 	s.log.add(context.Background(), "%s: %T, tagged %v, client %v", s.name, e, ctx.Value(statsKey(s.name)), e.IsClient())
@@ -140,16 +132,7 @@ func (s callScript) runClient(t *testing.T, cc grpc.ClientConnInterface, id int,
 	var header, trailer metadata.MD
 	var from peer.Peer
 	finished := make(chan error, 1)
-	opts := []grpc.CallOption{grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from), grpc.OnFinish(func(err error) { finished <- err })}
-	if s.gzip {
-		opts = append(opts, grpc.UseCompressor(gzip.Name))
-	}
-	if s.unknown != "" {
-		opts = append(opts, grpc.UseCompressor(s.unknown))
-	}
-	if s.subtype != "" {
-		opts = append(opts, grpc.CallContentSubtype(s.subtype))
-	}
+	opts := append(s.options(), grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from), grpc.OnFinish(func(err error) { finished <- err }))
 	var lines []string
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	ended := func() string {

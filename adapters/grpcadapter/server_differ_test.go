@@ -304,6 +304,20 @@ func scriptService(log *callLog) *grpc.ServiceDesc {
 	return desc
 }
 
+// options returns the options of the call.
+func (s callScript) options() (opts []grpc.CallOption) {
+	if s.gzip {
+		opts = append(opts, grpc.UseCompressor(gzip.Name))
+	}
+	if s.unknown != "" {
+		opts = append(opts, grpc.UseCompressor(s.unknown))
+	}
+	if s.subtype != "" {
+		opts = append(opts, grpc.CallContentSubtype(s.subtype))
+	}
+	return opts
+}
+
 // run makes the call, and returns what the client sees.
 func (s callScript) run(t *testing.T, cc grpc.ClientConnInterface, id int, log *callLog) string {
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
@@ -314,16 +328,7 @@ func (s callScript) run(t *testing.T, cc grpc.ClientConnInterface, id int, log *
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx, "id", fmt.Sprint(id), "script", strings.Join(s.handler, " "))
 	ctx = metadata.AppendToOutgoingContext(ctx, s.metadata...)
-	var opts []grpc.CallOption
-	if s.gzip {
-		opts = append(opts, grpc.UseCompressor(gzip.Name))
-	}
-	if s.unknown != "" {
-		opts = append(opts, grpc.UseCompressor(s.unknown))
-	}
-	if s.subtype != "" {
-		opts = append(opts, grpc.CallContentSubtype(s.subtype))
-	}
+	opts := s.options()
 	var lines []string
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, s.path, opts...)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -362,12 +363,7 @@ func (c *Conn) awaitOpenLocked(ctx context.Context) error {
 
 // leave takes out an opener that was not granted.
 func (w *waiting) leave(o *opener) {
-	for i, at := range w.openers {
-		if at == o {
-			w.openers = append(w.openers[:i], w.openers[i+1:]...)
-			return
-		}
-	}
+	w.openers = slices.DeleteFunc(w.openers, func(at *opener) bool { return at == o })
 }
 
 // settleLocked is for a client's connection of which streams may have ended, or whose room may have

@@ -127,13 +127,22 @@ func (c *Channel) await(ctx context.Context, p *picker, last error) error {
 	}
 }
 
-// restrict returns err, a status that a resolver or a connection has failed with. Codes that speak of
-// what a call is about are replaced (gRFC A54).
+// restrict returns err, a status that a resolver or a connection has failed with, unless its code is
+// restricted.
 func restrict(s *status.Status, err error) error {
-	switch s.Code() {
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.Aborted,
-		codes.OutOfRange, codes.DataLoss:
+	if IsRestricted(s.Code()) {
 		return status.Errorf(codes.Internal, "received picker error with illegal status: %v", err)
 	}
 	return err
+}
+
+// IsRestricted reports whether a code speaks of what a call is about, so that nothing but the server may
+// give it (gRFC A54).
+func IsRestricted(code codes.Code) bool {
+	switch code {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.Aborted,
+		codes.OutOfRange, codes.DataLoss:
+		return true
+	}
+	return false
 }

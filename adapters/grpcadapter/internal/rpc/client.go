@@ -71,11 +71,12 @@ const clientConnWindow = 64 << 20
 // A Client makes calls. All methods are safe for concurrent use.
 type Client struct {
 	// immutable
-	config  ClientConfig
-	channel *channel.Channel
-	http    *h2.Client
-	scheme  string // of the calls
-	counts  []counts
+	config             ClientConfig
+	channel            *channel.Channel
+	http               *h2.Client
+	scheme             string   // of the calls
+	userAgent, accepts h2.Field // the same; accepts has no value if there are no compressors
+	counts             []counts
 
 	service  atomic.Pointer[serviceConfig] // that calls go by
 	throttle atomic.Pointer[throttle]      // nil: retries are not throttled
@@ -85,7 +86,10 @@ type Client struct {
 
 // NewClient makes a client. It doesn't connect.
 func NewClient(config ClientConfig) (*Client, error) {
-	c := &Client{config: config, counts: newCounts(), scheme: "http"}
+	c := &Client{
+		config: config, counts: newCounts(), scheme: "http",
+		userAgent: h2.MakeField("user-agent", config.UserAgent), accepts: h2.MakeField("grpc-accept-encoding", config.Accepts),
+	}
 	if config.Creds.Info().SecurityProtocol == "tls" {
 		c.scheme = "https"
 	}

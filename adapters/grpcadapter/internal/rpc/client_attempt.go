@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percore/percore/adapters/grpcadapter/internal/channel"
 	"github.com/percore/percore/adapters/h2"
 )
 
@@ -244,15 +245,15 @@ func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 	if s.info.subtype != "" {
 		kind = h2.MakeField("content-type", "application/grpc+"+s.info.subtype)
 	}
-	to = append(to, kind, h2.MakeField("user-agent", s.client.config.UserAgent), teTrailers)
+	to = append(to, kind, s.client.userAgent, teTrailers)
 	if s.retries > 0 {
 		to = append(to, h2.MakeField("grpc-previous-rpc-attempts", strconv.Itoa(s.retries)))
 	}
 	if name := s.info.compressorName; name != "" {
 		to = append(to, h2.MakeField("grpc-encoding", name))
 	}
-	if names := s.client.config.Accepts; names != "" {
-		to = append(to, h2.MakeField("grpc-accept-encoding", names))
+	if s.client.accepts.Value != "" {
+		to = append(to, s.client.accepts)
 	}
 	if deadline, ok := a.ctx.Deadline(); ok {
 		left := time.Until(deadline)
@@ -306,7 +307,7 @@ func (a *attempt) appendFrom(to []h2.Field, ctx context.Context, creds credentia
 		switch {
 		case !ok:
 			return nil, status.Errorf(codes.Internal, "transport: per-RPC creds failed due to error: %v", err)
-		case isRestricted(st.Code()):
+		case channel.IsRestricted(st.Code()):
 			return nil, status.Errorf(codes.Internal, "transport: received per-RPC creds error with illegal status: %v", err)
 		}
 		return nil, err
@@ -319,16 +320,6 @@ func (a *attempt) appendFrom(to []h2.Field, ctx context.Context, creds credentia
 		to = append(to, h2.MakeField(name, encodeValue(name, value)))
 	}
 	return to, nil
-}
-
-// isRestricted reports whether a code speaks of what a call is about, so that nothing but the server may
-// give it (gRFC A54).
-func isRestricted(code codes.Code) bool {
-	switch code {
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.DataLoss:
-		return true
-	}
-	return false
 }
 
 // awaitBytes is how much of the answer to a unary call is waited for at once.
@@ -375,7 +366,7 @@ func endedError(st *status.Status) error {
 
 // takeHeader understands the header of the answer.
 func (a *attempt) takeHeader(answer *h2.Answer) {
-	p := answerParser{end: answer.End}
+	var p answerParser
 	p.parse(answer.Fields, answer.End)
 	switch {
 	case p.malformed != nil:
@@ -457,7 +448,7 @@ func (a *attempt) recv(v any) error {
 	flag, wire, err := a.in.receiveHead(a)
 	if err == io.EOF {
 		a.mu.Lock()
-		a.awaitTrailersLocked()
+		a.takeEndLocked()
 		st := a.ended
 		a.mu.Unlock()
 		return a.checkReceived(endedError(st))
@@ -497,8 +488,8 @@ func (a *attempt) checkReceived(err error) error {
 	return err
 }
 
-// awaitTrailersLocked understands the end of an answer whose body has ended.
-func (a *attempt) awaitTrailersLocked() {
+// takeEndLocked understands the end of an answer whose body has ended.
+func (a *attempt) takeEndLocked() {
 	if a.ended != nil {
 		return
 	}
@@ -507,7 +498,7 @@ func (a *attempt) awaitTrailersLocked() {
 		a.ended = status.New(codes.Internal, "server closed the stream without sending trailers")
 		return
 	}
-	p := answerParser{end: true, isGRPC: true}
+	var p answerParser
 	p.parse(fields, true)
 	a.takeTrailers(&p)
 }
@@ -546,7 +537,7 @@ func (a *attempt) outcome() *status.Status {
 	if err := a.stream.Err(); err != nil && a.stream.Trailers() == nil {
 		a.ended = a.failure(err)
 	} else {
-		a.awaitTrailersLocked()
+		a.takeEndLocked()
 	}
 	return a.ended
 }
@@ -646,7 +637,6 @@ func (a *attempt) finish(st *status.Status) {
 
 // answerParser understands the fields of a header or of trailers, in grpc-go's words.
 type answerParser struct {
-	end         bool
 	isGRPC      bool
 	contentType string // why it isn't
 	encoding    string

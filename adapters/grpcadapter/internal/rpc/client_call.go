@@ -139,7 +139,7 @@ func (s *clientCall) newAttempt(transparent bool) (*attempt, error) {
 		return nil, errClientClosing
 	}
 	a := &s.first
-	if s.tried || s.attempt != nil {
+	if s.tried {
 		a = new(attempt)
 	}
 	a.begin(s, transparent)
