@@ -114,7 +114,7 @@ type Lifecycle interface {
 // Shutdown, at the end of DrainDelay and after a handover, because clients of connections that wait
 // would otherwise meet their end without notice, some of them while they send a request. Drain returns
 // when ctx ends or no connection is left, or at once, and must not close the listener. Run ignores its
-// error.
+// error. After a handover it gives an *http.Server the same time, with keep-alives off.
 type Drainer interface {
 	Drain(ctx context.Context) error
 }
@@ -550,6 +550,25 @@ func (p *Part) drain(ctx context.Context) {
 	}
 }
 
+// drainMoved is drain for a part whose listener l a successor has. An *http.Server is no Drainer, and
+// after Shutdown was called it closes connections unanswered whose first request it reads only then.
+// Some were accepted just before the handover, so it gets the time to answer them.
+func (p *Part) drainMoved(ctx context.Context, l net.Listener) {
+	s, ok := p.Server.(interface{ SetKeepAlivesEnabled(bool) })
+	if _, drains := p.Server.(Drainer); drains || !ok {
+		p.drain(ctx)
+		return
+	}
+	s.SetKeepAlivesEnabled(false) // closes connections that wait, as Shutdown does
+	for openConns(l) > 0 {
+		select {
+		case <-time.After(settlePause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 func (r *run) drain() time.Duration {
 	if r.Drain > 0 {
 		return r.Drain
@@ -578,7 +597,7 @@ func (r *run) shutdown(handedOver bool) error {
 		stopping.Go(func() {
 			if handedOver {
 				some, cancel := context.WithTimeout(ctx, min(drainLimit, r.drain()/2))
-				p.drain(some)
+				p.drainMoved(some, r.listeners[i])
 				cancel()
 			}
 			if err := p.Server.Shutdown(ctx); err != nil {

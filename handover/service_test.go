@@ -248,6 +248,75 @@ func TestServiceDrainer(t *testing.T) {
 	})
 }
 
+// keepAlives is an http.Server that calls a function when its keep-alives are off.
+type keepAlives struct {
+	*http.Server
+	off func()
+}
+
+func (s keepAlives) SetKeepAlivesEnabled(on bool) {
+	s.Server.SetKeepAlivesEnabled(on)
+	s.off()
+}
+
+// After a handover an http.Server answers the first request of a connection that it has accepted before.
+func TestServiceLateRequest(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	accepted := make(chan struct{}, 1)
+	srv := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "answer") }),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				accepted <- struct{}{}
+			}
+		},
+	}
+	late := make(chan string, 1)
+	request := func(c net.Conn) {
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		b, err := io.ReadAll(c)
+		late <- fmt.Sprintf("%s %v", b, err)
+	}
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+		testnet.Receive(t, "the server's connection", accepted)
+		return c
+	}
+	check := func() {
+		t.Helper()
+		got := testnet.Receive(t, "the client", late)
+		if !strings.Contains(got, "\r\nConnection: close\r\n") || !strings.HasSuffix(got, "answer <nil>") {
+			t.Errorf("got %q, want the answer and the connection's end", got)
+		}
+	}
+	server := &keepAlives{Server: srv}
+	s := Service{Parts: []Part{{Name: "web", Server: server}}, Drain: testnet.HangTimeout}
+	r := &run{Service: &s, failed: make(chan error, 1)}
+	r.serve(&s.Parts[0], ln)
+
+	// However late it comes, if there is time.
+	c := dial()
+	server.off = func() { go request(c) }
+	s.Parts[0].drainMoved(t.Context(), ln)
+	if _, ok := ln.(*percore.Listener); ok && openConns(ln) != 0 {
+		t.Error("a connection was left")
+	}
+	check()
+
+	c = dial()
+	server.off = func() { request(c) }
+	if err := r.shutdown(true); err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+	check()
+}
+
 // upgrading is a server with a handler that upgrades its connection during Shutdown.
 type upgrading struct {
 	*drainer
