@@ -41,7 +41,8 @@ var ways = []way{
 	{"net", net.Listen, plain},
 	{"percore", percore.Listen, plain},
 	{"httpadapter", percore.Listen, func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.NetHTTP1(), httpadapter.NetHTTP2())
+		// Scripts wait between any two requests until the connection is parked.
+		return httpadapter.Wrap(srv, httpadapter.ParkAfter(10*time.Millisecond), httpadapter.NetHTTP1(), httpadapter.NetHTTP2())
 	}},
 	{"httpadapter,at-once", percore.Listen, func(srv *http.Server) testnet.WebServer {
 		return httpadapter.Wrap(srv, httpadapter.ParkAfter(0), httpadapter.NetHTTP1(), httpadapter.NetHTTP2())
