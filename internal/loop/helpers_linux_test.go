@@ -376,4 +376,4 @@ func collide(t testing.TB, rounds int, prepare, a, b func(), check func(round in
 // collideTimeMax bounds collide. On a single processor a round in which a loop must
 // be woken takes 10 ms: goroutines that spin keep the scheduler from looking for
 // events.
-const collideTimeMax = 3 * time.Second
+const collideTimeMax = time.Second
