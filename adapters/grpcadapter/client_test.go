@@ -330,7 +330,11 @@ func TestClientRolling(t *testing.T) {
 	}
 	start := func() one {
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		return one{startOwn(t, lis), lis}
+		started := one{startOwn(t, lis), lis}
+		if err := callEcho(callContext(t), dialClient(t, lis), pattern(100)); err != nil { // Serve has begun
+			t.Error(err)
+		}
+		return started
 	}
 	servers := []one{start(), start(), start()}
 	addresses := func() resolver.State {
