@@ -63,6 +63,7 @@ type Stream struct {
 	served    bool // Serve has returned, or is not called
 	cancelled bool // Cancelled was called, or is about to be
 	hurried   bool // Hurry was called
+	detached  bool // it goes on when Serve has returned: see Detach
 }
 
 // ID returns the number of the stream.

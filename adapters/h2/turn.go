@@ -14,7 +14,7 @@ import (
 // item is a piece of work for a worker.
 type item struct {
 	c    *Conn
-	s    *Stream // of itemStream
+	s    *Stream // of itemStream and itemResume
 	kind itemKind
 }
 
@@ -25,6 +25,7 @@ const (
 	itemStream                 // call a handler
 	itemFlush                  // send the output
 	itemTaking                 // see whether the client takes it
+	itemResume                 // call the Resume of a handler whose stream is detached
 )
 
 func (it item) work() {
@@ -39,6 +40,8 @@ func (it item) work() {
 		it.c.flushQueuedTurn()
 	case itemTaking:
 		it.c.checkTaking()
+	case itemResume:
+		it.s.resume()
 	}
 }
 
@@ -441,14 +444,16 @@ func (s *Stream) run() {
 		s.finish(true)
 		return
 	}
-	defer s.finishAbrupt()
+	returned := false
+	defer s.finishAbrupt(&returned)
 	s.handler.Serve()
+	returned = true
 	s.finish(true)
 }
 
 // finishAbrupt ends a stream whose handler has panicked or ended its goroutine.
-func (s *Stream) finishAbrupt() {
-	if s.served { // which only this goroutine sets
+func (s *Stream) finishAbrupt(returned *bool) {
+	if *returned {
 		return
 	}
 	if c := s.conn; !c.server.config.Crash {
@@ -476,11 +481,25 @@ func panics() bool {
 	}
 }
 
-// finish ends a stream after its handler, and sends the waiting answers, unless a queued stream of
-// the connection will do that.
+// finish ends a stream after its handler, unless it was detached, or finished, and sends the waiting
+// answers, unless a queued stream of the connection will do that.
 func (s *Stream) finish(returned bool) {
 	c := s.conn
 	c.mu.Lock()
+	if !s.served && !(s.detached && returned) {
+		s.finishLocked(returned)
+	}
+	if c.queued == 0 {
+		c.flushLocked(nil)
+	} else {
+		c.flushSoonLocked()
+	}
+	c.hangUpIfDoneLocked()
+	c.unlock()
+}
+
+func (s *Stream) finishLocked(returned bool) {
+	c := s.conn
 	outcome := countServed
 	switch {
 	case s.err != nil:
@@ -505,13 +524,6 @@ func (s *Stream) finish(returned bool) {
 	if c.open--; c.open == 0 {
 		c.quietLocked()
 	}
-	if c.queued == 0 {
-		c.flushLocked(nil)
-	} else {
-		c.flushSoonLocked()
-	}
-	c.hangUpIfDoneLocked()
-	c.unlock()
 }
 
 // startNextLocked calls the handler of a stream that has waited for another handler to return.
