@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -13,7 +14,13 @@ import (
 func TestArguments(t *testing.T) {
 	s := Wrap(&http.Server{Addr: "127.0.0.1:no"})
 	with := func(o Option) { Wrap(new(http.Server), o) }
+	var stream *Stream
+	hold(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), func(s *Stream) {
+		stream = s
+		s.Close()
+	})
 	testnet.CheckArguments(t, map[string]testnet.Call{
+		"Detach":       {Func: Detach},
 		"ListenConfig": {Func: func(lc *percore.ListenConfig) { with(ListenConfig(lc)) }},
 		"MaxAge":       {Func: func(age time.Duration, requests int) { with(MaxAge(age, requests)) }},
 		"NewTransport": {Func: NewTransport, Nils: "base"},
@@ -30,6 +37,12 @@ func TestArguments(t *testing.T) {
 		"Server.ServeTLS":             {Func: s.ServeTLS, Says: "Serve was called with a nil net.Listener"},
 		"Server.SetKeepAlivesEnabled": {Func: s.SetKeepAlivesEnabled},
 		"Server.Shutdown":             {Func: s.Shutdown},
+
+		"Stream.OnEnd":            {Func: stream.OnEnd, Nils: "f"},
+		"Stream.SetLimit":         {Func: stream.SetLimit},
+		"Stream.SetWriteDeadline": {Func: stream.SetWriteDeadline},
+		"Stream.Write":            {Func: stream.Write},
+		"Stream.WriteHeader":      {Func: stream.WriteHeader},
 	})
 }
 

@@ -53,7 +53,7 @@ type conn struct {
 	unread *unread // nil on a connection whose requests were all plain
 
 	// atomic
-	current atomic.Pointer[exchange] // the request that a worker serves
+	current atomic.Pointer[watched] // of the request that a worker serves, or of an answer that waits
 
 	mu sync.Mutex
 

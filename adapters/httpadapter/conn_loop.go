@@ -58,7 +58,7 @@ func (c *conn) woken(err error) {
 }
 
 // wakeAfter is woken after x, the request under way, was notified, if there is one.
-func (c *conn) wakeAfter(x *exchange, err error) {
+func (c *conn) wakeAfter(x *watched, err error) {
 	if _, ok := c.change(connState.notify); ok {
 		c.watchNext(x, err)
 		return
@@ -98,7 +98,7 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 // watchNext is for a callback that came during x and was noted after the next request had begun, if one
 // has: that takes the callback for armed, since a worker that begins a request arms it only if it finds
 // it noted. The worker makes the request known first, and asks then, so one of the two sees the other.
-func (c *conn) watchNext(x *exchange, err error) {
+func (c *conn) watchNext(x *watched, err error) {
 	if next := c.current.Load(); next != nil && next != x {
 		c.stream().notice(next, err)
 	}

@@ -22,22 +22,30 @@ import (
 // while the handler runs, those of the body and of the requests that follow.
 type exchange struct {
 	http1.Response
+	watched
 
 	// immutable
-	conn     *conn
-	req      *http.Request
-	canceler // of the context
-
+	req     *http.Request
 	request http.Request // req
 	body    *requestBody // nil: none
 
+	rest []byte // bytes behind the request that were read, for Hijack; guarded by mu
+
 	// owned by the worker
 	returned bool // the handler has returned, and neither panicked nor ended its goroutine
+}
+
+// watched is the part of an exchange that waits for the client's end. An answer that is detached has
+// one of its own when the handler has returned: see http1Stream.
+type watched struct {
+	// immutable
+	conn     *conn
+	canceler // of the context
 
 	mu          sync.Mutex
-	rest        []byte    // bytes behind the request that were read, for Hijack
-	gone        bool      // the client has gone
-	closeNotify chan bool // made by CloseNotify
+	stream      *http1Stream // nil: the answer is not detached
+	closeNotify chan bool    // made by CloseNotify
+	gone        bool         // the client has gone
 	hijacked    bool
 	watching    bool // for the client's end, since there is no body or all of it was read: the callback is armed, unless it has come
 	rearmed     bool // the callback has come once, and was armed again
@@ -48,7 +56,7 @@ type exchange struct {
 // in p, too, as far as it has come. It returns nil if net/http must refuse the request.
 func (t *turn) newExchange(p []byte) *exchange {
 	c, h := t.c, &t.head
-	x := &exchange{conn: c}
+	x := &exchange{watched: watched{conn: c}}
 	req := &x.request
 	ctx, cancel := newRequestContext(c.context(), c.Conn)
 	x.canceler = cancel
@@ -114,13 +122,13 @@ func (x *exchange) run(handler http.Handler) {
 }
 
 // isWatching reports whether a callback is x's.
-func (x *exchange) isWatching() bool {
+func (x *watched) isWatching() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.isWatchingLocked()
 }
 
-func (x *exchange) isWatchingLocked() bool { return x.watching && !x.ended && !x.hijacked }
+func (x *watched) isWatchingLocked() bool { return x.watching && !x.ended && !x.hijacked }
 
 // notice takes a callback that came during x, with its error, and reports whether the callback is armed
 // again. It runs on the loop.
@@ -130,7 +138,7 @@ func (x *exchange) isWatchingLocked() bool { return x.watching && !x.ended && !x
 //	the end of the stream     fails                         is cancelled
 //	a deadline                fails                         is cancelled
 //	nothing (see rearm)       goes on                       stays, and the callback is armed again
-func (x *exchange) notice(err error) (armed bool) {
+func (x *watched) notice(err error) (armed bool) {
 	switch {
 	case !x.isWatching():
 		return false // it was armed before x, and has come too late to be disarmed
@@ -143,9 +151,9 @@ func (x *exchange) notice(err error) (armed bool) {
 
 // clientGone notifies the handler that the client has gone, unless it has hijacked the connection. It
 // runs on the loop, so no call that may block is made with mu held.
-func (x *exchange) clientGone() {
+func (x *watched) clientGone() {
 	x.mu.Lock()
-	hijacked := x.hijacked
+	hijacked, detached := x.hijacked, x.stream
 	if !hijacked && !x.gone {
 		x.gone = true
 		if x.closeNotify != nil {
@@ -156,12 +164,15 @@ func (x *exchange) clientGone() {
 	if !hijacked {
 		x.cancel()
 	}
+	if detached != nil {
+		detached.end(ErrClientGone)
+	}
 }
 
 // rearm arms the callback again when it has come for the first time, and reports whether it did. The
 // first may be about bytes that this request was read with. While the handler runs no bytes are read,
 // so the second, which comes at once if there are others, is about these, or the end.
-func (x *exchange) rearm() bool {
+func (x *watched) rearm() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.rearmed || !x.isWatchingLocked() {
@@ -176,13 +187,19 @@ func (x *exchange) rearm() bool {
 }
 
 // end notes that the handler has returned. It reports whether the handler has hijacked the connection,
-// and whether the callback was armed. The body is still to be closed.
-func (x *exchange) end() (hijacked, watching bool) {
-	x.cancel()
+// and whether the callback was armed. The body is still to be closed. If the handler has detached the
+// answer, and returned, end returns the stream and nothing has ended.
+func (x *exchange) end() (hijacked, watching bool, detached *http1Stream) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
+	if x.stream != nil && x.returned {
+		defer x.mu.Unlock()
+		return false, false, x.stream
+	}
 	x.ended, x.rest = true, nil
-	return x.hijacked, x.watching
+	hijacked, watching = x.hijacked, x.watching
+	x.mu.Unlock()
+	x.cancel()
+	return hijacked, watching, nil
 }
 
 // closeBody closes the body when the answer was sent. It reports whether the connection can serve
@@ -261,6 +278,8 @@ func (x *exchange) markHijacked() (rest []byte, err error) {
 	switch {
 	case x.ended:
 		panic("net/http: Hijack called after ServeHTTP finished")
+	case x.stream != nil:
+		return nil, errDetached
 	case x.hijacked:
 		return nil, http.ErrHijacked
 	}

@@ -796,7 +796,7 @@ func TestFastPathSpuriousCallbackLate(t *testing.T) {
 			return
 		}
 		testnet.Eventually(t, "the callback", x.conn.Conn.CancelOnReadable)
-		x.conn.wakeAfter(first, nil)
+		x.conn.wakeAfter(&first.watched, nil)
 		arrived <- true
 		<-r.Context().Done()
 	}, nil)

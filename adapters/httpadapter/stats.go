@@ -21,6 +21,10 @@ type Stats struct {
 	HandedOver uint64 // connections that another process has taken over: see HandOver
 	Adopted    uint64 // connections that have come from another process, where they had requests
 
+	// Detached answers whose handler has returned, and that wait or are being sent, without a goroutine
+	// while they wait; over HTTP/2, too. The connections of the others are in Conns.
+	Detached int
+
 	// Not parked, because it can't be done or not safely.
 
 	Foreign  uint64 // connections of another type than *percore.Conn
@@ -57,6 +61,7 @@ const (
 	countParked
 	countServing
 	countConns
+	countDetached // answers
 
 	countParks
 	countUnparks
@@ -79,6 +84,7 @@ var metrics = [countDeclined]percore.Metric{
 	countParked:     connsMetric("parked"),
 	countServing:    connsMetric("fastpath"),
 	countConns:      connsMetric("nethttp"), // without the others: see metrics
+	countDetached:   {Name: "detached_answers", Help: "Answers that go on after their handler has returned"},
 	countParks:      {Name: "parks_total", Help: "Times that a connection of net/http was parked"},
 	countUnparks:    {Name: "unparks_total", Help: "Times that a parked connection was given to net/http again"},
 	countHandedOver: {Name: "handed_over_connections_total", Help: "Connections that another process has taken over"},
@@ -128,6 +134,8 @@ func (s *Server) Stats() Stats {
 		Conns:   int(t[countConns]),
 		Waiting: int(t[countWaiting]),
 		Parked:  int(t[countParked]),
+
+		Detached: int(t[countDetached]),
 
 		Parks:      count(countParks),
 		Unparks:    count(countUnparks),

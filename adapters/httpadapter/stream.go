@@ -42,7 +42,7 @@ type stream interface {
 
 	// notice takes a callback that has come while x is served, with its error. It reports whether that
 	// was all: the callback is armed again, or a goroutine that notice has started goes on with it.
-	notice(x *exchange, err error) (done bool)
+	notice(x *watched, err error) (done bool)
 
 	write(p []byte) (int, error)
 	closeWrite()
@@ -69,19 +69,19 @@ func (c *conn) stream() stream {
 // reports them.
 type plainStream conn
 
-func (s *plainStream) tryRead(p []byte) (int, error)             { return s.Conn.TryRead(p) }
-func (s *plainStream) receive(p []byte) (int, error)             { return s.Conn.Read(p) }
-func (s *plainStream) fill(b *requestBody) (int, error)          { return s.Conn.ReadReady(b.lend, b.release) }
-func (s *plainStream) isBuffered() bool                          { return false }
-func (s *plainStream) takePeeked() (b byte, ok bool)             { return 0, false }
-func (s *plainStream) mustRead() bool                            { return false }
-func (s *plainStream) hasEnded() bool                            { return false }
-func (s *plainStream) notice(x *exchange, err error) (done bool) { return x.notice(err) }
-func (s *plainStream) write(p []byte) (int, error)               { return s.Conn.Write(p) }
-func (s *plainStream) closeWrite()                               { _ = s.Conn.CloseWrite() }
-func (s *plainStream) close()                                    { _ = s.Conn.Close() }
-func (s *plainStream) tlsState() *tls.ConnectionState            { return nil }
-func (s *plainStream) wire(x *exchange) http1.Conn               { return plainWire{wire{x}} }
+func (s *plainStream) tryRead(p []byte) (int, error)            { return s.Conn.TryRead(p) }
+func (s *plainStream) receive(p []byte) (int, error)            { return s.Conn.Read(p) }
+func (s *plainStream) fill(b *requestBody) (int, error)         { return s.Conn.ReadReady(b.lend, b.release) }
+func (s *plainStream) isBuffered() bool                         { return false }
+func (s *plainStream) takePeeked() (b byte, ok bool)            { return 0, false }
+func (s *plainStream) mustRead() bool                           { return false }
+func (s *plainStream) hasEnded() bool                           { return false }
+func (s *plainStream) notice(x *watched, err error) (done bool) { return x.notice(err) }
+func (s *plainStream) write(p []byte) (int, error)              { return s.Conn.Write(p) }
+func (s *plainStream) closeWrite()                              { _ = s.Conn.CloseWrite() }
+func (s *plainStream) close()                                   { _ = s.Conn.Close() }
+func (s *plainStream) tlsState() *tls.ConnectionState           { return nil }
+func (s *plainStream) wire(x *exchange) http1.Conn              { return plainWire{wire{x}} }
 
 // wire is an exchange as the connection of its http1.Response, over TLS: files must be encrypted, so it
 // has no ReadFrom. (In an interface a struct of one pointer is that pointer.)
@@ -108,8 +108,11 @@ func (w wire) Write(p []byte) (int, error) {
 func (w wire) Fail() { _ = w.x.conn.identity().Close() }
 
 // KeepAlives implements http1.Conn.
-func (w wire) KeepAlives() bool {
-	call := w.x.conn.queue.call
+func (w wire) KeepAlives() bool { return w.x.conn.mayKeepAlive() }
+
+// mayKeepAlive reports whether the header of an answer need not say that the connection is closed.
+func (c *conn) mayKeepAlive() bool {
+	call := c.queue.call
 	return call.keepsAlive() && !call.server.draining.Load()
 }
 

@@ -150,7 +150,7 @@ func (s *tlsStream) hasEnded() bool {
 }
 
 // notice leaves the callback to a goroutine: reading from TLS may block the loop.
-func (s *tlsStream) notice(x *exchange, err error) (done bool) {
+func (s *tlsStream) notice(x *watched, err error) (done bool) {
 	if errors.Is(err, net.ErrClosed) {
 		return x.notice(err)
 	}
@@ -160,7 +160,7 @@ func (s *tlsStream) notice(x *exchange, err error) (done bool) {
 
 // watch finds out the meaning of a callback that has come while x's handler runs. It is as if the
 // callback came when watch returns, or never, if it meant nothing.
-func (s *tlsStream) watch(x *exchange) {
+func (s *tlsStream) watch(x *watched) {
 	r := &s.ext.reader
 	r.mu.Lock()
 	var err error
@@ -181,7 +181,7 @@ func (s *tlsStream) watch(x *exchange) {
 
 // armAgain arms the callback, which has come, if x still watches for the client's end, and reports
 // whether it is armed.
-func (x *exchange) armAgain() bool {
+func (x *watched) armAgain() bool {
 	x.mu.Lock()
 	if !x.isWatchingLocked() {
 		x.mu.Unlock()

@@ -21,12 +21,13 @@ import (
 // callback.
 type turn struct {
 	c       *conn
-	buf     *[]byte // nil while nothing is buffered; turnBytes of the pool, or more for a long header
-	have    int     // bytes at the start of buf that were read and not served yet
-	scanned int     // how many of them were scanned and found to be no whole header
-	armed   bool    // the callback is armed, or it has come and the state is notified
-	begun   bool    // the deadline of the header under way was set
-	lingers bool    // the client may still be sending when the connection is closed
+	buf     *[]byte   // nil while nothing is buffered; turnBytes of the pool, or more for a long header
+	have    int       // bytes at the start of buf that were read and not served yet
+	scanned int       // how many of them were scanned and found to be no whole header
+	armed   bool      // the callback is armed, or it has come and the state is notified
+	begun   bool      // the deadline of the header under way was set
+	lingers bool      // the client may still be sending when the connection is closed
+	x       *exchange // whose handler runs; nil: none
 	head    http1.Head
 }
 
@@ -43,8 +44,13 @@ func (c *conn) serve() {
 			t.abandon()
 		}
 	}()
-	t.resume()
-	for t.read() && t.serveBuffered() && t.wait() {
+	goesOn := true
+	if w := c.current.Load(); w == nil {
+		t.resume()
+	} else {
+		goesOn = t.serveStream(w.stream) && t.serveBuffered() && t.wait()
+	}
+	for goesOn && t.read() && t.serveBuffered() && t.wait() {
 	}
 	t.release()
 	over = true
@@ -57,8 +63,12 @@ func (c *conn) visitLoop(linger bool) { serving.Look(c.Conn, linger) }
 // abandon closes the connection after a handler, or a hook, that has ended its goroutine.
 func (t *turn) abandon() {
 	hijacked := false
-	if x := t.c.current.Swap(nil); x != nil {
-		if hijacked, _ = x.end(); hijacked {
+	w := t.c.current.Swap(nil)
+	if w != nil && w.stream != nil {
+		t.endPanicked(w.stream)
+	}
+	if x := t.x; w != nil && x != nil {
+		if hijacked, _, _ = x.end(); hijacked {
 			x.dropBody()
 		} else {
 			t.send(x.Out())
@@ -202,7 +212,10 @@ func (t *turn) serveRequest(p []byte) bool {
 		t.giveBuffer(x)
 	}
 	x.run(s.handler())
-	hijacked, watching := x.end()
+	hijacked, watching, detached := x.end()
+	if detached != nil {
+		return t.detach(x, detached, p[used:max(used, t.have)])
+	}
 	if hijacked {
 		x.dropBody()
 		c.current.Store(nil)
@@ -215,10 +228,17 @@ func (t *turn) serveRequest(p []byte) bool {
 	if t.have > 0 {
 		t.have = copy(p, p[used:t.have])
 	}
+	return t.answered()
+}
+
+// answered lets the connection go on after an answer that was sent. It reports false if that is given
+// up.
+func (t *turn) answered() bool {
+	c := t.c
 	t.begun, t.scanned = false, 0
 	c.unread.served()
 	c.change(connState.answerServed)
-	if !s.reportSafely(c, http.StateIdle) || !c.queue.call.keepsAlive() {
+	if !c.queue.server.reportSafely(c, http.StateIdle) || !c.queue.call.keepsAlive() {
 		return t.close()
 	}
 	c.setRealDeadline(c.queue.call.idleDeadline())
@@ -231,6 +251,9 @@ func (t *turn) answer(x *exchange) bool {
 	c := t.c
 	reusable := x.returned && x.Finish()
 	c.current.Store(nil)
+	if x.stream != nil {
+		t.endPanicked(x.stream)
+	}
 	sent := t.send(x.Out())
 	complete, linger := x.closeBody()
 	if x.returned && x.req.MultipartForm != nil {
@@ -280,7 +303,8 @@ func (t *turn) send(p []byte) bool {
 func (t *turn) begin(x *exchange) bool {
 	c := t.c
 	t.limitRequest(x)
-	c.current.Store(x)
+	t.x = x
+	c.current.Store(&x.watched)
 	c.change(func(s connState) (connState, bool) { return s.serveRequest(x.req.Method) })
 	if !c.queue.server.reportSafely(c, http.StateActive) {
 		return false

@@ -64,9 +64,10 @@ type Conn interface {
 //	streaming  yes    yes    the header is sent, or whole in out   Finish, End, Abort
 //
 //	phase      meaning                                             leaves by
-//	handling   the handler runs                                    Finish, End, Abort
+//	handling   the handler runs                                    Finish, End, Abort, Detach
 //	finished   the handler has returned or panicked                (final)
 //	hijacked   the handler has the connection                      (final)
+//	detached   another Response has the rest: see Detach           (final)
 //
 // If a body ends with at most bodyBytesMax bytes, it is sent with its length. If it is longer or is
 // flushed, it is sent in chunks unless the handler has declared its length.
@@ -104,6 +105,7 @@ const (
 	handling = iota
 	finished
 	hijacked
+	detached
 )
 
 // bodyBytesMax is how many bytes of a body are buffered, and the size of most chunks: net/http's
@@ -187,8 +189,8 @@ func (w *Response) WriteHeader(status int) {
 
 func (w *Response) writeHeader(status int) {
 	switch {
-	case w.phase == finished && !w.wrote:
-		return // the handler has panicked
+	case w.phase == finished && !w.wrote, w.phase == detached:
+		return // the handler has panicked, or has no say any more
 	case w.phase == hijacked:
 		fn, file, line := caller()
 		w.conn.Logf("http: response.WriteHeader on hijacked connection from %s (%s:%d)", fn, file, line)
@@ -290,8 +292,11 @@ var errFinished = errors.New("http: the handler has returned, write the answer b
 // admit decides whether n more bytes may be written.
 func (w *Response) admit(n int) error {
 	if p := w.phase; p != handling {
-		if p == finished {
+		switch p {
+		case finished:
 			return errFinished
+		case detached:
+			return semantics.ErrDetached
 		}
 		if n > 0 {
 			fn, file, line := caller()
@@ -494,6 +499,9 @@ func (w *Response) Finish() (reusable bool) {
 func (w *Response) Abort() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.phase == detached {
+		return
+	}
 	w.phase = finished
 	if w.wrote && !w.sent {
 		w.out = w.out[:w.headerAt]

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/adapters/h2"
@@ -98,15 +99,20 @@ type exchange struct {
 
 	request  http.Request
 	response response
+
+	owner atomic.Pointer[Owner] // of the detached answer; nil: it isn't
 }
 
 // Stream implements [h2.StreamHandler].
 func (x *exchange) Stream() *h2.Stream { return &x.stream }
 
 // Cancelled implements [h2.StreamHandler].
-func (x *exchange) Cancelled(error) {
+func (x *exchange) Cancelled(err error) {
 	x.canceler.Cancel()
 	x.response.notify.ended()
+	if o := x.owner.Load(); o != nil {
+		(*o).Gone(err)
+	}
 }
 
 // Serve implements [h2.StreamHandler].
@@ -119,8 +125,11 @@ func (x *exchange) Serve() {
 	}
 	returned := false
 	defer func() {
-		x.canceler.Cancel()
-		x.response.notify.ended()
+		detached := x.owner.Load()
+		if detached == nil || !returned {
+			x.canceler.Cancel()
+			x.response.notify.ended()
+		}
 		if x.request.MultipartForm != nil {
 			_ = x.request.MultipartForm.RemoveAll()
 		}
@@ -130,10 +139,19 @@ func (x *exchange) Serve() {
 			if reason := recover(); reason != nil && reason != http.ErrAbortHandler {
 				x.logPanic(reason)
 			}
+			if detached != nil {
+				(*detached).Gone(ErrPanicked)
+			}
+		}
+		if detached != nil {
+			x.stream.CloseRead()
+			(*detached).Work()
 		}
 	}()
 	x.serve()
-	x.response.finish()
+	if x.owner.Load() == nil {
+		x.response.finish()
+	}
 	returned = true
 }
 

@@ -1,0 +1,94 @@
+package httpadapter
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/percore/percore/internal/monotime"
+)
+
+// held is an answer whose handler waits in Detach. That goroutine is the sender.
+type held struct {
+	Stream
+	w          http.ResponseWriter
+	controller *http.ResponseController
+	wake       chan struct{} // has room for a token of start
+	asked      bool          // for the header; guarded by mu
+}
+
+// hold is Detach where the handler must not return.
+func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) {
+	h := &held{w: w, controller: http.NewResponseController(w), wake: make(chan struct{}, 1)}
+	h.init(h, r.Context())
+	sent := false
+	defer func() {
+		if !sent {
+			h.end(errPanicked) // unless it is dead
+		}
+		h.finish(sent)
+	}()
+	begin(&h.Stream)
+	for {
+		switch h.work() {
+		case complete:
+			sent = true
+			return
+		case cut:
+			if h.isGone() {
+				return
+			}
+			h.cut() // net/http closes the connection when it can't send the end of the answer
+			return
+		}
+		select {
+		case <-h.wake:
+		case <-r.Context().Done():
+			h.end(ErrClientGone)
+			<-h.wake
+		}
+	}
+}
+
+// isGone reports whether the client has gone.
+func (s *Stream) isGone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err == ErrClientGone
+}
+
+func (h *held) Header() http.Header {
+	h.asked = true
+	return h.w.Header()
+}
+
+// WriteHeader implements outlet. The handler may have fixed the header already, and net/http would log a
+// second time. If the program has asked for the header it may not change any more: it may do so while
+// the sender reads it.
+func (h *held) WriteHeader(status int, explicit bool) {
+	if explicit || h.asked {
+		h.w.WriteHeader(status)
+	}
+}
+
+func (h *held) write(p []byte, flush bool) (err error) {
+	if len(p) > 0 {
+		_, err = h.w.Write(p)
+	}
+	if err == nil && flush {
+		_ = h.controller.Flush() // not supported, or the next write fails, too
+	}
+	return err
+}
+
+func (h *held) setWriteDeadline(t time.Time) error { return h.controller.SetWriteDeadline(t) }
+
+func (h *held) start() { h.wake <- struct{}{} }
+
+// cut makes net/http's writes fail, unless the handler has returned, when some of its types panic.
+func (h *held) cut() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.over {
+		_ = h.controller.SetWriteDeadline(monotime.LongAgo)
+	}
+}

@@ -1,0 +1,263 @@
+package httpadapter
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/internal/pool"
+)
+
+// http1Stream is a Stream over HTTP/1.1 on the fast path. It has all that is needed of the exchange,
+// which goes when the handler has returned: most of what it holds is the request.
+//
+// The connection belongs to the Stream's sender, first the handler's worker. When that has nothing more
+// to send it leaves, and the connection waits for the next one, in the state serving or notified, with
+// current as its Stream's watched part. So for the loop it is a request under way: the callback notices
+// the client's end.
+type http1Stream struct {
+	Stream
+	watched
+
+	// guarded by Stream.mu until the handler has returned, then owned by the sender, with Stream.mu for
+	// Header
+	rest *http1.Response // nil: tail has what is left of it
+	tail http1.Tail
+
+	asked bool // for the header: trailers may come of that; guarded by Stream.mu
+
+	// owned by the sender, once the handler has returned
+	bodyRead bool // of the request, so that the connection can serve another
+	lingers  bool // see turn.lingers
+	hadBody  bool
+}
+
+// detach makes the Stream of an exchange whose handler runs.
+func (x *exchange) detach(ctx context.Context) (*Stream, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.ended:
+		return nil, errReturned
+	case x.hijacked:
+		return nil, http.ErrHijacked
+	case x.stream != nil:
+		return nil, errDetached
+	}
+	d := &http1Stream{watched: watched{conn: x.conn, canceler: x.canceler}}
+	d.watched.stream = d
+	if d.rest = x.Response.Detach(detachedWire{d}); d.rest == nil {
+		return nil, errReturned
+	}
+	d.init(d, join(x.request.Context(), ctx))
+	d.wrote = d.rest.Wrote()
+	x.stream = d
+	if x.gone {
+		d.dead, d.err = true, ErrClientGone
+	}
+	return &d.Stream, nil
+}
+
+// detach is for a handler that has detached its answer and returned. behind are the bytes behind its
+// request that were read. It reports false if the connection waits, or is given up.
+func (t *turn) detach(x *exchange, d *http1Stream, behind []byte) bool {
+	c := t.c
+	if len(behind) > 0 {
+		c.keepUnread(append([]byte(nil), behind...), false)
+	}
+	t.release()
+	bodyRead, lingers := x.closeBody()
+	if x.req.MultipartForm != nil {
+		_ = x.req.MultipartForm.RemoveAll()
+	}
+	d.bodyRead, d.lingers, d.hadBody = bodyRead, lingers, x.body != nil
+	d.takeOver(&x.watched)
+	x.mu.Lock()
+	x.rest = nil
+	x.mu.Unlock()
+	c.current.Store(&d.watched)
+	t.x = nil
+	c.queue.server.counts.Add(countDetached, 1)
+	return t.serveStream(d)
+}
+
+// takeOver takes the watch for the client's end over from an exchange's watched part. A callback that
+// still finds that looks for the other: see watchNext.
+func (d *http1Stream) takeOver(x *watched) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ended = true
+	d.watched.mu.Lock()
+	defer d.watched.mu.Unlock()
+	d.gone, d.watching, d.rearmed, d.closeNotify = x.gone, x.watching, x.rearmed, x.closeNotify
+}
+
+// serveStream is the sender's turn with the connection. It reports false if the connection waits for
+// the next sender, or is given up, and true if it can serve its next request, of which the worker has
+// all that was read.
+func (t *turn) serveStream(d *http1Stream) bool {
+	c := t.c
+	sent, reusable := false, false
+	switch d.work() {
+	case waits:
+		return false // from here on the connection is another worker's
+	case complete:
+		sent, reusable = d.sendEnd()
+	}
+	d.watched.mu.Lock()
+	d.watched.ended = true
+	t.armed = d.watching
+	d.watched.mu.Unlock()
+	c.current.Store(nil)
+	c.queue.server.counts.Add(countDetached, -1)
+	d.cancel()
+	c.finishStream(&d.Stream, sent)
+	switch {
+	case !sent:
+		_ = c.shut() // without TLS's farewell, behind which an answer would seem to be complete
+		return t.finish()
+	case !reusable || !d.bodyRead:
+		if d.hadBody {
+			t.readBehind()
+		}
+		t.lingers = d.lingers
+		return t.close()
+	}
+	_ = c.Conn.SetWriteDeadline(time.Time{})
+	if !t.answered() {
+		return false
+	}
+	t.resume()
+	t.scanned = 0 // it was not scanned
+	return true
+}
+
+// finishStream is Stream.finish, and logs a panic of the function of OnEnd.
+func (c *conn) finishStream(s *Stream, sent bool) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			c.queue.server.logPanic(c, reason)
+		}
+	}()
+	s.finish(sent)
+}
+
+// endPanicked ends the Stream of a handler that has panicked, or ended its goroutine. The client gets
+// what net/http would send: what was written before Detach.
+func (t *turn) endPanicked(d *http1Stream) {
+	d.end(errPanicked)
+	d.rest.Abort()
+	t.send(d.rest.Out())
+	t.c.finishStream(&d.Stream, false)
+}
+
+// Header implements outlet.
+func (d *http1Stream) Header() http.Header {
+	if d.rest == nil {
+		return make(http.Header) // the header was sent
+	}
+	d.asked = true
+	return d.rest.Header()
+}
+
+// WriteHeader implements outlet.
+func (d *http1Stream) WriteHeader(status int, _ bool) { d.rest.WriteHeader(status) }
+
+func (d *http1Stream) write(p []byte, flush bool) (err error) {
+	if d.rest == nil {
+		return d.writeTail(p)
+	}
+	if len(p) > 0 {
+		_, err = d.rest.Write(p)
+	}
+	if err == nil && flush {
+		err = d.rest.FlushError()
+		d.compact()
+	}
+	return err
+}
+
+// compact drops the Response, if the tail is enough.
+func (d *http1Stream) compact() {
+	d.Stream.mu.Lock()
+	defer d.Stream.mu.Unlock()
+	if d.asked {
+		return
+	}
+	if tail, ok := d.rest.Tail(); ok {
+		d.tail, d.rest = tail, nil
+	}
+}
+
+// chunkExtra is more than what comes around a chunk.
+const chunkExtra = 32
+
+func (d *http1Stream) writeTail(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	memory := pool.GetBytes(len(p) + chunkExtra)
+	defer pool.PutBytes(memory)
+	b, err := d.tail.Append((*memory)[:0], p)
+	if err == nil && len(b) > 0 {
+		_, err = d.conn.stream().write(b)
+	}
+	return err
+}
+
+// sendEnd ends the answer. It reports whether that worked, and whether the connection can serve another
+// request.
+func (d *http1Stream) sendEnd() (sent, reusable bool) {
+	var err error
+	if d.rest == nil {
+		var last string
+		if last, reusable = d.tail.End(); last != "" {
+			_, err = d.conn.stream().write([]byte(last))
+		}
+	} else {
+		reusable = d.rest.Finish()
+		out := d.rest.Out()
+		if len(out) > 0 {
+			_, err = d.conn.stream().write(out)
+		}
+		http1.ReleaseOut(out)
+		if err == nil {
+			err = d.rest.Err()
+		}
+	}
+	if err != nil {
+		d.Stream.mu.Lock()
+		d.err = err
+		d.Stream.mu.Unlock()
+	}
+	return err == nil, reusable
+}
+
+func (d *http1Stream) setWriteDeadline(t time.Time) error { return d.conn.SetWriteDeadline(t) }
+
+func (d *http1Stream) start() { d.conn.queue.workers.Serve(d.conn) }
+
+func (d *http1Stream) cut() { go d.conn.shut() }
+
+// detachedWire is an http1Stream as the connection of its http1.Response. Only the sender calls it, so
+// the handler has returned.
+type detachedWire struct{ d *http1Stream }
+
+// Write implements http1.Conn.
+func (w detachedWire) Write(p []byte) (int, error) { return w.d.conn.stream().write(p) }
+
+// Fail implements http1.Conn. The sender sees the error, too.
+func (w detachedWire) Fail() {}
+
+// KeepAlives implements http1.Conn.
+func (w detachedWire) KeepAlives() bool { return w.d.conn.mayKeepAlive() }
+
+// FinishBody implements http1.Conn. The body was closed when the handler returned.
+func (w detachedWire) FinishBody() (reusable, tooLong bool) { return w.d.bodyRead, false }
+
+// AppendDate implements http1.Conn.
+func (w detachedWire) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
+
+// Logf implements http1.Conn.
+func (w detachedWire) Logf(format string, args ...any) { w.d.conn.queue.server.logf(format, args...) }

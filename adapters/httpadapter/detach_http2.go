@@ -1,0 +1,99 @@
+package httpadapter
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
+)
+
+// http2Stream is a Stream over HTTP/2.
+type http2Stream struct {
+	Stream
+	*httpstream.Answer
+
+	counted bool // in countDetached; owned by the sender
+}
+
+// detachHTTP2 makes the Stream of an answer over HTTP/2.
+func detachHTTP2(w httpstream.Detacher, ctx context.Context) (_ *Stream, err error) {
+	d := new(http2Stream)
+	d.sending = true // Gone may come before init
+	if d.Answer, err = w.Detach(d); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.init(d, join(d.Answer.Context(), ctx))
+	d.wrote = d.Answer.Wrote()
+	return &d.Stream, nil
+}
+
+// Work implements httpstream.Owner: it is the sender's turn.
+func (d *http2Stream) Work() {
+	d.count(1)
+	sent := false
+	switch d.work() {
+	case waits:
+		return
+	case complete:
+		err := d.End(true)
+		if sent = err == nil; !sent {
+			d.Stream.mu.Lock()
+			d.err = err
+			d.Stream.mu.Unlock()
+		}
+	case cut:
+		_ = d.End(false)
+	}
+	d.count(-1)
+	defer func() {
+		if reason := recover(); reason != nil && reason != http.ErrAbortHandler {
+			d.Host().Logf("http2: panic serving %v: %v", d.Conn().RemoteAddr(), reason)
+		}
+	}()
+	d.finish(sent)
+}
+
+// count counts the Stream among the Server's, or out.
+func (d *http2Stream) count(by int64) {
+	if h, ok := d.Host().(*http2Host); ok && d.counted != (by > 0) {
+		d.counted = by > 0
+		h.server.counts.Add(countDetached, by)
+	}
+}
+
+// Gone implements httpstream.Owner.
+func (d *http2Stream) Gone(err error) {
+	if err != errPanicked {
+		err = fmt.Errorf("%w: %w", ErrClientGone, err)
+	}
+	d.end(err)
+}
+
+// Context is the Stream's, which has the other in it.
+func (d *http2Stream) Context() context.Context { return d.Stream.Context() }
+
+// Header implements outlet.
+func (d *http2Stream) Header() http.Header { return d.Answer.Header() }
+
+// WriteHeader implements outlet.
+func (d *http2Stream) WriteHeader(status int, _ bool) { d.Answer.WriteHeader(status) }
+
+func (d *http2Stream) write(p []byte, flush bool) (err error) {
+	if len(p) > 0 {
+		_, err = d.Answer.Write(p)
+	}
+	if err == nil && flush {
+		err = d.Answer.Flush()
+	}
+	return err
+}
+
+func (d *http2Stream) setWriteDeadline(t time.Time) error { return d.Answer.SetWriteDeadline(t) }
+
+func (d *http2Stream) start() { d.Answer.Resume() }
+
+func (d *http2Stream) cut() { go d.Cut() }

@@ -1,0 +1,403 @@
+package httpadapter
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// detachedPrograms are the three programs that Detach was designed with. Each runs in the same way
+// wherever its connection is served.
+type detachedPrograms struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	streams map[string]*Stream
+	ends    map[string]chan error
+}
+
+// begin registers a Stream under the request's query.
+func (p *detachedPrograms) begin(r *http.Request) func(*Stream) {
+	return func(s *Stream) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		ended := make(chan error, 1)
+		s.OnEnd(func(err error) { ended <- err })
+		p.streams[r.URL.RawQuery], p.ends[r.URL.RawQuery] = s, ended
+	}
+}
+
+// stream returns the Stream of a query, once it is there.
+func (p *detachedPrograms) stream(query string) (s *Stream) {
+	p.t.Helper()
+	testnet.Eventually(p.t, "the Stream "+query, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		s = p.streams[query]
+		return s != nil
+	})
+	return s
+}
+
+func (p *detachedPrograms) ended(query string) error {
+	p.t.Helper()
+	p.mu.Lock()
+	ended := p.ends[query]
+	p.mu.Unlock()
+	return testnet.Receive(p.t, "the end of "+query, ended)
+}
+
+func (p *detachedPrograms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/events": // a chat's
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "retry: 1000\n\n")
+		_ = http.NewResponseController(w).Flush()
+	case "/poll": // a long poll: not even the status is known yet
+	case "/job": // its progress, with a length
+		w.Header().Set("Content-Length", "10")
+	case "/panic":
+		_, _ = io.WriteString(w, "part")
+		_ = http.NewResponseController(w).Flush()
+		_ = Detach(w, r, func(s *Stream) {
+			p.begin(r)(s)
+			panic(http.ErrAbortHandler)
+		})
+	case "/body":
+	default:
+		_, _ = io.WriteString(w, "plain")
+		return
+	}
+	if err := Detach(w, r, p.begin(r)); err != nil {
+		p.t.Errorf("Detach failed: %v", err)
+	}
+	if _, wrapped := w.(wrapper); canPark && isOurs(w) && !wrapped {
+		if _, err := io.WriteString(w, "x"); err == nil {
+			p.t.Error("a Write of the handler after Detach succeeded")
+		}
+	}
+}
+
+// isOurs reports whether w is one of ours: net/http's takes another Write.
+func isOurs(w http.ResponseWriter) bool {
+	_, ours := w.(*exchange)
+	return ours
+}
+
+// A detachedArm is a way to serve the programs.
+type detachedArm struct {
+	name  string
+	waits bool // without a goroutine
+	start func(t *testing.T, h http.Handler) (url string, client *http.Client)
+}
+
+var detachedArms = []detachedArm{
+	{"fast path", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
+		return clientOf(t, start(t, h.ServeHTTP, nil, fastPath()), nil, nil)
+	}},
+	{"TLS", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
+		f, config := startTLS(t, h.ServeHTTP, nil, fastPath())
+		return clientOf(t, f, config, nil)
+	}},
+	{"h2c", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		return clientOf(t, start(t, h.ServeHTTP, func(f *fixture) { f.srv.Protocols = protocols }, withHTTP2()), nil, protocols)
+	}},
+	{"HTTP/2 over TLS", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP2(true)
+		f, config := startTLS(t, h.ServeHTTP, nil, withHTTP2())
+		config.NextProtos = []string{"h2"}
+		return clientOf(t, f, config, protocols)
+	}},
+	{"net/http's HTTP/2", false, func(t *testing.T, h http.Handler) (string, *http.Client) {
+		s := httptest.NewUnstartedServer(h)
+		s.EnableHTTP2 = true
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		return s.URL, s.Client()
+	}},
+	{"wrapped", false, func(t *testing.T, h http.Handler) (string, *http.Client) {
+		return clientOf(t, start(t, func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapper{w}, r) }, nil, fastPath()), nil, nil)
+	}},
+	{"net/http", false, func(t *testing.T, h http.Handler) (string, *http.Client) {
+		s := httptest.NewServer(h)
+		t.Cleanup(s.Close)
+		return s.URL, s.Client()
+	}},
+}
+
+// wrapper is an http.ResponseWriter of middleware.
+type wrapper struct{ http.ResponseWriter }
+
+func (w wrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// clientOf returns a client for a fixture.
+func clientOf(t *testing.T, f *fixture, config *tls.Config, protocols *http.Protocols) (string, *http.Client) {
+	tr := &http.Transport{Protocols: protocols, TLSClientConfig: config}
+	t.Cleanup(tr.CloseIdleConnections)
+	scheme := "http"
+	if config != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + f.ln.Addr().String(), &http.Client{Transport: tr}
+}
+
+func eachDetachedArm(t *testing.T, do func(t *testing.T, arm detachedArm, p *detachedPrograms, url string, client *http.Client)) {
+	for _, arm := range detachedArms {
+		t.Run(arm.name, func(t *testing.T) {
+			p := &detachedPrograms{t: t, streams: make(map[string]*Stream), ends: make(map[string]chan error)}
+			url, client := arm.start(t, p)
+			do(t, arm, p, url, client)
+		})
+	}
+}
+
+func get(t *testing.T, client *http.Client, url string) *http.Response {
+	t.Helper()
+	r, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Body.Close() })
+	return r
+}
+
+// TestDetachPrograms runs the programs in each way: they can't tell which.
+func TestDetachPrograms(t *testing.T) {
+	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
+		t.Run("chat", func(t *testing.T) {
+			r := get(t, client, url+"/events?chat")
+			s := p.stream("chat")
+			lines := bufio.NewReader(r.Body)
+			for _, text := range []string{"retry: 1000", "", "data: 1", "data: 2"} {
+				if n, ok := strings.CutPrefix(text, "data: "); ok {
+					fmt.Fprintf(s, "data: %s\n", n)
+					s.Flush()
+				}
+				if got, err := lines.ReadString('\n'); got != text+"\n" {
+					t.Fatalf("got %q and %v, want %q", got, err, text)
+				}
+			}
+			if err := s.Context().Err(); err != nil {
+				t.Errorf("the context of a Stream that waits is cancelled: %v", err)
+			}
+			s.Close()
+			if rest, err := io.ReadAll(lines); len(rest) > 0 || err != nil {
+				t.Errorf("got %q and %v behind Close", rest, err)
+			}
+			if err := p.ended("chat"); err != nil {
+				t.Errorf("OnEnd got %v", err)
+			}
+			if _, err := s.Write([]byte("x")); err != ErrStreamClosed {
+				t.Errorf("Write after Close returned %v", err)
+			}
+			if got := r.Header.Get("Content-Type"); got != "text/event-stream" {
+				t.Errorf("got the type %q", got)
+			}
+		})
+		t.Run("long poll", func(t *testing.T) {
+			for _, status := range []int{http.StatusOK, http.StatusNoContent, http.StatusGatewayTimeout} {
+				query := fmt.Sprint(status)
+				answers := make(chan *http.Response, 1)
+				go func() {
+					r, err := client.Get(url + "/poll?" + query)
+					if err != nil {
+						t.Error(err)
+					}
+					answers <- r
+				}()
+				s := p.stream(query)
+				s.Header().Set("X-Late", "yes")
+				s.WriteHeader(status)
+				want := ""
+				if status != http.StatusNoContent {
+					want = "the answer"
+					io.WriteString(s, want)
+				}
+				s.Close()
+				r := testnet.Receive(t, "the answer", answers)
+				if r == nil {
+					return
+				}
+				body, err := io.ReadAll(r.Body)
+				r.Body.Close()
+				if string(body) != want || err != nil || r.StatusCode != status || r.Header.Get("X-Late") != "yes" || r.ContentLength != int64(len(want)) {
+					t.Errorf("got %v, %d bytes, %v, %q and %v", r.Status, r.ContentLength, r.Header, body, err)
+				}
+				if err := p.ended(query); err != nil {
+					t.Errorf("OnEnd got %v", err)
+				}
+			}
+		})
+		t.Run("job", func(t *testing.T) {
+			answers := make(chan *http.Response, 1)
+			go func() {
+				r, err := client.Get(url + "/job?job")
+				if err != nil {
+					t.Error(err)
+				}
+				answers <- r
+			}()
+			s := p.stream("job")
+			for i := range 10 {
+				fmt.Fprint(s, i)
+				s.Flush()
+			}
+			s.Close()
+			r := testnet.Receive(t, "the answer", answers)
+			if r == nil {
+				return
+			}
+			defer r.Body.Close()
+			if body, err := io.ReadAll(r.Body); string(body) != "0123456789" || err != nil || r.ContentLength != 10 {
+				t.Errorf("got %q and %v, length %d", body, err, r.ContentLength)
+			}
+		})
+		t.Run("next", func(t *testing.T) {
+			r := get(t, client, url+"/")
+			if body, err := io.ReadAll(r.Body); string(body) != "plain" || err != nil {
+				t.Errorf("got %q and %v", body, err)
+			}
+		})
+	})
+}
+
+// TestDetachClientGone: the Stream notices the client's end while it waits.
+func TestDetachClientGone(t *testing.T) {
+	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, "GET", url+"/events?gone", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		s := p.stream("gone")
+		cancel()
+		if err := p.ended("gone"); err == nil {
+			t.Error("OnEnd got nil")
+		}
+		testnet.Receive(t, "the context's end", s.Context().Done())
+		if _, err := s.Write([]byte("x")); err == nil {
+			t.Error("Write succeeded")
+		}
+		if err := s.Close(); err == nil {
+			t.Error("Close returned nil")
+		}
+	})
+}
+
+// TestDetachAbort: an answer that is cut is not complete.
+func TestDetachAbort(t *testing.T) {
+	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
+		for _, path := range []string{"/events?abort", "/panic?panic"} {
+			r, err := client.Get(url + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			query := r.Request.URL.RawQuery
+			s := p.stream(query)
+			s.Abort()
+			if _, err := io.ReadAll(r.Body); err == nil {
+				t.Errorf("%s: the answer is complete", path)
+			}
+			r.Body.Close()
+			if err := p.ended(query); err == nil {
+				t.Errorf("%s: OnEnd got nil", path)
+			}
+		}
+	})
+}
+
+// TestDetachSlowClient: bytes that a client doesn't take wait up to the limit.
+func TestDetachSlowClient(t *testing.T) {
+	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
+		for _, drop := range []bool{false, true} {
+			query := fmt.Sprint(drop)
+			r := get(t, client, url+"/events?"+query)
+			s := p.stream(query)
+			s.SetLimit(100_000, drop)
+			piece := make([]byte, 10_000)
+			var err error
+			for n := 0; err == nil && n < 10_000; n++ {
+				if _, err = s.Write(piece); err == nil {
+					s.Flush()
+					if u := s.Unsent(); u > 100_000 {
+						t.Fatalf("%d bytes wait", u)
+					}
+				}
+			}
+			if err != ErrSlowClient {
+				t.Fatalf("got %v", err)
+			}
+			_, err = s.Write(make([]byte, 200_000))
+			if drop {
+				if got := p.ended(query); got != ErrSlowClient || err == nil {
+					t.Errorf("OnEnd got %v, and Write %v", got, err)
+				}
+				continue
+			}
+			s.Close()
+			n, err := io.Copy(io.Discard, r.Body)
+			if want := int64(len("retry: 1000\n\n")); (n-want)%10_000 != 0 || err != nil {
+				t.Errorf("got %d bytes and %v", n, err)
+			}
+			if err := p.ended(query); err != nil {
+				t.Errorf("OnEnd got %v", err)
+			}
+		}
+	})
+}
+
+// TestDetachRecorder: the same program runs with a recorder.
+func TestDetachRecorder(t *testing.T) {
+	p := &detachedPrograms{t: t, streams: make(map[string]*Stream), ends: make(map[string]chan error)}
+	w, done := httptest.NewRecorder(), make(chan bool, 1)
+	go func() {
+		p.ServeHTTP(w, httptest.NewRequest("GET", "/events?rec", nil))
+		done <- true
+	}()
+	s := p.stream("rec")
+	io.WriteString(s, "data: 1\n\n")
+	s.Close()
+	testnet.Receive(t, "the handler's return", done)
+	if got := w.Body.String(); got != "retry: 1000\n\ndata: 1\n\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestDetachErrors: Detach refuses what it can't do.
+func TestDetachErrors(t *testing.T) {
+	var kept http.ResponseWriter
+	f := startFast(t, func(w http.ResponseWriter, r *http.Request) {
+		if err := Detach(w, r, func(s *Stream) { s.Close() }); err != nil {
+			t.Error(err)
+		}
+		if err := Detach(w, r, func(*Stream) { t.Error("begin was called") }); !errors.Is(err, errDetached) {
+			t.Errorf("a second Detach returned %v", err)
+		}
+		if _, _, err := w.(http.Hijacker).Hijack(); !errors.Is(err, errDetached) {
+			t.Errorf("Hijack after Detach returned %v", err)
+		}
+		kept = w
+	}, nil)
+	f.dial().get("/")
+	if err := Detach(kept, httptest.NewRequest("GET", "/", nil), func(*Stream) { t.Error("begin was called") }); err == nil {
+		t.Error("Detach after the handler's return succeeded")
+	}
+}

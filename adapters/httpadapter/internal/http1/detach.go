@@ -1,0 +1,134 @@
+package http1
+
+import (
+	"maps"
+	"net/http"
+	"strconv"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+)
+
+// Detach moves the rest of the answer to a new Response on conn, which goes on where this one is. From
+// then on this one takes nothing: a handler and its middleware, which have it, can't get in the way of
+// what the owner of the new one writes. It returns nil if the answer has ended, or was hijacked.
+func (w *Response) Detach(conn Conn) *Response {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.phase != handling {
+		return nil
+	}
+	d := &Response{
+		conn: conn, body: w.body, out: w.out, err: w.err, lost: w.lost,
+		length: w.length, written: w.written, snapshot: w.snapshot,
+		headerAt: w.headerAt, status: w.status, isHead: w.isHead, hasBody: w.hasBody, closes: w.closes,
+		fullDuplex: w.fullDuplex, wrote: w.wrote, sent: w.sent, chunking: w.chunking, pooled: w.pooled, noted: w.noted,
+	}
+	d.tooLarge.Store(w.TooLarge())
+	if !w.sent || w.has(trailer) {
+		d.header = maps.Clone(w.header) // middleware may look at its own when the handler has returned
+	}
+	w.phase = detached
+	w.body, w.out, w.pooled = nil, nil, false
+	return d
+}
+
+// SentPlain reports whether the header was sent, and says nothing about a coding of the body. So a
+// wrapper of the http.ResponseWriter leaves the body as it is.
+func (w *Response) SentPlain() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sent && !w.encoded
+}
+
+// Wrote reports whether the header is fixed.
+func (w *Response) Wrote() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wrote
+}
+
+// Err returns why the connection has failed, or nil.
+func (w *Response) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// A Tail is all that is needed of a Response once its header was sent.
+type Tail struct {
+	left   int64 // how many bytes are missing of a body whose length was declared
+	form   tailForm
+	status uint16
+	closes bool
+}
+
+// tailForm is how the rest of a body is sent.
+type tailForm uint8
+
+const (
+	inChunks tailForm = iota
+	counted           // as long as declared
+	untilEnd          // until the connection ends
+	unsent            // it answers HEAD
+)
+
+// Tail returns the tail. ok is false if the header wasn't sent, something waits to be sent, or trailers
+// are declared, so that the Response is still needed.
+func (w *Response) Tail() (t Tail, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.sent || len(w.body)+len(w.out) > 0 || w.err != nil || w.has(trailer) {
+		return Tail{}, false
+	}
+	t = Tail{left: -1, closes: w.closes, status: uint16(w.status)}
+	if w.length >= 0 {
+		t.left = w.length - w.written
+	}
+	switch {
+	case w.isHead:
+		t.form = unsent
+	case w.chunking:
+		t.form = inChunks
+	case w.length >= 0:
+		t.form = counted
+	default:
+		t.form = untilEnd
+	}
+	return t, true
+}
+
+// Append appends p, a part of the body that is not empty, as it is to be sent.
+func (t *Tail) Append(b, p []byte) ([]byte, error) {
+	if !semantics.BodyAllowed(int(t.status)) {
+		return b, http.ErrBodyNotAllowed
+	}
+	if t.left >= 0 && int64(len(p)) > t.left {
+		t.closes = true // the answer stays short
+		return b, http.ErrContentLength
+	}
+	if t.left >= 0 {
+		t.left -= int64(len(p))
+	}
+	switch t.form {
+	case unsent:
+		return b, nil
+	case inChunks:
+		b = strconv.AppendUint(b, uint64(len(p)), 16)
+		b = append(b, crlf...)
+		b = append(b, p...)
+		return append(b, crlf...), nil
+	}
+	return append(b, p...), nil
+}
+
+// End returns what is sent behind the body, and whether the connection can serve another request.
+func (t *Tail) End() (last string, reusable bool) {
+	reusable = !t.closes
+	switch t.form {
+	case inChunks:
+		last = "0\r\n\r\n"
+	case counted:
+		reusable = reusable && (t.left == 0 || !semantics.BodyAllowed(int(t.status)))
+	}
+	return last, reusable
+}
