@@ -32,6 +32,7 @@ func TestArguments(t *testing.T) {
 		"Server.Drain":                {Func: s.Drain},
 		"Server.HandOver":             {Func: s.HandOver},
 		"Server.ListenAndServeTLS":    {Func: s.ListenAndServeTLS},
+		"Server.RegisterOnDrain":      {Func: s.RegisterOnDrain},
 		"Server.RegisterOnShutdown":   {Func: s.RegisterOnShutdown},
 		"Server.Serve":                {Func: s.Serve},
 		"Server.ServeTLS":             {Func: s.ServeTLS, Says: "Serve was called with a nil net.Listener"},

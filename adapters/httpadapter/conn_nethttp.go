@@ -206,6 +206,9 @@ const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 // peeksPreface reports whether net/http peeks at the preface with this Read, and must find nothing. A
 // net/http that doesn't give up after so many Reads isn't one that is known: the connection is closed.
 func (c *conn) peeksPreface(p []byte) bool {
+	if c.isTLS() {
+		return false // and a watch may read while a worker keeps bytes
+	}
 	d := c.unread
 	if d == nil || d.refuses == 0 {
 		return false

@@ -118,6 +118,7 @@ type Stream struct {
 	limit    int
 	err      error       // why it is dead, or why Write fails
 	onEnd    func(error) // nil: none
+	header   http.Header // nil: the program has not asked for it
 	sending  bool
 	wrote    bool // the header is fixed
 	flushes  bool // Flush was called since the last write to the client
@@ -129,7 +130,7 @@ type Stream struct {
 
 // outlet is what a Stream writes to. The sender calls write, which may block.
 type outlet interface {
-	Header() http.Header
+	Header() http.Header                   // nil if it is fixed
 	WriteHeader(status int, explicit bool) // a final status, before anything is written; the program's, or 200
 	write(p []byte, flush bool) error      // p may be empty
 	setWriteDeadline(t time.Time) error    // if the Stream isn't over
@@ -169,14 +170,18 @@ func (s *Stream) init(o outlet, ctx context.Context) {
 // when the Stream has ended. (Middleware may cancel the request's own when the handler returns.)
 func (s *Stream) Context() context.Context { return s.ctx }
 
-// Header is http.ResponseWriter's, for a header that is not sent yet.
+// Header is http.ResponseWriter's, for a header that is not fixed yet, and for trailers, if it is called
+// before that.
 func (s *Stream) Header() http.Header {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || s.dead {
-		return make(http.Header) // the answer may be gone
+	if s.header == nil && !s.over && !s.dead {
+		s.header = s.outlet.Header()
 	}
-	return s.outlet.Header()
+	if s.header == nil {
+		return make(http.Header)
+	}
+	return s.header
 }
 
 // WriteHeader is http.ResponseWriter's, for a final status.

@@ -1,6 +1,7 @@
 package httpadapter
 
 import (
+	"maps"
 	"net/http"
 	"time"
 
@@ -14,11 +15,16 @@ type held struct {
 	controller *http.ResponseController
 	wake       chan struct{} // has room for a token of start
 	asked      bool          // for the header; guarded by mu
+
+	// The header as the program sees it. The sender must not read a map that the program sets trailers in.
+	fields http.Header
 }
 
 // hold is Detach where the handler must not return.
 func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) {
 	h := &held{w: w, controller: http.NewResponseController(w), wake: make(chan struct{}, 1)}
+	h.fields = make(http.Header)
+	maps.Copy(h.fields, w.Header())
 	h.init(h, r.Context())
 	sent := false
 	defer func() {
@@ -31,6 +37,9 @@ func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) {
 	for {
 		switch h.work() {
 		case complete:
+			h.mu.Lock()
+			h.copyHeader() // the trailers
+			h.mu.Unlock()
 			sent = true
 			return
 		case cut:
@@ -56,9 +65,18 @@ func (s *Stream) isGone() bool {
 	return s.err == ErrClientGone
 }
 
+// Header implements outlet. Nothing else may call net/http's Header while the sender writes.
 func (h *held) Header() http.Header {
 	h.asked = true
-	return h.w.Header()
+	return h.fields
+}
+
+// copyHeader makes the header what the program has made of it.
+func (h *held) copyHeader() {
+	if to := h.w.Header(); h.asked && to != nil {
+		clear(to)
+		maps.Copy(to, h.fields)
+	}
 }
 
 // WriteHeader implements outlet. The handler may have fixed the header already, and net/http would log a
@@ -66,6 +84,7 @@ func (h *held) Header() http.Header {
 // the sender reads it.
 func (h *held) WriteHeader(status int, explicit bool) {
 	if explicit || h.asked {
+		h.copyHeader()
 		h.w.WriteHeader(status)
 	}
 }

@@ -35,27 +35,25 @@ type http1Stream struct {
 
 // detach makes the Stream of an exchange whose handler runs.
 func (x *exchange) detach(ctx context.Context) (*Stream, error) {
+	d := &http1Stream{watched: watched{conn: x.conn, canceler: x.canceler}}
+	d.watched.stream = d
+	d.rest = x.Response.Detach(detachedWire{d}) // first: a write of the answer may hold its lock, and want mu
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {
-	case x.ended:
-		return nil, errReturned
 	case x.hijacked:
 		return nil, http.ErrHijacked
 	case x.stream != nil:
 		return nil, errDetached
-	}
-	d := &http1Stream{watched: watched{conn: x.conn, canceler: x.canceler}}
-	d.watched.stream = d
-	if d.rest = x.Response.Detach(detachedWire{d}); d.rest == nil {
+	case x.ended, d.rest == nil:
 		return nil, errReturned
 	}
 	d.init(d, join(x.request.Context(), ctx))
 	d.wrote = d.rest.Wrote()
-	x.stream = d
 	if x.gone {
 		d.dead, d.err = true, ErrClientGone
 	}
+	x.stream = d
 	return &d.Stream, nil
 }
 
@@ -79,6 +77,7 @@ func (t *turn) detach(x *exchange, d *http1Stream, behind []byte) bool {
 	c.current.Store(&d.watched)
 	t.x = nil
 	c.queue.server.counts.Add(countDetached, 1)
+	d.compact()
 	return t.serveStream(d)
 }
 
@@ -154,8 +153,8 @@ func (t *turn) endPanicked(d *http1Stream) {
 
 // Header implements outlet.
 func (d *http1Stream) Header() http.Header {
-	if d.rest == nil {
-		return make(http.Header) // the header was sent
+	if d.wrote {
+		return nil
 	}
 	d.asked = true
 	return d.rest.Header()

@@ -77,7 +77,12 @@ func (d *http2Stream) Gone(err error) {
 func (d *http2Stream) Context() context.Context { return d.Stream.Context() }
 
 // Header implements outlet.
-func (d *http2Stream) Header() http.Header { return d.Answer.Header() }
+func (d *http2Stream) Header() http.Header {
+	if d.wrote {
+		return nil // the sender may have the Answer's lock
+	}
+	return d.Answer.Header()
+}
 
 // WriteHeader implements outlet.
 func (d *http2Stream) WriteHeader(status int, _ bool) { d.Answer.WriteHeader(status) }
@@ -92,7 +97,12 @@ func (d *http2Stream) write(p []byte, flush bool) (err error) {
 	return err
 }
 
-func (d *http2Stream) setWriteDeadline(t time.Time) error { return d.Answer.SetWriteDeadline(t) }
+// setWriteDeadline implements outlet. If the time has passed the stream ends, and calls Gone.
+func (d *http2Stream) setWriteDeadline(t time.Time) error {
+	d.mu.Unlock()
+	defer d.mu.Lock()
+	return d.Answer.SetWriteDeadline(t)
+}
 
 func (d *http2Stream) start() { d.Answer.Resume() }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/percore/percore/internal/testnet"
 )
@@ -400,4 +401,56 @@ func TestDetachErrors(t *testing.T) {
 	if err := Detach(kept, httptest.NewRequest("GET", "/", nil), func(*Stream) { t.Error("begin was called") }); err == nil {
 		t.Error("Detach after the handler's return succeeded")
 	}
+}
+
+// TestDetachDeadline: a write deadline that has passed ends the Stream, at once or with the next write.
+func TestDetachDeadline(t *testing.T) {
+	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
+		r := get(t, client, url+"/events?deadline")
+		s := p.stream("deadline")
+		if err := s.SetWriteDeadline(time.Now().Add(time.Hour)); err != nil {
+			t.Error(err)
+		}
+		_ = s.SetWriteDeadline(time.Unix(1, 0))
+		io.WriteString(s, "x")
+		s.Flush()
+		if err := p.ended("deadline"); err == nil {
+			t.Error("OnEnd got nil")
+		}
+		if got, err := io.ReadAll(r.Body); err == nil {
+			t.Errorf("got %q, and the answer is complete", got)
+		}
+		if err := s.SetWriteDeadline(time.Time{}); err == nil {
+			t.Error("SetWriteDeadline of a Stream that has ended returned nil")
+		}
+	})
+}
+
+// TestDetachTrailers: trailers that a Stream declares come behind Close.
+func TestDetachTrailers(t *testing.T) {
+	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
+		answers := make(chan *http.Response, 1)
+		go func() {
+			r, err := client.Get(url + "/poll?trailers")
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- r
+		}()
+		s := p.stream("trailers")
+		h := s.Header()
+		h.Set("Trailer", "Sum")
+		io.WriteString(s, "x")
+		s.Flush()
+		r := testnet.Receive(t, "the answer", answers)
+		if r == nil {
+			return
+		}
+		defer r.Body.Close()
+		s.Header().Set("Sum", "1")
+		s.Close()
+		if got, err := io.ReadAll(r.Body); string(got) != "x" || err != nil || r.Trailer.Get("Sum") != "1" {
+			t.Errorf("got %q, %v and the trailers %v", got, err, r.Trailer)
+		}
+	})
 }

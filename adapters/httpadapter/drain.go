@@ -40,6 +40,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext("Drain")
 	}
+	s.tellDraining()
 	s.draining.Store(true) // first: a connection that becomes HTTP/2 is in streams, and then looks
 	s.mu.Lock()
 	calls := s.callsLocked()
@@ -57,6 +58,33 @@ func (s *Server) Drain(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// RegisterOnDrain registers a function that is called, on a goroutine of its own, when Drain or Shutdown
+// is called for the first time, or at once if that was before. It is for answers that wait: tell the
+// clients of [Stream]s to come back elsewhere, and close them, or Drain and Shutdown wait for them.
+// The functions of RegisterOnShutdown are called by Shutdown alone.
+func (s *Server) RegisterOnDrain(f func()) {
+	if f == nil {
+		panic("httpadapter: RegisterOnDrain was called with a nil function")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.drains {
+		go f()
+	} else {
+		s.mu.onDrain = append(s.mu.onDrain, f)
+	}
+}
+
+// tellDraining calls the functions of RegisterOnDrain.
+func (s *Server) tellDraining() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.mu.onDrain {
+		go f()
+	}
+	s.mu.onDrain, s.mu.drains = nil, true
 }
 
 // Drain looks whether connections are left after these pauses. net/http's Shutdown has longer ones, but

@@ -51,6 +51,8 @@ type Server struct {
 		calls     map[*serveCall]struct{} // that still have listeners or connections
 		closed    bool
 		handovers []*handoverOut // the HandOvers that are under way, one of a listener's at most
+		onDrain   []func()       // RegisterOnDrain's, before they are called
+		drains    bool           // they are called at once from now on
 
 		streams     []*h2.Server // of the calls, and of ended ones whose handlers may still run
 		streamsGone h2.Stats     // the metrics of all others
@@ -195,6 +197,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return errNilContext("Shutdown")
 	}
 	calls := s.close()
+	s.tellDraining()
 	err := s.srv.Shutdown(ctx) // the context's, or a listener's, which is no reason not to wait
 	for _, call := range calls {
 		select {

@@ -24,8 +24,8 @@ import (
 //	closing    HandOver     the same, and Close was called, which   closeTakenOut: closed
 //	                        HandOver makes up for
 //	serving    a worker     the fast path reads or serves requests, notify: notified; rest: parked, or
-//	           or workers   or is about to                          fresh; enqueue: queued; close: shut;
-//	                                                                takeOutServed: takenOut
+//	           or workers,  or is about to, or an answer is         fresh; enqueue: queued; close: shut;
+//	           or a Stream  detached: see http1Stream               takeOutServed: takenOut
 //	notified   a worker     the same, and the callback, armed       resumeServing: serving; close: shut;
 //	                        while a handler ran, has come           enqueue: queued; takeOutServed: takenOut
 //	leased     net/http     see phase                               giveBack: parked, or fresh if no

@@ -476,6 +476,9 @@ func (w *Response) End() {
 func (w *Response) Finish() (reusable bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.phase == detached {
+		return false // too late: the handler has returned
+	}
 	if !w.wrote {
 		w.writeHeader(http.StatusOK)
 	}

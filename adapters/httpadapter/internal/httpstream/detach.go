@@ -83,6 +83,13 @@ func (w *response) Detach(o Owner) (*Answer, error) {
 	return &Answer{x: x, rest: rest}, nil
 }
 
+// forget drops what a detached answer has of its own, when the handler has returned.
+func (w *response) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.header, w.trailers = nil, nil
+}
+
 // Resume implements [h2.Resumer].
 func (x *exchange) Resume() { (*x.owner.Load()).Work() }
 

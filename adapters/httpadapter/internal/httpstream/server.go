@@ -145,6 +145,7 @@ func (x *exchange) Serve() {
 		}
 		if detached != nil {
 			x.stream.CloseRead()
+			x.response.forget()
 			(*detached).Work()
 		}
 	}()

@@ -1,0 +1,456 @@
+package httpadapter
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// detachServers starts a server of the fast path with a handler, plain and over TLS.
+func detachServers(t *testing.T, h http.HandlerFunc, do func(f *fixture)) {
+	needParking(t)
+	t.Run("plain", func(t *testing.T) { do(startFast(t, h, nil)) })
+	t.Run("TLS", func(t *testing.T) {
+		f, config := startTLS(t, h, nil, fastPath())
+		f.client = config
+		do(f)
+	})
+}
+
+// awaitDetached waits until n answers are detached.
+func (f *fixture) awaitDetached(n int) {
+	f.Helper()
+	testnet.Eventually(f, fmt.Sprintf("%d detached answers", n), func() bool { return f.server.Stats().Detached == n })
+}
+
+// TestDetachPipelined: requests that come while an answer is detached are served after it, in order, and
+// no byte of one answer is in another.
+func TestDetachPipelined(t *testing.T) {
+	var mu sync.Mutex
+	streams := make(map[string]*Stream)
+	h := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/plain" {
+			io.WriteString(w, r.URL.RawQuery)
+			return
+		}
+		_ = Detach(w, r, func(s *Stream) {
+			mu.Lock()
+			defer mu.Unlock()
+			streams[r.URL.RawQuery] = s
+		})
+	}
+	detachServers(t, h, func(f *fixture) {
+		c := f.dial()
+		const n = 20
+		var all strings.Builder
+		for i := range n {
+			path := "/detached"
+			if i%3 == 2 {
+				path = "/plain"
+			}
+			fmt.Fprint(&all, request(fmt.Sprintf("%s?%d", path, i)))
+		}
+		c.send(all.String()[:200]) // the rest comes while the first answer waits
+		f.awaitDetached(1)
+		c.send(all.String()[200:])
+		for i := range n {
+			query := fmt.Sprint(i)
+			if i%3 != 2 {
+				var s *Stream
+				testnet.Eventually(f, "the Stream "+query, func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					s = streams[query]
+					delete(streams, query)
+					return s != nil
+				})
+				if i%2 == 0 {
+					io.WriteString(s, query[:1])
+					s.Flush()
+					io.WriteString(s, query[1:])
+				} else {
+					io.WriteString(s, query)
+				}
+				s.Close()
+			}
+			if got := c.answer(); got != query {
+				f.Fatalf("got %q, want %q", got, query)
+			}
+		}
+		f.awaitDetached(0)
+		f.awaitParked(1)
+	})
+}
+
+// TestDetachFlood: answers that are detached and ended at once, before the handler returns and after,
+// on one connection.
+func TestDetachFlood(t *testing.T) {
+	h := func(w http.ResponseWriter, r *http.Request) {
+		_ = Detach(w, r, func(s *Stream) {
+			end := func() {
+				io.WriteString(s, r.URL.Path)
+				s.Close()
+			}
+			if len(r.URL.Path)%2 == 0 {
+				end()
+			} else {
+				go end()
+			}
+		})
+	}
+	detachServers(t, h, func(f *fixture) {
+		c := f.dial()
+		const n = 500
+		go func() {
+			for i := range n {
+				io.WriteString(c, request(fmt.Sprintf("/%d", i)))
+			}
+		}()
+		for i := range n {
+			if got := c.answer(); got != fmt.Sprintf("/%d", i) {
+				f.Fatalf("got %q, want /%d", got, i)
+			}
+		}
+		f.awaitDetached(0)
+	})
+}
+
+// TestDetachBodies: the bodies of requests, and answers without one, are as at a handler's return.
+func TestDetachBodies(t *testing.T) {
+	h := func(w http.ResponseWriter, r *http.Request) {
+		_ = Detach(w, r, func(s *Stream) {
+			go func() {
+				if r.URL.Path == "/204" {
+					s.WriteHeader(http.StatusNoContent)
+				}
+				io.WriteString(s, "answer")
+				s.Flush()
+				s.Close()
+			}()
+		})
+	}
+	detachServers(t, h, func(f *fixture) {
+		c := f.dial()
+		c.send(post("/unread", 10_000) + strings.Repeat("b", 10_000) + "HEAD /head HTTP/1.1\r\nHost: test\r\n\r\n" + request("/204") + request("/last"))
+		if got := c.answer(); got != "answer" {
+			f.Errorf("got %q", got)
+		}
+		r, err := http.ReadResponse(c.br, &http.Request{Method: "HEAD"})
+		if err != nil || r.StatusCode != http.StatusOK {
+			f.Fatalf("got %v and %v to HEAD", r, err)
+		}
+		for _, want := range []string{"", "answer"} {
+			if got := c.answer(); got != want {
+				f.Errorf("got %q, want %q", got, want)
+			}
+		}
+		if f.client != nil {
+			return // the server waits for half a second
+		}
+		c.send("POST /long HTTP/1.1\r\nHost: test\r\nContent-Length: 10000000\r\n\r\n")
+		if body, closes := c.answerClosing(); body != "answer" || !closes {
+			f.Errorf("got %q, closes %t, behind a body that is too long", body, closes)
+		}
+	})
+}
+
+// TestDetachWriters: a hundred goroutines write to an answer, which another one closes. Each Write
+// comes whole or not at all.
+func TestDetachWriters(t *testing.T) {
+	streams := make(chan *Stream, 1)
+	h := func(w http.ResponseWriter, r *http.Request) {
+		_ = Detach(w, r, func(s *Stream) {
+			s.SetLimit(10<<20, false)
+			streams <- s
+		})
+	}
+	detachServers(t, h, func(f *fixture) {
+		c := f.dial()
+		for range 3 {
+			c.send(request("/"))
+			s := testnet.Receive(f, "a Stream", streams)
+			var written atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 100 {
+				wg.Go(func() {
+					line := strings.Repeat(string(rune('!'+i%90)), 100+i) + "\n"
+					for j := range 30 {
+						if _, err := io.WriteString(s, line); err == nil {
+							written.Add(int64(len(line)))
+						}
+						s.Flush()
+						if i == 50 && j == 20 {
+							s.Close()
+						}
+					}
+				})
+			}
+			body := c.answer()
+			wg.Wait()
+			if int64(len(body)) != written.Load() {
+				f.Fatalf("got %d bytes, want %d", len(body), written.Load())
+			}
+			for line := range strings.SplitSeq(strings.TrimSuffix(body, "\n"), "\n") {
+				if strings.Trim(line, line[:1]) != "" {
+					f.Fatalf("got the line %q", line)
+				}
+			}
+		}
+	})
+}
+
+// TestDetachEnds: a Stream ends with its client, by a FIN or a reset, before anything is sent and in
+// the middle, and with Server.Close. Close in the function of OnEnd does nothing.
+func TestDetachEnds(t *testing.T) {
+	streams := make(chan *Stream, 1)
+	ends := make(chan error, 1)
+	h := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/sent" {
+			_ = http.NewResponseController(w).Flush()
+		}
+		_ = Detach(w, r, func(s *Stream) {
+			s.OnEnd(func(err error) {
+				s.Close()
+				s.Abort()
+				ends <- err
+				panic(http.ErrAbortHandler)
+			})
+			streams <- s
+		})
+	}
+	detachServers(t, h, func(f *fixture) {
+		for _, path := range []string{"/", "/sent"} {
+			for name, end := range map[string]func(c *client){
+				"fin":   func(c *client) { c.Close() },
+				"half":  func(c *client) { c.closeWrite() },
+				"reset": func(c *client) { _ = c.tcp().SetLinger(0); c.tcp().Close() },
+				"close": func(*client) {
+					for nc := range f.snapshot() { // of earlier ones, too
+						if c := f.server.ours(nc); c != nil {
+							c.closeServed()
+						}
+					}
+				},
+			} {
+				c := f.dial()
+				c.send(request(path))
+				s := testnet.Receive(f, "a Stream", streams)
+				f.awaitDetached(1)
+				end(c)
+				if err := testnet.Receive(f, "the end by "+name, ends); err == nil {
+					f.Errorf("%s: OnEnd got nil", name)
+				}
+				if err := s.Context().Err(); err == nil {
+					f.Errorf("%s: the context is not cancelled", name)
+				}
+				c.Close()
+				f.awaitDetached(0)
+			}
+		}
+		testnet.Eventually(f, "all connections being closed", func() bool { return f.server.Stats().Conns == 0 })
+	})
+}
+
+// TestDetachShutdown: Shutdown waits for Streams, which a function of RegisterOnDrain may close. Their
+// answers are complete.
+func TestDetachShutdown(t *testing.T) {
+	streams := make(chan *Stream, 1)
+	h := func(w http.ResponseWriter, r *http.Request) {
+		_ = Detach(w, r, func(s *Stream) {
+			io.WriteString(s, "begin ")
+			s.Flush()
+			streams <- s
+		})
+	}
+	shut := map[string]func(f *fixture, ctx context.Context) error{
+		"Shutdown": func(f *fixture, ctx context.Context) error { return f.server.Shutdown(ctx) },
+		"Drain":    func(f *fixture, ctx context.Context) error { return f.server.Drain(ctx) },
+	}
+	for name, end := range shut {
+		detachServers(t, h, func(f *fixture) {
+			c := f.dial()
+			c.send(request("/"))
+			s := testnet.Receive(f, "a Stream", streams)
+			f.awaitDetached(1)
+			told := make(chan bool, 2)
+			f.server.RegisterOnDrain(func() { told <- true })
+			done, cancel := context.WithCancel(f.Context())
+			cancel()
+			if err := end(f, done); err != context.Canceled {
+				f.Errorf("%s returned %v while a Stream waits", name, err)
+			}
+			testnet.Receive(f, "the call of RegisterOnDrain's function", told)
+			ended := make(chan error, 1)
+			go func() { ended <- end(f, context.Background()) }()
+			io.WriteString(s, "end")
+			s.Close()
+			if got := c.answer(); got != "begin end" {
+				f.Errorf("got %q", got)
+			}
+			if name == "Drain" {
+				c.Close() // else one more request is served
+			}
+			if err := testnet.Receive(f, name, ended); err != nil {
+				f.Errorf("%s returned %v", name, err)
+			}
+			if name == "Shutdown" {
+				c.awaitEOF()
+			}
+			f.server.RegisterOnDrain(func() { told <- true })
+			testnet.Receive(f, "the call of a function that is registered later", told)
+		})
+	}
+}
+
+// slowReader is a client that reads one byte at a time.
+type slowReader struct{ net.Conn }
+
+func (r slowReader) Read(p []byte) (int, error) { return r.Conn.Read(p[:1]) }
+
+// TestDetachByte: a client that reads byte by byte gets all.
+func TestDetachByte(t *testing.T) {
+	h := func(w http.ResponseWriter, r *http.Request) {
+		_ = Detach(w, r, func(s *Stream) {
+			go func() {
+				for i := range 100 {
+					fmt.Fprintf(s, "%03d", i)
+					s.Flush()
+				}
+				s.Close()
+			}()
+		})
+	}
+	detachServers(t, h, func(f *fixture) {
+		c := f.dial()
+		c.br = bufio.NewReaderSize(slowReader{c.Conn}, 16)
+		got := c.get("/")
+		for i := range 100 {
+			if !strings.HasPrefix(got[3*i:], fmt.Sprintf("%03d", i)) {
+				f.Fatalf("got %q", got)
+			}
+		}
+	})
+}
+
+// startDetachedH2C starts a server of HTTP/2 in clear, and returns a client for it.
+func startDetachedH2C(t *testing.T, h http.HandlerFunc) (f *fixture, url string, client *http.Client) {
+	needParking(t)
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	f = start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, withHTTP2())
+	url, client = clientOf(t, f, nil, protocols)
+	return f, url, client
+}
+
+// TestDetachStreams: many streams of one connection are detached at once, written to by several
+// goroutines each, ended by either side, and none has a byte of another. Bodies of requests are dropped
+// when the handler returns.
+func TestDetachStreams(t *testing.T) {
+	f, url, client := startDetachedH2C(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = Detach(w, r, func(s *Stream) {
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					for range 20 {
+						io.WriteString(s, r.URL.RawQuery+"\n")
+						s.Flush()
+					}
+				})
+			}
+			go func() {
+				wg.Wait()
+				if r.URL.Path == "/abort" {
+					s.Abort()
+				} else {
+					s.Close()
+				}
+			}()
+		})
+	})
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			path := []string{"/close", "/abort", "/leave"}[i%3]
+			line := fmt.Sprint("line", i)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var body io.Reader
+			if i%2 == 0 {
+				body = strings.NewReader(strings.Repeat("b", 100_000))
+			}
+			r, err := http.NewRequestWithContext(ctx, "POST", url+path+"?"+line, body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			a, err := client.Do(r)
+			if err != nil {
+				if path == "/close" {
+					t.Error(err)
+				}
+				return
+			}
+			defer a.Body.Close()
+			if path == "/leave" {
+				return
+			}
+			got, err := io.ReadAll(a.Body)
+			if want := strings.Repeat(line+"\n", 80); path == "/close" && (string(got) != want || err != nil) || !strings.HasPrefix(want, string(got)) {
+				t.Errorf("got %d bytes of %d and %v: %.100q", len(got), len(want), err, got)
+			}
+		})
+	}
+	wg.Wait()
+	f.awaitDetached(0)
+	if got := f.server.HTTP2Stats().Streams; got != 0 {
+		t.Errorf("%d streams are open", got)
+	}
+}
+
+// TestDetachStreamsShutdown: Shutdown waits for the Streams of HTTP/2, and Close ends them.
+func TestDetachStreamsShutdown(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		streams, ends := make(chan *Stream, 1), make(chan error, 1)
+		f, url, client := startDetachedH2C(t, func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			_ = Detach(w, r, func(s *Stream) {
+				s.OnEnd(func(err error) { ends <- err })
+				streams <- s
+			})
+		})
+		a := get(t, client, url)
+		s := testnet.Receive(t, "a Stream", streams)
+		f.awaitDetached(1)
+		if closes {
+			f.server.Close()
+			if err := testnet.Receive(t, "the end", ends); err == nil {
+				t.Error("OnEnd got nil")
+			}
+			f.awaitDetached(0)
+			continue
+		}
+		done, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := f.server.Shutdown(done); err != context.Canceled {
+			t.Errorf("Shutdown returned %v while a Stream waits", err)
+		}
+		io.WriteString(s, "end")
+		s.Close()
+		if got, err := io.ReadAll(a.Body); string(got) != "end" || err != nil {
+			t.Errorf("got %q and %v", got, err)
+		}
+		f.shutdown()
+		if err := testnet.Receive(t, "the end", ends); err != nil {
+			t.Errorf("OnEnd got %v", err)
+		}
+	}
+}

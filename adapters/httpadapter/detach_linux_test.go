@@ -1,0 +1,145 @@
+//go:build !percore_net
+
+package httpadapter
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/race"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
+	"github.com/percore/percore/loop"
+)
+
+// TestDetachedBudget measures the memory of an answer that waits, with its connection, and counts
+// goroutines. The clients are raw descriptors, or, over HTTP/2, one connection.
+func TestDetachedBudget(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates: run it without -race")
+	}
+	const (
+		n   = 3000
+		few = 300 // to warm up: the runtime keeps all goroutines that it has ever had at once
+	)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < 3*n {
+		t.Skipf("needs %d open files, may have %d (%v)", 3*n, limit.Cur, err)
+	}
+	for _, arm := range []struct {
+		name         string
+		heapBytesMax float64
+		streams      bool // of one connection of HTTP/2
+	}{
+		{"HTTP/1.1", 650, false},
+		{"HTTP/2", 1500, true},
+	} {
+		t.Run(arm.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			group, err := loop.NewGroup(loop.Config{Loops: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ln, err := (&percore.ListenConfig{Group: group}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+			group.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var mu sync.Mutex
+			streams := make([]*Stream, 0, n+few)
+			h := func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_ = http.NewResponseController(w).Flush()
+				_ = Detach(w, r, func(s *Stream) {
+					mu.Lock()
+					defer mu.Unlock()
+					streams = append(streams, s)
+				})
+			}
+			protocols := new(http.Protocols)
+			protocols.SetHTTP1(true)
+			protocols.SetUnencryptedHTTP2(true)
+			s := wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 2 * n}},
+				fastPath(), withHTTP2())
+			served := make(chan error, 1)
+			go func() { served <- s.Serve(ln) }()
+			open := opener(t, ln.Addr().(*net.TCPAddr), arm.streams)
+			await := func(n int) {
+				testnet.Eventually(t, "the answers being detached", func() bool { return s.Stats().Detached == n })
+			}
+			open(few)
+			await(few)
+			goroutines, before := runtime.NumGoroutine(), testnet.HeapBytes()
+			open(n)
+			await(few + n)
+			testnet.Eventually(t, "as few goroutines as with few answers", func() bool { return runtime.NumGoroutine() <= goroutines })
+			each := float64(int64(testnet.HeapBytes()-before)) / n
+			t.Logf("%.0f bytes of heap per answer that waits", each)
+			if each > arm.heapBytesMax {
+				t.Errorf("got %.0f bytes of heap per answer that waits, want at most %.0f", each, arm.heapBytesMax)
+			}
+			for _, stream := range streams {
+				io.WriteString(stream, "event")
+				stream.Close()
+			}
+			await(0)
+			s.Close()
+			<-served
+		})
+	}
+}
+
+// opener returns a function that sends n requests to addr: each on a connection of its own, or all on
+// one of HTTP/2.
+func opener(t *testing.T, addr *net.TCPAddr, streams bool) func(n int) {
+	if streams {
+		c, err := net.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		p := frames.NewPeer(t, c)
+		go io.Copy(io.Discard, c)
+		id := uint32(1)
+		return func(n int) {
+			for range n {
+				p.Request(id, true)
+				id += 2
+			}
+			p.Flush()
+			p.Out = nil
+		}
+	}
+	ask, answer := []byte(request("/")), make([]byte, 4096)
+	var fds []int
+	t.Cleanup(func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	})
+	return func(n int) {
+		for range n {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fds = append(fds, fd)
+			if err := unix.Connect(fd, &unix.SockaddrInet4{Port: addr.Port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := unix.Write(fd, ask); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := unix.Read(fd, answer); got <= 0 {
+				t.Fatalf("reading an answer: %d, %v", got, err)
+			}
+		}
+	}
+}
