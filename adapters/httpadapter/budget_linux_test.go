@@ -115,11 +115,17 @@ func TestParkedBudget(t *testing.T) {
 // benchServer starts a server for one benchmark and returns its address.
 func benchServer(b *testing.B, serve func(srv *http.Server, ln net.Listener) (stop func())) net.Addr {
 	b.Helper()
+	return benchServerOf(b, serve, echoPath)
+}
+
+// benchServerOf is benchServer with a handler.
+func benchServerOf(b *testing.B, serve func(srv *http.Server, ln net.Listener) (stop func()), h http.HandlerFunc) net.Addr {
+	b.Helper()
 	ln, err := percore.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	srv := &http.Server{Handler: http.HandlerFunc(echoPath), ErrorLog: log.New(io.Discard, "", 0)}
+	srv := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
 	b.Cleanup(serve(srv, ln))
 	return ln.Addr()
 }

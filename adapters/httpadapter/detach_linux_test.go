@@ -3,6 +3,7 @@
 package httpadapter
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"net/http"
@@ -92,6 +93,92 @@ func TestDetachedBudget(t *testing.T) {
 			await(0)
 			s.Close()
 			<-served
+		})
+	}
+}
+
+// TestHandOverDetached: a connection whose answer waits stays, and moves after the answer's end.
+func TestHandOverDetached(t *testing.T) {
+	streams := make(chan *Stream, 1)
+	f := startFast(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = Detach(w, r, func(s *Stream) { streams <- s })
+	}, nil)
+	next := startSuccessor(t, named("second"))
+	c := f.dial()
+	c.send(request("/1"))
+	s := testnet.Receive(t, "a Stream", streams)
+	f.awaitDetached(1)
+	moved := make(chan error, 1)
+	go func() { moved <- f.handOver(next.give) }()
+	testnet.Eventually(t, "HandOver", f.server.isLeaving)
+	io.WriteString(s, "first")
+	s.Close()
+	if got := c.answer(); got != "first" {
+		t.Errorf("got %q", got)
+	}
+	if err := testnet.Receive(t, "HandOver", moved); err != nil {
+		t.Errorf("HandOver: %v", err)
+	}
+	c.wantGet("/2", "second/2")
+}
+
+// BenchmarkBroadcast sends an event to each of a thousand clients, and waits until all have it.
+func BenchmarkBroadcast(b *testing.B) {
+	const clients, event = 1000, 100
+	for _, arm := range arms {
+		if arm.name != "http.Server" && arm.name != "fast path" {
+			continue
+		}
+		b.Run(arm.name, func(b *testing.B) {
+			var mu sync.Mutex
+			var streams []*Stream
+			joined := make(chan bool, clients)
+			addr := benchServerOf(b, arm.serve, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_ = http.NewResponseController(w).Flush()
+				_ = Detach(w, r, func(s *Stream) {
+					mu.Lock()
+					defer mu.Unlock()
+					streams = append(streams, s)
+					joined <- true
+				})
+			})
+			got := make(chan int, clients)
+			for range clients {
+				c, err := net.Dial(addr.Network(), addr.String())
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer c.Close()
+				io.WriteString(c, request("/"))
+				<-joined
+				go func() {
+					p := make([]byte, 4096)
+					for n := 0; ; {
+						m, err := c.Read(p)
+						if err != nil {
+							return
+						}
+						for n += bytes.Count(p[:m], []byte("!")); n > 0; n-- {
+							got <- 1
+						}
+					}
+				}()
+			}
+			data := append(bytes.Repeat([]byte("."), event-1), '!')
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, s := range streams {
+					s.Write(data)
+					s.Flush()
+				}
+				for range clients {
+					<-got
+				}
+			}
+			for _, s := range streams {
+				s.Close()
+			}
 		})
 	}
 }
