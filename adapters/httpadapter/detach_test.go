@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -74,7 +75,16 @@ func (p *detachedPrograms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			p.begin(r)(s)
 			panic(http.ErrAbortHandler)
 		})
-	case "/body":
+	case "/goexit", "/late":
+		_, _ = io.WriteString(w, "part")
+		_ = http.NewResponseController(w).Flush()
+		_ = Detach(w, r, func(s *Stream) {
+			p.begin(r)(s)
+			if r.URL.Path == "/goexit" {
+				runtime.Goexit()
+			}
+		})
+		panic(http.ErrAbortHandler)
 	default:
 		_, _ = io.WriteString(w, "plain")
 		return
@@ -201,6 +211,7 @@ func TestDetachPrograms(t *testing.T) {
 			if err := p.ended("chat"); err != nil {
 				t.Errorf("OnEnd got %v", err)
 			}
+			testnet.Receive(t, "the context's end", s.Context().Done())
 			if _, err := s.Write([]byte("x")); err != ErrStreamClosed {
 				t.Errorf("Write after Close returned %v", err)
 			}
@@ -306,7 +317,7 @@ func TestDetachClientGone(t *testing.T) {
 // TestDetachAbort: an answer that is cut is not complete.
 func TestDetachAbort(t *testing.T) {
 	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
-		for _, path := range []string{"/events?abort", "/panic?panic"} {
+		for _, path := range []string{"/events?abort", "/panic?panic", "/goexit?goexit", "/late?late"} {
 			r, err := client.Get(url + path)
 			if err != nil {
 				t.Fatal(err)

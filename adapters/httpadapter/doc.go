@@ -31,6 +31,13 @@
 // GODEBUG=http2server=0 decide whether a server offers it, and http.HTTP2Config works. A handler that
 // is a [StreamHandler], such as grpcadapter's, serves some streams itself.
 //
+// # Answers that wait
+//
+// Events, long polls and the progress of a job hold no goroutine while they wait if the handler calls
+// [Detach]: it returns, and any goroutine writes to the [Stream]. Where net/http serves the connection
+// the same program keeps the handler's goroutine. Stats has Detached, and [Server.RegisterOnDrain] lets
+// the program end its Streams before Shutdown, which waits for them. This part is experimental.
+//
 // # Parking
 //
 // net/http serves a connection on a goroutine that waits for the next request with two buffers of 4 KiB.
