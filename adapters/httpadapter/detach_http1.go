@@ -64,8 +64,8 @@ func (t *turn) detach(x *exchange, d *http1Stream, behind []byte) bool {
 	if len(behind) > 0 {
 		c.keepUnread(append([]byte(nil), behind...), false)
 	}
+	bodyRead, lingers := x.closeBody() // before the release: the body may have bytes of the buffer
 	t.release()
-	bodyRead, lingers := x.closeBody()
 	if x.req.MultipartForm != nil {
 		_ = x.req.MultipartForm.RemoveAll()
 	}
@@ -75,6 +75,12 @@ func (t *turn) detach(x *exchange, d *http1Stream, behind []byte) bool {
 	x.rest = nil
 	x.mu.Unlock()
 	c.current.Store(&d.watched)
+	if d.watching && c.state() == stateNotified {
+		// The callback may have come in between, and have found neither watched part. If it was about
+		// other bytes, or nothing, it comes again.
+		c.change(connState.resumeServing)
+		t.arm()
+	}
 	t.x = nil
 	c.queue.server.counts.Add(countDetached, 1)
 	d.compact()
