@@ -32,6 +32,7 @@ func TestArguments(t *testing.T) {
 		"Conn.Abort":         {Func: ending.Conn().Abort},
 		"Conn.AfterFunc":     {Func: c.AfterFunc},
 		"Conn.Open":          {Func: c.Open, Nils: "ctx"},
+		"Conn.SetPingAfter":  {Func: c.SetPingAfter},
 		"HandlerFunc.Accept": {Func: h.Accept, Nils: "_"},
 
 		"Client.Attach": {Func: NewClient(ClientConfig{}).Attach, Nils: "user"},

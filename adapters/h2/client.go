@@ -506,6 +506,7 @@ func (s *Stream) Close() {
 
 // unservedLocked ends the streams that the server's GOAWAY leaves out.
 func (c *Conn) unservedLocked(ev *http2.Event) {
+	c.noteGoAwayLocked(ev)
 	c.changedLocked(Leaving)
 	c.core.EndUnserved(ev.ID, func(st *http2.Stream) {
 		s := st.User.(*Stream)

@@ -32,8 +32,11 @@ type clock struct {
 	rested   bool
 }
 
-// ending has the times of a connection's end.
+// ending has the times of a connection's end, and what else few connections have.
 type ending struct {
+	goneAway  *GoAway       // of a client: the server's first; nil: there was none
+	pingAfter time.Duration // in the place of Config.PingAfter; 0: it is that
+
 	drainedAt int64 // when Drain was called; 0: it wasn't, or its second step was made
 	agedAt    int64 // when it will be as old as it may become; 0: never, or it was
 	goesAt    int64 // when it is closed after that; 0: never
@@ -111,7 +114,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	if c.clock.pingedAt != 0 {
 		after(c.clock.pingedAt, cfg.PingTimeout, (*Conn).noPongLocked)
 	} else if cfg.pingIdle || c.clock.quietAt == 0 {
-		after(c.clock.heardAt, cfg.PingAfter, (*Conn).checkAliveLocked)
+		after(c.clock.heardAt, c.pingAfterLocked(), (*Conn).checkAliveLocked)
 	}
 }
 
@@ -178,6 +181,7 @@ func (c *Conn) pongLocked(data [8]byte) {
 	case alivePing:
 		if c.clock.ending().drainedAt == 0 { // or it isn't the last one
 			c.clock.pingedAt = 0
+			c.setAlarmLocked() // the next PING may be due before PingTimeout has passed
 		}
 	case drainPing:
 		c.clock.pingedAt = 0

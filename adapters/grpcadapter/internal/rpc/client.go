@@ -81,6 +81,7 @@ type Client struct {
 	service  atomic.Pointer[serviceConfig] // that calls go by
 	throttle atomic.Pointer[throttle]      // nil: retries are not throttled
 	turn     atomic.Uint32
+	pingTime atomic.Int64 // of connections that are made from now on; 0: they send no PINGs
 	closed   atomic.Bool
 }
 
@@ -126,7 +127,9 @@ func NewClient(config ClientConfig) (*Client, error) {
 	if c.channel, err = channel.New(ch); err != nil {
 		return nil, err
 	}
-	c.http = h2.NewClient(c.httpConfig())
+	http := c.httpConfig()
+	c.http = h2.NewClient(http)
+	c.pingTime.Store(int64(http.PingAfter))
 	enlist(&clients, c, c.counts)
 	return c, nil
 }

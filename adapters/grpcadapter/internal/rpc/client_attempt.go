@@ -606,7 +606,7 @@ func (a *attempt) failure(err error) *status.Status {
 		if a.call.client.closed.Load() {
 			return status.Convert(errClientClosing)
 		}
-		return status.Newf(codes.Unavailable, "error reading from server: %v", reasonOf(err))
+		return a.conn.lost(err)
 	case a.ctx.Err() != nil:
 		return status.FromContextError(a.ctx.Err())
 	case reset != nil && reset.Err != nil && !errors.Is(reset.Err, os.ErrDeadlineExceeded):

@@ -9,11 +9,14 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter/internal/channel"
@@ -28,6 +31,8 @@ type clientConn struct {
 	peer   peer.Peer
 	name   string          // of the server, as the handshake has checked it: the :authority of calls
 	ctx    context.Context // of the events of the stats handler
+
+	pingTime int64 // how long it is silent before a PING
 
 	begun  chan struct{} // closed when the server's first SETTINGS have come, or won't
 	begins sync.Once
@@ -51,7 +56,7 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 	}
 	cc := &clientConn{
 		client: c, link: link, name: addr.ServerName, ctx: context.Background(), begun: make(chan struct{}),
-		counts: &c.counts[int(c.turn.Add(1))%len(c.counts)],
+		counts: &c.counts[int(c.turn.Add(1))%len(c.counts)], pingTime: c.pingTime.Load(),
 	}
 	nc, info, err := cc.shakeHands(ctx, raw, addr)
 	if err != nil {
@@ -78,6 +83,7 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 		return nil, connectionError("%v", err)
 	}
 	cc.hc = hc
+	hc.SetPingAfter(time.Duration(cc.pingTime))
 	select {
 	case <-cc.begun:
 	case <-ctx.Done():
@@ -150,10 +156,42 @@ func connState(hc *h2.Conn, state h2.ConnState) {
 	case h2.Ready:
 		cc.begins.Do(func() { close(cc.begun) })
 	case h2.Leaving:
+		if gone, ok := hc.GoneAway(); ok {
+			cc.heed(gone)
+		}
 		cc.link.Ended()
 	case h2.Closed:
 		cc.end()
 	}
+}
+
+// heed doubles the time before the PINGs of later connections if a server has had too many of them, as
+// gRFC A8 says.
+func (cc *clientConn) heed(gone h2.GoAway) {
+	if gone.Code != h2.EnhanceYourCalm || gone.Debug != "too_many_pings" {
+		return
+	}
+	logger.Errorf("Client received GoAway with error code ENHANCE_YOUR_CALM and debug data equal to ASCII \"too_many_pings\".")
+	for to := 2 * cc.pingTime; ; {
+		now := cc.client.pingTime.Load()
+		if to <= now || cc.client.pingTime.CompareAndSwap(now, to) {
+			return
+		}
+	}
+}
+
+// lost returns the status of a call whose connection has ended with an error, in grpc-go's words.
+func (cc *clientConn) lost(err error) *status.Status {
+	text := fmt.Sprintf("error reading from server: %v", reasonOf(err))
+	gone, ok := cc.hc.GoneAway()
+	if !ok {
+		return status.New(codes.Unavailable, text)
+	}
+	said := "code: " + gone.Code.String()
+	if gone.Debug != "" {
+		said += fmt.Sprintf(", debug data: %q", gone.Debug)
+	}
+	return status.Newf(codes.Unavailable, "closing transport due to: %v, received prior goaway: %s", connectionError("%s", text), said)
 }
 
 // end is for a connection that has ended.

@@ -1,0 +1,51 @@
+package h2
+
+import (
+	"time"
+
+	"github.com/percore/percore/internal/http2"
+)
+
+// A GoAway is what a server has said in a GOAWAY (RFC 9113, section 6.8).
+type GoAway struct {
+	LastStream uint32 // streams with a higher number are not served
+	Code       ErrCode
+	Debug      string // its debug data
+}
+
+// noteGoAwayLocked keeps the server's first GOAWAY: later ones only say that fewer streams are served.
+func (c *Conn) noteGoAwayLocked(ev *http2.Event) {
+	if end := c.clock.makeEnding(); end.goneAway == nil {
+		end.goneAway = &GoAway{ev.ID, ev.Code, string(ev.Data)}
+	}
+}
+
+// GoneAway returns the first GOAWAY that the server of a client's connection has sent. ok is false if it
+// has sent none.
+func (c *Conn) GoneAway() (first GoAway, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.clock.ending().goneAway
+	if g == nil {
+		return GoAway{}, false
+	}
+	return *g, true
+}
+
+// SetPingAfter changes PingAfter of [Config] or [ClientConfig] for one connection, from its next PING
+// on. It has no effect if d is not positive, or if the configuration has no PingAfter.
+func (c *Conn) SetPingAfter(d time.Duration) {
+	c.mu.Lock()
+	defer c.unlock()
+	if d > 0 && c.server.config.PingAfter > 0 && d != c.pingAfterLocked() {
+		c.clock.makeEnding().pingAfter = d
+		c.setAlarmLocked()
+	}
+}
+
+func (c *Conn) pingAfterLocked() time.Duration {
+	if d := c.clock.ending().pingAfter; d > 0 {
+		return d
+	}
+	return c.server.config.PingAfter
+}

@@ -1,0 +1,66 @@
+package h2
+
+import (
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pingTimes makes a server end a connection with its second PING.
+type pingTimes struct {
+	HandlerFunc
+	times chan time.Time
+}
+
+func (p pingTimes) Ping(c *Conn, _ bool) {
+	if p.times <- time.Now(); len(p.times) == 2 {
+		c.Abort(EnhanceYourCalm, "too_many_pings")
+	}
+}
+
+// TestClientGoneAway: a connection of a client knows what the server's GOAWAY says, and can be made to
+// send fewer PINGs, or more.
+func TestClientGoneAway(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Second, 20 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			times := make(chan time.Time, 2)
+			server := New(pingTimes{hello, times}, Config{})
+			defer server.Close()
+			ours, theirs := net.Pipe()
+			if _, err := server.Attach(theirs, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan struct{})
+			client := NewClient(ClientConfig{PingAfter: 10 * time.Second, PingIdle: true, State: func(_ *Conn, s ConnState) {
+				if s == Closed {
+					close(closed)
+				}
+			}})
+			defer client.Close()
+			c, err := client.Attach(ours, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			if _, _, _, err := call(c, Message{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := c.GoneAway(); ok {
+				t.Error("the server has gone away before its GOAWAY")
+			}
+			c.SetPingAfter(after)
+			<-closed
+			first, want := (<-times).Sub(begin), after
+			if after == 0 {
+				want = 10 * time.Second
+			}
+			if second := (<-times).Sub(begin); first != want || second != 2*want {
+				t.Errorf("got PINGs after %v and %v, want the first after %v", first, second, want)
+			}
+			if gone, ok := c.GoneAway(); !ok || gone != (GoAway{1, EnhanceYourCalm, "too_many_pings"}) {
+				t.Errorf("got the GOAWAY %+v, %t", gone, ok)
+			}
+		})
+	}
+}
