@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/http2"
-	"github.com/percore/percore/internal/http2/hpack"
 )
 
 // A Config configures a Server. The zero value is ready: each field that is zero has the default
@@ -224,7 +223,6 @@ const (
 // core returns the limits for the core.
 func (c *Config) core() *http2.Config {
 	to := http2.DefaultConfig()
-	to.Strings = hpack.NewInterner()
 	to.ExtendedConnect, to.RetryStreams, to.Explain = c.ExtendedConnect, c.RetryStreams, c.Explain
 	to.AnyTarget, to.IgnoreGoAway, to.IgnoreIdleResets = c.AnyTarget, c.IgnoreGoAway, c.IgnoreIdleResets
 	to.Priorities = http2.Priorities(c.Priorities)

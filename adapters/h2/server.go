@@ -13,6 +13,7 @@ import (
 
 	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/http2/hpack"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/workers"
 )
@@ -69,7 +70,11 @@ func New(h Handler, config Config) *Server {
 func newServer(config Config, client bool) *Server {
 	s := &Server{client: client, config: config.withDefaults(), done: make(chan struct{})}
 	s.limits = s.config.core()
-	s.limits.Client = client
+	if s.limits.Client = client; client {
+		s.limits.Strings = clientStrings
+	} else {
+		s.limits.Strings = hpack.NewInterner()
+	}
 	s.config.Streams = int(s.limits.Streams)
 	s.soonest = restTime
 	if d := s.config.IdleTimeout; d > 0 {
@@ -94,6 +99,9 @@ func newServer(config Config, client bool) *Server {
 	s.mu.listeners = make(map[*net.Listener]struct{})
 	return s
 }
+
+// clientStrings is that of all clients: some programs have a client for each connection.
+var clientStrings = hpack.NewInterner()
 
 // errNil is the error of a call that was passed a nil.
 func errNil(call, what string) error {

@@ -118,6 +118,7 @@ func (l *Link) dial(ctx context.Context, wait time.Duration) {
 
 	c.mu.Lock()
 	defer c.unlock()
+	l.cancel = func() {} // the context's memory goes
 	if err != nil {
 		c.resolveNow() // like grpc-go, even if the subchannel has ended the attempt itself
 	}

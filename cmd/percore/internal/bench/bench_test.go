@@ -525,7 +525,7 @@ func TestHTTP2(t *testing.T) {
 // TestIdleClient runs the scenarios of a client's idle connections. Their memory shows which client it
 // is.
 func TestIdleClient(t *testing.T) {
-	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", "^idle/client/"))
+	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", "^idle/client/http"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -561,6 +561,29 @@ func TestGRPC(t *testing.T) {
 			if n := res.Values(arm, MetricGoroutines)[0]; n < 0.5 {
 				t.Errorf("%s on %s: %v goroutines for each stream", res.Scenario, arm, n)
 			}
+		}
+	}
+	noChildren(t)
+}
+
+// TestBothEnds: where server and client are of the arm, what both cost counts.
+func TestBothEnds(t *testing.T) {
+	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", "^(both|client)/grpc/128B/conns=1/calls=64$"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocs := make(map[string]float64) // of an operation, which are the same each time
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		checkResult(t, rep, res)
+		for _, arm := range rep.Arms {
+			what, _, _ := strings.Cut(res.Scenario, "/")
+			allocs[what+" "+arm.Name] = res.Values(arm.Name, MetricAllocs)[0]
+		}
+	}
+	for _, arm := range rep.Arms {
+		if client, both := allocs["client "+arm.Name], allocs["both "+arm.Name]; both < client*5/4 || client == 0 {
+			t.Errorf("%s: %v allocations for both ends, %v for the client", arm.Name, both, client)
 		}
 	}
 	noChildren(t)

@@ -20,6 +20,7 @@ const openMax = 3 * time.Minute
 // scenario has one, and the load.
 type stage struct {
 	backend *child // or nil
+	both    bool   // the backend is measured, too
 	server  *child
 	addr    string // of server
 	gen     generator
@@ -32,24 +33,24 @@ func (r *runner) setUp(ctx context.Context, sc Scenario, arm *Arm) (*stage, erro
 	if err != nil {
 		return nil, err
 	}
-	st := &stage{loadOn: loadOn}
+	st := &stage{loadOn: loadOn, both: sc.both}
 	spec := sc.spec
 	spec.Engine, spec.Dir, spec.SpinIterations = arm.Engine, r.dir, r.spin[sc.spin]
 	if sc.backend != nil {
 		backend := *sc.backend
 		backend.Engine, backend.Dir = target.Engine{Name: target.EngineNet}, r.dir
+		exe, on, env := r.exe, loadOn, []string(nil)
+		if sc.both {
+			backend.Engine, exe, on, env = arm.bothEnds(), r.executable(arm), serverOn, arm.Env
+		}
 		var started target.Started
-		st.backend, started, err = r.startServer(ctx, "the backend", loadOn, r.exe, nil, backend)
+		st.backend, started, err = r.startServer(ctx, "the backend", on, exe, env, backend)
 		if err != nil {
 			return nil, err
 		}
 		spec.Backend = started.Addr
 	}
-	exe := arm.Executable
-	if exe == "" {
-		exe = r.exe
-	}
-	server, started, err := r.startServer(ctx, "the "+arm.Name+" server", serverOn, exe, arm.Env, spec)
+	server, started, err := r.startServer(ctx, "the "+arm.Name+" server", serverOn, r.executable(arm), arm.Env, spec)
 	if err != nil {
 		st.tearDown()
 		return nil, err
@@ -59,6 +60,14 @@ func (r *runner) setUp(ctx context.Context, sc Scenario, arm *Arm) (*stage, erro
 		arm.GOMAXPROCS, arm.Loops = started.GOMAXPROCS, started.Loops
 	}
 	return st, nil
+}
+
+// executable returns the program that runs the servers of an arm.
+func (r *runner) executable(arm *Arm) string {
+	if arm.Executable != "" {
+		return arm.Executable
+	}
+	return r.exe
 }
 
 // processors returns the processors for the server of sc and for the load.
@@ -230,7 +239,11 @@ func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, 
 		return Sample{}, fmt.Errorf("no operation ended within %v", ph.Duration)
 	}
 	m := seen.metrics
-	serverMetrics(m, before, after, seen)
+	measured := after.Since(before)
+	if st.both {
+		measured.Add(behindAfter.Since(behindBefore))
+	}
+	serverMetrics(m, measured, seen)
 	if used, capacity := machineCPU().since(machine); capacity > 0 {
 		ours := after.CPU() - before.CPU() + behindAfter.CPU() - behindBefore.CPU() + seen.cpu
 		m[MetricOther] = 100 * max(0, float64(used-ours)) / float64(capacity)
@@ -250,29 +263,29 @@ func (r *runner) usage(ctx context.Context, st *stage) (server, backend target.U
 }
 
 // serverMetrics adds to m what the server and the load consumed per operation.
-func serverMetrics(m map[string]float64, before, after target.Usage, seen observed) {
+func serverMetrics(m map[string]float64, used target.Usage, seen observed) {
 	perOp := func(v float64) float64 { return v / float64(seen.ops) }
-	m[MetricCPU] = perOp(float64(after.CPU() - before.CPU()))
-	m[MetricUser] = perOp(float64(after.User - before.User))
-	m[MetricSystem] = perOp(float64(after.System - before.System))
+	m[MetricCPU] = perOp(float64(used.CPU()))
+	m[MetricUser] = perOp(float64(used.User))
+	m[MetricSystem] = perOp(float64(used.System))
 	m[MetricRate] = float64(seen.ops) / seen.elapsed.Seconds()
-	m[MetricSwitch] = perOp(float64(after.Voluntary - before.Voluntary + after.Preempted - before.Preempted))
-	m[MetricAllocs] = perOp(float64(after.Mallocs - before.Mallocs))
-	m[MetricAlloc] = perOp(float64(after.AllocBytes - before.AllocBytes))
+	m[MetricSwitch] = perOp(float64(used.Voluntary + used.Preempted))
+	m[MetricAllocs] = perOp(float64(used.Mallocs))
+	m[MetricAlloc] = perOp(float64(used.AllocBytes))
 	m[MetricLoadCPU] = perOp(float64(seen.cpu))
-	if unparks := after.Unparks - before.Unparks; unparks > 0 {
-		m[MetricUnparks] = perOp(float64(unparks))
+	if used.Unparks > 0 {
+		m[MetricUnparks] = perOp(float64(used.Unparks))
 	}
-	if fast := after.FastPath - before.FastPath; fast > 0 {
-		m[MetricFast] = perOp(float64(fast))
+	if used.FastPath > 0 {
+		m[MetricFast] = perOp(float64(used.FastPath))
 	}
-	m[MetricMoves] = 1000 * perOp(max(0, float64(after.Moves)-float64(before.Moves))) // less if a thread has ended
-	if after.Loops > 0 {
-		m[MetricLoops] = float64(after.Loops)
+	m[MetricMoves] = 1000 * perOp(float64(used.Moves))
+	if used.Loops > 0 {
+		m[MetricLoops] = float64(used.Loops)
 	}
-	if wakeups := after.Wakeups - before.Wakeups; wakeups > 0 {
-		m[MetricWakeups] = perOp(float64(wakeups))
-		m[MetricEvents] = float64(after.Events-before.Events) / float64(wakeups)
+	if used.Wakeups > 0 {
+		m[MetricWakeups] = perOp(float64(used.Wakeups))
+		m[MetricEvents] = float64(used.Events) / float64(used.Wakeups)
 	}
 }
 
@@ -298,7 +311,7 @@ func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample
 		return Sample{}, err
 	}
 	select {
-	case <-time.After(r.cfg.Settle):
+	case <-time.After(r.cfg.Settle * time.Duration(max(1, sc.settles))):
 	case <-ctx.Done():
 		return Sample{}, context.Cause(ctx)
 	}

@@ -17,12 +17,14 @@ type Scenario struct {
 	spec    target.Spec
 	job     load.Job
 	spin    time.Duration // CPU time per request of target.AppSpin
-	backend *target.Spec  // a second server, always on package net, for spec to talk to
+	backend *target.Spec  // a second server, on package net, for spec to talk to
+	both    bool          // backend is of the arm, too, and what it costs counts
 	idle    int           // idle connections, or waiting requests, in addition to the connections of job
 	memory  bool          // measure the memory of the idle connections, not a window
 	procs   int           // processors of the server; the load has the others; 0: the run decides
 	waiting bool          // with memory: each idle connection has a request whose handler waits
 	streams int           // with waiting: as many requests wait on each connection; 0: one
+	settles int           // how many times as long they are idle before the memory is measured; 0: once
 
 	// share makes it an open loop, at this share of the rate that the last arm reaches in a closed
 	// loop; 0 means a closed loop.
@@ -515,8 +517,8 @@ func proxying() []Scenario {
 }
 
 // calling returns scenarios of clients of HTTP and gRPC, with so many calls at a time. An operation is
-// target.CallsPerRequest calls, or one with long bodies. The request that starts them is a small part
-// of the cost.
+// target.CallsPerRequest calls, or one with long bodies or many messages. The request that starts them
+// is a small part of the cost.
 func calling() []Scenario {
 	var all []Scenario
 	for _, n := range []int{1, 8, 64, 512} {
@@ -533,14 +535,7 @@ func calling() []Scenario {
 		backend: &target.Spec{App: target.AppHTTP, TLS: true},
 		job:     load.Job{Kind: load.KindHTTP, Conns: 64},
 	})
-	for _, g := range []struct{ conns, calls int }{{1, 1}, {1, 64}, {64, 64}} {
-		all = append(all, Scenario{
-			Name:    fmt.Sprintf("client/grpc/128B/conns=%d/calls=%d", g.conns, g.calls),
-			spec:    target.Spec{App: target.AppCaller, CallConns: g.conns, CallBytes: 128},
-			backend: &target.Spec{App: target.AppGRPC},
-			job:     load.Job{Kind: load.KindHTTP, Conns: g.calls},
-		})
-	}
+	all = append(all, callingGRPC()...)
 	for _, f := range []struct {
 		name               string
 		bytes, calls, each int
@@ -561,6 +556,41 @@ func calling() []Scenario {
 			spec:    target.Spec{App: target.AppCaller, CallPath: "/" + f.name, Calls: f.each},
 			backend: &target.Spec{App: target.AppFiles},
 			job:     load.Job{Kind: load.KindHTTP, Conns: f.calls},
+		})
+	}
+	return all
+}
+
+// callingGRPC returns those of gRPC: unary calls, answers of many messages, and messages there and back
+// on streams that stay open. In "both" server and client are of the arm.
+func callingGRPC() []Scenario {
+	var all []Scenario
+	for _, g := range []struct {
+		name         string
+		kind         string
+		bytes        int
+		conns, calls int
+		each         int
+		both         bool
+	}{
+		{"client/grpc/128B", "", 128, 1, 1, 0, false},
+		{"client/grpc/128B", "", 128, 1, 64, 0, false},
+		{"client/grpc/128B", "", 128, 64, 64, 0, false},
+		{"client/grpc/1MiB", "", 1 << 20, 8, 8, 1, false},
+		{"client/grpc/list/1000x128B", target.CallList, 128, 1, 1, 1, false},
+		{"client/grpc/list/1000x128B", target.CallList, 128, 8, 8, 1, false},
+		{"client/grpc/pingpong/128B", target.CallPingPong, 128, 1, 1, 0, false},
+		{"client/grpc/pingpong/128B", target.CallPingPong, 128, 1, 64, 0, false},
+		{"client/grpc/pingpong/128B", target.CallPingPong, 128, 64, 64, 0, false},
+		{"both/grpc/128B", "", 128, 1, 64, 0, true},
+		{"both/grpc/128B", "", 128, 64, 64, 0, true},
+	} {
+		all = append(all, Scenario{
+			Name:    fmt.Sprintf("%s/conns=%d/calls=%d", g.name, g.conns, g.calls),
+			spec:    target.Spec{App: target.AppCaller, CallConns: g.conns, CallBytes: g.bytes, CallKind: g.kind, Calls: g.each},
+			backend: &target.Spec{App: target.AppGRPC},
+			both:    g.both,
+			job:     load.Job{Kind: load.KindHTTP, Conns: g.calls},
 		})
 	}
 	return all
@@ -603,8 +633,8 @@ func idling(idle int) []Scenario {
 	}
 }
 
-// idleCalling returns scenarios of connections of an HTTP client on which nothing happens. They measure
-// the client's memory.
+// idleCalling returns scenarios of connections of a client on which nothing happens. They measure the
+// client's memory. Each connection of gRPC has a client of its own.
 func idleCalling(idle int) []Scenario {
 	var all []Scenario
 	for _, tls := range []bool{false, true} {
@@ -620,7 +650,15 @@ func idleCalling(idle int) []Scenario {
 			idle:    idle, memory: true,
 		})
 	}
-	return all
+	few := max(1, idle/10)
+	return append(all, Scenario{
+		Name:    fmt.Sprintf("idle/client/grpc/conns=%d", few),
+		spec:    target.Spec{App: target.AppCaller, CallConns: 1, CallIdle: few},
+		backend: &target.Spec{App: target.AppGRPC},
+		job:     load.Job{Kind: load.KindHTTP, Conns: 1},
+		idle:    few, memory: true,
+		settles: 3, // the goroutines of a client's pool end after two seconds
+	})
 }
 
 // waiting returns scenarios of requests whose handlers wait, as long polls do. They measure memory.

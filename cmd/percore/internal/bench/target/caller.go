@@ -13,12 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
 	"github.com/percore/percore"
-	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/adapters/httpadapter"
 )
 
@@ -47,19 +42,29 @@ type caller struct {
 	call  func() error
 	calls int // for each request
 
-	client http.RoundTripper // of Spec.CallIdle; nil: there is none
-	url    string
+	idle holder // of Spec.CallIdle; nil: there is none
+}
+
+// A holder leaves connections of a client idle.
+type holder interface {
+	// hold makes n calls, each on a connection of its own. It returns how many of these had been idle.
+	hold(n int) (int, error)
 }
 
 func newCaller(spec Spec) *caller {
-	c := &caller{calls: CallsPerRequest, url: spec.callURL()}
+	c := &caller{calls: CallsPerRequest}
 	if spec.Calls > 0 {
 		c.calls = spec.Calls
 	}
-	if spec.CallIdle > 0 {
-		c.client = transport(spec.Engine.FastPath, spec.CallIdle)
-		c.call = httpCall(c.client, c.url, make([]byte, spec.CallBytes))
-	} else {
+	switch {
+	case spec.CallIdle > 0 && spec.CallConns > 0:
+		c.call, _ = grpcCall(spec)
+		c.idle = &grpcHolder{spec: spec}
+	case spec.CallIdle > 0:
+		h := httpHolder{transport(spec.Engine.FastPath, spec.CallIdle), spec.callURL()}
+		c.call = httpCall(h.client, h.url, make([]byte, spec.CallBytes))
+		c.idle = h
+	default:
 		c.call, _ = newCall(spec)
 	}
 	return c
@@ -78,10 +83,16 @@ func (c *caller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // dialersMax is how many of hold's calls are begun at a time: enough for all processors.
 const dialersMax = 8
 
-// hold makes n calls. It reads no answer before the last call has been answered, so that afterwards n
-// connections are idle. It returns how many calls had a connection that had been idle.
-func (c *caller) hold(n int) (int, error) {
-	var reused, begun atomic.Int64
+// httpHolder is the holder of an HTTP client.
+type httpHolder struct {
+	client http.RoundTripper
+	url    string
+}
+
+// hold reads no answer before the last call has been answered, so that afterwards n connections are
+// idle.
+func (c httpHolder) hold(n int) (int, error) {
+	var reused atomic.Int64
 	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) {
 			if i.Reused {
@@ -90,25 +101,33 @@ func (c *caller) hold(n int) (int, error) {
 		},
 	})
 	answers, errs := make([]*http.Response, n), make([]error, n)
-	var dialers sync.WaitGroup
-	for range dialersMax {
-		dialers.Go(func() {
-			for i := begun.Add(1) - 1; i < int64(n); i = begun.Add(1) - 1 {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
-				if err == nil {
-					answers[i], err = c.client.RoundTrip(req)
-				}
-				errs[i] = err
-			}
-		})
-	}
-	dialers.Wait()
+	dialAll(n, func(i int) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
+		if err == nil {
+			answers[i], err = c.client.RoundTrip(req)
+		}
+		errs[i] = err
+	})
 	for i, resp := range answers {
 		if resp != nil {
 			errs[i] = readAnswer(resp)
 		}
 	}
 	return int(reused.Load()), errors.Join(errs...)
+}
+
+// dialAll calls dial n times, dialersMax at a time.
+func dialAll(n int, dial func(i int)) {
+	var begun atomic.Int64
+	var dialers sync.WaitGroup
+	for range dialersMax {
+		dialers.Go(func() {
+			for i := begun.Add(1) - 1; i < int64(n); i = begun.Add(1) - 1 {
+				dial(int(i))
+			}
+		})
+	}
+	dialers.Wait()
 }
 
 // newCall returns a function that calls the backend once, and reads the answer, and one that closes the
@@ -126,34 +145,6 @@ func newCall(spec Spec) (call func() error, closeIdle func()) {
 	}
 	client := http.Client{Transport: transport(spec.Engine.FastPath, 0)}
 	return httpCall(client.Transport, url, make([]byte, spec.CallBytes)), client.CloseIdleConnections
-}
-
-// grpcCall makes unary calls of CallBytes, which the backend sends back, on CallConns connections in
-// turn. Nothing closes these, which end with the process.
-func grpcCall(spec Spec) (call func() error, closeIdle func()) {
-	conns := make([]grpc.ClientConnInterface, spec.CallConns)
-	for i := range conns {
-		var err error
-		if spec.Engine.FastPath {
-			conns[i], err = grpcadapter.NewClient("passthrough:///"+spec.Backend,
-				grpcadapter.WithTransportCredentials(insecure.NewCredentials()))
-		} else {
-			conns[i], err = grpc.NewClient("passthrough:///"+spec.Backend, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		}
-		if err != nil {
-			return func() error { return err }, func() {}
-		}
-	}
-	in := wrapperspb.Bytes(make([]byte, spec.CallBytes))
-	var turn atomic.Uint32
-	return func() error {
-		out := new(wrapperspb.BytesValue)
-		err := conns[int(turn.Add(1))%len(conns)].Invoke(context.Background(), EchoUnary, in, out)
-		if err == nil && len(out.Value) != spec.CallBytes {
-			err = errors.New("the backend sent back another message")
-		}
-		return err
-	}, func() {}
 }
 
 func (s Spec) callURL() string {

@@ -147,13 +147,13 @@ func (p *process) poll(f func(*longPoll)) error {
 	return nil
 }
 
-// hold leaves connections idle to the server's client: see caller.hold.
+// hold leaves connections idle to the server's client: see holder.
 func (p *process) hold(calls int) (Reused, error) {
 	s, ok := p.server.(httpServer)
-	if !ok || s.caller == nil || s.caller.client == nil {
+	if !ok || s.caller == nil || s.caller.idle == nil {
 		return Reused{}, errors.New("the server has no client whose connections may be idle")
 	}
-	n, err := s.caller.hold(calls)
+	n, err := s.caller.idle.hold(calls)
 	return Reused{n}, err
 }
 

@@ -53,8 +53,10 @@ type Spec struct {
 	// CallIdle is how many idle connections OpHold may leave to AppCaller's client.
 	CallIdle int `json:"callIdle,omitempty"`
 
-	// CallConns, if not 0, makes AppCaller's calls unary ones of gRPC, on so many connections.
-	CallConns int `json:"callConns,omitempty"`
+	// CallConns, if not 0, makes AppCaller's calls those of gRPC, on so many connections. They are of
+	// CallKind, by default unary; with CallIdle there is another client for each idle connection.
+	CallConns int    `json:"callConns,omitempty"`
+	CallKind  string `json:"callKind,omitempty"`
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
@@ -110,8 +112,15 @@ const (
 // CallsPerRequest is how many calls of an HTTP client AppCaller makes for a request, one after the
 // other, so that the request itself is a small part of the cost. The client is
 // httpadapter.NewTransport's where Engine.FastPath is set, fasthttp's where Engine.FastHTTP is, else
-// http.Transport's; with Engine.Bare there is none.
+// http.Transport's; with Engine.Bare there is none. Clients of gRPC are grpcadapter.NewClient's and
+// grpc.NewClient's.
 const CallsPerRequest = 50
+
+// The kinds of gRPC calls of AppCaller, besides unary ones.
+const (
+	CallList     = "list"     // answered by ListMessages messages
+	CallPingPong = "pingpong" // a message there and back on a stream that stays open
+)
 
 // WaitPath is the path on which AppWaiting waits.
 const WaitPath = "/wait"
@@ -213,6 +222,34 @@ type Usage struct {
 
 // CPU returns the CPU time used, in user space and in the kernel together.
 func (u Usage) CPU() time.Duration { return u.User + u.System }
+
+// Since returns what the process has consumed since before. Loops stay as they are.
+func (u Usage) Since(before Usage) Usage {
+	return Usage{
+		User: u.User - before.User, System: u.System - before.System,
+		Voluntary: u.Voluntary - before.Voluntary, Preempted: u.Preempted - before.Preempted,
+		Mallocs: u.Mallocs - before.Mallocs, AllocBytes: u.AllocBytes - before.AllocBytes,
+		Moves: u.Moves - min(u.Moves, before.Moves), // less if a thread has ended
+		Loops: u.Loops, Wakeups: u.Wakeups - before.Wakeups, Events: u.Events - before.Events,
+		Unparks: u.Unparks - before.Unparks, FastPath: u.FastPath - before.FastPath,
+	}
+}
+
+// Add adds what another process has consumed.
+func (u *Usage) Add(other Usage) {
+	u.User += other.User
+	u.System += other.System
+	u.Voluntary += other.Voluntary
+	u.Preempted += other.Preempted
+	u.Mallocs += other.Mallocs
+	u.AllocBytes += other.AllocBytes
+	u.Moves += other.Moves
+	u.Loops += other.Loops
+	u.Wakeups += other.Wakeups
+	u.Events += other.Events
+	u.Unparks += other.Unparks
+	u.FastPath += other.FastPath
+}
 
 // Memory is the lasting memory of the process: after a garbage collection, and after it has
 // returned free memory to the kernel.

@@ -292,6 +292,7 @@ func TestCaller(t *testing.T) {
 	short := serve(t, Spec{App: AppHTTP, Engine: Engine{Name: EngineNet}})
 	files := serve(t, Spec{App: AppFiles, Dir: dir, Engine: Engine{Name: EngineNet}})
 	uploads := serve(t, Spec{App: AppUpload, Engine: Engine{Name: EngineNet}})
+	calls := serve(t, Spec{App: AppGRPC, Engine: Engine{Name: EngineNet}})
 	for name, engine := range map[string]Engine{
 		"net":      {Name: EngineNet},
 		"percore":  {Name: EnginePercore, Adapter: true, FastPath: true},
@@ -304,6 +305,11 @@ func TestCaller(t *testing.T) {
 			"download": {Backend: files, CallPath: "/file"},
 			"missing":  {Backend: files, CallPath: "/missing"},
 			"upload":   {Backend: uploads, CallBytes: 100 << 10},
+			"unary":    {Backend: calls, CallBytes: 100 << 10, CallConns: 2},
+			"list":     {Backend: calls, CallBytes: 128, CallConns: 2, CallKind: CallList},
+			"pingpong": {Backend: calls, CallBytes: 128, CallConns: 2, CallKind: CallPingPong},
+			"unknown":  {Backend: calls, CallConns: 1, CallKind: "x"},
+			"refused":  {Backend: short, CallConns: 1},
 		} {
 			if spec.App, spec.Engine = AppCaller, engine; !spec.Exists() {
 				continue
@@ -311,7 +317,7 @@ func TestCaller(t *testing.T) {
 			call, closeIdle := newCall(spec)
 			defer closeIdle()
 			for range 3 {
-				if err := call(); (err == nil) == (kind == "missing") {
+				if err := call(); (err == nil) == (kind == "missing" || kind == "unknown" || kind == "refused") {
 					t.Errorf("%s, %s: got error %v", name, kind, err)
 				}
 			}
@@ -327,21 +333,40 @@ func TestCallerHolds(t *testing.T) {
 		for name, fast := range map[string]bool{"net": false, "percore": true} {
 			const n = 20
 			c := newCaller(Spec{App: AppCaller, Engine: Engine{FastPath: fast}, Backend: backend, CallTLS: tls, CallIdle: n})
-			closeIdle := c.client.(interface{ CloseIdleConnections() }).CloseIdleConnections
+			closeIdle := c.idle.(httpHolder).client.(interface{ CloseIdleConnections() }).CloseIdleConnections
 			defer closeIdle()
 			for i, want := range []int{0, n, 0} {
 				if i == 2 {
 					closeIdle()
 				}
-				if got, err := c.hold(n); got != want || err != nil {
+				if got, err := c.idle.hold(n); got != want || err != nil {
 					t.Errorf("%s, TLS %t, time %d: %d calls had an idle connection, error %v; want %d", name, tls, i, got, err, want)
 				}
 			}
 		}
 	}
 	c := newCaller(Spec{App: AppCaller, Backend: "127.0.0.1:1", CallIdle: 2})
-	if _, err := c.hold(2); err == nil {
+	if _, err := c.idle.hold(2); err == nil {
 		t.Error("no error without a backend")
+	}
+}
+
+// TestCallerHoldsGRPC is that for clients of gRPC, each with one connection.
+func TestCallerHoldsGRPC(t *testing.T) {
+	backend := serve(t, Spec{App: AppGRPC, Engine: Engine{Name: EngineNet}})
+	for _, fast := range []bool{false, true} {
+		const n = 20
+		h := &grpcHolder{spec: Spec{Engine: Engine{FastPath: fast}, Backend: backend}}
+		for i, want := range []int{0, n, -1} {
+			if i == 2 {
+				for _, c := range h.clients {
+					c.Close()
+				}
+			}
+			if got, err := h.hold(n); want >= 0 && (got != want || err != nil) || want < 0 && err == nil {
+				t.Errorf("fast %t, time %d: %d calls had an idle connection, error %v; want %d", fast, i, got, err, want)
+			}
+		}
 	}
 }
 
