@@ -36,11 +36,11 @@ import (
 // use.
 //
 // These things of grpc-go are missing: other policies of load balancing than pick_first and
-// round_robin, xDS, proxies of the environment, hedging, health checks by service config, channelz,
-// binary logs, traces of package golang.org/x/net/trace, grpc.AcceptCompressors, grpc.PreparedMsg. A
-// grpc.CallOption that the client doesn't know makes the call fail with Unimplemented. A default service
-// config with another policy is refused by NewClient; one that a resolver brings is treated as grpc-go
-// treats one that it can't parse. [DialOptions] are for a *grpc.ClientConn, which has all of that.
+// round_robin, xDS, proxies of the environment, channelz, binary logs, traces of package
+// golang.org/x/net/trace, grpc.AcceptCompressors, grpc.PreparedMsg. A grpc.CallOption that the client
+// doesn't know makes the call fail with Unimplemented. A default service config with another policy is
+// refused by NewClient; one that a resolver brings is treated as grpc-go treats one that it can't parse.
+// [DialOptions] are for a *grpc.ClientConn, which has all of that.
 //
 // Experimental: the names may change before v1.
 type Client struct {
@@ -352,6 +352,12 @@ func WithDefaultServiceConfig(js string) ClientOption {
 // WithDisableServiceConfig is grpc.WithDisableServiceConfig: those of resolvers are ignored.
 func WithDisableServiceConfig() ClientOption {
 	return clientOption(func(s *clientSettings) { s.Channel.DisableServiceConfig = true })
+}
+
+// WithDisableHealthCheck is grpc.WithDisableHealthCheck: the healthCheckConfig of service configs is
+// ignored. Without it, round_robin heeds that, also if package health of grpc-go is not imported.
+func WithDisableHealthCheck() ClientOption {
+	return clientOption(func(s *clientSettings) { s.DisableHealthCheck = true })
 }
 
 // WithDisableRetry is grpc.WithDisableRetry: no call is tried again, except those that a server has not

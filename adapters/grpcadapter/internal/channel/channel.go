@@ -56,6 +56,12 @@ type Config struct {
 	// Policy returns round_robin or pick_first, for addresses that have come. nil: pick_first.
 	Policy func() string
 
+	// HealthCheck returns a function that watches the health of a connection's server until ctx ends, or
+	// nil: there is no need to. set takes the state as often as it changes, and the error of
+	// TRANSIENT_FAILURE. round_robin calls HealthCheck for each connection that is made. nil: health
+	// doesn't matter.
+	HealthCheck func(conn Conn) func(ctx context.Context, set func(connectivity.State, error))
+
 	// IdleTimeout is the time without a call after which the channel enters IDLE; 0: never.
 	IdleTimeout time.Duration
 }

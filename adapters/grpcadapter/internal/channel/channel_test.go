@@ -412,13 +412,13 @@ func TestBackoff(t *testing.T) {
 			jitter = 0
 		}
 		for range 100 {
-			got := c.backoff(retries).Seconds()
+			got := Backoff(c.params.Backoff, retries).Seconds()
 			if got < want*(1-jitter)-1e-6 || got > want*(1+jitter)+1e-6 {
 				t.Errorf("got %v s after %d retries, want %v with a jitter of %v", got, retries, want, jitter)
 			}
 		}
 	}
-	if got := c.backoff(1000).Seconds(); got < 96 || got > 144 {
+	if got := Backoff(c.params.Backoff, 1000).Seconds(); got < 96 || got > 144 {
 		t.Errorf("got %v s after many retries, want 120 with a jitter of 0.2", got)
 	}
 }

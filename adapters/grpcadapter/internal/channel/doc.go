@@ -25,8 +25,7 @@
 //
 // It differs from grpc-go's ClientConn in these points:
 //
-//   - It looks for no proxy in the environment, checks no health, shuffles no addresses and reports
-//     nothing to channelz.
+//   - It looks for no proxy in the environment, shuffles no addresses and reports nothing to channelz.
 //   - Idleness lets connections end where grpc-go aborts them. They have no calls.
 //   - An endpoint without addresses fails. In grpc-go it stays CONNECTING.
 //   - resolver.SetDefaultScheme("passthrough") has no effect, because package resolver doesn't show

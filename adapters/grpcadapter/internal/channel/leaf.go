@@ -31,6 +31,8 @@ const attemptDelay = 250 * time.Millisecond
 //	                   connects
 //	any                TRANSIENT_FAILURE: the resolver has brought no address
 //	any                SHUTDOWN: the leaf is closed
+//	READY,             each other, as the health of the server is, while it is connected: see health.go
+//	  CONNECTING, TF
 //
 // A pass begins at the first address, and goes on to the next one when an attempt fails or has taken
 // 250 ms. A subchannel that waits after a failure counts as failed. All fields are guarded by the
@@ -84,10 +86,11 @@ func (f *leaf) update(addrs []resolver.Address) error {
 		f.resolverError(errors.New("produced zero addresses"))
 		return balancer.ErrBadResolverState
 	}
-	first, wasReady := len(f.addrs) == 0, f.state == connectivity.Ready
+	first, wasReady := len(f.addrs) == 0, false
 	var current *subchannel
-	if wasReady {
+	if f.next < len(f.addrs) {
 		current, _ = f.subs.Get(f.addrs[f.next])
+		wasReady = current != nil && current.state == connectivity.Ready // though its server may be ill
 	}
 	wanted := resolver.NewAddressMapV2[bool]()
 	f.addrs, f.next = interleave(unique(addrs, wanted)), 0
@@ -228,8 +231,10 @@ func (f *leaf) subChanged(s *subchannel, from connectivity.State, err error) {
 		f.delay.stop()
 		f.keep(s)
 		f.seek(s.addr)
-		f.conn = s.link.conn
-		f.set(connectivity.Ready)
+		if !f.checkHealth(s) {
+			f.conn = s.link.conn
+			f.set(connectivity.Ready)
+		}
 	case from == connectivity.Ready, from == connectivity.Connecting && s.state == connectivity.Idle:
 		f.delay.stop()
 		f.keep(s)

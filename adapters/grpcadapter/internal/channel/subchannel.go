@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 )
@@ -45,7 +46,7 @@ func (s *subchannel) set(state connectivity.State, err error) {
 // connect starts an attempt.
 func (s *subchannel) connect() {
 	c := s.leaf.policy.channel
-	wait := c.backoff(s.retries)
+	wait := Backoff(c.params.Backoff, s.retries)
 	ctx, cancel := context.WithTimeout(context.Background(), max(wait, c.params.MinConnectTimeout))
 	l := &Link{sub: s, cancel: cancel}
 	s.link = l
@@ -53,9 +54,8 @@ func (s *subchannel) connect() {
 	s.set(connectivity.Connecting, nil)
 }
 
-// backoff returns the time from a failure to the next attempt.
-func (c *Channel) backoff(retries int) time.Duration {
-	config := c.params.Backoff
+// Backoff returns the time from a failure to the next attempt.
+func Backoff(config backoff.Config, retries int) time.Duration {
 	if retries == 0 {
 		return config.BaseDelay
 	}
@@ -99,10 +99,10 @@ func (s *subchannel) shutdown() {
 //
 // Ended and Gone may come before Dial has returned.
 type Link struct {
-	sub    *subchannel
-	cancel context.CancelFunc
+	sub *subchannel
 
 	// guarded by the channel's mu
+	cancel      context.CancelFunc // of Dial, and then of what watches the server's health
 	conn        Conn
 	ended, gone bool
 }
@@ -114,10 +114,10 @@ func (l *Link) dial(ctx context.Context, wait time.Duration) {
 	addr := s.addr
 	addr.ServerName = c.serverName(addr)
 	conn, err := c.config.Dial(ctx, addr, l)
-	l.cancel()
 
 	c.mu.Lock()
 	defer c.unlock()
+	l.cancel()
 	l.cancel = func() {} // the context's memory goes
 	if err != nil {
 		c.resolveNow() // like grpc-go, even if the subchannel has ended the attempt itself
@@ -172,6 +172,9 @@ func (l *Link) Gone() {
 func (l *Link) end() {
 	s := l.sub
 	l.ended = true
+	if l.conn != nil {
+		l.cancel()
+	}
 	if s.link == l && l.conn != nil {
 		s.link = nil
 		s.leaf.policy.channel.resolveNow()

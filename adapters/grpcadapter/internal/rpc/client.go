@@ -44,6 +44,8 @@ type ClientConfig struct {
 	ConnWindow   int32
 	DisableRetry bool
 
+	DisableHealthCheck bool
+
 	// ServiceConfig is that of targets whose resolver brings none; "": none.
 	ServiceConfig string
 
@@ -120,6 +122,9 @@ func NewClient(config ClientConfig) (*Client, error) {
 			c.setServiceConfig(parsed)
 		}
 		return ok
+	}
+	if !config.DisableHealthCheck {
+		ch.HealthCheck = c.healthCheck
 	}
 	ch.Policy = func() string { return c.service.Load().policy }
 	ch.Build = resolver.BuildOptions{DialCreds: config.Creds, Dialer: config.Dial}

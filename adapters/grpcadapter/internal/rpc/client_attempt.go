@@ -123,15 +123,10 @@ func (a *attempt) send(op *sending) error {
 func (a *attempt) open(m *memory) error {
 	s := a.call
 	for first := true; ; first = false {
-		picked, blocked := s.client.channel.Ready(), false
-		if picked == nil {
-			var err error
-			blocked = true
-			if picked, err = s.client.channel.Pick(a.ctx, !s.info.failFast); err != nil {
-				return err
-			}
+		blocked, err := a.pick()
+		if err != nil {
+			return err
 		}
-		a.conn = picked.(*clientConn)
 		sh := s.client.config.Stats
 		if sh != nil && blocked && first {
 			sh.HandleRPC(a.ctx, &stats.DelayedPickComplete{})
@@ -152,6 +147,8 @@ func (a *attempt) open(m *memory) error {
 		case err == nil:
 			a.begun(sh)
 			return nil
+		case errors.Is(err, h2.ErrLeaving) && s.pinned != nil:
+			return status.Error(codes.Canceled, "the provided transport is no longer valid to use")
 		case errors.Is(err, h2.ErrLeaving):
 			a.conn.link.Ended() // it isn't picked again
 		case a.ctx.Err() != nil:
@@ -160,6 +157,24 @@ func (a *attempt) open(m *memory) error {
 			return status.Error(codes.Internal, err.Error())
 		}
 	}
+}
+
+// pick sets the connection. blocked says that it may have had to wait for one. The error is a status.
+func (a *attempt) pick() (blocked bool, err error) {
+	s := a.call
+	if s.pinned != nil {
+		a.conn = s.pinned
+		return false, nil
+	}
+	picked := s.client.channel.Ready()
+	if picked == nil {
+		blocked = true
+		if picked, err = s.client.channel.Pick(a.ctx, !s.info.failFast); err != nil {
+			return true, err
+		}
+	}
+	a.conn = picked.(*clientConn)
+	return blocked, nil
 }
 
 // begun is for a stream that was opened.

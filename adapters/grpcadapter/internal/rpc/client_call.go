@@ -38,7 +38,8 @@ type clientCall struct {
 	opts    []grpc.CallOption
 	info    callInfo
 	config  *methodConfig
-	delayed bool // by resolving the name
+	delayed bool        // by resolving the name
+	pinned  *clientConn // the only connection that it may use; nil: it may use any
 
 	out messages // how messages are sent; of the goroutine that sends
 

@@ -23,7 +23,11 @@ type serviceConfig struct {
 	policy   string
 	methods  map[string]*methodConfig // by "/service/method", "/service/", or "" for all
 	throttle *throttlePolicy          // nil: retries are not throttled
+	health   *healthConfig            // nil: nothing is checked
 }
+
+// A healthConfig says which service's health is that of a server: see client_health.go.
+type healthConfig struct{ ServiceName string }
 
 // A methodConfig is what it says about a method.
 type methodConfig struct {
@@ -85,7 +89,8 @@ type jsonService struct {
 			RetryableStatusCodes       []codes.Code
 		}
 	}
-	RetryThrottling *throttlePolicy
+	RetryThrottling   *throttlePolicy
+	HealthCheckConfig *healthConfig
 }
 
 // policies are those of load balancing that there are.
@@ -99,7 +104,7 @@ func parseServiceConfig(js string) (*serviceConfig, error) {
 	if err := json.Unmarshal([]byte(js), &from); err != nil {
 		return nil, err
 	}
-	c := &serviceConfig{policy: "pick_first", methods: make(map[string]*methodConfig), throttle: from.RetryThrottling}
+	c := &serviceConfig{policy: "pick_first", methods: make(map[string]*methodConfig), throttle: from.RetryThrottling, health: from.HealthCheckConfig}
 	if err := c.findPolicy(&from); err != nil {
 		return nil, err
 	}

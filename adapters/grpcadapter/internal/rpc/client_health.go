@@ -1,0 +1,100 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/percore/percore/adapters/grpcadapter/internal/channel"
+)
+
+// This file watches the health of servers, if the service config says so (gRFC A17), in grpc-go's words.
+
+var healthDesc = &grpc.StreamDesc{ServerStreams: true}
+
+// healthCheck implements [channel.Config.HealthCheck].
+func (c *Client) healthCheck(conn channel.Conn) func(context.Context, func(connectivity.State, error)) {
+	config := c.service.Load().health
+	if config == nil {
+		return nil
+	}
+	return func(ctx context.Context, set func(connectivity.State, error)) {
+		conn.(*clientConn).watchHealth(ctx, config.ServiceName, set)
+	}
+}
+
+// watchHealth watches the health of a service until ctx ends, or the server turns out not to say it.
+// There is a pause before another attempt, unless the one before has had an answer.
+func (cc *clientConn) watchHealth(ctx context.Context, service string, set func(connectivity.State, error)) {
+	for failures := 0; ; failures++ {
+		if failures > 0 {
+			select {
+			case <-time.After(channel.Backoff(backoff.DefaultConfig, failures-1)):
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		set(connectivity.Connecting, nil)
+		s, err := cc.askHealth(ctx, service)
+		if err != nil {
+			continue
+		}
+		answered, err := receiveHealth(s, set)
+		if status.Code(err) == codes.Unimplemented {
+			logger.Errorf("Subchannel health check is unimplemented at server side, thus health check is disabled")
+			set(connectivity.Ready, nil)
+			return
+		}
+		set(connectivity.TransientFailure, fmt.Errorf("connection active but received health check RPC error: %v", err))
+		if answered {
+			failures = -1
+		}
+	}
+}
+
+// receiveHealth receives answers until the call ends.
+func receiveHealth(s *clientCall, set func(connectivity.State, error)) (answered bool, err error) {
+	for answer := new(healthpb.HealthCheckResponse); ; answered = true {
+		if err := s.recvMsg(answer); err != nil {
+			return answered, err
+		}
+		if answer.Status == healthpb.HealthCheckResponse_SERVING {
+			set(connectivity.Ready, nil)
+		} else {
+			set(connectivity.TransientFailure, fmt.Errorf("connection active but health check failed. status=%s", answer.Status))
+		}
+	}
+}
+
+// askHealth makes the call on the connection. It is none of the user's calls: neither interceptors nor
+// stats handlers see it, and it doesn't keep the client from becoming idle.
+func (cc *clientConn) askHealth(ctx context.Context, service string) (*clientCall, error) {
+	c := cc.client
+	hidden := &Client{config: c.config, channel: c.channel, http: c.http, scheme: c.scheme, userAgent: c.userAgent, accepts: c.accepts}
+	hidden.config.Stats = nil
+	s := &clientCall{
+		client: hidden, method: healthpb.Health_Watch_FullMethodName, desc: healthDesc, config: &noMethodConfig, pinned: cc, committed: true,
+	}
+	s.told.Store(true)
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	var err error
+	if s.info, err = callInfoOf(nil, s.config); err == nil {
+		s.out.codec = s.info.codec
+		err = s.sendMsg(&healthpb.HealthCheckRequest{Service: service})
+	}
+	if err != nil && err != io.EOF { // then what is received tells why
+		s.finish(err)
+		return nil, err
+	}
+	return s, nil
+}
