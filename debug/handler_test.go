@@ -110,9 +110,12 @@ func TestEveryField(t *testing.T) {
 	s := percore.Stats{
 		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},
 		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: "g", Loops: 1, PerLoop: []loop.LoopStats{{}}}}},
-		Adapters: append(percore.ReadStats().Adapters, percore.AdapterStats{
-			Adapter: "grpc", Metrics: []percore.Metric{{Name: "open_calls"}, {Name: "started_calls_total"}}, // of another module
-		}),
+		Adapters: percore.ReadStats().Adapters,
+	}
+	for _, name := range []string{"grpc", "grpc_client"} { // of another module
+		s.Adapters = append(s.Adapters, percore.AdapterStats{
+			Adapter: name, Metrics: []percore.Metric{{Name: "open_calls"}, {Name: "started_calls_total"}},
+		})
 	}
 	tables := func() string {
 		_, tables, _ := strings.Cut(render(t, s), "<h2>Listeners</h2>") // skip the charts' values
