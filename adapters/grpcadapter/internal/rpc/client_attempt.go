@@ -281,10 +281,11 @@ func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 	if err != nil {
 		return nil, err
 	}
-	if md, ok := metadata.FromOutgoingContext(a.ctx); ok {
-		to = appendMetadata(to, md)
+	md := s.md
+	if s.client.config.Stats != nil { // which may have added some
+		md, _ = metadata.FromOutgoingContext(a.ctx)
 	}
-	return to, nil
+	return appendMetadata(to, md), nil
 }
 
 // appendCreds appends what the per-RPC credentials bring.

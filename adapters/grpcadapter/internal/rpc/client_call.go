@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -32,6 +33,7 @@ type clientCall struct {
 	// immutable
 	client  *Client
 	ctx     context.Context
+	md      metadata.MD        // of ctx
 	cancel  context.CancelFunc // nil: the context is the caller's
 	method  string
 	desc    *grpc.StreamDesc
@@ -81,10 +83,9 @@ func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method st
 			s.tellFinished(err)
 		}
 	}()
-	if md, ok := metadata.FromOutgoingContext(ctx); ok {
-		if err := validate(md); err != nil {
-			return nil, status.Error(codes.Internal, err.Error())
-		}
+	s.md, _ = metadata.FromOutgoingContext(ctx)
+	if err := validate(s.md); err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
 	}
 	if s.delayed, err = c.channel.Resolved(ctx); err != nil {
 		return nil, err
@@ -328,17 +329,24 @@ func (s *clientCall) sendMsg(v any) (err error) {
 	op := sending{message: v, last: s.sentLast}
 	if s.desc != unaryDesc {
 		m := memories.Get().(*memory)
+		defer m.release()
 		body, of, long, err := s.encode(v, m)
-		if err == nil {
-			op = sending{bytes: append([]byte(nil), body...), of: of, last: s.sentLast}
-		}
-		s.free(long)
-		m.release()
+		defer s.free(long)
 		if err != nil {
 			return err
 		}
+		if op = (sending{bytes: body, of: of, last: s.sentLast}); !s.isCommitted() {
+			op.bytes = bytes.Clone(body) // it may be kept for another attempt
+		}
 	}
 	return s.send(op)
+}
+
+// isCommitted reports whether the attempt is the last one.
+func (s *clientCall) isCommitted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.committed
 }
 
 // free gives back what encode has returned as long.
