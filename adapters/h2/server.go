@@ -254,6 +254,11 @@ func (s *Server) add(c *Conn) bool {
 	if s.mu.closed {
 		return false
 	}
+	if s.client && s.mu.conns == 0 {
+		for i := range s.workers {
+			s.workers[i].Open()
+		}
+	}
 	s.mu.conns++
 	c.next = s.mu.first
 	if c.next != nil {
@@ -292,7 +297,11 @@ func (s *Server) enter() bool {
 // leave counts a connection out.
 func (s *Server) leave() {
 	s.mu.Lock()
-	s.mu.conns--
+	if s.mu.conns--; s.client && s.mu.conns == 0 { // a client without connections holds no goroutines
+		for i := range s.workers {
+			s.workers[i].Close()
+		}
+	}
 	s.endIfDoneLocked()
 	s.mu.Unlock()
 	s.tellUnused()

@@ -320,7 +320,8 @@ func (p *Pool[T]) trim() {
 	}
 }
 
-// Close ends the idle workers, and the others when they are done.
+// Close ends the idle workers, and the others when they are done. Until Open is called each call of
+// Serve starts a worker then.
 func (p *Pool[T]) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -329,6 +330,14 @@ func (p *Pool[T]) Close() {
 	if p.timer != nil {
 		p.timer.Stop()
 	}
+	p.set = false
+}
+
+// Open undoes Close.
+func (p *Pool[T]) Open() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = false
 }
 
 // endLocked ends the n workers that have been idle the longest.
