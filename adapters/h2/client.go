@@ -18,7 +18,8 @@ import (
 // that its comment names. It is copied.
 type ClientConfig struct {
 	// HeaderBytes and HeaderFields limit the fields of an answer's header and of its trailers: 64 KiB,
-	// with 32 bytes for each besides its name and value, and 500. A stream whose answer has more is reset.
+	// with 32 bytes for each besides its name and value, and 500. A stream whose answer has more is reset,
+	// and so is one whose interim answers have more together, unless [Stream.OnInterim] takes them.
 	HeaderBytes  int
 	HeaderFields int
 
@@ -181,16 +182,20 @@ type clientPart struct {
 	cond    sync.Cond
 	answer  Answer
 	interim func(status int, fields []Field)
+	ignored int      // bytes of interim answers, if interim is nil
 	whole   int      // AwaitEnd waits, and so many bytes of the body end that, too; 0: it doesn't
 	memory  [4]Field // of a short header, with the trailers behind it
 	used    int      // of memory
 }
 
-// makeClientPartLocked gives a stream what a client's has besides.
-func (s *Stream) makeClientPartLocked() {
-	p := new(clientPart)
-	p.extras.client, p.cond.L = p, &s.conn.mu
-	s.extras, s.cond = &p.extras, &p.cond
+// makeClientPart gives a stream that is new what a client's has besides.
+func (s *Stream) makeClientPart() *clientPart {
+	if s.extras == nil {
+		p := new(clientPart)
+		p.extras.client = p
+		s.extras = &p.extras
+	}
+	return s.extras.client
 }
 
 // keep returns a copy of fields.
@@ -276,11 +281,12 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 		return err
 	}
 	s.conn, s.core.User = c, s
-	s.makeClientPartLocked()
+	part := s.makeClientPart()
+	part.cond.L, s.cond = &c.mu, &part.cond
 	c.lendLocked()
 	bare := m.End && len(m.Body) == 0 && m.Trailers == nil
 	if err := c.core.Begin(&s.core, r.core(), r.Fields, bare); err != nil {
-		s.conn, s.extras, s.cond = nil, nil, nil
+		s.conn, s.cond = nil, nil
 		return err
 	}
 	c.workers.counts.Add(countStreams, 1)
@@ -403,6 +409,14 @@ func (s *Stream) answerLocked(t *turn) {
 			c.unlock()
 			c.guard(func() { f(ev.Status, ev.Fields) })
 			c.mu.Lock()
+			return
+		}
+		for i := range ev.Fields {
+			x.client.ignored += ev.Fields[i].Size()
+		}
+		if x.client.ignored > c.server.limits.HeaderListBytes {
+			s.resetLocked(ProtocolError, errInterims)
+			c.flushSoonLocked()
 		}
 		return
 	}
@@ -415,6 +429,10 @@ func (s *Stream) answerLocked(t *turn) {
 		s.wakeLocked()
 	}
 }
+
+// errInterims is for a server that sends so many interim answers that they are longer than a header may
+// be. The words are net/http's.
+var errInterims = errors.New("header list too large")
 
 // errNoClient is for a server's stream.
 var errNoClient = errors.New("h2: Answer was called for a stream that no client has opened")
@@ -443,11 +461,14 @@ func (s *Stream) Answer() (Answer, error) {
 	}
 }
 
-// OnInterim makes f be called with each interim answer that comes from now on, before Answer returns. It
-// must not block, nor call methods of s that do: it holds up the connection's other streams. A server's
-// stream has none. fields are
-// valid until it returns.
+// OnInterim makes f be called with each interim answer that comes from now on, before Answer returns. To
+// see all of them, call it before Open. f must not block, nor call methods of s that do: it holds up the
+// connection's other streams. fields are valid until it returns. A server's stream has none.
 func (s *Stream) OnInterim(f func(status int, fields []Field)) {
+	if s.conn == nil {
+		s.makeClientPart().interim = f
+		return
+	}
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	if s.extras != nil && s.extras.client != nil {

@@ -229,10 +229,16 @@ func (c *Conn) restLocked() {
 	c.core.Rest()
 }
 
-var (
-	errTimeout = errors.New("the peer has not answered in time")
-	errTooOld  = errors.New("the connection has become too old")
-)
+var errTooOld = errors.New("the connection has become too old")
+
+// errTimeout is a net.Error.
+var errTimeout error = timeoutError{}
+
+type timeoutError struct{}
+
+func (timeoutError) Error() string   { return "the peer has not answered in time" }
+func (timeoutError) Timeout() bool   { return true }
+func (timeoutError) Temporary() bool { return true }
 
 func (c *Conn) giveUpLocked() { c.failLocked(NoError, errTimeout) }
 

@@ -77,6 +77,9 @@ func (s *Server) errClosed() error {
 // hangUpLocked ends the connection when its output is sent.
 func (c *Conn) hangUpLocked(err *ConnError) {
 	c.phase, c.err = hanging, err
+	if c.server.client {
+		c.changedLocked(Leaving)
+	}
 	c.clock.makeEnding().hungUpAt = c.below.now()
 	c.endStreamsLocked(err)
 	c.setAlarmLocked()

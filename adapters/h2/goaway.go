@@ -13,23 +13,30 @@ type GoAway struct {
 	Debug      string // its debug data
 }
 
-// noteGoAwayLocked keeps the server's first GOAWAY: later ones only say that fewer streams are served.
+// noteGoAwayLocked keeps what the server's GOAWAYs say: the first reason, and the last stream of the
+// last.
 func (c *Conn) noteGoAwayLocked(ev *http2.Event) {
-	if end := c.clock.makeEnding(); end.goneAway == nil {
+	end := c.clock.makeEnding()
+	g := end.goneAway
+	if g == nil {
 		end.goneAway = &GoAway{ev.ID, ev.Code, string(ev.Data)}
+		return
+	}
+	if g.LastStream = ev.ID; g.Code == NoError {
+		g.Code = ev.Code
 	}
 }
 
-// GoneAway returns the first GOAWAY that the server of a client's connection has sent. ok is false if it
-// has sent none.
-func (c *Conn) GoneAway() (first GoAway, ok bool) {
+// GoneAway returns what the server of a client's connection has said in its GOAWAY, or in several: the
+// first reason, and the last stream of the last. ok is false if it has sent none.
+func (c *Conn) GoneAway() (g GoAway, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g := c.clock.ending().goneAway
-	if g == nil {
+	said := c.clock.ending().goneAway
+	if said == nil {
 		return GoAway{}, false
 	}
-	return *g, true
+	return *said, true
 }
 
 // SetPingAfter changes PingAfter of [Config] or [ClientConfig] for one connection, from its next PING
