@@ -24,8 +24,9 @@ type Transport = http2.Transport
 //
 //	Declined map[string]uint64 // requests that it has left to the base, by the reason
 //
-// The reasons are "scheme", "protocol" (the base may speak HTTP/2), "dialer", "proxy", "body",
-// "request" (its header, host or method) and "engine". Those that did not occur are missing.
+// The reasons are "scheme", "protocol" (the base has an HTTP/2 client that isn't net/http's), "dialer",
+// "proxy", "body", "request" (its header, host or method) and "engine". Those that did not occur are
+// missing. Idle counts connections of HTTP/2 without streams.
 type TransportStats = http2.Stats
 
 // NewTransport returns a RoundTripper for http.Client and httputil.ReverseProxy that calls servers on
@@ -37,24 +38,31 @@ type TransportStats = http2.Stats
 // while it is in use, so don't change them then. A nil base is a clone of [http.DefaultTransport], or
 // a new http.Transport if that is of another type.
 //
-// Transport serves requests over HTTP/1.1, in clear or over TLS and without a proxy, as http.Transport
-// does, on connections of its own. Any other request goes to base.RoundTrip, unchanged:
+// Transport serves requests over HTTP/1.1 and HTTP/2, in clear or over TLS and without a proxy, as
+// http.Transport does, on connections of its own. Which of the two is decided by base's Protocols,
+// ForceAttemptHTTP2 and so on, and by the server. HTTP/2 is experimental. Any other request goes to
+// base.RoundTrip, unchanged:
 //
-//   - over TLS, if base may speak HTTP/2, as [http.DefaultTransport] does, unless the request is for a
-//     WebSocket; or if base has TLSNextProto or dials TLS with a function of its own. Set base.Protocols
-//     to HTTP1 alone, or TLSNextProto to an empty map, to have all requests served here
+//   - over TLS, if base has been given another HTTP/2 client, such as golang.org/x/net's, or HTTP2 with
+//     CountError, or dials TLS with a function of its own
 //   - for which base.Proxy returns a proxy; it is called again then
 //   - with a body of unknown length and a method that usually has none, such as GET
 //   - with TransferEncoding, or a host or header that net/http has to look at more closely
+//   - CONNECT, and upgrades to other protocols than WebSocket, where HTTP/2 may be spoken
 //   - all, if base dials with a function of its own: DialContext must be nil or the method of a
-//     net.Dialer or a [percore.Dialer]; if base has Protocols without HTTP1
+//     net.Dialer or a [percore.Dialer], except for HTTP/2 in clear
 //   - all, off Linux, or if the environment switches the engine off
 //
 // Requests that are served here differ from http.Transport's in this: the connection in
 // httptrace.GotConnInfo is a *[percore.Conn], or a *tls.Conn above one; base.RegisterProtocol has no
 // effect on "http", nor on "https" where that is served here, nor base.CancelRequest on any request;
 // connections of Transport and of base are counted separately; and no more than 10,000 dials to a host
-// are under way at a time.
+// are under way at a time, or one if its server is known to speak HTTP/2.
+//
+// Over HTTP/2 a server may send 1 MiB of an answer ahead of the user's reads, and 64 MiB on a
+// connection, unless base.HTTP2 says otherwise; net/http allows 4 MiB and 1 GiB. MaxConnsPerHost is
+// heeded: calls for which there is no room wait. Fields that belong to a connection of HTTP/1, and a
+// Content-Length that is not valid, are left out of the header of an answer, as Go 1.27 does.
 func NewTransport(base *http.Transport) *Transport {
 	if base == nil {
 		base = new(http.Transport)

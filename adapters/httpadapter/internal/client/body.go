@@ -44,11 +44,7 @@ type body struct {
 func (b *body) attach(resp *http.Response, asked bool) {
 	resp.Body = b
 	if asked && strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
-		resp.Body = &gzipReader{body: b}
-		delete(resp.Header, "Content-Encoding")
-		delete(resp.Header, "Content-Length")
-		resp.ContentLength = -1
-		resp.Uncompressed = true
+		decodeBody(resp, errConcurrentRead, errReadOnClosedBody)
 	}
 }
 

@@ -3,11 +3,13 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
 	"time"
 
+	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
@@ -26,6 +28,11 @@ type call struct {
 	target string                 // of the first line
 	gzip   bool
 	closes bool // the client adds Connection: close
+
+	// Over HTTP/2, of the connection that it has got.
+	reused  bool // another call has had it
+	crowded bool // the one before had no room
+	waits   bool // for room, rather than for another connection
 
 	expects  bool          // the server is asked before the body is sent
 	body     io.ReadCloser // what to send; nil: nothing
@@ -72,7 +79,16 @@ func (c *call) prepare(t *Transport, req *http.Request) reason {
 		c.kind |= overTLS
 		port = "443"
 	}
-	c.t, c.req, c.ctx = t, req, req.Context()
+	c.t = t
+	if t.speaksClearH2(req.URL.Scheme) {
+		c.kind |= clearH2
+	}
+	if c.kind&clearH2 != 0 || c.kind&overTLS != 0 && t.ownH2 && c.kind&onlyH1 == 0 {
+		if r := c.refusesH2(req); r != served {
+			return r
+		}
+	}
+	c.req, c.ctx = req, req.Context()
 	c.trace = traceOf(c.ctx)
 	c.addr = http1.HostPort(req.URL, port)
 	c.gzip = t.asksForGzip(req)
@@ -92,6 +108,7 @@ func (c *call) run() (resp *http.Response, err error) {
 			}
 		}()
 	}
+	retries := 0 // over HTTP/2
 	for sent := false; ; {
 		if c.ctx.Err() != nil {
 			c.closeBody()
@@ -116,14 +133,23 @@ func (c *call) run() (resp *http.Response, err error) {
 			sent = true
 			conn.host.count.Add(countRequests, 1)
 		}
-		if conn.reused {
+		if c.reused {
 			conn.host.count.Add(countReused, 1)
 		}
 		resp, err := conn.exchange(c)
 		if err == nil {
 			return resp, nil
 		}
-		if !c.shouldRetry(conn, err) {
+		if err == errCrowded {
+			continue
+		}
+		if conn.shared != nil {
+			err = c.retryShared(err, retries)
+			retries++
+		} else if c.shouldRetry(conn, err) {
+			err = nil
+		}
+		if err != nil {
 			c.closeBody()
 			return nil, plainError(err)
 		}
@@ -213,6 +239,42 @@ func (c *call) shouldRetry(conn *conn, err error) bool {
 	return false
 }
 
+// retryShared returns nil if a request that failed over HTTP/2 is sent again, as net/http does. It waits
+// before it does so more than once.
+func (c *call) retryShared(err error, retries int) error {
+	if !mayRetryShared(err) || retries > sharedRetriesMax {
+		return err
+	}
+	if c.bodyRead && c.body != nil && c.req.GetBody == nil {
+		return fmt.Errorf("http2: Transport: cannot retry err [%v] after Request.Body was written; define Request.GetBody to avoid this error", err)
+	}
+	if retries == 0 {
+		return nil
+	}
+	timer := time.NewTimer(time.Second << (retries - 1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-c.ctx.Done():
+		return c.ended()
+	}
+}
+
+// mayRetryShared reports whether a request that has failed with err may be sent again: the server has
+// not served it.
+func mayRetryShared(err error) bool {
+	e, ok := err.(StreamError)
+	switch {
+	case err == errSharedUnusable, err == errSharedGoAway, ok && e.Code == h2.RefusedStream:
+		return true
+	}
+	return ok && retriesBreaches && e.Code == h2.ProtocolError && e.Cause == errFromPeer
+}
+
+// sharedRetriesMax is how often a request is sent again, after the first time.
+const sharedRetriesMax = 6
+
 // isReplayable reports whether the request may reach the server twice.
 func (c *call) isReplayable() bool {
 	if c.body != nil && c.req.GetBody == nil {
@@ -239,8 +301,14 @@ func (c *call) getConn() (*conn, error) {
 			return nil, err
 		}
 	}
+	c.reused = conn.reused
+	if conn.shared != nil {
+		if c.reused = conn.shared.used.Swap(true); c.reused && trace != nil && conn.shared.streams.Streams() == 0 {
+			idleSince = time.Unix(0, conn.shared.idled.Load())
+		}
+	}
 	if trace != nil && trace.GotConn != nil {
-		info := httptrace.GotConnInfo{Conn: conn.stream(), Reused: conn.reused}
+		info := httptrace.GotConnInfo{Conn: conn.stream(), Reused: c.reused}
 		if !idleSince.IsZero() {
 			info.WasIdle, info.IdleTime = true, time.Since(idleSince)
 		}

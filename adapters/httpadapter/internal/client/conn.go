@@ -29,6 +29,9 @@ type conn struct {
 	nc   *percore.Conn
 	tls  *session // above nc; nil: none
 
+	shared *shared  // immutable once it was dialed; nil: it speaks HTTP/1.1
+	other  net.Conn // in the place of nc, of HTTP/2 in clear; nil: nc
+
 	state atomic.Uint32 // see below; idle begins and ends under host.mu
 
 	// written before it becomes idle, read under host.mu
@@ -99,8 +102,11 @@ func (c *conn) end(cause error, closes bool) {
 
 // stream returns what requests and answers go over.
 func (c *conn) stream() net.Conn {
-	if c.tls != nil {
+	switch {
+	case c.tls != nil:
 		return c.tls.conn
+	case c.other != nil:
+		return c.other
 	}
 	return c.nc
 }
@@ -151,9 +157,12 @@ type exchange struct {
 // exchange sends the request of a call and returns the answer, whose body owns the connection until it
 // has been read. If it fails the connection is closed.
 func (c *conn) exchange(x *call) (*http.Response, error) {
+	if c.shared != nil {
+		return c.openStream(x)
+	}
 	e := exchange{c: c, s: x.t.takeScratch(c), cancel: x.cancel, trace: x.trace}
 	if x.ctx.Done() != nil {
-		e.stop = watch(x.ctx, c)
+		e.stop = watch(x.ctx, func() { c.cancel(context.Cause(x.ctx)) })
 	}
 	resp, err := e.do(x)
 	if err != nil {
@@ -177,19 +186,6 @@ func (c *conn) exchange(x *call) (*http.Response, error) {
 		return nil, err
 	}
 	return resp, nil
-}
-
-// watch cancels the connection when the context ends.
-func watch(ctx context.Context, c *conn) (stop func() bool) {
-	end := func() { c.cancel(context.Cause(ctx)) }
-	own, ok := ctx.Value(semantics.AfterFuncer).(interface {
-		Done() <-chan struct{}
-		AfterFunc(f func()) (stop func() bool)
-	})
-	if ok && own.Done() == ctx.Done() {
-		return own.AfterFunc(end)
-	}
-	return context.AfterFunc(ctx, end)
 }
 
 // do sends the request and reads the answer's header.

@@ -4,18 +4,30 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"io"
+	"net/http"
 	"sync"
 )
 
 // gzipReader decodes the body of an answer that the server has compressed because this package asked
 // for it. It takes a decoder from the pool when it is first read.
 type gzipReader struct {
-	body *body
+	body     io.ReadCloser
+	reads    error // of two reads at the same time
+	isClosed error // of reads after Close
 
 	mu sync.Mutex
 	zr *gzip.Reader // nil: none yet, or in use
-	// err is what a read returns at once. It is errConcurrentRead while a read uses the decoder.
+	// err is what a read returns at once. It is reads while a read uses the decoder.
 	err error
+}
+
+// decodeBody makes the body of resp, which is compressed, one that is decoded.
+func decodeBody(resp *http.Response, reads, isClosed error) {
+	resp.Body = &gzipReader{body: resp.Body, reads: reads, isClosed: isClosed}
+	delete(resp.Header, "Content-Encoding")
+	delete(resp.Header, "Content-Length")
+	resp.ContentLength = -1
+	resp.Uncompressed = true
 }
 
 // decoders has decoders that read from noFlate.
@@ -65,14 +77,14 @@ func (g *gzipReader) acquire() (*gzip.Reader, error) {
 		return nil, g.err
 	}
 	zr := g.zr
-	g.zr, g.err = nil, errConcurrentRead
+	g.zr, g.err = nil, g.reads
 	if zr != nil {
 		return zr, nil
 	}
 	g.mu.Unlock() // reading the beginning may take long
 	zr, err := takeDecoder(g.body)
 	g.mu.Lock()
-	if g.err != errConcurrentRead { // closed meanwhile
+	if g.err != g.reads { // closed meanwhile
 		if zr != nil {
 			releaseDecoder(zr)
 		}
@@ -89,7 +101,7 @@ func (g *gzipReader) acquire() (*gzip.Reader, error) {
 func (g *gzipReader) release(zr *gzip.Reader) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.err == errConcurrentRead {
+	if g.err == g.reads {
 		g.zr, g.err = zr, nil
 		return
 	}
@@ -103,7 +115,7 @@ func (g *gzipReader) Close() error {
 		releaseDecoder(g.zr)
 		g.zr = nil
 	}
-	g.err = errReadOnClosedBody
+	g.err = g.isClosed
 	g.mu.Unlock()
 	return g.body.Close()
 }

@@ -38,14 +38,20 @@ type host struct {
 
 	wanted atomic.Int32 // len(waiters)
 
+	latest atomic.Pointer[conn] // of shared, the one that had room last; may be nil
+
 	mu      sync.Mutex
+	shared  []*conn              // of HTTP/2, for any number of calls
 	idle    []*conn              // the one that became idle last is at the end
 	waiters []*waiter            // first in, first out; some may have what they want already
 	queue   []*waiter            // for whom to dial next, in order; some may have what they want already
 	dials   map[*waiter]struct{} // for whom dials are under way
 	open    int                  // connections that are open
 	tls     *tls.Config
-	gone    bool // no longer in the pool
+	tlsFrom *tls.Config // the base's, of which tls was made
+	gone    bool        // no longer in the pool
+
+	multiplexes bool // the last dial has found a server of HTTP/2
 }
 
 // kind tells hosts with the same address apart, whose connections are different.
@@ -54,6 +60,7 @@ type kind uint8
 const (
 	overTLS kind = 1 << iota
 	onlyH1       // without ALPN, for requests that HTTP/2 can't serve; without TLS as net/http has it
+	clearH2      // HTTP/2 without TLS
 	kinds
 )
 
@@ -124,8 +131,20 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 	if keeps && p.closing.Load() {
 		p.closing.Store(false)
 	}
+	shares := keeps && c.mayShare()
+	if shares && !c.crowded {
+		if conn := p.latestOf(c); conn != nil {
+			return conn, time.Time{}, nil
+		}
+	}
+	c.waits = false
 	h := p.lock(c.kind, c.addr)
-
+	if shares {
+		if conn := h.takeSharedLocked(c); conn != nil {
+			h.mu.Unlock()
+			return conn, time.Time{}, nil
+		}
+	}
 	for keeps && len(h.idle) > 0 {
 		conn := h.popLocked(len(h.idle) - 1)
 		since := conn.since
@@ -152,6 +171,9 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 // mayDialLocked reports whether a connection more may be dialed.
 func (h *host) mayDialLocked() bool {
 	most := h.pool.t.base.MaxConnsPerHost
+	if h.multiplexes && len(h.dials) > 0 {
+		return false // it will do for many calls
+	}
 	return len(h.dials) < h.pool.t.dialsMax && (most <= 0 || h.open+len(h.dials) < most)
 }
 
@@ -162,7 +184,7 @@ func (h *host) beginLocked(w *waiter) {
 	}
 	h.dials[w] = struct{}{}
 	h.count.Add(countDialing, 1)
-	go w.dial(h.pool.t.dialer())
+	go w.dial(h.pool.t.dialerFor(h.kind))
 }
 
 // isTooOld reports whether a connection has been idle for too long by the wall clock: the computer may
@@ -215,13 +237,23 @@ func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, erro
 		c, err = h.dial(w.ctx, dial)
 	}
 	w.cancel()
-	h.mu.Lock()
 	if err == nil {
+		h.mu.Lock()
 		h.open++
 		h.count.Add(countConns, 1)
+		h.mu.Unlock()
+		if c.speaksHTTP2() {
+			err = c.attach()
+		}
 	}
+	h.mu.Lock()
 	delete(h.dials, w)
 	h.count.Add(countDialing, -1)
+	h.multiplexes = h.multiplexes && err == nil
+	if err == nil && c.shared != nil {
+		h.shareAndUnlock(c, w)
+		return
+	}
 	delivered := w.deliverLocked(dialed{c, err})
 	h.forgetDoneLocked()
 	h.unlock()
@@ -236,6 +268,9 @@ func (h *host) dial(ctx context.Context, dial func(context.Context, string, stri
 	if err != nil {
 		return nil, err
 	}
+	if h.pool.t.dialer() == nil { // a connection of the user's own
+		return &conn{host: h, other: nc}, nil
+	}
 	pc, err := engineConn(nc)
 	if err != nil {
 		return nil, err
@@ -246,7 +281,9 @@ func (h *host) dial(ctx context.Context, dial func(context.Context, string, stri
 			return nil, err
 		}
 	}
-	seam.Hold(pc)
+	if !c.speaksHTTP2() {
+		seam.Hold(pc)
+	}
 	return c, nil
 }
 
@@ -287,8 +324,12 @@ func (w *waiter) leave() {
 	h.forgetDoneLocked()
 	h.unlock()
 	if had {
-		if d := <-w.result; d.conn != nil {
+		switch d := <-w.result; {
+		case d.conn == nil:
+		case d.conn.shared == nil:
 			d.conn.putOrClose()
+		case h.pool.t.base.DisableKeepAlives:
+			d.conn.retire()
 		}
 	}
 }
@@ -442,6 +483,7 @@ func (p *pool) closeIdle() {
 		for _, c := range conns {
 			c.close()
 		}
+		h.closeIdleShared()
 	}
 }
 

@@ -347,7 +347,14 @@ func TestPassedOn(t *testing.T) {
 		},
 		"bad trailer":     func(r *http.Request) { r.Trailer = http.Header{"content-length": nil} },
 		"invalid trailer": func(r *http.Request) { r.Trailer = http.Header{"A": {"\n"}} },
-		"TLS":             func(r *http.Request) { r.URL.Scheme = "https" },
+		"upgrade to another protocol over HTTP/2": func(r *http.Request) {
+			r.URL.Scheme = "https"
+			r.Header.Set("Upgrade", "h2c")
+		},
+		"CONNECT over HTTP/2": func(r *http.Request) {
+			r.URL.Scheme = "https"
+			r.Method = "CONNECT"
+		},
 	} {
 		req := newGet(t, "http://127.0.0.1/")
 		change(req)

@@ -48,7 +48,7 @@ var reasonNames = [reasonCount]string{
 	engineOff:     "engine",
 }
 
-// counter is one of the numbers that a Transport counts. The first four rise and fall, always in the
+// counter is one of the numbers that a Transport counts. The first five rise and fall, always in the
 // same cell, the host's.
 type counter uint8
 
@@ -57,6 +57,7 @@ const (
 	countIdle
 	countDialing
 	countWaiting
+	countIdleShared // connections of HTTP/2 without streams
 	countRequests
 	countReused
 	countRetried
@@ -73,7 +74,7 @@ func (t *Transport) Stats() Stats { return sums(t.counters.Sums()).stats() }
 func (t sums) stats() Stats {
 	s := Stats{
 		Conns:    int(t[countConns]),
-		Idle:     min(int(t[countIdle]), int(t[countConns])),
+		Idle:     min(int(t[countIdle]+t[countIdleShared]), int(t[countConns])),
 		Dialing:  int(t[countDialing]),
 		Waiting:  int(t[countWaiting]),
 		Requests: uint64(t[countRequests]),

@@ -68,13 +68,13 @@ func TestStats(t *testing.T) {
 	_ = result(tr, "GET", h.url()+"proxy")
 	for _, r := range []*http.Request{
 		{URL: &url.URL{Scheme: "ftp"}, Header: http.Header{}},
-		{URL: &url.URL{Scheme: "https", Host: "127.0.0.1:1"}, Header: http.Header{}},
+		{URL: &url.URL{Scheme: "https", Host: "127.0.0.1:1"}, Header: http.Header{"Upgrade": {"h2c"}}},
 		{URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Header: http.Header{"a b": nil}},
 		{URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), ContentLength: 0},
 	} {
 		_, _ = tr.RoundTrip(r)
 	}
-	declined := map[string]uint64{"proxy": 1, "scheme": 1, "protocol": 1, "request": 1, "body": 1}
+	declined := map[string]uint64{"proxy": 1, "scheme": 1, "request": 2, "body": 1}
 	want("requests are left to the base", Stats{Requests: 5, Reused: 4, Retried: 1, Declined: declined})
 	after := metrics()
 	for name, n := range map[string]float64{"requests_total": 5, "reused_total": 4, "retries_total": 1, "declined_total": 5} {

@@ -28,9 +28,34 @@ import (
 // over the decision. It may change fields of the base, so they are read only afterwards.
 func (t *Transport) settle() {
 	t.settled.Do(func() {
-		_ = t.base.Clone() // which decides, and is safe for concurrent use
+		again := t.base.Clone() // which decides, and is safe for concurrent use
 		t.alpn = len(t.base.TLSNextProto) > 0
+		isUsers := again.TLSNextProto != nil // the user has set the field, or has configured another client
+		counts := t.base.HTTP2 != nil && t.base.HTTP2.CountError != nil
+		if t.ownH2 = t.alpn && !isUsers && !counts; t.ownH2 {
+			t.setShared()
+		}
 	})
+}
+
+// speaksClearH2 reports whether requests are served over HTTP/2 in clear here.
+func (t *Transport) speaksClearH2(scheme string) bool {
+	p := t.base.Protocols
+	if scheme != "http" || p == nil || p.HTTP1() || !p.UnencryptedHTTP2() {
+		return false
+	}
+	t.settle()
+	return t.ownH2
+}
+
+// speaksOnlyH2OverTLS reports the same of HTTP/2 over TLS, without HTTP/1.1.
+func (t *Transport) speaksOnlyH2OverTLS(scheme string) bool {
+	p := t.base.Protocols
+	if scheme != "https" || p == nil || p.HTTP1() || !p.HTTP2() {
+		return false
+	}
+	t.settle()
+	return t.ownH2
 }
 
 // servesTLS returns why requests over TLS are not served here. onlyH1 says that the request is for
@@ -41,7 +66,7 @@ func (t *Transport) servesTLS(onlyH1 bool) reason {
 		return otherDialer
 	}
 	t.settle()
-	if !onlyH1 && t.alpn || tlsWorks() != nil {
+	if !onlyH1 && t.alpn && !t.ownH2 || tlsWorks() != nil {
 		return otherProtocol
 	}
 	return served
@@ -89,11 +114,12 @@ func (s *session) tryRead(p []byte) (n int, err error) {
 func (h *host) config() *tls.Config {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.tls != nil {
+	cfg := h.pool.t.base.TLSClientConfig
+	if h.tls != nil && h.tlsFrom == cfg {
 		return h.tls
 	}
-	h.tls = &tls.Config{}
-	if cfg := h.pool.t.base.TLSClientConfig; cfg != nil {
+	h.tls, h.tlsFrom = &tls.Config{}, cfg
+	if cfg != nil {
 		h.tls = cfg.Clone()
 	}
 	if h.tls.ServerName == "" {

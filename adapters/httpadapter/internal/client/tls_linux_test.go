@@ -21,8 +21,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestServedTLS: requests are served here if http.Transport would send them over HTTP/1.1 whatever the
-// server speaks.
+// TestServedTLS: requests are served here if http.Transport would send them over HTTP/1.1, or over
+// HTTP/2 with its own code.
 func TestServedTLS(t *testing.T) {
 	server, client := testnet.TLS(t)
 	server.NextProtos = []string{"h2", "http/1.1"}
@@ -43,18 +43,20 @@ func TestServedTLS(t *testing.T) {
 		upgrade bool
 		served  bool
 	}{
-		"zero":                  {&http.Transport{}, false, false},
+		"zero":                  {&http.Transport{}, false, true},
 		"zero, WebSocket":       {&http.Transport{}, true, true},
-		"default":               {http.DefaultTransport.(*http.Transport).Clone(), false, false},
+		"default":               {http.DefaultTransport.(*http.Transport).Clone(), false, true},
 		"config":                {&http.Transport{TLSClientConfig: client.Clone()}, false, true},
 		"dialer":                {&http.Transport{DialContext: new(net.Dialer).DialContext}, false, true},
-		"config, forced":        {&http.Transport{TLSClientConfig: client.Clone(), ForceAttemptHTTP2: true}, false, false},
+		"config, forced":        {&http.Transport{TLSClientConfig: client.Clone(), ForceAttemptHTTP2: true}, false, true},
 		"no next protocols":     {&http.Transport{TLSNextProto: next{}}, false, true},
 		"a next protocol":       {&http.Transport{TLSNextProto: next{"x": nil}}, false, false},
 		"HTTP/1":                {&http.Transport{Protocols: protocols(http1)}, false, true},
-		"HTTP/1 and HTTP/2":     {&http.Transport{Protocols: protocols(http1, http2)}, false, false},
-		"HTTP/2":                {&http.Transport{Protocols: protocols(http2)}, false, false},
-		"HTTP/2, WebSocket":     {&http.Transport{Protocols: protocols(http2)}, true, false},
+		"HTTP/1 and HTTP/2":     {&http.Transport{Protocols: protocols(http1, http2)}, false, true},
+		"HTTP/2":                {&http.Transport{Protocols: protocols(http2)}, false, true},
+		"HTTP/2, WebSocket":     {&http.Transport{Protocols: protocols(http2)}, true, true},
+		"an HTTP/2 of others":   {&http.Transport{TLSNextProto: next{"h2": nil}}, false, false},
+		"counts errors":         {&http.Transport{HTTP2: &http.HTTP2Config{CountError: func(string) {}}}, false, false},
 		"own dialer of TLS":     {&http.Transport{DialTLSContext: dial}, false, false},
 		"offers HTTP/2 without": {&http.Transport{TLSClientConfig: &tls.Config{NextProtos: []string{"http/1.1"}}}, false, true},
 	} {

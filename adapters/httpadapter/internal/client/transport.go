@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/seam"
@@ -26,8 +27,10 @@ type Transport struct {
 
 	counters *serving.Counters[counter]
 
-	settled sync.Once
-	alpn    bool // see settle
+	settled sync.Once // see settle
+	alpn    bool      // the base speaks HTTP/2 over TLS
+	ownH2   bool      // with net/http's own code, whose place this package takes
+	client  *h2.Client
 }
 
 // New returns a Transport that serves plain requests itself and passes the others to base.
@@ -68,6 +71,14 @@ func (t *Transport) dialer() func(ctx context.Context, network, addr string) (ne
 	return nil
 }
 
+// dialerFor is dialer for a host: HTTP/2 in clear can be spoken over any net.Conn.
+func (t *Transport) dialerFor(k kind) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if k&clearH2 != 0 && t.base.DialContext != nil {
+		return t.base.DialContext
+	}
+	return t.dialer()
+}
+
 var zeroDialer net.Dialer
 
 // isKnownDialer reports whether a function is the method DialContext of a net.Dialer or a
@@ -104,11 +115,11 @@ func (t *Transport) serves(req *http.Request) reason {
 		return otherRequest
 	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
 		return otherScheme
-	case base.Protocols != nil && !base.Protocols.HTTP1():
+	case base.Protocols != nil && !base.Protocols.HTTP1() && !t.speaksClearH2(req.URL.Scheme) && !t.speaksOnlyH2OverTLS(req.URL.Scheme):
 		return otherProtocol
 	case !http1.IsPlainOutgoing(req):
 		return otherRequest
-	case t.dialer() == nil:
+	case t.dialer() == nil && !(t.speaksClearH2(req.URL.Scheme) && t.base.DialContext != nil):
 		return otherDialer
 	}
 	return served

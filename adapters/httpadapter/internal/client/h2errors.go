@@ -1,0 +1,142 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"reflect"
+	"strings"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+// This file has the errors of requests over HTTP/2. Their types and texts are those of the HTTP/2 client
+// in net/http, which doesn't export them.
+
+var (
+	errSharedUnusable    = errors.New("http2: client conn not usable")
+	errSharedFailed      = errors.New("http2: client conn could not be established")
+	errSharedGoAway      = errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
+	errSharedLost        = errors.New("http2: client connection lost")
+	errSharedBodyClosed  = errors.New("http2: response body closed")
+	errSharedReads       = errors.New("http2: concurrent read on response body")
+	errBodyTooLong       = errors.New("http2: request body larger than specified content length")
+	errAnswerTooLong     = errors.New("net/http: server replied with more than declared Content-Length; truncated")
+	errHeaderListTooLong = errors.New("http2: request header list larger than peer's advertised limit")
+	errInterimsTooLong   = errors.New("header list too large")
+	errFromPeer          = errors.New("received from peer")
+)
+
+// errSharedTimeout is the error once ResponseHeaderTimeout has passed. It is a net.Error.
+var errSharedTimeout error = sharedTimeoutError{}
+
+type sharedTimeoutError struct{}
+
+func (sharedTimeoutError) Error() string   { return "http2: timeout awaiting response headers" }
+func (sharedTimeoutError) Timeout() bool   { return true }
+func (sharedTimeoutError) Temporary() bool { return true }
+
+// errCrowded is never seen by users: the server lets no other stream be opened on a connection.
+var errCrowded = errors.New("http2: no room for a stream")
+
+// StreamError is the error of a stream that has ended early. errors.As also finds it as the StreamError
+// of golang.org/x/net/http2.
+type StreamError struct {
+	StreamID uint32
+	Code     h2.ErrCode
+	Cause    error
+}
+
+// Error returns net/http's text.
+func (e StreamError) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("stream error: stream ID %d; %v; %v", e.StreamID, e.Code, e.Cause)
+	}
+	return fmt.Sprintf("stream error: stream ID %d; %v", e.StreamID, e.Code)
+}
+
+// As copies the error to a struct with the same fields.
+func (e StreamError) As(target any) bool {
+	to, from := reflect.ValueOf(target).Elem(), reflect.ValueOf(e)
+	if to.Kind() != reflect.Struct || to.NumField() != from.NumField() {
+		return false
+	}
+	for i := range from.NumField() {
+		f := to.Type().Field(i)
+		if f.Name != from.Type().Field(i).Name || !from.Field(i).Type().ConvertibleTo(f.Type) {
+			return false
+		}
+	}
+	for i := range from.NumField() {
+		to.Field(i).Set(from.Field(i).Convert(to.Field(i).Type()))
+	}
+	return true
+}
+
+// ConnectionError is the error of requests on a connection on which the server has broken the protocol.
+type ConnectionError h2.ErrCode
+
+// Error returns net/http's text.
+func (e ConnectionError) Error() string { return "connection error: " + h2.ErrCode(e).String() }
+
+// GoAwayError is the error of a request whose server has said that it closes the connection, and done
+// so.
+type GoAwayError struct {
+	LastStreamID uint32
+	ErrCode      h2.ErrCode
+	DebugData    string
+}
+
+// Error returns net/http's text.
+func (e GoAwayError) Error() string {
+	return fmt.Sprintf("http2: server sent GOAWAY and closed the connection; LastStreamID=%v, ErrCode=%v, debug=%q",
+		e.LastStreamID, e.ErrCode, e.DebugData)
+}
+
+// isPingTimeout reports whether a connection has ended because the server has not answered a PING.
+func isPingTimeout(err error) bool {
+	_, isSocket := err.(*net.OpError)
+	timeout, ok := err.(net.Error)
+	return ok && !isSocket && timeout.Timeout()
+}
+
+// streamError returns what net/http has for an error of package h2.
+func (c *conn) streamError(err error) error {
+	var ofStream *h2.StreamError
+	if errors.As(err, &ofStream) {
+		if errors.Is(ofStream.Err, h2.ErrUnserved) {
+			if gone, _ := c.shared.streams.GoneAway(); gone.Code != h2.NoError && ofStream.ID == 1 {
+				return fmt.Errorf("http2: Transport received GOAWAY from server ErrCode:%v", gone.Code)
+			}
+			return errSharedGoAway
+		}
+		e := StreamError{StreamID: ofStream.ID, Code: ofStream.Code, Cause: ofStream.Err}
+		switch {
+		case ofStream.Remote:
+			e.Cause = errFromPeer
+		case e.Cause != nil && strings.Contains(e.Cause.Error(), "DATA"):
+			e.Cause = nil // net/http only logs it
+		}
+		return e
+	}
+	var ofConn *h2.ConnError
+	if !errors.As(err, &ofConn) {
+		return err
+	}
+	if ofConn.Code != h2.NoError {
+		return ConnectionError(ofConn.Code)
+	}
+	read, isRead := ofConn.Err.(*net.OpError)
+	ended := ofConn.Err == io.EOF || isRead && read.Op == "read"
+	gone, went := c.shared.streams.GoneAway()
+	switch {
+	case went && ended:
+		return GoAwayError{LastStreamID: gone.LastStream, ErrCode: gone.Code, DebugData: gone.Debug}
+	case ofConn.Err == io.EOF:
+		return io.ErrUnexpectedEOF
+	case isPingTimeout(ofConn.Err):
+		return errSharedLost
+	}
+	return ofConn.Err
+}

@@ -1,0 +1,253 @@
+package client
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+// This file has the pool's part for connections that speak HTTP/2. Many calls share one, so it stays in
+// host.shared while calls use it, until it takes no more streams. Package h2 reads from it, ends it when
+// it has been idle for too long, and tells its state to Transport.sharedState.
+//
+// A call takes the connection that had room last, without a lock. Only if the server lets it open no
+// more streams on that one it looks for another, waits for one that is dialed, or for a stream to end.
+
+// shared is what a connection of HTTP/2 has besides.
+type shared struct {
+	streams *h2.Conn
+	used    atomic.Bool // a call has had it
+	idled   atomic.Int64
+	active  bool // owned by Transport.sharedState: it has streams
+}
+
+// setShared makes the Transport's h2.Client.
+func (t *Transport) setShared() {
+	t.client = h2.NewClient(t.sharedConfig())
+}
+
+// never is for time limits that net/http doesn't have.
+const never = 365 * 24 * time.Hour
+
+// Windows, unless the base has others. Answers of a connection that are not read take no more than
+// connWindow, and one of them streamWindow, so that many of them leave room for the others.
+const (
+	streamWindow = 1 << 20
+	connWindow   = 64 << 20
+)
+
+func (t *Transport) sharedConfig() h2.ClientConfig {
+	config := h2.ClientConfig{
+		StreamWindow: streamWindow, ConnWindow: connWindow,
+		BeginTimeout: never, WriteTimeout: -1,
+		IdleTimeout: t.base.IdleConnTimeout,
+		State:       t.sharedState,
+	}
+	most := t.maxHeaderBytes()
+	if t.base.MaxResponseHeaderBytes > 0 {
+		most += 10 * 32 // as net/http: HTTP/2 counts 32 bytes more for each field
+	}
+	config.HeaderBytes = int(min(most, math.MaxInt32))
+	config.HeaderFields = config.HeaderBytes/32 + 1 // each takes at least as many
+	user := t.base.HTTP2
+	if user == nil {
+		return config
+	}
+	set(&config.DecoderTableBytes, user.MaxDecoderHeaderTableSize, 1)
+	set(&config.EncoderTableBytes, user.MaxEncoderHeaderTableSize, 1)
+	set(&config.FrameBytes, user.MaxReadFrameSize, 16<<10)
+	set(&config.ConnWindow, user.MaxReceiveBufferPerConnection, 64<<10-1)
+	set(&config.StreamWindow, user.MaxReceiveBufferPerStream, 1)
+	if user.SendPingTimeout > 0 {
+		config.PingAfter, config.PingIdle = user.SendPingTimeout, true
+		if user.PingTimeout > 0 {
+			config.PingTimeout = user.PingTimeout
+		}
+	}
+	if user.WriteByteTimeout > 0 {
+		config.WriteTimeout = user.WriteByteTimeout
+	}
+	return config
+}
+
+// set sets a field of the configuration to the user's value, unless that is not valid.
+func set(field *int, value, least int) {
+	if value >= least && value <= math.MaxInt32 {
+		*field = value
+	}
+}
+
+// speaksHTTP2 reports whether a connection that was dialed speaks HTTP/2.
+func (c *conn) speaksHTTP2() bool {
+	if c.tls != nil {
+		return c.tls.state.NegotiatedProtocol == "h2"
+	}
+	return c.host.kind&clearH2 != 0
+}
+
+// attach makes a connection that was dialed one of HTTP/2.
+func (c *conn) attach() error {
+	c.shared = new(shared)
+	c.shared.idled.Store(time.Now().UnixNano())
+	c.host.count.Add(countIdleShared, 1)
+	var err error
+	c.shared.streams, err = c.host.pool.t.client.Attach(c.stream(), c)
+	if err != nil {
+		c.host.count.Add(countIdleShared, -1)
+		c.close()
+	}
+	return err
+}
+
+// sharedState follows the state of a connection. It is called for one change at a time.
+func (t *Transport) sharedState(streams *h2.Conn, s h2.ConnState) {
+	c := streams.User().(*conn)
+	switch s {
+	case h2.Active:
+		c.shared.active = true
+		c.host.count.Add(countIdleShared, -1)
+	case h2.Idle:
+		c.shared.active = false
+		c.shared.idled.Store(time.Now().UnixNano())
+		c.host.count.Add(countIdleShared, 1)
+	case h2.Leaving:
+		c.host.unshare(c)
+	case h2.Closed:
+		if !c.shared.active {
+			c.host.count.Add(countIdleShared, -1)
+		}
+		c.host.unshare(c)
+		c.end(nil, false)
+	}
+}
+
+// retire lets no call use the connection any more, which ends when its streams have ended.
+func (c *conn) retire() {
+	c.host.unshare(c)
+	c.shared.streams.Drain()
+}
+
+// unshare takes a connection out of the list.
+func (h *host) unshare(c *conn) {
+	h.mu.Lock()
+	if i := slices.Index(h.shared, c); i >= 0 {
+		h.shared = slices.Delete(h.shared, i, i+1)
+		h.latest.CompareAndSwap(c, nil)
+	}
+	h.unlock()
+}
+
+// shareAndUnlock makes a connection that was dialed for w available to all calls, or ends it if there is
+// another that has room.
+func (h *host) shareAndUnlock(c *conn, w *waiter) {
+	if h.pool.t.base.DisableKeepAlives {
+		delivered := w.deliverLocked(dialed{conn: c})
+		h.unlock()
+		if !delivered {
+			c.retire()
+		}
+		return
+	}
+	h.multiplexes = true
+	use := h.withRoomLocked()
+	if use == nil {
+		use = c
+		h.shared = append(h.shared, c)
+		h.latest.Store(c)
+	}
+	w.deliverLocked(dialed{conn: use})
+	for len(h.waiters) > 0 { // those that find no room come back
+		popFirst(&h.waiters).deliverLocked(dialed{conn: use})
+	}
+	h.wanted.Store(0)
+	for other := range h.dials {
+		if other.done {
+			other.cancel()
+		}
+	}
+	takes := c.shared.streams.TakesStreams()
+	h.unlock()
+	switch {
+	case use != c:
+		c.shared.streams.Drain()
+	case !takes:
+		h.unshare(c) // it may have ended before it was in the list
+	}
+}
+
+// withRoomLocked returns a connection on which a stream can be opened now, or nil.
+func (h *host) withRoomLocked() *conn {
+	for _, c := range h.shared {
+		if c.shared.streams.Room() > 0 {
+			h.latest.Store(c)
+			return c
+		}
+	}
+	return nil
+}
+
+// takeSharedLocked returns a connection for a call, or nil. It may be one whose streams have to be
+// waited for, if the user wants no others, or there may be no others.
+func (h *host) takeSharedLocked(c *call) *conn {
+	if conn := h.withRoomLocked(); conn != nil {
+		return conn
+	}
+	base := h.pool.t.base
+	strict := base.HTTP2 != nil && base.HTTP2.StrictMaxConcurrentRequests
+	if !strict && (len(h.dials) > 0 || h.mayDialLocked()) {
+		return nil
+	}
+	for _, conn := range h.shared {
+		if conn.shared.streams.TakesStreams() {
+			c.waits = true
+			return conn
+		}
+	}
+	return nil
+}
+
+// latestOf returns the connection that had room last for a call, or nil.
+func (p *pool) latestOf(c *call) *conn {
+	if v, ok := p.hosts[c.kind].Load(c.addr); ok {
+		return v.(*host).latest.Load()
+	}
+	return nil
+}
+
+// closeIdleShared closes the connections of HTTP/2 that have no streams.
+func (h *host) closeIdleShared() {
+	h.mu.Lock()
+	all := slices.Clone(h.shared)
+	h.mu.Unlock()
+	for _, c := range all {
+		if c.shared.streams.Streams() == 0 {
+			c.retire()
+		}
+	}
+}
+
+// mayShare reports whether a call may share a connection of HTTP/2, if the server speaks that.
+func (c *call) mayShare() bool {
+	return c.kind&clearH2 != 0 || c.kind == overTLS && c.t.ownH2
+}
+
+// refusesH2 returns why a request is not served here that may go over HTTP/2: net/http judges it.
+func (c *call) refusesH2(req *http.Request) reason {
+	if req.Method == http.MethodConnect || c.kind&onlyH1 != 0 || c.target[0] != '/' && c.target != "*" {
+		return otherRequest
+	}
+	h := req.Header
+	if !isOneOf(h["Upgrade"], "", "chunked") || !isOneOf(h["Transfer-Encoding"], "", "chunked") || !isOneOf(h["Connection"], "", "close", "keep-alive") {
+		return otherRequest
+	}
+	return served
+}
+
+// isOneOf reports whether a field is missing, or has one value, which is among those that are known.
+func isOneOf(values []string, known ...string) bool {
+	return len(values) == 0 || len(values) == 1 && slices.Contains(known, values[0])
+}

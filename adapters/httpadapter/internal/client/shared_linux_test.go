@@ -1,0 +1,244 @@
+//go:build !percore_net
+
+package client
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// newHTTP2Server starts a server of net/http's that speaks HTTP/2, over TLS or in clear, and returns a
+// base whose requests go there over HTTP/2.
+func newHTTP2Server(t testing.TB, overTLS bool, h http.Handler) (srv *httptest.Server, base *http.Transport) {
+	t.Helper()
+	srv = httptest.NewUnstartedServer(h)
+	t.Cleanup(srv.Close)
+	base = new(http.Transport)
+	if overTLS {
+		srv.EnableHTTP2 = true
+		srv.StartTLS()
+		base.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+		base.TLSClientConfig.NextProtos = nil
+		base.ForceAttemptHTTP2 = true
+		return srv, base
+	}
+	srv.Config.Protocols, base.Protocols = new(http.Protocols), new(http.Protocols)
+	srv.Config.Protocols.SetUnencryptedHTTP2(true)
+	base.Protocols.SetUnencryptedHTTP2(true)
+	srv.Start()
+	return srv, base
+}
+
+// onBoth runs a test over TLS and in clear.
+func onBoth(t *testing.T, f func(t *testing.T, overTLS bool)) {
+	for _, overTLS := range []bool{true, false} {
+		t.Run(map[bool]string{true: "TLS", false: "clear"}[overTLS], func(t *testing.T) { f(t, overTLS) })
+	}
+}
+
+// TestShared: calls of many goroutines share a connection, and get their own answers.
+func TestShared(t *testing.T) {
+	onBoth(t, func(t *testing.T, overTLS bool) {
+		srv, base := newHTTP2Server(t, overTLS, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			w.Header().Set("Trailer", "T")
+			fmt.Fprintf(w, "%s %s %s %q %s", r.Proto, r.Method, r.URL, body, r.Trailer.Get("U"))
+			w.Header().Set("T", "end")
+		}))
+		tr := New(base)
+		defer tr.CloseIdleConnections()
+		c := &http.Client{Transport: tr}
+		var wg sync.WaitGroup
+		for g := range 32 {
+			wg.Go(func() {
+				for i := range 30 {
+					text := strings.Repeat(fmt.Sprint(g, i), i*i)
+					req, _ := http.NewRequest("POST", fmt.Sprint(srv.URL, "/", g, "?", i), strings.NewReader(text))
+					if i%2 == 1 {
+						req.Body, req.ContentLength = io.NopCloser(io.MultiReader(req.Body)), -1
+						req.Trailer = http.Header{"U": {"u"}}
+					}
+					resp, err := c.Do(req)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					got, err := io.ReadAll(resp.Body)
+					if err != nil {
+						t.Error(err)
+					}
+					want := fmt.Sprintf("HTTP/2.0 POST /%d?%d %q %s", g, i, text, req.Trailer.Get("U"))
+					if string(got) != want {
+						t.Errorf("got %.100q, want %.100q", got, want)
+					}
+					if resp.Trailer.Get("T") != "end" {
+						t.Errorf("got the trailers %v", resp.Trailer)
+					}
+					resp.Body.Close()
+				}
+			})
+		}
+		wg.Wait()
+		if s := tr.Stats(); s.Conns != 1 || s.Requests != 32*30 || len(s.Declined) > 0 {
+			t.Errorf("got %+v, want one connection", s)
+		}
+	})
+}
+
+// TestSharedGoAway: a server that ends its connections all the time makes no call fail.
+func TestSharedGoAway(t *testing.T) {
+	onBoth(t, func(t *testing.T, overTLS bool) {
+		var n atomic.Int64
+		srv, base := newHTTP2Server(t, overTLS, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n.Add(1)%7 == 0 {
+				w.Header().Set("Connection", "close") // net/http's server sends GOAWAY
+			}
+			_, _ = io.Copy(w, r.Body)
+		}))
+		tr := New(base)
+		defer tr.CloseIdleConnections()
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for i := range 100 {
+					text := strings.Repeat("x", 1000*(i%3))
+					resp, err := (&http.Client{Transport: tr}).Post(srv.URL, "text/plain", strings.NewReader(text))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if got, err := io.ReadAll(resp.Body); string(got) != text || err != nil {
+						t.Errorf("got %d bytes, %v, want %d", len(got), err, len(text))
+					}
+					resp.Body.Close()
+				}
+			})
+		}
+		wg.Wait()
+		testnet.Eventually(t, "no call waits", func() bool { return tr.Stats().Waiting == 0 })
+	})
+}
+
+// TestSharedRoom: calls for which the server has no room on a connection use others, or wait if there
+// may be none.
+func TestSharedRoom(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*http.Transport)
+		conns  int // at most
+	}{
+		"others": {func(*http.Transport) {}, 100},
+		"strict": {func(base *http.Transport) { base.HTTP2 = &http.HTTP2Config{StrictMaxConcurrentRequests: true} }, 1},
+		"two":    {func(base *http.Transport) { base.MaxConnsPerHost = 2 }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const room, calls = 3, 40
+			var now, most atomic.Int64
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				n := now.Add(1)
+				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+				}
+				for range 20 {
+					runtime.Gosched()
+				}
+				now.Add(-1)
+			}))
+			defer srv.Close()
+			srv.Config.Protocols, srv.Config.HTTP2 = new(http.Protocols), &http.HTTP2Config{MaxConcurrentStreams: room}
+			srv.Config.Protocols.SetUnencryptedHTTP2(true)
+			srv.Start()
+			base := &http.Transport{Protocols: srv.Config.Protocols}
+			test.change(base)
+			tr := New(base)
+			defer tr.CloseIdleConnections()
+			if got := result(tr, "GET", srv.URL); !strings.HasPrefix(got, "200") { // the limit is known then
+				t.Fatal(got)
+			}
+			var wg sync.WaitGroup
+			for range calls {
+				wg.Go(func() {
+					for range 10 {
+						if got := result(tr, "GET", srv.URL); !strings.HasPrefix(got, "200") {
+							t.Error(got)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if got := tr.Stats(); got.Conns > test.conns || got.Waiting > 0 || len(got.Declined) > 0 {
+				t.Errorf("got %+v, want %d connections at most", got, test.conns)
+			}
+			if got := most.Load(); got > int64(room*test.conns) {
+				t.Errorf("got %d requests at a time", got)
+			}
+		})
+	}
+}
+
+// TestSharedUnread: bodies that are not read keep no other from coming, and take a bounded amount of
+// memory.
+func TestSharedUnread(t *testing.T) {
+	srv, base := newHTTP2Server(t, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+		p := make([]byte, 16<<10)
+		for ; n > 0; n -= len(p) {
+			if _, err := w.Write(p); err != nil {
+				return
+			}
+		}
+	}))
+	tr := New(base)
+	defer tr.CloseIdleConnections()
+	const unread = connWindow/streamWindow - 4
+	for range unread {
+		resp, err := tr.RoundTrip(newGet(t, srv.URL+"?n=100000000"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+	}
+	resp, err := tr.RoundTrip(newGet(t, srv.URL+"?n=3000000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, resp.Body)
+	if n < 3_000_000 || err != nil {
+		t.Errorf("got %d bytes, %v", n, err)
+	}
+	resp.Body.Close()
+}
+
+func BenchmarkHTTP2(b *testing.B) {
+	for _, overTLS := range []bool{true, false} {
+		srv, base := newHTTP2Server(b, overTLS, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "5")
+			io.WriteString(w, "hello")
+		}))
+		defer base.CloseIdleConnections()
+		ours := New(base.Clone())
+		defer ours.CloseIdleConnections()
+		for name, rt := range map[string]http.RoundTripper{"percore": ours, "net": base} {
+			b.Run(fmt.Sprint(name, "/", overTLS), func(b *testing.B) {
+				b.ReportAllocs()
+				req, _ := http.NewRequest("GET", srv.URL, nil)
+				for b.Loop() {
+					resp, err := rt.RoundTrip(req)
+					if err != nil {
+						b.Fatal(err)
+					}
+					io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,473 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+	buffers "github.com/percore/percore/internal/pool"
+)
+
+// stream is a request over HTTP/2 and its answer. It is the answer's body, too.
+//
+// It has one part or two: the answer, which the caller waits for and reads, and the upload, if the
+// request has a body that isn't short. When both have ended it is closed. When either fails, or the
+// context ends, abort ends the other: goroutines that wait for the server wake with an error, and the
+// first reason is what the user sees.
+type stream struct {
+	s     h2.Stream
+	c     *conn
+	trace *httptrace.ClientTrace // nil: none
+	first sync.Once              // the first byte of the answer was reported
+
+	ignored int64 // bytes of interim answers that no hook takes; owned by interim
+	resp    http.Response
+
+	stop   func() bool             // ends the watch of the context; nil: it never ends
+	cancel context.CancelCauseFunc // nil: none
+	ctx    context.Context         // the user's
+	upload *upload                 // nil: the request has no body, or a short one
+
+	reading sync.Mutex // held by a read
+
+	// guarded by reading
+	left      int64 // bytes of the body that are to come; -1: that isn't known
+	readErr   error // of all reads from now on, until Close
+	lengthErr error // the same, and after Close: the body is longer or shorter than declared
+
+	mu sync.Mutex
+
+	// guarded by mu
+	cause    error // why it was aborted; nil: it wasn't
+	closed   bool  // Close was called
+	answered bool  // the answer has come to its end
+	finished bool  // finish was called
+}
+
+// openStream sends the request of a call and returns the answer, whose body owns the stream. It returns
+// errCrowded if there is no room on the connection, and nothing was done.
+func (c *conn) openStream(x *call) (*http.Response, error) {
+	s := &stream{c: c, trace: x.trace, cancel: x.cancel, ctx: x.req.Context()}
+	if err := s.open(x); err != nil {
+		return nil, err
+	}
+	if x.ctx.Done() != nil {
+		s.stop = watch(x.ctx, func() { s.abort(x.ended(), h2.Cancel) })
+	}
+	err := s.send(x)
+	if err == nil {
+		err = s.await(x)
+	}
+	if err != nil {
+		return nil, s.fail(err)
+	}
+	return &s.resp, nil
+}
+
+// ended returns why the call's context has ended: with HTTP/2, net/http returns no cause.
+func (x *call) ended() error {
+	if err := x.req.Context().Err(); err != nil {
+		return err
+	}
+	return context.Cause(x.ctx)
+}
+
+// open opens the stream. The header waits for what comes next.
+func (s *stream) open(x *call) error {
+	c := s.c
+	bare := x.body == nil
+	f := fieldLists.Get().(*fieldList)
+	defer f.release()
+	r := f.fill(x)
+	if f.bytes > headerBytesUnchecked {
+		if most := c.shared.streams.HeaderBytesMax(); most > 0 && f.bytes > most {
+			return errHeaderListTooLong
+		}
+	}
+	if t := x.trace; x.expects || t != nil && (t.GotFirstResponseByte != nil || t.Got1xxResponse != nil || t.Got100Continue != nil) {
+		s.s.OnInterim(func(status int, fields []h2.Field) { s.interim(status, fields) })
+	}
+	var wait context.Context
+	if x.waits {
+		wait = x.ctx
+	}
+	if x.body != nil && (x.expects || !isShort(x.body, x.length)) {
+		s.upload = newUpload(s, x) // before an interim answer can come
+	}
+	err := c.shared.streams.Open(wait, &s.s, &r, h2.Message{End: bare, Hold: true})
+	switch {
+	case err == nil:
+	case errors.Is(err, h2.ErrNoRoom):
+		x.crowded = true
+		return errCrowded
+	case errors.Is(err, h2.ErrLeaving):
+		c.host.unshare(c)
+		if c.shared.streams.Err() != nil && !x.reused {
+			return errSharedFailed
+		}
+		return errSharedUnusable
+	case wait != nil && wait.Err() != nil:
+		return x.ended()
+	default:
+		return c.streamError(err)
+	}
+	x.bodyRead = x.body != nil
+	if x.t.base.DisableKeepAlives || wantsClose(x.req) {
+		c.retire()
+	}
+	if x.trace != nil && x.trace.WroteHeaders != nil {
+		x.trace.WroteHeaders()
+	}
+	return nil
+}
+
+// headerBytesUnchecked is how many bytes of fields a request may have without a look at the server's
+// limit.
+const headerBytesUnchecked = 1 << 10
+
+// send sends the header, and the body if it is short. Another goroutine sends one that isn't.
+func (s *stream) send(x *call) error {
+	var err error
+	switch {
+	case s.upload != nil:
+		_ = s.s.Flush() // an error ends the stream, and the wait for the answer
+		go s.upload.run()
+		return nil
+	case x.body != nil:
+		err = s.sendShort(x)
+	default:
+		_ = s.s.Flush()
+	}
+	if x.trace != nil && x.trace.WroteRequest != nil {
+		x.trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
+	}
+	if d := x.t.base.ResponseHeaderTimeout; d > 0 && err == nil {
+		_ = s.s.SetReadDeadline(time.Now().Add(d))
+	}
+	return err
+}
+
+// sendShort sends a body for which isShort is true. It returns errors of reading.
+func (s *stream) sendShort(x *call) error {
+	p := buffers.GetBytes(int(x.length))
+	defer buffers.PutBytes(p)
+	*p = (*p)[:x.length]
+	_, err := io.ReadFull(x.body, *p)
+	if closeErr := x.body.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		s.abort(err, h2.Cancel)
+		return err
+	}
+	m := h2.Message{Body: *p, Trailers: trailerFields(x.req.Trailer)}
+	m.End = m.Trailers == nil
+	_ = s.s.Send(m) // an error ends the stream
+	return nil
+}
+
+// await waits for the answer, and makes an http.Response of it.
+func (s *stream) await(x *call) error {
+	a, err := s.s.Answer()
+	if err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.abort(errSharedTimeout, h2.Cancel)
+		}
+		return err
+	}
+	s.firstByte()
+	if u := s.upload; u != nil {
+		u.setAnswered(a.Status)
+	} else if x.t.base.ResponseHeaderTimeout > 0 {
+		_ = s.s.SetReadDeadline(time.Time{})
+	}
+	isHead := x.req.Method == http.MethodHead
+	s.fill(x, a, isHead)
+	switch {
+	case isHead:
+		s.resp.Body = http.NoBody
+		if !a.End {
+			s.s.AwaitEnd(1)
+			if s.s.Buffered() > 0 {
+				s.s.Reset(h2.ProtocolError)
+			}
+		}
+	case !a.End:
+		s.resp.Body = s
+		if x.gzip && strings.EqualFold(s.resp.Header.Get("Content-Encoding"), "gzip") {
+			decodeBody(&s.resp, errSharedReads, os.ErrClosed)
+		}
+		return nil
+	case s.resp.ContentLength > 0:
+		s.resp.Body = missingBody{}
+	default:
+		s.resp.Body = http.NoBody
+	}
+	s.endAnswer()
+	return nil
+}
+
+// missingBody is the body of an answer that has declared one, and ended with its header.
+type missingBody struct{}
+
+func (missingBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+func (missingBody) Close() error             { return nil }
+
+// fill makes the http.Response, without its body.
+func (s *stream) fill(x *call, a h2.Answer, isHead bool) {
+	r := &s.resp
+	r.Request, r.TLS = x.req, s.c.tlsState()
+	r.Proto, r.ProtoMajor = "HTTP/2.0", 2
+	r.StatusCode, r.Status = a.Status, "200 OK"
+	if a.Status != http.StatusOK {
+		r.Status = strconv.Itoa(a.Status) + " " + http.StatusText(a.Status)
+	}
+	r.Header, r.Trailer = responseHeader(a.Fields)
+	r.ContentLength = takeContentLength(r.Header)
+	if r.ContentLength < 0 && a.End && !isHead {
+		r.ContentLength = 0
+	}
+	s.left = r.ContentLength
+}
+
+// interim takes an interim answer, on the connection's goroutine.
+func (s *stream) interim(status int, fields []h2.Field) {
+	s.firstByte()
+	if err := s.got1xx(status, fields); err != nil {
+		s.abort(StreamError{StreamID: s.s.ID(), Code: h2.ProtocolError, Cause: err}, h2.ProtocolError)
+		return
+	}
+	if t := s.trace; t != nil && status == http.StatusContinue && t.Got100Continue != nil {
+		t.Got100Continue()
+	}
+	if status == http.StatusContinue && s.upload != nil {
+		s.upload.proceed(true)
+	}
+}
+
+// got1xx passes an interim answer to the user, who limits their number then.
+func (s *stream) got1xx(status int, fields []h2.Field) error {
+	if t := s.trace; t != nil && t.Got1xxResponse != nil {
+		header, _ := responseHeader(fields)
+		return t.Got1xxResponse(status, textproto.MIMEHeader(header))
+	}
+	for i := range fields {
+		s.ignored += int64(fields[i].Size())
+	}
+	if s.ignored > s.c.host.pool.t.maxHeaderBytes() {
+		return errInterimsTooLong
+	}
+	return nil
+}
+
+func (s *stream) firstByte() {
+	if t := s.trace; t != nil && t.GotFirstResponseByte != nil {
+		s.first.Do(t.GotFirstResponseByte)
+	}
+}
+
+// abort ends the stream for a reason that the user gets.
+func (s *stream) abort(reason error, code h2.ErrCode) {
+	if s.s.Err() == nil { // else it has ended already, for another reason
+		s.mu.Lock()
+		if s.cause == nil {
+			s.cause = reason
+		}
+		s.mu.Unlock()
+		s.s.Reset(code)
+	}
+	if s.upload != nil {
+		s.upload.abandon()
+	}
+}
+
+// reasonFor returns what the user gets for an error of the stream.
+func (s *stream) reasonFor(err error) error {
+	s.mu.Lock()
+	cause := s.cause
+	s.mu.Unlock()
+	if cause != nil {
+		return cause
+	}
+	return s.c.streamError(err)
+}
+
+// fail ends a stream whose answer has not come, and returns what the user gets. The request's body is
+// closed by then.
+func (s *stream) fail(err error) error {
+	err = s.reasonFor(err)
+	s.finish()
+	if s.upload != nil {
+		s.upload.abandon()
+		<-s.upload.closed
+	}
+	return err
+}
+
+// endAnswer ends the answer's part.
+func (s *stream) endAnswer() {
+	s.mu.Lock()
+	s.answered = true
+	last := s.upload == nil || s.upload.hasEnded()
+	s.mu.Unlock()
+	if last {
+		s.finish()
+	}
+}
+
+// endUpload ends the upload's part.
+func (s *stream) endUpload() {
+	s.mu.Lock()
+	last := s.answered
+	s.mu.Unlock()
+	if last {
+		s.finish()
+	}
+}
+
+// finish ends the stream.
+func (s *stream) finish() {
+	s.mu.Lock()
+	again, whole := s.finished, s.answered
+	s.finished = true
+	s.mu.Unlock()
+	if again {
+		return
+	}
+	if s.stop != nil {
+		s.stop()
+	}
+	if s.cancel != nil {
+		s.cancel(errRequestDone)
+	}
+	if e, ok := s.s.Err().(*h2.StreamError); ok && e.Remote && e.Code == h2.ProtocolError {
+		s.c.retire() // as in net/http: the server takes no more on it, perhaps
+	}
+	if whole && s.upload != nil && !s.upload.sentAll.Load() {
+		s.s.Reset(h2.NoError) // the server has answered without it
+	}
+	s.s.Close()
+}
+
+// Read reads the answer's body.
+func (s *stream) Read(p []byte) (n int, err error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.lengthErr == nil && s.isClosed() {
+		return 0, errSharedBodyClosed
+	}
+	if s.readErr != nil {
+		return 0, s.readErr
+	}
+	n, err = s.s.Read(p)
+	if s.left >= 0 {
+		if int64(n) > s.left {
+			n, err = int(s.left), errAnswerTooLong
+			s.lengthErr = err
+			s.abort(err, h2.Cancel)
+		}
+		s.left -= int64(n)
+	}
+	if err == nil {
+		return n, nil
+	}
+	if s.readErr = s.lengthErr; s.readErr == nil {
+		s.readErr = s.readError(err)
+	}
+	if err == io.EOF {
+		s.endAnswer()
+	} else {
+		s.finish()
+	}
+	return n, s.readErr
+}
+
+// readError returns what the user gets for an error of reading.
+func (s *stream) readError(err error) error {
+	if err == io.EOF {
+		s.takeTrailers()
+		if s.left > 0 {
+			s.lengthErr = io.ErrUnexpectedEOF
+			return s.lengthErr
+		}
+		return err
+	}
+	if s.isClosed() {
+		return errSharedBodyClosed
+	}
+	return s.reasonFor(err)
+}
+
+// isClosed reports whether Close was called.
+func (s *stream) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// takeTrailers adds the trailers to the response.
+func (s *stream) takeTrailers() {
+	fields := s.s.Trailers()
+	if len(fields) == 0 {
+		return
+	}
+	if s.resp.Trailer == nil {
+		s.resp.Trailer = make(http.Header, len(fields))
+	}
+	own := make(http.Header, len(fields))
+	for i := range fields {
+		key := fields[i].Name.Key()
+		own[key] = append(own[key], fields[i].Value)
+	}
+	for key, values := range own {
+		s.resp.Trailer[key] = values // in the place of what was declared
+	}
+}
+
+// Close ends the stream, if it has not ended. It waits for the upload, or for the end of the context.
+func (s *stream) Close() error {
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	if s.cause == nil {
+		s.cause = errSharedBodyClosed
+	}
+	s.mu.Unlock()
+	if again {
+		return nil
+	}
+	u := s.upload
+	if u != nil {
+		u.abandon()
+	}
+	s.finish()
+	if u != nil {
+		select {
+		case <-u.done:
+		case <-s.ctx.Done():
+		}
+	}
+	return nil
+}
+
+// watch calls end when the context ends.
+func watch(ctx context.Context, end func()) (stop func() bool) {
+	own, ok := ctx.Value(semantics.AfterFuncer).(interface {
+		Done() <-chan struct{}
+		AfterFunc(f func()) (stop func() bool)
+	})
+	if ok && own.Done() == ctx.Done() {
+		return own.AfterFunc(end)
+	}
+	return context.AfterFunc(ctx, end)
+}

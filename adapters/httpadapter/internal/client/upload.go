@@ -1,0 +1,222 @@
+package client
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+// upload sends the body of a request over HTTP/2 that isn't short, on a goroutine of its own.
+//
+// It is abandoned, and the body closed, when the stream ends early or the answer is one that doesn't
+// want the body. The goroutine may still be reading from the body then.
+type upload struct {
+	// immutable
+	s       *stream
+	body    io.ReadCloser
+	length  int64       // -1: unknown
+	trailer http.Header // the user may set values until the body has been read
+	timeout time.Duration
+
+	asked      chan bool // of a request with Expect: whether the body is sent; nil: it is
+	askTimeout time.Duration
+
+	closing   sync.Once
+	closed    chan struct{} // closed when the body is
+	abandoned atomic.Bool
+	sentAll   atomic.Bool
+
+	mu       sync.Mutex
+	told     bool // asked has it
+	answered bool // the answer's header has come
+
+	done chan struct{} // closed at the end
+}
+
+func newUpload(s *stream, x *call) *upload {
+	u := &upload{
+		s: s, body: x.body, length: x.length, trailer: x.req.Trailer, timeout: x.t.base.ResponseHeaderTimeout,
+		closed: make(chan struct{}), done: make(chan struct{}),
+	}
+	if x.expects && x.t.base.ExpectContinueTimeout > 0 {
+		u.asked, u.askTimeout = make(chan bool, 1), x.t.base.ExpectContinueTimeout
+	}
+	return u
+}
+
+// run sends the body.
+func (u *upload) run() {
+	defer close(u.done)
+	var err error
+	sends := u.await()
+	if sends {
+		err = u.send()
+	}
+	if sends && !u.abandoned.Load() {
+		if t := u.s.trace; t != nil && t.WroteRequest != nil {
+			t.WroteRequest(httptrace.WroteRequestInfo{Err: err})
+		}
+		if err == nil {
+			u.sentAll.Store(true)
+			u.startTimeout()
+		} else if !isSending(err) {
+			u.s.abort(err, h2.Cancel)
+		}
+	}
+	u.close()
+	u.s.endUpload()
+}
+
+// sendError is an error of sending, which the wait for the answer gets as well.
+type sendError struct{ error }
+
+func isSending(err error) bool {
+	_, ok := err.(sendError)
+	return ok
+}
+
+// await waits until the server wants the body, or says nothing for ExpectContinueTimeout.
+func (u *upload) await() bool {
+	if u.asked == nil {
+		return true
+	}
+	if t := u.s.trace; t != nil && t.Wait100Continue != nil {
+		t.Wait100Continue()
+	}
+	timer := time.NewTimer(u.askTimeout)
+	defer timer.Stop()
+	select {
+	case sends := <-u.asked:
+		return sends
+	case <-timer.C:
+		return !u.abandoned.Load()
+	}
+}
+
+// proceed says, once, whether the body is sent, if the server was asked.
+func (u *upload) proceed(sends bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.asked != nil && !u.told {
+		u.told = true
+		u.asked <- sends
+	}
+}
+
+// uploadBytes is how many bytes are read at once of a body that isn't in memory.
+const uploadBytes = 32 << 10
+
+// send copies the body to the stream.
+func (u *upload) send() error {
+	if m := memoryOf(u.body); m != nil && int64(m.Len()) == u.length && u.trailer == nil {
+		_, err := m.WriteTo(wholeBody{u})
+		return err
+	}
+	size := int64(uploadBytes)
+	if u.length >= 0 {
+		size = min(size, u.length+1)
+	}
+	p := make([]byte, size) // the body's reader might keep it
+	left := u.length
+	for {
+		n, err := u.read(p, &left)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		m := h2.Message{Body: p[:n]}
+		if err == io.EOF {
+			m.Trailers = trailerFields(u.trailer)
+			m.End = m.Trailers == nil
+		}
+		if n > 0 || err == io.EOF {
+			if err := u.s.s.Send(m); err != nil {
+				return sendError{err}
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+	}
+}
+
+// read reads a piece of the body, and its end with the last one if the length is known.
+func (u *upload) read(p []byte, left *int64) (n int, err error) {
+	n, err = u.body.Read(p)
+	if u.length < 0 {
+		return n, err
+	}
+	if *left -= int64(n); *left == 0 && err == nil {
+		var more [1]byte
+		var m int
+		m, err = u.body.Read(more[:])
+		*left -= int64(m)
+	}
+	if *left < 0 {
+		err = errBodyTooLong
+	}
+	return n, err
+}
+
+// wholeBody sends a body that is in memory.
+type wholeBody struct{ u *upload }
+
+func (w wholeBody) Write(p []byte) (int, error) {
+	if err := w.u.s.s.Send(h2.Message{Body: p, End: int64(len(p)) == w.u.length}); err != nil {
+		return 0, sendError{err}
+	}
+	return len(p), nil
+}
+
+// setAnswered is called when the answer's header has come. The body is not wanted if the server sends an
+// error or somewhere else: so net/http sees it.
+func (u *upload) setAnswered(status int) {
+	u.mu.Lock()
+	u.answered = true
+	u.mu.Unlock()
+	if u.timeout > 0 {
+		_ = u.s.s.SetReadDeadline(time.Time{})
+	}
+	if status > 299 {
+		u.abandon()
+	}
+}
+
+// startTimeout makes the caller wait for the answer no longer than ResponseHeaderTimeout.
+func (u *upload) startTimeout() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.timeout > 0 && !u.answered {
+		_ = u.s.s.SetReadDeadline(time.Now().Add(u.timeout))
+	}
+}
+
+// abandon sends no more of the body, and closes it. It doesn't wait.
+func (u *upload) abandon() {
+	if !u.abandoned.Swap(true) {
+		u.proceed(false)
+		go u.close()
+	}
+}
+
+// close closes the body.
+func (u *upload) close() {
+	u.closing.Do(func() {
+		u.body.Close()
+		close(u.closed)
+	})
+}
+
+// hasEnded reports whether nothing more will be sent.
+func (u *upload) hasEnded() bool {
+	select {
+	case <-u.done:
+		return true
+	default:
+		return u.abandoned.Load()
+	}
+}
