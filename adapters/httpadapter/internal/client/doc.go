@@ -1,5 +1,5 @@
-// Package client implements an HTTP/1.1 client on percore's connections, with http.Transport as its
-// specification and for everything that it doesn't do itself.
+// Package client implements a client of HTTP/1.1 and HTTP/2 on percore's connections, with
+// http.Transport as its specification and for everything that it doesn't do itself.
 //
 //	RoundTrip ──► served? ─► idle connection, or dial ──► write, wait, parse ──► *http.Response
 //	                │ no
@@ -22,6 +22,13 @@
 // nothing is left in the buffer or in crypto/tls, and the call wasn't cancelled. Before its next request
 // the kernel is asked once more. In any doubt it is closed. The buffer goes to the next request only if
 // no read of the last one is under way.
+//
+// # HTTP/2
+//
+// A connection on which HTTP/2 was negotiated is package h2's, and any number of calls share it: see
+// shared.go. A call opens a stream, sends its header with a body that is short, and waits (stream.go);
+// other bodies are uploads (upload.go). The stream ends with the answer and the upload, and a connection
+// has no stream of a call that has ended.
 //
 // # Nothing is decided twice
 //

@@ -535,6 +535,18 @@ func calling() []Scenario {
 		backend: &target.Spec{App: target.AppHTTP, TLS: true},
 		job:     load.Job{Kind: load.KindHTTP, Conns: 64},
 	})
+	for _, h := range []struct {
+		name         string
+		tls          bool
+		conns, calls int
+	}{{"h2c", false, 1, 1}, {"h2c", false, 1, 64}, {"h2c", false, 16, 512}, {"h2", true, 1, 64}} {
+		all = append(all, Scenario{
+			Name:    fmt.Sprintf("client/%s/conns=%d/calls=%d", h.name, h.conns, h.calls),
+			spec:    target.Spec{App: target.AppCaller, CallTLS: h.tls, CallHTTP2: h.conns},
+			backend: &target.Spec{App: target.AppHTTP, TLS: h.tls, HTTP2: true},
+			job:     load.Job{Kind: load.KindHTTP, Conns: h.calls},
+		})
+	}
 	all = append(all, callingGRPC()...)
 	for _, f := range []struct {
 		name               string

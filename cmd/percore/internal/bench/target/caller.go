@@ -143,8 +143,35 @@ func newCall(spec Spec) (call func() error, closeIdle func()) {
 	case spec.Engine.FastHTTP:
 		return fastCall(url, make([]byte, spec.CallBytes))
 	}
+	if spec.CallHTTP2 > 0 {
+		return http2Call(spec)
+	}
 	client := http.Client{Transport: transport(spec.Engine.FastPath, 0)}
 	return httpCall(client.Transport, url, make([]byte, spec.CallBytes)), client.CloseIdleConnections
+}
+
+// http2Call calls over HTTP/2, by several clients in turn.
+func http2Call(spec Spec) (call func() error, closeIdle func()) {
+	calls, closers := make([]func() error, spec.CallHTTP2), make([]func(), spec.CallHTTP2)
+	for i := range calls {
+		base := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+		base.Protocols.SetHTTP2(spec.CallTLS)
+		base.Protocols.SetUnencryptedHTTP2(!spec.CallTLS)
+		client := http.Client{Transport: base}
+		if spec.Engine.FastPath {
+			client.Transport = httpadapter.NewTransport(base)
+		}
+		calls[i] = httpCall(client.Transport, spec.callURL(), make([]byte, spec.CallBytes))
+		closers[i] = client.CloseIdleConnections
+	}
+	var n atomic.Uint32
+	call = func() error { return calls[int(n.Add(1)%uint32(len(calls)))]() }
+	closeIdle = func() {
+		for _, closeOne := range closers {
+			closeOne()
+		}
+	}
+	return call, closeIdle
 }
 
 func (s Spec) callURL() string {

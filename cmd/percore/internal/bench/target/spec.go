@@ -57,6 +57,10 @@ type Spec struct {
 	// CallKind, by default unary; with CallIdle there is another client for each idle connection.
 	CallConns int    `json:"callConns,omitempty"`
 	CallKind  string `json:"callKind,omitempty"`
+
+	// CallHTTP2, if not 0, makes AppCaller's calls go over HTTP/2, by so many clients with a connection
+	// each.
+	CallHTTP2 int `json:"callHTTP2,omitempty"`
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
@@ -65,9 +69,9 @@ type Spec struct {
 func (s Spec) Exists() bool {
 	switch {
 	case s.Engine.Bare:
-		return s.App == AppCaller && !s.CallTLS && s.CallPath == "" && s.CallBytes == 0 && s.CallIdle == 0 && s.CallConns == 0
+		return s.App == AppCaller && !s.CallTLS && s.CallPath == "" && s.CallBytes == 0 && s.CallIdle == 0 && s.CallConns == 0 && s.CallHTTP2 == 0
 	case s.Engine.FastHTTP && s.App == AppCaller:
-		return s.CallIdle == 0 && s.CallConns == 0
+		return s.CallIdle == 0 && s.CallConns == 0 && s.CallHTTP2 == 0
 	case s.Engine.FastHTTP, s.Engine.Nginx:
 		return s.App == AppHTTP && !s.TLS && !s.HTTP2 && !(s.Engine.Nginx && (s.Computing || s.Timeouts))
 	case s.Engine.Nghttpd:

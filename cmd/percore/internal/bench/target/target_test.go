@@ -293,6 +293,7 @@ func TestCaller(t *testing.T) {
 	files := serve(t, Spec{App: AppFiles, Dir: dir, Engine: Engine{Name: EngineNet}})
 	uploads := serve(t, Spec{App: AppUpload, Engine: Engine{Name: EngineNet}})
 	calls := serve(t, Spec{App: AppGRPC, Engine: Engine{Name: EngineNet}})
+	http2 := serve(t, Spec{App: AppUpload, HTTP2: true, Engine: Engine{Name: EngineNet}})
 	for name, engine := range map[string]Engine{
 		"net":      {Name: EngineNet},
 		"percore":  {Name: EnginePercore, Adapter: true, FastPath: true},
@@ -308,6 +309,7 @@ func TestCaller(t *testing.T) {
 			"unary":    {Backend: calls, CallBytes: 100 << 10, CallConns: 2},
 			"list":     {Backend: calls, CallBytes: 128, CallConns: 2, CallKind: CallList},
 			"pingpong": {Backend: calls, CallBytes: 128, CallConns: 2, CallKind: CallPingPong},
+			"h2c":      {Backend: http2, CallHTTP2: 2, CallBytes: 100 << 10},
 			"unknown":  {Backend: calls, CallConns: 1, CallKind: "x"},
 			"refused":  {Backend: short, CallConns: 1},
 		} {
