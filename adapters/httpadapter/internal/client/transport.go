@@ -64,7 +64,7 @@ func (t *Transport) dialer() func(ctx context.Context, network, addr string) (ne
 	switch dial := t.base.DialContext; {
 	//lint:ignore SA1019 programs still use it
 	case dial == nil && t.base.Dial == nil:
-		return zeroDialer.DialContext
+		return zeroDial
 	case dial != nil && isKnownDialer(dial):
 		return dial
 	}
@@ -79,7 +79,10 @@ func (t *Transport) dialerFor(k kind) func(ctx context.Context, network, addr st
 	return t.dialer()
 }
 
-var zeroDialer net.Dialer
+var (
+	zeroDialer net.Dialer
+	zeroDial   = zeroDialer.DialContext
+)
 
 // isKnownDialer reports whether a function is the method DialContext of a net.Dialer or a
 // percore.Dialer, whatever its options, as in http.DefaultTransport.
@@ -90,7 +93,7 @@ func isKnownDialer(dial func(ctx context.Context, network, addr string) (net.Con
 
 // The code of the two methods, which is the same for all dialers.
 var (
-	netDialer     = reflect.ValueOf(zeroDialer.DialContext).Pointer()
+	netDialer     = reflect.ValueOf(zeroDial).Pointer()
 	percoreDialer = reflect.ValueOf(new(percore.Dialer).DialContext).Pointer()
 )
 
