@@ -110,7 +110,7 @@ func TestEveryField(t *testing.T) {
 	s := percore.Stats{
 		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},
 		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: "g", Loops: 1, PerLoop: []loop.LoopStats{{}}}}},
-		Adapters: percore.ReadStats().Adapters,
+		Adapters:  percore.ReadStats().Adapters,
 	}
 	for _, name := range []string{"grpc", "grpc_client"} { // of another module
 		s.Adapters = append(s.Adapters, percore.AdapterStats{
