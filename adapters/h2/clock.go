@@ -34,7 +34,7 @@ type clock struct {
 
 // ending has the times of a connection's end, and what else few connections have.
 type ending struct {
-	goneAway  *GoAway       // of a client: the server's first; nil: there was none
+	goneAway  *[2]GoAway    // of a client: the server's first, and last; nil: there was none
 	pingAfter time.Duration // in the place of Config.PingAfter; 0: it is that
 
 	drainedAt int64 // when Drain was called; 0: it wasn't, or its second step was made

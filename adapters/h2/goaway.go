@@ -13,30 +13,27 @@ type GoAway struct {
 	Debug      string // its debug data
 }
 
-// noteGoAwayLocked keeps what the server's GOAWAYs say: the first reason, and the last stream of the
-// last.
+// noteGoAwayLocked keeps the server's first GOAWAY, and its last one.
 func (c *Conn) noteGoAwayLocked(ev *http2.Event) {
 	end := c.clock.makeEnding()
-	g := end.goneAway
-	if g == nil {
-		end.goneAway = &GoAway{ev.ID, ev.Code, string(ev.Data)}
-		return
-	}
-	if g.LastStream = ev.ID; g.Code == NoError {
-		g.Code = ev.Code
+	g := GoAway{ev.ID, ev.Code, string(ev.Data)}
+	if end.goneAway == nil {
+		end.goneAway = &[2]GoAway{g, g}
+	} else {
+		end.goneAway[1] = g
 	}
 }
 
-// GoneAway returns what the server of a client's connection has said in its GOAWAY, or in several: the
-// first reason, and the last stream of the last. ok is false if it has sent none.
-func (c *Conn) GoneAway() (g GoAway, ok bool) {
+// GoneAway returns the first GOAWAY that the server of a client's connection has sent, and the last one,
+// by which fewer streams are served than by the first. ok is false if it has sent none.
+func (c *Conn) GoneAway() (first, last GoAway, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	said := c.clock.ending().goneAway
-	if said == nil {
-		return GoAway{}, false
+	g := c.clock.ending().goneAway
+	if g == nil {
+		return GoAway{}, GoAway{}, false
 	}
-	return *said, true
+	return g[0], g[1], true
 }
 
 // SetPingAfter changes PingAfter of [Config] or [ClientConfig] for one connection, from its next PING

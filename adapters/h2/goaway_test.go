@@ -46,7 +46,7 @@ func TestClientGoneAway(t *testing.T) {
 			if _, _, _, err := call(c, Message{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, ok := c.GoneAway(); ok {
+			if _, _, ok := c.GoneAway(); ok {
 				t.Error("the server has gone away before its GOAWAY")
 			}
 			c.SetPingAfter(after)
@@ -58,7 +58,7 @@ func TestClientGoneAway(t *testing.T) {
 			if second := (<-times).Sub(begin); first != want || second != 2*want {
 				t.Errorf("got PINGs after %v and %v, want the first after %v", first, second, want)
 			}
-			if gone, ok := c.GoneAway(); !ok || gone != (GoAway{1, EnhanceYourCalm, "too_many_pings"}) {
+			if gone, last, ok := c.GoneAway(); !ok || gone != last || gone != (GoAway{1, EnhanceYourCalm, "too_many_pings"}) {
 				t.Errorf("got the GOAWAY %+v, %t", gone, ok)
 			}
 		})

@@ -156,7 +156,7 @@ func connState(hc *h2.Conn, state h2.ConnState) {
 	case h2.Ready:
 		cc.begins.Do(func() { close(cc.begun) })
 	case h2.Leaving:
-		if gone, ok := hc.GoneAway(); ok {
+		if gone, _, ok := hc.GoneAway(); ok {
 			cc.heed(gone)
 		}
 		cc.link.Ended()
@@ -183,7 +183,7 @@ func (cc *clientConn) heed(gone h2.GoAway) {
 // lost returns the status of a call whose connection has ended with an error, in grpc-go's words.
 func (cc *clientConn) lost(err error) *status.Status {
 	text := fmt.Sprintf("error reading from server: %v", reasonOf(err))
-	gone, ok := cc.hc.GoneAway()
+	gone, _, ok := cc.hc.GoneAway()
 	if !ok {
 		return status.New(codes.Unavailable, text)
 	}

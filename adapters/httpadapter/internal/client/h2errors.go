@@ -101,13 +101,23 @@ func isPingTimeout(err error) bool {
 	return ok && !isSocket && timeout.Timeout()
 }
 
+// goneAway returns what the server has said in its GOAWAYs, as net/http puts it together.
+func (c *conn) goneAway() (e GoAwayError, ok bool) {
+	first, last, ok := c.shared.streams.GoneAway()
+	e = GoAwayError{LastStreamID: last.LastStream, ErrCode: first.Code, DebugData: first.Debug}
+	if first.Code == h2.NoError {
+		e.ErrCode = last.Code
+	}
+	return e, ok
+}
+
 // streamError returns what net/http has for an error of package h2.
 func (c *conn) streamError(err error) error {
 	var ofStream *h2.StreamError
 	if errors.As(err, &ofStream) {
 		if errors.Is(ofStream.Err, h2.ErrUnserved) {
-			if gone, _ := c.shared.streams.GoneAway(); gone.Code != h2.NoError && ofStream.ID == 1 {
-				return fmt.Errorf("http2: Transport received GOAWAY from server ErrCode:%v", gone.Code)
+			if gone, _ := c.goneAway(); gone.ErrCode != h2.NoError && ofStream.ID == 1 {
+				return fmt.Errorf("http2: Transport received GOAWAY from server ErrCode:%v", gone.ErrCode)
 			}
 			return errSharedGoAway
 		}
@@ -129,10 +139,10 @@ func (c *conn) streamError(err error) error {
 	}
 	read, isRead := ofConn.Err.(*net.OpError)
 	ended := ofConn.Err == io.EOF || isRead && read.Op == "read"
-	gone, went := c.shared.streams.GoneAway()
+	gone, went := c.goneAway()
 	switch {
 	case went && ended:
-		return GoAwayError{LastStreamID: gone.LastStream, ErrCode: gone.Code, DebugData: gone.Debug}
+		return gone
 	case ofConn.Err == io.EOF:
 		return io.ErrUnexpectedEOF
 	case isPingTimeout(ofConn.Err):
