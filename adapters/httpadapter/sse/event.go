@@ -1,0 +1,79 @@
+package sse
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An Event is what a client gets. Fields that are zero are left out.
+type Event struct {
+	// Type is the name that the client's listeners are registered under: "message".
+	Type string
+
+	// Data may have several lines, which end with LF, CR or both; the client gets LF. An Event without
+	// Data reaches no listener.
+	Data string
+
+	// ID is what the client sends as Last-Event-ID when it comes back.
+	ID string
+
+	// Retry is how long the client waits before it comes back. It is rounded down to milliseconds.
+	Retry time.Duration
+}
+
+// errLine is for a field of one line that has several.
+var errLine = errors.New("sse: an Event's Type and ID must not have line ends, nor its ID a NUL")
+
+func (e *Event) check() error {
+	if strings.ContainsAny(e.Type, "\r\n") || strings.ContainsAny(e.ID, "\r\n\x00") {
+		return errLine
+	}
+	return nil
+}
+
+// Append appends the bytes of an event (WHATWG HTML, section 9.2.5), for a program that has a client's
+// answer without a Hub. It fails if the Type or the ID isn't valid.
+func (e Event) Append(b []byte) ([]byte, error) {
+	if err := e.check(); err != nil {
+		return b, err
+	}
+	return e.append(b), nil
+}
+
+func (e *Event) append(b []byte) []byte {
+	if e.Retry > 0 {
+		b = append(b, "retry: "...)
+		b = strconv.AppendInt(b, e.Retry.Milliseconds(), 10)
+		b = append(b, '\n')
+	}
+	b = appendField(b, "id: ", e.ID)
+	b = appendField(b, "event: ", e.Type)
+	for line, more := "", e.Data; more != ""; {
+		line, more = cutLine(more)
+		b = append(append(append(b, "data: "...), line...), '\n')
+	}
+	return append(b, '\n')
+}
+
+// cutLine returns the first line, and what is behind its end. A line end at the end of s is followed by
+// an empty line, which is lost: clients drop the last LF.
+func cutLine(s string) (line, rest string) {
+	i := strings.IndexAny(s, "\r\n")
+	if i < 0 {
+		return s, ""
+	}
+	line, rest = s[:i], s[i+1:]
+	if s[i] == '\r' {
+		rest = strings.TrimPrefix(rest, "\n")
+	}
+	return line, rest
+}
+
+func appendField(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	return append(append(append(b, name...), value...), '\n')
+}

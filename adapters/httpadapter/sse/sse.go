@@ -1,0 +1,280 @@
+// Package sse serves server-sent events (WHATWG HTML, section 9.2) to any number of clients, which hold
+// neither a goroutine nor a buffer while they wait: see [httpadapter.Detach]. It is experimental.
+//
+//	hub := sse.NewHub(sse.Config{})
+//	server := httpadapter.Wrap(&http.Server{Handler: mux})
+//	server.RegisterOnDrain(hub.Close)
+//	mux.Handle("/events", hub)
+//	...
+//	err := hub.Broadcast(sse.Event{Data: "hello"})
+//
+// Where the engine doesn't serve a connection the same program holds a goroutine for it.
+package sse
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter"
+)
+
+// A Config configures a Hub. Each field that is zero has the default that its comment names.
+type Config struct {
+	// Heartbeat is how long a client may hear nothing: then it gets a comment, by which proxies and the
+	// client see that the connection lives, and the hub that the client does. 30 s. Negative: never.
+	Heartbeat time.Duration
+
+	// Retry is how long clients wait before they come back when their connection has ended: 2 s. It is
+	// the least; each waits up to twice as long, so that not all come back at the same moment.
+	Retry time.Duration
+
+	// Keep is how many of the last events that have an ID are kept, for clients that come back with the
+	// ID of the last event that they have got: they get those behind it, or all that are kept if it is
+	// none of them: none.
+	Keep int
+
+	// Limit is how many bytes may wait for a client that is slow, besides the events that were kept:
+	// httpadapter.DefaultUnsent. A longer event reaches only clients for which nothing waits.
+	Limit int
+
+	// Missed makes an event for a client that was so slow that n events were left out. It gets that
+	// before the next event for which there is room. Without Missed a slow client is cut, and comes
+	// back. Missed must not block, nor call methods of the Hub.
+	Missed func(n int) Event
+}
+
+// A Hub is a set of clients. Make it with NewHub. All methods are safe for concurrent use, and none
+// waits for a client.
+type Hub struct {
+	config Config
+
+	mu sync.Mutex
+
+	// guarded by mu
+	clients []*client
+	kept    []kept
+	beat    *time.Timer // runs while there are clients; nil: there were none yet
+	closed  bool
+}
+
+const (
+	heartbeat = 30 * time.Second
+	retry     = 2 * time.Second
+)
+
+// NewHub makes a hub.
+func NewHub(c Config) *Hub {
+	if c.Heartbeat == 0 {
+		c.Heartbeat = heartbeat
+	}
+	if c.Retry <= 0 {
+		c.Retry = retry
+	}
+	if c.Limit <= 0 {
+		c.Limit = httpadapter.DefaultUnsent
+	}
+	return &Hub{config: c}
+}
+
+// kept is an event that was kept.
+type kept struct {
+	id    string
+	bytes []byte
+}
+
+// client is one of a Hub's.
+type client struct {
+	hub    *Hub
+	stream *httpadapter.Stream
+
+	// guarded by hub.mu
+	at     int // in hub.clients; -1: it isn't there
+	ended  bool
+	heard  bool // something since the last beat
+	missed int  // events, since one for which there was room
+}
+
+// ServeHTTP makes the client of a request one of the hub's, as Serve does. It answers 500 if that fails.
+func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if w == nil || r == nil {
+		panic("sse: ServeHTTP was called with a nil http.ResponseWriter or *http.Request")
+	}
+	if err := h.Serve(w, r); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// Serve makes the client of a request one of the hub's. Call it last in a handler; cookies and the like
+// may be in w's header by then. It fails if w can't be flushed, or for the reasons of
+// [httpadapter.Detach].
+func (h *Hub) Serve(w http.ResponseWriter, r *http.Request) error {
+	if w == nil || r == nil {
+		return errors.New("sse: Serve was called with a nil http.ResponseWriter or *http.Request")
+	}
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		return err
+	}
+	return httpadapter.Detach(w, r, func(s *httpadapter.Stream) {
+		c := &client{hub: h, stream: s, at: -1}
+		s.OnEnd(c.leave) // first: it may be called at once, and takes the lock
+		c.join(r.Header.Get("Last-Event-ID"))
+	})
+}
+
+// join adds the client to the hub, or ends it if the hub is closed: an answer other than 200 would keep
+// the client from coming back.
+func (c *client) join(lastID string) {
+	h := c.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_ = c.sendLocked(h.retryEvent())
+	if h.closed {
+		_ = c.stream.Close()
+		return
+	}
+	c.replayLocked(lastID)
+	if c.ended {
+		return
+	}
+	c.at = len(h.clients)
+	h.clients = append(h.clients, c)
+	if len(h.clients) == 1 && h.config.Heartbeat > 0 {
+		if h.beat == nil {
+			h.beat = time.AfterFunc(h.config.Heartbeat/2, h.beats)
+		} else {
+			h.beat.Reset(h.config.Heartbeat / 2)
+		}
+	}
+}
+
+// replayLocked sends what the client has missed since it got the event lastID. None of it is too much.
+func (c *client) replayLocked(lastID string) {
+	h := c.hub
+	if lastID != "" {
+		c.stream.SetLimit(math.MaxInt, false)
+		from := 1 + slices.IndexFunc(h.kept, func(k kept) bool { return k.id == lastID })
+		for _, k := range h.kept[from:] {
+			_ = c.sendLocked(k.bytes)
+		}
+	}
+	c.stream.SetLimit(h.config.Limit+c.stream.Unsent(), h.config.Missed == nil)
+}
+
+// retryEvent tells a client when to come back.
+func (h *Hub) retryEvent() []byte {
+	e := Event{Retry: h.config.Retry + rand.N(h.config.Retry)}
+	return e.append(nil)
+}
+
+// leave takes the client out of the hub.
+func (c *client) leave(error) {
+	h := c.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.ended = true
+	if c.at < 0 {
+		return
+	}
+	last := len(h.clients) - 1
+	other := h.clients[last]
+	h.clients[c.at], other.at = other, c.at
+	h.clients[last], c.at = nil, -1
+	if h.clients = h.clients[:last]; last == 0 && h.beat != nil {
+		h.clients = nil
+		h.beat.Stop()
+	}
+}
+
+// beats sends comments to clients that have heard nothing since the last time.
+func (h *Hub) beats() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.clients {
+		if c.heard {
+			c.heard = false
+		} else {
+			_ = c.sendLocked(comment)
+		}
+	}
+	if len(h.clients) > 0 {
+		h.beat.Reset(h.config.Heartbeat / 2)
+	}
+}
+
+// comment is one that says nothing.
+var comment = []byte(":\n\n")
+
+// Len returns how many clients there are.
+func (h *Hub) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.clients)
+}
+
+// Broadcast sends an event to all clients, in the order of the calls. It fails, and sends nothing, if
+// the event's Type or ID isn't valid.
+func (h *Hub) Broadcast(e Event) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	p := e.append(nil)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e.ID != "" && h.config.Keep > 0 {
+		h.kept = append(h.kept, kept{e.ID, p})
+		h.kept = h.kept[max(0, len(h.kept)-h.config.Keep):]
+	}
+	for _, c := range h.clients {
+		_ = c.sendEventLocked(p)
+	}
+	return nil
+}
+
+// Close ends the answers of all clients, those that come later, too. The clients come back after a
+// while, each after another, to this server's successor: see [httpadapter.Server.RegisterOnDrain].
+func (h *Hub) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, c := range h.clients {
+		_ = c.stream.Close() // leave is called on another goroutine
+	}
+}
+
+// sendEventLocked sends an event, and before it what Missed has for those that were left out.
+func (c *client) sendEventLocked(p []byte) error {
+	missed := c.hub.config.Missed
+	if c.missed > 0 {
+		e := missed(c.missed)
+		if err := e.check(); err != nil {
+			return err
+		}
+		p = append(e.append(nil), p...)
+	}
+	err := c.sendLocked(p)
+	switch {
+	case err == nil:
+		c.missed = 0
+	case missed != nil && errors.Is(err, httpadapter.ErrSlowClient):
+		c.missed++
+	}
+	return err
+}
+
+func (c *client) sendLocked(p []byte) error {
+	_, err := c.stream.Write(p)
+	if err == nil {
+		c.heard = true
+		c.stream.Flush()
+	}
+	return err
+}

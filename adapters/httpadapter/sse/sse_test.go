@@ -1,0 +1,350 @@
+package sse
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// TestAppend: the bytes are those of the standard.
+func TestAppend(t *testing.T) {
+	for _, test := range []struct {
+		e    Event
+		want string
+	}{
+		{Event{}, "\n"},
+		{Event{Data: "hello"}, "data: hello\n\n"},
+		{Event{Type: "t", ID: "1", Data: "x", Retry: 1500 * time.Millisecond}, "retry: 1500\nid: 1\nevent: t\ndata: x\n\n"},
+		{Event{Data: "a\nb\r\nc\rd"}, "data: a\ndata: b\ndata: c\ndata: d\n\n"},
+		{Event{Data: "a\n\n b"}, "data: a\ndata: \ndata:  b\n\n"},
+		{Event{Data: "\r\r\n"}, "data: \ndata: \n\n"},
+		{Event{Retry: time.Microsecond}, "retry: 0\n\n"},
+	} {
+		got, err := test.e.Append(nil)
+		if string(got) != test.want || err != nil {
+			t.Errorf("%+v: got %q, %v, want %q", test.e, got, err, test.want)
+		}
+	}
+	for _, e := range []Event{{Type: "a\nb"}, {ID: "a\r"}, {ID: "\x00"}} {
+		if got, err := e.Append([]byte("x")); string(got) != "x" || err == nil {
+			t.Errorf("%+v: got %q, %v, want an error", e, got, err)
+		}
+	}
+}
+
+// FuzzAppend: a client that follows the standard gets the data that was sent, with LF for each line end.
+func FuzzAppend(f *testing.F) {
+	for _, s := range []string{"", "a", "a\nb", "\r\n", "\n\r\r\n x", "data: x\n\nid: 1", ":\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, data string) {
+		b, err := Event{Data: data, ID: "7"}.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(data)
+		want = strings.TrimSuffix(want, "\n") // which is no line of its own
+		var got []string
+		br := bufio.NewReader(strings.NewReader(string(b)))
+		for line := next(t, br); line != ""; line = next(t, br) {
+			name, value, _ := strings.Cut(line, ":")
+			value = strings.TrimPrefix(value, " ")
+			switch {
+			case name == "data":
+				got = append(got, value)
+			case name != "id" || value != "7":
+				t.Fatalf("got the line %q", line)
+			}
+		}
+		if br.Buffered() > 0 || strings.Join(got, "\n") != want {
+			t.Errorf("%q: got %q", data, got)
+		}
+	})
+}
+
+func next(t *testing.T, br *bufio.Reader) string {
+	t.Helper()
+	line, err := br.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// serveHub serves a hub on an engine's listener, and returns its URL.
+func serveHub(t *testing.T, h *Hub) (*httpadapter.Server, string) {
+	t.Helper()
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httpadapter.Wrap(&http.Server{Handler: h})
+	s.RegisterOnDrain(h.Close)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	t.Cleanup(func() {
+		s.Close()
+		<-served
+	})
+	return s, "http://" + ln.Addr().String()
+}
+
+// A reader reads a client's events.
+type reader struct {
+	*testing.T
+	body io.Closer
+	br   *bufio.Reader
+}
+
+func open(t *testing.T, url, lastID string) *reader {
+	t.Helper()
+	req, err := http.NewRequest("GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Last-Event-ID", lastID)
+	tr := &http.Transport{DisableKeepAlives: true}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" || resp.StatusCode != 200 {
+		t.Fatalf("got %s, %q", resp.Status, got)
+	}
+	r := &reader{t, resp.Body, bufio.NewReader(resp.Body)}
+	if got := r.event(); !strings.HasPrefix(got, "retry: ") {
+		t.Errorf("got %q at first, want when to come back", got)
+	}
+	return r
+}
+
+// event returns the next event, or the error.
+func (r *reader) event() string {
+	var lines []string
+	for {
+		line, err := r.br.ReadString('\n')
+		switch {
+		case err != nil:
+			return err.Error()
+		case line == "\n":
+			return strings.Join(lines, "|")
+		}
+		lines = append(lines, strings.TrimSuffix(line, "\n"))
+	}
+}
+
+// TestBroadcast: all clients get all events, in order. Those that come back get what they have missed.
+func TestBroadcast(t *testing.T) {
+	h := NewHub(Config{Keep: 40})
+	_, url := serveHub(t, h)
+	const clients, events = 20, 50
+	var all []*reader
+	for range clients {
+		all = append(all, open(t, url, ""))
+	}
+	testnet.Eventually(t, "all clients are there", func() bool { return h.Len() == clients })
+	for i := range events {
+		e := Event{ID: fmt.Sprint(i), Type: "n", Data: fmt.Sprintf("first %d\nsecond", i)}
+		if err := h.Broadcast(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(r *reader, from int) {
+		for i := from; i < events; i++ {
+			if got, want := r.event(), fmt.Sprintf("id: %d|event: n|data: first %d|data: second", i, i); got != want {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+		}
+	}
+	for _, r := range all {
+		want(r, 0)
+		r.body.Close()
+	}
+	testnet.Eventually(t, "all have left", func() bool { return h.Len() == 0 })
+	for lastID, from := range map[string]int{"29": 30, "49": 50, "5": 10, "unknown": 10, "": 50} {
+		again := open(t, url, lastID)
+		testnet.Eventually(t, "it is back", func() bool { return h.Len() == 1 })
+		want(again, from)
+		_ = h.Broadcast(Event{Data: "behind"})
+		if got := again.event(); got != "data: behind" {
+			t.Errorf("got %q behind the events since %q", got, lastID)
+		}
+		again.body.Close()
+		testnet.Eventually(t, "it has left", func() bool { return h.Len() == 0 })
+	}
+	if err := h.Broadcast(Event{ID: "\n"}); err == nil {
+		t.Error("no error for an ID of two lines")
+	}
+}
+
+// TestSlowClient: a client that takes nothing is cut, or told how much it has missed, and the others get
+// everything.
+func TestSlowClient(t *testing.T) {
+	for name, missed := range map[string]func(int) Event{
+		"cut":  nil,
+		"told": func(n int) Event { return Event{Type: "missed", Data: fmt.Sprint(n)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := NewHub(Config{Limit: 1000, Missed: missed})
+			_, url := serveHub(t, h)
+			slow := open(t, url, "")
+			testnet.Eventually(t, "a client is there", func() bool { return h.Len() == 1 })
+			quick := open(t, url, "")
+			testnet.Eventually(t, "both clients are there", func() bool { return h.Len() == 2 })
+			slowClient, quickClient := h.clients[0], h.clients[1]
+			testnet.Eventually(t, "nothing waits for them", func() bool { // else a long event is too much
+				return slowClient.stream.Unsent() == 0 && quickClient.stream.Unsent() == 0
+			})
+			long := "data: " + strings.Repeat("x", 100<<10)
+			sent := 0
+			for ; h.Len() == 2 && h.missedBy(slowClient) == 0; sent++ {
+				if err := h.Broadcast(Event{Data: long[len("data: "):]}); err != nil {
+					t.Fatal(err)
+				}
+				if got := quick.event(); got != long {
+					t.Fatalf("got %.30q of event %d", got, sent)
+				}
+				testnet.Eventually(t, "the quick client has it", func() bool { return quickClient.stream.Unsent() == 0 })
+			}
+			if missed == nil {
+				return // the slow one has left
+			}
+			for range sent - 1 {
+				if got := slow.event(); got != long {
+					t.Fatalf("got %.30q", got)
+				}
+			}
+			testnet.Eventually(t, "there is room", func() bool { return slowClient.stream.Unsent() == 0 })
+			_ = h.Broadcast(Event{Data: "last"})
+			for _, want := range []string{"event: missed|data: 1", "data: last"} {
+				if got := slow.event(); got != want {
+					t.Errorf("got %.40q, want %q", got, want)
+				}
+			}
+			if got := quick.event(); got != "data: last" {
+				t.Errorf("the quick client got %.40q", got)
+			}
+		})
+	}
+}
+
+func (h *Hub) missedBy(c *client) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return c.missed
+}
+
+// TestShutdown: clients are told to come back when the server drains, and so are those that come later.
+func TestShutdown(t *testing.T) {
+	h := NewHub(Config{})
+	s, url := serveHub(t, h)
+	r := open(t, url, "")
+	testnet.Eventually(t, "the client is there", func() bool { return h.Len() == 1 })
+	if err := s.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.event(); got != "EOF" {
+		t.Errorf("got %q, want the end", got)
+	}
+	testnet.Eventually(t, "it has left", func() bool { return h.Len() == 0 })
+	_, url = serveHub(t, h)
+	if got := open(t, url, "").event(); got != "EOF" {
+		t.Errorf("got %q behind the end of the hub", got)
+	}
+}
+
+// TestHeartbeat: a client that hears nothing gets comments, and the timer ends with the last client. The
+// server is net/http's, over connections in memory, so the times are a bubble's.
+func TestHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub(Config{Heartbeat: 20 * time.Second})
+		ours, theirs := net.Pipe()
+		l := &oneConn{conn: theirs, closed: make(chan struct{})}
+		srv := &http.Server{Handler: h}
+		go srv.Serve(l)
+		go io.WriteString(ours, "GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+		br := bufio.NewReader(ours)
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &reader{t, resp.Body, bufio.NewReader(resp.Body)}
+		r.event()
+		begin := time.Now()
+		for _, want := range []struct {
+			event string
+			after time.Duration
+		}{{":", 20 * time.Second}, {":", 40 * time.Second}, {"data: x", 45 * time.Second}, {":", 60 * time.Second}} {
+			if want.event != ":" {
+				time.AfterFunc(want.after-time.Since(begin), func() { _ = h.Broadcast(Event{Data: "x"}) })
+			}
+			if got := r.event(); got != want.event || time.Since(begin) != want.after {
+				t.Errorf("got %q after %v, want %q after %v", got, time.Since(begin), want.event, want.after)
+			}
+		}
+		ours.Close()
+		synctest.Wait()
+		if n := h.Len(); n != 0 {
+			t.Errorf("got %d clients behind the end", n)
+		}
+		srv.Close()
+	})
+}
+
+// oneConn is a listener with one connection.
+type oneConn struct {
+	mu     sync.Mutex
+	conn   net.Conn
+	closed chan struct{}
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	l.mu.Lock()
+	c := l.conn
+	l.conn = nil
+	l.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+func (l *oneConn) Close() error   { close(l.closed); return nil }
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// noFlusher can't be flushed.
+type noFlusher struct{ http.ResponseWriter }
+
+// TestErrors: an http.ResponseWriter that can't be flushed is refused, and so are nils.
+func TestErrors(t *testing.T) {
+	h := NewHub(Config{})
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(noFlusher{rec}, httptest.NewRequest("GET", "/", nil))
+	if rec.Code != http.StatusInternalServerError {
+		t.Errorf("got %d", rec.Code)
+	}
+	if err := h.Serve(noFlusher{rec}, httptest.NewRequest("GET", "/", nil)); !errors.Is(err, http.ErrNotSupported) {
+		t.Errorf("got %v", err)
+	}
+	if h.Serve(nil, nil) == nil {
+		t.Error("no error for nils")
+	}
+}
