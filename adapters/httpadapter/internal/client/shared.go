@@ -20,7 +20,8 @@ import (
 // shared is what a connection of HTTP/2 has besides.
 type shared struct {
 	streams *h2.Conn
-	used    atomic.Bool // a call has had it
+	used    atomic.Bool // a call has got it
+	opened  atomic.Bool // a call has opened a stream
 	idled   atomic.Int64
 	active  bool // owned by Transport.sharedState: it has streams
 }

@@ -89,10 +89,54 @@ func TestShared(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		noStreams(t, tr)
 		if s := tr.Stats(); s.Conns != 1 || s.Requests != 32*30 || len(s.Declined) > 0 {
 			t.Errorf("got %+v, want one connection", s)
 		}
 	})
+}
+
+// noStreams waits until all streams have ended.
+func noStreams(t *testing.T, tr *Transport) {
+	t.Helper()
+	testnet.Eventually(t, "the end of all streams", func() bool { return tr.client.Stats().Streams == 0 })
+}
+
+// TestSharedUploads: a stream ends with its answer and its upload, whichever comes first.
+func TestSharedUploads(t *testing.T) {
+	srv, base := newHTTP2Server(t, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/error" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = io.WriteString(w, "early")
+		if r.URL.Path == "/read" {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}
+	}))
+	tr := New(base)
+	defer tr.CloseIdleConnections()
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 100 {
+				body := io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", 3000*(i%4)))))
+				req, _ := http.NewRequest("POST", srv.URL+[]string{"/", "/read", "/error"}[(g+i)%3], body)
+				resp, err := tr.RoundTrip(req)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				if got, err := io.ReadAll(resp.Body); string(got) != "early" || err != nil {
+					t.Errorf("%s: got %q, %v", req.URL.Path, got, err)
+				}
+				if i%2 == 0 {
+					resp.Body.Close()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	noStreams(t, tr)
 }
 
 // TestSharedGoAway: a server that ends its connections all the time makes no call fail.
@@ -126,6 +170,7 @@ func TestSharedGoAway(t *testing.T) {
 		}
 		wg.Wait()
 		testnet.Eventually(t, "no call waits", func() bool { return tr.Stats().Waiting == 0 })
+		noStreams(t, tr)
 	})
 }
 

@@ -51,6 +51,7 @@ type stream struct {
 	cause    error // why it was aborted; nil: it wasn't
 	closed   bool  // Close was called
 	answered bool  // the answer has come to its end
+	uploaded bool  // the upload has ended
 	finished bool  // finish was called
 }
 
@@ -112,7 +113,7 @@ func (s *stream) open(x *call) error {
 		return errCrowded
 	case errors.Is(err, h2.ErrLeaving):
 		c.host.unshare(c)
-		if c.shared.streams.Err() != nil && !x.reused {
+		if c.shared.streams.Err() != nil && !c.shared.opened.Load() {
 			return errSharedFailed
 		}
 		return errSharedUnusable
@@ -122,6 +123,9 @@ func (s *stream) open(x *call) error {
 		return c.streamError(err)
 	}
 	x.bodyRead = x.body != nil
+	if !c.shared.opened.Load() {
+		c.shared.opened.Store(true)
+	}
 	if x.t.base.DisableKeepAlives || wantsClose(x.req) {
 		c.retire()
 	}
@@ -200,6 +204,9 @@ func (s *stream) await(x *call) error {
 			s.s.AwaitEnd(1)
 			if s.s.Buffered() > 0 {
 				s.s.Reset(h2.ProtocolError)
+			}
+			if x.ctx.Err() != nil {
+				return x.ended()
 			}
 		}
 	case !a.End:
@@ -318,7 +325,7 @@ func (s *stream) fail(err error) error {
 func (s *stream) endAnswer() {
 	s.mu.Lock()
 	s.answered = true
-	last := s.upload == nil || s.upload.hasEnded()
+	last := s.upload == nil || s.uploaded || s.upload.abandoned.Load()
 	s.mu.Unlock()
 	if last {
 		s.finish()
@@ -328,6 +335,7 @@ func (s *stream) endAnswer() {
 // endUpload ends the upload's part.
 func (s *stream) endUpload() {
 	s.mu.Lock()
+	s.uploaded = true
 	last := s.answered
 	s.mu.Unlock()
 	if last {

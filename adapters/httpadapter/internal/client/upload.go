@@ -210,13 +210,3 @@ func (u *upload) close() {
 		close(u.closed)
 	})
 }
-
-// hasEnded reports whether nothing more will be sent.
-func (u *upload) hasEnded() bool {
-	select {
-	case <-u.done:
-		return true
-	default:
-		return u.abandoned.Load()
-	}
-}
