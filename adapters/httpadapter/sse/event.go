@@ -26,23 +26,12 @@ type Event struct {
 // errLine is for a field of one line that has several.
 var errLine = errors.New("sse: an Event's Type and ID must not have line ends, nor its ID a NUL")
 
-func (e *Event) check() error {
-	if strings.ContainsAny(e.Type, "\r\n") || strings.ContainsAny(e.ID, "\r\n\x00") {
-		return errLine
-	}
-	return nil
-}
-
 // Append appends the bytes of an event (WHATWG HTML, section 9.2.5), for a program that has a client's
 // answer without a Hub. It fails if the Type or the ID isn't valid.
 func (e Event) Append(b []byte) ([]byte, error) {
-	if err := e.check(); err != nil {
-		return b, err
+	if strings.ContainsAny(e.Type, "\r\n") || strings.ContainsAny(e.ID, "\r\n\x00") {
+		return b, errLine
 	}
-	return e.append(b), nil
-}
-
-func (e *Event) append(b []byte) []byte {
 	if e.Retry > 0 {
 		b = append(b, "retry: "...)
 		b = strconv.AppendInt(b, e.Retry.Milliseconds(), 10)
@@ -54,7 +43,7 @@ func (e *Event) append(b []byte) []byte {
 		line, more = cutLine(more)
 		b = append(append(append(b, "data: "...), line...), '\n')
 	}
-	return append(b, '\n')
+	return append(b, '\n'), nil
 }
 
 // cutLine returns the first line, and what is behind its end. A line end at the end of s is followed by

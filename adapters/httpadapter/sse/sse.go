@@ -171,8 +171,8 @@ func (c *client) replayLocked(lastID string) {
 
 // retryEvent tells a client when to come back.
 func (h *Hub) retryEvent() []byte {
-	e := Event{Retry: h.config.Retry + rand.N(h.config.Retry)}
-	return e.append(nil)
+	p, _ := Event{Retry: h.config.Retry + rand.N(h.config.Retry)}.Append(nil) // nothing in it is wrong
+	return p
 }
 
 // leave takes the client out of the hub.
@@ -223,10 +223,10 @@ func (h *Hub) Len() int {
 // Broadcast sends an event to all clients, in the order of the calls. It fails, and sends nothing, if
 // the event's Type or ID isn't valid.
 func (h *Hub) Broadcast(e Event) error {
-	if err := e.check(); err != nil {
+	p, err := e.Append(nil)
+	if err != nil {
 		return err
 	}
-	p := e.append(nil)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.ID != "" && h.config.Keep > 0 {
@@ -254,11 +254,11 @@ func (h *Hub) Close() {
 func (c *client) sendEventLocked(p []byte) error {
 	missed := c.hub.config.Missed
 	if c.missed > 0 {
-		e := missed(c.missed)
-		if err := e.check(); err != nil {
+		first, err := missed(c.missed).Append(nil)
+		if err != nil {
 			return err
 		}
-		p = append(e.append(nil), p...)
+		p = append(first, p...)
 	}
 	err := c.sendLocked(p)
 	switch {
