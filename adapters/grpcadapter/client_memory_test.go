@@ -18,7 +18,7 @@ import (
 // not copied any more. Both ends still allocate memory to decode into.
 func TestClientStreamMemory(t *testing.T) {
 	if race.Enabled {
-		t.Skip("pools drop what they get")
+		t.Skip("under the race detector pools drop what they get: run it without -race")
 	}
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	startOwn(t, lis)
@@ -51,7 +51,7 @@ func TestClientStreamMemory(t *testing.T) {
 // TestClientMetadataMemory: the metadata of a call is copied once.
 func TestClientMetadataMemory(t *testing.T) {
 	if race.Enabled {
-		t.Skip("pools drop what they get")
+		t.Skip("under the race detector pools drop what they get: run it without -race")
 	}
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	startOwn(t, lis)

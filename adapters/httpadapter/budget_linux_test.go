@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -39,68 +40,25 @@ func TestConnSize(t *testing.T) {
 // be, and the runtime keeps some of the goroutines that served the requests. The clients are raw
 // descriptors, which cost nothing in this process's heap.
 func TestParkedBudget(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates: run it without -race")
-	}
 	const (
 		n            = 6000
 		few          = 500 // to warm up: the runtime keeps all goroutines that it has ever had at once
 		heapBytesMax = 350
 	)
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < 3*n {
-		t.Skipf("needs %d open files, may have %d (%v)", 3*n, limit.Cur, err)
-	}
+	needBudget(t, n)
 	testnet.NoLeaks(t)
-	// Use as many loops as the first connections start: each loop has a goroutine.
-	group, err := loop.NewGroup(loop.Config{Loops: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := (&percore.ListenConfig{Group: group}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	group.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := listenOnTwo(t)
 	s := wrap(&http.Server{Handler: http.HandlerFunc(echoPath), IdleTimeout: time.Hour}, ParkAfter(time.Millisecond))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
-	clients := make([]int, 0, n+few)
-	defer func() {
-		for _, fd := range clients {
-			unix.Close(fd)
-		}
-	}()
-	addr := ln.Addr().(*net.TCPAddr)
-	ask := []byte(request("/"))
-	answer := make([]byte, 4096)
-	connect := func() {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		clients = append(clients, fd)
-		if err := unix.Connect(fd, &unix.SockaddrInet4{Port: addr.Port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := unix.Write(fd, ask); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := unix.Read(fd, answer); got <= 0 {
-			t.Fatalf("reading an answer: %d, %v", got, err)
-		}
-	}
+	connect := rawClients(t, ln.Addr())
 	awaitParked := func(n int) {
 		testnet.Eventually(t, "all connections parking", func() bool { return s.Stats().Parked == n })
 	}
-	for range few {
-		connect()
-	}
+	connect(few)
 	awaitParked(few)
 	goroutines, before := runtime.NumGoroutine(), testnet.HeapBytes()
-	for range n {
-		connect()
-	}
+	connect(n)
 	awaitParked(few + n)
 	testnet.Eventually(t, "as few goroutines as with few connections", func() bool { return runtime.NumGoroutine() <= goroutines })
 	each := float64(int64(testnet.HeapBytes()-before)) / n
@@ -110,6 +68,66 @@ func TestParkedBudget(t *testing.T) {
 	}
 	s.Close()
 	<-served
+}
+
+// needBudget skips a test that measures the memory of n connections where that can't be done.
+func needBudget(t *testing.T, n uint64) {
+	t.Helper()
+	if race.Enabled {
+		t.Skip("the race detector allocates: run it without -race")
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < 3*n {
+		t.Skipf("needs %d open files, may have %d (%v): raise the limit with ulimit -n", 3*n, limit.Cur, err)
+	}
+}
+
+// listenOnTwo listens on as many loops as the first connections start: each loop has a goroutine.
+func listenOnTwo(t *testing.T) net.Listener {
+	t.Helper()
+	group, err := loop.NewGroup(loop.Config{Loops: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close() // the listener holds it
+	ln, err := (&percore.ListenConfig{Group: group}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}
+
+// rawClients returns a function that sends n requests to addr, each on a connection of its own, and
+// reads what comes first. The connections are raw descriptors, which cost nothing in the heap. They stay
+// open until the test ends.
+func rawClients(t *testing.T, addr net.Addr) (connect func(n int)) {
+	ask, answer := []byte(request("/")), make([]byte, 4096)
+	port := addr.(*net.TCPAddr).Port
+	var fds []int
+	t.Cleanup(func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	})
+	return func(n int) {
+		fds = slices.Grow(fds, n)
+		for range n {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fds = append(fds, fd)
+			if err := unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := unix.Write(fd, ask); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := unix.Read(fd, answer); got <= 0 {
+				t.Fatalf("reading an answer: %d, %v", got, err)
+			}
+		}
+	}
 }
 
 // benchServer starts a server for one benchmark and returns its address.

@@ -11,29 +11,18 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/percore/percore"
-	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
-	"github.com/percore/percore/loop"
 )
 
 // TestDetachedBudget measures the memory of an answer that waits, with its connection, and counts
 // goroutines. The clients are raw descriptors, or, over HTTP/2, one connection.
 func TestDetachedBudget(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates: run it without -race")
-	}
 	const (
 		n   = 3000
 		few = 300 // to warm up: the runtime keeps all goroutines that it has ever had at once
 	)
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < 3*n {
-		t.Skipf("needs %d open files, may have %d (%v)", 3*n, limit.Cur, err)
-	}
+	needBudget(t, n)
 	for _, arm := range []struct {
 		name         string
 		heapBytesMax float64
@@ -44,15 +33,7 @@ func TestDetachedBudget(t *testing.T) {
 	} {
 		t.Run(arm.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			group, err := loop.NewGroup(loop.Config{Loops: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ln, err := (&percore.ListenConfig{Group: group}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
-			group.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
+			ln := listenOnTwo(t)
 			var mu sync.Mutex
 			streams := make([]*Stream, 0, n+few)
 			h := func(w http.ResponseWriter, r *http.Request) {
@@ -71,7 +52,7 @@ func TestDetachedBudget(t *testing.T) {
 				fastPath(), withHTTP2())
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(ln) }()
-			open := opener(t, ln.Addr().(*net.TCPAddr), arm.streams)
+			open := opener(t, ln.Addr(), arm.streams)
 			await := func(n int) {
 				testnet.Eventually(t, "the answers being detached", func() bool { return s.Stats().Detached == n })
 			}
@@ -185,7 +166,7 @@ func BenchmarkBroadcast(b *testing.B) {
 
 // opener returns a function that sends n requests to addr: each on a connection of its own, or all on
 // one of HTTP/2.
-func opener(t *testing.T, addr *net.TCPAddr, streams bool) func(n int) {
+func opener(t *testing.T, addr net.Addr, streams bool) func(n int) {
 	if streams {
 		c, err := net.Dial("tcp", addr.String())
 		if err != nil {
@@ -204,29 +185,5 @@ func opener(t *testing.T, addr *net.TCPAddr, streams bool) func(n int) {
 			p.Out = nil
 		}
 	}
-	ask, answer := []byte(request("/")), make([]byte, 4096)
-	var fds []int
-	t.Cleanup(func() {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	})
-	return func(n int) {
-		for range n {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fds = append(fds, fd)
-			if err := unix.Connect(fd, &unix.SockaddrInet4{Port: addr.Port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := unix.Write(fd, ask); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := unix.Read(fd, answer); got <= 0 {
-				t.Fatalf("reading an answer: %d, %v", got, err)
-			}
-		}
-	}
+	return rawClients(t, addr)
 }

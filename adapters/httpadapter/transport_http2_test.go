@@ -279,7 +279,7 @@ type http2Conn struct {
 	heard []string
 
 	leaves bool // it has sent GOAWAY, or closes the connection
-	ended  map[uint32]bool
+	begun  map[uint32]bool
 	early  map[uint32]bool // answered before the end of the request, of which any part may come then
 }
 
@@ -294,7 +294,7 @@ type http2Answer struct {
 
 // serve reads what comes on a connection, and answers.
 func (s *http2Script) serve(t *testing.T, nc net.Conn) {
-	c := &http2Conn{nc: nc, ended: make(map[uint32]bool), early: make(map[uint32]bool)}
+	c := &http2Conn{nc: nc, begun: make(map[uint32]bool), early: make(map[uint32]bool)}
 	c.out = *frames.NewPeer(t, nc, 4, 1<<20) // SETTINGS_INITIAL_WINDOW_SIZE
 	c.out.Window(0, 1<<20)
 	c.out.Out = c.out.Out[len(http2.Preface):]
@@ -317,7 +317,7 @@ func (s *http2Script) serve(t *testing.T, nc net.Conn) {
 			s.mu.Lock()
 			c.note(kind, id, line)
 			last := line == "end" || kind == "error:"
-			begins := kind == "headers" && !c.ended[id]
+			begins := kind == "headers" && !c.begun[id]
 			ends := strings.HasSuffix(line, " end") && (kind == "headers" || kind == "data")
 			var a http2Answer
 			if begins {
@@ -325,7 +325,7 @@ func (s *http2Script) serve(t *testing.T, nc net.Conn) {
 				if len(s.next) > 1 {
 					s.next = s.next[1:]
 				}
-				c.ended[id] = true
+				c.begun[id] = true
 				c.early[id] = a.early
 				c.leaves = c.leaves || a.after > 0 || a.cut > 0 || a.long
 				c.answer(a, id, ends)
@@ -344,10 +344,9 @@ func (c *http2Conn) answer(a http2Answer, id uint32, ended bool) {
 		if !a.early {
 			time.Sleep(5 * time.Second) // the request has come, as far as it comes without an answer
 		}
-		p := frames.Peer{T: c.out.T, Conn: c.nc}
-		p = *frames.NewPeer(c.out.T, c.nc)
+		p := frames.NewPeer(c.out.T, c.nc)
 		p.Out = nil
-		a.send(&p, id)
+		a.send(p, id)
 		switch a.after {
 		case 1:
 			p.Frame(frames.GoAway, 0, 0, []byte{0, 0, 0, byte(id), 0, 0, 0, 0, 'd', 'e'})

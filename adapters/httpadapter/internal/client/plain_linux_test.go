@@ -64,25 +64,30 @@ func TestPlain(t *testing.T) {
 }
 
 func BenchmarkGet(b *testing.B) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "5")
-		io.WriteString(w, "hello")
-	}))
+	srv := httptest.NewServer(http.HandlerFunc(benchHello))
 	defer srv.Close()
 	base := &http.Transport{MaxIdleConnsPerHost: 100}
 	defer base.CloseIdleConnections()
 	for name, rt := range map[string]http.RoundTripper{"percore": newTestTransport(b), "net": base} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			req, _ := http.NewRequest("GET", srv.URL, nil)
-			for b.Loop() {
-				resp, err := rt.RoundTrip(req)
-				if err != nil {
-					b.Fatal(err)
-				}
-				io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-			}
-		})
+		b.Run(name, func(b *testing.B) { benchGets(b, rt, srv.URL) })
+	}
+}
+
+// benchHello is the handler of benchmarks.
+func benchHello(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", "5")
+	io.WriteString(w, "hello")
+}
+
+func benchGets(b *testing.B, rt http.RoundTripper, url string) {
+	b.ReportAllocs()
+	req, _ := http.NewRequest("GET", url, nil)
+	for b.Loop() {
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
 	}
 }

@@ -264,26 +264,12 @@ func TestSharedUnread(t *testing.T) {
 
 func BenchmarkHTTP2(b *testing.B) {
 	for _, overTLS := range []bool{true, false} {
-		srv, base := newHTTP2Server(b, overTLS, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Length", "5")
-			io.WriteString(w, "hello")
-		}))
+		srv, base := newHTTP2Server(b, overTLS, http.HandlerFunc(benchHello))
 		defer base.CloseIdleConnections()
 		ours := New(base.Clone())
 		defer ours.CloseIdleConnections()
 		for name, rt := range map[string]http.RoundTripper{"percore": ours, "net": base} {
-			b.Run(fmt.Sprint(name, "/", overTLS), func(b *testing.B) {
-				b.ReportAllocs()
-				req, _ := http.NewRequest("GET", srv.URL, nil)
-				for b.Loop() {
-					resp, err := rt.RoundTrip(req)
-					if err != nil {
-						b.Fatal(err)
-					}
-					io.Copy(io.Discard, resp.Body)
-					resp.Body.Close()
-				}
-			})
+			b.Run(fmt.Sprint(name, "/", overTLS), func(b *testing.B) { benchGets(b, rt, srv.URL) })
 		}
 	}
 }
