@@ -80,10 +80,10 @@ func (c *call) prepare(t *Transport, req *http.Request) reason {
 		port = "443"
 	}
 	c.t = t
-	if t.speaksClearH2(req.URL.Scheme) {
+	if req.URL.Scheme == "http" && t.speaksOnlyH2("http") {
 		c.kind |= clearH2
 	}
-	if c.kind&clearH2 != 0 || c.kind&overTLS != 0 && t.ownH2 && c.kind&onlyH1 == 0 {
+	if c.mayShare() {
 		if r := c.refusesH2(req); r != served {
 			return r
 		}
@@ -264,7 +264,7 @@ func (c *call) retryShared(err error, retries int) error {
 // mayRetryShared reports whether a request that has failed with err may be sent again: the server has
 // not served it.
 func mayRetryShared(err error) bool {
-	e, ok := err.(StreamError)
+	e, ok := err.(semantics.StreamError)
 	switch {
 	case err == errSharedUnusable, err == errSharedGoAway, ok && e.Code == h2.RefusedStream:
 		return true

@@ -172,7 +172,7 @@ func (c *conn) exchange(x *call) (*http.Response, error) {
 			e.stop()
 		}
 		if e.w != nil {
-			e.w.proceed(false)
+			e.w.expect.proceed(false)
 			<-e.w.done // the user may change the request from now on
 			if failed, ok := e.w.err.(copyError); ok {
 				err = failed.error
@@ -186,6 +186,18 @@ func (c *conn) exchange(x *call) (*http.Response, error) {
 		return nil, err
 	}
 	return resp, nil
+}
+
+// watch calls end when the context ends.
+func watch(ctx context.Context, end func()) (stop func() bool) {
+	own, ok := ctx.Value(semantics.AfterFuncer).(interface {
+		Done() <-chan struct{}
+		AfterFunc(f func()) (stop func() bool)
+	})
+	if ok && own.Done() == ctx.Done() {
+		return own.AfterFunc(end)
+	}
+	return context.AfterFunc(ctx, end)
 }
 
 // do sends the request and reads the answer's header.
@@ -203,10 +215,10 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 	timeout := x.t.base.ResponseHeaderTimeout
 	if x.body != nil && !x.bodyRead {
 		x.bodyRead = true
-		e.w = &writer{c: e.c, body: x.body, length: x.length, trailer: x.req.Trailer, trace: x.trace, timeout: timeout,
+		e.w = &writer{c: e.c, body: x.body, length: x.length, trailer: x.req.Trailer, trace: x.trace, header: headerTimeout{after: timeout},
 			isTunnel: x.isTunnel(), done: make(chan struct{})}
 		if x.expects {
-			e.w.asked, e.w.askTimeout = make(chan bool, 1), x.t.base.ExpectContinueTimeout
+			e.w.expect.ask(x.t.base.ExpectContinueTimeout)
 		}
 		go e.w.run()
 	} else if timeout > 0 {
@@ -281,11 +293,11 @@ func (e *exchange) readAnswer(x *call) (*http.Response, error) {
 			e.headerCame(x, resp.Close)
 			return e.otherAnswer(x, resp)
 		}
-		if resp.StatusCode == http.StatusContinue && e.w != nil && e.w.isAsked() {
+		if resp.StatusCode == http.StatusContinue && e.w != nil && e.w.expect.isOpen() {
 			if x.trace != nil && x.trace.Got100Continue != nil {
 				x.trace.Got100Continue()
 			}
-			e.w.proceed(true)
+			e.w.expect.proceed(true)
 		}
 		if x.trace != nil && x.trace.Got1xxResponse != nil {
 			if err := x.trace.Got1xxResponse(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
@@ -300,8 +312,8 @@ func (e *exchange) readAnswer(x *call) (*http.Response, error) {
 // server closes the connection: a body that it was asked about is only sent if it doesn't.
 func (e *exchange) headerCame(x *call, closes bool) {
 	if e.w != nil {
-		e.w.setAnswered()
-		e.w.proceed(!closes && !x.req.Close)
+		e.w.header.setAnswered()
+		e.w.expect.proceed(!closes && !x.req.Close)
 	}
 	if x.t.base.ResponseHeaderTimeout > 0 {
 		_ = e.c.nc.SetReadDeadline(time.Time{})

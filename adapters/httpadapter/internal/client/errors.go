@@ -35,14 +35,18 @@ func (timeoutError) Timeout() bool        { return true }
 func (timeoutError) Temporary() bool      { return true }
 func (timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// errHandshakeTimeout is the error once TLSHandshakeTimeout has passed. It is a net.Error.
-var errHandshakeTimeout error = handshakeTimeoutError{}
+// The errors once TLSHandshakeTimeout has passed, and over HTTP/2 ResponseHeaderTimeout.
+var (
+	errHandshakeTimeout error = limitError("net/http: TLS handshake timeout")
+	errSharedTimeout    error = limitError("http2: timeout awaiting response headers")
+)
 
-type handshakeTimeoutError struct{}
+// limitError is a net.Error whose text it is.
+type limitError string
 
-func (handshakeTimeoutError) Error() string   { return "net/http: TLS handshake timeout" }
-func (handshakeTimeoutError) Timeout() bool   { return true }
-func (handshakeTimeoutError) Temporary() bool { return true }
+func (e limitError) Error() string { return string(e) }
+func (limitError) Timeout() bool   { return true }
+func (limitError) Temporary() bool { return true }
 
 // nothingWritten is the error of a request of which no byte was sent.
 type nothingWritten struct{ error }

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // fieldList is memory for the fields of a request over HTTP/2.
@@ -51,7 +53,7 @@ func (f *fieldList) fill(x *call) h2.Request {
 	f.note(":path", r.Path)
 	f.note(":scheme", r.Scheme)
 	if x.body != nil && len(req.Trailer) > 0 {
-		f.add(h2.MakeField("trailer", trailerNames(req.Trailer)))
+		f.add(h2.MakeField("trailer", strings.Join(http1.TrailerNames(req.Trailer), ",")))
 	}
 	hasAgent := false
 	for key, values := range req.Header {
@@ -133,16 +135,6 @@ func (f *fieldList) addCookies(v string) {
 	}
 }
 
-// trailerNames returns the field that names the trailers.
-func trailerNames(trailer http.Header) string {
-	var names []string
-	for name := range trailer {
-		names = append(names, http.CanonicalHeaderKey(name))
-	}
-	slices.Sort(names)
-	return strings.Join(names, ",")
-}
-
 // trailerFields returns the trailers of a request, or nil if there are none.
 func trailerFields(trailer http.Header) (fields []h2.Field) {
 	for key, values := range trailer {
@@ -174,12 +166,7 @@ func responseHeader(fields []h2.Field) (header, trailer http.Header) {
 			}
 			continue
 		}
-		if have, ok := header[key]; ok {
-			header[key] = append(have, f.Value)
-			continue
-		}
-		values[i] = f.Value
-		header[key] = values[i : i+1 : i+1] // an append must not reach the next field's value
+		semantics.AddValue(header, key, f.Value, values[i:i+1:i+1])
 	}
 	return header, trailer
 }

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"reflect"
 	"strings"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // This file has the errors of requests over HTTP/2. Their types and texts are those of the HTTP/2 client
@@ -28,51 +28,8 @@ var (
 	errFromPeer          = errors.New("received from peer")
 )
 
-// errSharedTimeout is the error once ResponseHeaderTimeout has passed. It is a net.Error.
-var errSharedTimeout error = sharedTimeoutError{}
-
-type sharedTimeoutError struct{}
-
-func (sharedTimeoutError) Error() string   { return "http2: timeout awaiting response headers" }
-func (sharedTimeoutError) Timeout() bool   { return true }
-func (sharedTimeoutError) Temporary() bool { return true }
-
 // errCrowded is never seen by users: the server lets no other stream be opened on a connection.
 var errCrowded = errors.New("http2: no room for a stream")
-
-// StreamError is the error of a stream that has ended early. errors.As also finds it as the StreamError
-// of golang.org/x/net/http2.
-type StreamError struct {
-	StreamID uint32
-	Code     h2.ErrCode
-	Cause    error
-}
-
-// Error returns net/http's text.
-func (e StreamError) Error() string {
-	if e.Cause != nil {
-		return fmt.Sprintf("stream error: stream ID %d; %v; %v", e.StreamID, e.Code, e.Cause)
-	}
-	return fmt.Sprintf("stream error: stream ID %d; %v", e.StreamID, e.Code)
-}
-
-// As copies the error to a struct with the same fields.
-func (e StreamError) As(target any) bool {
-	to, from := reflect.ValueOf(target).Elem(), reflect.ValueOf(e)
-	if to.Kind() != reflect.Struct || to.NumField() != from.NumField() {
-		return false
-	}
-	for i := range from.NumField() {
-		f := to.Type().Field(i)
-		if f.Name != from.Type().Field(i).Name || !from.Field(i).Type().ConvertibleTo(f.Type) {
-			return false
-		}
-	}
-	for i := range from.NumField() {
-		to.Field(i).Set(from.Field(i).Convert(to.Field(i).Type()))
-	}
-	return true
-}
 
 // ConnectionError is the error of requests on a connection on which the server has broken the protocol.
 type ConnectionError h2.ErrCode
@@ -121,7 +78,7 @@ func (c *conn) streamError(err error) error {
 			}
 			return errSharedGoAway
 		}
-		e := StreamError{StreamID: ofStream.ID, Code: ofStream.Code, Cause: ofStream.Err}
+		e := semantics.StreamError{StreamID: ofStream.ID, Code: ofStream.Code, Cause: ofStream.Err}
 		switch {
 		case ofStream.Remote:
 			e.Cause = errFromPeer

@@ -26,11 +26,6 @@ type shared struct {
 	active  bool // owned by Transport.sharedState: it has streams
 }
 
-// setShared makes the Transport's h2.Client.
-func (t *Transport) setShared() {
-	t.client = h2.NewClient(t.sharedConfig())
-}
-
 // never is for time limits that net/http doesn't have.
 const never = 365 * 24 * time.Hour
 

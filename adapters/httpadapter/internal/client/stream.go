@@ -251,14 +251,14 @@ func (s *stream) fill(x *call, a h2.Answer, isHead bool) {
 func (s *stream) interim(status int, fields []h2.Field) {
 	s.firstByte()
 	if err := s.got1xx(status, fields); err != nil {
-		s.abort(StreamError{StreamID: s.s.ID(), Code: h2.ProtocolError, Cause: err}, h2.ProtocolError)
+		s.abort(semantics.StreamError{StreamID: s.s.ID(), Code: h2.ProtocolError, Cause: err}, h2.ProtocolError)
 		return
 	}
 	if t := s.trace; t != nil && status == http.StatusContinue && t.Got100Continue != nil {
 		t.Got100Continue()
 	}
 	if status == http.StatusContinue && s.upload != nil {
-		s.upload.proceed(true)
+		s.upload.expect.proceed(true)
 	}
 }
 
@@ -466,16 +466,4 @@ func (s *stream) Close() error {
 		}
 	}
 	return nil
-}
-
-// watch calls end when the context ends.
-func watch(ctx context.Context, end func()) (stop func() bool) {
-	own, ok := ctx.Value(semantics.AfterFuncer).(interface {
-		Done() <-chan struct{}
-		AfterFunc(f func()) (stop func() bool)
-	})
-	if ok && own.Done() == ctx.Done() {
-		return own.AfterFunc(end)
-	}
-	return context.AfterFunc(ctx, end)
 }

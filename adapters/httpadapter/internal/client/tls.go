@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/tlsread"
 )
@@ -33,25 +34,15 @@ func (t *Transport) settle() {
 		isUsers := again.TLSNextProto != nil // the user has set the field, or has configured another client
 		counts := t.base.HTTP2 != nil && t.base.HTTP2.CountError != nil
 		if t.ownH2 = t.alpn && !isUsers && !counts; t.ownH2 {
-			t.setShared()
+			t.client = h2.NewClient(t.sharedConfig())
 		}
 	})
 }
 
-// speaksClearH2 reports whether requests are served over HTTP/2 in clear here.
-func (t *Transport) speaksClearH2(scheme string) bool {
+// speaksOnlyH2 reports whether requests of a scheme are served over HTTP/2 here and never over HTTP/1.1.
+func (t *Transport) speaksOnlyH2(scheme string) bool {
 	p := t.base.Protocols
-	if scheme != "http" || p == nil || p.HTTP1() || !p.UnencryptedHTTP2() {
-		return false
-	}
-	t.settle()
-	return t.ownH2
-}
-
-// speaksOnlyH2OverTLS reports the same of HTTP/2 over TLS, without HTTP/1.1.
-func (t *Transport) speaksOnlyH2OverTLS(scheme string) bool {
-	p := t.base.Protocols
-	if scheme != "https" || p == nil || p.HTTP1() || !p.HTTP2() {
+	if p == nil || p.HTTP1() || !(scheme == "http" && p.UnencryptedHTTP2() || scheme == "https" && p.HTTP2()) {
 		return false
 	}
 	t.settle()

@@ -118,11 +118,11 @@ func (t *Transport) serves(req *http.Request) reason {
 		return otherRequest
 	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
 		return otherScheme
-	case base.Protocols != nil && !base.Protocols.HTTP1() && !t.speaksClearH2(req.URL.Scheme) && !t.speaksOnlyH2OverTLS(req.URL.Scheme):
+	case base.Protocols != nil && !base.Protocols.HTTP1() && !t.speaksOnlyH2(req.URL.Scheme):
 		return otherProtocol
 	case !http1.IsPlainOutgoing(req):
 		return otherRequest
-	case t.dialer() == nil && !(t.speaksClearH2(req.URL.Scheme) && t.base.DialContext != nil):
+	case t.dialer() == nil && !(t.base.DialContext != nil && req.URL.Scheme == "http" && t.speaksOnlyH2("http")):
 		return otherDialer
 	}
 	return served

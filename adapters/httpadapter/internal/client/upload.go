@@ -21,30 +21,25 @@ type upload struct {
 	body    io.ReadCloser
 	length  int64       // -1: unknown
 	trailer http.Header // the user may set values until the body has been read
-	timeout time.Duration
 
-	asked      chan bool // of a request with Expect: whether the body is sent; nil: it is
-	askTimeout time.Duration
+	expect asking
+	header headerTimeout
 
 	closing   sync.Once
 	closed    chan struct{} // closed when the body is
 	abandoned atomic.Bool
 	sentAll   atomic.Bool
 
-	mu       sync.Mutex
-	told     bool // asked has it
-	answered bool // the answer's header has come
-
 	done chan struct{} // closed at the end
 }
 
 func newUpload(s *stream, x *call) *upload {
 	u := &upload{
-		s: s, body: x.body, length: x.length, trailer: x.req.Trailer, timeout: x.t.base.ResponseHeaderTimeout,
+		s: s, body: x.body, length: x.length, trailer: x.req.Trailer, header: headerTimeout{after: x.t.base.ResponseHeaderTimeout},
 		closed: make(chan struct{}), done: make(chan struct{}),
 	}
 	if x.expects && x.t.base.ExpectContinueTimeout > 0 {
-		u.asked, u.askTimeout = make(chan bool, 1), x.t.base.ExpectContinueTimeout
+		u.expect.ask(x.t.base.ExpectContinueTimeout)
 	}
 	return u
 }
@@ -53,7 +48,7 @@ func newUpload(s *stream, x *call) *upload {
 func (u *upload) run() {
 	defer close(u.done)
 	var err error
-	sends := u.await()
+	sends := u.expect.await(u.s.trace) && !u.abandoned.Load()
 	if sends {
 		err = u.send()
 	}
@@ -63,7 +58,7 @@ func (u *upload) run() {
 		}
 		if err == nil {
 			u.sentAll.Store(true)
-			u.startTimeout()
+			u.header.start(&u.s.s)
 		} else if !isSending(err) {
 			u.s.abort(err, h2.Cancel)
 		}
@@ -78,34 +73,6 @@ type sendError struct{ error }
 func isSending(err error) bool {
 	_, ok := err.(sendError)
 	return ok
-}
-
-// await waits until the server wants the body, or says nothing for ExpectContinueTimeout.
-func (u *upload) await() bool {
-	if u.asked == nil {
-		return true
-	}
-	if t := u.s.trace; t != nil && t.Wait100Continue != nil {
-		t.Wait100Continue()
-	}
-	timer := time.NewTimer(u.askTimeout)
-	defer timer.Stop()
-	select {
-	case sends := <-u.asked:
-		return sends
-	case <-timer.C:
-		return !u.abandoned.Load()
-	}
-}
-
-// proceed says, once, whether the body is sent, if the server was asked.
-func (u *upload) proceed(sends bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.asked != nil && !u.told {
-		u.told = true
-		u.asked <- sends
-	}
 }
 
 // uploadBytes is how many bytes are read at once of a body that isn't in memory.
@@ -175,10 +142,8 @@ func (w wholeBody) Write(p []byte) (int, error) {
 // setAnswered is called when the answer's header has come. The body is not wanted if the server sends an
 // error or somewhere else: so net/http sees it.
 func (u *upload) setAnswered(status int) {
-	u.mu.Lock()
-	u.answered = true
-	u.mu.Unlock()
-	if u.timeout > 0 {
+	u.header.setAnswered()
+	if u.header.after > 0 {
 		_ = u.s.s.SetReadDeadline(time.Time{})
 	}
 	if status > 299 {
@@ -186,19 +151,10 @@ func (u *upload) setAnswered(status int) {
 	}
 }
 
-// startTimeout makes the caller wait for the answer no longer than ResponseHeaderTimeout.
-func (u *upload) startTimeout() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.timeout > 0 && !u.answered {
-		_ = u.s.s.SetReadDeadline(time.Now().Add(u.timeout))
-	}
-}
-
 // abandon sends no more of the body, and closes it. It doesn't wait.
 func (u *upload) abandon() {
 	if !u.abandoned.Swap(true) {
-		u.proceed(false)
+		u.expect.proceed(false)
 		go u.close()
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"reflect"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -23,17 +22,11 @@ type writer struct {
 	length  int64                  // below 0: it goes in chunks, unless it is of a tunnel
 	trailer http.Header            // what follows the chunks; the user may set values until the body is closed
 	trace   *httptrace.ClientTrace // nil: none
-	timeout time.Duration          // ResponseHeaderTimeout, which begins when the body is sent; 0: none
 
 	isTunnel bool // the body goes as it is, behind the header of a CONNECT
 
-	// Of a request with Expect. The exchange sends to asked, once, whether the body is sent.
-	asked      chan bool // nil: it is
-	askTimeout time.Duration
-	told       bool // owned by the exchange: asked has it
-
-	mu       sync.Mutex
-	answered bool // the answer's header has come
+	expect asking // the exchange proceeds
+	header headerTimeout
 
 	done chan struct{} // closed at the end
 	err  error         // valid then
@@ -52,7 +45,7 @@ func (w *writer) run() {
 	defer close(w.done)
 	var broken bool
 	var err error
-	sends := w.await()
+	sends := w.expect.await(w.trace)
 	if sends {
 		broken, err = w.send()
 	}
@@ -68,7 +61,7 @@ func (w *writer) run() {
 	w.err = err
 	switch {
 	case err == nil:
-		w.startTimeout()
+		w.header.start(w.c.nc)
 	case !broken: // else there may be an answer, which the caller still finds
 		w.c.close()
 	}
@@ -115,36 +108,6 @@ func (w *writer) send() (broken bool, err error) {
 	return false, nil
 }
 
-// await waits until the server wants the body, or says nothing for ExpectContinueTimeout. It reports
-// false if the body must not be sent.
-func (w *writer) await() bool {
-	if w.asked == nil {
-		return true
-	}
-	if w.trace != nil && w.trace.Wait100Continue != nil {
-		w.trace.Wait100Continue()
-	}
-	timer := time.NewTimer(w.askTimeout)
-	defer timer.Stop()
-	select {
-	case sends := <-w.asked:
-		return sends
-	case <-timer.C:
-		return true
-	}
-}
-
-// isAsked reports whether the server has not said yet whether it wants the body.
-func (w *writer) isAsked() bool { return w.asked != nil && !w.told }
-
-// proceed says, once, whether the body is sent, if the server was asked.
-func (w *writer) proceed(sends bool) {
-	if w.isAsked() {
-		w.told = true
-		w.asked <- sends
-	}
-}
-
 // endChunks sends the last chunk and the trailers.
 func (w *writer) endChunks() error {
 	b := bytes.NewBufferString("0\r\n")
@@ -154,22 +117,6 @@ func (w *writer) endChunks() error {
 	b.Write(crlf)
 	_, err := w.c.write(b.Bytes())
 	return err
-}
-
-// startTimeout makes the caller wait for the answer no longer than ResponseHeaderTimeout.
-func (w *writer) startTimeout() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.timeout > 0 && !w.answered {
-		_ = w.c.nc.SetReadDeadline(time.Now().Add(w.timeout))
-	}
-}
-
-// setAnswered says that the answer's header has come.
-func (w *writer) setAnswered() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.answered = true
 }
 
 // succeeds reports whether all of the body is sent. It waits for a moment.

@@ -164,13 +164,18 @@ func isSentBefore(name string) bool {
 	return false
 }
 
-// trailers appends the field that names the trailers.
-func (o *Outgoing) trailers(b []byte) []byte {
-	var names []string
-	for name := range o.Trailer {
+// TrailerNames returns the names of trailers in the order in which net/http lists them.
+func TrailerNames(trailer http.Header) (names []string) {
+	for name := range trailer {
 		names = append(names, http.CanonicalHeaderKey(name))
 	}
 	slices.Sort(names)
+	return names
+}
+
+// trailers appends the field that names the trailers.
+func (o *Outgoing) trailers(b []byte) []byte {
+	names := TrailerNames(o.Trailer)
 	b = append(b, "Trailer: "...)
 	b = append(b, strings.Join(names, ",")...)
 	b = append(b, crlf...)

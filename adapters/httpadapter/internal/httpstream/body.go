@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
 	"sync"
 
 	"github.com/percore/percore/adapters/h2"
@@ -86,7 +85,7 @@ func (b *body) failure(err error) error {
 	case b.isClosed():
 		return errClosedBody
 	case errors.As(err, &reset):
-		return streamError{StreamID: reset.ID, Code: reset.Code, Cause: reset.Err}
+		return semantics.StreamError{StreamID: reset.ID, Code: reset.Code, Cause: reset.Err}
 	case errors.As(err, &gone):
 		return errDisconnected
 	case err == h2.ErrEnded:
@@ -106,7 +105,7 @@ func (b *body) end() error {
 		key := f.Name.Key()
 		if !semantics.MayBeTrailer(key) {
 			b.x.stream.Reset(h2.ProtocolError)
-			return streamError{StreamID: b.x.stream.ID(), Code: h2.ProtocolError}
+			return semantics.StreamError{StreamID: b.x.stream.ID(), Code: h2.ProtocolError}
 		}
 		if _, declared := r.Trailer[key]; declared {
 			r.Trailer[key] = append(r.Trailer[key], f.Value)
@@ -131,37 +130,4 @@ func (b *body) Close() error {
 		b.x.stream.CloseRead()
 	}
 	return nil
-}
-
-// streamError is the error of a stream that was reset. It has the same fields and text as
-// net/http's error, and as x/net/http2's StreamError, which programs find with errors.As.
-type streamError struct {
-	StreamID uint32
-	Code     h2.ErrCode
-	Cause    error
-}
-
-// Error returns the text.
-func (e streamError) Error() string {
-	if e.Cause != nil {
-		return fmt.Sprintf("stream error: stream ID %d; %v; %v", e.StreamID, e.Code, e.Cause)
-	}
-	return fmt.Sprintf("stream error: stream ID %d; %v", e.StreamID, e.Code)
-}
-
-// As lets errors.As find a type with the same fields in another package.
-func (e streamError) As(target any) bool {
-	to, from := reflect.ValueOf(target).Elem(), reflect.ValueOf(e)
-	if to.Kind() != reflect.Struct || to.NumField() != from.NumField() {
-		return false
-	}
-	for i := range from.NumField() {
-		if to.Type().Field(i).Name != from.Type().Field(i).Name || !from.Field(i).Type().ConvertibleTo(to.Field(i).Type()) {
-			return false
-		}
-	}
-	for i := range from.NumField() {
-		to.Field(i).Set(from.Field(i).Convert(to.Field(i).Type()))
-	}
-	return true
 }

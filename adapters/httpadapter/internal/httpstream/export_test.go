@@ -1,6 +1,9 @@
 package httpstream
 
-import "github.com/percore/percore/adapters/h2"
+import (
+	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+)
 
 // RootedPath is rootedPath.
 const RootedPath = rootedPath
@@ -9,4 +12,6 @@ const RootedPath = rootedPath
 const BadLengthResets = badLengthResets
 
 // StreamError returns the error of a stream that was reset.
-func StreamError(id uint32, code h2.ErrCode) error { return streamError{StreamID: id, Code: code} }
+func StreamError(id uint32, code h2.ErrCode) error {
+	return semantics.StreamError{StreamID: id, Code: code}
+}

@@ -107,13 +107,7 @@ func header(from *h2.Request, values []string) http.Header {
 	h := make(http.Header, len(from.Fields))
 	for i := range from.Fields {
 		f := &from.Fields[i]
-		key := f.Name.Key()
-		if have, ok := h[key]; ok {
-			h[key] = append(have, f.Value)
-			continue
-		}
-		values[i] = f.Value
-		h[key] = values[i : i+1 : i+1] // an append must not reach the next field's value
+		semantics.AddValue(h, f.Name.Key(), f.Value, values[i:i+1:i+1])
 	}
 	if from.Protocol != "" {
 		h[":protocol"] = []string{from.Protocol}
