@@ -175,15 +175,18 @@ func TestProxyTLVs(t *testing.T) {
 
 // getHTTP2 returns a function that makes a request over HTTP/2 on a connection, and returns the body.
 func getHTTP2(t *testing.T, c net.Conn, config *tls.Config, base string) func(path string) string {
-	conns := make(chan net.Conn, 1)
+	conns, ended := make(chan net.Conn, 1), make(chan struct{})
+	t.Cleanup(func() { close(ended) })
 	conns <- c
 	transport := &http.Transport{
 		Protocols: new(http.Protocols), TLSClientConfig: config.Clone(),
+		// net/http may begin to dial for a call just before it knows that the first connection can be
+		// shared, and then uses that. A call that needs a second connection fails when its time is over.
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			select {
 			case c := <-conns:
 				return c, nil
-			default:
+			case <-ended:
 				return nil, errors.New("the client wants a second connection")
 			}
 		},

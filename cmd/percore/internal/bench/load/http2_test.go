@@ -122,6 +122,24 @@ func TestHTTP2LoopsOnce(t *testing.T) {
 	}
 }
 
+// endingServer ends its side of each connection at once, and takes what comes. It returns its address.
+func endingServer(t *testing.T) string {
+	t.Helper()
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, c)
+			c.Close()
+		}
+	}()
+	return ln.Addr().String()
+}
+
 // TestHTTP2Refusals: wrong answers are errors.
 func TestHTTP2Refusals(t *testing.T) {
 	for _, c := range []struct {
@@ -140,11 +158,7 @@ func TestHTTP2Refusals(t *testing.T) {
 			h := func(w http.ResponseWriter, r *http.Request) { c.handler(int(n.Add(1)), w) }
 			job := Job{Addr: http2Server(t, false, h)}
 			if c.handler == nil {
-				srv := httptest.NewUnstartedServer(nil)
-				srv.Config.ReadTimeout = time.Millisecond
-				srv.Start()
-				defer srv.Close()
-				job.Addr = srv.Listener.Addr().String()
+				job.Addr = endingServer(t)
 			}
 			s := openHTTP2(t, job)
 			err := s.op()
