@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/serving"
 )
 
 // backlog is bytes that a socket has not taken yet: parts, in order, each in a buffer of the pool.
@@ -14,7 +15,7 @@ type backlog struct {
 
 	// the part of it that is in the counts, while its connection is blocked
 	countedBytes int
-	countedIn    *cell // nil if it isn't counted
+	countedIn    *serving.Cell[counter] // nil if it isn't counted
 }
 
 // part is bytes of a buffer, of which it holds a reference.
@@ -42,20 +43,20 @@ var backlogs = sync.Pool{New: func() any { return new(backlog) }}
 func newBacklog() *backlog { return backlogs.Get().(*backlog) }
 
 // count adds the bytes of the backlog that are not counted yet to the counts of a loop.
-func (b *backlog) count(in *cell) {
+func (b *backlog) count(in *serving.Cell[counter]) {
 	if b.countedIn == nil {
 		b.countedIn = in
-		in.blocked.Add(1)
+		in.Add(countBlocked, 1)
 	}
-	in.unsent.Add(int64(b.bytes - b.countedBytes))
+	in.Add(countUnsent, int64(b.bytes-b.countedBytes))
 	b.countedBytes = b.bytes
 }
 
 // uncount takes the backlog out of the counts.
 func (b *backlog) uncount() {
 	if b.countedIn != nil {
-		b.countedIn.unsent.Add(-int64(b.countedBytes))
-		b.countedIn.blocked.Add(-1)
+		b.countedIn.Add(countUnsent, -int64(b.countedBytes))
+		b.countedIn.Add(countBlocked, -1)
 		b.countedBytes, b.countedIn = 0, nil
 	}
 }

@@ -57,7 +57,7 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 		buffered = append(buffered, more...)
 	}
 	l.remove(c)
-	l.counts.detached.Add(1)
+	l.counts.Add(countDetached, 1)
 	l.server.left()
 	if unsent == nil {
 		if ends {

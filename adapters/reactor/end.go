@@ -194,7 +194,7 @@ func (c *Conn) finish() {
 	c.loop.remove(c)
 	defer c.loop.engine.Release()
 	defer c.loop.server.left()
-	defer c.loop.counts.closed[reasonOf(why)].Add(1)
+	defer c.loop.counts.Add(countClosed+counter(reasonOf(why)), 1)
 	c.call("Close", func() { c.loop.handler.Close(c, why) })
 }
 

@@ -96,7 +96,7 @@ func (c *Conn) schedule(f task) error {
 	}
 	t := &more.tasks
 	t.queue = append(t.queue, f)
-	c.loop.counts.waiting.Add(1)
+	c.loop.counts.Add(countWaiting, 1)
 	if !t.inPool && !t.running {
 		t.inPool = true
 		fs.serve(c)
@@ -137,7 +137,7 @@ func (c *Conn) lostLocked(why error, all bool) {
 			kept = append(kept, f)
 		}
 	}
-	c.loop.counts.waiting.Add(int64(len(kept) - len(t.queue)))
+	c.loop.counts.Add(countWaiting, int64(len(kept)-len(t.queue)))
 	clear(t.queue[len(kept):])
 	t.queue = kept
 }
@@ -183,7 +183,7 @@ func (fs *functions) take(c *Conn) (f task, ok bool) {
 		t.queue = t.queue[1:]
 		t.running = true
 		waiting--
-		c.loop.counts.waiting.Add(-1)
+		c.loop.counts.Add(countWaiting, -1)
 	}
 	resume := waiting <= fs.waitingMax/2 && c.asked.And(^askWork)&askWork != 0
 	fs.mu.Unlock()

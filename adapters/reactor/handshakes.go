@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore"
@@ -20,9 +19,6 @@ type shakers struct {
 	ctx  context.Context // ends with the server
 	stop context.CancelFunc
 }
-
-// failedHandshakes counts for the counts.
-var failedHandshakes atomic.Uint64
 
 func (s *shakers) init(h *layer.Handshakes) {
 	s.Handshakes = h
@@ -97,7 +93,7 @@ func (s *Server) shake(pc *percore.Conn, h *serving.Handshake, deadline time.Tim
 
 // handshakeFailed ends a connection, whose handler learns nothing of it.
 func (s *Server) handshakeFailed(pc *percore.Conn, err error) {
-	failedHandshakes.Add(1)
+	counters.Cells[0].Add(countFailedHandshakes, 1)
 	s.config.Log.Debug("reactor: a handshake failed", "peer", pc.RemoteAddr(), "error", err)
 	_ = pc.Close()
 	s.left()

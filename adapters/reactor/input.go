@@ -187,7 +187,7 @@ func (c *Conn) feed(p []byte) (left []byte) {
 	start := l.now()
 	each := l.server.config.SlowCallback > 0
 	c.offered = false
-	calls := uint64(0)
+	calls := int64(0)
 	for len(p) > 0 && !c.stopped() {
 		calls++
 		made := l.server.broadcasts.made.Load()
@@ -205,7 +205,7 @@ func (c *Conn) feed(p []byte) (left []byte) {
 		p = p[used:]
 	}
 	l.feeding, l.fed = nil, nil
-	l.counts.dataCalls.Add(calls)
+	l.counts.Add(countDataCalls, calls)
 	if !each {
 		l.timed(c, "Data", start)
 	}

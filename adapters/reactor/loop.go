@@ -10,6 +10,7 @@ import (
 
 	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/serving"
 )
 
 // readBytes is the size of a loop's buffers: the one that it reads into, and the one that a
@@ -27,7 +28,7 @@ type Loop struct {
 	roomer   RoomHandler // the same
 	index    int
 	name     string // of the handler's type
-	counts   *cell
+	counts   *serving.Cell[counter]
 	attendFn func() // the method attend, made once
 	walkFn   func() // the method walkOn, made once
 
@@ -58,7 +59,7 @@ type Loop struct {
 }
 
 func newLoop(s *Server, e engineLoop, index int, h Handler) *Loop {
-	l := &Loop{server: s, engine: e, handler: h, index: index, counts: newCell()}
+	l := &Loop{server: s, engine: e, handler: h, index: index, counts: counters.Next()}
 	l.ender, _ = l.handler.(EndHandler)
 	l.roomer, _ = l.handler.(RoomHandler)
 	l.name = fmt.Sprintf("%T", l.handler)
@@ -224,7 +225,7 @@ func (l *Loop) timed(c *Conn, call string, start int64) (now int64) {
 		l.longest.Store(took)
 	}
 	if took >= int64(loop.SlowPass) {
-		l.counts.slowCallbacks.Add(1)
+		l.counts.Add(countSlowCallbacks, 1)
 	}
 	if took > int64(l.server.config.SlowCallback) && (l.server.config.SlowCallback > 0 || took >= int64(verySlow)) {
 		l.server.logSlow(c, call, time.Duration(took))

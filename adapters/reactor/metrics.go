@@ -4,35 +4,34 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync/atomic"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/serving"
 )
 
 func init() { percore.RegisterAdapter("reactor", readMetrics) }
 
-// The metrics of the process are the sums over the cells. A loop of a server counts in a
-// cell that other loops seldom share, so that processors don't contend for it.
-var cells [64]cell
+// counter is one of the numbers that are counted. A connection is counted out after it was counted in,
+// so the ends come first: sums are read in this order, and no difference is below 0.
+type counter uint8
 
-// cell is the counts of some loops. Each field is changed by any goroutine.
-type cell struct {
-	opened, detached atomic.Uint64
-	closed           [reasonCount]atomic.Uint64
-	dataCalls        atomic.Uint64
-	slowCallbacks    atomic.Uint64
-	refusedWrites    atomic.Uint64
-	blocked          atomic.Int64 // connections whose backlog is counted in unsent
-	unsent           atomic.Int64 // bytes
-	waiting          atomic.Int64 // functions of Go
+const (
+	countClosed           counter = 0 // from here by the reason
+	countDetached                 = countClosed + counter(reasonCount)
+	countOpened                   = countDetached + 1
+	countDataCalls                = countDetached + 2
+	countSlowCallbacks            = countDetached + 3
+	countRefusedWrites            = countDetached + 4
+	countBlocked                  = countDetached + 5 // connections whose backlog is counted in countUnsent
+	countUnsent                   = countDetached + 6 // bytes
+	countWaiting                  = countDetached + 7 // functions of Go
+	countFailedHandshakes         = countDetached + 8
+	counterCount                  = countDetached + 9 // how many there are
+)
 
-	_ [64]byte // keeps the next cell off the last cache line of this one
-}
-
-var lastCell atomic.Uint32
-
-// newCell returns the cell for a loop.
-func newCell() *cell { return &cells[lastCell.Add(1)%uint32(len(cells))] }
+// counters are those of the process. A loop of a server counts in a cell that other loops seldom share,
+// so that processors don't contend for it.
+var counters = serving.NewCounters(64, counterCount)
 
 // reason is a kind of reason that a connection was closed for.
 type reason uint8
@@ -76,51 +75,31 @@ func reasonOf(err error) reason {
 
 // readMetrics returns the sums over all servers of the process.
 func readMetrics() []percore.Metric {
-	// A connection is counted out after it was counted in, so reading goes the other way.
-	var gone, detached, opened uint64
-	var closed [reasonCount]uint64
-	for i := range cells {
-		for r := range closed {
-			n := cells[i].closed[r].Load()
-			closed[r] += n
-			gone += n
-		}
-		n := cells[i].detached.Load()
-		detached += n
-		gone += n
-	}
-	var dataCalls, slow, refused uint64
-	var blocked, unsent, waiting int64
-	for i := range cells {
-		c := &cells[i]
-		opened += c.opened.Load()
-		dataCalls += c.dataCalls.Load()
-		slow += c.slowCallbacks.Load()
-		refused += c.refusedWrites.Load()
-		blocked += c.blocked.Load()
-		unsent += c.unsent.Load()
-		waiting += c.waiting.Load()
+	sums := counters.Sums()
+	value := func(c counter) float64 { return float64(sums[c]) }
+	conns := sums[countOpened] - sums[countDetached]
+	for r := range reasonCount {
+		conns -= sums[countClosed+counter(r)]
 	}
 	all := []percore.Metric{
-		{Name: "connections", Help: "Connections that handlers have, those that are about to be opened or closed included", Value: float64(opened - gone)},
-		{Name: "blocked_connections", Help: "Connections whose peer does not read what was written", Value: float64(blocked)},
-		{Name: "unsent_bytes", Help: "Bytes that wait in memory for the peers of blocked connections", Value: float64(unsent)},
-		{Name: "waiting_functions", Help: "Functions of Conn.Go that wait for a goroutine", Value: float64(waiting)},
-		{Name: "opened_connections_total", Help: "Connections that handlers were given", Value: float64(opened)},
-		{Name: "detached_connections_total", Help: "Connections that Detach has handed to blocking code", Value: float64(detached)},
-		{Name: "data_calls_total", Help: "Calls of handlers' Data", Value: float64(dataCalls)},
-		{Name: "slow_callbacks_total", Help: "Callbacks of 10 ms or more", Value: float64(slow)},
-		{Name: "refused_writes_total", Help: "Writes that were refused because WriteHardLimit bytes waited for the peer", Value: float64(refused)},
+		{Name: "connections", Help: "Connections that handlers have, those that are about to be opened or closed included", Value: float64(conns)},
+		{Name: "blocked_connections", Help: "Connections whose peer does not read what was written", Value: value(countBlocked)},
+		{Name: "unsent_bytes", Help: "Bytes that wait in memory for the peers of blocked connections", Value: value(countUnsent)},
+		{Name: "waiting_functions", Help: "Functions of Conn.Go that wait for a goroutine", Value: value(countWaiting)},
+		{Name: "opened_connections_total", Help: "Connections that handlers were given", Value: value(countOpened)},
+		{Name: "detached_connections_total", Help: "Connections that Detach has handed to blocking code", Value: value(countDetached)},
+		{Name: "data_calls_total", Help: "Calls of handlers' Data", Value: value(countDataCalls)},
+		{Name: "slow_callbacks_total", Help: "Callbacks of 10 ms or more", Value: value(countSlowCallbacks)},
+		{Name: "refused_writes_total", Help: "Writes that were refused because WriteHardLimit bytes waited for the peer", Value: value(countRefusedWrites)},
+		{Name: "failed_handshakes_total", Help: "Handshakes of package reactortls that failed, or took too long", Value: value(countFailedHandshakes)},
 	}
-	all = append(all, percore.Metric{Name: "failed_handshakes_total",
-		Help: "Handshakes of package reactortls that failed, or took too long", Value: float64(failedHandshakes.Load())})
-	for r, n := range closed {
+	for r, name := range reasonNames {
 		all = append(all, percore.Metric{
 			Name: "closed_connections_total",
 			Help: "Connections that were closed, by reason: this side (server), the peer after everything was sent (peer), " +
 				"the peer within a message (unexpected_eof), a timeout, a message over ReadBufferMax (read_buffer_full), " +
 				"a write at WriteHardLimit (write_buffer_full), a panic, another error",
-			Label: "reason", Of: reasonNames[r], Value: float64(n),
+			Label: "reason", Of: name, Value: value(countClosed + counter(r)),
 		})
 	}
 	return all

@@ -124,7 +124,7 @@ func (c *Conn) writeShared(b *engpool.Buffer, told bool) error {
 // connection ends, unless told is set, and Room will be called if there is one.
 func (c *Conn) admitLocked(n int, told bool) error {
 	if c.unsent != nil && n > 0 && c.fullLocked(n) {
-		c.loop.counts.refusedWrites.Add(1)
+		c.loop.counts.Add(countRefusedWrites, 1)
 		if !told {
 			c.endLocked(askClose, ErrWriteBufferFull)
 		} else if c.loop.roomer != nil {

@@ -221,7 +221,7 @@ func (s *Server) attachOrFail(pc *percore.Conn, with arriving) (*Conn, error) {
 	if with.layer != nil {
 		c.addLayer(with.layer)
 	}
-	l.counts.opened.Add(1)
+	l.counts.Add(countOpened, 1)
 	l.engine.Submit(c.open)
 	return c, nil
 }

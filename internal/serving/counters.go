@@ -29,6 +29,8 @@ func (n Cell[C]) Load(c C) int64 { return n[c].Load() }
 type Counters[C ~uint8] struct {
 	Cells []Cell[C] // immutable
 	kinds C
+
+	last atomic.Uint32 // which Next has returned
 }
 
 // NewCounters makes the counters below kinds, in so many cells that share no cache line.
@@ -41,6 +43,11 @@ func NewCounters[C ~uint8](cells int, kinds C) *Counters[C] {
 		n.Cells[i] = all[i*stride:][:kinds:kinds]
 	}
 	return n
+}
+
+// Next returns one of the cells after the other, so that the owners of each are few.
+func (n *Counters[C]) Next() *Cell[C] {
+	return &n.Cells[int(n.last.Add(1)%uint32(len(n.Cells)))]
 }
 
 // AddTo adds the counters to their sums. It reads them in their order, one after the other: if ends

@@ -102,6 +102,8 @@ func (s *Server) Stats() Stats {
 
 // A register has the counts of the process's Servers, or of its Clients. Those of one stay until the
 // garbage collector has taken it; then they are folded into gone.
+//
+// It is the root module's internal/serving once more, in short: another module must not rely on that.
 type register struct {
 	sync.Mutex
 	counts map[*counts][]counts // by the first of a Server or Client
