@@ -119,7 +119,7 @@ func (c Config) complete() (Config, error) {
 			c.WriteHardLimit, c.WriteHighWaterMark)
 	}
 	if c.TLS != nil {
-		return c, c.TLS.handshakes.Works()
+		return c, c.TLS.handshakes.Probe()
 	}
 	return c, nil
 }

@@ -49,7 +49,7 @@ func (s *sock) claim(c *Conn) error {
 	if err := s.fd.Watch(&s.events); err != nil {
 		return s.opError("attach", err)
 	}
-	seam.Hold(s.conn)
+	seam.DropFinalizer(s.conn)
 	_ = s.conn.SetDeadline(time.Time{}) // that of the code before would make the server's reads fail
 	return nil
 }
@@ -65,7 +65,7 @@ func (w *watcher) OnEvent(r loop.Readiness) {
 // unwatch ends claim. It returns bytes that were read since then: none.
 func (s *sock) unwatch() (more []byte) {
 	s.fd.Unwatch()
-	seam.Release(s.conn)
+	seam.RestoreFinalizer(s.conn)
 	return nil
 }
 

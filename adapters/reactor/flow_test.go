@@ -433,7 +433,7 @@ func TestBroadcast(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, dial := serve(t, &handler{})
 	var clients []net.Conn
-	for range 2*turnConns + 10 {
+	for range 2*batchConns + 10 {
 		clients = append(clients, dial())
 	}
 	testnet.Eventually(t, "all are open", func() bool {

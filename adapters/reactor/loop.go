@@ -134,14 +134,14 @@ func (l *Loop) attend() {
 			l.engine.Defer(l.attendFn)
 		}
 	}()
-	for range min(turnConns/2, len(l.attending)-l.attended) { // the newest, so that they needn't wait for a long list
+	for range min(batchConns/2, len(l.attending)-l.attended) { // the newest, so that they needn't wait for a long list
 		last := len(l.attending) - 1
 		c := l.attending[last]
 		l.attending[last] = nil
 		l.attending = l.attending[:last]
 		c.attend()
 	}
-	for range min(turnConns/2, len(l.attending)-l.attended) { // the oldest
+	for range min(batchConns/2, len(l.attending)-l.attended) { // the oldest
 		c := l.attending[l.attended]
 		l.attending[l.attended] = nil
 		l.attended++

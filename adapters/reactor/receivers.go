@@ -11,7 +11,7 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// A task over all connections of a loop is done in turns, between which the loop handles events: the
+// A task over all connections of a loop is done in batches, between which the loop handles events: the
 // other connections don't wait for a message to thousands. A job is such a task. All jobs that wait when
 // a walk over the connections begins are done in it, in their order, connection by connection. So all
 // connections get two broadcasts in the same order, what waited for one connection is sent together,
@@ -25,12 +25,12 @@ import (
 // Jobs are bounded, see broadcasts: peers may be why they are made.
 
 const (
-	// turnConns is how many connections have their turn before the loop looks for events. A write to
+	// batchConns is how many connections a batch has, before the loop looks for events. A write to
 	// one takes 5 to 20 µs on loopback, so that is a millisecond at most.
-	turnConns = 64
+	batchConns = 64
 
-	// turnTime ends a turn early, if a function of Each takes long. It is in nanoseconds.
-	turnTime = int64(1e6)
+	// batchTime ends a batch early, if a function of Each takes long. It is in nanoseconds.
+	batchTime = int64(1e6)
 )
 
 // job is a call of do for each of a loop's connections.
@@ -76,7 +76,7 @@ func (j job) end() {
 	}
 }
 
-// dropJobs ends all jobs as if they were done. If a walk was under way, its next turn begins another.
+// dropJobs ends all jobs as if they were done. If a walk was under way, its next batch begins another.
 func (l *Loop) dropJobs() {
 	for _, j := range slices.Concat(l.walk.jobs, l.jobs) {
 		l.engine.Release()
@@ -85,7 +85,7 @@ func (l *Loop) dropJobs() {
 	l.walk, l.jobs = walk{}, nil
 }
 
-// walkOn makes one turn.
+// walkOn does one batch.
 func (l *Loop) walkOn() {
 	defer func() { // also if a function of the program ends the goroutine
 		if l.walking {
@@ -98,7 +98,7 @@ func (l *Loop) walkOn() {
 		*w, l.jobs = walk{l.jobs, slices.Clone(l.conns)}, nil
 	}
 	start := monotime.Now()
-	for n := 0; len(w.conns) > 0 && n < turnConns && monotime.Now()-start < turnTime; n++ {
+	for n := 0; len(w.conns) > 0 && n < batchConns && monotime.Now()-start < batchTime; n++ {
 		last := len(w.conns) - 1
 		c := w.conns[last]
 		w.conns[last] = nil

@@ -151,7 +151,7 @@ func TestBroadcastRefused(t *testing.T) {
 func TestCloseDropsBroadcasts(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, shutdown := range []bool{false, true} {
-		const conns, calls = 2 * turnConns, 50
+		const conns, calls = 2 * batchConns, 50
 		ended := make(chan error, conns)
 		s, _ := serve(t, &handler{close: func(_ *Conn, err error) { ended <- err }}, Config{WriteHardLimit: 64 << 20})
 		all, peers := attachMany(t, s, conns)
@@ -189,8 +189,8 @@ func TestCloseDropsBroadcasts(t *testing.T) {
 		}
 		if least := conns * calls; shutdown && called != least {
 			t.Errorf("Shutdown: a function was called %d times, want %d", called, least)
-		} else if !shutdown && called > turnConns {
-			t.Errorf("Close: a function was called %d times, want no more than in the turn before, %d", called, turnConns)
+		} else if !shutdown && called > batchConns {
+			t.Errorf("Close: a function was called %d times, want no more than in the batch before, %d", called, batchConns)
 		}
 		if shutdown {
 			if err := testnet.Receive(t, "Shutdown", shut); err != nil {
@@ -207,7 +207,7 @@ func TestCloseDropsBroadcasts(t *testing.T) {
 func TestTurns(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, _ := serve(t, &handler{})
-	const n = 3 * turnConns
+	const n = 3 * batchConns
 	attachMany(t, s, n)
 	called := 0 // by the loop
 	between := make(chan int, 1)
@@ -231,7 +231,7 @@ func TestTurns(t *testing.T) {
 func TestManyReceivers(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, _ := serve(t, &handler{})
-	conns, peers := attachMany(t, s, 3*turnConns)
+	conns, peers := attachMany(t, s, 3*batchConns)
 	message := bytes.Repeat([]byte("m"), 100)
 	testnet.Eventually(t, "the end of other tests' buffers", func() bool { return pool.ReadStats().BuffersInUse == 0 })
 	buffers := make(chan int, 1)

@@ -84,15 +84,15 @@ func (w Watchdog) Run(ctx context.Context, n *Notifier, groups ...*loop.Group) {
 		case <-ctx.Done():
 			return
 		}
-		var turns []turn
+		var rounds []round
 		for _, g := range groups {
 			if g != nil {
-				turns = append(turns, begin(g))
+				rounds = append(rounds, begin(g))
 			}
 		}
 		isLate := false
-		for _, t := range turns {
-			for !t.wait(ctx, pause.C) {
+		for _, r := range rounds {
+			for !r.wait(ctx, pause.C) {
 				if !isLate {
 					orDefault(n.Log).Error("a loop does not turn: the service manager's watchdog hears nothing until it does",
 						"interval", w.Interval)
@@ -106,37 +106,37 @@ func (w Watchdog) Run(ctx context.Context, n *Notifier, groups ...*loop.Group) {
 	}
 }
 
-// turn is a task for each loop of a group.
-type turn struct {
+// round is a task for each loop of a group.
+type round struct {
 	group *loop.Group
 	done  chan struct{} // closed when all tasks have run
 }
 
 // begin submits the tasks to all loops that have started.
-func begin(g *loop.Group) turn {
-	t := turn{g, make(chan struct{})}
+func begin(g *loop.Group) round {
+	r := round{g, make(chan struct{})}
 	loops := g.Stats().PerLoop
 	if len(loops) == 0 {
-		close(t.done)
+		close(r.done)
 	}
 	var left atomic.Int64
 	left.Store(int64(len(loops)))
 	for _, l := range loops {
 		g.Loop(l.Loop).Submit(func() {
 			if left.Add(-1) == 0 {
-				close(t.done)
+				close(r.done)
 			}
 		})
 	}
-	return t
+	return r
 }
 
-// wait waits for the end of the turn, of its group, which drops tasks, or of ctx. It reports false if
+// wait waits for the end of the round, of its group, which drops tasks, or of ctx. It reports false if
 // none has come before late.
-func (t turn) wait(ctx context.Context, late <-chan time.Time) bool {
+func (r round) wait(ctx context.Context, late <-chan time.Time) bool {
 	select {
-	case <-t.done:
-	case <-t.group.Stopped():
+	case <-r.done:
+	case <-r.group.Stopped():
 	case <-ctx.Done():
 	case <-late:
 		return false

@@ -14,10 +14,10 @@ import (
 )
 
 // Handshakes are the handshakes of a server. They are bounded, and each peer has a share: see places.
-// They take turns to compute: see turns. All methods are safe for concurrent use, and none blocks.
+// They take turns to compute: see permits. All methods are safe for concurrent use, and none blocks.
 type Handshakes struct {
-	places places
-	turns  turns
+	places  places
+	permits permits
 
 	mu     sync.Mutex
 	all    map[*Handshake]struct{} // that have not left
@@ -34,7 +34,7 @@ func NewDefaultHandshakes() *Handshakes { return NewHandshakes(1<<10, 15<<10) }
 func NewHandshakes(most, aside int) *Handshakes {
 	s := &Handshakes{all: make(map[*Handshake]struct{})}
 	s.places.init(most, aside, func(h *Handshake) { go h.runInPlace() })
-	s.turns.init()
+	s.permits.init()
 	return s
 }
 
@@ -74,8 +74,8 @@ type Handshake struct {
 	waits    atomic.Int64 // the time that it has waited for its client, without the wait under way
 	waitedAt atomic.Int64 // when that began, or 0; of monotime.Local
 
-	lentAt atomic.Int64 // since when it computes beyond its turn, or 0; written with turns.mu held
-	ended  bool         // it has no turns any more; guarded by turns.mu
+	lentAt atomic.Int64 // since when it computes beyond its permit, or 0; written with permits.mu held
+	ended  bool         // it gets no permit any more; guarded by permits.mu
 }
 
 // Begin performs the handshake of an accepted connection when its client has sent something, for
@@ -162,8 +162,8 @@ func (h *Handshake) runInPlace() {
 // run calls Do.
 func (h *Handshake) run() {
 	defer h.leave()
-	h.of.turns.compute(h)
-	defer h.of.turns.end(h)
+	h.of.permits.compute(h)
+	defer h.of.permits.end(h)
 	h.Do(h)
 }
 
@@ -178,17 +178,17 @@ func (h *Handshake) giveUp() {
 	}
 }
 
-// Wait ends the turn of the handshake before it waits for its client. Resume waits for the next. Do
-// calls them; after its end they do nothing, for code that still uses the connection.
+// Wait gives the permit of the handshake back before it waits for its client. Resume waits for the next.
+// Do calls them; after its end they do nothing, for code that still uses the connection.
 func (h *Handshake) Wait() {
 	h.waitedAt.Store(monotime.Local())
-	h.of.turns.rest(h)
+	h.of.permits.rest(h)
 }
 
 // Resume: see Wait.
 func (h *Handshake) Resume() {
 	h.waits.Add(monotime.Local() - h.waitedAt.Swap(0)) // in this order: see waited
-	h.of.turns.compute(h)
+	h.of.permits.compute(h)
 }
 
 // Await is call(p) between Wait and Resume; just call(p) if h is nil, the handshake done.
@@ -210,7 +210,7 @@ func (h *Handshake) waited(now int64) int64 {
 }
 
 // stalls reports whether the handshake, for so long, has waited for its client, or computed beyond its
-// turn: a function of the program's, such as GetCertificate, may wait for another server.
+// permit: a function of the program's, such as GetCertificate, may wait for another server.
 func (h *Handshake) stalls(now, long int64) bool {
 	lent := h.lentAt.Load()
 	return h.waited(now) >= long || lent != 0 && now-lent >= long
@@ -219,24 +219,24 @@ func (h *Handshake) stalls(now, long int64) bool {
 // Conn returns nc for Do: it waits for its client between Wait and Resume, until Done is called.
 func (h *Handshake) Conn(nc net.Conn) *Conn {
 	c := &Conn{Conn: nc}
-	c.turn.Store(h)
+	c.shaking.Store(h)
 	return c
 }
 
 // Conn is a connection as its handshake sees it. It hides everything but a net.Conn.
 type Conn struct {
 	net.Conn
-	turn atomic.Pointer[Handshake] // nil: the handshake is done
+	shaking atomic.Pointer[Handshake] // nil: the handshake is done
 }
 
 // Done says that the handshake is done.
-func (c *Conn) Done() { c.turn.Store(nil) }
+func (c *Conn) Done() { c.shaking.Store(nil) }
 
 // NetConn returns the connection below.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
 // Read reads, and lets others compute while it waits.
-func (c *Conn) Read(p []byte) (int, error) { return c.turn.Load().Await(c.Conn.Read, p) }
+func (c *Conn) Read(p []byte) (int, error) { return c.shaking.Load().Await(c.Conn.Read, p) }
 
 // Write writes, and lets others compute while it waits.
-func (c *Conn) Write(p []byte) (int, error) { return c.turn.Load().Await(c.Conn.Write, p) }
+func (c *Conn) Write(p []byte) (int, error) { return c.shaking.Load().Await(c.Conn.Write, p) }

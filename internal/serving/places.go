@@ -25,11 +25,11 @@ import (
 // aside are cut off that take longer than stallTime.
 //
 //	peer      has waiting handshakes   and has its share   leaves by
-//	content   no                       any                 enter: content, in turn or sated
-//	in turn   yes                      no                  dispatch, which gives it a place: any
-//	sated     yes                      yes                 leave: in turn
+//	content   no                       any                 enter: content, queued or sated
+//	queued    yes                      no                  dispatch, which gives it a place: any
+//	sated     yes                      yes                 leave: queued
 //
-// If a place is free, no peer is in turn.
+// If a place is free, no peer is queued.
 type places struct {
 	// immutable
 	max, share int
@@ -41,9 +41,9 @@ type places struct {
 	aside   map[*Handshake]bool // that go on, and have lost their places
 	waiting int
 	peers   map[netip.Prefix]*shakingPeer // those that have handshakes
-	fresh   []*shakingPeer                // in turn, and had no handshake before; the last has come last
-	turns   []*shakingPeer                // the others in turn; the first has waited for the longest
-	turn    int                           // counts
+	fresh   []*shakingPeer                // queued, and had no handshake before; the last has come last
+	queue   []*shakingPeer                // the others queued; the first has waited for the longest
+	picks   int                           // counts
 	timer   *time.Timer                   // sweeps; set while handshakes wait
 	set     bool
 }
@@ -53,7 +53,7 @@ type shakingPeer struct {
 	running int
 	aside   int
 	waiting []*Handshake // first in, first out
-	inTurn  bool
+	queued  bool
 }
 
 // stallTime is how long a handshake may wait for its client, all its waits together, if others wait for
@@ -91,7 +91,7 @@ func (p *places) enter(h *Handshake) {
 	peer.waiting = append(peer.waiting, h)
 	p.waiting++
 	if isFresh {
-		peer.inTurn = true
+		peer.queued = true
 		p.fresh = append(p.fresh, peer)
 	}
 	p.queueLocked(peer)
@@ -129,11 +129,11 @@ func (p *places) removeLocked(h *Handshake) (next []*Handshake) {
 	return p.dispatchLocked()
 }
 
-// queueLocked puts a peer that may have a place, and needs one, in turn.
+// queueLocked puts a peer that may have a place, and needs one, in the queue.
 func (p *places) queueLocked(peer *shakingPeer) {
-	if !peer.inTurn && len(peer.waiting) > 0 && peer.running < p.share {
-		peer.inTurn = true
-		p.turns = append(p.turns, peer)
+	if !peer.queued && len(peer.waiting) > 0 && peer.running < p.share {
+		peer.queued = true
+		p.queue = append(p.queue, peer)
 	}
 }
 
@@ -142,16 +142,16 @@ func (p *places) dispatchLocked() (next []*Handshake) {
 	for len(p.running) < p.max && p.isWantedLocked() {
 		var peer *shakingPeer
 		var h *Handshake
-		switch p.turn++; {
-		case len(p.fresh) == 0 || p.turn%3 == 0 && len(p.turns) > 0:
-			peer, p.turns = takeFirst(p.turns)
-		case p.turn%3 == 1:
+		switch p.picks++; {
+		case len(p.fresh) == 0 || p.picks%3 == 0 && len(p.queue) > 0:
+			peer, p.queue = takeFirst(p.queue)
+		case p.picks%3 == 1:
 			peer, p.fresh = takeFirst(p.fresh)
 		default:
 			peer, p.fresh = takeLast(p.fresh)
 		}
 		h, peer.waiting = takeFirst(peer.waiting)
-		peer.inTurn = false
+		peer.queued = false
 		peer.running++
 		p.waiting--
 		p.running[h] = true
@@ -161,8 +161,8 @@ func (p *places) dispatchLocked() (next []*Handshake) {
 	return next
 }
 
-// isWantedLocked reports whether a peer is in turn.
-func (p *places) isWantedLocked() bool { return len(p.turns)+len(p.fresh) > 0 }
+// isWantedLocked reports whether a peer is queued.
+func (p *places) isWantedLocked() bool { return len(p.queue)+len(p.fresh) > 0 }
 
 // takeFirst and takeLast take an element out of a queue.
 func takeFirst[T any](queue []*T) (first *T, rest []*T) {

@@ -132,8 +132,8 @@ func TestPlacesRandom(t *testing.T) {
 			check()
 		}
 		if len(*started) != len(entered) || len(p.peers) != 0 || p.isWantedLocked() {
-			t.Fatalf("seed %d: %d of %d were started, %d peers and %d turns are left",
-				seed, len(*started), len(entered), len(p.peers), len(p.turns)+len(p.fresh))
+			t.Fatalf("seed %d: %d of %d were started, %d peers and %d queued are left",
+				seed, len(*started), len(entered), len(p.peers), len(p.queue)+len(p.fresh))
 		}
 		for n := range 4 {
 			isOther := func(h *Handshake) bool { return h.peer != shakingPeerOf(n) }
@@ -178,21 +178,22 @@ func TestSweepOnce(t *testing.T) {
 	p.timer.Stop()
 }
 
-// A turn that lasts for long is lent out while others wait, and counts no more; others follow in order.
-func TestTurnsAreLent(t *testing.T) {
-	var turns turns
-	turns.init()
-	turns.max = 1
+// A permit that is held for long is lent out while others wait, and counts no more; others follow in
+// order.
+func TestPermitsAreLent(t *testing.T) {
+	var permits permits
+	permits.init()
+	permits.max = 1
 	blocks, next := new(Handshake), new(Handshake)
-	turns.compute(blocks)
-	testnet.Within(t, "the turn of another", func() { turns.compute(next) })
-	turns.rest(blocks) // which changes nothing
-	if len(turns.running) != 1 || turns.running[next] == 0 {
-		t.Errorf("%d compute, want one", len(turns.running))
+	permits.compute(blocks)
+	testnet.Within(t, "the permit of another", func() { permits.compute(next) })
+	permits.rest(blocks) // which changes nothing
+	if len(permits.running) != 1 || permits.running[next] == 0 {
+		t.Errorf("%d compute, want one", len(permits.running))
 	}
-	turns.rest(next)
-	testnet.Within(t, "a free turn", func() { turns.compute(blocks) })
-	if len(turns.running) != 1 || turns.running[blocks] == 0 {
-		t.Errorf("%d compute, want one", len(turns.running))
+	permits.rest(next)
+	testnet.Within(t, "a free permit", func() { permits.compute(blocks) })
+	if len(permits.running) != 1 || permits.running[blocks] == 0 {
+		t.Errorf("%d compute, want one", len(permits.running))
 	}
 }

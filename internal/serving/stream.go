@@ -32,7 +32,7 @@ func Look(c *percore.Conn, linger bool) { (*loop.Loop)(c.Loop()).Look(linger) }
 
 // TryRead reads what is there on a connection on a loop, or on the TLS above it, without waiting,
 // until p is full. tc is nil without TLS. dry says that nothing is left, and that Arm reports
-// more. An error comes with the bytes before it, and again. Over TLS tlsread.Works must have
+// more. An error comes with the bytes before it, and again. Over TLS tlsread.Probe must have
 // returned nil; crypto/tls answers some of what it reads, and may wait for the client to take
 // that.
 func TryRead(c *percore.Conn, tc *tls.Conn, p []byte) (n int, dry bool, err error) {

@@ -36,10 +36,10 @@ type Limits struct {
 // Connections that the program gives to Attach are what they are.
 func Server(config *tls.Config, limits Limits) *reactor.TLS {
 	return layer.TLS(layer.Handshakes{
-		Wrap: func(conn net.Conn, turn layer.Turn) layer.Upper {
-			return tls.Server(&lower{conn: conn, turn: turn}, config)
+		Wrap: func(conn net.Conn, permit layer.Permit) layer.Upper {
+			return tls.Server(&lower{conn: conn, permit: permit}, config)
 		},
-		Works: func() error {
+		Probe: func() error {
 			if err := checkArguments(config, limits); err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ func works() error {
 }
 
 // check is a variable for tests.
-var check = tlsread.Works
+var check = tlsread.Probe
 
 // Wrap returns a connection for tls.Client or tls.Server. When the handshake is done the *tls.Conn may
 // be given to [reactor.Server.Attach]. conn must be one that Attach takes itself, and buffered are the

@@ -18,16 +18,16 @@ import (
 //
 //	lower    reads and writes               leaves by
 //	blocking conn; during a server's        Attach: on a loop
-//	         handshake, between its turns
+//	         handshake, between its permits
 //	on a     sock                           Detach: blocking, with the conn that Detach has
 //	loop
 
 // lower is the connection below a *tls.Conn.
 type lower struct {
-	conn net.Conn     // what blocking code reads and writes
-	sock layer.Socket // on a loop; nil for blocking code
-	turn layer.Turn   // during a server's handshake; nil otherwise
-	rest []byte       // to read before all else
+	conn   net.Conn     // what blocking code reads and writes
+	sock   layer.Socket // on a loop; nil for blocking code
+	permit layer.Permit // during a server's handshake; nil otherwise
+	rest   []byte       // to read before all else
 
 	in framing // of what was read
 }
@@ -71,10 +71,10 @@ func (l *lower) Read(p []byte) (n int, err error) {
 		if n == 0 && err == nil {
 			return 0, percore.ErrWouldWait
 		}
-	case l.turn != nil:
-		l.turn.Wait()
+	case l.permit != nil:
+		l.permit.Wait()
 		n, err = l.conn.Read(p)
-		l.turn.Resume()
+		l.permit.Resume()
 	default:
 		n, err = l.conn.Read(p)
 	}
@@ -84,9 +84,9 @@ func (l *lower) Read(p []byte) (n int, err error) {
 
 func (l *lower) Write(p []byte) (int, error) {
 	if l.sock == nil {
-		if l.turn != nil {
-			l.turn.Wait()
-			defer l.turn.Resume()
+		if l.permit != nil {
+			l.permit.Wait()
+			defer l.permit.Resume()
 		}
 		return l.conn.Write(p)
 	}
@@ -172,7 +172,7 @@ func (s *session) Write(p []byte) error {
 
 func (s *session) CloseWrite() { _ = s.tls.CloseWrite() }
 
-func (s *session) Enter(sock layer.Socket) { s.lower.sock, s.lower.turn = sock, nil }
+func (s *session) Enter(sock layer.Socket) { s.lower.sock, s.lower.permit = sock, nil }
 
 func (s *session) Leave(conn net.Conn, unread []byte) net.Conn {
 	l := s.lower

@@ -58,21 +58,21 @@ type Upper interface {
 	HandshakeContext(ctx context.Context) error
 }
 
-// Turn is a handshake's turn to compute: only some compute at a time. More would not be done sooner,
+// Permit is a handshake's permit to compute: only some compute at a time. More would not be done sooner,
 // and the loops would wait behind all of them for a processor.
-type Turn interface {
-	// Wait ends the turn before the handshake waits for its peer. Resume waits for the next.
+type Permit interface {
+	// Wait gives it back before the handshake waits for its peer. Resume waits for the next.
 	Wait()
 	Resume()
 }
 
 // Handshakes says how accepted connections get their layer.
 type Handshakes struct {
-	// Wrap returns a connection above conn. During the handshake it gives up its turn while it reads
+	// Wrap returns a connection above conn. During the handshake it gives up its permit while it reads
 	// and writes conn.
-	Wrap func(conn net.Conn, turn Turn) Upper
+	Wrap func(conn net.Conn, permit Permit) Upper
 
-	Works   func() error // returns why the loops can't read from a layer in this process, or nil
+	Probe   func() error // returns why the loops can't read from a layer in this process, or nil
 	Timeout time.Duration
 	Max     int // under way at a time
 }
