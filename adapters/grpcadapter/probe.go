@@ -38,10 +38,10 @@ import (
 //
 // The calls are made by a grpc.ClientConn, on pipes.
 
-// proofTime is how long the proof may take. It is over within milliseconds unless a call hangs.
-const proofTime = 20 * time.Second
+// probeTime is how long the probe may take. It is over within milliseconds unless a call hangs.
+const probeTime = 20 * time.Second
 
-// proof is the result of prove.
+// proof is the result of probe.
 var proof struct {
 	once sync.Once
 	keys *innards.Keys
@@ -49,37 +49,37 @@ var proof struct {
 }
 
 func proven() (*innards.Keys, error) {
-	proof.once.Do(func() { proof.keys, proof.err = prove() })
+	proof.once.Do(func() { proof.keys, proof.err = probe() })
 	return proof.keys, proof.err
 }
 
-// prove returns what the contexts of calls must have, or why this package knows grpc-go too little.
-func prove() (keys *innards.Keys, err error) {
+// probe returns what the contexts of calls must have, or why this package knows grpc-go too little.
+func probe() (keys *innards.Keys, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the proof has panicked: %v", p)
+			err = fmt.Errorf("the probe has panicked: %v", p)
 		}
 	}()
 	if err := innards.Check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), proofTime)
+	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 	defer cancel()
 	srv := grpc.NewServer()
-	log := new(proofLog)
-	srv.RegisterService(proofService(log), nil)
+	log := new(probeLog)
+	srv.RegisterService(probeService(log), nil)
 	defer srv.Stop()
 	if keys, err = findKeys(ctx, srv, log); err != nil {
 		return nil, err
 	}
-	if err := proveStops(ctx, srv, keys); err != nil {
+	if err := probeStops(ctx, srv, keys); err != nil {
 		return nil, fmt.Errorf("stopping a server: %w", err)
 	}
-	return keys, proveCalls(ctx, keys)
+	return keys, probeCalls(ctx, keys)
 }
 
 // findKeys makes a call to srv, which has no options, and looks at its context.
-func findKeys(ctx context.Context, srv *grpc.Server, log *proofLog) (*innards.Keys, error) {
+func findKeys(ctx context.Context, srv *grpc.Server, log *probeLog) (*innards.Keys, error) {
 	pipes := newPipeListener()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(pipes) }()
@@ -89,7 +89,7 @@ func findKeys(ctx context.Context, srv *grpc.Server, log *proofLog) (*innards.Ke
 		return nil, err
 	}
 	defer cc.Close()
-	if _, err := (proofCall{kind: "Unary", id: "keys", sizes: []int{1}}).play(ctx, cc); err != nil {
+	if _, err := (probeCall{kind: "Unary", id: "keys", sizes: []int{1}}).play(ctx, cc); err != nil {
 		return nil, err
 	}
 	if innards.Look(srv).CallsCounted() > 0 {
@@ -101,9 +101,9 @@ func findKeys(ctx context.Context, srv *grpc.Server, log *proofLog) (*innards.Ke
 	return &keys, err
 }
 
-// proveStops serves srv, which has no options, past grpc-go's transport, and stops it while a call is
+// probeStops serves srv, which has no options, past grpc-go's transport, and stops it while a call is
 // open: GracefulStop must wait for the call, and Stop must end it.
-func proveStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error {
+func probeStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error {
 	w, err := openHidden(srv, keys)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func proveStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error
 		return err
 	}
 	defer cc.Close()
-	stream, err := cc.NewStream(ctx, &bothWays, proofPath+"Both")
+	stream, err := cc.NewStream(ctx, &bothWays, probePath+"Both")
 	for range 2 {
 		if err == nil {
 			err = echoed(stream, 10)
@@ -147,7 +147,7 @@ func proveStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error
 	for _, c := range []chan error{stopped, graceful, served} {
 		select {
 		case err = <-c:
-		case <-time.After(proofTime / 4):
+		case <-time.After(probeTime / 4):
 			err = errors.New("Stop does not end a GracefulStop")
 		}
 		if err != nil {
@@ -176,13 +176,13 @@ func await(ctx context.Context, c chan struct{}) error {
 	}
 }
 
-// proveCalls makes calls to two servers, which grpc-go's transport and an inner server serve.
-func proveCalls(ctx context.Context, keys *innards.Keys) error {
+// probeCalls makes calls to two servers, which grpc-go's transport and an inner server serve.
+func probeCalls(ctx context.Context, keys *innards.Keys) error {
 	var results [2]map[string]string
 	for i := range results {
-		log := &proofLog{lines: make(map[string][]string)}
+		log := &probeLog{lines: make(map[string][]string)}
 		srv := grpc.NewServer(log.options()...)
-		srv.RegisterService(proofService(log), nil)
+		srv.RegisterService(probeService(log), nil)
 		var err error
 		if results[i], err = playAll(ctx, srv, log, keys, i == 1); err != nil {
 			return err
@@ -211,7 +211,7 @@ func difference(got, want string) string {
 }
 
 // playAll makes all calls to srv, and returns everything that could be seen of each.
-func playAll(ctx context.Context, srv *grpc.Server, log *proofLog, keys *innards.Keys, past bool) (map[string]string, error) {
+func playAll(ctx context.Context, srv *grpc.Server, log *probeLog, keys *innards.Keys, past bool) (map[string]string, error) {
 	defer srv.Stop()
 	defer context.AfterFunc(ctx, srv.Stop)()
 	pipes := newPipeListener()
@@ -234,7 +234,7 @@ func playAll(ctx context.Context, srv *grpc.Server, log *proofLog, keys *innards
 	}
 	defer cc.Close()
 	results := make(map[string]string)
-	for _, call := range proofCalls() {
+	for _, call := range callsToProbe() {
 		if results[call.id], err = call.play(ctx, cc); err != nil {
 			return nil, fmt.Errorf("call %q: %w", call.id, err)
 		}
@@ -298,8 +298,8 @@ func (l *pipeListener) client() (*grpc.ClientConn, error) {
 		}))
 }
 
-// A proofCall is a call and what its handler does: see proofLog.handle.
-type proofCall struct {
+// A probeCall is a call and what its handler does: see probeLog.handle.
+type probeCall struct {
 	id      string
 	kind    string // the method, or a path
 	sizes   []int  // of the client's messages
@@ -308,18 +308,18 @@ type proofCall struct {
 	details []string // pairs of metadata
 }
 
-const proofPath = "/percore.proof.Calls/"
+const probePath = "/percore.proof.Calls/"
 
 var bothWays = grpc.StreamDesc{StreamName: "Both", ClientStreams: true, ServerStreams: true}
 
-// proofCalls returns the calls that are made.
-func proofCalls() []proofCall {
-	calls := []proofCall{
+// callsToProbe returns the calls that are made.
+func callsToProbe() []probeCall {
+	calls := []probeCall{
 		{id: "unary", kind: "Unary", sizes: []int{100}, handler: "info header trailer send:100", details: []string{"k", "v", "k", "w", "k-bin", "\x00\xff"}},
 		{id: "error", kind: "Unary", sizes: []int{0}, handler: "header trailer fail"},
 		{id: "plain error", kind: "Unary", sizes: []int{0}, handler: "fail-plain"},
-		{id: "too long to receive", kind: "Unary", sizes: []int{proofLimit + 1}, handler: "send:1"},
-		{id: "too long to send", kind: "Unary", sizes: []int{1}, handler: "send:" + fmt.Sprint(proofLimit+1)},
+		{id: "too long to receive", kind: "Unary", sizes: []int{probeLimit + 1}, handler: "send:1"},
+		{id: "too long to send", kind: "Unary", sizes: []int{1}, handler: "send:" + fmt.Sprint(probeLimit+1)},
 		{id: "too many", kind: "Unary", sizes: []int{1, 1}, handler: "send:1"},
 		{id: "upload", kind: "Upload", sizes: []int{1, 1000, 0}, handler: "recv recv recv recv-end trailer send:5"},
 		{id: "download", kind: "Download", sizes: []int{9}, handler: "recv send-header send:0 send:70 prepared:50 trailer"},
@@ -330,25 +330,25 @@ func proofCalls() []proofCall {
 	}
 	if encoding.GetCompressor("gzip") != nil { // it must not be registered by a proof
 		calls = append(calls,
-			proofCall{id: "gzip", kind: "Both", sizes: []int{5, 600}, handler: "recv recv send:700 prepared:800 send:0", gzip: true},
-			proofCall{id: "compressed answer", kind: "Unary", sizes: []int{5}, handler: "compress:gzip send:900"},
-			proofCall{id: "plain answer", kind: "Both", sizes: []int{5}, handler: "compress:identity recv send:900 compress:gzip", gzip: true},
-			proofCall{id: "no such compressor", kind: "Unary", sizes: []int{5}, handler: "compress:tea send:900", gzip: true},
+			probeCall{id: "gzip", kind: "Both", sizes: []int{5, 600}, handler: "recv recv send:700 prepared:800 send:0", gzip: true},
+			probeCall{id: "compressed answer", kind: "Unary", sizes: []int{5}, handler: "compress:gzip send:900"},
+			probeCall{id: "plain answer", kind: "Both", sizes: []int{5}, handler: "compress:identity recv send:900 compress:gzip", gzip: true},
+			probeCall{id: "no such compressor", kind: "Unary", sizes: []int{5}, handler: "compress:tea send:900", gzip: true},
 		)
 	}
 	return calls
 }
 
-const proofLimit = 10_000 // bytes of a message
+const probeLimit = 10_000 // bytes of a message
 
 // play makes the call, and returns what the client sees.
-func (p proofCall) play(ctx context.Context, cc *grpc.ClientConn) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, proofTime)
+func (p probeCall) play(ctx context.Context, cc *grpc.ClientConn) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	ctx = metadata.AppendToOutgoingContext(ctx, append(p.details, "id", p.id, "handler", p.handler)...)
 	path := p.kind
 	if !strings.HasPrefix(path, "/") {
-		path = proofPath + path
+		path = probePath + path
 	}
 	var opts []grpc.CallOption
 	if p.gzip {
@@ -399,14 +399,14 @@ func errorText(err error) string {
 	return fmt.Sprintf("%v, status %t: %v %q, %d details", err, ok, st.Code(), st.Message(), len(st.Details()))
 }
 
-// proofLog is what a server has seen, by call.
-type proofLog struct {
+// probeLog is what a server has seen, by call.
+type probeLog struct {
 	mu    sync.Mutex
 	lines map[string][]string // nil: nothing is logged
 	ctx   context.Context     // of the last handler
 }
 
-func (l *proofLog) add(ctx context.Context, format string, args ...any) {
+func (l *probeLog) add(ctx context.Context, format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lines == nil {
@@ -417,11 +417,11 @@ func (l *proofLog) add(ctx context.Context, format string, args ...any) {
 }
 
 // options returns options of all kinds.
-func (l *proofLog) options() []grpc.ServerOption {
+func (l *probeLog) options() []grpc.ServerOption {
 	unary := func(name string) grpc.UnaryServerInterceptor {
 		return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			l.add(ctx, "%s %s before %T", name, info.FullMethod, req)
-			out, err := handler(context.WithValue(ctx, proofKey(name), name), req)
+			out, err := handler(context.WithValue(ctx, probeKey(name), name), req)
 			l.add(ctx, "%s after: %T %s", name, out, errorText(err))
 			return out, err
 		}
@@ -437,15 +437,15 @@ func (l *proofLog) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.UnaryInterceptor(unary("u1")), grpc.ChainUnaryInterceptor(unary("u2"), unary("u3")),
 		grpc.StreamInterceptor(stream("s1")), grpc.ChainStreamInterceptor(stream("s2"), stream("s3")),
-		grpc.StatsHandler(proofStats{l, "x"}), grpc.StatsHandler(proofStats{l, "y"}),
+		grpc.StatsHandler(probeStats{l, "x"}), grpc.StatsHandler(probeStats{l, "y"}),
 		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
 			l.add(ctx, "tap %s %v", info.FullMethodName, info.Header)
 			if len(info.Header["tap"]) > 0 {
 				return nil, status.Error(codes.ResourceExhausted, "the tap is closed")
 			}
-			return context.WithValue(ctx, proofKey("tap"), "open"), nil
+			return context.WithValue(ctx, probeKey("tap"), "open"), nil
 		}),
-		grpc.MaxRecvMsgSize(proofLimit), grpc.MaxSendMsgSize(proofLimit),
+		grpc.MaxRecvMsgSize(probeLimit), grpc.MaxSendMsgSize(probeLimit),
 		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 			_, err := l.handle(stream.Context(), stream)
 			return err
@@ -453,33 +453,33 @@ func (l *proofLog) options() []grpc.ServerOption {
 	}
 }
 
-type proofKey string
+type probeKey string
 
-// proofStats is a stats handler that logs.
-type proofStats struct {
-	log  *proofLog
+// probeStats is a stats handler that logs.
+type probeStats struct {
+	log  *probeLog
 	name string
 }
 
 // TagConn implements [stats.Handler].
-func (s proofStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return context.WithValue(ctx, proofKey("conn "+s.name), s.name)
+func (s probeStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, probeKey("conn "+s.name), s.name)
 }
 
 // HandleConn implements [stats.Handler].
-func (s proofStats) HandleConn(ctx context.Context, e stats.ConnStats) {
-	s.log.add(ctx, "%s: %s, tagged %v", s.name, eventText(e), ctx.Value(proofKey("conn "+s.name)))
+func (s probeStats) HandleConn(ctx context.Context, e stats.ConnStats) {
+	s.log.add(ctx, "%s: %s, tagged %v", s.name, eventText(e), ctx.Value(probeKey("conn "+s.name)))
 }
 
 // TagRPC implements [stats.Handler].
-func (s proofStats) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+func (s probeStats) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
 	s.log.add(ctx, "%s: tag %+v", s.name, *info)
-	return context.WithValue(ctx, proofKey("call "+s.name), s.name)
+	return context.WithValue(ctx, probeKey("call "+s.name), s.name)
 }
 
 // HandleRPC implements [stats.Handler].
-func (s proofStats) HandleRPC(ctx context.Context, e stats.RPCStats) {
-	s.log.add(ctx, "%s: %s, tagged %v", s.name, eventText(e), ctx.Value(proofKey("call "+s.name)))
+func (s probeStats) HandleRPC(ctx context.Context, e stats.RPCStats) {
+	s.log.add(ctx, "%s: %s, tagged %v", s.name, eventText(e), ctx.Value(probeKey("call "+s.name)))
 }
 
 // eventText describes an event by all its fields but those that differ from call to call.
@@ -508,9 +508,9 @@ func eventText(e any) string {
 	return text
 }
 
-// proofService returns the service of the calls.
-func proofService(log *proofLog) *grpc.ServiceDesc {
-	desc := &grpc.ServiceDesc{ServiceName: strings.Trim(proofPath, "/"), HandlerType: (*any)(nil)}
+// probeService returns the service of the calls.
+func probeService(log *probeLog) *grpc.ServiceDesc {
+	desc := &grpc.ServiceDesc{ServiceName: strings.Trim(probePath, "/"), HandlerType: (*any)(nil)}
 	desc.Methods = []grpc.MethodDesc{{
 		MethodName: "Unary",
 		Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
@@ -522,7 +522,7 @@ func proofService(log *proofLog) *grpc.ServiceDesc {
 			if interceptor == nil {
 				return handle(ctx, in)
 			}
-			return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: proofPath + "Unary"}, handle)
+			return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: probePath + "Unary"}, handle)
 		},
 	}}
 	for name, d := range map[string]grpc.StreamDesc{"Upload": {ClientStreams: true}, "Download": {ServerStreams: true}, "Both": bothWays} {
@@ -538,7 +538,7 @@ func proofService(log *proofLog) *grpc.ServiceDesc {
 
 // handle does what the words of the metadata "handler" say, or sends back what comes if there are none.
 // stream is nil for a unary call.
-func (l *proofLog) handle(ctx context.Context, stream grpc.ServerStream) (out *wrapperspb.BytesValue, err error) {
+func (l *probeLog) handle(ctx context.Context, stream grpc.ServerStream) (out *wrapperspb.BytesValue, err error) {
 	l.mu.Lock()
 	l.ctx = ctx
 	l.mu.Unlock()
@@ -565,7 +565,7 @@ func (l *proofLog) handle(ctx context.Context, stream grpc.ServerStream) (out *w
 			p, ok := peer.FromContext(ctx)
 			names, compressorsErr := grpc.ClientSupportedCompressors(ctx)
 			l.add(ctx, "%v %s %v %t, %v %v, %v %v %v %v", md, method, hasDeadline, ok && p.Addr != nil && p.LocalAddr != nil,
-				names, compressorsErr, ctx.Value(proofKey("tap")), ctx.Value(proofKey("conn x")), ctx.Value(proofKey("call y")), ctx.Err())
+				names, compressorsErr, ctx.Value(probeKey("tap")), ctx.Value(probeKey("conn x")), ctx.Value(probeKey("call y")), ctx.Err())
 		case "header":
 			err = grpc.SetHeader(ctx, md)
 		case "send-header":

@@ -20,9 +20,9 @@ import (
 var logger = grpclog.Component("grpcadapter")
 
 type wrapping struct {
-	// prove returns why servers can't be served past grpc-go's transport, or what their contexts need.
+	// probe returns why servers can't be served past grpc-go's transport, or what their contexts need.
 	// Tests replace it, and logf.
-	prove  func() (*innards.Keys, error)
+	probe  func() (*innards.Keys, error)
 	logf   func(format string, args ...any)
 	hidden bool // the proof's own: its calls are no figures of the process
 }
@@ -81,7 +81,7 @@ func Wrap(srv *grpc.Server) *WrappedServer { return wrap(srv) }
 // wrap is Wrap for the proof and for tests, which change how a server is wrapped.
 func wrap(srv *grpc.Server, changes ...func(*wrapping)) *WrappedServer {
 	refuseNil(srv == nil, "Wrap", "*grpc.Server", "pass the result of grpc.NewServer")
-	s := &WrappedServer{srv: srv, wrapping: wrapping{prove: proven, logf: logger.Errorf}}
+	s := &WrappedServer{srv: srv, wrapping: wrapping{probe: proven, logf: logger.Errorf}}
 	for _, change := range changes {
 		change(&s.wrapping)
 	}
@@ -201,7 +201,7 @@ func (s *WrappedServer) open() (err error) {
 			err = fmt.Errorf("grpc-go %s: %v", grpc.Version, p)
 		}
 	}()
-	keys, err := s.prove()
+	keys, err := s.probe()
 	if err != nil {
 		return fmt.Errorf("grpc-go %s: %w", grpc.Version, err)
 	}

@@ -22,7 +22,7 @@ import (
 // TestProof: this package knows the grpc-go that it is built with.
 func TestProof(t *testing.T) {
 	testnet.NoLeaks(t)
-	if _, err := prove(); err != nil {
+	if _, err := probe(); err != nil {
 		t.Errorf("grpc-go %s: %v", grpc.Version, err)
 	}
 }
@@ -45,19 +45,19 @@ func TestWrapRefused(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, test := range []struct {
 		name, want string
-		prove      func() (*innards.Keys, error)
+		probe      func() (*innards.Keys, error)
 		server     []grpc.ServerOption
 	}{
 		{
 			name: "unknown", want: "grpc-go " + grpc.Version + ": it sings",
-			prove: func() (*innards.Keys, error) { return nil, errors.New("it sings") },
+			probe: func() (*innards.Keys, error) { return nil, errors.New("it sings") },
 		},
 		{
 			name: "a surprise", want: "grpc-go " + grpc.Version + ": it dances",
-			prove: func() (*innards.Keys, error) { panic("it dances") },
+			probe: func() (*innards.Keys, error) { panic("it dances") },
 		},
 		{
-			name: "an option", want: "the server has the option WaitForHandlers", prove: proven,
+			name: "an option", want: "the server has the option WaitForHandlers", probe: proven,
 			server: []grpc.ServerOption{grpc.WaitForHandlers(true)},
 		},
 	} {
@@ -66,7 +66,7 @@ func TestWrapRefused(t *testing.T) {
 			srv.RegisterService(&echo, nil)
 			var lines []string
 			w := wrap(srv, func(w *wrapping) {
-				w.prove = test.prove
+				w.probe = test.probe
 				w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 			})
 			refusal := w.Refusal()

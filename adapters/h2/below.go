@@ -22,8 +22,8 @@ type below struct {
 	pc *percore.Conn // the connection on a loop; nil: a goroutine reads from nc
 }
 
-// tlsWorks is a variable for tests.
-var tlsWorks = tlsread.Works
+// probeTLS is a variable for tests.
+var probeTLS = tlsread.Probe
 
 // init finds out what nc is.
 func (b *below) init(nc net.Conn) {
@@ -54,7 +54,7 @@ var tlsDiffers sync.Once // logged
 
 // readsTLS reports whether turns can read from a *tls.Conn in this process. If not it says so, once.
 func readsTLS() bool {
-	err := tlsWorks()
+	err := probeTLS()
 	if err != nil {
 		tlsDiffers.Do(func() {
 			slog.Warn("h2: each connection over TLS holds a goroutine: crypto/tls does not read as the loops need it", "error", err)

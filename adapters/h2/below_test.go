@@ -11,8 +11,8 @@ import (
 // If crypto/tls doesn't read as percore relies on, a goroutine reads from each connection over TLS.
 func TestChangedTLS(t *testing.T) {
 	testnet.NoLeaks(t)
-	defer func(f func() error) { tlsWorks = f }(tlsWorks)
-	tlsWorks = func() error { return errors.New("it sings") }
+	defer func(f func() error) { probeTLS = f }(probeTLS)
+	probeTLS = func() error { return errors.New("it sings") }
 	config := Config{}
 	f := &fixture{t: t}
 	config.TLS, f.tls = testnet.TLS(t)

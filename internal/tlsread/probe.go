@@ -21,7 +21,7 @@ import (
 	"github.com/percore/percore/internal/loop"
 )
 
-// Works returns the reason why connections of this process can't be read without waiting above
+// Probe returns the reason why connections of this process can't be read without waiting above
 // crypto/tls, or nil if they can. In the first call, a crypto/tls server reads records that a
 // crypto/tls client has made. It reads them in pieces, on a connection in memory. That takes a
 // millisecond.
@@ -32,7 +32,7 @@ import (
 //     returns exactly that error, and what it has read so far is still there when it goes on.
 //   - Read reads from the connection below only after it has returned everything it has.
 //   - After a client's farewell Read returns io.EOF, each time.
-var Works = sync.OnceValue(func() error {
+var Probe = sync.OnceValue(func() error {
 	identity, err := newIdentity()
 	if err != nil {
 		return err

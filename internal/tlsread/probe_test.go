@@ -14,9 +14,9 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-func TestWorks(t *testing.T) {
+func TestProbe(t *testing.T) {
 	testnet.NoLeaks(t)
-	if err := Works(); err != nil {
+	if err := Probe(); err != nil {
 		t.Errorf("crypto/tls (%s) does not read as percore relies on: %v", runtime.Version(), err)
 	}
 }
@@ -70,7 +70,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func BenchmarkWorks(b *testing.B) {
+func BenchmarkProbe(b *testing.B) {
 	identity, err := newIdentity()
 	for b.Loop() {
 		err = errors.Join(err, playRecords(identity, tls.VersionTLS13, loop.ErrWouldWait))

@@ -4,7 +4,7 @@
 // that error, keeps the part of a record that it has, and goes on with the next Read. So while [Read]
 // runs the connection below must fail with loop.ErrWouldWait instead of waiting.
 //
-// crypto/tls promises little of this, so [Works] checks it once per process. Without it nothing may be
+// crypto/tls promises little of this, so [Probe] checks it once per process. Without it nothing may be
 // read that way.
 package tlsread
 

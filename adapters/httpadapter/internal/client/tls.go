@@ -57,7 +57,7 @@ func (t *Transport) servesTLS(onlyH1 bool) reason {
 		return otherDialer
 	}
 	t.settle()
-	if !onlyH1 && t.alpn && !t.ownH2 || tlsWorks() != nil {
+	if !onlyH1 && t.alpn && !t.ownH2 || probeTLS() != nil {
 		return otherProtocol
 	}
 	return served
@@ -209,5 +209,5 @@ func (r *records) follow(p []byte) {
 // areWhole reports whether all records that have come are whole.
 func (r *records) areWhole() bool { return r.at == 0 && r.left == 0 }
 
-// tlsWorks is a variable for tests.
-var tlsWorks = tlsread.Works
+// probeTLS is a variable for tests.
+var probeTLS = tlsread.Probe
