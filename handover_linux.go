@@ -26,8 +26,8 @@ func (r rawConn) Info() seam.ConnInfo { return r.c.sock.info() }
 // Limits returns the limits of the listener that accepted the connection, or nil.
 func (r rawConn) Limits() *accepting.Limits { return r.c.sock.options.limits }
 
-func (r rawConn) Hold()    { r.c.hold() }
-func (r rawConn) Release() { r.c.release() }
+func (r rawConn) DropFinalizer()    { r.c.dropFinalizer() }
+func (r rawConn) RestoreFinalizer() { r.c.restoreFinalizer() }
 
 // Limits returns the listener's limits, or nil.
 func (r rawListener) Limits() *accepting.Limits { return r.l.limits }
@@ -39,13 +39,13 @@ func (r rawListener) Moving() seam.Listener {
 	return movingListener{&Listener{listener: r.l, acceptor: r.l.all, holder: r.holder}}
 }
 
-// hold takes the finalizer away, for an owner that refers to c until it closes it.
-func (c *Conn) hold() { runtime.SetFinalizer(c, nil) }
+// dropFinalizer takes the finalizer away, for an owner that refers to c until it closes it.
+func (c *Conn) dropFinalizer() { runtime.SetFinalizer(c, nil) }
 
-// release makes the garbage collector close c once no object refers to it. A second finalizer would
-// end the program, so it first removes one that is already there: a connection may by mistake have
+// restoreFinalizer makes the garbage collector close c once no object refers to it. A second finalizer
+// would end the program, so it first removes one that is already there: a connection may by mistake have
 // two owners.
-func (c *Conn) release() {
+func (c *Conn) restoreFinalizer() {
 	runtime.SetFinalizer(c, nil)
 	runtime.SetFinalizer(c, (*Conn).Close)
 }

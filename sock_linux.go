@@ -129,7 +129,7 @@ func (s *sock) writeBuffers(v *net.Buffers) (n int64, err error) {
 }
 
 func (s *sock) close(c *Conn) error {
-	c.hold()
+	c.dropFinalizer()
 	p := *s.pair() // afterwards it is too late to ask the kernel
 	p.fixed = true
 	s.addrs.Store(&p)

@@ -56,7 +56,7 @@ func (c *conn) introduce() {
 // whole handshake. A connection that has had requests in another process waits for the next, as an idle
 // one.
 func (c *conn) start() {
-	seam.Hold(c.Conn) // the queue, a worker or net/http refers to it, until it is hijacked
+	seam.DropFinalizer(c.Conn) // the queue, a worker or net/http refers to it, until it is hijacked
 	c.mu.Lock()
 	if c.load().has(began) {
 		c.setRealDeadlineLocked(c.queue.call.idleDeadline())

@@ -98,7 +98,7 @@ func (c *conn) hijacked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.endLocked(connState.hijack) {
-		seam.Release(c.Conn)
+		seam.RestoreFinalizer(c.Conn)
 		c.queue.server.counts.Add(countHijacked, 1)
 		c.queue.call.release()
 	}

@@ -90,7 +90,7 @@ func newServer(srv *http.Server, opts []Option) *Server {
 			parkAfter:     DefaultParkAfter,
 			newHandshakes: serving.NewDefaultHandshakes,
 			checkNetHTTP:  probe.NetHTTP,
-			checkTLS:      tlsread.Works,
+			checkTLS:      tlsread.Probe,
 		},
 		counters: serving.NewCounters(1, counterCount),
 	}

@@ -31,7 +31,7 @@ import (
 // reads a byte at that time, a byte ends it: the next request is there, and the client's end is not
 // looked for any more.
 //
-// crypto/tls promises little of this, so it is checked once per process: see tlsread.Works.
+// crypto/tls promises little of this, so it is checked once per process: see tlsread.Probe.
 
 // tlsStream is a conn over TLS.
 type tlsStream conn

@@ -44,11 +44,11 @@ const (
 const sweepPause = 50 * time.Millisecond
 
 // lingerers are the process's connections that linger, or have done so since the last sweep.
-var lingerers = sweeper{pause: sweepPause}
+var lingerers = lingerSet{pause: sweepPause}
 
-// sweeper ends waits that take long. A message costs it nothing: a connection is added once per sweep
-// at most, and a wait that begins or ends only changes the connection's lingerState.
-type sweeper struct {
+// lingerSet ends lingering that takes long. A message costs it nothing: a connection is added once per
+// sweep at most, and a wait that begins or ends only changes the connection's lingerState.
+type lingerSet struct {
 	pause time.Duration // immutable, except for tests
 
 	mu sync.Mutex
@@ -60,7 +60,7 @@ type sweeper struct {
 }
 
 // add makes the next sweep look at c. The caller may hold c.mu.
-func (s *sweeper) add(c *Conn) {
+func (s *lingerSet) add(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns = append(s.conns, c)
@@ -69,7 +69,7 @@ func (s *sweeper) add(c *Conn) {
 	}
 }
 
-func (s *sweeper) setLocked() {
+func (s *lingerSet) setLocked() {
 	s.set = true
 	if s.timer == nil {
 		s.timer = time.AfterFunc(s.pause, s.sweep)
@@ -80,7 +80,7 @@ func (s *sweeper) setLocked() {
 
 // sweep looks at all connections. It holds mu only to take and to return them: a connection that begins
 // to linger doesn't wait for it.
-func (s *sweeper) sweep() {
+func (s *lingerSet) sweep() {
 	s.mu.Lock()
 	all := s.conns
 	s.conns = nil

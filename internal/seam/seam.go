@@ -82,8 +82,8 @@ type ConnInfo struct {
 type rawConn interface {
 	FD() *loop.FD
 	Info() ConnInfo
-	Hold()
-	Release()
+	DropFinalizer()
+	RestoreFinalizer()
 }
 
 // rawConnOf returns the raw connection of c, or nil if c is not a *percore.Conn on the engine.
@@ -194,19 +194,19 @@ func TellsSent(c net.Conn) bool {
 	return ok && runtime.GOOS == "linux"
 }
 
-// Hold promises that the caller keeps a reference to c, a *percore.Conn, until it closes c or calls
-// Release. Until then c needs no finalizer to close it. A finalizer takes 56 bytes of the runtime's
-// memory, more than the Conn.
-func Hold(c net.Conn) {
+// DropFinalizer promises that the caller keeps a reference to c, a *percore.Conn, until it closes c or
+// calls RestoreFinalizer. Until then c needs no finalizer to close it. A finalizer takes 56 bytes of the
+// runtime's memory, more than the Conn.
+func DropFinalizer(c net.Conn) {
 	if raw := rawConnOf(c); raw != nil {
-		raw.Hold()
+		raw.DropFinalizer()
 	}
 }
 
-// Release undoes Hold, before c gets another owner.
-func Release(c net.Conn) {
+// RestoreFinalizer undoes DropFinalizer, before c gets another owner.
+func RestoreFinalizer(c net.Conn) {
 	if raw := rawConnOf(c); raw != nil {
-		raw.Release()
+		raw.RestoreFinalizer()
 	}
 }
 

@@ -72,7 +72,7 @@ func (c *conn) cancel(cause error) { c.end(cause, true) }
 
 // detach takes the connection, which goes on, from the pool.
 func (c *conn) detach() {
-	seam.Release(c.nc)
+	seam.RestoreFinalizer(c.nc)
 	c.end(nil, false)
 }
 

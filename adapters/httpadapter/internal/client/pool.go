@@ -282,7 +282,7 @@ func (h *host) dial(ctx context.Context, dial func(context.Context, string, stri
 		}
 	}
 	if !c.speaksHTTP2() {
-		seam.Hold(pc)
+		seam.DropFinalizer(pc)
 	}
 	return c, nil
 }
