@@ -15,7 +15,7 @@ const variable = "PERCORE_HANDOVER"
 // result is for Give. Start adds to cmd's ExtraFiles and Env. The caller calls cmd.Wait, as usual.
 //
 // If cmd.Path is empty, it starts the program that is now at the path of this one, with this process's
-// arguments. Symbolic links are followed anew: if a link such as current moves from release to
+// arguments. Symbolic links are followed again: if a link such as current moves from release to
 // release, the successor is of the release that it points to now.
 func Start(cmd *exec.Cmd) (*net.UnixConn, error) {
 	if err := checkArguments("Start", argument{"cmd", cmd, "new(exec.Cmd), or the program to start"}); err != nil {

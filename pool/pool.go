@@ -10,12 +10,12 @@
 // gets the memory. [GetBytes] and [PutBytes] lend bare slices instead, for interfaces that know
 // nothing of references. [Configure] limits the memory that is kept, [ReadStats] counts it.
 //
-// Memory comes as its last user left it: it is not zeroed, and an owner of secrets clears them before
-// Release. Code that may hold on to memory after it said that it was done must not be given memory of
-// the pool. Reads and writes of percore that have returned don't hold on to it.
+// Memory is not zeroed: its next owner sees what the last one left, so clear secrets before Release.
+// Don't give memory of the pool to code that may use it after it has returned. Reads and writes of
+// percore that have returned don't use it any more.
 //
-// A Release too many panics. A buffer that is never released is lost to the pool only: the garbage
-// collector takes it, Stats.Leaked counts it, and [CheckLeaks] describes it. A checking build
+// A Release too many panics. The garbage collector takes a buffer that is never released;
+// Stats.Leaked counts it, and [CheckLeaks] describes it. A checking build
 // (-tags invariants) also fills released memory with 0xCC, and panics at the use of a released buffer
 // and, when memory is lent again, if it was written to after its release.
 package pool

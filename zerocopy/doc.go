@@ -4,8 +4,8 @@
 // They need no call of their own: ReadFrom, WriteTo and io.Copy on a percore.Conn send files with
 // sendfile(2) and move bytes between connections and pipes with splice(2), so that they never pass
 // through the process; vectored writes are one system call instead of several. [ReadStats] counts
-// the bytes that went each way, and [Features] tells what is on, and if not why not. Only Linux has
-// these features.
+// the bytes that went each way, and [Features] reports which are on, and why the others are not. Only
+// Linux has these features.
 //
 // # Switches
 //
@@ -17,7 +17,7 @@
 //	sendfile=0    files are read and written
 //	splice=0      sockets and pipes are read and written
 //	writev=0      slices are written one by one
-//	rawsyscall=0  the scheduler is told of each send and receive, not only of long ones
+//	rawsyscall=0  the scheduler is told about each send and receive, not only about long ones
 //
 // Settings that this version does not know are ignored; a warning names them when the program starts.
 // Of two for the same feature the later one counts, as with GODEBUG. A feature that the kernel has been

@@ -16,12 +16,12 @@ import (
 //	heardAt    PingAfter      PING
 //	pingedAt   PingTimeout    fail
 //	drainedAt  DrainTime      GOAWAY that says which stream is the last
-//	agedAt     none           Drain: it is as old as it may become
+//	agedAt     none           Drain: it has reached its greatest age
 //	goesAt     none           hang up, after a GOAWAY that says which stream is the last
 //	hungUpAt   lingerTime     fail; after WriteTimeout if the client had stopped taking anything
 //
-// The alarm is set early or late: one that comes before anything is due is set anew, so that a busy
-// connection sets it once a second at most.
+// The alarm may go off before anything is due, and is set again then. So a busy connection sets it once
+// a second at most.
 type clock struct {
 	// guarded by mu
 	alarmAt  int64   // 0: not set
@@ -38,7 +38,7 @@ type ending struct {
 	pingAfter time.Duration // in the place of Config.PingAfter; 0: it is that
 
 	drainedAt int64 // when Drain was called; 0: it wasn't, or its second step was made
-	agedAt    int64 // when it will be as old as it may become; 0: never, or it was
+	agedAt    int64 // when it reaches its greatest age; 0: never, or it has
 	goesAt    int64 // when it is closed after that; 0: never
 	hungUpAt  int64 // since when the phase is hanging or lingering; 0: it isn't
 	hurried   bool  // another client waits for its place: see hurryTime
@@ -52,7 +52,7 @@ func (k *clock) ending() ending {
 	return *k.ends
 }
 
-// makeEnding returns the times to change.
+// makeEnding returns ends, after making it if it is nil.
 func (k *clock) makeEnding() *ending {
 	if k.ends == nil {
 		k.ends = new(ending)
@@ -70,8 +70,8 @@ const (
 	hurryTime = 250 * time.Millisecond
 )
 
-// timesLocked calls do with the time of each thing that is to come, in no order, and how it is
-// done.
+// timesLocked calls do for each event that may come next, in no order, with its time and the method
+// that handles it.
 func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	cfg := &c.server.config
 	after := func(since int64, d time.Duration, how func(*Conn)) {
@@ -118,8 +118,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	}
 }
 
-// setAlarmLocked sets the alarm for the first thing that is to come, unless it is set for a time
-// before that.
+// setAlarmLocked sets the alarm to the time of the first event, unless it goes off before that anyway.
 func (c *Conn) setAlarmLocked() {
 	first := int64(0)
 	c.timesLocked(func(at int64, _ func(*Conn)) {
@@ -134,7 +133,7 @@ func (c *Conn) setAlarmLocked() {
 	_ = c.below.nc.SetReadDeadline(c.below.timeOf(first))
 }
 
-// alarm does what is due, and sets the alarm anew.
+// alarm handles the events that are due, and sets the alarm again.
 func (c *Conn) alarm() {
 	c.mu.Lock()
 	defer c.unlock()
@@ -148,7 +147,7 @@ func (c *Conn) alarm() {
 	c.flushSoonLocked()
 }
 
-// dueLocked returns something that is due, or nil.
+// dueLocked returns the method for an event that is due, or nil.
 func (c *Conn) dueLocked(now int64) (due func(*Conn)) {
 	c.timesLocked(func(at int64, how func(*Conn)) {
 		if at <= now {
@@ -191,7 +190,7 @@ func (c *Conn) pongLocked(data [8]byte) {
 	}
 }
 
-// agedLocked is for a connection that is as old as it may become.
+// agedLocked is for a connection that has reached its greatest age.
 func (c *Conn) agedLocked() {
 	end := c.clock.makeEnding()
 	end.agedAt = 0

@@ -59,7 +59,7 @@
 //	*StreamError            the peer or this side has reset the stream
 //	*ConnError              the connection has ended; Unwrap has the reason, if there is one
 //	os.ErrDeadlineExceeded  Read: the deadline has passed. (A write deadline that passes resets the stream.)
-//	ErrEnded                Send and Write behind the end of the answer; all calls behind the return of Serve
+//	ErrEnded                Send and Write after the end of the answer; all calls after StreamHandler.Serve has returned
 //
 // # Limits
 //

@@ -26,12 +26,12 @@ import (
 //	a worker of the fast path          turn.go           serve; exchange.go has a request and its answer
 //	                                   stream.go         reads and writes; over TLS tls_stream.go
 //	net/http                           conn_nethttp.go   leaseOut, Read, Write and others, leaseClosed
-//	                                   timeouts.go       SetReadDeadline and its like
+//	                                   timeouts.go       SetReadDeadline and the other two
 //	the sweeper, Shutdown and others   conn_sweeper.go   expireRead, hangUp: for each connection
 //	that look through all of them
 //	HandOver                           handover.go       takeOut, putBack, closeMoved
 //	a goroutine of its own             tls_handshake.go  handshake
-//	the user, once it is hijacked      conn_user.go      Read's like, OnReadable and others
+//	the user, once it is hijacked      conn_user.go      Read, Write, OnReadable and others
 //	any of them                        conn.go           the state, Close
 type conn struct {
 	*percore.Conn // immutable
@@ -40,10 +40,10 @@ type conn struct {
 	queue *connQueue
 	ext   *connExt // nil on a plain connection without ConnContext
 
-	// atomic; changed with mu held, and without it where a request would have to lock it: in serving and
-	// notified by the worker and the callback, in opening, busy and idle by the goroutine of net/http
-	// that serves the lease, and in idle by SetReadDeadline. Every change is a compare-and-swap: if two
-	// make one at a time, the slower looks again.
+	// atomic; changed with mu held, except where each request would have to take it. Without mu the
+	// worker and the callback change serving and notified, the goroutine of net/http that serves the
+	// lease changes opening, busy and idle, and SetReadDeadline changes idle. Every change is a
+	// compare-and-swap: if two goroutines make one at the same time, the slower tries again.
 	packed atomic.Uint32 // a connState
 
 	// guarded by queue.mu
@@ -77,8 +77,8 @@ type connExt struct {
 func (c *conn) load() connState   { return connState(c.packed.Load()) }
 func (c *conn) lease() leaseState { return leaseState(c.load()) }
 
-// loadLocked is load after a change that is under way. (leaseClosed holds mu until the outcome is
-// known.)
+// loadLocked waits for a change that is under way, and returns the state after it. (leaseClosed holds
+// mu until the outcome is known.)
 func (c *conn) loadLocked() connState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,8 +104,8 @@ func (c *conn) swap(from, to connState) bool {
 // swapLease is swap for net/http's side.
 func (c *conn) swapLease(from, to leaseState) bool { return c.swap(connState(from), connState(to)) }
 
-// change makes a change, however many others are made at the same time. It returns the connection's
-// state afterwards, and false if the change has no meaning in the state at hand.
+// change applies event to the state, and tries again if another goroutine has changed the state
+// meanwhile. It returns the state afterwards, and false if event doesn't apply to it.
 func (c *conn) change(event func(connState) (connState, bool)) (connState, bool) {
 	for {
 		from := c.load()
@@ -160,7 +160,7 @@ func (c *conn) context() context.Context {
 
 func (c *conn) isTLS() bool { return c.ext != nil && c.ext.tls != nil }
 
-// endLocked makes a change, and reports whether the connection is hijacked or closed for good by it.
+// endLocked makes a change, and reports whether that has hijacked or finally closed the connection.
 // If so, the queue has forgotten it, and the caller, which holds mu, must release the call as soon as
 // the connection is closed: Shutdown waits for that.
 func (c *conn) endLocked(event func(connState) (connState, bool)) (ended bool) {

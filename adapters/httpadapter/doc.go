@@ -45,8 +45,8 @@
 // next request is served as on a new connection. Hooks don't notice.
 //
 // A connection stays with net/http while a request or a part of one is there, if it is hijacked, and if
-// it is a wrapper's, such as netutil.LimitListener's. MaxConns and ProxyProtocol of
-// [percore.ListenConfig], and [Server.ServeTLS], do without a wrapper.
+// the listener is a wrapper, such as netutil.LimitListener's. Use MaxConns and ProxyProtocol of
+// [percore.ListenConfig], and [Server.ServeTLS], instead of wrappers.
 //
 // net/http doesn't promise how it waits, nor crypto/tls how it reads. So a process tries both in memory
 // at its first connection, for two or three milliseconds. If one behaves in an unknown way, what relies

@@ -82,9 +82,9 @@ func (t *turn) newExchange(p []byte) *exchange {
 // before the handler runs.
 func (x *exchange) awaitsBody() bool { return x.body != nil && x.body.rest > 0 }
 
-// bodyEnded begins to watch for the client's end once the body is read. Until then net/http doesn't
-// watch either, even if the whole body came with the header: a client may end its stream behind its
-// request, or a deadline for the body pass, without cancelling a handler that hasn't read it yet.
+// bodyEnded begins to watch for the client's end once the body is read, as net/http does, even if the
+// whole body came with the header. Before that a client may end its stream after its request, or the
+// deadline for the body may pass, without cancelling a handler that hasn't read the body yet.
 func (x *exchange) bodyEnded() {
 	c := x.conn
 	x.mu.Lock()
@@ -105,8 +105,8 @@ func (x *exchange) bodyEnded() {
 	}
 }
 
-// run calls the handler. Unless that has returned afterwards the connection is of no more use: the
-// handler has panicked, or ended its goroutine.
+// run calls the handler. If the handler panics or ends its goroutine, returned stays false, and the
+// connection can't be used again.
 func (x *exchange) run(handler http.Handler) {
 	defer func() {
 		if x.returned {
@@ -121,7 +121,7 @@ func (x *exchange) run(handler http.Handler) {
 	x.returned = true
 }
 
-// isWatching reports whether a callback is x's.
+// isWatching reports whether a callback that comes now is for x.
 func (x *watched) isWatching() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -112,7 +112,7 @@ type idleGuard struct {
 	guard // settled when the stage is waiting or closed, or nothing is sent
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and made anew, when a field below changes
+	changed chan struct{} // closed and replaced when a field below changes
 
 	// guarded by mu
 	stage   idleGuardStage

@@ -350,8 +350,8 @@ func (c *conn) offer() bool {
 	return h != nil && h.take(c, connState.takeOut, false)
 }
 
-// takeOut takes a connection out of service. It reports false if the event has no meaning, or a part of
-// a request was read.
+// takeOut takes a connection out of service. It reports false if event doesn't apply to its state, or
+// a part of a request was read.
 //
 // While a connection waits its callback is armed, or about to be, or on its way. A callback that can't
 // be cancelled comes, and is noted: putBack arms the callback exactly if it has come, or never will.

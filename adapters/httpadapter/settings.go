@@ -12,7 +12,7 @@ import (
 func (s *Server) handler() http.Handler { return s.srv.Handler }
 
 // headerBytesMost bounds the memory of a client that sends a long header slowly, and the work of
-// scanning it anew for each of its lines. Longer headers go to net/http.
+// scanning it again for each of its lines. Longer headers go to net/http.
 const headerBytesMost = 64 << 10
 
 // headerBytesMax returns the longest header that the fast path takes: as long as net/http's, which has

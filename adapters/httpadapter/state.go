@@ -119,7 +119,7 @@ var edges = [stateCount]set[state]{
 //
 // The word has two views: this one, and leaseState, the view of net/http's side. Each has its own table
 // and its own changes, and only the changes under "With net/http" below lead from one to the other.
-// It is one word all the same. A hijack takes the connection from net/http unless a Read waits, and a
+// It is one word nevertheless. A hijack takes the connection from net/http unless a Read waits, and a
 // Close finds it in one of the two hands, while a request takes no lock: with two words each such pair
 // would need an order of its own. And a second word would cost every connection 16 bytes (see
 // TestConnSize).

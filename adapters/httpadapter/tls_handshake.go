@@ -91,7 +91,7 @@ func looksLikeHTTP(header [5]byte) bool {
 }
 
 // abortHandshake closes a connection whose handshake panicked. The handshake must not be
-// asked for its outcome then: it would begin anew.
+// asked for its outcome then: it would begin again.
 func (c *conn) abortHandshake() {
 	c.mu.Lock()
 	ended := c.state() == stateHandshake && c.endLocked(connState.close)

@@ -121,7 +121,7 @@ func (c *Conn) startTimeouts() {
 	}
 }
 
-// retime begins the time of all timeouts anew.
+// retime restarts all timeouts.
 func (c *Conn) retime() {
 	c.asked.And(^askRetime)
 	t := &c.more.times
@@ -314,7 +314,7 @@ func (c *Conn) passedTimeout(now int64) (passed timeoutKind, next int64) {
 	return noTimeout, next
 }
 
-// countsWrites reports whether a byte that the socket takes begins the time anew.
+// countsWrites reports whether a byte that the socket takes restarts the timeout.
 func (k timeoutKind) countsWrites() bool { return k == onIdle || k == onWriteIdle || k == onUnsent }
 
 // payAcknowledged gives a peer that has taken nothing for a timeout more time, for what its kernel has

@@ -27,8 +27,8 @@
 // [Start] calls Read and Handle in turn, as the loop would, on a goroutine from a pool.
 // When there is nothing to read the goroutine goes back, and the connection holds only the library's
 // own state until the peer sends something. There are as many goroutines as messages that are being
-// handled, or were in the last tenth of a second: see below. Writes are not concerned: any
-// goroutine writes with the library at any time, as usual.
+// handled, or were in the last tenth of a second: see below. Writes don't change: any goroutine
+// may write with the library at any time.
 //
 // The goroutines serve several connections. When one goes back its profile labels (runtime/pprof) and
 // debug.SetPanicOnFault are reset. If it is still locked to its thread (runtime.LockOSThread) it ends,

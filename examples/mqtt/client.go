@@ -64,7 +64,7 @@ func (b *broker) Close(conn *reactor.Conn, err error) {
 	}
 }
 
-// watch closes the connection if no packet comes for too long. The timer isn't set anew for each
+// watch closes the connection if no packet comes for too long. The timer isn't set again for each
 // packet: when it fires it looks when the last one came.
 func (c *client) watch() {
 	if c.patience == 0 {

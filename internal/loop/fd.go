@@ -504,7 +504,7 @@ func (f *FD) destroy() error {
 		f.loop.timers.disarm(f)
 	}
 	f.loop.freeSlot(f)
-	if f.exposed.Load() || closeIsDear {
+	if f.exposed.Load() || closeIsExpensive {
 		f.loop.poller.del(int(f.sysfd))
 	}
 	errno := sys.Close(int(f.sysfd))

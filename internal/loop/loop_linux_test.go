@@ -151,8 +151,8 @@ func TestReadiness(t *testing.T) {
 // The kernel goes on to report a file that was closed while a duplicate of it is
 // open. Such events are dropped, and don't reach the slot's present descriptor.
 func TestStaleEvents(t *testing.T) {
-	defer func(was bool) { closeIsDear = was }(closeIsDear)
-	closeIsDear = false
+	defer func(was bool) { closeIsExpensive = was }(closeIsExpensive)
+	closeIsExpensive = false
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
 		old := newEventFD(t, l, nil)
@@ -217,8 +217,8 @@ func wantNoEvents(t *testing.T, l *Loop, duplicate int) {
 
 // Where close(2) of a registered descriptor is dear it is taken out before.
 func TestCloseIsDear(t *testing.T) {
-	defer func(was bool) { closeIsDear = was }(closeIsDear)
-	closeIsDear = true
+	defer func(was bool) { closeIsExpensive = was }(closeIsExpensive)
+	closeIsExpensive = true
 	g := newTestGroup(t, Config{Loops: 1})
 	l := g.Loop(0)
 	newEventFD(t, l, nil) // so that the group lives on, and polls

@@ -261,23 +261,22 @@ func readiness(events uint32) (r Readiness) {
 	return r
 }
 
-// add registers fd, edge-triggered, for all that concerns reading.
+// add registers fd, edge-triggered, for all events that concern reading.
 func (p *poller) add(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_ADD, fd, interest, t)
 }
 
-// watchWrites adds room to write. The kernel looks at the descriptor anew, so
-// that its present readiness counts as an edge.
+// watchWrites adds the event of space for writing. The kernel looks at the descriptor again, so its
+// present readiness counts as an edge.
 func (p *poller) watchWrites(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest|unix.EPOLLOUT, t)
 }
 
-// closeIsDear says that close(2) of a descriptor that is registered takes a lock of
-// the whole machine (fs/eventpoll.c, epmutex; since Linux 6.4 it takes none). Taking
-// the descriptor out first doesn't.
-var closeIsDear = sys.KernelBefore(6, 4)
+// closeIsExpensive says that close(2) of a registered descriptor takes a lock of the whole machine
+// (fs/eventpoll.c, epmutex; not since Linux 6.4). Removing the descriptor first avoids that.
+var closeIsExpensive = sys.KernelBefore(6, 4)
 
-// del takes fd out, for the case that closing it doesn't, or is dear.
+// del removes fd, where closing it doesn't, or is expensive.
 func (p *poller) del(fd int) { p.ctl(unix.EPOLL_CTL_DEL, fd, 0, token{}) }
 
 // wake makes a waiting loop pass.

@@ -17,7 +17,7 @@ type eventArray struct{}
 
 func (a *eventArray) event(int) (token, Readiness) { return token{}, 0 }
 
-const closeIsDear = false
+const closeIsExpensive = false
 
 var wakeToken = token{slot: ^uint32(0), gen: ^uint32(0)}
 

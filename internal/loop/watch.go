@@ -7,13 +7,12 @@ type EventHandler interface {
 	OnEvent(r Readiness)
 }
 
-// Watch has *h told of each event on the descriptor, on the loop's goroutine, until Unwatch
-// or Close. It is for owners that wait for a descriptor all the time: unlike
-// [FD.NotifyReadable] it need not be armed again. h stays the caller's memory, and must not be
-// changed while it is registered.
+// Watch reports each event on the descriptor to *h, on the loop's goroutine, until Unwatch or Close. It
+// is for owners that always wait for a descriptor: unlike [FD.NotifyReadable] it need not be armed
+// again. The caller owns h, and must not change it while it is registered.
 //
-// Events that came before are not told: call TryRead after Watch. Room to write is told of once a
-// TryWrite has met a full socket. The owner reads and writes by TryRead, TryWrite and
+// Watch doesn't report earlier events: call TryRead after it. It reports space for writing after a
+// TryWrite has met a full socket. The owner reads and writes with TryRead, TryWrite and
 // [Stream.TryWrite] only; those wait for a Read or a Write that is under way.
 //
 // It fails with [ErrArmed] if the descriptor is watched already, or a callback of OnReadable is

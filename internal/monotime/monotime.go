@@ -1,6 +1,6 @@
-// Package monotime has points in time that fit an atomic word: nanoseconds on the
-// monotonic clock. Every one is greater than 0, so that 0 and less are free to mean
-// something else; math.MaxInt64 is the end of time.
+// Package monotime represents points in time as nanoseconds on the monotonic clock, which fit an
+// atomic word. All are greater than 0, so 0 and negative numbers can mean something else.
+// math.MaxInt64 is the end of time.
 package monotime
 
 import (
@@ -12,9 +12,8 @@ import (
 // is never near it.
 var epoch = time.Now().Add(-time.Second)
 
-// Now reads the clock. In a bubble of testing/synctest, where package time has a clock of
-// its own, it is the real clock all the same: the kernel and the rest of the program go
-// by that.
+// Now reads the clock. In a bubble of testing/synctest, where package time has a clock of its own, it
+// still reads the real one, which the kernel and the rest of the program use.
 func Now() int64 {
 	if n := int64(time.Since(epoch)); n > 0 {
 		return n
@@ -22,8 +21,8 @@ func Now() int64 {
 	return nowInBubble()
 }
 
-// InBubble reports whether the calling goroutine is in a bubble of testing/synctest. It
-// goes by the bubble's clock, which begins in the year 2000 and so is behind epoch.
+// InBubble reports whether the calling goroutine is in a bubble of testing/synctest: the bubble's clock
+// begins in the year 2000, before epoch.
 func InBubble() bool { return time.Since(epoch) <= 0 }
 
 // bubbleEpoch is the zero of Local's clock in a bubble, a second before bubbles begin.
@@ -58,7 +57,7 @@ func After(d time.Duration) int64 {
 
 // Of translates t, as package net does: a time with a monotonic reading is compared by
 // that, any other by the wall clock as it is now. A time before the clock began
-// becomes its first nanosecond. In a bubble the distance to t is the bubble's clock's.
+// becomes its first nanosecond. In a bubble the distance to t is measured on the bubble's clock.
 // passed reports whether t is not after the present.
 func Of(t time.Time) (at int64, passed bool) {
 	if t != t.Round(0) { // it has a monotonic reading, which Round(0) strips

@@ -29,12 +29,16 @@
 //
 // The adapters that the program imports have their own metrics, which begin with
 //
-//	percore_http_       httpadapter
-//	percore_http2_      h2, and what httpadapter and grpcadapter serve with it
-//	percore_grpc_       grpcadapter
-//	percore_reactor_    reactor
-//	percore_websocket_  wsadapter
-//	percore_handover_   handover
+//	percore_http_          httpadapter
+//	percore_client_        httpadapter's NewTransport
+//	percore_http2_         h2, and what httpadapter and grpcadapter serve with it
+//	percore_http2_client_  clients of h2
+//	percore_grpc_          servers of grpcadapter
+//	percore_grpc_client_   grpcadapter's NewClient
+//	percore_reactor_       reactor
+//	percore_websocket_     wsadapter
+//	percore_handover_      handover
+//	percore_tls_           tlsfiles
 //
 // # OpenTelemetry
 //

@@ -8,7 +8,7 @@
 //	...
 //	err := hub.Broadcast(sse.Event{Data: "hello"})
 //
-// Where the engine doesn't serve a connection the same program holds a goroutine for it.
+// Where net/http serves a connection the same program works, and holds a goroutine for it.
 package sse
 
 import (

@@ -14,17 +14,17 @@
 // the server was made. A connection whose handshake isn't done within Limits.HandshakeTimeout is
 // closed. Errors go to the server's log, at debug level, and to the figure failed_handshakes_total.
 //
-// Functions of the tls.Config, as GetCertificate, may block: one that takes more than 20 ms is not
-// counted any more as computing, so that other handshakes go on, as many every 20 ms as there are
-// processors. It should end with its context (ClientHelloInfo.Context), which HandshakeTimeout and
-// the server's end end: until it returns its handshake keeps its place. Find the certificates
-// before they are needed if clients can make a function block by a name of their choice.
+// Functions of the tls.Config, such as GetCertificate, may block: after 20 ms one no longer counts as
+// computing, so that other handshakes go on, as many every 20 ms as there are processors. It should
+// return when its context (ClientHelloInfo.Context) ends, after HandshakeTimeout or with the server:
+// until then its handshake keeps its place. If clients can make a function block by a name of their
+// choice, find the certificates before they are needed.
 //
 // # What is different
 //
-//   - Bytes that wait for the peer are counted as records, which are some 22 bytes longer than what
-//     was written: [reactor.Conn.Unsent], WriteHighWaterMark, WriteHardLimit. Each call of Write makes a
-//     record of its own: so write a header and its body with WriteBuffers.
+//   - Bytes that wait for the peer ([reactor.Conn.Unsent], WriteHighWaterMark, WriteHardLimit) are
+//     counted as records, which are some 22 bytes longer than the data. Each call of Write makes a
+//     record of its own, so write a header and its body with WriteBuffers.
 //   - Write encrypts on the goroutine that calls it: that takes some 5 µs for 16 KiB. Writes to one
 //     connection wait for each other, and its loop waits for them.
 //   - ReadTimeout also counts for the rest of a record that the peer has begun.

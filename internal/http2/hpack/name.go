@@ -68,7 +68,7 @@ func (n *Name) is(other *Name) bool {
 	return n == other || !n.common && !other.common && n.wire == other.wire
 }
 
-// NameOf returns the Name of a name in lower case. One that is not common is made anew with each call.
+// NameOf returns the Name of a name in lower case. If it is not common each call makes another one.
 func NameOf(wire string) *Name {
 	if n := byWire[wire]; n != nil {
 		return n
@@ -76,8 +76,8 @@ func NameOf(wire string) *Name {
 	return newName(strings.Clone(wire))
 }
 
-// NameOfKey returns the Name of a key of an http.Header, which may be in any case. One that is not
-// common is made anew with each call.
+// NameOfKey returns the Name of a key of an http.Header, which may be in any case. If it is not
+// common each call makes another one.
 func NameOfKey(key string) *Name {
 	if n := byKey[key]; n != nil {
 		return n

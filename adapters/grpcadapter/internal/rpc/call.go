@@ -214,7 +214,7 @@ func (c *call) handle() {
 	m, malformed, st := s.services.find(c.method)
 	sh := s.config.Stats
 	if malformed {
-		sh = nil // it is not told of them
+		sh = nil // it is not notified of them
 	} else if m == nil {
 		m = s.unknown
 	}

@@ -210,7 +210,7 @@ func (c *serviceConfig) of(method string) *methodConfig {
 	return &noMethodConfig
 }
 
-// setServiceConfig makes calls go by c. The tokens of retries begin anew, as in grpc-go.
+// setServiceConfig makes later calls use the config. The tokens of retries start again, as in grpc-go.
 func (c *Client) setServiceConfig(to *serviceConfig) {
 	c.service.Store(to)
 	var t *throttle

@@ -61,7 +61,7 @@ func (c *call) prepare(t *Transport, req *http.Request) reason {
 	}
 	if req.Body != nil && expectsContinue(req) {
 		if c.body == nil {
-			return otherBody // net/http asks all the same
+			return otherBody // net/http asks anyway
 		}
 		c.expects = true
 	}

@@ -295,7 +295,7 @@ func (w *response) buffered() int {
 	return w.memory.buffered
 }
 
-// emitBuffer sends what is buffered, and the header. It fails for good if a body was buffered.
+// emitBuffer sends what is buffered, and the header. After that it always fails, if a body was buffered.
 func (w *response) emitBuffer(last bool) error {
 	if w.err != nil {
 		return w.err
