@@ -60,7 +60,7 @@ type ProxyProtocol struct {
 // as *tls.Conn and the connections of this module's adapters have. A handler of net/http gets at it
 // through http.Server's ConnContext (see the example), one of gRPC through the ServerHandshake of
 // credentials (see package grpcadapter's example). The vectors stay after Close, and a connection that
-// is handed over to another process takes them along. The result is the caller's. ProxyTLVs doesn't
+// is handed over to another process takes them along. The caller owns the result. ProxyTLVs doesn't
 // block.
 func ProxyTLVs(c net.Conn) []byte {
 	for {

@@ -56,7 +56,7 @@ func writeMsg(c *net.UnixConn, p []byte, fds []int) error {
 	return err
 }
 
-// readMsg receives a message. The descriptors are the caller's, also if it fails. They are
+// readMsg receives a message. The caller must close the descriptors, even if it fails. They are
 // close-on-exec: ReadMsgUnix sets MSG_CMSG_CLOEXEC.
 func readMsg(c *net.UnixConn, buf, oob []byte) (p []byte, fds descriptors, err error) {
 	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)

@@ -52,9 +52,9 @@ func (s *Server) callBaseContext(l net.Listener) context.Context {
 // connState is the http.Server's ConnState. It runs on net/http's goroutines and moves connections
 // from one state to the next. The user's hook hears of the connection, but not of its leases.
 //
-// A program may call it, too, as httptest.Server and golang.org/x/net/http2 do for
-// connections that are theirs. A call that net/http does not make in the connection's
-// state is the program's: the user hears of it and nothing else happens.
+// A program may call it, too, as httptest.Server and golang.org/x/net/http2 do for their own
+// connections. A call that net/http does not make in the connection's state comes from the program: it
+// is passed to the user's hook, and nothing else happens.
 func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	c := s.ours(nc)
 	if c == nil {

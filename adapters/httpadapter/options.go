@@ -92,7 +92,7 @@ func NetHTTP1() Option { return func(c *config) { c.netHTTP1 = true } }
 // Handlers, hooks, limits and timeouts are those of the http.Server and of its HTTP2Config. The
 // package's documentation says what differs.
 //
-// net/http serves HTTP/2 also where it serves everything (see [NetHTTP1]), and, which is logged, if the
-// program has a server of its own for "h2" in TLSNextProto, as golang.org/x/net/http2.ConfigureServer
-// makes it, or has set HTTP2Config.CountError, whose names are net/http's own.
+// Without the option net/http serves HTTP/2 where it serves everything (see [NetHTTP1]). It also does so
+// if the program has set HTTP2Config.CountError, which gets net/http's own names, or TLSNextProto["h2"],
+// as golang.org/x/net/http2.ConfigureServer does; then a line is logged.
 func NetHTTP2() Option { return func(c *config) { c.netHTTP2 = true } }

@@ -67,9 +67,9 @@ type Server struct {
 // user's: set these before, as for net/http. Nothing else of srv is
 // touched; it stays the server that handlers find by [http.ServerContextKey].
 //
-// Start the server with the Server's methods. srv.Serve still works but is net/http's alone: it parks
-// nothing, and serves all requests itself; that is logged, once. Wrap puts a function into
-// srv.BaseContext that notices it and calls the user's. It panics if srv is nil.
+// Start the server with the Server's methods. With srv.Serve net/http serves all requests, and nothing
+// is parked, which is logged once: Wrap puts a function into srv.BaseContext that notices it and calls
+// the user's. Wrap panics if srv is nil.
 //
 // srv.Shutdown, srv.Close and srv.SetKeepAlivesEnabled also work. (If srv has
 // DisableGeneralOptionsHandler, SetKeepAlivesEnabled(false) closes connections that wait only when

@@ -208,7 +208,7 @@ func (fs *functions) again(c *Conn) bool {
 	return false
 }
 
-// remind has the loop look after the connection.
+// remind makes the loop look after the connection.
 func (c *Conn) remind() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,7 +4,7 @@
 //
 // The wrappers carry the names of the calls they make and return the raw
 // [syscall.Errno]; 0 is success. Nothing here retries, waits or interprets:
-// EINTR and EAGAIN are the caller's to handle.
+// callers must handle EINTR and EAGAIN.
 //
 // # Which calls tell the scheduler
 //

@@ -18,7 +18,7 @@ type Socket interface {
 	Send(p []byte) error
 }
 
-// Layer is a layer of one connection. Read is the loop's; the other methods may be called at any time.
+// Layer is a layer of one connection. Only the loop calls Read; other methods may be called at any time.
 type Layer interface {
 	// Read reads what is there until p is full, or some 64 records were read. It returns 0 and nil
 	// if there is nothing to read, with Socket.TryRead's promise.
