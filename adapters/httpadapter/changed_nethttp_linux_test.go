@@ -3,7 +3,6 @@
 package httpadapter
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
+	"github.com/percore/percore/internal/changedgo"
 	"github.com/percore/percore/internal/invariants"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
@@ -25,9 +25,9 @@ import (
 
 // However net/http waits for a request, connections are parked correctly or not at all, and
 // connections that wait without net/http are always parked correctly. TestChangedNetHTTP shows this
-// with versions of net/http's server that each differ from this toolchain's in one small way. It
-// copies server.go, puts all the changes into the copy, and builds this package's tests with it (go
-// test -overlay). An environment variable selects the change, so net/http is compiled only once.
+// with versions of net/http's server that each differ from this toolchain's in one small way, see
+// changedgo, with which it builds this package's tests. An environment variable selects the change,
+// so net/http is compiled only once.
 // The test binary then runs TestUnderChange once per change.
 
 // changeVariable says which change is in effect, and probeVariable says that the probe is disabled.
@@ -35,278 +35,6 @@ const (
 	changeVariable = "PERCORE_TEST_CHANGE"
 	probeVariable  = "PERCORE_TEST_NO_PROBE"
 )
-
-// An edit replaces a piece of text that occurs once in net/http/server.go.
-type edit struct{ old, new string }
-
-// edits make server.go follow the environment. In their texts, change is net/http's copy of the
-// variable.
-var edits = []edit{
-	{
-		"import (\n",
-		"import (\n\tchangeos \"os\"\n\tchangesyscall \"syscall\"\n",
-	},
-	{
-		"// Serve a new connection.\nfunc (c *conn) serve(",
-		"var change = changeos.Getenv(\"" + changeVariable + "\")\n" + waitWithoutBuffers + "\nfunc (c *conn) serve(",
-	},
-	{ // the end of a connection
-		`
-			c.close()
-			c.setState(c.rwc, StateClosed, runHooks)
-`, `
-			if change == "StateClosed before Close" {
-				c.setState(c.rwc, StateClosed, runHooks)
-				c.close()
-				return
-			}
-			if change != "no Close" {
-				c.close()
-			}
-			c.setState(c.rwc, StateClosed, runHooks)
-			if change == "a deadline after StateClosed" {
-				c.rwc.SetReadDeadline(time.Now().Add(time.Millisecond))
-			}
-`,
-	},
-	{ // the end of a request
-		`
-		w.finishRequest()
-		c.rwc.SetWriteDeadline(time.Time{})
-`, `
-		if change == "StateIdle before the answer" {
-			c.setState(c.rwc, StateIdle, runHooks)
-		}
-		w.finishRequest()
-		if change != "no end of the write deadline" {
-			c.rwc.SetWriteDeadline(time.Time{})
-		}
-`,
-	},
-	{
-		`
-		c.setState(c.rwc, StateIdle, runHooks)
-		c.curReq.Store(nil)
-`, `
-		if change != "StateIdle before the answer" {
-			c.setState(c.rwc, StateIdle, runHooks)
-		}
-		c.curReq.Store(nil)
-`,
-	},
-	{ // the wait for the next request
-		`
-		if d := c.server.idleTimeout(); d > 0 {
-			c.rwc.SetReadDeadline(time.Now().Add(d))
-		} else {
-			c.rwc.SetReadDeadline(time.Time{})
-		}
-
-		// Wait for`, `
-		if change != "1.28: no deadline before" {
-			c.setWaitDeadline()
-		}
-
-		// Wait for`,
-	},
-	{
-		`
-		if _, err := c.bufr.Peek(4); err != nil {
-			return
-		}
-
-		if d := c.server.readHeaderTimeout(); d > 0 {
-			c.rwc.SetReadDeadline(time.Now().Add(d))
-		} else {
-			c.rwc.SetReadDeadline(time.Time{})
-		}
-`, `
-		peek := 4
-		switch change {
-		case "peek of 1":
-			peek = 1
-		case "peek of 16":
-			peek = 16
-		case "two deadlines":
-			c.rwc.SetReadDeadline(time.Time{})
-		case "wait by SyscallConn":
-			if sc, ok := c.rwc.(changesyscall.Conn); ok && c.bufr.Buffered() == 0 {
-				if rc, err := sc.SyscallConn(); err == nil {
-					var b [1]byte
-					rc.Read(func(fd uintptr) bool {
-						n, _, err := changesyscall.Recvfrom(int(fd), b[:], changesyscall.MSG_PEEK|changesyscall.MSG_DONTWAIT)
-						return n >= 0 && err == nil || err != changesyscall.EAGAIN
-					})
-				}
-			}
-		case "bytes set aside":
-			// Buffered bytes are kept elsewhere, and the wait is for more.
-			if n := c.bufr.Buffered(); n > 0 && n < 4 {
-				p, _ := c.bufr.Peek(n)
-				aside := string(p)
-				c.bufr.Discard(n)
-				if _, err := c.bufr.Peek(1); err != nil {
-					return
-				}
-				p, _ = c.bufr.Peek(c.bufr.Buffered())
-				c.bufr = newBufioReader(io.MultiReader(strings.NewReader(aside+string(p)), c.r))
-			}
-		}
-		if variant, ok := strings.CutPrefix(change, "1.28: "); ok && !c.waitWithoutBuffers(variant) {
-			return
-		}
-		if _, err := c.bufr.Peek(peek); err != nil {
-			switch change {
-			case "an answer to the end":
-				io.WriteString(c.rwc, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
-			case "CloseWrite at the end":
-				if tcp, ok := c.rwc.(closeWriter); ok {
-					tcp.CloseWrite()
-				}
-			case "a read after the end":
-				c.rwc.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-				io.Copy(io.Discard, c.rwc)
-			}
-			return
-		}
-
-		if d := c.server.readHeaderTimeout(); d > 0 {
-			c.rwc.SetReadDeadline(time.Now().Add(d))
-		} else if change != "one deadline" {
-			c.rwc.SetReadDeadline(time.Time{})
-		}
-`,
-	},
-	{ // buffers
-		`
-	return bufio.NewReader(r)
-`, `
-	switch change {
-	case "smaller buffers":
-		return bufio.NewReaderSize(r, 2048)
-	case "larger buffers":
-		return bufio.NewReaderSize(r, 8192)
-	}
-	return bufio.NewReader(r)
-`,
-	},
-	{
-		`
-	c.bufw = newBufioWriterSize(checkConnErrorWriter{c}, 4<<10)
-`, `
-	c.bufw = newBufioWriterSize(checkConnErrorWriter{c}, 4<<10)
-	if change == "larger buffers for answers" {
-		c.bufw = newBufioWriterSize(checkConnErrorWriter{c}, 16<<10)
-	}
-`,
-	},
-}
-
-// waitWithoutBuffers has several variants of the wait of Go 1.28, which keeps no buffers: see
-// https://go.dev/issue/80735.
-const waitWithoutBuffers = `
-func (c *conn) setWaitDeadline() {
-	if d := c.server.idleTimeout(); d > 0 {
-		c.rwc.SetReadDeadline(time.Now().Add(d))
-	} else {
-		c.rwc.SetReadDeadline(time.Time{})
-	}
-}
-
-// waitWithoutBuffers returns when there are bytes of the next request, or false.
-func (c *conn) waitWithoutBuffers(variant string) bool {
-	timedOut := func(err error) bool {
-		ne, ok := err.(net.Error)
-		return ok && ne.Timeout()
-	}
-	short := 50 * time.Millisecond
-	switch variant {
-	case "5 ms":
-		short = 5 * time.Millisecond
-	case "300 ms":
-		short = 300 * time.Millisecond
-	}
-	take := func(p []byte) { // bytes that were read without buffers
-		c.bufr, c.bufw = newBufioReader(io.MultiReader(strings.NewReader(string(p)), c.r)), newBufioWriterSize(checkConnErrorWriter{c}, 4<<10)
-	}
-	if variant != "no short deadline" && variant != "a byte first" {
-		c.rwc.SetReadDeadline(time.Now().Add(short))
-		if _, err := c.bufr.Peek(4); !timedOut(err) {
-			return err == nil
-		}
-	}
-	c.r.lock()
-	has := c.r.hasByte // which was read while the handler ran
-	c.r.unlock()
-	if has {
-		_, err := c.bufr.Peek(4)
-		return err == nil
-	}
-	if variant == "a byte first" && c.bufr.Buffered() == 0 {
-		c.rwc.SetReadDeadline(time.Now().Add(short))
-		var p [1]byte
-		if n, err := c.rwc.Read(p[:]); n > 0 {
-			c.setWaitDeadline() // else the rest of the request has less time than it may need
-			take(p[:n])
-			return true
-		} else if !timedOut(err) {
-			return false
-		}
-	}
-	var aside []byte
-	if n := c.bufr.Buffered(); variant == "bytes set aside" && n > 0 {
-		p, _ := c.bufr.Peek(n)
-		aside = append(aside, p...)
-		c.bufr.Discard(n)
-	}
-	if variant != "short deadline kept" || c.bufr.Buffered() > 0 {
-		c.setWaitDeadline()
-	}
-	switch variant {
-	case "deadline set twice":
-		c.setWaitDeadline()
-	case "StateIdle again":
-		c.setState(c.rwc, StateIdle, runHooks)
-	}
-	if variant == "buffers kept" || c.bufr.Buffered() > 0 {
-		_, err := c.bufr.Peek(4)
-		return err == nil
-	}
-	putBufioReader(c.bufr)
-	putBufioWriter(c.bufw)
-	c.bufr, c.bufw = nil, nil
-	p := c.r.byteBuf[:]
-	if variant == "two bytes" {
-		p = make([]byte, 2)
-	}
-	n, err := c.rwc.Read(p)
-	for variant == "short deadline kept" && n == 0 && timedOut(err) {
-		c.rwc.SetReadDeadline(time.Now().Add(short))
-		n, err = c.rwc.Read(p)
-	}
-	if n == 0 && err != nil {
-		switch variant {
-		case "an answer to the end":
-			io.WriteString(c.rwc, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
-		case "a read after the end":
-			c.rwc.SetReadDeadline(time.Now().Add(short))
-			io.Copy(io.Discard, c.rwc)
-		}
-		return false
-	}
-	if variant == "deadline after the byte" || variant == "short deadline kept" {
-		c.setWaitDeadline()
-	}
-	if len(p) == 1 && len(aside) == 0 {
-		c.r.lock()
-		c.r.hasByte = true
-		c.r.unlock()
-		p = nil
-	}
-	take(append(aside, p[:min(n, len(p))]...))
-	return true
-}
-`
 
 // changes are the names that the edits know. If a change matters to parking, the way that net/http
 // waits becomes unknown. Otherwise connections are parked.
@@ -333,11 +61,11 @@ var changes = []struct {
 	{"no Close", probe.Unknown},
 	{"a deadline after StateClosed", probe.Unknown},
 
-	{"1.28: as announced", probe.Thrice},
-	{"1.28: no deadline before", probe.Twice},
-	{"1.28: 5 ms", probe.Thrice},
-	{"1.28: 300 ms", probe.Thrice},
-	{"1.28: bytes set aside", probe.Thrice}, // no connection that could be parked waits so
+	{changedgo.Next, probe.Twice},
+	{"1.28: a deadline before", probe.Thrice},
+	{"1.28: 5 ms", probe.Twice},
+	{"1.28: 300 ms", probe.Twice},
+	{"1.28: bytes set aside", probe.Twice}, // no connection that could be parked waits so
 	{"1.28: no short deadline", probe.Unknown},
 	{"1.28: short deadline kept", probe.Unknown},
 	{"1.28: a byte first", probe.Unknown},
@@ -384,38 +112,13 @@ func buildChanged(t *testing.T) (binary string) {
 		t.Skipf("the go command here is %s, and this is built by %s", version, runtime.Version())
 	}
 	dir := t.TempDir()
-	// The go command keeps a toolchain that it has downloaded in the module cache, and accepts no
-	// overlay for files there. With another name it does.
-	goroot := filepath.Join(dir, "goroot")
-	if err := os.Symlink(testnet.GoCommand(t, nil, "env", "GOROOT"), goroot); err != nil {
-		t.Fatal(err)
-	}
-	name := filepath.Join(goroot, "src", "net", "http", "server.go")
-	text, err := os.ReadFile(name)
+	err := changedgo.Write(dir, testnet.GoCommand(t, nil, "env", "GOROOT"), changedgo.Edits("changeos.Getenv(\""+changeVariable+"\")"))
 	if err != nil {
-		t.Fatal(err)
-	}
-	changed := string(text)
-	for _, e := range edits {
-		if n := strings.Count(changed, e.old); n != 1 {
-			t.Fatalf("%s of %s has this text %d times, want once. net/http is another than the changes here are made for: "+
-				"adapt them (the probe looks after users in the meantime).\n%s", name, runtime.Version(), n, e.old)
-		}
-		changed = strings.Replace(changed, e.old, e.new, 1)
-	}
-	copied, overlay := filepath.Join(dir, "server.go"), filepath.Join(dir, "overlay.json")
-	replaced, err := json.Marshal(map[string]map[string]string{"Replace": {name: copied}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, data := range map[string][]byte{copied: []byte(changed), overlay: replaced} {
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		t.Fatalf("%v\nUntil then the probe looks after users.", err)
 	}
 	binary = filepath.Join(dir, "changed.test")
-	t.Setenv("GOROOT", goroot)
-	testnet.GoCommand(t, nil, "test", "-c", "-overlay", overlay, "-o", binary, ".")
+	t.Setenv("GOROOT", filepath.Join(dir, "goroot"))
+	testnet.GoCommand(t, nil, "test", "-c", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".")
 	return binary
 }
 

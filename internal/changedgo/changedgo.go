@@ -1,0 +1,66 @@
+// Package changedgo changes Go's own code for tests: small differences to the way that net/http serves,
+// and what is known of Go 1.28. The changes are texts of this package's, made from what the next
+// release's code does; they replace pieces of the installed release's files, in copies that the go
+// command's flag -overlay puts in their place.
+package changedgo
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Next is the change that has all that is known of Go 1.28.
+const Next = "1.28: as at its tip"
+
+// An Edit replaces a piece of text that occurs once in a file below GOROOT/src.
+type Edit struct {
+	File, Old, New string
+
+	newer bool // Go 1.26 doesn't have the text
+}
+
+// Edits returns all edits. change is a Go expression, which has the name of the change that is in effect
+// when the program runs. It may use package os, as changeos.
+func Edits(change string) []Edit { return append(netHTTP(change), cryptoTLS(change)...) }
+
+// Write makes dir/goroot, another name of goroot, and dir/overlay.json, for go test -overlay with
+// GOROOT=dir/goroot in its environment. The go command keeps a toolchain that it has downloaded in the
+// module cache, and accepts no overlay for files there. With another name it does.
+func Write(dir, goroot string, edits []Edit) error {
+	named := filepath.Join(dir, "goroot")
+	if err := os.Symlink(goroot, named); err != nil {
+		return err
+	}
+	texts := make(map[string]string) // by the file
+	for _, e := range edits {
+		text, ok := texts[e.File]
+		if !ok {
+			data, err := os.ReadFile(filepath.Join(named, "src", filepath.FromSlash(e.File)))
+			if err != nil {
+				return err
+			}
+			text = string(data)
+		}
+		if n := strings.Count(text, e.Old); n != 1 && !(n == 0 && e.newer) {
+			return fmt.Errorf("%s has this text %d times, want once; adapt the changes in internal/changedgo to this release:\n%s",
+				e.File, n, e.Old)
+		}
+		texts[e.File] = strings.Replace(text, e.Old, e.New, 1)
+	}
+	replaced := make(map[string]string)
+	for file, text := range texts {
+		changed := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
+			return err
+		}
+		replaced[filepath.Join(named, "src", filepath.FromSlash(file))] = changed
+	}
+	data, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "overlay.json"), data, 0o600)
+}
