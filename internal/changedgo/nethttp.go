@@ -219,7 +219,9 @@ func (cr *connReader) handleReadErrorLocked(err error) {
 	if cr.conn == nil {
 		return
 	}
-	if ne, ok := err.(net.Error); isNext && err != io.EOF && !(ok && ne.Timeout()) {
+	if ne, ok := err.(net.Error); isNext && ok && ne.Timeout() && cr.conn.curReq.Load() == nil {
+		return // of waitWithoutBuffers, which goes on
+	} else if isNext && err != io.EOF && !(ok && ne.Timeout()) {
 		cr.conn.rwc.SetWriteDeadline(aLongTimeAgo)
 	}
 `,
