@@ -42,15 +42,16 @@ func TestArguments(t *testing.T) {
 		"Server.Shutdown": {Func: f.server.Shutdown},
 		"Stats.Add":       {Func: new(Stats).Add},
 
-		"Stream.AwaitEnd":         {Func: s.AwaitEnd},
-		"Stream.OnInterim":        {Func: s.OnInterim, Nils: "f"},
-		"Stream.Read":             {Func: s.Read},
-		"Stream.ReadFull":         {Func: s.ReadFull},
-		"Stream.Reset":            {Func: ending.Reset},
-		"Stream.Send":             {Func: s.Send},
-		"Stream.SetReadDeadline":  {Func: s.SetReadDeadline},
-		"Stream.SetWriteDeadline": {Func: s.SetWriteDeadline},
-		"Stream.Write":            {Func: s.Write},
+		"Stream.AwaitEnd":          {Func: s.AwaitEnd},
+		"Stream.OnInterim":         {Func: s.OnInterim, Nils: "f"},
+		"Stream.Read":              {Func: s.Read},
+		"Stream.ReadFull":          {Func: s.ReadFull},
+		"Stream.Reset":             {Func: ending.Reset},
+		"Stream.Send":              {Func: s.Send},
+		"Stream.SetAnswerDeadline": {Func: s.SetAnswerDeadline},
+		"Stream.SetReadDeadline":   {Func: s.SetReadDeadline},
+		"Stream.SetWriteDeadline":  {Func: s.SetWriteDeadline},
+		"Stream.Write":             {Func: s.Write},
 	})
 	testnet.CheckNegatives(t, func(c Config) error {
 		New(h, c)

@@ -120,6 +120,9 @@ func (b *below) writeBuffers(v *net.Buffers, t *taking) error {
 	return nil
 }
 
+// room returns how many bytes can be written at once without waiting, by a cautious guess.
+func (b *below) room() int { return seam.SendRoom(b.socket()) }
+
 // isTimeout reports whether err means that a deadline has passed.
 func isTimeout(err error) bool {
 	if err == nil {

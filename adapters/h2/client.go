@@ -181,6 +181,7 @@ type clientPart struct {
 	extras  extras // of the stream
 	cond    sync.Cond
 	answer  Answer
+	late    bool // the deadline of the answer has passed before it
 	interim func(status int, fields []Field)
 	ignored int      // bytes of interim answers, if interim is nil
 	whole   int      // AwaitEnd waits, and so many bytes of the body end that, too; 0: it doesn't
@@ -232,7 +233,7 @@ func (c *Conn) Room() int {
 
 // roomLocked leaves out what is kept for calls of Open that have waited.
 func (c *Conn) roomLocked() int {
-	if !c.server.client || c.phase != alive {
+	if !c.server.client || c.phase != alive || c.isCutLocked() {
 		return 0
 	}
 	room := c.core.Room()
@@ -250,7 +251,7 @@ func (c *Conn) TakesStreams() bool {
 }
 
 func (c *Conn) takesStreamsLocked() bool {
-	return c.server.client && c.phase == alive && c.core.TakesStreams()
+	return c.server.client && c.phase == alive && !c.isCutLocked() && c.core.TakesStreams()
 }
 
 // Open opens a stream on a client's connection: it sends the header of a request, the pseudo-header
@@ -385,7 +386,11 @@ func (c *Conn) settleLocked() {
 			c.quietLocked()
 		}
 	}
-	if c.open == 0 && c.phase == alive && !c.core.TakesStreams() && !c.core.Leaving() {
+	switch {
+	case c.open > 0 || c.phase != alive:
+	case c.isCutLocked():
+		c.giveUpLocked()
+	case !c.core.TakesStreams() && !c.core.Leaving():
 		c.leaveLocked()
 	}
 	if c.waiting == nil {
@@ -446,6 +451,8 @@ func (s *Stream) Answer() (Answer, error) {
 		switch x := s.extras; {
 		case x == nil || x.client == nil:
 			return Answer{}, errNoClient
+		case x.client.late:
+			return Answer{}, errDeadline
 		case x.client.answer.Status != 0:
 			return x.client.answer, nil
 		}
@@ -458,6 +465,20 @@ func (s *Stream) Answer() (Answer, error) {
 			return Answer{}, s.readErr
 		}
 		s.waitLocked()
+	}
+}
+
+// SetAnswerDeadline sets the time after which Answer fails permanently with os.ErrDeadlineExceeded, if
+// the answer's header has not come by then. A later time means nothing. It takes the place of
+// SetReadDeadline's deadline, and the other way round. The zero time removes it.
+func (s *Stream) SetAnswerDeadline(t time.Time) error {
+	return s.setDeadline(t, func(x *extras) *Timer { return &x.read }, (*Stream).answerTimeoutLocked)
+}
+
+func (s *Stream) answerTimeoutLocked() {
+	if x := s.extras; x.client != nil && x.client.answer.Status == 0 {
+		x.client.late = true
+		s.wakeLocked()
 	}
 }
 
@@ -488,7 +509,7 @@ func (s *Stream) AwaitEnd(most int) {
 	}
 	p := s.extras.client
 	p.whole = max(most, 1)
-	for s.readErr == nil && s.err == nil && !s.served && s.body.bytes() < p.whole {
+	for s.readErr == nil && s.err == nil && !s.served && !p.late && s.body.bytes() < p.whole {
 		s.waitLocked()
 	}
 	p.whole = 0

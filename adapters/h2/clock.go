@@ -19,6 +19,7 @@ import (
 //	agedAt     none           Drain: it has reached its greatest age
 //	goesAt     none           hang up, after a GOAWAY that says which stream is the last
 //	hungUpAt   lingerTime     fail; after WriteTimeout if the client had stopped taking anything
+//	cutAt      lingerTime     fail: nothing can be sent any more, and what was left to read is read
 //
 // The alarm may go off before anything is due, and is set again then. So a busy connection sets it once
 // a second at most.
@@ -41,6 +42,9 @@ type ending struct {
 	agedAt    int64 // when it reaches its greatest age; 0: never, or it has
 	goesAt    int64 // when it is closed after that; 0: never
 	hungUpAt  int64 // since when the phase is hanging or lingering; 0: it isn't
+	cutAt     int64 // since when nothing can be sent, of a client; 0: something can
+	cut       error // why
+	abrupt    bool  // it is closed as soon as the output is sent
 	hurried   bool  // another client waits for its place: see hurryTime
 	stalled   bool  // the client has stopped taking anything: see patience.go
 }
@@ -94,6 +98,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 		after(end.hungUpAt, lingerTime, (*Conn).giveUpLocked)
 		return
 	}
+	after(end.cutAt, lingerTime, (*Conn).giveUpLocked)
 	after(end.drainedAt, drainTime, (*Conn).leaveLocked)
 	if !c.core.Settled() {
 		since := c.clock.quietAt
@@ -239,7 +244,13 @@ func (timeoutError) Error() string   { return "the peer has not answered in time
 func (timeoutError) Timeout() bool   { return true }
 func (timeoutError) Temporary() bool { return true }
 
-func (c *Conn) giveUpLocked() { c.failLocked(NoError, errTimeout) }
+func (c *Conn) giveUpLocked() {
+	reason := c.cutLocked()
+	if reason == nil {
+		reason = errTimeout
+	}
+	c.failLocked(NoError, reason)
+}
 
 // notBegunLocked is for a client that has not sent its SETTINGS in time.
 func (c *Conn) notBegunLocked() {

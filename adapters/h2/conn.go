@@ -325,10 +325,16 @@ func (c *Conn) drainIfIdle() {
 	}
 }
 
-// Close closes the connection at once. Streams that are open end.
+// Close closes the connection at once. Streams that are open end. A client's says GOAWAY before: see
+// [Conn.Abort].
 func (c *Conn) Close() error {
+	if c.server.client {
+		c.Abort(NoError, "")
+	}
 	c.mu.Lock()
 	defer c.unlock()
-	c.failLocked(NoError, net.ErrClosed)
+	if !c.clock.ending().abrupt {
+		c.failLocked(NoError, net.ErrClosed)
+	}
 	return nil
 }

@@ -2,6 +2,7 @@ package h2
 
 import (
 	"errors"
+	"net"
 
 	"github.com/percore/percore/internal/http2"
 )
@@ -87,7 +88,8 @@ func (c *Conn) hangUpLocked(err *ConnError) {
 }
 
 // Abort ends the connection with a GOAWAY. Streams that are open end. debug goes with the GOAWAY: it
-// is for humans, or for a client that knows the text.
+// is for humans, or for a client that knows the text. A client's connection is closed as soon as that
+// is sent, or after a second.
 func (c *Conn) Abort(code ErrCode, debug string) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -96,15 +98,23 @@ func (c *Conn) Abort(code ErrCode, debug string) {
 	case !c.core.Settled():
 		c.failLocked(code, errors.New(debug))
 	default:
+		c.clock.makeEnding().abrupt = c.server.client
 		c.lendLocked()
 		c.core.GoAway(code, debug)
 		c.hangUpLocked(&ConnError{Code: code, Err: errors.New(debug)})
+		if c.server.client && c.hasRoomLocked() { // else hangUpLocked's worker sends it
+			c.flushLocked(nil)
+		}
 	}
 }
 
 // sentLocked is for a connection whose output was sent.
 func (c *Conn) sentLocked() {
 	if c.phase != hanging {
+		return
+	}
+	if c.clock.ending().abrupt {
+		c.failLocked(NoError, net.ErrClosed)
 		return
 	}
 	c.phase = lingering

@@ -27,7 +27,8 @@ type output struct {
 	lent        bool
 	flushing    bool
 	flushQueued bool
-	woken       bool // the pump has woken a handler
+	woken       bool  // the pump has woken a handler
+	credit      int32 // of a client: how many bytes can be written at once, at least; see hasRoomLocked
 }
 
 const (
@@ -86,6 +87,10 @@ func (c *Conn) flushLocked(s *Stream) {
 	if c.flushing || c.phase > hanging {
 		return
 	}
+	if c.isCutLocked() {
+		c.dropOutputLocked()
+		return
+	}
 	c.flushing = true
 	if c.server.client && s != nil && c.open > 1 {
 		c.mu.Unlock()
@@ -105,8 +110,14 @@ func (c *Conn) flushLocked(s *Stream) {
 			c.sentLocked()
 			break
 		}
+		if c.server.client && s != nil && !c.hasRoomLocked() {
+			c.flushing = false
+			c.flushSoonLocked() // a worker may wait; this caller returns when its stream ends
+			return
+		}
 		done = s != nil && !s.core.Queued() // what s has is in this piece
 		p, memory := c.takeOutputLocked()
+		c.credit = max(c.credit-int32(len(p)), 0)
 		t := c.beginWriteLocked()
 		c.mu.Unlock()
 		err := c.below.write(p, t)
@@ -115,6 +126,7 @@ func (c *Conn) flushLocked(s *Stream) {
 		c.endWriteLocked()
 		if err != nil {
 			c.writeFailedLocked(err)
+			break
 		}
 	}
 	c.flushing = false
@@ -123,10 +135,14 @@ func (c *Conn) flushLocked(s *Stream) {
 	}
 }
 
-// writeFailedLocked ends the connection, because the client can't be written to.
+// writeFailedLocked ends the connection, because the peer can't be written to.
 func (c *Conn) writeFailedLocked(err error) {
 	if isTimeout(err) && c.phase != closed {
 		c.countTimeout(timeoutRead)
+	}
+	if c.server.client && c.phase == alive {
+		c.cutOffLocked(err)
+		return
 	}
 	c.failLocked(NoError, err)
 }
@@ -188,8 +204,8 @@ func (c *Conn) sendersLocked(change int64) {
 // it waits for windows and room.
 func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	c := s.conn
-	for s.sendErrorLocked() == nil && !c.core.Ready() && len(p) >= directBytes && !c.flushing && c.core.Window(&s.core) >= directBytes {
-		most := c.directMostLocked()
+	most := c.directMostLocked()
+	for len(p) >= directBytes && c.takesDirectLocked(min(len(p), most)) && s.sendErrorLocked() == nil && c.core.Window(&s.core) >= directBytes {
 		n := s.sendDirectLocked(p[:min(len(p), most)], end && len(p) <= most)
 		if p = p[n:]; len(p) == 0 && (!end || s.core.WriteEnded()) {
 			return s.err
@@ -231,7 +247,7 @@ func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 	if s.err != nil {
 		return s.err
 	}
-	return nil
+	return c.cutErrorLocked()
 }
 
 // yieldLocked lets handlers run that were woken, before the one that has sent goes on: what they have
@@ -253,6 +269,15 @@ func (s *Stream) awaitRoomLocked() error {
 		return err
 	}
 	return s.sendErrorLocked()
+}
+
+// takesDirectLocked reports whether so many bytes of a body may be sent without being copied. It may
+// release mu meanwhile.
+func (c *Conn) takesDirectLocked(n int) bool {
+	if c.server.client && !c.hasRoomForLocked(n) {
+		return false
+	}
+	return !c.core.Ready() && !c.flushing
 }
 
 // direct is the memory of a call that sends without copying.
@@ -281,6 +306,7 @@ func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
 		n += m
 	}
 	c.flushing = true
+	c.credit = max(c.credit-int32(len(out)+n), 0)
 	t := c.beginWriteLocked()
 	c.mu.Unlock()
 	err := c.below.writeBuffers(&d.bufs, t)

@@ -184,7 +184,7 @@ func (s *Stream) sendErrorLocked() error {
 	case s.served, s.core.WriteEnded():
 		return ErrEnded
 	}
-	return nil
+	return s.conn.cutErrorLocked()
 }
 
 // Write sends p as a part of the body.

@@ -176,16 +176,28 @@ func ReadNow(c net.Conn, p []byte) (n int, err error) {
 // and may wait for a call that writes to c. c is any connection; unless TellsSent(c), the answer is
 // always the same.
 func Sent(c net.Conn) (s sys.Sent) {
+	withSocket(c, func(fd int) { s = sys.SentOf(fd) })
+	return s
+}
+
+// SendRoom returns how many bytes a Write of c takes at once, by a cautious guess: see [sys.SendRoom].
+// It is 0 unless TellsSent(c).
+func SendRoom(c net.Conn) (n int) {
+	withSocket(c, func(fd int) { n = sys.SendRoom(fd) })
+	return n
+}
+
+// withSocket calls do with the descriptor of c, if it has one.
+func withSocket(c net.Conn, do func(fd int)) {
 	if fd := FD(c); fd != nil {
 		_ = fd.Control(func(fd int) syscall.Errno {
-			s = sys.SentOf(fd)
+			do(fd)
 			return 0
 		})
 	} else if raw := rawOf(c); raw != nil {
-		_ = raw.Control(func(fd uintptr) { s = sys.SentOf(int(fd)) })
+		_ = raw.Control(func(fd uintptr) { do(int(fd)) })
 	}
 	runtime.KeepAlive(c)
-	return s
 }
 
 // TellsSent reports whether c is a connection of the kernel's that Sent knows about.

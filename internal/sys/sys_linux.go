@@ -356,6 +356,24 @@ func SentOf(fd int) (s Sent) {
 	return s
 }
 
+// SendRoom returns how many bytes a socket takes at once, by a cautious guess: half of its buffer, since
+// the kernel counts what it needs besides, without what was sent and is not acknowledged (socket(7)
+// SO_SNDBUF, tcp(7) SIOCOUTQ). It is 0 if the kernel doesn't say so.
+func SendRoom(fd int) int {
+	if injected(OpGetsockopt, fd) != 0 {
+		return 0
+	}
+	size, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	if err != nil {
+		return 0
+	}
+	queued, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	if err != nil {
+		return 0
+	}
+	return max(size/2-queued, 0)
+}
+
 // SetsockoptLinger is setsockopt(2) SO_LINGER.
 func SetsockoptLinger(fd int, l *unix.Linger) syscall.Errno {
 	if errno := injected(OpSetsockopt, fd); errno != 0 {

@@ -43,6 +43,9 @@ func (Sent) Since(Sent) int64 { return 0 }
 // SentOf is not available on this platform.
 func SentOf(int) Sent { return Sent{} }
 
+// SendRoom is not available on this platform.
+func SendRoom(int) int { return 0 }
+
 // Dup is not available on this platform.
 func Dup(int) (int, syscall.Errno) { return -1, errUnsupported }
 

@@ -206,5 +206,8 @@ func (cc *clientConn) end() {
 // Close implements [channel.Conn].
 func (cc *clientConn) Close() { cc.hc.Drain() }
 
-// Abort implements [channel.Conn].
-func (cc *clientConn) Abort() { _ = cc.hc.Close() }
+// Abort implements [channel.Conn]. It says what grpc-go's client says.
+func (cc *clientConn) Abort() {
+	cc.hc.Abort(h2.NoError, "client transport shutdown")
+	_ = cc.hc.Close() // if it was about to end already
+}

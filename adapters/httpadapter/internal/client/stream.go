@@ -156,7 +156,7 @@ func (s *stream) send(x *call) error {
 		x.trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
 	}
 	if d := x.t.base.ResponseHeaderTimeout; d > 0 && err == nil {
-		_ = s.s.SetReadDeadline(time.Now().Add(d))
+		_ = s.s.SetAnswerDeadline(time.Now().Add(d))
 	}
 	return err
 }
@@ -192,8 +192,6 @@ func (s *stream) await(x *call) error {
 	s.firstByte()
 	if u := s.upload; u != nil {
 		u.setAnswered(a.Status)
-	} else if x.t.base.ResponseHeaderTimeout > 0 {
-		_ = s.s.SetReadDeadline(time.Time{})
 	}
 	isHead := x.req.Method == http.MethodHead
 	s.fill(x, a, isHead)

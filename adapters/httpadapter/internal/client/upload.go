@@ -22,8 +22,9 @@ type upload struct {
 	length  int64       // -1: unknown
 	trailer http.Header // the user may set values until the body has been read
 
+	headerTimeout time.Duration // from the end of the body on; 0: none
+
 	expect asking
-	header headerTimeout
 
 	closing   sync.Once
 	closed    chan struct{} // closed when the body is
@@ -35,7 +36,7 @@ type upload struct {
 
 func newUpload(s *stream, x *call) *upload {
 	u := &upload{
-		s: s, body: x.body, length: x.length, trailer: x.req.Trailer, header: headerTimeout{after: x.t.base.ResponseHeaderTimeout},
+		s: s, body: x.body, length: x.length, trailer: x.req.Trailer, headerTimeout: x.t.base.ResponseHeaderTimeout,
 		closed: make(chan struct{}), done: make(chan struct{}),
 	}
 	if x.expects && x.t.base.ExpectContinueTimeout > 0 {
@@ -58,7 +59,9 @@ func (u *upload) run() {
 		}
 		if err == nil {
 			u.sentAll.Store(true)
-			u.header.start(&u.s.s)
+			if d := u.headerTimeout; d > 0 {
+				_ = u.s.s.SetAnswerDeadline(time.Now().Add(d))
+			}
 		} else if !isSending(err) {
 			u.s.abort(err, h2.Cancel)
 		}
@@ -142,10 +145,6 @@ func (w wholeBody) Write(p []byte) (int, error) {
 // setAnswered is called when the answer's header has come. The body is not wanted if the server sends an
 // error or somewhere else: so net/http sees it.
 func (u *upload) setAnswered(status int) {
-	u.header.setAnswered()
-	if u.header.after > 0 {
-		_ = u.s.s.SetReadDeadline(time.Time{})
-	}
 	if status > 299 {
 		u.abandon()
 	}
