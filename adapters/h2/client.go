@@ -255,8 +255,8 @@ func (c *Conn) takesStreamsLocked() bool {
 }
 
 // Open opens a stream on a client's connection: it sends the header of a request, the pseudo-header
-// fields of r that are not empty and r.Fields, and then what m has, whose Status and Fields are not
-// used. s must be new, and must be closed in the end: see [Stream.Close]. Neither r nor m are kept.
+// fields of r that are not empty, :authority also if HasAuthority is set, and r.Fields, and then what m
+// has, whose Status and Fields are not used. s must be new, and must be closed in the end: see [Stream.Close]. Neither r nor m are kept.
 //
 // If the connection has as many streams as the server allows Open waits, until ctx ends; with a nil ctx
 // it returns ErrNoRoom. After that it waits for windows, as Send does, but not for ctx. Its errors are
@@ -314,7 +314,11 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 
 // core returns what the core needs of a request.
 func (r *Request) core() *http2.Request {
-	return &http2.Request{Method: r.Method, Scheme: r.Scheme, Authority: r.Authority, Path: r.Path, Protocol: r.Protocol}
+	to := &http2.Request{Method: r.Method, Scheme: r.Scheme, Authority: r.Authority, Path: r.Path, Protocol: r.Protocol}
+	if r.HasAuthority {
+		to.AddAuthority()
+	}
+	return to
 }
 
 // check returns an error if a pseudo-header field must not be sent.

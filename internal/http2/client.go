@@ -70,7 +70,7 @@ func (c *Conn) Begin(st *Stream, r *Request, fields []hpack.Field, end bool) err
 		{Name: authorityName, Value: r.Authority}, {Name: methodName, Value: r.Method},
 		{Name: pathName, Value: r.Path}, {Name: schemeName, Value: r.Scheme}, {Name: protocolName, Value: r.Protocol},
 	} {
-		if f.Value != "" {
+		if f.Value != "" || f.Name == authorityName && r.HasAuthority() {
 			c.out = c.enc.Append(c.out, f)
 		}
 	}

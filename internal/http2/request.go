@@ -73,7 +73,12 @@ func (r *Request) set(f *hpack.Field) bool {
 
 // HasAuthority reports whether the request has an :authority, which may be empty. Authority may be
 // that of the host field.
-func (r *Request) HasAuthority() bool { return r.seen&(1<<(hpack.Authority-hpack.Method)) != 0 }
+func (r *Request) HasAuthority() bool { return r.seen&seenAuthority != 0 }
+
+// AddAuthority makes a client send Authority though it is empty.
+func (r *Request) AddAuthority() { r.seen |= seenAuthority }
+
+const seenAuthority = 1 << (hpack.Authority - hpack.Method)
 
 // judgeTarget returns an error of the request's target, or notes it if any target is allowed.
 func (c *Conn) judgeTarget(r *Request, v verdict) verdict {

@@ -235,7 +235,9 @@ func (a *attempt) authority() (string, error) {
 
 // request returns the header.
 func (a *attempt) request(fields []h2.Field, authority string) *h2.Request {
-	return &h2.Request{Method: http.MethodPost, Scheme: a.call.client.scheme, Path: a.call.method, Authority: authority, Fields: fields}
+	return &h2.Request{
+		Method: http.MethodPost, Scheme: a.call.client.scheme, Path: a.call.method, Authority: authority, HasAuthority: true, Fields: fields,
+	}
 }
 
 // overLimit reports whether the server doesn't take a header.

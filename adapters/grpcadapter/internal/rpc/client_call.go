@@ -538,7 +538,7 @@ func (s *clientStream) SendMsg(v any) error {
 
 // RecvMsg implements [grpc.ClientStream].
 func (s *clientStream) RecvMsg(v any) error {
-	if !s.desc.ServerStreams {
+	if !s.desc.ServerStreams && !s.received {
 		return (*clientCall)(s).recvLast(v)
 	}
 	return (*clientCall)(s).recvMsg(v)

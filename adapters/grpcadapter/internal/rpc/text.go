@@ -213,7 +213,11 @@ func decodeMessage(s string) string {
 func encodeTimeout(d time.Duration) string {
 	const most = 1e8 - 1
 	for _, unit := range []byte("numSMH") {
-		if n := (d + units[unit] - 1) / units[unit]; n <= most || unit == 'H' {
+		n := d / units[unit]
+		if d%units[unit] > 0 {
+			n++
+		}
+		if n <= most || unit == 'H' {
 			return strconv.FormatInt(int64(n), 10) + string(unit)
 		}
 	}

@@ -1,0 +1,83 @@
+package grpcadapter
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestClientOdd makes odd calls to a server of grpc-go's with both clients, which must get the same, and
+// so must the server. Its cases are from grpc-go's end-to-end tests: see TestGRPCOwnTests.
+func TestClientOdd(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, ss grpc.ServerStream) error {
+		md, _ := metadata.FromIncomingContext(ss.Context())
+		answer := wrapperspb.String(fmt.Sprint("authority ", md[":authority"]))
+		for {
+			if err := ss.RecvMsg(new(wrapperspb.StringValue)); err == io.EOF {
+				return ss.SendMsg(answer)
+			} else if err != nil {
+				return err
+			}
+		}
+	}))
+	go func() { _ = server.Serve(lis) }()
+	t.Cleanup(server.Stop)
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", lis.Addr().String())
+	}
+	invoke := func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
+		answer := new(wrapperspb.StringValue)
+		err := cc.Invoke(ctx, "/a/b", wrapperspb.String("x"), answer)
+		return append(all, fmt.Sprint(answer.Value, err))
+	}
+	for _, test := range []struct {
+		name, target string
+		calls        func(ctx context.Context, cc grpc.ClientConnInterface) []string
+	}{
+		{"an empty authority", "passthrough:///", invoke},
+		{"deadlines that are far away", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
+			for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 - time.Hour, 1e8 * time.Second, 99_999_999 * time.Minute} {
+				ctx, cancel := context.WithTimeout(ctx, d)
+				all = append(all, invoke(ctx, cc)...)
+				cancel()
+			}
+			return all
+		}},
+		{"more calls of RecvMsg than answers", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
+			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/a/b")
+			if err != nil {
+				return []string{err.Error()}
+			}
+			all = append(all, fmt.Sprint(s.SendMsg(wrapperspb.String("x")), s.CloseSend()))
+			for range 3 {
+				all = append(all, fmt.Sprint(s.RecvMsg(new(wrapperspb.StringValue))))
+			}
+			return all
+		}},
+	} {
+		theirs, err := grpc.NewClient(test.target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer theirs.Close()
+		ours := newTestClient(t, test.target, WithTransportCredentials(insecure.NewCredentials()), WithContextDialer(dial))
+		want, got := test.calls(callContext(t), theirs), test.calls(callContext(t), ours)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q as with grpc-go", test.name, got, want)
+		}
+	}
+}
