@@ -296,6 +296,56 @@ func TestClientRetries(t *testing.T) {
 	}
 }
 
+// TestClientRetryNotOpened: a call whose next attempt found no room for its stream until its context
+// ended has no stream, and its methods say how it has ended.
+func TestClientRetryNotOpened(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, MaxConcurrentStreams(1), StreamInterceptor(
+		func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
+			if md, _ := metadata.FromIncomingContext(ss.Context()); len(md["fails"]) > 0 {
+				return status.Error(codes.Unavailable, "again")
+			}
+			<-ss.Context().Done()
+			return nil
+		}))
+	cc := dialClient(t, lis, WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":2,
+		"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(callContext(t), "fails", "x"))
+	defer cancel()
+	s, err := cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, stop := context.WithCancel(callContext(t))
+	defer stop()
+	if _, err := cc.NewStream(other, &echo.Streams[0], "/percore.test.Echo/Chat"); err != nil { // takes the only place
+		t.Fatal(err)
+	}
+	received := make(chan error, 1)
+	go func() { received <- s.RecvMsg(new(wrapperspb.BytesValue)) }()
+	testnet.Eventually(t, "the first attempt has failed", func() bool { return cc.Stats().Ended[codes.Unavailable] == 1 })
+	cancel()
+	if err := testnet.Receive(t, "RecvMsg's return", received); status.Code(err) != codes.Canceled {
+		t.Errorf("RecvMsg returned %v, want Canceled", err)
+	}
+	if err := s.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Canceled {
+		t.Errorf("another RecvMsg returned %v, want Canceled", err)
+	}
+	if err := s.SendMsg(wrapperspb.Bytes(nil)); err == nil {
+		t.Error("SendMsg has succeeded")
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Errorf("CloseSend returned %v", err)
+	}
+	if md, err := s.Header(); len(md) > 0 || err != nil {
+		t.Errorf("Header returned %v and %v", md, err)
+	}
+	if md := s.Trailer(); len(md) > 0 {
+		t.Errorf("Trailer returned %v", md)
+	}
+}
+
 // TestClientRetryCounts: each attempt that has failed counts with its own code.
 func TestClientRetryCounts(t *testing.T) {
 	testnet.NoLeaks(t)

@@ -36,7 +36,8 @@ import (
 //	false     false  nil    the header has not come
 //	true      false  nil    messages may come
 //	true      false  set    the outcome is known, and messages may be left to receive
-//	true      true   set    there is no message: the header was the outcome, or the stream has ended before it
+//	true      true   set    there is no message: the header was the outcome, or the stream has ended before
+//	                        it, or could not be opened
 type attempt struct {
 	call   *clientCall
 	ctx    context.Context // the call's, with what the stats handler has put there
@@ -94,7 +95,11 @@ func (a *attempt) send(op *sending) error {
 		msg.Body, of, op.of = body, payload, payload
 	}
 	if !a.opened {
+		if a.hasEnded() {
+			return io.EOF
+		}
 		if err := a.open(m); err != nil {
+			a.notOpened(err)
 			return err
 		}
 	}
@@ -117,6 +122,21 @@ func (a *attempt) send(op *sending) error {
 		}
 	}
 	return nil
+}
+
+// notOpened ends an attempt that has no stream. The user may go on to call its methods if it was to
+// replace another one.
+func (a *attempt) notOpened(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answered, a.bare, a.ended = true, true, status.Convert(err)
+}
+
+// hasEnded reports whether the outcome is known.
+func (a *attempt) hasEnded() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ended != nil
 }
 
 // open opens the stream. Its header waits for what is sent next. The error is a status.
