@@ -157,7 +157,7 @@ var (
 	// has sent GOAWAY, or all numbers of streams are used up.
 	ErrLeaving = errors.New("h2: the connection takes no more streams")
 
-	// ErrNoRoom is for a connection that has as many streams as the server allows, and no ctx to wait with.
+	// ErrNoRoom is for a connection whose Room is 0, and no ctx to wait with.
 	ErrNoRoom = http2.ErrNoRoom
 )
 
@@ -224,11 +224,20 @@ type opener struct {
 	has     bool          // it was granted
 }
 
-// Room returns how many streams can be opened now.
+// Room returns how many streams can be opened now, or 0 if bodies that are not read have taken most of
+// ConnWindow: the answers of more streams might wait for their readers.
 func (c *Conn) Room() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.isChokedLocked() {
+		return 0
+	}
 	return c.roomLocked()
+}
+
+// isChokedLocked reports whether bodies that are not read have taken three quarters of ConnWindow.
+func (c *Conn) isChokedLocked() bool {
+	return c.core.Held() > int(c.server.limits.ConnWindowBytes)/4*3
 }
 
 // roomLocked leaves out what is kept for calls of Open that have waited.
@@ -339,6 +348,8 @@ func (c *Conn) awaitOpenLocked(ctx context.Context) error {
 	switch {
 	case !c.takesStreamsLocked():
 		return ErrLeaving
+	case ctx == nil && c.isChokedLocked():
+		return ErrNoRoom
 	case c.roomLocked() > 0 && (c.waiting == nil || len(c.waiting.openers) == 0):
 		return nil
 	case ctx == nil:

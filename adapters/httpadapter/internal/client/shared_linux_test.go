@@ -230,7 +230,7 @@ func TestSharedRoom(t *testing.T) {
 }
 
 // TestSharedUnread: bodies that are not read keep no other from coming, and take a bounded amount of
-// memory.
+// memory of each connection: when they have taken most of it calls get another connection.
 func TestSharedUnread(t *testing.T) {
 	srv, base := newHTTP2Server(t, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
@@ -243,8 +243,7 @@ func TestSharedUnread(t *testing.T) {
 	}))
 	tr := New(base)
 	defer tr.CloseIdleConnections()
-	const unread = connWindow/streamWindow - 4
-	for range unread {
+	for range connWindow / streamWindow * 5 / 4 {
 		resp, err := tr.RoundTrip(newGet(t, srv.URL+"?n=100000000"))
 		if err != nil {
 			t.Fatal(err)
@@ -260,6 +259,9 @@ func TestSharedUnread(t *testing.T) {
 		t.Errorf("got %d bytes, %v", n, err)
 	}
 	resp.Body.Close()
+	if s := tr.Stats(); s.Conns < 2 {
+		t.Errorf("got %+v, want a second connection", s)
+	}
 }
 
 func BenchmarkHTTP2(b *testing.B) {
