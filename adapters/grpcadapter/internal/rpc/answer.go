@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -217,25 +216,10 @@ type outPayload struct {
 	length, compressedLength int
 }
 
-// sendMessage sends a message, and the header before it. With hold it may wait for the status.
-func (c *call) sendMessage(of outPayload, compressed bool, payload mem.BufferSlice, hold bool) error {
-	m := memories.Get().(*memory)
-	defer m.release()
-	body := appendHead(m.body[:0], compressed, payload.Len())
-	for i, b := range payload {
-		p := b.ReadOnlyData()
-		n := copy(body[len(body):cap(body)], p)
-		body = body[:len(body)+n]
-		if n < len(p) {
-			return c.sendBody(of, m, h2.Message{Body: body, Hold: true}, p[n:], payload[i+1:])
-		}
-	}
-	return c.sendBody(of, m, h2.Message{Body: body, Hold: hold}, nil, nil)
-}
-
-// sendBody sends a message whose beginning is in msg, followed by p and more, and the header before
-// it. It reports the message before a status may follow.
-func (c *call) sendBody(of outPayload, m *memory, msg h2.Message, p []byte, more mem.BufferSlice) error {
+// sendMessage sends a message, and the header before it, whose fields are in m. With hold it may wait for
+// the status. It reports the message before a status may follow.
+func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
+	msg := h2.Message{Body: e.first, Hold: hold || len(e.rest) > 0}
 	c.sending.Lock()
 	defer c.doneSending()
 	header, compressor, first, done := c.takeHeader()
@@ -252,17 +236,17 @@ func (c *call) sendBody(of outPayload, m *memory, msg h2.Message, p []byte, more
 	if err := c.carrier().Send(msg); err != nil {
 		return c.sendError(err)
 	}
-	if len(p) > 0 {
-		if _, err := c.carrier().Write(p); err != nil {
+	if len(e.rest) > 0 {
+		if _, err := c.carrier().Write(e.rest); err != nil {
 			return c.sendError(err)
 		}
 	}
-	for _, b := range more {
+	for _, b := range e.more {
 		if _, err := c.carrier().Write(b.ReadOnlyData()); err != nil {
 			return c.sendError(err)
 		}
 	}
-	c.sent(of)
+	c.sent(e.of)
 	return nil
 }
 

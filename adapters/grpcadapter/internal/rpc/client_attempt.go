@@ -84,15 +84,14 @@ func (a *attempt) begin(s *clientCall, transparent bool) {
 func (a *attempt) send(op *sending) error {
 	m := memories.Get().(*memory)
 	defer m.release()
-	msg := h2.Message{Body: op.bytes, End: op.last}
-	of := op.of
+	p, of := op.pieces, op.of
 	if op.message != nil {
-		body, payload, long, err := a.call.encode(op.message, m)
-		defer a.call.free(long)
+		e, err := a.call.encode(op.message, m)
+		defer e.free(a.call.client.config.Pool)
 		if err != nil {
 			return err
 		}
-		msg.Body, of, op.of = body, payload, payload
+		p, of, op.of = e.pieces, e.of, e.of
 	}
 	if !a.opened {
 		if a.hasEnded() {
@@ -103,16 +102,16 @@ func (a *attempt) send(op *sending) error {
 			return err
 		}
 	}
-	if len(msg.Body) == 0 && !msg.End {
+	if len(p.first) == 0 && !op.last {
 		if a.call.desc.ClientStreams { // the request of the others follows at once
 			_ = a.stream.Flush() // what comes next tells whether that went well
 		}
 		return nil
 	}
-	if a.stream.Send(msg) != nil {
+	if a.sendPieces(&p, op.last) != nil {
 		return io.EOF // what is received tells why
 	}
-	if len(msg.Body) > 0 {
+	if len(p.first) > 0 {
 		a.conn.counts.add(countSent)
 		if sh := a.call.client.config.Stats; sh != nil {
 			sh.HandleRPC(a.ctx, &stats.OutPayload{
@@ -122,6 +121,22 @@ func (a *attempt) send(op *sending) error {
 		}
 	}
 	return nil
+}
+
+// sendPieces sends a message, and the end if it is the last one.
+func (a *attempt) sendPieces(p *pieces, last bool) error {
+	split := len(p.rest) > 0
+	if err := a.stream.Send(h2.Message{Body: p.first, End: last && !split, Hold: split}); err != nil || !split {
+		return err
+	}
+	body := p.rest
+	for _, b := range p.more {
+		if err := a.stream.Send(h2.Message{Body: body, Hold: true}); err != nil {
+			return err
+		}
+		body = b.ReadOnlyData()
+	}
+	return a.stream.Send(h2.Message{Body: body, End: last})
 }
 
 // notOpened ends an attempt that has no stream. The user may go on to call its methods if it was to

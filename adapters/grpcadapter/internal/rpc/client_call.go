@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -68,10 +67,10 @@ type clientCall struct {
 
 // A sending is something to send: a message, the end, or nothing but the header.
 type sending struct {
-	message any    // of a unary call, which is encoded for each attempt; nil: see bytes
-	bytes   []byte // of a message with its head; nil: there is none
-	of      outPayload
-	last    bool
+	message any // of a unary call, which is encoded for each attempt; nil: see pieces
+	pieces
+	of   outPayload
+	last bool
 }
 
 // newStream begins a call.
@@ -330,13 +329,13 @@ func (s *clientCall) sendMsg(v any) (err error) {
 	if s.desc != unaryDesc {
 		m := memories.Get().(*memory)
 		defer m.release()
-		body, of, long, err := s.encode(v, m)
-		defer s.free(long)
+		e, err := s.encode(v, m)
+		defer e.free(s.client.config.Pool)
 		if err != nil {
 			return err
 		}
-		if op = (sending{bytes: body, of: of, last: s.sentLast}); !s.isCommitted() {
-			op.bytes = bytes.Clone(body) // it may be kept for another attempt
+		if op = (sending{pieces: e.pieces, of: e.of, last: s.sentLast}); !s.isCommitted() {
+			op.pieces = e.join() // it may be kept for another attempt
 		}
 	}
 	return s.send(op)
@@ -349,48 +348,9 @@ func (s *clientCall) isCommitted() bool {
 	return s.committed
 }
 
-// free gives back what encode has returned as long.
-func (s *clientCall) free(long *[]byte) {
-	if long != nil {
-		s.client.config.Pool.Put(long)
-	}
-}
-
-// encode returns a message with its head, in m or, if long is not nil, in memory for free.
-func (s *clientCall) encode(v any, m *memory) (body []byte, of outPayload, long *[]byte, err error) {
-	pool := s.client.config.Pool
-	body, long, err = s.out.encodeInPlace(v, m, pool, s.info.sendMost)
-	if err != nil {
-		return nil, of, long, err
-	}
-	if body != nil {
-		n := len(body) - headBytes
-		return body, outPayload{v, n, n}, long, nil
-	}
-	data, err := s.out.marshal(v)
-	if err != nil {
-		return nil, of, nil, err
-	}
-	defer data.Free()
-	payload, compressed, err := s.out.compress(data, pool)
-	if err != nil {
-		return nil, of, nil, err
-	}
-	if compressed {
-		defer payload.Free()
-	} else {
-		payload = data
-	}
-	n := payload.Len()
-	if n > s.info.sendMost {
-		return nil, of, nil, status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", n, s.info.sendMost)
-	}
-	long = pool.Get(headBytes + n)
-	body = appendHead((*long)[:0], compressed, n)
-	for _, b := range payload {
-		body = append(body, b.ReadOnlyData()...)
-	}
-	return body, outPayload{v, data.Len(), n}, long, nil
+// encode encodes a message in m.
+func (s *clientCall) encode(v any, m *memory) (encoded, error) {
+	return s.out.encode(v, m, s.out.marshal, s.client.config.Pool, s.info.sendMost)
 }
 
 // closeSend ends what is sent.

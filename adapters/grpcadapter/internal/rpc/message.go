@@ -162,6 +162,76 @@ func (m *messages) encodeInPlace(v any, in *memory, pool mem.BufferPool, most in
 	return body, long, nil
 }
 
+// pieces are a message with its head before it, or nothing.
+type pieces struct {
+	first []byte          // the head, and what fits behind it
+	rest  []byte          // of the buffer that doesn't fit
+	more  mem.BufferSlice // behind that
+}
+
+// join returns the pieces as one, in memory of its own.
+func (p *pieces) join() pieces {
+	whole := append(append(make([]byte, 0, len(p.first)+len(p.rest)+p.more.Len()), p.first...), p.rest...)
+	for _, b := range p.more {
+		whole = append(whole, b.ReadOnlyData()...)
+	}
+	return pieces{first: whole}
+}
+
+// encoded is a message that is ready to be sent, until free.
+type encoded struct {
+	pieces
+	of   outPayload
+	long *[]byte            // of the pool; nil: it is not needed
+	held [2]mem.BufferSlice // what the pieces are in
+}
+
+func (e *encoded) free(pool mem.BufferPool) {
+	if e.long != nil {
+		pool.Put(e.long)
+	}
+	e.held[0].Free()
+	e.held[1].Free()
+}
+
+// encode encodes a message, compressed if there is a compressor, with its head before it in m. It must be
+// freed in any case. marshal is for messages that are not encoded in place.
+func (m *messages) encode(v any, in *memory, marshal func(any) (mem.BufferSlice, error), pool mem.BufferPool, most int) (e encoded, err error) {
+	e.first, e.long, err = m.encodeInPlace(v, in, pool, most)
+	if e.first != nil || err != nil {
+		n := len(e.first) - headBytes
+		e.of = outPayload{v, n, n}
+		return e, err
+	}
+	payload, err := marshal(v)
+	if err != nil {
+		return e, err
+	}
+	e.held[0] = payload
+	e.of = outPayload{v, payload.Len(), payload.Len()}
+	compressed, done, err := m.compress(payload, pool)
+	if err != nil {
+		return e, err
+	}
+	if done {
+		e.held[1], payload = compressed, compressed
+		e.of.compressedLength = payload.Len()
+	}
+	if n := payload.Len(); n > most {
+		return e, status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", n, most)
+	}
+	e.first = appendHead(in.body[:0], done, payload.Len())
+	for i, b := range payload {
+		p := b.ReadOnlyData()
+		n := copy(e.first[len(e.first):cap(e.first)], p)
+		if e.first = e.first[:len(e.first)+n]; n < len(p) {
+			e.rest, e.more = p[n:], payload[i+1:]
+			break
+		}
+	}
+	return e, nil
+}
+
 // prepared returns the bytes of a message that was marshaled before. If it was compressed as well,
 // that is done again.
 func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {

@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-
-	"github.com/percore/percore/adapters/h2"
 )
 
 // TransportStream is a call as its context has it, for grpc.SetHeader, SendHeader, SetTrailer and
@@ -167,44 +165,15 @@ func (s *serverStream) abort(err error) {
 // send sends a message.
 func (c *call) send(v any) error {
 	c.chooseCompressor()
-	if handled, err := c.sendInPlace(v); handled {
-		return err
-	}
-	data, err := c.marshal(v)
-	if err != nil {
-		return err
-	}
-	defer data.Free()
-	payload := data
-	compressed, done, err := c.messages.compress(data, c.conn.server.config.Pool)
-	if err != nil {
-		return err
-	}
-	if done {
-		payload = compressed
-		defer compressed.Free()
-	}
-	length := payload.Len()
-	if most := c.conn.server.config.SendBytesMax; length > most {
-		return status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", length, most)
-	}
-	return c.sendMessage(outPayload{v, data.Len(), length}, done, payload, c.from.isUnary())
-}
-
-// sendInPlace sends a protobuf message that is not compressed. With handled=false nothing was sent.
-func (c *call) sendInPlace(v any) (handled bool, err error) {
 	m := memories.Get().(*memory)
 	defer m.release()
 	config := &c.conn.server.config
-	body, long, err := c.messages.encodeInPlace(v, m, config.Pool, config.SendBytesMax)
-	if long != nil {
-		defer config.Pool.Put(long) // Send doesn't keep it
+	e, err := c.messages.encode(v, m, c.marshal, config.Pool, config.SendBytesMax)
+	defer e.free(config.Pool) // sending doesn't keep it
+	if err != nil {
+		return err
 	}
-	if body == nil || err != nil {
-		return err != nil, err
-	}
-	size := len(body) - headBytes
-	return true, c.sendBody(outPayload{v, size, size}, m, h2.Message{Body: body, Hold: c.from.isUnary()}, nil, nil)
+	return c.sendMessage(&e, m, c.from.isUnary())
 }
 
 // sent counts and reports a message that was sent.
