@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -293,6 +294,52 @@ func TestClientRetries(t *testing.T) {
 		if got != want {
 			t.Errorf("%+v: got %s, want %s", test, got, want)
 		}
+	}
+}
+
+// attemptTimes notes when the attempts of calls begin and end.
+type attemptTimes struct {
+	mu     sync.Mutex
+	begins []time.Time // guarded by mu
+	ends   []time.Time // the same
+}
+
+func (a *attemptTimes) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (a *attemptTimes) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (a *attemptTimes) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func (a *attemptTimes) HandleRPC(_ context.Context, s stats.RPCStats) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch s := s.(type) {
+	case *stats.Begin:
+		a.begins = append(a.begins, s.BeginTime)
+	case *stats.End:
+		a.ends = append(a.ends, s.EndTime)
+	}
+}
+
+// TestClientRetryEnds: an attempt that is tried again ends before the time that the server wants the
+// client to wait, not after it.
+func TestClientRetryEnds(t *testing.T) {
+	const wait = 30 * time.Millisecond
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, StreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
+		ss.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", fmt.Sprint(wait.Milliseconds())))
+		return status.Error(codes.Unavailable, "again")
+	}))
+	times := new(attemptTimes)
+	cc := dialClient(t, lis, WithStatsHandler(times), WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{
+		"maxAttempts":2,"initialBackoff":"1s","maxBackoff":"1s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
+	s, err := cc.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
+		t.Fatalf("got %v, want Unavailable", err)
+	}
+	if len(times.begins) != 2 || len(times.ends) != 2 || times.begins[1].Sub(times.ends[0]) < wait {
+		t.Errorf("attempts began at %v and ended at %v, want %v between them", times.begins, times.ends, wait)
 	}
 }
 

@@ -223,7 +223,7 @@ func (s *clientCall) replayLocked(a *attempt) error {
 }
 
 // mayRetryLocked returns the error of the call if there must be no other attempt after a has failed with
-// failure. It waits as long as the policy says. transparent says that the server has not seen the call.
+// failure. It ends a, and waits as long as the policy says. transparent says that the server has not seen the call.
 // The order of the checks is grpc-go's.
 func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool, err error) {
 	if s.finished || s.committed {
@@ -260,6 +260,7 @@ func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool
 		wait = policy.wait(s.sincePushback)
 		s.sincePushback++
 	}
+	a.finish(st)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {

@@ -100,8 +100,9 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 
 // dialed returns an address as the function of grpc.WithContextDialer gets it.
 func (c *Client) dialed(addr string) string {
+	scheme, _, _ := strings.Cut(c.channel.CanonicalTarget(), ":")
 	switch {
-	case !strings.HasPrefix(c.channel.CanonicalTarget(), "unix:") || strings.HasPrefix(addr, "\x00"):
+	case scheme != "unix" && scheme != "unix-abstract" || strings.HasPrefix(addr, "\x00"):
 		return addr
 	case filepath.IsAbs(addr):
 		return "unix://" + addr
