@@ -276,8 +276,8 @@ func BenchmarkUnary(b *testing.B) {
 	}
 }
 
-// TestClientAbstract: the addresses of the scheme unix-abstract are those of unix sockets without a file,
-// also for a dialer of the user's, which gets them as grpc-go passes them.
+// TestClientAbstract: the addresses of the scheme unix-abstract are those of unix sockets without a
+// file, also for a dialer of the user's, which gets them as grpc-go passes them.
 func TestClientAbstract(t *testing.T) {
 	name := fmt.Sprintf("percore test %d", os.Getpid())
 	lis, err := percore.Listen("unix", "@"+name)

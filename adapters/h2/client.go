@@ -264,8 +264,9 @@ func (c *Conn) takesStreamsLocked() bool {
 }
 
 // Open opens a stream on a client's connection: it sends the header of a request, the pseudo-header
-// fields of r that are not empty, :authority also if HasAuthority is set, and r.Fields, and then what m
-// has, whose Status and Fields are not used. s must be new, and must be closed in the end: see [Stream.Close]. Neither r nor m are kept.
+// fields of r that are not empty, :authority also if HasAuthority is set, and r.Fields, and then what
+// m has, whose Status and Fields are not used. s must be new, and must be closed in the end: see
+// [Stream.Close]. Neither r nor m are kept.
 //
 // If the connection has as many streams as the server allows Open waits, until ctx ends; with a nil ctx
 // it returns ErrNoRoom. After that it waits for windows, as Send does, but not for ctx. Its errors are

@@ -15,14 +15,15 @@ import (
 )
 
 // TestGRPCOwnTests runs grpc-go's end-to-end tests, package test of its module, with grpcadapter's
-// NewServer in the place of grpc.Server, and with every grpc.Server served by Wrap.
+// NewServer in the place of grpc.Server, with every grpc.Server served by Wrap, and with NewClient in
+// the place of grpc.ClientConn.
 //
 // It copies the module, in which grpc.Server's Serve, Stop and GracefulStop call testdata's
-// ownserver.go.txt, and compiles the tests against the copy. The tests themselves are unchanged, but
-// that with Wrap they don't turn channelz on, which it would refuse. Servers that it refuses
-// nevertheless are served by grpc-go's transport, and the line in the log that says so is none of the
-// errors that fail a test. A test that fails is run once more by itself: some of grpc-go's depend on
-// time.
+// ownserver.go.txt, and grpc.ClientConn's methods ownclient.go.txt, and compiles the tests against
+// the copy. The tests themselves are unchanged, but that with Wrap they don't turn channelz on, which
+// it would refuse. Servers that it refuses nevertheless are served by grpc-go's transport, and the
+// line in the log that says so is none of the errors that fail a test. A test that fails is run once
+// more by itself: some of grpc-go's depend on time.
 func TestGRPCOwnTests(t *testing.T) {
 	if os.Getenv("PERCORE_TEST_FULL") == "" {
 		t.Skip("grpc-go is compiled once more for this, and its tests take minutes: run it with PERCORE_TEST_FULL=1")
@@ -60,17 +61,17 @@ func (w *ownWay) run(t *testing.T, program, dir string) {
 			t.Errorf("%s fails twice: %v\n%s", f[1], err, out)
 		}
 	}
-	servers, calls := ownCount(t, out, ownServers), ownCount(t, out, ownCalls)
+	ends, calls := ownCount(t, out, ownEnds), ownCount(t, out, ownCalls)
 	passed := strings.Count(out, "\n    --- PASS: ")
-	t.Logf("%d tests passed, %d failed the first time, %d patterns were left out; past grpc-go's transport: %d servers, %d calls",
-		passed, len(failed), len(skipped), servers, calls)
-	if servers < 200 || calls < 1000 || passed < 200 {
-		t.Errorf("got %d servers, %d calls and %d tests that passed, want hundreds", servers, calls, passed)
+	t.Logf("%d tests passed, %d failed the first time, %d patterns were left out; past grpc-go's transport: %d servers or clients, %d calls",
+		passed, len(failed), len(skipped), ends, calls)
+	if ends < 200 || calls < 1000 || passed < 200 {
+		t.Errorf("got %d servers or clients, %d calls and %d tests that passed, want hundreds", ends, calls, passed)
 	}
 	for _, refusal := range ownRefusals.FindAllStringSubmatch(out, -1) {
 		t.Log(refusal[0])
 		if !w.refused[refusal[1]] {
-			t.Errorf("servers were refused because %s", refusal[1])
+			t.Errorf("some were refused because %s", refusal[1])
 		}
 	}
 }
@@ -91,7 +92,7 @@ func ownCount(t *testing.T, out string, pattern *regexp.Regexp) int {
 
 var (
 	ownFailed   = regexp.MustCompile(`(?m)^    --- FAIL: Test/(\w+) `)
-	ownServers  = regexp.MustCompile(`(?m)^own servers: (\d+)$`)
+	ownEnds     = regexp.MustCompile(`(?m)^own ends: (\d+)$`)
 	ownCalls    = regexp.MustCompile(`(?m)^own calls: (\d+)$`)
 	ownRefusals = regexp.MustCompile(`(?m)^own refusals: \d+ because (.*)$`)
 )
@@ -102,6 +103,51 @@ var ownWays = []ownWay{
 		"StreamingServerInterceptorGetsConnection": ownConnection,
 		"UnaryServerInterceptorGetsConnection":     ownConnection,
 	})},
+	{name: "NewClient", impossible: map[string]string{
+		"CZ.*":                               "channelz lists grpc-go's own channels",
+		"ClientConnClose_WithPendingRPC":     ownChannelz,
+		"RoundRobin_NewAddressWhileBlocking": ownChannelz,
+
+		"GetMethodConfig": ownMethodConfig,
+		"MaxCallAttempts": ownMethodConfig,
+		"RetryStreaming":  ownMethodConfig,
+		"ServiceConfig(MaxMsgSize|Timeout|WaitForReady)": ownMethodConfig,
+		"StreamingRPCWithTimeoutInServiceConfigRecv":     ownMethodConfig,
+
+		"BalancerSwitch_.*":                                  ownPolicy,
+		"PickerStatusCodes":                                  ownPolicy,
+		"HealthCheckUnregisterHealthListener":                ownPolicy,
+		"ResolverUpdate_InvalidServiceConfigAfterGoodUpdate": ownPolicy,
+
+		"AddressMetadataValidation":                            ownInternal,
+		"ClientConnRPC_WithNameResolutionDelay":                ownInternal,
+		"ClientTransportRestartsAfterStreamIDExhausted":        ownInternal,
+		"ConfigSelector.*":                                     ownInternal,
+		"DetailedGoAwayErrorOnAbruptClosePropagatesToRPCError": ownInternal,
+		"HealthCheck(With|Channelz).*":                         ownInternal,
+		"RPCBlockingOnPickerStatsCall":                         ownInternal,
+		"RoundRobin_UpdateAddressAttributes":                   ownInternal,
+		"StateTransitions_.*":                                  ownInternal,
+
+		"ClientSendsAGoAway":                      ownGreeting,
+		"GoAwayStreamIDSmallerThanCreatedStreams": ownGreeting,
+
+		"AcceptCompressorsCallOption": "has grpc.AcceptCompressors, with which percore's client refuses calls",
+		"PreloaderClientSend":         "sends a grpc.PreparedMsg, with which percore's client refuses calls",
+
+		"Enable8KBDefaultHeaderListSize_ServerSendsLargeHeaders": "wants a limit of 8 KB; the client's is 1 MiB",
+		"InvokeLargeErr": "has a status of 1 MiB, as much as percore takes of a header",
+
+		"HTTPHeaderFrameErrorHandlingNormalTrailer": "has a :status in trailers, for which percore resets the stream (RFC 9113, section 8.1)",
+		"RSTDuringMessageRead":                      "has DATA before HEADERS, for which percore resets the stream (RFC 9113, section 8.1)",
+		"InvalidMetadata":                           "wants the words of another HTTP/2 for a field that is not valid",
+		"MalformedHTTP2Metadata":                    "wants a name in upper case to be refused, which package metadata hides from all but grpc-go",
+	}, refused: map[string]bool{
+		"the client has WithCompressor":         true,
+		"the client has WithCredentialsBundle":  true,
+		"the client has a binary log":           true,
+		"the service config has another policy": true,
+	}},
 	{name: "Wrap", impossible: ownImpossible(map[string]string{
 		"ClientConnClose_WithPendingRPC":     ownChannelz,
 		"HealthCheckChannelzCountingCall.*":  ownChannelz,
@@ -118,8 +164,14 @@ var ownWays = []ownWay{
 const (
 	ownConnection = "wants the context to have grpc-go's own value for the connection"
 	ownChannelz   = "counts what channelz lists, which is off"
-	ownFrames     = "counts the WINDOW_UPDATEs and acknowledgements between the frames it waits for"
-	ownQueued     = "wants SendMsg to return before the client's window lets the message out; percore keeps no copy, and waits"
+
+	ownMethodConfig = "looks at ClientConn.GetMethodConfig, which percore's client doesn't have"
+	ownPolicy       = "has a policy of load balancing of its own"
+	ownInternal     = "changes variables within grpc-go, or uses its internal packages"
+	ownGreeting     = "is a server that takes a WINDOW_UPDATE behind the client's SETTINGS for an error"
+
+	ownFrames = "counts the WINDOW_UPDATEs and acknowledgements between the frames it waits for"
+	ownQueued = "wants SendMsg to return before the client's window lets the message out; percore keeps no copy, and waits"
 )
 
 // ownImpossible returns a way's own tests that can't pass, and those that can't with either, because
@@ -160,6 +212,7 @@ func compileOwn(t *testing.T) (program, dir string) {
 	}
 	changeOwn(t, module)
 	testnet.CopyFile(t, "testdata/ownserver.go.txt", filepath.Join(module, "ownserver.go"))
+	testnet.CopyFile(t, "testdata/ownclient.go.txt", filepath.Join(module, "ownclient.go"))
 	testnet.CopyFile(t, "testdata/owntest.go.txt", filepath.Join(module, "owntest", "owntest.go"))
 	main := "package test\n\nimport (\n\t\"os\"\n\t\"testing\"\n\n\t\"google.golang.org/grpc/owntest\"\n)\n\n" +
 		"func TestMain(m *testing.M) { os.Exit(owntest.Run(m)) }\n"
@@ -180,8 +233,22 @@ func compileOwn(t *testing.T) (program, dir string) {
 	return program, dir
 }
 
+type ownChange struct{ file, at, add, instead string }
+
+// ownMethod makes a method of ClientConn call that of what makes its calls.
+func ownMethod(file, method, call string) ownChange {
+	results := strings.TrimSpace(method[strings.Index(method, ")")+1:])
+	c := ownChange{file: file, at: "\nfunc (cc *ClientConn) " + method + " {\n"}
+	if results == "" {
+		c.add = "\tif own := cc.ownClient(); own != nil {\n\t\town." + call + "\n\t\treturn\n\t}\n"
+	} else {
+		c.add = "\tif own := cc.ownClient(); own != nil {\n\t\treturn own." + call + "\n\t}\n"
+	}
+	return c
+}
+
 // ownChanges are texts of the copy's files, and what comes behind them, or in their place.
-var ownChanges = []struct{ file, at, add, instead string }{
+var ownChanges = []ownChange{
 	{file: "server.go", at: "\nfunc (s *Server) register(sd *ServiceDesc, ss any) {\n\ts.mu.Lock()\n\tdefer s.mu.Unlock()\n",
 		add: "\ts.registerOwn(sd, ss)\n"},
 	{file: "server.go", at: "\nfunc (s *Server) Serve(lis net.Listener) error {\n",
@@ -192,6 +259,21 @@ var ownChanges = []struct{ file, at, add, instead string }{
 	{file: "server.go", at: "\nfunc ClientSupportedCompressors(ctx context.Context) ([]string, error) {\n",
 		add: "\tif OwnClientSupportedCompressors != nil {\n" +
 			"\t\tif all, served, err := OwnClientSupportedCompressors(ctx); served {\n\t\t\treturn all, err\n\t\t}\n\t}\n"},
+	{file: "clientconn.go", at: "\n\tcc.idlenessMgr = idle.NewManager((*idler)(cc), cc.dopts.idleTimeout)\n",
+		add: "\tif err := cc.makeOwn(); err != nil {\n\t\treturn nil, err\n\t}\n"},
+	{file: "clientconn.go", at: "\n\tif err := cc.exitIdleMode(); err != nil {\n\t\treturn nil, fmt.Errorf(\"failed to exit idle mode: %w\", err)\n\t}\n" +
+		"\tcc.idlenessMgr.UnsafeSetNotIdle()\n",
+		instead: "\n\tif own := cc.ownClient(); own != nil {\n\t\town.Connect()\n\t} else {\n\t\tif err := cc.exitIdleMode(); err != nil {\n" +
+			"\t\t\treturn nil, err\n\t\t}\n\t\tcc.idlenessMgr.UnsafeSetNotIdle()\n\t}\n"},
+	ownMethod("clientconn.go", "WaitForStateChange(ctx context.Context, sourceState connectivity.State) bool", "WaitForStateChange(ctx, sourceState)"),
+	ownMethod("clientconn.go", "GetState() connectivity.State", "GetState()"),
+	ownMethod("clientconn.go", "Connect()", "Connect()"),
+	ownMethod("clientconn.go", "ResetConnectBackoff()", "ResetConnectBackoff()"),
+	{file: "clientconn.go", at: "\nfunc (cc *ClientConn) Close() error {\n",
+		add: "\tif own := cc.ownClient(); own != nil {\n\t\tdefer own.Close()\n\t}\n"},
+	ownMethod("call.go", "Invoke(ctx context.Context, method string, args, reply any, opts ...CallOption) error", "Invoke(ctx, method, args, reply, opts...)"),
+	ownMethod("stream.go", "NewStream(ctx context.Context, desc *StreamDesc, method string, opts ...CallOption) (ClientStream, error)",
+		"NewStream(ctx, desc, method, opts...)"),
 	{file: "internal/grpctest/tlogger.go", at: "\nfunc (tl *tLogger) expected(s string, logType logType) bool {\n",
 		add: "\tif regexp.MustCompile(\"own transport serves, without the fast path\").MatchString(s) {\n\t\treturn true\n\t}\n"},
 	{file: "test/end2end_test.go", at: "\tchannelz.TurnOn()\n", instead: "\tif os.Getenv(\"PERCORE_TEST_WAY\") != \"Wrap\" {\n\t\tchannelz.TurnOn()\n\t}\n"},

@@ -216,8 +216,8 @@ type outPayload struct {
 	length, compressedLength int
 }
 
-// sendMessage sends a message, and the header before it, whose fields are in m. With hold it may wait for
-// the status. It reports the message before a status may follow.
+// sendMessage sends a message, and the header before it, whose fields are in m. With hold it may wait
+// for the status. It reports the message before a status may follow.
 func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
 	msg := h2.Message{Body: e.first, Hold: hold || len(e.rest) > 0}
 	c.sending.Lock()

@@ -222,9 +222,9 @@ func (s *clientCall) replayLocked(a *attempt) error {
 	return nil
 }
 
-// mayRetryLocked returns the error of the call if there must be no other attempt after a has failed with
-// failure. It ends a, and waits as long as the policy says. transparent says that the server has not seen the call.
-// The order of the checks is grpc-go's.
+// mayRetryLocked returns the error of the call if there must be no other attempt after a has failed
+// with failure. It ends a, and waits as long as the policy says. transparent says that the server has
+// not seen the call. The order of the checks is grpc-go's.
 func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool, err error) {
 	if s.finished || s.committed {
 		return false, failure

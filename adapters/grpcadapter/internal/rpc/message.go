@@ -194,8 +194,8 @@ func (e *encoded) free(pool mem.BufferPool) {
 	e.held[1].Free()
 }
 
-// encode encodes a message, compressed if there is a compressor, with its head before it in m. It must be
-// freed in any case. marshal is for messages that are not encoded in place.
+// encode encodes a message, compressed if there is a compressor, with its head before it in m. It
+// must be freed in any case. marshal is for messages that are not encoded in place.
 func (m *messages) encode(v any, in *memory, marshal func(any) (mem.BufferSlice, error), pool mem.BufferPool, most int) (e encoded, err error) {
 	e.first, e.long, err = m.encodeInPlace(v, in, pool, most)
 	if e.first != nil || err != nil {
