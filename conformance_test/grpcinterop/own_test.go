@@ -275,7 +275,7 @@ var ownChanges = []ownChange{
 	ownMethod("stream.go", "NewStream(ctx context.Context, desc *StreamDesc, method string, opts ...CallOption) (ClientStream, error)",
 		"NewStream(ctx, desc, method, opts...)"),
 	{file: "internal/grpctest/tlogger.go", at: "\nfunc (tl *tLogger) expected(s string, logType logType) bool {\n",
-		add: "\tif regexp.MustCompile(\"own transport serves, without the fast path\").MatchString(s) {\n\t\treturn true\n\t}\n"},
+		add: "\tif regexp.MustCompile(\"own transport serves: \").MatchString(s) {\n\t\treturn true\n\t}\n"},
 	{file: "test/end2end_test.go", at: "\tchannelz.TurnOn()\n", instead: "\tif os.Getenv(\"PERCORE_TEST_WAY\") != \"Wrap\" {\n\t\tchannelz.TurnOn()\n\t}\n"},
 }
 
