@@ -1,5 +1,6 @@
 // Command caddy is Caddy with a network "percore": percore listens on addresses that begin with
-// "percore/". Everything else in a Caddyfile works as usual.
+// "percore/". With "transport percore" a reverse_proxy calls its servers on percore's connections.
+// Everything else in a Caddyfile works as usual.
 //
 //	cd caddy && go run . run
 //	curl http://localhost:8080/

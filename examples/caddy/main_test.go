@@ -25,14 +25,27 @@ func TestMain(m *testing.M) { testnet.Main(m, testnet.WithChild("caddy", runCadd
 const caddyfile = "CADDY_TEST_CONFIG"
 
 // runCaddy runs Caddy. For each line of its standard input it prints the address that it listens
-// on, and how many connections percore has accepted. It exits at the end of its standard input.
+// on, how many connections percore has accepted, and how many requests the transport has made. It exits
+// at the end of its standard input.
 func runCaddy() {
 	os.Args = []string{"caddy", "run", "--config", os.Getenv(caddyfile), "--adapter", "caddyfile"}
 	go main()
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		fmt.Println(address(), percore.ReadStats().Accept.Accepted)
+		fmt.Println(address(), percore.ReadStats().Accept.Accepted, calls())
 	}
 	os.Exit(0) // Caddy leaves goroutines behind
+}
+
+// calls returns how many requests all transports have made themselves.
+func calls() (n int) {
+	for _, a := range percore.ReadStats().Adapters {
+		for _, m := range a.Metrics {
+			if a.Adapter == "client" && m.Name == "requests_total" {
+				n += int(m.Value)
+			}
+		}
+	}
+	return n
 }
 
 // address returns the address of the first listener once there is one, or "none".
@@ -45,6 +58,25 @@ func address() string {
 	return "none"
 }
 
+// startCaddy starts Caddy with a configuration in a folder. wait waits for its end.
+func startCaddy(t *testing.T, dir string, config []byte) (state func() (address string, accepted uint64, calls int), wait func() error) {
+	t.Helper()
+	file := dir + "/Caddyfile"
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	caddy := testnet.StartChild(t, "caddy", caddyfile+"="+file, "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
+	out := bufio.NewReader(caddy.Stdout)
+	state = func() (address string, accepted uint64, calls int) {
+		fmt.Fprintln(caddy.Stdin)
+		if _, err := fmt.Fscanln(out, &address, &accepted, &calls); err != nil {
+			t.Fatalf("Caddy's state: %v", err)
+		}
+		return address, accepted, calls
+	}
+	return state, caddy.Wait
+}
+
 // TestReload makes clients connect, one after the other, while Caddy goes from configuration to
 // configuration. No client is refused or reset, and all are on percore.
 func TestReload(t *testing.T) {
@@ -53,27 +85,16 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := testnet.ShortTempDir(t)
-	admin, file := dir+"/admin", dir+"/Caddyfile"
+	admin := dir + "/admin"
 	set := func(greeting string) []byte {
 		return []byte(strings.NewReplacer(
 			"default_bind", "admin unix/"+admin+"\n\tpersist_config off\n\tdefault_bind",
 			":8080", ":0",
 			"hello", greeting).Replace(string(config)))
 	}
-	if err := os.WriteFile(file, set("hello"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	caddy := testnet.StartChild(t, "caddy", caddyfile+"="+file, "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
-	out := bufio.NewReader(caddy.Stdout)
-	state := func() (address string, accepted uint64) {
-		fmt.Fprintln(caddy.Stdin)
-		if _, err := fmt.Fscanln(out, &address, &accepted); err != nil {
-			t.Fatalf("Caddy's state: %v", err)
-		}
-		return address, accepted
-	}
+	state, wait := startCaddy(t, dir, set("hello"))
 	var address string
-	testnet.Eventually(t, "a listener", func() bool { address, _ = state(); return address != "none" })
+	testnet.Eventually(t, "a listener", func() bool { address, _, _ = state(); return address != "none" })
 
 	operator := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -135,10 +156,10 @@ func TestReload(t *testing.T) {
 		}
 		testnet.Eventually(t, "an answer by "+greeting, func() bool { return strings.HasPrefix(visit(), greeting) })
 	}
-	if _, accepted := state(); runtime.GOOS == "linux" && accepted < uint64(visits) {
+	if _, accepted, _ := state(); runtime.GOOS == "linux" && accepted < uint64(visits) {
 		t.Errorf("percore has accepted %d connections of %d", accepted, visits)
 	}
-	if err := caddy.Wait(); err != nil {
+	if err := wait(); err != nil {
 		t.Error(err)
 	}
 }
