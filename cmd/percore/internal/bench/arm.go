@@ -34,17 +34,17 @@ func DefaultArms() []Arm {
 }
 
 // ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is net with
-// GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three
-// have the option "adapter": servers run through percore's adapter for them, if there is one. On net,
-// only what the adapter sets on the server itself has an effect. "percore+fastpath" is
-// "percore+adapter" with the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC, the latter below an
-// unchanged grpc.Server; "percore+newserver" is grpcadapter.NewServer. "fasthttp" is the server of
-// package fasthttp on net, and "percore+fasthttp" the same on percore; in scenarios of an HTTP client
-// it is fasthttp's client, and "net+bare" and "percore+bare" write and read without HTTP. "nginx" is
-// nginx, where it is installed, with an answer from its configuration. "nghttpd" is nghttp2's server
-// for HTTP/2. "percore+reactor" uses event handlers in place of blocking code; "gnet", "nbio" and
-// "netpoll" are the libraries of that name. If an arm is named twice, the second is called "#2" and
-// so on, which makes "net,net" a control.
+// GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three have
+// the option "adapter": servers run through percore's adapter for them, if there is one. On net, only
+// what the adapter sets on the server itself has an effect. "percore+fastpath" is "percore+adapter" with
+// the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC, the latter below an unchanged grpc.Server;
+// "percore+newserver" is grpcadapter.NewServer. "fasthttp" is the server of package fasthttp on net, and
+// "percore+fasthttp" the same on percore; in scenarios of an HTTP client it is fasthttp's client, and
+// "net+bare" and "percore+bare" write and read without HTTP. "nginx" is nginx, where it is installed,
+// with an answer from its configuration or as a proxy. "nghttpd" is nghttp2's server for HTTP/2.
+// "percore+reactor" uses event handlers in place of blocking code; "gnet", "nbio" and "netpoll" are the
+// libraries of that name. If an arm is named twice, the second is called "#2" and so on, which makes
+// "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}

@@ -482,7 +482,7 @@ func TestNginx(t *testing.T) {
 	if err := FindPrograms([]Arm{{Name: "nginx", Engine: target.Engine{Nginx: true}}}); err != nil {
 		t.Skip(err)
 	}
-	rep, err := Run(t.Context(), quick(t, "nginx,net", "^(http/keepalive/conns=8|http/close/conns=64|idle/http/.*|echo/128B/conns=1)$"))
+	rep, err := Run(t.Context(), quick(t, "nginx,net", "^(http/keepalive/conns=8|http/close/conns=64|proxy/client/(https/)?conns=64|idle/http/.*|echo/128B/conns=1)$"))
 	if err != nil {
 		t.Fatal(err)
 	}

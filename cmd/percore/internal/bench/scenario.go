@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -486,8 +487,11 @@ func transfers() []Scenario {
 }
 
 // proxying returns scenarios with a server between the client and another server. Only the server
-// in the middle is measured.
+// in the middle is measured. In proxy/client it calls the other with the arm's client.
 func proxying() []Scenario {
+	client := target.Spec{App: target.AppProxyHTTP, Client: true}
+	withTLS := client
+	withTLS.TLS = true
 	return []Scenario{
 		{
 			Name:    "proxy/tcp/128B/conns=64",
@@ -509,9 +513,27 @@ func proxying() []Scenario {
 		},
 		{
 			Name:    "proxy/client/conns=64",
-			spec:    target.Spec{App: target.AppProxyHTTP, Client: true},
+			spec:    client,
 			backend: &target.Spec{App: target.AppHTTP},
 			job:     load.Job{Kind: load.KindHTTP, Conns: 64},
+		},
+		{
+			Name:    "proxy/client/browser/conns=64",
+			spec:    client,
+			backend: &target.Spec{App: target.AppHTTP},
+			job:     load.Job{Kind: load.KindHTTP, Conns: 64, Browser: true},
+		},
+		{
+			Name:    "proxy/client/100KiB/conns=64",
+			spec:    client,
+			backend: &target.Spec{App: target.AppJSON, JSONBytes: 100 << 10},
+			job:     load.Job{Kind: load.KindHTTP, Conns: 64},
+		},
+		{
+			Name:    "proxy/client/https/conns=64",
+			spec:    withTLS,
+			backend: &target.Spec{App: target.AppHTTP},
+			job:     load.Job{Kind: load.KindHTTP, Conns: 64, TLS: true},
 		},
 	}
 }
@@ -527,6 +549,14 @@ func calling() []Scenario {
 			spec:    target.Spec{App: target.AppCaller},
 			backend: &target.Spec{App: target.AppHTTP},
 			job:     load.Job{Kind: load.KindHTTP, Conns: n},
+		})
+	}
+	if runtime.GOOS == "linux" { // see target.Spec.Hosts
+		all = append(all, Scenario{
+			Name:    "client/http/hosts=100/calls=64",
+			spec:    target.Spec{App: target.AppCaller, CallHosts: 100},
+			backend: &target.Spec{App: target.AppHTTP, Hosts: 100},
+			job:     load.Job{Kind: load.KindHTTP, Conns: 64},
 		})
 	}
 	all = append(all, Scenario{
@@ -548,16 +578,18 @@ func calling() []Scenario {
 		})
 	}
 	all = append(all, callingGRPC()...)
-	for _, f := range []struct {
-		name               string
-		bytes, calls, each int
-	}{{"1KiB", 1 << 10, 64, 0}, {"1MiB", 1 << 20, 8, 1}} {
-		all = append(all, Scenario{
-			Name:    fmt.Sprintf("client/upload/%s/calls=%d", f.name, f.calls),
-			spec:    target.Spec{App: target.AppCaller, CallBytes: f.bytes, Calls: f.each},
-			backend: &target.Spec{App: target.AppUpload},
-			job:     load.Job{Kind: load.KindHTTP, Conns: f.calls},
-		})
+	for _, app := range []string{target.AppUpload, target.AppMirror} { // bodies one way, and both ways
+		for _, f := range []struct {
+			name               string
+			bytes, calls, each int
+		}{{"1KiB", 1 << 10, 64, 0}, {"1MiB", 1 << 20, 8, 1}} {
+			all = append(all, Scenario{
+				Name:    fmt.Sprintf("client/%s/%s/calls=%d", app, f.name, f.calls),
+				spec:    target.Spec{App: target.AppCaller, CallBytes: f.bytes, Calls: f.each},
+				backend: &target.Spec{App: app},
+				job:     load.Job{Kind: load.KindHTTP, Conns: f.calls},
+			})
+		}
 	}
 	for _, f := range []struct {
 		name        string

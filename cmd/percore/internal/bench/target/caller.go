@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -147,7 +148,27 @@ func newCall(spec Spec) (call func() error, closeIdle func()) {
 		return http2Call(spec)
 	}
 	client := http.Client{Transport: transport(spec.Engine.FastPath, 0)}
-	return httpCall(client.Transport, url, make([]byte, spec.CallBytes)), client.CloseIdleConnections
+	calls := []func() error{httpCall(client.Transport, url, make([]byte, spec.CallBytes))}
+	for i := 1; i < spec.CallHosts; i++ {
+		spec.Backend = nextHost(spec.Backend)
+		calls = append(calls, httpCall(client.Transport, spec.callURL(), make([]byte, spec.CallBytes)))
+	}
+	return inTurn(calls), client.CloseIdleConnections
+}
+
+// inTurn returns a function that calls one of calls after the other.
+func inTurn(calls []func() error) func() error {
+	if len(calls) == 1 {
+		return calls[0]
+	}
+	var n atomic.Uint32
+	return func() error { return calls[int(n.Add(1)%uint32(len(calls)))]() }
+}
+
+// nextHost returns the same port at the next IP address.
+func nextHost(addr string) string {
+	a := netip.MustParseAddrPort(addr)
+	return netip.AddrPortFrom(a.Addr().Next(), a.Port()).String()
 }
 
 // http2Call calls over HTTP/2, by several clients in turn.
@@ -164,14 +185,12 @@ func http2Call(spec Spec) (call func() error, closeIdle func()) {
 		calls[i] = httpCall(client.Transport, spec.callURL(), make([]byte, spec.CallBytes))
 		closers[i] = client.CloseIdleConnections
 	}
-	var n atomic.Uint32
-	call = func() error { return calls[int(n.Add(1)%uint32(len(calls)))]() }
 	closeIdle = func() {
 		for _, closeOne := range closers {
 			closeOne()
 		}
 	}
-	return call, closeIdle
+	return inTurn(calls), closeIdle
 }
 
 func (s Spec) callURL() string {

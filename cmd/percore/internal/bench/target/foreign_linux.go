@@ -2,12 +2,26 @@ package target
 
 import (
 	"bytes"
+	"encoding/pem"
 	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 )
+
+// writeSelfSigned writes a private key and its certificate as files.
+func writeSelfSigned(dir string) (keyFile, certFile string, err error) {
+	key, cert, err := selfSignedDER()
+	if err != nil {
+		return "", "", err
+	}
+	keyFile, certFile = filepath.Join(dir, "key"), filepath.Join(dir, "cert")
+	write := func(file, kind string, der []byte) error {
+		return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+	}
+	return keyFile, certFile, errors.Join(write(keyFile, "PRIVATE KEY", key), write(certFile, "CERTIFICATE", cert))
+}
 
 // addProcess adds what the threads of a process have consumed. Threads that have ended are missing.
 func (u *Usage) addProcess(pid string) error {

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -115,6 +116,8 @@ func handler(spec Spec) (http.Handler, error) {
 		return http.FileServer(http.Dir(spec.Dir)), nil
 	case AppUpload:
 		return http.HandlerFunc(upload), nil
+	case AppMirror:
+		return http.HandlerFunc(mirror), nil
 	case AppProxyHTTP:
 		return reverseProxy(spec), nil
 	case AppCaller:
@@ -224,6 +227,18 @@ func upload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	hello(w, r)
+}
+
+// mirror sends the request's body back once it has come.
+func mirror(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.Write(body)
 }
 
 // reverseProxy returns a proxy to spec.Backend.

@@ -88,10 +88,20 @@ func (p *process) start(spec Spec) (Started, error) {
 		return Started{}, err
 	}
 	p.server, p.listener = srv, l
-	go func() {
+	serve := func(l net.Listener) {
 		fmt.Fprintf(os.Stderr, "serve: %v\n", srv.Serve(l))
 		os.Exit(1)
-	}()
+	}
+	go serve(l)
+	addr := l.Addr().String()
+	for i := 1; i < spec.Hosts; i++ {
+		addr = nextHost(addr)
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return Started{}, err
+		}
+		go serve(l)
+	}
 	if late, ok := srv.(lateServer); ok {
 		<-late.ready()
 	}

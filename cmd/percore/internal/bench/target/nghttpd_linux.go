@@ -1,8 +1,6 @@
 package target
 
 import (
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -87,19 +85,8 @@ func (s *nghttpdServer) write(dir string) (args []string, err error) {
 	if !s.overTLS {
 		return []string{"--no-tls"}, nil
 	}
-	key, cert, err := selfSignedDER()
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range []struct {
-		name, kind string
-		der        []byte
-	}{{"key", "PRIVATE KEY", key}, {"cert", "CERTIFICATE", cert}} {
-		path := filepath.Join(dir, f.name)
-		args = append(args, path)
-		err = errors.Join(err, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der}), 0o600))
-	}
-	return args, err
+	key, cert, err := writeSelfSigned(dir)
+	return []string{key, cert}, err
 }
 
 // accepts reports whether a server accepts connections.

@@ -13,20 +13,26 @@ import (
 	"time"
 )
 
-// nginxServer is nginx, where it is installed, with an answer from its configuration. It shows what
-// HTTP/1.1 costs a server written in C. It has a worker for each processor that Go would use.
+// nginxServer is nginx, where it is installed, with an answer from its configuration or as a proxy. It
+// shows what HTTP/1.1 costs a server written in C. It has a worker for each processor that Go would use.
 type nginxServer struct {
 	exe     string
+	overTLS bool
+	backend string        // "": it answers itself
 	started chan struct{} // closed when master is running
 	master  *exec.Cmd
 }
 
-func newNginxServer() (server, error) {
+func newNginxServer(spec Spec) (server, error) {
 	exe, err := exec.LookPath("nginx")
 	if err != nil {
 		return nil, fmt.Errorf("nginx is not installed: %w", err)
 	}
-	return &nginxServer{exe: exe, started: make(chan struct{})}, nil
+	s := &nginxServer{exe: exe, overTLS: spec.TLS, started: make(chan struct{})}
+	if spec.App == AppProxyHTTP {
+		s.backend = spec.Backend
+	}
+	return s, nil
 }
 
 // nginxConf is the configuration. Its limits are higher than any scenario needs, and a connection
@@ -47,12 +53,43 @@ http {
 	fastcgi_temp_path %[1]s/fastcgi;
 	uwsgi_temp_path %[1]s/uwsgi;
 	scgi_temp_path %[1]s/scgi;
+	proxy_max_temp_file_size 0;
+	proxy_http_version 1.1;
+	proxy_set_header Connection "";
+	%[5]s
 	server {
 		listen %[2]s;
-		location / { return 200 "%[3]s"; }
+		location / { %[3]s; }
 	}
 }
 `
+
+// nginxUpstream is the part about the server behind a proxy. Its connections stay open, too.
+const nginxUpstream = `upstream backend {
+		server %s;
+		keepalive %d;
+		keepalive_timeout 1h;
+		keepalive_requests 4294967295;
+	}
+`
+
+// write writes the configuration for a server on addr, and what it names. It returns its file.
+func (s *nginxServer) write(dir string, addr net.Addr) (conf string, err error) {
+	listen, upstream := addr.String(), ""
+	does := fmt.Sprintf(`return 200 "%s"`, strings.ReplaceAll(string(helloBody), "\n", `\n`))
+	if s.backend != "" {
+		upstream, does = fmt.Sprintf(nginxUpstream, s.backend, proxyIdleMax), "proxy_pass http://backend"
+	}
+	if s.overTLS {
+		key, cert, err := writeSelfSigned(dir)
+		if err != nil {
+			return "", err
+		}
+		listen += fmt.Sprintf(" ssl; ssl_protocols TLSv1.3; ssl_certificate_key %s; ssl_certificate %s", key, cert)
+	}
+	conf = filepath.Join(dir, "nginx.conf")
+	return conf, os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, listen, does, runtime.GOMAXPROCS(0), upstream), 0o600)
+}
 
 // Serve blocks until nginx ends. nginx inherits the socket of l in the same way as when it replaces
 // itself.
@@ -91,9 +128,8 @@ func (s *nginxServer) start(dir string, l net.Listener) (*exec.Cmd, error) {
 		return nil, err
 	}
 	defer socket.Close()
-	conf := filepath.Join(dir, "nginx.conf")
-	answer := strings.ReplaceAll(string(helloBody), "\n", `\n`)
-	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, l.Addr(), answer, runtime.GOMAXPROCS(0)), 0o600); err != nil {
+	conf, err := s.write(dir, l.Addr())
+	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(s.exe, "-p", dir, "-c", conf)

@@ -5,4 +5,4 @@ package target
 import "errors"
 
 // newNginxServer needs /proc.
-func newNginxServer() (server, error) { return nil, errors.ErrUnsupported }
+func newNginxServer(Spec) (server, error) { return nil, errors.ErrUnsupported }

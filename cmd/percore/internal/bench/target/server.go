@@ -45,7 +45,7 @@ func newServer(spec Spec) (server, error) {
 		return newFastHTTPServer(spec), nil
 	}
 	if spec.Engine.Nginx {
-		return newNginxServer()
+		return newNginxServer(spec)
 	}
 	if spec.Engine.Nghttpd {
 		return newNghttpdServer(spec)

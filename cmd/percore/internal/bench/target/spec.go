@@ -37,7 +37,7 @@ type Spec struct {
 	Computing bool `json:"computing,omitempty"`
 
 	Timeouts bool   `json:"timeouts,omitempty"` // set the four timeouts of http.Server
-	TLS      bool   `json:"tls,omitempty"`      // serve HTTPS; AppHTTP only
+	TLS      bool   `json:"tls,omitempty"`      // serve HTTPS; AppHTTP and AppProxyHTTP only
 	HTTP2    bool   `json:"http2,omitempty"`    // the load speaks HTTP/2, in clear with prior knowledge
 	Dir      string `json:"dir,omitempty"`      // the files of AppFiles
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
@@ -49,6 +49,12 @@ type Spec struct {
 	CallPath  string `json:"callPath,omitempty"`
 	CallBytes int    `json:"callBytes,omitempty"`
 	Calls     int    `json:"calls,omitempty"`
+
+	// Hosts, if not 0, makes a server on package net listen on so many addresses, at the same port:
+	// 127.0.0.1 and those that follow it, which only Linux has. CallHosts makes AppCaller call so many
+	// of them in turn.
+	Hosts     int `json:"hosts,omitempty"`
+	CallHosts int `json:"callHosts,omitempty"`
 
 	// CallIdle is how many idle connections OpHold may leave to AppCaller's client.
 	CallIdle int `json:"callIdle,omitempty"`
@@ -64,14 +70,16 @@ type Spec struct {
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
-// has a server of its adapter's own, fasthttp and nginx have only one handler, fasthttp a client
-// besides, nghttpd has only HTTP/2 and files, and event handlers what goes on below HTTP.
+// has a server of its adapter's own, fasthttp and nginx have only one handler, fasthttp a client and
+// nginx a proxy besides, nghttpd has only HTTP/2 and files, and event handlers what goes on below HTTP.
 func (s Spec) Exists() bool {
 	switch {
 	case s.Engine.Bare:
-		return s.App == AppCaller && !s.CallTLS && s.CallPath == "" && s.CallBytes == 0 && s.CallIdle == 0 && s.CallConns == 0 && s.CallHTTP2 == 0
+		return s.App == AppCaller && !s.CallTLS && s.CallPath == "" && s.CallBytes == 0 && s.CallIdle == 0 && s.CallConns == 0 && s.CallHTTP2 == 0 && s.CallHosts == 0
 	case s.Engine.FastHTTP && s.App == AppCaller:
-		return s.CallIdle == 0 && s.CallConns == 0 && s.CallHTTP2 == 0
+		return s.CallIdle == 0 && s.CallConns == 0 && s.CallHTTP2 == 0 && s.CallHosts == 0
+	case s.Engine.Nginx && s.App == AppProxyHTTP:
+		return true
 	case s.Engine.FastHTTP, s.Engine.Nginx:
 		return s.App == AppHTTP && !s.TLS && !s.HTTP2 && !(s.Engine.Nginx && (s.Computing || s.Timeouts))
 	case s.Engine.Nghttpd:
@@ -89,7 +97,7 @@ func (s Spec) Exists() bool {
 // overHTTP reports whether the server is an http.Server.
 func (s Spec) overHTTP() bool {
 	switch s.App {
-	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppProxyHTTP, AppCaller:
+	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppMirror, AppProxyHTTP, AppCaller:
 		return true
 	}
 	return false
@@ -103,6 +111,7 @@ const (
 	AppSpin      = "spin"       // net/http: burns Spec.SpinIterations, then sends the short text
 	AppFiles     = "files"      // net/http: http.FileServer on Spec.Dir
 	AppUpload    = "upload"     // net/http: reads the body, then sends the short text
+	AppMirror    = "mirror"     // net/http: sends the body back
 	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
 	AppCaller    = "caller"     // net/http: calls Spec.Backend CallsPerRequest times, then sends the short text
 	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions between client and Spec.Backend

@@ -292,6 +292,7 @@ func TestCaller(t *testing.T) {
 	short := serve(t, Spec{App: AppHTTP, Engine: Engine{Name: EngineNet}})
 	files := serve(t, Spec{App: AppFiles, Dir: dir, Engine: Engine{Name: EngineNet}})
 	uploads := serve(t, Spec{App: AppUpload, Engine: Engine{Name: EngineNet}})
+	mirrors := serve(t, Spec{App: AppMirror, Engine: Engine{Name: EngineNet}})
 	calls := serve(t, Spec{App: AppGRPC, Engine: Engine{Name: EngineNet}})
 	http2 := serve(t, Spec{App: AppUpload, HTTP2: true, Engine: Engine{Name: EngineNet}})
 	for name, engine := range map[string]Engine{
@@ -306,6 +307,7 @@ func TestCaller(t *testing.T) {
 			"download": {Backend: files, CallPath: "/file"},
 			"missing":  {Backend: files, CallPath: "/missing"},
 			"upload":   {Backend: uploads, CallBytes: 100 << 10},
+			"mirror":   {Backend: mirrors, CallBytes: 100 << 10},
 			"unary":    {Backend: calls, CallBytes: 100 << 10, CallConns: 2},
 			"list":     {Backend: calls, CallBytes: 128, CallConns: 2, CallKind: CallList},
 			"pingpong": {Backend: calls, CallBytes: 128, CallConns: 2, CallKind: CallPingPong},
@@ -323,6 +325,35 @@ func TestCaller(t *testing.T) {
 					t.Errorf("%s, %s: got error %v", name, kind, err)
 				}
 			}
+		}
+	}
+}
+
+// TestCallerHosts: calls go to one address after the other.
+func TestCallerHosts(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is one loopback address")
+	}
+	asked := make(chan string, 4)
+	s := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Host })}
+	defer s.Close()
+	var hosts []string
+	for addr := "127.0.0.1:0"; len(hosts) < 2; addr = nextHost(hosts[0]) {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, l.Addr().String())
+		go s.Serve(l)
+	}
+	call, closeIdle := newCall(Spec{App: AppCaller, Backend: hosts[0], CallHosts: 2})
+	defer closeIdle()
+	for i := range cap(asked) {
+		if err := call(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := <-asked, hosts[(i+1)%2]; got != want {
+			t.Errorf("call %d: got %s, want %s", i, got, want)
 		}
 	}
 }
