@@ -25,8 +25,8 @@ type Transport = http2.Transport
 //	Declined map[string]uint64 // requests that it has left to the base, by the reason
 //
 // The reasons are "scheme", "protocol" (the base has an HTTP/2 client that isn't net/http's), "dialer",
-// "proxy", "body", "request" (its header, host or method) and "engine". Those that did not occur are
-// missing. Idle counts connections of HTTP/2 without streams.
+// "proxy" (not one of HTTP in clear), "body", "request" (its header, host or method) and "engine". Those
+// that did not occur are missing. Idle counts connections of HTTP/2 without streams.
 type TransportStats = http2.Stats
 
 // NewTransport returns a RoundTripper for http.Client and httputil.ReverseProxy that calls servers on
@@ -38,14 +38,15 @@ type TransportStats = http2.Stats
 // while it is in use, so don't change them then. A nil base is a clone of [http.DefaultTransport], or
 // a new http.Transport if that is of another type.
 //
-// Transport serves requests over HTTP/1.1 and HTTP/2, in clear or over TLS and without a proxy, as
-// http.Transport does, on connections of its own. Which of the two is decided by base's Protocols,
-// ForceAttemptHTTP2 and so on, and by the server. HTTP/2 is experimental. Any other request goes to
-// base.RoundTrip, unchanged:
+// Transport serves requests over HTTP/1.1 and HTTP/2, in clear or over TLS, also through a proxy of
+// HTTP, as http.Transport does, on connections of its own. Which of the two is decided by base's
+// Protocols, ForceAttemptHTTP2 and so on, and by the server. HTTP/2 is experimental. Any other request
+// goes to base.RoundTrip, unchanged:
 //
 //   - over TLS, if base has been given another HTTP/2 client, such as golang.org/x/net's, or HTTP2 with
 //     CountError, or dials TLS with a function of its own
-//   - for which base.Proxy returns a proxy; it is called again then
+//   - for which base.Proxy returns another proxy than one of HTTP in clear; it is called again then
+//   - CONNECT through a proxy, and HTTP/2 in clear
 //   - with a body of unknown length and a method that usually has none, such as GET
 //   - with TransferEncoding, or a host or header that net/http has to look at more closely
 //   - CONNECT, and upgrades to other protocols than WebSocket, where HTTP/2 may be spoken

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"time"
 
 	"github.com/percore/percore/adapters/h2"
@@ -23,8 +24,11 @@ type call struct {
 	cancel context.CancelCauseFunc // of ctx; nil: it is the request's own
 
 	trace  *httptrace.ClientTrace // nil: none
-	kind   kind                   // with addr, the pool's key
+	kind   kind                   // with key, the pool's key
+	key    string                 // addr, unless there is a proxy
 	addr   string                 // what to dial
+	server string                 // addr, unless there is a proxy
+	proxy  *url.URL               // nil: none
 	target string                 // of the first line
 	gzip   bool
 	closes bool // the client adds Connection: close
@@ -90,7 +94,8 @@ func (c *call) prepare(t *Transport, req *http.Request) reason {
 	}
 	c.req, c.ctx = req, req.Context()
 	c.trace = traceOf(c.ctx)
-	c.addr = http1.HostPort(req.URL, port)
+	c.server = http1.HostPort(req.URL, port)
+	c.key, c.addr = c.server, c.server
 	c.gzip = t.asksForGzip(req)
 	c.closes = t.base.DisableKeepAlives && !wantsClose(req) && !isUpgrade(req.Header)
 	return served
@@ -120,7 +125,7 @@ func (c *call) run() (resp *http.Response, err error) {
 				c.closeBody()
 				return nil, err
 			}
-			if proxy != nil {
+			if !c.goThrough(proxy) {
 				return c.passOn()
 			}
 		}

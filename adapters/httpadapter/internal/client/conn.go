@@ -244,6 +244,9 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 // append puts the request's bytes in s.out.
 func (x *call) append(s *scratch) error {
 	o := http1.Outgoing{AskForGzip: x.gzip, AskForClosing: x.closes, Trace: x.trace}
+	if x.proxy != nil && x.kind&overTLS == 0 {
+		o.ProxyAuthorization = proxyAuthorization(x.proxy)
+	}
 	if o.ContentLength = x.length; x.length < 0 && !x.isTunnel() {
 		o.Trailer = x.req.Trailer
 	}

@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,11 +29,15 @@ type pool struct {
 	closing atomic.Bool   // CloseIdleConnections was called, and since then no call has wanted a connection
 }
 
-// host has the connections to one address. Its lock is the only one that a call takes, for a moment.
+// host has the connections to one server, or through one proxy to it, or to any server in clear. Its
+// lock is the only one that a call takes, for a moment.
 type host struct {
-	pool *pool
-	kind kind
-	addr string
+	pool   *pool
+	kind   kind
+	key    string // in the pool
+	addr   string // what to dial
+	server string // the address that addr is, or that the proxy connects to
+	proxy  *url.URL
 
 	count serving.Cell[counter] // the counters of its connections
 
@@ -80,12 +85,12 @@ type dialed struct {
 	err  error
 }
 
-// lock returns a host, locked.
-func (p *pool) lock(k kind, addr string) *host {
+// lock returns the host of a call, locked.
+func (p *pool) lock(c *call) *host {
 	for {
-		v, ok := p.hosts[k].Load(addr)
+		v, ok := p.hosts[c.kind].Load(c.key)
 		if !ok {
-			v, _ = p.hosts[k].LoadOrStore(addr, p.newHost(k, addr))
+			v, _ = p.hosts[c.kind].LoadOrStore(c.key, p.newHost(c))
 		}
 		h := v.(*host)
 		h.mu.Lock()
@@ -97,9 +102,10 @@ func (p *pool) lock(k kind, addr string) *host {
 }
 
 // newHost makes a host. The hosts take turns with the cells of counters.
-func (p *pool) newHost(k kind, addr string) *host {
+func (p *pool) newHost(c *call) *host {
 	cells := p.t.counters.Cells
-	return &host{pool: p, kind: k, addr: addr, count: cells[p.made.Add(1)%uint32(len(cells))]}
+	return &host{pool: p, kind: c.kind, key: c.key, addr: c.addr, server: c.server, proxy: c.proxy,
+		count: cells[p.made.Add(1)%uint32(len(cells))]}
 }
 
 // dialsMax is how many dials to a host, with the handshakes, are under way at a time. More calls wait
@@ -119,7 +125,7 @@ func (h *host) unlock() {
 	}
 	if h.open == 0 && len(h.dials) == 0 && len(h.waiters) == 0 && !h.gone {
 		h.gone = true
-		h.pool.hosts[h.kind].CompareAndDelete(h.addr, h)
+		h.pool.hosts[h.kind].CompareAndDelete(h.key, h)
 	}
 	h.mu.Unlock()
 }
@@ -138,7 +144,7 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 		}
 	}
 	c.waits = false
-	h := p.lock(c.kind, c.addr)
+	h := p.lock(c)
 	if shares {
 		if conn := h.takeSharedLocked(c); conn != nil {
 			h.mu.Unlock()
@@ -153,7 +159,7 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 			return conn, since, nil
 		}
 		conn.close()
-		h = p.lock(c.kind, c.addr)
+		h = p.lock(c)
 	}
 	w := &waiter{host: h, result: make(chan dialed, 1)}
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(c.ctx))
@@ -266,6 +272,9 @@ func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, erro
 func (h *host) dial(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) (*conn, error) {
 	nc, err := dial(ctx, "tcp", h.addr)
 	if err != nil {
+		if h.proxy != nil {
+			err = &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
+		}
 		return nil, err
 	}
 	if h.pool.t.dialer() == nil { // a connection of the user's own
@@ -277,6 +286,12 @@ func (h *host) dial(ctx context.Context, dial func(context.Context, string, stri
 	}
 	c := &conn{host: h, nc: pc}
 	if h.kind&overTLS != 0 {
+		if h.proxy != nil {
+			if err := h.tunnel(ctx, pc); err != nil {
+				pc.Close()
+				return nil, err
+			}
+		}
 		if c, err = h.shake(ctx, pc); err != nil {
 			return nil, err
 		}

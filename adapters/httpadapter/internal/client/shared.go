@@ -208,7 +208,7 @@ func (h *host) takeSharedLocked(c *call) *conn {
 
 // latestOf returns the connection that had room last for a call, or nil.
 func (p *pool) latestOf(c *call) *conn {
-	if v, ok := p.hosts[c.kind].Load(c.addr); ok {
+	if v, ok := p.hosts[c.kind].Load(c.key); ok {
 		return v.(*host).latest.Load()
 	}
 	return nil

@@ -30,7 +30,7 @@ func TestStats(t *testing.T) {
 	before := metrics()
 	tr := New(&http.Transport{MaxConnsPerHost: 1, Proxy: func(r *http.Request) (*url.URL, error) {
 		if r.URL.Path == "/proxy" {
-			return &url.URL{Scheme: "http", Host: h.ln.Addr().String()}, nil
+			return &url.URL{Scheme: "socks5", Host: "127.0.0.1:1"}, nil
 		}
 		return nil, nil
 	}})

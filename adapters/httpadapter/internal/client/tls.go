@@ -114,7 +114,7 @@ func (h *host) config() *tls.Config {
 		h.tls = cfg.Clone()
 	}
 	if h.tls.ServerName == "" {
-		h.tls.ServerName, _, _ = net.SplitHostPort(h.addr)
+		h.tls.ServerName, _, _ = net.SplitHostPort(h.server)
 	}
 	if h.kind&onlyH1 != 0 {
 		h.tls.NextProtos = nil

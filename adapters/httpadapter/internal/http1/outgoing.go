@@ -23,6 +23,8 @@ type Outgoing struct {
 	AskForGzip    bool // the client adds Accept-Encoding
 	AskForClosing bool // the client adds Connection: close, which the request doesn't have
 
+	ProxyAuthorization string // the field that the client adds for a proxy; "": none
+
 	Trace *httptrace.ClientTrace // nil: none
 }
 
@@ -33,7 +35,7 @@ func IsPlainOutgoing(r *http.Request) bool {
 	if r.Method != "" && !semantics.IsToken(r.Method) {
 		return false
 	}
-	if !isHost([]byte(r.URL.Host)) || r.Host != "" && !isHost([]byte(r.Host)) {
+	if !IsPlainHost(r.URL.Host) || r.Host != "" && !IsPlainHost(r.Host) {
 		return false
 	}
 	for name := range r.Trailer {
@@ -44,6 +46,9 @@ func IsPlainOutgoing(r *http.Request) bool {
 	}
 	return isValid(r.Header) && isValid(r.Trailer)
 }
+
+// IsPlainHost reports whether a host, which may have a port, is one that net/http takes as it is.
+func IsPlainHost(host string) bool { return isHost([]byte(host)) }
 
 // isValid reports whether the names and values of fields are valid.
 func isValid(h http.Header) bool {
@@ -60,6 +65,16 @@ func isValid(h http.Header) bool {
 		}
 	}
 	return true
+}
+
+// ProxiedTarget returns the target of a request of HTTP in clear whose host is plain, for a proxy. The
+// URL has no Opaque, and the method is not CONNECT.
+func ProxiedTarget(r *http.Request) string {
+	host := r.Host
+	if host == "" {
+		host = r.URL.Host
+	}
+	return r.URL.Scheme + "://" + host + r.URL.RequestURI()
 }
 
 // OutgoingTarget returns the target of a request whose host is plain.
@@ -151,6 +166,9 @@ func (o *Outgoing) Append(b []byte, r *http.Request, target string) []byte {
 	}
 	if o.AskForClosing {
 		b = o.line(b, "Connection", "close")
+	}
+	if o.ProxyAuthorization != "" {
+		b = o.line(b, "Proxy-Authorization", o.ProxyAuthorization)
 	}
 	return append(b, crlf...)
 }

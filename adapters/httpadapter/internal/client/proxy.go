@@ -1,0 +1,107 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+)
+
+// goThrough makes the call go through a proxy, or to the server itself if proxy is nil. It reports false
+// if that is left to the base: only proxies that are spoken to in clear are served here.
+func (c *call) goThrough(proxy *url.URL) bool {
+	if proxy == nil {
+		if c.proxy != nil { // it is sent again
+			c.proxy, c.key, c.addr, c.target = nil, c.server, c.server, http1.OutgoingTarget(c.req)
+		}
+		return true
+	}
+	if proxy.Scheme != "http" || !http1.IsPlainHost(proxy.Host) || c.kind&clearH2 != 0 {
+		return false
+	}
+	if c.req.Method == http.MethodConnect || c.req.URL.Opaque != "" {
+		return false
+	}
+	c.proxy, c.addr, c.key = proxy, http1.HostPort(proxy, "80"), proxy.String()+" " // no address has a space
+	if c.kind&overTLS != 0 {
+		c.key += c.server
+	} else {
+		c.target = http1.ProxiedTarget(c.req)
+	}
+	return true
+}
+
+// proxyAuthorization returns the value of the field of this name for a proxy, or "".
+func proxyAuthorization(proxy *url.URL) string {
+	if proxy.User == nil {
+		return ""
+	}
+	password, _ := proxy.User.Password()
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(proxy.User.Username()+":"+password))
+}
+
+// tunnelTimeout is how long a proxy may take to connect to a server, as in net/http.
+const tunnelTimeout = time.Minute
+
+// tunnel makes the proxy connect to the server: what goes over pc afterwards is TLS. If it fails the
+// caller closes pc.
+func (h *host) tunnel(ctx context.Context, pc *percore.Conn) error {
+	base := h.pool.t.base
+	header := base.ProxyConnectHeader
+	if get := base.GetProxyConnectHeader; get != nil {
+		var err error
+		if header, err = get(ctx, h.proxy, h.server); err != nil {
+			return err
+		}
+	}
+	if header == nil {
+		header = make(http.Header)
+	}
+	if auth := proxyAuthorization(h.proxy); auth != "" {
+		header = header.Clone()
+		header.Set("Proxy-Authorization", auth)
+	}
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: h.server}, Host: h.server, Header: header}
+	resp, err := h.connect(ctx, pc, req)
+	if err != nil {
+		return err
+	}
+	if base.OnProxyConnectResponse != nil {
+		if err := base.OnProxyConnectResponse(ctx, h.proxy, req, resp); err != nil {
+			return err
+		}
+	}
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	_, text, ok := strings.Cut(resp.Status, " ")
+	if !ok {
+		text = "unknown status code"
+	}
+	return errors.New(text)
+}
+
+// connect sends a CONNECT and reads the header of the answer. A server that speaks TLS is silent until
+// it is spoken to, so nothing is behind the header.
+func (h *host) connect(ctx context.Context, pc *percore.Conn, req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, tunnelTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { pc.Close() })
+	err := req.Write(pc)
+	var resp *http.Response
+	if err == nil {
+		resp, err = http.ReadResponse(bufio.NewReader(io.LimitReader(pc, h.pool.t.maxHeaderBytes())), req)
+	}
+	if !stop() {
+		return nil, ctx.Err()
+	}
+	return resp, err
+}
