@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -129,21 +130,41 @@ func TestConnsOfManyCallers(t *testing.T) {
 	}
 }
 
-// TestShareOfDials: a host whose dials hang has no more of them than its share, and calls to another
-// host don't wait for it. Its own calls go on when dials end.
+// TestShareOfDials: a host whose dials hang, or its handshakes, has no more of them than its share, and
+// calls to another host don't wait for it. Its own calls go on when dials end.
 func TestShareOfDials(t *testing.T) {
-	h := newHostile(t, answerHello)
-	hanging := newHostile(t, answerHello)
-	var dials atomic.Int64
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprint("TLS ", secure), func(t *testing.T) { testShareOfDials(t, secure) })
+	}
+}
+
+func testShareOfDials(t *testing.T, secure bool) {
+	var begun atomic.Int64
 	release := make(chan bool)
-	dialer := net.Dialer{Control: func(_, addr string, _ syscall.RawConn) error {
-		if addr == hanging.ln.Addr().String() {
-			dials.Add(1)
-			<-release
+	end := sync.OnceFunc(func() { close(release) })
+	hang := func() {
+		begun.Add(1)
+		<-release
+	}
+	var config *tls.Config
+	base := new(http.Transport)
+	if secure {
+		config, base.TLSClientConfig = testnet.TLS(t)
+		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			hang()
+			return nil, nil
+		}
+	}
+	h := newHostile(t, answerHello)
+	hanging := newHostileOver(t, config, answerHello)
+	base.DialContext = (&net.Dialer{Control: func(_, addr string, _ syscall.RawConn) error {
+		if addr == hanging.ln.Addr().String() && !secure {
+			hang()
 		}
 		return nil
-	}}
-	tr := New(&http.Transport{DialContext: dialer.DialContext})
+	}}).DialContext
+	t.Cleanup(end) // before the server closes
+	tr := New(base)
 	tr.dialsMax = 2
 	defer tr.CloseIdleConnections()
 	const calls = 6
@@ -157,10 +178,11 @@ func TestShareOfDials(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	if n := dials.Load(); n > 2 {
+	testnet.Eventually(t, "two dials hang", func() bool { return begun.Load() >= 2 })
+	if n := begun.Load(); n > 2 {
 		t.Errorf("got %d dials under way, want 2 at most", n)
 	}
-	close(release)
+	end()
 	for range calls {
 		if got := <-results; !strings.HasPrefix(got, "200") {
 			t.Error(got)
