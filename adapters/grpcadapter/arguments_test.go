@@ -2,6 +2,7 @@ package grpcadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -35,6 +37,11 @@ func TestNilArguments(t *testing.T) {
 		{"Serve of a nil Server", func() error { return (*Server)(nil).Serve(unused) }, "a Server that NewServer has not made"},
 		{"Server.RegisterService", func() error { NewServer().RegisterService(nil, nil); return nil }, "a nil *grpc.ServiceDesc"},
 		{"RegisterService of a zero Server", func() error { new(Server).RegisterService(&echo, nil); return nil }, "a Server that NewServer has not made"},
+		{"RegisterOnDrain", func() error { NewServer().RegisterOnDrain(nil); return nil }, "a nil function"},
+		{"RegisterOnDrain of a zero Server", func() error { new(Server).RegisterOnDrain(func() {}); return nil }, "a Server that NewServer has not made"},
+		{"Detach", func() error { return statusMessage(Detach(nil, func(*Stream) {})) }, "a nil grpc.ServerStream or function"},
+		{"Detach without a function", func() error { return statusMessage(Detach(new(countingStream), nil)) }, "a nil grpc.ServerStream or function"},
+		{"Stream.SetLimit", func() error { new(Stream).SetLimit(-1, true); return nil }, "a negative number"},
 		{"Server.Handler", func() error { NewServer().Handler(nil); return nil }, "a nil http.Handler"},
 		{"Wrap", func() error { Wrap(nil); return nil }, "a nil *grpc.Server"},
 		{"WrappedServer.Serve", func() error { return Wrap(grpc.NewServer()).Serve(nil) }, "a nil net.Listener"},
@@ -62,6 +69,9 @@ func TestNilArguments(t *testing.T) {
 	NewServer(UnaryInterceptor(nil), StreamInterceptor(nil), StatsHandler(nil), InTapHandle(nil), Creds(nil), ForceServerCodecV2(nil),
 		MaxConcurrentStreams(0), InitialWindowSize(0), InitialConnWindowSize(0), KeepaliveParams(keepalive.ServerParameters{})).Stop()
 }
+
+// statusMessage returns a status's text as an error.
+func statusMessage(err error) error { return errors.New(status.Convert(err).Message()) }
 
 // failure returns the text of the error or the panic of f.
 func failure(f func() error) (text string) {

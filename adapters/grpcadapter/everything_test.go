@@ -27,6 +27,7 @@ func TestArguments(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	request := httptest.NewRequest(http.MethodPost, "/service/method", nil)
+	ended := &Stream{dead: true, over: true, err: ErrStreamClosed}
 	testnet.CheckArguments(t, map[string]testnet.Call{
 		"ChainStreamInterceptor":     {Func: ChainStreamInterceptor},
 		"ChainUnaryInterceptor":      {Func: ChainUnaryInterceptor},
@@ -34,6 +35,7 @@ func TestArguments(t *testing.T) {
 		"ConnectionTimeout":          {Func: ConnectionTimeout},
 		"Credentials":                {Func: Credentials},
 		"Creds":                      {Func: Creds, Nils: "c"},
+		"Detach":                     {Func: Detach, Args: []any{new(countingStream)}},
 		"DialOptions":                {Func: DialOptions},
 		"ForceServerCodec":           {Func: ForceServerCodec},
 		"ForceServerCodecV2":         {Func: ForceServerCodecV2, Nils: "c"},
@@ -91,10 +93,16 @@ func TestArguments(t *testing.T) {
 		"Conn.ReadOnReady":        {Func: new(Conn).ReadOnReady},
 		"Server.HandOver":         {Func: srv.HandOver, Nils: "_"},
 		"Server.Handler":          {Func: srv.Handler},
+		"Server.RegisterOnDrain":  {Func: srv.RegisterOnDrain},
 		"Server.RegisterService":  {Func: srv.RegisterService, Args: []any{&grpc.ServiceDesc{}}, Nils: "impl"},
 		"Server.Serve":            {Func: srv.Serve},
 		"Server.Shutdown":         {Func: srv.Shutdown},
 		"Server.ServeHTTP":        {Func: srv.ServeHTTP, Args: []any{httptest.NewRecorder(), request}},
+		"Stream.Abort":            {Func: ended.Abort, Nils: "err"},
+		"Stream.Close":            {Func: ended.Close, Nils: "err"},
+		"Stream.OnEnd":            {Func: ended.OnEnd, Nils: "f"},
+		"Stream.SendMsg":          {Func: ended.SendMsg, Nils: "m"},
+		"Stream.SetLimit":         {Func: ended.SetLimit},
 		"WrappedServer.HandOver":  {Func: wrapped.HandOver, Nils: "_"},
 		"WrappedServer.Handler":   {Func: wrapped.Handler},
 		"WrappedServer.Serve":     {Func: wrapped.Serve},

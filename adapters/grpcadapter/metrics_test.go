@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 	defer b.Close()
 	settings{}.wrap(a)
 	after := read("grpc")
-	if len(after) != 4+3+17+2 || after["connections_totalforeign"] < before["connections_totalforeign"]+1 {
+	if len(after) != 4+4+17+2 || after["connections_totalforeign"] < before["connections_totalforeign"]+1 {
 		t.Errorf("got %v, then %v with one connection more, want it counted", before, after)
 	}
 

@@ -122,6 +122,16 @@ func (s *Server) Stop() { s.rpc.Stop() }
 // that are open. Stop, called meanwhile, ends them.
 func (s *Server) GracefulStop() { s.rpc.GracefulStop() }
 
+// RegisterOnDrain registers a function that is called, on a goroutine of its own, when GracefulStop,
+// Shutdown or HandOver is called for the first time, or at once if that was before. It is for calls that
+// wait: close the [Stream]s, with Unavailable, say, so that the clients come back elsewhere, or
+// GracefulStop waits for them.
+func (s *Server) RegisterOnDrain(f func()) {
+	s.check("RegisterOnDrain")
+	refuseNil(f == nil, "RegisterOnDrain", "function", "leave the call out")
+	s.rpc.OnDrain(f)
+}
+
 // HandOver is for package handover, whose Source a Server is: the listener goes to another process, and
 // the clients are told at once to make their next calls there (GOAWAY). No connection moves, so give is
 // not called: HandOver returns nil without waiting for calls that are open. GracefulStop waits for
@@ -133,10 +143,11 @@ func (s *Server) HandOver(context.Context, net.Listener, func([]percore.WaitingC
 
 // Stats are the figures of a [Server]. They are read one after the other, not in one instant.
 type Stats struct {
-	Calls   int                   // calls that are being served
-	Started uint64                // calls whose serving has begun
-	Ended   map[codes.Code]uint64 // of these, those that have ended, by the code that they ended with
-	Refused uint64                // of these, without a handler: no such method, a wrong header, a tap, no time left
+	Calls    int                   // calls that are being served
+	Detached int                   // of these, those whose method has returned: see Detach
+	Started  uint64                // calls whose serving has begun
+	Ended    map[codes.Code]uint64 // of these, those that have ended, by the code that they ended with
+	Refused  uint64                // of these, without a handler: no such method, a wrong header, a tap, no time left
 
 	Received uint64 // messages from clients
 	Sent     uint64 // messages to clients

@@ -110,6 +110,16 @@ func ChainStreamInterceptor(all ...grpc.StreamServerInterceptor) Option {
 	return serverOption(func(s *serverSettings) { s.stream = append(s.stream, all...) })
 }
 
+// DetachInterceptors lets stream interceptors return when the method does although [Detach] lets the
+// call go on. To an interceptor that looks at the method's result, the call has ended then, without an
+// error. Wrappers that it has put around the stream see the messages that follow, one at a time. If it
+// must know of the end it can register a function with context.AfterFunc and the stream's context, which
+// ends with the call, or be a [StatsHandler]. Without this option the method waits in Detach if there
+// are stream interceptors.
+func DetachInterceptors() Option {
+	return serverOption(func(s *serverSettings) { s.DetachInterceptors = true })
+}
+
 // StatsHandler is grpc.StatsHandler. It may be given several times. WireLength of stats.InHeader is
 // 0.
 func StatsHandler(h stats.Handler) Option {

@@ -45,7 +45,7 @@ type call struct {
 
 	// immutable once Serve has begun
 	conn     *conn
-	parent   context.Context // of the call's own: the connection's
+	tapped   *context.Context // of a tap; nil: the parent of the call's own is the connection's
 	method   string
 	deadline time.Time
 	fields   []field  // of the metadata
@@ -66,9 +66,12 @@ type call struct {
 	headerSent bool
 	done       bool
 	closing    bool // the connection has ended
+	returned   bool // the method has; see detach.go
+	goesOn     bool // the same, and the call goes on; owned by the method's goroutine
 	late       atomic.Uint32
 	doneChan   chan struct{}
 	after      map[*func()]struct{}
+	detached   *Detached // nil: the call isn't
 
 	messages messages
 
@@ -124,6 +127,14 @@ type refusal struct {
 	status     *status.Status
 }
 
+// parent returns the context that the call's own derives from.
+func (c *call) parent() context.Context {
+	if c.tapped != nil {
+		return *c.tapped
+	}
+	return c.conn.ctx
+}
+
 // Stream implements [h2.StreamHandler].
 func (c *call) Stream() *h2.Stream { return &c.stream.Stream }
 
@@ -161,11 +172,15 @@ func (c *call) Cancelled(err error) {
 // end ends the call, unless it is done, with a code. reason is for the context.
 func (c *call) end(code codes.Code, reason error, closing bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.closing = c.closing || closing
-	if !c.done {
+	ends := !c.done
+	if ends {
 		c.done, c.code = true, code
 		c.endLocked(reason)
+	}
+	c.mu.Unlock()
+	if ends {
+		c.tellOwner(contextError(reason))
 	}
 }
 
@@ -175,7 +190,7 @@ func (c *call) Serve() {
 	s := c.conn.server
 	c.conn.counts.add(countStarted)
 	s.handlers.add() // before stops is read: see Server.stop
-	defer c.finish()
+	defer c.served()
 	if c.conn.shared && s.stops.Load() {
 		c.refusal = errStopped
 	}
@@ -190,7 +205,20 @@ func (c *call) Serve() {
 	}
 }
 
-// finish ends what belongs to the call, when the handler has returned or panics. A call that is refused
+// served is for a call whose handler has returned, or panics.
+func (c *call) served() {
+	if c.goesOn {
+		c.conn.counts.add(countDetached)
+		c.Resume()
+		return
+	}
+	c.finish()
+	if o := c.owner(); o != nil { // its method has failed
+		o.Work()
+	}
+}
+
+// finish ends what belongs to the call, when it has ended or its handler panics. A call that is refused
 // has been counted.
 func (c *call) finish() {
 	if c.refusal == nil {
@@ -257,13 +285,22 @@ func (c *call) processReported(sh stats.Handler) {
 	})
 	var err error
 	defer func() { // a handler may panic
-		end := &stats.End{BeginTime: begin, EndTime: time.Now()}
-		if err != nil && err != io.EOF {
-			end.Error = statusError(err)
+		if c.goesOn {
+			c.detached.begin = begin
+		} else {
+			reportEnd(c.ctx, sh, begin, err)
 		}
-		sh.HandleRPC(c.ctx, end)
 	}()
 	err = c.process()
+}
+
+// reportEnd reports the end of a call to the stats handler.
+func reportEnd(ctx context.Context, sh stats.Handler, begin time.Time, err error) {
+	end := &stats.End{BeginTime: begin, EndTime: time.Now()}
+	if err != nil && err != io.EOF {
+		end.Error = statusError(err)
+	}
+	sh.HandleRPC(ctx, end)
 }
 
 // process calls the handler through the interceptors, and sends the status.
@@ -281,7 +318,15 @@ func (c *call) process() error {
 			FullMethod: c.method, IsClientStream: desc.ClientStreams, IsServerStream: desc.ServerStreams,
 		}, desc.Handler)
 	}
-	return c.sendResult(err)
+	if c.methodReturned(err) {
+		return nil
+	}
+	st, err := resultStatus(err)
+	if err != nil {
+		c.tellOwner(err)
+	}
+	_ = c.sendStatus(st, true)
+	return err
 }
 
 // chooseCodec finds how the messages are coded. If that is not known here, it sends the status.
@@ -304,17 +349,15 @@ func (c *call) chooseCodec() error {
 	return nil
 }
 
-// sendResult sends the status for what the handler has returned, and returns it as an error.
-func (c *call) sendResult(err error) error {
+// resultStatus returns the status for what the handler has returned, nil for OK, and it as an error.
+func resultStatus(err error) (*status.Status, error) {
 	if err == nil {
-		_ = c.sendStatus(nil, true)
-		return nil
+		return nil, nil
 	}
 	st, ok := status.FromError(err)
 	if !ok {
 		st = status.FromContextError(err) // Unknown, except for the errors of contexts
 		err = st.Err()
 	}
-	_ = c.sendStatus(st, true)
-	return err
+	return st, err
 }

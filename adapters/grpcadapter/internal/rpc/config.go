@@ -38,6 +38,8 @@ type Config struct {
 	TableBytes      *uint32 // of header compression, for what the client sends
 	WaitForHandlers bool    // Stop waits until all have returned
 
+	DetachInterceptors bool // a call may go on when Stream has returned
+
 	Hidden bool // the calls are not among the figures of the process
 
 	// The functions below are for a server that stands in for a grpc.Server. nil: nothing.

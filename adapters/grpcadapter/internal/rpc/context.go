@@ -67,13 +67,15 @@ func (x *callContext) Value(key any) any {
 		return (*call)(x).incoming()
 	case key == keys.stream && key != nil:
 		return (*call)(x).streamValue()
+	case key == callKey:
+		return (*call)(x)
 	}
 	if find := x.conn.server.config.CallValue; find != nil {
 		if v, ok := find((*TransportStream)(x), key); ok {
 			return v
 		}
 	}
-	return x.parent.Value(key)
+	return (*call)(x).parent().Value(key)
 }
 
 // streamValue returns what the context has as the stream.

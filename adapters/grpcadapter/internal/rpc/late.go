@@ -26,8 +26,8 @@ func (c *call) watchTime() {
 	if !c.deadline.IsZero() {
 		timer = c.carrier().afterFunc(max(time.Until(c.deadline), 1), func() { c.cutOff(context.DeadlineExceeded) })
 	}
-	if c.parent.Done() != nil {
-		stop := context.AfterFunc(c.parent, c.parentEnded)
+	if parent := c.parent(); parent.Done() != nil {
+		stop := context.AfterFunc(parent, c.parentEnded)
 		timer = &parentTimer{timer, stop}
 	}
 	c.timer = timer
@@ -50,7 +50,7 @@ func (t *parentTimer) Stop() bool {
 // parentEnded is called when the context of a tap ends, or that of a request: then the client has gone,
 // unless it is a deadline.
 func (c *call) parentEnded() {
-	if err := c.parent.Err(); c.web == nil || err == context.DeadlineExceeded {
+	if err := c.parent().Err(); c.web == nil || err == context.DeadlineExceeded {
 		c.cutOff(err)
 	} else {
 		c.web.Reset(h2.Cancel)
@@ -80,6 +80,7 @@ func (c *call) cutOff(reason error) {
 		c.stream.Hurry()
 		c.sendLate()
 	}
+	c.tellOwner(contextError(reason))
 }
 
 // sendLate sends the late status, unless another goroutine is sending, which does it then.

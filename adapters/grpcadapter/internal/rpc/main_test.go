@@ -70,7 +70,7 @@ func TestContextKeys(t *testing.T) {
 	defer func() { keys = known }()
 	for _, keys = range []contextKeys{known, {}, {metadata: known.metadata}, {stream: known.stream}} {
 		c := &call{
-			conn: &conn{server: new(Server)}, parent: context.WithValue(context.Background(), testKey("k"), "parent"),
+			conn:   &conn{server: new(Server), ctx: context.WithValue(context.Background(), testKey("k"), "parent")},
 			method: "/s/m", fields: []field{{h2.MakeField("k", "").Name, "v"}},
 		}
 		tagged := false
@@ -95,7 +95,7 @@ func TestContextKeys(t *testing.T) {
 // TestContextEnd: contexts that derive from a call's end with it, without a goroutine of their own.
 func TestContextEnd(t *testing.T) {
 	testnet.NoLeaks(t)
-	c := &call{conn: &conn{server: new(Server)}, parent: context.Background()}
+	c := &call{conn: &conn{server: new(Server), ctx: context.Background()}}
 	ctx := c.context(nil)
 	derived, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 // Stats are the metrics of a Server.
 type Stats struct {
 	Calls    int                   // that are being served
+	Detached int                   // of these, those whose method has returned
 	Started  uint64                // calls whose serving has begun
 	Ended    map[codes.Code]uint64 // of these, by the code
 	Refused  uint64                // of these, without a handler
@@ -31,7 +32,8 @@ const (
 	countRefused          = countStarted + 1
 	countReceived         = countStarted + 2 // messages
 	countSent             = countStarted + 3 // the same
-	counterCount          = countStarted + 4 // how many there are
+	countDetached         = countStarted + 4 // calls that are detached now
+	counterCount          = countStarted + 5 // how many there are
 )
 
 // codeCount is how many codes gRPC has, from OK on.
@@ -81,6 +83,7 @@ func (t *sums) stats() Stats {
 		Refused:  uint64(t[countRefused]),
 		Received: uint64(t[countReceived]),
 		Sent:     uint64(t[countSent]),
+		Detached: int(t[countDetached]),
 	}
 	s.Calls = int(s.Started)
 	for code := range codes.Code(codeCount) {

@@ -60,7 +60,7 @@ func (s *Server) newCall(cn *conn, r *h2.Request) h2.StreamHandler {
 		return h2.Refuse(h2.FrameSizeError)
 	}
 	r.ContentLength = -1 // whatever was declared: see above
-	c := &call{conn: cn, parent: cn.ctx}
+	c := &call{conn: cn}
 	if !c.read(r) {
 		return h2.Refuse(h2.ProtocolError)
 	}
@@ -200,7 +200,7 @@ func (c *call) admit(timeout time.Duration, hasTimeout bool) *refusal {
 		c.deadline = time.Now().Add(timeout)
 	}
 	if tapHandle := c.conn.server.config.Tap; tapHandle != nil {
-		ctx, err := tapHandle(metadata.NewIncomingContext(c.parent, c.incoming()), &tap.Info{FullMethodName: c.method, Header: c.incoming()})
+		ctx, err := tapHandle(metadata.NewIncomingContext(c.parent(), c.incoming()), &tap.Info{FullMethodName: c.method, Header: c.incoming()})
 		if err != nil {
 			st, ok := status.FromError(err)
 			if !ok {
@@ -208,7 +208,7 @@ func (c *call) admit(timeout time.Duration, hasTimeout bool) *refusal {
 			}
 			return refuse(http.StatusOK, st)
 		}
-		c.parent = ctx
+		c.tapped = &ctx
 	}
 	if hasTimeout && timeout <= 0 {
 		return tooLate

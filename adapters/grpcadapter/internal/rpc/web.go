@@ -54,7 +54,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		sh.HandleConn(cn.ctx, &stats.ConnBegin{})
 	}
 	defer cn.closed()
-	c := &call{conn: cn, parent: cn.ctx}
+	c := &call{conn: cn}
 	c.web = &webStream{call: c, w: w, r: r, rc: http.NewResponseController(w)}
 	if !c.read(headerOf(r)) {
 		http.Error(w, "a field that HTTP/2 forbids", http.StatusBadRequest)
