@@ -44,7 +44,8 @@ type Config struct {
 
 	// Missed makes an event for a client that was so slow that n events were left out. It gets that
 	// before the next event for which there is room. Without Missed a slow client is cut, and comes
-	// back. Missed must not block, nor call methods of the Hub.
+	// back. Missed must not block, nor call methods of the Hub. An event of its that isn't valid is left
+	// out, and Broadcast returns the error.
 	Missed func(n int) Event
 }
 
@@ -221,7 +222,8 @@ func (h *Hub) Len() int {
 }
 
 // Broadcast sends an event to all clients, in the order of the calls. It fails, and sends nothing, if
-// the event's Type or ID isn't valid.
+// the event's Type or ID isn't valid. If that is so of an event of Config.Missed it fails, too, but has
+// sent e.
 func (h *Hub) Broadcast(e Event) error {
 	p, err := e.Append(nil)
 	if err != nil {
@@ -234,9 +236,11 @@ func (h *Hub) Broadcast(e Event) error {
 		h.kept = h.kept[max(0, len(h.kept)-h.config.Keep):]
 	}
 	for _, c := range h.clients {
-		_ = c.sendEventLocked(p)
+		if bad := c.sendEventLocked(p); bad != nil {
+			err = bad
+		}
 	}
-	return nil
+	return err
 }
 
 // Close ends the answers of all clients, those that come later, too. The clients come back after a
@@ -250,24 +254,23 @@ func (h *Hub) Close() {
 	}
 }
 
-// sendEventLocked sends an event, and before it what Missed has for those that were left out.
-func (c *client) sendEventLocked(p []byte) error {
+// sendEventLocked sends an event, and before it what Missed has for those that were left out. It returns
+// an error if that isn't valid.
+func (c *client) sendEventLocked(p []byte) (bad error) {
 	missed := c.hub.config.Missed
 	if c.missed > 0 {
-		first, err := missed(c.missed).Append(nil)
-		if err != nil {
-			return err
+		var first []byte
+		if first, bad = missed(c.missed).Append(nil); bad == nil {
+			p = append(first, p...)
 		}
-		p = append(first, p...)
 	}
-	err := c.sendLocked(p)
-	switch {
+	switch err := c.sendLocked(p); {
 	case err == nil:
 		c.missed = 0
 	case missed != nil && errors.Is(err, httpadapter.ErrSlowClient):
 		c.missed++
 	}
-	return err
+	return bad
 }
 
 func (c *client) sendLocked(p []byte) error {

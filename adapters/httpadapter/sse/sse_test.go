@@ -198,8 +198,9 @@ func TestBroadcast(t *testing.T) {
 // everything.
 func TestSlowClient(t *testing.T) {
 	for name, missed := range map[string]func(int) Event{
-		"cut":  nil,
-		"told": func(n int) Event { return Event{Type: "missed", Data: fmt.Sprint(n)} },
+		"cut":          nil,
+		"told":         func(n int) Event { return Event{Type: "missed", Data: fmt.Sprint(n)} },
+		"told wrongly": func(n int) Event { return Event{Type: "missed\n", Data: fmt.Sprint(n)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := NewHub(Config{Limit: 1000, Missed: missed})
@@ -232,13 +233,27 @@ func TestSlowClient(t *testing.T) {
 				}
 			}
 			testnet.Eventually(t, "there is room", func() bool { return slowClient.stream.Unsent() == 0 })
-			_ = h.Broadcast(Event{Data: "last"})
-			for _, want := range []string{"event: missed|data: 1", "data: last"} {
+			wants := []string{"event: missed|data: 1", "data: last", "data: next"}
+			var wantErr error
+			if name == "told wrongly" {
+				wants, wantErr = wants[1:], errLine
+			}
+			if err := h.Broadcast(Event{Data: "last"}); err != wantErr {
+				t.Errorf("Broadcast returned %v, want %v", err, wantErr)
+			}
+			if got := quick.event(); got != "data: last" {
+				t.Errorf("the quick client got %.40q", got)
+			}
+			testnet.Eventually(t, "there is room", func() bool { return slowClient.stream.Unsent() == 0 })
+			if err := h.Broadcast(Event{Data: "next"}); err != nil {
+				t.Errorf("the next Broadcast returned %v", err)
+			}
+			for _, want := range wants {
 				if got := slow.event(); got != want {
 					t.Errorf("got %.40q, want %q", got, want)
 				}
 			}
-			if got := quick.event(); got != "data: last" {
+			if got := quick.event(); got != "data: next" {
 				t.Errorf("the quick client got %.40q", got)
 			}
 		})
