@@ -21,6 +21,7 @@ func TestArguments(t *testing.T) {
 	})
 	testnet.CheckArguments(t, map[string]testnet.Call{
 		"Detach":       {Func: Detach},
+		"LimitWork":    {Func: func(l WorkLimit) { with(LimitWork(l)) }},
 		"ListenConfig": {Func: func(lc *percore.ListenConfig) { with(ListenConfig(lc)) }},
 		"MaxAge":       {Func: func(age time.Duration, requests int) { with(MaxAge(age, requests)) }},
 		"NewTransport": {Func: NewTransport, Nils: "base"},

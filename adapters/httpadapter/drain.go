@@ -125,11 +125,15 @@ func (h closingHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.isLast(r) && r.Header["Upgrade"] == nil {
 		w.Header().Set("Connection", "close")
 	}
-	if s.user.handler != nil {
-		s.user.handler.ServeHTTP(w, r)
-	} else {
-		http.DefaultServeMux.ServeHTTP(w, r)
+	handler := s.user.handler
+	if handler == nil {
+		handler = http.DefaultServeMux
 	}
+	if s.limiter != nil {
+		s.limiter.serve(s, handler, w, r)
+		return
+	}
+	handler.ServeHTTP(w, r)
 }
 
 // isLast reports whether a request is to be the last of its connection.

@@ -104,3 +104,13 @@ func Example_http2InClear() {
 	// hello over HTTP/2.0 <nil>
 	// <nil>
 }
+
+// A server that runs at most 64 handlers at a time. A request that has waited for 200 ms gets 503.
+func ExampleLimitWork() {
+	server := httpadapter.Wrap(&http.Server{Addr: ":8080"}, httpadapter.LimitWork(httpadapter.WorkLimit{
+		Handlers: 64,
+		Wait:     200 * time.Millisecond,
+		Exempt:   func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+	}))
+	log.Fatal(server.ListenAndServe())
+}

@@ -31,6 +31,8 @@ type config struct {
 	maxAge      time.Duration // of connections; 0: no limit
 	maxRequests int           // the same
 
+	work *WorkLimit // nil: no limit
+
 	newHandshakes func() *serving.Handshakes // of a call; tests replace it
 
 	// checkNetHTTP returns the way in which net/http waits for a request, or why that is unknown.
