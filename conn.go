@@ -438,6 +438,41 @@ func (c *Conn) MultipathTCP() (bool, error) {
 	return is, nil
 }
 
+// A TCPInfo is what the kernel knows of a TCP connection (tcp(7), TCP_INFO). A field is 0 if the kernel
+// has not measured it, or is too old: the version is that of the first Linux that has it.
+type TCPInfo struct {
+	RTT    time.Duration // the round trip, smoothed
+	RTTVar time.Duration // how much that varies
+	MinRTT time.Duration // the shortest of the last minutes; 4.6
+	RTO    time.Duration // after which bytes that are not acknowledged are sent again
+
+	DeliveryRate uint64 // bytes per second that the peer has got lately; 4.9
+
+	SegmentBytes int    // how long a segment is that is sent
+	Window       int    // segments that may be on their way
+	Unacked      int    // segments that are on their way
+	Lost         int    // of these, segments that seem to be lost
+	NotSent      int    // bytes that were written and not sent yet; 4.6
+	BytesAcked   uint64 // by the peer; 4.1
+
+	Retransmitted uint64 // segments that were sent again
+	BytesReceived uint64 // 4.1
+}
+
+// TCPInfo asks the kernel what it knows of the connection: a system call, which doesn't block. It fails
+// for unix sockets, and with errors.ErrUnsupported off Linux and where package net serves.
+func (c *Conn) TCPInfo() (TCPInfo, error) {
+	if !c.ok() {
+		return TCPInfo{}, syscall.EINVAL
+	}
+	info, err := c.sock.tcpInfo()
+	if err != nil {
+		err = c.localOpError("get", err)
+	}
+	runtime.KeepAlive(c)
+	return info, err
+}
+
 // setting makes a call whose error names both ends.
 func (c *Conn) setting(op string, set func(*sock) error) error {
 	if !c.ok() {

@@ -54,7 +54,7 @@ func signature(m reflect.Method) string {
 func TestWrappers(t *testing.T) {
 	testnet.CheckMethods[*netConn](t, testnet.MethodTable{
 		Own: `CancelOnReadable Close CloseRead File LocalAddr NotifyReadable OnReadable Read ReadReady
-			ProxyTLVs RemoteAddr RemoteAddrPort SetDeadline SetNoWait SetReadDeadline SyscallConn TryRead WriteBuffers WriteTo`,
+			ProxyTLVs RemoteAddr RemoteAddrPort SetDeadline SetNoWait SetReadDeadline SyscallConn TCPInfo TryRead WriteBuffers WriteTo`,
 		Promoted: map[string]string{
 			"the write half's": "CloseWrite ReadFrom SetWriteDeadline Write",
 			"options of the socket, which both halves share": `MultipathTCP SetKeepAlive SetKeepAliveConfig

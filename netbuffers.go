@@ -75,6 +75,7 @@ func (c *netConn) RemoteAddrPort() netip.AddrPort     { return c.read.RemoteAddr
 func (c *netConn) ProxyTLVs() []byte                  { return c.read.ProxyTLVs() }
 func (c *netConn) TryRead(b []byte) (int, error)      { return c.read.TryRead(b) }
 func (c *netConn) File() (*os.File, error)            { return c.read.File() }
+func (c *netConn) TCPInfo() (TCPInfo, error)          { return c.read.TCPInfo() }
 
 func (c *netConn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	return c.read.ReadReady(lend, takeBack)

@@ -65,6 +65,39 @@ func (s *sock) setInt(level, opt, value int) error {
 	}))
 }
 
+func (s *sock) tcpInfo() (to TCPInfo, err error) {
+	err = syscallError("getsockopt", s.fd.Control(func(fd int) syscall.Errno {
+		from, errno := sys.TCPInfo(fd)
+		if errno == 0 {
+			to = tcpInfoOf(from)
+		}
+		return errno
+	}))
+	return to, err
+}
+
+// tcpInfoOf converts the kernel's struct, whose times are microseconds (include/uapi/linux/tcp.h).
+func tcpInfoOf(from *unix.TCPInfo) TCPInfo {
+	to := TCPInfo{
+		RTT:           time.Duration(from.Rtt) * time.Microsecond,
+		RTTVar:        time.Duration(from.Rttvar) * time.Microsecond,
+		RTO:           time.Duration(from.Rto) * time.Microsecond,
+		DeliveryRate:  from.Delivery_rate,
+		SegmentBytes:  int(from.Snd_mss),
+		Window:        int(from.Snd_cwnd),
+		Unacked:       int(from.Unacked),
+		Lost:          int(from.Lost),
+		Retransmitted: uint64(from.Total_retrans),
+		NotSent:       int(from.Notsent_bytes),
+		BytesAcked:    from.Bytes_acked,
+		BytesReceived: from.Bytes_received,
+	}
+	if from.Min_rtt != math.MaxUint32 { // otherwise nothing was measured
+		to.MinRTT = time.Duration(from.Min_rtt) * time.Microsecond
+	}
+	return to
+}
+
 // mptcpInfo is MPTCP_INFO of <linux/mptcp.h>.
 const mptcpInfo = 1
 

@@ -124,6 +124,10 @@ func (s *sock) multipathTCP() bool {
 	return is && err == nil
 }
 
+func (s *sock) tcpInfo() (TCPInfo, error) {
+	return TCPInfo{}, &net.OpError{Op: "get", Net: s.network(), Source: s.localAddr(), Addr: s.remoteAddr(), Err: errors.ErrUnsupported}
+}
+
 // readReady can't wait for readiness, and so needs the memory while it waits.
 func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {
 	n, err := s.conn.Read(lend())

@@ -15,7 +15,7 @@ func TestMethods(t *testing.T) {
 		Promoted: map[string]string{nothingHeld: `CancelOnReadable Close CloseRead CloseWrite File LocalAddr Loop
 			MultipathTCP NotifyReadable OnReadable ProxyTLVs Read ReadFrom ReadReady RemoteAddr RemoteAddrPort
 			SetDeadline SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SetNoWait
-			SetReadBuffer SetReadDeadline SetWriteBuffer SetWriteDeadline SyscallConn TryRead Write
+			SetReadBuffer SetReadDeadline SetWriteBuffer SetWriteDeadline SyscallConn TCPInfo TryRead Write
 			WriteBuffers WriteTo`},
 	})
 	const netConn = "Close LocalAddr Read RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline Write"

@@ -19,14 +19,14 @@ func TestMethods(t *testing.T) {
 			Read ReadFrom ReadReady SetDeadline SetLinger SetNoWait SetReadDeadline SetWriteDeadline
 			SyscallConn TryRead Write WriteBuffers WriteTo`,
 		Promoted: map[string]string{
-			"they are the same for a lease":                "LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort",
+			"they are the same for a lease":                "LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort TCPInfo",
 			"options of the socket that last with it only": "SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetNoDelay SetReadBuffer SetWriteBuffer",
 		},
 	})
 	testnet.CheckMethods[heldConn](t, testnet.MethodTable{
 		Promoted: map[string]string{"from conn, which see; but not NetConn": `AttachTo CancelOnReadable Close
 			CloseRead CloseWrite File NotifyReadable OnReadable Read ReadFrom ReadReady SetDeadline
-			SetLinger SetNoWait SetReadDeadline SetWriteDeadline SyscallConn TryRead Write WriteBuffers WriteTo LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort SetKeepAlive
+			SetLinger SetNoWait SetReadDeadline SetWriteDeadline SyscallConn TryRead Write WriteBuffers WriteTo LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort TCPInfo SetKeepAlive
 			SetKeepAliveConfig SetKeepAlivePeriod SetNoDelay SetReadBuffer SetWriteBuffer`},
 	})
 	testnet.CheckMethods[*tlsConn](t, testnet.MethodTable{

@@ -15,7 +15,7 @@ func TestMethods(t *testing.T) {
 		Promoted: map[string]string{
 			"they read, or wait for something to read": `CancelOnReadable CloseRead NotifyReadable OnReadable Read
 				ReadReady SetNoWait SetReadDeadline TryRead WriteTo`,
-			"they tell": "LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort",
+			"they tell": "LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort TCPInfo",
 			"options of the socket, which keep the order": "SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SetReadBuffer SetWriteBuffer",
 		},
 	})

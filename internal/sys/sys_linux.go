@@ -313,6 +313,15 @@ func GetsockoptInt(fd, level, opt int) (int, syscall.Errno) {
 	return v, errnoOf(err)
 }
 
+// TCPInfo is getsockopt(2) with TCP_INFO (tcp(7)). A field that the kernel doesn't know is 0.
+func TCPInfo(fd int) (*unix.TCPInfo, syscall.Errno) {
+	if errno := injected(OpGetsockopt, fd); errno != 0 {
+		return nil, errno
+	}
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return info, errnoOf(err)
+}
+
 // SetsockoptInt is setsockopt(2) for an int.
 func SetsockoptInt(fd, level, opt, value int) syscall.Errno {
 	if errno := injected(OpSetsockopt, fd); errno != 0 {

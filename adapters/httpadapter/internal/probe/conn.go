@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/percore/percore"
 )
 
 // scriptListener is a listener that accepts some given connections.
@@ -343,6 +345,7 @@ func (c *tcpConn) SetReadBuffer(int) error                { return c.call("SetRe
 func (c *tcpConn) SetWriteBuffer(int) error               { return c.call("SetWriteBuffer") }
 func (c *tcpConn) SyscallConn() (syscall.RawConn, error)  { return nil, c.call("SyscallConn") }
 func (c *tcpConn) SetNoWait(bool) error                   { return c.call("SetNoWait") }
+func (c *tcpConn) TCPInfo() (percore.TCPInfo, error)      { return percore.TCPInfo{}, c.call("TCPInfo") }
 func (c *tcpConn) TryRead([]byte) (int, error)            { return 0, c.call("TryRead") }
 func (c *tcpConn) WriteTo(io.Writer) (int64, error)       { return 0, c.call("WriteTo") }
 
