@@ -37,7 +37,7 @@ type http1Stream struct {
 func (x *exchange) detach(ctx context.Context) (*Stream, error) {
 	d := &http1Stream{watched: watched{conn: x.conn, canceler: x.canceler}}
 	d.watched.stream = d
-	d.rest = x.Response.Detach(detachedWire{d}) // first: a write of the answer may hold its lock, and want mu
+	d.rest = x.Response.Detach(detachedAnswerOut{d}) // first: a write of the answer may hold its lock, and want mu
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {
@@ -245,24 +245,26 @@ func (d *http1Stream) start() { d.conn.queue.workers.Serve(d.conn) }
 
 func (d *http1Stream) cut() { go d.conn.shut() }
 
-// detachedWire is an http1Stream as the connection of its http1.Response. Only the sender calls it, so
-// the handler has returned.
-type detachedWire struct{ d *http1Stream }
+// detachedAnswerOut is an http1Stream as the connection of its http1.Response. Only the sender calls it,
+// so the handler has returned.
+type detachedAnswerOut struct{ d *http1Stream }
 
 // Write implements http1.Conn.
-func (w detachedWire) Write(p []byte) (int, error) { return w.d.conn.stream().write(p) }
+func (o detachedAnswerOut) Write(p []byte) (int, error) { return o.d.conn.stream().write(p) }
 
 // Fail implements http1.Conn. The sender sees the error, too.
-func (w detachedWire) Fail() {}
+func (o detachedAnswerOut) Fail() {}
 
 // KeepAlives implements http1.Conn.
-func (w detachedWire) KeepAlives() bool { return w.d.conn.mayKeepAlive() }
+func (o detachedAnswerOut) KeepAlives() bool { return o.d.conn.mayKeepAlive() }
 
 // FinishBody implements http1.Conn. The body was closed when the handler returned.
-func (w detachedWire) FinishBody() (reusable, tooLong bool) { return w.d.bodyRead, false }
+func (o detachedAnswerOut) FinishBody() (reusable, tooLong bool) { return o.d.bodyRead, false }
 
 // AppendDate implements http1.Conn.
-func (w detachedWire) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
+func (o detachedAnswerOut) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
 
 // Logf implements http1.Conn.
-func (w detachedWire) Logf(format string, args ...any) { w.d.conn.queue.server.logf(format, args...) }
+func (o detachedAnswerOut) Logf(format string, args ...any) {
+	o.d.conn.queue.server.logf(format, args...)
+}

@@ -74,7 +74,7 @@ func (t *turn) newExchange(p []byte) *exchange {
 	}
 	x.watching = x.body == nil
 	x.req, x.rest = req, p[end:]
-	x.Init(stream.wire(x), req, nil)
+	x.Init(stream.answerOut(x), req, nil)
 	return x
 }
 

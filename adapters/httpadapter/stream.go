@@ -53,8 +53,8 @@ type stream interface {
 	// tlsState returns Request.TLS.
 	tlsState() *tls.ConnectionState
 
-	// wire returns x as the connection of its answer.
-	wire(x *exchange) http1.Conn
+	// answerOut returns x as the connection of its answer.
+	answerOut(x *exchange) http1.Conn
 }
 
 // stream returns what a worker reads from and writes to.
@@ -81,34 +81,34 @@ func (s *plainStream) write(p []byte) (int, error)              { return s.Conn.
 func (s *plainStream) closeWrite()                              { _ = s.Conn.CloseWrite() }
 func (s *plainStream) close()                                   { _ = s.Conn.Close() }
 func (s *plainStream) tlsState() *tls.ConnectionState           { return nil }
-func (s *plainStream) wire(x *exchange) http1.Conn              { return plainWire{wire{x}} }
+func (s *plainStream) answerOut(x *exchange) http1.Conn         { return plainAnswerOut{answerOut{x}} }
 
-// wire is an exchange as the connection of its http1.Response, over TLS: files must be encrypted, so it
-// has no ReadFrom. (In an interface a struct of one pointer is that pointer.)
-type wire struct{ x *exchange }
+// answerOut is an exchange as the connection of its http1.Response, over TLS: files must be encrypted,
+// so it has no ReadFrom. (In an interface a struct of one pointer is that pointer.)
+type answerOut struct{ x *exchange }
 
-// plainWire is a wire without TLS, whose files go out through sendfile.
-type plainWire struct{ wire }
+// plainAnswerOut is an answerOut without TLS, whose files go out through sendfile.
+type plainAnswerOut struct{ answerOut }
 
 // ReadFrom implements io.ReaderFrom.
-func (w plainWire) ReadFrom(r io.Reader) (int64, error) { return w.x.conn.Conn.ReadFrom(r) }
+func (o plainAnswerOut) ReadFrom(r io.Reader) (int64, error) { return o.x.conn.Conn.ReadFrom(r) }
 
 // Write implements http1.Conn. As with net/http, a handler whose client can't be written to finds its
 // context cancelled, which is all that a stream's handler may look at.
-func (w wire) Write(p []byte) (int, error) {
-	n, err := w.x.conn.stream().write(p)
+func (o answerOut) Write(p []byte) (int, error) {
+	n, err := o.x.conn.stream().write(p)
 	if err != nil {
-		w.x.cancel()
+		o.x.cancel()
 	}
 	return n, err
 }
 
 // Fail implements http1.Conn. The client, and a Read of the body, learn of the end while the handler
 // still runs.
-func (w wire) Fail() { _ = w.x.conn.identity().Close() }
+func (o answerOut) Fail() { _ = o.x.conn.identity().Close() }
 
 // KeepAlives implements http1.Conn.
-func (w wire) KeepAlives() bool { return w.x.conn.mayKeepAlive() }
+func (o answerOut) KeepAlives() bool { return o.x.conn.mayKeepAlive() }
 
 // mayKeepAlive reports whether the header of an answer need not say that the connection is closed.
 func (c *conn) mayKeepAlive() bool {
@@ -117,13 +117,13 @@ func (c *conn) mayKeepAlive() bool {
 }
 
 // FinishBody implements http1.Conn.
-func (w wire) FinishBody() (reusable, tooLong bool) { return w.x.body.finish() }
+func (o answerOut) FinishBody() (reusable, tooLong bool) { return o.x.body.finish() }
 
 // AppendDate implements http1.Conn.
-func (w wire) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
+func (o answerOut) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
 
 // date is shared by all servers.
 var date semantics.Date
 
 // Logf implements http1.Conn.
-func (w wire) Logf(format string, args ...any) { w.x.conn.queue.server.logf(format, args...) }
+func (o answerOut) Logf(format string, args ...any) { o.x.conn.queue.server.logf(format, args...) }

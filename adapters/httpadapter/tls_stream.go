@@ -214,4 +214,4 @@ func (s *tlsStream) tlsState() *tls.ConnectionState {
 	return r.state
 }
 
-func (s *tlsStream) wire(x *exchange) http1.Conn { return wire{x} }
+func (s *tlsStream) answerOut(x *exchange) http1.Conn { return answerOut{x} }
