@@ -36,15 +36,16 @@ func DefaultArms() []Arm {
 // ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is net with
 // GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three have
 // the option "adapter": servers run through percore's adapter for them, if there is one. On net, only
-// what the adapter sets on the server itself has an effect. "percore+fastpath" is "percore+adapter" with
-// the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC, the latter below an unchanged grpc.Server;
-// "percore+newserver" is grpcadapter.NewServer. "fasthttp" is the server of package fasthttp on net, and
-// "percore+fasthttp" the same on percore; in scenarios of an HTTP client it is fasthttp's client, and
-// "net+bare" and "percore+bare" write and read without HTTP. "nginx" is nginx, where it is installed,
-// with an answer from its configuration or as a proxy. "nghttpd" is nghttp2's server for HTTP/2.
-// "percore+reactor" uses event handlers in place of blocking code; "gnet", "nbio" and "netpoll" are the
-// libraries of that name. If an arm is named twice, the second is called "#2" and so on, which makes
-// "net,net" a control.
+// what the adapter sets on the server itself has an effect. "percore+fastpath" is "percore+adapter"
+// with the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC, the latter below an unchanged
+// grpc.Server; "percore+newserver" is grpcadapter.NewServer. With "detach" behind either, handlers that
+// wait detach their answers; there are no other scenarios of that arm. "fasthttp" is the server of
+// package fasthttp on net, and "percore+fasthttp" the same on percore; in scenarios of an HTTP client
+// it is fasthttp's client, and "net+bare" and "percore+bare" write and read without HTTP. "nginx" is
+// nginx, where it is installed, with an answer from its configuration or as a proxy. "nghttpd" is
+// nghttp2's server for HTTP/2. "percore+reactor" uses event handlers in place of blocking code; "gnet",
+// "nbio" and "netpoll" are the libraries of that name. If an arm is named twice, the second is called
+// "#2" and so on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -102,6 +103,9 @@ func parseArm(name string) (Arm, error) {
 	if arm.Engine.NewServer && (arm.Engine.FastHTTP || arm.Engine.Reactor || arm.Engine.Adapter) {
 		return arm, fmt.Errorf("arm %q: newserver is gRPC's, and without another server or adapter", name)
 	}
+	if arm.Engine.Detach && !arm.Engine.FastPath && !arm.Engine.NewServer {
+		return arm, fmt.Errorf("arm %q: detach goes with fastpath or newserver", name)
+	}
 	return arm, nil
 }
 
@@ -119,7 +123,7 @@ func (a *Arm) bothEnds() target.Engine {
 func (a *Arm) takesPart(sc Scenario) bool {
 	spec := sc.spec
 	spec.Engine = a.Engine
-	return spec.Exists() && (sc.aboutIdle() || !a.IdleOnly)
+	return spec.Exists() && (sc.aboutIdle() || !a.IdleOnly) && (sc.waiting || !a.Engine.Detach)
 }
 
 // setOptions applies an arm's options, which come after the first +.
@@ -149,6 +153,8 @@ func (a *Arm) setOption(option string) error {
 		a.Engine.Adapter, a.Engine.FastPath = true, true
 	case "newserver":
 		a.Engine.NewServer = true
+	case "detach":
+		a.Engine.Detach = true
 	case "fasthttp":
 		a.Engine.FastHTTP = true
 	case "bare":
@@ -168,7 +174,7 @@ func (a *Arm) setOption(option string) error {
 	case "loops":
 		a.Engine.Loops, err = strconv.Atoi(value)
 	default:
-		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, newserver, fasthttp, bare, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
+		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, newserver, detach, fasthttp, bare, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,percore+newserver+loops=2,nginx,nghttpd,gnet,nbio,netpoll,net+bare,percore+bare+loops=2")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,percore+newserver+loops=2,percore+fastpath+detach,percore+newserver+detach,nginx,nghttpd,gnet,nbio,netpoll,net+bare,percore+bare+loops=2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +34,8 @@ func TestParseArms(t *testing.T) {
 		{Name: "percore+fastpath+pin", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Pin: true}},
 		{Name: "percore+reactor+thread", Engine: target.Engine{Name: "percore", Reactor: true, Thread: true}},
 		{Name: "percore+newserver+loops=2", Engine: target.Engine{Name: "percore", NewServer: true, Loops: 2}},
+		{Name: "percore+fastpath+detach", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Detach: true}},
+		{Name: "percore+newserver+detach", Engine: target.Engine{Name: "percore", NewServer: true, Detach: true}},
 		{Name: "nginx", Engine: target.Engine{Name: "net", Nginx: true}},
 		{Name: "nghttpd", Engine: target.Engine{Name: "net", Nghttpd: true}},
 		{Name: "gnet", Engine: target.Engine{Name: "net", Peer: "gnet"}},
@@ -62,6 +64,8 @@ func TestParseArmsErrors(t *testing.T) {
 		"percore+fastpath+fasthttp":  "fasthttp has no adapter",
 		"percore+fastpath+newserver": "newserver is gRPC's",
 		"net+newserver":              `unknown option "newserver": net has adapter and bare only`,
+		"percore+adapter+detach":     "detach goes with fastpath or newserver",
+		"net+detach":                 `unknown option "detach"`,
 		"fasthttp+pin":               `unknown option "pin"`,
 		"fasthttp+adapter":           "fasthttp has no adapter",
 		"percore+bare+fastpath":      "bare calls have neither",

@@ -566,6 +566,30 @@ func TestGRPC(t *testing.T) {
 	noChildren(t)
 }
 
+// TestDetach measures detached answers where handlers wait, and nowhere else. That
+// they are detached is seen in target's TestDetach.
+func TestDetach(t *testing.T) {
+	cfg := quick(t, "percore+fastpath+detach,percore+newserver+detach,net", "^(http|h2c|grpc)/(waiting/|keepalive/conns=1$)")
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		for _, arm := range rep.Arms {
+			waits, own := strings.Contains(res.Scenario, "/waiting/"), arm.Engine.NewServer
+			want := !arm.Engine.Detach || waits && (!own || strings.HasPrefix(res.Scenario, "grpc/"))
+			if got := len(res.Values(arm.Name, res.Headline[0])) == 1; got != want {
+				t.Errorf("%s on %s: measured: got %t, want %t", res.Scenario, arm.Name, got, want)
+			}
+		}
+	}
+	if len(rep.Results) != 4 {
+		t.Errorf("%d scenarios were measured, want 4", len(rep.Results))
+	}
+	noChildren(t)
+}
+
 // TestBothEnds: where server and client are of the arm, what both cost counts.
 func TestBothEnds(t *testing.T) {
 	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", "^(both|client)/grpc/128B/conns=1/calls=64$"))

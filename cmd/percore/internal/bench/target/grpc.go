@@ -91,7 +91,14 @@ func echoWatch(impl any, s grpc.ServerStream) error {
 	if err := s.SendMsg(in); err != nil {
 		return err
 	}
-	if err := impl.(*longPoll).wait(s.Context()); err != nil {
+	poll := impl.(*longPoll)
+	if poll.detach {
+		return grpcadapter.Detach(s, func(st *grpcadapter.Stream) {
+			poll.keep(st, func() { st.Close(st.SendMsg(in)) })
+			st.OnEnd(func(error) { poll.forget(st) })
+		})
+	}
+	if err := poll.wait(s.Context()); err != nil {
 		return err
 	}
 	return s.SendMsg(in)
@@ -107,7 +114,7 @@ func (s grpcServer) longPoll() *longPoll { return s.poll }
 
 // newGRPCServer returns a server of the Echo service with default options.
 func newGRPCServer(e Engine) server {
-	poll := newLongPoll()
+	poll := newLongPoll(e.Detach)
 	if e.NewServer {
 		srv := grpcadapter.NewServer()
 		srv.RegisterService(&echoService, poll)

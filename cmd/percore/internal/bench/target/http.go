@@ -109,7 +109,7 @@ func handler(spec Spec) (http.Handler, error) {
 	case AppJSON:
 		return document(spec.JSONBytes)
 	case AppWaiting:
-		return newLongPoll(), nil
+		return newLongPoll(spec.Engine.Detach), nil
 	case AppSpin:
 		return spinner(spec.SpinIterations), nil
 	case AppFiles:
@@ -167,28 +167,80 @@ func document(size int) (http.HandlerFunc, error) {
 	}, nil
 }
 
-// longPoll holds handlers until release. As an HTTP handler it says hello, on WaitPath after that and
-// otherwise at once.
+// longPoll holds handlers, or with detach the answers that they have detached, until release. As an HTTP
+// handler it says hello, on WaitPath after that and otherwise at once.
 type longPoll struct {
 	arrived  chan struct{} // has an element for each handler that has begun to wait
 	released chan struct{} // closed by release
 	release  func()        // ends all waits
+	detach   bool
+
+	mu       sync.Mutex
+	detached map[any]func() // what ends each answer; nil once released; guarded by mu
 }
 
 // waitersMax is how many handlers longPoll can count: more than a machine has ports.
 const waitersMax = 1 << 16
 
-func newLongPoll() *longPoll {
-	p := &longPoll{arrived: make(chan struct{}, waitersMax), released: make(chan struct{})}
-	p.release = sync.OnceFunc(func() { close(p.released) })
+func newLongPoll(detach bool) *longPoll {
+	p := &longPoll{
+		arrived: make(chan struct{}, waitersMax), released: make(chan struct{}),
+		detach: detach, detached: make(map[any]func()),
+	}
+	p.release = sync.OnceFunc(func() {
+		close(p.released)
+		p.mu.Lock()
+		all := p.detached
+		p.detached = nil
+		p.mu.Unlock()
+		for _, end := range all {
+			end()
+		}
+	})
 	return p
 }
 
 func (p *longPoll) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == WaitPath && p.wait(r.Context()) != nil {
+	switch {
+	case r.URL.Path == WaitPath && p.detach:
+		if err := httpadapter.Detach(w, r, p.keepHTTP); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+		return
+	case r.URL.Path == WaitPath && p.wait(r.Context()) != nil:
 		return
 	}
 	hello(w, r)
+}
+
+// keepHTTP says hello on s after release.
+func (p *longPoll) keepHTTP(s *httpadapter.Stream) {
+	p.keep(s, func() {
+		hello(s, nil)
+		s.Close()
+	})
+	s.OnEnd(func(error) { p.forget(s) })
+}
+
+// keep registers a detached answer, and has end called after release.
+func (p *longPoll) keep(s any, end func()) {
+	p.mu.Lock()
+	late := p.detached == nil
+	if !late {
+		p.detached[s] = end
+	}
+	p.mu.Unlock()
+	if late {
+		end()
+	}
+	p.arrived <- struct{}{}
+}
+
+// forget removes a detached answer that has ended.
+func (p *longPoll) forget(s any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.detached, s)
 }
 
 // wait blocks until release is called or ctx ends, whose error it returns.

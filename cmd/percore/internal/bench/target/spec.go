@@ -155,6 +155,10 @@ type Engine struct {
 	// NewServer runs a grpcadapter.Server in place of a grpc.Server; see Spec.Exists.
 	NewServer bool `json:"newServer,omitempty"`
 
+	// Detach makes the handlers that wait, of AppWaiting and of AppGRPC's EchoWatch, detach their answers
+	// and return. It goes with FastPath or NewServer.
+	Detach bool `json:"detach,omitempty"`
+
 	// FastHTTP runs the server of package fasthttp in place of net/http, for AppHTTP without TLS; and for
 	// AppCaller its client, below a server of net/http. See Spec.Exists.
 	FastHTTP bool `json:"fastHTTP,omitempty"`

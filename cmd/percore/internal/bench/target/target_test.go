@@ -20,7 +20,11 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -403,14 +407,22 @@ func TestCallerHoldsGRPC(t *testing.T) {
 	}
 }
 
-// serve runs the server of a spec until the test ends and returns its address.
+// serve runs the server of a spec on package net until the test ends and returns its address.
 func serve(t *testing.T, spec Spec) string {
+	t.Helper()
+	spec.Engine.Name = EngineNet
+	_, addr := serveEngine(t, spec)
+	return addr
+}
+
+// serveEngine runs the server of a spec until the test ends.
+func serveEngine(t *testing.T, spec Spec) (srv server, addr string) {
 	t.Helper()
 	srv, err := newServer(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listen(spec.Engine)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +435,7 @@ func serve(t *testing.T, spec Spec) string {
 		l.Close()
 		<-done
 	})
-	return l.Addr().String()
+	return srv, l.Addr().String()
 }
 
 // TestProxyTCPHalfClose sends through the proxy, ends its side and must get the
@@ -451,7 +463,7 @@ func TestProxyTCPHalfClose(t *testing.T) {
 // client leaves, and requests of others don't wait.
 func TestLongPoll(t *testing.T) {
 	testnet.NoLeaks(t)
-	poll := newLongPoll()
+	poll := newLongPoll(false)
 	srv := httptest.NewServer(poll)
 	defer srv.Close()
 	client := srv.Client()
@@ -498,6 +510,131 @@ func TestLongPoll(t *testing.T) {
 			t.Errorf("a released request: %v", err)
 		}
 	}
+}
+
+// TestDetach: answers that wait are detached, over HTTP/1.1 and HTTP/2 and with gRPC in both servers.
+// They end when they are released, or when their client leaves; one that comes later ends at once.
+func TestDetach(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the handlers would wait")
+	}
+	for name, spec := range map[string]Spec{
+		"HTTP/1.1":  {App: AppWaiting, Engine: Engine{Adapter: true, FastPath: true}},
+		"HTTP/2":    {App: AppWaiting, HTTP2: true, Engine: Engine{Adapter: true, FastPath: true}},
+		"gRPC":      {App: AppGRPC, Engine: Engine{Adapter: true, FastPath: true}},
+		"NewServer": {App: AppGRPC, Engine: Engine{NewServer: true}},
+	} {
+		t.Run(name, func(t *testing.T) { detaches(t, spec) })
+	}
+}
+
+func detaches(t *testing.T, spec Spec) {
+	testnet.NoLeaks(t)
+	spec.Engine.Name, spec.Engine.Detach = EnginePercore, true
+	srv, addr := serveEngine(t, spec)
+	ask := asker(t, spec, addr)
+	leaving, leave := context.WithCancel(t.Context())
+	waited := make(chan error, 3)
+	for _, ctx := range []context.Context{t.Context(), leaving, t.Context()} {
+		go func() { waited <- ask(ctx) }()
+	}
+	testnet.Eventually(t, "answers that are detached", func() bool { return detached(srv) == 3 })
+	leave()
+	if err := testnet.Receive(t, "the request without a client ending", waited); err == nil {
+		t.Error("the request without a client has an answer")
+	}
+	poll := srv.(interface{ longPoll() *longPoll }).longPoll()
+	testnet.Eventually(t, "an answer being forgotten", func() bool {
+		poll.mu.Lock()
+		defer poll.mu.Unlock()
+		return len(poll.detached) == 2
+	})
+	poll.await(3)
+	poll.release()
+	for range 2 {
+		if err := testnet.Receive(t, "a released request ending", waited); err != nil {
+			t.Errorf("a released request: %v", err)
+		}
+	}
+	if err := ask(t.Context()); err != nil {
+		t.Errorf("after the release: %v", err)
+	}
+	testnet.Eventually(t, "no answer being left", func() bool { return detached(srv) == 0 })
+}
+
+// detached returns how many answers of a server are detached.
+func detached(srv server) int {
+	switch s := srv.(type) {
+	case httpServer:
+		return s.webServer.(*httpadapter.Server).Stats().Detached
+	case grpcServer:
+		return s.server.(interface{ Stats() grpcadapter.Stats }).Stats().Detached
+	}
+	return 0
+}
+
+// asker returns a function that makes a request of a spec's server, one that waits, and checks the
+// answer.
+func asker(t *testing.T, spec Spec, addr string) func(context.Context) error {
+	t.Helper()
+	if spec.App == AppGRPC {
+		cc, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cc.Close() })
+		return func(ctx context.Context) error { return watch(ctx, cc) }
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!spec.HTTP2)
+	protocols.SetUnencryptedHTTP2(spec.HTTP2)
+	transport := &http.Transport{Protocols: protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	return func(ctx context.Context) error { return poll(ctx, transport, "http://"+addr+WaitPath) }
+}
+
+// watch calls EchoWatch, which is to send the request twice.
+func watch(ctx context.Context, cc *grpc.ClientConn) error {
+	stream, err := cc.NewStream(ctx, &ServerDesc, EchoWatch)
+	if err != nil {
+		return err
+	}
+	if err := stream.SendMsg(wrapperspb.Bytes([]byte("x"))); err != nil {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	for n := 0; ; n++ {
+		out := new(wrapperspb.BytesValue)
+		err := stream.RecvMsg(out)
+		switch {
+		case errors.Is(err, io.EOF) && n == 2:
+			return nil
+		case err != nil:
+			return fmt.Errorf("message %d: %w", n, err)
+		case string(out.Value) != "x" || n == 2:
+			return fmt.Errorf("message %d: got %q", n, out.Value)
+		}
+	}
+}
+
+// poll makes a request whose answer is to be helloBody.
+func poll(ctx context.Context, transport http.RoundTripper, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && string(body) != string(helloBody) {
+		err = fmt.Errorf("got %q, want %q", body, helloBody)
+	}
+	return err
 }
 
 // TestDocument: the answer is JSON of about the length that was asked for.
