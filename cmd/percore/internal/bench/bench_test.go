@@ -403,9 +403,9 @@ func TestFastPath(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while")
 	}
-	match := "^(http|cpu|download|upload|proxy/http|computing/http|idle/http|idle.busy)"
+	match := "^(http|sse|cpu|download|upload|proxy/http|computing/http|idle/http|idle.busy)"
 	if race.Enabled { // one of each kind, for the same reason
-		match = "^(http/.*/conns=64$|http/(open|unpark|waiting)|cpu/1ms/conns=64/load|(download|upload)/64KiB|proxy/http|computing/http/conns=16$|idle/http|idle.busy)"
+		match = "^(http/.*/conns=64$|sse|http/(open|unpark|waiting)|cpu/1ms/conns=64/load|(download|upload)/64KiB|proxy/http|computing/http/conns=16$|idle/http|idle.busy)"
 	}
 	cfg := quick(t, "percore+fastpath,percore+adapter", match)
 	rep, err := Run(t.Context(), cfg)

@@ -250,7 +250,8 @@ func echoing() []Scenario {
 }
 
 // serving returns scenarios of what event handlers are for besides an echo: a message to many
-// connections, and pipelined commands. An operation of these is a message to all, or 16 commands.
+// connections, and pipelined commands; and of events to many clients over HTTP. An operation of these is
+// a message or event to all, or 16 commands.
 func serving(idle int) []Scenario {
 	n := max(2, idle/10) // 1,000 by default
 	return []Scenario{
@@ -263,6 +264,11 @@ func serving(idle int) []Scenario {
 			Name: "resp/64B/pipeline=16/conns=64",
 			spec: target.Spec{App: target.AppRESP},
 			job:  load.Job{Kind: load.KindRESP, Conns: 64, Payload: 64, Pipeline: 16},
+		},
+		{
+			Name: fmt.Sprintf("sse/broadcast/100B/conns=%d", idle), // 10,000 by default
+			spec: target.Spec{App: target.AppEvents},
+			job:  load.Job{Kind: load.KindEvents, Conns: idle, Callers: 1, Payload: 100},
 		},
 	}
 }

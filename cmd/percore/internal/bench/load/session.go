@@ -54,7 +54,7 @@ func newOpener(job Job) (opener, error) {
 		return httpCloseOpener(job), nil
 	case KindEcho:
 		return echoOpener(job)
-	case KindBroadcast:
+	case KindBroadcast, KindEvents:
 		return broadcastOpener(job)
 	case KindRESP:
 		return respOpener(job)

@@ -19,6 +19,7 @@ const (
 	KindHTTPClose  = "http-close"  // one connection per GET
 	KindEcho       = "echo"        // write Payload bytes, read them back
 	KindBroadcast  = "broadcast"   // write Payload bytes on one connection, read them on all
+	KindEvents     = "events"      // POST Payload bytes, read them as a server-sent event on all connections
 	KindRESP       = "resp"        // Pipeline commands of RESP with values of Payload bytes
 	KindBurst      = "burst"       // write one byte, read Payload bytes
 	KindGRPCUnary  = "grpc-unary"  // unary RPC with Payload bytes

@@ -122,6 +122,8 @@ func handler(spec Spec) (http.Handler, error) {
 		return reverseProxy(spec), nil
 	case AppCaller:
 		return newCaller(spec), nil
+	case AppEvents:
+		return newEvents(spec.Engine), nil
 	}
 	return nil, fmt.Errorf("%q is not an HTTP server", spec.App)
 }

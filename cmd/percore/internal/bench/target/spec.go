@@ -97,7 +97,7 @@ func (s Spec) Exists() bool {
 // overHTTP reports whether the server is an http.Server.
 func (s Spec) overHTTP() bool {
 	switch s.App {
-	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppMirror, AppProxyHTTP, AppCaller:
+	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppMirror, AppProxyHTTP, AppCaller, AppEvents:
 		return true
 	}
 	return false
@@ -114,6 +114,7 @@ const (
 	AppMirror    = "mirror"     // net/http: sends the body back
 	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
 	AppCaller    = "caller"     // net/http: calls Spec.Backend CallsPerRequest times, then sends the short text
+	AppEvents    = "events"     // net/http: each POST's body is a server-sent event to all that make a GET
 	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions between client and Spec.Backend
 	AppEcho      = "echo"       // sends bytes back as they come
 	AppBroadcast = "broadcast"  // sends bytes to all connections as they come
