@@ -4,6 +4,8 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"time"
+
+	"github.com/percore/percore"
 )
 
 // asking is what a request with Expect waits for before its body is sent. The zero value doesn't wait.
@@ -65,7 +67,7 @@ type headerTimeout struct {
 }
 
 // start makes the caller wait for the answer no longer than the timeout.
-func (h *headerTimeout) start(from interface{ SetReadDeadline(time.Time) error }) {
+func (h *headerTimeout) start(from *percore.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.after > 0 && !h.answered {

@@ -115,8 +115,9 @@ func TestConnsOfManyCallers(t *testing.T) {
 					_ = result(tr, "GET", h.url())
 					for host := range tr.conns.all {
 						host.mu.Lock()
-						if n := host.open + len(host.dials); n > limit {
-							t.Errorf("got %d connections, want at most %d", n, limit)
+						if n := host.open; n > limit || n < len(host.dials)+len(host.idle) {
+							t.Errorf("got %d connections, %d of them dialed and %d idle, want at most %d",
+								n, len(host.dials), len(host.idle), limit)
 						}
 						host.mu.Unlock()
 					}

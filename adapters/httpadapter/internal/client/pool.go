@@ -24,9 +24,7 @@ type pool struct {
 
 	hosts [kinds]sync.Map // string, the address, to *host
 
-	// atomic
-	made    atomic.Uint32 // hosts so far
-	closing atomic.Bool   // CloseIdleConnections was called, and since then no call has wanted a connection
+	closing atomic.Bool // CloseIdleConnections was called, and since then no call has wanted a connection
 }
 
 // host has the connections to one server, or through one proxy to it, or to any server in clear. Its
@@ -51,7 +49,7 @@ type host struct {
 	waiters []*waiter            // first in, first out; some may have what they want already
 	queue   []*waiter            // for whom to dial next, in order; some may have what they want already
 	dials   map[*waiter]struct{} // for whom dials are under way
-	open    int                  // connections that are open
+	open    int                  // connections that are open or being dialed
 	tls     *tls.Config
 	tlsFrom *tls.Config // the base's, of which tls was made
 	gone    bool        // no longer in the pool
@@ -103,9 +101,8 @@ func (p *pool) lock(c *call) *host {
 
 // newHost makes a host. The hosts take turns with the cells of counters.
 func (p *pool) newHost(c *call) *host {
-	cells := p.t.counters.Cells
 	return &host{pool: p, kind: c.kind, key: c.key, addr: c.addr, server: c.server, proxy: c.proxy,
-		count: cells[p.made.Add(1)%uint32(len(cells))]}
+		count: *p.t.counters.Next()}
 }
 
 // dialsMax is how many dials to a host, with the handshakes, are under way at a time. More calls wait
@@ -180,7 +177,7 @@ func (h *host) mayDialLocked() bool {
 	if h.multiplexes && len(h.dials) > 0 {
 		return false // it will do for many calls
 	}
-	return len(h.dials) < h.pool.t.dialsMax && (most <= 0 || h.open+len(h.dials) < most)
+	return len(h.dials) < h.pool.t.dialsMax && (most <= 0 || h.open < most)
 }
 
 // beginLocked begins to dial for w.
@@ -189,6 +186,7 @@ func (h *host) beginLocked(w *waiter) {
 		h.dials = make(map[*waiter]struct{})
 	}
 	h.dials[w] = struct{}{}
+	h.open++
 	h.count.Add(countDialing, 1)
 	go w.dial(h.pool.t.dialerFor(h.kind))
 }
@@ -243,16 +241,17 @@ func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, erro
 		c, err = h.dial(w.ctx, dial)
 	}
 	w.cancel()
-	if err == nil {
-		h.mu.Lock()
-		h.open++
+	connected := err == nil
+	if connected {
 		h.count.Add(countConns, 1)
-		h.mu.Unlock()
 		if c.speaksHTTP2() {
 			err = c.attach()
 		}
 	}
 	h.mu.Lock()
+	if !connected {
+		h.open--
+	} // else conn.end has done it, or will
 	delete(h.dials, w)
 	h.count.Add(countDialing, -1)
 	h.multiplexes = h.multiplexes && err == nil
