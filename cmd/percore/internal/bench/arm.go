@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/percore/percore/cmd/percore/internal/bench/load"
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
@@ -41,11 +42,11 @@ func DefaultArms() []Arm {
 // grpc.Server; "percore+newserver" is grpcadapter.NewServer. With "detach" behind either, handlers that
 // wait detach their answers; there are no other scenarios of that arm. "fasthttp" is the server of
 // package fasthttp on net, and "percore+fasthttp" the same on percore; in scenarios of an HTTP client
-// it is fasthttp's client, and "net+bare" and "percore+bare" write and read without HTTP. "nginx" is
-// nginx, where it is installed, with an answer from its configuration or as a proxy. "nghttpd" is
-// nghttp2's server for HTTP/2. "percore+reactor" uses event handlers in place of blocking code; "gnet",
-// "nbio" and "netpoll" are the libraries of that name. If an arm is named twice, the second is called
-// "#2" and so on, which makes "net,net" a control.
+// it is fasthttp's client, and "net+bare" and "percore+bare" write and read without HTTP, as client
+// and as server. "nginx" is nginx, where it is installed, with an answer from its configuration or
+// as a proxy. "nghttpd" is nghttp2's server for HTTP/2. "percore+reactor" uses event handlers in
+// place of blocking code; "gnet", "nbio" and "netpoll" are the libraries of that name. If an arm is
+// named twice, the second is called "#2" and so on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -123,7 +124,9 @@ func (a *Arm) bothEnds() target.Engine {
 func (a *Arm) takesPart(sc Scenario) bool {
 	spec := sc.spec
 	spec.Engine = a.Engine
-	return spec.Exists() && (sc.aboutIdle() || !a.IdleOnly) && (sc.waiting || !a.Engine.Detach)
+	readsHeader := !a.Engine.Bare && !a.Engine.Reactor // and closes the connection if it says so
+	return spec.Exists() && (sc.aboutIdle() || !a.IdleOnly) && (sc.waiting || !a.Engine.Detach) &&
+		(readsHeader || sc.job.Kind != load.KindHTTPClose)
 }
 
 // setOptions applies an arm's options, which come after the first +.

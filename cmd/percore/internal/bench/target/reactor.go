@@ -10,9 +10,14 @@ import (
 
 // newEventServer returns a server of event handlers, with the defaults of package reactor.
 func newEventServer(app string) (server, error) {
+	serve := func(h reactor.Handler) server {
+		return serverFunc(func(l net.Listener) error { return reactor.Serve(l, h, reactor.Config{}) })
+	}
 	switch app {
 	case AppEcho:
-		return serverFunc(func(l net.Listener) error { return reactor.Serve(l, echoHandler{}, reactor.Config{}) }), nil
+		return serve(echoHandler{}), nil
+	case AppHTTP:
+		return serve(bareHandler{}), nil
 	case AppBroadcast:
 		h := &broadcastHandler{}
 		var err error

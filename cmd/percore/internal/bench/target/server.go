@@ -56,6 +56,9 @@ func newServer(spec Spec) (server, error) {
 	if spec.Engine.Peer != "" {
 		return newPeerServer(spec)
 	}
+	if spec.Engine.Bare && spec.App == AppHTTP {
+		return perConn(answerBare), nil
+	}
 	if spec.overHTTP() {
 		return newHTTPServer(spec)
 	}

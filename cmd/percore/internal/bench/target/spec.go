@@ -72,8 +72,11 @@ type Spec struct {
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
 // has a server of its adapter's own, fasthttp and nginx have only one handler, fasthttp a client and
 // nginx a proxy besides, nghttpd has only HTTP/2 and files, and event handlers what goes on below HTTP.
+// Bare code and event handlers answer in place of an HTTP server as well: no server can cost less.
 func (s Spec) Exists() bool {
 	switch {
+	case (s.Engine.Bare || s.Engine.Reactor) && s.App == AppHTTP:
+		return !s.TLS && !s.HTTP2 && !s.Computing && !s.Timeouts
 	case s.Engine.Bare:
 		return s.App == AppCaller && !s.CallTLS && s.CallPath == "" && s.CallBytes == 0 && s.CallIdle == 0 && s.CallConns == 0 && s.CallHTTP2 == 0 && s.CallHosts == 0
 	case s.Engine.FastHTTP && s.App == AppCaller:
@@ -164,7 +167,8 @@ type Engine struct {
 	// AppCaller its client, below a server of net/http. See Spec.Exists.
 	FastHTTP bool `json:"fastHTTP,omitempty"`
 
-	// Bare makes AppCaller write and read on connections of the engine, without HTTP; see Spec.Exists.
+	// Bare makes AppCaller, and AppHTTP, write and read on connections of the engine, without HTTP; see
+	// Spec.Exists.
 	Bare bool `json:"bare,omitempty"`
 
 	// Nginx runs nginx, where it is installed, in place of a server in this process; see
