@@ -372,9 +372,13 @@ func WithMaxHeaderListSize(bytes uint32) ClientOption {
 	return clientOption(func(s *clientSettings) { s.HeaderBytes = bytes })
 }
 
-// WithInitialWindowSize is grpc.WithInitialWindowSize: how many bytes a server may send on a stream
-// before they are received. Values below 64 KiB are ignored. Without it that is 256 KiB.
-func WithInitialWindowSize(bytes int32) ClientOption {
+// WithInitialWindowSize is grpc.WithInitialWindowSize, an older name of [WithInitialStreamWindowSize].
+func WithInitialWindowSize(bytes int32) ClientOption { return WithInitialStreamWindowSize(bytes) }
+
+// WithInitialStreamWindowSize is the option that grpc-go is to have after 1.85: how many bytes a server
+// may send on a stream before they are received. Values below 64 KiB are ignored. Without it that is
+// 256 KiB. Unlike grpc-go's, this window does not grow by itself.
+func WithInitialStreamWindowSize(bytes int32) ClientOption {
 	return clientOption(func(s *clientSettings) {
 		if bytes >= windowMin {
 			s.StreamWindow = bytes

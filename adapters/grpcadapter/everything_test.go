@@ -42,6 +42,7 @@ func TestArguments(t *testing.T) {
 		"HeaderTableSize":            {Func: HeaderTableSize},
 		"InTapHandle":                {Func: InTapHandle, Nils: "h"},
 		"InitialConnWindowSize":      {Func: InitialConnWindowSize},
+		"InitialStreamWindowSize":    {Func: InitialStreamWindowSize},
 		"InitialWindowSize":          {Func: InitialWindowSize},
 		"KeepaliveEnforcementPolicy": {Func: KeepaliveEnforcementPolicy},
 		"KeepaliveParams":            {Func: KeepaliveParams},
@@ -85,6 +86,8 @@ func TestArguments(t *testing.T) {
 		"WithUnaryInterceptor":       {Func: WithUnaryInterceptor},
 		"WithUserAgent":              {Func: WithUserAgent},
 		"Wrap":                       {Func: Wrap, Args: []any{grpc.NewServer()}},
+
+		"WithInitialStreamWindowSize": {Func: WithInitialStreamWindowSize},
 
 		"Client.Invoke":             {Func: client.Invoke, Args: []any{cancelled, "/service/method", nil, nil}, Nils: "args reply"},
 		"Client.NewStream":          {Func: client.NewStream, Args: []any{cancelled, &grpc.StreamDesc{}, "/service/method"}},

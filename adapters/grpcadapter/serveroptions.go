@@ -215,9 +215,13 @@ func ConnectionTimeout(d time.Duration) Option {
 	return serverOption(func(s *serverSettings) { s.BeginTimeout = d })
 }
 
-// InitialWindowSize is grpc.InitialWindowSize: how many bytes a client may send on a stream before
-// the handler has read them. Values below 64 KiB are ignored. Without it that is 256 KiB.
-func InitialWindowSize(bytes int32) Option {
+// InitialWindowSize is grpc.InitialWindowSize, an older name of [InitialStreamWindowSize].
+func InitialWindowSize(bytes int32) Option { return InitialStreamWindowSize(bytes) }
+
+// InitialStreamWindowSize is the option that grpc-go is to have after 1.85: how many bytes a client may
+// send on a stream before the handler has read them. Values below 64 KiB are ignored. Without it that is
+// 256 KiB. Unlike grpc-go's, this window does not grow by itself.
+func InitialStreamWindowSize(bytes int32) Option {
 	return serverOption(func(s *serverSettings) {
 		if bytes >= windowMin {
 			s.StreamWindow = bytes

@@ -115,7 +115,7 @@ func optionCases() []optionCase {
 		{name: "HeaderTableSize", option: fixed(grpc.HeaderTableSize(0)), observe: observeSetting(1)},
 		{name: "MaxConcurrentStreams", option: fixed(grpc.MaxConcurrentStreams(1)), observe: observeSetting(3)},
 		{name: "MaxConcurrentStreams", option: fixed(grpc.MaxConcurrentStreams(1)), observe: observeTwoStreams},
-		{name: "InitialWindowSize", option: fixed(grpc.InitialWindowSize(100_000)), observe: observeSetting(4)},
+		{name: "InitialWindowSize", option: fixed(grpc.InitialWindowSize(300_000)), observe: observeSetting(4)},
 		{name: "StaticStreamWindowSize", option: fixed(grpc.StaticStreamWindowSize(100_000)), observe: observeSetting(4)},
 		{name: "InitialConnWindowSize", option: fixed(grpc.InitialConnWindowSize(100_000)), observe: observeCalls(), noEffect: "see docs/DIFFERENCES.md"},
 		{name: "StaticConnWindowSize", option: fixed(grpc.StaticConnWindowSize(100_000)), observe: observeCalls(), noEffect: "see docs/DIFFERENCES.md"},

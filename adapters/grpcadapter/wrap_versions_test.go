@@ -14,27 +14,32 @@ import (
 const versionsVariable = "PERCORE_GRPC_VERSIONS"
 
 // TestWrapVersions builds testdata/wrapped with other versions of grpc-go: each is served past its
-// transport, or refused with a reason, and in either case the server's interceptor is obeyed. It builds
-// grpc-go for each of them, which takes a minute:
+// transport, or refused with a reason, and in either case the server's interceptor is obeyed. A version
+// with "=served" behind it must be served. It builds grpc-go for each of them, which takes half a
+// minute:
 //
-//	PERCORE_GRPC_VERSIONS="1.75.1 1.83.2 1.84.0 1.86.0-dev" go test -run TestWrapVersions -v ./adapters/grpcadapter
+//	PERCORE_GRPC_VERSIONS="1.75.1 1.84.0 1.86.0-dev=served" go test -run TestWrapVersions -v ./adapters/grpcadapter
 func TestWrapVersions(t *testing.T) {
 	versions := strings.Fields(os.Getenv(versionsVariable))
 	if len(versions) == 0 {
 		t.Skipf("builds grpc-go: to run it, set %s to versions of it, \"1.84.0\" for example", versionsVariable)
 	}
 	for _, version := range versions {
+		version, served := strings.CutSuffix(version, "=served")
 		t.Run(version, func(t *testing.T) {
 			out := runWrapped(t, "google.golang.org/grpc v"+version)
 			if !strings.Contains(out, "grpc-go "+version+", refused: ") {
-				t.Errorf("it was another version")
+				t.Error("it was another version")
+			}
+			if served && !strings.Contains(out, ", refused: <nil>\n") {
+				t.Error("it is refused: learn what it has changed, and let internal/innards know it")
 			}
 		})
 	}
 }
 
-// TestWrapChanged does the same with grpc-go of this version whose fields were changed: all of that is
-// refused.
+// TestWrapChanged does the same with grpc-go of this version whose source was changed: all of that is
+// refused, except that InitialWindowSize lets windows grow, as it is to be after 1.85.
 func TestWrapChanged(t *testing.T) {
 	if os.Getenv(versionsVariable) == "" {
 		t.Skipf("builds grpc-go: to run it, set %s to versions of it, or to a space", versionsVariable)
@@ -54,6 +59,7 @@ func TestWrapChanged(t *testing.T) {
 	for _, test := range []struct{ name, old, new, want string }{
 		{"added", "\twaitForHandlers       bool\n", "\twaitForHandlers       bool\n\tmostCalls int\n", "field mostCalls int of grpc.serverOptions is not known"},
 		{"retyped", "\tmaxReceiveMessageSize int\n", "\tmaxReceiveMessageSize int8\n", "field maxReceiveMessageSize int8 of grpc.serverOptions is not known"},
+		{"windows", "\t\to.initialWindowSize = s\n\t\to.staticWindowSize = true\n", "\t\to.initialWindowSize = s\n", "refused: <nil>"},
 		{"a key", "ctx = contextWithServer(ctx, s)", "ctx = context.WithValue(contextWithServer(ctx, s), 1, 2)", "the contexts of calls have the keys"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -70,7 +76,7 @@ func TestWrapChanged(t *testing.T) {
 				t.Fatal(err)
 			}
 			if out := runWrapped(t, dir); !strings.Contains(out, test.want) {
-				t.Errorf("want the reason %q", test.want)
+				t.Errorf("want %q", test.want)
 			}
 		})
 	}

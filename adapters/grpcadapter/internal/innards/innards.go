@@ -31,7 +31,8 @@ import (
 )
 
 // layouts are the types all of whose fields or methods must be known, since a new one may be an option
-// to obey, or a figure to provide. They are those of grpc-go 1.85 and of 1.86.0-dev.
+// to obey, or a figure to provide. They are those of grpc-go 1.85 and of 1.86.0-dev, also with the
+// change after which only StaticStreamWindowSize and StaticConnWindowSize set staticWindowSize.
 const layouts = `
 grpc.Server
 	opts grpc.serverOptions
@@ -393,8 +394,10 @@ func (s *Server) Config() (rpc.Config, error) {
 	if most := get[*uint32](o, "maxHeaderListSize"); most != nil {
 		c.HeaderBytes = *most
 	}
-	if get[bool](o, "staticWindowSize") {
-		c.StreamWindow = max(get[int32](o, "initialWindowSize"), windowMin)
+	if window := get[int32](o, "initialWindowSize"); get[bool](o, "staticWindowSize") {
+		c.StreamWindow = max(window, windowMin)
+	} else {
+		c.StreamWindow = max(window, c.StreamWindow) // it would grow from there, and doesn't here
 	}
 	return c, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -52,6 +53,37 @@ func TestFindKeys(t *testing.T) {
 	for _, ctx := range []context.Context{context.Background(), context.WithValue(context.Background(), key{}, 1)} {
 		if _, err := FindKeys(ctx); err == nil {
 			t.Errorf("%v: got no error", ctx)
+		}
+	}
+}
+
+// TestWindow: the window of grpc-go's option InitialWindowSize is obeyed, also when the option leaves
+// windows growing, as it is to be after 1.85. Then the window is not below what it is without the
+// option.
+func TestWindow(t *testing.T) {
+	without := rpc.DefaultConfig().StreamWindow
+	for _, test := range []struct {
+		option int32
+		static bool
+		want   int32
+	}{
+		{0, false, without},
+		{without - 1, false, without},
+		{without + 1, false, without + 1},
+		{0, true, windowMin}, // StaticConnWindowSize alone
+		{windowMin - 1, true, windowMin},
+		{without - 1, true, without - 1},
+		{without + 1, true, without + 1},
+	} {
+		s := Look(grpc.NewServer())
+		*ptr[int32](s.options, "initialWindowSize") = test.option
+		*ptr[bool](s.options, "staticWindowSize") = test.static
+		c, err := s.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.StreamWindow != test.want {
+			t.Errorf("%d, static %v: got %d, want %d", test.option, test.static, c.StreamWindow, test.want)
 		}
 	}
 }
