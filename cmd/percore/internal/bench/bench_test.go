@@ -543,18 +543,18 @@ func TestIdleClient(t *testing.T) {
 	noChildren(t)
 }
 
-// TestGRPC runs the scenarios of gRPC's server streams on each kind of server. Waiting streams show
-// that they were waiting: each holds a goroutine.
+// TestGRPC runs the scenarios of gRPC's server streams, and of idle connections over TLS, on each kind
+// of server. Waiting streams show that they were waiting: each holds a goroutine.
 func TestGRPC(t *testing.T) {
 	arms := "percore+newserver,percore+fastpath,net"
-	rep, err := Run(t.Context(), quick(t, arms, "^grpc/(list/1000x128B/conns=1$|waiting/)"))
+	rep, err := Run(t.Context(), quick(t, arms, "^(grpc/(list/1000x128B/conns=1$|waiting/)|idle/grpc-tls/)"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range rep.Results {
 		res := &rep.Results[i]
 		checkResult(t, rep, res)
-		if strings.HasPrefix(res.Scenario, "grpc/list/") {
+		if !strings.HasPrefix(res.Scenario, "grpc/waiting/") {
 			continue
 		}
 		for arm := range strings.SplitSeq(arms, ",") {

@@ -676,6 +676,11 @@ func idling(idle int) []Scenario {
 			job:  one(load.KindGRPCUnary, false), idle: few, memory: true,
 		},
 		{
+			Name: fmt.Sprintf("idle/grpc-tls/conns=%d", few),
+			spec: target.Spec{App: target.AppGRPC, TLS: true},
+			job:  one(load.KindGRPCUnary, true), idle: few, memory: true,
+		},
+		{
 			Name: fmt.Sprintf("idle+busy/http/idle=%d/conns=64", many), Core: true,
 			spec: target.Spec{App: target.AppHTTP},
 			job:  load.Job{Kind: load.KindHTTP, Conns: 64}, idle: many,

@@ -3,6 +3,7 @@ package load
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -24,7 +26,7 @@ func grpcOpener(job Job) opener {
 	req := wrapperspb.Bytes(bytes.Repeat([]byte("x"), job.Payload))
 	return func(i int) (session, error) {
 		conn := &conns[i%len(conns)]
-		cc, err := conn.connect(job.Addr)
+		cc, err := conn.connect(job)
 		if err != nil {
 			return nil, err
 		}
@@ -44,11 +46,15 @@ type grpcConn struct {
 }
 
 // connect returns the connection, and opens it for the first caller. Every caller must release it.
-func (c *grpcConn) connect(addr string) (*grpc.ClientConn, error) {
+func (c *grpcConn) connect(job Job) (*grpc.ClientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cc == nil {
-		cc, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		creds := insecure.NewCredentials()
+		if job.TLS { // by a certificate that was made a moment ago, so there is nothing to verify
+			creds = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
+		}
+		cc, err := grpc.NewClient("passthrough:///"+job.Addr, grpc.WithTransportCredentials(creds))
 		if err != nil {
 			return nil, err
 		}

@@ -37,7 +37,7 @@ type Job struct {
 	Payload  int    `json:"payload,omitempty"`  // bytes per message, or per request body
 	Pipeline int    `json:"pipeline,omitempty"` // commands sent together, RESP only
 	Path     string `json:"path,omitempty"`     // HTTP request path; "" means "/"
-	TLS      bool   `json:"tls,omitempty"`      // HTTP only
+	TLS      bool   `json:"tls,omitempty"`      // HTTP and gRPC only
 	Browser  bool   `json:"browser,omitempty"`  // HTTP only: with BrowserHeader
 
 	// Streams is how many requests are open on each connection; HTTP/2 and KindGRPCWatch only. 0: one.

@@ -8,6 +8,8 @@ import (
 	"net"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/adapters/grpcadapter"
@@ -112,21 +114,33 @@ type grpcServer struct {
 
 func (s grpcServer) longPoll() *longPoll { return s.poll }
 
-// newGRPCServer returns a server of the Echo service with default options.
-func newGRPCServer(e Engine) server {
-	poll := newLongPoll(e.Detach)
+// newGRPCServer returns a server of the Echo service. Of options it has those of the adapter, and its
+// credentials.
+func newGRPCServer(spec Spec) (server, error) {
+	e, poll := spec.Engine, newLongPoll(spec.Engine.Detach)
+	creds := insecure.NewCredentials()
+	if spec.TLS {
+		cert, err := selfSigned()
+		if err != nil {
+			return nil, err
+		}
+		creds = credentials.NewServerTLSFromCert(&cert)
+	}
 	if e.NewServer {
-		srv := grpcadapter.NewServer()
+		srv := grpcadapter.NewServer(grpcadapter.Creds(creds))
 		srv.RegisterService(&echoService, poll)
-		return grpcServer{srv, poll}
+		return grpcServer{srv, poll}, nil
 	}
 	var opts []grpc.ServerOption
 	if e.Adapter {
 		opts = grpcadapter.ServerOptions()
+		if spec.TLS && !e.FastPath {
+			creds = grpcadapter.Credentials(creds)
+		}
 	}
-	srv := grpc.NewServer(opts...)
+	srv := grpc.NewServer(append(opts, grpc.Creds(creds))...)
 	srv.RegisterService(&echoService, poll)
-	return grpcServer{adaptGRPC(srv, e), poll}
+	return grpcServer{adaptGRPC(srv, e), poll}, nil
 }
 
 // adaptGRPC returns what serves for a grpc.Server: itself, it with grpcadapter, or that past grpc-go's

@@ -76,7 +76,7 @@ func newServer(spec Spec) (server, error) {
 	case AppBuffers:
 		return perConn(func(c net.Conn) error { return burst(c, spec.Slices, spec.SliceBytes) }), nil
 	case AppGRPC:
-		return newGRPCServer(spec.Engine), nil
+		return newGRPCServer(spec)
 	}
 	return nil, fmt.Errorf("unknown server %q", spec.App)
 }

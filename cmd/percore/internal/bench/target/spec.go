@@ -37,7 +37,7 @@ type Spec struct {
 	Computing bool `json:"computing,omitempty"`
 
 	Timeouts bool   `json:"timeouts,omitempty"` // set the four timeouts of http.Server
-	TLS      bool   `json:"tls,omitempty"`      // serve HTTPS; AppHTTP and AppProxyHTTP only
+	TLS      bool   `json:"tls,omitempty"`      // servers over HTTP and AppGRPC only
 	HTTP2    bool   `json:"http2,omitempty"`    // the load speaks HTTP/2, in clear with prior knowledge
 	Dir      string `json:"dir,omitempty"`      // the files of AppFiles
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
