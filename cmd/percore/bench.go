@@ -58,7 +58,9 @@ const (
 type benchFlags struct {
 	cfg     bench.Config
 	list    bool
-	all     bool // print all metrics
+	all     bool    // print all metrics
+	against string  // another build to compare with, or ""
+	limit   float64 // how much worse than it a figure may be, in percent
 	outputs []benchOutput
 }
 
@@ -98,7 +100,7 @@ func runBench(args []string) int {
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	rep, err := benchWithProgress(ctx, f.cfg)
 	if rep != nil {
-		err = errors.Join(err, report.Table(os.Stdout, rep, f.all), writeFiles(f.outputs, files, rep))
+		err = errors.Join(err, f.print(rep), writeFiles(f.outputs, files, rep))
 		if f.cfg.Scale {
 			fmt.Println(benchScaleNote)
 		}
@@ -107,6 +109,18 @@ func runBench(args []string) int {
 		return fail(exitFailure, err)
 	}
 	return exitOK
+}
+
+// print writes the report to standard output. It fails if another build is better.
+func (f *benchFlags) print(rep *bench.Report) error {
+	if f.against == "" {
+		return report.Table(os.Stdout, rep, f.all)
+	}
+	worse, err := report.Changes(os.Stdout, rep, f.limit/100, f.all)
+	if err == nil && worse > 0 {
+		err = fmt.Errorf("%d figures are worse than those of %s", worse, f.against)
+	}
+	return err
 }
 
 // parseBench reads the command line. If the user asked for help, it prints the help and returns
@@ -132,6 +146,9 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs.StringVar(&f.cfg.ProfileDir, "cpuprofile-dir", "", "write CPU profiles of the servers to this `directory`")
 	fs.BoolVar(&f.cfg.SplitCPUs, "split-cpus", false, "half of the processors for the server, the other half for the load, as if they were two machines")
 	fs.BoolVar(&f.cfg.Scale, "scale", false, "how the cost of a request changes with the number of processors: servers of 1, 2, 4, ... of them")
+	fs.BoolVar(&f.cfg.Counts, "counts", false, "also count the servers' instructions and system calls, where perf_event_open is allowed")
+	fs.StringVar(&f.against, "against", "", "compare with another build of this program, at `path`, by what hardly depends on the machine: allocations,\nmemory of idle connections, context switches and -counts; the exit status is 1 if a figure is worse\nby more than -limit (without -arms: percore+fastpath,percore)")
+	fs.Float64Var(&f.limit, "limit", 2, "how much worse a figure may be with -against, in `percent`; system calls 5 times as much,\ncalls of epoll 10, context switches and calls of futex 25")
 	fs.BoolVar(&f.list, "list", false, "list the scenarios, the core set marked by a *")
 	fs.BoolVar(&f.all, "v", false, "print all metrics, not only those a scenario is about")
 	fs.Var(&env, "env", "set an environment variable for an arm's servers, `ARM:KEY=VALUE` (* for all arms); repeatable")
@@ -158,8 +175,23 @@ func parseBench(args []string) (*benchFlags, error) {
 	if err := setMatch(&f.cfg, *run, *full); err != nil {
 		return nil, err
 	}
+	if f.limit < 0 {
+		return nil, fmt.Errorf("-limit %v: want 0 or more", f.limit)
+	}
+	if f.against != "" {
+		if _, err := os.Stat(f.against); err != nil {
+			return nil, err
+		}
+		f.cfg.Counts = true
+		if *arms == "" {
+			*arms = "percore+fastpath,percore"
+		}
+	}
 	if err := setArms(&f.cfg, *arms, env, exe); err != nil {
 		return nil, err
+	}
+	if f.against != "" {
+		f.cfg.Arms = bench.AgainstBuild(f.cfg.Arms, f.against)
 	}
 	if err := bench.CheckClient(f.cfg.Client); err != nil {
 		return nil, err

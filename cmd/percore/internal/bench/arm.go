@@ -18,6 +18,9 @@ type Arm struct {
 	Executable string        `json:"executable,omitempty"` // "" for the running executable
 	IdleOnly   bool          `json:"idleOnly,omitempty"`   // not in scenarios without idle connections
 
+	// OtherBuildOf names the arm that differs from this one only in Executable; see AgainstBuild.
+	OtherBuildOf string `json:"otherBuildOf,omitempty"`
+
 	// The first server of the arm reports this; 0 until then.
 	GOMAXPROCS int `json:"gomaxprocs"`
 	Loops      int `json:"loops"`

@@ -32,6 +32,10 @@ type Config struct {
 	// Scale runs only the scenarios about the number of processors.
 	Scale bool
 
+	// Counts adds the servers' system calls and instructions for each operation, as far as the kernel
+	// lets this user count them; see Report.Uncounted.
+	Counts bool
+
 	Client     string // ClientBuiltin or the name of a program
 	ProfileDir string // directory for CPU profiles of the servers; "" for no profiles
 

@@ -22,13 +22,16 @@ type child struct {
 	stderr *words
 	client *control.Client
 
+	counters *counters // nil if nothing is counted
+
 	exited  chan struct{} // closed when the process is gone and reaped
 	waitErr error         // result of Wait; valid once exited is closed
 }
 
-// startChild runs exe with args on the given processors. The child ends when its standard input
-// ends, so it can't outlive this process. On Linux the kernel kills it, too.
-func startChild(what string, on processors, exe string, args, env []string) (*child, error) {
+// startChild runs exe with args on the given processors, with counters if that is wanted. The child
+// ends when its standard input ends, so it can't outlive this process. On Linux the kernel kills it,
+// too.
+func startChild(what string, on processors, count bool, exe string, args, env []string) (*child, error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -49,7 +52,11 @@ func startChild(what string, on processors, exe string, args, env []string) (*ch
 	c.cmd.Env = append(os.Environ(), env...)
 	c.cmd.SysProcAttr = childAttr()
 	c.cmd.WaitDelay = stopGrace // for standard error, in case a grandchild holds it
-	err = startOn(on, c.cmd)
+	if count {
+		c.counters, err = startCounted(on, c.cmd, c.exited)
+	} else {
+		err = startOn(on, c.cmd)
+	}
 	inR.Close()
 	outW.Close()
 	if err != nil {

@@ -31,7 +31,7 @@ type builtin struct{ *child }
 
 // startLoad starts a load process and connects it as job says.
 func (r *runner) startLoad(ctx context.Context, on processors, job load.Job) (*builtin, error) {
-	c, err := startChild("the load generator", on, r.exe, r.cfg.LoadArgs, nil)
+	c, err := startChild("the load generator", on, false, r.exe, r.cfg.LoadArgs, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -25,26 +25,32 @@ const (
 // The names of the metrics. Figures "of the server" were counted by the operating system for its
 // process, or by its Go runtime.
 const (
-	MetricCPU     = "cpu-ns/op"  // of the server, user and system
-	MetricUser    = "user-ns/op" // of the server
-	MetricSystem  = "sys-ns/op"  // of the server
-	MetricRate    = "ops/s"
-	MetricP50     = "p50-ns" // these five: as seen by the load generator
-	MetricP90     = "p90-ns"
-	MetricP99     = "p99-ns"
-	MetricP999    = "p99.9-ns"
-	MetricMax     = "max-ns"
-	MetricSwitch  = "csw/op"         // context switches of the server, of both kinds
-	MetricAllocs  = "allocs/op"      // of the server
-	MetricAlloc   = "B/op"           // of the server
-	MetricMoves   = "moves/1000op"   // moves of the server's threads between processors
-	MetricLoops   = "loops"          // loops of the engine that have connections
-	MetricWakeups = "wakeups/op"     // of the engine's loops
-	MetricEvents  = "events/wakeup"  // of the engine's loops
-	MetricUnparks = "unparks/op"     // connections that httpadapter had parked
-	MetricFast    = "fastpath/op"    // requests that httpadapter's fast path served
-	MetricLoadCPU = "load-cpu-ns/op" // of the load generator
-	MetricOther   = "other-cpu-%"    // of the machine, used by all other processes
+	MetricCPU          = "cpu-ns/op"  // of the server, user and system
+	MetricUser         = "user-ns/op" // of the server
+	MetricSystem       = "sys-ns/op"  // of the server
+	MetricRate         = "ops/s"
+	MetricP50          = "p50-ns" // these five: as seen by the load generator
+	MetricP90          = "p90-ns"
+	MetricP99          = "p99-ns"
+	MetricP999         = "p99.9-ns"
+	MetricMax          = "max-ns"
+	MetricSwitch       = "csw/op"          // context switches of the server, of both kinds
+	MetricAllocs       = "allocs/op"       // of the server
+	MetricAlloc        = "B/op"            // of the server
+	MetricCalls        = "syscalls/op"     // of the server: these six are there with Config.Counts
+	MetricReads        = "reads/op"        // reads and receives among them
+	MetricWrites       = "writes/op"       // writes and sends
+	MetricPolls        = "polls/op"        // of epoll
+	MetricFutexes      = "futexes/op"      // the Go runtime's threads sleep and wake each other with it
+	MetricInstructions = "instructions/op" // in user space
+	MetricMoves        = "moves/1000op"    // moves of the server's threads between processors
+	MetricLoops        = "loops"           // loops of the engine that have connections
+	MetricWakeups      = "wakeups/op"      // of the engine's loops
+	MetricEvents       = "events/wakeup"   // of the engine's loops
+	MetricUnparks      = "unparks/op"      // connections that httpadapter had parked
+	MetricFast         = "fastpath/op"     // requests that httpadapter's fast path served
+	MetricLoadCPU      = "load-cpu-ns/op"  // of the load generator
+	MetricOther        = "other-cpu-%"     // of the machine, used by all other processes
 
 	// After an open loop only.
 	MetricServiceP99 = "service-p99-ns" // latency counted from when an operation was really begun
@@ -76,6 +82,12 @@ var metrics = []Metric{
 	{MetricSwitch, "switches/op", Count, false},
 	{MetricAllocs, "allocs/op", Count, false},
 	{MetricAlloc, "allocated/op", Bytes, false},
+	{MetricInstructions, "instructions/op", PerSecond, false},
+	{MetricCalls, "system calls/op", Count, false},
+	{MetricReads, "  reads", Count, false},
+	{MetricWrites, "  writes", Count, false},
+	{MetricPolls, "  epoll", Count, false},
+	{MetricFutexes, "  futex", Count, false},
 	{MetricMoves, "moves/1000 op", Count, false},
 	{MetricLoops, "loops", Count, false},
 	{MetricWakeups, "wake-ups/op", Count, false},

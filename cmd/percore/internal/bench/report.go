@@ -1,10 +1,13 @@
 package bench
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +29,8 @@ type Report struct {
 	SplitCPUs bool      `json:"split_cpus,omitempty"` // see Config
 	Stopped   string    `json:"stopped,omitempty"`    // why the run ended early
 	Profiled  bool      `json:"profiled,omitempty"`
-	Arms      []Arm     `json:"arms"` // see ArmsOf
+	Uncounted []string  `json:"uncounted,omitempty"` // with Config.Counts: metrics without a counter, and why
+	Arms      []Arm     `json:"arms"`                // see ArmsOf
 	Results   []Result  `json:"results"`
 }
 
@@ -61,6 +65,16 @@ type Sample struct {
 	// Latency has all latencies: an HDR histogram in nanoseconds, V2 compressed, base64. It is
 	// empty if the load generator doesn't report them.
 	Latency string `json:"latency,omitempty"`
+}
+
+// noteUncounted records what c could not count, which is the same for all servers of a run.
+func (rep *Report) noteUncounted(c *counters) {
+	if c == nil || rep.Uncounted != nil {
+		return
+	}
+	for _, metric := range slices.Sorted(maps.Keys(c.uncounted)) {
+		rep.Uncounted = append(rep.Uncounted, fmt.Sprintf("%s: %v", metric, c.uncounted[metric]))
+	}
 }
 
 // ArmsOf returns the arms that were measured in a scenario. The first is compared with each of the

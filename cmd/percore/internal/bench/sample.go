@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -81,10 +82,11 @@ func (r *runner) processors(sc Scenario) (server, load processors, err error) {
 // startServer starts a target process and its server.
 func (r *runner) startServer(ctx context.Context, what string, on processors, exe string, env []string, spec target.Spec) (*child, target.Started, error) {
 	var started target.Started
-	srv, err := startChild(what, on, exe, r.cfg.ServerArgs, env)
+	srv, err := startChild(what, on, r.cfg.Counts, exe, r.cfg.ServerArgs, env)
 	if err != nil {
 		return nil, started, err
 	}
+	r.rep.noteUncounted(srv.counters)
 	if err := srv.call(ctx, target.OpStart, spec, &started, r.cfg.Hung); err != nil {
 		srv.stop()
 		return nil, started, err
@@ -227,8 +229,16 @@ func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, 
 	if err != nil {
 		return Sample{}, err
 	}
+	counted := make(map[string]float64)
+	err = st.count(counted, -1)
+	if err != nil {
+		return Sample{}, err
+	}
 	seen, err := st.gen.phase(ctx, ph)
 	if err != nil {
+		return Sample{}, err
+	}
+	if err := st.count(counted, +1); err != nil {
 		return Sample{}, err
 	}
 	after, behindAfter, err := r.usage(ctx, st)
@@ -244,11 +254,26 @@ func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, 
 		measured.Add(behindAfter.Since(behindBefore))
 	}
 	serverMetrics(m, measured, seen)
+	for metric, n := range counted {
+		m[metric] = n / float64(seen.ops)
+	}
 	if used, capacity := machineCPU().since(machine); capacity > 0 {
 		ours := after.CPU() - before.CPU() + behindAfter.CPU() - behindBefore.CPU() + seen.cpu
 		m[MetricOther] = 100 * max(0, float64(used-ours)) / float64(capacity)
 	}
 	return Sample{Metrics: m, Latency: seen.latency}, nil
+}
+
+// count adds what the counters of the measured servers say to m, times factor.
+func (st *stage) count(m map[string]float64, factor float64) error {
+	var err error
+	if c := st.server.counters; c != nil {
+		err = c.read(m, factor)
+	}
+	if st.both && st.backend.counters != nil {
+		err = errors.Join(err, st.backend.counters.read(m, factor))
+	}
+	return err
 }
 
 // usage returns what the server has consumed so far, and the server behind it if there is one.

@@ -25,6 +25,14 @@ func processorCount() int { return runtime.NumCPU() }
 
 func startOn(_ processors, cmd *exec.Cmd) error { return cmd.Start() }
 
+type counters struct{ uncounted map[string]error }
+
+func startCounted(processors, *exec.Cmd, <-chan struct{}) (*counters, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (*counters) read(map[string]float64, float64) error { return errors.ErrUnsupported }
+
 func systemLimits() limits { return limits{} }
 
 type cpuClock struct{}

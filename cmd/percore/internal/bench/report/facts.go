@@ -29,6 +29,9 @@ func Facts(rep *bench.Report) []Fact {
 	for _, arm := range rep.Arms {
 		all = append(all, Fact{"arm " + arm.Name, armFact(arm)})
 	}
+	for _, why := range rep.Uncounted {
+		all = append(all, Fact{"not counted", why})
+	}
 	return append(all,
 		Fact{"load", fmt.Sprintf("%s; windows of %v after %v of warm-up, %d per scenario and arm", loadWords(rep), seconds(rep.Window), seconds(rep.Warmup), rep.Rounds)},
 		Fact{"took", time.Duration(rep.Took * float64(time.Second)).Round(time.Second).String()},

@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// callClasses has the system calls that have a metric of their own.
+var callClasses = []struct {
+	metric string
+	calls  []string // as the kernel's tracepoints name them
+}{
+	{MetricReads, []string{"read", "readv", "recvfrom", "recvmsg"}},
+	{MetricWrites, []string{"write", "writev", "sendto", "sendmsg", "sendfile64", "splice"}},
+	{MetricPolls, []string{"epoll_wait", "epoll_pwait", "epoll_ctl"}},
+	{MetricFutexes, []string{"futex"}},
+}
+
+// counters count what a process does, with perf_event_open(2): instructions in user space, and system
+// calls. They cost both builds of a comparison the same. Their methods are safe for concurrent use.
+type counters struct {
+	files     map[string][]*os.File // by metric
+	uncounted map[string]error      // metrics that this machine or the user's rights have no counter for
+}
+
+// startCounted starts cmd as startOn does, with counters. They are closed when exited is, which the
+// caller closes when the process has ended.
+//
+// A counter counts a thread and all that descend from it later (inherit). So it is opened for a thread
+// that does nothing but start the process, and then waits.
+func startCounted(on processors, cmd *exec.Cmd, exited <-chan struct{}) (*counters, error) {
+	var c *counters
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with this goroutine, and would take the process along
+		c = openCounters()
+		err := startOn(on, cmd)
+		started <- err
+		if err == nil {
+			<-exited
+		}
+		c.close()
+	}()
+	err := <-started
+	return c, err
+}
+
+// openCounters opens counters for the calling thread and its descendants.
+func openCounters() *counters {
+	c := &counters{files: make(map[string][]*os.File), uncounted: make(map[string]error)}
+	c.open(MetricInstructions, unix.PerfEventAttr{
+		Type: unix.PERF_TYPE_HARDWARE, Config: unix.PERF_COUNT_HW_INSTRUCTIONS,
+		Bits: unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv,
+	})
+	c.openCalls(MetricCalls, "raw_syscalls/sys_enter")
+	for _, class := range callClasses {
+		for _, call := range class.calls {
+			c.openCalls(class.metric, "syscalls/sys_enter_"+call)
+		}
+	}
+	return c
+}
+
+// openCalls adds a tracepoint of system calls to a metric.
+func (c *counters) openCalls(metric, tracepoint string) {
+	b, err := os.ReadFile("/sys/kernel/tracing/events/" + tracepoint + "/id")
+	if errors.Is(err, os.ErrNotExist) && metric != MetricCalls {
+		return // this architecture doesn't have the call
+	}
+	var id uint64
+	if err == nil {
+		id, err = strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	}
+	if err != nil {
+		c.uncounted[metric] = err
+		return
+	}
+	c.open(metric, unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Config: id})
+}
+
+// open adds a counter to a metric.
+func (c *counters) open(metric string, attr unix.PerfEventAttr) {
+	attr.Size = uint32(unsafe.Sizeof(attr))
+	attr.Bits |= unix.PerfBitInherit
+	attr.Read_format = unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING
+	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		c.uncounted[metric] = fmt.Errorf("perf_event_open: %w", err)
+		return
+	}
+	c.files[metric] = append(c.files[metric], os.NewFile(uintptr(fd), metric))
+}
+
+// read adds the counts so far to m, each times factor.
+func (c *counters) read(m map[string]float64, factor float64) error {
+	for metric, files := range c.files {
+		if c.uncounted[metric] != nil {
+			continue // some of its calls have no counter
+		}
+		for _, f := range files {
+			var b [24]byte
+			if n, err := f.Read(b[:]); err != nil || n != len(b) {
+				return fmt.Errorf("read the counter of %s: %d bytes, %w", metric, n, err)
+			}
+			word := func(i int) float64 { return float64(binary.NativeEndian.Uint64(b[8*i:])) }
+			count, enabled, running := word(0), word(1), word(2)
+			if running > 0 { // it may have shared a register of the processor
+				count *= enabled / running
+			}
+			m[metric] += factor * count
+		}
+	}
+	return nil
+}
+
+func (c *counters) close() {
+	for _, files := range c.files {
+		for _, f := range files {
+			f.Close()
+		}
+	}
+}
