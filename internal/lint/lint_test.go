@@ -251,6 +251,7 @@ var modules = map[string]module{
 	"examples":                     {free: true},
 	"examples/caddy":               {free: true},
 	"examples/cluster":             {free: true},
+	"examples/httparena":           {free: true},
 	"examples/kubernetes":          {free: true},
 	tools:                          {free: true},
 }
