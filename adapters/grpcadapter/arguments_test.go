@@ -53,6 +53,8 @@ func TestNilArguments(t *testing.T) {
 		{"Serve's option", func() error { return Serve(grpc.NewServer(), unused, nil) }, "argument 1 of Serve's options is nil"},
 		{"DialOptions", func() error { DialOptions(nil); return nil }, "argument 1 of DialOptions is nil"},
 		{"WithDialer", func() error { WithDialer(nil); return nil }, "a nil *percore.Dialer"},
+		{"LimitWork", func() error { LimitWork(nil, nil); return nil }, "a nil *admission.Limiter"},
+		{"ServerOptions", func() error { ServerOptions(WorkOption{}); return nil }, "argument 1 of ServerOptions is nil"},
 		{"Credentials", func() error { Credentials(nil); return nil }, "a nil credentials.TransportCredentials"},
 		{"ChainUnaryInterceptor", func() error { ChainUnaryInterceptor(nil); return nil }, "argument 1 of ChainUnaryInterceptor is nil"},
 		{"ChainStreamInterceptor", func() error { ChainStreamInterceptor(nil); return nil }, "argument 1 of ChainStreamInterceptor is nil"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/admission"
 )
 
 // A server and a client on percore. The new parts are percore.Listen, ServerOptions, Serve
@@ -46,6 +49,25 @@ func Example() {
 	// Output:
 	// SERVING <nil>
 	// <nil>
+}
+
+// A gRPC server and an http.Server share 64 places for handlers. Requests that have waited for 200 ms
+// are refused; health checks take no places.
+func ExampleLimitWork() {
+	limiter := admission.New(admission.Limits{Handlers: 64, Wait: 200 * time.Millisecond})
+	srv := grpcadapter.NewServer(grpcadapter.LimitWork(limiter, nil))
+	healthpb.RegisterHealthServer(srv, health.NewServer())
+
+	web := httpadapter.Wrap(&http.Server{Addr: ":8080"}, httpadapter.LimitWork(limiter, func(r *http.Request) bool {
+		return r.URL.Path == "/healthz"
+	}))
+	go func() { log.Fatal(web.ListenAndServe()) }()
+
+	lis, err := percore.Listen("tcp", ":50051")
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(srv.Serve(lis))
 }
 
 // proxyCredentials gives calls what a proxy says about their client, as the AuthInfo of their peer.

@@ -45,7 +45,7 @@ func callMetrics(s rpc.Stats) []percore.Metric {
 		{Name: "open_calls", Help: "Calls that servers of NewServer and Wrap are serving", Value: float64(s.Calls)},
 		{Name: "detached_calls", Help: "Of these, calls whose method has returned: see Detach", Value: float64(s.Detached)},
 		{Name: "started_calls_total", Help: "Calls whose serving has begun", Value: float64(s.Started)},
-		{Name: "refused_calls_total", Help: "Calls answered without a handler: no such method, a bad header, a tap, no time left", Value: float64(s.Refused)},
+		{Name: "refused_calls_total", Help: "Calls answered without a handler: no such method, a bad header, a tap, no time left, LimitWork", Value: float64(s.Refused)},
 	}
 	return append(all, endMetrics(s, "Calls that have ended, by the code that was sent: Canceled if the client gave up, "+
 		"DeadlineExceeded if the time had passed, whatever the handler returned then")...)

@@ -147,7 +147,7 @@ type Stats struct {
 	Detached int                   // of these, those whose method has returned: see Detach
 	Started  uint64                // calls whose serving has begun
 	Ended    map[codes.Code]uint64 // of these, those that have ended, by the code that they ended with
-	Refused  uint64                // of these, without a handler: no such method, a wrong header, a tap, no time left
+	Refused  uint64                // of these, without a handler: no such method, a wrong header, a tap, no time left, LimitWork
 
 	Received uint64 // messages from clients
 	Sent     uint64 // messages to clients

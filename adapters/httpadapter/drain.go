@@ -129,8 +129,8 @@ func (h closingHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if handler == nil {
 		handler = http.DefaultServeMux
 	}
-	if s.limiter != nil {
-		s.limiter.serve(s, handler, w, r)
+	if s.work != nil {
+		s.work.serve(handler, w, r)
 		return
 	}
 	handler.ServeHTTP(w, r)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/admission"
 )
 
 // An http.Server as it was, except for one line.
@@ -107,10 +108,8 @@ func Example_http2InClear() {
 
 // A server that runs at most 64 handlers at a time. A request that has waited for 200 ms gets 503.
 func ExampleLimitWork() {
-	server := httpadapter.Wrap(&http.Server{Addr: ":8080"}, httpadapter.LimitWork(httpadapter.WorkLimit{
-		Handlers: 64,
-		Wait:     200 * time.Millisecond,
-		Exempt:   func(r *http.Request) bool { return r.URL.Path == "/healthz" },
-	}))
+	limiter := admission.New(admission.Limits{Handlers: 64, Wait: 200 * time.Millisecond})
+	exempt := func(r *http.Request) bool { return r.URL.Path == "/healthz" }
+	server := httpadapter.Wrap(&http.Server{Addr: ":8080"}, httpadapter.LimitWork(limiter, exempt))
 	log.Fatal(server.ListenAndServe())
 }

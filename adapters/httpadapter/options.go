@@ -31,7 +31,7 @@ type config struct {
 	maxAge      time.Duration // of connections; 0: no limit
 	maxRequests int           // the same
 
-	work *WorkLimit // nil: no limit
+	work *workLimit // nil: none
 
 	newHandshakes func() *serving.Handshakes // of a call; tests replace it
 

@@ -28,7 +28,6 @@ type Server struct {
 	// immutable
 	srv *http.Server
 	config
-	limiter *workLimiter // nil: no limit
 
 	// written by install, before anything reads it
 	user  hooks
@@ -102,7 +101,6 @@ func newServer(srv *http.Server, opts []Option) *Server {
 		}
 		opt(&s.config)
 	}
-	s.limiter = newWorkLimiter(s.work)
 	s.mu.calls = make(map[*serveCall]struct{})
 	s.noticeBypass()
 	return s

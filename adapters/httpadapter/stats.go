@@ -25,12 +25,6 @@ type Stats struct {
 	// while they wait; over HTTP/2, too. The connections of the others are in Conns.
 	Detached int
 
-	// Of requests that LimitWork limits. They are 0 without it.
-
-	Running  int    // handlers that run
-	Queued   int    // requests that wait for one
-	Overload uint64 // requests that were answered with 503, or whose clients went while they waited
-
 	// Not parked, because it can't be done or not safely.
 
 	Foreign  uint64 // connections of another type than *percore.Conn
@@ -68,7 +62,6 @@ const (
 	countServing
 	countConns
 	countDetached // answers
-	countQueued   // requests that wait for a handler to return
 
 	countParks
 	countUnparks
@@ -78,7 +71,6 @@ const (
 	countForeign
 	countHTTP2
 	countHijacked
-	countOverload // requests that were refused because of LimitWork
 	countRequests // that the fast path has served
 	countDeclined // and those that it has declined, from here by the reason
 
@@ -93,7 +85,6 @@ var metrics = [countDeclined]percore.Metric{
 	countServing:    connsMetric("fastpath"),
 	countConns:      connsMetric("nethttp"), // without the others: see metrics
 	countDetached:   {Name: "detached_answers", Help: "Answers that go on after their handler has returned"},
-	countQueued:     {Name: "queued_requests", Help: "Requests that wait for a handler to return, because of LimitWork"},
 	countParks:      {Name: "parks_total", Help: "Times that a connection of net/http was parked"},
 	countUnparks:    {Name: "unparks_total", Help: "Times that a parked connection was given to net/http again"},
 	countHandedOver: {Name: "handed_over_connections_total", Help: "Connections that another process has taken over"},
@@ -102,7 +93,6 @@ var metrics = [countDeclined]percore.Metric{
 	countForeign:    {Name: "foreign_connections_total", Help: "Connections that can't be parked because they are no *percore.Conn"},
 	countHTTP2:      {Name: "http2_connections_total", Help: "Connections that speak HTTP/2, or another protocol that ALPN chose; httpadapter's own HTTP/2 waits without a goroutine"},
 	countHijacked:   {Name: "hijacked_connections_total", Help: "Connections that handlers have hijacked"},
-	countOverload:   {Name: "overload_requests_total", Help: "Requests that were answered with 503 because of LimitWork"},
 	countRequests:   {Name: "fastpath_requests_total", Help: "Requests that the fast path has served"},
 }
 
@@ -140,19 +130,12 @@ type sums []int64
 func (s *Server) Stats() Stats {
 	t := sums(s.counters.Sums())
 	count := func(c counter) uint64 { return uint64(t[c]) }
-	running := 0
-	if s.limiter != nil {
-		running = s.limiter.Stats().Running
-	}
 	return Stats{
 		Conns:   int(t[countConns]),
 		Waiting: int(t[countWaiting]),
 		Parked:  int(t[countParked]),
 
 		Detached: int(t[countDetached]),
-		Running:  running,
-		Queued:   int(t[countQueued]),
-		Overload: count(countOverload),
 
 		Parks:      count(countParks),
 		Unparks:    count(countUnparks),

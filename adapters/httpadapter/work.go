@@ -6,98 +6,53 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/percore/percore/internal/admission"
+	"github.com/percore/percore/admission"
 )
 
-// A WorkLimit says how much work a [Server] takes on: see [LimitWork].
-type WorkLimit struct {
-	// Handlers is how many run at a time. It must be positive.
-	Handlers int
-
-	// Wait is how long a request may wait for a handler to return: 0 is a second. Choose less than what
-	// clients accept, minus the time that a handler takes.
-	Wait time.Duration
-
-	// Queue is how many requests may wait: 0 is 1,000. Each holds a goroutine, some 6 KB.
-	Queue int
-
-	// Exempt says which requests are served at once, and not counted: health checks, say, and those
-	// whose handlers wait for long, as for WebSockets. nil: none. It must not block.
-	Exempt func(*http.Request) bool
+// LimitWork limits how many handlers run at a time: each takes a place of l, which other servers may
+// share. Requests that are too many wait for their turn, on their goroutines. One that is refused, or
+// has waited for too long, is answered with 503 and Retry-After, without the handler. One whose client
+// goes leaves the queue.
+//
+// exempt says which requests are served at once, without a place: health checks, say, and those whose
+// handlers wait for long, as for WebSockets. It must not block. nil exempts none.
+//
+// The limit is of handlers, so it also limits HTTP/2, where a connection has many requests. A handler
+// that calls [Detach] gives its place back when it returns; where Detach waits for the end of the
+// answer, the handler keeps it until then. Streams of a [StreamHandler] take no places.
+//
+// It panics if l is nil.
+func LimitWork(l *admission.Limiter, exempt func(*http.Request) bool) Option {
+	if l == nil {
+		panic("httpadapter: LimitWork was called with a nil *admission.Limiter: pass the result of admission.New")
+	}
+	seconds := (l.Limits().Wait + time.Second - 1) / time.Second
+	return func(c *config) {
+		c.work = &workLimit{limiter: l, exempt: exempt, retryAfter: strconv.FormatInt(int64(seconds), 10)}
+	}
 }
 
-const (
-	workWait  = time.Second
-	workQueue = 1000
-)
-
-// LimitWork limits how many handlers run at a time. Requests that are too many wait for their turn, the
-// oldest of each client's first, one client after the other: the flood of one doesn't delay the single
-// request of another by more than a turn. A client is an IPv4 address, or an IPv6 network of 64 bits.
-// When too many wait, the youngest of the client with most of them makes room. A request that has made
-// room, or has waited for too long, is answered with 503 and Retry-After, without the handler. One whose
-// client goes leaves the queue.
-//
-// Without it a server that gets more than it can serve lets all requests wait, so that in the end all
-// are late. The limit is of handlers, so it also limits HTTP/2, where a connection has many requests. An
-// answer that is detached (see [Detach]) counts until its handler returns. Streams of a [StreamHandler]
-// don't count.
-//
-// It panics if a number is negative, or Handlers is 0.
-func LimitWork(limit WorkLimit) Option {
-	if limit.Handlers <= 0 || limit.Queue < 0 || limit.Wait < 0 {
-		panic("httpadapter: LimitWork was called with a number that is negative, or without WorkLimit.Handlers")
-	}
-	if limit.Wait == 0 {
-		limit.Wait = workWait
-	}
-	if limit.Queue == 0 {
-		limit.Queue = workQueue
-	}
-	return func(c *config) { c.work = &limit }
-}
-
-// workLimiter is a Server's WorkLimit at work.
-type workLimiter struct {
-	*admission.Limiter
-	exempt     func(*http.Request) bool
+// workLimit is what LimitWork has set.
+type workLimit struct {
+	limiter    *admission.Limiter
+	exempt     func(*http.Request) bool // nil: none
 	retryAfter string
 }
 
-func newWorkLimiter(limit *WorkLimit) *workLimiter {
-	if limit == nil {
-		return nil
-	}
-	return &workLimiter{
-		Limiter:    admission.New(limit.Handlers, limit.Queue, limit.Wait),
-		exempt:     limit.Exempt,
-		retryAfter: strconv.FormatInt(int64((limit.Wait+time.Second-1)/time.Second), 10),
-	}
-}
-
 // serve calls a handler when it is its turn.
-func (l *workLimiter) serve(s *Server, h http.Handler, w http.ResponseWriter, r *http.Request) {
+func (l *workLimit) serve(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	if l.exempt != nil && l.exempt(r) {
 		h.ServeHTTP(w, r)
 		return
 	}
-	if !l.Enter() {
+	if !l.limiter.TryEnter() {
 		addr, _ := netip.ParseAddrPort(r.RemoteAddr) // of a unix socket: all are one client
-		s.counts.Add(countQueued, 1)
-		ok := l.Wait(addr.Addr(), r.Context().Done())
-		s.counts.Add(countQueued, -1)
-		if !ok {
-			s.counts.Add(countOverload, 1)
-			l.refuse(w)
+		if !l.limiter.Enter(addr.Addr(), r.Context().Done()) {
+			w.Header().Set("Retry-After", l.retryAfter)
+			http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
 			return
 		}
 	}
-	defer l.Leave()
+	defer l.limiter.Leave()
 	h.ServeHTTP(w, r)
-}
-
-// refuse answers a request that isn't served.
-func (l *workLimiter) refuse(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", l.retryAfter)
-	http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/admission"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -28,17 +29,18 @@ var workArms = []workArm{
 }
 
 // eachWorkArm starts servers with a limit.
-func eachWorkArm(t *testing.T, limit WorkLimit, h http.HandlerFunc, do func(t *testing.T, f *fixture, url string, client *http.Client)) {
+func eachWorkArm(t *testing.T, limits admission.Limits, exempt func(*http.Request) bool, h http.HandlerFunc, do func(t *testing.T, l *admission.Limiter, url string, client *http.Client)) {
 	for _, arm := range workArms {
 		t.Run(arm.name, func(t *testing.T) {
+			l := admission.New(limits)
 			var protocols *http.Protocols
 			if arm.http2 {
 				protocols = new(http.Protocols)
 				protocols.SetUnencryptedHTTP2(true)
 			}
-			f := start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, append(arm.options, LimitWork(limit))...)
+			f := start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, append(arm.options, LimitWork(l, exempt))...)
 			url, client := clientOf(t, f, nil, protocols)
-			do(t, f, url, client)
+			do(t, l, url, client)
 		})
 	}
 }
@@ -70,15 +72,13 @@ func TestLimitWork(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	limit := WorkLimit{
-		Handlers: 2, Queue: 3, Wait: testnet.HangTimeout,
-		Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
-	}
-	eachWorkArm(t, limit, h, func(t *testing.T, f *fixture, url string, client *http.Client) {
+	limits := admission.Limits{Handlers: 2, Queue: 3, Wait: testnet.HangTimeout}
+	exempt := func(r *http.Request) bool { return r.URL.Path == "/healthz" }
+	eachWorkArm(t, limits, exempt, h, func(t *testing.T, l *admission.Limiter, url string, client *http.Client) {
 		ctx := t.Context()
 		queued := func(n int) {
 			t.Helper()
-			testnet.Eventually(t, fmt.Sprintf("%d requests in the queue", n), func() bool { return f.server.Stats().Queued == n })
+			testnet.Eventually(t, fmt.Sprintf("%d requests in the queue", n), func() bool { return l.Stats().Waiting == n })
 		}
 		for range 3 { // whose places are free again
 			status(ctx, client, url+"/panic")
@@ -113,8 +113,8 @@ func TestLimitWork(t *testing.T) {
 		if code, _ := status(ctx, client, url+"/healthz"); code != http.StatusOK {
 			t.Errorf("a request that is exempt got %d", code)
 		}
-		if got := f.server.Stats(); got.Running != 2 || got.Queued != 3 || got.Overload != 2 {
-			t.Errorf("got %d handlers, %d requests in the queue, %d refused", got.Running, got.Queued, got.Overload)
+		if got, want := l.Stats(), (admission.Stats{Running: 2, Waiting: 3, Refused: 1}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 		proceed <- true
 		proceed <- true
@@ -123,7 +123,7 @@ func TestLimitWork(t *testing.T) {
 				t.Errorf("got %d", code)
 			}
 		}
-		testnet.Eventually(t, "no handler runs", func() bool { s := f.server.Stats(); return s.Running == 0 && s.Queued == 0 })
+		awaitRunning(t, l, 0)
 	})
 }
 
@@ -134,7 +134,7 @@ func TestLimitWorkWait(t *testing.T) {
 		began <- true
 		<-proceed
 	}
-	eachWorkArm(t, WorkLimit{Handlers: 1, Wait: time.Millisecond}, h, func(t *testing.T, f *fixture, url string, client *http.Client) {
+	eachWorkArm(t, admission.Limits{Handlers: 1, Wait: time.Millisecond}, nil, h, func(t *testing.T, l *admission.Limiter, url string, client *http.Client) {
 		done := make(chan int, 1)
 		go func() {
 			code, _ := status(t.Context(), client, url)
@@ -148,14 +148,14 @@ func TestLimitWorkWait(t *testing.T) {
 		if code := testnet.Receive(t, "the answer", done); code != http.StatusOK {
 			t.Errorf("got %d", code)
 		}
-		f.awaitRunning(0)
+		awaitRunning(t, l, 0)
 	})
 }
 
-// awaitRunning waits until n handlers run that LimitWork counts.
-func (f *fixture) awaitRunning(n int) {
-	f.Helper()
-	testnet.Eventually(f, fmt.Sprintf("%d running handlers", n), func() bool { return f.server.Stats().Running == n })
+// awaitRunning waits until n places are taken.
+func awaitRunning(t *testing.T, l *admission.Limiter, n int) {
+	t.Helper()
+	testnet.Eventually(t, fmt.Sprintf("%d running handlers", n), func() bool { return l.Stats().Running == n })
 }
 
 // TestLimitWorkDetached: an answer that is detached takes no place.
@@ -167,12 +167,13 @@ func TestLimitWorkDetached(t *testing.T) {
 			_ = Detach(w, r, func(s *Stream) { streams <- s })
 		}
 	}
-	f := start(t, h, nil, fastPath(), LimitWork(WorkLimit{Handlers: 1, Wait: testnet.HangTimeout}))
+	l := admission.New(admission.Limits{Handlers: 1, Wait: testnet.HangTimeout})
+	f := start(t, h, nil, fastPath(), LimitWork(l, nil))
 	c := f.dial()
 	c.send(request("/wait"))
 	s := testnet.Receive(t, "a Stream", streams)
 	f.awaitDetached(1)
-	f.awaitRunning(0)
+	awaitRunning(t, l, 0)
 	f.dial().wantGet("/", "")
 	s.Close()
 	if got := c.answer(); got != "" {
@@ -190,7 +191,7 @@ func TestLimitWorkMost(t *testing.T) {
 		time.Sleep(100 * time.Microsecond) // work
 		running.Add(-1)
 	}
-	eachWorkArm(t, WorkLimit{Handlers: 3, Queue: 10}, h, func(t *testing.T, f *fixture, url string, client *http.Client) {
+	eachWorkArm(t, admission.Limits{Handlers: 3, Queue: 10}, nil, h, func(t *testing.T, l *admission.Limiter, url string, client *http.Client) {
 		var wg sync.WaitGroup
 		for i := range 30 {
 			wg.Go(func() {
@@ -207,23 +208,9 @@ func TestLimitWorkMost(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		f.awaitRunning(0)
+		awaitRunning(t, l, 0)
 		if most.Load() > 3 {
 			t.Errorf("%d handlers have run at a time, want 3 at most", most.Load())
 		}
 	})
-}
-
-// TestLimitWorkArguments: limits that can't be meant are refused.
-func TestLimitWorkArguments(t *testing.T) {
-	for _, limit := range []WorkLimit{{}, {Handlers: -1}, {Handlers: 1, Queue: -1}, {Handlers: 1, Wait: -1}} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("LimitWork(%+v) has not panicked", limit)
-				}
-			}()
-			LimitWork(limit)
-		}()
-	}
 }

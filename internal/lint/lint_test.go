@@ -72,16 +72,17 @@ var layers = []layer{
 	{"zerocopy", []string{"internal"}},
 	{"pool", []string{"internal/pool"}},
 	{".", []string{"loop", "zerocopy", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal/seam", "internal"}},
+	{"admission", []string{".", "internal/serving", "internal"}},
 	{"adapters/h2", []string{".", "internal/serving", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
-	{"adapters/httpadapter", []string{".", "adapters/h2", "pool", "internal/serving", "internal/loop", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
-	{"adapters/grpcadapter", []string{".", "adapters/h2", "pool"}},
+	{"adapters/httpadapter", []string{".", "admission", "adapters/h2", "pool", "internal/serving", "internal/loop", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
+	{"adapters/grpcadapter", []string{".", "admission", "adapters/h2", "pool"}},
 	{"adapters/reactor", []string{".", "pool", "internal/serving", "internal/loop", "internal/zerocopy", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
 	{"adapters/wsadapter", []string{".", "handover", "internal"}},
 	{"handover", []string{".", "loop", "internal/seam", "internal"}},
 	{"tlsfiles", []string{"."}},
 	{"debug", []string{".", "loop"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool"}},
-	{"cmd", []string{".", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "adapters/wsadapter", "debug", "handover", "metrics/prometheus", "tlsfiles"}},
+	{"cmd", []string{".", "admission", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "adapters/wsadapter", "debug", "handover", "metrics/prometheus", "tlsfiles"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -158,7 +159,7 @@ func localDir(importPath string) (dir string, ok bool) {
 // that must not come along.
 var importers = []struct{ packages, banned []string }{
 	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag", "expvar"}},
-	{[]string{"./adapters/h2", "./adapters/reactor", "./handover", "./handover/systemd", "./tlsfiles"}, []string{"net/http", "testing", "flag", "expvar"}},
+	{[]string{"./admission", "./adapters/h2", "./adapters/reactor", "./handover", "./handover/systemd", "./tlsfiles"}, []string{"net/http", "testing", "flag", "expvar"}},
 	{[]string{"./adapters/httpadapter", "./adapters/wsadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
 }
 

@@ -66,6 +66,7 @@ type call struct {
 	headerSent bool
 	done       bool
 	closing    bool // the connection has ended
+	placed     bool // it has a place of Config.Work; owned by the method's goroutine
 	returned   bool // the method has; see detach.go
 	goesOn     bool // the same, and the call goes on; owned by the method's goroutine
 	late       atomic.Uint32
@@ -207,6 +208,9 @@ func (c *call) Serve() {
 
 // served is for a call whose handler has returned, or panics.
 func (c *call) served() {
+	if c.placed {
+		c.conn.server.config.Work.Limiter.Leave()
+	}
 	if c.goesOn {
 		c.conn.counts.add(countDetached)
 		c.Resume()
@@ -309,6 +313,11 @@ func (c *call) process() error {
 		return err
 	}
 	c.watchTime() // from when its events may follow
+	if err := c.takePlace(); err != nil {
+		c.conn.counts.add(countRefused)
+		_ = c.sendStatus(status.Convert(err), true)
+		return err
+	}
 	desc, stream, interceptor := c.from.desc, (*serverStream)(c), c.conn.server.config.Stream
 	var err error
 	if interceptor == nil || c.from.isUnary() {

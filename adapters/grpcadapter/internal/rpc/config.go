@@ -40,6 +40,8 @@ type Config struct {
 
 	DetachInterceptors bool // a call may go on when Stream has returned
 
+	Work *Work // nil: any number of methods run at a time
+
 	Hidden bool // the calls are not among the figures of the process
 
 	// The functions below are for a server that stands in for a grpc.Server. nil: nothing.

@@ -4,11 +4,13 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -18,7 +20,9 @@ func TestMain(m *testing.M) { testnet.Main(m) }
 func peer(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) }
 
 // enter is what a server does with a request.
-func (l *Limiter) enter(p netip.Addr, gone <-chan struct{}) bool { return l.Enter() || l.Wait(p, gone) }
+func (l *Limiter) enter(p netip.Addr, gone <-chan struct{}) bool {
+	return l.TryEnter() || l.Enter(p, gone)
+}
 
 // load sends requests to a Limiter whose handlers take 10 ms, at a rate that is a multiple of what they
 // can serve, for ten seconds. It returns how many were served in time, per second, and the latencies of
@@ -59,8 +63,8 @@ func load(l *Limiter, places int, multiple float64) (goodput float64, served []t
 func TestOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places = 8
-		peak, _ := load(New(places, 1000, 30*time.Millisecond), places, 0.9)
-		goodput, served := load(New(places, 1000, 30*time.Millisecond), places, 2)
+		peak, _ := load(New(Limits{Handlers: places, Wait: 30 * time.Millisecond}), places, 0.9)
+		goodput, served := load(New(Limits{Handlers: places, Wait: 30 * time.Millisecond}), places, 2)
 		p99 := served[len(served)*99/100]
 		t.Logf("%.0f requests per second at 0.9 of the capacity, %.0f at 2, p99 %v", peak, goodput, p99)
 		if goodput < 0.95*places*100 {
@@ -69,7 +73,7 @@ func TestOverload(t *testing.T) {
 		if p99 > 50*time.Millisecond {
 			t.Errorf("got a p99 of %v, want 50 ms at most", p99)
 		}
-		late, _ := load(New(places, 1<<30, time.Hour), places, 2)
+		late, _ := load(New(Limits{Handlers: places, Queue: 1 << 30, Wait: time.Hour}), places, 2)
 		if late > goodput/2 {
 			t.Errorf("without a limit of the wait %.0f requests per second were served in time: the load is too low", late)
 		}
@@ -80,8 +84,8 @@ func TestOverload(t *testing.T) {
 // turn.
 func TestFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(1, 100, time.Hour)
-		l.Enter()
+		l := New(Limits{Handlers: 1, Queue: 100, Wait: time.Hour})
+		l.TryEnter()
 		var wg sync.WaitGroup
 		for range 300 {
 			wg.Go(func() {
@@ -126,7 +130,7 @@ func TestFair(t *testing.T) {
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places = 3
-		l := New(places, 50, 20*time.Millisecond)
+		l := New(Limits{Handlers: places, Queue: 50, Wait: 20 * time.Millisecond})
 		var wg sync.WaitGroup
 		var running, most int
 		var mu sync.Mutex
@@ -160,11 +164,67 @@ func TestGone(t *testing.T) {
 
 // BenchmarkEnter takes a place that is free, and gives it back.
 func BenchmarkEnter(b *testing.B) {
-	l := New(1<<20, 1, time.Second)
+	l := New(Limits{Handlers: 1 << 20})
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			l.Enter()
+			l.TryEnter()
 			l.Leave()
 		}
 	})
+}
+
+// TestArguments: limits that can't be meant, and a Leave too many, are refused.
+func TestArguments(t *testing.T) {
+	l := New(Limits{Handlers: 1})
+	if got, want := l.Limits(), (Limits{Handlers: 1, Wait: time.Second, Queue: 1000}); got != want {
+		t.Errorf("got the limits %+v, want %+v", got, want)
+	}
+	l = New(Limits{Handlers: 1, Wait: time.Millisecond})
+	testnet.CheckArguments(t, map[string]testnet.Call{
+		"New":           {Func: New},
+		"Limiter.Enter": {Func: l.Enter, Nils: "gone"},
+	})
+	for _, f := range []func(){
+		func() { New(Limits{}) },
+		func() { New(Limits{Handlers: -1}) },
+		func() { New(Limits{Handlers: 1, Queue: -1}) },
+		func() { New(Limits{Handlers: 1, Wait: -1}) },
+		func() { New(Limits{Handlers: 1}).Leave() },
+	} {
+		func() {
+			defer func() {
+				if reason, _ := recover().(string); !strings.HasPrefix(reason, "admission: ") {
+					t.Errorf("got the panic %q, want one of this package's", reason)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+// TestMetrics: the process has the sums over its Limiters.
+func TestMetrics(t *testing.T) {
+	read := func(name string) (v float64) {
+		for _, a := range percore.ReadStats().Adapters {
+			for _, m := range a.Metrics {
+				if a.Adapter == "admission" && m.Name == name {
+					v = m.Value
+				}
+			}
+		}
+		return v
+	}
+	running, refused := read("running_handlers"), read("refused_requests_total")
+	l, gone := New(Limits{Handlers: 1, Wait: time.Nanosecond}), New(Limits{Handlers: 1})
+	l.TryEnter()
+	gone.TryEnter()
+	l.Enter(peer(0), nil)
+	if r, n := read("running_handlers")-running, read("refused_requests_total")-refused; r != 2 || n != 1 {
+		t.Errorf("got %v running handlers and %v refused requests more, want 2 and 1", r, n)
+	}
+	l.Leave()
+	gone.Leave()
+	if r := read("running_handlers") - running; r != 0 {
+		t.Errorf("got %v running handlers more at the end, want 0", r)
+	}
 }

@@ -1,0 +1,415 @@
+package grpcadapter
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/admission"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// works is a service whose handlers do what the client's message says.
+type works struct {
+	began   chan string // gets the messages of slow handlers
+	proceed chan bool   // lets one return
+}
+
+func newWorks() *works { return &works{make(chan string), make(chan bool)} }
+
+func (w *works) do(what string) (any, error) {
+	switch {
+	case strings.HasPrefix(what, "slow"):
+		w.began <- what
+		<-w.proceed
+	case what == "exit":
+		runtime.Goexit()
+	case what == "fail":
+		return nil, status.Error(codes.NotFound, "failed")
+	}
+	return wrapperspb.String(what), nil
+}
+
+func (w *works) register(to grpc.ServiceRegistrar) {
+	to.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "Works", HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{
+			MethodName: "Unary",
+			Handler: func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+				in := new(wrapperspb.StringValue)
+				if err := decode(in); err != nil {
+					return nil, err
+				}
+				handler := func(context.Context, any) (any, error) { return w.do(in.Value) }
+				if interceptor == nil {
+					return handler(ctx, in)
+				}
+				return interceptor(ctx, in, &grpc.UnaryServerInfo{FullMethod: "/Works/Unary"}, handler)
+			},
+		}},
+		Streams: []grpc.StreamDesc{{
+			StreamName: "Stream", ServerStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				in := new(wrapperspb.StringValue)
+				if err := stream.RecvMsg(in); err != nil {
+					return err
+				}
+				out, err := w.do(in.Value)
+				if err != nil {
+					return err
+				}
+				return stream.SendMsg(out)
+			},
+		}},
+	}, nil)
+	healthpb.RegisterHealthServer(to, health.NewServer())
+}
+
+// stopper is a server that is to be stopped.
+type stopper interface {
+	Serve(net.Listener) error
+	Stop()
+	GracefulStop()
+}
+
+// A workDoor is a way to serve calls that LimitWork limits.
+type workDoor struct {
+	name  string
+	serve func(t testing.TB, w *works, limit WorkOption) stopper
+}
+
+var workDoors = []workDoor{
+	{"NewServer", func(_ testing.TB, w *works, limit WorkOption) stopper {
+		srv := NewServer(limit)
+		w.register(srv)
+		return srv
+	}},
+	{"Wrap", func(t testing.TB, w *works, limit WorkOption) stopper {
+		srv := grpc.NewServer(ServerOptions(limit)...)
+		w.register(srv)
+		return wrapFast(t, srv)
+	}},
+	{"grpc-go", func(_ testing.TB, w *works, limit WorkOption) stopper {
+		srv := grpc.NewServer(ServerOptions(limit)...)
+		w.register(srv)
+		return srv
+	}},
+}
+
+// workFixture is a server with a limit, and its client.
+type workFixture struct {
+	*works
+	*admission.Limiter
+	t   *testing.T
+	srv stopper
+	lis net.Listener
+	cc  *grpc.ClientConn
+}
+
+func eachWorkDoor(t *testing.T, limits admission.Limits, do func(t *testing.T, f *workFixture)) {
+	for _, door := range workDoors {
+		t.Run(door.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			f := &workFixture{t: t, works: newWorks(), Limiter: admission.New(limits), lis: testnet.Listen(t, percore.Listen, testnet.TCP4)}
+			f.srv = door.serve(t, f.works, LimitWork(f.Limiter, nil))
+			serveUntil(t, f.srv.Stop, func() error { return f.srv.Serve(f.lis) })
+			f.cc = dialServer(t, f.lis)
+			do(t, f)
+		})
+	}
+}
+
+// codeText is the code and the text of a status.
+func codeText(err error) string {
+	st := status.Convert(err)
+	return st.Code().String() + ": " + st.Message()
+}
+
+// call calls a method, and returns the answer, or the status.
+func (f *workFixture) call(ctx context.Context, cc *grpc.ClientConn, method, what string) string {
+	if method == "Unary" {
+		out := new(wrapperspb.StringValue)
+		if err := cc.Invoke(ctx, "/Works/Unary", wrapperspb.String(what), out); err != nil {
+			return codeText(err)
+		}
+		return out.Value
+	}
+	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/Works/Stream")
+	if err != nil {
+		return codeText(err)
+	}
+	if err := stream.SendMsg(wrapperspb.String(what)); err != nil {
+		return codeText(err)
+	}
+	_ = stream.CloseSend()
+	out := new(wrapperspb.StringValue)
+	if err := stream.RecvMsg(out); err != nil {
+		return codeText(err)
+	}
+	return out.Value
+}
+
+// begin begins a call, whose result comes later.
+func (f *workFixture) begin(ctx context.Context, method, what string) chan string {
+	done := make(chan string, 1)
+	go func() { done <- f.call(ctx, f.cc, method, what) }()
+	return done
+}
+
+// await waits until so many places are taken, and so many calls wait for one.
+func (f *workFixture) await(running, waiting int) {
+	f.t.Helper()
+	testnet.Eventually(f.t, fmt.Sprintf("%d running methods and %d that wait", running, waiting), func() bool {
+		s := f.Limiter.Stats()
+		return s.Running == running && s.Waiting == waiting
+	})
+}
+
+func wantResult(t *testing.T, what string, result chan string, want string) {
+	t.Helper()
+	if got := testnet.Receive(t, what, result); got != want {
+		t.Errorf("%s got %q, want %q", what, got, want)
+	}
+}
+
+// TestLimitWork: calls wait for their turn, are refused, leave the queue, or are exempt, and however a
+// method ends its place is free again.
+func TestLimitWork(t *testing.T) {
+	limits := admission.Limits{Handlers: 1, Queue: 2, Wait: testnet.HangTimeout}
+	eachWorkDoor(t, limits, func(t *testing.T, f *workFixture) {
+		for _, method := range []string{"Unary", "Stream"} {
+			ctx := callContext(t)
+			slow := f.begin(ctx, method, "slow 1")
+			testnet.Receive(t, "the first method", f.began)
+
+			cancelled, cancel := context.WithCancel(ctx)
+			result := f.begin(cancelled, method, "never")
+			f.await(1, 1)
+			cancel()
+			wantResult(t, "a call that is cancelled", result, "Canceled: context canceled")
+			f.await(1, 0)
+
+			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			result = f.begin(short, method, "never")
+			if got := testnet.Receive(t, "a call whose deadline passes", result); !strings.HasPrefix(got, "DeadlineExceeded: ") {
+				t.Errorf("a call whose deadline has passed got %q", got)
+			}
+			cancel()
+			f.await(1, 0)
+
+			first := f.begin(ctx, method, "slow 2")
+			f.await(1, 1)
+			second := f.begin(ctx, method, "fail")
+			f.await(1, 2)
+			if got := f.call(ctx, f.cc, method, "never"); !strings.HasPrefix(got, "ResourceExhausted: grpcadapter: the server has too many calls") {
+				t.Errorf("a call that is too much got %q", got)
+			}
+			if reply, err := healthpb.NewHealthClient(f.cc).Check(ctx, new(healthpb.HealthCheckRequest)); err != nil {
+				t.Errorf("a health check got %v, %v", reply, err)
+			}
+			f.proceed <- true
+			wantResult(t, "the first call", slow, "slow 1")
+			if got := testnet.Receive(t, "the next method", f.began); got != "slow 2" {
+				t.Errorf("the next method to run has %q", got)
+			}
+			f.proceed <- true
+			wantResult(t, "the second call", first, "slow 2")
+			wantResult(t, "the third call", second, "NotFound: failed")
+			f.await(0, 0)
+		}
+	})
+}
+
+// TestLimitWorkExit: a handler that ends its goroutine, as one that panics does, gives its place back.
+func TestLimitWorkExit(t *testing.T) {
+	eachWorkDoor(t, admission.Limits{Handlers: 1}, func(t *testing.T, f *workFixture) {
+		if _, ok := f.srv.(*grpc.Server); ok {
+			t.Skip("grpc-go's call never ends")
+		}
+		for _, method := range []string{"Unary", "Stream"} {
+			for range 3 {
+				f.call(callContext(t), f.cc, method, "exit")
+				f.await(0, 0)
+			}
+		}
+	})
+}
+
+// TestLimitWorkWait: a call that has waited for too long is refused, and the figures say so.
+func TestLimitWorkWait(t *testing.T) {
+	eachWorkDoor(t, admission.Limits{Handlers: 1, Wait: time.Millisecond}, func(t *testing.T, f *workFixture) {
+		slow := f.begin(callContext(t), "Unary", "slow")
+		testnet.Receive(t, "the method", f.began)
+		if got := f.call(callContext(t), f.cc, "Stream", "never"); !strings.HasPrefix(got, "ResourceExhausted: ") {
+			t.Errorf("got %q", got)
+		}
+		f.proceed <- true
+		wantResult(t, "the call", slow, "slow")
+		if own, ok := f.srv.(*Server); ok {
+			if s := own.Stats(); s.Refused != 1 || s.Ended[codes.ResourceExhausted] != 1 {
+				t.Errorf("got %d refused calls, %d with ResourceExhausted", s.Refused, s.Ended[codes.ResourceExhausted])
+			}
+		}
+		if s := f.Limiter.Stats(); s.Refused != 1 {
+			t.Errorf("got %d refused requests, want 1", s.Refused)
+		}
+	})
+}
+
+// TestLimitWorkFair: a client that fills the queue makes room for another one.
+func TestLimitWorkFair(t *testing.T) {
+	limits := admission.Limits{Handlers: 1, Queue: 4, Wait: testnet.HangTimeout}
+	eachWorkDoor(t, limits, func(t *testing.T, f *workFixture) {
+		ctx := callContext(t)
+		first := f.begin(ctx, "Unary", "slow")
+		testnet.Receive(t, "the method", f.began)
+		flood := make(chan string, limits.Queue)
+		for range limits.Queue {
+			go func() { flood <- f.call(ctx, f.cc, "Unary", "flood") }()
+		}
+		f.await(1, limits.Queue)
+		dial := func(ctx context.Context, addr string) (net.Conn, error) {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+			return d.DialContext(ctx, "tcp", addr)
+		}
+		if nc, err := dial(ctx, f.lis.Addr().String()); err != nil {
+			t.Skip(err) // only Linux has all of 127.0.0.0/8
+		} else {
+			nc.Close()
+		}
+		other := dialServer(t, f.lis, grpc.WithContextDialer(dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		result := make(chan string, 1)
+		go func() { result <- f.call(ctx, other, "Stream", "other") }()
+		if got := testnet.Receive(t, "the youngest of the flood", flood); !strings.HasPrefix(got, "ResourceExhausted: ") {
+			t.Errorf("the youngest of the flood got %q", got)
+		}
+		f.proceed <- true
+		wantResult(t, "the call of the other client", result, "other")
+		wantResult(t, "the first call", first, "slow")
+		for range limits.Queue - 1 {
+			wantResult(t, "a call of the flood", flood, "flood")
+		}
+	})
+}
+
+// TestLimitWorkStops: GracefulStop lets calls that wait have their turn, and Stop ends them.
+func TestLimitWorkStops(t *testing.T) {
+	for _, graceful := range []bool{true, false} {
+		eachWorkDoor(t, admission.Limits{Handlers: 1, Wait: testnet.HangTimeout}, func(t *testing.T, f *workFixture) {
+			ctx := callContext(t)
+			first := f.begin(ctx, "Unary", "slow")
+			testnet.Receive(t, "the method", f.began)
+			second := f.begin(ctx, "Stream", "next")
+			f.await(1, 1)
+			stopped := make(chan bool)
+			go func() {
+				defer close(stopped)
+				if graceful {
+					f.srv.GracefulStop()
+				} else {
+					f.srv.Stop()
+				}
+			}()
+			if graceful {
+				f.proceed <- true
+				wantResult(t, "the first call", first, "slow")
+				wantResult(t, "the call that waits", second, "next")
+			} else {
+				if got := testnet.Receive(t, "the call that waits", second); !strings.HasPrefix(got, "Unavailable: ") {
+					t.Errorf("the call that waits got %q", got)
+				}
+				f.await(1, 0)
+				f.proceed <- true
+				testnet.Receive(t, "the first call", first)
+			}
+			testnet.Receive(t, "the stop", stopped)
+			f.await(0, 0)
+		})
+	}
+}
+
+// TestLimitWorkDetached: a call that is detached takes no place.
+func TestLimitWorkDetached(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis, w := testnet.Listen(t, percore.Listen, testnet.TCP4), newWatches(t)
+	l := admission.New(admission.Limits{Handlers: 1, Wait: testnet.HangTimeout})
+	srv := startWatches(t, lis, w, LimitWork(l, nil))
+	cc := dialServer(t, lis)
+	var clients []grpc.ClientStream
+	for i := range 3 {
+		clients = append(clients, w.open(callContext(t), cc, fmt.Sprint(i)))
+		w.stream(fmt.Sprint(i))
+	}
+	testnet.Eventually(t, "the places are free", func() bool { return srv.Stats().Detached == 3 && l.Stats().Running == 0 })
+	for i, client := range clients {
+		w.stream(fmt.Sprint(i)).Close(nil)
+		if got := next(client); got != "EOF" {
+			t.Errorf("got %q at the end", got)
+		}
+	}
+}
+
+// TestLimitWorkShared: an http.Server and the gRPC server behind it share places, and a call takes one,
+// whichever way it comes.
+func TestLimitWorkShared(t *testing.T) {
+	for _, door := range []string{"NewServer", "grpc-go"} {
+		for _, below := range []bool{true, false} {
+			t.Run(fmt.Sprint(door, " below ", below), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				w, l := newWorks(), admission.New(admission.Limits{Handlers: 1, Wait: testnet.HangTimeout})
+				var handler http.Handler
+				if door == "NewServer" {
+					srv := NewServer(LimitWork(l, nil))
+					w.register(srv)
+					handler = srv.Handler(http.NotFoundHandler())
+					t.Cleanup(srv.Stop)
+				} else {
+					srv := grpc.NewServer(ServerOptions(LimitWork(l, nil))...)
+					w.register(srv)
+					handler = srv
+					t.Cleanup(srv.Stop)
+				}
+				if !below {
+					of := handler
+					handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { of.ServeHTTP(w, r) })
+				}
+				protocols := new(http.Protocols)
+				protocols.SetUnencryptedHTTP2(true)
+				srv := httpadapter.Wrap(&http.Server{Handler: handler, Protocols: protocols}, httpadapter.LimitWork(l, nil))
+				lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+				served := make(chan error, 1)
+				go func() { served <- srv.Serve(lis) }()
+				t.Cleanup(func() {
+					srv.Close()
+					testnet.Receive(t, "Serve returning", served)
+				})
+				f := &workFixture{t: t, works: w, Limiter: l, cc: dialServer(t, lis)}
+				for _, method := range []string{"Unary", "Stream"} {
+					first := f.begin(callContext(t), method, "slow")
+					testnet.Receive(t, "the method", f.began)
+					second := f.begin(callContext(t), method, "next")
+					f.await(1, 1)
+					f.proceed <- true
+					wantResult(t, "the first call", first, "slow")
+					wantResult(t, "the second call", second, "next")
+					f.await(0, 0)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,264 @@
+// Package admission limits how much work a process takes on. A [Limiter] has a number of places for
+// handlers. Requests that are too many wait for their turn: fairly between their clients, for a bounded
+// time, and a bounded number. The rest is refused at once.
+//
+// Without it a server that gets more than it can serve lets all requests wait, so that in the end all
+// are late. httpadapter.LimitWork and grpcadapter.LimitWork take a Limiter, and servers that get the
+// same one share its places:
+//
+//	limiter := admission.New(admission.Limits{Handlers: 64})
+//	web := httpadapter.Wrap(srv, httpadapter.LimitWork(limiter, nil))
+//	calls := grpcadapter.NewServer(grpcadapter.LimitWork(limiter, nil))
+//
+// Requests that wait:
+//
+//	state     meaning                                      leaves by
+//	waiting   it is in its client's queue                  Leave: admitted; shed: refused;
+//	                                                       the end of its wait: refused
+//	admitted  it has a place, and must call Leave          (final)
+//	refused   it has none                                  (final)
+package admission
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/serving"
+)
+
+// Limits are the limits of a [Limiter].
+type Limits struct {
+	// Handlers is how many run at a time. It must be positive.
+	Handlers int
+
+	// Wait is how long a request may wait for a place: 0 is a second. Choose less than what clients
+	// accept, minus the time that a handler takes.
+	Wait time.Duration
+
+	// Queue is how many requests may wait: 0 is 1,000. Each holds a goroutine, some 6 KB.
+	Queue int
+}
+
+const (
+	defaultWait  = time.Second
+	defaultQueue = 1000
+)
+
+// A Limiter has a number of places. All methods are safe for concurrent use.
+//
+// When all places are taken, requests wait: the oldest of each client's first, one client after the
+// other, so that the flood of one doesn't delay the single request of another by more than a turn. A
+// client is an IPv4 address, or an IPv6 network of 64 bits. When too many wait, the youngest of the
+// client with most of them makes room, and is refused.
+type Limiter struct {
+	// immutable
+	limits   Limits
+	counters *serving.Counters[counter]
+	counts   serving.Cell[counter] // written with mu held
+
+	mu sync.Mutex
+
+	// guarded by mu
+	taken   int
+	waiting int
+	queues  map[netip.Prefix]*queue
+	turn    *queue // whose waiter is the next; a ring; nil: none
+}
+
+// queue has the waiters of a peer. It exists while there are any.
+type queue struct {
+	peer       netip.Prefix
+	prev, next *queue // of the ring
+	waiters    []*waiter
+}
+
+// waiter is a request that waits.
+type waiter struct {
+	decided  chan struct{} // closed when it is no longer waiting
+	admitted bool          // immutable once decided is closed
+}
+
+// New makes a Limiter. It panics if a number is negative, or Handlers is 0.
+func New(limits Limits) *Limiter {
+	if limits.Handlers <= 0 || limits.Queue < 0 || limits.Wait < 0 {
+		panic(fmt.Sprintf("admission: New was called with a number that is negative, or without Limits.Handlers: %+v", limits))
+	}
+	if limits.Wait == 0 {
+		limits.Wait = defaultWait
+	}
+	if limits.Queue == 0 {
+		limits.Queue = defaultQueue
+	}
+	l := &Limiter{
+		limits:   limits,
+		counters: serving.NewCounters(1, counterCount),
+		queues:   make(map[netip.Prefix]*queue),
+	}
+	l.counts = l.counters.Cells[0]
+	serving.Enlist(limiters, l, l.counters)
+	return l
+}
+
+// Limits returns the limits, with the defaults that were taken.
+func (l *Limiter) Limits() Limits { return l.limits }
+
+// TryEnter takes a place if one is free, and reports whether it has. It doesn't block. After true, Leave
+// must be called when the handler has returned.
+func (l *Limiter) TryEnter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tryEnterLocked()
+}
+
+func (l *Limiter) tryEnterLocked() bool {
+	if l.taken == l.limits.Handlers {
+		return false
+	}
+	l.taken++
+	l.counts.Add(countRunning, 1)
+	return true
+}
+
+// Enter takes a place, and blocks until there is one. It returns false without one if the request is
+// refused, or gone is closed; a nil gone never is. peer is the client; all without an address are one.
+// After true, Leave must be called when the handler has returned.
+func (l *Limiter) Enter(peer netip.Addr, gone <-chan struct{}) bool {
+	of := accepting.Peer(peer)
+	w, entered := l.join(of)
+	if w == nil {
+		return entered
+	}
+	timer := time.NewTimer(l.limits.Wait)
+	defer timer.Stop()
+	select {
+	case <-w.decided:
+	case <-timer.C:
+		l.giveUp(of, w, true)
+	case <-gone:
+		l.giveUp(of, w, false)
+	}
+	return w.admitted
+}
+
+// join takes a place, if one is free, or else adds a waiter. Both results are zero for a request that is
+// refused.
+func (l *Limiter) join(peer netip.Prefix) (w *waiter, entered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tryEnterLocked() {
+		return nil, true
+	}
+	if l.waiting == l.limits.Queue && !l.shedLocked(peer) {
+		l.counts.Add(countRefused, 1)
+		return nil, false
+	}
+	q := l.queues[peer]
+	if q == nil {
+		q = &queue{peer: peer}
+		l.queues[peer] = q
+		l.linkLocked(q)
+	}
+	w = &waiter{decided: make(chan struct{})}
+	q.waiters = append(q.waiters, w)
+	l.waiting++
+	l.counts.Add(countWaiting, 1)
+	return w, false
+}
+
+// shedLocked refuses the youngest waiter of the longest queue, to make room for one of peer's. It
+// reports false if none has more waiters than peer would have then.
+func (l *Limiter) shedLocked(peer netip.Prefix) bool {
+	least := 1
+	if own := l.queues[peer]; own != nil {
+		least += len(own.waiters)
+	}
+	var longest *queue
+	for _, q := range l.queues {
+		if len(q.waiters) > least && (longest == nil || len(q.waiters) > len(longest.waiters)) {
+			longest = q
+		}
+	}
+	if longest == nil {
+		return false
+	}
+	l.removeLocked(longest, len(longest.waiters)-1)
+	l.counts.Add(countRefused, 1)
+	return true
+}
+
+// removeLocked takes a waiter out of its queue, and closes its decided.
+func (l *Limiter) removeLocked(q *queue, i int) {
+	w := q.waiters[i]
+	n := copy(q.waiters[i:], q.waiters[i+1:])
+	q.waiters[i+n] = nil
+	q.waiters = q.waiters[:i+n]
+	l.waiting--
+	l.counts.Add(countWaiting, -1)
+	if len(q.waiters) == 0 {
+		delete(l.queues, q.peer)
+		l.unlinkLocked(q)
+	}
+	close(w.decided)
+}
+
+// giveUp removes a waiter, unless it was decided. refused says that it counts as that.
+func (l *Limiter) giveUp(peer netip.Prefix, w *waiter, refused bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[peer]
+	if q == nil {
+		return
+	}
+	if i := slices.Index(q.waiters, w); i >= 0 {
+		l.removeLocked(q, i)
+		if refused {
+			l.counts.Add(countRefused, 1)
+		}
+	}
+}
+
+// linkLocked puts a queue last in the ring.
+func (l *Limiter) linkLocked(q *queue) {
+	if l.turn == nil {
+		q.prev, q.next = q, q
+		l.turn = q
+		return
+	}
+	q.prev, q.next = l.turn.prev, l.turn
+	q.prev.next, q.next.prev = q, q
+}
+
+// unlinkLocked takes a queue out of the ring.
+func (l *Limiter) unlinkLocked(q *queue) {
+	q.prev.next, q.next.prev = q.next, q.prev
+	if l.turn == q {
+		l.turn = q.next
+		if q.next == q {
+			l.turn = nil
+		}
+	}
+}
+
+// Leave gives a place back: to the oldest waiter of the client whose turn it is, if any. It doesn't
+// block. It panics if no place is taken.
+func (l *Limiter) Leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.turn
+	switch {
+	case l.taken == 0:
+		panic("admission: Leave was called more often than a place was taken")
+	case q == nil:
+		l.taken--
+		l.counts.Add(countRunning, -1)
+	default:
+		l.turn = q.next // before q may leave the ring
+		q.waiters[0].admitted = true
+		l.removeLocked(q, 0)
+		l.counts.Add(countWaited, 1)
+	}
+}
