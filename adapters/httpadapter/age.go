@@ -19,7 +19,8 @@ import (
 //
 // age and requests are 0 for no limit. Each connection's limits differ from them by up to a tenth, so
 // that connections that began together don't end together. A connection that has come from another
-// process by package handover begins anew.
+// process by package handover begins anew. How a long answer ends is the program's choice: a [Stream] is
+// told by OnMaxAge.
 //
 // Serve then sets the http.Server's ConnContext, too, which calls the user's. A handler that sets
 // Connection itself overrules the limits, and an answer to a request with the header Upgrade, which may
@@ -50,6 +51,7 @@ func (s *Server) installAge() {
 // connAge is a connection's limits.
 type connAge struct {
 	end  int64        // in the time of monotime.Now; 0: none
+	age  int64        // how long after the connection's beginning that is
 	left atomic.Int64 // requests, with the one that says "close"; if there is no limit they begin below 0
 }
 
@@ -59,7 +61,8 @@ type connAgeKey struct{}
 func newConnAge(c *config, random float64) *connAge {
 	a, factor := new(connAge), 0.9+0.2*random
 	if c.maxAge > 0 {
-		a.end = monotime.Now() + int64(float64(c.maxAge)*factor)
+		a.age = int64(float64(c.maxAge) * factor)
+		a.end = monotime.Now() + a.age
 	}
 	a.left.Store(-1)
 	if c.maxRequests > 0 {
@@ -75,4 +78,33 @@ func (a *connAge) isLast() bool {
 		left = a.left.Add(-1) // of HTTP/2's requests at the same time each takes one
 	}
 	return left == 0 || left < -1 || a.end != 0 && monotime.Now() >= a.end
+}
+
+// untilEnd returns the time until the connection's age is reached, or, if it is, reached once more. It
+// is 0 if there is no limit.
+func (a *connAge) untilEnd() time.Duration {
+	if left := a.end - monotime.Now(); a.end != 0 && left > 0 {
+		return time.Duration(left)
+	}
+	return time.Duration(a.age)
+}
+
+// OnMaxAge makes f be called, on a goroutine of its own, when the connection has reached its age by
+// [MaxAge]: an answer that goes on keeps the client there, so tell it to come back, and Close. If the
+// connection is older already, f is called when as much time has passed once more. f isn't called
+// without that option, or when the Stream has ended. Several functions may be set.
+func (s *Stream) OnMaxAge(f func()) {
+	if f == nil {
+		panic("httpadapter: OnMaxAge was called with a nil function")
+	}
+	a, ok := s.ctx.Value(connAgeKey{}).(*connAge)
+	if !ok || a.end == 0 {
+		return
+	}
+	timer := time.AfterFunc(a.untilEnd(), func() {
+		if s.ctx.Err() == nil {
+			f()
+		}
+	})
+	context.AfterFunc(s.ctx, func() { timer.Stop() })
 }

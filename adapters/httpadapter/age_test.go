@@ -138,3 +138,49 @@ func TestConnAge(t *testing.T) {
 		t.Error("a new connection is old")
 	}
 }
+
+// TestMaxAgeDetached: a Stream whose connection has reached its age is told.
+func TestMaxAgeDetached(t *testing.T) {
+	h := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "begin")
+		_ = http.NewResponseController(w).Flush()
+		_ = Detach(w, r, func(s *Stream) {
+			s.OnMaxAge(func() {
+				_, _ = io.WriteString(s, ", come back")
+				s.Close()
+			})
+		})
+	}
+	for _, arm := range workArms {
+		t.Run(arm.name, func(t *testing.T) {
+			var protocols *http.Protocols
+			if arm.http2 {
+				protocols = new(http.Protocols)
+				protocols.SetUnencryptedHTTP2(true)
+			}
+			f := start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, append(arm.options, MaxAge(20*time.Millisecond, 0))...)
+			url, client := clientOf(t, f, nil, protocols)
+			for range 3 { // the second one when the connection is older
+				r := get(t, client, url)
+				if body, err := io.ReadAll(r.Body); string(body) != "begin, come back" || err != nil {
+					t.Errorf("got %q, %v", body, err)
+				}
+			}
+		})
+	}
+}
+
+// TestUntilEnd: the age of a connection is reached again and again.
+func TestUntilEnd(t *testing.T) {
+	if d := new(connAge).untilEnd(); d != 0 {
+		t.Errorf("got %v without an age", d)
+	}
+	if d := newConnAge(&config{maxAge: time.Hour}, 0.5).untilEnd(); d <= 59*time.Minute || d > time.Hour {
+		t.Errorf("got %v for a new connection, want an hour", d)
+	}
+	old := newConnAge(&config{maxAge: time.Hour}, 0.5)
+	old.end -= old.age
+	if d := old.untilEnd(); d != time.Hour {
+		t.Errorf("got %v for an old connection, want an hour", d)
+	}
+}

@@ -42,6 +42,7 @@ func TestArguments(t *testing.T) {
 		"Server.Shutdown":             {Func: s.Shutdown},
 
 		"Stream.OnEnd":            {Func: stream.OnEnd, Nils: "f"},
+		"Stream.OnMaxAge":         {Func: stream.OnMaxAge},
 		"Stream.SetLimit":         {Func: stream.SetLimit},
 		"Stream.SetWriteDeadline": {Func: stream.SetWriteDeadline},
 		"Stream.Write":            {Func: stream.Write},

@@ -112,7 +112,8 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Serve makes the client of a request one of the hub's. Call it last in a handler; cookies and the like
 // may be in w's header by then. It fails if w can't be flushed, or for the reasons of
-// [httpadapter.Detach].
+// [httpadapter.Detach]. When the connection has reached its age by [httpadapter.MaxAge] the answer ends,
+// and the client comes back on another.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request) error {
 	if w == nil || r == nil {
 		return errors.New("sse: Serve was called with a nil http.ResponseWriter or *http.Request")
@@ -121,6 +122,9 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request) error {
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	if r.ProtoMajor == 1 {
+		header.Set("Connection", "close") // so that a client that is to come back chooses a server anew
+	}
 	if err := http.NewResponseController(w).Flush(); err != nil {
 		return err
 	}
@@ -128,6 +132,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request) error {
 		c := &client{hub: h, stream: s, at: -1}
 		s.OnEnd(c.leave) // first: it may be called at once, and takes the lock
 		c.join(r.Header.Get("Last-Event-ID"))
+		s.OnMaxAge(func() { _ = s.Close() })
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
@@ -88,13 +89,13 @@ func next(t *testing.T, br *bufio.Reader) string {
 }
 
 // serveHub serves a hub on an engine's listener, and returns its URL.
-func serveHub(t *testing.T, h *Hub) (*httpadapter.Server, string) {
+func serveHub(t *testing.T, h *Hub, opts ...httpadapter.Option) (*httpadapter.Server, string) {
 	t.Helper()
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httpadapter.Wrap(&http.Server{Handler: h})
+	s := httpadapter.Wrap(&http.Server{Handler: h}, opts...)
 	s.RegisterOnDrain(h.Close)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
@@ -283,6 +284,36 @@ func TestShutdown(t *testing.T) {
 	if got := open(t, url, "").event(); got != "EOF" {
 		t.Errorf("got %q behind the end of the hub", got)
 	}
+}
+
+// TestMaxAge: a client whose connection has reached its age is told to come back, on another connection.
+func TestMaxAge(t *testing.T) {
+	h := NewHub(Config{})
+	_, url := serveHub(t, h, httpadapter.MaxAge(20*time.Millisecond, 0))
+	addrs := make(map[string]bool)
+	tr := new(http.Transport)
+	defer tr.CloseIdleConnections()
+	for range 3 {
+		trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			GotConn: func(info httptrace.GotConnInfo) { addrs[info.Conn.LocalAddr().String()] = true },
+		})
+		req, err := http.NewRequestWithContext(trace, "GET", url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); err != nil || !strings.HasPrefix(string(b), "retry: ") {
+			t.Errorf("got %q, %v", b, err)
+		}
+		resp.Body.Close()
+	}
+	if len(addrs) != 3 {
+		t.Errorf("the client has come back on %d connections in all, want 3", len(addrs))
+	}
+	testnet.Eventually(t, "no client is left", func() bool { return h.Len() == 0 })
 }
 
 // TestHeartbeat: a client that hears nothing gets comments, and the timer ends with the last client. The
