@@ -24,7 +24,7 @@ type WaitingConn struct {
 // AdapterStats are the metrics of one adapter: sums over all its servers in the process.
 type AdapterStats struct {
 	// Adapter is "http", "http2", "http2_client", "client", "grpc", "grpc_client", "reactor",
-	// "websocket", "handover", "tls", "admission", or another's.
+	// "websocket", "handover", "tls", "admission", "tcp", or another's.
 	Adapter string
 	Metrics []Metric
 }

@@ -455,7 +455,9 @@ type TCPInfo struct {
 	NotSent      int    // bytes that were written and not sent yet; 4.6
 	BytesAcked   uint64 // by the peer; 4.1
 
+	Sent          uint64 // segments with bytes that were sent, also those that were sent again; 4.6
 	Retransmitted uint64 // segments that were sent again
+	Spurious      uint64 // of these, segments that the peer had already; 4.19
 	BytesReceived uint64 // 4.1
 }
 

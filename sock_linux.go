@@ -16,6 +16,7 @@ import (
 	"github.com/percore/percore/internal/accepting"
 	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/zerocopy"
@@ -129,6 +130,9 @@ func (s *sock) writeBuffers(v *net.Buffers) (n int64, err error) {
 }
 
 func (s *sock) close(c *Conn) error {
+	if f := seam.Closing.Load(); f != nil {
+		(*f)(c)
+	}
 	c.dropFinalizer()
 	p := *s.pair() // afterwards it is too late to ask the kernel
 	p.fixed = true

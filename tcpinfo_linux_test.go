@@ -48,7 +48,7 @@ func TestTCPInfo(t *testing.T) {
 	if info.RTT <= 0 || info.RTT > 10*time.Second || info.MinRTT > info.RTT+time.Second || info.RTO < info.RTT {
 		t.Errorf("got the times %v, %v, %v", info.RTT, info.MinRTT, info.RTO)
 	}
-	if info.BytesAcked > sent+1 || info.BytesReceived != received || info.NotSent != 0 || info.SegmentBytes <= 0 || info.Window <= 0 || info.DeliveryRate == 0 {
+	if info.BytesAcked > sent+1 || info.BytesReceived != received || info.NotSent != 0 || info.SegmentBytes <= 0 || info.Window <= 0 || info.Sent == 0 || info.Retransmitted > info.Sent || info.DeliveryRate == 0 {
 		t.Errorf("got %+v", info)
 	}
 	c.Close()
@@ -79,10 +79,10 @@ func TestTCPInfoUnix(t *testing.T) {
 
 // TestTCPInfoOf: units, and what was not measured.
 func TestTCPInfoOf(t *testing.T) {
-	got := tcpInfoOf(&unix.TCPInfo{Rtt: 1500, Rttvar: 20, Rto: 200_000, Min_rtt: math.MaxUint32, Total_retrans: 3, Lost: 2, Unacked: 5, Delivery_rate: 7})
+	got := tcpInfoOf(&unix.TCPInfo{Rtt: 1500, Rttvar: 20, Rto: 200_000, Min_rtt: math.MaxUint32, Data_segs_out: 9, Total_retrans: 3, Dsack_dups: 1, Lost: 2, Unacked: 5, Delivery_rate: 7})
 	want := TCPInfo{
 		RTT: 1500 * time.Microsecond, RTTVar: 20 * time.Microsecond, RTO: 200 * time.Millisecond,
-		Retransmitted: 3, Lost: 2, Unacked: 5, DeliveryRate: 7,
+		Sent: 9, Retransmitted: 3, Spurious: 1, Lost: 2, Unacked: 5, DeliveryRate: 7,
 	}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)

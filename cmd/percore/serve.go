@@ -26,6 +26,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/handover"
 	"github.com/percore/percore/loop"
+	"github.com/percore/percore/metrics/tcpinfo"
 	"github.com/percore/percore/tlsfiles"
 	"github.com/percore/percore/zerocopy"
 )
@@ -76,6 +77,8 @@ net: percore bench compares.
   -max-conns N   let at most so many connections be open on each of the two; then
                  those that have waited longest between two requests are closed for
                  new clients, which wait if all are busy (default 0: no limit)
+  -sample-tcp N  count what the kernel knows of one in N connections, in the metrics
+                 (default 0: of none)
   -max-age TIME  let clients open another connection when theirs is that old, give or take
                  a tenth, so that load moves to machines that were added: by Connection:
                  close in the next answer, or GOAWAY (default 0: no limit)
@@ -118,6 +121,7 @@ type serveOptions struct {
 	keyFile      string
 	ticketKeys   string
 	maxConns     int
+	sampleTCP    int
 	maxAge       time.Duration
 	proxies      string // networks, separated by commas; "": no PROXY headers
 	drain        time.Duration
@@ -143,6 +147,7 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.StringVar(&o.keyFile, "key", "", "")
 	flags.StringVar(&o.ticketKeys, "tls-ticket-keys", "", "")
 	flags.IntVar(&o.maxConns, "max-conns", 0, "")
+	flags.IntVar(&o.sampleTCP, "sample-tcp", 0, "")
 	flags.DurationVar(&o.maxAge, "max-age", 0, "")
 	flags.StringVar(&o.proxies, "proxy-protocol", "", "")
 	flags.DurationVar(&o.drain, "drain", defaultDrain, "")
@@ -170,6 +175,8 @@ func (o *serveOptions) check() error {
 	switch {
 	case o.maxConns < 0:
 		return fmt.Errorf("-max-conns %d: want 0, for no limit, or more", o.maxConns)
+	case o.sampleTCP < 0:
+		return fmt.Errorf("-sample-tcp %d: want 0, for none, or more", o.sampleTCP)
 	case o.maxAge < 0:
 		return fmt.Errorf("-max-age %v: want 0, for no limit, or more", o.maxAge)
 	case o.drain < 0:
@@ -324,6 +331,7 @@ func newDemo(opts serveOptions, log *slog.Logger) (_ *demo, err error) {
 
 // openLoops makes the loops, and the options of the listeners.
 func (d *demo) openLoops() (err error) {
+	tcpinfo.Sample(d.opts.sampleTCP)
 	d.config.MaxConns = d.opts.maxConns
 	if networks, _ := parseNetworks(d.opts.proxies); networks != nil {
 		d.config.ProxyProtocol = &percore.ProxyProtocol{Trusted: networks}

@@ -34,7 +34,7 @@ func TestServeDefaults(t *testing.T) {
 
 // A flag that the help leaves out, or gives another default, is found here.
 func TestServeHelpNamesEveryFlag(t *testing.T) {
-	for _, name := range []string{"http", "grpc", "dir", "loops", "net-http1", "tls", "cert", "key", "tls-ticket-keys", "max-conns", "max-age", "proxy-protocol", "drain", "drain-delay", "any-parent", "admin", "v"} {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "net-http1", "tls", "cert", "key", "tls-ticket-keys", "max-conns", "sample-tcp", "max-age", "proxy-protocol", "drain", "drain-delay", "any-parent", "admin", "v"} {
 		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
 			t.Errorf("the help does not explain -%s", name)
 		}
@@ -93,6 +93,7 @@ func TestMistakes(t *testing.T) {
 		{"drain delay negative", []string{"serve", "-drain-delay", "-1s"}, exitUsage, "-drain-delay -1s"},
 		{"age negative", []string{"serve", "-max-age", "-1s"}, exitUsage, "-max-age -1s"},
 		{"limit negative", []string{"serve", "-max-conns", "-1"}, exitUsage, "-max-conns -1"},
+		{"sample negative", []string{"serve", "-sample-tcp", "-1"}, exitUsage, "-sample-tcp -1"},
 		{"no network", []string{"serve", "-proxy-protocol", "10.0.0.0/8,10.0.0.1"}, exitUsage, "\"10.0.0.1\" is not a network"},
 		{"certificate without key", []string{"serve", "-tls", "-cert", file}, exitUsage, "-key"},
 		{"certificate without TLS", []string{"serve", "-cert", file, "-key", file}, exitUsage, "-tls"},

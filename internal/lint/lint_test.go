@@ -81,8 +81,9 @@ var layers = []layer{
 	{"handover", []string{".", "loop", "internal/seam", "internal"}},
 	{"tlsfiles", []string{"."}},
 	{"debug", []string{".", "loop"}},
+	{"metrics/tcpinfo", []string{".", "internal/seam"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool"}},
-	{"cmd", []string{".", "admission", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "adapters/wsadapter", "debug", "handover", "metrics/prometheus", "tlsfiles"}},
+	{"cmd", []string{".", "admission", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "adapters/wsadapter", "debug", "handover", "metrics/prometheus", "metrics/tcpinfo", "tlsfiles"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -159,7 +160,7 @@ func localDir(importPath string) (dir string, ok bool) {
 // that must not come along.
 var importers = []struct{ packages, banned []string }{
 	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag", "expvar"}},
-	{[]string{"./admission", "./adapters/h2", "./adapters/reactor", "./handover", "./handover/systemd", "./tlsfiles"}, []string{"net/http", "testing", "flag", "expvar"}},
+	{[]string{"./admission", "./adapters/h2", "./adapters/reactor", "./handover", "./handover/systemd", "./metrics/tcpinfo", "./tlsfiles"}, []string{"net/http", "testing", "flag", "expvar"}},
 	{[]string{"./adapters/httpadapter", "./adapters/wsadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
 }
 

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/percore/percore/internal/accepting"
@@ -104,6 +105,10 @@ func rawOf(c any) syscall.RawConn {
 // TakeOver makes a *percore.Conn of a connection of package net's, which it closes, as percore's Dialer
 // does. Package percore sets it. It is nil where package net replaces the engine.
 var TakeOver func(network string, nc net.Conn) (net.Conn, error)
+
+// Closing is called for each *percore.Conn at the beginning of Close, on the goroutine that has called
+// that. nil: nothing.
+var Closing atomic.Pointer[func(c net.Conn)]
 
 // FD returns the engine's descriptor of c, or nil if c is not a *percore.Conn on the engine. The
 // garbage collector closes it along with c, so the caller must keep a reference to c, or call Hold.

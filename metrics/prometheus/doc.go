@@ -19,7 +19,7 @@
 //	network, address  of a listener, as its Addr has them
 //	group, loop       the name of a group of loops, and the index of a loop in it
 //	reason, path,     as the help texts say
-//	state, kind
+//	state, kind, le
 //
 // Metrics of listeners with the same network and address, which share a port, are added up. The
 // program determines the number of series: some ten for each listener and each loop in use, and
@@ -39,6 +39,8 @@
 //	percore_websocket_     wsadapter
 //	percore_handover_      handover
 //	percore_tls_           tlsfiles
+//	percore_admission_     admission
+//	percore_tcp_           metrics/tcpinfo
 //
 // # OpenTelemetry
 //
