@@ -43,13 +43,14 @@ func DefaultArms() []Arm {
 // what the adapter sets on the server itself has an effect. "percore+fastpath" is "percore+adapter"
 // with the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC, the latter below an unchanged
 // grpc.Server; "percore+newserver" is grpcadapter.NewServer. With "detach" behind either, handlers that
-// wait detach their answers; there are no other scenarios of that arm. "fasthttp" is the server of
-// package fasthttp on net, and "percore+fasthttp" the same on percore; in scenarios of an HTTP client
-// it is fasthttp's client, and "net+bare" and "percore+bare" write and read without HTTP, as client
-// and as server. "nginx" is nginx, where it is installed, with an answer from its configuration or
-// as a proxy. "nghttpd" is nghttp2's server for HTTP/2. "percore+reactor" uses event handlers in
-// place of blocking code; "gnet", "nbio" and "netpoll" are the libraries of that name. If an arm is
-// named twice, the second is called "#2" and so on, which makes "net,net" a control.
+// wait detach their answers; there are no other scenarios of that arm. "percore+fastpath+limit" limits
+// the handlers in scenarios of an overload, and is in no others. "fasthttp" is the server of package
+// fasthttp on net, and "percore+fasthttp" the same on percore; in scenarios of an HTTP client it is
+// fasthttp's client, and "net+bare" and "percore+bare" write and read without HTTP, as client and as
+// server. "nginx" is nginx, where it is installed, with an answer from its configuration or as a
+// proxy. "nghttpd" is nghttp2's server for HTTP/2. "percore+reactor" uses event handlers in place of
+// blocking code; "gnet", "nbio" and "netpoll" are the libraries of that name. If an arm is named
+// twice, the second is called "#2" and so on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -110,6 +111,9 @@ func parseArm(name string) (Arm, error) {
 	if arm.Engine.Detach && !arm.Engine.FastPath && !arm.Engine.NewServer {
 		return arm, fmt.Errorf("arm %q: detach goes with fastpath or newserver", name)
 	}
+	if arm.Engine.Limit && !arm.Engine.FastPath {
+		return arm, fmt.Errorf("arm %q: limit goes with fastpath", name)
+	}
 	return arm, nil
 }
 
@@ -129,7 +133,7 @@ func (a *Arm) takesPart(sc Scenario) bool {
 	spec.Engine = a.Engine
 	readsHeader := !a.Engine.Bare && !a.Engine.Reactor // and closes the connection if it says so
 	return spec.Exists() && (sc.aboutIdle() || !a.IdleOnly) && (sc.waiting || !a.Engine.Detach) &&
-		(readsHeader || sc.job.Kind != load.KindHTTPClose)
+		(sc.overload > 0 || !a.Engine.Limit) && (readsHeader || sc.job.Kind != load.KindHTTPClose)
 }
 
 // setOptions applies an arm's options, which come after the first +.
@@ -161,6 +165,8 @@ func (a *Arm) setOption(option string) error {
 		a.Engine.NewServer = true
 	case "detach":
 		a.Engine.Detach = true
+	case "limit":
+		a.Engine.Limit = true
 	case "fasthttp":
 		a.Engine.FastHTTP = true
 	case "bare":
@@ -180,7 +186,7 @@ func (a *Arm) setOption(option string) error {
 	case "loops":
 		a.Engine.Loops, err = strconv.Atoi(value)
 	default:
-		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, newserver, detach, fasthttp, bare, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
+		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, newserver, detach, limit, fasthttp, bare, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,percore+newserver+loops=2,percore+fastpath+detach,percore+newserver+detach,nginx,nghttpd,gnet,nbio,netpoll,net+bare,percore+bare+loops=2")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,percore+newserver+loops=2,percore+fastpath+detach,percore+newserver+detach,percore+fastpath+limit,nginx,nghttpd,gnet,nbio,netpoll,net+bare,percore+bare+loops=2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +36,7 @@ func TestParseArms(t *testing.T) {
 		{Name: "percore+newserver+loops=2", Engine: target.Engine{Name: "percore", NewServer: true, Loops: 2}},
 		{Name: "percore+fastpath+detach", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Detach: true}},
 		{Name: "percore+newserver+detach", Engine: target.Engine{Name: "percore", NewServer: true, Detach: true}},
+		{Name: "percore+fastpath+limit", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Limit: true}},
 		{Name: "nginx", Engine: target.Engine{Name: "net", Nginx: true}},
 		{Name: "nghttpd", Engine: target.Engine{Name: "net", Nghttpd: true}},
 		{Name: "gnet", Engine: target.Engine{Name: "net", Peer: "gnet"}},
@@ -65,6 +66,7 @@ func TestParseArmsErrors(t *testing.T) {
 		"percore+fastpath+newserver": "newserver is gRPC's",
 		"net+newserver":              `unknown option "newserver": net has adapter and bare only`,
 		"percore+adapter+detach":     "detach goes with fastpath or newserver",
+		"percore+adapter+limit":      "limit goes with fastpath",
 		"net+detach":                 `unknown option "detach"`,
 		"fasthttp+pin":               `unknown option "pin"`,
 		"fasthttp+adapter":           "fasthttp has no adapter",

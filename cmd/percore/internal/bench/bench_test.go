@@ -590,6 +590,37 @@ func TestDetach(t *testing.T) {
 	noChildren(t)
 }
 
+// TestOverload measures servers that get more than they can serve. With a limit they refuse some of it;
+// that arm is in no other scenario.
+func TestOverload(t *testing.T) {
+	cfg := quick(t, "percore+fastpath+limit,percore+fastpath,net", "^http/(overload/.*/load=2|keepalive/conns=1)$")
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		overload := strings.Contains(res.Scenario, "/overload/")
+		if overload {
+			checkResult(t, rep, res)
+		}
+		for _, arm := range rep.Arms {
+			if got, want := len(res.Values(arm.Name, MetricRate)) == 1, overload || !arm.Engine.Limit; got != want {
+				t.Errorf("%s on %s: measured: got %t, want %t", res.Scenario, arm.Name, got, want)
+			}
+			for _, got := range res.Values(arm.Name, MetricRefused) {
+				if (got > 0) != arm.Engine.Limit {
+					t.Errorf("%s on %s: %v %% were refused", res.Scenario, arm.Name, got)
+				}
+			}
+		}
+	}
+	if len(rep.Results) != 2 {
+		t.Errorf("%d scenarios were measured, want 2", len(rep.Results))
+	}
+	noChildren(t)
+}
+
 // TestBothEnds: where server and client are of the arm, what both cost counts.
 func TestBothEnds(t *testing.T) {
 	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", "^(both|client)/grpc/128B/conns=1/calls=64$"))

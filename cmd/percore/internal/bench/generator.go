@@ -62,6 +62,10 @@ func (g *builtin) phase(ctx context.Context, ph load.Phase) (observed, error) {
 		metrics: map[string]float64{}, latency: res.Latency,
 	}
 	latencyMetrics(o.metrics, h)
+	if ph.Within > 0 {
+		o.metrics[MetricGood] = float64(res.Good) / ph.Duration.Seconds()
+		o.metrics[MetricRefused] = 100 * float64(res.Refused) / float64(max(1, res.Ops+res.Refused))
+	}
 	for metric, encoded := range map[string]string{MetricServiceP99: res.Service, MetricLateP99: res.Late} {
 		if encoded == "" {
 			continue

@@ -172,7 +172,7 @@ func (r *runner) loadSample(ctx context.Context, sc Scenario, st *stage, rate fl
 	}
 	ph := load.Phase{
 		Duration: r.cfg.Warmup, Grace: r.cfg.Hung, Rate: rate, Seed: 1, InTurn: sc.pause > 0,
-		PauseMin: sc.pauseMin, PauseMax: sc.pauseMax,
+		PauseMin: sc.pauseMin, PauseMax: sc.pauseMax, Within: sc.within,
 	}
 	ph.Duration = max(ph.Duration, 2*sc.pause, 2*sc.pauseMax) // so that all connections are used
 	if ph.Duration > 0 {

@@ -37,10 +37,17 @@ type Scenario struct {
 	// pauseMin and pauseMax make it an open loop in which each connection pauses for
 	// a random time between them, independently of the others.
 	pauseMin, pauseMax time.Duration
+
+	// overload, if not 0, makes it an open loop at so many times the rate that target.AppBottleneck can
+	// serve. Answers later than within don't count as good.
+	overload float64
+	within   time.Duration
 }
 
 // open reports whether the load of sc is an open loop.
-func (sc Scenario) open() bool { return sc.share > 0 || sc.pause > 0 || sc.pauseMax > 0 }
+func (sc Scenario) open() bool {
+	return sc.share > 0 || sc.pause > 0 || sc.pauseMax > 0 || sc.overload > 0
+}
 
 // Scales reports whether sc is about the number of processors: Config.Scale chooses these
 // scenarios.
@@ -50,8 +57,11 @@ func (sc Scenario) Scales() bool { return sc.procs > 0 }
 // these.
 func (sc Scenario) aboutIdle() bool { return sc.idle > 0 || sc.pause > 0 || sc.pauseMax > 0 }
 
-// rate returns the operations per second of an open loop with pauses, or else 0.
+// rate returns the operations per second of an open loop that doesn't depend on the arms, or else 0.
 func (sc Scenario) rate() float64 {
+	if sc.overload > 0 {
+		return sc.overload * target.BottleneckPlaces / target.BottleneckTime.Seconds()
+	}
 	pause := max(sc.pause, (sc.pauseMin+sc.pauseMax)/2)
 	if pause == 0 {
 		return 0
@@ -69,6 +79,8 @@ func (sc Scenario) headline() []string {
 	switch {
 	case sc.memory:
 		return []string{MetricResident, MetricHeap, MetricGoroutines}
+	case sc.overload > 0:
+		return []string{MetricGood, MetricP99, MetricRate, MetricRefused}
 	case sc.spec.Computing: // which takes all available CPU time
 		return []string{MetricRate, MetricP50, MetricP99}
 	case sc.open():
@@ -87,7 +99,7 @@ func (sc Scenario) conns() int { return sc.job.Conns + sc.idle/max(1, sc.streams
 func Scenarios(idle int) []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{
-		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), echoing(), serving(idle), grpcCalls(), streaming(), watching(idle),
+		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), overloading(), echoing(), serving(idle), grpcCalls(), streaming(), watching(idle),
 		multiplexed(), multiplexedTransfers(),
 		bursting(), transfers(), proxying(), calling(), besideComputing(), idling(idle), idleCalling(idle), multiplexedIdle(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
 	} {
@@ -197,6 +209,22 @@ func spinning() []Scenario {
 		below := sc
 		below.Name, below.share = fmt.Sprintf("cpu/%v/conns=64/load=0.6", d), 0.6
 		all = append(all, sc, below)
+	}
+	return all
+}
+
+// overloading returns scenarios of requests that are more than their handlers' bottleneck can serve, and
+// fewer. Good answers come within 50 ms.
+func overloading() []Scenario {
+	var all []Scenario
+	for _, times := range []float64{0.9, 2} {
+		all = append(all, Scenario{
+			Name:     fmt.Sprintf("http/overload/%v/conns=512/load=%v", target.BottleneckTime, times),
+			spec:     target.Spec{App: target.AppBottleneck},
+			job:      load.Job{Kind: load.KindHTTP, Conns: 512, Refused: true},
+			overload: times,
+			within:   50 * time.Millisecond,
+		})
 	}
 	return all
 }

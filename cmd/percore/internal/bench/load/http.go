@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httputil"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ func httpOpener(job Job) opener {
 				return nil, err
 			}
 		}
-		return &httpSession{conn: c, req: req}, nil
+		return &httpSession{conn: c, req: req, resp: responseReader{refusable: job.Refused}}, nil
 	}
 }
 
@@ -138,6 +139,8 @@ type responseReader struct {
 	header  int           // length of the last header block, with its blank line
 	content int           // length of the last body; inChunks if it wasn't announced
 	chunks  *bufio.Reader // of bodies in chunks; nil before the first
+
+	refusable bool // the server may answer 503
 }
 
 // inChunks is the value of responseReader.content for bodies whose length is not announced.
@@ -159,9 +162,13 @@ const (
 )
 
 var (
-	statusOK  = []byte("HTTP/1.1 200 OK\r\n")
-	blankLine = []byte("\r\n\r\n")
+	statusOK      = []byte("HTTP/1.1 200 OK\r\n")
+	statusRefused = []byte("HTTP/1.1 503 ")
+	blankLine     = []byte("\r\n\r\n")
 )
+
+// errRefused is the error of an operation that was answered with 503. The connection serves the next.
+var errRefused = errors.New("the server has refused the request")
 
 // read consumes one response and checks that it is a 200 and complete.
 func (r *responseReader) read(c io.Reader) error {
@@ -175,6 +182,9 @@ func (r *responseReader) read(c io.Reader) error {
 		if r.known(n) || r.parse(r.buf[:n]) {
 			return r.body(c, n)
 		}
+		if r.refusable && n >= len(statusRefused) && bytes.HasPrefix(r.buf, statusRefused) {
+			return refusal(io.MultiReader(bytes.NewReader(r.buf[:n]), c))
+		}
 		if n >= len(statusOK) && !bytes.HasPrefix(r.buf, statusOK) {
 			line, _, _ := bytes.Cut(r.buf[:n], []byte("\r\n"))
 			return fmt.Errorf("unexpected answer %.80q", line)
@@ -186,6 +196,18 @@ func (r *responseReader) read(c io.Reader) error {
 			return errors.New("response header too long, or without a length")
 		}
 	}
+}
+
+// refusal consumes an answer of 503, and returns errRefused.
+func refusal(from io.Reader) error {
+	resp, err := http.ReadResponse(bufio.NewReader(from), nil)
+	if err == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+	}
+	if err != nil {
+		return fmt.Errorf("read response: %w", unexpectedEOF(err))
+	}
+	return errRefused
 }
 
 // known reports whether the n bytes read begin with a header block of the same shape as the last

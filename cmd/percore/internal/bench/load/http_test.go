@@ -89,6 +89,27 @@ func TestResponseReaderChange(t *testing.T) {
 	}
 }
 
+// TestResponseReaderRefused: an answer of 503 is an error that the connection outlives, if the server
+// may refuse.
+func TestResponseReaderRefused(t *testing.T) {
+	refused := strings.Replace(response, "200 OK", "503 Service Unavailable", 1)
+	for n := 1; n <= len(refused); n++ {
+		r := responseReader{refusable: true}
+		for i, s := range []string{refused, response, refused, response, chunked} {
+			if err := r.read(&pieces{t, s, n}); err != nil && (err != errRefused || s != refused) || err == nil && s == refused {
+				t.Fatalf("pieces of %d, response %d: got %v", n, i, err)
+			}
+		}
+	}
+	r := responseReader{refusable: true}
+	if err := r.read(strings.NewReader(refused[:len(refused)-1])); err == nil || err == errRefused {
+		t.Errorf("the end in a body: got %v", err)
+	}
+	if err := new(responseReader).read(strings.NewReader(refused)); err == nil || err == errRefused {
+		t.Errorf("a refusal that is not expected: got %v", err)
+	}
+}
+
 func TestRequest(t *testing.T) {
 	for _, c := range []struct {
 		job   Job

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/latency"
@@ -24,6 +25,7 @@ func openLoop(sessions []session, ph Phase, sleep func(time.Duration)) (measurem
 
 	var c crew
 	corrected, service, late := latency.NewRecorder(), latency.NewRecorder(), latency.NewRecorder()
+	var good, refused atomic.Int64
 	schedule, queues := ph.schedule(len(sessions))
 	for i, s := range sessions {
 		due := queues[i%len(queues)]
@@ -36,10 +38,18 @@ func openLoop(sessions []session, ph Phase, sleep func(time.Duration)) (measurem
 					break
 				}
 				start := time.Now()
-				if err := s.op(); err != nil {
+				switch err := s.op(); err {
+				case nil:
+				case errRefused:
+					refused.Add(1)
+					continue
+				default:
 					return err
 				}
 				end := time.Now()
+				if end.Sub(at) <= ph.Within {
+					good.Add(1)
+				}
 				fromDue.Record(end.Sub(at))
 				fromStart.Record(end.Sub(start))
 			}
@@ -54,7 +64,7 @@ func openLoop(sessions []session, ph Phase, sleep func(time.Duration)) (measurem
 		return nil
 	})
 	err := c.wait()
-	return measurement{corrected.Histogram(), service.Histogram(), late.Histogram()}, err
+	return measurement{corrected.Histogram(), service.Histogram(), late.Histogram(), good.Load(), refused.Load()}, err
 }
 
 // An arrival is an operation that is due.

@@ -30,7 +30,7 @@ func run(sessions []session, ph Phase) (Result, error) {
 	if err != nil {
 		return Result{}, explain(err, ph)
 	}
-	res := Result{Ops: m.latency.Count(), Elapsed: elapsed, CPU: processCPU() - cpu}
+	res := Result{Ops: m.latency.Count(), Good: m.good, Refused: m.refused, Elapsed: elapsed, CPU: processCPU() - cpu}
 	return res, m.encode(&res)
 }
 
@@ -44,6 +44,7 @@ func setDeadlines(sessions []session, t time.Time) {
 // measurement is what a loop has recorded. Service and late are nil after a closed loop.
 type measurement struct {
 	latency, service, late *latency.Histogram
+	good, refused          int64 // operations of an open loop
 }
 
 // encode stores the histograms in res.

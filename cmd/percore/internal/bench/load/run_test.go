@@ -135,6 +135,28 @@ func TestOpenLoopOverload(t *testing.T) {
 	})
 }
 
+// TestOpenLoopGood: operations that end soon after they were due are good, and those that are refused
+// have no latency.
+func TestOpenLoopGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(i int) time.Duration { return time.Duration(i%2) * time.Second }
+		refuse := func(i int) error {
+			if i%4 == 0 {
+				return errRefused
+			}
+			return nil
+		}
+		ph := Phase{Duration: time.Hour, PauseMin: time.Minute, PauseMax: time.Minute, Seed: 1, Within: time.Millisecond}
+		m, err := openLoop([]session{&fakeSession{latency: slow, fail: refuse}}, ph, time.Sleep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := m.latency.Count() + m.refused; n < 59 || n > 61 || m.refused < 14 || m.refused > 16 || m.good < 14 || m.good > 16 {
+			t.Errorf("got %d operations, %d good, %d refused: want 45 of 60, 15 and 15", m.latency.Count(), m.good, m.refused)
+		}
+	})
+}
+
 func TestPoisson(t *testing.T) {
 	const rate, seconds = 1000.0, 100
 	a := poisson(rate, seconds*time.Second, 7)

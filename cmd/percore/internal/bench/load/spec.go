@@ -39,6 +39,7 @@ type Job struct {
 	Path     string `json:"path,omitempty"`     // HTTP request path; "" means "/"
 	TLS      bool   `json:"tls,omitempty"`      // HTTP and gRPC only
 	Browser  bool   `json:"browser,omitempty"`  // HTTP only: with BrowserHeader
+	Refused  bool   `json:"refused,omitempty"`  // HTTP/1.1 in an open loop only: the server may answer 503
 
 	// Streams is how many requests are open on each connection; HTTP/2 and KindGRPCWatch only. 0: one.
 	// Window is how many bytes of answers the server may send ahead, on each stream and connection;
@@ -92,6 +93,10 @@ type Phase struct {
 	// other. The loop then ignores Rate.
 	PauseMin time.Duration `json:"pauseMin,omitempty"`
 	PauseMax time.Duration `json:"pauseMax,omitempty"`
+
+	// Within, if set, is how long after it was due an operation of an open loop must have ended to count
+	// as good.
+	Within time.Duration `json:"within,omitempty"`
 }
 
 // open reports whether the phase is an open loop.
@@ -99,7 +104,9 @@ func (ph *Phase) open() bool { return ph.Rate > 0 || ph.PauseMax > 0 }
 
 // Result holds a phase's measurements.
 type Result struct {
-	Ops     int64         `json:"ops"`
+	Ops     int64         `json:"ops"`               // without those that were refused
+	Good    int64         `json:"good,omitempty"`    // of these, those that Phase.Within calls good
+	Refused int64         `json:"refused,omitempty"` // operations that the server has refused
 	Elapsed time.Duration `json:"elapsed"`
 	CPU     time.Duration `json:"cpu"`     // of the load process itself
 	Latency string        `json:"latency"` // in the encoding of package latency

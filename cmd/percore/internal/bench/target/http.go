@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/admission"
 )
 
 // The timeouts of Spec.Timeouts: usual values that no request here reaches.
@@ -61,7 +62,12 @@ func newHTTPServer(spec Spec) (server, error) {
 	}
 	switch {
 	case spec.Engine.FastPath:
-		return httpServer{httpadapter.Wrap(srv), spec.TLS, poll, caller}, nil
+		var opts []httpadapter.Option
+		if spec.Engine.Limit {
+			l := admission.New(admission.Limits{Handlers: BottleneckPlaces, Wait: LimitWait})
+			opts = append(opts, httpadapter.LimitWork(l, nil))
+		}
+		return httpServer{httpadapter.Wrap(srv, opts...), spec.TLS, poll, caller}, nil
 	case spec.Engine.Adapter:
 		return httpServer{httpadapter.Wrap(srv, httpadapter.NetHTTP1(), httpadapter.NetHTTP2()), spec.TLS, poll, caller}, nil
 	}
@@ -122,6 +128,8 @@ func handler(spec Spec) (http.Handler, error) {
 		return reverseProxy(spec), nil
 	case AppCaller:
 		return newCaller(spec), nil
+	case AppBottleneck:
+		return bottleneck(), nil
 	case AppEvents:
 		return newEvents(spec.Engine), nil
 	}
@@ -270,6 +278,17 @@ func spinner(iterations int64) http.HandlerFunc {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
+		hello(w, r)
+	}
+}
+
+// bottleneck returns the handler of AppBottleneck.
+func bottleneck() http.HandlerFunc {
+	places := make(chan struct{}, BottleneckPlaces)
+	return func(w http.ResponseWriter, r *http.Request) {
+		places <- struct{}{}
+		time.Sleep(BottleneckTime)
+		<-places
 		hello(w, r)
 	}
 }

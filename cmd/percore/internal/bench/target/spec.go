@@ -100,7 +100,7 @@ func (s Spec) Exists() bool {
 // overHTTP reports whether the server is an http.Server.
 func (s Spec) overHTTP() bool {
 	switch s.App {
-	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppMirror, AppProxyHTTP, AppCaller, AppEvents:
+	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppMirror, AppProxyHTTP, AppCaller, AppEvents, AppBottleneck:
 		return true
 	}
 	return false
@@ -108,23 +108,33 @@ func (s Spec) overHTTP() bool {
 
 // The servers that a target process can run.
 const (
-	AppHTTP      = "http"       // net/http: a short text
-	AppJSON      = "json"       // net/http: a JSON document of Spec.JSONBytes
-	AppWaiting   = "waiting"    // net/http: the short text; on WaitPath, once OpRelease has come
-	AppSpin      = "spin"       // net/http: burns Spec.SpinIterations, then sends the short text
-	AppFiles     = "files"      // net/http: http.FileServer on Spec.Dir
-	AppUpload    = "upload"     // net/http: reads the body, then sends the short text
-	AppMirror    = "mirror"     // net/http: sends the body back
-	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
-	AppCaller    = "caller"     // net/http: calls Spec.Backend CallsPerRequest times, then sends the short text
-	AppEvents    = "events"     // net/http: each POST's body is a server-sent event to all that make a GET
-	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions between client and Spec.Backend
-	AppEcho      = "echo"       // sends bytes back as they come
-	AppBroadcast = "broadcast"  // sends bytes to all connections as they come
-	AppRESP      = "resp"       // a kv.Store
-	AppBuffers   = "buffers"    // for each byte Spec.Slices slices, with net.Buffers.WriteTo
-	AppGRPC      = "grpc"       // grpc-go: the Echo service
+	AppHTTP       = "http"       // net/http: a short text
+	AppJSON       = "json"       // net/http: a JSON document of Spec.JSONBytes
+	AppWaiting    = "waiting"    // net/http: the short text; on WaitPath, once OpRelease has come
+	AppSpin       = "spin"       // net/http: burns Spec.SpinIterations, then sends the short text
+	AppFiles      = "files"      // net/http: http.FileServer on Spec.Dir
+	AppUpload     = "upload"     // net/http: reads the body, then sends the short text
+	AppMirror     = "mirror"     // net/http: sends the body back
+	AppProxyHTTP  = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
+	AppCaller     = "caller"     // net/http: calls Spec.Backend CallsPerRequest times, then sends the short text
+	AppBottleneck = "bottleneck" // net/http: holds one of BottleneckPlaces for BottleneckTime, then sends the short text
+	AppEvents     = "events"     // net/http: each POST's body is a server-sent event to all that make a GET
+	AppProxyTCP   = "proxy-tcp"  // io.Copy in both directions between client and Spec.Backend
+	AppEcho       = "echo"       // sends bytes back as they come
+	AppBroadcast  = "broadcast"  // sends bytes to all connections as they come
+	AppRESP       = "resp"       // a kv.Store
+	AppBuffers    = "buffers"    // for each byte Spec.Slices slices, with net.Buffers.WriteTo
+	AppGRPC       = "grpc"       // grpc-go: the Echo service
 )
+
+// AppBottleneck's requests wait for a place without a limit, as for a connection to a database.
+const (
+	BottleneckPlaces = 8
+	BottleneckTime   = 10 * time.Millisecond
+)
+
+// LimitWait is how long requests wait with Engine.Limit.
+const LimitWait = 30 * time.Millisecond
 
 // CallsPerRequest is how many calls of an HTTP client AppCaller makes for a request, one after the
 // other, so that the request itself is a small part of the cost. The client is
@@ -162,6 +172,10 @@ type Engine struct {
 	// Detach makes the handlers that wait, of AppWaiting and of AppGRPC's EchoWatch, detach their answers
 	// and return. It goes with FastPath or NewServer.
 	Detach bool `json:"detach,omitempty"`
+
+	// Limit lets as many handlers of AppBottleneck run as it has places (httpadapter.LimitWork). It goes
+	// with FastPath.
+	Limit bool `json:"limit,omitempty"`
 
 	// FastHTTP runs the server of package fasthttp in place of net/http, for AppHTTP without TLS; and for
 	// AppCaller its client, below a server of net/http. See Spec.Exists.
