@@ -143,7 +143,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs.IntVar(&f.cfg.Idle, "idle", benchIdle, "connections of the scenarios about idle ones")
 	fs.DurationVar(&f.cfg.Settle, "settle", benchSettle, "how long connections are idle before their memory is measured")
 	fs.StringVar(&f.cfg.Client, "client", bench.ClientBuiltin, "load generator: "+strings.Join(bench.Clients(), ", ")+" (where installed)")
-	fs.StringVar(&f.cfg.ProfileDir, "cpuprofile-dir", "", "write CPU profiles of the servers to this `directory`")
+	fs.StringVar(&f.cfg.ProfileDir, "cpuprofile-dir", "", "write profiles of the servers' CPU time, and of their waits for locks, to this `directory`")
 	fs.BoolVar(&f.cfg.SplitCPUs, "split-cpus", false, "half of the processors for the server, the other half for the load, as if they were two machines")
 	fs.BoolVar(&f.cfg.Scale, "scale", false, "how the cost of a request changes with the number of processors: servers of 1, 2, 4, ... of them")
 	fs.BoolVar(&f.cfg.Counts, "counts", false, "also count the servers' instructions and system calls, where perf_event_open is allowed")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"strings"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/control"
 )
@@ -167,7 +168,10 @@ func (p *process) hold(calls int) (Reused, error) {
 	return Reused{n}, err
 }
 
-// profileStart starts a CPU profile of this process, written to path.
+// contentionRate is the share of waits for a lock that are in the profile: 1 of so many.
+const contentionRate = 10
+
+// profileStart starts a CPU profile of this process, written to path, and one of its locks.
 func (p *process) profileStart(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -178,16 +182,25 @@ func (p *process) profileStart(path string) error {
 		return err
 	}
 	p.profile = f
+	runtime.SetMutexProfileFraction(contentionRate)
 	return nil
 }
 
-// profileStop ends the profile and writes the file.
+// locksPath is the file for the profile of the locks beside a CPU profile.
+func locksPath(path string) string { return strings.TrimSuffix(path, ".pprof") + "_locks.pprof" }
+
+// profileStop ends the profiles and writes the files.
 func (p *process) profileStop() error {
 	if p.profile == nil {
 		return errors.New("no profile is being taken")
 	}
 	pprof.StopCPUProfile()
-	err := p.profile.Close()
+	runtime.SetMutexProfileFraction(0)
+	path, err := p.profile.Name(), p.profile.Close()
 	p.profile = nil
-	return err
+	locks, openErr := os.Create(locksPath(path))
+	if openErr != nil {
+		return errors.Join(err, openErr)
+	}
+	return errors.Join(err, pprof.Lookup("mutex").WriteTo(locks, 0), locks.Close())
 }

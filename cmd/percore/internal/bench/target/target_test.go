@@ -147,8 +147,10 @@ func TestProfile(t *testing.T) {
 	if err := p.profileStop(); err != nil {
 		t.Fatal(err)
 	}
-	if st, err := os.Stat(path); err != nil || st.Size() == 0 {
-		t.Errorf("the profile: %v, %v; want a file with something in it", st, err)
+	for _, path := range []string{path, locksPath(path)} {
+		if st, err := os.Stat(path); err != nil || st.Size() == 0 {
+			t.Errorf("the profile: %v, %v; want a file with something in it", st, err)
+		}
 	}
 }
 
