@@ -156,6 +156,7 @@ var (
 	ErrStreamClosed = errors.New("httpadapter: the Stream is closed")
 
 	errAborted  = errors.New("httpadapter: the Stream was aborted")
+	errNoRoom   = errors.New("httpadapter: the client has more than its share of MaxConns")
 	errPanicked = httpstream.ErrPanicked
 	errDetached = semantics.ErrDetached
 	errReturned = httpstream.ErrReturned
@@ -305,12 +306,12 @@ func (s *Stream) OnEnd(f func(err error)) {
 	}
 }
 
-// end makes the Stream dead. It doesn't block.
-func (s *Stream) end(err error) {
+// end makes the Stream dead, and reports whether it wasn't. It doesn't block.
+func (s *Stream) end(err error) bool {
 	s.mu.Lock()
 	if s.dead || s.over {
 		s.mu.Unlock()
-		return
+		return false
 	}
 	s.dead, s.err = true, err
 	s.unsent = nil
@@ -319,6 +320,7 @@ func (s *Stream) end(err error) {
 	if blocked {
 		s.outlet.cut()
 	}
+	return true
 }
 
 // unlock unlocks mu, and starts a sender if there is something to do.

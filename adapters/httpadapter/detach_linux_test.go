@@ -4,12 +4,14 @@ package httpadapter
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
@@ -72,6 +74,60 @@ func TestDetachedBudget(t *testing.T) {
 				stream.Close()
 			}
 			await(0)
+			s.Close()
+			<-served
+		})
+	}
+}
+
+// TestDetachedUnread measures what a client can make a server hold by answers that it doesn't read.
+func TestDetachedUnread(t *testing.T) {
+	const (
+		n            = 30
+		heapBytesMax = 2 * DefaultUnsent
+	)
+	needBudget(t, n)
+	for _, overHTTP2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2 %t", overHTTP2), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln := listenOnTwo(t)
+			streams := make(chan *Stream, n)
+			h := func(w http.ResponseWriter, r *http.Request) {
+				_ = http.NewResponseController(w).Flush()
+				_ = Detach(w, r, func(s *Stream) { streams <- s })
+			}
+			protocols := new(http.Protocols)
+			protocols.SetHTTP1(true)
+			protocols.SetUnencryptedHTTP2(true)
+			s := wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols}, fastPath(), withHTTP2())
+			served := make(chan error, 1)
+			go func() { served <- s.Serve(ln) }()
+			opener(t, ln.Addr(), overHTTP2)(n)
+			testnet.Eventually(t, "the answers being detached", func() bool { return s.Stats().Detached == n })
+			before := testnet.HeapBytes()
+			var all []*Stream
+			for range n {
+				all = append(all, <-streams)
+			}
+			event, last := make([]byte, 1000), time.Now()
+			testnet.Eventually(t, "that no client takes any more", func() bool {
+				for _, stream := range all {
+					_, err := stream.Write(event)
+					for ; err == nil; _, err = stream.Write(event) {
+						stream.Flush()
+						last = time.Now()
+					}
+					if err != ErrSlowClient {
+						t.Fatal(err)
+					}
+				}
+				return time.Since(last) > 100*time.Millisecond
+			})
+			each := float64(int64(testnet.HeapBytes()-before)) / n
+			t.Logf("%.0f bytes of heap per answer that isn't read", each)
+			if each > heapBytesMax {
+				t.Errorf("got %.0f bytes of heap per answer that isn't read, want at most %d", each, heapBytesMax)
+			}
 			s.Close()
 			<-served
 		})

@@ -29,6 +29,7 @@ type roomClient struct {
 type roomServer struct {
 	t       *testing.T
 	addr    string
+	mux     *http.ServeMux
 	server  *Server
 	client  *tls.Config // nil: plain
 	release chan struct{}
@@ -45,7 +46,7 @@ func newRoomServer(t *testing.T, max int, srv *http.Server, overTLS bool, opts .
 		r.waiting.Add(1)
 		<-r.release
 	})
-	srv.Handler = mux
+	srv.Handler, r.mux = mux, mux
 	listen := &percore.ListenConfig{MaxConns: max}
 	ln, err := listen.Listen(t.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -291,5 +292,67 @@ func TestMakesRoomHTTP2(t *testing.T) {
 		get()
 		c := r.dial("127.0.0.2")
 		c.ask()
+	}
+}
+
+// TestMakesRoomOfDetached: a peer whose detached answers have more than its share of the places loses
+// some of them to new clients, and no other answer is cut.
+func TestMakesRoomOfDetached(t *testing.T) {
+	const max, share = 16, 2
+	server, client := testnet.TLS(t)
+	client.NextProtos = []string{"http/1.1"}
+	for _, overTLS := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %t", overTLS), func(t *testing.T) {
+			r := newRoomServer(t, max, &http.Server{TLSConfig: server.Clone()}, overTLS, fastPath())
+			if overTLS {
+				r.client = client
+			}
+			streams := make(chan *Stream, max)
+			r.mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
+				_ = http.NewResponseController(w).Flush()
+				_ = Detach(w, r, func(s *Stream) { streams <- s })
+			})
+			ends := make(chan error, max)
+			var all []*Stream
+			watch := func(from string) *roomClient {
+				c := r.dial(from)
+				c.send("/events")
+				s := testnet.Receive(t, "a Stream", streams)
+				s.OnEnd(func(err error) { ends <- err })
+				testnet.Eventually(t, "it waits", func() bool { return r.server.Stats().Detached == len(all)+1 })
+				all = append(all, s)
+				return c
+			}
+			var others []*roomClient
+			for i := range max / 2 {
+				others = append(others, watch(fmt.Sprintf("127.0.1.%d", i/share+1)))
+			}
+			for range max / 2 {
+				watch("127.0.0.3")
+			}
+			var late []*roomClient
+			for i := range max/2 - share {
+				c := r.dial(fmt.Sprintf("127.0.2.%d", i+1))
+				c.ask()
+				late = append(late, c)
+				r.rests(i + 1) // in this order
+				if err := testnet.Receive(t, "the end of an answer", ends); err != errNoRoom {
+					t.Errorf("an answer has ended with %v", err)
+				}
+			}
+			r.dial("127.0.0.9").ask() // no peer has too many answers: a connection makes room
+			late[0].requireClosed()
+			if n := r.server.Stats().Detached; n != max/2+share {
+				t.Errorf("%d answers are left, want %d", n, max/2+share)
+			}
+			for _, s := range all {
+				s.Close()
+			}
+			for _, c := range others {
+				if err := c.receive(); err != nil {
+					t.Errorf("another peer's answer: %v", err)
+				}
+			}
+		})
 	}
 }

@@ -76,7 +76,7 @@ const (
 	// are always busy are not closed for others, which would only come back for them.
 	idleMin = 100 * time.Millisecond
 
-	// A peer's idle connections may have this part of the places, and one place at least.
+	// A peer's connections that wait may have this part of the places, and one place at least.
 	peerShare = 8
 
 	// pickedMost is how many connections a look picks, at most, and a sixteenth of them if they are
@@ -96,6 +96,9 @@ const (
 // are told. If none has become free for so long, the connections have gone on, with a request that came
 // at the last moment. Tests change it.
 var closingTime = time.Second
+
+// PeerShare returns how many places a peer may have with connections that wait, while others want some.
+func (l *Limits) PeerShare() int { return max(int(l.max)/peerShare, 1) }
 
 // AddIdler makes i close connections when there is no room. A nil *Limits, and one without a limit,
 // never asks it.
@@ -291,7 +294,7 @@ func (l *Limits) pickLocked() (all int) {
 		}
 	})
 	most := min(1+all/16, pickedMost)
-	over := max(peers[greediest]-max(int(l.max)/peerShare, 1), 0)
+	over := max(peers[greediest]-l.PeerShare(), 0)
 	var greedy, others []candidate
 	each(func(c IdleConn, since int64, peer netip.Prefix) {
 		to := &others
