@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,15 +30,23 @@ import (
 type works struct {
 	began   chan string // gets the messages of slow handlers
 	proceed chan bool   // lets one return
+	running atomic.Int64
+	most    atomic.Int64 // of running
 }
 
-func newWorks() *works { return &works{make(chan string), make(chan bool)} }
+func newWorks() *works { return &works{began: make(chan string), proceed: make(chan bool)} }
 
 func (w *works) do(what string) (any, error) {
+	n := w.running.Add(1)
+	defer w.running.Add(-1)
+	for m := w.most.Load(); n > m && !w.most.CompareAndSwap(m, n); m = w.most.Load() {
+	}
 	switch {
 	case strings.HasPrefix(what, "slow"):
 		w.began <- what
 		<-w.proceed
+	case what == "work":
+		time.Sleep(100 * time.Microsecond)
 	case what == "exit":
 		runtime.Goexit()
 	case what == "fail":
@@ -412,4 +422,32 @@ func TestLimitWorkShared(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestLimitWorkMost: no more methods run than may, whatever clients do, and no place is lost.
+func TestLimitWorkMost(t *testing.T) {
+	const most = 3
+	eachWorkDoor(t, admission.Limits{Handlers: most, Queue: 10, Wait: 5 * time.Millisecond}, func(t *testing.T, f *workFixture) {
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				for j := range 20 {
+					ctx, cancel := context.WithCancel(callContext(t))
+					switch (i + j) % 5 {
+					case 0:
+						time.AfterFunc(time.Millisecond, cancel)
+					case 1:
+						ctx, cancel = context.WithTimeout(ctx, time.Millisecond)
+					}
+					f.call(ctx, f.cc, [...]string{"Unary", "Stream"}[j%2], "work")
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		f.await(0, 0)
+		if n := f.most.Load(); n > most {
+			t.Errorf("%d methods have run at a time, want %d at most", n, most)
+		}
+	})
 }
