@@ -20,6 +20,7 @@
 package admission
 
 import (
+	"container/heap"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -66,7 +67,8 @@ type Limiter struct {
 	taken   int
 	waiting int
 	queues  map[netip.Prefix]*queue
-	turn    *queue // whose waiter is the next; a ring; nil: none
+	lengths byLength // the same
+	turn    *queue   // whose waiter is the next; a ring; nil: none
 }
 
 // queue has the waiters of a peer. It exists while there are any.
@@ -74,6 +76,38 @@ type queue struct {
 	peer       netip.Prefix
 	prev, next *queue // of the ring
 	waiters    []*waiter
+	at         int // in lengths
+}
+
+// byLength is a heap of queues, the longest first (container/heap). A look at each of a thousand queues
+// for each request that is too much would cost more than the requests.
+type byLength []*queue
+
+// Len implements heap.Interface.
+func (h byLength) Len() int { return len(h) }
+
+// Less implements heap.Interface.
+func (h byLength) Less(i, j int) bool { return len(h[i].waiters) > len(h[j].waiters) }
+
+// Swap implements heap.Interface.
+func (h byLength) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].at, h[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (h *byLength) Push(q any) {
+	q.(*queue).at = len(*h)
+	*h = append(*h, q.(*queue))
+}
+
+// Pop implements heap.Interface.
+func (h *byLength) Pop() any {
+	last := len(*h) - 1
+	q := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return q
 }
 
 // waiter is a request that waits.
@@ -161,9 +195,11 @@ func (l *Limiter) join(peer netip.Prefix) (w *waiter, entered bool) {
 		q = &queue{peer: peer}
 		l.queues[peer] = q
 		l.linkLocked(q)
+		heap.Push(&l.lengths, q)
 	}
 	w = &waiter{decided: make(chan struct{})}
 	q.waiters = append(q.waiters, w)
+	heap.Fix(&l.lengths, q.at)
 	l.waiting++
 	l.counts.Add(countWaiting, 1)
 	return w, false
@@ -176,13 +212,8 @@ func (l *Limiter) shedLocked(peer netip.Prefix) bool {
 	if own := l.queues[peer]; own != nil {
 		least += len(own.waiters)
 	}
-	var longest *queue
-	for _, q := range l.queues {
-		if len(q.waiters) > least && (longest == nil || len(q.waiters) > len(longest.waiters)) {
-			longest = q
-		}
-	}
-	if longest == nil {
+	longest := l.lengths[0]
+	if len(longest.waiters) <= least {
 		return false
 	}
 	l.removeLocked(longest, len(longest.waiters)-1)
@@ -201,6 +232,9 @@ func (l *Limiter) removeLocked(q *queue, i int) {
 	if len(q.waiters) == 0 {
 		delete(l.queues, q.peer)
 		l.unlinkLocked(q)
+		heap.Remove(&l.lengths, q.at)
+	} else {
+		heap.Fix(&l.lengths, q.at)
 	}
 	close(w.decided)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -156,10 +157,41 @@ func TestGone(t *testing.T) {
 		}
 		wg.Wait()
 		got := l.Stats()
-		if most != places || got.Running != 0 || got.Waiting != 0 || got.Refused == 0 || got.Waited == 0 || len(l.queues) > 0 || l.turn != nil {
+		if most != places || got.Running != 0 || got.Waiting != 0 || got.Refused == 0 || got.Waited == 0 || len(l.queues) > 0 || len(l.lengths) > 0 || l.turn != nil {
 			t.Errorf("%d have run at a time, and %+v are left", most, got)
 		}
 	})
+}
+
+// TestLongest: whatever comes and goes, the longest queue is the first, and the ring has all of them.
+func TestLongest(t *testing.T) {
+	l := New(Limits{Handlers: 1, Queue: 60})
+	l.TryEnter()
+	for range 20_000 {
+		p := accepting.Peer(peer(rand.IntN(1 + rand.IntN(40))))
+		if q := l.queues[p]; rand.IntN(10) == 0 {
+			l.Leave()
+			if l.taken == 0 {
+				l.TryEnter()
+			}
+		} else if q != nil && rand.IntN(5) == 0 {
+			l.giveUp(p, q.waiters[rand.IntN(len(q.waiters))], true)
+		} else {
+			l.join(p)
+		}
+		longest, n := 0, 0
+		for _, q := range l.queues {
+			longest, n = max(longest, len(q.waiters)), n+len(q.waiters)
+		}
+		ring := 0
+		for q := l.turn; q != nil && (ring == 0 || q != l.turn); q = q.next {
+			ring++
+		}
+		if len(l.lengths) != len(l.queues) || ring != len(l.queues) || n != l.waiting || n > 60 || n > 0 && len(l.lengths[0].waiters) != longest {
+			t.Fatalf("%d wait in %d queues, %d by length and %d in the ring, want %d; the longest has %d",
+				n, len(l.queues), len(l.lengths), ring, l.waiting, longest)
+		}
+	}
 }
 
 // BenchmarkEnter takes a place that is free, and gives it back.
@@ -227,4 +259,21 @@ func TestMetrics(t *testing.T) {
 	if r := read("running_handlers") - running; r != 0 {
 		t.Errorf("got %v running handlers more at the end, want 0", r)
 	}
+}
+
+// BenchmarkRefuse refuses requests while as many wait as may, of as many clients.
+func BenchmarkRefuse(b *testing.B) {
+	l := New(Limits{Handlers: 1, Wait: time.Hour})
+	l.TryEnter()
+	gone := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range l.Limits().Queue {
+		wg.Go(func() { l.Enter(peer(i), gone) })
+	}
+	testnet.Eventually(b, "the queue is full", func() bool { return l.Stats().Waiting == l.Limits().Queue })
+	for i := 0; b.Loop(); i++ {
+		l.Enter(peer(2000+i%1000), gone)
+	}
+	close(gone)
+	wg.Wait()
 }
