@@ -95,8 +95,8 @@ func (c *conn) swap(from, to connState) bool {
 	}
 	checkChange(from, to)
 	if (from^to)&stateMask != 0 {
-		c.queue.server.gauge(from, -1)
-		c.queue.server.gauge(to, +1)
+		c.queue.gauge(from, -1)
+		c.queue.gauge(to, +1)
 	}
 	return true
 }

@@ -19,10 +19,10 @@ func (q *connQueue) newConn(pc *percore.Conn) *conn {
 	}
 	if call.tls == nil && seam.ConnInfoOf(pc).Served {
 		c.packed.Store(uint32(connState(began)))
-		call.server.counts.Add(countAdopted, 1)
+		q.counts.Add(countAdopted, 1)
 	}
 	call.refs.Add(1)
-	call.server.counts.Add(countConns, 1)
+	q.counts.Add(countConns, 1)
 	c.introduce()
 	return c
 }

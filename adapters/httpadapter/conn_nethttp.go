@@ -26,7 +26,7 @@ func (c *conn) leaseOut() net.Conn {
 	}
 	tick := c.queue.lend(c)
 	if to, _ := c.change(func(s connState) (connState, bool) { return s.lease(tick) }); to.has(began) {
-		c.queue.server.counts.Add(countUnparks, 1)
+		c.queue.counts.Add(countUnparks, 1)
 	}
 	if c.isTLS() {
 		return c.ext.lease
@@ -38,7 +38,7 @@ func (c *conn) giveAwayLocked() {
 	c.queue.forget(c)
 	c.change(connState.giveAway)
 	if c.ext.tls.ConnectionState().HandshakeComplete {
-		c.queue.server.counts.Add(countHTTP2, 1)
+		c.queue.counts.Add(countHTTP2, 1)
 	} // else net/http reports it to the log and the client
 }
 
@@ -72,14 +72,13 @@ func (c *conn) leaseClosed() (parked bool) {
 // keepLocked keeps a connection that net/http has given back, and returns false if net/http
 // would never take it another time.
 func (c *conn) keepLocked() bool {
-	s := c.queue.server
 	// Kept first, then asked: SetKeepAlivesEnabled does it the other way round.
 	if !c.queue.takeBack(c) || c.queue.call.keepAlivesOff.Load() {
 		return false
 	}
 	to, _ := c.change(connState.giveBack)
 	if to.state() == stateParked {
-		s.counts.Add(countParks, 1)
+		c.queue.counts.Add(countParks, 1)
 	}
 	if c.queue.call.limits != nil && to.state() == stateParked && c.real.get() == 0 {
 		c.real.set(c.queue.call.idleDeadline()) // net/http has set none
@@ -99,7 +98,7 @@ func (c *conn) hijacked() {
 	defer c.mu.Unlock()
 	if c.endLocked(connState.hijack) {
 		seam.RestoreFinalizer(c.Conn)
-		c.queue.server.counts.Add(countHijacked, 1)
+		c.queue.counts.Add(countHijacked, 1)
 		c.queue.call.release()
 	}
 }
@@ -232,7 +231,7 @@ func (c *conn) beginWait(size int) {
 	case s.has(parkable) && (q.parksAtOnce || q.handover.Load() != nil || !s.has(bare) && c.unread != nil && c.unread.comesBack()):
 		c.expireRead(s)
 	case s.has(dated) && size != probe.ReadBytes:
-		q.server.counts.Add(countBuffered, 1)
+		q.counts.Add(countBuffered, 1)
 	}
 }
 
@@ -254,7 +253,7 @@ func (c *conn) endWait(p []byte, size int, err error) (int, error) {
 	}
 	if to.phase() == phaseHTTP2 {
 		c.queue.forget(c)
-		c.queue.server.counts.Add(countHTTP2, 1)
+		c.queue.counts.Add(countHTTP2, 1)
 	}
 	c.swapLease(s, to)
 	switch {

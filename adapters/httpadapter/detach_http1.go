@@ -82,7 +82,7 @@ func (t *turn) detach(x *exchange, d *http1Stream, behind []byte) bool {
 		t.arm()
 	}
 	t.x = nil
-	c.queue.server.counts.Add(countDetached, 1)
+	c.queue.counts.Add(countDetached, 1)
 	d.compact()
 	return t.serveStream(d)
 }
@@ -115,7 +115,7 @@ func (t *turn) serveStream(d *http1Stream) bool {
 	t.armed = d.watching
 	d.watched.mu.Unlock()
 	c.current.Store(nil)
-	c.queue.server.counts.Add(countDetached, -1)
+	c.queue.counts.Add(countDetached, -1)
 	d.cancel()
 	c.finishStream(&d.Stream, sent)
 	switch {

@@ -387,7 +387,7 @@ func (c *conn) putBack() {
 // closeMoved closes a connection that belongs to another process now. That takes the descriptor away,
 // and says nothing to the client.
 func (c *conn) closeMoved() {
-	c.queue.server.counts.Add(countHandedOver, 1)
+	c.queue.counts.Add(countHandedOver, 1)
 	c.closeTakenOut()
 }
 

@@ -226,7 +226,7 @@ func (c *conn) serveHTTP2(unread []byte) bool {
 	if !ok {
 		return false
 	}
-	call.server.counts.Add(countHTTP2, 1)
+	c.queue.counts.Add(countHTTP2, 1)
 	ok = call.server.reportSafely(c, http.StateActive) && call.server.reportSafely(c, http.StateIdle) // as net/http does then
 	err, below := errHook, net.Conn(c.Conn)
 	if c.isTLS() {

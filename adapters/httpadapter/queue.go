@@ -24,8 +24,9 @@ type connQueue struct {
 	call        *serveCall
 	server      *Server // the call's, which each request needs
 	from        net.Listener
-	wake        chan struct{}        // has a token if ready or closed may have changed
-	workers     *workers.Pool[*conn] // one of the call's, shared by several queues
+	wake        chan struct{}         // has a token if ready or closed may have changed
+	workers     *workers.Pool[*conn]  // one of the call's, shared by several queues
+	counts      serving.Cell[counter] // of the server's counters; a pool's queues have the same
 	parksAtOnce bool
 	told        chan struct{} // has a token when a connection that isn't ours was introduced, or never will be
 
@@ -252,7 +253,7 @@ func (q *connQueue) accepted(nc net.Conn) {
 		return
 	}
 	if !ok {
-		q.server.counts.Add(countForeign, 1)
+		q.counts.Add(countForeign, 1)
 		q.call.warnForeign(nc)
 	}
 	if q.call.tls != nil {

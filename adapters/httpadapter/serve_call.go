@@ -93,6 +93,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	for i, from := range listeners {
 		q := &connQueue{call: call, server: s, from: from, wake: make(chan struct{}, 1), told: make(chan struct{}, 1), parksAtOnce: s.parkAfter == 0}
 		q.workers = &call.workers[i%len(call.workers)]
+		q.counts = s.counters.Cells[i%len(call.workers)%len(s.counters.Cells)]
 		q.sweeper = newSweeper(s.parkAfter, q.sweep)
 		call.queues = append(call.queues, q)
 	}

@@ -37,7 +37,7 @@ type Server struct {
 
 	// atomic
 	counters      *serving.Counters[counter]
-	counts        serving.Cell[counter] // the only one of counters
+	counts        serving.Cell[counter] // one of counters, for what is rare; queues have theirs
 	used          atomic.Bool           // a Serve of the Server was called
 	bypassed      atomic.Bool           // it was logged that the http.Server's own Serve was called
 	keepAlivesOff atomic.Bool           // by SetKeepAlivesEnabled: each call knows better, see idleGuard
@@ -92,7 +92,7 @@ func newServer(srv *http.Server, opts []Option) *Server {
 			checkNetHTTP:  probe.NetHTTP,
 			checkTLS:      tlsread.Probe,
 		},
-		counters: serving.NewCounters(1, counterCount),
+		counters: serving.NewCounters(serving.Sets(), counterCount),
 	}
 	s.counts = s.counters.Cells[0]
 	for i, opt := range opts {

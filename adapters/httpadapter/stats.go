@@ -105,19 +105,19 @@ func connsMetric(state string) percore.Metric {
 }
 
 // gauge counts a connection that comes into a state, or leaves it.
-func (s *Server) gauge(of connState, by int64) {
+func (q *connQueue) gauge(of connState, by int64) {
 	switch of.state() {
 	case stateFresh:
-		s.counts.Add(countWaiting, by)
+		q.counts.Add(countWaiting, by)
 	case stateParked, stateTakenOut, stateClosing:
-		s.counts.Add(countParked, by)
+		q.counts.Add(countParked, by)
 	case stateServing, stateNotified:
-		s.counts.Add(countServing, by)
+		q.counts.Add(countServing, by)
 	case stateHijacked, stateClosed:
-		s.counts.Add(countConns, -by)
+		q.counts.Add(countConns, -by)
 	case stateLeased:
 		if of.phase() == phaseHTTP2 {
-			s.counts.Add(countConns, -by)
+			q.counts.Add(countConns, -by)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 // newSweptQueue makes a queue that has no acceptor, and whose sweeper never sweeps by itself.
 func newSweptQueue() *connQueue {
 	q := &connQueue{call: &serveCall{way: probe.Once}, server: Wrap(new(http.Server))}
+	q.counts = q.server.counts
 	q.sweeper = newSweeper(never, func() {})
 	return q
 }

@@ -201,7 +201,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	if x == nil {
 		return t.decline(reasonTarget)
 	}
-	s.counts.Add(countRequests, 1)
+	c.queue.counts.Add(countRequests, 1)
 	if !t.begin(x) {
 		x.end()
 		c.current.Store(nil)
@@ -389,7 +389,7 @@ func (t *turn) decline(r reason) bool {
 	c := t.c
 	fast := c.queue.call.fast
 	if fast {
-		c.queue.server.counts.Add(countDeclined+counter(r), 1)
+		c.queue.counts.Add(countDeclined+counter(r), 1)
 	}
 	c.Conn.CancelOnReadable()
 	if b, ok := c.stream().takePeeked(); ok {
@@ -465,7 +465,7 @@ func (t *turn) finish() bool {
 func (c *conn) remoteText() string {
 	if at := c.Conn.RemoteAddrPort(); at != (netip.AddrPort{}) {
 		call := c.queue.call
-		return call.addrTexts.of(at, uint64(call.server.counts.Load(countRequests)))
+		return call.addrTexts.of(at, uint64(c.queue.counts.Load(countRequests)))
 	}
 	return c.RemoteAddr().String()
 }

@@ -57,8 +57,8 @@ var (
 
 	// A connection's state changes twice in a request, with an add for what it leaves and one for what it
 	// comes into, which are on one line. The count of requests is on the next.
+	counters       = []section{{"states", perSet, 2 * addTime, 2}, {"requests", perSet, addTime, 1}}
 	serverCounters = []section{{"states", 0, 2 * addTime, 2}, {"requests", 0, addTime, 1}}
-	ownCounters    = []section{{"states", perSet, 2 * addTime, 2}, {"requests", perSet, addTime, 1}}
 )
 
 // ofConn returns sections for the words of a connection, each on a line of its own.
@@ -71,10 +71,9 @@ func ofConn() (all []section) {
 
 // paths have the CPU times of bench with 64 connections.
 var paths = []path{
-	{"fast path", 11_000, append(serverCounters, pool)},
-	{"fast path, if its counters had cells", 11_000, append(ownCounters, pool)},
-	{"fast path, a request a connection", 38_400, append(append(ofConn(), serverCounters...), pool)},
-	{"the same, if its counters had cells", 38_400, append(append(ofConn(), ownCounters...), pool)},
+	{"fast path", 11_000, append(counters, pool)},
+	{"fast path, if its counters had no cells", 11_000, append(serverCounters, pool)},
+	{"fast path, a request a connection", 38_400, append(append(ofConn(), counters...), pool)},
 	{"HTTP/2, a stream a connection", 12_800, []section{pool, {"counters", perSet, 2 * addTime, 2}}},
 	{"gRPC, unary", 15_900, []section{{"lock of the pool", perSet, poolHold, 3}, {"counters", perSet, 2 * addTime, 2}, {"counters of rpc", perSet, addTime, 4}}},
 	{"client, HTTP/1, one host", 16_900, []section{{"lock of the host", 0, hostHold, 2}, {"counters of the host", 0, 2 * addTime, 1}}},
