@@ -43,6 +43,7 @@ func TestArguments(t *testing.T) {
 		"Stats.Add":       {Func: new(Stats).Add},
 
 		"Stream.AwaitEnd":          {Func: s.AwaitEnd},
+		"Stream.Move":              {Func: s.Move},
 		"Stream.OnInterim":         {Func: s.OnInterim, Nils: "f"},
 		"Stream.Read":              {Func: s.Read},
 		"Stream.ReadFull":          {Func: s.ReadFull},

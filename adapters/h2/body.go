@@ -115,13 +115,12 @@ func (s *Stream) read(p []byte, least int) (n int, err error) {
 
 // fillLocked waits until at least so many bytes have come to p, or no more come.
 func (s *Stream) fillLocked(p []byte, least int) (n int) {
-	f := &s.makeExtrasLocked().filling
-	*f = filling{into: p, least: least}
-	for f.least > 0 && s.readErrorLocked() == nil {
+	s.makeExtrasLocked().filling = filling{into: p, least: least}
+	for s.extras.filling.least > 0 && s.readErrorLocked() == nil {
 		s.waitLocked()
 	}
-	n = len(p) - len(f.into)
-	*f = filling{} // the memory is the caller's again
+	n = len(p) - len(s.extras.filling.into) // Move may have changed extras
+	s.extras.filling = filling{}            // the memory is the caller's again
 	return n
 }
 

@@ -193,7 +193,7 @@ type clientPart struct {
 func (s *Stream) makeClientPart() *clientPart {
 	if s.extras == nil {
 		p := new(clientPart)
-		p.extras.client = p
+		p.extras.client, p.extras.stream = p, s
 		s.extras = &p.extras
 	}
 	return s.extras.client

@@ -3,7 +3,8 @@ package h2
 // This file has streams that go on after their handler's Serve has returned, without a goroutine.
 //
 //	state     meaning                                           leaves by
-//	attached  the stream ends when Serve returns                Detach: detached; Serve returns: served
+//	attached  the stream ends when Serve returns                Detach: detached; Serve returns: served;
+//	                                                            Move: served, and its successor detached
 //	detached  it ends with Finish; Resume queues calls of the   Finish: served
 //	          handler's Resume
 //	served    the stream has ended for its handler              (final)
@@ -29,6 +30,44 @@ func (s *Stream) Detach() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	s.detached = !s.served
+}
+
+// Move is Detach, and lets go of s and its handler: to.Stream(), which must be new, is the stream from
+// then on, with its deadlines and what was not read, and to is its handler, whose Serve is not called.
+// The methods of s fail as if Serve had returned, and neither Serve's return nor its panic ends the
+// stream. Call it once, in Serve. It waits for a Send that is under way.
+//
+// If the stream has ended early before, to.Stream().Err() says so, and Cancelled is called for s's
+// handler, and not for to.
+func (s *Stream) Move(to Resumer) {
+	if to == nil {
+		panic("h2: Move was called with a nil Resumer")
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	c, next := s.conn, to.Stream()
+	c.mu.Lock()
+	defer c.unlock()
+	if s.err != nil && c.phase == alive && !s.core.Ended() { // it waits for its reset: see partLocked
+		c.lendLocked()
+		c.core.Reset(&s.core, NoError)
+		c.flushSoonLocked()
+	}
+	next.core.User = next
+	c.core.Move(&s.core, &next.core)
+	next.conn, next.handler = c, to
+	next.body, next.err, next.readErr, next.extras = s.body, s.err, s.readErr, s.extras
+	next.answered, next.served, next.cancelled, next.hurried = s.answered, s.served, s.cancelled, s.hurried
+	next.detached = !s.served
+	s.body, s.extras, s.served = nil, nil, true
+	if x := next.extras; x != nil {
+		x.stream = next
+		if x.filling.into != nil { // it is of a goroutine that reads from s
+			s.extras = &extras{filling: x.filling}
+			x.filling = filling{}
+		}
+	}
+	s.wakeLocked()
 }
 
 // Resume makes a goroutine of the pool call the Resume of the handler, which must be a [Resumer]. It

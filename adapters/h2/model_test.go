@@ -77,10 +77,36 @@ type modelServer struct {
 // serveModel starts the server.
 func serveModel(start func(Handler, Config) *fixture) *modelServer {
 	s := &modelServer{gates: make(chan bool, 1000)}
-	s.fixture = start(HandlerFunc(s.handle), Config{
+	s.fixture = start(s, Config{
 		StreamWindow: modelStreamWindow, ConnWindow: modelConnWindow, Streams: 20, Log: slog.New(slog.DiscardHandler),
 	})
 	return s
+}
+
+// Accept makes the stream, which is moved at times.
+func (s *modelServer) Accept(_ *Conn, r *Request) StreamHandler {
+	return &modelHandler{funcStream{f: s.handle, request: *r}}
+}
+
+// modelHandler moves each third stream.
+type modelHandler struct{ funcStream }
+
+func (h *modelHandler) Serve() {
+	if h.stream.ID()%3 > 0 {
+		h.funcStream.Serve()
+		return
+	}
+	next := &modelHandler{funcStream{f: h.f, request: h.request}}
+	h.stream.Move(next)
+	next.stream.Resume()
+	if _, err := h.stream.Write([]byte("late")); err == nil {
+		panic("a stream that was moved was written to")
+	}
+}
+
+func (h *modelHandler) Resume() {
+	h.funcStream.Serve()
+	h.stream.Finish()
 }
 
 func (s *modelServer) handle(st *Stream, r *Request) {

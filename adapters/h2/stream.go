@@ -409,6 +409,7 @@ func (s *Stream) wakeLocked() {
 
 // extras has what few streams need.
 type extras struct {
+	stream      *Stream // whose they are
 	read, write Timer   // the deadlines
 	trailers    []Field // of the request
 	filling     filling
@@ -417,7 +418,7 @@ type extras struct {
 
 func (s *Stream) makeExtrasLocked() *extras {
 	if s.extras == nil { // a client's stream has some from the start
-		s.extras = new(extras)
+		s.extras = &extras{stream: s}
 	}
 	return s.extras
 }
@@ -457,7 +458,8 @@ func (s *Stream) setDeadline(t time.Time, which func(*extras) *Timer, passed fun
 	if s.extras == nil && t.IsZero() {
 		return nil
 	}
-	timer := which(s.makeExtrasLocked())
+	x := s.makeExtrasLocked()
+	timer := which(x)
 	if *timer != nil {
 		(*timer).Stop()
 		*timer = nil
@@ -474,8 +476,8 @@ func (s *Stream) setDeadline(t time.Time, which func(*extras) *Timer, passed fun
 	set = c.afterFunc(d, func() {
 		c.mu.Lock()
 		defer c.unlock()
-		if *timer == set && !s.served { // else another was set meanwhile
-			passed(s)
+		if *timer == set && !x.stream.served { // else another was set meanwhile
+			passed(x.stream)
 		}
 	})
 	*timer = set

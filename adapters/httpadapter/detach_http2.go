@@ -12,21 +12,22 @@ import (
 // http2Stream is a Stream over HTTP/2.
 type http2Stream struct {
 	Stream
-	*httpstream.Answer
+	httpstream.Answer
 
 	counted bool // in countDetached; owned by the sender
 }
 
 // detachHTTP2 makes the Stream of an answer over HTTP/2.
-func detachHTTP2(w httpstream.Detacher, ctx context.Context) (_ *Stream, err error) {
+func detachHTTP2(w httpstream.Detacher, ctx context.Context) (*Stream, error) {
 	d := new(http2Stream)
 	d.sending = true // Gone may come before init
-	if d.Answer, err = w.Detach(d); err != nil {
+	own, err := w.Detach(&d.Answer, d)
+	if err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.init(d, join(d.Answer.Context(), ctx))
+	d.init(d, join(own, ctx))
 	d.wrote = d.Answer.Wrote()
 	return &d.Stream, nil
 }
@@ -72,9 +73,6 @@ func (d *http2Stream) Gone(err error) {
 	}
 	d.end(err)
 }
-
-// Context is the Stream's, which has the other in it.
-func (d *http2Stream) Context() context.Context { return d.Stream.Context() }
 
 // Header implements outlet.
 func (d *http2Stream) Header() http.Header {

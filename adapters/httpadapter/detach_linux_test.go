@@ -31,7 +31,7 @@ func TestDetachedBudget(t *testing.T) {
 		streams      bool // of one connection of HTTP/2
 	}{
 		{"HTTP/1.1", 650, false},
-		{"HTTP/2", 1500, true},
+		{"HTTP/2", 640, true},
 	} {
 		t.Run(arm.name, func(t *testing.T) {
 			testnet.NoLeaks(t)

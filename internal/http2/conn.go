@@ -239,6 +239,20 @@ func (c *Conn) Open(st *Stream, ev *Event) {
 	c.handlers++
 }
 
+// Move makes to, which is new and whose User is set, the stream that st is. st has ended then.
+func (c *Conn) Move(st, to *Stream) {
+	user := to.User
+	*to = *st
+	to.User = user
+	if !st.Ended() {
+		c.streams.replace(st, to)
+	}
+	if st.sender != nil {
+		st.sender.stream = to
+	}
+	st.state, st.held, st.sender = closed, 0, nil
+}
+
 // Refuse ends the stream of an event RequestStarted with a code, such as RefusedStream.
 func (c *Conn) Refuse(ev *Event, code ErrCode) {
 	c.appendReset(ev.ID, code, ownReset)

@@ -93,6 +93,15 @@ func (t *streamTable) remove(st *Stream) {
 	t.n--
 }
 
+// replace puts to in the place of st.
+func (t *streamTable) replace(st, to *Stream) {
+	b := t.bucket(st.id)
+	for *b != st {
+		b = &(*b).next
+	}
+	*b, to.next, st.next = to, st.next, nil
+}
+
 // each calls visit for each stream. visit may remove the stream.
 func (t *streamTable) each(visit func(*Stream)) {
 	for _, st := range t.buckets {

@@ -48,7 +48,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 	if b.continues {
 		b.continues = false
 		if !b.x.response.informed.Load() {
-			_ = b.x.stream.Send(h2.Message{Status: http.StatusContinue})
+			_ = b.x.current().stream.Send(h2.Message{Status: http.StatusContinue})
 		}
 	}
 	if !b.open || b.ended {
@@ -57,7 +57,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 	if b.isClosed() {
 		return 0, errClosedBody
 	}
-	n, err = b.x.stream.Read(p)
+	n, err = b.x.current().stream.Read(p)
 	b.got += int64(n)
 	return n, b.errorOf(err)
 }
@@ -101,10 +101,10 @@ func (b *body) end() error {
 	if r.Trailer == nil {
 		return io.EOF // net/http doesn't look at what comes
 	}
-	for _, f := range b.x.stream.Trailers() {
+	for _, f := range b.x.current().stream.Trailers() {
 		key := f.Name.Key()
 		if !semantics.MayBeTrailer(key) {
-			b.x.stream.Reset(h2.ProtocolError)
+			b.x.current().stream.Reset(h2.ProtocolError)
 			return semantics.StreamError{StreamID: b.x.stream.ID(), Code: h2.ProtocolError}
 		}
 		if _, declared := r.Trailer[key]; declared {
@@ -127,7 +127,7 @@ func (b *body) Close() error {
 	b.closed = true
 	b.closing.Unlock()
 	if first && b.open {
-		b.x.stream.CloseRead()
+		b.x.current().stream.CloseRead()
 	}
 	return nil
 }

@@ -19,9 +19,10 @@ type Detacher interface {
 	// SentPlain reports whether the header was sent, and says nothing about a coding of the body.
 	SentPlain() bool
 
-	// Detach moves the rest of the answer to an Answer of o's. From then on the ResponseWriter takes
-	// nothing. It fails if the handler has returned, or the answer is detached.
-	Detach(o Owner) (*Answer, error)
+	// Detach moves the rest of the answer to a, which must be new, and which is o's, and returns the
+	// request's context. From then on the ResponseWriter takes nothing, and the handler's return lets go
+	// of it and of the request. Detach fails if the handler has returned, or the answer is detached.
+	Detach(a *Answer, o Owner) (context.Context, error)
 }
 
 // An Owner has a detached answer.
@@ -35,8 +36,8 @@ type Owner interface {
 
 // An Answer is the rest of an answer that is detached. Write, Flush and End may block.
 type Answer struct {
-	x    *exchange
-	rest *response
+	part
+	owner Owner // immutable
 }
 
 var (
@@ -55,90 +56,93 @@ func (w *response) SentPlain() bool {
 }
 
 // Detach implements Detacher.
-func (w *response) Detach(o Owner) (*Answer, error) {
+func (w *response) Detach(a *Answer, o Owner) (context.Context, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x := w.x
 	switch {
-	case x.owner.Load() != nil:
+	case x.detached.Load() != nil:
 		return nil, semantics.ErrDetached
 	case w.done:
 		return nil, ErrReturned
 	}
-	rest := &response{
-		x: x, memory: w.memory, trailers: w.trailers, declared: w.declared, written: w.written, length: w.length,
+	a.server, a.canceler, a.owner = x.server, x.canceler, o
+	a.response = response{
+		x: &a.part, memory: w.memory, trailers: w.trailers, declared: w.declared, written: w.written, length: w.length,
 		status: w.status, isHead: w.isHead, err: w.err, wrote: w.wrote, sent: w.sent, resets: w.resets,
 		hasType: w.hasType, hasLength: w.hasLength, hasCoding: w.hasCoding, hasDate: w.hasDate, ends: w.ends,
 		header: maps.Clone(w.header), // middleware may look at its own when the handler has returned
 	}
 	if w.sent && w.trailers == nil {
-		rest.header = nil
+		a.response.header = nil
 	}
 	w.memory, w.done = nil, true
-	x.owner.Store(&o)
-	x.stream.Detach()
-	if x.stream.Err() != nil {
-		o.Gone(x.stream.Err()) // before there was an owner to be told
+	a.response.notify.state.Store(w.notify.state.Load())
+	a.detached.Store(a)
+	x.stream.Move((*resumer)(a))
+	x.detached.Store(a)
+	if err := a.stream.Err(); err != nil {
+		o.Gone(err) // before there was an owner to be told
 	}
-	return &Answer{x: x, rest: rest}, nil
+	return x.req.Context(), nil
 }
 
-// forget drops what a detached answer has of its own, when the handler has returned.
-func (w *response) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.header, w.trailers = nil, nil
-}
+// resumer is an Answer as the handler of its stream.
+type resumer Answer
+
+// Stream implements [h2.StreamHandler].
+func (a *resumer) Stream() *h2.Stream { return &a.stream }
+
+// Serve implements [h2.StreamHandler]. It is not called: the exchange was served.
+func (a *resumer) Serve() {}
+
+// Cancelled implements [h2.StreamHandler].
+func (a *resumer) Cancelled(err error) { a.cancelled(err) }
 
 // Resume implements [h2.Resumer].
-func (x *exchange) Resume() { (*x.owner.Load()).Work() }
+func (a *resumer) Resume() { a.owner.Work() }
 
 // Host returns the server that the connection belongs to.
-func (a *Answer) Host() Host { return a.x.server.Host }
+func (a *Answer) Host() Host { return a.server.Host }
 
 // Conn returns the connection.
-func (a *Answer) Conn() *h2.Conn { return a.x.stream.Conn() }
-
-// Context returns the request's context.
-func (a *Answer) Context() context.Context { return a.x.request.Context() }
+func (a *Answer) Conn() *h2.Conn { return a.stream.Conn() }
 
 // Wrote reports whether the header is fixed.
-func (a *Answer) Wrote() bool { return a.rest.wrote }
+func (a *Answer) Wrote() bool { return a.response.wrote }
 
 // Header returns the header, for one that is not sent yet.
-func (a *Answer) Header() http.Header { return a.rest.Header() }
+func (a *Answer) Header() http.Header { return a.response.Header() }
 
 // WriteHeader fixes the header.
-func (a *Answer) WriteHeader(status int) { a.rest.WriteHeader(status) }
+func (a *Answer) WriteHeader(status int) { a.response.WriteHeader(status) }
 
 // Write writes a part of the body.
-func (a *Answer) Write(p []byte) (int, error) { return a.rest.Write(p) }
+func (a *Answer) Write(p []byte) (int, error) { return a.response.Write(p) }
 
 // Flush sends what was written.
-func (a *Answer) Flush() error { return a.rest.FlushError() }
+func (a *Answer) Flush() error { return a.response.FlushError() }
 
 // SetWriteDeadline sets the time at which the stream is reset.
-func (a *Answer) SetWriteDeadline(t time.Time) error { return a.rest.SetWriteDeadline(t) }
+func (a *Answer) SetWriteDeadline(t time.Time) error { return a.response.SetWriteDeadline(t) }
 
 // Resume makes a goroutine call the owner's Work.
-func (a *Answer) Resume() { a.x.stream.Resume() }
+func (a *Answer) Resume() { a.stream.Resume() }
 
 // Cut resets the stream.
-func (a *Answer) Cut() { a.x.stream.Reset(h2.InternalError) }
+func (a *Answer) Cut() { a.stream.Reset(h2.InternalError) }
 
 // End ends the answer behind what was written, or resets the stream. It returns an error if not all
 // was sent. The request's context is cancelled.
 func (a *Answer) End(complete bool) (err error) {
-	x := a.x
 	if complete {
-		a.rest.finish()
-		err = a.rest.err
+		a.response.finish()
+		err = a.response.err
 	} else {
-		a.rest.abort()
+		a.response.abort()
 		a.Cut()
 	}
-	x.canceler.Cancel()
-	x.response.notify.ended()
-	x.stream.Finish()
+	a.ended()
+	a.stream.Finish()
 	return err
 }

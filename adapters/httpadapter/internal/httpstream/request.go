@@ -46,7 +46,7 @@ func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, o
 	if !from.End {
 		r.ContentLength = from.ContentLength
 	}
-	x.response.x, x.response.isHead = x, r.Method == http.MethodHead
+	x.req, x.response.x, x.response.isHead = r, &x.part, r.Method == http.MethodHead
 	x.refused = from.Problem.Status()
 	return 0, true
 }

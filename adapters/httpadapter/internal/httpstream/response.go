@@ -29,7 +29,7 @@ import (
 //	streaming  yes    yes    the header is sent                   finish, abort
 //	done       any    any    the handler has returned             (final)
 type response struct {
-	x      *exchange // immutable
+	x      *part // immutable
 	notify closeNotify
 
 	mu sync.Mutex // guards everything below
@@ -39,13 +39,12 @@ type response struct {
 	trailers *trailers   // nil: none are declared
 	declared int64       // the body's length, once the header is sent; 0: none
 	written  int64
-	length   int64 // the body's length, until the header is sent; -1: none
-	status   int16
-	isHead   bool
+	length   int64       // the body's length, until the header is sent; -1: none
+	err      error       // of a Write that has failed; all later ones fail with it
 	informed atomic.Bool // an interim answer was sent, so the body's Read, without mu, sends none
+	status   int16
 
-	err error // of a Write that has failed; all later ones fail with it
-
+	isHead                                       bool
 	wrote, sent, done                            bool
 	resets                                       bool // the stream is reset behind the answer: the request was malformed
 	hasType, hasLength, hasCoding, hasDate, ends bool // of the header
@@ -355,7 +354,7 @@ func (w *response) endEarly(m h2.Message) error {
 		return writeError(err)
 	}
 	w.x.stream.Reset(h2.NoError) // of the request's body, if it has not ended
-	w.x.Cancelled(nil)
+	w.x.cancelled(nil)
 	return nil
 }
 
@@ -487,6 +486,7 @@ func (w *response) abort() {
 
 // CloseNotify implements http.CloseNotifier.
 func (w *response) CloseNotify() <-chan bool {
+	w = &w.x.current().response
 	for {
 		at := w.notify.state.Load()
 		if at != nil && at.ch != nil {
@@ -509,7 +509,10 @@ func (n *closeNotify) ended() {
 	}
 	at := n.state.Load()
 	if !at.gone && n.state.CompareAndSwap(at, &notice{ch: at.ch, gone: true}) {
-		at.ch <- true // the channel has room
+		select {
+		case at.ch <- true:
+		default: // a detached answer was told at the same time
+		}
 	}
 }
 
@@ -518,13 +521,13 @@ func (w *response) Push(string, *http.PushOptions) error { return http.ErrNotSup
 
 // SetReadDeadline is for http.ResponseController. Like net/http it never fails.
 func (w *response) SetReadDeadline(t time.Time) error {
-	_ = w.x.stream.SetReadDeadline(t)
+	_ = w.x.current().stream.SetReadDeadline(t)
 	return nil
 }
 
 // SetWriteDeadline is like SetReadDeadline.
 func (w *response) SetWriteDeadline(t time.Time) error {
-	_ = w.x.stream.SetWriteDeadline(t)
+	_ = w.x.current().stream.SetWriteDeadline(t)
 	return nil
 }
 

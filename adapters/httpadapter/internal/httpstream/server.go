@@ -65,7 +65,7 @@ type Canceler interface{ Cancel() }
 
 // Accept implements [h2.Handler].
 func (h *Handler) Accept(c *h2.Conn, r *h2.Request) h2.StreamHandler {
-	x := &exchange{server: h}
+	x := &exchange{part: part{server: h}}
 	if code, ok := x.makeRequest(c, r); !ok {
 		return h2.Refuse(code)
 	}
@@ -90,30 +90,56 @@ func (h *Handler) ConnState(c *h2.Conn, s h2.ConnState) {
 // exchange is a request and its answer: the stream's handler. It is never reused for a second
 // request, since handlers may keep everything they can reach from it.
 type exchange struct {
+	part
+
+	// immutable
+	refused int // the status of a request that the handler does not get; 0: it gets it
+
+	request http.Request
+}
+
+// part is what an exchange has of its stream. If the answer is detached, an Answer has the stream and a
+// part of its own, and nothing refers to the exchange when the handler has returned.
+type part struct {
 	stream h2.Stream
 
 	// immutable
 	server   *Handler
-	canceler Canceler // of the request's context
-	refused  int      // the status of a request that the handler does not get; 0: it gets it
+	canceler Canceler      // of the request's context
+	req      *http.Request // nil in an Answer
 
-	request  http.Request
 	response response
 
-	owner atomic.Pointer[Owner] // of the detached answer; nil: it isn't
+	detached atomic.Pointer[Answer] // nil: the answer isn't. Also in the Answer's own part
+}
+
+// current returns the part that has the stream.
+func (p *part) current() *part {
+	if a := p.detached.Load(); a != nil {
+		return &a.part
+	}
+	return p
+}
+
+// ended tells those who wait for the stream's end.
+func (p *part) ended() {
+	p.canceler.Cancel()
+	p.current().response.notify.ended()
+}
+
+// cancelled is for a stream that has ended early.
+func (p *part) cancelled(err error) {
+	p.ended()
+	if a := p.detached.Load(); a != nil {
+		a.owner.Gone(err)
+	}
 }
 
 // Stream implements [h2.StreamHandler].
 func (x *exchange) Stream() *h2.Stream { return &x.stream }
 
 // Cancelled implements [h2.StreamHandler].
-func (x *exchange) Cancelled(err error) {
-	x.canceler.Cancel()
-	x.response.notify.ended()
-	if o := x.owner.Load(); o != nil {
-		(*o).Gone(err)
-	}
-}
+func (x *exchange) Cancelled(err error) { x.cancelled(err) }
 
 // Serve implements [h2.StreamHandler].
 func (x *exchange) Serve() {
@@ -125,32 +151,30 @@ func (x *exchange) Serve() {
 	}
 	returned := false
 	defer func() {
-		detached := x.owner.Load()
+		detached := x.detached.Load()
 		if detached == nil || !returned {
-			x.canceler.Cancel()
-			x.response.notify.ended()
+			x.ended()
 		}
 		if x.request.MultipartForm != nil {
 			_ = x.request.MultipartForm.RemoveAll()
 		}
 		if !returned {
 			x.response.abort()
-			x.stream.Reset(h2.InternalError)
+			x.current().stream.Reset(h2.InternalError)
 			if reason := recover(); reason != nil && reason != http.ErrAbortHandler {
 				x.logPanic(reason)
 			}
 			if detached != nil {
-				(*detached).Gone(ErrPanicked)
+				detached.owner.Gone(ErrPanicked)
 			}
 		}
 		if detached != nil {
-			x.stream.CloseRead()
-			x.response.forget()
-			(*detached).Work()
+			detached.stream.CloseRead()
+			detached.owner.Work()
 		}
 	}()
 	x.serve()
-	if x.owner.Load() == nil {
+	if x.detached.Load() == nil {
 		x.response.finish()
 	}
 	returned = true
