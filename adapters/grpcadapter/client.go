@@ -386,9 +386,9 @@ func WithInitialStreamWindowSize(bytes int32) ClientOption {
 	})
 }
 
-// WithInitialConnWindowSize is grpc.WithInitialConnWindowSize: how many bytes a server may send on all
-// streams of a connection before they are received. Values below 64 KiB are ignored. Without it that is
-// 64 MiB.
+// WithInitialConnWindowSize is grpc.WithInitialConnWindowSize: how many bytes of a connection may be
+// under way. Bytes that have come and wait for RecvMsg don't count. Values below 64 KiB are ignored.
+// Without it that is 64 MiB.
 func WithInitialConnWindowSize(bytes int32) ClientOption {
 	return clientOption(func(s *clientSettings) {
 		if bytes >= windowMin {

@@ -552,27 +552,53 @@ func TestClientFinishes(t *testing.T) {
 	testnet.Eventually(t, "the client is idle again", func() bool { return c.GetState() == connectivity.Idle })
 }
 
-// TestClientUnread: streams whose messages are not received hold up no other call.
+// TestClientUnread: calls whose messages are not received hold up no other of their connection, as with
+// grpc-go.
 func TestClientUnread(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
-	c := dialClient(t, lis)
-	for range 50 {
-		ctx, cancel := context.WithCancel(callContext(t))
-		defer cancel()
-		s, err := c.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.SendMsg(wrapperspb.Bytes(make([]byte, 200<<10))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 20 {
-		if err := callEcho(callContext(t), c, pattern(50_000)); err != nil {
-			t.Fatal(err)
-		}
+	const (
+		unread, message          = 300, 80 << 10 // more than fits a stream's window
+		streamWindow, connWindow = 64 << 10, 1 << 20
+	)
+	for name, dial := range map[string]func(t *testing.T, lis net.Listener) grpc.ClientConnInterface{
+		"percore": func(t *testing.T, lis net.Listener) grpc.ClientConnInterface {
+			return dialClient(t, lis, WithInitialWindowSize(streamWindow), WithInitialConnWindowSize(connWindow))
+		},
+		"grpc-go": func(t *testing.T, lis net.Listener) grpc.ClientConnInterface {
+			c, err := grpc.NewClient("passthrough:///"+lis.Addr().String(),
+				grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connWindow))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			startOwn(t, lis)
+			c := dial(t, lis)
+			for range unread {
+				ctx, cancel := context.WithCancel(callContext(t))
+				defer cancel()
+				s, err := c.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.SendMsg(wrapperspb.Bytes(make([]byte, message))); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Header(); err != nil { // the answer is on its way
+					t.Fatal(err)
+				}
+			}
+			for range 20 {
+				if err := callEcho(callContext(t), c, pattern(50_000)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -29,6 +29,11 @@ type ClientConfig struct {
 	StreamWindow int
 	ConnWindow   int
 
+	// CreditOnReceipt makes ConnWindow limit what is under way instead: the server gets credit for the
+	// connection when bytes have come, so streams that are not read never hold up others. A connection
+	// then holds up to StreamWindow for each of its streams.
+	CreditOnReceipt bool
+
 	// FrameBytes is the longest frame that a server may send, and SendFrameBytes the longest that it
 	// gets, if it allows more than 16 KiB: 16 KiB each.
 	FrameBytes     int
@@ -76,7 +81,7 @@ func (c *ClientConfig) config() Config {
 		DecoderTableBytes: c.DecoderTableBytes, EncoderTableBytes: c.EncoderTableBytes,
 		BeginTimeout: c.BeginTimeout, IdleTimeout: c.IdleTimeout, WriteTimeout: c.WriteTimeout,
 		PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, Log: c.Log,
-		pingIdle: c.PingIdle,
+		pingIdle: c.PingIdle, creditOnReceipt: c.CreditOnReceipt,
 	}
 	if to.ConnWindow == 0 {
 		to.ConnWindow = clientConnWindow

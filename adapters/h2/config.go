@@ -125,7 +125,8 @@ type Config struct {
 	// Log gets the panics of handlers: slog.Default().
 	Log *slog.Logger
 
-	pingIdle bool // PingAfter counts without streams, too
+	pingIdle        bool // PingAfter counts without streams, too
+	creditOnReceipt bool // see ClientConfig
 }
 
 // Accepted says how a connection becomes a Conn.
@@ -225,7 +226,7 @@ func (c *Config) core() *http2.Config {
 	to := http2.DefaultConfig()
 	to.ExtendedConnect, to.RetryStreams, to.Explain = c.ExtendedConnect, c.RetryStreams, c.Explain
 	to.AnyTarget, to.IgnoreGoAway, to.IgnoreIdleResets = c.AnyTarget, c.IgnoreGoAway, c.IgnoreIdleResets
-	to.Priorities = http2.Priorities(c.Priorities)
+	to.Priorities, to.CreditOnReceipt = http2.Priorities(c.Priorities), c.creditOnReceipt
 	if c.Streams > 0 {
 		to.Streams = uint32(min(c.Streams, windowMax))
 	}

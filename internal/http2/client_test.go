@@ -237,7 +237,9 @@ type duetCall struct {
 
 func newDuet(t testing.TB, rnd *rand.Rand) *duet {
 	d := &duet{t: t, rnd: rnd, answers: make(map[uint32]*Stream), got: make(map[uint32]int)}
-	d.end[0], d.end[1] = NewConn(clientConfig(fuzzConfig())), NewConn(fuzzConfig())
+	own := clientConfig(fuzzConfig())
+	own.CreditOnReceipt = rnd.IntN(2) == 0
+	d.end[0], d.end[1] = NewConn(own), NewConn(fuzzConfig())
 	for !d.end[0].Settled() { // until then the client takes a window of the server's for wider than it is
 		d.under[0] = append(d.under[0], d.end[1].TakeOutput()...)
 		d.move(0)

@@ -12,7 +12,7 @@ import "encoding/binary"
 // yet, held is what handlers have not read, and coming is the part of a DATA frame that has not
 // arrived yet. When a stream ends, its held bytes go back at once, and so does DATA that no stream
 // takes. So the sum holds whenever a stream ends. The same is true of a stream, except for the
-// bytes that were discarded.
+// bytes that were discarded. With Config.CreditOnReceipt held is 0: only the stream's credit waits.
 //
 // Sending. The window of a stream is the peer's initial window plus the stream's delta, so a new
 // initial window changes all streams without visiting them. The window may be negative.

@@ -48,6 +48,10 @@ type Config struct {
 	StreamWindowBytes int32
 	ConnWindowBytes   int32
 
+	// CreditOnReceipt gives credit for the connection as soon as bytes have come, so that ConnWindowBytes
+	// limits only what is under way, and no stream that is not read holds up others.
+	CreditOnReceipt bool
+
 	// DecoderTableBytes and EncoderTableBytes limit the tables of HPACK: 4 KiB and 1 KiB.
 	DecoderTableBytes uint32
 	EncoderTableBytes uint32

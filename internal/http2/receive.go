@@ -95,7 +95,11 @@ func (c *Conn) body(f *Frame, st *Stream, ev *Event) verdict {
 	if st.left > 0 {
 		st.left -= int64(n)
 	}
-	st.held += int32(n)
+	if c.cfg.CreditOnReceipt {
+		c.refund(n)
+	} else {
+		st.held += int32(n)
+	}
 	ev.Stream, ev.Data = st, f.payload
 	if ev.End = f.last && f.has(flagEndStream); ev.End {
 		ev.Short = st.left > 0

@@ -33,7 +33,8 @@ func (st *Stream) ReadEnded() bool { return st.state >= halfClosedRemote }
 // WriteEnded reports whether nothing more can be sent to the peer.
 func (st *Stream) WriteEnded() bool { return st.state == halfClosedLocal || st.state >= closed }
 
-// Unread returns how many bytes of the body the caller has neither consumed nor discarded.
+// Unread returns how many bytes of the body the caller has neither consumed nor discarded; 0 with
+// Config.CreditOnReceipt.
 func (st *Stream) Unread() int { return int(st.held) }
 
 // A streamTable finds streams by their identifiers. It is empty while there are no streams.

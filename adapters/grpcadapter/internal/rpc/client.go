@@ -66,8 +66,8 @@ func DefaultClientConfig() ClientConfig {
 	}
 }
 
-// clientConnWindow is how much a server may send ahead of all of a connection's calls. It is not without
-// limit, as the server's is: a client must not hold any amount of memory for what it doesn't read.
+// clientConnWindow is how much may be under way on a connection. As with grpc-go the connection's credit
+// doesn't wait for calls that are not received: they would hold up the others.
 const clientConnWindow = 64 << 20
 
 // A Client makes calls. All methods are safe for concurrent use.
@@ -163,6 +163,8 @@ func (c *Client) httpConfig() h2.ClientConfig {
 		BeginTimeout: time.Hour, // the context of dial is for that
 		WriteTimeout: -1,        // keepalive is for that, as in grpc-go
 		State:        connState,
+
+		CreditOnReceipt: true,
 	}
 	if k.Time > 0 && k.Time != forever {
 		to.PingAfter = max(k.Time, 10*time.Second) // grpc-go's least
