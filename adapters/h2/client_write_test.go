@@ -289,6 +289,9 @@ func TestClientSaysGoAway(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		c.Close()
+		if waited := time.Since(begin); waited > 0 {
+			t.Errorf("Close returned after %v, want 0", waited)
+		}
 		<-closed
 		if got := time.Since(begin); got != lingerTime {
 			t.Errorf("closed after %v, want %v", got, lingerTime)

@@ -325,7 +325,8 @@ func (c *Conn) drainIfIdle() {
 	}
 }
 
-// Close closes the connection at once. Streams that are open end. A client's says GOAWAY before: see
+// Close closes the connection at once. Streams that are open end. A client's says GOAWAY before: Close
+// doesn't wait for that, and if the server doesn't read the connection stays for a second. See
 // [Conn.Abort].
 func (c *Conn) Close() error {
 	if c.server.client {
