@@ -68,7 +68,11 @@ func (rep *Report) Changes(limit float64) []Change {
 					continue
 				}
 				c := Change{Scenario: res.Scenario, Arm: other.OtherBuildOf, Metric: m, Before: stats.Median(then), After: stats.Median(now)}
-				if math.Abs(c.After-c.Before) > max(rule.least, limit*rule.times*c.Before) {
+				beyond := func(now, then float64) bool {
+					return math.Abs(now-then) > max(rule.least, limit*rule.times*then)
+				}
+				// A disturbance mostly adds to a sample, so the smallest one must have moved, too.
+				if beyond(c.After, c.Before) && beyond(slices.Min(now), slices.Min(then)) {
 					c.Verdict = beyondDoubt(now, then)
 				}
 				all = append(all, c)

@@ -28,6 +28,7 @@ func TestChanges(t *testing.T) {
 		"switches vary more":                  {MetricSwitch, five(1), five(1.5), Undecided},
 		"more switches":                       {MetricSwitch, five(1), five(1.51), Worse},
 		"in doubt":                            {MetricAllocs, five(100), []float64{99, 120, 120, 120, 120}, Undecided},
+		"disturbed rounds":                    {MetricAlloc, five(140), []float64{141, 220, 230, 240, 250}, Undecided},
 		"too few rounds":                      {MetricAllocs, []float64{8, 8}, []float64{9, 9}, Undecided},
 		"three rounds, all apart":             {MetricAllocs, []float64{8, 8, 8}, []float64{9, 9, 9}, Worse},
 		"never before":                        {MetricAllocs, five(0), five(1), Worse},
