@@ -43,7 +43,7 @@ type path struct {
 
 // Measured with two processors, beside other programs, which make CPU times longer: then requests meet
 // less often. Sections were counted by the script count, the words of a connection in the code. How long
-// they take is that of a benchmark on one processor.
+// the pool's and the adds take is that of a benchmark on one processor; the host's is an estimate.
 const (
 	addTime   = 5  // an atomic add
 	poolHold  = 12 // to queue a connection, or to take one
