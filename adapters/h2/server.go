@@ -95,6 +95,7 @@ func newServer(config Config, client bool) *Server {
 		s.workers[i].counts = s.counters.Cells[i]
 		s.workers[i].Work = item.work
 		s.workers[i].Look = item.look
+		s.workers[i].Socket = item.socket
 	}
 	s.mu.listeners = make(map[*net.Listener]struct{})
 	return s

@@ -9,6 +9,7 @@ import (
 
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/workers"
 )
 
 // item is a piece of work for a worker.
@@ -50,6 +51,14 @@ func (it item) look(linger bool) {
 	if pc := it.c.below.pc; pc != nil {
 		serving.Look(pc, linger)
 	}
+}
+
+// socket returns the socket of the connection if such a worker had better wait for it.
+func (it item) socket() workers.Socket {
+	if pc := it.c.below.pc; pc != nil {
+		return serving.Socket(pc)
+	}
+	return nil
 }
 
 // turn is the memory that a worker needs for a connection's turn.

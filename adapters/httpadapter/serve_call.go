@@ -89,6 +89,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	for i := range call.workers {
 		call.workers[i].Work = (*conn).serve
 		call.workers[i].Look = (*conn).visitLoop
+		call.workers[i].Socket = (*conn).socket
 	}
 	for i, from := range listeners {
 		q := &connQueue{call: call, server: s, from: from, wake: make(chan struct{}, 1), told: make(chan struct{}, 1), parksAtOnce: s.parkAfter == 0}

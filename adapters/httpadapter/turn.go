@@ -10,6 +10,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/workers"
 )
 
 // turn is the time that a worker gives to a connection: from its wake-up until it waits again, or
@@ -59,6 +60,9 @@ func (c *conn) serve() {
 // visitLoop looks for connections on c's loop that have something to read, for a worker that has no
 // other to serve.
 func (c *conn) visitLoop(linger bool) { serving.Look(c.Conn, linger) }
+
+// socket returns c's socket if such a worker had better wait for it.
+func (c *conn) socket() workers.Socket { return serving.Socket(c.Conn) }
 
 // abandon closes the connection after a handler, or a hook, that has ended its goroutine.
 func (t *turn) abandon() {

@@ -66,7 +66,7 @@ var layers = []layer{
 	{"internal/pool", []string{"internal"}},
 	{"internal/seam", []string{"internal/loop", "internal"}},
 	{"internal/tlsread", []string{"internal/loop"}},
-	{"internal/serving", []string{".", "internal/loop", "internal/tlsread", "internal"}},
+	{"internal/serving", []string{".", "internal/loop", "internal/seam", "internal/tlsread", "internal"}},
 	{"internal", nil},
 	{"loop", []string{"internal/loop"}},
 	{"zerocopy", []string{"internal"}},

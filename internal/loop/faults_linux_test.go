@@ -404,6 +404,32 @@ func TestFailingWatchWrites(t *testing.T) {
 	})
 }
 
+// A descriptor that can't be masked is not waited for directly. One that can't be unmasked is later.
+func TestFailingMask(t *testing.T) {
+	f, peer := newDirect(t)
+	h := offLoop{make(chan error, 1)}
+	if err := f.NotifyReadable(h); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	epollCtl := isOp(sys.OpEpollCtl, int(f.sysfd))
+	failed := failNth(t, 1, syscall.ENOMEM, epollCtl, nil)
+	eventually(t, "a failure", func() bool { return f.BeginDirect() || failed.Load() })
+	if f.loop.direct.waiter.Load() != nil {
+		t.Error("a direct wait has begun")
+	}
+	eventually(t, "BeginDirect", f.BeginDirect)
+	failed = failNth(t, 1, syscall.ENOMEM, epollCtl, nil)
+	f.EndDirect()
+	mustWrite(t, peer, "a")
+	testnet.Receive(t, "the callback", h.called)
+	if !failed.Load() {
+		t.Error("the call that unmasks has not failed")
+	}
+}
+
 func TestFailingClose(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		for _, waited := range []bool{false, true} {

@@ -303,6 +303,7 @@ func (f *FD) Write(p []byte) (n int, err error) {
 // send makes the system calls of a write, until the kernel has taken all of p. It isn't
 // done when the kernel's buffer is full.
 func (f *FD) send(p []byte) (n int, done bool, err error) {
+	f.answer()
 	for {
 		chunk := p[n:min(len(p), n+maxRW)]
 		long := sys.IsLongSend(len(chunk))
@@ -467,6 +468,7 @@ func (f *FD) Close() error {
 	}
 	f.rd.interrupt(f)
 	f.wr.interrupt(f)
+	f.loop.direct.kick(f)
 	f.rd.drain()
 	f.wr.drain()
 	p := getParker(f.loop)
@@ -503,6 +505,7 @@ func (f *FD) destroy() error {
 	if f.timed {
 		f.loop.timers.disarm(f)
 	}
+	f.loop.direct.forget(f)
 	f.loop.freeSlot(f)
 	if f.exposed.Load() || closeIsExpensive {
 		f.loop.poller.del(int(f.sysfd))
@@ -514,6 +517,9 @@ func (f *FD) destroy() error {
 	}
 	return nil
 }
+
+// awaited reports whether a goroutine, a callback or a watcher waits for an event.
+func (f *FD) awaited() bool { return f.rd.awaited() || f.wr.awaited() || f.watcher.Load() != nil }
 
 // halfOf returns the half that t, which was in the wheel, is the timer of.
 func (f *FD) halfOf(t *timer) *half {

@@ -150,21 +150,27 @@ func (l *Loop) deliverAsGuest(worker bool) {
 	others := 0
 	for i, d := range c.batch {
 		c.batch[i] = delivery{} // do not keep a closed descriptor alive
-		if !d.fd.wakeWaiters(d.ready, c.number) {
+		if !d.fd.deliverAsGuest(d.ready, c.number, worker) {
 			others++
 		}
-		// One of those woken may be polling itself.
-		l.kick(&d.fd.rd)
-		l.kick(&d.fd.wr)
-		if worker && d.ready&Readable != 0 {
-			if h := d.fd.takeOffLoop(); h != nil {
-				h.OnReadable(nil)
-			}
-		}
-		d.fd.tellLater(d.ready)
 	}
 	l.readers.dispatched(c.number, others)
 	c.batch = c.batch[:0]
+}
+
+// deliverAsGuest is onReady for a guest. It reports whether it has woken a reader.
+func (f *FD) deliverAsGuest(r Readiness, batch uint32, worker bool) (woken bool) {
+	woken = f.wakeWaiters(r, batch)
+	// One of those woken may be polling itself.
+	f.loop.kick(&f.rd)
+	f.loop.kick(&f.wr)
+	if worker && r&Readable != 0 {
+		if h := f.takeOffLoop(); h != nil {
+			h.OnReadable(nil)
+		}
+	}
+	f.tellLater(r)
+	return woken
 }
 
 // batchReaders counts those readers of the loop's last batch of events that have been woken, and

@@ -24,6 +24,8 @@ var errTimeout = os.ErrDeadlineExceeded
 //	                     socket locked: the other half's calls tell the scheduler
 //	noWait               a call fails where it would wait
 //	armed                a callback is armed, the handler in FD.callback
+//	answered             the peer was sent something since the last event: see direct
+//	watchesRoom          the registration includes room to write
 //
 // The parties that change it:
 //
@@ -34,11 +36,13 @@ var errTimeout = os.ErrDeadlineExceeded
 //	                       longCall: on before a long system call, and off after it
 //	the loop (an edge)     ready:   on; waiting: off, and then it owes the parked
 //	                                goroutine exactly one token
-//	                       hangup, shortReadUnreliable: on
+//	                       hangup, shortReadUnreliable: on; answered: off
 //	RawControl, RawRead,   rawInUse: on, and off; then shortReadUnreliable and ready: on
 //	RawWrite               if the socket is not what it was (see FD.endRaw)
 //	Dup                    shortReadUnreliable, ready: on
 //	SetNoWait              noWait: on, and off
+//	a write                answered: on, while the descriptor is alone on its loop; watchesRoom:
+//	                       on, when it first has to wait
 //	NotifyReadable         armed: on; ready: off, and on again (see FD.recheck)
 //	the party that takes   armed: off, after FD.callback was emptied. This party and
 //	the callback           NotifyReadable hold the lock there
@@ -86,6 +90,8 @@ const (
 	longCall
 	noWait
 	armed
+	answered
+	watchesRoom
 )
 
 // clearReady reports whether a system call may succeed, and uses the news up.
@@ -125,7 +131,7 @@ func (h *half) signal(bits, batch uint32) (woken bool) {
 		if old&(bits|waiting) == bits {
 			return false // nothing new, and no waiter to wake
 		}
-		if h.state.CompareAndSwap(old, (old|bits)&^waiting) {
+		if h.state.CompareAndSwap(old, (old|bits)&^(waiting|answered)) {
 			if old&waiting == 0 {
 				return false
 			}
@@ -230,6 +236,7 @@ func (h *half) wait(f *FD) error {
 	if err := h.check(f); err != nil && h.clearWaiting() {
 		return err
 	}
+	f.expose()
 	f.loop.lead(f, h)
 	if last {
 		f.loop.visitUntilWoken(h)

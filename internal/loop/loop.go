@@ -59,6 +59,7 @@ type Loop struct {
 	sole   *FD // the last poll had one event, which was for this and called no callback
 
 	guests guests
+	direct direct
 
 	// owned by the loop's goroutine
 	running  []func() // the tasks that are being run; empty between passes

@@ -55,6 +55,7 @@ func (f *FD) NotifyReadable(h ReadableHandler) error {
 	case rd.state.Load()&ready != 0:
 		f.recheck()
 	}
+	f.expose()
 	f.loop.ensurePolled()
 	return nil
 }

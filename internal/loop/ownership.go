@@ -89,7 +89,7 @@ func (l *Loop) passLed(uintptr) (done bool) {
 // awaited reports whether there may be a waiter for an event, where f is the only
 // descriptor if there is only one.
 func (l *Loop) awaited(f *FD) bool {
-	return l.descriptors.Load() > 1 || l.tasks.woken.Load() || f.rd.awaited() || f.wr.awaited() || f.watcher.Load() != nil
+	return l.descriptors.Load() > 1 || l.tasks.woken.Load() || f.awaited()
 }
 
 // ensurePolled makes the loop's goroutine poll if no other does.

@@ -85,6 +85,8 @@ type poller struct {
 
 	// owned by the goroutine that polls
 	blocked bool // the next poll sleeps until there is an event
+
+	slept [2]unix.PollFd // of sleep; owned by the worker that waits directly
 }
 
 // eventArray is where a poll puts its events.
@@ -270,6 +272,30 @@ func (p *poller) add(fd int, t token) syscall.Errno {
 // present readiness counts as an edge.
 func (p *poller) watchWrites(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest|unix.EPOLLOUT, t)
+}
+
+// mask ends the events of fd, except errors and hang-ups.
+func (p *poller) mask(fd int, t token) syscall.Errno {
+	return p.ctl(unix.EPOLL_CTL_MOD, fd, unix.EPOLLET, t)
+}
+
+// unmask ends mask. The kernel looks at the descriptor again, so its present readiness counts as an
+// edge.
+func (p *poller) unmask(fd int, t token) syscall.Errno {
+	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest, t)
+}
+
+// sleep blocks its thread until fd has an event, which it returns, or the loop was woken by wake, or
+// directTime has passed. again says that a signal came first.
+func (p *poller) sleep(fd int) (r Readiness, again bool) {
+	p.slept = [...]unix.PollFd{
+		{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP | unix.POLLPRI},
+		{Fd: int32(p.wakefd), Events: unix.POLLIN},
+	}
+	if errno := sys.Poll(p.slept[:], int(directTime)); errno != 0 {
+		return 0, errno == syscall.EINTR
+	}
+	return readiness(uint32(p.slept[0].Revents)), false // the bits of poll are those of epoll
 }
 
 // closeIsExpensive says that close(2) of a registered descriptor takes a lock of the whole machine

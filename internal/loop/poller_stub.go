@@ -37,5 +37,8 @@ func (p *poller) watchWrites(int, token) syscall.Errno { return syscall.ENOSYS }
 func (p *poller) del(int)                              {}
 func (p *poller) wake()                                {}
 func (p *poller) awake()                               {}
+func (p *poller) mask(int, token) syscall.Errno        { return syscall.ENOSYS }
+func (p *poller) unmask(int, token) syscall.Errno      { return syscall.ENOSYS }
+func (p *poller) sleep(int) (Readiness, bool)          { return 0, false }
 
 func pinThread(int) {}

@@ -62,6 +62,7 @@ func (s Stream) Write(fn func(fd uintptr) (done bool)) error {
 		return err
 	}
 	defer f.end(&f.wr) // fn may panic
+	f.answer()
 	return f.tryThenWait(&f.wr, func(fd uintptr) bool {
 		f.wr.state.Or(longCall) // a writev, say
 		defer f.wr.state.And(^longCall)

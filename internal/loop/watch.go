@@ -32,6 +32,7 @@ func (f *FD) Watch(h *EventHandler) error {
 	if f.rd.state.Load()&armed != 0 || !f.watcher.CompareAndSwap(nil, h) {
 		return ErrArmed
 	}
+	f.expose()
 	f.loop.ensurePolled()
 	return nil
 }
@@ -72,6 +73,7 @@ func (s Stream) TryWrite(fn func(fd uintptr) (done bool)) error {
 		return err
 	}
 	defer f.end(&f.wr) // fn may panic
+	f.answer()
 	f.wr.state.Or(longCall)
 	defer f.wr.state.And(^longCall)
 	f.wr.clearReady()
@@ -87,7 +89,7 @@ func (f *FD) expectRoom() error {
 	if f.watchesWrites {
 		return nil
 	}
-	if err := f.loop.watchWrites(f.token, int(f.sysfd)); err != nil {
+	if err := f.loop.direct.watchWrites(f); err != nil {
 		return err
 	}
 	f.watchesWrites = true

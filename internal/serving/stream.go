@@ -7,7 +7,9 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/tlsread"
+	"github.com/percore/percore/internal/workers"
 )
 
 // Arm lets a connection on a loop wait: h's OnReadable is called once when there is something to read,
@@ -29,6 +31,18 @@ func nothing()        {}
 
 // Look visits the loop of a connection, for a worker that has nothing else to do: see workers.Pool.
 func Look(c *percore.Conn, linger bool) { (*loop.Loop)(c.Loop()).Look(linger) }
+
+// Socket returns the socket of a connection on a loop, if it is worth it to wait for it directly, or
+// nil: see workers.Pool.
+func Socket(c *percore.Conn) workers.Socket {
+	if l := (*loop.Loop)(c.Loop()); l == nil || l.Descriptors() != 1 {
+		return nil
+	}
+	if fd := seam.FD(c); fd != nil && fd.MayWaitDirectly() {
+		return fd
+	}
+	return nil
+}
 
 // TryRead reads what is there on a connection on a loop, or on the TLS above it, without waiting,
 // until p is full. tc is nil without TLS. dry says that nothing is left, and that Arm reports

@@ -105,6 +105,18 @@ func poll(fd int, events int16) (revents int16, errno syscall.Errno) {
 	}
 }
 
+// Poll is ppoll(2) without a signal mask: it sleeps until there is an event, or ns nanoseconds have
+// passed, less than a second. fds must not be empty.
+func Poll(fds []unix.PollFd, ns int) syscall.Errno {
+	if errno := injected(OpPpoll, int(fds[0].Fd)); errno != 0 {
+		return errno
+	}
+	timeout := unix.NsecToTimespec(int64(ns))
+	_, _, errno := syscall.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)),
+		uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
+	return errno
+}
+
 // sendFlags are the flags of [Send]: never block, for the reason given at Recv, and no SIGPIPE,
 // which the Go runtime would only throw away.
 const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL

@@ -27,14 +27,15 @@ import (
 //
 //	worker   where                       leaves by
 //	idle     in the stack                Serve, dispatch, which wake it: spare, serving; trim, Close: it ends
+//	direct   blocked in WaitDirectly     an event: spare, or idle if there is one; none: idle
 //	spare    runnable, or in dispatch    two connections or more are queued: it wakes a worker for the
 //	                                     first, and stays; one, or the last that Max allows: serving;
 //	                                     none, or Max serve: idle
 //	serving  with its connection         the connection waits again, or is given up: serving the next one;
 //	                                     after TurnsMax idle, or the spare if there is none; if none is
-//	                                     queued, spare, to look for some, or idle if there is a spare; a
-//	                                     handler ends its goroutine (runtime.Goexit), or leaves it locked
-//	                                     to its thread (runtime.LockOSThread): it ends
+//	                                     queued, spare, to look for some, or direct, or idle if there is
+//	                                     a spare; a handler ends its goroutine (runtime.Goexit), or
+//	                                     leaves it locked to its thread (runtime.LockOSThread): it ends
 //
 //	queue      spare  meaning                       leaves by
 //	empty      no     no connection waits           Serve: a connection, and a spare; next, to look: a spare
@@ -64,6 +65,11 @@ type Pool[T comparable] struct {
 	// first Serve.
 	Look func(last T, linger bool)
 
+	// Socket returns the socket of the connection that a worker served last, if the worker had better
+	// wait for it directly when it finds the queue empty, and otherwise nil. If Socket is nil, it never
+	// does. It must be set before the first Serve.
+	Socket func(last T) Socket
+
 	served atomic.Uint64 // turns that have begun; written with mu held
 
 	mu      sync.Mutex
@@ -76,6 +82,14 @@ type Pool[T comparable] struct {
 	timer   *time.Timer  // trims; set while workers are idle
 	set     bool
 	closed  bool
+}
+
+// Socket is the socket of a connection. A worker that waits for it directly calls the methods in order,
+// the last two if BeginDirect reports true. Serve may be called by EndDirect only.
+type Socket interface {
+	BeginDirect() bool
+	WaitDirectly() (found bool)
+	EndDirect()
 }
 
 // worker holds what a worker needs besides its goroutine.
@@ -232,13 +246,54 @@ func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 // lookAsSpare looks for connections when w has found the queue empty. While it looks, w is the
 // spare, and it serves what it finds itself: a single connection wakes no other worker.
 func (p *Pool[T]) lookAsSpare(w *worker[T], last T) T {
+	s := p.socket(last)
 	if w.turns >= p.turnsMax() {
-		runtime.Gosched()
+		if s != nil {
+			p.line.Stand(p.served.Load) // a worker that waits directly looks in no other way for a crowd
+		} else {
+			runtime.Gosched()
+		}
 		w.turns = 0
+	}
+	if s != nil && !p.Crowded() && s.BeginDirect() {
+		return p.waitDirectly(w, s)
 	}
 	for p.look(last); p.isEmpty() && p.line.Yield(p.served.Load); p.look(last) {
 	}
 	return p.dispatch(w)
+}
+
+// socket calls Socket.
+func (p *Pool[T]) socket(last T) Socket {
+	if p.Socket == nil {
+		return nil
+	}
+	return p.Socket(last)
+}
+
+// waitDirectly makes w, which is the spare, wait for an event of s. It is not the spare in the
+// meantime, and again with an event, unless another worker is by then. It returns what w serves next,
+// as next does.
+func (p *Pool[T]) waitDirectly(w *worker[T], s Socket) (c T) {
+	p.mu.Lock()
+	spare := p.ready.len > 0
+	if !spare {
+		p.spare = false
+		p.mu.Unlock()
+		found := s.WaitDirectly()
+		p.mu.Lock()
+		spare = found && !p.spare
+		p.spare = p.spare || found
+	}
+	p.mu.Unlock()
+	s.EndDirect()
+	if spare {
+		return p.dispatch(w)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.restLocked(w)
+	return c
 }
 
 // Yield lets goroutines run that are ready, before the worker that calls it goes on. While processors

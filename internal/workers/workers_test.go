@@ -280,6 +280,61 @@ func TestLookMany(t *testing.T) {
 	}
 }
 
+// socket is a Socket whose event EndDirect finds.
+type socket struct {
+	begin bool
+	wait  func() bool
+	end   func()
+}
+
+func (s socket) BeginDirect() bool  { return s.begin }
+func (s socket) WaitDirectly() bool { return s.wait() }
+func (s socket) EndDirect()         { s.end() }
+
+// TestDirect: a worker that waits directly serves itself what it finds. Meanwhile others serve what
+// comes in another way.
+func TestDirect(t *testing.T) {
+	testnet.NoLeaks(t)
+	const last = 100
+	var p Pool[int]
+	served := make(chan int, 1)
+	waits, goOn := make(chan int), make(chan bool)
+	p.Work = func(n int) { served <- n }
+	p.Look = func(int, bool) {}
+	p.Socket = func(n int) Socket {
+		if n < 0 {
+			return nil
+		}
+		return socket{
+			n != last,
+			func() bool {
+				waits <- n
+				return <-goOn
+			},
+			func() { p.Serve(n + 1) },
+		}
+	}
+	p.Serve(1)
+	for n := 1; ; n++ {
+		if got := testnet.Receive(t, "a turn", served); got != n {
+			t.Fatalf("served %d, want %d", got, n)
+		}
+		if n == last {
+			break
+		}
+		testnet.Receive(t, "a direct wait", waits)
+		if n%10 == 0 {
+			p.Serve(-n)
+			if got := testnet.Receive(t, "another's turn", served); got != -n {
+				t.Fatalf("served %d, want %d", got, -n)
+			}
+		}
+		goOn <- n%3 != 0 // without an event another worker serves what comes
+	}
+	testnet.Eventually(t, "the workers being idle", func() bool { return p.idleWorkers() > 0 })
+	p.Close()
+}
+
 // TestLinger: while processors are crowded, a worker that finds nothing waits for a moment.
 func TestLinger(t *testing.T) {
 	testnet.NoLeaks(t)
