@@ -18,6 +18,7 @@
 //	splice=0      sockets and pipes are read and written
 //	writev=0      slices are written one by one
 //	rawsyscall=0  the scheduler is told about each send and receive, not only about long ones
+//	directwait=0  the next request of a server's only connection is waited for like those of many
 //
 // Settings that this version does not know are ignored; a warning names them when the program starts.
 // Of two for the same feature the later one counts, as with GODEBUG. A feature that the kernel has been

@@ -44,10 +44,13 @@ var (
 
 	// RawSyscall sends and receives small messages without notifying Go's scheduler.
 	RawSyscall = &Feature{name: "rawsyscall"}
+
+	// DirectWait lets a worker wait for the socket of its only connection.
+	DirectWait = &Feature{name: "directwait"}
 )
 
 // All lists the features.
-var All = []*Feature{Sendfile, Splice, Writev, RawSyscall}
+var All = []*Feature{Sendfile, Splice, Writev, RawSyscall, DirectWait}
 
 // variable is the environment variable that switches features off. It is read
 // once, when the program starts; the engine's setting is read by EngineIsNet.

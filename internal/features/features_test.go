@@ -31,26 +31,26 @@ func on(features []*features.Feature) string {
 }
 
 func TestSettings(t *testing.T) {
-	const all = "sendfile splice writev rawsyscall"
+	const all = "sendfile splice writev rawsyscall directwait"
 	for _, c := range []struct{ settings, want, unknown string }{
 		{"", all, ""},
-		{"splice=0", "sendfile writev rawsyscall", ""},
-		{"splice=0,sendfile=0", "writev rawsyscall", ""},
-		{"sendfile=0,splice=0,writev=0,rawsyscall=0", "", ""},
+		{"splice=0", "sendfile writev rawsyscall directwait", ""},
+		{"splice=0,sendfile=0", "writev rawsyscall directwait", ""},
+		{"sendfile=0,splice=0,writev=0,rawsyscall=0,directwait=0", "", ""},
 		{"splice=1", all, ""},
 		{"splice=0,splice=1", all, ""},
-		{"splice=1,splice=0", "sendfile writev rawsyscall", ""},
+		{"splice=1,splice=0", "sendfile writev rawsyscall directwait", ""},
 		{"splice", all, "splice"},
 		{"splice=", all, "splice="},
 		{"splice=false", all, "splice=false"},
 		{"splice=00", all, "splice=00"},
 		{"SPLICE=0", all, "SPLICE=0"},
 		{"engine=net", all, ""},
-		{"engine=percore,splice=0", "sendfile writev rawsyscall", ""},
+		{"engine=percore,splice=0", "sendfile writev rawsyscall directwait", ""},
 		{"engine=0", all, "engine=0"},
 		{"engine", all, "engine"},
 		{" splice=0", all, " splice=0"}, // GODEBUG doesn't trim spaces either
-		{"future=0,writev=0,,=,a=b=c", "sendfile splice rawsyscall", "future=0,=,a=b=c"},
+		{"future=0,writev=0,,=,a=b=c", "sendfile splice rawsyscall directwait", "future=0,=,a=b=c"},
 	} {
 		t.Run(c.settings, func(t *testing.T) {
 			list := features.NewFeatures()
@@ -110,8 +110,8 @@ func TestEnvironment(t *testing.T) {
 		settings, want string
 		warnings       int
 	}{
-		{"splice=0,writev=0", "sendfile rawsyscall", 0},
-		{"splice=0,future=0,write=0,writev=0", "sendfile rawsyscall", 1},
+		{"splice=0,writev=0", "sendfile rawsyscall directwait", 0},
+		{"splice=0,future=0,write=0,writev=0", "sendfile rawsyscall directwait", 1},
 	} {
 		child := testnet.StartChild(t, "features", "PERCOREDEBUG="+c.settings)
 		out, err := io.ReadAll(child.Stdout)

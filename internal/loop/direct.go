@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/invariants"
 	"github.com/percore/percore/internal/monotime"
 )
@@ -74,7 +75,8 @@ func (f *FD) answer() {
 // not keep it from its processor, and a condition that lasts, such as an unread error, ends one direct
 // wait at most.
 func (f *FD) MayWaitDirectly() bool {
-	return f.rd.state.Load()&(answered|hangup|watchesRoom) == answered && f.loop.descriptors.Load() == 1 && f.loop.hosts()
+	return f.rd.state.Load()&(answered|hangup|watchesRoom) == answered && f.loop.descriptors.Load() == 1 && f.loop.hosts() &&
+		features.DirectWait.On()
 }
 
 // BeginDirect begins a direct wait, for a worker that has armed a callback on f, and reports whether it
