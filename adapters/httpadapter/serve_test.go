@@ -13,13 +13,20 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// globalServer is in no span of the heap, which weak pointers and cleanups must stand.
-var globalServer = http.Server{Handler: http.HandlerFunc(echoPath)}
+// globalServers are in no span of the heap, which weak pointers and cleanups must stand. Each run of
+// TestServe shuts one down.
+var (
+	globalServers     [100]http.Server
+	globalServersUsed int
+)
 
 // TestServe serves two listeners of one http.Server, with the same Server, and shuts them down with the
 // http.Server's method.
 func TestServe(t *testing.T) {
-	for name, srv := range map[string]*http.Server{"heap": {Handler: http.HandlerFunc(echoPath)}, "global": &globalServer} {
+	global := &globalServers[globalServersUsed%len(globalServers)]
+	globalServersUsed++
+	global.Handler = http.HandlerFunc(echoPath)
+	for name, srv := range map[string]*http.Server{"heap": {Handler: http.HandlerFunc(echoPath)}, "global": global} {
 		t.Run(name, func(t *testing.T) {
 			failed := make(chan error)
 			for range 2 {
