@@ -431,7 +431,7 @@ func TestReactor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while")
 	}
-	cfg := quick(t, "percore+reactor,percore", "^(echo/128B/conns=16|echo/16KiB|computing/echo|broadcast|resp|idle/echo|idle/http/)")
+	cfg := quick(t, "percore+reactor,percore", "^(echo/128B/conns=16|echo/16KiB|computing/echo|broadcast|resp|idle/echo|idle/https/)")
 	rep, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -439,7 +439,7 @@ func TestReactor(t *testing.T) {
 	for i := range rep.Results {
 		res := &rep.Results[i]
 		metric := res.Headline[0]
-		want := !strings.HasPrefix(res.Scenario, "idle/http/")
+		want := !strings.HasPrefix(res.Scenario, "idle/https/")
 		if got := len(res.Values("percore+reactor", metric)) > 0; got != want {
 			t.Errorf("%s: it was measured with event handlers: got %t, want %t", res.Scenario, got, want)
 		}
