@@ -59,13 +59,11 @@ type Limiter struct {
 	// immutable
 	limits   Limits
 	counters *serving.Counters[counter]
-	counts   serving.Cell[counter] // written with mu held
+	counts   serving.Cell[counter] // written with mu held; countRunning and countWaiting decide
 
 	mu sync.Mutex
 
 	// guarded by mu
-	taken   int
-	waiting int
 	queues  map[netip.Prefix]*queue
 	lengths byLength // the same
 	turn    *queue   // whose waiter is the next; a ring; nil: none
@@ -137,6 +135,12 @@ func New(limits Limits) *Limiter {
 	return l
 }
 
+// running returns how many places are taken.
+func (l *Limiter) running() int { return int(l.counts.Load(countRunning)) }
+
+// waiting returns how many requests wait.
+func (l *Limiter) waiting() int { return int(l.counts.Load(countWaiting)) }
+
 // Limits returns the limits, with the defaults that were taken.
 func (l *Limiter) Limits() Limits { return l.limits }
 
@@ -149,10 +153,9 @@ func (l *Limiter) TryEnter() bool {
 }
 
 func (l *Limiter) tryEnterLocked() bool {
-	if l.taken == l.limits.Handlers {
+	if l.running() == l.limits.Handlers {
 		return false
 	}
-	l.taken++
 	l.counts.Add(countRunning, 1)
 	return true
 }
@@ -186,7 +189,7 @@ func (l *Limiter) join(peer netip.Prefix) (w *waiter, entered bool) {
 	if l.tryEnterLocked() {
 		return nil, true
 	}
-	if l.waiting == l.limits.Queue && !l.shedLocked(peer) {
+	if l.waiting() == l.limits.Queue && !l.shedLocked(peer) {
 		l.counts.Add(countRefused, 1)
 		return nil, false
 	}
@@ -200,7 +203,6 @@ func (l *Limiter) join(peer netip.Prefix) (w *waiter, entered bool) {
 	w = &waiter{decided: make(chan struct{})}
 	q.waiters = append(q.waiters, w)
 	heap.Fix(&l.lengths, q.at)
-	l.waiting++
 	l.counts.Add(countWaiting, 1)
 	return w, false
 }
@@ -227,7 +229,6 @@ func (l *Limiter) removeLocked(q *queue, i int) {
 	n := copy(q.waiters[i:], q.waiters[i+1:])
 	q.waiters[i+n] = nil
 	q.waiters = q.waiters[:i+n]
-	l.waiting--
 	l.counts.Add(countWaiting, -1)
 	if len(q.waiters) == 0 {
 		delete(l.queues, q.peer)
@@ -284,10 +285,9 @@ func (l *Limiter) Leave() {
 	defer l.mu.Unlock()
 	q := l.turn
 	switch {
-	case l.taken == 0:
+	case l.running() == 0:
 		panic("admission: Leave was called more often than a place was taken")
 	case q == nil:
-		l.taken--
 		l.counts.Add(countRunning, -1)
 	default:
 		l.turn = q.next // before q may leave the ring

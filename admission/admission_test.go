@@ -171,7 +171,7 @@ func TestLongest(t *testing.T) {
 		p := accepting.Peer(peer(rand.IntN(1 + rand.IntN(40))))
 		if q := l.queues[p]; rand.IntN(10) == 0 {
 			l.Leave()
-			if l.taken == 0 {
+			if l.running() == 0 {
 				l.TryEnter()
 			}
 		} else if q != nil && rand.IntN(5) == 0 {
@@ -187,9 +187,9 @@ func TestLongest(t *testing.T) {
 		for q := l.turn; q != nil && (ring == 0 || q != l.turn); q = q.next {
 			ring++
 		}
-		if len(l.lengths) != len(l.queues) || ring != len(l.queues) || n != l.waiting || n > 60 || n > 0 && len(l.lengths[0].waiters) != longest {
+		if len(l.lengths) != len(l.queues) || ring != len(l.queues) || n != l.waiting() || n > 60 || n > 0 && len(l.lengths[0].waiters) != longest {
 			t.Fatalf("%d wait in %d queues, %d by length and %d in the ring, want %d; the longest has %d",
-				n, len(l.queues), len(l.lengths), ring, l.waiting, longest)
+				n, len(l.queues), len(l.lengths), ring, l.waiting(), longest)
 		}
 	}
 }
