@@ -21,7 +21,7 @@ var callClasses = []struct {
 }{
 	{MetricReads, []string{"read", "readv", "recvfrom", "recvmsg"}},
 	{MetricWrites, []string{"write", "writev", "sendto", "sendmsg", "sendfile64", "splice"}},
-	{MetricPolls, []string{"epoll_wait", "epoll_pwait", "epoll_ctl"}},
+	{MetricPolls, []string{"epoll_wait", "epoll_pwait", "epoll_pwait2", "epoll_ctl", "ppoll"}},
 	{MetricFutexes, []string{"futex"}},
 }
 

@@ -42,7 +42,7 @@ const (
 	MetricCalls        = "syscalls/op"     // of the server: these six are there with Config.Counts
 	MetricReads        = "reads/op"        // reads and receives among them
 	MetricWrites       = "writes/op"       // writes and sends
-	MetricPolls        = "polls/op"        // of epoll
+	MetricPolls        = "polls/op"        // of epoll, and a worker's wait for its socket
 	MetricFutexes      = "futexes/op"      // the Go runtime's threads sleep and wake each other with it
 	MetricInstructions = "instructions/op" // in user space
 	MetricMoves        = "moves/1000op"    // moves of the server's threads between processors
@@ -90,7 +90,7 @@ var metrics = []Metric{
 	{MetricCalls, "system calls/op", Count, false},
 	{MetricReads, "  reads", Count, false},
 	{MetricWrites, "  writes", Count, false},
-	{MetricPolls, "  epoll", Count, false},
+	{MetricPolls, "  polls", Count, false},
 	{MetricFutexes, "  futex", Count, false},
 	{MetricMoves, "moves/1000 op", Count, false},
 	{MetricLoops, "loops", Count, false},
