@@ -249,7 +249,7 @@ func TestLimitWork(t *testing.T) {
 func TestLimitWorkExit(t *testing.T) {
 	eachWorkDoor(t, admission.Limits{Handlers: 1}, func(t *testing.T, f *workFixture) {
 		if _, ok := f.srv.(*grpc.Server); ok {
-			t.Skip("grpc-go's call never ends")
+			t.Skip("grpc-go's server has no end for such a call, so there is nothing to run")
 		}
 		for _, method := range []string{"Unary", "Stream"} {
 			for range 3 {
@@ -298,7 +298,7 @@ func TestLimitWorkFair(t *testing.T) {
 			return d.DialContext(ctx, "tcp", addr)
 		}
 		if nc, err := dial(ctx, f.lis.Addr().String()); err != nil {
-			t.Skip(err) // only Linux has all of 127.0.0.0/8
+			t.Skipf("run it on Linux, which has all of 127.0.0.0/8: %v", err)
 		} else {
 			nc.Close()
 		}

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) { testnet.Main(m) }
 // requests of the profiles in meta.json.
 func TestImage(t *testing.T) {
 	if runtime.GOOS != "linux" || testing.Short() {
-		t.Skip("it builds the image's program, which is for Linux")
+		t.Skip("it builds the image's program: to run it, be on Linux and leave -short out")
 	}
 	server := build(t)
 	data := t.TempDir()

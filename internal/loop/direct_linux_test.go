@@ -212,7 +212,7 @@ func TestNoDirect(t *testing.T) {
 			}
 			prepare(t, f, peer)
 			if name == "misses" && invariants.Enabled {
-				t.Skip("a checking build doesn't learn")
+				t.Skip("a checking build doesn't learn: run it without the tag invariants")
 			}
 			if f.BeginDirect() {
 				f.EndDirect()

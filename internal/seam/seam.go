@@ -111,7 +111,8 @@ var TakeOver func(network string, nc net.Conn) (net.Conn, error)
 var Closing atomic.Pointer[func(c net.Conn)]
 
 // FD returns the engine's descriptor of c, or nil if c is not a *percore.Conn on the engine. The
-// garbage collector closes it along with c, so the caller must keep a reference to c, or call Hold.
+// garbage collector closes it along with c, so the caller must keep a reference to c, or call
+// DropFinalizer.
 func FD(c net.Conn) *loop.FD {
 	if raw := rawConnOf(c); raw != nil {
 		return raw.FD()
