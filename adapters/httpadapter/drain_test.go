@@ -256,6 +256,7 @@ func TestDrainNetHTTP2(t *testing.T) {
 			}}
 			f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return wrap(srv) })
 			client := f.client()
+			client.Transport.(*http.Transport).MaxConnsPerHost = 1 // as in TestHTTP2Server
 			defer client.CloseIdleConnections()
 			get := func() {
 				t.Helper()

@@ -481,8 +481,13 @@ func TestHTTP2InBubble(t *testing.T) {
 			return wrap(srv, withHTTP2(), fastPath())
 		})
 		client := f.client()
-		if got := f.get(client, "/"); strings.Contains(got, "percore") {
-			t.Errorf("served by %s, want net/http", got)
+		// The second request waits for the goroutine that dials to share the connection. Without it
+		// CloseIdleConnections might come first and find none.
+		client.Transport.(*http.Transport).MaxConnsPerHost = 1
+		for range 2 {
+			if got := f.get(client, "/"); strings.Contains(got, "percore") {
+				t.Errorf("served by %s, want net/http", got)
+			}
 		}
 		client.CloseIdleConnections()
 	})
