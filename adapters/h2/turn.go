@@ -46,9 +46,10 @@ func (it item) work() {
 	}
 }
 
-// look visits the loop of the connection, for a worker that has nothing else to do.
+// look visits the loop of the connection, for a worker that has nothing else to do. A client's does not
+// linger: servers seldom answer that soon, and its callers need the processor.
 func (it item) look(linger bool) {
-	if pc := it.c.below.pc; pc != nil {
+	if pc := it.c.below.pc; pc != nil && !(linger && it.c.server.client) {
 		serving.Look(pc, linger)
 	}
 }
