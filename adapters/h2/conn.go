@@ -94,11 +94,12 @@ type calls struct {
 // stateChanges are the changes of a connection's state: to Ready, then to Active and to Idle in
 // turn, to Leaving, and at the end to Closed.
 type stateChanges struct {
-	noted, reported        uint32 // changes to Active and Idle, since the connection began
+	turns                  uint16 // to be reported, to Active and to Idle
+	active                 bool   // what was reported last of these
 	ready, leaving, closed bool   // to be reported
 }
 
-func (k *stateChanges) any() bool { return k.ready || k.leaving || k.closed || k.reported != k.noted }
+func (k *stateChanges) any() bool { return k.ready || k.leaving || k.closed || k.turns > 0 }
 
 // note adds a change.
 func (k *stateChanges) note(s ConnState) {
@@ -110,7 +111,7 @@ func (k *stateChanges) note(s ConnState) {
 	case Closed:
 		k.closed = true
 	default:
-		k.noted++
+		k.turns++
 	}
 }
 
@@ -120,8 +121,9 @@ func (k *stateChanges) next() (s ConnState, ok bool) {
 	case k.ready:
 		k.ready = false
 		return Ready, true
-	case k.reported != k.noted:
-		if k.reported++; k.reported%2 == 1 {
+	case k.turns > 0:
+		k.turns--
+		if k.active = !k.active; k.active {
 			return Active, true
 		}
 		return Idle, true

@@ -47,7 +47,7 @@ type header struct {
 	typ    frameType
 	flags  uint8
 	id     uint32
-	length int // of the payload
+	length int32 // of the payload
 }
 
 func (h *header) has(flag uint8) bool { return h.flags&flag != 0 }
@@ -55,7 +55,7 @@ func (h *header) has(flag uint8) bool { return h.flags&flag != 0 }
 // parseHeader parses a header, which must be complete.
 func parseHeader(p []byte) header {
 	return header{
-		length: int(p[0])<<16 | int(p[1])<<8 | int(p[2]),
+		length: int32(p[0])<<16 | int32(p[1])<<8 | int32(p[2]),
 		typ:    frameType(p[3]),
 		flags:  p[4],
 		id:     binary.BigEndian.Uint32(p[5:]) & maxID,
@@ -75,9 +75,9 @@ func putLength(frame []byte, length int) {
 
 // A frameRule holds the rules for the length and the stream of a frame.
 type frameRule struct {
-	least, most int  // bytes of the payload; most -1 for any
-	onStream    bool // the stream must not be 0; else it must be 0
-	lengthFirst bool // the length is checked before the stream
+	least, most int32 // bytes of the payload; most -1 for any
+	onStream    bool  // the stream must not be 0; else it must be 0
+	lengthFirst bool  // the length is checked before the stream
 }
 
 // frameRules has the checks that are made before a frame is interpreted, in the same order as in
@@ -154,7 +154,7 @@ func (f *Frame) IsPing() bool { return f.typ == typePing && !f.has(flagAck) }
 //	true      nil           one > 0             nil     more of a DATA frame
 //	true      of a frame    0                   set     CONTINUATION on the stream of the block
 type reader struct {
-	rest     []byte // the beginning of something incomplete
+	rest     *[]byte // the beginning of something incomplete; nil: none
 	block    *block
 	dec      hpack.Decoder
 	data     header // the DATA frame that is not complete yet
@@ -174,13 +174,14 @@ func (c *Conn) Parse(p []byte, f *Frame) (used int, ok bool) {
 	f.list.Strings = c.cfg.Strings
 	for used < len(p) && !ok && !c.reader.broken {
 		var n int
-		if len(c.reader.rest) > 0 {
+		if c.reader.rest != nil {
 			n, ok = c.parseRest(p[used:], f)
 		} else {
 			n, ok = c.parseUnit(p[used:], f)
 		}
 		if n == 0 && !ok {
-			c.reader.rest = append([]byte(nil), p[used:]...)
+			rest := append([]byte(nil), p[used:]...)
+			c.reader.rest = &rest
 			break
 		}
 		used += n
@@ -196,16 +197,15 @@ func (c *Conn) Parse(p []byte, f *Frame) (used int, ok bool) {
 
 // parseRest adds as many bytes of p to rest as it needs to be complete.
 func (c *Conn) parseRest(p []byte, f *Frame) (used int, ok bool) {
-	r := &c.reader
+	rest := c.reader.rest
 	for used < len(p) {
-		need := c.unitBytes(r.rest)
-		n := min(need-len(r.rest), len(p)-used)
-		r.rest = append(r.rest, p[used:used+n]...)
+		need := c.unitBytes(*rest)
+		n := min(need-len(*rest), len(p)-used)
+		*rest = append(*rest, p[used:used+n]...)
 		used += n
-		if len(r.rest) == need && c.unitBytes(r.rest) == need {
-			unit := r.rest
-			r.rest = nil
-			_, ok = c.parseUnit(unit, f)
+		if len(*rest) == need && c.unitBytes(*rest) == need {
+			c.reader.rest = nil
+			_, ok = c.parseUnit(*rest, f)
 			break
 		}
 	}
@@ -223,10 +223,10 @@ func (c *Conn) unitBytes(p []byte) int {
 	}
 	h := parseHeader(p)
 	switch {
-	case h.length > c.cfg.FrameBytes:
+	case int(h.length) > c.cfg.FrameBytes:
 		return headerBytes // an error
 	case h.typ != typeData:
-		return headerBytes + h.length
+		return headerBytes + int(h.length)
 	case h.has(flagPadded) && h.length > 0:
 		return headerBytes + 1
 	}
@@ -274,7 +274,7 @@ func (f *Frame) begin(h header) {
 func (c *Conn) checkOrder(h *header) verdict {
 	b := c.reader.block
 	switch {
-	case h.length > c.cfg.FrameBytes:
+	case int(h.length) > c.cfg.FrameBytes:
 		return h.tooLong()
 	case b != nil && (h.typ != typeContinuation || h.id != b.id):
 		return connError(ProtocolError, "a header block is interrupted")
@@ -340,7 +340,7 @@ func (c *Conn) beginData(p []byte, f *Frame) (used int) {
 		pad = int(p[used]) + 1
 		used++
 	}
-	if f.dataBytes = f.length - pad; f.dataBytes < 0 {
+	if f.dataBytes = int(f.length) - pad; f.dataBytes < 0 {
 		f.verdict = connError(ProtocolError, "more padding than payload")
 		return used
 	}

@@ -402,7 +402,7 @@ func TestLongStrings(t *testing.T) {
 				if kept := p.c.reader.dec.TableBytes() > 100; kept != test.kept {
 					t.Errorf("got a table of %d bytes", p.c.reader.dec.TableBytes())
 				}
-				if n := cap(p.c.reader.rest); n > maxFrameBytes {
+				if n := p.c.reader.restBytes(); n > maxFrameBytes {
 					t.Errorf("got %d bytes held", n)
 				}
 			})

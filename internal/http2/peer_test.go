@@ -292,3 +292,11 @@ func checkInvariants(t testing.TB, c *Conn) {
 		t.Fatalf("got %d streams, want %d; windows %+v, %d", n, c.streams.n, c.recv, c.send)
 	}
 }
+
+// restBytes returns how much memory the beginning of an incomplete frame has.
+func (r *reader) restBytes() int {
+	if r.rest == nil {
+		return 0
+	}
+	return cap(*r.rest)
+}

@@ -16,10 +16,10 @@ func (c *Conn) drop(f *Frame, v verdict) verdict {
 	if !f.first {
 		return verdict{}
 	}
-	if c.skip = true; !c.recv.take(f.length) {
+	if c.skip = true; !c.recv.take(int(f.length)) {
 		return overWindow
 	}
-	c.refund(f.length)
+	c.refund(int(f.length))
 	return v
 }
 
@@ -53,12 +53,12 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 		return c.drop(f, beforeHeaders)
 	case st.left >= 0 && int64(f.dataBytes) > st.left:
 		return c.drop(f, tooLong)
-	case f.length > int(c.recv.avail) || !st.recv.take(f.length):
+	case f.length > c.recv.avail || !st.recv.take(int(f.length)):
 		return overWindow
 	}
-	c.recv.avail -= int32(f.length)
+	c.recv.avail -= f.length
 	c.skip = false
-	if pad := f.length - f.dataBytes; pad > 0 {
+	if pad := int(f.length) - f.dataBytes; pad > 0 {
 		st.held += int32(pad)
 		c.Consumed(st, pad)
 	}

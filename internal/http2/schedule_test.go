@@ -451,7 +451,7 @@ func (m *scheduleModel) step() {
 		if out := m.c.out[before:]; len(out) > 0 {
 			h := parseHeader(out)
 			got = m.frameText(&h, make([]byte, h.length))
-			if len(out) != headerBytes+h.length {
+			if len(out) != headerBytes+int(h.length) {
 				m.t.Fatalf("got %d bytes, want a frame", len(out))
 			}
 		}

@@ -162,7 +162,7 @@ func TestWindows(t *testing.T) {
 	data(t, p.c, p.streams[3], "x", true, 0)
 	data(t, p.c, p.streams[3], "", true, 0) // END_STREAM alone needs no window
 	for _, size := range []int{16384, 16384, 16384, 16383} {
-		if h := parseHeader(p.c.out); h.length != size {
+		if h := parseHeader(p.c.out); int(h.length) != size {
 			t.Errorf("got a frame of %d bytes, want %d", h.length, size)
 		}
 		p.c.out = p.c.out[headerBytes+size:]

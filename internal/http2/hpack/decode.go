@@ -8,24 +8,23 @@ const DefaultTableBytes = 4096
 // [MakeDecoder].
 type Decoder struct {
 	table   table
-	limit   uint32 // of the table's size, which the peer chooses
-	skip    uint32 // bytes to come of a string that is too long to be read
-	rest    []byte // the end of a fragment: the beginning of a field
-	inName  bool   // the string is a name, and its value comes next
-	inBlock bool   // a field of the block has arrived
-	shrink  bool   // the next block must begin with a size update
+	rest    *[]byte // the end of a fragment: the beginning of a field; nil: none
+	skip    uint32  // bytes to come of a string that is too long to be read
+	inName  bool    // the string is a name, and its value comes next
+	inBlock bool    // a field of the block has arrived
+	shrink  bool    // the next block must begin with a size update
 }
 
 // MakeDecoder returns a Decoder whose table may have the default size.
 func MakeDecoder() Decoder {
-	return Decoder{table: table{max: DefaultTableBytes}, limit: DefaultTableBytes}
+	return Decoder{table: table{max: DefaultTableBytes, limit: DefaultTableBytes}}
 }
 
 // SetLimit changes the size that the peer may give its table. Set a higher limit when it is
 // announced, and a lower limit when the peer has acknowledged it. The next block must then begin
 // with a size update if the table was larger (RFC 7541, section 4.2).
 func (d *Decoder) SetLimit(bytes uint32) {
-	d.limit = bytes
+	d.table.limit = bytes
 	d.shrink = d.table.max > bytes
 }
 
@@ -39,21 +38,21 @@ func (d *Decoder) TableBytes() int { return int(d.table.size) }
 // error, if any, is an [Error]; the Decoder can't be used after an error. Decode does not keep p.
 func (d *Decoder) Decode(p []byte, last bool, l *List) error {
 	whole := p
-	if len(d.rest) > 0 {
-		d.rest = append(d.rest, p...)
-		whole = d.rest
+	if d.rest != nil {
+		*d.rest = append(*d.rest, p...)
+		whole = *d.rest
 	}
 	n, err := d.fields(whole, l)
 	if err != nil {
 		return err
 	}
-	if n > 0 || len(d.rest) == 0 { // else all of d.rest stays: copying it for each fragment would cost its square
+	if n > 0 || d.rest == nil { // else all of d.rest stays: copying it for each fragment would cost its square
 		d.keepRest(whole[n:])
 	}
 	if !last {
 		return nil
 	}
-	if d.inBlock = false; len(d.rest) > 0 || d.skip > 0 || d.inName {
+	if d.inBlock = false; d.rest != nil || d.skip > 0 || d.inName {
 		return ErrTruncated
 	}
 	return nil
@@ -65,7 +64,10 @@ func (d *Decoder) keepRest(rest []byte) {
 		d.rest = nil
 		return
 	}
-	d.rest = append(d.rest[:0], rest...)
+	if d.rest == nil {
+		d.rest = new([]byte)
+	}
+	*d.rest = append((*d.rest)[:0], rest...)
 }
 
 // fields decodes the complete fields, and returns how many bytes they take.
@@ -135,7 +137,7 @@ func (d *Decoder) sizeUpdate(c *cursor) bool {
 	if !ok {
 		return false
 	}
-	if n > d.limit || d.inBlock {
+	if n > d.table.limit || d.inBlock {
 		c.err = ErrSizeUpdate
 		return false
 	}

@@ -391,7 +391,7 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 			compareList(t, &l, want, longest, int(limit))
-			if d.TableBytes() != m.tableSize() || d.table.len() != len(m.entries) || len(d.rest) != 0 || d.skip > 0 {
+			if d.TableBytes() != m.tableSize() || d.table.len() != len(m.entries) || d.rest != nil || d.skip > 0 {
 				t.Fatalf("got a table of %d entries, %d bytes, want %d, %d", d.table.len(), d.TableBytes(), len(m.entries), m.tableSize())
 			}
 			for i, e := range m.entries {

@@ -187,8 +187,8 @@ func roundTrip(t *testing.T, e *Encoder, d *Decoder, l *List, f Field) {
 	} else if len(l.Fields) != 2 || l.Fields[1].Value != f.Value || l.Fields[0].Name.String() != f.Name.String() {
 		t.Fatalf("got %q, want %q: %q twice", texts(l.Fields), f.Name, f.Value)
 	}
-	if e.size > e.max || d.TableBytes() > int(d.limit) {
-		t.Fatalf("got tables of %d and %d bytes, want %d and %d at most", e.size, d.TableBytes(), e.max, d.limit)
+	if e.size > e.max || d.TableBytes() > int(d.table.limit) {
+		t.Fatalf("got tables of %d and %d bytes, want %d and %d at most", e.size, d.TableBytes(), e.max, d.table.limit)
 	}
 	for i := range e.entries {
 		have, want := d.table.at(i), e.entries[len(e.entries)-1-i]

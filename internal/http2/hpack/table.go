@@ -6,7 +6,8 @@ type table struct {
 	entries []Field
 	head    int32
 	size    uint32 // bytes, as RFC 7541 counts
-	max     uint32 // of size
+	max     uint32 // of size, which the peer chooses
+	limit   uint32 // of max
 }
 
 // len returns the number of entries.
