@@ -231,6 +231,7 @@ func maxAge(age time.Duration) time.Duration { return age - age/10 + rand.N(age/
 func (c *Conn) restLocked() {
 	c.clock.rested = true
 	c.core.Rest()
+	c.restTakingLocked()
 }
 
 var errTooOld = errors.New("the connection has become too old")

@@ -14,11 +14,11 @@ import (
 )
 
 // idleBytesMost is the heap that a connection in clear may have when it waits: the Conn, its core,
-// the percore.Conn, and the test's own end of it, some 1,800 bytes. The rest is for what the process
+// the percore.Conn, and the test's own end of it, some 1,750 bytes. The rest is for what the process
 // holds besides, divided by the connections; it is less than any buffer.
-const idleBytesMost = 3000
+const idleBytesMost = 2100
 
-const idleConns = 200
+const idleConns = 400
 
 // checkIdleBytes opens connections, of which one is open already, lets them rest, and checks what they
 // hold. all returns the Conns at one

@@ -21,7 +21,7 @@ import (
 // acknowledged.
 
 // taking is what is known of a client that is written to. It stays for a quarter of WriteTimeout, so
-// that a busy connection sets no timer for each write.
+// that a busy connection sets no timer for each write; one that is quiet has it no longer than restTime.
 type taking struct {
 	// guarded by mu, except ends
 	timer Timer
@@ -118,6 +118,14 @@ func (c *Conn) stalledLocked() {
 	c.core.GoAway(NoError, fmt.Sprintf("the client has taken nothing for %v", c.server.config.WriteTimeout))
 	c.clock.makeEnding().stalled = true
 	c.hangUpLocked(&ConnError{Code: NoError, Err: errNotTaken})
+}
+
+// restTakingLocked is for a connection that has been quiet: what is sent next is watched from then on.
+// If the timer has fired its look is about to do the same.
+func (c *Conn) restTakingLocked() {
+	if t := c.taking; t != nil && t.calls == 0 && t.timer.Stop() {
+		c.taking = nil
+	}
 }
 
 // stopTakingLocked is for a connection that is closed.
