@@ -3,6 +3,7 @@ package h2
 import (
 	"errors"
 	"io"
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type itemKind uint8
 
 const (
 	itemTurn   itemKind = iota // read what is there
+	itemAlarm                  // the same, after what is due
 	itemStream                 // call a handler
 	itemFlush                  // send the output
 	itemTaking                 // see whether the client takes it
@@ -31,7 +33,10 @@ const (
 
 func (it item) work() {
 	switch it.kind {
-	case itemTurn:
+	case itemTurn, itemAlarm:
+		if it.kind == itemAlarm {
+			it.c.alarm() // as read would, whose error has addresses: a system call
+		}
 		if s := it.c.turn(); s != nil {
 			s.run() // here and not in turn, whose frame would stay below a handler that waits
 		}
@@ -91,7 +96,13 @@ type waker Conn
 
 // OnReadable is called when there is something to read, when the alarm's time has come, and when
 // the connection was closed.
-func (w *waker) OnReadable(error) { (*Conn)(w).awaken() }
+func (w *waker) OnReadable(err error) {
+	kind := itemTurn
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		kind = itemAlarm
+	}
+	w.workers.Serve(item{c: (*Conn)(w), kind: kind})
+}
 
 // OffLoop allows a worker that visits a loop to call OnReadable.
 func (w *waker) OffLoop() {}

@@ -36,10 +36,14 @@ var settingRules = map[uint16]settingRule{
 	settingExtendedConnect: {0, 1, ProtocolError},
 }
 
+// startBytes is what start appends at most, the preface of a client and the settings of a server.
+const startBytes = len(Preface) + headerBytes + 7*settingBytes + headerBytes + 4
+
 // start appends our first frames: a client's preface, the settings, and a WINDOW_UPDATE for the rest of
 // the connection's window.
 func (c *Conn) start() {
 	cfg := c.cfg
+	c.out = make([]byte, 0, startBytes)
 	if cfg.Client {
 		c.out = append(c.out, Preface...)
 	}
