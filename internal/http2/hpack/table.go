@@ -43,6 +43,9 @@ func (t *table) evict(need uint32) {
 // clear takes all entries out.
 func (t *table) clear() { t.evict(t.max + 1) }
 
+// entriesFirst is the room that a table begins with: most clients' first requests fill half or more.
+const entriesFirst = 4
+
 // add puts an entry into the table. One that is larger than the table empties it (RFC 7541, section
 // 4.4).
 func (t *table) add(f *Field) {
@@ -51,6 +54,9 @@ func (t *table) add(f *Field) {
 		return
 	}
 	t.makeRoom()
+	if t.entries == nil {
+		t.entries = make([]Field, 0, entriesFirst)
+	}
 	t.entries = append(t.entries, *f)
 	t.size += n
 }
