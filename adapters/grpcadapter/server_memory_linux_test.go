@@ -120,22 +120,41 @@ func BenchmarkServerUnary(b *testing.B) {
 	}
 }
 
-// BenchmarkServerAllocs counts the allocations of a unary call at the server: the client writes
-// frames.
+// TestServerAllocs: a unary call allocates the call, its method's name and the message's bytes. The
+// handler has others, and so has the client, which writes frames.
+func TestServerAllocs(t *testing.T) {
+	if race.Enabled {
+		t.Skip("under the race detector pools drop what they get: run it without -race")
+	}
+	const most = 9 // 8, and one for what the process does besides
+	if got := testing.AllocsPerRun(500, unaryFrames(t)); got > most {
+		t.Errorf("a unary call takes %v allocations, want %d at most", got, most)
+	}
+}
+
+// BenchmarkServerAllocs counts the allocations of a unary call at the server.
 func BenchmarkServerAllocs(b *testing.B) {
-	lis := testnet.Listen(b, percore.Listen, testnet.TCP4)
-	startOwn(b, lis)
-	nc := testnet.Dial(b, lis)
-	defer nc.Close()
-	p := frames.NewPeer(b, nc)
-	p.Flush()
+	call := unaryFrames(b)
 	b.ReportAllocs()
-	id, answer := uint32(1), make([]byte, 4096)
 	for b.Loop() {
+		call()
+	}
+}
+
+// unaryFrames returns a function that makes a unary call: the client writes frames.
+func unaryFrames(t testing.TB) func() {
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	nc := testnet.Dial(t, lis)
+	t.Cleanup(func() { nc.Close() })
+	p := frames.NewPeer(t, nc)
+	p.Flush()
+	id, answer := uint32(1), make([]byte, 4096)
+	return func() {
 		p.Headers(id, false, ":method", "POST", ":scheme", "http", ":path", "/percore.test.Echo/Unary", ":authority", "h",
 			"content-type", "application/grpc", "te", "trailers", "user-agent", "bench").Data(id, goodMessage, true).Window(0, 8).Flush()
 		if _, err := nc.Read(answer); err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
 		id += 2
 	}

@@ -55,7 +55,10 @@ func (s settings) prepare(c net.Conn) net.Conn {
 		counts.foreign.Add(1)
 	}
 	socket, ok := c.(syscall.Conn)
-	if _, isTCP := c.RemoteAddr().(*net.TCPAddr); ok && isTCP && s.userTimeout >= 0 {
+	if !ok || s.userTimeout < 0 {
+		return c // without its addresses, which cost a system call
+	}
+	if _, isTCP := c.RemoteAddr().(*net.TCPAddr); isTCP {
 		_ = setUserTimeout(socket, s.userTimeout) // the connection is as good without
 	}
 	return c

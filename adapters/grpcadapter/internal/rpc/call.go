@@ -181,7 +181,7 @@ func (c *call) end(code codes.Code, reason error, closing bool) {
 	}
 	c.mu.Unlock()
 	if ends {
-		c.tellOwner(contextError(reason))
+		c.tellOwnerWhy(reason)
 	}
 }
 

@@ -118,6 +118,13 @@ func (c *call) tellOwner(err error) {
 	}
 }
 
+// tellOwnerWhy is tellOwner for a call whose context has ended. It makes a status only for an owner.
+func (c *call) tellOwnerWhy(reason error) {
+	if o := c.owner(); o != nil {
+		o.Gone(contextError(reason))
+	}
+}
+
 // Resume implements [h2.Resumer].
 func (c *call) Resume() { c.detached.owner.Work() }
 

@@ -80,7 +80,7 @@ func (c *call) cutOff(reason error) {
 		c.stream.Hurry()
 		c.sendLate()
 	}
-	c.tellOwner(contextError(reason))
+	c.tellOwnerWhy(reason)
 }
 
 // sendLate sends the late status, unless another goroutine is sending, which does it then.
