@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -135,51 +136,73 @@ func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) {
 // try waits for a connection. Without a connection and an error it was refused, or its PROXY header
 // has yet to come.
 func (a *acceptor) try() (*Conn, error) {
-	var (
-		from  unix.RawSockaddrAny
-		index int
-		nfd   int
-		errno = syscall.EAGAIN // until there is a connection, or an error
-	)
-	l := a.listener
+	t := attempts.Get().(*attempt)
+	defer t.release()
+	t.acceptor, t.errno = a, syscall.EAGAIN
 	a.beginWaiting()
-	err := a.ready.Wait(a.gate, func(i int, r engine.Readiness) bool {
-		if !l.limits.AcquireFor() {
-			return false // the gate is shut now
-		}
-		from = unix.RawSockaddrAny{} // sockaddr.NetAddr relies on it
-		index = i
-		nfd, errno = sys.Accept4(a.sockets[i], &from)
-		if errno == syscall.EAGAIN && r&engine.Hangup != 0 {
-			errno = syscall.EINVAL // a unix socket that was shut down; a TCP one says so itself
-		}
-		if errno != 0 {
-			l.limits.Release()
-		} else {
-			a.waiting.Add(-1) // now: no other goroutine looks at the gate until we return
-		}
-		if isSkipped(errno) {
-			l.countSkipped(errno)
-			errno = syscall.EAGAIN
-		}
-		return errno != syscall.EAGAIN
-	})
-	if errno != 0 {
+	err := a.ready.Wait(a.gate, t.accept)
+	if t.errno != 0 {
 		a.waiting.Add(-1) // before takePending: settled looks at the queues first
 	}
 	switch {
 	case err != nil:
 		return nil, err
-	case errno == syscall.EAGAIN:
+	case t.errno == syscall.EAGAIN:
 		return a.takePending(), nil
-	case isBroken(errno):
-		return nil, os.NewSyscallError("accept4", errno)
-	case errno != 0:
-		return nil, shortage{os.NewSyscallError("accept4", errno)}
-	case l.proxy != nil:
-		return a.takeProxied(nfd, index, &from)
+	case isBroken(t.errno):
+		return nil, os.NewSyscallError("accept4", t.errno)
+	case t.errno != 0:
+		return nil, shortage{os.NewSyscallError("accept4", t.errno)}
+	case a.listener.proxy != nil:
+		return a.takeProxied(t.nfd, t.index, &t.from)
 	}
-	return a.take(nfd, index, &from, nil)
+	return a.take(t.nfd, t.index, &t.from, nil)
+}
+
+// attempt is a call of try. It is used again: a function that escapes, and what it refers to, would be
+// garbage among the connections, on pages that they keep.
+type attempt struct {
+	acceptor *acceptor
+	from     unix.RawSockaddrAny
+	index    int
+	nfd      int
+	errno    syscall.Errno                           // EAGAIN until there is a connection, or an error
+	accept   func(int, engine.Readiness) (done bool) // the method accept4
+}
+
+var attempts = sync.Pool{New: func() any {
+	t := new(attempt)
+	t.accept = t.accept4
+	return t
+}}
+
+func (t *attempt) release() {
+	*t = attempt{accept: t.accept}
+	attempts.Put(t)
+}
+
+// accept4 accepts a connection from a socket that is ready.
+func (t *attempt) accept4(i int, r engine.Readiness) (done bool) {
+	a, l := t.acceptor, t.acceptor.listener
+	if !l.limits.AcquireFor() {
+		return false // the gate is shut now
+	}
+	t.from = unix.RawSockaddrAny{} // sockaddr.NetAddr relies on it
+	t.index = i
+	t.nfd, t.errno = sys.Accept4(a.sockets[i], &t.from)
+	if t.errno == syscall.EAGAIN && r&engine.Hangup != 0 {
+		t.errno = syscall.EINVAL // a unix socket that was shut down; a TCP one says so itself
+	}
+	if t.errno != 0 {
+		l.limits.Release()
+	} else {
+		a.waiting.Add(-1) // now: no other goroutine looks at the gate until we return
+	}
+	if isSkipped(t.errno) {
+		l.countSkipped(t.errno)
+		t.errno = syscall.EAGAIN
+	}
+	return t.errno != syscall.EAGAIN
 }
 
 // beginWaiting counts a goroutine that waits for a connection from now on.

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	engine "github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 )
@@ -826,4 +827,35 @@ func TestListenerRace(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAcceptAllocs: an Accept allocates the connection, which is two objects, and what makes the garbage
+// collector close it. The loop's table grows now and then.
+func TestAcceptAllocs(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector's sync.Pool allocates: run it without -race")
+	}
+	testnet.NoLeaks(t)
+	const accepts = 100
+	l := listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0")
+	for range accepts + 1 { // AllocsPerRun warms up
+		peer := testnet.Dial(t, l)
+		t.Cleanup(func() { peer.Close() })
+	}
+	conns := make([]net.Conn, 0, accepts+1)
+	t.Cleanup(func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	})
+	const most = 3
+	if n := testing.AllocsPerRun(accepts, func() {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}); n > most {
+		t.Errorf("got %v allocations for an Accept, want %d at most", n, most)
+	}
 }

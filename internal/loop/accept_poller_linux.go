@@ -83,36 +83,58 @@ func (p *AcceptPoller) Wait(gate Gate, try func(i int, r Readiness) (done bool))
 }
 
 func (p *AcceptPoller) wait(gate Gate, try func(i int, r Readiness) (done bool)) error {
-	closed := false
-	err := p.epoll.raw.Read(func(uintptr) bool {
-		if closed = !p.enter(); closed {
-			return true
-		}
-		defer p.users.Done()
-		for {
-			if gate != nil {
-				switch gate() {
-				case GateDone:
-					return true
-				case GateShut:
-					return false
-				}
-			}
-			// Level-triggered, so nothing is forgotten when Wait returns with
-			// some left; and looked at again before each wait.
-			t, r := p.epoll.one()
-			if r == 0 {
+	w := acceptWaits.Get().(*acceptWait)
+	w.poller, w.gate, w.try = p, gate, try
+	err := p.epoll.raw.Read(w.read)
+	if w.closed || err != nil && err != os.ErrDeadlineExceeded {
+		err = ErrClosed // the only other way in which waiting on a file fails
+	}
+	*w = acceptWait{read: w.read}
+	acceptWaits.Put(w)
+	return err
+}
+
+// acceptWait is a call of wait. It is used again, as the function that calls it is likely to be.
+type acceptWait struct {
+	poller *AcceptPoller
+	gate   Gate
+	try    func(i int, r Readiness) (done bool)
+	closed bool
+	read   func(uintptr) (done bool) // the method look
+}
+
+var acceptWaits = sync.Pool{New: func() any {
+	w := new(acceptWait)
+	w.read = w.look
+	return w
+}}
+
+// look tries for as long as descriptors are readable.
+func (w *acceptWait) look(uintptr) (done bool) {
+	p := w.poller
+	if w.closed = !p.enter(); w.closed {
+		return true
+	}
+	defer p.users.Done()
+	for {
+		if w.gate != nil {
+			switch w.gate() {
+			case GateDone:
+				return true
+			case GateShut:
 				return false
 			}
-			if try(int(t.slot), r) {
-				return true
-			}
 		}
-	})
-	if closed || err != nil && err != os.ErrDeadlineExceeded {
-		return ErrClosed // the only other way in which waiting on a file fails
+		// Level-triggered, so nothing is forgotten when Wait returns with
+		// some left; and looked at again before each wait.
+		t, r := p.epoll.one()
+		if r == 0 {
+			return false
+		}
+		if w.try(int(t.slot), r) {
+			return true
+		}
 	}
-	return err
 }
 
 // Wake makes the callers of Wait ask their gates again. It doesn't block.
