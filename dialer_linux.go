@@ -10,6 +10,7 @@ import (
 
 	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -63,9 +64,12 @@ func (d *Dialer) fromNet(network string, nc net.Conn, keep bool) (c *Conn, err e
 	if keep {
 		_ = c.sock.fd.RawControl(func(uintptr) {}) // since there is a duplicate: see netHalf
 	}
-	// Package net has looked up both, also for a peer that has gone since: there the remote address
-	// is the one that was dialed.
-	c.sock.addrs.Store(&addrPair{local: nc.LocalAddr(), remote: nc.RemoteAddr()})
+	// The kernel no longer knows the address of a peer that has gone since.
+	if remote, ok := nc.RemoteAddr().(*net.TCPAddr); ok && remote.Zone == "" {
+		c.sock.peer = sockaddr.From(remote.AddrPort())
+	} else {
+		c.sock.addrs.Store(&addrPair{local: nc.LocalAddr(), remote: nc.RemoteAddr()})
+	}
 	return c, nil
 }
 

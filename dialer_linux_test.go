@@ -238,6 +238,30 @@ func TestDialAddrs(t *testing.T) {
 	}
 }
 
+// TestDialAddrsAfterReset asks for the addresses for the first time when the kernel no longer knows the
+// peer's.
+func TestDialAddrsAfterReset(t *testing.T) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	c, peer := dialFrom(t, &Dialer{Group: newGroup(t, 1)}, ln)
+	if err := peer.(*net.TCPConn).SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	peer.Close()
+	if _, err := io.ReadAll(c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("Read: got %v, want %v", err, syscall.ECONNRESET)
+	}
+	if got, want := c.RemoteAddr().String(), ln.Addr().String(); got != want {
+		t.Errorf("got the peer's address %s, want %s", got, want)
+	}
+	if got, want := c.LocalAddr().String(), peer.RemoteAddr().String(); got != want {
+		t.Errorf("got the local address %s, want %s", got, want)
+	}
+}
+
 // TestDialLeavesNothing checks what dialing leaves behind. It must be one descriptor, neither
 // inherited nor blocking, and only one epoll instance may watch it: the loop's, and not also the
 // runtime's.

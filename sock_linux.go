@@ -35,7 +35,7 @@ type sock struct {
 	// immutable
 	fd      *engine.FD
 	options *connOptions
-	peer    sockaddr.Addr // as accept4 returned it
+	peer    sockaddr.Addr // as accept4 returned it, or as it was dialed
 
 	// atomic
 	addrs atomic.Pointer[addrPair] // set when they are first asked for, at the latest in Close
