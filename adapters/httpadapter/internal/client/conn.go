@@ -12,7 +12,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"os"
-	"sync"
+
 	"sync/atomic"
 	"time"
 
@@ -29,21 +29,25 @@ type conn struct {
 	nc   *percore.Conn
 	tls  *session // above nc; nil: none
 
-	shared *shared  // immutable once it was dialed; nil: it speaks HTTP/1.1
-	other  net.Conn // in the place of nc, of HTTP/2 in clear; nil: nc
+	shared *shared // immutable once it was dialed; nil: it speaks HTTP/1.1
 
-	state atomic.Uint32 // see below; idle begins and ends under host.mu
+	// atomic
+	state atomic.Uint32          // see below; idle begins and ends under host.mu
+	ended atomic.Pointer[ending] // nil: it has not ended
 
 	// written before it becomes idle, read under host.mu
 	since time.Time // when that was
 
 	// owned by the exchange
 	reused bool // it was idle, or is about to be
-
-	mu     sync.Mutex
-	closed bool
-	cause  error // why it was cancelled; nil: it wasn't
 }
+
+// ending is how a connection has ended.
+type ending struct {
+	cause error // why it was cancelled; nil: it wasn't
+}
+
+var notCancelled ending
 
 // The states of a connection. Its callback is armed before it is idle, since others wait for the lock.
 //
@@ -78,13 +82,11 @@ func (c *conn) detach() {
 
 // end ends the connection, in the pool's view, and closes it if closes is set.
 func (c *conn) end(cause error, closes bool) {
-	c.mu.Lock()
-	ended := c.closed
-	if !ended {
-		c.closed, c.cause = true, cause
+	e := &notCancelled
+	if cause != nil {
+		e = &ending{cause}
 	}
-	c.mu.Unlock()
-	if ended {
+	if !c.ended.CompareAndSwap(nil, e) {
 		return
 	}
 	if closes {
@@ -105,8 +107,8 @@ func (c *conn) stream() net.Conn {
 	switch {
 	case c.tls != nil:
 		return c.tls.conn
-	case c.other != nil:
-		return c.other
+	case c.nc == nil:
+		return c.shared.other
 	}
 	return c.nc
 }
@@ -138,9 +140,10 @@ func (c *conn) write(p []byte) (int, error) {
 
 // canceled returns the reason why the connection was cancelled, or nil.
 func (c *conn) canceled() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.cause
+	if e := c.ended.Load(); e != nil {
+		return e.cause
+	}
+	return nil
 }
 
 // exchange is the use of a connection for a request and its answer.

@@ -252,7 +252,9 @@ func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, erro
 	if !connected {
 		h.open--
 	} // else conn.end has done it, or will
-	delete(h.dials, w)
+	if delete(h.dials, w); len(h.dials) == 0 {
+		h.dials = nil // a map takes 200 bytes, and most hosts dial rarely
+	}
 	h.count.Add(countDialing, -1)
 	h.multiplexes = h.multiplexes && err == nil
 	if err == nil && c.shared != nil {
@@ -277,7 +279,7 @@ func (h *host) dial(ctx context.Context, dial func(context.Context, string, stri
 		return nil, err
 	}
 	if h.pool.t.dialer() == nil { // a connection of the user's own
-		return &conn{host: h, other: nc}, nil
+		return &conn{host: h, shared: &shared{other: nc}}, nil
 	}
 	pc, err := engineConn(nc)
 	if err != nil {

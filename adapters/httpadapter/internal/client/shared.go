@@ -2,6 +2,7 @@ package client
 
 import (
 	"math"
+	"net"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 
 // shared is what a connection of HTTP/2 has besides.
 type shared struct {
+	other   net.Conn // in the place of conn.nc, of HTTP/2 in clear; nil: there is that
 	streams *h2.Conn
 	used    atomic.Bool // a call has got it
 	opened  atomic.Bool // a call has opened a stream
@@ -87,7 +89,9 @@ func (c *conn) speaksHTTP2() bool {
 
 // attach makes a connection that was dialed one of HTTP/2.
 func (c *conn) attach() error {
-	c.shared = new(shared)
+	if c.shared == nil {
+		c.shared = new(shared)
+	}
 	c.shared.idled.Store(time.Now().UnixNano())
 	c.host.count.Add(countIdleShared, 1)
 	var err error

@@ -166,10 +166,10 @@ type records struct {
 	net.Conn // a *percore.Conn
 
 	// owned by the reader
-	looking bool // Read fails with percore.ErrWouldWait instead of waiting
-	at      int  // how many bytes of a header have come
-	length  int  // what the header says so far
-	left    int  // of a record: bytes that have not come
+	looking bool   // Read fails with percore.ErrWouldWait instead of waiting
+	at      uint8  // how many bytes of a header have come
+	length  uint16 // what the header says so far
+	left    uint16 // of a record: bytes that have not come
 }
 
 const recordHeaderBytes = 5 // type, version and, in the last two bytes, the length
@@ -191,13 +191,13 @@ func (r *records) Read(p []byte) (n int, err error) {
 func (r *records) follow(p []byte) {
 	for len(p) > 0 {
 		if r.left > 0 {
-			n := min(r.left, len(p))
-			r.left -= n
+			n := min(int(r.left), len(p))
+			r.left -= uint16(n)
 			p = p[n:]
 			continue
 		}
 		if r.at >= recordHeaderBytes-2 {
-			r.length = r.length<<8 | int(p[0])
+			r.length = r.length<<8 | uint16(p[0])
 		}
 		p = p[1:]
 		if r.at++; r.at == recordHeaderBytes {
