@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http/httptrace"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore"
@@ -142,22 +141,18 @@ func (h *host) shake(ctx context.Context, pc *percore.Conn) (*conn, error) {
 	return c, err
 }
 
-// shakeInTime performs the handshake, and closes the connection if that takes longer than timeout.
+// shakeInTime performs the handshake, which fails if it takes longer than timeout.
 func (c *conn) shakeInTime(ctx context.Context, timeout time.Duration) error {
 	if timeout == 0 {
 		return c.tls.conn.HandshakeContext(ctx)
 	}
-	var over atomic.Bool // the handshake has ended, or the time
-	timer := time.AfterFunc(timeout, func() {
-		if !over.Swap(true) {
-			c.nc.Close()
-		}
-	})
-	defer timer.Stop()
+	end := time.Now().Add(timeout)
+	_ = c.nc.SetDeadline(end)
 	err := c.tls.conn.HandshakeContext(ctx)
-	if over.Swap(true) {
+	if err != nil && !time.Now().Before(end) {
 		return errHandshakeTimeout
 	}
+	_ = c.nc.SetDeadline(time.Time{})
 	return err
 }
 
