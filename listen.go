@@ -95,8 +95,9 @@ type ListenConfig struct {
 	// connection's client is told first, up to 8 may be closed. A peer with more than an eighth of
 	// MaxConns in idle connections loses its own first; a peer is an address of IPv4, or 64 bits of
 	// IPv6. Connections with a request under way, hijacked ones, and those that net/http itself reads
-	// from, are never closed. With ProxyProtocol connections without a header go first: see
-	// HeaderTimeout there.
+	// from, are never closed. Those whose answers are all detached (Detach of package httpadapter or
+	// grpcadapter) go first if their peer has more than an eighth of MaxConns in them, and never
+	// otherwise. With ProxyProtocol connections without a header go first: see HeaderTimeout there.
 	//
 	// A connection counts from Accept until its Close has returned, or the garbage collector has
 	// closed it; also while package httpadapter has it parked. Copies of its descriptor

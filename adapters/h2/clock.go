@@ -30,7 +30,6 @@ type clock struct {
 	pingedAt int64   // when a PING was sent that is not answered; 0: none
 	heardAt  int64   // when bytes have come last
 	ends     *ending // nil: all zero
-	rested   bool
 }
 
 // ending has the times of a connection's end, and what else few connections have.
@@ -110,7 +109,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	}
 	after(end.agedAt, 1, (*Conn).agedLocked)
 	after(end.goesAt, 1, (*Conn).tooOldLocked)
-	if !c.clock.rested {
+	if !c.rested {
 		after(c.clock.quietAt, restTime, (*Conn).restLocked)
 	}
 	if c.parting == 0 {
@@ -229,7 +228,7 @@ func maxAge(age time.Duration) time.Duration { return age - age/10 + rand.N(age/
 
 // restLocked frees what only a busy connection needs. It is for the reader.
 func (c *Conn) restLocked() {
-	c.clock.rested = true
+	c.rested = true
 	c.core.Rest()
 	c.restTakingLocked()
 }
@@ -273,7 +272,7 @@ func (c *Conn) countTimeout(kind timeout) {
 func (c *Conn) quietLocked() {
 	c.workers.counts.Add(countActive, -1)
 	c.clock.quietAt = c.below.now()
-	c.clock.rested = false
+	c.rested = false
 	c.changedLocked(Idle)
 	if at := c.clock.alarmAt; at == 0 || at > c.clock.quietAt+int64(c.server.soonest) {
 		c.setAlarmLocked()

@@ -50,6 +50,8 @@ type Conn struct {
 	parting  uint8    // streams whose reset waits: see Stream.partLocked
 	queued   int32    // streams that are in the workers' queue
 	open     int32    // streams that were opened and have not been served yet
+	detached int32    // of those, streams that are detached
+	rested   bool     // see restLocked
 
 	prev, next *Conn // guarded by server.mu
 

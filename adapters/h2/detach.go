@@ -29,7 +29,17 @@ func (s *Stream) Detach() {
 	}
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	s.detached = !s.served
+	s.setDetachedLocked(!s.served)
+}
+
+func (s *Stream) setDetachedLocked(detached bool) {
+	switch {
+	case detached && !s.detached:
+		s.conn.detached++
+	case s.detached && !detached:
+		s.conn.detached--
+	}
+	s.detached = detached
 }
 
 // Move is Detach, and lets go of s and its handler: to.Stream(), which must be new, is the stream from
@@ -58,7 +68,8 @@ func (s *Stream) Move(to Resumer) {
 	next.conn, next.handler = c, to
 	next.body, next.err, next.readErr, next.extras = s.body, s.err, s.readErr, s.extras
 	next.answered, next.served, next.cancelled, next.hurried = s.answered, s.served, s.cancelled, s.hurried
-	next.detached = !s.served
+	s.setDetachedLocked(false)
+	next.setDetachedLocked(!s.served)
 	s.body, s.extras, s.served = nil, nil, true
 	if x := next.extras; x != nil {
 		x.stream = next
@@ -86,7 +97,7 @@ func (s *Stream) Finish() {
 	c := s.conn
 	c.mu.Lock()
 	detached := s.detached
-	s.detached = false
+	s.setDetachedLocked(false)
 	c.mu.Unlock()
 	if detached {
 		s.finish(true)

@@ -34,7 +34,7 @@ func checkIdleBytes(t *testing.T, open func(), all func() []*Conn, ends int) {
 		resting := 0
 		for _, c := range all() {
 			c.mu.Lock()
-			if c.clock.rested {
+			if c.rested {
 				resting++
 			}
 			c.mu.Unlock()

@@ -79,7 +79,7 @@ type StreamError struct {
 	ID     uint32
 	Code   ErrCode
 	Remote bool  // the peer has reset the stream
-	Err    error // os.ErrDeadlineExceeded after a write deadline, or the rule that a server has broken; else nil
+	Err    error // os.ErrDeadlineExceeded after a write deadline, the limit or rule that the peer has broken; or nil
 }
 
 // Error returns the text.

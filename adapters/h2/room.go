@@ -4,11 +4,12 @@ import (
 	"net/netip"
 
 	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/seam"
 )
 
-// room drains connections without streams when as many are open as their listener's MaxConns allows and
-// a client waits: see internal/accepting.
+// room drains connections without streams, or with detached streams only, when as many are open as
+// their listener's MaxConns allows and a client waits: see internal/accepting.
 type room struct{ s *Server }
 
 // joinRoom makes the Accept of c's listener find the server's connections, if their number is limited.
@@ -63,22 +64,26 @@ func (c *Conn) listenerLimits() *accepting.Limits {
 // EachIdle implements [accepting.Idler].
 func (r room) EachIdle(l *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
 	for _, c := range r.s.conns() {
-		if since := c.idleSince(); since != 0 && c.listenerLimits() == l {
+		if since := c.waitsSince(); since != 0 && c.listenerLimits() == l {
 			do(idleConn{c}, since, c.below.pc.RemoteAddrPort().Addr())
 		}
 	}
 }
 
-// idleSince returns since when the connection has had no stream, or 0.
-func (c *Conn) idleSince() int64 {
+// waitsSince returns since when the connection has had no stream, [accepting.Detached] if all its
+// streams are that, or 0.
+func (c *Conn) waitsSince() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.idleSinceLocked()
+	return c.waitsSinceLocked()
 }
 
-func (c *Conn) idleSinceLocked() int64 {
-	if c.phase != alive || c.open > 0 || c.clock.ending().drainedAt != 0 {
+func (c *Conn) waitsSinceLocked() int64 {
+	switch {
+	case c.phase != alive, c.open > c.detached, c.clock.ending().drainedAt != 0:
 		return 0
+	case c.open > 0:
+		return accepting.Detached
 	}
 	return c.clock.quietAt
 }
@@ -101,15 +106,20 @@ func (i idleConn) CloseIdle(since int64) bool {
 	return true
 }
 
-// makeRoom drains the connection if it has had no stream since then. It leaves the calls that this makes
-// due to a later unlock.
+// makeRoom drains the connection if it has had no stream since then, or resets all its streams if they
+// are detached. It leaves the calls that this makes due to a later unlock.
 func (c *Conn) makeRoom(since int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.idleSinceLocked() != since {
+	if c.waitsSinceLocked() != since {
 		return false
 	}
 	c.clock.makeEnding().hurried = true
-	c.idledLocked()
+	if since == accepting.Detached {
+		c.core.Each(func(st *http2.Stream) { st.User.(*Stream).resetLocked(EnhanceYourCalm, accepting.ErrShare) })
+		c.drainLocked(untold)
+	} else {
+		c.idledLocked()
+	}
 	return true
 }

@@ -534,6 +534,7 @@ func (s *Stream) finishLocked(returned bool) {
 	}
 	c.workers.counts.Add(outcome, 1)
 	s.served = true
+	s.setDetachedLocked(false)
 	s.dropBodyLocked()
 	s.unqueueLocked()
 	s.wakeLocked()

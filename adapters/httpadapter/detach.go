@@ -3,12 +3,14 @@ package httpadapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+	"github.com/percore/percore/internal/accepting"
 )
 
 // Detach lets the answer to r go on after the handler has returned, for server-sent events, long polls
@@ -156,7 +158,7 @@ var (
 	ErrStreamClosed = errors.New("httpadapter: the Stream is closed")
 
 	errAborted  = errors.New("httpadapter: the Stream was aborted")
-	errNoRoom   = errors.New("httpadapter: the client has more than its share of MaxConns")
+	errShare    = fmt.Errorf("httpadapter: the Stream was cut: %w", accepting.ErrShare)
 	errPanicked = httpstream.ErrPanicked
 	errDetached = semantics.ErrDetached
 	errReturned = httpstream.ErrReturned
@@ -321,6 +323,13 @@ func (s *Stream) end(err error) bool {
 		s.outlet.cut()
 	}
 	return true
+}
+
+// goesOn reports whether the Stream is neither dead nor over.
+func (s *Stream) goesOn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.dead && !s.over
 }
 
 // unlock unlocks mu, and starts a sender if there is something to do.

@@ -2,11 +2,13 @@ package httpadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
+	"github.com/percore/percore/internal/accepting"
 )
 
 // http2Stream is a Stream over HTTP/2.
@@ -68,7 +70,10 @@ func (d *http2Stream) count(by int64) {
 
 // Gone implements httpstream.Owner.
 func (d *http2Stream) Gone(err error) {
-	if err != errPanicked {
+	switch {
+	case errors.Is(err, accepting.ErrShare):
+		err = errShare
+	case err != errPanicked:
 		err = fmt.Errorf("%w: %w", ErrClientGone, err)
 	}
 	d.end(err)

@@ -1,7 +1,6 @@
 package httpadapter
 
 import (
-	"maps"
 	"net/netip"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 )
 
 // This file has the part of the listener's Accept, which closes connections between two requests when
-// MaxConns are open and a client waits: see internal/accepting's room. (HTTP/2's are h2's.) Detached
-// answers over HTTP/1 go on between two events, so they are cut only if their peer has too many.
+// MaxConns are open and a client waits, and those with detached answers: see internal/accepting's room.
+// (HTTP/2's are h2's.)
 //
 // How long a connection has waited follows from its deadline, which is set for each wait anyway. Where
 // the http.Server has no timeout it gets one that never comes.
@@ -52,42 +51,14 @@ func (call *serveCall) joinRoom() {
 }
 
 // EachIdle implements [accepting.Idler].
-func (call *serveCall) EachIdle(limits *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
-	detached := make(map[netip.Prefix]int) // how many connections each peer has with such an answer
+func (call *serveCall) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
 	for _, q := range call.queues {
 		q.each(&q.mu.kept, func(c *conn) {
 			idle := idleConn{c}
 			if since := idle.idleSince(); since != 0 {
 				do(idle, since, c.RemoteAddrPort().Addr())
-			} else if c.detached() != nil {
-				detached[accepting.Peer(c.RemoteAddrPort().Addr())]++
-			}
-		})
-	}
-	call.eachExcess(limits.PeerShare(), detached, do)
-}
-
-// detachedSince is since when connections with detached answers count as idle, if their peer has more
-// than its share of the places with them: they make room before all others.
-const detachedSince = 1
-
-// eachExcess calls do for the connections with detached answers that are more than a peer's share.
-// detached has how many there are.
-func (call *serveCall) eachExcess(share int, detached map[netip.Prefix]int, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
-	maps.DeleteFunc(detached, func(_ netip.Prefix, n int) bool { return n <= share })
-	if len(detached) == 0 {
-		return
-	}
-	for _, q := range call.queues {
-		q.each(&q.mu.kept, func(c *conn) {
-			addr := c.RemoteAddrPort().Addr()
-			peer := accepting.Peer(addr)
-			if detached[peer] <= share {
-				return
-			}
-			if s := c.detached(); s != nil {
-				detached[peer]--
-				do(detachedConn{s}, detachedSince, addr)
+			} else if s := c.detached(); s != nil && s.goesOn() {
+				do(detachedConn{s}, accepting.Detached, c.RemoteAddrPort().Addr())
 			}
 		})
 	}
@@ -111,7 +82,7 @@ func (c *conn) detached() *http1Stream {
 type detachedConn struct{ s *http1Stream }
 
 // CloseIdle implements [accepting.IdleConn]: it cuts the answer.
-func (d detachedConn) CloseIdle(int64) bool { return d.s.end(errNoRoom) }
+func (d detachedConn) CloseIdle(int64) bool { return d.s.end(errShare) }
 
 // idleConn is a conn for Accept.
 type idleConn struct{ c *conn }

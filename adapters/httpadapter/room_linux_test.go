@@ -10,12 +10,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
 )
 
 // roomClient is a client of a server whose MaxConns is small.
@@ -336,7 +338,7 @@ func TestMakesRoomOfDetached(t *testing.T) {
 				c.ask()
 				late = append(late, c)
 				r.rests(i + 1) // in this order
-				if err := testnet.Receive(t, "the end of an answer", ends); err != errNoRoom {
+				if err := testnet.Receive(t, "the end of an answer", ends); err != errShare {
 					t.Errorf("an answer has ended with %v", err)
 				}
 			}
@@ -354,5 +356,66 @@ func TestMakesRoomOfDetached(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMakesRoomOfDetachedHTTP2 is TestMakesRoomOfDetached for connections of both protocols. Those over
+// HTTP/2 leave slowly, so a client may make more than one leave.
+func TestMakesRoomOfDetachedHTTP2(t *testing.T) {
+	const max, share = 16, 2
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	r := newRoomServer(t, max, &http.Server{Protocols: protocols}, false, fastPath(), withHTTP2())
+	streams := make(chan *Stream, max)
+	r.mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		_ = Detach(w, r, func(s *Stream) { streams <- s })
+	})
+	ends := make(chan error, max)
+	var all []*Stream
+	watch := func() {
+		s := testnet.Receive(t, "a Stream", streams)
+		s.OnEnd(func(err error) { ends <- err })
+		testnet.Eventually(t, "it waits", func() bool { return r.server.Stats().Detached == len(all)+1 })
+		all = append(all, s)
+	}
+	watchHTTP2 := func(from string) *frames.Peer {
+		c := r.dial(from)
+		p := frames.NewPeer(t, c.conn)
+		p.Headers(1, true, ":method", "GET", ":scheme", "http", ":path", "/events", ":authority", "x").Flush()
+		watch()
+		return p
+	}
+	var others []*frames.Peer
+	for i := range max / 2 {
+		others = append(others, watchHTTP2(fmt.Sprintf("127.0.1.%d", i/share+1)))
+	}
+	for range max / 4 {
+		watchHTTP2("127.0.0.3")
+		c := r.dial("127.0.0.3")
+		c.send("/events")
+		watch()
+	}
+	for i := range max/2 - share {
+		r.dial(fmt.Sprintf("127.0.2.%d", i+1)).ask()
+	}
+	testnet.Eventually(t, "that one peer has its share", func() bool { return r.server.Stats().Detached == max/2+share })
+	for range max/2 - share {
+		if err := testnet.Receive(t, "the end of an answer", ends); err != errShare {
+			t.Errorf("an answer has ended with %v", err)
+		}
+	}
+	for _, s := range all {
+		s.Close()
+	}
+	for i, p := range others {
+		frame := p.Next()
+		for strings.HasPrefix(frame, "settings") || strings.HasPrefix(frame, "window") || strings.HasPrefix(frame, "headers") {
+			frame = p.Next()
+		}
+		if frame != `data 1 "" end` {
+			t.Errorf("the answer of another peer, number %d, ends with the frame %s", i, frame)
+		}
 	}
 }

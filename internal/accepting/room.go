@@ -2,6 +2,7 @@ package accepting
 
 import (
 	"cmp"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -15,7 +16,8 @@ import (
 type Idler interface {
 	// EachIdle calls do for the connections of the listener that may be closed to make room: those
 	// that wait between two requests, or for a first one, and have nothing unread. since is when the
-	// wait began, in the time of package monotime, and peer is the client. It may call do for others,
+	// wait began, in the time of package monotime, and peer is the client. It also calls do for those
+	// that wait for nothing but detached answers, with [Detached] for since. It may call do for others,
 	// which [IdleConn] then refuses to close.
 	EachIdle(l *Limits, do func(c IdleConn, since int64, peer netip.Addr))
 }
@@ -24,9 +26,16 @@ type Idler interface {
 type IdleConn interface {
 	// CloseIdle closes the connection as its idle timeout would, if it has waited since then and has
 	// nothing unread, and reports whether it does. Its slot may become free later: if the client has
-	// to be told first.
+	// to be told first. If since is Detached the answers end with [ErrShare].
 	CloseIdle(since int64) bool
 }
+
+// Detached is the since of a connection whose requests all have handlers that have returned, and answers
+// that go on.
+const Detached = 1
+
+// ErrShare is why the detached answers of a connection are cut that makes room.
+var ErrShare = errors.New("the client has more than its share of MaxConns")
 
 // room makes room at MaxConns: when a client waits and no slot is free, the connection that has waited
 // longest between two requests is closed. The order is exact, over all loops, and costs a connection
@@ -37,6 +46,10 @@ type IdleConn interface {
 // its own first. (It may have a sixteenth more until the next look.) If it uses all of them all the time
 // there is none to lose: then others are closed, after a pause in which its connections could have come
 // to rest.
+//
+// Connections with detached answers may wait for days, so they count apart: a peer may have an eighth of
+// the places with them as well. Those that are more make room before idle ones, and those within the
+// share never.
 //
 // Connections whose PROXY header is overdue go first: they have no request yet, and a peer could hold
 // all places with them. Their peers are proxies, so no shares apply.
@@ -61,6 +74,7 @@ type room struct {
 	silent    []candidate   // of awaiting, in the order in which they are closed, before those picked; guarded by mu
 	silentAt  int64         // when silent was last filled; guarded by mu
 	picked    []candidate   // in the order in which they are closed; guarded by mu
+	pickedAt  int64         // when picked was last filled; guarded by mu
 	busyAt    int64         // since when the peer with more than its share uses all it has; 0: none does; guarded by mu
 	lastAt    int64         // when a connection was closed last; guarded by mu
 }
@@ -76,8 +90,12 @@ const (
 	// are always busy are not closed for others, which would only come back for them.
 	idleMin = 100 * time.Millisecond
 
-	// A peer's connections that wait may have this part of the places, and one place at least.
+	// A peer's idle connections may have this part of the places, and one place at least, and so may
+	// those with detached answers.
 	peerShare = 8
+
+	// excessTime is how long a peer's detached answers count as too many: it may have ended others.
+	excessTime = 100 * time.Millisecond
 
 	// pickedMost is how many connections a look picks, at most, and a sixteenth of them if they are
 	// few: the work of a look is spread over that many clients.
@@ -96,9 +114,6 @@ const (
 // are told. If none has become free for so long, the connections have gone on, with a request that came
 // at the last moment. Tests change it.
 var closingTime = time.Second
-
-// PeerShare returns how many places a peer may have with connections that wait, while others want some.
-func (l *Limits) PeerShare() int { return max(int(l.max)/peerShare, 1) }
 
 // AddIdler makes i close connections when there is no room. A nil *Limits, and one without a limit,
 // never asks it.
@@ -218,8 +233,11 @@ func (l *Limits) makeRoom() (pause time.Duration) {
 	}
 	now := monotime.Now()
 	looked := l.pickSilentLocked(now)
+	if len(r.picked) > 0 && r.picked[0].since == Detached && now-r.pickedAt > int64(excessTime) {
+		r.picked = nil
+	}
 	if len(r.silent) == 0 && len(r.picked) == 0 {
-		looked += l.pickLocked()
+		looked += l.pickLocked(now)
 	}
 	pause += time.Duration(looked) * pausePerConn
 	if now-r.lastAt > int64(closingTime) {
@@ -274,29 +292,42 @@ func (l *Limits) pickSilentLocked(now int64) (looked int) {
 	return looked
 }
 
-// pickLocked picks the connections that have waited longest: first those of a peer that has more than
-// its share, as many as are too many, and then those of all. It returns how many connections there are.
-func (l *Limits) pickLocked() (all int) {
+// pickLocked picks connections with detached answers that are more than their peer's share, and then
+// those that have waited longest: first those of a peer that has more than its share, as many as are too
+// many, and then those of all. It returns how many connections there are.
+func (l *Limits) pickLocked(now int64) (all int) {
 	r := &l.room
-	now := monotime.Now()
+	r.pickedAt = now
+	share := max(int(l.max)/peerShare, 1)
 	each := func(do func(c IdleConn, since int64, peer netip.Prefix)) {
 		for _, i := range r.idlers {
 			i.EachIdle(l, func(c IdleConn, since int64, peer netip.Addr) { do(c, since, Peer(peer)) })
 		}
 	}
-	peers := make(map[netip.Prefix]int)
+	peers, detached := make(map[netip.Prefix]int), make(map[netip.Prefix]int)
 	var greediest netip.Prefix
-	each(func(_ IdleConn, _ int64, peer netip.Prefix) {
+	each(func(_ IdleConn, since int64, peer netip.Prefix) {
 		all++
+		if since == Detached {
+			detached[peer]++
+			return
+		}
 		peers[peer]++
 		if peers[peer] > peers[greediest] {
 			greediest = peer
 		}
 	})
 	most := min(1+all/16, pickedMost)
-	over := max(peers[greediest]-l.PeerShare(), 0)
-	var greedy, others []candidate
+	over := max(peers[greediest]-share, 0)
+	var excess, greedy, others []candidate
 	each(func(c IdleConn, since int64, peer netip.Prefix) {
+		if since == Detached {
+			if detached[peer] > share && len(excess) < most {
+				detached[peer]--
+				excess = append(excess, candidate{c, since})
+			}
+			return
+		}
 		to := &others
 		if over > 0 && peer == greediest {
 			to = &greedy
@@ -313,12 +344,13 @@ func (l *Limits) pickLocked() (all int) {
 	} else if r.busyAt == 0 {
 		r.busyAt = now
 	}
+	r.picked, most = excess, most-len(excess)
 	if r.busyAt != 0 && now-r.busyAt <= int64(idleMin) {
 		return all
 	}
 	greedy = longest(greedy, most)
 	n := min(over, len(greedy))
-	r.picked = append(greedy[:n:n], longest(append(greedy[n:], others...), most-n)...)
+	r.picked = append(append(r.picked, greedy[:n]...), longest(append(greedy[n:], others...), most-n)...)
 	return all
 }
 

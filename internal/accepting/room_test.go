@@ -144,6 +144,73 @@ func TestRoomShare(t *testing.T) {
 	}
 }
 
+// newDetached returns limits without a free slot, of two Idlers that share 80 connections: 0 to 29 have
+// detached answers of one peer, 30 to 39 of another, and the others are idle.
+func newDetached() (l *Limits, first, second *idlers) {
+	l, first = newFull(80, func(i int) string {
+		switch {
+		case i < 30:
+			return "192.0.2.1"
+		case i < 40:
+			return "192.0.2.2"
+		}
+		return apart(i)
+	})
+	second = &idlers{limits: l}
+	all := first.all
+	first.all = nil
+	for _, c := range all {
+		if c.id < 40 {
+			c.since = Detached
+		}
+		if c.id%2 == 1 {
+			c.of = second
+		}
+		c.of.all = append(c.of.all, c)
+	}
+	l.AddIdler(second)
+	return l, first, second
+}
+
+// The detached answers of a peer that are more than its share make room before idle connections,
+// whichever Idlers have them, and those within the share never.
+func TestRoomDetached(t *testing.T) {
+	l, first, second := newDetached()
+	closed := func() (ids []int) { return slices.Sorted(slices.Values(slices.Concat(first.closed, second.closed))) }
+	for range 20 {
+		if !l.AcquireFor() {
+			t.Fatal("there is no room")
+		}
+	}
+	if ids := closed(); len(ids) != 20 || ids[19] >= 30 {
+		t.Fatalf("got %v closed, want 20 of the peer that has 30", ids)
+	}
+	for range 40 {
+		if !l.AcquireFor() {
+			t.Fatal("there is no room")
+		}
+	}
+	if ids := closed(); len(ids) != 60 || ids[19] >= 30 || ids[20] != 40 {
+		t.Errorf("got %v closed, want all idle ones then", ids)
+	}
+	if l.AcquireFor() {
+		t.Errorf("got %v closed, though each peer has no more than its share", closed())
+	}
+}
+
+// A peer has too many detached answers for a moment: it may end some itself.
+func TestRoomDetachedSince(t *testing.T) {
+	l, first, second := newDetached()
+	l.AcquireFor() // and picks more
+	own := func(c *idler) bool { return c.id < 30 && c.id >= 10 }
+	first.all, second.all = slices.DeleteFunc(first.all, own), slices.DeleteFunc(second.all, own)
+	l.room.pickedAt -= int64(excessTime)
+	l.AcquireFor()
+	if ids := slices.Concat(first.closed, second.closed); len(ids) != 2 || !slices.Contains(ids, 40) {
+		t.Errorf("got %v closed, want one of the peer that had more than its share, and the idle 40", ids)
+	}
+}
+
 // If nothing can be closed Accept waits, until a slot is free or it may look again.
 func TestRoomNone(t *testing.T) {
 	woken := make(chan struct{}, 10)

@@ -1,0 +1,73 @@
+//go:build !percore_net
+
+package grpcadapter
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestDetachRoom: a watch of a peer that has more than its share of MaxConns with watches makes room for
+// another client.
+func TestDetachRoom(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, func(network, address string) (net.Listener, error) {
+		config := percore.ListenConfig{MaxConns: 2}
+		return config.Listen(t.Context(), network, address)
+	}, testnet.TCP4)
+	w := newWatches(t)
+	srv := startWatches(t, lis, w)
+	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+	defer cancel()
+	open := func(from, key string) grpc.ClientStream {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		cc, err := grpc.NewClient("passthrough:///"+lis.Addr().String(),
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				return dialer.DialContext(ctx, "tcp4", address)
+			}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cc.Close() })
+		stream := w.open(ctx, cc, key)
+		w.stream(key)
+		return stream
+	}
+	watches := make(map[string]grpc.ClientStream)
+	ends := make(chan string, 2)
+	for i := range 2 {
+		key := fmt.Sprintf("watch %d", i)
+		watches[key] = open("127.0.0.1", key)
+		w.stream(key).OnEnd(func(err error) {
+			if status.Code(err) != codes.Canceled {
+				t.Errorf("%s has ended with %v", key, err)
+			}
+			ends <- key
+		})
+	}
+	testnet.Eventually(t, "the methods' return", func() bool { return srv.Stats().Detached == 2 })
+	open("127.0.0.2", "another")
+	ended := testnet.Receive(t, "the end of a watch", ends)
+	if err := watches[ended].RecvMsg(text("")); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("got %v of %s, want ResourceExhausted", err, ended)
+	}
+	delete(watches, ended)
+	for key, stream := range watches {
+		_ = w.stream(key).SendMsg(text("still there"))
+		if got := next(stream); got != "still there" {
+			t.Errorf("got %s of %s", got, key)
+		}
+		w.stream(key).OnEnd(nil)
+	}
+}
