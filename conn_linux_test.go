@@ -1058,3 +1058,32 @@ func TestAtEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestClosingOnce: of two calls of Close that run at the same time one reports the connection's end to
+// seam.Closing.
+func TestClosingOnce(t *testing.T) {
+	testnet.NoLeaks(t)
+	c, client := accept(t, listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0"))
+	defer client.Close()
+	var begun sync.WaitGroup
+	begun.Add(2)
+	var ends atomic.Int32
+	closing := func(of net.Conn) (closed func()) {
+		if of != net.Conn(c) {
+			return nil
+		}
+		begun.Done()
+		begun.Wait() // so that neither has closed it yet
+		return func() { ends.Add(1) }
+	}
+	seam.Closing.Store(&closing)
+	defer seam.Closing.Store(nil)
+	var closers sync.WaitGroup
+	for range 2 {
+		closers.Go(func() { c.Close() })
+	}
+	closers.Wait()
+	if n := ends.Load(); n != 1 {
+		t.Errorf("got %d ends of one connection", n)
+	}
+}

@@ -130,8 +130,9 @@ func (s *sock) writeBuffers(v *net.Buffers) (n int64, err error) {
 }
 
 func (s *sock) close(c *Conn) error {
+	var closed func()
 	if f := seam.Closing.Load(); f != nil {
-		(*f)(c)
+		closed = (*f)(c)
 	}
 	c.dropFinalizer()
 	p := *s.pair() // afterwards it is too late to ask the kernel
@@ -140,6 +141,9 @@ func (s *sock) close(c *Conn) error {
 	err := s.fd.Close()
 	if err == engine.ErrClosed {
 		return err
+	}
+	if closed != nil {
+		closed()
 	}
 	s.options.closed.Add(1)
 	conns.closed.Add(1)

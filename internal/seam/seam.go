@@ -107,8 +107,9 @@ func rawOf(c any) syscall.RawConn {
 var TakeOver func(network string, nc net.Conn) (net.Conn, error)
 
 // Closing is called for each *percore.Conn at the beginning of Close, on the goroutine that has called
-// that. nil: nothing.
-var Closing atomic.Pointer[func(c net.Conn)]
+// that. Of several calls of Close one closes the connection: it calls what Closing has returned, unless
+// that is nil. nil: nothing.
+var Closing atomic.Pointer[func(c net.Conn) (closed func())]
 
 // FD returns the engine's descriptor of c, or nil if c is not a *percore.Conn on the engine. The
 // garbage collector closes it along with c, so the caller must keep a reference to c, or call

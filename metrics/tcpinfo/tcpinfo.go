@@ -36,13 +36,15 @@ func Sample(every int) {
 		seam.Closing.Store(nil)
 		return
 	}
-	f := func(c net.Conn) {
+	f := func(c net.Conn) (closed func()) {
 		if rand.IntN(every) > 0 {
-			return
+			return nil
 		}
-		if info, err := c.(*percore.Conn).TCPInfo(); err == nil { // not of a unix socket, or closed already
-			all.add(&info)
+		info, err := c.(*percore.Conn).TCPInfo()
+		if err != nil { // of a unix socket, or closed already
+			return nil
 		}
+		return func() { all.add(&info) }
 	}
 	seam.Closing.Store(&f)
 }
