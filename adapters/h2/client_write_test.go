@@ -357,3 +357,32 @@ func TestClientAnswerDeadline(t *testing.T) {
 		_, _ = io.ReadAll(&none)
 	})
 }
+
+// TestClientAtOnce: a message with AtOnce is sent if the windows let all of its body go, and else none
+// of it.
+func TestClientAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, server := pipeClient(t, ClientConfig{}, asItIs)
+		p := newServerPeer(t, server, 4, 10) // SETTINGS_INITIAL_WINDOW_SIZE
+		read := make(chan bool)
+		go func() {
+			wantFrame(p, `data 1 "0123456789" end`)
+			close(read)
+			_, _ = io.Copy(io.Discard, server)
+		}()
+		p.Flush()
+		synctest.Wait()
+		s := new(Stream)
+		if err := c.Open(t.Context(), s, post, Message{}); err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Send(Message{Body: []byte("0123456789a"), AtOnce: true}); err != ErrNotAtOnce {
+			t.Errorf("got %v of more than the window, want %v", err, ErrNotAtOnce)
+		}
+		if err := s.Send(Message{Body: []byte("0123456789"), End: true, AtOnce: true}); err != nil {
+			t.Error(err)
+		}
+		<-read
+	})
+}

@@ -217,7 +217,7 @@ func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	if err := s.sendErrorLocked(); err != nil {
 		return err
 	}
-	if !c.core.Ready() && len(c.core.Output()) < roomBytes && len(p) <= roomBytes && !(c.flushing && len(p) >= directBytes) {
+	if c.takesLocked(len(p)) {
 		c.lendLocked()
 		n, err := c.core.Data(&s.core, p, end)
 		if p = p[n:]; err != nil || len(p) == 0 {
@@ -225,6 +225,11 @@ func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 		}
 	}
 	return s.awaitSentLocked(p, end)
+}
+
+// takesLocked reports whether the output has room for so many bytes of a body, which go before others.
+func (c *Conn) takesLocked(n int) bool {
+	return !c.core.Ready() && len(c.core.Output()) < roomBytes && n <= roomBytes && !(c.flushing && n >= directBytes)
 }
 
 // awaitSentLocked waits until all of p is in the output, and the end behind it if end is set.

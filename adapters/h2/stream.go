@@ -95,6 +95,10 @@ type Message struct {
 	// End ends the answer.
 	End bool
 
+	// AtOnce makes Send fail with ErrNotAtOnce, instead of waiting, if windows or room don't let all of
+	// Body go now. Then neither Body was sent nor what comes behind it.
+	AtOnce bool
+
 	// Hold lets the bytes wait for the next Send without it, Flush, or the return of Serve. It
 	// suits the last Send of a handler that is about to return.
 	Hold bool
@@ -158,6 +162,9 @@ func (s *Stream) sendLocked(m *Message) error {
 		}
 	}
 	if len(m.Body) > 0 || last {
+		if m.AtOnce && !(c.takesLocked(len(m.Body)) && c.core.Window(&s.core) >= len(m.Body)) {
+			return ErrNotAtOnce
+		}
 		if err := s.sendBodyLocked(m.Body, last); err != nil {
 			return err
 		}
@@ -171,6 +178,9 @@ func (s *Stream) sendLocked(m *Message) error {
 	}
 	return nil
 }
+
+// ErrNotAtOnce is the error of Send for a message with AtOnce that would have to wait.
+var ErrNotAtOnce = errors.New("h2: the body can't be sent without waiting")
 
 // errLateInterim is for an interim answer, such as 100 Continue, behind the header of the answer:
 // clients take it for a breach of the protocol.
