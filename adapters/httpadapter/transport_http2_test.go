@@ -263,6 +263,133 @@ func (b *bufferedConn) Close() error {
 	return nil
 }
 
+// TestTransportHTTP2Chosen: what a call returns is the same as with http.Transport where the server does
+// not take all of a request, or does not speak HTTP/2. A server that serves one request on each
+// connection serves all.
+func TestTransportHTTP2Chosen(t *testing.T) {
+	ok := func(p *frames.Peer, id uint32) { p.Headers(id, true, ":status", "413") }
+	for name, test := range map[string]struct {
+		server  http2Chosen
+		change  func(*http.Transport, *http.Request)
+		calls   int
+		results string
+	}{
+		"an answer to a part of a short body": {http2Chosen{settings: []uint32{4, 10}, answer: ok}, nil, 1, "413"},
+		"a header that is too long": {http2Chosen{settings: []uint32{6, 2000}, answer: ok}, func(_ *http.Transport, req *http.Request) {
+			req.Header.Set("Long", strings.Repeat("l", 2000))
+		}, 1, "http2: request header list larger than peer's advertised limit"},
+		"trailers that are too long": {http2Chosen{settings: []uint32{6, 2000}, answer: ok}, func(_ *http.Transport, req *http.Request) {
+			req.Trailer = http.Header{"Long": {strings.Repeat("l", 2000)}}
+		}, 1, "request header list larger than peer's advertised limit"},
+		"a server of HTTP/1": {http2Chosen{answer: func(p *frames.Peer, _ uint32) { p.Out = []byte("HTTP/1.1 400 Bad Request\r\n\r\n") }}, nil, 1,
+			"http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"},
+		"a server that says nothing": {http2Chosen{silent: true}, func(base *http.Transport, _ *http.Request) {
+			base.HTTP2 = &http.HTTP2Config{SendPingTimeout: time.Second, PingTimeout: time.Second}
+		}, 1, "http2: client connection lost"},
+		"a server that serves one request": {http2Chosen{answer: func(p *frames.Peer, id uint32) {
+			if ok(p, id); id == 1 {
+				p.Frame(frames.GoAway, 0, 0, []byte{0, 0, 0, 1, 0, 0, 0, 0})
+			}
+		}, one: true}, nil, 20, strings.Repeat("413", 20)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for who, wrap := range map[string]func(*http.Transport) http.RoundTripper{
+				"net/http": func(base *http.Transport) http.RoundTripper { return base },
+				"ours":     func(base *http.Transport) http.RoundTripper { return NewTransport(base) },
+			} {
+				if who == "net/http" && test.calls > 1 {
+					continue // it is chance there whether a call waits before it is made again, or gives up
+				}
+				synctest.Test(t, func(t *testing.T) {
+					base := &http.Transport{Protocols: new(http.Protocols), MaxConnsPerHost: 1}
+					base.Protocols.SetUnencryptedHTTP2(true)
+					base.DialContext = func(context.Context, string, string) (net.Conn, error) {
+						ours, theirs := net.Pipe()
+						go test.server.serve(t, theirs)
+						context.AfterFunc(t.Context(), func() { theirs.Close() })
+						return ours, nil
+					}
+					rt := wrap(base)
+					if test.server.settings != nil { // they are known when the call begins
+						req, _ := http.NewRequest(http.MethodGet, "http://example.com/", nil)
+						_, _ = rt.RoundTrip(req)
+					}
+					results, begin := make(chan string, test.calls), time.Now()
+					for range test.calls {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+						defer cancel()
+						req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://example.com/", strings.NewReader("a short body"))
+						if err != nil {
+							t.Fatal(err)
+						}
+						if test.change != nil {
+							test.change(base, req)
+						}
+						go func() {
+							resp, err := rt.RoundTrip(req)
+							if err != nil {
+								results <- err.Error()
+								return
+							}
+							resp.Body.Close()
+							results <- fmt.Sprint(resp.StatusCode)
+						}()
+					}
+					var got strings.Builder
+					for range test.calls {
+						got.WriteString(<-results)
+					}
+					if took := time.Since(begin); got.String() != test.results || took >= time.Hour {
+						t.Errorf("%s: got %s after %v, want %s", who, got.String(), took, test.results)
+					}
+					time.Sleep(time.Minute) // no server has anything left to say
+				})
+			}
+		})
+	}
+}
+
+// http2Chosen is a server.
+type http2Chosen struct {
+	settings []uint32
+	silent   bool                            // it sends nothing at all
+	answer   func(p *frames.Peer, id uint32) // is called with the beginning of a request
+	one      bool                            // it ignores all requests but the first
+}
+
+// serve serves a connection.
+func (s *http2Chosen) serve(t *testing.T, nc net.Conn) {
+	buffered := newBufferedConn(nc)
+	defer buffered.Close()
+	p := frames.NewPeer(t, buffered, s.settings...)
+	if _, err := io.ReadFull(nc, make([]byte, len(http2.Preface))); err != nil {
+		return
+	}
+	if s.silent {
+		_, _ = io.Copy(io.Discard, nc)
+	}
+	p.Out = p.Out[len(http2.Preface):]
+	p.Flush()
+	for {
+		line := p.Next()
+		var id uint32
+		var kind string
+		_, _ = fmt.Sscan(line, &kind, &id)
+		switch {
+		case line == "end" || kind == "error:":
+			return
+		case kind == "headers" && s.answer != nil && (id == 1 || !s.one):
+			go func() {
+				time.Sleep(time.Second) // all calls have begun
+				out := frames.NewPeer(t, buffered)
+				out.Out = nil
+				s.answer(out, id)
+				out.Flush()
+			}()
+		}
+	}
+}
+
 // An http2Script is a server that answers the streams of its connections one after the other.
 type http2Script struct {
 	next []http2Answer // of the next streams; the last one is repeated

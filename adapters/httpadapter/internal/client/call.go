@@ -148,10 +148,13 @@ func (c *call) run() (resp *http.Response, err error) {
 		if err == errCrowded {
 			continue
 		}
-		if conn.shared != nil {
+		switch {
+		case conn.shared != nil && conn.hasServed(err):
+			err = c.retryShared(err, 0)
+		case conn.shared != nil:
 			err = c.retryShared(err, retries)
 			retries++
-		} else if c.shouldRetry(conn, err) {
+		case c.shouldRetry(conn, err):
 			err = nil
 		}
 		if err != nil {
@@ -264,6 +267,14 @@ func (c *call) retryShared(err error, retries int) error {
 	case <-c.ctx.Done():
 		return c.ended()
 	}
+}
+
+// hasServed reports whether err says that the server goes away, and has served other requests on the
+// connection. Many calls may have shared it, and then share the next one, on which the server serves
+// some again. So they neither wait, as long as it does, nor give up.
+func (c *conn) hasServed(err error) bool {
+	gone, _ := c.goneAway()
+	return gone.ErrCode == h2.NoError && gone.LastStreamID > 0 && (err == errSharedUnusable || err == errSharedGoAway)
 }
 
 // mayRetryShared reports whether a request that has failed with err may be sent again: the server has

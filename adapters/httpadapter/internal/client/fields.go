@@ -135,14 +135,32 @@ func (f *fieldList) addCookies(v string) {
 	}
 }
 
+// takesFields reports whether the server takes so many bytes of fields.
+func (c *conn) takesFields(n int) bool {
+	if n <= headerBytesUnchecked {
+		return true
+	}
+	most := c.shared.streams.HeaderBytesMax()
+	return most == 0 || n <= most
+}
+
+// headerBytesUnchecked is how many bytes of fields a request may have without a look at the server's
+// limit.
+const headerBytesUnchecked = 1 << 10
+
 // trailerFields returns the trailers of a request, or nil if there are none.
-func trailerFields(trailer http.Header) (fields []h2.Field) {
+func (c *conn) trailerFields(trailer http.Header) (fields []h2.Field, err error) {
+	bytes := 0
 	for key, values := range trailer {
 		for _, v := range values {
 			fields = append(fields, h2.FieldOfKey(key, v))
+			bytes += fields[len(fields)-1].Size()
 		}
 	}
-	return fields
+	if !c.takesFields(bytes) {
+		return nil, errTrailersTooLong
+	}
+	return fields, nil
 }
 
 // responseHeader makes the Header of an answer, and its Trailer, which is nil if none are declared.

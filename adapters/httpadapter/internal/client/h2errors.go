@@ -21,9 +21,11 @@ var (
 	errSharedLost        = errors.New("http2: client connection lost")
 	errSharedBodyClosed  = errors.New("http2: response body closed")
 	errSharedReads       = errors.New("http2: concurrent read on response body")
+	errAnswersInHTTP1    = errors.New("http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header")
 	errBodyTooLong       = errors.New("http2: request body larger than specified content length")
 	errAnswerTooLong     = errors.New("net/http: server replied with more than declared Content-Length; truncated")
 	errHeaderListTooLong = errors.New("http2: request header list larger than peer's advertised limit")
+	errTrailersTooLong   = errors.New("request header list larger than peer's advertised limit")
 	errInterimsTooLong   = errors.New("header list too large")
 	errFromPeer          = errors.New("received from peer")
 )
@@ -91,7 +93,10 @@ func (c *conn) streamError(err error) error {
 	if !errors.As(err, &ofConn) {
 		return err
 	}
-	if ofConn.Code != h2.NoError {
+	switch {
+	case ofConn.Code == h2.FrameSizeError && strings.Contains(ofConn.Error(), "HTTP/1"):
+		return errAnswersInHTTP1
+	case ofConn.Code != h2.NoError:
 		return ConnectionError(ofConn.Code)
 	}
 	read, isRead := ofConn.Err.(*net.OpError)

@@ -31,6 +31,9 @@ type shared struct {
 // never is for time limits that net/http doesn't have.
 const never = 365 * 24 * time.Hour
 
+// pingTimeout is net/http's default.
+const pingTimeout = 15 * time.Second
+
 // Windows, unless the base has others. Answers of a connection that are not read take no more than
 // connWindow, and one of them streamWindow, so that many of them leave room for the others.
 const (
@@ -61,10 +64,12 @@ func (t *Transport) sharedConfig() h2.ClientConfig {
 	set(&config.ConnWindow, user.MaxReceiveBufferPerConnection, 64<<10-1)
 	set(&config.StreamWindow, user.MaxReceiveBufferPerStream, 1)
 	if user.SendPingTimeout > 0 {
-		config.PingAfter, config.PingIdle = user.SendPingTimeout, true
+		config.PingAfter, config.PingIdle = min(user.SendPingTimeout, never), true
+		config.PingTimeout = pingTimeout
 		if user.PingTimeout > 0 {
-			config.PingTimeout = user.PingTimeout
+			config.PingTimeout = min(user.PingTimeout, never)
 		}
+		config.BeginTimeout = config.PingAfter + config.PingTimeout // before its SETTINGS no server gets a PING
 	}
 	if user.WriteByteTimeout > 0 {
 		config.WriteTimeout = user.WriteByteTimeout

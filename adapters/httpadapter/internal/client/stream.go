@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -30,13 +31,14 @@ type stream struct {
 	trace *httptrace.ClientTrace // nil: none
 	first sync.Once              // the first byte of the answer was reported
 
+	expects bool  // the upload waits for an interim answer
 	ignored int64 // bytes of interim answers that no hook takes; owned by interim
 	resp    http.Response
 
 	stop   func() bool             // ends the watch of the context; nil: it never ends
 	cancel context.CancelCauseFunc // nil: none
 	ctx    context.Context         // the user's
-	upload *upload                 // nil: the request has no body, or a short one
+	upload *upload                 // nil: the request has no body, or a short one; set with mu
 
 	reading sync.Mutex // held by a read
 
@@ -90,10 +92,8 @@ func (s *stream) open(x *call) error {
 	f := fieldLists.Get().(*fieldList)
 	defer f.release()
 	r := f.fill(x)
-	if f.bytes > headerBytesUnchecked {
-		if most := c.shared.streams.HeaderBytesMax(); most > 0 && f.bytes > most {
-			return errHeaderListTooLong
-		}
+	if !c.takesFields(f.bytes) {
+		return errHeaderListTooLong
 	}
 	if t := x.trace; x.expects || t != nil && (t.GotFirstResponseByte != nil || t.Got1xxResponse != nil || t.Got100Continue != nil) {
 		s.s.OnInterim(func(status int, fields []h2.Field) { s.interim(status, fields) })
@@ -103,7 +103,7 @@ func (s *stream) open(x *call) error {
 		wait = x.ctx
 	}
 	if x.body != nil && (x.expects || !isShort(x.body, x.length)) {
-		s.upload = newUpload(s, x) // before an interim answer can come
+		s.upload, s.expects = newUpload(s, x, x.body), x.expects // before an interim answer can come
 	}
 	err := c.shared.streams.Open(wait, &s.s, &r, h2.Message{End: bare, Hold: true})
 	switch {
@@ -135,22 +135,19 @@ func (s *stream) open(x *call) error {
 	return nil
 }
 
-// headerBytesUnchecked is how many bytes of fields a request may have without a look at the server's
-// limit.
-const headerBytesUnchecked = 1 << 10
-
-// send sends the header, and the body if it is short. Another goroutine sends one that isn't.
+// send sends the header, and the body if it is short and the windows let it go at once. Otherwise
+// another goroutine sends it: it may have to wait, and the answer may come first.
 func (s *stream) send(x *call) error {
 	var err error
-	switch {
-	case s.upload != nil:
+	if s.upload == nil && x.body != nil {
+		err = s.sendShort(x)
+	}
+	if s.upload != nil || x.body == nil {
 		_ = s.s.Flush() // an error ends the stream, and the wait for the answer
+	}
+	if s.upload != nil {
 		go s.upload.run()
 		return nil
-	case x.body != nil:
-		err = s.sendShort(x)
-	default:
-		_ = s.s.Flush()
 	}
 	if x.trace != nil && x.trace.WroteRequest != nil {
 		x.trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
@@ -161,7 +158,8 @@ func (s *stream) send(x *call) error {
 	return err
 }
 
-// sendShort sends a body for which isShort is true. It returns errors of reading.
+// sendShort sends a body for which isShort is true, or makes an upload of it. It returns errors of
+// reading.
 func (s *stream) sendShort(x *call) error {
 	p := buffers.GetBytes(int(x.length))
 	defer buffers.PutBytes(p)
@@ -170,13 +168,21 @@ func (s *stream) sendShort(x *call) error {
 	if closeErr := x.body.Close(); err == nil {
 		err = closeErr
 	}
+	m := h2.Message{Body: *p, AtOnce: true}
+	if err == nil {
+		m.Trailers, err = s.c.trailerFields(x.req.Trailer)
+	}
 	if err != nil {
 		s.abort(err, h2.Cancel)
 		return err
 	}
-	m := h2.Message{Body: *p, Trailers: trailerFields(x.req.Trailer)}
 	m.End = m.Trailers == nil
-	_ = s.s.Send(m) // an error ends the stream
+	if s.s.Send(m) == h2.ErrNotAtOnce { // any other error ends the stream
+		u := newUpload(s, x, io.NopCloser(bytes.NewReader(bytes.Clone(*p))))
+		s.mu.Lock()
+		s.upload = u
+		s.mu.Unlock()
+	}
 	return nil
 }
 
@@ -255,7 +261,7 @@ func (s *stream) interim(status int, fields []h2.Field) {
 	if t := s.trace; t != nil && status == http.StatusContinue && t.Got100Continue != nil {
 		t.Got100Continue()
 	}
-	if status == http.StatusContinue && s.upload != nil {
+	if status == http.StatusContinue && s.expects {
 		s.upload.expect.proceed(true)
 	}
 }
@@ -283,16 +289,18 @@ func (s *stream) firstByte() {
 
 // abort ends the stream for a reason that the user gets.
 func (s *stream) abort(reason error, code h2.ErrCode) {
-	if s.s.Err() == nil { // else it has ended already, for another reason
-		s.mu.Lock()
-		if s.cause == nil {
-			s.cause = reason
-		}
-		s.mu.Unlock()
+	early := s.s.Err() == nil // else it has ended already, for another reason
+	s.mu.Lock()
+	u := s.upload
+	if early && s.cause == nil {
+		s.cause = reason
+	}
+	s.mu.Unlock()
+	if early {
 		s.s.Reset(code)
 	}
-	if s.upload != nil {
-		s.upload.abandon()
+	if u != nil {
+		u.abandon()
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// upload sends the body of a request over HTTP/2 that isn't short, on a goroutine of its own.
+// upload sends the body of a request over HTTP/2 that isn't short, or for which there is no window, on a
+// goroutine of its own.
 //
 // It is abandoned, and the body closed, when the stream ends early or the answer is one that doesn't
 // want the body. The goroutine may still be reading from the body then.
@@ -34,9 +35,10 @@ type upload struct {
 	done chan struct{} // closed at the end
 }
 
-func newUpload(s *stream, x *call) *upload {
+// newUpload makes the upload of a call, whose body may have been read meanwhile into another.
+func newUpload(s *stream, x *call, body io.ReadCloser) *upload {
 	u := &upload{
-		s: s, body: x.body, length: x.length, trailer: x.req.Trailer, headerTimeout: x.t.base.ResponseHeaderTimeout,
+		s: s, body: body, length: x.length, trailer: x.req.Trailer, headerTimeout: x.t.base.ResponseHeaderTimeout,
 		closed: make(chan struct{}), done: make(chan struct{}),
 	}
 	if x.expects && x.t.base.ExpectContinueTimeout > 0 {
@@ -100,7 +102,10 @@ func (u *upload) send() error {
 		}
 		m := h2.Message{Body: p[:n]}
 		if err == io.EOF {
-			m.Trailers = trailerFields(u.trailer)
+			var tooLong error
+			if m.Trailers, tooLong = u.s.c.trailerFields(u.trailer); tooLong != nil {
+				return tooLong
+			}
 			m.End = m.Trailers == nil
 		}
 		if n > 0 || err == io.EOF {
