@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -66,10 +65,10 @@ func changeTransport(t *testing.T, dir string) {
 	})
 }
 
-// useHTTPTestDialer makes the client in the vendor directory of src serve the requests of the tests'
-// usual clients: httptest has given them a function of its own to dial with. It returns what a
-// net.Dialer returns.
-func useHTTPTestDialer(t *testing.T, src string) {
+// changeClient changes the client in the vendor directory of src. It serves the requests of the tests'
+// usual clients, which httptest has given a function of its own to dial with, which returns what a
+// net.Dialer returns; and those of x/net's Transport.
+func changeClient(t *testing.T, src string) {
 	t.Helper()
 	dir := filepath.Join(src, "vendor", "github.com", "percore", "percore", "adapters", "httpadapter", "internal", "client")
 	changeFile(t, filepath.Join(dir, "transport.go"), func(text string) string {
@@ -78,11 +77,13 @@ func useHTTPTestDialer(t *testing.T, src string) {
 	changeFile(t, filepath.Join(dir, "tls.go"), func(text string) string { // which the tests configure by themselves
 		return strings.Replace(text, "again.TLSNextProto != nil", "again == nil", 1)
 	})
-	const text = "package client\n\nimport (\n\t\"runtime\"\n\t\"strings\"\n)\n\nfunc isOfHTTPTest(code uintptr) bool {\n" +
-		"\treturn strings.HasPrefix(runtime.FuncForPC(code).Name(), \"net/http/httptest.(*Server).Start\")\n}\n"
-	if err := os.WriteFile(filepath.Join(dir, "percoretest.go"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	changeFile(t, filepath.Join(dir, "stream.go"), func(text string) string {
+		return insertAt(t, text, `\tx.bodyRead = x.body != nil\n`, "\tpercoreCall(x.req).Opened(s.s.ID())\n")
+	})
+	changeFile(t, filepath.Join(dir, "call.go"), func(text string) string {
+		return insertAt(t, text, `func \(c \*call\) retryShared\(err error, retries int\) error \{\n`, "\tif percoreCall(c.req).Once {\n\t\treturn err\n\t}\n")
+	})
+	testnet.CopyFile(t, "testdata/percoreclient.go.txt", filepath.Join(dir, "percoreclient.go"))
 }
 
 // copyChunks makes percore's packages in the vendor directory of src read chunks with a copy of
@@ -105,15 +106,20 @@ func copyChunks(t *testing.T, src string) {
 	}
 }
 
-// clientArgs are the arguments that select the tests of HTTP/1 that can pass with the client.
+// clientArgs are the arguments that select the tests that can pass with the client.
 func (r ownRun) clientArgs() []string {
-	var skip []string
-	for _, names := range []map[string]string{ownClientDiffer, ownClientHang} {
+	var args, skip []string
+	differ, others := ownClientDiffer, ownClientHang
+	if r.pkg == ownXNet {
+		differ, others = ownXNetClientDiffers(), ownXNetClientOthers
+		args = []string{"-test.run=^(" + strings.Join(xNetClientTests(r.T, r.dir), "|") + ")$"}
+	}
+	for _, names := range []map[string]string{differ, others} {
 		for name := range names {
 			skip = append(skip, ownPattern(name))
 		}
 	}
-	return []string{"-test.skip=" + strings.Join(skip, "|")}
+	return append(args, "-test.skip="+strings.Join(skip, "|"))
 }
 
 // ownPattern is a pattern that selects a test, or a part of one.
@@ -140,13 +146,19 @@ func (r ownRun) checkClient(out string) {
 	r.Log(counts[0])
 	all, _ := strconv.Atoi(counts[1])
 	left, _ := strconv.Atoi(counts[2])
-	if served := all - left; served == 0 && r.pkg != "net/http/httptest" || served < 1500 && r.pkg == "net/http" {
+	least, differ := 1, map[string]string(nil)
+	switch r.pkg {
+	case "net/http":
+		least, differ = 1500, ownClientDiffer
+	case "net/http/httptest":
+		least = 0
+	case ownXNet:
+		least, differ = 250, ownXNetClientDiffers()
+	}
+	if served := all - left; served < least {
 		r.Errorf("got %d requests that the client has served, want those of hundreds of tests", served)
 	}
-	if r.pkg != "net/http" {
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(ownClientDiffer)) {
+	for _, name := range slices.Sorted(maps.Keys(differ)) {
 		if out, err := r.run("-test.v", "-test.short", "-test.run="+ownPattern(name)); err == nil {
 			r.Errorf("%s passes: take it off the list of those that differ\n%s", name, out)
 		}

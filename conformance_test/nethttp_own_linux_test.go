@@ -26,7 +26,7 @@ import (
 // with Go, five ways: on package net, through httpadapter, through its fast path, with HTTP2, and with
 // httpadapter's Transport as the client. With HTTP2 it runs also those of net/http/internal/http2, which
 // send frames and are there since Go 1.27, and those of golang.org/x/net/http2, in the version that
-// go.mod names.
+// go.mod names; with the client those of x/net's Transport.
 //
 // It copies the part of the standard library that has them, puts percore into the copy's vendor
 // directory, and changes a few lines. http.Server.Serve calls testdata/percoretest.go.txt, and
@@ -37,7 +37,8 @@ import (
 //
 // Many tests of HTTP/2 have connections in memory, in a bubble of testing/synctest. There net/http
 // accepts, and does the handshake; then testdata/percoreserve.go.txt serves the connection in its
-// place. It does so for x/net's server, too, which is compiled against the copy.
+// place. It does so for x/net's server, too, which is compiled against the copy; and x/net's Transport
+// calls testdata/percorexnet.go.txt.
 //
 // It runs the tests of -short mode, which takes half a minute. With PERCORE_TEST_FULL=1 it runs all
 // tests.
@@ -60,7 +61,7 @@ func TestNetHTTPOwnTests(t *testing.T) {
 			ways = []string{"net", "HTTP/2"}
 		case ownXNet:
 			dir = copyXNet(t)
-			ways = []string{"net", "HTTP/2"}
+			ways = []string{"net", "HTTP/2", ownClient}
 		}
 		binary := filepath.Join(t.TempDir(), "own.test")
 		compile := lib.goCommand("test", "-c", "-tags=http2legacy", "-o", binary, ".")
@@ -227,7 +228,7 @@ func copyNetHTTP(t *testing.T) ownLibrary {
 		}
 	}
 	copyChunks(t, src)
-	useHTTPTestDialer(t, src)
+	changeClient(t, src)
 	testnet.CopyFile(t, "testdata/percoreserve.go.txt", filepath.Join(src, "vendor", "github.com/percore/percore/adapters/httpadapter", "percoreserve.go"))
 	testnet.CopyFile(t, "testdata/percoretest.go.txt", filepath.Join(src, "percoretest", "percoretest.go"))
 	changeNetHTTP(t, filepath.Join(src, "net", "http"))
@@ -347,6 +348,7 @@ func copyXNet(t *testing.T) string {
 				"\t\tCountError:                    percoreConf.CountError,\n"+
 				"\t}, s.IdleTimeout, c, opts.SawClientPreface) {\n\t\treturn\n\t}\n")
 	})
+	changeXNetTransport(t, dir)
 	awaitNoConn(t, dir, "server_common_test.go")
 	writeTestMain(t, dir)
 	return dir
