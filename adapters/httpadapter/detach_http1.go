@@ -22,7 +22,7 @@ type http1Stream struct {
 
 	// guarded by Stream.mu until the handler has returned, then owned by the sender, with Stream.mu for
 	// Header
-	rest *http1.Response // nil: tail has what is left of it
+	rest *http1.Response // nil: tail has what is left of it, or all
 	tail http1.Tail
 
 	asked bool // for the header: trailers may come of that; guarded by Stream.mu
@@ -163,11 +163,23 @@ func (d *http1Stream) Header() http.Header {
 		return nil
 	}
 	d.asked = true
+	d.restoreLocked()
 	return d.rest.Header()
 }
 
 // WriteHeader implements outlet.
-func (d *http1Stream) WriteHeader(status int, _ bool) { d.rest.WriteHeader(status) }
+func (d *http1Stream) WriteHeader(status int, _ bool) {
+	d.restoreLocked()
+	d.rest.WriteHeader(status)
+}
+
+// restoreLocked makes the Response of an answer that has waited as a whole. There is no sender yet, or
+// it calls this itself, after a Close without anything written.
+func (d *http1Stream) restoreLocked() {
+	if d.rest == nil {
+		d.rest = d.tail.Response(detachedAnswerOut{d})
+	}
+}
 
 func (d *http1Stream) write(p []byte, flush bool) (err error) {
 	if d.rest == nil {
@@ -215,6 +227,9 @@ func (d *http1Stream) writeTail(p []byte) error {
 // request.
 func (d *http1Stream) sendEnd() (sent, reusable bool) {
 	var err error
+	d.Stream.mu.Lock()
+	d.restoreLocked()
+	d.Stream.mu.Unlock()
 	if d.rest == nil {
 		var last string
 		if last, reusable = d.tail.End(); last != "" {

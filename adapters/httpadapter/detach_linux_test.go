@@ -29,9 +29,11 @@ func TestDetachedBudget(t *testing.T) {
 		name         string
 		heapBytesMax float64
 		streams      bool // of one connection of HTTP/2
+		begun        bool // the header was sent
 	}{
-		{"HTTP/1.1", 650, false},
-		{"HTTP/2", 640, true},
+		{"HTTP/1.1", 650, false, true},
+		{"HTTP/1.1 long poll", 650, false, false},
+		{"HTTP/2", 640, true, true},
 	} {
 		t.Run(arm.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
@@ -39,8 +41,10 @@ func TestDetachedBudget(t *testing.T) {
 			var mu sync.Mutex
 			streams := make([]*Stream, 0, n+few)
 			h := func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Type", "text/event-stream")
-				_ = http.NewResponseController(w).Flush()
+				if arm.begun {
+					w.Header().Set("Content-Type", "text/event-stream")
+					_ = http.NewResponseController(w).Flush()
+				}
 				_ = Detach(w, r, func(s *Stream) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -54,7 +58,7 @@ func TestDetachedBudget(t *testing.T) {
 				fastPath(), withHTTP2())
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(ln) }()
-			open := opener(t, ln.Addr(), arm.streams)
+			open := opener(t, ln.Addr(), arm.streams, arm.begun)
 			await := func(n int) {
 				testnet.Eventually(t, "the answers being detached", func() bool { return s.Stats().Detached == n })
 			}
@@ -102,7 +106,7 @@ func TestDetachedUnread(t *testing.T) {
 			s := wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols}, fastPath(), withHTTP2())
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(ln) }()
-			opener(t, ln.Addr(), overHTTP2)(n)
+			opener(t, ln.Addr(), overHTTP2, true)(n)
 			testnet.Eventually(t, "the answers being detached", func() bool { return s.Stats().Detached == n })
 			before := testnet.HeapBytes()
 			var all []*Stream
@@ -222,7 +226,7 @@ func BenchmarkBroadcast(b *testing.B) {
 
 // opener returns a function that sends n requests to addr: each on a connection of its own, or all on
 // one of HTTP/2.
-func opener(t *testing.T, addr net.Addr, streams bool) func(n int) {
+func opener(t *testing.T, addr net.Addr, streams, answered bool) func(n int) {
 	if streams {
 		c, err := net.Dial("tcp", addr.String())
 		if err != nil {
@@ -241,5 +245,5 @@ func opener(t *testing.T, addr net.Addr, streams bool) func(n int) {
 			p.Out = nil
 		}
 	}
-	return rawClients(t, addr)
+	return rawClients(t, addr, answered)
 }

@@ -465,3 +465,54 @@ func TestDetachTrailers(t *testing.T) {
 		}
 	})
 }
+
+// TestDetachWhole: an answer that waits as a whole becomes what the handler would have written.
+func TestDetachWhole(t *testing.T) {
+	programs := map[string]func(w http.ResponseWriter){
+		"nothing": func(http.ResponseWriter) {},
+		"status":  func(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) },
+		"header":  func(w http.ResponseWriter) { w.Header().Set("X", "1") },
+		"body":    func(w http.ResponseWriter) { _, _ = io.WriteString(w, "body") },
+		"problem": func(w http.ResponseWriter) { http.Error(w, "none", http.StatusNotFound) },
+		"long":    func(w http.ResponseWriter) { w.Header().Set("Content-Length", "1"); _, _ = io.WriteString(w, "body") },
+	}
+	streams := make(chan *Stream, 1)
+	f := startFast(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/detached" {
+			_ = Detach(w, r, func(s *Stream) { streams <- s })
+			return
+		}
+		programs[r.URL.Path[1:]](w)
+	}, nil)
+	tr := new(http.Transport)
+	defer tr.CloseIdleConnections()
+	ask := func(method, path string, closes bool) string {
+		req := httptest.NewRequest(method, "http://"+f.ln.Addr().String()+path, nil)
+		req.Close = closes
+		r, err := tr.RoundTrip(req)
+		if err != nil {
+			return err.Error()
+		}
+		defer r.Body.Close()
+		body, err := io.ReadAll(r.Body)
+		r.Header.Del("Date")
+		return fmt.Sprint(r.Status, r.Header, r.ContentLength, r.TransferEncoding, r.Close, string(body), err)
+	}
+	for name, do := range programs {
+		for _, method := range []string{"GET", "HEAD"} {
+			for _, closes := range []bool{false, true} {
+				want := ask(method, "/"+name, closes)
+				answers := make(chan string, 1)
+				go func() { answers <- ask(method, "/detached", closes) }()
+				s := testnet.Receive(t, "a Stream", streams)
+				testnet.Eventually(t, "it waits", func() bool { return f.server.Stats().Detached == 1 })
+				do(s)
+				s.Close()
+				if got := testnet.Receive(t, "the answer", answers); got != want {
+					t.Errorf("%s, %s, Connection: close %t: got %s\nwant %s", name, method, closes, got, want)
+				}
+				testnet.Eventually(t, "its end", func() bool { return f.server.Stats().Detached == 0 })
+			}
+		}
+	}
+}

@@ -54,12 +54,13 @@ func (w *Response) Err() error {
 	return w.err
 }
 
-// A Tail is all that is needed of a Response once its header was sent.
+// A Tail is all that is needed of a Response once its header was sent, or before anything is written.
 type Tail struct {
 	left   int64 // how many bytes are missing of a body whose length was declared
 	form   tailForm
 	status uint16
 	closes bool
+	isHead bool // of a whole answer
 }
 
 // tailForm is how the rest of a body is sent.
@@ -70,13 +71,17 @@ const (
 	counted           // as long as declared
 	untilEnd          // until the connection ends
 	unsent            // it answers HEAD
+	whole             // there is no header yet: Response makes the Response again
 )
 
-// Tail returns the tail. ok is false if the header wasn't sent, something waits to be sent, or trailers
-// are declared, so that the Response is still needed.
+// Tail returns the tail. ok is false if the header is there but wasn't sent, something waits to be sent,
+// or trailers are declared, so that the Response is still needed.
 func (w *Response) Tail() (t Tail, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.wrote && w.header == nil && w.out == nil && w.err == nil && !w.hasBody {
+		return Tail{form: whole, closes: w.closes, isHead: w.isHead}, true
+	}
 	if !w.sent || len(w.body)+len(w.out) > 0 || w.err != nil || w.has(trailer) {
 		return Tail{}, false
 	}
@@ -95,6 +100,14 @@ func (w *Response) Tail() (t Tail, ok bool) {
 		t.form = untilEnd
 	}
 	return t, true
+}
+
+// Response returns a Response on conn for a whole answer, and otherwise nil.
+func (t *Tail) Response(conn Conn) *Response {
+	if t.form != whole {
+		return nil
+	}
+	return &Response{conn: conn, length: -1, isHead: t.isHead, closes: t.closes}
 }
 
 // Append appends p, a part of the body that is not empty, as it is to be sent.
