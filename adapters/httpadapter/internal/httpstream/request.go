@@ -47,7 +47,7 @@ func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, o
 		r.ContentLength = from.ContentLength
 	}
 	x.req, x.response.x, x.response.isHead = r, &x.part, r.Method == http.MethodHead
-	x.refused = from.Problem.Status()
+	x.response.status = int16(from.Problem.Status())
 	return 0, true
 }
 

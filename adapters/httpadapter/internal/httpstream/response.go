@@ -42,7 +42,7 @@ type response struct {
 	length   int64       // the body's length, until the header is sent; -1: none
 	err      error       // of a Write that has failed; all later ones fail with it
 	informed atomic.Bool // an interim answer was sent, so the body's Read, without mu, sends none
-	status   int16
+	status   int16       // before it is written: of a request that the handler does not get; 0: it gets it
 
 	isHead                                       bool
 	wrote, sent, done                            bool

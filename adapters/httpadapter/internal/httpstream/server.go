@@ -92,9 +92,6 @@ func (h *Handler) ConnState(c *h2.Conn, s h2.ConnState) {
 type exchange struct {
 	part
 
-	// immutable
-	refused int // the status of a request that the handler does not get; 0: it gets it
-
 	request http.Request
 }
 
@@ -189,7 +186,7 @@ func (x *exchange) hasBody() bool {
 
 func (x *exchange) serve() {
 	r := &x.request
-	switch x.refused {
+	switch refused := int(x.response.status); refused {
 	case 0:
 		if x.server.GeneralOptions && r.RequestURI == "*" && r.Method == http.MethodOptions {
 			x.serveOptions()
@@ -197,11 +194,11 @@ func (x *exchange) serve() {
 		}
 		x.server.HTTP.ServeHTTP(&x.response, r)
 	case http.StatusRequestHeaderFieldsTooLarge:
-		x.response.WriteHeader(x.refused)
+		x.response.WriteHeader(refused)
 		_, _ = x.response.WriteString("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")
 	default:
 		x.response.resets = true
-		http.Error(&x.response, x.problem(), x.refused)
+		http.Error(&x.response, x.problem(), refused)
 	}
 }
 
