@@ -64,6 +64,52 @@ func TestDetachWriters(t *testing.T) {
 	})
 }
 
+// TestDetachStreams: a hundred calls of one connection, each with its own messages from two goroutines.
+// A third of the clients reset theirs in the middle. None gets a message of another.
+func TestDetachStreams(t *testing.T) {
+	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
+		f.w.do = func(key string, stream grpc.ServerStream) error {
+			return Detach(stream, func(s *Stream) {
+				var wg sync.WaitGroup
+				for range 2 {
+					wg.Go(func() {
+						for range 20 {
+							_ = s.SendMsg(text("%s", key)) // fails behind a reset
+						}
+					})
+				}
+				go func() {
+					wg.Wait()
+					s.Close(nil)
+				}()
+			})
+		}
+		var wg sync.WaitGroup
+		for i := range 100 {
+			key := strings.Repeat(fmt.Sprint(i, " "), i+1)
+			ctx, cancel := context.WithCancel(callContext(t))
+			client := f.w.open(ctx, f.cc, key)
+			wg.Go(func() {
+				defer cancel()
+				for n := range 41 {
+					want := key
+					if n == 40 {
+						want = "EOF"
+					}
+					if got := next(client); got != want {
+						t.Errorf("message %d of call %d: got %q", n, i, got)
+						return
+					}
+					if i%3 == 0 && n == 5 {
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
 // TestDetachResets: clients open calls, and reset them at once, or when these have been detached. Each
 // Stream learns of its end once.
 func TestDetachResets(t *testing.T) {
