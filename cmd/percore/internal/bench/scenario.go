@@ -747,12 +747,20 @@ func idleCalling(idle int) []Scenario {
 // waiting returns scenarios of requests whose handlers wait, as long polls do. They measure memory.
 func waiting(idle int) []Scenario {
 	n := max(1, idle*2/5) // 4,000 by default
-	return []Scenario{{
-		Name: fmt.Sprintf("http/waiting/conns=%d", n),
-		spec: target.Spec{App: target.AppWaiting},
-		job:  load.Job{Kind: load.KindHTTP, Conns: 1},
-		idle: n, memory: true, waiting: true,
-	}}
+	var all []Scenario
+	for _, tls := range []bool{false, true} {
+		scheme := "http"
+		if tls {
+			scheme = "https"
+		}
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("%s/waiting/conns=%d", scheme, n),
+			spec: target.Spec{App: target.AppWaiting, TLS: tls},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 1, TLS: tls},
+			idle: n, memory: true, waiting: true,
+		})
+	}
+	return all
 }
 
 const (
