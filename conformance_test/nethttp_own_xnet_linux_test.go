@@ -44,11 +44,6 @@ var ownXNetClientDiffer = map[string]string{
 	"TestTransportInvalidTrailer_Pseudo1":           ownCauses,
 	"TestTransportInvalidTrailer_Pseudo2":           ownCauses,
 	"TestTransportReturnsErrorOnBadResponseHeaders": ownCauses,
-
-	"TestTransportConnBecomesUnresponsive":        ownResetPing,
-	"TestTransportNoPingAfterResetWithFrames":     ownResetPing,
-	"TestTransportSendNoMoreThanOnePingWithReset": ownResetPing,
-	"TestTransportSendPingWithReset":              ownResetPing,
 }
 
 // ownXNetClientDiffer126 are those that fail with Go 1.26 besides: percore does what net/http does.
@@ -108,7 +103,6 @@ const (
 	ownDials      = "wants one dial for several calls; percore dials for each until one has found HTTP/2, as net/http does"
 	ownSettings   = "sets a field of x/net's Transport below net/http's, which percore doesn't know"
 	ownCauses     = "wants the field named in the cause of the error; percore has other words"
-	ownResetPing  = "wants a PING behind RST_STREAM, and the stream counted until it is answered; percore doesn't do that"
 	ownClientConn = "calls methods of x/net's ClientConn"
 	ownLooks      = "looks into x/net's connection"
 	ownNextProto  = "calls the function in TLSNextProto that is x/net's"

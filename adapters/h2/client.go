@@ -61,6 +61,13 @@ type ClientConfig struct {
 	PingTimeout time.Duration
 	PingIdle    bool
 
+	// PingResets makes streams that are reset with Cancel count as open, as far as Room goes, until the
+	// server has answered a PING behind the first of them. So calls leave a connection whose server has
+	// gone silent, as with net/http. A stream doesn't count if HEADERS or DATA of any have come since it
+	// was opened, or if none have since the last PING was answered: gRPC's servers close connections that
+	// send more PINGs than that.
+	PingResets bool
+
 	// State, if not nil, is called when the state of a connection changes, one change at a time: Ready,
 	// then Active and Idle in turn, Leaving, and at the end Closed. It must not block.
 	State func(c *Conn, s ConnState)
@@ -81,7 +88,7 @@ func (c *ClientConfig) config() Config {
 		DecoderTableBytes: c.DecoderTableBytes, EncoderTableBytes: c.EncoderTableBytes,
 		BeginTimeout: c.BeginTimeout, IdleTimeout: c.IdleTimeout, WriteTimeout: c.WriteTimeout,
 		PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, Log: c.Log,
-		pingIdle: c.PingIdle, creditOnReceipt: c.CreditOnReceipt,
+		pingIdle: c.PingIdle, creditOnReceipt: c.CreditOnReceipt, pingResets: c.PingResets,
 	}
 	if to.ConnWindow == 0 {
 		to.ConnWindow = clientConnWindow
@@ -189,6 +196,7 @@ type clientPart struct {
 	late    bool // the deadline of the answer has passed before it
 	interim func(status int, fields []Field)
 	ignored int      // bytes of interim answers, if interim is nil
+	heard   uint16   // the connection's, when the stream was opened
 	whole   int      // AwaitEnd waits, and so many bytes of the body end that, too; 0: it doesn't
 	memory  [4]Field // of a short header, with the trailers behind it
 	used    int      // of memory
@@ -254,7 +262,32 @@ func (c *Conn) roomLocked() int {
 	if c.waiting != nil {
 		room -= c.waiting.granted
 	}
-	return room
+	if end := c.clock.ends; end != nil {
+		room -= end.resets
+	}
+	return max(0, room)
+}
+
+// heardLocked notes a frame that the server has sent on a stream.
+func (c *Conn) heardLocked() {
+	c.heard++
+	if end := c.clock.ends; end != nil {
+		end.ponged = false
+	}
+}
+
+// countResetLocked is for a stream that is reset before its end: see ClientConfig.PingResets.
+func (c *Conn) countResetLocked(s *Stream) {
+	if !c.server.config.pingResets || s.extras.client.heard != c.heard || !c.takesStreamsLocked() {
+		return
+	}
+	end := c.clock.makeEnding()
+	if end.ponged {
+		return
+	}
+	if end.resets++; end.resets == 1 {
+		c.core.Ping(resetPing)
+	}
 }
 
 // TakesStreams reports whether more streams can be opened, now or when others have ended.
@@ -298,6 +331,7 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 	}
 	s.conn, s.core.User = c, s
 	part := s.makeClientPart()
+	part.heard = c.heard
 	part.cond.L, s.cond = &c.mu, &part.cond
 	c.lendLocked()
 	bare := m.End && len(m.Body) == 0 && m.Trailers == nil

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -385,4 +386,82 @@ func TestClientAtOnce(t *testing.T) {
 		}
 		<-read
 	})
+}
+
+// TestClientPingResets: streams that were reset take up room until the server answers a PING, unless it
+// has sent something since they were opened, or nothing since its last such answer.
+func TestClientPingResets(t *testing.T) {
+	for _, counts := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c, server := pipeClient(t, ClientConfig{PingResets: counts}, asItIs)
+			p := newServerPeer(t, server, 3, 3).Flush() // SETTINGS_MAX_CONCURRENT_STREAMS
+			go io.Copy(io.Discard, server)
+			synctest.Wait()
+			open := func(ctx context.Context) (*Stream, error) {
+				s := new(Stream)
+				return s, c.Open(ctx, s, post, Message{End: true})
+			}
+			cancel := func() (id uint32) {
+				t.Helper()
+				s, err := open(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				s.Reset(Cancel)
+				return s.ID()
+			}
+			late := func(id uint32) { p.Headers(id, false, ":status", "200").Flush() }
+			pong := func() { p.Frame(frames.Ping, frames.Ack, 0, resetPing[:]).Flush() }
+			want := func(room int, when string) {
+				t.Helper()
+				synctest.Wait()
+				if !counts {
+					room = 3
+				}
+				if got := c.Room(); got != room {
+					t.Errorf("%s: room for %d streams, want %d", when, got, room)
+				}
+			}
+			cancel()
+			id := cancel()
+			want(1, "after two resets")
+			cancel()
+			want(0, "after three")
+			if counts {
+				if _, err := open(nil); err != ErrNoRoom {
+					t.Errorf("Open: got %v, want %v", err, ErrNoRoom)
+				}
+			}
+			waits := make(chan error)
+			go func() {
+				s, err := open(t.Context())
+				s.Close()
+				waits <- err
+			}()
+			synctest.Wait()
+			pong()
+			if err := <-waits; err != nil {
+				t.Errorf("Open, waiting: got %v", err)
+			}
+			want(3, "after the answer")
+			cancel()
+			want(3, "since nothing has come behind the answer")
+			late(id)
+			synctest.Wait()
+			cancel()
+			want(2, "since something has")
+			pong()
+			late(id)
+			s, err := open(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			late(id)
+			synctest.Wait()
+			s.Reset(Cancel)
+			s.Close()
+			want(3, "since something has come behind the request")
+		})
+	}
 }

@@ -46,6 +46,10 @@ type ending struct {
 	abrupt    bool  // it is closed as soon as the output is sent
 	hurried   bool  // another client waits for its place: see hurryTime
 	stalled   bool  // the client has stopped taking anything: see patience.go
+
+	// Of a client with PingResets:
+	resets int  // streams that were reset since the PING that is to be answered; 0: none is
+	ponged bool // it was answered, and no stream has got anything since
 }
 
 func (k *clock) ending() ending {
@@ -166,6 +170,7 @@ func (c *Conn) dueLocked(now int64) (due func(*Conn)) {
 var (
 	alivePing = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 0}
 	drainPing = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 1}
+	resetPing = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 2}
 )
 
 // checkAliveLocked is for a client that has sent nothing for PingAfter.
@@ -180,6 +185,9 @@ func (c *Conn) pingLocked(data [8]byte) {
 // pongLocked is for the answer to a PING of ours. The answer to Drain's PING comes behind all that the
 // client had sent before it knew of the drain.
 func (c *Conn) pongLocked(data [8]byte) {
+	if end := c.clock.ends; end != nil && end.resets > 0 {
+		end.resets, end.ponged = 0, true // any answer shows that the server is there
+	}
 	switch data {
 	case alivePing:
 		if c.clock.ending().drainedAt == 0 { // or it isn't the last one

@@ -126,6 +126,7 @@ type Config struct {
 	Log *slog.Logger
 
 	pingIdle        bool // PingAfter counts without streams, too
+	pingResets      bool // see ClientConfig.PingResets
 	creditOnReceipt bool // see ClientConfig
 }
 

@@ -272,6 +272,9 @@ func (s *Stream) resetLocked(code ErrCode, reason error) {
 	c.lendLocked()
 	if c.core.Reset(&s.core, code) {
 		c.workers.counts.Add(countResetsByServer, 1)
+		if c.server.client && code == Cancel {
+			c.countResetLocked(s)
+		}
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: code, Err: reason})
 	}
 }

@@ -313,6 +313,9 @@ func (c *Conn) apply(t *turn) bool {
 	if t.frame.IsPing() {
 		c.lendLocked() // gRPC's clients send one with most requests: the answers go together
 	}
+	if c.server.client && t.frame.IsMessage() {
+		c.heardLocked()
+	}
 	err := c.core.Apply(&t.frame, ev)
 	if !began {
 		c.setAlarmLocked() // another time counts now

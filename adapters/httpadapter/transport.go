@@ -62,10 +62,8 @@ type TransportStats = http2.Stats
 //
 // Over HTTP/2 a server may send 1 MiB of an answer ahead of the user's reads, and 64 MiB on a
 // connection, unless base.HTTP2 says otherwise; net/http allows 4 MiB and 1 GiB. MaxConnsPerHost is
-// heeded: calls for which there is no room wait. A connection whose server has stopped answering is only
-// left if base.HTTP2.SendPingTimeout is set; net/http also sends a PING behind RST_STREAM. Fields that
-// belong to a connection of HTTP/1, and a Content-Length that is not valid, are left out of the header
-// of an answer, as Go 1.27 does.
+// heeded: calls for which there is no room wait. Fields that belong to a connection of HTTP/1, and a
+// Content-Length that is not valid, are left out of the header of an answer, as Go 1.27 does.
 func NewTransport(base *http.Transport) *Transport {
 	if base == nil {
 		base = new(http.Transport)

@@ -146,6 +146,10 @@ type Frame struct {
 // IsPing reports whether the frame is a PING, which is going to be answered, and not the answer to one.
 func (f *Frame) IsPing() bool { return f.typ == typePing && !f.has(flagAck) }
 
+// IsMessage reports whether the frame is a part of a request or an answer, also of a stream that has
+// ended.
+func (f *Frame) IsMessage() bool { return f.typ == typeHeaders || f.typ == typeData }
+
 // A reader is the half of a Conn that finds frames. Its state:
 //
 //	greeted   rest          dataLeft, padLeft   block   what may come

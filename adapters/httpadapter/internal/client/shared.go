@@ -46,6 +46,7 @@ func (t *Transport) sharedConfig() h2.ClientConfig {
 		StreamWindow: streamWindow, ConnWindow: connWindow,
 		BeginTimeout: never, WriteTimeout: -1,
 		IdleTimeout: t.base.IdleConnTimeout,
+		PingResets:  !t.base.DisableKeepAlives,
 		State:       t.sharedState,
 	}
 	most := t.maxHeaderBytes()
