@@ -12,7 +12,6 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"os"
-
 	"sync/atomic"
 	"time"
 

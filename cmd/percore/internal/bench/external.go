@@ -115,11 +115,7 @@ func (g *external) phase(ctx context.Context, ph load.Phase) (observed, error) {
 func (g *external) args(ph load.Phase) []string {
 	seconds := func(d time.Duration) string { return strconv.Itoa(max(1, int(d.Round(time.Second)/time.Second))) }
 	conns, t := strconv.Itoa(g.job.Conns), strconv.Itoa(min(threads, g.job.Conns))
-	scheme := "http"
-	if g.job.TLS {
-		scheme = "https"
-	}
-	url := scheme + "://" + g.job.Addr + "/" + strings.TrimPrefix(g.job.Path, "/")
+	url := scheme(g.job.TLS) + "://" + g.job.Addr + "/" + strings.TrimPrefix(g.job.Path, "/")
 	args := []string{"-c", conns, "-t", t}
 	fields := load.BrowserHeader
 	switch {

@@ -716,17 +716,21 @@ func idling(idle int) []Scenario {
 	}
 }
 
+// scheme returns the scheme of HTTP's URLs.
+func scheme(tls bool) string {
+	if tls {
+		return "https"
+	}
+	return "http"
+}
+
 // idleCalling returns scenarios of connections of a client on which nothing happens. They measure the
 // client's memory. Each connection of gRPC has a client of its own.
 func idleCalling(idle int) []Scenario {
 	var all []Scenario
 	for _, tls := range []bool{false, true} {
-		scheme := "http"
-		if tls {
-			scheme = "https"
-		}
 		all = append(all, Scenario{
-			Name:    fmt.Sprintf("idle/client/%s/conns=%d", scheme, idle),
+			Name:    fmt.Sprintf("idle/client/%s/conns=%d", scheme(tls), idle),
 			spec:    target.Spec{App: target.AppCaller, CallTLS: tls, CallIdle: idle},
 			backend: &target.Spec{App: target.AppHTTP, TLS: tls},
 			job:     load.Job{Kind: load.KindHTTP, Conns: 1},
@@ -749,12 +753,8 @@ func waiting(idle int) []Scenario {
 	n := max(1, idle*2/5) // 4,000 by default
 	var all []Scenario
 	for _, tls := range []bool{false, true} {
-		scheme := "http"
-		if tls {
-			scheme = "https"
-		}
 		all = append(all, Scenario{
-			Name: fmt.Sprintf("%s/waiting/conns=%d", scheme, n),
+			Name: fmt.Sprintf("%s/waiting/conns=%d", scheme(tls), n),
 			spec: target.Spec{App: target.AppWaiting, TLS: tls},
 			job:  load.Job{Kind: load.KindHTTP, Conns: 1, TLS: tls},
 			idle: n, memory: true, waiting: true,
