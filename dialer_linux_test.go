@@ -697,11 +697,7 @@ func dialStorm(t *testing.T, kind testnet.Kind) {
 		rounds = 2
 	}
 	for range rounds {
-		network, address := testnet.Address(t, kind)
-		ln, err := Listen(network, address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := testnet.Listen(t, Listen, kind)
 		go serveEcho(ln)
 		var all sync.WaitGroup
 		for i := range dialers {

@@ -198,14 +198,7 @@ func TestStressListener(t *testing.T) { onEachGOMAXPROCS(t, stressListener) }
 func stressListener(t *testing.T, e engine) {
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
 		for round := range uint64(rounds(20)) {
-			network, address := testnet.Address(t, kind)
-			if kind.IsTCP() {
-				address = testnet.Reserve(t) // or clients would storm the next server that gets the port
-			}
-			ln, err := e.listen(network, address)
-			if err != nil {
-				t.Fatalf("listening on %s: %v", address, err)
-			}
+			ln := testnet.Listen(t, e.listen, kind)
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() { acceptUntilClosed(t, ln) })

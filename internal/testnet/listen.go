@@ -71,6 +71,27 @@ func Address(t testing.TB, kind Kind) (network, address string) {
 	return "", ""
 }
 
+// ReservedAddress is Address with an address that no other program gets until the test ends, unless it
+// asks for just that. Clients may dial on after a listener is closed, and would disturb the next server
+// that gets its port.
+func ReservedAddress(t testing.TB, kind Kind) (network, address string) {
+	t.Helper()
+	network, address = Address(t, kind)
+	switch kind {
+	case TCP4:
+		address = Reserve(t)
+	case TCP6:
+		address = reserve(t, net.IPv6loopback).String()
+	}
+	return network, address
+}
+
+// Reserve returns the ReservedAddress of TCP4.
+func Reserve(t testing.TB) string {
+	t.Helper()
+	return reserve(t, net.IPv4(127, 0, 0, 1)).String()
+}
+
 // ShortTempDir is t.TempDir with a name short enough for a unix socket path,
 // which has room for 107 bytes.
 func ShortTempDir(t testing.TB) string {
@@ -108,11 +129,11 @@ var HasIPv6 = sync.OnceValue(func() bool {
 	return true
 })
 
-// Listen opens a listener of the kind on a free address and closes it when the
-// test ends.
+// Listen opens a listener of the kind on an address that stays reserved, and closes it when the test
+// ends.
 func Listen(t testing.TB, listen ListenFunc, kind Kind) net.Listener {
 	t.Helper()
-	network, address := Address(t, kind)
+	network, address := ReservedAddress(t, kind)
 	ln, err := listen(network, address)
 	if err != nil {
 		t.Fatalf("listening on %s %s: %v", network, address, err)

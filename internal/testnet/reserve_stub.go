@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// Reserve returns an address that is free now.
-func Reserve(t testing.TB) string {
+// reserve returns a port of ip that is free now.
+func reserve(t testing.TB, ip net.IP) *net.TCPAddr {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	return ln.Addr().String()
+	return ln.Addr().(*net.TCPAddr)
 }

@@ -254,3 +254,25 @@ func TestGoBlockedAllocating(t *testing.T) {
 		close(release)
 	}
 }
+
+// A listener at a reserved address can be closed and opened again, and has the address for itself.
+func TestReservedAddress(t *testing.T) {
+	OnEachKind(t, func(t *testing.T, kind Kind) {
+		network, address := ReservedAddress(t, kind)
+		for range 2 {
+			ln, err := net.Listen(network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ln.Addr().String(); got != address {
+				t.Errorf("got a listener at %s, want %s", got, address)
+			}
+			Dial(t, ln).Close()
+			ln.Close()
+			if c, err := net.Dial(network, address); err == nil {
+				c.Close()
+				t.Errorf("somebody listens at %s yet", address)
+			}
+		}
+	})
+}
