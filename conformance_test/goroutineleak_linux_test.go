@@ -63,10 +63,7 @@ func TestGoroutineLeakProfile(t *testing.T) {
 		open(events, "x")
 		want += 7 // three that have read nothing yet, then two of them, a handler and a function
 	}
-	peer, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	peer := testnet.Listen(t, net.Listen, testnet.TCP4)
 	for range 3 {
 		h.wait(func() { // the client's end waits
 			c, err := percore.Dial("tcp", peer.Addr().String())
@@ -146,10 +143,7 @@ func (h *held) wait(f func()) { h.running.Go(func() { h.waiting.Add(1); f() }) }
 // listener.
 func (h *held) readers(t *testing.T) net.Addr {
 	t.Helper()
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	serve := func(c *percore.Conn) {
 		var first [1]byte
 		h.waiting.Add(1)
@@ -191,10 +185,7 @@ func (h *held) readers(t *testing.T) net.Addr {
 // http serves HTTP past net/http, until /end is asked for.
 func (h *held) http(t *testing.T) net.Addr {
 	t.Helper()
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	srv := new(http.Server)
 	srv.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -230,11 +221,9 @@ func (q *quitter) Close(*reactor.Conn, error) {}
 
 func (h *held) reactor(t *testing.T) net.Addr {
 	t.Helper()
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	q := &quitter{held: h}
+	var err error
 	if q.server, err = reactor.New(q, reactor.Config{}); err != nil {
 		t.Fatal(err)
 	}
@@ -245,10 +234,7 @@ func (h *held) reactor(t *testing.T) net.Addr {
 // grpc serves streams that wait, until /test/end is called.
 func (h *held) grpc(t *testing.T) net.Addr {
 	t.Helper()
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	var srv *grpcadapter.Server
 	srv = grpcadapter.NewServer(grpcadapter.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		if method, _ := grpc.MethodFromServerStream(s); method == "/test/end" {

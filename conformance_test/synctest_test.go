@@ -297,10 +297,7 @@ func TestSynctestClose(t *testing.T) {
 			<-reader
 			server, client := b.pair(t)
 			server2, client2 := b.pair(t)
-			ln, err := b.listen("tcp4", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			ln := testnet.Listen(t, b.listen, testnet.TCP4)
 			var inside sync.WaitGroup
 			inside.Go(func() { wantReadError(t, server, net.ErrClosed) })
 			inside.Go(func() { wantReadError(t, server2, net.ErrClosed) })
@@ -369,10 +366,7 @@ func TestSynctestHTTP(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
 		for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 			synctest.Test(t, func(t *testing.T) {
-				ln, err := b.listen("tcp4", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
+				ln := testnet.Listen(t, b.listen, testnet.TCP4)
 				srv := httptest.NewUnstartedServer(http.HandlerFunc(sendBack))
 				srv.Listener.Close()
 				srv.Listener = ln
@@ -398,10 +392,7 @@ func TestSynctestHTTP(t *testing.T) {
 func TestSynctestHTTPAdapter(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
 		synctest.Test(t, func(t *testing.T) {
-			ln, err := b.listen("tcp4", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			ln := testnet.Listen(t, b.listen, testnet.TCP4)
 			srv := httpadapter.Wrap(&http.Server{Handler: http.HandlerFunc(sendBack)}, httpadapter.ParkAfter(0))
 			var serving sync.WaitGroup
 			serving.Go(func() {

@@ -39,10 +39,7 @@ func testHTTP(t *testing.T, options ...httpadapter.Option) {
 		served.Add(1)
 		fmt.Fprintf(w, "%s %s", r.Header.Get("X-Client"), r.URL.Path)
 	})
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	serve := func(ln net.Listener) (*httpadapter.Server, <-chan error) {
 		s := httpadapter.Wrap(&http.Server{Handler: handler}, options...)
 		done := make(chan error, 1)

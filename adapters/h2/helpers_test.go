@@ -62,10 +62,7 @@ func (f *fixture) start(listen testnet.ListenFunc, h Handler, config Config) {
 		config.BeginTimeout = testnet.HangTimeout // the machine may be busy
 	}
 	f.server = New(h, config)
-	l, err := listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	l := testnet.Listen(f.t, listen, testnet.TCP4)
 	f.l, f.served = l, make(chan error, 1)
 	go func() { f.served <- f.server.Serve(l) }()
 	f.t.Cleanup(func() {

@@ -117,10 +117,7 @@ func TestBubbleSlowReader(t *testing.T) {
 
 // attachSocket returns a client of a TCP connection that the server gets, with the kernel's own buffers.
 func attachSocket(t *testing.T, server *Server, secure bool) *frames.Peer {
-	l, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	defer l.Close()
 	theirs, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {

@@ -42,10 +42,7 @@ type rawRequest struct {
 // serveRaw calls answer for each request, until that returns false. Then the connection is closed.
 func serveRaw(t *testing.T, answer func(c net.Conn, r rawRequest) bool) *rawServer {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	s := &rawServer{addr: ln.Addr().String(), url: "http://" + ln.Addr().String()}
 	var serving sync.WaitGroup
 	open := make(map[net.Conn]bool) // guarded by s.mu
@@ -462,10 +459,7 @@ func TestClientTwoLengths(t *testing.T) {
 // body, and serves its client's next request.
 func TestClientUploadRefused(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, newTransport func(*http.Transport) http.RoundTripper) {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 		release := make(chan bool)
 		var serving sync.WaitGroup
 		serving.Go(func() {
@@ -624,10 +618,7 @@ func TestClientTunnel(t *testing.T) {
 // the connection is not used again.
 func TestClientEarlyAnswer(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, newTransport func(*http.Transport) http.RoundTripper) {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 		defer ln.Close()
 		ended := make(chan bool, 10)
 		go func() {

@@ -82,10 +82,7 @@ func TestClientShareOfSlowServers(t *testing.T) {
 // listenDeaf listens for connections that it never reads from.
 func listenDeaf(t *testing.T) (url string, accepted <-chan bool) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	conns := make(chan bool, 1000)
 	var all []net.Conn
 	var accepting sync.WaitGroup

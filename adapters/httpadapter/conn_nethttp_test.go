@@ -88,10 +88,7 @@ func newBorrowed(t *testing.T) *borrowed {
 	testnet.NoLeaks(t)
 	s := wrap(&http.Server{}, ParkAfter(0))
 	s.installed.Do(s.install)
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	f := s.newServeCall(ln, nil).queues[0]
 	f.mu.ready = nil // no net/http takes the idleGuard
 	nc := testnet.Dial(t, ln)

@@ -913,10 +913,7 @@ func TestFastPathHTTP2(t *testing.T) {
 	ts.EnableHTTP2 = true
 	ts.StartTLS()
 	server := wrap(&http.Server{Handler: srv.Handler, TLSConfig: ts.TLS}, fastPath())
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(ln, "", "") }()
 	client := ts.Client()

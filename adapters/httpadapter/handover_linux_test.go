@@ -59,10 +59,7 @@ type successor struct {
 
 // startSuccessor serves handler on the connections given to it, until the test ends.
 func startSuccessor(t *testing.T, handler http.HandlerFunc) *successor {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	s := &successor{Listener: ln, t: t, conns: make(chan net.Conn, 10_000), closed: make(chan struct{})}
 	srv := &http.Server{Handler: handler}
 	served := make(chan error)

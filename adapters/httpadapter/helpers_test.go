@@ -48,10 +48,7 @@ func startBeside(t *testing.T, handler http.HandlerFunc, configure func(f *fixtu
 	t.Helper()
 	f := &fixture{T: t, served: make(chan error, 1), states: make(map[net.Conn][]string)}
 	f.srv = &http.Server{Handler: handler, ErrorLog: log.New(&f.log, "", 0), ConnState: f.connState}
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	f.ln = ln
 	if configure != nil {
 		configure(f)

@@ -381,10 +381,7 @@ func TestHookBlocks(t *testing.T) {
 	if got := old.get("/old"); got != "/old" {
 		t.Errorf("a connection of before: got %q, want %q", got, "/old")
 	}
-	other, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	served := make(chan error, 1)
 	go func() { served <- f.server.Serve(other) }()
 	nc := testnet.Dial(t, other)

@@ -68,10 +68,7 @@ func startHTTP2(t *testing.T, secure bool, srv *http.Server, wrap func(*http.Ser
 		srv.TLSConfig, f.tls = testnet.TLS(t)
 	}
 	f.server = wrap(srv)
-	l, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	f.l = l
 	go func() {
 		if secure {
@@ -445,10 +442,7 @@ func TestHTTP2Stats(t *testing.T) {
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	s := wrap(srv, withHTTP2())
 	for n := 1; n <= 3; n++ {
-		l, err := percore.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(l) }()
 		client := testnet.HTTP2Client(t, nil)

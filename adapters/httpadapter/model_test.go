@@ -557,10 +557,7 @@ func (pf *performance) open() *stage {
 		listen = percore.Listen
 		s.server = wrap(srv, opts...)
 	}
-	var err error
-	if s.ln, err = listen("tcp", "127.0.0.1:0"); err != nil {
-		pf.t.Fatal(err)
-	}
+	s.ln = testnet.Listen(pf.t, listen, testnet.TCP4)
 	run := *s // s may become another server's
 	if pf.p.tls {
 		srv.TLSConfig, s.clientConfig = testnet.TLS(pf.t)

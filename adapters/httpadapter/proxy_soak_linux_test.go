@@ -91,10 +91,7 @@ func (b *soakBuffers) Put(p []byte) { b.pool.Put(&p) }
 // and all that have had one and wait for the next whenever it has answered 500 requests.
 func serveRestless(t *testing.T) *url.URL {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	var mu sync.Mutex
 	waiting := make(map[net.Conn]bool)
 	closeWaiting := func() {

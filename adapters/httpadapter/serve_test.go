@@ -30,10 +30,7 @@ func TestServe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			failed := make(chan error)
 			for range 2 {
-				ln, err := percore.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
+				ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 				go func() { failed <- Serve(srv, ln) }()
 				resp, err := http.Get("http://" + ln.Addr().String() + "/a")
 				if err != nil {

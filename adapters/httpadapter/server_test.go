@@ -213,10 +213,7 @@ func TestBypass(t *testing.T) {
 	wrap(srv, fastPath())
 	var serving sync.WaitGroup
 	for range 2 {
-		ln, err := percore.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		serving.Go(func() { srv.Serve(ln) })
 		c := &client{testnet.Dial(t, ln), t, nil}
 		c.br = bufio.NewReader(c)
@@ -573,10 +570,7 @@ func TestBeginOfPrefaceAlone(t *testing.T) {
 // TestCloseBeforeNetHTTPAccepts: Close ends a Serve that has only just begun.
 func TestCloseBeforeNetHTTPAccepts(t *testing.T) {
 	testnet.NoLeaks(t)
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	s := wrap(&http.Server{})
 	s.installed.Do(s.install)
 	call := s.newServeCall(ln, nil)
@@ -1268,10 +1262,7 @@ func TestTwoListeners(t *testing.T) {
 			return context.WithValue(context.Background(), key{}, l.Addr())
 		}
 	})
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	served := make(chan error, 1)
 	go func() { served <- f.server.Serve(ln) }()
 	nc := testnet.Dial(t, ln)

@@ -51,10 +51,7 @@ func newSide(t *testing.T, name string, srv *http.Server, handler sideHandler) *
 		s.fast = wrap(srv, opts...)
 		listen, serve, stop = percore.Listen, s.fast.Serve, s.fast.Close
 	}
-	ln, err := listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, listen, testnet.TCP4)
 	s.ln = ln
 	served := make(chan error, 1)
 	go func() { served <- serve(ln) }()

@@ -94,10 +94,7 @@ func TestSwitchedProtocols(t *testing.T) {
 // stream with it. Then it sends back what comes, until the client ends the stream.
 func serveEcho(t *testing.T, config *tls.Config, overTLS bool) *url.URL {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	scheme := "http"
 	if overTLS {
 		scheme, ln = "https", tls.NewListener(ln, config)

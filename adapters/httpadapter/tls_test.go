@@ -514,10 +514,7 @@ func TestTLSHijack(t *testing.T) {
 }
 
 func TestServeTLSErrors(t *testing.T) {
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	defer ln.Close()
 	for _, s := range []interface {
 		ServeTLS(net.Listener, string, string) error

@@ -467,10 +467,7 @@ type servedCall struct {
 }
 
 func newScriptServer(t *testing.T, overTLS bool) *scriptServer {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	srv := &scriptServer{ln: ln, url: "http://" + ln.Addr().String(), calls: make(map[string]*servedCall), accepted: make(chan *scriptConn, 100)}
 	if overTLS {
 		srv.server, srv.client = testnet.TLS(t)

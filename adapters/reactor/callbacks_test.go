@@ -221,10 +221,7 @@ func TestSlowCallbacksOfOneRead(t *testing.T) {
 // Connections that can't be served are refused with a reason.
 func TestRefused(t *testing.T) {
 	testnet.NoLeaks(t)
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	defer ln.Close()
 	if err := Serve(ln, &handler{}, Config{}); err == nil || errors.Is(err, ErrServerClosed) {
 		t.Errorf("a listener of package net: got %v, want an error", err)

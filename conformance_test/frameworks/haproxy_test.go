@@ -86,10 +86,7 @@ func startHAProxy(t *testing.T, program string, server *net.TCPAddr) (fronts []n
 		if strings.Contains(way, "%d") {
 			way = fmt.Sprintf(way, server.Port)
 		}
-		ln, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 		t.Cleanup(func() { ln.Close() })
 		file, err := ln.(*net.TCPListener).File()
 		if err != nil {

@@ -16,10 +16,7 @@ func TestMain(m *testing.M) { testnet.Main(m) }
 // TestEvents: a browser gets the news, and one that comes back what it has missed. When the server ends
 // it is told.
 func TestEvents(t *testing.T) {
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	server := newServer()
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ln) }()

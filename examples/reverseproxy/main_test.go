@@ -32,10 +32,7 @@ func TestProxy(t *testing.T) {
 	proxy := newProxy(append(servers, gone.Listener.Addr().String()))
 	defer proxy.Transport.(*backends).transport.(*httpadapter.Transport).CloseIdleConnections()
 
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	srv := &http.Server{Handler: proxy}
 	done := make(chan error, 1)
 	go func() { done <- httpadapter.Serve(srv, ln) }()

@@ -91,10 +91,7 @@ func next(t *testing.T, br *bufio.Reader) string {
 // serveHub serves a hub on an engine's listener, and returns its URL.
 func serveHub(t *testing.T, h *Hub, opts ...httpadapter.Option) (*httpadapter.Server, string) {
 	t.Helper()
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	s := httpadapter.Wrap(&http.Server{Handler: h}, opts...)
 	s.RegisterOnDrain(h.Close)
 	served := make(chan error, 1)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+	"github.com/percore/percore/internal/testnet"
 )
 
 // both runs f with this transport and with http.Transport, which have the same settings, and compares
@@ -200,10 +201,7 @@ func TestHeaderBytes(t *testing.T) {
 
 // TestNoServer: the error of a failed dial is net/http's.
 func TestNoServer(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	url := "http://" + ln.Addr().String()
 	ln.Close()
 	both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
@@ -328,10 +326,7 @@ func TestEarlyAnswer(t *testing.T) {
 
 // answersEarly returns the URL of a server that answers connections without reading from them.
 func answersEarly(t *testing.T) (url string) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	var all sync.WaitGroup
 	done := make(chan struct{})
 	all.Go(func() {

@@ -41,10 +41,7 @@ func newHostile(t testing.TB, play func(c net.Conn, request string) (keep bool))
 // newHostileOver makes a server with TLS, unless config is nil.
 func newHostileOver(t testing.TB, config *tls.Config, play func(c net.Conn, request string) (keep bool)) *hostile {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	h := &hostile{t: t, ln: ln, tls: config, play: play}
 	h.wg.Go(h.accept)
 	t.Cleanup(h.close)

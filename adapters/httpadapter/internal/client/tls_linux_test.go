@@ -408,10 +408,7 @@ func TestIdleTLSMemory(t *testing.T) {
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	return ln
 }
 

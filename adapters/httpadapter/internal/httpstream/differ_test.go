@@ -75,10 +75,7 @@ var ways = [2]way{
 func (w way) serve(t testing.TB, srv *http.Server) net.Listener {
 	srv.Protocols = new(http.Protocols)
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	l, err := w.listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testnet.Listen(t, w.listen, testnet.TCP4)
 	server := w.wrap(srv)
 	done := make(chan bool)
 	go func() { _ = server.Serve(l); close(done) }()
