@@ -372,9 +372,6 @@ func (s *Stream) work() outcome {
 			s.mu.Unlock()
 			return complete
 		}
-		if s.closing {
-			flush = false // what comes with the end may go in one packet
-		}
 		s.unsent, s.flushes = nil, false
 		s.inFlight = max(len(p), 1)
 		s.mu.Unlock()

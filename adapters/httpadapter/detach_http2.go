@@ -71,12 +71,22 @@ func (d *http2Stream) count(by int64) {
 // Gone implements httpstream.Owner.
 func (d *http2Stream) Gone(err error) {
 	switch {
+	case err == nil && d.isClosing():
+		return // nothing is missing
+	case err == nil:
+		err = ErrClientGone
 	case errors.Is(err, accepting.ErrShare):
 		err = errShare
 	case err != errPanicked:
 		err = fmt.Errorf("%w: %w", ErrClientGone, err)
 	}
 	d.end(err)
+}
+
+func (d *http2Stream) isClosing() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closing
 }
 
 // Header implements outlet.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -466,7 +468,8 @@ func TestDetachTrailers(t *testing.T) {
 	})
 }
 
-// TestDetachWhole: an answer that waits as a whole becomes what the handler would have written.
+// TestDetachWhole: an answer that ends as a whole, or right behind a Flush, has the bytes that net/http
+// sends for the same calls of a handler: before the handler returns, and when the answer has waited.
 func TestDetachWhole(t *testing.T) {
 	programs := map[string]func(w http.ResponseWriter){
 		"nothing": func(http.ResponseWriter) {},
@@ -475,44 +478,104 @@ func TestDetachWhole(t *testing.T) {
 		"body":    func(w http.ResponseWriter) { _, _ = io.WriteString(w, "body") },
 		"problem": func(w http.ResponseWriter) { http.Error(w, "none", http.StatusNotFound) },
 		"long":    func(w http.ResponseWriter) { w.Header().Set("Content-Length", "1"); _, _ = io.WriteString(w, "body") },
+		"length":  func(w http.ResponseWriter) { w.Header().Set("Content-Length", "4"); _, _ = io.WriteString(w, "body") },
+	}
+	for name, do := range maps.Clone(programs) {
+		programs[name+"-flushed"] = func(w http.ResponseWriter) {
+			do(w)
+			w.(http.Flusher).Flush()
+		}
 	}
 	streams := make(chan *Stream, 1)
-	f := startFast(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/detached" {
+	h := func(w http.ResponseWriter, r *http.Request) {
+		way, name, _ := strings.Cut(r.URL.Path[1:], "/")
+		do := programs[name]
+		switch way {
+		case "handler":
+			do(w)
+		case "at-once":
+			_ = Detach(w, r, func(s *Stream) { do(s); s.Close() })
+		case "later":
 			_ = Detach(w, r, func(s *Stream) { streams <- s })
-			return
 		}
-		programs[r.URL.Path[1:]](w)
-	}, nil)
-	tr := new(http.Transport)
-	defer tr.CloseIdleConnections()
-	ask := func(method, path string, closes bool) string {
-		req := httptest.NewRequest(method, "http://"+f.ln.Addr().String()+path, nil)
-		req.Close = closes
-		r, err := tr.RoundTrip(req)
-		if err != nil {
-			return err.Error()
+	}
+	f, reference := startFast(t, h, nil), httptest.NewServer(http.HandlerFunc(h))
+	defer reference.Close()
+	ask := func(ln net.Listener, method, path, rest string) string {
+		c := f.dialTo(ln)
+		defer c.Close()
+		c.send(method + " /" + path + rest + "\r\nHost: test\r\n\r\n")
+		var got strings.Builder
+		r, err := http.ReadResponse(bufio.NewReader(io.TeeReader(c, &got)), &http.Request{Method: method})
+		if err == nil {
+			_, err = io.Copy(io.Discard, r.Body)
 		}
-		defer r.Body.Close()
-		body, err := io.ReadAll(r.Body)
-		r.Header.Del("Date")
-		return fmt.Sprint(r.Status, r.Header, r.ContentLength, r.TransferEncoding, r.Close, string(body), err)
+		return fmt.Sprint(undated(got.String()), err)
 	}
 	for name, do := range programs {
 		for _, method := range []string{"GET", "HEAD"} {
-			for _, closes := range []bool{false, true} {
-				want := ask(method, "/"+name, closes)
+			for _, rest := range []string{" HTTP/1.1", " HTTP/1.1\r\nConnection: close", " HTTP/1.0", " HTTP/1.0\r\nConnection: keep-alive"} {
+				want := ask(reference.Listener, method, "handler/"+name, rest)
+				check := func(way, got string) {
+					if got != want {
+						t.Errorf("%s, %s %s%s: got %q\nwant %q", way, method, name, rest, got, want)
+					}
+				}
+				check("at once", ask(f.ln, method, "at-once/"+name, rest))
 				answers := make(chan string, 1)
-				go func() { answers <- ask(method, "/detached", closes) }()
+				go func() { answers <- ask(f.ln, method, "later/"+name, rest) }()
 				s := testnet.Receive(t, "a Stream", streams)
-				testnet.Eventually(t, "it waits", func() bool { return f.server.Stats().Detached == 1 })
+				testnet.Eventually(t, "it waits", func() bool {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return !s.sending
+				})
 				do(s)
 				s.Close()
-				if got := testnet.Receive(t, "the answer", answers); got != want {
-					t.Errorf("%s, %s, Connection: close %t: got %s\nwant %s", name, method, closes, got, want)
-				}
-				testnet.Eventually(t, "its end", func() bool { return f.server.Stats().Detached == 0 })
+				check("later", testnet.Receive(t, "the answer", answers))
 			}
 		}
+	}
+}
+
+// TestDetachFlushed: what was flushed has no length that the program hasn't set, even if it ends at
+// once. Over HTTP/2 an answer to HEAD ends by itself.
+func TestDetachFlushed(t *testing.T) {
+	for _, arm := range detachedArms {
+		t.Run(arm.name, func(t *testing.T) {
+			ends := make(chan error, 1)
+			url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_ = Detach(w, r, func(s *Stream) {
+					s.OnEnd(func(err error) { ends <- err })
+					io.WriteString(s, "body")
+					s.Flush()
+					if r.URL.Path == "/closed" {
+						s.Close()
+					}
+				})
+			}))
+			ask := func(method, path, want string) {
+				r, err := client.Transport.RoundTrip(httptest.NewRequest(method, url+path, nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer r.Body.Close()
+				if body, err := io.ReadAll(r.Body); string(body) != want || err != nil || r.ContentLength != -1 {
+					t.Errorf("%s: got the length %d, %q and %v", method, r.ContentLength, body, err)
+				}
+			}
+			for method, want := range map[string]string{"GET": "body", "HEAD": ""} {
+				ask(method, "/closed", want)
+				if err := testnet.Receive(t, "the end", ends); err != nil {
+					t.Errorf("%s: OnEnd got %v", method, err)
+				}
+			}
+			if strings.Contains(arm.name, "2") {
+				ask("HEAD", "/open", "")
+				if err := testnet.Receive(t, "the end", ends); err != ErrClientGone {
+					t.Errorf("OnEnd got %v", err)
+				}
+			}
+		})
 	}
 }

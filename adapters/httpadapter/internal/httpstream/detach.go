@@ -31,6 +31,7 @@ type Owner interface {
 	Work()
 
 	// Gone is called when the stream has ended early, or the handler has panicked. It must not block.
+	// err is nil if the header was all of an answer to HEAD.
 	Gone(err error)
 }
 

@@ -339,7 +339,10 @@ func (w *response) emit(p []byte, last bool) (n int, err error) {
 	case m.Status == 0 && w.isHead, m.Status == 0 && len(m.Body) == 0 && !m.End:
 		return len(p), nil
 	case w.isHead && !last:
-		return 0, w.endEarly(m)
+		if w.x.detached.Load() != nil {
+			n = len(p) // its owner is no handler of net/http's, and asks whether all was sent
+		}
+		return n, w.endEarly(m)
 	}
 	if err := w.x.stream.Send(m); err != nil {
 		return 0, writeError(err)
