@@ -181,7 +181,7 @@ func (c *call) end(code codes.Code, reason error, closing bool) {
 	}
 	c.mu.Unlock()
 	if ends {
-		c.tellOwnerWhy(reason)
+		c.tellOwner(reason)
 	}
 }
 
@@ -331,8 +331,8 @@ func (c *call) process() error {
 		return nil
 	}
 	st, err := resultStatus(err)
-	if err != nil {
-		c.tellOwner(err)
+	if d := c.detached; d != nil { // so err isn't nil
+		d.owner.Gone(err)
 	}
 	_ = c.sendStatus(st, true)
 	return err

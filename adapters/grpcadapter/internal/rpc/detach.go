@@ -111,15 +111,8 @@ func (c *call) owner() Owner {
 	return c.detached.owner
 }
 
-// tellOwner tells the owner of a detached call that the call has ended, with a status.
-func (c *call) tellOwner(err error) {
-	if o := c.owner(); o != nil {
-		o.Gone(err)
-	}
-}
-
-// tellOwnerWhy is tellOwner for a call whose context has ended. It makes a status only for an owner.
-func (c *call) tellOwnerWhy(reason error) {
+// tellOwner tells the owner of a detached call that the call's context has ended.
+func (c *call) tellOwner(reason error) {
 	if o := c.owner(); o != nil {
 		o.Gone(contextError(reason))
 	}

@@ -80,7 +80,7 @@ func (c *call) cutOff(reason error) {
 		c.stream.Hurry()
 		c.sendLate()
 	}
-	c.tellOwnerWhy(reason)
+	c.tellOwner(reason)
 }
 
 // sendLate sends the late status, unless another goroutine is sending, which does it then.
