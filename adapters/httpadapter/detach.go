@@ -116,7 +116,7 @@ type Stream struct {
 
 	// guarded by mu
 	unsent   []byte // written, and not given to outlet
-	inFlight int    // bytes that outlet.write has
+	inFlight int    // bytes that outlet.write has; 1 while the sender ends the answer
 	limit    int
 	err      error       // why it is dead, or why Write fails
 	onEnd    func(error) // nil: none
@@ -369,6 +369,7 @@ func (s *Stream) work() outcome {
 			s.mu.Unlock()
 			return waits
 		case s.closing && len(p) == 0 && !flush:
+			s.inFlight = 1 // or Abort would not cut an end that blocks
 			s.mu.Unlock()
 			return complete
 		}
@@ -395,7 +396,23 @@ func (s *Stream) failLocked(err error) {
 	s.err = err
 }
 
-// finish notes the end.
+// settle reports whether the answer is complete: err is why its end could not be sent. From then on
+// nothing cuts it.
+func (s *Stream) settle(err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inFlight = 0
+	if s.dead {
+		return false
+	}
+	if err != nil {
+		s.err = err
+	}
+	s.over = err == nil
+	return s.over
+}
+
+// finish notes the end, of which the context and the function of OnEnd learn.
 func (s *Stream) finish(sent bool) {
 	s.mu.Lock()
 	if !sent && s.err == nil {

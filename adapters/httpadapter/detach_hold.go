@@ -40,8 +40,10 @@ func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) {
 			h.mu.Lock()
 			h.copyHeader() // the trailers
 			h.mu.Unlock()
-			sent = true
-			return
+			if sent = h.settle(nil); sent {
+				return
+			}
+			fallthrough
 		case cut:
 			if h.isGone() {
 				return

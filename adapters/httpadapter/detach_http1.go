@@ -246,12 +246,7 @@ func (d *http1Stream) sendEnd() (sent, reusable bool) {
 			err = d.rest.Err()
 		}
 	}
-	if err != nil {
-		d.Stream.mu.Lock()
-		d.err = err
-		d.Stream.mu.Unlock()
-	}
-	return err == nil, reusable
+	return d.settle(err), reusable
 }
 
 func (d *http1Stream) setWriteDeadline(t time.Time) error { return d.conn.SetWriteDeadline(t) }

@@ -42,12 +42,7 @@ func (d *http2Stream) Work() {
 	case waits:
 		return
 	case complete:
-		err := d.End(true)
-		if sent = err == nil; !sent {
-			d.Stream.mu.Lock()
-			d.err = err
-			d.Stream.mu.Unlock()
-		}
+		sent = d.settle(d.End(true))
 	case cut:
 		_ = d.End(false)
 	}

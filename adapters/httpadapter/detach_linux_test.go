@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -221,6 +222,31 @@ func BenchmarkBroadcast(b *testing.B) {
 				s.Close()
 			}
 		})
+	}
+}
+
+// TestDetachAbortWithoutWindow: over HTTP/2 the end of an answer waits for the client's window.
+func TestDetachAbortWithoutWindow(t *testing.T) {
+	streams, ends := make(chan *Stream, 1), make(chan error, 1)
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	f := start(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = Detach(w, r, func(s *Stream) {
+			s.OnEnd(func(err error) { ends <- err })
+			streams <- s
+		})
+	}, func(f *fixture) { f.srv.Protocols = protocols }, withHTTP2())
+	const initialWindowSize = 4
+	p := frames.NewPeer(t, testnet.Dial(t, f.ln), initialWindowSize, 0)
+	p.Request(1, true).Flush()
+	s := testnet.Receive(t, "a Stream", streams)
+	io.WriteString(s, "hello")
+	s.Close()
+	for !strings.HasPrefix(p.Next(), "headers 1 ") { // behind which the sender waits
+	}
+	s.Abort()
+	if err := testnet.Receive(t, "OnEnd", ends); err != errAborted {
+		t.Errorf("OnEnd got %v, want %v", err, errAborted)
 	}
 }
 

@@ -338,6 +338,50 @@ func TestDetachAbort(t *testing.T) {
 	})
 }
 
+// calledOutlet is an outlet that counts.
+type calledOutlet struct {
+	outlet
+	cuts int
+}
+
+func (o *calledOutlet) start() {}
+func (o *calledOutlet) cut()   { o.cuts++ }
+
+// TestDetachAbortEnd: Abort cuts an answer whose end is being sent, and doesn't if it was sent.
+func TestDetachAbortEnd(t *testing.T) {
+	for _, aborts := range []string{"never", "before the end", "while it is sent", "then"} {
+		var o calledOutlet
+		var s Stream
+		s.init(&o, t.Context())
+		abort := func(when string) {
+			if when == aborts {
+				s.Abort()
+			}
+		}
+		s.Close()
+		abort("before the end")
+		outcome := s.work()
+		abort("while it is sent")
+		sent := outcome == complete && s.settle(nil)
+		abort("then")
+		s.finish(sent)
+		if want := aborts == "never" || aborts == "then"; sent != want {
+			t.Errorf("%s: got an answer that is complete: %t, want %t", aborts, sent, want)
+		}
+		s.OnEnd(func(err error) {
+			if sent != (err == nil) {
+				t.Errorf("%s: OnEnd got %v", aborts, err)
+			}
+		})
+		if cut := aborts == "while it is sent"; cut != (o.cuts == 1) {
+			t.Errorf("%s: cut was called %d times", aborts, o.cuts)
+		}
+		if n := s.Unsent(); n != 0 {
+			t.Errorf("%s: got %d unsent bytes at the end", aborts, n)
+		}
+	}
+}
+
 // TestDetachSlowClient: bytes that a client doesn't take wait up to the limit.
 func TestDetachSlowClient(t *testing.T) {
 	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
