@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -237,7 +238,8 @@ func TestPresence(t *testing.T) {
 func TestSilentReader(t *testing.T) {
 	address, h := start(t)
 	ann := join(t, address, "one", "ann")
-	dial(t, address, "")
+	silent := dial(t, address, "").NetConn().(*net.TCPConn)
+	silent.SetReadBuffer(4 << 10) // or it takes megabytes before the server notices
 	long := strings.Repeat("x", messageMax-100)
 	testnet.Eventually(t, "two members", func() bool { return wsadapter.ReadStats().Sessions == 2 })
 	for wsadapter.ReadStats().Sessions == 2 { // until a socket's buffers are full, and the room's memory
