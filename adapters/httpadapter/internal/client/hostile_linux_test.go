@@ -113,7 +113,8 @@ func readRequest(br *bufio.Reader) (string, error) {
 		}
 	}
 	if strings.Contains(b.String(), "Transfer-Encoding: chunked") {
-		for !strings.Contains(b.String(), "\r\n0\r\n") || !strings.HasSuffix(b.String(), "\r\n\r\n") {
+		// The suffix first: each byte of a long body would be a search through all before it.
+		for !strings.HasSuffix(b.String(), "\r\n\r\n") || !strings.Contains(b.String(), "\r\n0\r\n") {
 			c, err := br.ReadByte()
 			if err != nil {
 				return "", err
