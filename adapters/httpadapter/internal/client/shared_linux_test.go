@@ -25,11 +25,10 @@ func newHTTP2Server(t testing.TB, overTLS bool, h http.Handler) (srv *httptest.S
 	t.Cleanup(srv.Close)
 	base = new(http.Transport)
 	if overTLS {
-		srv.EnableHTTP2 = true
+		// Without this, httptest's RSA key would take most of the time, above all on 386.
+		srv.TLS, base.TLSClientConfig = testnet.TLS(t)
+		srv.EnableHTTP2, base.ForceAttemptHTTP2 = true, true
 		srv.StartTLS()
-		base.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-		base.TLSClientConfig.NextProtos = nil
-		base.ForceAttemptHTTP2 = true
 		return srv, base
 	}
 	srv.Config.Protocols, base.Protocols = new(http.Protocols), new(http.Protocols)
