@@ -49,6 +49,9 @@ var smuggled = []struct {
 // TestSmuggling: the handler gets no request that others could read in another way, and the
 // connection goes on. A body that is not as long as declared is an error of its Read.
 func TestSmuggling(t *testing.T) {
+	if !servesHTTP2(t) {
+		t.Skip("net/http serves HTTP/2 here, and ends what this server resets: run it on Linux, without the build tag percore_net")
+	}
 	var paths seen
 	s := ways[1].start(t, func(*http.Server) {}, func(*seen) http.HandlerFunc {
 		return func(_ http.ResponseWriter, r *http.Request) {
