@@ -381,9 +381,10 @@ func (c *conn) put() error {
 	return nil
 }
 
-// give gives a connection to the first call that waits for one, and reports false if none does.
+// give gives a connection to the first call that waits for one, and reports false if none does, or if
+// something has come that isn't an answer to it.
 func (h *host) give(c *conn) bool {
-	if h.wanted.Load() == 0 || !c.isWhole() {
+	if h.wanted.Load() == 0 || !c.isWhole() || c.tls == nil && seam.HasUnread(c.nc) {
 		return false
 	}
 	h.mu.Lock()

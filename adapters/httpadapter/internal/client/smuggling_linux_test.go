@@ -12,6 +12,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/internal/testnet"
 )
 
 const stale = "HTTP/1.1 200 OK\r\nX-Stale: 1\r\nContent-Length: 5\r\n\r\nstale"
@@ -73,6 +76,43 @@ func testStale(t *testing.T, secure bool, answer, extra, when string) {
 	}
 	tr.CloseIdleConnections()
 	h.close()
+}
+
+// TestStaleBytesForWaiter: a call that waits doesn't get a connection on which bytes have come since its
+// answer was read, which would be taken for the answer to it.
+func TestStaleBytesForWaiter(t *testing.T) {
+	quiet(t)
+	sends := make(chan bool)
+	var n atomic.Int64
+	h := newHostile(t, func(c net.Conn, request string) bool {
+		if !answerHello(c, request) || n.Add(1) > 1 {
+			return true
+		}
+		<-sends
+		_, err := io.WriteString(c, stale)
+		return err == nil
+	})
+	tr := New(&http.Transport{MaxConnsPerHost: 1})
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(newGet(t, h.url()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := resp.Body.(*body)
+	if n, err := io.ReadFull(b, make([]byte, 4)); n != 4 || err != nil {
+		t.Fatal(n, err) // the rest is in the buffer: the answer was sent at once
+	}
+	second := make(chan string, 1)
+	go func() { second <- result(tr, "GET", h.url()) }()
+	awaitWaiting(t, tr, 1)
+	sends <- true
+	testnet.Eventually(t, "the bytes come", func() bool { return seam.HasUnread(b.c.nc) })
+	if got, err := io.ReadAll(b); string(got) != "o" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got := <-second; !strings.Contains(got, "hello") || h.connCount() != 2 {
+		t.Errorf("the call that waited got %s over one of %d connections", got, h.connCount())
+	}
 }
 
 // TestOwnAnswer: with many callers, requests that are cancelled anywhere, bodies that are closed early
