@@ -159,23 +159,15 @@ func (s *clientCall) withRetry(do func(*attempt) error, done func()) error {
 		if s.attempt == nil {
 			a, err := s.newAttempt(false)
 			if err != nil {
-				s.mu.Unlock()
-				s.finish(err)
-				s.mu.Lock()
-				return err
+				return s.unlocked(func() error { s.finish(err); return err })
 			}
 			s.attempt = a
 		}
-		a := s.attempt
-		if s.committed {
-			s.mu.Unlock()
-			err := do(a)
-			s.mu.Lock()
+		a, committed := s.attempt, s.committed
+		err := s.unlocked(func() error { return do(a) })
+		if committed {
 			return err
 		}
-		s.mu.Unlock()
-		err := do(a)
-		s.mu.Lock()
 		switch {
 		case a != s.attempt:
 			continue // the other goroutine has begun another one
@@ -187,6 +179,14 @@ func (s *clientCall) withRetry(do func(*attempt) error, done func()) error {
 			return err
 		}
 	}
+}
+
+// unlocked calls do without mu. mu is held again even if do panics, as codecs and credentials may:
+// the caller may recover from that.
+func (s *clientCall) unlocked(do func() error) error {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	return do()
 }
 
 // retryLocked makes other attempts until one has come as far as a, which has failed with failure. It
