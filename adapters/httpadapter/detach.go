@@ -55,11 +55,23 @@ func Detach(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
 	case err != nil:
 		return err
 	case s != nil:
-		begin(s)
+		s.begin(begin)
 	default:
 		hold(w, r, begin)
 	}
 	return nil
+}
+
+// begin calls the function of Detach. Middleware may recover its panic, and return.
+func (s *Stream) begin(f func(*Stream)) {
+	returned := false
+	defer func() {
+		if !returned {
+			s.end(errPanicked)
+		}
+	}()
+	f(s)
+	returned = true
 }
 
 // unwrapped returns the http.ResponseWriter below all wrappers.
@@ -178,7 +190,7 @@ func (s *Stream) Context() context.Context { return s.ctx }
 func (s *Stream) Header() http.Header {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.header == nil && !s.over && !s.dead {
+	if s.header == nil && !s.over && !s.dead && !s.closing { // or the sender has it
 		s.header = s.outlet.Header()
 	}
 	if s.header == nil {

@@ -338,6 +338,17 @@ func TestDetachAbort(t *testing.T) {
 	})
 }
 
+// TestDetachHeaderBehindClose: the sender has the header then, and may wait for the client with it.
+func TestDetachHeaderBehindClose(t *testing.T) {
+	var s Stream
+	s.init(nil, t.Context()) // which Header would call
+	s.Close()
+	s.Header().Set("Late", "yes")
+	if got := s.Header(); len(got) > 0 {
+		t.Errorf("got the header %v", got)
+	}
+}
+
 // calledOutlet is an outlet that counts.
 type calledOutlet struct {
 	outlet
@@ -619,6 +630,49 @@ func TestDetachFlushed(t *testing.T) {
 				if err := testnet.Receive(t, "the end", ends); err != ErrClientGone {
 					t.Errorf("OnEnd got %v", err)
 				}
+			}
+		})
+	}
+}
+
+// TestDetachCloseNotifyTwice: a client that goes while the handler returns may be noticed by both
+// watched parts. The channel has room for one.
+func TestDetachCloseNotifyTwice(t *testing.T) {
+	_, cancel := newRequestContext(t.Context(), nil)
+	x := watched{canceler: cancel, watching: true, closeNotify: make(chan bool, 1)}
+	d := &http1Stream{watched: watched{canceler: cancel}}
+	d.init(d, t.Context())
+	x.stream, d.watched.stream = d, d
+	d.takeOver(&x)
+	done := make(chan bool, 1)
+	go func() {
+		x.clientGone() // by a callback that has found it watching
+		d.clientGone()
+		done <- true
+	}()
+	testnet.Receive(t, "that the loop goes on", done)
+	testnet.Receive(t, "the notice", x.closeNotify)
+}
+
+// TestDetachBeginPanics: a panic of begin ends the Stream, even if middleware recovers it and returns.
+func TestDetachBeginPanics(t *testing.T) {
+	for _, arm := range detachedArms {
+		t.Run(arm.name, func(t *testing.T) {
+			ends := make(chan error, 1)
+			url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_ = http.NewResponseController(w).Flush()
+				defer func() { _ = recover() }()
+				_ = Detach(w, r, func(s *Stream) {
+					s.OnEnd(func(err error) { ends <- err })
+					panic("begin")
+				})
+			}))
+			r := get(t, client, url)
+			if err := testnet.Receive(t, "OnEnd", ends); err != errPanicked {
+				t.Errorf("OnEnd got %v", err)
+			}
+			if _, err := io.ReadAll(r.Body); err == nil && arm.waits {
+				t.Error("the answer is complete")
 			}
 		})
 	}

@@ -157,7 +157,10 @@ func (x *watched) clientGone() {
 	if !hijacked && !x.gone {
 		x.gone = true
 		if x.closeNotify != nil {
-			x.closeNotify <- true // has room
+			select {
+			case x.closeNotify <- true:
+			default: // the other watched part of a detached answer was told at the same time
+			}
 		}
 	}
 	x.mu.Unlock()
