@@ -272,6 +272,9 @@ func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, erro
 // dial connects to the host.
 func (h *host) dial(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) (*conn, error) {
 	nc, err := dial(ctx, "tcp", h.addr)
+	if nc == nil && err == nil {
+		err = errNoConn
+	}
 	if err != nil {
 		if h.proxy != nil {
 			err = &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
@@ -412,6 +415,8 @@ func (h *host) keep(c *conn) (bool, error) {
 	case len(h.waiters) > 0 && c.isWhole():
 		h.mu.Unlock()
 		return false, nil
+	case len(h.waiters) > 0:
+		err = errConnBroken // the rest may never come, and a call waits for the place
 	case h.pool.closing.Load():
 		err = errCloseIdle
 	case len(h.idle) >= perHost:

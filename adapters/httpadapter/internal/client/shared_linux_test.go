@@ -3,8 +3,10 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -171,6 +173,16 @@ func TestSharedGoAway(t *testing.T) {
 		testnet.Eventually(t, "no call waits", func() bool { return tr.Stats().Waiting == 0 })
 		noStreams(t, tr)
 	})
+}
+
+// TestNoConn: a dialer that returns neither a connection nor an error makes the call fail.
+func TestNoConn(t *testing.T) {
+	both(t, func() *http.Transport {
+		base := &http.Transport{Protocols: new(http.Protocols)}
+		base.Protocols.SetUnencryptedHTTP2(true)
+		base.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, nil }
+		return base
+	}, func(t *testing.T, rt http.RoundTripper) string { return result(rt, "GET", "http://example.com/") })
 }
 
 // TestSharedRoom: calls for which the server has no room on a connection use others, or wait if there

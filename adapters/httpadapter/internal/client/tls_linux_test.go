@@ -324,6 +324,59 @@ func TestPartOfRecord(t *testing.T) {
 	}
 }
 
+// TestPartOfRecordForWaiter: a call that waits doesn't get a connection on which the first bytes of a
+// record have come, and doesn't wait for the rest either: that connection makes room for another.
+func TestPartOfRecordForWaiter(t *testing.T) {
+	server, client := testnet.TLS(t)
+	ln := listen(t)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer ln.Close()
+	answer := make(chan bool)
+	serving.Go(func() {
+		for first := true; ; first = false {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			raw := &rawConn{Conn: nc}
+			c := tls.Server(raw, server)
+			if _, err := c.Read(make([]byte, 1000)); err != nil {
+				t.Error(err)
+			}
+			if first {
+				<-answer
+				raw.hold = true
+				answerHello(c, "")
+				whole := len(raw.kept)
+				_, _ = io.WriteString(c, "x")
+				_, _ = nc.Write(raw.kept[:whole+3])
+				raw.hold = false
+			} else {
+				answerHello(c, "")
+			}
+			serving.Go(func() {
+				_, _ = io.Copy(io.Discard, nc)
+				nc.Close()
+			})
+		}
+	})
+	tr := New(&http.Transport{TLSClientConfig: client, MaxConnsPerHost: 1})
+	defer tr.CloseIdleConnections()
+	results := make(chan string, 2)
+	call := func() { results <- result(tr, "GET", "https://"+ln.Addr().String()) }
+	go call()
+	testnet.Eventually(t, "a connection is made", func() bool { return tr.Stats().Conns == 1 })
+	go call()
+	awaitWaiting(t, tr, 1)
+	answer <- true
+	for range 2 {
+		if got := testnet.Receive(t, "an answer", results); !strings.Contains(got, "hello") {
+			t.Error(got)
+		}
+	}
+}
+
 // TestTLSUpgrade: an answer that switches protocols has TLS below its body.
 func TestTLSUpgrade(t *testing.T) {
 	server, tr, base := secured(t, true)
