@@ -1,10 +1,13 @@
 package grpcadapter
 
 import (
+	"context"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/status"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -32,5 +35,38 @@ func TestClientPanics(t *testing.T) {
 	}()
 	if err := callEcho(callContext(t), c, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestClientOptionsApart: an interceptor may append to the options of a call; other calls don't get it.
+func TestClientOptionsApart(t *testing.T) {
+	var seen [][]grpc.CallOption
+	c := newTestClient(t, "passthrough:///x", WithDefaultCallOptions(grpc.WaitForReady(true)), WithDefaultCallOptions(grpc.WaitForReady(true)),
+		WithDefaultCallOptions(grpc.WaitForReady(true)),
+		WithUnaryInterceptor(func(_ context.Context, method string, _, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			seen = append(seen, append(opts, grpc.CallContentSubtype(method)))
+			return nil
+		}))
+	for _, method := range []string{"a", "b"} {
+		if err := c.Invoke(t.Context(), method, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := seen[0][len(seen[0])-1].(grpc.ContentSubtypeCallOption).ContentSubtype; got != "a" {
+		t.Errorf("the first call has got the option of the call %s", got)
+	}
+}
+
+// TestClientStreamNotOpened: the attempt of a stream that was not opened ends for stats handlers, too.
+func TestClientStreamNotOpened(t *testing.T) {
+	times := new(attemptTimes)
+	c := newTestClient(t, "passthrough:///"+testnet.Reserve(t), WithStatsHandler(times))
+	if _, err := c.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat"); status.Code(err) != codes.Unavailable {
+		t.Fatalf("got %v, want Unavailable", err)
+	}
+	times.mu.Lock()
+	defer times.mu.Unlock()
+	if len(times.begins) != 1 || len(times.ends) != 1 {
+		t.Errorf("%d attempts have begun, and %d have ended", len(times.begins), len(times.ends))
 	}
 }

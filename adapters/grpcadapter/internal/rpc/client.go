@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -186,15 +187,15 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 	return c.invoke(ctx, method, args, reply, nil, opts...)
 }
 
-// callOptions puts the defaults before the call's own.
+// callOptions puts the defaults before the call's own. An interceptor may append to them.
 func (c *Client) callOptions(opts []grpc.CallOption) []grpc.CallOption {
 	switch defaults := c.config.CallOptions; {
 	case len(defaults) == 0:
 		return opts
 	case len(opts) == 0:
-		return defaults
+		return slices.Clip(defaults)
 	default:
-		return append(defaults[:len(defaults):len(defaults)], opts...)
+		return append(slices.Clip(defaults), opts...)
 	}
 }
 

@@ -53,7 +53,6 @@ type attempt struct {
 
 	// guarded by mu
 	answered, bare bool
-	trailersOnly   bool
 	unserved       bool // the server has not seen it
 	ended          *status.Status
 	headerFields   []h2.Field  // nil: there is none
@@ -152,6 +151,13 @@ func (a *attempt) hasEnded() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ended != nil
+}
+
+// isBare reports whether the outcome is known and came without a message.
+func (a *attempt) isBare() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.bare
 }
 
 // open opens the stream. Its header waits for what is sent next. The error is a status.
@@ -429,7 +435,6 @@ func (a *attempt) takeHeader(answer *h2.Answer) {
 	case p.wrong != "":
 		a.ended = status.New(codes.Internal, p.wrong)
 	case answer.End:
-		a.trailersOnly = true
 		a.takeTrailers(&p)
 		return
 	default:
@@ -443,7 +448,6 @@ func (a *attempt) takeHeader(answer *h2.Answer) {
 		}
 		return
 	}
-	a.trailersOnly = answer.End
 	a.stream.Reset(h2.ProtocolError)
 }
 

@@ -105,7 +105,7 @@ func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	}
 	if desc != unaryDesc {
 		if err := s.send(sending{}); err != nil {
-			s.stop()
+			s.finish(err)
 			return nil, err
 		}
 	}
@@ -235,7 +235,7 @@ func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool
 		return true, nil
 	case s.client.config.DisableRetry:
 		return false, failure
-	case a.opened && !a.trailersOnly:
+	case a.opened && !a.isBare():
 		return false, failure
 	}
 	pushback, has, ok := pushbackOf(a.trailerMD())

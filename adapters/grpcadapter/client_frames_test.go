@@ -1,0 +1,88 @@
+package grpcadapter
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
+)
+
+// framesServer serves each connection of its own with single frames, until the test ends. Next returns
+// the header of each call; serve returns to close the connection.
+func framesServer(t *testing.T, serve func(p *frames.Peer)) net.Listener {
+	t.Helper()
+	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+	go func() {
+		for {
+			nc, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer nc.Close()
+				preface := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+				if _, err := io.ReadFull(nc, preface); err != nil {
+					return
+				}
+				p := frames.NewPeer(t, nc)
+				p.Out = p.Out[len(preface):]
+				serve(p.Flush())
+			}()
+		}
+	}()
+	return lis
+}
+
+// nextCall reads until a call comes, or the connection ends.
+func nextCall(p *frames.Peer) (came bool) {
+	for {
+		switch line := p.Next(); {
+		case strings.HasPrefix(line, "headers "):
+			return true
+		case line == "end", strings.HasPrefix(line, "error:"):
+			return false
+		}
+	}
+}
+
+// answer answers a call with success and an empty message.
+func answer(p *frames.Peer, id uint32) {
+	p.Headers(id, false, ":status", "200", "content-type", "application/grpc").
+		Data(id, "\x00\x00\x00\x00\x00", false).Headers(id, true, "grpc-status", "0").Flush()
+}
+
+// TestClientRetriesWithoutAnswer: a call whose stream ends before an answer of gRPC's is tried again as
+// the policy says, whatever has ended it, as with grpc-go.
+func TestClientRetriesWithoutAnswer(t *testing.T) {
+	testnet.NoLeaks(t)
+	for name, fail := range map[string]func(p *frames.Peer){
+		"the connection is lost": func(p *frames.Peer) { p.Conn.Close() },
+		"a reset":                func(p *frames.Peer) { p.Reset(1, 8).Flush() },
+		"a proxy's answer": func(p *frames.Peer) {
+			p.Headers(1, false, ":status", "503", "content-type", "text/html").Data(1, "busy", true).Flush()
+		},
+	} {
+		first := make(chan bool, 1)
+		first <- true
+		lis := framesServer(t, func(p *frames.Peer) {
+			for id := uint32(1); nextCall(p); id += 2 {
+				select {
+				case <-first:
+					fail(p)
+				default:
+					answer(p, id)
+				}
+			}
+		})
+		c := dialClient(t, lis, WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":2,
+			"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,
+			"retryableStatusCodes":["UNAVAILABLE","CANCELLED"]}}]}`))
+		if err := callEcho(callContext(t), c, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		c.Close()
+	}
+}
