@@ -307,6 +307,21 @@ func TestManyResetsAreRemembered(t *testing.T) {
 	}
 }
 
+// TestAnsweredStreamsMakeRoom: a client like grpc-go's counts a stream as ended when it has the whole
+// answer, though its request has no end, and begins the next one before the server resets it.
+func TestAnsweredStreamsMakeRoom(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Streams = 2
+	p := newPeer(t, cfg)
+	p.post(1).post(3).feed()
+	must(t, p.c.Headers(p.streams[1], 204, nil, true))
+	p.post(5).post(7).feed()
+	if p.streams[1].Ended() || p.streams[5] == nil || p.streams[7] != nil {
+		t.Error("want one more stream for the answered one, which has not ended, and not two")
+	}
+	p.goesOn()
+}
+
 // TestRefusalsOfARead: one read may bring thousands of requests that are refused, before the client can
 // read an answer.
 func TestRefusalsOfARead(t *testing.T) {

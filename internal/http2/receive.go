@@ -191,7 +191,7 @@ func (c *Conn) request(f *Frame, ev *Event) verdict {
 // checkRoom returns an error if the client has too many streams, or has ended too many early.
 func (c *Conn) checkRoom() verdict {
 	switch {
-	case uint32(c.streams.n) >= c.cfg.Streams:
+	case uint32(c.streams.n) >= c.cfg.Streams && uint32(c.streams.n-c.streams.answered()) >= c.cfg.Streams:
 		if c.unacked > 0 || c.cfg.RetryStreams { // the peer may not know the limit yet
 			return streamError(RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
 		}
