@@ -331,8 +331,10 @@ func (c *call) process() error {
 		return nil
 	}
 	st, err := resultStatus(err)
-	if d := c.detached; d != nil { // so err isn't nil
-		d.owner.Gone(err)
+	if err != nil {
+		if o := c.owner(); o != nil {
+			o.Gone(err)
+		}
 	}
 	_ = c.sendStatus(st, true)
 	return err
