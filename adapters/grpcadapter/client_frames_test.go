@@ -1,7 +1,6 @@
 package grpcadapter
 
 import (
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -10,8 +9,7 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// framesServer serves each connection of its own with single frames, until the test ends. Next returns
-// the header of each call; serve returns to close the connection.
+// framesServer calls serve for each connection, until the test ends, and closes it behind that.
 func framesServer(t *testing.T, serve func(p *frames.Peer)) net.Listener {
 	t.Helper()
 	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
@@ -23,13 +21,9 @@ func framesServer(t *testing.T, serve func(p *frames.Peer)) net.Listener {
 			}
 			go func() {
 				defer nc.Close()
-				preface := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
-				if _, err := io.ReadFull(nc, preface); err != nil {
-					return
+				if p, err := frames.NewServerPeer(t, nc); err == nil {
+					serve(p.Flush())
 				}
-				p := frames.NewPeer(t, nc)
-				p.Out = p.Out[len(preface):]
-				serve(p.Flush())
 			}()
 		}
 	}()

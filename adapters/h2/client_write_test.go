@@ -14,18 +14,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// newServerPeer returns a server that sends and receives single frames. It reads the client's preface,
-// and has its SETTINGS to send.
+// newServerPeer returns a server that sends and receives single frames, and has its SETTINGS to send.
 func newServerPeer(t *testing.T, nc net.Conn, settings ...uint32) *frames.Peer {
 	t.Helper()
-	p := frames.NewPeer(t, nc, settings...)
-	p.Out = p.Out[len(http2.Preface):]
-	if _, err := io.ReadFull(nc, make([]byte, len(http2.Preface))); err != nil {
+	p, err := frames.NewServerPeer(t, nc, settings...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return p

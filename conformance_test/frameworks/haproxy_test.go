@@ -87,7 +87,6 @@ func startHAProxy(t *testing.T, program string, server *net.TCPAddr) (fronts []n
 			way = fmt.Sprintf(way, server.Port)
 		}
 		ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-		t.Cleanup(func() { ln.Close() })
 		file, err := ln.(*net.TCPListener).File()
 		if err != nil {
 			t.Fatal(err)

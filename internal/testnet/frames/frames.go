@@ -53,6 +53,14 @@ func NewPeer(t testing.TB, c net.Conn, settings ...uint32) *Peer {
 	return p.Frame(Settings, 0, 0, b).Frame(Settings, Ack, 0, nil)
 }
 
+// NewServerPeer is NewPeer for a server, which has no preface. It reads the client's.
+func NewServerPeer(t testing.TB, c net.Conn, settings ...uint32) (*Peer, error) {
+	p := NewPeer(t, c, settings...)
+	p.Out = p.Out[len(http2.Preface):]
+	_, err := io.ReadFull(c, make([]byte, len(http2.Preface)))
+	return p, err
+}
+
 // Frame adds a frame for Flush to send.
 func (p *Peer) Frame(typ, flags byte, id uint32, payload []byte) *Peer {
 	n := len(payload)
