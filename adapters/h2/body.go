@@ -90,8 +90,10 @@ func (s *Stream) read(p []byte, least int) (n int, err error) {
 	}
 	s.reading.Lock()
 	defer s.reading.Unlock()
+	if !s.lockUnlessWhole() {
+		return s.readWhole(p, least)
+	}
 	c := s.conn
-	c.mu.Lock()
 	defer c.unlock()
 	for n < least {
 		switch err := s.readErrorLocked(); {
@@ -111,6 +113,20 @@ func (s *Stream) read(p []byte, least int) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// readWhole is read for a stream that is whole. reading is held.
+func (s *Stream) readWhole(p []byte, least int) (n int, err error) {
+	if s.body != nil {
+		n = s.takeBodyLocked(p)
+	}
+	switch {
+	case n >= least:
+		return n, nil
+	case s.extras.client.dropped:
+		return n, ErrEnded
+	}
+	return n, io.EOF
 }
 
 // fillLocked waits until at least so many bytes have come to p, or no more come.
@@ -191,9 +207,9 @@ func (s *Stream) dropBodyLocked() (n int) {
 // errDeadline is the error of net/http for a body whose deadline has passed.
 var errDeadline = fmt.Errorf("%w", os.ErrDeadlineExceeded)
 
-// dataLocked takes bytes of the body, or its end. It reports whether a goroutine that waits for
-// them has woken.
-func (s *Stream) dataLocked(ev *http2.Event) (woke bool) {
+// dataLocked takes bytes of the body, or its end. It reports whether a goroutine that waits for them is
+// to be woken.
+func (s *Stream) dataLocked(ev *http2.Event) (wakes bool) {
 	c := s.conn
 	waits := false // for more than has come
 	switch p := ev.Data; {
@@ -220,8 +236,7 @@ func (s *Stream) dataLocked(ev *http2.Event) (woke bool) {
 	} else if waits || s.awaitsMoreLocked() {
 		return false
 	}
-	s.wakeLocked()
-	return s.cond != nil
+	return true
 }
 
 // bodyEndedLocked notes that the client has sent all.
@@ -232,6 +247,7 @@ func (s *Stream) bodyEndedLocked(ev *http2.Event) {
 		s.readErr = ErrShortBody
 	default:
 		s.readErr = io.EOF
+		s.wholeLocked()
 	}
 }
 

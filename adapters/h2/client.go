@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/http2/hpack"
 )
 
 // A ClientConfig configures a Client. The zero value is ready: each field that is zero has the default
@@ -197,9 +200,12 @@ type clientPart struct {
 	interim func(status int, fields []Field)
 	ignored int      // bytes of interim answers, if interim is nil
 	heard   uint16   // the connection's, when the stream was opened
-	whole   int      // AwaitEnd waits, and so many bytes of the body end that, too; 0: it doesn't
+	awaited int      // AwaitEnd waits, and so many bytes of the body end that, too; 0: it doesn't
 	memory  [4]Field // of a short header, with the trailers behind it
 	used    int      // of memory
+
+	whole   atomic.Bool // see wholeLocked
+	dropped bool        // bytes of it were dropped since; guarded by the stream's reading
 }
 
 // makeClientPart gives a stream that is new what a client's has besides.
@@ -220,6 +226,44 @@ func (p *clientPart) keep(fields []Field) []Field {
 	to := p.memory[p.used : p.used+len(fields) : p.used+len(fields)]
 	p.used += copy(to, fields)
 	return to
+}
+
+// wholeLocked looks whether a client's stream has ended well. Then nothing of it changes any more, and
+// what has come belongs to the goroutine that holds reading: conn.mu, which all callers of a connection
+// want, isn't needed to read it.
+func (s *Stream) wholeLocked() {
+	if !s.conn.server.client || s.served || s.err != nil || s.readErr != io.EOF || !s.core.Ended() {
+		return
+	}
+	if x := s.extras; x.client.answer.Status != 0 && !x.client.late {
+		x.stop()
+		x.client.whole.Store(true)
+	}
+}
+
+// isWhole reports whether wholeLocked has found that.
+func (s *Stream) isWhole() bool { return s.conn.server.client && s.extras.client.whole.Load() }
+
+// lockUnlessWhole locks conn.mu, or reports false if the stream is whole: then reading has to be locked.
+func (s *Stream) lockUnlessWhole() bool {
+	if s.isWhole() {
+		return false
+	}
+	s.conn.mu.Lock()
+	if s.isWhole() {
+		s.conn.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+// dropWhole drops what was not read of a stream that is whole.
+func (s *Stream) dropWhole() {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.dropBodyLocked() > 0 {
+		s.extras.client.dropped = true
+	}
 }
 
 // trailersLocked takes the trailers.
@@ -375,7 +419,7 @@ func (r *Request) check() error {
 	for _, f := range [...]struct{ name, value string }{
 		{":method", r.Method}, {":scheme", r.Scheme}, {":authority", r.Authority}, {":path", r.Path}, {":protocol", r.Protocol},
 	} {
-		if field := MakeField(f.name, f.value); !field.Valid() {
+		if !hpack.ValidValue(f.value) {
 			return fmt.Errorf("h2: the field %s must not be sent: its value is not valid", f.name)
 		}
 	}
@@ -484,9 +528,8 @@ func (s *Stream) answerLocked(t *turn) {
 	if ev.End {
 		s.bodyEndedLocked(ev)
 	}
-	if ev.End || x.client.whole == 0 {
-		t.woke = t.woke || s.cond != nil
-		s.wakeLocked()
+	if ev.End || x.client.awaited == 0 {
+		t.wakeLater(s)
 	}
 }
 
@@ -499,6 +542,9 @@ var errNoClient = errors.New("h2: Answer was called for a stream that no client 
 
 // Answer waits for the header of the answer. Its errors are those of Read.
 func (s *Stream) Answer() (Answer, error) {
+	if s.isWhole() {
+		return s.extras.client.answer, nil
+	}
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
@@ -556,6 +602,9 @@ func (s *Stream) OnInterim(f func(status int, fields []Field)) {
 // most bytes of its body are there, or the stream has ended early. For a short answer that is cheaper
 // than to wait for its parts.
 func (s *Stream) AwaitEnd(most int) {
+	if s.isWhole() {
+		return
+	}
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
@@ -563,16 +612,16 @@ func (s *Stream) AwaitEnd(most int) {
 		return
 	}
 	p := s.extras.client
-	p.whole = max(most, 1)
-	for s.readErr == nil && s.err == nil && !s.served && !p.late && s.body.bytes() < p.whole {
+	p.awaited = max(most, 1)
+	for s.readErr == nil && s.err == nil && !s.served && !p.late && s.body.bytes() < p.awaited {
 		s.waitLocked()
 	}
-	p.whole = 0
+	p.awaited = 0
 }
 
 // awaitsMoreLocked reports whether the goroutine that waits needs more than has come.
 func (s *Stream) awaitsMoreLocked() bool {
-	return s.extras != nil && s.extras.client != nil && s.body.bytes() < s.extras.client.whole
+	return s.extras != nil && s.extras.client != nil && s.body.bytes() < s.extras.client.awaited
 }
 
 // Close ends a stream of a client, unless it has ended: it is reset with Cancel. Bytes that are not
@@ -583,7 +632,10 @@ func (s *Stream) Close() {
 	if c == nil {
 		return // it was not opened
 	}
-	c.mu.Lock()
+	if !s.lockUnlessWhole() {
+		s.dropWhole()
+		return
+	}
 	defer c.unlock()
 	if s.served {
 		return

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/percore/percore"
@@ -139,6 +140,49 @@ func TestClientAwaitEnd(t *testing.T) {
 			}
 			if got, err := io.ReadAll(&s); len(got) != size || err != nil {
 				t.Errorf("got %d bytes and %v, want %d", len(got), err, size)
+			}
+			s.Close()
+		}
+	})
+}
+
+// TestClientWhole: a stream that has ended well is read without its connection's lock, while another
+// goroutine closes it: the reader gets all bytes, or an error behind the first ones.
+func TestClientWhole(t *testing.T) {
+	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
+		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
+		sent := bytes.Repeat([]byte("0123456789abcdef"), 2<<10)
+		for i := range 20 {
+			var s Stream
+			if err := c.Open(t.Context(), &s, post, Message{Body: sent, End: true}); err != nil {
+				t.Fatal(err)
+			}
+			_ = s.SetReadDeadline(time.Now().Add(time.Hour))
+			s.AwaitEnd(len(sent) + 1)
+			if answer, err := s.Answer(); err != nil || answer.Status != 200 || s.Buffered() != len(sent) {
+				t.Fatalf("got %v, %v, %d bytes", answer, err, s.Buffered())
+			}
+			if !s.isWhole() {
+				t.Fatal("the stream is not whole")
+			}
+			if s.extras.read != nil && s.extras.read.Stop() {
+				t.Error("a deadline is left")
+			}
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				if i%2 == 0 {
+					s.Close()
+				} else {
+					s.CloseRead()
+				}
+			}()
+			got, err := io.ReadAll(iotest.OneByteReader(&s))
+			if <-closed; err == nil && len(got) != len(sent) || err != nil && err != ErrEnded || !bytes.HasPrefix(sent, got) {
+				t.Fatalf("got %d bytes of %d, %v", len(got), len(sent), err)
+			}
+			if err := s.SetReadDeadline(time.Now()); err != nil || s.Buffered() != 0 {
+				t.Errorf("got %v from SetReadDeadline, and %d bytes", err, s.Buffered())
 			}
 			s.Close()
 		}

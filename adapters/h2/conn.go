@@ -282,11 +282,7 @@ func (c *Conn) User() any { return c.user }
 
 // HeaderBytesMax returns how many bytes of fields the peer takes in one header or in trailers,
 // counted as for [Config.HeaderBytes]; 0 if it has not said so. It is advice: Send doesn't check it.
-func (c *Conn) HeaderBytesMax() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return int(c.core.PeerHeaderListBytes())
-}
+func (c *Conn) HeaderBytesMax() int { return int(c.core.PeerHeaderListBytes()) }
 
 // A Timer is what [Conn.AfterFunc] returns.
 type Timer interface {

@@ -354,7 +354,11 @@ func (s *Stream) ReadFull(p []byte) (n int, err error) {
 
 // Buffered returns how many bytes of the request's body Read returns without waiting.
 func (s *Stream) Buffered() int {
-	s.conn.mu.Lock()
+	if !s.lockUnlessWhole() {
+		s.reading.Lock()
+		defer s.reading.Unlock()
+		return s.body.bytes()
+	}
 	defer s.conn.mu.Unlock()
 	return s.body.bytes()
 }
@@ -374,6 +378,9 @@ func (s *Stream) readErrorLocked() error {
 
 // Trailers returns the trailers of the request, once Read has returned io.EOF.
 func (s *Stream) Trailers() []Field {
+	if s.isWhole() {
+		return s.extras.trailers
+	}
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	if s.extras == nil {
@@ -385,8 +392,11 @@ func (s *Stream) Trailers() []Field {
 // CloseRead drops the rest of the body: Read fails, and the client gets credit of the connection
 // for what it sends there, but none of the stream.
 func (s *Stream) CloseRead() {
+	if !s.lockUnlessWhole() {
+		s.dropWhole()
+		return
+	}
 	c := s.conn
-	c.mu.Lock()
 	defer c.unlock()
 	if s.readErr == nil {
 		s.readErr = ErrEnded
@@ -459,8 +469,10 @@ func (s *Stream) SetWriteDeadline(t time.Time) error {
 
 // setDeadline calls passed, with conn.mu held, at t.
 func (s *Stream) setDeadline(t time.Time, which func(*extras) *Timer, passed func(*Stream)) error {
+	if !s.lockUnlessWhole() {
+		return nil // what it limits is over
+	}
 	c := s.conn
-	c.mu.Lock()
 	defer c.unlock()
 	switch {
 	case s.err != nil:

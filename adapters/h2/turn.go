@@ -73,13 +73,15 @@ type turn struct {
 	frame   http2.Frame
 	event   http2.Event
 	request Request
-	batch   []*Stream // that were opened, and are to be served
-	woke    bool      // a handler that has waited for what was received
+	batch   []*Stream    // that were opened, and are to be served
+	wakes   []*sync.Cond // of goroutines that wait for what was applied
+	woke    bool         // one of them was woken
 }
 
 const (
 	turnBytes     = 32 << 10
 	turnBytesMost = 256 << 10 // that are read before other connections have their turn
+	framesMost    = 32        // that are applied before others have the connection's lock
 )
 
 var turns = sync.Pool{New: func() any { return new(turn) }}
@@ -291,23 +293,40 @@ func (c *Conn) receive(t *turn, p []byte) {
 	c.mu.Lock()
 	c.core.Advance(time.Duration(now - c.clock.heardAt))
 	c.clock.heardAt = now
-	c.mu.Unlock()
-	for len(p) > 0 {
-		n, ok := c.core.Parse(p, &t.frame)
-		p = p[n:]
-		if ok && !c.apply(t) {
-			return
+	for n := 1; c.phase == alive && len(p) > 0; n++ {
+		read, ok := c.core.Parse(p, &t.frame)
+		if p = p[read:]; ok {
+			c.applyLocked(t)
 		}
+		if n%framesMost == 0 || c.calls.any() || c.calls.states.any() {
+			c.unlock()
+			t.wake()
+			c.mu.Lock()
+		}
+	}
+	c.unlock()
+	t.wake()
+}
+
+// wakeLater wakes a goroutine that waits, if one does, when the lock is released: it would wait for that
+// next.
+func (t *turn) wakeLater(s *Stream) {
+	if s.cond != nil {
+		t.wakes = append(t.wakes, s.cond)
 	}
 }
 
-// apply applies a frame. It reports false if the connection takes no more of them.
-func (c *Conn) apply(t *turn) bool {
-	c.mu.Lock()
-	if c.phase != alive {
-		c.unlock()
-		return false
+func (t *turn) wake() {
+	for i, cond := range t.wakes {
+		cond.Broadcast()
+		t.wakes[i] = nil
+		t.woke = true
 	}
+	t.wakes = t.wakes[:0]
+}
+
+// applyLocked applies a frame. It may release mu, to call code of the user's.
+func (c *Conn) applyLocked(t *turn) {
 	ev := &t.event
 	began := c.core.Settled()
 	if t.frame.IsPing() {
@@ -334,13 +353,14 @@ func (c *Conn) apply(t *turn) bool {
 		}
 	case http2.DataReceived:
 		s := ev.Stream.User.(*Stream)
-		t.woke = s.dataLocked(ev) || t.woke
+		if s.dataLocked(ev) {
+			t.wakeLater(s)
+		}
 	case http2.TrailersEnded:
 		s := ev.Stream.User.(*Stream)
-		t.woke = t.woke || s.cond != nil
 		s.trailersLocked(ev.Fields)
 		s.bodyEndedLocked(ev)
-		s.wakeLocked()
+		t.wakeLater(s)
 	case http2.StreamReset:
 		s := ev.Stream.User.(*Stream)
 		if ev.Local {
@@ -374,9 +394,6 @@ func (c *Conn) apply(t *turn) bool {
 	if err != nil {
 		c.breachLocked(err)
 	}
-	goesOn := c.phase == alive
-	c.unlock()
-	return goesOn
 }
 
 // accept calls the server's handler, and returns what serves a request, or nil to refuse it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/percore/percore/internal/http2/hpack"
 )
@@ -29,7 +30,7 @@ type Conn struct {
 	send        int32         // window of the connection
 	peerWindow  int32         // SETTINGS_INITIAL_WINDOW_SIZE
 	peerFrame   int32         // the longest payload that is sent
-	peerList    uint32        // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit
+	peerList    atomic.Uint32 // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit; read without the lock
 	peerStreams int32         // of a client: SETTINGS_MAX_CONCURRENT_STREAMS
 	lastID      uint32        // of the streams that the client has opened
 	controls    int32         // frames of control in out: ownReset for each of our own resets, answer for others
@@ -282,7 +283,7 @@ func (c *Conn) Settled() bool { return c.settled }
 
 // PeerHeaderListBytes returns the peer's SETTINGS_MAX_HEADER_LIST_SIZE, which is only advice, or 0
 // if the peer has not sent it.
-func (c *Conn) PeerHeaderListBytes() uint32 { return c.peerList }
+func (c *Conn) PeerHeaderListBytes() uint32 { return c.peerList.Load() }
 
 // Rest frees the memory that only a connection with requests needs. It is meant for a connection
 // that has been quiet for a while and has no streams. The next answer tells the peer to drop its

@@ -142,7 +142,7 @@ func (c *Conn) setting(id uint16, v uint32, ev *Event) verdict {
 	case settingMaxFrameSize:
 		c.peerFrame = int32(min(v, uint32(c.cfg.SendFrameBytes)))
 	case settingMaxHeaderListSize:
-		c.peerList = v
+		c.peerList.Store(v)
 	}
 	return verdict{}
 }

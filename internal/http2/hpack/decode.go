@@ -223,7 +223,7 @@ func (d *Decoder) literal(c *cursor, l *List, prefixBits uint, intoTable bool) b
 	default:
 		f.Value = string(b)
 	}
-	f.badValue = !validValue(f.Value)
+	f.badValue = !ValidValue(f.Value)
 	if intoTable {
 		d.table.add(&f)
 	}

@@ -14,7 +14,7 @@ type Field struct {
 
 // MakeField returns a field with a name in lower case.
 func MakeField(wire, value string) Field {
-	return Field{Name: NameOf(wire), Value: value, badValue: !validValue(value)}
+	return Field{Name: NameOf(wire), Value: value, badValue: !ValidValue(value)}
 }
 
 // Valid reports whether name and value are valid by RFC 9113, section 8.2.1. Fields in the

@@ -58,7 +58,7 @@ func (in *Interner) name(b []byte) *Name {
 
 // MakeKeyField is MakeField with NameOfKey.
 func (in *Interner) MakeKeyField(key, value string) Field {
-	return Field{Name: in.NameOfKey(key), Value: value, badValue: !validValue(value)}
+	return Field{Name: in.NameOfKey(key), Value: value, badValue: !ValidValue(value)}
 }
 
 // NameOfKey is like the function of this name, but makes a Name seldom for a key in its canonical

@@ -29,9 +29,9 @@ var isBadValueByte = func() (is [256]bool) {
 	return is
 }()
 
-// validValue reports whether a value may be that of a field. White space at its ends is allowed, as
+// ValidValue reports whether a value may be that of a field. White space at its ends is allowed, as
 // with net/http.
-func validValue(s string) bool {
+func ValidValue(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if isBadValueByte[s[i]] {
 			return false
