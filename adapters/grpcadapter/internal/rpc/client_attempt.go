@@ -92,11 +92,13 @@ func (a *attempt) send(op *sending) error {
 		}
 		p, of, op.of = e.pieces, e.of, e.of
 	}
+	sent := false
 	if !a.opened {
 		if a.hasEnded() {
 			return io.EOF
 		}
-		if err := a.open(m); err != nil {
+		var err error
+		if sent, err = a.open(m, &p, op.last); err != nil {
 			a.notOpened(err)
 			return err
 		}
@@ -107,7 +109,7 @@ func (a *attempt) send(op *sending) error {
 		}
 		return nil
 	}
-	if a.sendPieces(&p, op.last) != nil {
+	if !sent && a.sendPieces(&p, op.last) != nil {
 		return io.EOF // what is received tells why
 	}
 	if len(p.first) > 0 {
@@ -160,13 +162,21 @@ func (a *attempt) isBare() bool {
 	return a.bare
 }
 
-// open opens the stream. Its header waits for what is sent next. The error is a status.
-func (a *attempt) open(m *memory) error {
+// openBytes is how long a message may be that goes with the header: one that h2 sends without waiting.
+const openBytes = 8 << 10
+
+// open opens the stream. It sends p, with the end if that is the last message, if that is short and the
+// server takes it at once; else the header waits for what is sent next. The error is a status.
+func (a *attempt) open(m *memory, p *pieces, last bool) (sent bool, err error) {
 	s := a.call
+	msg := h2.Message{Hold: true}
+	if n := len(p.first); n > 0 && n <= openBytes && len(p.rest) == 0 {
+		msg = h2.Message{Body: p.first, End: last, AtOnce: true}
+	}
 	for first := true; ; first = false {
 		blocked, err := a.pick()
 		if err != nil {
-			return err
+			return false, err
 		}
 		sh := s.client.config.Stats
 		if sh != nil && blocked && first {
@@ -174,28 +184,28 @@ func (a *attempt) open(m *memory) error {
 		}
 		authority, err := a.authority()
 		if err != nil {
-			return err
+			return false, err
 		}
 		fields, err := a.fields(m.fields[:0], authority)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if a.overLimit(fields, authority) {
-			return status.Errorf(codes.Internal, "header list size to send violates the maximum size (%d bytes) set by server", a.conn.hc.HeaderBytesMax())
+			return false, status.Errorf(codes.Internal, "header list size to send violates the maximum size (%d bytes) set by server", a.conn.hc.HeaderBytesMax())
 		}
-		err = a.conn.hc.Open(a.ctx, &a.stream, a.request(fields, authority), h2.Message{Hold: true})
+		err = a.conn.hc.Open(a.ctx, &a.stream, a.request(fields, authority), msg)
 		switch {
-		case err == nil:
+		case err == nil, a.stream.Conn() != nil:
 			a.begun(sh)
-			return nil
+			return err == nil && msg.Body != nil, nil
 		case errors.Is(err, h2.ErrLeaving) && s.pinned != nil:
-			return status.Error(codes.Canceled, "the provided transport is no longer valid to use")
+			return false, status.Error(codes.Canceled, "the provided transport is no longer valid to use")
 		case errors.Is(err, h2.ErrLeaving):
 			a.conn.link.Ended() // it isn't picked again
 		case a.ctx.Err() != nil:
-			return status.FromContextError(a.ctx.Err()).Err()
+			return false, status.FromContextError(a.ctx.Err()).Err()
 		default:
-			return status.Error(codes.Internal, err.Error())
+			return false, status.Error(codes.Internal, err.Error())
 		}
 	}
 }
@@ -571,7 +581,7 @@ func (a *attempt) readFull(p []byte) error {
 	if a.ended == nil {
 		a.ended = a.failure(err)
 	}
-	return a.ended.Err()
+	return endedError(a.ended)
 }
 
 // buffered implements receiver.
