@@ -2,6 +2,7 @@ package grpcadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -11,8 +12,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/internal/testnet"
@@ -68,6 +71,23 @@ func TestClientOdd(t *testing.T) {
 			}
 			return all
 		}},
+		{"a stream without a receiver when the client is closed", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
+			outcome := make(chan error, 1)
+			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/a/b",
+				grpc.OnFinish(func(err error) { outcome <- err }))
+			if err != nil {
+				return []string{err.Error()}
+			}
+			all = append(all, fmt.Sprint(cc.(io.Closer).Close()))
+			select {
+			case err = <-outcome:
+			case <-ctx.Done():
+				err = errors.New("it goes on")
+			}
+			all = append(all, fmt.Sprint(err))
+			<-s.Context().Done()
+			return append(all, fmt.Sprint(s.SendMsg(wrapperspb.String("x")), s.CloseSend()))
+		}},
 	} {
 		theirs, err := grpc.NewClient(test.target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
 		if err != nil {
@@ -78,6 +98,37 @@ func TestClientOdd(t *testing.T) {
 		want, got := test.calls(callContext(t), theirs), test.calls(callContext(t), ours)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q as with grpc-go", test.name, got, want)
+		}
+	}
+}
+
+// cancelCreds end the call that asks for them.
+type cancelCreds func()
+
+func (c cancelCreds) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	c()
+	return nil, nil
+}
+
+func (cancelCreds) RequireTransportSecurity() bool { return false }
+
+// TestClientCancelsWhileOpening: a context may end while its stream is being opened. The race detector
+// looks on.
+func TestClientCancelsWhileOpening(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	c := dialClient(t, lis)
+	for range 100 {
+		ctx, cancel := context.WithCancel(callContext(t))
+		outcome := make(chan error, 1)
+		s, err := c.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat",
+			grpc.PerRPCCredentials(cancelCreds(cancel)), grpc.OnFinish(func(err error) { outcome <- err }))
+		if err == nil {
+			<-s.Context().Done()
+		}
+		if err := <-outcome; status.Code(err) != codes.Canceled {
+			t.Fatalf("got %v, want Canceled", err)
 		}
 	}
 }

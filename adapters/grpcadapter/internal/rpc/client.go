@@ -86,6 +86,9 @@ type Client struct {
 	turn     atomic.Uint32
 	pingTime atomic.Int64 // of connections that are made from now on; 0: they send no PINGs
 	closed   atomic.Bool
+
+	streams context.Context // ends with the client, behind its connections: so do calls without a receiver
+	end     context.CancelFunc
 }
 
 // NewClient makes a client. It doesn't connect.
@@ -100,6 +103,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 	if err := c.checkCreds(); err != nil {
 		return nil, err
 	}
+	c.streams, c.end = context.WithCancel(context.Background())
 	c.service.Store(new(serviceConfig))
 	if js := config.ServiceConfig; js != "" {
 		parsed, err := parseServiceConfig(js)
@@ -234,6 +238,7 @@ func (c *Client) Close() error {
 	c.closed.Store(true)
 	err := c.channel.Close()
 	_ = c.http.Close()
+	c.end()
 	return err
 }
 

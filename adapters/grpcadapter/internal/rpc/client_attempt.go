@@ -44,7 +44,6 @@ type attempt struct {
 	began  time.Time
 	stream h2.Stream
 	conn   *clientConn // the last that was picked
-	undo   func() bool // stops the cancelling of the stream with the context; nil: it can't end
 	opened bool
 
 	in messages // of the goroutine that receives
@@ -53,7 +52,8 @@ type attempt struct {
 
 	// guarded by mu
 	answered, bare bool
-	unserved       bool // the server has not seen it
+	undo           func() bool // stops the cancelling of the stream with the context; nil: it can't end
+	unserved       bool        // the server has not seen it
 	ended          *status.Status
 	headerFields   []h2.Field  // nil: there is none
 	header         metadata.MD // made of them when it is asked for
@@ -236,7 +236,9 @@ func (a *attempt) begun(sh stats.Handler) {
 		a.ctx = peer.NewContext(a.ctx, &a.conn.peer)
 	}
 	if a.ctx.Done() != nil {
+		a.mu.Lock()
 		a.undo = context.AfterFunc(a.ctx, a.cancelled)
+		a.mu.Unlock()
 	}
 	if sh == nil {
 		return
@@ -669,10 +671,9 @@ func (a *attempt) failure(err error) *status.Status {
 			code = codes.DeadlineExceeded
 		}
 		return status.Newf(code, "stream terminated by RST_STREAM with error code: %v", reset.Code)
+	case a.call.client.closed.Load():
+		return status.Convert(errClientClosing)
 	case errors.As(err, &gone):
-		if a.call.client.closed.Load() {
-			return status.Convert(errClientClosing)
-		}
 		return a.conn.lost(err)
 	case a.ctx.Err() != nil:
 		return status.FromContextError(a.ctx.Err())
@@ -688,12 +689,14 @@ func (a *attempt) finish(st *status.Status) {
 		return
 	}
 	a.finished = true
-	if a.undo != nil {
-		a.undo()
-	}
 	if a.opened {
-		a.stream.Close()
+		a.stream.Close() // before mu, with which others wait for the stream
 		a.conn.counts.add(ended(st.Code()))
+		a.mu.Lock()
+		if a.undo != nil {
+			a.undo()
+		}
+		a.mu.Unlock()
 	}
 	if sh := a.call.client.config.Stats; sh != nil {
 		sh.HandleRPC(a.ctx, &stats.End{

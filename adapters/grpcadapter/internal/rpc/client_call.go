@@ -57,9 +57,10 @@ type clientCall struct {
 	keptBytes     int
 	committed     bool
 	finished      bool
-	tried         bool // there was an attempt before this one
-	retries       int  // that the policy has caused
-	sincePushback int  // of these, since the server has said when
+	tried         bool        // there was an attempt before this one
+	retries       int         // that the policy has caused
+	sincePushback int         // of these, since the server has said when
+	leave         func() bool // the streams that end with the client; nil: it isn't there
 
 	first     attempt    // memory of the first one
 	keptFirst [2]sending // memory of kept: the header and a message
@@ -108,8 +109,18 @@ func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method st
 			s.finish(err)
 			return nil, err
 		}
+		s.endWithClient()
 	}
 	return s, nil
+}
+
+// endWithClient makes the end of the client finish a stream, which may have no RecvMsg under way.
+func (s *clientCall) endWithClient() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.finished {
+		s.leave = context.AfterFunc(s.client.streams, func() { s.finish(errClientClosing) })
+	}
 }
 
 func (s *clientCall) stop() {
@@ -425,6 +436,9 @@ func (s *clientCall) finish(err error) {
 	}
 	s.finished = true
 	s.commitLocked()
+	if s.leave != nil {
+		s.leave()
+	}
 	a := s.attempt
 	if a != nil {
 		a.finish(status.Convert(err))
