@@ -1,9 +1,14 @@
 package grpcadapter
 
 import (
+	"io"
 	"net"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
@@ -78,5 +83,40 @@ func TestClientRetriesWithoutAnswer(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		c.Close()
+	}
+}
+
+// TestClientSendsBehindAnswer: SendMsg ends when the server has answered, though it gives no window and
+// doesn't reset the stream, as with grpc-go.
+func TestClientSendsBehindAnswer(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := framesServer(t, func(p *frames.Peer) {
+		for line := p.Next(); !strings.HasPrefix(line, "data "); line = p.Next() {
+		}
+		answer(p, 1)
+		nextCall(p)
+	})
+	theirs, err := grpc.NewClient("passthrough:///"+lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	for name, c := range map[string]grpc.ClientConnInterface{"grpc-go": theirs, "ours": dialClient(t, lis)} {
+		s, err := c.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			err = s.SendMsg(wrapperspb.Bytes(pattern(100 << 10)))
+		}
+		if err != io.EOF {
+			t.Errorf("%s: SendMsg returned %v, want io.EOF", name, err)
+		}
+		if err := s.RecvMsg(new(wrapperspb.BytesValue)); err != nil {
+			t.Errorf("%s: RecvMsg returned %v", name, err)
+		}
+		if err := s.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
+			t.Errorf("%s: RecvMsg returned %v, want io.EOF", name, err)
+		}
 	}
 }

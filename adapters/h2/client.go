@@ -37,6 +37,10 @@ type ClientConfig struct {
 	// then holds up to StreamWindow for each of its streams.
 	CreditOnReceipt bool
 
+	// AnswerEnds makes Send and Write fail with ErrEnded once the whole answer has come, even those that
+	// wait, as gRPC has it. Otherwise the server may go on to take the request's body.
+	AnswerEnds bool
+
 	// FrameBytes is the longest frame that a server may send, and SendFrameBytes the longest that it
 	// gets, if it allows more than 16 KiB: 16 KiB each.
 	FrameBytes     int
@@ -91,7 +95,7 @@ func (c *ClientConfig) config() Config {
 		DecoderTableBytes: c.DecoderTableBytes, EncoderTableBytes: c.EncoderTableBytes,
 		BeginTimeout: c.BeginTimeout, IdleTimeout: c.IdleTimeout, WriteTimeout: c.WriteTimeout,
 		PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, Log: c.Log,
-		pingIdle: c.PingIdle, creditOnReceipt: c.CreditOnReceipt, pingResets: c.PingResets,
+		pingIdle: c.PingIdle, creditOnReceipt: c.CreditOnReceipt, pingResets: c.PingResets, answerEnds: c.AnswerEnds,
 	}
 	if to.ConnWindow == 0 {
 		to.ConnWindow = clientConnWindow
@@ -531,6 +535,12 @@ func (s *Stream) answerLocked(t *turn) {
 	if ev.End || x.client.awaited == 0 {
 		t.wakeLater(s)
 	}
+}
+
+// answerEndedLocked reports whether nothing may be sent because the answer has ended: see
+// ClientConfig.AnswerEnds.
+func (s *Stream) answerEndedLocked() bool {
+	return s.conn.server.config.answerEnds && s.core.ReadEnded()
 }
 
 // errInterims is for a server that sends so many interim answers that they are longer than a header may

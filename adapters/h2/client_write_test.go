@@ -385,6 +385,34 @@ func TestClientAtOnce(t *testing.T) {
 	})
 }
 
+// TestClientAnswerEnds: with AnswerEnds a body that waits for a window ends with the answer.
+func TestClientAnswerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, server := pipeClient(t, ClientConfig{AnswerEnds: true, WriteTimeout: -1}, asItIs)
+		p := newServerPeer(t, server, 4, 10) // SETTINGS_INITIAL_WINDOW_SIZE
+		go func() {
+			wantFrame(p, `data 1 "0123456789"`)
+			p.Headers(1, false, ":status", "200").Data(1, "answer", true).Flush()
+			_, _ = io.Copy(io.Discard, server)
+		}()
+		p.Flush()
+		synctest.Wait()
+		s := new(Stream)
+		if err := c.Open(t.Context(), s, post, Message{}); err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for range 2 {
+			if err := s.Send(Message{Body: []byte("0123456789a")}); err != ErrEnded {
+				t.Errorf("Send returned %v, want %v", err, ErrEnded)
+			}
+		}
+		if got, err := io.ReadAll(s); string(got) != "answer" || err != nil {
+			t.Errorf("got %q and %v", got, err)
+		}
+	})
+}
+
 // TestClientPingResets: streams that were reset take up room until the server answers a PING, unless it
 // has sent something since they were opened, or nothing since its last such answer.
 func TestClientPingResets(t *testing.T) {

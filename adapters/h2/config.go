@@ -128,6 +128,7 @@ type Config struct {
 	pingIdle        bool // PingAfter counts without streams, too
 	pingResets      bool // see ClientConfig.PingResets
 	creditOnReceipt bool // see ClientConfig
+	answerEnds      bool // see ClientConfig
 }
 
 // Accepted says how a connection becomes a Conn.

@@ -247,6 +247,10 @@ func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 		c.yieldLocked()
 	}
 	for s.core.Queued() {
+		if s.answerEndedLocked() {
+			s.unqueueLocked()
+			return ErrEnded
+		}
 		s.waitLocked()
 	}
 	if s.err != nil {

@@ -191,7 +191,7 @@ func (s *Stream) sendErrorLocked() error {
 	switch {
 	case s.err != nil:
 		return s.err
-	case s.served, s.core.WriteEnded():
+	case s.served, s.core.WriteEnded(), s.answerEndedLocked():
 		return ErrEnded
 	}
 	return s.conn.cutErrorLocked()

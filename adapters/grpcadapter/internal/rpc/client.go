@@ -170,6 +170,7 @@ func (c *Client) httpConfig() h2.ClientConfig {
 		State:        connState,
 
 		CreditOnReceipt: true,
+		AnswerEnds:      true,
 	}
 	if k.Time > 0 && k.Time != forever {
 		to.PingAfter = max(k.Time, 10*time.Second) // grpc-go's least
