@@ -355,9 +355,9 @@ func (c *Conn) takesStreamsLocked() bool {
 // [Stream.Close]. Neither r nor m are kept.
 //
 // If the connection has as many streams as the server allows Open waits, until ctx ends; with a nil ctx
-// it returns ErrNoRoom. After that it waits for windows, as Send does, but not for ctx. Its errors are
-// ErrLeaving, ErrNoRoom, ctx's, one about a field that is not valid, and those of Send. With the last
-// the stream was opened.
+// it returns ErrNoRoom. After that it waits as Send does if m has a body, but not for ctx. Its errors
+// are ErrLeaving, ErrNoRoom, ctx's, one about a field that is not valid, and those of Send. With the
+// last the stream was opened.
 func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error {
 	switch {
 	case s == nil:
@@ -382,8 +382,8 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 	part.heard = c.heard
 	part.cond.L, s.cond = &c.mu, &part.cond
 	c.lendLocked()
-	bare := m.End && len(m.Body) == 0 && m.Trailers == nil
-	if err := c.core.Begin(&s.core, r.core(), r.Fields, bare); err != nil {
+	bare := len(m.Body) == 0 && m.Trailers == nil
+	if err := c.core.Begin(&s.core, r.core(), r.Fields, bare && m.End); err != nil {
 		s.conn, s.cond = nil, nil
 		return err
 	}

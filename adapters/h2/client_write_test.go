@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -409,6 +410,37 @@ func TestClientAnswerEnds(t *testing.T) {
 		}
 		if got, err := io.ReadAll(s); string(got) != "answer" || err != nil {
 			t.Errorf("got %q and %v", got, err)
+		}
+	})
+}
+
+// TestClientOpensWithoutReader: Open doesn't wait until a server reads, if there is no body to send. It
+// couldn't heed its context.
+func TestClientOpensWithoutReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, server := pipeClient(t, ClientConfig{WriteTimeout: -1}, asItIs)
+		defer server.Close()
+		newServerPeer(t, server).Flush()
+		synctest.Wait()
+		r := &Request{Method: "POST", Scheme: "http", Path: "/", Fields: []Field{MakeField("a", strings.Repeat("a", 40<<10))}}
+		opened := make(chan error)
+		for range 4 {
+			go func() {
+				s := new(Stream)
+				err := c.Open(t.Context(), s, r, Message{Hold: true})
+				s.Close()
+				opened <- err
+			}()
+			select {
+			case err := <-opened:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(time.Hour):
+				t.Error("Open waits for a server that doesn't read")
+				server.Close()
+				<-opened
+			}
 		}
 	})
 }
