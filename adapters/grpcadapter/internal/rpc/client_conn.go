@@ -137,7 +137,12 @@ func (cc *clientConn) shakeHands(ctx context.Context, raw net.Conn, addr resolve
 	if reflect.TypeOf(creds) == tlsCreds || ours && creds.Info().SecurityProtocol == "tls" {
 		below = bareConn{raw}
 	}
+	undo := context.AfterFunc(ctx, func() { _ = raw.Close() }) // the credentials may not look at ctx
 	nc, info, err := creds.ClientHandshake(ctx, addr.ServerName, below)
+	if !undo() && err == nil {
+		_ = nc.Close()
+		return nil, nil, ctx.Err()
+	}
 	if err == nil && nc == net.Conn(bareConn{raw}) {
 		nc = raw
 	}
