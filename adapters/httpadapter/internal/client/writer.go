@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"reflect"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -62,9 +64,15 @@ func (w *writer) run() {
 	switch {
 	case err == nil:
 		w.header.start(w.c.nc)
-	case !broken: // else there may be an answer, which the caller still finds
+	case !broken || !isHangup(err): // else there may be an answer, which the caller still finds
 		w.c.close()
 	}
+}
+
+// isHangup reports whether a write has failed because the connection has ended, so that reading finds
+// its end, too. After any other error, such as ENOBUFS, both sides might wait for each other.
+func isHangup(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // send copies the body. broken says that writing has failed.
