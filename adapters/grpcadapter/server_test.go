@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -309,6 +310,37 @@ func TestServerInvalidTrailer(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestServerTrailerBehindMethod: a goroutine of a method sets trailers while the method returns a status
+// with details, which takes the place of such a trailer.
+func TestServerTrailerBehindMethod(t *testing.T) {
+	testnet.NoLeaks(t)
+	detailed, err := status.New(codes.NotFound, "").WithDetails(new(wrapperspb.BytesValue))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var setters sync.WaitGroup
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		begun := make(chan bool)
+		setters.Go(func() {
+			close(begun)
+			for range 100 {
+				stream.SetTrailer(metadata.Pairs("k", "v"))
+			}
+		})
+		<-begun
+		return detailed.Err()
+	}))
+	cc := dialServer(t, lis)
+	for range 50 {
+		err := cc.Invoke(callContext(t), "/a/B", new(wrapperspb.BytesValue), new(wrapperspb.BytesValue))
+		if status.Code(err) != codes.NotFound {
+			t.Fatal(err)
+		}
+	}
+	setters.Wait()
 }
 
 // TestServerPeer: the calls of a connection have one peer, also those that ask for it first at the same

@@ -289,7 +289,9 @@ func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 	}
 	trailers, hasDetails := statusFields(trailers, st)
 	if hasDetails {
+		c.mu.Lock()                  // SetTrailer may be reading it
 		delete(trailer, detailsName) // the user's own is in the way
+		c.mu.Unlock()
 	}
 	trailers = appendMetadata(trailers, trailer)
 	if !c.fits(trailers) {
