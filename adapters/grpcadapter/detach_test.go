@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -342,6 +343,53 @@ func TestDetachEnds(t *testing.T) {
 		}
 		f.awaitDetached(0)
 	})
+}
+
+// headerGate is a stats handler that holds up the event of a header.
+type headerGate struct {
+	endLog
+	reached, open chan bool
+}
+
+func (g *headerGate) HandleRPC(_ context.Context, e stats.RPCStats) {
+	if _, ok := e.(*stats.OutHeader); ok {
+		close(g.reached)
+		<-g.open
+	}
+}
+
+// TestDetachEndsAtClose: the client cancels a call that is about to send its status. Not all was sent,
+// and OnEnd says so.
+func TestDetachEndsAtClose(t *testing.T) {
+	testnet.NoLeaks(t)
+	gate := &headerGate{reached: make(chan bool), open: make(chan bool)}
+	streams := make(chan grpc.ServerStream, 1)
+	w := newWatches(t)
+	w.do = func(key string, stream grpc.ServerStream) error {
+		streams <- stream
+		return Detach(stream, func(s *Stream) { w.register(key, s) })
+	}
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	srv := startWatches(t, lis, w, StatsHandler(gate))
+	ctx, cancel := context.WithCancel(callContext(t))
+	defer cancel()
+	w.open(ctx, dialServer(t, lis), "key")
+	s := w.stream("key")
+	testnet.Eventually(t, "it is detached", func() bool { return srv.Stats().Detached == 1 })
+	stream := testnet.Receive(t, "the stream", streams)
+	go stream.SendHeader(metadata.Pairs("k", "v"))
+	testnet.Receive(t, "the header", gate.reached)
+	s.Close(nil)
+	stacks := make([]byte, 1<<20)
+	testnet.Eventually(t, "the status waits for the header", func() bool {
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), ".(*call).sendStatus(")
+	})
+	cancel()
+	testnet.Receive(t, "the end of the call", s.Context().Done())
+	close(gate.open)
+	if err := w.ended("key"); status.Code(err) != codes.Canceled {
+		t.Errorf("OnEnd got %v, want Canceled", err)
+	}
 }
 
 // TestDetachFails: a message that can't be sent ends the call as it does in a method.

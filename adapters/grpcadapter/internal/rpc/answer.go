@@ -250,8 +250,8 @@ func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
 	return nil
 }
 
-// sendStatus sends the status, and the header before it; nil is OK. It does nothing if the call is
-// done. last says that the handler has returned.
+// sendStatus sends the status, and the header before it; nil is OK. If the call is done it returns why,
+// and sends nothing. last says that the handler has returned.
 func (c *call) sendStatus(st *status.Status, last bool) error {
 	c.sending.Lock()
 	defer c.doneSending()
@@ -263,9 +263,10 @@ func (c *call) sendStatus(st *status.Status, last bool) error {
 func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 	c.mu.Lock()
 	if c.done && !late {
+		reason := c.err
 		c.mu.Unlock()
 		c.sendLateLocked() // before the handler returns
-		return nil
+		return contextError(reason)
 	}
 	first := !c.headerSent
 	header, compressor, trailer := c.header, c.compressorLocked(), c.trailer

@@ -138,13 +138,7 @@ func (d *Detached) End(err error) error {
 		return nil
 	}
 	st, err := resultStatus(err)
-	c.mu.Lock()
-	reason := c.err
-	c.mu.Unlock()
 	failed := c.sendStatus(st, true)
-	if reason != nil {
-		failed = contextError(reason)
-	}
 	if sh := c.conn.server.config.Stats; sh != nil {
 		reportEnd(c.ctx, sh, d.begin, err)
 	}
