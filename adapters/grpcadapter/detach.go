@@ -117,7 +117,7 @@ var (
 	// ErrStreamClosed is the error of a SendMsg after Close.
 	ErrStreamClosed = errors.New("grpcadapter: the Stream is closed")
 
-	errPanicked = status.Error(codes.Internal, "grpcadapter: the function of Detach has panicked")
+	errPanicked = status.Error(codes.Internal, "grpcadapter: a function of the program has panicked")
 	errAborted  = status.Error(codes.Aborted, "grpcadapter: the stream was aborted")
 )
 
@@ -243,11 +243,17 @@ func (o *owner) Gone(err error) { (*Stream)(o).end(err, false) }
 // Work is for package rpc: it is the sender's turn.
 func (o *owner) Work() {
 	s := (*Stream)(o)
+	returned := false
+	defer func() {
+		if !returned {
+			s.call.Drop()
+			s.finish(nil)
+		}
+	}()
 	ends, err := s.work()
-	if !ends {
-		return
+	if returned = true; ends {
+		s.finish(s.call.End(err))
 	}
-	s.finish(s.call.End(err))
 }
 
 // owner is a Stream as the owner of its call.
@@ -293,10 +299,17 @@ func (s *Stream) unlock() {
 }
 
 // work sends what is to be sent. Its caller is the sender. It returns false if it is no sender any more,
-// and true, with the status to end the call with, if the call is to end.
+// and true, with the status to end the call with, if the call is to end. If a wrapper's SendMsg panics,
+// or ends the goroutine, the Stream is dead.
 func (s *Stream) work() (ends bool, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer func() {
+		if s.blocked { // without the lock
+			s.mu.Lock()
+			s.blocked, s.dead, s.err, s.unsent = false, true, errPanicked, nil
+		}
+		s.mu.Unlock()
+	}()
 	for {
 		switch {
 		case s.dead || s.over:
@@ -371,9 +384,13 @@ func (s *Stream) hold(begin func(*Stream)) error {
 
 // workHeld is a sender's turn.
 func (s *Stream) workHeld() {
-	if ends, _ := s.work(); ends {
-		close(s.held.ended)
-	}
+	ends := true
+	defer func() {
+		if ends {
+			close(s.held.ended)
+		}
+	}()
+	ends, _ = s.work()
 }
 
 // cut makes a SendMsg of the stream's fail, or the method return without waiting for it: grpc-go's

@@ -302,6 +302,37 @@ func TestDetachPanics(t *testing.T) {
 	}
 }
 
+// exiting is a stream whose SendMsg ends its goroutine.
+type exiting struct{ grpc.ServerStream }
+
+func (exiting) SendMsg(any) error { runtime.Goexit(); return nil }
+
+// TestDetachGoexit: a wrapper that ends its goroutine ends the call, as in a method.
+func TestDetachGoexit(t *testing.T) {
+	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
+		f.w.do = func(key string, stream grpc.ServerStream) error {
+			return Detach(exiting{stream}, func(s *Stream) { f.w.register(key, s) })
+		}
+		for _, early := range []bool{false, true} {
+			key := fmt.Sprint(early)
+			client := f.open(key)
+			s := f.w.stream(key)
+			if !early {
+				f.awaitDetached(1)
+			}
+			s.SendMsg(text("never sent"))
+			if got := next(client); !strings.Contains(got, "Internal") {
+				t.Errorf("got %s", got)
+			}
+			if err := f.w.ended(key); err != errPanicked {
+				t.Errorf("OnEnd got %v", err)
+			}
+			f.awaitDetached(0)
+		}
+		testnet.Within(t, "GracefulStop", f.gracefulStop)
+	})
+}
+
 // BenchmarkDetachedSend sends a message on a call that waits, and waits until the client has it.
 func BenchmarkDetachedSend(b *testing.B) {
 	for _, door := range detachDoors {

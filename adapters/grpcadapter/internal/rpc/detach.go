@@ -142,8 +142,13 @@ func (d *Detached) End(err error) error {
 	if sh := c.conn.server.config.Stats; sh != nil {
 		reportEnd(c.ctx, sh, d.begin, err)
 	}
-	c.conn.counts.all[countDetached].Add(-1)
-	c.finish()
+	d.Drop()
 	c.stream.Finish()
 	return failed
+}
+
+// Drop is End without a status, for Work that panics or ends its goroutine: h2 ends the stream then.
+func (d *Detached) Drop() {
+	d.call.conn.counts.all[countDetached].Add(-1)
+	d.call.finish()
 }
