@@ -247,12 +247,15 @@ func (o *owner) Work() {
 	defer func() {
 		if !returned {
 			s.call.Drop()
-			s.finish(nil)
+			s.finish(errPanicked)
 		}
 	}()
 	ends, err := s.work()
+	if ends {
+		err = s.call.End(err)
+	}
 	if returned = true; ends {
-		s.finish(s.call.End(err))
+		s.finish(err)
 	}
 }
 

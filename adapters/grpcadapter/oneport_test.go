@@ -503,6 +503,37 @@ func TestOnePortPanic(t *testing.T) {
 	})
 }
 
+// endPanicker is a stats handler that panics at the end of a call.
+type endPanicker struct{ endLog }
+
+func (*endPanicker) HandleRPC(_ context.Context, e stats.RPCStats) {
+	if _, ok := e.(*stats.End); ok {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// TestOnePortDetachedPanic: a panic at the end of a detached call leaves nothing of the call behind.
+func TestOnePortDetachedPanic(t *testing.T) {
+	if !portWays[0].past {
+		t.Skip("the method waits here for the end of the call")
+	}
+	testnet.NoLeaks(t)
+	w := newWatches(t)
+	own := NewServer(StatsHandler(new(endPanicker)))
+	own.RegisterService(w.desc(), nil)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startPort(t, 0, lis, nil, own)
+	client := w.open(callContext(t), dialServer(t, lis), "key")
+	w.stream("key").Close(nil)
+	if got := next(client); got != statusText(io.EOF) {
+		t.Errorf("got %s", got)
+	}
+	if err := w.ended("key"); err != errPanicked {
+		t.Errorf("OnEnd got %v", err)
+	}
+	testnet.Eventually(t, "no calls", func() bool { return own.Stats().Calls == 0 && own.Stats().Detached == 0 })
+}
+
 // TestOnePortRefused: calls are served by grpc-go's ServeHTTP if the server can't be served past
 // its transport, and a line says why. Stop ends them.
 func TestOnePortRefused(t *testing.T) {
