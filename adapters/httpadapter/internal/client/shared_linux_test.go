@@ -140,6 +140,45 @@ func TestSharedUploads(t *testing.T) {
 	noStreams(t, tr)
 }
 
+// untilClosed is a body that goes on until it is closed, and then says that this was all.
+type untilClosed struct{ closed chan struct{} }
+
+func (b untilClosed) Read([]byte) (int, error) {
+	<-b.closed
+	return 0, io.EOF
+}
+
+func (b untilClosed) Close() error {
+	close(b.closed)
+	return nil
+}
+
+// TestSharedUploadIsCut: a server that doesn't want the body never takes the part that has come for all
+// of it.
+func TestSharedUploadIsCut(t *testing.T) {
+	read := make(chan error, 1)
+	srv, base := newHTTP2Server(t, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_ = http.NewResponseController(w).Flush()
+		_, err := io.Copy(io.Discard, r.Body)
+		read <- err
+	}))
+	both(t, base.Clone, func(t *testing.T, rt http.RoundTripper) string {
+		body := untilClosed{make(chan struct{})}
+		req, _ := http.NewRequest("POST", srv.URL, body)
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			return err.Error()
+		}
+		<-body.closed
+		if s, ok := resp.Body.(*stream); ok {
+			<-s.upload.done
+		}
+		resp.Body.Close()
+		return describe(<-read)
+	})
+}
+
 // TestSharedGoAway: a server that ends its connections all the time makes no call fail.
 func TestSharedGoAway(t *testing.T) {
 	onBoth(t, func(t *testing.T, overTLS bool) {

@@ -97,8 +97,8 @@ func (u *upload) send() error {
 	left := u.length
 	for {
 		n, err := u.read(p, &left)
-		if err != nil && err != io.EOF {
-			return err
+		if err != nil && (err != io.EOF || u.abandoned.Load()) {
+			return err // an end that comes from closing the body is not the end of all of it
 		}
 		m := h2.Message{Body: p[:n]}
 		if err == io.EOF {
