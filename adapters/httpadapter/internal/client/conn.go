@@ -363,7 +363,7 @@ func (e *exchange) plainAnswer(x *call) *http.Response {
 func (e *exchange) otherAnswer(x *call, resp *http.Response) (*http.Response, error) {
 	resp.TLS = e.c.tlsState()
 	if resp.StatusCode == http.StatusSwitchingProtocols && isUpgrade(resp.Header) {
-		return e.switchProtocols(resp)
+		return e.switchProtocols(x, resp)
 	}
 	e.alive = !resp.Close && !x.req.Close && resp.StatusCode > 199 && x.req.Method != http.MethodConnect
 	if x.req.Method == http.MethodHead || resp.ContentLength == 0 {
@@ -379,9 +379,11 @@ func (e *exchange) otherAnswer(x *call, resp *http.Response) (*http.Response, er
 }
 
 // switchProtocols gives the connection to the user, as the answer's body.
-func (e *exchange) switchProtocols(resp *http.Response) (*http.Response, error) {
+func (e *exchange) switchProtocols(x *call, resp *http.Response) (*http.Response, error) {
 	if e.stop != nil && !e.stop() {
-		return nil, context.Canceled // the caller knows better: see conn.exchange
+		cause := context.Cause(x.ctx)
+		e.c.cancel(cause) // what watches the context may come later
+		return nil, cause
 	}
 	if e.cancel != nil {
 		e.cancel(errRequestDone)

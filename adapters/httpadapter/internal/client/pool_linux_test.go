@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -480,6 +481,37 @@ func TestSwitch(t *testing.T) {
 		_, err = io.WriteString(rw, "x")
 		return s + fmt.Sprint(errors.Is(err, net.ErrClosed))
 	})
+}
+
+// lateContext ends at a moment that the test chooses, but its watchers see that later.
+type lateContext struct{ context.Context }
+
+func (c *lateContext) Value(key any) any {
+	if key == semantics.AfterFuncer {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+func (c *lateContext) AfterFunc(func()) (stop func() bool) {
+	return func() bool { return c.Err() == nil }
+}
+
+// TestEndedSwitch: a call whose context ends when protocols are switched returns why that has ended.
+func TestEndedSwitch(t *testing.T) {
+	cause := errors.New("a cause")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	h := newHostile(t, func(c net.Conn, _ string) bool {
+		cancel(cause)
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+		return true
+	})
+	tr := newTestTransport(t)
+	_, err := tr.RoundTrip(newGet(t, h.url()).WithContext(&lateContext{ctx}))
+	if err != cause {
+		t.Errorf("got %v, want the cause", err)
+	}
+	awaitEmpty(t, tr)
 }
 
 // TestNoHostStays: hosts that requests can't reach are forgotten.
