@@ -493,7 +493,9 @@ func (c *Conn) settleLocked() {
 	case c.open > 0 || c.phase != alive:
 	case c.isCutLocked():
 		c.giveUpLocked()
-	case !c.core.TakesStreams() && !c.core.Leaving():
+	case c.core.Leaving():
+		c.hangUpIfDoneLocked()
+	case !c.core.TakesStreams():
 		c.leaveLocked()
 	}
 	if c.waiting == nil {

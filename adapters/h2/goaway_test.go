@@ -1,10 +1,13 @@
 package h2
 
 import (
+	"io"
 	"net"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/percore/percore/internal/testnet/frames"
 )
 
 // pingTimes makes a server end a connection with its second PING.
@@ -63,4 +66,36 @@ func TestClientGoneAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestClientDrainsItself: a connection that a client drains ends with its last stream, also if the
+// server never closes it.
+func TestClientDrainsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		go func() { _, _ = io.Copy(io.Discard, theirs) }()
+		client := NewClient(ClientConfig{})
+		defer client.Close()
+		c, err := client.Attach(ours, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = theirs.Write([]byte{0, 0, 0, frames.Settings, 0, 0, 0, 0, 0})
+		var s Stream
+		defer s.Close()
+		if err := c.Open(t.Context(), &s, post, Message{End: true}); err != nil {
+			t.Fatal(err)
+		}
+		c.Drain()
+		_, _ = theirs.Write([]byte{0, 0, 1, frames.Headers, frames.EndHeaders | frames.End, 0, 0, 0, 1, 0x88})
+		if a, err := s.Answer(); a.Status != 200 || err != nil {
+			t.Fatalf("got %+v and %v", a, err)
+		}
+		time.Sleep(lingerTime) // a pipe has no CloseWrite
+		synctest.Wait()
+		if n := client.Stats().Conns; n != 0 {
+			t.Errorf("got %d connections, want none", n)
+		}
+	})
 }
