@@ -108,7 +108,7 @@ func (c *call) run() (resp *http.Response, err error) {
 		c.ctx, c.cancel = context.WithCancelCause(c.ctx)
 		go awaitCancel(c.ctx, c.cancel, closed)
 		defer func() {
-			if err != nil {
+			if resp == nil {
 				c.cancel(err)
 			}
 		}()
@@ -328,7 +328,14 @@ func (c *call) getConn() (*conn, error) {
 		if !idleSince.IsZero() {
 			info.WasIdle, info.IdleTime = true, time.Since(idleSince)
 		}
+		got := false
+		defer func() {
+			if !got { // the hook has panicked, or ended the goroutine
+				conn.giveBack()
+			}
+		}()
 		trace.GotConn(info)
+		got = true
 	}
 	return conn, nil
 }

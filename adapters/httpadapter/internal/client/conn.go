@@ -158,36 +158,42 @@ type exchange struct {
 
 // exchange sends the request of a call and returns the answer, whose body owns the connection until it
 // has been read. If it fails the connection is closed.
-func (c *conn) exchange(x *call) (*http.Response, error) {
+func (c *conn) exchange(x *call) (resp *http.Response, err error) {
 	if c.shared != nil {
 		return c.openStream(x)
 	}
 	e := exchange{c: c, s: x.t.takeScratch(c), cancel: x.cancel, trace: x.trace}
+	defer func() {
+		if resp == nil { // or a hook has panicked, or ended the goroutine
+			err = e.fail(err)
+		}
+	}()
 	if x.ctx.Done() != nil {
 		e.stop = watch(x.ctx, func() { c.cancel(context.Cause(x.ctx)) })
 	}
-	resp, err := e.do(x)
-	if err != nil {
-		c.close()
-		e.s.release()
-		if e.stop != nil {
-			e.stop()
-		}
-		if e.w != nil {
-			e.w.expect.proceed(false)
-			<-e.w.done // the user may change the request from now on
-			if failed, ok := e.w.err.(copyError); ok {
-				err = failed.error
-			} else if e.w.err != nil {
-				err = broken(e.w.err)
-			}
-		}
-		if cause := c.canceled(); cause != nil {
-			err = cause
-		}
-		return nil, err
+	return e.do(x)
+}
+
+// fail ends an exchange without an answer, and returns what the user gets.
+func (e *exchange) fail(err error) error {
+	e.c.close()
+	e.s.release()
+	if e.stop != nil {
+		e.stop()
 	}
-	return resp, nil
+	if e.w != nil {
+		e.w.expect.proceed(false)
+		<-e.w.done // the user may change the request from now on
+		if failed, ok := e.w.err.(copyError); ok {
+			err = failed.error
+		} else if e.w.err != nil {
+			err = broken(e.w.err)
+		}
+	}
+	if cause := e.c.canceled(); cause != nil {
+		err = cause
+	}
+	return err
 }
 
 // watch calls end when the context ends.

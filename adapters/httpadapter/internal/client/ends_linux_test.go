@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -322,6 +323,32 @@ func TestEarlyAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// exiting is a body whose reader ends its goroutine.
+type exiting struct{ done chan struct{} }
+
+func (e exiting) Read([]byte) (int, error) {
+	defer close(e.done)
+	runtime.Goexit()
+	return 0, nil
+}
+
+// TestBodyEndsGoroutine: a connection isn't used again on which a part of a body is missing because the
+// reader has ended its goroutine, as the FailNow of a test does.
+func TestBodyEndsGoroutine(t *testing.T) {
+	tr := newTestTransport(t)
+	body := exiting{make(chan struct{})}
+	req, _ := http.NewRequest("POST", answersEarly(t), body)
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-body.done
+	if _, err := io.ReadAll(resp.Body); err != nil {
+		t.Error(err)
+	}
+	awaitEmpty(t, tr)
 }
 
 // answersEarly returns the URL of a server that answers connections without reading from them.

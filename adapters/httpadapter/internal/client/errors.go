@@ -14,6 +14,7 @@ var (
 	errRequestCanceled     = errors.New("net/http: request canceled")
 	errRequestCanceledConn = errors.New("net/http: request canceled while waiting for connection")
 	errRequestDone         = errors.New("net/http: request completed")
+	errBodyUnread          = errors.New("net/http: reading the request's body has ended the goroutine")
 	errNoConn              = errors.New("net/http: Transport.DialContext hook returned (nil, nil)")
 )
 

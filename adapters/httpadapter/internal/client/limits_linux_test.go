@@ -9,6 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,6 +78,68 @@ func TestConnsPerHost(t *testing.T) {
 			}
 			return fmt.Sprint(s, h.connCount())
 		})
+	}
+}
+
+// hooked returns a context with a hook of each kind that a caller's goroutine runs, one of which panics
+// or ends the goroutine.
+func hooked(t *testing.T, which string, end func()) context.Context {
+	hook := func(name string) {
+		if name == which {
+			end()
+		}
+	}
+	return httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		GetConn:              func(string) { hook("GetConn") },
+		GotConn:              func(httptrace.GotConnInfo) { hook("GotConn") },
+		WroteHeaderField:     func(string, []string) { hook("WroteHeaderField") },
+		WroteHeaders:         func() { hook("WroteHeaders") },
+		WroteRequest:         func(httptrace.WroteRequestInfo) { hook("WroteRequest") },
+		GotFirstResponseByte: func() { hook("GotFirstResponseByte") },
+	})
+}
+
+// TestHookEndsCall: a hook that panics, or ends the goroutine, leaves nothing behind that later calls
+// would wait for.
+func TestHookEndsCall(t *testing.T) {
+	quiet(t)
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	plain := httptest.NewServer(ok)
+	defer plain.Close()
+	shared, sharedBase := newHTTP2Server(t, false, ok)
+	sharedBase.HTTP2 = &http.HTTP2Config{StrictMaxConcurrentRequests: true}
+	for _, which := range []string{"GetConn", "GotConn", "WroteHeaderField", "WroteHeaders", "WroteRequest", "GotFirstResponseByte"} {
+		for end, f := range map[string]func(){"panics": func() { panic("a hook") }, "ends": runtime.Goexit} {
+			for _, srv := range []*httptest.Server{plain, shared} {
+				for _, keep := range []bool{true, false} {
+					base := new(http.Transport)
+					if srv == shared {
+						base = sharedBase.Clone()
+					}
+					base.MaxConnsPerHost, base.DisableKeepAlives = 1, !keep
+					tr := New(base)
+					ctx := hooked(t, which, f)
+					for range 2 {
+						done := make(chan struct{})
+						go func() {
+							defer close(done)
+							defer func() { _ = recover() }()
+							_, _ = tr.RoundTrip(newGet(t, srv.URL).WithContext(ctx))
+							t.Errorf("%s %s: the call has returned", which, end)
+						}()
+						testnet.Receive(t, "the end of a call", done)
+					}
+					if got := result(tr, "GET", srv.URL); !strings.HasPrefix(got, "200") {
+						t.Errorf("%s %s, keep %t: got %s", which, end, keep, got)
+					}
+					if srv == shared {
+						noStreams(t, tr)
+					}
+					tr.CloseIdleConnections()
+					awaitEmpty(t, tr)
+				}
+			}
+		}
 	}
 }
 

@@ -343,13 +343,19 @@ func (w *waiter) leave() {
 	h.forgetDoneLocked()
 	h.unlock()
 	if had {
-		switch d := <-w.result; {
-		case d.conn == nil:
-		case d.conn.shared == nil:
-			d.conn.putOrClose()
-		case h.pool.t.base.DisableKeepAlives:
-			d.conn.retire()
+		if d := <-w.result; d.conn != nil {
+			d.conn.giveBack()
 		}
+	}
+}
+
+// giveBack is for a connection that a call has got and doesn't use.
+func (c *conn) giveBack() {
+	switch {
+	case c.shared == nil:
+		c.putOrClose()
+	case c.host.pool.t.base.DisableKeepAlives:
+		c.retire()
 	}
 }
 

@@ -59,20 +59,30 @@ type stream struct {
 
 // openStream sends the request of a call and returns the answer, whose body owns the stream. It returns
 // errCrowded if there is no room on the connection, and nothing was done.
-func (c *conn) openStream(x *call) (*http.Response, error) {
+func (c *conn) openStream(x *call) (resp *http.Response, err error) {
 	s := &stream{c: c, trace: x.trace, cancel: x.cancel, ctx: x.req.Context()}
+	opened := false
+	defer func() {
+		switch {
+		case resp != nil:
+		case opened: // or a hook has panicked, or ended the goroutine
+			err = s.fail(err)
+		default:
+			c.giveBack()
+		}
+	}()
 	if err := s.open(x); err != nil {
 		return nil, err
 	}
+	opened = true
 	if x.ctx.Done() != nil {
 		s.stop = watch(x.ctx, func() { s.abort(x.ended(), h2.Cancel) })
 	}
-	err := s.send(x)
-	if err == nil {
-		err = s.await(x)
+	if err := s.send(x); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, s.fail(err)
+	if err := s.await(x); err != nil {
+		return nil, err
 	}
 	return &s.resp, nil
 }
@@ -129,15 +139,15 @@ func (s *stream) open(x *call) error {
 	if x.t.base.DisableKeepAlives || wantsClose(x.req) {
 		c.retire()
 	}
-	if x.trace != nil && x.trace.WroteHeaders != nil {
-		x.trace.WroteHeaders()
-	}
 	return nil
 }
 
 // send sends the header, and the body if it is short and the windows let it go at once. Otherwise
 // another goroutine sends it: it may have to wait, and the answer may come first.
 func (s *stream) send(x *call) error {
+	if x.trace != nil && x.trace.WroteHeaders != nil {
+		x.trace.WroteHeaders()
+	}
 	var err error
 	if s.upload == nil && x.body != nil {
 		err = s.sendShort(x)

@@ -45,6 +45,7 @@ const reuseWait = 50 * time.Millisecond
 // broken, or run closes it.
 func (w *writer) run() {
 	defer close(w.done)
+	w.err = errBodyUnread // unless send returns: a read may end the goroutine
 	var broken bool
 	var err error
 	sends := w.expect.await(w.trace)
