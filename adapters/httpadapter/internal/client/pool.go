@@ -256,7 +256,9 @@ func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, erro
 		h.dials = nil // a map takes 200 bytes, and most hosts dial rarely
 	}
 	h.count.Add(countDialing, -1)
-	h.multiplexes = h.multiplexes && err == nil
+	if err == nil || !w.done { // else it was ended because of another connection, perhaps
+		h.multiplexes = false // unless shareAndUnlock finds that it does
+	}
 	if err == nil && c.shared != nil {
 		h.shareAndUnlock(c, w)
 		return

@@ -214,6 +214,46 @@ func TestSharedGoAway(t *testing.T) {
 	})
 }
 
+// TestEndedDial: when the first connection of HTTP/2 has ended the other dials, the server is still known
+// to speak that, so later calls don't dial each.
+func TestEndedDial(t *testing.T) {
+	srv, base := newHTTP2Server(t, false, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	const calls = 3
+	var dials atomic.Int32
+	all := make(chan struct{})
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		n := dials.Add(1)
+		if n == calls {
+			close(all)
+		}
+		<-all
+		if n == 1 {
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	tr := New(base)
+	defer tr.CloseIdleConnections()
+	var wg sync.WaitGroup
+	for range calls {
+		wg.Go(func() {
+			if got := result(tr, "GET", srv.URL); !strings.HasPrefix(got, "200") {
+				t.Error(got)
+			}
+		})
+	}
+	wg.Wait()
+	testnet.Eventually(t, "the end of all dials", func() bool { return tr.Stats().Dialing == 0 })
+	for h := range tr.conns.all {
+		h.mu.Lock()
+		if !h.multiplexes {
+			t.Error("the server is not known to speak HTTP/2")
+		}
+		h.mu.Unlock()
+	}
+}
+
 // TestNoConn: a dialer that returns neither a connection nor an error makes the call fail.
 func TestNoConn(t *testing.T) {
 	both(t, func() *http.Transport {
