@@ -30,6 +30,9 @@ func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) {
 	defer func() {
 		if !sent {
 			h.end(errPanicked) // unless it is dead
+			if !h.isGone() {
+				h.cut() // net/http closes the connection when it can't send the end of the answer
+			}
 		}
 		h.finish(sent)
 	}()
@@ -40,15 +43,9 @@ func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) {
 			h.mu.Lock()
 			h.copyHeader() // the trailers
 			h.mu.Unlock()
-			if sent = h.settle(nil); sent {
-				return
-			}
-			fallthrough
+			sent = h.settle(nil)
+			return
 		case cut:
-			if h.isGone() {
-				return
-			}
-			h.cut() // net/http closes the connection when it can't send the end of the answer
 			return
 		}
 		select {

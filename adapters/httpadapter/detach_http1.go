@@ -148,13 +148,12 @@ func (c *conn) finishStream(s *Stream, sent bool) {
 	s.finish(sent)
 }
 
-// endPanicked ends the Stream of a handler that has panicked, or ended its goroutine. The client gets
+// endPanicked cuts the answer of a handler that has panicked, or ended its goroutine. The client gets
 // what net/http would send: what was written before Detach.
 func (t *turn) endPanicked(d *http1Stream) {
 	d.end(errPanicked)
 	d.rest.Abort()
 	t.send(d.rest.Out())
-	t.c.finishStream(&d.Stream, false)
 }
 
 // Header implements outlet.

@@ -667,13 +667,46 @@ func TestDetachBeginPanics(t *testing.T) {
 					panic("begin")
 				})
 			}))
-			r := get(t, client, url)
+			checkCut(t, client, url)
 			if err := testnet.Receive(t, "OnEnd", ends); err != errPanicked {
 				t.Errorf("OnEnd got %v", err)
 			}
-			if _, err := io.ReadAll(r.Body); err == nil && arm.waits {
-				t.Error("the answer is complete")
-			}
 		})
+	}
+}
+
+// checkCut checks that an answer ends, and is not complete. The client may not even see its header.
+func checkCut(t *testing.T, client *http.Client, url string) {
+	t.Helper()
+	r, err := client.Get(url)
+	if err != nil {
+		return
+	}
+	defer r.Body.Close()
+	if _, err := io.ReadAll(r.Body); err == nil {
+		t.Error("the answer is complete")
+	}
+}
+
+// TestDetachOnEndEndsGoroutine: if the function of OnEnd ends its goroutine, and the handler has done
+// so, too, or has returned, the connection doesn't stay open behind an answer that is cut.
+func TestDetachOnEndEndsGoroutine(t *testing.T) {
+	for _, arm := range detachedArms {
+		for _, returns := range []bool{false, true} {
+			t.Run(fmt.Sprint(arm.name, ", returns ", returns), func(t *testing.T) {
+				url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_, _ = io.WriteString(w, "part")
+					_ = http.NewResponseController(w).Flush()
+					_ = Detach(w, r, func(s *Stream) {
+						s.OnEnd(func(error) { runtime.Goexit() })
+						if !returns {
+							runtime.Goexit()
+						}
+						s.Abort()
+					})
+				}))
+				checkCut(t, client, url)
+			})
+		}
 	}
 }

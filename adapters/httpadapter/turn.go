@@ -69,6 +69,7 @@ func (t *turn) abandon() {
 	hijacked := false
 	w := t.c.current.Swap(nil)
 	if w != nil && w.stream != nil {
+		defer t.c.finishStream(&w.stream.Stream, false) // last: it may end the goroutine, too
 		t.endPanicked(w.stream)
 	}
 	if x := t.x; w != nil && x != nil {
@@ -257,6 +258,7 @@ func (t *turn) answer(x *exchange) bool {
 	c.current.Store(nil)
 	if x.stream != nil {
 		t.endPanicked(x.stream)
+		c.finishStream(&x.stream.Stream, false)
 	}
 	sent := t.send(x.Out())
 	complete, linger := x.closeBody()

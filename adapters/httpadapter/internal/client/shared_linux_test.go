@@ -214,8 +214,8 @@ func TestSharedGoAway(t *testing.T) {
 	})
 }
 
-// TestEndedDial: when the first connection of HTTP/2 has ended the other dials, the server is still known
-// to speak that, so later calls don't dial each.
+// TestEndedDial: when the first connection of HTTP/2 has ended the other dials, the server is still
+// known to speak that, so later calls don't dial each.
 func TestEndedDial(t *testing.T) {
 	srv, base := newHTTP2Server(t, false, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	const calls = 3
