@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -707,6 +708,37 @@ func TestDetachOnEndEndsGoroutine(t *testing.T) {
 				}))
 				checkCut(t, client, url)
 			})
+		}
+	}
+}
+
+// goneOwner is an httpstream.Owner that does nothing by itself.
+type goneOwner struct{ worked, gone chan struct{} }
+
+func (o goneOwner) Work()      { close(o.worked) }
+func (o goneOwner) Gone(error) { close(o.gone) }
+
+// TestDetachEndOfGone: the end of an answer over HTTP/2 that could not be sent counts as an error, also
+// if nothing was to be sent before it.
+func TestDetachEndOfGone(t *testing.T) {
+	var answer httpstream.Answer
+	owner := goneOwner{make(chan struct{}), make(chan struct{})}
+	for _, arm := range detachedArms {
+		if arm.name != "h2c" || !arm.waits {
+			continue
+		}
+		url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			if _, err := w.(httpstream.Detacher).Detach(&answer, owner); err != nil {
+				t.Error(err)
+			}
+		}))
+		r := get(t, client, url)
+		testnet.Receive(t, "the sender's turn", owner.worked)
+		r.Body.Close()
+		testnet.Receive(t, "the client's end", owner.gone)
+		if err := answer.End(true); err == nil {
+			t.Error("the end was sent")
 		}
 	}
 }

@@ -301,8 +301,8 @@ func (w *response) emitBuffer(last bool) error {
 	}
 	all := w.buffered()
 	if all == 0 {
-		_, err := w.emit(nil, last)
-		return err
+		_, w.err = w.emit(nil, last)
+		return w.err
 	}
 	n, err := w.emit(w.memory.body[:all], last)
 	if err == nil && n < all {
