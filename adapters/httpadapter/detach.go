@@ -140,6 +140,7 @@ type Stream struct {
 	dead     bool
 	over     bool
 	drops    bool // a client that is slow
+	reads    bool // the sender waits for the rest of the request's body
 }
 
 // outlet is what a Stream writes to. The sender calls write, which may block.
@@ -329,7 +330,7 @@ func (s *Stream) end(err error) bool {
 	}
 	s.dead, s.err = true, err
 	s.unsent = nil
-	blocked := s.inFlight > 0
+	blocked := s.inFlight > 0 || s.reads
 	s.unlock()
 	if blocked {
 		s.outlet.cut()

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/percore/percore/internal/testnet"
 )
@@ -160,6 +161,35 @@ func TestDetachBodies(t *testing.T) {
 		if body, closes := c.answerClosing(); body != "answer" || !closes {
 			f.Errorf("got %q, closes %t, behind a body that is too long", body, closes)
 		}
+	})
+}
+
+// TestDetachAbortBeforeBody: Abort ends the connection also while the rest of the request's body is
+// waited for, which the client may never send.
+func TestDetachAbortBeforeBody(t *testing.T) {
+	ends := make(chan error, 1)
+	h := func(w http.ResponseWriter, r *http.Request) {
+		_ = Detach(w, r, func(s *Stream) {
+			s.OnEnd(func(err error) { ends <- err })
+			if r.URL.Path == "/now" {
+				s.Abort()
+			} else {
+				time.AfterFunc(time.Millisecond, s.Abort) // the handler has returned then, as a rule
+			}
+		})
+	}
+	detachServers(t, h, func(f *fixture) {
+		for _, path := range []string{"/now", "/later"} {
+			c := f.dial()
+			c.send(post(path, 10) + "part")
+			if err := testnet.Receive(f, "the end", ends); err != errAborted {
+				f.Errorf("%s: OnEnd got %v", path, err)
+			}
+			if got, _ := io.ReadAll(c.br); len(got) > 0 {
+				f.Errorf("%s: got %q", path, got)
+			}
+		}
+		f.awaitDetached(0)
 	})
 }
 

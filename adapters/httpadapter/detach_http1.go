@@ -64,7 +64,7 @@ func (t *turn) detach(x *exchange, d *http1Stream, behind []byte) bool {
 	if len(behind) > 0 {
 		c.keepUnread(append([]byte(nil), behind...), false)
 	}
-	bodyRead, lingers := x.closeBody() // before the release: the body may have bytes of the buffer
+	bodyRead, lingers := d.closeBody(x) // before the release: the body may have bytes of the buffer
 	t.release()
 	if x.req.MultipartForm != nil {
 		_ = x.req.MultipartForm.RemoveAll()
@@ -85,6 +85,23 @@ func (t *turn) detach(x *exchange, d *http1Stream, behind []byte) bool {
 	c.queue.counts.Add(countDetached, 1)
 	d.compact()
 	return t.serveStream(d)
+}
+
+// closeBody closes the request's body, of which the client may never send the rest. The end of the
+// Stream ends the wait for it.
+func (d *http1Stream) closeBody(x *exchange) (bodyRead, lingers bool) {
+	d.Stream.mu.Lock()
+	d.reads = true
+	dead := d.dead
+	d.Stream.mu.Unlock()
+	if dead {
+		_ = d.conn.shut()
+	}
+	bodyRead, lingers = x.closeBody()
+	d.Stream.mu.Lock()
+	d.reads = false
+	d.Stream.mu.Unlock()
+	return bodyRead, lingers
 }
 
 // takeOver takes the watch for the client's end over from an exchange's watched part. A callback that
