@@ -79,6 +79,7 @@ func NewHub(c Config) *Hub {
 	if c.Limit <= 0 {
 		c.Limit = httpadapter.DefaultUnsent
 	}
+	c.Limit = min(c.Limit, math.MaxInt/2) // what waits already is added to it
 	return &Hub{config: c}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -262,6 +263,20 @@ func (h *Hub) missedBy(c *client) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return c.missed
+}
+
+// TestLongestLimit: a Limit that is never reached is none, whatever waits when a client comes.
+func TestLongestLimit(t *testing.T) {
+	h := NewHub(Config{Limit: math.MaxInt})
+	_, url := serveHub(t, h)
+	r := open(t, url, "")
+	testnet.Eventually(t, "the client is there", func() bool { return h.Len() == 1 })
+	if err := h.Broadcast(Event{Data: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.event(); got != "data: x" {
+		t.Errorf("got %q, want the event", got)
+	}
 }
 
 // TestShutdown: clients are told to come back when the server drains, and so are those that come later.
