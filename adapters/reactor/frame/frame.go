@@ -31,7 +31,8 @@ var ErrTooLong = errors.New("frame: the message is too long")
 // the end. used is 0 if p has no end of a line yet. It fails with [ErrTooLong] once the line has more
 // than limit bytes, which bounds how often the same bytes are looked at.
 func Line(p []byte, limit int) (line []byte, used int, err error) {
-	end := bytes.IndexByte(p[:min(len(p), max(limit, 0)+len("\r\n"))], '\n')
+	// The limit may be any number: nothing is added to it.
+	end := bytes.IndexByte(p[:min(len(p)-len("\r\n"), max(limit, 0))+len("\r\n")], '\n')
 	line = p
 	if end >= 0 {
 		line, used = p[:end], end+1

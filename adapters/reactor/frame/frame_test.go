@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"math"
 	"strings"
 	"testing"
 )
@@ -26,6 +27,8 @@ func TestLine(t *testing.T) {
 		{"abcd", "", 3, 0, ErrTooLong},
 		{"abcd\n", "", 3, 0, ErrTooLong},
 		{"abc\rd", "", 3, 0, ErrTooLong},
+		{"abc\nd", "abc", math.MaxInt, 4, nil},
+		{"abc", "", math.MaxInt, 0, nil},
 	} {
 		line, used, err := Line([]byte(tt.in), tt.limit)
 		if string(line) != tt.line || used != tt.used || err != tt.err {
