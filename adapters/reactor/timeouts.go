@@ -69,10 +69,13 @@ func (c *Conn) SetTimeout(t Timeout) {
 	if c.finished {
 		return
 	}
-	c.extrasLocked().times.set(t.kind, max(0, t.d))
+	c.extrasLocked().times.set(t.kind, min(max(0, t.d), longestTimeout))
 	c.asked.Or(askTimed | askRetime) // after extras are there: see touchRead
 	c.loop.remind(c, false)
 }
+
+// longestTimeout never passes, and may be added to any time.
+const longestTimeout time.Duration = math.MaxInt64 / 2
 
 // timeouts are a connection's timeouts, if it has any. There is one timer. It is set for the
 // timeout that comes first; when it fires it checks whether that has passed, so that
@@ -110,7 +113,7 @@ func (c *Conn) startTimeouts() {
 		t := &c.extrasLocked().times
 		for kind, d := range limits {
 			if t.own&(1<<kind) == 0 {
-				t.limits[kind].Store(int64(d))
+				t.limits[kind].Store(int64(min(d, longestTimeout)))
 			}
 		}
 		c.asked.Or(askTimed)

@@ -3,6 +3,7 @@ package reactor
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -115,6 +116,36 @@ func attachFull(t *testing.T, s *Server) (c *Conn, peer net.Conn) {
 		c.flushLocked()
 	})
 	return c, peer
+}
+
+// The longest Duration means never: the timer isn't set to a time that has passed.
+func TestLongestTimeouts(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, make := range []func(time.Duration) Timeout{IdleTimeout, ReadIdleTimeout, WriteIdleTimeout, ReadTimeout, WriteTimeout} {
+		never := make(math.MaxInt64)
+		for _, own := range []bool{false, true} {
+			var config Config
+			if !own {
+				config = configOf(never)
+			}
+			s, _ := serve(t, &handler{data: func(c *Conn, p []byte) int { return len(p) / 2 }}, config)
+			c, peer := attach(t, s)
+			onItsLoop(t, c, func() {
+				if own {
+					c.SetTimeout(never)
+				}
+			})
+			peer.Write([]byte("xx"))
+			testnet.Eventually(t, "Data has left a byte", func() bool {
+				return onLoop(c, func() bool { return c.unused != nil })
+			})
+			onItsLoop(t, c, func() {
+				if due := c.more.times.due; due != 0 && due < monotime.Now() {
+					t.Errorf("timeout %d (own %t): the timer is due at %d, which has passed", never.kind, own, due)
+				}
+			})
+		}
+	}
 }
 
 // configOf returns a configuration with one timeout.
