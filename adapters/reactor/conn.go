@@ -246,7 +246,7 @@ func (c *Conn) attend() {
 func (c *Conn) enter() {
 	c.mu.Lock()
 	c.collecting = true
-	c.loop.collected = c.loop.collected[:0] // not empty if a callback ended the goroutine
+	c.loop.collected = c.loop.collected[:0] // not empty if Config.Log has ended the goroutine
 	c.mu.Unlock()
 }
 
@@ -256,14 +256,7 @@ func (c *Conn) leave() {
 		return
 	}
 	c.mu.Lock()
-	c.collecting = false
-	collected := c.loop.collected
-	c.loop.collected = collected[:0]
-	if len(collected) > 0 {
-		c.sendLocked(collected, nil)
-	} else {
-		c.flushLocked()
-	}
+	c.sendCollectedLocked()
 	c.mu.Unlock()
 	if c.asked.Load()&^(askTimed|askSender) != 0 || c.phase == ending {
 		c.settle()

@@ -204,7 +204,7 @@ func (c *Conn) call(name string, f func()) {
 	returned := false
 	defer func() {
 		if !returned {
-			c.panicked(name, recover())
+			c.failed(name, recover())
 		}
 	}()
 	f()
@@ -218,9 +218,16 @@ func (c *Conn) panicked(call string, v any) {
 	c.loop.server.config.Log.Error("reactor: a handler panicked; its connection is closed",
 		"handler", c.loop.name, "call", call, "peer", c.RemoteAddr(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 	c.end(askClose, &PanicError{v})
+}
+
+// failed is panicked for a function on the loop.
+func (c *Conn) failed(call string, v any) {
+	c.panicked(call, v)
 	c.mu.Lock()
-	c.collecting = false // leave doesn't come after runtime.Goexit, and the loop collects for others then
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if c.collecting { // leave doesn't come after runtime.Goexit, and the loop collects for others then
+		c.sendCollectedLocked()
+	}
 }
 
 // badUse is the panic after a Data that reports nonsense.

@@ -218,7 +218,7 @@ func (c *Conn) data(p []byte) (used int) {
 	defer func() {
 		if !returned {
 			c.spoiled()
-			c.panicked("Data", recover())
+			c.failed("Data", recover())
 			used = len(p)
 		}
 	}()

@@ -217,6 +217,18 @@ func (c *Conn) owe(unsent *backlog, ends bool) {
 	}
 }
 
+// sendCollectedLocked ends the collecting, and sends what was collected, or the backlog.
+func (c *Conn) sendCollectedLocked() {
+	c.collecting = false
+	collected := c.loop.collected
+	c.loop.collected = collected[:0]
+	if len(collected) > 0 {
+		c.sendLocked(collected, nil)
+	} else {
+		c.flushLocked()
+	}
+}
+
 // sendLocked sends p, and then q, and puts the rest into the backlog, which is empty.
 func (c *Conn) sendLocked(p, q []byte) {
 	if c.sending || c.unsent != nil {

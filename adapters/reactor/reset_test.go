@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -50,6 +52,29 @@ func TestDroppedBytesReset(t *testing.T) {
 			peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
 			if n, err := io.Copy(io.Discard, peer); !errors.Is(err, syscall.ECONNRESET) || n >= 8<<20 {
 				t.Errorf("%s (layered %t): the peer got %d bytes, %v, want fewer than %d, and a reset", name, layered, n, err, 8<<20)
+			}
+		}
+	}
+}
+
+// Bytes that a callback has written before a panic, or before it ends its goroutine, are sent.
+func TestWriteBeforePanic(t *testing.T) {
+	testnet.NoLeaks(t)
+	for name, end := range map[string]func(){"panic": func() { panic("a handler's") }, "Goexit": runtime.Goexit} {
+		for _, place := range []string{"Open", "Data", "End", "After", "Go"} {
+			h := &counted{t: t, at: place, ends: make(chan error, 1)}
+			h.do = func(c *Conn) {
+				c.Write([]byte("last"))
+				end()
+			}
+			_, dial := serve(t, h, silent)
+			peer := dial().(*net.TCPConn)
+			peer.Write([]byte("x"))
+			if place == "End" {
+				peer.CloseWrite()
+			}
+			if got, err := io.ReadAll(peer); err == nil && !strings.Contains(string(got), "last") {
+				t.Errorf("%s in %s: the peer got %q and the end of the stream", name, place, got)
 			}
 		}
 	}
