@@ -188,6 +188,9 @@ func (c *Conn) finish() {
 	var why error
 	if c.more != nil {
 		why = c.more.why
+		if c.more.cancel != nil {
+			c.more.cancel(why) // of a Shutdown, which let the functions go on
+		}
 	}
 	c.mu.Unlock()
 	c.phase = closed

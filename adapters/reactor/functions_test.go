@@ -131,7 +131,7 @@ func TestGoContext(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			end, ended := closes()
 			began, goOn := make(chan bool), make(chan bool)
-			causes := make(chan error, 1)
+			causes, contexts := make(chan error, 1), make(chan context.Context, 1)
 			var second, third atomic.Int64
 			conns := make(chan *Conn, 1)
 			s, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
@@ -142,6 +142,7 @@ func TestGoContext(t *testing.T) {
 					}
 					<-goOn
 					causes <- context.Cause(ctx)
+					contexts <- ctx // which others may still wait for
 				})
 				c.GoContext(func(ctx context.Context) { second.Add(1) })
 				c.Go(func() { third.Add(1) })
@@ -167,6 +168,7 @@ func TestGoContext(t *testing.T) {
 			if tt.ends && err != cause && !(err == nil && cause == context.Canceled) {
 				t.Errorf("Close: got %v, want the context's cause, %v", err, cause)
 			}
+			testnet.Receive(t, "the context's end", testnet.Receive(t, "the context", contexts).Done())
 			if got := second.Load() == 1; got == tt.ends {
 				t.Errorf("the function of GoContext that waited: ran %t, want %t", got, !tt.ends)
 			}
