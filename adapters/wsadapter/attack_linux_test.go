@@ -141,6 +141,38 @@ func TestCloseInMove(t *testing.T) {
 	}
 }
 
+// slowToClose is a connection whose Close waits, as that of TLS does for a peer that takes nothing.
+type slowToClose struct {
+	net.Conn
+	closing, goOn chan struct{}
+}
+
+func (c *slowToClose) Close() error {
+	c.closing <- struct{}{}
+	<-c.goOn
+	return c.Conn.Close()
+}
+
+// TestSlowClose: a Close that waits holds up no handover of others.
+func TestSlowClose(t *testing.T) {
+	p, _, _ := alone(t)
+	ours, theirs := net.Pipe()
+	slow := &slowToClose{theirs, make(chan struct{}, 2), make(chan struct{})}
+	c := New(slow)
+	p.group.newMovable(c, nil, nil)
+	Start(c, &farewell{c})
+	go c.Close()
+	testnet.Receive(t, "Close", slow.closing)
+	gone := p.leave(t.Context(), func([]handover.CarriedConn, bool) error { return nil })
+	if err := testnet.Receive(t, "HandOver", gone); err != nil {
+		t.Error(err)
+	}
+	p.wantEnd(ErrMoved)
+	ours.Close()
+	close(slow.goOn)
+	testnet.Eventually(t, "the end of all", func() bool { return p.conns.Len() == 0 })
+}
+
 // TestCloseAtRest: a Close before its turn ends a conversation as usual, and so does a deadline.
 func TestCloseAtRest(t *testing.T) {
 	for _, test := range []struct {

@@ -353,18 +353,27 @@ func (d *departed) run() { d.finish(ErrMoved) }
 // Close closes the connection. If it is sealed another process may have it already: the end of the
 // stream reaches it there.
 func (m *movable) Close() error {
+	if done, err := m.markClosed(); done {
+		return err
+	}
+	return m.Conn.Close() // without mu: TLS's farewell may wait for the peer
+}
+
+// markClosed notes a Close, from which on the conversation isn't sealed, and reports whether that was
+// all of it.
+func (m *movable) markClosed() (done bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
 	switch m.state {
 	case arriving:
-		return nil
+		return true, nil
 	case sealed:
 		if s, ok := m.plain().(*percore.Conn); ok {
-			return errors.Join(s.CloseWrite(), s.CloseRead())
+			return true, errors.Join(s.CloseWrite(), s.CloseRead())
 		}
 	}
-	return m.Conn.Close()
+	return false, nil
 }
 
 // awayTime is how long a peer has to answer a close message, and to take it.
