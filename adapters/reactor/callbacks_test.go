@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
 )
 
 // silent is a log that is thrown away.
@@ -158,6 +160,41 @@ func talk(c net.Conn, text string) {
 	c.(*net.TCPConn).CloseWrite()
 	io.Copy(io.Discard, c)
 	c.Close()
+}
+
+// However a connection has ended, in the handler's Close and afterwards all calls fail that could do
+// something.
+func TestCallsAfterEnd(t *testing.T) {
+	testnet.NoLeaks(t)
+	b := pool.Get(1)
+	defer b.Release()
+	for name, end := range map[string]func(c *Conn, peer *net.TCPConn){
+		"the peer's end": func(_ *Conn, peer *net.TCPConn) { peer.CloseWrite() },
+		"Close":          func(c *Conn, peer *net.TCPConn) { c.Close(); peer.CloseWrite() },
+		"Abort":          func(c *Conn, _ *net.TCPConn) { c.Abort() },
+	} {
+		calls := func(c *Conn) {
+			_, write := c.Write([]byte("x"))
+			_, buffers := c.WriteBuffers([]byte("x"))
+			for i, err := range []error{write, buffers, c.WriteShared(b), c.CloseWrite(), c.Close(), c.Abort(),
+				c.Go(func() {}), c.GoContext(func(context.Context) {})} {
+				if !errors.Is(err, net.ErrClosed) {
+					t.Errorf("%s: call %d: got %v, want %v", name, i, err, net.ErrClosed)
+				}
+			}
+		}
+		conns, ended := make(chan *Conn, 1), make(chan error, 1)
+		s, dial := serve(t, &handler{open: func(c *Conn) { conns <- c }, close: func(c *Conn, err error) {
+			calls(c)
+			ended <- err
+		}})
+		peer := dial().(*net.TCPConn)
+		c := testnet.Receive(t, "Open", conns)
+		end(c, peer)
+		testnet.Receive(t, "Close", ended)
+		testnet.Eventually(t, "the connection's end", func() bool { return s.Stats().Conns == 0 })
+		calls(c)
+	}
 }
 
 // A panic is reported with its stack and ends its connection with a PanicError.

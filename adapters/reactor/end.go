@@ -40,7 +40,7 @@ func (c *Conn) Close() error {
 func (c *Conn) Abort() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked.Load()&askClose != 0 {
+	if c.asked.Load()&askClose != 0 || c.finished {
 		return c.sock.opError("close", net.ErrClosed)
 	}
 	c.endLocked(askClose, nil)
