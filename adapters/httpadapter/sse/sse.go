@@ -239,7 +239,7 @@ func (h *Hub) Broadcast(e Event) error {
 	defer h.mu.Unlock()
 	if e.ID != "" && h.config.Keep > 0 {
 		h.kept = append(h.kept, kept{e.ID, p})
-		h.kept = h.kept[max(0, len(h.kept)-h.config.Keep):]
+		h.kept = slices.Delete(h.kept, 0, max(0, len(h.kept)-h.config.Keep))
 	}
 	for _, c := range h.clients {
 		if bad := c.sendEventLocked(p); bad != nil {

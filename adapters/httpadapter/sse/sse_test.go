@@ -11,11 +11,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
@@ -191,6 +193,25 @@ func TestBroadcast(t *testing.T) {
 	if err := h.Broadcast(Event{ID: "\n"}); err == nil {
 		t.Error("no error for an ID of two lines")
 	}
+}
+
+// TestKeptMemory: an event that is kept no more takes no memory.
+func TestKeptMemory(t *testing.T) {
+	h := NewHub(Config{Keep: 4})
+	var all []weak.Pointer[byte]
+	for i := range 20 {
+		if err := h.Broadcast(Event{ID: fmt.Sprint(i), Data: strings.Repeat("x", 1000)}); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, weak.Make(&h.kept[len(h.kept)-1].bytes[0]))
+		runtime.GC()
+		for n, p := range all {
+			if is, want := p.Value() != nil, n > i-4; is != want {
+				t.Errorf("event %d after event %d: in memory %t, want %t", n, i, is, want)
+			}
+		}
+	}
+	runtime.KeepAlive(h)
 }
 
 // TestSlowClient: a client that takes nothing is cut, or told how much it has missed, and the others get
