@@ -45,7 +45,10 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	if c.isLayered {
 		c.stopLayer()
 	}
-	unsent := c.takeUnsent()
+	unsent, ok := c.takeUnsent()
+	if !ok {
+		return nil, nil, c.sock.opError("detach", net.ErrClosed)
+	}
 	ends := c.asked.Load()&askShut != 0 && !c.shut
 	c.stopTimeouts()
 	c.phase = detached
@@ -70,8 +73,9 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	return c.detachLayer(s, more), buffered, nil
 }
 
-// takeUnsent returns the bytes that were written and not sent, or nil, and makes writes fail.
-func (c *Conn) takeUnsent() *backlog {
+// takeUnsent returns the bytes that were written and not sent, or nil, and makes writes fail. It reports
+// false if sending has failed, or the connection was closed: then it ends.
+func (c *Conn) takeUnsent() (b *backlog, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refusing = true
@@ -83,15 +87,16 @@ func (c *Conn) takeUnsent() *backlog {
 			c.loop.collected = c.loop.collected[:0]
 		}
 	}
-	c.asked.Or(askClose)
+	if c.asked.Or(askClose)&askClose != 0 {
+		return nil, false
+	}
 	c.finished = true // Go fails from here on
 	c.cutLayerLocked()
-	b := c.unsent
-	c.unsent = nil
+	b, c.unsent = c.unsent, nil
 	if b != nil {
 		b.uncount()
 	}
-	return b
+	return b, true
 }
 
 // sendingConn is a connection with bytes, the rest, that go before all that is written to it.

@@ -375,6 +375,48 @@ func TestAttachDetachedFails(t *testing.T) {
 	}
 }
 
+// TestDetachAfterReset detaches a connection whose last write the socket refuses: the error isn't lost,
+// and blocking code doesn't take what has come for a whole stream.
+func TestDetachAfterReset(t *testing.T) {
+	if onGoroutines {
+		t.Skip("off Linux and with the tag percore_net the write fails after Detach: run it on Linux without")
+	}
+	testnet.NoLeaks(t)
+	closed, ended := closes()
+	read := make(chan error, 1)
+	peers := make(chan *net.TCPConn, 1)
+	_, dial := serve(t, &handler{close: closed, data: func(c *Conn, p []byte) int {
+		peer := <-peers
+		peer.SetLinger(0)
+		peer.Close()
+		c.Write([]byte("refused"))
+		conn, _, err := c.Detach()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Detach: got %v, want %v", err, net.ErrClosed)
+			}
+			return len(p)
+		}
+		go func() {
+			_, err := conn.Read(make([]byte, 1))
+			conn.Close()
+			read <- err
+		}()
+		return len(p)
+	}})
+	peer := dial().(*net.TCPConn)
+	peer.Write([]byte("x"))
+	peers <- peer
+	var err error
+	select {
+	case err = <-read:
+	case err = <-ended:
+	}
+	if err == nil || err == io.EOF {
+		t.Errorf("got %v, want an error", err)
+	}
+}
+
 // TestDetachedDeadline lets a write deadline pass before all is sent: a later write goes on where that
 // was, without a gap.
 func TestDetachedDeadline(t *testing.T) {
