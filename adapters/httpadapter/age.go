@@ -3,6 +3,7 @@ package httpadapter
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"sync/atomic"
@@ -29,7 +30,9 @@ func MaxAge(age time.Duration, requests int) Option {
 	if age < 0 || requests < 0 {
 		panic(fmt.Sprintf("httpadapter: MaxAge(%v, %d): want 0, for no limit, or more", age, requests))
 	}
-	return func(c *config) { c.maxAge, c.maxRequests = age, requests }
+	return func(c *config) { // a tenth is added to them, and a time
+		c.maxAge, c.maxRequests = min(age, math.MaxInt64/4), min(requests, math.MaxInt/4)
+	}
 }
 
 // installAge makes the user's hook note the age of connections.

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -134,6 +135,13 @@ func TestConnAge(t *testing.T) {
 	}
 	old := newConnAge(&config{maxAge: time.Nanosecond}, 0.5)
 	testnet.Eventually(t, "the greatest age", old.isLast)
+	for _, random := range []float64{0, 0.5, 1} {
+		var c config
+		MaxAge(math.MaxInt64, math.MaxInt)(&c)
+		if a := newConnAge(&c, random); a.isLast() || a.untilEnd() < time.Hour {
+			t.Errorf("the longest age and the most requests, random %v: they are reached at once", random)
+		}
+	}
 	if young := newConnAge(&config{maxAge: time.Hour}, 0); young.isLast() {
 		t.Error("a new connection is old")
 	}
