@@ -66,9 +66,14 @@ func openCounters() *counters {
 		for _, call := range class.calls {
 			c.openCalls(class.metric, "syscalls/sys_enter_"+call)
 		}
+		if c.files[class.metric] == nil && c.uncounted[class.metric] == nil {
+			c.uncounted[class.metric] = errNoTracepoints
+		}
 	}
 	return c
 }
+
+var errNoTracepoints = errors.New("the kernel has no tracepoints of single system calls")
 
 // openCalls adds a tracepoint of system calls to a metric.
 func (c *counters) openCalls(metric, tracepoint string) {
