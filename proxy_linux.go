@@ -73,11 +73,12 @@ func (r *headerReader) read(fd int) (h proxyproto.Header, whole bool, err error)
 	}
 }
 
-// readLong reads of a long header until what is missing of it may be looked at, or no more is there.
+// readLong reads of a long header until what is missing of it can be looked at, or no more is there. It
+// leaves the end of the header to that look, which finds that the header is complete.
 func (r *headerReader) readLong(fd int) error {
 	var chunk [chunkBytes]byte
 	for r.more > peekBytes {
-		n, errno := sys.Recv(fd, chunk[:min(r.more, len(chunk))], false)
+		n, errno := sys.Recv(fd, chunk[:min(r.more-peekBytes, len(chunk))], false)
 		switch {
 		case errno == syscall.EINTR:
 			continue

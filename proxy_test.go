@@ -154,6 +154,31 @@ func TestProxyLongHeader(t *testing.T) {
 	})
 }
 
+// TestProxyLongHeaderAlone: Accept returns a connection when its header is whole, however long that is,
+// also if nothing follows: in some protocols the server speaks first.
+func TestProxyLongHeaderAlone(t *testing.T) {
+	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback()}, func(t *testing.T, ln *Listener) {
+		for _, length := range []int{512, 513, 1024, 1025, 3000, 4608, 4609, 5000, 65551} {
+			rest := length - len(headerV2)
+			header := headerV2[:14] + string([]byte{byte((length - 16) >> 8), byte(length - 16)}) + headerV2[16:] +
+				"\xe0" + string([]byte{byte((rest - 3) >> 8), byte(rest - 3)}) + strings.Repeat("x", rest-3)
+			for _, first := range []int{len(header), 20} {
+				client := testnet.Dial(t, ln)
+				next := goAccept(t, ln)
+				send(t, client, header[:first])
+				send(t, client, header[first:])
+				a := testnet.Receive(t, fmt.Sprintf("Accept after %d bytes", length), next)
+				if a.err != nil {
+					t.Fatalf("Accept: %v", a.err)
+				}
+				send(t, client, "hello")
+				wantClient(t, a.c, clientV2, serverV2, "hello")
+				a.c.Close()
+			}
+		}
+	})
+}
+
 // TestProxyTLVs: a connection has the TLVs of its header, as they were sent, until after Close; and none
 // if there are none, or there is no header.
 func TestProxyTLVs(t *testing.T) {
