@@ -57,8 +57,10 @@ func (r *headerReader) read(fd int) (h proxyproto.Header, whole bool, err error)
 		if err != nil {
 			return h, false, err
 		}
-		if r.more = length; complete {
+		if complete {
 			n = length - had
+		} else {
+			r.more = length
 		}
 		taken, errno := sys.Recv(fd, buf[:n], false)
 		if errno != 0 {
