@@ -28,7 +28,7 @@ import (
 // the rest still happens.
 //
 // Functions of Go that wait still run, and their writes fail: call Detach when the last has run. Go
-// fails from then on.
+// fails from then on. For those of GoContext the connection has ended, with net.ErrClosed.
 func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	if c.phase != open || c.asked.Load()&(askClose|askEnd) != 0 {
 		return nil, nil, c.sock.opError("detach", net.ErrClosed)
@@ -91,6 +91,7 @@ func (c *Conn) takeUnsent() (b *backlog, ok bool) {
 		return nil, false
 	}
 	c.finished = true // Go fails from here on
+	c.lostLocked(net.ErrClosed, false)
 	c.cutLayerLocked()
 	b, c.unsent = c.unsent, nil
 	if b != nil {

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -285,6 +286,28 @@ func TestGoAfterDetach(t *testing.T) {
 	if err := testnet.Receive(t, "Go", result); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want %v", err, net.ErrClosed)
 	}
+}
+
+// TestGoContextAfterDetach: the context of a function of GoContext ends when the server has handed the
+// connection on, and a function that has not begun is dropped. Functions of Go still run.
+func TestGoContextAfterDetach(t *testing.T) {
+	testnet.NoLeaks(t)
+	s, _ := serve(t, &handler{})
+	c, _ := attach(t, s)
+	began, cause, last := make(chan bool), make(chan error, 1), make(chan bool)
+	c.GoContext(func(ctx context.Context) {
+		began <- true
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+	})
+	c.GoContext(func(context.Context) { t.Error("a function runs that had not begun") })
+	c.Go(func() { last <- true })
+	testnet.Receive(t, "the first function", began)
+	detach(t, c).Close()
+	if err := testnet.Receive(t, "the context's end", cause); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got cause %v, want %v", err, net.ErrClosed)
+	}
+	testnet.Receive(t, "the last function", last)
 }
 
 // detach has a connection's loop detach it.
