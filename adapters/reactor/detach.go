@@ -197,6 +197,47 @@ func (s *sendingConn) attach(to *Server, with arriving) (*Conn, error) {
 	return c, err
 }
 
+// Read fails also if the peer has reset the connection and the sending of the rest got that error. The
+// kernel reports it once: reads would find the end of a whole stream.
+func (s *sendingConn) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	return n, s.readError(err)
+}
+
+// readError returns err, or the error that a reset has been to the sending of the rest.
+func (s *sendingConn) readError(err error) error {
+	if err != io.EOF || !s.behind.Load() || s.Conn.CloseRead() == nil { // at the end it fails after a reset only
+		return err
+	}
+	if sent := s.sendRest(); sent != nil && !errors.Is(sent, os.ErrDeadlineExceeded) { // it has failed, or does at once
+		return sent
+	}
+	return err
+}
+
+// TryRead is Read without waiting.
+func (s *sendingConn) TryRead(p []byte) (int, error) {
+	n, err := s.Conn.TryRead(p)
+	return n, s.readError(err)
+}
+
+// ReadReady is Read into memory that is found late.
+func (s *sendingConn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
+	n, err := s.Conn.ReadReady(lend, takeBack)
+	return n, s.readError(err)
+}
+
+// WriteTo is Read's counterpart for io.Copy.
+func (s *sendingConn) WriteTo(w io.Writer) (int64, error) {
+	n, err := s.Conn.WriteTo(w)
+	if err == nil {
+		if err = s.readError(io.EOF); err == io.EOF {
+			err = nil
+		}
+	}
+	return n, err
+}
+
 // Write writes once the bytes before are sent.
 func (s *sendingConn) Write(p []byte) (int, error) {
 	if err := s.sendRest(); err != nil {

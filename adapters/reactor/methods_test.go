@@ -7,15 +7,14 @@ import (
 )
 
 // TestMethods decides on all methods of a connection with bytes that are still to be sent: all other
-// bytes come after them.
+// bytes come after them, and reads find their loss.
 func TestMethods(t *testing.T) {
 	testnet.CheckMethods[*sendingConn](t, testnet.MethodTable{
-		Own: `Close CloseWrite File ReadFrom SetDeadline SetWriteDeadline SyscallConn
-			Write WriteBuffers`,
+		Own: `Close CloseWrite File Read ReadFrom ReadReady SetDeadline SetWriteDeadline SyscallConn
+			TryRead Write WriteBuffers WriteTo`,
 		Promoted: map[string]string{
-			"they read, or wait for something to read": `CancelOnReadable CloseRead NotifyReadable OnReadable Read
-				ReadReady SetNoWait SetReadDeadline TryRead WriteTo`,
-			"they tell": "LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort TCPInfo",
+			"they wait for something to read":             "CancelOnReadable CloseRead NotifyReadable OnReadable SetNoWait SetReadDeadline",
+			"they tell":                                   "LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort TCPInfo",
 			"options of the socket, which keep the order": "SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SetReadBuffer SetWriteBuffer",
 		},
 	})

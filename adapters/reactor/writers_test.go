@@ -440,6 +440,61 @@ func TestDetachAfterReset(t *testing.T) {
 	}
 }
 
+// TestDetachedReset resets a detached connection that has bytes to send. The sending of those may get
+// the error, which the kernel reports once: reads don't take what has come for a whole stream either.
+func TestDetachedReset(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, r := range []struct {
+		name string
+		read func(net.Conn) error
+	}{
+		{"Read", func(c net.Conn) error {
+			_, err := io.ReadAll(struct{ io.Reader }{c})
+			return err
+		}},
+		{"WriteTo", func(c net.Conn) error {
+			_, err := io.Copy(io.Discard, c)
+			return err
+		}},
+		{"ReadReady", func(c net.Conn) error {
+			p := make([]byte, 10)
+			_, err := c.(*sendingConn).ReadReady(func() []byte { return p }, func() {})
+			return err
+		}},
+		{"TryRead", func(c net.Conn) error {
+			for {
+				if n, err := c.(*sendingConn).TryRead(make([]byte, 10)); n > 0 || err != nil {
+					return err
+				}
+			}
+		}},
+	} {
+		for _, first := range []string{"the rest", "the read"} {
+			if r.name == "TryRead" && onGoroutines {
+				continue
+			}
+			s, _ := serve(t, &handler{})
+			conn, peer := detachFull(t, s, numbers(1<<20))
+			read := make(chan error, 1)
+			if first == "the read" {
+				go func() { read <- r.read(conn) }()
+			}
+			peer.(*net.TCPConn).SetLinger(0)
+			peer.Close()
+			if first == "the rest" {
+				if _, err := conn.Write([]byte("x")); err == nil {
+					t.Errorf("%s: Write works", r.name)
+				}
+				read <- r.read(conn)
+			}
+			if err := testnet.Receive(t, r.name, read); err == nil || err == io.EOF {
+				t.Errorf("%s after %s: got %v, want an error", r.name, first, err)
+			}
+			conn.Close()
+		}
+	}
+}
+
 // TestDetachedDeadline lets a write deadline pass before all is sent: a later write goes on where that
 // was, without a gap.
 func TestDetachedDeadline(t *testing.T) {
