@@ -106,12 +106,16 @@ func (c *Conn) move() *movable {
 // Read is for the library: it reads as the net.Conn does, and ends the wait of a Session's Read with a
 // marker.
 func (c *Conn) Read(p []byte) (int, error) {
-	n, idle, state := c.beginRead(p)
+	n, idle, inRead, state := c.beginRead(p)
 	switch {
 	case n > 0:
 		return n, nil
 	case !idle:
 		return c.read(p)
+	case !inRead:
+		if yes, _ := onSession(); yes { // its Handle
+			return c.read(p)
+		}
 	case state != blocking:
 		n, err := c.readSoon(p, state)
 		if !errors.Is(err, percore.ErrWouldWait) {
@@ -125,6 +129,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	counters.kept.Add(1)
 	defer counters.kept.Add(-1)
+	c.keep()
 	return c.read(p)
 }
 
@@ -135,18 +140,18 @@ func (c *Conn) isLeaving() bool {
 }
 
 // beginRead copies bytes of a marker that was begun into p. If there are none, it reports whether the
-// caller is a Session's Read and between two messages, and how long it may wait.
-func (c *Conn) beginRead(p []byte) (n int, idle bool, state lingerState) {
+// caller is between two messages, whether the Session's Read is under way, and how long it may wait.
+func (c *Conn) beginRead(p []byte) (n int, idle, inRead bool, state lingerState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := c.copyMarkerLocked(p); n > 0 {
-		return n, false, noLinger
+		return n, false, false, noLinger
 	}
-	idle = len(p) > 0 && c.phase >= reading && c.frames.between()
-	if idle && c.linger == mayLinger && !c.isLeaving() {
+	idle, inRead = len(p) > 0 && c.frames.between(), c.phase >= reading
+	if idle && inRead && c.linger == mayLinger && !c.isLeaving() {
 		c.lingerLocked()
 	}
-	return 0, idle, c.linger
+	return 0, idle, inRead, c.linger
 }
 
 // readSoon is a read that fails with ErrWouldWait instead of waiting for the peer or, if the caller

@@ -14,12 +14,13 @@ import (
 //
 //	state      between two messages a read            leaves by
 //	noLinger   doesn't wait                           armed, and woken soon: mayLinger; it can't be
-//	                                                  armed: blocking
-//	mayLinger  will wait for a while                  Read: lingering
+//	                                                  armed: blocking; no marker may end it: keeping
+//	mayLinger  will wait for a while                  Read: lingering; no marker may end it: keeping
 //	lingering  waits, and no sweep has come since     bytes, or an error: mayLinger; a sweep: overdue
 //	overdue    waits, and one sweep has come          bytes, or an error: mayLinger; a sweep: lingered
 //	lingered   has waited long enough, and fails;     armed, and woken: noLinger
-//	           the next ones don't wait
+//	           the next ones don't wait               no marker may end it: keeping
+//	keeping    waits for as long as it takes          bytes, or an error: noLinger
 //	blocking   waits for as long as it takes          (final)
 //
 // A connection that is armed after it has lingered without a message doesn't linger the next time,
@@ -33,6 +34,7 @@ const (
 	lingering
 	overdue
 	lingered
+	keeping
 	blocking
 )
 
@@ -129,6 +131,13 @@ func (c *Conn) endLinger() {
 	}
 }
 
+// keep makes the read that is about to begin wait for as long as it takes.
+func (c *Conn) keep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.linger = max(c.linger, keeping)
+}
+
 // lingerLocked makes the read that is about to begin linger.
 func (c *Conn) lingerLocked() {
 	if !c.listed {
@@ -145,6 +154,8 @@ func (c *Conn) endLingerLocked() {
 		c.linger = mayLinger
 	case lingered:
 		_ = c.socket.SetNoWait(false)
+	case keeping:
+		c.linger = noLinger
 	}
 }
 

@@ -244,7 +244,7 @@ func (m *movable) why(d *departure) reason {
 		return refused
 	}
 	m.conn.mu.Lock()
-	kept := m.conn.linger == blocking
+	kept := m.conn.linger >= keeping
 	m.conn.mu.Unlock()
 	if kept {
 		return byConn

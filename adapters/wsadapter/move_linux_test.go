@@ -388,6 +388,24 @@ func TestStay(t *testing.T) {
 			p.protocol = strings.Repeat("x", handover.CarriedBytesMax-StateMax)
 			p.save = func(*chat) ([]byte, error) { return make([]byte, StateMax), nil }
 		}},
+		{"a library that reads on a goroutine of its own", byConn, "", func(p *place) {
+			queue := make(chan string)
+			p.wrap = func(c *chat) Session[string] {
+				go func() {
+					defer close(queue)
+					for m, err := c.library.read(); err == nil; m, err = c.library.read() {
+						queue <- m
+					}
+				}()
+				return c
+			}
+			p.read = func(c *chat) (string, error) {
+				if m, ok := <-queue; ok {
+					return m, nil
+				}
+				return "", c.library.err
+			}
+		}},
 		{"a long state", byState, "", func(p *place) { p.save = func(*chat) ([]byte, error) { return make([]byte, StateMax+1), nil } }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
