@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -273,6 +274,39 @@ func TestControlFails(t *testing.T) {
 			if strings.Count(fmt.Sprint(err), "listen") != 1 {
 				t.Errorf("got %q, want the operation once", err)
 			}
+		})
+	}
+}
+
+// TestControlPanics makes the hook panic, or end its goroutine, at a later socket: the first ones are
+// closed, and the group can end.
+func TestControlPanics(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("not today") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			address := ""
+			control := func(_, at string, c syscall.RawConn) error {
+				if strings.HasSuffix(at, ":0") {
+					return nil
+				}
+				address = at
+				return c.Control(func(fd uintptr) {
+					defer unix.Close(int(fd)) // package net never does
+					end()
+				})
+			}
+			lc := ListenConfig{Control: control, Group: newGroup(t, 2)}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				defer func() { _ = recover() }()
+				lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+			}()
+			testnet.Receive(t, "the end of Listen", ended)
+			ln, err := net.Listen("tcp4", address)
+			if err != nil {
+				t.Fatalf("the first socket was left: %v", err)
+			}
+			ln.Close()
 		})
 	}
 }

@@ -107,14 +107,19 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: first.Addr(), Err: err}
 	}
 	l.unlink.Store(isUnix)
+	isOpen := false
+	defer func() {
+		if !isOpen { // the hook may have panicked
+			l.close()
+		}
+	}()
 	if !isUnix {
 		err = l.bindReusePort(lc)
 	}
 	if err == nil {
 		err = l.open()
 	}
-	if err != nil {
-		l.close()
+	if isOpen = err == nil; !isOpen {
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: first.Addr(), Err: err}
 	}
 	return l, nil
