@@ -19,13 +19,18 @@ import (
 //	> 0    processors are, or were lately, crowded   Stand: 8, if others computed meanwhile; otherwise
 //	                                                 one less
 //	<= 0   they are not                              Yield: one less; every 8th one stands in line, to find
-//	                                                 out: 8, or 0
+//	                                                 out: 8, or 0. Suspect: the next one does
 //
 // The zero value is not crowded. All methods are safe for concurrent use.
 type Line struct {
 	taken atomic.Bool // a goroutine stands in line
 
-	tries atomic.Int32 // written by the goroutine that stands in line, or is about to
+	tries atomic.Int32 // written by the goroutine that stands in line, or is about to, and by Suspect
+
+	// the last mark of the goroutine that stands in line; 0: none does. The two may be of different calls,
+	// which makes a turn longer or shorter by a moment
+	since  atomic.Int64
+	before atomic.Uint64
 }
 
 const (
@@ -42,6 +47,14 @@ const (
 
 // Crowded reports whether all processors were recently busy with goroutines that compute.
 func (l *Line) Crowded() bool { return l.tries.Load() > 0 }
+
+// Suspect makes the next Yield stand in line, to find out, if the turns since a time by monotime have
+// been long: the caller's kind of work may have taken them, or goroutines that compute.
+func (l *Line) Suspect(since int64) {
+	if tries := l.tries.Load(); tries <= 0 && monotime.Now()-since >= int64(longTurn) {
+		l.tries.CompareAndSwap(tries, 1-triesMax)
+	}
+}
 
 // Yield stands in line if processors may be crowded and no other goroutine stands there. It reports
 // whether the others' turn was long, so that there may be work now.
@@ -64,14 +77,43 @@ func (l *Line) Yield(served func() uint64) (long bool) {
 
 // Stand is like Yield, but always stands in line. Only one goroutine at a time may call it.
 func (l *Line) Stand(served func() uint64) (long bool) {
-	begin, before := monotime.Now(), served()
+	begin := l.mark(served)
 	runtime.Gosched()
-	turns := max(0, int64(served()-before)) + 1
-	long = monotime.Now()-begin >= int64(longTurn)*turns
+	work := served()
+	long = begin.isLong(work) || mark{l.since.Load(), l.before.Load()}.isLong(work)
+	l.since.Store(0)
 	if long {
 		l.tries.Store(triesMax)
 	} else {
 		l.tries.Store(max(0, l.tries.Load()-1))
 	}
 	return long
+}
+
+// RanOut says that no work of the caller's kind is left. If a goroutine stands in line, what it waits for
+// from then on is the others' turn, however much work was done before.
+func (l *Line) RanOut(served func() uint64) {
+	if l.since.Load() != 0 {
+		l.mark(served)
+	}
+}
+
+// mark begins the others' turn, and returns it.
+func (l *Line) mark(served func() uint64) mark {
+	m := mark{monotime.Now(), served()}
+	l.before.Store(m.served)
+	l.since.Store(m.at)
+	return m
+}
+
+// mark is when a turn of others began, and how much work had been done by then.
+type mark struct {
+	at     int64
+	served uint64
+}
+
+// isLong reports whether others have computed since, if so much work has been done by now.
+func (m mark) isLong(served uint64) bool {
+	turns := max(0, int64(served-m.served)) + 1
+	return monotime.Now()-m.at >= int64(longTurn)*turns
 }

@@ -1,9 +1,11 @@
 package line
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -81,4 +83,42 @@ func TestFree(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// TestRanOut: work of the caller's kind that took its time, and ran out, doesn't hide that others
+// compute from then on.
+func TestRanOut(t *testing.T) {
+	testnet.BesideComputing(func() {
+		var l Line
+		var work atomic.Uint64
+		testnet.Eventually(t, "a turn that is long", func() bool {
+			go func() {
+				work.Add(1 << 40)
+				l.RanOut(work.Load)
+			}()
+			return l.Stand(work.Load)
+		})
+		if l.RanOut(work.Load); l.since.Load() != 0 {
+			t.Error("got a mark, want none: no goroutine stands in line")
+		}
+	})
+}
+
+// TestSuspect: after a long turn the next Yield stands in line, after a short one it need not.
+func TestSuspect(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		since       int64
+		tries, want int32
+	}{
+		{"short turn", monotime.Now() + int64(time.Hour), 0, 0},
+		{"long turn", monotime.Now() - int64(longTurn), 0, 1 - triesMax},
+		{"long turn, crowded", monotime.Now() - int64(longTurn), 1, 1},
+	} {
+		var l Line
+		l.tries.Store(tt.tries)
+		if l.Suspect(tt.since); l.tries.Load() != tt.want {
+			t.Errorf("%s: got %d tries, want %d", tt.name, l.tries.Load(), tt.want)
+		}
+	}
 }

@@ -108,10 +108,14 @@ func (f *FD) wakeWaiters(r Readiness, batch uint32) (woken bool) {
 		if r&Urgent != 0 {
 			bits |= shortReadUnreliable
 		}
-		woken = f.rd.signal(bits, batch)
+		var by *relay
+		if f.loop.guests.line.Crowded() {
+			by = &f.loop.relay
+		}
+		woken = f.rd.signal(bits, batch, by)
 	}
 	if r&Writable != 0 {
-		f.wr.signal(ready, 0)
+		f.wr.signal(ready, 0, nil)
 	}
 	return woken
 }

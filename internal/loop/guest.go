@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/line"
+	"github.com/percore/percore/internal/monotime"
 )
 
 // A guest is a goroutine that polls a loop once, without waiting, beside the loop's own: the reader
@@ -108,10 +109,12 @@ func (l *Loop) hosts() bool { return l.group.config.Strategy == Nested }
 // come for it or for another.
 func (l *Loop) visitUntilWoken(h *half) {
 	g := &l.guests
+	g.line.Suspect(l.readers.began.Load())
 	for !l.visit(false, (*poller).glance) && h.state.Load()&waiting != 0 {
 		if g.line.Crowded() && (l.visit(false, (*poller).linger) || h.state.Load()&waiting == 0) {
 			return
 		}
+		g.line.RanOut(l.group.served)
 		if !g.line.Yield(l.group.served) {
 			return
 		}
@@ -181,11 +184,15 @@ func (f *FD) deliverAsGuest(r Readiness, batch uint32, worker bool) (woken bool)
 //
 //	high 32 bits  number of the batch, never 0
 //	low 32 bits   readers, and one more until all events of the batch are dispatched
-type batchReaders struct{ word atomic.Uint64 }
+type batchReaders struct {
+	word  atomic.Uint64
+	began atomic.Int64 // when the last batch did, by monotime
+}
 
 // begin begins a batch of so many events, each of which counts for a reader until dispatched knows
 // better. It returns the number.
 func (b *batchReaders) begin(events int) (number uint32) {
+	b.began.Store(monotime.Now())
 	for {
 		old := b.word.Load()
 		number = max(1, uint32(old>>32)+1)

@@ -124,8 +124,9 @@ func (h *half) setReady(f *FD) {
 }
 
 // signal sets bits, ready among them, and wakes a parked goroutine, if there is one, as a member of a
-// batch (0: of none). It reports whether it did. It is for the goroutine that polls the loop.
-func (h *half) signal(bits, batch uint32) (woken bool) {
+// batch (0: of none), and if by isn't nil in its turn. It reports whether it did. It is for the goroutine
+// that polls the loop.
+func (h *half) signal(bits, batch uint32, by *relay) (woken bool) {
 	for {
 		old := h.state.Load()
 		if old&(bits|waiting) == bits {
@@ -136,7 +137,11 @@ func (h *half) signal(bits, batch uint32) (woken bool) {
 				return false
 			}
 			h.batch = batch
-			h.wakeParked()
+			if by != nil {
+				by.wake(h)
+			} else {
+				h.wakeParked()
+			}
 			return true
 		}
 	}
@@ -145,7 +150,7 @@ func (h *half) signal(bits, batch uint32) (woken bool) {
 // wake is signal for goroutines that don't poll: the goroutine that waits may be the one
 // that does, and then it is not on its channel.
 func (h *half) wake(f *FD, bits uint32) {
-	h.signal(bits, 0)
+	h.signal(bits, 0, nil)
 	f.loop.kick(h)
 }
 
@@ -242,6 +247,7 @@ func (h *half) wait(f *FD) error {
 		f.loop.visitUntilWoken(h)
 	}
 	<-p
+	f.loop.relay.pass(h)
 	checkNotWaiting(h.state.Load())
 	return nil
 }

@@ -81,7 +81,7 @@ func TestHalfSignal(t *testing.T) {
 			var s half
 			p := tryPark(&s)
 			s.state.Store(tt.before)
-			s.signal(tt.bits, 0)
+			s.signal(tt.bits, 0, nil)
 			if got := s.state.Load(); got != tt.after {
 				t.Errorf("state: got %04b, want %04b", got, tt.after)
 			}
@@ -115,7 +115,7 @@ func TestHalfClearReadyUsesItUp(t *testing.T) {
 	if s.clearReady() {
 		t.Error("clearReady of a new half: got true, want false: nothing is ready")
 	}
-	s.signal(ready, 0)
+	s.signal(ready, 0, nil)
 	if !s.clearReady() {
 		t.Error("clearReady after an edge: got false, want true")
 	}
@@ -130,9 +130,9 @@ func TestHalfWaitReturnsAtOnce(t *testing.T) {
 		set  func(f *FD)
 		want error
 	}{
-		{"ready", func(f *FD) { f.rd.signal(ready, 0) }, nil},
+		{"ready", func(f *FD) { f.rd.signal(ready, 0, nil) }, nil},
 		{"no wait", func(f *FD) { _ = f.SetNoWait(true) }, ErrWouldWait},
-		{"ready, no wait", func(f *FD) { f.rd.signal(ready, 0); _ = f.SetNoWait(true) }, nil},
+		{"ready, no wait", func(f *FD) { f.rd.signal(ready, 0, nil); _ = f.SetNoWait(true) }, nil},
 		{"closed", func(f *FD) { f.life.word.Store(lifeClosed | 1) }, ErrClosed},
 		{"expired", func(f *FD) { f.rd.deadline.Store(expired) }, os.ErrDeadlineExceeded},
 		{"closed and expired", func(f *FD) {
@@ -205,7 +205,7 @@ func TestHalfStress(t *testing.T) {
 					runtime.Gosched() // or the consumer need never wait
 				}
 				available.Add(1)
-				s.signal(ready, 0)
+				s.signal(ready, 0, nil)
 				if rand.IntN(4) == 0 {
 					runtime.Gosched()
 				}
@@ -245,8 +245,8 @@ func TestHalfOneTokenPerWait(t *testing.T) {
 	f := newLooplessFD()
 	s := &f.rd
 	wakers := []func(){
-		func() { s.signal(ready, 0) },
-		func() { s.signal(ready|hangup, 0) },
+		func() { s.signal(ready, 0, nil) },
+		func() { s.signal(ready|hangup, 0, nil) },
 		func() { s.interrupt(f) },
 		func() { s.setDeadline(f, expired) },
 		func() { _ = f.SetNoWait(true) },

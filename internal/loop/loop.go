@@ -59,6 +59,7 @@ type Loop struct {
 	sole   *FD // the last poll had one event, which was for this and called no callback
 
 	guests guests
+	relay  relay
 	direct direct
 
 	// owned by the loop's goroutine
