@@ -233,6 +233,9 @@ func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 	p.serving--
 	if !p.needsSpareLocked() {
 		defer p.mu.Unlock()
+		if p.serving == 0 {
+			p.line.RanOut(p.served.Load)
+		}
 		p.restLocked(w)
 		return c
 	}
