@@ -90,8 +90,8 @@ func (l *Line) Stand(served func() uint64) (long bool) {
 	return long
 }
 
-// RanOut says that no work of the caller's kind is left. If a goroutine stands in line, what it waits for
-// from then on is the others' turn, however much work was done before.
+// RanOut says that no work of the caller's kind is left. If a goroutine stands in line, what it waits
+// for from then on is the others' turn, however much work was done before.
 func (l *Line) RanOut(served func() uint64) {
 	if l.since.Load() != 0 {
 		l.mark(served)

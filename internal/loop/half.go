@@ -124,8 +124,8 @@ func (h *half) setReady(f *FD) {
 }
 
 // signal sets bits, ready among them, and wakes a parked goroutine, if there is one, as a member of a
-// batch (0: of none), and if by isn't nil in its turn. It reports whether it did. It is for the goroutine
-// that polls the loop.
+// batch (0: of none), and in its turn if by isn't nil. It reports whether it did. It is for the
+// goroutine that polls the loop.
 func (h *half) signal(bits, batch uint32, by *relay) (woken bool) {
 	for {
 		old := h.state.Load()

@@ -5,20 +5,20 @@ import (
 	"sync/atomic"
 )
 
-// A relay wakes the readers of a loop one after the other, each by the one before as soon as that runs.
-// It is for the time while processors are crowded with goroutines that compute (see [line.Line]).
+// A relay wakes the readers of a loop one after the other, each by the one before as soon as that runs,
+// while processors are crowded with goroutines that compute (see [line.Line]).
 //
 // The scheduler runs the goroutine next that was readied last. Those readied before it go to the end of
-// the processor's queue, and a goroutine that computes stands there before them: the processor has fetched
-// it together with the goroutine that polls. So if a whole batch of readers is readied at once, all
-// but one wait for a time slice, 10 or 20 ms. In a relay each is the one that was readied last.
+// the processor's queue, behind a goroutine that computes: the processor has fetched that together with
+// the goroutine that polls. So if a whole batch of readers is readied at once, all but one wait for a
+// time slice, 10 or 20 ms. In a relay each is the one that was readied last.
 //
 //	current  meaning                                leaves by
 //	nil      no reader is in the queue              wake: the reader that is woken
 //	a half   its reader has been woken, and will    pass, by that reader: the next one from the queue, or
 //	         wake the next                          nil
 //
-// A reader whose wait has ended always takes its token, and passes then. So no reader is left in the queue.
+// A reader whose wait has ended always takes its token, and passes then: none is left in the queue.
 type relay struct {
 	current atomic.Pointer[half] // written with mu held
 
@@ -45,7 +45,7 @@ func (r *relay) wake(h *half) {
 	}
 }
 
-// pass wakes the next reader. The caller waited on h, and has taken its token, from whomever.
+// pass wakes the next reader, if the relay has woken the caller, which has taken the token of h.
 func (r *relay) pass(h *half) {
 	if r.current.Load() != h {
 		return
