@@ -324,7 +324,7 @@ func newDemo(opts serveOptions, log *slog.Logger) (_ *demo, err error) {
 		site.TLSConfig = d.tls.Config()
 	}
 	d.httpServer = d.wrap(site)
-	d.adminServer = newAdminServer(isLocal(opts.adminAddress), &d.leaving, d.log)
+	d.adminServer = newAdminServer(&d.leaving, d.log)
 	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, opts.maxAge)
 	return d, nil
 }
@@ -416,6 +416,7 @@ func (d *demo) parts() []handover.Part {
 	if d.opts.adminAddress != "" {
 		parts = append(parts, handover.Part{
 			Name: "admin", Address: d.opts.adminAddress, Config: &d.adminConfig, Server: d.adminServer,
+			Serve: func(l net.Listener) error { return serveAdmin(d.adminServer, l) },
 		})
 	}
 	return parts
@@ -474,11 +475,14 @@ func baseURL(addr net.Addr) string {
 }
 
 // dialAddress returns an address that reaches a listener at addr from this machine. It is the
-// listener's own address, or localhost if it listens on all addresses.
+// listener's own address, localhost if it listens on all addresses, or gRPC's way to name a socket.
 func dialAddress(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if ok && (tcp.IP == nil || tcp.IP.IsUnspecified()) {
 		return fmt.Sprintf("localhost:%d", tcp.Port)
+	}
+	if addr.Network() == "unix" { // one of systemd's
+		return "unix:" + addr.String()
 	}
 	return addr.String()
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	_ "net/http/pprof"
-	"net/netip"
 	"sync/atomic"
 
 	"github.com/percore/percore/debug"
@@ -21,29 +20,32 @@ var adminEndpoints = []struct{ Path, About string }{
 }
 
 // newAdminServer returns the server of these pages. It is an ordinary http.Server, on a loop of its own,
-// because people need it when something is wrong with the others. isLocal says that it can be reached
-// from this machine only.
-func newAdminServer(isLocal bool, leaving *atomic.Bool, log *slog.Logger) *http.Server {
+// because people need it when something is wrong with the others.
+func newAdminServer(leaving *atomic.Bool, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /ready", serveReady(leaving))
 	mux.Handle("GET /metrics", prometheus.Handler())
 	mux.Handle("/debug/percore", debug.Handler())
 	mux.Handle("/debug/pprof/", http.DefaultServeMux) // package net/http/pprof has its pages there
-	handler := debug.RefuseCrossOrigin(mux)
-	if isLocal {
-		handler = debug.RefuseHostNames(handler)
-	}
 	return &http.Server{
-		Handler:           handler,
+		Handler:           debug.RefuseCrossOrigin(mux),
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }
 
-// isLocal reports whether an address of a flag is on the loopback interface.
-func isLocal(address string) bool {
-	host, _, _ := net.SplitHostPort(address)
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
+// serveAdmin serves the pages. systemd may have opened the listener, at another address than that of
+// -admin.
+func serveAdmin(srv *http.Server, l net.Listener) error {
+	if isLocal(l.Addr()) {
+		srv.Handler = debug.RefuseHostNames(srv.Handler)
+	}
+	return srv.Serve(l)
+}
+
+// isLocal reports whether the address of a listener is on the loopback interface.
+func isLocal(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
 }

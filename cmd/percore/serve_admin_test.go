@@ -284,11 +284,18 @@ func TestServeAdminHost(t *testing.T) {
 	d := startDemo(t, serveOptions{})
 	wantGuard(t, d.admin.Addr())
 	for _, test := range []struct {
-		address string // of -admin
-		want    bool
-	}{{"127.0.0.1:6060", true}, {"localhost:6060", true}, {"[::1]:6060", true}, {":6060", false}, {"192.0.2.1:6060", false}} {
-		if got := isLocal(test.address); got != test.want {
-			t.Errorf("-admin %s: got local %t, want %t", test.address, got, test.want)
+		addr net.Addr
+		want bool
+	}{
+		{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, true},
+		{&net.TCPAddr{IP: net.IPv6loopback}, true},
+		{&net.TCPAddr{}, false},
+		{&net.TCPAddr{IP: net.IPv6unspecified}, false},
+		{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}, false},
+		{&net.UnixAddr{Name: "/run/admin", Net: "unix"}, false}, // no browser gets there
+	} {
+		if got := isLocal(test.addr); got != test.want {
+			t.Errorf("%v: got local %t, want %t", test.addr, got, test.want)
 		}
 	}
 }
@@ -326,7 +333,7 @@ func wantGuard(t *testing.T, addr net.Addr, paths ...string) {
 
 // Pages of other origins can't start a profile: reading these is not harmless.
 func TestServeAdminCrossSite(t *testing.T) {
-	server := newAdminServer(true, new(atomic.Bool), slog.New(slog.DiscardHandler))
+	server := newAdminServer(new(atomic.Bool), slog.New(slog.DiscardHandler))
 	for _, e := range adminEndpoints {
 		r := httptest.NewRequest("GET", "http://127.0.0.1:6060"+e.Path, nil)
 		r.Header.Set("Sec-Fetch-Site", "cross-site")

@@ -191,6 +191,10 @@ func TestServePrintsReachableAddresses(t *testing.T) {
 			t.Errorf("listening on %s: got %s, want %s", tt.addr, got, want)
 		}
 	}
+	socket := &net.UnixAddr{Name: "/run/percore/grpc", Net: "unix"} // one of systemd's
+	if got, want := dialAddress(socket), "unix:/run/percore/grpc"; got != want {
+		t.Errorf("listening on %s: got %s, want %s, which gRPC's clients dial", socket, got, want)
+	}
 }
 
 func TestServeSummary(t *testing.T) {
