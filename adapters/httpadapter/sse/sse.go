@@ -12,7 +12,9 @@
 package sse
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -68,18 +70,15 @@ const (
 	retry     = 2 * time.Second
 )
 
-// NewHub makes a hub.
+// NewHub makes a hub. It panics if a field but Heartbeat is negative.
 func NewHub(c Config) *Hub {
-	if c.Heartbeat == 0 {
-		c.Heartbeat = heartbeat
+	if c.Retry < 0 || c.Keep < 0 || c.Limit < 0 {
+		panic(fmt.Sprintf("sse: NewHub was called with a number that is negative: Retry %v, Keep %d, Limit %d",
+			c.Retry, c.Keep, c.Limit))
 	}
-	if c.Retry <= 0 {
-		c.Retry = retry
-	}
-	if c.Limit <= 0 {
-		c.Limit = httpadapter.DefaultUnsent
-	}
-	c.Limit = min(c.Limit, math.MaxInt/2) // what waits already is added to it
+	c.Heartbeat = cmp.Or(c.Heartbeat, heartbeat)
+	c.Retry = cmp.Or(c.Retry, retry)
+	c.Limit = min(cmp.Or(c.Limit, httpadapter.DefaultUnsent), math.MaxInt/2) // what waits already is added to it
 	return &Hub{config: c}
 }
 

@@ -286,6 +286,21 @@ func (h *Hub) missedBy(c *client) int {
 	return c.missed
 }
 
+// TestNegativeConfig: a number that would silently be another is refused, as by the other packages.
+func TestNegativeConfig(t *testing.T) {
+	for _, c := range []Config{{Retry: -1}, {Keep: -1}, {Limit: -1}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%+v: got no panic", c)
+				}
+			}()
+			NewHub(c)
+		}()
+	}
+	NewHub(Config{Heartbeat: -1}) // never
+}
+
 // TestLongestLimit: a Limit that is never reached is none, whatever waits when a client comes.
 func TestLongestLimit(t *testing.T) {
 	h := NewHub(Config{Limit: math.MaxInt})
