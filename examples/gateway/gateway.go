@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log"
 	"sync"
 	"time"
@@ -22,6 +23,9 @@ type gateway struct {
 }
 
 func newGateway(backend string) (*gateway, error) {
+	if backend == "" {
+		return nil, errors.New("-to is missing: give the address of the backend")
+	}
 	g := &gateway{backend: backend, dialer: percore.Dialer{Timeout: dialTimeout}}
 	var err error
 	g.server, err = reactor.New(g, reactor.Config{WriteHighWaterMark: unsentMax})

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -222,5 +223,12 @@ func TestNoBackend(t *testing.T) {
 	io.WriteString(c, "hello")
 	if got, err := io.ReadAll(c); len(got) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %q, %v, want the end", got, err)
+	}
+}
+
+// Without -to the program says so at once, and not to each client.
+func TestMissingTo(t *testing.T) {
+	if _, err := newGateway(""); err == nil || !strings.Contains(err.Error(), "-to") {
+		t.Errorf("got %v, want an error that names the flag", err)
 	}
 }

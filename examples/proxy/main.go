@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"io"
 	"log"
@@ -28,6 +29,9 @@ func main() {
 
 // serve forwards each connection to the given address over a connection of its own.
 func serve(ln net.Listener, to string) error {
+	if to == "" {
+		return errors.New("-to is missing: give the address to forward to")
+	}
 	for {
 		client, err := ln.Accept()
 		if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/percore/percore"
@@ -38,4 +39,11 @@ func TestServe(t *testing.T) {
 	}
 	proxy.Close()
 	testnet.Receive(t, "the proxy's end", done)
+}
+
+// Without -to the program says so at once, and not to each client.
+func TestMissingTo(t *testing.T) {
+	if err := serve(testnet.Listen(t, percore.Listen, testnet.TCP4), ""); err == nil || !strings.Contains(err.Error(), "-to") {
+		t.Errorf("got %v, want an error that names the flag", err)
+	}
 }

@@ -9,6 +9,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"io"
 	"log"
@@ -108,6 +109,9 @@ func newNearEnd(via, to string) *nearEnd {
 }
 
 func (n *nearEnd) serve(ln net.Listener) error {
+	if n.to == "" {
+		return errors.New("-to is missing: give the address that connections go to")
+	}
 	for {
 		c, err := ln.Accept()
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 
@@ -113,5 +114,12 @@ func TestUnreachable(t *testing.T) {
 	c := testnet.Dial(t, startTunnel(t, address, address))
 	if answer, err := io.ReadAll(c); err != nil || len(answer) > 0 {
 		t.Errorf("got %q, %v, want the end", answer, err)
+	}
+}
+
+// Without -to the program says so at once, and not to each client.
+func TestMissingTo(t *testing.T) {
+	if err := newNearEnd("localhost:9000", "").serve(testnet.Listen(t, percore.Listen, testnet.TCP4)); err == nil || !strings.Contains(err.Error(), "-to") {
+		t.Errorf("got %v, want an error that names the flag", err)
 	}
 }
