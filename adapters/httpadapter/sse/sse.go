@@ -77,7 +77,7 @@ func NewHub(c Config) *Hub {
 			c.Retry, c.Keep, c.Limit))
 	}
 	c.Heartbeat = cmp.Or(c.Heartbeat, heartbeat)
-	c.Retry = cmp.Or(c.Retry, retry)
+	c.Retry = min(cmp.Or(c.Retry, retry), math.MaxInt64/2)                   // as much again is added to it at most
 	c.Limit = min(cmp.Or(c.Limit, httpadapter.DefaultUnsent), math.MaxInt/2) // what waits already is added to it
 	return &Hub{config: c}
 }

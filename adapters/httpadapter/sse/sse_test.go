@@ -301,6 +301,16 @@ func TestNegativeConfig(t *testing.T) {
 	NewHub(Config{Heartbeat: -1}) // never
 }
 
+// TestLongestRetry: clients are told to wait, however long that is.
+func TestLongestRetry(t *testing.T) {
+	h := NewHub(Config{Retry: math.MaxInt64})
+	for range 10 {
+		if got := string(h.retryEvent()); !strings.HasPrefix(got, "retry: ") {
+			t.Fatalf("got %q, want a time", got)
+		}
+	}
+}
+
 // TestLongestLimit: a Limit that is never reached is none, whatever waits when a client comes.
 func TestLongestLimit(t *testing.T) {
 	h := NewHub(Config{Limit: math.MaxInt})
