@@ -308,9 +308,14 @@ func (a *attempt) overLimit(fields []h2.Field, authority string) bool {
 
 var teTrailers = h2.MakeField("te", "trailers")
 
-// fields returns the fields of the header, in grpc-go's order.
+// fields returns the fields of the header, in grpc-go's order. It asks the credentials first, since they
+// may take a part of the time that is left.
 func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 	s := a.call
+	creds, err := a.credsFields(authority)
+	if err != nil {
+		return nil, err
+	}
 	kind := plainType
 	if s.info.subtype != "" {
 		kind = h2.MakeField("content-type", "application/grpc+"+s.info.subtype)
@@ -332,10 +337,7 @@ func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 		}
 		to = append(to, h2.MakeField("grpc-timeout", encodeTimeout(left)))
 	}
-	to, err := a.appendCreds(to, authority)
-	if err != nil {
-		return nil, err
-	}
+	to = append(to, creds...)
 	md := s.md
 	if s.client.config.Stats != nil { // which may have added some
 		md, _ = metadata.FromOutgoingContext(a.ctx)
@@ -343,11 +345,11 @@ func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 	return appendMetadata(to, md), nil
 }
 
-// appendCreds appends what the per-RPC credentials bring.
-func (a *attempt) appendCreds(to []h2.Field, authority string) ([]h2.Field, error) {
+// credsFields returns what the per-RPC credentials bring.
+func (a *attempt) credsFields(authority string) (fields []h2.Field, err error) {
 	s := a.call
 	if len(s.client.config.PerRPC) == 0 && s.info.creds == nil {
-		return to, nil
+		return nil, nil
 	}
 	ctx := credentials.NewContextWithRequestInfo(peer.NewContext(a.ctx, &a.conn.peer), credentials.RequestInfo{Method: s.method, AuthInfo: a.conn.peer.AuthInfo})
 	audience := "https://" + strings.TrimSuffix(authority, ":443")
@@ -357,8 +359,7 @@ func (a *attempt) appendCreds(to []h2.Field, authority string) ([]h2.Field, erro
 		audience += s.method
 	}
 	for _, creds := range s.client.config.PerRPC {
-		var err error
-		if to, err = a.appendFrom(to, ctx, creds, audience); err != nil {
+		if fields, err = appendFrom(fields, ctx, creds, audience); err != nil {
 			return nil, err
 		}
 	}
@@ -366,12 +367,12 @@ func (a *attempt) appendCreds(to []h2.Field, authority string) ([]h2.Field, erro
 		if creds.RequireTransportSecurity() && a.conn.insecure() {
 			return nil, status.Error(codes.Unauthenticated, "transport: cannot send secure credentials on an insecure connection")
 		}
-		return a.appendFrom(to, ctx, creds, audience)
+		return appendFrom(fields, ctx, creds, audience)
 	}
-	return to, nil
+	return fields, nil
 }
 
-func (a *attempt) appendFrom(to []h2.Field, ctx context.Context, creds credentials.PerRPCCredentials, audience string) ([]h2.Field, error) {
+func appendFrom(to []h2.Field, ctx context.Context, creds credentials.PerRPCCredentials, audience string) ([]h2.Field, error) {
 	data, err := creds.GetRequestMetadata(ctx, audience)
 	if err != nil {
 		st, ok := status.FromError(err)

@@ -1,0 +1,92 @@
+package grpcadapter
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// credsFunc is per-RPC credentials.
+type credsFunc func(ctx context.Context) (map[string]string, error)
+
+func (f credsFunc) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	return f(ctx)
+}
+
+func (credsFunc) RequireTransportSecurity() bool { return false }
+
+// connect waits until cc is connected, or ctx ends.
+func connect(ctx context.Context, cc healthClient) {
+	cc.Connect()
+	for s := cc.GetState(); s != connectivity.Ready && cc.WaitForStateChange(ctx, s); s = cc.GetState() {
+	}
+}
+
+// TestClientOddCredentials makes calls with odd credentials with both clients, which must get the same,
+// and so must the server.
+func TestClientOddCredentials(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+	got := make(chan string, 1)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, ss grpc.ServerStream) error {
+		md, _ := metadata.FromIncomingContext(ss.Context())
+		got <- fmt.Sprint(md["token"])
+		return ss.SendMsg(new(wrapperspb.BytesValue))
+	}))
+	go func() { _ = server.Serve(lis) }()
+	t.Cleanup(server.Stop)
+	late := credsFunc(func(ctx context.Context) (map[string]string, error) {
+		<-ctx.Done()
+		return nil, nil
+	})
+	for _, test := range []struct {
+		name    string
+		clients []credentials.PerRPCCredentials // of all calls
+		call    credentials.PerRPCCredentials
+		short   bool // the deadline passes
+	}{
+		{name: "a token after the deadline, for a call", call: late, short: true},
+		{name: "a token after the deadline, for all calls", clients: []credentials.PerRPCCredentials{late}, short: true},
+	} {
+		theirOptions := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+		var ourOptions []ClientOption
+		for _, creds := range test.clients {
+			theirOptions = append(theirOptions, grpc.WithPerRPCCredentials(creds))
+			ourOptions = append(ourOptions, WithPerRPCCredentials(creds))
+		}
+		var options []grpc.CallOption
+		if test.call != nil {
+			options = append(options, grpc.PerRPCCredentials(test.call))
+		}
+		var results []string
+		for _, cc := range []healthClient{dialServer(t, lis, theirOptions...), dialClient(t, lis, ourOptions...)} {
+			ctx, cancel := context.WithCancel(callContext(t))
+			if test.short {
+				connect(ctx, cc)
+				ctx, cancel = context.WithTimeout(ctx, 10*time.Millisecond)
+			}
+			result := fmt.Sprint(callEcho(ctx, cc, nil, options...))
+			cancel()
+			select {
+			case token := <-got:
+				result += token
+			default: // the server has got no call
+			}
+			results = append(results, result)
+		}
+		if results[1] != results[0] {
+			t.Errorf("%s: got %s, want %s as with grpc-go", test.name, results[1], results[0])
+		}
+	}
+}
