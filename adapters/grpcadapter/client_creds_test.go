@@ -2,16 +2,19 @@ package grpcadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/internal/testnet"
@@ -50,6 +53,12 @@ func TestClientOddCredentials(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil
 	})
+	token := func(value string) credsFunc {
+		return func(context.Context) (map[string]string, error) { return map[string]string{"Token": value}, nil }
+	}
+	fails := func(err error) credsFunc {
+		return func(context.Context) (map[string]string, error) { return nil, err }
+	}
 	for _, test := range []struct {
 		name    string
 		clients []credentials.PerRPCCredentials // of all calls
@@ -58,6 +67,11 @@ func TestClientOddCredentials(t *testing.T) {
 	}{
 		{name: "a token after the deadline, for a call", call: late, short: true},
 		{name: "a token after the deadline, for all calls", clients: []credentials.PerRPCCredentials{late}, short: true},
+		{name: "no token for all calls", clients: []credentials.PerRPCCredentials{fails(errors.New("no token"))}},
+		{name: "no token for a call", call: fails(errors.New("no token"))},
+		{name: "a status for all calls", clients: []credentials.PerRPCCredentials{fails(status.Error(codes.Aborted, "no"))}},
+		{name: "two of all calls", clients: []credentials.PerRPCCredentials{token("1"), token("2")}},
+		{name: "one of all calls, and one of the call", clients: []credentials.PerRPCCredentials{token("1")}, call: token("2")},
 	} {
 		theirOptions := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 		var ourOptions []ClientOption

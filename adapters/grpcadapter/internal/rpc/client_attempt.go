@@ -345,7 +345,8 @@ func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 	return appendMetadata(to, md), nil
 }
 
-// credsFields returns what the per-RPC credentials bring.
+// credsFields returns what the per-RPC credentials bring. Of several for all calls the last one counts
+// that brings a name.
 func (a *attempt) credsFields(authority string) (fields []h2.Field, err error) {
 	s := a.call
 	if len(s.client.config.PerRPC) == 0 && s.info.creds == nil {
@@ -358,40 +359,54 @@ func (a *attempt) credsFields(authority string) (fields []h2.Field, err error) {
 	} else {
 		audience += s.method
 	}
+	ofAll := make(map[string]string)
 	for _, creds := range s.client.config.PerRPC {
-		if fields, err = appendFrom(fields, ctx, creds, audience); err != nil {
+		if err := askCreds(ofAll, ctx, creds, audience, codes.Unauthenticated); err != nil {
 			return nil, err
 		}
 	}
+	fields = appendCreds(fields, ofAll)
 	if creds := s.info.creds; creds != nil {
 		if creds.RequireTransportSecurity() && a.conn.insecure() {
 			return nil, status.Error(codes.Unauthenticated, "transport: cannot send secure credentials on an insecure connection")
 		}
-		return appendFrom(fields, ctx, creds, audience)
+		ofCall := make(map[string]string)
+		if err := askCreds(ofCall, ctx, creds, audience, codes.Internal); err != nil {
+			return nil, err
+		}
+		fields = appendCreds(fields, ofCall)
 	}
 	return fields, nil
 }
 
-func appendFrom(to []h2.Field, ctx context.Context, creds credentials.PerRPCCredentials, audience string) ([]h2.Field, error) {
+// askCreds adds what credentials bring to a map. An error that is no status gets the code.
+func askCreds(to map[string]string, ctx context.Context, creds credentials.PerRPCCredentials, audience string, code codes.Code) error {
 	data, err := creds.GetRequestMetadata(ctx, audience)
 	if err != nil {
 		st, ok := status.FromError(err)
 		switch {
 		case !ok:
-			return nil, status.Errorf(codes.Internal, "transport: per-RPC creds failed due to error: %v", err)
+			return status.Errorf(code, "transport: per-RPC creds failed due to error: %v", err)
 		case channel.IsRestricted(st.Code()):
-			return nil, status.Errorf(codes.Internal, "transport: received per-RPC creds error with illegal status: %v", err)
+			return status.Errorf(codes.Internal, "transport: received per-RPC creds error with illegal status: %v", err)
 		}
-		return nil, err
+		return err
 	}
 	for name, value := range data {
 		name = strings.ToLower(name)
 		if err := validate(metadata.MD{name: {value}}); err != nil {
-			return nil, status.Error(codes.Internal, err.Error())
+			return status.Error(codes.Internal, err.Error())
 		}
+		to[name] = value
+	}
+	return nil
+}
+
+func appendCreds(to []h2.Field, data map[string]string) []h2.Field {
+	for name, value := range data {
 		to = append(to, h2.MakeField(name, encodeValue(name, value)))
 	}
-	return to, nil
+	return to
 }
 
 // awaitBytes is how much of the answer to a unary call is waited for at once.
