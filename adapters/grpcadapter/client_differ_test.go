@@ -102,7 +102,8 @@ func (s clientStatsLog) HandleRPC(ctx context.Context, e stats.RPCStats) {
 	case *stats.InHeader:
 		text = fmt.Sprintf("%q %s", e.Compression, mdText(e.Header))
 	case *stats.OutHeader:
-		text = fmt.Sprintf("%q %q %v %s", e.FullMethod, e.Compression, e.RemoteAddr != nil && e.LocalAddr != nil, mdText(e.Header))
+		named := e.Authority == e.RemoteAddr.String()
+		text = fmt.Sprintf("%q %q %v %v %s", e.FullMethod, e.Compression, named, e.LocalAddr != nil, mdText(e.Header))
 	case *stats.InPayload:
 		text = fmt.Sprintf("%d %d %d", e.Length, e.CompressedLength, e.WireLength)
 	case *stats.OutPayload:

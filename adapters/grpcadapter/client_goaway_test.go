@@ -6,16 +6,22 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
@@ -111,5 +117,71 @@ func TestClientSentAway(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// attemptLog notes the attempts of calls.
+type attemptLog struct {
+	attemptTimes
+	all []string // guarded by mu
+}
+
+func (a *attemptLog) HandleRPC(_ context.Context, s stats.RPCStats) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch s := s.(type) {
+	case *stats.Begin:
+		a.all = append(a.all, fmt.Sprintf("begin, transparent %v", s.IsTransparentRetryAttempt))
+	case *stats.DelayedPickComplete:
+		a.all = append(a.all, "delayed")
+	case *stats.End:
+		a.all = append(a.all, fmt.Sprintf("end %v", status.Code(s.Error)))
+	}
+}
+
+// TestClientSentAwayEarly: the server goes away when a call has a connection, and no stream yet. Stats
+// handlers see another attempt then, as with grpc-go.
+func TestClientSentAwayEarly(t *testing.T) {
+	testnet.NoLeaks(t)
+	var logs [2]attemptLog
+	for i := range logs {
+		first, away := make(chan bool, 1), make(chan bool)
+		first <- true
+		lis := framesServer(t, func(p *frames.Peer) {
+			select {
+			case <-first:
+				<-away
+				p.Frame(frames.GoAway, 0, 0, make([]byte, 8)).Flush()
+			default:
+			}
+			for id := uint32(1); nextCall(p); id += 2 {
+				answer(p, id)
+			}
+		})
+		var cc healthClient = dialServer(t, lis, grpc.WithStatsHandler(&logs[i]))
+		if i == 1 {
+			cc = dialClient(t, lis, WithStatsHandler(&logs[i]))
+		}
+		ctx := callContext(t)
+		connect(ctx, cc)
+		sendAway := sync.OnceFunc(func() {
+			close(away)
+			cc.WaitForStateChange(ctx, connectivity.Ready)
+		})
+		creds := credsFunc(func(context.Context) (map[string]string, error) { // asked between the two
+			sendAway()
+			return nil, nil
+		})
+		if err := callEcho(ctx, cc, nil, grpc.PerRPCCredentials(creds)); err != nil {
+			t.Error(err)
+		}
+		_ = cc.Close()
+	}
+	want := logs[0].all
+	if again := "begin, transparent false"; len(want) == 6 && want[3] == again {
+		want = slices.Delete(want, 3, 4) // grpc-go begins two attempts there, of which one never ends
+	}
+	if got := logs[1].all; !slices.Equal(got, want) || len(want) != 5 {
+		t.Errorf("got the attempts %q, want %q as with grpc-go", got, want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,6 +75,23 @@ func (a *attempt) begin(s *clientCall, transparent bool) {
 		sh.HandleRPC(a.ctx, &stats.Begin{
 			Client: true, BeginTime: a.began, FailFast: s.info.failFast, IsClientStream: s.desc.ClientStreams,
 			IsServerStream: s.desc.ServerStreams, IsTransparentRetryAttempt: transparent,
+		})
+	}
+}
+
+// beginAgain replaces an attempt whose connection has not taken the stream. Only stats handlers see it.
+func (a *attempt) beginAgain() {
+	a.tellEnd(errDraining)
+	a.begin(a.call, true)
+}
+
+var errDraining = status.New(codes.Unavailable, "the connection is draining")
+
+// tellEnd tells the stats handler how the attempt has ended.
+func (a *attempt) tellEnd(st *status.Status) {
+	if sh := a.call.client.config.Stats; sh != nil {
+		sh.HandleRPC(a.ctx, &stats.End{
+			Client: true, BeginTime: a.began, EndTime: time.Now(), Trailer: a.trailerMD(), Error: st.Err(),
 		})
 	}
 }
@@ -173,13 +191,13 @@ func (a *attempt) open(m *memory, p *pieces, last bool) (sent bool, err error) {
 	if n := len(p.first); n > 0 && n <= openBytes && len(p.rest) == 0 {
 		msg = h2.Message{Body: p.first, End: last, AtOnce: true}
 	}
-	for first := true; ; first = false {
+	for {
 		blocked, err := a.pick()
 		if err != nil {
 			return false, err
 		}
 		sh := s.client.config.Stats
-		if sh != nil && blocked && first {
+		if sh != nil && blocked {
 			sh.HandleRPC(a.ctx, &stats.DelayedPickComplete{})
 		}
 		authority, err := a.authority()
@@ -196,12 +214,13 @@ func (a *attempt) open(m *memory, p *pieces, last bool) (sent bool, err error) {
 		err = a.conn.hc.Open(a.ctx, &a.stream, a.request(fields, authority), msg)
 		switch {
 		case err == nil, a.stream.Conn() != nil:
-			a.begun(sh)
+			a.begun(sh, authority)
 			return err == nil && msg.Body != nil, nil
 		case errors.Is(err, h2.ErrLeaving) && s.pinned != nil:
 			return false, status.Error(codes.Canceled, "the provided transport is no longer valid to use")
 		case errors.Is(err, h2.ErrLeaving):
 			a.conn.link.Ended() // it isn't picked again
+			a.beginAgain()
 		case a.ctx.Err() != nil:
 			return false, status.FromContextError(a.ctx.Err()).Err()
 		default:
@@ -229,7 +248,7 @@ func (a *attempt) pick() (blocked bool, err error) {
 }
 
 // begun is for a stream that was opened.
-func (a *attempt) begun(sh stats.Handler) {
+func (a *attempt) begun(sh stats.Handler, authority string) {
 	a.opened = true
 	a.conn.counts.add(countStarted)
 	if sh != nil { // which looks for the peer there
@@ -248,11 +267,18 @@ func (a *attempt) begun(sh stats.Handler) {
 		md = make(metadata.MD)
 	}
 	md.Set("user-agent", a.call.client.config.UserAgent)
-	sh.HandleRPC(a.ctx, &stats.OutHeader{
+	header := &stats.OutHeader{
 		Client: true, FullMethod: a.call.method, RemoteAddr: a.conn.peer.Addr, LocalAddr: a.conn.peer.LocalAddr,
 		Compression: a.call.info.compressorName, Header: md,
-	})
+	}
+	if hasAuthority {
+		reflect.ValueOf(header).Elem().FieldByIndex(authorityField.Index).SetString(authority)
+	}
+	sh.HandleRPC(a.ctx, header)
 }
+
+// authorityField is a field that grpc-go has since 1.85.
+var authorityField, hasAuthority = reflect.TypeFor[stats.OutHeader]().FieldByName("Authority")
 
 // cancelled is for a context that has ended. RecvMsg returns that, and finishes the call. A stream may
 // have no RecvMsg under way, so its call is finished here.
@@ -676,7 +702,7 @@ func (a *attempt) failure(err error) *status.Status {
 	case errors.As(err, &reset) && reset.Remote:
 		if errors.Is(reset.Err, h2.ErrUnserved) {
 			a.unserved = true
-			return status.New(codes.Unavailable, "the connection is draining")
+			return errDraining
 		}
 		a.unserved = reset.Code == h2.RefusedStream
 		code, ok := codeOfReset[reset.Code]
@@ -714,11 +740,7 @@ func (a *attempt) finish(st *status.Status) {
 		}
 		a.mu.Unlock()
 	}
-	if sh := a.call.client.config.Stats; sh != nil {
-		sh.HandleRPC(a.ctx, &stats.End{
-			Client: true, BeginTime: a.began, EndTime: time.Now(), Trailer: a.trailerMD(), Error: st.Err(),
-		})
-	}
+	a.tellEnd(st)
 }
 
 // answerParser understands the fields of a header or of trailers, in grpc-go's words.
