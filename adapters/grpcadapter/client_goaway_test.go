@@ -123,7 +123,8 @@ func TestClientSentAway(t *testing.T) {
 // attemptLog notes the attempts of calls.
 type attemptLog struct {
 	attemptTimes
-	all []string // guarded by mu
+	all  []string // guarded by mu
+	errs []string // of ends; the same
 }
 
 func (a *attemptLog) HandleRPC(_ context.Context, s stats.RPCStats) {
@@ -136,6 +137,7 @@ func (a *attemptLog) HandleRPC(_ context.Context, s stats.RPCStats) {
 		a.all = append(a.all, "delayed")
 	case *stats.End:
 		a.all = append(a.all, fmt.Sprintf("end %v", status.Code(s.Error)))
+		a.errs = append(a.errs, fmt.Sprint(s.Error))
 	}
 }
 

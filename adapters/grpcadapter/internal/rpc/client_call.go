@@ -262,6 +262,7 @@ func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool
 	case throttle.failed():
 		return false, failure
 	case s.retries+1 >= policy.attempts:
+		a.finish(st) // which is not the call's
 		return false, fmt.Errorf("max retries exhausted: failed after %d attempts: %w", s.retries+1, failure)
 	}
 	wait := pushback
