@@ -71,6 +71,24 @@ func TestClientOdd(t *testing.T) {
 			}
 			return all
 		}},
+		{"a message that is no message", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
+			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/a/b")
+			if err != nil {
+				return []string{err.Error()}
+			}
+			all = append(all, fmt.Sprint(s.SendMsg(wrapperspb.String("x")), s.SendMsg("no message"), s.CloseSend()))
+			return append(all, fmt.Sprint(s.RecvMsg(new(wrapperspb.StringValue))))
+		}},
+		{"a message that is too long while RecvMsg waits", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
+			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/a/b", grpc.MaxCallSendMsgSize(1))
+			if err != nil {
+				return []string{err.Error()}
+			}
+			received := make(chan error, 1)
+			go func() { received <- s.RecvMsg(new(wrapperspb.StringValue)) }()
+			all = append(all, fmt.Sprint(s.SendMsg(wrapperspb.String("x"))))
+			return append(all, fmt.Sprint(<-received))
+		}},
 		{"a stream without a receiver when the client is closed", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
 			outcome := make(chan error, 1)
 			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/a/b",

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -61,6 +62,8 @@ type attempt struct {
 	trailer        metadata.MD
 
 	finished bool // guarded by the call's mu
+
+	failed atomic.Pointer[status.Status] // what finish got, before it has closed the stream
 }
 
 // begin makes an attempt of a call.
@@ -713,6 +716,8 @@ func (a *attempt) failure(err error) *status.Status {
 			code = codes.DeadlineExceeded
 		}
 		return status.Newf(code, "stream terminated by RST_STREAM with error code: %v", reset.Code)
+	case a.failed.Load() != nil:
+		return a.failed.Load()
 	case a.call.client.closed.Load():
 		return status.Convert(errClientClosing)
 	case errors.As(err, &gone):
@@ -732,6 +737,7 @@ func (a *attempt) finish(st *status.Status) {
 	}
 	a.finished = true
 	if a.opened {
+		a.failed.Store(st)
 		a.stream.Close() // before mu, with which others wait for the stream
 		a.conn.counts.add(ended(st.Code()))
 		a.mu.Lock()
