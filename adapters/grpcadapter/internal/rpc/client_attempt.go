@@ -536,7 +536,10 @@ func (a *attempt) notGRPC(answer *h2.Answer, contentType string) *status.Status 
 	text := fmt.Sprintf("unexpected HTTP status code received from server: %d (%s); %s", answer.Status, http.StatusText(answer.Status), contentType)
 	if !answer.End {
 		p := make([]byte, notGRPCBytes)
-		n, _ := a.stream.ReadFull(p)
+		n, err := a.stream.ReadFull(p)
+		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+			return a.failure(err)
+		}
 		text += fmt.Sprintf("\ndata: %q", p[:n])
 	}
 	return status.New(code, text)
