@@ -187,3 +187,40 @@ func TestClientSentAwayEarly(t *testing.T) {
 		t.Errorf("got the attempts %q, want %q as with grpc-go", got, want)
 	}
 }
+
+// TestClientSentAwayAtOnce: a server that is about to stop says so behind its first SETTINGS. The call
+// goes to the next connection, and is not told that there is none.
+func TestClientSentAwayAtOnce(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+	go func() {
+		for stops := true; ; stops = !stops {
+			nc, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer nc.Close()
+				p, err := frames.NewServerPeer(t, nc)
+				if err != nil {
+					return
+				}
+				if stops {
+					p.Frame(frames.GoAway, 0, 0, make([]byte, 8))
+				}
+				p.Flush()
+				for id := uint32(1); nextCall(p); id += 2 {
+					answer(p, id)
+				}
+			}()
+		}
+	}()
+	for range 20 {
+		for i, cc := range []differingClient{dialServer(t, lis), dialClient(t, lis)} {
+			if err := callEcho(callContext(t), cc, nil); err != nil {
+				t.Errorf("client %d: %v", i, err)
+			}
+			_ = cc.Close()
+		}
+	}
+}

@@ -34,8 +34,9 @@ type clientConn struct {
 
 	pingTime int64 // how long it is silent before a PING
 
-	begun  chan struct{} // closed when the server's first SETTINGS have come, or won't
-	begins sync.Once
+	begun   chan struct{} // closed when the server's first SETTINGS have come, or won't
+	begins  sync.Once
+	settled bool // they have come; set before begun is closed
 
 	hc *h2.Conn
 }
@@ -91,11 +92,11 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 		<-cc.begun
 		return nil, connectionError("error reading server preface: %v", ctx.Err())
 	}
-	if !hc.TakesStreams() {
+	if !cc.settled {
 		_ = hc.Close()
 		return nil, connectionError("error reading server preface: %v", reasonOf(hc.Err()))
 	}
-	return cc, nil
+	return cc, nil // even if it goes away already: the server is there
 }
 
 // dialed returns an address as the function of grpc.WithContextDialer gets it.
@@ -160,6 +161,7 @@ func connState(hc *h2.Conn, state h2.ConnState) {
 	cc := hc.User().(*clientConn)
 	switch state {
 	case h2.Ready:
+		cc.settled = true
 		cc.begins.Do(func() { close(cc.begun) })
 	case h2.Leaving:
 		if gone, _, ok := hc.GoneAway(); ok {
