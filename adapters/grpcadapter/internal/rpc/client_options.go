@@ -16,7 +16,7 @@ import (
 // callInfo is what the options of a call amount to.
 type callInfo struct {
 	failFast              bool
-	sendMost, receiveMost int // of a message; -1: as the service config says, or the default
+	sendMost, receiveMost int // of a message; unset: as the service config says, or the default
 	retryMost             int // bytes that are kept for a retry
 	authority, subtype    string
 	compressorName        string
@@ -33,9 +33,11 @@ const (
 	clientRetryMost   = 256 << 10
 )
 
+const unset = math.MinInt // no option says less
+
 // callInfoOf understands the options of a call. One that it doesn't know makes the call fail.
 func callInfoOf(opts []grpc.CallOption, mc *methodConfig) (callInfo, error) {
-	info := callInfo{failFast: true, sendMost: -1, receiveMost: -1, retryMost: clientRetryMost}
+	info := callInfo{failFast: true, sendMost: unset, receiveMost: unset, retryMost: clientRetryMost}
 	if mc.waitForReady != nil {
 		info.failFast = !*mc.waitForReady
 	}
@@ -103,11 +105,11 @@ func hasEmpty(t reflect.Type) bool {
 // least returns the smaller one of two limits that are set, or the default: see grpc-go's getMaxSize.
 func least(ofConfig *int, ofCall, byDefault int) int {
 	switch {
-	case ofConfig == nil && ofCall < 0:
+	case ofConfig == nil && ofCall == unset:
 		return byDefault
 	case ofConfig == nil:
 		return ofCall
-	case ofCall < 0:
+	case ofCall == unset:
 		return *ofConfig
 	}
 	return min(*ofConfig, ofCall)
