@@ -30,9 +30,13 @@ var echo = grpc.ServiceDesc{
 	HandlerType: (*any)(nil),
 	Methods: []grpc.MethodDesc{{
 		MethodName: "Unary",
-		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			in := new(wrapperspb.BytesValue)
-			return in, decode(in)
+			if err := decode(in); err != nil || interceptor == nil {
+				return in, err
+			}
+			handle := func(_ context.Context, req any) (any, error) { return req, nil }
+			return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/percore.test.Echo/Unary"}, handle)
 		},
 	}},
 	Streams: []grpc.StreamDesc{
