@@ -124,6 +124,7 @@ func (f *FD) wakeWaiters(r Readiness, batch uint32) (woken bool) {
 // loop's goroutine, and may not return (runtime.Goexit). It reports whether there was a callback.
 func (f *FD) tell(r Readiness) (called bool) {
 	if h := f.watcher.Load(); h != nil {
+		f.loop.watched = true
 		(*h).OnEvent(r)
 	}
 	if r&Readable == 0 {

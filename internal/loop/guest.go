@@ -33,6 +33,7 @@ import (
 //
 // While processors are crowded with goroutines that compute (see [line.Line]), a guest also waits for a
 // moment for the next event, and a batch is done without the readers that have lost their processors.
+// The loop's goroutine waits so too, if it has served events itself (see standInLine).
 //
 // A guest runs no foreign code. It leaves events for a callback or a watcher to the loop's goroutine,
 // as tasks. Only callbacks that allow for it run on a guest, and only on a worker: a reader may hold

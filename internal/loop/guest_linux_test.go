@@ -331,6 +331,36 @@ func TestCrowdedReaderVisits(t *testing.T) {
 	await(t, "Read of a", againA)
 }
 
+// While processors are crowded, the loop's goroutine looks for the next event after it has called a
+// watcher, before it waits for the runtime's poller.
+func TestCrowdedWatcher(t *testing.T) {
+	l, fds, peers := newCompany(t, 2)
+	called := make(chan uint64, 1)
+	next := eventFunc(func(r Readiness) {
+		if r&Readable != 0 {
+			called <- l.wakeups.Load()
+		}
+	})
+	var first atomic.Uint64
+	answer := eventFunc(func(r Readiness) {
+		if r&Readable != 0 {
+			first.Store(l.wakeups.Load())
+			mustWrite(t, peers[1], "x") // an event that comes after the poll
+		}
+	})
+	for i, h := range []EventHandler{answer, next} {
+		if err := fds[i].Watch(&h); err != nil {
+			t.Fatal(err)
+		}
+		defer fds[i].Unwatch()
+	}
+	crowd(l)
+	mustWrite(t, peers[0], "x")
+	if got := testnet.Receive(t, "the second event", called); got != first.Load() {
+		t.Errorf("the second event was found by wake-up %d, the first by %d, want the same", got, first.Load())
+	}
+}
+
 // crowd lets the readers of l find that processors are crowded.
 func crowd(l *Loop) {
 	testnet.BesideComputing(func() {

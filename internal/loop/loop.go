@@ -66,6 +66,7 @@ type Loop struct {
 	running  []func() // the tasks that are being run; empty between passes
 	deferred []func() // functions of Defer, for the end of the poll under way
 	stopping bool     // set by the task that stop submits
+	watched  bool     // a watcher has been called since the last wait
 
 	// atomic
 	wakeups, events atomic.Uint64
@@ -303,7 +304,7 @@ func (l *Loop) finish() {
 func (l *Loop) pass(uintptr) (done bool) {
 	l.wakeups.Add(1)
 	for !l.stopping {
-		if l.poll() {
+		if l.poll() || l.standInLine() {
 			continue
 		}
 		f := l.sole
@@ -323,6 +324,25 @@ func (l *Loop) poll() (more bool) {
 	l.runDeferred()
 	l.endCalls()
 	return ran || full || len(l.deferred) > 0
+}
+
+// standInLine is for a pass that has called watchers, which serve events on the loop's goroutine, and
+// has nothing left. Beside goroutines that compute, the goroutine looks for the next event as a guest
+// does, and doesn't wait until the scheduler finds it. It reports whether to poll once more.
+func (l *Loop) standInLine() (again bool) {
+	if !l.watched || !l.hosts() {
+		return false
+	}
+	l.watched = false
+	g := &l.guests
+	if g.line.Crowded() {
+		if n := l.poller.linger(&l.caught.events); n > 0 {
+			l.dispatch(n)
+			return true
+		}
+	}
+	g.line.RanOut(l.group.served)
+	return g.line.Yield(l.group.served)
 }
 
 // Retain takes a reference to the loop's group, so that Submit works until Release: see
