@@ -188,10 +188,14 @@ func (x *proxied) settle(s *proxyScript) {
 	case !seen && x.at != "early":
 		x.at = "begin"
 	}
-	if s.limited && x.body > proxyLimit {
-		x.at, x.how = "", "" // the server may not even get the request
+	if x.exceeds(s) {
+		x.at, x.how = "", ""
 	}
 }
+
+// exceeds reports whether the request's body is beyond the proxy's limit. How much of the request the
+// server gets then is left to chance, if it gets any.
+func (x *proxied) exceeds(s *proxyScript) bool { return s.limited && x.body > proxyLimit }
 
 const proxyLimit = 50_000
 
@@ -339,6 +343,12 @@ func (st *proxyStage) serve(rw http.ResponseWriter, r *http.Request) {
 	x, seen := st.s.exchanges[id], st.seen[id]
 	defer close(seen.ended)
 	note := func(format string, args ...any) { seen.note(&seen.server, format, args...) }
+	if x.exceeds(st.s) {
+		if n, err := io.Copy(io.Discard, r.Body); err == nil {
+			st.Errorf("%v: exchange %d: %d bytes look whole, want them cut at the limit", st.s, x.id, n)
+		}
+		return
+	}
 	note("%s %s %s length %d %v %s", r.Proto, r.RequestURI, r.Host, r.ContentLength, r.TransferEncoding, headerText(r.Header))
 	rc := http.NewResponseController(rw)
 	if x.switches != "" {
@@ -483,7 +493,7 @@ func (st *proxyStage) call(x *proxied, seen *proxySeen) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		st.Errorf("%v: exchange %d has not ended", st.s, x.id)
 	}
-	if !(st.s.limited && x.body > proxyLimit) {
+	if !x.exceeds(st.s) {
 		testnet.Receive(st, "the end of the server's handler", seen.ended)
 	}
 }
