@@ -77,7 +77,9 @@ func (l *Line) Yield(served func() uint64) (long bool) {
 
 // Stand is like Yield, but always stands in line. Only one goroutine at a time may call it.
 func (l *Line) Stand(served func() uint64) (long bool) {
-	begin := l.mark(served)
+	begin := mark{monotime.Now(), served()}
+	l.before.Store(begin.served)
+	l.since.Store(begin.at)
 	runtime.Gosched()
 	work := served()
 	long = begin.isLong(work) || mark{l.since.Load(), l.before.Load()}.isLong(work)
@@ -93,17 +95,10 @@ func (l *Line) Stand(served func() uint64) (long bool) {
 // RanOut says that no work of the caller's kind is left. If a goroutine stands in line, what it waits
 // for from then on is the others' turn, however much work was done before.
 func (l *Line) RanOut(served func() uint64) {
-	if l.since.Load() != 0 {
-		l.mark(served)
+	if since := l.since.Load(); since != 0 {
+		l.before.Store(served())
+		l.since.CompareAndSwap(since, monotime.Now()) // it may have had its turn meanwhile
 	}
-}
-
-// mark begins the others' turn, and returns it.
-func (l *Line) mark(served func() uint64) mark {
-	m := mark{monotime.Now(), served()}
-	l.before.Store(m.served)
-	l.since.Store(m.at)
-	return m
 }
 
 // mark is when a turn of others began, and how much work had been done by then.
