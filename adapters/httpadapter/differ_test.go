@@ -21,17 +21,23 @@ var (
 	differSeed  = flag.Uint64("differseed", 1, "what TestSameAsNetHTTP draws them from; 0: chance")
 )
 
+// drawn returns the seed of a test that plays scripts: the one given, or a random one if that is 0.
+func drawn(t *testing.T, seed uint64) uint64 {
+	t.Helper()
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("seed %d", seed)
+	return seed
+}
+
 // TestSameAsNetHTTP plays connections with random requests, pipelined and cut anywhere. It plays
 // them to net/http on package net, to the fast path, and to parking alone. It compares the answers,
 // how the connection ends, the states reported to ConnState, the log, and what handlers have seen.
 // The connections are the same each time. To try others, use -differ=10000 -differseed=0.
 func TestSameAsNetHTTP(t *testing.T) {
 	needParking(t)
-	seed := *differSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("seed %d", seed)
+	seed := drawn(t, *differSeed)
 	const players = 12 // most of the time they wait for a server that lingers
 	var all sync.WaitGroup
 	for player := range players {

@@ -49,11 +49,7 @@ var (
 //     part of an answer as if it were all of it.
 func TestProxySameAsNetHTTP(t *testing.T) {
 	testnet.NoLeaks(t)
-	seed := *proxySeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("seed %d", seed)
+	seed := drawn(t, *proxySeed)
 	cases := *proxyCases
 	if race.Enabled {
 		cases /= 4

@@ -47,11 +47,7 @@ var (
 //  3. Each call has a token of its own, which the answer repeats. Unsolicited bytes have another one.
 func TestTransportSameAsNetHTTP(t *testing.T) {
 	testnet.NoLeaks(t)
-	seed := *transportSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("seed %d", seed)
+	seed := drawn(t, *transportSeed)
 	cases := *transportCases
 	if race.Enabled {
 		cases /= 4

@@ -39,11 +39,7 @@ func TestTransportHTTP2SameAsNetHTTP(t *testing.T) {
 	if !canPark {
 		t.Skip("every request is http.Transport's here: run it on Linux, without the build tag percore_net")
 	}
-	seed := *http2Seed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("seed %d", seed)
+	seed := drawn(t, *http2Seed)
 	log.SetOutput(io.Discard) // net/http logs what the server does
 	defer log.SetOutput(os.Stderr)
 	compared := 0
