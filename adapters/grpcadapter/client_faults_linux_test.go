@@ -27,20 +27,8 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/pool"
-	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
 )
-
-// clientFaults are errors that a client's system calls may fail with.
-var clientFaults = map[sys.Op][]syscall.Errno{
-	sys.OpRead:     {unix.EINTR, unix.ECONNRESET, unix.ETIMEDOUT, unix.ENOMEM},
-	sys.OpWrite:    {unix.EINTR, unix.ECONNRESET, unix.EPIPE, unix.ENOBUFS},
-	sys.OpWritev:   {unix.EINTR, unix.ECONNRESET, unix.EPIPE, unix.ENOMEM},
-	sys.OpEpollCtl: {unix.ENOMEM, unix.ENOSPC},
-	sys.OpPpoll:    {unix.EINTR, unix.ENOMEM},
-	sys.OpShutdown: {unix.ENOTCONN},
-	sys.OpClose:    {unix.EINTR, unix.EIO},
-}
 
 // TestClientFaults makes calls while the client's system calls fail at random; the server is on net's
 // connections. A call may lose its connection, but none hangs or gets another answer than its own, and
@@ -66,12 +54,7 @@ func TestClientFaults(t *testing.T) {
 				WithConnectParams(grpc.ConnectParams{
 					Backoff: backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}, MinConnectTimeout: testnet.HangTimeout,
 				}))
-			restore := sys.Inject(func(op sys.Op, _ int) syscall.Errno {
-				if of := clientFaults[op]; len(of) > 0 && rand.IntN(200) == 0 {
-					return of[rand.IntN(len(of))]
-				}
-				return 0
-			})
+			restore := testnet.InjectAtRandom(testnet.FatalFaults, 200)
 			defer restore()
 			var good, lost atomic.Int64
 			var callers sync.WaitGroup

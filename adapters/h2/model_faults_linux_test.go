@@ -3,33 +3,21 @@
 package h2
 
 import (
-	"math/rand/v2"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/internal/testnet"
 )
 
-// faults are the errors of system calls that a driver must live with. Those of the first kind change
-// nothing for the client; the others may end the connection.
-var (
-	harmlessFaults = map[sys.Op][]syscall.Errno{
-		sys.OpRead:  {unix.EINTR},
-		sys.OpWrite: {unix.EINTR},
-		sys.OpPpoll: {unix.EINTR},
-	}
-	fatalFaults = map[sys.Op][]syscall.Errno{
-		sys.OpRead:     {unix.EINTR, unix.ECONNRESET, unix.ETIMEDOUT, unix.ENOMEM},
-		sys.OpWrite:    {unix.EINTR, unix.ECONNRESET, unix.EPIPE, unix.ENOBUFS},
-		sys.OpWritev:   {unix.EINTR, unix.ECONNRESET, unix.EPIPE, unix.ENOMEM},
-		sys.OpEpollCtl: {unix.ENOMEM, unix.ENOSPC},
-		sys.OpPpoll:    {unix.EINTR, unix.ENOMEM},
-		sys.OpShutdown: {unix.ENOTCONN},
-		sys.OpClose:    {unix.EINTR, unix.EIO},
-	}
-)
+// harmlessFaults are errors of system calls that change nothing for the client.
+var harmlessFaults = map[sys.Op][]syscall.Errno{
+	sys.OpRead:  {unix.EINTR},
+	sys.OpWrite: {unix.EINTR},
+	sys.OpPpoll: {unix.EINTR},
+}
 
 // TestModelFaults plays models while system calls fail. With harmless faults all answers are whole;
 // with others connections end, but nothing is wrong until then, and nothing is left behind.
@@ -42,7 +30,7 @@ func TestModelFaults(t *testing.T) {
 		endings []string
 	}{
 		{"harmless", harmlessFaults, 5, []string{"finish", "finish"}},
-		{"fatal", fatalFaults, 300, []string{"faults", "faults", "faults", "faults", "faults"}},
+		{"fatal", testnet.FatalFaults, 300, []string{"faults", "faults", "faults", "faults", "faults"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
@@ -50,12 +38,7 @@ func TestModelFaults(t *testing.T) {
 					s := serveModel(start)
 					m := newModel(t, s, seed+uint64(i))
 					m.sync() // behind the handshake, which has tests of its own
-					restore := sys.Inject(func(op sys.Op, _ int) syscall.Errno {
-						if of := test.faults[op]; len(of) > 0 && rand.IntN(test.one) == 0 {
-							return of[rand.IntN(len(of))]
-						}
-						return 0
-					})
+					restore := testnet.InjectAtRandom(test.faults, test.one)
 					playModel(t, s, m, 300, ending)
 					restore()
 				}
@@ -67,7 +50,7 @@ func TestModelFaults(t *testing.T) {
 // TestModelFaultAtEach lets one call fail, each of the first of its kind in turn.
 func TestModelFaultAtEach(t *testing.T) {
 	for _, op := range []sys.Op{sys.OpRead, sys.OpWrite, sys.OpWritev, sys.OpEpollCtl, sys.OpPpoll, sys.OpShutdown, sys.OpClose} {
-		for _, errno := range fatalFaults[op] {
+		for _, errno := range testnet.FatalFaults[op] {
 			for n := range 6 {
 				s := serveModel(func(h Handler, c Config) *fixture { return serve(t, h, c) })
 				m := newModel(t, s, 1)

@@ -3,7 +3,7 @@
 package httpadapter
 
 import (
-	"math/rand/v2"
+	"maps"
 	"syscall"
 	"testing"
 
@@ -31,21 +31,7 @@ func TestFastTLSSoakFaults(t *testing.T) {
 
 // injectAtRandom makes one system call in 300 fail, until restore is called.
 func injectAtRandom() (restore func()) {
-	errnos := map[sys.Op][]syscall.Errno{
-		sys.OpRead:        {unix.EINTR, unix.ECONNRESET, unix.ETIMEDOUT, unix.ENOMEM},
-		sys.OpWrite:       {unix.EINTR, unix.ECONNRESET, unix.EPIPE, unix.ENOBUFS},
-		sys.OpWritev:      {unix.EINTR, unix.ECONNRESET, unix.EPIPE, unix.ENOMEM},
-		sys.OpEpollCtl:    {unix.ENOMEM, unix.ENOSPC},
-		sys.OpPpoll:       {unix.EINTR, unix.ENOMEM},
-		sys.OpGetsockname: {unix.ENOBUFS},
-		sys.OpShutdown:    {unix.ENOTCONN},
-		sys.OpClose:       {unix.EINTR, unix.EIO},
-	}
-	return sys.Inject(func(op sys.Op, _ int) syscall.Errno {
-		of := errnos[op]
-		if len(of) == 0 || rand.IntN(300) != 0 {
-			return 0
-		}
-		return of[rand.IntN(len(of))]
-	})
+	faults := maps.Clone(testnet.FatalFaults)
+	faults[sys.OpGetsockname] = []syscall.Errno{unix.ENOBUFS}
+	return testnet.InjectAtRandom(faults, 300)
 }
