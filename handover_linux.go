@@ -86,6 +86,11 @@ func (l movingListener) IsMoved() bool { return l.listener.moved.Load() }
 func (l movingListener) Pause()  { l.listener.pause(true) }
 func (l movingListener) Resume() { l.listener.pause(false) }
 
+func (l movingListener) Alike(files ...*os.File) (net.Listener, error) {
+	defer runtime.KeepAlive(l.holder)
+	return l.listener.config.FileListeners(files...)
+}
+
 func (l movingListener) UnlinkOnClose() bool { return l.listener.unlink.Load() }
 
 func (l movingListener) SetUnlinkOnClose(unlink bool) {

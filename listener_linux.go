@@ -22,6 +22,7 @@ import (
 // listener is the part that a Listener and its per-loop listeners share.
 type listener struct {
 	// immutable
+	config      ListenConfig
 	network     string
 	addr        net.Addr
 	group       *engine.Group         // holds a reference
@@ -163,6 +164,7 @@ func (lc *ListenConfig) fromNet(network string, nl net.Listener) (*listener, err
 		return nil, err
 	}
 	l := &listener{
+		config:      *lc,
 		network:     network,
 		addr:        nl.Addr(),
 		group:       group,

@@ -47,6 +47,8 @@ func (p *Part) check(restarts bool) error {
 		return errors.New("its Server is nil: set it to what serves the part, and what Shutdown ends, also if Serve is set")
 	case p.Listener != nil && isNil(p.Listener):
 		return fmt.Errorf("its Listener is a nil %T: leave it out, or open it", p.Listener)
+	case p.Listener != nil && p.Config != nil:
+		return errors.New("its Config is for the listener at Address, and Listener is set, too: open Listener with the Config, or leave one of them out")
 	case p.Listener == nil && p.Address == "":
 		return errors.New(`its Address is empty, and there is no Listener: set one of them (":0" is a free port of all addresses)`)
 	}

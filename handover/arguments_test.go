@@ -46,6 +46,9 @@ func TestServiceChecks(t *testing.T) {
 		})}}, "Server is nil"},
 		{"no address", &Service{Parts: []Part{web(func(p *Part) { p.Address = "" })}}, "Address is empty"},
 		{"nil listener", &Service{Parts: []Part{web(func(p *Part) { p.Listener = (*net.TCPListener)(nil) })}}, "Listener is a nil *net.TCPListener"},
+		{"options beside a listener", &Service{Parts: []Part{{
+			Name: "web", Listener: shared, Config: &percore.ListenConfig{MaxConns: 9}, Server: new(http.Server),
+		}}}, "Config is for the listener at Address"},
 		{"one listener twice", &Service{Parts: []Part{listening("a"), listening("b")}}, "same Listener"},
 		{"negative delay", &Service{Parts: []Part{web(same)}, DrainDelay: -1}, "DrainDelay is -1ns"},
 		{"negative drain", &Service{Parts: []Part{web(same)}, Drain: -time.Second}, "Drain is -1s"},
@@ -71,19 +74,25 @@ func TestServiceChecksRestart(t *testing.T) {
 	if !isSupported() {
 		t.Skip("nothing can be handed over here")
 	}
-	for _, restart := range []os.Signal{nil, syscall.SIGHUP} {
-		ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		wrapped := struct{ net.Listener }{ln}
-		s := Service{Parts: []Part{{Name: "web", Listener: wrapped, Server: new(http.Server)}}, Restart: restart}
-		ctx, stop := context.WithCancel(t.Context())
-		s.Ready = func([]net.Listener) { stop() }
-		err := s.Run(ctx)
-		stop()
-		switch {
-		case restart == nil && err != nil:
-			t.Errorf("without Restart: %v", err)
-		case restart != nil && (err == nil || !strings.Contains(err.Error(), "each Restart would fail")):
-			t.Errorf("with Restart: got %v, want an error", err)
+	for name, listen := range map[string]func() net.Listener{
+		"a wrapper":   func() net.Listener { return struct{ net.Listener }{testnet.Listen(t, percore.Listen, testnet.TCP4)} },
+		"package net": func() net.Listener { return testnet.Listen(t, net.Listen, testnet.TCP4) },
+		"a unix socket of package net": func() net.Listener {
+			return testnet.Listen(t, net.Listen, testnet.Unix)
+		},
+	} {
+		for _, restart := range []os.Signal{nil, syscall.SIGHUP} {
+			s := Service{Parts: []Part{{Name: "web", Listener: listen(), Server: new(http.Server)}}, Restart: restart}
+			ctx, stop := context.WithCancel(t.Context())
+			s.Ready = func([]net.Listener) { stop() }
+			err := s.Run(ctx)
+			stop()
+			switch {
+			case restart == nil && err != nil:
+				t.Errorf("%s, without Restart: %v", name, err)
+			case restart != nil && (err == nil || !strings.Contains(err.Error(), "each Restart would fail")):
+				t.Errorf("%s, with Restart: got %v, want an error", name, err)
+			}
 		}
 	}
 }

@@ -67,9 +67,5 @@ func movingListener(l net.Listener) (seam.Listener, error) {
 	if m := listenerOf(l); m != nil {
 		return m, nil
 	}
-	switch l.(type) {
-	case *net.TCPListener, *net.UnixListener:
-		return nil, errUnsupported
-	}
 	return nil, fmt.Errorf("a listener is a %T; only a *percore.Listener can be handed over", l)
 }

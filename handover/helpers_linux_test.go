@@ -130,6 +130,10 @@ func (f *fakeListener) Settled() bool {
 	return false
 }
 
+func (f *fakeListener) Alike(files ...*os.File) (net.Listener, error) {
+	return seam.ListenerOf(f.Listener).Alike(files...)
+}
+
 func (f *fakeListener) UnlinkOnClose() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

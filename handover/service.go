@@ -73,11 +73,12 @@ type Part struct {
 	// systemd has opened sockets for it. It must be set if Listener is nil.
 	Address string
 
-	// Config has the listener's options. nil: none.
+	// Config has the options of the listener at Address. nil: none. It must be nil if Listener is set.
 	Config *percore.ListenConfig
 
-	// Listener, if not nil, is used instead of Address. Run owns it, and closes it unused if a
-	// predecessor has one of that Name. If the Service restarts it must be a *percore.Listener.
+	// Listener, if not nil, is used instead of Address. Run owns it. If the Service restarts it must be a
+	// *percore.Listener. If a predecessor has a listener of that Name, Run makes one of that one's sockets
+	// with this one's options, and closes this one unused.
 	Listener net.Listener
 
 	// Server serves the listener, and must be set also if Serve is. If it is a [Source], as
@@ -377,18 +378,30 @@ func (p *Part) open(
 		config = new(percore.ListenConfig)
 	}
 	switch {
+	case isOffered && p.Listener != nil:
+		return p.replaceListener(predecessor)
 	case isOffered:
-		l, err := predecessor.Listener(p.Name, p.Config)
-		if err == nil && p.Listener != nil {
-			p.Listener.Close()
-		}
-		return l, err
+		return predecessor.Listener(p.Name, p.Config)
 	case p.Listener != nil:
 		return p.Listener, nil
 	case sockets != nil:
 		return config.FileListeners(sockets...)
 	}
 	return config.Listen(ctx, "tcp", p.Address)
+}
+
+// replaceListener returns a listener like p.Listener on the predecessor's sockets, and closes
+// p.Listener.
+func (p *Part) replaceListener(predecessor *Successor) (net.Listener, error) {
+	own, err := movingListener(p.Listener)
+	if err != nil {
+		return nil, err
+	}
+	l, err := predecessor.listenerBy(p.Name, own.Alike)
+	if err == nil {
+		p.Listener.Close()
+	}
+	return l, err
 }
 
 // restore gives the parts the predecessor's state.

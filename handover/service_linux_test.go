@@ -5,6 +5,7 @@ package handover
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -264,4 +265,41 @@ func TestServiceDeclines(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), why.Error()) {
 		t.Errorf("Give: got %v, want the successor's reason: %v", err, why)
 	}
+}
+
+// A Part's Listener keeps its options when it gets the predecessor's sockets, and one that has none to
+// keep is an error.
+func TestServiceListenerOptions(t *testing.T) {
+	testnet.NoLeaks(t)
+	predecessor := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	giving, taking := pair(t)
+	gave := goGive(t.Context(), giving, Server{Name: "web", Listener: predecessor})
+	a, err := Take(t.Context(), taking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := Part{Name: "web", Listener: testnet.Listen(t, net.Listen, testnet.TCP4)}
+	_, err = own.open(t.Context(), a, true, nil)
+	wantError(t, err, "a *net.TCPListener")
+
+	config := percore.ListenConfig{MaxConns: 7}
+	if own.Listener, err = config.Listen(t.Context(), "tcp4", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	l, err := own.open(t.Context(), a, true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if l.Addr().String() != predecessor.Addr().String() {
+		t.Errorf("got a listener at %v, want %v", l.Addr(), predecessor.Addr())
+	}
+	if got := l.(*percore.Listener).Stats().MaxConns; got != config.MaxConns {
+		t.Errorf("got a limit of %d, want %d", got, config.MaxConns)
+	}
+	if _, err := own.Listener.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: got %v, want a closed listener", err)
+	}
+	a.Close()
+	wantError(t, testnet.Receive(t, "Give", gave), "successor")
 }

@@ -254,6 +254,14 @@ func (s *Successor) State(name string) []byte {
 // Once Ready has been called, Accept returns the connections that the predecessor accepted, as if
 // they were new.
 func (s *Successor) Listener(name string, lc *percore.ListenConfig) (net.Listener, error) {
+	if lc == nil {
+		lc = new(percore.ListenConfig)
+	}
+	return s.listenerBy(name, lc.FileListeners)
+}
+
+// listenerBy is Listener with a function that makes the listener of its sockets.
+func (s *Successor) listenerBy(name string, open func(...*os.File) (net.Listener, error)) (net.Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.listeners {
@@ -263,10 +271,7 @@ func (s *Successor) Listener(name string, lc *percore.ListenConfig) (net.Listene
 		if l.files == nil {
 			return nil, fmt.Errorf("handover: listener %q has been taken already, or dropped", name)
 		}
-		if lc == nil {
-			lc = new(percore.ListenConfig)
-		}
-		nl, err := lc.FileListeners(l.files...)
+		nl, err := open(l.files...)
 		if err != nil {
 			return nil, err
 		}

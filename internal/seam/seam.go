@@ -48,6 +48,10 @@ type Listener interface {
 	// Files returns copies of all sockets.
 	Files() ([]*os.File, error)
 
+	// Alike makes a listener of other sockets, with the listener's options. The caller still owns the
+	// files.
+	Alike(files ...*os.File) (net.Listener, error)
+
 	// UnlinkOnClose reports whether Close removes the file of the unix socket.
 	// SetUnlinkOnClose(true) on a closed listener removes the file at once.
 	UnlinkOnClose() bool
