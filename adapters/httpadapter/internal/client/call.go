@@ -87,7 +87,7 @@ func (c *call) prepare(t *Transport, req *http.Request) reason {
 	if req.URL.Scheme == "http" && t.speaksOnlyH2("http") {
 		c.kind |= clearH2
 	}
-	if c.mayShare() {
+	if t.mayShare(c.kind) {
 		if r := c.refusesH2(req); r != served {
 			return r
 		}

@@ -134,7 +134,7 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 	if keeps && p.closing.Load() {
 		p.closing.Store(false)
 	}
-	shares := keeps && c.mayShare()
+	shares := keeps && p.t.mayShare(c.kind)
 	if shares && !c.crowded {
 		if conn := p.latestOf(c); conn != nil {
 			return conn, time.Time{}, nil

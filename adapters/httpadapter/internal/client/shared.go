@@ -85,12 +85,11 @@ func set(field *int, value, least int) {
 	}
 }
 
-// speaksHTTP2 reports whether a connection that was dialed speaks HTTP/2.
+// speaksHTTP2 reports whether a connection that was dialed speaks HTTP/2. A server may have chosen that
+// where the base doesn't speak it: TLSClientConfig may offer it by itself. Then HTTP/1.1 is spoken, as
+// http.Transport does, and the server's answer is an error.
 func (c *conn) speaksHTTP2() bool {
-	if c.tls != nil {
-		return c.tls.state.NegotiatedProtocol == "h2"
-	}
-	return c.host.kind&clearH2 != 0
+	return c.host.pool.t.mayShare(c.host.kind) && (c.tls == nil || c.tls.state.NegotiatedProtocol == "h2")
 }
 
 // attach makes a connection that was dialed one of HTTP/2.
@@ -236,10 +235,9 @@ func (h *host) closeIdleShared() {
 	}
 }
 
-// mayShare reports whether a call may share a connection of HTTP/2, if the server speaks that.
-func (c *call) mayShare() bool {
-	return c.kind&clearH2 != 0 || c.kind == overTLS && c.t.ownH2
-}
+// mayShare reports whether connections of a kind are of HTTP/2 if the server speaks that. Calls share
+// them then.
+func (t *Transport) mayShare(k kind) bool { return k&clearH2 != 0 || k == overTLS && t.ownH2 }
 
 // refusesH2 returns why a request is not served here that may go over HTTP/2: net/http judges it.
 func (c *call) refusesH2(req *http.Request) reason {

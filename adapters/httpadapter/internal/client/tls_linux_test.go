@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"runtime"
 	"strings"
@@ -67,6 +69,46 @@ func TestServedTLS(t *testing.T) {
 		}
 		if got := new(call).prepare(New(test.base), req) == served; got != test.served {
 			t.Errorf("%s: served here %t, want %t", name, got, test.served)
+		}
+	}
+}
+
+// TestChosenProtocol: a base that doesn't speak HTTP/2 may have it in NextProtos, as a config has that
+// another Transport has used. A server that chooses it gets what http.Transport sends it.
+func TestChosenProtocol(t *testing.T) {
+	type next = map[string]func(string, *tls.Conn) http.RoundTripper
+	for name, change := range map[string]func(*http.Transport){
+		"a config":          func(*http.Transport) {},
+		"forced":            func(base *http.Transport) { base.ForceAttemptHTTP2 = true },
+		"no next protocols": func(base *http.Transport) { base.TLSNextProto = next{} },
+		"HTTP/1": func(base *http.Transport) {
+			base.Protocols = new(http.Protocols)
+			base.Protocols.SetHTTP1(true)
+		},
+		"HTTP/2": func(base *http.Transport) {
+			base.Protocols = new(http.Protocols)
+			base.Protocols.SetHTTP2(true)
+		},
+		"clear HTTP/2": func(base *http.Transport) {
+			base.Protocols = new(http.Protocols)
+			base.Protocols.SetHTTP1(true)
+			base.Protocols.SetUnencryptedHTTP2(true)
+		},
+	} {
+		for _, chosen := range [][]string{{"h2"}, {"http/1.1"}, {"h2", "http/1.1"}, {"x"}} {
+			t.Run(fmt.Sprint(name, chosen), func(t *testing.T) {
+				srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+				defer srv.Close()
+				config, client := testnet.TLS(t)
+				config.NextProtos, client.NextProtos = chosen, []string{"x", "h2", "http/1.1"}
+				srv.TLS, srv.EnableHTTP2, srv.Config.ErrorLog = config, true, log.New(io.Discard, "", 0)
+				srv.StartTLS()
+				both(t, func() *http.Transport {
+					base := &http.Transport{TLSClientConfig: client.Clone()}
+					change(base)
+					return base
+				}, func(t *testing.T, rt http.RoundTripper) string { return result(rt, "GET", srv.URL) })
+			})
 		}
 	}
 }
