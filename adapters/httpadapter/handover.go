@@ -44,7 +44,8 @@ import (
 // Clients of HTTP/2 are told at once to open their next streams elsewhere
 // (GOAWAY), in clear and over TLS. Their streams go on, and Shutdown waits for them; a connection
 // without streams ends as soon as its client has seen that. Handshakes of TLS that are under way have
-// up to a second to end, since their clients are about to send requests.
+// up to a second to end, since their clients are about to send requests. The functions of
+// [Server.RegisterOnDrain] are called at once, too.
 //
 // Off Linux, with the build tag percore_net, and below 0 in [ParkAfter] nothing moves, and HandOver
 // returns nil at once. If [Stats] has Unsafe the connections that net/http has stay there as well.
@@ -63,6 +64,7 @@ func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns [
 		return errHandOver
 	}
 	defer h.end()
+	s.tellDraining()
 	for _, call := range h.calls() {
 		if call.streams != nil {
 			call.streams.Drain()

@@ -71,7 +71,8 @@ type Server struct {
 // is parked, which is logged once: Wrap puts a function into srv.BaseContext that notices it and calls
 // the user's. Wrap panics if srv is nil.
 //
-// srv.Shutdown, srv.Close and srv.SetKeepAlivesEnabled also work. (If srv has
+// srv.Shutdown, srv.Close and srv.SetKeepAlivesEnabled also work: Wrap calls srv.RegisterOnShutdown, so
+// that Shutdown calls the functions of [Server.RegisterOnDrain]. (If srv has
 // DisableGeneralOptionsHandler, SetKeepAlivesEnabled(false) closes connections that wait only when
 // Serve was called more than five seconds ago.)
 func Wrap(srv *http.Server, opts ...Option) *Server {
@@ -103,6 +104,7 @@ func newServer(srv *http.Server, opts []Option) *Server {
 	}
 	s.mu.calls = make(map[*serveCall]struct{})
 	s.noticeBypass()
+	srv.RegisterOnShutdown(s.tellDraining)
 	return s
 }
 

@@ -1,0 +1,60 @@
+package sse
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestEnds: what ends a server closes its Hub, and so doesn't wait for clients.
+func TestEnds(t *testing.T) {
+	for name, end := range map[string]func(context.Context, *http.Server, *httpadapter.Server, net.Listener) error{
+		"Shutdown of the Server": func(ctx context.Context, _ *http.Server, s *httpadapter.Server, _ net.Listener) error {
+			return s.Shutdown(ctx)
+		},
+		"Shutdown of the http.Server": func(ctx context.Context, srv *http.Server, _ *httpadapter.Server, _ net.Listener) error {
+			return srv.Shutdown(ctx)
+		},
+		"HandOver": func(ctx context.Context, _ *http.Server, s *httpadapter.Server, ln net.Listener) error {
+			return s.HandOver(ctx, ln, func([]percore.WaitingConn) error { return nil })
+		},
+	} {
+		for way, opts := range map[string][]httpadapter.Option{"fast path": nil, "net/http": {httpadapter.NetHTTP1()}} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				h := NewHub(Config{})
+				srv := &http.Server{Handler: h}
+				ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+				s := httpadapter.Wrap(srv, opts...)
+				s.RegisterOnDrain(h.Close)
+				calls := make(chan bool, 2)
+				s.RegisterOnDrain(func() { calls <- true })
+				served := make(chan error, 1)
+				go func() { served <- s.Serve(ln) }()
+				r := open(t, "http://"+ln.Addr().String(), "")
+				ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+				defer cancel()
+				if err := end(ctx, srv, s, ln); err != nil {
+					t.Errorf("got %v, want the clients to be gone", err)
+				}
+				if _, err := io.ReadAll(r.br); err != nil {
+					t.Errorf("the answer ends with %v", err)
+				}
+				if err := s.Shutdown(ctx); err != nil {
+					t.Errorf("Shutdown afterwards: %v", err)
+				}
+				testnet.Receive(t, "Serve", served)
+				testnet.Receive(t, "a call of RegisterOnDrain's function", calls)
+				if len(calls) != 0 {
+					t.Error("RegisterOnDrain's function was called twice")
+				}
+			})
+		}
+	}
+}
