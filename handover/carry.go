@@ -175,8 +175,16 @@ func (g *giver) serverOf(conns *Conns, c net.Conn) int {
 // drainCarrier makes a carrier give its connections.
 func (g *giver) drainCarrier(ctx context.Context, c givingCarrier) error {
 	takes := func(nc net.Conn) bool { return g.serverOf(c.conns, nc) >= 0 }
-	give := func(batch []CarriedConn, more bool) error { return g.giveCarried(c, batch, more) }
-	return c.carrier.HandOver(ctx, takes, give)
+	patient, progress := g.patient(ctx)
+	give := func(batch []CarriedConn, more bool) error {
+		err := g.giveCarried(c, batch, more)
+		progress()
+		return err
+	}
+	if err := c.carrier.HandOver(patient, takes, give); err != nil && patient.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // giveCarried hands over a batch of a carrier's connections. If it fails, they stay.

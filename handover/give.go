@@ -46,7 +46,12 @@ import (
 // left here.
 //
 // Give owns c, and has closed it when it returns.
-func Give(ctx context.Context, c *net.UnixConn, servers ...Server) (err error) {
+func Give(ctx context.Context, c *net.UnixConn, servers ...Server) error {
+	return give(ctx, c, 0, servers)
+}
+
+// give is Give with a patience for busy connections: see giver.
+func give(ctx context.Context, c *net.UnixConn, patience time.Duration, servers []Server) (err error) {
 	if err := checkArguments("Give", aContext(ctx), aSocket(c)); err != nil {
 		return errors.Join(err, closeIfAny(c))
 	}
@@ -57,7 +62,7 @@ func Give(ctx context.Context, c *net.UnixConn, servers ...Server) (err error) {
 		return giveError("the socket", err)
 	}
 	defer w.close()
-	g := &giver{wire: w, servers: servers}
+	g := &giver{wire: w, servers: servers, patience: patience}
 	if step, err := g.run(ctx); err != nil {
 		g.wire.refuse(err)
 		return giveError(step, err)
@@ -103,8 +108,9 @@ func giveError(step string, err error) error {
 // So at any time at most one process reads from a connection. The successor, which can't know whether
 // commit is under way, doesn't give up before it has found out: see Successor.end.
 type giver struct {
-	wire    *wire
-	servers []Server
+	wire     *wire
+	servers  []Server
+	patience time.Duration // for a source that gives nothing more, but has busy connections; 0: until ctx ends
 
 	listeners []seam.Listener // of servers, as far as Begin has succeeded
 	dropped   map[int]bool    // indexes of listeners that the successor doesn't take
@@ -478,6 +484,14 @@ const settlePause = 5 * time.Millisecond
 // for these no longer than for an answer, since a program that has stopped calling Accept never
 // gets them.
 func (g *giver) drainServer(ctx context.Context, i int) error {
+	patient, progress := g.patient(ctx)
+	give := func(batch []percore.WaitingConn) error {
+		err := g.give(i, batch)
+		if len(batch) == descriptorsMax { // or these may be the last, or busy ones that wait now
+			progress()
+		}
+		return err
+	}
 	for begin := time.Now(); ; {
 		settled := g.listeners[i].Settled()
 		if !settled && time.Since(begin) > stepTimeout() {
@@ -486,7 +500,7 @@ func (g *giver) drainServer(ctx context.Context, i int) error {
 			settled = true
 		}
 		if source := g.servers[i].Source; source != nil { // after Settled, so that it has them all
-			if err := source.HandOver(ctx, g.servers[i].Listener, func(batch []percore.WaitingConn) error { return g.give(i, batch) }); err != nil {
+			if err := source.HandOver(patient, g.servers[i].Listener, give); err != nil && patient.Err() == nil {
 				return err
 			}
 		}
@@ -499,6 +513,16 @@ func (g *giver) drainServer(ctx context.Context, i int) error {
 		case <-time.After(settlePause):
 		}
 	}
+}
+
+// patient returns a context for a source. It ends when progress was not called for g.patience.
+func (g *giver) patient(ctx context.Context) (patient context.Context, progress func()) {
+	if g.patience == 0 {
+		return ctx, func() {}
+	}
+	patient, cancel := context.WithCancel(ctx) // which ends with ctx, after the move
+	timer := time.AfterFunc(g.patience, cancel)
+	return patient, func() { timer.Reset(g.patience) }
 }
 
 // fail stops the move: nothing moves any more.

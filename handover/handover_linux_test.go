@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/percore/percore/internal/testnet"
 )
@@ -65,15 +66,23 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestDeadline: connections that stay busy until ctx ends are left behind, without an error.
+// TestDeadline: connections that stay busy until ctx or the giver's patience ends are left behind,
+// without an error.
 func TestDeadline(t *testing.T) {
+	t.Run("ctx", func(t *testing.T) { testDeadline(t, 0) })
+	t.Run("patience", func(t *testing.T) { testDeadline(t, time.Millisecond) })
+}
+
+func testDeadline(t *testing.T, patience time.Duration) {
 	testnet.NoLeaks(t)
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 1)
 	p.source.busy = make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	giving, taking := pair(t)
-	gave := goGive(ctx, giving, p.server(""))
+	gave := make(chan error, 1)
+	go func() { gave <- give(ctx, giving, patience, []Server{p.server("")}) }()
 	a, err := Take(t.Context(), taking)
 	if err != nil {
 		t.Fatal(err)
@@ -84,15 +93,17 @@ func TestDeadline(t *testing.T) {
 	}
 	ready := make(chan error, 1)
 	go func() { ready <- a.Ready(t.Context()) }()
-	testnet.Eventually(t, "one connection moves", func() bool { return p.source.left() == 0 })
-	cancel()
+	if patience == 0 {
+		testnet.Eventually(t, "one connection moves", func() bool { return p.source.left() == 0 })
+		cancel()
+	}
 	if err := testnet.Receive(t, "Give", gave); err != nil {
 		t.Error(err)
 	}
 	if err := testnet.Receive(t, "Ready", ready); err != nil {
 		t.Error(err)
 	}
-	if got, want := len(fakeOf(ln).adopted), 1; got != want {
+	if got, want := len(fakeOf(ln).adopted), 1-p.source.left(); got != want {
 		t.Errorf("got %d connections, want %d", got, want)
 	}
 }

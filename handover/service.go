@@ -42,8 +42,8 @@ type Service struct {
 	// the time if that is shorter, parts whose Server is a [Drainer] drain.
 	DrainDelay time.Duration
 
-	// Drain is how long requests under way may go on after that, or after a successor has taken over.
-	// 0: 10 seconds.
+	// Drain is how long requests under way may go on after that, or after a successor has taken over,
+	// which waits for them for a second, because their connections can move afterwards. 0: 10 seconds.
 	Drain time.Duration
 
 	// Conns, if not nil, has the hijacked connections. Those that a carrier can move go to a successor
@@ -166,9 +166,12 @@ const (
 	// defaultDrain is long enough for what a person waits for, and as long as Docker waits.
 	defaultDrain = 10 * time.Second
 
-	// giveLimit is how long a successor may take to start, and requests to end, before those that are
-	// left have to end here.
+	// giveLimit is how long a successor may take to start, and to take over.
 	giveLimit = 30 * time.Second
+
+	// busyLimit is how long a handover waits for the requests of connections that could move. Few take
+	// longer, and the successor isn't ready before the handover ends. They have Drain to end here.
+	busyLimit = time.Second
 
 	// drainLimit is how long Drain may take. It is more than most clients that are at work wait between
 	// two requests. Clients that wait longer than that rarely send one in the very moment when their
@@ -233,6 +236,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer r.watch()()
 	handedOver, err := r.wait(signalled)
 	if handedOver {
+		defer r.logRestarts("handover: this process has a successor, which a signal to restart must be sent to")()
 		defer context.AfterFunc(signalled, rearm)()
 	} else {
 		rearm()
@@ -451,7 +455,9 @@ func (r *run) wait(ctx context.Context) (handedOver bool, err error) {
 			return false, errors.New("handover: the terminal was closed")
 		}
 		r.manager.Reloading()
+		logged := r.logRestarts("handover: a restart is under way, and a signal asks for another: that is done only if this one fails")
 		pid, err := r.give(ctx)
+		again := logged()
 		if err == nil {
 			r.manager.HandedOver(pid)
 			if r.HandedOver != nil {
@@ -461,6 +467,35 @@ func (r *run) wait(ctx context.Context) (handedOver bool, err error) {
 		}
 		r.manager.Ready()
 		slog.Error("handover: restarting failed", "error", err)
+		if again != nil {
+			select {
+			case r.restart <- again:
+			default: // one more has come
+			}
+		}
+	}
+}
+
+// logRestarts logs a line for each signal to restart, until the function that it returns is called. That
+// returns the last signal, or nil.
+func (r *run) logRestarts(line string) (stop func() os.Signal) {
+	var last os.Signal
+	var logging sync.WaitGroup
+	stopped := make(chan struct{})
+	logging.Go(func() {
+		for {
+			select {
+			case last = <-r.restart:
+				slog.Warn(line, "signal", last)
+			case <-stopped:
+				return
+			}
+		}
+	})
+	return func() os.Signal {
+		close(stopped)
+		logging.Wait()
+		return last
 	}
 }
 
@@ -478,7 +513,7 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	slog.Info("handover: starting a successor", "pid", cmd.Process.Pid)
 	ctx, cancel := context.WithTimeout(ctx, giveLimit)
 	defer cancel()
-	if err := Give(ctx, c, r.servers()...); err != nil {
+	if err := give(ctx, c, busyLimit, r.servers()); err != nil {
 		r.endLater(cmd)
 		return 0, err
 	}

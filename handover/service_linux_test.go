@@ -163,13 +163,13 @@ func TestServiceRestart(t *testing.T) {
 	}
 
 	syscall.Kill(first, syscall.SIGHUP)
-	io.WriteString(slow.Conn, "late\n") // or the handover waits for it
-	if got := line(slow); got != "late" {
-		t.Errorf("the rest of the slow answer: got %q", got)
-	}
 	second, named := scan(2)
 	if named != second || second == first {
 		t.Fatalf("process %d has handed over to %d, and %d serves", first, named, second)
+	}
+	io.WriteString(slow.Conn, "late\n")
+	if got := line(slow); got != "late" {
+		t.Errorf("the rest of the slow answer: got %q", got)
 	}
 	if got := line(hijacked); got != "1001" {
 		t.Errorf("the hijacked connection: got %q, want 1001", got)
