@@ -18,13 +18,15 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A side is an http.Server on package net, or on percore with the fast path or with parking alone.
+// A side is an http.Server on package net, or on percore: as Serve serves it, or with the fast path or
+// with parking alone, and parking as soon as possible.
 type side struct {
-	t      *testing.T
-	ln     net.Listener
-	states chan string
-	log    testnet.Log
-	fast   *Server // nil on package net
+	t       testing.TB
+	ln      net.Listener
+	states  chan string
+	log     testnet.Log
+	fast    *Server        // nil on package net
+	running sync.WaitGroup // the handlers
 
 	mu   sync.Mutex
 	seen []string // guarded by mu; what handlers have noted
@@ -33,22 +35,32 @@ type side struct {
 // The sides of a comparison. The first one is the reference.
 var sides = []string{"net", "fast path", "parking"}
 
+// servedSide is served as with Serve.
+const servedSide = "served"
+
 // A sideHandler is an http.HandlerFunc that knows its side.
 type sideHandler func(s *side, rw http.ResponseWriter, r *http.Request)
 
-func newSide(t *testing.T, name string, srv *http.Server, handler sideHandler) *side {
+func newSide(t testing.TB, name string, srv *http.Server, handler sideHandler) *side {
 	t.Helper()
 	s := &side{t: t, states: make(chan string, 1000)}
-	srv.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { handler(s, rw, r) })
+	srv.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		s.running.Add(1)
+		defer s.running.Done()
+		handler(s, rw, r)
+	})
 	srv.ErrorLog = log.New(&s.log, "", 0)
 	srv.ConnState = func(_ net.Conn, state http.ConnState) { s.states <- state.String() }
 	listen, serve, stop := net.Listen, srv.Serve, srv.Close
-	if name != sides[0] {
-		opts := []Option{ParkAfter(0)}
-		if name == "fast path" {
-			opts = append(opts, fastPath())
-		}
-		s.fast = wrap(srv, opts...)
+	switch name {
+	case servedSide:
+		s.fast = Wrap(srv)
+	case "fast path":
+		s.fast = wrap(srv, ParkAfter(0), fastPath())
+	case "parking":
+		s.fast = wrap(srv, ParkAfter(0))
+	}
+	if s.fast != nil {
 		listen, serve, stop = percore.Listen, s.fast.Serve, s.fast.Close
 	}
 	ln := testnet.Listen(t, listen, testnet.TCP4)

@@ -1,0 +1,386 @@
+package httpadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/percore/percore/internal/race"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// connectionsVariable says how many connections TestSameConnection plays, drawn by chance:
+//
+//	PERCORE_TEST_CONNECTIONS=20000 go test -run TestSameConnection ./adapters/httpadapter
+const connectionsVariable = "PERCORE_TEST_CONNECTIONS"
+
+// TestSameConnection plays whole connections to net/http on package net and to Serve on percore: plain
+// and odd requests in any order, pipelined and cut anywhere, to handlers that do anything. The bytes
+// that come back, the end of the connection, what handlers see, the states and the log must be the same.
+//
+//  1. A script ends its connection: the client half-closes or closes, or the last request asks for it.
+//  2. A handler does what its request's field Do says: see perform.
+//  3. Where requests and handlers are drawn, they leave out what is left to chance on package net, and
+//     what docs/DIFFERENCES.md lists.
+//
+// Without the variable above the scripts are the same each time.
+func TestSameConnection(t *testing.T) {
+	needParking(t)
+	testnet.NoLeaks(t)
+	cases, seed := 1200, uint64(1)
+	if testing.Short() || race.Enabled {
+		cases = 120
+	}
+	if text := os.Getenv(connectionsVariable); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("%s=%s: want the number of connections", connectionsVariable, text)
+		}
+		cases, seed = n, 0
+	}
+	seed = drawn(t, seed)
+	const players = 60 // most of the time they wait for a server that lingers
+	var all sync.WaitGroup
+	for player := range players {
+		r := rand.New(rand.NewPCG(seed, uint64(player)))
+		pair := newPair(t, player%3 == 2)
+		all.Go(func() {
+			for range (cases + players - 1) / players {
+				pair.play(t, newConnectionScript(r.IntN))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// FuzzSameConnection plays connections that the fuzzer chooses: see TestSameConnection.
+func FuzzSameConnection(f *testing.F) {
+	needParking(f)
+	r := rand.NewChaCha8([32]byte{'c'})
+	for range 20 {
+		seed := make([]byte, 200)
+		r.Read(seed)
+		f.Add(seed)
+	}
+	pair := newPair(f, false)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		program := testnet.Program(data)
+		pair.play(t, newConnectionScript(func(n int) int { return program.Next() % n }))
+	})
+}
+
+// A pair is net/http on package net, and Serve's server on percore. They serve one connection at a time.
+type pair struct{ net, percore *side }
+
+// newPair starts both. If bare is set, the handler also gets requests for "*".
+func newPair(t testing.TB, bare bool) *pair {
+	start := func(name string) *side {
+		return newSide(t, name, &http.Server{MaxHeaderBytes: 8192, DisableGeneralOptionsHandler: bare}, perform)
+	}
+	return &pair{start(sides[0]), start(servedSide)}
+}
+
+// play plays a script to both, at the same time since they linger. It returns net/http's outcome.
+func (p *pair) play(t *testing.T, script *connectionScript) (want string) {
+	t.Helper()
+	p.net.t, p.percore.t = t, t // a fuzz target must not use its testing.F
+	var got string
+	var other sync.WaitGroup
+	other.Go(func() { got = p.percore.playScript(script) })
+	want = p.net.playScript(script)
+	other.Wait()
+	if !sameResult(got, want) {
+		t.Errorf("%v\ngot\n%s\nwant, as on package net,\n%s", script, shortened(got), shortened(want))
+	}
+	return want
+}
+
+// A connectionScript is a client's side of a connection.
+type connectionScript struct {
+	pieces []piece
+	end    clientEnd
+}
+
+// A piece is sent by itself. If await is set, the client waits behind it until the server has sent
+// something, or has ended its stream.
+type piece struct {
+	text  string
+	await bool
+}
+
+// A clientEnd is what a client does when it has sent all.
+type clientEnd int
+
+const (
+	readsOn    clientEnd = iota // reads until the server ends its stream
+	halfCloses                  // ends its own stream, and reads
+	closes                      // doesn't read
+)
+
+func (s *connectionScript) String() string {
+	var b strings.Builder
+	for _, piece := range s.pieces {
+		fmt.Fprintf(&b, "%s await %t\n", shortened(strconv.Quote(piece.text)), piece.await)
+	}
+	return b.String() + [...]string{"reads on", "half-closes", "closes"}[s.end]
+}
+
+// playScript plays the client's side, and returns all that can be seen of the connection.
+func (s *side) playScript(script *connectionScript) string {
+	from := len(s.log.String())
+	s.mu.Lock()
+	s.seen = nil
+	s.mu.Unlock()
+	c := s.dial().(*net.TCPConn)
+	defer c.Close()
+	answers := receive(c)
+	for _, piece := range script.pieces {
+		io.WriteString(c, piece.text)
+		if piece.await {
+			answers.awaitMore()
+		} else {
+			time.Sleep(time.Millisecond) // the server reads the pieces one by one, most of the time
+		}
+	}
+	text := ""
+	switch script.end {
+	case readsOn:
+		text = answers.all()
+	case halfCloses:
+		c.CloseWrite()
+		text = answers.all()
+	case closes:
+		c.Close()
+		answers.all()
+	}
+	c.Close() // it may have stayed open
+	// If a header can be parsed but is refused, StateActive is not reported: see the package's
+	// comment.
+	states := strings.Replace(s.statesUntilClosed(), "idle active closed", "idle closed", 1)
+	s.running.Wait()
+	log, _, _ := strings.Cut(portPattern.ReplaceAllString(s.log.String()[from:], ":port"), "\ngoroutine ") // of a panic
+	if script.end == closes {
+		return fmt.Sprintf("log: %q", log) // the rest depends on when the client's reset arrives
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("%s\nstates: %s\nhandler:\n\t%s\nlog: %q", strings.ReplaceAll(undated(text), "\r\n", "\n\t"), states, strings.Join(s.seen, "\n\t"), log)
+}
+
+// received is what the server has sent.
+type received struct {
+	more chan struct{} // has an element if there may be more than when it was looked at; closed at the end
+
+	mu    sync.Mutex
+	text  []byte // guarded by mu
+	err   error  // guarded by mu
+	asked int    // how much there was when it was looked at; for the client
+}
+
+// receive reads all that c gets.
+func receive(c net.Conn) *received {
+	r := &received{more: make(chan struct{}, 1)}
+	go func() {
+		defer close(r.more)
+		buf := make([]byte, 4096)
+		for {
+			n, err := c.Read(buf)
+			r.mu.Lock()
+			r.text, r.err = append(r.text, buf[:n]...), err
+			r.mu.Unlock()
+			if err != nil {
+				return
+			}
+			select {
+			case r.more <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return r
+}
+
+// awaitMore waits for more than the last call has found.
+func (r *received) awaitMore() {
+	for {
+		r.mu.Lock()
+		have, err := len(r.text), r.err
+		r.mu.Unlock()
+		if have > r.asked || err != nil {
+			r.asked = have
+			return
+		}
+		<-r.more
+	}
+}
+
+// all returns everything, and how it has ended.
+func (r *received) all() string {
+	for range r.more {
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch text := string(r.text); {
+	case r.err == io.EOF:
+		return text
+	case errors.Is(r.err, syscall.ECONNRESET):
+		return text + resetMark
+	case errors.Is(r.err, os.ErrDeadlineExceeded):
+		return text + "<stays open>"
+	default:
+		return text + "!" + r.err.Error()
+	}
+}
+
+// acts are what a handler can do, one letter each.
+var acts = map[rune]func(s *side, rw http.ResponseWriter, r *http.Request) error{
+	'a': func(s *side, _ http.ResponseWriter, r *http.Request) error { return s.noteBody(r, r.Body) },
+	'b': func(s *side, _ http.ResponseWriter, r *http.Request) error {
+		return s.noteBody(r, iotest.OneByteReader(r.Body))
+	},
+	'p': func(s *side, _ http.ResponseWriter, r *http.Request) error {
+		return s.noteBody(r, io.LimitReader(r.Body, 3))
+	},
+	'm': func(s *side, rw http.ResponseWriter, r *http.Request) error {
+		return s.noteBody(r, http.MaxBytesReader(rw, r.Body, tooLarge-1))
+	},
+	'M': func(s *side, rw http.ResponseWriter, r *http.Request) error {
+		return s.noteBody(r, http.MaxBytesReader(rw, r.Body, 1<<20))
+	},
+	'g': func(s *side, _ http.ResponseWriter, r *http.Request) error {
+		defer func() { s.note("form %v", r.Form) }()
+		return r.ParseForm()
+	},
+	'c': func(_ *side, _ http.ResponseWriter, r *http.Request) error { return r.Body.Close() },
+	'q': func(_ *side, rw http.ResponseWriter, r *http.Request) error {
+		b, err := io.ReadAll(r.Body)
+		_, writeErr := rw.Write(b)
+		return errors.Join(err, writeErr)
+	},
+	'w': writing("write"),
+	'W': writing(strings.Repeat("b", 5000)),
+	'r': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		_, err := io.Copy(rw, struct{ io.Reader }{strings.NewReader("<html>read from")}) // an io.ReaderFrom, without an o
+		return err
+	},
+	'f': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		return http.NewResponseController(rw).Flush()
+	},
+	'd': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		return http.NewResponseController(rw).EnableFullDuplex()
+	},
+	't': withField("Trailer", "X-T, X-U"),
+	'T': withField("X-T", "trailer"),
+	'u': withField(http.TrailerPrefix+"X-Late", "late"),
+	'5': withField("Content-Length", "5"),
+	'l': withField("Content-Length", "-1"),
+	'k': withField("Connection", "close"),
+	'K': withField("Connection", "keep-alive"),
+	'e': withField("Transfer-Encoding", "chunked"),
+	'E': withField("Transfer-Encoding", "identity"),
+	'C': withField("Content-Type", "text/x"),
+	'D': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		rw.Header()["Date"], rw.Header()["Content-Type"] = nil, nil
+		return nil
+	},
+	'0': withStatus(http.StatusContinue),
+	'1': withStatus(http.StatusEarlyHints),
+	'U': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		rw.Header().Set("Connection", "Upgrade")
+		rw.Header().Set("Upgrade", "x")
+		rw.WriteHeader(http.StatusSwitchingProtocols)
+		return nil
+	},
+	'2': withStatus(http.StatusNoContent),
+	'3': withStatus(http.StatusNotModified),
+	'4': withStatus(http.StatusTeapot),
+	'P': func(*side, http.ResponseWriter, *http.Request) error { panic("panic") },
+	'x': func(*side, http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) },
+	'h': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		c, buffered, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		io.WriteString(c, "hijacked:")
+		buffered.WriteString("buffered:")
+		buffered.Flush()
+		io.Copy(c, buffered)
+		panic(http.ErrAbortHandler)
+	},
+	'H': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		c, _, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			return err
+		}
+		io.WriteString(c, "hijacked")
+		c.Close()
+		panic(http.ErrAbortHandler)
+	},
+}
+
+func writing(text string) func(*side, http.ResponseWriter, *http.Request) error {
+	return func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		_, err := io.WriteString(rw, text)
+		return err
+	}
+}
+
+func withField(name, value string) func(*side, http.ResponseWriter, *http.Request) error {
+	return func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		rw.Header().Set(name, value)
+		return nil
+	}
+}
+
+func withStatus(code int) func(*side, http.ResponseWriter, *http.Request) error {
+	return func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		rw.WriteHeader(code)
+		return nil
+	}
+}
+
+// noteBody reads a part of r's body, and notes it together with the trailers.
+func (s *side) noteBody(r *http.Request, part io.Reader) error {
+	b, err := io.ReadAll(part)
+	s.note("read %q, trailers %v", b, r.Trailer)
+	return err
+}
+
+// perform notes the request, and does what its field Do says. Behind an o it does so under an
+// http.TimeoutHandler. It is no method, which net/http would find as the caller when it logs.
+func perform(s *side, rw http.ResponseWriter, r *http.Request) {
+	s.note("%s %s %+v %s %d.%d %q %v length %d %q close %t trailer %v body %t pattern %q", r.Method, r.RequestURI, *r.URL, r.Proto, r.ProtoMajor, r.ProtoMinor,
+		r.Host, r.Header, r.ContentLength, r.TransferEncoding, r.Close, r.Trailer, r.Body != http.NoBody, r.Pattern)
+	performActs(s, rw, r, r.Header.Get("Do"))
+}
+
+func performActs(s *side, rw http.ResponseWriter, r *http.Request, todo string) {
+	for i, letter := range todo {
+		if letter == 'o' {
+			rest := func(rw http.ResponseWriter, r *http.Request) { performActs(s, rw, r, todo[i+1:]) }
+			r = r.WithContext(context.WithoutCancel(r.Context())) // whose end is the client's
+			http.TimeoutHandler(http.HandlerFunc(rest), time.Minute, "late").ServeHTTP(rw, r)
+			return
+		}
+		act := acts[letter]
+		if act == nil {
+			continue
+		}
+		if err := act(s, rw, r); err != nil {
+			s.note("%c: %v", letter, err)
+		}
+	}
+}
