@@ -236,7 +236,7 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 	resp, err := e.readAnswer(x)
 	switch {
 	case err == nil:
-	case timeout > 0 && errors.Is(err, os.ErrDeadlineExceeded):
+	case timeout > 0 && errors.Is(s.err, os.ErrDeadlineExceeded): // err may be about what had come of a line
 		return nil, errTimeout
 	case s.limit <= 0:
 		return nil, broken(fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted", x.t.maxHeaderBytes()))
