@@ -152,7 +152,7 @@ type exchange struct {
 	stop   func() bool             // ends the watch of the context; nil: it never ends
 	cancel context.CancelCauseFunc // nil: none
 	trace  *httptrace.ClientTrace  // nil: none
-	w      *writer                 // of the request's body; nil: it is sent
+	w      *writer                 // of what isn't short of the request; nil: it is sent
 	alive  bool                    // the connection may be used again after the answer
 }
 
@@ -184,10 +184,14 @@ func (e *exchange) fail(err error) error {
 	if e.w != nil {
 		e.w.expect.proceed(false)
 		<-e.w.done // the user may change the request from now on
-		if failed, ok := e.w.err.(copyError); ok {
+		switch failed := e.w.err.(type) {
+		case nil:
+		case copyError:
 			err = failed.error
-		} else if e.w.err != nil {
-			err = broken(e.w.err)
+		case nothingWritten:
+			err = failed
+		default:
+			err = broken(failed)
 		}
 	}
 	if cause := e.c.canceled(); cause != nil {
@@ -214,21 +218,18 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 	if err := x.append(s); err != nil {
 		return nil, nothingWritten{err}
 	}
-	if n, err := e.c.write(s.out); err != nil {
-		if n == 0 {
-			return nil, nothingWritten{err}
+	atOnce := len(s.out) <= atOnceMax
+	if atOnce {
+		if n, err := e.c.write(s.out); err != nil {
+			if n == 0 {
+				return nil, nothingWritten{err}
+			}
+			return nil, broken(err)
 		}
-		return nil, broken(err)
 	}
 	timeout := x.t.base.ResponseHeaderTimeout
-	if x.body != nil && !x.bodyRead {
-		x.bodyRead = true
-		e.w = &writer{c: e.c, body: x.body, length: x.length, trailer: x.req.Trailer, trace: x.trace, header: headerTimeout{after: timeout},
-			isTunnel: x.isTunnel(), done: make(chan struct{})}
-		if x.expects {
-			e.w.expect.ask(x.t.base.ExpectContinueTimeout)
-		}
-		go e.w.run()
+	if !atOnce || x.body != nil && !x.bodyRead {
+		e.startWriter(x, atOnce)
 	} else if timeout > 0 {
 		_ = e.c.nc.SetReadDeadline(time.Now().Add(timeout))
 	}
@@ -247,6 +248,29 @@ func (e *exchange) do(x *call) (*http.Response, error) {
 		return nil, err
 	}
 	return resp, nil
+}
+
+// atOnceMax is how many bytes the caller writes: the kernel's buffer of a connection that was idle takes
+// them. With more it would wait for a server that answers without having read them, and not see the
+// answer, such as 431.
+const atOnceMax = 16 << 10
+
+// startWriter makes a goroutine send the rest of the request. wroteHead says that this is the body.
+func (e *exchange) startWriter(x *call, wroteHead bool) {
+	w := &writer{c: e.c, length: x.length, trailer: x.req.Trailer, trace: x.trace, isTunnel: x.isTunnel(), done: make(chan struct{})}
+	w.header.after = x.t.base.ResponseHeaderTimeout
+	if !wroteHead {
+		w.head, e.s.out = e.s.out, nil // the memory is the writer's, even behind the answer
+	}
+	if x.body != nil && !x.bodyRead {
+		x.bodyRead = true
+		w.body = x.body
+		if x.expects {
+			w.expect.ask(x.t.base.ExpectContinueTimeout)
+		}
+	}
+	e.w = w
+	go w.run()
 }
 
 // append puts the request's bytes in s.out.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
 )
 
 // both runs f with this transport and with http.Transport, which have the same settings, and compares
@@ -323,6 +324,60 @@ func TestEarlyAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEarlyAnswerToHeader: an answer is returned that comes before a long header is sent, which the
+// server doesn't read. The connection isn't used again.
+func TestEarlyAnswerToHeader(t *testing.T) {
+	quiet(t)
+	tr := newTestTransport(t)
+	url := answersEarly(t)
+	for _, body := range []func() io.Reader{
+		func() io.Reader { return nil },
+		func() io.Reader { return strings.NewReader("short") },
+		func() io.Reader { return onlyReader{strings.NewReader("of unknown length")} },
+	} {
+		req, _ := http.NewRequest("POST", url, body())
+		req.Header.Set("Cookie", strings.Repeat("x", 16<<20))
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(resp.Body); string(got) != "hello" || err != nil || resp.StatusCode != 413 {
+			t.Errorf("got %d, %q, %v", resp.StatusCode, got, err)
+		}
+	}
+	awaitEmpty(t, tr)
+}
+
+// TestSharedEarlyAnswerToHeader is the same over HTTP/2. The server reads the beginning of the header.
+func TestSharedEarlyAnswerToHeader(t *testing.T) {
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+	var server sync.WaitGroup
+	server.Go(func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		p, _ := frames.NewServerPeer(t, c)
+		_, _ = c.Write(p.Out)
+		_, _ = io.ReadFull(c, make([]byte, 32<<10))
+		p.Out = nil
+		_, _ = c.Write(p.Headers(1, true, ":status", "431").Out)
+		_, _ = io.Copy(io.Discard, c)
+	})
+	defer server.Wait()
+	base := &http.Transport{Protocols: new(http.Protocols)}
+	base.Protocols.SetUnencryptedHTTP2(true)
+	tr := New(base)
+	req := newGet(t, "http://"+ln.Addr().String())
+	req.Header.Set("Cookie", strings.Repeat("x", 16<<20))
+	resp, err := tr.RoundTrip(req)
+	if err != nil || resp.StatusCode != 431 {
+		t.Errorf("got %v, %v, want 431", resp, err)
+	}
+	tr.CloseIdleConnections()
 }
 
 // exiting is a body whose reader ends its goroutine.

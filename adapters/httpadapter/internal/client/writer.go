@@ -15,12 +15,13 @@ import (
 	"time"
 )
 
-// writer sends the body of a request that isn't short, on a goroutine of its own: an answer may come
-// before all of the body is sent.
+// writer sends a request's body that isn't short, or a whole request with a long header, on a goroutine
+// of its own: an answer may come before all of it is sent.
 type writer struct {
 	// immutable
 	c       *conn
-	body    io.ReadCloser
+	head    []byte        // what comes before the body, if it isn't sent yet
+	body    io.ReadCloser // nil: none, or it is in head
 	length  int64                  // below 0: it goes in chunks, unless it is of a tunnel
 	trailer http.Header            // what follows the chunks; the user may set values until the body is closed
 	trace   *httptrace.ClientTrace // nil: none
@@ -41,13 +42,45 @@ type copyError struct{ error }
 // reuseWait is how long the end of an answer waits for the end of its request, as in net/http.
 const reuseWait = 50 * time.Millisecond
 
-// run sends the body. If that fails, so does the caller, which waits for the answer: the connection is
-// broken, or run closes it.
+// run sends what there is. If that fails, so does the caller, which waits for the answer: the connection
+// is broken, or run closes it.
 func (w *writer) run() {
 	defer close(w.done)
-	w.err = errBodyUnread // unless send returns: a read may end the goroutine
-	var broken bool
-	var err error
+	w.err = errBodyUnread // unless a read of the body ends the goroutine
+	broken, err := w.sendHead()
+	if w.body != nil {
+		if err == nil {
+			broken, err = w.sendBody()
+		} else {
+			w.body.Close()
+		}
+		if w.trace != nil && w.trace.WroteRequest != nil {
+			w.trace.WroteRequest(httptrace.WroteRequestInfo{Err: plainError(err)})
+		}
+	}
+	w.err = err
+	switch {
+	case err == nil:
+		w.header.start(w.c.nc)
+	case !broken || !isHangup(err): // else there may be an answer, which the caller still finds
+		w.c.close()
+	}
+}
+
+// sendHead sends what comes before the body. broken says that writing has failed.
+func (w *writer) sendHead() (broken bool, err error) {
+	if w.head == nil {
+		return false, nil
+	}
+	n, err := w.c.write(w.head)
+	if err != nil && n == 0 {
+		err = nothingWritten{err}
+	}
+	return err != nil, err
+}
+
+// sendBody sends the body, if the server wants it, and closes it. broken says that writing has failed.
+func (w *writer) sendBody() (broken bool, err error) {
 	sends := w.expect.await(w.trace)
 	if sends {
 		broken, err = w.send()
@@ -58,16 +91,7 @@ func (w *writer) run() {
 	if sends && err == nil && w.length < 0 && !w.isTunnel {
 		err = w.endChunks()
 	}
-	if w.trace != nil && w.trace.WroteRequest != nil {
-		w.trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
-	}
-	w.err = err
-	switch {
-	case err == nil:
-		w.header.start(w.c.nc)
-	case !broken || !isHangup(err): // else there may be an answer, which the caller still finds
-		w.c.close()
-	}
+	return broken, err
 }
 
 // isHangup reports whether a write has failed because the connection has ended, so that reading finds
