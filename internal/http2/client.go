@@ -3,7 +3,6 @@ package http2
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 
 	"github.com/percore/percore/internal/http2/hpack"
 )
@@ -17,7 +16,10 @@ import (
 //	a stream's RST_STREAM  costs of Config.Resets           costs nothing: the client opened it
 //	the peer's GOAWAY      is answered with our own         no stream is opened any more; those that it
 //	                                                        does not serve end with EndUnserved
-//	PUSH_PROMISE           an error of the connection       the same: SETTINGS_ENABLE_PUSH is 0
+//	PUSH_PROMISE           an error of the connection       the same: our SETTINGS_ENABLE_PUSH is 0
+//	the peer's, of 1       is the default                   is ignored, as in net/http, against RFC 9113
+//	a frame of a stream    an error of the connection,      is ignored, as in net/http, unless it is
+//	that was not opened    unless it is HEADERS             DATA
 
 // ErrNoRoom is the error of Begin if the peer takes no other stream now.
 var ErrNoRoom = errors.New("http2: the peer takes no other stream")
@@ -97,27 +99,12 @@ func (c *Conn) clientGoAway(f *Frame, ev *Event) verdict {
 	return c.spendIdle(1)
 }
 
-// clientSetting applies a setting that only a client heeds.
-func (c *Conn) clientSetting(id uint16, v uint32) verdict {
-	switch id {
-	case settingEnablePush:
-		if v != 0 {
-			return connError(ProtocolError, "a server's SETTINGS_ENABLE_PUSH")
-		}
-	case settingMaxStreams:
-		c.peerStreams = int32(min(v, math.MaxInt32))
-	}
-	return verdict{}
-}
-
 // clientHeaders handles a header block of a server. The texts are net/http's, whose callers see them.
 func (c *Conn) clientHeaders(f *Frame, ev *Event) verdict {
 	s, st := c.stateOf(f.id)
 	switch {
-	case s == idle:
-		return connError(ProtocolError, "HEADERS on a stream that was not opened")
 	case st == nil:
-		return c.spendIdle(1) // it has ended meanwhile
+		return c.spendIdle(1) // it has ended meanwhile, or was not opened
 	case st.answered:
 		return c.trailers(f, s, st, ev)
 	case f.list.Truncated:

@@ -182,6 +182,9 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 
 // streamFailed resets a stream because of an error of the peer.
 func (c *Conn) streamFailed(f *Frame, v verdict, ev *Event) verdict {
+	if c.isUnopened(f.id) {
+		return c.spendIdle(1) // a reset of it would end the connection
+	}
 	opened := f.typ == typeHeaders && f.id&1 == 1 && !c.cfg.Client // though its request was wrong
 	if opened {
 		c.lastID = max(c.lastID, f.id)

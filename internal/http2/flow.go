@@ -126,6 +126,9 @@ func (c *Conn) windowUpdate(f *Frame, ev *Event) verdict {
 		ev.Kind = WindowOpened
 		return verdict{}
 	}
+	if c.isUnopened(f.id) {
+		return verdict{}
+	}
 	st, v := c.receive(f.id, gotWindowUpdate)
 	if st == nil || v.scope != fine {
 		return v

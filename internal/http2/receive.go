@@ -118,11 +118,11 @@ const illegalID = "received an illegal stream id"
 
 // headers handles a header block: a request, or its trailers.
 func (c *Conn) headers(f *Frame, ev *Event) verdict {
-	if f.id&1 == 0 {
-		return connError(ProtocolError, illegalID)
-	}
 	if c.cfg.Client {
 		return c.clientHeaders(f, ev)
+	}
+	if f.id&1 == 0 {
+		return connError(ProtocolError, illegalID)
 	}
 	s, st := c.stateOf(f.id)
 	if s == idle {
@@ -221,7 +221,7 @@ func (c *Conn) priority(f *Frame) verdict {
 
 // rstStream handles RST_STREAM.
 func (c *Conn) rstStream(f *Frame, ev *Event) verdict {
-	if s, _ := c.stateOf(f.id); s == idle && f.id&1 == 1 && c.cfg.IgnoreIdleResets {
+	if c.cfg.IgnoreIdleResets && f.id&1 == 1 && c.isIdle(f.id) || c.isUnopened(f.id) {
 		return c.spendIdle(1)
 	}
 	st, v := c.receive(f.id, gotReset)

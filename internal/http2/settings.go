@@ -1,6 +1,9 @@
 package http2
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // The settings of RFC 9113, section 6.5.2, and RFC 8441, section 3.
 const (
@@ -129,12 +132,9 @@ func (c *Conn) setting(id uint16, v uint32, ev *Event) verdict {
 	if r, ok := settingRules[id]; ok && (v < r.least || v > r.most) {
 		return connError(r.code, "the value of a setting is not allowed")
 	}
-	if c.cfg.Client {
-		if v := c.clientSetting(id, v); v.scope != fine {
-			return v
-		}
-	}
 	switch id {
+	case settingMaxStreams:
+		c.peerStreams = int32(min(v, math.MaxInt32)) // which a client heeds
 	case settingHeaderTableSize:
 		c.enc.PeerLimit(v)
 	case settingInitialWindow:

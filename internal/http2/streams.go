@@ -146,6 +146,16 @@ func (c *Conn) stateOf(id uint32) (state, *Stream) {
 	return closed, nil
 }
 
+// isIdle reports whether a stream was not opened.
+func (c *Conn) isIdle(id uint32) bool {
+	s, _ := c.stateOf(id)
+	return s == idle
+}
+
+// isUnopened reports whether this is a client that has not opened a stream. It ignores the server's
+// frames of it, except DATA.
+func (c *Conn) isUnopened(id uint32) bool { return c.cfg.Client && c.isIdle(id) }
+
 // receive applies an input to a stream. The stream is nil if it is not in the table; then the
 // caller does only what the verdict says.
 func (c *Conn) receive(id uint32, in input) (*Stream, verdict) {

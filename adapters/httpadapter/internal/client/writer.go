@@ -20,8 +20,8 @@ import (
 type writer struct {
 	// immutable
 	c       *conn
-	head    []byte        // what comes before the body, if it isn't sent yet
-	body    io.ReadCloser // nil: none, or it is in head
+	head    []byte                 // what comes before the body, if it isn't sent yet
+	body    io.ReadCloser          // nil: none, or it is in head
 	length  int64                  // below 0: it goes in chunks, unless it is of a tunnel
 	trailer http.Header            // what follows the chunks; the user may set values until the body is closed
 	trace   *httptrace.ClientTrace // nil: none
