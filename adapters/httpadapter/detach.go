@@ -30,6 +30,10 @@ import (
 // In begin, register the Stream where others find it. Bytes that are written to it are sent when the
 // handler has returned. If begin panics the answer is cut.
 //
+// An answer without a body has nothing to wait for, so its Stream ends by itself, as after Close: one
+// with the status 204 or 304, and one to HEAD once its header was sent, by Flush or because the body is
+// long. (Where Detach waits, and w had such a header, the first bytes that are flushed end it.)
+//
 // Detach fails, without calling begin, if the answer is hijacked or detached already, or the handler
 // has returned.
 func Detach(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
@@ -108,7 +112,8 @@ func passes(w http.ResponseWriter, sentPlain func() bool) bool {
 // they wait in memory, up to a limit: see SetLimit.
 //
 //	state    meaning                                             leaves by
-//	open     it may be written to                                Close: closing; end: dead
+//	open     it may be written to                                Close, a header that is the whole answer:
+//	                                                             closing; end: dead
 //	closing  the rest is being sent                              all is sent: over; end: dead
 //	dead     the client has gone, or a write has failed, or      the sender has noticed: over
 //	         Abort was called
@@ -148,6 +153,7 @@ type outlet interface {
 	Header() http.Header                   // nil if it is fixed
 	WriteHeader(status int, explicit bool) // a final status, before anything is written; the program's, or 200
 	write(p []byte, flush bool) error      // p may be empty
+	isWhole() bool                         // the header is all of the answer, and nothing waits for it; the sender asks
 	setWriteDeadline(t time.Time) error    // if the Stream isn't over
 	start()                                // makes a goroutine call work: the sender. It doesn't block
 	cut()                                  // makes a write that blocks fail. It doesn't block
@@ -206,7 +212,7 @@ func (s *Stream) WriteHeader(status int) {
 		panic("httpadapter: WriteHeader was called with a status that is not between 100 and 999")
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if status >= 200 {
 		s.writeHeaderLocked(status, true)
 	}
@@ -217,6 +223,7 @@ func (s *Stream) writeHeaderLocked(status int, explicit bool) {
 	if !s.wrote && !s.dead && !s.closing {
 		s.wrote = true
 		s.outlet.WriteHeader(status, explicit)
+		s.closing = !semantics.BodyAllowed(status)
 	}
 }
 
@@ -372,6 +379,9 @@ const (
 func (s *Stream) work() outcome {
 	s.mu.Lock()
 	for {
+		if !s.dead && s.outlet.isWhole() {
+			s.closing, s.unsent = true, nil
+		}
 		p, flush := s.unsent, s.flushes
 		switch {
 		case s.dead:
@@ -401,9 +411,12 @@ func (s *Stream) failLocked(err error) {
 	if err == nil || s.dead {
 		return
 	}
-	if errors.Is(err, http.ErrBodyNotAllowed) || errors.Is(err, http.ErrContentLength) {
+	switch {
+	case errors.Is(err, http.ErrBodyNotAllowed): // the header that w had before Detach is the whole answer
+		s.closing, s.unsent = true, nil
+	case errors.Is(err, http.ErrContentLength):
 		s.unsent = nil
-	} else {
+	default:
 		s.dead = true
 	}
 	s.err = err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/monotime"
 )
 
@@ -15,6 +16,9 @@ type held struct {
 	controller *http.ResponseController
 	wake       chan struct{} // has room for a token of start
 	asked      bool          // for the header; guarded by mu
+	noBody     bool          // the header, which is fixed, has none behind it; guarded by mu
+	isHead     bool
+	flushed    bool // owned by the sender
 
 	// The header as the program sees it. The sender must not read a map that the program sets trailers in.
 	fields http.Header
@@ -22,7 +26,8 @@ type held struct {
 
 // hold is Detach where the handler must not return.
 func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) {
-	h := &held{w: w, controller: http.NewResponseController(w), wake: make(chan struct{}, 1)}
+	h := &held{w: w, controller: http.NewResponseController(w), wake: make(chan struct{}, 1),
+		isHead: r.Method == http.MethodHead}
 	h.fields = make(http.Header)
 	maps.Copy(h.fields, w.Header())
 	h.init(h, r.Context())
@@ -86,7 +91,11 @@ func (h *held) WriteHeader(status int, explicit bool) {
 		h.copyHeader()
 		h.w.WriteHeader(status)
 	}
+	h.noBody = !semantics.BodyAllowed(status)
 }
+
+// isWhole implements outlet. It doesn't know what the handler has sent before.
+func (h *held) isWhole() bool { return h.noBody || h.isHead && h.flushed }
 
 func (h *held) write(p []byte, flush bool) (err error) {
 	if len(p) > 0 {
@@ -94,6 +103,7 @@ func (h *held) write(p []byte, flush bool) (err error) {
 	}
 	if err == nil && flush {
 		_ = h.controller.Flush() // not supported, or the next write fails, too
+		h.flushed = true
 	}
 	return err
 }

@@ -211,6 +211,14 @@ func (d *http1Stream) write(p []byte, flush bool) (err error) {
 	return err
 }
 
+// isWhole implements outlet.
+func (d *http1Stream) isWhole() bool {
+	if d.rest != nil {
+		return d.rest.IsWhole()
+	}
+	return d.tail.IsWhole()
+}
+
 // compact drops the Response, if the tail is enough.
 func (d *http1Stream) compact() {
 	d.Stream.mu.Lock()

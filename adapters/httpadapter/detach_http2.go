@@ -66,22 +66,12 @@ func (d *http2Stream) count(by int64) {
 // Gone implements httpstream.Owner.
 func (d *http2Stream) Gone(err error) {
 	switch {
-	case err == nil && d.isClosing():
-		return // nothing is missing
-	case err == nil:
-		err = ErrClientGone
 	case errors.Is(err, accepting.ErrShare):
 		err = errShare
 	case err != errPanicked:
 		err = fmt.Errorf("%w: %w", ErrClientGone, err)
 	}
 	d.end(err)
-}
-
-func (d *http2Stream) isClosing() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.closing
 }
 
 // Header implements outlet.
@@ -104,6 +94,9 @@ func (d *http2Stream) write(p []byte, flush bool) (err error) {
 	}
 	return err
 }
+
+// isWhole implements outlet.
+func (d *http2Stream) isWhole() bool { return d.Answer.IsWhole() }
 
 // setWriteDeadline implements outlet. If the time has passed the stream ends, and calls Gone.
 func (d *http2Stream) setWriteDeadline(t time.Time) error {

@@ -47,6 +47,14 @@ func (w *Response) Wrote() bool {
 	return w.wrote
 }
 
+// IsWhole reports whether the header is all of the answer: it is fixed and says so, or it was sent and
+// answers HEAD. (Before that it may get the length of the body.)
+func (w *Response) IsWhole() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wrote && !semantics.BodyAllowed(w.status) || w.sent && w.isHead
+}
+
 // Err returns why the connection has failed, or nil.
 func (w *Response) Err() error {
 	w.mu.Lock()
@@ -100,6 +108,11 @@ func (w *Response) Tail() (t Tail, ok bool) {
 		t.form = untilEnd
 	}
 	return t, true
+}
+
+// IsWhole is Response.IsWhole.
+func (t *Tail) IsWhole() bool {
+	return t.form == unsent || t.form != whole && !semantics.BodyAllowed(int(t.status))
 }
 
 // Response returns a Response on conn for a whole answer, and otherwise nil.

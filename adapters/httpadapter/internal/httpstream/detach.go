@@ -30,8 +30,8 @@ type Owner interface {
 	// Work is called when the handler has returned, and for each Resume after that. It may block.
 	Work()
 
-	// Gone is called when the stream has ended early, or the handler has panicked. It must not block.
-	// err is nil if the header was all of an answer to HEAD.
+	// Gone is called when the stream has ended early, or the handler has panicked. It must not block. It
+	// is not called when the answer is complete.
 	Gone(err error)
 }
 
@@ -83,7 +83,7 @@ func (w *response) Detach(a *Answer, o Owner) (context.Context, error) {
 	x.stream.Move((*resumer)(a))
 	x.detached.Store(a)
 	if err := a.stream.Err(); err != nil {
-		o.Gone(err) // before there was an owner to be told
+		a.gone(err) // before there was an owner to be told
 	}
 	return x.req.Context(), nil
 }
@@ -111,6 +111,25 @@ func (a *Answer) Conn() *h2.Conn { return a.stream.Conn() }
 
 // Wrote reports whether the header is fixed.
 func (a *Answer) Wrote() bool { return a.response.wrote }
+
+// IsWhole reports whether the header is all of the answer: it is fixed and says so, or it was sent and
+// answers HEAD. (Before that it may get the length of the body.)
+func (a *Answer) IsWhole() bool {
+	w := &a.response
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wrote && !semantics.BodyAllowed(int(w.status)) || w.sent && w.isHead
+}
+
+// gone tells the owner of the stream's end, unless that is this side's, behind an answer that is
+// complete, for the rest of the request.
+func (a *Answer) gone(err error) {
+	var own *h2.StreamError
+	if errors.As(err, &own) && !own.Remote && own.Code == h2.NoError {
+		return
+	}
+	a.owner.Gone(err)
+}
 
 // Header returns the header, for one that is not sent yet.
 func (a *Answer) Header() http.Header { return a.response.Header() }

@@ -357,7 +357,7 @@ func (w *response) endEarly(m h2.Message) error {
 		return writeError(err)
 	}
 	w.x.stream.Reset(h2.NoError) // of the request's body, if it has not ended
-	w.x.cancelled(nil)
+	w.x.ended()
 	return nil
 }
 

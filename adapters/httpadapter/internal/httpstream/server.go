@@ -128,7 +128,7 @@ func (p *part) ended() {
 func (p *part) cancelled(err error) {
 	p.ended()
 	if a := p.detached.Load(); a != nil {
-		a.owner.Gone(err)
+		a.gone(err)
 	}
 }
 
