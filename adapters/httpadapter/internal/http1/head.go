@@ -145,7 +145,7 @@ func (h *Head) scanRequestLine(p []byte) (next int, v Verdict) {
 		case h.query >= 0: // leave a query as it is
 		case p[i] == '?':
 			h.query = i
-		case !isPath[p[i]]:
+		case !semantics.PathByte[p[i]]:
 			h.escaped = true
 		}
 	}
@@ -406,9 +406,6 @@ func equalFold[T []byte | string](b T, s string) bool {
 // These tables say which bytes a part may have.
 var (
 	isHostByte = set("-._", alphanumeric)
-
-	// isPath has the bytes that package url does not escape in a path (shouldEscape).
-	isPath = set("/-._~$&+,=:;@", alphanumeric)
 
 	// canonical maps the bytes of a field's name to their canonical form, at the start of a word
 	// and after it. Bytes that a name can't have map to 0.

@@ -77,8 +77,8 @@ func target(from *h2.Request, fresh *url.URL) (*url.URL, string) {
 		fresh.Host = from.Authority // as with HTTP/1
 		return fresh, from.Authority
 	}
-	if isPlainPath(from.Path) {
-		fresh.Path, fresh.RawQuery, _ = strings.Cut(from.Path, "?")
+	if path, query, ok := plainTarget(from.Path); ok {
+		fresh.Path, fresh.RawQuery = path, query
 		return fresh, from.Path
 	}
 	u, err := url.ParseRequestURI(from.Path)
@@ -88,17 +88,23 @@ func target(from *h2.Request, fresh *url.URL) (*url.URL, string) {
 	return u, from.Path
 }
 
-// isPlainPath reports whether package url has nothing to decode in a path, except a query.
-func isPlainPath(p string) bool {
-	if p[0] != '/' || strings.HasPrefix(p, "//") || p[len(p)-1] == '?' {
-		return false
+// plainTarget splits a target of which package url makes nothing else than a path and a query.
+func plainTarget(s string) (path, query string, ok bool) {
+	path, query, _ = strings.Cut(s, "?")
+	if path == "" || path[0] != '/' || s[len(s)-1] == '?' {
+		return "", "", false
 	}
-	for i := 0; i < len(p); i++ {
-		if b := p[i]; b <= ' ' || b >= 0x7f || b == '%' || b == '#' {
-			return false
+	for i := range len(path) {
+		if !semantics.PathByte[path[i]] {
+			return "", "", false
 		}
 	}
-	return true
+	for i := range len(query) {
+		if b := query[i]; b <= ' ' || b == 0x7f {
+			return "", "", false
+		}
+	}
+	return path, query, true
 }
 
 // header returns the fields as a Header. The values of fields that occur once share an array, which

@@ -16,6 +16,15 @@ var TokenByte = func() (t [256]bool) {
 	return t
 }()
 
+// PathByte has the bytes that package url does not escape in a path (shouldEscape): for a path of these
+// alone url.URL's Path is the path, and RawPath is empty.
+var PathByte = func() (t [256]bool) {
+	for _, c := range []byte("/-._~$&+,=:;@0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
+		t[c] = true
+	}
+	return t
+}()
+
 // ListsToken reports whether any of the comma-separated lists in values has a token, ignoring case.
 func ListsToken(values []string, token string) bool {
 	for _, v := range values {
