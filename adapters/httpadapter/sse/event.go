@@ -12,8 +12,9 @@ type Event struct {
 	// Type is the name that the client's listeners are registered under: "message".
 	Type string
 
-	// Data may have several lines, which end with LF, CR or both; the client gets LF. An Event without
-	// Data reaches no listener.
+	// Data is what the client gets, with one exception: the format has no way to send a CR, so CR LF and
+	// CR come as LF. It is UTF-8; the client replaces what isn't. An Event without Data reaches no
+	// listener.
 	Data string
 
 	// ID is what the client sends as Last-Event-ID when it comes back.
@@ -39,25 +40,26 @@ func (e Event) Append(b []byte) ([]byte, error) {
 	}
 	b = appendField(b, "id: ", e.ID)
 	b = appendField(b, "event: ", e.Type)
-	for line, more := "", e.Data; more != ""; {
-		line, more = cutLine(more)
+	for rest, more := e.Data, e.Data != ""; more; {
+		var line string
+		line, rest, more = cutLine(rest)
 		b = append(append(append(b, "data: "...), line...), '\n')
 	}
 	return append(b, '\n'), nil
 }
 
-// cutLine returns the first line, and what is behind its end. A line end at the end of s is followed by
-// an empty line, which is lost: clients drop the last LF.
-func cutLine(s string) (line, rest string) {
+// cutLine returns the first line, and what is behind its end. A line end at the end of s is followed by an
+// empty line: a client adds LF to each line that it gets, and drops only the last.
+func cutLine(s string) (line, rest string, ended bool) {
 	i := strings.IndexAny(s, "\r\n")
 	if i < 0 {
-		return s, ""
+		return s, "", false
 	}
 	line, rest = s[:i], s[i+1:]
 	if s[i] == '\r' {
 		rest = strings.TrimPrefix(rest, "\n")
 	}
-	return line, rest
+	return line, rest, true
 }
 
 func appendField(b []byte, name, value string) []byte {

@@ -2,6 +2,7 @@ package sse
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +12,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 	"weak"
 
 	"github.com/percore/percore"
@@ -37,7 +41,9 @@ func TestAppend(t *testing.T) {
 		{Event{Type: "t", ID: "1", Data: "x", Retry: 1500 * time.Millisecond}, "retry: 1500\nid: 1\nevent: t\ndata: x\n\n"},
 		{Event{Data: "a\nb\r\nc\rd"}, "data: a\ndata: b\ndata: c\ndata: d\n\n"},
 		{Event{Data: "a\n\n b"}, "data: a\ndata: \ndata:  b\n\n"},
-		{Event{Data: "\r\r\n"}, "data: \ndata: \n\n"},
+		{Event{Data: "\r\r\n"}, "data: \ndata: \ndata: \n\n"},
+		{Event{Data: "\n"}, "data: \ndata: \n\n"},
+		{Event{Data: "a\n\n"}, "data: a\ndata: \ndata: \n\n"},
 		{Event{Retry: time.Microsecond}, "retry: 0\n\n"},
 	} {
 		got, err := test.e.Append(nil)
@@ -52,43 +58,76 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// FuzzAppend: a client that follows the standard gets the data that was sent, with LF for each line end.
+// FuzzAppend: a client that follows the standard gets the events that were sent, with LF for each line end.
 func FuzzAppend(f *testing.F) {
-	for _, s := range []string{"", "a", "a\nb", "\r\n", "\n\r\r\n x", "data: x\n\nid: 1", ":\n"} {
-		f.Add(s)
+	for _, data := range []string{
+		"", "a", "a\nb", "\n", "\r\n", "\r", "a\n\n", "a\r\r\n", "\n\r\r\n x", " a", "\x00", "\ufeffa", "data: x\n\nid: 1", ":\n", "\u2028",
+	} {
+		f.Add("", "", data, uint16(0))
+		f.Add(" token:", " 7", data, uint16(1500))
 	}
-	f.Fuzz(func(t *testing.T, data string) {
-		b, err := Event{Data: data, ID: "7"}.Append(nil)
-		if err != nil {
-			t.Fatal(err)
+	f.Fuzz(func(t *testing.T, name, id, data string, retry uint16) {
+		sent := Event{Type: name, ID: id, Data: data, Retry: time.Duration(retry) * time.Millisecond}
+		b, err := sent.Append(nil)
+		if invalid := strings.ContainsAny(name+id, "\r\n") || strings.Contains(id, "\x00"); invalid != (err != nil) {
+			t.Fatalf("%+v: got %v", sent, err)
+		} else if invalid || !utf8.ValidString(name+id+data) {
+			return
 		}
-		want := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(data)
-		want = strings.TrimSuffix(want, "\n") // which is no line of its own
-		var got []string
-		br := bufio.NewReader(strings.NewReader(string(b)))
-		for line := next(t, br); line != ""; line = next(t, br) {
-			name, value, _ := strings.Cut(line, ":")
-			value = strings.TrimPrefix(value, " ")
-			switch {
-			case name == "data":
-				got = append(got, value)
-			case name != "id" || value != "7":
-				t.Fatalf("got the line %q", line)
-			}
+		want := received{id: id, retry: cmp.Or(int(retry), -1)}
+		if data != "" {
+			lines := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(data)
+			want.events = []message{{cmp.Or(name, "message"), lines, id}}
 		}
-		if br.Buffered() > 0 || strings.Join(got, "\n") != want {
-			t.Errorf("%q: got %q", data, got)
+		if got := receive(string(b)); !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v: got %+v from %q", sent, got, b)
 		}
 	})
 }
 
-func next(t *testing.T, br *bufio.Reader) string {
-	t.Helper()
-	line, err := br.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
+// received is what a client makes of an event stream.
+type received struct {
+	events []message
+	id     string
+	retry  int // ms; -1: none
+}
+
+type message struct{ name, data, id string }
+
+// receive interprets an event stream word for word as the standard says (WHATWG HTML, section 9.2.6).
+func receive(stream string) received {
+	got := received{retry: -1}
+	stream = strings.TrimPrefix(stream, "\ufeff")
+	var data, name, id string
+	for {
+		i := strings.IndexAny(stream, "\r\n")
+		if i < 0 {
+			return got // what is incomplete is discarded
+		}
+		line := stream[:i]
+		stream = strings.TrimPrefix(strings.TrimPrefix(stream[i:], "\r"), "\n") // CRLF, LF or CR
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case line == "":
+			got.id = id
+			if data != "" {
+				got.events = append(got.events, message{cmp.Or(name, "message"), strings.TrimSuffix(data, "\n"), id})
+			}
+			data, name = "", ""
+		case strings.HasPrefix(line, ":"):
+		case field == "event":
+			name = value
+		case field == "data":
+			data += value + "\n"
+		case field == "id" && !strings.Contains(value, "\x00"):
+			id = value
+		case field == "retry":
+			if n, err := strconv.Atoi(value); err == nil && strings.Trim(value, "0123456789") == "" {
+				got.retry = n
+			}
+		}
 	}
-	return strings.TrimSuffix(line, "\n")
 }
 
 // serveHub serves a hub on an engine's listener, and returns its URL.
@@ -450,5 +489,33 @@ func TestErrors(t *testing.T) {
 	}
 	if h.Serve(nil, nil) == nil {
 		t.Error("no error for nils")
+	}
+}
+
+// TestHead: a HEAD request is answered, and leaves no client in the hub, over HTTP/1.1 and HTTP/2.
+func TestHead(t *testing.T) {
+	for _, protocols := range []func(*http.Protocols){
+		func(p *http.Protocols) { p.SetHTTP1(true) },
+		func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) },
+	} {
+		h := NewHub(Config{})
+		tr := &http.Transport{Protocols: new(http.Protocols)}
+		protocols(tr.Protocols)
+		srv := &http.Server{Handler: h, Protocols: tr.Protocols}
+		ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		served := make(chan error, 1)
+		go func() { served <- httpadapter.Serve(srv, ln) }()
+		r, err := (&http.Client{Transport: tr}).Head("http://" + ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if got := r.Header.Get("Content-Type"); got != "text/event-stream" {
+			t.Errorf("%s: got the type %q", r.Proto, got)
+		}
+		testnet.Eventually(t, "the hub being empty over "+r.Proto, func() bool { return h.Len() == 0 })
+		tr.CloseIdleConnections()
+		srv.Close()
+		<-served
 	}
 }
