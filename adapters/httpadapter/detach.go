@@ -27,6 +27,9 @@ import (
 // through it, and the handler waits. So send the header first, behind such middleware. The wrapper sees
 // what was written before Detach, and no more.
 //
+// The time for which the answer waits doesn't count for the http.Server's WriteTimeout, which bounds
+// each send instead: see [Stream.SetWriteDeadline].
+//
 // In begin, register the Stream where others find it. Bytes that are written to it are sent when the
 // handler has returned. If begin panics the answer is cut.
 //
@@ -59,6 +62,7 @@ func Detach(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
 	case err != nil:
 		return err
 	case s != nil:
+		s.limitSend(false)
 		s.begin(begin)
 	default:
 		hold(w, r, begin)
@@ -129,6 +133,8 @@ type Stream struct {
 	outlet outlet
 	ctx    context.Context
 
+	deadlines sync.Mutex // held while the outlet's write deadline is set; before mu
+
 	mu sync.Mutex // never held while a write or the user's code runs
 
 	// guarded by mu
@@ -146,6 +152,8 @@ type Stream struct {
 	over     bool
 	drops    bool // a client that is slow
 	reads    bool // the sender waits for the rest of the request's body
+
+	timed bool // the program has set the write deadline; guarded by deadlines
 }
 
 // outlet is what a Stream writes to. The sender calls write, which may block.
@@ -155,6 +163,7 @@ type outlet interface {
 	write(p []byte, flush bool) error      // p may be empty
 	isWhole() bool                         // the header is all of the answer, and nothing waits for it; the sender asks
 	setWriteDeadline(t time.Time) error    // if the Stream isn't over
+	writeTimeout() time.Duration           // of the http.Server; 0: none
 	start()                                // makes a goroutine call work: the sender. It doesn't block
 	cut()                                  // makes a write that blocks fail. It doesn't block
 }
@@ -295,9 +304,35 @@ func (s *Stream) Unsent() int {
 }
 
 // SetWriteDeadline sets the time after which bytes can't be sent to the client any more, as that of
-// [http.ResponseController]. The zero time removes it. The http.Server's WriteTimeout sets one when the
-// request begins.
+// [http.ResponseController]. The zero time removes it. Without a call each send has the http.Server's
+// WriteTimeout for itself: so long may a client take for the bytes that go to it at once. A deadline
+// that w had before Detach doesn't count any more.
 func (s *Stream) SetWriteDeadline(t time.Time) error {
+	s.deadlines.Lock()
+	defer s.deadlines.Unlock()
+	s.timed = true
+	return s.setWriteDeadline(t)
+}
+
+// limitSend sets the write deadline of a send that begins, or removes that of one that has ended, unless
+// the program has set one.
+func (s *Stream) limitSend(begins bool) {
+	d := s.outlet.writeTimeout()
+	if d <= 0 {
+		return
+	}
+	s.deadlines.Lock()
+	defer s.deadlines.Unlock()
+	var t time.Time
+	if begins {
+		t = time.Now().Add(d)
+	}
+	if !s.timed {
+		_ = s.setWriteDeadline(t)
+	}
+}
+
+func (s *Stream) setWriteDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over || s.dead {
@@ -394,12 +429,15 @@ func (s *Stream) work() outcome {
 		case s.closing && len(p) == 0 && !flush:
 			s.inFlight = 1 // or Abort would not cut an end that blocks
 			s.mu.Unlock()
+			s.limitSend(true)
 			return complete
 		}
 		s.unsent, s.flushes = nil, false
 		s.inFlight = max(len(p), 1)
 		s.mu.Unlock()
+		s.limitSend(true)
 		err := s.outlet.write(p, flush)
+		s.limitSend(false)
 		s.mu.Lock()
 		s.inFlight = 0
 		s.failLocked(err)

@@ -17,8 +17,9 @@ type held struct {
 	wake       chan struct{} // has room for a token of start
 	asked      bool          // for the header; guarded by mu
 	noBody     bool          // the header, which is fixed, has none behind it; guarded by mu
-	isHead     bool
-	flushed    bool // owned by the sender
+	timeout    time.Duration // of the http.Server; immutable
+	isHead     bool          // immutable
+	flushed    bool          // owned by the sender
 
 	// The header as the program sees it. The sender must not read a map that the program sets trailers in.
 	fields http.Header
@@ -30,7 +31,11 @@ func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) {
 		isHead: r.Method == http.MethodHead}
 	h.fields = make(http.Header)
 	maps.Copy(h.fields, w.Header())
+	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok {
+		h.timeout = srv.WriteTimeout
+	}
 	h.init(h, r.Context())
+	h.limitSend(false)
 	sent := false
 	defer func() {
 		if !sent {
@@ -109,6 +114,8 @@ func (h *held) write(p []byte, flush bool) (err error) {
 }
 
 func (h *held) setWriteDeadline(t time.Time) error { return h.controller.SetWriteDeadline(t) }
+
+func (h *held) writeTimeout() time.Duration { return h.timeout }
 
 func (h *held) start() { h.wake <- struct{}{} }
 

@@ -275,6 +275,8 @@ func (d *http1Stream) sendEnd() (sent, reusable bool) {
 
 func (d *http1Stream) setWriteDeadline(t time.Time) error { return d.conn.SetWriteDeadline(t) }
 
+func (d *http1Stream) writeTimeout() time.Duration { return d.conn.queue.server.srv.WriteTimeout }
+
 func (d *http1Stream) start() { d.conn.queue.workers.Serve(d.conn) }
 
 func (d *http1Stream) cut() { go d.conn.shut() }

@@ -105,6 +105,8 @@ func (d *http2Stream) setWriteDeadline(t time.Time) error {
 	return d.Answer.SetWriteDeadline(t)
 }
 
+func (d *http2Stream) writeTimeout() time.Duration { return d.Answer.WriteTimeout() }
+
 func (d *http2Stream) start() { d.Answer.Resume() }
 
 func (d *http2Stream) cut() { go d.Cut() }

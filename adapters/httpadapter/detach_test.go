@@ -356,9 +356,10 @@ type calledOutlet struct {
 	cuts int
 }
 
-func (o *calledOutlet) isWhole() bool { return false }
-func (o *calledOutlet) start()        {}
-func (o *calledOutlet) cut()          { o.cuts++ }
+func (o *calledOutlet) isWhole() bool               { return false }
+func (o *calledOutlet) writeTimeout() time.Duration { return 0 }
+func (o *calledOutlet) start()                      {}
+func (o *calledOutlet) cut()                        { o.cuts++ }
 
 // TestDetachAbortEnd: Abort cuts an answer whose end is being sent, and doesn't if it was sent.
 func TestDetachAbortEnd(t *testing.T) {

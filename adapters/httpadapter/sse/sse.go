@@ -9,6 +9,9 @@
 //	err := hub.Broadcast(sse.Event{Data: "hello"})
 //
 // Where net/http serves a connection the same program works, and holds a goroutine for it.
+//
+// The http.Server's WriteTimeout doesn't cut a stream of events: so long may a client take for what is
+// sent to it at once. One that takes longer is cut, and comes back.
 package sse
 
 import (

@@ -58,7 +58,8 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// FuzzAppend: a client that follows the standard gets the events that were sent, with LF for each line end.
+// FuzzAppend: a client that follows the standard gets the events that were sent, with LF for each line
+// end.
 func FuzzAppend(f *testing.F) {
 	for _, data := range []string{
 		"", "a", "a\nb", "\n", "\r\n", "\r", "a\n\n", "a\r\r\n", "\n\r\r\n x", " a", "\x00", "\ufeffa", "data: x\n\nid: 1", ":\n", "\u2028",

@@ -146,6 +146,9 @@ func (a *Answer) Flush() error { return a.response.FlushError() }
 // SetWriteDeadline sets the time at which the stream is reset.
 func (a *Answer) SetWriteDeadline(t time.Time) error { return a.response.SetWriteDeadline(t) }
 
+// WriteTimeout returns the server's; 0: none.
+func (a *Answer) WriteTimeout() time.Duration { return a.server.WriteTimeout }
+
 // Resume makes a goroutine call the owner's Work.
 func (a *Answer) Resume() { a.stream.Resume() }
 
