@@ -133,7 +133,8 @@ func (a *Arm) takesPart(sc Scenario) bool {
 	spec.Engine = a.Engine
 	readsHeader := !a.Engine.Bare && !a.Engine.Reactor // and closes the connection if it says so
 	return spec.Exists() && (sc.aboutIdle() || !a.IdleOnly) && (sc.waiting || !a.Engine.Detach) &&
-		(sc.overload > 0 || !a.Engine.Limit) && (readsHeader || sc.job.Kind != load.KindHTTPClose)
+		(sc.overload > 0 || !a.Engine.Limit) && (readsHeader || sc.job.Kind != load.KindHTTPClose) &&
+		(sc.job.Odd == "" || readsHeader && !a.Engine.FastHTTP && !a.Engine.Nginx)
 }
 
 // setOptions applies an arm's options, which come after the first +.

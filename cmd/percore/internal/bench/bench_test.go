@@ -416,6 +416,9 @@ func TestFastPath(t *testing.T) {
 		res := &rep.Results[i]
 		checkResult(t, rep, res)
 		want := res.Headline[0] != MetricResident
+		if strings.HasPrefix(res.Scenario, "http/odd/") {
+			continue // the fast path may leave them to net/http
+		}
 		if got := len(res.Values("percore+fastpath", MetricFast)) > 0; got != want {
 			t.Errorf("%s: the fast path served requests: got %t, want %t", res.Scenario, got, want)
 		}

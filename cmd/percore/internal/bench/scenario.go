@@ -99,7 +99,7 @@ func (sc Scenario) conns() int { return sc.job.Conns + sc.idle/max(1, sc.streams
 func Scenarios(idle int) []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{
-		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), overloading(), echoing(), serving(idle), grpcCalls(), streaming(), watching(idle),
+		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), odd(), spinning(), overloading(), echoing(), serving(idle), grpcCalls(), streaming(), watching(idle),
 		multiplexed(), multiplexedTransfers(),
 		bursting(), transfers(), proxying(), calling(), besideComputing(), idling(idle), idleCalling(idle), multiplexedIdle(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
 	} {
@@ -193,6 +193,36 @@ func oneRequest() []Scenario {
 		spec: target.Spec{App: target.AppHTTP},
 		job:  load.Job{Kind: load.KindHTTPClose, Conns: 64},
 	}}
+}
+
+// odd returns scenarios of requests that aren't plain HTTP/1.1, though many clients send them, and of
+// TLS whose listener the program has made.
+func odd() []Scenario {
+	const conns, kib = 64, 1 << 10
+	var all []Scenario
+	for _, o := range []struct{ name, app, kind, odd string }{
+		{"chunked", target.AppUpload, load.KindHTTP, load.OddChunked},
+		{"expect", target.AppUpload, load.KindHTTP, load.OddExpect},
+		{"http10", target.AppHTTP, load.KindHTTP, load.OddVersion},
+		{"http10-close", target.AppHTTP, load.KindHTTPClose, load.OddVersion},
+		{"pragma", target.AppHTTP, load.KindHTTP, load.OddPragma},
+		{"upgrade", target.AppUpgrade, load.KindHTTPClose, load.OddUpgrade},
+	} {
+		sc := Scenario{
+			Name: fmt.Sprintf("http/odd/%s/conns=%d", o.name, conns),
+			spec: target.Spec{App: o.app},
+			job:  load.Job{Kind: o.kind, Conns: conns, Odd: o.odd},
+		}
+		if o.app == target.AppUpload {
+			sc.job.Payload = kib
+		}
+		all = append(all, sc)
+	}
+	return append(all, Scenario{
+		Name: fmt.Sprintf("https/odd/listener/conns=%d", conns),
+		spec: target.Spec{App: target.AppHTTP, TLS: true, Wrapped: true},
+		job:  load.Job{Kind: load.KindHTTP, Conns: conns, TLS: true},
+	})
 }
 
 // spinning returns scenarios with handlers that keep the processors busy, below and at saturation.
@@ -691,6 +721,11 @@ func idling(idle int) []Scenario {
 		{
 			Name: fmt.Sprintf("idle/https/conns=%d", idle),
 			spec: target.Spec{App: target.AppHTTP, TLS: true},
+			job:  one(load.KindHTTP, true), idle: idle, memory: true,
+		},
+		{
+			Name: fmt.Sprintf("idle/https-listener/conns=%d", idle),
+			spec: target.Spec{App: target.AppHTTP, TLS: true, Wrapped: true},
 			job:  one(load.KindHTTP, true), idle: idle, memory: true,
 		},
 		{

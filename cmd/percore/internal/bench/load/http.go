@@ -35,7 +35,7 @@ func httpOpener(job Job) opener {
 				return nil, err
 			}
 		}
-		return &httpSession{conn: c, req: req, resp: responseReader{refusable: job.Refused}}, nil
+		return &httpSession{conn: c, req: req, resp: newResponseReader(job)}, nil
 	}
 }
 
@@ -80,15 +80,32 @@ func request(job Job, extra string) []byte {
 	if job.Browser {
 		extra += strings.Join(BrowserHeader, "\r\n") + "\r\n"
 	}
+	version := "HTTP/1.1"
+	switch job.Odd {
+	case OddVersion:
+		version = "HTTP/1.0"
+		if job.Kind == KindHTTP {
+			extra += "Connection: keep-alive\r\n"
+		}
+	case OddUpgrade:
+		extra = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+	case OddPragma:
+		extra += "Pragma: no-cache\r\n"
+	case OddExpect:
+		extra += "Expect: 100-continue\r\n"
+	}
 	path := job.Path
 	if path == "" {
 		path = "/"
 	}
 	if job.Payload == 0 {
-		return []byte("GET " + path + " HTTP/1.1\r\nHost: " + job.Addr + "\r\n" + extra + "\r\n")
+		return []byte("GET " + path + " " + version + "\r\nHost: " + job.Addr + "\r\n" + extra + "\r\n")
 	}
-	head := "POST " + path + " HTTP/1.1\r\nHost: " + job.Addr + "\r\nContent-Length: " + strconv.Itoa(job.Payload) + "\r\n" + extra + "\r\n"
-	return append([]byte(head), bytes.Repeat([]byte("x"), job.Payload)...)
+	head, body := "POST "+path+" "+version+"\r\nHost: "+job.Addr+"\r\n"+extra, strings.Repeat("x", job.Payload)
+	if job.Odd == OddChunked {
+		return []byte(head + "Transfer-Encoding: chunked\r\n\r\n" + strconv.FormatInt(int64(job.Payload), 16) + "\r\n" + body + "\r\n0\r\n\r\n")
+	}
+	return []byte(head + "Content-Length: " + strconv.Itoa(job.Payload) + "\r\n\r\n" + body)
 }
 
 // httpCloseSession opens a connection for each request; the server closes it.
@@ -102,7 +119,7 @@ type httpCloseSession struct {
 func httpCloseOpener(job Job) opener {
 	req := request(job, "Connection: close\r\n")
 	return func(int) (session, error) {
-		return &httpCloseSession{addr: job.Addr, req: req}, nil
+		return &httpCloseSession{addr: job.Addr, req: req, resp: newResponseReader(job)}, nil
 	}
 }
 
@@ -140,7 +157,22 @@ type responseReader struct {
 	content int           // length of the last body; inChunks if it wasn't announced
 	chunks  *bufio.Reader // of bodies in chunks; nil before the first
 
-	refusable bool // the server may answer 503
+	refusable bool   // the server may answer 503
+	status    []byte // the first line of the answer; nil: that of a 200
+	interim   []byte // what comes before it
+}
+
+func newResponseReader(job Job) responseReader {
+	r := responseReader{refusable: job.Refused}
+	switch job.Odd {
+	case OddExpect:
+		r.interim = statusContinue
+	case OddVersion:
+		r.status = statusOldOK
+	case OddUpgrade:
+		r.status = statusSwitching
+	}
+	return r
 }
 
 // inChunks is the value of responseReader.content for bodies whose length is not announced.
@@ -162,18 +194,29 @@ const (
 )
 
 var (
-	statusOK      = []byte("HTTP/1.1 200 OK\r\n")
-	statusRefused = []byte("HTTP/1.1 503 ")
-	blankLine     = []byte("\r\n\r\n")
+	statusOK        = []byte("HTTP/1.1 200 OK\r\n")
+	statusOldOK     = []byte("HTTP/1.0 200 OK\r\n")
+	statusContinue  = []byte("HTTP/1.1 100 Continue\r\n\r\n")
+	statusSwitching = []byte("HTTP/1.1 101 Switching Protocols\r\n")
+	statusRefused   = []byte("HTTP/1.1 503 ")
+	blankLine       = []byte("\r\n\r\n")
 )
 
 // errRefused is the error of an operation that was answered with 503. The connection serves the next.
 var errRefused = errors.New("the server has refused the request")
 
-// read consumes one response and checks that it is a 200 and complete.
+// read consumes one response and checks that it has the right status and is complete.
 func (r *responseReader) read(c io.Reader) error {
 	if r.buf == nil {
 		r.buf = make([]byte, headerMax)
+	}
+	if r.status == nil {
+		r.status = statusOK
+	}
+	if interim := r.buf[:len(r.interim)]; len(interim) > 0 {
+		if _, err := io.ReadFull(c, interim); err != nil || !bytes.Equal(interim, r.interim) {
+			return fmt.Errorf("unexpected answer %.80q, %v", interim, err)
+		}
 	}
 	n := 0
 	for {
@@ -185,7 +228,7 @@ func (r *responseReader) read(c io.Reader) error {
 		if r.refusable && n >= len(statusRefused) && bytes.HasPrefix(r.buf, statusRefused) {
 			return refusal(io.MultiReader(bytes.NewReader(r.buf[:n]), c))
 		}
-		if n >= len(statusOK) && !bytes.HasPrefix(r.buf, statusOK) {
+		if n >= len(r.status) && !bytes.HasPrefix(r.buf, r.status) {
 			line, _, _ := bytes.Cut(r.buf[:n], []byte("\r\n"))
 			return fmt.Errorf("unexpected answer %.80q", line)
 		}
@@ -214,19 +257,23 @@ func refusal(from io.Reader) error {
 // one.
 func (r *responseReader) known(n int) bool {
 	return r.header > 0 && n >= r.header &&
-		bytes.HasPrefix(r.buf, statusOK) &&
+		bytes.HasPrefix(r.buf, r.status) &&
 		bytes.Equal(r.buf[r.header-len(blankLine):r.header], blankLine)
 }
 
-// parse looks for a complete header block of a 200 that announces its body, and remembers its
+// parse looks for a complete header block of an answer that announces its body, and remembers its
 // shape.
 func (r *responseReader) parse(b []byte) bool {
-	if !bytes.HasPrefix(b, statusOK) {
+	if !bytes.HasPrefix(b, r.status) {
 		return false
 	}
 	end := bytes.Index(b, blankLine)
 	if end < 0 {
 		return false
+	}
+	if bytes.Equal(r.status, statusSwitching) { // has no body
+		r.header, r.content = end+len(blankLine), 0
+		return true
 	}
 	for line := range bytes.SplitSeq(b[:end], []byte("\r\n")) {
 		name, value, _ := bytes.Cut(line, []byte(":"))

@@ -16,7 +16,7 @@ const (
 const (
 	KindHTTP       = "http"        // a GET, or a POST of Payload bytes, on keep-alive connections
 	KindHTTP2      = "http2"       // the same over HTTP/2, several at a time
-	KindHTTPClose  = "http-close"  // one connection per GET
+	KindHTTPClose  = "http-close"  // one connection per request
 	KindEcho       = "echo"        // write Payload bytes, read them back
 	KindBroadcast  = "broadcast"   // write Payload bytes on one connection, read them on all
 	KindEvents     = "events"      // POST Payload bytes, read them as a server-sent event on all connections
@@ -40,6 +40,7 @@ type Job struct {
 	TLS      bool   `json:"tls,omitempty"`      // HTTP and gRPC only
 	Browser  bool   `json:"browser,omitempty"`  // HTTP only: with BrowserHeader
 	Refused  bool   `json:"refused,omitempty"`  // HTTP/1.1 in an open loop only: the server may answer 503
+	Odd      string `json:"odd,omitempty"`      // HTTP/1 only: what is odd about requests, one of the names below
 
 	// Streams is how many requests are open on each connection; HTTP/2 and KindGRPCWatch only. 0: one.
 	// Window is how many bytes of answers the server may send ahead, on each stream and connection;
@@ -47,6 +48,15 @@ type Job struct {
 	Streams int `json:"streams,omitempty"`
 	Window  int `json:"window,omitempty"`
 }
+
+// The values of Job.Odd.
+const (
+	OddChunked = "chunked" // the body goes in one chunk
+	OddExpect  = "expect"  // Expect: 100-continue, and the body with it
+	OddPragma  = "pragma"  // Pragma: no-cache
+	OddVersion = "version" // HTTP/1.0, which asks for keep-alive if Kind is KindHTTP
+	OddUpgrade = "upgrade" // to another protocol, KindHTTPClose only
+)
 
 // BrowserHeader has the header fields that a browser sends besides Host, one per line.
 var BrowserHeader = []string{

@@ -67,11 +67,11 @@ func newHTTPServer(spec Spec) (server, error) {
 			l := admission.New(admission.Limits{Handlers: BottleneckPlaces, Wait: LimitWait})
 			opts = append(opts, httpadapter.LimitWork(l, nil))
 		}
-		return httpServer{httpadapter.Wrap(srv, opts...), spec.TLS, poll, caller}, nil
+		return httpServer{httpadapter.Wrap(srv, opts...), srv.TLSConfig, spec.Wrapped, poll, caller}, nil
 	case spec.Engine.Adapter:
-		return httpServer{httpadapter.Wrap(srv, httpadapter.NetHTTP1(), httpadapter.NetHTTP2()), spec.TLS, poll, caller}, nil
+		return httpServer{httpadapter.Wrap(srv, httpadapter.NetHTTP1(), httpadapter.NetHTTP2()), srv.TLSConfig, spec.Wrapped, poll, caller}, nil
 	}
-	return httpServer{srv, spec.TLS, poll, caller}, nil
+	return httpServer{srv, srv.TLSConfig, spec.Wrapped, poll, caller}, nil
 }
 
 // webServer has the methods that an http.Server and an httpadapter.Server share.
@@ -84,18 +84,22 @@ type webServer interface {
 // httpServer is an http.Server, with or without its adapter, that may speak TLS.
 type httpServer struct {
 	webServer
-	overTLS bool
-	poll    *longPoll // the handler of AppWaiting, else nil
-	caller  *caller   // the handler of AppCaller, else nil
+	overTLS *tls.Config // nil without TLS
+	wrapped bool        // see Spec
+	poll    *longPoll   // the handler of AppWaiting, else nil
+	caller  *caller     // the handler of AppCaller, else nil
 }
 
 func (s httpServer) longPoll() *longPoll { return s.poll }
 
 func (s httpServer) Serve(l net.Listener) error {
-	if s.overTLS {
-		return s.ServeTLS(l, "", "")
+	switch {
+	case s.overTLS == nil:
+		return s.webServer.Serve(l)
+	case s.wrapped:
+		return s.webServer.Serve(tls.NewListener(l, s.overTLS))
 	}
-	return s.webServer.Serve(l)
+	return s.ServeTLS(l, "", "")
 }
 
 // adapted returns how many parked connections were used again, and how many requests the fast path
@@ -124,6 +128,8 @@ func handler(spec Spec) (http.Handler, error) {
 		return http.HandlerFunc(upload), nil
 	case AppMirror:
 		return http.HandlerFunc(mirror), nil
+	case AppUpgrade:
+		return http.HandlerFunc(upgrade), nil
 	case AppProxyHTTP:
 		return reverseProxy(spec), nil
 	case AppCaller:
@@ -300,6 +306,18 @@ func upload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	hello(w, r)
+}
+
+// upgrade answers as a WebSocket's server does, whose library takes the connection over.
+func upgrade(w http.ResponseWriter, r *http.Request) {
+	c, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer c.Close()
+	io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: "+r.Header.Get("Upgrade")+
+		"\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
 }
 
 // mirror sends the request's body back once it has come.

@@ -38,6 +38,7 @@ type Spec struct {
 
 	Timeouts bool   `json:"timeouts,omitempty"` // set the four timeouts of http.Server
 	TLS      bool   `json:"tls,omitempty"`      // servers over HTTP and AppGRPC only
+	Wrapped  bool   `json:"wrapped,omitempty"`  // TLS is a tls.NewListener around the server's listener
 	HTTP2    bool   `json:"http2,omitempty"`    // the load speaks HTTP/2, in clear with prior knowledge
 	Dir      string `json:"dir,omitempty"`      // the files of AppFiles
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
@@ -100,7 +101,7 @@ func (s Spec) Exists() bool {
 // overHTTP reports whether the server is an http.Server.
 func (s Spec) overHTTP() bool {
 	switch s.App {
-	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppMirror, AppProxyHTTP, AppCaller, AppEvents, AppBottleneck:
+	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppMirror, AppUpgrade, AppProxyHTTP, AppCaller, AppEvents, AppBottleneck:
 		return true
 	}
 	return false
@@ -115,6 +116,7 @@ const (
 	AppFiles      = "files"      // net/http: http.FileServer on Spec.Dir
 	AppUpload     = "upload"     // net/http: reads the body, then sends the short text
 	AppMirror     = "mirror"     // net/http: sends the body back
+	AppUpgrade    = "upgrade"    // net/http: switches to another protocol, as a WebSocket's server does, and closes
 	AppProxyHTTP  = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
 	AppCaller     = "caller"     // net/http: calls Spec.Backend CallsPerRequest times, then sends the short text
 	AppBottleneck = "bottleneck" // net/http: holds one of BottleneckPlaces for BottleneckTime, then sends the short text
