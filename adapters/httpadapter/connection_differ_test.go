@@ -55,7 +55,9 @@ func TestSameConnection(t *testing.T) {
 	var all sync.WaitGroup
 	for player := range players {
 		r := rand.New(rand.NewPCG(seed, uint64(player)))
-		pair := newPair(t, player%3 == 2)
+		pair := newPair(t, func(srv *http.Server) {
+			srv.MaxHeaderBytes, srv.DisableGeneralOptionsHandler = headerMax, player%3 == 2
+		})
 		all.Go(func() {
 			for range (cases + players - 1) / players {
 				pair.play(t, newConnectionScript(r.IntN))
@@ -74,7 +76,7 @@ func FuzzSameConnection(f *testing.F) {
 		r.Read(seed)
 		f.Add(seed)
 	}
-	pair := newPair(f, false)
+	pair := newPair(f, func(srv *http.Server) { srv.MaxHeaderBytes = headerMax })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		program := testnet.Program(data)
 		pair.play(t, newConnectionScript(func(n int) int { return program.Next() % n }))
@@ -84,13 +86,18 @@ func FuzzSameConnection(f *testing.F) {
 // A pair is net/http on package net, and Serve's server on percore. They serve one connection at a time.
 type pair struct{ net, percore *side }
 
-// newPair starts both. If bare is set, the handler also gets requests for "*".
-func newPair(t testing.TB, bare bool) *pair {
+// newPair starts both. configure is called with the http.Server of each.
+func newPair(t testing.TB, configure func(*http.Server)) *pair {
 	start := func(name string) *side {
-		return newSide(t, name, &http.Server{MaxHeaderBytes: 8192, DisableGeneralOptionsHandler: bare}, perform)
+		srv := new(http.Server)
+		configure(srv)
+		return newSide(t, name, srv, perform)
 	}
 	return &pair{start(sides[0]), start(servedSide)}
 }
+
+// headerMax is the MaxHeaderBytes for which scripts are drawn: see cutOff.
+const headerMax = 8192
 
 // play plays a script to both, at the same time since they linger. It returns net/http's outcome.
 func (p *pair) play(t *testing.T, script *connectionScript) (want string) {
@@ -139,10 +146,7 @@ func (s *connectionScript) String() string {
 
 // playScript plays the client's side, and returns all that can be seen of the connection.
 func (s *side) playScript(script *connectionScript) string {
-	from := len(s.log.String())
-	s.mu.Lock()
-	s.seen = nil
-	s.mu.Unlock()
+	from := s.clear()
 	c := s.dial().(*net.TCPConn)
 	defer c.Close()
 	answers := receive(c)
@@ -166,14 +170,29 @@ func (s *side) playScript(script *connectionScript) string {
 		answers.all()
 	}
 	c.Close() // it may have stayed open
+	if script.end == closes {
+		s.outcome("", from)
+		return "" // it depends on when the client's reset arrives
+	}
+	return s.outcome(text, from)
+}
+
+// clear forgets what handlers have noted, and returns how long the log is.
+func (s *side) clear() (from int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = nil
+	return len(s.log.String())
+}
+
+// outcome returns all that can be seen of a connection, once it is closed: text is what the client got,
+// and from is where its part of the log begins.
+func (s *side) outcome(text string, from int) string {
 	// If a header can be parsed but is refused, StateActive is not reported: see the package's
 	// comment.
 	states := strings.Replace(s.statesUntilClosed(), "idle active closed", "idle closed", 1)
 	s.running.Wait()
 	log, _, _ := strings.Cut(portPattern.ReplaceAllString(s.log.String()[from:], ":port"), "\ngoroutine ") // of a panic
-	if script.end == closes {
-		return fmt.Sprintf("log: %q", log) // the rest depends on when the client's reset arrives
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("%s\nstates: %s\nhandler:\n\t%s\nlog: %q", strings.ReplaceAll(undated(text), "\r\n", "\n\t"), states, strings.Join(s.seen, "\n\t"), log)
@@ -223,6 +242,16 @@ func (r *received) awaitMore() {
 			return
 		}
 		<-r.more
+	}
+}
+
+// goesOn waits for a while, and reports whether there is no end yet.
+func (r *received) goesOn(while time.Duration) bool {
+	select {
+	case _, ok := <-r.more:
+		return ok
+	case <-time.After(while):
+		return true
 	}
 }
 

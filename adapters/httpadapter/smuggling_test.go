@@ -1,6 +1,7 @@
 package httpadapter
 
 import (
+	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -204,7 +205,7 @@ func TestSmuggling(t *testing.T) {
 	const players = 30 // most of the time they wait for a server that lingers
 	var all sync.WaitGroup
 	for player := range players {
-		pair := newPair(t, false)
+		pair := newPair(t, func(*http.Server) {})
 		all.Go(func() {
 			for i := player; i < len(smuggled); i += players {
 				pair.smuggle(t, smuggled[i].name, smuggled[i].text, smuggled[i].statuses)
