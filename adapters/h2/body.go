@@ -212,6 +212,7 @@ var errDeadline = fmt.Errorf("%w", os.ErrDeadlineExceeded)
 func (s *Stream) dataLocked(ev *http2.Event) (wakes bool) {
 	c := s.conn
 	waits := false // for more than has come
+	s.expects = false
 	switch p := ev.Data; {
 	case len(p) == 0:
 	case s.served || s.err != nil || s.readErr != nil:

@@ -256,6 +256,48 @@ func TestBubbleEarlyAnswer(t *testing.T) {
 	})
 }
 
+// TestBubbleExpect: a client that waits for 100 Continue, and gets an answer, learns at once that its
+// body is not wanted. One that got 100, or didn't wait, may have a body under way.
+func TestBubbleExpect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := New(HandlerFunc(func(s *Stream, r *Request) {
+			switch s.ID() {
+			case 3:
+				_ = s.Send(Message{Status: 100})
+			case 5:
+				_, _ = s.Read(make([]byte, 1))
+			}
+			_ = s.Send(Message{Status: 401, End: true})
+		}), Config{})
+		ours, theirs := net.Pipe()
+		if _, err := server.Attach(ours, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		p := frames.NewPeer(t, theirs)
+		for _, test := range []struct {
+			id   uint32
+			late time.Duration
+		}{{1, 0}, {3, partTime}, {5, partTime}, {7, 0}} {
+			begin := time.Now()
+			p.Request(test.id, false, "expect", "100-Continue").Flush()
+			if test.id == 5 {
+				p.Data(5, "body", false).Flush()
+			}
+			for want := fmt.Sprintf("reset %d NO_ERROR", test.id); ; {
+				if line := p.Next(); line == want {
+					break
+				} else if strings.HasPrefix(line, "reset") || line == "end" {
+					t.Fatalf("got the frame %q, want %q", line, want)
+				}
+			}
+			if got := time.Since(begin); got != test.late {
+				t.Errorf("stream %d: got the reset after %v, want it after %v", test.id, got, test.late)
+			}
+		}
+	})
+}
+
 // TestBubbleEarlyAnswers: no more than partMost streams wait for their resets, and a connection that
 // drains ends behind them.
 func TestBubbleEarlyAnswers(t *testing.T) {

@@ -68,6 +68,7 @@ func (s *Stream) Move(to Resumer) {
 	next.conn, next.handler = c, to
 	next.body, next.err, next.readErr, next.extras = s.body, s.err, s.readErr, s.extras
 	next.answered, next.served, next.cancelled, next.hurried = s.answered, s.served, s.cancelled, s.hurried
+	next.expects = s.expects
 	s.setDetachedLocked(false)
 	next.setDetachedLocked(!s.served)
 	s.body, s.extras, s.served = nil, nil, true

@@ -64,6 +64,7 @@ type Stream struct {
 	cancelled bool // Cancelled was called, or is about to be
 	hurried   bool // Hurry was called
 	detached  bool // it goes on when Serve has returned: see Detach
+	expects   bool // of a server: the client sends no body before it gets 100 Continue, which wasn't sent
 }
 
 // ID returns the number of the stream.
@@ -156,6 +157,7 @@ func (s *Stream) sendLocked(m *Message) error {
 			return errLateInterim
 		}
 		s.answered = m.Status >= 200
+		s.expects = s.expects && m.Status != statusContinue
 		bare := last && len(m.Body) == 0
 		if err := c.core.Headers(&s.core, m.Status, m.Fields, bare); err != nil || bare {
 			return err
@@ -282,10 +284,14 @@ func (s *Stream) resetLocked(code ErrCode, reason error) {
 // partTime is how long after its answer a stream is reset whose request goes on. curl drops an answer
 // that it reads together with the reset (version 7.88). partMost is how many streams of a connection may
 // wait for that; there is no need to keep more.
+// A client that waits for 100 Continue has nothing under way, and is told at once: it must not take its
+// time for an answer to that and send the body.
 const (
 	partTime = 100 * time.Millisecond
 	partMost = 100
 )
+
+const statusContinue = 100
 
 // partLocked ends a stream whose answer is complete, though its request is not. The client is told
 // later, unless it ends the stream by then. The stream counts as open until then. It holds no body:
@@ -297,7 +303,7 @@ func (s *Stream) partLocked() {
 	}
 	n := s.dropBodyLocked()
 	s.endLocked(&StreamError{ID: s.core.ID(), Code: NoError})
-	if c.parting == partMost {
+	if c.parting == partMost || s.expects {
 		c.lendLocked()
 		c.core.Reset(&s.core, NoError)
 		return

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -450,6 +451,8 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	c.core.Open(&s.core, ev)
 	if ev.End {
 		s.readErr = io.EOF
+	} else {
+		s.expects = expects(ev.Fields)
 	}
 	c.workers.counts.Add(countStreams, 1)
 	if c.open++; c.open == 1 {
@@ -467,6 +470,16 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	}
 	c.queued++
 	t.batch = append(t.batch, s)
+}
+
+// expects reports whether the fields of a request ask for 100 Continue before its body.
+func expects(fields []Field) bool {
+	for i := range fields {
+		if f := &fields[i]; f.Name.Key() == "Expect" && strings.EqualFold(f.Value, "100-continue") {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Conn) refuse(ev *http2.Event, code ErrCode) {
