@@ -193,6 +193,50 @@ func TestDetachAbortBeforeBody(t *testing.T) {
 	})
 }
 
+// TestDetachBodyLate: an answer that ends the connection doesn't wait for the rest of the request's
+// body, which may come while it goes on.
+func TestDetachBodyLate(t *testing.T) {
+	streams, ends := make(chan *Stream, 1), make(chan error, 1)
+	h := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		if r.URL.Path == "/flushed" {
+			_ = http.NewResponseController(w).Flush()
+		}
+		_ = Detach(w, r, func(s *Stream) {
+			s.OnEnd(func(err error) { ends <- err })
+			streams <- s
+		})
+	}
+	detachServers(t, h, func(f *fixture) {
+		for _, path := range []string{"/flushed", "/open"} {
+			c := f.dial()
+			c.send(post(path, 10) + "half")
+			s := testnet.Receive(f, "the Stream", streams)
+			s.Flush()
+			r, err := http.ReadResponse(c.br, nil)
+			if err != nil {
+				f.Fatal(err)
+			}
+			for _, more := range []string{"", "of it."} {
+				c.send(more)
+				io.WriteString(s, "event")
+				s.Flush()
+				if got, err := io.ReadAll(io.LimitReader(r.Body, 5)); string(got) != "event" || err != nil {
+					f.Errorf("%s: got %q and %v", path, got, err)
+				}
+			}
+			s.Close()
+			if got, err := io.ReadAll(r.Body); len(got) > 0 || err != nil {
+				f.Errorf("%s: got %q and %v behind the end", path, got, err)
+			}
+			if err := testnet.Receive(f, "the end", ends); err != nil {
+				f.Errorf("%s: OnEnd got %v", path, err)
+			}
+		}
+		f.awaitDetached(0)
+	})
+}
+
 // TestDetachWriters: a hundred goroutines write to an answer, which another one closes. Each Write
 // comes whole or not at all.
 func TestDetachWriters(t *testing.T) {

@@ -88,8 +88,11 @@ func (t *turn) detach(x *exchange, d *http1Stream, behind []byte) bool {
 }
 
 // closeBody closes the request's body, of which the client may never send the rest. The end of the
-// Stream ends the wait for it.
+// Stream ends the wait for it. As with net/http an answer that ends the connection doesn't wait for it.
 func (d *http1Stream) closeBody(x *exchange) (bodyRead, lingers bool) {
+	if x.body != nil && d.rest.EndsConn() {
+		return x.body.leave()
+	}
 	d.Stream.mu.Lock()
 	d.reads = true
 	dead := d.dead
@@ -102,6 +105,16 @@ func (d *http1Stream) closeBody(x *exchange) (bodyRead, lingers bool) {
 	d.reads = false
 	d.Stream.mu.Unlock()
 	return bodyRead, lingers
+}
+
+// leave closes the body, and leaves on the connection what has not come of it.
+func (b *requestBody) leave() (bodyRead, lingers bool) {
+	b.lock()
+	if !b.ended && !b.closed && b.rest > 0 {
+		b.early, b.linger = true, true
+	}
+	b.mu.Unlock()
+	return b.finishLate()
 }
 
 // takeOver takes the watch for the client's end over from an exchange's watched part. A callback that

@@ -55,6 +55,14 @@ func (w *Response) IsWhole() bool {
 	return w.wrote && !semantics.BodyAllowed(w.status) || w.sent && w.isHead
 }
 
+// EndsConn reports whether the answer is known to end the connection, so that it doesn't wait for the
+// rest of the request.
+func (w *Response) EndsConn() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closes || !w.sent && semantics.First(w.header, "Connection") == "close"
+}
+
 // Err returns why the connection has failed, or nil.
 func (w *Response) Err() error {
 	w.mu.Lock()
