@@ -3,7 +3,11 @@
 // per-core epoll engine that makes fewer system calls and wake-ups per request.
 //
 //	l, err := percore.Listen("tcp", ":8080") // was net.Listen
-//	http.Serve(l, handler)
+//	// ...
+//	err = httpadapter.Serve(srv, l) // was srv.Serve(l); srv is an *http.Server
+//
+// With the listener alone, srv.Serve(l), a server works as well. Package adapters/httpadapter is what
+// makes it faster, and its idle connections cost next to nothing there.
 //
 // # Guarantees
 //

@@ -37,7 +37,8 @@ type Limits struct {
 	Handlers int
 
 	// Wait is how long a request may wait for a place: 0 is a second. Choose less than what clients
-	// accept, minus the time that a handler takes.
+	// accept, minus the time that a handler takes: while there is too much work, each request that gets
+	// a place has waited for nearly as long.
 	Wait time.Duration
 
 	// Queue is how many requests may wait: 0 is 1,000. Each holds a goroutine, some 6 KB.

@@ -37,9 +37,10 @@ import (
 //
 // These things of grpc-go are missing: other policies of load balancing than pick_first and
 // round_robin, xDS, proxies of the environment, channelz, binary logs, traces of package
-// golang.org/x/net/trace, grpc.AcceptCompressors, grpc.PreparedMsg. A grpc.CallOption that the client
-// doesn't know makes the call fail with Unimplemented. A default service config with another policy is
-// refused by NewClient; one that a resolver brings is treated as grpc-go treats one that it can't parse.
+// golang.org/x/net/trace, experimental.AcceptCompressors, grpc.PreparedMsg. A grpc.CallOption that the
+// client doesn't know makes the call fail with Unimplemented. A default service config with another
+// policy is refused by NewClient; one that a resolver brings is treated as grpc-go treats one that it
+// can't parse.
 // [DialOptions] are for a *grpc.ClientConn, which has all of that.
 //
 // Experimental: the names may change before v1.

@@ -24,10 +24,10 @@ func ExampleDetach() {
 		_ = http.NewResponseController(w).Flush()
 		err := httpadapter.Detach(w, r, func(s *httpadapter.Stream) {
 			mu.Lock()
-			defer mu.Unlock()
 			members[s] = true
+			mu.Unlock()
 			s.SetLimit(1<<20, true) // a slow member has to come back
-			s.OnEnd(func(error) {
+			s.OnEnd(func(error) {   // without mu: it may be called at once
 				mu.Lock()
 				defer mu.Unlock()
 				delete(members, s)
@@ -93,14 +93,14 @@ func ExampleDetach_longPoll() {
 	http.HandleFunc("/next", func(w http.ResponseWriter, r *http.Request) {
 		_ = httpadapter.Detach(w, r, func(s *httpadapter.Stream) {
 			mu.Lock()
-			defer mu.Unlock()
 			polls[s] = time.AfterFunc(30*time.Second, func() {
 				if take(s) {
 					s.WriteHeader(http.StatusNoContent)
 					s.Close()
 				}
 			})
-			s.OnEnd(func(error) { take(s) })
+			mu.Unlock()
+			s.OnEnd(func(error) { take(s) }) // without mu: it may be called at once
 		})
 	})
 	http.HandleFunc("/send", func(w http.ResponseWriter, r *http.Request) {

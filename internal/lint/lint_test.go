@@ -42,6 +42,7 @@ func TestRules(t *testing.T) {
 		{"machine paths", machinePaths},
 		{"links", links},
 		{"mentions", mentions},
+		{"quoted names", quotedNames},
 		{"list of examples", listOfExamples},
 		{"language", language},
 		{"wrapping", wrapping},
