@@ -66,6 +66,7 @@ type connExt struct {
 	ctx    context.Context // the result of the user's ConnContext
 	tls    *tls.Conn       // the connection as the user sees it
 	lease  net.Conn        // the lease for net/http, after the handshake: tls itself, or a *tlsConn
+	limit  bool            // the handshake has a deadline; guarded by mu
 	begun  atomic.Bool     // one of the user's hooks has begun the handshake
 	reader tlsReader       // for the fast path
 	cut    error           // of a write that failed; guarded by crypto/tls, which writes one record at a time

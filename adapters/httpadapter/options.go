@@ -34,6 +34,7 @@ type config struct {
 	work *workLimit // nil: none
 
 	newHandshakes func() *serving.Handshakes // of a call; tests replace it
+	beginTime     time.Duration              // see beginTime; tests shorten it
 
 	// checkNetHTTP returns the way in which net/http waits for a request, or why that is unknown.
 	// checkTLS returns why connections can't wait above crypto/tls, or nil. Tests replace them.

@@ -90,6 +90,7 @@ func newServer(srv *http.Server, opts []Option) *Server {
 		config: config{
 			parkAfter:     DefaultParkAfter,
 			newHandshakes: serving.NewDefaultHandshakes,
+			beginTime:     beginTime,
 			checkNetHTTP:  probe.NetHTTP,
 			checkTLS:      tlsread.Probe,
 		},

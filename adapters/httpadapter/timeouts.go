@@ -81,8 +81,13 @@ func (s *Server) requestDeadline(t time.Time, header instant) time.Time {
 	return header.time().Add(s.srv.ReadTimeout - s.headerTimeout())
 }
 
+// beginTime limits a handshake, and a preface of HTTP/2 in clear, where the http.Server has no timeout:
+// as long as package h2 waits for SETTINGS, and as http.DefaultTransport does for the other side of a
+// handshake.
+const beginTime = 10 * time.Second
+
 // firstByteTimeout returns how long a connection may take for its first byte, or
-// 0: over TLS net/http's limit of the handshake, else of the header.
+// 0: over TLS net/http's limit of the handshake, or else beginTime; in clear net/http's of the header.
 func (s *Server) firstByteTimeout(overTLS bool) time.Duration {
 	if !overTLS {
 		return s.headerTimeout()
@@ -93,7 +98,19 @@ func (s *Server) firstByteTimeout(overTLS bool) time.Duration {
 			least = d
 		}
 	}
+	if least == 0 {
+		return s.beginTimeout()
+	}
 	return least
+}
+
+// beginTimeout returns the limit of what comes before requests where the http.Server has none, or 0: a
+// timeout below 0 says that none is wanted.
+func (s *Server) beginTimeout() time.Duration {
+	if s.srv.ReadHeaderTimeout < 0 || s.srv.ReadTimeout < 0 || s.srv.WriteTimeout < 0 {
+		return 0
+	}
+	return s.beginTime
 }
 
 // idleTime returns for how long a connection may wait for a request, or 0.
@@ -105,24 +122,37 @@ func (s *Server) idleTime() time.Duration {
 	return max(d, 0)
 }
 
-// limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake.
+// limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake. One that
+// a hook has set for a handshake stays if the http.Server has no timeout.
 func (c *conn) limitFirstByteLocked() {
 	limit := c.queue.call.firstByteTime(c.isTLS())
-	if limit == 0 {
+	if limit == 0 || c.isTLS() && limit == c.queue.server.beginTime && c.real.get() != 0 {
 		return
 	}
 	at := instant(monotime.After(limit))
 	c.setRealDeadlineLocked(at)
 	if c.isTLS() {
+		c.ext.limit = true
 		_ = c.Conn.SetWriteDeadline(at.time())
 	}
 }
 
 // endHandshakeLimitLocked takes the deadlines of the handshake away, unless the user has set them.
 func (c *conn) endHandshakeLimitLocked() {
-	if c.queue.call.firstByteTime(true) > 0 {
+	if c.ext.limit {
 		c.real.set(0)
 		_ = c.Conn.SetDeadline(time.Time{})
+	}
+}
+
+// limitPreface sets the deadline for the rest of a preface, unless there is one.
+func (c *conn) limitPreface() {
+	limit := c.queue.server.beginTimeout()
+	if limit == 0 || c.queue.server.headerTimeout() > 0 {
+		return
+	}
+	if at := instant(monotime.After(limit)); c.real.get() == 0 || at < c.real.get() {
+		c.setRealDeadline(at)
 	}
 }
 

@@ -161,6 +161,9 @@ func (t *turn) serveBuffered() bool {
 			if begins, whole := beginsHTTP2(p); whole && begins {
 				return t.becomeHTTP2(p)
 			} else if begins {
+				if t.have > len("PRI") { // no method of a request that HTTP knows
+					t.c.limitPreface()
+				}
 				t.scanned = t.have
 				return true
 			}

@@ -1,0 +1,64 @@
+package httpadapter
+
+import (
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestBeginTime: a client that stops in a handshake, or in the preface of HTTP/2, is disconnected also
+// where the http.Server has no timeouts.
+func TestBeginTime(t *testing.T) {
+	needParking(t)
+	short := func(c *config) { c.beginTime = 20 * time.Millisecond }
+	for _, opts := range [][]Option{{withHTTP2()}, {fastPath(), withHTTP2()}} {
+		for _, begin := range []string{"", "\x16\x03\x01\x02\x00"} {
+			f, _ := startTLS(t, echoPath, nil, append(opts, short)...)
+			c := f.dial()
+			c.send(begin)
+			c.awaitEOF()
+		}
+		f := start(t, echoPath, func(f *fixture) {
+			f.srv.Protocols = new(http.Protocols)
+			f.srv.Protocols.SetHTTP1(true)
+			f.srv.Protocols.SetUnencryptedHTTP2(true)
+		}, append(opts, short)...)
+		c := f.dial()
+		c.send(preface[:len(preface)/2])
+		if _, err := io.ReadAll(c.br); err != nil {
+			t.Errorf("half a preface: got %v, want the end", err)
+		}
+	}
+}
+
+// TestBeginTimeout: the http.Server's timeouts count, and one below 0 means none.
+func TestBeginTimeout(t *testing.T) {
+	for _, tt := range []struct {
+		srv        *http.Server
+		clear, tls time.Duration
+	}{
+		{&http.Server{}, 0, beginTime},
+		{&http.Server{IdleTimeout: time.Second}, 0, beginTime},
+		{&http.Server{ReadHeaderTimeout: time.Minute}, time.Minute, time.Minute},
+		{&http.Server{ReadHeaderTimeout: -1}, 0, 0},
+		{&http.Server{WriteTimeout: time.Hour}, 0, time.Hour},
+		{&http.Server{WriteTimeout: -1}, 0, 0},
+	} {
+		s := wrap(tt.srv)
+		if clear, tls := s.firstByteTimeout(false), s.firstByteTimeout(true); clear != tt.clear || tls != tt.tls {
+			t.Errorf("got %v in clear and %v over TLS, want %v and %v", clear, tls, tt.clear, tt.tls)
+		}
+	}
+}
+
+// TestBeginTimeEnds: the limit of a handshake is over with it.
+func TestBeginTimeEnds(t *testing.T) {
+	needParking(t)
+	f, config := startTLS(t, echoPath, nil)
+	f.dialTLS(config)
+	f.awaitWaiting(1) // leased, and given back
+	if at := f.conn().real.get(); at != 0 {
+		t.Errorf("the connection has a read deadline, %v from now, want none", time.Until(at.time()))
+	}
+}
