@@ -30,6 +30,8 @@ import (
 // The time for which the answer waits doesn't count for the http.Server's WriteTimeout, which bounds
 // each send instead: see [Stream.SetWriteDeadline].
 //
+// Where the handler waits nothing keeps w from taking bytes behind the answer: don't write to it.
+//
 // In begin, register the Stream where others find it. Bytes that are written to it are sent when the
 // handler has returned. If begin panics the answer is cut.
 //
@@ -65,7 +67,7 @@ func Detach(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
 		s.limitSend(false)
 		s.begin(begin)
 	default:
-		hold(w, r, begin)
+		return hold(w, r, begin)
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package httpadapter
 import (
 	"maps"
 	"net/http"
+	"reflect"
+	"sync"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
@@ -25,8 +27,19 @@ type held struct {
 	fields http.Header
 }
 
+// heldAnswers has the answers whose handlers wait: the http.ResponseWriters below all wrappers. A second
+// Detach would wait for the first one, which waits for it. One that can't be compared is not in it.
+var heldAnswers sync.Map
+
 // hold is Detach where the handler must not return.
-func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) {
+func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
+	below, _ := unwrapped(w)
+	if reflect.ValueOf(below).Comparable() {
+		if _, twice := heldAnswers.LoadOrStore(below, nil); twice {
+			return errDetached
+		}
+		defer heldAnswers.Delete(below)
+	}
 	h := &held{w: w, controller: http.NewResponseController(w), wake: make(chan struct{}, 1),
 		isHead: r.Method == http.MethodHead}
 	h.fields = make(http.Header)
@@ -54,9 +67,9 @@ func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) {
 			h.copyHeader() // the trailers
 			h.mu.Unlock()
 			sent = h.settle(nil)
-			return
+			return nil
 		case cut:
-			return
+			return nil
 		}
 		select {
 		case <-h.wake:

@@ -453,6 +453,21 @@ func TestDetachRecorder(t *testing.T) {
 	}
 }
 
+// TestDetachTwiceHeld: a second Detach is refused where the handler waits, too, and doesn't wait itself.
+func TestDetachTwiceHeld(t *testing.T) {
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+	for range 2 { // it is forgotten at the end
+		var again error
+		err := Detach(w, r, func(s *Stream) {
+			again = Detach(wrapper{w}, r, func(*Stream) { t.Error("begin was called") })
+			s.Close()
+		})
+		if err != nil || !errors.Is(again, errDetached) {
+			t.Errorf("got %v, and a second Detach in begin returned %v", err, again)
+		}
+	}
+}
+
 // TestDetachErrors: Detach refuses what it can't do.
 func TestDetachErrors(t *testing.T) {
 	var kept http.ResponseWriter
