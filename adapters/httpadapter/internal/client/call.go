@@ -182,6 +182,21 @@ func awaitCancel(ctx context.Context, cancel context.CancelCauseFunc, closed <-c
 	}
 }
 
+// endedInHook reports whether the user has cancelled the call in a hook. The watch of the context may
+// come later than the answer, and then the call would succeed.
+func (c *call) endedInHook() bool {
+	if c.trace == nil {
+		return false
+	}
+	select {
+	//lint:ignore SA1019 programs still use it
+	case <-c.req.Cancel:
+		c.cancel(errRequestCanceled)
+	default:
+	}
+	return c.ctx.Err() != nil
+}
+
 // usuallyLacksBody reports whether servers are confused by a body of unknown length.
 func usuallyLacksBody(method string) bool {
 	switch method {

@@ -316,7 +316,13 @@ func (e *exchange) readAnswer(x *call) (*http.Response, error) {
 		x.trace.GotFirstResponseByte()
 	}
 	for {
-		if s.scan(x.req.Method == http.MethodHead) {
+		isPlain := s.scan(x.req.Method == http.MethodHead)
+		if x.endedInHook() {
+			cause := context.Cause(x.ctx)
+			e.c.cancel(cause) // what watches the context may come later
+			return nil, cause
+		}
+		if isPlain {
 			e.headerCame(x, s.answer.Close)
 			return e.plainAnswer(x), nil
 		}

@@ -60,8 +60,11 @@ type noAnswer struct{ error }
 
 func (e noAnswer) Unwrap() error { return e.error }
 
-// plainError returns the error that the user gets for one of the two above.
+// plainError returns the error that the user gets for one of the two above, or for a copyError.
 func plainError(err error) error {
+	if e, ok := err.(copyError); ok {
+		err = e.error
+	}
 	if e, ok := err.(nothingWritten); ok {
 		err = e.error
 	}

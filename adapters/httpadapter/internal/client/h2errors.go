@@ -28,6 +28,7 @@ var (
 	errTrailersTooLong   = errors.New("request header list larger than peer's advertised limit")
 	errInterimsTooLong   = errors.New("header list too large")
 	errFromPeer          = errors.New("received from peer")
+	errUploadAbandoned   = errors.New("http2: aborting request body write")
 )
 
 // errCrowded is never seen by users: the server lets no other stream be opened on a connection.

@@ -38,6 +38,7 @@ type stream struct {
 	stop   func() bool             // ends the watch of the context; nil: it never ends
 	cancel context.CancelCauseFunc // nil: none
 	ctx    context.Context         // the user's
+	legacy <-chan struct{}         // the request's Cancel; nil: none
 	upload *upload                 // nil: the request has no body, or a short one; set with mu
 
 	reading sync.Mutex // held by a read
@@ -60,7 +61,8 @@ type stream struct {
 // openStream sends the request of a call and returns the answer, whose body owns the stream. It returns
 // errCrowded if there is no room on the connection, and nothing was done.
 func (c *conn) openStream(x *call) (resp *http.Response, err error) {
-	s := &stream{c: c, trace: x.trace, cancel: x.cancel, ctx: x.req.Context()}
+	//lint:ignore SA1019 programs still use it
+	s := &stream{c: c, trace: x.trace, cancel: x.cancel, ctx: x.req.Context(), legacy: x.req.Cancel}
 	opened := false
 	defer func() {
 		switch {
@@ -206,6 +208,11 @@ func (s *stream) await(x *call) error {
 		return err
 	}
 	s.firstByte()
+	if x.endedInHook() {
+		err := x.ended()
+		s.abort(err, h2.Cancel)
+		return err
+	}
 	if u := s.upload; u != nil {
 		u.setAnswered(a.Status)
 	}
@@ -315,14 +322,16 @@ func (s *stream) abort(reason error, code h2.ErrCode) {
 }
 
 // reasonFor returns what the user gets for an error of the stream.
-func (s *stream) reasonFor(err error) error {
+func (s *stream) reasonFor(err error) error { return s.causeOr(s.c.streamError(err)) }
+
+// causeOr returns why the stream was aborted, or err if it wasn't.
+func (s *stream) causeOr(err error) error {
 	s.mu.Lock()
-	cause := s.cause
-	s.mu.Unlock()
-	if cause != nil {
-		return cause
+	defer s.mu.Unlock()
+	if s.cause != nil {
+		return s.cause
 	}
-	return s.c.streamError(err)
+	return err
 }
 
 // fail ends a stream whose answer has not come, and returns what the user gets. The request's body is
@@ -458,10 +467,11 @@ func (s *stream) takeTrailers() {
 	}
 }
 
-// Close ends the stream, if it has not ended. It waits for the upload, or for the end of the context.
+// Close ends the stream, if it has not ended. It waits for the upload, or for the end of the context. As
+// in net/http it fails only if the request's Cancel is closed first.
 func (s *stream) Close() error {
 	s.mu.Lock()
-	again := s.closed
+	again, whole := s.closed, s.answered
 	s.closed = true
 	if s.cause == nil {
 		s.cause = errSharedBodyClosed
@@ -479,7 +489,16 @@ func (s *stream) Close() error {
 		select {
 		case <-u.done:
 		case <-s.ctx.Done():
+		case <-s.legacy:
+			return errRequestCanceled
 		}
+	}
+	select {
+	case <-s.legacy:
+		if !whole {
+			return errRequestCanceled
+		}
+	default:
 	}
 	return nil
 }

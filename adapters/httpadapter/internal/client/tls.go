@@ -6,7 +6,9 @@ import (
 	"math"
 	"net"
 	"net/http/httptrace"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/percore/percore"
@@ -123,7 +125,7 @@ func (h *host) config() *tls.Config {
 
 // shake performs the handshake over a new connection. If it fails the connection is closed.
 func (h *host) shake(ctx context.Context, pc *percore.Conn) (*conn, error) {
-	c := &conn{host: h, nc: pc, tls: &session{records: records{Conn: pc}}}
+	c := &conn{host: h, nc: pc, tls: &session{records: records{tcpConn: pc}}}
 	c.tls.conn = tls.Client(&c.tls.records, h.config())
 	trace := httptrace.ContextClientTrace(ctx)
 	if trace != nil && trace.TLSHandshakeStart != nil {
@@ -156,9 +158,27 @@ func (c *conn) shakeInTime(ctx context.Context, timeout time.Duration) error {
 	return err
 }
 
+// tcpConn has the methods of a *net.TCPConn that don't copy. A user may want them, who has got the
+// connection below TLS in a hook.
+type tcpConn interface {
+	net.Conn
+	syscall.Conn
+	CloseRead() error
+	CloseWrite() error
+	File() (*os.File, error)
+	MultipathTCP() (bool, error)
+	SetKeepAlive(keepalive bool) error
+	SetKeepAliveConfig(config net.KeepAliveConfig) error
+	SetKeepAlivePeriod(d time.Duration) error
+	SetLinger(sec int) error
+	SetNoDelay(noDelay bool) error
+	SetReadBuffer(bytes int) error
+	SetWriteBuffer(bytes int) error
+}
+
 // records is the connection below TLS. It follows the records that crypto/tls reads.
 type records struct {
-	net.Conn // a *percore.Conn
+	tcpConn // a *percore.Conn
 
 	// owned by the reader
 	looking bool   // Read fails with percore.ErrWouldWait instead of waiting
@@ -170,14 +190,14 @@ type records struct {
 const recordHeaderBytes = 5 // type, version and, in the last two bytes, the length
 
 // NetConn returns the connection below.
-func (r *records) NetConn() net.Conn { return r.Conn }
+func (r *records) NetConn() net.Conn { return r.tcpConn }
 
 // Read reads for crypto/tls. A look asks the kernel: the loop may not have reported yet what has come.
 func (r *records) Read(p []byte) (n int, err error) {
 	if r.looking {
-		n, err = seam.ReadNow(r.Conn, p)
+		n, err = seam.ReadNow(r.tcpConn, p)
 	} else {
-		n, err = r.Conn.Read(p)
+		n, err = r.tcpConn.Read(p)
 	}
 	r.follow(p[:n])
 	return n, err

@@ -511,7 +511,9 @@ func TestMethods(t *testing.T) {
 	testnet.CheckMethods[*records](t, testnet.MethodTable{
 		Own: "NetConn Read",
 		Promoted: map[string]string{
-			"nothing is held back": "Close LocalAddr RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline Write",
+			"nothing is held back": "Close LocalAddr RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline Write " +
+				"CloseRead CloseWrite File MultipathTCP SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger " +
+				"SetNoDelay SetReadBuffer SetWriteBuffer SyscallConn",
 		},
 	})
 }

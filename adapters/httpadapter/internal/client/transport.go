@@ -45,11 +45,30 @@ func New(base *http.Transport) *Transport {
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	var c call
-	if r := c.prepare(t, req); r != served {
-		t.decline(r)
-		return t.base.RoundTrip(req)
+	r := c.prepare(t, req)
+	if r == served {
+		return c.run()
 	}
-	return c.run()
+	t.decline(r)
+	//lint:ignore SA1019 programs still use it
+	if _, ends := req.Context().Deadline(); r == otherScheme && ends && req.Cancel == nil {
+		return t.passToProtocol(req)
+	}
+	return t.base.RoundTrip(req)
+}
+
+// passToProtocol lets what the base's RegisterProtocol has been given serve a request, which may know no
+// contexts. An http.Client with a Timeout sets Cancel for such, but takes a Transport for one that knows
+// them.
+func (t *Transport) passToProtocol(req *http.Request) (*http.Response, error) {
+	again := *req
+	//lint:ignore SA1019 programs still use it
+	again.Cancel = req.Context().Done()
+	resp, err := t.base.RoundTrip(&again)
+	if resp != nil && resp.Request == &again {
+		resp.Request = req
+	}
+	return resp, err
 }
 
 // CloseIdleConnections closes the connections that wait for a request, those of the base as well.

@@ -50,26 +50,39 @@ func newUpload(s *stream, x *call, body io.ReadCloser) *upload {
 // run sends the body.
 func (u *upload) run() {
 	defer close(u.done)
-	var err error
-	sends := u.expect.await(u.s.trace) && !u.abandoned.Load()
-	if sends {
+	err := errUploadAbandoned
+	if u.expect.await(u.s.trace) && !u.abandoned.Load() {
 		err = u.send()
 	}
-	if sends && !u.abandoned.Load() {
-		if t := u.s.trace; t != nil && t.WroteRequest != nil {
-			t.WroteRequest(httptrace.WroteRequestInfo{Err: err})
+	switch abandoned := u.abandoned.Load(); {
+	case err == nil && !abandoned:
+		u.sentAll.Store(true)
+		if d := u.headerTimeout; d > 0 {
+			_ = u.s.s.SetAnswerDeadline(time.Now().Add(d))
 		}
-		if err == nil {
-			u.sentAll.Store(true)
-			if d := u.headerTimeout; d > 0 {
-				_ = u.s.s.SetAnswerDeadline(time.Now().Add(d))
-			}
-		} else if !isSending(err) {
-			u.s.abort(err, h2.Cancel)
-		}
+	case err != nil && !abandoned && !isSending(err):
+		u.s.abort(err, h2.Cancel)
+	}
+	if t := u.s.trace; t != nil && t.WroteRequest != nil {
+		t.WroteRequest(httptrace.WroteRequestInfo{Err: u.errorFor(err)})
 	}
 	u.close()
 	u.s.endUpload()
+}
+
+// errorFor returns what the hook gets for an error of the upload: the reason, if it was abandoned for
+// one, or what the call gets.
+func (u *upload) errorFor(err error) error {
+	failed, isSend := err.(sendError)
+	switch {
+	case err == nil:
+		return nil
+	case u.abandoned.Load():
+		return u.s.causeOr(errUploadAbandoned)
+	case isSend:
+		return u.s.reasonFor(failed.error)
+	}
+	return err
 }
 
 // sendError is an error of sending, which the wait for the answer gets as well.

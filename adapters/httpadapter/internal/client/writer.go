@@ -230,7 +230,21 @@ func (w *chunkWriter) write(size, p []byte) error {
 	v := net.Buffers(w.pieces[:])
 	_, err := w.c.nc.WriteBuffers(&v)
 	w.pieces = [3][]byte{}
-	return err
+	return asWrite(err)
+}
+
+// asWrite makes an error of writev one of write: which of the two sends a body isn't the user's concern,
+// and net/http's errors say write.
+func asWrite(err error) error {
+	op, ok := err.(*net.OpError)
+	if !ok || op.Op != "writev" {
+		return err
+	}
+	if call, ok := op.Err.(*os.SyscallError); ok && call.Syscall == "writev" {
+		op.Err = os.NewSyscallError("write", call.Err)
+	}
+	op.Op = "write"
+	return op
 }
 
 // readFrom copies from r, without TLS by the kernel if it can.
