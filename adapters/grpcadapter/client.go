@@ -45,8 +45,8 @@ import (
 //
 // Experimental: the names may change before v1.
 type Client struct {
-	rpc    *rpc.Client
-	shadow *grpc.ClientConn // for interceptors; nil: there are none
+	rpc  *rpc.Client
+	conn *grpc.ClientConn // for interceptors; nil: there are none
 }
 
 var _ grpc.ClientConnInterface = (*Client)(nil)
@@ -76,39 +76,25 @@ func (s *clientSettings) client(target string) (_ *Client, err error) {
 	case s.refused != nil:
 		return nil, s.refused
 	}
-	c := new(Client)
-	if len(s.unary)+len(s.stream) > 0 {
-		if c.shadow, err = s.makeShadow(target); err != nil {
-			return nil, err
-		}
-		defer func() {
-			if err != nil {
-				c.shadow.Close()
-			}
-		}()
-	}
 	s.Unary, s.Stream, s.Stats = rpc.ChainUnaryClient(s.unary), rpc.ChainStreamClient(s.stream), rpc.CombineStats(s.stats)
-	s.Of = c.shadow
 	if s.Dial == nil {
 		s.Dial = s.dial
 	}
 	s.UserAgent = strings.TrimSpace(s.UserAgent + " grpc-go/" + grpc.Version)
 	s.Accepts = registeredCompressors()
 	s.Channel.Target = target
+	c := new(Client)
 	if c.rpc, err = rpc.NewClient(s.ClientConfig); err != nil {
 		return nil, err
 	}
-	return c, nil
-}
-
-// makeShadow makes the *grpc.ClientConn that interceptors get: it says the target, and is never
-// connected.
-func (s *clientSettings) makeShadow(target string) (*grpc.ClientConn, error) {
-	options := []grpc.DialOption{grpc.WithTransportCredentials(s.Creds), grpc.WithResolvers(s.Channel.Resolvers...), grpc.WithIdleTimeout(0)}
-	if s.Channel.Authority != "" {
-		options = append(options, grpc.WithAuthority(s.Channel.Authority))
+	if len(s.unary)+len(s.stream) > 0 {
+		if c.conn, err = makeConn(c.rpc, target); err != nil {
+			_ = c.rpc.Close()
+			return nil, err
+		}
+		c.rpc.SetConn(c.conn)
 	}
-	return grpc.NewClient(target, options...)
+	return c, nil
 }
 
 // dial connects to an address.
@@ -181,10 +167,11 @@ func checkCall(method string, ctx context.Context, opts []grpc.CallOption) error
 // Close ends all connections and calls. The second time the error is grpc.ErrClientConnClosing.
 func (c *Client) Close() error {
 	c.check("Close")
-	if c.shadow != nil {
-		_ = c.shadow.Close()
+	err := c.rpc.Close()
+	if c.conn != nil {
+		_ = c.conn.Close()
 	}
-	return c.rpc.Close()
+	return err
 }
 
 // Connect begins to connect, unless that was begun. It doesn't wait for a connection.
@@ -283,8 +270,11 @@ func WithUserAgent(agent string) ClientOption {
 	return clientOption(func(s *clientSettings) { s.UserAgent = agent })
 }
 
-// WithUnaryInterceptor is grpc.WithUnaryInterceptor: the outermost interceptor of unary calls. The
-// *grpc.ClientConn that it gets says the target, and makes no calls.
+// WithUnaryInterceptor is grpc.WithUnaryInterceptor: the outermost interceptor of unary calls.
+//
+// The *grpc.ClientConn that interceptors get says the target, and makes calls as the client does, with
+// its interceptors. It has no connections, so its GetState and GetMethodConfig say nothing about the
+// client's. An interceptor may hand the call to another *grpc.ClientConn, as with grpc-go.
 func WithUnaryInterceptor(i grpc.UnaryClientInterceptor) ClientOption {
 	refuseNil(i == nil, "WithUnaryInterceptor", "grpc.UnaryClientInterceptor", "leave the option out")
 	return clientOption(func(s *clientSettings) {

@@ -31,9 +31,6 @@ type ClientConfig struct {
 	Stats  stats.Handler                // all of them, combined; nil: none
 	Pool   mem.BufferPool
 
-	// Of is what interceptors get as the client: it makes no calls itself.
-	Of *grpc.ClientConn
-
 	Creds        credentials.TransportCredentials
 	PerRPC       []credentials.PerRPCCredentials
 	CallOptions  []grpc.CallOption
@@ -77,8 +74,9 @@ type Client struct {
 	config             ClientConfig
 	channel            *channel.Channel
 	http               *h2.Client
-	scheme             string   // of the calls
-	userAgent, accepts h2.Field // the same; accepts has no value if there are no compressors
+	conn               *grpc.ClientConn // that interceptors get; see SetConn
+	scheme             string           // of the calls
+	userAgent, accepts h2.Field         // the same; accepts has no value if there are no compressors
 	counts             []counts
 
 	service  atomic.Pointer[serviceConfig] // that calls go by
@@ -187,9 +185,9 @@ func (c *Client) httpConfig() h2.ClientConfig {
 func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	opts = c.callOptions(opts)
 	if intercept := c.config.Unary; intercept != nil {
-		return intercept(ctx, method, args, reply, c.config.Of, c.invoke, opts...)
+		return intercept(ctx, method, args, reply, c.conn, c.invoke, opts...)
 	}
-	return c.invoke(ctx, method, args, reply, nil, opts...)
+	return c.invoke(ctx, method, args, reply, c.conn, opts...)
 }
 
 // callOptions puts the defaults before the call's own. An interceptor may append to them.
@@ -206,7 +204,11 @@ func (c *Client) callOptions(opts []grpc.CallOption) []grpc.CallOption {
 
 var unaryDesc = &grpc.StreamDesc{}
 
-func (c *Client) invoke(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+// invoke is the [grpc.UnaryInvoker] of interceptors.
+func (c *Client) invoke(ctx context.Context, method string, args, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+	if cc != c.conn {
+		return invokeOf(cc)(ctx, method, args, reply, cc, opts...)
+	}
 	s, err := c.newStream(ctx, unaryDesc, method, opts)
 	if err != nil {
 		return err
@@ -221,12 +223,16 @@ func (c *Client) invoke(ctx context.Context, method string, args, reply any, _ *
 func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	opts = c.callOptions(opts)
 	if intercept := c.config.Stream; intercept != nil {
-		return intercept(ctx, desc, c.config.Of, method, c.streamer, opts...)
+		return intercept(ctx, desc, c.conn, method, c.streamer, opts...)
 	}
-	return c.streamer(ctx, desc, nil, method, opts...)
+	return c.streamer(ctx, desc, c.conn, method, opts...)
 }
 
-func (c *Client) streamer(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+// streamer is the [grpc.Streamer] of interceptors.
+func (c *Client) streamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if cc != c.conn {
+		return streamerOf(cc)(ctx, desc, cc, method, opts...)
+	}
 	s, err := c.newStream(ctx, desc, method, opts)
 	if err != nil {
 		return nil, err
@@ -237,6 +243,7 @@ func (c *Client) streamer(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.Cl
 // Close ends all connections and calls. The error is grpc.ErrClientConnClosing if it was called before.
 func (c *Client) Close() error {
 	c.closed.Store(true)
+	clientsOf.Delete(c.conn)
 	err := c.channel.Close()
 	_ = c.http.Close()
 	c.end()
