@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,5 +223,44 @@ func TestClientSentAwayAtOnce(t *testing.T) {
 			}
 			_ = cc.Close()
 		}
+	}
+}
+
+// TestClientTurnedAway: a server that greets and leaves isn't connected to again and again without a
+// break, though round_robin keeps all servers connected. grpc-go makes no break.
+func TestClientTurnedAway(t *testing.T) {
+	for name, all := range map[string][]byte{
+		"with the end of the connection": {0, 0, 0, frames.Settings, 0, 0, 0, 0, 0},
+		"with GOAWAY": append([]byte{0, 0, 0, frames.Settings, 0, 0, 0, 0, 0},
+			0, 0, 8, frames.GoAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var dials atomic.Int32
+				cc, err := NewClient("passthrough:///server", WithTransportCredentials(insecure.NewCredentials()),
+					WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
+					WithContextDialer(func(context.Context, string) (net.Conn, error) {
+						dials.Add(1)
+						ours, theirs := net.Pipe()
+						go func() {
+							defer theirs.Close()
+							_, _ = theirs.Write(all)
+						}()
+						go func() { _, _ = io.Copy(io.Discard, theirs) }()
+						return ours, nil
+					}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				cc.Connect()
+				time.Sleep(time.Minute)
+				if n := dials.Load(); n < 5 || n > 15 { // four at once, and the backoffs of a minute
+					t.Errorf("got %d connections in a minute, want 5 to 15", n)
+				}
+				if err := cc.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

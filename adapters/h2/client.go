@@ -530,6 +530,7 @@ func (s *Stream) answerLocked(t *turn) {
 		}
 		return
 	}
+	c.answered = true
 	x.client.answer = Answer{Status: ev.Status, Fields: x.client.keep(ev.Fields), End: ev.End}
 	if ev.End {
 		s.bodyEndedLocked(ev)
@@ -663,6 +664,13 @@ func (s *Stream) Close() {
 	s.unqueueLocked()
 	s.wakeLocked()
 	s.extras.stop()
+}
+
+// Answered reports whether the server has answered a request on a client's connection.
+func (c *Conn) Answered() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answered
 }
 
 // unservedLocked ends the streams that the server's GOAWAY leaves out.

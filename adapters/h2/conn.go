@@ -53,6 +53,7 @@ type Conn struct {
 	detached int32    // of those, streams that are detached
 	rested   bool     // see restLocked
 	heard    uint16   // of a client, counts frames of streams; only whether it has changed matters
+	answered bool     // of a client: see Answered
 
 	prev, next *Conn // guarded by server.mu
 

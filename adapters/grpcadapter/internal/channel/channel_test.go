@@ -85,6 +85,16 @@ func pickNow(t *testing.T, c *Channel) Conn {
 	return conn
 }
 
+// pickLater waits for a connection, even if connecting fails.
+func pickLater(t *testing.T, c *Channel) Conn {
+	t.Helper()
+	conn, err := c.Pick(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
 // TestDrain: the connection to an address that is removed is closed, not aborted. Channel.Close aborts
 // it if it is still there, and the channel forgets it when it has gone.
 func TestDrain(t *testing.T) {
@@ -108,7 +118,7 @@ func TestDrain(t *testing.T) {
 		conns[0].check(t, 1, 0)
 		conns[1].check(t, 1, 1)
 		conns[2].check(t, 0, 1)
-		conns[1].link.Ended()
+		conns[1].link.Ended(true)
 		conns[1].link.Gone()
 		conns[2].link.Gone()
 		if len(c.links) != 0 {
@@ -129,7 +139,7 @@ func TestEndedEarly(t *testing.T) {
 			config.Dial = func(ctx context.Context, addr resolver.Address, link *Link) (Conn, error) {
 				switch dials++; dials {
 				case 1:
-					link.Ended()
+					link.Ended(true)
 				case 2:
 					link.Gone()
 				}
@@ -149,6 +159,82 @@ func TestEndedEarly(t *testing.T) {
 		}
 		c.Close()
 	})
+}
+
+// TestUseless: connections that end as soon as they are made, without an answer, are made more and more
+// slowly, whatever asks for them, and whichever of two addresses they go to.
+func TestUseless(t *testing.T) {
+	const conns = 10
+	var rests time.Duration
+	for i := range conns - uselessMost - 1 {
+		rests += Backoff(testParams.Backoff, i)
+	}
+	base := testParams.Backoff.BaseDelay
+	for name, test := range map[string]struct {
+		served bool
+		lives  time.Duration
+		want   time.Duration // until there is the last connection
+	}{
+		"useless":  {false, 0, rests},
+		"short":    {false, base / 2, (conns-1)*base/2 + rests},
+		"long":     {false, base, (conns - 1) * base},
+		"answered": {true, 0, 0},
+	} {
+		for _, policy := range []string{"pick_first", "round_robin"} {
+			t.Run(name+"/"+policy, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c, r, made := makeChannel(t, func(config *Config) { config.Policy = func() string { return policy } })
+					defer c.Close()
+					state := resolver.State{Endpoints: []resolver.Endpoint{{Addresses: addresses([]string{"a", "b"})}}}
+					r.ResolveNowCallback = func(resolver.ResolveNowOptions) { r.UpdateState(state) }
+					r.UpdateState(state)
+					began := time.Now()
+					for i := range conns {
+						conn := pickLater(t, c).(*testConn)
+						if i == conns-1 {
+							break
+						}
+						time.Sleep(test.lives)
+						conn.link.Ended(test.served)
+						conn.link.Gone()
+					}
+					if got := time.Since(began); got != test.want || len(made) != conns {
+						t.Errorf("got %d connections in %v, want %d in %v", len(made), got, conns, test.want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestUselessEnds: what ends the slowness: a connection that is of use, and ResetConnectBackoff.
+func TestUselessEnds(t *testing.T) {
+	for name, end := range map[string]func(c *Channel, conn *testConn){
+		"an answer": func(_ *Channel, conn *testConn) { conn.link.Ended(true) },
+		"a reset":   func(c *Channel, conn *testConn) { conn.link.Ended(false); c.ResetConnectBackoff() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, r, _ := makeChannel(t, nil)
+				defer c.Close()
+				r.UpdateState(resolver.State{Addresses: addresses([]string{"a"})})
+				for range uselessMost + 1 {
+					pickLater(t, c).(*testConn).link.Ended(false)
+				}
+				if _, err := c.Pick(t.Context(), false); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "as soon as it was made") {
+					t.Errorf("got %v of a channel that rests, want Unavailable", err)
+				}
+				end(c, pickLater(t, c).(*testConn))
+				began := time.Now()
+				for range uselessMost {
+					pickLater(t, c).(*testConn).link.Ended(false)
+				}
+				if pickLater(t, c); time.Since(began) != 0 {
+					t.Errorf("got a connection after %v, want it at once", time.Since(began))
+				}
+			})
+		})
+	}
 }
 
 // TestCloseWhileDialing: Close doesn't wait for an attempt that doesn't heed its context, and aborts

@@ -24,6 +24,8 @@ const attemptDelay = 250 * time.Millisecond
 //	  (first pass)     TRANSIENT_FAILURE: the subchannels of all addresses have failed once
 //	                   IDLE: a connection ended as soon as it was made
 //	READY              IDLE: the connection has ended
+//	CONNECTING, READY  TRANSIENT_FAILURE: it has, as the fourth of which none was of use; a pass begins
+//	                   after a while
 //	                   CONNECTING: its address has been removed
 //	IDLE               CONNECTING: a call is made; in round_robin at once
 //	TRANSIENT_FAILURE  READY: a subchannel is; each of them connects again and again
@@ -49,7 +51,16 @@ type leaf struct {
 	firstPass bool
 	failures  int    // since the first pass
 	delay     *timer // until the next attempt
+	useless   int    // connections since the last one that was of use: see ended
+	rest      *timer // in TRANSIENT_FAILURE, until a pass begins; nil: it doesn't rest
 }
+
+// uselessMost is how many connections in a row may be of no use before others have to wait. They may
+// well be: behind a balancer some servers go away, while others take over.
+const uselessMost = 3
+
+// errUseless is why a leaf rests.
+var errUseless = errors.New(`connection error: desc = "the server has ended each connection as soon as it was made"`)
 
 func newLeaf(p *policy) *leaf {
 	return &leaf{policy: p, state: connectivity.Connecting, subs: resolver.NewAddressMapV2[*subchannel]()}
@@ -77,12 +88,46 @@ func (f *leaf) connecting() {
 	}
 }
 
+// ended takes the end of a connection. It was of use if the server has answered a call, or if it has
+// lived as long as the backoff after a failure takes.
+func (f *leaf) ended(wasOfUse bool) {
+	if f.useless++; wasOfUse {
+		f.useless = 0
+	}
+}
+
+// takeRest begins a time without attempts. It grows like the backoff after failures.
+func (f *leaf) takeRest() {
+	c := f.policy.channel
+	f.rest = c.startTimer(Backoff(c.params.Backoff, f.useless-uselessMost-1), f.endRest)
+	f.fail(errUseless)
+}
+
+func (f *leaf) endRest() {
+	f.rest = nil
+	f.startPass()
+}
+
+// resetBackoff ends the times after failures.
+func (f *leaf) resetBackoff() {
+	f.useless = 0
+	for _, s := range f.subs.Values() {
+		s.resetBackoff()
+	}
+	if f.rest != nil {
+		f.rest.stop()
+		f.endRest()
+	}
+}
+
 // update takes addresses.
 func (f *leaf) update(addrs []resolver.Address) error {
 	f.delay.stop()
 	if len(addrs) == 0 {
 		f.keep(nil)
 		f.addrs, f.next = nil, 0
+		f.rest.stop()
+		f.rest = nil
 		f.resolverError(errors.New("produced zero addresses"))
 		return balancer.ErrBadResolverState
 	}
@@ -106,7 +151,7 @@ func (f *leaf) update(addrs []resolver.Address) error {
 	case first, wasReady, f.state == connectivity.Connecting:
 		f.set(connectivity.Connecting)
 		f.startPass()
-	case f.state == connectivity.TransientFailure:
+	case f.state == connectivity.TransientFailure && f.rest == nil:
 		f.startPass()
 	}
 	return nil
@@ -141,6 +186,7 @@ func (f *leaf) exitIdle() {
 func (f *leaf) close() {
 	f.state = connectivity.Shutdown
 	f.delay.stop()
+	f.rest.stop()
 	f.addrs, f.next = nil, 0
 	f.keep(nil)
 }
@@ -239,7 +285,11 @@ func (f *leaf) subChanged(s *subchannel, from connectivity.State, err error) {
 		f.delay.stop()
 		f.keep(s)
 		f.next = 0
-		f.set(connectivity.Idle)
+		if f.useless > uselessMost {
+			f.takeRest()
+		} else {
+			f.set(connectivity.Idle)
+		}
 	case s.state == connectivity.Connecting:
 		if !s.sticky {
 			f.connecting()

@@ -106,9 +106,7 @@ func (p *policy) exitIdle() {
 func (p *policy) resetBackoff() {
 	p.batch(func() {
 		for _, f := range p.leaves {
-			for _, s := range f.subs.Values() {
-				s.resetBackoff()
-			}
+			f.resetBackoff()
 		}
 	})
 }

@@ -29,7 +29,7 @@ type subchannel struct {
 	err     error  // of the latest TRANSIENT_FAILURE
 	link    *Link  // of CONNECTING and READY
 	backoff *timer // of TRANSIENT_FAILURE
-	retries int    // backoffs since the latest connection
+	retries int    // backoffs since the latest connection that Dial has returned
 
 	// of the leaf
 	failed bool // in the pass
@@ -48,7 +48,7 @@ func (s *subchannel) connect() {
 	c := s.leaf.policy.channel
 	wait := Backoff(c.params.Backoff, s.retries)
 	ctx, cancel := context.WithTimeout(context.Background(), max(wait, c.params.MinConnectTimeout))
-	l := &Link{sub: s, cancel: cancel}
+	l := &Link{sub: s, cancel: cancel, began: time.Now()}
 	s.link = l
 	go l.dial(ctx, wait)
 	s.set(connectivity.Connecting, nil)
@@ -99,12 +99,15 @@ func (s *subchannel) shutdown() {
 //
 // Ended and Gone may come before Dial has returned.
 type Link struct {
-	sub *subchannel
+	// immutable
+	sub   *subchannel
+	began time.Time
 
 	// guarded by the channel's mu
 	cancel      context.CancelFunc // of Dial, and then of what watches the server's health
 	conn        Conn
 	ended, gone bool
+	served      bool // it had answered a call when it ended
 }
 
 // dial makes the connection, and tells the subchannel.
@@ -143,43 +146,53 @@ func (l *Link) dial(ctx context.Context, wait time.Duration) {
 			s.set(connectivity.Ready, nil)
 			return
 		}
-		s.link = nil
-		s.set(connectivity.Idle, nil)
+		l.leave()
 	}
 }
 
-// Ended reports that the connection takes no more calls: it has ended, or the peer has sent GOAWAY. A
+// Ended reports that the connection takes no more calls: it has ended, or the peer has sent GOAWAY.
+// served says that the peer has answered a call on it: without that, such connections slow down the
+// attempts to connect. A
 // connection must report it before it refuses a call, so that the caller doesn't get it again. Ended
 // may be called more than once, by any goroutine, with no lock held that Conn's methods take.
-func (l *Link) Ended() {
+func (l *Link) Ended(served bool) {
 	c := l.sub.leaf.policy.channel
 	c.mu.Lock()
 	defer c.unlock()
-	l.end()
+	l.end(served)
 }
 
 // Gone reports that the connection has ended with all of its calls. It must be called for each
-// connection that Dial has returned, and includes Ended.
+// connection that Dial has returned, and includes Ended, unless that was called before.
 func (l *Link) Gone() {
 	c := l.sub.leaf.policy.channel
 	c.mu.Lock()
 	defer c.unlock()
 	l.gone = true
 	delete(c.links, l)
-	l.end()
+	l.end(false)
 }
 
-func (l *Link) end() {
+func (l *Link) end(served bool) {
+	if !l.ended {
+		l.ended, l.served = true, served
+	}
+	if l.conn == nil {
+		return // dial goes on
+	}
+	l.cancel()
+	if l.sub.link == l {
+		l.sub.leaf.policy.channel.resolveNow()
+		l.leave()
+	}
+}
+
+// leave takes a connection that has ended from its subchannel.
+func (l *Link) leave() {
 	s := l.sub
-	l.ended = true
-	if l.conn != nil {
-		l.cancel()
-	}
-	if s.link == l && l.conn != nil {
-		s.link = nil
-		s.leaf.policy.channel.resolveNow()
-		s.set(connectivity.Idle, nil)
-	}
+	s.link = nil
+	s.leaf.ended(l.served || time.Since(l.began) >= s.leaf.policy.channel.params.Backoff.BaseDelay)
+	s.set(connectivity.Idle, nil)
 }
 
 // release lets a connection end. Channel.Close aborts all of them itself.

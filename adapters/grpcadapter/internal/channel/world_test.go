@@ -205,7 +205,8 @@ func (o ours) call(ctx context.Context, waitForReady bool) (string, error) {
 	return conn.(*fakeConn).wire.addr, nil
 }
 
-// A fakeConn is a connection of our channel. No call is open on it, so its end is its drain's.
+// A fakeConn is a connection of our channel. No call is open on it, so its end is its drain's. It says
+// that calls were answered on it: grpc-go doesn't slow down for others.
 type fakeConn struct {
 	wire *wire
 	link *Link
@@ -224,7 +225,7 @@ func (c *fakeConn) Close() { c.Abort() }
 func (c *fakeConn) Abort() {
 	c.once.Do(func() {
 		c.wire.world.remove(c.wire)
-		c.link.Ended()
+		c.link.Ended(true)
 		c.link.Gone()
 	})
 }

@@ -222,7 +222,7 @@ func (a *attempt) open(m *memory, p *pieces, last bool) (sent bool, err error) {
 		case errors.Is(err, h2.ErrLeaving) && s.pinned != nil:
 			return false, status.Error(codes.Canceled, "the provided transport is no longer valid to use")
 		case errors.Is(err, h2.ErrLeaving):
-			a.conn.link.Ended() // it isn't picked again
+			a.conn.link.Ended(a.conn.hc.Answered()) // it isn't picked again
 			a.beginAgain()
 		case a.ctx.Err() != nil:
 			return false, status.FromContextError(a.ctx.Err()).Err()

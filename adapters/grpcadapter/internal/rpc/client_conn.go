@@ -167,7 +167,7 @@ func connState(hc *h2.Conn, state h2.ConnState) {
 		if gone, _, ok := hc.GoneAway(); ok {
 			cc.heed(gone)
 		}
-		cc.link.Ended()
+		cc.link.Ended(hc.Answered())
 	case h2.Closed:
 		cc.end()
 	}
