@@ -637,7 +637,8 @@ func (s *Stream) awaitsMoreLocked() bool {
 	return s.extras != nil && s.extras.client != nil && s.body.bytes() < s.extras.client.awaited
 }
 
-// Close ends a stream of a client, unless it has ended: it is reset with Cancel. Bytes that are not
+// Close ends a stream of a client, unless it has ended: it is reset with Cancel, or with NoError if the
+// answer has come to its end. Bytes that are not
 // read are dropped. All calls fail afterwards. Without it the memory of what was not read is lost, and
 // so is the server's credit for it.
 func (s *Stream) Close() {
@@ -654,7 +655,11 @@ func (s *Stream) Close() {
 		return
 	}
 	if !s.core.Ended() {
-		s.resetLocked(Cancel, nil)
+		code := Cancel
+		if s.core.ReadEnded() {
+			code = NoError // the server has answered, and wants no more: proxies count the others as failures
+		}
+		s.resetLocked(code, nil)
 		c.flushSoonLocked()
 	}
 	s.served = true

@@ -52,8 +52,8 @@ type Conn struct {
 	open     int32    // streams that were opened and have not been served yet
 	detached int32    // of those, streams that are detached
 	rested   bool     // see restLocked
-	heard    uint16   // of a client, counts frames of streams; only whether it has changed matters
 	answered bool     // of a client: see Answered
+	heard    uint16   // of a client, counts frames of streams; only whether it has changed matters
 
 	prev, next *Conn // guarded by server.mu
 
