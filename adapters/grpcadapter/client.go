@@ -357,6 +357,17 @@ func WithDisableRetry() ClientOption {
 	return clientOption(func(s *clientSettings) { s.DisableRetry = true })
 }
 
+// WithMaxCallAttempts is grpc.WithMaxCallAttempts: how often a call is tried at most, with the first
+// time, whatever the service config says. Values below 2 mean 5, as without it.
+func WithMaxCallAttempts(n int) ClientOption {
+	return clientOption(func(s *clientSettings) {
+		if n < 2 {
+			n = rpc.DefaultClientConfig().AttemptsMost
+		}
+		s.AttemptsMost = n
+	})
+}
+
 // WithMaxHeaderListSize is grpc.WithMaxHeaderListSize: how long the header and the trailers of an answer
 // may be, counted as in RFC 9113, section 6.5.2. Without it that is 1 MiB; grpc-go allows 16 MiB.
 func WithMaxHeaderListSize(bytes uint32) ClientOption {

@@ -79,6 +79,7 @@ func TestArguments(t *testing.T) {
 		"WithInitialConnWindowSize":  {Func: WithInitialConnWindowSize},
 		"WithInitialWindowSize":      {Func: WithInitialWindowSize},
 		"WithKeepaliveParams":        {Func: WithKeepaliveParams},
+		"WithMaxCallAttempts":        {Func: WithMaxCallAttempts},
 		"WithMaxHeaderListSize":      {Func: WithMaxHeaderListSize},
 		"WithPerRPCCredentials":      {Func: WithPerRPCCredentials},
 		"WithResolvers":              {Func: WithResolvers},

@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testnet.Main(m, testnet.WithCheck(pool.CheckLeaks), testnet.WithChild("panic", panicInChild))
+	testnet.Main(m, testnet.WithCheck(pool.CheckLeaks), testnet.WithChild("panic", panicInChild), testnet.WithChild("scheme", schemeInChild))
 }
 
 // echo is a handwritten service with bytes for messages, so it needs no generated code. Flood

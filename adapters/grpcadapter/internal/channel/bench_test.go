@@ -12,7 +12,7 @@ import (
 func BenchmarkPick(b *testing.B) {
 	for _, policy := range []string{"pick_first", "round_robin"} {
 		b.Run(policy, func(b *testing.B) {
-			c, r, _ := makeChannel(b, func(config *Config) { config.Policy = func() string { return policy } })
+			c, r, _ := makeChannel(b, func(config *Config) { config.Policy = func() (string, bool) { return policy, false } })
 			defer c.Close()
 			r.UpdateState(resolver.State{Addresses: addresses([]string{"a", "b", "c"})})
 			ctx := context.Background()

@@ -27,10 +27,9 @@ type Conn interface {
 
 // A Config says what a channel connects to, and how.
 type Config struct {
-	Target        string             // as for grpc.NewClient
-	Resolvers     []resolver.Builder // searched before the registry of package resolver
-	DefaultScheme string             // of targets without a known scheme; "": dns
-	Authority     string             // grpc.WithAuthority's; "": by the rules of [Channel.Authority]
+	Target    string             // as for grpc.NewClient
+	Resolvers []resolver.Builder // searched before the registry of package resolver
+	Authority string             // grpc.WithAuthority's; "": by the rules of [Channel.Authority]
 
 	// Build is given to resolvers. The channel sets DisableServiceConfig and Authority.
 	Build resolver.BuildOptions
@@ -53,8 +52,9 @@ type Config struct {
 	// the addresses that came with it. It reports false if the config is not of ParseServiceConfig's type.
 	OnServiceConfig func(config serviceconfig.Config) bool
 
-	// Policy returns round_robin or pick_first, for addresses that have come. nil: pick_first.
-	Policy func() string
+	// Policy returns round_robin or pick_first, for addresses that have come, and whether pick_first
+	// shuffles them. nil: pick_first, which doesn't.
+	Policy func() (name string, shuffles bool)
 
 	// HealthCheck returns a function that watches the health of a connection's server until ctx ends, or
 	// nil: there is no need to. set takes the state as often as it changes, and the error of
@@ -311,7 +311,11 @@ func (c *Channel) applyServiceConfig(result *serviceconfig.ParseResult) error {
 
 // policyFor returns the policy that the configuration names, for addresses that have come.
 func (c *Channel) policyFor() *policy {
-	balances := c.config.Policy != nil && c.config.Policy() == "round_robin"
+	name, shuffles := "pick_first", false
+	if c.config.Policy != nil {
+		name, shuffles = c.config.Policy()
+	}
+	balances := name == "round_robin"
 	switch latest := c.latest(); {
 	case latest == nil:
 		c.policy = newPolicy(c, balances)
@@ -321,6 +325,7 @@ func (c *Channel) policyFor() *policy {
 		}
 		c.pending = newPolicy(c, balances)
 	}
+	c.latest().shuffles = shuffles
 	return c.latest()
 }
 

@@ -25,10 +25,8 @@
 //
 // It differs from grpc-go's ClientConn in these points:
 //
-//   - It looks for no proxy in the environment, shuffles no addresses and reports nothing to channelz.
+//   - It looks for no proxy in the environment, and reports nothing to channelz.
 //   - Idleness lets connections end where grpc-go aborts them. They have no calls.
 //   - Connections that are of no use make it wait, as failures do: see leaf.ended.
 //   - An endpoint without addresses fails. In grpc-go it stays CONNECTING.
-//   - resolver.SetDefaultScheme("passthrough") has no effect, because package resolver doesn't show
-//     that it has been called. Any other scheme that it sets is the default.
 package channel

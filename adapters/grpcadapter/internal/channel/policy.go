@@ -1,10 +1,15 @@
 package channel
 
 import (
+	"cmp"
 	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/experimental/balancer/weight"
 	"google.golang.org/grpc/resolver"
 )
 
@@ -20,6 +25,7 @@ import (
 type policy struct {
 	channel  *Channel
 	balances bool // round_robin, with a leaf for each endpoint
+	shuffles bool // pick_first tries endpoints in a random order (gRFC A62)
 	state    connectivity.State
 	leaves   []*leaf
 	byName   *resolver.EndpointMap[*leaf] // nil for pick_first
@@ -45,16 +51,34 @@ func (p *policy) update(s resolver.State) (err error) {
 			err = p.updateEndpoints(s.Endpoints)
 			return
 		}
-		addrs := s.Addresses
-		if len(s.Endpoints) > 0 {
-			addrs = nil
-			for _, e := range s.Endpoints {
-				addrs = append(addrs, e.Addresses...)
-			}
+		endpoints := s.Endpoints
+		if p.shuffles {
+			endpoints = shuffle(endpoints)
+		}
+		var addrs []resolver.Address
+		for _, e := range endpoints {
+			addrs = append(addrs, e.Addresses...)
 		}
 		err = p.leaves[0].update(addrs)
 	})
 	return err
+}
+
+// shuffle returns the endpoints in a random order. One that weighs more than another is more likely to
+// come before it (gRFC A113).
+func shuffle(endpoints []resolver.Endpoint) []resolver.Endpoint {
+	keys := make([]float64, len(endpoints))
+	order := make([]int, len(endpoints))
+	for i, e := range endpoints {
+		order[i] = i
+		keys[i] = math.Pow(rand.Float64(), 1/float64(max(1, weight.FromEndpoint(e).Weight)))
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(keys[b], keys[a]) })
+	shuffled := make([]resolver.Endpoint, len(endpoints))
+	for i, from := range order {
+		shuffled[i] = endpoints[from]
+	}
+	return shuffled
 }
 
 // updateEndpoints gives each endpoint a leaf, the one that it has already if there is one. It returns

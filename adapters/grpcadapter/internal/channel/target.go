@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 )
 
@@ -17,16 +19,7 @@ func (c *Channel) parse() error {
 			return nil
 		}
 	}
-	scheme := c.config.DefaultScheme
-	if scheme == "" {
-		scheme = "dns"
-	}
-	// Package resolver doesn't tell whether SetDefaultScheme has been called: passthrough is what
-	// GetDefaultScheme returns if it hasn't.
-	if set := resolver.GetDefaultScheme(); set != "passthrough" {
-		scheme = set
-	}
-	u, err := url.Parse(scheme + ":///" + c.config.Target)
+	u, err := url.Parse(defaultScheme() + ":///" + c.config.Target)
 	if err != nil {
 		return err
 	}
@@ -35,6 +28,23 @@ func (c *Channel) parse() error {
 	}
 	c.target = resolver.Target{URL: *u}
 	return nil
+}
+
+// defaultScheme returns the scheme of targets without one. It is dns, or what resolver.SetDefaultScheme
+// has set. passthrough is also what GetDefaultScheme returns if nothing has been set, so then a
+// grpc.ClientConn, which is told the difference, has to show it.
+func defaultScheme() string {
+	scheme := resolver.GetDefaultScheme()
+	if scheme != "passthrough" {
+		return scheme
+	}
+	cc, err := grpc.NewClient("host", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return "dns"
+	}
+	defer cc.Close()
+	scheme, _, _ = strings.Cut(cc.CanonicalTarget(), ":")
+	return scheme
 }
 
 func (c *Channel) builderFor(scheme string) resolver.Builder {

@@ -41,6 +41,7 @@ type ClientConfig struct {
 	StreamWindow int32
 	ConnWindow   int32
 	DisableRetry bool
+	AttemptsMost int // how often a call is tried at most
 
 	DisableHealthCheck bool
 
@@ -60,6 +61,7 @@ func DefaultClientConfig() ClientConfig {
 		HeaderBytes:  headerBytes,
 		StreamWindow: streamWindow,
 		ConnWindow:   clientConnWindow,
+		AttemptsMost: 5,
 		Channel:      channel.Config{IdleTimeout: 30 * time.Minute},
 	}
 }
@@ -104,16 +106,16 @@ func NewClient(config ClientConfig) (*Client, error) {
 	c.streams, c.end = context.WithCancel(context.Background())
 	c.service.Store(new(serviceConfig))
 	if js := config.ServiceConfig; js != "" {
-		parsed, err := parseServiceConfig(js)
+		parsed, err := parseServiceConfig(js, config.AttemptsMost)
 		if err != nil {
-			return nil, errors.New("grpc: the default service config is invalid: " + err.Error())
+			return nil, errors.New("grpc: the provided default service config is invalid: " + err.Error())
 		}
 		c.setServiceConfig(parsed)
 	}
 	ch := config.Channel
 	ch.Dial = c.dial
 	ch.ParseServiceConfig = func(js string) *serviceconfig.ParseResult {
-		parsed, err := parseServiceConfig(js)
+		parsed, err := parseServiceConfig(js, config.AttemptsMost)
 		if err != nil {
 			return &serviceconfig.ParseResult{Err: err}
 		}
@@ -129,7 +131,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 	if !config.DisableHealthCheck {
 		ch.HealthCheck = c.healthCheck
 	}
-	ch.Policy = func() string { return c.service.Load().policy }
+	ch.Policy = func() (string, bool) { s := c.service.Load(); return s.policy, s.shuffles }
 	ch.Build = resolver.BuildOptions{DialCreds: config.Creds, Dialer: config.Dial}
 	var err error
 	if c.channel, err = channel.New(ch); err != nil {

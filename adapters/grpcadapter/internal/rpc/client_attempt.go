@@ -674,10 +674,13 @@ func (a *attempt) headerMD() metadata.MD {
 	return a.headerLocked()
 }
 
-// trailerMD returns the trailers, or nil if there are none yet.
+// trailerMD returns the trailers. It is never nil: as with grpc-go, callers may add to it.
 func (a *attempt) trailerMD() metadata.MD {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.trailer == nil {
+		return make(metadata.MD)
+	}
 	return a.trailer
 }
 

@@ -481,7 +481,7 @@ func (s *clientStream) Trailer() metadata.MD {
 	defer s.mu.Unlock()
 	(*clientCall)(s).commitLocked()
 	if s.attempt == nil {
-		return nil
+		return make(metadata.MD)
 	}
 	return s.attempt.trailerMD()
 }

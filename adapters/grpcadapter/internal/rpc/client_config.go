@@ -21,6 +21,7 @@ type serviceConfig struct {
 	serviceconfig.Config
 
 	policy   string
+	shuffles bool                     // pick_first shuffles the addresses
 	methods  map[string]*methodConfig // by "/service/method", "/service/", or "" for all
 	throttle *throttlePolicy          // nil: retries are not throttled
 	health   *healthConfig            // nil: nothing is checked
@@ -44,9 +45,6 @@ type retryPolicy struct {
 	multiplier    float64
 	retryableCode map[codes.Code]bool
 }
-
-// attemptsMost is how often a call is tried at most, as in grpc-go.
-const attemptsMost = 5
 
 type throttlePolicy struct{ MaxTokens, TokenRatio float64 }
 
@@ -96,7 +94,8 @@ type jsonService struct {
 // policies are those of load balancing that there are.
 var policies = map[string]bool{"pick_first": true, "round_robin": true}
 
-func parseServiceConfig(js string) (*serviceConfig, error) {
+// parseServiceConfig understands a service config. attemptsMost is how often a call is tried at most.
+func parseServiceConfig(js string, attemptsMost int) (*serviceConfig, error) {
 	if js == "" {
 		return nil, errors.New("no JSON service config provided")
 	}
@@ -109,7 +108,7 @@ func parseServiceConfig(js string) (*serviceConfig, error) {
 		return nil, err
 	}
 	for i := range from.MethodConfig {
-		if err := c.addMethod(&from, i); err != nil {
+		if err := c.addMethod(&from, i, attemptsMost); err != nil {
 			return nil, err
 		}
 	}
@@ -138,10 +137,10 @@ func (c *serviceConfig) findPolicy(from *jsonService) error {
 		if len(one) != 1 {
 			return fmt.Errorf("expected a JSON struct with one entry; received entry %v", one)
 		}
-		for name := range one {
+		for name, config := range one {
 			if policies[name] {
 				c.policy = name
-				return nil
+				return c.parsePolicy(config)
 			}
 			names = append(names, name)
 		}
@@ -149,7 +148,21 @@ func (c *serviceConfig) findPolicy(from *jsonService) error {
 	return fmt.Errorf("no supported policies found in config: %v (grpcadapter's client has pick_first and round_robin)", names)
 }
 
-func (c *serviceConfig) addMethod(all *jsonService, i int) error {
+// parsePolicy understands the configuration of a policy. That of round_robin has nothing to say.
+func (c *serviceConfig) parsePolicy(config json.RawMessage) error {
+	if c.policy != "pick_first" {
+		return nil
+	}
+	var from struct{ ShuffleAddressList bool }
+	if err := json.Unmarshal(config, &from); err != nil {
+		return fmt.Errorf("error parsing config for policy %q: pickfirst: unable to unmarshal LB policy config: %s, error: %v",
+			c.policy, config, err)
+	}
+	c.shuffles = from.ShuffleAddressList
+	return nil
+}
+
+func (c *serviceConfig) addMethod(all *jsonService, i, attemptsMost int) error {
 	from := &all.MethodConfig[i]
 	m := &methodConfig{
 		waitForReady: from.WaitForReady, timeout: (*time.Duration)(from.Timeout),

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -48,6 +49,7 @@ func connectionError(format string, args ...any) error {
 
 // dial implements [channel.Config.Dial].
 func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.Link) (channel.Conn, error) {
+	ctx = withAttributes(ctx, addr.Attributes)
 	raw, err := c.config.Dial(ctx, c.dialed(addr.Addr))
 	if err != nil {
 		if ctx.Err() != nil {
@@ -97,6 +99,32 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 		return nil, connectionError("error reading server preface: %v", reasonOf(hc.Err()))
 	}
 	return cc, nil // even if it goes away already: the server is there
+}
+
+// withAttributes gives dialers and credentials the attributes of an address, which they find with
+// credentials.ClientHandshakeInfoFromContext, as with grpc-go.
+func withAttributes(ctx context.Context, of *attributes.Attributes) context.Context {
+	return context.WithValue(ctx, handshakeInfoKey(), credentials.ClientHandshakeInfo{Attributes: of})
+}
+
+// handshakeInfoKey returns the key that ClientHandshakeInfoFromContext looks for. It is private, so a
+// context that is asked for it has to tell.
+var handshakeInfoKey = sync.OnceValue(func() any {
+	asked := &askedContext{Context: context.Background()}
+	_ = credentials.ClientHandshakeInfoFromContext(asked)
+	return asked.key
+})
+
+// askedContext keeps the key that it was asked for last.
+type askedContext struct {
+	context.Context
+	key any
+}
+
+// Value implements [context.Context].
+func (c *askedContext) Value(key any) any {
+	c.key = key
+	return nil
 }
 
 // dialed returns an address as the function of grpc.WithContextDialer gets it.
