@@ -75,8 +75,12 @@ type ClientConfig struct {
 	// send more PINGs than that.
 	PingResets bool
 
+	// Reserve makes Attach reserve a stream: see [Conn.Reserve].
+	Reserve bool
+
 	// State, if not nil, is called when the state of a connection changes, one change at a time: Ready,
-	// then Active and Idle in turn, Leaving, and at the end Closed. It must not block.
+	// then Active and Idle in turn, with Roomy in between, Leaving, and at the end Closed. It must not
+	// block.
 	State func(c *Conn, s ConnState)
 
 	// Log gets the panics of State: slog.Default().
@@ -96,6 +100,7 @@ func (c *ClientConfig) config() Config {
 		BeginTimeout: c.BeginTimeout, IdleTimeout: c.IdleTimeout, WriteTimeout: c.WriteTimeout,
 		PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, Log: c.Log,
 		pingIdle: c.PingIdle, creditOnReceipt: c.CreditOnReceipt, pingResets: c.PingResets, answerEnds: c.AnswerEnds,
+		reserve: c.Reserve,
 	}
 	if to.ConnWindow == 0 {
 		to.ConnWindow = clientConnWindow
@@ -296,19 +301,69 @@ func (c *Conn) Room() int {
 	return c.roomLocked()
 }
 
+// Reserve reserves a stream on a client's connection, which is not idle from then on: neither
+// IdleTimeout nor DrainIfIdle ends it. It reports false if Room is 0. Once that has changed State is
+// called with Roomy, or with Leaving. The next Open that succeeds uses the reservation up, so all
+// streams of a connection should have one, or none. A call that doesn't open its stream must call
+// Unreserve.
+func (c *Conn) Reserve() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock() // nothing has changed that others wait for
+	if c.isRoomyLocked() {
+		c.makeWaiting().reserved++
+		return true
+	}
+	c.makeWaiting().roomless = true
+	return false
+}
+
+// Unreserve gives up a reservation that Open has not used. It does not block.
+func (c *Conn) Unreserve() {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.unreserveLocked(); c.reservedLocked() == 0 {
+		c.setAlarmLocked() // IdleTimeout counts again
+	}
+}
+
+// Reserved returns how many reservations Open has not used.
+func (c *Conn) Reserved() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reservedLocked()
+}
+
+func (c *Conn) reservedLocked() int {
+	if c.waiting == nil {
+		return 0
+	}
+	return c.waiting.reserved
+}
+
+func (c *Conn) unreserveLocked() {
+	if c.reservedLocked() > 0 {
+		c.waiting.reserved--
+	}
+}
+
+// isRoomyLocked reports whether a stream can be reserved.
+func (c *Conn) isRoomyLocked() bool {
+	return c.roomLocked() > 0 && !c.isChokedLocked() && (c.waiting == nil || len(c.waiting.openers) == 0)
+}
+
 // isChokedLocked reports whether bodies that are not read have taken three quarters of ConnWindow.
 func (c *Conn) isChokedLocked() bool {
 	return c.core.Held() > int(c.server.limits.ConnWindowBytes)/4*3
 }
 
-// roomLocked leaves out what is kept for calls of Open that have waited.
+// roomLocked leaves out what is reserved, and what is kept for calls of Open that have waited.
 func (c *Conn) roomLocked() int {
 	if !c.server.client || c.phase != alive || c.isCutLocked() {
 		return 0
 	}
 	room := c.core.Room()
 	if c.waiting != nil {
-		room -= c.waiting.granted
+		room -= c.waiting.granted + c.waiting.reserved
 	}
 	if end := c.clock.ends; end != nil {
 		room -= end.resets
@@ -354,10 +409,10 @@ func (c *Conn) takesStreamsLocked() bool {
 // m has, whose Status and Fields are not used. s must be new, and must be closed in the end: see
 // [Stream.Close]. Neither r nor m are kept.
 //
-// If the connection has as many streams as the server allows Open waits, until ctx ends; with a nil ctx
-// it returns ErrNoRoom. After that it waits as Send does if m has a body, but not for ctx. Its errors
-// are ErrLeaving, ErrNoRoom, ctx's, one about a field that is not valid, and those of Send. With the
-// last the stream was opened.
+// If the connection has as many streams as the server allows Open waits, until ctx ends; with a nil
+// ctx, or a reservation, it returns ErrNoRoom. After that it waits as Send does if m has a body, but
+// not for ctx. Its errors are ErrLeaving, ErrNoRoom, ctx's, one about a field that is not valid, and
+// those of Send. With the last the stream was opened.
 func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error {
 	switch {
 	case s == nil:
@@ -387,6 +442,7 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 		s.conn, s.cond = nil, nil
 		return err
 	}
+	c.unreserveLocked()
 	c.workers.counts.Add(countStreams, 1)
 	if c.open++; c.open == 1 {
 		c.workers.counts.Add(countActive, 1)
@@ -436,6 +492,10 @@ func (c *Conn) awaitOpenLocked(ctx context.Context) error {
 	switch {
 	case !c.takesStreamsLocked():
 		return ErrLeaving
+	case c.reservedLocked() > 0 && c.core.Room() == 0: // the server has lowered its limit since
+		return ErrNoRoom
+	case c.reservedLocked() > 0:
+		return nil
 	case ctx == nil && c.isChokedLocked():
 		return ErrNoRoom
 	case c.roomLocked() > 0 && (c.waiting == nil || len(c.waiting.openers) == 0):
@@ -443,11 +503,9 @@ func (c *Conn) awaitOpenLocked(ctx context.Context) error {
 	case ctx == nil:
 		return ErrNoRoom
 	}
-	if c.waiting == nil {
-		c.waiting = new(waiting)
-	}
 	o := &opener{granted: make(chan struct{})}
-	c.waiting.openers = append(c.waiting.openers, o)
+	w := c.makeWaiting()
+	w.openers = append(w.openers, o)
 	c.workers.counts.Add(countStalls, 1)
 	c.unlock()
 	select {
@@ -469,6 +527,14 @@ func (c *Conn) awaitOpenLocked(ctx context.Context) error {
 		return c.awaitOpenLocked(ctx)
 	}
 	return nil
+}
+
+// makeWaiting returns waiting, after making it if it is nil.
+func (c *Conn) makeWaiting() *waiting {
+	if c.waiting == nil {
+		c.waiting = new(waiting)
+	}
+	return c.waiting
 }
 
 // leave takes out an opener that was not granted.
@@ -498,10 +564,15 @@ func (c *Conn) settleLocked() {
 	case !c.core.TakesStreams():
 		c.leaveLocked()
 	}
-	if c.waiting == nil {
+	w := c.waiting
+	if w == nil {
 		return
 	}
-	for w := c.waiting; len(w.openers) > 0 && (c.roomLocked() > 0 || !c.takesStreamsLocked()); {
+	if w.roomless && c.isRoomyLocked() {
+		w.roomless = false
+		c.changedLocked(Roomy)
+	}
+	for len(w.openers) > 0 && (c.roomLocked() > 0 || !c.takesStreamsLocked()) {
 		o := w.openers[0]
 		w.openers = w.openers[1:]
 		o.has = true

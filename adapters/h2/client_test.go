@@ -275,6 +275,40 @@ func TestClientRoom(t *testing.T) {
 	}
 }
 
+// TestClientReserve: a reservation takes room, of which Roomy tells once there is some again, and keeps
+// the connection from being idle.
+func TestClientReserve(t *testing.T) {
+	f := serve(t, HandlerFunc(hello), Config{Streams: 2})
+	ready, roomy := make(chan struct{}), make(chan struct{}, 1)
+	c := f.attach(percore.Dial, ClientConfig{Reserve: true, IdleTimeout: time.Nanosecond, State: func(c *Conn, s ConnState) {
+		switch s {
+		case Ready:
+			close(ready)
+		case Roomy:
+			roomy <- struct{}{}
+		}
+	}})
+	testnet.Receive(t, "the server's SETTINGS", ready)
+	if !c.Reserve() || c.Reserve() || c.Reserved() != 2 || c.Room() != 0 {
+		t.Fatalf("%d are reserved, and there is room for %d", c.Reserved(), c.Room())
+	}
+	if c.DrainIfIdle() {
+		t.Error("a connection with a reservation was drained")
+	}
+	c.Unreserve()
+	testnet.Receive(t, "room", roomy)
+	if _, got, _, err := callWith(noContext, c, Message{End: true}); string(got) != "Hello, World!" || err != nil {
+		t.Fatalf("got %q and %v", got, err)
+	}
+	if n := c.Reserved(); n != 0 {
+		t.Errorf("%d are reserved after the stream", n)
+	}
+	testnet.Eventually(t, "the idle connection ends", func() bool { return !c.TakesStreams() })
+	if c.Reserve() {
+		t.Error("a connection that leaves has room")
+	}
+}
+
 func (c *Conn) openers() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 //	since      limit          what is due
 //	quietAt    BeginTimeout   fail, unless the client's SETTINGS have come; heardAt, if the peer is a server
 //	quietAt    restTime       rest: the memory of a busy connection goes
-//	quietAt    IdleTimeout    Drain
+//	quietAt    IdleTimeout    Drain, unless a client has reserved a stream
 //	heardAt    PingAfter      PING
 //	pingedAt   PingTimeout    fail
 //	drainedAt  DrainTime      GOAWAY that says which stream is the last
@@ -116,7 +116,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	if !c.rested {
 		after(c.clock.quietAt, restTime, (*Conn).restLocked)
 	}
-	if c.parting == 0 {
+	if c.parting == 0 && c.reservedLocked() == 0 {
 		after(c.clock.quietAt, cfg.IdleTimeout, (*Conn).idledLocked)
 	}
 	if c.clock.pingedAt != 0 {

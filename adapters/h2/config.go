@@ -127,6 +127,7 @@ type Config struct {
 
 	pingIdle        bool // PingAfter counts without streams, too
 	pingResets      bool // see ClientConfig.PingResets
+	reserve         bool // see ClientConfig.Reserve
 	creditOnReceipt bool // see ClientConfig
 	answerEnds      bool // see ClientConfig
 }

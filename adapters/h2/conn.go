@@ -84,6 +84,8 @@ type waiting struct {
 	unstarted []*Stream // of a server, until handlers have returned
 	openers   []*opener // of a client, until there is room for their streams
 	granted   int       // openers that have room, and have not used it yet
+	reserved  int       // streams of a client that were reserved, and have not been opened
+	roomless  bool      // Reserve has found no room
 }
 
 // calls holds the calls to make after mu is released, because they may block, or run the user's
@@ -96,34 +98,28 @@ type calls struct {
 }
 
 // stateChanges are the changes of a connection's state: to Ready, then to Active and to Idle in
-// turn, to Leaving, and at the end to Closed.
+// turn, to Roomy, to Leaving, and at the end to Closed.
 type stateChanges struct {
-	turns                  uint16 // to be reported, to Active and to Idle
-	active                 bool   // what was reported last of these
-	ready, leaving, closed bool   // to be reported
+	turns  uint16 // to be reported, to Active and to Idle
+	active bool   // what was reported last of these
+	others uint8  // to be reported: a bit for each of the others
 }
 
-func (k *stateChanges) any() bool { return k.ready || k.leaving || k.closed || k.turns > 0 }
+func (k *stateChanges) any() bool { return k.others != 0 || k.turns > 0 }
 
 // note adds a change.
 func (k *stateChanges) note(s ConnState) {
-	switch s {
-	case Ready:
-		k.ready = true
-	case Leaving:
-		k.leaving = true
-	case Closed:
-		k.closed = true
-	default:
+	if s == Active || s == Idle {
 		k.turns++
+	} else {
+		k.others |= 1 << s
 	}
 }
 
 // next takes the first change that is not reported.
 func (k *stateChanges) next() (s ConnState, ok bool) {
 	switch {
-	case k.ready:
-		k.ready = false
+	case k.take(Ready):
 		return Ready, true
 	case k.turns > 0:
 		k.turns--
@@ -131,14 +127,21 @@ func (k *stateChanges) next() (s ConnState, ok bool) {
 			return Active, true
 		}
 		return Idle, true
-	case k.leaving:
-		k.leaving = false
+	case k.take(Roomy):
+		return Roomy, true
+	case k.take(Leaving):
 		return Leaving, true
-	case k.closed:
-		k.closed = false
+	case k.take(Closed):
 		return Closed, true
 	}
 	return 0, false
+}
+
+// take reports whether s, which is neither Active nor Idle, is to be reported, and notes that it is.
+func (k *stateChanges) take(s ConnState) bool {
+	is := k.others&(1<<s) != 0
+	k.others &^= 1 << s
+	return is
 }
 
 func (k *calls) any() bool { return k.cancelled != nil || k.closeWrite || k.close }
@@ -184,6 +187,7 @@ const (
 	Idle                     // its last stream was served
 	Closed                   // it has ended; the last one, even if handlers have not returned
 	Leaving                  // of a client, before Closed: the server has sent GOAWAY; may be reported twice
+	Roomy                    // of a client: there is room again, after Reserve has found none
 )
 
 // changedLocked notes a state for the handler. Nothing comes behind Closed: handlers may return later.
@@ -317,14 +321,17 @@ func (c *Conn) Drain() {
 	c.flushSoonLocked()
 }
 
-// drainIfIdle is Drain for a connection without streams.
-func (c *Conn) drainIfIdle() {
+// DrainIfIdle is Drain for a connection that has no streams, and none that is reserved. It reports
+// whether that is so.
+func (c *Conn) DrainIfIdle() bool {
 	c.mu.Lock()
 	defer c.unlock()
-	if c.open == 0 {
-		c.drainLocked(shutDown)
-		c.flushSoonLocked()
+	if c.open > 0 || c.reservedLocked() > 0 {
+		return false
 	}
+	c.drainLocked(shutDown)
+	c.flushSoonLocked()
+	return true
 }
 
 // Close closes the connection at once. Streams that are open end. A client's says GOAWAY before: Close

@@ -240,6 +240,9 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	}
 	c.below.init(nc)
 	c.core.Init(s.limits)
+	if s.config.reserve {
+		c.waiting = &waiting{reserved: 1}
+	}
 	if !s.add(c) {
 		return nil, ErrServerClosed
 	}
@@ -400,7 +403,7 @@ func (s *Server) Drain() {
 // DrainIdle drains the connections that have no stream: see [Conn.Drain]. It does not wait.
 func (s *Server) DrainIdle() {
 	for _, c := range s.conns() {
-		c.drainIfIdle()
+		c.DrainIfIdle()
 	}
 }
 

@@ -462,10 +462,8 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 		c.tellLocked() // before the handler is called
 	}
 	if c.core.Handlers() > c.server.config.Streams {
-		if c.waiting == nil {
-			c.waiting = new(waiting)
-		}
-		c.waiting.unstarted = append(c.waiting.unstarted, s)
+		w := c.makeWaiting()
+		w.unstarted = append(w.unstarted, s)
 		return
 	}
 	c.queued++
