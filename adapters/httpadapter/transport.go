@@ -58,7 +58,8 @@ type TransportStats = http2.Stats
 // httptrace.GotConnInfo is a *[percore.Conn], or a *tls.Conn above one; base.RegisterProtocol has no
 // effect on "http", nor on "https" where that is served here, nor base.CancelRequest on any request;
 // connections of Transport and of base are counted separately; and no more than 10,000 dials to a host
-// are under way at a time, or one if its server is known to speak HTTP/2.
+// are under way at a time, or one, if its server is known to speak HTTP/2, and more only while that
+// takes longer than it should.
 //
 // Over HTTP/2 a server may send 1 MiB of an answer ahead of the user's reads, and 64 MiB on a
 // connection, unless base.HTTP2 says otherwise; net/http allows 4 MiB and 1 GiB. MaxConnsPerHost is

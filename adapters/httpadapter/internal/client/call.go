@@ -33,10 +33,7 @@ type call struct {
 	gzip   bool
 	closes bool // the client adds Connection: close
 
-	// Over HTTP/2, of the connection that it has got.
-	reused  bool // another call has had it
-	crowded bool // the one before had no room
-	waits   bool // for room, rather than for another connection
+	reused bool // another call has had the connection that it has got
 
 	expects  bool          // the server is asked before the body is sent
 	body     io.ReadCloser // what to send; nil: nothing

@@ -37,6 +37,8 @@ type conn struct {
 	// written before it becomes idle, read under host.mu
 	since time.Time // when that was
 
+	left bool // guarded by host.mu: it is one of host.leaving, or has ended as that
+
 	// owned by the exchange
 	reused bool // it was idle, or is about to be
 }
@@ -96,7 +98,11 @@ func (c *conn) end(cause error, closes bool) {
 	}
 	h := c.host
 	h.mu.Lock()
-	h.open--
+	if c.left {
+		h.leaving--
+	} else {
+		h.open--
+	}
 	h.count.Add(countConns, -1)
 	h.unlock()
 }

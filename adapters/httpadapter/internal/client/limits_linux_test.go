@@ -143,14 +143,16 @@ func TestHookEndsCall(t *testing.T) {
 	}
 }
 
-// awaitWaiting waits until so many calls wait for a connection.
+// awaitWaiting waits until so many calls wait for a connection, without a dial.
 func awaitWaiting(t *testing.T, tr *Transport, n int) {
 	t.Helper()
 	testnet.Eventually(t, fmt.Sprint(n, " calls wait"), func() bool {
 		waiting := 0
 		for h := range tr.conns.all {
 			h.mu.Lock()
-			waiting += len(h.queue)
+			for w := h.queued.first; w != nil; w = w.next {
+				waiting++
+			}
 			h.mu.Unlock()
 		}
 		return waiting == n

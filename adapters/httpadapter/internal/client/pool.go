@@ -39,22 +39,25 @@ type host struct {
 
 	count serving.Cell[counter] // the counters of its connections
 
-	wanted atomic.Int32 // len(waiters)
+	waiting atomic.Int32 // how many calls wait
 
 	latest atomic.Pointer[conn] // of shared, the one that had room last; may be nil
 
 	mu      sync.Mutex
-	shared  []*conn              // of HTTP/2, for any number of calls
-	idle    []*conn              // the one that became idle last is at the end
-	waiters []*waiter            // first in, first out; some may have what they want already
-	queue   []*waiter            // for whom to dial next, in order; some may have what they want already
-	dials   map[*waiter]struct{} // for whom dials are under way
-	open    int                  // connections that are open or being dialed
+	shared  []*conn              // of HTTP/2, for any number of calls; those that take more of them
+	idle    []*conn              // the one that became idle last is at the end; if there is one no call waits
+	dialing waiters              // with dials
+	queued  waiters              // behind them, without
+	dials   map[*waiter]struct{} // that are under way; a nil map is an empty one
+	open    int                  // connections that are being dialed, or open, unless they are leaving
+	leaving int                  // connections of HTTP/2 that take no more calls, and have not ended
 	tls     *tls.Config
 	tlsFrom *tls.Config // the base's, of which tls was made
 	gone    bool        // no longer in the pool
 
-	multiplexes bool // the last dial has found a server of HTTP/2
+	took    time.Duration // by the last dial, which has found HTTP/2; 0: it hasn't, or failed
+	begunAt time.Time     // when the last dial began
+	recalls bool          // recallLocked was called, and unlock will be
 }
 
 // kind tells hosts with the same address apart, whose connections are different.
@@ -67,14 +70,53 @@ const (
 	kinds
 )
 
-// waiter is a call that waits for a connection.
+// waiter is a call that waits for a connection. It waits for whatever comes first: a stream on any
+// connection of HTTP/2, an idle connection, a dial of its own. It gets no dial while MaxConnsPerHost and
+// the like forbid that.
+//
+//	list     dial       meaning                          leaves by
+//	queued   none       it waits                         unlock: dialing; deliverLocked, leave: neither
+//	dialing  under way  it waits                         deliverLocked, leave: neither
+//	neither  under way  another call may get the result  the dial's end, which comes within orphanMax
+//	neither  none       it is over
 type waiter struct {
 	host   *host
 	ctx    context.Context // of the dial
 	cancel context.CancelFunc
 
-	done   bool // guarded by host.mu: it has something, or wants nothing any more
+	// guarded by host.mu
+	list       *waiters // it is in; nil: it has something, or wants nothing any more
+	prev, next *waiter
+	orphan     *time.Timer // ends the dial that goes on when the call doesn't wait any more
+
 	result chan dialed
+}
+
+// waiters is a list of calls, in the order in which they came.
+type waiters struct{ first, last *waiter }
+
+func (l *waiters) add(w *waiter) {
+	w.list, w.prev, w.next = l, l.last, nil
+	if l.last == nil {
+		l.first = w
+	} else {
+		l.last.next = w
+	}
+	l.last = w
+}
+
+func (l *waiters) remove(w *waiter) {
+	if w.prev == nil {
+		l.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.list, w.prev, w.next = nil, nil, nil
 }
 
 // dialed is what a waiter gets: one of the two.
@@ -111,44 +153,53 @@ func (p *pool) newHost(c *call) *host {
 // a busy client needs when its server restarts.
 const dialsMax = 10_000
 
+// orphanMax is how long a dial goes on for which no call waits any more. Another may need the
+// connection, but a server that has stopped would otherwise collect dials without an end, unless there
+// is a TLSHandshakeTimeout, and take the places of MaxConnsPerHost. It is http.DefaultTransport's
+// TLSHandshakeTimeout.
+const orphanMax = 10 * time.Second
+
 // unlock unlocks the host. It begins the dials that may begin, and forgets the host if it is of no use
 // any more.
 func (h *host) unlock() {
-	for len(h.queue) > 0 && h.mayDialLocked() {
-		w := popFirst(&h.queue)
-		if !w.done {
-			h.beginLocked(w)
+	if h.queued.first != nil {
+		for n := h.mayDialLocked(); n > 0 && h.queued.first != nil; n-- {
+			h.beginLocked(h.queued.first)
 		}
 	}
-	if h.open == 0 && len(h.dials) == 0 && len(h.waiters) == 0 && !h.gone {
+	if h.open == 0 && h.leaving == 0 && h.waiting.Load() == 0 && !h.gone {
 		h.gone = true
 		h.pool.hosts[h.kind].CompareAndDelete(h.key, h)
 	}
 	h.mu.Unlock()
 }
 
-// take returns the connection that became idle last, and since when it was idle. If there is none, it
-// begins to dial and returns a waiter.
+// take returns the connection that became idle last, and since when it was idle, or one with a stream
+// that is reserved. If there is none, it returns a waiter.
 func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 	keeps := !p.t.base.DisableKeepAlives
 	if keeps && p.closing.Load() {
 		p.closing.Store(false)
 	}
 	shares := keeps && p.t.mayShare(c.kind)
-	if shares && !c.crowded {
+	if shares {
 		if conn := p.latestOf(c); conn != nil {
 			return conn, time.Time{}, nil
 		}
 	}
-	c.waits = false
-	h := p.lock(c)
-	if shares {
-		if conn := h.takeSharedLocked(c); conn != nil {
-			h.mu.Unlock()
-			return conn, time.Time{}, nil
+	for {
+		h := p.lock(c)
+		if shares && h.waiting.Load() == 0 { // else they come first
+			if conn := h.reserveLocked(); conn != nil {
+				h.mu.Unlock()
+				return conn, time.Time{}, nil
+			}
 		}
-	}
-	for keeps && len(h.idle) > 0 {
+		if !keeps || len(h.idle) == 0 {
+			w := h.queueLocked(c.ctx)
+			h.unlock()
+			return nil, time.Time{}, w
+		}
 		conn := h.popLocked(len(h.idle) - 1)
 		since := conn.since
 		h.mu.Unlock() // over TLS wake waits for a look, which takes the lock
@@ -156,37 +207,79 @@ func (p *pool) take(c *call) (*conn, time.Time, *waiter) {
 			return conn, since, nil
 		}
 		conn.close()
-		h = p.lock(c)
 	}
+}
+
+// queueLocked makes a call wait.
+func (h *host) queueLocked(ctx context.Context) *waiter {
 	w := &waiter{host: h, result: make(chan dialed, 1)}
-	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(c.ctx))
-	h.forgetDoneLocked()
-	if keeps {
-		h.waiters = append(h.waiters, w)
-		h.wanted.Store(int32(len(h.waiters)))
-	}
-	h.queue = append(h.queue, w)
+	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	h.queued.add(w)
+	h.waiting.Add(1)
 	h.count.Add(countWaiting, 1)
-	h.unlock()
-	return nil, time.Time{}, w
+	return w
 }
 
-// mayDialLocked reports whether a connection more may be dialed.
-func (h *host) mayDialLocked() bool {
-	most := h.pool.t.base.MaxConnsPerHost
-	if h.multiplexes && len(h.dials) > 0 {
-		return false // it will do for many calls
+// mayDialLocked returns how many more connections may be dialed, if calls are queued.
+func (h *host) mayDialLocked() int {
+	base := h.pool.t.base
+	most := h.pool.t.dialsMax - len(h.dials)
+	if base.MaxConnsPerHost > 0 {
+		most = min(most, base.MaxConnsPerHost-h.open)
 	}
-	return len(h.dials) < h.pool.t.dialsMax && (most <= 0 || h.open < most)
+	if base.HTTP2 != nil && base.HTTP2.StrictMaxConcurrentRequests && len(h.shared) > 0 {
+		return 0
+	}
+	if most > 0 && h.took > 0 {
+		most = min(most, h.paceLocked())
+	}
+	return most
 }
 
-// beginLocked begins to dial for w.
+// paceLocked is mayDialLocked for a server that speaks HTTP/2: one connection will do for many calls.
+// But a dial may hang, which must not hold up the calls. So when it has taken longer than it should
+// there is one more, and then as many more as there are.
+func (h *host) paceLocked() int {
+	if len(h.dials) == 0 {
+		return 1
+	}
+	if wait := time.Until(h.begunAt.Add(max(patienceLeast, min(2*h.took, h.pool.t.patience)))); wait > 0 {
+		h.recallLocked(wait)
+		return 0
+	}
+	return len(h.dials)
+}
+
+// A dial should take no longer than twice the last one, within these bounds: below is noise of the
+// scheduler, and above lies RFC 8305's Connection Attempt Delay, by which people don't notice a wait.
+const (
+	patienceLeast = 10 * time.Millisecond
+	patienceMost  = 250 * time.Millisecond
+)
+
+// recallLocked makes unlock be called after a while.
+func (h *host) recallLocked(after time.Duration) {
+	if h.recalls {
+		return
+	}
+	h.recalls = true
+	time.AfterFunc(after, func() {
+		h.mu.Lock()
+		h.recalls = false
+		h.unlock()
+	})
+}
+
+// beginLocked begins to dial for w, which is queued.
 func (h *host) beginLocked(w *waiter) {
+	h.queued.remove(w)
+	h.dialing.add(w)
 	if h.dials == nil {
 		h.dials = make(map[*waiter]struct{})
 	}
 	h.dials[w] = struct{}{}
 	h.open++
+	h.begunAt = time.Now()
 	h.count.Add(countDialing, 1)
 	go w.dial(h.pool.t.dialerFor(h.kind))
 }
@@ -207,39 +300,40 @@ func (h *host) popLocked(i int) *conn {
 	return c
 }
 
-// forgetDoneLocked removes waiters from the front that have what they want.
-func (h *host) forgetDoneLocked() {
-	for len(h.waiters) > 0 && h.waiters[0].done {
-		popFirst(&h.waiters)
+// firstLocked returns the call that has waited for longest, or nil.
+func (h *host) firstLocked() *waiter {
+	if w := h.dialing.first; w != nil {
+		return w
 	}
-	h.wanted.Store(int32(len(h.waiters)))
-	for len(h.queue) > 0 && h.queue[0].done {
-		popFirst(&h.queue)
-	}
+	return h.queued.first
 }
 
-// popFirst takes the first waiter out of a list, at the same cost however long that is.
-func popFirst(list *[]*waiter) *waiter {
-	w := (*list)[0]
-	(*list)[0] = nil
-	*list = (*list)[1:]
-	return w
-}
+// The errors of dials without a result.
+var (
+	errNotNeeded = errors.New("no call waits for the connection")
+	errDialEnded = errors.New("net/http: a function that dialing has called has ended the goroutine")
+)
 
-// errNotNeeded ends a dial that has not begun when its waiter needs it no more.
-var errNotNeeded = errors.New("no call waits for the connection")
-
-// dial dials for w, and makes the connection idle if w has got another meanwhile.
+// dial dials for w.
 func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, error)) {
 	h := w.host
-	h.mu.Lock()
-	done := w.done
-	h.mu.Unlock()
+	begun := time.Now()
 	var c *conn
-	err := errNotNeeded
-	if !done {
-		c, err = h.dial(w.ctx, dial)
+	err := errDialEnded
+	defer func() { w.dialed(c, err, time.Since(begun)) }()
+	h.mu.Lock()
+	needed := w.list != nil
+	h.mu.Unlock()
+	if !needed {
+		err = errNotNeeded
+		return
 	}
+	c, err = h.dial(w.ctx, dial)
+}
+
+// dialed ends a dial. Its connection goes to w, or to another call if w has got another meanwhile.
+func (w *waiter) dialed(c *conn, err error, took time.Duration) {
+	h := w.host
 	w.cancel()
 	connected := err == nil
 	if connected {
@@ -255,16 +349,18 @@ func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, erro
 	if delete(h.dials, w); len(h.dials) == 0 {
 		h.dials = nil // a map takes 200 bytes, and most hosts dial rarely
 	}
+	if w.orphan != nil {
+		w.orphan.Stop()
+	}
 	h.count.Add(countDialing, -1)
-	if err == nil || !w.done { // else it was ended because of another connection, perhaps
-		h.multiplexes = false // unless shareAndUnlock finds that it does
+	if err == nil || w.list != nil { // else it was ended because of another connection, perhaps
+		h.took = 0 // unless shareAndUnlock finds HTTP/2
 	}
 	if err == nil && c.shared != nil {
-		h.shareAndUnlock(c, w)
+		h.shareAndUnlock(c, w, took)
 		return
 	}
 	delivered := w.deliverLocked(dialed{c, err})
-	h.forgetDoneLocked()
 	h.unlock()
 	if err == nil && !delivered {
 		c.putOrClose()
@@ -292,15 +388,21 @@ func (h *host) dial(ctx context.Context, dial func(context.Context, string, stri
 	}
 	c := &conn{host: h, nc: pc}
 	if h.kind&overTLS != 0 {
+		whole := false
+		defer func() {
+			if !whole { // or a function of the user's has ended the goroutine
+				pc.Close()
+			}
+		}()
 		if h.proxy != nil {
 			if err := h.tunnel(ctx, pc); err != nil {
-				pc.Close()
 				return nil, err
 			}
 		}
 		if c, err = h.shake(ctx, pc); err != nil {
 			return nil, err
 		}
+		whole = true
 	}
 	if !c.speaksHTTP2() {
 		seam.DropFinalizer(pc)
@@ -308,15 +410,26 @@ func (h *host) dial(ctx context.Context, dial func(context.Context, string, stri
 	return c, nil
 }
 
-// deliverLocked gives w what it waits for, and reports false if it no longer does.
+// deliverLocked gives w what it waits for, and reports false if it no longer does. A connection of
+// HTTP/2 has a stream reserved for it.
 func (w *waiter) deliverLocked(d dialed) bool {
-	if w.done {
+	if w.list == nil {
 		return false
 	}
-	w.done = true
-	w.host.count.Add(countWaiting, -1)
+	w.removeLocked()
 	w.result <- d
 	return true
+}
+
+// removeLocked ends the wait. The dial goes on: another call may need the connection.
+func (w *waiter) removeLocked() {
+	h := w.host
+	w.list.remove(w)
+	h.waiting.Add(-1)
+	h.count.Add(countWaiting, -1)
+	if _, ok := h.dials[w]; ok {
+		w.orphan = time.AfterFunc(orphanMax, w.cancel)
+	}
 }
 
 // wait returns the connection that w gets.
@@ -333,18 +446,16 @@ func (w *waiter) wait(c *call) (*conn, error) {
 	}
 }
 
-// leave ends the wait. The dial goes on: another call may need the connection.
+// leave is for a call that wants nothing any more.
 func (w *waiter) leave() {
 	h := w.host
 	h.mu.Lock()
-	had := w.done
-	if !had {
-		w.done = true
-		h.count.Add(countWaiting, -1)
+	waits := w.list != nil
+	if waits {
+		w.removeLocked()
 	}
-	h.forgetDoneLocked()
 	h.unlock()
-	if had {
+	if !waits {
 		if d := <-w.result; d.conn != nil {
 			d.conn.giveBack()
 		}
@@ -353,10 +464,12 @@ func (w *waiter) leave() {
 
 // giveBack is for a connection that a call has got and doesn't use.
 func (c *conn) giveBack() {
-	switch {
-	case c.shared == nil:
+	if c.shared == nil {
 		c.putOrClose()
-	case c.host.pool.t.base.DisableKeepAlives:
+		return
+	}
+	c.shared.streams.Unreserve()
+	if c.host.pool.t.base.DisableKeepAlives {
 		c.retire()
 	}
 }
@@ -395,17 +508,13 @@ func (c *conn) put() error {
 // give gives a connection to the first call that waits for one, and reports false if none does, or if
 // something has come that isn't an answer to it.
 func (h *host) give(c *conn) bool {
-	if h.wanted.Load() == 0 || !c.isWhole() || c.tls == nil && seam.HasUnread(c.nc) {
+	if h.waiting.Load() == 0 || !c.isWhole() || c.tls == nil && seam.HasUnread(c.nc) {
 		return false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	given := false
-	for !given && len(h.waiters) > 0 {
-		given = popFirst(&h.waiters).deliverLocked(dialed{conn: c})
-	}
-	h.wanted.Store(int32(len(h.waiters)))
-	return given
+	w := h.firstLocked()
+	return w != nil && w.deliverLocked(dialed{conn: c})
 }
 
 // keep makes a connection idle whose callback is armed, or returns why it may not be. It reports false
@@ -417,13 +526,13 @@ func (h *host) keep(c *conn) (bool, error) {
 		perHost = http.DefaultMaxIdleConnsPerHost
 	}
 	h.mu.Lock()
-	h.forgetDoneLocked()
+	waits := h.firstLocked() != nil
 	var err error
 	switch {
-	case len(h.waiters) > 0 && c.isWhole():
+	case waits && c.isWhole():
 		h.mu.Unlock()
 		return false, nil
-	case len(h.waiters) > 0:
+	case waits:
 		err = errConnBroken // the rest may never come, and a call waits for the place
 	case h.pool.closing.Load():
 		err = errCloseIdle
@@ -505,7 +614,7 @@ func (p *pool) closeIdle() {
 			h.popLocked(len(h.idle) - 1)
 		}
 		for w := range h.dials {
-			if w.done {
+			if w.list == nil {
 				w.cancel()
 			}
 		}

@@ -187,8 +187,8 @@ func TestPutWhileSomethingComes(t *testing.T) {
 					}
 					w := &waiter{host: h, cancel: func() {}, result: make(chan dialed, 1)}
 					if waited {
-						h.waiters = append(h.waiters, w)
-						h.wanted.Store(1)
+						h.dialing.add(w)
+						h.waiting.Store(1)
 					}
 					unlock()
 					if err := testnet.Receive(t, "the body's end", read); err != nil {

@@ -15,8 +15,16 @@ import (
 // host.shared while calls use it, until it takes no more streams. Package h2 reads from it, ends it when
 // it has been idle for too long, and tells its state to Transport.sharedState.
 //
-// A call takes the connection that had room last, without a lock. Only if the server lets it open no
-// more streams on that one it looks for another, waits for one that is dialed, or for a stream to end.
+//	place                     calls                           leaves by
+//	none yet, it was dialed   the one that it was dialed for  shareAndUnlock: listed, or neither
+//	listed, in host.shared    any, for which it has room      unshare: neither
+//	neither, it goes away     those that have it already      its end
+//
+// Only the first two count for MaxConnsPerHost: the answers of the last may go on for days.
+//
+// A call takes the connection that had room last, without the host's lock, and reserves a stream, so
+// that it is not idle. Only if the server lets it open no more streams on that one it looks for
+// another, and waits if there is none: see waiter.
 
 // shared is what a connection of HTTP/2 has besides.
 type shared struct {
@@ -47,6 +55,7 @@ func (t *Transport) sharedConfig() h2.ClientConfig {
 		BeginTimeout: never, WriteTimeout: -1,
 		IdleTimeout: t.base.IdleConnTimeout,
 		PingResets:  !t.base.DisableKeepAlives,
+		Reserve:     true,
 		State:       t.sharedState,
 	}
 	most := t.maxHeaderBytes()
@@ -119,6 +128,10 @@ func (t *Transport) sharedState(streams *h2.Conn, s h2.ConnState) {
 		c.shared.active = false
 		c.shared.idled.Store(time.Now().UnixNano())
 		c.host.count.Add(countIdleShared, 1)
+	case h2.Roomy:
+		c.host.mu.Lock()
+		c.host.serveLocked()
+		c.host.unlock()
 	case h2.Leaving:
 		c.host.unshare(c)
 	case h2.Closed:
@@ -130,15 +143,23 @@ func (t *Transport) sharedState(streams *h2.Conn, s h2.ConnState) {
 	}
 }
 
-// retire lets no call use the connection any more, which ends when its streams have ended.
+// retire lets no call use the connection any more, which ends when its streams have ended. One that was
+// for a single call keeps its place until then.
 func (c *conn) retire() {
-	c.host.unshare(c)
+	if !c.host.pool.t.base.DisableKeepAlives {
+		c.host.unshare(c)
+	}
 	c.shared.streams.Drain()
 }
 
-// unshare takes a connection out of the list.
+// unshare takes a connection out of the list, and gives up its place.
 func (h *host) unshare(c *conn) {
 	h.mu.Lock()
+	if !c.left && c.ended.Load() == nil {
+		c.left = true
+		h.open--
+		h.leaving++
+	}
 	if i := slices.Index(h.shared, c); i >= 0 {
 		h.shared = slices.Delete(h.shared, i, i+1)
 		h.latest.CompareAndSwap(c, nil)
@@ -146,9 +167,10 @@ func (h *host) unshare(c *conn) {
 	h.unlock()
 }
 
-// shareAndUnlock makes a connection that was dialed for w available to all calls, or ends it if there is
-// another that has room.
-func (h *host) shareAndUnlock(c *conn, w *waiter) {
+// shareAndUnlock makes a connection that was dialed for w available to all calls, or ends it if it is of
+// no use. A stream of it is reserved. w gets that even if the server goes away already: the call has to
+// learn why.
+func (h *host) shareAndUnlock(c *conn, w *waiter, took time.Duration) {
 	if h.pool.t.base.DisableKeepAlives {
 		delivered := w.deliverLocked(dialed{conn: c})
 		h.unlock()
@@ -157,37 +179,47 @@ func (h *host) shareAndUnlock(c *conn, w *waiter) {
 		}
 		return
 	}
-	h.multiplexes = true
-	use := h.withRoomLocked()
-	if use == nil {
-		use = c
+	h.took = max(took, 1)
+	needed := w.list != nil || !c.left && !h.pool.closing.Load() && !h.hasRoomLocked()
+	if needed && !c.left {
 		h.shared = append(h.shared, c)
 		h.latest.Store(c)
+		if w.list == nil && h.firstLocked() != nil {
+			w = h.firstLocked()
+		}
 	}
-	w.deliverLocked(dialed{conn: use})
-	for len(h.waiters) > 0 { // those that find no room come back
-		popFirst(&h.waiters).deliverLocked(dialed{conn: use})
-	}
-	h.wanted.Store(0)
+	delivered := w.deliverLocked(dialed{conn: c})
+	h.serveLocked()
 	for other := range h.dials {
-		if other.done {
+		if other.list == nil {
 			other.cancel()
 		}
 	}
-	takes := c.shared.streams.TakesStreams()
 	h.unlock()
 	switch {
-	case use != c:
-		c.shared.streams.Drain()
-	case !takes:
-		h.unshare(c) // it may have ended before it was in the list
+	case !needed:
+		c.retire()
+	case !delivered:
+		c.shared.streams.Unreserve()
 	}
 }
 
-// withRoomLocked returns a connection on which a stream can be opened now, or nil.
-func (h *host) withRoomLocked() *conn {
+// serveLocked gives calls that wait the streams for which there is room.
+func (h *host) serveLocked() {
+	for w := h.firstLocked(); w != nil; w = h.firstLocked() {
+		c := h.reserveLocked()
+		if c == nil {
+			return
+		}
+		w.deliverLocked(dialed{conn: c})
+	}
+}
+
+// reserveLocked reserves a stream, and returns its connection, or nil. If there is no room h2.Roomy is
+// reported when there is.
+func (h *host) reserveLocked() *conn {
 	for _, c := range h.shared {
-		if c.shared.streams.Room() > 0 {
+		if c.shared.streams.Reserve() {
 			h.latest.Store(c)
 			return c
 		}
@@ -195,42 +227,34 @@ func (h *host) withRoomLocked() *conn {
 	return nil
 }
 
-// takeSharedLocked returns a connection for a call, or nil. It may be one whose streams have to be
-// waited for, if the user wants no others, or there may be no others.
-func (h *host) takeSharedLocked(c *call) *conn {
-	if conn := h.withRoomLocked(); conn != nil {
-		return conn
-	}
-	base := h.pool.t.base
-	strict := base.HTTP2 != nil && base.HTTP2.StrictMaxConcurrentRequests
-	if !strict && (len(h.dials) > 0 || h.mayDialLocked()) {
+// hasRoomLocked reports whether a stream could be reserved.
+func (h *host) hasRoomLocked() bool {
+	return slices.ContainsFunc(h.shared, func(c *conn) bool { return c.shared.streams.Room() > 0 })
+}
+
+// latestOf reserves a stream for a call on the connection that had room last, and returns that, or nil.
+// It does so for no call that would overtake others.
+func (p *pool) latestOf(c *call) *conn {
+	v, ok := p.hosts[c.kind].Load(c.key)
+	if !ok {
 		return nil
 	}
-	for _, conn := range h.shared {
-		if conn.shared.streams.TakesStreams() {
-			c.waits = true
-			return conn
-		}
+	h := v.(*host)
+	if conn := h.latest.Load(); conn != nil && h.waiting.Load() == 0 && conn.shared.streams.Reserve() {
+		return conn
 	}
 	return nil
 }
 
-// latestOf returns the connection that had room last for a call, or nil.
-func (p *pool) latestOf(c *call) *conn {
-	if v, ok := p.hosts[c.kind].Load(c.key); ok {
-		return v.(*host).latest.Load()
-	}
-	return nil
-}
-
-// closeIdleShared closes the connections of HTTP/2 that have no streams.
+// closeIdleShared closes the connections of HTTP/2 that have no streams, and no calls that have got
+// them.
 func (h *host) closeIdleShared() {
 	h.mu.Lock()
 	all := slices.Clone(h.shared)
 	h.mu.Unlock()
 	for _, c := range all {
-		if c.shared.streams.Streams() == 0 {
-			c.retire()
+		if c.shared.streams.DrainIfIdle() {
+			h.unshare(c)
 		}
 	}
 }

@@ -23,8 +23,14 @@ import (
 // base whose requests go there over HTTP/2.
 func newHTTP2Server(t testing.TB, overTLS bool, h http.Handler) (srv *httptest.Server, base *http.Transport) {
 	t.Helper()
+	return newHTTP2ServerWith(t, overTLS, h, nil)
+}
+
+func newHTTP2ServerWith(t testing.TB, overTLS bool, h http.Handler, config *http.HTTP2Config) (srv *httptest.Server, base *http.Transport) {
+	t.Helper()
 	srv = httptest.NewUnstartedServer(h)
 	t.Cleanup(srv.Close)
+	srv.Config.HTTP2 = config
 	base = new(http.Transport)
 	if overTLS {
 		// Without this, httptest's RSA key would take most of the time, above all on 386.
@@ -247,7 +253,7 @@ func TestEndedDial(t *testing.T) {
 	testnet.Eventually(t, "the end of all dials", func() bool { return tr.Stats().Dialing == 0 })
 	for h := range tr.conns.all {
 		h.mu.Lock()
-		if !h.multiplexes {
+		if h.took == 0 {
 			t.Error("the server is not known to speak HTTP/2")
 		}
 		h.mu.Unlock()

@@ -110,27 +110,21 @@ func (s *stream) open(x *call) error {
 	if t := x.trace; x.expects || t != nil && (t.GotFirstResponseByte != nil || t.Got1xxResponse != nil || t.Got100Continue != nil) {
 		s.s.OnInterim(func(status int, fields []h2.Field) { s.interim(status, fields) })
 	}
-	var wait context.Context
-	if x.waits {
-		wait = x.ctx
-	}
 	if x.body != nil && (x.expects || !isShort(x.body, x.length)) {
 		s.upload, s.expects = newUpload(s, x, x.body), x.expects // before an interim answer can come
 	}
-	err := c.shared.streams.Open(wait, &s.s, &r, h2.Message{End: bare, Hold: true})
+	var none context.Context // to wait with: a stream is reserved
+	err := c.shared.streams.Open(none, &s.s, &r, h2.Message{End: bare, Hold: true})
 	switch {
 	case err == nil:
 	case errors.Is(err, h2.ErrNoRoom):
-		x.crowded = true
 		return errCrowded
 	case errors.Is(err, h2.ErrLeaving):
 		c.host.unshare(c)
-		if c.shared.streams.Err() != nil && !c.shared.opened.Load() {
-			return errSharedFailed
+		if c.shared.streams.Err() != nil && !c.shared.opened.Load() && c.shared.streams.Reserved() <= 1 {
+			return errSharedFailed // the last of the calls that had it
 		}
 		return errSharedUnusable
-	case wait != nil && wait.Err() != nil:
-		return x.ended()
 	default:
 		return c.streamError(err)
 	}

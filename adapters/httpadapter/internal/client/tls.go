@@ -133,7 +133,7 @@ func (h *host) shake(ctx context.Context, pc *percore.Conn) (*conn, error) {
 	}
 	err := c.shakeInTime(ctx, h.pool.t.base.TLSHandshakeTimeout)
 	if err != nil {
-		pc.Close()
+		pc.Close() // before the hook
 	} else {
 		c.tls.state = c.tls.conn.ConnectionState()
 	}

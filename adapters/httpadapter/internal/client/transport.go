@@ -7,6 +7,7 @@ import (
 	"net/http/httptrace"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
@@ -22,6 +23,7 @@ type Transport struct {
 	base     *http.Transport
 	engine   bool // percore's engine is there
 	dialsMax int
+	patience time.Duration // see patienceMost
 	conns    pool
 	scratch  sync.Pool // of *scratch
 
@@ -35,7 +37,7 @@ type Transport struct {
 
 // New returns a Transport that serves plain requests itself and passes the others to base.
 func New(base *http.Transport) *Transport {
-	t := &Transport{base: base, engine: seam.TakeOver != nil && !features.EngineIsNet(), dialsMax: dialsMax}
+	t := &Transport{base: base, engine: seam.TakeOver != nil && !features.EngineIsNet(), dialsMax: dialsMax, patience: patienceMost}
 	t.conns.t = t
 	t.counters = serving.NewCounters(serving.Sets(), counterCount)
 	serving.Enlist(transports, t, t.counters)
