@@ -16,28 +16,16 @@ func (e engine) wrap(srv *http.Server) testnet.WebServer {
 	return srv
 }
 
-// parkingEngine is percore with httpadapter. It parks each connection as soon as it waits for a
-// request, so it parks as often as possible.
-func parkingEngine() engine {
+// adapterEngine is percore with httpadapter.
+func adapterEngine() engine {
 	e := percoreEngine
 	e.name = "httpadapter"
-	e.serve = func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.ParkAfter(0), httpadapter.NetHTTP1(), httpadapter.NetHTTP2())
-	}
-	return e
-}
-
-// fastPathEngine is percore with httpadapter's fast path. The fast path leaves the requests that it
-// doesn't take to net/http.
-func fastPathEngine() engine {
-	e := percoreEngine
-	e.name = "fast path"
-	e.serve = func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.NetHTTP2()) }
+	e.serve = func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv) }
 	return e
 }
 
 // adapterEngines are the engines of httpadapter.
-func adapterEngines() []engine { return []engine{parkingEngine(), fastPathEngine()} }
+func adapterEngines() []engine { return []engine{adapterEngine()} }
 
 // onEachWebEngine is onEachEngine that also runs httpadapter's engines.
 func onEachWebEngine(t *testing.T, test func(t *testing.T, e engine)) {

@@ -52,7 +52,7 @@ func TestNetHTTPOwnTests(t *testing.T) {
 	lib := copyNetHTTP(t)
 	for _, pkg := range ownPackages {
 		dir := filepath.Join(lib.root, "src", pkg)
-		ways := []string{"net", "httpadapter", "fast path", "HTTP/2", ownClient}
+		ways := []string{"net", "HTTP/1", "HTTP/2", ownClient}
 		switch pkg {
 		case ownFrames:
 			if !exists(filepath.Join(dir, "server_test.go")) {
@@ -230,6 +230,9 @@ func copyNetHTTP(t *testing.T) ownLibrary {
 	copyChunks(t, src)
 	changeClient(t, src)
 	testnet.CopyFile(t, "testdata/percoreserve.go.txt", filepath.Join(src, "vendor", "github.com/percore/percore/adapters/httpadapter", "percoreserve.go"))
+	changeFile(t, filepath.Join(src, "vendor", "github.com/percore/percore/adapters/httpadapter", "http2.go"), func(text string) string {
+		return insertAt(t, text, `func \(call \*serveCall\) newStreams\(\) \*h2\.Server \{\n`, "\tif PercoreLeavesHTTP2 {\n\t\treturn nil\n\t}\n")
+	})
 	testnet.CopyFile(t, "testdata/percoretest.go.txt", filepath.Join(src, "percoretest", "percoretest.go"))
 	changeNetHTTP(t, filepath.Join(src, "net", "http"))
 	return ownLibrary{root}
@@ -256,7 +259,7 @@ func changeNetHTTP(t *testing.T, dir string) {
 	changeTransport(t, dir)
 	changeHTTP2(t, dir)
 	changeFile(t, filepath.Join(dir, "export_test.go"), func(text string) string {
-		// The shutdownGuard of the fast path is active all the time.
+		// The shutdownGuard is active all the time.
 		const loop = "for c := range s.activeConn {\n"
 		text = strings.Replace(text, loop, loop+"\t\tif fmt.Sprintf(\"%T\", c.rwc) == \"*httpadapter.shutdownGuard\" {\n\t\t\tcontinue\n\t\t}\n", 1)
 		// Go 1.26's tests set HTTP/2 up before they serve. The adapter takes that for a program with a
@@ -438,7 +441,7 @@ type ownRun struct {
 
 var (
 	ownFailed = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
-	ownServed = regexp.MustCompile(`(?m)^percore: (\d+) servers.* (\d+) requests by the fast path.* (\d+) requests and (\d+) connections in memory over HTTP/2$`)
+	ownServed = regexp.MustCompile(`(?m)^percore: (\d+) servers.* (\d+) requests over HTTP/1.* (\d+) requests and (\d+) connections in memory over HTTP/2$`)
 )
 
 // all runs the tests. Some have their own time limits, so it runs the failed ones again, alone: a
@@ -491,11 +494,10 @@ func (r ownRun) all() {
 		r.Errorf("got %d requests over HTTP/2, want those of hundreds of tests", n)
 	}
 	if served := map[string]bool{
-		"net":         !got(1) && !overHTTP2,
-		"httpadapter": got(1) && !got(2) && !overHTTP2,
-		"fast path":   got(1) && got(2) && !overHTTP2,
-		ownClient:     !got(1) && !overHTTP2,
-		"HTTP/2":      overHTTP2 || r.pkg == "net/http/httptest" || r.pkg == "net/http/httputil", // which have hardly any
+		"net":     !got(1) && !overHTTP2,
+		"HTTP/1":  got(1) && got(2) && !overHTTP2,
+		ownClient: !got(1) && !overHTTP2,
+		"HTTP/2":  overHTTP2 || r.pkg == "net/http/httptest" || r.pkg == "net/http/httputil", // which have hardly any
 	}; !served[r.way] {
 		r.Errorf("got a run whose servers are not those that it should have")
 	}

@@ -156,7 +156,7 @@ func TestRFC9113(t *testing.T) {
 					_, _ = w.Write(body)
 				}
 			})
-			server := httpadapter.Wrap(srv, httpadapter.NetHTTP1())
+			server := httpadapter.Wrap(srv)
 			go func() { _ = server.Serve(l) }()
 			return server.Close
 		},

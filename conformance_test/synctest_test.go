@@ -393,7 +393,7 @@ func TestSynctestHTTPAdapter(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
 		synctest.Test(t, func(t *testing.T) {
 			ln := testnet.Listen(t, b.listen, testnet.TCP4)
-			srv := httpadapter.Wrap(&http.Server{Handler: http.HandlerFunc(sendBack)}, httpadapter.ParkAfter(0))
+			srv := httpadapter.Wrap(&http.Server{Handler: http.HandlerFunc(sendBack)})
 			var serving sync.WaitGroup
 			serving.Go(func() {
 				if err := srv.Serve(ln); err != http.ErrServerClosed {

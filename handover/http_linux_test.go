@@ -27,12 +27,6 @@ import (
 // TestHTTP: clients that ask without a pause, and clients that wait, keep their connections through
 // several handovers of an http.Server; each request is answered once.
 func TestHTTP(t *testing.T) {
-	for name, options := range map[string][]httpadapter.Option{"parking": {httpadapter.NetHTTP1()}, "fast path": nil} {
-		t.Run(name, func(t *testing.T) { testHTTP(t, options...) })
-	}
-}
-
-func testHTTP(t *testing.T, options ...httpadapter.Option) {
 	testnet.NoLeaks(t)
 	var served atomic.Int64
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +35,7 @@ func testHTTP(t *testing.T, options ...httpadapter.Option) {
 	})
 	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	serve := func(ln net.Listener) (*httpadapter.Server, <-chan error) {
-		s := httpadapter.Wrap(&http.Server{Handler: handler}, options...)
+		s := httpadapter.Wrap(&http.Server{Handler: handler})
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(ln) }()
 		return s, done
@@ -184,7 +178,7 @@ func TestHTTPProxyTLVs(t *testing.T) {
 		}
 	}
 	check()
-	for _, options := range [][]httpadapter.Option{nil, {httpadapter.NetHTTP1()}} {
+	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
 		defer cancel()
 		giving, taking := pair(t)
@@ -197,7 +191,7 @@ func TestHTTPProxyTLVs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nextServer, nextDone := serve(next, options...)
+		nextServer, nextDone := serve(next)
 		if err := a.Ready(ctx); err != nil {
 			t.Fatal(err)
 		}

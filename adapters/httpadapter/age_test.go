@@ -18,23 +18,26 @@ import (
 )
 
 // The first answer after the greatest number of requests says that the connection closes, and it does:
-// with net/http, with the fast path, and over TLS.
+// with net/http, with the adapter, and over TLS.
 func TestMaxAgeRequests(t *testing.T) {
 	const requests = 10 // give or take one
-	for name, options := range map[string][]Option{"net/http": nil, "fast path": {fastPath()}, "parked": {ParkAfter(0)}} {
+	for _, netHTTP := range []bool{true, false} {
 		for _, overTLS := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s TLS=%t", name, overTLS), func(t *testing.T) {
+			t.Run(fmt.Sprintf("net/http=%t TLS=%t", netHTTP, overTLS), func(t *testing.T) {
+				if netHTTP {
+					leaveToNetHTTP(t)
+				}
 				testnet.NoLeaks(t)
 				ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 				type key struct{}
-				s := wrap(&http.Server{
+				s := Wrap(&http.Server{
 					Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						fmt.Fprint(w, r.Context().Value(key{}))
 					}),
 					ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 						return context.WithValue(ctx, key{}, "the user's")
 					},
-				}, append(options, MaxAge(0, requests))...)
+				}, MaxAge(0, requests))
 				server, client := testnet.TLS(t)
 				client = client.Clone()
 				client.NextProtos = []string{"http/1.1"}
@@ -82,13 +85,16 @@ func TestMaxAgeRequests(t *testing.T) {
 
 // Over HTTP/2 the client opens another connection, and no request fails.
 func TestMaxAgeHTTP2(t *testing.T) {
-	for name, options := range map[string][]Option{"net/http": nil, "own": {withHTTP2()}} {
-		t.Run(name, func(t *testing.T) {
+	for _, netHTTP := range []bool{true, false} {
+		t.Run(fmt.Sprintf("net/http=%t", netHTTP), func(t *testing.T) {
+			if netHTTP {
+				leaveToNetHTTP(t)
+			}
 			testnet.NoLeaks(t)
 			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 			srv := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Protocols: new(http.Protocols)}
 			srv.Protocols.SetUnencryptedHTTP2(true)
-			s := wrap(srv, append(options, MaxAge(0, 5))...)
+			s := Wrap(srv, MaxAge(0, 5))
 			done := make(chan error, 1)
 			go func() { done <- s.Serve(ln) }()
 			client := testnet.HTTP2Client(t, nil)
@@ -161,12 +167,15 @@ func TestMaxAgeDetached(t *testing.T) {
 	}
 	for _, arm := range workArms {
 		t.Run(arm.name, func(t *testing.T) {
+			if arm.netHTTP {
+				leaveToNetHTTP(t)
+			}
 			var protocols *http.Protocols
 			if arm.http2 {
 				protocols = new(http.Protocols)
 				protocols.SetUnencryptedHTTP2(true)
 			}
-			f := start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, append(arm.options, MaxAge(20*time.Millisecond, 0))...)
+			f := start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, MaxAge(20*time.Millisecond, 0))
 			url, client := clientOf(t, f, nil, protocols)
 			for range 3 { // the second one when the connection is older
 				r := get(t, client, url)

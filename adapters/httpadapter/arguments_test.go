@@ -26,7 +26,6 @@ func TestArguments(t *testing.T) {
 		"ListenConfig": {Func: func(lc *percore.ListenConfig) { with(ListenConfig(lc)) }},
 		"MaxAge":       {Func: func(age time.Duration, requests int) { with(MaxAge(age, requests)) }},
 		"NewTransport": {Func: NewTransport, Nils: "base"},
-		"ParkAfter":    {Func: func(d time.Duration) { with(ParkAfter(d)) }},
 		"Serve":        {Func: Serve, Args: []any{new(http.Server)}},
 		"ServeTLS":     {Func: ServeTLS, Args: []any{new(http.Server)}, Says: "Serve was called with a nil"},
 		"Wrap":         {Func: Wrap, Args: []any{new(http.Server)}},

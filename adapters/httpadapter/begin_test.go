@@ -12,23 +12,21 @@ import (
 func TestBeginTime(t *testing.T) {
 	needParking(t)
 	short := func(c *config) { c.beginTime = 20 * time.Millisecond }
-	for _, opts := range [][]Option{{withHTTP2()}, {fastPath(), withHTTP2()}} {
-		for _, begin := range []string{"", "\x16\x03\x01\x02\x00"} {
-			f, _ := startTLS(t, echoPath, nil, append(opts, short)...)
-			c := f.dial()
-			c.send(begin)
-			c.awaitEOF()
-		}
-		f := start(t, echoPath, func(f *fixture) {
-			f.srv.Protocols = new(http.Protocols)
-			f.srv.Protocols.SetHTTP1(true)
-			f.srv.Protocols.SetUnencryptedHTTP2(true)
-		}, append(opts, short)...)
+	for _, begin := range []string{"", "\x16\x03\x01\x02\x00"} {
+		f, _ := startTLS(t, echoPath, nil, short)
 		c := f.dial()
-		c.send(preface[:len(preface)/2])
-		if _, err := io.ReadAll(c.br); err != nil {
-			t.Errorf("half a preface: got %v, want the end", err)
-		}
+		c.send(begin)
+		c.awaitEOF()
+	}
+	f := start(t, echoPath, func(f *fixture) {
+		f.srv.Protocols = new(http.Protocols)
+		f.srv.Protocols.SetHTTP1(true)
+		f.srv.Protocols.SetUnencryptedHTTP2(true)
+	}, short)
+	c := f.dial()
+	c.send(preface[:len(preface)/2])
+	if _, err := io.ReadAll(c.br); err != nil {
+		t.Errorf("half a preface: got %v, want the end", err)
 	}
 }
 
@@ -45,7 +43,7 @@ func TestBeginTimeout(t *testing.T) {
 		{&http.Server{WriteTimeout: time.Hour}, 0, time.Hour},
 		{&http.Server{WriteTimeout: -1}, 0, 0},
 	} {
-		s := wrap(tt.srv)
+		s := Wrap(tt.srv)
 		if clear, tls := s.firstByteTimeout(false), s.firstByteTimeout(true); clear != tt.clear || tls != tt.tls {
 			t.Errorf("got %v in clear and %v over TLS, want %v and %v", clear, tls, tt.clear, tt.tls)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// requestBody is the body of a request of the fast path: the bytes that came with the header, and those
+// requestBody is the body of a request over HTTP/1: the bytes that came with the header, and those
 // behind them, for which Read waits as a connection's Read does. It holds a buffer only while there are
 // bytes in it.
 //
@@ -29,31 +29,55 @@ import (
 // that the connection can serve another request.
 type requestBody struct {
 	// immutable
-	x    *exchange
-	last bool // the client has asked for the connection to be closed: the rest of the body is not read
+	x       *exchange
+	expects bool    // the client may wait for "100 Continue" before it sends the body
+	chunks  *chunks // of a body in chunks; nil: its length is known
 
-	mu     sync.Mutex // held for a whole call, waiting included; x.mu may be taken with it
-	left   []byte     // bytes that were read from the connection and not by the handler: buffer's, or the worker's
-	buffer *[]byte    // the body's own memory, of the pool; nil: none
-	rest   int64      // how many bytes are still on the connection
-	ended  bool
-	closed bool
-	early  bool
-	looks  uint8 // see meetsLimit
-	linger bool  // the client may still be sending when the connection is closed
+	mu      sync.Mutex // held for a whole call, waiting included; x.mu may be taken with it
+	left    []byte     // bytes that were read from the connection and not by the handler: buffer's, or the worker's
+	buffer  *[]byte    // the body's own memory, of the pool; nil: none
+	rest    int64      // how many bytes are still on the connection
+	last    bool       // the client has asked for the connection to be closed: the rest of the body is not read
+	ended   bool
+	closed  bool
+	early   bool
+	seenEnd bool  // a Read has returned the end
+	looks   uint8 // see meetsLimit
+	linger  bool  // the client may still be sending when the connection is closed
 }
 
 // discardMax is how many bytes of a body that the handler has not read are read anyway, to keep
 // the connection: net/http's maxPostHandlerReadBytes.
 const discardMax = 256 << 10
 
+// begin gives the body its length. p is what was read behind the header: of the body, and of the
+// requests that follow.
+func (b *requestBody) begin(length int64, p []byte) {
+	n := int(min(length, int64(len(p))))
+	b.left, b.rest = p[:n], length-int64(n)
+	b.x.rest = p[n:]
+}
+
 // Read implements io.Reader. As with net/http, the last bytes come with io.EOF.
 func (b *requestBody) Read(p []byte) (n int, err error) {
+	if !b.proceed() {
+		return 0, http.ErrBodyReadAfterClose
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n, err = b.read(p)
+	n, err = b.readSeen(p)
 	b.x.SetTooLarge(b.meetsLimit(p, n))
 	return n, err
+}
+
+// proceed tells a client that waits for that to send the body. It reports false if the body must not be
+// read any more. mu is not held: the answer may hold its lock, and want mu.
+func (b *requestBody) proceed() bool { return !b.expects || b.isClosed() || b.x.Continue() }
+
+func (b *requestBody) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
 }
 
 // WriteTo implements io.WriterTo, for io.Copy.
@@ -73,19 +97,29 @@ func (b copied) Left() int64 {
 func (b copied) WaitsWithoutMemory() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.ended && !b.closed && !b.x.conn.stream().isBuffered()
+	return !b.ended && !b.closed && b.chunks == nil && !b.x.conn.stream().isBuffered()
 }
 
 // ReadPooled implements http1.Body.
 func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
+	if !b.proceed() {
+		return nil, 0, http.ErrBodyReadAfterClose
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.left) == 0 && !b.ended && !b.closed {
+	if len(b.left) == 0 && !b.ended && !b.closed && b.chunks == nil {
 		serving.Await(b.x.conn.Conn)
 	}
 	p = pool.GetBytes(size)
-	n, err = b.read(*p)
+	n, err = b.readSeen(*p)
 	return p, n, err
+}
+
+// readSeen is read, and notes the end, of which the handler learns.
+func (b *requestBody) readSeen(p []byte) (n int, err error) {
+	n, err = b.read(p)
+	b.seenEnd = b.seenEnd || err == io.EOF
+	return n, err
 }
 
 // read is Read, with mu held.
@@ -95,6 +129,8 @@ func (b *requestBody) read(p []byte) (n int, err error) {
 		return 0, http.ErrBodyReadAfterClose
 	case b.ended:
 		return 0, io.EOF
+	case b.chunks != nil:
+		return b.readChunks(p)
 	case len(p) == 0:
 		return 0, nil
 	}
@@ -172,6 +208,9 @@ func (b *requestBody) end() {
 
 // Close implements io.Closer. It may wait for the rest of the body, if that is short.
 func (b *requestBody) Close() error {
+	if b.expects && b.x.CloseUnread() {
+		return nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.close()
@@ -181,6 +220,9 @@ func (b *requestBody) Close() error {
 func (b *requestBody) close() (err error) {
 	if b.closed {
 		return nil
+	}
+	if b.chunks != nil {
+		return b.closeChunks()
 	}
 	switch {
 	case b.ended:
@@ -203,20 +245,32 @@ func (b *requestBody) close() (err error) {
 	return err
 }
 
-// unread returns how many bytes of the body the handler has not read.
-func (b *requestBody) unread() int64 { return int64(len(b.left)) + b.rest }
+// unread returns how many bytes of the body the handler has not read, or -1 if that isn't known.
+func (b *requestBody) unread() int64 {
+	if b.chunks != nil && !b.ended {
+		return -1
+	}
+	return int64(len(b.left)) + b.rest
+}
 
 // finish is for http1.Conn's FinishBody.
 func (b *requestBody) finish() (reusable, tooLong bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
+	case b.expects && endIsRead:
+		return b.seenEnd, false
+	case b.expects && !b.ended: // the client may never send it
+		return false, false
 	case b.closed: // if it was cut off, finishLate makes the worker close the connection, and the header doesn't say so
 		return b.ended, false
-	case !b.ended && b.unread() >= discardMax:
+	case b.chunks != nil:
+		return b.finishChunks()
+	case b.unread() >= discardMax: // even if it was cut off
 		b.linger = true
 		return false, true
 	default:
+		b.last = false // HTTP/1.0 may ask for the connection to be closed and kept
 		if b.close() != nil && cutOffIsEnd {
 			b.closed = !b.ended // the handler may read on, and finds the end
 			return false, false
@@ -242,6 +296,9 @@ func (b *requestBody) take() []byte {
 	b.lock()
 	defer b.mu.Unlock()
 	left := bytes.Clone(b.left)
+	if b.chunks != nil {
+		left = b.chunks.takeRest(nil)
+	}
 	b.release()
 	b.closed = true
 	return left

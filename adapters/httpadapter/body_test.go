@@ -321,7 +321,7 @@ func TestBodyLeft(t *testing.T) {
 		for _, size := range []int{1, 5000, 100_000, discardMax - 1, large} {
 			wg.Go(func() {
 				want := playBody(t, onNet, handler, size)
-				if got := playBody(t, withFastPath, handler, size); got != want {
+				if got := playBody(t, withAdapter, handler, size); got != want {
 					t.Errorf("%s, %d bytes: got\n%s\nwant\n%s", name, size, got, want)
 				}
 			})
@@ -368,8 +368,8 @@ func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
 		io.WriteString(rw, r.Method)
 	})
 	listen, serve, stop := net.Listen, srv.Serve, srv.Close
-	if w == withFastPath {
-		s := wrap(srv, fastPath())
+	if w == withAdapter {
+		s := Wrap(srv)
 		listen, serve, stop = percore.Listen, s.Serve, s.Close
 	}
 	ln, err := listen("tcp", "127.0.0.1:0")

@@ -18,7 +18,7 @@ func (q *connQueue) newConn(pc *percore.Conn) *conn {
 		c.ext = &connExt{ctx: call.ctx, tls: tls.Server(c, call.tls)}
 	}
 	if call.tls == nil && seam.ConnInfoOf(pc).Served {
-		c.packed.Store(uint32(connState(began)))
+		c.packed.Store(uint32(began | mayFollow))
 		q.counts.Add(countAdopted, 1)
 	}
 	call.refs.Add(1)

@@ -34,7 +34,7 @@ func (c *conn) arm() {
 	}
 }
 
-// armCallback arms the callback, unless it is armed already, as it may be on the fast path: see
+// armCallback arms the callback, unless it is armed already, as it may be: see
 // turn.disarm.
 func (c *conn) armCallback() error { return serving.Arm(c.Conn, (*waker)(c)) }
 
@@ -47,7 +47,7 @@ func (c *conn) armAnew() {
 	c.arm()
 }
 
-// woken ends a wait of the states fresh and parked, and notifies a request of the fast path that its
+// woken ends a wait of the states fresh and parked, and notifies the request under way that its
 // client has gone. It runs on the engine's loop, or on a worker that visits it: calls that may block
 // are made elsewhere.
 func (c *conn) woken(err error) {
@@ -69,30 +69,32 @@ func (c *conn) wakeAfter(x *watched, err error) {
 	case st == stateTakenOut:
 		c.change(connState.disarm)
 	case st != stateFresh && st != stateParked: // closed by now
-	case c.isTLS() && c.ext.lease == nil:
-		// If err says that time is up the handshake fails at once, and net/http
-		// logs it.
+	case c.isTLS() && !c.ext.shaken:
+		// If err says that time is up the handshake fails at once, which is logged.
 		c.change(connState.handshake)
 		c.beginHandshake()
-	case errors.Is(err, os.ErrDeadlineExceeded) && !c.real.get().passed() && c.queue.call.fast:
+	case errors.Is(err, os.ErrDeadlineExceeded) && !c.real.get().passed():
 		// A deadline that a handler has set ended the wait, or was about to, before the request was
 		// answered. It is gone.
 		go c.armAnew()
-	case c.unread.hasBytes() && (err != nil || seam.AtEnd(c.Conn)):
-		c.enqueueLocked() // net/http ends a header that was cut off
+	case c.kept.hasBytes() && (err != nil || seam.AtEnd(c.Conn)):
+		c.serveLocked() // a header that was cut off is answered
 	case err != nil:
 		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed
 		// behind our back.
 		go c.hangUp()
 	case st == stateParked && !c.isTLS() && seam.AtEnd(c.Conn):
-		// The client has gone. net/http, with a lease, would find out and close.
+		// The client has gone.
 		go c.hangUp()
-	case c.queue.call.fast, c.looksForPreface():
-		c.change(connState.serve)
-		c.queue.workers.Serve(c)
 	default:
-		c.enqueueLocked()
+		c.serveLocked()
 	}
+}
+
+// serveLocked gives a connection that waits to a worker.
+func (c *conn) serveLocked() {
+	c.change(connState.serve)
+	c.queue.workers.Serve(c)
 }
 
 // watchNext is for a callback that came during x and was noted after the next request had begun, if one
@@ -101,13 +103,5 @@ func (c *conn) wakeAfter(x *watched, err error) {
 func (c *conn) watchNext(x *watched, err error) {
 	if next := c.current.Load(); next != nil && next != x {
 		c.stream().notice(next, err)
-	}
-}
-
-// enqueueLocked gives a kept connection to net/http's Accept.
-func (c *conn) enqueueLocked() {
-	c.change(connState.enqueue)
-	if !c.queue.push(c) {
-		go c.hangUp()
 	}
 }

@@ -93,7 +93,7 @@ func newPair(t testing.TB, configure func(*http.Server)) *pair {
 		configure(srv)
 		return newSide(t, name, srv, perform)
 	}
-	return &pair{start(sides[0]), start(servedSide)}
+	return &pair{start(sides[0]), start(sides[1])}
 }
 
 // headerMax is the MaxHeaderBytes for which scripts are drawn: see cutOff.

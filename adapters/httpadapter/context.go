@@ -10,7 +10,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
-// requestContext is the context of a request of the fast path whose parent is never cancelled. It
+// requestContext is the context of a request whose parent is never cancelled. It
 // makes what it needs on demand: a channel, and the local address, which takes a system call. Contexts
 // that derive from it need no goroutine, since it has the method AfterFunc (see context.AfterFunc).
 // Programs keep contexts for long, so it holds no memory of the request, and none of TLS.

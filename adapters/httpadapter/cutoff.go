@@ -2,5 +2,8 @@
 
 package httpadapter
 
-// cutOffIsEnd is true with Go 1.26: see there.
-const cutOffIsEnd = false
+// These are true with Go 1.26: see there.
+const (
+	cutOffIsEnd = false
+	endIsRead   = false
+)

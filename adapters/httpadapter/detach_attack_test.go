@@ -21,7 +21,7 @@ func detachServers(t *testing.T, h http.HandlerFunc, do func(f *fixture)) {
 	needParking(t)
 	t.Run("plain", func(t *testing.T) { do(startFast(t, h, nil)) })
 	t.Run("TLS", func(t *testing.T) {
-		f, config := startTLS(t, h, nil, fastPath())
+		f, config := startTLS(t, h, nil)
 		f.client = config
 		do(f)
 	})
@@ -309,7 +309,7 @@ func TestDetachEnds(t *testing.T) {
 				"reset": func(c *client) { _ = c.tcp().SetLinger(0); c.tcp().Close() },
 				"close": func(*client) {
 					for nc := range f.snapshot() { // of earlier ones, too
-						if c := f.server.ours(nc); c != nil {
+						if c := oursOf(nc); c != nil {
 							c.closeServed()
 						}
 					}
@@ -420,7 +420,7 @@ func startDetachedH2C(t *testing.T, h http.HandlerFunc) (f *fixture, url string,
 	needParking(t)
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	f = start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, withHTTP2())
+	f = start(t, h, func(f *fixture) { f.srv.Protocols = protocols })
 	url, client = clientOf(t, f, nil, protocols)
 	return f, url, client
 }

@@ -1,6 +1,7 @@
 package httpadapter
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"time"
@@ -9,7 +10,7 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// http1Stream is a Stream over HTTP/1.1 on the fast path. It has all that is needed of the exchange,
+// http1Stream is a Stream over HTTP/1. It has all that is needed of the exchange,
 // which goes when the handler has returned: most of what it holds is the request.
 //
 // The connection belongs to the Stream's sender, first the handler's worker. When that has nothing more
@@ -48,7 +49,7 @@ func (x *exchange) detach(ctx context.Context) (*Stream, error) {
 	case x.ended, d.rest == nil:
 		return nil, errReturned
 	}
-	d.init(d, join(x.request.Context(), ctx))
+	d.init(d, join(x.req.Context(), ctx))
 	d.wrote = d.rest.Wrote()
 	if x.gone {
 		d.dead, d.err = true, ErrClientGone
@@ -62,9 +63,12 @@ func (x *exchange) detach(ctx context.Context) (*Stream, error) {
 func (t *turn) detach(x *exchange, d *http1Stream, behind []byte) bool {
 	c := t.c
 	if len(behind) > 0 {
-		c.keepUnread(append([]byte(nil), behind...), false)
+		c.keep(kept{bytes: bytes.Clone(behind)})
 	}
 	bodyRead, lingers := d.closeBody(x) // before the release: the body may have bytes of the buffer
+	if behind := x.takeBehind(nil); len(behind) > 0 {
+		c.keep(kept{bytes: behind})
+	}
 	t.release()
 	if x.req.MultipartForm != nil {
 		_ = x.req.MultipartForm.RemoveAll()

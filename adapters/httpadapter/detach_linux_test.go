@@ -55,8 +55,7 @@ func TestDetachedBudget(t *testing.T) {
 			protocols := new(http.Protocols)
 			protocols.SetHTTP1(true)
 			protocols.SetUnencryptedHTTP2(true)
-			s := wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 2 * n}},
-				fastPath(), withHTTP2())
+			s := Wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 2 * n}})
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(ln) }()
 			open := opener(t, ln.Addr(), arm.streams, arm.begun)
@@ -104,7 +103,7 @@ func TestDetachedUnread(t *testing.T) {
 			protocols := new(http.Protocols)
 			protocols.SetHTTP1(true)
 			protocols.SetUnencryptedHTTP2(true)
-			s := wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols}, fastPath(), withHTTP2())
+			s := Wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols})
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(ln) }()
 			opener(t, ln.Addr(), overHTTP2, true)(n)
@@ -235,7 +234,7 @@ func TestDetachAbortWithoutWindow(t *testing.T) {
 			s.OnEnd(func(err error) { ends <- err })
 			streams <- s
 		})
-	}, func(f *fixture) { f.srv.Protocols = protocols }, withHTTP2())
+	}, func(f *fixture) { f.srv.Protocols = protocols })
 	const initialWindowSize = 4
 	p := frames.NewPeer(t, testnet.Dial(t, f.ln), initialWindowSize, 0)
 	p.Request(1, true).Flush()

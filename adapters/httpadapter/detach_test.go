@@ -117,21 +117,21 @@ type detachedArm struct {
 
 var detachedArms = []detachedArm{
 	{"fast path", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
-		return clientOf(t, start(t, h.ServeHTTP, nil, fastPath()), nil, nil)
+		return clientOf(t, start(t, h.ServeHTTP, nil), nil, nil)
 	}},
 	{"TLS", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
-		f, config := startTLS(t, h.ServeHTTP, nil, fastPath())
+		f, config := startTLS(t, h.ServeHTTP, nil)
 		return clientOf(t, f, config, nil)
 	}},
 	{"h2c", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
 		protocols := new(http.Protocols)
 		protocols.SetUnencryptedHTTP2(true)
-		return clientOf(t, start(t, h.ServeHTTP, func(f *fixture) { f.srv.Protocols = protocols }, withHTTP2()), nil, protocols)
+		return clientOf(t, start(t, h.ServeHTTP, func(f *fixture) { f.srv.Protocols = protocols }), nil, protocols)
 	}},
 	{"HTTP/2 over TLS", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
 		protocols := new(http.Protocols)
 		protocols.SetHTTP2(true)
-		f, config := startTLS(t, h.ServeHTTP, nil, withHTTP2())
+		f, config := startTLS(t, h.ServeHTTP, nil)
 		config.NextProtos = []string{"h2"}
 		return clientOf(t, f, config, protocols)
 	}},
@@ -143,7 +143,7 @@ var detachedArms = []detachedArm{
 		return s.URL, s.Client()
 	}},
 	{"wrapped", false, func(t *testing.T, h http.Handler) (string, *http.Client) {
-		return clientOf(t, start(t, func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapper{w}, r) }, nil, fastPath()), nil, nil)
+		return clientOf(t, start(t, func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapper{w}, r) }, nil), nil, nil)
 	}},
 	{"net/http", false, func(t *testing.T, h http.Handler) (string, *http.Client) {
 		s := httptest.NewServer(h)

@@ -23,7 +23,7 @@ func TestDetachWriteTimeout(t *testing.T) {
 		"h2c": func(t *testing.T, h http.HandlerFunc) (string, *http.Client) {
 			protocols := new(http.Protocols)
 			protocols.SetUnencryptedHTTP2(true)
-			return clientOf(t, start(t, h, func(f *fixture) { configure(f); f.srv.Protocols = protocols }, withHTTP2()), nil, protocols)
+			return clientOf(t, start(t, h, func(f *fixture) { configure(f); f.srv.Protocols = protocols }), nil, protocols)
 		},
 		"net/http": func(t *testing.T, h http.HandlerFunc) (string, *http.Client) {
 			return startTimed(t, h, timeout, false)

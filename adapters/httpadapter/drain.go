@@ -29,8 +29,8 @@ import (
 // Close when their connections have ended. A handler must not wait for it. It has no effect on
 // connections that the http.Server's own Serve has accepted.
 //
-// A handler that runs when Drain is called has its answer say "Connection: close", too, if the fast path
-// serves it and the header was not sent. Otherwise the next answer of its connection does. Answers to
+// A handler that runs when Drain is called has its answer say "Connection: close", too, if the header
+// was not sent. Otherwise the next answer of its connection does. Answers to
 // requests with the header Upgrade never do, because they may be "101 Switching Protocols"; nor do those
 // that net/http gives without the handler ("OPTIONS *"), or whose handler sets Connection itself.
 //

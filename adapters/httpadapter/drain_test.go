@@ -18,28 +18,21 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// drainWays are the ways in which connections of HTTP/1.1 wait and are served.
-var drainWays = []struct {
-	name    string
-	options []Option
-	fast    bool
-}{
-	{"net/http", []Option{NoParking()}, false},
-	{"parked", []Option{ParkAfter(0)}, false},
-	{"fast path", []Option{fastPath()}, true},
-}
-
-// eachDrain runs a test each way, without TLS and with it. fast says whether the fast path serves.
+// eachDrain runs a test with net/http as the server, and with the adapter, without TLS and with it.
+// fast says whether the adapter serves.
 func eachDrain(t *testing.T, test func(t *testing.T, fast bool, start func(http.HandlerFunc) *fixture)) {
-	for _, way := range drainWays {
+	for _, netHTTP := range []bool{true, false} {
 		for _, overTLS := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s TLS=%t", way.name, overTLS), func(t *testing.T) {
-				test(t, way.fast && canPark, func(h http.HandlerFunc) *fixture {
+			t.Run(fmt.Sprintf("net/http=%t TLS=%t", netHTTP, overTLS), func(t *testing.T) {
+				if netHTTP {
+					leaveToNetHTTP(t)
+				}
+				test(t, !netHTTP && canPark, func(h http.HandlerFunc) *fixture {
 					return start(t, h, func(f *fixture) {
 						if overTLS {
 							withHTTP1TLS(f)
 						}
-					}, way.options...)
+					})
 				})
 			})
 		}
@@ -254,7 +247,7 @@ func TestDrainNetHTTP2(t *testing.T) {
 					conns.Add(1)
 				}
 			}}
-			f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return wrap(srv) })
+			f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return Wrap(srv) })
 			client := f.client()
 			client.Transport.(*http.Transport).MaxConnsPerHost = 1 // as in TestHTTP2Server
 			defer client.CloseIdleConnections()

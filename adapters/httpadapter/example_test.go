@@ -56,19 +56,12 @@ func ExampleServer_Shutdown() {
 			log.Print(err)
 		}
 		s := server.Stats()
-		log.Printf("%d times parked, %d connections could not be", s.Parks, s.Foreign)
+		log.Printf("%d connections are left, net/http has served %d", s.Conns, s.Foreign)
 	}()
 	if err := server.ListenAndServe(); err != http.ErrServerClosed {
 		log.Fatal(err)
 	}
 	<-down
-}
-
-// A program with many connections that are mostly silent parks them soon. A program that has few
-// connections and wants the last microsecond parks them late.
-func ExampleParkAfter() {
-	srv := &http.Server{Addr: ":8080"}
-	httpadapter.Wrap(srv, httpadapter.ParkAfter(time.Second))
 }
 
 // HTTP/2 in clear is for clients that know beforehand that the server speaks it, such as proxies. Over

@@ -11,12 +11,11 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
-	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/seam"
 )
 
-// exchange is a request of the fast path and its answer: the http.ResponseWriter that the handler
+// exchange is a request over HTTP/1 and its answer: the http.ResponseWriter that the handler
 // gets. Handlers may keep it, the request, and all that they can reach from these, so an exchange is
 // never used for a second request. Its memory has no bytes of the connection's buffers, except,
 // while the handler runs, those of the body and of the requests that follow.
@@ -25,14 +24,20 @@ type exchange struct {
 	watched
 
 	// immutable
-	req     *http.Request
-	request http.Request // req
-	body    *requestBody // nil: none
+	req  *http.Request
+	body *requestBody // nil: none
 
 	rest []byte // bytes behind the request that were read, for Hijack; guarded by mu
 
 	// owned by the worker
 	returned bool // the handler has returned, and neither panicked nor ended its goroutine
+	stays    bool // Drain does not end the connection with this answer
+}
+
+// plainExchange is an exchange and its request in one piece of memory.
+type plainExchange struct {
+	exchange
+	request http.Request
 }
 
 // watched is the part of an exchange that waits for the client's end. An answer that is detached has
@@ -56,8 +61,8 @@ type watched struct {
 // in p, too, as far as it has come. It returns nil if net/http must refuse the request.
 func (t *turn) newExchange(p []byte) *exchange {
 	c, h := t.c, &t.head
-	x := &exchange{watched: watched{conn: c}}
-	req := &x.request
+	plain := &plainExchange{exchange: exchange{watched: watched{conn: c}}}
+	x, req := &plain.exchange, &plain.request
 	ctx, cancel := newRequestContext(c.context(), c.Conn)
 	x.canceler = cancel
 	if !h.Request(ctx, p, req) {
@@ -67,20 +72,24 @@ func (t *turn) newExchange(p []byte) *exchange {
 	req.RemoteAddr = c.remoteText()
 	stream := c.stream()
 	req.TLS = stream.tlsState()
-	end := h.Bytes + int(min(h.ContentLength, int64(len(p)-h.Bytes)))
 	if h.ContentLength > 0 {
-		x.body = &requestBody{x: x, last: req.Close, left: p[h.Bytes:end], rest: h.ContentLength - int64(end-h.Bytes)}
+		x.body = &requestBody{x: x, last: req.Close}
 		req.Body = x.body
+		x.body.begin(h.ContentLength, p[h.Bytes:])
+	} else {
+		x.rest = p[h.Bytes:]
 	}
 	x.watching = x.body == nil
-	x.req, x.rest = req, p[end:]
+	x.req = req
 	x.Init(stream.answerOut(x), req, nil)
 	return x
 }
 
 // awaitsBody reports whether a part of the body has not come with the header. It is for the worker,
 // before the handler runs.
-func (x *exchange) awaitsBody() bool { return x.body != nil && x.body.rest > 0 }
+func (x *exchange) awaitsBody() bool {
+	return x.body != nil && (x.body.rest > 0 || x.body.chunks != nil)
+}
 
 // bodyEnded begins to watch for the client's end once the body is read, as net/http does, even if the
 // whole body came with the header. Before that a client may end its stream after its request, or the
@@ -241,6 +250,7 @@ func (x *exchange) CloseNotify() <-chan bool {
 
 // Hijack implements http.Hijacker.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	x.StopContinue()
 	x.Response.EndHeader() // it reads the rest of the body
 	read, err := x.seize()
 	if err != nil {
@@ -253,7 +263,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		read = append(read, b)
 	}
 	nc := c.identity()
-	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), nc), max(len(read), probe.ReadBytes))
+	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), nc), max(len(read), turnBytes))
 	_, _ = r.Peek(len(read)) // so that they are buffered, and r reads from nc afterwards
 	_ = nc.SetDeadline(time.Time{})
 	c.hijacked()

@@ -36,7 +36,7 @@ func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture
 		if configure != nil {
 			configure(f)
 		}
-	}, append(opts, fastPath())...)
+	}, opts...)
 	f.client = client
 	return f
 }
@@ -55,16 +55,15 @@ func overTLS(t *testing.T) bool {
 	return strings.HasPrefix(t.Name(), "TestFastTLS") || strings.HasPrefix(t.Name(), "TestFastPathOverTLS/")
 }
 
-// wantFast waits until the fast path has served n requests, and declined others for the given
-// reasons.
+// wantFast waits until n requests were served, and of these some that are odd for the given reasons.
 func (f *fixture) wantFast(n uint64, declined ...string) {
 	f.Helper()
 	want := fmt.Sprint(n, declined)
 	got := ""
 	testnet.Eventually(f, "the requests being counted", func() bool {
-		stats := f.server.FastPathStats()
+		stats := f.server.HTTP1Stats()
 		var reasons []string
-		for reason, n := range stats.Declined {
+		for reason, n := range stats.Odd {
 			for range n {
 				reasons = append(reasons, reason)
 			}
@@ -74,7 +73,7 @@ func (f *fixture) wantFast(n uint64, declined ...string) {
 		return got == want || stats.Requests > n || len(reasons) > len(declined)
 	})
 	if got != want {
-		f.Errorf("got %s served and declined, want %s", got, want)
+		f.Errorf("got %s served and of these odd, want %s", got, want)
 	}
 }
 
@@ -133,8 +132,8 @@ func workersLeft() int {
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "workers.(*Pool[...]).work(")
 }
 
-// net/http serves requests that the fast path doesn't take, and then the connection comes back.
-func TestDeclinedAndBack(t *testing.T) {
+// Requests that are not plain are served on the same connection as others.
+func TestOddRequests(t *testing.T) {
 	for _, tt := range []struct{ name, text, reason string }{
 		{"chunked", "POST /x HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", "coding"},
 		{"expect", "POST /x HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\nx", "expect"},
@@ -171,79 +170,10 @@ func TestDeclinedAndBack(t *testing.T) {
 				f.awaitParked(1)
 				c.get("/2")
 			}
-			f.wantFast(3, tt.reason, tt.reason)
+			f.wantFast(5, tt.reason, tt.reason)
 			c.Close()
 			f.awaitStates("new active idle" + strings.Repeat(" active idle", 4) + " closed")
 		})
-	}
-}
-
-// A connection that net/http serves comes back for its next request, without being parked in
-// between.
-func TestBackAtOnce(t *testing.T) {
-	f := startFastUnparked(t, echoPath)
-	c := f.dial()
-	for n := range 10 {
-		c.send(oddRequest)
-		c.answer()
-		f.awaitParked(1)
-		for range plainMany {
-			c.get("/")
-		}
-		f.wantFast(uint64(n+1)*plainMany, slices.Repeat([]string{"expect"}, n+1)...)
-	}
-	c.Close()
-	f.awaitStates("new" + strings.Repeat(" active idle", 10*(plainMany+1)) + " closed")
-}
-
-const oddRequest = "GET / HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\n\r\n"
-
-// startFastUnparked is like startFast, but the server does not park connections because they have
-// waited.
-func startFastUnparked(t *testing.T, handler http.HandlerFunc) *fixture {
-	t.Helper()
-	return startFast(t, handler, nil, ParkAfter(time.Hour))
-}
-
-// If net/http serves most of a connection's requests, the connection comes back less and less
-// often.
-func TestBackOff(t *testing.T) {
-	f := startFastUnparked(t, echoPath)
-	c := f.dial()
-	const n = 1000
-	for range n {
-		c.send(oddRequest)
-		c.answer()
-	}
-	if got := f.server.FastPathStats().Declined["expect"]; got < 1 || got > 30 {
-		t.Errorf("got %d of %d requests declined, want few", got, n)
-	}
-	before := f.server.FastPathStats().Requests
-	testnet.Eventually(t, "the connection coming back", func() bool {
-		for range 10 {
-			c.get("/")
-			time.Sleep(time.Millisecond)
-		}
-		return f.server.FastPathStats().Requests > before
-	})
-}
-
-// net/http serves the requests in its buffer, but not the one after them.
-func TestBackBehindPipeline(t *testing.T) {
-	f := startFastUnparked(t, echoPath)
-	c := f.dial()
-	for n := range 3 {
-		c.send(oddRequest + request("/1") + request("/2"))
-		for _, want := range []string{"/", "/1", "/2"} {
-			if got := c.answer(); got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-		}
-		f.awaitParked(1)
-		for range plainMany {
-			c.get("/")
-		}
-		f.wantFast(uint64(n+1)*plainMany, slices.Repeat([]string{"expect"}, n+1)...)
 	}
 }
 
@@ -254,7 +184,7 @@ func TestLongHeader(t *testing.T) {
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, nil)
 	c := f.dial()
 	served := uint64(0)
-	for _, size := range []int{turnBytes - 1, turnBytes, turnBytes + 1, 2 * turnBytes, 3 * turnBytes, headerBytesMost - 1, headerBytesMost} {
+	for _, size := range []int{turnBytes - 1, turnBytes, turnBytes + 1, 2 * turnBytes, 3 * turnBytes, plainBytesMost - 1, plainBytesMost} {
 		for _, pieces := range []int{1, 2, 100} {
 			text, want := requestOfBytes("/long", size)
 			text += request("/next")
@@ -298,7 +228,7 @@ func requestOfBytes(path string, size int) (text, answer string) {
 
 // A header is refused from the same length on as with net/http.
 func TestLongHeaderLimit(t *testing.T) {
-	for _, limit := range []int{1, 5000, headerBytesMost} {
+	for _, limit := range []int{1, 5000, plainBytesMost} {
 		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, func(f *fixture) {
 			f.srv.MaxHeaderBytes = limit
 		})
@@ -377,7 +307,7 @@ func testFastPathContext(t *testing.T, base context.Context) {
 			c.send(request("/" + at))
 			testnet.Eventually(t, "the request being noticed", func() bool {
 				for nc := range f.snapshot() {
-					if f.server.ours(nc).state() == stateNotified {
+					if oursOf(nc).state() == stateNotified {
 						return true
 					}
 				}
@@ -776,7 +706,7 @@ func TestFastPathSpuriousCallbackBetween(t *testing.T) {
 	}, func(f *fixture) {
 		f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
 			if state == http.StateIdle {
-				c := f.server.ours(nc)
+				c := oursOf(nc)
 				c.Conn.CancelOnReadable()
 				c.woken(nil)
 			}
@@ -912,7 +842,7 @@ func TestFastPathHTTP2(t *testing.T) {
 	defer ts.Close()
 	ts.EnableHTTP2 = true
 	ts.StartTLS()
-	server := wrap(&http.Server{Handler: srv.Handler, TLSConfig: ts.TLS}, fastPath())
+	server := Wrap(&http.Server{Handler: srv.Handler, TLSConfig: ts.TLS})
 	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(ln, "", "") }()
@@ -928,7 +858,7 @@ func TestFastPathHTTP2(t *testing.T) {
 	client.CloseIdleConnections()
 	_ = server.Close()
 	testnet.Receive(t, "Serve", served)
-	if got := server.FastPathStats().Requests; got != 0 || requests.Load() != 1 {
+	if got := server.HTTP1Stats().Requests; got != 0 || requests.Load() != 1 {
 		t.Errorf("got %d of %d requests on the fast path", got, requests.Load())
 	}
 }

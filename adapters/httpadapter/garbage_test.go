@@ -1,6 +1,7 @@
 package httpadapter
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -12,8 +13,11 @@ import (
 // If a handler drops a hijacked connection, it is closed, as with net/http. A connection that waits
 // for a request is not closed, even though the user holds no reference to it.
 func TestGarbage(t *testing.T) {
-	for name, opts := range map[string][]Option{"net/http": nil, "fast path": {fastPath()}} {
-		t.Run(name, func(t *testing.T) {
+	for _, netHTTP := range []bool{true, false} {
+		t.Run(fmt.Sprintf("net/http=%t", netHTTP), func(t *testing.T) {
+			if netHTTP {
+				leaveToNetHTTP(t)
+			}
 			f := start(t, func(rw http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/drop" {
 					echoPath(rw, r)
@@ -25,10 +29,10 @@ func TestGarbage(t *testing.T) {
 					return
 				}
 				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-			}, func(f *fixture) { f.srv.ConnState = nil }, opts...)
+			}, func(f *fixture) { f.srv.ConnState = nil })
 			c := f.dial()
 			c.get("/first")
-			if canPark {
+			if canPark && !netHTTP {
 				f.awaitParked(1)
 			}
 			for range 3 {

@@ -14,10 +14,9 @@ import (
 // A program may call Shutdown, Close and SetKeepAlivesEnabled of the http.Server itself, and these look
 // only at connections that net/http has. The guards make them work for the others as well:
 //
-//	shutdownGuard  is active as long as a Serve has connections, so Shutdown waits for the requests
-//	               of the fast path
-//	idleGuard      waits for a request, as the connections do that wait without net/http, so they
-//	               are closed when net/http closes idle connections
+//	shutdownGuard  is active as long as a Serve has connections, so Shutdown waits for their requests
+//	idleGuard      waits for a request, as connections do, so they are closed when net/http closes idle
+//	               connections
 //
 // They are two because net/http treats the one as active and the other as idle. No handler and no hook
 // sees them.
@@ -45,7 +44,7 @@ func (g *guard) SetDeadline(time.Time) error      { return nil }
 func (g *guard) SetReadDeadline(time.Time) error  { return nil }
 func (g *guard) SetWriteDeadline(time.Time) error { return nil }
 
-// shutdownGuard makes net/http's own Shutdown wait for the requests of the fast path.
+// shutdownGuard makes net/http's own Shutdown wait for the requests of our connections.
 //
 // net/http reads bytes that are no request, considers the connection active, and answers: the answer
 // blocks. If another version of net/http proceeds differently, Shutdown just doesn't wait.
@@ -94,9 +93,8 @@ func (g *shutdownGuard) Close() error {
 // SetKeepAlivesEnabled(false), Shutdown or Close of the http.Server returns.
 //
 // Its one request is OPTIONS *, which net/http answers itself. If the answer says that the connection
-// is closed, keep-alives were off before. While they are off the fast path declines its requests. When
-// net/http waits for another request on one of their connections, keep-alives may be on again: a new
-// idleGuard finds out.
+// is closed, keep-alives were off before. While they are off, each request has a new idleGuard find out
+// whether they are on again.
 //
 // With DisableGeneralOptionsHandler the request would reach the handler. Then the idleGuard sends
 // nothing, and net/http considers it idle when it is five seconds old. If another version of net/http
@@ -211,9 +209,7 @@ func (g *idleGuard) Close() error {
 	case from == idleGuardClosed:
 		return nil
 	case call.ended.Load():
-		for _, q := range call.queues {
-			q.closeKept()
-		}
+		call.closeKept()
 	case from != idleGuardNew, g.refused, silent:
 		call.endKeepAlives()
 	}
@@ -238,10 +234,25 @@ func (call *serveCall) endKeepAlives() {
 	call.closeIdle()
 }
 
+// askKeepAlives finds out whether keep-alives, which were off, are on again: only net/http knows what
+// the program has told it.
+func (call *serveCall) askKeepAlives() {
+	if call.server.keepAlivesOff.Load() {
+		return
+	}
+	call.lookAgain()
+	if g := call.idleGuard.Load(); g != nil {
+		select {
+		case <-g.settled:
+		case <-call.done:
+		}
+	}
+}
+
 // lookAgain lets a new idleGuard find out whether keep-alives are on again.
 func (call *serveCall) lookAgain() {
 	g := newIdleGuard(call)
-	if call.idleGuard.CompareAndSwap(nil, g) && !call.queues[0].push(g) {
+	if call.idleGuard.CompareAndSwap(nil, g) && !call.nethttp.push(g) {
 		call.idleGuard.CompareAndSwap(g, nil)
 	}
 }

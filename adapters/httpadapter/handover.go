@@ -36,10 +36,10 @@ import (
 //
 // # Connections that move
 //
-// Connections move that can be parked, over plain HTTP/1. While HandOver runs each is parked as soon
-// as it waits, as with [ParkAfter] of 0. Answers are as usual. These stay, and HandOver doesn't wait
-// for them: connections over TLS or with HTTP/2, hijacked ones, and those that are no *percore.Conn.
-// HandOver waits for a connection with a request under way, or a part of its header.
+// Connections over plain HTTP/1 move, each as soon as it waits. Answers are as usual. These stay, and
+// HandOver doesn't wait for them: connections over TLS or with HTTP/2, hijacked ones, and those that
+// are no *percore.Conn. HandOver waits for a connection with a request under way, or a part of its
+// header.
 //
 // Clients of HTTP/2 are told at once to open their next streams elsewhere
 // (GOAWAY), in clear and over TLS. Their streams go on, and Shutdown waits for them; a connection
@@ -47,9 +47,8 @@ import (
 // up to a second to end, since their clients are about to send requests. The functions of
 // [Server.RegisterOnDrain] are called at once, too.
 //
-// Off Linux, with the build tag percore_net, and below 0 in [ParkAfter] nothing moves, and HandOver
-// returns nil at once. If [Stats] has Unsafe the connections that net/http has stay there as well.
-// Those on which the fast path waits, or the adapter for the first request, do move.
+// Off Linux, with the build tag percore_net, and where net/http serves ([Stats] has Foreign) nothing
+// moves, and HandOver returns nil at once.
 //
 // Connections that are accepted during HandOver move, too, so the listener should not accept any.
 // HandOver may be called at any time, also for several listeners at once, but fails while another
@@ -77,11 +76,11 @@ var errHandOver = errors.New("httpadapter: HandOver: another HandOver of the lis
 
 // handoverOut is a HandOver that is under way. It takes connections out of service in two ways.
 //
-// The goroutine that lets a connection wait offers it first: the worker of the fast path, the last
-// goroutine of a lease, the accept loop. So a client whose next request follows each answer at once
-// moves as well as others: its connection may wait for microseconds only, too short a time for a look
-// now and then to find it. And the handoverOut looks at all connections when it begins, and from time
-// to time: for those that wait already, and those that found no room.
+// The goroutine that lets a connection wait offers it first: the worker, or the accept loop. So a
+// client whose next request follows each answer at once moves as well as others: its connection may
+// wait for microseconds only, too short a time for a look now and then to find it. And the handoverOut
+// looks at all connections when it begins, and from time to time: for those that wait already, and
+// those that found no room.
 //
 // The offer costs a request the load of a pointer that is nil, from memory that it uses anyway.
 type handoverOut struct {
@@ -109,9 +108,11 @@ const (
 	// handshakeTime is how long HandOver waits for handshakes that are under way.
 	handshakeTime = time.Second
 
-	// lookPause is the time between two looks at all connections, if they are few. See
-	// pausePerConn.
+	// lookPause is the time between two looks at all connections, if they are few.
 	lookPause = 5 * time.Millisecond
+
+	// pausePerConn keeps looks apart if there are many connections: a look at one takes some 20 ns.
+	pausePerConn = time.Microsecond
 )
 
 // begin registers h. It reports false if another HandOver of the listener is under way.
@@ -213,17 +214,11 @@ func (h *handoverOut) run() error {
 	}
 }
 
-// look takes the connections that wait, and gives them away whenever there is no room for more. If a
-// connection waits in net/http it only ends that wait: the lease's goroutine offers the connection.
+// look takes the connections that wait, and gives them away whenever there is no room for more.
 func (h *handoverOut) look() error {
 	var err error
 	for _, q := range h.queues() {
-		q.each(&q.mu.leased, func(c *conn) {
-			if seen := c.lease(); seen.mayPark() {
-				c.expireRead(seen)
-			}
-		})
-		q.each(&q.mu.kept, func(c *conn) {
+		q.each(func(c *conn) {
 			if _, waits := c.load().takeOut(); err == nil && waits && h.take(c, connState.takeOut, true) && h.isFull() {
 				err = h.giveTaken()
 			}
@@ -250,14 +245,11 @@ func (h *handoverOut) queues() (all []*connQueue) {
 // left returns how many connections can move.
 func (h *handoverOut) left() (n int) {
 	for _, q := range h.queues() {
-		if q.admitting.Load() { // first: then the connection is in a set
+		if q.admitting.Load() { // first: then the connection is kept
 			n++
 		}
 		q.mu.Lock()
 		n += q.mu.kept.len
-		if q.call.parks() { // else what net/http has stays there
-			n += q.mu.leased.len
-		}
 		q.mu.Unlock()
 	}
 	return n + h.handshakes()
@@ -274,10 +266,10 @@ func (h *handoverOut) handshakes() (n int) {
 			continue
 		}
 		for _, q := range call.queues {
-			if q.admitting.Load() { // first: then the connection is in a set
+			if q.admitting.Load() { // first: then the connection is kept
 				n++
 			}
-			q.each(&q.mu.kept, func(c *conn) {
+			q.each(func(c *conn) {
 				if c.beginsHTTP2OverTLS() {
 					n++
 				}
@@ -360,7 +352,7 @@ func (c *conn) offer() bool {
 func (c *conn) takeOut(event func(connState) (connState, bool), armed bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := event(c.load()); !ok || c.unread.hasBytes() {
+	if _, ok := event(c.load()); !ok || c.kept.hasBytes() {
 		return false
 	}
 	c.change(event)

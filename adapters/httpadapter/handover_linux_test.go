@@ -30,7 +30,7 @@ import (
 func eachPath(t *testing.T, test func(t *testing.T, opts ...Option)) {
 	needParking(t)
 	t.Run("net http", func(t *testing.T) { test(t) })
-	t.Run("fast path", func(t *testing.T) { test(t, fastPath()) })
+	t.Run("fast path", func(t *testing.T) { test(t) })
 }
 
 // mustHandOver moves all connections.
@@ -367,7 +367,7 @@ func TestHandOverBusy(t *testing.T) {
 		part.wantGet("/1", "first/1")
 		f.awaitParked(1)
 		part.send(request("/2")[:20])
-		testnet.Eventually(t, "the part of a header being read", func() bool { return f.hasPart(part) })
+		testnet.Eventually(t, "the part of a header being read", func() bool { return f.hasPartOf(part) })
 
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
@@ -401,16 +401,16 @@ func TestHandOverBusy(t *testing.T) {
 	})
 }
 
-// hasPart reports whether the server has read the beginning of a request from c.
-func (f *fixture) hasPart(c *client) bool {
+// hasPartOf reports whether the server has read the beginning of a request from c.
+func (f *fixture) hasPartOf(c *client) bool {
 	for nc := range f.snapshot() {
-		sc := f.server.ours(nc)
+		sc := oursOf(nc)
 		if sc.RemoteAddr().String() != c.LocalAddr().String() {
 			continue
 		}
 		sc.mu.Lock()
 		defer sc.mu.Unlock()
-		return sc.load().phase() == phaseArrived || sc.state() == stateParked && sc.unread.hasBytes()
+		return sc.state() == stateParked && sc.kept.hasBytes()
 	}
 	return false
 }
@@ -437,7 +437,7 @@ func TestHandOverClosedLoop(t *testing.T) {
 							}
 						}
 					}
-				}, append(opts, ParkAfter(DefaultParkAfter))...)
+				})
 				next := startSuccessor(t, named("second"))
 				var moved, clients sync.WaitGroup
 				for range 64 {
@@ -694,7 +694,7 @@ func eachLeaving(t *testing.T, test func(t *testing.T, f *leavingServer)) {
 				io.WriteString(rw, r.Proto)
 			})}
 			f.http2Fixture = startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer {
-				return wrap(srv, withHTTP2(), fastPath())
+				return Wrap(srv)
 			})
 			f.server = f.http2Fixture.server.(*Server)
 			test(t, f)
@@ -812,10 +812,10 @@ func (f *leavingServer) hasUnread() (has bool) {
 	f.server.mu.Unlock()
 	for _, call := range calls {
 		for _, q := range call.queues {
-			q.each(&q.mu.kept, func(c *conn) {
+			q.each(func(c *conn) {
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				has = has || c.state() == stateFresh && c.unread.hasBytes()
+				has = has || c.state() == stateFresh && c.kept.hasBytes()
 			})
 		}
 	}

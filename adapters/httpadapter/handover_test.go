@@ -28,12 +28,13 @@ func (c *client) wantGet(path, want string) {
 // giveNever is for servers without connections that move.
 func giveNever([]percore.WaitingConn) error { return errors.New("give was called") }
 
-// TestHandOverNothing: HandOver returns at once if nothing is parked.
+// TestHandOverNothing: HandOver returns at once where net/http serves.
 func TestHandOverNothing(t *testing.T) {
-	if err := wrap(&http.Server{}).HandOver(t.Context(), new(percore.Listener), giveNever); err != nil {
+	if err := Wrap(&http.Server{}).HandOver(t.Context(), new(percore.Listener), giveNever); err != nil {
 		t.Errorf("HandOver before Serve: %v", err)
 	}
-	f := start(t, echoPath, nil, NoParking())
+	leaveToNetHTTP(t)
+	f := start(t, echoPath, nil)
 	c := f.dial()
 	c.wantGet("/1", "/1")
 	if err := f.handOver(giveNever); err != nil {

@@ -53,7 +53,7 @@ func startBeside(t *testing.T, handler http.HandlerFunc, configure func(f *fixtu
 	if configure != nil {
 		configure(f)
 	}
-	f.server = wrap(f.srv, append([]Option{ParkAfter(time.Millisecond)}, opts...)...)
+	f.server = Wrap(f.srv, opts...)
 	overTLS := f.srv.TLSConfig != nil // Serve will set it in any case
 	go func() {
 		if overTLS {
@@ -269,9 +269,36 @@ func goroutines(*fixture) int {
 // conn returns the only connection there is.
 func (f *fixture) conn() *conn {
 	for nc := range f.snapshot() {
-		return f.server.ours(nc)
+		return oursOf(nc)
 	}
 	return nil
+}
+
+// hasPart reports whether the only connection waits with a part of a request.
+func (f *fixture) hasPart() bool { return f.conn().hasPart() }
+
+func (c *conn) hasPart() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.state()
+	return (s == stateFresh || s == stateParked) && c.kept.hasBytes()
+}
+
+func (f *fixture) awaitPart() {
+	f.Helper()
+	testnet.Eventually(f, "the beginning of a request being read", f.hasPart)
+}
+
+// leaveToNetHTTP makes net/http serve what the test gives the adapter.
+func leaveToNetHTTP(t *testing.T) { t.Setenv("PERCOREDEBUG", "http=net") }
+
+// oursOf returns the conn of a connection that a hook got, or nil.
+func oursOf(nc net.Conn) *conn {
+	if tc, ok := nc.(*tls.Conn); ok {
+		nc = tc.NetConn()
+	}
+	c, _ := nc.(*conn)
+	return c
 }
 
 // snapshot copies the states of all connections.
@@ -284,12 +311,3 @@ func (f *fixture) snapshot() map[net.Conn][]string {
 	}
 	return states
 }
-
-// wrap is Wrap with net/http serving all requests, as most tests of parking want it. fastPath and
-// withHTTP2 switch the adapter's own servers on again.
-func wrap(srv *http.Server, opts ...Option) *Server {
-	return Wrap(srv, append([]Option{NetHTTP1(), NetHTTP2()}, opts...)...)
-}
-
-func fastPath() Option  { return func(c *config) { c.netHTTP1 = false } }
-func withHTTP2() Option { return func(c *config) { c.netHTTP2 = false } }

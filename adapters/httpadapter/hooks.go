@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-
-	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 )
 
 // This file has the hooks: the functions that the user has set in the http.Server, and those that the
@@ -49,53 +47,17 @@ func (s *Server) callBaseContext(l net.Listener) context.Context {
 	return s.user.baseContext(l)
 }
 
-// connState is the http.Server's ConnState. It runs on net/http's goroutines and moves connections
-// from one state to the next. The user's hook hears of the connection, but not of its leases.
-//
-// A program may call it, too, as httptest.Server and golang.org/x/net/http2 do for their own
-// connections. A call that net/http does not make in the connection's state comes from the program: it
-// is passed to the user's hook, and nothing else happens.
+// connState is the http.Server's ConnState. net/http calls it for guards and for connections that aren't
+// ours. A program may call it for any connection, as httptest.Server and golang.org/x/net/http2 do.
 func (s *Server) connState(nc net.Conn, state http.ConnState) {
-	c := s.ours(nc)
-	if c == nil {
-		if g, ok := nc.(guardConn); ok {
-			g.connState(state)
-		} else {
-			s.countForeign(state)
-			s.report(nc, state)
-		}
+	if g, ok := nc.(guardConn); ok {
+		g.connState(state)
 		return
 	}
-	switch state {
-	case http.StateNew:
-		if _, ok := c.changeLease(leaseState.announce); ok {
-			return // the user's hook was called when it was accepted
-		}
-	case http.StateActive:
-		if st := c.lease().phase(); st == phaseArrived || st == phaseClosedInHeader {
-			// The first bytes make no request, and nothing came after them. When net/http
-			// has waited for them itself it says no StateActive then, since it looks only
-			// for bytes that it reads afterwards. (It does say it of a header that it can
-			// parse but refuses, such as one without Host. There is no way to tell.)
-			return
-		}
-		c.changeLease(leaseState.completeHeader) // SetReadDeadline may have noted that before
-	case http.StateIdle:
-		// The user first: a deadline that he sets now is one that net/http replaces.
-		s.report(c.identity(), state)
-		c.changeLease(leaseState.finish)
-		if call := c.queue.call; call.keepAlivesOff.Load() {
-			call.lookAgain()
-		}
-		return
-	case http.StateHijacked:
-		c.hijacked()
-	case http.StateClosed:
-		if c.leaseClosed() {
-			return // parked
-		}
+	if !s.isOurs(nc) {
+		s.countForeign(state)
 	}
-	s.report(c.identity(), state)
+	s.report(nc, state)
 }
 
 // countForeign counts the connections that net/http has to itself, for Drain.
@@ -130,46 +92,31 @@ func (s *Server) reportSafely(c *conn, state http.ConnState) (ok bool) {
 	return true
 }
 
-// connContext is the http.Server's ConnContext. The user's was called when the
-// connection was accepted.
+// connContext is the http.Server's ConnContext, for connections that aren't ours: for those it was
+// called when they were accepted.
 func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
-	if c := s.ours(nc); c != nil {
-		return c.ext.ctx
-	}
 	if _, ok := nc.(guardConn); ok {
 		return ctx
 	}
 	return s.user.connContext(ctx, nc)
 }
 
-// baseContext is the http.Server's BaseContext. The user's was called once for
-// all the queues of a listener.
+// baseContext is the http.Server's BaseContext. The user's was called once for the listener.
 func (s *Server) baseContext(l net.Listener) context.Context {
-	if f, ok := l.(*connQueue); ok && f.server == s {
-		return f.call.base
+	if own, ok := l.(*nethttpListener); ok && own.call.server == s {
+		return own.call.base
 	}
-	if probe.IsStart(l) {
+	if isStart(l) {
 		return context.Background()
 	}
 	return s.user.baseContext(l)
 }
 
-// ours returns the connection that nc is a lease of, or nil if it isn't one of
-// this Server's.
-func (s *Server) ours(nc net.Conn) *conn {
-	var c *conn
-	switch nc := nc.(type) {
-	case *conn:
-		c = nc
-	case *tlsConn:
-		c = nc.conn
-	case *tls.Conn:
-		if nc != nil {
-			c, _ = nc.NetConn().(*conn)
-		}
+// isOurs reports whether a connection that a hook gets is one of this Server's.
+func (s *Server) isOurs(nc net.Conn) bool {
+	if tc, ok := nc.(*tls.Conn); ok && tc != nil {
+		nc = tc.NetConn()
 	}
-	if c == nil || c.queue.server != s {
-		return nil
-	}
-	return c
+	c, ok := nc.(*conn)
+	return ok && c.queue.server == s
 }

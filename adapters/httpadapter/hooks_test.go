@@ -209,7 +209,7 @@ func TestToldConcurrently(t *testing.T) {
 			defer f.mu.Unlock()
 			f.states[c] = nil
 		}
-	}, ParkAfter(0))
+	})
 	var talking, telling sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range clients {
@@ -286,11 +286,9 @@ func TestHooksOneAtATime(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		listen func(f *fixture)
-		opts   []Option
 	}{
-		{"percore's connections", func(f *fixture) { f.listenOnLoops(4) }, nil},
-		{"never parked", func(f *fixture) { f.listenOnLoops(4) }, []Option{NoParking()}},
-		{"wrapped", func(f *fixture) { f.ln = wrapping{f.ln} }, nil},
+		{"percore's connections", func(f *fixture) { f.listenOnLoops(4) }},
+		{"wrapped", func(f *fixture) { f.ln = wrapping{f.ln} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const conns = 60
@@ -324,7 +322,7 @@ func TestHooksOneAtATime(t *testing.T) {
 						t.Errorf("StateNew of connection %d follows ConnContext of connection %d", introduced[c], next)
 					}
 				}
-			}, tt.opts...)
+			})
 			var wg sync.WaitGroup
 			answers := make(chan string, conns)
 			for range conns {
@@ -460,7 +458,7 @@ func TestServeReturnsAfterStateNew(t *testing.T) {
 					b.Close()
 					l.conns = append(l.conns, a)
 				}
-				server := wrap(srv)
+				server := Wrap(srv)
 				if overTLS {
 					srv.TLSConfig, _ = testnet.TLS(t)
 					_ = server.ServeTLS(l, "", "")

@@ -20,21 +20,19 @@ import (
 // states of conn it is hijacked from then on; its reference to the call ends with its last state,
 // Closed.
 
-// newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them: the
-// program wants that, or net/http has no HTTP/2 for such connections either, or whyNetHTTP2 has a
-// reason.
+// newStreams returns the server of the call's HTTP/2 connections, or nil if the function in TLSNextProto
+// serves them: net/http has no HTTP/2 for such connections, or whyNetHTTP2 has a reason.
 func (call *serveCall) newStreams() *h2.Server {
 	s := call.server
 	offered := protocols(s.srv).HTTP2()
 	if call.tls == nil {
 		offered = protocols(s.srv).UnencryptedHTTP2()
 	}
-	if s.netHTTP2 || !offered || !speaksHTTP2(s.srv) {
+	if !offered || !speaksHTTP2(s.srv) {
 		return nil
 	}
 	if why := s.whyNetHTTP2(); why != "" {
-		s.logf("httpadapter: net/http serves HTTP/2, with a goroutine for each connection that waits: %s. "+
-			"With the option NetHTTP2 that is not logged.", why)
+		s.logf("httpadapter: HTTP/2 is not served by percore, and each connection that waits has a goroutine: %s", why)
 		return nil
 	}
 	own, config := s.http2Handler((*http2Host)(call)), s.http2Config()
@@ -83,7 +81,7 @@ func (s *Server) http2Config() h2.Config {
 		Priorities:      prioritiesOf(s.srv),
 		MaxAge:          s.maxAge, // also of one without requests
 	}
-	if n := fieldsMax(s.srv); n < 1<<30 {
+	if n := maxHeaderValueCount(s.srv); n > 0 && n < 1<<30 {
 		c.HeaderFields = n
 	}
 	if d := s.srv.IdleTimeout; d > 0 {
@@ -186,7 +184,7 @@ const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 // looksForPreface reports whether a connection may begin with the preface.
 func (c *conn) looksForPreface() bool {
 	call := c.queue.call
-	return call.streams != nil && call.clearHTTP2 && !c.isTLS() && !c.load().has(began)
+	return call.clearHTTP2 && !c.load().has(began) && (call.streams != nil || call.nextInClear() != nil)
 }
 
 // beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
@@ -201,6 +199,11 @@ func (t *turn) becomeHTTP2(p []byte) bool {
 	t.disarm()
 	unread := append([]byte(nil), p...)
 	t.have = 0
+	if t.c.queue.call.streams == nil {
+		t.release()
+		t.c.serveNextInClear(unread)
+		return false
+	}
 	if t.c.serveHTTP2(unread) {
 		return false
 	}

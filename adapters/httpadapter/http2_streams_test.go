@@ -61,7 +61,7 @@ func TestStreamHandler(t *testing.T) {
 		testnet.NoLeaks(t)
 		taker := newStreamTaker()
 		f := startHTTP2(t, secure, &http.Server{Handler: taker}, func(srv *http.Server) testnet.WebServer {
-			return wrap(srv, withHTTP2(), MaxAge(0, 1000)) // whose handler is none of the user's
+			return Wrap(srv, MaxAge(0, 1000)) // whose handler is none of the user's
 		})
 		client := f.client()
 		for path, want := range map[string]string{"/": "request", "/s": "stream", "/s/2": "stream", "/x": "request"} {
@@ -84,13 +84,13 @@ func TestStreamHandler(t *testing.T) {
 	}
 
 	taker := newStreamTaker()
-	f := startHTTP2(t, false, &http.Server{Handler: http.HandlerFunc(taker.ServeHTTP)}, func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2()) })
+	f := startHTTP2(t, false, &http.Server{Handler: http.HandlerFunc(taker.ServeHTTP)}, func(srv *http.Server) testnet.WebServer { return Wrap(srv) })
 	if got := f.get(f.client(), "/s"); got != "request" {
 		t.Errorf("behind a middleware: got %q, want net/http's", got)
 	}
 
 	taker = newStreamTaker()
-	f = startHTTP2(t, false, &http.Server{Handler: taker}, func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2()) })
+	f = startHTTP2(t, false, &http.Server{Handler: taker}, func(srv *http.Server) testnet.WebServer { return Wrap(srv) })
 	nc := testnet.Dial(t, f.l)
 	defer nc.Close()
 	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))

@@ -40,10 +40,8 @@ var http2Ways = []struct {
 }{
 	{"net/http in clear", false, func(srv *http.Server) testnet.WebServer { return srv }},
 	{"net/http over TLS", true, func(srv *http.Server) testnet.WebServer { return srv }},
-	{"in clear", false, func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2()) }},
-	{"over TLS", true, func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2()) }},
-	{"fast path in clear", false, func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2(), fastPath()) }},
-	{"fast path over TLS", true, func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2(), fastPath()) }},
+	{"in clear", false, func(srv *http.Server) testnet.WebServer { return Wrap(srv) }},
+	{"over TLS", true, func(srv *http.Server) testnet.WebServer { return Wrap(srv) }},
 }
 
 // eachHTTP2 runs a test each way.
@@ -311,19 +309,15 @@ func servedBy(w http.ResponseWriter, _ *http.Request) {
 // TestHTTP2Declined: HTTP/2 is served past net/http exactly where the documentation says so.
 func TestHTTP2Declined(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		ours    bool
-		options []Option
-		setenv  string // a variable of the environment and its value
-		change  func(*http.Server)
+		name   string
+		ours   bool
+		setenv string // a variable of the environment and its value
+		change func(*http.Server)
 	}{
-		{"option", canPark, []Option{withHTTP2()}, "", nil},
-		{"option with the fast path", canPark, []Option{withHTTP2(), fastPath()}, "", nil},
-		{"parking at once", canPark, []Option{withHTTP2(), ParkAfter(0)}, "", nil},
-		{"fast path alone", false, []Option{fastPath()}, "", nil},
-		{"no parking", canPark, []Option{withHTTP2(), NoParking()}, "", nil},
-		{"engine=net", false, []Option{withHTTP2()}, "PERCOREDEBUG=engine=net", nil},
-		{"CountError", false, []Option{withHTTP2()}, "", func(srv *http.Server) {
+		{"default", canPark, "", nil},
+		{"engine=net", false, "PERCOREDEBUG=engine=net", nil},
+		{"http=net", false, "PERCOREDEBUG=http=net", nil},
+		{"CountError", false, "", func(srv *http.Server) {
 			srv.HTTP2 = &http.HTTP2Config{CountError: func(string) {}}
 		}},
 	} {
@@ -336,7 +330,7 @@ func TestHTTP2Declined(t *testing.T) {
 				if c.change != nil {
 					c.change(srv)
 				}
-				f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return wrap(srv, c.options...) })
+				f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return Wrap(srv) })
 				by := f.get(f.client(), "/")
 				if ours := strings.HasPrefix(by, "github.com/percore/percore/"); ours != c.ours {
 					t.Errorf("served by %s, want percore: %t", by, c.ours)
@@ -345,7 +339,7 @@ func TestHTTP2Declined(t *testing.T) {
 		}
 	}
 	own := &http.Server{TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": nil}}
-	s := wrap(own, withHTTP2())
+	s := Wrap(own)
 	s.installed.Do(s.install)
 	if (&serveCall{server: s}).newStreams() != nil {
 		t.Error("connections do not stay with a server that the program has in TLSNextProto")
@@ -373,9 +367,9 @@ func TestHTTP2SwitchedOff(t *testing.T) {
 			var got [2]string
 			for i, wrap := range []func(*http.Server) testnet.WebServer{
 				func(srv *http.Server) testnet.WebServer { return srv },
-				func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2(), fastPath()) },
+				func(srv *http.Server) testnet.WebServer { return Wrap(srv) },
 			} {
-				srv := &http.Server{Handler: http.HandlerFunc(servedBy)}
+				srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })}
 				f := startHTTP2(t, false, srv, func(srv *http.Server) testnet.WebServer {
 					srv.Protocols.SetUnencryptedHTTP2(c.clear)
 					return wrap(srv)
@@ -398,41 +392,6 @@ func TestHTTP2SwitchedOff(t *testing.T) {
 	}
 }
 
-// TestHTTP2AloneParks: with the option alone HTTP/1.1 goes through net/http, and is parked.
-func TestHTTP2AloneParks(t *testing.T) {
-	if !canPark {
-		t.Skip("nothing parks here: run it on Linux, without the build tag percore_net")
-	}
-	for _, secure := range []bool{false, true} {
-		t.Run(fmt.Sprintf("TLS=%t", secure), func(t *testing.T) {
-			f := startHTTP2(t, secure, &http.Server{Handler: http.HandlerFunc(servedBy)}, func(srv *http.Server) testnet.WebServer {
-				return wrap(srv, withHTTP2(), ParkAfter(0))
-			})
-			nc, err := net.Dial("tcp", f.l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
-			if f.tls != nil {
-				nc = tls.Client(nc, f.tls)
-			}
-			get, server := testnet.KeepAlive(t, nc), f.server.(*Server)
-			for n := uint64(1); n <= 3; n++ {
-				if got := get("/"); got != "net/http" {
-					t.Errorf("request %d was served by %s, want net/http", n, got)
-				}
-				testnet.Eventually(t, "the connection is parked", func() bool {
-					s := server.Stats()
-					return s.Parked == 1 && s.Parks == n
-				})
-			}
-			if s := server.FastPathStats(); s.Requests != 0 {
-				t.Errorf("got %+v of the fast path, which is off", s)
-			}
-		})
-	}
-}
-
 // TestHTTP2Stats: the figures of all calls of Serve are in the sum, also when they have ended.
 func TestHTTP2Stats(t *testing.T) {
 	if !canPark {
@@ -440,7 +399,7 @@ func TestHTTP2Stats(t *testing.T) {
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(servedBy), Protocols: new(http.Protocols)}
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	s := wrap(srv, withHTTP2())
+	s := Wrap(srv)
 	for n := 1; n <= 3; n++ {
 		l := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		served := make(chan error, 1)
@@ -472,7 +431,7 @@ func TestHTTP2Stats(t *testing.T) {
 func TestHTTP2InBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := startHTTP2(t, false, &http.Server{Handler: http.HandlerFunc(servedBy)}, func(srv *http.Server) testnet.WebServer {
-			return wrap(srv, withHTTP2(), fastPath())
+			return Wrap(srv)
 		})
 		client := f.client()
 		// The second request waits for the goroutine that dials to share the connection. Without it
@@ -487,26 +446,23 @@ func TestHTTP2InBubble(t *testing.T) {
 	})
 }
 
-// TestNetHTTP2Logged: the log says once why net/http serves HTTP/2, unless the program wants that, or
-// HTTP/2 is not offered.
+// TestNetHTTP2Logged: the log says once why percore doesn't serve HTTP/2, unless that is not offered.
 func TestNetHTTP2Logged(t *testing.T) {
 	needParking(t)
 	own := func(srv *http.Server) {
 		srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": nil}
 	}
 	for _, c := range []struct {
-		name    string
-		secure  bool
-		change  func(*http.Server)
-		options []Option
-		want    string // in a line of the log; "": there is none
+		name   string
+		secure bool
+		change func(*http.Server)
+		want   string // in a line of the log; "": there is none
 	}{
-		{"served", true, nil, []Option{withHTTP2()}, ""},
-		{"TLSNextProto", true, own, []Option{withHTTP2()}, "TLSNextProto"},
-		{"CountError", true, func(srv *http.Server) { srv.HTTP2 = &http.HTTP2Config{CountError: func(string) {}} }, []Option{withHTTP2()}, "CountError"},
-		{"option", true, own, nil, ""},
-		{"in clear", false, own, []Option{withHTTP2()}, ""},
-		{"none", true, func(srv *http.Server) { srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} }, []Option{withHTTP2()}, ""},
+		{"served", true, nil, ""},
+		{"TLSNextProto", true, own, "TLSNextProto"},
+		{"CountError", true, func(srv *http.Server) { srv.HTTP2 = &http.HTTP2Config{CountError: func(string) {}} }, "CountError"},
+		{"in clear", false, own, ""},
+		{"none", true, func(srv *http.Server) { srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder
@@ -514,7 +470,7 @@ func TestNetHTTP2Logged(t *testing.T) {
 			if c.change != nil {
 				c.change(srv)
 			}
-			s := wrap(srv, c.options...)
+			s := Wrap(srv)
 			s.installed.Do(s.install)
 			var config *tls.Config
 			if c.secure {

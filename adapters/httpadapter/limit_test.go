@@ -162,7 +162,7 @@ func TestLimits(t *testing.T) {
 	for name, handler := range limitsMet {
 		for _, sent := range []int{8, 5000, limitTestBytes} { // before awaiting the answer
 			wg.Go(func() {
-				want, got := playLimit(t, onNet, handler, sent), playLimit(t, withFastPath, handler, sent)
+				want, got := playLimit(t, onNet, handler, sent), playLimit(t, withAdapter, handler, sent)
 				if got != want {
 					t.Errorf("%s, %d bytes: got\n%s\nwant\n%s", name, sent, got, want)
 				}
@@ -174,7 +174,7 @@ func TestLimits(t *testing.T) {
 	}
 	for name, handler := range limitsUnmet {
 		wg.Go(func() {
-			want, got := playLimit(t, onNet, handler, limitTestBytes), playLimit(t, withFastPath, handler, limitTestBytes)
+			want, got := playLimit(t, onNet, handler, limitTestBytes), playLimit(t, withAdapter, handler, limitTestBytes)
 			if got != want {
 				t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
 			}
@@ -198,8 +198,8 @@ func playLimit(t *testing.T, w way, handler http.HandlerFunc, sent int) string {
 		io.WriteString(rw, r.Method)
 	})
 	server, listen := anyServer(srv), net.Listen
-	if w == withFastPath {
-		server, listen = wrap(srv, fastPath()), percore.Listen
+	if w == withAdapter {
+		server, listen = Wrap(srv), percore.Listen
 	}
 	ln := testnet.Listen(t, listen, testnet.TCP4)
 	served := make(chan error, 1)

@@ -22,7 +22,7 @@ func metric(name, of string) float64 {
 
 // TestMetrics: the process's metrics are sums over its Servers, including Servers that are gone.
 func TestMetrics(t *testing.T) {
-	const reads, other = "fastpath_requests_total", "fastpath_declined_total"
+	const reads, other = "http1_requests_total", "http1_odd_requests_total"
 	for _, f := range readMetrics() {
 		if f.Help == "" || (f.Label == "") != (f.Of == "") {
 			t.Errorf("got %+v, want a help text, and a label exactly if there is a value of it", f)
@@ -31,12 +31,12 @@ func TestMetrics(t *testing.T) {
 	if metric("connections", "parked") < 0 || metric(other, "host") < 0 || metric(other, "plain") >= 0 {
 		t.Errorf("got %+v, want all states and reasons from the start", readMetrics())
 	}
-	requests, served := metric(reads, ""), metric("parks_total", "")
-	s := wrap(&http.Server{})
+	requests, hijacked := metric(reads, ""), metric("hijacked_connections_total", "")
+	s := Wrap(&http.Server{})
 	s.installed.Do(s.install)
 	s.counts.Add(countRequests, 3)
-	s.counts.Add(countParks, 2)
-	if got := metric(reads, ""); got < requests+3 || metric("parks_total", "") < served+2 {
+	s.counts.Add(countHijacked, 2)
+	if got := metric(reads, ""); got < requests+3 || metric("hijacked_connections_total", "") < hijacked+2 {
 		t.Errorf("got %v requests, then %v, want 3 more", requests, got)
 	}
 	runtime.KeepAlive(s)

@@ -17,14 +17,14 @@ import (
 // After that, s is the server that has the connection.
 func (pf *performance) startMoving(s *stage) (stop func()) {
 	switch pf.way {
-	case stayingAdapter, stayingFastPath:
+	case staying:
 		return pf.repeat(func() {
 			_ = handOverSoon(s, func([]percore.WaitingConn) error {
 				pf.pause()
 				return errors.New("no successor")
 			})
 		})
-	case movingAdapter, movingFastPath:
+	case moving:
 		other := pf.open()
 		moves := 0
 		stop := pf.repeat(func() {
@@ -78,7 +78,7 @@ func (pf *performance) repeat(do func()) (stop func()) {
 
 // pause waits for about as long as it takes to park.
 func (pf *performance) pause() {
-	time.Sleep(time.Duration(pauses[rand.IntN(len(pauses))] * float64(max(pf.p.parkAfter, 200*time.Microsecond))))
+	time.Sleep(time.Duration(pauses[rand.IntN(len(pauses))] * float64(200*time.Microsecond)))
 }
 
 // handOverSoon calls HandOver and gives up soon.

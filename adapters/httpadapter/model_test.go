@@ -25,30 +25,25 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The model for a parking server, with and without the fast path, is a server that does not park:
-// net/http on package net. A program is what a client does on one connection. It sends requests,
-// cut anywhere and pipelined, pauses for about as long as it takes to park, and ends in some way.
-// Each program is played to all servers, and everything that can be seen must be the same. That is
-// the bytes that come back, how the connection ends, the handlers' requests, the states, and the
-// log.
+// The model for the adapter is net/http on package net. A program is what a client does on one
+// connection. It sends requests, cut anywhere and pipelined, pauses, and ends in some way. Each program
+// is played to all servers, and everything that can be seen must be the same. That is the bytes that
+// come back, how the connection ends, the handlers' requests, the states, and the log.
 //
 // The same must hold while HandOver calls a give that fails, at any moment. It must also hold while
 // the connection moves to another Server and back, where that works. ConnState then sees several
 // connections, and their states put together must be those of one connection.
 //
 // The programs leave out what is left to chance on package net, too: bytes in flight when the
-// server closes, resets in the middle of a request, and timeouts. They also leave out one
-// difference of the adapter. If the first request after parking has a header that can be parsed but
-// is refused, such as one without Host, it is answered without a StateActive.
+// server closes, resets in the middle of a request, and timeouts.
 
 // program is a client's side of a connection.
 type program struct {
-	tls       bool
-	parkAfter time.Duration
-	steps     []step
-	end       int // index into endings
-	partial   int // bytes of another request to send before a half-close
-	moving    way // one of movingWays, to play as well; over TLS nothing moves
+	tls     bool
+	steps   []step
+	end     int // index into endings
+	partial int // bytes of another request to send before a half-close
+	moving  way // one of movingWays, to play as well; over TLS nothing moves
 }
 
 // step is a request and what happens around it.
@@ -250,7 +245,7 @@ func doProxied(rw http.ResponseWriter, r *http.Request) {
 
 var endings = []string{"half-close", "close", "reset", "server closes", "server shuts down"}
 
-// The pauses in the middle of things, in multiples of the time to park.
+// The pauses in the middle of things, in multiples of 200 µs.
 var pauses = []float64{0, 0, 0, 0.5, 1, 2}
 
 // decode makes a program from random bytes.
@@ -269,7 +264,7 @@ func decode(data []byte) program {
 		}
 		return ops
 	}
-	p := program{tls: next(4) == 1, parkAfter: time.Duration(next(4)) * 500 * time.Microsecond}
+	p := program{tls: next(4) == 1}
 	post := false
 	for range next(8) {
 		s := step{request: next(len(requests)), wait: next(4) > 0}
@@ -314,32 +309,21 @@ func decode(data []byte) program {
 
 // String describes the program in failure messages.
 func (p program) String() string {
-	return fmt.Sprintf("TLS %t, park after %v, steps %+v, then %s (partial %d)", p.tls, p.parkAfter, p.steps, endings[p.end], p.partial)
+	return fmt.Sprintf("TLS %t, steps %+v, then %s (partial %d)", p.tls, p.steps, endings[p.end], p.partial)
 }
 
 // way says how a server is run.
 type way string
 
 const (
-	onNet        way = "net/http on package net"
-	withAdapter  way = "with the adapter"
-	withFastPath way = "with the fast path"
+	onNet       way = "net/http on package net"
+	withAdapter way = "with the adapter"
 
-	stayingAdapter  way = withAdapter + ", and a HandOver that fails"
-	stayingFastPath way = withFastPath + ", and a HandOver that fails"
-	movingAdapter   way = withAdapter + ", moving"
-	movingFastPath  way = withFastPath + ", moving"
+	staying way = withAdapter + ", and a HandOver that fails"
+	moving  way = withAdapter + ", moving"
 )
 
-var movingWays = []way{stayingAdapter, stayingFastPath, movingAdapter, movingFastPath}
-
-// options returns an adapter's options, and false if the way has no adapter.
-func (w way) options(p program) (opts []Option, adapter bool) {
-	if strings.HasPrefix(string(w), string(withFastPath)) {
-		opts = append(opts, fastPath())
-	}
-	return append(opts, ParkAfter(p.parkAfter)), w != onNet
-}
+var movingWays = []way{staying, moving}
 
 // A performance is a program being played to one server.
 type performance struct {
@@ -553,9 +537,9 @@ func (pf *performance) open() *stage {
 	srv := &http.Server{Handler: pf, ConnState: pf.connState, ErrorLog: log.New(pf, "", 0)}
 	s := &stage{t: pf.t, server: srv, served: make(chan error, 1)}
 	listen := net.Listen
-	if opts, ok := pf.way.options(pf.p); ok {
+	if pf.way != onNet {
 		listen = percore.Listen
-		s.server = wrap(srv, opts...)
+		s.server = Wrap(srv)
 	}
 	s.ln = testnet.Listen(pf.t, listen, testnet.TCP4)
 	run := *s // s may become another server's
@@ -590,7 +574,7 @@ func (pf *performance) sendAll(c net.Conn, br *bufio.Reader) (open bool) {
 				return false
 			}
 			from = to
-			time.Sleep(time.Duration(pauses[s.pauses[i]] * float64(max(pf.p.parkAfter, 200*time.Microsecond))))
+			time.Sleep(time.Duration(pauses[s.pauses[i]] * float64(200*time.Microsecond)))
 		}
 		if s.last {
 			return false
@@ -657,7 +641,7 @@ func (pf *performance) finish(c net.Conn, tcp *net.TCPConn, br *bufio.Reader, op
 func compare(t testing.TB, p program) {
 	t.Helper()
 	want := strings.Join((&performance{t: t, p: p, way: onNet}).play(), "\n")
-	ways := []way{withAdapter, withFastPath}
+	ways := []way{withAdapter}
 	if !p.tls && p.moving != "" && canPark {
 		ways = append(ways, p.moving)
 	}

@@ -305,7 +305,7 @@ func (st *proxyStage) start(srv *http.Server, protocol string, own bool) (*url.U
 	var ln net.Listener
 	var err error
 	if own {
-		web = Wrap(srv, ParkAfter(time.Millisecond))
+		web = Wrap(srv)
 		ln, err = percore.Listen("tcp4", "127.0.0.1:0")
 	} else {
 		ln, err = net.Listen("tcp4", "127.0.0.1:0")

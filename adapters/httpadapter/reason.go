@@ -2,13 +2,12 @@ package httpadapter
 
 import "github.com/percore/percore/adapters/httpadapter/internal/http1"
 
-// reason is why the fast path declines a request: a verdict about its header, or one of these.
+// reason is why a request is odd: a verdict about its header, or one of these.
 type reason uint8
 
 const (
-	reasonEnded      = reason(http1.Verdicts) + iota // the stream ended, or failed, in the middle of a request
-	reasonTarget                                     // a target that is none for package url
-	reasonKeepAlives                                 // keep-alives are off: net/http knows when they are on again
+	reasonEnded  = reason(http1.Verdicts) + iota // the stream ended, or failed, in the middle of a request
+	reasonTarget                                 // a target that is none for package url
 
 	reasonCount = iota + int(http1.Verdicts)
 )
@@ -21,8 +20,6 @@ func (r reason) String() string {
 		return "ended"
 	case reasonTarget:
 		return "target"
-	case reasonKeepAlives:
-		return "keep-alives"
 	}
 	return http1.Verdict(r).String()
 }

@@ -53,7 +53,7 @@ func (call *serveCall) joinRoom() {
 // EachIdle implements [accepting.Idler].
 func (call *serveCall) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
 	for _, q := range call.queues {
-		q.each(&q.mu.kept, func(c *conn) {
+		q.each(func(c *conn) {
 			idle := idleConn{c}
 			if since := idle.idleSince(); since != 0 {
 				do(idle, since, c.RemoteAddrPort().Addr())
@@ -110,7 +110,7 @@ func (i idleConn) CloseIdle(since int64) bool {
 	c := i.c
 	c.mu.Lock() // or a request could begin and end in between, and the client's next one be on its way
 	defer c.mu.Unlock()
-	if i.idleSince() != since || seam.HasUnread(c.Conn) || c.unread.hasBytes() || !c.endLocked(connState.closeIdle) {
+	if i.idleSince() != since || seam.HasUnread(c.Conn) || c.kept.hasBytes() || !c.endLocked(connState.closeIdle) {
 		return false
 	}
 	go i.closeForRoom() // the user's OnClose may call anything, and TLS's farewell may block

@@ -54,7 +54,7 @@ func newRoomServer(t *testing.T, max int, srv *http.Server, overTLS bool, opts .
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.addr, r.server = ln.Addr().String(), wrap(srv, opts...)
+	r.addr, r.server = ln.Addr().String(), Wrap(srv, opts...)
 	served := make(chan error, 1)
 	go func() {
 		if !overTLS {
@@ -132,34 +132,32 @@ func TestMakesRoom(t *testing.T) {
 	server, client := testnet.TLS(t)
 	client.NextProtos = []string{"http/1.1"}
 	for name, idleTimeout := range map[string]time.Duration{"with IdleTimeout": time.Hour, "without": 0} {
-		for kind, opts := range map[string][]Option{"parking": {ParkAfter(time.Millisecond)}, "fast path": {fastPath()}} {
-			for _, overTLS := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, %s, TLS %t", name, kind, overTLS), func(t *testing.T) {
-					const max = 4
-					srv := &http.Server{IdleTimeout: idleTimeout, TLSConfig: server.Clone()}
-					r := newRoomServer(t, max, srv, overTLS, opts...)
-					if overTLS {
-						r.client = client
-					}
-					var all []*roomClient
-					for i := range max {
-						c := r.dial(fmt.Sprintf("127.0.0.%d", i+1)) // so that no peer has more than its share
-						c.ask()
-						r.rests(i + 1) // in this order
-						all = append(all, c)
-					}
-					all[0].ask() // now 1 has waited longest
-					r.rests(max)
-					late := r.dial("127.0.0.9")
-					late.ask()
-					all[1].requireClosed()
-					r.rests(max)
-					for _, i := range []int{0, 2, 3} {
-						all[i].ask()
-					}
-					late.ask()
-				})
-			}
+		for _, overTLS := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS %t", name, overTLS), func(t *testing.T) {
+				const max = 4
+				srv := &http.Server{IdleTimeout: idleTimeout, TLSConfig: server.Clone()}
+				r := newRoomServer(t, max, srv, overTLS)
+				if overTLS {
+					r.client = client
+				}
+				var all []*roomClient
+				for i := range max {
+					c := r.dial(fmt.Sprintf("127.0.0.%d", i+1)) // so that no peer has more than its share
+					c.ask()
+					r.rests(i + 1) // in this order
+					all = append(all, c)
+				}
+				all[0].ask() // now 1 has waited longest
+				r.rests(max)
+				late := r.dial("127.0.0.9")
+				late.ask()
+				all[1].requireClosed()
+				r.rests(max)
+				for _, i := range []int{0, 2, 3} {
+					all[i].ask()
+				}
+				late.ask()
+			})
 		}
 	}
 }
@@ -169,25 +167,23 @@ func TestMakesRoomOfSilent(t *testing.T) {
 	server, client := testnet.TLS(t)
 	client.NextProtos = []string{"http/1.1"}
 	for name, timeout := range map[string]time.Duration{"with ReadHeaderTimeout": time.Hour, "without": 0} {
-		for kind, opts := range map[string][]Option{"net/http": nil, "fast path": {fastPath()}} {
-			for _, overTLS := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, %s, TLS %t", name, kind, overTLS), func(t *testing.T) {
-					srv := &http.Server{ReadHeaderTimeout: timeout, TLSConfig: server.Clone()}
-					r := newRoomServer(t, 2, srv, overTLS, opts...)
-					var silent []*roomClient
-					for i := range 2 {
-						silent = append(silent, r.dial("127.0.0.1"))
-						testnet.Eventually(t, "the connection to be accepted", func() bool { return r.server.Stats().Waiting == i+1 })
-					}
-					if overTLS {
-						r.client = client
-					}
-					late := r.dial("127.0.0.2")
-					late.ask()
-					silent[0].requireClosed()
-					late.ask() // no deadline of the wait is left
-				})
-			}
+		for _, overTLS := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS %t", name, overTLS), func(t *testing.T) {
+				srv := &http.Server{ReadHeaderTimeout: timeout, TLSConfig: server.Clone()}
+				r := newRoomServer(t, 2, srv, overTLS)
+				var silent []*roomClient
+				for i := range 2 {
+					silent = append(silent, r.dial("127.0.0.1"))
+					testnet.Eventually(t, "the connection to be accepted", func() bool { return r.server.Stats().Waiting == i+1 })
+				}
+				if overTLS {
+					r.client = client
+				}
+				late := r.dial("127.0.0.2")
+				late.ask()
+				silent[0].requireClosed()
+				late.ask() // no deadline of the wait is left
+			})
 		}
 	}
 }
@@ -195,7 +191,7 @@ func TestMakesRoomOfSilent(t *testing.T) {
 // A peer that has all places but one loses its own, though the other's connection has waited longer.
 func TestMakesRoomByPeer(t *testing.T) {
 	const max = 8
-	r := newRoomServer(t, max, &http.Server{}, false, fastPath())
+	r := newRoomServer(t, max, &http.Server{}, false)
 	first := r.dial("127.0.0.2")
 	first.ask()
 	r.rests(1)
@@ -221,35 +217,31 @@ func TestMakesRoomByPeer(t *testing.T) {
 
 // Connections with a request under way, or a part of one, are not closed, however old they are.
 func TestMakesNoRoomForBusy(t *testing.T) {
-	for kind, opts := range map[string][]Option{"net/http": nil, "fast path": {fastPath()}} {
-		t.Run(kind, func(t *testing.T) {
-			r := newRoomServer(t, 2, &http.Server{}, false, opts...)
-			busy, begun := r.dial("127.0.0.1"), r.dial("127.0.0.2")
-			busy.send("/wait")
-			begun.ask()
-			r.rests(1)
-			if _, err := io.WriteString(begun.conn, "GET / HTTP/1.1\r\n"); err != nil {
-				t.Fatal(err)
-			}
-			testnet.Eventually(t, "a handler", func() bool { return r.waiting.Load() == 1 })
-			late := r.dial("127.0.0.3")
-			late.send("/")
-			// Nothing tells that the server has looked and closed nothing, but this: it waits for room.
-			testnet.Eventually(t, "Accept to wait", func() bool { return limitWaits(r.addr) > 0 })
-			if _, err := io.WriteString(begun.conn, "Host: x\r\n\r\n"); err != nil {
-				t.Fatal(err)
-			}
-			if err := begun.receive(); err != nil {
-				t.Fatalf("the request in two parts: %v", err)
-			}
-			if err := late.receive(); err != nil { // in begun's place, or busy's
-				t.Fatalf("the client that has waited: %v", err)
-			}
-			close(r.release)
-			if err := busy.receive(); err != nil {
-				t.Errorf("the request under way: %v", err)
-			}
-		})
+	r := newRoomServer(t, 2, &http.Server{}, false)
+	busy, begun := r.dial("127.0.0.1"), r.dial("127.0.0.2")
+	busy.send("/wait")
+	begun.ask()
+	r.rests(1)
+	if _, err := io.WriteString(begun.conn, "GET / HTTP/1.1\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	testnet.Eventually(t, "a handler", func() bool { return r.waiting.Load() == 1 })
+	late := r.dial("127.0.0.3")
+	late.send("/")
+	// Nothing tells that the server has looked and closed nothing, but this: it waits for room.
+	testnet.Eventually(t, "Accept to wait", func() bool { return limitWaits(r.addr) > 0 })
+	if _, err := io.WriteString(begun.conn, "Host: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := begun.receive(); err != nil {
+		t.Fatalf("the request in two parts: %v", err)
+	}
+	if err := late.receive(); err != nil { // in begun's place, or busy's
+		t.Fatalf("the client that has waited: %v", err)
+	}
+	close(r.release)
+	if err := busy.receive(); err != nil {
+		t.Errorf("the request under way: %v", err)
 	}
 }
 
@@ -268,7 +260,7 @@ func TestMakesRoomHTTP2(t *testing.T) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	r := newRoomServer(t, 1, &http.Server{Protocols: protocols}, false, fastPath(), withHTTP2())
+	r := newRoomServer(t, 1, &http.Server{Protocols: protocols}, false)
 	only := new(http.Protocols)
 	only.SetUnencryptedHTTP2(true)
 	client := &http.Client{Transport: &http.Transport{Protocols: only}, Timeout: testnet.HangTimeout}
@@ -305,7 +297,7 @@ func TestMakesRoomOfDetached(t *testing.T) {
 	client.NextProtos = []string{"http/1.1"}
 	for _, overTLS := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS %t", overTLS), func(t *testing.T) {
-			r := newRoomServer(t, max, &http.Server{TLSConfig: server.Clone()}, overTLS, fastPath())
+			r := newRoomServer(t, max, &http.Server{TLSConfig: server.Clone()}, overTLS)
 			if overTLS {
 				r.client = client
 			}
@@ -366,7 +358,7 @@ func TestMakesRoomOfDetachedHTTP2(t *testing.T) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	r := newRoomServer(t, max, &http.Server{Protocols: protocols}, false, fastPath(), withHTTP2())
+	r := newRoomServer(t, max, &http.Server{Protocols: protocols}, false)
 	streams := make(chan *Stream, max)
 	r.mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()

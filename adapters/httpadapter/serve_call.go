@@ -10,7 +10,6 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/monotime"
@@ -18,13 +17,11 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// serveCall is one call of Serve: a listener, its connections, and the queues through
-// which net/http gets them.
+// serveCall is one call of Serve: a listener, its connections, and the listener through which net/http
+// gets those that aren't ours, and notifies the call of its end.
 //
-// It may outlive the call: connections go on after their listener was closed, and
-// to serve one that wakes up net/http needs a queue. So the queues end with the last
-// of the accept loops and connections, or when net/http closes them, which is how
-// it shuts down.
+// It may outlive the call: connections go on after their listener was closed. It ends with the last of
+// the accept loops and connections, or when net/http closes its listener, which is how it shuts down.
 type serveCall struct {
 	// immutable
 	server   *Server
@@ -33,25 +30,25 @@ type serveCall struct {
 	base     context.Context
 	ctx      context.Context // of connections, before the user's ConnContext
 	queues   []*connQueue
-	keeps    bool       // connections wait here, without net/http, for their first byte and whenever net/http gives them back
-	way      probe.Way  // in which net/http waits: it gives connections back if that is known
-	fast     bool       // plain requests are served without net/http
-	streams  *h2.Server // of the connections that speak HTTP/2; nil: net/http serves them
+	nethttp  *nethttpListener
+	keeps    bool       // percore's connections are served here, and otherwise by net/http
+	http1    bool       // HTTP/1 is spoken
+	streams  *h2.Server // of the connections that speak HTTP/2; nil: a function of TLSNextProto serves them, if there is one
 
 	clearHTTP2 bool // they may do so in clear
-	fieldsMax  int  // how many fields net/http takes in the header of a request
+	fieldsMax  int  // how many lines the fields of a header may have
 	workers    []workers.Pool[*conn]
 	handshakes *serving.Handshakes
-	addrTexts  *addrTexts        // nil without the fast path
+	addrTexts  *addrTexts
 	limits     *accepting.Limits // nil: the number of connections is not limited
 	guards     []*guard          // that must be in their place before a connection is accepted
-	served     chan error        // the results of net/http's Serve, for each queue
+	served     chan error        // the result of net/http's Serve
 	done       chan struct{}     // closed with the last reference
 
 	// atomic
 	refs    atomic.Int64 // accept loops and connections
 	loops   atomic.Int64 // the accept loops among them
-	ended   atomic.Bool  // net/http has closed a queue: it shuts down, or could not start
+	ended   atomic.Bool  // net/http has closed its listener: it shuts down, or could not start
 	foreign atomic.Bool  // connections of other types were met, and logged
 
 	keepAlivesOff atomic.Bool               // no connection is to wait for another request
@@ -63,17 +60,19 @@ type serveCall struct {
 	// may call the Server's methods: none of these needs it.
 	introducing sync.Mutex
 
+	next map[*conn]struct{} // that functions of TLSNextProto have; guarded by server.mu
+
 	closeOnce sync.Once
 	closeErr  error // guarded by closeOnce
 }
 
 func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	call := &serveCall{server: s, listener: l, tls: config, base: context.Background(), done: make(chan struct{})}
-	call.keeps = s.keeps && !monotime.InBubble() // in a bubble of testing/synctest the loops, which are outside, can't reach a queue
-	if call.keeps && s.canReadTLS(config) {
-		call.way = s.way
-		call.fast = !s.netHTTP1 && protocols(s.srv).HTTP1()
-		call.streams, call.clearHTTP2 = call.newStreams(), protocols(s.srv).UnencryptedHTTP2()
+	call.nethttp = newNethttpListener(call)
+	call.keeps = s.keeps && !monotime.InBubble() && s.canReadTLS(config) // in a bubble of testing/synctest the loops are outside
+	if spoken := protocols(s.srv); call.keeps {
+		call.http1, call.clearHTTP2 = spoken.HTTP1(), spoken.UnencryptedHTTP2() && config == nil
+		call.streams = call.newStreams()
 	}
 	call.fieldsMax = fieldsMax(s.srv)
 	call.handshakes = s.newHandshakes()
@@ -92,19 +91,16 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 		call.workers[i].Socket = (*conn).socket
 	}
 	for i, from := range listeners {
-		q := &connQueue{call: call, server: s, from: from, wake: make(chan struct{}, 1), told: make(chan struct{}, 1), parksAtOnce: s.parkAfter == 0}
+		q := &connQueue{call: call, server: s, from: from}
 		q.workers = &call.workers[i%len(call.workers)]
 		q.counts = s.counters.Cells[i%len(call.workers)%len(s.counters.Cells)]
-		q.sweeper = newSweeper(s.parkAfter, q.sweep)
 		call.queues = append(call.queues, q)
 	}
-	if call.fast || call.streams != nil {
-		call.addrTexts = new(addrTexts)
-	}
+	call.addrTexts = new(addrTexts)
 	call.joinRoom()
 	call.keepAlivesOff.Store(s.keepAlivesOff.Load())
 	call.addGuards()
-	call.served = make(chan error, len(call.queues))
+	call.served = make(chan error, 1)
 	call.refs.Store(int64(len(call.queues)))
 	call.loops.Store(int64(len(call.queues)))
 	s.mu.Lock()
@@ -119,16 +115,14 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 
 // addGuards gives net/http the guards that the call needs, as its first connections.
 func (call *serveCall) addGuards() {
-	first := &call.queues[0].mu.ready
-	if call.fast || call.streams != nil {
-		g := newShutdownGuard(call)
-		call.guards, *first = append(call.guards, &g.guard), append(*first, g)
+	if !call.keeps {
+		return
 	}
-	if call.keeps {
-		g := newIdleGuard(call)
-		call.idleGuard.Store(g)
-		call.guards, *first = append(call.guards, &g.guard), append(*first, g)
-	}
+	shutdown, idle := newShutdownGuard(call), newIdleGuard(call)
+	call.idleGuard.Store(idle)
+	call.guards = []*guard{&shutdown.guard, &idle.guard}
+	call.nethttp.push(shutdown)
+	call.nethttp.push(idle)
 }
 
 // perLoop returns the listeners to accept from: one per socket if there are several,
@@ -149,16 +143,16 @@ func perLoop(l net.Listener) []net.Listener {
 // run serves until the listener fails.
 func (call *serveCall) run() error {
 	failed := make(chan error, len(call.queues))
+	go func() {
+		err := call.server.srv.Serve(call.nethttp)
+		for _, g := range call.guards {
+			g.settle() // if it was not accepted
+		}
+		call.served <- err
+		call.nethttp.drop()
+		call.closeKept()
+	}()
 	for _, q := range call.queues {
-		go func() {
-			err := call.server.srv.Serve(q)
-			for _, g := range call.guards {
-				g.settle() // if it was not accepted
-			}
-			call.served <- err
-			q.introduced()
-			q.closeKept()
-		}()
 		go func() {
 			for _, g := range call.guards {
 				<-g.settled
@@ -186,9 +180,7 @@ func (call *serveCall) release() {
 	if call.refs.Add(-1) > 0 {
 		return
 	}
-	for _, q := range call.queues {
-		q.close()
-	}
+	call.nethttp.end()
 	for i := range call.workers {
 		call.workers[i].Close()
 	}
@@ -201,42 +193,44 @@ func (call *serveCall) release() {
 	close(call.done)
 }
 
-// close ends the call: the listener, all connections that net/http does not have at
-// the moment, and from now on those that it gives back. net/http itself closes only the
-// queues that it has begun to accept from.
+// close ends the call: the listener, and all connections. net/http itself closes only a listener that it
+// has begun to accept from.
 func (call *serveCall) close() {
-	for _, q := range call.queues {
-		_ = q.Close()
-		q.closeKept()
-	}
+	_ = call.nethttp.Close()
+	call.closeKept()
 	call.closeServed()
 }
 
-// closeServed closes the connections that workers have.
+// closeKept closes the connections that wait.
+func (call *serveCall) closeKept() {
+	for _, q := range call.queues {
+		q.each((*conn).hangUp)
+	}
+}
+
+// closeServed closes the connections that workers have, or other protocols.
 func (call *serveCall) closeServed() {
 	for _, q := range call.queues {
-		q.each(&q.mu.kept, (*conn).closeServed)
+		q.each((*conn).closeServed)
 	}
+	call.closeNext()
 	call.closeHTTP2()
 }
 
-// closeIdle closes the connections that are parked, or have been until just now.
+// closeIdle closes the connections between two requests.
 func (call *serveCall) closeIdle() {
 	for _, q := range call.queues {
-		q.closeConns((*conn).hangUpIdle)
+		q.each((*conn).hangUpIdle)
 	}
 	go call.drainIdleHTTP2() // its hooks may want locks that net/http holds
 }
-
-// parks reports whether net/http gives connections back that wait for a request.
-func (call *serveCall) parks() bool { return call.way != probe.Unknown }
 
 // keepsAlive reports whether a connection may wait for another request.
 func (call *serveCall) keepsAlive() bool {
 	return !call.ended.Load() && !call.keepAlivesOff.Load()
 }
 
-// warnForeign logs, once, that connections could be parked if not for their type.
+// warnForeign logs, once, that connections could be served here if not for their type.
 func (call *serveCall) warnForeign(nc net.Conn) {
 	if !call.keeps || features.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
 		return

@@ -39,7 +39,7 @@ func TestServe(t *testing.T) {
 				resp.Body.Close()
 			}
 			s := serverOf(srv)
-			if got := s.FastPathStats().Requests; canPark && got != 2 {
+			if got := s.HTTP1Stats().Requests; canPark && got != 2 {
 				t.Errorf("got %d requests on the fast path of one Server, want 2", got)
 			}
 			if err := srv.Shutdown(context.Background()); err != nil {
@@ -67,7 +67,7 @@ func TestServe(t *testing.T) {
 // TestWrappedServesItself gives Serve an http.Server that was wrapped with options.
 func TestWrappedServesItself(t *testing.T) {
 	srv := &http.Server{}
-	if s := Wrap(srv, NetHTTP1()); serverOf(srv) != s {
+	if s := Wrap(srv); serverOf(srv) != s {
 		t.Error("got another Server than the one of Wrap")
 	}
 }

@@ -15,15 +15,14 @@ import (
 	"sync/atomic"
 
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/adapters/httpadapter/internal/probe"
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/tlsread"
 )
 
-// Server runs an http.Server on percore and parks its idle connections. It has
-// the methods of http.Server that start and stop one; use them instead of the
-// http.Server's own. All are safe for concurrent use.
+// Server runs an http.Server on percore. It has the methods of http.Server that start and stop one; use
+// them instead of the http.Server's own. All are safe for concurrent use.
 type Server struct {
 	// immutable
 	srv *http.Server
@@ -31,9 +30,8 @@ type Server struct {
 
 	// written by install, before anything reads it
 	user  hooks
-	ownH2 bool      // the program has set TLSNextProto["h2"]
-	keeps bool      // connections may wait without net/http
-	way   probe.Way // in which net/http waits, if that is for connections to be parked
+	ownH2 bool // the program has set TLSNextProto["h2"]
+	keeps bool // percore's connections are served here
 
 	// atomic
 	counters      *serving.Counters[counter]
@@ -67,9 +65,9 @@ type Server struct {
 // user's: set these before, as for net/http. Nothing else of srv is
 // touched; it stays the server that handlers find by [http.ServerContextKey].
 //
-// Start the server with the Server's methods. With srv.Serve net/http serves all requests, and nothing
-// is parked, which is logged once: Wrap puts a function into srv.BaseContext that notices it and calls
-// the user's. Wrap panics if srv is nil.
+// Start the server with the Server's methods. With srv.Serve net/http serves all requests, which is
+// logged once: Wrap puts a function into srv.BaseContext that notices it and calls the user's. Wrap
+// panics if srv is nil.
 //
 // srv.Shutdown, srv.Close and srv.SetKeepAlivesEnabled also work: Wrap calls srv.RegisterOnShutdown, so
 // that Shutdown calls the functions of [Server.RegisterOnDrain]. (If srv has
@@ -88,10 +86,8 @@ func newServer(srv *http.Server, opts []Option) *Server {
 	s := &Server{
 		srv: srv,
 		config: config{
-			parkAfter:     DefaultParkAfter,
 			newHandshakes: serving.NewDefaultHandshakes,
 			beginTime:     beginTime,
-			checkNetHTTP:  probe.NetHTTP,
 			checkTLS:      tlsread.Probe,
 		},
 		counters: serving.NewCounters(serving.Sets(), counterCount),
@@ -146,10 +142,10 @@ func (s *Server) listenOn(byDefault string) (net.Listener, error) {
 // when l fails, or with [http.ErrServerClosed] after Shutdown or Close, and
 // closes l. Connections go on when l was closed otherwise.
 //
-// Connections are parked if they are *percore.Conn. Those of other types, such as
-// the wrappers that netutil.LimitListener and PROXY-protocol listeners make, are
-// served as they are; [Stats] counts them, and the first of a Serve is logged. A
-// *percore.Listener is accepted from by one goroutine per socket. A nil l is an error.
+// Connections of type *percore.Conn are served here. Those of other types, such as the wrappers that
+// netutil.LimitListener and PROXY-protocol listeners make, are served by net/http; [Stats] counts them,
+// and the first of a Serve is logged. A *percore.Listener is accepted from by one goroutine per socket.
+// A nil l is an error.
 func (s *Server) Serve(l net.Listener) error {
 	if l == nil {
 		return errNilListener
@@ -168,7 +164,7 @@ func errNilContext(method string) error {
 }
 
 // ServeTLS is Serve for TLS, with certificates as [http.Server.ServeTLS] takes
-// them. HTTP/1 connections are parked, above TLS.
+// them.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	if l == nil {
 		return errNilListener
@@ -182,7 +178,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 
 func (s *Server) serve(l net.Listener, config *tls.Config) error {
 	s.installed.Do(s.install)
-	if err := probe.Start(s.srv.Serve); err != nil {
+	if err := startServe(s.srv.Serve); err != nil {
 		l.Close()
 		return err
 	}
@@ -265,16 +261,11 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 	}
 }
 
-// install replaces the user's hooks with the Server's, and finds out whether connections may be
-// parked.
+// install replaces the user's hooks with the Server's.
 func (s *Server) install() {
 	s.used.Store(true)
 	serving.Enlist(servers, s, s.counters)
-	parks := s.parkAfter >= 0
-	s.keeps = canPark && (parks || !s.netHTTP1 || !s.netHTTP2) && !monotime.InBubble() // in a bubble the check's timers run ahead
-	if s.keeps && parks {
-		s.way = s.findWay()
-	}
+	s.keeps = canPark && !features.HTTPIsNet() && !monotime.InBubble()
 	s.installAge()
 	_, s.ownH2 = s.srv.TLSNextProto["h2"] // before net/http sets it up
 	s.user = hooks{connState: s.srv.ConnState, connContext: s.srv.ConnContext, baseContext: s.srv.BaseContext}
@@ -288,22 +279,6 @@ func (s *Server) install() {
 	}
 }
 
-// findWay returns the way in which net/http waits. If that is unknown it says so in the log.
-func (s *Server) findWay() probe.Way {
-	way, err := s.checkNetHTTP()
-	if err == nil {
-		return way
-	}
-	s.counts.Add(countUnsafe, 1)
-	what := "idle connections keep their goroutines and buffers"
-	if !s.netHTTP1 {
-		what = "connections that the fast path has left to net/http stay there, with their goroutines and buffers"
-	}
-	s.logf("httpadapter: %s: they can't be parked, because net/http of %s does not wait for requests in a way "+
-		"that parking relies on: %v", what, runtime.Version(), err)
-	return probe.Unknown
-}
-
 // canReadTLS reports whether connections that are served with config, which is nil without TLS, can wait
 // above crypto/tls. It says so in the log if they can't.
 func (s *Server) canReadTLS(config *tls.Config) bool {
@@ -313,8 +288,8 @@ func (s *Server) canReadTLS(config *tls.Config) bool {
 	err := s.checkTLS()
 	if err != nil {
 		s.counts.Add(countUnsafe, 1)
-		s.logf("httpadapter: idle connections over TLS keep their goroutines and buffers: they can't be parked or "+
-			"served by the fast path, because crypto/tls of %s does not read in the way that parking relies on: %v", runtime.Version(), err)
+		s.logf("httpadapter: net/http serves TLS, and idle connections keep their goroutines and buffers, because "+
+			"crypto/tls of %s does not read in a way that percore relies on: %v", runtime.Version(), err)
 	}
 	return err == nil
 }

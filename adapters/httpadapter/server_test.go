@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -53,25 +52,20 @@ func TestParksBetweenRequests(t *testing.T) {
 	}
 	c.Close()
 	f.awaitStates("new" + strings.Repeat(" active idle", requests) + " closed")
-	// The engine may also wake it needlessly.
-	if got := f.server.Stats(); got.Parks < requests || got.Unparks != got.Parks-1 {
-		t.Errorf("got %d parks and %d unparks, want %d, or more, and one less", got.Parks, got.Unparks, requests)
-	}
 }
 
-// TestClientLeavesWhileParked: net/http gets no lease just to find the end of the connection, but
-// it gets one for a request that arrives together with the end.
+// TestClientLeavesWhileParked: a connection whose client leaves is closed, after a request that arrives
+// together with the end.
 func TestClientLeavesWhileParked(t *testing.T) {
 	needParking(t)
 	for _, tt := range []struct {
 		name   string
 		leave  func(c *client)
-		leases uint64
 		states string
 	}{
-		{"by closing", func(c *client) { c.Close() }, 0, ""},
-		{"by a reset", func(c *client) { _ = c.Conn.(*net.TCPConn).SetLinger(0); c.Close() }, 0, ""},
-		{"by half", func(c *client) { _ = c.Conn.(*net.TCPConn).CloseWrite(); c.awaitEOF() }, 0, ""},
+		{"by closing", func(c *client) { c.Close() }, ""},
+		{"by a reset", func(c *client) { _ = c.Conn.(*net.TCPConn).SetLinger(0); c.Close() }, ""},
+		{"by half", func(c *client) { _ = c.Conn.(*net.TCPConn).CloseWrite(); c.awaitEOF() }, ""},
 		{"with a request", func(c *client) {
 			c.send(request("/last"))
 			_ = c.Conn.(*net.TCPConn).CloseWrite()
@@ -79,21 +73,15 @@ func TestClientLeavesWhileParked(t *testing.T) {
 				t.Errorf("got the answer %q, want /last", got)
 			}
 			c.awaitEOF()
-		}, 1, " active idle"},
+		}, " active idle"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := start(t, echoPath, nil)
 			c := f.dial()
 			c.get("/first")
 			f.awaitParked(1)
-			before := f.server.Stats()
 			tt.leave(c)
 			f.awaitStates("new active idle" + tt.states + " closed")
-			got := f.server.Stats()
-			// The engine may also wake it needlessly, and then it is parked again.
-			if leases := got.Unparks - before.Unparks - (got.Parks - before.Parks); leases > tt.leases {
-				t.Errorf("got %d leases, want %d at most", leases, tt.leases)
-			}
 		})
 	}
 }
@@ -103,7 +91,7 @@ func TestSplitRequests(t *testing.T) {
 	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		fmt.Fprintf(rw, "%s %s %v", r.Method, body, err)
-	}, nil, ParkAfter(0))
+	}, nil)
 	c := f.dial()
 	for _, whole := range []string{
 		"GET / HTTP/1.1\r\nHost: test\r\n\r\n",
@@ -210,7 +198,7 @@ func TestBypass(t *testing.T) {
 		}),
 		BaseContext: func(net.Listener) context.Context { return context.WithValue(context.Background(), key{}, "base") },
 	}
-	wrap(srv, fastPath())
+	Wrap(srv)
 	var serving sync.WaitGroup
 	for range 2 {
 		ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
@@ -232,7 +220,7 @@ func TestBypass(t *testing.T) {
 // The Server's own Serve does not count as a bypass, whether or not the http.Server was wrapped
 // again.
 func TestNoBypass(t *testing.T) {
-	f := start(t, echoPath, func(f *fixture) { wrap(f.srv) })
+	f := start(t, echoPath, func(f *fixture) { Wrap(f.srv) })
 	f.dial().get("/")
 	f.shutdown()
 	if got := f.log.String(); got != "" {
@@ -242,7 +230,7 @@ func TestNoBypass(t *testing.T) {
 
 // A nil server or listener makes the caller fail, with a clear message.
 func TestNothingToServe(t *testing.T) {
-	s := wrap(&http.Server{})
+	s := Wrap(&http.Server{})
 	if err := s.Serve(nil); err == nil || !strings.Contains(err.Error(), "nil net.Listener") {
 		t.Errorf("Serve(nil): got %v, want an error that says so", err)
 	}
@@ -426,21 +414,6 @@ func TestSetKeepAlivesEnabled(t *testing.T) {
 	f.awaitParked(1)
 }
 
-// TestKeepAlivesOffWhileQueued: a connection that has just been woken, and that net/http has not
-// taken yet, is as idle as a parked one.
-func TestKeepAlivesOffWhileQueued(t *testing.T) {
-	needParking(t)
-	f := start(t, echoPath, nil)
-	client := f.dial()
-	client.get("/")
-	f.awaitParked(1)
-	c := f.conn()
-	c.changeLocked(connState.enqueue)
-	f.server.SetKeepAlivesEnabled(false)
-	client.awaitEOF()
-	f.awaitStates("new active idle closed")
-}
-
 // TestIdleWithPartOfHeader: net/http considers a connection idle until it has the whole next
 // header, and closes it with the other idle ones. It must not consider a connection new that was
 // parked just before.
@@ -457,10 +430,7 @@ func TestIdleWithPartOfHeader(t *testing.T) {
 				c.get("/")
 				f.awaitParked(1)
 				c.send(part)
-				testnet.Eventually(t, "the connection being unparked", func() bool {
-					s := f.server.Stats()
-					return s.Unparks == s.Parks
-				})
+				f.awaitPart()
 				stop(f)
 				// The client sees a reset if the part has not been read yet.
 				if rest, err := io.ReadAll(c.br); len(rest) > 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
@@ -478,7 +448,7 @@ func TestListenerEnds(t *testing.T) {
 	testnet.NoLeaks(t)
 	for range 100 {
 		ours, peer := net.Pipe()
-		s := wrap(&http.Server{Handler: http.HandlerFunc(echoPath), ErrorLog: log.New(io.Discard, "", 0)})
+		s := Wrap(&http.Server{Handler: http.HandlerFunc(echoPath), ErrorLog: log.New(io.Discard, "", 0)})
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(&listOf{conns: []net.Conn{peer}}) }()
 		_ = ours.SetDeadline(time.Now().Add(testnet.HangTimeout))
@@ -513,8 +483,7 @@ func (l *listOf) Addr() net.Addr { return &net.TCPAddr{} }
 // arrive, and is never parked.
 func TestPrefaceInPieces(t *testing.T) {
 	needParking(t)
-	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-	for cut := range len(http2Begin) + 1 {
+	for cut := range len(preface) {
 		t.Run(fmt.Sprint(cut), func(t *testing.T) {
 			conns := make(chan *conn, 1)
 			f := start(t, echoPath, func(f *fixture) {
@@ -526,20 +495,20 @@ func TestPrefaceInPieces(t *testing.T) {
 						conns <- nc.(*conn)
 					}
 				}
-			}, ParkAfter(0))
+			})
 			client := f.dial()
 			c := testnet.Receive(t, "the connection", conns)
 			if cut > 0 {
 				client.send(preface[:cut])
-				testnet.Eventually(t, "the first bytes being read", func() bool { return c.state() > stateQueued })
+				testnet.Eventually(t, "the first bytes being read", c.hasPart)
 			}
 			client.send(preface[cut:] + "\x00\x00\x00\x04\x00\x00\x00\x00\x00") // and SETTINGS
 			settings := make([]byte, 9)
 			if _, err := io.ReadFull(client.br, settings); err != nil || settings[3] != 4 {
 				t.Fatalf("got %q, %v, want the server's SETTINGS", settings, err)
 			}
-			if got := f.server.Stats(); got.HTTP2 != 1 || c.load().phase() != phaseHTTP2 {
-				t.Errorf("got state %s, %+v, want %s", c.load(), got, phaseHTTP2)
+			if got := f.server.Stats(); got.HTTP2 != 1 || c.state() != stateHijacked {
+				t.Errorf("got state %s, %+v, want %s", c.load(), got, stateHijacked)
 			}
 		})
 	}
@@ -553,7 +522,7 @@ func TestBeginOfPrefaceAlone(t *testing.T) {
 		{"P|\r\n\r\n", "400 Bad Request"},
 		{"PRI|", "400 Bad Request"},
 	} {
-		f := start(t, echoPath, nil, ParkAfter(0))
+		f := start(t, echoPath, nil)
 		c := f.dial()
 		for piece := range strings.SplitSeq(tt.pieces, "|") {
 			c.send(piece)
@@ -571,7 +540,7 @@ func TestBeginOfPrefaceAlone(t *testing.T) {
 func TestCloseBeforeNetHTTPAccepts(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	s := wrap(&http.Server{})
+	s := Wrap(&http.Server{})
 	s.installed.Do(s.install)
 	call := s.newServeCall(ln, nil)
 	s.Close()
@@ -600,86 +569,6 @@ func TestListenerClosed(t *testing.T) {
 	}
 	f.shutdown()
 	c.awaitEOF()
-}
-
-// between stops a connection between two requests, at the moment when net/http has been told to
-// give its lease back, and calls f with it.
-func between(t *testing.T, f func(server *Server, c *conn)) {
-	needParking(t)
-	conns := make(chan net.Conn, 1)
-	fx := start(t, echoPath, func(f *fixture) {
-		f.srv.ConnState = func(c net.Conn, state http.ConnState) {
-			f.connState(c, state)
-			if state == http.StateIdle {
-				conns <- c
-			}
-		}
-	}, ParkAfter(time.Hour))
-	client := fx.dial()
-	client.get("/")
-	c := testnet.Receive(t, "the connection", conns).(*conn)
-	testnet.Eventually(t, "net/http waiting", func() bool { return c.lease().has(waiting) })
-	c.changeLeaseLocked(func(s leaseState) (leaseState, bool) { return s.endWait(nil, probe.ReadBytes, true), true })
-	f(fx.server, c)
-	client.awaitEOF()
-	fx.awaitStates("new active idle closed")
-}
-
-// TestCloseWhileParking: if Close is called twice at that moment, one call comes from net/http, and
-// the other one must take effect.
-func TestCloseWhileParking(t *testing.T) {
-	between(t, func(_ *Server, c *conn) {
-		for i, want := range []phase{phaseEnded, phaseShut} {
-			if err := c.Close(); err != nil {
-				t.Errorf("Close %d: %v", i, err)
-			}
-			if s := c.load(); s.phase() != want && s.state() != stateClosed {
-				t.Errorf("Close %d: got state %v, want %v", i, s, want)
-			}
-		}
-	})
-}
-
-// TestActiveWhileClosing: bytes may arrive as the connection is closed. They make it active if they
-// are a request, but not if they are only the beginning of one.
-func TestActiveWhileClosing(t *testing.T) {
-	needParking(t)
-	for _, tt := range []struct{ send, states string }{
-		{"GE", "new active idle closed"},
-		{request("/"), "new active idle active idle closed"},
-	} {
-		t.Run(fmt.Sprintf("%q", tt.send), func(t *testing.T) {
-			f := start(t, echoPath, nil, ParkAfter(never))
-			client := f.dial()
-			client.get("/")
-			c := f.conn()
-			testnet.Eventually(t, "the connection being parked", func() bool {
-				c.expireNow()
-				return f.server.Stats().Parked == 1
-			})
-			testnet.Eventually(t, "net/http waiting for a byte", func() bool {
-				if c.Conn.CancelOnReadable() {
-					c.woken(nil)
-				}
-				w := c.lease()
-				return w.phase() == phaseOpening && w.has(waiting)
-			})
-			c.changeLocked(connState.close) // and the socket's Close comes too late
-			client.send(tt.send)
-			_ = client.Conn.(*net.TCPConn).CloseWrite()
-			io.Copy(io.Discard, client.br)
-			f.awaitStates(tt.states)
-		})
-	}
-}
-
-// TestKeepAlivesOffWhileParking: at that moment SetKeepAlivesEnabled doesn't find the connection in
-// any of the lists.
-func TestKeepAlivesOffWhileParking(t *testing.T) {
-	between(t, func(s *Server, c *conn) {
-		c.queue.call.keepAlivesOff.Store(true)
-		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // the wait ends, and so does net/http's lease
-	})
 }
 
 // TestUserCloses: the user may close a connection received from a hook, whether it is parked or
@@ -908,24 +797,6 @@ func TestReadTimeoutOfBody(t *testing.T) {
 	}
 }
 
-// TestWriteDeadlineOfEmptyLease: net/http sets a write deadline at the end of a lease in which
-// nothing arrived. It must be removed: crypto/tls, for one, writes while it reads.
-func TestWriteDeadlineOfEmptyLease(t *testing.T) {
-	needParking(t)
-	f := start(t, echoPath, func(f *fixture) { f.srv.WriteTimeout = time.Millisecond })
-	client := f.dial()
-	f.awaitWaiting(1)
-	c := f.conn()
-	testnet.Eventually(t, "the callback being armed", c.Conn.CancelOnReadable)
-	c.woken(nil)
-	testnet.Eventually(t, "the connection waiting again", func() bool { return c.state() == stateFresh })
-	time.Sleep(20 * time.Millisecond)
-	if _, err := c.Conn.Write([]byte("x")); err != nil {
-		t.Errorf("Write: got %v, want no deadline", err)
-	}
-	client.Close()
-}
-
 // TestDeadlineInIdleHook: net/http's deadline replaces the user's, which does not prevent parking.
 func TestDeadlineInIdleHook(t *testing.T) {
 	needParking(t)
@@ -944,8 +815,7 @@ func TestDeadlineInIdleHook(t *testing.T) {
 	}
 }
 
-// TestHeaderTimeStartsWithTheRequest: time spent parked does not count. Once bytes have begun to
-// arrive the connection is not parked, even if they are only the empty line after a POST.
+// TestHeaderTimeStartsWithTheRequest: time spent parked does not count.
 func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 	needParking(t)
 	for _, tt := range []struct{ before, begin, end string }{
@@ -962,15 +832,7 @@ func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 			c.answer()
 			f.awaitParked(1)
 			c.send(tt.begin)
-			testnet.Eventually(t, "the beginning being read", func() bool {
-				w := f.conn().lease()
-				return w.phase() == phaseOpening && w.has(waiting) && !w.has(parkable)
-			})
-			parks := f.server.Stats().Parks
-			time.Sleep(DefaultParkAfter) // a hundred times as long as a Read waits without a byte
-			if got := f.server.Stats(); got.Parked != 0 || got.Parks != parks {
-				t.Errorf("got %+v, want nothing parked with a part of a request read", got)
-			}
+			f.awaitPart()
 			c.send(tt.end)
 			if got := c.answer(); got != "/late" {
 				t.Errorf("got %q, want %q", got, "/late")
@@ -1001,7 +863,7 @@ func TestHeaderTimeStartsWithTheConnection(t *testing.T) {
 	}
 	want := deadline()
 	client.send(request("/")[:20])
-	testnet.Eventually(t, "the first bytes being read", func() bool { return c.load().phase() == phaseBusy })
+	testnet.Eventually(t, "the first bytes being read", func() bool { return c.state() == stateFresh && f.hasPart() })
 	if got := deadline(); got != want || got == 0 {
 		t.Errorf("got the deadline %d after the first bytes, want %d as when it was accepted", got, want)
 	}
@@ -1024,7 +886,11 @@ func TestHeaderTimeIncludesEmptyLines(t *testing.T) {
 	testnet.Eventually(t, "the header's deadline", func() bool { return c.real.get() != 0 })
 	want := c.real.get()
 	client.send("GET")
-	testnet.Eventually(t, "the request being read", func() bool { return c.load().phase() == phaseArrived })
+	testnet.Eventually(t, "the request being read", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.state() == stateParked && c.kept != nil && len(c.kept.bytes) == len("GET")
+	})
 	if got := c.real.get(); got != want {
 		t.Errorf("got the deadline %d, want %d as after the empty lines", got, want)
 	}
@@ -1052,8 +918,8 @@ func TestForeignConns(t *testing.T) {
 			t.Errorf("got %q, want %q", got, "/x")
 		}
 	}
-	if got := f.server.Stats(); got.Foreign != 1 || got.Conns != 0 || got.Parks != 0 {
-		t.Errorf("got %+v, want one foreign connection, not parked", got)
+	if got := f.server.Stats(); got.Foreign != 1 || got.Conns != 0 {
+		t.Errorf("got %+v, want one foreign connection", got)
 	}
 	other := f.dial()
 	other.get("/")
@@ -1107,9 +973,8 @@ func TestAcceptErrors(t *testing.T) {
 	}
 }
 
-// TestNotParkedForLeftovers: if net/http already has some of the next request, nothing is parked,
-// and nothing is lost.
-func TestNotParkedForLeftovers(t *testing.T) {
+// TestLeftovers: if a part of the next request has come with the one before, nothing is lost.
+func TestLeftovers(t *testing.T) {
 	needParking(t)
 	f := start(t, echoPath, nil)
 	c := f.dial()
@@ -1118,25 +983,23 @@ func TestNotParkedForLeftovers(t *testing.T) {
 	if got := c.answer(); got != "/post" {
 		t.Errorf("got %q, want %q", got, "/post")
 	}
-	testnet.Eventually(t, "the empty line being counted", func() bool { return f.server.Stats().Buffered == 1 })
+	f.awaitPart()
 	if got := c.get("/get"); got != "/get" {
 		t.Errorf("got %q, want %q", got, "/get")
 	}
 	f.awaitParked(1)
 
-	// A header that was in the buffer up to the end of a line: net/http reads on into an empty
-	// buffer, in the middle of a request.
 	c.send(request("/1") + "GET /2 HTTP/1.1\r\n")
 	c.answer()
-	time.Sleep(5 * time.Millisecond) // enough time to park by mistake
+	f.awaitPart()
 	c.send("Host: test\r\n\r\n")
 	if got := c.answer(); got != "/2" {
 		t.Errorf("got %q, want %q", got, "/2")
 	}
 }
 
-// TestEmptyLine: after parking, an empty line is skipped where net/http would skip it and refused
-// where it would refuse it, unless that can't be known.
+// TestEmptyLine: an empty line is skipped where net/http would skip it and refused where it would refuse
+// it.
 func TestEmptyLine(t *testing.T) {
 	needParking(t)
 	const post = "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n"
@@ -1147,7 +1010,7 @@ func TestEmptyLine(t *testing.T) {
 	}{
 		{"after a GET", request("/"), 1, "400 Bad Request"},
 		{"after a POST", post, 1, "/x"},
-		{"after a POST and a GET", post + request("/"), 2, "/x"},
+		{"after a POST and a GET", post + request("/"), 2, "400 Bad Request"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := start(t, echoPath, nil)
@@ -1205,7 +1068,9 @@ func TestSendfile(t *testing.T) {
 	}
 }
 
-func TestNeverParking(t *testing.T) {
+// TestLeftToNetHTTP: the switch makes net/http serve everything.
+func TestLeftToNetHTTP(t *testing.T) {
+	leaveToNetHTTP(t)
 	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
 		if _, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); !ok {
 			t.Error("no local address in the context")
@@ -1217,7 +1082,7 @@ func TestNeverParking(t *testing.T) {
 			}
 			return ctx
 		}
-	}, NoParking())
+	})
 	f.dial().get("/")
 	if got := f.server.Stats(); got != (Stats{}) {
 		t.Errorf("got %+v, want nothing counted", got)
@@ -1293,7 +1158,7 @@ func TestListenAndServe(t *testing.T) {
 		return context.Background()
 	}}
 	var controls atomic.Int32
-	s := wrap(srv, ListenConfig(&percore.ListenConfig{Control: func(string, string, syscall.RawConn) error {
+	s := Wrap(srv, ListenConfig(&percore.ListenConfig{Control: func(string, string, syscall.RawConn) error {
 		controls.Add(1)
 		return nil
 	}}))

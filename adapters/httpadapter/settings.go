@@ -4,6 +4,8 @@ import (
 	"math"
 	"net/http"
 	"reflect"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
 // This file has the meaning of the http.Server's other fields.
@@ -11,28 +13,39 @@ import (
 // handler returns the handler that net/http calls: the Server's, which calls the user's.
 func (s *Server) handler() http.Handler { return s.srv.Handler }
 
-// headerBytesMost bounds the memory of a client that sends a long header slowly, and the work of
-// scanning it again for each of its lines. Longer headers go to net/http.
-const headerBytesMost = 64 << 10
+// headerSlop is how many bytes more than MaxHeaderBytes a header may have (initialReadLimitSize).
+const headerSlop = 4096
 
-// headerBytesMax returns the longest header that the fast path takes: as long as net/http's, which has
-// so many bytes of slop, if that is not more than headerBytesMost. It is more than turnBytes.
-func (s *Server) headerBytesMax() int {
-	const slop = 4096
+// oddBytesMax returns how long a header may be.
+func (s *Server) oddBytesMax() int {
 	limit := s.srv.MaxHeaderBytes
 	if limit <= 0 {
 		limit = http.DefaultMaxHeaderBytes
 	}
-	return min(limit, headerBytesMost-slop) + slop
+	return min(limit, math.MaxInt-headerSlop) + headerSlop
 }
 
-// fieldsMax returns how many fields of a header srv takes. Its field for that is there since Go 1.27,
-// and what net/http takes by default is more than the fast path takes.
+// plainBytesMost bounds the work of scanning a long plain header again for each of its lines. A longer
+// header is odd.
+const plainBytesMost = 64 << 10
+
+// plainBytesMax returns the longest header that http1.Scan takes. It is more than turnBytes.
+func (s *Server) plainBytesMax() int { return min(s.oddBytesMax(), plainBytesMost) }
+
+// fieldsMax returns how many lines the fields of a header may have.
 func fieldsMax(srv *http.Server) int {
-	if f := reflect.ValueOf(srv).Elem().FieldByName("MaxHeaderValueCount"); f.IsValid() && f.CanInt() && f.Int() > 0 {
+	if n := maxHeaderValueCount(srv); n > 0 {
+		return n
+	}
+	return http1.FieldsMax
+}
+
+// maxHeaderValueCount returns the field of that name, which http.Server has since Go 1.27.
+func maxHeaderValueCount(srv *http.Server) int {
+	if f := reflect.ValueOf(srv).Elem().FieldByName("MaxHeaderValueCount"); f.IsValid() && f.CanInt() {
 		return int(f.Int())
 	}
-	return math.MaxInt
+	return 0
 }
 
 // protocols returns the protocols that srv speaks, once net/http has set up HTTP/2: it has then

@@ -18,8 +18,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A side is an http.Server on package net, or on percore: as Serve serves it, or with the fast path or
-// with parking alone, and parking as soon as possible.
+// A side is an http.Server on package net, or on percore with the adapter.
 type side struct {
 	t       testing.TB
 	ln      net.Listener
@@ -33,10 +32,7 @@ type side struct {
 }
 
 // The sides of a comparison. The first one is the reference.
-var sides = []string{"net", "fast path", "parking"}
-
-// servedSide is served as with Serve.
-const servedSide = "served"
+var sides = []string{"net", "httpadapter"}
 
 // A sideHandler is an http.HandlerFunc that knows its side.
 type sideHandler func(s *side, rw http.ResponseWriter, r *http.Request)
@@ -52,15 +48,8 @@ func newSide(t testing.TB, name string, srv *http.Server, handler sideHandler) *
 	srv.ErrorLog = log.New(&s.log, "", 0)
 	srv.ConnState = func(_ net.Conn, state http.ConnState) { s.states <- state.String() }
 	listen, serve, stop := net.Listen, srv.Serve, srv.Close
-	switch name {
-	case servedSide:
+	if name != sides[0] {
 		s.fast = Wrap(srv)
-	case "fast path":
-		s.fast = wrap(srv, ParkAfter(0), fastPath())
-	case "parking":
-		s.fast = wrap(srv, ParkAfter(0))
-	}
-	if s.fast != nil {
 		listen, serve, stop = percore.Listen, s.fast.Serve, s.fast.Close
 	}
 	ln := testnet.Listen(t, listen, testnet.TCP4)
@@ -239,8 +228,8 @@ func TestPrefaceAfterRequests(t *testing.T) {
 							testnet.Eventually(t, "parking", func() bool { return s.fast.Stats().Parked == 1 })
 						}
 					}
-					io.WriteString(c, first+http2Preface[:cut])
-					io.WriteString(c, http2Preface[cut:]+frames)
+					io.WriteString(c, first+preface[:cut])
+					io.WriteString(c, preface[cut:]+frames)
 					return s.result(answer + readAll(c))
 				})
 			})

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -76,7 +75,7 @@ func soak(t *testing.T, faulty bool, begin func()) {
 	testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
 	testnet.Eventually(t, "all buffers being given back", func() bool { return pool.ReadStats().BuffersInUse == buffers })
 	f.wantClosedOnce()
-	t.Logf("%+v", f.server.FastPathStats())
+	t.Logf("%+v", f.server.HTTP1Stats())
 }
 
 // wantClosedOnce checks that the end of each connection was reported to the hook once, as its last
@@ -171,14 +170,14 @@ func (s *soaker) request(path string) message {
 		body = strings.Repeat("c", 1+s.rng.IntN(20))
 		text = "POST " + uri + head + fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 	case 1: // near the size of the buffer
-		size := probe.ReadBytes - 2 + s.rng.IntN(5)
+		size := turnBytes - 2 + s.rng.IntN(5)
 		if s.rng.IntN(4) == 0 {
-			size = headerBytesMost - 2 + s.rng.IntN(5)
+			size = plainBytesMost - 2 + s.rng.IntN(5)
 		}
 		text = "GET " + uri + head + "X: "
 		text += strings.Repeat("x", size-len(text)-4) + "\r\n\r\n"
 	case 2:
-		size := probe.ReadBytes - 2 + s.rng.IntN(5)
+		size := turnBytes - 2 + s.rng.IntN(5)
 		text = "POST " + uri + head + "Content-Length: "
 		n := size - len(text) - len("1234\r\n\r\n")
 		body = strings.Repeat("b", n)

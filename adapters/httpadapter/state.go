@@ -6,49 +6,39 @@ import (
 	"github.com/percore/percore/internal/invariants"
 )
 
-// state is where a connection is on its way between the engine, net/http and the user. While net/http
-// has it, it is leased, and state_lease.go has the rest.
+// state is where a connection is on its way between the engine, a worker and the user.
 //
 //	state      held by      meaning                                 leaves by
 //	new        accept loop  the user's hooks are called             keep: fresh, or parked if it has had
 //	                                                                requests, or handshake if a hook has
 //	                                                                begun one; close: shut
 //	fresh      connQueue    nothing was ever served; callback armed handshake: handshake, over TLS;
-//	                                                                enqueue: queued; serve: serving
-//	handshake  connQueue    a goroutine of ours runs it (TLS)       enqueue: queued; serve: serving
-//	queued     connQueue    it waits for net/http's Accept          lease, giveAway: leased
-//	parked     connQueue    between two requests; callback armed    enqueue: queued; serve: serving;
-//	                                                                takeOut: takenOut, as from fresh
+//	                                                                serve: serving; takeOut: takenOut
+//	handshake  connQueue    a goroutine of ours runs it (TLS)       serve: serving
+//	parked     connQueue    between two requests; callback armed    serve: serving; takeOut: takenOut
 //	takenOut   HandOver     it is offered to another process        putBack: parked, or fresh;
 //	                                                                close: closing; closeTakenOut: closed
 //	closing    HandOver     the same, and Close was called, which   closeTakenOut: closed
 //	                        HandOver makes up for
-//	serving    a worker     the fast path reads or serves requests, notify: notified; rest: parked, or
-//	           or workers,  or is about to, or an answer is         fresh; enqueue: queued; close: shut;
+//	serving    a worker     requests are read or served, or are     notify: notified; rest: parked, or
+//	           or workers,  about to be, or an answer is            fresh; close: shut; hijack: hijacked;
 //	           or a Stream  detached: see http1Stream               takeOutServed: takenOut
 //	notified   a worker     the same, and the callback, armed       resumeServing: serving; close: shut;
-//	                        while a handler ran, has come           enqueue: queued; takeOutServed: takenOut
-//	leased     net/http     see phase                               giveBack: parked, or fresh if no
-//	                                                                request was ever answered; end: closed
-//	shut       a worker,    closed; StateClosed is still to come    end: closed
+//	                        while a handler ran, has come           hijack, takeOutServed: as from serving
+//	shut       a worker,    closed; StateClosed is still to come    end: closed; hijack: hijacked
 //	           accept loop
 //	hijacked   the user     all calls go straight through           (final)
 //	closed     -            StateClosed was reported, or will be    (final)
 //
-// Besides:
-//
-//   - close leaves every state but the final ones. One that a worker has becomes shut, since the worker
-//     reports StateClosed; one that net/http has stays leased until net/http reports it. Any other
-//     becomes closed, except one that HandOver has: that becomes closing, because its descriptor is being
-//     passed on, and stays open until then.
-//   - hijack leaves every state in which a handler may run: serving, notified, leased, and shut.
+// Besides, close leaves every state but the final ones. One that a worker has becomes shut, since the
+// worker reports StateClosed. Any other becomes closed, except one that HandOver has: that becomes
+// closing, because its descriptor is being passed on, and stays open until then.
 type state uint8
 
 const (
 	stateNew state = iota
 	stateFresh
 	stateHandshake
-	stateQueued
 	stateParked
 	stateTakenOut
 	stateClosing
@@ -57,13 +47,12 @@ const (
 	stateShut
 	stateHijacked
 	stateClosed
-	stateLeased
 
 	stateCount = iota
 )
 
 var stateNames = [stateCount]string{
-	"new", "fresh", "handshake", "queued", "parked", "takenOut", "closing", "serving", "notified", "shut", "hijacked", "closed", "leased",
+	"new", "fresh", "handshake", "parked", "takenOut", "closing", "serving", "notified", "shut", "hijacked", "closed",
 }
 
 func (s state) String() string {
@@ -73,119 +62,80 @@ func (s state) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// set is a set of states, or of phases.
-type set[T ~uint8] uint32
+// set is a set of states.
+type set uint32
 
-func setOf[T ~uint8](list ...T) (s set[T]) {
+func setOf(list ...state) (s set) {
 	for _, of := range list {
 		s |= 1 << of
 	}
 	return s
 }
 
-func (s set[T]) has(of T) bool { return s>>of&1 != 0 }
+func (s set) has(of state) bool { return s>>of&1 != 0 }
 
 // The states of connections that a worker has, and that the adapter keeps.
 var (
 	servedStates = setOf(stateServing, stateNotified)
-	keptStates   = setOf(stateFresh, stateHandshake, stateQueued, stateParked, stateTakenOut)
+	keptStates   = setOf(stateFresh, stateHandshake, stateParked, stateTakenOut)
 )
 
-// edges is the table above: where each state may lead. From leased it depends on the phase: see
-// leaseEnds.
-var edges = [stateCount]set[state]{
+// edges is the table above: where each state may lead.
+var edges = [stateCount]set{
 	stateNew:       setOf(stateFresh, stateHandshake, stateParked, stateShut),
-	stateFresh:     setOf(stateHandshake, stateQueued, stateServing, stateTakenOut, stateClosed),
-	stateHandshake: setOf(stateQueued, stateServing, stateClosed),
-	stateQueued:    setOf(stateLeased, stateClosed),
-	stateParked:    setOf(stateQueued, stateServing, stateTakenOut, stateClosed),
+	stateFresh:     setOf(stateHandshake, stateServing, stateTakenOut, stateClosed),
+	stateHandshake: setOf(stateServing, stateClosed),
+	stateParked:    setOf(stateServing, stateTakenOut, stateClosed),
 	stateTakenOut:  setOf(stateFresh, stateParked, stateClosing, stateClosed),
 	stateClosing:   setOf(stateClosed),
-	stateServing:   setOf(stateNotified, stateFresh, stateParked, stateQueued, stateTakenOut, stateShut, stateHijacked),
-	stateNotified:  setOf(stateServing, stateQueued, stateTakenOut, stateShut, stateHijacked),
+	stateServing:   setOf(stateNotified, stateFresh, stateParked, stateTakenOut, stateShut, stateHijacked),
+	stateNotified:  setOf(stateServing, stateTakenOut, stateShut, stateHijacked),
 	stateShut:      setOf(stateClosed, stateHijacked),
 }
 
 // connState is a state and its bits, packed into a word, so that a request changes it by
-// compare-and-swap and a Read sees all of it at once:
+// compare-and-swap:
 //
 //	bits    meaning
-//	0-4     the state, or, if bit 4 is set, the phase of a connection that is leased
-//	5       began, of both
-//	6-16    flags of the lease
-//	17      disarmed
-//	18-19   the method of the last request: see method
-//	20-31   when the last wait for a request began, in ticks: see sweeper
+//	0-3     the state
+//	4       began: a request has been answered, ever
+//	5       disarmed: the callback of a connection that is takenOut is not armed, and will not come
+//	6       mayFollow: an empty line may follow the body of the last request, which was a POST, or one that
+//	        another process has served
 //
-// The word has two views: this one, and leaseState, the view of net/http's side. Each has its own table
-// and its own changes, and only the changes under "With net/http" below lead from one to the other.
-// It is one word nevertheless. A hijack takes the connection from net/http unless a Read waits, and a
-// Close finds it in one of the two hands, while a request takes no lock: with two words each such pair
-// would need an order of its own. And a second word would cost every connection 16 bytes (see
-// TestConnSize).
-//
-// Every change is one of the functions below, or of those in state_lease.go. They are pure: their
-// result takes effect when conn swaps it in. The ones that return false have no meaning in the state at
-// hand: another goroutine was faster, or the call is not the one that it would be if net/http made it.
+// Every change is one of the functions below. They are pure: their result takes effect when conn swaps
+// it in. The ones that return false have no meaning in the state at hand: another goroutine was faster.
 type connState uint32
 
 const (
-	began    connState = 1 << 5  // a request has been answered, ever
-	disarmed connState = 1 << 17 // takenOut: the callback is not armed, and will not come
-)
-
-const (
-	leasedBit   = 1 << 4
-	stateMask   = 1<<5 - 1
-	methodShift = 18
-	methodMask  = 1<<20 - 1<<methodShift
-	tickShift   = 20
-	tickMask    = 1<<(32-tickShift) - 1
+	stateMask connState = 1<<4 - 1
+	began     connState = 1 << 4
+	disarmed  connState = 1 << 5
+	mayFollow connState = 1 << 6
 )
 
 // state returns the state.
-func (s connState) state() state {
-	if s&leasedBit != 0 {
-		return stateLeased
-	}
-	return state(s & stateMask)
-}
+func (s connState) state() state { return state(s & stateMask) }
 
 func (s connState) has(flags connState) bool      { return s&flags == flags }
 func (s connState) to(st state) connState         { return s&^stateMask | connState(st) }
 func (s connState) set(flags connState) connState { return s | flags }
 func (s connState) clear(fl connState) connState  { return s &^ fl }
 
-// phase returns how far net/http is with its lease; phaseNone if the connection isn't leased.
-func (s connState) phase() phase { return leaseState(s).phase() }
-
 // String is for failures.
 func (s connState) String() string {
 	text := s.state().String()
-	if s.state() == stateLeased {
-		text = s.phase().String()
-	}
-	if s.has(began) {
-		text += " began"
-	}
-	text += leaseState(s).flags()
-	if s.has(disarmed) {
-		text += " disarmed"
+	for i, name := range []string{" began", " disarmed", " mayFollow"} {
+		if s.has(began << i) {
+			text += name
+		}
 	}
 	return text
 }
 
-// isEdge reports whether the tables lead from one state and phase to the other.
+// isEdge reports whether the table leads from one state to the other.
 func isEdge(from, to connState) bool {
-	switch a, b := from.state(), to.state(); {
-	case a != stateLeased && b != stateLeased:
-		return a == b || edges[a].has(b)
-	case a != stateLeased:
-		return edges[a].has(b) && leaseBegins.has(to.phase())
-	case b != stateLeased:
-		return leaseEnds[from.phase()].has(b)
-	}
-	return from.phase() == to.phase() || leaseEdges[from.phase()].has(to.phase())
+	return from.state() == to.state() || edges[from.state()].has(to.state())
 }
 
 // checkChange panics if from must not become to, in a checking build.
@@ -194,9 +144,8 @@ func checkChange(from, to connState) {
 		return
 	}
 	if !isEdge(from, to) {
-		panic(fmt.Sprintf("httpadapter: %v became %v, which is no edge of the tables", from, to))
+		panic(fmt.Sprintf("httpadapter: %v became %v, which is no edge of the table", from, to))
 	}
-	leaseState(to).check(from)
 	if b := to.state(); to.has(disarmed) && b != stateTakenOut && b != stateClosing && b != stateClosed {
 		panic(fmt.Sprintf("httpadapter: %v became %v, which waits for a callback", from, to))
 	}
@@ -219,16 +168,6 @@ func (s connState) keep(handshaking bool) (connState, bool) {
 // handshake is for a connection over TLS that has something to read, or no more time.
 func (s connState) handshake() (connState, bool) {
 	return s.to(stateHandshake), s.state() == stateFresh
-}
-
-// enqueue is for a connection that net/http is to have: it has something to read, its handshake is
-// over, or the fast path declines a request.
-func (s connState) enqueue() (connState, bool) {
-	switch s.state() {
-	case stateFresh, stateHandshake, stateParked, stateServing, stateNotified:
-		return s.to(stateQueued), true
-	}
-	return s, false
 }
 
 // # With HandOver
@@ -265,7 +204,7 @@ func (s connState) closeTakenOut() (connState, bool) {
 
 // # With a worker
 
-// serve is for a connection of the fast path that has something to read, or whose handshake is over, so
+// serve is for a connection that has something to read, or whose handshake is over, so
 // that it may.
 func (s connState) serve() (connState, bool) {
 	switch s.state() {
@@ -293,45 +232,23 @@ func (s connState) rest() (connState, bool) {
 
 // serveRequest is for a request whose header a worker has.
 func (s connState) serveRequest(method string) (connState, bool) {
-	last := methodOther
 	if method == "POST" {
-		last = methodPOST
+		return s.set(mayFollow), servedStates.has(s.state())
 	}
-	return connState(leaseState(s).withMethod(last)), servedStates.has(s.state())
+	return s.clear(mayFollow), servedStates.has(s.state())
+}
+
+// skipEmptyLine is for the empty line behind the body of a POST: no other is skipped.
+func (s connState) skipEmptyLine() (connState, bool) {
+	return s.clear(mayFollow), servedStates.has(s.state())
 }
 
 // answerServed is for a request that a worker has answered.
 func (s connState) answerServed() (connState, bool) { return s.set(began), servedStates.has(s.state()) }
 
-// # With net/http
-
-// lease is for a connection that net/http accepts at the given tick.
-func (s connState) lease(tick uint32) (connState, bool) {
-	to := leaseState(s).to(phaseOpening).clear(recentlyUsed | predated | dated | bare).set(unannounced)
-	if s.has(began) && to.since(tick) < parkTicksRecent {
-		to = to.set(recentlyUsed)
-	}
-	return connState(to), s.state() == stateQueued
-}
-
-// giveAway is for a connection that net/http accepts and never gives back: HTTP/2, or a
-// handshake that failed, which it reports to the log and the client.
-func (s connState) giveAway() (connState, bool) {
-	return connState(leaseState(s).to(phaseHTTP2).set(unannounced)), s.state() == stateQueued
-}
-
-// giveBack is for a lease that net/http is done with.
-func (s connState) giveBack() (connState, bool) {
-	if s.has(began) {
-		return s.to(stateParked), s.phase() == phaseEnded
-	}
-	return s.to(stateFresh), s.phase() == phaseEnded
-}
-
-// hijack is for net/http's StateHijacked, or a worker's.
+// hijack is for a connection that a handler hijacks, or that becomes another protocol's.
 func (s connState) hijack() (connState, bool) {
-	ok := servedStates.has(s.state()) || s.state() == stateShut || leaseState(s).mayHijack()
-	return s.to(stateHijacked), ok
+	return s.to(stateHijacked), servedStates.has(s.state()) || s.state() == stateShut
 }
 
 // # The end
@@ -339,8 +256,6 @@ func (s connState) hijack() (connState, bool) {
 // close is for a connection that is closed permanently.
 func (s connState) close() (connState, bool) {
 	switch st := s.state(); {
-	case st == stateLeased:
-		return connState(leaseState(s).close()), true
 	case st == stateTakenOut:
 		return s.to(stateClosing), true
 	case keptStates.has(st):
@@ -356,11 +271,5 @@ func (s connState) closeIdle() (connState, bool) {
 	return s.to(stateClosed), s.state() == stateParked || s.state() == stateFresh
 }
 
-// end is for a connection that will not be used again: a worker or net/http is done with it, or
-// net/http never gets it.
-func (s connState) end() (connState, bool) {
-	if s.state() == stateShut || leaseEnds[s.phase()].has(stateClosed) {
-		return s.to(stateClosed), true
-	}
-	return s, false
-}
+// end is for a connection that will not be used again: a worker, or the accept loop, is done with it.
+func (s connState) end() (connState, bool) { return s.to(stateClosed), s.state() == stateShut }

@@ -11,12 +11,9 @@ import (
 // Stats counts what becomes of a [Server]'s connections. The counters are read one
 // after the other, not in one instant.
 type Stats struct {
-	Conns   int // connections open now that are the adapter's: of type *percore.Conn, not hijacked, not HTTP/2
+	Conns   int // connections open now that the Server serves itself: of type *percore.Conn, not hijacked, not HTTP/2
 	Waiting int // of these, waiting for their first byte, without a goroutine
-	Parked  int // of these, parked between two requests, without a goroutine
-
-	Parks   uint64 // times a connection was parked
-	Unparks uint64 // times a parked connection was given to net/http again
+	Parked  int // of these, waiting between two requests, without a goroutine
 
 	HandedOver uint64 // connections that another process has taken over: see HandOver
 	Adopted    uint64 // connections that have come from another process, where they had requests
@@ -25,34 +22,30 @@ type Stats struct {
 	// while they wait; over HTTP/2, too. The connections of the others are in Conns.
 	Detached int
 
-	// Not parked, because it can't be done or not safely.
-
-	Foreign  uint64 // connections of another type than *percore.Conn
-	HTTP2    uint64 // connections that speak HTTP/2, also past net/http, or another protocol that ALPN chose
+	Foreign  uint64 // connections of another type than *percore.Conn, which net/http serves
+	HTTP2    uint64 // connections that speak HTTP/2, or another protocol that ALPN chose
 	Hijacked uint64 // connections that were hijacked
-	Buffered uint64 // waits for a request of which net/http had some bytes already
 
-	// Unsafe says that net/http keeps the connections that it gets in this process, or those over TLS:
-	// it does not wait for requests, or crypto/tls does not read, in a way that parking relies on. The
-	// http.Server's ErrorLog has a line that names the difference. The fast path, and connections
-	// that wait for their first byte, need nothing of net/http; over TLS they need crypto/tls.
+	// Unsafe says that net/http serves TLS in this process, because crypto/tls does not read in a way that
+	// percore relies on. The http.Server's ErrorLog has a line that names the difference.
 	Unsafe bool
 }
 
-// FastPathStats counts the plain requests that the Server serves without net/http, and the connections
-// on which it waits for them.
-type FastPathStats struct {
+// HTTP1Stats counts the HTTP/1 requests that the Server serves, and the connections on which it waits
+// for them.
+type HTTP1Stats struct {
 	Requests uint64 // that it has served
 	Serving  int    // connections on which a request is read or served now, or about to be
 
-	// Declined counts the requests that it has left to net/http, by the reason: "ended", because
-	// the stream ended in the middle of a header, or the part of the header that it does not take:
-	// "host", "upgrade", "expect" and others. Reasons that did not occur are missing.
-	Declined map[string]uint64
+	// Odd counts the requests that are not plain, which cost more CPU time because net/http's parser
+	// reads them, by the first part of the header that is not: "coding" for a body in chunks,
+	// "version", "expect", "upgrade" and others; "ended" if the stream ended in the middle of a header.
+	// Requests that were refused are among them. Reasons that did not occur are missing.
+	Odd map[string]uint64
 }
 
 // counter is one of the numbers that a Server counts. Each is declared here and in metrics, and Stats or
-// FastPathStats has it.
+// HTTP1Stats has it.
 type counter uint8
 
 const (
@@ -63,44 +56,38 @@ const (
 	countConns
 	countDetached // answers
 
-	countParks
-	countUnparks
 	countHandedOver
 	countAdopted
-	countBuffered
 	countForeign
 	countHTTP2
 	countHijacked
-	countRequests // that the fast path has served
-	countDeclined // and those that it has declined, from here by the reason
+	countRequests // over HTTP/1
+	countOdd      // of these and of refused ones those that are not plain, from here by the reason
 
-	countUnsafe  = countDeclined + counter(reasonCount) // Servers with connections that can't be parked: see Stats.Unsafe
+	countUnsafe  = countOdd + counter(reasonCount) // Servers whose TLS net/http serves: see Stats.Unsafe
 	counterCount = countUnsafe + 1
 )
 
-// metrics are the counters up to countDeclined as metrics of the process.
-var metrics = [countDeclined]percore.Metric{
+// metrics are the counters up to countOdd as metrics of the process.
+var metrics = [countOdd]percore.Metric{
 	countWaiting:    connsMetric("waiting"),
 	countParked:     connsMetric("parked"),
-	countServing:    connsMetric("fastpath"),
-	countConns:      connsMetric("nethttp"), // without the others: see metrics
+	countServing:    connsMetric("serving"),
+	countConns:      connsMetric("handshake"), // without the others: see metrics
 	countDetached:   {Name: "detached_answers", Help: "Answers that go on after their handler has returned"},
-	countParks:      {Name: "parks_total", Help: "Times that a connection of net/http was parked"},
-	countUnparks:    {Name: "unparks_total", Help: "Times that a parked connection was given to net/http again"},
 	countHandedOver: {Name: "handed_over_connections_total", Help: "Connections that another process has taken over"},
 	countAdopted:    {Name: "adopted_connections_total", Help: "Connections that have come from another process, where they had requests"},
-	countBuffered:   {Name: "buffered_waits_total", Help: "Waits for a request that could not be parked, since a part of it was there"},
-	countForeign:    {Name: "foreign_connections_total", Help: "Connections that can't be parked because they are no *percore.Conn"},
-	countHTTP2:      {Name: "http2_connections_total", Help: "Connections that speak HTTP/2, or another protocol that ALPN chose; httpadapter's own HTTP/2 waits without a goroutine"},
+	countForeign:    {Name: "foreign_connections_total", Help: "Connections that net/http serves because they are no *percore.Conn"},
+	countHTTP2:      {Name: "http2_connections_total", Help: "Connections that speak HTTP/2, or another protocol that ALPN chose"},
 	countHijacked:   {Name: "hijacked_connections_total", Help: "Connections that handlers have hijacked"},
-	countRequests:   {Name: "fastpath_requests_total", Help: "Requests that the fast path has served"},
+	countRequests:   {Name: "http1_requests_total", Help: "Requests over HTTP/1"},
 }
 
 func connsMetric(state string) percore.Metric {
 	return percore.Metric{
 		Name: "connections", Label: "state", Of: state,
-		Help: "Open connections that can be parked, by what they do: wait for their first byte, are parked, " +
-			"are served by the fast path, are with net/http",
+		Help: "Open connections by what they do: wait for their first byte, wait between two requests (parked), " +
+			"are served, are shaking hands over TLS",
 	}
 }
 
@@ -115,18 +102,13 @@ func (q *connQueue) gauge(of connState, by int64) {
 		q.counts.Add(countServing, by)
 	case stateHijacked, stateClosed:
 		q.counts.Add(countConns, -by)
-	case stateLeased:
-		if of.phase() == phaseHTTP2 {
-			q.counts.Add(countConns, -by)
-		}
 	}
 }
 
 // sums are the counters of one Server, or the sums of several.
 type sums []int64
 
-// Stats returns the counters. On anything but Linux connections are not parked,
-// and only Foreign counts.
+// Stats returns the counters. On anything but Linux only Foreign counts.
 func (s *Server) Stats() Stats {
 	t := sums(s.counters.Sums())
 	count := func(c counter) uint64 { return uint64(t[c]) }
@@ -137,14 +119,11 @@ func (s *Server) Stats() Stats {
 
 		Detached: int(t[countDetached]),
 
-		Parks:      count(countParks),
-		Unparks:    count(countUnparks),
 		HandedOver: count(countHandedOver),
 		Adopted:    count(countAdopted),
 		Foreign:    count(countForeign),
 		HTTP2:      count(countHTTP2),
 		Hijacked:   count(countHijacked),
-		Buffered:   count(countBuffered),
 		Unsafe:     t[countUnsafe] > 0,
 	}
 }
@@ -180,17 +159,17 @@ func (s *Server) keepStreamsLocked(streams *h2.Server) {
 	s.mu.streams = append(s.mu.streams, streams)
 }
 
-// FastPathStats returns the counters of the fast path.
-func (s *Server) FastPathStats() FastPathStats {
+// HTTP1Stats returns the counters of HTTP/1.
+func (s *Server) HTTP1Stats() HTTP1Stats {
 	t := sums(s.counters.Sums())
-	stats := FastPathStats{
+	stats := HTTP1Stats{
 		Requests: uint64(t[countRequests]),
 		Serving:  int(t[countServing]),
-		Declined: make(map[string]uint64),
+		Odd:      make(map[string]uint64),
 	}
-	for r, n := range t[countDeclined:countUnsafe] {
+	for r, n := range t[countOdd:countUnsafe] {
 		if n > 0 {
-			stats.Declined[reason(r).String()] = uint64(n)
+			stats.Odd[reason(r).String()] = uint64(n)
 		}
 	}
 	return stats
@@ -198,7 +177,7 @@ func (s *Server) FastPathStats() FastPathStats {
 
 // metrics returns the sums as metrics of the process.
 func (t sums) metrics() []percore.Metric {
-	// Of the connections those that net/http has. The counters were read one after the other.
+	// Of the connections those that do nothing else. The counters were read one after the other.
 	t[countConns] = max(t[countConns]-t[countWaiting]-t[countParked]-t[countServing], 0)
 	var all []percore.Metric
 	for c, f := range metrics {
@@ -206,8 +185,8 @@ func (t sums) metrics() []percore.Metric {
 		all = append(all, f)
 	}
 	unsafe := percore.Metric{
-		Name: "parking_unsafe",
-		Help: "1 if nothing is parked because this net/http does not wait for requests as parking relies on",
+		Name: "tls_unsafe",
+		Help: "1 if net/http serves TLS because this crypto/tls does not read in a way that percore relies on",
 	}
 	if t[countUnsafe] > 0 {
 		unsafe.Value = 1
@@ -218,8 +197,8 @@ func (t sums) metrics() []percore.Metric {
 			continue // no reasons
 		}
 		all = append(all, percore.Metric{
-			Name: "fastpath_declined_total", Help: "Requests that the fast path has left to net/http, by the part of the header that it doesn't take",
-			Label: "reason", Of: r.String(), Value: float64(t[countDeclined+counter(r)]),
+			Name: "http1_odd_requests_total", Help: "Requests that are not plain, which cost more CPU time, by the first part of the header that is not",
+			Label: "reason", Of: r.String(), Value: float64(t[countOdd+counter(r)]),
 		})
 	}
 	return all

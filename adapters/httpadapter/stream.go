@@ -108,7 +108,9 @@ func (o answerOut) Write(p []byte) (int, error) {
 func (o answerOut) Fail() { _ = o.x.conn.identity().Close() }
 
 // KeepAlives implements http1.Conn.
-func (o answerOut) KeepAlives() bool { return o.x.conn.mayKeepAlive() }
+func (o answerOut) KeepAlives() bool {
+	return o.x.conn.mayKeepAlive() || o.x.stays && o.x.conn.queue.call.keepsAlive()
+}
 
 // mayKeepAlive reports whether the header of an answer need not say that the connection is closed.
 func (c *conn) mayKeepAlive() bool {
@@ -117,7 +119,12 @@ func (c *conn) mayKeepAlive() bool {
 }
 
 // FinishBody implements http1.Conn.
-func (o answerOut) FinishBody() (reusable, tooLong bool) { return o.x.body.finish() }
+func (o answerOut) FinishBody() (reusable, tooLong bool) {
+	if o.x.body == nil {
+		return true, false // of a preface of HTTP/2, which has a length of -1
+	}
+	return o.x.body.finish()
+}
 
 // AppendDate implements http1.Conn.
 func (o answerOut) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }

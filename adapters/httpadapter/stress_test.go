@@ -37,9 +37,9 @@ func stress(t *testing.T, overTLS bool, after time.Duration) {
 	var f *fixture
 	var config *tls.Config
 	if overTLS {
-		f, config = startTLS(t, echo, nil, ParkAfter(after))
+		f, config = startTLS(t, echo, nil)
 	} else {
-		f = start(t, echo, nil, ParkAfter(after))
+		f = start(t, echo, nil)
 	}
 	dial := func() *client {
 		if overTLS {
@@ -90,9 +90,6 @@ func stress(t *testing.T, overTLS bool, after time.Duration) {
 	f.awaitParked(clients)
 	s := f.server.Stats()
 	t.Logf("%+v", s)
-	if after == 0 && s.Parks < uint64(clients*requests/2) {
-		t.Errorf("got %d parks in %d requests, want most of them parked after", s.Parks, clients*requests)
-	}
 }
 
 // TestStressEnds closes connections from all sides as they are parked and woken. Each end must be
@@ -103,7 +100,7 @@ func TestStressEnds(t *testing.T) {
 		rounds = 4
 	}
 	for round := range rounds {
-		f := start(t, echoPath, nil, ParkAfter(time.Duration(round%3)*100*time.Microsecond))
+		f := start(t, echoPath, nil)
 		const clients = 24
 		var all []*client
 		for range clients {

@@ -28,13 +28,11 @@ func TestSwitchedProtocols(t *testing.T) {
 	for _, test := range []struct {
 		name         string
 		front, below bool // have TLS
-		opts         []Option
 		splices      bool
 	}{
-		{"fast path", false, false, nil, true},
-		{"net/http serves", false, false, []Option{NetHTTP1()}, true},
-		{"TLS to the server", false, true, nil, false},
-		{"TLS to the client", true, false, nil, false},
+		{"no TLS", false, false, true},
+		{"TLS to the server", false, true, false},
+		{"TLS to the client", true, false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
@@ -51,7 +49,7 @@ func TestSwitchedProtocols(t *testing.T) {
 				if test.front {
 					f.srv.TLSConfig = server
 				}
-			}, test.opts...)
+			})
 			var c interface {
 				net.Conn
 				CloseWrite() error

@@ -9,14 +9,8 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// This file has the timeouts: the deadlines that the http.Server's fields ask for, and those that
-// net/http and the user set.
-//
-// The engine's read deadline is conn.real, with one exception: a Read that has waited for a request for
-// long enough is ended by a deadline in the past (see sweeper). While parked, IdleTimeout goes on where
-// it was, since real is the last deadline that net/http has set. In opening, after having been parked,
-// net/http sets the deadline for the header too early, since it does not know that it still waits: that
-// is ignored, and set when the first bytes are there.
+// This file has the timeouts: the deadlines that the http.Server's fields ask for. conn.real has the
+// read deadline that is set in the engine, by a timeout or by the user.
 
 // instant is a deadline, as monotime has it. 0 is none.
 type instant int64
@@ -72,11 +66,11 @@ func (s *Server) headerDeadline() instant {
 	return 0
 }
 
-// requestDeadline returns the deadline for all of a request, which net/http believes to
-// be t, from the one for its header. Both begin when the request does.
-func (s *Server) requestDeadline(t time.Time, header instant) time.Time {
-	if s.headerTimeout() == 0 || s.srv.ReadTimeout <= 0 || t.IsZero() || header == 0 || header == math.MaxInt64 {
-		return t
+// requestDeadline returns the deadline for all of a request from the one for its header, if there is
+// one. Both begin when the request does.
+func (s *Server) requestDeadline(header instant) time.Time {
+	if s.headerTimeout() == 0 || header == 0 || header == math.MaxInt64 {
+		return time.Now().Add(s.srv.ReadTimeout)
 	}
 	return header.time().Add(s.srv.ReadTimeout - s.headerTimeout())
 }
@@ -156,97 +150,6 @@ func (c *conn) limitPreface() {
 	}
 }
 
-// SetReadDeadline sets the read deadline, of which there are several: see above.
-func (c *conn) SetReadDeadline(t time.Time) error {
-	c.mustLast()
-	if s := c.lease(); s.servedAlone() {
-		if ok, err := c.trySetReadDeadline(s, t); ok {
-			return err
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for {
-		if ok, err := c.trySetReadDeadline(c.lease(), t); ok {
-			return err
-		}
-	}
-}
-
-// trySetReadDeadline sets the read deadline of a connection that was seen, and reports
-// false if that has changed.
-func (c *conn) trySetReadDeadline(seen leaseState, t time.Time) (ok bool, err error) {
-	to, use := seen.setReadDeadline(c.queue.call.way)
-	switch at := instantOf(t); {
-	case use == deadlineReal, use == deadlineNoted, use == deadlineFirst && c.isFirst(t):
-		c.real.set(at)
-	case use == deadlineShort && !to.has(predated):
-		c.real.set(c.queue.call.idleDeadline())
-	case use == deadlineRest && (c.real.get() == 0 || at != 0 && at < c.real.get()):
-		c.real.set(at)
-	}
-	if to != seen && !c.swapLease(seen, to) {
-		return false, nil
-	}
-	switch {
-	case use == deadlineEarly, use == deadlineNoted, to.has(expired), to.ending():
-		return true, nil // the engine gets the real one when the Read, or the lease, has ended
-	case use == deadlineFirst, use == deadlineRest, use == deadlineShort && c.parksSoon(to):
-		t = c.real.get().time()
-	case use == deadlineRequest:
-		t = c.queue.server.requestDeadline(t, c.real.get())
-	}
-	return true, c.Conn.SetReadDeadline(t)
-}
-
-// parksSoon reports whether a connection that begins to wait will be parked about as soon as net/http
-// gives its buffers back, at the end of a short deadline. Then that deadline is not set: it would cost
-// two changes of the engine's deadline and a wake-up, for buffers that go anyway.
-func (c *conn) parksSoon(s leaseState) bool {
-	return !s.has(recentlyUsed) && c.queue.sweeper.tick <= 2*DefaultParkAfter/ticksToPark
-}
-
-// isFirst reports whether to obey the deadline that net/http sets for the first header of a connection.
-// net/http's time begins when it gets the connection, and ours when the connection was accepted: the
-// earlier deadline counts. Over TLS both begin after the handshake. (net/http may repeat that for
-// nothing, with a deadline that it takes back.) A header that the fast path has begun to read has its
-// deadline already.
-func (c *conn) isFirst(t time.Time) bool {
-	at, real := instantOf(t), c.real.get()
-	if c.isTLS() {
-		return !c.unread.hasBytes()
-	}
-	return real == 0 || at != 0 && at <= real
-}
-
-// startHeader sets the deadline for a header that has begun after parking.
-func (c *conn) startHeader() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.setRealDeadlineLocked(c.queue.server.headerDeadline())
-}
-
-// SetDeadline sets the read and the write deadline.
-func (c *conn) SetDeadline(t time.Time) error {
-	if err := c.SetReadDeadline(t); err != nil {
-		return err
-	}
-	return c.SetWriteDeadline(t)
-}
-
-// SetWriteDeadline sets the write deadline. net/http takes the deadline away when it has answered a
-// request; a StateIdle that comes without that is the user's call of the hook. net/http sets a deadline
-// even if the first Read of a lease fails: keepLocked takes that away.
-func (c *conn) SetWriteDeadline(t time.Time) error {
-	if s := c.lease(); s&(predated|dated|bare) != 0 {
-		c.mustLast()
-	}
-	if t.IsZero() {
-		c.changeLease(leaseState.answer)
-	}
-	return c.Conn.SetWriteDeadline(t)
-}
-
 // setRealDeadline sets the read deadline. Most connections never have one.
 func (c *conn) setRealDeadline(at instant) {
 	if c.real.get() != at {
@@ -289,5 +192,5 @@ func (t *turn) bodyDeadline() instant {
 	if t.begun || !c.load().has(began) {
 		header = c.real.get()
 	}
-	return instantOf(s.requestDeadline(time.Now().Add(s.srv.ReadTimeout), header))
+	return instantOf(s.requestDeadline(header))
 }

@@ -5,8 +5,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-
-	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 )
 
 // tlsConfig returns the configuration that [http.Server.ServeTLS] would make of the http.Server's
@@ -16,7 +14,7 @@ import (
 // so that is called, with a listener that has nothing to accept.
 func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
 	s.installed.Do(s.install)
-	err := probe.Start(func(l net.Listener) error { return s.srv.ServeTLS(l, certFile, keyFile) })
+	err := startServe(func(l net.Listener) error { return s.srv.ServeTLS(l, certFile, keyFile) })
 	if err != nil && err != http.ErrServerClosed {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package httpadapter
 import (
 	"context"
 	"crypto/tls"
+	"io"
+	"net"
 	"net/http"
 	"slices"
 
@@ -18,8 +20,7 @@ func (c *conn) beginHandshake() {
 	c.queue.call.handshakes.Enter(c.Conn, h)
 }
 
-// handshake performs the handshake as net/http's server would. If it fails, net/http
-// reports it to the log, and to a client that spoke plain HTTP.
+// handshake performs the handshake as net/http's server would.
 func (c *conn) handshake(h *serving.Handshake) {
 	defer func() {
 		if err := recover(); err != nil {
@@ -38,23 +39,22 @@ func (c *conn) handshake(h *serving.Handshake) {
 	if c.state() != stateHandshake {
 		return // closed by now: see logHandshake
 	}
-	c.ext.lease = tc
-	if err == nil {
-		c.endHandshakeLimitLocked()
-		if c.queue.call.servesHTTP2(tc.ConnectionState()) {
-			c.change(connState.serve)
-			go c.serveHTTP2OverTLS()
-			return
-		}
-		if isHTTP1(tc.ConnectionState().NegotiatedProtocol) {
-			c.ext.lease = &tlsConn{tc, c}
-			if c.queue.call.fast {
-				c.serveAfterHandshakeLocked()
-				return
-			}
-		}
+	c.ext.shaken = true
+	if err != nil {
+		go c.failHandshake(err)
+		return
 	}
-	c.enqueueLocked()
+	c.endHandshakeLimitLocked()
+	switch state := tc.ConnectionState(); {
+	case c.queue.call.servesHTTP2(state):
+		c.change(connState.serve)
+		go c.serveHTTP2OverTLS()
+	case isHTTP1(state.NegotiatedProtocol):
+		c.serveAfterHandshakeLocked()
+	default:
+		c.change(connState.serve)
+		go c.serveNext(c.queue.server.srv.TLSNextProto[state.NegotiatedProtocol], tc)
+	}
 }
 
 // completeHandshake is the handshake, or its outcome once it is over.
@@ -77,11 +77,26 @@ func (c *conn) logHandshake() {
 	if err == nil {
 		return
 	}
+	s.logHandshakeError(c, err)
+}
+
+// logHandshakeError logs a handshake that failed as net/http does. It returns the connection below TLS
+// if the client has sent an HTTP request there, which is to be answered.
+func (s *Server) logHandshakeError(c *conn, err error) (plain net.Conn) {
 	reason := err.Error()
 	if re, ok := err.(tls.RecordHeaderError); ok && re.Conn != nil && looksLikeHTTP(re.RecordHeader) {
-		reason = "client sent an HTTP request to an HTTPS server"
+		plain, reason = re.Conn, "client sent an HTTP request to an HTTPS server"
 	}
 	s.logf("http: TLS handshake error from %s: %v", c.RemoteAddr(), reason)
+	return plain
+}
+
+// failHandshake ends a connection whose handshake has failed.
+func (c *conn) failHandshake(err error) {
+	if plain := c.queue.server.logHandshakeError(c, err); plain != nil {
+		_, _ = io.WriteString(plain, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
+	}
+	c.abortHandshake()
 }
 
 // looksLikeHTTP reports whether the bytes instead of a TLS record's header begin a
@@ -90,15 +105,15 @@ func looksLikeHTTP(header [5]byte) bool {
 	return slices.Contains([]string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO"}, string(header[:]))
 }
 
-// abortHandshake closes a connection whose handshake panicked. The handshake must not be
-// asked for its outcome then: it would begin again.
+// abortHandshake closes a connection whose handshake has failed or panicked. The handshake must not be
+// asked for its outcome after a panic: it would begin again.
 func (c *conn) abortHandshake() {
 	c.mu.Lock()
 	ended := c.state() == stateHandshake && c.endLocked(connState.close)
 	c.mu.Unlock()
 	if ended {
 		_ = c.identity().Close()
-		c.queue.server.report(c.identity(), http.StateClosed)
+		c.queue.server.reportSafely(c, http.StateClosed)
 		c.queue.call.release()
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// This file has the fast path over TLS. Requests are read from the *tls.Conn, and answers written to it.
+// This file has HTTP/1 over TLS. Requests are read from the *tls.Conn, and answers written to it.
 // Everything else is as without TLS, except two parts that are here: reading without waiting, and
 // noticing while a handler runs that the client has gone.
 //

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -27,10 +26,7 @@ func TestFastPathOverTLS(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			for name, test := range map[string]func(t *testing.T){
 				"HoldsNothing":            TestFastPathHoldsNothing,
-				"DeclinedAndBack":         TestDeclinedAndBack,
-				"BackAtOnce":              TestBackAtOnce,
-				"BackOff":                 TestBackOff,
-				"BackBehindPipeline":      TestBackBehindPipeline,
+				"OddRequests":             TestOddRequests,
 				"Context":                 TestFastPathContext,
 				"Hijack":                  TestFastPathHijack,
 				"Panics":                  TestFastPathPanics,
@@ -64,36 +60,6 @@ func TestFastPathOverTLS(t *testing.T) {
 	}
 }
 
-// TestTLSOnFastPath runs the adapter's tests over TLS with the fast path.
-func TestTLSOnFastPath(t *testing.T) {
-	needParking(t)
-	for name, test := range map[string]func(t *testing.T){
-		"Parks":                        TestTLSParks,
-		"Waits":                        TestTLSWaits,
-		"RecordsInPieces":              TestTLSRecordsInPieces,
-		"BeginningOfAnAlert":           TestTLSBeginningOfAnAlert,
-		"HTTP2":                        TestTLSHTTP2,
-		"NextProto":                    TestTLSNextProto,
-		"Resumption":                   TestTLSResumption,
-		"ClientCertificate":            TestTLSClientCertificate,
-		"GetCertificate":               TestTLSGetCertificate,
-		"StalledHandshake":             TestTLSStalledHandshake,
-		"HandshakeInHook":              TestTLSHandshakeInHook,
-		"DeadlineOfHook":               TestTLSDeadlineOfHook,
-		"IdleTimeout":                  TestTLSIdleTimeout,
-		"Hijack":                       TestTLSHijack,
-		"ForeignTLS":                   TestForeignTLS,
-		"DeadlineOfHandshakeTakenBack": TestTLSDeadlineOfHandshakeIsTakenBack,
-		"ClosedInHandshake":            TestTLSClosedInHandshake,
-		"ClosedAfterFailing":           TestTLSClosedAfterFailing,
-		"RefusedByTheClient":           TestTLSRefusedByTheClient,
-		"HandshakePanics":              TestTLSHandshakePanics,
-		"ShutdownInCallback":           TestTLSShutdownInCallback,
-	} {
-		t.Run(name, test)
-	}
-}
-
 // waitForEnd is a handler that waits for the client's end if the path says so.
 func waitForEnd(arrived chan bool) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
@@ -123,7 +89,7 @@ func TestFastTLSMessages(t *testing.T) {
 	}
 	settled := func() {
 		t.Helper()
-		testnet.Eventually(t, "no worker having the connection", func() bool { return f.server.FastPathStats().Serving == 0 })
+		testnet.Eventually(t, "no worker having the connection", func() bool { return f.server.HTTP1Stats().Serving == 0 })
 	}
 	get()
 	for _, message := range [][]byte{testnet.KeyUpdate, testnet.KeyUpdateWithResponse} {
@@ -168,7 +134,7 @@ func TestFastTLSSlowBytes(t *testing.T) {
 			c.write(record[at : at+1])
 			if (i+at)%64 == 0 {
 				testnet.Eventually(t, "no worker having the connection", func() bool {
-					return f.server.FastPathStats().Serving == 0 && goroutines(f) == 0
+					return f.server.HTTP1Stats().Serving == 0 && goroutines(f) == 0
 				})
 			}
 		}
@@ -263,10 +229,10 @@ func TestFastTLSPipelines(t *testing.T) {
 			path := fmt.Sprintf("/%d.%d.", round, i)
 			switch rng.IntN(12) {
 			case 0: // longer than the buffer, together with the previous one
-				fmt.Fprintf(&text, "GET %s HTTP/1.1\r\nHost: test\r\nX: %s\r\n\r\n", path, strings.Repeat("x", rng.IntN(probe.ReadBytes)))
+				fmt.Fprintf(&text, "GET %s HTTP/1.1\r\nHost: test\r\nX: %s\r\n\r\n", path, strings.Repeat("x", rng.IntN(turnBytes)))
 				path += "0"
 			case 1:
-				n := rng.IntN(2 * probe.ReadBytes)
+				n := rng.IntN(2 * turnBytes)
 				fmt.Fprintf(&text, "POST %s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s", path, n, strings.Repeat("b", n))
 				path += fmt.Sprint(n)
 			case 2:
@@ -304,7 +270,7 @@ func TestFastTLSPipelines(t *testing.T) {
 		c.awaitEOF()
 		c.tcp.Close()
 	}
-	stats := f.server.FastPathStats()
+	stats := f.server.HTTP1Stats()
 	if stats.Requests < 100 {
 		t.Errorf("got %+v, want more requests on the fast path", stats)
 	}
@@ -332,7 +298,7 @@ func TestFastTLSBytesBehind(t *testing.T) {
 		}()
 	}, nil)
 	text := strings.Repeat("0123456789", 2000)
-	for _, cut := range []int{5, 100, 4000, probe.ReadBytes, probe.ReadBytes + 1, probe.ReadBytes + 2} {
+	for _, cut := range []int{5, 100, 4000, turnBytes, turnBytes + 1, turnBytes + 2} {
 		c := f.dialRecords(f.client)
 		all := request("/hijack") + text
 		c.write(c.data(all[:cut]), c.data(all[cut:10_000]), c.data(all[10_000:]))
@@ -359,7 +325,7 @@ func TestFastTLSFullBuffer(t *testing.T) {
 	arrived := make(chan bool, 1)
 	f := startFast(t, waitForEnd(arrived), nil)
 	text := "GET /wait HTTP/1.1\r\nHost: test\r\nX: "
-	text += strings.Repeat("x", probe.ReadBytes-len(text)-4) + "\r\n\r\n"
+	text += strings.Repeat("x", turnBytes-len(text)-4) + "\r\n\r\n"
 	for _, later := range []bool{false, true} {
 		c := f.dialRecords(f.client)
 		if !later {

@@ -24,9 +24,6 @@ import (
 func startTLS(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) (*fixture, *tls.Config) {
 	t.Helper()
 	server, client := testnet.TLS(t)
-	if strings.HasPrefix(t.Name(), "TestTLSOnFastPath/") {
-		opts = append(opts, fastPath())
-	}
 	f := start(t, handler, func(f *fixture) {
 		f.srv.TLSConfig = server
 		if configure != nil {
@@ -145,7 +142,7 @@ func TestTLSFlood(t *testing.T) {
 
 // TestTLSRecordsInPieces cuts a record at every byte; the connection is parked before.
 func TestTLSRecordsInPieces(t *testing.T) {
-	f, config := startTLS(t, echoPath, nil, ParkAfter(0))
+	f, config := startTLS(t, echoPath, nil)
 	pieces := &cutting{Conn: f.dial().Conn}
 	tc := tls.Client(pieces, config)
 	c := &client{tc, t, bufio.NewReader(tc)}
@@ -225,7 +222,7 @@ func TestTLSBeginningOfAnAlert(t *testing.T) {
 	needParking(t)
 	for _, parked := range []bool{false, true} {
 		t.Run(fmt.Sprintf("parked %t", parked), func(t *testing.T) {
-			f, config := startTLS(t, echoPath, nil, ParkAfter(50*time.Millisecond))
+			f, config := startTLS(t, echoPath, nil)
 			config.MaxVersion = tls.VersionTLS12 // later alerts look like data from outside
 			c, raw := f.dialHolding(config, -1)
 			c.get("/")
@@ -249,16 +246,15 @@ func TestTLSBeginningOfAnAlert(t *testing.T) {
 // request's first four bytes. This wait continues.
 func TestTLSPartBeforeAnAlert(t *testing.T) {
 	needParking(t)
-	f, config := startTLS(t, echoPath, nil, ParkAfter(20*time.Millisecond))
+	f, config := startTLS(t, echoPath, nil)
 	config.MaxVersion = tls.VersionTLS12 // later alerts look like data from outside
 	c, raw := f.dialHolding(config, -1)
 	c.get("/")
 	f.awaitParked(1)
 	rest := c.sendBeforeAlert(raw, "GE")
-	lent := f.conn()
+	sc := f.conn()
 	testnet.Eventually(t, "the data being read, or the connection closed", func() bool {
-		w := lent.load()
-		return w.state() == stateClosed || w.phase() == phaseOpening && leaseState(w).has(waiting) && !leaseState(w).has(parkable)
+		return sc.state() == stateClosed || f.hasPart()
 	})
 	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if n, err := c.Conn.Read(make([]byte, 1)); !isTimeout(err) {
@@ -479,7 +475,7 @@ func TestTLSDeadlineOfHook(t *testing.T) {
 	testnet.Eventually(t, "hands being shaken", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.ext.lease != nil
+		return c.ext.shaken
 	})
 	if got := c.real.get(); got != instantOf(at) {
 		t.Errorf("got the deadline %d after the handshake, want %d as the hook has set it", got, instantOf(at))
@@ -518,7 +514,7 @@ func TestServeTLSErrors(t *testing.T) {
 	defer ln.Close()
 	for _, s := range []interface {
 		ServeTLS(net.Listener, string, string) error
-	}{&http.Server{}, wrap(&http.Server{})} {
+	}{&http.Server{}, Wrap(&http.Server{})} {
 		if err := s.ServeTLS(ln, "no-such-file", "neither"); err == nil || !strings.Contains(err.Error(), "no-such-file") {
 			t.Errorf("%T: got %v, want an error about no-such-file", s, err)
 		}
@@ -588,7 +584,7 @@ func TestTLSClosedInHandshake(t *testing.T) {
 			})
 			client := f.dial()
 			conn := testnet.Receive(t, "the connection", conns)
-			c := f.server.ours(conn)
+			c := oursOf(conn)
 			want := stateFresh
 			if tt.send != "" {
 				client.send(tt.send)
@@ -602,40 +598,6 @@ func TestTLSClosedInHandshake(t *testing.T) {
 				t.Errorf("got log %q, want a TLS handshake error, %q", got, tt.want)
 			}
 		})
-	}
-}
-
-// TestTLSClosedAfterFailing: the same if the handshake has failed when the connection is
-// closed, and net/http has not taken it yet.
-func TestTLSClosedAfterFailing(t *testing.T) {
-	needParking(t)
-	for _, tt := range []struct{ send, want string }{
-		{"GET / HTTP/1.1\r\n\r\n", "client sent an HTTP request to an HTTPS server\n"},
-		{"something else", "tls: first record does not look like a TLS handshake\n"},
-	} {
-		f, _ := startTLS(t, echoPath, nil)
-		client := f.dial()
-		f.awaitWaiting(1)
-		var c *conn
-		for nc := range f.snapshot() {
-			c = f.server.ours(nc)
-		}
-		if !c.Conn.CancelOnReadable() {
-			t.Fatal("the callback is not armed")
-		}
-		client.send(tt.send)
-		if err := c.completeHandshake(); err == nil {
-			t.Fatal("the handshake succeeds")
-		}
-		c.mu.Lock()
-		c.ext.lease = c.ext.tls
-		c.change(connState.enqueue) // and not in the queue
-		c.mu.Unlock()
-		f.server.Close()
-		f.awaitStates("new closed")
-		if got := f.log.String(); !strings.HasPrefix(got, "http: TLS handshake error from 127.0.0.1:") || !strings.HasSuffix(got, tt.want) {
-			t.Errorf("got log %q, want a TLS handshake error, %q", got, tt.want)
-		}
 	}
 }
 

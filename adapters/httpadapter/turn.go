@@ -1,21 +1,22 @@
 package httpadapter
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"net/http"
 	"net/netip"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
-	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/workers"
 )
 
 // turn is the time that a worker gives to a connection: from its wake-up until it waits again, or
-// is given up. It reads the bytes that are there, serves the requests among them, and declines all that
-// [http1] does not take: net/http gets the connection.
+// is given up. It reads the bytes that are there, and serves the requests among them: plain ones as
+// [http1] takes them, odd ones as net/http's parser does (odd.go).
 //
 // The engine's callback is armed while a handler runs, so that the end of the client's stream is
 // noticed (see woken), and stays armed when the connection waits afterwards. So a request costs one
@@ -30,11 +31,11 @@ type turn struct {
 	lingers bool      // the client may still be sending when the connection is closed
 	x       *exchange // whose handler runs; nil: none
 	head    http1.Head
+	odd     oddHeader // of the header under way
 }
 
-// turnBytes is the size of a worker's buffer: net/http reads as many bytes at once, and takes them over
-// in one Read.
-var turnBytes = probe.ReadBytes
+// turnBytes is the size of a worker's buffer, and of net/http's: it reads as many bytes at once.
+var turnBytes = bufio.NewReader(nil).Size()
 
 // serve is a worker's turn with c.
 func (c *conn) serve() {
@@ -88,17 +89,15 @@ func (t *turn) abandon() {
 
 // resume takes the bytes that were kept while the connection waited.
 func (t *turn) resume() {
-	kept, dated := t.c.takeUnread()
+	k := t.c.takeKept()
 	switch {
-	case len(kept) == 0:
-		return
-	case len(kept) > turnBytes:
-		long := kept[:cap(kept)]
-		t.buf, t.have = &long, len(kept)
-	default:
-		t.have = copy(t.memory(), kept)
+	case len(k.bytes) > turnBytes:
+		long := k.bytes[:cap(k.bytes)]
+		t.buf, t.have = &long, len(k.bytes)
+	case len(k.bytes) > 0:
+		t.have = copy(t.memory(), k.bytes)
 	}
-	t.begun, t.scanned = dated, t.have
+	t.begun, t.scanned, t.odd = k.dated, t.have, k.odd
 }
 
 // memory returns the buffer.
@@ -125,9 +124,14 @@ func releaseBuffer(buf *[]byte) {
 // isFull reports whether a header fills the buffer.
 func (t *turn) isFull() bool { return t.buf != nil && t.have == len(*t.buf) }
 
-// grow makes room for more of a header.
+// grow makes room for more of a header, in larger steps where few headers come, since each step is
+// garbage.
 func (t *turn) grow() {
-	long := make([]byte, min(2*len(*t.buf), t.c.queue.server.headerBytesMax()))
+	factor := 2
+	if len(*t.buf) >= plainBytesMost {
+		factor = 4
+	}
+	long := make([]byte, min(factor*len(*t.buf), t.c.queue.server.oddBytesMax()))
 	copy(long, *t.buf)
 	releaseBuffer(t.buf)
 	t.buf = &long
@@ -144,10 +148,12 @@ func (t *turn) read() bool {
 	n, err := t.c.stream().tryRead(t.memory()[t.have:])
 	switch {
 	case err == nil:
+		t.odd.pieces = t.odd.pieces || n > 0 && t.have >= peekBytes
 		t.have += n
 		return true
-	case t.have > 0:
-		return t.decline(reasonEnded) // in the middle of a header
+	case t.have > 0: // in the middle of a header
+		t.odd.why = cmp.Or(t.odd.why, reasonEnded)
+		return t.serveOdd(err) == oddServed
 	}
 	return t.close()
 }
@@ -168,10 +174,16 @@ func (t *turn) serveBuffered() bool {
 				return true
 			}
 		}
-		if !t.c.queue.call.fast {
-			return t.decline(reasonEnded)
+		if !t.c.queue.call.http1 {
+			return t.close() // as net/http does
 		}
-		limit := t.c.queue.server.headerBytesMax()
+		if t.odd.why != 0 {
+			if goesOn, served := t.serveOddBuffered(); !served {
+				return goesOn
+			}
+			continue
+		}
+		limit := t.c.queue.server.plainBytesMax()
 		if t.scanned > turnBytes && t.have < limit && bytes.IndexByte(p[t.scanned:], '\n') < 0 {
 			t.scanned = t.have
 			return true // only a line's end can change the verdict on a long header
@@ -182,16 +194,31 @@ func (t *turn) serveBuffered() bool {
 			t.scanned = t.have
 			return true
 		default:
-			return t.decline(reasonOf(v))
+			t.odd.why = reasonOf(v)
+			continue
 		}
 		if t.head.Fields > t.c.queue.call.fieldsMax {
-			return t.decline(reasonOf(http1.Fields))
+			t.odd.why = reasonOf(http1.Fields)
+			continue
 		}
 		if !t.serveRequest(p) {
 			return false
 		}
 	}
 	return true
+}
+
+// serveOddBuffered serves an odd request, and reports whether it did. Otherwise the connection goes on,
+// to wait for more of its header, or is given up.
+func (t *turn) serveOddBuffered() (goesOn, served bool) {
+	switch t.serveOdd(nil) {
+	case oddWaits:
+		t.scanned = t.have
+		return true, false
+	case oddServed:
+		return true, true
+	}
+	return false, false
 }
 
 // serveRequest serves the request at the start of p, whose head was scanned. It reports false if the
@@ -203,13 +230,21 @@ func (t *turn) serveRequest(p []byte) bool {
 		return t.close() // as net/http does with a request that comes after Shutdown
 	}
 	if c.queue.call.keepAlivesOff.Load() {
-		return t.decline(reasonKeepAlives)
+		c.queue.call.askKeepAlives()
 	}
 	x := t.newExchange(p)
 	if x == nil {
-		return t.decline(reasonTarget)
+		t.odd.why = reasonTarget // which net/http refuses
+		return true
 	}
 	c.queue.counts.Add(countRequests, 1)
+	return t.serveExchange(x, p, s.handler())
+}
+
+// serveExchange serves a request of which p has the header, the part of the body that has come, and
+// what is behind it. It reports false if the connection is given up.
+func (t *turn) serveExchange(x *exchange, p []byte, handler http.Handler) bool {
+	c := t.c
 	if !t.begin(x) {
 		x.end()
 		c.current.Store(nil)
@@ -219,7 +254,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	if used == t.have {
 		t.giveBuffer(x)
 	}
-	x.run(s.handler())
+	x.run(handler)
 	hijacked, watching, detached := x.end()
 	if detached != nil {
 		return t.detach(x, detached, p[used:max(used, t.have)])
@@ -236,6 +271,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	if t.have > 0 {
 		t.have = copy(p, p[used:t.have])
 	}
+	t.takeBehind(x)
 	return t.answered()
 }
 
@@ -243,8 +279,7 @@ func (t *turn) serveRequest(p []byte) bool {
 // up.
 func (t *turn) answered() bool {
 	c := t.c
-	t.begun, t.scanned = false, 0
-	c.unread.served()
+	t.begun, t.scanned, t.odd = false, 0, oddHeader{}
 	c.change(connState.answerServed)
 	if !c.queue.server.reportSafely(c, http.StateIdle) || !c.queue.call.keepsAlive() {
 		return t.close()
@@ -373,7 +408,7 @@ func (t *turn) wait() bool {
 	if t.takeOut() {
 		return false
 	}
-	t.keepUnread()
+	t.keep()
 	if !t.armed {
 		t.arm()
 	}
@@ -390,54 +425,35 @@ func (t *turn) wait() bool {
 // so quick moves, too.
 func (t *turn) takeOut() bool {
 	h := t.c.queue.handover.Load()
-	return h != nil && t.have == 0 && h.take(t.c, connState.takeOutServed, t.armed)
+	return h != nil && t.have == 0 && !t.begun && h.take(t.c, connState.takeOutServed, t.armed)
 }
 
-// decline gives the connection to net/http, with the bytes that were read.
-func (t *turn) decline(r reason) bool {
-	c := t.c
-	fast := c.queue.call.fast
-	if fast {
-		c.queue.counts.Add(countDeclined+counter(r), 1)
+// keep keeps the bytes that were read of a header that is not there whole. Once there are a few, the
+// time for the header runs; for the first header of all it has run since the connection was accepted.
+func (t *turn) keep() {
+	if t.have == 0 && !t.begun {
+		return
 	}
-	c.Conn.CancelOnReadable()
-	if b, ok := c.stream().takePeeked(); ok {
-		t.memory()[t.have] = b
-		t.have++
+	t.startHeader()
+	k := kept{odd: t.odd, dated: t.begun} // without bytes if all were an empty line
+	switch {
+	case t.have > turnBytes:
+		k.bytes, t.buf = (*t.buf)[:t.have], nil // a copy for each of its bytes would be too much
+	case t.have > 0:
+		k.bytes = bytes.Clone((*t.buf)[:t.have])
 	}
-	t.keepUnread()
-	if fast {
-		c.remember().declined()
-	}
-	c.mu.Lock()
-	closed := c.state() == stateShut
-	if !closed {
-		c.enqueueLocked()
-	}
-	c.mu.Unlock()
-	return closed && t.finish()
+	t.c.keep(k)
 }
 
-// keepUnread keeps the bytes that were read: of a header that is not there whole, or of a request
-// that is declined. Once there are a few, the time for the header runs; for the first header of all
-// it has run since the connection was accepted.
-func (t *turn) keepUnread() {
-	c := t.c
-	if t.have == 0 {
+// startHeader sets the deadline for a header of which enough has come.
+func (t *turn) startHeader() {
+	if t.have < peekBytes || t.begun {
 		return
 	}
-	if t.have >= probe.PeekBytes && !t.begun {
-		t.begun = true
-		if c.load().has(began) {
-			c.setRealDeadline(c.queue.server.headerDeadline())
-		}
+	t.begun = true
+	if c := t.c; c.load().has(began) {
+		c.setRealDeadline(c.queue.server.headerDeadline())
 	}
-	if t.have > turnBytes {
-		c.keepUnread((*t.buf)[:t.have], t.begun) // a copy for each of its bytes would be too much
-		t.buf = nil
-		return
-	}
-	c.keepUnread(bytes.Clone((*t.buf)[:t.have]), t.begun)
 }
 
 // close closes the connection, or ends our stream and closes the connection later: if its client

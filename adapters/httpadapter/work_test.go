@@ -18,27 +18,30 @@ import (
 type workArm struct {
 	name    string
 	http2   bool
-	options []Option
+	netHTTP bool
 }
 
 var workArms = []workArm{
-	{"fast path", false, []Option{fastPath()}},
-	{"net/http", false, []Option{NetHTTP1()}},
-	{"HTTP/2", true, []Option{withHTTP2()}},
-	{"net/http's HTTP/2", true, []Option{NetHTTP2()}},
+	{"HTTP/1", false, false},
+	{"net/http", false, true},
+	{"HTTP/2", true, false},
+	{"net/http's HTTP/2", true, true},
 }
 
 // eachWorkArm starts servers with a limit.
 func eachWorkArm(t *testing.T, limits admission.Limits, exempt func(*http.Request) bool, h http.HandlerFunc, do func(t *testing.T, l *admission.Limiter, url string, client *http.Client)) {
 	for _, arm := range workArms {
 		t.Run(arm.name, func(t *testing.T) {
+			if arm.netHTTP {
+				leaveToNetHTTP(t)
+			}
 			l := admission.New(limits)
 			var protocols *http.Protocols
 			if arm.http2 {
 				protocols = new(http.Protocols)
 				protocols.SetUnencryptedHTTP2(true)
 			}
-			f := start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, append(arm.options, LimitWork(l, exempt))...)
+			f := start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, LimitWork(l, exempt))
 			url, client := clientOf(t, f, nil, protocols)
 			do(t, l, url, client)
 		})
@@ -168,7 +171,7 @@ func TestLimitWorkDetached(t *testing.T) {
 		}
 	}
 	l := admission.New(admission.Limits{Handlers: 1, Wait: testnet.HangTimeout})
-	f := start(t, h, nil, fastPath(), LimitWork(l, nil))
+	f := start(t, h, nil, LimitWork(l, nil))
 	c := f.dial()
 	c.send(request("/wait"))
 	s := testnet.Receive(t, "a Stream", streams)

@@ -82,7 +82,7 @@ func TestWorkersFollowRequests(t *testing.T) {
 			if got := workersLeft(); got != n {
 				t.Errorf("got %d workers for %d requests", got, n)
 			}
-			if got := f.server.FastPathStats().Serving; got != n {
+			if got := f.server.HTTP1Stats().Serving; got != n {
 				t.Errorf("got %d connections being served, want %d", got, n)
 			}
 			close(release)
@@ -283,7 +283,7 @@ func TestWorkersVisitLoop(t *testing.T) {
 	f.awaitParked(2)
 	var l *loop.Loop // the only one
 	for nc := range f.snapshot() {
-		l = f.server.ours(nc).Conn.Loop()
+		l = oursOf(nc).Conn.Loop()
 	}
 	holder.send(request("/hold"))
 	testnet.Receive(t, "the request", arrived)
@@ -296,7 +296,7 @@ func TestWorkersVisitLoop(t *testing.T) {
 	testnet.Receive(t, "the loop's goroutine being held", held)
 	other.send(request("/other"))
 	for nc := range f.snapshot() {
-		if c := f.server.ours(nc); c.RemoteAddr().String() == other.LocalAddr().String() {
+		if c := oursOf(nc); c.RemoteAddr().String() == other.LocalAddr().String() {
 			testnet.Eventually(t, "the request being there", func() bool { return hasArrived(t, c.Conn) })
 		}
 	}

@@ -126,8 +126,8 @@ func TestConnect(t *testing.T) {
 					callAll(st, version.http2, p.options...)
 				}
 				if st.adapter != nil {
-					if got := st.adapter.Stats(); (got.HTTP2 > 0) != version.http2 || (got.Unparks > 0) != !version.http2 {
-						s.Errorf("got %+v: want connections parked if they don't speak HTTP/2, and only then", got)
+					if got := st.adapter.Stats(); (got.HTTP2 > 0) != version.http2 || (got.Conns > 0) != !version.http2 {
+						s.Errorf("got %+v: want connections over HTTP/1 if they don't speak HTTP/2, and only then", got)
 					}
 				}
 			})

@@ -346,7 +346,7 @@ func replaceServers(t *testing.T, transport func(dial func(context.Context, stri
 			}
 			_, _ = io.Copy(w, r.Body)
 		})}
-		server := httpadapter.Wrap(srv, httpadapter.NetHTTP1())
+		server := httpadapter.Wrap(srv)
 		ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(ln) }()

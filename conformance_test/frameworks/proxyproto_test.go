@@ -66,8 +66,7 @@ func TestProxyProtocolAtAccept(t *testing.T) {
 	proxy := &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
 	lc := percore.ListenConfig{ProxyProtocol: proxy}
 	for name, opts := range map[string][]httpadapter.Option{
-		"httpadapter": {httpadapter.ParkAfter(0), httpadapter.NetHTTP1()},
-		"fast path":   nil,
+		"httpadapter": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			testnet.NoLeaks(t)

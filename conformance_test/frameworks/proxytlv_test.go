@@ -120,8 +120,7 @@ func TestProxyTLVs(t *testing.T) {
 	serverTLS, clientTLS := testnet.TLS(t)
 	for name, opts := range map[string][]httpadapter.Option{
 		"net/http":    nil,
-		"httpadapter": {httpadapter.ParkAfter(0), httpadapter.NetHTTP1(), httpadapter.NetHTTP2()},
-		"fast path":   {httpadapter.ParkAfter(0)},
+		"httpadapter": {},
 	} {
 		for _, overTLS := range []bool{false, true} {
 			for _, http2 := range []bool{false, true} {

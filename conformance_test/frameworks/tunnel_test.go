@@ -88,7 +88,7 @@ func runTunnel() {
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	listen, server := net.Listen, testnet.WebServer(srv)
 	if setup[0] == "percore" {
-		listen, server = percore.Listen, httpadapter.Wrap(srv, httpadapter.NetHTTP1())
+		listen, server = percore.Listen, httpadapter.Wrap(srv)
 	}
 	ln, err := listen("tcp4", "127.0.0.1:0")
 	if err != nil {

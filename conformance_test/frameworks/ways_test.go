@@ -40,19 +40,7 @@ type way struct {
 var ways = []way{
 	{"net", net.Listen, plain},
 	{"percore", percore.Listen, plain},
-	{"httpadapter", percore.Listen, func(srv *http.Server) testnet.WebServer {
-		// Scripts wait between any two requests until the connection is parked.
-		return httpadapter.Wrap(srv, httpadapter.ParkAfter(10*time.Millisecond), httpadapter.NetHTTP1(), httpadapter.NetHTTP2())
-	}},
-	{"httpadapter,at-once", percore.Listen, func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.ParkAfter(0), httpadapter.NetHTTP1(), httpadapter.NetHTTP2())
-	}},
-	{"httpadapter,fast path", percore.Listen, func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.NetHTTP2())
-	}},
-	{"httpadapter,http2", percore.Listen, func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv)
-	}},
+	{"httpadapter", percore.Listen, func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv) }},
 }
 
 // http2Ways are the ways with a server of HTTP/2 of their own.

@@ -246,7 +246,7 @@ func TestInterop(t *testing.T) {
 
 func onNet(srv *http.Server) testnet.WebServer { return srv }
 func onPercore(srv *http.Server) testnet.WebServer {
-	return httpadapter.Wrap(srv, httpadapter.NetHTTP1())
+	return httpadapter.Wrap(srv)
 }
 
 // handlers are servers that run as the handler of an http.Server (grpc.Server.ServeHTTP), for gRPC on

@@ -38,9 +38,6 @@ type server struct {
 var servers = []server{
 	{onNet, net.Listen, handler(func(srv *http.Server) testnet.WebServer { return srv })},
 	{"httpadapter", percore.Listen, handler(func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.NetHTTP1())
-	})},
-	{"httpadapter,fast path", percore.Listen, handler(func(srv *http.Server) testnet.WebServer {
 		return httpadapter.Wrap(srv)
 	})},
 	{"h2", percore.Listen, streams},

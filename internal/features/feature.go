@@ -62,6 +62,9 @@ const (
 	enginePercore = "engine=percore"
 )
 
+// httpNet is the setting that leaves HTTP to net/http's server.
+const httpNet = "http=net"
+
 // warnEngine logs that the engine is off, because the variable may have been forgotten.
 var warnEngine = sync.OnceFunc(func() {
 	slog.Warn("percore: " + variable + " has " + engineNet + ": listeners and dialed connections are package net's;" +
@@ -87,10 +90,26 @@ func EngineIsNet() bool {
 	return isNet
 }
 
+// HTTPIsNet reports whether the environment says that net/http serves the connections that package
+// httpadapter is given, so that its part in a fault can be found out. The first server that asks logs
+// it.
+func HTTPIsNet() bool {
+	isNet := slices.Contains(strings.Split(os.Getenv(variable), ","), httpNet)
+	if isNet {
+		warnHTTP()
+	}
+	return isNet
+}
+
+// warnHTTP logs that net/http serves, because the variable may have been forgotten.
+var warnHTTP = sync.OnceFunc(func() {
+	slog.Warn("percore: " + variable + " has " + httpNet + ": net/http serves the connections of package httpadapter")
+})
+
 func init() {
 	if unknown := apply(os.Getenv(variable), All); len(unknown) > 0 {
 		slog.Warn("percore: "+variable+" has settings that this version does not know; it ignores them",
-			"unknown", strings.Join(unknown, ","), "known", strings.Join(append(names(All), "engine"), ","))
+			"unknown", strings.Join(unknown, ","), "known", strings.Join(append(names(All), "engine", "http"), ","))
 	}
 	if runtime.GOOS != "linux" {
 		for _, f := range All {
@@ -108,7 +127,7 @@ func apply(settings string, features []*Feature) (unknown []string) {
 		name, value, _ := strings.Cut(setting, "=")
 		i := slices.IndexFunc(features, func(f *Feature) bool { return f.name == name })
 		switch {
-		case setting == "", setting == engineNet, setting == enginePercore:
+		case setting == "", setting == engineNet, setting == enginePercore, setting == httpNet:
 		case i < 0 || value != "0" && value != "1":
 			unknown = append(unknown, setting)
 		default:

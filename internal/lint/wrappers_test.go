@@ -10,8 +10,7 @@ import (
 var carriers = map[string]string{
 	"internal/zerocopy.conn": "an end of one transfer, beside its owner",
 
-	"adapters/httpadapter/internal/probe.tcpConn": "a connection in memory that plays scripts",
-	"adapters/httpadapter/internal/probe.tlsConn": "the same",
+	"adapters/httpadapter.clearConn": "it shows the connection to a function of TLSNextProto, which uses that",
 
 	"adapters/grpcadapter.foreignSocketListener": "a listener",
 }

@@ -39,16 +39,6 @@
 //	            begin, or to answer a PING, is closed; one that takes nothing gets a GOAWAY first. A
 //	            stream's deadline makes its Read fail with os.ErrDeadlineExceeded, or resets it.
 //
-// A lease of httpadapter, to net/http, whose connection it is:
-//
-//	end         Read returns io.EOF.
-//	half-close  CloseWrite is percore.Conn's.
-//	close       Read and Write fail with net.ErrClosed.
-//	abort       Read and Write fail with the error of the system.
-//	timeout     As on a net.Conn.
-//	(parking)   Read returns io.EOF too, when the connection waits for a request. net/http closes the
-//	            lease then, which ends the lease alone. A call of anything else closes the connection.
-//
 // A *tls.Conn above a percore.Conn, to its reader (in h2, httpadapter and reactortls):
 //
 //	end         A close_notify, or a FIN between two records: Read returns io.EOF, and Write goes on. A

@@ -25,13 +25,14 @@ func TestEnds(t *testing.T) {
 			return s.HandOver(ctx, ln, func([]percore.WaitingConn) error { return nil })
 		},
 	} {
-		for way, opts := range map[string][]httpadapter.Option{"fast path": nil, "net/http": {httpadapter.NetHTTP1()}} {
-			t.Run(name+", "+way, func(t *testing.T) {
+		for _, variable := range []string{"", "http=net"} {
+			t.Run(name+", "+variable, func(t *testing.T) {
+				t.Setenv("PERCOREDEBUG", variable)
 				testnet.NoLeaks(t)
 				h := NewHub(Config{})
 				srv := &http.Server{Handler: h}
 				ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-				s := httpadapter.Wrap(srv, opts...)
+				s := httpadapter.Wrap(srv)
 				s.RegisterOnDrain(h.Close)
 				calls := make(chan bool, 2)
 				s.RegisterOnDrain(func() { calls <- true })

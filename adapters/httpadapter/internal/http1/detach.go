@@ -22,6 +22,7 @@ func (w *Response) Detach(conn Conn) *Response {
 		length: w.length, written: w.written, snapshot: w.snapshot,
 		headerAt: w.headerAt, status: w.status, isHead: w.isHead, hasBody: w.hasBody, closes: w.closes,
 		fullDuplex: w.fullDuplex, wrote: w.wrote, sent: w.sent, chunking: w.chunking, pooled: w.pooled, noted: w.noted,
+		is10: w.is10, keeps10: w.keeps10, isConnect: w.isConnect, expects: w.expects,
 	}
 	d.tooLarge.Store(w.TooLarge())
 	if !w.sent || w.has(trailer) {
@@ -95,7 +96,7 @@ const (
 func (w *Response) Tail() (t Tail, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.wrote && w.header == nil && w.out == nil && w.err == nil && !w.hasBody {
+	if !w.wrote && w.header == nil && w.out == nil && w.err == nil && !w.hasBody && !w.is10 && !w.isConnect {
 		return Tail{form: whole, closes: w.closes, isHead: w.isHead}, true
 	}
 	if !w.sent || len(w.body)+len(w.out) > 0 || w.err != nil || w.has(trailer) {

@@ -1,32 +1,39 @@
-// Package http1 implements HTTP/1.1 without input, output or time. It turns bytes into an
-// *http.Request, and the calls of an http.ResponseWriter into bytes. The adapter's fast path reads,
-// writes and waits around it.
+// Package http1 implements HTTP/1 without input, output or time. It turns bytes into an
+// *http.Request, and the calls of an http.ResponseWriter into bytes. The adapter reads, writes and
+// waits around it.
 //
 //	bytes ──► Head.Scan ──► Head.Request ──► handler ──► Response ──► bytes
-//	              │ a verdict other than Plain
-//	              ▼
-//	          net/http
+//	              │ a verdict other than Plain  ▲
+//	              ▼                             │
+//	          Beginning.Look ──► http.ReadRequest, Check ──► Refusal ──► bytes
 //
-// # Requests
+// # Plain requests
 //
 // [Head.Scan] takes a strict subset of the requests that net/http takes. The header must be
 // complete, HTTP/1.1, with lines that end in CRLF, a path as its target, and one plain Host.
 // Content-Length is the only framing, and keep-alive and close are the only options of Connection.
-// [Verdict] lists the reasons to decline a request. [Head.Request] builds the request from a header
+// [Verdict] lists the reasons to leave a request. [Head.Request] builds the request from a header
 // that was taken.
 //
 // Two rules follow:
 //
 //   - A request that is taken equals, field by field, the *http.Request that a handler on net/http
 //     gets for the same bytes, and its header ends at the same byte.
-//   - Nothing is refused here. Bytes outside the subset go to net/http, which answers them, with 400,
-//     417, 431, 501 or 505 if necessary. So only net/http judges unusual requests, and two readers of
-//     the same bytes can't disagree about where they end, which is how requests are
+//   - Scan refuses nothing. Bytes outside the subset are odd, and [http.ReadRequest] judges them. So two
+//     readers of the same bytes can't disagree about where they end, which is how requests are
 //     smuggled (RFC 9112, section 11.2).
 //
-// Settings that make net/http accept more (GODEBUG=httplaxcontentlength=1) change nothing here. Two
+// Settings that make net/http accept more (GODEBUG=httplaxcontentlength=1) change nothing in Scan. Two
 // settings make it accept less: [Head.Scan] takes the limit on the header's size, and Head.Fields
 // is the number of fields to check.
+//
+// # Odd requests
+//
+// A [Beginning] looks at each line of a header as it comes, until the header is whole or wrong. Then
+// http.ReadRequest reads it from memory, and [Check] applies what net/http's server checks besides.
+// [Refusal] has the bytes with which net/http refuses a request, before it ends the connection.
+// rules.go has these rules, and versions.go and versions_go126.go those that differ between versions
+// of Go.
 //
 // # Answers
 //

@@ -97,6 +97,12 @@ type Response struct {
 	chunking   bool
 	pooled     bool // out is memory of outs
 	noted      bool // the handler's header says Connection: close because the body was too large
+	is10       bool // the request is HTTP/1.0, whose answers have no chunks
+	keeps10    bool // and asks to keep the connection
+	isConnect  bool // the request's method is CONNECT
+	expects    bool // the client has sent Expect: 100-continue: see Continue
+	awaits100  bool // and waits for "100 Continue" as long as no other header is sent
+	denied     bool // and never gets it: the request's body is not read any more
 
 	tooLarge atomic.Bool // see SetTooLarge
 }
@@ -136,6 +142,58 @@ func (w *Response) Init(conn Conn, r *http.Request, out []byte) {
 	w.conn, w.out, w.length = conn, out, -1
 	// The handler may change r, so read everything needed from it here.
 	w.isHead, w.hasBody, w.closes = r.Method == http.MethodHead, r.ContentLength != 0, r.Close
+}
+
+// InitOdd is like Init, for a request outside the subset that [Head.Scan] takes. expects says that its
+// client waits for "100 Continue".
+func (w *Response) InitOdd(conn Conn, r *http.Request, expects bool) {
+	w.Init(conn, r, nil)
+	options := semantics.First(r.Header, "Connection")
+	w.is10, w.isConnect = !r.ProtoAtLeast(1, 1), r.Method == http.MethodConnect
+	w.closes = !w.is10 && (r.Close || hasToken(options, "close")) // (*Request).wantsClose; HTTP/1.0 asks for the opposite
+	w.keeps10 = w.is10 && hasToken(options, "keep-alive")         // (*Request).wantsHttp10KeepAlive
+	w.expects, w.awaits100 = expects, expects
+}
+
+// Continue is for a Read of the body of a request whose client waits for "100 Continue": the first one
+// sends that, unless the answer has begun. It reports false if the body must not be read any more
+// (expectContinueReader).
+func (w *Response) Continue() (reads bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.awaits100 && w.phase == handling {
+		w.awaits100 = false
+		if w.sent || !w.wrote {
+			w.flushOut()
+		} // else the header of a 101 waits in out, and stays behind this
+		w.send([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
+		w.releaseIdle()
+	}
+	return !w.denied
+}
+
+// CloseUnread is for the Close of such a body. It reports true if the body is not to be read, since its
+// client was not asked for it.
+func (w *Response) CloseUnread() (denied bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deny()
+	return w.denied
+}
+
+// deny makes a client that waits for "100 Continue" wait for the answer alone.
+func (w *Response) deny() {
+	if w.awaits100 && expectDenies {
+		w.denied, w.closes = true, true
+	}
+	w.awaits100 = false
+}
+
+// StopContinue makes Continue send nothing: the handler is about to hijack the connection.
+func (w *Response) StopContinue() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.awaits100 = false
 }
 
 // Header returns the handler's header. Changes after WriteHeader have no effect, except to
@@ -205,9 +263,15 @@ func (w *Response) writeHeader(status int) {
 	if tooLargeInHeader && w.TooLarge() {
 		w.noteTooLarge()
 	}
+	switch {
+	case status >= 200:
+		w.deny()
+	case status == http.StatusContinue:
+		w.awaits100 = false
+	}
 	w.takeOut()
 	if status < 200 && status != http.StatusSwitchingProtocols {
-		w.out = appendStatusLine(w.out, status)
+		w.out = w.appendStatusLine(w.out, status)
 		w.out = appendInformation(w.out, w.header)
 		w.out = append(w.out, crlf...)
 		w.settle()
@@ -216,7 +280,7 @@ func (w *Response) writeHeader(status int) {
 		return
 	}
 	w.wrote, w.status, w.headerAt = true, status, uint32(len(w.out))
-	w.out = appendStatusLine(w.out, status)
+	w.out = w.appendStatusLine(w.out, status)
 	if len(w.header) > 0 {
 		w.takeHeader()
 	}
@@ -304,6 +368,7 @@ func (w *Response) admit(n int) error {
 		}
 		return http.ErrHijacked
 	}
+	w.deny() // even behind a 101
 	if !w.wrote {
 		w.writeHeader(http.StatusOK)
 	}
@@ -506,6 +571,7 @@ func (w *Response) Abort() {
 		return
 	}
 	w.phase = finished
+	w.awaits100 = false
 	if w.wrote && !w.sent {
 		w.out = w.out[:w.headerAt]
 	}
@@ -621,10 +687,11 @@ func (w *Response) sendHeader(p []byte) {
 		add.length = true
 	}
 	hasLength := w.length >= 0
-	if declared.connection == "close" || !keepAlives || w.TooLarge() {
+	w.keepAlive10(&add, hasLength || w.isHead || !allowed)
+	if declared.connection == "close" || !keepAlives || w.TooLarge() || w.isConnect && connectCloses {
 		w.closes = true
 	}
-	if w.hasBody && !w.closes && !w.fullDuplex {
+	if w.hasBody && !w.closes && (!w.fullDuplex || w.expects) {
 		reusable, tooLong := w.conn.FinishBody()
 		if !reusable || tooLong {
 			w.closes = true
@@ -648,8 +715,16 @@ func (w *Response) sendHeader(p []byte) {
 		drop.set(contentLength)
 		hasLength = false
 	}
+	tunnels := w.isConnect && connectCloses && w.status >= 200 && w.status < 300
 	switch {
+	case tunnels: // what follows is no body
+		drop.set(transferEncoding)
+		drop.set(contentLength)
+		add.length = false
 	case w.isHead || !allowed || hasLength:
+		drop.set(transferEncoding)
+	case w.is10: // the end of the connection is the end of the body
+		w.closes = true
 		drop.set(transferEncoding)
 	case coding == "identity": // the end of the connection is the end of the body
 		w.closes = true
@@ -665,7 +740,12 @@ func (w *Response) sendHeader(p []byte) {
 	upgraded := w.status == http.StatusSwitchingProtocols && w.upgrades
 	if w.closes && (!keepAlives || !hasToken(declared.connection, "close")) && !upgraded {
 		drop.set(connection)
-		add.connection = "close"
+		switch {
+		case !w.is10 && !tunnels:
+			add.connection = "close"
+		case closingIsSilent:
+			add.connection = ""
+		}
 	}
 	w.out = w.dropFrom(w.out, drop)
 	if !w.has(date) {
@@ -676,6 +756,18 @@ func (w *Response) sendHeader(p []byte) {
 	w.out = add.appendTo(w.out, w.length)
 	w.out = append(w.out, crlf...)
 	w.settle()
+}
+
+// keepAlive10 decides whether the connection can stay after the answer to HTTP/1.0, whose clients ask
+// for that, and need to see where the answer ends.
+func (w *Response) keepAlive10(add *extra, endIsKnown bool) {
+	switch {
+	case !w.is10:
+	case !w.keeps10 || !endIsKnown:
+		w.closes = true
+	case !w.has(connection):
+		add.connection = "keep-alive"
+	}
 }
 
 const crlf = "\r\n"
@@ -709,11 +801,15 @@ func (e *extra) appendTo(b []byte, length int64) []byte {
 	return b
 }
 
-func appendStatusLine(b []byte, status int) []byte {
-	if status == http.StatusOK {
+func (w *Response) appendStatusLine(b []byte, status int) []byte {
+	switch {
+	case w.is10:
+		b = append(b, "HTTP/1.0 "...)
+	case status == http.StatusOK:
 		return append(b, "HTTP/1.1 200 OK\r\n"...)
+	default:
+		b = append(b, "HTTP/1.1 "...)
 	}
-	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	if text := http.StatusText(status); text != "" {
 		b = append(b, ' ')

@@ -68,7 +68,7 @@ type way struct {
 // ways are net/http's server on package net, and the one under test.
 var ways = [2]way{
 	{"net/http", net.Listen, func(srv *http.Server) testnet.WebServer { return srv }},
-	{"this server", percore.Listen, func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.NetHTTP1()) }},
+	{"this server", percore.Listen, func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv) }},
 }
 
 // servesHTTP2 reports whether this server serves HTTP/2 here. Off the engine net/http does.
