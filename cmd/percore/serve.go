@@ -62,8 +62,6 @@ net: percore bench compares.
   -dir DIR       the directory to serve (default ` + defaultDir + `); nothing outside it is
                  reachable, by symbolic links neither
   -loops N       event loops of the percore engine (default 0: one per GOMAXPROCS)
-  -net-http1     leave HTTP/1.1 to net/http, and park the connections that wait. Without
-                 it the adapter serves plain requests itself, at less cost
   -tls           serve HTTPS, with HTTP/2, instead of HTTP; without -cert and -key
                  with a self-signed certificate that is made for this run
   -cert FILE     the certificate for -tls, and those that it depends on, in PEM
@@ -115,7 +113,6 @@ type serveOptions struct {
 	adminAddress string // "": no admin server
 	dir          string
 	loops        int
-	netHTTP1     bool
 	tls          bool
 	certFile     string
 	keyFile      string
@@ -141,7 +138,6 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.StringVar(&o.adminAddress, "admin", defaultAdminAddress, "")
 	flags.StringVar(&o.dir, "dir", defaultDir, "")
 	flags.IntVar(&o.loops, "loops", 0, "")
-	flags.BoolVar(&o.netHTTP1, "net-http1", false, "")
 	flags.BoolVar(&o.tls, "tls", false, "")
 	flags.StringVar(&o.certFile, "cert", "", "")
 	flags.StringVar(&o.keyFile, "key", "", "")
@@ -360,9 +356,6 @@ func (d *demo) wrap(srv *http.Server) *httpadapter.Server {
 	if d.opts.maxAge > 0 {
 		options = append(options, httpadapter.MaxAge(d.opts.maxAge, 0))
 	}
-	if d.opts.netHTTP1 {
-		options = append(options, httpadapter.NetHTTP1())
-	}
 	return httpadapter.Wrap(srv, options...)
 }
 
@@ -493,9 +486,9 @@ func (d *demo) printSummary(w io.Writer) {
 	overHTTP, overGRPC := d.httpRequests.Load(), d.grpcRequests.Load()
 	fmt.Fprintf(table, "\nuptime\t%s\n", time.Since(d.started).Round(time.Millisecond))
 	fmt.Fprintf(table, "requests\t%d (%d HTTP, %d gRPC)\n", overHTTP+overGRPC, overHTTP, overGRPC)
-	past, h2 := d.httpServer.FastPathStats(), d.httpServer.HTTP2Stats()
+	past, h2 := d.httpServer.HTTP1Stats(), d.httpServer.HTTP2Stats()
 	fmt.Fprintf(table, "past net/http\t%d over HTTP/1.1, %d over HTTP/2\n", past.Requests, h2.Requests)
-	fmt.Fprintf(table, "connections parked\t%d times\n", d.httpServer.Stats().Parks)
+	fmt.Fprintf(table, "connections waiting\t%d\n", d.httpServer.Stats().Parked)
 	fmt.Fprintf(table, "bytes by sendfile\t%d\n", zerocopy.ReadStats().SendfileBytes)
 	table.Flush()
 }

@@ -114,32 +114,27 @@ func TestServeAdmin(t *testing.T) {
 
 // TestServeTLS: the certificate is this run's, and HTTP/2 is spoken.
 func TestServeTLS(t *testing.T) {
-	for _, opts := range []serveOptions{{}, {netHTTP1: true}} {
-		opts.tls = true
-		t.Run(fmt.Sprint("net/http ", opts.netHTTP1), func(t *testing.T) {
-			d := startDemo(t, opts)
-			config := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
-				if got := fingerprint(&tls.Certificate{Certificate: [][]byte{s.PeerCertificates[0].Raw}}); got != fingerprint(d.tls.Certificate()) {
-					t.Errorf("got the certificate %s, want %s", got, fingerprint(d.tls.Certificate()))
-				}
-				return s.PeerCertificates[0].VerifyHostname("127.0.0.1")
-			}}
-			url := "https" + strings.TrimPrefix(baseURL(d.httpListener.Addr()), "http") + "/echo"
-			if resp, body := fetchOnce(t, config, url); resp.ProtoMajor != 2 || !strings.Contains(body, "GET /echo HTTP/2.0") {
-				t.Errorf("got %s, %q, want HTTP/2", resp.Proto, body)
-			}
-			config.NextProtos = []string{"http/1.1"}
-			transport := &http.Transport{TLSClientConfig: config}
-			defer transport.CloseIdleConnections()
-			resp, err := (&http.Client{Transport: transport}).Get(url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			if resp.ProtoMajor != 1 || resp.StatusCode != http.StatusOK {
-				t.Errorf("got %s, %s, want 200 over HTTP/1.1", resp.Status, resp.Proto)
-			}
-		})
+	d := startDemo(t, serveOptions{tls: true})
+	config := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
+		if got := fingerprint(&tls.Certificate{Certificate: [][]byte{s.PeerCertificates[0].Raw}}); got != fingerprint(d.tls.Certificate()) {
+			t.Errorf("got the certificate %s, want %s", got, fingerprint(d.tls.Certificate()))
+		}
+		return s.PeerCertificates[0].VerifyHostname("127.0.0.1")
+	}}
+	url := "https" + strings.TrimPrefix(baseURL(d.httpListener.Addr()), "http") + "/echo"
+	if resp, body := fetchOnce(t, config, url); resp.ProtoMajor != 2 || !strings.Contains(body, "GET /echo HTTP/2.0") {
+		t.Errorf("got %s, %q, want HTTP/2", resp.Proto, body)
+	}
+	config.NextProtos = []string{"http/1.1"}
+	transport := &http.Transport{TLSClientConfig: config}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.ProtoMajor != 1 || resp.StatusCode != http.StatusOK {
+		t.Errorf("got %s, %s, want 200 over HTTP/1.1", resp.Status, resp.Proto)
 	}
 }
 

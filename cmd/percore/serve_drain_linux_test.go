@@ -83,7 +83,7 @@ func (c *drainedClient) exchange() (closes bool, err error) {
 // Clients over TLS, whose connections can't move, lose no request to restarts, nor to a stop with a
 // delay: each connection ends with an answer that says so.
 func TestServeDrainsTLS(t *testing.T) {
-	for _, args := range [][]string{{"-tls", "-net-http1"}, {"-tls"}} {
+	for _, args := range [][]string{{"-tls"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			const clients, restarts = 8, 2
 			g := startGenerations(t, append(args, "-drain-delay", "1s")...)

@@ -245,7 +245,7 @@ func (c *keepAliveClient) request() error {
 // SIGHUP replaces the process. A connection that waits goes on in the next one, one with a request under
 // way afterwards.
 func TestServeRestart(t *testing.T) {
-	for _, args := range [][]string{{"-net-http1"}, {}} {
+	for _, args := range [][]string{{}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			g := startGenerations(t, args...)
 			idle, fresh, busy := newKeepAliveClient(t, g.httpAddress, 1), newKeepAliveClient(t, g.httpAddress, 2), newKeepAliveClient(t, g.httpAddress, 3)
@@ -568,7 +568,7 @@ func TestServeRestartsUnderLoad(t *testing.T) {
 // is served twice. net/http's Transport sends a POST again only if it has not been sent, or if GOAWAY
 // says that it was not served.
 func TestServeRestartsHTTP2(t *testing.T) {
-	for _, args := range [][]string{{"-net-http1"}, {"-tls"}} {
+	for _, args := range [][]string{{}, {"-tls"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			clients, restarts := 20, 3
 			if testing.Short() {

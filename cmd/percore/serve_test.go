@@ -34,7 +34,7 @@ func TestServeDefaults(t *testing.T) {
 
 // A flag that the help leaves out, or gives another default, is found here.
 func TestServeHelpNamesEveryFlag(t *testing.T) {
-	for _, name := range []string{"http", "grpc", "dir", "loops", "net-http1", "tls", "cert", "key", "tls-ticket-keys", "max-conns", "sample-tcp", "max-age", "proxy-protocol", "drain", "drain-delay", "any-parent", "admin", "v"} {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "tls", "cert", "key", "tls-ticket-keys", "max-conns", "sample-tcp", "max-age", "proxy-protocol", "drain", "drain-delay", "any-parent", "admin", "v"} {
 		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
 			t.Errorf("the help does not explain -%s", name)
 		}
@@ -233,8 +233,7 @@ func TestServeSummary(t *testing.T) {
 	}
 }
 
-// The adapter serves plain requests, and net/http serves others. The summary says how many there were
-// of each.
+// The summary says how many requests the adapter has served, plain and odd ones.
 func TestServeFastPath(t *testing.T) {
 	needEngine(t)
 	s := startServers(t)
@@ -247,7 +246,7 @@ func TestServeFastPath(t *testing.T) {
 		t.Errorf("the echo: got %q, want %q", echoed, text)
 	}
 	s.stop()
-	const want = `past net/http +2 over HTTP/1.1,`
+	const want = `past net/http +3 over HTTP/1.1,`
 	if got := s.stdout.String(); !regexp.MustCompile(want).MatchString(got) {
 		t.Errorf("got output\n%s\nwant something that matches %q", got, want)
 	}
@@ -261,7 +260,6 @@ func TestServeHTTP2(t *testing.T) {
 		summary string
 	}{
 		{nil, `, 3 over HTTP/2`},
-		{[]string{"-net-http1"}, `, 3 over HTTP/2`},
 		{[]string{"-tls"}, `, 3 over HTTP/2`},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -310,24 +308,6 @@ func needEngine(t *testing.T) {
 	l, ok := testnet.Listen(t, percore.Listen, testnet.TCP4).(*percore.Listener)
 	if !ok || l.Stats().Sockets == 0 {
 		t.Skip("percore is net here")
-	}
-}
-
-// A connection that waits is parked, unless the user wants no adapters; and the next
-// request finds it.
-func TestServeParks(t *testing.T) {
-	needEngine(t)
-	opts := inProcess(t)
-	opts.netHTTP1 = true
-	d, stop := runDemo(t, opts, io.Discard)
-	defer stop()
-	s := &servers{command: &command{t: t}, baseURL: baseURL(d.httpListener.Addr())}
-	get := s.keepAlive()
-	get("/echo")
-	testnet.Eventually(t, "the connection being parked", func() bool { return d.httpServer.Stats().Parked == 1 })
-	get("/echo")
-	if got := d.httpServer.Stats(); got.Parks == 0 || got.Unparks == 0 {
-		t.Errorf("got %+v, want the connection parked and woken up", got)
 	}
 }
 

@@ -377,26 +377,6 @@ func TestScaleSteps(t *testing.T) {
 	}
 }
 
-// TestAdapterParks sees that connections were parked in the scenario that is about
-// it, with the adapter on percore and nowhere else.
-func TestAdapterParks(t *testing.T) {
-	cfg := quick(t, "percore+adapter,percore,net+adapter", "^http/unpark/")
-	cfg.Duration = wakingPause // each connection gets a request after a part of it, most when they are parked
-	rep, err := Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res := &rep.Results[0]
-	checkResult(t, rep, res)
-	for i, arm := range rep.Arms {
-		parked := len(res.Values(arm.Name, MetricUnparks)) > 0
-		if want := i == 0; parked != want {
-			t.Errorf("%s: connections were parked: got %t, want %t", arm.Name, parked, want)
-		}
-	}
-	noChildren(t)
-}
-
 // TestFastPath runs each scenario over HTTP through the adapter's fast path, and sees that
 // it serves the requests.
 func TestFastPath(t *testing.T) {

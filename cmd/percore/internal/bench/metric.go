@@ -49,7 +49,6 @@ const (
 	MetricLoops        = "loops"           // loops of the engine that have connections
 	MetricWakeups      = "wakeups/op"      // of the engine's loops
 	MetricEvents       = "events/wakeup"   // of the engine's loops
-	MetricUnparks      = "unparks/op"      // connections that httpadapter had parked
 	MetricFast         = "fastpath/op"     // requests that httpadapter's fast path served
 	MetricLoadCPU      = "load-cpu-ns/op"  // of the load generator
 	MetricOther        = "other-cpu-%"     // of the machine, used by all other processes
@@ -96,7 +95,6 @@ var metrics = []Metric{
 	{MetricLoops, "loops", Count, false},
 	{MetricWakeups, "wake-ups/op", Count, false},
 	{MetricEvents, "events/wake-up", Count, true},
-	{MetricUnparks, "un-parked/op", Count, false},
 	{MetricFast, "fast path/op", Count, true},
 	{MetricLoadCPU, "client cpu/op", Nanoseconds, false},
 	{MetricLateP99, "client late p99", Nanoseconds, false},

@@ -298,9 +298,6 @@ func serverMetrics(m map[string]float64, used target.Usage, seen observed) {
 	m[MetricAllocs] = perOp(float64(used.Mallocs))
 	m[MetricAlloc] = perOp(float64(used.AllocBytes))
 	m[MetricLoadCPU] = perOp(float64(seen.cpu))
-	if used.Unparks > 0 {
-		m[MetricUnparks] = perOp(float64(used.Unparks))
-	}
 	if used.FastPath > 0 {
 		m[MetricFast] = perOp(float64(used.FastPath))
 	}

@@ -799,9 +799,7 @@ func waiting(idle int) []Scenario {
 }
 
 const (
-	// wakingPause is how long a connection of waking is left alone between two requests. It is well
-	// over seven times httpadapter.DefaultParkAfter: within that time a connection counts as in
-	// steady use and is not parked, because arrivals are random.
+	// wakingPause is how long a connection of waking is left alone between two requests.
 	wakingPause = time.Second
 
 	// wakingMin is the minimum number of connections of waking. With this many random arrivals, a
@@ -809,9 +807,8 @@ const (
 	wakingMin = 100
 )
 
-// waking returns scenarios of requests on connections that were idle for a while. If the adapter
-// parks, they show what parking a connection and waking it up again costs a request. Without the
-// adapter, goroutines wait for the same requests.
+// waking returns scenarios of requests on connections that were idle for a while. They show what waking
+// up costs a request.
 func waking(idle int) []Scenario {
 	n := max(wakingMin, idle/5) // 2,000 by default, which are 2,000 requests a second
 	return []Scenario{{
@@ -822,8 +819,7 @@ func waking(idle int) []Scenario {
 	}}
 }
 
-// sparse returns scenarios of many connections with a request now and then. The requests are too
-// frequent for the adapter to consider a connection idle, and too rare to consider it busy.
+// sparse returns scenarios of many connections with a request now and then.
 func sparse(idle int) []Scenario {
 	n := max(wakingMin, idle*2/5) // 4,000 by default, which are 10,000 requests a second
 	return []Scenario{{

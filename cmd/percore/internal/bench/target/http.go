@@ -61,15 +61,13 @@ func newHTTPServer(spec Spec) (server, error) {
 		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
 	}
 	switch {
-	case spec.Engine.FastPath:
+	case spec.Engine.Adapter, spec.Engine.FastPath:
 		var opts []httpadapter.Option
 		if spec.Engine.Limit {
 			l := admission.New(admission.Limits{Handlers: BottleneckPlaces, Wait: LimitWait})
 			opts = append(opts, httpadapter.LimitWork(l, nil))
 		}
 		return httpServer{httpadapter.Wrap(srv, opts...), srv.TLSConfig, spec.Wrapped, poll, caller}, nil
-	case spec.Engine.Adapter:
-		return httpServer{httpadapter.Wrap(srv, httpadapter.NetHTTP1(), httpadapter.NetHTTP2()), srv.TLSConfig, spec.Wrapped, poll, caller}, nil
 	}
 	return httpServer{srv, srv.TLSConfig, spec.Wrapped, poll, caller}, nil
 }
@@ -102,13 +100,12 @@ func (s httpServer) Serve(l net.Listener) error {
 	return s.ServeTLS(l, "", "")
 }
 
-// adapted returns how many parked connections were used again, and how many requests the fast path
-// has served. Both are zero without the adapter.
-func (s httpServer) adapted() (unparks, fastPath uint64) {
+// adapted returns how many requests the adapter has served over HTTP/1; zero without the adapter.
+func (s httpServer) adapted() (fastPath uint64) {
 	if a, ok := s.webServer.(*httpadapter.Server); ok {
-		return a.Stats().Unparks, a.FastPathStats().Requests
+		return a.HTTP1Stats().Requests
 	}
-	return 0, 0
+	return 0
 }
 
 // handler returns the handler for one of the HTTP apps.

@@ -135,7 +135,7 @@ func (p *process) usage() (Usage, error) {
 		}
 	}
 	if s, ok := p.server.(httpServer); ok {
-		u.Unparks, u.FastPath = s.adapted()
+		u.FastPath = s.adapted()
 	}
 	return u, nil
 }

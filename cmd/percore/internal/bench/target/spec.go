@@ -164,7 +164,7 @@ type Engine struct {
 	// HTTP the adapter has no effect there: connections pass through.
 	Adapter bool `json:"adapter,omitempty"`
 
-	// FastPath is Adapter without httpadapter.NetHTTP1 and httpadapter.NetHTTP2, for HTTP servers, and
+	// FastPath is Adapter for HTTP servers, and
 	// with grpcadapter.Wrap for gRPC; see Spec.Exists.
 	FastPath bool `json:"fastPath,omitempty"`
 
@@ -254,7 +254,6 @@ type Usage struct {
 	Loops      int           `json:"loops"`      // loops of the engine that have connections
 	Wakeups    uint64        `json:"wakeups"`    // of the engine's loops
 	Events     uint64        `json:"events"`     // of the engine's loops
-	Unparks    uint64        `json:"unparks"`    // of httpadapter's connections
 	FastPath   uint64        `json:"fastPath"`   // requests that httpadapter's fast path has served
 }
 
@@ -269,7 +268,7 @@ func (u Usage) Since(before Usage) Usage {
 		Mallocs: u.Mallocs - before.Mallocs, AllocBytes: u.AllocBytes - before.AllocBytes,
 		Moves: u.Moves - min(u.Moves, before.Moves), // less if a thread has ended
 		Loops: u.Loops, Wakeups: u.Wakeups - before.Wakeups, Events: u.Events - before.Events,
-		Unparks: u.Unparks - before.Unparks, FastPath: u.FastPath - before.FastPath,
+		FastPath: u.FastPath - before.FastPath,
 	}
 }
 
@@ -285,7 +284,6 @@ func (u *Usage) Add(other Usage) {
 	u.Loops += other.Loops
 	u.Wakeups += other.Wakeups
 	u.Events += other.Events
-	u.Unparks += other.Unparks
 	u.FastPath += other.FastPath
 }
 
