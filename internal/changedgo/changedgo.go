@@ -1,7 +1,6 @@
-// Package changedgo changes Go's own code for tests: small differences to the way that net/http serves,
-// and what is known of Go 1.28. The changes are texts of this package's, made from what the next
-// release's code does; they replace pieces of the installed release's files, in copies that the go
-// command's flag -overlay puts in their place.
+// Package changedgo changes Go's own code for tests: crypto/tls, to what is known of Go 1.28. The
+// changes are texts of this package's, made from what the next release's code does; they replace pieces
+// of the installed release's files, in copies that the go command's flag -overlay puts in their place.
 package changedgo
 
 import (
@@ -16,15 +15,11 @@ import (
 const Next = "1.28: as at its tip"
 
 // An Edit replaces a piece of text that occurs once in a file below GOROOT/src.
-type Edit struct {
-	File, Old, New string
-
-	newer bool // Go 1.26 doesn't have the text
-}
+type Edit struct{ File, Old, New string }
 
 // Edits returns all edits. change is a Go expression, which has the name of the change that is in effect
 // when the program runs. It may use package os, as changeos.
-func Edits(change string) []Edit { return append(netHTTP(change), cryptoTLS(change)...) }
+func Edits(change string) []Edit { return cryptoTLS(change) }
 
 // Write makes dir/goroot, another name of goroot, and dir/overlay.json, for go test -overlay with
 // GOROOT=dir/goroot in its environment. The go command keeps a toolchain that it has downloaded in the
@@ -44,7 +39,7 @@ func Write(dir, goroot string, edits []Edit) error {
 			}
 			text = string(data)
 		}
-		if n := strings.Count(text, e.Old); n != 1 && !(n == 0 && e.newer) {
+		if n := strings.Count(text, e.Old); n != 1 {
 			return fmt.Errorf("%s has this text %d times, want once; adapt the changes in internal/changedgo to this release:\n%s",
 				e.File, n, e.Old)
 		}
