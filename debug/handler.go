@@ -184,7 +184,7 @@ var ofAdapters = map[string]string{
 	"grpc_client open_calls ":          "open calls",
 	"grpc_client started_calls_total ": "calls",
 	"http connections parked":          "parked",
-	"http fastpath_requests_total ":    "fast path",
+	"http http1_requests_total ":       "requests over HTTP/1",
 	"client connections busy":          "busy connections",
 	"client requests_total ":           "requests",
 	"http2 open_streams ":              "open streams",
@@ -229,7 +229,7 @@ func (v view) LowFiles() bool { return v.FilesMax > 0 && v.Files > v.FilesMax/10
 
 // bad are the adapters' metrics that are 0 while all is well, by adapter and name.
 var bad = map[string]bool{
-	"http parking_unsafe":            true,
+	"http tls_unsafe":                true,
 	"http foreign_connections_total": true,
 	"http2 attacks_total":            true,
 	"reactor refused_writes_total":   true,

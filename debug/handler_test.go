@@ -211,7 +211,7 @@ func TestBad(t *testing.T) {
 		"a full listener":  {Listeners: []percore.ListenerStats{{Conns: 4, Elsewhere: 2, MaxConns: 6, Full: true}, {}}},
 		"a lack of files":  {Listeners: []percore.ListenerStats{{AcceptStats: percore.AcceptStats{Backoffs: 1}}}},
 		"a leaked buffer":  {Pool: pool.Stats{Leaked: 1}},
-		"unparked":         {Adapters: []percore.AdapterStats{{Adapter: "http", Metrics: []percore.Metric{{Name: "parking_unsafe", Value: 1}}}}},
+		"unsafe TLS":       {Adapters: []percore.AdapterStats{{Adapter: "http", Metrics: []percore.Metric{{Name: "tls_unsafe", Value: 1}}}}},
 		"a failed restart": {Adapters: []percore.AdapterStats{{Adapter: "handover", Metrics: []percore.Metric{{Name: "given_total", Label: "result", Of: "failed", Value: 1}, {Name: "given_total", Label: "result", Of: "moved", Value: 1}}}}},
 		"kept WebSockets":  {Adapters: []percore.AdapterStats{{Adapter: "websocket", Metrics: []percore.Metric{{Name: "sessions", Label: "state", Of: "kept", Value: 1}}}}},
 	} {
