@@ -1,4 +1,4 @@
-// Command gin runs a gin application on percore, with httpadapter's fast path.
+// Command gin runs a gin application on percore, with httpadapter.
 //
 //	go run ./gin
 //	curl http://localhost:8080/hello/world
