@@ -57,8 +57,8 @@ func Check(r *http.Request, header []byte) error {
 // TooManyTrailers reports whether a request in chunks announces more trailers than namesMax (fixTrailer
 // of Go 1.27). It is for a whole header, before http.ReadRequest makes a map of their names.
 func TooManyTrailers(header []byte, namesMax int) bool {
-	if bytes.Count(header, []byte(",")) < namesMax {
-		return false
+	if bytes.Count(header, []byte(","))+bytes.Count(header, []byte("\n")) <= namesMax {
+		return false // each name has a comma or a line
 	}
 	names, chunked, isTrailer := 0, false, false
 	for line := range bytes.Lines(header) {
