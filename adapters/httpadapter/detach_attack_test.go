@@ -309,7 +309,7 @@ func TestDetachEnds(t *testing.T) {
 				"reset": func(c *client) { _ = c.tcp().SetLinger(0); c.tcp().Close() },
 				"close": func(*client) {
 					for nc := range f.snapshot() { // of earlier ones, too
-						if c := oursOf(nc); c != nil {
+						if c := connOf(nc); c != nil {
 							c.closeServed()
 						}
 					}

@@ -307,7 +307,7 @@ func testFastPathContext(t *testing.T, base context.Context) {
 			c.send(request("/" + at))
 			testnet.Eventually(t, "the request being noticed", func() bool {
 				for nc := range f.snapshot() {
-					if oursOf(nc).state() == stateNotified {
+					if connOf(nc).state() == stateNotified {
 						return true
 					}
 				}
@@ -706,7 +706,7 @@ func TestFastPathSpuriousCallbackBetween(t *testing.T) {
 	}, func(f *fixture) {
 		f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
 			if state == http.StateIdle {
-				c := oursOf(nc)
+				c := connOf(nc)
 				c.Conn.CancelOnReadable()
 				c.woken(nil)
 			}

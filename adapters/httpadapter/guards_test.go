@@ -82,7 +82,7 @@ func TestOwnKeepAlives(t *testing.T) {
 func (c *client) conn(f *fixture) *conn {
 	for nc := range f.snapshot() {
 		if nc.RemoteAddr().String() == c.LocalAddr().String() {
-			return oursOf(nc)
+			return connOf(nc)
 		}
 	}
 	return nil

@@ -404,7 +404,7 @@ func TestHandOverBusy(t *testing.T) {
 // hasPartOf reports whether the server has read the beginning of a request from c.
 func (f *fixture) hasPartOf(c *client) bool {
 	for nc := range f.snapshot() {
-		sc := oursOf(nc)
+		sc := connOf(nc)
 		if sc.RemoteAddr().String() != c.LocalAddr().String() {
 			continue
 		}

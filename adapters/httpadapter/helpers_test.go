@@ -269,7 +269,7 @@ func goroutines(*fixture) int {
 // conn returns the only connection there is.
 func (f *fixture) conn() *conn {
 	for nc := range f.snapshot() {
-		return oursOf(nc)
+		return connOf(nc)
 	}
 	return nil
 }
@@ -289,17 +289,17 @@ func (f *fixture) awaitPart() {
 	testnet.Eventually(f, "the beginning of a request being read", f.hasPart)
 }
 
-// leaveToNetHTTP makes net/http serve what the test gives the adapter.
-func leaveToNetHTTP(t *testing.T) { t.Setenv("PERCOREDEBUG", "http=net") }
-
-// oursOf returns the conn of a connection that a hook got, or nil.
-func oursOf(nc net.Conn) *conn {
+// connOf returns the conn of a connection that a hook got, or nil.
+func connOf(nc net.Conn) *conn {
 	if tc, ok := nc.(*tls.Conn); ok {
 		nc = tc.NetConn()
 	}
 	c, _ := nc.(*conn)
 	return c
 }
+
+// leaveToNetHTTP makes net/http serve what the test gives the adapter.
+func leaveToNetHTTP(t *testing.T) { t.Setenv("PERCOREDEBUG", "http=net") }
 
 // snapshot copies the states of all connections.
 func (f *fixture) snapshot() map[net.Conn][]string {

@@ -2,7 +2,6 @@ package httpadapter
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -47,17 +46,27 @@ func (s *Server) callBaseContext(l net.Listener) context.Context {
 	return s.user.baseContext(l)
 }
 
-// connState is the http.Server's ConnState. net/http calls it for guards and for connections that aren't
-// ours. A program may call it for any connection, as httptest.Server and golang.org/x/net/http2 do.
+// connState is the http.Server's ConnState. net/http calls it for guards, for connections that aren't
+// ours, and for those that it was given. A program may call it for any connection, as httptest.Server
+// and golang.org/x/net/http2 do.
 func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	if g, ok := nc.(guardConn); ok {
 		g.connState(state)
 		return
 	}
-	if !s.isOurs(nc) {
+	c := s.oursOf(nc)
+	switch {
+	case c == nil:
 		s.countForeign(state)
+	case state == http.StateNew:
+		return // the user's hook was called when it was accepted
+	default:
+		nc = c.identity()
 	}
 	s.report(nc, state)
+	if c != nil && state == http.StateClosed {
+		c.endGiven()
+	}
 }
 
 // countForeign counts the connections that net/http has to itself, for Drain.
@@ -92,11 +101,14 @@ func (s *Server) reportSafely(c *conn, state http.ConnState) (ok bool) {
 	return true
 }
 
-// connContext is the http.Server's ConnContext, for connections that aren't ours: for those it was
+// connContext is the http.Server's ConnContext. For connections that net/http was given the user's was
 // called when they were accepted.
 func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
 	if _, ok := nc.(guardConn); ok {
 		return ctx
+	}
+	if c := s.oursOf(nc); c != nil {
+		return c.context()
 	}
 	return s.user.connContext(ctx, nc)
 }
@@ -110,13 +122,4 @@ func (s *Server) baseContext(l net.Listener) context.Context {
 		return context.Background()
 	}
 	return s.user.baseContext(l)
-}
-
-// isOurs reports whether a connection that a hook gets is one of this Server's.
-func (s *Server) isOurs(nc net.Conn) bool {
-	if tc, ok := nc.(*tls.Conn); ok && tc != nil {
-		nc = tc.NetConn()
-	}
-	c, ok := nc.(*conn)
-	return ok && c.queue.server == s
 }

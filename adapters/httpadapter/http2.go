@@ -20,8 +20,8 @@ import (
 // states of conn it is hijacked from then on; its reference to the call ends with its last state,
 // Closed.
 
-// newStreams returns the server of the call's HTTP/2 connections, or nil if the function in TLSNextProto
-// serves them: net/http has no HTTP/2 for such connections, or whyNetHTTP2 has a reason.
+// newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them: it
+// has no HTTP/2 for such connections either, or whyNetHTTP2 has a reason.
 func (call *serveCall) newStreams() *h2.Server {
 	s := call.server
 	offered := protocols(s.srv).HTTP2()
@@ -184,7 +184,7 @@ const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 // looksForPreface reports whether a connection may begin with the preface.
 func (c *conn) looksForPreface() bool {
 	call := c.queue.call
-	return call.clearHTTP2 && !c.load().has(began) && (call.streams != nil || call.nextInClear() != nil)
+	return call.clearHTTP2 && !c.load().has(began)
 }
 
 // beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
@@ -201,7 +201,7 @@ func (t *turn) becomeHTTP2(p []byte) bool {
 	t.have = 0
 	if t.c.queue.call.streams == nil {
 		t.release()
-		t.c.serveNextInClear(unread)
+		t.c.giveToNetHTTP(&prefixedConn{Conn: t.c, left: unread})
 		return false
 	}
 	if t.c.serveHTTP2(unread) {

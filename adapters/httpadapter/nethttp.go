@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// nethttpListener is the listener that net/http's own Serve accepts from: the guards, and the
-// connections that aren't percore's, which net/http serves. There is one for each call of Serve.
+// nethttpListener is the listener that net/http's own Serve accepts from: the guards, the connections
+// that aren't percore's, and those that speak a protocol of net/http's. There is one for each call of
+// Serve.
 type nethttpListener struct {
 	// immutable
 	call *serveCall
@@ -28,7 +29,7 @@ func newNethttpListener(call *serveCall) *nethttpListener {
 	return &nethttpListener{call: call, wake: make(chan struct{}, 1), told: make(chan struct{}, 1)}
 }
 
-// Accept returns the next guard or foreign connection.
+// Accept returns the next connection.
 func (l *nethttpListener) Accept() (net.Conn, error) {
 	l.introduced()
 	for {
@@ -40,9 +41,7 @@ func (l *nethttpListener) Accept() (net.Conn, error) {
 			<-l.wake
 			continue
 		}
-		if _, isGuard := nc.(guardConn); !isGuard {
-			l.introduces = true
-		}
+		l.introduces = l.isForeign(nc)
 		return nc, nil
 	}
 }
@@ -112,7 +111,7 @@ func (l *nethttpListener) push(nc net.Conn) bool {
 	return true
 }
 
-// drop closes the foreign connections that net/http will not accept any more.
+// drop closes the connections that net/http will not accept any more.
 func (l *nethttpListener) drop() {
 	l.introduced()
 	l.mu.Lock()
@@ -120,11 +119,19 @@ func (l *nethttpListener) drop() {
 	l.mu.ready = nil
 	l.mu.Unlock()
 	for _, nc := range ready {
-		if _, isGuard := nc.(guardConn); !isGuard {
+		if c := l.call.server.oursOf(nc); c != nil {
+			c.dropGiven(nc)
+		} else if l.isForeign(nc) {
 			nc.Close()
 			l.told <- struct{}{}
 		}
 	}
+}
+
+// isForeign reports whether a connection isn't ours, so that introduce waits for its hooks.
+func (l *nethttpListener) isForeign(nc net.Conn) bool {
+	_, isGuard := nc.(guardConn)
+	return !isGuard && l.call.server.oursOf(nc) == nil
 }
 
 // introduce gives net/http a connection that isn't ours, and returns when the hooks were called for it:

@@ -33,7 +33,7 @@ type serveCall struct {
 	nethttp  *nethttpListener
 	keeps    bool       // percore's connections are served here, and otherwise by net/http
 	http1    bool       // HTTP/1 is spoken
-	streams  *h2.Server // of the connections that speak HTTP/2; nil: a function of TLSNextProto serves them, if there is one
+	streams  *h2.Server // of the connections that speak HTTP/2; nil: net/http serves them, if it speaks that
 
 	clearHTTP2 bool // they may do so in clear
 	fieldsMax  int  // how many lines the fields of a header may have
@@ -60,8 +60,6 @@ type serveCall struct {
 	// may call the Server's methods: none of these needs it.
 	introducing sync.Mutex
 
-	next map[*conn]struct{} // that functions of TLSNextProto have; guarded by server.mu
-
 	closeOnce sync.Once
 	closeErr  error // guarded by closeOnce
 }
@@ -71,7 +69,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	call.nethttp = newNethttpListener(call)
 	call.keeps = s.keeps && !monotime.InBubble() && s.canReadTLS(config) // in a bubble of testing/synctest the loops are outside
 	if spoken := protocols(s.srv); call.keeps {
-		call.http1, call.clearHTTP2 = spoken.HTTP1(), spoken.UnencryptedHTTP2() && config == nil
+		call.http1, call.clearHTTP2 = spoken.HTTP1(), spoken.UnencryptedHTTP2() && config == nil && speaksHTTP2(s.srv)
 		call.streams = call.newStreams()
 	}
 	call.fieldsMax = fieldsMax(s.srv)
@@ -208,12 +206,11 @@ func (call *serveCall) closeKept() {
 	}
 }
 
-// closeServed closes the connections that workers have, or other protocols.
+// closeServed closes the connections that workers have.
 func (call *serveCall) closeServed() {
 	for _, q := range call.queues {
 		q.each((*conn).closeServed)
 	}
-	call.closeNext()
 	call.closeHTTP2()
 }
 

@@ -102,6 +102,7 @@ var edges = [stateCount]set{
 //	5       disarmed: the callback of a connection that is takenOut is not armed, and will not come
 //	6       mayFollow: an empty line may follow the body of the last request, which was a POST, or one that
 //	        another process has served
+//	7       given: net/http has a connection that is hijacked, and has not closed it yet
 //
 // Every change is one of the functions below. They are pure: their result takes effect when conn swaps
 // it in. The ones that return false have no meaning in the state at hand: another goroutine was faster.
@@ -112,6 +113,7 @@ const (
 	began     connState = 1 << 4
 	disarmed  connState = 1 << 5
 	mayFollow connState = 1 << 6
+	given     connState = 1 << 7
 )
 
 // state returns the state.
@@ -125,7 +127,7 @@ func (s connState) clear(fl connState) connState  { return s &^ fl }
 // String is for failures.
 func (s connState) String() string {
 	text := s.state().String()
-	for i, name := range []string{" began", " disarmed", " mayFollow"} {
+	for i, name := range []string{" began", " disarmed", " mayFollow", " given"} {
 		if s.has(began << i) {
 			text += name
 		}
@@ -245,6 +247,15 @@ func (s connState) skipEmptyLine() (connState, bool) {
 
 // answerServed is for a request that a worker has answered.
 func (s connState) answerServed() (connState, bool) { return s.set(began), servedStates.has(s.state()) }
+
+// give is for a connection that speaks a protocol of net/http's.
+func (s connState) give() (connState, bool) {
+	to, ok := s.hijack()
+	return to.set(given), ok
+}
+
+// endGiven is for such a connection that net/http has closed.
+func (s connState) endGiven() (connState, bool) { return s.clear(given), s.has(given) }
 
 // hijack is for a connection that a handler hijacks, or that becomes another protocol's.
 func (s connState) hijack() (connState, bool) {

@@ -42,6 +42,8 @@ func events() []event {
 		{"putBack", connState.putBack},
 		{"closeTakenOut", connState.closeTakenOut},
 		{"hijack", connState.hijack},
+		{"give", connState.give},
+		{"endGiven", connState.endGiven},
 		{"close", connState.close},
 		{"closeIdle", connState.closeIdle},
 		{"end", connState.end},
@@ -108,6 +110,10 @@ func TestStateChanges(t *testing.T) {
 		{in(stateParked, began), "close", "closed began"},
 		{in(stateHijacked), "close", none},
 		{in(stateClosed), "close", none},
+		{in(stateServing), "give", "hijacked given"},
+		{in(stateParked), "give", none},
+		{in(stateHijacked, given), "endGiven", "hijacked"},
+		{in(stateHijacked), "endGiven", none},
 		{in(stateParked, began), "closeIdle", "closed began"},
 		{in(stateServing), "closeIdle", none},
 		{in(stateShut), "end", "closed"},
@@ -139,7 +145,7 @@ func find(t *testing.T, name string) event {
 func TestStateEdges(t *testing.T) {
 	type step struct{ from, to state }
 	seen := make(map[step]bool)
-	for from := range mayFollow << 1 {
+	for from := range given << 1 {
 		if from.state() >= stateCount {
 			continue
 		}

@@ -53,7 +53,7 @@ func (c *conn) handshake(h *serving.Handshake) {
 		c.serveAfterHandshakeLocked()
 	default:
 		c.change(connState.serve)
-		go c.serveNext(c.queue.server.srv.TLSNextProto[state.NegotiatedProtocol], tc)
+		go c.giveToNetHTTP(tc)
 	}
 }
 

@@ -584,7 +584,7 @@ func TestTLSClosedInHandshake(t *testing.T) {
 			})
 			client := f.dial()
 			conn := testnet.Receive(t, "the connection", conns)
-			c := oursOf(conn)
+			c := connOf(conn)
 			want := stateFresh
 			if tt.send != "" {
 				client.send(tt.send)

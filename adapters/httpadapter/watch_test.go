@@ -349,7 +349,7 @@ func (s *watchStage) contextIs(r *http.Request, done bool) bool {
 func (s *watchStage) awaitSeen(nc net.Conn, declined bool) {
 	testnet.Eventually(s.t, "the next request being noticed", func() bool {
 		if s.way == withAdapter && canPark {
-			return oursOf(nc).state() == stateNotified
+			return connOf(nc).state() == stateNotified
 		}
 		buf := make([]byte, 1<<20)
 		stacks := string(buf[:runtime.Stack(buf, true)])

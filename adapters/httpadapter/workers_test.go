@@ -283,7 +283,7 @@ func TestWorkersVisitLoop(t *testing.T) {
 	f.awaitParked(2)
 	var l *loop.Loop // the only one
 	for nc := range f.snapshot() {
-		l = oursOf(nc).Conn.Loop()
+		l = connOf(nc).Conn.Loop()
 	}
 	holder.send(request("/hold"))
 	testnet.Receive(t, "the request", arrived)
@@ -296,7 +296,7 @@ func TestWorkersVisitLoop(t *testing.T) {
 	testnet.Receive(t, "the loop's goroutine being held", held)
 	other.send(request("/other"))
 	for nc := range f.snapshot() {
-		if c := oursOf(nc); c.RemoteAddr().String() == other.LocalAddr().String() {
+		if c := connOf(nc); c.RemoteAddr().String() == other.LocalAddr().String() {
 			testnet.Eventually(t, "the request being there", func() bool { return hasArrived(t, c.Conn) })
 		}
 	}

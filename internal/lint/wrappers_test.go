@@ -10,8 +10,6 @@ import (
 var carriers = map[string]string{
 	"internal/zerocopy.conn": "an end of one transfer, beside its owner",
 
-	"adapters/httpadapter.clearConn": "it shows the connection to a function of TLSNextProto, which uses that",
-
 	"adapters/grpcadapter.foreignSocketListener": "a listener",
 }
 
