@@ -10,7 +10,8 @@ import (
 // This file gives connections that speak another protocol than HTTP/1 and percore's HTTP/2 to net/http,
 // once the handshake is over or the preface was read: protocols that the program has put into
 // TLSNextProto, and HTTP/2 where whyNetHTTP2 has a reason, or with a cipher suite that net/http refuses.
-// Since Go 1.27 nobody else can call net/http's HTTP/2.
+// Since Go 1.27 no other
+// package can call net/http's HTTP/2.
 //
 // For the states of conn such a connection is hijacked, and given: its reference to the call ends with
 // net/http's StateClosed.
