@@ -58,6 +58,7 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	switch {
 	case c == nil:
 		s.countForeign(state)
+	case !c.load().has(given): // the program calls
 	case state == http.StateNew:
 		return // the user's hook was called when it was accepted
 	default:
