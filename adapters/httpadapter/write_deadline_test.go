@@ -122,31 +122,21 @@ func TestCutOffRecord(t *testing.T) {
 			_, err = rw.Write(make([]byte, 64<<10))
 		}
 	}
-	for _, fast := range []bool{false, true} {
-		t.Run(fmt.Sprintf("fast path %t", fast), func(t *testing.T) {
-			returned := make(chan bool, 1)
-			handler := func(rw http.ResponseWriter, r *http.Request) {
-				defer func() { returned <- true }()
-				write(rw, r)
-			}
-			var f *fixture
-			var client *tls.Config
-			if fast {
-				f = startFast(t, handler, func(f *fixture) { f.srv.TLSConfig, client = testnet.TLS(t) })
-			} else {
-				f, client = startTLS(t, handler, nil)
-			}
-			c := f.dialTLS(client)
-			c.send(request("/"))
-			testnet.Receive(t, "the handler", returned)
-			f.awaitStates("new active closed")
-			resp, err := http.ReadResponse(c.br, nil)
-			if err == nil {
-				_, err = io.Copy(io.Discard, resp.Body)
-			}
-			if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("got %v, want an end that is not expected", err)
-			}
-		})
+	returned := make(chan bool, 1)
+	var client *tls.Config
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		defer func() { returned <- true }()
+		write(rw, r)
+	}, func(f *fixture) { f.srv.TLSConfig, client = testnet.TLS(t) })
+	c := f.dialTLS(client)
+	c.send(request("/"))
+	testnet.Receive(t, "the handler", returned)
+	f.awaitStates("new active closed")
+	resp, err := http.ReadResponse(c.br, nil)
+	if err == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+	}
+	if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v, want an end that is not expected", err)
 	}
 }
