@@ -76,8 +76,10 @@ func TestOptionsKnown(t *testing.T) {
 		}
 	}
 	for _, option := range []grpc.CallOption{
-		grpc.CallAuthority(""), grpc.CallContentSubtype(""), grpc.CallCustomCodec(nil), grpc.FailFast(true), grpc.ForceCodec(nil),
-		grpc.ForceCodecV2(nil), grpc.Header(nil), grpc.MaxCallRecvMsgSize(0), grpc.MaxCallSendMsgSize(0), grpc.MaxRetryRPCBufferSize(0),
+		grpc.CallAuthority(""), grpc.CallContentSubtype(""),
+		//lint:ignore SA1019 programs still use these
+		grpc.CallCustomCodec(nil), grpc.FailFast(true),
+		grpc.ForceCodec(nil), grpc.ForceCodecV2(nil), grpc.Header(nil), grpc.MaxCallRecvMsgSize(0), grpc.MaxCallSendMsgSize(0), grpc.MaxRetryRPCBufferSize(0),
 		grpc.OnFinish(nil), grpc.Peer(nil), grpc.PerRPCCredentials(nil), grpc.StaticMethod(), grpc.Trailer(nil), grpc.UseCompressor(""),
 		grpc.WaitForReady(true),
 	} {
