@@ -297,7 +297,7 @@ func (b *requestBody) take() []byte {
 	defer b.mu.Unlock()
 	left := bytes.Clone(b.left)
 	if b.chunks != nil {
-		left = b.chunks.takeRest(nil)
+		left = b.chunks.takeRest()
 	}
 	b.release()
 	b.closed = true

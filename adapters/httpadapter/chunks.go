@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
@@ -57,12 +58,9 @@ func (b *requestBody) discardChunks(max int64) error {
 }
 
 // lockedChunks is a body whose mu is held.
-type lockedChunks struct{ *requestBody }
+type lockedChunks struct{ b *requestBody }
 
-func (b lockedChunks) Read(p []byte) (int, error) { return b.readChunks(p) }
-
-// WriteTo hides requestBody's from io.Copy.
-func (b lockedChunks) WriteTo() {}
+func (l lockedChunks) Read(p []byte) (int, error) { return l.b.readChunks(p) }
 
 // closeChunks is close.
 func (b *requestBody) closeChunks() error {
@@ -90,26 +88,26 @@ func (b *requestBody) finishChunks() (reusable, tooLong bool) {
 	return false, false
 }
 
-// takeRest appends the bytes behind the body, or behind what was read of it, to p. The body must not be
-// read any more.
-func (c *chunks) takeRest(p []byte) []byte {
+// takeRest returns a copy of the bytes behind the body, or behind what was read of it. The body must not
+// be read any more.
+func (c *chunks) takeRest() []byte {
 	if c.r == nil {
-		return p
+		return nil
 	}
 	buffered, _ := c.r.Peek(c.r.Buffered())
-	p = append(append(p, buffered...), c.source.left...)
+	p := slices.Concat(buffered, c.source.left)
 	http1.PutReader(c.r)
 	c.r, c.body, c.source.left = nil, nil, nil
 	return p
 }
 
-// takeBehind appends the bytes behind a body in chunks, which is closed, to p. Those behind any other
-// are in rest.
-func (x *exchange) takeBehind(p []byte) []byte {
+// takeBehind returns the bytes behind a body in chunks, which is closed. Those behind any other are in
+// rest.
+func (x *exchange) takeBehind() []byte {
 	if x.body == nil || x.body.chunks == nil {
-		return p
+		return nil
 	}
 	x.body.mu.Lock()
 	defer x.body.mu.Unlock()
-	return x.body.chunks.takeRest(p)
+	return x.body.chunks.takeRest()
 }

@@ -66,7 +66,7 @@ func (t *turn) detach(x *exchange, d *http1Stream, behind []byte) bool {
 		c.keep(kept{bytes: bytes.Clone(behind)})
 	}
 	bodyRead, lingers := d.closeBody(x) // before the release: the body may have bytes of the buffer
-	if behind := x.takeBehind(nil); len(behind) > 0 {
+	if behind := x.takeBehind(); len(behind) > 0 {
 		c.keep(kept{bytes: behind})
 	}
 	t.release()

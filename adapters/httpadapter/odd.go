@@ -65,7 +65,7 @@ func (s *oddSource) Read(p []byte) (n int, err error) {
 func (t *turn) serveOdd(end error) oddOutcome {
 	c := t.c
 	call := c.queue.call
-	if !t.skipEmptyLine(end) {
+	if !t.skipEmptyLine() {
 		if end != nil {
 			t.close()
 			return oddOver
@@ -82,8 +82,7 @@ func (t *turn) serveOdd(end error) oddOutcome {
 		return oddWaits
 	}
 	c.queue.counts.Add(countOdd+counter(t.odd.why), 1)
-	switch {
-	case state == http1.TooMany, state == http1.Begun && isFull, size > 0 && http1.TooManyTrailers(p[:size], call.fieldsMax):
+	if state == http1.TooMany || state == http1.Begun && isFull || size > 0 && http1.TooManyTrailers(p[:size], call.fieldsMax) {
 		return t.refuse(nil, true)
 	}
 	source := &oddSource{left: p, end: cmp.Or(end, io.EOF)}
@@ -121,7 +120,7 @@ func leadingNewlines(p []byte) int { return len(p) - len(bytes.TrimLeft(p, "\r\n
 // skipEmptyLine skips the empty line that some old clients send behind the body of a POST, as net/http
 // does: it waits for peekBytes of a later request, and skips what is a line's end of these. It reports
 // false if there are less.
-func (t *turn) skipEmptyLine(end error) bool {
+func (t *turn) skipEmptyLine() bool {
 	c := t.c
 	s := c.load()
 	if !s.has(began) {
@@ -216,10 +215,7 @@ func (s *Server) oddHandler(req *http.Request) http.Handler {
 
 // takeBehind makes the bytes behind a body in chunks, which is closed, the next ones of the turn.
 func (t *turn) takeBehind(x *exchange) {
-	if x.body == nil || x.body.chunks == nil {
-		return
-	}
-	behind := x.takeBehind(nil)
+	behind := x.takeBehind()
 	if len(behind) > turnBytes {
 		t.buf, t.have = &behind, len(behind)
 	} else if len(behind) > 0 {
