@@ -240,19 +240,35 @@ func (call *serveCall) askKeepAlives() {
 	if call.server.keepAlivesOff.Load() {
 		return
 	}
-	call.lookAgain()
-	if g := call.idleGuard.Load(); g != nil {
+	for range 2 {
+		g, own := call.lookAgain()
+		if g == nil {
+			return
+		}
 		select {
 		case <-g.settled:
 		case <-call.done:
 		}
+		if own || call.server.srv.DisableGeneralOptionsHandler || !call.keepAlivesOff.Load() {
+			return
+		}
+		// It may have asked before the program turned them on. The next one asks after that.
+		call.idleGuard.CompareAndSwap(g, nil)
 	}
 }
 
-// lookAgain lets a new idleGuard find out whether keep-alives are on again.
-func (call *serveCall) lookAgain() {
-	g := newIdleGuard(call)
-	if call.idleGuard.CompareAndSwap(nil, g) && !call.nethttp.push(g) {
-		call.idleGuard.CompareAndSwap(g, nil)
+// lookAgain returns the idleGuard that finds out whether keep-alives are on again, and whether it is
+// new. It is nil if net/http accepts no more.
+func (call *serveCall) lookAgain() (g *idleGuard, own bool) {
+	g = newIdleGuard(call)
+	for !call.idleGuard.CompareAndSwap(nil, g) {
+		if there := call.idleGuard.Load(); there != nil {
+			return there, false
+		}
 	}
+	if !call.nethttp.push(g) {
+		call.idleGuard.CompareAndSwap(g, nil)
+		return nil, false
+	}
+	return g, true
 }

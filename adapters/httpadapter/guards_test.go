@@ -5,9 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"testing"
-
-	"github.com/percore/percore/internal/testnet"
 )
 
 // eachWait runs a test with connections that wait after net/http has served them, and after the
@@ -67,15 +67,45 @@ func TestOwnKeepAlives(t *testing.T) {
 			}
 			f.srv.SetKeepAlivesEnabled(true)
 			c := f.dial()
-			testnet.Eventually(t, "keep-alives being on", func() bool {
+			for range 2 {
 				c.get("/on")
-				return c.conn(f).queue.call.keepsAlive()
-			})
+			}
 			f.awaitParked(1)
 			c.Close()
 			f.awaitParked(0)
 		}
 	})
+}
+
+// A request that comes after keep-alives were turned on keeps its connection, though requests before it
+// still ask whether they are on.
+func TestOwnKeepAlivesAsked(t *testing.T) {
+	needParking(t)
+	f := start(t, echoPath, nil)
+	for range 20 {
+		f.srv.SetKeepAlivesEnabled(false)
+		var asking sync.WaitGroup
+		for range 4 {
+			asking.Go(func() {
+				c, err := net.Dial("tcp", f.ln.Addr().String())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				_, _ = io.WriteString(c, strings.Repeat(request("/off"), 2))
+				_, _ = io.Copy(io.Discard, io.LimitReader(c, 1))
+			})
+		}
+		f.dial().get("/off")
+		f.srv.SetKeepAlivesEnabled(true)
+		c := f.dial()
+		for range 2 {
+			c.get("/on")
+		}
+		c.Close()
+		asking.Wait()
+	}
 }
 
 // conn returns the server's side of the client's connection.

@@ -3,6 +3,7 @@ package httpadapter
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -213,6 +214,8 @@ func hijackAndEnd(rw http.ResponseWriter) {
 func doTimed(rw http.ResponseWriter, r *http.Request, ops string) {
 	returned := make(chan bool)
 	defer close(returned)
+	// The client's end, which may come first, would end it without the message.
+	r = r.WithContext(context.WithoutCancel(r.Context()))
 	http.TimeoutHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(rw, r.Body, 1<<20)
 		do(withoutStatus{rw}, r, ops)
