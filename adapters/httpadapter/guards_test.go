@@ -108,16 +108,6 @@ func TestOwnKeepAlivesAsked(t *testing.T) {
 	}
 }
 
-// conn returns the server's side of the client's connection.
-func (c *client) conn(f *fixture) *conn {
-	for nc := range f.snapshot() {
-		if nc.RemoteAddr().String() == c.LocalAddr().String() {
-			return connOf(nc)
-		}
-	}
-	return nil
-}
-
 // No hook or handler sees the connections in memory, though the handler takes OPTIONS *. Shutting
 // down does not wait for them.
 func TestGuardsUnnoticed(t *testing.T) {
