@@ -272,7 +272,7 @@ func changeNetHTTP(t *testing.T, dir string) {
 			"\nfunc percoreConfigureServer(s *Server, conf *http2Server) error {\n\terr := http2ConfigureServer(s, conf)\n" +
 			"\tif PercoreServeHTTP2 != nil {\n\t\ts.TLSNextProto = nil\n\t}\n\treturn err\n}\n"
 	})
-	replacer := strings.NewReplacer("net.Listen(", "percoretest.Listen(", "tls.NewListener(s.Listener", "percoretest.NewTLSListener(s.Listener", ".(*net.TCPListener)", ".(percoretest.TCPListener)",
+	replacer := strings.NewReplacer("net.Listen(", "percoretest.Listen(", ".(*net.TCPListener)", ".(percoretest.TCPListener)",
 		"*net.TCPConn", "percoretest.TCPConn", "m.Run()", "percoretest.Run(m)")
 	names := []string{
 		"main_test.go", "serve_test.go", "fs_test.go", "transport_test.go", "clientserver_test.go",

@@ -64,6 +64,7 @@ type connExt struct {
 	shaken bool            // the handshake is over; guarded by conn.mu
 	limit  bool            // the handshake has a deadline; guarded by conn.mu
 	begun  atomic.Bool     // one of the user's hooks has begun the handshake
+	failed atomic.Bool     // the handshake has failed, which was logged
 	reader tlsReader       // for the worker
 	cut    error           // of a write that failed; guarded by crypto/tls, which writes one record at a time
 

@@ -1,7 +1,6 @@
 package httpadapter
 
 import (
-	"crypto/tls"
 	"net/http"
 
 	"github.com/percore/percore"
@@ -14,10 +13,9 @@ import (
 func (q *connQueue) newConn(pc *percore.Conn) *conn {
 	call := q.call
 	c := &conn{Conn: pc, queue: q, index: -1}
-	if call.tls != nil {
-		c.ext = &connExt{ctx: call.ctx, tls: tls.Server(c, call.tls)}
-	}
-	if call.tls == nil && seam.ConnInfoOf(pc).Served {
+	if q.tls != nil {
+		c.ext = &connExt{ctx: call.ctx, tls: q.tls(c)}
+	} else if seam.ConnInfoOf(pc).Served {
 		c.packed.Store(uint32(began | mayFollow))
 		q.counts.Add(countAdopted, 1)
 	}

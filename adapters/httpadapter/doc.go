@@ -27,9 +27,10 @@
 // counts them by the reason, since they cost a little more.
 //
 // net/http itself serves connections of types other than *percore.Conn, such as those of
-// netutil.LimitListener. Use MaxConns and ProxyProtocol of [percore.ListenConfig], and
-// [Server.ServeTLS], instead of wrappers. crypto/tls doesn't promise how it reads, so a process
-// tries it in memory at its first connection over TLS. If it behaves in an unknown way net/http
+// netutil.LimitListener. Use MaxConns and ProxyProtocol of [percore.ListenConfig] instead of
+// wrappers. A listener that tls.NewListener has made of percore's is as good as [Server.ServeTLS].
+// crypto/tls doesn't promise how it reads, so a process tries it in memory at its first connection
+// over TLS. If it behaves in an unknown way net/http
 // serves TLS: a line in the ErrorLog says so, and [Stats] has Unsafe. With PERCOREDEBUG=http=net
 // net/http serves everything.
 //

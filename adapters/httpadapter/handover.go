@@ -146,7 +146,7 @@ func (h *handoverOut) end() {
 // setLocked makes the listener's connections leave with to: h, or nil. The Server's mu is held.
 func (h *handoverOut) setLocked(to *handoverOut) {
 	for call := range h.server.mu.calls {
-		if isSame(call.listener, h.listener) {
+		if call.accepts(h.listener) {
 			call.setHandover(to)
 		}
 	}
@@ -158,7 +158,7 @@ func (h *handoverOut) calls() (all []*serveCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for call := range s.mu.calls {
-		if isSame(call.listener, h.listener) {
+		if call.accepts(h.listener) {
 			all = append(all, call)
 		}
 	}
@@ -175,13 +175,19 @@ func (s *Server) handoverLocked(l net.Listener) *handoverOut {
 	return nil
 }
 
+// accepts reports whether the call serves a listener: the one that Serve was called with, or percore's
+// below one of tls.NewListener.
+func (call *serveCall) accepts(l net.Listener) bool {
+	return isSame(call.listener, l) || isSame(call.below, l)
+}
+
 // isSame reports whether a and b are one listener. Values that Go can't compare never are.
 func isSame(a, b net.Listener) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
 // setHandover makes the call's connections leave with h, if they can.
 func (call *serveCall) setHandover(h *handoverOut) {
 	call.leaving.Store(h != nil)
-	if !call.keeps || call.tls != nil {
+	if !call.keeps || call.overTLS {
 		return
 	}
 	for _, q := range call.queues {
@@ -262,7 +268,7 @@ func (h *handoverOut) handshakes() (n int) {
 		return 0
 	}
 	for _, call := range h.calls() {
-		if call.tls == nil || call.streams == nil {
+		if !call.overTLS || call.streams == nil {
 			continue
 		}
 		for _, q := range call.queues {

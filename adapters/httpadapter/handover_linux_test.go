@@ -635,7 +635,10 @@ func TestHandOverShutdown(t *testing.T) {
 // TestHandOverStays: HandOver does not wait for connections that can't move, and they continue.
 func TestHandOverStays(t *testing.T) {
 	t.Run("TLS", func(t *testing.T) {
-		f := start(t, echoPath, func(f *fixture) { f.srv.TLSConfig, f.client = testnet.TLS(t) })
+		f := start(t, echoPath, func(f *fixture) {
+			f.srv.TLSConfig, f.client = testnet.TLS(t)
+			f.overListener = tlsByListener
+		})
 		c := f.dial()
 		c.wantGet("/1", "/1")
 		if err := f.handOver(giveNever); err != nil {
@@ -700,6 +703,16 @@ func eachLeaving(t *testing.T, test func(t *testing.T, f *leavingServer)) {
 			test(t, f)
 		})
 	}
+}
+
+// TestHandOverTLSListener: with percore's listener HandOver finds the connections of the one that
+// tls.NewListener has made of it.
+func TestHandOverTLSListener(t *testing.T) {
+	tlsByListener = true
+	defer func() { tlsByListener = false }()
+	t.Run("HTTP2", TestHandOverHTTP2)
+	t.Run("BecomesHTTP2", TestHandOverBecomesHTTP2)
+	t.Run("Stays", TestHandOverStays)
 }
 
 // dial returns a client that has sent nothing.

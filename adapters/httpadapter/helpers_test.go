@@ -31,6 +31,8 @@ type fixture struct {
 	log    testnet.Log
 	client *tls.Config // for clients, if dial does a TLS handshake
 
+	overListener bool // TLS is a listener's, rather than ServeTLS's
+
 	mu     sync.Mutex
 	states map[net.Conn][]string // guarded by mu; ConnState's calls
 }
@@ -48,18 +50,25 @@ func startBeside(t *testing.T, handler http.HandlerFunc, configure func(f *fixtu
 	t.Helper()
 	f := &fixture{T: t, served: make(chan error, 1), states: make(map[net.Conn][]string)}
 	f.srv = &http.Server{Handler: handler, ErrorLog: log.New(&f.log, "", 0), ConnState: f.connState}
-	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	f.ln = ln
+	f.ln = testnet.Listen(t, percore.Listen, testnet.TCP4)
 	if configure != nil {
 		configure(f)
 	}
+	config := f.srv.TLSConfig
+	overTLS := config != nil // Serve will set it in any case
+	ln := f.ln
+	if f.overListener {
+		if config.NextProtos == nil {
+			config.NextProtos = []string{"h2", "http/1.1"}
+		}
+		ln, overTLS, f.srv.TLSConfig = tls.NewListener(f.ln, config), false, nil
+	}
 	f.server = Wrap(f.srv, opts...)
-	overTLS := f.srv.TLSConfig != nil // Serve will set it in any case
 	go func() {
 		if overTLS {
 			f.served <- f.server.ServeTLS(f.ln, "", "")
 		} else {
-			f.served <- f.server.Serve(f.ln)
+			f.served <- f.server.Serve(ln)
 		}
 	}()
 	t.Cleanup(func() {

@@ -25,7 +25,7 @@ import (
 func (call *serveCall) newStreams() *h2.Server {
 	s := call.server
 	offered := protocols(s.srv).HTTP2()
-	if call.tls == nil {
+	if !call.overTLS {
 		offered = protocols(s.srv).UnencryptedHTTP2()
 	}
 	if !offered || !speaksHTTP2(s.srv) {

@@ -65,11 +65,17 @@ func startHTTP2(t *testing.T, secure bool, srv *http.Server, wrap func(*http.Ser
 	if secure {
 		srv.TLSConfig, f.tls = testnet.TLS(t)
 	}
+	config := srv.TLSConfig
+	if secure && tlsByListener {
+		config.NextProtos, srv.TLSConfig = []string{"h2", "http/1.1"}, nil
+	}
 	f.server = wrap(srv)
 	l := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	f.l = l
 	go func() {
-		if secure {
+		if secure && tlsByListener {
+			f.served <- f.server.Serve(tls.NewListener(l, config))
+		} else if secure {
 			f.served <- f.server.ServeTLS(l, "", "")
 		} else {
 			f.served <- f.server.Serve(l)
@@ -472,15 +478,13 @@ func TestNetHTTP2Logged(t *testing.T) {
 			}
 			s := Wrap(srv)
 			s.installed.Do(s.install)
-			var config *tls.Config
 			if c.secure {
 				srv.TLSConfig, _ = testnet.TLS(t)
-				var err error
-				if config, err = s.tlsConfig("", ""); err != nil {
+				if _, err := s.tlsConfig("", ""); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if streams := (&serveCall{server: s, tls: config}).newStreams(); streams != nil {
+			if streams := (&serveCall{server: s, overTLS: c.secure}).newStreams(); streams != nil {
 				defer streams.Close()
 			}
 			got := out.String()

@@ -321,6 +321,7 @@ type way string
 const (
 	onNet       way = "net/http on package net"
 	withAdapter way = "with the adapter"
+	byListener  way = withAdapter + ", and a listener of tls.NewListener"
 
 	staying way = withAdapter + ", and a HandOver that fails"
 	moving  way = withAdapter + ", moving"
@@ -546,7 +547,11 @@ func (pf *performance) open() *stage {
 	}
 	s.ln = testnet.Listen(pf.t, listen, testnet.TCP4)
 	run := *s // s may become another server's
-	if pf.p.tls {
+	if pf.way == byListener {
+		var config *tls.Config
+		config, s.clientConfig = testnet.TLS(pf.t)
+		go func() { run.served <- run.server.Serve(tls.NewListener(run.ln, config)) }()
+	} else if pf.p.tls {
 		srv.TLSConfig, s.clientConfig = testnet.TLS(pf.t)
 		go func() { run.served <- run.server.ServeTLS(run.ln, "", "") }()
 	} else {
@@ -645,6 +650,9 @@ func compare(t testing.TB, p program) {
 	t.Helper()
 	want := strings.Join((&performance{t: t, p: p, way: onNet}).play(), "\n")
 	ways := []way{withAdapter}
+	if p.tls {
+		ways = append(ways, byListener)
+	}
 	if !p.tls && p.moving != "" && canPark {
 		ways = append(ways, p.moving)
 	}

@@ -2,8 +2,11 @@ package httpadapter
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"sync"
+
+	"github.com/percore/percore"
 )
 
 // nethttpListener is the listener that net/http's own Serve accepts from: the guards, the connections
@@ -155,10 +158,20 @@ func (l *nethttpListener) introduced() {
 	}
 }
 
+// nameOf names the type of a connection that isn't percore's, over TLS that of the one below.
+func nameOf(nc net.Conn) string {
+	if tc, ok := nc.(*tls.Conn); ok {
+		return fmt.Sprintf("%T above %T", tc, tc.NetConn())
+	}
+	return fmt.Sprintf("%T", nc)
+}
+
 // insteadOf says what to use instead of the wrapper that has made nc.
 func insteadOf(nc net.Conn) string {
-	if _, ok := nc.(*tls.Conn); ok {
-		return "For TLS call ServeTLS instead of tls.NewListener"
+	if tc, ok := nc.(*tls.Conn); ok {
+		if _, ours := tc.NetConn().(*percore.Conn); ours {
+			return "For TLS call ServeTLS, or Serve with a listener of tls.NewListener"
+		}
 	}
 	return "percore.ListenConfig limits connections by MaxConns, and reads PROXY headers by ProxyProtocol; " +
 		"TLS is served by ServeTLS"

@@ -1,7 +1,6 @@
 package httpadapter
 
 import (
-	"crypto/tls"
 	"math"
 	"net"
 	"sync"
@@ -20,6 +19,7 @@ type connQueue struct {
 	call    *serveCall
 	server  *Server // the call's, which each request needs
 	from    net.Listener
+	tls     tlsSide               // nil: plain HTTP
 	workers *workers.Pool[*conn]  // one of the call's, shared by several queues
 	counts  serving.Cell[counter] // of the server's counters; a pool's queues have the same
 
@@ -90,8 +90,8 @@ func (q *connQueue) accepted(nc net.Conn) {
 		q.counts.Add(countForeign, 1)
 		q.call.warnForeign(nc)
 	}
-	if q.call.tls != nil {
-		nc = tls.Server(nc, q.call.tls)
+	if q.tls != nil {
+		nc = q.tls(nc)
 	}
 	q.call.nethttp.introduce(nc)
 }

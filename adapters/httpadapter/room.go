@@ -44,7 +44,7 @@ func (call *serveCall) idleDeadline() instant {
 
 // joinRoom makes the listener's Accept find the call's connections, if their number is limited.
 func (call *serveCall) joinRoom() {
-	if limits := seam.LimitsOf(call.listener); call.keeps && limits.Max() > 0 {
+	if limits := seam.LimitsOf(call.below); call.keeps && limits.Max() > 0 {
 		call.limits = limits
 		limits.AddIdler(call)
 	}

@@ -26,7 +26,8 @@ type serveCall struct {
 	// immutable
 	server   *Server
 	listener net.Listener
-	tls      *tls.Config // nil: plain HTTP
+	below    net.Listener // the same, or percore's below it: see tls_listener.go
+	overTLS  bool
 	base     context.Context
 	ctx      context.Context // of connections, before the user's ConnContext
 	queues   []*connQueue
@@ -65,11 +66,16 @@ type serveCall struct {
 }
 
 func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
-	call := &serveCall{server: s, listener: l, tls: config, base: context.Background(), done: make(chan struct{})}
+	call := &serveCall{server: s, listener: l, below: l, base: context.Background(), done: make(chan struct{})}
 	call.nethttp = newNethttpListener(call)
-	call.keeps = s.keeps && !monotime.InBubble() && s.canReadTLS(config) // in a bubble of testing/synctest the loops are outside
+	wrapped := belowTLS(l)
+	call.overTLS = config != nil || wrapped != nil
+	call.keeps = s.keeps && !monotime.InBubble() && (!call.overTLS || s.canReadTLS()) // in a bubble of testing/synctest the loops are outside
+	if wrapped != nil && call.keeps {
+		call.below = wrapped
+	}
 	if spoken := protocols(s.srv); call.keeps {
-		call.http1, call.clearHTTP2 = spoken.HTTP1(), spoken.UnencryptedHTTP2() && config == nil && speaksHTTP2(s.srv)
+		call.http1, call.clearHTTP2 = spoken.HTTP1(), spoken.UnencryptedHTTP2() && !call.overTLS && speaksHTTP2(s.srv)
 		call.streams = call.newStreams()
 	}
 	call.fieldsMax = fieldsMax(s.srv)
@@ -81,7 +87,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 		}
 	}
 	call.ctx = context.WithValue(call.base, http.ServerContextKey, s.srv)
-	listeners := perLoop(l)
+	listeners := perLoop(call.below)
 	call.workers = make([]workers.Pool[*conn], min(len(listeners), serving.Sets()))
 	for i := range call.workers {
 		call.workers[i].Work = (*conn).serve
@@ -90,6 +96,12 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	}
 	for i, from := range listeners {
 		q := &connQueue{call: call, server: s, from: from}
+		switch {
+		case config != nil:
+			q.tls = func(nc net.Conn) *tls.Conn { return tls.Server(nc, config) }
+		case wrapped != nil && call.keeps:
+			q.tls = tlsSideOf(l)
+		}
 		q.workers = &call.workers[i%len(call.workers)]
 		q.counts = s.counters.Cells[i%len(call.workers)%len(s.counters.Cells)]
 		call.queues = append(call.queues, q)
@@ -107,7 +119,11 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	if call.streams != nil {
 		s.keepStreamsLocked(call.streams)
 	}
-	call.setHandover(s.handoverLocked(l))
+	for _, h := range s.mu.handovers {
+		if call.accepts(h.listener) {
+			call.setHandover(h)
+		}
+	}
 	return call
 }
 
@@ -232,6 +248,6 @@ func (call *serveCall) warnForeign(nc net.Conn) {
 	if !call.keeps || features.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
 		return
 	}
-	call.server.logf("httpadapter: net/http serves connections of type %T: while idle they keep a goroutine "+
-		"and buffers. Only a *percore.Conn is served by percore: give Serve the listener that percore.Listen returns, without a wrapper. %s", nc, insteadOf(nc))
+	call.server.logf("httpadapter: net/http serves connections of type %s: while idle they keep a goroutine "+
+		"and buffers. Only a *percore.Conn is served by percore: give Serve the listener that percore.Listen returns, without a wrapper. %s", nameOf(nc), insteadOf(nc))
 }

@@ -142,7 +142,8 @@ func (s *Server) listenOn(byDefault string) (net.Listener, error) {
 // when l fails, or with [http.ErrServerClosed] after Shutdown or Close, and
 // closes l. Connections go on when l was closed otherwise.
 //
-// Connections of type *percore.Conn are served here. Those of other types, such as the wrappers that
+// Connections of type *percore.Conn are served here, also those of a *percore.Listener that
+// tls.NewListener was called with. Those of other types, such as the wrappers that
 // netutil.LimitListener and PROXY-protocol listeners make, are served by net/http; [Stats] counts them,
 // and the first of a Serve is logged. A *percore.Listener is accepted from by one goroutine per socket.
 // A nil l is an error.
@@ -155,7 +156,6 @@ func (s *Server) Serve(l net.Listener) error {
 
 // errNilListener is the error of Serve instead of a panic on another goroutine.
 var errNilListener = errors.New("httpadapter: Serve was called with a nil net.Listener; " +
-
 	"look at the error of the function that should have made it")
 
 // errNilContext is the error of a method that was called with a nil context.
@@ -279,12 +279,8 @@ func (s *Server) install() {
 	}
 }
 
-// canReadTLS reports whether connections that are served with config, which is nil without TLS, can wait
-// above crypto/tls. It says so in the log if they can't.
-func (s *Server) canReadTLS(config *tls.Config) bool {
-	if config == nil {
-		return true
-	}
+// canReadTLS reports whether connections can wait above crypto/tls. It says so in the log if they can't.
+func (s *Server) canReadTLS() bool {
 	err := s.checkTLS()
 	if err != nil {
 		s.counts.Add(countUnsafe, 1)

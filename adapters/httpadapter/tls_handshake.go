@@ -81,8 +81,12 @@ func (c *conn) logHandshake() {
 }
 
 // logHandshakeError logs a handshake that failed as net/http does. It returns the connection below TLS
-// if the client has sent an HTTP request there, which is to be answered.
+// if the client has sent an HTTP request there, which is to be answered. Only the first call for a
+// connection does anything: it may be closed while its handshake fails.
 func (s *Server) logHandshakeError(c *conn, err error) (plain net.Conn) {
+	if c.ext.failed.Swap(true) {
+		return nil
+	}
 	reason := err.Error()
 	if re, ok := err.(tls.RecordHeaderError); ok && re.Conn != nil && looksLikeHTTP(re.RecordHeader) {
 		plain, reason = re.Conn, "client sent an HTTP request to an HTTPS server"

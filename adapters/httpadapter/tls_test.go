@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -25,12 +26,117 @@ func startTLS(t *testing.T, handler http.HandlerFunc, configure func(f *fixture)
 	t.Helper()
 	server, client := testnet.TLS(t)
 	f := start(t, handler, func(f *fixture) {
-		f.srv.TLSConfig = server
+		f.srv.TLSConfig, f.overListener = server, tlsByListener
 		if configure != nil {
 			configure(f)
 		}
 	}, opts...)
 	return f, client
+}
+
+// tlsByListener makes startTLS serve with a listener of tls.NewListener.
+var tlsByListener bool
+
+// TestTLSListener: what holds for ServeTLS does for a listener of tls.NewListener.
+func TestTLSListener(t *testing.T) {
+	tlsByListener = true
+	defer func() { tlsByListener = false }()
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T)
+	}{
+		{"Parks", TestTLSParks},
+		{"Waits", TestTLSWaits},
+		{"Storm", TestTLSStorm},
+		{"Flood", TestTLSFlood},
+		{"RecordsInPieces", TestTLSRecordsInPieces},
+		{"BeginningOfAnAlert", TestTLSBeginningOfAnAlert},
+		{"PartBeforeAnAlert", TestTLSPartBeforeAnAlert},
+		{"HTTP2", TestTLSHTTP2},
+		{"NextProto", TestTLSNextProto},
+		{"Resumption", TestTLSResumption},
+		{"ClientCertificate", TestTLSClientCertificate},
+		{"GetCertificate", TestTLSGetCertificate},
+		{"StalledHandshake", TestTLSStalledHandshake},
+		{"HandshakeInHook", TestTLSHandshakeInHook},
+		{"DeadlineOfHook", TestTLSDeadlineOfHook},
+		{"IdleTimeout", TestTLSIdleTimeout},
+		{"Hijack", TestTLSHijack},
+		{"Foreign", TestForeignTLS},
+		{"DeadlineOfHandshakeIsTakenBack", TestTLSDeadlineOfHandshakeIsTakenBack},
+		{"ClosedInHandshake", TestTLSClosedInHandshake},
+		{"RefusedByTheClient", TestTLSRefusedByTheClient},
+		{"HandshakePanics", TestTLSHandshakePanics},
+		{"ShutdownInCallback", TestTLSShutdownInCallback},
+		{"HTTP2Server", TestHTTP2Server},
+		{"HTTP2Shutdown", TestHTTP2Shutdown},
+		{"HTTP2Stats", TestHTTP2Stats},
+	} {
+		t.Run(test.name, test.run)
+	}
+}
+
+// Whether HTTP/2 is spoken above a listener of tls.NewListener depends on the http.Server, as with
+// net/http, and connections whose type is another stay net/http's.
+func TestTLSListenerProtocols(t *testing.T) {
+	testnet.NoLeaks(t)
+	serverConfig, clientConfig := testnet.TLS(t)
+	with := func(protos ...string) *tls.Config {
+		config := serverConfig.Clone()
+		config.NextProtos = protos
+		return config
+	}
+	var clear, second http.Protocols
+	clear.SetHTTP1(true)
+	clear.SetUnencryptedHTTP2(true)
+	second.SetHTTP2(true)
+	noProtos := map[string]func(*http.Server, *tls.Conn, http.Handler){}
+	for _, server := range []struct {
+		name string
+		srv  func() *http.Server
+	}{
+		{"plain", func() *http.Server { return &http.Server{} }},
+		{"TLSConfig", func() *http.Server { return &http.Server{TLSConfig: with()} }},
+		{"TLSConfig with h2", func() *http.Server { return &http.Server{TLSConfig: with("h2")} }},
+		{"no TLSNextProto", func() *http.Server { return &http.Server{TLSNextProto: noProtos} }},
+		{"HTTP/2 in clear", func() *http.Server { return &http.Server{Protocols: &clear} }},
+		{"HTTP/2 alone", func() *http.Server { return &http.Server{Protocols: &second} }},
+	} {
+		for _, protos := range [][]string{nil, {"http/1.1"}, {"h2"}, {"h2", "http/1.1"}} {
+			var seen [2]string
+			for i, serve := range []func(*http.Server, net.Listener) error{(*http.Server).Serve, Serve} {
+				srv := server.srv()
+				srv.ErrorLog = log.New(io.Discard, "", 0)
+				srv.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+					fmt.Fprint(rw, r.Proto, r.TLS != nil, r.Context().Value(http.LocalAddrContextKey) != nil)
+				})
+				srv.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
+					if _, ok := nc.(*tls.Conn); !ok {
+						t.Errorf("ConnContext: got a %T, want a *tls.Conn", nc)
+					}
+					return ctx
+				}
+				ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+				served := make(chan error, 1)
+				go func() { served <- serve(srv, tls.NewListener(ln, with(protos...))) }()
+				transport := &http.Transport{TLSClientConfig: clientConfig.Clone(), ForceAttemptHTTP2: true}
+				resp, err := (&http.Client{Transport: transport}).Get("https://" + ln.Addr().String())
+				if seen[i] = fmt.Sprint("failed: ", err != nil); err == nil {
+					body, err := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					seen[i] = fmt.Sprintf("%s %q %v", resp.Proto, body, err)
+				}
+				transport.CloseIdleConnections()
+				srv.Close()
+				if err := testnet.Receive(t, "Serve", served); err != http.ErrServerClosed {
+					t.Errorf("Serve: got %v, want %v", err, http.ErrServerClosed)
+				}
+			}
+			if seen[0] != seen[1] {
+				t.Errorf("%s, %q: got %s, want %s", server.name, protos, seen[1], seen[0])
+			}
+		}
+	}
 }
 
 // dialTLS connects and does the handshake.
@@ -328,11 +434,13 @@ func TestTLSResumption(t *testing.T) {
 }
 
 // TestTLSClientCertificate: a client certificate that was requested and verified is in Request.TLS
-// of every lease.
+// of every request.
 func TestTLSClientCertificate(t *testing.T) {
+	var certificates []tls.Certificate
 	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(rw, r.TLS.VerifiedChains[0][0].Subject.CommonName)
 	}, func(f *fixture) {
+		certificates = f.srv.TLSConfig.Certificates
 		f.srv.TLSConfig.ClientAuth = tls.RequireAndVerifyClientCert
 		f.srv.TLSConfig.ClientCAs = x509.NewCertPool()
 		f.srv.TLSConfig.ClientCAs.AddCert(f.srv.TLSConfig.Certificates[0].Leaf)
@@ -341,7 +449,7 @@ func TestTLSClientCertificate(t *testing.T) {
 	if _, err := without.Read(make([]byte, 1)); err == nil {
 		t.Error("a client without a certificate is let in")
 	}
-	config.Certificates = f.srv.TLSConfig.Certificates
+	config.Certificates = certificates
 	c := f.dialTLS(config)
 	for range 3 {
 		if got, want := c.get("/"), "percore test"; got != want {

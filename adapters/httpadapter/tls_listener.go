@@ -1,0 +1,72 @@
+package httpadapter
+
+import (
+	"crypto/tls"
+	"net"
+	"reflect"
+	"sync"
+
+	"github.com/percore/percore"
+)
+
+// This file has listeners that tls.NewListener has made around percore's: programs give them to Serve
+// that are older than ServeTLS, or have a configuration of their own. Connections are accepted from the
+// listener below, as without TLS, and crypto/tls's listener makes the *tls.Conn of each, with the
+// program's configuration, above a conn.
+//
+// crypto/tls doesn't show the configuration. But its listener is a struct whose first field, for the
+// listener below, is exported. A copy of the struct with another listener there makes of a connection
+// what the original would. If a version of crypto/tls has another struct, net/http serves such
+// listeners.
+
+// tlsSide makes the server's side of a TLS connection above nc. It is not safe for concurrent use.
+type tlsSide func(nc net.Conn) *tls.Conn
+
+// tlsListenerType is the type of what tls.NewListener returns.
+var tlsListenerType = reflect.TypeOf(tls.NewListener(nil, nil))
+
+// tlsListenerBelow is the name of its field for the listener below.
+const tlsListenerBelow = "Listener"
+
+// knowsTLSListener reports whether crypto/tls's listener is the struct that is known here.
+var knowsTLSListener = sync.OnceValue(func() bool {
+	t := tlsListenerType
+	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct || t.Elem().NumField() != 2 {
+		return false
+	}
+	below, config := t.Elem().Field(0), t.Elem().Field(1)
+	return below.Name == tlsListenerBelow && below.Anonymous && below.Type == reflect.TypeFor[net.Listener]() &&
+		config.Type == reflect.TypeFor[*tls.Config]()
+})
+
+// belowTLS returns percore's listener below l if tls.NewListener has made l of one, or nil.
+func belowTLS(l net.Listener) *percore.Listener {
+	if reflect.TypeOf(l) != tlsListenerType || !knowsTLSListener() || reflect.ValueOf(l).IsNil() {
+		return nil
+	}
+	below, _ := reflect.ValueOf(l).Elem().FieldByName(tlsListenerBelow).Interface().(*percore.Listener)
+	return below
+}
+
+// tlsSideOf returns what l, of which belowTLS has returned a listener, makes of a connection.
+func tlsSideOf(l net.Listener) tlsSide {
+	accepts := new(oneConn)
+	own := reflect.New(tlsListenerType.Elem())
+	own.Elem().Set(reflect.ValueOf(l).Elem())
+	own.Elem().FieldByName(tlsListenerBelow).Set(reflect.ValueOf(accepts))
+	wrapper := own.Interface().(net.Listener)
+	return func(nc net.Conn) *tls.Conn {
+		accepts.next = nc
+		tc, _ := wrapper.Accept() // which fails only if the listener below does
+		return tc.(*tls.Conn)
+	}
+}
+
+// oneConn is a listener that has the next connection.
+type oneConn struct {
+	net.Listener // nil
+	next         net.Conn
+}
+
+// Accept returns the next connection.
+func (l *oneConn) Accept() (net.Conn, error) { return l.next, nil }
