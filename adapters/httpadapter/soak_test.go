@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -122,8 +123,8 @@ func serveSoak(rw http.ResponseWriter, r *http.Request) {
 	case "/large":
 		answer = strings.Repeat(answer, largeRepeat(answer))
 	case "/flush":
-		for i := range len(answer) {
-			_, _ = io.WriteString(rw, answer[i:i+1])
+		for piece := range slices.Chunk([]byte(answer), 1+len(answer)/500) {
+			_, _ = rw.Write(piece)
 			rw.(http.Flusher).Flush()
 		}
 		return
