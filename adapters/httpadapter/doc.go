@@ -20,7 +20,7 @@
 // [percore.Conn], or over TLS the *tls.Conn.
 //
 // Requests are plain or odd. A request is plain if it is HTTP/1.1, its target begins with a slash,
-// it has one valid Host and no field among Transfer-Encoding, Trailer, Expect, Upgrade, Pragma and
+// it has one valid Host and no field among Transfer-Encoding, Trailer, Expect, Upgrade and
 // HTTP2-Settings, its Connection is keep-alive or close or missing, and its header has at most 64
 // KiB and 48 fields. The package parses plain requests itself. All others are read by
 // [http.ReadRequest], so net/http decides what they mean, and which are refused. [Server.HTTP1Stats]

@@ -68,7 +68,7 @@ func (a *Answer) Scan(p []byte, isHead bool) Verdict {
 		return Expect
 	}
 	h := &a.head
-	h.ContentLength, h.hasLength, h.Close, h.host, h.Fields, h.odd = 0, false, false, -1, 0, 0
+	h.clear()
 	a.hasClose, a.chunked = false, false
 	connections := 0
 	for pos := end + 1; ; pos += end + 1 {
@@ -96,9 +96,7 @@ func (a *Answer) Scan(p []byte, isHead bool) Verdict {
 func (a *Answer) heed(name, value []byte, connections *int) Verdict {
 	switch len(name) {
 	case len("Pragma"):
-		if equalFold(name, "pragma") {
-			return Pragma
-		}
+		a.head.pragma = a.head.pragma || equalFold(name, "pragma")
 	case len("Trailer"):
 		if equalFold(name, "trailer") {
 			return Coding

@@ -55,6 +55,7 @@ var answers = []string{
 	"HTTP/1.1 200 OK\r\nA: \x80\xff\r\nContent-Length: 0\r\n\r\n",
 	"HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nset-cookie: b\r\nSet-Cookie: c\r\nContent-Length: 0\r\n\r\n",
 	"HTTP/1.1 200 OK\r\nPragma: no-cache\r\nContent-Length: 0\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nPragma: no-cache\r\nCache-Control: private\r\npragma: x\r\nContent-Length: 0\r\n\r\n",
 	"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nX-eMPTY:\r\nX-Spaces: \t a \t\r\nContent-Length: 0\r\n\r\n",
 	"HTTP/1.1 200 OK\r\nContent-Length: 1",
 	"HTTP/1.1 500 Internal Server Error\r\nServer: x\r\n\r",

@@ -33,7 +33,6 @@ const (
 	Option    // Connection with anything but one keep-alive or close
 	Expect    // Expect
 	Upgrade   // Upgrade, HTTP2-Settings
-	Pragma    // Pragma: net/http may add a Cache-Control for it
 	Fields    // more fields than the subset takes
 
 	Verdicts // the number of verdicts
@@ -41,7 +40,7 @@ const (
 
 var verdictNames = [Verdicts]string{
 	"incomplete", "plain", "too long", "line end", "method", "target", "version", "field name",
-	"field byte", "host", "length", "coding", "connection option", "expect", "upgrade", "pragma",
+	"field byte", "host", "length", "coding", "connection option", "expect", "upgrade",
 	"number of fields",
 }
 
@@ -68,6 +67,7 @@ type Head struct {
 	query          int  // where the first "?" of the target is; -1 if it has no query
 	escaped        bool // the target has a byte that package url treats specially
 	hasLength      bool
+	pragma         bool   // there is a Pragma
 	host           int    // the index of the Host field; -1 if there is no Host
 	odd            uint64 // a bit for each field whose name is not in its canonical form
 	fields         [fieldsMax]field
@@ -96,8 +96,13 @@ func (h *Head) Scan(p []byte, limitBytes int) Verdict {
 	return v
 }
 
+// clear forgets an earlier header.
+func (h *Head) clear() {
+	h.ContentLength, h.hasLength, h.Close, h.pragma, h.host, h.Fields, h.odd = 0, false, false, false, -1, 0, 0
+}
+
 func (h *Head) scan(p []byte) Verdict {
-	h.ContentLength, h.hasLength, h.Close, h.host, h.Fields, h.odd = 0, false, false, -1, 0, 0
+	h.clear()
 	pos, v := h.scanRequestLine(p)
 	for v == Plain {
 		end := bytes.IndexByte(p[pos:], '\n')
@@ -290,9 +295,7 @@ func (h *Head) heed(name, value []byte) Verdict {
 		if equalFold(name, "expect") {
 			return Expect
 		}
-		if equalFold(name, "pragma") {
-			return Pragma
-		}
+		h.pragma = h.pragma || equalFold(name, "pragma")
 	case len("Upgrade"): // and Trailer
 		if equalFold(name, "upgrade") {
 			return Upgrade

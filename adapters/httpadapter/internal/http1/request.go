@@ -155,7 +155,21 @@ func (h *Head) header(parts *cutter, values []string) (header http.Header, host 
 		values[0] = value
 		header[name], values = values[:1:1], values[1:] // an append must not reach the next field's value
 	}
+	if h.pragma {
+		fixPragma(header)
+	}
 	return header, host
+}
+
+// fixPragma is net/http's fixPragmaCacheControl: HTTP/1.0's Pragma stands for a Cache-Control that is
+// missing.
+func fixPragma(header http.Header) {
+	if header["Pragma"][0] != "no-cache" {
+		return
+	}
+	if _, has := header["Cache-Control"]; !has {
+		header["Cache-Control"] = []string{"no-cache"}
+	}
 }
 
 // methodOf returns the method, which ends at end. Common methods don't keep memory of the request

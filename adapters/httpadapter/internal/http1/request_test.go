@@ -84,6 +84,9 @@ var requests = []struct {
 	{"Keep-Alive", "GET / HTTP/1.1\r\nHost: h\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\n\r\n", Plain},
 	{"underscore in a host", "GET / HTTP/1.1\r\nHost: a_b.c-d:0\r\n\r\n", Plain},
 	{"coding with an underscore", "GET / HTTP/1.1\r\nHost: h\r\nTransfer_Encoding: chunked\r\n\r\n", Plain},
+	{"Pragma", "GET / HTTP/1.1\r\nHost: h\r\npragma:  no-cache \r\n\r\n", Plain},
+	{"Pragma and Cache-Control", "GET / HTTP/1.1\r\nHost: h\r\nPragma: no-cache\r\ncache-control: max-age=1\r\n\r\n", Plain},
+	{"another Pragma first", "GET / HTTP/1.1\r\nHost: h\r\nPragma: No-Cache\r\nPragma: no-cache\r\n\r\n", Plain},
 
 	{"nothing", "", Incomplete},
 	{"part of a method", "GE", Incomplete},
@@ -119,7 +122,6 @@ var requests = []struct {
 	{"Upgrade", "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", Upgrade},
 	{"Connection: Upgrade", "GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\n\r\n", Option},
 	{"h2c", "GET / HTTP/1.1\r\nHost: h\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", Upgrade},
-	{"Pragma", "GET / HTTP/1.1\r\nHost: h\r\nPragma: no-cache\r\n\r\n", Pragma},
 	{"Trailer", "GET / HTTP/1.1\r\nHost: h\r\nTrailer: A\r\n\r\n", Coding},
 
 	{"CL.TE", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nG", Coding},
