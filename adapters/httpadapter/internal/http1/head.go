@@ -272,9 +272,9 @@ func isValue(v []byte) bool {
 // ones has 1 in each of its bytes.
 const ones = 0x0101010101010101
 
-func isValueBytes(v []byte) bool {
-	for _, c := range v {
-		if c < ' ' && c != '\t' || c == 0x7f {
+func isValueBytes[T []byte | string](v T) bool {
+	for i := range len(v) {
+		if c := v[i]; c < ' ' && c != '\t' || c == 0x7f {
 			return false
 		}
 	}

@@ -46,7 +46,7 @@ func Check(r *http.Request, header []byte) error {
 			return StatusError{http.StatusBadRequest, "invalid header name"}
 		}
 		for _, v := range values {
-			if !isValueBytes([]byte(v)) {
+			if !isValueBytes(v) {
 				return StatusError{http.StatusBadRequest, "invalid header value"}
 			}
 		}
