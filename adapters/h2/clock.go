@@ -281,8 +281,16 @@ func (c *Conn) quietLocked() {
 	c.workers.counts.Add(countActive, -1)
 	c.clock.quietAt = c.below.now()
 	c.rested = false
-	c.changedLocked(Idle)
+	c.idleLocked()
 	if at := c.clock.alarmAt; at == 0 || at > c.clock.quietAt+int64(c.server.soonest) {
 		c.setAlarmLocked()
+	}
+}
+
+// idleLocked reports that the connection is idle, if it is: the program may close it then. So the resets
+// that wait go before.
+func (c *Conn) idleLocked() {
+	if c.open == 0 && c.parting == 0 {
+		c.changedLocked(Idle)
 	}
 }

@@ -107,10 +107,12 @@ type stateChanges struct {
 
 func (k *stateChanges) any() bool { return k.others != 0 || k.turns > 0 }
 
-// note adds a change.
+// note adds a change. One to the state that was noted last is none.
 func (k *stateChanges) note(s ConnState) {
 	if s == Active || s == Idle {
-		k.turns++
+		if active := k.active != (k.turns%2 == 1); active != (s == Active) {
+			k.turns++
+		}
 	} else {
 		k.others |= 1 << s
 	}
@@ -184,7 +186,7 @@ type ConnState uint8
 const (
 	Ready   ConnState = iota // the client's preface and SETTINGS have come; before the first stream
 	Active                   // its first stream of a while was opened
-	Idle                     // its last stream was served
+	Idle                     // its last stream was served, and was reset if its request went on
 	Closed                   // it has ended; the last one, even if handlers have not returned
 	Leaving                  // of a client, before Closed: the server has sent GOAWAY; may be reported twice
 	Roomy                    // of a client: there is room again, after Reserve has found none
@@ -334,16 +336,19 @@ func (c *Conn) DrainIfIdle() bool {
 	return true
 }
 
-// Close closes the connection at once. Streams that are open end. A client's says GOAWAY before: Close
-// doesn't wait for that, and if the server doesn't read the connection stays for a second. See
-// [Conn.Abort].
+// Close closes the connection at once. Streams that are open end. A client's says GOAWAY before, and a
+// server's resets the streams whose requests go on behind the answer: Close doesn't wait for that, and
+// the connection may stay for a second. See [Conn.Abort].
 func (c *Conn) Close() error {
 	if c.server.client {
 		c.Abort(NoError, "")
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	if !c.clock.ending().abrupt {
+	switch {
+	case !c.server.client:
+		c.closeLocked()
+	case !c.clock.ending().abrupt:
 		c.failLocked(NoError, net.ErrClosed)
 	}
 	return nil

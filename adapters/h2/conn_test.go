@@ -261,3 +261,50 @@ func TestPongMemory(t *testing.T) {
 		})
 	})
 }
+
+// idler closes connections that become idle, as httptest.Server.Close does.
+type idler struct{ HandlerFunc }
+
+func (idler) ConnState(c *Conn, s ConnState) {
+	if s == Idle {
+		_ = c.NetConn().Close()
+	}
+}
+
+// TestResetsGoFirst: a reset that waits goes out before the connection ends, whatever ends it.
+func TestResetsGoFirst(t *testing.T) {
+	conns := make(chan *Conn, 1)
+	early := HandlerFunc(func(s *Stream, _ *Request) {
+		conns <- s.Conn()
+		_ = s.Send(Message{Status: 401, End: true, Hold: true})
+	})
+	const reset = "reset 1 NO_ERROR"
+	for _, test := range []struct {
+		name string
+		h    Handler
+		end  func(f *fixture, c *Conn, p *frames.Peer)
+		want []string
+	}{
+		{"Close", early, func(_ *fixture, c *Conn, _ *frames.Peer) { _ = c.Close() }, []string{reset, "end"}},
+		{"Server.Close", early, func(f *fixture, _ *Conn, _ *frames.Peer) { _ = f.server.Close() }, []string{reset, "end"}},
+		{"Abort", early, func(_ *fixture, c *Conn, _ *frames.Peer) { c.Abort(InternalError, "x") },
+			[]string{`goaway 1 INTERNAL_ERROR "x"`, reset, "end"}},
+		{"breach", early, func(_ *fixture, _ *Conn, p *frames.Peer) { p.Frame(frames.Data, 0, 0, nil).Flush() },
+			[]string{"goaway 1 PROTOCOL_ERROR", reset, "end"}},
+		{"Drain", early, func(_ *fixture, c *Conn, _ *frames.Peer) { c.Drain() },
+			[]string{"goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR", reset, "end"}},
+		{"hook", idler{early}, func(*fixture, *Conn, *frames.Peer) {}, []string{reset, "end"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+				f := start(test.h, Config{})
+				p := f.peer()
+				p.Request(1, false).Flush().Want("headers 1 :status=401 end")
+				c := testnet.Receive(t, "the connection", conns)
+				testnet.Eventually(t, "the handler's return", func() bool { return f.server.Stats().Active == 0 })
+				test.end(f, c, p)
+				p.Want(test.want...)
+			})
+		})
+	}
+}

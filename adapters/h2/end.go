@@ -83,6 +83,7 @@ func (c *Conn) hangUpLocked(err *ConnError) {
 	}
 	c.clock.makeEnding().hungUpAt = c.below.now()
 	c.endStreamsLocked(err)
+	c.resetAnsweredLocked()
 	c.setAlarmLocked()
 	c.flushSoonLocked()
 }
@@ -108,9 +109,21 @@ func (c *Conn) Abort(code ErrCode, debug string) {
 	}
 }
 
+// closeLocked closes a server's connection. One with streams that are answered, though their requests go
+// on, hangs up: hangUpLocked resets them, and a close at once could take that away from the client.
+func (c *Conn) closeLocked() {
+	switch {
+	case c.phase == alive && (c.parting > 0 || c.core.Answered() > 0):
+		c.hangUpLocked(&ConnError{Code: NoError, Err: net.ErrClosed})
+	case c.err == nil || !errors.Is(c.err.Err, net.ErrClosed): // else it has hung up here
+		c.failLocked(NoError, net.ErrClosed)
+	}
+}
+
 // sentLocked is for a connection whose output was sent.
 func (c *Conn) sentLocked() {
 	if c.phase != hanging {
+		c.idleLocked()
 		return
 	}
 	if c.clock.ending().abrupt {

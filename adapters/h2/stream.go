@@ -294,8 +294,8 @@ const (
 const statusContinue = 100
 
 // partLocked ends a stream whose answer is complete, though its request is not. The client is told
-// later, unless it ends the stream by then. The stream counts as open until then. It holds no body:
-// what comes is dropped.
+// later, or when the connection ends, unless it has ended the stream by then. The stream counts as open
+// until then. It holds no body: what comes is dropped.
 func (s *Stream) partLocked() {
 	c := s.conn
 	if s.core.Ended() {
@@ -321,7 +321,25 @@ func (s *Stream) partLocked() {
 			c.core.Reset(&s.core, NoError)
 			c.flushSoonLocked()
 		}
+		if !c.flushing && !c.hasOutputLocked() {
+			c.idleLocked() // else when it is sent
+		}
 		c.hangUpIfDoneLocked()
+	})
+}
+
+// resetAnsweredLocked resets the streams of a server that are answered, though their requests go on.
+// Otherwise, when the connection has ended, net/http's client waits for the rest of a body, which it may
+// read from somewhere, and nothing ends that.
+func (c *Conn) resetAnsweredLocked() {
+	if c.server.client {
+		return
+	}
+	c.core.Each(func(st *http2.Stream) {
+		if st.WriteEnded() {
+			c.lendLocked()
+			c.core.Reset(st, NoError)
+		}
 	})
 }
 

@@ -254,7 +254,9 @@ func TestFloods(t *testing.T) {
 			go func() { _, _ = p.Conn.Write(out) }() // as far as the server reads
 			last, frame := "", p.Next()
 			for ; frame != "end" && !strings.HasPrefix(frame, "error"); frame = p.Next() {
-				last = frame
+				if frame != "reset 1 NO_ERROR" { // it was answered before its body has come
+					last = frame
+				}
 			}
 			if !strings.HasPrefix(last, "goaway") || !strings.HasSuffix(last, EnhanceYourCalm.String()) {
 				t.Errorf("%s: got %q last, and then %q, want GOAWAY", name, last, frame)

@@ -494,3 +494,25 @@ func TestNetHTTP2Logged(t *testing.T) {
 		})
 	}
 }
+
+// blockingBody is a request's body that yields nothing until it is closed.
+type blockingBody chan struct{}
+
+func (b blockingBody) Read([]byte) (int, error) { <-b; return 0, io.EOF }
+func (b blockingBody) Close() error             { close(b); return nil }
+
+// TestHTTP2EarlyAnswerEnds: net/http's client gives up the body of a request that has been answered,
+// also if the server is closed next.
+func TestHTTP2EarlyAnswerEnds(t *testing.T) {
+	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
+		f := start(&http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
+		body := make(blockingBody)
+		resp, err := f.client().Post(f.url("/"), "", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		f.server.Close()
+		testnet.Receive(t, "the body's end", body)
+	})
+}

@@ -277,6 +277,9 @@ var ErrEnded = errors.New("http2: the stream has ended")
 // Streams returns how many streams are open.
 func (c *Conn) Streams() int { return c.streams.n }
 
+// Answered returns how many of these are answered, though the request goes on.
+func (c *Conn) Answered() int { return c.streams.answered() }
+
 // Each calls visit for each open stream, in no particular order. It is meant for the end of a
 // connection.
 func (c *Conn) Each(visit func(*Stream)) { c.streams.each(visit) }
