@@ -27,7 +27,8 @@ type Arm struct {
 }
 
 // DefaultArms returns the arms of a run if the user doesn't name any: the listener alone and net.
-// Over HTTP and gRPC there is also the fast path, and with idle connections percore with its adapters.
+// Over HTTP and gRPC there are also the adapters, and with idle connections of gRPC grpc-go's transport
+// with the adapter's options.
 func DefaultArms() []Arm {
 	arms, err := ParseArms("percore+fastpath,percore+adapter,percore,net")
 	if err != nil {
@@ -39,10 +40,9 @@ func DefaultArms() []Arm {
 
 // ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is net with
 // GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three have
-// the option "adapter": servers run through percore's adapter for them, if there is one. On net, only
-// what the adapter sets on the server itself has an effect. "percore+fastpath" is "percore+adapter"
-// with the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC, the latter below an unchanged
-// grpc.Server; "percore+newserver" is grpcadapter.NewServer. With "detach" behind either, handlers that
+// the option "adapter": gRPC servers run with grpcadapter's options on grpc-go's transport, and nothing
+// else changes. "percore+fastpath" has the adapters' own servers of HTTP/1, HTTP/2 and gRPC, the latter
+// below an unchanged grpc.Server; "percore+newserver" is grpcadapter.NewServer. With "detach" behind either, handlers that
 // wait detach their answers; there are no other scenarios of that arm. "percore+fastpath+limit" limits
 // the handlers in scenarios of an overload, and is in no others. "fasthttp" is the server of package
 // fasthttp on net, and "percore+fasthttp" the same on percore; in scenarios of an HTTP client it is

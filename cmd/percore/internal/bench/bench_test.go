@@ -387,7 +387,7 @@ func TestFastPath(t *testing.T) {
 	if race.Enabled { // one of each kind, for the same reason
 		match = "^(http/.*/conns=64$|sse|http/(open|unpark|waiting)|cpu/1ms/conns=64/load|(download|upload)/64KiB|proxy/http|computing/http/conns=16$|idle/http|idle.busy)"
 	}
-	cfg := quick(t, "percore+fastpath,percore+adapter", match)
+	cfg := quick(t, "percore+fastpath", match)
 	rep, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -396,14 +396,8 @@ func TestFastPath(t *testing.T) {
 		res := &rep.Results[i]
 		checkResult(t, rep, res)
 		want := res.Headline[0] != MetricResident
-		if strings.HasPrefix(res.Scenario, "http/odd/") {
-			continue // the fast path may leave them to net/http
-		}
 		if got := len(res.Values("percore+fastpath", MetricFast)) > 0; got != want {
 			t.Errorf("%s: the fast path served requests: got %t, want %t", res.Scenario, got, want)
-		}
-		if got := res.Values("percore+adapter", MetricFast); len(got) > 0 {
-			t.Errorf("%s: the fast path served requests without the option: %v of each", res.Scenario, got)
 		}
 	}
 	noChildren(t)

@@ -49,7 +49,7 @@ const (
 	MetricLoops        = "loops"           // loops of the engine that have connections
 	MetricWakeups      = "wakeups/op"      // of the engine's loops
 	MetricEvents       = "events/wakeup"   // of the engine's loops
-	MetricFast         = "fastpath/op"     // requests that httpadapter's fast path served
+	MetricFast         = "fastpath/op"     // requests that httpadapter served over HTTP/1
 	MetricLoadCPU      = "load-cpu-ns/op"  // of the load generator
 	MetricOther        = "other-cpu-%"     // of the machine, used by all other processes
 

@@ -17,10 +17,9 @@ func TestEvents(t *testing.T) {
 	for _, e := range []Engine{
 		{Name: EngineNet},
 		{Name: EnginePercore},
-		{Name: EnginePercore, Adapter: true},
 		{Name: EnginePercore, Adapter: true, FastPath: true},
 	} {
-		t.Run(fmt.Sprintf("%s,adapter=%t,fastpath=%t", e.Name, e.Adapter, e.FastPath), func(t *testing.T) { sendsEvents(t, e) })
+		t.Run(fmt.Sprintf("%s,fastpath=%t", e.Name, e.FastPath), func(t *testing.T) { sendsEvents(t, e) })
 	}
 }
 

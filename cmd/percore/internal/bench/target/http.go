@@ -60,8 +60,7 @@ func newHTTPServer(spec Spec) (server, error) {
 		}
 		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
 	}
-	switch {
-	case spec.Engine.Adapter, spec.Engine.FastPath:
+	if spec.Engine.FastPath {
 		var opts []httpadapter.Option
 		if spec.Engine.Limit {
 			l := admission.New(admission.Limits{Handlers: BottleneckPlaces, Wait: LimitWait})

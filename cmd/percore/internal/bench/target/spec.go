@@ -71,7 +71,7 @@ type Spec struct {
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
-// has a server of its adapter's own, fasthttp and nginx have only one handler, fasthttp a client and
+// has an adapter besides it, and a server of its adapter's own, fasthttp and nginx have only one handler, fasthttp a client and
 // nginx a proxy besides, nghttpd has only HTTP/2 and files, and event handlers what goes on below HTTP.
 // Bare code and event handlers answer in place of an HTTP server as well: no server can cost less.
 func (s Spec) Exists() bool {
@@ -90,6 +90,8 @@ func (s Spec) Exists() bool {
 		return s.HTTP2 && (s.App == AppHTTP || s.App == AppJSON || s.App == AppUpload)
 	case s.Engine.FastPath:
 		return s.overHTTP() || s.App == AppGRPC
+	case s.Engine.Adapter:
+		return !s.overHTTP()
 	case s.Engine.NewServer:
 		return s.App == AppGRPC
 	case s.Engine.Reactor, s.Engine.Peer != "":
@@ -158,14 +160,11 @@ const WaitPath = "/wait"
 type Engine struct {
 	Name string `json:"name"` // EngineNet or EnginePercore
 
-	// Adapter runs the server through percore's adapter for this kind of server: grpcadapter, or
-	// httpadapter, which parks idle connections. There is no adapter for AppEcho, AppBuffers and
-	// AppProxyTCP. On EngineNet, AppGRPC only gets the server options that the adapter sets. With
-	// HTTP the adapter has no effect there: connections pass through.
+	// Adapter has grpc-go's transport below AppGRPC serve with grpcadapter's options. On EngineNet it gets
+	// the server options that the adapter sets. It has no effect on AppEcho, AppBuffers and AppProxyTCP.
 	Adapter bool `json:"adapter,omitempty"`
 
-	// FastPath is Adapter for HTTP servers, and
-	// with grpcadapter.Wrap for gRPC; see Spec.Exists.
+	// FastPath runs HTTP servers with httpadapter, and AppGRPC with grpcadapter.Wrap; see Spec.Exists.
 	FastPath bool `json:"fastPath,omitempty"`
 
 	// NewServer runs a grpcadapter.Server in place of a grpc.Server; see Spec.Exists.
@@ -254,7 +253,7 @@ type Usage struct {
 	Loops      int           `json:"loops"`      // loops of the engine that have connections
 	Wakeups    uint64        `json:"wakeups"`    // of the engine's loops
 	Events     uint64        `json:"events"`     // of the engine's loops
-	FastPath   uint64        `json:"fastPath"`   // requests that httpadapter's fast path has served
+	FastPath   uint64        `json:"fastPath"`   // requests that httpadapter has served over HTTP/1
 }
 
 // CPU returns the CPU time used, in user space and in the kernel together.

@@ -155,22 +155,20 @@ func TestProfile(t *testing.T) {
 }
 
 // TestHTTPAdapter has the HTTP server of each engine answer twice on a connection,
-// plain and over TLS, with the adapter and without. Only percore with the adapter
-// parks the connection in between, which is waited for. On the fast path there is nothing
-// to park.
+// plain and over TLS, with the adapter and without.
 func TestHTTPAdapter(t *testing.T) {
 	for _, e := range []Engine{
-		{Name: EngineNet}, {Name: EnginePercore}, {Name: EngineNet, Adapter: true}, {Name: EnginePercore, Adapter: true},
+		{Name: EngineNet}, {Name: EnginePercore}, {Name: EngineNet, Adapter: true, FastPath: true},
 		{Name: EnginePercore, Adapter: true, FastPath: true},
 	} {
 		for _, overTLS := range []bool{false, true} {
-			name := fmt.Sprintf("%s,adapter=%t,fastpath=%t,tls=%t", e.Name, e.Adapter, e.FastPath, overTLS)
-			t.Run(name, func(t *testing.T) { parksIfWanted(t, Spec{App: AppHTTP, Engine: e, TLS: overTLS}) })
+			name := fmt.Sprintf("%s,fastpath=%t,tls=%t", e.Name, e.FastPath, overTLS)
+			t.Run(name, func(t *testing.T) { answersTwice(t, Spec{App: AppHTTP, Engine: e, TLS: overTLS}) })
 		}
 	}
 }
 
-func parksIfWanted(t *testing.T, spec Spec) {
+func answersTwice(t *testing.T, spec Spec) {
 	testnet.NoLeaks(t)
 	srv, err := newServer(spec)
 	if err != nil {
@@ -199,7 +197,7 @@ func parksIfWanted(t *testing.T, spec Spec) {
 		}
 	}
 	wantHello()
-	adapts := spec.Engine.Name == EnginePercore && spec.Engine.Adapter && runtime.GOOS == "linux"
+	adapts := spec.Engine.Name == EnginePercore && spec.Engine.FastPath && runtime.GOOS == "linux"
 	wantHello()
 	if got := srv.(httpServer).adapted() > 0; got != adapts {
 		t.Errorf("requests served by the adapter: got %t, want %t", got, adapts)
@@ -272,6 +270,7 @@ func TestNoSuchServer(t *testing.T) {
 		{App: AppEcho, Engine: fast}, {App: AppUpload, Engine: fast}, {App: AppHTTP, TLS: true, Engine: fast},
 		{App: AppEcho, Engine: Engine{Name: EnginePercore, Adapter: true, FastPath: true}},
 		{App: AppHTTP, Engine: Engine{Name: EnginePercore, NewServer: true}},
+		{App: AppHTTP, Engine: Engine{Name: EnginePercore, Adapter: true}},
 	} {
 		if _, err := newServer(spec); err == nil || !strings.Contains(err.Error(), "there is no server") {
 			t.Errorf("%+v: error %v, want one that there is no such server", spec, err)
