@@ -42,15 +42,15 @@ func DefaultArms() []Arm {
 // GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three have
 // the option "adapter": gRPC servers run with grpcadapter's options on grpc-go's transport, and nothing
 // else changes. "percore+fastpath" has the adapters' own servers of HTTP/1, HTTP/2 and gRPC, the latter
-// below an unchanged grpc.Server; "percore+newserver" is grpcadapter.NewServer. With "detach" behind either, handlers that
-// wait detach their answers; there are no other scenarios of that arm. "percore+fastpath+limit" limits
-// the handlers in scenarios of an overload, and is in no others. "fasthttp" is the server of package
-// fasthttp on net, and "percore+fasthttp" the same on percore; in scenarios of an HTTP client it is
-// fasthttp's client, and "net+bare" and "percore+bare" write and read without HTTP, as client and as
-// server. "nginx" is nginx, where it is installed, with an answer from its configuration or as a
-// proxy. "nghttpd" is nghttp2's server for HTTP/2. "percore+reactor" uses event handlers in place of
-// blocking code; "gnet", "nbio" and "netpoll" are the libraries of that name. If an arm is named
-// twice, the second is called "#2" and so on, which makes "net,net" a control.
+// below an unchanged grpc.Server; "percore+newserver" is grpcadapter.NewServer. With "detach" behind
+// either, handlers that wait detach their answers; there are no other scenarios of that arm.
+// "percore+fastpath+limit" limits the handlers in scenarios of an overload, and is in no others.
+// "fasthttp" is the server of package fasthttp on net, and "percore+fasthttp" the same on percore; in
+// scenarios of an HTTP client it is fasthttp's client, and "net+bare" and "percore+bare" write and read
+// without HTTP, as client and as server. "nginx" is nginx, where it is installed, with an answer from
+// its configuration or as a proxy. "nghttpd" is nghttp2's server for HTTP/2. "percore+reactor" uses
+// event handlers in place of blocking code; "gnet", "nbio" and "netpoll" are the libraries of that name.
+// If an arm is named twice, the second is called "#2" and so on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}

@@ -70,10 +70,11 @@ type Spec struct {
 	CallHTTP2 int `json:"callHTTP2,omitempty"`
 }
 
-// Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
-// has an adapter besides it, and a server of its adapter's own, fasthttp and nginx have only one handler, fasthttp a client and
-// nginx a proxy besides, nghttpd has only HTTP/2 and files, and event handlers what goes on below HTTP.
-// Bare code and event handlers answer in place of an HTTP server as well: no server can cost less.
+// Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC has an
+// adapter besides it, and a server of its adapter's own, fasthttp and nginx have only one handler,
+// fasthttp a client and nginx a proxy besides, nghttpd has only HTTP/2 and files, and event handlers
+// what goes on below HTTP. Bare code and event handlers answer in place of an HTTP server as well: no
+// server can cost less.
 func (s Spec) Exists() bool {
 	switch {
 	case (s.Engine.Bare || s.Engine.Reactor) && s.App == AppHTTP:
