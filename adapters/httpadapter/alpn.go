@@ -17,36 +17,22 @@ import (
 // net/http's StateClosed.
 
 // giveToNetHTTP gives a connection that a worker has to net/http, as nc.
-func (c *conn) giveToNetHTTP(nc net.Conn) {
-	c.mu.Lock()
-	_, ok := c.change(connState.give)
-	if ok {
-		c.queue.forget(c)
-	}
-	c.mu.Unlock()
-	if !ok {
-		t := turn{c: c}
-		t.finish()
+func (call *serveCall) giveToNetHTTP(c *conn, nc net.Conn) {
+	if !c.leave(connState.give) {
 		return
 	}
+	c.forget()
 	_ = c.Conn.SetDeadline(time.Time{})
-	c.queue.counts.Add(countHTTP2, 1)
-	if !c.queue.call.nethttp.push(nc) {
-		c.dropGiven(nc)
+	call.server.counts.Add(countHTTP2, 1)
+	if !call.nethttp.push(nc) {
+		call.dropGiven(nc)
 	}
 }
 
 // dropGiven closes a connection that net/http will not accept.
-func (c *conn) dropGiven(nc net.Conn) {
+func (call *serveCall) dropGiven(nc net.Conn) {
 	_ = nc.Close()
-	c.queue.server.connState(nc, http.StateClosed)
-}
-
-// endGiven notes that net/http has closed a connection that it was given.
-func (c *conn) endGiven() {
-	if _, ok := c.change(connState.endGiven); ok {
-		c.queue.call.release()
-	}
+	call.server.connState(nc, http.StateClosed)
 }
 
 // prefixedConn is a connection of which bytes were read.
@@ -73,7 +59,7 @@ func (s *Server) oursOf(nc net.Conn) *conn {
 	if t, ok := nc.(*tls.Conn); ok && t != nil {
 		nc = t.NetConn()
 	}
-	if c, ok := nc.(*conn); ok && c.queue.server == s {
+	if c, ok := nc.(*conn); ok && hostOf(c).server == s {
 		return c
 	}
 	return nil

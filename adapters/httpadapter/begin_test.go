@@ -43,7 +43,7 @@ func TestBeginTimeout(t *testing.T) {
 		{&http.Server{WriteTimeout: time.Hour}, 0, time.Hour},
 		{&http.Server{WriteTimeout: -1}, 0, 0},
 	} {
-		s := Wrap(tt.srv)
+		s := &h1Server{h1Config: h1Config{HTTP: tt.srv, BeginTime: beginTime}}
 		if clear, tls := s.firstByteTimeout(false), s.firstByteTimeout(true); clear != tt.clear || tls != tt.tls {
 			t.Errorf("got %v in clear and %v over TLS, want %v and %v", clear, tls, tt.clear, tt.tls)
 		}

@@ -132,7 +132,7 @@ func (c *conn) context() context.Context {
 	if c.ext != nil && c.ext.ctx != nil {
 		return c.ext.ctx
 	}
-	return c.queue.call.ctx
+	return c.queue.server.Context
 }
 
 func (c *conn) isTLS() bool { return c.ext != nil && c.ext.tls != nil }
@@ -167,7 +167,7 @@ func (c *conn) shut() error {
 	}
 	if ended {
 		c.notifyClosed()
-		c.queue.call.release()
+		c.queue.server.Host.Left()
 	}
 	return err
 }
@@ -175,15 +175,14 @@ func (c *conn) shut() error {
 // notifyClosed calls the user's hook for a closed connection, when no worker does. Before that it
 // reports a handshake that failed to the log. It may be called with locks held, unlike the hook.
 func (c *conn) notifyClosed() {
-	s := c.queue.server
 	noHandshake := c.isTLS() && !c.load().has(began) // perhaps
-	if !noHandshake && s.user.connState == nil {
+	if !noHandshake && c.queue.server.ConnState == nil {
 		return
 	}
 	go func() {
 		if noHandshake {
 			c.logHandshake()
 		}
-		s.report(c.identity(), http.StateClosed)
+		c.report(http.StateClosed)
 	}()
 }

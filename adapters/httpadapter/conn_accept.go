@@ -1,7 +1,7 @@
 package httpadapter
 
 import (
-	"net/http"
+	"context"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/seam"
@@ -9,45 +9,34 @@ import (
 
 // This file has the part of the accept loop: a connection until it waits for its first byte.
 
+// accept takes in a connection that the engine has accepted. Its reference to the host's is counted.
+func (q *connQueue) accept(pc *percore.Conn) {
+	q.admitting.Store(true)
+	q.newConn(pc).start()
+	q.admitting.Store(false)
+}
+
 // newConn makes a connection, counts it and calls the hooks for it.
 func (q *connQueue) newConn(pc *percore.Conn) *conn {
-	call := q.call
+	s := q.server
 	c := &conn{Conn: pc, queue: q, index: -1}
 	if q.tls != nil {
-		c.ext = &connExt{ctx: call.ctx, tls: q.tls(c)}
+		c.ext = &connExt{ctx: s.Context, tls: q.tls(c)}
 	} else if seam.ConnInfoOf(pc).Served {
 		c.packed.Store(uint32(began | mayFollow))
 		q.counts.Add(countAdopted, 1)
 	}
-	call.refs.Add(1)
 	q.counts.Add(countConns, 1)
-	c.introduce()
+	s.Host.Introduce(c)
 	return c
 }
 
-// introduce calls the user's ConnContext and ConnState, for one connection of the
-// call after the other, as net/http does.
-func (c *conn) introduce() {
-	call := c.queue.call
-	user := &call.server.user
-	if user.connContext == nil && user.connState == nil {
-		return
+// setContext sets the result of the user's ConnContext. It is for the host's Introduce.
+func (c *conn) setContext(ctx context.Context) {
+	if c.ext == nil {
+		c.ext = &connExt{}
 	}
-	call.introducing.Lock()
-	defer call.introducing.Unlock()
-	if user.connContext != nil {
-		if c.ext == nil {
-			c.ext = &connExt{}
-		}
-		c.ext.ctx = user.connContext(call.ctx, c.identity())
-		if c.ext.ctx == nil {
-			panic("ConnContext returned nil")
-		}
-	}
-	call.server.report(c.identity(), http.StateNew)
-	if c.load().has(began) {
-		call.server.report(c.identity(), http.StateIdle)
-	}
+	c.ext.ctx = ctx
 }
 
 // start lets a new connection wait for its first byte, for as long as net/http would, over TLS for the
@@ -57,7 +46,7 @@ func (c *conn) start() {
 	seam.DropFinalizer(c.Conn) // the queue, a worker or net/http refers to it, until it is hijacked
 	c.mu.Lock()
 	if c.load().has(began) {
-		c.setRealDeadlineLocked(c.queue.call.idleDeadline())
+		c.setRealDeadlineLocked(c.queue.server.idleDeadline())
 	} else {
 		c.limitFirstByteLocked()
 	}
@@ -69,7 +58,7 @@ func (c *conn) start() {
 		_ = c.Conn.Close()
 		c.notifyClosed()
 		if ended {
-			c.queue.call.release()
+			c.queue.server.Host.Left()
 		}
 		return
 	}
@@ -91,10 +80,10 @@ func (c *conn) start() {
 // SetKeepAlivesEnabled look for it after they have made their change, so one of the two sees the
 // other's.
 func (c *conn) rested() {
-	switch call := c.queue.call; {
-	case call.ended.Load():
+	switch host := c.queue.server.Host; {
+	case host.Ended():
 		c.hangUp()
-	case !call.keepsAlive():
+	case !host.KeepAlives():
 		c.hangUpIdle() // a connection's first request is answered anyway
 	}
 }

@@ -80,7 +80,7 @@ func (c *conn) hijacked() {
 	if c.endLocked(connState.hijack) {
 		seam.RestoreFinalizer(c.Conn)
 		c.queue.counts.Add(countHijacked, 1)
-		c.queue.call.release()
+		c.queue.server.Host.Left()
 	}
 }
 

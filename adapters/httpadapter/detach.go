@@ -49,11 +49,11 @@ func Detach(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
 	var s *Stream
 	var err error
 	switch below := below.(type) {
-	case *exchange:
+	case detacher:
 		if wrapped && !passes(w, below.SentPlain) {
 			break
 		}
-		s, err = below.detach(r.Context())
+		s, err = detachHTTP1(below, r.Context())
 	case httpstream.Detacher:
 		if wrapped && !passes(w, below.SentPlain) {
 			break
@@ -88,7 +88,7 @@ func (s *Stream) begin(f func(*Stream)) {
 func unwrapped(w http.ResponseWriter) (below http.ResponseWriter, wrapped bool) {
 	for {
 		switch w.(type) {
-		case *exchange, httpstream.Detacher:
+		case detacher, httpstream.Detacher:
 			return w, wrapped
 		}
 		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -189,9 +189,8 @@ var (
 
 	errAborted  = errors.New("httpadapter: the Stream was aborted")
 	errShare    = fmt.Errorf("httpadapter: the Stream was cut: %w", accepting.ErrShare)
-	errPanicked = httpstream.ErrPanicked
+	errPanicked = semantics.ErrPanicked
 	errDetached = semantics.ErrDetached
-	errReturned = httpstream.ErrReturned
 )
 
 func (s *Stream) init(o outlet, ctx context.Context) {

@@ -656,9 +656,10 @@ func TestDetachFlushed(t *testing.T) {
 func TestDetachCloseNotifyTwice(t *testing.T) {
 	_, cancel := newRequestContext(t.Context(), nil)
 	x := watched{canceler: cancel, watching: true, closeNotify: make(chan bool, 1)}
-	d := &http1Stream{watched: watched{canceler: cancel}}
+	d := &http1Stream{detachedAnswer: detachedAnswer{watched: watched{canceler: cancel}}}
 	d.init(d, t.Context())
-	x.stream, d.watched.stream = d, d
+	d.owner = d
+	x.stream, d.watched.stream = &d.detachedAnswer, &d.detachedAnswer
 	d.takeOver(&x)
 	done := make(chan bool, 1)
 	go func() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/seam"
 )
@@ -41,16 +42,16 @@ type plainExchange struct {
 }
 
 // watched is the part of an exchange that waits for the client's end. An answer that is detached has
-// one of its own when the handler has returned: see http1Stream.
+// one of its own when the handler has returned: see detachedAnswer.
 type watched struct {
 	// immutable
 	conn     *conn
 	canceler // of the context
 
 	mu          sync.Mutex
-	stream      *http1Stream // nil: the answer is not detached
-	closeNotify chan bool    // made by CloseNotify
-	gone        bool         // the client has gone
+	stream      *detachedAnswer // nil: the answer is not detached
+	closeNotify chan bool       // made by CloseNotify
+	gone        bool            // the client has gone
 	hijacked    bool
 	watching    bool // for the client's end, since there is no body or all of it was read: the callback is armed, unless it has come
 	rearmed     bool // the callback has come once, and was armed again
@@ -123,7 +124,7 @@ func (x *exchange) run(handler http.Handler) {
 		}
 		x.Abort()
 		if reason := recover(); reason != nil {
-			x.conn.queue.server.logPanic(x.conn, reason)
+			x.conn.logPanic(reason)
 		}
 	}()
 	handler.ServeHTTP(x, x.req)
@@ -177,7 +178,7 @@ func (x *watched) clientGone() {
 		x.cancel()
 	}
 	if detached != nil {
-		detached.end(ErrClientGone)
+		detached.owner.Gone(nil)
 	}
 }
 
@@ -201,7 +202,7 @@ func (x *watched) rearm() bool {
 // end notes that the handler has returned. It reports whether the handler has hijacked the connection,
 // and whether the callback was armed. The body is still to be closed. If the handler has detached the
 // answer, and returned, end returns the stream and nothing has ended.
-func (x *exchange) end() (hijacked, watching bool, detached *http1Stream) {
+func (x *exchange) end() (hijacked, watching bool, detached *detachedAnswer) {
 	x.mu.Lock()
 	if x.stream != nil && x.returned {
 		defer x.mu.Unlock()
@@ -267,7 +268,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	_, _ = r.Peek(len(read)) // so that they are buffered, and r reads from nc afterwards
 	_ = nc.SetDeadline(time.Time{})
 	c.hijacked()
-	c.queue.server.report(nc, http.StateHijacked)
+	c.report(http.StateHijacked)
 	return nc, bufio.NewReadWriter(r, bufio.NewWriter(nc)), nil
 }
 
@@ -292,7 +293,7 @@ func (x *exchange) markHijacked() (rest []byte, err error) {
 	case x.ended:
 		panic("net/http: Hijack called after ServeHTTP finished")
 	case x.stream != nil:
-		return nil, errDetached
+		return nil, semantics.ErrDetached
 	case x.hijacked:
 		return nil, http.ErrHijacked
 	}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/percore/percore"
@@ -58,7 +57,7 @@ func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns [
 	if ctx == nil || l == nil || give == nil {
 		return errors.New("httpadapter: HandOver was called with a nil context, listener or function: pass all three")
 	}
-	h := &handoverOut{server: s, listener: l, ctx: ctx, give: give, wake: make(chan struct{}, 1), began: time.Now()}
+	h := &handoverOut{mover: newMover(handOverMost), server: s, listener: l, ctx: ctx, give: give, began: time.Now()}
 	if !h.begin() {
 		return errHandOver
 	}
@@ -74,30 +73,17 @@ func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns [
 
 var errHandOver = errors.New("httpadapter: HandOver: another HandOver of the listener is under way: call it again when that has returned")
 
-// handoverOut is a HandOver that is under way. It takes connections out of service in two ways.
-//
-// The goroutine that lets a connection wait offers it first: the worker, or the accept loop. So a
-// client whose next request follows each answer at once moves as well as others: its connection may
-// wait for microseconds only, too short a time for a look now and then to find it. And the handoverOut
-// looks at all connections when it begins, and from time to time: for those that wait already, and
-// those that found no room.
-//
-// The offer costs a request the load of a pointer that is nil, from memory that it uses anyway.
+// handoverOut is a HandOver that is under way. It looks at all connections when it begins, and from time
+// to time; others come by themselves: see mover.
 type handoverOut struct {
+	*mover // of the connections that are given next
+
 	// immutable
 	server   *Server
 	listener net.Listener
 	ctx      context.Context
 	give     func([]percore.WaitingConn) error
-	wake     chan struct{} // has a token if taken may have changed
 	began    time.Time
-
-	// mu is taken before conn.mu.
-	mu struct {
-		sync.Mutex
-		taken []*conn // to be given next, in takenOut or closing; up to handOverMost
-		over  bool
-	}
 }
 
 const (
@@ -135,12 +121,7 @@ func (h *handoverOut) end() {
 	s.mu.handovers = slices.DeleteFunc(s.mu.handovers, func(other *handoverOut) bool { return other == h })
 	h.setLocked(nil)
 	s.mu.Unlock()
-	h.mu.Lock()
-	h.mu.over = true
-	h.mu.Unlock()
-	for _, c := range h.takeAll() {
-		c.putBack()
-	}
+	h.mover.end()
 }
 
 // setLocked makes the listener's connections leave with to: h, or nil. The Server's mu is held.
@@ -190,8 +171,10 @@ func (call *serveCall) setHandover(h *handoverOut) {
 	if !call.keeps || call.overTLS {
 		return
 	}
-	for _, q := range call.queues {
-		q.handover.Store(h)
+	if h == nil {
+		call.http1.setMover(nil)
+	} else {
+		call.http1.setMover(h.mover)
 	}
 }
 
@@ -221,28 +204,24 @@ func (h *handoverOut) run() error {
 }
 
 // look takes the connections that wait, and gives them away whenever there is no room for more.
-func (h *handoverOut) look() error {
-	var err error
-	for _, q := range h.queues() {
-		q.each(func(c *conn) {
-			if _, waits := c.load().takeOut(); err == nil && waits && h.take(c, connState.takeOut, true) && h.isFull() {
-				err = h.giveTaken()
-			}
+func (h *handoverOut) look() (err error) {
+	for _, s := range h.servers() {
+		h.mover.look(s, func() bool {
+			err = h.giveTaken()
+			return err == nil
 		})
+		if err != nil {
+			break
+		}
 	}
 	return err
 }
 
-// queues returns those whose connections can move.
-func (h *handoverOut) queues() (all []*connQueue) {
-	s := h.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for call := range s.mu.calls {
-		for _, q := range call.queues {
-			if q.handover.Load() == h {
-				all = append(all, q)
-			}
+// servers returns those whose connections can move.
+func (h *handoverOut) servers() (all []*h1Server) {
+	for _, call := range h.calls() {
+		if call.http1.hasMover(h.mover) {
+			all = append(all, call.http1)
 		}
 	}
 	return all
@@ -250,13 +229,8 @@ func (h *handoverOut) queues() (all []*connQueue) {
 
 // left returns how many connections can move.
 func (h *handoverOut) left() (n int) {
-	for _, q := range h.queues() {
-		if q.admitting.Load() { // first: then the connection is kept
-			n++
-		}
-		q.mu.Lock()
-		n += q.mu.kept.len
-		q.mu.Unlock()
+	for _, s := range h.servers() {
+		n += s.left()
 	}
 	return n + h.handshakes()
 }
@@ -268,51 +242,11 @@ func (h *handoverOut) handshakes() (n int) {
 		return 0
 	}
 	for _, call := range h.calls() {
-		if !call.overTLS || call.streams == nil {
-			continue
-		}
-		for _, q := range call.queues {
-			if q.admitting.Load() { // first: then the connection is kept
-				n++
-			}
-			q.each(func(c *conn) {
-				if c.beginsHTTP2OverTLS() {
-					n++
-				}
-			})
+		if call.overTLS && call.streams != nil {
+			n += call.http1.handshakes()
 		}
 	}
 	return n
-}
-
-// take takes c out of service by an event, if there is room, and reports whether it did. armed is
-// false if the caller has not armed the callback.
-func (h *handoverOut) take(c *conn, event func(connState) (connState, bool), armed bool) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.over || len(h.mu.taken) == handOverMost || !c.takeOut(event, armed) {
-		return false
-	}
-	h.mu.taken = append(h.mu.taken, c)
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
-	return true
-}
-
-func (h *handoverOut) isFull() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.mu.taken) == handOverMost
-}
-
-func (h *handoverOut) takeAll() []*conn {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	taken := h.mu.taken
-	h.mu.taken = nil
-	return taken
 }
 
 // giveTaken calls give with the connections that were taken, if there are any.
@@ -336,67 +270,9 @@ func (h *handoverOut) giveTaken() error {
 	}()
 	conns := make([]percore.WaitingConn, len(taken))
 	for i, c := range taken {
-		conns[i] = percore.WaitingConn{Conn: c.Conn, Served: c.load().has(began)}
+		conns[i] = c.waiting()
 	}
 	err := h.give(conns)
 	given = err == nil
 	return err
-}
-
-// offer offers a connection that waits from now on, and whose callback is not armed, to HandOver. It
-// reports whether that has taken it.
-func (c *conn) offer() bool {
-	h := c.queue.handover.Load()
-	return h != nil && h.take(c, connState.takeOut, false)
-}
-
-// takeOut takes a connection out of service. It reports false if event doesn't apply to its state, or
-// a part of a request was read.
-//
-// While a connection waits its callback is armed, or about to be, or on its way. A callback that can't
-// be cancelled comes, and is noted: putBack arms the callback exactly if it has come, or never will.
-func (c *conn) takeOut(event func(connState) (connState, bool), armed bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := event(c.load()); !ok || c.kept.hasBytes() {
-		return false
-	}
-	c.change(event)
-	if c.Conn.CancelOnReadable() || !armed {
-		c.change(connState.disarm)
-	}
-	return true
-}
-
-// putBack makes a connection wait again, or closes it if Close was called in the meantime.
-func (c *conn) putBack() {
-	c.mu.Lock()
-	from := c.load()
-	_, stays := c.change(connState.putBack)
-	c.mu.Unlock()
-	if !stays {
-		c.closeTakenOut()
-		return
-	}
-	if from.has(disarmed) {
-		c.arm()
-	}
-	c.rested()
-}
-
-// closeMoved closes a connection that belongs to another process now. That takes the descriptor away,
-// and says nothing to the client.
-func (c *conn) closeMoved() {
-	c.queue.counts.Add(countHandedOver, 1)
-	c.closeTakenOut()
-}
-
-// closeTakenOut closes a connection that HandOver has.
-func (c *conn) closeTakenOut() {
-	c.mu.Lock()
-	c.endLocked(connState.closeTakenOut)
-	c.mu.Unlock()
-	_ = c.Conn.Close()
-	c.notifyClosed()
-	c.queue.call.release()
 }

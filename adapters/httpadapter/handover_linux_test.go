@@ -824,13 +824,11 @@ func (f *leavingServer) hasUnread() (has bool) {
 	calls := f.server.callsLocked()
 	f.server.mu.Unlock()
 	for _, call := range calls {
-		for _, q := range call.queues {
-			q.each(func(c *conn) {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				has = has || c.state() == stateFresh && c.kept.hasBytes()
-			})
-		}
+		call.http1.each(func(c *conn) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			has = has || c.state() == stateFresh && c.kept.hasBytes()
+		})
 	}
 	return has
 }

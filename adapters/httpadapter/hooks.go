@@ -58,7 +58,7 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	switch {
 	case c == nil:
 		s.countForeign(state)
-	case !c.load().has(given): // the program calls
+	case !c.isGiven(): // the program calls
 	case state == http.StateNew:
 		return // the user's hook was called when it was accepted
 	default:
@@ -85,21 +85,6 @@ func (s *Server) report(nc net.Conn, state http.ConnState) {
 	if s.user.connState != nil {
 		s.user.connState(nc, state)
 	}
-}
-
-// reportSafely calls the user's ConnState for c. It reports false if that has panicked, after which
-// net/http closes the connection, too.
-func (s *Server) reportSafely(c *conn, state http.ConnState) (ok bool) {
-	if s.user.connState == nil {
-		return true
-	}
-	defer func() {
-		if reason := recover(); reason != nil {
-			s.logPanic(c, reason)
-		}
-	}()
-	s.report(c.identity(), state)
-	return true
 }
 
 // connContext is the http.Server's ConnContext. For connections that net/http was given the user's was

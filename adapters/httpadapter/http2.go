@@ -58,7 +58,7 @@ func (s *Server) whyNetHTTP2() string {
 // http2Handler returns the handler of streams for the connections of a host.
 func (s *Server) http2Handler(host httpstream.Host) *httpstream.Handler {
 	return &httpstream.Handler{
-		HTTP:           s.handler(),
+		HTTP:           s.srv.Handler,
 		GeneralOptions: !s.srv.DisableGeneralOptionsHandler,
 		ReadTimeout:    s.srv.ReadTimeout,
 		WriteTimeout:   s.srv.WriteTimeout,
@@ -112,55 +112,31 @@ func (h *http2Host) Conn(c *h2.Conn) httpstream.Conn {
 	own := c.User().(*conn)
 	return httpstream.Conn{
 		RemoteAddr: own.remoteText(),
-		TLS:        own.stream().tlsState(), // by the one turn that a connection has at a time
+		TLS:        own.tlsState(), // by the one turn that a connection has at a time
 	}
 }
 
 // Context implements httpstream.Host.
 func (h *http2Host) Context(c *h2.Conn) (context.Context, httpstream.Canceler) {
-	own := c.User().(*conn)
-	ctx, canceler := newRequestContext(own.context(), own.Conn)
-	if canceler.own != nil {
-		return ctx, (*ownCanceler)(canceler.own)
-	}
-	return ctx, derivedCanceler(canceler.derived)
+	return c.User().(*conn).newContext()
 }
-
-// ownCanceler and derivedCanceler are a canceler in one word, which an interface needs no memory
-// for.
-type (
-	ownCanceler     requestContext
-	derivedCanceler context.CancelFunc
-)
-
-func (c *ownCanceler) Cancel()    { (*requestContext)(c).cancel() }
-func (c derivedCanceler) Cancel() { c() }
 
 // ConnState implements httpstream.Host.
 func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	own := c.User().(*conn)
-	if !h.server.reportSafely(own, state) {
+	if !own.reportSafely(state) {
 		_ = c.Close()
 	}
 	if state == http.StateClosed {
-		h.release(own)
+		hostOf(own).release()
 	}
 }
-
-func (h *http2Host) release(c *conn) { c.queue.call.release() }
 
 // KeepAlives implements httpstream.Host.
 func (h *http2Host) KeepAlives() bool { return (*serveCall)(h).keepsAlive() }
 
 // Logf implements httpstream.Host.
 func (h *http2Host) Logf(format string, args ...any) { h.server.logf(format, args...) }
-
-// servesHTTP2 reports whether the call serves a connection for which TLS has agreed on that. Those
-// with a cipher suite that RFC 9113 forbids are left to net/http, which refuses them, unless they
-// are permitted.
-func (call *serveCall) servesHTTP2(state tls.ConnectionState) bool {
-	return call.streams != nil && call.server.allowsHTTP2(state)
-}
 
 // allowsHTTP2 reports whether TLS has agreed on HTTP/2 in a way that allows it.
 func (s *Server) allowsHTTP2(state tls.ConnectionState) bool {
@@ -178,79 +154,30 @@ func isModern(suite uint16) bool {
 	return strings.HasPrefix(name, "TLS_ECDHE_") && (strings.Contains(name, "_GCM_") || strings.Contains(name, "_POLY1305"))
 }
 
-// preface is what a client that speaks HTTP/2 in clear begins with.
-const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-// looksForPreface reports whether a connection may begin with the preface.
-func (c *conn) looksForPreface() bool {
-	call := c.queue.call
-	return call.clearHTTP2 && !c.load().has(began)
-}
-
-// beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
-func beginsHTTP2(p []byte) (begins, whole bool) {
-	n := min(len(p), len(preface))
-	return string(p[:n]) == preface[:n], n == len(preface)
-}
-
-// becomeHTTP2 gives the connection to the call's server of streams, with the bytes that were read.
-// It reports false: the turn is over.
-func (t *turn) becomeHTTP2(p []byte) bool {
-	t.disarm()
-	unread := append([]byte(nil), p...)
-	t.have = 0
-	if t.c.queue.call.streams == nil {
-		t.release()
-		t.c.giveToNetHTTP(&prefixedConn{Conn: t.c, left: unread})
-		return false
+// serveHTTP2 gives a connection that a worker has to the call's server of streams, with the bytes that
+// were read.
+func (call *serveCall) serveHTTP2(c *conn, unread []byte) {
+	if !c.leave(connState.hijack) {
+		return
 	}
-	if t.c.serveHTTP2(unread) {
-		return false
-	}
-	return t.finish()
-}
-
-// serveHTTP2OverTLS gives a connection to the call's server of streams, after the handshake.
-func (c *conn) serveHTTP2OverTLS() {
-	if !c.serveHTTP2(nil) {
-		t := turn{c: c}
-		t.finish()
-	}
-}
-
-// serveHTTP2 gives a connection that a worker has to the call's server of streams. It reports false
-// if the connection was closed before.
-func (c *conn) serveHTTP2(unread []byte) bool {
-	call := c.queue.call
-	c.mu.Lock()
-	c.setRealDeadlineLocked(0)
-	_, ok := c.change(connState.hijack)
-	c.mu.Unlock()
-	if !ok {
-		return false
-	}
-	c.queue.counts.Add(countHTTP2, 1)
-	ok = call.server.reportSafely(c, http.StateActive) && call.server.reportSafely(c, http.StateIdle) // as net/http does then
+	defer c.forget() // only then: HandOver waits for connections that are in neither server
+	call.server.counts.Add(countHTTP2, 1)
 	err, below := errHook, net.Conn(c.Conn)
-	if c.isTLS() {
-		below = c.ext.tls
+	if tc := c.tlsConn(); tc != nil {
+		below = tc
 	}
 	var hc *h2.Conn
-	if ok {
+	if c.reportSafely(http.StateActive) && c.reportSafely(http.StateIdle) { // as net/http does then
 		hc, err = call.streams.Attach(below, unread, c)
 	}
 	switch {
 	case err != nil:
 		_ = c.Conn.Close()
-		call.server.reportSafely(c, http.StateClosed)
+		c.reportSafely(http.StateClosed)
 		call.release()
 	case call.leaving.Load() || call.server.draining.Load(): // set before the others were drained
 		hc.Drain()
 	}
-	c.mu.Lock()
-	c.queue.forget(c) // only now: HandOver waits for connections that are in neither server
-	c.mu.Unlock()
-	return true
 }
 
 // errHook is for a connection whose hook has panicked.
@@ -264,17 +191,6 @@ func (call *serveCall) drainHTTP2() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = call.streams.Shutdown(ctx) // without waiting
-}
-
-// beginsHTTP2OverTLS reports whether a connection may be about to become HTTP/2 over TLS: its client
-// is connected, and the handshake is not over, or just now. (A connection that is hijacked is in the set
-// of those that are kept as long as serveHTTP2 has it.)
-func (c *conn) beginsHTTP2OverTLS() bool {
-	switch s := c.load(); s.state() {
-	case stateFresh, stateHandshake, stateServing, stateHijacked:
-		return c.queue.call.streams != nil && c.isTLS() && !s.has(began)
-	}
-	return false
 }
 
 // closeHTTP2 closes the connections that speak HTTP/2.

@@ -122,8 +122,8 @@ func (l *nethttpListener) drop() {
 	l.mu.ready = nil
 	l.mu.Unlock()
 	for _, nc := range ready {
-		if c := l.call.server.oursOf(nc); c != nil {
-			c.dropGiven(nc)
+		if l.call.server.oursOf(nc) != nil {
+			l.call.dropGiven(nc)
 		} else if l.isForeign(nc) {
 			nc.Close()
 			l.told <- struct{}{}

@@ -64,7 +64,7 @@ func (s *oddSource) Read(p []byte) (n int, err error) {
 // has ended with, or nil.
 func (t *turn) serveOdd(end error) oddOutcome {
 	c := t.c
-	call := c.queue.call
+	s := c.queue.server
 	if !t.skipEmptyLine() {
 		if end != nil {
 			t.close()
@@ -76,13 +76,13 @@ func (t *turn) serveOdd(end error) oddOutcome {
 		return oddServed // what follows the empty line may be plain
 	}
 	p := t.memory()[:t.have]
-	isFull := t.have >= c.queue.server.oddBytesMax()
-	state, size := t.odd.Look(p, call.fieldsMax)
+	isFull := t.have >= s.oddBytesMax()
+	state, size := t.odd.Look(p, s.FieldsMax)
 	if state == http1.Begun && end == nil && !isFull {
 		return oddWaits
 	}
 	c.queue.counts.Add(countOdd+counter(t.odd.why), 1)
-	if state == http1.TooMany || state == http1.Begun && isFull || size > 0 && http1.TooManyTrailers(p[:size], call.fieldsMax) {
+	if state == http1.TooMany || state == http1.Begun && isFull || size > 0 && http1.TooManyTrailers(p[:size], s.FieldsMax) {
 		return t.refuse(nil, true)
 	}
 	source := &oddSource{left: p, end: cmp.Or(end, io.EOF)}
@@ -94,7 +94,7 @@ func (t *turn) serveOdd(end error) oddOutcome {
 		http1.PutReader(r)
 		return t.refuse(err, isFull && len(source.left) == 0)
 	case used != size:
-		c.queue.server.logf("httpadapter: http.ReadRequest of %s has read %d bytes of a header of %d, so "+
+		s.Host.Logf("httpadapter: http.ReadRequest of %s has read %d bytes of a header of %d, so "+
 			"this request is refused: please report this to percore", runtime.Version(), used, size)
 		err = errReadFurther
 	default:
@@ -146,14 +146,11 @@ func (t *turn) skipEmptyLine() bool {
 // the first size bytes of the buffer.
 func (t *turn) serveParsed(req *http.Request, r *bufio.Reader, source *oddSource, size int) oddOutcome {
 	c := t.c
-	call := c.queue.call
-	if call.ended.Load() {
+	s := c.queue.server
+	if !s.Host.Begins() {
 		http1.PutReader(r)
 		t.close() // as net/http does with a request that comes after Shutdown
 		return oddOver
-	}
-	if call.keepAlivesOff.Load() {
-		call.askKeepAlives()
 	}
 	c.queue.counts.Add(countRequests, 1)
 	p := t.memory()[:t.have]
@@ -164,7 +161,7 @@ func (t *turn) serveParsed(req *http.Request, r *bufio.Reader, source *oddSource
 			source.left = bytes.Clone(source.left) // nothing, since r has room for all of a worker's buffer
 		}
 		source.x, source.end = x, nil
-		x.body.chunks = &chunks{req: req, body: req.Body, r: r, source: source, trailersMax: call.fieldsMax}
+		x.body.chunks = &chunks{req: req, body: req.Body, r: r, source: source, trailersMax: s.FieldsMax}
 	case x.body != nil:
 		http1.PutReader(r)
 		x.body.begin(req.ContentLength, p[size:])
@@ -176,7 +173,7 @@ func (t *turn) serveParsed(req *http.Request, r *bufio.Reader, source *oddSource
 		req.Body = x.body
 	}
 	t.odd = oddHeader{}
-	if !t.serveExchange(x, p, c.queue.server.oddHandler(req)) {
+	if !t.serveExchange(x, p, s.oddHandler(req)) {
 		return oddOver
 	}
 	return oddServed
@@ -203,14 +200,14 @@ func (t *turn) newOddExchange(req *http.Request) *exchange {
 }
 
 // oddHandler returns the handler of an odd request: net/http answers some by itself.
-func (s *Server) oddHandler(req *http.Request) http.Handler {
+func (s *h1Server) oddHandler(req *http.Request) http.Handler {
 	switch _, fails := http1.ExpectsContinue(req); {
 	case fails:
 		return http.HandlerFunc(http1.ExpectationFailed)
-	case !s.srv.DisableGeneralOptionsHandler && http1.IsGeneralOptions(req):
+	case !s.HTTP.DisableGeneralOptionsHandler && http1.IsGeneralOptions(req):
 		return http.HandlerFunc(http1.GeneralOptions)
 	}
-	return s.handler()
+	return s.HTTP.Handler
 }
 
 // takeBehind makes the bytes behind a body in chunks, which is closed, the next ones of the turn.
@@ -231,13 +228,13 @@ func (t *turn) refuse(err error, tooLarge bool) oddOutcome {
 	// net/http reports an active connection if it has read anything after the first bytes of the request.
 	own, _ := err.(http1.StatusError)
 	if !c.load().has(began) || t.odd.pieces || t.have > turnBytes || own.Code == http.StatusBadRequest {
-		if !s.reportSafely(c, http.StateActive) {
+		if !c.reportSafely(http.StateActive) {
 			t.close()
 			return oddOver
 		}
 	}
-	if text := http1.Refusal(err, tooLarge); text != "" && !c.queue.call.ended.Load() {
-		if d := s.srv.WriteTimeout; d > 0 {
+	if text := http1.Refusal(err, tooLarge); text != "" && !s.Host.Ended() {
+		if d := s.HTTP.WriteTimeout; d > 0 {
 			_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
 		}
 		_, _ = c.stream().write([]byte(text))

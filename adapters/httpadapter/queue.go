@@ -1,31 +1,28 @@
 package httpadapter
 
 import (
+	"crypto/tls"
 	"math"
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/workers"
 )
 
-// connQueue has the connections of one listener of a call, so that those that the kernel gave to
+// connQueue has the connections of one of a server's accept loops, so that those that the kernel gave to
 // different sockets are accepted, woken and served without getting in each other's way.
 type connQueue struct {
 	// immutable
-	call    *serveCall
-	server  *Server // the call's, which each request needs
-	from    net.Listener
-	tls     tlsSide               // nil: plain HTTP
-	workers *workers.Pool[*conn]  // one of the call's, shared by several queues
-	counts  serving.Cell[counter] // of the server's counters; a pool's queues have the same
+	server  *h1Server
+	tls     func(net.Conn) *tls.Conn // makes the server's side of TLS; nil: in clear
+	workers *workers.Pool[*conn]     // one of the server's, shared by several queues
+	counts  serving.Cell[counter]    // a pool's queues have the same
 
 	// atomic
-	handover  atomic.Pointer[handoverOut] // the HandOver that is under way; nil: none, or nothing of this queue can move
-	admitting atomic.Bool                 // a connection is new: it is not in kept yet
+	mover     atomic.Pointer[mover] // that takes connections out of service; nil: none, or nothing of this queue can move
+	admitting atomic.Bool           // a connection is new: it is not in kept yet
 
 	mu struct {
 		sync.Mutex
@@ -33,11 +30,21 @@ type connQueue struct {
 	}
 }
 
+// left returns how many connections the queue has.
+func (q *connQueue) left() (n int) {
+	if q.admitting.Load() { // first: then the connection is kept
+		n++
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return n + q.mu.kept.len
+}
+
 // keep takes a new connection in. It reports false if the server is shut down. The caller holds c.mu.
 func (q *connQueue) keep(c *conn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.call.ended.Load() { // or closeKept, which comes after that, finds c
+	if q.server.Host.Ended() { // or closeKept, which comes after that, finds c
 		return false
 	}
 	q.mu.kept.add(c)
@@ -67,31 +74,4 @@ func (q *connQueue) each(do func(c *conn)) {
 			return
 		}
 	}
-}
-
-// acceptLoop accepts connections until the listener fails permanently. Temporary failures
-// are logged and waited out as net/http does.
-func (q *connQueue) acceptLoop() error {
-	return serving.Accept(q.from, q.call.ended.Load, func(err error, in time.Duration) {
-		q.server.logf("http: Accept error: %v; retrying in %v", err, in)
-	}, q.accepted)
-}
-
-// accepted takes a new connection in.
-func (q *connQueue) accepted(nc net.Conn) {
-	pc, ok := nc.(*percore.Conn)
-	if ok && q.call.keeps {
-		q.admitting.Store(true)
-		q.newConn(pc).start()
-		q.admitting.Store(false)
-		return
-	}
-	if !ok {
-		q.counts.Add(countForeign, 1)
-		q.call.warnForeign(nc)
-	}
-	if q.tls != nil {
-		nc = q.tls(nc)
-	}
-	q.call.nethttp.introduce(nc)
 }

@@ -19,53 +19,42 @@ import (
 // idleNever is the timeout of connections that have none, if their number is limited.
 const idleNever = 1000 * 24 * time.Hour
 
-// idleTime returns for how long a connection of the call may wait for a request, or 0.
-func (call *serveCall) idleTime() time.Duration { return call.orNever(call.server.idleTime()) }
-
 // firstByteTime returns for how long one may wait for its first byte, or 0: see firstByteTimeout.
-func (call *serveCall) firstByteTime(overTLS bool) time.Duration {
-	return call.orNever(call.server.firstByteTimeout(overTLS))
+func (s *h1Server) firstByteTime(overTLS bool) time.Duration {
+	return s.orNever(s.firstByteTimeout(overTLS))
 }
 
-func (call *serveCall) orNever(d time.Duration) time.Duration {
-	if d == 0 && call.limits != nil {
+func (s *h1Server) orNever(d time.Duration) time.Duration {
+	if d == 0 && s.Limits != nil {
 		return idleNever
 	}
 	return d
 }
 
 // idleDeadline returns the deadline of a wait for a request that begins now.
-func (call *serveCall) idleDeadline() instant {
-	if d := call.idleTime(); d > 0 {
+func (s *h1Server) idleDeadline() instant {
+	if d := s.idleTime(); d > 0 {
 		return instant(monotime.After(d))
 	}
 	return 0
 }
 
-// joinRoom makes the listener's Accept find the call's connections, if their number is limited.
-func (call *serveCall) joinRoom() {
-	if limits := seam.LimitsOf(call.below); call.keeps && limits.Max() > 0 {
-		call.limits = limits
-		limits.AddIdler(call)
-	}
-}
-
 // EachIdle implements [accepting.Idler].
-func (call *serveCall) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
-	for _, q := range call.queues {
+func (s *h1Server) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
+	for _, q := range s.queues {
 		q.each(func(c *conn) {
 			idle := idleConn{c}
 			if since := idle.idleSince(); since != 0 {
 				do(idle, since, c.RemoteAddrPort().Addr())
-			} else if s := c.detached(); s != nil && s.goesOn() {
-				do(detachedConn{s}, accepting.Detached, c.RemoteAddrPort().Addr())
+			} else if a := c.detached(); a != nil && a.owner.GoesOn() {
+				do(detachedConn{a}, accepting.Detached, c.RemoteAddrPort().Addr())
 			}
 		})
 	}
 }
 
 // detached returns the answer that is detached, if its handler has returned, or nil.
-func (c *conn) detached() *http1Stream {
+func (c *conn) detached() *detachedAnswer {
 	w := c.current.Load()
 	if w == nil {
 		return nil
@@ -79,10 +68,10 @@ func (c *conn) detached() *http1Stream {
 }
 
 // detachedConn is a connection with a detached answer for Accept.
-type detachedConn struct{ s *http1Stream }
+type detachedConn struct{ a *detachedAnswer }
 
 // CloseIdle implements [accepting.IdleConn]: it cuts the answer.
-func (d detachedConn) CloseIdle(int64) bool { return d.s.end(errShare) }
+func (d detachedConn) CloseIdle(int64) bool { return d.a.owner.Gone(accepting.ErrShare) }
 
 // idleConn is a conn for Accept.
 type idleConn struct{ c *conn }
@@ -92,11 +81,11 @@ type idleConn struct{ c *conn }
 func (i idleConn) idleSince() int64 {
 	c := i.c
 	limit := time.Duration(0)
-	switch call := c.queue.call; c.state() {
+	switch s := c.queue.server; c.state() {
 	case stateParked:
-		limit = call.idleTime()
+		limit = s.idleTime()
 	case stateFresh:
-		limit = call.firstByteTime(c.isTLS())
+		limit = s.firstByteTime(c.isTLS())
 	}
 	real := c.real.get()
 	if limit == 0 || real == 0 {
@@ -130,5 +119,5 @@ func (i idleConn) closeForRoom() {
 	}
 	_ = c.Conn.Close()
 	c.notifyClosed()
-	c.queue.call.release()
+	c.queue.server.Host.Left()
 }

@@ -7,14 +7,14 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/serving"
-	"github.com/percore/percore/internal/workers"
 )
 
 // serveCall is one call of Serve: a listener, its connections, and the listener through which net/http
@@ -30,21 +30,15 @@ type serveCall struct {
 	overTLS  bool
 	base     context.Context
 	ctx      context.Context // of connections, before the user's ConnContext
-	queues   []*connQueue
+	sockets  []net.Listener  // the listener's, to accept from
 	nethttp  *nethttpListener
 	keeps    bool       // percore's connections are served here, and otherwise by net/http
-	http1    bool       // HTTP/1 is spoken
-	streams  *h2.Server // of the connections that speak HTTP/2; nil: net/http serves them, if it speaks that
+	http1    *h1Server  // of percore's connections, with a queue for each socket
+	streams  *h2.Server // of those that speak HTTP/2; nil: net/http serves them, if it speaks that
+	guards   []*guard   // that must be in their place before a connection is accepted
 
-	clearHTTP2 bool // they may do so in clear
-	fieldsMax  int  // how many lines the fields of a header may have
-	workers    []workers.Pool[*conn]
-	handshakes *serving.Handshakes
-	addrTexts  *addrTexts
-	limits     *accepting.Limits // nil: the number of connections is not limited
-	guards     []*guard          // that must be in their place before a connection is accepted
-	served     chan error        // the result of net/http's Serve
-	done       chan struct{}     // closed with the last reference
+	served chan error    // the result of net/http's Serve
+	done   chan struct{} // closed with the last reference
 
 	// atomic
 	refs    atomic.Int64 // accept loops and connections
@@ -65,21 +59,15 @@ type serveCall struct {
 	closeErr  error // guarded by closeOnce
 }
 
-func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
+func (s *Server) newServeCall(l net.Listener, tlsConfig *tls.Config) *serveCall {
 	call := &serveCall{server: s, listener: l, below: l, base: context.Background(), done: make(chan struct{})}
 	call.nethttp = newNethttpListener(call)
 	wrapped := belowTLS(l)
-	call.overTLS = config != nil || wrapped != nil
+	call.overTLS = tlsConfig != nil || wrapped != nil
 	call.keeps = s.keeps && !monotime.InBubble() && (!call.overTLS || s.canReadTLS()) // in a bubble of testing/synctest the loops are outside
 	if wrapped != nil && call.keeps {
 		call.below = wrapped
 	}
-	if spoken := protocols(s.srv); call.keeps {
-		call.http1, call.clearHTTP2 = spoken.HTTP1(), spoken.UnencryptedHTTP2() && !call.overTLS && speaksHTTP2(s.srv)
-		call.streams = call.newStreams()
-	}
-	call.fieldsMax = fieldsMax(s.srv)
-	call.handshakes = s.newHandshakes()
 	if s.user.baseContext != nil {
 		call.base = s.callBaseContext(l)
 		if call.base == nil {
@@ -87,32 +75,35 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 		}
 	}
 	call.ctx = context.WithValue(call.base, http.ServerContextKey, s.srv)
-	listeners := perLoop(call.below)
-	call.workers = make([]workers.Pool[*conn], min(len(listeners), serving.Sets()))
-	for i := range call.workers {
-		call.workers[i].Work = (*conn).serve
-		call.workers[i].Look = (*conn).visitLoop
-		call.workers[i].Socket = (*conn).socket
-	}
-	for i, from := range listeners {
-		q := &connQueue{call: call, server: s, from: from}
+	call.sockets = perLoop(call.below)
+	sides := make([]func(net.Conn) *tls.Conn, len(call.sockets))
+	for i := range sides {
 		switch {
-		case config != nil:
-			q.tls = func(nc net.Conn) *tls.Conn { return tls.Server(nc, config) }
+		case tlsConfig != nil:
+			sides[i] = func(nc net.Conn) *tls.Conn { return tls.Server(nc, tlsConfig) }
 		case wrapped != nil && call.keeps:
-			q.tls = tlsSideOf(l)
+			sides[i] = tlsSideOf(l)
 		}
-		q.workers = &call.workers[i%len(call.workers)]
-		q.counts = s.counters.Cells[i%len(call.workers)%len(s.counters.Cells)]
-		call.queues = append(call.queues, q)
 	}
-	call.addrTexts = new(addrTexts)
-	call.joinRoom()
+	config := h1Config{
+		Host: (*http1Host)(call), HTTP: s.srv, ConnState: s.user.connState, Context: call.ctx,
+		FieldsMax: fieldsMax(s.srv), BeginTime: s.beginTime, Handshakes: s.newHandshakes(), Counts: s.counters.Cells,
+	}
+	if call.keeps {
+		spoken := protocols(s.srv)
+		config.HTTP1 = spoken.HTTP1()
+		config.ClearHTTP2 = spoken.UnencryptedHTTP2() && !call.overTLS && speaksHTTP2(s.srv)
+		if limits := seam.LimitsOf(call.below); limits.Max() > 0 {
+			config.Limits = limits
+		}
+		call.streams = call.newStreams()
+	}
+	call.http1 = newH1Server(config, sides)
 	call.keepAlivesOff.Store(s.keepAlivesOff.Load())
 	call.addGuards()
 	call.served = make(chan error, 1)
-	call.refs.Store(int64(len(call.queues)))
-	call.loops.Store(int64(len(call.queues)))
+	call.refs.Store(int64(len(call.sockets)))
+	call.loops.Store(int64(len(call.sockets)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.calls[call] = struct{}{}
@@ -156,7 +147,7 @@ func perLoop(l net.Listener) []net.Listener {
 
 // run serves until the listener fails.
 func (call *serveCall) run() error {
-	failed := make(chan error, len(call.queues))
+	failed := make(chan error, len(call.sockets))
 	go func() {
 		err := call.server.srv.Serve(call.nethttp)
 		for _, g := range call.guards {
@@ -166,12 +157,12 @@ func (call *serveCall) run() error {
 		call.nethttp.drop()
 		call.closeKept()
 	}()
-	for _, q := range call.queues {
+	for i, l := range call.sockets {
 		go func() {
 			for _, g := range call.guards {
 				<-g.settled
 			}
-			failed <- q.acceptLoop()
+			failed <- call.acceptLoop(l, call.http1.queues[i])
 			call.loops.Add(-1) // first: see left
 			call.release()
 		}()
@@ -179,13 +170,39 @@ func (call *serveCall) run() error {
 	err := <-failed
 	// End the other loops. Its error is of no interest, now or to a Close later.
 	call.closeOnce.Do(func() { call.listener.Close() })
-	for range call.queues[1:] {
+	for range call.sockets[1:] {
 		<-failed
 	}
 	if call.ended.Load() {
 		return <-call.served // it knows why
 	}
 	return err
+}
+
+// acceptLoop accepts connections of a socket until that fails permanently. Temporary failures are logged
+// and waited out as net/http does.
+func (call *serveCall) acceptLoop(from net.Listener, q *connQueue) error {
+	return serving.Accept(from, call.ended.Load, func(err error, in time.Duration) {
+		call.server.logf("http: Accept error: %v; retrying in %v", err, in)
+	}, func(nc net.Conn) { call.accepted(nc, q) })
+}
+
+// accepted takes a new connection in.
+func (call *serveCall) accepted(nc net.Conn, q *connQueue) {
+	pc, ok := nc.(*percore.Conn)
+	if ok && call.keeps {
+		call.refs.Add(1)
+		q.accept(pc)
+		return
+	}
+	if !ok {
+		call.server.counts.Add(countForeign, 1)
+		call.warnForeign(nc)
+	}
+	if q.tls != nil {
+		nc = q.tls(nc)
+	}
+	call.nethttp.introduce(nc)
 }
 
 // release drops a reference. With the last one net/http has nothing to wait for
@@ -195,11 +212,8 @@ func (call *serveCall) release() {
 		return
 	}
 	call.nethttp.end()
-	for i := range call.workers {
-		call.workers[i].Close()
-	}
+	call.http1.close()
 	call.closeHTTP2()
-	call.limits.RemoveIdler(call)
 	s := call.server
 	s.mu.Lock()
 	delete(s.mu.calls, call)
@@ -216,25 +230,17 @@ func (call *serveCall) close() {
 }
 
 // closeKept closes the connections that wait.
-func (call *serveCall) closeKept() {
-	for _, q := range call.queues {
-		q.each((*conn).hangUp)
-	}
-}
+func (call *serveCall) closeKept() { call.http1.closeKept() }
 
 // closeServed closes the connections that workers have.
 func (call *serveCall) closeServed() {
-	for _, q := range call.queues {
-		q.each((*conn).closeServed)
-	}
+	call.http1.closeServed()
 	call.closeHTTP2()
 }
 
 // closeIdle closes the connections between two requests.
 func (call *serveCall) closeIdle() {
-	for _, q := range call.queues {
-		q.each((*conn).hangUpIdle)
-	}
+	call.http1.closeIdle()
 	go call.drainIdleHTTP2() // its hooks may want locks that net/http holds
 }
 

@@ -298,14 +298,3 @@ func (s *Server) logf(format string, args ...any) {
 		log.Printf(format, args...)
 	}
 }
-
-// logPanic logs a panic of the user's as net/http does.
-func (s *Server) logPanic(c *conn, reason any) {
-	if reason == http.ErrAbortHandler {
-		return
-	}
-	const size = 64 << 10
-	buf := make([]byte, size)
-	buf = buf[:runtime.Stack(buf, false)]
-	s.logf("http: panic serving %v: %v\n%s", c.RemoteAddr(), reason, buf)
-}

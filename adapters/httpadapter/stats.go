@@ -5,7 +5,6 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
 // Stats counts what becomes of a [Server]'s connections. The counters are read one
@@ -44,43 +43,31 @@ type HTTP1Stats struct {
 	Odd map[string]uint64
 }
 
-// counter is one of the numbers that a Server counts. Each is declared here and in metrics, and Stats or
-// HTTP1Stats has it.
-type counter uint8
-
+// The counters of connections that leave HTTP/1, and of those that don't come here. Each counter is also
+// in metrics, and Stats or HTTP1Stats has it.
 const (
-	// Connections that are open now, by what they do, and all of them.
-	countWaiting counter = iota
-	countParked
-	countServing
-	countConns
-	countDetached // answers
-
-	countHandedOver
-	countAdopted
-	countForeign
+	countForeign = connCounters + iota
 	countHTTP2
-	countHijacked
-	countRequests // over HTTP/1
-	countOdd      // of these and of refused ones those that are not plain, from here by the reason
-
-	countUnsafe  = countOdd + counter(reasonCount) // Servers whose TLS net/http serves: see Stats.Unsafe
-	counterCount = countUnsafe + 1
+	countUnsafe // Servers whose TLS net/http serves: see Stats.Unsafe
+	counterCount
 )
 
-// metrics are the counters up to countOdd as metrics of the process.
-var metrics = [countOdd]percore.Metric{
-	countWaiting:    connsMetric("waiting"),
-	countParked:     connsMetric("parked"),
-	countServing:    connsMetric("serving"),
-	countConns:      connsMetric("handshake"), // without the others: see metrics
-	countDetached:   {Name: "detached_answers", Help: "Answers that go on after their handler has returned"},
-	countHandedOver: {Name: "handed_over_connections_total", Help: "Connections that another process has taken over"},
-	countAdopted:    {Name: "adopted_connections_total", Help: "Connections that have come from another process, where they had requests"},
-	countForeign:    {Name: "foreign_connections_total", Help: "Connections that net/http serves because they are no *percore.Conn"},
-	countHTTP2:      {Name: "http2_connections_total", Help: "Connections that speak HTTP/2, or another protocol that ALPN chose"},
-	countHijacked:   {Name: "hijacked_connections_total", Help: "Connections that handlers have hijacked"},
-	countRequests:   {Name: "http1_requests_total", Help: "Requests over HTTP/1"},
+// metrics are most of the counters as metrics of the process.
+var metrics = []struct {
+	counter
+	percore.Metric
+}{
+	{countWaiting, connsMetric("waiting")},
+	{countParked, connsMetric("parked")},
+	{countServing, connsMetric("serving")},
+	{countConns, connsMetric("handshake")}, // without the others: see metrics
+	{countDetached, percore.Metric{Name: "detached_answers", Help: "Answers that go on after their handler has returned"}},
+	{countHandedOver, percore.Metric{Name: "handed_over_connections_total", Help: "Connections that another process has taken over"}},
+	{countAdopted, percore.Metric{Name: "adopted_connections_total", Help: "Connections that have come from another process, where they had requests"}},
+	{countForeign, percore.Metric{Name: "foreign_connections_total", Help: "Connections that net/http serves because they are no *percore.Conn"}},
+	{countHTTP2, percore.Metric{Name: "http2_connections_total", Help: "Connections that speak HTTP/2, or another protocol that ALPN chose"}},
+	{countHijacked, percore.Metric{Name: "hijacked_connections_total", Help: "Connections that handlers have hijacked"}},
+	{countRequests, percore.Metric{Name: "http1_requests_total", Help: "Requests over HTTP/1"}},
 }
 
 func connsMetric(state string) percore.Metric {
@@ -88,20 +75,6 @@ func connsMetric(state string) percore.Metric {
 		Name: "connections", Label: "state", Of: state,
 		Help: "Open connections by what they do: wait for their first byte, wait between two requests (parked), " +
 			"are served, are shaking hands over TLS",
-	}
-}
-
-// gauge counts a connection that comes into a state, or leaves it.
-func (q *connQueue) gauge(of connState, by int64) {
-	switch of.state() {
-	case stateFresh:
-		q.counts.Add(countWaiting, by)
-	case stateParked, stateTakenOut, stateClosing:
-		q.counts.Add(countParked, by)
-	case stateServing, stateNotified:
-		q.counts.Add(countServing, by)
-	case stateHijacked, stateClosed:
-		q.counts.Add(countConns, -by)
 	}
 }
 
@@ -167,7 +140,7 @@ func (s *Server) HTTP1Stats() HTTP1Stats {
 		Serving:  int(t[countServing]),
 		Odd:      make(map[string]uint64),
 	}
-	for r, n := range t[countOdd:countUnsafe] {
+	for r, n := range t[countOdd:connCounters] {
 		if n > 0 {
 			stats.Odd[reason(r).String()] = uint64(n)
 		}
@@ -180,9 +153,9 @@ func (t sums) metrics() []percore.Metric {
 	// Of the connections those that do nothing else. The counters were read one after the other.
 	t[countConns] = max(t[countConns]-t[countWaiting]-t[countParked]-t[countServing], 0)
 	var all []percore.Metric
-	for c, f := range metrics {
-		f.Value = float64(t[c])
-		all = append(all, f)
+	for _, m := range metrics {
+		m.Value = float64(t[m.counter])
+		all = append(all, m.Metric)
 	}
 	unsafe := percore.Metric{
 		Name: "tls_unsafe",
@@ -193,8 +166,8 @@ func (t sums) metrics() []percore.Metric {
 	}
 	all = append(all, unsafe)
 	for r := range reason(reasonCount) {
-		if r == reasonOf(http1.Plain) || r == reasonOf(http1.Incomplete) {
-			continue // no reasons
+		if r.isNone() {
+			continue
 		}
 		all = append(all, percore.Metric{
 			Name: "http1_odd_requests_total", Help: "Requests that are not plain, which cost more CPU time, by the first part of the header that is not",

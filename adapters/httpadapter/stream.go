@@ -109,13 +109,13 @@ func (o answerOut) Fail() { _ = o.x.conn.identity().Close() }
 
 // KeepAlives implements http1.Conn.
 func (o answerOut) KeepAlives() bool {
-	return o.x.conn.mayKeepAlive() || o.x.stays && o.x.conn.queue.call.keepsAlive()
+	return o.x.conn.mayKeepAlive() || o.x.stays && o.x.conn.queue.server.Host.KeepAlives()
 }
 
 // mayKeepAlive reports whether the header of an answer need not say that the connection is closed.
 func (c *conn) mayKeepAlive() bool {
-	call := c.queue.call
-	return call.keepsAlive() && !call.server.draining.Load()
+	host := c.queue.server.Host
+	return host.KeepAlives() && !host.Draining()
 }
 
 // FinishBody implements http1.Conn.
@@ -133,4 +133,4 @@ func (o answerOut) AppendDate(b []byte) []byte { return date.Append(b, time.Now(
 var date semantics.Date
 
 // Logf implements http1.Conn.
-func (o answerOut) Logf(format string, args ...any) { o.x.conn.queue.server.logf(format, args...) }
+func (o answerOut) Logf(format string, args ...any) { o.x.conn.queue.server.Host.Logf(format, args...) }

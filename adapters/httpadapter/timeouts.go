@@ -51,15 +51,15 @@ func isTimeout(err error) bool {
 }
 
 // headerTimeout returns how long a header may take, or 0.
-func (s *Server) headerTimeout() time.Duration {
-	if s.srv.ReadHeaderTimeout != 0 {
-		return max(s.srv.ReadHeaderTimeout, 0)
+func (s *h1Server) headerTimeout() time.Duration {
+	if s.HTTP.ReadHeaderTimeout != 0 {
+		return max(s.HTTP.ReadHeaderTimeout, 0)
 	}
-	return max(s.srv.ReadTimeout, 0)
+	return max(s.HTTP.ReadTimeout, 0)
 }
 
 // headerDeadline returns the deadline for a header that begins now.
-func (s *Server) headerDeadline() instant {
+func (s *h1Server) headerDeadline() instant {
 	if limit := s.headerTimeout(); limit > 0 {
 		return instant(monotime.After(limit))
 	}
@@ -68,11 +68,11 @@ func (s *Server) headerDeadline() instant {
 
 // requestDeadline returns the deadline for all of a request from the one for its header, if there is
 // one. Both begin when the request does.
-func (s *Server) requestDeadline(header instant) time.Time {
+func (s *h1Server) requestDeadline(header instant) time.Time {
 	if s.headerTimeout() == 0 || header == 0 || header == math.MaxInt64 {
-		return time.Now().Add(s.srv.ReadTimeout)
+		return time.Now().Add(s.HTTP.ReadTimeout)
 	}
-	return header.time().Add(s.srv.ReadTimeout - s.headerTimeout())
+	return header.time().Add(s.HTTP.ReadTimeout - s.headerTimeout())
 }
 
 // beginTime limits a handshake, and a preface of HTTP/2 in clear, where the http.Server has no timeout:
@@ -82,12 +82,12 @@ const beginTime = 10 * time.Second
 
 // firstByteTimeout returns how long a connection may take for its first byte, or
 // 0: over TLS net/http's limit of the handshake, or else beginTime; in clear net/http's of the header.
-func (s *Server) firstByteTimeout(overTLS bool) time.Duration {
+func (s *h1Server) firstByteTimeout(overTLS bool) time.Duration {
 	if !overTLS {
 		return s.headerTimeout()
 	}
 	least := time.Duration(0)
-	for _, d := range []time.Duration{s.srv.ReadHeaderTimeout, s.srv.ReadTimeout, s.srv.WriteTimeout} {
+	for _, d := range []time.Duration{s.HTTP.ReadHeaderTimeout, s.HTTP.ReadTimeout, s.HTTP.WriteTimeout} {
 		if d > 0 && (least == 0 || d < least) {
 			least = d
 		}
@@ -100,27 +100,27 @@ func (s *Server) firstByteTimeout(overTLS bool) time.Duration {
 
 // beginTimeout returns the limit of what comes before requests where the http.Server has none, or 0: a
 // timeout below 0 says that none is wanted.
-func (s *Server) beginTimeout() time.Duration {
-	if s.srv.ReadHeaderTimeout < 0 || s.srv.ReadTimeout < 0 || s.srv.WriteTimeout < 0 {
+func (s *h1Server) beginTimeout() time.Duration {
+	if s.HTTP.ReadHeaderTimeout < 0 || s.HTTP.ReadTimeout < 0 || s.HTTP.WriteTimeout < 0 {
 		return 0
 	}
-	return s.beginTime
+	return s.BeginTime
 }
 
 // idleTime returns for how long a connection may wait for a request, or 0.
-func (s *Server) idleTime() time.Duration {
-	d := s.srv.IdleTimeout
+func (s *h1Server) idleTime() time.Duration {
+	d := s.HTTP.IdleTimeout
 	if d == 0 {
-		d = s.srv.ReadTimeout
+		d = s.HTTP.ReadTimeout
 	}
-	return max(d, 0)
+	return s.orNever(max(d, 0))
 }
 
 // limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake. One that
 // a hook has set for a handshake stays if the http.Server has no timeout.
 func (c *conn) limitFirstByteLocked() {
-	limit := c.queue.call.firstByteTime(c.isTLS())
-	if limit == 0 || c.isTLS() && limit == c.queue.server.beginTime && c.real.get() != 0 {
+	limit := c.queue.server.firstByteTime(c.isTLS())
+	if limit == 0 || c.isTLS() && limit == c.queue.server.BeginTime && c.real.get() != 0 {
 		return
 	}
 	at := instant(monotime.After(limit))
@@ -175,7 +175,7 @@ func (t *turn) limitRequest(x *exchange) {
 	} else {
 		c.setRealDeadline(0) // as in net/http while it watches for the client's end
 	}
-	if d := c.queue.server.srv.WriteTimeout; d > 0 {
+	if d := c.queue.server.HTTP.WriteTimeout; d > 0 {
 		_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
 	}
 }
@@ -185,7 +185,7 @@ func (t *turn) limitRequest(x *exchange) {
 func (t *turn) bodyDeadline() instant {
 	c := t.c
 	s := c.queue.server
-	if s.srv.ReadTimeout <= 0 {
+	if s.HTTP.ReadTimeout <= 0 {
 		return 0
 	}
 	var header instant

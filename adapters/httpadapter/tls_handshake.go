@@ -17,14 +17,14 @@ import (
 func (c *conn) beginHandshake() {
 	h := &serving.Handshake{Do: c.handshake, Cut: func() { _ = c.Conn.SetDeadline(monotime.LongAgo) }}
 	c.ext.shaking.Store(h)
-	c.queue.call.handshakes.Enter(c.Conn, h)
+	c.queue.server.Handshakes.Enter(c.Conn, h)
 }
 
 // handshake performs the handshake as net/http's server would.
 func (c *conn) handshake(h *serving.Handshake) {
 	defer func() {
 		if err := recover(); err != nil {
-			c.queue.server.logPanic(c, err)
+			c.logPanic(err)
 			c.abortHandshake()
 		}
 	}()
@@ -46,14 +46,11 @@ func (c *conn) handshake(h *serving.Handshake) {
 	}
 	c.endHandshakeLimitLocked()
 	switch state := tc.ConnectionState(); {
-	case c.queue.call.servesHTTP2(state):
-		c.change(connState.serve)
-		go c.serveHTTP2OverTLS()
 	case isHTTP1(state.NegotiatedProtocol):
 		c.serveAfterHandshakeLocked()
 	default:
 		c.change(connState.serve)
-		go c.giveToNetHTTP(tc)
+		go c.queue.server.Host.Switch(c, nil)
 	}
 }
 
@@ -67,23 +64,22 @@ func (c *conn) completeHandshake() error {
 // that it had. The connection is closed: a handshake that is under way, or
 // was still to come, ends at once.
 func (c *conn) logHandshake() {
-	s := c.queue.server
 	defer func() {
 		if err := recover(); err != nil {
-			s.logPanic(c, err)
+			c.logPanic(err)
 		}
 	}()
 	err := c.completeHandshake()
 	if err == nil {
 		return
 	}
-	s.logHandshakeError(c, err)
+	c.logHandshakeError(err)
 }
 
 // logHandshakeError logs a handshake that failed as net/http does. It returns the connection below TLS
 // if the client has sent an HTTP request there, which is to be answered. Only the first call for a
 // connection does anything: it may be closed while its handshake fails.
-func (s *Server) logHandshakeError(c *conn, err error) (plain net.Conn) {
+func (c *conn) logHandshakeError(err error) (plain net.Conn) {
 	if c.ext.failed.Swap(true) {
 		return nil
 	}
@@ -91,13 +87,13 @@ func (s *Server) logHandshakeError(c *conn, err error) (plain net.Conn) {
 	if re, ok := err.(tls.RecordHeaderError); ok && re.Conn != nil && looksLikeHTTP(re.RecordHeader) {
 		plain, reason = re.Conn, "client sent an HTTP request to an HTTPS server"
 	}
-	s.logf("http: TLS handshake error from %s: %v", c.RemoteAddr(), reason)
+	c.queue.server.Host.Logf("http: TLS handshake error from %s: %v", c.RemoteAddr(), reason)
 	return plain
 }
 
 // failHandshake ends a connection whose handshake has failed.
 func (c *conn) failHandshake(err error) {
-	if plain := c.queue.server.logHandshakeError(c, err); plain != nil {
+	if plain := c.logHandshakeError(err); plain != nil {
 		_, _ = io.WriteString(plain, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
 	}
 	c.abortHandshake()
@@ -117,8 +113,8 @@ func (c *conn) abortHandshake() {
 	c.mu.Unlock()
 	if ended {
 		_ = c.identity().Close()
-		c.queue.server.reportSafely(c, http.StateClosed)
-		c.queue.call.release()
+		c.reportSafely(http.StateClosed)
+		c.queue.server.Host.Left()
 	}
 }
 

@@ -70,7 +70,7 @@ func (t *turn) abandon() {
 	hijacked := false
 	w := t.c.current.Swap(nil)
 	if w != nil && w.stream != nil {
-		defer t.c.finishStream(&w.stream.Stream, false) // last: it may end the goroutine, too
+		defer w.stream.finish(false) // last: it may end the goroutine, too
 		t.endPanicked(w.stream)
 	}
 	if x := t.x; w != nil && x != nil {
@@ -174,7 +174,7 @@ func (t *turn) serveBuffered() bool {
 				return true
 			}
 		}
-		if !t.c.queue.call.http1 {
+		if !t.c.queue.server.HTTP1 {
 			return t.close() // as net/http does
 		}
 		if t.odd.why != 0 {
@@ -197,7 +197,7 @@ func (t *turn) serveBuffered() bool {
 			t.odd.why = reasonOf(v)
 			continue
 		}
-		if t.head.Fields > t.c.queue.call.fieldsMax {
+		if t.head.Fields > t.c.queue.server.FieldsMax {
 			t.odd.why = reasonOf(http1.Fields)
 			continue
 		}
@@ -226,11 +226,8 @@ func (t *turn) serveOddBuffered() (goesOn, served bool) {
 func (t *turn) serveRequest(p []byte) bool {
 	c := t.c
 	s := c.queue.server
-	if c.queue.call.ended.Load() {
+	if !s.Host.Begins() {
 		return t.close() // as net/http does with a request that comes after Shutdown
-	}
-	if c.queue.call.keepAlivesOff.Load() {
-		c.queue.call.askKeepAlives()
 	}
 	x := t.newExchange(p)
 	if x == nil {
@@ -238,7 +235,7 @@ func (t *turn) serveRequest(p []byte) bool {
 		return true
 	}
 	c.queue.counts.Add(countRequests, 1)
-	return t.serveExchange(x, p, s.handler())
+	return t.serveExchange(x, p, s.HTTP.Handler)
 }
 
 // serveExchange serves a request of which p has the header, the part of the body that has come, and
@@ -281,10 +278,10 @@ func (t *turn) answered() bool {
 	c := t.c
 	t.begun, t.scanned, t.odd = false, 0, oddHeader{}
 	c.change(connState.answerServed)
-	if !c.queue.server.reportSafely(c, http.StateIdle) || !c.queue.call.keepsAlive() {
+	if !c.reportSafely(http.StateIdle) || !c.queue.server.Host.KeepAlives() {
 		return t.close()
 	}
-	c.setRealDeadline(c.queue.call.idleDeadline())
+	c.setRealDeadline(c.queue.server.idleDeadline())
 	return true
 }
 
@@ -296,7 +293,7 @@ func (t *turn) answer(x *exchange) bool {
 	c.current.Store(nil)
 	if x.stream != nil {
 		t.endPanicked(x.stream)
-		c.finishStream(&x.stream.Stream, false)
+		x.stream.finish(false)
 	}
 	sent := t.send(x.Out())
 	complete, linger := x.closeBody()
@@ -350,7 +347,7 @@ func (t *turn) begin(x *exchange) bool {
 	t.x = x
 	c.current.Store(&x.watched)
 	c.change(func(s connState) (connState, bool) { return s.serveRequest(x.req.Method) })
-	if !c.queue.server.reportSafely(c, http.StateActive) {
+	if !c.reportSafely(http.StateActive) {
 		return false
 	}
 	if x.body != nil {
@@ -424,8 +421,8 @@ func (t *turn) wait() bool {
 // reports whether it did. The next request may be there already, in the kernel: a client that is always
 // so quick moves, too.
 func (t *turn) takeOut() bool {
-	h := t.c.queue.handover.Load()
-	return h != nil && t.have == 0 && !t.begun && h.take(t.c, connState.takeOutServed, t.armed)
+	m := t.c.queue.mover.Load()
+	return m != nil && t.have == 0 && !t.begun && m.take(t.c, connState.takeOutServed, t.armed)
 }
 
 // keep keeps the bytes that were read of a header that is not there whole. Once there are a few, the
@@ -480,8 +477,8 @@ func (t *turn) finish() bool {
 	ended := c.endLocked(connState.end)
 	c.mu.Unlock()
 	if ended {
-		c.queue.server.report(c.identity(), http.StateClosed)
-		c.queue.call.release()
+		c.report(http.StateClosed)
+		c.queue.server.Host.Left()
 	}
 	return false
 }
@@ -489,8 +486,7 @@ func (t *turn) finish() bool {
 // remoteText returns the peer's address in net/http's form.
 func (c *conn) remoteText() string {
 	if at := c.Conn.RemoteAddrPort(); at != (netip.AddrPort{}) {
-		call := c.queue.call
-		return call.addrTexts.of(at, uint64(c.queue.counts.Load(countRequests)))
+		return c.queue.server.addrTexts.of(at, uint64(c.queue.counts.Load(countRequests)))
 	}
 	return c.RemoteAddr().String()
 }

@@ -41,14 +41,6 @@ type Answer struct {
 	owner Owner // immutable
 }
 
-var (
-	// ErrReturned is the error of Detach when the handler has returned.
-	ErrReturned = errors.New("httpadapter: Detach was called when the handler had returned")
-
-	// ErrPanicked is what an Owner is told about a handler that has panicked, or ended its goroutine.
-	ErrPanicked = errors.New("httpadapter: the handler has panicked")
-)
-
 // SentPlain implements Detacher.
 func (w *response) SentPlain() bool {
 	w.mu.Lock()
@@ -65,7 +57,7 @@ func (w *response) Detach(a *Answer, o Owner) (context.Context, error) {
 	case x.detached.Load() != nil:
 		return nil, semantics.ErrDetached
 	case w.done:
-		return nil, ErrReturned
+		return nil, semantics.ErrReturned
 	}
 	a.server, a.canceler, a.owner = x.server, x.canceler, o
 	a.response = response{

@@ -162,7 +162,7 @@ func (x *exchange) Serve() {
 				x.logPanic(reason)
 			}
 			if detached != nil {
-				detached.owner.Gone(ErrPanicked)
+				detached.owner.Gone(semantics.ErrPanicked)
 			}
 		}
 		if detached != nil {
