@@ -1,10 +1,11 @@
 package httpadapter
 
 import (
-	"crypto/tls"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 )
 
 // This file gives connections that speak another protocol than HTTP/1 and percore's HTTP/2 to net/http,
@@ -17,11 +18,11 @@ import (
 // net/http's StateClosed.
 
 // giveToNetHTTP gives a connection that a worker has to net/http, as nc.
-func (call *serveCall) giveToNetHTTP(c *conn, nc net.Conn) {
-	if !c.leave(connState.give) {
+func (call *serveCall) giveToNetHTTP(c *h1.Conn, nc net.Conn) {
+	if !c.Leave(true) {
 		return
 	}
-	c.forget()
+	c.Forget()
 	_ = c.Conn.SetDeadline(time.Time{})
 	call.server.counts.Add(countHTTP2, 1)
 	if !call.nethttp.push(nc) {
@@ -37,7 +38,7 @@ func (call *serveCall) dropGiven(nc net.Conn) {
 
 // prefixedConn is a connection of which bytes were read.
 type prefixedConn struct {
-	net.Conn // a conn
+	net.Conn // an h1.Conn
 	left     []byte
 }
 
@@ -52,14 +53,11 @@ func (p *prefixedConn) Read(b []byte) (int, error) {
 }
 
 // oursOf returns the conn below a connection that a hook gets, or nil if it isn't one of this Server's.
-func (s *Server) oursOf(nc net.Conn) *conn {
+func (s *Server) oursOf(nc net.Conn) *h1.Conn {
 	if p, ok := nc.(*prefixedConn); ok {
 		nc = p.Conn
 	}
-	if t, ok := nc.(*tls.Conn); ok && t != nil {
-		nc = t.NetConn()
-	}
-	if c, ok := nc.(*conn); ok && hostOf(c).server == s {
+	if c := h1.ConnOf(nc); c != nil && callOf(c).server == s {
 		return c
 	}
 	return nil

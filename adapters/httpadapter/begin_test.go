@@ -30,33 +30,13 @@ func TestBeginTime(t *testing.T) {
 	}
 }
 
-// TestBeginTimeout: the http.Server's timeouts count, and one below 0 means none.
-func TestBeginTimeout(t *testing.T) {
-	for _, tt := range []struct {
-		srv        *http.Server
-		clear, tls time.Duration
-	}{
-		{&http.Server{}, 0, beginTime},
-		{&http.Server{IdleTimeout: time.Second}, 0, beginTime},
-		{&http.Server{ReadHeaderTimeout: time.Minute}, time.Minute, time.Minute},
-		{&http.Server{ReadHeaderTimeout: -1}, 0, 0},
-		{&http.Server{WriteTimeout: time.Hour}, 0, time.Hour},
-		{&http.Server{WriteTimeout: -1}, 0, 0},
-	} {
-		s := &h1Server{h1Config: h1Config{HTTP: tt.srv, BeginTime: beginTime}}
-		if clear, tls := s.firstByteTimeout(false), s.firstByteTimeout(true); clear != tt.clear || tls != tt.tls {
-			t.Errorf("got %v in clear and %v over TLS, want %v and %v", clear, tls, tt.clear, tt.tls)
-		}
-	}
-}
-
 // TestBeginTimeEnds: the limit of a handshake is over with it.
 func TestBeginTimeEnds(t *testing.T) {
 	needParking(t)
 	f, config := startTLS(t, echoPath, nil)
 	f.dialTLS(config)
 	f.awaitWaiting(1) // leased, and given back
-	if at := f.conn().real.get(); at != 0 {
-		t.Errorf("the connection has a read deadline, %v from now, want none", time.Until(at.time()))
+	if at := f.conn().Sight().ReadDeadline; !at.IsZero() {
+		t.Errorf("the connection has a read deadline, %v from now, want none", time.Until(at))
 	}
 }

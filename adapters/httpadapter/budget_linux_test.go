@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -25,18 +24,9 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// A conn takes 64 bytes, one of the allocator's size classes. One more field would cost 16 bytes.
-const connBytesMax = 64
-
-func TestConnSize(t *testing.T) {
-	if n := unsafe.Sizeof(conn{}); n > connBytesMax {
-		t.Errorf("a conn takes %d bytes, want %d at most", n, connBytesMax)
-	}
-}
-
 // TestParkedBudget measures the memory of a connection that is parked after a request, here and in
 // the engine. It is 272 bytes: 144 in loop.FD, 48 in percore.Conn, 8 in the loop's table, 64 in
-// conn, and 8 in the list of kept connections. The tables are up to 25 % larger than they need to
+// h1.Conn, and 8 in the list of kept connections. The tables are up to 25 % larger than they need to
 // be, and the runtime keeps some of the goroutines that served the requests. The clients are raw
 // descriptors, which cost nothing in this process's heap.
 func TestParkedBudget(t *testing.T) {

@@ -14,8 +14,20 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
+
+// userConn has the methods of a hijacked connection that read.
+type userConn interface {
+	net.Conn
+	syscall.Conn
+	NetConn() net.Conn
+	ReadReady(lend func() []byte, release func()) (int, error)
+	TryRead(p []byte) (int, error)
+	OnReadable(f func(error)) error
+	NotifyReadable(h percore.ReadableHandler) error
+}
 
 // aWay reads some bytes from a hijacked connection: at least one, or it returns an error.
 type aWay struct {
@@ -32,7 +44,7 @@ var ways = []aWay{
 	{"Read", func(_ *testing.T, nc net.Conn) ([]byte, error) { return readSome(nc) }},
 	{"ReadReady", func(_ *testing.T, nc net.Conn) ([]byte, error) {
 		p := make([]byte, someBytes)
-		n, err := nc.(*conn).ReadReady(func() []byte { return p }, func() {})
+		n, err := nc.(userConn).ReadReady(func() []byte { return p }, func() {})
 		return p[:n], err
 	}},
 	{"WriteTo", func(_ *testing.T, nc net.Conn) ([]byte, error) {
@@ -45,30 +57,30 @@ var ways = []aWay{
 	{"TryRead", func(t *testing.T, nc net.Conn) ([]byte, error) {
 		p := make([]byte, someBytes)
 		for {
-			n, err := nc.(*conn).TryRead(p)
+			n, err := nc.(userConn).TryRead(p)
 			if n > 0 || err != nil {
 				return p[:n], err
 			}
-			if err := awaitReadable(t, nc.(*conn), false); err != nil {
+			if err := awaitReadable(t, nc.(userConn), false); err != nil {
 				return nil, err
 			}
 		}
 	}},
 	{"OnReadable", func(t *testing.T, nc net.Conn) ([]byte, error) {
-		if err := awaitReadable(t, nc.(*conn), false); err != nil {
+		if err := awaitReadable(t, nc.(userConn), false); err != nil {
 			return nil, err
 		}
 		return readSome(nc)
 	}},
 	{"NotifyReadable", func(t *testing.T, nc net.Conn) ([]byte, error) {
-		if err := awaitReadable(t, nc.(*conn), true); err != nil {
+		if err := awaitReadable(t, nc.(userConn), true); err != nil {
 			return nil, err
 		}
 		return readSome(nc)
 	}},
-	{"NetConn", func(_ *testing.T, nc net.Conn) ([]byte, error) { return readSome(nc.(*conn).NetConn()) }},
+	{"NetConn", func(_ *testing.T, nc net.Conn) ([]byte, error) { return readSome(nc.(userConn).NetConn()) }},
 	{"SyscallConn", func(t *testing.T, nc net.Conn) (p []byte, err error) {
-		c := nc.(*conn)
+		c := nc.(userConn)
 		raw, err := c.SyscallConn()
 		if err != nil {
 			return nil, err
@@ -104,7 +116,7 @@ type told chan error
 
 func (c told) OnReadable(err error) { c <- err }
 
-func awaitReadable(t *testing.T, c *conn, notify bool) error {
+func awaitReadable(t *testing.T, c userConn, notify bool) error {
 	called := make(told, 1)
 	var err error
 	if notify {

@@ -219,8 +219,8 @@ func (b *scriptBuilder) todo() (todo string) {
 			return before + after // an http.TimeoutHandler doesn't pass the limit on
 		}
 		before = strings.ReplaceAll(before, "p", "") // or the rest may be one byte too long: see tooLarge
-		// A handler that goes on reading behind the limit of an http.MaxBytesReader keeps the connection.
-		// The method through which net/http is notified of the limit is private.
+		// A handler that goes on reading behind the limit of an http.MaxBytesReader keeps the
+		// connection. The method through which net/http is notified of the limit is private.
 		todo = before + "m" + strings.Map(func(letter rune) rune {
 			if strings.ContainsRune(reading+"c", letter) {
 				return -1

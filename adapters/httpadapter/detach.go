@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/accepting"
@@ -49,7 +50,7 @@ func Detach(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
 	var s *Stream
 	var err error
 	switch below := below.(type) {
-	case detacher:
+	case h1.Detacher:
 		if wrapped && !passes(w, below.SentPlain) {
 			break
 		}
@@ -88,7 +89,7 @@ func (s *Stream) begin(f func(*Stream)) {
 func unwrapped(w http.ResponseWriter) (below http.ResponseWriter, wrapped bool) {
 	for {
 		switch w.(type) {
-		case detacher, httpstream.Detacher:
+		case h1.Detacher, httpstream.Detacher:
 			return w, wrapped
 		}
 		u, ok := w.(interface{ Unwrap() http.ResponseWriter })

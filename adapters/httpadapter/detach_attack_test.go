@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -309,8 +310,8 @@ func TestDetachEnds(t *testing.T) {
 				"reset": func(c *client) { _ = c.tcp().SetLinger(0); c.tcp().Close() },
 				"close": func(*client) {
 					for nc := range f.snapshot() { // of earlier ones, too
-						if c := connOf(nc); c != nil {
-							c.closeServed()
+						if s := h1.ConnOf(nc).Sight(); isIn(s, "serving") || isIn(s, "notified") {
+							nc.Close()
 						}
 					}
 				},

@@ -23,7 +23,8 @@ type held struct {
 	isHead     bool          // immutable
 	flushed    bool          // owned by the sender
 
-	// The header as the program sees it. The sender must not read a map that the program sets trailers in.
+	// The header as the program sees it. The sender must not read a map that the program sets trailers
+	// in.
 	fields http.Header
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/internal/accepting"
 )
@@ -16,7 +17,7 @@ type http2Stream struct {
 	Stream
 	httpstream.Answer
 
-	counted bool // in countDetached; owned by the sender
+	counted bool // in h1.CountDetached; owned by the sender
 }
 
 // detachHTTP2 makes the Stream of an answer over HTTP/2.
@@ -59,7 +60,7 @@ func (d *http2Stream) Work() {
 func (d *http2Stream) count(by int64) {
 	if h, ok := d.Host().(*http2Host); ok && d.counted != (by > 0) {
 		d.counted = by > 0
-		h.server.counts.Add(countDetached, by)
+		h.server.counts.Add(h1.CountDetached, by)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -104,7 +105,7 @@ func (p *detachedPrograms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // isOurs reports whether w is one of ours: net/http's takes another Write.
 func isOurs(w http.ResponseWriter) bool {
-	_, ours := w.(*exchange)
+	_, ours := w.(h1.Detacher)
 	return ours
 }
 
@@ -649,26 +650,6 @@ func TestDetachFlushed(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestDetachCloseNotifyTwice: a client that goes while the handler returns may be noticed by both
-// watched parts. The channel has room for one.
-func TestDetachCloseNotifyTwice(t *testing.T) {
-	_, cancel := newRequestContext(t.Context(), nil)
-	x := watched{canceler: cancel, watching: true, closeNotify: make(chan bool, 1)}
-	d := &http1Stream{detachedAnswer: detachedAnswer{watched: watched{canceler: cancel}}}
-	d.init(d, t.Context())
-	d.owner = d
-	x.stream, d.watched.stream = &d.detachedAnswer, &d.detachedAnswer
-	d.takeOver(&x)
-	done := make(chan bool, 1)
-	go func() {
-		x.clientGone() // by a callback that has found it watching
-		d.clientGone()
-		done <- true
-	}()
-	testnet.Receive(t, "that the loop goes on", done)
-	testnet.Receive(t, "the notice", x.closeNotify)
 }
 
 // TestDetachBeginPanics: a panic of begin ends the Stream, even if middleware recovers it and returns.

@@ -102,8 +102,8 @@ func (s *Server) left() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for call := range s.mu.calls {
-		// Keep this order: a loop that ends is taken from loops before refs, so the difference may be too
-		// large for a moment, and never too small.
+		// Keep this order: a loop that ends is taken from loops before refs, so the difference may be
+		// too large for a moment, and never too small.
 		refs := call.refs.Load()
 		n += refs - call.loops.Load()
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -307,7 +308,7 @@ func testFastPathContext(t *testing.T, base context.Context) {
 			c.send(request("/" + at))
 			testnet.Eventually(t, "the request being noticed", func() bool {
 				for nc := range f.snapshot() {
-					if connOf(nc).state() == stateNotified {
+					if isIn(h1.ConnOf(nc).Sight(), "notified") {
 						return true
 					}
 				}
@@ -671,79 +672,6 @@ func TestFastPathEndOfPipeline(t *testing.T) {
 	}
 	c.awaitEOF()
 	f.wantFast(3)
-}
-
-// A callback for bytes that have already been read doesn't hide the client's end.
-func TestFastPathSpuriousCallback(t *testing.T) {
-	arrived := make(chan bool, 1)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
-		arrived <- true
-		<-r.Context().Done()
-	}, nil)
-	c := f.dial()
-	c.send(request("/"))
-	testnet.Receive(t, "the request", arrived)
-	var served *conn
-	testnet.Eventually(t, "the callback", func() bool {
-		served = f.conn()
-		return served.Conn.CancelOnReadable()
-	})
-	served.woken(nil)
-	c.closeWrite()
-	c.answer()
-	c.awaitEOF()
-}
-
-// The same between two requests of a pipeline, when no handler is running that the callback could
-// be about.
-func TestFastPathSpuriousCallbackBetween(t *testing.T) {
-	arrived := make(chan bool, 1)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/wait" {
-			arrived <- true
-			<-r.Context().Done()
-		}
-	}, func(f *fixture) {
-		f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
-			if state == http.StateIdle {
-				c := connOf(nc)
-				c.Conn.CancelOnReadable()
-				c.woken(nil)
-			}
-		}
-	})
-	f.leaveDuringSecond(arrived)
-}
-
-// The same for a callback that comes during a request and is noticed during the next.
-func TestFastPathSpuriousCallbackLate(t *testing.T) {
-	arrived := make(chan bool, 1)
-	var first *exchange
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
-		x, _ := rw.(*exchange)
-		if r.URL.Path != "/wait" {
-			first = x
-			return
-		}
-		testnet.Eventually(t, "the callback", x.conn.Conn.CancelOnReadable)
-		x.conn.wakeAfter(&first.watched, nil)
-		arrived <- true
-		<-r.Context().Done()
-	}, nil)
-	f.leaveDuringSecond(arrived)
-}
-
-// leaveDuringSecond sends two requests at once. It half-closes when the second, which waits for the
-// client's end, has reported that it arrived. Both are answered.
-func (f *fixture) leaveDuringSecond(arrived <-chan bool) {
-	f.Helper()
-	c := f.dial()
-	c.send(request("/") + request("/wait"))
-	testnet.Receive(f, "the request", arrived)
-	c.closeWrite()
-	c.answer()
-	c.answer()
-	c.awaitEOF()
 }
 
 // The hook may close the connection that a handler hijacks.

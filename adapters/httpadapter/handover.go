@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 )
 
 // HandOver moves the connections of a listener to another process: it calls give with those that wait
@@ -57,7 +58,7 @@ func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns [
 	if ctx == nil || l == nil || give == nil {
 		return errors.New("httpadapter: HandOver was called with a nil context, listener or function: pass all three")
 	}
-	h := &handoverOut{mover: newMover(handOverMost), server: s, listener: l, ctx: ctx, give: give, began: time.Now()}
+	h := &handoverOut{Mover: h1.NewMover(handOverMost), server: s, listener: l, ctx: ctx, give: give, began: time.Now()}
 	if !h.begin() {
 		return errHandOver
 	}
@@ -76,7 +77,7 @@ var errHandOver = errors.New("httpadapter: HandOver: another HandOver of the lis
 // handoverOut is a HandOver that is under way. It looks at all connections when it begins, and from time
 // to time; others come by themselves: see mover.
 type handoverOut struct {
-	*mover // of the connections that are given next
+	*h1.Mover // of the connections that are given next
 
 	// immutable
 	server   *Server
@@ -121,7 +122,7 @@ func (h *handoverOut) end() {
 	s.mu.handovers = slices.DeleteFunc(s.mu.handovers, func(other *handoverOut) bool { return other == h })
 	h.setLocked(nil)
 	s.mu.Unlock()
-	h.mover.end()
+	h.Mover.End()
 }
 
 // setLocked makes the listener's connections leave with to: h, or nil. The Server's mu is held.
@@ -172,9 +173,9 @@ func (call *serveCall) setHandover(h *handoverOut) {
 		return
 	}
 	if h == nil {
-		call.http1.setMover(nil)
+		call.http1.SetMover(nil)
 	} else {
-		call.http1.setMover(h.mover)
+		call.http1.SetMover(h.Mover)
 	}
 }
 
@@ -193,7 +194,7 @@ func (h *handoverOut) run() error {
 				return nil
 			}
 			select {
-			case <-h.wake:
+			case <-h.Wake:
 			case <-pause:
 				look = true
 			case <-h.ctx.Done():
@@ -206,7 +207,7 @@ func (h *handoverOut) run() error {
 // look takes the connections that wait, and gives them away whenever there is no room for more.
 func (h *handoverOut) look() (err error) {
 	for _, s := range h.servers() {
-		h.mover.look(s, func() bool {
+		h.Mover.Look(s, func() bool {
 			err = h.giveTaken()
 			return err == nil
 		})
@@ -218,9 +219,9 @@ func (h *handoverOut) look() (err error) {
 }
 
 // servers returns those whose connections can move.
-func (h *handoverOut) servers() (all []*h1Server) {
+func (h *handoverOut) servers() (all []*h1.Server) {
 	for _, call := range h.calls() {
-		if call.http1.hasMover(h.mover) {
+		if call.http1.HasMover(h.Mover) {
 			all = append(all, call.http1)
 		}
 	}
@@ -230,7 +231,7 @@ func (h *handoverOut) servers() (all []*h1Server) {
 // left returns how many connections can move.
 func (h *handoverOut) left() (n int) {
 	for _, s := range h.servers() {
-		n += s.left()
+		n += s.Left()
 	}
 	return n + h.handshakes()
 }
@@ -243,7 +244,7 @@ func (h *handoverOut) handshakes() (n int) {
 	}
 	for _, call := range h.calls() {
 		if call.overTLS && call.streams != nil {
-			n += call.http1.handshakes()
+			n += call.http1.Shaking()
 		}
 	}
 	return n
@@ -254,7 +255,7 @@ func (h *handoverOut) giveTaken() error {
 	if err := h.ctx.Err(); err != nil {
 		return err
 	}
-	taken := h.takeAll()
+	taken := h.TakeAll()
 	if len(taken) == 0 {
 		return nil
 	}
@@ -262,15 +263,15 @@ func (h *handoverOut) giveTaken() error {
 	defer func() { // give may panic
 		for _, c := range taken {
 			if given {
-				c.closeMoved()
+				c.CloseMoved()
 			} else {
-				c.putBack()
+				c.PutBack()
 			}
 		}
 	}()
 	conns := make([]percore.WaitingConn, len(taken))
 	for i, c := range taken {
-		conns[i] = c.waiting()
+		conns[i] = c.Waiting()
 	}
 	err := h.give(conns)
 	given = err == nil

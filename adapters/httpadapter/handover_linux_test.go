@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
@@ -404,13 +405,9 @@ func TestHandOverBusy(t *testing.T) {
 // hasPartOf reports whether the server has read the beginning of a request from c.
 func (f *fixture) hasPartOf(c *client) bool {
 	for nc := range f.snapshot() {
-		sc := connOf(nc)
-		if sc.RemoteAddr().String() != c.LocalAddr().String() {
-			continue
+		if sc := h1.ConnOf(nc); sc.RemoteAddr().String() == c.LocalAddr().String() {
+			return isIn(sc.Sight(), "parked") && sc.Sight().HasPart
 		}
-		sc.mu.Lock()
-		defer sc.mu.Unlock()
-		return sc.state() == stateParked && sc.kept.hasBytes()
 	}
 	return false
 }
@@ -556,11 +553,11 @@ func TestHandOverSoak(t *testing.T) {
 // is closed. If give works, the connection moves.
 func TestHandOverClosing(t *testing.T) {
 	failure := errors.New("no successor")
-	for name, end := range map[string]func(f *fixture, c *conn){
-		"user":       func(_ *fixture, c *conn) { c.Close() },
-		"close":      func(f *fixture, _ *conn) { f.server.Close() },
-		"keepalives": func(f *fixture, _ *conn) { f.server.SetKeepAlivesEnabled(false) },
-		"shutdown": func(f *fixture, _ *conn) {
+	for name, end := range map[string]func(f *fixture, c *h1.Conn){
+		"user":       func(_ *fixture, c *h1.Conn) { c.Identity().Close() },
+		"close":      func(f *fixture, _ *h1.Conn) { f.server.Close() },
+		"keepalives": func(f *fixture, _ *h1.Conn) { f.server.SetKeepAlivesEnabled(false) },
+		"shutdown": func(f *fixture, _ *h1.Conn) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			_ = f.server.Shutdown(ctx)
@@ -818,16 +815,15 @@ func TestHandOverBecomesHTTP2(t *testing.T) {
 	})
 }
 
-// hasUnread reports whether a connection waits with a part of a header.
+// hasUnread reports whether a connection waits with a part of its first header.
 func (f *leavingServer) hasUnread() (has bool) {
 	f.server.mu.Lock()
 	calls := f.server.callsLocked()
 	f.server.mu.Unlock()
 	for _, call := range calls {
-		call.http1.each(func(c *conn) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			has = has || c.state() == stateFresh && c.kept.hasBytes()
+		call.http1.Each(func(c *h1.Conn) {
+			s := c.Sight()
+			has = has || isIn(s, "fresh") && s.HasPart
 		})
 	}
 	return has

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -276,21 +277,25 @@ func goroutines(*fixture) int {
 }
 
 // conn returns the only connection there is.
-func (f *fixture) conn() *conn {
+func (f *fixture) conn() *h1.Conn {
 	for nc := range f.snapshot() {
-		return connOf(nc)
+		return h1.ConnOf(nc)
 	}
 	return nil
 }
 
 // hasPart reports whether the only connection waits with a part of a request.
-func (f *fixture) hasPart() bool { return f.conn().hasPart() }
+func (f *fixture) hasPart() bool { return hasPart(f.conn()) }
 
-func (c *conn) hasPart() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.state()
-	return (s == stateFresh || s == stateParked) && c.kept.hasBytes()
+func hasPart(c *h1.Conn) bool {
+	s := c.Sight()
+	return s.HasPart && (isIn(s, "fresh") || isIn(s, "parked"))
+}
+
+// isIn reports whether a connection is in a state of package h1's.
+func isIn(s h1.Sight, state string) bool {
+	is, _, _ := strings.Cut(s.State, " ")
+	return is == state
 }
 
 func (f *fixture) awaitPart() {
@@ -298,13 +303,9 @@ func (f *fixture) awaitPart() {
 	testnet.Eventually(f, "the beginning of a request being read", f.hasPart)
 }
 
-// connOf returns the conn of a connection that a hook got, or nil.
-func connOf(nc net.Conn) *conn {
-	if tc, ok := nc.(*tls.Conn); ok {
-		nc = tc.NetConn()
-	}
-	c, _ := nc.(*conn)
-	return c
+func isTimeout(err error) bool {
+	ne, ok := err.(net.Error)
+	return ok && ne.Timeout()
 }
 
 // leaveToNetHTTP makes net/http serve what the test gives the adapter.
@@ -320,3 +321,19 @@ func (f *fixture) snapshot() map[net.Conn][]string {
 	}
 	return states
 }
+
+// turnBytes is the size of a worker's buffer, and of net/http's. plainBytesMost is the length of the
+// longest plain header, and discardMax that of a rest of a body that is read when the handler has
+// returned.
+var turnBytes = bufio.NewReader(nil).Size()
+
+const (
+	plainBytesMost = 64 << 10
+	discardMax     = 256 << 10
+)
+
+// cutOffIsEnd says that net/http takes a body for ended once it was cut off: see package h1.
+var cutOffIsEnd = strings.HasPrefix(runtime.Version(), "go1.26")
+
+// preface is what a client that speaks HTTP/2 in clear begins with.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -58,15 +58,15 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	switch {
 	case c == nil:
 		s.countForeign(state)
-	case !c.isGiven(): // the program calls
+	case !c.IsGiven(): // the program calls
 	case state == http.StateNew:
 		return // the user's hook was called when it was accepted
 	default:
-		nc = c.identity()
+		nc = c.Identity()
 	}
 	s.report(nc, state)
 	if c != nil && state == http.StateClosed {
-		c.endGiven()
+		c.EndGiven()
 	}
 }
 
@@ -94,7 +94,7 @@ func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
 		return ctx
 	}
 	if c := s.oursOf(nc); c != nil {
-		return c.context()
+		return c.Context()
 	}
 	return s.user.connContext(ctx, nc)
 }

@@ -1,13 +1,17 @@
 package httpadapter
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
+)
 
 // http1Host is a call as the host of its connections.
 type http1Host serveCall
 
-// Introduce implements connHost. It calls the user's ConnContext and ConnState for one connection of the
+// Introduce implements h1.Host. It calls the user's ConnContext and ConnState for one connection of the
 // call after the other, as net/http does.
-func (h *http1Host) Introduce(c *conn) {
+func (h *http1Host) Introduce(c *h1.Conn) {
 	user := &h.server.user
 	if user.connContext == nil && user.connState == nil {
 		return
@@ -15,19 +19,19 @@ func (h *http1Host) Introduce(c *conn) {
 	h.introducing.Lock()
 	defer h.introducing.Unlock()
 	if user.connContext != nil {
-		ctx := user.connContext(h.ctx, c.identity())
+		ctx := user.connContext(h.ctx, c.Identity())
 		if ctx == nil {
 			panic("ConnContext returned nil")
 		}
-		c.setContext(ctx)
+		c.SetContext(ctx)
 	}
-	c.report(http.StateNew)
-	if c.hasServed() {
-		c.report(http.StateIdle)
+	c.Report(http.StateNew)
+	if c.HasServed() {
+		c.Report(http.StateIdle)
 	}
 }
 
-// Begins implements connHost.
+// Begins implements h1.Host.
 func (h *http1Host) Begins() bool {
 	if h.ended.Load() {
 		return false
@@ -38,34 +42,34 @@ func (h *http1Host) Begins() bool {
 	return true
 }
 
-// Ended implements connHost.
+// Ended implements h1.Host.
 func (h *http1Host) Ended() bool { return h.ended.Load() }
 
-// KeepAlives implements connHost.
+// KeepAlives implements h1.Host.
 func (h *http1Host) KeepAlives() bool { return (*serveCall)(h).keepsAlive() }
 
-// Draining implements connHost.
+// Draining implements h1.Host.
 func (h *http1Host) Draining() bool { return h.server.draining.Load() }
 
-// Switch implements connHost.
-func (h *http1Host) Switch(c *conn, unread []byte) {
+// Switch implements h1.Host.
+func (h *http1Host) Switch(c *h1.Conn, unread []byte) {
 	call := (*serveCall)(h)
-	tc := c.tlsConn()
+	tc := c.TLS()
 	switch {
 	case call.streams != nil && (tc == nil || call.server.allowsHTTP2(tc.ConnectionState())):
 		call.serveHTTP2(c, unread)
 	case tc != nil:
 		call.giveToNetHTTP(c, tc)
 	default:
-		call.giveToNetHTTP(c, &prefixedConn{Conn: c, left: unread})
+		call.giveToNetHTTP(c, &prefixedConn{Conn: c.Identity(), left: unread})
 	}
 }
 
-// Left implements connHost.
+// Left implements h1.Host.
 func (h *http1Host) Left() { (*serveCall)(h).release() }
 
-// Logf implements connHost.
+// Logf implements h1.Host.
 func (h *http1Host) Logf(format string, args ...any) { h.server.logf(format, args...) }
 
-// hostOf returns the call that a connection belongs to.
-func hostOf(c *conn) *serveCall { return (*serveCall)(c.queue.server.Host.(*http1Host)) }
+// callOf returns the call that a connection belongs to.
+func callOf(c *h1.Conn) *serveCall { return (*serveCall)(c.Host().(*http1Host)) }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 )
 
@@ -109,26 +110,26 @@ type http2Host serveCall
 
 // Conn implements httpstream.Host.
 func (h *http2Host) Conn(c *h2.Conn) httpstream.Conn {
-	own := c.User().(*conn)
+	own := c.User().(*h1.Conn)
 	return httpstream.Conn{
-		RemoteAddr: own.remoteText(),
-		TLS:        own.tlsState(), // by the one turn that a connection has at a time
+		RemoteAddr: own.RemoteText(),
+		TLS:        own.TLSState(), // by the one turn that a connection has at a time
 	}
 }
 
 // Context implements httpstream.Host.
 func (h *http2Host) Context(c *h2.Conn) (context.Context, httpstream.Canceler) {
-	return c.User().(*conn).newContext()
+	return c.User().(*h1.Conn).NewContext()
 }
 
 // ConnState implements httpstream.Host.
 func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
-	own := c.User().(*conn)
-	if !own.reportSafely(state) {
+	own := c.User().(*h1.Conn)
+	if !own.ReportSafely(state) {
 		_ = c.Close()
 	}
 	if state == http.StateClosed {
-		hostOf(own).release()
+		callOf(own).release()
 	}
 }
 
@@ -156,24 +157,24 @@ func isModern(suite uint16) bool {
 
 // serveHTTP2 gives a connection that a worker has to the call's server of streams, with the bytes that
 // were read.
-func (call *serveCall) serveHTTP2(c *conn, unread []byte) {
-	if !c.leave(connState.hijack) {
+func (call *serveCall) serveHTTP2(c *h1.Conn, unread []byte) {
+	if !c.Leave(false) {
 		return
 	}
-	defer c.forget() // only then: HandOver waits for connections that are in neither server
+	defer c.Forget() // only then: HandOver waits for connections that are in neither server
 	call.server.counts.Add(countHTTP2, 1)
 	err, below := errHook, net.Conn(c.Conn)
-	if tc := c.tlsConn(); tc != nil {
+	if tc := c.TLS(); tc != nil {
 		below = tc
 	}
 	var hc *h2.Conn
-	if c.reportSafely(http.StateActive) && c.reportSafely(http.StateIdle) { // as net/http does then
+	if c.ReportSafely(http.StateActive) && c.ReportSafely(http.StateIdle) { // as net/http does then
 		hc, err = call.streams.Attach(below, unread, c)
 	}
 	switch {
 	case err != nil:
 		_ = c.Conn.Close()
-		c.reportSafely(http.StateClosed)
+		c.ReportSafely(http.StateClosed)
 		call.release()
 	case call.leaving.Load() || call.server.draining.Load(): // set before the others were drained
 		hc.Drain()

@@ -24,8 +24,8 @@ type StreamHandler interface {
 	// [h2.PingHandler] it learns of all connections. It must not use Conn.User, which is this
 	// package's.
 	//
-	// takes gets requests with BadTarget, too: it must not take those unless h knows what to do without a
-	// method, scheme, authority or path that is valid in HTTP.
+	// takes gets requests with BadTarget, too: it must not take those unless h knows what to do without
+	// a method, scheme, authority or path that is valid in HTTP.
 	//
 	// Limits, timeouts and hooks of connections are the http.Server's. ReadTimeout and WriteTimeout,
 	// which are about requests, don't count for those streams.

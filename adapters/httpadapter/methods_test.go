@@ -6,19 +6,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestMethods classifies all methods of the connections that hooks and hijackers get. The methods that
-// wait for something to read are the worker's until the connection is hijacked.
+// TestMethods classifies all methods of the connections that hooks get from net/http. (Package h1 has
+// the others.)
 func TestMethods(t *testing.T) {
-	testnet.CheckMethods[*conn](t, testnet.MethodTable{
-		Own: `AttachTo CancelOnReadable Close NetConn NotifyReadable OnReadable Read SetDeadline SetNoWait
-			SetReadDeadline Write WriteTo`,
-		Promoted: map[string]string{
-			"they tell":             "LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort TCPInfo",
-			"options of the socket": "SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SetReadBuffer SetWriteBuffer",
-			"the caller knows what it does to a connection that a worker has": `CloseRead CloseWrite File ReadFrom ReadReady SetWriteDeadline
-				SyscallConn TryRead WriteBuffers`,
-		},
-	})
 	testnet.CheckMethods[*prefixedConn](t, testnet.MethodTable{
 		Own:      "Read",
 		Promoted: map[string]string{"they read nothing": "Close LocalAddr RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline Write"},

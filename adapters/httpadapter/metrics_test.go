@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 )
 
 // metric returns one of the metrics that percore.ReadStats reports for this package, or -1.
@@ -34,8 +35,8 @@ func TestMetrics(t *testing.T) {
 	requests, hijacked := metric(reads, ""), metric("hijacked_connections_total", "")
 	s := Wrap(&http.Server{})
 	s.installed.Do(s.install)
-	s.counts.Add(countRequests, 3)
-	s.counts.Add(countHijacked, 2)
+	s.counts.Add(h1.CountRequests, 3)
+	s.counts.Add(h1.CountHijacked, 2)
 	if got := metric(reads, ""); got < requests+3 || metric("hijacked_connections_total", "") < hijacked+2 {
 		t.Errorf("got %v requests, then %v, want 3 more", requests, got)
 	}

@@ -19,7 +19,7 @@ type config struct {
 	work *workLimit // nil: none
 
 	newHandshakes func() *serving.Handshakes // of a call; tests replace it
-	beginTime     time.Duration              // see beginTime; tests shorten it
+	beginTime     time.Duration              // see h1.BeginTime; tests shorten it
 
 	checkTLS func() error // returns why connections can't wait above crypto/tls, or nil; tests replace it
 }

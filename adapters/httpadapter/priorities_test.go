@@ -143,8 +143,14 @@ type bubbleHost struct{}
 func (bubbleHost) Conn(*h2.Conn) httpstream.Conn { return httpstream.Conn{RemoteAddr: "pipe"} }
 func (bubbleHost) Context(*h2.Conn) (context.Context, httpstream.Canceler) {
 	ctx, cancel := context.WithCancel(context.Background())
-	return ctx, derivedCanceler(cancel)
+	return ctx, canceler(cancel)
 }
+
+// canceler is an httpstream.Canceler.
+type canceler context.CancelFunc
+
+func (c canceler) Cancel() { c() }
+
 func (bubbleHost) ConnState(*h2.Conn, http.ConnState) {}
 func (bubbleHost) KeepAlives() bool                   { return true }
 func (bubbleHost) Logf(string, ...any)                {}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/seam"
@@ -33,7 +34,7 @@ type serveCall struct {
 	sockets  []net.Listener  // the listener's, to accept from
 	nethttp  *nethttpListener
 	keeps    bool       // percore's connections are served here, and otherwise by net/http
-	http1    *h1Server  // of percore's connections, with a queue for each socket
+	http1    *h1.Server // of percore's connections, with a queue for each socket
 	streams  *h2.Server // of those that speak HTTP/2; nil: net/http serves them, if it speaks that
 	guards   []*guard   // that must be in their place before a connection is accepted
 
@@ -85,7 +86,7 @@ func (s *Server) newServeCall(l net.Listener, tlsConfig *tls.Config) *serveCall 
 			sides[i] = tlsSideOf(l)
 		}
 	}
-	config := h1Config{
+	config := h1.Config{
 		Host: (*http1Host)(call), HTTP: s.srv, ConnState: s.user.connState, Context: call.ctx,
 		FieldsMax: fieldsMax(s.srv), BeginTime: s.beginTime, Handshakes: s.newHandshakes(), Counts: s.counters.Cells,
 	}
@@ -98,7 +99,7 @@ func (s *Server) newServeCall(l net.Listener, tlsConfig *tls.Config) *serveCall 
 		}
 		call.streams = call.newStreams()
 	}
-	call.http1 = newH1Server(config, sides)
+	call.http1 = h1.New(config, sides)
 	call.keepAlivesOff.Store(s.keepAlivesOff.Load())
 	call.addGuards()
 	call.served = make(chan error, 1)
@@ -162,7 +163,7 @@ func (call *serveCall) run() error {
 			for _, g := range call.guards {
 				<-g.settled
 			}
-			failed <- call.acceptLoop(l, call.http1.queues[i])
+			failed <- call.acceptLoop(l, call.http1.Queues[i])
 			call.loops.Add(-1) // first: see left
 			call.release()
 		}()
@@ -181,26 +182,26 @@ func (call *serveCall) run() error {
 
 // acceptLoop accepts connections of a socket until that fails permanently. Temporary failures are logged
 // and waited out as net/http does.
-func (call *serveCall) acceptLoop(from net.Listener, q *connQueue) error {
+func (call *serveCall) acceptLoop(from net.Listener, q *h1.Queue) error {
 	return serving.Accept(from, call.ended.Load, func(err error, in time.Duration) {
 		call.server.logf("http: Accept error: %v; retrying in %v", err, in)
 	}, func(nc net.Conn) { call.accepted(nc, q) })
 }
 
 // accepted takes a new connection in.
-func (call *serveCall) accepted(nc net.Conn, q *connQueue) {
+func (call *serveCall) accepted(nc net.Conn, q *h1.Queue) {
 	pc, ok := nc.(*percore.Conn)
 	if ok && call.keeps {
 		call.refs.Add(1)
-		q.accept(pc)
+		q.Accept(pc)
 		return
 	}
 	if !ok {
 		call.server.counts.Add(countForeign, 1)
 		call.warnForeign(nc)
 	}
-	if q.tls != nil {
-		nc = q.tls(nc)
+	if q.TLS != nil {
+		nc = q.TLS(nc)
 	}
 	call.nethttp.introduce(nc)
 }
@@ -212,7 +213,7 @@ func (call *serveCall) release() {
 		return
 	}
 	call.nethttp.end()
-	call.http1.close()
+	call.http1.Close()
 	call.closeHTTP2()
 	s := call.server
 	s.mu.Lock()
@@ -230,17 +231,17 @@ func (call *serveCall) close() {
 }
 
 // closeKept closes the connections that wait.
-func (call *serveCall) closeKept() { call.http1.closeKept() }
+func (call *serveCall) closeKept() { call.http1.CloseKept() }
 
 // closeServed closes the connections that workers have.
 func (call *serveCall) closeServed() {
-	call.http1.closeServed()
+	call.http1.CloseServed()
 	call.closeHTTP2()
 }
 
 // closeIdle closes the connections between two requests.
 func (call *serveCall) closeIdle() {
-	call.http1.closeIdle()
+	call.http1.CloseIdle()
 	go call.drainIdleHTTP2() // its hooks may want locks that net/http holds
 }
 

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/serving"
@@ -34,13 +35,13 @@ type Server struct {
 	keeps bool // percore's connections are served here
 
 	// atomic
-	counters      *serving.Counters[counter]
-	counts        serving.Cell[counter] // one of counters, for what is rare; queues have theirs
-	used          atomic.Bool           // a Serve of the Server was called
-	bypassed      atomic.Bool           // it was logged that the http.Server's own Serve was called
-	keepAlivesOff atomic.Bool           // by SetKeepAlivesEnabled: each call knows better, see idleGuard
-	draining      atomic.Bool           // Drain was called
-	foreign       atomic.Int64          // connections that are not ours, as far as ConnState knows
+	counters      *serving.Counters[h1.Counter]
+	counts        serving.Cell[h1.Counter] // one of counters, for what is rare; queues have theirs
+	used          atomic.Bool              // a Serve of the Server was called
+	bypassed      atomic.Bool              // it was logged that the http.Server's own Serve was called
+	keepAlivesOff atomic.Bool              // by SetKeepAlivesEnabled: each call knows better, see idleGuard
+	draining      atomic.Bool              // Drain was called
+	foreign       atomic.Int64             // connections that are not ours, as far as ConnState knows
 
 	installed sync.Once
 
@@ -87,7 +88,7 @@ func newServer(srv *http.Server, opts []Option) *Server {
 		srv: srv,
 		config: config{
 			newHandshakes: serving.NewDefaultHandshakes,
-			beginTime:     beginTime,
+			beginTime:     h1.BeginTime,
 			checkTLS:      tlsread.Probe,
 		},
 		counters: serving.NewCounters(serving.Sets(), counterCount),

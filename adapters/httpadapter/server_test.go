@@ -20,22 +20,9 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/testnet"
 )
-
-// Leases have the methods that net/http and handlers look for.
-var _ interface {
-	net.Conn
-	io.ReaderFrom
-	io.WriterTo
-	syscall.Conn
-	CloseRead() error
-	CloseWrite() error
-	File() (*os.File, error)
-	SetNoDelay(bool) error
-	SetLinger(int) error
-	SetKeepAliveConfig(net.KeepAliveConfig) error
-} = (*conn)(nil)
 
 func TestParksBetweenRequests(t *testing.T) {
 	needParking(t)
@@ -293,8 +280,8 @@ func TestHijackedConn(t *testing.T) {
 	c.send(request("/"))
 	conn := testnet.Receive(t, "the hijacked connection", hijacked)
 	defer conn.Close()
-	if err := testnet.Receive(t, "OnReadable before", early); err != errNotHijacked {
-		t.Errorf("OnReadable before Hijack: got %v, want %v", err, errNotHijacked)
+	if err := testnet.Receive(t, "OnReadable before", early); err == nil || !strings.Contains(err.Error(), "is hijacked") {
+		t.Errorf("OnReadable before Hijack: got %v, want an error that says why", err)
 	}
 	readable := make(chan error, 1)
 	if err := conn.(interface{ OnReadable(func(error)) error }).OnReadable(func(err error) { readable <- err }); err != nil {
@@ -485,14 +472,14 @@ func TestPrefaceInPieces(t *testing.T) {
 	needParking(t)
 	for cut := range len(preface) {
 		t.Run(fmt.Sprint(cut), func(t *testing.T) {
-			conns := make(chan *conn, 1)
+			conns := make(chan *h1.Conn, 1)
 			f := start(t, echoPath, func(f *fixture) {
 				f.srv.Protocols = new(http.Protocols)
 				f.srv.Protocols.SetHTTP1(true)
 				f.srv.Protocols.SetUnencryptedHTTP2(true)
 				f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
 					if state == http.StateNew {
-						conns <- nc.(*conn)
+						conns <- h1.ConnOf(nc)
 					}
 				}
 			})
@@ -500,15 +487,15 @@ func TestPrefaceInPieces(t *testing.T) {
 			c := testnet.Receive(t, "the connection", conns)
 			if cut > 0 {
 				client.send(preface[:cut])
-				testnet.Eventually(t, "the first bytes being read", c.hasPart)
+				testnet.Eventually(t, "the first bytes being read", func() bool { return hasPart(c) })
 			}
 			client.send(preface[cut:] + "\x00\x00\x00\x04\x00\x00\x00\x00\x00") // and SETTINGS
 			settings := make([]byte, 9)
 			if _, err := io.ReadFull(client.br, settings); err != nil || settings[3] != 4 {
 				t.Fatalf("got %q, %v, want the server's SETTINGS", settings, err)
 			}
-			if got := f.server.Stats(); got.HTTP2 != 1 || c.state() != stateHijacked {
-				t.Errorf("got state %s, %+v, want %s", c.load(), got, stateHijacked)
+			if got := f.server.Stats(); got.HTTP2 != 1 || !isIn(c.Sight(), "hijacked") {
+				t.Errorf("got state %s, %+v, want hijacked", c.Sight().State, got)
 			}
 		})
 	}
@@ -845,27 +832,22 @@ func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 // count.
 func TestHeaderTimeStartsWithTheConnection(t *testing.T) {
 	needParking(t)
-	conns := make(chan *conn, 1)
+	conns := make(chan *h1.Conn, 1)
 	f := start(t, echoPath, func(f *fixture) {
 		f.srv.ReadHeaderTimeout = time.Hour
 		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-			conns <- c.(*conn)
+			conns <- h1.ConnOf(c)
 			return ctx
 		}
 	})
 	client := f.dial()
 	c := testnet.Receive(t, "the connection", conns)
 	f.awaitWaiting(1)
-	deadline := func() instant {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.real.get()
-	}
-	want := deadline()
+	want := c.Sight().ReadDeadline
 	client.send(request("/")[:20])
-	testnet.Eventually(t, "the first bytes being read", func() bool { return c.state() == stateFresh && f.hasPart() })
-	if got := deadline(); got != want || got == 0 {
-		t.Errorf("got the deadline %d after the first bytes, want %d as when it was accepted", got, want)
+	testnet.Eventually(t, "the first bytes being read", func() bool { return isIn(c.Sight(), "fresh") && f.hasPart() })
+	if got := c.Sight().ReadDeadline; !got.Equal(want) || got.IsZero() {
+		t.Errorf("got the deadline %v after the first bytes, want %v as when it was accepted", got, want)
 	}
 }
 
@@ -883,16 +865,15 @@ func TestHeaderTimeIncludesEmptyLines(t *testing.T) {
 	f.awaitParked(1)
 	c := f.conn()
 	client.send("\r\n\r\n")
-	testnet.Eventually(t, "the header's deadline", func() bool { return c.real.get() != 0 })
-	want := c.real.get()
+	testnet.Eventually(t, "the header's deadline", func() bool { return !c.Sight().ReadDeadline.IsZero() })
+	want := c.Sight().ReadDeadline
 	client.send("GET")
 	testnet.Eventually(t, "the request being read", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.state() == stateParked && c.kept != nil && len(c.kept.bytes) == len("GET")
+		s := c.Sight()
+		return isIn(s, "parked") && s.Part == len("GET")
 	})
-	if got := c.real.get(); got != want {
-		t.Errorf("got the deadline %d, want %d as after the empty lines", got, want)
+	if got := c.Sight().ReadDeadline; !got.Equal(want) {
+		t.Errorf("got the deadline %v, want %v as after the empty lines", got, want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 )
 
 // Stats counts what becomes of a [Server]'s connections. The counters are read one
@@ -25,8 +26,8 @@ type Stats struct {
 	HTTP2    uint64 // connections that speak HTTP/2, or another protocol that ALPN chose
 	Hijacked uint64 // connections that were hijacked
 
-	// Unsafe says that net/http serves TLS in this process, because crypto/tls does not read in a way that
-	// percore relies on. The http.Server's ErrorLog has a line that names the difference.
+	// Unsafe says that net/http serves TLS in this process, because crypto/tls does not read in a way
+	// that percore relies on. The http.Server's ErrorLog has a line that names the difference.
 	Unsafe bool
 }
 
@@ -46,7 +47,7 @@ type HTTP1Stats struct {
 // The counters of connections that leave HTTP/1, and of those that don't come here. Each counter is also
 // in metrics, and Stats or HTTP1Stats has it.
 const (
-	countForeign = connCounters + iota
+	countForeign = h1.Counters + iota
 	countHTTP2
 	countUnsafe // Servers whose TLS net/http serves: see Stats.Unsafe
 	counterCount
@@ -54,20 +55,20 @@ const (
 
 // metrics are most of the counters as metrics of the process.
 var metrics = []struct {
-	counter
+	h1.Counter
 	percore.Metric
 }{
-	{countWaiting, connsMetric("waiting")},
-	{countParked, connsMetric("parked")},
-	{countServing, connsMetric("serving")},
-	{countConns, connsMetric("handshake")}, // without the others: see metrics
-	{countDetached, percore.Metric{Name: "detached_answers", Help: "Answers that go on after their handler has returned"}},
-	{countHandedOver, percore.Metric{Name: "handed_over_connections_total", Help: "Connections that another process has taken over"}},
-	{countAdopted, percore.Metric{Name: "adopted_connections_total", Help: "Connections that have come from another process, where they had requests"}},
+	{h1.CountWaiting, connsMetric("waiting")},
+	{h1.CountParked, connsMetric("parked")},
+	{h1.CountServing, connsMetric("serving")},
+	{h1.CountConns, connsMetric("handshake")}, // without the others: see metrics
+	{h1.CountDetached, percore.Metric{Name: "detached_answers", Help: "Answers that go on after their handler has returned"}},
+	{h1.CountHandedOver, percore.Metric{Name: "handed_over_connections_total", Help: "Connections that another process has taken over"}},
+	{h1.CountAdopted, percore.Metric{Name: "adopted_connections_total", Help: "Connections that have come from another process, where they had requests"}},
 	{countForeign, percore.Metric{Name: "foreign_connections_total", Help: "Connections that net/http serves because they are no *percore.Conn"}},
 	{countHTTP2, percore.Metric{Name: "http2_connections_total", Help: "Connections that speak HTTP/2, or another protocol that ALPN chose"}},
-	{countHijacked, percore.Metric{Name: "hijacked_connections_total", Help: "Connections that handlers have hijacked"}},
-	{countRequests, percore.Metric{Name: "http1_requests_total", Help: "Requests over HTTP/1"}},
+	{h1.CountHijacked, percore.Metric{Name: "hijacked_connections_total", Help: "Connections that handlers have hijacked"}},
+	{h1.CountRequests, percore.Metric{Name: "http1_requests_total", Help: "Requests over HTTP/1"}},
 }
 
 func connsMetric(state string) percore.Metric {
@@ -84,19 +85,19 @@ type sums []int64
 // Stats returns the counters. On anything but Linux only Foreign counts.
 func (s *Server) Stats() Stats {
 	t := sums(s.counters.Sums())
-	count := func(c counter) uint64 { return uint64(t[c]) }
+	count := func(c h1.Counter) uint64 { return uint64(t[c]) }
 	return Stats{
-		Conns:   int(t[countConns]),
-		Waiting: int(t[countWaiting]),
-		Parked:  int(t[countParked]),
+		Conns:   int(t[h1.CountConns]),
+		Waiting: int(t[h1.CountWaiting]),
+		Parked:  int(t[h1.CountParked]),
 
-		Detached: int(t[countDetached]),
+		Detached: int(t[h1.CountDetached]),
 
-		HandedOver: count(countHandedOver),
-		Adopted:    count(countAdopted),
+		HandedOver: count(h1.CountHandedOver),
+		Adopted:    count(h1.CountAdopted),
 		Foreign:    count(countForeign),
 		HTTP2:      count(countHTTP2),
-		Hijacked:   count(countHijacked),
+		Hijacked:   count(h1.CountHijacked),
 		Unsafe:     t[countUnsafe] > 0,
 	}
 }
@@ -136,13 +137,13 @@ func (s *Server) keepStreamsLocked(streams *h2.Server) {
 func (s *Server) HTTP1Stats() HTTP1Stats {
 	t := sums(s.counters.Sums())
 	stats := HTTP1Stats{
-		Requests: uint64(t[countRequests]),
-		Serving:  int(t[countServing]),
+		Requests: uint64(t[h1.CountRequests]),
+		Serving:  int(t[h1.CountServing]),
 		Odd:      make(map[string]uint64),
 	}
-	for r, n := range t[countOdd:connCounters] {
-		if n > 0 {
-			stats.Odd[reason(r).String()] = uint64(n)
+	for c := h1.CountOdd; c < h1.Counters; c++ {
+		if reason, _ := c.OddReason(); t[c] > 0 {
+			stats.Odd[reason] = uint64(t[c])
 		}
 	}
 	return stats
@@ -151,10 +152,10 @@ func (s *Server) HTTP1Stats() HTTP1Stats {
 // metrics returns the sums as metrics of the process.
 func (t sums) metrics() []percore.Metric {
 	// Of the connections those that do nothing else. The counters were read one after the other.
-	t[countConns] = max(t[countConns]-t[countWaiting]-t[countParked]-t[countServing], 0)
+	t[h1.CountConns] = max(t[h1.CountConns]-t[h1.CountWaiting]-t[h1.CountParked]-t[h1.CountServing], 0)
 	var all []percore.Metric
 	for _, m := range metrics {
-		m.Value = float64(t[m.counter])
+		m.Value = float64(t[m.Counter])
 		all = append(all, m.Metric)
 	}
 	unsafe := percore.Metric{
@@ -165,14 +166,13 @@ func (t sums) metrics() []percore.Metric {
 		unsafe.Value = 1
 	}
 	all = append(all, unsafe)
-	for r := range reason(reasonCount) {
-		if r.isNone() {
-			continue
+	for c := h1.CountOdd; c < h1.Counters; c++ {
+		if reason, ok := c.OddReason(); ok {
+			all = append(all, percore.Metric{
+				Name: "http1_odd_requests_total", Help: "Requests that are not plain, which cost more CPU time, by the first part of the header that is not",
+				Label: "reason", Of: reason, Value: float64(t[c]),
+			})
 		}
-		all = append(all, percore.Metric{
-			Name: "http1_odd_requests_total", Help: "Requests that are not plain, which cost more CPU time, by the first part of the header that is not",
-			Label: "reason", Of: r.String(), Value: float64(t[countOdd+counter(r)]),
-		})
 	}
 	return all
 }

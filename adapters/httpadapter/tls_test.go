@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -360,7 +361,7 @@ func TestTLSPartBeforeAnAlert(t *testing.T) {
 	rest := c.sendBeforeAlert(raw, "GE")
 	sc := f.conn()
 	testnet.Eventually(t, "the data being read, or the connection closed", func() bool {
-		return sc.state() == stateClosed || f.hasPart()
+		return isIn(sc.Sight(), "closed") || f.hasPart()
 	})
 	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if n, err := c.Conn.Read(make([]byte, 1)); !isTimeout(err) {
@@ -569,24 +570,20 @@ func TestTLSHandshakeInHook(t *testing.T) {
 // TestTLSDeadlineOfHook: the handshake removes the deadlines that were set for it, and no others.
 func TestTLSDeadlineOfHook(t *testing.T) {
 	needParking(t)
-	conns := make(chan *conn, 1)
+	conns := make(chan *h1.Conn, 1)
 	at := time.Now().Add(time.Hour)
 	f, config := startTLS(t, echoPath, func(f *fixture) {
 		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 			c.SetReadDeadline(at)
-			conns <- c.(*tls.Conn).NetConn().(*conn)
+			conns <- h1.ConnOf(c)
 			return ctx
 		}
 	})
 	f.dialTLS(config)
 	c := testnet.Receive(t, "the connection", conns)
-	testnet.Eventually(t, "hands being shaken", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.ext.shaken
-	})
-	if got := c.real.get(); got != instantOf(at) {
-		t.Errorf("got the deadline %d after the handshake, want %d as the hook has set it", got, instantOf(at))
+	testnet.Eventually(t, "hands being shaken", func() bool { return c.Sight().Shaken })
+	if got := c.Sight().ReadDeadline; got.Sub(at).Abs() > time.Second {
+		t.Errorf("got the deadline %v after the handshake, want %v as the hook has set it", got, at)
 	}
 }
 
@@ -650,8 +647,8 @@ func TestTLSDeadlineOfHandshakeIsTakenBack(t *testing.T) {
 	f, config := startTLS(t, echoPath, func(f *fixture) { f.srv.WriteTimeout = time.Hour })
 	f.dialTLS(config)
 	f.awaitWaiting(1) // leased, and given back
-	if at := f.conn().real.get(); at != 0 {
-		t.Errorf("the connection has a read deadline, %v from now, want none", time.Until(at.time()))
+	if at := f.conn().Sight().ReadDeadline; !at.IsZero() {
+		t.Errorf("the connection has a read deadline, %v from now, want none", time.Until(at))
 	}
 }
 
@@ -692,13 +689,13 @@ func TestTLSClosedInHandshake(t *testing.T) {
 			})
 			client := f.dial()
 			conn := testnet.Receive(t, "the connection", conns)
-			c := connOf(conn)
-			want := stateFresh
+			c := h1.ConnOf(conn)
+			want := "fresh"
 			if tt.send != "" {
 				client.send(tt.send)
-				want = stateHandshake
+				want = "handshake"
 			}
-			testnet.Eventually(t, "the handshake being waited for", func() bool { return c.state() == want })
+			testnet.Eventually(t, "the handshake being waited for", func() bool { return isIn(c.Sight(), want) })
 			tt.close(f, conn, client)
 			f.awaitStates("new closed")
 			got := f.log.String()

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -349,7 +350,7 @@ func (s *watchStage) contextIs(r *http.Request, done bool) bool {
 func (s *watchStage) awaitSeen(nc net.Conn, declined bool) {
 	testnet.Eventually(s.t, "the next request being noticed", func() bool {
 		if s.way == withAdapter && canPark {
-			return connOf(nc).state() == stateNotified
+			return isIn(h1.ConnOf(nc).Sight(), "notified")
 		}
 		buf := make([]byte, 1<<20)
 		stacks := string(buf[:runtime.Stack(buf, true)])

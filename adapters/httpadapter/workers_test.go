@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/workers"
@@ -120,11 +121,11 @@ func TestWorkersYield(t *testing.T) {
 	const n, most = 16 * workers.TurnsMax, 4 * workers.TurnsMax
 	var mu sync.Mutex
 	turns := make(map[string]int) // for handlers whose goroutine has not run yet
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	var f *fixture
+	f = startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		x, _ := rw.(*exchange)
-		crowded := x.conn.queue.workers.Crowded()
+		crowded := f.conn().Sight().Crowded
 		for path := range turns {
 			if turns[path]++; crowded {
 				turns[path] = 0
@@ -283,7 +284,7 @@ func TestWorkersVisitLoop(t *testing.T) {
 	f.awaitParked(2)
 	var l *loop.Loop // the only one
 	for nc := range f.snapshot() {
-		l = connOf(nc).Conn.Loop()
+		l = h1.ConnOf(nc).Conn.Loop()
 	}
 	holder.send(request("/hold"))
 	testnet.Receive(t, "the request", arrived)
@@ -296,7 +297,7 @@ func TestWorkersVisitLoop(t *testing.T) {
 	testnet.Receive(t, "the loop's goroutine being held", held)
 	other.send(request("/other"))
 	for nc := range f.snapshot() {
-		if c := connOf(nc); c.RemoteAddr().String() == other.LocalAddr().String() {
+		if c := h1.ConnOf(nc); c.RemoteAddr().String() == other.LocalAddr().String() {
 			testnet.Eventually(t, "the request being there", func() bool { return hasArrived(t, c.Conn) })
 		}
 	}

@@ -75,7 +75,10 @@ var layers = []layer{
 	{".", []string{"loop", "zerocopy", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal/seam", "internal"}},
 	{"admission", []string{".", "internal/serving", "internal"}},
 	{"adapters/h2", []string{".", "internal/serving", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
-	{"adapters/httpadapter", []string{".", "admission", "adapters/h2", "pool", "internal/serving", "internal/loop", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
+	{"adapters/httpadapter/internal/semantics", []string{"adapters/h2"}}, // for the errors of streams
+	{"adapters/httpadapter/internal/http1", []string{"adapters/httpadapter/internal/semantics", "internal/pool", "internal"}},
+	{"adapters/httpadapter/internal/h1", []string{".", "adapters/httpadapter/internal/semantics", "adapters/httpadapter/internal/http1", "internal/serving", "internal/loop", "internal/pool", "internal/seam", "internal"}},
+	{"adapters/httpadapter", []string{".", "adapters/httpadapter/internal/semantics", "adapters/httpadapter/internal/http1", "adapters/httpadapter/internal/h1", "admission", "adapters/h2", "pool", "internal/serving", "internal/loop", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
 	{"adapters/grpcadapter", []string{".", "admission", "adapters/h2", "pool"}},
 	{"adapters/reactor", []string{".", "pool", "internal/serving", "internal/loop", "internal/zerocopy", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
 	{"adapters/wsadapter", []string{".", "handover", "internal"}},

@@ -8,6 +8,8 @@ import (
 
 // carriers are types that embed a connection and through which no bytes of one go.
 var carriers = map[string]string{
+	"adapters/httpadapter/internal/h1.Conn": "what the adapter has; its users have it as a netConn",
+
 	"internal/zerocopy.conn": "an end of one transfer, beside its owner",
 
 	"adapters/grpcadapter.foreignSocketListener": "a listener",

@@ -1,0 +1,89 @@
+package h1
+
+import (
+	"context"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/seam"
+)
+
+// This file has the part of the accept loop: a connection until it waits for its first byte.
+
+// Accept takes in a connection that the engine has accepted. Its reference to the host's is counted.
+func (q *Queue) Accept(pc *percore.Conn) {
+	q.admitting.Store(true)
+	q.newConn(pc).start()
+	q.admitting.Store(false)
+}
+
+// newConn makes a connection, counts it and calls the hooks for it.
+func (q *Queue) newConn(pc *percore.Conn) *Conn {
+	s := q.server
+	c := &Conn{Conn: pc, queue: q, index: -1}
+	if q.TLS != nil {
+		c.ext = &connExt{ctx: s.Context, tls: q.TLS((*netConn)(c))}
+	} else if seam.ConnInfoOf(pc).Served {
+		c.packed.Store(uint32(began | mayFollow))
+		q.counts.Add(CountAdopted, 1)
+	}
+	q.counts.Add(CountConns, 1)
+	s.Host.Introduce(c)
+	return c
+}
+
+// SetContext sets the result of the user's ConnContext. It is for the host's Introduce.
+func (c *Conn) SetContext(ctx context.Context) {
+	if c.ext == nil {
+		c.ext = &connExt{}
+	}
+	c.ext.ctx = ctx
+}
+
+// start lets a new connection wait for its first byte, for as long as net/http would, over TLS for the
+// whole handshake. A connection that has had requests in another process waits for the next, as an idle
+// one.
+func (c *Conn) start() {
+	seam.DropFinalizer(c.Conn) // the queue, a worker or net/http refers to it, until it is hijacked
+	c.mu.Lock()
+	if c.load().has(began) {
+		c.setRealDeadlineLocked(c.queue.server.idleDeadline())
+	} else {
+		c.limitFirstByteLocked()
+	}
+	if c.state() != stateNew || !c.queue.keep(c) {
+		// A hook has closed it, or the server is shut down.
+		c.change(connState.close)
+		ended := c.endLocked(connState.end)
+		c.mu.Unlock()
+		_ = c.Conn.Close()
+		c.notifyClosed()
+		if ended {
+			c.queue.server.Host.Left()
+		}
+		return
+	}
+	// If a hook has begun the handshake crypto/tls may have the next bytes in its buffer.
+	handshaking := c.isTLS() && c.ext.begun.Load()
+	c.change(func(s connState) (connState, bool) { return s.keep(handshaking) })
+	c.mu.Unlock()
+	switch {
+	case handshaking:
+		c.beginHandshake()
+		return
+	case !c.offer():
+		c.arm()
+	}
+	c.rested()
+}
+
+// rested is for a connection that waits now, and perhaps should not. Shutdown and
+// SetKeepAlivesEnabled look for it after they have made their change, so one of the two sees the
+// other's.
+func (c *Conn) rested() {
+	switch host := c.queue.server.Host; {
+	case host.Ended():
+		c.hangUp()
+	case !host.KeepAlives():
+		c.hangUpIdle() // a connection's first request is answered anyway
+	}
+}

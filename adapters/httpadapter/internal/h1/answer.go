@@ -1,0 +1,369 @@
+package h1
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+	"github.com/percore/percore/internal/pool"
+)
+
+// Detacher is the http.ResponseWriter of a request, whose answer can go on after the handler has
+// returned.
+type Detacher interface {
+	http.ResponseWriter
+
+	// SentPlain reports whether the header was sent, and says nothing about a coding of the body.
+	SentPlain() bool
+
+	// Detach moves the rest of the answer to a, which must be new, and which is o's, and returns the
+	// request's context. From then on the ResponseWriter takes nothing. Detach fails if the handler has
+	// returned, or the answer is detached or hijacked.
+	Detach(a *Answer, o Owner) (context.Context, error)
+}
+
+// Owner has a detached answer.
+type Owner interface {
+	// Work sends what is to be sent. It is called when the handler has returned, and for each Resume
+	// after that. It reports whether the answer is over, and whether all of it was sent, with End: if
+	// not, the connection is closed. It may block.
+	Work() (over, sent bool)
+
+	// Finish is called last, once. It may panic, which is logged.
+	Finish(sent bool)
+
+	// Gone ends the answer early, and reports whether it went on. err is nil if the client has gone. It
+	// must not block.
+	Gone(err error) bool
+
+	// GoesOn reports whether the answer has not ended.
+	GoesOn() bool
+
+	// Reads says whether the connection waits for the rest of the request's body, which Cut ends. It
+	// reports whether the answer has ended.
+	Reads(reads bool) (ended bool)
+}
+
+// Answer is the rest of an answer that is detached. It has all that is needed of the exchange,
+// which goes when the handler has returned: most of what that holds is the request.
+//
+// The connection belongs to the owner's sender, first the handler's worker. When that has nothing more
+// to send it leaves, and the connection waits for the next one, in the state serving or notified, with
+// current as the answer's watched part. So for the loop it is a request under way: the callback notices
+// the client's end.
+//
+// Write, Flush and End are for the owner's Work, and may block.
+type Answer struct {
+	watched
+	owner Owner // immutable
+
+	// owned by the sender, once the handler has returned; guarded by watched.mu for Header and
+	// WriteHeader
+	rest *http1.Response // nil: tail has what is left of it, or all
+	tail http1.Tail
+
+	asked bool // for the header: trailers may come of that; guarded by watched.mu
+
+	// owned by the sender, once the handler has returned
+	bodyRead bool // of the request, so that the connection can serve another
+	reusable bool // the answer allows that
+	lingers  bool // see turn.lingers
+	hadBody  bool
+}
+
+// Detach implements Detacher.
+func (x *exchange) Detach(a *Answer, o Owner) (context.Context, error) {
+	a.conn, a.canceler, a.owner = x.conn, x.canceler, o
+	a.watched.stream = a
+	a.rest = x.Response.Detach(detachedAnswerOut{a}) // first: a write of the answer may hold its lock, and want mu
+	gone, err := x.setAnswer(a)
+	if err != nil {
+		return nil, err
+	}
+	if gone {
+		o.Gone(nil)
+	}
+	return x.req.Context(), nil
+}
+
+func (x *exchange) setAnswer(a *Answer) (gone bool, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.hijacked:
+		return false, http.ErrHijacked
+	case x.stream != nil:
+		return false, semantics.ErrDetached
+	case x.ended, a.rest == nil:
+		return false, semantics.ErrReturned
+	}
+	x.stream = a
+	return x.gone, nil
+}
+
+// detach is for a handler that has detached its answer and returned. behind are the bytes behind its
+// request that were read. It reports false if the connection waits, or is given up.
+func (t *turn) detach(x *exchange, a *Answer, behind []byte) bool {
+	c := t.c
+	if len(behind) > 0 {
+		c.keep(kept{bytes: bytes.Clone(behind)})
+	}
+	bodyRead, lingers := a.closeBody(x) // before the release: the body may have bytes of the buffer
+	if behind := x.takeBehind(); len(behind) > 0 {
+		c.keep(kept{bytes: behind})
+	}
+	t.release()
+	if x.req.MultipartForm != nil {
+		_ = x.req.MultipartForm.RemoveAll()
+	}
+	a.bodyRead, a.lingers, a.hadBody = bodyRead, lingers, x.body != nil
+	a.takeOver(&x.watched)
+	x.mu.Lock()
+	x.rest = nil
+	x.mu.Unlock()
+	c.current.Store(&a.watched)
+	if a.watching && c.state() == stateNotified {
+		// The callback may have come in between, and have found neither watched part. If it was about
+		// other bytes, or nothing, it comes again.
+		c.change(connState.resumeServing)
+		t.arm()
+	}
+	t.x = nil
+	c.queue.counts.Add(CountDetached, 1)
+	a.compact()
+	return t.serveStream(a)
+}
+
+// closeBody closes the request's body, of which the client may never send the rest. The end of the
+// answer ends the wait for it. As with net/http an answer that ends the connection doesn't wait for it.
+func (a *Answer) closeBody(x *exchange) (bodyRead, lingers bool) {
+	if x.body != nil && a.rest.EndsConn() {
+		return x.body.leave()
+	}
+	if a.owner.Reads(true) {
+		_ = a.conn.shut()
+	}
+	bodyRead, lingers = x.closeBody()
+	a.owner.Reads(false)
+	return bodyRead, lingers
+}
+
+// leave closes the body, and leaves on the connection what has not come of it.
+func (b *requestBody) leave() (bodyRead, lingers bool) {
+	b.lock()
+	if !b.ended && !b.closed && b.rest > 0 {
+		b.early, b.linger = true, true
+	}
+	b.mu.Unlock()
+	return b.finishLate()
+}
+
+// takeOver takes the watch for the client's end over from an exchange's watched part. A callback that
+// still finds that looks for the other: see watchNext.
+func (a *Answer) takeOver(x *watched) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ended = true
+	a.watched.mu.Lock()
+	defer a.watched.mu.Unlock()
+	a.gone, a.watching, a.rearmed, a.closeNotify = x.gone, x.watching, x.rearmed, x.closeNotify
+}
+
+// serveStream is the sender's turn with the connection. It reports false if the connection waits for
+// the next sender, or is given up, and true if it can serve its next request, of which the worker has
+// all that was read.
+func (t *turn) serveStream(a *Answer) bool {
+	c := t.c
+	over, sent := a.owner.Work()
+	if !over {
+		return false // from here on the connection is another worker's
+	}
+	a.watched.mu.Lock()
+	a.watched.ended = true
+	t.armed = a.watching
+	a.watched.mu.Unlock()
+	c.current.Store(nil)
+	c.queue.counts.Add(CountDetached, -1)
+	a.cancel()
+	a.finish(sent)
+	switch {
+	case !sent:
+		_ = c.shut() // without TLS's farewell, behind which an answer would seem to be complete
+		return t.finish()
+	case !a.reusable || !a.bodyRead:
+		if a.hadBody {
+			t.readBehind()
+		}
+		t.lingers = a.lingers
+		return t.close()
+	}
+	_ = c.Conn.SetWriteDeadline(time.Time{})
+	if !t.answered() {
+		return false
+	}
+	t.resume()
+	t.scanned = 0 // it was not scanned
+	return true
+}
+
+// finish is the owner's Finish, and logs its panic.
+func (a *Answer) finish(sent bool) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			a.conn.logPanic(reason)
+		}
+	}()
+	a.owner.Finish(sent)
+}
+
+// endPanicked cuts the answer of a handler that has panicked, or ended its goroutine. The client gets
+// what net/http would send: what was written before Detach.
+func (t *turn) endPanicked(a *Answer) {
+	a.owner.Gone(semantics.ErrPanicked)
+	a.rest.Abort()
+	t.send(a.rest.Out())
+}
+
+// Wrote reports whether the header is fixed. It is for the time before the handler has returned.
+func (a *Answer) Wrote() bool { return a.rest.Wrote() }
+
+// Header returns the header, for one that is not sent yet.
+func (a *Answer) Header() http.Header {
+	a.watched.mu.Lock()
+	defer a.watched.mu.Unlock()
+	a.asked = true
+	a.restoreLocked()
+	return a.rest.Header()
+}
+
+// WriteHeader fixes the header.
+func (a *Answer) WriteHeader(status int) {
+	a.watched.mu.Lock()
+	defer a.watched.mu.Unlock()
+	a.restoreLocked()
+	a.rest.WriteHeader(status)
+}
+
+// restoreLocked makes the Response of an answer that has waited as a whole. There is no sender yet, or
+// it calls this itself, for an end without anything written.
+func (a *Answer) restoreLocked() {
+	if a.rest == nil {
+		a.rest = a.tail.Response(detachedAnswerOut{a})
+	}
+}
+
+// Write writes a part of the body. It returns no count, which would keep p in memory as long as the
+// client takes nothing.
+func (a *Answer) Write(p []byte) error {
+	if a.rest == nil {
+		return a.writeTail(p)
+	}
+	_, err := a.rest.Write(p)
+	return err
+}
+
+// Flush sends what was written.
+func (a *Answer) Flush() error {
+	if a.rest == nil {
+		return nil
+	}
+	err := a.rest.FlushError()
+	a.compact()
+	return err
+}
+
+// IsWhole reports whether the header is all of the answer, so that nothing waits for it.
+func (a *Answer) IsWhole() bool {
+	if a.rest != nil {
+		return a.rest.IsWhole()
+	}
+	return a.tail.IsWhole()
+}
+
+// compact drops the Response, if the tail is enough.
+func (a *Answer) compact() {
+	a.watched.mu.Lock()
+	defer a.watched.mu.Unlock()
+	if a.asked {
+		return
+	}
+	if tail, ok := a.rest.Tail(); ok {
+		a.tail, a.rest = tail, nil
+	}
+}
+
+// chunkExtra is more than what comes around a chunk.
+const chunkExtra = 32
+
+func (a *Answer) writeTail(p []byte) error {
+	memory := pool.GetBytes(len(p) + chunkExtra)
+	defer pool.PutBytes(memory)
+	b, err := a.tail.Append((*memory)[:0], p)
+	if err == nil && len(b) > 0 {
+		_, err = a.conn.stream().write(b)
+	}
+	return err
+}
+
+// End ends the answer behind what was written. It returns an error if not all was sent.
+func (a *Answer) End() (err error) {
+	a.watched.mu.Lock()
+	a.restoreLocked()
+	a.watched.mu.Unlock()
+	if a.rest == nil {
+		var last string
+		if last, a.reusable = a.tail.End(); last != "" {
+			_, err = a.conn.stream().write([]byte(last))
+		}
+		return err
+	}
+	a.reusable = a.rest.Finish()
+	out := a.rest.Out()
+	if len(out) > 0 {
+		_, err = a.conn.stream().write(out)
+	}
+	http1.ReleaseOut(out)
+	if err == nil {
+		err = a.rest.Err()
+	}
+	return err
+}
+
+// SetWriteDeadline sets the time after which writes fail.
+func (a *Answer) SetWriteDeadline(t time.Time) error { return a.conn.SetWriteDeadline(t) }
+
+// WriteTimeout returns the http.Server's; 0: none.
+func (a *Answer) WriteTimeout() time.Duration { return a.conn.queue.server.HTTP.WriteTimeout }
+
+// Resume makes a goroutine call the owner's Work.
+func (a *Answer) Resume() { a.conn.queue.workers.Serve(a.conn) }
+
+// Cut closes the connection. It doesn't block.
+func (a *Answer) Cut() { go a.conn.shut() }
+
+// detachedAnswerOut is a Answer as the connection of its http1.Response. Only the sender calls
+// it, so the handler has returned.
+type detachedAnswerOut struct{ a *Answer }
+
+// Write implements http1.Conn.
+func (o detachedAnswerOut) Write(p []byte) (int, error) { return o.a.conn.stream().write(p) }
+
+// Fail implements http1.Conn. The sender sees the error, too.
+func (o detachedAnswerOut) Fail() {}
+
+// KeepAlives implements http1.Conn.
+func (o detachedAnswerOut) KeepAlives() bool { return o.a.conn.mayKeepAlive() }
+
+// FinishBody implements http1.Conn. The body was closed when the handler returned.
+func (o detachedAnswerOut) FinishBody() (reusable, tooLong bool) { return o.a.bodyRead, false }
+
+// AppendDate implements http1.Conn.
+func (o detachedAnswerOut) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
+
+// Logf implements http1.Conn.
+func (o detachedAnswerOut) Logf(format string, args ...any) {
+	o.a.conn.queue.server.Host.Logf(format, args...)
+}

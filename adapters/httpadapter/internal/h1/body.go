@@ -1,0 +1,318 @@
+package h1
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/serving"
+)
+
+// requestBody is the body of a request over HTTP/1: the bytes that came with the header, and those
+// behind them, for which Read waits as a connection's Read does. It holds a buffer only while there are
+// bytes in it.
+//
+//	state   meaning                                    leaves by
+//	open    there are bytes to come                    the last one, or the end of the stream: ended; Close
+//	ended   all of them were read: next is a request   Close
+//	closed  Read fails; early says that the rest of    (final)
+//	        the body was left on the connection
+//
+// Bytes that the handler does not read are treated as by net/http (its type body, in Go 1.27): the body
+// is closed before the first byte of the answer is sent, and Close reads up to discardMax bytes, so
+// that the connection can serve another request.
+type requestBody struct {
+	// immutable
+	x       *exchange
+	expects bool    // the client may wait for "100 Continue" before it sends the body
+	chunks  *chunks // of a body in chunks; nil: its length is known
+
+	mu      sync.Mutex // held for a whole call, waiting included; x.mu may be taken with it
+	left    []byte     // bytes that were read from the connection and not by the handler: buffer's, or the worker's
+	buffer  *[]byte    // the body's own memory, of the pool; nil: none
+	rest    int64      // how many bytes are still on the connection
+	last    bool       // the client has asked for the connection to be closed: the rest of the body is not read
+	ended   bool
+	closed  bool
+	early   bool
+	seenEnd bool  // a Read has returned the end
+	looks   uint8 // see meetsLimit
+	linger  bool  // the client may still be sending when the connection is closed
+}
+
+// discardMax is how many bytes of a body that the handler has not read are read anyway, to keep
+// the connection: net/http's maxPostHandlerReadBytes.
+const discardMax = 256 << 10
+
+// begin gives the body its length. p is what was read behind the header: of the body, and of the
+// requests that follow.
+func (b *requestBody) begin(length int64, p []byte) {
+	n := int(min(length, int64(len(p))))
+	b.left, b.rest = p[:n], length-int64(n)
+	b.x.rest = p[n:]
+}
+
+// Read implements io.Reader. As with net/http, the last bytes come with io.EOF.
+func (b *requestBody) Read(p []byte) (n int, err error) {
+	if !b.proceed() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, err = b.readSeen(p)
+	b.x.SetTooLarge(b.meetsLimit(p, n))
+	return n, err
+}
+
+// proceed tells a client that waits for that to send the body. It reports false if the body must not be
+// read any more. mu is not held: the answer may hold its lock, and want mu.
+func (b *requestBody) proceed() bool { return !b.expects || b.isClosed() || b.x.Continue() }
+
+func (b *requestBody) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+// WriteTo implements io.WriterTo, for io.Copy.
+func (b *requestBody) WriteTo(w io.Writer) (int64, error) { return http1.CopyBody(w, copied{b}) }
+
+// copied is a body as an http1.Body.
+type copied struct{ *requestBody }
+
+// Left implements http1.Body.
+func (b copied) Left() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.unread()
+}
+
+// WaitsWithoutMemory implements http1.Body.
+func (b copied) WaitsWithoutMemory() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.ended && !b.closed && b.chunks == nil && !b.x.conn.stream().isBuffered()
+}
+
+// ReadPooled implements http1.Body.
+func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
+	if !b.proceed() {
+		return nil, 0, http.ErrBodyReadAfterClose
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.left) == 0 && !b.ended && !b.closed && b.chunks == nil {
+		serving.Await(b.x.conn.Conn)
+	}
+	p = pool.GetBytes(size)
+	n, err = b.readSeen(*p)
+	return p, n, err
+}
+
+// readSeen is read, and notes the end, of which the handler learns.
+func (b *requestBody) readSeen(p []byte) (n int, err error) {
+	n, err = b.read(p)
+	b.seenEnd = b.seenEnd || err == io.EOF
+	return n, err
+}
+
+// read is Read, with mu held.
+func (b *requestBody) read(p []byte) (n int, err error) {
+	switch {
+	case b.closed:
+		return 0, http.ErrBodyReadAfterClose
+	case b.ended:
+		return 0, io.EOF
+	case b.chunks != nil:
+		return b.readChunks(p)
+	case len(p) == 0:
+		return 0, nil
+	}
+	if len(b.left) == 0 {
+		if from := b.x.conn.stream(); len(p) >= turnBytes || int64(len(p)) >= b.rest || from.isBuffered() {
+			n, err = from.receive(p[:min(int64(len(p)), b.rest)])
+			return n, b.received(n, err)
+		}
+		if err := b.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n = copy(p, b.left)
+	b.left = b.left[n:]
+	return n, b.atEnd()
+}
+
+// fill waits for bytes of the connection, and takes a buffer for them when they are there, except over
+// TLS, where it takes it before.
+func (b *requestBody) fill() error {
+	b.release()
+	n, err := b.x.conn.stream().fill(b)
+	if n > 0 {
+		b.left = (*b.buffer)[:n]
+	} else {
+		b.release()
+	}
+	return b.received(n, err)
+}
+
+func (b *requestBody) lend() []byte {
+	b.buffer = pool.GetBytes(turnBytes)
+	return (*b.buffer)[:min(int64(turnBytes), b.rest)]
+}
+
+// release gives the buffer back. No handler has a part of it.
+func (b *requestBody) release() {
+	releaseBuffer(b.buffer)
+	b.buffer, b.left = nil, nil
+}
+
+// received notes the result of a read from the connection, and returns Read's error. As with net/http
+// an error means that the client has gone, and the end of the stream is the body's, too, after it was
+// reported once.
+func (b *requestBody) received(n int, err error) error {
+	b.rest -= int64(n)
+	if err == nil {
+		return b.atEnd()
+	}
+	b.x.clientGone()
+	if err == io.EOF {
+		b.end()
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// atEnd returns io.EOF, and ends the body, when all of it was read.
+func (b *requestBody) atEnd() error {
+	if len(b.left) > 0 {
+		return nil
+	}
+	b.release()
+	if b.rest > 0 {
+		return nil
+	}
+	b.end()
+	return io.EOF
+}
+
+func (b *requestBody) end() {
+	b.ended = true
+	b.x.bodyEnded()
+}
+
+// Close implements io.Closer. It may wait for the rest of the body, if that is short.
+func (b *requestBody) Close() error {
+	if b.expects && b.x.CloseUnread() {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.close()
+}
+
+// close is Close, with mu held.
+func (b *requestBody) close() (err error) {
+	if b.closed {
+		return nil
+	}
+	if b.chunks != nil {
+		return b.closeChunks()
+	}
+	switch {
+	case b.ended:
+	case b.last:
+		b.early = true
+	case b.unread() > discardMax:
+		b.early, b.linger = true, true
+	}
+	for !b.ended && !b.early {
+		if b.left = nil; b.atEnd() == nil {
+			err = b.fill()
+		}
+		if err != nil && !(b.ended && cutOffIsEnd) {
+			// The rest of the body may still come, and must not be taken for a request.
+			b.early, b.linger = true, errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
+	b.release()
+	b.closed = true
+	return err
+}
+
+// unread returns how many bytes of the body the handler has not read, or -1 if that isn't known.
+func (b *requestBody) unread() int64 {
+	if b.chunks != nil && !b.ended {
+		return -1
+	}
+	return int64(len(b.left)) + b.rest
+}
+
+// finish is for http1.Conn's FinishBody.
+func (b *requestBody) finish() (reusable, tooLong bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.expects && endIsRead:
+		return b.seenEnd, false
+	case b.expects && !b.ended: // the client may never send it
+		return false, false
+	case b.closed: // if it was cut off, finishLate makes the worker close the connection, and the header doesn't say so
+		return b.ended, false
+	case b.chunks != nil:
+		return b.finishChunks()
+	case b.unread() >= discardMax: // even if it was cut off
+		b.linger = true
+		return false, true
+	default:
+		b.last = false // HTTP/1.0 may ask for the connection to be closed and kept
+		if b.close() != nil && cutOffIsEnd {
+			b.closed = !b.ended // the handler may read on, and finds the end
+			return false, false
+		}
+	}
+	return b.ended && !b.early, false
+}
+
+// finishLate closes the body after the handler has returned and the answer was sent, and reports whether
+// the connection can serve another request. Another goroutine's Read that waits, which is a mistake
+// then, fails, as with net/http.
+func (b *requestBody) finishLate() (reusable, linger bool) {
+	b.lock()
+	defer b.mu.Unlock()
+	_ = b.close()
+	tooLarge := b.x.TooLarge()
+	return b.ended && !b.early && !tooLarge, b.linger || tooLarge
+}
+
+// take returns a copy of the bytes that were read from the connection and not by the handler, and closes
+// the body: the rest is the hijacker's.
+func (b *requestBody) take() []byte {
+	b.lock()
+	defer b.mu.Unlock()
+	left := bytes.Clone(b.left)
+	if b.chunks != nil {
+		left = b.chunks.takeRest()
+	}
+	b.release()
+	b.closed = true
+	return left
+}
+
+// lock takes mu from a Read that waits: it fails.
+func (b *requestBody) lock() {
+	if b.mu.TryLock() {
+		return
+	}
+	c := b.x.conn
+	_ = c.Conn.SetReadDeadline(monotime.LongAgo)
+	b.mu.Lock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.restoreReadDeadline()
+}

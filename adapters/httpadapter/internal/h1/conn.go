@@ -1,0 +1,190 @@
+package h1
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/internal/serving"
+)
+
+// Conn is a connection that was accepted. Its users have the same object as a netConn, or over TLS a
+// *tls.Conn above that: see Identity.
+//
+// state.go has the states and all changes of them. The methods are in files by their caller:
+//
+//	caller                          file              it begins with
+//	the accept loop                 accept.go         Queue.Accept, newConn, start
+//	the loop, by its callback       wake.go           waker.OnReadable
+//	a worker                        turn.go           serve; exchange.go has a request and its answer,
+//	                                                  odd.go the requests that are not plain
+//	                                stream.go         reads and writes; over TLS tls_stream.go
+//	Shutdown and others that look   hangup.go         hangUp: for each connection
+//	through all connections
+//	HandOver                        mover.go          takeOut, PutBack, CloseMoved
+//	a goroutine of its own          tls_handshake.go  handshake
+//	the host                        switch.go         Leave: another protocol
+//	crypto/tls, and the user        user.go           Read, Write, SetReadDeadline, OnReadable and others
+//	any of them                     conn.go           the state, shut
+type Conn struct {
+	*percore.Conn // immutable
+
+	// immutable
+	queue *Queue
+	ext   *connExt // nil on a plain connection without ConnContext
+
+	// atomic; changed with mu held, except where each request would have to take it: without mu the
+	// worker and the callback change serving and notified. Every change is a compare-and-swap: if two
+	// goroutines make one at the same time, the slower tries again.
+	packed atomic.Uint32 // a connState
+
+	// guarded by queue.mu
+	index int32 // in queue.mu.kept; -1: not there
+
+	// owned by the worker that has the connection, and by the loop when it waits
+	kept *kept // nil: no bytes
+
+	// atomic
+	current atomic.Pointer[watched] // of the request that a worker serves, or of an answer that waits
+
+	mu sync.Mutex
+
+	// atomic; written with mu held
+	real atomicInstant // the read deadline that a timeout or the user has set
+}
+
+// connExt holds the parts that only some connections need.
+type connExt struct {
+	ctx    context.Context // the result of the user's ConnContext
+	tls    *tls.Conn       // the connection as the user sees it
+	shaken bool            // the handshake is over; guarded by Conn.mu
+	limit  bool            // the handshake has a deadline; guarded by Conn.mu
+	begun  atomic.Bool     // one of the user's hooks has begun the handshake
+	failed atomic.Bool     // the handshake has failed, which was logged
+	reader tlsReader       // for the worker
+	cut    error           // of a write that failed; guarded by crypto/tls, which writes one record at a time
+
+	shaking atomic.Pointer[serving.Handshake] // that is under way; nil: none
+}
+
+// load returns the state and its bits.
+func (c *Conn) load() connState { return connState(c.packed.Load()) }
+
+// loadLocked waits for a change that is under way, and returns the state after it.
+func (c *Conn) loadLocked() connState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.load()
+}
+
+// Host returns the server around the one that the connection belongs to.
+func (c *Conn) Host() Host { return c.queue.server.Host }
+
+// state returns the state.
+func (c *Conn) state() state { return c.load().state() }
+
+// swap changes the state and its bits unless another goroutine was faster.
+func (c *Conn) swap(from, to connState) bool {
+	if !c.packed.CompareAndSwap(uint32(from), uint32(to)) {
+		return false
+	}
+	checkChange(from, to)
+	if (from^to)&stateMask != 0 {
+		c.queue.gauge(from, -1)
+		c.queue.gauge(to, +1)
+	}
+	return true
+}
+
+// change applies event to the state, and tries again if another goroutine has changed the state
+// meanwhile. It returns the state afterwards, and false if event doesn't apply to it.
+func (c *Conn) change(event func(connState) (connState, bool)) (connState, bool) {
+	for {
+		from := c.load()
+		switch to, ok := event(from); {
+		case !ok:
+			return from, false
+		case to == from || c.swap(from, to):
+			return to, true
+		}
+	}
+}
+
+// changeLocked is change with mu held.
+func (c *Conn) changeLocked(event func(connState) (connState, bool)) (connState, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.change(event)
+}
+
+// Context returns the parent of the contexts of the connection's requests.
+func (c *Conn) Context() context.Context {
+	if c.ext != nil && c.ext.ctx != nil {
+		return c.ext.ctx
+	}
+	return c.queue.server.Context
+}
+
+func (c *Conn) isTLS() bool { return c.ext != nil && c.ext.tls != nil }
+
+// endLocked makes a change, and reports whether that has hijacked or finally closed the connection. If
+// so, the queue has forgotten it, and the caller, which holds mu, must call the host's Left as soon as
+// the connection is closed: Shutdown waits for that.
+func (c *Conn) endLocked(event func(connState) (connState, bool)) (ended bool) {
+	to, ok := c.change(event)
+	if !ok || to.state() != stateClosed && to.state() != stateHijacked {
+		return false
+	}
+	c.queue.forget(c)
+	return true
+}
+
+// shut closes the connection permanently. If a worker has it, that calls the hook.
+func (c *Conn) shut() error {
+	c.mu.Lock()
+	ended := c.endLocked(connState.close)
+	leaves := c.state() == stateClosing
+	c.mu.Unlock()
+	if leaves {
+		return nil
+	}
+	err := c.Conn.Close()
+	if x := c.current.Load(); x != nil {
+		x.clientGone() // the callback may have come before
+	}
+	if ended {
+		c.notifyClosed()
+		c.queue.server.Host.Left()
+	}
+	return err
+}
+
+// hijacked is for a handler that hijacks the connection.
+func (c *Conn) hijacked() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.endLocked(connState.hijack) {
+		seam.RestoreFinalizer(c.Conn)
+		c.queue.counts.Add(CountHijacked, 1)
+		c.queue.server.Host.Left()
+	}
+}
+
+// notifyClosed calls the user's hook for a closed connection, when no worker does. Before that it
+// reports a handshake that failed to the log. It may be called with locks held, unlike the hook.
+func (c *Conn) notifyClosed() {
+	noHandshake := c.isTLS() && !c.load().has(began) // perhaps
+	if !noHandshake && c.queue.server.ConnState == nil {
+		return
+	}
+	go func() {
+		if noHandshake {
+			c.logHandshake()
+		}
+		c.Report(http.StateClosed)
+	}()
+}

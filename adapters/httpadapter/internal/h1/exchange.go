@@ -1,0 +1,316 @@
+package h1
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+	"github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/seam"
+)
+
+// exchange is a request over HTTP/1 and its answer: the http.ResponseWriter that the handler
+// gets. Handlers may keep it, the request, and all that they can reach from these, so an exchange is
+// never used for a second request. Its memory has no bytes of the connection's buffers, except,
+// while the handler runs, those of the body and of the requests that follow.
+type exchange struct {
+	http1.Response
+	watched
+
+	// immutable
+	req  *http.Request
+	body *requestBody // nil: none
+
+	rest []byte // bytes behind the request that were read, for Hijack; guarded by mu
+
+	// owned by the worker
+	returned bool // the handler has returned, and neither panicked nor ended its goroutine
+	stays    bool // Drain does not end the connection with this answer
+}
+
+// plainExchange is an exchange and its request in one piece of memory.
+type plainExchange struct {
+	exchange
+	request http.Request
+}
+
+// watched is the part of an exchange that waits for the client's end. An answer that is detached has
+// one of its own when the handler has returned: see Answer.
+type watched struct {
+	// immutable
+	conn     *Conn
+	canceler // of the context
+
+	mu          sync.Mutex
+	stream      *Answer   // nil: the answer is not detached
+	closeNotify chan bool // made by CloseNotify
+	gone        bool      // the client has gone
+	hijacked    bool
+	watching    bool // for the client's end, since there is no body or all of it was read: the callback is armed, unless it has come
+	rearmed     bool // the callback has come once, and was armed again
+	ended       bool // the handler has returned
+}
+
+// newExchange makes the exchange of the request at the start of p, whose head was scanned. Its body is
+// in p, too, as far as it has come. It returns nil if net/http must refuse the request.
+func (t *turn) newExchange(p []byte) *exchange {
+	c, h := t.c, &t.head
+	plain := &plainExchange{exchange: exchange{watched: watched{conn: c}}}
+	x, req := &plain.exchange, &plain.request
+	ctx, cancel := newRequestContext(c.Context(), c.Conn)
+	x.canceler = cancel
+	if !h.Request(ctx, p, req) {
+		x.cancel()
+		return nil
+	}
+	req.RemoteAddr = c.RemoteText()
+	stream := c.stream()
+	req.TLS = stream.tlsState()
+	if h.ContentLength > 0 {
+		x.body = &requestBody{x: x, last: req.Close}
+		req.Body = x.body
+		x.body.begin(h.ContentLength, p[h.Bytes:])
+	} else {
+		x.rest = p[h.Bytes:]
+	}
+	x.watching = x.body == nil
+	x.req = req
+	x.Init(stream.answerOut(x), req, nil)
+	return x
+}
+
+// awaitsBody reports whether a part of the body has not come with the header. It is for the worker,
+// before the handler runs.
+func (x *exchange) awaitsBody() bool {
+	return x.body != nil && (x.body.rest > 0 || x.body.chunks != nil)
+}
+
+// bodyEnded begins to watch for the client's end once the body is read, as net/http does, even if the
+// whole body came with the header. Before that a client may end its stream after its request, or the
+// deadline for the body may pass, without cancelling a handler that hasn't read the body yet.
+func (x *exchange) bodyEnded() {
+	c := x.conn
+	x.mu.Lock()
+	if x.watching || x.ended || x.hijacked {
+		x.mu.Unlock()
+		return
+	}
+	x.watching = true
+	c.setRealDeadline(0) // as net/http does then
+	c.change(connState.resumeServing)
+	err := c.armCallback()
+	x.mu.Unlock()
+	if err != nil {
+		c.woken(err)
+	}
+	if c.stream().hasEnded() {
+		x.clientGone()
+	}
+}
+
+// run calls the handler. If the handler panics or ends its goroutine, returned stays false, and the
+// connection can't be used again.
+func (x *exchange) run(handler http.Handler) {
+	defer func() {
+		if x.returned {
+			return
+		}
+		x.Abort()
+		if reason := recover(); reason != nil {
+			x.conn.logPanic(reason)
+		}
+	}()
+	handler.ServeHTTP(x, x.req)
+	x.returned = true
+}
+
+// isWatching reports whether a callback that comes now is for x.
+func (x *watched) isWatching() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.isWatchingLocked()
+}
+
+func (x *watched) isWatchingLocked() bool { return x.watching && !x.ended && !x.hijacked }
+
+// notice takes a callback that came during x, with its error, and reports whether the callback is armed
+// again. It runs on the loop.
+//
+//	the callback is about     net/http's read of one byte   the context
+//	bytes behind the request  returns, and is the last      stays
+//	the end of the stream     fails                         is cancelled
+//	a deadline                fails                         is cancelled
+//	nothing (see rearm)       goes on                       stays, and the callback is armed again
+func (x *watched) notice(err error) (armed bool) {
+	switch {
+	case !x.isWatching():
+		return false // it was armed before x, and has come too late to be disarmed
+	case err != nil || seam.AtEnd(x.conn.Conn):
+		x.clientGone()
+		return false
+	}
+	return x.rearm()
+}
+
+// clientGone notifies the handler that the client has gone, unless it has hijacked the connection. It
+// runs on the loop, so no call that may block is made with mu held.
+func (x *watched) clientGone() {
+	x.mu.Lock()
+	hijacked, detached := x.hijacked, x.stream
+	if !hijacked && !x.gone {
+		x.gone = true
+		if x.closeNotify != nil {
+			select {
+			case x.closeNotify <- true:
+			default: // the other watched part of a detached answer was told at the same time
+			}
+		}
+	}
+	x.mu.Unlock()
+	if !hijacked {
+		x.cancel()
+	}
+	if detached != nil {
+		detached.owner.Gone(nil)
+	}
+}
+
+// rearm arms the callback again when it has come for the first time, and reports whether it did. The
+// first may be about bytes that this request was read with. While the handler runs no bytes are read,
+// so the second, which comes at once if there are others, is about these, or the end.
+func (x *watched) rearm() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.rearmed || !x.isWatchingLocked() {
+		return false
+	}
+	err := x.conn.Conn.NotifyReadable((*waker)(x.conn))
+	if errors.Is(err, loop.ErrArmed) {
+		return true // by bodyEnded: this callback was armed before x
+	}
+	x.rearmed = true
+	return err == nil
+}
+
+// end notes that the handler has returned. It reports whether the handler has hijacked the connection,
+// and whether the callback was armed. The body is still to be closed. If the handler has detached the
+// answer, and returned, end returns the stream and nothing has ended.
+func (x *exchange) end() (hijacked, watching bool, detached *Answer) {
+	x.mu.Lock()
+	if x.stream != nil && x.returned {
+		defer x.mu.Unlock()
+		return false, false, x.stream
+	}
+	x.ended, x.rest = true, nil
+	hijacked, watching = x.hijacked, x.watching
+	x.mu.Unlock()
+	x.cancel()
+	return hijacked, watching, nil
+}
+
+// closeBody closes the body when the answer was sent. It reports whether the connection can serve
+// another request, as far as the body goes, and whether the client may still be sending, so that the
+// connection must not be closed at once.
+func (x *exchange) closeBody() (reusable, linger bool) {
+	if x.body == nil {
+		return true, false
+	}
+	return x.body.finishLate()
+}
+
+// dropBody is for a handler that has returned and hijacked the connection. Its Hijack, on another
+// goroutine, may not have come to the body yet, which has bytes of the worker's buffer.
+func (x *exchange) dropBody() {
+	if x.body != nil {
+		x.body.take()
+	}
+}
+
+// CloseNotify implements http.CloseNotifier.
+func (x *exchange) CloseNotify() <-chan bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ended {
+		panic("net/http: CloseNotify called after ServeHTTP finished")
+	}
+	if x.closeNotify == nil {
+		x.closeNotify = make(chan bool, 1)
+		if x.gone {
+			x.closeNotify <- true
+		}
+	}
+	return x.closeNotify
+}
+
+// Hijack implements http.Hijacker.
+func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	x.StopContinue()
+	x.Response.EndHeader() // it reads the rest of the body
+	read, err := x.seize()
+	if err != nil {
+		return nil, nil, err
+	}
+	x.Response.End()
+	c := x.conn
+	c.Conn.CancelOnReadable()
+	if b, ok := c.stream().takePeeked(); ok {
+		read = append(read, b)
+	}
+	nc := c.Identity()
+	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), nc), max(len(read), turnBytes))
+	_, _ = r.Peek(len(read)) // so that they are buffered, and r reads from nc afterwards
+	_ = nc.SetDeadline(time.Time{})
+	c.hijacked()
+	c.Report(http.StateHijacked)
+	return nc, bufio.NewReadWriter(r, bufio.NewWriter(nc)), nil
+}
+
+// seize takes the connection from its worker, which leaves it alone when the handler has returned,
+// and returns the bytes that were read and not used.
+func (x *exchange) seize() (read []byte, err error) {
+	rest, err := x.markHijacked()
+	if err != nil {
+		return nil, err
+	}
+	if x.body != nil {
+		read = x.body.take()
+	}
+	return append(read, rest...), nil
+}
+
+// markHijacked notes that the handler has the connection, and returns the bytes behind the request.
+func (x *exchange) markHijacked() (rest []byte, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.ended:
+		panic("net/http: Hijack called after ServeHTTP finished")
+	case x.stream != nil:
+		return nil, semantics.ErrDetached
+	case x.hijacked:
+		return nil, http.ErrHijacked
+	}
+	x.hijacked = true
+	return bytes.Clone(x.rest), nil
+}
+
+// SetReadDeadline is for http.ResponseController.
+func (x *exchange) SetReadDeadline(t time.Time) error { return x.conn.setReadDeadline(t) }
+
+// SetWriteDeadline is for http.ResponseController.
+func (x *exchange) SetWriteDeadline(t time.Time) error {
+	return x.conn.SetWriteDeadline(t)
+}
+
+// EnableFullDuplex is for http.ResponseController.
+func (x *exchange) EnableFullDuplex() error {
+	x.Response.EnableFullDuplex()
+	return nil
+}

@@ -1,0 +1,185 @@
+package h1
+
+import (
+	"sync"
+
+	"github.com/percore/percore"
+)
+
+// Mover takes connections out of service that wait for a request, so that another process can serve
+// them. It does so in two ways.
+//
+// The goroutine that lets a connection wait offers it first: the worker, or the accept loop. So a
+// client whose next request follows each answer at once moves as well as others: its connection may
+// wait for microseconds only, too short a time for a look now and then to find it. And the mover's owner
+// has it look at all connections when it begins, and from time to time: for those that wait already, and
+// those that found no room.
+//
+// The offer costs a request the load of a pointer that is nil, from memory that it uses anyway.
+type Mover struct {
+	most int           // immutable: how many connections are taken at a time
+	Wake chan struct{} // has a token if taken may have changed
+
+	// mu is taken before Conn.mu.
+	mu struct {
+		sync.Mutex
+		taken []*Conn // in takenOut or closing; up to most
+		over  bool
+	}
+}
+
+// NewMover makes one that takes up to most connections at a time.
+func NewMover(most int) *Mover { return &Mover{most: most, Wake: make(chan struct{}, 1)} }
+
+// End returns the connections that were taken, and takes no more.
+func (m *Mover) End() {
+	m.mu.Lock()
+	m.mu.over = true
+	m.mu.Unlock()
+	for _, c := range m.TakeAll() {
+		c.PutBack()
+	}
+}
+
+// SetMover makes connections leave with m; nil: they stay.
+func (s *Server) SetMover(m *Mover) {
+	for _, q := range s.Queues {
+		q.mover.Store(m)
+	}
+}
+
+// HasMover reports whether the server's connections leave with m.
+func (s *Server) HasMover(m *Mover) bool { return s.Queues[0].mover.Load() == m }
+
+// Look takes the server's connections that wait. It calls full whenever there is no room for more, and
+// takes no more when that returns false.
+func (m *Mover) Look(s *Server, full func() bool) {
+	goesOn := true
+	s.Each(func(c *Conn) {
+		if _, waits := c.load().takeOut(); goesOn && waits && m.take(c, connState.takeOut, true) && m.isFull() {
+			goesOn = full()
+		}
+	})
+}
+
+// Left returns how many connections the server has.
+func (s *Server) Left() (n int) {
+	for _, q := range s.Queues {
+		n += q.left()
+	}
+	return n
+}
+
+// Shaking returns how many connections may be about to switch to HTTP/2 over TLS: their clients are
+// connected, and the handshake is not over, or just now. (A connection that is hijacked is kept until
+// the host's Switch has called Forget.)
+func (s *Server) Shaking() (n int) {
+	for _, q := range s.Queues {
+		if q.admitting.Load() { // first: then the connection is kept
+			n++
+		}
+	}
+	s.Each(func(c *Conn) {
+		switch s := c.load(); s.state() {
+		case stateFresh, stateHandshake, stateServing, stateHijacked:
+			if c.isTLS() && !s.has(began) {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// take takes c out of service by an event, if there is room, and reports whether it did. armed is
+// false if the caller has not armed the callback.
+func (m *Mover) take(c *Conn, event func(connState) (connState, bool), armed bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.over || len(m.mu.taken) == m.most || !c.takeOut(event, armed) {
+		return false
+	}
+	m.mu.taken = append(m.mu.taken, c)
+	select {
+	case m.Wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (m *Mover) isFull() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.mu.taken) == m.most
+}
+
+// TakeAll returns the connections that were taken. Each is the caller's to PutBack, or to CloseMoved.
+func (m *Mover) TakeAll() []*Conn {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	taken := m.mu.taken
+	m.mu.taken = nil
+	return taken
+}
+
+// Waiting returns the connection for another process.
+func (c *Conn) Waiting() percore.WaitingConn {
+	return percore.WaitingConn{Conn: c.Conn, Served: c.load().has(began)}
+}
+
+// offer offers a connection that waits from now on, and whose callback is not armed, to the mover. It
+// reports whether that has taken it.
+func (c *Conn) offer() bool {
+	m := c.queue.mover.Load()
+	return m != nil && m.take(c, connState.takeOut, false)
+}
+
+// takeOut takes a connection out of service. It reports false if event doesn't apply to its state, or
+// a part of a request was read.
+//
+// While a connection waits its callback is armed, or about to be, or on its way. A callback that can't
+// be cancelled comes, and is noted: putBack arms the callback exactly if it has come, or never will.
+func (c *Conn) takeOut(event func(connState) (connState, bool), armed bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := event(c.load()); !ok || c.kept.hasBytes() {
+		return false
+	}
+	c.change(event)
+	if c.Conn.CancelOnReadable() || !armed {
+		c.change(connState.disarm)
+	}
+	return true
+}
+
+// PutBack makes a connection wait again, or closes it if Close was called in the meantime.
+func (c *Conn) PutBack() {
+	c.mu.Lock()
+	from := c.load()
+	_, stays := c.change(connState.putBack)
+	c.mu.Unlock()
+	if !stays {
+		c.closeTakenOut()
+		return
+	}
+	if from.has(disarmed) {
+		c.arm()
+	}
+	c.rested()
+}
+
+// CloseMoved closes a connection that belongs to another process now. That takes the descriptor away,
+// and says nothing to the client.
+func (c *Conn) CloseMoved() {
+	c.queue.counts.Add(CountHandedOver, 1)
+	c.closeTakenOut()
+}
+
+// closeTakenOut closes a connection that a mover has.
+func (c *Conn) closeTakenOut() {
+	c.mu.Lock()
+	c.endLocked(connState.closeTakenOut)
+	c.mu.Unlock()
+	_ = c.Conn.Close()
+	c.notifyClosed()
+	c.queue.server.Host.Left()
+}

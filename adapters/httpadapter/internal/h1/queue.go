@@ -1,0 +1,77 @@
+package h1
+
+import (
+	"crypto/tls"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/workers"
+)
+
+// Queue has the connections of one of a server's accept loops, so that those that the kernel gave to
+// different sockets are accepted, woken and served without getting in each other's way.
+type Queue struct {
+	// immutable
+	TLS     func(net.Conn) *tls.Conn // makes the server's side of TLS; nil: in clear
+	server  *Server
+	workers *workers.Pool[*Conn]  // one of the server's, shared by several queues
+	counts  serving.Cell[Counter] // a pool's queues have the same
+
+	// atomic
+	mover     atomic.Pointer[Mover] // that takes connections out of service; nil: none, or nothing of this queue can move
+	admitting atomic.Bool           // a connection is new: it is not in kept yet
+
+	mu struct {
+		sync.Mutex
+		kept connSet // all connections, until they are hijacked or closed
+	}
+}
+
+// left returns how many connections the queue has.
+func (q *Queue) left() (n int) {
+	if q.admitting.Load() { // first: then the connection is kept
+		n++
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return n + q.mu.kept.len
+}
+
+// keep takes a new connection in. It reports false if the server is shut down. The caller holds c.mu.
+func (q *Queue) keep(c *Conn) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.server.Host.Ended() { // or closeKept, which comes after that, finds c
+		return false
+	}
+	q.mu.kept.add(c)
+	return true
+}
+
+// forget gives up c, which may have been kept. The caller holds c.mu.
+func (q *Queue) forget(c *Conn) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.kept.remove(c)
+}
+
+// each calls do for the connections that are kept from the beginning of the call to its end. It may
+// call it for others, and twice for one. The caller does not hold mu, nor does do run with it: no
+// matter how many connections there are, others don't wait for it.
+func (q *Queue) each(do func(c *Conn)) {
+	var part [connsPerChunk]*Conn
+	for n, end := 0, math.MaxInt; ; {
+		q.mu.Lock()
+		n, end = q.mu.kept.slice(&part, end)
+		q.mu.Unlock()
+		for _, c := range part[:n] {
+			do(c)
+		}
+		if end == 0 {
+			return
+		}
+	}
+}

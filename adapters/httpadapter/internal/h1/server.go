@@ -1,0 +1,182 @@
+package h1
+
+import (
+	"context"
+	"crypto/tls"
+	"math"
+	"net"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/workers"
+)
+
+// Host is the server around an Server: what a connection can't decide by itself. The methods may
+// be called by any goroutine.
+type Host interface {
+	// Introduce calls the hooks for a new connection. It calls SetContext if there is a ConnContext.
+	Introduce(c *Conn)
+
+	// Begins is asked when a request has come. It reports whether that is served: not after Shutdown. It
+	// may wait, to find out whether keep-alives are on again.
+	Begins() bool
+
+	// Ended reports whether the server shuts down.
+	Ended() bool
+
+	// KeepAlives reports whether a connection may wait for another request.
+	KeepAlives() bool
+
+	// Draining reports whether answers are to say that their connections are closed.
+	Draining() bool
+
+	// Switch takes over a connection that speaks another protocol than HTTP/1: one that a handshake has
+	// agreed on, or HTTP/2 if unread, which was read from the connection, begins with its preface. It
+	// calls Leave.
+	Switch(c *Conn, unread []byte)
+
+	// Left is called when a connection is hijacked, or finally closed: once for each accept, unless the
+	// connection has left.
+	Left()
+
+	// Logf writes a line to the server's log.
+	Logf(format string, args ...any)
+}
+
+// Config is what an Server is made with. All fields are needed, unless they say what their zero
+// value means.
+type Config struct {
+	Host Host
+
+	HTTP      *http.Server                   // has the handler, and the timeouts and limits
+	ConnState func(net.Conn, http.ConnState) // the user's; nil: none
+	Context   context.Context                // the parent of the contexts of connections, before ConnContext
+
+	HTTP1      bool          // HTTP/1 is spoken
+	ClearHTTP2 bool          // HTTP/2 may be spoken in clear
+	FieldsMax  int           // how many lines the fields of a header may have
+	BeginTime  time.Duration // see BeginTime
+
+	Handshakes *serving.Handshakes
+	Limits     *accepting.Limits       // nil: the number of connections is not limited
+	Counts     []serving.Cell[Counter] // one for each set of workers
+}
+
+// Server serves HTTP/1 on the connections of a listener.
+type Server struct {
+	// immutable
+	Config
+	Queues  []*Queue // one for each accept loop
+	workers []workers.Pool[*Conn]
+
+	addrTexts addrTexts
+}
+
+// New makes a server with a queue for each element of sides, which makes the server's side of TLS above
+// a connection that is accepted, or is nil: in clear. A side is called by one goroutine at a time.
+func New(config Config, sides []func(net.Conn) *tls.Conn) *Server {
+	s := &Server{Config: config}
+	s.workers = make([]workers.Pool[*Conn], min(len(sides), len(s.Counts)))
+	for i := range s.workers {
+		s.workers[i].Work = (*Conn).serve
+		s.workers[i].Look = (*Conn).visitLoop
+		s.workers[i].Socket = (*Conn).socket
+	}
+	for i, side := range sides {
+		set := i % len(s.workers)
+		s.Queues = append(s.Queues, &Queue{server: s, TLS: side, workers: &s.workers[set], counts: s.Counts[set]})
+	}
+	if s.Limits != nil {
+		s.Limits.AddIdler(s)
+	}
+	return s
+}
+
+// Close ends the workers, once no connection is left.
+func (s *Server) Close() {
+	for i := range s.workers {
+		s.workers[i].Close()
+	}
+	s.Limits.RemoveIdler(s)
+}
+
+// Each calls do for the connections of all queues: see Queue.each.
+func (s *Server) Each(do func(c *Conn)) {
+	for _, q := range s.Queues {
+		q.each(do)
+	}
+}
+
+// CloseKept closes the connections that wait.
+func (s *Server) CloseKept() { s.Each((*Conn).hangUp) }
+
+// CloseServed closes the connections that workers have.
+func (s *Server) CloseServed() { s.Each((*Conn).closeServed) }
+
+// CloseIdle closes the connections between two requests.
+func (s *Server) CloseIdle() { s.Each((*Conn).hangUpIdle) }
+
+// headerSlop is how many bytes more than MaxHeaderBytes a header may have (initialReadLimitSize).
+const headerSlop = 4096
+
+// oddBytesMax returns how long a header may be.
+func (s *Server) oddBytesMax() int {
+	limit := s.HTTP.MaxHeaderBytes
+	if limit <= 0 {
+		limit = http.DefaultMaxHeaderBytes
+	}
+	return min(limit, math.MaxInt-headerSlop) + headerSlop
+}
+
+// plainBytesMost bounds the work of scanning a long plain header again for each of its lines. A longer
+// header is odd.
+const plainBytesMost = 64 << 10
+
+// plainBytesMax returns the longest header that http1.Scan takes. It is more than turnBytes.
+func (s *Server) plainBytesMax() int { return min(s.oddBytesMax(), plainBytesMost) }
+
+// isHTTP1 reports whether net/http serves HTTP/1 on a connection for which ALPN
+// has chosen the protocol.
+func isHTTP1(protocol string) bool {
+	switch protocol {
+	case "", "http/1.1", "http/1.0":
+		return true
+	}
+	return false
+}
+
+// Report calls the user's ConnState.
+func (c *Conn) Report(state http.ConnState) {
+	if f := c.queue.server.ConnState; f != nil {
+		f(c.Identity(), state)
+	}
+}
+
+// ReportSafely calls the user's ConnState. It reports false if that has panicked, after which net/http
+// closes the connection, too.
+func (c *Conn) ReportSafely(state http.ConnState) (ok bool) {
+	if c.queue.server.ConnState == nil {
+		return true
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			c.logPanic(reason)
+		}
+	}()
+	c.Report(state)
+	return true
+}
+
+// logPanic logs a panic of the user's as net/http does.
+func (c *Conn) logPanic(reason any) {
+	if reason == http.ErrAbortHandler {
+		return
+	}
+	const size = 64 << 10
+	buf := make([]byte, size)
+	buf = buf[:runtime.Stack(buf, false)]
+	c.queue.server.Host.Logf("http: panic serving %v: %v\n%s", c.RemoteAddr(), reason, buf)
+}

@@ -1,0 +1,103 @@
+package h1
+
+import (
+	"context"
+	"crypto/tls"
+)
+
+// This file has what the host needs of a connection that speaks another protocol than HTTP/1: for the
+// states it is hijacked.
+
+// preface is what a client that speaks HTTP/2 in clear begins with.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// looksForPreface reports whether a connection may begin with the preface.
+func (c *Conn) looksForPreface() bool { return c.queue.server.ClearHTTP2 && !c.load().has(began) }
+
+// beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
+func beginsHTTP2(p []byte) (begins, whole bool) {
+	n := min(len(p), len(preface))
+	return string(p[:n]) == preface[:n], n == len(preface)
+}
+
+// becomeHTTP2 gives the connection to the host, with the bytes that were read. It reports false: the
+// turn is over.
+func (t *turn) becomeHTTP2(p []byte) bool {
+	t.disarm()
+	unread := append([]byte(nil), p...)
+	t.release()
+	t.c.queue.server.Host.Switch(t.c, unread)
+	return false
+}
+
+// Leave takes a connection from its worker, so that it speaks another protocol; net/http's, if it is
+// given. It reports false if the connection was closed before: it has ended now.
+func (c *Conn) Leave(toNetHTTP bool) bool {
+	event := connState.hijack
+	if toNetHTTP {
+		event = connState.give
+	}
+	c.mu.Lock()
+	c.setRealDeadlineLocked(0)
+	_, ok := c.change(event)
+	c.mu.Unlock()
+	if !ok {
+		t := turn{c: c}
+		t.finish()
+	}
+	return ok
+}
+
+// Forget takes a connection that has left out of the queue.
+func (c *Conn) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue.forget(c)
+}
+
+// IsGiven reports whether net/http has the connection.
+func (c *Conn) IsGiven() bool { return c.load().has(given) }
+
+// EndGiven notes that net/http has closed a connection that it was given, if it was.
+func (c *Conn) EndGiven() {
+	if _, ok := c.change(connState.endGiven); ok {
+		c.queue.server.Host.Left()
+	}
+}
+
+// HasServed reports whether a request has been answered on the connection, ever.
+func (c *Conn) HasServed() bool { return c.load().has(began) }
+
+// TLS returns the connection as its user sees it, or nil if it is one in clear.
+func (c *Conn) TLS() *tls.Conn {
+	if !c.isTLS() {
+		return nil
+	}
+	return c.ext.tls
+}
+
+// TLSState returns Request.TLS. It must not be called by two goroutines at a time.
+func (c *Conn) TLSState() *tls.ConnectionState { return c.stream().tlsState() }
+
+// NewContext makes the context of a request.
+func (c *Conn) NewContext() (context.Context, Canceler) {
+	ctx, canceler := newRequestContext(c.Context(), c.Conn)
+	if canceler.own != nil {
+		return ctx, (*ownCanceler)(canceler.own)
+	}
+	return ctx, derivedCanceler(canceler.derived)
+}
+
+// Canceler cancels the context of a request. Cancel may be called more than once, and by several
+// goroutines.
+type Canceler interface{ Cancel() }
+
+// ownCanceler and derivedCanceler are a canceler in one word, which an interface needs no memory
+// for.
+type (
+	ownCanceler     requestContext
+	derivedCanceler context.CancelFunc
+)
+
+func (c *ownCanceler) Cancel()    { (*requestContext)(c).cancel() }
+func (c derivedCanceler) Cancel() { c() }

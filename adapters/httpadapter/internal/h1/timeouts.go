@@ -1,0 +1,196 @@
+package h1
+
+import (
+	"math"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/internal/monotime"
+)
+
+// This file has the timeouts: the deadlines that the http.Server's fields ask for. Conn.real has the
+// read deadline that is set in the engine, by a timeout or by the user.
+
+// instant is a deadline, as monotime has it. 0 is none.
+type instant int64
+
+func instantOf(t time.Time) instant {
+	if t.IsZero() {
+		return 0
+	}
+	at, _ := monotime.Of(t)
+	return instant(at)
+}
+
+func (at instant) time() time.Time {
+	if at == 0 {
+		return time.Time{}
+	}
+	return monotime.Time(int64(at))
+}
+
+// passed reports whether the deadline is over.
+func (at instant) passed() bool { return at != 0 && int64(at) <= monotime.Now() }
+
+// atomicInstant is an instant that several goroutines use.
+type atomicInstant struct{ v atomic.Int64 }
+
+func (a *atomicInstant) get() instant { return instant(a.v.Load()) }
+
+// set costs less if the deadline is the same already: most connections never have a deadline.
+func (a *atomicInstant) set(at instant) {
+	if a.get() != at {
+		a.v.Store(int64(at))
+	}
+}
+
+func isTimeout(err error) bool {
+	ne, ok := err.(net.Error)
+	return ok && ne.Timeout()
+}
+
+// headerTimeout returns how long a header may take, or 0.
+func (s *Server) headerTimeout() time.Duration {
+	if s.HTTP.ReadHeaderTimeout != 0 {
+		return max(s.HTTP.ReadHeaderTimeout, 0)
+	}
+	return max(s.HTTP.ReadTimeout, 0)
+}
+
+// headerDeadline returns the deadline for a header that begins now.
+func (s *Server) headerDeadline() instant {
+	if limit := s.headerTimeout(); limit > 0 {
+		return instant(monotime.After(limit))
+	}
+	return 0
+}
+
+// requestDeadline returns the deadline for all of a request from the one for its header, if there is
+// one. Both begin when the request does.
+func (s *Server) requestDeadline(header instant) time.Time {
+	if s.headerTimeout() == 0 || header == 0 || header == math.MaxInt64 {
+		return time.Now().Add(s.HTTP.ReadTimeout)
+	}
+	return header.time().Add(s.HTTP.ReadTimeout - s.headerTimeout())
+}
+
+// BeginTime limits a handshake, and a preface of HTTP/2 in clear, where the http.Server has no timeout:
+// as long as package h2 waits for SETTINGS, and as http.DefaultTransport does for the other side of a
+// handshake.
+const BeginTime = 10 * time.Second
+
+// firstByteTimeout returns how long a connection may take for its first byte, or
+// 0: over TLS net/http's limit of the handshake, or else BeginTime; in clear net/http's of the header.
+func (s *Server) firstByteTimeout(overTLS bool) time.Duration {
+	if !overTLS {
+		return s.headerTimeout()
+	}
+	least := time.Duration(0)
+	for _, d := range []time.Duration{s.HTTP.ReadHeaderTimeout, s.HTTP.ReadTimeout, s.HTTP.WriteTimeout} {
+		if d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	if least == 0 {
+		return s.beginTimeout()
+	}
+	return least
+}
+
+// beginTimeout returns the limit of what comes before requests where the http.Server has none, or 0: a
+// timeout below 0 says that none is wanted.
+func (s *Server) beginTimeout() time.Duration {
+	if s.HTTP.ReadHeaderTimeout < 0 || s.HTTP.ReadTimeout < 0 || s.HTTP.WriteTimeout < 0 {
+		return 0
+	}
+	return s.BeginTime
+}
+
+// idleTime returns for how long a connection may wait for a request, or 0.
+func (s *Server) idleTime() time.Duration {
+	d := s.HTTP.IdleTimeout
+	if d == 0 {
+		d = s.HTTP.ReadTimeout
+	}
+	return s.orNever(max(d, 0))
+}
+
+// limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake. One that
+// a hook has set for a handshake stays if the http.Server has no timeout.
+func (c *Conn) limitFirstByteLocked() {
+	limit := c.queue.server.firstByteTime(c.isTLS())
+	if limit == 0 || c.isTLS() && limit == c.queue.server.BeginTime && c.real.get() != 0 {
+		return
+	}
+	at := instant(monotime.After(limit))
+	c.setRealDeadlineLocked(at)
+	if c.isTLS() {
+		c.ext.limit = true
+		_ = c.Conn.SetWriteDeadline(at.time())
+	}
+}
+
+// endHandshakeLimitLocked takes the deadlines of the handshake away, unless the user has set them.
+func (c *Conn) endHandshakeLimitLocked() {
+	if c.ext.limit {
+		c.real.set(0)
+		_ = c.Conn.SetDeadline(time.Time{})
+	}
+}
+
+// limitPreface sets the deadline for the rest of a preface, unless there is one.
+func (c *Conn) limitPreface() {
+	limit := c.queue.server.beginTimeout()
+	if limit == 0 || c.queue.server.headerTimeout() > 0 {
+		return
+	}
+	if at := instant(monotime.After(limit)); c.real.get() == 0 || at < c.real.get() {
+		c.setRealDeadline(at)
+	}
+}
+
+// setRealDeadline sets the read deadline. Most connections never have one.
+func (c *Conn) setRealDeadline(at instant) {
+	if c.real.get() != at {
+		c.mu.Lock() // a handler may set one at the same time
+		defer c.mu.Unlock()
+		c.setRealDeadlineLocked(at)
+	}
+}
+
+func (c *Conn) setRealDeadlineLocked(at instant) {
+	c.real.set(at)
+	c.restoreReadDeadline()
+}
+
+// restoreReadDeadline gives the engine the real deadline. The caller holds mu.
+func (c *Conn) restoreReadDeadline() { _ = c.Conn.SetReadDeadline(c.real.get().time()) }
+
+// limitRequest sets the deadlines of a request whose header was read.
+func (t *turn) limitRequest(x *exchange) {
+	c := t.c
+	if x.awaitsBody() {
+		c.setRealDeadline(t.bodyDeadline())
+	} else {
+		c.setRealDeadline(0) // as in net/http while it watches for the client's end
+	}
+	if d := c.queue.server.HTTP.WriteTimeout; d > 0 {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
+	}
+}
+
+// bodyDeadline returns the deadline for the rest of the body of the request whose header was read. The
+// time for a request begins with its header.
+func (t *turn) bodyDeadline() instant {
+	c := t.c
+	s := c.queue.server
+	if s.HTTP.ReadTimeout <= 0 {
+		return 0
+	}
+	var header instant
+	if t.begun || !c.load().has(began) {
+		header = c.real.get()
+	}
+	return instantOf(s.requestDeadline(header))
+}

@@ -1,0 +1,492 @@
+package h1
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/workers"
+)
+
+// turn is the time that a worker gives to a connection: from its wake-up until it waits again, or
+// is given up. It reads the bytes that are there, and serves the requests among them: plain ones as
+// [http1] takes them, odd ones as net/http's parser does (odd.go).
+//
+// The engine's callback is armed while a handler runs, so that the end of the client's stream is
+// noticed (see woken), and stays armed when the connection waits afterwards. So a request costs one
+// callback.
+type turn struct {
+	c       *Conn
+	buf     *[]byte   // nil while nothing is buffered; turnBytes of the pool, or more for a long header
+	have    int       // bytes at the start of buf that were read and not served yet
+	scanned int       // how many of them were scanned and found to be no whole header
+	armed   bool      // the callback is armed, or it has come and the state is notified
+	begun   bool      // the deadline of the header under way was set
+	lingers bool      // the client may still be sending when the connection is closed
+	x       *exchange // whose handler runs; nil: none
+	head    http1.Head
+	odd     oddHeader // of the header under way
+}
+
+// turnBytes is the size of a worker's buffer, and of net/http's: it reads as many bytes at once.
+var turnBytes = bufio.NewReader(nil).Size()
+
+// serve is a worker's turn with c.
+func (c *Conn) serve() {
+	t := turn{c: c}
+	over := false
+	defer func() {
+		if !over {
+			t.abandon()
+		}
+	}()
+	goesOn := true
+	if w := c.current.Load(); w == nil {
+		t.resume()
+	} else {
+		goesOn = t.serveStream(w.stream) && t.serveBuffered() && t.wait()
+	}
+	for goesOn && t.read() && t.serveBuffered() && t.wait() {
+	}
+	t.release()
+	over = true
+}
+
+// visitLoop looks for connections on c's loop that have something to read, for a worker that has no
+// other to serve.
+func (c *Conn) visitLoop(linger bool) { serving.Look(c.Conn, linger) }
+
+// socket returns c's socket if such a worker had better wait for it.
+func (c *Conn) socket() workers.Socket { return serving.Socket(c.Conn) }
+
+// abandon closes the connection after a handler, or a hook, that has ended its goroutine.
+func (t *turn) abandon() {
+	hijacked := false
+	w := t.c.current.Swap(nil)
+	if w != nil && w.stream != nil {
+		defer w.stream.finish(false) // last: it may end the goroutine, too
+		t.endPanicked(w.stream)
+	}
+	if x := t.x; w != nil && x != nil {
+		if hijacked, _, _ = x.end(); hijacked {
+			x.dropBody()
+		} else {
+			t.send(x.Out())
+			x.closeBody()
+		}
+	}
+	if !hijacked && t.c.state() != stateClosed {
+		t.close()
+	}
+	t.release()
+}
+
+// resume takes the bytes that were kept while the connection waited.
+func (t *turn) resume() {
+	k := t.c.takeKept()
+	switch {
+	case len(k.bytes) > turnBytes:
+		long := k.bytes[:cap(k.bytes)]
+		t.buf, t.have = &long, len(k.bytes)
+	case len(k.bytes) > 0:
+		t.have = copy(t.memory(), k.bytes)
+	}
+	t.begun, t.scanned, t.odd = k.dated, t.have, k.odd
+}
+
+// memory returns the buffer.
+func (t *turn) memory() []byte {
+	if t.buf == nil {
+		t.buf = pool.GetBytes(turnBytes)
+	}
+	return *t.buf
+}
+
+// release gives the buffer back. No handler has a part of it: see exchange.
+func (t *turn) release() {
+	releaseBuffer(t.buf)
+	t.buf, t.have, t.scanned = nil, 0, 0
+}
+
+// releaseBuffer gives a worker's buffer back. A long one is left to the garbage collector.
+func releaseBuffer(buf *[]byte) {
+	if buf != nil && len(*buf) == turnBytes {
+		pool.PutBytes(buf)
+	}
+}
+
+// isFull reports whether a header fills the buffer.
+func (t *turn) isFull() bool { return t.buf != nil && t.have == len(*t.buf) }
+
+// grow makes room for more of a header, in larger steps where few headers come, since each step is
+// garbage.
+func (t *turn) grow() {
+	factor := 2
+	if len(*t.buf) >= plainBytesMost {
+		factor = 4
+	}
+	long := make([]byte, min(factor*len(*t.buf), t.c.queue.server.oddBytesMax()))
+	copy(long, *t.buf)
+	releaseBuffer(t.buf)
+	t.buf = &long
+}
+
+// read reads the bytes that are there, if any. It reports false if the connection is given up.
+func (t *turn) read() bool {
+	if t.c.state() == stateNotified {
+		t.armed = false
+	}
+	if _, ok := t.c.change(connState.resumeServing); !ok {
+		return t.finish() // closed by another
+	}
+	n, err := t.c.stream().tryRead(t.memory()[t.have:])
+	switch {
+	case err == nil:
+		t.odd.pieces = t.odd.pieces || n > 0 && t.have >= peekBytes
+		t.have += n
+		return true
+	case t.have > 0: // in the middle of a header
+		t.odd.why = cmp.Or(t.odd.why, reasonEnded)
+		return t.serveOdd(err) == oddServed
+	}
+	return t.close()
+}
+
+// serveBuffered serves the requests that are there whole. It reports false if the connection is given
+// up.
+func (t *turn) serveBuffered() bool {
+	for t.have > 0 {
+		p := t.memory()[:t.have]
+		if t.c.looksForPreface() {
+			if begins, whole := beginsHTTP2(p); whole && begins {
+				return t.becomeHTTP2(p)
+			} else if begins {
+				if t.have > len("PRI") { // no method of a request that HTTP knows
+					t.c.limitPreface()
+				}
+				t.scanned = t.have
+				return true
+			}
+		}
+		if !t.c.queue.server.HTTP1 {
+			return t.close() // as net/http does
+		}
+		if t.odd.why != 0 {
+			if goesOn, served := t.serveOddBuffered(); !served {
+				return goesOn
+			}
+			continue
+		}
+		limit := t.c.queue.server.plainBytesMax()
+		if t.scanned > turnBytes && t.have < limit && bytes.IndexByte(p[t.scanned:], '\n') < 0 {
+			t.scanned = t.have
+			return true // only a line's end can change the verdict on a long header
+		}
+		switch v := t.head.Scan(p, limit); v {
+		case http1.Plain:
+		case http1.Incomplete:
+			t.scanned = t.have
+			return true
+		default:
+			t.odd.why = reasonOf(v)
+			continue
+		}
+		if t.head.Fields > t.c.queue.server.FieldsMax {
+			t.odd.why = reasonOf(http1.Fields)
+			continue
+		}
+		if !t.serveRequest(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// serveOddBuffered serves an odd request, and reports whether it did. Otherwise the connection goes on,
+// to wait for more of its header, or is given up.
+func (t *turn) serveOddBuffered() (goesOn, served bool) {
+	switch t.serveOdd(nil) {
+	case oddWaits:
+		t.scanned = t.have
+		return true, false
+	case oddServed:
+		return true, true
+	}
+	return false, false
+}
+
+// serveRequest serves the request at the start of p, whose head was scanned. It reports false if the
+// connection is given up.
+func (t *turn) serveRequest(p []byte) bool {
+	c := t.c
+	s := c.queue.server
+	if !s.Host.Begins() {
+		return t.close() // as net/http does with a request that comes after Shutdown
+	}
+	x := t.newExchange(p)
+	if x == nil {
+		t.odd.why = reasonTarget // which net/http refuses
+		return true
+	}
+	c.queue.counts.Add(CountRequests, 1)
+	return t.serveExchange(x, p, s.HTTP.Handler)
+}
+
+// serveExchange serves a request of which p has the header, the part of the body that has come, and
+// what is behind it. It reports false if the connection is given up.
+func (t *turn) serveExchange(x *exchange, p []byte, handler http.Handler) bool {
+	c := t.c
+	if !t.begin(x) {
+		x.end()
+		c.current.Store(nil)
+		return t.close()
+	}
+	used := t.have - len(x.rest)
+	if used == t.have {
+		t.giveBuffer(x)
+	}
+	x.run(handler)
+	hijacked, watching, detached := x.end()
+	if detached != nil {
+		return t.detach(x, detached, p[used:max(used, t.have)])
+	}
+	if hijacked {
+		x.dropBody()
+		c.current.Store(nil)
+		return false
+	}
+	t.armed = watching
+	if !t.answer(x) {
+		return t.close()
+	}
+	if t.have > 0 {
+		t.have = copy(p, p[used:t.have])
+	}
+	t.takeBehind(x)
+	return t.answered()
+}
+
+// answered lets the connection go on after an answer that was sent. It reports false if that is given
+// up.
+func (t *turn) answered() bool {
+	c := t.c
+	t.begun, t.scanned, t.odd = false, 0, oddHeader{}
+	c.change(connState.answerServed)
+	if !c.ReportSafely(http.StateIdle) || !c.queue.server.Host.KeepAlives() {
+		return t.close()
+	}
+	c.setRealDeadline(c.queue.server.idleDeadline())
+	return true
+}
+
+// answer sends the rest of the answer to x. It reports false if the connection can't serve another
+// request.
+func (t *turn) answer(x *exchange) bool {
+	c := t.c
+	reusable := x.returned && x.Finish()
+	c.current.Store(nil)
+	if x.stream != nil {
+		t.endPanicked(x.stream)
+		x.stream.finish(false)
+	}
+	sent := t.send(x.Out())
+	complete, linger := x.closeBody()
+	if x.returned && x.req.MultipartForm != nil {
+		_ = x.req.MultipartForm.RemoveAll()
+	}
+	_ = c.Conn.SetWriteDeadline(time.Time{}) // a handler or a hook may have set one on the connection
+	if sent && reusable && complete {
+		return true
+	}
+	if sent && x.body != nil {
+		t.readBehind()
+	}
+	t.lingers = x.returned && linger
+	return false
+}
+
+// readBehind reads the few bytes that a client may have sent behind a body, an empty line as a rule,
+// when the connection is about to be closed. net/http has them in its buffer already. The kernel
+// answers the close of a connection with unread bytes by a reset, which can take the answer away from
+// the client (RFC 9112, section 9.6).
+func (t *turn) readBehind() {
+	t.have = 0
+	_, _ = t.c.stream().tryRead(t.memory())
+}
+
+// giveBuffer gives the worker's buffer to the body of x, the last request in it, so that a handler that
+// waits for long, for the rest of the body or for anything else once that was read, holds none.
+func (t *turn) giveBuffer(x *exchange) {
+	if b := x.body; b != nil && len(b.left) > 0 {
+		b.buffer, t.buf = t.buf, nil
+	}
+	t.release()
+	t.have = 0
+}
+
+// send writes p, and reports whether that worked.
+func (t *turn) send(p []byte) bool {
+	var err error
+	if len(p) > 0 {
+		_, err = t.c.stream().write(p)
+	}
+	http1.ReleaseOut(p)
+	return err == nil
+}
+
+// begin prepares the connection for a handler. It reports false if the hook has panicked.
+func (t *turn) begin(x *exchange) bool {
+	c := t.c
+	t.limitRequest(x)
+	t.x = x
+	c.current.Store(&x.watched)
+	c.change(func(s connState) (connState, bool) { return s.serveRequest(x.req.Method) })
+	if !c.ReportSafely(http.StateActive) {
+		return false
+	}
+	if x.body != nil {
+		t.disarm()
+		if c.state() == stateShut {
+			x.clientGone() // before x was there to notice
+		}
+		return true
+	}
+	c.setRealDeadline(0) // which the hook may have set
+	if t.armed && c.state() == stateNotified {
+		// The callback has come since an earlier request of a pipeline. That may have been about bytes
+		// that were read before, so it means nothing to this request.
+		c.change(connState.resumeServing)
+		t.armed = false
+	}
+	if !t.armed {
+		t.arm()
+	}
+	if c.stream().hasEnded() || c.state() == stateShut {
+		x.clientGone() // before x was there to notice
+	}
+	return true
+}
+
+// arm arms the callback. If the connection has ended, or its deadline passed, it is as if the callback
+// had come.
+func (t *turn) arm() {
+	t.armed = true
+	if err := t.c.armCallback(); err != nil {
+		t.c.woken(err)
+	}
+}
+
+// disarm disarms the callback: see bodyEnded. It would come for the bytes of the body.
+func (t *turn) disarm() {
+	if t.armed {
+		t.c.Conn.CancelOnReadable()
+		t.c.change(connState.resumeServing) // it may have come
+		t.armed = false
+	}
+}
+
+// wait lets the connection wait for more. It reports true if there is more already, or may be, and
+// false if the turn is over: the connection is another worker's now, when its time comes.
+func (t *turn) wait() bool {
+	c := t.c
+	if t.isFull() {
+		t.grow()
+		return true
+	}
+	if c.stream().mustRead() {
+		return true
+	}
+	if t.takeOut() {
+		return false
+	}
+	t.keep()
+	if !t.armed {
+		t.arm()
+	}
+	if _, ok := c.change(connState.rest); ok {
+		c.rested()
+		return false
+	}
+	t.resume()
+	return true // the callback has come, or the connection is closed: see read
+}
+
+// takeOut gives a connection of which nothing is buffered to HandOver, if that is under way, and
+// reports whether it did. The next request may be there already, in the kernel: a client that is always
+// so quick moves, too.
+func (t *turn) takeOut() bool {
+	m := t.c.queue.mover.Load()
+	return m != nil && t.have == 0 && !t.begun && m.take(t.c, connState.takeOutServed, t.armed)
+}
+
+// keep keeps the bytes that were read of a header that is not there whole. Once there are a few, the
+// time for the header runs; for the first header of all it has run since the connection was accepted.
+func (t *turn) keep() {
+	if t.have == 0 && !t.begun {
+		return
+	}
+	t.startHeader()
+	k := kept{odd: t.odd, dated: t.begun} // without bytes if all were an empty line
+	switch {
+	case t.have > turnBytes:
+		k.bytes, t.buf = (*t.buf)[:t.have], nil // a copy for each of its bytes would be too much
+	case t.have > 0:
+		k.bytes = bytes.Clone((*t.buf)[:t.have])
+	}
+	t.c.keep(k)
+}
+
+// startHeader sets the deadline for a header of which enough has come.
+func (t *turn) startHeader() {
+	if t.have < peekBytes || t.begun {
+		return
+	}
+	t.begun = true
+	if c := t.c; c.load().has(began) {
+		c.setRealDeadline(c.queue.server.headerDeadline())
+	}
+}
+
+// close closes the connection, or ends our stream and closes the connection later: if its client
+// is still sending, the kernel would reset it, which can take the answer away. It reports false.
+func (t *turn) close() bool {
+	c := t.c
+	if t.lingers {
+		c.stream().closeWrite()
+		time.AfterFunc(serving.LingerTime, func() { // not the loop's, which may end with the connection
+			later := turn{c: c}
+			later.close()
+		})
+		return false
+	}
+	c.changeLocked(connState.close)
+	return t.finish()
+}
+
+// finish is for a connection that is closed. It reports false.
+func (t *turn) finish() bool {
+	c := t.c
+	c.stream().close()
+	c.mu.Lock()
+	ended := c.endLocked(connState.end)
+	c.mu.Unlock()
+	if ended {
+		c.Report(http.StateClosed)
+		c.queue.server.Host.Left()
+	}
+	return false
+}
+
+// RemoteText returns the peer's address in net/http's form.
+func (c *Conn) RemoteText() string {
+	if at := c.Conn.RemoteAddrPort(); at != (netip.AddrPort{}) {
+		return c.queue.server.addrTexts.of(at, uint64(c.queue.counts.Load(CountRequests)))
+	}
+	return c.RemoteAddr().String()
+}
