@@ -3,30 +3,15 @@ package httpadapter
 import (
 	"net/http"
 
-	"github.com/percore/percore/adapters/httpadapter/internal/client/http2"
+	"github.com/percore/percore/adapters/httpadapter/http2"
 )
 
-// Transport is an http.RoundTripper: see [NewTransport]. Besides RoundTrip it has the methods
-// CloseIdleConnections, which closes the connections that wait for a request, those of the base as
-// well, and Stats, which returns its counters. All methods are safe for concurrent use.
+// Transport is an http.RoundTripper: see [NewTransport], and [http2.Transport] for its methods
+// RoundTrip, CloseIdleConnections and Stats. It has a package of its own because http.Client knows the
+// name.
 type Transport = http2.Transport
 
-// TransportStats are the counters that the method Stats of a [Transport] returns. They are read one
-// after the other, not in one instant:
-//
-//	Conns    int    // connections that are open, without those that have switched protocols
-//	Idle     int    // of these, waiting for a request, without a goroutine; the others are busy
-//	Dialing  int    // connections that are being dialed, with their TLS handshakes
-//	Waiting  int    // calls that wait for a connection
-//	Requests uint64 // requests that it has served itself
-//	Reused   uint64 // times that a request was sent on a connection that had another before
-//	Retried  uint64 // times that a request was sent again, since its connection had just ended
-//
-//	Declined map[string]uint64 // requests that it has left to the base, by the reason
-//
-// The reasons are "scheme", "protocol" (the base has an HTTP/2 client that isn't net/http's), "dialer",
-// "proxy" (not one of HTTP in clear), "body", "request" (its header, host or method) and "engine". Those
-// that did not occur are missing. Idle counts connections of HTTP/2 without streams.
+// TransportStats are the counters of a [Transport].
 type TransportStats = http2.Stats
 
 // NewTransport returns a RoundTripper for http.Client and httputil.ReverseProxy that calls servers on

@@ -15,9 +15,6 @@ var shown = map[string]string{
 	"adapters/h2.Name":    "the same, for their names",
 	"adapters/h2.ErrCode": "the same, for the codes of resets",
 	"adapters/h2.Problem": "the same, for what a handler answers",
-
-	"adapters/httpadapter.Transport":      "an alias, since http.Client knows the type's name",
-	"adapters/httpadapter.TransportStats": "what a method of Transport returns",
 }
 
 // signatures: no exported name of a public package shows a type of an internal one, which users could

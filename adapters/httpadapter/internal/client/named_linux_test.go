@@ -5,8 +5,8 @@ package client_test
 import (
 	"net/http"
 
+	"github.com/percore/percore/adapters/httpadapter/http2"
 	"github.com/percore/percore/adapters/httpadapter/internal/client"
-	"github.com/percore/percore/adapters/httpadapter/internal/client/http2"
 )
 
 func init() {

@@ -5,21 +5,16 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// Stats counts the connections and requests of a Transport. The counters are read one after the other,
-// not in one instant.
+// Stats are the counters of a Transport. They are the fields of Stats of package http2, whose comments
+// say what they count.
 type Stats struct {
-	Conns   int // connections that are open, without those that have switched protocols
-	Idle    int // of these, waiting for a request, without a goroutine; the others are busy
-	Dialing int // connections that are being dialed, with their TLS handshakes
-	Waiting int // calls that wait for a connection
-
-	Requests uint64 // requests that it has served itself
-	Reused   uint64 // times that a request was sent on a connection that had another before
-	Retried  uint64 // times that a request was sent again, since its connection had just ended
-
-	// Declined counts the requests that it has left to the base, by the reason: "scheme", "protocol"
-	// (the base may speak HTTP/2), "dialer", "proxy", "body", "request" (its header, host or method) and
-	// "engine". Reasons that did not occur are missing.
+	Conns    int
+	Idle     int
+	Dialing  int
+	Waiting  int
+	Requests uint64
+	Reused   uint64
+	Retried  uint64
 	Declined map[string]uint64
 }
 

@@ -1,0 +1,66 @@
+// Package http2 has the type that httpadapter's NewTransport returns. It serves HTTP/1.1 as well as
+// HTTP/2: the package has this name because http.Client knows it.
+//
+// An http.Client with a Timeout sets a deadline for the request's context. For an http.RoundTripper that
+// may not know contexts it also starts a goroutine and a timer for each request, and sets
+// Request.Cancel, which the RoundTripper needs another goroutine to watch. It takes any type that is
+// called *http2.Transport for one that knows contexts (see knownRoundTripperImpl in net/http). A Client
+// that doesn't is served as well, for more CPU time per request.
+package http2
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/client"
+)
+
+// A Transport is an http.RoundTripper that calls servers on percore's connections. Package httpadapter
+// calls it Transport, too, and makes it: see its NewTransport, which says what it serves. All methods
+// are safe for concurrent use.
+type Transport struct {
+	t *client.Transport
+}
+
+// New is NewTransport of package httpadapter for a base that is not nil.
+func New(base *http.Transport) *Transport {
+	if base == nil {
+		panic("http2: New was called with a nil *http.Transport: call httpadapter.NewTransport")
+	}
+	return &Transport{client.New(base)}
+}
+
+// RoundTrip implements [http.RoundTripper]. It blocks until the header of the answer has come, or the
+// request's context ends. Until the answer's body is closed, or read to its end, a connection of
+// HTTP/1.1 or a stream of HTTP/2 belongs to it.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req == nil {
+		return nil, errors.New("httpadapter: RoundTrip was called with a nil *http.Request")
+	}
+	return t.t.RoundTrip(req)
+}
+
+// CloseIdleConnections closes the connections that wait for a request, those of the base as well. It
+// doesn't wait.
+func (t *Transport) CloseIdleConnections() { t.t.CloseIdleConnections() }
+
+// Stats returns the counters of the transport's connections and requests. It doesn't block.
+func (t *Transport) Stats() Stats { return Stats(t.t.Stats()) }
+
+// Stats are the counters of a Transport. They are read one after the other, not in one instant.
+type Stats struct {
+	Conns   int // connections that are open, without those that have switched protocols
+	Idle    int // of these, waiting for a request, or over HTTP/2 without streams; the others are busy
+	Dialing int // connections that are being dialed, with their TLS handshakes
+	Waiting int // calls that wait for a connection
+
+	Requests uint64 // requests that it has served itself
+	Reused   uint64 // times that a request was sent on a connection that had another before
+	Retried  uint64 // times that a request was sent again, since its connection had just ended
+
+	// Declined counts the requests that it has left to the base, by the reason: "scheme", "protocol"
+	// (the base has an HTTP/2 client that isn't net/http's), "dialer", "proxy" (not one of HTTP in
+	// clear), "body", "request" (its header, host or method) and "engine". Reasons that did not occur are
+	// missing.
+	Declined map[string]uint64
+}
