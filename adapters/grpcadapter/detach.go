@@ -222,9 +222,12 @@ func (s *Stream) Unsent() int {
 
 // OnEnd sets a function that is called once when the Stream has ended: with nil when all was sent after
 // Close, and otherwise with a status: Canceled if the client has gone, DeadlineExceeded, or why a
-// message was not sent. If it has ended already the function is called at once. There is one function; f
-// replaces it, and nil removes it. f must not block. Where the method waits in Detach f is called before
-// the status is sent.
+// message was not sent. There is one function; f replaces it, and nil removes it. f must not block.
+// Where the method waits in Detach f is called before the status is sent.
+//
+// No other method calls f, so a lock that f takes may be held while they are called. OnEnd calls f at
+// once if the Stream has ended, which it can't have in Detach's begin: a lock may be held there, but not
+// later.
 func (s *Stream) OnEnd(f func(err error)) {
 	s.mu.Lock()
 	over, err := s.over, s.err

@@ -28,7 +28,7 @@ type watchers struct {
 // Watch returns at once. The call goes on.
 func (w *watchers) Watch(_ *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
 	return grpcadapter.Detach(stream, func(s *grpcadapter.Stream) {
-		s.OnEnd(func(error) {
+		s.OnEnd(func(error) { // not before this function has returned
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			delete(w.all, s)

@@ -351,8 +351,12 @@ func (s *Stream) errorLocked() error {
 }
 
 // OnEnd sets a function that is called once when the Stream has ended: with nil when all was sent after
-// Close, or with the error that cut it. If it has ended already the function is called at once. There
-// is one function; f replaces it, and nil removes it. f must not block: the connection waits.
+// Close, or with the error that cut it. There is one function; f replaces it, and nil removes it. f must
+// not block: the connection waits.
+//
+// No other method calls f, so a lock that f takes may be held while they are called. OnEnd calls f at
+// once if the Stream has ended, which it can't have before the handler has returned: in Detach's begin a
+// lock may be held here, too, but not later.
 func (s *Stream) OnEnd(f func(err error)) {
 	s.mu.Lock()
 	over, err := s.over, s.err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
@@ -145,4 +146,34 @@ func TestDetachNoBodyGone(t *testing.T) {
 		f, url, client := startDetachedH2C(t, h)
 		check(f, url, client)
 	})
+}
+
+// TestDetachOnEndWaits: in begin, OnEnd and what ends the Stream don't call the function, which may take
+// a lock that begin holds.
+func TestDetachOnEndWaits(t *testing.T) {
+	for _, arm := range detachedArms {
+		t.Run(arm.name, func(t *testing.T) {
+			var mu sync.Mutex
+			ends := make(chan error, 1)
+			url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_ = Detach(w, r, func(s *Stream) {
+					mu.Lock()
+					defer mu.Unlock()
+					s.Close()
+					s.OnEnd(func(err error) {
+						mu.Lock()
+						defer mu.Unlock()
+						ends <- err
+					})
+					s.Abort()
+				})
+			}))
+			if r, err := client.Get(url); err == nil {
+				r.Body.Close()
+			}
+			if err := testnet.Receive(t, "the end", ends); err == nil {
+				t.Error("OnEnd got nil, want the error of Abort")
+			}
+		})
+	}
 }

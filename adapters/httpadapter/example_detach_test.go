@@ -27,7 +27,7 @@ func ExampleDetach() {
 			members[s] = true
 			mu.Unlock()
 			s.SetLimit(1<<20, true) // a slow member has to come back
-			s.OnEnd(func(error) {   // without mu: it may be called at once
+			s.OnEnd(func(error) {   // not before this function has returned
 				mu.Lock()
 				defer mu.Unlock()
 				delete(members, s)
@@ -100,7 +100,7 @@ func ExampleDetach_longPoll() {
 				}
 			})
 			mu.Unlock()
-			s.OnEnd(func(error) { take(s) }) // without mu: it may be called at once
+			s.OnEnd(func(error) { take(s) }) // not before this function has returned
 		})
 	})
 	http.HandleFunc("/send", func(w http.ResponseWriter, r *http.Request) {

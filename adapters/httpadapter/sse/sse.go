@@ -133,7 +133,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	return httpadapter.Detach(w, r, func(s *httpadapter.Stream) {
 		c := &client{hub: h, stream: s, at: -1}
-		s.OnEnd(c.leave) // first: it may be called at once, and takes the lock
+		s.OnEnd(c.leave) // not before this function has returned
 		c.join(r.Header.Get("Last-Event-ID"))
 		s.OnMaxAge(func() { _ = s.Close() })
 	})
