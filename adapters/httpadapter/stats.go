@@ -6,6 +6,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
+	"github.com/percore/percore/internal/serving"
 )
 
 // Stats counts what becomes of a [Server]'s connections. The counters are read one
@@ -78,6 +79,14 @@ func connsMetric(state string) percore.Metric {
 			"are served, are shaking hands over TLS",
 	}
 }
+
+func init() { percore.RegisterAdapter("http", readMetrics) }
+
+// servers has the counters of the process's Servers.
+var servers = serving.NewRegister(counterCount)
+
+// readMetrics returns the sums over all Servers of the process.
+func readMetrics() []percore.Metric { return sums(servers.Sums()).metrics() }
 
 // sums are the counters of one Server, or the sums of several.
 type sums []int64

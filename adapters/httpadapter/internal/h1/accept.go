@@ -63,14 +63,14 @@ func (c *Conn) start() {
 		return
 	}
 	// If a hook has begun the handshake crypto/tls may have the next bytes in its buffer.
-	handshaking := c.isTLS() && c.ext.begun.Load()
+	handshaking := c.TLS() != nil && c.ext.begun.Load()
 	c.change(func(s connState) (connState, bool) { return s.keep(handshaking) })
 	c.mu.Unlock()
 	switch {
 	case handshaking:
-		c.beginHandshake()
+		(*handshaker)(c).begin()
 		return
-	case !c.offer():
+	case !c.queue.mover.Load().offer(c):
 		c.arm()
 	}
 	c.rested()
@@ -82,8 +82,8 @@ func (c *Conn) start() {
 func (c *Conn) rested() {
 	switch host := c.queue.server.Host; {
 	case host.Ended():
-		c.hangUp()
+		c.closeIf(isKept)
 	case !host.KeepAlives():
-		c.hangUpIdle() // a connection's first request is answered anyway
+		c.closeIf(isIdle) // a connection's first request is answered anyway
 	}
 }

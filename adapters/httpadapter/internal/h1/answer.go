@@ -109,11 +109,11 @@ func (x *exchange) setAnswer(a *Answer) (gone bool, err error) {
 func (t *turn) detach(x *exchange, a *Answer, behind []byte) bool {
 	c := t.c
 	if len(behind) > 0 {
-		c.keep(kept{bytes: bytes.Clone(behind)})
+		c.kept = &kept{bytes: bytes.Clone(behind)}
 	}
 	bodyRead, lingers := a.closeBody(x) // before the release: the body may have bytes of the buffer
 	if behind := x.takeBehind(); len(behind) > 0 {
-		c.keep(kept{bytes: behind})
+		c.kept = &kept{bytes: behind}
 	}
 	t.release()
 	if x.req.MultipartForm != nil {
@@ -213,7 +213,7 @@ func (t *turn) serveStream(a *Answer) bool {
 func (a *Answer) finish(sent bool) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			a.conn.logPanic(reason)
+			a.conn.queue.server.logPanic(a.conn, reason)
 		}
 	}()
 	a.owner.Finish(sent)
@@ -355,7 +355,7 @@ func (o detachedAnswerOut) Write(p []byte) (int, error) { return o.a.conn.stream
 func (o detachedAnswerOut) Fail() {}
 
 // KeepAlives implements http1.Conn.
-func (o detachedAnswerOut) KeepAlives() bool { return o.a.conn.mayKeepAlive() }
+func (o detachedAnswerOut) KeepAlives() bool { return o.a.conn.queue.server.mayKeepAlive() }
 
 // FinishBody implements http1.Conn. The body was closed when the handler returned.
 func (o detachedAnswerOut) FinishBody() (reusable, tooLong bool) { return o.a.bodyRead, false }

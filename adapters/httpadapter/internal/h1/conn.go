@@ -15,21 +15,22 @@ import (
 // Conn is a connection that was accepted. Its users have the same object as a netConn, or over TLS a
 // *tls.Conn above that: see Identity.
 //
-// state.go has the states and all changes of them. The methods are in files by their caller:
+// state.go has the states and all changes of them. Most methods belong to a type by which one of its
+// owners knows it:
 //
-//	caller                          file              it begins with
-//	the accept loop                 accept.go         Queue.Accept, newConn, start
-//	the loop, by its callback       wake.go           waker.OnReadable
-//	a worker                        turn.go           serve; exchange.go has a request and its answer,
-//	                                                  odd.go the requests that are not plain
-//	                                stream.go         reads and writes; over TLS tls_stream.go
-//	Shutdown and others that look   hangup.go         hangUp: for each connection
-//	through all connections
-//	HandOver                        mover.go          takeOut, PutBack, CloseMoved
-//	a goroutine of its own          tls_handshake.go  handshake
-//	the host                        switch.go         Leave: another protocol
-//	crypto/tls, and the user        user.go           Read, Write, SetReadDeadline, OnReadable and others
-//	any of them                     conn.go           the state, shut
+//	who has it                      as            in
+//	the accept loop                 Conn          accept.go: Queue.Accept, start
+//	the loop, by its callback       waker         wake.go: OnReadable
+//	a goroutine of its own          handshaker    tls_handshake.go: begin
+//	a worker                        turn          turn.go: serve; exchange.go has a request and its answer,
+//	                                              odd.go the requests that are not plain
+//	                                plainStream   stream.go: reads and writes
+//	                                tlsStream     tls_stream.go: the same over TLS
+//	the listener's Accept           idleConn      room.go: CloseIdle
+//	a HandOver                      Moving        mover.go: PutBack, CloseMoved
+//	crypto/tls, and the user        netConn       user.go: Read, Write, SetReadDeadline, OnReadable
+//	the host                        Conn          switch.go: Leave, for another protocol
+//	any of them                     Conn          conn.go: the state, shut, closeIf
 type Conn struct {
 	*percore.Conn // immutable
 
@@ -74,43 +75,32 @@ type connExt struct {
 // load returns the state and its bits.
 func (c *Conn) load() connState { return connState(c.packed.Load()) }
 
-// loadLocked waits for a change that is under way, and returns the state after it.
-func (c *Conn) loadLocked() connState {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.load()
-}
-
 // Host returns the server around the one that the connection belongs to.
 func (c *Conn) Host() Host { return c.queue.server.Host }
 
 // state returns the state.
 func (c *Conn) state() state { return c.load().state() }
 
-// swap changes the state and its bits unless another goroutine was faster.
-func (c *Conn) swap(from, to connState) bool {
-	if !c.packed.CompareAndSwap(uint32(from), uint32(to)) {
-		return false
-	}
-	checkChange(from, to)
-	if (from^to)&stateMask != 0 {
-		c.queue.gauge(from, -1)
-		c.queue.gauge(to, +1)
-	}
-	return true
-}
-
 // change applies event to the state, and tries again if another goroutine has changed the state
 // meanwhile. It returns the state afterwards, and false if event doesn't apply to it.
 func (c *Conn) change(event func(connState) (connState, bool)) (connState, bool) {
 	for {
 		from := c.load()
-		switch to, ok := event(from); {
+		to, ok := event(from)
+		switch {
 		case !ok:
 			return from, false
-		case to == from || c.swap(from, to):
+		case to == from:
 			return to, true
+		case !c.packed.CompareAndSwap(uint32(from), uint32(to)):
+			continue
 		}
+		checkChange(from, to)
+		if (from^to)&stateMask != 0 {
+			c.queue.gauge(from, -1)
+			c.queue.gauge(to, +1)
+		}
+		return to, true
 	}
 }
 
@@ -128,8 +118,6 @@ func (c *Conn) Context() context.Context {
 	}
 	return c.queue.server.Context
 }
-
-func (c *Conn) isTLS() bool { return c.ext != nil && c.ext.tls != nil }
 
 // endLocked makes a change, and reports whether that has hijacked or finally closed the connection. If
 // so, the queue has forgotten it, and the caller, which holds mu, must call the host's Left as soon as
@@ -177,14 +165,33 @@ func (c *Conn) hijacked() {
 // notifyClosed calls the user's hook for a closed connection, when no worker does. Before that it
 // reports a handshake that failed to the log. It may be called with locks held, unlike the hook.
 func (c *Conn) notifyClosed() {
-	noHandshake := c.isTLS() && !c.load().has(began) // perhaps
+	noHandshake := c.TLS() != nil && !c.load().has(began) // perhaps
 	if !noHandshake && c.queue.server.ConnState == nil {
 		return
 	}
 	go func() {
 		if noHandshake {
-			c.logHandshake()
+			(*handshaker)(c).log()
 		}
 		c.Report(http.StateClosed)
 	}()
+}
+
+// closeIf closes the connection if it is in such a state, as net/http closes an idle one: over TLS with
+// a farewell, which may block for a while.
+func (c *Conn) closeIf(is func(connState) bool) {
+	c.mu.Lock() // a change may be under way
+	closes := is(c.load())
+	c.mu.Unlock()
+	if closes {
+		_ = c.Identity().Close()
+	}
+}
+
+// isKept is for a connection that waits, isServed for one that a worker has, and isIdle for one between
+// two requests.
+func isKept(s connState) bool   { return keptStates.has(s.state()) }
+func isServed(s connState) bool { return servedStates.has(s.state()) }
+func isIdle(s connState) bool {
+	return s.state() == stateParked || s.state() == stateTakenOut && s.has(began)
 }

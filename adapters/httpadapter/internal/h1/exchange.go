@@ -108,7 +108,7 @@ func (x *exchange) bodyEnded() {
 	err := c.armCallback()
 	x.mu.Unlock()
 	if err != nil {
-		c.woken(err)
+		(*waker)(c).OnReadable(err)
 	}
 	if c.stream().hasEnded() {
 		x.clientGone()
@@ -124,7 +124,7 @@ func (x *exchange) run(handler http.Handler) {
 		}
 		x.Abort()
 		if reason := recover(); reason != nil {
-			x.conn.logPanic(reason)
+			x.conn.queue.server.logPanic(x.conn, reason)
 		}
 	}()
 	handler.ServeHTTP(x, x.req)
@@ -302,7 +302,7 @@ func (x *exchange) markHijacked() (rest []byte, err error) {
 }
 
 // SetReadDeadline is for http.ResponseController.
-func (x *exchange) SetReadDeadline(t time.Time) error { return x.conn.setReadDeadline(t) }
+func (x *exchange) SetReadDeadline(t time.Time) error { return (*netConn)(x.conn).SetReadDeadline(t) }
 
 // SetWriteDeadline is for http.ResponseController.
 func (x *exchange) SetWriteDeadline(t time.Time) error {

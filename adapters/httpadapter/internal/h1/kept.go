@@ -4,7 +4,7 @@ package h1
 // behind a request whose answer is detached. Most connections have none. It belongs to the worker that
 // has the connection, and to the loop while the connection waits.
 type kept struct {
-	bytes []byte
+	bytes []byte    // the connection's own
 	odd   oddHeader // how far the header was looked at, if it is odd
 	dated bool      // the deadline for the header was set
 }
@@ -19,6 +19,3 @@ func (c *Conn) takeKept() (k kept) {
 	}
 	return k
 }
-
-// keep keeps bytes, which must be the connection's own.
-func (c *Conn) keep(k kept) { c.kept = &k }

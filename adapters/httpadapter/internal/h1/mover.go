@@ -23,7 +23,7 @@ type Mover struct {
 	// mu is taken before Conn.mu.
 	mu struct {
 		sync.Mutex
-		taken []*Conn // in takenOut or closing; up to most
+		taken []*Moving // in takenOut or closing; up to most
 		over  bool
 	}
 }
@@ -82,7 +82,7 @@ func (s *Server) Shaking() (n int) {
 	s.Each(func(c *Conn) {
 		switch s := c.load(); s.state() {
 		case stateFresh, stateHandshake, stateServing, stateHijacked:
-			if c.isTLS() && !s.has(began) {
+			if c.TLS() != nil && !s.has(began) {
 				n++
 			}
 		}
@@ -95,16 +95,20 @@ func (s *Server) Shaking() (n int) {
 func (m *Mover) take(c *Conn, event func(connState) (connState, bool), armed bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.over || len(m.mu.taken) == m.most || !c.takeOut(event, armed) {
+	if m.mu.over || len(m.mu.taken) == m.most || !(*Moving)(c).takeOut(event, armed) {
 		return false
 	}
-	m.mu.taken = append(m.mu.taken, c)
+	m.mu.taken = append(m.mu.taken, (*Moving)(c))
 	select {
 	case m.Wake <- struct{}{}:
 	default:
 	}
 	return true
 }
+
+// offer offers a connection that waits from now on, and whose callback is not armed. It reports whether
+// m, which may be nil, has taken it.
+func (m *Mover) offer(c *Conn) bool { return m != nil && m.take(c, connState.takeOut, false) }
 
 func (m *Mover) isFull() bool {
 	m.mu.Lock()
@@ -113,7 +117,7 @@ func (m *Mover) isFull() bool {
 }
 
 // TakeAll returns the connections that were taken. Each is the caller's to PutBack, or to CloseMoved.
-func (m *Mover) TakeAll() []*Conn {
+func (m *Mover) TakeAll() []*Moving {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	taken := m.mu.taken
@@ -121,16 +125,12 @@ func (m *Mover) TakeAll() []*Conn {
 	return taken
 }
 
-// Waiting returns the connection for another process.
-func (c *Conn) Waiting() percore.WaitingConn {
-	return percore.WaitingConn{Conn: c.Conn, Served: c.load().has(began)}
-}
+// Moving is a Conn that a Mover has taken.
+type Moving Conn
 
-// offer offers a connection that waits from now on, and whose callback is not armed, to the mover. It
-// reports whether that has taken it.
-func (c *Conn) offer() bool {
-	m := c.queue.mover.Load()
-	return m != nil && m.take(c, connState.takeOut, false)
+// Waiting returns the connection for another process.
+func (m *Moving) Waiting() percore.WaitingConn {
+	return percore.WaitingConn{Conn: m.Conn, Served: (*Conn)(m).HasServed()}
 }
 
 // takeOut takes a connection out of service. It reports false if event doesn't apply to its state, or
@@ -138,7 +138,8 @@ func (c *Conn) offer() bool {
 //
 // While a connection waits its callback is armed, or about to be, or on its way. A callback that can't
 // be cancelled comes, and is noted: putBack arms the callback exactly if it has come, or never will.
-func (c *Conn) takeOut(event func(connState) (connState, bool), armed bool) bool {
+func (m *Moving) takeOut(event func(connState) (connState, bool), armed bool) bool {
+	c := (*Conn)(m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := event(c.load()); !ok || c.kept.hasBytes() {
@@ -152,13 +153,14 @@ func (c *Conn) takeOut(event func(connState) (connState, bool), armed bool) bool
 }
 
 // PutBack makes a connection wait again, or closes it if Close was called in the meantime.
-func (c *Conn) PutBack() {
+func (m *Moving) PutBack() {
+	c := (*Conn)(m)
 	c.mu.Lock()
 	from := c.load()
 	_, stays := c.change(connState.putBack)
 	c.mu.Unlock()
 	if !stays {
-		c.closeTakenOut()
+		m.closeTakenOut()
 		return
 	}
 	if from.has(disarmed) {
@@ -169,13 +171,14 @@ func (c *Conn) PutBack() {
 
 // CloseMoved closes a connection that belongs to another process now. That takes the descriptor away,
 // and says nothing to the client.
-func (c *Conn) CloseMoved() {
-	c.queue.counts.Add(CountHandedOver, 1)
-	c.closeTakenOut()
+func (m *Moving) CloseMoved() {
+	m.queue.counts.Add(CountHandedOver, 1)
+	m.closeTakenOut()
 }
 
 // closeTakenOut closes a connection that a mover has.
-func (c *Conn) closeTakenOut() {
+func (m *Moving) closeTakenOut() {
+	c := (*Conn)(m)
 	c.mu.Lock()
 	c.endLocked(connState.closeTakenOut)
 	c.mu.Unlock()

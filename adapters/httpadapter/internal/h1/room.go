@@ -46,7 +46,7 @@ func (s *Server) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, sin
 			idle := idleConn{c}
 			if since := idle.idleSince(); since != 0 {
 				do(idle, since, c.RemoteAddrPort().Addr())
-			} else if a := c.detached(); a != nil && a.owner.GoesOn() {
+			} else if a := idle.detached(); a != nil && a.owner.GoesOn() {
 				do(detachedConn{a}, accepting.Detached, c.RemoteAddrPort().Addr())
 			}
 		})
@@ -54,8 +54,8 @@ func (s *Server) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, sin
 }
 
 // detached returns the answer that is detached, if its handler has returned, or nil.
-func (c *Conn) detached() *Answer {
-	w := c.current.Load()
+func (i idleConn) detached() *Answer {
+	w := i.c.current.Load()
 	if w == nil {
 		return nil
 	}
@@ -85,7 +85,7 @@ func (i idleConn) idleSince() int64 {
 	case stateParked:
 		limit = s.idleTime()
 	case stateFresh:
-		limit = s.firstByteTime(c.isTLS())
+		limit = s.firstByteTime(c.TLS() != nil)
 	}
 	real := c.real.get()
 	if limit == 0 || real == 0 {
@@ -112,7 +112,7 @@ const farewellTime = 100 * time.Millisecond
 // closeForRoom closes a connection that has ended.
 func (i idleConn) closeForRoom() {
 	c := i.c
-	if c.isTLS() {
+	if c.TLS() != nil {
 		cut := time.AfterFunc(farewellTime, func() { _ = c.Conn.Close() })
 		_ = c.ext.tls.Close()
 		cut.Stop()

@@ -82,8 +82,8 @@ func New(config Config, sides []func(net.Conn) *tls.Conn) *Server {
 	s.workers = make([]workers.Pool[*Conn], min(len(sides), len(s.Counts)))
 	for i := range s.workers {
 		s.workers[i].Work = (*Conn).serve
-		s.workers[i].Look = (*Conn).visitLoop
-		s.workers[i].Socket = (*Conn).socket
+		s.workers[i].Look = visitLoop
+		s.workers[i].Socket = socket
 	}
 	for i, side := range sides {
 		set := i % len(s.workers)
@@ -111,13 +111,15 @@ func (s *Server) Each(do func(c *Conn)) {
 }
 
 // CloseKept closes the connections that wait.
-func (s *Server) CloseKept() { s.Each((*Conn).hangUp) }
+func (s *Server) CloseKept() { s.closeIf(isKept) }
 
 // CloseServed closes the connections that workers have.
-func (s *Server) CloseServed() { s.Each((*Conn).closeServed) }
+func (s *Server) CloseServed() { s.closeIf(isServed) }
 
 // CloseIdle closes the connections between two requests.
-func (s *Server) CloseIdle() { s.Each((*Conn).hangUpIdle) }
+func (s *Server) CloseIdle() { s.closeIf(isIdle) }
+
+func (s *Server) closeIf(is func(connState) bool) { s.Each(func(c *Conn) { c.closeIf(is) }) }
 
 // headerSlop is how many bytes more than MaxHeaderBytes a header may have (initialReadLimitSize).
 const headerSlop = 4096
@@ -163,7 +165,7 @@ func (c *Conn) ReportSafely(state http.ConnState) (ok bool) {
 	}
 	defer func() {
 		if reason := recover(); reason != nil {
-			c.logPanic(reason)
+			c.queue.server.logPanic(c, reason)
 		}
 	}()
 	c.Report(state)
@@ -171,12 +173,12 @@ func (c *Conn) ReportSafely(state http.ConnState) (ok bool) {
 }
 
 // logPanic logs a panic of the user's as net/http does.
-func (c *Conn) logPanic(reason any) {
+func (s *Server) logPanic(c *Conn, reason any) {
 	if reason == http.ErrAbortHandler {
 		return
 	}
 	const size = 64 << 10
 	buf := make([]byte, size)
 	buf = buf[:runtime.Stack(buf, false)]
-	c.queue.server.Host.Logf("http: panic serving %v: %v\n%s", c.RemoteAddr(), reason, buf)
+	s.Host.Logf("http: panic serving %v: %v\n%s", c.RemoteAddr(), reason, buf)
 }

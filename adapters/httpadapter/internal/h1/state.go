@@ -119,10 +119,8 @@ const (
 // state returns the state.
 func (s connState) state() state { return state(s & stateMask) }
 
-func (s connState) has(flags connState) bool      { return s&flags == flags }
-func (s connState) to(st state) connState         { return s&^stateMask | connState(st) }
-func (s connState) set(flags connState) connState { return s | flags }
-func (s connState) clear(fl connState) connState  { return s &^ fl }
+func (s connState) has(flags connState) bool { return s&flags == flags }
+func (s connState) to(st state) connState    { return s&^stateMask | connState(st) }
 
 // String is for failures.
 func (s connState) String() string {
@@ -182,17 +180,17 @@ func (s connState) takeOut() (connState, bool) {
 // takeOutServed is for one that a worker has, which gives it to HandOver instead of letting it wait.
 func (s connState) takeOutServed() (connState, bool) {
 	if s.state() == stateNotified {
-		return s.to(stateTakenOut).set(disarmed), true
+		return s.to(stateTakenOut) | disarmed, true
 	}
 	return s.to(stateTakenOut), s.state() == stateServing
 }
 
 // disarm is for the callback that has come, or was cancelled.
-func (s connState) disarm() (connState, bool) { return s.set(disarmed), s.state() == stateTakenOut }
+func (s connState) disarm() (connState, bool) { return s | disarmed, s.state() == stateTakenOut }
 
 // PutBack is for a connection that no other process has taken over: it waits again.
 func (s connState) putBack() (connState, bool) {
-	to := s.clear(disarmed).to(stateFresh)
+	to := (s &^ disarmed).to(stateFresh)
 	if s.has(began) {
 		to = to.to(stateParked)
 	}
@@ -235,27 +233,27 @@ func (s connState) rest() (connState, bool) {
 // serveRequest is for a request whose header a worker has.
 func (s connState) serveRequest(method string) (connState, bool) {
 	if method == "POST" {
-		return s.set(mayFollow), servedStates.has(s.state())
+		return s | mayFollow, servedStates.has(s.state())
 	}
-	return s.clear(mayFollow), servedStates.has(s.state())
+	return s &^ mayFollow, servedStates.has(s.state())
 }
 
 // skipEmptyLine is for the empty line behind the body of a POST: no other is skipped.
 func (s connState) skipEmptyLine() (connState, bool) {
-	return s.clear(mayFollow), servedStates.has(s.state())
+	return s &^ mayFollow, servedStates.has(s.state())
 }
 
 // answerServed is for a request that a worker has answered.
-func (s connState) answerServed() (connState, bool) { return s.set(began), servedStates.has(s.state()) }
+func (s connState) answerServed() (connState, bool) { return s | began, servedStates.has(s.state()) }
 
 // give is for a connection that speaks a protocol of net/http's.
 func (s connState) give() (connState, bool) {
 	to, ok := s.hijack()
-	return to.set(given), ok
+	return to | given, ok
 }
 
 // EndGiven is for such a connection that net/http has closed.
-func (s connState) endGiven() (connState, bool) { return s.clear(given), s.has(given) }
+func (s connState) endGiven() (connState, bool) { return s &^ given, s.has(given) }
 
 // hijack is for a connection that a handler hijacks, or that becomes another protocol's.
 func (s connState) hijack() (connState, bool) {

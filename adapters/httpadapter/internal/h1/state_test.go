@@ -11,7 +11,7 @@ import (
 func in(s state, flags ...connState) (cs connState) {
 	cs = cs.to(s)
 	for _, f := range flags {
-		cs = cs.set(f)
+		cs |= f
 	}
 	return cs
 }

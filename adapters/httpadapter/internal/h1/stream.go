@@ -59,7 +59,7 @@ type stream interface {
 
 // stream returns what a worker reads from and writes to.
 func (c *Conn) stream() stream {
-	if c.isTLS() {
+	if c.TLS() != nil {
 		return (*tlsStream)(c)
 	}
 	return (*plainStream)(c)
@@ -109,12 +109,12 @@ func (o answerOut) Fail() { _ = o.x.conn.Identity().Close() }
 
 // KeepAlives implements http1.Conn.
 func (o answerOut) KeepAlives() bool {
-	return o.x.conn.mayKeepAlive() || o.x.stays && o.x.conn.queue.server.Host.KeepAlives()
+	return o.x.conn.queue.server.mayKeepAlive() || o.x.stays && o.x.conn.queue.server.Host.KeepAlives()
 }
 
 // mayKeepAlive reports whether the header of an answer need not say that the connection is closed.
-func (c *Conn) mayKeepAlive() bool {
-	host := c.queue.server.Host
+func (s *Server) mayKeepAlive() bool {
+	host := s.Host
 	return host.KeepAlives() && !host.Draining()
 }
 

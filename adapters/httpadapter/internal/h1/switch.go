@@ -3,6 +3,8 @@ package h1
 import (
 	"context"
 	"crypto/tls"
+
+	"github.com/percore/percore/internal/monotime"
 )
 
 // This file has what the host needs of a connection that speaks another protocol than HTTP/1: for the
@@ -12,12 +14,24 @@ import (
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // looksForPreface reports whether a connection may begin with the preface.
-func (c *Conn) looksForPreface() bool { return c.queue.server.ClearHTTP2 && !c.load().has(began) }
+func (t *turn) looksForPreface() bool { return t.c.queue.server.ClearHTTP2 && !t.c.load().has(began) }
 
 // beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
 func beginsHTTP2(p []byte) (begins, whole bool) {
 	n := min(len(p), len(preface))
 	return string(p[:n]) == preface[:n], n == len(preface)
+}
+
+// limitPreface sets the deadline for the rest of a preface, unless there is one.
+func (t *turn) limitPreface() {
+	c := t.c
+	limit := c.queue.server.beginTimeout()
+	if limit == 0 || c.queue.server.headerTimeout() > 0 {
+		return
+	}
+	if at := instant(monotime.After(limit)); c.real.get() == 0 || at < c.real.get() {
+		c.setRealDeadline(at)
+	}
 }
 
 // becomeHTTP2 gives the connection to the host, with the bytes that were read. It reports false: the
@@ -70,7 +84,7 @@ func (c *Conn) HasServed() bool { return c.load().has(began) }
 
 // TLS returns the connection as its user sees it, or nil if it is one in clear.
 func (c *Conn) TLS() *tls.Conn {
-	if !c.isTLS() {
+	if c.ext == nil {
 		return nil
 	}
 	return c.ext.tls

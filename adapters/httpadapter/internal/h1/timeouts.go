@@ -119,34 +119,15 @@ func (s *Server) idleTime() time.Duration {
 // limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake. One that
 // a hook has set for a handshake stays if the http.Server has no timeout.
 func (c *Conn) limitFirstByteLocked() {
-	limit := c.queue.server.firstByteTime(c.isTLS())
-	if limit == 0 || c.isTLS() && limit == c.queue.server.BeginTime && c.real.get() != 0 {
+	limit := c.queue.server.firstByteTime(c.TLS() != nil)
+	if limit == 0 || c.TLS() != nil && limit == c.queue.server.BeginTime && c.real.get() != 0 {
 		return
 	}
 	at := instant(monotime.After(limit))
 	c.setRealDeadlineLocked(at)
-	if c.isTLS() {
+	if c.TLS() != nil {
 		c.ext.limit = true
 		_ = c.Conn.SetWriteDeadline(at.time())
-	}
-}
-
-// endHandshakeLimitLocked takes the deadlines of the handshake away, unless the user has set them.
-func (c *Conn) endHandshakeLimitLocked() {
-	if c.ext.limit {
-		c.real.set(0)
-		_ = c.Conn.SetDeadline(time.Time{})
-	}
-}
-
-// limitPreface sets the deadline for the rest of a preface, unless there is one.
-func (c *Conn) limitPreface() {
-	limit := c.queue.server.beginTimeout()
-	if limit == 0 || c.queue.server.headerTimeout() > 0 {
-		return
-	}
-	if at := instant(monotime.After(limit)); c.real.get() == 0 || at < c.real.get() {
-		c.setRealDeadline(at)
 	}
 }
 

@@ -7,79 +7,88 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/serving"
 )
 
-// beginHandshake performs the handshake of a connection in that state, when there is a place for it. One
+// handshaker is a Conn whose handshake is under way, or has ended, for the goroutine that performs it.
+type handshaker Conn
+
+// begin performs the handshake of a connection in that state, when there is a place for it. One
 // that is given up for others fails as if its time were up. It doesn't block.
-func (c *Conn) beginHandshake() {
-	h := &serving.Handshake{Do: c.handshake, Cut: func() { _ = c.Conn.SetDeadline(monotime.LongAgo) }}
-	c.ext.shaking.Store(h)
-	c.queue.server.Handshakes.Enter(c.Conn, h)
+func (h *handshaker) begin() {
+	c := (*Conn)(h)
+	place := &serving.Handshake{Do: h.run, Cut: func() { _ = c.Conn.SetDeadline(monotime.LongAgo) }}
+	c.ext.shaking.Store(place)
+	c.queue.server.Handshakes.Enter(c.Conn, place)
 }
 
-// handshake performs the handshake as net/http's server would.
-func (c *Conn) handshake(h *serving.Handshake) {
+// run performs the handshake as net/http's server would.
+func (h *handshaker) run(place *serving.Handshake) {
+	c := (*Conn)(h)
 	defer func() {
 		if err := recover(); err != nil {
-			c.logPanic(err)
-			c.abortHandshake()
+			c.queue.server.logPanic(c, err)
+			h.abort()
 		}
 	}()
-	tc, err := c.ext.tls, c.completeHandshake()
+	tc, err := c.ext.tls, h.complete()
 	c.ext.shaking.Store(nil)
-	if !h.Finish() && err == nil {
-		c.hangUp() // it was given up just before
+	if !place.Finish() && err == nil {
+		c.closeIf(isKept) // it was given up just before
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state() != stateHandshake {
-		return // closed by now: see logHandshake
+		return // closed by now: see log
 	}
 	c.ext.shaken = true
 	if err != nil {
-		go c.failHandshake(err)
+		go h.fail(err)
 		return
 	}
-	c.endHandshakeLimitLocked()
+	h.endLimitLocked()
 	switch state := tc.ConnectionState(); {
 	case isHTTP1(state.NegotiatedProtocol):
-		c.serveAfterHandshakeLocked()
+		h.serveLocked()
 	default:
 		c.change(connState.serve)
 		go c.queue.server.Host.Switch(c, nil)
 	}
 }
 
-// completeHandshake is the handshake, or its outcome once it is over.
-func (c *Conn) completeHandshake() error {
+// complete is the handshake, or its outcome once it is over.
+func (h *handshaker) complete() error {
+	c := (*Conn)(h)
 	ctx := context.WithValue(c.ext.ctx, http.LocalAddrContextKey, c.LocalAddr())
 	return c.ext.tls.HandshakeContext(ctx)
 }
 
-// logHandshake logs a handshake that failed, if it did, as net/http would for a connection
+// log logs a handshake that failed, if it did, as net/http would for a connection
 // that it had. The connection is closed: a handshake that is under way, or
 // was still to come, ends at once.
-func (c *Conn) logHandshake() {
+func (h *handshaker) log() {
+	c := (*Conn)(h)
 	defer func() {
 		if err := recover(); err != nil {
-			c.logPanic(err)
+			c.queue.server.logPanic(c, err)
 		}
 	}()
-	err := c.completeHandshake()
+	err := h.complete()
 	if err == nil {
 		return
 	}
-	c.logHandshakeError(err)
+	h.logError(err)
 }
 
-// logHandshakeError logs a handshake that failed as net/http does. It returns the connection below TLS
+// logError logs a handshake that failed as net/http does. It returns the connection below TLS
 // if the client has sent an HTTP request there, which is to be answered. Only the first call for a
 // connection does anything: it may be closed while its handshake fails.
-func (c *Conn) logHandshakeError(err error) (plain net.Conn) {
+func (h *handshaker) logError(err error) (plain net.Conn) {
+	c := (*Conn)(h)
 	if c.ext.failed.Swap(true) {
 		return nil
 	}
@@ -91,12 +100,12 @@ func (c *Conn) logHandshakeError(err error) (plain net.Conn) {
 	return plain
 }
 
-// failHandshake ends a connection whose handshake has failed.
-func (c *Conn) failHandshake(err error) {
-	if plain := c.logHandshakeError(err); plain != nil {
+// fail ends a connection whose handshake has failed.
+func (h *handshaker) fail(err error) {
+	if plain := h.logError(err); plain != nil {
 		_, _ = io.WriteString(plain, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
 	}
-	c.abortHandshake()
+	h.abort()
 }
 
 // looksLikeHTTP reports whether the bytes instead of a TLS record's header begin a
@@ -105,9 +114,10 @@ func looksLikeHTTP(header [5]byte) bool {
 	return slices.Contains([]string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO"}, string(header[:]))
 }
 
-// abortHandshake closes a connection whose handshake has failed or panicked. The handshake must not be
+// abort closes a connection whose handshake has failed or panicked. The handshake must not be
 // asked for its outcome after a panic: it would begin again.
-func (c *Conn) abortHandshake() {
+func (h *handshaker) abort() {
+	c := (*Conn)(h)
 	c.mu.Lock()
 	ended := c.state() == stateHandshake && c.endLocked(connState.close)
 	c.mu.Unlock()
@@ -118,12 +128,21 @@ func (c *Conn) abortHandshake() {
 	}
 }
 
-// serveAfterHandshakeLocked has a worker serve a connection that has shaken hands. crypto/tls may
+// serveLocked has a worker serve a connection that has shaken hands. crypto/tls may
 // have the first request in its buffer. The caller holds c.mu.
-func (c *Conn) serveAfterHandshakeLocked() {
+func (h *handshaker) serveLocked() {
+	c := (*Conn)(h)
 	if at := c.queue.server.headerDeadline(); at != 0 {
 		c.setRealDeadlineLocked(at)
 	}
 	c.change(connState.serve)
 	c.queue.workers.Serve(c)
+}
+
+// endLimitLocked takes the deadlines of the handshake away, unless the user has set them.
+func (h *handshaker) endLimitLocked() {
+	if h.ext.limit {
+		h.real.set(0)
+		_ = h.Conn.SetDeadline(time.Time{})
+	}
 }

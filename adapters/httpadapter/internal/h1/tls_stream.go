@@ -176,7 +176,7 @@ func (s *tlsStream) watch(x *watched) {
 	case watching && !more && x.armAgain():
 		return
 	}
-	(*Conn)(s).wakeAfter(x, nil)
+	(*waker)(s).after(x, nil)
 }
 
 // armAgain arms the callback, which has come, if x still watches for the client's end, and reports

@@ -19,7 +19,7 @@ import (
 // [http1] takes them, odd ones as net/http's parser does (odd.go).
 //
 // The engine's callback is armed while a handler runs, so that the end of the client's stream is
-// noticed (see woken), and stays armed when the connection waits afterwards. So a request costs one
+// noticed (see waker), and stays armed when the connection waits afterwards. So a request costs one
 // callback.
 type turn struct {
 	c       *Conn
@@ -60,10 +60,10 @@ func (c *Conn) serve() {
 
 // visitLoop looks for connections on c's loop that have something to read, for a worker that has no
 // other to serve.
-func (c *Conn) visitLoop(linger bool) { serving.Look(c.Conn, linger) }
+func visitLoop(c *Conn, linger bool) { serving.Look(c.Conn, linger) }
 
 // socket returns c's socket if such a worker had better wait for it.
-func (c *Conn) socket() workers.Socket { return serving.Socket(c.Conn) }
+func socket(c *Conn) workers.Socket { return serving.Socket(c.Conn) }
 
 // abandon closes the connection after a handler, or a hook, that has ended its goroutine.
 func (t *turn) abandon() {
@@ -163,12 +163,12 @@ func (t *turn) read() bool {
 func (t *turn) serveBuffered() bool {
 	for t.have > 0 {
 		p := t.memory()[:t.have]
-		if t.c.looksForPreface() {
+		if t.looksForPreface() {
 			if begins, whole := beginsHTTP2(p); whole && begins {
 				return t.becomeHTTP2(p)
 			} else if begins {
 				if t.have > len("PRI") { // no method of a request that HTTP knows
-					t.c.limitPreface()
+					t.limitPreface()
 				}
 				t.scanned = t.have
 				return true
@@ -378,7 +378,7 @@ func (t *turn) begin(x *exchange) bool {
 func (t *turn) arm() {
 	t.armed = true
 	if err := t.c.armCallback(); err != nil {
-		t.c.woken(err)
+		(*waker)(t.c).OnReadable(err)
 	}
 }
 
@@ -439,7 +439,7 @@ func (t *turn) keep() {
 	case t.have > 0:
 		k.bytes = bytes.Clone((*t.buf)[:t.have])
 	}
-	t.c.keep(k)
+	t.c.kept = &k
 }
 
 // startHeader sets the deadline for a header of which enough has come.

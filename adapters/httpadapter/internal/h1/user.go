@@ -27,7 +27,7 @@ func ConnOf(nc net.Conn) *Conn {
 // Identity is the connection that the user's hooks get: the one that package net and crypto/tls
 // would have made.
 func (c *Conn) Identity() net.Conn {
-	if c.isTLS() {
+	if c.TLS() != nil {
 		return c.ext.tls
 	}
 	return (*netConn)(c)
@@ -40,7 +40,7 @@ func (n *netConn) Close() error { return (*Conn)(n).shut() }
 func (n *netConn) Read(p []byte) (int, error) {
 	c := (*Conn)(n)
 	switch s := c.state(); {
-	case s == stateNew && c.isTLS():
+	case s == stateNew && c.TLS() != nil:
 		c.ext.begun.Store(true)
 	case s == stateHandshake:
 		return c.ext.shaking.Load().Await(c.Conn.Read, p)
@@ -50,27 +50,26 @@ func (n *netConn) Read(p []byte) (int, error) {
 
 // Write writes for crypto/tls, or for the user.
 func (n *netConn) Write(b []byte) (int, error) {
-	if c := (*Conn)(n); c.isTLS() {
-		return c.writeRecords(b)
+	if (*Conn)(n).TLS() != nil {
+		return n.writeRecords(b)
 	}
 	return n.Conn.Write(b)
 }
 
 // writeRecords writes for crypto/tls. It writes nothing behind a write that has failed, a timeout say:
 // the client would take crypto/tls' farewell for the rest of the record, and report a bad MAC.
-func (c *Conn) writeRecords(b []byte) (n int, err error) {
-	if c.ext.cut == nil {
-		n, err = c.ext.shaking.Load().Await(c.Conn.Write, b) // others compute meanwhile
-		c.ext.cut = err
-		return n, err
+func (n *netConn) writeRecords(b []byte) (int, error) {
+	if n.ext.cut == nil {
+		written, err := n.ext.shaking.Load().Await(n.Conn.Write, b) // others compute meanwhile
+		n.ext.cut = err
+		return written, err
 	}
-	return 0, c.ext.cut
+	return 0, n.ext.cut
 }
 
 // SetReadDeadline sets the deadline of the engine, and notes it: see timeouts.go.
-func (n *netConn) SetReadDeadline(t time.Time) error { return (*Conn)(n).setReadDeadline(t) }
-
-func (c *Conn) setReadDeadline(t time.Time) error {
+func (n *netConn) SetReadDeadline(t time.Time) error {
+	c := (*Conn)(n)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.state(); s != stateHijacked && s != stateClosed {
@@ -90,7 +89,7 @@ func (n *netConn) SetDeadline(t time.Time) error {
 // WriteTo is percore.Conn's. It shows it the connection under a netConn, so that the kernel
 // can move bytes from one to the other.
 func (n *netConn) WriteTo(w io.Writer) (int64, error) {
-	if to, ok := w.(*netConn); ok && !(*Conn)(to).isTLS() {
+	if to, ok := w.(*netConn); ok && (*Conn)(to).TLS() == nil {
 		w = to.Conn
 	}
 	return n.Conn.WriteTo(w)
@@ -103,7 +102,7 @@ func (n *netConn) NetConn() net.Conn { return n.Conn }
 // attach succeeds the connection is the callee's; if it fails it is as it was. It is for event loops,
 // as in package reactor, whose Attach looks for it.
 func (n *netConn) AttachTo(attach func(pc *percore.Conn, unread []byte) error) error {
-	if c := (*Conn)(n); c.state() != stateHijacked || c.isTLS() {
+	if c := (*Conn)(n); c.state() != stateHijacked || c.TLS() != nil {
 		return errNotHijacked
 	}
 	return attach(n.Conn, nil)

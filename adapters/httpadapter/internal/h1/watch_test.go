@@ -140,7 +140,7 @@ func testSpuriousCallback(t *testing.T, version uint16) {
 	testnet.Receive(t, "the request", arrived)
 	served := testnet.Receive(t, "the connection", conns)
 	testnet.Eventually(t, "the callback", served.Conn.CancelOnReadable)
-	served.woken(nil)
+	(*waker)(served).OnReadable(nil)
 	c.wantAnswersAndEnd(1)
 }
 
@@ -159,7 +159,7 @@ func testSpuriousCallbackBetween(t *testing.T, version uint16) {
 		if state == http.StateIdle {
 			c := ConnOf(nc)
 			c.Conn.CancelOnReadable()
-			c.woken(nil)
+			(*waker)(c).OnReadable(nil)
 		}
 	})
 	f.leaveDuringSecond(arrived)
@@ -178,7 +178,7 @@ func testSpuriousCallbackLate(t *testing.T, version uint16) {
 			return
 		}
 		testnet.Eventually(t, "the callback", x.conn.Conn.CancelOnReadable)
-		x.conn.wakeAfter(&earlier.watched, nil)
+		(*waker)(x.conn).after(&earlier.watched, nil)
 		arrived <- true
 		<-r.Context().Done()
 	}, nil)
