@@ -1,25 +1,22 @@
 package h1
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"net/http"
 	"os"
 	"slices"
-
-	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
 // chunks is where a body in chunks comes from: the Body of http.ReadRequest, which decides its framing
-// and sets the trailers. It reads through a bufio.Reader, where the bytes behind the body are found
-// when it has ended. The fields are guarded by the requestBody's mu.
+// and sets the trailers. It reads through an oddReader, where the bytes behind the body are found when
+// it has ended. The fields are guarded by the requestBody's mu.
 type chunks struct {
 	req         *http.Request // whose trailers body sets
 	body        io.Reader
-	r           *bufio.Reader // what body reads from, over source; nil: given back
-	source      *oddSource
+	r           *oddReader // what body reads from; nil: given back
 	trailersMax int
+	discarding  io.LimitedReader // see discardChunks
 }
 
 // readChunks is Read, with mu held.
@@ -53,7 +50,12 @@ func (b *requestBody) discardChunks(max int64) error {
 	if b.ended {
 		return io.EOF
 	}
-	_, err := io.CopyN(io.Discard, lockedChunks{b}, max)
+	rest := &b.chunks.discarding // no memory for each request
+	*rest = io.LimitedReader{R: lockedChunks{b}, N: max}
+	_, err := io.Copy(io.Discard, rest)
+	if err == nil && rest.N > 0 {
+		err = io.EOF
+	}
 	return err
 }
 
@@ -95,9 +97,9 @@ func (c *chunks) takeRest() []byte {
 		return nil
 	}
 	buffered, _ := c.r.Peek(c.r.Buffered())
-	p := slices.Concat(buffered, c.source.left)
-	http1.PutReader(c.r)
-	c.r, c.body, c.source.left = nil, nil, nil
+	p := slices.Concat(buffered, c.r.source.left)
+	c.r.release()
+	c.r, c.body = nil, nil
 	return p
 }
 

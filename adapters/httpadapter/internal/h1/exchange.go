@@ -35,10 +35,23 @@ type exchange struct {
 	stays    bool // Drain does not end the connection with this answer
 }
 
-// plainExchange is an exchange and its request in one piece of memory.
-type plainExchange struct {
-	exchange
-	request http.Request
+// newPlainExchange returns an exchange and its request, and with a body if there is to be one, in one
+// piece of memory.
+func newPlainExchange(hasBody bool) (*exchange, *http.Request) {
+	type plain struct {
+		exchange
+		request http.Request
+	}
+	if !hasBody {
+		m := new(plain)
+		return &m.exchange, &m.request
+	}
+	m := new(struct {
+		plain
+		body requestBody
+	})
+	m.exchange.body = &m.body
+	return &m.exchange, &m.request
 }
 
 // watched is the part of an exchange that waits for the client's end. An answer that is detached has
@@ -62,8 +75,8 @@ type watched struct {
 // in p, too, as far as it has come. It returns nil if net/http must refuse the request.
 func (t *turn) newExchange(p []byte) *exchange {
 	c, h := t.c, &t.head
-	plain := &plainExchange{exchange: exchange{watched: watched{conn: c}}}
-	x, req := &plain.exchange, &plain.request
+	x, req := newPlainExchange(h.ContentLength > 0)
+	x.conn = c
 	ctx, cancel := newRequestContext(c.Context(), c.Conn)
 	x.canceler = cancel
 	if !h.Request(ctx, p, req) {
@@ -74,7 +87,7 @@ func (t *turn) newExchange(p []byte) *exchange {
 	stream := c.stream()
 	req.TLS = stream.tlsState()
 	if h.ContentLength > 0 {
-		x.body = &requestBody{x: x, last: req.Close}
+		x.body.x, x.body.last = x, req.Close
 		req.Body = x.body
 		x.body.begin(h.ContentLength, p[h.Bytes:])
 	} else {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
@@ -35,8 +36,34 @@ const (
 	oddOver                     // the connection is given up
 )
 
-// oddSource gives http.ReadRequest, and the body in chunks that it returns, the bytes that were read,
-// and then those of the connection.
+// oddReader is what http.ReadRequest, and the body in chunks that it returns, read from: a bufio.Reader
+// of net/http's size over a source.
+type oddReader struct {
+	bufio.Reader
+	source oddSource
+}
+
+// oddReaders has those of which nothing that http.ReadRequest has returned is used any more.
+var oddReaders = sync.Pool{New: func() any {
+	r := new(oddReader)
+	r.Reader = *bufio.NewReader(&r.source)
+	return r
+}}
+
+// getOddReader returns an oddReader over p and what comes behind it.
+func getOddReader(p []byte, end error) *oddReader {
+	r := oddReaders.Get().(*oddReader)
+	r.source = oddSource{left: p, end: end}
+	return r
+}
+
+func (r *oddReader) release() {
+	r.source = oddSource{}
+	r.Reset(&r.source)
+	oddReaders.Put(r)
+}
+
+// oddSource gives the bytes that were read, and then those of the connection.
 type oddSource struct {
 	left []byte    // that were read
 	end  error     // what comes behind these instead of the connection's bytes
@@ -85,14 +112,14 @@ func (t *turn) serveOdd(end error) oddOutcome {
 	if state == http1.TooMany || state == http1.Begun && isFull || size > 0 && http1.TooManyTrailers(p[:size], s.FieldsMax) {
 		return t.refuse(nil, true)
 	}
-	source := &oddSource{left: p, end: cmp.Or(end, io.EOF)}
-	r := http1.GetReader(source)
-	req, err := http.ReadRequest(r)
-	used := t.have - len(source.left) - r.Buffered()
+	r := getOddReader(p, cmp.Or(end, io.EOF))
+	req, err := http.ReadRequest(&r.Reader)
+	left := len(r.source.left)
+	used := t.have - left - r.Buffered()
 	switch {
 	case err != nil:
-		http1.PutReader(r)
-		return t.refuse(err, isFull && len(source.left) == 0)
+		r.release()
+		return t.refuse(err, isFull && left == 0)
 	case used != size:
 		s.Host.Logf("httpadapter: http.ReadRequest of %s has read %d bytes of a header of %d, so "+
 			"this request is refused: please report this to percore", runtime.Version(), used, size)
@@ -101,10 +128,10 @@ func (t *turn) serveOdd(end error) oddOutcome {
 		err = http1.Check(req, p[:size])
 	}
 	if err != nil {
-		http1.PutReader(r)
+		r.release()
 		return t.refuse(err, false)
 	}
-	return t.serveParsed(req, r, source, size)
+	return t.serveParsed(req, r, size)
 }
 
 // errReadFurther is for a net/http that does not stop at the end of a header.
@@ -142,13 +169,13 @@ func (t *turn) skipEmptyLine() bool {
 	return t.have > 0
 }
 
-// serveParsed serves a request that http.ReadRequest has read from r, over source, and whose header is
-// the first size bytes of the buffer.
-func (t *turn) serveParsed(req *http.Request, r *bufio.Reader, source *oddSource, size int) oddOutcome {
+// serveParsed serves a request that http.ReadRequest has read from r, and whose header is the first size
+// bytes of the buffer.
+func (t *turn) serveParsed(req *http.Request, r *oddReader, size int) oddOutcome {
 	c := t.c
 	s := c.queue.server
 	if !s.Host.Begins() {
-		http1.PutReader(r)
+		r.release()
 		t.close() // as net/http does with a request that comes after Shutdown
 		return oddOver
 	}
@@ -156,17 +183,17 @@ func (t *turn) serveParsed(req *http.Request, r *bufio.Reader, source *oddSource
 	p := t.memory()[:t.have]
 	x := t.newOddExchange(req)
 	switch {
-	case req.ContentLength < 0 && req.Body != http.NoBody:
+	case x.body != nil && x.body.chunks != nil:
 		if len(*t.buf) == turnBytes {
-			source.left = bytes.Clone(source.left) // nothing, since r has room for all of a worker's buffer
+			r.source.left = bytes.Clone(r.source.left) // nothing, since r has room for all of a worker's buffer
 		}
-		source.x, source.end = x, nil
-		x.body.chunks = &chunks{req: req, body: req.Body, r: r, source: source, trailersMax: s.FieldsMax}
+		r.source.x, r.source.end = x, nil
+		*x.body.chunks = chunks{req: req, body: req.Body, r: r, trailersMax: s.FieldsMax}
 	case x.body != nil:
-		http1.PutReader(r)
+		r.release()
 		x.body.begin(req.ContentLength, p[size:])
 	default:
-		http1.PutReader(r)
+		r.release()
 		x.rest = p[size:]
 	}
 	if x.body != nil {
@@ -179,19 +206,42 @@ func (t *turn) serveParsed(req *http.Request, r *bufio.Reader, source *oddSource
 	return oddServed
 }
 
+// newExchange returns an exchange with a body if req has one, all in one piece of memory.
+func newExchange(req *http.Request) *exchange {
+	switch {
+	case req.Body == http.NoBody:
+		return new(exchange)
+	case req.ContentLength < 0:
+		m := new(struct {
+			exchange
+			body   requestBody
+			chunks chunks
+		})
+		m.exchange.body, m.body.chunks = &m.body, &m.chunks
+		return &m.exchange
+	}
+	m := new(struct {
+		exchange
+		body requestBody
+	})
+	m.exchange.body = &m.body
+	return &m.exchange
+}
+
 // newOddExchange makes the exchange of a request that http.ReadRequest has returned. The caller gives it
 // its body, and the bytes behind it.
 func (t *turn) newOddExchange(req *http.Request) *exchange {
 	c := t.c
-	x := &exchange{watched: watched{conn: c}, req: req}
+	x := newExchange(req)
+	x.conn, x.req = c, req
 	ctx, cancel := newRequestContext(c.Context(), c.Conn)
 	x.canceler = cancel
 	*req = *req.WithContext(ctx) // in its place: the body in chunks sets this request's trailers
 	req.RemoteAddr = c.RemoteText()
 	req.TLS = c.stream().tlsState()
 	continues, _ := http1.ExpectsContinue(req)
-	if req.Body != http.NoBody {
-		x.body = &requestBody{x: x, last: req.Close, expects: continues}
+	if x.body != nil {
+		x.body.x, x.body.last, x.body.expects = x, req.Close, continues
 	}
 	x.watching = x.body == nil
 	x.stays = req.Header["Upgrade"] != nil || http1.IsGeneralOptions(req)
@@ -214,7 +264,8 @@ func (s *Server) oddHandler(req *http.Request) http.Handler {
 func (t *turn) takeBehind(x *exchange) {
 	behind := x.takeBehind()
 	if len(behind) > turnBytes {
-		t.buf, t.have = &behind, len(behind)
+		long := behind // not in the memory of every request
+		t.buf, t.have = &long, len(long)
 	} else if len(behind) > 0 {
 		t.have = copy(t.memory(), behind)
 	}

@@ -69,8 +69,8 @@ func (b *Beginning) check(added []byte, from, lines int) Progress {
 	default:
 		good = "GET / HTTP/1.1\r\nA: b\r\n"
 	}
-	r := GetReader(&linesReader{first: good, then: added})
-	defer PutReader(r)
+	r := getReader(&linesReader{first: good, then: added})
+	defer putReader(r)
 	if _, err := http.ReadRequest(r); err != errMore {
 		return Ready
 	}
@@ -100,20 +100,20 @@ func (p *linesReader) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// readers has the bufio.Readers that http.ReadRequest reads from. They have the size of net/http's own,
+// readers has the bufio.Readers that lines are checked with. They have the size of net/http's own,
 // which decides how long trailers may be.
 var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
 
-// GetReader returns a bufio.Reader of net/http's size over r.
-func GetReader(r io.Reader) *bufio.Reader {
+// getReader returns a bufio.Reader of net/http's size over r.
+func getReader(r io.Reader) *bufio.Reader {
 	b := readers.Get().(*bufio.Reader)
 	b.Reset(r)
 	return b
 }
 
-// PutReader gives a bufio.Reader back, of which nothing that http.ReadRequest has returned is used any
+// putReader gives a bufio.Reader back, of which nothing that http.ReadRequest has returned is used any
 // more.
-func PutReader(r *bufio.Reader) {
+func putReader(r *bufio.Reader) {
 	r.Reset(nil)
 	readers.Put(r)
 }

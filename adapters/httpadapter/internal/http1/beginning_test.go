@@ -32,8 +32,8 @@ var beginnings = []string{
 // read, or 0 if one is wrong. It knows nothing if it wants more.
 func lookOf(p string) (knows bool, end int) {
 	lines := p[:strings.LastIndexByte(p, '\n')+1]
-	r := GetReader(&linesReader{then: []byte(lines)})
-	defer PutReader(r)
+	r := getReader(&linesReader{then: []byte(lines)})
+	defer putReader(r)
 	_, err := http.ReadRequest(r)
 	switch {
 	case err == errMore, lines == "" && err == io.EOF:
