@@ -35,7 +35,7 @@ func TestBeginTimeEnds(t *testing.T) {
 	needParking(t)
 	f, config := startTLS(t, echoPath, nil)
 	f.dialTLS(config)
-	f.awaitWaiting(1) // leased, and given back
+	f.awaitWaiting(1) // the handshake is over
 	if at := f.conn().Sight().ReadDeadline; !at.IsZero() {
 		t.Errorf("the connection has a read deadline, %v from now, want none", time.Until(at))
 	}

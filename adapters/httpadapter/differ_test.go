@@ -32,7 +32,7 @@ func drawn(t *testing.T, seed uint64) uint64 {
 }
 
 // TestSameAsNetHTTP plays connections with random requests, pipelined and cut anywhere. It plays
-// them to net/http on package net, to the fast path, and to parking alone. It compares the answers,
+// them to net/http on package net, and to the adapter. It compares the answers,
 // how the connection ends, the states reported to ConnState, the log, and what handlers have seen.
 // The connections are the same each time. To try others, use -differ=10000 -differseed=0.
 func TestSameAsNetHTTP(t *testing.T) {

@@ -10,14 +10,6 @@ import (
 	"testing"
 )
 
-// eachWait runs a test with connections that wait after net/http has served them, and after the
-// fast path has.
-func eachWait(t *testing.T, test func(t *testing.T, opts ...Option)) {
-	needParking(t)
-	t.Run("parked", func(t *testing.T) { test(t) })
-	t.Run("fast path", func(t *testing.T) { test(t) })
-}
-
 // The http.Server's own SetKeepAlivesEnabled(false), Shutdown and Close close the connections that wait
 // without net/http before they return.
 func TestOwnMethodsCloseIdle(t *testing.T) {
@@ -27,23 +19,22 @@ func TestOwnMethodsCloseIdle(t *testing.T) {
 		"Close":                func(srv *http.Server) error { return srv.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachWait(t, func(t *testing.T, opts ...Option) {
-				f := start(t, echoPath, nil, opts...)
-				clients := []*client{f.dial(), f.dial(), f.dial()}
-				for _, c := range clients {
-					c.get("/")
-				}
-				f.awaitParked(len(clients))
-				if err := call(f.srv); err != nil {
-					t.Error(err)
-				}
-				if got := f.server.Stats(); got.Parked > 0 {
-					t.Errorf("%d connections are parked, want none", got.Parked)
-				}
-				for _, c := range clients {
-					c.awaitEOF()
-				}
-			})
+			needParking(t)
+			f := start(t, echoPath, nil)
+			clients := []*client{f.dial(), f.dial(), f.dial()}
+			for _, c := range clients {
+				c.get("/")
+			}
+			f.awaitParked(len(clients))
+			if err := call(f.srv); err != nil {
+				t.Error(err)
+			}
+			if got := f.server.Stats(); got.Parked > 0 {
+				t.Errorf("%d connections are parked, want none", got.Parked)
+			}
+			for _, c := range clients {
+				c.awaitEOF()
+			}
 		})
 	}
 }
@@ -51,30 +42,29 @@ func TestOwnMethodsCloseIdle(t *testing.T) {
 // While keep-alives are turned off with the http.Server's own method, each request is the
 // connection's last. When they are on again, connections are parked and the fast path comes back.
 func TestOwnKeepAlives(t *testing.T) {
-	eachWait(t, func(t *testing.T, opts ...Option) {
-		f := start(t, echoPath, nil, opts...)
-		for range 3 {
-			f.srv.SetKeepAlivesEnabled(false)
-			for range 2 {
-				c := f.dial()
-				c.send(request("/off"))
-				resp, err := http.ReadResponse(c.br, nil)
-				if err != nil || !resp.Close {
-					t.Fatalf("keep-alives are off: got %+v, %v", resp, err)
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				c.awaitEOF()
-			}
-			f.srv.SetKeepAlivesEnabled(true)
+	needParking(t)
+	f := start(t, echoPath, nil)
+	for range 3 {
+		f.srv.SetKeepAlivesEnabled(false)
+		for range 2 {
 			c := f.dial()
-			for range 2 {
-				c.get("/on")
+			c.send(request("/off"))
+			resp, err := http.ReadResponse(c.br, nil)
+			if err != nil || !resp.Close {
+				t.Fatalf("keep-alives are off: got %+v, %v", resp, err)
 			}
-			f.awaitParked(1)
-			c.Close()
-			f.awaitParked(0)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			c.awaitEOF()
 		}
-	})
+		f.srv.SetKeepAlivesEnabled(true)
+		c := f.dial()
+		for range 2 {
+			c.get("/on")
+		}
+		f.awaitParked(1)
+		c.Close()
+		f.awaitParked(0)
+	}
 }
 
 // A request that comes after keep-alives were turned on keeps its connection, though requests before it

@@ -27,13 +27,6 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// eachPath runs a test of HandOver with net/http, which has leases, and with the fast path.
-func eachPath(t *testing.T, test func(t *testing.T, opts ...Option)) {
-	needParking(t)
-	t.Run("net http", func(t *testing.T) { test(t) })
-	t.Run("fast path", func(t *testing.T) { test(t) })
-}
-
 // mustHandOver moves all connections.
 func (f *fixture) mustHandOver(give func([]percore.WaitingConn) error) {
 	f.Helper()
@@ -136,47 +129,46 @@ func named(name string) http.HandlerFunc {
 
 // TestHandOver moves connections that wait for their first byte or for another request.
 func TestHandOver(t *testing.T) {
-	eachPath(t, func(t *testing.T, opts ...Option) {
-		f := start(t, named("first"), nil, opts...)
-		next := startSuccessor(t, named("second"))
-		var all []*client
-		const fresh, served = 150, 300
-		for i := range fresh + served {
-			c := f.dial()
-			if i < served {
-				c.wantGet("/1", "first/1")
+	needParking(t)
+	f := start(t, named("first"), nil)
+	next := startSuccessor(t, named("second"))
+	var all []*client
+	const fresh, served = 150, 300
+	for i := range fresh + served {
+		c := f.dial()
+		if i < served {
+			c.wantGet("/1", "first/1")
+		}
+		all = append(all, c)
+	}
+	f.awaitWaiting(fresh)
+	var began atomic.Int64
+	f.mustHandOver(func(conns []percore.WaitingConn) error {
+		for _, c := range conns {
+			if c.Served {
+				began.Add(1)
 			}
-			all = append(all, c)
 		}
-		f.awaitWaiting(fresh)
-		var began atomic.Int64
-		f.mustHandOver(func(conns []percore.WaitingConn) error {
-			for _, c := range conns {
-				if c.Served {
-					began.Add(1)
-				}
-			}
-			return next.give(conns)
-		})
-		if n := next.given.Load(); n != fresh+served {
-			t.Errorf("got %d connections, want %d", n, fresh+served)
-		}
-		if n := began.Load(); n != served {
-			t.Errorf("got %d connections that have been served, want %d", n, served)
-		}
-		if got := f.server.Stats().HandedOver; got != fresh+served {
-			t.Errorf("Stats.HandedOver: got %d, want %d", got, fresh+served)
-		}
-		for _, c := range all {
-			c.wantGet("/2", "second/2")
-		}
-		f.wantClosedOnce()
-		f.dial().wantGet("/3", "first/3") // the Server goes on
+		return next.give(conns)
 	})
+	if n := next.given.Load(); n != fresh+served {
+		t.Errorf("got %d connections, want %d", n, fresh+served)
+	}
+	if n := began.Load(); n != served {
+		t.Errorf("got %d connections that have been served, want %d", n, served)
+	}
+	if got := f.server.Stats().HandedOver; got != fresh+served {
+		t.Errorf("Stats.HandedOver: got %d, want %d", got, fresh+served)
+	}
+	for _, c := range all {
+		c.wantGet("/2", "second/2")
+	}
+	f.wantClosedOnce()
+	f.dial().wantGet("/3", "first/3") // the Server goes on
 }
 
 // startWaiting starts a server. Its answer to /wait signals begun and then waits for end.
-func startWaiting(t *testing.T, opts ...Option) (f *fixture, begun, end chan bool) {
+func startWaiting(t *testing.T) (f *fixture, begun, end chan bool) {
 	begun, end = make(chan bool, 2), make(chan bool)
 	f = start(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
@@ -184,7 +176,7 @@ func startWaiting(t *testing.T, opts ...Option) (f *fixture, begun, end chan boo
 			<-end
 		}
 		named("first")(rw, r)
-	}, nil, opts...)
+	}, nil)
 	return f, begun, end
 }
 
@@ -192,66 +184,65 @@ func startWaiting(t *testing.T, opts ...Option) (f *fixture, begun, end chan boo
 // listeners stay and continue, or move elsewhere at the same time. A listener added during this
 // keeps its own.
 func TestHandOverListeners(t *testing.T) {
-	eachPath(t, func(t *testing.T, opts ...Option) {
-		f, begun, end := startWaiting(t, opts...)
-		serve := func() (ln net.Listener, dial func() *client) {
-			ln = testnet.Listen(t, percore.Listen, testnet.TCP4)
-			served := make(chan error, 1)
-			go func() { served <- f.server.Serve(ln) }()
-			t.Cleanup(func() {
-				ln.Close()
-				testnet.Receive(t, "Serve", served)
-			})
-			return ln, func() *client { return f.dialTo(ln) }
-		}
-		_, dialStaying := serve()
-		other, dialOther := serve()
-		one, two := startSuccessor(t, named("one")), startSuccessor(t, named("two"))
+	needParking(t)
+	f, begun, end := startWaiting(t)
+	serve := func() (ln net.Listener, dial func() *client) {
+		ln = testnet.Listen(t, percore.Listen, testnet.TCP4)
+		served := make(chan error, 1)
+		go func() { served <- f.server.Serve(ln) }()
+		t.Cleanup(func() {
+			ln.Close()
+			testnet.Receive(t, "Serve", served)
+		})
+		return ln, func() *client { return f.dialTo(ln) }
+	}
+	_, dialStaying := serve()
+	other, dialOther := serve()
+	one, two := startSuccessor(t, named("one")), startSuccessor(t, named("two"))
 
-		idle, busy, idleOther, busyOther, stays := f.dial(), f.dial(), dialOther(), dialOther(), dialStaying()
-		for _, c := range []*client{idle, idleOther, stays} {
-			c.wantGet("/1", "first/1")
+	idle, busy, idleOther, busyOther, stays := f.dial(), f.dial(), dialOther(), dialOther(), dialStaying()
+	for _, c := range []*client{idle, idleOther, stays} {
+		c.wantGet("/1", "first/1")
+	}
+	busy.send(request("/wait"))
+	busyOther.send(request("/wait"))
+	for range 2 {
+		testnet.Receive(t, "a handler's begin", begun)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+	defer cancel()
+	moved := make(chan error, 2)
+	go func() { moved <- f.server.HandOver(ctx, f.ln, one.give) }()
+	go func() { moved <- f.server.HandOver(ctx, other, two.give) }()
+	testnet.Eventually(t, "both HandOvers", func() bool { return one.given.Load() == 1 && two.given.Load() == 1 })
+	for _, l := range []net.Listener{f.ln, other} {
+		if err := f.server.HandOver(ctx, l, giveNever); err != errHandOver {
+			t.Errorf("a second HandOver of a listener: got %v, want %v", err, errHandOver)
 		}
-		busy.send(request("/wait"))
-		busyOther.send(request("/wait"))
-		for range 2 {
-			testnet.Receive(t, "a handler's begin", begun)
+	}
+	idle.wantGet("/2", "one/2")
+	idleOther.wantGet("/2", "two/2")
+	stays.wantGet("/2", "first/2")
+	_, dialLate := serve()
+	late := dialLate()
+	late.wantGet("/2", "first/2")
+	close(end)
+	for range 2 {
+		if err := testnet.Receive(t, "HandOver", moved); err != nil {
+			t.Errorf("HandOver: %v", err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
-		defer cancel()
-		moved := make(chan error, 2)
-		go func() { moved <- f.server.HandOver(ctx, f.ln, one.give) }()
-		go func() { moved <- f.server.HandOver(ctx, other, two.give) }()
-		testnet.Eventually(t, "both HandOvers", func() bool { return one.given.Load() == 1 && two.given.Load() == 1 })
-		for _, l := range []net.Listener{f.ln, other} {
-			if err := f.server.HandOver(ctx, l, giveNever); err != errHandOver {
-				t.Errorf("a second HandOver of a listener: got %v, want %v", err, errHandOver)
+	}
+	for c, want := range map[*client]string{busy: "one/3", busyOther: "two/3", stays: "first/3", late: "first/3"} {
+		if c == busy || c == busyOther {
+			if got := c.answer(); got != "first/wait" {
+				t.Errorf("got %q, want first/wait", got)
 			}
 		}
-		idle.wantGet("/2", "one/2")
-		idleOther.wantGet("/2", "two/2")
-		stays.wantGet("/2", "first/2")
-		_, dialLate := serve()
-		late := dialLate()
-		late.wantGet("/2", "first/2")
-		close(end)
-		for range 2 {
-			if err := testnet.Receive(t, "HandOver", moved); err != nil {
-				t.Errorf("HandOver: %v", err)
-			}
-		}
-		for c, want := range map[*client]string{busy: "one/3", busyOther: "two/3", stays: "first/3", late: "first/3"} {
-			if c == busy || c == busyOther {
-				if got := c.answer(); got != "first/wait" {
-					t.Errorf("got %q, want first/wait", got)
-				}
-			}
-			c.wantGet("/3", want)
-		}
-		if got := f.server.Stats(); got.HandedOver != 4 || got.Conns != 2 {
-			t.Errorf("got %d connections handed over and %d here, want 4 and 2", got.HandedOver, got.Conns)
-		}
-	})
+		c.wantGet("/3", want)
+	}
+	if got := f.server.Stats(); got.HandedOver != 4 || got.Conns != 2 {
+		t.Errorf("got %d connections handed over and %d here, want 4 and 2", got.HandedOver, got.Conns)
+	}
 }
 
 // incomparable is a listener that Go can't compare, because it is passed by value.
@@ -273,133 +264,129 @@ func TestHandOverIncomparable(t *testing.T) {
 
 // TestHandOverFails: if give fails, connections continue as if nothing had happened.
 func TestHandOverFails(t *testing.T) {
-	eachPath(t, func(t *testing.T, opts ...Option) {
-		f := start(t, echoPath, nil, opts...)
-		fresh, parked, sending, leaving := f.dial(), f.dial(), f.dial(), f.dial()
-		for _, c := range []*client{parked, sending, leaving} {
-			c.wantGet("/1", "/1")
-		}
-		f.awaitParked(3)
-		f.awaitWaiting(1)
-		failure := errors.New("no successor")
-		for range 3 {
-			calls := 0
-			err := f.handOver(func(conns []percore.WaitingConn) error {
-				calls++
-				if len(conns) == 4 && calls == 1 {
-					sending.send(request("/2"))
-					time.Sleep(time.Millisecond) // most often long enough for the loop to see it
-				}
-				return failure
-			})
-			if err != failure || calls != 1 {
-				t.Errorf("got %v after %d calls, want give's error after one", err, calls)
+	needParking(t)
+	f := start(t, echoPath, nil)
+	fresh, parked, sending, leaving := f.dial(), f.dial(), f.dial(), f.dial()
+	for _, c := range []*client{parked, sending, leaving} {
+		c.wantGet("/1", "/1")
+	}
+	f.awaitParked(3)
+	f.awaitWaiting(1)
+	failure := errors.New("no successor")
+	for range 3 {
+		calls := 0
+		err := f.handOver(func(conns []percore.WaitingConn) error {
+			calls++
+			if len(conns) == 4 && calls == 1 {
+				sending.send(request("/2"))
+				time.Sleep(time.Millisecond) // most often long enough for the loop to see it
 			}
-			if got := sending.answer(); got != "/2" {
-				t.Errorf("got %q, want /2", got)
-			}
-			parked.wantGet("/3", "/3")
-			f.awaitParked(3)
-			f.awaitWaiting(1)
-		}
-		_ = f.handOver(func([]percore.WaitingConn) error {
-			leaving.Close()
 			return failure
 		})
-		testnet.Eventually(t, "the end of the connection that is closed", func() bool { return f.server.Stats().Conns == 3 })
-		fresh.wantGet("/4", "/4")
-		if got := f.server.Stats().HandedOver; got != 0 {
-			t.Errorf("Stats.HandedOver: got %d, want none", got)
+		if err != failure || calls != 1 {
+			t.Errorf("got %v after %d calls, want give's error after one", err, calls)
 		}
-		if err := f.handOver(startSuccessor(t, echoPath).give); err != nil {
-			t.Errorf("HandOver: %v", err)
+		if got := sending.answer(); got != "/2" {
+			t.Errorf("got %q, want /2", got)
 		}
-		for _, c := range []*client{fresh, parked, sending} {
-			c.wantGet("/5", "/5")
-		}
+		parked.wantGet("/3", "/3")
+		f.awaitParked(3)
+		f.awaitWaiting(1)
+	}
+	_ = f.handOver(func([]percore.WaitingConn) error {
+		leaving.Close()
+		return failure
 	})
+	testnet.Eventually(t, "the end of the connection that is closed", func() bool { return f.server.Stats().Conns == 3 })
+	fresh.wantGet("/4", "/4")
+	if got := f.server.Stats().HandedOver; got != 0 {
+		t.Errorf("Stats.HandedOver: got %d, want none", got)
+	}
+	if err := f.handOver(startSuccessor(t, echoPath).give); err != nil {
+		t.Errorf("HandOver: %v", err)
+	}
+	for _, c := range []*client{fresh, parked, sending} {
+		c.wantGet("/5", "/5")
+	}
 }
 
 // TestHandOverPanics: a panic in give counts as a failure, and continues to the caller.
 func TestHandOverPanics(t *testing.T) {
-	eachPath(t, func(t *testing.T, opts ...Option) {
-		f := start(t, echoPath, nil, opts...)
-		c := f.dial()
-		c.wantGet("/1", "/1")
-		func() {
-			defer func() {
-				if got := recover(); got != "give" {
-					t.Errorf("got the panic %v, want give's", got)
-				}
-			}()
-			f.handOver(func([]percore.WaitingConn) error { panic("give") })
+	needParking(t)
+	f := start(t, echoPath, nil)
+	c := f.dial()
+	c.wantGet("/1", "/1")
+	func() {
+		defer func() {
+			if got := recover(); got != "give" {
+				t.Errorf("got the panic %v, want give's", got)
+			}
 		}()
-		c.wantGet("/2", "/2")
-		f.mustHandOver(startSuccessor(t, echoPath).give)
-		c.wantGet("/3", "/3")
-	})
+		f.handOver(func([]percore.WaitingConn) error { panic("give") })
+	}()
+	c.wantGet("/2", "/2")
+	f.mustHandOver(startSuccessor(t, echoPath).give)
+	c.wantGet("/3", "/3")
 }
 
 // TestHandOverDeadline: a connection's IdleTimeout keeps running while give has it, and ends the
 // connection if it is given back.
 func TestHandOverDeadline(t *testing.T) {
-	eachPath(t, func(t *testing.T, opts ...Option) {
-		f := start(t, echoPath, func(f *fixture) { f.srv.IdleTimeout = 200 * time.Millisecond }, opts...)
-		c := f.dial()
-		c.wantGet("/1", "/1")
-		_ = f.handOver(func([]percore.WaitingConn) error {
-			time.Sleep(300 * time.Millisecond)
-			return errors.New("late")
-		})
-		c.awaitEOF()
-		f.awaitStates("new active idle closed")
+	needParking(t)
+	f := start(t, echoPath, func(f *fixture) { f.srv.IdleTimeout = 200 * time.Millisecond })
+	c := f.dial()
+	c.wantGet("/1", "/1")
+	_ = f.handOver(func([]percore.WaitingConn) error {
+		time.Sleep(300 * time.Millisecond)
+		return errors.New("late")
 	})
+	c.awaitEOF()
+	f.awaitStates("new active idle closed")
 }
 
 // TestHandOverBusy: a connection with a request in progress moves after its answer, which is the
 // usual one. If part of a header has arrived, the connection waits for the rest.
 func TestHandOverBusy(t *testing.T) {
-	eachPath(t, func(t *testing.T, opts ...Option) {
-		f, begun, end := startWaiting(t, opts...)
-		next := startSuccessor(t, named("second"))
-		busy, part := f.dial(), f.dial()
-		busy.send(request("/wait"))
-		testnet.Receive(t, "the handler's begin", begun)
-		part.wantGet("/1", "first/1")
-		f.awaitParked(1)
-		part.send(request("/2")[:20])
-		testnet.Eventually(t, "the part of a header being read", func() bool { return f.hasPartOf(part) })
+	needParking(t)
+	f, begun, end := startWaiting(t)
+	next := startSuccessor(t, named("second"))
+	busy, part := f.dial(), f.dial()
+	busy.send(request("/wait"))
+	testnet.Receive(t, "the handler's begin", begun)
+	part.wantGet("/1", "first/1")
+	f.awaitParked(1)
+	part.send(request("/2")[:20])
+	testnet.Eventually(t, "the part of a header being read", func() bool { return f.hasPartOf(part) })
 
-		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-		defer cancel()
-		if err := f.server.HandOver(ctx, f.ln, next.give); err != context.DeadlineExceeded {
-			t.Errorf("HandOver: got %v, want the context's error", err)
-		}
-		moved := make(chan error, 1)
-		go func() { moved <- f.handOver(next.give) }()
-		testnet.Eventually(t, "HandOver", func() bool { return f.server.isLeaving() })
-		if err := f.handOver(next.give); err != errHandOver {
-			t.Errorf("a second HandOver: got %v, want %v", err, errHandOver)
-		}
-		part.send(request("/2")[20:])
-		if got := part.answer(); got != "first/2" {
-			t.Errorf("got %q, want first/2", got)
-		}
-		// net/http may have read a byte of the next request by the end of the answer.
-		testnet.Eventually(t, "the move", func() bool { return part.get("/3") == "second/3" })
-		close(end)
-		resp, err := http.ReadResponse(busy.br, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if body, err := io.ReadAll(resp.Body); string(body) != "first/wait" || err != nil || resp.Close {
-			t.Errorf("got %q, %v, close %t, want the answer of a connection that goes on", body, err, resp.Close)
-		}
-		if err := testnet.Receive(t, "HandOver", moved); err != nil {
-			t.Errorf("HandOver: %v", err)
-		}
-		busy.wantGet("/4", "second/4")
-	})
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := f.server.HandOver(ctx, f.ln, next.give); err != context.DeadlineExceeded {
+		t.Errorf("HandOver: got %v, want the context's error", err)
+	}
+	moved := make(chan error, 1)
+	go func() { moved <- f.handOver(next.give) }()
+	testnet.Eventually(t, "HandOver", func() bool { return f.server.isLeaving() })
+	if err := f.handOver(next.give); err != errHandOver {
+		t.Errorf("a second HandOver: got %v, want %v", err, errHandOver)
+	}
+	part.send(request("/2")[20:])
+	if got := part.answer(); got != "first/2" {
+		t.Errorf("got %q, want first/2", got)
+	}
+	// net/http may have read a byte of the next request by the end of the answer.
+	testnet.Eventually(t, "the move", func() bool { return part.get("/3") == "second/3" })
+	close(end)
+	resp, err := http.ReadResponse(busy.br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(resp.Body); string(body) != "first/wait" || err != nil || resp.Close {
+		t.Errorf("got %q, %v, close %t, want the answer of a connection that goes on", body, err, resp.Close)
+	}
+	if err := testnet.Receive(t, "HandOver", moved); err != nil {
+		t.Errorf("HandOver: %v", err)
+	}
+	busy.wantGet("/4", "second/4")
 }
 
 // hasPartOf reports whether the server has read the beginning of a request from c.
@@ -424,43 +411,42 @@ func (s *Server) isLeaving() bool {
 func TestHandOverClosedLoop(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		t.Run(fmt.Sprintf("slow hook %t", slow), func(t *testing.T) {
-			eachPath(t, func(t *testing.T, opts ...Option) {
-				f := start(t, named("first"), func(f *fixture) {
-					if told := f.srv.ConnState; slow {
-						f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
-							told(nc, state)
-							if state == http.StateIdle {
-								time.Sleep(time.Millisecond)
-							}
+			needParking(t)
+			f := start(t, named("first"), func(f *fixture) {
+				if told := f.srv.ConnState; slow {
+					f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
+						told(nc, state)
+						if state == http.StateIdle {
+							time.Sleep(time.Millisecond)
+						}
+					}
+				}
+			})
+			next := startSuccessor(t, named("second"))
+			var moved, clients sync.WaitGroup
+			for range 64 {
+				c := f.dial()
+				moved.Add(1)
+				clients.Go(func() {
+					defer moved.Done()
+					for n := 0; ; n++ {
+						c.send(request(fmt.Sprintf("/%d", n)))
+						switch got := c.answer(); got {
+						case fmt.Sprintf("first/%d", n):
+						case fmt.Sprintf("second/%d", n):
+							return
+						default:
+							t.Errorf("got %q to request %d", got, n)
+							return
 						}
 					}
 				})
-				next := startSuccessor(t, named("second"))
-				var moved, clients sync.WaitGroup
-				for range 64 {
-					c := f.dial()
-					moved.Add(1)
-					clients.Go(func() {
-						defer moved.Done()
-						for n := 0; ; n++ {
-							c.send(request(fmt.Sprintf("/%d", n)))
-							switch got := c.answer(); got {
-							case fmt.Sprintf("first/%d", n):
-							case fmt.Sprintf("second/%d", n):
-								return
-							default:
-								t.Errorf("got %q to request %d", got, n)
-								return
-							}
-						}
-					})
-				}
-				time.Sleep(10 * time.Millisecond)
-				f.mustHandOver(next.give)
-				moved.Wait()
-				clients.Wait()
-				t.Logf("%d connections by %d calls", next.given.Load(), next.calls.Load())
-			})
+			}
+			time.Sleep(10 * time.Millisecond)
+			f.mustHandOver(next.give)
+			moved.Wait()
+			clients.Wait()
+			t.Logf("%d connections by %d calls", next.given.Load(), next.calls.Load())
 		})
 	}
 }
@@ -485,68 +471,67 @@ func adopt(ln net.Listener, conns []percore.WaitingConn) error {
 // TestHandOverSoak makes clients send requests of all kinds while their connections move from one
 // Server to another and back, again and again. No request fails, and no client connects twice.
 func TestHandOverSoak(t *testing.T) {
-	eachPath(t, func(t *testing.T, opts ...Option) {
-		servers := [2]*fixture{start(t, serveSoak, nil, opts...), startBeside(t, serveSoak, nil, opts...)}
-		clients, moves := 48, 20
-		if testing.Short() {
-			clients, moves = 16, 6
+	needParking(t)
+	servers := [2]*fixture{start(t, serveSoak, nil), startBeside(t, serveSoak, nil)}
+	clients, moves := 48, 20
+	if testing.Short() {
+		clients, moves = 16, 6
+	}
+	var stop atomic.Bool
+	var requests atomic.Int64
+	var all sync.WaitGroup
+	served := 0
+	for i := range clients {
+		s := &soaker{client: servers[0].dial(), id: i, rng: rand.New(rand.NewPCG(uint64(i), 1)), patience: testnet.HangTimeout}
+		if i%4 == 0 {
+			continue // it sends nothing
 		}
-		var stop atomic.Bool
-		var requests atomic.Int64
-		var all sync.WaitGroup
-		served := 0
-		for i := range clients {
-			s := &soaker{client: servers[0].dial(), id: i, rng: rand.New(rand.NewPCG(uint64(i), 1)), patience: testnet.HangTimeout}
-			if i%4 == 0 {
-				continue // it sends nothing
-			}
-			served++
-			all.Go(func() {
-				for !stop.Load() {
-					_ = s.SetDeadline(time.Now().Add(s.patience))
-					m := s.request([]string{"/", "/", "/large", "/wait"}[s.rng.IntN(4)])
-					s.pieces(m.text, 1+s.rng.IntN(3))
-					if !s.check(m) {
-						return
-					}
-					requests.Add(1)
-					if i%4 == 1 {
-						time.Sleep(time.Duration(s.rng.IntN(3000)) * time.Microsecond) // perhaps parked
-					}
+		served++
+		all.Go(func() {
+			for !stop.Load() {
+				_ = s.SetDeadline(time.Now().Add(s.patience))
+				m := s.request([]string{"/", "/", "/large", "/wait"}[s.rng.IntN(4)])
+				s.pieces(m.text, 1+s.rng.IntN(3))
+				if !s.check(m) {
+					return
 				}
-			})
-		}
-		testnet.Eventually(t, "all connections", func() bool { return servers[0].server.Stats().Conns == clients })
-		for i := range moves {
-			from, to := servers[i%2], servers[1-i%2]
-			calls := 0
-			err := from.handOver(func(conns []percore.WaitingConn) error {
-				calls++
-				return adopt(to.ln, conns)
-			})
-			if err != nil {
-				t.Errorf("HandOver %d: %v", i, err)
+				requests.Add(1)
+				if i%4 == 1 {
+					time.Sleep(time.Duration(s.rng.IntN(3000)) * time.Microsecond) // perhaps parked
+				}
 			}
-			testnet.Eventually(t, "all connections being adopted", func() bool { return to.server.Stats().Conns == clients })
-			if got := from.server.Stats().Conns; got != 0 {
-				t.Errorf("got %d connections left after HandOver %d, want none", got, i)
-			}
-			if i == 0 && calls > 20*clients {
-				t.Errorf("got %d calls of give for %d connections", calls, clients)
-			}
+		})
+	}
+	testnet.Eventually(t, "all connections", func() bool { return servers[0].server.Stats().Conns == clients })
+	for i := range moves {
+		from, to := servers[i%2], servers[1-i%2]
+		calls := 0
+		err := from.handOver(func(conns []percore.WaitingConn) error {
+			calls++
+			return adopt(to.ln, conns)
+		})
+		if err != nil {
+			t.Errorf("HandOver %d: %v", i, err)
 		}
-		stop.Store(true)
-		all.Wait()
-		t.Logf("%d requests", requests.Load())
-		a, b := servers[0].server.Stats(), servers[1].server.Stats()
-		if want := uint64(clients * moves / 2); a.HandedOver != want || b.HandedOver != want {
-			t.Errorf("got %d and %d connections handed over, want %d each", a.HandedOver, b.HandedOver, want)
+		testnet.Eventually(t, "all connections being adopted", func() bool { return to.server.Stats().Conns == clients })
+		if got := from.server.Stats().Conns; got != 0 {
+			t.Errorf("got %d connections left after HandOver %d, want none", got, i)
 		}
-		// Clients that send nothing were never served.
-		if least := uint64(served * (moves/2 - 1)); a.Adopted < least || b.Adopted < least || b.Adopted > uint64(served*moves/2) {
-			t.Errorf("got %d and %d connections adopted, want %d at least", a.Adopted, b.Adopted, least)
+		if i == 0 && calls > 20*clients {
+			t.Errorf("got %d calls of give for %d connections", calls, clients)
 		}
-	})
+	}
+	stop.Store(true)
+	all.Wait()
+	t.Logf("%d requests", requests.Load())
+	a, b := servers[0].server.Stats(), servers[1].server.Stats()
+	if want := uint64(clients * moves / 2); a.HandedOver != want || b.HandedOver != want {
+		t.Errorf("got %d and %d connections handed over, want %d each", a.HandedOver, b.HandedOver, want)
+	}
+	// Clients that send nothing were never served.
+	if least := uint64(served * (moves/2 - 1)); a.Adopted < least || b.Adopted < least || b.Adopted > uint64(served*moves/2) {
+		t.Errorf("got %d and %d connections adopted, want %d at least", a.Adopted, b.Adopted, least)
+	}
 }
 
 // TestHandOverClosing: a connection may be closed while give has it. If give fails, the connection
@@ -565,33 +550,32 @@ func TestHandOverClosing(t *testing.T) {
 	} {
 		for _, fails := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, give fails %t", name, fails), func(t *testing.T) {
-				eachPath(t, func(t *testing.T, opts ...Option) {
-					f := start(t, named("first"), nil, opts...)
-					next := startSuccessor(t, named("second"))
-					c := f.dial()
-					c.wantGet("/1", "first/1")
-					f.awaitParked(1)
-					err := f.handOver(func(conns []percore.WaitingConn) error {
-						end(f, f.conn())
-						if fails {
-							return failure
-						}
-						return next.give(conns)
-					})
+				needParking(t)
+				f := start(t, named("first"), nil)
+				next := startSuccessor(t, named("second"))
+				c := f.dial()
+				c.wantGet("/1", "first/1")
+				f.awaitParked(1)
+				err := f.handOver(func(conns []percore.WaitingConn) error {
+					end(f, f.conn())
 					if fails {
-						if err != failure {
-							t.Errorf("HandOver: got %v, want give's error", err)
-						}
-						c.awaitEOF()
-					} else {
-						if err != nil {
-							t.Errorf("HandOver: %v", err)
-						}
-						c.wantGet("/2", "second/2")
+						return failure
 					}
-					f.awaitStates("new active idle closed")
-					testnet.Eventually(t, "the connection being given up", func() bool { return f.server.Stats().Conns == 0 })
+					return next.give(conns)
 				})
+				if fails {
+					if err != failure {
+						t.Errorf("HandOver: got %v, want give's error", err)
+					}
+					c.awaitEOF()
+				} else {
+					if err != nil {
+						t.Errorf("HandOver: %v", err)
+					}
+					c.wantGet("/2", "second/2")
+				}
+				f.awaitStates("new active idle closed")
+				testnet.Eventually(t, "the connection being given up", func() bool { return f.server.Stats().Conns == 0 })
 			})
 		}
 	}
@@ -599,34 +583,33 @@ func TestHandOverClosing(t *testing.T) {
 
 // TestHandOverShutdown: Shutdown during HandOver ends both.
 func TestHandOverShutdown(t *testing.T) {
-	eachPath(t, func(t *testing.T, opts ...Option) {
-		begun, end := make(chan bool, 1), make(chan bool)
-		f := start(t, func(rw http.ResponseWriter, r *http.Request) {
-			begun <- true
-			<-end
-			named("first")(rw, r)
-		}, nil, opts...)
-		c := f.dial()
-		c.send(request("/1"))
-		testnet.Receive(t, "the handler's begin", begun)
-		moved, over := make(chan error, 1), make(chan bool)
-		go func() { moved <- f.handOver(startSuccessor(t, named("second")).give) }()
-		testnet.Eventually(t, "HandOver", func() bool { return f.server.isLeaving() })
-		go func() {
-			defer close(over)
-			f.shutdown()
-		}()
-		testnet.Eventually(t, "Shutdown", f.server.isClosed)
-		close(end)
-		if got := c.answer(); got != "first/1" {
-			t.Errorf("got %q, want first/1", got)
-		}
-		if err := testnet.Receive(t, "HandOver", moved); err != nil {
-			t.Errorf("HandOver: %v", err)
-		}
-		testnet.Receive(t, "Shutdown", over)
-		f.wantClosedOnce()
-	})
+	needParking(t)
+	begun, end := make(chan bool, 1), make(chan bool)
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		begun <- true
+		<-end
+		named("first")(rw, r)
+	}, nil)
+	c := f.dial()
+	c.send(request("/1"))
+	testnet.Receive(t, "the handler's begin", begun)
+	moved, over := make(chan error, 1), make(chan bool)
+	go func() { moved <- f.handOver(startSuccessor(t, named("second")).give) }()
+	testnet.Eventually(t, "HandOver", func() bool { return f.server.isLeaving() })
+	go func() {
+		defer close(over)
+		f.shutdown()
+	}()
+	testnet.Eventually(t, "Shutdown", f.server.isClosed)
+	close(end)
+	if got := c.answer(); got != "first/1" {
+		t.Errorf("got %q, want first/1", got)
+	}
+	if err := testnet.Receive(t, "HandOver", moved); err != nil {
+		t.Errorf("HandOver: %v", err)
+	}
+	testnet.Receive(t, "Shutdown", over)
+	f.wantClosedOnce()
 }
 
 // TestHandOverStays: HandOver does not wait for connections that can't move, and they continue.
@@ -644,32 +627,31 @@ func TestHandOverStays(t *testing.T) {
 		c.wantGet("/2", "/2")
 	})
 	t.Run("hijacked", func(t *testing.T) {
-		eachPath(t, func(t *testing.T, opts ...Option) {
-			f := start(t, func(rw http.ResponseWriter, r *http.Request) {
-				nc, _, err := http.NewResponseController(rw).Hijack()
-				if err != nil {
-					t.Errorf("Hijack: %v", err)
-					return
-				}
-				go func() {
-					defer nc.Close()
-					io.Copy(nc, nc)
-				}()
-			}, nil, opts...)
-			c := f.dial()
-			c.send(request("/1"))
-			testnet.Eventually(t, "Hijack", func() bool { return f.server.Stats().Hijacked == 1 })
-			if err := f.handOver(giveNever); err != nil {
-				t.Errorf("HandOver: %v", err)
+		needParking(t)
+		f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			nc, _, err := http.NewResponseController(rw).Hijack()
+			if err != nil {
+				t.Errorf("Hijack: %v", err)
+				return
 			}
-			c.send("echo")
-			b := make([]byte, 4)
-			if _, err := io.ReadFull(c.br, b); string(b) != "echo" || err != nil {
-				t.Errorf("got %q, %v, want the echo", b, err)
-			}
-			c.closeWrite()
-			c.awaitEOF()
-		})
+			go func() {
+				defer nc.Close()
+				io.Copy(nc, nc)
+			}()
+		}, nil)
+		c := f.dial()
+		c.send(request("/1"))
+		testnet.Eventually(t, "Hijack", func() bool { return f.server.Stats().Hijacked == 1 })
+		if err := f.handOver(giveNever); err != nil {
+			t.Errorf("HandOver: %v", err)
+		}
+		c.send("echo")
+		b := make([]byte, 4)
+		if _, err := io.ReadFull(c.br, b); string(b) != "echo" || err != nil {
+			t.Errorf("got %q, %v, want the echo", b, err)
+		}
+		c.closeWrite()
+		c.awaitEOF()
 	})
 }
 
@@ -847,29 +829,28 @@ func (f *fixture) dialAdopted() *client {
 
 // TestAdopted: a connection that has had requests in another process waits for the next one here.
 func TestAdopted(t *testing.T) {
-	eachPath(t, func(t *testing.T, opts ...Option) {
-		wantOfTimeout(t, "an answer", 50*time.Millisecond, func(d time.Duration) string {
-			f := start(t, echoPath, func(f *fixture) {
-				f.srv.ReadHeaderTimeout = d // does not apply to a connection that waits
-				f.srv.IdleTimeout = time.Hour
-			}, opts...)
-			c := f.dialAdopted()
-			f.awaitStates("new idle")
-			f.awaitParked(1)
-			time.Sleep(2 * d)
-			if err := c.tryGet("/1"); err != nil {
-				return err.Error()
-			}
-			f.awaitStates("new idle active idle")
-			f.awaitParked(1)
-			if got := f.server.Stats(); got.Adopted != 1 || got.HandedOver != 0 || got.Conns != 1 {
-				t.Errorf("got %+v, want one connection, adopted", got)
-			}
-			f.shutdown()
-			c.awaitEOF()
-			f.awaitStates("new idle active idle closed")
-			return "an answer"
+	needParking(t)
+	wantOfTimeout(t, "an answer", 50*time.Millisecond, func(d time.Duration) string {
+		f := start(t, echoPath, func(f *fixture) {
+			f.srv.ReadHeaderTimeout = d // does not apply to a connection that waits
+			f.srv.IdleTimeout = time.Hour
 		})
+		c := f.dialAdopted()
+		f.awaitStates("new idle")
+		f.awaitParked(1)
+		time.Sleep(2 * d)
+		if err := c.tryGet("/1"); err != nil {
+			return err.Error()
+		}
+		f.awaitStates("new idle active idle")
+		f.awaitParked(1)
+		if got := f.server.Stats(); got.Adopted != 1 || got.HandedOver != 0 || got.Conns != 1 {
+			t.Errorf("got %+v, want one connection, adopted", got)
+		}
+		f.shutdown()
+		c.awaitEOF()
+		f.awaitStates("new idle active idle closed")
+		return "an answer"
 	})
 }
 
@@ -880,11 +861,10 @@ func TestAdoptedTimeout(t *testing.T) {
 		"ReadTimeout": func(srv *http.Server) { srv.ReadTimeout, srv.ReadHeaderTimeout = 50*time.Millisecond, time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachPath(t, func(t *testing.T, opts ...Option) {
-				f := start(t, echoPath, func(f *fixture) { configure(f.srv) }, opts...)
-				f.dialAdopted().awaitEOF()
-				f.awaitStates("new idle closed")
-			})
+			needParking(t)
+			f := start(t, echoPath, func(f *fixture) { configure(f.srv) })
+			f.dialAdopted().awaitEOF()
+			f.awaitStates("new idle closed")
 		})
 	}
 }
@@ -898,52 +878,48 @@ func TestAdoptedIsIdle(t *testing.T) {
 		"user":       func(f *fixture) { f.conn().Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachPath(t, func(t *testing.T, opts ...Option) {
-				f := start(t, echoPath, nil, opts...)
-				c := f.dialAdopted()
-				f.awaitParked(1)
-				end(f)
-				c.awaitEOF()
-				f.awaitStates("new idle closed")
-			})
+			needParking(t)
+			f := start(t, echoPath, nil)
+			c := f.dialAdopted()
+			f.awaitParked(1)
+			end(f)
+			c.awaitEOF()
+			f.awaitStates("new idle closed")
 		})
 	}
 	t.Run("keepalives before", func(t *testing.T) {
-		eachPath(t, func(t *testing.T, opts ...Option) {
-			f := start(t, echoPath, nil, opts...)
-			f.server.SetKeepAlivesEnabled(false)
-			f.dialAdopted().awaitEOF()
-			f.awaitStates("new idle closed")
-		})
+		needParking(t)
+		f := start(t, echoPath, nil)
+		f.server.SetKeepAlivesEnabled(false)
+		f.dialAdopted().awaitEOF()
+		f.awaitStates("new idle closed")
 	})
 	t.Run("hook", func(t *testing.T) {
-		eachPath(t, func(t *testing.T, opts ...Option) {
-			f := start(t, echoPath, func(f *fixture) {
-				told := f.srv.ConnState
-				f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
-					told(nc, state)
-					if state == http.StateIdle {
-						nc.Close()
-					}
+		needParking(t)
+		f := start(t, echoPath, func(f *fixture) {
+			told := f.srv.ConnState
+			f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
+				told(nc, state)
+				if state == http.StateIdle {
+					nc.Close()
 				}
-			}, opts...)
-			f.dialAdopted().awaitEOF()
-			f.awaitStates("new idle closed")
+			}
 		})
+		f.dialAdopted().awaitEOF()
+		f.awaitStates("new idle closed")
 	})
 	t.Run("handover", func(t *testing.T) {
-		eachPath(t, func(t *testing.T, opts ...Option) {
-			f := start(t, echoPath, nil, opts...)
-			c := f.dialAdopted()
-			f.awaitParked(1)
-			f.mustHandOver(func(conns []percore.WaitingConn) error {
-				if len(conns) != 1 || !conns[0].Served {
-					t.Errorf("got %+v, want the connection, which has been served", conns)
-				}
-				return startSuccessor(t, named("second")).give(conns)
-			})
-			c.wantGet("/1", "second/1")
+		needParking(t)
+		f := start(t, echoPath, nil)
+		c := f.dialAdopted()
+		f.awaitParked(1)
+		f.mustHandOver(func(conns []percore.WaitingConn) error {
+			if len(conns) != 1 || !conns[0].Served {
+				t.Errorf("got %+v, want the connection, which has been served", conns)
+			}
+			return startSuccessor(t, named("second")).give(conns)
 		})
+		c.wantGet("/1", "second/1")
 	})
 }
 
@@ -964,12 +940,11 @@ func TestAdoptedTLS(t *testing.T) {
 
 // TestAdoptedPOST: the last request is not known. An empty line before the next one is skipped.
 func TestAdoptedPOST(t *testing.T) {
-	eachPath(t, func(t *testing.T, opts ...Option) {
-		f := start(t, echoPath, nil, opts...)
-		c := f.dialAdopted()
-		c.send("\r\n" + request("/1"))
-		if got := c.answer(); !strings.HasPrefix(got, "/1") {
-			t.Errorf("got %q, want /1", got)
-		}
-	})
+	needParking(t)
+	f := start(t, echoPath, nil)
+	c := f.dialAdopted()
+	c.send("\r\n" + request("/1"))
+	if got := c.answer(); !strings.HasPrefix(got, "/1") {
+		t.Errorf("got %q, want /1", got)
+	}
 }
