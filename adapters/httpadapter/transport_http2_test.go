@@ -43,7 +43,8 @@ func TestTransportHTTP2SameAsNetHTTP(t *testing.T) {
 	log.SetOutput(io.Discard) // net/http logs what the server does
 	defer log.SetOutput(os.Stderr)
 	compared := 0
-	for i := range *http2Cases {
+	compare := func(seed uint64, i int) {
+		t.Helper()
 		play := func(wrap func(*http.Transport) http.RoundTripper) (s string) {
 			synctest.Test(t, func(t *testing.T) {
 				s = playHTTP2(t, rand.New(rand.NewPCG(seed, uint64(i))), wrap)
@@ -58,8 +59,13 @@ func TestTransportHTTP2SameAsNetHTTP(t *testing.T) {
 			compared++
 		}
 		if got != want && !declined {
-			t.Fatalf("script %d: got\n%s\nwant\n%s", i, got, want)
+			t.Fatalf("script %d of %d: got\n%s\nwant\n%s", i, seed, got, want)
 		}
+	}
+	compare(791000842375784770, 1895)  // a body behind HEAD, and then a reset
+	compare(16497980771341715072, 297) // a reset, and then the end of the connection
+	for i := range *http2Cases {
+		compare(seed, i)
 	}
 	if compared < *http2Cases/2 {
 		t.Errorf("%d of %d scripts were compared, want most", compared, *http2Cases)
@@ -597,6 +603,9 @@ func drawAnswer(r *rand.Rand) (a http2Answer) {
 	pieces := 1 + r.IntN(3)
 	how := r.IntN(16)
 	code := http2.ErrCode(r.IntN(15))
+	if how == 0 && a.after == 3 {
+		a.after = 0 // whether a call is made again before the end is chance
+	}
 	a.send = func(p *frames.Peer, id uint32) {
 		for i := range max(0, interims-3) {
 			p.Headers(id, false, ":status", []string{"100", "103", "102"}[i%3], "i", fmt.Sprint(i))

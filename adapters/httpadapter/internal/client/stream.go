@@ -56,6 +56,7 @@ type stream struct {
 	answered bool  // the answer has come to its end
 	uploaded bool  // the upload has ended
 	finished bool  // finish was called
+	refused  bool  // the answer has a body behind HEAD: a reset of the server's, behind that, says nothing
 }
 
 // openStream sends the request of a call and returns the answer, whose body owns the stream. It returns
@@ -219,6 +220,9 @@ func (s *stream) await(x *call) error {
 			s.s.AwaitEnd(1)
 			if s.s.Buffered() > 0 {
 				s.s.Reset(h2.ProtocolError)
+				s.mu.Lock()
+				s.refused = true
+				s.mu.Unlock()
 			}
 			if x.ctx.Err() != nil {
 				return x.ended()
@@ -365,7 +369,7 @@ func (s *stream) endUpload() {
 // finish ends the stream.
 func (s *stream) finish() {
 	s.mu.Lock()
-	again, whole := s.finished, s.answered
+	again, whole, refused := s.finished, s.answered, s.refused
 	s.finished = true
 	s.mu.Unlock()
 	if again {
@@ -377,7 +381,7 @@ func (s *stream) finish() {
 	if s.cancel != nil {
 		s.cancel(errRequestDone)
 	}
-	if e, ok := s.s.Err().(*h2.StreamError); ok && e.Remote && e.Code == h2.ProtocolError {
+	if e, ok := s.s.Err().(*h2.StreamError); ok && e.Remote && e.Code == h2.ProtocolError && !refused {
 		s.c.retire() // as in net/http: the server takes no more on it, perhaps
 	}
 	if whole && s.upload != nil && !s.upload.sentAll.Load() {
