@@ -209,9 +209,14 @@ func TestDetachBodyLate(t *testing.T) {
 		})
 	}
 	detachServers(t, h, func(f *fixture) {
-		for _, path := range []string{"/flushed", "/open"} {
+		inChunks := func(path string) string {
+			return "POST " + path + " HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\na\r\n"
+		}
+		for _, beginning := range []string{post("/flushed", 10), post("/open", 10), inChunks("/flushed"), inChunks("/open")} {
 			c := f.dial()
-			c.send(post(path, 10) + "half")
+			c.send(beginning + "half")
+			_, path, _ := strings.Cut(beginning, " ")
+			path, _, _ = strings.Cut(path, " HTTP")
 			s := testnet.Receive(f, "the Stream", streams)
 			s.Flush()
 			r, err := http.ReadResponse(c.br, nil)

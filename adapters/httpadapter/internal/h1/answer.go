@@ -154,7 +154,7 @@ func (a *Answer) closeBody(x *exchange) (bodyRead, lingers bool) {
 // leave closes the body, and leaves on the connection what has not come of it.
 func (b *requestBody) leave() (bodyRead, lingers bool) {
 	b.lock()
-	if !b.ended && !b.closed && b.rest > 0 {
+	if !b.ended && !b.closed && (b.rest > 0 || b.chunks != nil) {
 		b.early, b.linger = true, true
 	}
 	b.mu.Unlock()

@@ -66,6 +66,10 @@ func (l lockedChunks) Read(p []byte) (int, error) { return l.b.readChunks(p) }
 
 // closeChunks is close.
 func (b *requestBody) closeChunks() error {
+	if b.early { // the rest is left on the connection
+		b.closed = true
+		return nil
+	}
 	err := b.discardChunks(discardMax + 1)
 	if err == io.EOF {
 		err = nil
