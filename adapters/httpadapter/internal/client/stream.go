@@ -35,11 +35,10 @@ type stream struct {
 	ignored int64 // bytes of interim answers that no hook takes; owned by interim
 	resp    http.Response
 
-	stop   func() bool             // ends the watch of the context; nil: it never ends
-	cancel context.CancelCauseFunc // nil: none
-	ctx    context.Context         // the user's
-	legacy <-chan struct{}         // the request's Cancel; nil: none
-	upload *upload                 // nil: the request has no body, or a short one; set with mu
+	stop   func() bool     // ends the watch of the context; nil: it never ends
+	ctx    context.Context // the user's
+	legacy <-chan struct{} // the request's Cancel; nil: none
+	upload *upload         // nil: the request has no body, or a short one; set with mu
 
 	reading sync.Mutex // held by a read
 
@@ -57,13 +56,15 @@ type stream struct {
 	uploaded bool  // the upload has ended
 	finished bool  // finish was called
 	refused  bool  // the answer has a body behind HEAD: a reset of the server's, behind that, says nothing
+
+	cancel context.CancelCauseFunc // of the call; nil: none, or it has no answer yet, and may go on
 }
 
 // openStream sends the request of a call and returns the answer, whose body owns the stream. It returns
 // errCrowded if there is no room on the connection, and nothing was done.
 func (c *conn) openStream(x *call) (resp *http.Response, err error) {
 	//lint:ignore SA1019 programs still use it
-	s := &stream{c: c, trace: x.trace, cancel: x.cancel, ctx: x.req.Context(), legacy: x.req.Cancel}
+	s := &stream{c: c, trace: x.trace, ctx: x.req.Context(), legacy: x.req.Cancel}
 	opened := false
 	defer func() {
 		switch {
@@ -87,7 +88,20 @@ func (c *conn) openStream(x *call) (resp *http.Response, err error) {
 	if err := s.await(x); err != nil {
 		return nil, err
 	}
+	s.adopt(x.cancel)
 	return &s.resp, nil
+}
+
+// adopt makes the stream cancel the context of its call when it ends, if it has not ended already. The
+// context of a call without an answer is needed: the request may be sent again.
+func (s *stream) adopt(cancel context.CancelCauseFunc) {
+	s.mu.Lock()
+	s.cancel = cancel
+	over := s.finished
+	s.mu.Unlock()
+	if over && cancel != nil {
+		cancel(errRequestDone)
+	}
 }
 
 // ended returns why the call's context has ended: with HTTP/2, net/http returns no cause.
@@ -369,7 +383,7 @@ func (s *stream) endUpload() {
 // finish ends the stream.
 func (s *stream) finish() {
 	s.mu.Lock()
-	again, whole, refused := s.finished, s.answered, s.refused
+	again, whole, refused, cancel := s.finished, s.answered, s.refused, s.cancel
 	s.finished = true
 	s.mu.Unlock()
 	if again {
@@ -378,8 +392,8 @@ func (s *stream) finish() {
 	if s.stop != nil {
 		s.stop()
 	}
-	if s.cancel != nil {
-		s.cancel(errRequestDone)
+	if cancel != nil {
+		cancel(errRequestDone)
 	}
 	if e, ok := s.s.Err().(*h2.StreamError); ok && e.Remote && e.Code == h2.ProtocolError && !refused {
 		s.c.retire() // as in net/http: the server takes no more on it, perhaps
