@@ -254,8 +254,10 @@ func TestClientTurnedAway(t *testing.T) {
 				}
 				cc.Connect()
 				time.Sleep(time.Minute)
-				if n := dials.Load(); n < 5 || n > 15 { // four at once, and the backoffs of a minute
-					t.Errorf("got %d connections in a minute, want 5 to 15", n)
+				// Four at once, and the backoffs of a minute, twice: of connections, and of those that end
+				// before their SETTINGS are read.
+				if n := dials.Load(); n < 5 || n > 30 {
+					t.Errorf("got %d connections in a minute, want 5 to 30", n)
 				}
 				if err := cc.Close(); err != nil {
 					t.Error(err)
@@ -263,4 +265,36 @@ func TestClientTurnedAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestClientNotTurnedAway: connections that a server ends behind an answer are of use, so the next ones
+// are made at once.
+func TestClientNotTurnedAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc := newTestClient(t, "passthrough:///server", WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() {
+				defer theirs.Close()
+				p, err := frames.NewServerPeer(t, theirs)
+				if err != nil {
+					return
+				}
+				if nextCall(p.Flush()) {
+					answer(p, 1)
+				}
+			}()
+			return ours, nil
+		}))
+		began := time.Now()
+		for i := range 10 {
+			if err := callEcho(t.Context(), cc, nil, grpc.WaitForReady(true)); err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+			synctest.Wait() // the connection ends
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the calls took %v, want no break", took)
+		}
+		cc.Close()
+	})
 }

@@ -123,6 +123,9 @@ func (b *below) writeBuffers(v *net.Buffers, t *taking) error {
 // room returns how many bytes can be written at once without waiting, by a cautious guess.
 func (b *below) room() int { return seam.SendRoom(b.socket()) }
 
+// hungUp reports whether the peer has hung up, though the reader may not have seen that yet.
+func (b *below) hungUp() bool { return seam.HungUp(b.socket()) }
+
 // isTimeout reports whether err means that a deadline has passed.
 func isTimeout(err error) bool {
 	if err == nil {

@@ -177,8 +177,8 @@ func (cl *Client) Drain() { cl.conns.Drain() }
 
 // Errors of Open: nothing was sent, and the call may be made on another connection.
 var (
-	// ErrLeaving is for a connection on which no more streams can be opened: it has ended, or either side
-	// has sent GOAWAY, or all numbers of streams are used up.
+	// ErrLeaving is for a connection on which no more streams can be opened: it has ended, or the server
+	// has hung up, or either side has sent GOAWAY, or all numbers of streams are used up.
 	ErrLeaving = errors.New("h2: the connection takes no more streams")
 
 	// ErrNoRoom is for a connection whose Room is 0, and no ctx to wait with.
@@ -358,7 +358,7 @@ func (c *Conn) isChokedLocked() bool {
 
 // roomLocked leaves out what is reserved, and what is kept for calls of Open that have waited.
 func (c *Conn) roomLocked() int {
-	if !c.server.client || c.phase != alive || c.isCutLocked() {
+	if !c.takesStreamsLocked() {
 		return 0
 	}
 	room := c.core.Room()
@@ -401,7 +401,27 @@ func (c *Conn) TakesStreams() bool {
 }
 
 func (c *Conn) takesStreamsLocked() bool {
-	return c.server.client && c.phase == alive && !c.isCutLocked() && c.core.TakesStreams()
+	return c.server.client && c.phase == alive && !c.isCutLocked() && !c.hasHungUpLocked() && c.core.TakesStreams()
+}
+
+// hasHungUpLocked reports whether lookLocked has seen the server's end.
+func (c *Conn) hasHungUpLocked() bool { return c.clock.ends != nil && c.clock.ends.hungUp }
+
+// lookLocked looks for the server's end before the first stream of a while is opened. Servers hang up
+// without GOAWAY right behind an answer, or when they have waited for long enough, and a stream that is
+// sent to one may not be tried again. The reader, which is about to find that, takes what came before
+// the end. lookLocked releases mu while it asks the kernel.
+func (c *Conn) lookLocked() {
+	if c.open > 0 || !c.takesStreamsLocked() {
+		return // other streams would be lost as well
+	}
+	c.mu.Unlock()
+	hungUp := c.below.hungUp()
+	c.mu.Lock()
+	if hungUp && c.takesStreamsLocked() {
+		c.clock.makeEnding().hungUp = true
+		c.changedLocked(Leaving)
+	}
 }
 
 // Open opens a stream on a client's connection: it sends the header of a request, the pseudo-header
@@ -429,6 +449,7 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 	}
 	c.mu.Lock()
 	defer c.unlock()
+	c.lookLocked()
 	if err := c.awaitOpenLocked(ctx); err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ type ending struct {
 	cutAt     int64 // since when nothing can be sent, of a client; 0: something can
 	cut       error // why
 	abrupt    bool  // it is closed as soon as the output is sent
+	hungUp    bool  // of a client: the server has, which the reader is about to find out
 	hurried   bool  // another client waits for its place: see hurryTime
 	stalled   bool  // the client has stopped taking anything: see patience.go
 

@@ -136,6 +136,16 @@ func (f *FD) AtEnd() bool {
 	return err == nil && unread == 0
 }
 
+// HungUp reports whether the peer has ended the stream, or reset it. Bytes before that may be unread.
+// Unlike AtEnd it asks the kernel. It doesn't wait.
+func (f *FD) HungUp() bool {
+	if f.life.incref() != nil {
+		return false
+	}
+	defer f.decref()
+	return sys.HungUp(int(f.sysfd))
+}
+
 // CancelOnReadable disarms the callback and reports whether there was one: then
 // it is not called any more. Otherwise it was called, or is about to be.
 func (f *FD) CancelOnReadable() bool { return f.takeCallback() != nil }

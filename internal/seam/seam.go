@@ -170,6 +170,19 @@ func HasUnread(c net.Conn) (has bool) {
 	return has
 }
 
+// HungUp reports whether the peer of c has ended the stream, or reset it, even if no loop has reported
+// that yet. Bytes before that may be unread. It asks the kernel, and doesn't block. c is any
+// connection; unless TellsSent(c), the answer is false.
+func HungUp(c net.Conn) (hasEnded bool) {
+	if fd := FD(c); fd != nil {
+		hasEnded = fd.HungUp() // calls to idle servers ask this: without the closures' memory
+		runtime.KeepAlive(c)
+		return hasEnded
+	}
+	withSocket(c, func(fd int) { hasEnded = sys.HungUp(fd) })
+	return hasEnded
+}
+
 // ReadNow reads what has come for c, even if its loop has not reported it yet. It doesn't block: it
 // fails with [loop.ErrWouldWait] if there is nothing. c is a *percore.Conn on the engine.
 func ReadNow(c net.Conn, p []byte) (n int, err error) {

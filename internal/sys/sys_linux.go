@@ -92,6 +92,16 @@ func HasData(fd int) bool {
 	return errno == 0 && revents&unix.POLLIN != 0
 }
 
+// HungUp checks with ppoll(2), without waiting, whether the peer has ended the stream or reset it. Bytes
+// before that may be unread. If ppoll fails, HungUp returns false.
+func HungUp(fd int) bool {
+	if errno := injected(OpPpoll, fd); errno != 0 {
+		return false
+	}
+	revents, errno := poll(fd, unix.POLLRDHUP)
+	return errno == 0 && revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
+}
+
 // poll is ppoll(2) for one descriptor, without waiting. A signal, such as those by which the runtime
 // preempts goroutines, may interrupt it: that says nothing about the descriptor.
 func poll(fd int, events int16) (revents int16, errno syscall.Errno) {

@@ -31,6 +31,9 @@ func Send(int, []byte, bool) (int, syscall.Errno) { return 0, errUnsupported }
 // IsPlainTCP returns false.
 func IsPlainTCP(int) bool { return false }
 
+// HungUp is not available on this platform.
+func HungUp(int) bool { return false }
+
 // Unread is not available on this platform.
 func Unread(int) (int, syscall.Errno) { return 0, errUnsupported }
 

@@ -279,3 +279,45 @@ func TestReservedAddress(t *testing.T) {
 		}
 	})
 }
+
+// TestHeldEnd: the end of a connection is held back until it is closed, and everything else goes on.
+func TestHeldEnd(t *testing.T) {
+	CheckMethods[*HeldEnd](t, MethodTable{
+		Own:      "Read Close SyscallConn HungUp",
+		Promoted: map[string]string{"they don't read": "Write LocalAddr RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline"},
+	})
+	l := Listen(t, net.Listen, TCP4)
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			_, _ = c.Write([]byte("x"))
+			c.Close()
+		}
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := HoldEnd(c)
+	reads := make(chan error)
+	go func() {
+		for range 2 {
+			_, err := held.Read(make([]byte, 1))
+			reads <- err
+		}
+	}()
+	if err := Receive(t, "a byte", reads); err != nil {
+		t.Error(err)
+	}
+	if runtime.GOOS == "linux" {
+		Eventually(t, "the end", held.HungUp)
+	}
+	select {
+	case err := <-reads:
+		t.Errorf("the end came before Close: %v", err)
+	default:
+	}
+	held.Close()
+	if err := Receive(t, "the end", reads); err == nil {
+		t.Error("got another byte")
+	}
+}

@@ -197,6 +197,7 @@ func connState(hc *h2.Conn, state h2.ConnState) {
 		}
 		cc.link.Ended(hc.Answered())
 	case h2.Closed:
+		cc.link.Ended(hc.Answered()) // without Leaving before it, if the server has hung up
 		cc.end()
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
 )
 
 // newHTTP2Server starts a server of net/http's that speaks HTTP/2, over TLS or in clear, and returns a
@@ -185,7 +186,8 @@ func TestSharedUploadIsCut(t *testing.T) {
 	})
 }
 
-// TestSharedGoAway: a server that ends its connections all the time makes no call fail.
+// TestSharedGoAway: a server that ends its connections all the time makes no call fail. A Timeout sets
+// Cancel for a Transport of others, and watches that until the call has an answer.
 func TestSharedGoAway(t *testing.T) {
 	onBoth(t, func(t *testing.T, overTLS bool) {
 		var n atomic.Int64
@@ -202,7 +204,8 @@ func TestSharedGoAway(t *testing.T) {
 			wg.Go(func() {
 				for i := range 100 {
 					text := strings.Repeat("x", 1000*(i%3))
-					resp, err := (&http.Client{Transport: tr}).Post(srv.URL, "text/plain", strings.NewReader(text))
+					client := &http.Client{Transport: tr, Timeout: testnet.HangTimeout}
+					resp, err := client.Post(srv.URL, "text/plain", strings.NewReader(text))
 					if err != nil {
 						t.Error(err)
 						return
@@ -369,5 +372,57 @@ func BenchmarkHTTP2(b *testing.B) {
 		for name, rt := range map[string]http.RoundTripper{"percore": ours, "net": base} {
 			b.Run(fmt.Sprint(name, "/", overTLS), func(b *testing.B) { benchGets(b, rt, srv.URL) })
 		}
+	}
+}
+
+// TestSharedHungUp: a server that hangs up behind each answer, without GOAWAY, costs no request, not
+// even one that may not be sent again, though it begins before the reader has found the end.
+func TestSharedHungUp(t *testing.T) {
+	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+	go func() {
+		for nc, err := lis.Accept(); err == nil; nc, err = lis.Accept() {
+			go func() {
+				defer nc.Close()
+				p, err := frames.NewServerPeer(t, nc)
+				if err != nil {
+					return
+				}
+				for line := p.Flush().Next(); !strings.HasSuffix(line, " end"); line = p.Next() {
+					if line == "end" || strings.HasPrefix(line, "error:") {
+						return
+					}
+				}
+				p.Headers(1, true, ":status", "204").Flush()
+				_ = nc.(*net.TCPConn).CloseWrite()
+				_, _ = io.Copy(io.Discard, nc) // closing would reset the connection
+			}()
+		}
+	}()
+	const calls = 10
+	conns := make(chan *testnet.HeldEnd, calls)
+	base := &http.Transport{Protocols: new(http.Protocols)}
+	base.Protocols.SetUnencryptedHTTP2(true)
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		nc, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		held := testnet.HoldEnd(nc)
+		conns <- held
+		return held, nil
+	}
+	tr := New(base)
+	defer func() { _ = tr.client.Close() }()
+	for i := range calls {
+		client := &http.Client{Transport: tr, Timeout: testnet.HangTimeout}
+		resp, err := client.Post("http://"+lis.Addr().String(), "text/plain", strings.NewReader("x"))
+		if err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+		resp.Body.Close()
+		testnet.Eventually(t, "the end", testnet.Receive(t, "a connection of its own", conns).HungUp)
+	}
+	if s := tr.Stats(); len(s.Declined) > 0 {
+		t.Errorf("got %+v, want all requests served here", s)
 	}
 }
