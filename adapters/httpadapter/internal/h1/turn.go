@@ -178,8 +178,12 @@ func (t *turn) serveBuffered() bool {
 			return t.close() // as net/http does
 		}
 		if t.odd.why != 0 {
-			if goesOn, served := t.serveOddBuffered(); !served {
-				return goesOn
+			switch t.serveOdd(nil) {
+			case oddWaits:
+				t.scanned = t.have
+				return true
+			case oddOver:
+				return false
 			}
 			continue
 		}
@@ -206,19 +210,6 @@ func (t *turn) serveBuffered() bool {
 		}
 	}
 	return true
-}
-
-// serveOddBuffered serves an odd request, and reports whether it did. Otherwise the connection goes on,
-// to wait for more of its header, or is given up.
-func (t *turn) serveOddBuffered() (goesOn, served bool) {
-	switch t.serveOdd(nil) {
-	case oddWaits:
-		t.scanned = t.have
-		return true, false
-	case oddServed:
-		return true, true
-	}
-	return false, false
 }
 
 // serveRequest serves the request at the start of p, whose head was scanned. It reports false if the
