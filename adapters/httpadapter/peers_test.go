@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/percore/percore/internal/http2"
@@ -36,7 +37,7 @@ func TestPeersLeave(t *testing.T) {
 		{"in the body", "http/1.1", []byte("POST /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc")},
 		{"in a chunk", "http/1.1", []byte("POST /wait HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab")},
 		{"in a detached answer", "http/1.1", []byte("GET /detach HTTP/1.1\r\nHost: a\r\n\r\n")},
-		{"behind HEAD of a detached answer", "http/1.1", []byte("HEAD /detach HTTP/1.1\r\nHost: a\r\n\r\n")},
+		{"in a detached answer to HEAD", "http/1.1", []byte("HEAD /detach HTTP/1.1\r\nHost: a\r\n\r\n")},
 		{"in the preface", "h2", []byte(http2.Preface[:20])},
 		{"behind SETTINGS", "h2", h2(func(*frames.Peer) {})},
 		{"in HEADERS", "h2", headers[:len(headers)-3]},
@@ -46,7 +47,7 @@ func TestPeersLeave(t *testing.T) {
 			p.Headers(1, false, field...).Data(1, "abc", false)
 			p.Out = p.Out[:len(p.Out)-2]
 		})},
-		{"behind HEAD of HTTP/2", "h2", h2(func(p *frames.Peer) {
+		{"in a detached answer to HEAD of HTTP/2", "h2", h2(func(p *frames.Peer) {
 			p.Headers(1, true, append([]string{":method", "HEAD"}, append(field[2:7:7], "/detach")...)...)
 		})},
 		{"in a detached answer of HTTP/2", "h2", h2(func(p *frames.Peer) { p.Headers(1, true, append(field[:7:7], "/detach")...) })},
@@ -69,7 +70,7 @@ func TestPeersLeave(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer lasting.Body.Close()
-		stream := testnet.Receive(t, "the answer that lasts", streams)
+		lasts := testnet.Receive(t, "the answer that lasts", streams)
 		other := f.client()
 		for _, peer := range peers {
 			for _, closes := range []func(net.Conn){
@@ -89,18 +90,21 @@ func TestPeersLeave(t *testing.T) {
 				if _, err := out.Write(peer.sends); err != nil && len(peer.sends) > 0 {
 					t.Errorf("%s: %v", peer.name, err)
 				}
+				if strings.HasPrefix(peer.name, "in a detached") {
+					testnet.Receive(t, "the Stream", streams) // or it may leave before the handler is called
+				}
 				closes(nc)
 				if got := f.get(other, "/"); got != "hello" {
 					t.Errorf("%s: another client got %q", peer.name, got)
 				}
 			}
 		}
-		_, _ = stream.Write([]byte("still there\n"))
-		stream.Flush()
+		_, _ = lasts.Write([]byte("still there\n"))
+		lasts.Flush()
 		if line, err := bufio.NewReader(lasting.Body).ReadString('\n'); line != "still there\n" {
 			t.Errorf("got %q and %v in the answer that lasts", line, err)
 		}
-		stream.Close()
+		lasts.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 		defer cancel()
 		if err := f.server.Shutdown(ctx); err != nil {
