@@ -115,7 +115,7 @@ func (c *Conn) closeLocked() {
 	switch {
 	case c.phase == alive && (c.parting > 0 || c.core.Answered() > 0):
 		c.hangUpLocked(&ConnError{Code: NoError, Err: net.ErrClosed})
-	case c.err == nil || !errors.Is(c.err.Err, net.ErrClosed): // else it has hung up here
+	case c.err == nil || c.err.Err != net.ErrClosed: // else it has hung up here; errClosed wraps it
 		c.failLocked(NoError, net.ErrClosed)
 	}
 }

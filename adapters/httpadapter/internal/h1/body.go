@@ -240,7 +240,9 @@ func (b *requestBody) close() (err error) {
 			b.early, b.linger = true, errors.Is(err, os.ErrDeadlineExceeded)
 		}
 	}
-	b.release()
+	if !b.early { // else Hijack returns what has come
+		b.release()
+	}
 	b.closed = true
 	return err
 }
@@ -286,6 +288,7 @@ func (b *requestBody) finishLate() (reusable, linger bool) {
 	b.lock()
 	defer b.mu.Unlock()
 	_ = b.close()
+	b.release()
 	tooLarge := b.x.TooLarge()
 	return b.ended && !b.early && !tooLarge, b.linger || tooLarge
 }
