@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
@@ -128,8 +129,12 @@ func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	if !own.ReportSafely(state) {
 		_ = c.Close()
 	}
-	if state == http.StateClosed {
-		callOf(own).release()
+	call := callOf(own)
+	switch {
+	case state == http.StateClosed:
+		call.release()
+	case state == http.StateActive && call.isDraining():
+		c.Drain()
 	}
 }
 
@@ -176,10 +181,18 @@ func (call *serveCall) serveHTTP2(c *h1.Conn, unread []byte) {
 		_ = c.Conn.Close()
 		c.ReportSafely(http.StateClosed)
 		call.release()
-	case call.leaving.Load() || call.server.draining.Load(): // set before the others were drained
-		hc.Drain()
+	case call.isDraining(): // set before the others were drained
+		time.AfterFunc(firstStreamTime, func() { hc.Drain() })
 	}
 }
+
+// firstStreamTime is how long a connection that begins during a drain stays for its first stream, which
+// ends the wait. A client that is told to leave before that takes the connection for a failed one:
+// net/http's fails the request.
+const firstStreamTime = time.Second
+
+// isDraining reports whether clients that speak HTTP/2 are told to open no more streams.
+func (call *serveCall) isDraining() bool { return call.leaving.Load() || call.server.draining.Load() }
 
 // errHook is for a connection whose hook has panicked.
 var errHook = errors.New("httpadapter: a hook has panicked")

@@ -71,9 +71,12 @@ func (b *requestBody) closeChunks() error {
 		return nil
 	}
 	err := b.discardChunks(discardMax + 1)
-	if err == io.EOF {
+	switch err {
+	case io.EOF:
 		err = nil
-	} else {
+	case http.ErrBodyReadAfterClose: // its trailer was wrong, of which a Read has told
+		b.early, err = true, nil
+	default:
 		b.early, b.linger = true, err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 	}
 	b.closed = true
