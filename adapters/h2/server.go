@@ -70,7 +70,8 @@ func New(h Handler, config Config) *Server {
 func newServer(config Config, client bool) *Server {
 	s := &Server{client: client, config: config.withDefaults(), done: make(chan struct{})}
 	s.limits = s.config.core()
-	if s.limits.Client = client; client {
+	if client {
+		s.limits.ForClient()
 		s.limits.Strings = clientStrings
 	} else {
 		s.limits.Strings = hpack.NewInterner()

@@ -22,7 +22,7 @@ func clientConfig(cfg *Config) *Config {
 	if cfg == nil {
 		cfg = DefaultConfig()
 	}
-	cfg.Client = true
+	cfg.ForClient()
 	return cfg
 }
 
@@ -207,7 +207,7 @@ func TestClientLimits(t *testing.T) {
 			p.c.Reset(p.begin(true), Cancel)
 			p.reply(1, false, ":status", "100").feed()
 			p.reset(5)
-			for i := 0; i < 40_000 && p.err == nil; i++ {
+			for i := 0; i < 400_000 && p.err == nil; i++ {
 				p.in = p.in[:0]
 				test.send(p)
 				p.feed()
@@ -215,7 +215,79 @@ func TestClientLimits(t *testing.T) {
 			if got := p.err != nil; got != test.ends {
 				t.Fatalf("ended %t (%v), want %t", got, p.err, test.ends)
 			}
+			if test.ends && !strings.Contains(p.err.Error(), "too many frames that bring nothing") {
+				t.Errorf("got %v, which doesn't say what it was", p.err)
+			}
 		})
+	}
+}
+
+// TestClientHonestServers plays honest servers at their worst, ten times: what is allowed comes to an end
+// only beyond that, with an error that says what it was.
+func TestClientHonestServers(t *testing.T) {
+	ping := func(p *peer) { p.frame(typePing, 0, 0, make([]byte, 8)) }
+	emptyData := func(p *peer) { p.data(1, "", false) }
+	for _, test := range []struct {
+		name   string
+		atOnce int // frames that come in one piece, after the program was stopped for a while
+		send   func(p *peer)
+		error  string
+	}{
+		{"PING of a server that has one under way for each short message", 30_000, ping, "too many frames"},
+		{"empty DATA of a server that flushes", 30_000, emptyData, "too many frames that bring nothing"},
+		{"SETTINGS", 4000, func(p *peer) { p.settings(settingInitialWindow, 70_000) }, "too many frames"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := newServer(t, nil)
+			p.begin(true)
+			p.reply(1, false, ":status", "200")
+			for range test.atOnce {
+				test.send(p)
+			}
+			in := p.in
+			p.in = nil
+			if p.feedPart(in); p.err != nil { // without TakeOutput
+				t.Fatalf("got %v of %d at once", p.err, test.atOnce)
+			}
+			for i := 0; i < 40*test.atOnce && p.err == nil; i++ {
+				test.send(p)
+				p.feed()
+				p.in = p.in[:0]
+			}
+			if p.err == nil || !strings.Contains(p.err.Error(), test.error) {
+				t.Errorf("got %v of a flood, want %q", p.err, test.error)
+			}
+		})
+	}
+	t.Run("three PINGs for each short message", func(t *testing.T) {
+		cfg := clientConfig(withoutTime())
+		p := newServer(t, cfg)
+		p.begin(true)
+		p.reply(1, false, ":status", "200")
+		for range 3000 {
+			p.data(1, "x", false)
+			for range 3 * times {
+				ping(p)
+			}
+			p.feed().goesOn()
+		}
+	})
+}
+
+// TestClientAnswersWait: there is a limit to the frames that a server makes the client send but doesn't
+// read.
+func TestClientAnswersWait(t *testing.T) {
+	cfg := clientConfig(nil)
+	cfg.Idle.Burst = 1 << 30
+	p := newServer(t, cfg)
+	for range cfg.ControlFrames + 1 {
+		p.frame(typePing, 0, 0, make([]byte, 8))
+	}
+	in := p.in
+	p.in = nil
+	p.feedPart(in)
+	if p.err == nil || !strings.Contains(p.err.Error(), "wait for the server to read them") {
+		t.Errorf("got %v", p.err)
 	}
 }
 

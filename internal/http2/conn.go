@@ -128,7 +128,10 @@ func (c *Conn) Apply(f *Frame, ev *Event) error {
 		v = c.streamFailed(f, v, ev)
 	}
 	if v.scope == fine && int(c.controls) > answer*c.cfg.ControlFrames {
-		v = limitError(AnswerLimit, "too many frames wait for the client to read them")
+		v = tooManyAnswers
+		if c.cfg.Client {
+			v = tooManyUnread
+		}
 	}
 	if v.scope == fine || c.away == failed {
 		return nil

@@ -9,7 +9,7 @@ import (
 // A Config holds a server's settings for its connections, or a client's. It must not change once a
 // connection uses it. DefaultConfig returns the defaults, which the comments name.
 type Config struct {
-	// Client makes the connections a client's: see client.go. Streams, ExtendedConnect, AnyTarget,
+	// Client makes the connections a client's: see client.go, and ForClient. Streams, ExtendedConnect, AnyTarget,
 	// IgnoreGoAway, IgnoreIdleResets and Priorities are a server's.
 	Client bool
 
@@ -155,6 +155,17 @@ func DefaultConfig() *Config {
 	}
 }
 
+// ForClient makes a configuration of defaults a client's. Its limits of frames that bring nothing are
+// ten times a server's. A program has chosen the servers that it calls, and what they send may come all
+// at once, when the program, or its machine, goes on after a stop: PINGs of a keepalive or of an
+// estimate of the bandwidth, three for each short message of a gRPC server behind a proxy, empty DATA of
+// a server that flushes. One read takes up to 15,000 PINGs before the first is answered.
+func (cfg *Config) ForClient() {
+	cfg.Client = true
+	cfg.Idle = Budget{10 * cfg.Idle.Burst, 10 * cfg.Idle.PerSecond}
+	cfg.ControlFrames *= 10
+}
+
 const (
 	ownReset, answer  = 1, 10 // see Config.ControlFrames
 	handlersPerStream = 5     // there may be this times Config.Streams handlers
@@ -210,6 +221,9 @@ func (c *Conn) spendResets() verdict {
 }
 
 var (
+	tooManyAnswers = limitError(AnswerLimit, "too many frames wait for the client to read them")
+	tooManyUnread  = limitError(AnswerLimit, "too many frames wait for the server to read them")
+
 	tooManyIdle   = limitError(IdleLimit, "too many frames that bring nothing")
 	tooManyResets = limitError(ResetLimit, "too many streams that end early")
 )
