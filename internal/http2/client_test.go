@@ -222,8 +222,8 @@ func TestClientLimits(t *testing.T) {
 	}
 }
 
-// TestClientHonestServers plays honest servers at their worst, ten times: what is allowed comes to an end
-// only beyond that, with an error that says what it was.
+// TestClientHonestServers plays honest servers at their worst, ten times: what is allowed comes to an
+// end only beyond that, with an error that says what it was.
 func TestClientHonestServers(t *testing.T) {
 	ping := func(p *peer) { p.frame(typePing, 0, 0, make([]byte, 8)) }
 	emptyData := func(p *peer) { p.data(1, "", false) }

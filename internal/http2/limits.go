@@ -9,8 +9,8 @@ import (
 // A Config holds a server's settings for its connections, or a client's. It must not change once a
 // connection uses it. DefaultConfig returns the defaults, which the comments name.
 type Config struct {
-	// Client makes the connections a client's: see client.go, and ForClient. Streams, ExtendedConnect, AnyTarget,
-	// IgnoreGoAway, IgnoreIdleResets and Priorities are a server's.
+	// Client makes the connections a client's: see client.go, and ForClient. Streams, ExtendedConnect,
+	// AnyTarget, IgnoreGoAway, IgnoreIdleResets and Priorities are a server's.
 	Client bool
 
 	// Streams is how many streams a client may have open (SETTINGS_MAX_CONCURRENT_STREAMS): 250, as
