@@ -11,11 +11,10 @@ import (
 // This file gives connections that speak another protocol than HTTP/1 and percore's HTTP/2 to net/http,
 // once the handshake is over or the preface was read: protocols that the program has put into
 // TLSNextProto, and HTTP/2 where whyNetHTTP2 has a reason, or with a cipher suite that net/http refuses.
-// Since Go 1.27 no other
-// package can call net/http's HTTP/2.
+// Since Go 1.27 no other package can call net/http's HTTP/2.
 //
-// For the states of conn such a connection is hijacked, and given: its reference to the call ends with
-// net/http's StateClosed.
+// For the states of an h1.Conn such a connection is hijacked, and given: its reference to the call ends
+// with net/http's StateClosed.
 
 // giveToNetHTTP gives a connection that a worker has to net/http, as nc.
 func (call *serveCall) giveToNetHTTP(c *h1.Conn, nc net.Conn) {
@@ -52,7 +51,8 @@ func (p *prefixedConn) Read(b []byte) (int, error) {
 	return p.Conn.Read(b)
 }
 
-// oursOf returns the conn below a connection that a hook gets, or nil if it isn't one of this Server's.
+// oursOf returns the h1.Conn below a connection that a hook gets, or nil if it isn't one of this
+// Server's.
 func (s *Server) oursOf(nc net.Conn) *h1.Conn {
 	if p, ok := nc.(*prefixedConn); ok {
 		nc = p.Conn

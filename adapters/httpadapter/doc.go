@@ -30,9 +30,8 @@
 // netutil.LimitListener. Use MaxConns and ProxyProtocol of [percore.ListenConfig] instead of
 // wrappers. A listener that tls.NewListener has made of percore's is as good as [Server.ServeTLS].
 // crypto/tls doesn't promise how it reads, so a process tries it in memory at its first connection
-// over TLS. If it behaves in an unknown way net/http
-// serves TLS: a line in the ErrorLog says so, and [Stats] has Unsafe. With PERCOREDEBUG=http=net
-// net/http serves everything.
+// over TLS. If it behaves in an unknown way net/http serves TLS: a line in the ErrorLog says so, and
+// [Stats] has Unsafe. With PERCOREDEBUG=http=net net/http serves everything.
 //
 // # HTTP/2
 //

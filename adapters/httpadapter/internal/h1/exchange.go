@@ -35,9 +35,9 @@ type exchange struct {
 	stays    bool // Drain does not end the connection with this answer
 }
 
-// newPlainExchange returns an exchange and its request, and with a body if there is to be one, in one
+// allocPlain returns an exchange and its request, and with a body if there is to be one, in one
 // piece of memory.
-func newPlainExchange(hasBody bool) (*exchange, *http.Request) {
+func allocPlain(hasBody bool) (*exchange, *http.Request) {
 	type plain struct {
 		exchange
 		request http.Request
@@ -75,7 +75,7 @@ type watched struct {
 // in p, too, as far as it has come. It returns nil if net/http must refuse the request.
 func (t *turn) newExchange(p []byte) *exchange {
 	c, h := t.c, &t.head
-	x, req := newPlainExchange(h.ContentLength > 0)
+	x, req := allocPlain(h.ContentLength > 0)
 	x.conn = c
 	ctx, cancel := newRequestContext(c.Context(), c.Conn)
 	x.canceler = cancel

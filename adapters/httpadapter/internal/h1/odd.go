@@ -206,8 +206,8 @@ func (t *turn) serveParsed(req *http.Request, r *oddReader, size int) oddOutcome
 	return oddServed
 }
 
-// newExchange returns an exchange with a body if req has one, all in one piece of memory.
-func newExchange(req *http.Request) *exchange {
+// allocOdd returns an exchange with a body if req has one, all in one piece of memory.
+func allocOdd(req *http.Request) *exchange {
 	switch {
 	case req.Body == http.NoBody:
 		return new(exchange)
@@ -232,7 +232,7 @@ func newExchange(req *http.Request) *exchange {
 // its body, and the bytes behind it.
 func (t *turn) newOddExchange(req *http.Request) *exchange {
 	c := t.c
-	x := newExchange(req)
+	x := allocOdd(req)
 	x.conn, x.req = c, req
 	ctx, cancel := newRequestContext(c.Context(), c.Conn)
 	x.canceler = cancel

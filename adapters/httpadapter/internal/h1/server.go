@@ -14,7 +14,7 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// Host is the server around an Server: what a connection can't decide by itself. The methods may
+// Host is the server around a Server: what a connection can't decide by itself. The methods may
 // be called by any goroutine.
 type Host interface {
 	// Introduce calls the hooks for a new connection. It calls SetContext if there is a ConnContext.
@@ -46,7 +46,7 @@ type Host interface {
 	Logf(format string, args ...any)
 }
 
-// Config is what an Server is made with. All fields are needed, unless they say what their zero
+// Config is what a Server is made with. All fields are needed, unless they say what their zero
 // value means.
 type Config struct {
 	Host Host
