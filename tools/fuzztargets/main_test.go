@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestFind: the targets of the library, of other modules and of the examples are there, each once.
+// TestFind: the targets of the library and of other modules are there, each once.
 func TestFind(t *testing.T) {
 	targets, err := find("../..")
 	if err != nil {
@@ -21,7 +21,7 @@ func TestFind(t *testing.T) {
 	for _, want := range []fuzzTarget{
 		{modulePath + "/internal/loop", "FuzzWheel", "internal-loop-FuzzWheel"},
 		{modulePath + "/conformance_test", "FuzzConn", "conformance_test-FuzzConn"},
-		{modulePath + "/examples/resp", "FuzzParse", "examples-resp-FuzzParse"},
+		{modulePath + "/adapters/grpcadapter", "FuzzMessages", "adapters-grpcadapter-FuzzMessages"},
 	} {
 		if !slices.Contains(targets, want) {
 			t.Errorf("%v is missing", want)
