@@ -50,7 +50,7 @@ func TestSameConnection(t *testing.T) {
 		}
 		cases, seed = n, 0
 	}
-	seed = drawn(t, seed)
+	seed = testnet.Drawn(t, seed)
 	const players = 60 // most of the time they wait for a server that lingers
 	var all sync.WaitGroup
 	for player := range players {
@@ -109,7 +109,7 @@ func (p *pair) play(t *testing.T, script *connectionScript) (want string) {
 	want = p.net.playScript(script)
 	other.Wait()
 	if !sameResult(got, want) {
-		t.Errorf("%v\ngot\n%s\nwant, as on package net,\n%s", script, shortened(got), shortened(want))
+		t.Errorf("%v\ngot\n%s\nwant, as on package net,\n%s", script, testnet.Shortened(got), testnet.Shortened(want))
 	}
 	return want
 }
@@ -139,7 +139,7 @@ const (
 func (s *connectionScript) String() string {
 	var b strings.Builder
 	for _, piece := range s.pieces {
-		fmt.Fprintf(&b, "%s await %t\n", shortened(strconv.Quote(piece.text)), piece.await)
+		fmt.Fprintf(&b, "%s await %t\n", testnet.Shortened(strconv.Quote(piece.text)), piece.await)
 	}
 	return b.String() + [...]string{"reads on", "half-closes", "closes"}[s.end]
 }
@@ -192,7 +192,7 @@ func (s *side) outcome(text string, from int) string {
 	// comment.
 	states := strings.Replace(s.statesUntilClosed(), "idle active closed", "idle closed", 1)
 	s.running.Wait()
-	log, _, _ := strings.Cut(portPattern.ReplaceAllString(s.log.String()[from:], ":port"), "\ngoroutine ") // of a panic
+	log, _, _ := strings.Cut(testnet.WithoutPorts(s.log.String()[from:]), "\ngoroutine ") // of a panic
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("%s\nstates: %s\nhandler:\n\t%s\nlog: %q", strings.ReplaceAll(undated(text), "\r\n", "\n\t"), states, strings.Join(s.seen, "\n\t"), log)

@@ -8,12 +8,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/percore/percore/internal/testnet"
 )
 
 var (
@@ -21,23 +22,13 @@ var (
 	differSeed  = flag.Uint64("differseed", 1, "what TestSameAsNetHTTP draws them from; 0: chance")
 )
 
-// drawn returns the seed of a test that plays scripts: the one given, or a random one if that is 0.
-func drawn(t *testing.T, seed uint64) uint64 {
-	t.Helper()
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("seed %d", seed)
-	return seed
-}
-
 // TestSameAsNetHTTP plays connections with random requests, pipelined and cut anywhere. It plays
 // them to net/http on package net, and to the adapter. It compares the answers,
 // how the connection ends, the states reported to ConnState, the log, and what handlers have seen.
 // The connections are the same each time. To try others, use -differ=10000 -differseed=0.
 func TestSameAsNetHTTP(t *testing.T) {
 	needParking(t)
-	seed := drawn(t, *differSeed)
+	seed := testnet.Drawn(t, *differSeed)
 	const players = 12 // most of the time they wait for a server that lingers
 	var all sync.WaitGroup
 	for player := range players {
@@ -121,7 +112,7 @@ func playSame(t *testing.T, r *rand.Rand, on []*side) {
 		got := s.playCut(text, cuts, halfClose)
 		results = append(results, got)
 		if i > 0 && !sameResult(got, results[0]) {
-			t.Errorf("%s, %s, cut at %v, half-closed %t:\n%s\nwant, as on package net:\n%s", sides[i], shortened(fmt.Sprintf("%q", text)), cuts, halfClose, shortened(got), shortened(results[0]))
+			t.Errorf("%s, %s, cut at %v, half-closed %t:\n%s\nwant, as on package net:\n%s", sides[i], testnet.Shortened(fmt.Sprintf("%q", text)), cuts, halfClose, testnet.Shortened(got), testnet.Shortened(results[0]))
 		}
 	}
 }
@@ -196,15 +187,8 @@ func (s *side) playCut(text string, cuts []int, halfClose bool) string {
 	states := strings.Replace(s.statesUntilClosed(), "idle active closed", "idle closed", 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("%s%s\nstates: %s\nhandler: %q\nlog: %q", undated(string(answers)), end, states, s.seen, portPattern.ReplaceAllString(s.log.String()[from:], ":port"))
+	return fmt.Sprintf("%s%s\nstates: %s\nhandler: %q\nlog: %q", undated(string(answers)), end, states, s.seen, testnet.WithoutPorts(s.log.String()[from:]))
 }
-
-// shortened removes the middle of long fields.
-func shortened(text string) string { return runPattern.ReplaceAllString(text, "...") }
-
-var runPattern = regexp.MustCompile(`l{50,}|b{50,}|(\\x00){50,}|\x00{50,}`)
-
-var portPattern = regexp.MustCompile(`:[0-9]{4,5}\b`)
 
 // randomRequest returns a request that, most of the time, the fast path takes.
 func randomRequest(r *rand.Rand) string {

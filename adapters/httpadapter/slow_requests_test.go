@@ -84,7 +84,7 @@ func (s *side) playSlowly(begin, drip string) string {
 	}
 	text := answers.all()
 	c.Close()
-	seen := portPattern.ReplaceAllString(s.outcome(text, from), ":port")
+	seen := testnet.WithoutPorts(s.outcome(text, from))
 	return bytesPattern.ReplaceAllString(seen, `read "..."`)
 }
 

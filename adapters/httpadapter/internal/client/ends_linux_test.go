@@ -31,7 +31,7 @@ func both(t *testing.T, base func() *http.Transport, f func(t *testing.T, rt htt
 	got, want, ok := equal(func() (got, want string) {
 		var texts [2]string
 		for i, rt := range []http.RoundTripper{New(base()), base()} {
-			texts[i] = withoutPorts(f(t, rt))
+			texts[i] = testnet.WithoutPorts(f(t, rt))
 			rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
 		}
 		return texts[0], texts[1]

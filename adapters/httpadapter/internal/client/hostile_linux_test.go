@@ -10,7 +10,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -140,7 +139,7 @@ func result(rt http.RoundTripper, method, url string) string {
 	}
 	resp, err := rt.RoundTrip(req)
 	if err != nil {
-		return "error: " + withoutPorts(err.Error())
+		return "error: " + testnet.WithoutPorts(err.Error())
 	}
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
@@ -151,14 +150,10 @@ func result(rt http.RoundTripper, method, url string) string {
 		resp.Status, resp.StatusCode, resp.Proto, resp.ProtoMajor, resp.ProtoMinor, resp.Header,
 		resp.ContentLength, resp.TransferEncoding, resp.Close, resp.Uncompressed, resp.Trailer, body)
 	if err != nil {
-		s += " error: " + withoutPorts(err.Error())
+		s += " error: " + testnet.WithoutPorts(err.Error())
 	}
 	return s
 }
-
-var ports = regexp.MustCompile(`:\d{2,5}`)
-
-func withoutPorts(s string) string { return ports.ReplaceAllString(s, ":port") }
 
 // quiet discards what is logged during a test.
 func quiet(t testing.TB) {

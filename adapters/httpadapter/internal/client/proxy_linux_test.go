@@ -94,7 +94,7 @@ func TestProxies(t *testing.T) {
 		}},
 		"other hook fails": {urls: https, change: func(b *http.Transport) {
 			b.OnProxyConnectResponse = func(_ context.Context, u *url.URL, req *http.Request, resp *http.Response) error {
-				return fmt.Errorf("%w: %s %s %s %d", errRefused, withoutPorts(u.String()), req.Method, withoutPorts(req.Host), resp.StatusCode)
+				return fmt.Errorf("%w: %s %s %s %d", errRefused, testnet.WithoutPorts(u.String()), req.Method, testnet.WithoutPorts(req.Host), resp.StatusCode)
 			}
 		}},
 		"keeps no connections": {urls: "http://a.test/ http://a.test/ " + https, change: func(b *http.Transport) { b.DisableKeepAlives = true }},
@@ -155,7 +155,7 @@ func callAll(t *testing.T, rt http.RoundTripper, urls string) string {
 			continue
 		}
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			GetConn: func(addr string) { fmt.Fprintln(&got, "wants", withoutPorts(addr)) },
+			GetConn: func(addr string) { fmt.Fprintln(&got, "wants", testnet.WithoutPorts(addr)) },
 			GotConn: func(i httptrace.GotConnInfo) { fmt.Fprintln(&got, "reused", i.Reused) },
 		})
 		req, err := http.NewRequestWithContext(ctx, method, word, strings.NewReader("body"))
@@ -165,7 +165,7 @@ func callAll(t *testing.T, rt http.RoundTripper, urls string) string {
 		resp, err := rt.RoundTrip(req)
 		if err != nil {
 			var op *net.OpError
-			fmt.Fprintf(&got, "%s: %v, %t\n", withoutPorts(word), withoutPorts(err.Error()), errors.As(err, &op) && op.Op == "proxyconnect")
+			fmt.Fprintf(&got, "%s: %v, %t\n", testnet.WithoutPorts(word), testnet.WithoutPorts(err.Error()), errors.As(err, &op) && op.Op == "proxyconnect")
 			continue
 		}
 		body, err := io.ReadAll(resp.Body)

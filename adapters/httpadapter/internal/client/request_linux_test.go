@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
 )
 
 // onlyReader hides what a body is.
@@ -245,7 +246,7 @@ func sameRequest(t *testing.T, base func() *http.Transport, change func(r *http.
 		rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
 		h.close()
 		texts[i] = strings.ReplaceAll(texts[i]+strings.Join(h.requests, "|"), h.ln.Addr().String(), "ADDR")
-		texts[i] = withoutPorts(texts[i])
+		texts[i] = testnet.WithoutPorts(texts[i])
 	}
 	return texts[0], texts[1]
 }

@@ -94,12 +94,12 @@ func (s *stall) call(rt http.RoundTripper, req *http.Request, came func()) strin
 	}
 	resp, err := c.Do(req)
 	if err != nil {
-		return fmt.Sprintf("%T %s", err, withoutPorts(describe(err)))
+		return fmt.Sprintf("%T %s", err, testnet.WithoutPorts(describe(err)))
 	}
 	defer resp.Body.Close()
 	came()
 	_, err = io.Copy(io.Discard, resp.Body)
-	return fmt.Sprintf("%s; %T %s", resp.Status, err, withoutPorts(describe(err)))
+	return fmt.Sprintf("%s; %T %s", resp.Status, err, testnet.WithoutPorts(describe(err)))
 }
 
 func (s *stall) base() *http.Transport {

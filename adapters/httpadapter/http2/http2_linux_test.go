@@ -1,4 +1,6 @@
-package httpadapter
+//go:build !percore_net
+
+package http2_test
 
 import (
 	"context"
@@ -20,7 +22,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
@@ -36,10 +40,7 @@ var (
 // A script runs in a bubble of testing/synctest, over connections in memory. So timeouts and the waits
 // between retries take no time, and both sides act only when the other has nothing left to do.
 func TestTransportHTTP2SameAsNetHTTP(t *testing.T) {
-	if !canPark {
-		t.Skip("every request is http.Transport's here: run it on Linux, without the build tag percore_net")
-	}
-	seed := drawn(t, *http2Seed)
+	seed := testnet.Drawn(t, *http2Seed)
 	log.SetOutput(io.Discard) // net/http logs what the server does
 	defer log.SetOutput(os.Stderr)
 	compared := 0
@@ -52,8 +53,8 @@ func TestTransportHTTP2SameAsNetHTTP(t *testing.T) {
 			return s
 		}
 		want := play(func(base *http.Transport) http.RoundTripper { return base })
-		var ours *Transport
-		got := play(func(base *http.Transport) http.RoundTripper { ours = NewTransport(base); return ours })
+		var ours *httpadapter.Transport
+		got := play(func(base *http.Transport) http.RoundTripper { ours = httpadapter.NewTransport(base); return ours })
 		declined := len(ours.Stats().Declined) > 0 // the base has connections of its own
 		if !declined {
 			compared++
@@ -300,7 +301,7 @@ func TestTransportHTTP2Chosen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for who, wrap := range map[string]func(*http.Transport) http.RoundTripper{
 				"net/http": func(base *http.Transport) http.RoundTripper { return base },
-				"ours":     func(base *http.Transport) http.RoundTripper { return NewTransport(base) },
+				"ours":     func(base *http.Transport) http.RoundTripper { return httpadapter.NewTransport(base) },
 			} {
 				if who == "net/http" && test.calls > 1 {
 					continue // it is chance there whether a call waits before it is made again, or gives up

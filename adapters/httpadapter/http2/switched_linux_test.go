@@ -1,6 +1,6 @@
 //go:build !percore_net
 
-package httpadapter
+package http2_test
 
 import (
 	"bufio"
@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/zerocopy"
 )
@@ -38,22 +39,23 @@ func TestSwitchedProtocols(t *testing.T) {
 			testnet.NoLeaks(t)
 			server, client := testnet.TLS(t)
 			backend := serveEcho(t, server, test.below)
-			rt := NewTransport(&http.Transport{TLSClientConfig: client.Clone()})
+			rt := httpadapter.NewTransport(&http.Transport{TLSClientConfig: client.Clone()})
 			t.Cleanup(rt.CloseIdleConnections)
 			proxy := &httputil.ReverseProxy{
 				Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(backend) },
 				Transport: rt,
 				ErrorLog:  log.New(io.Discard, "", 0),
 			}
-			f := startBeside(t, proxy.ServeHTTP, func(f *fixture) {
-				if test.front {
-					f.srv.TLSConfig = server
-				}
-			})
+			protocol := "http"
+			if test.front {
+				protocol = "https"
+			}
+			front, _, stop := startServer(t, &http.Server{Handler: proxy}, protocol, true)
+			t.Cleanup(stop)
 			var c interface {
 				net.Conn
 				CloseWrite() error
-			} = testnet.Dial(t, f.ln).(*net.TCPConn)
+			} = testnet.Dial(t, front).(*net.TCPConn)
 			if test.front {
 				c = tls.Client(c, client)
 			}

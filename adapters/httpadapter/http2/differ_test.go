@@ -1,4 +1,4 @@
-package httpadapter
+package http2_test
 
 import (
 	"bufio"
@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -47,7 +48,7 @@ var (
 //  3. Each call has a token of its own, which the answer repeats. Unsolicited bytes have another one.
 func TestTransportSameAsNetHTTP(t *testing.T) {
 	testnet.NoLeaks(t)
-	seed := drawn(t, *transportSeed)
+	seed := testnet.Drawn(t, *transportSeed)
 	cases := *transportCases
 	if race.Enabled {
 		cases /= 4
@@ -156,7 +157,7 @@ func playTransports(t *testing.T, s *script) {
 	got, want, mixed := "", "", false
 	for try := range tries {
 		if try == 0 || mixed { // it has served some of the calls then
-			got, mixed = s.play(t, func(base *http.Transport) http.RoundTripper { return NewTransport(base) })
+			got, mixed = s.play(t, func(base *http.Transport) http.RoundTripper { return httpadapter.NewTransport(base) })
 		}
 		want, _ = s.play(t, func(base *http.Transport) http.RoundTripper { return base })
 		if mixed {
@@ -193,8 +194,8 @@ func (s *script) String() string {
 	fmt.Fprintf(&b, "maximum of header %d, no gzip %t, no keep-alives %t, TLS %t, proxied %t", s.maxHeader, s.noGzip, s.noKeep, s.overTLS, s.proxied)
 	for _, c := range s.calls {
 		fmt.Fprintf(&b, "\n  %s %q host %q %s trailer %q close %t\n    body %d of %d, length %d\n    proceed %t, "+
-			"answer %s\n    cut at %v until %d, end %d, extra %q, idle %q, cancel %d, read %d", c.method, c.target, c.host, shortened(fmt.Sprintf("%q", c.header)),
-			c.trailer, c.close, c.body, len(c.content), c.length, c.proceed, shortened(fmt.Sprintf("%q", c.answer)), c.cuts, c.until,
+			"answer %s\n    cut at %v until %d, end %d, extra %q, idle %q, cancel %d, read %d", c.method, c.target, c.host, testnet.Shortened(fmt.Sprintf("%q", c.header)),
+			c.trailer, c.close, c.body, len(c.content), c.length, c.proceed, testnet.Shortened(fmt.Sprintf("%q", c.answer)), c.cuts, c.until,
 			c.end, c.extra, c.idle, c.cancel, c.read)
 	}
 	return b.String()
@@ -244,7 +245,7 @@ func (s *script) play(t *testing.T, wrap func(*http.Transport) http.RoundTripper
 	if !srv.awaitAll() {
 		t.Errorf("%v\na connection stays open (ours: %t):\n%s", s, ours, b.String())
 	}
-	return portPattern.ReplaceAllString(shortened(b.String()+receivedMark+srv.received()), ":port"), len(conns) > 1
+	return testnet.WithoutPorts(testnet.Shortened(b.String() + receivedMark + srv.received())), len(conns) > 1
 }
 
 // receivedMark is between what the client and the server have seen.

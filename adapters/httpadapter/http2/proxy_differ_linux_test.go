@@ -1,6 +1,6 @@
 //go:build !percore_net
 
-package httpadapter
+package http2_test
 
 import (
 	"bytes"
@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -49,7 +50,7 @@ var (
 //     part of an answer as if it were all of it.
 func TestProxySameAsNetHTTP(t *testing.T) {
 	testnet.NoLeaks(t)
-	seed := drawn(t, *proxySeed)
+	seed := testnet.Drawn(t, *proxySeed)
 	cases := *proxyCases
 	if race.Enabled {
 		cases /= 4
@@ -120,7 +121,7 @@ func (s *proxyScript) String() string {
 	fmt.Fprintf(&b, "%s to %s, flush %v, rewrite %t, modify %q, pool %t, limited %t, noKeep %t",
 		s.front, s.back, s.flush, s.rewrite, s.modify, s.pool, s.limited, s.noKeep)
 	for _, x := range s.exchanges {
-		fmt.Fprintf(&b, "\n  %s", shortened(fmt.Sprintf("%+v", *x)))
+		fmt.Fprintf(&b, "\n  %s", testnet.Shortened(fmt.Sprintf("%+v", *x)))
 	}
 	return b.String()
 }
@@ -239,18 +240,18 @@ func (s *proxyScript) play(t *testing.T, own proxyOwn) string {
 		Handler:     http.HandlerFunc(st.serve),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, proxyConn{}, c) },
 	}
-	target, closeBackend := st.start(backend, s.back, false)
+	_, target, closeBackend := startServer(t, backend, s.back, false)
 	base := &http.Transport{Protocols: protocolsOf(s.back), TLSClientConfig: client.Clone(), DisableKeepAlives: s.noKeep}
 	var rt interface {
 		http.RoundTripper
 		CloseIdleConnections()
 	} = base
 	if own.client {
-		rt = NewTransport(base)
+		rt = httpadapter.NewTransport(base)
 	}
 	st.client = &http.Transport{Protocols: protocolsOf(s.front), TLSClientConfig: client.Clone(), DisableCompression: true}
 	front := &http.Server{Handler: s.proxy(rt, target)}
-	u, closeFront := st.start(front, s.front, own.server)
+	_, u, closeFront := startServer(t, front, s.front, own.server)
 	st.url = u.String()
 	var all strings.Builder
 	for i, x := range s.exchanges {
@@ -297,15 +298,14 @@ func (s *proxyScript) proxy(rt http.RoundTripper, target *url.URL) http.Handler 
 
 type proxyConn struct{} // of the connection, in the contexts of the server's requests
 
-// start starts a server, on percore if own is set.
-func (st *proxyStage) start(srv *http.Server, protocol string, own bool) (*url.URL, func()) {
+// startServer starts a server, on percore if own is set.
+func startServer(t testing.TB, srv *http.Server, protocol string, own bool) (ln net.Listener, u *url.URL, stop func()) {
 	srv.ErrorLog, srv.Protocols = log.New(io.Discard, "", 0), protocolsOf(protocol)
-	srv.TLSConfig, _ = testnet.TLS(st)
+	srv.TLSConfig, _ = testnet.TLS(t)
 	var web testnet.WebServer = srv
-	var ln net.Listener
 	var err error
 	if own {
-		web = Wrap(srv)
+		web = httpadapter.Wrap(srv)
 		ln, err = percore.Listen("tcp4", "127.0.0.1:0")
 	} else {
 		ln, err = net.Listen("tcp4", "127.0.0.1:0")
@@ -319,7 +319,7 @@ func (st *proxyStage) start(srv *http.Server, protocol string, own bool) (*url.U
 	}
 	served := make(chan error, 1)
 	go func() { served <- serve() }()
-	return &url.URL{Scheme: scheme, Host: ln.Addr().String()}, func() {
+	return ln, &url.URL{Scheme: scheme, Host: ln.Addr().String()}, func() {
 		web.Close()
 		<-served
 	}
@@ -417,7 +417,7 @@ func headerText(h http.Header) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(h)) {
 		if key != "Date" {
-			fmt.Fprintf(&b, "%s:%s ", key, shortened(fmt.Sprint(h[key])))
+			fmt.Fprintf(&b, "%s:%s ", key, testnet.Shortened(fmt.Sprint(h[key])))
 		}
 	}
 	return b.String()

@@ -1,4 +1,4 @@
-package httpadapter
+package http2_test
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -110,7 +111,7 @@ func onBothTransports(t *testing.T, test func(t *testing.T, newTransport func(*h
 	})
 	t.Run("percore", func(t *testing.T) {
 		testnet.NoLeaks(t)
-		test(t, func(base *http.Transport) http.RoundTripper { return closing(t, NewTransport(base)) })
+		test(t, func(base *http.Transport) http.RoundTripper { return closing(t, httpadapter.NewTransport(base)) })
 	})
 }
 

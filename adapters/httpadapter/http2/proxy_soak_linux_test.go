@@ -1,6 +1,6 @@
 //go:build !percore_net
 
-package httpadapter
+package http2_test
 
 import (
 	"bufio"
@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -31,7 +32,7 @@ func TestProxySoak(t *testing.T) {
 	}
 	testnet.NoLeaks(t)
 	backend := serveRestless(t)
-	rt := NewTransport(&http.Transport{MaxIdleConnsPerHost: clients})
+	rt := httpadapter.NewTransport(&http.Transport{MaxIdleConnsPerHost: clients})
 	t.Cleanup(rt.CloseIdleConnections)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:    func(r *httputil.ProxyRequest) { r.SetURL(backend) },
@@ -42,11 +43,12 @@ func TestProxySoak(t *testing.T) {
 			http.Error(rw, err.Error(), http.StatusBadGateway)
 		},
 	}
-	f := startBeside(t, proxy.ServeHTTP, nil)
+	front, _, stop := startServer(t, &http.Server{Handler: proxy}, "http", true)
+	t.Cleanup(stop)
 	var all sync.WaitGroup
 	var failed atomic.Int32
 	for client := range clients {
-		c := testnet.Dial(t, f.ln)
+		c := testnet.Dial(t, front)
 		all.Go(func() {
 			br := bufio.NewReader(c)
 			for i := range requests / clients {

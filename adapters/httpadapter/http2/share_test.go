@@ -1,4 +1,4 @@
-package httpadapter
+package http2_test
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -139,7 +140,7 @@ func TestClientStormOfEnds(t *testing.T) {
 					return true
 				})
 				rt := newTransport(&http.Transport{MaxIdleConnsPerHost: callers})
-				tr, ours := rt.(*Transport)
+				tr, ours := rt.(*httpadapter.Transport)
 				client := &http.Client{Transport: rt}
 				var all sync.WaitGroup
 				for caller := range callers {
