@@ -3,11 +3,19 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -24,6 +32,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/adapters/httpadapter/sse"
 	"github.com/percore/percore/handover"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/metrics/tcpinfo"
@@ -31,18 +40,15 @@ import (
 	"github.com/percore/percore/zerocopy"
 )
 
-// The defaults of serve's flags. The addresses are on the loopback interface: serving a directory
-// to the network must be the user's decision.
+// The defaults of serve's flags. The addresses are on the loopback interface: serving a directory to the
+// network must be the user's decision. The drain is long enough for anything a person is watching, and
+// short enough for that person to wait.
 const (
 	defaultHTTPAddress  = "127.0.0.1:8080"
 	defaultGRPCAddress  = "127.0.0.1:9090"
 	defaultAdminAddress = "127.0.0.1:6060"
-	defaultDir          = "."
+	defaultDrain        = 10 * time.Second
 )
-
-// defaultDrain is how long Ctrl-C waits for requests in progress, unless -drain says otherwise. It is
-// long enough for anything a person is watching, and short enough for that person to wait.
-const defaultDrain = 10 * time.Second
 
 const serveUsage = `Usage: percore serve [flags]
 
@@ -57,45 +63,6 @@ with -tls). examples/production has a server of your own that does all of this.
 With PERCOREDEBUG=engine=net in the environment the same servers run on package
 net: percore bench compares.
 
-  -http ADDR     HOST:PORT for HTTP (default ` + defaultHTTPAddress + `; port 0 takes a free one)
-  -grpc ADDR     HOST:PORT for gRPC (default ` + defaultGRPCAddress + `; port 0 takes a free one)
-  -dir DIR       the directory to serve (default ` + defaultDir + `); nothing outside it is
-                 reachable, by symbolic links neither
-  -loops N       event loops of the percore engine (default 0: one per GOMAXPROCS)
-  -tls           serve HTTPS, with HTTP/2, instead of HTTP; without -cert and -key
-                 with a self-signed certificate that is made for this run
-  -cert FILE     the certificate for -tls, and those that it depends on, in PEM
-  -key FILE      its private key, in PEM. Both files are watched, and a new certificate is
-                 used without a restart
-  -tls-ticket-keys FILE
-                 secrets by which clients resume sessions at each machine that has the
-                 file: one a line, from openssl rand -base64 32; the first makes new
-                 tickets. It is watched, too. Without it the secret is made for this
-                 run, and passed on to a successor
-  -max-conns N   let at most so many connections be open on each of the two; then
-                 those that have waited longest between two requests are closed for
-                 new clients, which wait if all are busy (default 0: no limit)
-  -sample-tcp N  count what the kernel knows of one in N connections, in the metrics
-                 (default 0: of none)
-  -max-age TIME  let clients open another connection when theirs is that old, give or take
-                 a tenth, so that load moves to machines that were added: by Connection:
-                 close in the next answer, or GOAWAY (default 0: no limit)
-  -proxy-protocol NETS
-                 connections begin with a PROXY header, of version 1 or 2, and come
-                 from these networks only (10.0.0.0/8,::1/128)
-  -drain TIME    how long requests under way may go on after Ctrl-C, or after a restart,
-                 which itself gives them up to 30 seconds (default 10s)
-  -drain-delay TIME
-                 after Ctrl-C, serve on for this long while /ready and gRPC's health
-                 service already say no, so that a load balancer goes elsewhere first;
-                 in the last second clients are told to, too: Connection: close, and
-                 GOAWAY (default 0)
-  -any-parent    restart at SIGHUP whatever has started this process, and not only below
-                 systemd with Type=notify or in an interactive shell
-  -admin ADDR    HOST:PORT for /metrics, /debug/percore and /debug/pprof
-                 (default ` + defaultAdminAddress + `; "" for none); keep it from the network
-  -v             log every request and every call
-
 Try:
   curl http://127.0.0.1:8080/
   curl -d hello http://127.0.0.1:8080/echo
@@ -104,6 +71,8 @@ Try:
   curl --http2-prior-knowledge http://127.0.0.1:8080/echo
   curl http://` + defaultAdminAddress + `/metrics
   grpcurl -plaintext -d '{"message":"hello"}' 127.0.0.1:9090 percore.echo.v1.Echo/Unary
+
+Flags:
 `
 
 // serveOptions are the command line options of serve.
@@ -114,13 +83,11 @@ type serveOptions struct {
 	dir          string
 	loops        int
 	tls          bool
-	certFile     string
-	keyFile      string
-	ticketKeys   string
+	files        tlsfiles.Paths
 	maxConns     int
 	sampleTCP    int
 	maxAge       time.Duration
-	proxies      string // networks, separated by commas; "": no PROXY headers
+	proxies      []netip.Prefix // nil: no PROXY headers
 	drain        time.Duration
 	drainDelay   time.Duration
 	anyParent    bool
@@ -128,29 +95,36 @@ type serveOptions struct {
 }
 
 // parseServeFlags reads the command line of serve. It returns a one-line error for people, or
-// flag.ErrHelp.
-func parseServeFlags(args []string) (serveOptions, error) {
-	var o serveOptions
+// flag.ErrHelp once it has printed the help.
+func parseServeFlags(args []string, stdout io.Writer) (o serveOptions, err error) {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // the caller reports the error, in one line
-	flags.StringVar(&o.httpAddress, "http", defaultHTTPAddress, "")
-	flags.StringVar(&o.grpcAddress, "grpc", defaultGRPCAddress, "")
-	flags.StringVar(&o.adminAddress, "admin", defaultAdminAddress, "")
-	flags.StringVar(&o.dir, "dir", defaultDir, "")
-	flags.IntVar(&o.loops, "loops", 0, "")
-	flags.BoolVar(&o.tls, "tls", false, "")
-	flags.StringVar(&o.certFile, "cert", "", "")
-	flags.StringVar(&o.keyFile, "key", "", "")
-	flags.StringVar(&o.ticketKeys, "tls-ticket-keys", "", "")
-	flags.IntVar(&o.maxConns, "max-conns", 0, "")
-	flags.IntVar(&o.sampleTCP, "sample-tcp", 0, "")
-	flags.DurationVar(&o.maxAge, "max-age", 0, "")
-	flags.StringVar(&o.proxies, "proxy-protocol", "", "")
-	flags.DurationVar(&o.drain, "drain", defaultDrain, "")
-	flags.DurationVar(&o.drainDelay, "drain-delay", 0, "")
-	flags.BoolVar(&o.anyParent, "any-parent", false, "")
-	flags.BoolVar(&o.verbose, "v", false, "")
+	flags.StringVar(&o.httpAddress, "http", defaultHTTPAddress, "`HOST:PORT` for HTTP; port 0 takes a free one")
+	flags.StringVar(&o.grpcAddress, "grpc", defaultGRPCAddress, "`HOST:PORT` for gRPC; port 0 takes a free one")
+	flags.StringVar(&o.adminAddress, "admin", defaultAdminAddress, "`HOST:PORT` for /metrics, /debug/percore and /debug/pprof; \"\" for none;\nkeep it from the network")
+	flags.StringVar(&o.dir, "dir", ".", "the `directory` to serve; nothing outside it is reachable, by symbolic links neither")
+	flags.IntVar(&o.loops, "loops", 0, "event loops of the percore engine; 0: one per GOMAXPROCS")
+	flags.BoolVar(&o.tls, "tls", false, "serve HTTPS, with HTTP/2, instead of HTTP; without -cert and -key with a self-signed\ncertificate that is made for this run")
+	flags.StringVar(&o.files.Cert, "cert", "", "a `file` with the certificate for -tls, and those that it depends on, in PEM")
+	flags.StringVar(&o.files.Key, "key", "", "a `file` with its private key, in PEM. Both files are watched, and a new certificate is\nused without a restart")
+	flags.StringVar(&o.files.Secrets, "tls-ticket-keys", "", "a `file` of secrets by which clients resume sessions at each machine that has it: one a\nline, from openssl rand -base64 32; the first makes new tickets. It is watched, too.\nWithout it the secret is made for this run, and passed on to a successor")
+	flags.IntVar(&o.maxConns, "max-conns", 0, "let at most so many connections be open on each of the two; then those that have waited\nlongest between two requests are closed for new clients, which wait if all are busy;\n0: no limit")
+	flags.IntVar(&o.sampleTCP, "sample-tcp", 0, "count what the kernel knows of one in so many connections, in the metrics; 0: of none")
+	flags.DurationVar(&o.maxAge, "max-age", 0, "let clients open another connection when theirs is that old, give or take a tenth, so that\nload moves to machines that were added: by Connection: close in the next answer, or\nGOAWAY; 0: no limit")
+	flags.Func("proxy-protocol", "connections begin with a PROXY header, of version 1 or 2, and come from these\n`networks` only (10.0.0.0/8,::1/128)", func(list string) (err error) {
+		o.proxies, err = parseNetworks(list)
+		return err
+	})
+	flags.DurationVar(&o.drain, "drain", defaultDrain, "how long requests under way may go on after Ctrl-C, or after a restart, which itself\ngives them up to 30 seconds")
+	flags.DurationVar(&o.drainDelay, "drain-delay", 0, "after Ctrl-C, serve on for this long while /ready and gRPC's health service already say\nno, so that a load balancer goes elsewhere first; in the last second clients are told\nto, too: Connection: close, and GOAWAY")
+	flags.BoolVar(&o.anyParent, "any-parent", false, "restart at SIGHUP whatever has started this process, and not only below systemd with\nType=notify or in an interactive shell")
+	flags.BoolVar(&o.verbose, "v", false, "log every request and every call")
 	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(stdout, serveUsage)
+			flags.SetOutput(stdout)
+			flags.PrintDefaults()
+		}
 		return o, err
 	}
 	if flags.NArg() > 0 {
@@ -167,35 +141,27 @@ func (o *serveOptions) check() error {
 			return fmt.Errorf("-%s %q: not of the form HOST:PORT", f[0], f[1])
 		}
 	}
-	_, networks := parseNetworks(o.proxies)
+	for name, value := range map[string]int{"max-conns": o.maxConns, "sample-tcp": o.sampleTCP} {
+		if value < 0 {
+			return fmt.Errorf("-%s %d: want 0 or more", name, value)
+		}
+	}
+	for name, value := range map[string]time.Duration{"max-age": o.maxAge, "drain": o.drain, "drain-delay": o.drainDelay} {
+		if value < 0 {
+			return fmt.Errorf("-%s %v: want 0 or more", name, value)
+		}
+	}
 	switch {
-	case o.maxConns < 0:
-		return fmt.Errorf("-max-conns %d: want 0, for no limit, or more", o.maxConns)
-	case o.sampleTCP < 0:
-		return fmt.Errorf("-sample-tcp %d: want 0, for none, or more", o.sampleTCP)
-	case o.maxAge < 0:
-		return fmt.Errorf("-max-age %v: want 0, for no limit, or more", o.maxAge)
-	case o.drain < 0:
-		return fmt.Errorf("-drain %v: want 0, to cut requests off at once, or more", o.drain)
-	case o.drainDelay < 0:
-		return fmt.Errorf("-drain-delay %v: want 0, for no delay, or more", o.drainDelay)
-	case networks != nil:
-		return fmt.Errorf("-proxy-protocol: %w", networks)
-	case (o.certFile == "") != (o.keyFile == ""):
+	case (o.files.Cert == "") != (o.files.Key == ""):
 		return errors.New("-cert and -key belong together: give both, or none for a self-signed certificate")
-	case o.certFile != "" && !o.tls:
-		return errors.New("-cert and -key are for -tls: add it, or leave them out")
-	case o.ticketKeys != "" && !o.tls:
-		return errors.New("-tls-ticket-keys is for -tls: add it, or leave it out")
+	case o.files.Cert+o.files.Secrets != "" && !o.tls:
+		return errors.New("-cert, -key and -tls-ticket-keys are for -tls: add it, or leave them out")
 	}
 	return nil
 }
 
 // parseNetworks reads networks, separated by commas.
 func parseNetworks(list string) (networks []netip.Prefix, err error) {
-	if list == "" {
-		return nil, nil
-	}
 	for text := range strings.SplitSeq(list, ",") {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -208,12 +174,11 @@ func parseNetworks(list string) (networks []netip.Prefix, err error) {
 
 // runServe runs the serve command and returns the exit status.
 func runServe(args []string, stdout, stderr io.Writer) int {
-	opts, err := parseServeFlags(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, serveUsage)
+	opts, err := parseServeFlags(args, stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
 		return exitOK
-	}
-	if err != nil {
+	case err != nil:
 		fmt.Fprintf(stderr, "percore serve: %v (percore serve -h lists the flags)\n", err)
 		return exitUsage
 	}
@@ -234,6 +199,10 @@ func newLogger(w io.Writer, verbose bool) *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
+
+// certificatePause is the time between two looks at the files of -tls. Kubernetes takes a minute to
+// bring a new certificate into a container.
+const certificatePause = 5 * time.Second
 
 // serve runs the servers until ctx ends, a signal comes, one of them fails, or a successor has taken
 // over.
@@ -278,6 +247,7 @@ type demo struct {
 	config, adminConfig percore.ListenConfig
 
 	httpServer  *httpadapter.Server
+	clock       *sse.Hub
 	webSockets  *webSockets
 	grpcServer  *grpcadapter.Server
 	health      *health.Server
@@ -311,26 +281,68 @@ func newDemo(opts serveOptions, log *slog.Logger) (_ *demo, err error) {
 	if err = d.openLoops(); err != nil {
 		return nil, err
 	}
-	d.webSockets = newWebSockets()
-	site := newHTTPServer(d.root, d.webSockets, &d.httpRequests, &d.leaving, d.log)
 	if opts.tls {
 		if err = d.openTLS(); err != nil {
 			return nil, err
 		}
-		site.TLSConfig = d.tls.Config()
 	}
-	d.httpServer = d.wrap(site)
+	d.webSockets = newWebSockets()
+	d.newHTTPServer()
 	d.adminServer = newAdminServer(&d.leaving, d.log)
 	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, opts.maxAge)
 	return d, nil
+}
+
+// openTLS reads the files of -tls. Without a certificate it makes one for this run.
+func (d *demo) openTLS() error {
+	paths := d.opts.files
+	if paths.Cert == "" {
+		made, err := selfSigned(d.opts.httpAddress)
+		if err != nil {
+			return err
+		}
+		paths.Certificate = &made
+	}
+	var err error
+	if d.tls, err = tlsfiles.Open(paths, d.log); err != nil {
+		return fmt.Errorf("-tls: %w", err)
+	}
+	return nil
+}
+
+// selfSigned makes a certificate for this machine and the host in an address, which is valid for longer
+// than a demonstration runs. The key exists only in this process.
+func selfSigned(address string) (cert tls.Certificate, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return cert, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()),
+		Subject:      pkix.Name{CommonName: "percore serve, self-signed"},
+		NotBefore:    now.Add(-time.Hour), // clocks differ
+		NotAfter:     now.AddDate(0, 1, 0),
+		DNSNames:     []string{"localhost"},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	if host, _, _ := net.SplitHostPort(address); net.ParseIP(host) != nil {
+		template.IPAddresses = append(template.IPAddresses, net.ParseIP(host))
+	} else if host != "" {
+		template.DNSNames = append(template.DNSNames, host)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
 // openLoops makes the loops, and the options of the listeners.
 func (d *demo) openLoops() (err error) {
 	tcpinfo.Sample(d.opts.sampleTCP)
 	d.config.MaxConns = d.opts.maxConns
-	if networks, _ := parseNetworks(d.opts.proxies); networks != nil {
-		d.config.ProxyProtocol = &percore.ProxyProtocol{Trusted: networks}
+	if d.opts.proxies != nil {
+		d.config.ProxyProtocol = &percore.ProxyProtocol{Trusted: d.opts.proxies}
 	}
 	d.group, err = loop.NewGroup(loop.Config{Loops: d.opts.loops, Name: "serve"})
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -344,19 +356,6 @@ func (d *demo) openLoops() (err error) {
 		return fmt.Errorf("-loops %d: %w", d.opts.loops, err)
 	}
 	return nil
-}
-
-// wrap returns the server that runs srv.
-func (d *demo) wrap(srv *http.Server) *httpadapter.Server {
-	srv.Protocols = new(http.Protocols)
-	srv.Protocols.SetHTTP1(true)
-	srv.Protocols.SetHTTP2(true)
-	srv.Protocols.SetUnencryptedHTTP2(true)
-	var options []httpadapter.Option
-	if d.opts.maxAge > 0 {
-		options = append(options, httpadapter.MaxAge(d.opts.maxAge, 0))
-	}
-	return httpadapter.Wrap(srv, options...)
 }
 
 // run runs the servers from start to end.
@@ -381,10 +380,11 @@ func (d *demo) run(ctx context.Context) error {
 	if d.group != nil {
 		service.Restart = syscall.SIGHUP
 	}
-	watching, stop := context.WithCancel(ctx)
+	running, stop := context.WithCancel(ctx)
 	defer stop()
+	go tick(running, d.clock)
 	if d.tls != nil {
-		go d.tls.Watch(watching, certificatePause)
+		go d.tls.Watch(running, certificatePause)
 	}
 	err := service.Run(ctx)
 	switch {
@@ -456,7 +456,7 @@ func (d *demo) printAddresses(w io.Writer) {
 	}
 	table.Flush()
 	if d.opts.tls {
-		fmt.Fprintf(w, "\nThe certificate's SHA-256 is %s\n", fingerprint(d.tls.Certificate()))
+		fmt.Fprintf(w, "\nThe certificate's SHA-256 is % X\n", sha256.Sum256(d.tls.Certificate().Certificate[0]))
 	}
 	// After a restart the shell doesn't know this process.
 	fmt.Fprintf(w, "\nCtrl-C stops the servers and shows a summary, and so does kill %d.\n", os.Getpid())

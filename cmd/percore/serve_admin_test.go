@@ -7,22 +7,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	_ "github.com/percore/percore/adapters/reactor"   // for its metrics
 	_ "github.com/percore/percore/adapters/wsadapter" // the same
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/tlsfiles"
 )
 
 // startDemo runs the servers in this process until the test ends.
@@ -112,39 +110,13 @@ func TestServeAdmin(t *testing.T) {
 	}
 }
 
-// TestServeTLS: the certificate is this run's, and HTTP/2 is spoken.
-func TestServeTLS(t *testing.T) {
-	d := startDemo(t, serveOptions{tls: true})
-	config := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
-		if got := fingerprint(&tls.Certificate{Certificate: [][]byte{s.PeerCertificates[0].Raw}}); got != fingerprint(d.tls.Certificate()) {
-			t.Errorf("got the certificate %s, want %s", got, fingerprint(d.tls.Certificate()))
-		}
-		return s.PeerCertificates[0].VerifyHostname("127.0.0.1")
-	}}
-	url := "https" + strings.TrimPrefix(baseURL(d.httpListener.Addr()), "http") + "/echo"
-	if resp, body := fetchOnce(t, config, url); resp.ProtoMajor != 2 || !strings.Contains(body, "GET /echo HTTP/2.0") {
-		t.Errorf("got %s, %q, want HTTP/2", resp.Proto, body)
-	}
-	config.NextProtos = []string{"http/1.1"}
-	transport := &http.Transport{TLSClientConfig: config}
-	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport}).Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.ProtoMajor != 1 || resp.StatusCode != http.StatusOK {
-		t.Errorf("got %s, %s, want 200 over HTTP/1.1", resp.Status, resp.Proto)
-	}
-}
-
 // TestServeOwnCertificate: -cert and -key take the place of the self-signed one.
 func TestServeOwnCertificate(t *testing.T) {
 	if _, err := selfSigned("not an address"); err != nil {
 		t.Errorf("selfSigned: got %v, want a certificate for this machine's names all the same", err)
 	}
-	d := &demo{opts: serveOptions{tls: true, certFile: filepath.Join(t.TempDir(), "cert.pem"), keyFile: "key.pem"}}
-	if err := d.openTLS(); err == nil || !strings.Contains(err.Error(), d.opts.certFile) {
+	d := &demo{opts: serveOptions{tls: true, files: tlsfiles.Paths{Cert: filepath.Join(t.TempDir(), "cert.pem"), Key: "key.pem"}}}
+	if err := d.openTLS(); err == nil || !strings.Contains(err.Error(), d.opts.files.Cert) {
 		t.Errorf("a file that is missing: got %v, want an error that names it", err)
 	}
 }
@@ -322,38 +294,6 @@ func wantGuard(t *testing.T, addr net.Addr, paths ...string) {
 			if resp.StatusCode != want {
 				t.Errorf("%s, Host %q: got %s, want %d", path, host, resp.Status, want)
 			}
-		}
-	}
-}
-
-// Pages of other origins can't start a profile: reading these is not harmless.
-func TestServeAdminCrossSite(t *testing.T) {
-	server := newAdminServer(new(atomic.Bool), slog.New(slog.DiscardHandler))
-	for _, e := range adminEndpoints {
-		r := httptest.NewRequest("GET", "http://127.0.0.1:6060"+e.Path, nil)
-		r.Header.Set("Sec-Fetch-Site", "cross-site")
-		rec := httptest.NewRecorder()
-		server.Handler.ServeHTTP(rec, r)
-		if rec.Code != http.StatusForbidden {
-			t.Errorf("%s: got %d, want %d", e.Path, rec.Code, http.StatusForbidden)
-		}
-	}
-}
-
-// A server with as many connections as -max-conns allows answers health probes at -admin.
-func TestServeReadyWhenFull(t *testing.T) {
-	admin := testnet.Reserve(t)
-	s := startServers(t, "-max-conns", "1", "-admin", admin)
-	s.keepAlive()("/ready") // and its connection stays
-	probe := &http.Client{Timeout: testnet.HangTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
-	for range 3 {
-		resp, err := probe.Get("http://" + admin + "/ready")
-		if err != nil {
-			t.Fatalf("a probe of a full server: %v", err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			t.Errorf("a probe of a full server: got %s", resp.Status)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -143,29 +142,6 @@ func testHealth(t *testing.T, s *servers) {
 	if _, err := client.Check(s.ctx, &grpc_health_v1.HealthCheckRequest{Service: "x"}); status.Code(err) != codes.NotFound {
 		t.Errorf("an unknown service: got %v, want NotFound", err)
 	}
-}
-
-// A watcher of the server's health learns that it is going away.
-func TestServeHealthWhileStopping(t *testing.T) {
-	s := startServers(t)
-	watch, err := grpc_health_v1.NewHealthClient(s.grpc).Watch(s.ctx, &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatalf("Watch: %v", err)
-	}
-	for i, want := range []grpc_health_v1.HealthCheckResponse_ServingStatus{
-		grpc_health_v1.HealthCheckResponse_SERVING,
-		grpc_health_v1.HealthCheckResponse_NOT_SERVING,
-	} {
-		got, err := watch.Recv()
-		if err != nil || got.GetStatus() != want {
-			t.Fatalf("status %d: got %v, %v, want %v, nil", i, got.GetStatus(), err, want)
-		}
-		if i == 0 {
-			s.signal(os.Interrupt)
-		}
-	}
-	s.disconnect() // ends the watch, which the server would else wait for
-	s.waitOrderly()
 }
 
 func testReflection(t *testing.T, s *servers) {

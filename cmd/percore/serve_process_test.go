@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -99,16 +98,6 @@ func (c *command) waitOrderly() {
 	if got := c.cmd.ProcessState.ExitCode(); got != exitOK {
 		c.t.Errorf("exit status: got %d (%v), want 0; stderr:\n%s", got, c.cmd.ProcessState, c.stderr)
 	}
-}
-
-// openFDs counts the process's descriptors.
-func (c *command) openFDs() int {
-	c.t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", c.cmd.Process.Pid))
-	if err != nil {
-		c.t.Fatalf("counting the process's descriptors: %v", err)
-	}
-	return len(entries)
 }
 
 // servers is "percore serve" running in a process of its own, with clients.

@@ -3,34 +3,14 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/percore/percore/internal/testnet"
 )
-
-// The service's process tells the watchdog that it works, and so does its successor.
-func TestServeWatchdog(t *testing.T) {
-	for name, setting := range map[string]string{"serve": "", "net": "engine=net"} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv("PERCOREDEBUG", setting)
-			systemd := newSupervisor(t, false)
-			t.Setenv("WATCHDOG_USEC", "50000")
-			g := startGenerations(t)
-			systemd.awaitPings(t)
-			if name == "serve" {
-				g.restart()
-				testnet.Eventually(t, "the main process", func() bool { return systemd.mainPID() == g.pid })
-				systemd.awaitPings(t)
-			}
-			g.stop()
-		})
-	}
-}
 
 // TestUnits: systemd accepts the units of examples/systemd, and serve the arguments in them.
 func TestUnits(t *testing.T) {
@@ -54,7 +34,7 @@ func TestUnits(t *testing.T) {
 		for line := range strings.Lines(text) {
 			command, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=/usr/local/bin/")
 			if args := strings.Fields(command); ok && args[0] == "percore" {
-				if _, err := parseServeFlags(args[2:]); err != nil || args[1] != "serve" {
+				if _, err := parseServeFlags(args[2:], io.Discard); err != nil || args[1] != "serve" {
 					t.Errorf("%s: %q: %v", path, args, err)
 				}
 			}
