@@ -61,19 +61,32 @@ type benchFlags struct {
 	all     bool    // print all metrics
 	against string  // another build to compare with, or ""
 	limit   float64 // how much worse than it a figure may be, in percent
-	outputs []benchOutput
+	json    string  // the file to write everything to, or ""
 }
+
+const benchArmsUsage = `what to compare, the first with each other (default percore,net, before them
+percore+fastpath over HTTP and gRPC, and percore+adapter in scenarios about idle
+connections of gRPC); net,net is a control:
+net, net-nomptcp, percore, percore with options (+thread+pin, +loops=N,
++leastloaded, +mptcp, +netbuffers), each with +adapter (grpc-go's transport with
+grpcadapter's options);
+percore+fastpath, the adapters' own servers of HTTP/1, HTTP/2 and gRPC, and
+percore+newserver, grpcadapter.NewServer; both also with +detach, where handlers
+that wait detach their answers; percore+fastpath+limit, which limits handlers in
+scenarios of an overload;
+fasthttp, percore+fasthttp (package fasthttp's server) and nginx (where installed),
+where the answer is a short text, nginx also as a proxy; nghttpd (where installed),
+over HTTP/2; in scenarios of a client fasthttp's;
+net+bare and percore+bare, which write and read without HTTP: no client, and no
+server of blocking code, can cost less;
+percore+reactor, event handlers on the loops, and the libraries gnet, nbio and
+netpoll (which need percore-peers, see docs/BENCHMARKS.md), for echo, broadcast and
+resp, percore+reactor also for HTTP that it does not look at`
 
 // benchScaleNote is printed after the table of -scale.
 const benchScaleNote = `The load has the processors that the server leaves, and shares them where the server has all.
 Figures of a machine with many processors are welcome: run it again with -json FILE, and send the
 file to https://github.com/percore/percore/issues, with the kind of machine.`
-
-// benchOutput is a file to write a report to.
-type benchOutput struct {
-	path  *string
-	write func(io.Writer, *bench.Report) error
-}
 
 // runBench is "percore bench": it returns the exit status.
 func runBench(args []string) int {
@@ -91,16 +104,21 @@ func runBench(args []string) int {
 		listScenarios(os.Stdout, f.cfg)
 		return exitOK
 	}
-	files, err := createFiles(f.outputs)
-	if err != nil {
-		return fail(exitFailure, err)
+	var out *os.File // it is created before the run spends minutes on measuring
+	if f.json != "" {
+		if out, err = os.Create(f.json); err != nil {
+			return fail(exitFailure, err)
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	rep, err := benchWithProgress(ctx, f.cfg)
 	if rep != nil {
-		err = errors.Join(err, f.print(rep), writeFiles(f.outputs, files, rep))
+		err = errors.Join(err, f.print(rep))
+		if out != nil {
+			err = errors.Join(err, report.JSON(out, rep), out.Close())
+		}
 		if f.cfg.Scale {
 			fmt.Println(benchScaleNote)
 		}
@@ -130,10 +148,10 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // the caller prints errors, once
 	var (
-		arms  = fs.String("arms", "", "what to compare, the first with each other (default percore,net, before them\npercore+fastpath over HTTP and gRPC, and percore+adapter in scenarios about idle connections of gRPC): net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +leastloaded, +mptcp, +netbuffers), each with +adapter\n(grpc-go's transport with grpcadapter's options); percore+fastpath (the adapters' own servers of HTTP/1,\nHTTP/2 and gRPC); percore+newserver (grpcadapter.NewServer), both also with +detach, where handlers that wait\ndetach their answers; percore+fastpath+limit, which limits handlers in scenarios of an overload; fasthttp, percore+fasthttp (package fasthttp's server) and nginx (where installed),\nwhere the answer is a short text, nginx also as a proxy; in scenarios of a client fasthttp's, and net+bare and percore+bare, which write\nand read without HTTP: no client, and no server of blocking code, can cost less; nghttpd (where installed), over HTTP/2; percore+reactor (event handlers on the loops), and the libraries\ngnet, nbio and netpoll (which need percore-peers, see docs/BENCHMARKS.md), for echo, broadcast and resp, percore+reactor also for HTTP that it does not look at;\nnet,net is a control")
+		arms  = fs.String("arms", "", benchArmsUsage)
 		run   = fs.String("run", "", "only scenarios whose name matches this `regexp`; without it the core set")
 		full  = fs.Bool("full", false, "all scenarios instead of the core set")
-		quick = fs.Bool("quick", false, "a first impression in about a minute: short windows, three rounds, a tenth of the idle connections")
+		quick = fs.Bool("quick", false, "a first impression in about two minutes: short windows, three rounds, a tenth of\nthe idle connections")
 		env   stringList
 		exe   stringList
 	)
@@ -142,22 +160,17 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs.DurationVar(&f.cfg.Warmup, "warmup", benchWarmup, "length of the warm-up before each window")
 	fs.IntVar(&f.cfg.Idle, "idle", benchIdle, "connections of the scenarios about idle ones")
 	fs.DurationVar(&f.cfg.Settle, "settle", benchSettle, "how long connections are idle before their memory is measured")
-	fs.StringVar(&f.cfg.Client, "client", bench.ClientBuiltin, "load generator: "+strings.Join(bench.Clients(), ", ")+" (where installed)")
 	fs.StringVar(&f.cfg.ProfileDir, "cpuprofile-dir", "", "write profiles of the servers' CPU time, and of their waits for locks, to this `directory`")
-	fs.BoolVar(&f.cfg.SplitCPUs, "split-cpus", false, "half of the processors for the server, the other half for the load, as if they were two machines")
-	fs.BoolVar(&f.cfg.Scale, "scale", false, "how the cost of a request changes with the number of processors: servers of 1, 2, 4, ... of them")
-	fs.BoolVar(&f.cfg.Counts, "counts", false, "also count the servers' instructions and system calls, where perf_event_open is allowed")
-	fs.StringVar(&f.against, "against", "", "compare with another build of this program, at `path`, by what hardly depends on the machine: allocations,\nmemory of idle connections, context switches and -counts; the exit status is 1 if a figure is worse\nby more than -limit (without -arms: percore+fastpath,percore)")
-	fs.Float64Var(&f.limit, "limit", 2, "how much worse a figure may be with -against, in `percent`; system calls 5 times as much,\ncalls of epoll 10, context switches and calls of futex 25")
+	fs.BoolVar(&f.cfg.SplitCPUs, "split-cpus", false, "half of the processors for the server, the other half for the load, as if they\nwere two machines")
+	fs.BoolVar(&f.cfg.Scale, "scale", false, "how the cost of a request changes with the number of processors: servers of\n1, 2, 4, ... of them")
+	fs.BoolVar(&f.cfg.Counts, "counts", false, "also count the servers' instructions and system calls, where perf_event_open is\nallowed")
+	fs.StringVar(&f.against, "against", "", "compare with another build of this program, at `path`, by what hardly depends on the\nmachine: allocations, memory of idle connections, context switches and -counts; the\nexit status is 1 if a figure is worse by more than -limit (without -arms:\npercore+fastpath,percore)")
+	fs.Float64Var(&f.limit, "limit", 2, "how much worse a figure may be with -against, in `percent`; system calls 5 times as\nmuch, calls of epoll 10, context switches and calls of futex 25")
 	fs.BoolVar(&f.list, "list", false, "list the scenarios, the core set marked by a *")
 	fs.BoolVar(&f.all, "v", false, "print all metrics, not only those a scenario is about")
-	fs.Var(&env, "env", "set an environment variable for an arm's servers, `ARM:KEY=VALUE` (* for all arms); repeatable")
+	fs.Var(&env, "env", "set an environment variable for an arm's servers, `ARM:KEY=VALUE` (* for all arms);\nrepeatable")
 	fs.Var(&exe, "exe", "run an arm's servers from another build of this program, `ARM:PATH`; repeatable")
-	f.outputs = []benchOutput{
-		{fs.String("json", "", "write everything, latency histograms included, to this `file`; cmd/percore/report makes a page with charts of it"), report.JSON},
-		{fs.String("csv", "", "write all figures to this `file`"), report.CSV},
-		{fs.String("benchstat", "", "write all figures to this `file` for benchstat -col /arm"), report.Benchstat},
-	}
+	fs.StringVar(&f.json, "json", "", "write everything, latency histograms included, to this `file`; cmd/percore/report makes\na page with charts of it")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			printBenchHelp(fs)
@@ -192,9 +205,6 @@ func parseBench(args []string) (*benchFlags, error) {
 	}
 	if f.against != "" {
 		f.cfg.Arms = bench.AgainstBuild(f.cfg.Arms, f.against)
-	}
-	if err := bench.CheckClient(f.cfg.Client); err != nil {
-		return nil, err
 	}
 	return f, f.cfg.Check()
 }
@@ -280,34 +290,6 @@ func listScenarios(w io.Writer, cfg bench.Config) {
 			fmt.Fprintln(w, mark, sc.Name)
 		}
 	}
-}
-
-// createFiles creates the files for the reports before the run spends minutes on measuring. An
-// element is nil if no file is wanted.
-func createFiles(outputs []benchOutput) ([]*os.File, error) {
-	files := make([]*os.File, len(outputs))
-	for i, o := range outputs {
-		if *o.path == "" {
-			continue
-		}
-		f, err := os.Create(*o.path)
-		if err != nil {
-			return nil, err
-		}
-		files[i] = f
-	}
-	return files, nil
-}
-
-// writeFiles writes the reports.
-func writeFiles(outputs []benchOutput, files []*os.File, rep *bench.Report) error {
-	var err error
-	for i, f := range files {
-		if f != nil {
-			err = errors.Join(err, outputs[i].write(f, rep), f.Close())
-		}
-	}
-	return err
 }
 
 // benchWithProgress runs the benchmark with a progress bar if standard error is a terminal, and

@@ -92,7 +92,6 @@ func TestBenchUsage(t *testing.T) {
 		{[]string{"http"}, `unexpected argument "http"`},
 		{[]string{"-arms", "evio"}, `unknown arm "evio"`},
 		{[]string{"-run", "("}, "bad -run"},
-		{[]string{"-client", "ab"}, `unknown client "ab"`},
 		{[]string{"-env", "nobody:A=b"}, `no arm is called "nobody"`},
 		{[]string{"-exe", "percore"}, "want ARM:PATH"},
 		{[]string{"-against", "/nonexistent"}, "/nonexistent: no such file"},
@@ -134,13 +133,12 @@ func TestBenchList(t *testing.T) {
 	}
 }
 
-// TestBench runs the real thing and writes all the files.
+// TestBench runs the real thing and writes a file.
 func TestBench(t *testing.T) {
 	needLinux(t)
-	dir := t.TempDir()
-	path := func(name string) string { return filepath.Join(dir, name) }
+	path := filepath.Join(t.TempDir(), "json")
 	r := benchCommand(t, benchQuickly("-run", "^(echo/128B|http/keepalive)/conns=1$",
-		"-json", path("json"), "-csv", path("csv"), "-benchstat", path("txt"))...)
+		"-json", path)...)
 	if code := r.run(t); code != exitOK {
 		t.Fatalf("exit status %d: %s", code, &r.stderr)
 	}
@@ -149,14 +147,8 @@ func TestBench(t *testing.T) {
 			t.Errorf("no %q in the table:\n%s", want, &r.stdout)
 		}
 	}
-	for name, want := range map[string]string{
-		"json": `"scenario": "echo/128B/conns=1"`,
-		"csv":  "echo/128B/conns=1,net,1,cpu-ns/op,",
-		"txt":  "BenchmarkEcho/128B/conns=1/arm=percore-",
-	} {
-		if b, err := os.ReadFile(path(name)); err != nil || !strings.Contains(string(b), want) {
-			t.Errorf("%s: %v, %d bytes without %q", name, err, len(b), want)
-		}
+	if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), `"scenario": "echo/128B/conns=1"`) {
+		t.Errorf("the file: %v, %d bytes without the scenario", err, len(b))
 	}
 }
 

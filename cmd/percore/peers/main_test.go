@@ -42,7 +42,7 @@ func TestArms(t *testing.T) {
 	rep, err := bench.Run(t.Context(), bench.Config{
 		Arms: arms, Match: regexp.MustCompile("^(echo/(128B|16KiB)/conns=16|idle/echo|idle/http/|broadcast|resp)"), Rounds: 1,
 		Duration: 50 * time.Millisecond, Idle: 100, Settle: 10 * time.Millisecond, Hung: testnet.HangTimeout,
-		Client: bench.ClientBuiltin, ServerArgs: []string{argServer}, LoadArgs: []string{argLoad},
+		ServerArgs: []string{argServer}, LoadArgs: []string{argLoad},
 	})
 	if err != nil {
 		t.Fatal(err)

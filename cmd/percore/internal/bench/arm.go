@@ -117,16 +117,6 @@ func parseArm(name string) (Arm, error) {
 	return arm, nil
 }
 
-// bothEnds returns the engine of a backend that is of the arm: with the fast path that is
-// grpcadapter.NewServer, which goes with NewClient.
-func (a *Arm) bothEnds() target.Engine {
-	e := a.Engine
-	if e.FastPath {
-		e.Adapter, e.FastPath, e.NewServer = false, false, true
-	}
-	return e
-}
-
 // takesPart reports whether the run measures the arm in sc.
 func (a *Arm) takesPart(sc Scenario) bool {
 	spec := sc.spec

@@ -36,7 +36,6 @@ type Config struct {
 	// lets this user count them; see Report.Uncounted.
 	Counts bool
 
-	Client     string // ClientBuiltin or the name of a program
 	ProfileDir string // directory for CPU profiles of the servers; "" for no profiles
 
 	// ServerArgs and LoadArgs are the arguments that turn the running executable into a server
@@ -146,7 +145,7 @@ func newReport(cfg Config) *Report {
 	return &Report{
 		Host: host(), Command: commandLine(), Started: time.Now().UTC().Truncate(time.Second),
 		Rounds: cfg.Rounds, Window: cfg.Duration.Seconds(), Warmup: cfg.Warmup.Seconds(),
-		Client: cfg.Client, SplitCPUs: cfg.SplitCPUs, Profiled: cfg.ProfileDir != "", Arms: cfg.Arms,
+		SplitCPUs: cfg.SplitCPUs, Profiled: cfg.ProfileDir != "", Arms: cfg.Arms,
 	}
 }
 
@@ -159,9 +158,6 @@ func (r *runner) choose() ([]Scenario, error) {
 			continue
 		}
 		why := allowed.allow(sc)
-		if why == nil {
-			why = clientCan(r.cfg.Client, sc)
-		}
 		if why == nil && len(r.arms(sc)) == 0 {
 			why = errors.New("no arm has a server for it")
 		}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +32,7 @@ func quick(t *testing.T, arms, run string) Config {
 	return Config{
 		Arms: parsed, Match: regexp.MustCompile(run), Rounds: 1,
 		Duration: 100 * time.Millisecond, Warmup: 20 * time.Millisecond,
-		Idle: 20, Settle: 10 * time.Millisecond, Hung: testnet.HangTimeout, Client: ClientBuiltin,
+		Idle: 20, Settle: 10 * time.Millisecond, Hung: testnet.HangTimeout,
 		ServerArgs: []string{argServer}, LoadArgs: []string{argLoad},
 	}
 }
@@ -230,7 +229,7 @@ func TestHungUpIdle(t *testing.T) {
 // is, since each is used at least once to warm up and once after.
 func TestFailureIsNotTheEnd(t *testing.T) {
 	cfg := fakeConfig(t, fakeDie)
-	cfg.Match = regexp.MustCompile("^http/keepalive/conns=8$|^http/timeouts/conns=1$")
+	cfg.Match = regexp.MustCompile("^http/keepalive/conns=8$|^client/http/calls=1$")
 	rep, err := Run(t.Context(), cfg)
 	if err == nil || !strings.HasPrefix(err.Error(), "http/keepalive/conns=8: ") {
 		t.Errorf("error %v, want that of the first scenario", err)
@@ -238,21 +237,10 @@ func TestFailureIsNotTheEnd(t *testing.T) {
 	if len(rep.Results) != 2 || rep.Results[0].Err == "" || rep.Results[1].Err != "" || !rep.Results[1].Measured() {
 		t.Errorf("results %+v, want a failure and a success", rep.Results)
 	}
-	cfg.Match = regexp.MustCompile("^http/(keepalive|timeouts)/conns=8$")
+	cfg.Match = regexp.MustCompile("^http/(keepalive/conns=8|timeouts/conns=64)$")
 	if _, err := Run(t.Context(), cfg); err == nil || !strings.HasPrefix(err.Error(), "2 scenarios failed, the first: http/keepalive/conns=8: ") {
 		t.Errorf("error %v, want one that counts the failures", err)
 	}
-}
-
-// TestStubbornServer: a server that doesn't leave when told to is made to.
-func TestStubbornServer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a server that doesn't leave")
-	}
-	if _, err := Run(t.Context(), fakeConfig(t, fakeStubborn)); err != nil {
-		t.Fatal(err)
-	}
-	noChildren(t)
 }
 
 // TestInterrupt ends a run in the middle of its third sample.
@@ -281,18 +269,6 @@ func TestInterrupt(t *testing.T) {
 	}
 	if rep.Stopped != stop.Error() {
 		t.Errorf("the report says it stopped for %q, want %q", rep.Stopped, stop)
-	}
-	noChildren(t)
-}
-
-// TestInterruptSettling ends a run while it waits for connections to become idle.
-func TestInterruptSettling(t *testing.T) {
-	cfg := quick(t, "net", "^idle/http/")
-	cfg.Settle = time.Hour
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if _, err := Run(ctx, cfg); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v, want %v", err, context.DeadlineExceeded)
 	}
 	noChildren(t)
 }
@@ -369,279 +345,83 @@ func TestScale(t *testing.T) {
 	noChildren(t)
 }
 
-func TestScaleSteps(t *testing.T) {
-	for n, want := range map[int][]int{1: {1}, 2: {1, 2}, 6: {1, 2, 4, 6}, 64: {1, 2, 4, 8, 16, 32, 64}} {
-		if got := scaleSteps(n); !slices.Equal(got, want) {
-			t.Errorf("%d processors: got the steps %v, want %v", n, got, want)
-		}
-	}
-}
-
-// TestFastPath runs each scenario over HTTP through the adapter's fast path, and sees that
-// it serves the requests.
-func TestFastPath(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a while")
-	}
-	match := "^(http|sse|cpu|download|upload|proxy/http|computing/http|idle/http|idle.busy)"
-	if race.Enabled { // one of each kind, for the same reason
-		match = "^(http/.*/conns=64$|sse|http/(open|unpark|waiting)|cpu/1ms/conns=64/load|(download|upload)/64KiB|proxy/http|computing/http/conns=16$|idle/http|idle.busy)"
-	}
-	cfg := quick(t, "percore+fastpath", match)
-	rep, err := Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		checkResult(t, rep, res)
-		want := res.Headline[0] != MetricResident
-		if got := len(res.Values("percore+fastpath", MetricFast)) > 0; got != want {
-			t.Errorf("%s: the fast path served requests: got %t, want %t", res.Scenario, got, want)
-		}
-	}
-	noChildren(t)
-}
-
-// TestReactor measures event handlers where there are any.
-func TestReactor(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a while")
-	}
-	cfg := quick(t, "percore+reactor,percore", "^(echo/128B/conns=16|echo/16KiB|computing/echo|broadcast|resp|idle/echo|idle/https/)")
-	rep, err := Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		metric := res.Headline[0]
-		want := !strings.HasPrefix(res.Scenario, "idle/https/")
-		if got := len(res.Values("percore+reactor", metric)) > 0; got != want {
-			t.Errorf("%s: it was measured with event handlers: got %t, want %t", res.Scenario, got, want)
-		}
-		if len(res.Values("percore", metric)) == 0 {
-			t.Errorf("%s: there are no figures of blocking code", res.Scenario)
-		}
-	}
-	noChildren(t)
-}
-
-// TestFastHTTP measures fasthttp's servers where there are any: the arm is left out of the
-// other scenarios, and those without an arm are skipped.
-func TestFastHTTP(t *testing.T) {
-	cfg := quick(t, "percore+fasthttp,fasthttp", "^(http/(keepalive|timeouts|browser)/conns=64|http/open|http/close|idle/http/|echo/128B/conns=1$)")
-	rep, err := Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	measured := 0
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		if res.Scenario == "echo/128B/conns=1" {
-			if res.Measured() || !strings.Contains(res.Skipped, "no arm has a server for it") {
-				t.Errorf("%s: skipped for %q, want it for lack of a server", res.Scenario, res.Skipped)
+// TestArms: each arm is measured in the scenarios that it has a server for, of which these are some,
+// and in no others.
+func TestArms(t *testing.T) {
+	const web = "^(http/(keepalive|browser|close|odd|json)/.*conns=64$|https/keepalive/conns=8$|sse|http/(open|unpark|waiting)|" +
+		"cpu/1ms/conns=64/load|(download|upload)/64KiB|proxy/http|computing/http/conns=16$|idle/http|idle.busy)"
+	for _, c := range []struct{ arms, match, measured string }{
+		{"percore+fastpath", web + "|^echo/128B/conns=1$", "^[^e]"},
+		{"percore+fastpath,net", "^(h2c/(keepalive|upload/64KiB|download/100KiB/window=64KiB)/conns=16|idle/h2c|h2c/waiting|idle/client/http)", ""},
+		{"percore+reactor", "^(echo/(128B|16KiB)/conns=16|computing/echo|broadcast|resp|idle/echo|idle/https/)", "^(echo|comp|broad|resp|idle/echo)"},
+		{"percore+fasthttp,fasthttp", "^(http/(keepalive|timeouts|browser)/conns=64|http/(open|close)|idle/http/|echo/128B/conns=1$)", "^(http|idle)"},
+		{"nginx", "^(http/keepalive/conns=8|http/close/conns=64|proxy/client/(https/)?conns=64|idle/http/.*|echo/128B/conns=1)$", "http|proxy"},
+		{"nghttpd", "^(h2c/keepalive/conns=64|h2/keepalive/conns=1/|h2c/download/100KiB/conns=16|idle/h2c/c|http/keepalive/conns=8$)", "h2"},
+		{"percore+newserver,percore+fastpath,net", "^(grpc/waiting/|idle/grpc-tls/)", ""},
+		{"percore+fastpath+detach", "^(http|h2c|grpc)/(waiting/|keepalive/conns=1$)", "waiting"},
+		{"percore+newserver+detach", "^(http|h2c|grpc)/waiting/", "grpc"},
+		{"percore+fastpath+limit", "^http/(overload/.*/load=2|keepalive/conns=1)$", "overload"},
+		{"percore+fastpath,net", "^http/overload/.*/load=2$", ""},
+	} {
+		t.Run(c.arms, func(t *testing.T) {
+			if testing.Short() && strings.HasPrefix(c.match, web) {
+				t.Skip("takes a while")
 			}
-			continue
-		}
-		checkResult(t, rep, res)
-		measured++
-	}
-	if measured != 6 {
-		t.Errorf("%d scenarios were measured, want 6", measured)
-	}
-	noChildren(t)
-}
-
-// TestNginx measures nginx, where it is installed: its processes are those whose CPU time and memory
-// count, and they end with the server's.
-func TestNginx(t *testing.T) {
-	if err := FindPrograms([]Arm{{Name: "nginx", Engine: target.Engine{Nginx: true}}}); err != nil {
-		t.Skip(err)
-	}
-	rep, err := Run(t.Context(), quick(t, "nginx,net", "^(http/keepalive/conns=8|http/close/conns=64|proxy/client/(https/)?conns=64|idle/http/.*|echo/128B/conns=1)$"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		if res.Scenario == "echo/128B/conns=1" {
-			if got := res.Values("nginx", MetricCPU); len(got) > 0 {
-				t.Errorf("nginx was measured in an echo: %v", got)
+			cfg := quick(t, c.arms, c.match)
+			if cfg.Arms[0].Engine.Detach {
+				cfg.Idle = 1000 // many times as many as there are workers
 			}
-			continue
-		}
-		checkResult(t, rep, res)
-	}
-	noChildren(t)
-}
-
-// TestHTTP2 runs scenarios over HTTP/2 through the adapter's own server. The memory of idle
-// connections shows who serves: net/http keeps a dozen times as much. (Goroutines would not show it:
-// the adapter's, if more are awake, end after a second.)
-func TestHTTP2(t *testing.T) {
-	const match = "^(h2c/(keepalive|upload/64KiB|download/100KiB/window=64KiB)/conns=16|idle/h2|h2c/waiting)"
-	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", match))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		checkResult(t, rep, res)
-		if !strings.HasPrefix(res.Scenario, "idle/h2c/") {
-			continue
-		}
-		own, theirs := res.Values("percore+fastpath", MetricHeap)[0], res.Values("net", MetricHeap)[0]
-		if own > theirs/2 {
-			t.Errorf("%s: %v bytes for each, on net %v; want less than half", res.Scenario, own, theirs)
-		}
-	}
-	noChildren(t)
-}
-
-// TestIdleClient runs the scenarios of a client's idle connections. Their memory shows which client it
-// is.
-func TestIdleClient(t *testing.T) {
-	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", "^idle/client/http"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		checkResult(t, rep, res)
-		own, theirs := res.Values("percore+fastpath", MetricHeap)[0], res.Values("net", MetricHeap)[0]
-		if own > theirs*2/3 {
-			t.Errorf("%s: %v bytes for each, on net %v; want less than two thirds", res.Scenario, own, theirs)
-		}
-	}
-	if len(rep.Results) != 2 {
-		t.Errorf("%d scenarios were measured, want 2", len(rep.Results))
-	}
-	noChildren(t)
-}
-
-// TestGRPC runs the scenarios of gRPC's server streams, and of idle connections over TLS, on each kind
-// of server. Waiting streams show that they were waiting: each holds a goroutine.
-func TestGRPC(t *testing.T) {
-	arms := "percore+newserver,percore+fastpath,net"
-	rep, err := Run(t.Context(), quick(t, arms, "^(grpc/(list/1000x128B/conns=1$|waiting/)|idle/grpc-tls/)"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		checkResult(t, rep, res)
-		if !strings.HasPrefix(res.Scenario, "grpc/waiting/") {
-			continue
-		}
-		for arm := range strings.SplitSeq(arms, ",") {
-			if n := res.Values(arm, MetricGoroutines)[0]; n < 0.5 {
-				t.Errorf("%s on %s: %v goroutines for each stream", res.Scenario, arm, n)
+			if err := FindPrograms(cfg.Arms); err != nil {
+				t.Skip(err)
 			}
-		}
-	}
-	noChildren(t)
-}
-
-// TestDetach measures detached answers where handlers wait, and nowhere else. That
-// they are detached is seen in target's TestDetach.
-func TestDetach(t *testing.T) {
-	cfg := quick(t, "percore+fastpath+detach,percore+newserver+detach,net", "^(http|h2c|grpc)/(waiting/|keepalive/conns=1$)")
-	rep, err := Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		for _, arm := range rep.Arms {
-			waits, own := strings.Contains(res.Scenario, "/waiting/"), arm.Engine.NewServer
-			want := !arm.Engine.Detach || waits && (!own || strings.HasPrefix(res.Scenario, "grpc/"))
-			if got := len(res.Values(arm.Name, res.Headline[0])) == 1; got != want {
-				t.Errorf("%s on %s: measured: got %t, want %t", res.Scenario, arm.Name, got, want)
+			rep, err := Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-	}
-	if len(rep.Results) != 4 {
-		t.Errorf("%d scenarios were measured, want 4", len(rep.Results))
-	}
-	noChildren(t)
-}
-
-// TestOverload measures servers that get more than they can serve. With a limit they refuse some of it;
-// that arm is in no other scenario.
-func TestOverload(t *testing.T) {
-	cfg := quick(t, "percore+fastpath+limit,percore+fastpath,net", "^http/(overload/.*/load=2|keepalive/conns=1)$")
-	rep, err := Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		overload := strings.Contains(res.Scenario, "/overload/")
-		if overload {
-			checkResult(t, rep, res)
-		}
-		for _, arm := range rep.Arms {
-			if got, want := len(res.Values(arm.Name, MetricRate)) == 1, overload || !arm.Engine.Limit; got != want {
-				t.Errorf("%s on %s: measured: got %t, want %t", res.Scenario, arm.Name, got, want)
-			}
-			for _, got := range res.Values(arm.Name, MetricRefused) {
-				if (got > 0) != arm.Engine.Limit {
-					t.Errorf("%s on %s: %v %% were refused", res.Scenario, arm.Name, got)
+			measured := 0
+			for i := range rep.Results {
+				res := &rep.Results[i]
+				want := regexp.MustCompile(c.measured).MatchString(res.Scenario)
+				if res.Measured() != want || !want && !strings.Contains(res.Skipped, "no arm has a server for it") {
+					t.Errorf("%s: measured %t, skipped for %q; want it measured: %t", res.Scenario, res.Measured(), res.Skipped, want)
+				} else if want {
+					measured++
+					checkResult(t, rep, res)
+					checkArms(t, rep, res)
 				}
 			}
-		}
+			if measured == 0 || c.measured != "" && measured == len(rep.Results) {
+				t.Errorf("%d of %d scenarios were measured", measured, len(rep.Results))
+			}
+			noChildren(t)
+		})
 	}
-	if len(rep.Results) != 2 {
-		t.Errorf("%d scenarios were measured, want 2", len(rep.Results))
-	}
-	noChildren(t)
 }
 
-// TestBothEnds: where server and client are of the arm, what both cost counts.
-func TestBothEnds(t *testing.T) {
-	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", "^(both|client)/grpc/128B/conns=1/calls=64$"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	allocs := make(map[string]float64) // of an operation, which are the same each time
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		checkResult(t, rep, res)
-		for _, arm := range rep.Arms {
-			what, _, _ := strings.Cut(res.Scenario, "/")
-			allocs[what+" "+arm.Name] = res.Values(arm.Name, MetricAllocs)[0]
-		}
-	}
+// checkArms looks for the traces of each arm's server: requests that the adapter counts, goroutines and
+// memory of connections that wait, answers that a limit has refused.
+func checkArms(t *testing.T, rep *Report, res *Result) {
+	t.Helper()
+	memory := res.Headline[0] == MetricResident
 	for _, arm := range rep.Arms {
-		if client, both := allocs["client "+arm.Name], allocs["both "+arm.Name]; both < client*5/4 || client == 0 {
-			t.Errorf("%s: %v allocations for both ends, %v for the client", arm.Name, both, client)
+		e, value := arm.Engine, func(metric string) float64 {
+			return append(res.Values(arm.Name, metric), 0)[0]
+		}
+		overHTTP1 := regexp.MustCompile(`^(http|https|sse|cpu|download|upload|proxy|computing|idle\+busy)/`).MatchString(res.Scenario)
+		if got, want := value(MetricFast) > 0, e.FastPath && overHTTP1; !memory && got != want {
+			t.Errorf("%s on %s: the fast path served requests: got %t, want %t", res.Scenario, arm.Name, got, want)
+		}
+		if got, want := value(MetricGoroutines) >= 0.5, !e.Detach; strings.Contains(res.Scenario, "/waiting/") && got != want {
+			t.Errorf("%s on %s: %v goroutines for each", res.Scenario, arm.Name, value(MetricGoroutines))
+		}
+		if got := value(MetricRefused) > 0; got != e.Limit {
+			t.Errorf("%s on %s: refused %v %%", res.Scenario, arm.Name, value(MetricRefused))
 		}
 	}
-	noChildren(t)
-}
-
-// TestNghttpd measures nghttpd, where it is installed, as TestNginx does.
-func TestNghttpd(t *testing.T) {
-	if err := FindPrograms([]Arm{{Name: "nghttpd", Engine: target.Engine{Nghttpd: true}}}); err != nil {
-		t.Skip(err)
+	own, theirs := res.Values("percore+fastpath", MetricHeap), res.Values("net", MetricHeap)
+	if regexp.MustCompile("^idle/(h2c|client)/").MatchString(res.Scenario) && len(theirs) > 0 && own[0] > theirs[0]*2/3 {
+		t.Errorf("%s: %v bytes for each, on net %v; want less than two thirds", res.Scenario, own[0], theirs[0])
 	}
-	match := "^(h2c/keepalive/conns=64|h2/keepalive/conns=1/|h2c/upload/1KiB/conns=64|h2c/download/100KiB/conns=16|idle/h2c/c)"
-	rep, err := Run(t.Context(), quick(t, "nghttpd", match+"|^http/keepalive/conns=8$"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	measured := 0
-	for i := range rep.Results {
-		if res := &rep.Results[i]; res.Skipped == "" {
-			checkResult(t, rep, res)
-			measured++
-		}
-	}
-	if measured != 6 {
-		t.Errorf("%d scenarios were measured, want the 6 of HTTP/2", measured)
-	}
-	noChildren(t)
 }
 
 // checkResult checks that a scenario was measured in full.
@@ -709,7 +489,6 @@ func TestRunRefuses(t *testing.T) {
 		"no window":   {func(c *Config) { c.Duration = 0 }, "must be positive"},
 		"no idle":     {func(c *Config) { c.Idle = 0 }, "0 idle connections"},
 		"no match":    {func(c *Config) { c.Match = regexp.MustCompile("nothing") }, `no scenario matches "nothing"`},
-		"wrk can't":   {func(c *Config) { c.Client = ClientWrk; c.Match = regexp.MustCompile("^echo") }, "nothing to run: echo/128B/conns=1: wrk can't"},
 		"too many":    {func(c *Config) { c.Idle = 1e9; c.Match = regexp.MustCompile("^idle/http/") }, "1000000001 connections need"},
 		"no such exe": {func(c *Config) { c.Arms[0].Executable = "/no/such/program" }, "start the net server"},
 	} {
@@ -745,13 +524,5 @@ func TestLimits(t *testing.T) {
 	}
 	if l := systemLimits(); runtime.GOOS == "linux" && (l.files <= 0 || l.ports <= 0) {
 		t.Errorf("this system's limits: %+v", l)
-	}
-}
-
-func TestRoundDown(t *testing.T) {
-	for in, want := range map[float64]float64{3.7: 3.7, 55.5: 55, 99_999: 99_000, 123_456: 120_000, 100: 100} {
-		if got := roundDown(in); math.Abs(got-want) > 1e-6 {
-			t.Errorf("roundDown(%v) = %v, want %v", in, got, want)
-		}
 	}
 }

@@ -8,15 +8,6 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/load"
 )
 
-// generator makes the load of one sample. One goroutine uses it.
-type generator interface {
-	// phase runs the load and blocks until every operation it began has ended.
-	phase(ctx context.Context, ph load.Phase) (observed, error)
-
-	// stop ends the generator's process, if it has one.
-	stop()
-}
-
 // observed is what a generator observed in a phase.
 type observed struct {
 	ops     int64
@@ -26,11 +17,11 @@ type observed struct {
 	latency string             // see Sample.Latency
 }
 
-// builtin is the load generator of package load, in a separate process.
-type builtin struct{ *child }
+// generator makes the load of one sample: package load in a separate process. One goroutine uses it.
+type generator struct{ *child }
 
 // startLoad starts a load process and connects it as job says.
-func (r *runner) startLoad(ctx context.Context, on processors, job load.Job) (*builtin, error) {
+func (r *runner) startLoad(ctx context.Context, on processors, job load.Job) (*generator, error) {
 	c, err := startChild("the load generator", on, false, r.exe, r.cfg.LoadArgs, nil)
 	if err != nil {
 		return nil, err
@@ -39,16 +30,17 @@ func (r *runner) startLoad(ctx context.Context, on processors, job load.Job) (*b
 		c.stop()
 		return nil, err
 	}
-	return &builtin{c}, nil
+	return &generator{c}, nil
 }
 
 // openIdle opens n connections as job says, uses each once and then leaves them alone.
-func (g *builtin) openIdle(ctx context.Context, job load.Job, n int) error {
+func (g *generator) openIdle(ctx context.Context, job load.Job, n int) error {
 	job.Conns, job.Callers = n, 0
 	return g.call(ctx, load.OpIdle, job, nil, openMax)
 }
 
-func (g *builtin) phase(ctx context.Context, ph load.Phase) (observed, error) {
+// phase runs the load and blocks until every operation it began has ended.
+func (g *generator) phase(ctx context.Context, ph load.Phase) (observed, error) {
 	var res load.Result
 	if err := g.call(ctx, load.OpRun, ph, &res, ph.Duration+2*ph.Grace); err != nil {
 		return observed{}, err

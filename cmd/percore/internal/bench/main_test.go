@@ -55,7 +55,6 @@ const (
 	fakeHang     = "hang"      // stop answering in the middle of the load
 	fakeWrong    = "wrong"     // answer requests with an error
 	fakeHangUp   = "hang-up"   // close all connections when asked for its memory once more
-	fakeStubborn = "stubborn"  // as known, but don't leave when told to
 	fakeLastWord = "I give up" // a dying fake's last words
 )
 
@@ -93,9 +92,6 @@ func fakeServer(how string) int {
 	}
 	if err := control.Serve(os.Stdin, os.Stdout, f.handle); err != nil {
 		return 1
-	}
-	if how == fakeStubborn {
-		select {}
 	}
 	return 0
 }

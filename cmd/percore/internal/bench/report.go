@@ -25,7 +25,6 @@ type Report struct {
 	Rounds    int       `json:"rounds"`               // requested samples per scenario and arm
 	Window    float64   `json:"windowSeconds"`        // length of a measured window
 	Warmup    float64   `json:"warmupSeconds"`        // before each
-	Client    string    `json:"client"`               // the load generator
 	SplitCPUs bool      `json:"split_cpus,omitempty"` // see Config
 	Stopped   string    `json:"stopped,omitempty"`    // why the run ended early
 	Profiled  bool      `json:"profiled,omitempty"`

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -21,10 +20,9 @@ const openMax = 3 * time.Minute
 // scenario has one, and the load.
 type stage struct {
 	backend *child // or nil
-	both    bool   // the backend is measured, too
 	server  *child
 	addr    string // of server
-	gen     generator
+	gen     *generator
 	loadOn  processors // where the load and the backend run
 }
 
@@ -34,18 +32,14 @@ func (r *runner) setUp(ctx context.Context, sc Scenario, arm *Arm) (*stage, erro
 	if err != nil {
 		return nil, err
 	}
-	st := &stage{loadOn: loadOn, both: sc.both}
+	st := &stage{loadOn: loadOn}
 	spec := sc.spec
 	spec.Engine, spec.Dir, spec.SpinIterations = arm.Engine, r.dir, r.spin[sc.spin]
 	if sc.backend != nil {
 		backend := *sc.backend
 		backend.Engine, backend.Dir = target.Engine{Name: target.EngineNet}, r.dir
-		exe, on, env := r.exe, loadOn, []string(nil)
-		if sc.both {
-			backend.Engine, exe, on, env = arm.bothEnds(), r.executable(arm), serverOn, arm.Env
-		}
 		var started target.Started
-		st.backend, started, err = r.startServer(ctx, "the backend", on, exe, env, backend)
+		st.backend, started, err = r.startServer(ctx, "the backend", loadOn, r.exe, nil, backend)
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +191,7 @@ func (r *runner) loadSample(ctx context.Context, sc Scenario, st *stage, rate fl
 	}
 	if sc.idle > 0 {
 		// A server that had closed them would have looked cheap.
-		err = st.gen.(*builtin).call(ctx, load.OpRevive, nil, nil, openMax)
+		err = st.gen.call(ctx, load.OpRevive, nil, nil, openMax)
 	}
 	return s, err
 }
@@ -207,10 +201,6 @@ func (r *runner) loadSample(ctx context.Context, sc Scenario, st *stage, rate fl
 func (r *runner) connect(ctx context.Context, sc Scenario, st *stage) error {
 	job := sc.job
 	job.Addr = st.addr
-	if r.cfg.Client != ClientBuiltin {
-		st.gen = newExternal(r.cfg.Client, st.loadOn, job)
-		return nil
-	}
 	gen, err := r.startLoad(ctx, st.loadOn, job)
 	if err != nil {
 		return err
@@ -249,11 +239,7 @@ func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, 
 		return Sample{}, fmt.Errorf("no operation ended within %v", ph.Duration)
 	}
 	m := seen.metrics
-	measured := after.Since(before)
-	if st.both {
-		measured.Add(behindAfter.Since(behindBefore))
-	}
-	serverMetrics(m, measured, seen)
+	serverMetrics(m, after.Since(before), seen)
 	for metric, n := range counted {
 		m[metric] = n / float64(seen.ops)
 	}
@@ -264,16 +250,12 @@ func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, 
 	return Sample{Metrics: m, Latency: seen.latency}, nil
 }
 
-// count adds what the counters of the measured servers say to m, times factor.
+// count adds what the counters of the measured server say to m, times factor.
 func (st *stage) count(m map[string]float64, factor float64) error {
-	var err error
 	if c := st.server.counters; c != nil {
-		err = c.read(m, factor)
+		return c.read(m, factor)
 	}
-	if st.both && st.backend.counters != nil {
-		err = errors.Join(err, st.backend.counters.read(m, factor))
-	}
-	return err
+	return nil
 }
 
 // usage returns what the server has consumed so far, and the server behind it if there is one.
@@ -321,7 +303,7 @@ func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample
 	if err := r.connect(ctx, sc, st); err != nil {
 		return Sample{}, err
 	}
-	gen := st.gen.(*builtin) // see clientCan
+	gen := st.gen
 	if _, err := gen.phase(ctx, load.Phase{Duration: idleWarmup, Grace: r.cfg.Hung}); err != nil {
 		return Sample{}, err
 	}
@@ -361,7 +343,7 @@ func (r *runner) fill(ctx context.Context, sc Scenario, st *stage) error {
 		_, err := r.hold(ctx, sc, st)
 		return err
 	}
-	gen, job := st.gen.(*builtin), sc.job
+	gen, job := st.gen, sc.job
 	job.Addr = st.addr
 	if !sc.waiting {
 		return gen.openIdle(ctx, job, sc.idle)
@@ -383,7 +365,7 @@ func (r *runner) revive(ctx context.Context, sc Scenario, st *stage) error {
 		}
 		return err
 	}
-	gen := st.gen.(*builtin)
+	gen := st.gen
 	if !sc.waiting {
 		return gen.call(ctx, load.OpRevive, nil, nil, openMax)
 	}

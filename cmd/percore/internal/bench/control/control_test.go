@@ -51,30 +51,6 @@ func TestCall(t *testing.T) {
 	}
 }
 
-func TestUnencodableReply(t *testing.T) {
-	c := start(t, func(string, json.RawMessage) (any, error) { return func() {}, nil })
-	var remote *RemoteError
-	if err := c.Call("f", nil, nil); !errors.As(err, &remote) {
-		t.Errorf("error %v, want a RemoteError", err)
-	}
-}
-
-func TestServeGarbage(t *testing.T) {
-	err := Serve(strings.NewReader("hello?\n"), io.Discard, nil)
-	if err == nil || !strings.Contains(err.Error(), "read request") {
-		t.Errorf("error %v, want one about reading a request", err)
-	}
-}
-
-func TestServeLostReader(t *testing.T) {
-	r, w := io.Pipe()
-	r.Close()
-	err := Serve(strings.NewReader(`{"op":"x"}`), w, func(string, json.RawMessage) (any, error) { return nil, nil })
-	if !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("error %v, want io.ErrClosedPipe", err)
-	}
-}
-
 func TestCallLostChild(t *testing.T) {
 	for name, out := range map[string]string{"end": "", "garbage": "Segmentation fault\n"} {
 		err := NewClient(strings.NewReader(out), io.Discard).Call("x", nil, nil)

@@ -47,7 +47,7 @@ func Report() *bench.Report {
 	return &bench.Report{
 		Host:    bench.Host{OS: "linux", Arch: "amd64", Kernel: "Linux 6.18 x86_64", CPU: "A <fast> processor", CPUs: 2, Memory: 8 << 30, Go: "go1.26", Version: "v1.2.3"},
 		Command: "percore bench -run '<&>'", Started: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Took: 75,
-		Rounds: 5, Window: 2, Warmup: 0.5, Client: bench.ClientBuiltin,
+		Rounds: 5, Window: 2, Warmup: 0.5,
 		Arms: []bench.Arm{
 			{Name: "percore", Engine: target.Engine{Name: "percore"}, GOMAXPROCS: 2, Loops: 2},
 			{Name: "net", Engine: target.Engine{Name: "net"}, GOMAXPROCS: 2, Env: []string{"A=b"}},

@@ -137,10 +137,7 @@ type grpcUnary struct {
 func newGRPCCaller(caller grpcCaller, job Job) (session, error) {
 	unary := grpcUnary{grpcCaller: caller, dog: newWatchdog()}
 	var s session = &unary
-	switch job.Kind {
-	case KindGRPCList:
-		s = &grpcList{unary}
-	case KindGRPCWatch:
+	if job.Kind == KindGRPCWatch {
 		s = &grpcWatcher{grpcUnary: unary, most: max(1, job.Streams)}
 	}
 	s.setDeadline(time.Now().Add(dialTimeout))
@@ -198,22 +195,6 @@ func (s *grpcUnary) end(stream grpc.ClientStream) error {
 		return nil
 	}
 	return err
-}
-
-// grpcList makes calls that are answered by many messages.
-type grpcList struct{ grpcUnary }
-
-func (s *grpcList) op() error {
-	stream, err := s.begin(target.EchoList)
-	if err != nil {
-		return err
-	}
-	for i := range target.ListMessages {
-		if err := s.next(stream); err != nil {
-			return fmt.Errorf("message %d: %w", i+1, err)
-		}
-	}
-	return s.end(stream)
 }
 
 // grpcWatcher makes unary calls, and can leave calls of target.EchoWatch open.

@@ -24,7 +24,6 @@ const (
 	KindBurst      = "burst"       // write one byte, read Payload bytes
 	KindGRPCUnary  = "grpc-unary"  // unary RPC with Payload bytes
 	KindGRPCStream = "grpc-stream" // one message of Payload bytes there and back on an open stream
-	KindGRPCList   = "grpc-list"   // one request of Payload bytes, target.ListMessages answers
 	KindGRPCWatch  = "grpc-watch"  // KindGRPCUnary; requests left open are calls of target.EchoWatch
 )
 

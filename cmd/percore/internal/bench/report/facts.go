@@ -38,12 +38,12 @@ func Facts(rep *bench.Report) []Fact {
 	)
 }
 
-// loadWords names the load generator and says where it runs.
+// loadWords says where the load generator runs.
 func loadWords(rep *bench.Report) string {
 	if rep.SplitCPUs {
-		return rep.Client + ", on processors of its own"
+		return "builtin, on processors of its own"
 	}
-	return rep.Client
+	return "builtin"
 }
 
 // seconds converts a number of seconds to a duration.

@@ -2,13 +2,11 @@ package report
 
 import (
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"math"
 	"reflect"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -116,28 +114,13 @@ func TestSummaryWarns(t *testing.T) {
 	}
 }
 
-// TestOneArm: a single arm has nothing to be compared with.
-func TestOneArm(t *testing.T) {
-	rep := example.Report()
-	rep.Arms = rep.Arms[:1]
-	for name, write := range map[string]func() error{
-		"table": func() error { return Table(&bytes.Buffer{}, rep, true) },
-	} {
-		if err := write(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // TestEmpty prints the report of a run that ended by Ctrl-C in the first sample.
 func TestEmpty(t *testing.T) {
 	rep := example.Report()
 	rep.Results = nil
 	for name, write := range map[string]func() error{
-		"table":     func() error { return Table(&bytes.Buffer{}, rep, true) },
-		"json":      func() error { return JSON(&bytes.Buffer{}, rep) },
-		"csv":       func() error { return CSV(&bytes.Buffer{}, rep) },
-		"benchstat": func() error { return Benchstat(&bytes.Buffer{}, rep) },
+		"table": func() error { return Table(&bytes.Buffer{}, rep, true) },
+		"json":  func() error { return JSON(&bytes.Buffer{}, rep) },
 	} {
 		if err := write(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -160,61 +143,6 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-func TestCSV(t *testing.T) {
-	rep := example.Report()
-	var b bytes.Buffer
-	if err := CSV(&b, rep); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(&b).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := 1 + 2*5*2*5 + 2*3*3 // header, load samples, memory samples
-	if len(rows) != want {
-		t.Errorf("%d rows, want %d", len(rows), want)
-	}
-	if got, want := rows[1], []string{"http/keepalive/conns=64", "percore", "1", bench.MetricCPU, "8000"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("the first figure is %q, want %q", got, want)
-	}
-}
-
-// TestBenchstat reads the output by the rules of the Go benchmark format.
-func TestBenchstat(t *testing.T) {
-	var b bytes.Buffer
-	if err := Benchstat(&b, example.Report()); err != nil {
-		t.Fatal(err)
-	}
-	name := regexp.MustCompile(`^Benchmark[A-Z]\S*/arm=(percore|net)-2$`)
-	arms := []string{}
-	for line := range strings.Lines(b.String()) {
-		f := strings.Fields(line)
-		if !strings.HasPrefix(line, "Benchmark") {
-			continue
-		}
-		m := name.FindStringSubmatch(f[0])
-		if m == nil || len(f)%2 != 0 || f[1] != "1" {
-			t.Errorf("not a benchmark line: %q", line)
-			continue
-		}
-		arms = append(arms, m[1])
-		for i := 2; i < len(f); i += 2 {
-			if _, err := strconv.ParseFloat(f[i], 64); err != nil {
-				t.Errorf("%q: %v", line, err)
-			}
-			if _, ok := bench.MetricNamed(f[i+1]); !ok {
-				t.Errorf("%q: unknown unit %q", line, f[i+1])
-			}
-		}
-	}
-	if len(arms) != 26 || arms[0] != "net" {
-		t.Errorf("%d lines that begin with %q, want 26 that begin with the arm to compare with", len(arms), arms[0])
-	}
-	if !strings.Contains(b.String(), "Unit ops/s better=higher\n") {
-		t.Error("benchstat isn't told that a higher rate is better")
-	}
-}
-
 // failingWriter fails after n bytes.
 type failingWriter struct{ n int }
 
@@ -230,10 +158,8 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 func TestWriteErrors(t *testing.T) {
 	rep := example.Report()
 	for name, write := range map[string]func(*failingWriter) error{
-		"table":     func(w *failingWriter) error { return Table(w, rep, true) },
-		"json":      func(w *failingWriter) error { return JSON(w, rep) },
-		"csv":       func(w *failingWriter) error { return CSV(w, rep) },
-		"benchstat": func(w *failingWriter) error { return Benchstat(w, rep) },
+		"table": func(w *failingWriter) error { return Table(w, rep, true) },
+		"json":  func(w *failingWriter) error { return JSON(w, rep) },
 	} {
 		if err := write(&failingWriter{n: 100}); !errors.Is(err, errFull) {
 			t.Errorf("%s: error %v, want %v", name, err, errFull)

@@ -272,21 +272,6 @@ func (u Usage) Since(before Usage) Usage {
 	}
 }
 
-// Add adds what another process has consumed.
-func (u *Usage) Add(other Usage) {
-	u.User += other.User
-	u.System += other.System
-	u.Voluntary += other.Voluntary
-	u.Preempted += other.Preempted
-	u.Mallocs += other.Mallocs
-	u.AllocBytes += other.AllocBytes
-	u.Moves += other.Moves
-	u.Loops += other.Loops
-	u.Wakeups += other.Wakeups
-	u.Events += other.Events
-	u.FastPath += other.FastPath
-}
-
 // Memory is the lasting memory of the process: after a garbage collection, and after it has
 // returned free memory to the kernel.
 type Memory struct {
