@@ -180,7 +180,7 @@ func benchmarkRequests(b *testing.B, serve func(*http.Server, net.Listener) func
 	const conns = 32
 	addr := benchServer(b, serve)
 	plain := []byte(request("/"))
-	odd := []byte("POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+	odd := []byte("POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n1\r\nx\r\n0\r\n\r\n")
 	clients := make([]net.Conn, conns)
 	for i := range clients {
 		c, err := net.Dial(addr.Network(), addr.String())

@@ -67,6 +67,24 @@ func TestSameConnection(t *testing.T) {
 	all.Wait()
 }
 
+// TestSameConnectionFound plays connections that once were served otherwise.
+func TestSameConnectionFound(t *testing.T) {
+	needParking(t)
+	pair := newPair(t, func(srv *http.Server) { srv.MaxHeaderBytes = headerMax })
+	for name, script := range map[string]*connectionScript{
+		"an empty line, and the beginning of a request": {[]piece{{text: posted("Content-Length: 1") + "b\r\n\r\nGET"}}, halfCloses},
+		"a wrong line before too many": {[]piece{
+			{text: "CONNECT h:443 HTTP/1.1\r\n\x7fx:\r"},
+			{text: "\n" + strings.Repeat("x:\r\n", 600)},
+		}, halfCloses},
+		"a Read behind a body that was expected, with full duplex": {[]piece{
+			{text: strings.Replace(posted("Expect: 100-continue", "Transfer-Encoding: chunked"), "Do: a", "Do: dafp", 1) + "1\r\nb\r\n0\r\n\r\n" + request("/next")},
+		}, halfCloses},
+	} {
+		t.Run(name, func(t *testing.T) { pair.play(t, script) })
+	}
+}
+
 // FuzzSameConnection plays connections that the fuzzer chooses: see TestSameConnection.
 func FuzzSameConnection(f *testing.F) {
 	needParking(f)

@@ -358,7 +358,7 @@ func (o detachedAnswerOut) Fail() {}
 func (o detachedAnswerOut) KeepAlives() bool { return o.a.conn.queue.server.mayKeepAlive() }
 
 // FinishBody implements http1.Conn. The body was closed when the handler returned.
-func (o detachedAnswerOut) FinishBody() (reusable, tooLong bool) { return o.a.bodyRead, false }
+func (o detachedAnswerOut) FinishBody(bool) (reusable, tooLong bool) { return o.a.bodyRead, false }
 
 // AppendDate implements http1.Conn.
 func (o detachedAnswerOut) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }

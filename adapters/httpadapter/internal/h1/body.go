@@ -53,6 +53,10 @@ const discardMax = 256 << 10
 // begin gives the body its length. p is what was read behind the header: of the body, and of the
 // requests that follow.
 func (b *requestBody) begin(length int64, p []byte) {
+	if b.chunks != nil {
+		b.chunks.begin(b.x, p)
+		return
+	}
 	n := int(min(length, int64(len(p))))
 	b.left, b.rest = p[:n], length-int64(n)
 	b.x.rest = p[n:]
@@ -256,14 +260,20 @@ func (b *requestBody) unread() int64 {
 }
 
 // finish is for http1.Conn's FinishBody.
-func (b *requestBody) finish() (reusable, tooLong bool) {
-	b.mu.Lock()
+func (b *requestBody) finish(readsOn bool) (reusable, tooLong bool) {
+	if readsOn && !b.mu.TryLock() {
+		return false, false // a Read waits
+	} else if !readsOn {
+		b.mu.Lock()
+	}
 	defer b.mu.Unlock()
 	switch {
 	case b.expects && endIsRead:
 		return b.seenEnd, false
 	case b.expects && !b.ended: // the client may never send it
 		return false, false
+	case readsOn:
+		return true, false
 	case b.closed: // if it was cut off, finishLate makes the worker close the connection, and the header doesn't say so
 		return b.ended, false
 	case b.chunks != nil:

@@ -1,44 +1,142 @@
 package h1
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httputil"
 	"os"
 	"slices"
+	"sync"
 )
 
-// chunks is where a body in chunks comes from: the Body of http.ReadRequest, which decides its framing
-// and sets the trailers. It reads through an oddReader, where the bytes behind the body are found when
-// it has ended. The fields are guarded by the requestBody's mu.
+// chunks is where a body in chunks comes from. net/http decides its framing: httputil's reader of
+// chunks is its own, and trailers are read by the Body of http.ReadRequest. Both read through a
+// chunkReader, where the bytes behind the body are found when it has ended. The fields are guarded by
+// the requestBody's mu.
 type chunks struct {
-	req         *http.Request // whose trailers body sets
-	body        io.Reader
-	r           *oddReader // what body reads from; nil: given back
-	trailersMax int
-	discarding  io.LimitedReader // see discardChunks
+	body       io.Reader        // the chunks
+	r          *chunkReader     // what body reads from; nil: given back
+	discarding io.LimitedReader // see discardChunks
 }
 
-// readChunks is Read, with mu held.
+// chunkReader is a bufio.Reader of net/http's size, which decides how long a line and the trailers may
+// be.
+type chunkReader struct {
+	bufio.Reader
+	source chunkSource
+}
+
+// chunkReaders has those of which nothing is used any more.
+var chunkReaders = sync.Pool{New: func() any {
+	r := new(chunkReader)
+	r.Reader = *bufio.NewReader(&r.source)
+	return r
+}}
+
+// newChunkReader returns a reader of p and of what comes on x's connection behind that. It keeps nothing
+// of p.
+func newChunkReader(x *exchange, p []byte) *chunkReader {
+	r := chunkReaders.Get().(*chunkReader)
+	r.source = chunkSource{left: p, x: x}
+	if len(p) > 0 {
+		_, _ = r.Peek(1) // takes a worker's buffer whole
+		r.source.left = bytes.Clone(r.source.left)
+	}
+	return r
+}
+
+// unread returns a copy of the bytes that were read from the connection, and not from r.
+func (r *chunkReader) unread() []byte {
+	buffered, _ := r.Peek(r.Buffered())
+	return slices.Concat(buffered, r.source.left)
+}
+
+func (r *chunkReader) release() {
+	r.source = chunkSource{}
+	r.Reset(&r.source)
+	chunkReaders.Put(r)
+}
+
+// chunkSource gives the bytes that were read with a header, and then those of the connection.
+type chunkSource struct {
+	left []byte
+	x    *exchange
+}
+
+// Read implements io.Reader.
+func (s *chunkSource) Read(p []byte) (n int, err error) {
+	if len(s.left) > 0 {
+		n = copy(p, s.left)
+		s.left = s.left[n:]
+		return n, nil
+	}
+	n, err = s.x.conn.stream().receive(p)
+	if err != nil {
+		s.x.clientGone()
+	}
+	return n, err
+}
+
+// begin begins a body of which p was read with the header.
+func (c *chunks) begin(x *exchange, p []byte) {
+	c.r = newChunkReader(x, p)
+	c.body = httputil.NewChunkedReader(&c.r.Reader)
+}
+
+// readChunks is Read, with mu held. A trailer that is wrong closes the body, as with net/http.
 func (b *requestBody) readChunks(p []byte) (n int, err error) {
 	n, err = b.chunks.body.Read(p)
-	if err != io.EOF {
-		return n, err
+	if err == io.EOF {
+		if err = b.readTrailers(); err == io.EOF {
+			b.end()
+		} else {
+			b.closed, b.early = true, true
+		}
 	}
-	if b.chunks.hasTooManyTrailers() {
-		b.closed, b.early = true, true
-		return n, errTrailers
-	}
-	b.end()
-	return n, io.EOF
+	return n, err
 }
 
-func (c *chunks) hasTooManyTrailers() bool {
+// readTrailers reads what is behind the last chunk. It returns io.EOF if that is right.
+func (b *requestBody) readTrailers() error {
+	const end = "\r\n"
+	c := b.chunks
+	if p, _ := c.r.Peek(len(end)); string(p) == end {
+		_, _ = c.r.Discard(len(end))
+		return io.EOF
+	}
+	const lastChunk = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+	r := newChunkReader(b.x, append([]byte(lastChunk), c.r.unread()...))
+	c.r.release()
+	c.r = r
+	parsed, err := http.ReadRequest(&r.Reader)
+	if err != nil {
+		return err
+	}
+	if _, err = io.ReadFull(parsed.Body, make([]byte, 1)); err != io.EOF {
+		return err
+	}
+	if tooManyTrailers(parsed.Trailer, b.x.conn.queue.server.FieldsMax) {
+		return errTrailers
+	}
+	if req := b.x.req; req.Trailer == nil {
+		req.Trailer = parsed.Trailer
+	} else {
+		maps.Copy(req.Trailer, parsed.Trailer) // to those that were announced
+	}
+	return io.EOF
+}
+
+// tooManyTrailers reports whether trailers have more than linesMax lines.
+func tooManyTrailers(trailers http.Header, linesMax int) bool {
 	n := 0
-	for _, values := range c.req.Trailer {
+	for _, values := range trailers {
 		n += len(values)
 	}
-	return n > c.trailersMax
+	return n > linesMax
 }
 
 // errTrailers is net/http's error since Go 1.27.
@@ -74,8 +172,6 @@ func (b *requestBody) closeChunks() error {
 	switch err {
 	case io.EOF:
 		err = nil
-	case http.ErrBodyReadAfterClose: // its trailer was wrong, of which a Read has told
-		b.early, err = true, nil
 	default:
 		b.early, b.linger = true, err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 	}
@@ -93,7 +189,7 @@ func (b *requestBody) finishChunks() (reusable, tooLong bool) {
 		b.closed = true
 		return true, false
 	}
-	b.closed = !cutOffIsEnd // or the handler may read on, and finds the error
+	b.closed = b.closed || !cutOffIsEnd // or the handler may read on, and finds the error
 	return false, false
 }
 
@@ -103,8 +199,7 @@ func (c *chunks) takeRest() []byte {
 	if c.r == nil {
 		return nil
 	}
-	buffered, _ := c.r.Peek(c.r.Buffered())
-	p := slices.Concat(buffered, c.r.source.left)
+	p := c.r.unread()
 	c.r.release()
 	c.r, c.body = nil, nil
 	return p

@@ -3,6 +3,7 @@ package h1
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -35,23 +36,35 @@ type exchange struct {
 	stays    bool // Drain does not end the connection with this answer
 }
 
-// allocPlain returns an exchange and its request, and with a body if there is to be one, in one
-// piece of memory.
-func allocPlain(hasBody bool) (*exchange, *http.Request) {
+// allocExchange makes an exchange, its request, which is still blank, and the body if it has one, in one
+// piece of memory. It also returns the context for the request.
+func (t *turn) allocExchange(length int64) (x *exchange, ctx context.Context) {
 	type plain struct {
 		exchange
 		request http.Request
 	}
-	if !hasBody {
-		m := new(plain)
-		return &m.exchange, &m.request
+	var m *plain
+	switch {
+	case length == 0:
+		m = new(plain)
+	case length > 0:
+		with := new(struct {
+			plain
+			body requestBody
+		})
+		m, with.exchange.body = &with.plain, &with.body
+	default:
+		with := new(struct {
+			plain
+			body   requestBody
+			chunks chunks
+		})
+		m, with.exchange.body, with.body.chunks = &with.plain, &with.body, &with.chunks
 	}
-	m := new(struct {
-		plain
-		body requestBody
-	})
-	m.exchange.body = &m.body
-	return &m.exchange, &m.request
+	x = &m.exchange
+	x.conn, x.req = t.c, &m.request
+	ctx, x.canceler = newRequestContext(t.c.Context(), t.c.Conn)
+	return x, ctx
 }
 
 // watched is the part of an exchange that waits for the client's end. An answer that is detached has
@@ -74,29 +87,37 @@ type watched struct {
 // newExchange makes the exchange of the request at the start of p, whose head was scanned. Its body is
 // in p, too, as far as it has come. It returns nil if net/http must refuse the request.
 func (t *turn) newExchange(p []byte) *exchange {
-	c, h := t.c, &t.head
-	x, req := allocPlain(h.ContentLength > 0)
-	x.conn = c
-	ctx, cancel := newRequestContext(c.Context(), c.Conn)
-	x.canceler = cancel
-	if !h.Request(ctx, p, req) {
+	h := &t.head
+	x, ctx := t.allocExchange(h.ContentLength)
+	if !h.Request(ctx, p, x.req) {
 		x.cancel()
 		return nil
 	}
-	req.RemoteAddr = c.RemoteText()
-	stream := c.stream()
-	req.TLS = stream.tlsState()
-	if h.ContentLength > 0 {
-		x.body.x, x.body.last = x, req.Close
-		req.Body = x.body
-		x.body.begin(h.ContentLength, p[h.Bytes:])
-	} else {
-		x.rest = p[h.Bytes:]
-	}
-	x.watching = x.body == nil
-	x.req = req
-	x.Init(stream.answerOut(x), req, nil)
+	x.init(p[h.Bytes:], h.Expects || h.Is10)
 	return x
+}
+
+// init completes an exchange whose request has all that came with the header. behind is what was read
+// behind that. looks says that the request may be HTTP/1.0, or have fields that a plain one of HTTP/1.1
+// has not.
+func (x *exchange) init(behind []byte, looks bool) {
+	req, stream := x.req, x.conn.stream()
+	req.RemoteAddr = x.conn.RemoteText()
+	req.TLS = stream.tlsState()
+	continues := false
+	if looks {
+		continues, _ = http1.ExpectsContinue(req)
+		x.InitOdd(stream.answerOut(x), req, continues)
+	} else {
+		x.Init(stream.answerOut(x), req, nil)
+	}
+	if x.body == nil {
+		x.rest, x.watching = behind, true
+		return
+	}
+	x.body.x, x.body.last, x.body.expects = x, req.Close, continues
+	req.Body = x.body
+	x.body.begin(req.ContentLength, behind)
 }
 
 // awaitsBody reports whether a part of the body has not come with the header. It is for the worker,

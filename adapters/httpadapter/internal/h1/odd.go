@@ -1,23 +1,22 @@
 package h1
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
 	"io"
 	"net/http"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
-// This file has the requests that http1.Scan does not take: in chunks, HTTP/1.0, with Expect or Upgrade,
-// wrong ones, and others. Their headers wait for their end as plain ones do, without a goroutine. Then
-// http.ReadRequest reads them from memory, so net/http decides what they mean, and what else its server
-// does with a request is in http1's rules.go. From there on an odd request is served as a plain one.
+// This file has the requests that http1.Scan does not take: with Upgrade, announced trailers, an
+// absolute target or a long header, wrong ones, and others. Their headers wait for their end as plain
+// ones do, without a goroutine. Then http.ReadRequest reads them from memory, so net/http decides what
+// they mean, and what else its server does with a request is in http1's rules.go. From there on an odd
+// request is served as a plain one.
 
 // oddHeader is how far the odd header at the start of a turn's buffer was looked at. It is kept while
 // the connection waits for more of it.
@@ -35,57 +34,6 @@ const (
 	oddServed                   // look at what is behind it
 	oddOver                     // the connection is given up
 )
-
-// oddReader is what http.ReadRequest, and the body in chunks that it returns, read from: a bufio.Reader
-// of net/http's size over a source.
-type oddReader struct {
-	bufio.Reader
-	source oddSource
-}
-
-// oddReaders has those of which nothing that http.ReadRequest has returned is used any more.
-var oddReaders = sync.Pool{New: func() any {
-	r := new(oddReader)
-	r.Reader = *bufio.NewReader(&r.source)
-	return r
-}}
-
-// getOddReader returns an oddReader over p and what comes behind it.
-func getOddReader(p []byte, end error) *oddReader {
-	r := oddReaders.Get().(*oddReader)
-	r.source = oddSource{left: p, end: end}
-	return r
-}
-
-func (r *oddReader) release() {
-	r.source = oddSource{}
-	r.Reset(&r.source)
-	oddReaders.Put(r)
-}
-
-// oddSource gives the bytes that were read, and then those of the connection.
-type oddSource struct {
-	left []byte    // that were read
-	end  error     // what comes behind these instead of the connection's bytes
-	x    *exchange // whose body it is, once end is nil
-}
-
-// Read implements io.Reader.
-func (s *oddSource) Read(p []byte) (n int, err error) {
-	switch {
-	case len(s.left) > 0:
-		n = copy(p, s.left)
-		s.left = s.left[n:]
-		return n, nil
-	case s.end != nil:
-		return 0, s.end
-	}
-	n, err = s.x.conn.stream().receive(p)
-	if err != nil {
-		s.x.clientGone()
-	}
-	return n, err
-}
 
 // serveOdd serves the request at the start of the buffer, as far as it has come. end is what the stream
 // has ended with, or nil.
@@ -112,26 +60,19 @@ func (t *turn) serveOdd(end error) oddOutcome {
 	if state == http1.TooMany || state == http1.Begun && isFull || size > 0 && http1.TooManyTrailers(p[:size], s.FieldsMax) {
 		return t.refuse(nil, true)
 	}
-	r := getOddReader(p, cmp.Or(end, io.EOF))
-	req, err := http.ReadRequest(&r.Reader)
-	left := len(r.source.left)
-	used := t.have - left - r.Buffered()
+	req, used, all, err := http1.ReadRequest(p, cmp.Or(end, io.EOF))
 	switch {
 	case err != nil:
-		r.release()
-		return t.refuse(err, isFull && left == 0)
+		return t.refuse(err, isFull && all)
 	case used != size:
 		s.Host.Logf("httpadapter: http.ReadRequest of %s has read %d bytes of a header of %d, so "+
 			"this request is refused: please report this to percore", runtime.Version(), used, size)
-		err = errReadFurther
-	default:
-		err = http1.Check(req, p[:size])
+		return t.refuse(errReadFurther, false)
 	}
-	if err != nil {
-		r.release()
+	if err := http1.Check(req, p[:size]); err != nil {
 		return t.refuse(err, false)
 	}
-	return t.serveParsed(req, r, size)
+	return t.serveParsed(req, size)
 }
 
 // errReadFurther is for a net/http that does not stop at the end of a header.
@@ -153,14 +94,14 @@ func (t *turn) skipEmptyLine() bool {
 	if !s.has(began) {
 		return true
 	}
-	if t.have < peekBytes {
+	if t.have < peekBytes && !t.begun { // or it was skipped already
 		return false
 	}
 	if !s.has(mayFollow) {
 		return true
 	}
 	p := t.memory()[:t.have]
-	if n := leadingNewlines(p[:peekBytes]); n > 0 {
+	if n := leadingNewlines(p[:min(len(p), peekBytes)]); n > 0 {
 		t.startHeader()
 		t.have = copy(p, p[n:])
 		t.odd.why = 0
@@ -169,83 +110,35 @@ func (t *turn) skipEmptyLine() bool {
 	return t.have > 0
 }
 
-// serveParsed serves a request that http.ReadRequest has read from r, and whose header is the first size
-// bytes of the buffer.
-func (t *turn) serveParsed(req *http.Request, r *oddReader, size int) oddOutcome {
+// serveParsed serves a request that http.ReadRequest has read from the first size bytes of the buffer.
+func (t *turn) serveParsed(parsed *http.Request, size int) oddOutcome {
 	c := t.c
 	s := c.queue.server
 	if !s.Host.Begins() {
-		r.release()
 		t.close() // as net/http does with a request that comes after Shutdown
 		return oddOver
 	}
 	c.queue.counts.Add(CountRequests, 1)
 	p := t.memory()[:t.have]
-	x := t.newOddExchange(req)
-	switch {
-	case x.body != nil && x.body.chunks != nil:
-		if len(*t.buf) == turnBytes {
-			r.source.left = bytes.Clone(r.source.left) // nothing, since r has room for all of a worker's buffer
-		}
-		r.source.x, r.source.end = x, nil
-		*x.body.chunks = chunks{req: req, body: req.Body, r: r, trailersMax: s.FieldsMax}
-	case x.body != nil:
-		r.release()
-		x.body.begin(req.ContentLength, p[size:])
-	default:
-		r.release()
-		x.rest = p[size:]
-	}
-	if x.body != nil {
-		req.Body = x.body
-	}
+	x := t.newOddExchange(parsed, p[size:])
 	t.odd = oddHeader{}
-	if !t.serveExchange(x, p, s.oddHandler(req)) {
+	if !t.serveExchange(x, p, s.oddHandler(x.req)) {
 		return oddOver
 	}
 	return oddServed
 }
 
-// allocOdd returns an exchange with a body if req has one, all in one piece of memory.
-func allocOdd(req *http.Request) *exchange {
-	switch {
-	case req.Body == http.NoBody:
-		return new(exchange)
-	case req.ContentLength < 0:
-		m := new(struct {
-			exchange
-			body   requestBody
-			chunks chunks
-		})
-		m.exchange.body, m.body.chunks = &m.body, &m.chunks
-		return &m.exchange
+// newOddExchange makes the exchange of a request that http.ReadRequest has returned. behind is what was
+// read behind its header.
+func (t *turn) newOddExchange(parsed *http.Request, behind []byte) *exchange {
+	length := parsed.ContentLength
+	if parsed.Body == http.NoBody {
+		length = 0 // which is not said of an upgrade to HTTP/2
 	}
-	m := new(struct {
-		exchange
-		body requestBody
-	})
-	m.exchange.body = &m.body
-	return &m.exchange
-}
-
-// newOddExchange makes the exchange of a request that http.ReadRequest has returned. The caller gives it
-// its body, and the bytes behind it.
-func (t *turn) newOddExchange(req *http.Request) *exchange {
-	c := t.c
-	x := allocOdd(req)
-	x.conn, x.req = c, req
-	ctx, cancel := newRequestContext(c.Context(), c.Conn)
-	x.canceler = cancel
-	*req = *req.WithContext(ctx) // in its place: the body in chunks sets this request's trailers
-	req.RemoteAddr = c.RemoteText()
-	req.TLS = c.stream().tlsState()
-	continues, _ := http1.ExpectsContinue(req)
-	if x.body != nil {
-		x.body.x, x.body.last, x.body.expects = x, req.Close, continues
-	}
-	x.watching = x.body == nil
-	x.stays = req.Header["Upgrade"] != nil || http1.IsGeneralOptions(req)
-	x.InitOdd(c.stream().answerOut(x), req, continues)
+	x, ctx := t.allocExchange(length)
+	*x.req = *parsed.WithContext(ctx)
+	x.stays = x.req.Header["Upgrade"] != nil || http1.IsGeneralOptions(x.req)
+	x.init(behind, true)
 	return x
 }
 

@@ -119,11 +119,11 @@ func (s *Server) mayKeepAlive() bool {
 }
 
 // FinishBody implements http1.Conn.
-func (o answerOut) FinishBody() (reusable, tooLong bool) {
+func (o answerOut) FinishBody(readsOn bool) (reusable, tooLong bool) {
 	if o.x.body == nil {
 		return true, false // of a preface of HTTP/2, which has a length of -1
 	}
-	return o.x.body.finish()
+	return o.x.body.finish(readsOn)
 }
 
 // AppendDate implements http1.Conn.

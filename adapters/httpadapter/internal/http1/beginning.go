@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"io"
 	"net/http"
 	"sync"
 )
@@ -48,6 +47,9 @@ func (b *Beginning) Look(p []byte, linesMax int) (state Progress, end int) {
 			b.lines++
 		}
 		if b.lines > linesMax {
+			if b.check(p[from:pos], from, lines) == Ready {
+				return Ready, 0 // an earlier line is wrong
+			}
 			return TooMany, 0
 		}
 		pos = b.looked
@@ -69,51 +71,61 @@ func (b *Beginning) check(added []byte, from, lines int) Progress {
 	default:
 		good = "GET / HTTP/1.1\r\nA: b\r\n"
 	}
-	r := getReader(&linesReader{first: good, then: added})
-	defer putReader(r)
-	if _, err := http.ReadRequest(r); err != errMore {
+	if _, _, _, err := readRequest(good, added, errMore); err != errMore {
 		return Ready
 	}
 	return Begun
 }
 
+// ReadRequest is http.ReadRequest of the header at the start of p, behind which it finds end. It also
+// returns how many bytes it has read of p, and whether it has looked at all of p. The caller must
+// replace the request's Body.
+func ReadRequest(p []byte, end error) (r *http.Request, used int, all bool, err error) {
+	return readRequest("", p, end)
+}
+
+func readRequest(first string, then []byte, end error) (r *http.Request, used int, all bool, err error) {
+	l := lines.Get().(*linesReader)
+	l.first, l.then, l.end = first, then, end
+	r, err = http.ReadRequest(&l.Reader)
+	used, all = len(then)-len(l.then)-l.Buffered(), len(l.then) == 0
+	l.first, l.then, l.end = "", nil, nil
+	l.Reset(linesSource{l})
+	lines.Put(l)
+	return r, used, all, err
+}
+
 // errMore is what http.ReadRequest finds behind lines that begin a header.
 var errMore = errors.New("http1: the header goes on")
 
-// linesReader reads lines, and then finds errMore.
+// linesReader is a bufio.Reader of net/http's size over lines, behind which comes an error.
 type linesReader struct {
+	bufio.Reader
 	first string
 	then  []byte
+	end   error
 }
 
-func (p *linesReader) Read(b []byte) (n int, err error) {
-	if p.first != "" {
-		n = copy(b, p.first)
-		p.first = p.first[n:]
-		return n, nil
+// lines has linesReaders of which nothing that http.ReadRequest has returned is used any more.
+var lines = sync.Pool{New: func() any {
+	l := new(linesReader)
+	l.Reader = *bufio.NewReader(linesSource{l})
+	return l
+}}
+
+// linesSource is what the bufio.Reader of a linesReader reads from.
+type linesSource struct{ l *linesReader }
+
+func (s linesSource) Read(b []byte) (n int, err error) {
+	switch l := s.l; {
+	case l.first != "":
+		n = copy(b, l.first)
+		l.first = l.first[n:]
+	case len(l.then) > 0:
+		n = copy(b, l.then)
+		l.then = l.then[n:]
+	default:
+		return 0, l.end
 	}
-	if len(p.then) == 0 {
-		return 0, errMore
-	}
-	n = copy(b, p.then)
-	p.then = p.then[n:]
 	return n, nil
-}
-
-// readers has the bufio.Readers that lines are checked with. They have the size of net/http's own,
-// which decides how long trailers may be.
-var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
-
-// getReader returns a bufio.Reader of net/http's size over r.
-func getReader(r io.Reader) *bufio.Reader {
-	b := readers.Get().(*bufio.Reader)
-	b.Reset(r)
-	return b
-}
-
-// putReader gives a bufio.Reader back, of which nothing that http.ReadRequest has returned is used any
-// more.
-func putReader(r *bufio.Reader) {
-	r.Reset(nil)
-	readers.Put(r)
 }

@@ -3,7 +3,6 @@ package http1
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"testing"
 )
@@ -32,16 +31,14 @@ var beginnings = []string{
 // read, or 0 if one is wrong. It knows nothing if it wants more.
 func lookOf(p string) (knows bool, end int) {
 	lines := p[:strings.LastIndexByte(p, '\n')+1]
-	r := getReader(&linesReader{then: []byte(lines)})
-	defer putReader(r)
-	_, err := http.ReadRequest(r)
+	_, used, _, err := ReadRequest([]byte(lines), errMore)
 	switch {
 	case err == errMore, lines == "" && err == io.EOF:
 		return false, 0
 	case err != nil:
 		return true, 0
 	}
-	return true, len(lines) - r.Buffered()
+	return true, used
 }
 
 // TestBeginning: a header that comes in two pieces, or byte by byte, is ready with the first piece of
@@ -78,6 +75,16 @@ func TestBeginningCountsLines(t *testing.T) {
 		if got != want {
 			t.Errorf("at most %d lines: got %v, want %v", limit, got, want)
 		}
+	}
+}
+
+// TestBeginningFirstWrongLine: net/http answers at the first line that is wrong, even if there are too
+// many behind it.
+func TestBeginningFirstWrongLine(t *testing.T) {
+	const header = "GET / HTTP/1.1\r\nHost: h\r\n\x7f: b\r\nA: b\r\nA: b\r\n"
+	var b Beginning
+	if got, _ := b.Look([]byte(header), 3); got != Ready {
+		t.Errorf("got %v, want %v", got, Ready)
 	}
 }
 

@@ -5,15 +5,15 @@
 //	bytes ──► Head.Scan ──► Head.Request ──► handler ──► Response ──► bytes
 //	              │ a verdict other than Plain  ▲
 //	              ▼                             │
-//	          Beginning.Look ──► http.ReadRequest, Check ──► Refusal ──► bytes
+//	          Beginning.Look ──► ReadRequest, Check ──► Refusal ──► bytes
 //
 // # Plain requests
 //
 // [Head.Scan] takes a strict subset of the requests that net/http takes. The header must be
-// complete, HTTP/1.1, with lines that end in CRLF, a path as its target, and one plain Host.
-// Content-Length is the only framing, and keep-alive and close are the only options of Connection.
-// [Verdict] lists the reasons to leave a request. [Head.Request] builds the request from a header
-// that was taken.
+// complete, HTTP/1.1 or 1.0, with lines that end in CRLF, a path as its target, and one plain Host. Its
+// body has one plain length, or comes in chunks as all of its framing says. Options of Connection are
+// keep-alive and close, and 100-continue is all that it may expect. [Verdict] lists the reasons to leave
+// a request. [Head.Request] builds the request from a header that was taken.
 //
 // Two rules follow:
 //
@@ -30,7 +30,7 @@
 // # Odd requests
 //
 // A [Beginning] looks at each line of a header as it comes, until the header is whole or wrong. Then
-// http.ReadRequest reads it from memory, and [Check] applies what net/http's server checks besides.
+// [ReadRequest] reads it from memory, and [Check] applies what net/http's server checks besides.
 // [Refusal] has the bytes with which net/http refuses a request, before it ends the connection.
 // rules.go has these rules, and versions.go and versions_go126.go those that differ between versions
 // of Go.

@@ -24,14 +24,14 @@ const (
 	LineEnd   // a line that does not end in CRLF, or an empty line before the request
 	Method    // not a token, or CONNECT, PRI
 	Target    // not a path: absolute, authority or asterisk form, control characters, or a bad escape
-	Version   // not HTTP/1.1
+	Version   // neither HTTP/1.1 nor HTTP/1.0
 	FieldName // not a token, or followed by a space; a folded line starts like this, too
 	FieldByte // a control character in a value
 	Host      // missing, repeated, or not a plain host and port
 	Length    // Content-Length twice, or not a plain number
-	Coding    // Transfer-Encoding, Trailer
+	Coding    // Transfer-Encoding besides one "chunked", with a length, or over HTTP/1.0; Trailer
 	Option    // Connection with anything but one keep-alive or close
-	Expect    // Expect
+	Expect    // Expect with anything but one 100-continue
 	Upgrade   // Upgrade, HTTP2-Settings
 	Fields    // more fields than the subset takes
 
@@ -59,8 +59,10 @@ type field struct{ name, nameEnd, value, valueEnd uint32 }
 // valid for the scanned bytes and for any copy of them.
 type Head struct {
 	Bytes         int   // length of the header, including the empty line at its end
-	ContentLength int64 // of the body after it, in bytes; 0 without a Content-Length
+	ContentLength int64 // of the body after it, in bytes; 0: none; -1: it comes in chunks
 	Close         bool  // the client asks that the connection be closed after the answer
+	Expects       bool  // the client may wait for "100 Continue"
+	Is10          bool  // the version is HTTP/1.0
 	Fields        int   // how many fields there are, including Host
 
 	method, target int  // where they end; the target begins one byte after the method's end
@@ -68,7 +70,8 @@ type Head struct {
 	escaped        bool // the target has a byte that package url treats specially
 	hasLength      bool
 	pragma         bool   // there is a Pragma
-	host           int    // the index of the Host field; -1 if there is no Host
+	keepAlive      bool   // the client asks that the connection be kept
+	host, coding   int    // the indexes of Host and Transfer-Encoding; -1: there is none
 	odd            uint64 // a bit for each field whose name is not in its canonical form
 	fields         [fieldsMax]field
 }
@@ -98,7 +101,9 @@ func (h *Head) Scan(p []byte, limitBytes int) Verdict {
 
 // clear forgets an earlier header.
 func (h *Head) clear() {
-	h.ContentLength, h.hasLength, h.Close, h.pragma, h.host, h.Fields, h.odd = 0, false, false, false, -1, 0, 0
+	h.ContentLength, h.hasLength, h.Fields, h.odd = 0, false, 0, 0
+	h.Close, h.keepAlive, h.Expects, h.pragma = false, false, false, false
+	h.host, h.coding = -1, -1
 }
 
 func (h *Head) scan(p []byte) Verdict {
@@ -113,10 +118,7 @@ func (h *Head) scan(p []byte) Verdict {
 			return LineEnd
 		case end == 1:
 			h.Bytes = pos + 2
-			if h.host < 0 {
-				return Host
-			}
-			return Plain
+			return h.end()
 		}
 		v = h.scanField(p, pos, pos+end-1)
 		pos += end + 1
@@ -124,7 +126,20 @@ func (h *Head) scan(p []byte) Verdict {
 	return v
 }
 
-// scanRequestLine takes "GET /path?query HTTP/1.1" CR LF, and returns where the next line begins.
+// end is for a header that is whole.
+func (h *Head) end() Verdict {
+	switch {
+	case h.host < 0:
+		return Host
+	case h.coding >= 0 && (h.hasLength || h.Is10):
+		return Coding
+	}
+	h.Close = h.Close || h.Is10 && !h.keepAlive // shouldClose
+	return Plain
+}
+
+// scanRequestLine takes "GET /path?query HTTP/1.1" CR LF, or the same over HTTP/1.0, and returns where
+// the next line begins.
 func (h *Head) scanRequestLine(p []byte) (next int, v Verdict) {
 	i := 0
 	for i < len(p) && semantics.TokenByte[p[i]] {
@@ -164,12 +179,15 @@ func (h *Head) scanRequestLine(p []byte) (next int, v Verdict) {
 	if h.query == i-1 {
 		h.escaped = true // "?" alone: url.URL.ForceQuery
 	}
-	const rest = " HTTP/1.1\r\n"
+	const rest, minor = " HTTP/1.1\r\n", len(" HTTP/1.")
 	for j := 0; j < len(rest); j++ {
 		if i+j == len(p) {
 			return 0, Incomplete
 		}
-		if p[i+j] != rest[j] {
+		if j == minor {
+			h.Is10 = p[i+j] == '0'
+		}
+		if p[i+j] != rest[j] && !(j == minor && h.Is10) {
 			if rest[j] == '\r' || rest[j] == '\n' {
 				return 0, LineEnd
 			}
@@ -293,7 +311,10 @@ func (h *Head) heed(name, value []byte) Verdict {
 		}
 	case len("Expect"): // and Pragma
 		if equalFold(name, "expect") {
-			return Expect
+			if h.Expects || !equalFold(value, "100-continue") {
+				return Expect
+			}
+			h.Expects = true
 		}
 		h.pragma = h.pragma || equalFold(name, "pragma")
 	case len("Upgrade"): // and Trailer
@@ -316,7 +337,10 @@ func (h *Head) heed(name, value []byte) Verdict {
 		}
 	case len("Transfer-Encoding"):
 		if equalFold(name, "transfer-encoding") {
-			return Coding
+			if h.coding >= 0 || !equalFold(value, "chunked") {
+				return Coding
+			}
+			h.coding, h.ContentLength = h.Fields-1, -1
 		}
 	}
 	return Plain
@@ -326,7 +350,9 @@ func (h *Head) heedConnection(value []byte) Verdict {
 	switch {
 	case equalFold(value, "close"):
 		h.Close = true
-	case !equalFold(value, "keep-alive"):
+	case equalFold(value, "keep-alive"):
+		h.keepAlive = true
+	default:
 		return Option
 	}
 	return Plain

@@ -43,6 +43,12 @@ func (h *Head) Request(ctx context.Context, p []byte, r *http.Request) (ok bool)
 	r.URL = u
 	r.RequestURI = uri
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
+	if h.Is10 {
+		r.Proto, r.ProtoMinor = "HTTP/1.0", 0
+	}
+	if h.coding >= 0 {
+		r.TransferEncoding = []string{"chunked"}
+	}
 	r.ContentLength = h.ContentLength
 	r.Close = h.Close
 	r.Header, r.Host = h.header(&parts, values)
@@ -132,7 +138,8 @@ func detach(u *url.URL, targetBytes int) {
 	}
 }
 
-// header builds the Header without Host, which net/http removes, and also returns the host.
+// header builds the Header without Host and Transfer-Encoding, which net/http removes, and also returns
+// the host.
 func (h *Head) header(parts *cutter, values []string) (header http.Header, host string) {
 	header = make(http.Header, h.Fields-1)
 	var seen uint64 // a bit for each name so far; two names may share a bit
@@ -140,6 +147,9 @@ func (h *Head) header(parts *cutter, values []string) (header http.Header, host 
 		f := &h.fields[i]
 		if i == h.host {
 			host = parts.cut(int(f.value), int(f.valueEnd))
+			continue
+		}
+		if i == h.coding {
 			continue
 		}
 		name := parts.cut(int(f.name), int(f.nameEnd))

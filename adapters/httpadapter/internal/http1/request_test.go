@@ -87,6 +87,15 @@ var requests = []struct {
 	{"Pragma", "GET / HTTP/1.1\r\nHost: h\r\npragma:  no-cache \r\n\r\n", Plain},
 	{"Pragma and Cache-Control", "GET / HTTP/1.1\r\nHost: h\r\nPragma: no-cache\r\ncache-control: max-age=1\r\n\r\n", Plain},
 	{"another Pragma first", "GET / HTTP/1.1\r\nHost: h\r\nPragma: No-Cache\r\nPragma: no-cache\r\n\r\n", Plain},
+	{"HTTP/1.0", "GET / HTTP/1.0\r\nHost: h\r\n\r\n", Plain},
+	{"HTTP/1.0 kept", "POST / HTTP/1.0\r\nHost: h\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\na", Plain},
+	{"HTTP/1.0 kept and closed", "GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n", Plain},
+	{"HTTP/1.0 that expects", "POST / HTTP/1.0\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\na", Plain},
+	{"Expect", "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r\n", Plain},
+	{"Expect without a body", "GET / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\r\n", Plain},
+	{"chunks", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", Plain},
+	{"chunks of a GET", "GET / HTTP/1.1\r\nA: b\r\ntransfer-encoding: chunked\r\nHost: h\r\nConnection: close\r\n\r\n0\r\n\r\n", Plain},
+	{"chunk extension", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\"\r\n\"\r\nx\r\n0\r\n\r\n", Plain},
 
 	{"nothing", "", Incomplete},
 	{"part of a method", "GE", Incomplete},
@@ -98,7 +107,7 @@ var requests = []struct {
 
 	{"long", "GET /" + strings.Repeat("x", limitBytes) + " HTTP/1.1\r\nHost: h\r\n\r\n", TooLong},
 	{"many fields", "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: b\r\n", fieldsMax) + "\r\n", Fields},
-	{"HTTP/1.0", "GET / HTTP/1.0\r\nHost: h\r\n\r\n", Version},
+	{"HTTP/1.00", "GET / HTTP/1.00\r\nHost: h\r\n\r\n", LineEnd},
 	{"HTTP/1.10", "GET / HTTP/1.10\r\nHost: h\r\n\r\n", LineEnd},
 	{"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Method},
 	{"lower-case version", "GET / http/1.1\r\nHost: h\r\n\r\n", Version},
@@ -118,7 +127,11 @@ var requests = []struct {
 	{"list of hosts", "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", Host},
 	{"user in the host", "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n", Host},
 	{"host without a port", "GET / HTTP/1.1\r\nHost: a:\r\n\r\n", Host},
-	{"Expect", "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", Expect},
+	{"two expectations", "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", Expect},
+	{"list of expectations", "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue, x\r\nContent-Length: 5\r\n\r\n", Expect},
+	{"HTTP/1.0 without a host", "GET / HTTP/1.0\r\n\r\n", Host},
+	{"chunks over HTTP/1.0", "POST / HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", Coding},
+	{"chunks with a trailer", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n0\r\n\r\n", Coding},
 	{"Upgrade", "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", Upgrade},
 	{"Connection: Upgrade", "GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\n\r\n", Option},
 	{"h2c", "GET / HTTP/1.1\r\nHost: h\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", Upgrade},
@@ -127,7 +140,6 @@ var requests = []struct {
 	{"CL.TE", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nG", Coding},
 	{"TE.CL", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n1\r\nZ\r\n0\r\n\r\n", Coding},
 	{"TE.TE", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\ntransfer-encoding: x\r\n\r\n", Coding},
-	{"chunk extension", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\"\r\n\"\r\nx\r\n0\r\n\r\n", Coding},
 	{"TE in a hidden line", "POST / HTTP/1.1\r\nHost: h\r\nA: b\nTransfer-Encoding: chunked\r\n\r\n", LineEnd},
 	{"TE behind a vertical tab", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\x0bchunked\r\n\r\n", FieldByte},
 	{"TE with a space", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding : chunked\r\n\r\n", FieldName},
@@ -415,6 +427,8 @@ func TestSameBytes(t *testing.T) {
 		"GET / HTTP/1.1\r\nHost: h\r\nA: b%sc\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nA: 123%s5678\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: h\r\nA: b\r%s\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1%s\r\n\r\nx",
 		"GET / HTTP/1.1\r\nHost: h\r\nConnection: close%s\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\n\r%s\n",
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: %schunked\r\n\r\n0\r\n\r\n", "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue%s\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked%s\r\n\r\n0\r\n\r\n", "GET / HTTP/1.0%s\r\nHost: h\r\n\r\n",
 	} {
 		for c := range 256 {
 			s.wantSame(t, fmt.Appendf(nil, format, string([]byte{byte(c)})))
@@ -438,9 +452,12 @@ func FuzzSameFields(f *testing.F) {
 	f.Add("POST", "/%2f", "[::1]", "connection", "close", "Connection", "keep-alive")
 	f.Add("HEAD", "/é\"<>", "a_b", "Transfer-Encoding", "chunked", "content-length", "007")
 	f.Add("CONNECT", "//a:b@c/;d#e", "a:0", "expect", "", "Pragma", "no-cache")
+	f.Add("PUT", "/", "h", "Expect", "100-continue", "transfer-encoding", "Chunked")
 	s := startNetHTTP(f)
 	f.Fuzz(func(t *testing.T, method, target, host, name1, value1, name2, value2 string) {
-		s.wantSame(t, fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\n%s: %s\r\n\r\nrest", method, target, host, name1, value1, name2, value2))
+		for _, version := range []string{"1", "0"} {
+			s.wantSame(t, fmt.Appendf(nil, "%s %s HTTP/1.%s\r\nHost: %s\r\n%s: %s\r\n%s: %s\r\n\r\nrest", method, target, version, host, name1, value1, name2, value2))
+		}
 	})
 }
 

@@ -31,9 +31,9 @@ type Conn interface {
 	KeepAlives() bool
 
 	// FinishBody reads the rest of the request's body before the first byte of the answer is sent,
-	// as net/http does. It reports whether the connection can serve another request, and whether
-	// the rest of the body was too long to read.
-	FinishBody() (reusable, tooLong bool)
+	// as net/http does, unless the handler reads on, with full duplex. It reports whether the
+	// connection can serve another request, and whether the rest of the body was too long to read.
+	FinishBody(readsOn bool) (reusable, tooLong bool)
 
 	// AppendDate appends the time in [http.TimeFormat]. [semantics.Date] implements it.
 	AppendDate(b []byte) []byte
@@ -144,8 +144,8 @@ func (w *Response) Init(conn Conn, r *http.Request, out []byte) {
 	w.isHead, w.hasBody, w.closes = r.Method == http.MethodHead, r.ContentLength != 0, r.Close
 }
 
-// InitOdd is like Init, for a request outside the subset that [Head.Scan] takes. expects says that its
-// client waits for "100 Continue".
+// InitOdd is like Init, for a request that may be HTTP/1.0, or have more in Connection than [Head.Scan]
+// takes. expects says that its client waits for "100 Continue".
 func (w *Response) InitOdd(conn Conn, r *http.Request, expects bool) {
 	w.Init(conn, r, nil)
 	options := semantics.First(r.Header, "Connection")
@@ -692,7 +692,7 @@ func (w *Response) sendHeader(p []byte) {
 		w.closes = true
 	}
 	if w.hasBody && !w.closes && (!w.fullDuplex || w.expects) {
-		reusable, tooLong := w.conn.FinishBody()
+		reusable, tooLong := w.conn.FinishBody(w.fullDuplex)
 		if !reusable || tooLong {
 			w.closes = true
 		}

@@ -47,7 +47,7 @@ func (c *wire) KeepAlives() bool { return !c.off }
 // keptBytesMax is how much of a request's body net/http reads to keep a connection.
 const keptBytesMax = 256 << 10
 
-func (c *wire) FinishBody() (reusable, tooLong bool) {
+func (c *wire) FinishBody(bool) (reusable, tooLong bool) {
 	switch {
 	case c.body.closed:
 		return c.body.left == 0, false
