@@ -3,19 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -33,6 +26,7 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/adapters/httpadapter/sse"
+	"github.com/percore/percore/cmd/percore/internal/selfsigned"
 	"github.com/percore/percore/handover"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/metrics/tcpinfo"
@@ -297,7 +291,8 @@ func newDemo(opts serveOptions, log *slog.Logger) (_ *demo, err error) {
 func (d *demo) openTLS() error {
 	paths := d.opts.files
 	if paths.Cert == "" {
-		made, err := selfSigned(d.opts.httpAddress)
+		host, _, _ := net.SplitHostPort(d.opts.httpAddress)
+		made, err := selfsigned.New(host)
 		if err != nil {
 			return err
 		}
@@ -308,33 +303,6 @@ func (d *demo) openTLS() error {
 		return fmt.Errorf("-tls: %w", err)
 	}
 	return nil
-}
-
-// selfSigned makes a certificate for this machine and the host in an address, which is valid for longer
-// than a demonstration runs. The key exists only in this process.
-func selfSigned(address string) (cert tls.Certificate, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return cert, err
-	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()),
-		Subject:      pkix.Name{CommonName: "percore serve, self-signed"},
-		NotBefore:    now.Add(-time.Hour), // clocks differ
-		NotAfter:     now.AddDate(0, 1, 0),
-		DNSNames:     []string{"localhost"},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	if host, _, _ := net.SplitHostPort(address); net.ParseIP(host) != nil {
-		template.IPAddresses = append(template.IPAddresses, net.ParseIP(host))
-	} else if host != "" {
-		template.DNSNames = append(template.DNSNames, host)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
 // openLoops makes the loops, and the options of the listeners.

@@ -3,13 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/percore/percore/cmd/percore/internal/echopb"
@@ -22,8 +19,6 @@ func TestServeGRPC(t *testing.T) {
 		"client stream": testClientStream,
 		"server stream": testServerStream,
 		"bidi stream":   testBidiStream,
-		"health":        testHealth,
-		"reflection":    testReflection,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, s.in(t)) })
 	}
@@ -128,48 +123,5 @@ func testBidiStream(t *testing.T, s *servers) {
 	}
 	if _, err := call.Recv(); err != io.EOF {
 		t.Errorf("after the last message: got %v, want EOF", err)
-	}
-}
-
-func testHealth(t *testing.T, s *servers) {
-	client := grpc_health_v1.NewHealthClient(s.grpc)
-	for _, service := range []string{"", "percore.echo.v1.Echo"} {
-		got, err := client.Check(s.ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
-		if err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-			t.Errorf("service %q: got %v, %v, want SERVING, nil", service, got.GetStatus(), err)
-		}
-	}
-	if _, err := client.Check(s.ctx, &grpc_health_v1.HealthCheckRequest{Service: "x"}); status.Code(err) != codes.NotFound {
-		t.Errorf("an unknown service: got %v, want NotFound", err)
-	}
-}
-
-func testReflection(t *testing.T, s *servers) {
-	call, err := grpc_reflection_v1.NewServerReflectionClient(s.grpc).ServerReflectionInfo(s.ctx)
-	if err != nil {
-		t.Fatalf("ServerReflectionInfo: %v", err)
-	}
-	err = call.Send(&grpc_reflection_v1.ServerReflectionRequest{
-		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
-	})
-	if err != nil {
-		t.Fatalf("Send: %v", err)
-	}
-	resp, err := call.Recv()
-	if err != nil {
-		t.Fatalf("Recv: %v", err)
-	}
-	var names []string
-	for _, service := range resp.GetListServicesResponse().GetService() {
-		names = append(names, service.GetName())
-	}
-	for _, want := range []string{"percore.echo.v1.Echo", "grpc.health.v1.Health"} {
-		if !slices.Contains(names, want) {
-			t.Errorf("got services %q, want %s among them", names, want)
-		}
-	}
-	_ = call.CloseSend()
-	if _, err := call.Recv(); err != io.EOF {
-		t.Errorf("after the last request: got %v, want EOF", err)
 	}
 }

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"crypto/tls"
-	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -194,56 +191,6 @@ func TestServeSummary(t *testing.T) {
 				if got := s.stdout.String(); !regexp.MustCompile(want).MatchString(got) {
 					t.Errorf("got output\n%s\nwant something that matches %q", got, want)
 				}
-			}
-		})
-	}
-}
-
-// One port serves both versions, in clear and with -tls, and the summary counts
-// what the adapter served.
-func TestServeHTTP2(t *testing.T) {
-	for _, tt := range []struct {
-		args    []string
-		summary string
-	}{
-		{nil, `, 3 over HTTP/2`},
-		{[]string{"-tls"}, `, 3 over HTTP/2`},
-	} {
-		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
-			needEngine(t)
-			s := startServers(t, tt.args...)
-			var config *tls.Config
-			if strings.HasPrefix(s.baseURL, "https:") {
-				config = &tls.Config{InsecureSkipVerify: true} // its certificate is made for this run
-			}
-			client := testnet.HTTP2Client(t, config)
-			for n := range 3 {
-				text := fmt.Sprint("text ", n)
-				resp, err := client.Post(s.baseURL+"/echo", "text/plain", strings.NewReader(text))
-				if err != nil {
-					t.Fatal(err)
-				}
-				echoed, err := io.ReadAll(resp.Body)
-				resp.Body.Close()
-				if err != nil || string(echoed) != text || resp.ProtoMajor != 2 {
-					t.Errorf("the echo: got %q over %s, %v, want %q over HTTP/2", echoed, resp.Proto, err, text)
-				}
-			}
-			transport := &http.Transport{TLSClientConfig: config, Protocols: new(http.Protocols)}
-			transport.Protocols.SetHTTP1(true)
-			resp, err := (&http.Client{Transport: transport}).Get(s.baseURL + "/echo")
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			if resp.ProtoMajor != 1 || resp.StatusCode != http.StatusOK {
-				t.Errorf("got %s over %s, want 200 over HTTP/1.1", resp.Status, resp.Proto)
-			}
-			transport.CloseIdleConnections()
-			client.CloseIdleConnections()
-			s.stop()
-			if got := s.stdout.String(); !regexp.MustCompile(tt.summary + `\n`).MatchString(got) {
-				t.Errorf("got output\n%s\nwant something that matches %q", got, tt.summary)
 			}
 		})
 	}

@@ -61,15 +61,6 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestChangeRules: each rule has a metric of which less is better.
-func TestChangeRules(t *testing.T) {
-	for _, rule := range changeRules {
-		if m, ok := MetricNamed(rule.metric); !ok || m.HigherIsBetter || rule.times < 1 || rule.least <= 0 {
-			t.Errorf("the rule %+v of metric %+v", rule, m)
-		}
-	}
-}
-
 // TestCounts: the counters count the server's calls, not those of the harness and the load. An echo is a
 // read and a write for each operation; on package net there is often another read that finds nothing.
 func TestCounts(t *testing.T) {

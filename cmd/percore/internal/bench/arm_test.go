@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -113,34 +111,6 @@ func TestArmSettings(t *testing.T) {
 	for _, bad := range []string{"/bin/old", "percore:", "gnet:/bin/old"} {
 		if err := SetExecutable(arms, bad); err == nil {
 			t.Errorf("SetExecutable(%q) succeeded", bad)
-		}
-	}
-}
-
-// TestFindPeers looks for the program of other libraries' servers, unless an arm names one.
-func TestFindPeers(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("PATH", dir)
-	arms, err := ParseArms("gnet,nbio,net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := SetExecutable(arms, "gnet:/own"); err != nil {
-		t.Fatal(err)
-	}
-	if err := FindPrograms(arms); err == nil || !strings.Contains(err.Error(), "arm nbio") || !strings.Contains(err.Error(), "go build") {
-		t.Errorf("got %v, want an error that says how to build it", err)
-	}
-	program := filepath.Join(dir, peersProgram)
-	if err := os.WriteFile(program, nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := FindPrograms(arms); err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []string{"/own", program, ""} {
-		if got := arms[i].Executable; got != want {
-			t.Errorf("%s runs %q, want %q", arms[i].Name, got, want)
 		}
 	}
 }

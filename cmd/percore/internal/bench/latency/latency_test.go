@@ -32,15 +32,6 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-func TestOutOfRangeIsCounted(t *testing.T) {
-	h := New()
-	h.Record(-time.Second) // a clock may be set back; the operation happened
-	h.Record(time.Hour)
-	if h.Count() != 2 || !near(h.Quantile(0.5), Min) || !near(h.Max(), Max) {
-		t.Errorf("count %d, lowest %v, highest %v; want 2, %v, %v", h.Count(), h.Quantile(0.5), h.Max(), Min, Max)
-	}
-}
-
 func TestEncodeAndMerge(t *testing.T) {
 	a, b := New(), New()
 	a.Record(3 * time.Millisecond)

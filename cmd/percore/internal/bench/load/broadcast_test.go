@@ -107,21 +107,3 @@ func says(err error, what string) bool {
 	}
 	return strings.Contains(err.Error(), what)
 }
-
-// TestEventsRefused: clients that get no events, and jobs without any.
-func TestEventsRefused(t *testing.T) {
-	testnet.NoLeaks(t)
-	srv := httptest.NewServer(http.NotFoundHandler())
-	defer srv.Close()
-	addr := srv.Listener.Addr().String()
-	for want, job := range map[string]Job{
-		"404 Not Found":                {Conns: 2, Callers: 1, Payload: 1},
-		"needs a payload":              {Conns: 2, Callers: 1},
-		"a connection for each caller": {Conns: 1, Callers: 2, Payload: 1},
-	} {
-		job.Kind, job.Addr = KindEvents, addr
-		if _, err := open(job); !says(err, want) {
-			t.Errorf("%+v: got %v, want an error about %q", job, err, want)
-		}
-	}
-}

@@ -23,13 +23,27 @@ func echoOpener(job Job) (opener, error) {
 	}, nil
 }
 
+// burstOpener's sessions send one byte for an answer of a known length.
+func burstOpener(job Job) (opener, error) {
+	if job.Payload <= 0 {
+		return nil, errors.New("a burst needs a payload")
+	}
+	return func(int) (session, error) {
+		c, err := dial(job.Addr)
+		if err != nil {
+			return nil, err
+		}
+		return &exchange{conn: c, send: []byte("x"), buf: make([]byte, job.Payload), name: "burst"}, nil
+	}, nil
+}
+
 var errEcho = errors.New("the echo differs from what was sent")
 
 // exchange is a session that sends bytes and reads the answer that they must have.
 type exchange struct {
 	conn       net.Conn
-	send, want []byte // never written: sessions may share them
-	buf        []byte // as long as want
+	send, want []byte // never written: sessions may share them; want is nil if any bytes will do
+	buf        []byte // as long as the answer
 	name       string // of the answer
 	wrong      error  // another answer's
 }
@@ -41,7 +55,7 @@ func (s *exchange) op() error {
 	if _, err := io.ReadFull(s.conn, s.buf); err != nil {
 		return fmt.Errorf("read %s: %w", s.name, unexpectedEOF(err))
 	}
-	if !bytes.Equal(s.buf, s.want) {
+	if s.want != nil && !bytes.Equal(s.buf, s.want) {
 		return s.wrong
 	}
 	return nil

@@ -112,16 +112,6 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestHTTP2LoopsOnce: a loop that is to stop at once makes one request, whatever it may have open.
-func TestHTTP2LoopsOnce(t *testing.T) {
-	testnet.NoLeaks(t)
-	s := openHTTP2(t, Job{Streams: 5, Addr: http2Server(t, false, func(http.ResponseWriter, *http.Request) {})})
-	n := 0
-	if err := s.loop(func() bool { return true }, func(time.Duration) { n++ }); err != nil || n != 1 {
-		t.Errorf("%d requests, %v; want 1", n, err)
-	}
-}
-
 // endingServer ends its side of each connection at once, and takes what comes. It returns its address.
 func endingServer(t *testing.T) string {
 	t.Helper()

@@ -4,16 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"runtime"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/latency"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -71,16 +66,6 @@ func TestClosedLoopFigures(t *testing.T) {
 		within(t, "median", m.latency.Quantile(0.5), 10*time.Millisecond)
 		within(t, "p99", m.latency.Quantile(0.99), 40*time.Millisecond)
 	})
-}
-
-// TestClosedLoopBeginsLate lets a phase be over before its sessions have begun, as it
-// may be on a busy machine: each is used once, unless one has failed.
-func TestClosedLoopBeginsLate(t *testing.T) {
-	sessions := []session{&fakeSession{latency: always(0)}, &fakeSession{latency: always(0)}}
-	m, err := closedLoop(sessions, Phase{Duration: -time.Second})
-	if err != nil || m.latency.Count() < 2 {
-		t.Errorf("%d operations, error %v; want 2 or more, none", m.latency.Count(), err)
-	}
 }
 
 // TestOpenLoopShowsStall shows the use of an open loop: a server that is quick except for one stall
@@ -287,73 +272,5 @@ func TestInTurn(t *testing.T) {
 		if want := (len(order) + n - 1 - i) / n; used[i] != want {
 			t.Errorf("session %d was used %d times of %d, want %d: %v", i, used[i], len(order), want, order)
 		}
-	}
-}
-
-// TestRun goes through run, with real time: the deadlines and the report.
-func TestRun(t *testing.T) {
-	procs := runtime.GOMAXPROCS(0)
-	for _, rate := range []float64{0, 200} {
-		s := &fakeSession{latency: always(time.Millisecond)}
-		res, err := run([]session{s}, Phase{Duration: 50 * time.Millisecond, Grace: time.Minute, Rate: rate, Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h, err := latency.Decode(res.Latency)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if res.Ops == 0 || res.Ops != int64(s.ops) || res.Ops != h.Count() {
-			t.Errorf("rate %v: %d operations reported, %d done, %d latencies", rate, res.Ops, s.ops, h.Count())
-		}
-		if h.Quantile(0) < time.Millisecond-2*time.Microsecond {
-			t.Errorf("rate %v: an operation took %v, want at least 1ms", rate, h.Quantile(0))
-		}
-		if !s.deadline.IsZero() {
-			t.Errorf("rate %v: the session was left with a deadline", rate)
-		}
-		if open := rate > 0; open != (res.Service != "") || open != (res.Late != "") {
-			t.Errorf("rate %v: service %t, late %t; want both only after an open loop", rate, res.Service != "", res.Late != "")
-		}
-	}
-	if got := runtime.GOMAXPROCS(0); got != procs {
-		t.Errorf("GOMAXPROCS is %d after the open loop, was %d", got, procs)
-	}
-}
-
-func TestRunSaysWhenHung(t *testing.T) {
-	s := &fakeSession{latency: always(0), fail: func(int) error { return fmt.Errorf("read: %w", os.ErrDeadlineExceeded) }}
-	_, err := run([]session{s}, Phase{Duration: time.Minute, Grace: 7 * time.Second})
-	if err == nil || !strings.Contains(err.Error(), "stopped answering") || !strings.Contains(err.Error(), "7s") {
-		t.Errorf("error %v, want one that says for how long the server didn't answer", err)
-	}
-}
-
-func TestParallel(t *testing.T) {
-	var calls, open, most atomic.Int64
-	err := parallel(1000, func(int) error {
-		calls.Add(1)
-		if n := open.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		defer open.Add(-1)
-		runtime.Gosched()
-		return nil
-	})
-	if err != nil || calls.Load() != 1000 || most.Load() > parallelMax {
-		t.Errorf("error %v, %d calls, %d at once; want 1000 calls, at most %d at once", err, calls.Load(), most.Load(), parallelMax)
-	}
-	bad := errors.New("bad")
-	calls.Store(0)
-	err = parallel(1_000_000, func(i int) error {
-		calls.Add(1)
-		if i == 10 {
-			return bad
-		}
-		time.Sleep(time.Millisecond) // or they might all be done before the error is
-		return nil
-	})
-	if err != bad || calls.Load() == 1_000_000 {
-		t.Errorf("error %v after %d calls, want %v and an early end", err, calls.Load(), bad)
 	}
 }

@@ -54,7 +54,6 @@ const (
 	chartWidth   vg.Length = 720
 	rowHeight    vg.Length = 20
 	frameHeight  vg.Length = 54 // title and axis of a chart of rows
-	barWidth     vg.Length = 11
 	latencyWidth vg.Length = 520
 	latencyTall  vg.Length = 240
 )
@@ -208,53 +207,6 @@ func ratioTicks(lo, hi float64) []plot.Tick {
 		}
 	}
 	return ticks
-}
-
-// bars draws one metric's medians over all scenarios that are about it, a bar per arm. It returns
-// "" if there aren't any.
-func bars(rep *bench.Report, m bench.Metric) (template.HTML, error) {
-	var names []string
-	values := make([]plotter.Values, len(rep.Arms))
-	for i := range rep.Results {
-		res := &rep.Results[i]
-		if !slices.Contains(res.Headline, m.Name) || !res.Measured() {
-			continue
-		}
-		names = append(names, res.Scenario)
-		for a, arm := range rep.Arms {
-			v := stats.Median(res.Values(arm.Name, m.Name))
-			if math.IsNaN(v) {
-				v = 0
-			}
-			values[a] = append(values[a], max(0, v))
-		}
-	}
-	if len(names) == 0 {
-		return "", nil
-	}
-	slices.Reverse(names)
-	title := m.Label + " (less is better)"
-	p := newPlot(title)
-	addGrid(p, true, false)
-	for a := range values {
-		slices.Reverse(values[a])
-		b, err := plotter.NewBarChart(values[a], barWidth)
-		if err != nil {
-			return "", err
-		}
-		b.Horizontal, b.Color, b.LineStyle.Width = true, armColor(a), 0
-		b.Offset = barWidth * vg.Length(float64(len(values)-1)/2-float64(a))
-		p.Add(b)
-		p.Legend.Add(rep.Arms[a].Name, b)
-	}
-	p.Legend.Top = true
-	p.NominalY(names...)
-	p.Y.Color, p.Y.Tick.Color = pale, pale
-	p.X.Min = 0
-	p.X.Tick.Marker = plot.TickerFunc(func(lo, hi float64) []plot.Tick { return unitTicks(lo, hi, m.Unit) })
-	p.Y.Min, p.Y.Max = -0.8, float64(len(names))-0.2
-	height := frameHeight + (barWidth*vg.Length(len(values))+rowHeight)*vg.Length(len(names))
-	return svg(p, chartWidth, height, title)
 }
 
 // againstProcessors draws one metric's medians against the number of processors that the server

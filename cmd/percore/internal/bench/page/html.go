@@ -80,7 +80,7 @@ func pageTitle(rep *bench.Report) string {
 	return "percore bench: " + strings.Join(names, " and ")
 }
 
-// charts draws the overviews: the comparison, and the memory of idle connections.
+// charts draws the overviews: the comparison, and what the number of processors changes.
 func charts(rep *bench.Report) ([]template.HTML, error) {
 	var all []template.HTML
 	add := func(c template.HTML, err error) error {
@@ -104,10 +104,6 @@ func charts(rep *bench.Report) ([]template.HTML, error) {
 				return nil, err
 			}
 		}
-	}
-	m, _ := bench.MetricNamed(bench.MetricResident)
-	if err := add(bars(rep, m)); err != nil {
-		return nil, err
 	}
 	return all, nil
 }

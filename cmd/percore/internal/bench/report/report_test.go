@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"math"
 	"reflect"
 	"regexp"
@@ -114,20 +113,6 @@ func TestSummaryWarns(t *testing.T) {
 	}
 }
 
-// TestEmpty prints the report of a run that ended by Ctrl-C in the first sample.
-func TestEmpty(t *testing.T) {
-	rep := example.Report()
-	rep.Results = nil
-	for name, write := range map[string]func() error{
-		"table": func() error { return Table(&bytes.Buffer{}, rep, true) },
-		"json":  func() error { return JSON(&bytes.Buffer{}, rep) },
-	} {
-		if err := write(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 func TestJSON(t *testing.T) {
 	want := example.Report()
 	var b bytes.Buffer
@@ -140,30 +125,6 @@ func TestJSON(t *testing.T) {
 	}
 	if !reflect.DeepEqual(&got, want) {
 		t.Errorf("read back\n%+v\nwant\n%+v", got, *want)
-	}
-}
-
-// failingWriter fails after n bytes.
-type failingWriter struct{ n int }
-
-var errFull = errors.New("disk full")
-
-func (w *failingWriter) Write(p []byte) (int, error) {
-	if w.n -= len(p); w.n < 0 {
-		return 0, errFull
-	}
-	return len(p), nil
-}
-
-func TestWriteErrors(t *testing.T) {
-	rep := example.Report()
-	for name, write := range map[string]func(*failingWriter) error{
-		"table": func(w *failingWriter) error { return Table(w, rep, true) },
-		"json":  func(w *failingWriter) error { return JSON(w, rep) },
-	} {
-		if err := write(&failingWriter{n: 100}); !errors.Is(err, errFull) {
-			t.Errorf("%s: error %v, want %v", name, err, errFull)
-		}
 	}
 }
 

@@ -2,17 +2,24 @@ package target
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/selfsigned"
 )
 
 // writeSelfSigned writes a private key and its certificate as files.
 func writeSelfSigned(dir string) (keyFile, certFile string, err error) {
-	key, cert, err := selfSignedDER()
+	cert, err := selfsigned.New("")
+	if err != nil {
+		return "", "", err
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	if err != nil {
 		return "", "", err
 	}
@@ -20,7 +27,7 @@ func writeSelfSigned(dir string) (keyFile, certFile string, err error) {
 	write := func(file, kind string, der []byte) error {
 		return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 	}
-	return keyFile, certFile, errors.Join(write(keyFile, "PRIVATE KEY", key), write(certFile, "CERTIFICATE", cert))
+	return keyFile, certFile, errors.Join(write(keyFile, "PRIVATE KEY", key), write(certFile, "CERTIFICATE", cert.Certificate[0]))
 }
 
 // addProcess adds what the threads of a process have consumed. Threads that have ended are missing.

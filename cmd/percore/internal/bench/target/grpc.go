@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/adapters/grpcadapter"
+	"github.com/percore/percore/cmd/percore/internal/selfsigned"
 )
 
 // The gRPC service of the benchmark, written by hand. The well-known type BytesValue is message
@@ -120,7 +121,7 @@ func newGRPCServer(spec Spec) (server, error) {
 	e, poll := spec.Engine, newLongPoll(spec.Engine.Detach)
 	creds := insecure.NewCredentials()
 	if spec.TLS {
-		cert, err := selfSigned()
+		cert, err := selfsigned.New("")
 		if err != nil {
 			return nil, err
 		}

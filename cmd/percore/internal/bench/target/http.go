@@ -2,15 +2,10 @@ package target
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -21,6 +16,7 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/admission"
+	"github.com/percore/percore/cmd/percore/internal/selfsigned"
 )
 
 // The timeouts of Spec.Timeouts: usual values that no request here reaches.
@@ -54,7 +50,7 @@ func newHTTPServer(spec Spec) (server, error) {
 		srv.Protocols.SetUnencryptedHTTP2(true)
 	}
 	if spec.TLS {
-		cert, err := selfSigned()
+		cert, err := selfsigned.New("")
 		if err != nil {
 			return nil, err
 		}
@@ -347,32 +343,3 @@ var proxyBuffer = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 func (proxyBuffers) Get() []byte  { return proxyBuffer.Get().(*[32 << 10]byte)[:] }
 func (proxyBuffers) Put(b []byte) { proxyBuffer.Put((*[32 << 10]byte)(b)) }
-
-// selfSigned makes a certificate that is valid as long as this process runs.
-func selfSigned() (tls.Certificate, error) {
-	key, cert, err := selfSignedDER()
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	signer, err := x509.ParsePKCS8PrivateKey(key)
-	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: signer}, err
-}
-
-// selfSignedDER returns the private key (PKCS 8) and the certificate.
-func selfSignedDER() (key, cert []byte, err error) {
-	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(24 * time.Hour),
-		DNSNames:     []string{"localhost"},
-	}
-	if cert, err = x509.CreateCertificate(rand.Reader, template, template, signer.Public(), signer); err != nil {
-		return nil, nil, err
-	}
-	key, err = x509.MarshalPKCS8PrivateKey(signer)
-	return key, cert, err
-}
