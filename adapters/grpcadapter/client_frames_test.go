@@ -2,6 +2,7 @@ package grpcadapter
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -153,6 +154,58 @@ func TestClientCutAnswer(t *testing.T) {
 				t.Errorf("%s, client %d: got %v, want %v", name, i, err, test.want)
 			}
 			cancel()
+		}
+	}
+}
+
+// TestClientReplayFails: a call that is sent again, and fails or succeeds before all of it is sent, ends as
+// its last attempt, as with grpc-go.
+func TestClientReplayFails(t *testing.T) {
+	testnet.NoLeaks(t)
+	for want, end := range map[string]func(p *frames.Peer){
+		"0 true Canceled": func(p *frames.Peer) { p.Reset(1, 8).Flush() },
+		"1 EOF":           func(p *frames.Peer) { answer(p, 1) },
+	} {
+		first := make(chan bool, 1)
+		first <- true
+		lis := framesServer(t, func(p *frames.Peer) {
+			nextCall(p)
+			select {
+			case <-first:
+				p.Window(0, 1<<20).Window(1, 1<<20).Flush()
+				for n := 0; n < 100<<10; {
+					var id int
+					var data string
+					if _, err := fmt.Sscanf(p.Next(), "data %d %q", &id, &data); err == nil {
+						n += len(data)
+					}
+				}
+				p.Frame(frames.GoAway, 0, 0, make([]byte, 8)).Flush()
+			default:
+				end(p)
+			}
+			nextCall(p)
+		})
+		for i, cc := range []grpc.ClientConnInterface{dialServer(t, lis), dialClient(t, lis)} {
+			s, err := cc.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
+			if err == nil {
+				err = s.SendMsg(wrapperspb.Bytes(pattern(100 << 10)))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := 0
+			for err == nil {
+				if err = s.RecvMsg(new(wrapperspb.BytesValue)); err == nil {
+					got++
+				}
+			}
+			if got := fmt.Sprint(got, " ", statusText(err)); !strings.HasPrefix(got, want) {
+				t.Errorf("client %d: got %s, want %s", i, got, want)
+			}
+			if i == 0 {
+				first <- true
+			}
 		}
 	}
 }

@@ -201,12 +201,15 @@ func (s *clientCall) unlocked(do func() error) error {
 }
 
 // retryLocked makes other attempts until one has come as far as a, which has failed with failure. It
-// returns the error of the call if there must be none.
+// returns the error of the call if there must be none. If the last attempt has ended while all was sent
+// again, what is to be done next finds out how.
 func (s *clientCall) retryLocked(a *attempt, failure error) error {
 	for {
 		transparent, err := s.mayRetryLocked(a, failure)
 		if err != nil {
-			s.commitLocked()
+			if s.commitLocked(); err == io.EOF {
+				return nil
+			}
 			return err
 		}
 		a.finish(a.statusOf(failure))
