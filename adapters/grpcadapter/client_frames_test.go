@@ -1,18 +1,14 @@
 package grpcadapter
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/internal/testnet"
@@ -126,40 +122,8 @@ func TestClientSendsBehindAnswer(t *testing.T) {
 	}
 }
 
-// TestClientCutAnswer: an answer that is not gRPC's stops short. The status comes from what has ended
-// it, as with grpc-go.
-func TestClientCutAnswer(t *testing.T) {
-	testnet.NoLeaks(t)
-	for name, test := range map[string]struct {
-		cut  func(p *frames.Peer) // after a part of the body
-		want codes.Code
-	}{
-		"a reset":                {func(p *frames.Peer) { p.Reset(1, 11).Flush() }, codes.ResourceExhausted},
-		"the connection is lost": {func(p *frames.Peer) { p.Conn.Close() }, codes.Unavailable},
-		"the deadline passes":    {func(*frames.Peer) {}, codes.DeadlineExceeded},
-	} {
-		lis := framesServer(t, func(p *frames.Peer) {
-			if nextCall(p) {
-				p.Headers(1, false, ":status", "404", "content-type", "text/html").Data(1, "not", false).Flush()
-				test.cut(p)
-				nextCall(p)
-			}
-		})
-		for i, cc := range []grpc.ClientConnInterface{dialServer(t, lis), dialClient(t, lis)} {
-			ctx, cancel := context.WithCancel(callContext(t))
-			if test.want == codes.DeadlineExceeded {
-				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
-			}
-			if err := callEcho(ctx, cc, nil); status.Code(err) != test.want {
-				t.Errorf("%s, client %d: got %v, want %v", name, i, err, test.want)
-			}
-			cancel()
-		}
-	}
-}
-
-// TestClientReplayFails: a call that is sent again, and fails or succeeds before all of it is sent, ends as
-// its last attempt, as with grpc-go.
+// TestClientReplayFails: a call that is sent again, and fails or succeeds before all of it is sent, ends
+// as its last attempt, as with grpc-go.
 func TestClientReplayFails(t *testing.T) {
 	testnet.NoLeaks(t)
 	for want, end := range map[string]func(p *frames.Peer){

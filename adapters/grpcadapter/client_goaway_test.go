@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -265,6 +266,25 @@ func TestClientTurnedAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestClientOddGreeting: a server that speaks something else fails a call at once, though its connection
+// takes a while to close.
+func TestClientOddGreeting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc := newTestClient(t, "passthrough:///server", WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() { _, _ = theirs.Write([]byte("SSH-2.0-OpenSSH_10.0\r\n")) }()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			return ours, nil
+		}))
+		began := time.Now()
+		err := callEcho(t.Context(), cc, nil)
+		if took := time.Since(began); status.Code(err) != codes.Unavailable || took != 0 {
+			t.Errorf("got %v after %v, want Unavailable at once", err, took)
+		}
+		cc.Close()
+	})
 }
 
 // TestClientNotTurnedAway: connections that a server ends behind an answer are of use, so the next ones

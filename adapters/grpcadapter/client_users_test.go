@@ -2,11 +2,15 @@ package grpcadapter
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
 	"github.com/percore/percore"
@@ -54,6 +58,40 @@ func TestClientOptionsApart(t *testing.T) {
 	}
 	if got := seen[0][len(seen[0])-1].(grpc.ContentSubtypeCallOption).ContentSubtype; got != "a" {
 		t.Errorf("the first call has got the option of the call %s", got)
+	}
+}
+
+// TestClientsShare: clients of the same options, which hold the same credentials, resolver and handlers,
+// don't hear of each other: not at once, nor when one is closed.
+func TestClientsShare(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, config := testnet.TLS(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, Creds(credentials.NewTLS(server)))
+	r := manual.NewBuilderWithScheme("shared")
+	r.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: lis.Addr().String()}}})
+	opts := []ClientOption{
+		WithTransportCredentials(credentials.NewTLS(config)), WithPerRPCCredentials(bearer{"token", true}), WithResolvers(r),
+		WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`), WithStatsHandler(new(attemptTimes)),
+	}
+	first, second := newTestClient(t, "shared:///x", opts...), newTestClient(t, "shared:///x", opts...)
+	var calls sync.WaitGroup
+	for i := range 40 {
+		calls.Go(func() {
+			if err := callEcho(callContext(t), []*Client{first, second}[i%2], pattern(i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+	first.Close()
+	for _, c := range []*Client{second, newTestClient(t, "shared:///x", opts...)} {
+		if err := callEcho(callContext(t), c, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if config.NextProtos != nil {
+		t.Errorf("the config has got the protocols %q", config.NextProtos)
 	}
 }
 

@@ -438,7 +438,7 @@ func appendCreds(to []h2.Field, data map[string]string) []h2.Field {
 	return to
 }
 
-// awaitBytes is how much of the answer to a unary call is waited for at once.
+// awaitBytes is how much of the message of a unary call is waited for at once.
 const awaitBytes = 32 << 10
 
 // awaitHeader waits for the header of the answer. The error is the outcome of the stream, io.EOF for
@@ -451,10 +451,7 @@ func (a *attempt) awaitHeader() error {
 
 func (a *attempt) awaitHeaderLocked() error {
 	if !a.answered {
-		switch {
-		case a.call.desc == unaryDesc:
-			a.stream.AwaitEnd(awaitBytes)
-		case !a.call.desc.ClientStreams:
+		if d := a.call.desc; d != unaryDesc && !d.ClientStreams {
 			_ = a.stream.Flush() // its request may not have been sent, against the rules
 		}
 		answer, err := a.stream.Answer()
@@ -575,6 +572,9 @@ func (a *attempt) recv(v any) error {
 	}
 	if v == nothing {
 		return nil
+	}
+	if a.call.desc == unaryDesc && wire > 0 {
+		a.stream.AwaitEnd(min(wire, awaitBytes))
 	}
 	length := wire
 	if z := a.in.compressed; flag == 1 && z != nil && z.encoding != encoding.Identity && z.decompressor == nil {

@@ -189,17 +189,25 @@ func connState(hc *h2.Conn, state h2.ConnState) {
 	cc := hc.User().(*clientConn)
 	switch state {
 	case h2.Ready:
-		cc.settled = true
-		cc.begins.Do(func() { close(cc.begun) })
+		cc.beginning(true)
 	case h2.Leaving:
 		if gone, _, ok := hc.GoneAway(); ok {
 			cc.heed(gone)
 		}
 		cc.link.Ended(hc.Answered())
+		cc.beginning(false) // it may take a second to close, with what it has sent
 	case h2.Closed:
 		cc.link.Ended(hc.Answered()) // without Leaving before it, if the server has hung up
 		cc.end()
 	}
+}
+
+// beginning says whether the server's first SETTINGS have come.
+func (cc *clientConn) beginning(settled bool) {
+	cc.begins.Do(func() {
+		cc.settled = settled
+		close(cc.begun)
+	})
 }
 
 // heed doubles the time before the PINGs of later connections if a server has had too many of them, as
@@ -234,7 +242,7 @@ func (cc *clientConn) lost(err error) *status.Status {
 // end is for a connection that has ended.
 func (cc *clientConn) end() {
 	cc.link.Gone()
-	cc.begins.Do(func() { close(cc.begun) })
+	cc.beginning(false)
 	if sh := cc.client.config.Stats; sh != nil {
 		sh.HandleConn(cc.ctx, &stats.ConnEnd{Client: true})
 	}
