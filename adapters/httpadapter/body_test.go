@@ -33,7 +33,7 @@ func TestBodyHoldsNothing(t *testing.T) {
 	buffers := buffersAtRest(t)
 	for _, size := range []int{1, 4096} { // of each Read
 		reading := make(chan bool, 1)
-		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 			p := make([]byte, size)
 			for total := 0; ; {
 				if total == 4 || total == 10 {
@@ -59,7 +59,7 @@ func TestBodyHoldsNothing(t *testing.T) {
 		if got := c.answer(); got != "9000 EOF" {
 			t.Errorf("got %q", got)
 		}
-		f.wantFast(1)
+		f.wantCounted(1)
 		c.Close()
 	}
 }
@@ -72,7 +72,7 @@ func TestCopyHoldsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(file, r.Body)
 		fmt.Fprint(rw, n, err)
 	}, nil)
@@ -91,13 +91,13 @@ func TestCopyHoldsNothing(t *testing.T) {
 	if got := c.answer(); !strings.HasSuffix(got, "unexpected EOF") {
 		t.Errorf("got %q", got)
 	}
-	f.wantFast(1)
+	f.wantCounted(1)
 }
 
 // Old clients send an empty line after a body. It must not make the kernel reset the connection
 // after an answer that closes it.
 func TestBytesBehindBody(t *testing.T) {
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		rw.Header().Set("Connection", "close")
 		io.WriteString(rw, "thanks")
@@ -112,7 +112,7 @@ func TestBytesBehindBody(t *testing.T) {
 			c.awaitEOF()
 		}
 	}
-	f.wantFast(40)
+	f.wantCounted(40)
 }
 
 // The server looks for the client's end once the body has been read, and finds it then. Before
@@ -120,7 +120,7 @@ func TestBytesBehindBody(t *testing.T) {
 func TestBodyContext(t *testing.T) {
 	for _, part := range []string{"body", "bo"} {
 		waiting, ended := make(chan bool, 1), make(chan error, 1)
-		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 			waiting <- true
 			_, err := io.ReadAll(r.Body)
 			waiting <- true
@@ -168,7 +168,7 @@ func TestBodyTimeouts(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, first %t", tt.name, first), func(t *testing.T) {
 				wantOfTimeout(t, "a timeout, an answer, the end", shortest, func(d time.Duration) string {
 					failed := make(chan error, 1)
-					f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+					f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 						if r.Method == "GET" {
 							return
 						}
@@ -207,7 +207,7 @@ func TestBodyTimeouts(t *testing.T) {
 	}
 	t.Run("idle afterwards", func(t *testing.T) { // the body's deadline does not apply to the wait
 		wantOfTimeout(t, "body", shortest, func(d time.Duration) string {
-			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
 				time.Sleep(2 * d)
 				rw.Write(body)
@@ -225,7 +225,7 @@ func TestBodyTimeouts(t *testing.T) {
 				}
 			}
 			f.awaitParked(1)
-			f.wantFast(2)
+			f.wantCounted(2)
 			return "body"
 		})
 	})
@@ -243,7 +243,7 @@ func awaitReader(t *testing.T) {
 // byte of the next request.
 func TestBodyReadBeyondHandler(t *testing.T) {
 	ended := make(chan error, 1)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {
 			return
 		}
@@ -282,7 +282,7 @@ func TestBodyReadBeyondHandler(t *testing.T) {
 	}
 	c.send("behind" + request("/"))
 	c.answer()
-	f.wantFast(3)
+	f.wantCounted(3)
 	c.send(post("/hijack", 10))
 	if err := testnet.Receive(t, "the reader's end", ended); err == nil {
 		t.Error("got no error from a Read of a body whose connection was hijacked")
@@ -430,7 +430,7 @@ func TestBodyLast(t *testing.T) {
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := startFast(t, test.handler, nil)
+			f := startOurs(t, test.handler, nil)
 			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 			plain := &http.Server{Handler: test.handler}
 			go plain.Serve(ln)
@@ -454,14 +454,14 @@ func TestBodyLast(t *testing.T) {
 			if got, want := ask(f.ln.Addr().String()), ask(ln.Addr().String()); got != want {
 				t.Errorf("got %q, want net/http's %q", got, want)
 			}
-			f.wantFast(1)
+			f.wantCounted(1)
 		})
 	}
 }
 
 // A deadline that the adapter doesn't know about ends no wait, and keeps nothing busy.
 func TestForeignDeadline(t *testing.T) {
-	f := startFast(t, echoPath, nil)
+	f := startOurs(t, echoPath, nil)
 	c := f.dial()
 	c.get("/")
 	f.awaitParked(1)

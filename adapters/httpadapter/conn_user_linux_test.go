@@ -176,8 +176,8 @@ func TestHijackedWays(t *testing.T) {
 	})
 }
 
-// TestFastTLSHijackedWays: over TLS there is only one way.
-func TestFastTLSHijackedWays(t *testing.T) {
+// TestHTTP1TLSHijackedWays: over TLS there is only one way.
+func TestHTTP1TLSHijackedWays(t *testing.T) {
 	testHijacked(t, func(*rand.Rand) []aWay { return ways[:1] })
 }
 
@@ -187,7 +187,7 @@ func testHijacked(t *testing.T, choose func(r *rand.Rand) []aWay) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	got := make(chan string, 1)
 	var some []aWay
-	f := startFast(t, func(rw http.ResponseWriter, req *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, req *http.Request) {
 		nc, brw, err := http.NewResponseController(rw).Hijack()
 		if err != nil {
 			t.Errorf("Hijack: %v", err)

@@ -67,16 +67,25 @@ func TestSameConnection(t *testing.T) {
 	all.Wait()
 }
 
-// TestSameConnectionFound plays connections that once were served otherwise.
-func TestSameConnectionFound(t *testing.T) {
+// TestSameConnectionChosen plays connections that are not drawn: some were served otherwise once, and
+// others wait, as few of those that are drawn do.
+func TestSameConnectionChosen(t *testing.T) {
 	needParking(t)
+	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"
 	pair := newPair(t, func(srv *http.Server) { srv.MaxHeaderBytes = headerMax })
 	for name, script := range map[string]*connectionScript{
+		"an empty line behind a GET":                    {[]piece{{request("/"), true}, {text: "\r\n" + request("/x")}}, halfCloses},
+		"an empty line behind a POST":                   {[]piece{{post, true}, {text: "\r\n" + request("/x")}}, halfCloses},
+		"a part of one, and a GET":                      {[]piece{{post + "\r\n", true}, {text: request("/x")}}, halfCloses},
+		"an empty line behind a later GET":              {[]piece{{post, true}, {request("/"), true}, {text: "\r\n" + request("/x")}}, halfCloses},
+		"a part of a request":                           {[]piece{{request("/") + "GET /x HTTP/1.1\r\n", true}, {text: "Host: h\r\n\r\n"}}, halfCloses},
+		"an end":                                        {[]piece{{request("/"), true}}, halfCloses},
+		"an end behind a byte":                          {[]piece{{request("/"), true}, {text: "G"}}, halfCloses},
+		"an end behind an empty line":                   {[]piece{{request("/"), true}, {text: "\r\n"}}, halfCloses},
+		"a bad target":                                  {[]piece{{request("/"), true}, {"GET /a%2x?q HTTP/1.1\r\nHost: h\r\n", true}}, readsOn},
+		"a bad target at first":                         {[]piece{{"GET /a% HTTP/1.1\r\n", true}}, readsOn},
 		"an empty line, and the beginning of a request": {[]piece{{text: posted("Content-Length: 1") + "b\r\n\r\nGET"}}, halfCloses},
-		"a wrong line before too many": {[]piece{
-			{text: "CONNECT h:443 HTTP/1.1\r\n\x7fx:\r"},
-			{text: "\n" + strings.Repeat("x:\r\n", 600)},
-		}, halfCloses},
+		"a wrong line before too many":                  {[]piece{{text: "CONNECT h:443 HTTP/1.1\r\n\x7fx:\r"}, {text: "\n" + strings.Repeat("x:\r\n", 600)}}, halfCloses},
 		"a Read behind a body that was expected, with full duplex": {[]piece{
 			{text: strings.Replace(posted("Expect: 100-continue", "Transfer-Encoding: chunked"), "Do: a", "Do: dafp", 1) + "1\r\nb\r\n0\r\n\r\n" + request("/next")},
 		}, halfCloses},

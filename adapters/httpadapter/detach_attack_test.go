@@ -17,10 +17,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// detachServers starts a server of the fast path with a handler, plain and over TLS.
+// detachServers starts a server with a handler, plain and over TLS.
 func detachServers(t *testing.T, h http.HandlerFunc, do func(f *fixture)) {
 	needParking(t)
-	t.Run("plain", func(t *testing.T) { do(startFast(t, h, nil)) })
+	t.Run("plain", func(t *testing.T) { do(startOurs(t, h, nil)) })
 	t.Run("TLS", func(t *testing.T) {
 		f, config := startTLS(t, h, nil)
 		f.client = config

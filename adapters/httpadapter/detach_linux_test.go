@@ -141,7 +141,7 @@ func TestDetachedUnread(t *testing.T) {
 // TestHandOverDetached: a connection whose answer waits stays, and moves after the answer's end.
 func TestHandOverDetached(t *testing.T) {
 	streams := make(chan *Stream, 1)
-	f := startFast(t, func(w http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = Detach(w, r, func(s *Stream) { streams <- s })
 	}, nil)
 	next := startSuccessor(t, named("second"))
@@ -167,7 +167,7 @@ func TestHandOverDetached(t *testing.T) {
 func BenchmarkBroadcast(b *testing.B) {
 	const clients, event = 1000, 100
 	for _, arm := range arms {
-		if arm.name != "http.Server" && arm.name != "fast path" {
+		if arm.name != "http.Server" && arm.name != "HTTP/1" {
 			continue
 		}
 		b.Run(arm.name, func(b *testing.B) {

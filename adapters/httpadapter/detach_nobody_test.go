@@ -138,7 +138,7 @@ func TestDetachNoBodyGone(t *testing.T) {
 		f.shutdown()
 	}
 	t.Run("HTTP/1.1", func(t *testing.T) {
-		f := startFast(t, h, nil)
+		f := startOurs(t, h, nil)
 		url, client := clientOf(t, f, nil, nil)
 		check(f, url, client)
 	})

@@ -117,7 +117,7 @@ type detachedArm struct {
 }
 
 var detachedArms = []detachedArm{
-	{"fast path", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
+	{"HTTP/1", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
 		return clientOf(t, start(t, h.ServeHTTP, nil), nil, nil)
 	}},
 	{"TLS", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
@@ -472,7 +472,7 @@ func TestDetachTwiceHeld(t *testing.T) {
 // TestDetachErrors: Detach refuses what it can't do.
 func TestDetachErrors(t *testing.T) {
 	var kept http.ResponseWriter
-	f := startFast(t, func(w http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(w http.ResponseWriter, r *http.Request) {
 		if err := Detach(w, r, func(s *Stream) { s.Close() }); err != nil {
 			t.Error(err)
 		}
@@ -573,7 +573,7 @@ func TestDetachWhole(t *testing.T) {
 			_ = Detach(w, r, func(s *Stream) { streams <- s })
 		}
 	}
-	f, reference := startFast(t, h, nil), httptest.NewServer(http.HandlerFunc(h))
+	f, reference := startOurs(t, h, nil), httptest.NewServer(http.HandlerFunc(h))
 	defer reference.Close()
 	ask := func(ln net.Listener, method, path, rest string) string {
 		c := f.dialTo(ln)

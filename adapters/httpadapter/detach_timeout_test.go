@@ -18,7 +18,7 @@ func TestDetachWriteTimeout(t *testing.T) {
 	configure := func(f *fixture) { f.srv.WriteTimeout = timeout }
 	for name, start := range map[string]func(t *testing.T, h http.HandlerFunc) (string, *http.Client){
 		"HTTP/1.1": func(t *testing.T, h http.HandlerFunc) (string, *http.Client) {
-			return clientOf(t, startFast(t, h, configure), nil, nil)
+			return clientOf(t, startOurs(t, h, configure), nil, nil)
 		},
 		"h2c": func(t *testing.T, h http.HandlerFunc) (string, *http.Client) {
 			protocols := new(http.Protocols)

@@ -19,8 +19,8 @@ import (
 )
 
 // eachDrain runs a test with net/http as the server, and with the adapter, without TLS and with it.
-// fast says whether the adapter serves.
-func eachDrain(t *testing.T, test func(t *testing.T, fast bool, start func(http.HandlerFunc) *fixture)) {
+// ours says whether the adapter serves.
+func eachDrain(t *testing.T, test func(t *testing.T, ours bool, start func(http.HandlerFunc) *fixture)) {
 	for _, netHTTP := range []bool{true, false} {
 		for _, overTLS := range []bool{false, true} {
 			t.Run(fmt.Sprintf("net/http=%t TLS=%t", netHTTP, overTLS), func(t *testing.T) {
@@ -72,7 +72,7 @@ func (c *client) wantLastAnswer(body string) {
 // Connections that wait stay open until their next answer, which is the last, and so is the first of new
 // ones. Drain returns with the last connection.
 func TestDrain(t *testing.T) {
-	eachDrain(t, func(t *testing.T, fast bool, start func(http.HandlerFunc) *fixture) {
+	eachDrain(t, func(t *testing.T, ours bool, start func(http.HandlerFunc) *fixture) {
 		begun, goOn := make(chan struct{}), make(chan struct{})
 		f := start(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/slow" {
@@ -100,8 +100,8 @@ func TestDrain(t *testing.T) {
 		close(goOn)
 		// net/http's part of the header is made before the handler: the next answer is the last.
 		got, closes := busy.answerClosing()
-		if got != "/slow" || closes != fast {
-			t.Errorf("a request under way: got %q, Connection: close %t, want %t", got, closes, fast)
+		if got != "/slow" || closes != ours {
+			t.Errorf("a request under way: got %q, Connection: close %t, want %t", got, closes, ours)
 		}
 		if !closes {
 			busy.wantLast("/busy")

@@ -40,7 +40,7 @@ func TestOwnMethodsCloseIdle(t *testing.T) {
 }
 
 // While keep-alives are turned off with the http.Server's own method, each request is the
-// connection's last. When they are on again, connections are parked and the fast path comes back.
+// connection's last. When they are on again, connections wait without goroutines again.
 func TestOwnKeepAlives(t *testing.T) {
 	needParking(t)
 	f := start(t, echoPath, nil)

@@ -15,7 +15,7 @@ import (
 // If a handler keeps part of a request, or its context, that holds little memory after the
 // connection was closed. It holds neither the request nor what crypto/tls has. (http1's TestKept
 // tests all parts.)
-func TestFastPathKept(t *testing.T) {
+func TestHTTP1Kept(t *testing.T) {
 	needParking(t)
 	if race.Enabled {
 		t.Skip("the race detector allocates: run it without -race")
@@ -47,7 +47,7 @@ func TestFastPathKept(t *testing.T) {
 				mux.HandleFunc("/path/{name}", func(rw http.ResponseWriter, r *http.Request) {
 					keep = append(keep, of(r))
 				})
-				f := startFast(t, mux.ServeHTTP, func(f *fixture) {
+				f := startOurs(t, mux.ServeHTTP, func(f *fixture) {
 					f.srv.ConnState = nil
 					if configure != nil {
 						configure(f)
@@ -70,7 +70,7 @@ func TestFastPathKept(t *testing.T) {
 				if got := (testnet.HeapBytes() - before) / n; got > heapBytesMax {
 					t.Errorf("a kept %s holds %d bytes, want at most %d", what, got, heapBytesMax)
 				}
-				f.wantFast(2 * n)
+				f.wantCounted(2 * n)
 				runtime.KeepAlive(keep)
 			})
 		}

@@ -247,7 +247,7 @@ func TestGoroutineBeyondHandler(t *testing.T) {
 		r.Body, r.Header, r.MultipartForm = http.NoBody, nil, nil
 		<-returned
 	})
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(rw, r.Body, 1000)
 		http.TimeoutHandler(inner, time.Millisecond, "late").ServeHTTP(rw, r)
 	}, nil)
@@ -261,5 +261,5 @@ func TestGoroutineBeyondHandler(t *testing.T) {
 		testnet.Receive(t, "the goroutine's end", ended)
 		c.Close()
 	}
-	f.wantFast(2)
+	f.wantCounted(2)
 }

@@ -40,7 +40,7 @@ func TestServe(t *testing.T) {
 			}
 			s := serverOf(srv)
 			if got := s.HTTP1Stats().Requests; canPark && got != 2 {
-				t.Errorf("got %d requests on the fast path of one Server, want 2", got)
+				t.Errorf("got %d requests counted by one Server, want 2", got)
 			}
 			if err := srv.Shutdown(context.Background()); err != nil {
 				t.Error(err)

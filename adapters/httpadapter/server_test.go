@@ -10,8 +10,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -951,101 +949,6 @@ func TestAcceptErrors(t *testing.T) {
 	want := "http: Accept error: not now; retrying in 5ms\nhttp: Accept error: not now; retrying in 10ms\n"
 	if got := f.log.String(); got != want {
 		t.Errorf("got log %q, want %q", got, want)
-	}
-}
-
-// TestLeftovers: if a part of the next request has come with the one before, nothing is lost.
-func TestLeftovers(t *testing.T) {
-	needParking(t)
-	f := start(t, echoPath, nil)
-	c := f.dial()
-	const post = "POST /post HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n"
-	c.send(post + "\r\n")
-	if got := c.answer(); got != "/post" {
-		t.Errorf("got %q, want %q", got, "/post")
-	}
-	f.awaitPart()
-	if got := c.get("/get"); got != "/get" {
-		t.Errorf("got %q, want %q", got, "/get")
-	}
-	f.awaitParked(1)
-
-	c.send(request("/1") + "GET /2 HTTP/1.1\r\n")
-	c.answer()
-	f.awaitPart()
-	c.send("Host: test\r\n\r\n")
-	if got := c.answer(); got != "/2" {
-		t.Errorf("got %q, want %q", got, "/2")
-	}
-}
-
-// TestEmptyLine: an empty line is skipped where net/http would skip it and refused where it would refuse
-// it.
-func TestEmptyLine(t *testing.T) {
-	needParking(t)
-	const post = "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n"
-	for _, tt := range []struct {
-		name, before string
-		answers      int
-		want         string
-	}{
-		{"after a GET", request("/"), 1, "400 Bad Request"},
-		{"after a POST", post, 1, "/x"},
-		{"after a POST and a GET", post + request("/"), 2, "400 Bad Request"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := start(t, echoPath, nil)
-			c := f.dial()
-			c.get("/") // on a new connection the first byte can't come too early
-			f.awaitParked(1)
-			c.send(tt.before)
-			for range tt.answers {
-				c.answer()
-			}
-			f.awaitParked(1)
-			c.send("\r\n" + request("/x"))
-			if got := c.answer(); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
-		})
-	}
-}
-
-// TestEndsUnparked: if net/http reports nothing about an end after an idle connection, it reports
-// nothing about it after parking either.
-func TestEndsUnparked(t *testing.T) {
-	for _, rest := range []string{"", "G", "GET", "\r\n"} {
-		t.Run(fmt.Sprintf("%q", rest), func(t *testing.T) {
-			f := start(t, echoPath, nil)
-			c := f.dial()
-			c.get("/")
-			if canPark {
-				f.awaitParked(1)
-			}
-			c.send(rest)
-			c.Conn.(*net.TCPConn).CloseWrite()
-			c.awaitEOF()
-			f.awaitStates("new active idle closed")
-		})
-	}
-}
-
-// TestSendfile: a handler that copies a file to its ResponseWriter reaches the connection's
-// ReadFrom.
-func TestSendfile(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte(strings.Repeat("0123456789", 10_000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f := start(t, func(rw http.ResponseWriter, r *http.Request) { http.ServeFile(rw, r, name) }, nil)
-	c := f.dial()
-	for range 3 {
-		if got := len(c.get("/")); got != 100_000 {
-			t.Errorf("got %d bytes, want 100000", got)
-		}
-		if canPark {
-			f.awaitParked(1)
-		}
 	}
 }
 

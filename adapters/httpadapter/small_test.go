@@ -24,7 +24,7 @@ type side struct {
 	ln      net.Listener
 	states  chan string
 	log     testnet.Log
-	fast    *Server        // nil on package net
+	ours    *Server        // nil on package net
 	running sync.WaitGroup // the handlers
 
 	mu   sync.Mutex
@@ -49,8 +49,8 @@ func newSide(t testing.TB, name string, srv *http.Server, handler sideHandler) *
 	srv.ConnState = func(_ net.Conn, state http.ConnState) { s.states <- state.String() }
 	listen, serve, stop := net.Listen, srv.Serve, srv.Close
 	if name != sides[0] {
-		s.fast = Wrap(srv)
-		listen, serve, stop = percore.Listen, s.fast.Serve, s.fast.Close
+		s.ours = Wrap(srv)
+		listen, serve, stop = percore.Listen, s.ours.Serve, s.ours.Close
 	}
 	ln := testnet.Listen(t, listen, testnet.TCP4)
 	s.ln = ln
@@ -132,22 +132,6 @@ func undated(text string) string {
 	}
 }
 
-// TestBadTargetAnsweredEarly: a bad escape in the target is answered right after the first line.
-func TestBadTargetAnsweredEarly(t *testing.T) {
-	needParking(t)
-	for _, target := range []string{"/%", "/a%", "/a%zz", "/%2", "/a%2x?q", "/%41%"} {
-		for _, first := range []string{"", "GET /first HTTP/1.1\r\nHost: t\r\n\r\n"} {
-			onAllSides(t, func(t *testing.T, name string) string {
-				s := newSide(t, name, &http.Server{}, func(_ *side, rw http.ResponseWriter, r *http.Request) { echoPath(rw, r) })
-				c := s.dial()
-				defer c.Close()
-				io.WriteString(c, first+"GET "+target+" HTTP/1.1\r\nHost: t\r\n") // no more
-				return s.result(readAll(c))
-			})
-		}
-	}
-}
-
 // TestCutOffBody: a body that ends too early leads to the same bytes and states as with net/http,
 // whatever the handler does with it.
 func TestCutOffBody(t *testing.T) {
@@ -224,8 +208,8 @@ func TestPrefaceAfterRequests(t *testing.T) {
 						}
 						b, _ := io.ReadAll(resp.Body)
 						answer, first = string(b), ""
-						if s.fast != nil {
-							testnet.Eventually(t, "parking", func() bool { return s.fast.Stats().Parked == 1 })
+						if s.ours != nil {
+							testnet.Eventually(t, "parking", func() bool { return s.ours.Stats().Parked == 1 })
 						}
 					}
 					io.WriteString(c, first+preface[:cut])
@@ -255,4 +239,38 @@ func TestLateWriteHeader(t *testing.T) {
 		<-told
 		return result + states + s.log.String()
 	})
+}
+
+// cutOff returns the first n bytes of text, or fewer: it leaves no header that ends shortly after
+// the server's limit of 12 KiB. net/http does not count the part of a header, up to 4 KiB, that it
+// has read together with the previous request. How large this part is depends on the reads.
+func cutOff(text string, n int) string {
+	const most = 6000 // of a field of 20,000
+	text = text[:n]
+	if long := n - len(strings.TrimRight(text, "l")); long > most {
+		text = text[:n-long+most]
+	}
+	return text
+}
+
+// resetMark stands for a reset in a result. The kernel answers bytes after the last request with a
+// reset, which may overtake the end of the answers.
+const resetMark = "<reset>"
+
+// sameResult compares results. If one of the streams was reset, the other may have more.
+func sameResult(got, want string) bool {
+	if got == want {
+		return true
+	}
+	a, restA, resetA := strings.Cut(got, resetMark)
+	b, restB, resetB := strings.Cut(want, resetMark)
+	switch {
+	case resetA && resetB:
+		return restA == restB && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
+	case resetA:
+		return strings.HasPrefix(b, a) && strings.HasSuffix(b, restA)
+	case resetB:
+		return strings.HasPrefix(a, b) && strings.HasSuffix(a, restB)
+	}
+	return false
 }

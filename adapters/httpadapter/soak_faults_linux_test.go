@@ -13,16 +13,16 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestFastPathSoakFaults is the soak test with system calls that fail at random. Connections end,
+// TestHTTP1SoakFaults is the soak test with system calls that fail at random. Connections end,
 // but no answer is wrong, no client hangs, and nothing is left behind.
-func TestFastPathSoakFaults(t *testing.T) {
+func TestHTTP1SoakFaults(t *testing.T) {
 	testnet.NoLeaks(t)
 	defer injectAtRandom()()
 	soak(t, true, func() {})
 }
 
 // The same over TLS, once the handshake is done.
-func TestFastTLSSoakFaults(t *testing.T) {
+func TestHTTP1TLSSoakFaults(t *testing.T) {
 	testnet.NoLeaks(t)
 	restore := func() {}
 	defer func() { restore() }()

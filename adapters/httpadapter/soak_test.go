@@ -19,17 +19,17 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestFastPathSoak runs many clients that do everything that a client may do, all at once. They
+// TestHTTP1Soak runs many clients that do everything that a client may do, all at once. They
 // send plain requests, pipelines, requests for net/http, bytes one by one, and upgrades, and end in
 // every way. Each answer names its request, so a byte of another connection or request can't go
 // unnoticed.
-func TestFastPathSoak(t *testing.T) {
+func TestHTTP1Soak(t *testing.T) {
 	soak(t, false, func() {})
 }
 
 // clientsVariable says how many clients soak has:
 //
-//	PERCORE_TEST_CLIENTS=2000 go test -run TestFastPathSoak ./adapters/httpadapter
+//	PERCORE_TEST_CLIENTS=2000 go test -run TestHTTP1Soak ./adapters/httpadapter
 const clientsVariable = "PERCORE_TEST_CLIENTS"
 
 // soakSize returns the number of clients, and how often each of them acts.
@@ -52,7 +52,7 @@ func soakSize(t *testing.T) (clients, rounds int) {
 func soak(t *testing.T, faulty bool, begin func()) {
 	clients, rounds := soakSize(t)
 	buffers := buffersAtRest(t)
-	f := startFast(t, serveSoak, nil)
+	f := startOurs(t, serveSoak, nil)
 	var all []*soaker
 	patience := testnet.HangTimeout * time.Duration(1+clients/400)
 	for i := range clients {

@@ -17,33 +17,33 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestFastPathOverTLS runs the fast path's tests over TLS: see overTLS.
-func TestFastPathOverTLS(t *testing.T) {
+// TestHTTP1OverTLS runs tests over TLS: see overTLS.
+func TestHTTP1OverTLS(t *testing.T) {
 	for _, version := range []string{"1.3", "1.2"} {
 		if version == "1.2" && testing.Short() {
 			continue
 		}
 		t.Run(version, func(t *testing.T) {
 			for name, test := range map[string]func(t *testing.T){
-				"HoldsNothing":          TestFastPathHoldsNothing,
+				"HoldsNothing":          TestHTTP1HoldsNothing,
 				"OddRequests":           TestOddRequests,
-				"Context":               TestFastPathContext,
-				"Hijack":                TestFastPathHijack,
-				"Panics":                TestFastPathPanics,
-				"Ends":                  TestFastPathEnds,
-				"KeepAlivesOff":         TestFastPathKeepAlivesOff,
-				"KeepAlivesOffByServer": TestFastPathKeepAlivesOffByServer,
-				"Timeouts":              TestFastPathTimeouts,
-				"Kept":                  TestFastPathKept,
-				"Limit":                 TestFastPathLimit,
-				"Files":                 TestFastPathFiles,
-				"LateWrites":            TestFastPathLateWrites,
-				"EndOfPipeline":         TestFastPathEndOfPipeline,
-				"CloseInHijack":         TestFastPathCloseInHijack,
-				"FailedWrite":           TestFastPathFailedWrite,
-				"OneRequest":            TestFastPathOneRequest,
-				"HooksPanic":            TestFastPathHooksPanic,
-				"Soak":                  TestFastPathSoak,
+				"Context":               TestHTTP1Context,
+				"Hijack":                TestHTTP1Hijack,
+				"Panics":                TestHTTP1Panics,
+				"Ends":                  TestHTTP1Ends,
+				"KeepAlivesOff":         TestHTTP1KeepAlivesOff,
+				"KeepAlivesOffByServer": TestHTTP1KeepAlivesOffByServer,
+				"Timeouts":              TestHTTP1Timeouts,
+				"Kept":                  TestHTTP1Kept,
+				"Limit":                 TestHTTP1Limit,
+				"Files":                 TestHTTP1Files,
+				"LateWrites":            TestHTTP1LateWrites,
+				"EndOfPipeline":         TestHTTP1EndOfPipeline,
+				"CloseInHijack":         TestHTTP1CloseInHijack,
+				"FailedWrite":           TestHTTP1FailedWrite,
+				"OneRequest":            TestHTTP1OneRequest,
+				"HooksPanic":            TestHTTP1HooksPanic,
+				"Soak":                  TestHTTP1Soak,
 				"BodyHoldsNothing":      TestBodyHoldsNothing,
 				"BodyContext":           TestBodyContext,
 				"BodyReadBeyondHandler": TestBodyReadBeyondHandler,
@@ -70,8 +70,8 @@ func waitForEnd(arrived chan bool) http.HandlerFunc {
 }
 
 // Messages for crypto/tls are read while a connection waits, and wake no handler.
-func TestFastTLSMessages(t *testing.T) {
-	f := startFast(t, echoPath, nil)
+func TestHTTP1TLSMessages(t *testing.T) {
+	f := startOurs(t, echoPath, nil)
 	c := f.dialRecords(f.client)
 	n := 0
 	get := func() {
@@ -117,12 +117,12 @@ func TestFastTLSMessages(t *testing.T) {
 		c.write(c.data(""))
 	}
 	get()
-	f.wantFast(uint64(n))
+	f.wantCounted(uint64(n))
 }
 
 // A client that sends a byte now and then holds no worker and, over TLS, no goroutine.
-func TestFastTLSSlowBytes(t *testing.T) {
-	f := startFast(t, echoPath, nil)
+func TestHTTP1TLSSlowBytes(t *testing.T) {
+	f := startOurs(t, echoPath, nil)
 	c := f.dialRecords(f.client)
 	text := request("/slow")
 	for i := range text { // a record for each byte of the request
@@ -139,13 +139,13 @@ func TestFastTLSSlowBytes(t *testing.T) {
 	if got := c.answer(); got != "/slow" {
 		t.Errorf("got %q", got)
 	}
-	f.wantFast(1)
+	f.wantCounted(1)
 }
 
-// TestFastTLSEnds: a handler learns that its client has ended, however it ends.
-func TestFastTLSEnds(t *testing.T) {
+// TestHTTP1TLSEnds: a handler learns that its client has ended, however it ends.
+func TestHTTP1TLSEnds(t *testing.T) {
 	arrived := make(chan bool, 1)
-	f := startFast(t, waitForEnd(arrived), nil)
+	f := startOurs(t, waitForEnd(arrived), nil)
 	notify := func(c *recordClient) []byte { return c.Make(testnet.RecordAlert, testnet.CloseNotify) }
 	finish := func(c *recordClient) {
 		c.write() // what is held
@@ -212,8 +212,8 @@ func TestFastTLSEnds(t *testing.T) {
 
 // The server finds where requests end, however they are cut into records, and however the records
 // are cut into segments.
-func TestFastTLSPipelines(t *testing.T) {
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+func TestHTTP1TLSPipelines(t *testing.T) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprint(rw, r.URL.Path, len(body))
 	}, nil)
@@ -269,14 +269,14 @@ func TestFastTLSPipelines(t *testing.T) {
 	}
 	stats := f.server.HTTP1Stats()
 	if stats.Requests < 100 {
-		t.Errorf("got %+v, want more requests on the fast path", stats)
+		t.Errorf("got %+v, want more requests", stats)
 	}
 }
 
 // Bytes after a request may not fit into the buffer. The user gets them after Hijack, and net/http
 // gets them after an odd request.
-func TestFastTLSBytesBehind(t *testing.T) {
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+func TestHTTP1TLSBytesBehind(t *testing.T) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/hijack" {
 			_, _ = io.Copy(rw, r.Body)
 			return
@@ -318,9 +318,9 @@ func TestFastTLSBytesBehind(t *testing.T) {
 
 // After a request that fills the buffer, it is not known whether crypto/tls has more. The client's
 // end is noticed anyway.
-func TestFastTLSFullBuffer(t *testing.T) {
+func TestHTTP1TLSFullBuffer(t *testing.T) {
 	arrived := make(chan bool, 1)
-	f := startFast(t, waitForEnd(arrived), nil)
+	f := startOurs(t, waitForEnd(arrived), nil)
 	text := "GET /wait HTTP/1.1\r\nHost: test\r\nX: "
 	text += strings.Repeat("x", turnBytes-len(text)-4) + "\r\n\r\n"
 	for _, later := range []bool{false, true} {
@@ -341,15 +341,15 @@ func TestFastTLSFullBuffer(t *testing.T) {
 		c.awaitEOF()
 		c.tcp.Close()
 	}
-	f.wantFast(2)
+	f.wantCounted(2)
 }
 
-// TestFastTLSState: Request.TLS is the connection's state, and the same for all of its requests. A
+// TestHTTP1TLSState: Request.TLS is the connection's state, and the same for all of its requests. A
 // request may arrive together with the end of the handshake.
-func TestFastTLSState(t *testing.T) {
+func TestHTTP1TLSState(t *testing.T) {
 	type key struct{}
 	states := make(chan *tls.ConnectionState, 1)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		state := r.Context().Value(key{}).(*tls.Conn).ConnectionState()
 		if r.TLS.ServerName != "localhost" || r.TLS.Version != state.Version || r.TLS.CipherSuite != state.CipherSuite || !r.TLS.HandshakeComplete {
 			t.Errorf("got %+v, want %+v", r.TLS, state)
@@ -373,5 +373,5 @@ func TestFastTLSState(t *testing.T) {
 	if got := testnet.Receive(t, "Request.TLS", states); got != first {
 		t.Error("the second request has another Request.TLS")
 	}
-	f.wantFast(2)
+	f.wantCounted(2)
 }

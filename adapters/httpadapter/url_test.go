@@ -42,8 +42,8 @@ func describeURL(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %q %q: %#v, %q, %q, %v", r.Method, r.RequestURI, r.Host, u, u.EscapedPath(), u.RequestURI(), r.URL)
 }
 
-// TestSameURL: handlers get the URL that they get from net/http, for each byte, over HTTP/1 where the
-// fast path serves and where it doesn't, and over HTTP/2.
+// TestSameURL: handlers get the URL that they get from net/http, for each byte, over HTTP/1 where
+// this package serves and where net/http does, and over HTTP/2.
 func TestSameURL(t *testing.T) {
 	needParking(t)
 	serve := func(listen testnet.ListenFunc, wrap func(*http.Server) testnet.WebServer) net.Listener {

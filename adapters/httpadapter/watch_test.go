@@ -429,7 +429,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // time before it reads the body.
 func TestHalfCloseBehindProxy(t *testing.T) {
 	ended := make(chan bool, 1)
-	f := startFast(t, (&httputil.ReverseProxy{
+	f := startOurs(t, (&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "backend"}) },
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			testnet.Receive(t, "the end of the client's stream", ended)
@@ -451,5 +451,5 @@ func TestHalfCloseBehindProxy(t *testing.T) {
 	if got := c.answer(); got != "body" {
 		t.Errorf("got %q, want the body", got)
 	}
-	f.wantFast(1)
+	f.wantCounted(1)
 }

@@ -46,7 +46,7 @@ func TestWorkersBlocked(t *testing.T) {
 	arrived := make(chan bool, n)
 	var all sync.WaitGroup
 	all.Add(n)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		arrived <- true
 		all.Done()
 		all.Wait()
@@ -61,7 +61,7 @@ func TestWorkersBlocked(t *testing.T) {
 			t.Errorf("got the answer %q, want %q", got, want)
 		}
 	}
-	f.wantFast(n)
+	f.wantCounted(n)
 }
 
 // Each waiting handler has a worker, and there are no more workers.
@@ -72,7 +72,7 @@ func TestWorkersFollowRequests(t *testing.T) {
 			before := runtime.GOMAXPROCS(procs)
 			t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 			arrived, release := make(chan bool, n), make(chan bool)
-			f := startFast(t, func(http.ResponseWriter, *http.Request) {
+			f := startOurs(t, func(http.ResponseWriter, *http.Request) {
 				arrived <- true
 				<-release
 			}, nil)
@@ -100,7 +100,7 @@ func TestWorkersSpinning(t *testing.T) {
 	oneProcessor(t)
 	const n = 5
 	var served atomic.Int32
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		served.Add(1)
 		for served.Load() < n {
 		}
@@ -122,7 +122,7 @@ func TestWorkersYield(t *testing.T) {
 	var mu sync.Mutex
 	turns := make(map[string]int) // for handlers whose goroutine has not run yet
 	var f *fixture
-	f = startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f = startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		crowded := f.conn().Sight().Crowded
@@ -162,7 +162,7 @@ func TestWorkersEnd(t *testing.T) {
 			before := runtime.GOMAXPROCS(procs)
 			t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 			var number atomic.Int32
-			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 				switch number.Add(1) % 4 {
 				case 0:
 					runtime.Goexit()
@@ -196,7 +196,7 @@ func TestWorkersEnd(t *testing.T) {
 // that handler has locked the thread, the thread ends, since its credentials or namespace may have
 // changed.
 func TestWorkersPassNothing(t *testing.T) {
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/leave" {
 			runtime.LockOSThread()
 			pprof.SetGoroutineLabels(pprof.WithLabels(r.Context(), pprof.Labels("user", "alice")))
@@ -214,7 +214,7 @@ func TestWorkersPassNothing(t *testing.T) {
 			t.Fatalf("got %s, want %s", got, want)
 		}
 	}
-	f.wantFast(2 * n)
+	f.wantCounted(2 * n)
 }
 
 // hasLabel reports whether a goroutine that serves has a label in profiles.
@@ -238,7 +238,7 @@ func TestWorkersShutdown(t *testing.T) {
 				before := runtime.GOMAXPROCS(procs)
 				t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 				begun := make(chan bool, n)
-				f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+				f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 					begun <- true
 					if way == "Close" {
 						<-r.Context().Done()
@@ -270,7 +270,7 @@ func TestWorkersShutdown(t *testing.T) {
 // while the loop's goroutine is busy, or queued behind goroutines that compute.
 func TestWorkersVisitLoop(t *testing.T) {
 	arrived, proceed := make(chan bool), make(chan bool)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hold" {
 			arrived <- true
 			<-proceed

@@ -33,7 +33,7 @@ func TestWriteDeadlineGone(t *testing.T) {
 		for _, overTLS := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, TLS %t", name, overTLS), func(t *testing.T) {
 				done := make(chan bool, 1) // the deadline is set
-				f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+				f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 					defer func() { done <- true }()
 					rw.Header().Set("Content-Length", "2")
 					io.WriteString(rw, "ok")
@@ -61,7 +61,7 @@ func TestWriteDeadlineGone(t *testing.T) {
 					}
 					testnet.Receive(t, "the handler", done)
 				}
-				f.wantFast(3)
+				f.wantCounted(3)
 			})
 		}
 	}
@@ -74,7 +74,7 @@ func TestFailedWriteEnds(t *testing.T) {
 		for _, size := range []int{3000, 100_000} { // sent by the second Flush, and at once
 			t.Run(fmt.Sprintf("TLS %t, %d bytes", overTLS, size), func(t *testing.T) {
 				ended, result := make(chan bool), make(chan string, 1)
-				f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+				f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 					control := http.NewResponseController(rw)
 					_ = control.EnableFullDuplex()
 					_ = control.SetWriteDeadline(monotime.LongAgo)
@@ -124,7 +124,7 @@ func TestCutOffRecord(t *testing.T) {
 	}
 	returned := make(chan bool, 1)
 	var client *tls.Config
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		defer func() { returned <- true }()
 		write(rw, r)
 	}, func(f *fixture) { f.srv.TLSConfig, client = testnet.TLS(t) })

@@ -22,8 +22,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// startFast is like start, with the fast path.
-func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) *fixture {
+// startOurs is like start, where connections wait without goroutines, and over TLS if overTLS says so.
+func startOurs(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) *fixture {
 	t.Helper()
 	needParking(t)
 	var client *tls.Config
@@ -50,14 +50,14 @@ func shortTimeout(t *testing.T) time.Duration {
 	return 50 * time.Millisecond
 }
 
-// overTLS reports whether a test of the fast path runs over TLS, by itself or in
-// TestFastPathOverTLS.
+// overTLS reports whether a test runs over TLS, by itself or in
+// TestHTTP1OverTLS.
 func overTLS(t *testing.T) bool {
-	return strings.HasPrefix(t.Name(), "TestFastTLS") || strings.HasPrefix(t.Name(), "TestFastPathOverTLS/")
+	return strings.HasPrefix(t.Name(), "TestHTTP1TLS") || strings.HasPrefix(t.Name(), "TestHTTP1OverTLS/")
 }
 
-// wantFast waits until n requests were served, and of these some that are odd for the given reasons.
-func (f *fixture) wantFast(n uint64, declined ...string) {
+// wantCounted waits until n requests were served, and of these some that are odd for the given reasons.
+func (f *fixture) wantCounted(n uint64, declined ...string) {
 	f.Helper()
 	want := fmt.Sprint(n, declined)
 	got := ""
@@ -78,12 +78,12 @@ func (f *fixture) wantFast(n uint64, declined ...string) {
 	}
 }
 
-// A connection that waits between two requests of the fast path has neither a goroutine nor a
+// A connection that waits between two requests has neither a goroutine nor a
 // buffer.
-func TestFastPathHoldsNothing(t *testing.T) {
+func TestHTTP1HoldsNothing(t *testing.T) {
 	const conns = 20
 	buffers := buffersAtRest(t)
-	f := startFast(t, echoPath, nil)
+	f := startOurs(t, echoPath, nil)
 	var clients []*client
 	for i := range conns {
 		c := f.dial()
@@ -93,13 +93,13 @@ func TestFastPathHoldsNothing(t *testing.T) {
 		clients = append(clients, c)
 	}
 	clients[0].send("GET /part HTTP/1.1\r\nHo")
-	f.wantFast(conns)
+	f.wantCounted(conns)
 	f.awaitNothingHeld(conns, buffers)
 	clients[0].send("st: test\r\n\r\n")
 	if got := clients[0].answer(); got != "/part" {
 		t.Errorf("got %q, want the answer to a request in two parts", got)
 	}
-	f.wantFast(conns + 1)
+	f.wantCounted(conns + 1)
 }
 
 // awaitNothingHeld waits until n connections are parked, no worker is left, and the given number of
@@ -148,7 +148,7 @@ func TestOddRequests(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var remote atomic.Value
-			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 				if (r.TLS != nil) != overTLS(t) {
 					t.Errorf("got Request.TLS %v", r.TLS)
 				}
@@ -175,7 +175,7 @@ func TestOddRequests(t *testing.T) {
 				f.awaitParked(1)
 				c.get("/2")
 			}
-			f.wantFast(5, slices.DeleteFunc([]string{tt.reason, tt.reason}, func(reason string) bool { return reason == "" })...)
+			f.wantCounted(5, slices.DeleteFunc([]string{tt.reason, tt.reason}, func(reason string) bool { return reason == "" })...)
 			c.Close()
 			f.awaitStates("new active idle" + strings.Repeat(" active idle", 4) + " closed")
 		})
@@ -186,7 +186,7 @@ func TestOddRequests(t *testing.T) {
 // its own memory and nothing else.
 func TestLongHeader(t *testing.T) {
 	buffers := buffersAtRest(t)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, nil)
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, nil)
 	c := f.dial()
 	served := uint64(0)
 	for _, size := range []int{turnBytes - 1, turnBytes, turnBytes + 1, 2 * turnBytes, 3 * turnBytes, plainBytesMost - 1, plainBytesMost} {
@@ -208,7 +208,7 @@ func TestLongHeader(t *testing.T) {
 			served += 2
 		}
 	}
-	f.wantFast(served)
+	f.wantCounted(served)
 	if testing.Short() {
 		return // each byte waits until the workers have ended
 	}
@@ -221,7 +221,7 @@ func TestLongHeader(t *testing.T) {
 	if got := c.answer(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	f.wantFast(served + 1)
+	f.wantCounted(served + 1)
 }
 
 // requestOfBytes returns a request with a header of size bytes, and the answer to it.
@@ -234,7 +234,7 @@ func requestOfBytes(path string, size int) (text, answer string) {
 // A header is refused from the same length on as with net/http.
 func TestLongHeaderLimit(t *testing.T) {
 	for _, limit := range []int{1, 5000, plainBytesMost} {
-		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, func(f *fixture) {
+		f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, func(f *fixture) {
 			f.srv.MaxHeaderBytes = limit
 		})
 		for _, size := range []int{limit + 4095, limit + 4096, limit + 4097} {
@@ -258,18 +258,18 @@ func TestLongHeaderLimit(t *testing.T) {
 	}
 }
 
-// TestFastPathContext: a handler finds in its request's context what net/http puts there, and the
+// TestHTTP1Context: a handler finds in its request's context what net/http puts there, and the
 // context reports that the client has left. A request that follows does not end it.
-func TestFastPathContext(t *testing.T) {
-	t.Run("background", func(t *testing.T) { testFastPathContext(t, context.Background()) })
-	t.Run("cancellable", func(t *testing.T) { testFastPathContext(t, t.Context()) })
+func TestHTTP1Context(t *testing.T) {
+	t.Run("background", func(t *testing.T) { testHTTP1Context(t, context.Background()) })
+	t.Run("cancellable", func(t *testing.T) { testHTTP1Context(t, t.Context()) })
 }
 
-func testFastPathContext(t *testing.T, base context.Context) {
+func testHTTP1Context(t *testing.T, base context.Context) {
 	type key struct{}
 	waiting := make(chan bool)
 	ended := make(chan error, 1)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		if got := ctx.Value(key{}); got != "base, conn" {
 			t.Errorf("got %v, want the hooks' value", got)
@@ -338,9 +338,9 @@ func testFastPathContext(t *testing.T, base context.Context) {
 	}
 }
 
-// TestFastPathHijack: the user gets the connection together with the bytes already read.
-func TestFastPathHijack(t *testing.T) {
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+// TestHTTP1Hijack: the user gets the connection together with the bytes already read.
+func TestHTTP1Hijack(t *testing.T) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		nc, buffered, err := http.NewResponseController(rw).Hijack()
 		if err != nil {
 			t.Errorf("Hijack: %v", err)
@@ -371,10 +371,10 @@ func TestFastPathHijack(t *testing.T) {
 	testnet.Eventually(t, "the connection being the user's", func() bool { return f.server.Stats().Hijacked == 1 })
 }
 
-// TestFastPathPanics: a handler that panics or ends its goroutine closes its own connection and no
+// TestHTTP1Panics: a handler that panics or ends its goroutine closes its own connection and no
 // other.
-func TestFastPathPanics(t *testing.T) {
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+func TestHTTP1Panics(t *testing.T) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/panic":
 			panic("a reason")
@@ -404,13 +404,13 @@ func TestFastPathPanics(t *testing.T) {
 	}
 }
 
-// TestFastPathEnds: Shutdown and Close treat requests of the fast path as net/http treats its own.
+// TestHTTP1Ends: Shutdown and Close treat requests as net/http does.
 // That holds for the Server's methods and for the http.Server's.
-func TestFastPathEnds(t *testing.T) {
+func TestHTTP1Ends(t *testing.T) {
 	for _, whose := range []string{"Server", "http.Server"} {
 		t.Run("Shutdown of "+whose, func(t *testing.T) {
 			arrived, release := make(chan bool), make(chan bool)
-			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/wait" {
 					arrived <- true
 					<-release
@@ -446,7 +446,7 @@ func TestFastPathEnds(t *testing.T) {
 		})
 		t.Run("Close of "+whose, func(t *testing.T) {
 			arrived := make(chan bool)
-			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 				arrived <- true
 				<-r.Context().Done()
 			}, nil)
@@ -465,10 +465,10 @@ func TestFastPathEnds(t *testing.T) {
 	}
 }
 
-// TestFastPathKeepAlivesOff: the answer in progress is the connection's last.
-func TestFastPathKeepAlivesOff(t *testing.T) {
+// TestHTTP1KeepAlivesOff: the answer in progress is the connection's last.
+func TestHTTP1KeepAlivesOff(t *testing.T) {
 	arrived, release := make(chan bool), make(chan bool)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			arrived <- true
 			<-release
@@ -490,8 +490,8 @@ func TestFastPathKeepAlivesOff(t *testing.T) {
 }
 
 // The http.Server's own SetKeepAlivesEnabled also counts, both before and after Serve.
-func TestFastPathKeepAlivesOffByServer(t *testing.T) {
-	f := startFast(t, echoPath, func(f *fixture) { f.srv.SetKeepAlivesEnabled(false) })
+func TestHTTP1KeepAlivesOffByServer(t *testing.T) {
+	f := startOurs(t, echoPath, func(f *fixture) { f.srv.SetKeepAlivesEnabled(false) })
 	for _, on := range []bool{false, true, false} {
 		f.srv.SetKeepAlivesEnabled(on)
 		c := f.dial()
@@ -509,9 +509,9 @@ func TestFastPathKeepAlivesOffByServer(t *testing.T) {
 	}
 }
 
-// TestFastPathTimeouts: each timeout does what it does in net/http. The expected states and answers
+// TestHTTP1Timeouts: each timeout does what it does in net/http. The expected states and answers
 // come from an http.Server on package net.
-func TestFastPathTimeouts(t *testing.T) {
+func TestHTTP1Timeouts(t *testing.T) {
 	const (
 		refused = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 	)
@@ -532,11 +532,11 @@ func TestFastPathTimeouts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if overTLS(t) && strings.Contains(tt.name, "by ReadTimeout") {
-				t.Skip("TestFastPathTimeouts has it: it takes a second over TLS, and nothing of it depends on that")
+				t.Skip("TestHTTP1Timeouts has it: it takes a second over TLS, and nothing of it depends on that")
 			}
 			want := fmt.Sprintf(`states %s, then %q <nil>, log ""`, tt.states, tt.answer)
 			wantOfTimeout(t, want, shortTimeout(t), func(d time.Duration) string {
-				f := startFast(t, echoPath, func(f *fixture) { tt.set(f.srv, d) })
+				f := startOurs(t, echoPath, func(f *fixture) { tt.set(f.srv, d) })
 				c := f.dialAnyway()
 				if tt.first {
 					_ = c.tryGet("/")
@@ -552,7 +552,7 @@ func TestFastPathTimeouts(t *testing.T) {
 	t.Run("write", func(t *testing.T) {
 		wantOfTimeout(t, "a timeout", shortTimeout(t), func(d time.Duration) string {
 			failed := make(chan error, 1)
-			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/" {
 					return
 				}
@@ -575,7 +575,7 @@ func TestFastPathTimeouts(t *testing.T) {
 		})
 	})
 	t.Run("handler", func(t *testing.T) {
-		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(rw)
 			if err := errors.Join(rc.SetReadDeadline(time.Now().Add(-time.Hour)), rc.SetWriteDeadline(time.Now().Add(time.Hour)), rc.EnableFullDuplex()); err != nil {
 				t.Error(err)
@@ -591,10 +591,10 @@ func TestFastPathTimeouts(t *testing.T) {
 	})
 }
 
-// TestFastPathLimit: if a handler reaches the limit of an http.MaxBytesReader, the connection is
+// TestHTTP1Limit: if a handler reaches the limit of an http.MaxBytesReader, the connection is
 // closed.
-func TestFastPathLimit(t *testing.T) {
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+func TestHTTP1Limit(t *testing.T) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(rw, r.Body, 4)
 		_, err := io.ReadAll(r.Body)
 		fmt.Fprint(rw, err)
@@ -613,28 +613,28 @@ func TestFastPathLimit(t *testing.T) {
 		t.Errorf("got %q", body)
 	}
 	c.awaitEOF()
-	f.wantFast(2)
+	f.wantCounted(2)
 }
 
-// TestFastPathFiles: a file is sent to the connection as with net/http, and the next request is
+// TestHTTP1Files: a file is sent to the connection as with net/http, and the next request is
 // served.
-func TestFastPathFiles(t *testing.T) {
+func TestHTTP1Files(t *testing.T) {
 	content := strings.Repeat("0123456789", 100_000)
 	file := testnet.TempFile(t, []byte(content))
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { http.ServeFile(rw, r, file.Name()) }, nil)
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) { http.ServeFile(rw, r, file.Name()) }, nil)
 	c := f.dial()
 	for range 3 {
 		if got := c.get("/"); got != content {
 			t.Errorf("got %d bytes, want the file", len(got))
 		}
 	}
-	f.wantFast(3)
+	f.wantCounted(3)
 }
 
 // A handler that writes after it has returned does not change a later answer.
-func TestFastPathLateWrites(t *testing.T) {
+func TestHTTP1LateWrites(t *testing.T) {
 	wrote := make(chan error, 1)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/late" {
 			ctx := r.Context()
 			go func() {
@@ -659,9 +659,9 @@ func TestFastPathLateWrites(t *testing.T) {
 
 // Each request of a pipeline sees the client's end, even if the end comes during an earlier
 // request.
-func TestFastPathEndOfPipeline(t *testing.T) {
+func TestHTTP1EndOfPipeline(t *testing.T) {
 	arrived := make(chan bool, 3)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		arrived <- true
 		<-r.Context().Done()
 		echoPath(rw, r)
@@ -676,13 +676,13 @@ func TestFastPathEndOfPipeline(t *testing.T) {
 		}
 	}
 	c.awaitEOF()
-	f.wantFast(3)
+	f.wantCounted(3)
 }
 
 // The hook may close the connection that a handler hijacks.
-func TestFastPathCloseInHijack(t *testing.T) {
+func TestHTTP1CloseInHijack(t *testing.T) {
 	returned := make(chan error, 1)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		_, _, err := http.NewResponseController(rw).Hijack()
 		if ctx := r.Context(); ctx.Err() != nil {
 			t.Errorf("Hijack: got the context's %v", ctx.Err())
@@ -706,9 +706,9 @@ func TestFastPathCloseInHijack(t *testing.T) {
 }
 
 // A handler that watches only its context ends when its client can't be written to.
-func TestFastPathFailedWrite(t *testing.T) {
+func TestHTTP1FailedWrite(t *testing.T) {
 	ended := make(chan bool, 1)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
 			_, _ = rw.Write(make([]byte, 1<<20))
 		}
@@ -721,8 +721,8 @@ func TestFastPathFailedWrite(t *testing.T) {
 
 // Without keep-alives a connection's only request is answered, no matter how many pieces it arrives
 // in.
-func TestFastPathOneRequest(t *testing.T) {
-	f := startFast(t, echoPath, nil)
+func TestHTTP1OneRequest(t *testing.T) {
+	f := startOurs(t, echoPath, nil)
 	f.server.SetKeepAlivesEnabled(false)
 	c := f.dial()
 	for _, b := range []byte(request("/pieces")) {
@@ -738,11 +738,11 @@ func TestFastPathOneRequest(t *testing.T) {
 
 // A hook that panics or ends its goroutine closes its own connection, as with net/http, and no
 // other.
-func TestFastPathHooksPanic(t *testing.T) {
+func TestHTTP1HooksPanic(t *testing.T) {
 	for _, state := range []http.ConnState{http.StateActive, http.StateIdle} {
 		for _, end := range []func(){func() { panic("a reason") }, runtime.Goexit} {
 			var ends atomic.Bool
-			f := startFast(t, echoPath, func(f *fixture) {
+			f := startOurs(t, echoPath, func(f *fixture) {
 				f.srv.ConnState = func(nc net.Conn, s http.ConnState) {
 					f.connState(nc, s)
 					if s == state && ends.CompareAndSwap(true, false) {
@@ -766,8 +766,8 @@ func TestFastPathHooksPanic(t *testing.T) {
 	}
 }
 
-// FastPath leaves HTTP/2 to net/http.
-func TestFastPathHTTP2(t *testing.T) {
+// HTTP1 leaves HTTP/2 to net/http.
+func TestHTTP1BecomesHTTP2(t *testing.T) {
 	needParking(t)
 	var requests atomic.Int64
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { requests.Add(1) })}
@@ -792,6 +792,6 @@ func TestFastPathHTTP2(t *testing.T) {
 	_ = server.Close()
 	testnet.Receive(t, "Serve", served)
 	if got := server.HTTP1Stats().Requests; got != 0 || requests.Load() != 1 {
-		t.Errorf("got %d of %d requests on the fast path", got, requests.Load())
+		t.Errorf("got %d of %d requests counted", got, requests.Load())
 	}
 }
