@@ -92,27 +92,25 @@ func parseArm(name string) (Arm, error) {
 	if err := arm.setOptions(options); err != nil {
 		return arm, err
 	}
-	if (arm.Engine.Nginx || arm.Engine.Nghttpd || arm.Engine.Peer != "") && arm.Engine.Adapter {
-		return arm, fmt.Errorf("arm %q: %s has no adapter", name, engine)
-	}
-	if arm.Engine.FastHTTP && arm.Engine.Adapter {
-		return arm, fmt.Errorf("arm %q: fasthttp has no adapter", name)
-	}
-	if arm.Engine.Reactor && (arm.Engine.FastHTTP || arm.Engine.Adapter) {
-		return arm, fmt.Errorf("arm %q: reactor is neither an adapter's nor fasthttp's", name)
-	}
-	if arm.Engine.Bare && (engine != "net" && engine != "percore" || arm.Engine.FastHTTP || arm.Engine.Reactor ||
-		arm.Engine.NewServer || arm.Engine.Adapter) {
-		return arm, fmt.Errorf("arm %q: bare calls have neither an adapter nor another package", name)
-	}
-	if arm.Engine.NewServer && (arm.Engine.FastHTTP || arm.Engine.Reactor || arm.Engine.Adapter) {
-		return arm, fmt.Errorf("arm %q: newserver is gRPC's, and without another server or adapter", name)
-	}
-	if arm.Engine.Detach && !arm.Engine.FastPath && !arm.Engine.NewServer {
-		return arm, fmt.Errorf("arm %q: detach goes with fastpath or newserver", name)
-	}
-	if arm.Engine.Limit && !arm.Engine.FastPath {
-		return arm, fmt.Errorf("arm %q: limit goes with fastpath", name)
+	e := arm.Engine
+	for _, rule := range []struct {
+		broken bool
+		why    string
+	}{
+		{(e.Nginx || e.Nghttpd || e.Peer != "") && e.Adapter, engine + " has no adapter"},
+		{e.FastHTTP && e.Adapter, "fasthttp has no adapter"},
+		{e.Reactor && (e.FastHTTP || e.Adapter), "reactor is neither an adapter's nor fasthttp's"},
+		{
+			e.Bare && (engine != "net" && engine != "percore" || e.FastHTTP || e.Reactor || e.NewServer || e.Adapter),
+			"bare calls have neither an adapter nor another package",
+		},
+		{e.NewServer && (e.FastHTTP || e.Reactor || e.Adapter), "newserver is gRPC's, and without another server or adapter"},
+		{e.Detach && !e.FastPath && !e.NewServer, "detach goes with fastpath or newserver"},
+		{e.Limit && !e.FastPath, "limit goes with fastpath"},
+	} {
+		if rule.broken {
+			return arm, fmt.Errorf("arm %q: %s", name, rule.why)
+		}
 	}
 	return arm, nil
 }
@@ -146,40 +144,26 @@ func (a *Arm) setOption(option string) error {
 	if a.Engine.Name == target.EngineNet && key != "adapter" && key != "bare" {
 		return fmt.Errorf("unknown option %q: net has adapter and bare only", option)
 	}
-	var err error
+	e := &a.Engine
 	switch key {
-	case "adapter":
-		a.Engine.Adapter = true
 	case "fastpath":
-		a.Engine.Adapter, a.Engine.FastPath = true, true
-	case "newserver":
-		a.Engine.NewServer = true
-	case "detach":
-		a.Engine.Detach = true
-	case "limit":
-		a.Engine.Limit = true
-	case "fasthttp":
-		a.Engine.FastHTTP = true
-	case "bare":
-		a.Engine.Bare = true
-	case "reactor":
-		a.Engine.Reactor = true
-	case "thread":
-		a.Engine.Thread = true
-	case "pin":
-		a.Engine.Pin = true
-	case "leastloaded":
-		a.Engine.LeastLoaded = true
-	case "mptcp":
-		a.Engine.MPTCP = true
-	case "netbuffers":
-		a.Engine.NetBuffers = true
+		e.Adapter, e.FastPath = true, true
+		return nil
 	case "loops":
-		a.Engine.Loops, err = strconv.Atoi(value)
-	default:
-		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, newserver, detach, limit, fasthttp, bare, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
+		var err error
+		e.Loops, err = strconv.Atoi(value)
+		return err
 	}
-	return err
+	flag, ok := map[string]*bool{
+		"adapter": &e.Adapter, "newserver": &e.NewServer, "detach": &e.Detach, "limit": &e.Limit, "fasthttp": &e.FastHTTP,
+		"bare": &e.Bare, "reactor": &e.Reactor, "thread": &e.Thread, "pin": &e.Pin, "leastloaded": &e.LeastLoaded,
+		"mptcp": &e.MPTCP, "netbuffers": &e.NetBuffers,
+	}[key]
+	if !ok {
+		return fmt.Errorf("unknown option %q: percore has adapter, fastpath, newserver, detach, limit, fasthttp, bare, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
+	}
+	*flag = true
+	return nil
 }
 
 // peersProgram runs the servers of other libraries: cmd/percore/peers builds it.

@@ -38,6 +38,20 @@ func (e *RemoteError) Error() string { return e.Message }
 // text of the error is sent.
 type Handler func(op string, body json.RawMessage) (any, error)
 
+// With answers a request by calling f with what its body says.
+func With[T, R any](body json.RawMessage, f func(T) (R, error)) (any, error) {
+	var in T
+	if err := json.Unmarshal(body, &in); err != nil {
+		return nil, err
+	}
+	return f(in)
+}
+
+// Do is With for requests that have no reply.
+func Do[T any](body json.RawMessage, f func(T) error) (any, error) {
+	return With(body, func(in T) (any, error) { return nil, f(in) })
+}
+
 // Serve reads requests from r and answers each with handle until r ends. It returns nil at
 // end-of-file: the harness closes the pipe to make a child end.
 func Serve(r io.Reader, w io.Writer, handle Handler) error {

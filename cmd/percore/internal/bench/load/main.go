@@ -34,34 +34,15 @@ type process struct {
 func (p *process) handle(op string, body json.RawMessage) (any, error) {
 	switch op {
 	case OpPrepare:
-		var job Job
-		if err := json.Unmarshal(body, &job); err != nil {
-			return nil, err
-		}
-		return nil, p.prepare(job)
+		return control.Do(body, p.prepare)
 	case OpRun:
-		var ph Phase
-		if err := json.Unmarshal(body, &ph); err != nil {
-			return nil, err
-		}
-		if len(p.busy) == 0 {
-			return nil, errors.New("run before prepare")
-		}
-		return p.run(ph)
+		return control.With(body, p.run)
 	case OpIdle:
-		var job Job
-		if err := json.Unmarshal(body, &job); err != nil {
-			return nil, err
-		}
-		return nil, p.openIdle(job)
+		return control.Do(body, p.openIdle)
 	case OpRevive:
 		return nil, useOnce(p.idle)
 	case OpAsk:
-		var job Job
-		if err := json.Unmarshal(body, &job); err != nil {
-			return nil, err
-		}
-		return nil, p.ask(job)
+		return control.Do(body, p.ask)
 	case OpAnswers:
 		return nil, readAnswers(p.open)
 	}
@@ -80,6 +61,9 @@ func (p *process) prepare(job Job) error {
 
 // run drives the sessions for one phase.
 func (p *process) run(ph Phase) (Result, error) {
+	if len(p.busy) == 0 {
+		return Result{}, errors.New("run before prepare")
+	}
 	res, err := run(p.busy, ph)
 	if ph.InTurn && err == nil {
 		next := int(res.Ops % int64(len(p.busy)))

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/percore/percore/cmd/percore/internal/bench"
 	"github.com/percore/percore/cmd/percore/internal/bench/example"
@@ -53,7 +54,8 @@ echo/128B/conns=1
     	at home
 idle/https/conns=10000
   not run: too many open files
-percore against net: 4 better, 2 worse, 5 ≈ (the spread leaves it open); worse in cpu/1ms/load=0.6 cpu/op, cpu/1ms/load=0.6 ops/s
+percore against net: 4 better, 2 worse, 5 ≈ (the spread leaves it open); worse in cpu/1ms/load=0.6 cpu/op, 
+  cpu/1ms/load=0.6 ops/s
 `
 	if got := b.String(); squeeze(got) != squeeze(want) {
 		t.Errorf("got\n%s\nwant, but for spaces,\n%s", got, want)
@@ -82,6 +84,33 @@ func checkAligned(t *testing.T, table string) {
 	}
 	if column < 0 {
 		t.Error("the table has no ratios")
+	}
+}
+
+// TestTableWide: with more than two arms the comparisons have lines of their own, of 110 columns at
+// most.
+func TestTableWide(t *testing.T) {
+	rep := example.Report()
+	for _, name := range []string{"percore+adapter", "percore", "gnet", "nbio"} {
+		rep.Arms = append(rep.Arms, bench.Arm{Name: name + "#2"})
+		for _, res := range rep.Results {
+			if res.Measured() {
+				res.Samples[name+"#2"] = res.Samples["net"]
+			}
+		}
+	}
+	var b bytes.Buffer
+	if err := Table(&b, rep, false); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 110 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	const want = " percore / net / percore+adapter#2 / percore#2\n cpu/op 0.800 [0.800 0.900] better 0.800"
+	if got := squeeze(b.String()); !strings.Contains(got, want) || strings.Count(got, " percore / gnet#2 / nbio#2\n") != 3 {
+		t.Errorf("got\n%s\nwant %q in it, and two more comparisons", &b, want)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // Table writes the report for a terminal. For every scenario it has the medians of each arm, and
-// compares the first arm with each other one, wins and losses alike. If all is set, it prints all
-// metrics and not only the metrics that a scenario is about.
+// compares the first arm with each other one, wins and losses alike, below the medians if there are
+// several. If all is set, it prints all metrics and not only the metrics that a scenario is about.
 func Table(w io.Writer, rep *bench.Report, all bool) error {
 	g := &grid{}
 	tableFacts(g, Facts(rep))
@@ -24,10 +24,21 @@ func Table(w io.Writer, rep *bench.Report, all bool) error {
 	out := bufio.NewWriter(w)
 	g.write(out)
 	for _, line := range Summary(rep) {
-		fmt.Fprintln(out, line)
+		column := 0
+		for part := range strings.SplitAfterSeq(line, ", ") {
+			if column += utf8.RuneCountInString(part); column > lineMax {
+				column = len("  ") + utf8.RuneCountInString(part)
+				fmt.Fprint(out, "\n  ")
+			}
+			fmt.Fprint(out, part)
+		}
+		fmt.Fprintln(out)
 	}
 	return out.Flush()
 }
+
+// lineMax is how long lines are, except where a name or an error is longer.
+const lineMax = 110
 
 // tableFacts adds to g where and how the run was measured.
 func tableFacts(g *grid, all []Fact) {
@@ -56,26 +67,47 @@ func tableResult(g *grid, rep *bench.Report, res *bench.Result, all bool) {
 	if !res.Measured() {
 		return
 	}
-	arms := rep.ArmsOf(res)
-	head := []string{""}
+	arms, shown := rep.ArmsOf(res), Shown(rep, res, all)
+	rows, bases := make([][]string, 1+len(shown)), arms[1:]
 	for _, arm := range arms {
-		head = append(head, arm.Name)
-	}
-	for _, base := range arms[1:] {
-		head = append(head, Pair{arms[0].Name, base.Name}.String(), "")
-	}
-	g.row(head...)
-	for _, m := range Shown(rep, res, all) {
-		row := []string{"  " + m.Label}
-		for _, arm := range arms {
-			row = append(row, Median(res.Values(arm.Name, m.Name), m.Unit))
+		rows[0] = append(rows[0], arm.Name)
+		for i, m := range shown {
+			rows[i+1] = append(rows[i+1], Median(res.Values(arm.Name, m.Name), m.Unit))
 		}
-		for _, base := range arms[1:] {
-			c := res.Compare(arms[0].Name, base.Name, m)
-			row = append(row, Ratio(c), Verdict(c))
-		}
-		g.row(row...)
 	}
+	if len(bases) == 1 { // the comparison has room beside the medians
+		ratios := compare(res, arms[0].Name, bases, shown)
+		for i := range rows {
+			rows[i] = append(rows[i], ratios[i]...)
+		}
+		rows[0][2], bases = Pair{arms[0].Name, arms[1].Name}.String(), nil
+	}
+	add := func(rows [][]string, head string, add func(...string)) {
+		add(append([]string{head}, rows[0]...)...)
+		for i, m := range shown {
+			add(append([]string{"  " + m.Label}, rows[i+1]...)...)
+		}
+	}
+	add(rows, "", g.row)
+	for bases := range slices.Chunk(bases, basesMax) {
+		add(compare(res, arms[0].Name, bases, shown), "  "+arms[0].Name, g.ratios)
+	}
+}
+
+// basesMax is how many comparisons a line has, so that it isn't longer than lineMax.
+const basesMax = 3
+
+// compare returns the cells of comparisons of an arm with others, below a line with their names.
+func compare(res *bench.Result, arm string, bases []bench.Arm, shown []bench.Metric) [][]string {
+	rows := make([][]string, 1+len(shown))
+	for _, base := range bases {
+		rows[0] = append(rows[0], "/ "+base.Name, "")
+		for i, m := range shown {
+			c := res.Compare(arm, base.Name, m)
+			rows[i+1] = append(rows[i+1], Ratio(c), Verdict(c))
+		}
+	}
+	return rows
 }
 
 // Title names a scenario, with the rate that was found for an open loop.
@@ -207,28 +239,33 @@ func busiest(rep *bench.Report) float64 {
 	return most
 }
 
-// grid is rows of cells. Its columns line up over the whole table. Titles between the rows don't
-// affect the columns.
+// grid is rows of cells. Its columns line up over the whole table, those of comparisons that have rows
+// of their own apart. Titles between the rows don't affect the columns.
 type grid struct {
-	rows   []gridRow
-	widths []int
+	rows            []gridRow
+	widths, ofRatio []int
 }
 
 type gridRow struct {
-	title string
-	cells []string // nil for a title
+	title  string
+	cells  []string // nil for a title
+	widths *[]int
 }
 
 func (g *grid) title(s string) { g.rows = append(g.rows, gridRow{title: s}) }
 
-func (g *grid) row(cells ...string) {
-	for len(g.widths) < len(cells) {
-		g.widths = append(g.widths, 0)
+func (g *grid) row(cells ...string) { g.add(&g.widths, cells) }
+
+func (g *grid) ratios(cells ...string) { g.add(&g.ofRatio, cells) }
+
+func (g *grid) add(widths *[]int, cells []string) {
+	for len(*widths) < len(cells) {
+		*widths = append(*widths, 0)
 	}
 	for i, c := range cells {
-		g.widths[i] = max(g.widths[i], utf8.RuneCountInString(c))
+		(*widths)[i] = max((*widths)[i], utf8.RuneCountInString(c))
 	}
-	g.rows = append(g.rows, gridRow{cells: cells})
+	g.rows = append(g.rows, gridRow{cells: cells, widths: widths})
 }
 
 // write prints the grid. The first and the last column are aligned to the left, the others to the
@@ -241,7 +278,7 @@ func (g *grid) write(w io.Writer) {
 		}
 		var line strings.Builder
 		for i, c := range r.cells {
-			pad := strings.Repeat(" ", g.widths[i]-utf8.RuneCountInString(c))
+			pad := strings.Repeat(" ", (*r.widths)[i]-utf8.RuneCountInString(c))
 			switch {
 			case i == 0:
 				line.WriteString(c + pad)

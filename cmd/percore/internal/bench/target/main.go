@@ -37,35 +37,21 @@ type process struct {
 func (p *process) handle(op string, body json.RawMessage) (any, error) {
 	switch op {
 	case OpStart:
-		var spec Spec
-		if err := json.Unmarshal(body, &spec); err != nil {
-			return nil, err
-		}
-		return p.start(spec)
+		return control.With(body, p.start)
 	case OpUsage:
 		return p.usage()
 	case OpMemory:
 		return p.memory()
 	case OpAwait:
-		var waiting Waiting
-		if err := json.Unmarshal(body, &waiting); err != nil {
-			return nil, err
-		}
-		return nil, p.poll(func(poll *longPoll) { poll.await(waiting.Handlers) })
+		return control.Do(body, func(w Waiting) error {
+			return p.poll(func(poll *longPoll) { poll.await(w.Handlers) })
+		})
 	case OpRelease:
 		return nil, p.poll(func(poll *longPoll) { poll.release() })
 	case OpHold:
-		var held Held
-		if err := json.Unmarshal(body, &held); err != nil {
-			return nil, err
-		}
-		return p.hold(held.Calls)
+		return control.With(body, p.hold)
 	case OpProfileStart:
-		var prof Profile
-		if err := json.Unmarshal(body, &prof); err != nil {
-			return nil, err
-		}
-		return nil, p.profileStart(prof.Path)
+		return control.Do(body, p.profileStart)
 	case OpProfileStop:
 		return nil, p.profileStop()
 	}
@@ -159,21 +145,21 @@ func (p *process) poll(f func(*longPoll)) error {
 }
 
 // hold leaves connections idle to the server's client: see holder.
-func (p *process) hold(calls int) (Reused, error) {
+func (p *process) hold(held Held) (Reused, error) {
 	s, ok := p.server.(httpServer)
 	if !ok || s.caller == nil || s.caller.idle == nil {
 		return Reused{}, errors.New("the server has no client whose connections may be idle")
 	}
-	n, err := s.caller.idle.hold(calls)
+	n, err := s.caller.idle.hold(held.Calls)
 	return Reused{n}, err
 }
 
 // contentionRate is the share of waits for a lock that are in the profile: 1 of so many.
 const contentionRate = 10
 
-// profileStart starts a CPU profile of this process, written to path, and one of its locks.
-func (p *process) profileStart(path string) error {
-	f, err := os.Create(path)
+// profileStart starts a CPU profile of this process, written to a file, and one of its locks.
+func (p *process) profileStart(to Profile) error {
+	f, err := os.Create(to.Path)
 	if err != nil {
 		return err
 	}
