@@ -604,8 +604,11 @@ func drawAnswer(r *rand.Rand) (a http2Answer) {
 	pieces := 1 + r.IntN(3)
 	how := r.IntN(16)
 	code := http2.ErrCode(r.IntN(15))
-	if how == 0 && a.after == 3 {
-		a.after = 0 // whether a call is made again before the end is chance
+	if how == 0 && (a.after == 3 || a.cut > 0) {
+		a.after, a.cut = 0, 0 // whether a call is made again before the end is chance
+	}
+	if a.long && code == http2.ProtocolError {
+		code = http2.InternalError // by chance the client has reset the stream, and uses the connection again
 	}
 	a.send = func(p *frames.Peer, id uint32) {
 		for i := range max(0, interims-3) {
