@@ -13,7 +13,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,11 +106,13 @@ func (p *program) End(err error) {
 type talk struct {
 	*testing.T
 	client   net.Conn
+	tcp      *net.TCPConn // below TLS
 	conn     *Conn
 	library  *miniature
 	messages chan string
 	ended    chan error
 	armable  bool
+	listen   testnet.ListenFunc // it was made with
 	before   Stats
 }
 
@@ -120,14 +124,25 @@ func onEachWay(t *testing.T, test func(t *talk)) {
 	}{{"percore", percore.Listen}, {"net", net.Listen}} {
 		for _, secret := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/tls=%t", listen.name, secret), func(t *testing.T) {
-				test(newTalk(t, listen.f, secret))
+				talk := newTalk(t, listen.f, secret)
+				talk.listen = listen.f
+				test(talk)
 			})
 		}
 	}
 }
 
 func newTalk(t *testing.T, listen testnet.ListenFunc, secret bool) *talk {
+	before := statsAtRest(t)
+	talk := newTalkBeside(t, listen, secret)
+	talk.before = before
+	return talk
+}
+
+// newTalkBeside is newTalk for another conversation of a test.
+func newTalkBeside(t *testing.T, listen testnet.ListenFunc, secret bool) *talk {
 	server, client := testnet.Pair(t, listen, testnet.TCP4)
+	tcp := client.(*net.TCPConn)
 	if secret {
 		config, clientConfig := testnet.TLS(t)
 		tc := tls.Client(client, clientConfig)
@@ -144,8 +159,8 @@ func newTalk(t *testing.T, listen testnet.ListenFunc, secret bool) *talk {
 	}
 	c := New(server)
 	return &talk{
-		T: t, client: client, conn: c, library: newMiniature(c), messages: make(chan string, 1000),
-		ended: make(chan error, 1), armable: armable(server), before: statsAtRest(t),
+		T: t, client: client, tcp: tcp, conn: c, library: newMiniature(c), messages: make(chan string, 1000),
+		ended: make(chan error, 1), armable: armable(server),
 	}
 }
 
@@ -314,6 +329,53 @@ func TestEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPeersLeave: a client that leaves at any point of a message, or reads nothing of the answers, ends
+// its conversation and no other.
+func TestPeersLeave(t *testing.T) {
+	message := slices.Concat(appendFrame(nil, opText, []byte("part")), ping(), appendFrame(nil, finBit, []byte(strings.Repeat("x", 200))))
+	for _, cut := range []int{0, 1, 4, 8, 10, 13, 16, 18, 21, 100, len(message) - 1, len(message)} {
+		for _, resets := range []bool{false, true} {
+			onEachWay(t, func(t *talk) {
+				other := newTalkBeside(t.T, t.listen, false).start()
+				p := &program{read: t.library.read}
+				if cut == len(message) { // the client reads nothing
+					p.handle = func(string) (err error) {
+						for answer := make([]byte, 1<<20); err == nil; _, err = t.conn.Write(answer) {
+						}
+						return err
+					}
+				}
+				t.startWith(p)
+				t.send(message[:cut])
+				wantEcho(other)
+				resets := resets || cut == len(message)
+				if resets {
+					_ = t.tcp.SetLinger(0)
+					t.tcp.Close()
+				} else {
+					_ = t.tcp.CloseWrite()
+				}
+				err := testnet.Receive(t, "the end", t.ended)
+				if err == nil || !resets && errors.Is(err, syscall.ECONNRESET) { // net may say EOF behind a reset
+					t.Errorf("cut at %d, reset %t: got the end %v", cut, resets, err)
+				}
+				wantEcho(other)
+				other.client.Close()
+				testnet.Receive(t, "the other's end", other.ended)
+				t.awaitStats(t.before)
+			})
+		}
+	}
+}
+
+// wantEcho checks that a conversation goes on.
+func wantEcho(t *talk) {
+	t.Helper()
+	t.send(frame("one"), ping())
+	t.want("one")
+	t.wantPong()
 }
 
 // TestHandleFails: Handle's error ends the conversation, whatever else has come.
