@@ -200,28 +200,6 @@ func TestClientAnswerWithoutLength(t *testing.T) {
 	})
 }
 
-// TestClientChunkedWithoutEnd: a body that is cut off is an error, for the proxy's client as well.
-func TestClientChunkedWithoutEnd(t *testing.T) {
-	for _, cut := range []string{"", "5", "5\r\n", "5\r\nhel", "5\r\nhello", "5\r\nhello\r\n", "5\r\nhello\r\n0\r\n"} {
-		t.Run(fmt.Sprintf("%q", cut), func(t *testing.T) {
-			onBothTransports(t, func(t *testing.T, newTransport func(*http.Transport) http.RoundTripper) {
-				s := serveRaw(t, func(c net.Conn, _ rawRequest) bool {
-					io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+cut)
-					return false
-				})
-				rt := newTransport(new(http.Transport))
-				if got := fetch(t, &http.Client{Transport: rt}, "GET", s.url, ""); strings.HasSuffix(got, "<nil>") {
-					t.Errorf("client: got %q, want an error", got)
-				}
-				front := proxyTo(t, s, rt)
-				if got := fetch(t, front.Client(), "GET", front.URL, ""); strings.HasSuffix(got, "<nil>") {
-					t.Errorf("proxy: got %q, want an error", got)
-				}
-			})
-		})
-	}
-}
-
 // TestClientFloodOf1xx: informational answers without end are an error some day.
 func TestClientFloodOf1xx(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, newTransport func(*http.Transport) http.RoundTripper) {

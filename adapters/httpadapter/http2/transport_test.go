@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m) }
+func TestMain(m *testing.M) { testnet.Main(m, testnet.WithCheck(pool.CheckLeaks)) }
 
 // TestKnownName: http.Client takes the type for one that knows contexts, so a request with a timeout has
 // no Cancel, and the error says what has happened.

@@ -211,46 +211,6 @@ func rt2base(rt http.RoundTripper) *http.Transport {
 	return rt.(*http.Transport)
 }
 
-// TestNoHandshake: servers that don't speak TLS.
-func TestNoHandshake(t *testing.T) {
-	for name, play := range map[string]func(c net.Conn){
-		"HTTP":    func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") },
-		"garbage": func(c net.Conn) { _, _ = io.WriteString(c, "garbage that is no record") },
-		"alert":   func(c net.Conn) { _, _ = io.WriteString(c, "\x15\x03\x01\x00\x02\x02\x28") },
-		"end":     func(net.Conn) {},
-		"part":    func(c net.Conn) { _, _ = io.WriteString(c, "\x16\x03\x03\x00\x40part") },
-		"silence": func(c net.Conn) { _, _ = io.Copy(io.Discard, c) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			base := func() *http.Transport {
-				return &http.Transport{TLSClientConfig: &tls.Config{}, TLSHandshakeTimeout: 50 * time.Millisecond}
-			}
-			if name != "silence" {
-				base = func() *http.Transport { return &http.Transport{TLSClientConfig: &tls.Config{}} }
-			}
-			both(t, base, func(t *testing.T, rt http.RoundTripper) string {
-				ln := listen(t)
-				var serving sync.WaitGroup
-				serving.Go(func() {
-					c, err := ln.Accept()
-					if err != nil {
-						return
-					}
-					_, _ = io.ReadFull(c, make([]byte, 5)) // of the client's first message
-					play(c)
-					_ = c.(*net.TCPConn).CloseWrite()
-					_, _ = io.Copy(io.Discard, c)
-					c.Close()
-				})
-				s := shaken(rt, "https://"+ln.Addr().String(), 1)
-				ln.Close()
-				serving.Wait()
-				return s
-			})
-		})
-	}
-}
-
 // TestTicketsWhileIdle: session tickets that come on a connection that no call has used yet don't end
 // it; the server's farewell, and the end of the stream, do.
 func TestTicketsWhileIdle(t *testing.T) {
