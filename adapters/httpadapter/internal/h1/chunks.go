@@ -89,6 +89,9 @@ func (c *chunks) begin(x *exchange, p []byte) {
 
 // readChunks is Read, with mu held. A trailer that is wrong closes the body, as with net/http.
 func (b *requestBody) readChunks(p []byte) (n int, err error) {
+	if b.closed {
+		return 0, http.ErrBodyReadAfterClose // what it was read from may be given back
+	}
 	n, err = b.chunks.body.Read(p)
 	if err == io.EOF {
 		if err = b.readTrailers(); err == io.EOF {
