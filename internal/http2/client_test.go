@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -272,6 +273,48 @@ func TestClientHonestServers(t *testing.T) {
 			p.feed().goesOn()
 		}
 	})
+}
+
+// TestClientHonestHeaders: an honest server's longest header, 8 KiB and 50 fields, ten times, is taken in
+// any number of CONTINUATION frames that fit; one without end ends the connection, with an error that
+// says what it was.
+func TestClientHonestHeaders(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.HeaderListBytes, cfg.HeaderFields = 1<<20, 5000 // as for gRPC
+	indexed := []byte{0x90}                             // accept-encoding of the static table
+	for _, test := range []struct {
+		name   string
+		frames int // CONTINUATION, of an honest server
+		flood  int // bytes of each that come without end
+	}{
+		{"long CONTINUATION", times, maxFrameBytes},
+		{"short CONTINUATION", 50, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := newServer(t, cfg)
+			p.begin(true)
+			fields := []string{":status", "200"}
+			for i := range 50 * times {
+				fields = append(fields, fmt.Sprint("x", i), strings.Repeat("y", 8<<10/50))
+			}
+			block := p.block(fields...)
+			p.frame(typeHeaders, 0, 1, nil)
+			part := len(block)/test.frames + 1
+			for ; len(block) > part; block = block[part:] {
+				p.frame(typeContinuation, 0, 1, block[:part])
+			}
+			p.frame(typeContinuation, flagEndHeaders, 1, block).feed().goesOn()
+			p.begin(true)
+			p.frame(typeHeaders, 0, 3, nil).feed()
+			for i := 0; i < 10_000 && p.err == nil; i++ {
+				p.in = nil
+				p.frame(typeContinuation, 0, 3, bytes.Repeat(indexed, test.flood)).feed()
+			}
+			if p.err == nil || !strings.Contains(p.err.Error(), "a header block is too long") {
+				t.Errorf("got %v of a header without end", p.err)
+			}
+		})
+	}
 }
 
 // TestClientAnswersWait: there is a limit to the frames that a server makes the client send but doesn't
