@@ -275,9 +275,9 @@ func TestClientHonestServers(t *testing.T) {
 	})
 }
 
-// TestClientHonestHeaders: an honest server's longest header, 8 KiB and 50 fields, ten times, is taken in
-// any number of CONTINUATION frames that fit; one without end ends the connection, with an error that
-// says what it was.
+// TestClientHonestHeaders: ten times an honest server's longest header, 8 KiB and 50 fields, is taken,
+// in few CONTINUATION frames and in many; one without end ends the connection, with an error that says
+// what it was.
 func TestClientHonestHeaders(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.HeaderListBytes, cfg.HeaderFields = 1<<20, 5000 // as for gRPC
