@@ -123,7 +123,7 @@ func TestClientSendsBehindAnswer(t *testing.T) {
 }
 
 // TestClientReplayFails: a call that is sent again, and fails or succeeds before all of it is sent, ends
-// as its last attempt, as with grpc-go.
+// as its last attempt. With grpc-go it does, too, but now and then a stream that fails has succeeded.
 func TestClientReplayFails(t *testing.T) {
 	testnet.NoLeaks(t)
 	for want, end := range map[string]func(p *frames.Peer){
@@ -150,26 +150,19 @@ func TestClientReplayFails(t *testing.T) {
 			}
 			nextCall(p)
 		})
-		for i, cc := range []grpc.ClientConnInterface{dialServer(t, lis), dialClient(t, lis)} {
-			s, err := cc.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-			if err == nil {
-				err = s.SendMsg(wrapperspb.Bytes(pattern(100 << 10)))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := 0
-			for err == nil {
-				if err = s.RecvMsg(new(wrapperspb.BytesValue)); err == nil {
-					got++
-				}
-			}
-			if got := fmt.Sprint(got, " ", statusText(err)); !strings.HasPrefix(got, want) {
-				t.Errorf("client %d: got %s, want %s", i, got, want)
-			}
-			if i == 0 {
-				first <- true
-			}
+		s, err := dialClient(t, lis).NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
+		if err == nil {
+			err = s.SendMsg(wrapperspb.Bytes(pattern(100 << 10)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for ; err == nil; n++ {
+			err = s.RecvMsg(new(wrapperspb.BytesValue))
+		}
+		if got := fmt.Sprint(n-1, " ", statusText(err)); !strings.HasPrefix(got, want) {
+			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 }
