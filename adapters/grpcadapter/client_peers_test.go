@@ -65,7 +65,7 @@ var oddServers = func() (all []oddServer) {
 			p.Frame(frames.Settings, 0, 0, make([]byte, 6))
 			cut(p)
 		}},
-		{name: "behind SETTINGS", at: atSettings},
+		{name: "behind SETTINGS", at: atSettings, stays: true},
 		{name: "behind SETTINGS that allow no stream", at: atPreface, stays: true, send: func(p *frames.Peer, _ uint32) {
 			p.Frame(frames.Settings, 0, 0, []byte{0, 3, 0, 0, 0, 0})
 		}},
