@@ -538,6 +538,33 @@ func TestClientCancel(t *testing.T) {
 	}
 }
 
+// TestClientCancelled: what is received after the context has ended is its error, even if the answer comes
+// before the call is ended by it, on another goroutine. Messages that the caller has not received don't
+// matter.
+func TestClientCancelled(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	c := dialClient(t, lis)
+	for range 200 {
+		ctx, cancel := context.WithCancel(callContext(t))
+		s, err := c.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
+		if err == nil {
+			err = s.SendMsg(wrapperspb.Bytes([]byte("x")))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Header(); err != nil { // with the answer behind it
+			t.Fatal(err)
+		}
+		cancel()
+		if err := s.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Canceled {
+			t.Fatalf("got %v, want Canceled", err)
+		}
+	}
+}
+
 // TestClientFinishes: each call, however it fails, is reported once, and counts no longer.
 func TestClientFinishes(t *testing.T) {
 	testnet.NoLeaks(t)

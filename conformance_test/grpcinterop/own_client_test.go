@@ -34,7 +34,7 @@ var clientCases = []struct {
 	{"ping_pong", withoutOptions(interop.DoPingPong)},
 	{"empty_stream", withoutOptions(interop.DoEmptyStream)},
 	{"timeout_on_sleeping_server", withoutOptions(interop.DoTimeoutOnSleepingServer)},
-	{"cancel_after_begin", withoutOptions(cancelAfterBegin)},
+	{"cancel_after_begin", withoutOptions(interop.DoCancelAfterBegin)},
 	{"cancel_after_first_response", withoutOptions(interop.DoCancelAfterFirstResponse)},
 	{"custom_metadata", withoutOptions(interop.DoCustomMetadata)},
 	{"status_code_and_message", withoutOptions(interop.DoStatusCodeAndMessage)},

@@ -380,11 +380,29 @@ func (s *clientCall) closeSend() {
 
 // recvMsg receives a message. The error is io.EOF behind the last one of a call that has succeeded.
 func (s *clientCall) recvMsg(v any) error {
-	err := s.withRetry(func(a *attempt) error { return a.recv(v) }, s.commitLocked)
+	err := s.leftErr()
+	if err == nil {
+		err = s.withRetry(func(a *attempt) error { return a.recv(v) }, s.commitLocked)
+	}
 	if err != nil {
 		s.finish(err)
 	}
 	return err
+}
+
+// leftErr returns the error of a call whose context has ended, if the call has not. What ends it with
+// its context runs on another goroutine, and an answer may come first.
+func (s *clientCall) leftErr() error {
+	ended := s.ctx.Err()
+	if ended == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.finished {
+		return nil
+	}
+	return status.FromContextError(ended).Err()
 }
 
 // recvLast receives the only message of an answer, and the status behind it.
