@@ -538,9 +538,8 @@ func TestClientCancel(t *testing.T) {
 	}
 }
 
-// TestClientCancelled: what is received after the context has ended is its error, even if the answer comes
-// before the call is ended by it, on another goroutine. Messages that the caller has not received don't
-// matter.
+// TestClientCancelled: what is received after the context has ended is its error, even if there is an
+// answer and the call was not ended yet, which another goroutine does.
 func TestClientCancelled(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)

@@ -390,8 +390,8 @@ func (s *clientCall) recvMsg(v any) error {
 	return err
 }
 
-// leftErr returns the error of a call whose context has ended, if the call has not. What ends it with
-// its context runs on another goroutine, and an answer may come first.
+// leftErr returns the error of a call whose context has ended, if the call has not: it is ended on
+// another goroutine, and an answer may come first.
 func (s *clientCall) leftErr() error {
 	ended := s.ctx.Err()
 	if ended == nil {
