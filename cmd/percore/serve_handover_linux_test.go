@@ -263,7 +263,7 @@ func TestServeRestartReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := os.Link(test, place(release)); err != nil {
-			t.Skip("the tests' folder is on another file system: ", err)
+			t.Skip("set TMPDIR and GOTMPDIR to folders of one file system: ", err)
 		}
 	}
 	link := func(release string) {

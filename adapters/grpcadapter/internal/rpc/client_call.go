@@ -207,7 +207,8 @@ func (s *clientCall) retryLocked(a *attempt, failure error) error {
 	for {
 		transparent, err := s.mayRetryLocked(a, failure)
 		if err != nil {
-			if s.commitLocked(); err == io.EOF {
+			s.commitLocked()
+			if err == io.EOF {
 				return nil
 			}
 			return err

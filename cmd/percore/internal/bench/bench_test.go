@@ -277,7 +277,7 @@ func TestInterrupt(t *testing.T) {
 // PERCORE_TEST_FULL=1 it runs them on net, too.
 func TestEveryScenario(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes a while")
+		t.Skip("takes minutes: run it without -short")
 	}
 	arms := "percore"
 	if os.Getenv("PERCORE_TEST_FULL") != "" {
@@ -365,7 +365,7 @@ func TestArms(t *testing.T) {
 	} {
 		t.Run(c.arms, func(t *testing.T) {
 			if testing.Short() && strings.HasPrefix(c.match, web) {
-				t.Skip("takes a while")
+				t.Skip("takes minutes: run it without -short")
 			}
 			cfg := quick(t, c.arms, c.match)
 			if cfg.Arms[0].Engine.Detach {
