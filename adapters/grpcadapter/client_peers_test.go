@@ -129,20 +129,6 @@ var oddServers = func() (all []oddServer) {
 	return all
 }()
 
-// hangUp ends a TCP connection. With FIN it waits for the other end: to close a connection that has
-// unread bytes sends RST.
-func hangUp(nc net.Conn, with string) {
-	tcp := nc.(*net.TCPConn)
-	switch with {
-	case "FIN":
-		_ = tcp.CloseWrite()
-		_, _ = io.Copy(io.Discard, tcp)
-	case "RST":
-		_ = tcp.SetLinger(0)
-	}
-	tcp.Close()
-}
-
 // A play is a call to an oddServer.
 type play struct {
 	*oddServer
@@ -231,7 +217,10 @@ func (c *play) run(t *testing.T, isOurs bool, others grpc.ClientConnInterface) (
 				return
 			}
 			conns.Go(func() {
-				defer hangUp(nc, c.ending)
+				defer nc.Close()
+				if c.ending == "FIN" || c.ending == "RST" {
+					defer testnet.HangUp(nc.(*net.TCPConn), c.ending == "RST")
+				}
 				if c.server != nil && c.at != atBegin {
 					c.serve(t, tls.Server(nc, c.server))
 				} else {

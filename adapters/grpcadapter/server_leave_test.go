@@ -182,7 +182,7 @@ func TestServerPeersLeave(t *testing.T) {
 						if c.path != "" {
 							testnet.Receive(t, c.name+": the handler", begun)
 						}
-						testnet.Within(t, c.name+": the server's end of the connection", func() { hangUp(raw, ending) })
+						testnet.Within(t, c.name+": the server's end of the connection", func() { testnet.HangUp(raw.(*net.TCPConn), ending == "RST") })
 						name, got := c.name+", "+ending, ""
 						switch c.path {
 						case "":

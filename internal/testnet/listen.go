@@ -3,6 +3,7 @@ package testnet
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -160,6 +161,18 @@ func Dial(t testing.TB, ln net.Listener) net.Conn {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// HangUp ends a TCP connection, with RST or with FIN. With FIN it waits for the other end: to close a
+// connection that has unread bytes sends RST.
+func HangUp(c *net.TCPConn, resets bool) {
+	if resets {
+		_ = c.SetLinger(0)
+	} else {
+		_ = c.CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+	}
+	c.Close()
 }
 
 // Connect makes one connection to ln and returns both ends: server is what Accept returned, client

@@ -326,11 +326,7 @@ func startServer(t testing.TB, srv *http.Server, protocol string, own bool) (ln 
 }
 
 func protocolsOf(name string) *http.Protocols {
-	p := new(http.Protocols)
-	p.SetHTTP1(name == "http" || name == "https")
-	p.SetHTTP2(name == "h2")
-	p.SetUnencryptedHTTP2(name == "h2c")
-	return p
+	return protocols(strings.HasPrefix(name, "h2"), name == "h2" || name == "https")
 }
 
 // serve is the server's handler.

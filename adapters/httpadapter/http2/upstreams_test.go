@@ -533,11 +533,9 @@ func (s *matrixServer) end(c net.Conn, raw *net.TCPConn) bool {
 		_ = c.(*tls.Conn).CloseWrite()
 		fallthrough
 	case "FIN":
-		_ = raw.CloseWrite()
-		_, _ = io.Copy(io.Discard, raw)
+		testnet.HangUp(raw, false)
 	case "RST":
-		_ = raw.SetLinger(0)
-		raw.Close()
+		testnet.HangUp(raw, true)
 		time.Sleep(settles) // until the client has found it
 	}
 	return true
