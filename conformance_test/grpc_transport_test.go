@@ -304,7 +304,7 @@ func exchange(stream grpc.ClientStream) error {
 // a cancelled stream to the garbage collector instead of giving them back; but no object may hold
 // them any longer.)
 func TestGRPCSoak(t *testing.T) {
-	connections, callers, streams := 4, 16, 80
+	connections, callers, streams := 4, 16, 40
 	if testing.Short() {
 		streams = 5
 	}

@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -645,7 +646,7 @@ func (r *repeating) Read(p []byte) (int, error) {
 
 func TestHTTPBigTransfers(t *testing.T) {
 	size := int64(64 << 20)
-	if testing.Short() {
+	if testing.Short() || race.Enabled {
 		size = 4 << 20
 	}
 	sum := sha256.New()
@@ -684,7 +685,7 @@ func TestHTTPBigTransfers(t *testing.T) {
 }
 
 func TestHTTPManyClientsAtOnce(t *testing.T) {
-	const clients, requests = 50, 40
+	const clients, requests = 50, 20
 	onEachProtocol(t, func(t *testing.T, e engine, p protocol) {
 		w := startWeb(t, e, p, http.HandlerFunc(echo))
 		w.transport.MaxIdleConnsPerHost = clients
