@@ -364,7 +364,6 @@ func (l *listener) stats() ListenerStats {
 		Sockets:        len(l.sockets),
 		Conns:          int(l.connOptions.opened.Load() + l.servedOptions.opened.Load() - closed),
 		MaxConns:       l.limits.Max(),
-		Elsewhere:      l.limits.Elsewhere(),
 		Full:           l.limits.IsWaiting(),
 		AwaitingHeader: l.awaitingHeader(),
 		AcceptStats:    acceptStats(&l.counts),

@@ -63,11 +63,9 @@ type ListenerStats struct {
 	Sockets int    // listening sockets
 	Conns   int    // its connections that are open, also those whose PROXY header is awaited
 
-	// MaxConns is ListenConfig.MaxConns; 0: no limit. Conns and Elsewhere count towards it. With
-	// httpadapter and others that can make room a listener may have that many, and no client waits: see
-	// Full.
-	MaxConns  int
-	Elsewhere int // connections that a predecessor still has after a handover, where there is a limit
+	// MaxConns is ListenConfig.MaxConns; 0: no limit. Conns count towards it. With httpadapter and
+	// others that can make room a listener may have that many, and no client waits: see Full.
+	MaxConns int
 
 	// Full says that Accept waits for a place at the moment: MaxConns connections are open, and none of
 	// those here could be closed for a client. Where nothing can make room it is set before a client

@@ -253,7 +253,7 @@ func (p *predecessor) handOver(t *testing.T) {
 func (s *stranger) invite(ln net.Listener) *message {
 	s.t.Helper()
 	s.hear(hello)
-	return &message{Kind: offer, Listeners: []offeredListener{{"web", ln.Addr().Network(), ln.Addr().String(), 1, true, nil, 0}}}
+	return &message{Kind: offer, Listeners: []offeredListener{{"web", ln.Addr().Network(), ln.Addr().String(), 1, true, nil}}}
 }
 
 // offers is the predecessor's part up to the sockets.
@@ -307,11 +307,6 @@ var badPredecessors = []struct {
 		m.Open = -1
 		s.say(m)
 	}, []string{"an offer of -1 connections"}},
-	{"an offer of a listener with negative connections", func(s *stranger, ln net.Listener) {
-		m := s.invite(ln)
-		m.Listeners[0].Taken = -1
-		s.say(m)
-	}, []string{"an offer of listener", "with -1 connections"}},
 	{"more connections than descriptors", func(s *stranger, ln net.Listener) {
 		m := s.invite(ln)
 		m.Open = math.MaxInt

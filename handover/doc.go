@@ -95,8 +95,8 @@
 // request. Bytes that have arrived and were not read go with them, and so do the client's addresses
 // from a PROXY header. Accept of the successor's listener returns them, so any server can take
 // them. OnAccept is called for them, and MaxConns counts them but doesn't hold them up. The clients
-// notice nothing. The successor's MaxConns also counts connections that stay with the predecessor, until
-// they end or it does.
+// notice nothing. Connections that stay with the predecessor are not in the successor's MaxConns: until
+// they end both processes together may have twice as many.
 //
 // Connections over TLS, connections with HTTP/2, and hijacked connections stay: their state is in the
 // memory of the process. ([Conns.Carry] is for hijacked ones whose state can be written down, such as

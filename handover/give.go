@@ -115,7 +115,6 @@ type giver struct {
 	listeners []seam.Listener // of servers, as far as Begin has succeeded
 	dropped   map[int]bool    // indexes of listeners that the successor doesn't take
 	carriers  []string        // that the successor has
-	tally     *tally          // nil: the successor wants no counts
 
 	// The batches of all sources go one after the other.
 	mu sync.Mutex
@@ -133,7 +132,6 @@ type giver struct {
 // run returns the step at which it failed.
 func (g *giver) run(ctx context.Context) (step string, err error) {
 	defer func() {
-		g.tally.end(err == nil)
 		for i, l := range g.listeners {
 			if err != nil || g.dropped[i] {
 				l.End()
@@ -159,32 +157,24 @@ func (g *giver) run(ctx context.Context) (step string, err error) {
 		return "sending the listeners", err
 	}
 	g.wire.beat()
-	m, fds, err := g.awaitWith(ctx, ready, 0)
+	m, err := g.await(ctx, ready, 0)
 	if err == nil {
-		err = g.heed(m, fds)
+		err = g.heed(m)
 	}
-	fds.close()
 	if err != nil && !g.isOver() {
 		return "waiting for the successor to be ready", err
 	}
 	if err != nil {
 		g.stopAccepting()
-		g.tally.start()
 		return "", nil
 	}
 	return g.move(ctx)
 }
 
 // heed notes what ready says.
-func (g *giver) heed(m *message, fds descriptors) error {
+func (g *giver) heed(m *message) error {
 	g.carriers = m.Carriers
-	if err := g.drop(m.Dropped); err != nil {
-		return err
-	}
-	if len(fds) == 1 {
-		g.tally = newTally(fds, g.servers, g.dropped)
-	}
-	return nil
+	return g.drop(m.Dropped)
 }
 
 // begin begins to move the listeners.
@@ -229,18 +219,12 @@ func (g *giver) isOvertaken() bool {
 
 // await waits for one message without descriptors.
 func (g *giver) await(ctx context.Context, want kind, timeout time.Duration) (*message, error) {
-	m, fds, err := g.awaitWith(ctx, want, timeout)
-	fds.close()
-	return m, err
-}
-
-// awaitWith waits for one message. The caller owns the descriptors.
-func (g *giver) awaitWith(ctx context.Context, want kind, timeout time.Duration) (*message, descriptors, error) {
 	m, fds, err := g.wire.receive(ctx, timeout)
+	fds.close()
 	if err == nil && m.Kind != want {
 		err = errUnexpected(m, want)
 	}
-	return m, fds, err
+	return m, err
 }
 
 // drop excludes the listeners with these indexes.
@@ -268,7 +252,7 @@ func (g *giver) moves() (all []seam.Listener) {
 
 // offer sends the listeners.
 func (g *giver) offer() error {
-	m := &message{Kind: offer, Counts: true}
+	m := &message{Kind: offer}
 	var files []*os.File
 	defer func() {
 		for _, f := range files {
@@ -283,7 +267,7 @@ func (g *giver) offer() error {
 		files = append(files, all...)
 		s := g.servers[i]
 		addr := s.Listener.Addr()
-		m.Listeners = append(m.Listeners, offeredListener{s.Name, addr.Network(), addr.String(), len(all), l.UnlinkOnClose(), s.State, newTaken(s.Listener)()})
+		m.Listeners = append(m.Listeners, offeredListener{s.Name, addr.Network(), addr.String(), len(all), l.UnlinkOnClose(), s.State})
 		if s.Source != nil || s.Conns != nil {
 			m.Open += openConns(s.Listener)
 		}
@@ -318,7 +302,7 @@ func (g *giver) isOver() bool {
 	for {
 		m, fds, err := g.wire.receive(context.Background(), stepTimeout())
 		if err == nil && m.Kind == ready && g.lost == nil { // and not a second one, which is invalid
-			_ = g.heed(m, fds)
+			_ = g.heed(m)
 		}
 		fds.close()
 		switch {
@@ -356,7 +340,6 @@ func (g *giver) move(ctx context.Context) (step string, err error) {
 	defer stop()
 	g.stop, g.answers, g.lost = stop, make(chan *message, 1), make(chan struct{})
 	go g.read()
-	g.tally.start() // after the pause: no listener has more connections from now on
 	step, err = "handing over connections", g.drain(sourcesCtx)
 	if err == nil {
 		step, err = "ending", g.finish()

@@ -5,6 +5,7 @@ package handover
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -340,4 +341,14 @@ func mustTake(t *testing.T, taking *net.UnixConn) (*Successor, net.Listener) {
 		t.Fatal(err)
 	}
 	return a, ln
+}
+
+// logTo collects what is logged until the test ends.
+func logTo(t *testing.T) *testnet.Log {
+	t.Helper()
+	log := new(testnet.Log)
+	was := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+	t.Cleanup(func() { slog.SetDefault(was) })
+	return log
 }

@@ -18,8 +18,7 @@ import (
 //	hello    successor    it wants to take over                                   offer
 //	offer    predecessor  the listeners, and how many connections are open        ready
 //	sockets  predecessor  the listeners' sockets, in the order of the offer       nothing
-//	ready    successor    it accepts, on all listeners except those it drops;     conns, done
-//	                      with one end of a tally, if it wants counts
+//	ready    successor    it accepts, on all listeners except those it drops      conns, done
 //	conns    predecessor  connections, which the successor is to hold unserved;   took, after the last part
 //	                      with a carrier only if ready has named it
 //	took     successor    it holds them                                           commit
@@ -99,7 +98,6 @@ type message struct {
 
 	Listeners []offeredListener `json:"listeners,omitempty"` // of offer
 	Open      int               `json:"open,omitempty"`      // of offer: connections, an estimate
-	Counts    bool              `json:"counts,omitempty"`    // of offer: the sender can write to a tally
 	Dropped   []int             `json:"dropped,omitempty"`   // of ready: the indexes of listeners in the offer
 	Carriers  []string          `json:"carriers,omitempty"`  // of ready: the names of the sender's
 	Conns     []movedConn       `json:"conns,omitempty"`     // of conns, one per descriptor
@@ -124,7 +122,6 @@ type offeredListener struct {
 	Sockets int    `json:"sockets"`
 	Unlink  bool   `json:"unlink,omitempty"` // whether Close removes the file of the unix socket
 	State   []byte `json:"state,omitempty"`  // for the successor's program
-	Taken   int    `json:"taken,omitempty"`  // slots of MaxConns, until the first count of the tally
 }
 
 // String names the listener in errors.
@@ -265,9 +262,6 @@ func (m *message) checkOffer() error {
 		names[l.Name] = true
 		if l.Sockets < 1 || l.Sockets > socketsMax {
 			return fmt.Errorf("an offer of listener %v with %d sockets", l, l.Sockets)
-		}
-		if l.Taken < 0 || l.Taken > takenMax {
-			return fmt.Errorf("an offer of listener %v with %d connections", l, l.Taken)
 		}
 	}
 	return nil

@@ -100,7 +100,7 @@ func TestOneLine(t *testing.T) {
 func FuzzMessage(f *testing.F) {
 	for _, m := range []*message{
 		{Kind: hello, Session: "0123"},
-		{Kind: offer, Listeners: []offeredListener{{"a", "tcp", "[::]:80", 2, false, []byte{0}, 3}, {"", "unix", "/s", 1, true, nil, 0}}, Open: 7},
+		{Kind: offer, Listeners: []offeredListener{{"a", "tcp", "[::]:80", 2, false, []byte{0}}, {"", "unix", "/s", 1, true, nil}}, Open: 7},
 		{Kind: conns, Descriptors: 1, Conns: []movedConn{{Served: true, Client: &client{SourceName: []byte("\x00")}}}},
 		{Kind: refuse, Reason: "no"},
 	} {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/seam"
 )
 
@@ -27,8 +26,6 @@ type Successor struct {
 	listeners []*offered
 	held      held
 	carriers  map[string]*taking
-	counts    bool        // the predecessor can write to a tally
-	elsewhere *elsewhere  // nil before Ready, or if no listener has a limit
 	ended     func(error) // counts the result, at the first call
 }
 
@@ -38,8 +35,7 @@ type offered struct {
 	files    []*os.File // until Listener is called
 	place    place
 	listener seam.Listener // nil: Listener has not been called
-	limits   *accepting.Limits
-	dropped  bool // by Drop
+	dropped  bool          // by Drop
 }
 
 // watch receives the next message between Take and Ready, so that the predecessor's signs of life,
@@ -142,7 +138,6 @@ func (s *Successor) receiveOffer(ctx context.Context) (step string, err error) {
 	if err != nil {
 		return "waiting for the predecessor's offer", err
 	}
-	s.counts = m.Counts
 	total := 0
 	for _, l := range m.Listeners {
 		s.listeners = append(s.listeners, &offered{offeredListener: l})
@@ -279,7 +274,6 @@ func (s *Successor) listenerBy(name string, open func(...*os.File) (net.Listener
 			nl.Close()
 			return nil, err
 		}
-		l.limits = seam.LimitsOf(nl)
 		l.closeFiles()
 		return nl, nil
 	}
@@ -376,7 +370,7 @@ func (s *Successor) Ready(ctx context.Context) error {
 //	                                               the predecessor's end: ErrGone, this process serves on
 //	                                               no sign of life: over sent, the same
 func (s *Successor) takeOver(ctx context.Context, dropped []int) error {
-	if err := s.sayReady(dropped); err != nil {
+	if err := s.say(&message{Kind: ready, Dropped: dropped, Carriers: s.carrierNames()}); err != nil {
 		return s.end(err)
 	}
 	for {
@@ -397,21 +391,6 @@ func (s *Successor) takeOver(ctx context.Context, dropped []int) error {
 			return s.end(err)
 		}
 	}
-}
-
-// sayReady sends ready, with the predecessor's end of a tally if a listener here has MaxConns.
-func (s *Successor) sayReady(dropped []int) error {
-	m := &message{Kind: ready, Dropped: dropped, Carriers: s.carrierNames()}
-	if !s.counts || !slices.ContainsFunc(s.listeners, func(l *offered) bool { return l.limits.Max() > 0 }) {
-		return s.say(m)
-	}
-	ours, theirs, err := socketpair()
-	if err != nil {
-		return err
-	}
-	defer theirs.Close()
-	s.elsewhere = newElsewhere(ours, s.listeners)
-	return s.say(m, int(theirs.Fd()))
 }
 
 // handle acts on a message, and reports whether it is the last.
@@ -486,9 +465,6 @@ func (s *Successor) hold(m *message, fds descriptors) error {
 			fds[i : i+1].close()
 		}
 	}
-	for _, c := range moved {
-		s.elsewhere.holds(c.Listener) // before took: then the predecessor may close its copies
-	}
 	s.held = held{m.More, !m.More, append(s.held.fds, fds...), append(s.held.conns, moved...), carrier, m.Hold}
 	return nil
 }
@@ -502,7 +478,6 @@ func (s *Successor) adopt() error {
 	for i, fd := range h.fds {
 		c := &h.conns[i]
 		if fd < 0 {
-			s.elsewhere.came(c.Listener)
 			continue // ended
 		}
 		l := s.listeners[c.Listener].listener
@@ -514,7 +489,6 @@ func (s *Successor) adopt() error {
 		} else {
 			err = asideErr
 		}
-		s.elsewhere.came(c.Listener)
 		if err == nil || errors.Is(err, syscall.ENOTCONN) { // or it has ended just now
 			continue
 		}

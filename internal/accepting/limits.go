@@ -46,9 +46,8 @@ type Limits struct {
 	counts   *Counts
 
 	// atomic
-	open      atomic.Int64 // slots that are taken
-	elsewhere atomic.Int64 // slots that a predecessor's connections take: see SetElsewhere
-	full      atomic.Bool  // Accept found no slot: the next one that is freed calls wake
+	open atomic.Int64 // slots that are taken
+	full atomic.Bool  // Accept found no slot: the next one that is freed calls wake
 
 	room room
 }
@@ -74,7 +73,7 @@ func (l *Limits) HasRoom() bool {
 }
 
 // isFull reports whether no slot is free, where there is a limit.
-func (l *Limits) isFull() bool { return l.open.Load()+l.elsewhere.Load() >= l.max }
+func (l *Limits) isFull() bool { return l.open.Load() >= l.max }
 
 // IsWaiting reports whether Accept waits for a slot at the moment, because a client has come that can't
 // have one. Without Idlers Accept waits before a client has come: it can't tell.
@@ -92,7 +91,7 @@ func (l *Limits) Acquire() bool {
 	}
 	for {
 		open := l.open.Load()
-		if l.max > 0 && open+l.elsewhere.Load() >= l.max {
+		if l.max > 0 && open >= l.max {
 			return false
 		}
 		if l.open.CompareAndSwap(open, open+1) {
@@ -108,39 +107,17 @@ func (l *Limits) Force() {
 	}
 }
 
-// Release frees a slot.
+// Release frees a slot, and wakes Accept if it waits for one.
 func (l *Limits) Release() {
 	if l == nil {
 		return
 	}
 	l.open.Add(-1)
 	l.room.released()
-	l.freed()
-}
-
-// freed wakes Accept if it waits for a slot, after one has become free.
-func (l *Limits) freed() {
 	if l.full.Load() && l.full.Swap(false) {
 		l.room.stopWaiting()
 		l.wake()
 	}
-}
-
-// SetElsewhere says how many connections of the listener, 0 or more, another process still has: they
-// take slots here, too, so that MaxConns counts once over both. Nothing here can close them. Only one
-// goroutine may call it at a time.
-func (l *Limits) SetElsewhere(n int) {
-	if l != nil && l.elsewhere.Swap(int64(n)) > int64(n) {
-		l.freed()
-	}
-}
-
-// Elsewhere returns the argument of the last SetElsewhere.
-func (l *Limits) Elsewhere() int {
-	if l == nil {
-		return 0
-	}
-	return int(l.elsewhere.Load())
 }
 
 // WantsAddrs reports whether OnAccept or OnClose wants the addresses of connections.
@@ -181,7 +158,7 @@ func (l *Limits) Max() int {
 	return int(l.max)
 }
 
-// Open returns how many slots are taken, without those elsewhere.
+// Open returns how many slots are taken.
 func (l *Limits) Open() int {
 	if l == nil {
 		return 0

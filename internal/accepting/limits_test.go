@@ -2,7 +2,6 @@ package accepting
 
 import (
 	"net/netip"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -90,11 +89,6 @@ func TestIsWaiting(t *testing.T) {
 	want("no free slot", l, true)
 	l.Release()
 	want("a free slot again", l, false)
-	l.SetElsewhere(1)
-	l.HasRoom()
-	want("one elsewhere", l, true)
-	l.SetElsewhere(0)
-	want("none elsewhere", l, false)
 
 	l, _ = newFull(10, apart)
 	want("idle connections", l, false)
@@ -108,89 +102,6 @@ func TestIsWaiting(t *testing.T) {
 	l.room.waits.Store(3)
 	l.Release()
 	want("a slot for the client", l, false)
-}
-
-// TestElsewhere compares the slots of two processes with a model, while goroutines take and free them:
-// connections elsewhere take slots, their end wakes a goroutine that waits, and a nil *Limits and one
-// without a limit ignore them.
-func TestElsewhere(t *testing.T) {
-	const slots, goroutines, rounds = 3, 6, 300
-	woken := make(chan struct{}, 1)
-	wake := func() {
-		select {
-		case woken <- struct{}{}:
-		default:
-		}
-	}
-	config := Config{MaxConns: slots}
-	l := config.Limits(new(Counts), wake)
-	for open := range slots + 2 {
-		for elsewhere := range slots + 2 {
-			l.SetElsewhere(elsewhere)
-			want := open+elsewhere < slots
-			if l.HasRoom() != want || l.MayAccept() != want {
-				t.Errorf("%d here, %d elsewhere: got %t, %t, want %t", open, elsewhere, l.HasRoom(), l.MayAccept(), want)
-			}
-			got := l.Acquire()
-			if got != want {
-				t.Errorf("%d here, %d elsewhere: got a slot: %t, want %t", open, elsewhere, got, want)
-			}
-			if got {
-				l.Release()
-			}
-		}
-		l.Force() // what moves is never refused
-	}
-	for range slots + 2 {
-		l.Release()
-	}
-	l.SetElsewhere(slots)
-	for len(woken) > 0 {
-		<-woken
-	}
-	if l.HasRoom() {
-		t.Fatal("got room, want none")
-	}
-	l.SetElsewhere(slots)
-	if len(woken) > 0 {
-		t.Error("a goroutine is woken, and nothing has changed")
-	}
-	l.SetElsewhere(slots - 1)
-	testnet.Receive(t, "the goroutine that waits", woken)
-
-	var taken atomic.Int64
-	var all sync.WaitGroup
-	for range goroutines {
-		all.Go(func() {
-			for range rounds {
-				for !l.Acquire() {
-					runtime.Gosched()
-				}
-				if n := taken.Add(1); n > slots {
-					t.Errorf("got %d slots taken, want at most %d", n, slots)
-				}
-				taken.Add(-1)
-				l.Release()
-			}
-		})
-	}
-	for i := range rounds {
-		l.SetElsewhere(i % slots)
-	}
-	l.SetElsewhere(0)
-	testnet.Within(t, "all goroutines", all.Wait)
-	if n := l.Open() + l.Elsewhere(); n != 0 {
-		t.Errorf("got %d slots taken at the end, want 0", n)
-	}
-
-	var none *Limits
-	none.SetElsewhere(1)
-	config = Config{OnClose: func(_, _ netip.AddrPort) {}}
-	unlimited := config.Limits(new(Counts), wake)
-	unlimited.SetElsewhere(1)
-	if none.Elsewhere() != 0 || !none.HasRoom() || !unlimited.Acquire() {
-		t.Error("connections elsewhere count without a limit")
-	}
 }
 
 // TestAdmit: an unwanted connection is refused once, even if OnAccept panics, and OnClose is called

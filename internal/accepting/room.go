@@ -228,9 +228,6 @@ func (l *Limits) makeRoom() (pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pause = roomPause
-	if l.elsewhere.Load() >= l.max {
-		return pause // whatever is closed here
-	}
 	now := monotime.Now()
 	looked := l.pickSilentLocked(now)
 	if len(r.picked) > 0 && r.picked[0].since == Detached && now-r.pickedAt > int64(excessTime) {

@@ -320,15 +320,6 @@ func TestRoomReturningPeer(t *testing.T) {
 	}
 }
 
-// Connections are not closed for a client that gets no place anyway, because another process has all.
-func TestRoomElsewhere(t *testing.T) {
-	l, s := newFull(10, apart)
-	l.SetElsewhere(10)
-	if l.AcquireFor() || len(s.closed) > 0 {
-		t.Errorf("got %v closed, want none", s.closed)
-	}
-}
-
 // A connection whose slot becomes free late is not the only one that is closed for a client, but no more
 // than eight are closing at a time, however long it takes.
 func TestRoomSlow(t *testing.T) {

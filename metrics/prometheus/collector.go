@@ -158,8 +158,6 @@ var (
 			func(l *percore.ListenerStats) float64 { return float64(l.Conns) }},
 		{newMetric("listener_connections_limit", "ListenConfig.MaxConns; 0 is for no limit", "network", "address"),
 			func(l *percore.ListenerStats) float64 { return float64(l.MaxConns) }},
-		{newMetric("listener_elsewhere_connections", "Connections of the listener that a predecessor process still has, and that count towards MaxConns", "network", "address"),
-			func(l *percore.ListenerStats) float64 { return float64(l.Elsewhere) }},
 		{newMetric("listener_full", "Whether Accept waits for a place, because MaxConns connections are open and none can be closed for a client (1)", "network", "address"),
 			func(l *percore.ListenerStats) float64 { return ofBool(l.Full) }},
 		{newMetric("listener_awaiting_header_connections", "Connections whose PROXY header is awaited", "network", "address"),
