@@ -7,19 +7,79 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// This file has what only a client does: see Config.Client. Streams, windows, budgets and the output are
-// those of a server. The differences:
-//
-//	                       server                           client
-//	streams are opened     by a request that comes          by Begin, as far as Room goes
-//	HEADERS                a request, then trailers         interim answers, an answer, then trailers
-//	a stream's RST_STREAM  costs of Config.Resets           costs nothing: the client opened it
-//	the peer's GOAWAY      is answered with our own         no stream is opened any more; those that it
-//	                                                        does not serve end with EndUnserved
-//	PUSH_PROMISE           an error of the connection       the same: our SETTINGS_ENABLE_PUSH is 0
-//	the peer's, of 1       is the default                   is ignored, as in net/http, against RFC 9113
-//	a frame of a stream    an error of the connection,      is ignored, as in net/http, unless it is
-//	that was not opened    unless it is HEADERS             DATA
+// clientSide is the side that opens the streams: see side.
+type clientSide struct{}
+
+func (clientSide) hello(*Config) (preface string, id uint16, v uint32) {
+	return Preface, settingEnablePush, 0
+}
+
+// pseudo takes :status, and no other.
+func (clientSide) pseudo(f *Frame, field *hpack.Field) bool {
+	if field.Name.Class() != hpack.Status || f.pseudos > 0 {
+		return false
+	}
+	f.status = field.Value
+	return true
+}
+
+// ignores leaves DATA of a stream that was not opened to the table of states, where it is an error.
+func (clientSide) ignores(c *Conn, f *Frame) bool {
+	switch f.typ {
+	case typeHeaders, typePriority, typeRSTStream, typeWindowUpdate:
+		return f.id != 0 && c.streams.isIdle(f.id)
+	}
+	return false
+}
+
+func (clientSide) fails(c *Conn, f *Frame) bool { return !c.streams.isIdle(f.id) }
+
+func (clientSide) spendReset(*Conn) verdict { return verdict{} }
+
+func (clientSide) lastServed(*Conn) uint32 { return 0 }
+
+// goAway handles the server's GOAWAY. There may be another, which says that fewer are served.
+func (clientSide) goAway(c *Conn, f *Frame, ev *Event) verdict {
+	c.peerLeaves = true
+	ev.Kind, ev.ID = PeerGoesAway, binary.BigEndian.Uint32(f.payload)&maxID
+	ev.Code, ev.Data = ErrCode(binary.BigEndian.Uint32(f.payload[4:])), f.payload[8:]
+	return c.budgets.spendIdle(1)
+}
+
+// headers handles an answer, or its trailers. The texts are net/http's, whose callers see them.
+func (clientSide) headers(c *Conn, f *Frame, ev *Event) verdict {
+	s, st := c.streams.stateOf(f.id)
+	switch {
+	case st == nil:
+		return c.budgets.spendIdle(1) // it has ended meanwhile, or was not opened
+	case st.begun:
+		return c.trailers(f, s, st, ev)
+	case f.list.Truncated:
+		return streamError(ProtocolError, "http2: response header list larger than advertised limit")
+	case f.status == "":
+		return streamError(ProtocolError, "malformed response from server: missing status pseudo header")
+	}
+	end := f.has(flagEndStream)
+	status, ok := parseStatus(f.status)
+	switch {
+	case !ok:
+		return streamError(ProtocolError, "malformed response from server: malformed non-numeric status pseudo header")
+	case status < 200 && end:
+		return streamError(ProtocolError, "1xx informational response with END_STREAM flag")
+	case status < 200:
+		if v := c.budgets.spendIdle(1); v.scope != fine {
+			return v
+		}
+	default:
+		st.begun = true
+	}
+	ev.Kind, ev.Stream, ev.Status, ev.Fields, ev.End = AnswerReceived, st, status, f.list.Fields[f.pseudos:], end
+	if end {
+		c.enter(st, transitions[s][gotHeadersEnd].next)
+		c.endedWell(st)
+	}
+	return verdict{}
+}
 
 // ErrNoRoom is the error of Begin if the peer takes no other stream now.
 var ErrNoRoom = errors.New("http2: the peer takes no other stream")
@@ -30,7 +90,7 @@ const streamsFirst = 100
 // TakesStreams reports whether more streams can be opened on a client's connection, now or when others
 // have ended: not once either side has sent GOAWAY, or all identifiers are used.
 func (c *Conn) TakesStreams() bool {
-	return c.away == staying && !c.peerLeaves && c.lastID < maxID
+	return c.away == staying && !c.peerLeaves && c.streams.lastID < maxID
 }
 
 // Room returns how many more streams a client can open now.
@@ -38,7 +98,7 @@ func (c *Conn) Room() int {
 	if !c.TakesStreams() {
 		return 0
 	}
-	return max(0, int(c.peerStreams)-c.streams.n)
+	return max(0, int(c.peerStreams-c.streams.n))
 }
 
 // The names of a request's pseudo-header fields.
@@ -57,23 +117,18 @@ func (c *Conn) Begin(st *Stream, r *Request, fields []hpack.Field, end bool) err
 	if c.Room() == 0 {
 		return ErrNoRoom
 	}
-	if c.lastID == 0 {
-		c.lastID = 1
-	} else {
-		c.lastID += 2
-	}
-	st.id, st.left, st.state = c.lastID, -1, open
+	st.id, st.left, st.state = c.streams.nextID(), -1, open
 	st.recv = inflow{avail: c.cfg.StreamWindowBytes}
 	st.priority = plainPriority
 	c.streams.add(st)
-	c.earnIdle(idlePerStream)
-	at := c.beginHeaders(st)
+	c.budgets.earnIdle(c.cfg, idlePerStream)
+	at := c.beginHeaders(st.id)
 	for _, f := range [...]hpack.Field{ // in net/http's order
 		{Name: authorityName, Value: r.Authority}, {Name: methodName, Value: r.Method},
 		{Name: pathName, Value: r.Path}, {Name: schemeName, Value: r.Scheme}, {Name: protocolName, Value: r.Protocol},
 	} {
 		if f.Value != "" || f.Name == authorityName && r.HasAuthority() {
-			c.out = c.enc.Append(c.out, f)
+			c.writer.field(f)
 		}
 	}
 	c.endHeaders(st, at, fields, end)
@@ -89,49 +144,6 @@ func (c *Conn) EndUnserved(last uint32, visit func(*Stream)) {
 			visit(st)
 		}
 	})
-}
-
-// clientGoAway handles the server's GOAWAY. There may be another, which says that fewer are served.
-func (c *Conn) clientGoAway(f *Frame, ev *Event) verdict {
-	c.peerLeaves = true
-	ev.Kind, ev.ID = PeerGoesAway, binary.BigEndian.Uint32(f.payload)&maxID
-	ev.Code, ev.Data = ErrCode(binary.BigEndian.Uint32(f.payload[4:])), f.payload[8:]
-	return c.spendIdle(1)
-}
-
-// clientHeaders handles a header block of a server. The texts are net/http's, whose callers see them.
-func (c *Conn) clientHeaders(f *Frame, ev *Event) verdict {
-	s, st := c.stateOf(f.id)
-	switch {
-	case st == nil:
-		return c.spendIdle(1) // it has ended meanwhile, or was not opened
-	case st.answered:
-		return c.trailers(f, s, st, ev)
-	case f.list.Truncated:
-		return streamError(ProtocolError, "http2: response header list larger than advertised limit")
-	case f.status == "":
-		return streamError(ProtocolError, "malformed response from server: missing status pseudo header")
-	}
-	end := f.has(flagEndStream)
-	status, ok := parseStatus(f.status)
-	switch {
-	case !ok:
-		return streamError(ProtocolError, "malformed response from server: malformed non-numeric status pseudo header")
-	case status < 200 && end:
-		return streamError(ProtocolError, "1xx informational response with END_STREAM flag")
-	case status < 200:
-		if v := c.spendIdle(1); v.scope != fine {
-			return v
-		}
-	default:
-		st.answered = true
-	}
-	ev.Kind, ev.Stream, ev.Status, ev.Fields, ev.End = AnswerReceived, st, status, f.list.Fields[f.pseudos:], end
-	if end {
-		c.enter(st, transitions[s][gotHeadersEnd].next)
-		c.endedWell(st)
-	}
-	return verdict{}
 }
 
 // parseStatus parses three digits.

@@ -180,7 +180,7 @@ func TestClientUnlimited(t *testing.T) {
 	for range 2 * streamsFirst {
 		p.begin(true)
 	}
-	p.c.lastID = maxID - 2
+	p.c.streams.lastID = maxID - 2
 	p.begin(true)
 	if p.c.Room() != 0 || p.c.TakesStreams() {
 		t.Fatal("there is room behind the last identifier")
@@ -329,7 +329,7 @@ func TestClientAnswersWait(t *testing.T) {
 	in := p.in
 	p.in = nil
 	p.feedPart(in)
-	if p.err == nil || !strings.Contains(p.err.Error(), "wait for the server to read them") {
+	if p.err == nil || !strings.Contains(p.err.Error(), "wait for the peer to read them") {
 		t.Errorf("got %v", p.err)
 	}
 }

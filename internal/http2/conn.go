@@ -1,10 +1,8 @@
 package http2
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/percore/percore/internal/http2/hpack"
@@ -19,24 +17,16 @@ type Conn struct {
 	cfg *Config
 
 	// Guarded by the caller's lock.
-	streams streamTable
-	enc     hpack.Encoder
-	out     []byte // frames to send
-	idle    budget
-	resets  budget
+	writer   writer
+	streams  streamTable
+	budgets  budgets
+	recv     inflow    // of the connection
+	send     outflow   // of the connection and its streams
+	schedule *schedule // nil: it was not needed yet
 
-	deltaMost   int64         // at least the largest delta of a stream
-	recv        inflow        // of the connection
-	send        int32         // window of the connection
-	peerWindow  int32         // SETTINGS_INITIAL_WINDOW_SIZE
-	peerFrame   int32         // the longest payload that is sent
 	peerList    atomic.Uint32 // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit; read without the lock
-	peerStreams int32         // of a client: SETTINGS_MAX_CONCURRENT_STREAMS
-	lastID      uint32        // of the streams that the client has opened
-	controls    int32         // frames of control in out: ownReset for each of our own resets, answer for others
-	handlers    int32         // calls of Open minus calls of Returned
-	cancelled   *cancelledSet // streams that we have reset; nil: none
-	schedule    *schedule     // nil: it was not needed yet
+	peerStreams int32         // SETTINGS_MAX_CONCURRENT_STREAMS, which a client heeds
+	handlers    int32         // of a server: calls of Open minus calls of Returned
 	away        away
 	settled     bool  // the peer's first SETTINGS have arrived
 	unacked     uint8 // SETTINGS of ours
@@ -56,17 +46,12 @@ func NewConn(cfg *Config) *Conn {
 // Init is NewConn for the zero Conn, which must not be copied afterwards.
 func (c *Conn) Init(cfg *Config) {
 	*c = Conn{
-		cfg:        cfg,
-		enc:        hpack.MakeEncoder(cfg.EncoderTableBytes),
-		idle:       cfg.Idle.start(),
-		resets:     cfg.Resets.start(),
-		recv:       inflow{avail: max(cfg.ConnWindowBytes, initialWindowBytes)},
-		send:       initialWindowBytes,
-		peerWindow: initialWindowBytes,
-		peerFrame:  int32(min(maxFrameBytes, cfg.SendFrameBytes)),
-	}
-	if cfg.Client {
-		c.peerStreams, c.reader.greeted = streamsFirst, true
+		cfg:         cfg,
+		writer:      makeWriter(cfg),
+		budgets:     cfg.budgets(),
+		recv:        inflow{avail: max(cfg.ConnWindowBytes, initialWindowBytes)},
+		send:        outflow{conn: initialWindowBytes, initial: initialWindowBytes},
+		peerStreams: streamsFirst,
 	}
 	c.reader.dec = hpack.MakeDecoder()
 	if cfg.DecoderTableBytes > hpack.DefaultTableBytes {
@@ -127,11 +112,8 @@ func (c *Conn) Apply(f *Frame, ev *Event) error {
 	if v.scope == ofStream {
 		v = c.streamFailed(f, v, ev)
 	}
-	if v.scope == fine && int(c.controls) > answer*c.cfg.ControlFrames {
-		v = tooManyAnswers
-		if c.cfg.Client {
-			v = tooManyUnread
-		}
+	if v.scope == fine && int(c.writer.controls) > answer*c.cfg.ControlFrames {
+		v = tooManyUnread
 	}
 	if v.scope == fine || c.away == failed {
 		return nil
@@ -148,14 +130,14 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 		c.settled = true
 		c.peerStreams = math.MaxInt32 // unless the SETTINGS say less
 	}
-	if c.away == failed || c.away == leaving && f.id > c.lastID && !c.cfg.Client {
+	if c.away == failed || c.cfg.side().ignores(c, f) {
 		return c.ignore(f)
 	}
 	switch f.typ {
 	case typeData:
 		return c.data(f, ev)
 	case typeHeaders:
-		return c.headers(f, ev)
+		return c.cfg.side().headers(c, f, ev)
 	case typePriority:
 		return c.priority(f)
 	case typeRSTStream:
@@ -167,44 +149,31 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 	case typePing:
 		return c.ping(f, ev)
 	case typeGoAway:
-		if c.cfg.Client {
-			return c.clientGoAway(f, ev)
-		}
-		if !c.cfg.IgnoreGoAway {
-			ev.Kind, ev.Code = PeerGoesAway, ErrCode(binary.BigEndian.Uint32(f.payload[4:]))
-			c.GoAway(NoError, "")
-		}
-		return c.spendIdle(1)
+		return c.cfg.side().goAway(c, f, ev)
 	case typeWindowUpdate:
 		return c.windowUpdate(f, ev)
 	case typePriorityUpdate:
 		return c.priorityUpdate(f)
 	}
-	return c.spendIdle(1)
+	return c.budgets.spendIdle(1)
 }
 
 // streamFailed resets a stream because of an error of the peer.
 func (c *Conn) streamFailed(f *Frame, v verdict, ev *Event) verdict {
-	if c.isUnopened(f.id) {
-		return c.spendIdle(1) // a reset of it would end the connection
-	}
-	opened := f.typ == typeHeaders && f.id&1 == 1 && !c.cfg.Client // though its request was wrong
-	if opened {
-		c.lastID = max(c.lastID, f.id)
+	if !c.cfg.side().fails(c, f) {
+		return c.budgets.spendIdle(1)
 	}
 	*ev = Event{}
 	weight := int32(answer)
 	if v.code == RefusedStream {
 		ev.Kind, weight = StreamRefused, ownReset
 	}
-	c.appendReset(f.id, v.code, weight)
+	c.writer.reset(f.id, v.code, weight)
 	if st := c.streams.get(f.id); st != nil {
 		*ev = Event{Kind: StreamReset, Stream: st, Code: v.code, Reason: v.reason, Local: true, Long: v == tooLong}
 		c.enter(st, cancelled)
-	} else if opened {
-		c.noteCancelled(f.id)
 	}
-	return c.spendResets()
+	return c.budgets.spendReset(c.cfg)
 }
 
 // fail ends the connection.
@@ -216,34 +185,9 @@ func (c *Conn) fail(f *Frame, v verdict, ev *Event) error {
 	if err.Silent {
 		c.away = failed
 	} else {
-		c.GoAway(v.code, c.explanation(f, v))
+		c.GoAway(v.code, f.explain(c.cfg, v))
 	}
 	return err
-}
-
-// explanation returns the words of the GOAWAY after an error.
-func (c *Conn) explanation(f *Frame, v verdict) string {
-	switch {
-	case !c.cfg.Explain:
-		return ""
-	case v.reason == illegalID:
-		return illegalID + ": " + strconv.FormatUint(uint64(f.id), 10) + "."
-	}
-	return v.reason
-}
-
-// Open opens the stream of an event RequestStarted, and counts a handler until Returned.
-func (c *Conn) Open(st *Stream, ev *Event) {
-	st.id, st.left, st.state = ev.ID, -1, open
-	if ev.End {
-		st.state = halfClosedRemote
-	} else {
-		st.left = ev.Request.ContentLength
-	}
-	st.recv.avail = c.cfg.StreamWindowBytes
-	st.priority = c.schedule.takeEarly(ev.ID, ev.Request.class)
-	c.streams.add(st)
-	c.handlers++
 }
 
 // Move makes to, which is new and whose User is set, the stream that st is. st has ended then.
@@ -260,25 +204,12 @@ func (c *Conn) Move(st, to *Stream) {
 	st.state, st.held, st.sender = closed, 0, nil
 }
 
-// Refuse ends the stream of an event RequestStarted with a code, such as RefusedStream.
-func (c *Conn) Refuse(ev *Event, code ErrCode) {
-	c.appendReset(ev.ID, code, ownReset)
-	c.noteCancelled(ev.ID)
-}
-
-// Returned notes that the handler of a stream passed to Open has returned.
-func (c *Conn) Returned() { c.handlers-- }
-
-// Handlers returns how many handlers have not returned. If there are more than Config.Streams, some
-// belong to streams that were reset; the caller makes new ones wait.
-func (c *Conn) Handlers() int { return int(c.handlers) }
-
 // ErrEnded is returned by calls that send on a stream that can send no more: it has ended, the peer
 // has reset it, or END_STREAM was sent.
 var ErrEnded = errors.New("http2: the stream has ended")
 
 // Streams returns how many streams are open.
-func (c *Conn) Streams() int { return c.streams.n }
+func (c *Conn) Streams() int { return int(c.streams.n) }
 
 // Answered returns how many of these are answered, though the request goes on.
 func (c *Conn) Answered() int { return c.streams.answered() }
@@ -298,10 +229,10 @@ func (c *Conn) PeerHeaderListBytes() uint32 { return c.peerList.Load() }
 // that has been quiet for a while and has no streams. The next answer tells the peer to drop its
 // table, too. Parse must not run at the same time.
 func (c *Conn) Rest() {
-	c.enc.Drop()
+	c.writer.enc.Drop()
 	c.reader.dec.Trim()
 	if c.streams.n == 0 {
 		c.streams.buckets = nil
 	}
-	c.dropSchedule()
+	c.schedule = c.schedule.rest()
 }

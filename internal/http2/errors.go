@@ -1,6 +1,9 @@
 package http2
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // An ErrCode is the reason why a stream or a connection ended (RFC 9113, section 7).
 type ErrCode uint32
@@ -95,4 +98,15 @@ var noPreface = verdict{
 // limitError is for a peer that has exceeded a limit.
 func limitError(limit Limit, reason string) verdict {
 	return verdict{scope: ofConn, limit: limit, code: EnhanceYourCalm, reason: reason}
+}
+
+// explain returns the words of the GOAWAY after an error that a frame has caused.
+func (f *Frame) explain(cfg *Config, v verdict) string {
+	switch {
+	case !cfg.Explain:
+		return ""
+	case v.reason == illegalID:
+		return illegalID + ": " + strconv.FormatUint(uint64(f.id), 10) + "."
+	}
+	return v.reason
 }

@@ -1,6 +1,9 @@
 package http2
 
-import "encoding/binary"
+import (
+	"cmp"
+	"encoding/binary"
+)
 
 // The windows of RFC 9113, section 5.2.
 //
@@ -45,16 +48,59 @@ func (f *inflow) refund(n int, whole int32) int32 {
 	return send
 }
 
-// appendWindowUpdate announces n bytes.
-func (c *Conn) appendWindowUpdate(id uint32, n int32) {
-	c.control(typeWindowUpdate, 0, id, 4)
-	c.out = binary.BigEndian.AppendUint32(c.out, uint32(n))
+// An outflow has the windows for data to the peer.
+type outflow struct {
+	deltaMost int64 // at least the largest delta of a stream
+	conn      int32 // window of the connection
+	initial   int32 // SETTINGS_INITIAL_WINDOW_SIZE
+}
+
+// of returns the window of a stream alone, without that of the connection.
+func (o *outflow) of(st *Stream) int64 { return int64(o.initial) + st.delta }
+
+// take takes n bytes, which both windows have.
+func (o *outflow) take(st *Stream, n int) {
+	o.conn -= int32(n)
+	st.delta -= int64(n)
+}
+
+// setInitial applies the peer's SETTINGS_INITIAL_WINDOW_SIZE. It reports whether streams allow that, and
+// whether their windows have grown or shrunk.
+func (o *outflow) setInitial(v int32, streams *streamTable) (change int, ok bool) {
+	if int64(v)+o.deltaMost > maxWindowBytes {
+		// deltaMost is a bound. To find the exact value we must visit the streams. A peer can cause
+		// that only with a WINDOW_UPDATE on a stream that has ended since, not with SETTINGS alone.
+		if o.deltaMost = streams.deltaMost(); int64(v)+o.deltaMost > maxWindowBytes {
+			return 0, false
+		}
+	}
+	change = cmp.Compare(v, o.initial)
+	o.initial = v
+	return change, true
+}
+
+// open opens the window of a stream by n bytes, or that of the connection if st is nil. It reports
+// whether it may be so wide.
+func (o *outflow) open(st *Stream, n int64) bool {
+	if st == nil {
+		if int64(o.conn)+n > maxWindowBytes {
+			return false
+		}
+		o.conn += int32(n)
+		return true
+	}
+	if o.of(st)+n > maxWindowBytes {
+		return false
+	}
+	st.delta += n
+	o.deltaMost = max(o.deltaMost, st.delta)
+	return true
 }
 
 // refund gives n bytes back to the connection.
 func (c *Conn) refund(n int) {
 	if n := c.recv.refund(n, c.cfg.ConnWindowBytes); n > 0 {
-		c.appendWindowUpdate(0, n)
+		c.writer.windowUpdate(0, n)
 	}
 }
 
@@ -71,7 +117,7 @@ func (c *Conn) Consumed(st *Stream, n int) {
 		return // the peer sends nothing more
 	}
 	if n := st.recv.refund(n, c.cfg.StreamWindowBytes); n > 0 {
-		c.appendWindowUpdate(st.id, n)
+		c.writer.windowUpdate(st.id, n)
 	}
 }
 
@@ -85,29 +131,19 @@ func (c *Conn) Discarded(st *Stream, n int) {
 	c.refund(n)
 }
 
-// window returns the window of a stream alone, without that of the connection.
-func (c *Conn) window(st *Stream) int64 { return int64(c.peerWindow) + st.delta }
-
 // Window returns how many bytes of DATA can be sent on a stream now. If it is not positive, nothing
 // can be sent.
-func (c *Conn) Window(st *Stream) int { return int(min(c.window(st), int64(c.send))) }
+func (c *Conn) Window(st *Stream) int { return int(min(c.send.of(st), int64(c.send.conn))) }
 
 // setInitialWindow applies the peer's SETTINGS_INITIAL_WINDOW_SIZE.
 func (c *Conn) setInitialWindow(v int32, ev *Event) verdict {
-	if int64(v)+c.deltaMost > maxWindowBytes {
-		// deltaMost is a bound. To find the exact value we must visit the streams. A peer can cause
-		// that only with a WINDOW_UPDATE on a stream that has ended since, not with SETTINGS alone.
-		if c.deltaMost = c.streams.deltaMost(); int64(v)+c.deltaMost > maxWindowBytes {
-			return connError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
-		}
-	}
-	if v > c.peerWindow {
+	switch change, ok := c.send.setInitial(v, &c.streams); {
+	case !ok:
+		return connError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
+	case change > 0:
 		ev.Kind = WindowOpened
-	}
-	smaller := v < c.peerWindow
-	c.peerWindow = v
-	if smaller {
-		return c.spendIdle(budget(c.Senders() / sendersPerShrink))
+	case change < 0:
+		return c.budgets.spendIdle(budget(c.Senders() / sendersPerShrink))
 	}
 	return verdict{}
 }
@@ -115,30 +151,24 @@ func (c *Conn) setInitialWindow(v int32, ev *Event) verdict {
 // windowUpdate applies a WINDOW_UPDATE frame.
 func (c *Conn) windowUpdate(f *Frame, ev *Event) verdict {
 	n := int64(binary.BigEndian.Uint32(f.payload) & maxID)
-	if v := c.spendIdle(1); v.scope != fine {
+	if v := c.budgets.spendIdle(1); v.scope != fine {
 		return v
 	}
 	if f.id == 0 {
-		if int64(c.send)+n > maxWindowBytes {
+		if !c.send.open(nil, n) {
 			return connError(FlowControlError, "WINDOW_UPDATE makes the window of the connection too large")
 		}
-		c.send += int32(n)
 		ev.Kind = WindowOpened
-		return verdict{}
-	}
-	if c.isUnopened(f.id) {
 		return verdict{}
 	}
 	st, v := c.receive(f.id, gotWindowUpdate)
 	if st == nil || v.scope != fine {
 		return v
 	}
-	if c.window(st)+n > maxWindowBytes {
+	if !c.send.open(st, n) {
 		return streamError(FlowControlError, "WINDOW_UPDATE makes the window of the stream too large")
 	}
-	st.delta += n
-	c.deltaMost = max(c.deltaMost, st.delta)
-	c.windowOpened(st)
+	c.schedule.windowOpened(st, &c.send)
 	ev.Kind, ev.Stream = WindowOpened, st
 	return verdict{}
 }

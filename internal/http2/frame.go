@@ -174,24 +174,26 @@ type reader struct {
 //
 // Parse touches no state that the other methods of Conn touch, so they may run at the same time. f
 // and what it refers to, including p, must not change until Apply is done with it.
-func (c *Conn) Parse(p []byte, f *Frame) (used int, ok bool) {
-	f.list.Strings = c.cfg.Strings
-	for used < len(p) && !ok && !c.reader.broken {
+func (c *Conn) Parse(p []byte, f *Frame) (used int, ok bool) { return c.reader.parse(c.cfg, p, f) }
+
+func (r *reader) parse(cfg *Config, p []byte, f *Frame) (used int, ok bool) {
+	f.list.Strings = cfg.Strings
+	for used < len(p) && !ok && !r.broken {
 		var n int
-		if c.reader.rest != nil {
-			n, ok = c.parseRest(p[used:], f)
+		if r.rest != nil {
+			n, ok = r.parseRest(cfg, p[used:], f)
 		} else {
-			n, ok = c.parseUnit(p[used:], f)
+			n, ok = r.parseUnit(cfg, p[used:], f)
 		}
 		if n == 0 && !ok {
 			rest := append([]byte(nil), p[used:]...)
-			c.reader.rest = &rest
+			r.rest = &rest
 			break
 		}
 		used += n
 	}
 	if ok && f.verdict.scope >= ofConn {
-		c.reader.broken, c.reader.rest, c.reader.block = true, nil, nil
+		r.broken, r.rest, r.block = true, nil, nil
 	}
 	if !ok {
 		used = len(p)
@@ -200,16 +202,16 @@ func (c *Conn) Parse(p []byte, f *Frame) (used int, ok bool) {
 }
 
 // parseRest adds as many bytes of p to rest as it needs to be complete.
-func (c *Conn) parseRest(p []byte, f *Frame) (used int, ok bool) {
-	rest := c.reader.rest
+func (r *reader) parseRest(cfg *Config, p []byte, f *Frame) (used int, ok bool) {
+	rest := r.rest
 	for used < len(p) {
-		need := c.unitBytes(*rest)
+		need := r.unitBytes(cfg, *rest)
 		n := min(need-len(*rest), len(p)-used)
 		*rest = append(*rest, p[used:used+n]...)
 		used += n
-		if len(*rest) == need && c.unitBytes(*rest) == need {
-			c.reader.rest = nil
-			_, ok = c.parseUnit(*rest, f)
+		if len(*rest) == need && r.unitBytes(cfg, *rest) == need {
+			r.rest = nil
+			_, ok = r.parseUnit(cfg, *rest, f)
 			break
 		}
 	}
@@ -218,16 +220,16 @@ func (c *Conn) parseRest(p []byte, f *Frame) (used int, ok bool) {
 
 // unitBytes returns how many bytes the next step needs, as far as p shows: more than p has, or the
 // length of what p begins with.
-func (c *Conn) unitBytes(p []byte) int {
+func (r *reader) unitBytes(cfg *Config, p []byte) int {
 	switch {
-	case !c.reader.greeted:
+	case !r.greeted:
 		return len(Preface)
 	case len(p) < headerBytes:
 		return headerBytes
 	}
 	h := parseHeader(p)
 	switch {
-	case int(h.length) > c.cfg.FrameBytes:
+	case int(h.length) > cfg.FrameBytes:
 		return headerBytes // an error
 	case h.typ != typeData:
 		return headerBytes + int(h.length)
@@ -239,16 +241,15 @@ func (c *Conn) unitBytes(p []byte) int {
 
 // parseUnit takes the preface, a frame, or the beginning or more of a DATA frame. It uses no bytes
 // if they are incomplete.
-func (c *Conn) parseUnit(p []byte, f *Frame) (used int, ok bool) {
-	r := &c.reader
+func (r *reader) parseUnit(cfg *Config, p []byte, f *Frame) (used int, ok bool) {
 	if r.dataLeft > 0 || r.padLeft > 0 {
-		return c.parseData(p, 0, f), true
+		return r.parseData(p, 0, f), true
 	}
 	if !r.greeted && string(p[:min(len(p), len(Preface))]) != Preface[:min(len(p), len(Preface))] {
 		*f = Frame{verdict: noPreface, list: f.list}
 		return len(p), true
 	}
-	n := c.unitBytes(p)
+	n := r.unitBytes(cfg, p)
 	if len(p) < n {
 		return 0, false
 	}
@@ -257,14 +258,14 @@ func (c *Conn) parseUnit(p []byte, f *Frame) (used int, ok bool) {
 		return n, false
 	}
 	f.begin(parseHeader(p))
-	if f.verdict = c.checkOrder(&f.header); f.verdict.scope != fine {
+	if f.verdict = r.checkOrder(cfg, &f.header); f.verdict.scope != fine {
 		return n, true
 	}
 	if f.typ == typeData {
-		return c.beginData(p, f), true
+		return r.beginData(p, f), true
 	}
 	f.payload = p[headerBytes:n]
-	return n, c.parsePayload(f)
+	return n, r.parsePayload(cfg, f)
 }
 
 // begin sets up f for a frame with a known header.
@@ -275,16 +276,16 @@ func (f *Frame) begin(h header) {
 
 // checkOrder returns the rule that the header of a frame breaks, if any: about its length, its
 // place in a header block, or its type.
-func (c *Conn) checkOrder(h *header) verdict {
-	b := c.reader.block
+func (r *reader) checkOrder(cfg *Config, h *header) verdict {
+	b := r.block
 	switch {
-	case int(h.length) > c.cfg.FrameBytes:
+	case int(h.length) > cfg.FrameBytes:
 		return h.tooLong()
 	case b != nil && (h.typ != typeContinuation || h.id != b.id):
 		return connError(ProtocolError, "a header block is interrupted")
 	case b == nil && h.typ == typeContinuation:
 		return connError(ProtocolError, "CONTINUATION without a header block")
-	case h.typ == typePriorityUpdate && c.cfg.Priorities != UnknownPriorities:
+	case h.typ == typePriorityUpdate && cfg.Priorities != UnknownPriorities:
 		return h.checkPriorityUpdate()
 	}
 	return h.check()
@@ -301,23 +302,23 @@ func (h *header) tooLong() verdict {
 
 // parsePayload looks at the payload of a frame that is not DATA. It reports whether Apply has
 // something to do.
-func (c *Conn) parsePayload(f *Frame) bool {
+func (r *reader) parsePayload(cfg *Config, f *Frame) bool {
 	switch f.typ {
 	case typeHeaders:
-		return c.parseHeaders(f)
+		return r.parseHeaders(cfg, f)
 	case typeContinuation:
-		return c.continueBlock(f)
+		return r.continueBlock(cfg, f)
 	case typeSettings:
 		f.verdict = checkSettings(f.payload)
 		if f.has(flagAck) && f.verdict.scope == fine {
-			c.reader.dec.SetLimit(c.cfg.DecoderTableBytes)
+			r.dec.SetLimit(cfg.DecoderTableBytes)
 		}
 	case typeWindowUpdate:
 		if binary.BigEndian.Uint32(f.payload)&maxID == 0 {
 			f.verdict = zeroIncrement(f.id)
 		}
 	case typePriorityUpdate:
-		if c.cfg.Priorities != UnknownPriorities {
+		if cfg.Priorities != UnknownPriorities {
 			f.beginPriorityUpdate()
 		}
 	}
@@ -333,7 +334,7 @@ func zeroIncrement(id uint32) verdict {
 }
 
 // beginData handles the header of a DATA frame, and as much of its data as has arrived.
-func (c *Conn) beginData(p []byte, f *Frame) (used int) {
+func (r *reader) beginData(p []byte, f *Frame) (used int) {
 	used = headerBytes
 	pad := 0
 	if f.has(flagPadded) {
@@ -349,14 +350,12 @@ func (c *Conn) beginData(p []byte, f *Frame) (used int) {
 		return used
 	}
 	f.first = true
-	r := &c.reader
 	r.data, r.dataLeft, r.padLeft = f.header, int32(f.dataBytes), int32(max(pad-1, 0))
-	return c.parseData(p, used, f)
+	return r.parseData(p, used, f)
 }
 
 // parseData handles as much of a DATA frame as has arrived, after the bytes that are already used.
-func (c *Conn) parseData(p []byte, used int, f *Frame) int {
-	r := &c.reader
+func (r *reader) parseData(p []byte, used int, f *Frame) int {
 	if used == 0 {
 		f.begin(r.data)
 	}

@@ -17,21 +17,21 @@ type block struct {
 }
 
 // parseHeaders handles a HEADERS frame. It reports whether the block is complete, or wrong.
-func (c *Conn) parseHeaders(f *Frame) bool {
-	f.list.Reset(c.cfg.HeaderListBytes, c.cfg.HeaderFields)
+func (r *reader) parseHeaders(cfg *Config, f *Frame) bool {
+	f.list.Reset(cfg.HeaderListBytes, cfg.HeaderFields)
 	p, v := f.unpad()
 	if v.scope != fine {
 		f.verdict = v
 		return true
 	}
-	if c.decode(f, &f.list, p, f.has(flagEndHeaders)) {
+	if r.decode(f, &f.list, p, f.has(flagEndHeaders)) {
 		return true
 	}
 	if f.has(flagEndHeaders) {
-		c.finishBlock(f)
+		f.finishBlock(cfg.side())
 		return true
 	}
-	c.reader.block = &block{header: f.header, list: f.list, selfDeps: f.selfDeps, wireBytes: len(p)}
+	r.block = &block{header: f.header, list: f.list, selfDeps: f.selfDeps, wireBytes: len(p)}
 	f.list = hpack.List{}
 	return false
 }
@@ -60,12 +60,12 @@ func (f *Frame) unpad() ([]byte, verdict) {
 }
 
 // continueBlock handles a CONTINUATION frame. It reports whether the block is complete, or wrong.
-func (c *Conn) continueBlock(f *Frame) bool {
-	b := c.reader.block
+func (r *reader) continueBlock(cfg *Config, f *Frame) bool {
+	b := r.block
 	b.frames++
 	b.wireBytes += len(f.payload)
 	switch {
-	case b.frames > c.cfg.continuationsMax() || b.wireBytes > c.cfg.blockBytesMax():
+	case b.frames > cfg.continuationsMax() || b.wireBytes > cfg.blockBytesMax():
 		f.verdict = limitError(HeaderLimit, "a header block is too long")
 		return true
 	case b.list.Bad || pseudoBehindRegular(b.list.Fields):
@@ -73,7 +73,7 @@ func (c *Conn) continueBlock(f *Frame) bool {
 		return true
 	}
 	end := f.has(flagEndHeaders)
-	if c.decode(f, &b.list, f.payload, end) {
+	if r.decode(f, &b.list, f.payload, end) {
 		return true
 	}
 	if !end {
@@ -81,15 +81,15 @@ func (c *Conn) continueBlock(f *Frame) bool {
 	}
 	f.begin(b.header)
 	f.list, f.selfDeps = b.list, b.selfDeps
-	c.reader.block = nil
-	c.finishBlock(f)
+	r.block = nil
+	f.finishBlock(cfg.side())
 	return true
 }
 
 // decode decodes a fragment. It reports whether that failed, with the verdict in f. Fields that the list
 // has no room for are decoded anyway, as far as the table needs it: so the connection goes on.
-func (c *Conn) decode(f *Frame, l *hpack.List, p []byte, last bool) (failed bool) {
-	if err := c.reader.dec.Decode(p, last, l); err != nil {
+func (r *reader) decode(f *Frame, l *hpack.List, p []byte, last bool) (failed bool) {
+	if err := r.dec.Decode(p, last, l); err != nil {
 		f.verdict = connError(CompressionError, err.Error())
 		return true
 	}
@@ -97,7 +97,7 @@ func (c *Conn) decode(f *Frame, l *hpack.List, p []byte, last bool) (failed bool
 }
 
 // finishBlock makes the checks on the fields of a complete block that don't depend on its stream.
-func (c *Conn) finishBlock(f *Frame) {
+func (f *Frame) finishBlock(of side) {
 	if f.list.Bad {
 		f.verdict = streamError(ProtocolError, "a name or value of a field is not valid")
 		return
@@ -109,25 +109,12 @@ func (c *Conn) finishBlock(f *Frame) {
 		if !field.Name.Class().IsPseudo() {
 			continue
 		}
-		if i > f.pseudos || !f.setPseudo(field, c.cfg.Client) {
+		if i > f.pseudos || !of.pseudo(f, field) {
 			f.verdict = streamError(ProtocolError, "a pseudo-header field is unknown, occurs twice or comes behind others")
 			return
 		}
 		f.pseudos++
 	}
-}
-
-// setPseudo stores a pseudo-header field. It reports whether the field is allowed and was not set
-// before.
-func (f *Frame) setPseudo(field *hpack.Field, ofAnswer bool) bool {
-	if !ofAnswer {
-		return f.request.set(field)
-	}
-	if field.Name.Class() != hpack.Status || f.pseudos > 0 {
-		return false
-	}
-	f.status = field.Value
-	return true
 }
 
 // pseudoBehindRegular reports whether a pseudo-header field comes after a regular field.

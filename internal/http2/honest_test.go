@@ -254,7 +254,7 @@ func TestFramesCrossResets(t *testing.T) {
 		p.c.TakeOutput()
 		p.c.Rest() // the network is slow
 		p.log = nil
-		resets := p.c.resets
+		resets := p.c.budgets.resets
 		for i := range streams {
 			for range times {
 				p.data(id(i+1), "message", false)
@@ -263,8 +263,8 @@ func TestFramesCrossResets(t *testing.T) {
 		}
 		p.data(1, "goes on", true).feed()
 		p.want(`data 1 "goes on" end`)
-		if p.c.resets < resets {
-			t.Errorf("%s: got %d fewer resets left", name, (resets-p.c.resets)/thousand)
+		if p.c.budgets.resets < resets {
+			t.Errorf("%s: got %d fewer resets left", name, (resets-p.c.budgets.resets)/thousand)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 // A Config holds a server's settings for its connections, or a client's. It must not change once a
 // connection uses it. DefaultConfig returns the defaults, which the comments name.
 type Config struct {
-	// Client makes the connections a client's: see client.go, and ForClient. Streams, ExtendedConnect,
+	// Client makes the connections a client's: see side, and ForClient. Streams, ExtendedConnect,
 	// AnyTarget, IgnoreGoAway, IgnoreIdleResets and Priorities are a server's.
 	Client bool
 
@@ -192,49 +192,55 @@ func (b *budget) earn(n int64, of Budget, most budget) {
 	}
 }
 
-func (c *Conn) earnIdle(n int64)   { c.idle.earn(n*thousand, c.cfg.Idle, idleSaved) }
-func (c *Conn) earnResets(n int64) { c.resets.earn(n*thousand, c.cfg.Resets, 1) }
+// budgets are those of a connection: see Budget.
+type budgets struct{ idle, resets budget }
+
+func (cfg *Config) budgets() budgets { return budgets{cfg.Idle.start(), cfg.Resets.start()} }
+
+func (b *budgets) earnIdle(cfg *Config, n int64) { b.idle.earn(n*thousand, cfg.Idle, idleSaved) }
+func (b *budgets) earnReset(cfg *Config)         { b.resets.earn(thousand, cfg.Resets, 1) }
 
 // earnForData is for a DATA frame of n bytes that we send. The window has not cut it if it is whole.
-func (c *Conn) earnForData(n int, whole bool) {
+func (b *budgets) earnForData(cfg *Config, n int, whole bool) {
 	earned := int64(n) * thousand / idleBytes
 	if whole {
 		earned += idlePerData * thousand
 	}
-	c.idle.earn(earned, c.cfg.Idle, idleSaved)
+	b.idle.earn(earned, cfg.Idle, idleSaved)
 }
 
 // spendIdle is for a frame that does nothing.
-func (c *Conn) spendIdle(n budget) verdict {
-	if c.idle -= n * thousand; c.idle < 0 {
+func (b *budgets) spendIdle(n budget) verdict {
+	if b.idle -= n * thousand; b.idle < 0 {
 		return tooManyIdle
 	}
 	return verdict{}
 }
 
-// spendResets is for a stream that ends early.
-func (c *Conn) spendResets() verdict {
-	if c.resets -= thousand; c.resets < -c.cfg.Resets.start() {
+// spendReset is for a stream that ends early.
+func (b *budgets) spendReset(cfg *Config) verdict {
+	if b.resets -= thousand; b.resets < -cfg.Resets.start() {
 		return tooManyResets
 	}
 	return verdict{}
 }
 
-var (
-	tooManyAnswers = limitError(AnswerLimit, "too many frames wait for the client to read them")
-	tooManyUnread  = limitError(AnswerLimit, "too many frames wait for the server to read them")
+// advance is for time that has passed.
+func (b *budgets) advance(cfg *Config, d time.Duration) {
+	us := int64(min(max(d, 0), time.Hour) / time.Microsecond) // an hour fills every budget; more would overflow
+	b.resets.earn(int64(cfg.Resets.PerSecond)*us/thousand, cfg.Resets, 1)
+	b.idle.earn(int64(cfg.Idle.PerSecond)*us/thousand, cfg.Idle, 1)
+}
 
+var (
+	tooManyUnread = limitError(AnswerLimit, "too many frames wait for the peer to read them")
 	tooManyIdle   = limitError(IdleLimit, "too many frames that bring nothing")
 	tooManyResets = limitError(ResetLimit, "too many streams that end early")
 )
 
 // Advance tells the connection that time has passed since the last call. A driver calls it with the
 // time between two reads.
-func (c *Conn) Advance(d time.Duration) {
-	us := int64(min(max(d, 0), time.Hour) / time.Microsecond) // an hour fills every budget; more would overflow
-	c.resets.earn(int64(c.cfg.Resets.PerSecond)*us/thousand, c.cfg.Resets, 1)
-	c.idle.earn(int64(c.cfg.Idle.PerSecond)*us/thousand, c.cfg.Idle, 1)
-}
+func (c *Conn) Advance(d time.Duration) { c.budgets.advance(c.cfg, d) }
 
 // blockBytesMax returns how long a header block may be.
 func (cfg *Config) blockBytesMax() int { return max(blockBytesMin, blockLists*cfg.HeaderListBytes) }

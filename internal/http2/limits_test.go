@@ -203,8 +203,8 @@ func TestBudgetsComeBack(t *testing.T) {
 	}
 	p.c.Advance(-time.Second)
 	p.c.Advance(1 << 62)
-	if p.err != nil || p.c.idle > idleSaved*cfg.Idle.start() || p.c.resets > cfg.Resets.start() {
-		t.Errorf("got %v, and budgets of %d and %d", p.err, p.c.idle, p.c.resets)
+	if p.err != nil || p.c.budgets.idle > idleSaved*cfg.Idle.start() || p.c.budgets.resets > cfg.Resets.start() {
+		t.Errorf("got %v, and budgets of %d and %d", p.err, p.c.budgets.idle, p.c.budgets.resets)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestIdleMemory(t *testing.T) {
 	p.feed()
 	p.c.Rest()
 	r := &p.c.reader
-	if p.c.Streams() != 0 || p.c.out != nil || r.rest != nil || r.block != nil || p.c.streams.buckets != nil || p.c.enc.TableBytes() != 0 {
+	if p.c.Streams() != 0 || p.c.writer.out != nil || r.rest != nil || r.block != nil || p.c.streams.buckets != nil || p.c.writer.enc.TableBytes() != 0 {
 		t.Error("an idle connection holds a buffer or a table")
 	}
 }
@@ -342,6 +342,7 @@ type getter struct {
 	t      testing.TB
 	c      *Conn
 	f      Frame
+	ev     Event
 	st     Stream
 	out    []byte
 	in     []byte // HEADERS; only the identifier changes
@@ -375,12 +376,12 @@ func (g *getter) get() {
 	copy(g.in[5:], []byte{byte(g.id >> 24), byte(g.id >> 16), byte(g.id >> 8), byte(g.id)})
 	g.c.LendOutput(g.out)
 	n, ok := g.c.Parse(g.in, &g.f)
-	var ev Event
-	if err := g.c.Apply(&g.f, &ev); err != nil || !ok || n != len(g.in) || ev.Kind != RequestStarted || len(ev.Fields) != 8 {
-		g.t.Fatalf("got %v, %+v", err, ev)
+	ev := &g.ev
+	if err := g.c.Apply(&g.f, ev); err != nil || !ok || n != len(g.in) || ev.Kind != RequestStarted || len(ev.Fields) != 8 {
+		g.t.Fatalf("got %v, %+v", err, *ev)
 	}
 	g.st = Stream{}
-	g.c.Open(&g.st, &ev)
+	g.c.Open(&g.st, ev)
 	if err := g.c.Headers(&g.st, 200, g.fields, false); err != nil {
 		g.t.Fatal(err)
 	}
@@ -389,7 +390,7 @@ func (g *getter) get() {
 	}
 	g.c.Returned()
 	g.c.TakeOutput()
-	g.c.send, g.c.recv.avail = 1<<20, g.c.cfg.ConnWindowBytes
+	g.c.send.conn, g.c.recv.avail = 1<<20, g.c.cfg.ConnWindowBytes
 }
 
 // BenchmarkGet sends a GET with the twelve fields of a browser, from a warm table, and gets a small
@@ -409,11 +410,11 @@ func BenchmarkPost(b *testing.B) {
 	p.post(1).feed()
 	frame := append(appendHeader(nil, typeData, 0, 1, maxFrameBytes), make([]byte, maxFrameBytes)...)
 	out := make([]byte, 0, 1024)
+	ev := new(Event)
 	for b.Loop() {
 		p.c.LendOutput(out)
-		var ev Event
-		if _, ok := p.c.Parse(frame, &p.f); !ok || p.c.Apply(&p.f, &ev) != nil || len(ev.Data) != maxFrameBytes {
-			b.Fatal(ev)
+		if _, ok := p.c.Parse(frame, &p.f); !ok || p.c.Apply(&p.f, ev) != nil || len(ev.Data) != maxFrameBytes {
+			b.Fatal(*ev)
 		}
 		p.c.Consumed(ev.Stream, len(ev.Data))
 		p.c.TakeOutput()

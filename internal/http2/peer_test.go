@@ -277,8 +277,8 @@ func checkInvariants(t testing.TB, c *Conn) {
 		if st.held < 0 || st.recv.avail < 0 || st.recv.unsent < 0 || st.Ended() || st.state == idle {
 			t.Fatalf("stream %d: held %d, window %+v, %v", st.id, st.held, st.recv, st.state)
 		}
-		if c.window(st) > maxWindowBytes || st.delta > c.deltaMost {
-			t.Fatalf("stream %d: got a window of %d, a delta of %d, %d at most", st.id, c.window(st), st.delta, c.deltaMost)
+		if c.send.of(st) > maxWindowBytes || st.delta > c.send.deltaMost {
+			t.Fatalf("stream %d: got a window of %d, a delta of %d, %d at most", st.id, c.send.of(st), st.delta, c.send.deltaMost)
 		}
 	})
 	coming := int64(0)
@@ -288,8 +288,8 @@ func checkInvariants(t testing.TB, c *Conn) {
 	if sum := int64(c.recv.avail) + int64(c.recv.unsent) + held + coming; sum != int64(c.cfg.ConnWindowBytes) && c.away != failed {
 		t.Fatalf("got a sum of %d (%+v, %d held, %d coming), want %d", sum, c.recv, held, coming, c.cfg.ConnWindowBytes)
 	}
-	if n != c.streams.n || c.recv.avail < 0 || c.send < 0 {
-		t.Fatalf("got %d streams, want %d; windows %+v, %d", n, c.streams.n, c.recv, c.send)
+	if n != c.Streams() || c.recv.avail < 0 || c.send.conn < 0 {
+		t.Fatalf("got %d streams, want %d; windows %+v, %+v", n, c.streams.n, c.recv, c.send)
 	}
 }
 

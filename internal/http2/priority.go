@@ -112,7 +112,7 @@ func (s *signals) ofRequest(r *Request) priority {
 
 // priorityUpdate handles a PRIORITY_UPDATE frame. Its id is that of the stream in the payload.
 func (c *Conn) priorityUpdate(f *Frame) verdict {
-	if v := c.spendIdle(1); v.scope != fine {
+	if v := c.budgets.spendIdle(1); v.scope != fine {
 		return v
 	}
 	if c.cfg.Priorities != ServePriorities {
@@ -123,10 +123,10 @@ func (c *Conn) priorityUpdate(f *Frame) verdict {
 	if !ok {
 		return streamError(ProtocolError, "a priority is no dictionary")
 	}
-	s, st := c.stateOf(f.id)
+	s, st := c.streams.stateOf(f.id)
 	switch {
 	case st != nil:
-		c.prioritize(st, p)
+		c.schedule.prioritize(st, p, &c.send)
 	case s == idle && f.id&1 == 1:
 		c.makeSchedule().noteEarly(f.id, p)
 	}
@@ -135,15 +135,15 @@ func (c *Conn) priorityUpdate(f *Frame) verdict {
 
 // prioritize changes the priority of a stream. If it waits for its turn, it goes to the end of its new
 // ring, even if that is the old one, as in net/http.
-func (c *Conn) prioritize(st *Stream, p priority) {
+func (q *schedule) prioritize(st *Stream, p priority, windows *outflow) {
 	at := st.sender
 	if at == nil || at.place != queued {
 		st.priority = p
 		return
 	}
-	c.schedule.remove(at)
+	q.remove(at)
 	st.priority = p
-	c.place(at)
+	q.put(at, windows)
 }
 
 // checkPriorityUpdate returns the rule that a PRIORITY_UPDATE breaks, if any (RFC 9218, section 7.1).

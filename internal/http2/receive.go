@@ -6,7 +6,7 @@ import "encoding/binary"
 // DATA is given back (RFC 9113, section 6.8).
 func (c *Conn) ignore(f *Frame) verdict {
 	if f.typ != typeData {
-		return c.spendIdle(1)
+		return c.budgets.spendIdle(1)
 	}
 	return c.drop(f, verdict{})
 }
@@ -42,14 +42,14 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 	if v := c.dataBudget(f); v.scope != fine {
 		return v
 	}
-	s, st := c.stateOf(f.id)
+	s, st := c.streams.stateOf(f.id)
 	t := &transitions[s][gotData]
 	switch v := t.verdict(); {
 	case v.scope == ofConn:
 		return v
 	case v.scope == ofStream || st == nil:
 		return c.drop(f, v)
-	case c.cfg.Client && !st.answered:
+	case !st.begun:
 		return c.drop(f, beforeHeaders)
 	case st.left >= 0 && int64(f.dataBytes) > st.left:
 		return c.drop(f, tooLong)
@@ -69,9 +69,9 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 func (c *Conn) dataBudget(f *Frame) verdict {
 	switch {
 	case f.dataBytes > 0:
-		c.earnIdle(idlePerData)
+		c.budgets.earnIdle(c.cfg, idlePerData)
 	case !f.has(flagEndStream):
-		return c.spendIdle(1)
+		return c.budgets.spendIdle(1)
 	}
 	return verdict{}
 }
@@ -116,21 +116,6 @@ func (c *Conn) body(f *Frame, st *Stream, ev *Event) verdict {
 // section 5.1.1). The words are grpc-go's.
 const illegalID = "received an illegal stream id"
 
-// headers handles a header block: a request, or its trailers.
-func (c *Conn) headers(f *Frame, ev *Event) verdict {
-	if c.cfg.Client {
-		return c.clientHeaders(f, ev)
-	}
-	if f.id&1 == 0 {
-		return connError(ProtocolError, illegalID)
-	}
-	s, st := c.stateOf(f.id)
-	if s == idle {
-		return c.request(f, ev)
-	}
-	return c.trailers(f, s, st, ev)
-}
-
 // trailers handles a header block behind the first one of its stream.
 func (c *Conn) trailers(f *Frame, s state, st *Stream, ev *Event) verdict {
 	in := gotHeaders
@@ -145,7 +130,7 @@ func (c *Conn) trailers(f *Frame, s state, st *Stream, ev *Event) verdict {
 		return v
 	}
 	if st == nil { // trailers that have crossed our reset
-		return c.spendIdle(1)
+		return c.budgets.spendIdle(1)
 	}
 	if f.pseudos > 0 {
 		return streamError(ProtocolError, "trailers have pseudo-header fields")
@@ -160,54 +145,10 @@ func (c *Conn) trailers(f *Frame, s state, st *Stream, ev *Event) verdict {
 	return verdict{}
 }
 
-// request handles the header block of a new stream.
-func (c *Conn) request(f *Frame, ev *Event) verdict {
-	c.lastID = f.id
-	c.earnIdle(idlePerStream)
-	if v := c.checkRoom(); v.scope != fine {
-		return v
-	}
-	if f.selfDeps {
-		return streamError(ProtocolError, "a stream depends on itself")
-	}
-	r := &f.request
-	if v := c.judgeTarget(r, r.checkTarget(c.cfg.ExtendedConnect)); v.scope != fine {
-		return v
-	}
-	ev.End = f.has(flagEndStream)
-	ev.Fields = f.list.Fields[f.pseudos:]
-	r.checkFields(ev.Fields, c.cfg.HeaderFields, f.list.Truncated, ev.End)
-	if v := c.judgeTarget(r, r.checkUserInfo()); v.scope != fine {
-		return v
-	}
-	r.class = plainPriority
-	if c.cfg.Priorities == ServePriorities {
-		r.class = c.signals.ofRequest(r)
-	}
-	ev.Kind, ev.ID, ev.Request = RequestStarted, f.id, r
-	return verdict{}
-}
-
-// checkRoom returns an error if the client has too many streams, or has ended too many early.
-func (c *Conn) checkRoom() verdict {
-	switch {
-	case uint32(c.streams.n) >= c.cfg.Streams && uint32(c.streams.n-c.streams.answered()) >= c.cfg.Streams:
-		if c.unacked > 0 || c.cfg.RetryStreams { // the peer may not know the limit yet
-			return streamError(RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
-		}
-		return streamError(ProtocolError, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
-	case int64(c.handlers) >= handlersPerStream*int64(c.cfg.Streams):
-		return streamError(RefusedStream, "too many handlers of streams that were reset")
-	case c.resets < 0:
-		return streamError(RefusedStream, "too many streams that end early")
-	}
-	return verdict{}
-}
-
 // endedWell notes that a stream may have ended without a reset.
 func (c *Conn) endedWell(st *Stream) {
 	if st.state == closed {
-		c.earnResets(1)
+		c.budgets.earnReset(c.cfg)
 	}
 }
 
@@ -216,26 +157,20 @@ func (c *Conn) priority(f *Frame) verdict {
 	if binary.BigEndian.Uint32(f.payload)&maxID == f.id {
 		return streamError(ProtocolError, "a stream depends on itself")
 	}
-	return c.spendIdle(1)
+	return c.budgets.spendIdle(1)
 }
 
 // rstStream handles RST_STREAM.
 func (c *Conn) rstStream(f *Frame, ev *Event) verdict {
-	if c.cfg.IgnoreIdleResets && f.id&1 == 1 && c.isIdle(f.id) || c.isUnopened(f.id) {
-		return c.spendIdle(1)
-	}
 	st, v := c.receive(f.id, gotReset)
 	if v.scope != fine {
 		return v
 	}
 	if st == nil {
-		return c.spendIdle(1)
+		return c.budgets.spendIdle(1)
 	}
 	ev.Kind, ev.Stream, ev.Code = StreamReset, st, ErrCode(binary.BigEndian.Uint32(f.payload))
-	if c.cfg.Client {
-		return verdict{}
-	}
-	return c.spendResets()
+	return c.cfg.side().spendReset(c)
 }
 
 // ping handles PING, and answers it.
@@ -245,8 +180,7 @@ func (c *Conn) ping(f *Frame, ev *Event) verdict {
 	} else {
 		ev.Kind, ev.Answered = PingReceived, c.answered
 		c.answered = false
-		c.control(typePing, flagAck, 0, len(f.payload))
-		c.out = append(c.out, f.payload...)
+		c.writer.control(typePing, flagAck, 0, f.payload)
 	}
-	return c.spendIdle(1)
+	return c.budgets.spendIdle(1)
 }

@@ -80,9 +80,9 @@ func (r *Request) AddAuthority() { r.seen |= seenAuthority }
 
 const seenAuthority = 1 << (hpack.Authority - hpack.Method)
 
-// judgeTarget returns an error of the request's target, or notes it if any target is allowed.
-func (c *Conn) judgeTarget(r *Request, v verdict) verdict {
-	if v.scope != fine && c.cfg.AnyTarget {
+// judge returns an error of the request's target, or notes it if any target is allowed.
+func (cfg *Config) judge(r *Request, v verdict) verdict {
+	if v.scope != fine && cfg.AnyTarget {
 		r.BadTarget = true
 		return verdict{}
 	}

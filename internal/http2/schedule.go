@@ -73,38 +73,45 @@ func (c *Conn) makeSchedule() *schedule {
 	return c.schedule
 }
 
-// dropSchedule frees what only a busy connection needs.
-func (c *Conn) dropSchedule() {
-	if q := c.schedule; q != nil && q.n == 0 {
-		if c.schedule = nil; q.early != nil {
-			c.schedule = &schedule{early: q.early}
-		}
+// rest returns what is left of a schedule that has nothing to do: it frees what only a busy connection
+// needs.
+func (q *schedule) rest() *schedule {
+	switch {
+	case q == nil || q.n > 0:
+		return q
+	case q.early != nil:
+		return &schedule{early: q.early}
 	}
+	return nil
 }
 
 // Queue makes a stream a sender: Pump moves p into the output, as far as windows and room allow, and
 // END_STREAM behind it if end is set. Without either, the stream waits for room. p must not change until
 // the stream is no sender any more. The stream must not be one yet.
 func (c *Conn) Queue(st *Stream, p []byte, end bool) {
-	at := c.makeSchedule().newSender()
+	q := c.makeSchedule()
+	at := q.newSender()
 	at.stream, at.unsent, at.end = st, p, end
 	st.sender = at
-	c.schedule.n++
-	c.place(at)
+	q.n++
+	q.put(at, &c.send)
 }
 
 // Unqueue makes a stream no sender, and reports whether it was one.
 func (c *Conn) Unqueue(st *Stream) bool {
 	at := st.sender
-	if at == nil {
-		return false
+	if at != nil {
+		c.schedule.take(at)
 	}
-	q := c.schedule
+	return at != nil
+}
+
+// take makes a stream no sender.
+func (q *schedule) take(at *sender) {
 	q.remove(at)
 	q.n--
+	at.stream.sender, q.spare = nil, at
 	*at = sender{}
-	st.sender, q.spare = nil, at
-	return true
 }
 
 // newSender returns a sender that is nowhere.
@@ -148,7 +155,7 @@ func (c *Conn) Ready() bool {
 	if q == nil {
 		return false
 	}
-	return q.free != nil || c.send > 0 && (q.filled != 0 || len(q.blocked) > 0 && c.window(q.blocked[0].stream) > 0)
+	return q.free != nil || c.send.conn > 0 && (q.filled != 0 || q.isOpen(&c.send))
 }
 
 // Pump moves bodies of senders into the output, until it has room bytes. It returns a stream that is no
@@ -159,31 +166,36 @@ func (c *Conn) Pump(room int) *Stream {
 	if q == nil {
 		return nil
 	}
-	for len(q.blocked) > 0 && c.window(q.blocked[0].stream) > 0 {
-		c.replace(q.blocked[0])
+	for q.isOpen(&c.send) {
+		q.replace(q.blocked[0], &c.send)
 	}
-	for len(c.out) < room {
-		at := q.choose(c.send > 0)
+	for len(c.writer.out) < room {
+		at := q.choose(c.send.conn > 0)
 		if at == nil {
 			return nil
 		}
 		if c.serve(at) {
 			st := at.stream
-			c.Unqueue(st)
+			q.take(at)
 			return st
 		}
 	}
 	return nil
 }
 
+// isOpen reports whether the window of a blocked sender has become open, because all have.
+func (q *schedule) isOpen(windows *outflow) bool {
+	return len(q.blocked) > 0 && windows.of(q.blocked[0].stream) > 0
+}
+
 // windowOpened is for a stream whose own window has become larger.
-func (c *Conn) windowOpened(st *Stream) {
+func (q *schedule) windowOpened(st *Stream, windows *outflow) {
 	switch at := st.sender; {
 	case at == nil || at.place != blocked:
-	case c.window(st) > 0:
-		c.replace(at)
+	case windows.of(st) > 0:
+		q.replace(at, windows)
 	default:
-		heap.Fix(&c.schedule.blocked, int(at.at))
+		heap.Fix(&q.blocked, int(at.at))
 	}
 }
 
@@ -198,25 +210,25 @@ func (c *Conn) serve(at *sender) (done bool) {
 	if at.place == queued && n > 0 {
 		c.schedule.served(at, done && !at.end && err == nil)
 	}
-	if !done && c.window(st) <= 0 {
-		c.replace(at)
+	if !done && c.send.of(st) <= 0 {
+		c.schedule.replace(at, &c.send)
 	}
 	return done
 }
 
 // replace puts a sender where it belongs now.
-func (c *Conn) replace(at *sender) {
-	c.schedule.remove(at)
-	c.place(at)
+func (q *schedule) replace(at *sender, windows *outflow) {
+	q.remove(at)
+	q.put(at, windows)
 }
 
-// place puts a sender into its place.
-func (c *Conn) place(at *sender) {
-	switch q := c.schedule; {
+// put puts a sender into its place.
+func (q *schedule) put(at *sender, windows *outflow) {
+	switch {
 	case len(at.unsent) == 0:
 		at.place = free
 		push(&q.free, at)
-	case c.window(at.stream) <= 0:
+	case windows.of(at.stream) <= 0:
 		at.place = blocked
 		heap.Push(&q.blocked, at)
 	default:

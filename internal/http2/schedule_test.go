@@ -296,7 +296,7 @@ func TestShrinkingWindow(t *testing.T) {
 			p.c.Queue(p.streams[2*i+1], make([]byte, 100), true)
 		}
 		p.log = nil
-		p.c.idle = cfg.Idle.start()
+		p.c.budgets.idle = cfg.Idle.start()
 		n := 0
 		for p.err == nil && n < 10000 {
 			p.settings(settingInitialWindow, 0, settingInitialWindow, 1).settings(settingInitialWindow, 1).feed()
@@ -374,7 +374,7 @@ func (m *scheduleModel) act() {
 		if st != nil && !st.WriteEnded() && s == nil {
 			s = &modelSender{st: st, bytes: m.rnd.IntN(3) * m.rnd.IntN(60), end: m.rnd.IntN(3) == 0}
 			m.c.Queue(st, make([]byte, s.bytes), s.end)
-			s.waits = s.bytes > 0 && m.c.window(st) <= 0
+			s.waits = s.bytes > 0 && m.c.send.of(st) <= 0
 			m.join(s)
 		}
 	case 4:
@@ -385,7 +385,7 @@ func (m *scheduleModel) act() {
 	case 5:
 		if st != nil && !st.Ended() {
 			m.windowUpdate(id, uint32(1+m.rnd.IntN(80))).feed()
-			if s != nil && s.waits && m.c.window(st) > 0 {
+			if s != nil && s.waits && m.c.send.of(st) > 0 {
 				m.wake(s)
 			}
 		}
@@ -399,7 +399,7 @@ func (m *scheduleModel) act() {
 		if m.update(id, priority).feed(); s != nil && !ended && !s.waits && s.bytes > 0 {
 			m.leave(s)
 			m.join(s)
-			s.waits = m.c.window(st) <= 0 // SETTINGS have closed it
+			s.waits = m.c.send.of(st) <= 0 // SETTINGS have closed it
 		}
 	case 8:
 		m.windowUpdate(0, uint32(m.rnd.IntN(300))+1).feed()
@@ -445,10 +445,10 @@ func (m *scheduleModel) step() {
 	m.pieces = nil
 	for range 1 + m.rnd.IntN(6) {
 		frame, done := m.next()
-		before := len(m.c.out)
+		before := len(m.c.writer.out)
 		st := m.c.Pump(before + 1)
 		got := ""
-		if out := m.c.out[before:]; len(out) > 0 {
+		if out := m.c.writer.out[before:]; len(out) > 0 {
 			h := parseHeader(out)
 			got = m.frameText(&h, make([]byte, h.length))
 			if len(out) != headerBytes+int(h.length) {
@@ -465,7 +465,7 @@ func (m *scheduleModel) step() {
 func (m *scheduleModel) next() (frame string, done *Stream) {
 	var woken []*modelSender
 	for _, s := range m.list {
-		if s.waits && m.c.window(s.st) > 0 {
+		if s.waits && m.c.send.of(s.st) > 0 {
 			woken = append(woken, s)
 		}
 	}
@@ -480,7 +480,7 @@ func (m *scheduleModel) next() (frame string, done *Stream) {
 		if s == nil {
 			return frame, nil
 		}
-		n := max(0, min(s.bytes, int(m.c.window(s.st)), int(m.c.send)))
+		n := max(0, min(s.bytes, int(m.c.send.of(s.st)), int(m.c.send.conn)))
 		if s.bytes > 0 && n == 0 { // SETTINGS have closed its window since
 			s.waits = true
 			continue
@@ -511,7 +511,7 @@ func (m *scheduleModel) next() (frame string, done *Stream) {
 			m.leave(s)
 			return frame, s.st
 		}
-		s.waits = int(m.c.window(s.st)) <= n
+		s.waits = int(m.c.send.of(s.st)) <= n
 		return frame, nil
 	}
 }
@@ -523,7 +523,7 @@ func (m *scheduleModel) choose() *modelSender {
 		if s.bytes == 0 {
 			return s
 		}
-		if u := s.st.priority &^ 1; !s.waits && m.c.send > 0 && u <= urgency {
+		if u := s.st.priority &^ 1; !s.waits && m.c.send.conn > 0 && u <= urgency {
 			if u < urgency {
 				urgency, kinds = u, 0
 			}

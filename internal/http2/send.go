@@ -1,10 +1,6 @@
 package http2
 
-import (
-	"encoding/binary"
-
-	"github.com/percore/percore/internal/http2/hpack"
-)
+import "github.com/percore/percore/internal/http2/hpack"
 
 // An away says how far a connection is on its way to the end. GOAWAY is sent with each change.
 //
@@ -23,13 +19,13 @@ const (
 )
 
 // Output returns the frames that wait to be sent. They stay where they are until TakeOutput.
-func (c *Conn) Output() []byte { return c.out }
+func (c *Conn) Output() []byte { return c.writer.out }
 
 // TakeOutput returns the frames that wait to be sent, and hands them over to the caller, which must
 // send them before the frames of later calls.
 func (c *Conn) TakeOutput() []byte {
-	p := c.out
-	c.out, c.controls = nil, 0
+	p := c.writer.out
+	c.writer.out, c.writer.controls = nil, 0
 	if c.schedule != nil {
 		c.schedule.pieces = 0
 	}
@@ -38,20 +34,7 @@ func (c *Conn) TakeOutput() []byte {
 
 // LendOutput lends memory for the output: what waits is copied to p[:0], and frames are appended there.
 // If p is too small, the output moves to memory of its own. TakeOutput returns either.
-func (c *Conn) LendOutput(p []byte) { c.out = append(p[:0], c.out...) }
-
-// control appends the header of a frame that answers a frame of the peer.
-func (c *Conn) control(typ frameType, flags uint8, id uint32, length int) {
-	c.controls += answer
-	c.out = appendHeader(c.out, typ, flags, id, length)
-}
-
-// appendReset appends RST_STREAM, which weighs as much as Config.ControlFrames says.
-func (c *Conn) appendReset(id uint32, code ErrCode, weight int32) {
-	c.controls += weight
-	c.out = appendHeader(c.out, typeRSTStream, 0, id, 4)
-	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
-}
+func (c *Conn) LendOutput(p []byte) { c.writer.out = append(p[:0], c.writer.out...) }
 
 // Headers appends the header of an answer: :status and fields, whose names must not begin with a
 // colon. A status below 200 is an interim answer, for which end must not be set. Headers does not
@@ -60,8 +43,8 @@ func (c *Conn) Headers(st *Stream, status int, fields []hpack.Field, end bool) e
 	if st.WriteEnded() {
 		return ErrEnded
 	}
-	at := c.beginHeaders(st)
-	c.out = c.enc.AppendStatus(c.out, status)
+	at := c.beginHeaders(st.id)
+	c.writer.status(status)
 	c.endHeaders(st, at, fields, end)
 	return nil
 }
@@ -71,48 +54,21 @@ func (c *Conn) Trailers(st *Stream, fields []hpack.Field) error {
 	if st.WriteEnded() {
 		return ErrEnded
 	}
-	c.endHeaders(st, c.beginHeaders(st), fields, true)
+	c.endHeaders(st, c.beginHeaders(st.id), fields, true)
 	return nil
 }
 
-// beginHeaders appends the beginning of a header block, and returns where its frame begins.
-func (c *Conn) beginHeaders(st *Stream) int {
+// beginHeaders begins a header block, and returns where its frame begins.
+func (c *Conn) beginHeaders(id uint32) (at int) {
 	c.answered = true
-	at := len(c.out)
-	c.out = appendHeader(c.out, typeHeaders, 0, st.id, 0)
-	c.out = c.enc.Begin(c.out)
-	return at
+	return c.writer.beginBlock(id)
 }
 
-// endHeaders appends the fields, and cuts the block into frames.
+// endHeaders ends the block with fields.
 func (c *Conn) endHeaders(st *Stream, at int, fields []hpack.Field, end bool) {
-	for i := range fields {
-		c.out = c.enc.Append(c.out, fields[i])
-	}
-	c.splitBlock(at, st.id)
-	if end {
-		c.out[at+4] |= flagEndStream
+	if c.writer.endBlock(at, st.id, fields, end); end {
 		c.sentEnd(st)
 	}
-}
-
-// splitBlock fills in the lengths of the header block that begins at HEADERS. It inserts a
-// CONTINUATION header before each further part that the peer's limit requires.
-func (c *Conn) splitBlock(at int, id uint32) {
-	most := int(c.peerFrame)
-	n := len(c.out) - at - headerBytes
-	parts := max(1, (n+most-1)/most)
-	c.out = append(c.out, make([]byte, (parts-1)*headerBytes)...)
-	for i := parts - 1; i > 0; i-- { // from the end, so that no part is overwritten before it is moved
-		from := at + headerBytes + i*most
-		to := from + i*headerBytes
-		length := min(most, n-i*most)
-		copy(c.out[to:], c.out[from:from+length])
-		appendHeader(c.out[:to-headerBytes], typeContinuation, 0, id, length)
-	}
-	putLength(c.out[at:], min(n, most))
-	last := at + (parts-1)*(headerBytes+most)
-	c.out[last+4] |= flagEndHeaders
 }
 
 // sentEnd notes that END_STREAM was sent.
@@ -130,8 +86,7 @@ func (c *Conn) Data(st *Stream, p []byte, end bool) (n int, err error) {
 		if err != nil || m == 0 && !last {
 			return n, err
 		}
-		c.out = appendDataHeader(c.out, st.id, m, last)
-		c.out = append(c.out, p[:m]...)
+		c.writer.data(st.id, p[:m], last)
 		n += m
 		p = p[m:]
 		if last {
@@ -165,23 +120,14 @@ func (c *Conn) take(st *Stream, want int, end bool) (n int, last bool, err error
 	if st.WriteEnded() {
 		return 0, false, ErrEnded
 	}
-	whole := min(want, int(c.peerFrame))
+	whole := min(want, int(c.writer.frameMax))
 	n = max(0, min(whole, c.Window(st)))
 	if n > 0 {
 		c.answered = true
-		c.send -= int32(n)
-		st.delta -= int64(n)
-		c.earnForData(n, n == whole)
+		c.send.take(st, n)
+		c.budgets.earnForData(c.cfg, n, n == whole)
 	}
 	return n, end && n == want, nil
-}
-
-func appendDataHeader(dst []byte, id uint32, n int, last bool) []byte {
-	flags := uint8(0)
-	if last {
-		flags = flagEndStream
-	}
-	return appendHeader(dst, typeData, flags, id, n)
 }
 
 // Reset ends a stream with RST_STREAM. The code is NoError if the answer is complete and the rest
@@ -190,16 +136,15 @@ func (c *Conn) Reset(st *Stream, code ErrCode) bool {
 	if st.Ended() {
 		return false
 	}
-	c.appendReset(st.id, code, ownReset)
+	c.writer.reset(st.id, code, ownReset)
 	c.enter(st, cancelled)
 	return true
 }
 
 // Ping appends a PING. Its answer arrives as the event PingAcked with the same bytes.
 func (c *Conn) Ping(data [8]byte) {
-	c.earnIdle(1)
-	c.out = appendHeader(c.out, typePing, 0, 0, len(data))
-	c.out = append(c.out, data[:]...)
+	c.budgets.earnIdle(c.cfg, 1)
+	c.writer.frame(typePing, 0, 0, data[:])
 }
 
 // Drain is the first step of a graceful end: the peer learns that it should open no more streams,
@@ -208,7 +153,7 @@ func (c *Conn) Ping(data [8]byte) {
 func (c *Conn) Drain(debug string) {
 	if c.away == staying {
 		c.away = draining
-		c.appendGoAway(maxID, NoError, debug)
+		c.writer.goAway(maxID, NoError, debug)
 	}
 }
 
@@ -222,24 +167,9 @@ func (c *Conn) GoAway(code ErrCode, debug string) {
 	}
 	if next > c.away {
 		c.away = next
-		c.appendGoAway(c.lastServed(), code, debug)
+		c.writer.goAway(c.cfg.side().lastServed(c), code, debug)
 	}
-}
-
-// lastServed returns the last stream of the peer's that is served: a client has none.
-func (c *Conn) lastServed() uint32 {
-	if c.cfg.Client {
-		return 0
-	}
-	return c.lastID
 }
 
 // Leaving reports whether GoAway was called, by the caller or because of the peer.
 func (c *Conn) Leaving() bool { return c.away >= leaving }
-
-func (c *Conn) appendGoAway(last uint32, code ErrCode, debug string) {
-	c.out = appendHeader(c.out, typeGoAway, 0, 0, 8+len(debug))
-	c.out = binary.BigEndian.AppendUint32(c.out, last)
-	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
-	c.out = append(c.out, debug...)
-}

@@ -162,10 +162,10 @@ func TestWindows(t *testing.T) {
 	data(t, p.c, p.streams[3], "x", true, 0)
 	data(t, p.c, p.streams[3], "", true, 0) // END_STREAM alone needs no window
 	for _, size := range []int{16384, 16384, 16384, 16383} {
-		if h := parseHeader(p.c.out); int(h.length) != size {
+		if h := parseHeader(p.c.writer.out); int(h.length) != size {
 			t.Errorf("got a frame of %d bytes, want %d", h.length, size)
 		}
-		p.c.out = p.c.out[headerBytes+size:]
+		p.c.writer.out = p.c.writer.out[headerBytes+size:]
 	}
 	p.windowUpdate(0, 3).feed().want("window", `> data 3 "" end`)
 	header, n, err := p.c.DataHeader(nil, p.streams[1], 100, true)
@@ -310,7 +310,7 @@ func TestPeerTable(t *testing.T) {
 		t.Helper()
 		p.get(id).feed()
 		must(t, p.c.Headers(p.streams[id], 200, fields, true))
-		if got := p.c.enc.TableBytes(); got != want {
+		if got := p.c.writer.enc.TableBytes(); got != want {
 			t.Errorf("stream %d: got a table of %d bytes, want %d", id, got, want)
 		}
 		p.feed()
@@ -320,7 +320,7 @@ func TestPeerTable(t *testing.T) {
 	}
 	answer(1, 45)
 	p.c.Rest()
-	if p.c.enc.TableBytes() != 0 || p.c.streams.buckets != nil {
+	if p.c.writer.enc.TableBytes() != 0 || p.c.streams.buckets != nil {
 		t.Error("Rest has kept memory")
 	}
 	answer(3, 45)

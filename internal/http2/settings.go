@@ -46,37 +46,28 @@ const startBytes = len(Preface) + headerBytes + 7*settingBytes + headerBytes + 4
 // the connection's window.
 func (c *Conn) start() {
 	cfg := c.cfg
-	c.out = make([]byte, 0, startBytes)
-	if cfg.Client {
-		c.out = append(c.out, Preface...)
-	}
-	at := len(c.out)
-	c.out = appendHeader(c.out, typeSettings, 0, 0, 0)
-	c.appendSetting(settingMaxFrameSize, uint32(cfg.FrameBytes))
-	if cfg.Client {
-		c.appendSetting(settingEnablePush, 0)
-	} else {
-		c.appendSetting(settingMaxStreams, cfg.Streams)
-	}
-	c.appendSetting(settingMaxHeaderListSize, uint32(cfg.HeaderListBytes))
-	c.appendSetting(settingHeaderTableSize, cfg.DecoderTableBytes)
-	c.appendSetting(settingInitialWindow, uint32(cfg.StreamWindowBytes))
+	preface, id, v := cfg.side().hello(cfg)
+	c.reader.greeted = preface != "" // a server sends none
+	w := &c.writer
+	w.out = append(make([]byte, 0, startBytes), preface...)
+	at := len(w.out)
+	w.out = appendHeader(w.out, typeSettings, 0, 0, 0)
+	w.setting(settingMaxFrameSize, uint32(cfg.FrameBytes))
+	w.setting(id, v)
+	w.setting(settingMaxHeaderListSize, uint32(cfg.HeaderListBytes))
+	w.setting(settingHeaderTableSize, cfg.DecoderTableBytes)
+	w.setting(settingInitialWindow, uint32(cfg.StreamWindowBytes))
 	if cfg.ExtendedConnect {
-		c.appendSetting(settingExtendedConnect, 1)
+		w.setting(settingExtendedConnect, 1)
 	}
 	if cfg.Priorities != UnknownPriorities {
-		c.appendSetting(settingNoRFC7540, 1)
+		w.setting(settingNoRFC7540, 1)
 	}
-	putLength(c.out[at:], len(c.out)-at-headerBytes)
+	putLength(w.out[at:], len(w.out)-at-headerBytes)
 	c.unacked++
 	if more := cfg.ConnWindowBytes - initialWindowBytes; more > 0 {
-		c.appendWindowUpdate(0, more)
+		w.windowUpdate(0, more)
 	}
-}
-
-func (c *Conn) appendSetting(id uint16, v uint32) {
-	c.out = binary.BigEndian.AppendUint16(c.out, id)
-	c.out = binary.BigEndian.AppendUint32(c.out, v)
 }
 
 // checkSettings returns an error if the frame as a whole is wrong. Like net/http, it checks the
@@ -99,7 +90,7 @@ func (c *Conn) settings(f *Frame, ev *Event) verdict {
 	if f.has(flagAck) {
 		return c.settingsAcked()
 	}
-	if v := c.spendIdle(idlePerSettings); v.scope != fine {
+	if v := c.budgets.spendIdle(idlePerSettings); v.scope != fine {
 		return v
 	}
 	if len(f.payload) > settingsMax*settingBytes {
@@ -110,7 +101,7 @@ func (c *Conn) settings(f *Frame, ev *Event) verdict {
 			return v
 		}
 	}
-	c.control(typeSettings, flagAck, 0, 0)
+	c.writer.control(typeSettings, flagAck, 0, nil)
 	return verdict{}
 }
 
@@ -134,13 +125,13 @@ func (c *Conn) setting(id uint16, v uint32, ev *Event) verdict {
 	}
 	switch id {
 	case settingMaxStreams:
-		c.peerStreams = int32(min(v, math.MaxInt32)) // which a client heeds
+		c.peerStreams = int32(min(v, math.MaxInt32))
 	case settingHeaderTableSize:
-		c.enc.PeerLimit(v)
+		c.writer.enc.PeerLimit(v)
 	case settingInitialWindow:
 		return c.setInitialWindow(int32(v), ev)
 	case settingMaxFrameSize:
-		c.peerFrame = int32(min(v, uint32(c.cfg.SendFrameBytes)))
+		c.writer.frameMax = int32(min(v, uint32(c.cfg.SendFrameBytes)))
 	case settingMaxHeaderListSize:
 		c.peerList.Store(v)
 	}

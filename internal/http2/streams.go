@@ -17,7 +17,7 @@ type Stream struct {
 	held     int32 // bytes of the body that the caller has and that the peer has no credit for yet
 	state    state
 	priority priority
-	answered bool // the header of a client's answer has come
+	begun    bool // the peer's header has come
 }
 
 // ID returns the identifier.
@@ -38,9 +38,13 @@ func (st *Stream) WriteEnded() bool { return st.state == halfClosedLocal || st.s
 func (st *Stream) Unread() int { return int(st.held) }
 
 // A streamTable finds streams by their identifiers. It is empty while there are no streams.
+//
+// It knows the state of streams that it doesn't have, too.
 type streamTable struct {
-	buckets []*Stream // their number is a power of two
-	n       int
+	buckets   []*Stream // their number is a power of two
+	n         int32
+	lastID    uint32        // of the streams that the client has opened
+	cancelled *cancelledSet // streams that we have reset; nil: none
 }
 
 const bucketsMin = 8
@@ -68,7 +72,7 @@ func (t *streamTable) get(id uint32) *Stream {
 }
 
 func (t *streamTable) add(st *Stream) {
-	if t.n >= len(t.buckets) {
+	if int(t.n) >= len(t.buckets) {
 		t.grow()
 	}
 	b := t.bucket(st.id)
@@ -78,7 +82,7 @@ func (t *streamTable) add(st *Stream) {
 
 func (t *streamTable) grow() {
 	old := *t
-	*t = streamTable{buckets: make([]*Stream, max(bucketsMin, 2*len(old.buckets))), n: old.n}
+	t.buckets = make([]*Stream, max(bucketsMin, 2*len(old.buckets)))
 	old.each(func(st *Stream) {
 		b := t.bucket(st.id)
 		st.next, *b = *b, st
@@ -133,33 +137,45 @@ func (t *streamTable) deltaMost() (most int64) {
 }
 
 // stateOf returns the state of a stream that may be in no table.
-func (c *Conn) stateOf(id uint32) (state, *Stream) {
-	if st := c.streams.get(id); st != nil {
+func (t *streamTable) stateOf(id uint32) (state, *Stream) {
+	if st := t.get(id); st != nil {
 		return st.state, st
 	}
 	switch {
-	case id&1 == 0 || id > c.lastID:
+	case t.isIdle(id):
 		return idle, nil
-	case c.cancelled.has(id):
+	case t.cancelled.has(id):
 		return cancelled, nil
 	}
 	return closed, nil
 }
 
 // isIdle reports whether a stream was not opened.
-func (c *Conn) isIdle(id uint32) bool {
-	s, _ := c.stateOf(id)
-	return s == idle
+func (t *streamTable) isIdle(id uint32) bool { return id&1 == 0 || id > t.lastID }
+
+// nextID returns the identifier of a stream that a client opens.
+func (t *streamTable) nextID() uint32 {
+	if t.lastID == 0 {
+		t.lastID = 1
+	} else {
+		t.lastID += 2
+	}
+	return t.lastID
 }
 
-// isUnopened reports whether this is a client that has not opened a stream. It ignores the server's
-// frames of it, except DATA.
-func (c *Conn) isUnopened(id uint32) bool { return c.cfg.Client && c.isIdle(id) }
+// noteCancelled notes that we have reset a stream: frames that the peer sent before it knew are not
+// errors.
+func (t *streamTable) noteCancelled(id uint32) {
+	if t.cancelled == nil {
+		t.cancelled = new(cancelledSet)
+	}
+	t.cancelled.add(id)
+}
 
 // receive applies an input to a stream. The stream is nil if it is not in the table; then the
 // caller does only what the verdict says.
 func (c *Conn) receive(id uint32, in input) (*Stream, verdict) {
-	s, st := c.stateOf(id)
+	s, st := c.streams.stateOf(id)
 	t := &transitions[s][in]
 	if v := t.verdict(); v.scope != fine {
 		return st, v
@@ -182,20 +198,11 @@ func (c *Conn) enter(st *Stream, next state) {
 		c.refund(int(n))
 	}
 	if c.streams.n == 0 {
-		c.deltaMost = 0
+		c.send.deltaMost = 0
 	}
 	if next == cancelled {
-		c.noteCancelled(st.id)
+		c.streams.noteCancelled(st.id)
 	}
-}
-
-// noteCancelled notes that we have reset a stream: frames that the peer sent before it knew are not
-// errors.
-func (c *Conn) noteCancelled(id uint32) {
-	if c.cancelled == nil {
-		c.cancelled = new(cancelledSet)
-	}
-	c.cancelled.add(id)
 }
 
 // A cancelledSet has streams that we have reset, of the last 15,360 that the client has opened at least.
