@@ -102,8 +102,8 @@ type ListenConfig struct {
 	// A connection counts from Accept until its Close has returned, or the garbage collector has
 	// closed it; also while package httpadapter has it parked. Copies of its descriptor
 	// (Conn.File) don't count. The limit is for all sockets of the listener together, including
-	// PerLoop's listeners. While a predecessor still has connections of the listener after a handover
-	// (package handover), these count, too. Listen fails if MaxConns is below 0.
+	// PerLoop's listeners, in this process: a predecessor's connections (package handover) don't
+	// count. Listen fails if MaxConns is below 0.
 	MaxConns int
 
 	// OnAccept, if not nil, is called with the addresses of each connection before anything is

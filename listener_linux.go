@@ -115,7 +115,12 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 		}
 	}()
 	if !isUnix {
-		err = l.bindReusePort(lc)
+		// The end of the context is for resolving: package net, which binds once, would have listened by
+		// now.
+		if ctx != nil { // package net takes nil as well
+			ctx = context.WithoutCancel(ctx)
+		}
+		err = l.bindReusePort(ctx, lc)
 	}
 	if err == nil {
 		err = l.open()
@@ -199,7 +204,7 @@ func (lc *ListenConfig) fromNet(network string, nl net.Listener) (*listener, err
 // The kernel may refuse them the port that it gave to the first, which asked for less: because of a
 // connection made from that port, for example. The listener then works with the sockets that it has,
 // as one over a unix socket does; package net, which needs only one, would not fail here either.
-func (l *listener) bindReusePort(lc *ListenConfig) error {
+func (l *listener) bindReusePort(ctx context.Context, lc *ListenConfig) error {
 	others := l.group.Len() - 1
 	if others == 0 {
 		return nil
@@ -210,9 +215,7 @@ func (l *listener) bindReusePort(lc *ListenConfig) error {
 	}
 	config := lc.netConfig(lc.control(true))
 	for range others {
-		// Without the caller's context, which is for resolving: package net, which binds
-		// once, would have listened by now.
-		nl, err := config.Listen(context.Background(), l.network, l.addr.String())
+		nl, err := config.Listen(ctx, l.network, l.addr.String())
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return nil
 		}

@@ -2,6 +2,7 @@
 //
 //	percore serve     run an HTTP and a gRPC server on percore listeners
 //	percore bench     compare percore with the net package on this machine
+//	percore try       compare your own program on both, without changing it
 //	percore help      explain a command
 //	percore version   print the version
 package main
@@ -27,6 +28,7 @@ Usage: percore COMMAND [flags]
 
   serve     serve a directory over HTTP and an echo service over gRPC
   bench     compare percore with the net package on this machine
+  try       compare your own program on both, without changing it
   help      explain a command: percore help serve
   version   print the version
 
@@ -57,6 +59,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return runServe(args, stdout, stderr)
 	case "bench":
 		return runBench(args)
+	case "try":
+		return runTry(args, stdout, stderr)
 	case "help", "-h", "-help", "--help":
 		return runHelp(args, stdout, stderr)
 	case "version", "-version", "--version":
@@ -74,7 +78,7 @@ func runHelp(args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	switch args[0] {
-	case "serve", "bench":
+	case "serve", "bench", "try":
 		return run([]string{args[0], "-h"}, stdout, stderr)
 	case "help", "version":
 		fmt.Fprint(stdout, usage)

@@ -46,3 +46,7 @@ func kernel() string { return runtime.GOOS }
 func cpuModel() string { return "" }
 
 func memoryTotal() int64 { return 0 }
+
+func (*foreign) cpu() time.Duration { return 0 }
+
+func (*foreign) resident() int64 { return 0 }

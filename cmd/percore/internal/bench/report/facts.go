@@ -27,7 +27,9 @@ func Facts(rep *bench.Report) []Fact {
 		{"percore", h.Version},
 	}
 	for _, arm := range rep.Arms {
-		all = append(all, Fact{"arm " + arm.Name, armFact(arm)})
+		if arm.Engine.Name != "" { // it isn't a Program
+			all = append(all, Fact{"arm " + arm.Name, armFact(arm)})
+		}
 	}
 	for _, why := range rep.Uncounted {
 		all = append(all, Fact{"not counted", why})

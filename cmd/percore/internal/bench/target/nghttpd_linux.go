@@ -110,6 +110,6 @@ func (s *nghttpdServer) usage() (u Usage, err error) {
 // memory returns the resident memory of nghttpd.
 func (s *nghttpdServer) memory() (m Memory, err error) {
 	<-s.started
-	m.Resident, err = resident(strconv.Itoa(s.process.Pid))
+	m.Resident, err = Resident(strconv.Itoa(s.process.Pid))
 	return m, err
 }

@@ -168,7 +168,7 @@ func (s *nginxServer) usage() (u Usage, err error) {
 func (s *nginxServer) memory() (m Memory, err error) {
 	workers, err := s.workers()
 	for _, pid := range workers {
-		rss, failure := resident(pid)
+		rss, failure := Resident(pid)
 		m.Resident += rss
 		err = errors.Join(err, failure)
 	}

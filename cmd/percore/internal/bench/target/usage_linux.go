@@ -60,7 +60,7 @@ func memory() (Memory, error) {
 	debug.FreeOSMemory()
 	var ms runtime.MemStats
 	runtime.ReadMemStats(&ms)
-	rss, err := resident("self")
+	rss, err := Resident("self")
 	if err != nil {
 		return Memory{}, err
 	}
@@ -72,9 +72,9 @@ func memory() (Memory, error) {
 	}, nil
 }
 
-// resident returns how many bytes of a process are in RAM. smaps_rollup walks the page tables; the
+// Resident returns how many bytes of a process are in RAM. smaps_rollup walks the page tables; the
 // counters behind /proc/self/statm may be off by a batch per processor (proc(5)).
-func resident(pid string) (int64, error) {
+func Resident(pid string) (int64, error) {
 	b, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
 	if err != nil {
 		return 0, err

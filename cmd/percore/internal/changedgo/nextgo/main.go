@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/percore/percore/internal/changedgo"
+	"github.com/percore/percore/cmd/percore/internal/changedgo"
 )
 
 func main() {
@@ -27,5 +27,5 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	return changedgo.Write(args[0], strings.TrimSpace(string(goroot)), changedgo.Edits(strconv.Quote(changedgo.Next)))
+	return changedgo.Write(args[0], strings.TrimSpace(string(goroot)), changedgo.Edits(strconv.Quote(changedgo.Next)), nil)
 }

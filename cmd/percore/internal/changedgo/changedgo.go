@@ -1,11 +1,13 @@
-// Package changedgo changes Go's own code for tests: crypto/tls, to what is known of Go 1.28. The
-// changes are texts of this package's, made from what the next release's code does; they replace pieces
-// of the installed release's files, in copies that the go command's flag -overlay puts in their place.
+// Package changedgo changes Go's own code, for builds that are never shipped: crypto/tls, for tests, to
+// what is known of Go 1.28, and net and net/http, for percore try. The changes are texts that replace
+// pieces of the installed release's files, in copies that the go command's flag -overlay puts in their
+// place.
 package changedgo
 
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,10 +23,11 @@ type Edit struct{ File, Old, New string }
 // when the program runs. It may use package os, as changeos.
 func Edits(change string) []Edit { return cryptoTLS(change) }
 
-// Write makes dir/goroot, another name of goroot, and dir/overlay.json, for go test -overlay with
-// GOROOT=dir/goroot in its environment. The go command keeps a toolchain that it has downloaded in the
-// module cache, and accepts no overlay for files there. With another name it does.
-func Write(dir, goroot string, edits []Edit) error {
+// Write makes dir/goroot, another name of goroot, and dir/overlay.json, for go build -overlay with
+// GOROOT=dir/goroot and GOTOOLCHAIN=local in its environment. The overlay also has the files of more, by
+// their paths: other files that have their texts. The go command keeps a toolchain that it has
+// downloaded in the module cache, and accepts no overlay for files there. With another name it does.
+func Write(dir, goroot string, edits []Edit, more map[string]string) error {
 	named := filepath.Join(dir, "goroot")
 	if err := os.Symlink(goroot, named); err != nil {
 		return err
@@ -40,12 +43,14 @@ func Write(dir, goroot string, edits []Edit) error {
 			text = string(data)
 		}
 		if n := strings.Count(text, e.Old); n != 1 {
-			return fmt.Errorf("%s has this text %d times, want once; adapt the changes in internal/changedgo to this release:\n%s",
-				e.File, n, e.Old)
+			return fmt.Errorf("%s of this Go has this text %d times, want once; the change must be adapted to it:\n%s", e.File, n, e.Old)
 		}
 		texts[e.File] = strings.Replace(text, e.Old, e.New, 1)
 	}
-	replaced := make(map[string]string)
+	replaced := maps.Clone(more)
+	if replaced == nil {
+		replaced = make(map[string]string)
+	}
 	for file, text := range texts {
 		changed := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
 		if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {

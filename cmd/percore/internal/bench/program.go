@@ -1,0 +1,218 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/load"
+)
+
+// A Program is a server of any kind, which is measured from outside, while it answers requests.
+type Program struct {
+	Arm    string // its name in the report
+	Path   string
+	Args   []string
+	Env    []string  // KEY=VALUE, added to this process's
+	Output io.Writer // gets what it writes on standard output and standard error
+
+	// Measured, if not nil, is called after each window, before the program is stopped, with the number of
+	// operations that the load has done in the life of the process.
+	Measured func(target string, ops int64)
+}
+
+// A Target is what a program is asked for. Tool, if not empty, is a command that does that instead of
+// the builtin load, until it ends: then the program's CPU time counts as that of one operation.
+type Target struct {
+	Name string
+	Job  load.Job
+	Tool string
+}
+
+// Programs are servers that are compared with each other. The programs take turns, and each round starts
+// them anew: the first of them is compared with the others.
+type Programs struct {
+	Programs []Program
+	Targets  []Target
+	Start    time.Duration // how long a program may take until it accepts connections
+}
+
+// RunPrograms measures programs. Of cfg it heeds Rounds, Duration, Warmup, Idle (0: no idle
+// connections), Settle, Hung, LoadArgs and Progress. If a program fails, the report has what was
+// measured before.
+func RunPrograms(ctx context.Context, cfg Config, all Programs) (*Report, error) {
+	for _, p := range all.Programs {
+		cfg.Arms = append(cfg.Arms, Arm{Name: p.Arm})
+	}
+	r := &runner{cfg: cfg, rep: newReport(cfg)}
+	var err error
+	if r.exe, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	for _, t := range all.Targets {
+		headline := []string{MetricCPU, MetricRate, MetricP50, MetricP99}
+		if t.Tool != "" {
+			headline = []string{MetricCPU}
+		} else if cfg.Idle > 0 {
+			headline = append(headline, MetricResident)
+		}
+		r.rep.Results = append(r.rep.Results, Result{Scenario: t.Name, Headline: headline, Samples: make(map[string][]Sample)})
+	}
+	total := cfg.Rounds * len(all.Programs)
+	for i := range total {
+		p := all.Programs[i%len(all.Programs)]
+		if cfg.Progress != nil {
+			cfg.Progress(Progress{Done: i, Total: total, Scenario: "round", Arm: p.Arm, Round: i/len(all.Programs) + 1})
+		}
+		if err := r.runProgram(ctx, p, all); err != nil {
+			return r.rep, fmt.Errorf("%s: %w", p.Arm, err)
+		}
+	}
+	r.rep.Took = time.Since(r.rep.Started).Seconds()
+	return r.rep, nil
+}
+
+// runProgram starts p, takes a sample for each target, and stops it.
+func (r *runner) runProgram(ctx context.Context, p Program, all Programs) error {
+	server := &foreign{cmd: exec.Command(p.Path, p.Args...), exited: make(chan struct{})}
+	server.cmd.Env = append(server.cmd.Environ(), p.Env...)
+	server.cmd.Stdout, server.cmd.Stderr = p.Output, p.Output
+	server.cmd.WaitDelay = stopGrace
+	server.cmd.SysProcAttr = childAttr()
+	if err := startOn(nil, server.cmd); err != nil {
+		return err
+	}
+	go func() {
+		server.err = server.cmd.Wait()
+		close(server.exited)
+	}()
+	defer server.stop()
+	for i, t := range all.Targets {
+		if err := server.accepts(ctx, t.Job.Addr, all.Start); err != nil {
+			return err
+		}
+		sample, ops, err := r.programSample(ctx, server, t)
+		if err != nil {
+			select {
+			case <-server.exited:
+				err = fmt.Errorf("the program has ended: %v (%w)", server.err, err)
+			default:
+			}
+			return fmt.Errorf("%s: %w", t.Name, err)
+		}
+		r.rep.Results[i].Samples[p.Arm] = append(r.rep.Results[i].Samples[p.Arm], sample)
+		if p.Measured != nil {
+			p.Measured(t.Name, ops)
+		}
+	}
+	return nil
+}
+
+// programSample measures the memory of idle connections, and then a window of one target. It returns how
+// many operations the load has done, also outside the window.
+func (r *runner) programSample(ctx context.Context, server *foreign, t Target) (s Sample, ops int64, err error) {
+	if t.Tool != "" {
+		before := server.cpu()
+		tool := exec.CommandContext(ctx, "sh", "-c", t.Tool)
+		tool.Stdout, tool.Stderr = server.cmd.Stdout, server.cmd.Stderr
+		err := tool.Run()
+		return Sample{Metrics: map[string]float64{MetricCPU: float64(server.cpu() - before)}}, 0, err
+	}
+	perConn, err := r.idleOf(ctx, server, t.Job)
+	if err != nil {
+		return s, 0, err
+	}
+	gen, err := r.startLoad(ctx, nil, t.Job)
+	if err != nil {
+		return s, 0, err
+	}
+	defer gen.stop()
+	warm, err := gen.phase(ctx, load.Phase{Duration: r.cfg.Warmup, Grace: r.cfg.Hung})
+	if err != nil {
+		return s, 0, err
+	}
+	machine, before := machineCPU(), server.cpu()
+	seen, err := gen.phase(ctx, load.Phase{Duration: r.cfg.Duration, Grace: r.cfg.Hung})
+	if err != nil {
+		return s, 0, err
+	}
+	used := server.cpu() - before
+	m := seen.metrics
+	m[MetricCPU] = float64(used) / float64(seen.ops)
+	m[MetricRate] = float64(seen.ops) / seen.elapsed.Seconds()
+	if all, capacity := machineCPU().since(machine); capacity > 0 {
+		m[MetricOther] = 100 * max(0, float64(all-used-seen.cpu)) / float64(capacity)
+	}
+	if r.cfg.Idle > 0 {
+		m[MetricResident] = perConn
+	}
+	return Sample{Metrics: m, Latency: seen.latency}, int64(r.cfg.Idle) + warm.ops + seen.ops, nil
+}
+
+// idleOf returns how much memory an idle connection takes. It is measured before the load, whose garbage
+// would have room for thousands.
+func (r *runner) idleOf(ctx context.Context, server *foreign, job load.Job) (float64, error) {
+	if r.cfg.Idle == 0 {
+		return 0, nil
+	}
+	job.Conns = 1
+	gen, err := r.startLoad(ctx, nil, job)
+	if err != nil {
+		return 0, err
+	}
+	defer gen.stop()
+	empty := server.resident()
+	if err := gen.openIdle(ctx, job, r.cfg.Idle); err != nil {
+		return 0, err
+	}
+	select {
+	case <-time.After(r.cfg.Settle):
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	return float64(server.resident()-empty) / float64(r.cfg.Idle), nil
+}
+
+// foreign is the process of a Program. One goroutine uses it.
+type foreign struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process is gone
+	err    error         // of Wait; valid once exited is closed
+}
+
+// accepts waits until the process accepts connections at addr.
+func (f *foreign) accepts(ctx context.Context, addr string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the program doesn't accept connections at %s within %v: is the address right?", addr, limit))
+	defer cancel()
+	for {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-f.exited:
+			return fmt.Errorf("the program has ended before it accepted connections at %s: %v", addr, f.err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// stop asks the process to end, as a supervisor does, kills it if it doesn't, and returns when it is
+// gone.
+func (f *foreign) stop() {
+	_ = f.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-f.exited:
+		return
+	case <-time.After(stopGrace):
+	}
+	_ = f.cmd.Process.Kill()
+	<-f.exited
+}

@@ -1,0 +1,321 @@
+// Package try builds a program twice, as it is and with percore below it, without touching its files.
+//
+// The second build has percore without a change to the program: the go command's flag -overlay puts
+// changed copies in the place of two files of package net and net/http, in which Listen and Serve call a
+// hook, and adds a file to the program's package main, which imports the hook. A workspace (go.work) of
+// its own makes the hook and percore's source part of the build. The hook is hook.go.txt.
+package try
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/cmd/percore/internal/changedgo"
+)
+
+//go:embed hook.go.txt
+var hook string
+
+// edits makes Listen and Serve call the hook.
+var edits = []changedgo.Edit{
+	{
+		File: "net/dial.go",
+		Old:  "func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (Listener, error) {\n",
+		New: `// PercoreListen, if it takes the call, listens.
+var PercoreListen func(ctx context.Context, lc *ListenConfig, network, address string) (l Listener, err error, takes bool)
+
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (Listener, error) {
+	if PercoreListen != nil {
+		if l, err, takes := PercoreListen(ctx, lc, network, address); takes {
+			return l, err
+		}
+	}
+`,
+	},
+	{
+		File: "net/http/server.go",
+		Old:  "func (s *Server) Serve(l net.Listener) error {\n",
+		New: `// PercoreServe and PercoreServeTLS, if they take the call, serve.
+var (
+	PercoreServe    func(s *Server, l net.Listener) (err error, takes bool)
+	PercoreServeTLS func(s *Server, l net.Listener, certFile, keyFile string) (err error, takes bool)
+)
+
+func (s *Server) Serve(l net.Listener) error {
+	if PercoreServe != nil {
+		if err, takes := PercoreServe(s, l); takes {
+			return err
+		}
+	}
+`,
+	},
+	{
+		File: "net/http/server.go",
+		Old:  "func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {\n",
+		New: `func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
+	if PercoreServeTLS != nil {
+		if err, takes := PercoreServeTLS(s, l, certFile, keyFile); takes {
+			return err
+		}
+	}
+`,
+	},
+}
+
+// hookModule is the path of the module that has the hook.
+const hookModule = "percore.invalid/try"
+
+// Program is a program to build.
+type Program struct {
+	Package string // as the go command takes it; with @version it is another's module
+	Tags    string // build tags, as the go command takes them
+}
+
+// Binaries are the paths of what Build has built.
+type Binaries struct{ Net, Percore string }
+
+// Build builds p in dir, which must be empty, with the version of Go that the program's module asks for.
+// The go command's own words are in the error if it fails. Modules that the build needs beyond the
+// program's own, percore's, are downloaded as the go command does that.
+func Build(ctx context.Context, dir string, p Program) (b Binaries, err error) {
+	root, err := percoreSource()
+	if err != nil {
+		return b, err
+	}
+	g := goCommand{ctx: ctx, tags: p.Tags}
+	if path, version, ok := strings.Cut(p.Package, "@"); ok {
+		if g.dir, err = fetch(&g, filepath.Join(dir, "module"), path, version); err != nil {
+			return b, err
+		}
+		p.Package = path
+	}
+	var env struct{ GOROOT, GOVERSION, GOWORK, GOFLAGS string }
+	if err := g.json(&env, "env", "-json", "GOROOT", "GOVERSION", "GOWORK", "GOFLAGS"); err != nil {
+		return b, err
+	}
+	var pkg struct {
+		Dir, Name, ImportPath string
+		Module                *struct{ Dir string }
+	}
+	if err := g.json(&pkg, "list", "-json=Dir,Name,ImportPath,Module", p.Package); err != nil {
+		return b, err
+	}
+	switch {
+	case pkg.Name != "main":
+		return b, fmt.Errorf("%s is package %s; want a program, a package main", pkg.ImportPath, pkg.Name)
+	case pkg.Module == nil || pkg.Module.Dir == "":
+		return b, fmt.Errorf("%s belongs to no module: percore try needs a go.mod", pkg.ImportPath)
+	}
+	b = Binaries{Net: filepath.Join(dir, "net"), Percore: filepath.Join(dir, "percore")}
+	if _, err := g.run("build", "-o", b.Net, p.Package); err != nil {
+		return b, fmt.Errorf("the program as it is: %w", err)
+	}
+
+	main, hooks := filepath.Join(dir, "main.go"), filepath.Join(dir, "hook")
+	if err := os.Mkdir(hooks, 0o700); err != nil {
+		return b, err
+	}
+	work, err := workspace(&g, env.GOWORK, env.GOVERSION, []string{pkg.Module.Dir, root, hooks})
+	if err != nil {
+		return b, err
+	}
+	for file, text := range map[string]string{
+		main:                              "package main\n\nimport _ \"" + hookModule + "\"\n",
+		filepath.Join(hooks, "hook.go"):   hook,
+		filepath.Join(hooks, "go.mod"):    "module " + hookModule + "\n\ngo 1.26\n",
+		filepath.Join(dir, "go.work"):     work,
+		filepath.Join(dir, "go.work.sum"): readOrNothing(filepath.Join(filepath.Dir(env.GOWORK), "go.work.sum")),
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return b, err
+		}
+	}
+	added := map[string]string{filepath.Join(pkg.Dir, "zz_percore_try.go"): main}
+	if err := changedgo.Write(dir, env.GOROOT, edits, added); err != nil {
+		return b, fmt.Errorf("percore try can't change %s: %w", env.GOVERSION, err)
+	}
+	named := filepath.Join(dir, "goroot")
+	g.path = filepath.Join(named, "bin", "go")
+	g.env = []string{"GOROOT=" + named, "GOTOOLCHAIN=local", "GOWORK=" + filepath.Join(dir, "go.work"), "GOFLAGS=" + flagsFor(env.GOFLAGS)}
+	if _, err := g.run("build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", b.Percore, pkg.ImportPath); err != nil {
+		return b, fmt.Errorf("the program with percore below it: %w", err)
+	}
+	return b, nil
+}
+
+// percoreSource returns the directory of percore's module, next to this package's.
+func percoreSource() (string, error) {
+	_, file, _, _ := runtime.Caller(0)
+	root := filepath.Join(filepath.Dir(file), "..", "..", "..", "..")
+	if _, err := os.Stat(filepath.Join(root, "listener.go")); err != nil {
+		return "", errors.New("percore try needs percore's source: run it in a checkout, as go run ./cmd/percore try, or build it there without -trimpath")
+	}
+	return root, nil
+}
+
+// fetch downloads the module of a package, and makes a copy of it: the go command accepts no overlay in
+// its cache.
+func fetch(g *goCommand, dir, path, version string) (copied string, err error) {
+	asks := filepath.Join(dir, "asks")
+	if err := os.MkdirAll(asks, 0o700); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(asks, "go.mod"), []byte("module asks\n"), 0o600); err != nil {
+		return "", err
+	}
+	in := *g
+	in.dir, in.env = asks, []string{"GOWORK=off", "GOFLAGS=-mod=mod"}
+	if _, err := in.run("get", path+"@"+version); err != nil {
+		return "", err
+	}
+	var pkg struct{ Module struct{ Dir string } }
+	if err := in.json(&pkg, "list", "-json=Module", path); err != nil {
+		return "", err
+	}
+	g.env = []string{"GOWORK=off"}
+	copied = filepath.Join(dir, "copy")
+	if err := os.CopyFS(copied, os.DirFS(pkg.Module.Dir)); err != nil {
+		return "", err
+	}
+	// The cache's files are not writable; a directory without that could not be removed either.
+	return copied, filepath.WalkDir(copied, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = os.Chmod(path, 0o700)
+		}
+		return err
+	})
+}
+
+// workspace returns the text of a go.work: that of the program's own workspace at path, if there is one,
+// and the modules in dirs.
+func workspace(g *goCommand, path, version string, dirs []string) (string, error) {
+	version, _, _ = strings.Cut(strings.TrimPrefix(version, "go"), " ") // devel and experiments follow a space
+	var text strings.Builder
+	fmt.Fprintf(&text, "go %s\n", version)
+	if path != "" && path != "off" {
+		var own struct {
+			Use     []struct{ DiskPath string }
+			Replace []struct {
+				Old, New struct{ Path, Version string }
+			}
+		}
+		if err := g.json(&own, "work", "edit", "-json", path); err != nil {
+			return "", err
+		}
+		below := filepath.Dir(path)
+		for _, use := range own.Use {
+			dirs = append(dirs, absolute(below, use.DiskPath))
+		}
+		for _, r := range own.Replace {
+			if r.New.Version == "" {
+				r.New.Path = absolute(below, r.New.Path)
+			}
+			fmt.Fprintf(&text, "replace %s %s => %s %s\n", r.Old.Path, r.Old.Version, r.New.Path, r.New.Version)
+		}
+	}
+	for i, dir := range dirs {
+		dirs[i] = filepath.Clean(dir)
+	}
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		fmt.Fprintf(&text, "use %q\n", dir)
+	}
+	return text.String(), nil
+}
+
+func absolute(below, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(below, path)
+}
+
+// flagsFor returns the user's GOFLAGS without those that a workspace has no place for: its modules come
+// from the cache, also those that the program vendors.
+func flagsFor(flags string) string {
+	return strings.Join(slices.DeleteFunc(strings.Fields(flags), func(f string) bool {
+		f = strings.TrimLeft(f, "-")
+		return strings.HasPrefix(f, "mod=") || strings.HasPrefix(f, "modfile=") || strings.HasPrefix(f, "overlay=")
+	}), " ")
+}
+
+func readOrNothing(path string) string {
+	text, _ := os.ReadFile(path)
+	return string(text)
+}
+
+// goCommand runs the go command.
+type goCommand struct {
+	ctx  context.Context
+	path string   // "": in PATH
+	dir  string   // "": the current directory
+	env  []string // KEY=VALUE, added to this process's
+	tags string
+}
+
+// run returns what it prints. Its complaints are in the error.
+func (g *goCommand) run(args ...string) ([]byte, error) {
+	path := "go"
+	if g.path != "" {
+		path = g.path
+	}
+	if g.tags != "" && (args[0] == "build" || args[0] == "list") {
+		args = slices.Insert(slices.Clone(args), 1, "-tags", g.tags)
+	}
+	cmd := exec.CommandContext(g.ctx, path, args...)
+	cmd.Dir = g.dir
+	cmd.Env = append(cmd.Environ(), g.env...)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, bytes.TrimSpace(complaints.Bytes()))
+	}
+	return out, nil
+}
+
+// json decodes what it prints.
+func (g *goCommand) json(v any, args ...string) error {
+	out, err := g.run(args...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(out, v)
+}
+
+// SocketVariable is the environment variable that tells the program with percore below it at which unix
+// socket it is to answer Ask.
+const SocketVariable = "PERCORE_TRY_SOCKET"
+
+// State is what percore has done in a program.
+type State struct {
+	Stats   percore.Stats
+	Wrapped []string // types of listeners that the program's http.Servers serve, and percore's can't
+}
+
+// Ask asks the program whose socket is at path.
+func Ask(path string) (s State, err error) {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return s, err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return s, err
+	}
+	return s, json.NewDecoder(c).Decode(&s)
+}

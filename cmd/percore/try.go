@@ -1,0 +1,311 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/cmd/percore/internal/bench"
+	"github.com/percore/percore/cmd/percore/internal/bench/load"
+	"github.com/percore/percore/cmd/percore/internal/bench/report"
+	"github.com/percore/percore/cmd/percore/internal/try"
+)
+
+// tryFlags is the command line of "percore try".
+type tryFlags struct {
+	program try.Program
+	args    []string // of the program
+	dir     string   // for what is built; "" for a temporary one
+	urls    stringList
+	http2   bool
+	conns   int
+	tool    string // loads instead of the builtin load
+	start   time.Duration
+	cfg     bench.Config
+	verbose bool // show what the program writes
+}
+
+const tryHelp = `percore try builds a program twice, as it is and with percore below it, without
+touching its files, and says where both binaries lie. With -url it starts each in
+turn, loads it, and compares them.
+
+  percore try ./cmd/server                     build both
+  percore try -url http://localhost:8080/ ./cmd/server -- -port 8080
+  percore try -url http://localhost:2015/ github.com/caddyserver/caddy/v2/cmd/caddy@latest -- \
+      respond --listen :2015 hello
+
+In the second build net.Listen returns percore's listeners, and http.Server serves
+their connections with httpadapter. It is for trying percore, never for production:
+there you write percore.Listen. A program that needs a *net.TCPListener, or wraps
+its listener, gets less or nothing of percore, and the report says so.
+
+The exit status is 0 if all was built and measured, 1 if not, and 2 if the command
+line makes no sense.
+
+Flags:`
+
+// runTry is "percore try": it returns the exit status.
+func runTry(args []string, stdout, stderr io.Writer) int {
+	fail := func(code int, err error) int {
+		fmt.Fprintf(stderr, "percore try: %v\n", err)
+		return code
+	}
+	f, err := parseTry(args, stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		return fail(exitUsage, err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	if err := f.run(ctx, stdout, stderr); err != nil {
+		return fail(exitFailure, err)
+	}
+	return exitOK
+}
+
+// parseTry reads the command line. If the user asked for help, it prints the help and returns
+// flag.ErrHelp.
+func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
+	f := &tryFlags{}
+	fs := flag.NewFlagSet("try", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // the caller prints errors, once
+	fs.StringVar(&f.program.Tags, "tags", "", "build tags, as the go command takes them")
+	fs.StringVar(&f.dir, "dir", "", "an empty or new `directory` for the binaries; without it a temporary one, which\nis kept only if nothing is measured")
+	fs.Var(&f.urls, "url", "measure the answers of a GET of this `URL`, http or https, which must be a 200;\nrepeatable")
+	fs.BoolVar(&f.http2, "http2", false, "load over HTTP/2, https or in cleartext, instead of HTTP/1.1")
+	fs.IntVar(&f.conns, "conns", 64, "connections of the load")
+	fs.StringVar(&f.tool, "load", "", "a `command` that loads the program instead of the builtin load: its CPU time is\ncompared (with -url, to know when it is ready)")
+	fs.DurationVar(&f.start, "start", 10*time.Second, "how long the program may take until it accepts connections")
+	fs.IntVar(&f.cfg.Idle, "idle", 2000, "idle connections whose memory is measured; 0 for none")
+	fs.IntVar(&f.cfg.Rounds, "rounds", benchRounds, "how often each binary is started and measured")
+	fs.DurationVar(&f.cfg.Duration, "duration", benchDuration, "length of a measured window")
+	fs.DurationVar(&f.cfg.Warmup, "warmup", benchWarmup, "length of the warm-up before each window")
+	fs.BoolVar(&f.verbose, "v", false, "show what the program writes")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(stdout, tryHelp)
+			fs.SetOutput(stdout)
+			fs.PrintDefaults()
+		}
+		return nil, err
+	}
+	if fs.NArg() == 0 {
+		return nil, errors.New("name a program: percore try ./cmd/server (percore help try explains more)")
+	}
+	f.program.Package, f.args = fs.Arg(0), fs.Args()[1:]
+	if len(f.args) > 0 && f.args[0] == "--" {
+		f.args = f.args[1:]
+	}
+	f.cfg.Settle, f.cfg.Hung, f.cfg.LoadArgs = time.Second, benchHung, []string{benchLoad}
+	switch {
+	case f.cfg.Rounds < 1 || f.conns < 1 || f.cfg.Idle < 0 || f.cfg.Duration <= 0 || f.cfg.Warmup <= 0:
+		return nil, errors.New("-rounds and -conns must be 1 or more, -idle 0 or more, -duration and -warmup more than 0")
+	case f.tool != "" && len(f.urls) != 1:
+		return nil, errors.New("-load needs one -url, to know when the program is ready")
+	}
+	_, err := f.targets()
+	return f, err
+}
+
+// targets returns what is to be measured.
+func (f *tryFlags) targets() ([]bench.Target, error) {
+	var all []bench.Target
+	for _, text := range f.urls {
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+			return nil, fmt.Errorf("-url %s: want http://HOST:PORT/PATH or https://HOST:PORT/PATH", text)
+		}
+		port := u.Port()
+		if port == "" {
+			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		}
+		t := bench.Target{Name: text, Tool: f.tool, Job: load.Job{
+			Kind: load.KindHTTP, Addr: net.JoinHostPort(u.Hostname(), port), Conns: f.conns, Path: u.RequestURI(), TLS: u.Scheme == "https",
+		}}
+		if f.http2 {
+			t.Job.Kind, t.Name = load.KindHTTP2, t.Name+" over HTTP/2"
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// run builds the program, and measures it if that was asked for.
+func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	targets, err := f.targets()
+	if err != nil {
+		return err
+	}
+	dir := f.dir
+	switch {
+	case dir == "":
+		if dir, err = os.MkdirTemp("", "percore-try-"); err != nil {
+			return err
+		}
+		if len(targets) > 0 {
+			defer os.RemoveAll(dir)
+		}
+	default:
+		if dir, err = filepath.Abs(dir); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+			return errors.Join(err, fmt.Errorf("the directory %s is not empty", dir))
+		}
+	}
+	fmt.Fprintln(stderr, "percore try: building", f.program.Package, "as it is, and with percore below it")
+	binaries, err := try.Build(ctx, dir, f.program)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "net      %s\npercore  %s\n", binaries.Net, binaries.Percore)
+	if len(targets) == 0 {
+		return nil
+	}
+	return f.measure(ctx, binaries, targets, stdout, stderr)
+}
+
+// measure compares the binaries.
+func (f *tryFlags) measure(ctx context.Context, binaries try.Binaries, targets []bench.Target, stdout, stderr io.Writer) error {
+	socket := filepath.Join(filepath.Dir(binaries.Percore), "s")
+	notes := &tryNotes{socket: socket, served: make(map[string]served)}
+	program := func(arm, path string) bench.Program {
+		words := io.Writer(&notes.words)
+		if f.verbose {
+			words = io.MultiWriter(words, stderr)
+		}
+		return bench.Program{Arm: arm, Path: path, Args: f.args, Output: words}
+	}
+	with, without := program("percore", binaries.Percore), program("net", binaries.Net)
+	with.Env, with.Measured = []string{try.SocketVariable + "=" + socket}, notes.ask
+	f.cfg.Progress = func(p bench.Progress) {
+		fmt.Fprintf(stderr, "percore try: %s, %d of %d\n", p.Arm, p.Done+1, p.Total)
+		_ = os.Remove(socket)
+		notes.before = 0
+	}
+	rep, err := bench.RunPrograms(ctx, f.cfg, bench.Programs{Programs: []bench.Program{with, without}, Targets: targets, Start: f.start})
+	if rep != nil && rep.Took > 0 {
+		err = errors.Join(err, report.Table(stdout, rep, false))
+		notes.print(stdout, targets)
+	}
+	if err != nil {
+		return errors.Join(err, notes.words.why())
+	}
+	return nil
+}
+
+// tryNotes are what percore itself says about its share of the work.
+type tryNotes struct {
+	socket string
+	before uint64 // requests that percore has served in this process, before the present target
+	served map[string]served
+	failed error // the last failure to ask
+	types  []string
+	words  words
+}
+
+// served says who has served the requests of a target.
+type served struct{ percore, all uint64 }
+
+// ask is a Program's Measured.
+func (n *tryNotes) ask(target string, ops int64) {
+	state, err := try.Ask(n.socket)
+	if err != nil {
+		n.failed = err
+		return
+	}
+	total := requests(&state.Stats)
+	s := n.served[target]
+	n.served[target] = served{s.percore + total - n.before, s.all + uint64(ops)}
+	n.before, n.types = total, state.Wrapped
+}
+
+// requests returns how many requests percore's servers have served.
+func requests(s *percore.Stats) (n uint64) {
+	for _, adapter := range s.Adapters {
+		for _, m := range adapter.Metrics {
+			if adapter.Adapter == "http" && m.Name == "http1_requests_total" || adapter.Adapter == "http2" && m.Name == "streams_total" {
+				n += uint64(m.Value)
+			}
+		}
+	}
+	return n
+}
+
+// print says which share of the requests percore has served, and why not all.
+func (n *tryNotes) print(w io.Writer, targets []bench.Target) {
+	if n.failed != nil {
+		fmt.Fprintln(w, "how much percore has served is unknown: the program didn't say:", n.failed)
+	}
+	for _, t := range targets {
+		s := n.served[t.Name]
+		switch {
+		case s.all == 0:
+			continue
+		case s.percore == 0:
+			fmt.Fprintf(w, "%s: percore has served NO request: both columns are package net's\n", t.Name)
+		case s.percore < s.all:
+			fmt.Fprintf(w, "%s: percore has served %.0f%% of the requests\n", t.Name, 100*float64(s.percore)/float64(s.all))
+		default:
+			fmt.Fprintf(w, "%s: percore has served all requests\n", t.Name)
+		}
+	}
+	for _, name := range n.types {
+		fmt.Fprintf(w, "an http.Server has got a %s, not the listener of net.Listen: net/http serves its connections\n", name)
+	}
+}
+
+// words keeps the end of what a program writes. It is safe for concurrent use.
+type words struct {
+	mu  sync.Mutex
+	end []byte // guarded by mu
+}
+
+// wordsMax is how many bytes are kept.
+const wordsMax = 4096
+
+func (t *words) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end = append(t.end, p...)
+	t.end = t.end[max(0, len(t.end)-wordsMax):]
+	return len(p), nil
+}
+
+// why returns what a program has said in the end, and what it means if that is known.
+func (t *words) why() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	said := bytes.TrimSpace(t.end)
+	if len(said) == 0 {
+		return nil
+	}
+	for _, needs := range []string{"not *net.TCPListener", "not *net.UnixListener", "not *net.TCPConn", "not *net.UnixConn"} {
+		if bytes.Contains(said, []byte(needs)) {
+			return fmt.Errorf("the program needs package net's own type (%s): it can't run on percore unchanged\n%s", strings.TrimPrefix(needs, "not "), said)
+		}
+	}
+	return fmt.Errorf("the program's last words:\n%s", said)
+}

@@ -1,0 +1,148 @@
+//go:build !percore_net
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/percore/percore/internal/race"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// writeProgram writes the program of testdata/try, with a module that it imports by its workspace alone,
+// and returns the directory of package main.
+func writeProgram(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/try/main.go.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.work":            "go 1.26\n\nuse ./lib\n\nuse ./program\n",
+		"lib/go.mod":         "module example.com/lib\n\ngo 1.26\n",
+		"lib/lib.go":         "package lib\n\nconst Greeting = \"hello\"\n",
+		"program/go.mod":     "module example.com/program\n\ngo 1.26\n",
+		"program/web/web.go": string(text),
+		"program/library.go": "package program\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "program")
+}
+
+// runsTry runs "percore try" in this process, and returns what it prints.
+func runsTry(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Setenv(commandVariable, "1") // for the load, which is this binary
+	var out, complaints bytes.Buffer
+	code = runTry(args, &out, &complaints)
+	return code, out.String(), complaints.String()
+}
+
+// TestTry builds a program both ways and compares them: percore serves all of its requests, whether it
+// listens by itself or lets net/http do that, also over TLS. Where it can't, it says so.
+func TestTry(t *testing.T) {
+	if testing.Short() || race.Enabled {
+		t.Skip("builds programs: run it without -short, and without the race detector, which they wouldn't have")
+	}
+	testnet.NoLeaks(t)
+	t.Chdir(writeProgram(t))
+	before := tree(t, "..")
+	for _, test := range []struct {
+		how, scheme string
+		flags       []string
+		want        string // on standard output, or in the error if code is not 0
+		code        int
+	}{
+		{"plain", "http", nil, "percore has served all requests", exitOK},
+		{"ServeTLS", "https", []string{"-http2", "-idle", "0"}, "over HTTP/2: percore has served all requests", exitOK},
+		{"tls.NewListener", "https", nil, "percore has served all requests", exitOK},
+		{"wrapped", "http", nil, "NO request: both columns are package net's\nan http.Server has got a main.wrapped", exitOK},
+		{"asserts", "http", nil, "the program needs package net's own type (*net.TCPListener)", exitFailure},
+		{"plain", "ftp", nil, "want http://", exitUsage},
+	} {
+		t.Run(test.how+" "+test.scheme, func(t *testing.T) {
+			addr := testnet.Reserve(t)
+			args := slices.Concat([]string{"-rounds", "1", "-duration", "50ms", "-warmup", "20ms", "-conns", "4", "-idle", "20"}, test.flags,
+				[]string{"-url", test.scheme + "://" + addr + "/", "./web", "--", test.how, addr})
+			code, stdout, stderr := runsTry(t, args...)
+			if code != test.code {
+				t.Fatalf("got exit status %d, want %d:\n%s%s", code, test.code, stdout, stderr)
+			}
+			if said := stdout; code != exitOK {
+				said = stderr
+				if !strings.Contains(said, test.want) {
+					t.Errorf("got %q, want %q in it", said, test.want)
+				}
+				return
+			} else if !strings.Contains(said, test.want) {
+				t.Errorf("got\n%s\nwant %q in it", said, test.want)
+			}
+			for _, row := range []string{`net +/`, `percore +/`, `cpu/op +[1-9]`, `p99 +[1-9]`} {
+				if !regexp.MustCompile(row).MatchString(stdout) {
+					t.Errorf("got\n%s\nwant %s in it", stdout, row)
+				}
+			}
+		})
+	}
+	if after := tree(t, ".."); !slices.Equal(after, before) {
+		t.Errorf("the program's files are\n%q\nafter all that, and were\n%q", after, before)
+	}
+}
+
+// tree returns the names and contents of all files below dir.
+func tree(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all = append(all, path, string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestTryRefuses: what can't be built, or measured, is said in words.
+func TestTryRefuses(t *testing.T) {
+	testnet.NoLeaks(t)
+	t.Chdir(writeProgram(t))
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, exitUsage, "name a program"},
+		{[]string{"-nonsense", "./web"}, exitUsage, "-nonsense"},
+		{[]string{"-load", "wrk", "./web"}, exitUsage, "-load needs one -url"},
+		{[]string{"-rounds", "0", "./web"}, exitUsage, "-rounds"},
+		{[]string{"-dir", "web", "./web"}, exitFailure, "is not empty"},
+		{[]string{"."}, exitFailure, "want a program"},
+		{[]string{"./missing"}, exitFailure, "missing"},
+	} {
+		code, stdout, stderr := runsTry(t, test.args...)
+		if code != test.code || !strings.Contains(stderr, test.want) {
+			t.Errorf("%q: got exit status %d and %q, want %d and %q in it", test.args, code, stderr+stdout, test.code, test.want)
+		}
+	}
+	if code, stdout, _ := runsTry(t, "-h"); code != exitOK || !strings.Contains(stdout, "never for production") {
+		t.Errorf("-h: got exit status %d and %q", code, stdout)
+	}
+}
