@@ -311,7 +311,7 @@ func (a *attack) attempt(t *testing.T) time.Duration {
 // serving returns how many connections take frames.
 func (s *Server) serving() (n int) {
 	for _, c := range s.conns() {
-		if c.isServing() {
+		if c.now() == alive {
 			n++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/tlsread"
@@ -28,7 +29,7 @@ var probeTLS = tlsread.Probe
 // init finds out what nc is.
 func (b *below) init(nc net.Conn) {
 	b.nc = nc
-	_ = nc.SetWriteDeadline(time.Time{}) // of the handshake, perhaps: see patience.go
+	_ = nc.SetWriteDeadline(time.Time{}) // of the handshake, perhaps: see WriteTimeout in output.go
 	// In a bubble of testing/synctest a goroutine reads as well: the loops are outside of it, and can't
 	// wake a worker.
 	pc, ok := b.socket().(*percore.Conn)
@@ -84,6 +85,30 @@ func (b *below) timeOf(at int64) time.Time {
 		return monotime.LocalTime(at)
 	}
 	return monotime.Time(at)
+}
+
+// A Timer is what [Conn.AfterFunc] returns.
+type Timer interface {
+	// Stop keeps the function from being called, and reports whether it did.
+	Stop() bool
+}
+
+// afterFunc calls f once d has passed. f must not block.
+func (b *below) afterFunc(d time.Duration, f func()) Timer {
+	if b.pc != nil {
+		if l := b.pc.Loop(); l != nil {
+			return l.AfterFunc(d, f)
+		}
+	}
+	return time.AfterFunc(d, f)
+}
+
+// limits returns the limits of the listener, or nil.
+func (b *below) limits() *accepting.Limits {
+	if b.pc == nil {
+		return nil
+	}
+	return seam.LimitsOf(b.pc)
 }
 
 // write writes all of p.

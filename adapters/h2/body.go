@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync"
 
-	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/pool"
 )
 
@@ -20,6 +19,53 @@ type body struct {
 }
 
 var bodies = sync.Pool{New: func() any { return new(body) }}
+
+// unread is the body of a stream, or nil while it is empty.
+type unread struct{ *body }
+
+// put adds p.
+func (u *unread) put(p []byte) {
+	if u.body == nil {
+		u.body = bodies.Get().(*body)
+	}
+	u.body.put(p)
+}
+
+// bytes returns how many bytes there are.
+func (u *unread) bytes() int {
+	if u.body == nil {
+		return 0
+	}
+	return u.left
+}
+
+// take moves as many bytes to p as there are, or as p has room for.
+func (u *unread) take(p []byte) (n int) {
+	n = u.body.take(p)
+	if u.first.memory == nil {
+		u.release()
+	}
+	return n
+}
+
+// drop drops all bytes, and returns how many there were.
+func (u *unread) drop() (n int) {
+	if u.body == nil {
+		return 0
+	}
+	n, u.left = u.left, 0
+	for u.first.memory != nil {
+		u.next()
+	}
+	u.release()
+	return n
+}
+
+// release releases a body that is empty.
+func (u *unread) release() {
+	bodies.Put(u.body)
+	u.body = nil
+}
 
 // chunk is a piece of a body.
 type chunk struct {
@@ -65,14 +111,6 @@ func (b *body) add(c chunk) {
 	}
 }
 
-// bytes returns how many bytes there are.
-func (b *body) bytes() int {
-	if b == nil {
-		return 0
-	}
-	return b.left
-}
-
 // filling is memory of a goroutine that waits for bytes of a body: what comes is copied there at
 // once, and takes no memory besides. The goroutine wakes when there is enough of it.
 type filling struct {
@@ -97,8 +135,8 @@ func (s *Stream) read(p []byte, least int) (n int, err error) {
 	defer c.unlock()
 	for n < least {
 		switch err := s.readErrorLocked(); {
-		case s.body != nil:
-			m := s.takeBodyLocked(p[n:])
+		case s.unread.body != nil:
+			m := s.unread.take(p[n:])
 			n += m
 			if c.phase == alive {
 				c.core.Consumed(&s.core, m)
@@ -117,8 +155,8 @@ func (s *Stream) read(p []byte, least int) (n int, err error) {
 
 // readWhole is read for a stream that is whole. reading is held.
 func (s *Stream) readWhole(p []byte, least int) (n int, err error) {
-	if s.body != nil {
-		n = s.takeBodyLocked(p)
+	if s.unread.body != nil {
+		n = s.unread.take(p)
 	}
 	switch {
 	case n >= least:
@@ -148,21 +186,6 @@ func (f *filling) take(p []byte) (n int) {
 	return n
 }
 
-// takeBodyLocked moves as many bytes of the body to p as there are, or as p has room for.
-func (s *Stream) takeBodyLocked(p []byte) (n int) {
-	n = s.body.take(p)
-	if s.body.first.memory == nil {
-		s.releaseBodyLocked()
-	}
-	return n
-}
-
-// releaseBodyLocked releases a body that is empty.
-func (s *Stream) releaseBodyLocked() {
-	bodies.Put(s.body)
-	s.body = nil
-}
-
 // take moves as many bytes to p as there are, or as p has room for.
 func (b *body) take(p []byte) (n int) {
 	for n < len(p) && b.first.memory != nil {
@@ -190,67 +213,8 @@ func (b *body) next() {
 	}
 }
 
-// dropBodyLocked drops what was not read, and returns how many bytes that was.
-func (s *Stream) dropBodyLocked() (n int) {
-	if s.body == nil {
-		return 0
-	}
-	b := s.body
-	n, b.left = b.left, 0
-	for b.first.memory != nil {
-		b.next()
-	}
-	s.releaseBodyLocked()
-	return n
-}
-
 // errDeadline is the error of net/http for a body whose deadline has passed.
 var errDeadline = fmt.Errorf("%w", os.ErrDeadlineExceeded)
-
-// dataLocked takes bytes of the body, or its end. It reports whether a goroutine that waits for them is
-// to be woken.
-func (s *Stream) dataLocked(ev *http2.Event) (wakes bool) {
-	c := s.conn
-	waits := false // for more than has come
-	s.expects = false
-	switch p := ev.Data; {
-	case len(p) == 0:
-	case s.served || s.err != nil || s.readErr != nil:
-		c.core.Discarded(&s.core, len(p))
-	default:
-		if s.extras != nil && s.extras.filling.into != nil {
-			f := &s.extras.filling
-			n := f.take(p)
-			c.core.Consumed(&s.core, n)
-			p, waits = p[n:], f.least > 0
-		}
-		if len(p) == 0 {
-			break
-		}
-		if s.body == nil {
-			s.body = bodies.Get().(*body)
-		}
-		s.body.put(p)
-	}
-	if ev.End {
-		s.bodyEndedLocked(ev)
-	} else if waits || s.awaitsMoreLocked() {
-		return false
-	}
-	return true
-}
-
-// bodyEndedLocked notes that the client has sent all.
-func (s *Stream) bodyEndedLocked(ev *http2.Event) {
-	switch {
-	case s.readErr != nil:
-	case ev.Short:
-		s.readErr = ErrShortBody
-	default:
-		s.readErr = io.EOF
-		s.wholeLocked()
-	}
-}
 
 // ErrShortBody is the error of Read on a body that is shorter than declared.
 var ErrShortBody = fmt.Errorf("h2: the body is shorter than its declared length: %w", io.ErrUnexpectedEOF)

@@ -162,7 +162,7 @@ func TestClientWhole(t *testing.T) {
 			if answer, err := s.Answer(); err != nil || answer.Status != 200 || s.Buffered() != len(sent) {
 				t.Fatalf("got %v, %v, %d bytes", answer, err, s.Buffered())
 			}
-			if !s.isWhole() {
+			if !s.whole.Load() {
 				t.Fatal("the stream is not whole")
 			}
 			if s.extras.read != nil && s.extras.read.Stop() {

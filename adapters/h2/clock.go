@@ -10,8 +10,8 @@ import (
 // connection below. It is an entry of the loop's wheel, and wakes a connection that waits.
 //
 //	since      limit          what is due
-//	quietAt    BeginTimeout   fail, unless the client's SETTINGS have come; heardAt, if the peer is a server
-//	quietAt    restTime       rest: the memory of a busy connection goes
+//	quietAt    BeginTimeout   fail, unless the peer's SETTINGS have come; or since heardAt, if a stream is open
+//	quietAt    restTime       the memory of a busy connection goes
 //	quietAt    IdleTimeout    Drain, unless a client has reserved a stream
 //	heardAt    PingAfter      PING
 //	pingedAt   PingTimeout    fail
@@ -46,7 +46,7 @@ type ending struct {
 	abrupt    bool  // it is closed as soon as the output is sent
 	hungUp    bool  // of a client: the server has, which the reader is about to find out
 	hurried   bool  // another client waits for its place: see hurryTime
-	stalled   bool  // the client has stopped taking anything: see patience.go
+	stalled   bool  // the client has stopped taking anything: see WriteTimeout in output.go
 
 	// Of a client with PingResets:
 	resets int  // streams that were reset since the PING that is to be answered; 0: none is
@@ -58,6 +58,22 @@ func (k *clock) ending() ending {
 		return ending{}
 	}
 	return *k.ends
+}
+
+// cut returns why nothing more can be sent on a client's connection, or nil.
+func (k *clock) cut() error {
+	if k.ends == nil {
+		return nil
+	}
+	return k.ends.cut
+}
+
+// cutError is cut for users.
+func (k *clock) cutError() error {
+	if err := k.cut(); err != nil {
+		return &ConnError{Code: NoError, Err: err}
+	}
+	return nil
 }
 
 // makeEnding returns ends, after making it if it is nil.
@@ -78,13 +94,28 @@ const (
 	hurryTime = 250 * time.Millisecond
 )
 
-// timesLocked calls do for each event that may come next, in no order, with its time and the method
-// that handles it.
-func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
+// A due is something that a connection's times are for.
+type due uint8
+
+const (
+	nothing  due = iota
+	givesUp      // nothing has come for too long
+	leaves       // the second step of Drain
+	notBegun     // the peer has not sent its SETTINGS in time
+	agedOut      // it has reached its greatest age
+	tooOld       // its streams haven't ended within AgeGrace
+	rests        // it is quiet
+	isIdle       // it has had no stream for IdleTimeout
+	noPong       // the peer has not answered our PING in time
+	silent       // the peer has sent nothing for PingAfter
+)
+
+// nextLocked returns what comes next, and when; 0 for never.
+func (c *Conn) nextLocked() (first int64, what due) {
 	cfg := &c.server.config
-	after := func(since int64, d time.Duration, how func(*Conn)) {
-		if since != 0 && d > 0 {
-			do(since+int64(d), how)
+	after := func(since int64, d time.Duration, next due) {
+		if at := since + int64(d); since != 0 && d > 0 && (first == 0 || at < first) {
+			first, what = at, next
 		}
 	}
 	end := c.clock.ending()
@@ -94,47 +125,43 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	}
 	switch c.phase {
 	case closed:
-		return
+		return 0, nothing
 	case hanging, lingering:
 		if end.stalled && c.phase == hanging {
 			lingerTime = cfg.WriteTimeout
 		}
-		after(end.hungUpAt, lingerTime, (*Conn).giveUpLocked)
-		return
+		after(end.hungUpAt, lingerTime, givesUp)
+		return first, what
 	}
-	after(end.cutAt, lingerTime, (*Conn).giveUpLocked)
-	after(end.drainedAt, drainTime, (*Conn).leaveLocked)
+	after(end.cutAt, lingerTime, givesUp)
+	after(end.drainedAt, drainTime, leaves)
 	if !c.core.Settled() {
-		since := c.clock.quietAt
-		if c.server.client {
-			since = c.clock.heardAt // it may have opened streams before
+		since := c.clock.heardAt // a client may have opened streams before
+		if at := c.clock.quietAt; at != 0 {
+			since = min(since, at)
 		}
-		after(since, cfg.BeginTimeout, (*Conn).notBegunLocked)
-		return
+		after(since, cfg.BeginTimeout, notBegun)
+		return first, what
 	}
-	after(end.agedAt, 1, (*Conn).agedLocked)
-	after(end.goesAt, 1, (*Conn).tooOldLocked)
+	after(end.agedAt, 1, agedOut)
+	after(end.goesAt, 1, tooOld)
 	if !c.rested {
-		after(c.clock.quietAt, restTime, (*Conn).restLocked)
+		after(c.clock.quietAt, restTime, rests)
 	}
-	if c.parting == 0 && c.reservedLocked() == 0 {
-		after(c.clock.quietAt, cfg.IdleTimeout, (*Conn).idledLocked)
+	if c.parting == 0 && c.waiting.reservations() == 0 {
+		after(c.clock.quietAt, cfg.IdleTimeout, isIdle)
 	}
 	if c.clock.pingedAt != 0 {
-		after(c.clock.pingedAt, cfg.PingTimeout, (*Conn).noPongLocked)
+		after(c.clock.pingedAt, cfg.PingTimeout, noPong)
 	} else if cfg.pingIdle || c.clock.quietAt == 0 {
-		after(c.clock.heardAt, c.pingAfterLocked(), (*Conn).checkAliveLocked)
+		after(c.clock.heardAt, end.pingAfterOr(cfg.PingAfter), silent)
 	}
+	return first, what
 }
 
 // setAlarmLocked sets the alarm to the time of the first event, unless it goes off before that anyway.
 func (c *Conn) setAlarmLocked() {
-	first := int64(0)
-	c.timesLocked(func(at int64, _ func(*Conn)) {
-		if first == 0 || at < first {
-			first = at
-		}
-	})
+	first, _ := c.nextLocked()
 	if first == 0 || c.clock.alarmAt != 0 && c.clock.alarmAt <= first {
 		return
 	}
@@ -142,13 +169,13 @@ func (c *Conn) setAlarmLocked() {
 	_ = c.below.nc.SetReadDeadline(c.below.timeOf(first))
 }
 
-// alarm handles the events that are due, and sets the alarm again.
+// alarm handles what is due, and sets the alarm again.
 func (c *Conn) alarm() {
 	c.mu.Lock()
 	defer c.unlock()
 	now := c.below.now()
-	for due := c.dueLocked(now); due != nil; due = c.dueLocked(now) {
-		due(c)
+	for at, what := c.nextLocked(); what != nothing && at <= now; at, what = c.nextLocked() {
+		c.dueLocked(what)
 	}
 	c.clock.alarmAt = 0
 	_ = c.below.nc.SetReadDeadline(time.Time{})
@@ -156,14 +183,44 @@ func (c *Conn) alarm() {
 	c.flushSoonLocked()
 }
 
-// dueLocked returns the method for an event that is due, or nil.
-func (c *Conn) dueLocked(now int64) (due func(*Conn)) {
-	c.timesLocked(func(at int64, how func(*Conn)) {
-		if at <= now {
-			due = how
+// dueLocked does what is due. It is called by the reader.
+func (c *Conn) dueLocked(what due) {
+	switch what {
+	case givesUp:
+		c.giveUpLocked()
+	case leaves:
+		c.leaveLocked()
+	case notBegun:
+		c.workers.countTimeout(timeoutBegin)
+		c.giveUpLocked()
+	case agedOut:
+		end := c.clock.makeEnding()
+		end.agedAt = 0
+		if d := c.server.config.AgeGrace; d > 0 {
+			end.goesAt = c.below.now() + int64(d)
 		}
-	})
-	return due
+		c.drainLocked(aged)
+	case tooOld:
+		// The output goes out before: if the grace is very short the first GOAWAY is still in there, and
+		// without it the client wouldn't know why its streams end.
+		if c.clock.ending().drainedAt != 0 {
+			c.leaveLocked()
+		}
+		if c.phase == alive {
+			c.hangUpLocked(&ConnError{Code: NoError, Err: errTooOld})
+		}
+	case rests: // the memory of a busy connection goes
+		c.rested = true
+		c.core.Rest()
+		c.taking = c.taking.rest()
+	case isIdle:
+		c.idledLocked()
+	case noPong:
+		c.workers.countTimeout(timeoutPing)
+		c.giveUpLocked()
+	case silent:
+		c.pingLocked(alivePing)
+	}
 }
 
 // Our PINGs. Drain's has bytes of its own: one that was sent before it may be answered by a client that
@@ -174,43 +231,10 @@ var (
 	resetPing = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 2}
 )
 
-// checkAliveLocked is for a client that has sent nothing for PingAfter.
-func (c *Conn) checkAliveLocked() { c.pingLocked(alivePing) }
-
 func (c *Conn) pingLocked(data [8]byte) {
 	c.clock.pingedAt = c.below.now()
-	c.lendLocked()
+	c.lend()
 	c.core.Ping(data)
-}
-
-// pongLocked is for the answer to a PING of ours. The answer to Drain's PING comes behind all that the
-// client had sent before it knew of the drain.
-func (c *Conn) pongLocked(data [8]byte) {
-	if end := c.clock.ends; end != nil && end.resets > 0 {
-		end.resets, end.ponged = 0, true // any answer shows that the server is there
-	}
-	switch data {
-	case alivePing:
-		if c.clock.ending().drainedAt == 0 { // or it isn't the last one
-			c.clock.pingedAt = 0
-			c.setAlarmLocked() // the next PING may be due before PingTimeout has passed
-		}
-	case drainPing:
-		c.clock.pingedAt = 0
-		if c.clock.ending().drainedAt != 0 {
-			c.leaveLocked()
-		}
-	}
-}
-
-// agedLocked is for a connection that has reached its greatest age.
-func (c *Conn) agedLocked() {
-	end := c.clock.makeEnding()
-	end.agedAt = 0
-	if d := c.server.config.AgeGrace; d > 0 {
-		end.goesAt = c.below.now() + int64(d)
-	}
-	c.drainLocked(aged)
 }
 
 // idledLocked is for a connection that has had no stream for IdleTimeout. A stream that the client
@@ -220,27 +244,8 @@ func (c *Conn) idledLocked() {
 	c.drainLocked(idled)
 }
 
-// tooOldLocked ends a connection whose streams haven't ended within AgeGrace, after it has sent the
-// output. If the grace is very short the first GOAWAY is still in there, and without it the client
-// wouldn't know why its streams end.
-func (c *Conn) tooOldLocked() {
-	if c.clock.ending().drainedAt != 0 {
-		c.leaveLocked()
-	}
-	if c.phase == alive {
-		c.hangUpLocked(&ConnError{Code: NoError, Err: errTooOld})
-	}
-}
-
 // maxAge returns the age at which a connection is drained, which differs by up to a tenth.
 func maxAge(age time.Duration) time.Duration { return age - age/10 + rand.N(age/5+1) }
-
-// restLocked frees what only a busy connection needs. It is for the reader.
-func (c *Conn) restLocked() {
-	c.rested = true
-	c.core.Rest()
-	c.restTakingLocked()
-}
 
 var errTooOld = errors.New("the connection has become too old")
 
@@ -254,27 +259,11 @@ func (timeoutError) Timeout() bool   { return true }
 func (timeoutError) Temporary() bool { return true }
 
 func (c *Conn) giveUpLocked() {
-	reason := c.cutLocked()
+	reason := c.clock.cut()
 	if reason == nil {
 		reason = errTimeout
 	}
 	c.failLocked(NoError, reason)
-}
-
-// notBegunLocked is for a client that has not sent its SETTINGS in time.
-func (c *Conn) notBegunLocked() {
-	c.countTimeout(timeoutBegin)
-	c.giveUpLocked()
-}
-
-// noPongLocked is for a client that has not answered our PING in time.
-func (c *Conn) noPongLocked() {
-	c.countTimeout(timeoutPing)
-	c.giveUpLocked()
-}
-
-func (c *Conn) countTimeout(kind timeout) {
-	c.workers.counts.Add(countTimeouts+counter(kind), 1)
 }
 
 // quietLocked notes that the last stream was served.
@@ -294,4 +283,24 @@ func (c *Conn) idleLocked() {
 	if c.open == 0 && c.parting == 0 {
 		c.changedLocked(Idle)
 	}
+}
+
+// SetPingAfter changes PingAfter of [Config] or [ClientConfig] for one connection, from its next PING
+// on. It has no effect if d is not positive, or if the configuration has no PingAfter.
+func (c *Conn) SetPingAfter(d time.Duration) {
+	c.mu.Lock()
+	defer c.unlock()
+	end, byDefault := c.clock.makeEnding(), c.server.config.PingAfter
+	if d > 0 && byDefault > 0 && d != end.pingAfterOr(byDefault) {
+		end.pingAfter = d
+		c.setAlarmLocked()
+	}
+}
+
+// pingAfterOr returns the PingAfter of a connection whose configuration has d.
+func (end *ending) pingAfterOr(d time.Duration) time.Duration {
+	if end.pingAfter > 0 {
+		return end.pingAfter
+	}
+	return d
 }

@@ -2,6 +2,7 @@ package h2
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -130,6 +131,7 @@ type Config struct {
 	reserve         bool // see ClientConfig.Reserve
 	creditOnReceipt bool // see ClientConfig
 	answerEnds      bool // see ClientConfig
+	tellsRule       bool // of a client: StreamError.Err says which rule the server has broken
 }
 
 // Accepted says how a connection becomes a Conn.
@@ -263,3 +265,15 @@ func (c *Config) core() *http2.Config {
 	}
 	return to
 }
+
+// ruleOf returns the rule that the peer broke, if the core has reset a stream for it.
+func (c *Config) ruleOf(ev *http2.Event) error {
+	if !c.tellsRule || ev.Reason == "" {
+		return nil
+	}
+	return errors.New(ev.Reason)
+}
+
+// endsWith reports whether nothing may be sent on a stream because the answer has ended: see
+// ClientConfig.AnswerEnds.
+func (c *Config) endsWith(st *http2.Stream) bool { return c.answerEnds && st.ReadEnded() }

@@ -5,8 +5,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"github.com/percore/percore/internal/http2"
 )
 
 // A Conn is a connection of a Server, or of a Client. All methods are safe for concurrent use, and none
@@ -36,9 +34,6 @@ type Conn struct {
 	below   below
 	user    any
 
-	// Parse is the reader's; everything else is guarded by mu
-	core http2.Conn
-
 	// owned by the reader
 	unread    *[]byte // that were read before the first turn; nil: none, or they were received
 	discarded int32   // bytes, behind the end
@@ -51,9 +46,9 @@ type Conn struct {
 	queued   int32    // streams that are in the workers' queue
 	open     int32    // streams that were opened and have not been served yet
 	detached int32    // of those, streams that are detached
-	rested   bool     // see restLocked
+	rested   bool     // what only a busy connection needs is gone: see clock
 	answered bool     // of a client: see Answered
-	heard    uint16   // of a client, counts frames of streams; only whether it has changed matters
+	heard    uint16   // counts frames of streams; only whether it has changed matters
 
 	prev, next *Conn // guarded by server.mu
 
@@ -61,7 +56,7 @@ type Conn struct {
 
 	mu sync.Mutex
 
-	// guarded by mu
+	// guarded by mu, except that the core's Parse is the reader's
 	output
 	clock
 	calls   calls
@@ -78,15 +73,6 @@ const (
 	lingering
 	closed
 )
-
-// waiting has what waits until streams of the connection have ended.
-type waiting struct {
-	unstarted []*Stream // of a server, until handlers have returned
-	openers   []*opener // of a client, until there is room for their streams
-	granted   int       // openers that have room, and have not used it yet
-	reserved  int       // streams of a client that were reserved, and have not been opened
-	roomless  bool      // Reserve has found no room
-}
 
 // calls holds the calls to make after mu is released, because they may block, or run the user's
 // code.
@@ -150,9 +136,7 @@ func (k *calls) any() bool { return k.cancelled != nil || k.closeWrite || k.clos
 
 // unlock releases mu, and makes the calls that have become due.
 func (c *Conn) unlock() {
-	if c.server.client {
-		c.settleLocked()
-	}
+	c.server.side.settle(c)
 	for c.calls.any() {
 		due := c.calls
 		c.calls = calls{states: due.states} // which tell reports
@@ -211,7 +195,13 @@ func (c *Conn) tell(wait bool) {
 		} else if !c.telling.TryLock() {
 			return // who has it looks again
 		}
-		for s, ok := c.nextState(); ok; s, ok = c.nextState() {
+		for {
+			c.mu.Lock()
+			s, ok := c.calls.states.next()
+			c.mu.Unlock()
+			if !ok {
+				break
+			}
 			if s == Closed {
 				defer c.server.forget(c) // also if ConnState ends the goroutine
 			}
@@ -236,12 +226,6 @@ func (c *Conn) tellLocked() {
 	}
 }
 
-func (c *Conn) nextState() (s ConnState, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.calls.states.next()
-}
-
 // start makes the connection the server's. unread was read from it before.
 func (c *Conn) start(unread []byte) {
 	c.mu.Lock()
@@ -254,7 +238,7 @@ func (c *Conn) start(unread []byte) {
 	c.unlock()
 	switch {
 	case c.below.pc == nil:
-		go c.readLoop(unread)
+		go takeTurn(c).readLoop(unread)
 	case len(unread) > 0 || c.below.tls() != nil: // which may have more in its buffer
 		c.unread = &unread
 		c.awaken()
@@ -291,12 +275,6 @@ func (c *Conn) User() any { return c.user }
 // counted as for [Config.HeaderBytes]; 0 if it has not said so. It is advice: Send doesn't check it.
 func (c *Conn) HeaderBytesMax() int { return int(c.core.PeerHeaderListBytes()) }
 
-// A Timer is what [Conn.AfterFunc] returns.
-type Timer interface {
-	// Stop keeps the function from being called, and reports whether it did.
-	Stop() bool
-}
-
 // AfterFunc calls f once d has passed, even if the connection has ended by then. f must not block,
 // because it may run on the connection's loop. It is cheaper than [time.AfterFunc] where there is a
 // loop, and less exact: f is called some milliseconds later, never earlier.
@@ -304,7 +282,7 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	if f == nil {
 		panic("h2: AfterFunc was called with a nil function")
 	}
-	return c.afterFunc(d, f)
+	return c.below.afterFunc(d, f)
 }
 
 // Streams returns how many streams are open.
@@ -328,7 +306,7 @@ func (c *Conn) Drain() {
 func (c *Conn) DrainIfIdle() bool {
 	c.mu.Lock()
 	defer c.unlock()
-	if c.open > 0 || c.reservedLocked() > 0 {
+	if c.open > 0 || c.waiting.reservations() > 0 {
 		return false
 	}
 	c.drainLocked(shutDown)
@@ -340,16 +318,8 @@ func (c *Conn) DrainIfIdle() bool {
 // server's resets the streams whose requests go on behind the answer: Close doesn't wait for that, and
 // the connection may stay for a second. See [Conn.Abort].
 func (c *Conn) Close() error {
-	if c.server.client {
-		c.Abort(NoError, "")
-	}
 	c.mu.Lock()
 	defer c.unlock()
-	switch {
-	case !c.server.client:
-		c.closeLocked()
-	case !c.clock.ending().abrupt:
-		c.failLocked(NoError, net.ErrClosed)
-	}
+	c.server.side.close(c, nil)
 	return nil
 }

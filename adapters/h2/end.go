@@ -3,8 +3,11 @@ package h2
 import (
 	"errors"
 	"net"
+	"net/netip"
 
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/seam"
 )
 
 // drainLocked is the first step of a graceful end. The second step is leaveLocked, when the client
@@ -14,16 +17,15 @@ func (c *Conn) drainLocked(why farewell) {
 	if c.phase != alive || c.core.Leaving() || c.clock.ending().drainedAt != 0 {
 		return
 	}
-	if c.server.client { // it knows which stream is its last
-		c.leaveLocked()
-		return
-	}
 	c.noteDrainingLocked()
-	c.lendLocked()
+	c.lend()
 	if c.server.config.Explain {
 		c.farewell = why
 	}
-	c.core.Drain(farewells[c.farewell])
+	if c.core.Drain(farewells[c.farewell]); c.core.Leaving() { // a client, which knows which stream is its last
+		c.leaveLocked()
+		return
+	}
 	c.clock.makeEnding().drainedAt = c.below.now()
 	c.pingLocked(drainPing)
 	c.setAlarmLocked()
@@ -47,7 +49,7 @@ func (c *Conn) leaveLocked() {
 	c.noteDrainingLocked()
 	c.clock.makeEnding().drainedAt = 0
 	c.clock.quietAt = 0
-	c.lendLocked()
+	c.lend()
 	c.core.GoAway(http2.NoError, farewells[c.farewell])
 	c.hangUpIfDoneLocked()
 }
@@ -63,27 +65,16 @@ func (c *Conn) noteDrainingLocked() {
 // hangUpIfDoneLocked hangs up if the connection is leaving, and no stream is left.
 func (c *Conn) hangUpIfDoneLocked() {
 	if c.phase == alive && c.open == 0 && c.core.Leaving() && c.core.Streams() == 0 {
-		c.hangUpLocked(&ConnError{Code: NoError, Err: c.server.errClosed()})
+		c.hangUpLocked(&ConnError{Code: NoError, Err: c.server.errClosed})
 	}
-}
-
-// errClosed is why a connection has ended that was to end.
-func (s *Server) errClosed() error {
-	if s.client {
-		return errClientClosed
-	}
-	return ErrServerClosed
 }
 
 // hangUpLocked ends the connection when its output is sent.
 func (c *Conn) hangUpLocked(err *ConnError) {
 	c.phase, c.err = hanging, err
-	if c.server.client {
-		c.changedLocked(Leaving)
-	}
 	c.clock.makeEnding().hungUpAt = c.below.now()
 	c.endStreamsLocked(err)
-	c.resetAnsweredLocked()
+	c.server.side.hangUp(c)
 	c.setAlarmLocked()
 	c.flushSoonLocked()
 }
@@ -94,30 +85,22 @@ func (c *Conn) hangUpLocked(err *ConnError) {
 func (c *Conn) Abort(code ErrCode, debug string) {
 	c.mu.Lock()
 	defer c.unlock()
+	c.server.side.close(c, &ConnError{Code: code, Err: errors.New(debug)})
+}
+
+// abortLocked hangs up with a GOAWAY, and reports whether it did.
+func (c *Conn) abortLocked(why *ConnError) bool {
 	switch {
 	case c.phase != alive:
 	case !c.core.Settled():
-		c.failLocked(code, errors.New(debug))
+		c.failLocked(why.Code, why.Err)
 	default:
-		c.clock.makeEnding().abrupt = c.server.client
-		c.lendLocked()
-		c.core.GoAway(code, debug)
-		c.hangUpLocked(&ConnError{Code: code, Err: errors.New(debug)})
-		if c.server.client && c.hasRoomLocked() { // else hangUpLocked's worker sends it
-			c.flushLocked(nil)
-		}
+		c.lend()
+		c.core.GoAway(why.Code, why.Err.Error())
+		c.hangUpLocked(why)
+		return true
 	}
-}
-
-// closeLocked closes a server's connection. One with streams that are answered, though their requests go
-// on, hangs up: hangUpLocked resets them, and a close at once could take that away from the client.
-func (c *Conn) closeLocked() {
-	switch {
-	case c.phase == alive && (c.parting > 0 || c.core.Answered() > 0):
-		c.hangUpLocked(&ConnError{Code: NoError, Err: net.ErrClosed})
-	case c.err == nil || c.err.Err != net.ErrClosed: // else it has hung up here; errClosed wraps it
-		c.failLocked(NoError, net.ErrClosed)
-	}
+	return false
 }
 
 // sentLocked is for a connection whose output was sent.
@@ -151,28 +134,12 @@ func (c *Conn) failLocked(code ErrCode, reason error) {
 		c.workers.counts.Add(countDraining, -1)
 	}
 	c.endStreamsLocked(c.err)
-	c.stopTakingLocked()
+	c.taking.stop()
+	c.taking = nil
 	c.calls.close = true
 	c.changedLocked(Closed)
 	if !c.flushing {
-		c.dropOutputLocked()
-	}
-}
-
-// breachLocked ends the connection because of an error of the core.
-func (c *Conn) breachLocked(err error) {
-	var breach *http2.ConnError
-	if !errors.As(err, &breach) || breach.Limit == http2.NoLimit {
-		c.workers.counts.Add(countBreaches, 1)
-	} else {
-		c.workers.counts.Add(countAttacks+counter(breach.Limit-1), 1)
-	}
-	if breach == nil || breach.Silent {
-		c.failLocked(ProtocolError, err)
-		return
-	}
-	if c.phase == alive {
-		c.hangUpLocked(&ConnError{Code: breach.Code, Err: errors.New(breach.Reason)})
+		c.drop()
 	}
 }
 
@@ -182,4 +149,143 @@ func (c *Conn) endStreamsLocked(err error) {
 	for c.core.Senders() > 0 {
 		c.core.Sender().User.(*Stream).endLocked(err) // one that waits for room
 	}
+}
+
+// A GoAway is what a server has said in a GOAWAY (RFC 9113, section 6.8).
+type GoAway struct {
+	LastStream uint32 // streams with a higher number are not served
+	Code       ErrCode
+	Debug      string // its debug data
+}
+
+// noteGoAway keeps the server's first GOAWAY, and its last one.
+func (end *ending) noteGoAway(ev *http2.Event) {
+	g := GoAway{ev.ID, ev.Code, string(ev.Data)}
+	if end.goneAway == nil {
+		end.goneAway = &[2]GoAway{g, g}
+	} else {
+		end.goneAway[1] = g
+	}
+}
+
+// GoneAway returns the first GOAWAY that the server of a client's connection has sent, and the last one,
+// by which fewer streams are served than by the first. ok is false if it has sent none.
+func (c *Conn) GoneAway() (first, last GoAway, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.clock.ending().goneAway
+	if g == nil {
+		return GoAway{}, GoAway{}, false
+	}
+	return g[0], g[1], true
+}
+
+// room drains connections without streams, or with detached streams only, when as many are open as
+// their listener's MaxConns allows and a client waits: see internal/accepting.
+type room struct{ s *Server }
+
+// joinRoom makes the Accept of c's listener find the server's connections, if their number is limited.
+func (s *Server) joinRoom(c *Conn) {
+	limits := c.below.limits()
+	if limits.Max() == 0 {
+		return
+	}
+	if s.enterRoom(limits) {
+		limits.AddIdler(room{s}) // without mu, which Accept takes under a lock of its own
+		if s.hasEnded() {
+			limits.RemoveIdler(room{s}) // leaveRoom may have come before
+		}
+	}
+}
+
+// enterRoom reports whether the server has limits for the first time, and has not ended.
+func (s *Server) enterRoom(limits *accepting.Limits) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.mu.limited[limits]; known || s.mu.ended {
+		return false
+	}
+	if s.mu.limited == nil {
+		s.mu.limited = make(map[*accepting.Limits]struct{})
+	}
+	s.mu.limited[limits] = struct{}{}
+	return true
+}
+
+func (s *Server) hasEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.ended
+}
+
+// leaveRoom undoes joinRoom for all listeners.
+func (s *Server) leaveRoom(limited map[*accepting.Limits]struct{}) {
+	for limits := range limited {
+		limits.RemoveIdler(room{s})
+	}
+}
+
+// EachIdle implements [accepting.Idler].
+func (r room) EachIdle(l *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
+	for _, c := range r.s.conns() {
+		if since := (idleConn{c}).since(); since != 0 && c.below.limits() == l {
+			do(idleConn{c}, since, c.below.pc.RemoteAddrPort().Addr())
+		}
+	}
+}
+
+// idleConn is a Conn for Accept.
+type idleConn struct{ c *Conn }
+
+// since returns since when the connection has had no stream, [accepting.Detached] if all its
+// streams are that, or 0.
+func (i idleConn) since() int64 {
+	i.c.mu.Lock()
+	defer i.c.mu.Unlock()
+	return i.sinceLocked()
+}
+
+func (i idleConn) sinceLocked() int64 {
+	c := i.c
+	switch {
+	case c.phase != alive, c.open > c.detached, c.clock.ending().drainedAt != 0:
+		return 0
+	case c.open > 0:
+		return accepting.Detached
+	}
+	return c.clock.quietAt
+}
+
+// CloseIdle implements [accepting.IdleConn]. The client is told first, as by IdleTimeout, and a stream
+// that it opens at this moment is served.
+func (i idleConn) CloseIdle(since int64) bool {
+	c := i.c
+	if seam.HasUnread(c.below.pc) || !i.makeRoom(since) {
+		return false
+	}
+	go func() { // what is due may call the handler, and sending may block
+		c.mu.Lock()
+		defer c.unlock()
+		c.flushSoonLocked()
+	}()
+	return true
+}
+
+// makeRoom drains the connection if it has had no stream since then, or resets all its streams if they
+// are detached. It leaves the calls that this makes due to a later unlock.
+func (i idleConn) makeRoom(since int64) bool {
+	c := i.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i.sinceLocked() != since {
+		return false
+	}
+	c.clock.makeEnding().hurried = true
+	if since == accepting.Detached {
+		c.core.Each(func(st *http2.Stream) { st.User.(*Stream).resetLocked(EnhanceYourCalm, accepting.ErrShare) })
+		c.drainLocked(untold)
+	} else {
+		c.idledLocked()
+	}
+	return true
 }

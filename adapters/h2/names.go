@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"errors"
 	"fmt"
 	"net"
 
@@ -73,6 +74,22 @@ var ErrEnded = http2.ErrEnded
 
 // ErrServerClosed is the error of Serve after Shutdown or Close. It wraps [net.ErrClosed].
 var ErrServerClosed = fmt.Errorf("h2: the server is closed: %w", net.ErrClosed)
+
+var errClientClosed = fmt.Errorf("h2: the client is closed: %w", net.ErrClosed)
+
+// Errors of Open: nothing was sent, and the call may be made on another connection.
+var (
+	// ErrLeaving is for a connection on which no more streams can be opened: it has ended, or the server
+	// has hung up, or either side has sent GOAWAY, or all numbers of streams are used up.
+	ErrLeaving = errors.New("h2: the connection takes no more streams")
+
+	// ErrNoRoom is for a connection whose Room is 0, and no ctx to wait with.
+	ErrNoRoom = http2.ErrNoRoom
+)
+
+// ErrUnserved is what a StreamError of a client wraps if the server's GOAWAY says that it has not served
+// the stream and won't: the request may be sent again on another connection.
+var ErrUnserved = errors.New("h2: the server goes away, and has not served the stream")
 
 // A StreamError is why a stream has ended early.
 type StreamError struct {

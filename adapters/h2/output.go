@@ -1,14 +1,21 @@
 package h2
 
 import (
+	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/internal/sys"
 )
 
-// output is what waits to be sent, and who sends it. The frames themselves are in the core.
+// output is what waits to be sent, in the core, and who sends it.
 //
 //	flushing  flushQueued  meaning                                    leaves by
 //	false     false        nothing waits, or a handler that is        flushSoon, flush, sendDirect
@@ -22,13 +29,56 @@ import (
 // output; the goroutine that flushes moves the bytes there. So a WINDOW_UPDATE wakes no goroutine that
 // would only have to wait again.
 type output struct {
-	// guarded by mu
+	core        http2.Conn
 	memory      pool.Growable // of the core's output, once it is lent
 	lent        bool
 	flushing    bool
 	flushQueued bool
 	woken       bool  // the pump has woken a handler
-	credit      int32 // of a client: how many bytes can be written at once, at least; see hasRoomLocked
+	credit      int32 // of a client: how many bytes can be written at once, at least; see hasRoom
+}
+
+// lend gives the core's output memory, before frames of an answer are made. Frames that wait already, a
+// WINDOW_UPDATE perhaps, move to it: otherwise the answer would make them move several times.
+func (o *output) lend() {
+	if !o.lent {
+		o.lent = true
+		o.core.LendOutput(o.memory.Memory())
+	}
+}
+
+// take returns the output, and the memory to release when it is sent.
+func (o *output) take() (p []byte, memory pool.Growable) {
+	p = o.core.TakeOutput()
+	if o.lent {
+		memory = o.memory
+		memory.Set(p)
+		o.memory, o.lent = pool.Growable{}, false
+	}
+	return p, memory
+}
+
+// drop drops the output of a connection that sends nothing more.
+func (o *output) drop() {
+	_, memory := o.take()
+	memory.Release()
+}
+
+// waits reports whether there is something to send.
+func (o *output) waits() bool { return len(o.core.Output()) > 0 || o.core.Ready() }
+
+// takes reports whether so many bytes of a body are copied to the output, which has room for them, and
+// go before others.
+func (o *output) takes(bytes int) bool {
+	return !o.core.Ready() && len(o.core.Output()) < roomBytes && bytes <= roomBytes && !(o.flushing && bytes >= directBytes)
+}
+
+// directMost returns how much of a body one call sends.
+func (o *output) directMost() int {
+	if o.core.Prioritizes() {
+		return directFirst
+	}
+	return directMost
 }
 
 const (
@@ -38,92 +88,60 @@ const (
 	directFirst = 32 << 10  // the same, if the client may want to have something else first
 )
 
-// directMostLocked returns how much of a body one call sends.
-func (c *Conn) directMostLocked() int {
-	if c.core.Prioritizes() {
-		return directFirst
-	}
-	return directMost
-}
-
-// lendLocked gives the core's output memory, before frames of an answer are made. Frames that wait
-// already, a WINDOW_UPDATE perhaps, move to it: otherwise the answer would make them move several times.
-func (c *Conn) lendLocked() {
-	if !c.output.lent {
-		c.output.lent = true
-		c.core.LendOutput(c.output.memory.Memory())
+// flushLocked sends the output on a worker, unless another goroutine is already sending. It releases mu
+// while it sends.
+func (c *Conn) flushLocked() {
+	if c.beginFlushLocked() {
+		c.flushAllLocked(nil)
 	}
 }
 
-// takeOutputLocked returns the output, and the memory to release when it is sent.
-func (c *Conn) takeOutputLocked() (p []byte, memory pool.Growable) {
-	p = c.core.TakeOutput()
-	if c.output.lent {
-		memory = c.output.memory
-		memory.Set(p)
-		c.output.memory, c.output.lent = pool.Growable{}, false
+// beginFlushLocked reports whether the caller is to send, and notes that it does.
+func (c *Conn) beginFlushLocked() bool {
+	if c.flushing || c.phase > hanging {
+		return false
 	}
-	return p, memory
+	if c.clock.cut() != nil {
+		c.drop()
+		return false
+	}
+	c.flushing = true
+	return true
 }
 
-// dropOutputLocked drops the output of a connection that sends nothing more.
-func (c *Conn) dropOutputLocked() {
-	_, memory := c.takeOutputLocked()
-	memory.Release()
-}
-
-// hasOutputLocked reports whether there is something to send.
-func (c *Conn) hasOutputLocked() bool {
-	return len(c.core.Output()) > 0 || c.core.Ready()
-}
-
-// flushLocked sends the output, unless another goroutine is already sending. It releases mu while
-// it sends.
+// flushAllLocked sends the output.
 //
 // s is the stream whose handler lends its goroutine, or nil for a worker. When all that s has is
 // sent, a worker goes on: other streams may never stop, and this one would send nothing of
 // its own meanwhile.
-func (c *Conn) flushLocked(s *Stream) {
-	if c.flushing || c.phase > hanging {
-		return
-	}
-	if c.isCutLocked() {
-		c.dropOutputLocked()
-		return
-	}
-	c.flushing = true
-	if c.server.client && s != nil && c.open > 1 {
-		c.mu.Unlock()
-		runtime.Gosched() // callers that are about to send do so with this call
-		c.mu.Lock()
-	}
+func (c *Conn) flushAllLocked(s *Stream) {
 	done := false
 	for c.phase <= hanging {
-		if done && c.hasOutputLocked() {
+		if done && c.waits() {
 			c.flushing = false
 			c.flushSoonLocked()
 			return
 		}
 		c.pumpLocked()
 		if len(c.core.Output()) == 0 {
-			c.dropOutputLocked() // the memory was not needed
+			c.drop() // the memory was not needed
 			c.sentLocked()
 			break
 		}
-		if c.server.client && s != nil && !c.hasRoomLocked() {
+		if s != nil && !c.server.side.hasRoom(c, 0) {
 			c.flushing = false
 			c.flushSoonLocked() // a worker may wait; this caller returns when its stream ends
 			return
 		}
 		done = s != nil && !s.core.Queued() // what s has is in this piece
-		p, memory := c.takeOutputLocked()
+		p, memory := c.take()
 		c.credit = max(c.credit-int32(len(p)), 0)
 		t := c.beginWriteLocked()
 		c.mu.Unlock()
 		err := c.below.write(p, t)
 		memory.Release()
 		c.mu.Lock()
-		c.endWriteLocked()
+		c.taking.end()
 		if err != nil {
 			c.writeFailedLocked(err)
 			break
@@ -131,38 +149,26 @@ func (c *Conn) flushLocked(s *Stream) {
 	}
 	c.flushing = false
 	if c.phase == closed {
-		c.dropOutputLocked()
+		c.drop()
 	}
 }
 
-// writeFailedLocked ends the connection, because the peer can't be written to.
+// writeFailedLocked is for a peer that can't be written to.
 func (c *Conn) writeFailedLocked(err error) {
 	if isTimeout(err) && c.phase != closed {
-		c.countTimeout(timeoutRead)
+		c.workers.countTimeout(timeoutRead)
 	}
-	if c.server.client && c.phase == alive {
-		c.cutOffLocked(err)
-		return
-	}
-	c.failLocked(NoError, err)
+	c.server.side.writeFailed(c, err)
 }
 
 // flushSoonLocked makes a worker send the output, unless that is going to happen anyway. It doesn't
 // block.
 func (c *Conn) flushSoonLocked() {
-	if c.flushing || c.flushQueued || c.phase > hanging || c.phase == alive && !c.hasOutputLocked() {
+	if c.flushing || c.flushQueued || c.phase > hanging || c.phase == alive && !c.waits() {
 		return
 	}
 	c.flushQueued = true
 	c.workers.Serve(item{c: c, kind: itemFlush})
-}
-
-// flushQueuedTurn is a worker's turn to send.
-func (c *Conn) flushQueuedTurn() {
-	c.mu.Lock()
-	c.flushQueued = false
-	c.flushLocked(nil)
-	c.unlock()
 }
 
 // pumpLocked moves bodies that wait into the output, as far as windows and room go.
@@ -170,19 +176,13 @@ func (c *Conn) pumpLocked() {
 	if !c.core.Ready() {
 		return
 	}
-	c.lendLocked()
+	c.lend()
 	for st := c.core.Pump(roomBytes); st != nil; st = c.core.Pump(roomBytes) {
 		s := st.User.(*Stream)
 		c.sendersLocked(-1)
 		s.wakeLocked()
 		c.woken = c.woken || s.cond != nil
 	}
-}
-
-// queueLocked lets p wait for windows, room and its turn.
-func (s *Stream) queueLocked(p []byte, end bool) {
-	s.conn.core.Queue(&s.core, p, end)
-	s.conn.sendersLocked(1)
 }
 
 // unqueueLocked drops what waits.
@@ -204,8 +204,9 @@ func (c *Conn) sendersLocked(change int64) {
 // it waits for windows and room.
 func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	c := s.conn
-	most := c.directMostLocked()
-	for len(p) >= directBytes && c.takesDirectLocked(min(len(p), most)) && s.sendErrorLocked() == nil && c.core.Window(&s.core) >= directBytes {
+	most := c.directMost()
+	for len(p) >= directBytes && c.server.side.hasRoom(c, min(len(p), most)) && !c.core.Ready() && !c.flushing &&
+		s.sendErrorLocked() == nil && c.core.Window(&s.core) >= directBytes {
 		n := s.sendDirectLocked(p[:min(len(p), most)], end && len(p) <= most)
 		if p = p[n:]; len(p) == 0 && (!end || s.core.WriteEnded()) {
 			return s.err
@@ -217,8 +218,8 @@ func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	if err := s.sendErrorLocked(); err != nil {
 		return err
 	}
-	if c.takesLocked(len(p)) {
-		c.lendLocked()
+	if c.takes(len(p)) {
+		c.lend()
 		n, err := c.core.Data(&s.core, p, end)
 		if p = p[n:]; err != nil || len(p) == 0 {
 			return err
@@ -227,27 +228,28 @@ func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	return s.awaitSentLocked(p, end)
 }
 
-// takesLocked reports whether the output has room for so many bytes of a body, which go before others.
-func (c *Conn) takesLocked(n int) bool {
-	return !c.core.Ready() && len(c.core.Output()) < roomBytes && n <= roomBytes && !(c.flushing && n >= directBytes)
-}
-
 // awaitSentLocked waits until all of p is in the output, and the end behind it if end is set.
 func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 	c := s.conn
-	if s.hurried {
+	if s.marks.has(hurried) {
 		s.resetLocked(Cancel, nil)
 		c.flushSoonLocked()
 		return s.sendErrorLocked()
 	}
-	s.queueLocked(p, end)
-	if c.flushLocked(s); s.core.Queued() {
+	c.core.Queue(&s.core, p, end)
+	c.sendersLocked(1)
+	if c.server.side.lend(s); s.core.Queued() {
 		c.workers.counts.Add(countStalls, 1)
 	} else if c.woken {
-		c.yieldLocked()
+		// Handlers that were woken run before the one that has sent goes on: what they have may come
+		// first, and a goroutine that sends without blocking would fill the socket's buffer alone.
+		c.woken = false
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
 	}
 	for s.core.Queued() {
-		if s.answerEndedLocked() {
+		if c.server.config.endsWith(&s.core) {
 			s.unqueueLocked()
 			return ErrEnded
 		}
@@ -256,16 +258,7 @@ func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 	if s.err != nil {
 		return s.err
 	}
-	return c.cutErrorLocked()
-}
-
-// yieldLocked lets handlers run that were woken, before the one that has sent goes on: what they have
-// may come first, and a goroutine that sends without blocking would fill the socket's buffer alone.
-func (c *Conn) yieldLocked() {
-	c.woken = false
-	c.mu.Unlock()
-	runtime.Gosched()
-	c.mu.Lock()
+	return c.clock.cutError()
 }
 
 // awaitRoomLocked waits until the output is not too long.
@@ -278,15 +271,6 @@ func (s *Stream) awaitRoomLocked() error {
 		return err
 	}
 	return s.sendErrorLocked()
-}
-
-// takesDirectLocked reports whether so many bytes of a body may be sent without being copied. It may
-// release mu meanwhile.
-func (c *Conn) takesDirectLocked(n int) bool {
-	if c.server.client && !c.hasRoomForLocked(n) {
-		return false
-	}
-	return !c.core.Ready() && !c.flushing
 }
 
 // direct is the memory of a call that sends without copying.
@@ -303,10 +287,10 @@ var directs = sync.Pool{New: func() any { return new(direct) }}
 func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
 	c := s.conn
 	d := directs.Get().(*direct)
-	out, memory := c.takeOutputLocked()
+	out, memory := c.take()
 	d.bufs = append(d.v[:0], out)
 	for i := 0; i < len(d.heads) && n < len(p); i++ {
-		c.lendLocked() // the end of a stream gives credit back
+		c.lend() // the end of a stream gives credit back
 		head, m, err := c.core.DataHeader(d.heads[i][:0], &s.core, len(p)-n, end)
 		if m == 0 || err != nil {
 			break
@@ -324,14 +308,141 @@ func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
 	d.bufs = nil
 	directs.Put(d)
 	c.mu.Lock()
-	c.endWriteLocked()
+	c.taking.end()
 	c.flushing = false
 	if err != nil {
 		c.writeFailedLocked(err)
 	}
 	if c.phase == closed {
-		c.dropOutputLocked()
+		c.drop()
 	}
 	c.flushSoonLocked() // what has arrived since
 	return n
+}
+
+// The rest of this file is WriteTimeout. A client that takes nothing for so long is cut off in two
+// steps: its streams end, with a GOAWAY behind the output, and after as long again the connection is
+// closed. A client that was only stopped, as a program in a debugger, and goes on by then reads what has
+// happened.
+//
+// No write deadline does that. A deadline would count what the socket takes, which is nothing for
+// minutes if the client reads slowly and the buffers are large; crypto/tls can't write after one has
+// passed; and it writes in Read, too, so a deadline of an earlier write would end the connection. So
+// while anything is written, a timer looks four times in WriteTimeout at what the client has
+// acknowledged.
+
+// taking is what is known of a client that is written to. It stays for a quarter of WriteTimeout, so
+// that a busy connection sets no timer for each write; one that is quiet has it no longer than restTime.
+type taking struct {
+	// guarded by mu, except ends
+	timer Timer
+	calls int           // that write, or may
+	ends  atomic.Uint32 // how many writes have ended: all that is known of a connection in memory
+	paid  int64         // when WriteTimeout begins: with the first of the calls, or see Sent.Paid
+	seen  progress      // what the client had taken at the last look; at first none, as it may be unread
+}
+
+// progress is equal to that of before only if the client has taken nothing since.
+type progress struct {
+	ends uint32
+	sent sys.Sent
+}
+
+// errNotTaken ends the streams of a client that takes nothing.
+var errNotTaken = fmt.Errorf("the client takes nothing of what is sent (WriteTimeout): %w", os.ErrDeadlineExceeded)
+
+// beginWriteLocked begins a call that writes. There are two at most, the sender's and the reader's.
+func (c *Conn) beginWriteLocked() *taking {
+	if c.server.config.WriteTimeout <= 0 || c.phase == closed {
+		return nil
+	}
+	if c.taking == nil {
+		c.taking = new(taking)
+		c.taking.watchLocked(c, c.server.config.WriteTimeout)
+	}
+	t := c.taking
+	if t.calls++; t.calls == 1 {
+		t.paid, t.seen.ends = max(t.paid, c.below.now()), t.ends.Load()
+	}
+	return t
+}
+
+// end ends the call. t is nil once the connection is closed.
+func (t *taking) end() {
+	if t != nil {
+		t.calls--
+	}
+}
+
+// wrote notes that a part of a call's bytes was taken. t may be nil.
+func (t *taking) wrote() {
+	if t != nil {
+		t.ends.Add(1)
+	}
+}
+
+// watchLocked looks at the client in a while, or when so much time has passed.
+func (t *taking) watchLocked(c *Conn, left time.Duration) {
+	t.timer = c.below.afterFunc(min(left, c.server.config.WriteTimeout/4), func() {
+		c.workers.Serve(item{c: c, kind: itemTaking}) // asking the kernel may block
+	})
+}
+
+// checkTaking is a worker's look at the client.
+func (c *Conn) checkTaking() {
+	sent := seam.Sent(c.below.socket())
+	c.mu.Lock()
+	defer c.unlock()
+	t := c.taking
+	switch {
+	case t == nil:
+		return
+	case t.calls == 0:
+		c.taking = nil
+		return
+	}
+	now := c.below.now()
+	if seen := (progress{t.ends.Load(), sent}); t.seen != seen {
+		t.paid = sent.Paid(t.seen.sent, t.paid, now, c.server.config.WriteTimeout)
+		t.seen = seen
+	}
+	left := time.Duration(t.paid-now) + c.server.config.WriteTimeout
+	if left <= 0 {
+		c.stalledLocked()
+		t.paid, left = now, c.server.config.WriteTimeout
+	}
+	if c.taking != nil {
+		t.watchLocked(c, left)
+	}
+}
+
+// stalledLocked is for a client that has taken nothing for WriteTimeout.
+func (c *Conn) stalledLocked() {
+	if c.phase == alive {
+		c.workers.countTimeout(timeoutRead)
+	}
+	if c.phase != alive || !c.core.Settled() {
+		c.failLocked(NoError, errNotTaken)
+		return
+	}
+	c.lend()
+	c.core.GoAway(NoError, fmt.Sprintf("the client has taken nothing for %v", c.server.config.WriteTimeout))
+	c.clock.makeEnding().stalled = true
+	c.hangUpLocked(&ConnError{Code: NoError, Err: errNotTaken})
+}
+
+// rest returns what is left for a connection that has been quiet: what is sent next is watched from then
+// on. If the timer has fired its look is about to do the same.
+func (t *taking) rest() *taking {
+	if t != nil && t.calls == 0 && t.timer.Stop() {
+		return nil
+	}
+	return t
+}
+
+// stop is for a connection that is closed.
+func (t *taking) stop() {
+	if t != nil {
+		t.timer.Stop()
+	}
 }

@@ -22,7 +22,7 @@ import (
 // All methods are safe for concurrent use.
 type Server struct {
 	// immutable
-	client  bool        // it is a Client's, and its connections open the streams
+	side    side
 	handler Handler     // nil: it is a Client's
 	states  ConnHandler // handler, if it is one; or ClientConfig.State
 	pings   PingHandler // the same
@@ -30,6 +30,9 @@ type Server struct {
 	limits  *http2.Config
 	workers []workerSet
 	soonest time.Duration // what comes first of a quiet connection
+
+	errClosed error // why a connection has ended that was to end
+	naps      bool  // the workers end with the last connection: a Client's
 
 	counters *serving.Counters[counter] // a cell for each set of workers
 
@@ -59,7 +62,7 @@ func New(h Handler, config Config) *Server {
 		panic("h2: New: " + err.Error())
 	}
 	config.pingIdle = true
-	s := newServer(config, false)
+	s := newServer(config, serverSide{})
 	s.handler = h
 	s.states, _ = h.(ConnHandler)
 	s.pings, _ = h.(PingHandler)
@@ -67,14 +70,16 @@ func New(h Handler, config Config) *Server {
 }
 
 // newServer makes a server without a handler, or what a Client has in its place.
-func newServer(config Config, client bool) *Server {
-	s := &Server{client: client, config: config.withDefaults(), done: make(chan struct{})}
+func newServer(config Config, side side) *Server {
+	s := &Server{side: side, config: config.withDefaults(), done: make(chan struct{})}
 	s.limits = s.config.core()
-	if client {
+	register, look := servers, item.look
+	if side == (clientSide{}) {
 		s.limits.ForClient()
-		s.limits.Strings = clientStrings
+		s.limits.Strings, s.errClosed, s.naps = clientStrings, errClientClosed, true
+		register, look = clients, item.lookBriefly
 	} else {
-		s.limits.Strings = hpack.NewInterner()
+		s.limits.Strings, s.errClosed = hpack.NewInterner(), ErrServerClosed
 	}
 	s.config.Streams = int(s.limits.Streams)
 	s.soonest = restTime
@@ -87,15 +92,11 @@ func newServer(config Config, client bool) *Server {
 	s.handshakes = serving.NewDefaultHandshakes()
 	s.workers = make([]workerSet, serving.Sets())
 	s.counters = serving.NewCounters(len(s.workers), counterCount)
-	register := servers
-	if client {
-		register = clients
-	}
 	serving.Enlist(register, s, s.counters)
 	for i := range s.workers {
 		s.workers[i].counts = s.counters.Cells[i]
 		s.workers[i].Work = item.work
-		s.workers[i].Look = item.look
+		s.workers[i].Look = look
 		s.workers[i].Socket = item.socket
 	}
 	s.mu.listeners = make(map[*net.Listener]struct{})
@@ -115,6 +116,8 @@ type workerSet struct {
 	workers.Pool[item]
 	counts serving.Cell[counter]
 }
+
+func (w *workerSet) countTimeout(kind timeout) { w.counts.Add(countTimeouts+counter(kind), 1) }
 
 // withH2 returns config with "h2" among its protocols.
 func withH2(config *tls.Config) *tls.Config {
@@ -259,7 +262,7 @@ func (s *Server) add(c *Conn) bool {
 	if s.mu.closed {
 		return false
 	}
-	if s.client && s.mu.conns == 0 {
+	if s.naps && s.mu.conns == 0 {
 		for i := range s.workers {
 			s.workers[i].Open()
 		}
@@ -302,7 +305,7 @@ func (s *Server) enter() bool {
 // leave counts a connection out.
 func (s *Server) leave() {
 	s.mu.Lock()
-	if s.mu.conns--; s.client && s.mu.conns == 0 { // a client without connections holds no goroutines
+	if s.mu.conns--; s.naps && s.mu.conns == 0 { // a client without connections holds no goroutines
 		for i := range s.workers {
 			s.workers[i].Close()
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/internal/http2"
@@ -53,19 +54,54 @@ type Stream struct {
 	// guarded by conn.mu
 	core     http2.Stream
 	cond     *sync.Cond // made by the first wait
-	body     *body      // nil: nothing is there to read
-	err      error      // why the stream has ended early
-	readErr  error      // of Read, once the body is used up: io.EOF, or that it is short or late
+	unread   unread
+	err      error // why the stream has ended early
+	readErr  error // of Read, once the body is used up: io.EOF, or that it is short or late
 	extras   *extras
 	nextCall *Stream // see calls
 
-	answered  bool // the header of the answer was sent
-	served    bool // Serve has returned, or is not called
-	cancelled bool // Cancelled was called, or is about to be
-	hurried   bool // Hurry was called
-	detached  bool // it goes on when Serve has returned: see Detach
-	expects   bool // of a server: the client sends no body before it gets 100 Continue, which wasn't sent
+	stage stage
+	marks marks
+	whole atomic.Bool // of a client: see wholeLocked
 }
+
+// A stage is how far a stream has come for its handler, or for a client's caller.
+//
+//	stage     meaning                                           leaves by
+//	attached  the stream ends when Serve returns, or with       Detach: detached; Serve's return, Close:
+//	          the caller's Close                                served; Move: served, and its successor detached
+//	detached  it goes on when Serve has returned; Resume        Finish, an end of Resume that is no return:
+//	          queues calls of the handler's Resume              served
+//	served    it has ended for its handler                      (final)
+//
+// The core has the state of which the peer knows: see [http2.Stream].
+type stage uint8
+
+const (
+	attached stage = iota
+	detached
+	served
+)
+
+// marks are what has happened to a stream besides.
+//
+//	mark       means                                              set by            cleared by
+//	answered   the header of the answer was sent                  Send              never
+//	expects    a client sends no body before it gets 100          the request       Send of that, DATA
+//	           Continue, which was not sent
+//	hurried    Send and Write don't wait for the peer             Hurry             never
+//	cancelled  the handler's Cancelled was called, or is about    the early end     never
+//	           to be
+type marks uint8
+
+const (
+	answered marks = 1 << iota
+	expects
+	hurried
+	cancelled
+)
+
+func (m marks) has(mark marks) bool { return m&mark != 0 }
 
 // ID returns the number of the stream.
 func (s *Stream) ID() uint32 { return s.core.ID() }
@@ -123,7 +159,7 @@ func (s *Stream) Send(m Message) error {
 	defer c.unlock()
 	err := s.sendLocked(&m)
 	if !m.Hold {
-		s.flushedLocked()
+		c.server.side.sent(s)
 	}
 	return err
 }
@@ -149,22 +185,25 @@ func (s *Stream) sendLocked(m *Message) error {
 		if err := s.awaitRoomLocked(); err != nil {
 			return err
 		}
-		c.lendLocked()
+		c.lend()
 	}
 	last := m.End && m.Trailers == nil // END_STREAM goes with the header or the body
 	if m.Status != 0 {
-		if m.Status < 200 && s.answered {
+		switch {
+		case m.Status >= 200:
+			s.marks |= answered
+		case s.marks.has(answered):
 			return errLateInterim
+		case m.Status == statusContinue:
+			s.marks &^= expects
 		}
-		s.answered = m.Status >= 200
-		s.expects = s.expects && m.Status != statusContinue
 		bare := last && len(m.Body) == 0
 		if err := c.core.Headers(&s.core, m.Status, m.Fields, bare); err != nil || bare {
 			return err
 		}
 	}
 	if len(m.Body) > 0 || last {
-		if m.AtOnce && !(c.takesLocked(len(m.Body)) && c.core.Window(&s.core) >= len(m.Body)) {
+		if m.AtOnce && !(c.takes(len(m.Body)) && c.core.Window(&s.core) >= len(m.Body)) {
 			return ErrNotAtOnce
 		}
 		if err := s.sendBodyLocked(m.Body, last); err != nil {
@@ -175,7 +214,7 @@ func (s *Stream) sendLocked(m *Message) error {
 		if err := s.sendErrorLocked(); err != nil {
 			return err
 		}
-		c.lendLocked()
+		c.lend()
 		return c.core.Trailers(&s.core, m.Trailers)
 	}
 	return nil
@@ -193,10 +232,10 @@ func (s *Stream) sendErrorLocked() error {
 	switch {
 	case s.err != nil:
 		return s.err
-	case s.served, s.core.WriteEnded(), s.answerEndedLocked():
+	case s.stage == served, s.core.WriteEnded(), s.conn.server.config.endsWith(&s.core):
 		return ErrEnded
 	}
-	return s.conn.cutErrorLocked()
+	return s.conn.clock.cutError()
 }
 
 // Write sends p as a part of the body.
@@ -210,21 +249,11 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.unlock()
 	err = s.sendBodyLocked(p, false)
-	s.flushedLocked()
+	c.server.side.sent(s)
 	if err != nil {
 		return 0, err
 	}
 	return len(p), nil
-}
-
-// flushedLocked lets what was sent go: a client's caller sends it, unless another one does, and a
-// server's handler leaves that to a worker, since others may be about to answer.
-func (s *Stream) flushedLocked() {
-	if s.conn.server.client {
-		s.conn.flushLocked(s)
-	} else {
-		s.conn.flushSoonLocked()
-	}
 }
 
 // Flush sends everything that waits on the connection, unless another goroutine is sending already,
@@ -234,7 +263,7 @@ func (s *Stream) Flush() error {
 	c.mu.Lock()
 	defer c.unlock()
 	if s.err == nil {
-		c.flushLocked(s)
+		c.server.side.lend(s)
 	}
 	return s.err
 }
@@ -255,7 +284,7 @@ func (s *Stream) Hurry() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
-	s.hurried = true
+	s.marks |= hurried
 	if s.core.Queued() {
 		s.resetLocked(Cancel, nil)
 		c.flushSoonLocked()
@@ -264,18 +293,18 @@ func (s *Stream) Hurry() {
 
 func (s *Stream) resetLocked(code ErrCode, reason error) {
 	c := s.conn
-	if s.err != nil || s.served || c.phase != alive {
+	if s.err != nil || s.stage == served || c.phase != alive {
 		return
 	}
 	if code == NoError && s.core.WriteEnded() {
 		s.partLocked()
 		return
 	}
-	c.lendLocked()
+	c.lend()
 	if c.core.Reset(&s.core, code) {
 		c.workers.counts.Add(countResetsByServer, 1)
-		if c.server.client && code == Cancel {
-			c.countResetLocked(s)
+		if code == Cancel && c.server.config.pingResets {
+			clientSide{}.countReset(s)
 		}
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: code, Err: reason})
 	}
@@ -301,66 +330,40 @@ func (s *Stream) partLocked() {
 	if s.core.Ended() {
 		return
 	}
-	n := s.dropBodyLocked()
+	n := s.unread.drop()
 	s.endLocked(&StreamError{ID: s.core.ID(), Code: NoError})
-	if c.parting == partMost || s.expects {
-		c.lendLocked()
+	if c.parting == partMost || s.marks.has(expects) {
+		c.lend()
 		c.core.Reset(&s.core, NoError)
 		return
 	}
 	c.core.Discarded(&s.core, n)
 	c.parting++
-	c.afterFunc(partTime, func() {
+	c.below.afterFunc(partTime, func() {
 		c.mu.Lock()
 		defer c.unlock()
 		if c.parting--; c.parting == 0 {
 			c.setAlarmLocked() // IdleTimeout counts again
 		}
 		if c.phase == alive && !s.core.Ended() {
-			c.lendLocked()
+			c.lend()
 			c.core.Reset(&s.core, NoError)
 			c.flushSoonLocked()
 		}
-		if !c.flushing && !c.hasOutputLocked() {
+		if !c.flushing && !c.waits() {
 			c.idleLocked() // else when it is sent
 		}
 		c.hangUpIfDoneLocked()
 	})
 }
 
-// resetAnsweredLocked resets the streams of a server that are answered, though their requests go on.
-// Otherwise, when the connection has ended, net/http's client waits for the rest of a body, which it may
-// read from somewhere, and nothing ends that.
-func (c *Conn) resetAnsweredLocked() {
-	if c.server.client {
-		return
-	}
-	c.core.Each(func(st *http2.Stream) {
-		if st.WriteEnded() {
-			c.lendLocked()
-			c.core.Reset(st, NoError)
-		}
-	})
-}
-
 // endLocked ends the stream early.
 func (s *Stream) endLocked(err error) {
-	if s.err == nil {
+	first := s.err == nil
+	if first {
 		s.err = err
-	} else if s.conn.server.client {
-		return
 	}
-	s.unqueueLocked()
-	s.wakeLocked()
-	if s.conn.server.client { // what has come is read before the error, as with net/http's client
-		s.conn.workers.counts.Add(countLost, 1)
-		return
-	}
-	s.dropBodyLocked()
-	if !s.served && !s.cancelled {
-		s.cancelled = true
-		s.nextCall, s.conn.calls.cancelled = s.conn.calls.cancelled, s
-	}
+	s.conn.server.side.ended(s, first)
 }
 
 // Read reads bytes of the request's body, and waits for them. It returns io.EOF after the last
@@ -381,10 +384,10 @@ func (s *Stream) Buffered() int {
 	if !s.lockUnlessWhole() {
 		s.reading.Lock()
 		defer s.reading.Unlock()
-		return s.body.bytes()
+		return s.unread.bytes()
 	}
 	defer s.conn.mu.Unlock()
-	return s.body.bytes()
+	return s.unread.bytes()
 }
 
 // readErrorLocked returns why there are no more bytes to read, or nil.
@@ -394,7 +397,7 @@ func (s *Stream) readErrorLocked() error {
 		return s.readErr
 	case s.err != nil:
 		return s.err
-	case s.served:
+	case s.stage == served:
 		return ErrEnded
 	}
 	return nil
@@ -402,7 +405,7 @@ func (s *Stream) readErrorLocked() error {
 
 // Trailers returns the trailers of the request, once Read has returned io.EOF.
 func (s *Stream) Trailers() []Field {
-	if s.isWhole() {
+	if s.whole.Load() {
 		return s.extras.trailers
 	}
 	s.conn.mu.Lock()
@@ -426,7 +429,7 @@ func (s *Stream) CloseRead() {
 		s.readErr = ErrEnded
 	}
 	s.wakeLocked()
-	n := s.dropBodyLocked()
+	n := s.unread.drop()
 	if c.phase == alive && n > 0 {
 		c.core.Discarded(&s.core, n)
 		c.flushSoonLocked()
@@ -482,13 +485,23 @@ func (x *extras) stop() {
 // SetReadDeadline sets the time after which Read fails permanently with os.ErrDeadlineExceeded,
 // once the bytes that have arrived are read. The zero time removes a deadline.
 func (s *Stream) SetReadDeadline(t time.Time) error {
-	return s.setDeadline(t, func(x *extras) *Timer { return &x.read }, (*Stream).readTimeoutLocked)
+	return s.setDeadline(t, func(x *extras) *Timer { return &x.read }, func(s *Stream) {
+		if s.readErr == nil {
+			s.readErr = errDeadline
+			s.wakeLocked()
+		}
+	})
 }
 
 // SetWriteDeadline sets the time at which the stream is reset with InternalError, unless the answer
 // is complete by then. The zero time removes a deadline.
 func (s *Stream) SetWriteDeadline(t time.Time) error {
-	return s.setDeadline(t, func(x *extras) *Timer { return &x.write }, (*Stream).writeTimeoutLocked)
+	return s.setDeadline(t, func(x *extras) *Timer { return &x.write }, func(s *Stream) {
+		if !s.core.WriteEnded() {
+			s.resetLocked(InternalError, os.ErrDeadlineExceeded)
+			s.conn.flushSoonLocked()
+		}
+	})
 }
 
 // setDeadline calls passed, with conn.mu held, at t.
@@ -501,7 +514,7 @@ func (s *Stream) setDeadline(t time.Time, which func(*extras) *Timer, passed fun
 	switch {
 	case s.err != nil:
 		return s.err
-	case s.served:
+	case s.stage == served:
 		return ErrEnded
 	}
 	if s.extras == nil && t.IsZero() {
@@ -522,39 +535,15 @@ func (s *Stream) setDeadline(t time.Time, which func(*extras) *Timer, passed fun
 		return nil
 	}
 	var set Timer
-	set = c.afterFunc(d, func() {
+	set = c.below.afterFunc(d, func() {
 		c.mu.Lock()
 		defer c.unlock()
-		if *timer == set && !x.stream.served { // else another was set meanwhile
+		if *timer == set && x.stream.stage != served { // else another was set meanwhile
 			passed(x.stream)
 		}
 	})
 	*timer = set
 	return nil
-}
-
-// afterFunc calls f once d has passed. f must not block.
-func (c *Conn) afterFunc(d time.Duration, f func()) Timer {
-	if c.below.pc != nil {
-		if l := c.below.pc.Loop(); l != nil {
-			return l.AfterFunc(d, f)
-		}
-	}
-	return time.AfterFunc(d, f)
-}
-
-func (s *Stream) readTimeoutLocked() {
-	if s.readErr == nil {
-		s.readErr = errDeadline
-		s.wakeLocked()
-	}
-}
-
-func (s *Stream) writeTimeoutLocked() {
-	if !s.core.WriteEnded() {
-		s.resetLocked(InternalError, os.ErrDeadlineExceeded)
-		s.conn.flushSoonLocked()
-	}
 }
 
 var (

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -38,25 +37,35 @@ func (it item) work() {
 		if it.kind == itemAlarm {
 			it.c.alarm() // as read would, whose error has addresses: a system call
 		}
-		if s := it.c.turn(); s != nil {
-			s.run() // here and not in turn, whose frame would stay below a handler that waits
+		if s := takeTurn(it.c).run(); s != nil {
+			s.run(false) // here and not in turn, whose frame would stay below a handler that waits
 		}
 	case itemStream:
-		it.s.run()
+		it.s.run(false)
 	case itemFlush:
-		it.c.flushQueuedTurn()
+		it.c.mu.Lock()
+		it.c.flushQueued = false
+		it.c.flushLocked()
+		it.c.unlock()
 	case itemTaking:
 		it.c.checkTaking()
 	case itemResume:
-		it.s.resume()
+		it.s.run(true)
 	}
 }
 
-// look visits the loop of the connection, for a worker that has nothing else to do. A client's does not
-// linger: servers seldom answer that soon, and its callers need the processor.
+// look visits the loop of the connection, for a worker that has nothing else to do.
 func (it item) look(linger bool) {
-	if pc := it.c.below.pc; pc != nil && !(linger && it.c.server.client) {
+	if pc := it.c.below.pc; pc != nil {
 		serving.Look(pc, linger)
+	}
+}
+
+// lookBriefly is look for a client, which doesn't linger: servers seldom answer that soon, and its
+// callers need the processor.
+func (it item) lookBriefly(linger bool) {
+	if !linger {
+		it.look(false)
 	}
 }
 
@@ -70,6 +79,7 @@ func (it item) socket() workers.Socket {
 
 // turn is the memory that a worker needs for a connection's turn.
 type turn struct {
+	c       *Conn
 	buf     [turnBytes]byte
 	frame   http2.Frame
 	event   http2.Event
@@ -87,7 +97,15 @@ const (
 
 var turns = sync.Pool{New: func() any { return new(turn) }}
 
+// takeTurn returns the memory for a turn with the connection.
+func takeTurn(c *Conn) *turn {
+	t := turns.Get().(*turn)
+	t.c = c
+	return t
+}
+
 func (t *turn) release() {
+	t.c = nil
 	clear(t.batch)
 	t.batch = t.batch[:0]
 	t.event, t.request, t.woke = http2.Event{}, Request{}, false
@@ -129,14 +147,14 @@ const (
 	over                 // the connection is closed
 )
 
-// turn is a worker's turn with a connection on a loop. All that is there is read and applied, so
+// run is a worker's turn with a connection on a loop. All that is there is read and applied, so
 // that bodies are there, as far as they have come, before their handlers begin. Then the connection
 // waits. Only after that does this worker call a handler, or send: a client may write without
-// reading, and a handler may wait for what the client writes. turn returns the stream whose handler
+// reading, and a handler may wait for what the client writes. run returns the stream whose handler
 // this worker calls, or nil.
-func (c *Conn) turn() (first *Stream) {
-	t := turns.Get().(*turn)
-	end := c.read(t)
+func (t *turn) run() (first *Stream) {
+	c := t.c
+	end := t.read()
 	for i, s := range t.batch {
 		if i == 0 {
 			first = s
@@ -153,14 +171,14 @@ func (c *Conn) turn() (first *Stream) {
 		c.awaken()
 	}
 	c.mu.Lock()
-	if first == nil && woke && c.hasOutputLocked() {
+	if first == nil && woke && c.waits() {
 		c.mu.Unlock()
 		c.workers.Yield() // the handler's answer goes along with what waits, as that to a PING
 		c.mu.Lock()
 	}
 	if first == nil {
-		c.flushLocked(nil)
-	} else if c.hasOutputLocked() {
+		c.flushLocked()
+	} else if c.waits() {
 		c.flushSoonLocked() // the handler may block
 	}
 	c.unlock()
@@ -168,66 +186,68 @@ func (c *Conn) turn() (first *Stream) {
 }
 
 // read reads what is there, and applies it.
-func (c *Conn) read(t *turn) outcome {
+func (t *turn) read() outcome {
+	c := t.c
 	if p := c.unread; p != nil {
 		c.unread = nil
-		c.receive(t, *p)
+		t.receive(*p)
 	}
 	for n := 0; n < turnBytesMost; {
-		m, dry, err := c.tryRead(t.buf[:])
+		m, dry, err := t.tryRead()
 		n += m
 		if m > 0 {
-			c.receive(t, t.buf[:m])
+			t.receive(t.buf[:m])
 		}
 		switch {
 		case isTimeout(err):
 			c.alarm()
 		case err != nil:
-			c.gone(err)
+			t.gone(err)
 			return over
 		case dry:
 			return waits
 		}
-		if !c.isServing() {
-			return c.discard(t)
+		if c.now() != alive {
+			return t.discard()
 		}
 	}
 	return again
 }
 
 // tryRead reads what is there, without waiting: but crypto/tls may answer what it reads.
-func (c *Conn) tryRead(p []byte) (n int, dry bool, err error) {
+func (t *turn) tryRead() (n int, dry bool, err error) {
+	c := t.c
 	tc := c.below.tls()
 	if tc == nil {
-		return serving.TryRead(c.below.pc, nil, p)
+		return serving.TryRead(c.below.pc, nil, t.buf[:])
 	}
 	c.mu.Lock()
 	c.beginWriteLocked()
 	c.mu.Unlock()
-	n, dry, err = serving.TryRead(c.below.pc, tc, p)
+	n, dry, err = serving.TryRead(c.below.pc, tc, t.buf[:])
 	c.mu.Lock()
-	c.endWriteLocked()
+	c.taking.end()
 	c.mu.Unlock()
 	return n, dry, err
 }
 
 // readLoop reads from a connection that no loop watches.
-func (c *Conn) readLoop(unread []byte) {
-	t := turns.Get().(*turn)
-	c.receive(t, unread)
+func (t *turn) readLoop(unread []byte) {
+	c := t.c
+	t.receive(unread)
 	for {
-		c.queueBatch(t)
+		t.queueBatch()
 		n, err := c.below.nc.Read(t.buf[:])
 		if n > 0 {
-			c.receive(t, t.buf[:n])
+			t.receive(t.buf[:n])
 		}
 		switch {
 		case err == nil:
 		case isTimeout(err):
 			c.alarm()
 		default:
-			c.gone(err)
-			c.queueBatch(t)
+			t.gone(err)
+			t.queueBatch()
 			t.release()
 			return
 		}
@@ -235,7 +255,8 @@ func (c *Conn) readLoop(unread []byte) {
 }
 
 // queueBatch makes workers serve the streams that were opened, and send the output.
-func (c *Conn) queueBatch(t *turn) {
+func (t *turn) queueBatch() {
+	c := t.c
 	for _, s := range t.batch {
 		c.workers.Serve(item{c: c, s: s, kind: itemStream})
 	}
@@ -246,50 +267,48 @@ func (c *Conn) queueBatch(t *turn) {
 	c.unlock()
 }
 
-func (c *Conn) isServing() bool {
+// now returns the phase, which others may change.
+func (c *Conn) now() phase {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.phase == alive
+	return c.phase
 }
 
 // discard reads what comes after the end.
-func (c *Conn) discard(t *turn) outcome {
+func (t *turn) discard() outcome {
+	c := t.c
 	for c.discarded < serving.LingerBytes {
 		m, dry, err := serving.TryRead(c.below.pc, nil, t.buf[:]) // the records of TLS are of no interest
 		c.discarded += int32(m)
 		switch {
 		case isTimeout(err):
-			if c.alarm(); c.hasClosed() {
+			if c.alarm(); c.now() == closed {
 				return over
 			}
 		case err != nil:
-			c.gone(err)
+			t.gone(err)
 			return over
 		case dry:
 			return waits
 		}
 	}
-	c.gone(errTooMuch)
+	t.gone(errTooMuch)
 	return over
 }
 
 var errTooMuch = errors.New("the client goes on sending")
 
-func (c *Conn) hasClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.phase == closed
-}
-
 // gone ends the connection, because nothing more can be read.
-func (c *Conn) gone(err error) {
+func (t *turn) gone(err error) {
+	c := t.c
 	c.mu.Lock()
 	c.failLocked(NoError, err)
 	c.unlock()
 }
 
 // receive finds the frames in p, and applies them.
-func (c *Conn) receive(t *turn, p []byte) {
+func (t *turn) receive(p []byte) {
+	c := t.c
 	now := c.below.now()
 	c.mu.Lock()
 	c.core.Advance(time.Duration(now - c.clock.heardAt))
@@ -297,7 +316,7 @@ func (c *Conn) receive(t *turn, p []byte) {
 	for n := 1; c.phase == alive && len(p) > 0; n++ {
 		read, ok := c.core.Parse(p, &t.frame)
 		if p = p[read:]; ok {
-			c.applyLocked(t)
+			t.applyLocked()
 		}
 		if n%framesMost == 0 || c.calls.any() || c.calls.states.any() {
 			c.unlock()
@@ -327,14 +346,17 @@ func (t *turn) wake() {
 }
 
 // applyLocked applies a frame. It may release mu, to call code of the user's.
-func (c *Conn) applyLocked(t *turn) {
-	ev := &t.event
+func (t *turn) applyLocked() {
+	c, ev := t.c, &t.event
 	began := c.core.Settled()
 	if t.frame.IsPing() {
-		c.lendLocked() // gRPC's clients send one with most requests: the answers go together
+		c.lend() // gRPC's clients send one with most requests: the answers go together
 	}
-	if c.server.client && t.frame.IsMessage() {
-		c.heardLocked()
+	if t.frame.IsMessage() {
+		c.heard++
+		if end := c.clock.ends; end != nil {
+			end.ponged = false
+		}
 	}
 	err := c.core.Apply(&t.frame, ev)
 	if !began {
@@ -347,20 +369,17 @@ func (c *Conn) applyLocked(t *turn) {
 	switch ev.Kind {
 	case http2.RequestStarted:
 		c.unlock()
-		h := c.accept(t)
+		h := t.accept()
 		c.mu.Lock()
 		if c.phase == alive {
-			c.openLocked(t, h)
+			t.openLocked(h)
 		}
 	case http2.DataReceived:
-		s := ev.Stream.User.(*Stream)
-		if s.dataLocked(ev) {
-			t.wakeLater(s)
-		}
+		t.dataLocked(ev.Stream.User.(*Stream))
 	case http2.TrailersEnded:
 		s := ev.Stream.User.(*Stream)
-		s.trailersLocked(ev.Fields)
-		s.bodyEndedLocked(ev)
+		s.makeExtrasLocked().keepTrailers(ev.Fields)
+		t.bodyEndedLocked(s)
 		t.wakeLater(s)
 	case http2.StreamReset:
 		s := ev.Stream.User.(*Stream)
@@ -372,7 +391,7 @@ func (c *Conn) applyLocked(t *turn) {
 		if ev.Long && s.readErr == nil {
 			s.readErr = ErrLongBody
 		}
-		s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local, Err: c.breachOf(ev)})
+		s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local, Err: c.server.config.ruleOf(ev)})
 	case http2.StreamRefused:
 		c.workers.counts.Add(countRefused, 1)
 	case http2.PingReceived:
@@ -383,23 +402,44 @@ func (c *Conn) applyLocked(t *turn) {
 			c.mu.Lock()
 		}
 	case http2.PingAcked:
-		c.pongLocked([8]byte(ev.Data))
+		t.pongLocked()
 	case http2.PeerGoesAway:
-		if c.server.client {
-			c.unservedLocked(ev)
-		}
+		c.hangUpIfDoneLocked()
+	case http2.ServerGoesAway:
+		t.unservedLocked()
 		c.hangUpIfDoneLocked()
 	case http2.AnswerReceived:
-		ev.Stream.User.(*Stream).answerLocked(t)
+		t.answerLocked(ev.Stream.User.(*Stream))
 	}
 	if err != nil {
-		c.breachLocked(err)
+		t.breachLocked(err)
+	}
+}
+
+// pongLocked is for the answer to a PING of ours. The answer to Drain's PING comes behind all that the
+// client had sent before it knew of the drain.
+func (t *turn) pongLocked() {
+	c := t.c
+	if end := c.clock.ends; end != nil && end.resets > 0 {
+		end.resets, end.ponged = 0, true // any answer shows that the server is there
+	}
+	switch [8]byte(t.event.Data) {
+	case alivePing:
+		if c.clock.ending().drainedAt == 0 { // or it isn't the last one
+			c.clock.pingedAt = 0
+			c.setAlarmLocked() // the next PING may be due before PingTimeout has passed
+		}
+	case drainPing:
+		c.clock.pingedAt = 0
+		if c.clock.ending().drainedAt != 0 {
+			c.leaveLocked()
+		}
 	}
 }
 
 // accept calls the server's handler, and returns what serves a request, or nil to refuse it.
-func (c *Conn) accept(t *turn) (h StreamHandler) {
-	ev, r := &t.event, &t.request
+func (t *turn) accept() (h StreamHandler) {
+	c, ev, r := t.c, &t.event, &t.request
 	from := ev.Request
 	*r = Request{
 		Method: from.Method, Scheme: from.Scheme, Authority: from.Authority, Path: from.Path, Protocol: from.Protocol,
@@ -410,39 +450,18 @@ func (c *Conn) accept(t *turn) (h StreamHandler) {
 	return h
 }
 
-// guard calls a function of the user's that the connection can't go on without. It logs a panic. If
-// the function ends its goroutine, which had the turn, the connection is closed. c.mu is not held.
-func (c *Conn) guard(f func()) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		if c.server.config.Crash {
-			return // a panic goes on
-		}
-		if reason := recover(); reason != nil {
-			c.server.logPanic(c, reason)
-		} else {
-			go c.Close()
-		}
-	}()
-	f()
-	returned = true
-}
-
 // openLocked opens the stream of a request.
-func (c *Conn) openLocked(t *turn, h StreamHandler) {
-	ev := &t.event
+func (t *turn) openLocked(h StreamHandler) {
+	c, ev := t.c, &t.event
 	if t.request.Problem == TooLarge {
 		c.workers.counts.Add(countLargeHeaders, 1)
 	}
 	switch code := h.(type) {
 	case nil:
-		c.refuse(ev, RefusedStream)
+		t.refuse(RefusedStream)
 		return
 	case refusal:
-		c.refuse(ev, ErrCode(code))
+		t.refuse(ErrCode(code))
 		return
 	}
 	s := h.Stream()
@@ -451,8 +470,8 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	c.core.Open(&s.core, ev)
 	if ev.End {
 		s.readErr = io.EOF
-	} else {
-		s.expects = expects(ev.Fields)
+	} else if expectsContinue(ev.Fields) {
+		s.marks |= expects
 	}
 	c.workers.counts.Add(countStreams, 1)
 	if c.open++; c.open == 1 {
@@ -470,8 +489,8 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	t.batch = append(t.batch, s)
 }
 
-// expects reports whether the fields of a request ask for 100 Continue before its body.
-func expects(fields []Field) bool {
+// expectsContinue reports whether the fields of a request ask for 100 Continue before its body.
+func expectsContinue(fields []Field) bool {
 	for i := range fields {
 		if f := &fields[i]; f.Name.Key() == "Expect" && strings.EqualFold(f.Value, "100-continue") {
 			return true
@@ -480,116 +499,125 @@ func expects(fields []Field) bool {
 	return false
 }
 
-func (c *Conn) refuse(ev *http2.Event, code ErrCode) {
-	c.workers.counts.Add(countRefused, 1)
-	c.core.Refuse(ev, code)
+func (t *turn) refuse(code ErrCode) {
+	t.c.workers.counts.Add(countRefused, 1)
+	t.c.core.Refuse(&t.event, code)
 }
 
-// run calls the handler of a stream, unless the stream has ended already.
-func (s *Stream) run() {
-	c := s.conn
-	c.mu.Lock()
-	c.queued--
-	serve := s.err == nil
-	c.mu.Unlock()
-	if !serve {
-		s.finish(true)
-		return
-	}
-	returned := false
-	defer s.finishAbrupt(&returned)
-	s.handler.Serve()
-	returned = true
-	s.finish(true)
-}
-
-// finishAbrupt ends a stream whose handler has panicked or ended its goroutine.
-func (s *Stream) finishAbrupt(returned *bool) {
-	if *returned {
-		return
-	}
-	if c := s.conn; !c.server.config.Crash {
-		if reason := recover(); reason != nil {
-			c.server.logPanic(c, reason)
-		}
-	} else if panics() {
-		return // clients are to see that the program has ended: they may try again elsewhere
-	}
-	s.finish(false)
-}
-
-// panics reports whether the deferred function that calls it was called by a panic. It doesn't recover,
-// which would make the panic's text another one.
-func panics() bool {
-	var pcs [16]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs[:])])
-	for {
-		switch f, more := frames.Next(); {
-		case f.Function == "runtime.gopanic":
-			return true
-		case f.Function == "runtime.Goexit", !more:
-			return false
-		}
-	}
-}
-
-// finish ends a stream after its handler, unless it was detached, or finished, and sends the waiting
-// answers, unless a queued stream of the connection will do that.
-func (s *Stream) finish(returned bool) {
-	c := s.conn
-	c.mu.Lock()
-	if !s.served && !(s.detached && returned) {
-		s.finishLocked(returned)
-	}
-	if c.queued == 0 {
-		c.flushLocked(nil)
-	} else {
-		c.flushSoonLocked()
-	}
-	c.hangUpIfDoneLocked()
-	c.unlock()
-}
-
-func (s *Stream) finishLocked(returned bool) {
-	c := s.conn
-	outcome := countServed
-	switch {
-	case s.err != nil:
-		outcome = countLost
-	case s.core.Ended():
-	case returned && s.core.WriteEnded():
-		s.resetLocked(NoError, nil) // the rest of the request is not wanted
+// dataLocked takes bytes of the body, or its end.
+func (t *turn) dataLocked(s *Stream) {
+	c, ev := t.c, &t.event
+	waits := false // for more than has come
+	s.marks &^= expects
+	switch p := ev.Data; {
+	case len(p) == 0:
+	case s.stage == served || s.err != nil || s.readErr != nil:
+		c.core.Discarded(&s.core, len(p))
 	default:
-		outcome = countLost
-		s.resetLocked(InternalError, nil)
+		if s.extras != nil && s.extras.filling.into != nil {
+			f := &s.extras.filling
+			n := f.take(p)
+			c.core.Consumed(&s.core, n)
+			p, waits = p[n:], f.least > 0
+		}
+		if len(p) == 0 {
+			break
+		}
+		s.unread.put(p)
 	}
-	c.workers.counts.Add(outcome, 1)
-	s.served = true
-	s.setDetachedLocked(false)
-	s.dropBodyLocked()
-	s.unqueueLocked()
-	s.wakeLocked()
-	if s.extras != nil {
-		s.extras.stop()
+	switch {
+	case ev.End:
+		t.bodyEndedLocked(s)
+	case waits, s.extras != nil && s.extras.client.awaits(s.unread.bytes()):
+		return
 	}
-	c.core.Returned()
-	c.startNextLocked()
-	if c.open--; c.open == 0 {
-		c.quietLocked()
+	t.wakeLater(s)
+}
+
+// bodyEndedLocked notes that the client has sent all.
+func (t *turn) bodyEndedLocked(s *Stream) {
+	switch {
+	case s.readErr != nil:
+	case t.event.Short:
+		s.readErr = ErrShortBody
+	default:
+		s.readErr = io.EOF
+		t.wholeLocked(s)
 	}
 }
 
-// startNextLocked calls the handler of a stream that has waited for another handler to return.
-func (c *Conn) startNextLocked() {
-	if c.waiting == nil {
+// wholeLocked looks whether a client's stream has ended well. Then nothing of it changes any more, and
+// what has come belongs to the goroutine that holds reading: conn.mu, which all callers of a connection
+// want, isn't needed to read it.
+func (t *turn) wholeLocked(s *Stream) {
+	if s.stage == served || s.err != nil || s.readErr != io.EOF || !s.core.Ended() {
 		return
 	}
-	all := c.waiting.unstarted
-	s := all[0]
-	all[0] = nil
-	if c.waiting.unstarted = all[1:]; len(all) == 1 {
-		c.waiting = nil
+	if x := s.extras; x != nil && x.client != nil && x.client.answer.Status != 0 && !x.client.late {
+		x.stop()
+		s.whole.Store(true)
 	}
-	c.queued++
-	c.workers.Serve(item{c: c, s: s, kind: itemStream})
+}
+
+// answerLocked takes the header of an answer.
+func (t *turn) answerLocked(s *Stream) {
+	c, ev := t.c, &t.event
+	p := s.extras.client
+	if ev.Status < 200 {
+		if f := p.interim; f != nil {
+			c.unlock()
+			c.guard(func() { f(ev.Status, ev.Fields) })
+			c.mu.Lock()
+			return
+		}
+		for i := range ev.Fields {
+			p.ignored += ev.Fields[i].Size()
+		}
+		if p.ignored > c.server.limits.HeaderListBytes {
+			s.resetLocked(ProtocolError, errInterims)
+			c.flushSoonLocked()
+		}
+		return
+	}
+	c.answered = true
+	p.answer = Answer{Status: ev.Status, Fields: p.keep(ev.Fields), End: ev.End}
+	if ev.End {
+		t.bodyEndedLocked(s)
+	}
+	if ev.End || p.awaited == 0 {
+		t.wakeLater(s)
+	}
+}
+
+// errInterims is for a server that sends so many interim answers that they are longer than a header may
+// be. The words are net/http's.
+var errInterims = errors.New("header list too large")
+
+// unservedLocked ends the streams that the server's GOAWAY leaves out.
+func (t *turn) unservedLocked() {
+	c, ev := t.c, &t.event
+	c.clock.makeEnding().noteGoAway(ev)
+	c.changedLocked(Leaving)
+	c.core.EndUnserved(ev.ID, func(st *http2.Stream) {
+		s := st.User.(*Stream)
+		s.endLocked(&StreamError{ID: st.ID(), Code: RefusedStream, Remote: true, Err: ErrUnserved})
+	})
+}
+
+// breachLocked ends the connection because of an error of the core.
+func (t *turn) breachLocked(err error) {
+	c := t.c
+	var breach *http2.ConnError
+	if !errors.As(err, &breach) || breach.Limit == http2.NoLimit {
+		c.workers.counts.Add(countBreaches, 1)
+	} else {
+		c.workers.counts.Add(countAttacks+counter(breach.Limit-1), 1)
+	}
+	if breach == nil || breach.Silent {
+		c.failLocked(ProtocolError, err)
+		return
+	}
+	if c.phase == alive {
+		c.hangUpLocked(&ConnError{Code: breach.Code, Err: errors.New(breach.Reason)})
+	}
 }

@@ -36,12 +36,12 @@ func (clientSide) fails(c *Conn, f *Frame) bool { return !c.streams.isIdle(f.id)
 
 func (clientSide) spendReset(*Conn) verdict { return verdict{} }
 
-func (clientSide) lastServed(*Conn) uint32 { return 0 }
+func (clientSide) lastServed(*Conn, bool) uint32 { return 0 }
 
 // goAway handles the server's GOAWAY. There may be another, which says that fewer are served.
 func (clientSide) goAway(c *Conn, f *Frame, ev *Event) verdict {
-	c.peerLeaves = true
-	ev.Kind, ev.ID = PeerGoesAway, binary.BigEndian.Uint32(f.payload)&maxID
+	c.opens = false
+	ev.Kind, ev.ID = ServerGoesAway, binary.BigEndian.Uint32(f.payload)&maxID
 	ev.Code, ev.Data = ErrCode(binary.BigEndian.Uint32(f.payload[4:])), f.payload[8:]
 	return c.budgets.spendIdle(1)
 }
@@ -90,7 +90,7 @@ const streamsFirst = 100
 // TakesStreams reports whether more streams can be opened on a client's connection, now or when others
 // have ended: not once either side has sent GOAWAY, or all identifiers are used.
 func (c *Conn) TakesStreams() bool {
-	return c.away == staying && !c.peerLeaves && c.streams.lastID < maxID
+	return c.away == staying && c.opens && c.streams.lastID < maxID
 }
 
 // Room returns how many more streams a client can open now.

@@ -30,7 +30,7 @@ type Conn struct {
 	away        away
 	settled     bool  // the peer's first SETTINGS have arrived
 	unacked     uint8 // SETTINGS of ours
-	peerLeaves  bool  // of a client: GOAWAY has come
+	opens       bool  // of a client: it may open streams, until GOAWAY has come
 	answered    bool  // HEADERS or DATA were made since the peer's last PING
 	signals     signals
 	skip        bool // the current DATA frame belongs to no stream, and its credit was given back
@@ -76,9 +76,9 @@ const (
 	PingAcked                  // Data: the eight bytes of a PING that we sent
 	PeerGoesAway               // Code: the peer opens no more streams; GOAWAY is in the output
 
-	// Of a client. PeerGoesAway has ID, the last stream that the server serves, Code and Data, its debug
-	// data: the streams behind it are still there, call EndUnserved.
+	// Of a client.
 	AnswerReceived // Stream, Status, Fields, End: below 200 an interim answer
+	ServerGoesAway // ID, the last stream that it serves, Code, Data, for humans: call EndUnserved for those behind
 )
 
 // An Event reports what a frame did. Everything that it refers to is valid until the next Parse

@@ -173,9 +173,8 @@ func (p *peer) note(ev *Event) {
 		s = fmt.Sprintf("pong %x", ev.Data)
 	case PeerGoesAway:
 		s = fmt.Sprintf("goes away %v", ev.Code)
-		if p.c.cfg.Client {
-			s += fmt.Sprintf(" %d %q", ev.ID, ev.Data)
-		}
+	case ServerGoesAway:
+		s = fmt.Sprintf("goes away %v %d %q", ev.Code, ev.ID, ev.Data)
 	case AnswerReceived:
 		s = fmt.Sprintf("answer %d %d%s", ev.Stream.ID(), ev.Status, fieldsText(ev.Fields))
 	}

@@ -149,11 +149,15 @@ func (c *Conn) Ping(data [8]byte) {
 
 // Drain is the first step of a graceful end: the peer learns that it should open no more streams,
 // and streams that are already on their way are served. GoAway is the second step, after a round
-// trip. debug is as for GoAway.
+// trip. A client, to which no streams come, is done with the first. debug is as for GoAway.
 func (c *Conn) Drain(debug string) {
-	if c.away == staying {
+	switch last := c.cfg.side().lastServed(c, true); {
+	case c.away != staying:
+	case last == 0:
+		c.GoAway(NoError, debug)
+	default:
 		c.away = draining
-		c.writer.goAway(maxID, NoError, debug)
+		c.writer.goAway(last, NoError, debug)
 	}
 }
 
@@ -167,7 +171,7 @@ func (c *Conn) GoAway(code ErrCode, debug string) {
 	}
 	if next > c.away {
 		c.away = next
-		c.writer.goAway(c.cfg.side().lastServed(c), code, debug)
+		c.writer.goAway(c.cfg.side().lastServed(c, false), code, debug)
 	}
 }
 

@@ -97,7 +97,12 @@ func (serverSide) goAway(c *Conn, f *Frame, ev *Event) verdict {
 	return c.budgets.spendIdle(1)
 }
 
-func (serverSide) lastServed(c *Conn) uint32 { return c.streams.lastID }
+func (serverSide) lastServed(c *Conn, coming bool) uint32 {
+	if coming {
+		return maxID
+	}
+	return c.streams.lastID
+}
 
 // Open opens the stream of an event RequestStarted, and counts a handler until Returned.
 func (c *Conn) Open(st *Stream, ev *Event) {

@@ -47,7 +47,8 @@ const startBytes = len(Preface) + headerBytes + 7*settingBytes + headerBytes + 4
 func (c *Conn) start() {
 	cfg := c.cfg
 	preface, id, v := cfg.side().hello(cfg)
-	c.reader.greeted = preface != "" // a server sends none
+	c.opens = preface != ""
+	c.reader.greeted = c.opens // no preface comes from a server
 	w := &c.writer
 	w.out = append(make([]byte, 0, startBytes), preface...)
 	at := len(w.out)

@@ -42,8 +42,9 @@ type side interface {
 	// goAway handles the peer's GOAWAY.
 	goAway(c *Conn, f *Frame, ev *Event) verdict
 
-	// lastServed returns the last stream of the peer's that is served, for our GOAWAY.
-	lastServed(c *Conn) uint32
+	// lastServed returns the last stream of the peer's that is served, for our GOAWAY; with coming, those
+	// on their way included.
+	lastServed(c *Conn, coming bool) uint32
 }
 
 // side returns the side that the connections of a configuration are.

@@ -1,0 +1,233 @@
+package h2
+
+import "runtime"
+
+// guard calls a function of the user's that the connection can't go on without. It logs a panic. If
+// the function ends its goroutine, which had the turn, the connection is closed. c.mu is not held.
+func (c *Conn) guard(f func()) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if c.server.config.Crash {
+			return // a panic goes on
+		}
+		if reason := recover(); reason != nil {
+			c.server.logPanic(c, reason)
+		} else {
+			go c.Close()
+		}
+	}()
+	f()
+	returned = true
+}
+
+// run calls the handler's Serve, unless the stream has ended already, or its Resume.
+func (s *Stream) run(resume bool) {
+	c := s.conn
+	c.mu.Lock()
+	c.queued--
+	ended := s.err != nil
+	c.mu.Unlock()
+	if ended && !resume {
+		s.finish(true)
+		return
+	}
+	returned := false
+	defer s.finishAbrupt(&returned)
+	if resume {
+		s.handler.(Resumer).Resume()
+	} else {
+		s.handler.Serve()
+	}
+	returned = true
+	s.finish(true) // or it goes on, if it is detached
+}
+
+// finishAbrupt ends a stream whose handler has panicked or ended its goroutine.
+func (s *Stream) finishAbrupt(returned *bool) {
+	if *returned {
+		return
+	}
+	if c := s.conn; !c.server.config.Crash {
+		if reason := recover(); reason != nil {
+			c.server.logPanic(c, reason)
+		}
+	} else if panics() {
+		return // clients are to see that the program has ended: they may try again elsewhere
+	}
+	s.finish(false)
+}
+
+// panics reports whether the deferred function that calls it was called by a panic. It doesn't recover,
+// which would make the panic's text another one.
+func panics() bool {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs[:])])
+	for {
+		switch f, more := frames.Next(); {
+		case f.Function == "runtime.gopanic":
+			return true
+		case f.Function == "runtime.Goexit", !more:
+			return false
+		}
+	}
+}
+
+// finish ends a stream after its handler, unless it was detached, or finished, and sends the waiting
+// answers, unless a queued stream of the connection will do that.
+func (s *Stream) finish(returned bool) {
+	c := s.conn
+	c.mu.Lock()
+	if s.stage == attached || s.stage == detached && !returned {
+		s.finishLocked(returned)
+	}
+	if c.queued == 0 {
+		c.flushLocked()
+	} else {
+		c.flushSoonLocked()
+	}
+	c.hangUpIfDoneLocked()
+	c.unlock()
+}
+
+func (s *Stream) finishLocked(returned bool) {
+	c := s.conn
+	outcome := countServed
+	switch {
+	case s.err != nil:
+		outcome = countLost
+	case s.core.Ended():
+	case returned && s.core.WriteEnded():
+		s.resetLocked(NoError, nil) // the rest of the request is not wanted
+	default:
+		outcome = countLost
+		s.resetLocked(InternalError, nil)
+	}
+	c.workers.counts.Add(outcome, 1)
+	s.enterLocked(served)
+	s.unread.drop()
+	s.unqueueLocked()
+	s.wakeLocked()
+	if s.extras != nil {
+		s.extras.stop()
+	}
+	c.core.Returned()
+	if next := c.waiting.nextUnstarted(); next != nil {
+		if len(c.waiting.unstarted) == 0 {
+			c.waiting = nil
+		}
+		c.queued++
+		c.workers.Serve(item{c: c, s: next, kind: itemStream})
+	}
+	if c.open--; c.open == 0 {
+		c.quietLocked()
+	}
+}
+
+// The rest of this file is for streams that go on after their handler's Serve has returned, without a
+// goroutine: see stage.
+
+// A Resumer is a StreamHandler whose stream may be detached.
+type Resumer interface {
+	StreamHandler
+
+	// Resume is called once for each call of the stream's Resume, on a goroutine of the pool. It may
+	// block. If it panics the stream ends.
+	Resume()
+}
+
+// Detach lets the stream of a server go on when Serve returns, until Finish is called. Call it in Serve.
+// The stream counts as one whose handler runs: Config.Streams limits both together. [StreamHandler]'s
+// Cancelled is called if the stream ends early.
+//
+// It panics if the handler is no [Resumer].
+func (s *Stream) Detach() {
+	if _, ok := s.handler.(Resumer); !ok {
+		panic("h2: Detach was called on a stream whose handler is no Resumer")
+	}
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	if s.stage != served {
+		s.enterLocked(detached)
+	}
+}
+
+// enterLocked changes the stage.
+func (s *Stream) enterLocked(next stage) {
+	switch {
+	case next == detached && s.stage != detached:
+		s.conn.detached++
+	case s.stage == detached && next != detached:
+		s.conn.detached--
+	}
+	s.stage = next
+}
+
+// Move is Detach, and lets go of s and its handler: to.Stream(), which must be new, is the stream from
+// then on, with its deadlines and what was not read, and to is its handler, whose Serve is not called.
+// The methods of s fail as if Serve had returned, and neither Serve's return nor its panic ends the
+// stream. Call it once, in Serve. It waits for a Send that is under way.
+//
+// If the stream has ended early before, to.Stream().Err() says so, and Cancelled is called for s's
+// handler, and not for to.
+func (s *Stream) Move(to Resumer) {
+	if to == nil {
+		panic("h2: Move was called with a nil Resumer")
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	c, next := s.conn, to.Stream()
+	c.mu.Lock()
+	defer c.unlock()
+	if s.err != nil && c.phase == alive && !s.core.Ended() { // it waits for its reset: see partLocked
+		c.lend()
+		c.core.Reset(&s.core, NoError)
+		c.flushSoonLocked()
+	}
+	next.core.User = next
+	c.core.Move(&s.core, &next.core)
+	next.conn, next.handler = c, to
+	next.unread, next.err, next.readErr, next.extras, next.marks = s.unread, s.err, s.readErr, s.extras, s.marks
+	if s.stage == served {
+		next.stage = served
+	} else {
+		next.enterLocked(detached)
+	}
+	s.enterLocked(served)
+	s.unread, s.extras = unread{}, nil
+	if x := next.extras; x != nil {
+		x.stream = next
+		if x.filling.into != nil { // it is of a goroutine that reads from s
+			s.extras = &extras{filling: x.filling}
+			x.filling = filling{}
+		}
+	}
+	s.wakeLocked()
+}
+
+// Resume makes a goroutine of the pool call the Resume of the handler, which must be a [Resumer]. It
+// doesn't block.
+func (s *Stream) Resume() {
+	c := s.conn
+	c.mu.Lock()
+	c.queued++
+	c.mu.Unlock()
+	c.workers.Serve(item{c: c, s: s, kind: itemResume})
+}
+
+// Finish ends a stream that is detached, as Serve's return ends others. Calls after the first have no
+// effect.
+func (s *Stream) Finish() {
+	c := s.conn
+	c.mu.Lock()
+	was := s.stage
+	if was == detached {
+		s.enterLocked(attached) // until finish
+	}
+	c.mu.Unlock()
+	if was == detached {
+		s.finish(true)
+	}
+}
