@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 
 	"github.com/percore/percore/internal/pool"
@@ -153,6 +152,28 @@ func (s *Stream) read(p []byte, least int) (n int, err error) {
 	return n, nil
 }
 
+// lockUnlessWhole locks conn.mu, or reports false if the stream is whole: then reading has to be locked.
+func (s *Stream) lockUnlessWhole() bool {
+	if s.whole.Load() {
+		return false
+	}
+	s.conn.mu.Lock()
+	if s.whole.Load() {
+		s.conn.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+// dropWhole drops what was not read of a stream that is whole.
+func (s *Stream) dropWhole() {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.unread.drop() > 0 {
+		s.extras.client.dropped = true
+	}
+}
+
 // readWhole is read for a stream that is whole. reading is held.
 func (s *Stream) readWhole(p []byte, least int) (n int, err error) {
 	if s.unread.body != nil {
@@ -212,9 +233,6 @@ func (b *body) next() {
 		}
 	}
 }
-
-// errDeadline is the error of net/http for a body whose deadline has passed.
-var errDeadline = fmt.Errorf("%w", os.ErrDeadlineExceeded)
 
 // ErrShortBody is the error of Read on a body that is shorter than declared.
 var ErrShortBody = fmt.Errorf("h2: the body is shorter than its declared length: %w", io.ErrUnexpectedEOF)

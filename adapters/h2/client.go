@@ -159,6 +159,9 @@ func (cl *Client) Attach(nc net.Conn, user any) (*Conn, error) {
 	return c, nil
 }
 
+// Stats returns the metrics of the client.
+func (cl *Client) Stats() ClientStats { return sums(cl.conns.counters.Sums()).clientStats() }
+
 // Close closes all connections at once. Streams that are open end.
 func (cl *Client) Close() error { return cl.conns.Close() }
 
@@ -222,28 +225,6 @@ func (p *clientPart) keep(fields []Field) []Field {
 	to := p.memory[p.used : p.used+len(fields) : p.used+len(fields)]
 	p.used += copy(to, fields)
 	return to
-}
-
-// lockUnlessWhole locks conn.mu, or reports false if the stream is whole: then reading has to be locked.
-func (s *Stream) lockUnlessWhole() bool {
-	if s.whole.Load() {
-		return false
-	}
-	s.conn.mu.Lock()
-	if s.whole.Load() {
-		s.conn.mu.Unlock()
-		return false
-	}
-	return true
-}
-
-// dropWhole drops what was not read of a stream that is whole.
-func (s *Stream) dropWhole() {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	if s.unread.drop() > 0 {
-		s.extras.client.dropped = true
-	}
 }
 
 // errNoClient is for a server's stream.

@@ -191,7 +191,7 @@ func (c *Conn) dueLocked(what due) {
 	case leaves:
 		c.leaveLocked()
 	case notBegun:
-		c.workers.countTimeout(timeoutBegin)
+		countTimeout(c.workers.counts, timeoutBegin)
 		c.giveUpLocked()
 	case agedOut:
 		end := c.clock.makeEnding()
@@ -216,7 +216,7 @@ func (c *Conn) dueLocked(what due) {
 	case isIdle:
 		c.idledLocked()
 	case noPong:
-		c.workers.countTimeout(timeoutPing)
+		countTimeout(c.workers.counts, timeoutPing)
 		c.giveUpLocked()
 	case silent:
 		c.pingLocked(alivePing)

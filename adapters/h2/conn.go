@@ -74,6 +74,16 @@ const (
 	closed
 )
 
+// A farewell is why a connection is drained, for the debug data of its GOAWAYs.
+type farewell uint8
+
+const (
+	untold farewell = iota
+	idled
+	aged
+	shutDown
+)
+
 // calls holds the calls to make after mu is released, because they may block, or run the user's
 // code.
 type calls struct {
@@ -163,6 +173,27 @@ func (c *Conn) unlock() {
 	}
 }
 
+// guard calls a function of the user's that the connection can't go on without. It logs a panic. If
+// the function ends its goroutine, which had the turn, the connection is closed. c.mu is not held.
+func (c *Conn) guard(f func()) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if c.server.config.Crash {
+			return // a panic goes on
+		}
+		if reason := recover(); reason != nil {
+			c.server.logPanic(c, reason)
+		} else {
+			go c.Close()
+		}
+	}()
+	f()
+	returned = true
+}
+
 // A ConnState is a state of a connection that is reported to a ConnHandler.
 type ConnState uint8
 
@@ -226,27 +257,6 @@ func (c *Conn) tellLocked() {
 	}
 }
 
-// start makes the connection the server's. unread was read from it before.
-func (c *Conn) start(unread []byte) {
-	c.mu.Lock()
-	c.clock.quietAt = c.below.now()
-	c.clock.heardAt = c.clock.quietAt
-	if age := c.server.config.MaxAge; age > 0 {
-		c.clock.makeEnding().agedAt = c.clock.quietAt + int64(maxAge(age))
-	}
-	c.setAlarmLocked()
-	c.unlock()
-	switch {
-	case c.below.pc == nil:
-		go takeTurn(c).readLoop(unread)
-	case len(unread) > 0 || c.below.tls() != nil: // which may have more in its buffer
-		c.unread = &unread
-		c.awaken()
-	default:
-		c.arm()
-	}
-}
-
 // NetConn returns the connection that the Conn was made from: the *percore.Conn, a *tls.Conn, or
 // another. It must not be read from or written to. Below a *tls.Conn of Serve is a connection whose own
 // NetConn returns the one that was accepted.
@@ -290,28 +300,6 @@ func (c *Conn) Streams() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.core.Streams()
-}
-
-// Drain lets the connection end: a GOAWAY tells the client to open no more streams on it, the open
-// streams are served, and then the connection is closed. A client's own opens no more streams.
-func (c *Conn) Drain() {
-	c.mu.Lock()
-	defer c.unlock()
-	c.drainLocked(shutDown)
-	c.flushSoonLocked()
-}
-
-// DrainIfIdle is Drain for a connection that has no streams, and none that is reserved. It reports
-// whether that is so.
-func (c *Conn) DrainIfIdle() bool {
-	c.mu.Lock()
-	defer c.unlock()
-	if c.open > 0 || c.waiting.reservations() > 0 {
-		return false
-	}
-	c.drainLocked(shutDown)
-	c.flushSoonLocked()
-	return true
 }
 
 // Close closes the connection at once. Streams that are open end. A client's says GOAWAY before, and a

@@ -10,6 +10,28 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
+// Drain lets the connection end: a GOAWAY tells the client to open no more streams on it, the open
+// streams are served, and then the connection is closed. A client's own opens no more streams.
+func (c *Conn) Drain() {
+	c.mu.Lock()
+	defer c.unlock()
+	c.drainLocked(shutDown)
+	c.flushSoonLocked()
+}
+
+// DrainIfIdle is Drain for a connection that has no streams, and none that is reserved. It reports
+// whether that is so.
+func (c *Conn) DrainIfIdle() bool {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.open > 0 || c.waiting.reservations() > 0 {
+		return false
+	}
+	c.drainLocked(shutDown)
+	c.flushSoonLocked()
+	return true
+}
+
 // drainLocked is the first step of a graceful end. The second step is leaveLocked, when the client
 // has answered a PING, or after a second. All streams that it opened before it knew have arrived by
 // that time. A client that has sent nothing yet may be about to, so it is told in the same way.
@@ -30,16 +52,6 @@ func (c *Conn) drainLocked(why farewell) {
 	c.pingLocked(drainPing)
 	c.setAlarmLocked()
 }
-
-// A farewell is why a connection is drained, for the debug data of its GOAWAYs.
-type farewell uint8
-
-const (
-	untold farewell = iota
-	idled
-	aged
-	shutDown
-)
 
 // farewells are grpc-go's words.
 var farewells = [...]string{untold: "", idled: "max_idle", aged: "max_age", shutDown: "graceful_stop"}

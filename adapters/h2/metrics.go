@@ -77,15 +77,15 @@ const (
 	timeoutsCount = iota
 )
 
+// countTimeout counts a client that was too slow.
+func countTimeout(counts serving.Cell[counter], kind timeout) {
+	counts.Add(countTimeouts+counter(kind), 1)
+}
+
 var timeoutNames = [timeoutsCount]string{"begin", "read", "ping"}
 
 // sums are the sums of all counters.
 type sums []int64
-
-// Stats returns the metrics of the server.
-func (s *Server) Stats() Stats {
-	return sums(s.counters.Sums()).stats()
-}
 
 // stats returns the sums for a caller.
 func (t sums) stats() Stats {
@@ -232,9 +232,6 @@ type ClientStats struct {
 	Attacks        map[string]uint64 // connections that ended because the server exceeded a limit, by the limit
 	Timeouts       map[string]uint64 // connections that ended because the server was too slow, by what it did not do
 }
-
-// Stats returns the metrics of the client.
-func (cl *Client) Stats() ClientStats { return sums(cl.conns.counters.Sums()).clientStats() }
 
 func (t sums) clientStats() ClientStats {
 	s := t.stats()

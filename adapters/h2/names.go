@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/http2/hpack"
@@ -90,6 +91,14 @@ var (
 // ErrUnserved is what a StreamError of a client wraps if the server's GOAWAY says that it has not served
 // the stream and won't: the request may be sent again on another connection.
 var ErrUnserved = errors.New("h2: the server goes away, and has not served the stream")
+
+// errNil is the error of a call that was passed a nil.
+func errNil(call, what string) error {
+	return errors.New("h2: " + call + " was called with a nil " + what + ": pass one")
+}
+
+// errDeadline is the error of net/http for a body whose deadline has passed.
+var errDeadline = fmt.Errorf("%w", os.ErrDeadlineExceeded)
 
 // A StreamError is why a stream has ended early.
 type StreamError struct {

@@ -156,7 +156,7 @@ func (c *Conn) flushAllLocked(s *Stream) {
 // writeFailedLocked is for a peer that can't be written to.
 func (c *Conn) writeFailedLocked(err error) {
 	if isTimeout(err) && c.phase != closed {
-		c.workers.countTimeout(timeoutRead)
+		countTimeout(c.workers.counts, timeoutRead)
 	}
 	c.server.side.writeFailed(c, err)
 }
@@ -419,7 +419,7 @@ func (c *Conn) checkTaking() {
 // stalledLocked is for a client that has taken nothing for WriteTimeout.
 func (c *Conn) stalledLocked() {
 	if c.phase == alive {
-		c.workers.countTimeout(timeoutRead)
+		countTimeout(c.workers.counts, timeoutRead)
 	}
 	if c.phase != alive || !c.core.Settled() {
 		c.failLocked(NoError, errNotTaken)

@@ -2,27 +2,6 @@ package h2
 
 import "runtime"
 
-// guard calls a function of the user's that the connection can't go on without. It logs a panic. If
-// the function ends its goroutine, which had the turn, the connection is closed. c.mu is not held.
-func (c *Conn) guard(f func()) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		if c.server.config.Crash {
-			return // a panic goes on
-		}
-		if reason := recover(); reason != nil {
-			c.server.logPanic(c, reason)
-		} else {
-			go c.Close()
-		}
-	}()
-	f()
-	returned = true
-}
-
 // run calls the handler's Serve, unless the stream has ended already, or its Resume.
 func (s *Stream) run(resume bool) {
 	c := s.conn

@@ -106,18 +106,11 @@ func newServer(config Config, side side) *Server {
 // clientStrings is that of all clients: some programs have a client for each connection.
 var clientStrings = hpack.NewInterner()
 
-// errNil is the error of a call that was passed a nil.
-func errNil(call, what string) error {
-	return errors.New("h2: " + call + " was called with a nil " + what + ": pass one")
-}
-
 // workerSet is the workers of some connections, and their counts.
 type workerSet struct {
 	workers.Pool[item]
 	counts serving.Cell[counter]
 }
-
-func (w *workerSet) countTimeout(kind timeout) { w.counts.Add(countTimeouts+counter(kind), 1) }
 
 // withH2 returns config with "h2" among its protocols.
 func withH2(config *tls.Config) *tls.Config {
@@ -434,6 +427,11 @@ func (s *Server) Close() error {
 		_ = c.Close()
 	}
 	return nil
+}
+
+// Stats returns the metrics of the server.
+func (s *Server) Stats() Stats {
+	return sums(s.counters.Sums()).stats()
 }
 
 // logPanic logs a handler's panic.

@@ -128,6 +128,27 @@ func (w *waker) OnReadable(err error) {
 // OffLoop allows a worker that visits a loop to call OnReadable.
 func (w *waker) OffLoop() {}
 
+// start makes the connection the server's. unread was read from it before.
+func (c *Conn) start(unread []byte) {
+	c.mu.Lock()
+	c.clock.quietAt = c.below.now()
+	c.clock.heardAt = c.clock.quietAt
+	if age := c.server.config.MaxAge; age > 0 {
+		c.clock.makeEnding().agedAt = c.clock.quietAt + int64(maxAge(age))
+	}
+	c.setAlarmLocked()
+	c.unlock()
+	switch {
+	case c.below.pc == nil:
+		go takeTurn(c).readLoop(unread)
+	case len(unread) > 0 || c.below.tls() != nil: // which may have more in its buffer
+		c.unread = &unread
+		c.awaken()
+	default:
+		c.arm()
+	}
+}
+
 // awaken makes a worker take the connection's turn.
 func (c *Conn) awaken() { c.workers.Serve(item{c: c}) }
 
