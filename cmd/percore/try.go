@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,6 +32,8 @@ type tryFlags struct {
 	dir     string   // for what is built; "" for a temporary one
 	urls    stringList
 	http2   bool
+	grpc    stringList
+	message string // of -grpc
 	conns   int
 	tool    string // loads instead of the builtin load
 	start   time.Duration
@@ -47,8 +50,8 @@ turn, loads it, and compares them.
   percore try -url http://localhost:2015/ github.com/caddyserver/caddy/v2/cmd/caddy@latest -- \
       respond --listen :2015 hello
 
-In the second build net.Listen returns percore's listeners, and http.Server serves
-their connections with httpadapter. It is for trying percore, never for production:
+In the second build net.Listen returns percore's listeners, http.Server serves their
+connections with httpadapter, and grpc.Server with grpcadapter.Wrap. It is for trying percore, never for production:
 there you write percore.Listen. A program that needs a *net.TCPListener, or wraps
 its listener, gets less or nothing of percore, and the report says so.
 
@@ -89,6 +92,8 @@ func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	fs.StringVar(&f.dir, "dir", "", "an empty or new `directory` for the binaries; without it a temporary one, which\nis kept only if nothing is measured")
 	fs.Var(&f.urls, "url", "measure the answers of a GET of this `URL`, http or https, which must be a 200;\nrepeatable")
 	fs.BoolVar(&f.http2, "http2", false, "load over HTTP/2, https or in cleartext, instead of HTTP/1.1")
+	fs.Var(&f.grpc, "grpc", "measure unary calls of the method at `HOST:PORT/SERVICE/METHOD`; repeatable")
+	fs.StringVar(&f.message, "message", "", "the message of these calls, protocol buffers in `base64`; without it an empty one")
 	fs.IntVar(&f.conns, "conns", 64, "connections of the load")
 	fs.StringVar(&f.tool, "load", "", "a `command` that loads the program instead of the builtin load: its CPU time is\ncompared (with -url, to know when it is ready)")
 	fs.DurationVar(&f.start, "start", 10*time.Second, "how long the program may take until it accepts connections")
@@ -116,8 +121,8 @@ func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	switch {
 	case f.cfg.Rounds < 1 || f.conns < 1 || f.cfg.Idle < 0 || f.cfg.Duration <= 0 || f.cfg.Warmup <= 0:
 		return nil, errors.New("-rounds and -conns must be 1 or more, -idle 0 or more, -duration and -warmup more than 0")
-	case f.tool != "" && len(f.urls) != 1:
-		return nil, errors.New("-load needs one -url, to know when the program is ready")
+	case f.tool != "" && len(f.urls)+len(f.grpc) != 1:
+		return nil, errors.New("-load needs one -url or -grpc, to know when the program is ready")
 	}
 	_, err := f.targets()
 	return f, err
@@ -145,6 +150,19 @@ func (f *tryFlags) targets() ([]bench.Target, error) {
 			t.Job.Kind, t.Name = load.KindHTTP2, t.Name+" over HTTP/2"
 		}
 		all = append(all, t)
+	}
+	message, err := base64.StdEncoding.DecodeString(f.message)
+	if err != nil {
+		return nil, fmt.Errorf("-message: %w", err)
+	}
+	for _, text := range f.grpc {
+		addr, method, ok := strings.Cut(text, "/")
+		if _, _, err := net.SplitHostPort(addr); err != nil || !ok || strings.Count(method, "/") != 1 {
+			return nil, fmt.Errorf("-grpc %s: want HOST:PORT/SERVICE/METHOD", text)
+		}
+		all = append(all, bench.Target{Name: text, Tool: f.tool, Job: load.Job{
+			Kind: load.KindGRPCUnary, Addr: addr, Conns: f.conns, Path: "/" + method, Message: message,
+		}})
 	}
 	return all, nil
 }
@@ -222,7 +240,7 @@ type tryNotes struct {
 	before uint64 // requests that percore has served in this process, before the present target
 	served map[string]served
 	failed error // the last failure to ask
-	types  []string
+	others []string
 	words  words
 }
 
@@ -239,7 +257,7 @@ func (n *tryNotes) ask(target string, ops int64) {
 	total := requests(&state.Stats)
 	s := n.served[target]
 	n.served[target] = served{s.percore + total - n.before, s.all + uint64(ops)}
-	n.before, n.types = total, state.Wrapped
+	n.before, n.others = total, state.Others
 }
 
 // requests returns how many requests percore's servers have served.
@@ -272,8 +290,8 @@ func (n *tryNotes) print(w io.Writer, targets []bench.Target) {
 			fmt.Fprintf(w, "%s: percore has served all requests\n", t.Name)
 		}
 	}
-	for _, name := range n.types {
-		fmt.Fprintf(w, "an http.Server has got a %s, not the listener of net.Listen: net/http serves its connections\n", name)
+	for _, what := range n.others {
+		fmt.Fprintf(w, "the program has a %s: package net's code serves it\n", what)
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+
+	"github.com/percore/percore/cmd/percore/internal/try"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -61,45 +65,92 @@ func TestTry(t *testing.T) {
 	testnet.NoLeaks(t)
 	t.Chdir(writeProgram(t))
 	before := tree(t, "..")
+	dir := filepath.Join(t.TempDir(), "new")
+	code, stdout, stderr := runsTry(t, "-dir", dir, "./web")
+	binaries := try.Binaries{Net: filepath.Join(dir, "net"), Percore: filepath.Join(dir, "percore")}
+	if want := "net      " + binaries.Net + "\npercore  " + binaries.Percore + "\n"; code != exitOK || stdout != want {
+		t.Fatalf("got exit status %d and\n%s%s\nwant %q", code, stdout, stderr, want)
+	}
 	for _, test := range []struct {
 		how, scheme string
 		flags       []string
-		want        string // on standard output, or in the error if code is not 0
-		code        int
+		want        string
+		err         string
 	}{
-		{"plain", "http", nil, "percore has served all requests", exitOK},
-		{"ServeTLS", "https", []string{"-http2", "-idle", "0"}, "over HTTP/2: percore has served all requests", exitOK},
-		{"tls.NewListener", "https", nil, "percore has served all requests", exitOK},
-		{"wrapped", "http", nil, "NO request: both columns are package net's\nan http.Server has got a main.wrapped", exitOK},
-		{"asserts", "http", nil, "the program needs package net's own type (*net.TCPListener)", exitFailure},
-		{"plain", "ftp", nil, "want http://", exitUsage},
+		{"plain", "http", nil, "percore has served all requests", ""},
+		{"ServeTLS", "https", []string{"-http2", "-idle", "0"}, "over HTTP/2: percore has served all requests", ""},
+		{"tls.NewListener", "https", nil, "percore has served all requests", ""},
+		{"wrapped", "http", nil, "NO request: both columns are package net's\nthe program has a http.Server that has got a main.wrapped", ""},
+		{"asserts", "http", nil, "", "the program needs package net's own type (*net.TCPListener)"},
+		{"plain", "http", []string{"-load", "exit 3"}, "", "exit status 3"},
 	} {
-		t.Run(test.how+" "+test.scheme, func(t *testing.T) {
+		t.Run(test.how, func(t *testing.T) {
 			addr := testnet.Reserve(t)
 			args := slices.Concat([]string{"-rounds", "1", "-duration", "50ms", "-warmup", "20ms", "-conns", "4", "-idle", "20"}, test.flags,
 				[]string{"-url", test.scheme + "://" + addr + "/", "./web", "--", test.how, addr})
-			code, stdout, stderr := runsTry(t, args...)
-			if code != test.code {
-				t.Fatalf("got exit status %d, want %d:\n%s%s", code, test.code, stdout, stderr)
+			f, err := parseTry(args, io.Discard)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if said := stdout; code != exitOK {
-				said = stderr
-				if !strings.Contains(said, test.want) {
-					t.Errorf("got %q, want %q in it", said, test.want)
+			targets, err := f.targets()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			err = f.measure(t.Context(), binaries, targets, &out, io.Discard)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("got %v, want %q in it", err, test.err)
 				}
 				return
-			} else if !strings.Contains(said, test.want) {
-				t.Errorf("got\n%s\nwant %q in it", said, test.want)
 			}
-			for _, row := range []string{`net +/`, `percore +/`, `cpu/op +[1-9]`, `p99 +[1-9]`} {
-				if !regexp.MustCompile(row).MatchString(stdout) {
-					t.Errorf("got\n%s\nwant %s in it", stdout, row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, row := range []string{`percore +net +`, `cpu/op +[1-9]`, `p99 +[1-9]`, regexp.QuoteMeta(test.want)} {
+				if !regexp.MustCompile(row).MatchString(out.String()) {
+					t.Errorf("got\n%s\nwant %s in it", &out, row)
 				}
 			}
 		})
 	}
 	if after := tree(t, ".."); !slices.Equal(after, before) {
 		t.Errorf("the program's files are\n%q\nafter all that, and were\n%q", after, before)
+	}
+}
+
+// TestTryGRPC: a grpc.Server's calls are percore's, and the go command's flags are the user's.
+func TestTryGRPC(t *testing.T) {
+	if testing.Short() || race.Enabled {
+		t.Skip("builds programs: run it without -short, and without the race detector, which they wouldn't have")
+	}
+	testnet.NoLeaks(t)
+	sums, err := os.ReadFile("go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("testdata/try/grpc.go.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":  "module example.com/health\n\ngo 1.26\n\nrequire google.golang.org/grpc v" + grpc.Version + "\n",
+		"go.sum":  string(sums),
+		"main.go": string(text),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	t.Setenv("GOWORK", "off")
+	t.Setenv("GOFLAGS", "-mod=mod -trimpath")
+	addr := testnet.Reserve(t)
+	code, stdout, stderr := runsTry(t, "-rounds", "1", "-duration", "50ms", "-warmup", "20ms", "-conns", "4", "-idle", "20",
+		"-grpc", addr+"/grpc.health.v1.Health/Check", ".", "--", addr)
+	if want := "Health/Check: percore has served all requests"; code != exitOK || !strings.Contains(stdout, want) {
+		t.Errorf("got exit status %d and\n%s%s\nwant %q in it", code, stdout, stderr, want)
 	}
 }
 
@@ -133,6 +184,9 @@ func TestTryRefuses(t *testing.T) {
 		{[]string{"-nonsense", "./web"}, exitUsage, "-nonsense"},
 		{[]string{"-load", "wrk", "./web"}, exitUsage, "-load needs one -url"},
 		{[]string{"-rounds", "0", "./web"}, exitUsage, "-rounds"},
+		{[]string{"-grpc", "localhost:1/Check", "./web"}, exitUsage, "want HOST:PORT/SERVICE/METHOD"},
+		{[]string{"-message", "?", "./web"}, exitUsage, "-message"},
+		{[]string{"-url", "ftp://localhost/", "./web"}, exitUsage, "want http://"},
 		{[]string{"-dir", "web", "./web"}, exitFailure, "is not empty"},
 		{[]string{"."}, exitFailure, "want a program"},
 		{[]string{"./missing"}, exitFailure, "missing"},

@@ -27,8 +27,13 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/changedgo"
 )
 
-//go:embed hook.go.txt
-var hook string
+// The hooks of net and net/http, and of grpc-go.
+var (
+	//go:embed hook.go.txt
+	hook string
+	//go:embed hook_grpc.go.txt
+	hookGRPC string
+)
 
 // edits makes Listen and Serve call the hook.
 var edits = []changedgo.Edit{
@@ -75,6 +80,25 @@ func (s *Server) Serve(l net.Listener) error {
 `,
 	},
 }
+
+// editsGRPC make grpc-go's Serve call its hook. Stop and GracefulStop need none: they end what Wrap
+// serves.
+var editsGRPC = [2]string{
+	"func (s *Server) Serve(lis net.Listener) error {\n",
+	`// PercoreServe, if it takes the call, serves.
+var PercoreServe func(s *Server, lis net.Listener) (err error, takes bool)
+
+func (s *Server) Serve(lis net.Listener) error {
+	if PercoreServe != nil {
+		if err, takes := PercoreServe(s, lis); takes {
+			return err
+		}
+	}
+`,
+}
+
+// grpcModule is the path of grpc-go.
+const grpcModule = "google.golang.org/grpc"
 
 // hookModule is the path of the module that has the hook.
 const hookModule = "percore.invalid/try"
@@ -125,21 +149,32 @@ func Build(ctx context.Context, dir string, p Program) (b Binaries, err error) {
 		return b, fmt.Errorf("the program as it is: %w", err)
 	}
 
-	main, hooks := filepath.Join(dir, "main.go"), filepath.Join(dir, "hook")
-	if err := os.Mkdir(hooks, 0o700); err != nil {
-		return b, err
-	}
-	work, err := workspace(&g, env.GOWORK, env.GOVERSION, []string{pkg.Module.Dir, root, hooks})
+	deps, err := g.run("list", "-deps", p.Package)
 	if err != nil {
 		return b, err
 	}
-	for file, text := range map[string]string{
+	main, hooks := filepath.Join(dir, "main.go"), filepath.Join(dir, "hook")
+	files := map[string]string{
 		main:                              "package main\n\nimport _ \"" + hookModule + "\"\n",
 		filepath.Join(hooks, "hook.go"):   hook,
 		filepath.Join(hooks, "go.mod"):    "module " + hookModule + "\n\ngo 1.26\n",
-		filepath.Join(dir, "go.work"):     work,
 		filepath.Join(dir, "go.work.sum"): readOrNothing(filepath.Join(filepath.Dir(env.GOWORK), "go.work.sum")),
-	} {
+	}
+	modules := []string{pkg.Module.Dir, root, hooks}
+	usesGRPC := slices.Contains(strings.Fields(string(deps)), grpcModule)
+	if usesGRPC {
+		files[filepath.Join(hooks, "hook_grpc.go")] = hookGRPC
+		modules = append(modules, filepath.Join(root, "adapters", "grpcadapter"))
+	}
+	if err := os.Mkdir(hooks, 0o700); err != nil {
+		return b, err
+	}
+	work, err := workspace(&g, env.GOWORK, env.GOVERSION, modules)
+	if err != nil {
+		return b, err
+	}
+	files[filepath.Join(dir, "go.work")] = work
+	for file, text := range files {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return b, err
 		}
@@ -151,6 +186,11 @@ func Build(ctx context.Context, dir string, p Program) (b Binaries, err error) {
 	named := filepath.Join(dir, "goroot")
 	g.path = filepath.Join(named, "bin", "go")
 	g.env = []string{"GOROOT=" + named, "GOTOOLCHAIN=local", "GOWORK=" + filepath.Join(dir, "go.work"), "GOFLAGS=" + flagsFor(env.GOFLAGS)}
+	if usesGRPC {
+		if err := changeGRPC(&g, dir, work); err != nil {
+			return b, fmt.Errorf("percore try can't change grpc-go: %w", err)
+		}
+	}
 	if _, err := g.run("build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", b.Percore, pkg.ImportPath); err != nil {
 		return b, fmt.Errorf("the program with percore below it: %w", err)
 	}
@@ -186,14 +226,76 @@ func fetch(g *goCommand, dir, path, version string) (copied string, err error) {
 	if err := in.json(&pkg, "list", "-json=Module", path); err != nil {
 		return "", err
 	}
-	g.env = []string{"GOWORK=off"}
 	copied = filepath.Join(dir, "copy")
-	if err := os.CopyFS(copied, os.DirFS(pkg.Module.Dir)); err != nil {
+	if err := copyModule(copied, pkg.Module.Dir); err != nil {
 		return "", err
 	}
-	// The cache's files are not writable; a directory without that could not be removed either.
-	return copied, filepath.WalkDir(copied, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
+	g.dir, g.env = copied, []string{"GOWORK=off", "GOFLAGS=-mod=mod"}
+	return copied, dropLocal(g)
+}
+
+// dropLocal removes what go.mod replaces by directories beside the module, which it has only in its
+// repository.
+func dropLocal(g *goCommand) error {
+	var mod struct {
+		Replace []struct {
+			Old, New struct{ Path, Version string }
+		}
+	}
+	if err := g.json(&mod, "mod", "edit", "-json"); err != nil {
+		return err
+	}
+	for _, r := range mod.Replace {
+		old := r.Old.Path
+		if r.Old.Version != "" {
+			old += "@" + r.Old.Version
+		}
+		if r.New.Version == "" {
+			if _, err := g.run("mod", "edit", "-dropreplace="+old); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// changeGRPC makes the workspace in dir, whose text is work, use a changed copy of the grpc-go that it
+// would use otherwise.
+func changeGRPC(g *goCommand, dir, work string) error {
+	in := *g
+	in.dir = dir // where there is no module: all of the workspace's count
+	var module struct{ Dir, Version string }
+	if err := in.json(&module, "list", "-m", "-json", grpcModule); err != nil {
+		return err
+	}
+	if module.Dir == "" { // it was not downloaded yet
+		if err := in.json(&module, "mod", "download", "-json", grpcModule+"@"+module.Version); err != nil {
+			return err
+		}
+	}
+	copied := filepath.Join(dir, "grpc")
+	if err := copyModule(copied, module.Dir); err != nil {
+		return err
+	}
+	server := filepath.Join(copied, "server.go")
+	text := readOrNothing(server)
+	if strings.Count(text, editsGRPC[0]) != 1 {
+		return fmt.Errorf("%s has another Serve", module.Version)
+	}
+	if err := os.WriteFile(server, []byte(strings.Replace(text, editsGRPC[0], editsGRPC[1], 1)), 0o600); err != nil {
+		return err
+	}
+	work += fmt.Sprintf("replace %s => %q\n", grpcModule, copied)
+	return os.WriteFile(filepath.Join(dir, "go.work"), []byte(work), 0o600)
+}
+
+// copyModule copies a module of the go command's cache, whose files and directories are not writable.
+func copyModule(to, from string) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	return filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
+		if err == nil {
 			err = os.Chmod(path, 0o700)
 		}
 		return err
@@ -303,8 +405,8 @@ const SocketVariable = "PERCORE_TRY_SOCKET"
 
 // State is what percore has done in a program.
 type State struct {
-	Stats   percore.Stats
-	Wrapped []string // types of listeners that the program's http.Servers serve, and percore's can't
+	Stats  percore.Stats
+	Others []string // the servers whose connections are not percore's to serve, and why
 }
 
 // Ask asks the program whose socket is at path.

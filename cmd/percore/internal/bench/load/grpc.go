@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
@@ -140,6 +142,13 @@ func newGRPCCaller(caller grpcCaller, job Job) (session, error) {
 	if job.Kind == KindGRPCWatch {
 		s = &grpcWatcher{grpcUnary: unary, most: max(1, job.Streams)}
 	}
+	if job.Path != "" {
+		raw := &grpcRaw{grpcUnary: unary, method: job.Path, message: new(emptypb.Empty)}
+		if err := proto.Unmarshal(job.Message, raw.message); err != nil {
+			return nil, fmt.Errorf("the message is none of protocol buffers: %w", err)
+		}
+		s = raw
+	}
 	s.setDeadline(time.Now().Add(dialTimeout))
 	if err := s.op(); err != nil {
 		s.close()
@@ -195,6 +204,18 @@ func (s *grpcUnary) end(stream grpc.ClientStream) error {
 		return nil
 	}
 	return err
+}
+
+// grpcRaw makes unary calls of any method. Protocol buffers keep fields that a type doesn't have, so a
+// message of any type goes as one without fields.
+type grpcRaw struct {
+	grpcUnary
+	method  string
+	message *emptypb.Empty
+}
+
+func (s *grpcRaw) op() error {
+	return s.dog.explain(s.cc.Invoke(s.dog.ctx, s.method, s.message, new(emptypb.Empty)))
 }
 
 // grpcWatcher makes unary calls, and can leave calls of target.EchoWatch open.

@@ -35,7 +35,8 @@ type Job struct {
 	Callers  int    `json:"callers,omitempty"`  // concurrent callers, gRPC and broadcasts only; 0: one per connection
 	Payload  int    `json:"payload,omitempty"`  // bytes per message, or per request body
 	Pipeline int    `json:"pipeline,omitempty"` // commands sent together, RESP only
-	Path     string `json:"path,omitempty"`     // HTTP request path; "" means "/"
+	Path     string `json:"path,omitempty"`     // HTTP request path; "" means "/". KindGRPCUnary: a method; "" is the echo
+	Message  []byte `json:"message,omitempty"`  // of calls of that method: protocol buffers
 	TLS      bool   `json:"tls,omitempty"`      // HTTP and gRPC only
 	Browser  bool   `json:"browser,omitempty"`  // HTTP only: with BrowserHeader
 	Refused  bool   `json:"refused,omitempty"`  // HTTP/1.1 in an open loop only: the server may answer 503
