@@ -289,9 +289,9 @@ func (l *Limits) pickSilentLocked(now int64) (looked int) {
 	return looked
 }
 
-// pickLocked picks connections with detached answers that are more than their peer's share, and then
-// those that have waited longest: first those of a peer that has more than its share, as many as are too
-// many, and then those of all. It returns how many connections there are.
+// pickLocked picks connections to close. First come those with detached answers, as many as their peer
+// has beyond its share. Then come those that have waited longest: of a peer with more than its share as
+// many as are too many, and after them of all peers. It returns how many connections there are.
 func (l *Limits) pickLocked(now int64) (all int) {
 	r := &l.room
 	r.pickedAt = now

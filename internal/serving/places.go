@@ -10,11 +10,10 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// places are the places of the handshakes that are under way. They are shared out by peers (see
-// accepting.Peer): one peer has a quarter of them at most, and where handshakes have to wait the peers
-// have their turns: those that have waited for the longest, and those that have come last, which would
-// have to wait behind thousands otherwise. So one peer's handshakes keep no other's from theirs,
-// however many they are.
+// places are the places of the handshakes that are under way, shared out by peer (see accepting.Peer).
+// One peer has a quarter of them at most. Where handshakes wait, peers take turns: first the one that
+// has waited longest, then the one that came last, which would wait behind thousands otherwise. So the
+// handshakes of one peer, however many, keep no other's waiting.
 //
 // Many peers can still fill all places with handshakes that never go on, and a client that is far
 // away, or behind a function of the program's that waits, is no enemy. So while a handshake waits

@@ -46,8 +46,9 @@ type Config struct {
 
 	// The functions below are for a server that stands in for a grpc.Server. nil: nothing.
 
-	// ConnValue returns what the context of which those of a connection's calls derive has besides, or
-	// nil. raw is the connection as it was accepted, or nil for one of an http.Server. It may be nil.
+	// ConnValue returns the value of key in the context of a connection, from which the contexts of its
+	// calls derive, beyond what is there already; nil: none. raw is the connection as it was accepted,
+	// or nil for one of an http.Server. ConnValue may be nil.
 	ConnValue func(raw net.Conn, key any) any
 
 	// StreamValue returns what the context of a call has as its grpc.ServerTransportStream.
