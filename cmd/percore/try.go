@@ -168,7 +168,7 @@ func (f *tryFlags) targets() ([]bench.Target, error) {
 }
 
 // run builds the program, and measures it if that was asked for.
-func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	targets, err := f.targets()
 	if err != nil {
 		return err
@@ -179,9 +179,11 @@ func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		if dir, err = os.MkdirTemp("", "percore-try-"); err != nil {
 			return err
 		}
-		if len(targets) > 0 {
-			defer os.RemoveAll(dir)
-		}
+		defer func() {
+			if err != nil || len(targets) > 0 {
+				err = errors.Join(err, os.RemoveAll(dir))
+			}
+		}()
 	default:
 		if dir, err = filepath.Abs(dir); err != nil {
 			return err

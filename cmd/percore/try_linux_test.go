@@ -146,11 +146,16 @@ func TestTryGRPC(t *testing.T) {
 	t.Chdir(dir)
 	t.Setenv("GOWORK", "off")
 	t.Setenv("GOFLAGS", "-mod=mod -trimpath")
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
 	addr := testnet.Reserve(t)
 	code, stdout, stderr := runsTry(t, "-rounds", "1", "-duration", "50ms", "-warmup", "20ms", "-conns", "4", "-idle", "20",
 		"-grpc", addr+"/grpc.health.v1.Health/Check", ".", "--", addr)
 	if want := "Health/Check: percore has served all requests"; code != exitOK || !strings.Contains(stdout, want) {
 		t.Errorf("got exit status %d and\n%s%s\nwant %q in it", code, stdout, stderr, want)
+	}
+	if left := tree(t, temp); len(left) > 0 {
+		t.Errorf("%d files are left", len(left)/2)
 	}
 }
 
@@ -175,6 +180,8 @@ func tree(t *testing.T, dir string) (all []string) {
 func TestTryRefuses(t *testing.T) {
 	testnet.NoLeaks(t)
 	t.Chdir(writeProgram(t))
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
 	for _, test := range []struct {
 		args []string
 		code int
@@ -195,6 +202,9 @@ func TestTryRefuses(t *testing.T) {
 		if code != test.code || !strings.Contains(stderr, test.want) {
 			t.Errorf("%q: got exit status %d and %q, want %d and %q in it", test.args, code, stderr+stdout, test.code, test.want)
 		}
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("got %v left, %v", left, err)
 	}
 	if code, stdout, _ := runsTry(t, "-h"); code != exitOK || !strings.Contains(stdout, "never for production") {
 		t.Errorf("-h: got exit status %d and %q", code, stdout)
