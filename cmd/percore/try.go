@@ -161,7 +161,7 @@ func (f *tryFlags) targets() ([]bench.Target, error) {
 			return nil, fmt.Errorf("-grpc %s: want HOST:PORT/SERVICE/METHOD", text)
 		}
 		all = append(all, bench.Target{Name: text, Tool: f.tool, Job: load.Job{
-			Kind: load.KindGRPCUnary, Addr: addr, Conns: f.conns, Path: "/" + method, Message: message,
+			Kind: load.KindGRPCMethod, Addr: addr, Conns: f.conns, Path: "/" + method, Message: message,
 		}})
 	}
 	return all, nil

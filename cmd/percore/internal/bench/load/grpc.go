@@ -142,7 +142,7 @@ func newGRPCCaller(caller grpcCaller, job Job) (session, error) {
 	if job.Kind == KindGRPCWatch {
 		s = &grpcWatcher{grpcUnary: unary, most: max(1, job.Streams)}
 	}
-	if job.Path != "" {
+	if job.Kind == KindGRPCMethod {
 		raw := &grpcRaw{grpcUnary: unary, method: job.Path, message: new(emptypb.Empty)}
 		if err := proto.Unmarshal(job.Message, raw.message); err != nil {
 			return nil, fmt.Errorf("the message is none of protocol buffers: %w", err)

@@ -60,7 +60,7 @@ func newOpener(job Job) (opener, error) {
 		return respOpener(job)
 	case KindBurst:
 		return burstOpener(job)
-	case KindGRPCUnary, KindGRPCStream, KindGRPCWatch:
+	case KindGRPCUnary, KindGRPCMethod, KindGRPCStream, KindGRPCWatch:
 		return grpcOpener(job), nil
 	}
 	return nil, fmt.Errorf("unknown kind of load %q", job.Kind)

@@ -23,6 +23,7 @@ const (
 	KindRESP       = "resp"        // Pipeline commands of RESP with values of Payload bytes
 	KindBurst      = "burst"       // write one byte, read Payload bytes
 	KindGRPCUnary  = "grpc-unary"  // unary RPC with Payload bytes
+	KindGRPCMethod = "grpc-method" // unary RPC of the method Path with Message
 	KindGRPCStream = "grpc-stream" // one message of Payload bytes there and back on an open stream
 	KindGRPCWatch  = "grpc-watch"  // KindGRPCUnary; requests left open are calls of target.EchoWatch
 )
@@ -35,8 +36,8 @@ type Job struct {
 	Callers  int    `json:"callers,omitempty"`  // concurrent callers, gRPC and broadcasts only; 0: one per connection
 	Payload  int    `json:"payload,omitempty"`  // bytes per message, or per request body
 	Pipeline int    `json:"pipeline,omitempty"` // commands sent together, RESP only
-	Path     string `json:"path,omitempty"`     // HTTP request path; "" means "/". KindGRPCUnary: a method; "" is the echo
-	Message  []byte `json:"message,omitempty"`  // of calls of that method: protocol buffers
+	Path     string `json:"path,omitempty"`     // HTTP request path; "" means "/". KindGRPCMethod: the method
+	Message  []byte `json:"message,omitempty"`  // KindGRPCMethod only: protocol buffers
 	TLS      bool   `json:"tls,omitempty"`      // HTTP and gRPC only
 	Browser  bool   `json:"browser,omitempty"`  // HTTP only: with BrowserHeader
 	Refused  bool   `json:"refused,omitempty"`  // HTTP/1.1 in an open loop only: the server may answer 503
