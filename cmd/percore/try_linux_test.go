@@ -64,7 +64,13 @@ func TestTry(t *testing.T) {
 	t.Chdir(writeProgram(t))
 	before := tree(t, "..")
 	dir := filepath.Join(t.TempDir(), "new")
-	code, stdout, stderr := runsTry(t, "-dir", dir, "./web")
+	program, err := filepath.Abs("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Dir(dir)) // which has no module
+	code, stdout, stderr := runsTry(t, "-dir", dir, program)
+	t.Chdir(filepath.Dir(program))
 	binaries := try.Binaries{Net: filepath.Join(dir, "net"), Percore: filepath.Join(dir, "percore")}
 	if want := "net      " + binaries.Net + "\npercore  " + binaries.Percore + "\n"; code != exitOK || stdout != want {
 		t.Fatalf("got exit status %d and\n%s%s\nwant %q", code, stdout, stderr, want)

@@ -105,7 +105,7 @@ const hookModule = "percore.invalid/try"
 
 // Program is a program to build.
 type Program struct {
-	Package string // as the go command takes it; with @version it is another's module
+	Package string // a directory, or an import path, with @version of any module
 	Tags    string // build tags, as the go command takes them
 }
 
@@ -126,6 +126,8 @@ func Build(ctx context.Context, dir string, p Program) (b Binaries, err error) {
 			return b, err
 		}
 		p.Package = path
+	} else if strings.HasPrefix(p.Package, ".") || filepath.IsAbs(p.Package) {
+		g.dir, p.Package = p.Package, "." // whose module need not be that of the current directory
 	}
 	var env struct{ GOROOT, GOVERSION, GOWORK, GOFLAGS string }
 	if err := g.json(&env, "env", "-json", "GOROOT", "GOVERSION", "GOWORK", "GOFLAGS"); err != nil {
