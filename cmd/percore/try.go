@@ -38,7 +38,8 @@ type tryFlags struct {
 	tool    string // loads instead of the builtin load
 	start   time.Duration
 	cfg     bench.Config
-	verbose bool // show what the program writes
+	targets []bench.Target // what is to be measured
+	verbose bool           // show what the program writes
 }
 
 const tryHelp = `percore try builds a program twice, as it is and with percore below it, without
@@ -124,20 +125,18 @@ func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	case f.tool != "" && len(f.urls)+len(f.grpc) != 1:
 		return nil, errors.New("-load needs one -url or -grpc, to know when the program is ready")
 	}
-	_, err := f.targets()
-	return f, err
+	return f, f.setTargets()
 }
 
-// targets returns what is to be measured.
-func (f *tryFlags) targets() ([]bench.Target, error) {
-	var all []bench.Target
+// setTargets sets what is to be measured.
+func (f *tryFlags) setTargets() error {
 	for _, text := range f.urls {
 		u, err := url.Parse(text)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-			return nil, fmt.Errorf("-url %s: want http://HOST:PORT/PATH or https://HOST:PORT/PATH", text)
+			return fmt.Errorf("-url %s: want http://HOST:PORT/PATH or https://HOST:PORT/PATH", text)
 		}
 		port := u.Port()
 		if port == "" {
@@ -149,30 +148,26 @@ func (f *tryFlags) targets() ([]bench.Target, error) {
 		if f.http2 {
 			t.Job.Kind, t.Name = load.KindHTTP2, t.Name+" over HTTP/2"
 		}
-		all = append(all, t)
+		f.targets = append(f.targets, t)
 	}
 	message, err := base64.StdEncoding.DecodeString(f.message)
 	if err != nil {
-		return nil, fmt.Errorf("-message: %w", err)
+		return fmt.Errorf("-message: %w", err)
 	}
 	for _, text := range f.grpc {
 		addr, method, ok := strings.Cut(text, "/")
 		if _, _, err := net.SplitHostPort(addr); err != nil || !ok || strings.Count(method, "/") != 1 {
-			return nil, fmt.Errorf("-grpc %s: want HOST:PORT/SERVICE/METHOD", text)
+			return fmt.Errorf("-grpc %s: want HOST:PORT/SERVICE/METHOD", text)
 		}
-		all = append(all, bench.Target{Name: text, Tool: f.tool, Job: load.Job{
+		f.targets = append(f.targets, bench.Target{Name: text, Tool: f.tool, Job: load.Job{
 			Kind: load.KindGRPCMethod, Addr: addr, Conns: f.conns, Path: "/" + method, Message: message,
 		}})
 	}
-	return all, nil
+	return nil
 }
 
 // run builds the program, and measures it if that was asked for.
 func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
-	targets, err := f.targets()
-	if err != nil {
-		return err
-	}
 	dir := f.dir
 	switch {
 	case dir == "":
@@ -180,7 +175,7 @@ func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 			return err
 		}
 		defer func() {
-			if err != nil || len(targets) > 0 {
+			if err != nil || len(f.targets) > 0 {
 				err = errors.Join(err, os.RemoveAll(dir))
 			}
 		}()
@@ -201,14 +196,14 @@ func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 		return err
 	}
 	fmt.Fprintf(stdout, "net      %s\npercore  %s\n", binaries.Net, binaries.Percore)
-	if len(targets) == 0 {
+	if len(f.targets) == 0 {
 		return nil
 	}
-	return f.measure(ctx, binaries, targets, stdout, stderr)
+	return f.measure(ctx, binaries, stdout, stderr)
 }
 
 // measure compares the binaries.
-func (f *tryFlags) measure(ctx context.Context, binaries try.Binaries, targets []bench.Target, stdout, stderr io.Writer) error {
+func (f *tryFlags) measure(ctx context.Context, binaries try.Binaries, stdout, stderr io.Writer) error {
 	socket := filepath.Join(filepath.Dir(binaries.Percore), "s")
 	notes := &tryNotes{socket: socket, served: make(map[string]served)}
 	program := func(arm, path string) bench.Program {
@@ -225,10 +220,10 @@ func (f *tryFlags) measure(ctx context.Context, binaries try.Binaries, targets [
 		_ = os.Remove(socket)
 		notes.before = 0
 	}
-	rep, err := bench.RunPrograms(ctx, f.cfg, bench.Programs{Programs: []bench.Program{with, without}, Targets: targets, Start: f.start})
+	rep, err := bench.RunPrograms(ctx, f.cfg, bench.Programs{Programs: []bench.Program{with, without}, Targets: f.targets, Start: f.start})
 	if rep != nil && rep.Took > 0 {
 		err = errors.Join(err, report.Table(stdout, rep, false))
-		notes.print(stdout, targets)
+		notes.print(stdout, f.targets)
 	}
 	if err != nil {
 		return errors.Join(err, notes.words.why())

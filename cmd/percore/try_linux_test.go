@@ -17,6 +17,28 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
+// needsBuild skips a test that builds programs where that would take long, or prove nothing.
+func needsBuild(t *testing.T) {
+	t.Helper()
+	if testing.Short() || race.Enabled {
+		t.Skip("builds programs: run it without -short, and without the race detector, which they wouldn't have")
+	}
+}
+
+// writeFiles writes files, by their names below dir.
+func writeFiles(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // writeProgram writes the program of testdata/try, with a module that it imports by its workspace alone,
 // and returns the directory of package main.
 func writeProgram(t *testing.T) string {
@@ -26,22 +48,14 @@ func writeProgram(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, text := range map[string]string{
+	writeFiles(t, dir, map[string]string{
 		"go.work":            "go 1.26\n\nuse ./lib\n\nuse ./program\n",
 		"lib/go.mod":         "module example.com/lib\n\ngo 1.26\n",
 		"lib/lib.go":         "package lib\n\nconst Greeting = \"hello\"\n",
 		"program/go.mod":     "module example.com/program\n\ngo 1.26\n",
 		"program/web/web.go": string(text),
 		"program/library.go": "package program\n",
-	} {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	return filepath.Join(dir, "program")
 }
 
@@ -57,9 +71,7 @@ func runsTry(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // TestTry builds a program both ways and compares them: percore serves all of its requests, whether it
 // listens by itself or lets net/http do that, also over TLS. Where it can't, it says so.
 func TestTry(t *testing.T) {
-	if testing.Short() || race.Enabled {
-		t.Skip("builds programs: run it without -short, and without the race detector, which they wouldn't have")
-	}
+	needsBuild(t)
 	testnet.NoLeaks(t)
 	t.Chdir(writeProgram(t))
 	before := tree(t, "..")
@@ -96,12 +108,8 @@ func TestTry(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			targets, err := f.targets()
-			if err != nil {
-				t.Fatal(err)
-			}
 			var out bytes.Buffer
-			err = f.measure(t.Context(), binaries, targets, &out, io.Discard)
+			err = f.measure(t.Context(), binaries, &out, io.Discard)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("got %v, want %q in it", err, test.err)
@@ -125,9 +133,7 @@ func TestTry(t *testing.T) {
 
 // TestTryGRPC: a grpc.Server's calls are percore's, and the go command's flags are the user's.
 func TestTryGRPC(t *testing.T) {
-	if testing.Short() || race.Enabled {
-		t.Skip("builds programs: run it without -short, and without the race detector, which they wouldn't have")
-	}
+	needsBuild(t)
 	testnet.NoLeaks(t)
 	// The versions are this module's, so that nothing else need be downloaded.
 	mod, err := os.ReadFile("go.mod")
@@ -150,15 +156,11 @@ func TestTryGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, text := range map[string]string{
+	writeFiles(t, dir, map[string]string{
 		"go.mod":  own.String(),
 		"go.sum":  string(sums),
 		"main.go": string(text),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	t.Chdir(dir)
 	t.Setenv("GOWORK", "off")
 	t.Setenv("GOFLAGS", "-mod=mod -trimpath")

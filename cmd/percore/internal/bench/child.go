@@ -15,17 +15,14 @@ import (
 
 // child is a process that the harness started: a target or a load generator. One goroutine uses it.
 type child struct {
+	process
 	what   string // for messages: "the net server"
-	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout *os.File
 	stderr *words
 	client *control.Client
 
 	counters *counters // nil if nothing is counted
-
-	exited  chan struct{} // closed when the process is gone and reaped
-	waitErr error         // result of Wait; valid once exited is closed
 }
 
 // startChild runs exe with args on the given processors, with counters if that is wanted. The child
@@ -43,15 +40,11 @@ func startChild(what string, on processors, count bool, exe string, args, env []
 		return nil, err
 	}
 	c := &child{
-		what: what, stdin: inW, stdout: outR, stderr: &words{},
-		cmd:    exec.Command(exe, args...),
+		process: newProcess(exe, args, env),
+		what:    what, stdin: inW, stdout: outR, stderr: &words{},
 		client: control.NewClient(outR, inW),
-		exited: make(chan struct{}),
 	}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, c.stderr
-	c.cmd.Env = append(os.Environ(), env...)
-	c.cmd.SysProcAttr = childAttr()
-	c.cmd.WaitDelay = stopGrace // for standard error, in case a grandchild holds it
 	if count {
 		c.counters, err = startCounted(on, c.cmd, c.exited)
 	} else {
@@ -64,11 +57,49 @@ func startChild(what string, on processors, count bool, exe string, args, env []
 		outR.Close()
 		return nil, fmt.Errorf("start %s: %w", what, err)
 	}
-	go func() {
-		c.waitErr = c.cmd.Wait()
-		close(c.exited)
-	}()
+	go c.reap()
 	return c, nil
+}
+
+// process is a process that the harness starts. One goroutine uses it.
+type process struct {
+	cmd     *exec.Cmd
+	exited  chan struct{} // closed when the process is gone and reaped
+	waitErr error         // result of Wait; valid once exited is closed
+}
+
+// newProcess returns a process that is not started yet.
+func newProcess(exe string, args, env []string) process {
+	p := process{cmd: exec.Command(exe, args...), exited: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.SysProcAttr = childAttr()
+	p.cmd.WaitDelay = stopGrace // for what it writes, in case a grandchild holds that
+	return p
+}
+
+// reap waits for the end of the process, once it is started.
+func (p *process) reap() {
+	p.waitErr = p.cmd.Wait()
+	close(p.exited)
+}
+
+// stopGrace is how long a process may take to end after it was asked to.
+const stopGrace = 5 * time.Second
+
+// awaitEnd is for a process that was asked to end. It kills it if it doesn't, and returns when it is
+// gone.
+func (p *process) awaitEnd() {
+	select {
+	case <-p.exited:
+	case <-time.After(stopGrace):
+	}
+	p.end()
+}
+
+// end ends the process at once and returns when it is gone.
+func (p *process) end() {
+	p.cmd.Process.Kill()
+	<-p.exited
 }
 
 // call sends a request and waits for its reply, for ctx, or for limit, whichever comes first. If no
@@ -136,24 +167,17 @@ func (c *child) death() *deathError {
 	return &deathError{what: c.what, how: how, said: c.stderr.String()}
 }
 
-// stopGrace is how long a child may take to end after its input has ended.
-const stopGrace = 5 * time.Second
-
 // stop closes the input of the process, kills it if it doesn't end, and returns when it is gone. It
 // may be called more than once.
 func (c *child) stop() {
 	c.stdin.Close()
-	select {
-	case <-c.exited:
-	case <-time.After(stopGrace):
-	}
-	c.kill()
+	c.awaitEnd()
+	c.stdout.Close()
 }
 
 // kill ends the process at once and returns when it is gone.
 func (c *child) kill() {
-	c.cmd.Process.Kill()
-	<-c.exited
+	c.end()
 	c.stdin.Close()
 	c.stdout.Close()
 }

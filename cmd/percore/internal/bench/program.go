@@ -67,7 +67,7 @@ func RunPrograms(ctx context.Context, cfg Config, all Programs) (*Report, error)
 	for i := range total {
 		p := all.Programs[i%len(all.Programs)]
 		if cfg.Progress != nil {
-			cfg.Progress(Progress{Done: i, Total: total, Scenario: "round", Arm: p.Arm, Round: i/len(all.Programs) + 1})
+			cfg.Progress(Progress{Done: i, Total: total, Arm: p.Arm, Round: i/len(all.Programs) + 1})
 		}
 		if err := r.runProgram(ctx, p, all); err != nil {
 			return r.rep, fmt.Errorf("%s: %w", p.Arm, err)
@@ -79,18 +79,12 @@ func RunPrograms(ctx context.Context, cfg Config, all Programs) (*Report, error)
 
 // runProgram starts p, takes a sample for each target, and stops it.
 func (r *runner) runProgram(ctx context.Context, p Program, all Programs) error {
-	server := &foreign{cmd: exec.Command(p.Path, p.Args...), exited: make(chan struct{})}
-	server.cmd.Env = append(server.cmd.Environ(), p.Env...)
+	server := &foreign{newProcess(p.Path, p.Args, p.Env)}
 	server.cmd.Stdout, server.cmd.Stderr = p.Output, p.Output
-	server.cmd.WaitDelay = stopGrace
-	server.cmd.SysProcAttr = childAttr()
 	if err := startOn(nil, server.cmd); err != nil {
 		return err
 	}
-	go func() {
-		server.err = server.cmd.Wait()
-		close(server.exited)
-	}()
+	go server.reap()
 	defer server.stop()
 	for i, t := range all.Targets {
 		if err := server.accepts(ctx, t.Job.Addr, all.Start); err != nil {
@@ -100,7 +94,7 @@ func (r *runner) runProgram(ctx context.Context, p Program, all Programs) error 
 		if err != nil {
 			select {
 			case <-server.exited:
-				err = fmt.Errorf("the program has ended: %v (%w)", server.err, err)
+				err = fmt.Errorf("the program has ended: %v (%w)", server.waitErr, err)
 			default:
 			}
 			return fmt.Errorf("%s: %w", t.Name, err)
@@ -145,9 +139,7 @@ func (r *runner) programSample(ctx context.Context, server *foreign, t Target) (
 	m := seen.metrics
 	m[MetricCPU] = float64(used) / float64(seen.ops)
 	m[MetricRate] = float64(seen.ops) / seen.elapsed.Seconds()
-	if all, capacity := machineCPU().since(machine); capacity > 0 {
-		m[MetricOther] = 100 * max(0, float64(all-used-seen.cpu)) / float64(capacity)
-	}
+	machine.noteOthers(m, used+seen.cpu)
 	if r.cfg.Idle > 0 {
 		m[MetricResident] = perConn
 	}
@@ -170,20 +162,14 @@ func (r *runner) idleOf(ctx context.Context, server *foreign, job load.Job) (flo
 	if err := gen.openIdle(ctx, job, r.cfg.Idle); err != nil {
 		return 0, err
 	}
-	select {
-	case <-time.After(r.cfg.Settle):
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+	if err := r.settle(ctx, 1); err != nil {
+		return 0, err
 	}
 	return float64(server.resident()-empty) / float64(r.cfg.Idle), nil
 }
 
-// foreign is the process of a Program. One goroutine uses it.
-type foreign struct {
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process is gone
-	err    error         // of Wait; valid once exited is closed
-}
+// foreign is the process of a Program.
+type foreign struct{ process }
 
 // accepts waits until the process accepts connections at addr.
 func (f *foreign) accepts(ctx context.Context, addr string, limit time.Duration) error {
@@ -198,21 +184,14 @@ func (f *foreign) accepts(ctx context.Context, addr string, limit time.Duration)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-f.exited:
-			return fmt.Errorf("the program has ended before it accepted connections at %s: %v", addr, f.err)
+			return fmt.Errorf("the program has ended before it accepted connections at %s: %v", addr, f.waitErr)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// stop asks the process to end, as a supervisor does, kills it if it doesn't, and returns when it is
-// gone.
+// stop asks the process to end, as a supervisor does, and returns when it is gone.
 func (f *foreign) stop() {
 	_ = f.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-f.exited:
-		return
-	case <-time.After(stopGrace):
-	}
-	_ = f.cmd.Process.Kill()
-	<-f.exited
+	f.awaitEnd()
 }

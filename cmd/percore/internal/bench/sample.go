@@ -243,10 +243,7 @@ func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, 
 	for metric, n := range counted {
 		m[metric] = n / float64(seen.ops)
 	}
-	if used, capacity := machineCPU().since(machine); capacity > 0 {
-		ours := after.CPU() - before.CPU() + behindAfter.CPU() - behindBefore.CPU() + seen.cpu
-		m[MetricOther] = 100 * max(0, float64(used-ours)) / float64(capacity)
-	}
+	machine.noteOthers(m, after.CPU()-before.CPU()+behindAfter.CPU()-behindBefore.CPU()+seen.cpu)
 	return Sample{Metrics: m, Latency: seen.latency}, nil
 }
 
@@ -293,6 +290,23 @@ func serverMetrics(m map[string]float64, used target.Usage, seen observed) {
 	}
 }
 
+// noteOthers adds to m what share of the machine other processes have used since the clock was read.
+func (began cpuClock) noteOthers(m map[string]float64, ours time.Duration) {
+	if used, capacity := machineCPU().since(began); capacity > 0 {
+		m[MetricOther] = 100 * max(0, float64(used-ours)) / float64(capacity)
+	}
+}
+
+// settle waits until idle connections have settled, so many times as long.
+func (r *runner) settle(ctx context.Context, times int) error {
+	select {
+	case <-time.After(r.cfg.Settle * time.Duration(times)):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // idleWarmup is how long load runs before the memory of a server without connections is measured.
 // The first requests of a process allocate some memory once, which must not count as memory of the
 // connections.
@@ -314,10 +328,8 @@ func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample
 	if err := r.fill(ctx, sc, st); err != nil {
 		return Sample{}, err
 	}
-	select {
-	case <-time.After(r.cfg.Settle * time.Duration(max(1, sc.settles))):
-	case <-ctx.Done():
-		return Sample{}, context.Cause(ctx)
+	if err := r.settle(ctx, max(1, sc.settles)); err != nil {
+		return Sample{}, err
 	}
 	if err := st.server.call(ctx, target.OpMemory, nil, &full, r.cfg.Hung); err != nil {
 		return Sample{}, err

@@ -19,6 +19,14 @@ const Next = "1.28: as at its tip"
 // An Edit replaces a piece of text that occurs once in a file below GOROOT/src.
 type Edit struct{ File, Old, New string }
 
+// Apply returns the text of the file with the piece replaced.
+func (e Edit) Apply(text string) (string, error) {
+	if n := strings.Count(text, e.Old); n != 1 {
+		return "", fmt.Errorf("%s has this text %d times, want once; the change must be adapted to it:\n%s", e.File, n, e.Old)
+	}
+	return strings.Replace(text, e.Old, e.New, 1), nil
+}
+
 // Edits returns all edits. change is a Go expression, which has the name of the change that is in effect
 // when the program runs. It may use package os, as changeos.
 func Edits(change string) []Edit { return cryptoTLS(change) }
@@ -42,10 +50,11 @@ func Write(dir, goroot string, edits []Edit, more map[string]string) error {
 			}
 			text = string(data)
 		}
-		if n := strings.Count(text, e.Old); n != 1 {
-			return fmt.Errorf("%s of this Go has this text %d times, want once; the change must be adapted to it:\n%s", e.File, n, e.Old)
+		changed, err := e.Apply(text)
+		if err != nil {
+			return err
 		}
-		texts[e.File] = strings.Replace(text, e.Old, e.New, 1)
+		texts[e.File] = changed
 	}
 	replaced := maps.Clone(more)
 	if replaced == nil {

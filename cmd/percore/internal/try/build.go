@@ -81,11 +81,12 @@ func (s *Server) Serve(l net.Listener) error {
 	},
 }
 
-// editsGRPC make grpc-go's Serve call its hook. Stop and GracefulStop need none: they end what Wrap
+// editGRPC makes grpc-go's Serve call its hook. Stop and GracefulStop need none: they end what Wrap
 // serves.
-var editsGRPC = [2]string{
-	"func (s *Server) Serve(lis net.Listener) error {\n",
-	`// PercoreServe, if it takes the call, serves.
+var editGRPC = changedgo.Edit{
+	File: "server.go",
+	Old:  "func (s *Server) Serve(lis net.Listener) error {\n",
+	New: `// PercoreServe, if it takes the call, serves.
 var PercoreServe func(s *Server, lis net.Listener) (err error, takes bool)
 
 func (s *Server) Serve(lis net.Listener) error {
@@ -122,7 +123,7 @@ func Build(ctx context.Context, dir string, p Program) (b Binaries, err error) {
 	}
 	g := goCommand{ctx: ctx, tags: p.Tags}
 	if path, version, ok := strings.Cut(p.Package, "@"); ok {
-		if g.dir, err = fetch(&g, filepath.Join(dir, "module"), path, version); err != nil {
+		if err := fetch(&g, filepath.Join(dir, "module"), path, version); err != nil {
 			return b, err
 		}
 		p.Package = path
@@ -209,41 +210,40 @@ func percoreSource() (string, error) {
 	return root, nil
 }
 
-// fetch downloads the module of a package, and makes a copy of it: the go command accepts no overlay in
-// its cache.
-func fetch(g *goCommand, dir, path, version string) (copied string, err error) {
+// fetch downloads the module of a package, and lets g work in a copy of it: the go command accepts no
+// overlay in its cache.
+func fetch(g *goCommand, dir, path, version string) error {
 	asks := filepath.Join(dir, "asks")
 	if err := os.MkdirAll(asks, 0o700); err != nil {
-		return "", err
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(asks, "go.mod"), []byte("module asks\n"), 0o600); err != nil {
-		return "", err
+		return err
 	}
-	in := *g
-	in.dir, in.env = asks, []string{"GOWORK=off", "GOFLAGS=-mod=mod"}
-	if _, err := in.run("get", path+"@"+version); err != nil {
-		return "", err
+	g.dir, g.env = asks, []string{"GOWORK=off", "GOFLAGS=-mod=mod"}
+	if _, err := g.run("get", path+"@"+version); err != nil {
+		return err
 	}
 	var pkg struct{ Module struct{ Dir string } }
-	if err := in.json(&pkg, "list", "-json=Module", path); err != nil {
-		return "", err
+	if err := g.json(&pkg, "list", "-json=Module", path); err != nil {
+		return err
 	}
-	copied = filepath.Join(dir, "copy")
-	if err := copyModule(copied, pkg.Module.Dir); err != nil {
-		return "", err
+	g.dir = filepath.Join(dir, "copy")
+	if err := copyModule(g.dir, pkg.Module.Dir); err != nil {
+		return err
 	}
-	g.dir, g.env = copied, []string{"GOWORK=off", "GOFLAGS=-mod=mod"}
-	return copied, dropLocal(g)
+	return dropLocal(g)
+}
+
+// A replacement is a replace directive of a go.mod or go.work, as the go command prints it.
+type replacement struct {
+	Old, New struct{ Path, Version string }
 }
 
 // dropLocal removes what go.mod replaces by directories beside the module, which it has only in its
 // repository.
 func dropLocal(g *goCommand) error {
-	var mod struct {
-		Replace []struct {
-			Old, New struct{ Path, Version string }
-		}
-	}
+	var mod struct{ Replace []replacement }
 	if err := g.json(&mod, "mod", "edit", "-json"); err != nil {
 		return err
 	}
@@ -279,12 +279,12 @@ func changeGRPC(g *goCommand, dir, work string) error {
 	if err := copyModule(copied, module.Dir); err != nil {
 		return err
 	}
-	server := filepath.Join(copied, "server.go")
-	text := readOrNothing(server)
-	if strings.Count(text, editsGRPC[0]) != 1 {
-		return fmt.Errorf("%s has another Serve", module.Version)
+	server := filepath.Join(copied, editGRPC.File)
+	text, err := editGRPC.Apply(readOrNothing(server))
+	if err != nil {
+		return fmt.Errorf("%s: %w", module.Version, err)
 	}
-	if err := os.WriteFile(server, []byte(strings.Replace(text, editsGRPC[0], editsGRPC[1], 1)), 0o600); err != nil {
+	if err := os.WriteFile(server, []byte(text), 0o600); err != nil {
 		return err
 	}
 	work += fmt.Sprintf("replace %s => %q\n", grpcModule, copied)
@@ -313,9 +313,7 @@ func workspace(g *goCommand, path, version string, dirs []string) (string, error
 	if path != "" && path != "off" {
 		var own struct {
 			Use     []struct{ DiskPath string }
-			Replace []struct {
-				Old, New struct{ Path, Version string }
-			}
+			Replace []replacement
 		}
 		if err := g.json(&own, "work", "edit", "-json", path); err != nil {
 			return "", err
