@@ -240,7 +240,7 @@ func (a *actor) read(size int) { a.stage.note("%s", a.readOutcome(size)) }
 // readAllOutcome is readAll, for stage.begin.
 func (a *actor) readAllOutcome() string {
 	d := newDigester()
-	_, err := io.Copy(d, struct{ io.Reader }{a.Conn})
+	_, err := io.Copy(d, onlyReader{a.Conn})
 	return fmt.Sprintf("%s.ReadAll: %s %s", a.name, d, describeError(err))
 }
 

@@ -20,11 +20,11 @@ func TestReadmeProgram(t *testing.T) {
 	for _, side := range []string{"-", "+"} {
 		var program strings.Builder
 		for line := range strings.Lines(diff) {
-			if mark := line[:1]; mark == side || mark == " " || mark == "\n" {
-				program.WriteString(strings.TrimPrefix(line, mark))
-				if mark == "\n" {
-					program.WriteString(mark)
-				}
+			switch line[:1] {
+			case side, " ":
+				program.WriteString(line[1:])
+			case "\n":
+				program.WriteString(line)
 			}
 		}
 		dir := t.TempDir()
