@@ -103,23 +103,27 @@ type grpcArm struct {
 	name   string
 	listen testnet.ListenFunc
 	serve  func(*grpc.Server, net.Listener) error
-	server []grpc.ServerOption
 	client []grpc.DialOption
-	tls    func(*tls.Config) credentials.TransportCredentials
 }
 
-// grpcArms are the reference, the engine without the adapter, and the adapter on
-// both sides.
+// onPercore makes a client dial with percore.
+var onPercore = []grpc.DialOption{grpc.WithContextDialer(new(percore.Dialer).DialTarget)}
+
+// grpcArms are the reference, the engine at both ends, and with a server past grpc-go's transport.
 var grpcArms = []grpcArm{
-	{netEngine.name, netEngine.listen, (*grpc.Server).Serve, nil, nil, credentials.NewTLS},
-	{percoreEngine.name, percoreEngine.listen, (*grpc.Server).Serve, nil, nil, credentials.NewTLS},
-	{
-		"grpcadapter", percore.Listen, func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Serve(s, ln) },
-		grpcadapter.ServerOptions(), grpcadapter.DialOptions(),
-		func(config *tls.Config) credentials.TransportCredentials {
-			return grpcadapter.Credentials(credentials.NewTLS(config))
-		},
-	},
+	{netEngine.name, netEngine.listen, (*grpc.Server).Serve, nil},
+	{percoreEngine.name, percoreEngine.listen, (*grpc.Server).Serve, onPercore},
+	{"grpcadapter", percore.Listen, servePast, onPercore},
+}
+
+// servePast serves past grpc-go's transport. It fails if that was refused.
+func servePast(s *grpc.Server, ln net.Listener) error {
+	w := grpcadapter.Wrap(s)
+	if err := w.Refusal(); err != nil {
+		ln.Close()
+		return err
+	}
+	return w.Serve(ln)
 }
 
 // A rig is a grpc.Server on an arm and a client for it.
@@ -170,11 +174,11 @@ func startGRPC(t *testing.T, arm grpcArm, o rigOptions) *rig {
 		if o.tls != nil {
 			o.tls(serverConfig, clientConfig)
 		}
-		serverCredentials, clientCredentials = arm.tls(serverConfig), arm.tls(clientConfig)
+		serverCredentials, clientCredentials = credentials.NewTLS(serverConfig), credentials.NewTLS(clientConfig)
 	}
-	r.server = grpc.NewServer(slices.Concat(arm.server, []grpc.ServerOption{
+	r.server = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(serverCredentials), grpc.MaxRecvMsgSize(maxMessage),
-	}, o.server)...)
+	}, o.server...)...)
 	r.server.RegisterService(&echoService, nil)
 	healthpb.RegisterHealthServer(r.server, r.health)
 	served := make(chan error, 1)

@@ -267,7 +267,7 @@ func serveGRPCChild() {
 		if err != nil {
 			panic(err)
 		}
-		server := grpc.NewServer(arm.server...)
+		server := grpc.NewServer()
 		server.RegisterService(&echoService, nil)
 		fmt.Println(ln.Addr())
 		panic(arm.serve(server, ln))

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 
-	"google.golang.org/grpc"
-
 	"github.com/percore/percore"
 )
 
@@ -24,12 +22,6 @@ var errNilContext = errors.New("grpcadapter: a nil context was passed: it must b
 func isNilListener(l net.Listener) bool {
 	own, ok := l.(*percore.Listener)
 	return l == nil || ok && own == nil
-}
-
-// isNilServer reports whether srv is nil, or a nil *grpc.Server.
-func isNilServer(srv ListenerServer) bool {
-	own, ok := srv.(*grpc.Server)
-	return srv == nil || ok && own == nil
 }
 
 // refuseNil panics if an argument is nil. hint says what to do.

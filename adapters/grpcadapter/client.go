@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/stats"
 
@@ -40,8 +40,8 @@ import (
 // golang.org/x/net/trace, experimental.AcceptCompressors, grpc.PreparedMsg. A grpc.CallOption that the
 // client doesn't know makes the call fail with Unimplemented. A default service config with another
 // policy is refused by NewClient; one that a resolver brings is treated as grpc-go treats one that it
-// can't parse.
-// [DialOptions] are for a *grpc.ClientConn, which has all of that.
+// can't parse. A *grpc.ClientConn has all of that, also on percore: grpc.WithContextDialer takes
+// DialTarget of a percore.Dialer.
 //
 // Experimental: the names may change before v1.
 type Client struct {
@@ -56,8 +56,8 @@ var _ grpc.ClientConnInterface = (*Client)(nil)
 // can't be passed, so that none is ignored. [WithTransportCredentials] must be among them.
 func NewClient(target string, opts ...ClientOption) (*Client, error) {
 	s := clientSettings{ClientConfig: rpc.DefaultClientConfig()}
-	s.Pool = BufferPool()
-	s.dialer = defaultDialer
+	s.Pool = bufferPool{}
+	s.dialTarget = defaultDialer.DialTarget
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, errNilOption("NewClient's options", i)
@@ -77,9 +77,7 @@ func (s *clientSettings) client(target string) (_ *Client, err error) {
 		return nil, s.refused
 	}
 	s.Unary, s.Stream, s.Stats = rpc.ChainUnaryClient(s.unary), rpc.ChainStreamClient(s.stream), rpc.CombineStats(s.stats)
-	if s.Dial == nil {
-		s.Dial = s.dial
-	}
+	s.Dial = s.dial
 	s.UserAgent = strings.TrimSpace(s.UserAgent + " grpc-go/" + grpc.Version)
 	s.Accepts = registeredCompressors()
 	s.Channel.Target = target
@@ -97,18 +95,19 @@ func (s *clientSettings) client(target string) (_ *Client, err error) {
 	return c, nil
 }
 
+// defaultDialer sets the same options as grpc-go's own dialer: keep-alive is on, with the system's
+// parameters instead of Go's.
+var defaultDialer = &percore.Dialer{
+	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1},
+}
+
 // dial connects to an address.
 func (s *clientSettings) dial(ctx context.Context, addr string) (net.Conn, error) {
-	nc, err := s.dialer.DialTarget(ctx, addr)
-	if err != nil {
-		return nil, err
+	nc, err := s.dialTarget(ctx, addr)
+	if err == nil {
+		s.userTimeout.set(nc) // now: before connect it would limit the time for that, too
 	}
-	if socket, ok := nc.(syscall.Conn); ok && s.userTimeout > 0 {
-		if _, isTCP := nc.RemoteAddr().(*net.TCPAddr); isTCP {
-			_ = setUserTimeout(socket, s.userTimeout) // the connection is as good without
-		}
-	}
-	return nc, nil
+	return nc, err
 }
 
 // commonCompressors are those of grpc-go's own packages and of others, whose names can be looked up: the
@@ -233,8 +232,8 @@ type ClientOption interface{ applyToClient(*clientSettings) }
 // clientSettings is what the options change.
 type clientSettings struct {
 	rpc.ClientConfig
-	dialer      *percore.Dialer
-	userTimeout time.Duration
+	dialTarget  func(ctx context.Context, addr string) (net.Conn, error)
+	userTimeout userTimeout
 	unary       []grpc.UnaryClientInterceptor
 	stream      []grpc.StreamClientInterceptor
 	stats       []stats.Handler
@@ -374,13 +373,10 @@ func WithMaxHeaderListSize(bytes uint32) ClientOption {
 	return clientOption(func(s *clientSettings) { s.HeaderBytes = bytes })
 }
 
-// WithInitialWindowSize is grpc.WithInitialWindowSize, an older name of [WithInitialStreamWindowSize].
-func WithInitialWindowSize(bytes int32) ClientOption { return WithInitialStreamWindowSize(bytes) }
-
-// WithInitialStreamWindowSize is the option that grpc-go is to have after 1.85: how many bytes a server
-// may send on a stream before they are received. Values below 64 KiB are ignored. Without it that is
-// 256 KiB. Unlike grpc-go's, this window does not grow by itself.
-func WithInitialStreamWindowSize(bytes int32) ClientOption {
+// WithInitialWindowSize is grpc.WithInitialWindowSize: how many bytes a server may send on a stream
+// before they are received. Values below 64 KiB are ignored. Without it that is 256 KiB. Unlike
+// grpc-go's, this window does not grow by itself.
+func WithInitialWindowSize(bytes int32) ClientOption {
 	return clientOption(func(s *clientSettings) {
 		if bytes >= windowMin {
 			s.StreamWindow = bytes
@@ -428,5 +424,24 @@ func WithIdleTimeout(d time.Duration) ClientOption {
 // by a goroutine each.
 func WithContextDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) ClientOption {
 	refuseNil(dial == nil, "WithContextDialer", "function", "leave the option out")
-	return clientOption(func(s *clientSettings) { s.Dial = dial })
+	return clientOption(func(s *clientSettings) { s.dialTarget = dial })
+}
+
+// WithDialer makes d dial the connections, for clients that need another local address, timeout,
+// hook or group of loops. The caller must not change d any more.
+func WithDialer(d *percore.Dialer) ClientOption {
+	refuseNil(d == nil, "WithDialer", "*percore.Dialer", "leave the option out")
+	return clientOption(func(s *clientSettings) { s.dialTarget = d.DialTarget })
+}
+
+// WithKeepaliveParams is grpc.WithKeepaliveParams: when the client pings, at most once in 10 seconds,
+// and when it gives a connection up. As in grpc-go, TCP_USER_TIMEOUT (tcp(7)) is set to kp.Timeout, 20
+// seconds if that is 0, so that data which is not acknowledged in time ends the connection; it is left
+// alone if kp.Time is so large (math.MaxInt64) that there are no pings. Without this option there are
+// neither.
+func WithKeepaliveParams(kp keepalive.ClientParameters) ClientOption {
+	kp.Time = max(kp.Time, 10*time.Second) // grpc-go's least
+	return clientOption(func(s *clientSettings) {
+		s.Keepalive, s.userTimeout = kp, userTimeoutOf(kp.Time, kp.Timeout)
+	})
 }

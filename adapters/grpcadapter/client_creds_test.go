@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -102,5 +103,34 @@ func TestClientOddCredentials(t *testing.T) {
 		if results[1] != results[0] {
 			t.Errorf("%s: got %s, want %s as with grpc-go", test.name, results[1], results[0])
 		}
+	}
+}
+
+// deafCreds read until the connection ends, whatever the context says.
+type deafCreds struct {
+	credentials.TransportCredentials
+	begun chan struct{}
+	ended chan error
+}
+
+func (c deafCreds) ClientHandshake(_ context.Context, _ string, nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c.begun <- struct{}{}
+	_, err := io.Copy(io.Discard, nc)
+	c.ended <- err
+	return nc, nil, err
+}
+
+// TestClientEndsHandshake: Close ends a handshake of credentials that don't look at the context, as in
+// grpc-go.
+func TestClientEndsHandshake(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+	creds := deafCreds{insecure.NewCredentials(), make(chan struct{}, 1), make(chan error, 1)}
+	c := dialClient(t, lis, WithTransportCredentials(creds))
+	c.Connect()
+	testnet.Receive(t, "the handshake", creds.begun)
+	c.Close()
+	if err := testnet.Receive(t, "the handshake's end", creds.ended); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("it has ended with %v, want %v", err, net.ErrClosed)
 	}
 }

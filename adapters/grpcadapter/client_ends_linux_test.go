@@ -4,10 +4,17 @@ package grpcadapter
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"os"
+	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -39,5 +46,38 @@ func TestClientHungUp(t *testing.T) {
 			t.Fatalf("call %d: %v", i, err)
 		}
 		testnet.Eventually(t, "the end", testnet.Receive(t, "a connection of its own", conns).HungUp)
+	}
+}
+
+// TestClientAbstract: the addresses of the scheme unix-abstract are those of unix sockets without a
+// file, also for a dialer of the user's, which gets them as grpc-go passes them.
+func TestClientAbstract(t *testing.T) {
+	name := fmt.Sprintf("percore test %d", os.Getpid())
+	lis, err := percore.Listen("unix", "@"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	startOwn(t, lis)
+	target := "unix-abstract:" + name
+	if err := callEcho(callContext(t), newTestClient(t, target), pattern(10)); err != nil {
+		t.Errorf("without a dialer: %v", err)
+	}
+	var got []string
+	dial := func(ctx context.Context, addr string) (net.Conn, error) {
+		got = append(got, addr)
+		return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(addr, "unix:"))
+	}
+	theirs, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	for _, cc := range []grpc.ClientConnInterface{theirs, newTestClient(t, target, WithContextDialer(dial))} {
+		if err := callEcho(callContext(t), cc, pattern(10)); err != nil {
+			t.Errorf("with a dialer: %v", err)
+		}
+	}
+	if len(got) != 2 || got[0] != got[1] {
+		t.Errorf("the dialers got %q, want the same twice", got)
 	}
 }

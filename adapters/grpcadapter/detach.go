@@ -41,7 +41,7 @@ func Detach(stream grpc.ServerStream, begin func(*Stream)) error {
 	if stream == nil || begin == nil {
 		return status.Error(codes.Internal, "grpcadapter: Detach was called with a nil grpc.ServerStream or function")
 	}
-	s := &Stream{stream: stream, limit: DefaultUnsent, sending: true}
+	s := &Stream{stream: stream, limit: defaultUnsent, sending: true}
 	ok, err := rpc.Detach(stream.Context(), &s.call, (*owner)(s))
 	switch {
 	case err != nil:
@@ -101,8 +101,8 @@ type unsent struct {
 	bytes int // that it counts
 }
 
-// DefaultUnsent is how many bytes of messages a Stream holds for a slow client, without SetLimit.
-const DefaultUnsent = 64 << 10
+// defaultUnsent is how many bytes of messages a Stream holds for a slow client, without SetLimit.
+const defaultUnsent = 64 << 10
 
 const (
 	messageExtra   = 64      // that each message counts, besides its own
@@ -200,7 +200,7 @@ func (s *Stream) Abort(err error) {
 	s.end(err, true)
 }
 
-// SetLimit sets how many bytes of messages may wait for a slow client, DefaultUnsent at first. A message
+// SetLimit sets how many bytes of messages may wait for a slow client, 64 KiB at first. A message
 // counts 64 bytes besides its own, and 1 KiB if it isn't protobuf's. A SendMsg for which there is no
 // room fails with ErrSlowClient, and with drop it also aborts the call with that status. One that finds
 // nothing waiting may be longer. It panics if bytes is negative.

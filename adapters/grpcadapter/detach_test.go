@@ -149,14 +149,21 @@ func newServerDoor(opts ...Option) func(testing.TB, net.Listener, *watches, stat
 	}
 }
 
-func grpcGo(t testing.TB, w *watches, h stats.Handler) *grpc.Server {
-	var opts []grpc.ServerOption
+func grpcGo(w *watches, h stats.Handler, opts ...grpc.ServerOption) *grpc.Server {
 	if h != nil {
 		opts = append(opts, grpc.StatsHandler(h))
 	}
 	srv := grpc.NewServer(opts...)
 	srv.RegisterService(w.desc(), nil)
 	return srv
+}
+
+func wrapDoor(theirs []grpc.ServerOption, opts ...Option) func(testing.TB, net.Listener, *watches, stats.Handler) (func(), func(), func() int) {
+	return func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int) {
+		srv := wrapFast(t, grpcGo(w, h, theirs...), opts...)
+		serveUntil(t, srv.Stop, func() error { return srv.Serve(lis) })
+		return srv.Stop, srv.GracefulStop, func() int { return srv.Stats().Detached }
+	}
 }
 
 func passOn(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -167,16 +174,10 @@ var detachDoors = []detachDoor{
 	{"NewServer", true, newServerDoor()},
 	{"DetachInterceptors", true, newServerDoor(StreamInterceptor(passOn), DetachInterceptors())},
 	{"interceptors", false, newServerDoor(StreamInterceptor(passOn))},
-	{"Wrap", true, func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int) {
-		srv := Wrap(grpcGo(t, w, h))
-		if err := srv.Refusal(); err != nil {
-			t.Fatal(err)
-		}
-		serveUntil(t, srv.Stop, func() error { return srv.Serve(lis) })
-		return srv.Stop, srv.GracefulStop, func() int { return srv.Stats().Detached }
-	}},
+	{"Wrap", true, wrapDoor(nil)},
+	{"Wrap, DetachInterceptors", true, wrapDoor([]grpc.ServerOption{grpc.StreamInterceptor(passOn)}, DetachInterceptors())},
 	{"grpc-go", false, func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int) {
-		srv := grpcGo(t, w, h)
+		srv := grpcGo(w, h)
 		serveUntil(t, srv.Stop, func() error { return srv.Serve(lis) })
 		return srv.Stop, srv.GracefulStop, nil
 	}},

@@ -23,34 +23,6 @@ import (
 	"github.com/percore/percore/admission"
 )
 
-// A server and a client on percore. The new parts are percore.Listen, ServerOptions, Serve
-// and DialOptions.
-func Example() {
-	lis, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	srv := grpc.NewServer(grpcadapter.ServerOptions()...)
-	healthpb.RegisterHealthServer(srv, health.NewServer())
-	served := make(chan error)
-	go func() { served <- grpcadapter.Serve(srv, lis) }()
-
-	opts := append(grpcadapter.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	cc, err := grpc.NewClient(lis.Addr().String(), opts...)
-	if err != nil {
-		log.Fatal(err)
-	}
-	reply, err := healthpb.NewHealthClient(cc).Check(context.Background(), &healthpb.HealthCheckRequest{})
-	fmt.Println(reply.GetStatus(), err)
-
-	cc.Close()
-	srv.GracefulStop()
-	fmt.Println(<-served)
-	// Output:
-	// SERVING <nil>
-	// <nil>
-}
-
 // A gRPC server and an http.Server share 64 places for handlers. Requests that have waited for 200 ms
 // are refused; health checks take no places.
 func ExampleLimitWork() {
@@ -115,31 +87,30 @@ func Example_proxyTLVs() {
 	log.Fatal(srv.Serve(lis))
 }
 
-// A server that sets keep-alive parameters also has to give them to Serve, which can't query the
-// server. This example is not run, because it serves forever.
-func ExampleKeepaliveParams() {
-	var lc percore.ListenConfig // with the options of the engine
-	lis, err := lc.Listen(context.Background(), "tcp", ":50051")
+// A grpc.Server as it is, with its options. Generated code and calls are the same.
+func ExampleWrap() {
+	lis, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
 	}
-	kp := keepalive.ServerParameters{Time: time.Minute, Timeout: 5 * time.Second}
-	srv := grpc.NewServer(append(grpcadapter.ServerOptions(), grpc.KeepaliveParams(kp))...)
-	log.Fatal(grpcadapter.Serve(srv, lis, grpcadapter.KeepaliveParams(kp)))
-}
+	srv := grpc.NewServer(grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 5 * time.Second}))
+	healthpb.RegisterHealthServer(srv, health.NewServer())
+	served := make(chan error)
+	go func() { served <- grpcadapter.Wrap(srv).Serve(lis) }()
 
-// A client with keep-alive parameters that chooses the local address of its connections. This
-// example is not run, because it has no server.
-func ExampleDialOptions() {
-	opts := grpcadapter.DialOptions(
-		grpcadapter.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Minute, Timeout: 5 * time.Second}),
-		grpcadapter.WithDialer(&percore.Dialer{Timeout: 3 * time.Second}),
-	)
-	cc, err := grpc.NewClient("dns:///example.com:50051", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	cc, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer cc.Close()
+	reply, err := healthpb.NewHealthClient(cc).Check(context.Background(), &healthpb.HealthCheckRequest{})
+	fmt.Println(reply.GetStatus(), err)
+
+	cc.Close()
+	srv.GracefulStop()
+	fmt.Println(<-served)
+	// Output:
+	// SERVING <nil>
+	// <nil>
 }
 
 // A client past grpc-go's transport: generated code takes it in the place of a *grpc.ClientConn.

@@ -83,17 +83,6 @@ type serveFunc func(*grpc.Server, net.Listener) error
 
 func plainServe(srv *grpc.Server, lis net.Listener) error { return srv.Serve(lis) }
 
-// listenAdapted returns a listener as Serve gives it to grpc-go.
-func listenAdapted(network, address string) (net.Listener, error) {
-	l, err := percore.Listen(network, address)
-	if err != nil {
-		return nil, err
-	}
-	return wrapListener(l, settingsOf(nil)), nil
-}
-
-func serveOnLoops(srv *grpc.Server, lis net.Listener) error { return Serve(srv, lis) }
-
 // servePast serves past grpc-go's transport. It panics if that was refused.
 func servePast(srv *grpc.Server, lis net.Listener) error {
 	w := Wrap(srv)
@@ -154,7 +143,7 @@ func callUnary(ctx context.Context, cc *grpc.ClientConn, message []byte, opts ..
 	return nil
 }
 
-func openChat(ctx context.Context, cc *grpc.ClientConn) (grpc.ClientStream, error) {
+func openChat(ctx context.Context, cc grpc.ClientConnInterface) (grpc.ClientStream, error) {
 	return cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
 }
 

@@ -11,8 +11,8 @@ import (
 
 // counts holds the metrics of all servers and clients of the process, except those of calls.
 var counts struct {
-	conns, foreign, sparing atomic.Uint64
-	serving                 atomic.Int64
+	conns, foreign atomic.Uint64
+	serving        atomic.Int64
 }
 
 func init() {
@@ -21,7 +21,6 @@ func init() {
 		all := []percore.Metric{
 			{Name: "connections_total", Help: help, Label: "kind", Of: "percore", Value: float64(counts.conns.Load())},
 			{Name: "connections_total", Help: help, Label: "kind", Of: "foreign", Value: float64(counts.foreign.Load())},
-			{Name: "sparing_connections_total", Help: "Connections over TLS that Credentials has relieved of the read buffer", Value: float64(counts.sparing.Load())},
 			{Name: "serve_calls", Help: "Calls of Serve that are under way", Value: float64(counts.serving.Load())},
 		}
 		return append(all, callMetrics(rpc.ProcessStats())...)

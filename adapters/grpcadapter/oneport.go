@@ -24,7 +24,7 @@ import (
 // The http.Server owns the connections. Its settings count for them: TLS, MaxHeaderBytes, IdleTimeout,
 // the limits, windows and PINGs of HTTP2Config, ConnState, ConnContext. So the options
 // [Creds], [ConnectionTimeout], [KeepaliveParams], [MaxConcurrentStreams], [MaxHeaderListSize],
-// [HeaderTableSize], [InitialStreamWindowSize] and [InitialConnWindowSize] have no effect on them. All
+// [HeaderTableSize], [InitialWindowSize] and [InitialConnWindowSize] have no effect on them. All
 // other options of s do: interceptors, stats handlers, the tap, codecs, sizes of messages, and
 // [KeepaliveEnforcementPolicy] on connections that have had a call.
 //

@@ -9,27 +9,12 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// BufferPool returns percore's default pool (see package pool) in the form that grpc-go uses:
-// experimental.BufferPool, experimental.WithBufferPool and mem.NewBuffer take it. It is as fast as
-// grpc-go's own or faster, because it doesn't overwrite a buffer with zeros before each use.
-// pool.Stats counts the buffers that gRPC holds: a mem.Buffer holds one from when it is made until
-// its last Free. grpc-go never frees some of them, such as the ones a stream has received when it
-// is cut off before it is read. The garbage collector takes those, and they count as leaked.
+// bufferPool is percore's default pool in the form that mem.NewBuffer takes. Unlike grpc-go's own, it
+// doesn't overwrite a buffer with zeros before each use. It gets buffers from three places, depending on
+// their capacity:
 //
-// As with grpc-go's own pool, a codec must not keep the bytes it decodes without a reference
-// (mem.Buffer.Ref): the buffer is reused for other messages, also of other connections. The bytes
-// between a buffer's length and capacity are left over from such messages, too.
-//
-// grpc-go's codec for protobuf takes its buffers from mem.DefaultBufferPool, whatever pool the
-// server or client has been given. A program can change that in an init function:
-//
-//	func init() { experimental.SetDefaultBufferPool(grpcadapter.BufferPool()) }
-func BufferPool() mem.BufferPool { return bufferPool{} }
-
-// bufferPool gets buffers from three places, depending on their capacity:
-//
-//	up to 1 KiB    small, uncounted: grpc-go usually doesn't give them back, since
-//	               mem.NewBuffer makes a plain slice of them
+//	up to 1 KiB    small, uncounted: most are not given back, since mem.NewBuffer
+//	               makes a plain slice of them
 //	up to 1 MiB    percore's pool
 //	above          long, uncounted: percore's pool keeps no buffers that large
 type bufferPool struct{}

@@ -115,7 +115,7 @@ func probeStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error
 		return grpc.ErrServerStopped
 	}
 	defer w.inner.Stop() // whatever has happened
-	go func() { served <- w.inner.Serve(pipes, asIs); w.leave() }()
+	go func() { served <- w.inner.Serve(pipes); w.leave() }()
 	cc, err := pipes.client()
 	if err != nil {
 		return err
@@ -224,7 +224,7 @@ func playAll(ctx context.Context, srv *grpc.Server, log *probeLog, keys *innards
 		if w.enter() == nil {
 			return nil, grpc.ErrServerStopped
 		}
-		serve = func() error { defer w.leave(); return w.inner.Serve(pipes, asIs) }
+		serve = func() error { defer w.leave(); return w.inner.Serve(pipes) }
 	}
 	served := make(chan error, 1)
 	go func() { served <- serve() }()
@@ -249,8 +249,6 @@ func playAll(ctx context.Context, srv *grpc.Server, log *probeLog, keys *innards
 	}
 	return results, nil
 }
-
-func asIs(c net.Conn) net.Conn { return c }
 
 // A pipeListener listens in memory.
 type pipeListener struct {

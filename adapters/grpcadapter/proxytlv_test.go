@@ -61,7 +61,7 @@ func TestProxyTLVs(t *testing.T) {
 		"grpc-go": func(creds credentials.TransportCredentials, lis net.Listener) (<-chan error, func()) {
 			srv := grpc.NewServer(grpc.Creds(creds))
 			srv.RegisterService(&tellTLVs, nil)
-			return goServe(func() error { return Serve(srv, lis) }), srv.Stop
+			return goServe(func() error { return serveByGRPC(srv, lis) }), srv.Stop
 		},
 		"Wrap": func(creds credentials.TransportCredentials, lis net.Listener) (<-chan error, func()) {
 			srv := grpc.NewServer(grpc.Creds(creds))

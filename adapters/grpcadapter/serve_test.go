@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -19,26 +18,6 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
-
-// spyServer counts the listeners it serves.
-type spyServer struct {
-	*grpc.Server
-	mu        sync.Mutex
-	listeners []net.Listener // guarded by mu
-}
-
-func (s *spyServer) Serve(lis net.Listener) error {
-	s.mu.Lock()
-	s.listeners = append(s.listeners, lis)
-	s.mu.Unlock()
-	return s.Server.Serve(lis)
-}
-
-func (s *spyServer) serves() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.listeners)
-}
 
 // sockets returns how many listening sockets lis has, or 1 if it can't be determined.
 func sockets(lis net.Listener) int {
@@ -68,11 +47,17 @@ func TestServePerLoop(t *testing.T) {
 				testnet.NoLeaks(t)
 				lis := lis(t)
 				want := sockets(lis)
-				srv := &spyServer{Server: grpc.NewServer()}
+				srv := grpc.NewServer()
 				srv.RegisterService(&echo, nil)
 				served := make(chan error, 1)
-				go func() { served <- Serve(srv, lis) }()
-				testnet.Eventually(t, fmt.Sprintf("%d calls of Serve", want), func() bool { return srv.serves() == want })
+				var serves atomic.Int64
+				go func() {
+					served <- serveSockets(lis, 0, func(l net.Listener, _ userTimeout) error {
+						serves.Add(1)
+						return srv.Serve(l)
+					})
+				}()
+				testnet.Eventually(t, fmt.Sprintf("%d calls of Serve", want), func() bool { return serves.Load() == int64(want) })
 				// Dial so many that the kernel gives some to every socket.
 				var wg sync.WaitGroup
 				for range 40 {
@@ -90,11 +75,11 @@ func TestServePerLoop(t *testing.T) {
 					t.Fatalf("Serve returned %v before the server was stopped", err)
 				default:
 				}
-				stop.call(srv.Server)
+				stop.call(srv)
 				if err := testnet.Receive(t, "Serve returning", served); err != nil {
 					t.Errorf("Serve after %s: got %v, want nil", stop.name, err)
 				}
-				if got := srv.serves(); got != want {
+				if got := serves.Load(); got != int64(want) {
 					t.Errorf("got %d calls of Serve, want %d", got, want)
 				}
 			})
@@ -105,7 +90,7 @@ func TestServePerLoop(t *testing.T) {
 // TestServeGracefully: GracefulStop waits for streams of connections from all sockets, and Serve
 // waits for GracefulStop.
 func TestServeGracefully(t *testing.T) {
-	t.Run("grpc-go", func(t *testing.T) { testServeGracefully(t, serveOnLoops) })
+	t.Run("grpc-go", func(t *testing.T) { testServeGracefully(t, serveByGRPC) })
 	t.Run("fast path", func(t *testing.T) { testServeGracefully(t, servePast) })
 }
 
@@ -174,7 +159,7 @@ func TestServeErrors(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			var got [3]string
-			for i, serve := range []serveFunc{plainServe, serveOnLoops, servePast} {
+			for i, serve := range []serveFunc{plainServe, serveByGRPC, servePast} {
 				srv := grpc.NewServer()
 				srv.RegisterService(&echo, nil)
 				lis := listenOnLoops(t, 3, testnet.TCP4)
@@ -198,7 +183,7 @@ func TestServeErrors(t *testing.T) {
 func TestServeStoppedWhileStarting(t *testing.T) {
 	testnet.NoLeaks(t)
 	for i := range 400 {
-		serve := []serveFunc{serveOnLoops, servePast}[i%2]
+		serve := []serveFunc{serveByGRPC, servePast}[i%2]
 		lis := listenOnLoops(t, 4, testnet.TCP4)
 		srv := grpc.NewServer()
 		served := make(chan error, 1)
@@ -374,56 +359,10 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestForeignListener: connections that aren't percore's pass through unchanged, however they are
-// wrapped. Percore connections from a listener that wraps percore's are recognized.
-func TestForeignListener(t *testing.T) {
-	testnet.NoLeaks(t)
-	nl := testnet.Listen(t, net.Listen, testnet.TCP4)
-	if got := wrapListener(nl, settingsOf(nil)); got != nl {
-		t.Errorf("package net's listener: got a %T, want itself", got)
-	}
-	limited := &limitedListener{Listener: nl}
-	server, _ := testnet.Connect(t, wrapListener(limited, settingsOf(nil)))
-	if _, ok := server.(*net.TCPConn); !ok {
-		t.Errorf("package net's connection: got a %T, want it unchanged", server)
-	}
-	if got := limited.accepted.Load(); got != 1 {
-		t.Errorf("the wrapped listener accepted %d connections, want 1", got)
-	}
-	mixed := wrapListener(&limitedListener{Listener: testnet.Listen(t, percore.Listen, testnet.TCP4)}, settingsOf(nil))
-	server, _ = testnet.Connect(t, mixed)
-	if _, ok := server.(*Conn); ok == connsAreNets {
-		t.Errorf("percore's connection from somebody else's listener: got a %T, want a *Conn on percore's engine", server)
-	}
-	if _, ok := wrapListener(limited, settingsOf(nil)).(syscall.Conn); ok {
-		t.Error("a listener that hides its socket can be asked for it, wrapped")
-	}
-	if _, ok := wrapListener(socketListener{nl.(*net.TCPListener)}, settingsOf(nil)).(syscall.Conn); !ok {
-		t.Error("a listener that shows its socket can't be asked for it, wrapped")
-	}
-}
-
-// socketListener is a foreign listener that shows its socket.
-type socketListener struct{ *net.TCPListener }
-
-// limitedListener is a foreign listener.
-type limitedListener struct {
-	net.Listener
-	accepted atomic.Int64
-}
-
-func (l *limitedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err == nil {
-		l.accepted.Add(1)
-	}
-	return c, err
-}
-
 // TestStopCutsEverything: streams on connections of every loop end when the server is stopped, and
 // the clients get an error.
 func TestStopCutsEverything(t *testing.T) {
-	t.Run("grpc-go", func(t *testing.T) { testStopCutsEverything(t, serveOnLoops) })
+	t.Run("grpc-go", func(t *testing.T) { testStopCutsEverything(t, serveByGRPC) })
 	t.Run("fast path", func(t *testing.T) { testStopCutsEverything(t, servePast) })
 }
 

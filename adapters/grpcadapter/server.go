@@ -26,8 +26,8 @@ import (
 // It takes connections of any listener; those of percore that wait hold no goroutine and no buffer,
 // in clear and over TLS. All methods are safe for concurrent use.
 type Server struct {
-	rpc      *rpc.Server
-	settings settings // of connections
+	rpc         *rpc.Server
+	userTimeout userTimeout // of connections
 }
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
@@ -40,10 +40,7 @@ func NewServer(opts ...Option) *Server {
 		refuseNilOption(opt == nil, "NewServer's options", i)
 		opt.applyToServer(s)
 	}
-	return &Server{
-		rpc:      rpc.New(s.config()),
-		settings: settings{userTimeout: userTimeout(s.Keepalive.Time, s.Keepalive.Timeout)},
-	}
+	return &Server{rpc.New(s.config()), userTimeoutOf(s.Keepalive.Time, s.Keepalive.Timeout)}
 }
 
 // RegisterService implements [grpc.ServiceRegistrar]. Generated code calls it, before Serve. As with
@@ -79,9 +76,7 @@ func (s *Server) Serve(lis net.Listener) error {
 	case isNilListener(lis):
 		return errNilListener
 	}
-	counts.serving.Add(1)
-	defer counts.serving.Add(-1)
-	return serveInner(s.rpc, lis, s.settings)
+	return serveInner(s.rpc, lis, s.userTimeout)
 }
 
 // Shutdown is GracefulStop that ends with ctx, too: it returns nil when the last call has ended, or

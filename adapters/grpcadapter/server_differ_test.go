@@ -575,9 +575,9 @@ var differingServers = []struct {
 }
 
 // wrapFast wraps a server whose calls are certainly served past grpc-go's transport.
-func wrapFast(t testing.TB, srv *grpc.Server) *WrappedServer {
+func wrapFast(t testing.TB, srv *grpc.Server, opts ...Option) *WrappedServer {
 	t.Helper()
-	w := Wrap(srv)
+	w := Wrap(srv, opts...)
 	if err := w.Refusal(); err != nil {
 		t.Fatalf("the fast path was refused: %v", err)
 	}

@@ -131,10 +131,9 @@ func testServerPeers(t *testing.T, server *tls.Config, clients []*tls.Config) {
 	past := []grpc.ServerOption{grpc.Creds(creds), grpc.StatsHandler(connPeers{}), grpc.UnknownServiceHandler(tellPeer)}
 	want := play(testnet.Listen(t, net.Listen, testnet.TCP4), grpc.NewServer(past...))
 	for name, srv := range map[string]rulesServer{
-		"NewServer":              NewServer(Creds(creds), StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)),
-		"NewServer, Credentials": NewServer(Creds(Credentials(creds)), StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)),
-		"Wrap":                   Wrap(grpc.NewServer(past...)),
-		"port":                   newPort(0, NewServer(StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)), server.Clone()),
+		"NewServer": NewServer(Creds(creds), StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)),
+		"Wrap":      Wrap(grpc.NewServer(past...)),
+		"port":      newPort(0, NewServer(StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)), server.Clone()),
 	} {
 		if name == "port" && !portWays[0].past {
 			continue

@@ -31,7 +31,6 @@ var serverWays = []struct {
 }{
 	{"plain", false, percore.Listen},
 	{"tls", true, percore.Listen},
-	{"wrapped", false, listenAdapted},
 	{"net", false, net.Listen},
 	{"tls on net", true, net.Listen},
 }

@@ -2,8 +2,6 @@ package grpcadapter
 
 import (
 	"math"
-	"net"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,11 +11,11 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/tap"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 )
 
-// An Option is an option of [NewServer].
+// An Option is an option of [NewServer]. Those that grpc-go doesn't have, [LimitWork] and
+// [DetachInterceptors], are options of [Wrap], too.
 type Option interface{ applyToServer(*serverSettings) }
 
 // serverSettings is what the options change.
@@ -32,7 +30,7 @@ type serverSettings struct {
 
 func newServerSettings() *serverSettings {
 	s := &serverSettings{Config: rpc.DefaultConfig()}
-	s.Pool = BufferPool()
+	s.Pool = bufferPool{}
 	return s
 }
 
@@ -43,31 +41,15 @@ func (s *serverSettings) config() rpc.Config {
 	return c
 }
 
-// prepare takes the wrapper off a connection of this package, and sets TCP_USER_TIMEOUT as grpc-go
-// does.
-func (s settings) prepare(c net.Conn) net.Conn {
-	if own, ok := c.(*Conn); ok {
-		c = own.Conn
-	}
-	if _, ok := c.(*percore.Conn); ok && !connsAreNets {
-		counts.conns.Add(1)
-	} else {
-		counts.foreign.Add(1)
-	}
-	socket, ok := c.(syscall.Conn)
-	if !ok || s.userTimeout < 0 {
-		return c // without its addresses, which cost a system call
-	}
-	if _, isTCP := c.RemoteAddr().(*net.TCPAddr); isTCP {
-		_ = setUserTimeout(socket, s.userTimeout) // the connection is as good without
-	}
-	return c
-}
-
 // serverOption is an Option that is a function.
 type serverOption func(*serverSettings)
 
 func (o serverOption) applyToServer(s *serverSettings) { o(s) }
+
+// addedOption is an Option that grpc-go doesn't have.
+type addedOption func(*rpc.Config)
+
+func (o addedOption) applyToServer(s *serverSettings) { o(&s.Config) }
 
 // UnaryInterceptor is grpc.UnaryInterceptor: the outermost interceptor of unary calls.
 func UnaryInterceptor(i grpc.UnaryServerInterceptor) Option {
@@ -120,7 +102,7 @@ func ChainStreamInterceptor(all ...grpc.StreamServerInterceptor) Option {
 // ends with the call, or be a [StatsHandler]. Without this option the method waits in Detach if there
 // are stream interceptors.
 func DetachInterceptors() Option {
-	return serverOption(func(s *serverSettings) { s.DetachInterceptors = true })
+	return addedOption(func(c *rpc.Config) { c.DetachInterceptors = true })
 }
 
 // StatsHandler is grpc.StatsHandler. It may be given several times. WireLength of stats.InHeader is
@@ -159,6 +141,17 @@ func MaxRecvMsgSize(bytes int) Option {
 // is math.MaxInt32.
 func MaxSendMsgSize(bytes int) Option {
 	return serverOption(func(s *serverSettings) { s.SendBytesMax = bytes })
+}
+
+// KeepaliveParams is grpc.KeepaliveParams. As in grpc-go, TCP_USER_TIMEOUT (tcp(7)) is set to
+// kp.Timeout, 20 seconds if that is 0 or without this option, so that data which is not acknowledged
+// in time ends the connection. It is left alone if kp.Time is so large (math.MaxInt64) that the server
+// never pings.
+func KeepaliveParams(kp keepalive.ServerParameters) Option {
+	if kp.Time > 0 {
+		kp.Time = max(kp.Time, time.Second) // grpc-go's least
+	}
+	return serverOption(func(s *serverSettings) { s.Keepalive = kp })
 }
 
 // KeepaliveEnforcementPolicy is grpc.KeepaliveEnforcementPolicy: how often clients may ping.
@@ -218,13 +211,10 @@ func ConnectionTimeout(d time.Duration) Option {
 	return serverOption(func(s *serverSettings) { s.BeginTimeout = d })
 }
 
-// InitialWindowSize is grpc.InitialWindowSize, an older name of [InitialStreamWindowSize].
-func InitialWindowSize(bytes int32) Option { return InitialStreamWindowSize(bytes) }
-
-// InitialStreamWindowSize is the option that grpc-go is to have after 1.85: how many bytes a client may
-// send on a stream before the handler has read them. Values below 64 KiB are ignored. Without it that is
-// 256 KiB. Unlike grpc-go's, this window does not grow by itself.
-func InitialStreamWindowSize(bytes int32) Option {
+// InitialWindowSize is grpc.InitialWindowSize: how many bytes a client may send on a stream before the
+// handler has read them. Values below 64 KiB are ignored. Without it that is 256 KiB. Unlike grpc-go's,
+// this window does not grow by itself.
+func InitialWindowSize(bytes int32) Option {
 	return serverOption(func(s *serverSettings) {
 		if bytes >= windowMin {
 			s.StreamWindow = bytes

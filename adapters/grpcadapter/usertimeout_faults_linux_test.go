@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -17,7 +18,10 @@ import (
 // still relies on short reads, and setting the option did not expose the descriptor.
 func TestUserTimeoutCostsNothing(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := wrapListener(listenOnLoops(t, 1, testnet.TCP4), settingsOf(nil))
+	lis := listenOnLoops(t, 1, testnet.TCP4)
+	if left := userTimeout(pingTimeout).inherited(lis.(*percore.Listener)); left != 0 {
+		t.Fatalf("%v is left to set on each connection", left)
+	}
 	var counts [256]atomic.Int32 // by Op
 	restore := sys.Inject(func(op sys.Op, _ int) syscall.Errno {
 		counts[op].Add(1)

@@ -100,24 +100,19 @@ type stopper interface {
 // A workDoor is a way to serve calls that LimitWork limits.
 type workDoor struct {
 	name  string
-	serve func(t testing.TB, w *works, limit WorkOption) stopper
+	serve func(t testing.TB, w *works, limit Option) stopper
 }
 
 var workDoors = []workDoor{
-	{"NewServer", func(_ testing.TB, w *works, limit WorkOption) stopper {
+	{"NewServer", func(_ testing.TB, w *works, limit Option) stopper {
 		srv := NewServer(limit)
 		w.register(srv)
 		return srv
 	}},
-	{"Wrap", func(t testing.TB, w *works, limit WorkOption) stopper {
-		srv := grpc.NewServer(ServerOptions(limit)...)
+	{"Wrap", func(t testing.TB, w *works, limit Option) stopper {
+		srv := grpc.NewServer()
 		w.register(srv)
-		return wrapFast(t, srv)
-	}},
-	{"grpc-go", func(_ testing.TB, w *works, limit WorkOption) stopper {
-		srv := grpc.NewServer(ServerOptions(limit)...)
-		w.register(srv)
-		return srv
+		return wrapFast(t, srv, limit)
 	}},
 }
 
@@ -248,9 +243,6 @@ func TestLimitWork(t *testing.T) {
 // TestLimitWorkExit: a handler that ends its goroutine, as one that panics does, gives its place back.
 func TestLimitWorkExit(t *testing.T) {
 	eachWorkDoor(t, admission.Limits{Handlers: 1}, func(t *testing.T, f *workFixture) {
-		if _, ok := f.srv.(*grpc.Server); ok {
-			t.Skip("grpc-go's server has no end for such a call, so there is nothing to run")
-		}
 		for _, method := range []string{"Unary", "Stream"} {
 			for range 3 {
 				f.call(callContext(t), f.cc, method, "exit")
@@ -377,7 +369,7 @@ func TestLimitWorkDetached(t *testing.T) {
 // TestLimitWorkShared: an http.Server and the gRPC server behind it share places, and a call takes one,
 // whichever way it comes.
 func TestLimitWorkShared(t *testing.T) {
-	for _, door := range []string{"NewServer", "grpc-go"} {
+	for _, door := range []string{"NewServer", "Wrap"} {
 		for _, below := range []bool{true, false} {
 			t.Run(fmt.Sprint(door, " below ", below), func(t *testing.T) {
 				testnet.NoLeaks(t)
@@ -389,9 +381,9 @@ func TestLimitWorkShared(t *testing.T) {
 					handler = srv.Handler(http.NotFoundHandler())
 					t.Cleanup(srv.Stop)
 				} else {
-					srv := grpc.NewServer(ServerOptions(LimitWork(l, nil))...)
+					srv := grpc.NewServer()
 					w.register(srv)
-					handler = srv
+					handler = wrapFast(t, srv, LimitWork(l, nil)).Handler(http.NotFoundHandler())
 					t.Cleanup(srv.Stop)
 				}
 				if !below {

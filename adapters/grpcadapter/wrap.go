@@ -25,6 +25,8 @@ type wrapping struct {
 	probe  func() (*innards.Keys, error)
 	logf   func(format string, args ...any)
 	hidden bool // the proof's own: its calls are no figures of the process
+
+	added rpc.Config // what the options of Wrap set, and nothing else
 }
 
 // A WrappedServer serves the calls of a grpc.Server on percore. Make it with [Wrap]. All methods are
@@ -35,13 +37,13 @@ type WrappedServer struct {
 	wrapping
 
 	// written by decide, before anything reads it
-	inner    *rpc.Server // nil: grpc-go's transport serves
-	innards  *innards.Server
-	conns    settings
-	refusal  error
-	decision sync.Once
-	adoption sync.Once // of the services, in inner
-	hosting  sync.Once // see host
+	inner       *rpc.Server // nil: grpc-go's transport serves
+	innards     *innards.Server
+	userTimeout userTimeout // of connections
+	refusal     error
+	decision    sync.Once
+	adoption    sync.Once // of the services, in inner
+	hosting     sync.Once // see host
 
 	used atomic.Bool // one of the methods that serve was called
 
@@ -52,21 +54,25 @@ type WrappedServer struct {
 	serving int   // calls of Serve that use it, and host
 }
 
-var _ ListenerServer = (*WrappedServer)(nil)
-
 // Wrap returns a server that serves srv's calls past grpc-go's transport, on package h2: with the
 // services, options and handlers of srv, for less CPU time, and without a goroutine or a buffer for
 // connections that wait. docs/DIFFERENCES.md lists what differs. srv is configured as usual, and
-// services are registered with it before the first Serve. Wrap a server once. It panics if srv is
-// nil.
+// services are registered with it before the first Serve. Wrap a server once. Options are those that
+// grpc-go doesn't have, [LimitWork] and [DetachInterceptors]. It panics if srv is nil, and if there is
+// another option, which belongs in grpc.NewServer.
 //
 // Wrap is experimental, and stays so after v1.0: a grpc.Server keeps its services and options to
-// itself, in private fields. The first Serve of the process proves that this package knows the
-// grpc-go that it runs with: all fields of a grpc.Server and its options are those that it
-// understands, and calls that are made in memory, to grpc-go's transport and past it, have the same
-// results. That takes 20 to 60 ms. If the proof fails, or the server has an option that can't be
-// obeyed here, grpc-go's transport serves as with the function [Serve] of this package. A line in
-// gRPC's log says why, and so does [WrappedServer.Refusal]. [NewServer] needs public names only.
+// itself, in private fields. The first Serve of the process proves that this package knows the grpc-go
+// that it runs with: all fields of a grpc.Server and its options are those that it understands, and
+// calls that are made in memory, to grpc-go's transport and past it, have the same results. That takes
+// 20 to 60 ms. If the proof fails, or the server has an option that can't be obeyed here, grpc-go's
+// transport serves, and the options of Wrap do not hold. A line in gRPC's log says why, and that
+// LimitWork does not hold if it was given; so does [WrappedServer.Refusal]. [NewServer] needs public
+// names only.
+//
+// Where grpc-go's transport serves, connections of percore wait without its read buffer of 32 KiB,
+// except over TLS, and their TCP_USER_TIMEOUT is 20 seconds, whatever keep-alive parameters srv has.
+// It does that by itself for package net's connections only.
 //
 // These are refused: the options RPCCompressor, RPCDecompressor, WaitForHandlers and
 // MaxHeaderListSize(0); credentials of xDS; binary logs and xDS filters, which have no public option;
@@ -76,7 +82,21 @@ var _ ListenerServer = (*WrappedServer)(nil)
 //
 // If srv's own Serve is called instead, Wrap has no effect; a line in gRPC's log says so. srv.Stop and
 // srv.GracefulStop also end what the WrappedServer serves.
-func Wrap(srv *grpc.Server) *WrappedServer { return wrap(srv) }
+func Wrap(srv *grpc.Server, opts ...Option) *WrappedServer {
+	return wrap(srv, func(w *wrapping) { w.add(opts) })
+}
+
+// add takes the options of Wrap.
+func (w *wrapping) add(opts []Option) {
+	for i, opt := range opts {
+		refuseNilOption(opt == nil, "Wrap's options", i)
+		added, ok := opt.(addedOption)
+		if !ok {
+			panic(fmt.Sprintf("grpcadapter: option %d of Wrap is one of grpc-go's: give that to grpc.NewServer", i+1))
+		}
+		added(&w.added)
+	}
+}
 
 // wrap is Wrap for the proof and for tests, which change how a server is wrapped.
 func wrap(srv *grpc.Server, changes ...func(*wrapping)) *WrappedServer {
@@ -108,16 +128,14 @@ func (s *WrappedServer) Serve(lis net.Listener) error {
 	s.used.Store(true)
 	s.decision.Do(s.decide)
 	if s.inner == nil {
-		return Serve(s.srv, lis)
+		return serveByGRPC(s.srv, lis)
 	}
-	counts.serving.Add(1)
-	defer counts.serving.Add(-1)
 	d := s.enter()
 	if d == nil {
 		lis.Close()
 		return grpc.ErrServerStopped
 	}
-	err := serveInner(s.inner, lis, s.conns)
+	err := serveInner(s.inner, lis, s.userTimeout)
 	s.leave()
 	if err == nil {
 		<-d.ended
@@ -188,10 +206,14 @@ func (s *WrappedServer) noticeBypass(d time.Duration) {
 
 // decide finds out whether calls can be served past grpc-go's transport, and says so in the log if not.
 func (s *WrappedServer) decide() {
-	if s.refusal = s.open(); s.refusal != nil {
-		s.inner = nil
-		s.logf("grpcadapter: grpc-go's own transport serves: %v", s.refusal)
+	if s.refusal = s.open(); s.refusal == nil {
+		return
 	}
+	s.inner = nil
+	if s.added.Work != nil {
+		s.refusal = fmt.Errorf("%w; the limit of LimitWork does not hold", s.refusal)
+	}
+	s.logf("grpcadapter: grpc-go's own transport serves: %v", s.refusal)
 }
 
 // open makes the inner server, which serves the calls.
@@ -215,11 +237,12 @@ func (s *WrappedServer) openWith(keys *innards.Keys) error {
 		return err
 	}
 	if config.Pool == grpcPool { // the default, which has no sizes between 32 KiB and 1 MiB
-		config.Pool = BufferPool()
+		config.Pool = bufferPool{}
 	}
 	keys.Imitate(s.srv, &config)
 	config.Unused, config.Hidden = s.closeUnused, s.hidden
-	s.conns = settings{userTimeout: userTimeout(config.Keepalive.Time, config.Keepalive.Timeout)}
+	config.Work, config.DetachInterceptors = s.added.Work, s.added.DetachInterceptors
+	s.userTimeout = userTimeoutOf(config.Keepalive.Time, config.Keepalive.Timeout)
 	s.inner = rpc.New(config)
 	return nil
 }
@@ -255,18 +278,4 @@ func (s *WrappedServer) closeUnused() {
 		s.door.close(unused)
 		s.door = nil
 	}
-}
-
-// serveInner serves the connections of a listener on the inner server.
-func serveInner(inner *rpc.Server, lis net.Listener, conns settings) error {
-	if l, ok := lis.(*percore.Listener); ok && !connsAreNets {
-		conns = conns.inherited(l)
-	}
-	serve := func(l net.Listener) error { return inner.Serve(l, conns.prepare) }
-	if l, ok := lis.(*percore.Listener); ok && l.Stats().Sockets > 1 {
-		if parts, err := l.PerLoop(); err == nil {
-			return serveParts(serve, parts)
-		}
-	}
-	return serve(lis)
 }

@@ -488,7 +488,7 @@ func TestServerOptionsAreAll(t *testing.T) {
 	if !found {
 		t.Fatal("docs/DIFFERENCES.md has no section about gRPC")
 	}
-	ours := functions(t, ".", "Option", "KeepaliveOption")
+	ours := functions(t, ".", "Option")
 	if len(ours) == 0 {
 		t.Fatal("found no option of NewServer")
 	}

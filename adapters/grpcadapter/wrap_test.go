@@ -16,6 +16,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter/internal/innards"
+	"github.com/percore/percore/admission"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -47,18 +48,25 @@ func TestWrapRefused(t *testing.T) {
 		name, want string
 		probe      func() (*innards.Keys, error)
 		server     []grpc.ServerOption
+		listen     testnet.ListenFunc
+		added      []Option
 	}{
 		{
 			name: "unknown", want: "grpc-go " + grpc.Version + ": it sings",
-			probe: func() (*innards.Keys, error) { return nil, errors.New("it sings") },
+			probe: func() (*innards.Keys, error) { return nil, errors.New("it sings") }, listen: percore.Listen,
 		},
 		{
 			name: "a surprise", want: "grpc-go " + grpc.Version + ": it dances",
-			probe: func() (*innards.Keys, error) { panic("it dances") },
+			probe: func() (*innards.Keys, error) { panic("it dances") }, listen: net.Listen,
 		},
 		{
 			name: "an option", want: "the server has the option WaitForHandlers", probe: proven,
-			server: []grpc.ServerOption{grpc.WaitForHandlers(true)},
+			server: []grpc.ServerOption{grpc.WaitForHandlers(true)}, listen: percore.Listen,
+		},
+		{
+			name: "a limit", want: "the server has the option WaitForHandlers; the limit of LimitWork does not hold", probe: proven,
+			server: []grpc.ServerOption{grpc.WaitForHandlers(true)}, listen: percore.Listen,
+			added: []Option{DetachInterceptors(), LimitWork(admission.New(admission.Limits{Handlers: 1}), nil)},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -67,11 +75,12 @@ func TestWrapRefused(t *testing.T) {
 			var lines []string
 			w := wrap(srv, func(w *wrapping) {
 				w.probe = test.probe
+				w.add(test.added)
 				w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 			})
 			refusal := w.Refusal()
 			for range 2 {
-				lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+				lis := testnet.Listen(t, test.listen, testnet.TCP4)
 				serveWrapped(t, w, lis)
 				if err := callUnary(callContext(t), dialServer(t, lis), pattern(10)); err != nil {
 					t.Error(err)
@@ -114,7 +123,7 @@ func TestWrapListeners(t *testing.T) {
 		srv := grpc.NewServer()
 		srv.RegisterService(&echo, nil)
 		w := wrapFast(t, srv)
-		serves := []func(net.Listener) error{w.Serve, w.Serve, srv.Serve, func(l net.Listener) error { return Serve(w, l) }}
+		serves := []func(net.Listener) error{w.Serve, w.Serve, srv.Serve, func(l net.Listener) error { return serveByGRPC(srv, l) }}
 		served := make(chan error, len(serves))
 		var listeners []net.Listener
 		for i, serve := range serves {

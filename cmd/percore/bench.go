@@ -65,11 +65,9 @@ type benchFlags struct {
 }
 
 const benchArmsUsage = `what to compare, the first with each other (default percore,net, before them
-percore+fastpath over HTTP and gRPC, and percore+adapter in scenarios about idle
-connections of gRPC); net,net is a control:
+percore+fastpath over HTTP and gRPC); net,net is a control:
 net, net-nomptcp, percore, percore with options (+thread+pin, +loops=N,
-+leastloaded, +mptcp, +netbuffers), each with +adapter (grpc-go's transport with
-grpcadapter's options);
++leastloaded, +mptcp, +netbuffers);
 percore+fastpath, the adapters' own servers of HTTP/1, HTTP/2 and gRPC, and
 percore+newserver, grpcadapter.NewServer; both also with +detach, where handlers
 that wait detach their answers; percore+fastpath+limit, which limits handlers in

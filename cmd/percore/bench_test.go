@@ -214,11 +214,8 @@ func TestBenchDefaultArms(t *testing.T) {
 	}{
 		{"echo", echo, "percore / net", true},
 		{"echo", echo, "percore+fastpath", false},
-		{"echo", echo, "percore+adapter", false},
 		{"http", http, "percore+fastpath / percore / net", true},
-		{"http", http, "percore+adapter", false},
 		{"idle", idle, "percore+fastpath / percore / net", true},
-		{"idle", idle, "percore+adapter", false},
 	} {
 		if got := strings.Contains(strings.Join(strings.Fields(c.table), " "), c.pair); got != c.want {
 			t.Errorf("%s compares %s: got %t, want %t, in:\n%s", c.name, c.pair, got, c.want, &r.stdout)

@@ -152,10 +152,8 @@ type side struct {
 	name   string
 	listen testnet.ListenFunc
 	serve  func(*grpc.Server, net.Listener) error
-	server []grpc.ServerOption
-	own    bool // the server is one of grpcadapter.NewServer; serve and server don't count
+	own    bool // the server is one of grpcadapter.NewServer; serve doesn't count
 	client []grpc.DialOption
-	tls    func(*tls.Config) credentials.TransportCredentials
 
 	// These are for a server that is an http.Handler; nil for others. handler nil: grpc.Server.ServeHTTP.
 	wrap    func(*http.Server) testnet.WebServer
@@ -163,29 +161,20 @@ type side struct {
 }
 
 var sides = []side{
-	{name: "net", listen: net.Listen, serve: (*grpc.Server).Serve, tls: credentials.NewTLS},
+	{name: "net", listen: net.Listen, serve: (*grpc.Server).Serve},
 	{
 		name: "percore", listen: percore.Listen, serve: (*grpc.Server).Serve,
 		client: []grpc.DialOption{grpc.WithContextDialer(new(percore.Dialer).DialTarget)},
-		tls:    credentials.NewTLS,
-	},
-	{
-		name: "grpcadapter", listen: percore.Listen,
-		serve:  func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Serve(s, ln) },
-		server: grpcadapter.ServerOptions(), client: grpcadapter.DialOptions(),
-		tls: func(config *tls.Config) credentials.TransportCredentials {
-			return grpcadapter.Credentials(credentials.NewTLS(config))
-		},
 	},
 }
 
 // ownServer is percore's gRPC server. It is no side in TestInterop's sense: clients know nothing of
 // it.
-var ownServer = side{name: "NewServer", listen: percore.Listen, own: true, tls: credentials.NewTLS}
+var ownServer = side{name: "NewServer", listen: percore.Listen, own: true}
 
 // pastServer is a grpc.Server past grpc-go's transport.
 var pastServer = side{
-	name: "Wrap", listen: percore.Listen, tls: credentials.NewTLS,
+	name: "Wrap", listen: percore.Listen,
 	serve: func(s *grpc.Server, ln net.Listener) error {
 		w := grpcadapter.Wrap(s)
 		if err := w.Refusal(); err != nil {
@@ -217,8 +206,7 @@ func (s side) newServer(creds credentials.TransportCredentials) server {
 	if s.own {
 		return grpcadapter.NewServer(grpcadapter.Creds(creds), grpcadapter.ChainUnaryInterceptor(nameServer))
 	}
-	return adapted{grpc.NewServer(append(slices.Clone(s.server),
-		grpc.Creds(creds), orca.CallMetricsServerOption(nil), grpc.ChainUnaryInterceptor(nameServer))...), s.serve}
+	return adapted{grpc.NewServer(grpc.Creds(creds), orca.CallMetricsServerOption(nil), grpc.ChainUnaryInterceptor(nameServer)), s.serve}
 }
 
 // TestInterop runs every case over every transport for every server and client. The cases with net
@@ -326,11 +314,11 @@ func runCases(t *testing.T, serverSide, clientSide side, kind testnet.Kind, secu
 	var handlerConfig *tls.Config // an http.Server's TLS is its own
 	if secure {
 		serverConfig, clientConfig := testnet.TLS(t)
-		clientCredentials = clientSide.tls(clientConfig)
+		clientCredentials = credentials.NewTLS(clientConfig)
 		if serverSide.wrap != nil {
 			handlerConfig = serverConfig
 		} else {
-			serverCredentials = serverSide.tls(serverConfig)
+			serverCredentials = credentials.NewTLS(serverConfig)
 		}
 	}
 	ln := testnet.Listen(t, serverSide.listen, kind)

@@ -98,7 +98,7 @@ func runClientCases(t *testing.T, serverSide side, kind testnet.Kind, secure boo
 	if secure {
 		var configs [2]*tls.Config
 		configs[0], configs[1] = testnet.TLS(t)
-		creds = [2]credentials.TransportCredentials{serverSide.tls(configs[0]), credentials.NewTLS(configs[1])}
+		creds = [2]credentials.TransportCredentials{credentials.NewTLS(configs[0]), credentials.NewTLS(configs[1])}
 	}
 	ln := testnet.Listen(t, serverSide.listen, kind)
 	server := serverSide.newServer(creds[0])

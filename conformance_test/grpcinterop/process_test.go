@@ -38,7 +38,7 @@ func TestInteropProcess(t *testing.T) {
 				creds, certificate := insecure.NewCredentials(), ""
 				if secure {
 					config, _ := testnet.TLS(t)
-					creds, certificate = side.tls(config), hex.EncodeToString(config.Certificates[0].Certificate[0])
+					creds, certificate = credentials.NewTLS(config), hex.EncodeToString(config.Certificates[0].Certificate[0])
 				}
 				ln := testnet.Listen(t, side.listen, testnet.TCP4)
 				server := side.newServer(creds)

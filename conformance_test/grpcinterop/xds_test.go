@@ -37,12 +37,8 @@ func TestXDSServer(t *testing.T) {
 				t.Fatalf("NewGRPCServer: %v", err)
 			}
 			ln := testnet.Listen(t, side.listen, testnet.TCP4)
-			serve := (*xds.GRPCServer).Serve
-			if side.name == "grpcadapter" {
-				serve = func(s *xds.GRPCServer, ln net.Listener) error { return grpcadapter.Serve(s, ln) }
-			}
 			served := make(chan error, 1)
-			go func() { served <- serve(server, ln) }()
+			go func() { served <- server.Serve(ln) }()
 			for range 10 {
 				c := testnet.Dial(t, ln)
 				c.SetDeadline(time.Now().Add(testnet.HangTimeout))

@@ -59,7 +59,7 @@ func check(ctx context.Context, target string) (healthpb.HealthCheckResponse_Ser
 
 // serve serves until ctx ends or a signal comes, and then finishes the running calls.
 func serve(ctx context.Context, ln net.Listener) error {
-	srv := grpc.NewServer(grpcadapter.ServerOptions()...)
+	srv := grpc.NewServer()
 	status := health.NewServer()
 	healthpb.RegisterHealthServer(srv, status)
 	reflection.Register(srv)

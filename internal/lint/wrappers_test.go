@@ -11,8 +11,6 @@ var carriers = map[string]string{
 	"adapters/httpadapter/internal/h1.Conn": "what the adapter has; its users have it as a netConn",
 
 	"internal/zerocopy.conn": "an end of one transfer, beside its owner",
-
-	"adapters/grpcadapter.foreignSocketListener": "a listener",
 }
 
 // connType is the name of a type that is a connection.

@@ -2,7 +2,6 @@ package channelz
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"slices"
 	"strings"
@@ -27,22 +26,16 @@ type side struct {
 	name   string
 	listen testnet.ListenFunc
 	serve  func(*grpc.Server, net.Listener) error
-	server []grpc.ServerOption
 	client []grpc.DialOption
-	tls    func(*tls.Config) credentials.TransportCredentials
 }
 
+var onPercore = []grpc.DialOption{grpc.WithContextDialer(new(percore.Dialer).DialTarget)}
+
+// sides are the reference, grpc-go alone on percore, and as Wrap leaves it to grpc-go.
 var sides = []side{
-	{name: "net", listen: net.Listen, serve: (*grpc.Server).Serve, tls: credentials.NewTLS},
-	{name: "percore", listen: percore.Listen, serve: (*grpc.Server).Serve, tls: credentials.NewTLS},
-	{
-		name: "grpcadapter", listen: percore.Listen,
-		serve:  func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Serve(s, ln) },
-		server: grpcadapter.ServerOptions(), client: grpcadapter.DialOptions(),
-		tls: func(config *tls.Config) credentials.TransportCredentials {
-			return grpcadapter.Credentials(credentials.NewTLS(config))
-		},
-	},
+	{"net", net.Listen, (*grpc.Server).Serve, nil},
+	{"percore", percore.Listen, (*grpc.Server).Serve, onPercore},
+	{"Wrap", percore.Listen, func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Wrap(s).Serve(ln) }, onPercore},
 }
 
 // TestWrapIsRefused: channelz would see no calls past grpc-go's transport.
@@ -109,10 +102,10 @@ func socketOptions(t *testing.T, side side, secure bool) []string {
 	serverCredentials, clientCredentials := insecure.NewCredentials(), insecure.NewCredentials()
 	if secure {
 		serverConfig, clientConfig := testnet.TLS(t)
-		serverCredentials, clientCredentials = side.tls(serverConfig), side.tls(clientConfig)
+		serverCredentials, clientCredentials = credentials.NewTLS(serverConfig), credentials.NewTLS(clientConfig)
 	}
 	ln := testnet.Listen(t, side.listen, testnet.TCP4)
-	server := grpc.NewServer(append(slices.Clone(side.server), grpc.Creds(serverCredentials))...)
+	server := grpc.NewServer(grpc.Creds(serverCredentials))
 	channelzservice.RegisterChannelzServiceToServer(server)
 	go side.serve(server, ln)
 	defer server.Stop()

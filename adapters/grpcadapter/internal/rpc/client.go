@@ -173,7 +173,7 @@ func (c *Client) httpConfig() h2.ClientConfig {
 		AnswerEnds:      true,
 	}
 	if k.Time > 0 && k.Time != forever {
-		to.PingAfter = max(k.Time, 10*time.Second) // grpc-go's least
+		to.PingAfter = k.Time
 		to.PingTimeout = 20 * time.Second
 		to.PingIdle = k.PermitWithoutStream
 		if k.Timeout > 0 {

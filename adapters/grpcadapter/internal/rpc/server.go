@@ -89,34 +89,18 @@ func (s *Server) ServiceInfo() map[string]grpc.ServiceInfo {
 	return s.services.info()
 }
 
-// Serve serves the connections of l, like grpc.Server.Serve. prepare is called for each of them, and
-// returns what is served.
-func (s *Server) Serve(l net.Listener, prepare func(net.Conn) net.Conn) error {
+// Serve serves the connections of l, like grpc.Server.Serve.
+func (s *Server) Serve(l net.Listener) error {
 	if !s.startServing() {
 		l.Close()
 		return grpc.ErrServerStopped
 	}
-	err := s.http.Serve(preparing{l, prepare})
+	err := s.http.Serve(l)
 	if s.isStopping() {
 		<-s.stopped
 		return nil
 	}
 	return err
-}
-
-// preparing is a listener whose connections are prepared.
-type preparing struct {
-	net.Listener
-	prepare func(net.Conn) net.Conn
-}
-
-// Accept implements [net.Listener].
-func (l preparing) Accept() (net.Conn, error) {
-	nc, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return l.prepare(nc), nil
 }
 
 // startServing ends the time for Register. It reports false if the server is being stopped.

@@ -21,9 +21,9 @@ type Work struct {
 // errWork is the error of a call that gets no place.
 var errWork = status.Error(codes.ResourceExhausted, "grpcadapter: the server has too many calls to serve this one in time")
 
-// Enter takes a place for a call, and waits for it. It reports whether it has: a call that is exempt has
+// enter takes a place for a call, and waits for it. It reports whether it has: a call that is exempt has
 // none. The error is a status. After true, Limiter.Leave must be called.
-func (w *Work) Enter(ctx context.Context, fullMethod string) (placed bool, err error) {
+func (w *Work) enter(ctx context.Context, fullMethod string) (placed bool, err error) {
 	switch {
 	case w.isExempt(fullMethod):
 		return false, nil
@@ -58,7 +58,7 @@ func (w *Work) isExempt(fullMethod string) bool {
 // request of another server, which limits those.
 func (c *call) takePlace() (err error) {
 	if w := c.conn.server.config.Work; w != nil && c.web == nil {
-		c.placed, err = w.Enter(c.ctx, c.method)
+		c.placed, err = w.enter(c.ctx, c.method)
 	}
 	return err
 }

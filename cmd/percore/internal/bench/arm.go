@@ -16,7 +16,6 @@ type Arm struct {
 	Engine     target.Engine `json:"engine"`
 	Env        []string      `json:"env,omitempty"`        // KEY=VALUE, added to the harness's
 	Executable string        `json:"executable,omitempty"` // "" for the running executable
-	IdleOnly   bool          `json:"idleOnly,omitempty"`   // not in scenarios without idle connections
 
 	// OtherBuildOf names the arm that differs from this one only in Executable; see AgainstBuild.
 	OtherBuildOf string `json:"otherBuildOf,omitempty"`
@@ -27,30 +26,28 @@ type Arm struct {
 }
 
 // DefaultArms returns the arms of a run if the user doesn't name any: the listener alone and net.
-// Over HTTP and gRPC there are also the adapters, and with idle connections of gRPC grpc-go's transport
-// with the adapter's options.
+// Over HTTP and gRPC there are also the adapters.
 func DefaultArms() []Arm {
-	arms, err := ParseArms("percore+fastpath,percore+adapter,percore,net")
+	arms, err := ParseArms("percore+fastpath,percore,net")
 	if err != nil {
 		panic(err) // a constant
 	}
-	arms[1].IdleOnly = true
 	return arms
 }
 
 // ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is net with
-// GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three have
-// the option "adapter": gRPC servers run with grpcadapter's options on grpc-go's transport, and nothing
-// else changes. "percore+fastpath" has the adapters' own servers of HTTP/1, HTTP/2 and gRPC, the latter
-// below an unchanged grpc.Server; "percore+newserver" is grpcadapter.NewServer. With "detach" behind
-// either, handlers that wait detach their answers; there are no other scenarios of that arm.
+// GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4".
+// "percore+fastpath" has the adapters' servers of HTTP/1, HTTP/2 and gRPC, the latter below an
+// unchanged grpc.Server; "percore+newserver" is grpcadapter.NewServer. With "detach" behind either,
+// handlers that wait detach their answers; there are no other scenarios of that arm.
 // "percore+fastpath+limit" limits the handlers in scenarios of an overload, and is in no others.
 // "fasthttp" is the server of package fasthttp on net, and "percore+fasthttp" the same on percore; in
-// scenarios of an HTTP client it is fasthttp's client, and "net+bare" and "percore+bare" write and read
-// without HTTP, as client and as server. "nginx" is nginx, where it is installed, with an answer from
-// its configuration or as a proxy. "nghttpd" is nghttp2's server for HTTP/2. "percore+reactor" uses
-// event handlers in place of blocking code; "gnet", "nbio" and "netpoll" are the libraries of that name.
-// If an arm is named twice, the second is called "#2" and so on, which makes "net,net" a control.
+// scenarios of an HTTP client it is fasthttp's client, and "net+bare" and "percore+bare" write and
+// read without HTTP, as client and as server. "nginx" is nginx, where it is installed, with an answer
+// from its configuration or as a proxy. "nghttpd" is nghttp2's server for HTTP/2. "percore+reactor"
+// uses event handlers in place of blocking code; "gnet", "nbio" and "netpoll" are the libraries of
+// that name. If an arm is named twice, the second is called "#2" and so on, which makes "net,net" a
+// control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -97,14 +94,13 @@ func parseArm(name string) (Arm, error) {
 		broken bool
 		why    string
 	}{
-		{(e.Nginx || e.Nghttpd || e.Peer != "") && e.Adapter, engine + " has no adapter"},
-		{e.FastHTTP && e.Adapter, "fasthttp has no adapter"},
-		{e.Reactor && (e.FastHTTP || e.Adapter), "reactor is neither an adapter's nor fasthttp's"},
+		{e.FastHTTP && e.FastPath, "fasthttp has no adapter"},
+		{e.Reactor && (e.FastHTTP || e.FastPath), "reactor is neither an adapter's nor fasthttp's"},
 		{
-			e.Bare && (engine != "net" && engine != "percore" || e.FastHTTP || e.Reactor || e.NewServer || e.Adapter),
+			e.Bare && (engine != "net" && engine != "percore" || e.FastHTTP || e.Reactor || e.NewServer || e.FastPath),
 			"bare calls have neither an adapter nor another package",
 		},
-		{e.NewServer && (e.FastHTTP || e.Reactor || e.Adapter), "newserver is gRPC's, and without another server or adapter"},
+		{e.NewServer && (e.FastHTTP || e.Reactor || e.FastPath), "newserver is gRPC's, and without another server or adapter"},
 		{e.Detach && !e.FastPath && !e.NewServer, "detach goes with fastpath or newserver"},
 		{e.Limit && !e.FastPath, "limit goes with fastpath"},
 	} {
@@ -120,7 +116,7 @@ func (a *Arm) takesPart(sc Scenario) bool {
 	spec := sc.spec
 	spec.Engine = a.Engine
 	readsHeader := !a.Engine.Bare && !a.Engine.Reactor // and closes the connection if it says so
-	return spec.Exists() && (sc.aboutIdle() || !a.IdleOnly) && (sc.waiting || !a.Engine.Detach) &&
+	return spec.Exists() && (sc.waiting || !a.Engine.Detach) &&
 		(sc.overload > 0 || !a.Engine.Limit) && (readsHeader || sc.job.Kind != load.KindHTTPClose) &&
 		(sc.job.Odd == "" || readsHeader && !a.Engine.FastHTTP && !a.Engine.Nginx)
 }
@@ -141,26 +137,23 @@ func (a *Arm) setOptions(options string) error {
 // setOption applies one option.
 func (a *Arm) setOption(option string) error {
 	key, value, _ := strings.Cut(option, "=")
-	if a.Engine.Name == target.EngineNet && key != "adapter" && key != "bare" {
-		return fmt.Errorf("unknown option %q: net has adapter and bare only", option)
+	if a.Engine.Name == target.EngineNet && key != "bare" {
+		return fmt.Errorf("unknown option %q: net has bare only", option)
 	}
 	e := &a.Engine
 	switch key {
-	case "fastpath":
-		e.Adapter, e.FastPath = true, true
-		return nil
 	case "loops":
 		var err error
 		e.Loops, err = strconv.Atoi(value)
 		return err
 	}
 	flag, ok := map[string]*bool{
-		"adapter": &e.Adapter, "newserver": &e.NewServer, "detach": &e.Detach, "limit": &e.Limit, "fasthttp": &e.FastHTTP,
+		"fastpath": &e.FastPath, "newserver": &e.NewServer, "detach": &e.Detach, "limit": &e.Limit, "fasthttp": &e.FastHTTP,
 		"bare": &e.Bare, "reactor": &e.Reactor, "thread": &e.Thread, "pin": &e.Pin, "leastloaded": &e.LeastLoaded,
 		"mptcp": &e.MPTCP, "netbuffers": &e.NetBuffers,
 	}[key]
 	if !ok {
-		return fmt.Errorf("unknown option %q: percore has adapter, fastpath, newserver, detach, limit, fasthttp, bare, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
+		return fmt.Errorf("unknown option %q: percore has fastpath, newserver, detach, limit, fasthttp, bare, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
 	}
 	*flag = true
 	return nil

@@ -9,7 +9,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,percore+newserver+loops=2,percore+fastpath+detach,percore+newserver+detach,percore+fastpath+limit,nginx,nghttpd,gnet,nbio,netpoll,net+bare,percore+bare+loops=2")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,percore+newserver+loops=2,percore+fastpath+detach,percore+newserver+detach,percore+fastpath+limit,nginx,nghttpd,gnet,nbio,netpoll,net+bare,percore+bare+loops=2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,16 +25,14 @@ func TestParseArms(t *testing.T) {
 				LeastLoaded: true, MPTCP: true, NetBuffers: true,
 			},
 		},
-		{Name: "percore+adapter", Engine: target.Engine{Name: "percore", Adapter: true}},
-		{Name: "net-nomptcp+adapter", Engine: target.Engine{Name: "net", Adapter: true}, Env: []string{"GODEBUG=multipathtcp=0"}},
 		{Name: "fasthttp", Engine: target.Engine{Name: "net", FastHTTP: true}},
 		{Name: "percore+fasthttp+pin", Engine: target.Engine{Name: "percore", FastHTTP: true, Pin: true}},
-		{Name: "percore+fastpath+pin", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Pin: true}},
+		{Name: "percore+fastpath+pin", Engine: target.Engine{Name: "percore", FastPath: true, Pin: true}},
 		{Name: "percore+reactor+thread", Engine: target.Engine{Name: "percore", Reactor: true, Thread: true}},
 		{Name: "percore+newserver+loops=2", Engine: target.Engine{Name: "percore", NewServer: true, Loops: 2}},
-		{Name: "percore+fastpath+detach", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Detach: true}},
+		{Name: "percore+fastpath+detach", Engine: target.Engine{Name: "percore", FastPath: true, Detach: true}},
 		{Name: "percore+newserver+detach", Engine: target.Engine{Name: "percore", NewServer: true, Detach: true}},
-		{Name: "percore+fastpath+limit", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Limit: true}},
+		{Name: "percore+fastpath+limit", Engine: target.Engine{Name: "percore", FastPath: true, Limit: true}},
 		{Name: "nginx", Engine: target.Engine{Name: "net", Nginx: true}},
 		{Name: "nghttpd", Engine: target.Engine{Name: "net", Nghttpd: true}},
 		{Name: "gnet", Engine: target.Engine{Name: "net", Peer: "gnet"}},
@@ -52,28 +50,25 @@ func TestParseArmsErrors(t *testing.T) {
 	for list, want := range map[string]string{
 		"":                           `unknown arm ""`,
 		"evio":                       `unknown arm "evio"`,
-		"gnet+adapter":               "gnet has no adapter",
 		"nbio+thread":                `unknown option "thread"`,
 		"net,":                       `unknown arm ""`,
-		"net+thread":                 `unknown option "thread": net has adapter and bare only`,
+		"net+thread":                 `unknown option "thread": net has bare only`,
 		"percore+fast":               `unknown option "fast"`,
 		"percore+loops=many":         "invalid syntax",
-		"net+fastpath":               `unknown option "fastpath": net has adapter and bare only`,
+		"net+fastpath":               `unknown option "fastpath": net has bare only`,
 		"percore+reactor+fastpath":   "reactor is neither an adapter's nor fasthttp's",
+		"gnet+fastpath":              `unknown option "fastpath"`,
+		"percore+adapter":            `unknown option "adapter"`,
+		"percore+detach":             "detach goes with fastpath or newserver",
+		"percore+newserver+limit":    "limit goes with fastpath",
 		"percore+fastpath+fasthttp":  "fasthttp has no adapter",
 		"percore+fastpath+newserver": "newserver is gRPC's",
-		"net+newserver":              `unknown option "newserver": net has adapter and bare only`,
-		"percore+adapter+detach":     "detach goes with fastpath or newserver",
-		"percore+adapter+limit":      "limit goes with fastpath",
+		"net+newserver":              `unknown option "newserver": net has bare only`,
 		"net+detach":                 `unknown option "detach"`,
 		"fasthttp+pin":               `unknown option "pin"`,
-		"fasthttp+adapter":           "fasthttp has no adapter",
 		"percore+bare+fastpath":      "bare calls have neither",
 		"fasthttp+bare":              "bare calls have neither",
-		"nginx+adapter":              "nginx has no adapter",
 		"nginx+thread":               `unknown option "thread"`,
-		"nghttpd+adapter":            "nghttpd has no adapter",
-		"percore+adapter+fasthttp":   "fasthttp has no adapter",
 	} {
 		if _, err := ParseArms(list); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", list, err, want)

@@ -52,10 +52,6 @@ func (sc Scenario) open() bool {
 // scenarios.
 func (sc Scenario) Scales() bool { return sc.procs > 0 }
 
-// aboutIdle reports whether sc is about connections that are idle for a while: the adapters are for
-// these.
-func (sc Scenario) aboutIdle() bool { return sc.idle > 0 || sc.pause > 0 || sc.pauseMax > 0 }
-
 // rate returns the operations per second of an open loop that doesn't depend on the arms, or else 0.
 func (sc Scenario) rate() float64 {
 	if sc.overload > 0 {

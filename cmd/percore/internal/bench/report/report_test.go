@@ -91,7 +91,7 @@ func checkAligned(t *testing.T, table string) {
 // most.
 func TestTableWide(t *testing.T) {
 	rep := example.Report()
-	for _, name := range []string{"percore+adapter", "percore", "gnet", "nbio"} {
+	for _, name := range []string{"percore+fastpath", "percore", "gnet", "nbio"} {
 		rep.Arms = append(rep.Arms, bench.Arm{Name: name + "#2"})
 		for _, res := range rep.Results {
 			if res.Measured() {
@@ -108,7 +108,7 @@ func TestTableWide(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	const want = " percore / net / percore+adapter#2 / percore#2\n cpu/op 0.800 [0.800 0.900] better 0.800"
+	const want = " percore / net / percore+fastpath#2 / percore#2\n cpu/op 0.800 [0.800 0.900] better 0.800"
 	if got := squeeze(b.String()); !strings.Contains(got, want) || strings.Count(got, " percore / gnet#2 / nbio#2\n") != 3 {
 		t.Errorf("got\n%s\nwant %q in it, and two more comparisons", &b, want)
 	}

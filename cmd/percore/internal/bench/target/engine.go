@@ -12,7 +12,7 @@ import (
 // listen opens the listener under test on a free loopback port. The engines differ only here.
 func listen(e Engine) (net.Listener, error) {
 	const network, addr = "tcp", "127.0.0.1:0"
-	e.Adapter, e.FastPath, e.NewServer, e.Detach, e.FastHTTP, e.Bare = false, false, false, false, false, false // for newServer
+	e.FastPath, e.NewServer, e.Detach, e.FastHTTP, e.Bare = false, false, false, false, false // for newServer
 	e.Nginx, e.Nghttpd, e.Reactor, e.Peer = false, false, false, ""
 	switch {
 	case e == Engine{Name: EngineNet}:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log"
-	"net"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -115,8 +114,8 @@ type grpcServer struct {
 
 func (s grpcServer) longPoll() *longPoll { return s.poll }
 
-// newGRPCServer returns a server of the Echo service. Of options it has those of the adapter, and its
-// credentials.
+// newGRPCServer returns a server of the Echo service, without options but its credentials. It ends the
+// process if Wrap refuses it: the figures would be wrong.
 func newGRPCServer(spec Spec) (server, error) {
 	e, poll := spec.Engine, newLongPoll(spec.Engine.Detach)
 	creds := insecure.NewCredentials()
@@ -132,30 +131,14 @@ func newGRPCServer(spec Spec) (server, error) {
 		srv.RegisterService(&echoService, poll)
 		return grpcServer{srv, poll}, nil
 	}
-	var opts []grpc.ServerOption
-	if e.Adapter {
-		opts = grpcadapter.ServerOptions()
-		if spec.TLS && !e.FastPath {
-			creds = grpcadapter.Credentials(creds)
-		}
-	}
-	srv := grpc.NewServer(append(opts, grpc.Creds(creds))...)
+	srv := grpc.NewServer(grpc.Creds(creds))
 	srv.RegisterService(&echoService, poll)
-	return grpcServer{adaptGRPC(srv, e), poll}, nil
-}
-
-// adaptGRPC returns what serves for a grpc.Server: itself, it with grpcadapter, or that past grpc-go's
-// transport. It ends the process if that was refused: the figures would be wrong.
-func adaptGRPC(srv *grpc.Server, e Engine) server {
-	switch {
-	case e.FastPath:
-		past := grpcadapter.Wrap(srv)
-		if err := past.Refusal(); err != nil {
-			log.Fatal(err)
-		}
-		return past
-	case e.Adapter:
-		return serverFunc(func(l net.Listener) error { return grpcadapter.Serve(srv, l) })
+	if !e.FastPath {
+		return grpcServer{srv, poll}, nil
 	}
-	return srv
+	past := grpcadapter.Wrap(srv)
+	if err := past.Refusal(); err != nil {
+		log.Fatal(err)
+	}
+	return grpcServer{past, poll}, nil
 }

@@ -70,11 +70,10 @@ type Spec struct {
 	CallHTTP2 int `json:"callHTTP2,omitempty"`
 }
 
-// Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC has an
-// adapter besides it, and a server of its adapter's own, fasthttp and nginx have only one handler,
-// fasthttp a client and nginx a proxy besides, nghttpd has only HTTP/2 and files, and event handlers
-// what goes on below HTTP. Bare code and event handlers answer in place of an HTTP server as well: no
-// server can cost less.
+// Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC has
+// a server of its adapter's own, fasthttp and nginx have only one handler, fasthttp a client and nginx
+// a proxy besides, nghttpd has only HTTP/2 and files, and event handlers what goes on below HTTP. Bare
+// code and event handlers answer in place of an HTTP server as well: no server can cost less.
 func (s Spec) Exists() bool {
 	switch {
 	case (s.Engine.Bare || s.Engine.Reactor) && s.App == AppHTTP:
@@ -91,8 +90,6 @@ func (s Spec) Exists() bool {
 		return s.HTTP2 && (s.App == AppHTTP || s.App == AppJSON || s.App == AppUpload)
 	case s.Engine.FastPath:
 		return s.overHTTP() || s.App == AppGRPC
-	case s.Engine.Adapter:
-		return !s.overHTTP()
 	case s.Engine.NewServer:
 		return s.App == AppGRPC
 	case s.Engine.Reactor, s.Engine.Peer != "":
@@ -160,10 +157,6 @@ const WaitPath = "/wait"
 // Engine is the engine that a server listens on.
 type Engine struct {
 	Name string `json:"name"` // EngineNet or EnginePercore
-
-	// Adapter has grpc-go's transport below AppGRPC serve with grpcadapter's options. On EngineNet it gets
-	// the server options that the adapter sets. It has no effect on AppEcho, AppBuffers and AppProxyTCP.
-	Adapter bool `json:"adapter,omitempty"`
 
 	// FastPath runs HTTP servers with httpadapter, and AppGRPC with grpcadapter.Wrap; see Spec.Exists.
 	FastPath bool `json:"fastPath,omitempty"`

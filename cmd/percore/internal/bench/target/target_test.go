@@ -89,7 +89,7 @@ func TestCaller(t *testing.T) {
 	http2 := serve(t, Spec{App: AppUpload, HTTP2: true, Engine: Engine{Name: EngineNet}})
 	for name, engine := range map[string]Engine{
 		"net":      {Name: EngineNet},
-		"percore":  {Name: EnginePercore, Adapter: true, FastPath: true},
+		"percore":  {Name: EnginePercore, FastPath: true},
 		"fasthttp": {Name: EngineNet, FastHTTP: true},
 		"net bare": {Name: EngineNet, Bare: true},
 		"bare":     {Name: EnginePercore, Bare: true},

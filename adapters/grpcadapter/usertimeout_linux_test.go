@@ -7,16 +7,19 @@ import (
 	"errors"
 	"math"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -74,46 +77,51 @@ func TestServerUserTimeout(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			observe := func(lis net.Listener) time.Duration {
-				tapped := tapListener(lis)
-				startServer(t, plainServe, tapped, grpc.KeepaliveParams(test.kp))
+			observe := func(listen testnet.ListenFunc, start func(lis net.Listener)) time.Duration {
+				tapped := tapListener(testnet.Listen(t, listen, testnet.TCP4))
+				start(tapped)
 				if err := callUnary(callContext(t), dialServer(t, tapped), nil); err != nil {
 					t.Fatal(err)
 				}
 				return tcpUserTimeout(t, testnet.Receive(t, "a connection", tapped.accepted))
 			}
-			onNet := observe(testnet.Listen(t, net.Listen, testnet.TCP4))
-			onPercore := observe(wrapListener(listenOnLoops(t, 1, testnet.TCP4), settingsOf([]ServeOption{KeepaliveParams(test.kp)})))
+			params := grpc.KeepaliveParams(test.kp)
+			onNet := observe(net.Listen, func(lis net.Listener) { startServer(t, plainServe, lis, params) })
 			if onNet != test.want {
 				t.Errorf("grpc-go %s sets %v on net, want %v", grpc.Version, onNet, test.want)
 			}
-			if onPercore != onNet {
-				t.Errorf("got %v, want net's %v", onPercore, onNet)
+			for name, start := range map[string]func(lis net.Listener){
+				"Wrap":      func(lis net.Listener) { startServer(t, servePast, lis, params) },
+				"NewServer": func(lis net.Listener) { startOwn(t, lis, KeepaliveParams(test.kp)) },
+			} {
+				if got := observe(percore.Listen, start); got != onNet {
+					t.Errorf("%s: got %v, want net's %v", name, got, onNet)
+				}
 			}
 		})
 	}
 }
 
-// TestUserTimeoutIsInherited: connections inherit the option from every socket of a listener, and
-// from the parts that Serve runs on.
+// TestUserTimeoutIsInherited: connections inherit the option from every socket of a listener.
 func TestUserTimeoutIsInherited(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := wrapListener(listenOnLoops(t, 3, testnet.TCP4), settingsOf(nil))
-	all := append([]net.Listener{lis}, split(lis)...)
-	if len(all) != 4 {
-		t.Fatalf("got %d parts, want 3", len(all)-1)
-	}
+	lis := listenOnLoops(t, 3, testnet.TCP4)
 	accepted := make(chan net.Conn)
-	for _, part := range all {
-		go func() {
-			for {
-				c, err := part.Accept()
-				if err != nil {
-					return
-				}
-				accepted <- c
+	begun := make(chan bool, 3)
+	go serveSockets(lis, userTimeout(pingTimeout), func(l net.Listener, left userTimeout) error {
+		if left != 0 {
+			t.Errorf("%v is left to set on each connection", left)
+		}
+		for begun <- true; ; {
+			c, err := l.Accept()
+			if err != nil {
+				return err
 			}
-		}()
+			accepted <- c
+		}
+	})
+	for range cap(begun) {
+		testnet.Receive(t, "the option being set", begun)
 	}
 	for range 16 {
 		client := testnet.Dial(t, lis)
@@ -125,6 +133,35 @@ func TestUserTimeoutIsInherited(t *testing.T) {
 		client.Close()
 	}
 }
+
+// TestFallbackUserTimeout: where grpc-go's transport serves, connections have its default.
+func TestFallbackUserTimeout(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := listenOnLoops(t, 2, testnet.TCP4)
+	got := make(chan time.Duration, 1)
+	startServer(t, serveByGRPC, lis, grpc.Creds(peekingCreds{insecure.NewCredentials(), func(c net.Conn) {
+		got <- tcpUserTimeout(t, c)
+	}}))
+	if err := callUnary(callContext(t), dialServer(t, lis), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := testnet.Receive(t, "the option", got); got != pingTimeout {
+		t.Errorf("got %v, want %v", got, pingTimeout)
+	}
+}
+
+// peekingCreds shows a server's connections to the test.
+type peekingCreds struct {
+	credentials.TransportCredentials
+	peek func(net.Conn)
+}
+
+func (c peekingCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c.peek(raw)
+	return c.TransportCredentials.ServerHandshake(raw)
+}
+
+func (c peekingCreds) Clone() credentials.TransportCredentials { return c }
 
 // TestClientUserTimeout does the same as TestServerUserTimeout for clients.
 func TestClientUserTimeout(t *testing.T) {
@@ -141,41 +178,66 @@ func TestClientUserTimeout(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			lis := testnet.Listen(t, listenAdapted, testnet.TCP4)
-			startServer(t, plainServe, lis)
-			// Only the options with a dialer matter, which this one wraps.
-			observe := func(dial func(context.Context, string) (net.Conn, error), opts ...grpc.DialOption) time.Duration {
-				dialed := make(chan net.Conn, 10)
-				tapped := grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
-					c, err := dial(ctx, target)
+			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			startOwn(t, lis)
+			dialed := make(chan net.Conn, 1)
+			tap := func(dial func(context.Context, string) (net.Conn, error)) func(context.Context, string) (net.Conn, error) {
+				return func(ctx context.Context, address string) (net.Conn, error) {
+					c, err := dial(ctx, address)
 					if err == nil {
 						dialed <- c
 					}
 					return c, err
-				})
-				cc := dialServer(t, lis, append(opts, tapped)...)
-				if err := callUnary(callContext(t), cc, nil); err != nil {
+				}
+			}
+			observe := func(cc grpc.ClientConnInterface) time.Duration {
+				if err := callEcho(callContext(t), cc, nil); err != nil {
 					t.Fatal(err)
 				}
 				return tcpUserTimeout(t, testnet.Receive(t, "a connection", dialed))
 			}
-			var netOptions []grpc.DialOption
-			var options []DialerOption
+			onNet := tap(func(ctx context.Context, address string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "tcp", address)
+			})
+			theirs, ours := []grpc.DialOption{grpc.WithContextDialer(onNet)}, []ClientOption(nil)
 			if test.kp != nil {
-				netOptions = append(netOptions, grpc.WithKeepaliveParams(*test.kp))
-				options = append(options, WithKeepaliveParams(*test.kp))
+				theirs = append(theirs, grpc.WithKeepaliveParams(*test.kp))
+				ours = append(ours, WithKeepaliveParams(*test.kp))
 			}
-			onNet := observe(func(ctx context.Context, target string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "tcp", target)
-			}, netOptions...)
-			onPercore := observe(newDialing(options).dial, DialOptions(options...)...)
-			if onNet != test.want {
-				t.Errorf("grpc-go %s sets %v on net, want %v", grpc.Version, onNet, test.want)
+			want := observe(dialServer(t, lis, theirs...))
+			if want != test.want {
+				t.Errorf("grpc-go %s sets %v on net, want %v", grpc.Version, want, test.want)
 			}
-			if onPercore != onNet {
-				t.Errorf("got %v, want net's %v", onPercore, onNet)
+			for name, dial := range map[string]func(context.Context, string) (net.Conn, error){
+				"net": onNet, "percore": tap(defaultDialer.DialTarget),
+			} {
+				if got := observe(dialClient(t, lis, append(ours, WithContextDialer(dial))...)); got != want {
+					t.Errorf("%s: got %v, want grpc-go's %v", name, got, want)
+				}
 			}
 		})
+	}
+}
+
+// TestWithDialer: a client dials its connections with the dialer that it was given last.
+func TestWithDialer(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	var dialed atomic.Int64
+	c := dialClient(t, lis, WithContextDialer(func(context.Context, string) (net.Conn, error) {
+		return nil, errors.New("the first one")
+	}), WithDialer(&percore.Dialer{
+		ControlContext: func(context.Context, string, string, syscall.RawConn) error {
+			dialed.Add(1)
+			return nil
+		},
+	}))
+	if err := callEcho(callContext(t), c, pattern(100)); err != nil {
+		t.Fatal(err)
+	}
+	if got := dialed.Load(); got != 1 {
+		t.Errorf("the dialer made %d connections, want 1", got)
 	}
 }
 
@@ -184,7 +246,7 @@ func TestClientUserTimeout(t *testing.T) {
 func TestDialerKeepAlive(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
-	c, err := newDialing(nil).dial(callContext(t), lis.Addr().String())
+	c, err := defaultDialer.DialTarget(callContext(t), lis.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,19 +283,18 @@ func TestDialerKeepAlive(t *testing.T) {
 func TestPeerThatStopsAcknowledging(t *testing.T) {
 	kp := keepalive.ServerParameters{Timeout: 300 * time.Millisecond}
 	for _, arm := range []struct {
-		name   string
-		listen func(t *testing.T) net.Listener
+		name  string
+		serve serveFunc
+		lis   net.Listener
 	}{
-		{"net", func(t *testing.T) net.Listener { return testnet.Listen(t, net.Listen, testnet.TCP4) }},
-		{"adapter", func(t *testing.T) net.Listener {
-			return wrapListener(listenOnLoops(t, 2, testnet.TCP4), settingsOf([]ServeOption{KeepaliveParams(kp)}))
-		}},
+		{"grpc-go on net", plainServe, testnet.Listen(t, net.Listen, testnet.TCP4)},
+		{"Wrap", servePast, listenOnLoops(t, 2, testnet.TCP4)},
 	} {
 		t.Run(arm.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			tapped := tapListener(arm.listen(t))
+			tapped := tapListener(arm.lis)
 			handled := make(chan error, 1)
-			startServer(t, plainServe, tapped, grpc.KeepaliveParams(kp), grpc.StreamInterceptor(
+			startServer(t, arm.serve, tapped, grpc.KeepaliveParams(kp), grpc.StreamInterceptor(
 				func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 					err := handler(srv, stream)
 					handled <- err
