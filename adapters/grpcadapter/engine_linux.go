@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connsAreNets says whether percore's connections wrap package net's. For those grpc-go does the
-// work of this package itself.
+// connsAreNets says whether percore's connections wrap package net's. For those grpc-go does by
+// itself what serveByGRPC does for percore's.
 const connsAreNets = false
 
 // setUserTimeout sets how long data may remain unacknowledged, in whole milliseconds (tcp(7),

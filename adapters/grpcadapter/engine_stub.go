@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// connsAreNets says whether percore's connections wrap package net's. For those grpc-go does the
-// work of this package itself.
+// connsAreNets says whether percore's connections wrap package net's. For those grpc-go does by
+// itself what serveByGRPC does for percore's.
 const connsAreNets = true
 
-// setUserTimeout is never called where connections are package net's.
+// setUserTimeout is the engine's only: connections are as good without.
 func setUserTimeout(syscall.Conn, time.Duration) error { return errors.ErrUnsupported }

@@ -10,26 +10,12 @@ import (
 )
 
 // bufferPool is percore's default pool in the form that mem.NewBuffer takes. Unlike grpc-go's own, it
-// doesn't overwrite a buffer with zeros before each use. It gets buffers from three places, depending on
-// their capacity:
-//
-//	up to 1 KiB    small, uncounted: most are not given back, since mem.NewBuffer
-//	               makes a plain slice of them
-//	up to 1 MiB    percore's pool
-//	above          long, uncounted: percore's pool keeps no buffers that large
+// doesn't overwrite a buffer with zeros before each use. Percore's pool has buffers of 1 MiB at most;
+// longer ones are from long. Package mem doesn't pool what is shorter than 1 KiB, nor does bufferPool.
 type bufferPool struct{}
 
 // keptBytesMax is the largest capacity that percore's pool keeps.
 const keptBytesMax = 1 << 20
-
-// small has buffers of two capacities. Rounding up in finer steps would cost more than it saves, as
-// most of them are used once.
-var small = [...]smallPool{{bytes: 256}, {bytes: 1 << 10}}
-
-type smallPool struct {
-	bytes int
-	cache sync.Pool // *[]byte
-}
 
 // long has buffers of twice the length each. The first are a little longer than 1 MiB because messages
 // with that much in them are, and so with the others.
@@ -52,12 +38,11 @@ func (bufferPool) Get(length int) *[]byte {
 	switch {
 	case length > keptBytesMax:
 		return getLong(length)
-	case length > small[1].bytes:
-		return pool.GetBytes(length)
-	case length > small[0].bytes:
-		return small[1].get(length)
+	case mem.IsBelowBufferPoolingThreshold(length):
+		b := make([]byte, length)
+		return &b
 	}
-	return small[0].get(length)
+	return pool.GetBytes(length)
 }
 
 // Put takes a buffer back. Its capacity tells where it came from.
@@ -65,23 +50,9 @@ func (bufferPool) Put(b *[]byte) {
 	switch n := cap(*b); {
 	case n > keptBytesMax:
 		putLong(b)
-	case n > small[1].bytes:
+	case !mem.IsBelowBufferPoolingThreshold(n):
 		pool.PutBytes(b)
-	case n == small[1].bytes:
-		small[1].cache.Put(b)
-	case n == small[0].bytes:
-		small[0].cache.Put(b)
 	}
-}
-
-func (p *smallPool) get(length int) *[]byte {
-	b, ok := p.cache.Get().(*[]byte)
-	if !ok {
-		s := make([]byte, length, p.bytes)
-		return &s
-	}
-	*b = (*b)[:length]
-	return b
 }
 
 func getLong(length int) *[]byte {
