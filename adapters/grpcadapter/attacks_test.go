@@ -233,7 +233,7 @@ var attackDoors = []struct {
 		for _, desc := range services {
 			srv.RegisterService(desc, nil)
 		}
-		serveUntilEnd(t, srv.Serve, srv.Stop, lis)
+		serveOn(t, lis, srv)
 		return srv.Stats
 	}},
 	{"Wrap", func(t *testing.T, lis net.Listener, services ...*grpc.ServiceDesc) func() Stats {
@@ -242,20 +242,9 @@ var attackDoors = []struct {
 			srv.RegisterService(desc, nil)
 		}
 		w := wrapFast(t, srv)
-		serveUntilEnd(t, w.Serve, w.Stop, lis)
+		serveOn(t, lis, w)
 		return w.Stats
 	}},
-}
-
-func serveUntilEnd(t *testing.T, serve func(net.Listener) error, stop func(), lis net.Listener) {
-	served := make(chan error, 1)
-	go func() { served <- serve(lis) }()
-	t.Cleanup(func() {
-		stop()
-		if err := testnet.Receive(t, "Serve returning", served); err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
 }
 
 // test plays an attack. The time that a virtual machine doesn't run may count as CPU time. That doesn't

@@ -262,8 +262,7 @@ func compareClients(t *testing.T, name string, calls []callScript, secure, watch
 		lis := testnet.Listen(t, listen, testnet.TCP4)
 		srv := makeServer(log, creds[0])
 		srv.RegisterService(scriptService(log), nil)
-		served := make(chan error, 1)
-		go func() { served <- srv.Serve(lis) }()
+		served := goServe(func() error { return srv.Serve(lis) })
 		of := own
 		if !watched {
 			of = nil

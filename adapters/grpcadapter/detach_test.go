@@ -122,23 +122,11 @@ type detachDoor struct {
 	start func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int)
 }
 
-// serveUntil calls serve, and checks that it returns nil when the test ends.
-func serveUntil(t testing.TB, stop func(), serve func() error) {
-	served := make(chan error, 1)
-	go func() { served <- serve() }()
-	t.Cleanup(func() {
-		stop()
-		if err := testnet.Receive(t, "Serve returning", served); err != nil {
-			t.Errorf("Serve: got %v, want nil", err)
-		}
-	})
-}
-
 // startWatches serves watches with NewServer.
 func startWatches(t testing.TB, lis net.Listener, w *watches, opts ...Option) *Server {
 	srv := NewServer(opts...)
 	srv.RegisterService(w.desc(), nil)
-	serveUntil(t, srv.Stop, func() error { return srv.Serve(lis) })
+	serveOn(t, lis, srv)
 	return srv
 }
 
@@ -161,7 +149,7 @@ func grpcGo(w *watches, h stats.Handler, opts ...grpc.ServerOption) *grpc.Server
 func wrapDoor(theirs []grpc.ServerOption, opts ...Option) func(testing.TB, net.Listener, *watches, stats.Handler) (func(), func(), func() int) {
 	return func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int) {
 		srv := wrapFast(t, grpcGo(w, h, theirs...), opts...)
-		serveUntil(t, srv.Stop, func() error { return srv.Serve(lis) })
+		serveOn(t, lis, srv)
 		return srv.Stop, srv.GracefulStop, func() int { return srv.Stats().Detached }
 	}
 }
@@ -178,7 +166,7 @@ var detachDoors = []detachDoor{
 	{"Wrap, DetachInterceptors", true, wrapDoor([]grpc.ServerOption{grpc.StreamInterceptor(passOn)}, DetachInterceptors())},
 	{"grpc-go", false, func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int) {
 		srv := grpcGo(w, h)
-		serveUntil(t, srv.Stop, func() error { return srv.Serve(lis) })
+		serveOn(t, lis, srv)
 		return srv.Stop, srv.GracefulStop, nil
 	}},
 }

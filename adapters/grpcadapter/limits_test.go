@@ -66,14 +66,7 @@ func serveLimited(t *testing.T, serve serveFunc, lc percore.ListenConfig, opts .
 	srv := grpc.NewServer(opts...)
 	srv.RegisterService(&echo, nil)
 	srv.RegisterService(&whoAmI, nil)
-	served := make(chan error, 1)
-	go func() { served <- serve(srv, lis) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := testnet.Receive(t, "Serve returning", served); err != nil {
-			t.Errorf("Serve: got %v, want nil", err)
-		}
-	})
+	serveUntil(t, srv.Stop, func() error { return serve(srv, lis) })
 	return lis
 }
 

@@ -92,19 +92,42 @@ func servePast(srv *grpc.Server, lis net.Listener) error {
 	return w.Serve(lis)
 }
 
+// goServe calls serve on a goroutine.
+func goServe(serve func() error) <-chan error {
+	served := make(chan error, 1)
+	go func() { served <- serve() }()
+	return served
+}
+
+// serveUntil calls serve, and checks that it returns nil when the test ends.
+func serveUntil(t testing.TB, stop func(), serve func() error) {
+	served := goServe(serve)
+	t.Cleanup(func() {
+		stop()
+		if err := testnet.Receive(t, "Serve returning", served); err != nil {
+			t.Errorf("Serve: got %v, want nil", err)
+		}
+	})
+}
+
+// anyServer is a server of any kind.
+type anyServer interface {
+	Serve(net.Listener) error
+	Stop()
+	GracefulStop()
+}
+
+// serveOn serves lis until the test ends, and checks that Serve then returns nil.
+func serveOn(t testing.TB, lis net.Listener, srv anyServer) {
+	serveUntil(t, srv.Stop, func() error { return srv.Serve(lis) })
+}
+
 // startServer serves echo on lis until the test ends, and checks that Serve then returns nil.
 func startServer(t testing.TB, serve serveFunc, lis net.Listener, opts ...grpc.ServerOption) *grpc.Server {
 	t.Helper()
 	srv := grpc.NewServer(opts...)
 	srv.RegisterService(&echo, nil)
-	served := make(chan error, 1)
-	go func() { served <- serve(srv, lis) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := testnet.Receive(t, "Serve returning", served); err != nil {
-			t.Errorf("Serve: got %v, want nil", err)
-		}
-	})
+	serveUntil(t, srv.Stop, func() error { return serve(srv, lis) })
 	return srv
 }
 

@@ -47,8 +47,7 @@ func TestServerStats(t *testing.T) {
 	srv := NewServer()
 	srv.RegisterService(&echo, nil)
 	srv.RegisterService(&ending, nil)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
+	served := goServe(func() error { return srv.Serve(lis) })
 	t.Cleanup(func() {
 		srv.Stop()
 		testnet.Receive(t, "Serve returning", served)

@@ -143,14 +143,7 @@ func startPort(t testing.TB, way int, lis net.Listener, config *tls.Config, own 
 	t.Helper()
 	own.RegisterService(&echo, nil)
 	p := newPort(way, own, config)
-	served := make(chan error, 1)
-	go func() { served <- p.Serve(lis) }()
-	t.Cleanup(func() {
-		p.Stop()
-		if err := testnet.Receive(t, "Serve returning", served); err != nil {
-			t.Errorf("Serve: got %v, want nil", err)
-		}
-	})
+	serveOn(t, lis, p)
 	return p
 }
 
@@ -325,8 +318,7 @@ func TestOnePortDiffers(t *testing.T) {
 			}) (results []string) {
 				lis := testnet.Listen(t, listen, testnet.TCP4)
 				srv.RegisterService(scriptService(log), nil)
-				served := make(chan error, 1)
-				go func() { served <- srv.Serve(lis) }()
+				served := goServe(func() error { return srv.Serve(lis) })
 				cc := dialServer(t, lis)
 				for i, call := range calls {
 					results = append(results, call.run(t, cc, i, log))
@@ -487,8 +479,7 @@ func TestOnePortPanic(t *testing.T) {
 			StreamName: "Panic", ClientStreams: true, Handler: func(any, grpc.ServerStream) error { panic(http.ErrAbortHandler) },
 		}}}, nil)
 		p := newPort(way, own, server)
-		served := make(chan error, 1)
-		go func() { served <- p.Serve(lis) }()
+		served := goServe(func() error { return p.Serve(lis) })
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
 		err := cc.Invoke(callContext(t), "/panic/Panic", new(wrapperspb.BytesValue), new(wrapperspb.BytesValue))
 		if status.Code(err) != codes.Internal {
@@ -583,8 +574,7 @@ func TestOnePortStopped(t *testing.T) {
 			server.Stop()
 			lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
 			p := newPort(way, server, nil)
-			served := make(chan error, 1)
-			go func() { served <- p.Serve(lis) }()
+			served := goServe(func() error { return p.Serve(lis) })
 			if err := callUnary(callContext(t), dialServer(t, lis), nil); status.Code(err) != codes.Unavailable {
 				t.Errorf("a call: got %v", err)
 			}

@@ -105,10 +105,3 @@ func TestProxyTLVs(t *testing.T) {
 		}
 	}
 }
-
-// goServe calls serve on a goroutine.
-func goServe(serve func() error) <-chan error {
-	served := make(chan error, 1)
-	go func() { served <- serve() }()
-	return served
-}

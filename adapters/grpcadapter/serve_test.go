@@ -99,8 +99,7 @@ func testServeGracefully(t *testing.T, serve serveFunc) {
 	lis := listenOnLoops(t, 3, testnet.TCP4)
 	srv := grpc.NewServer()
 	srv.RegisterService(&echo, nil)
-	served := make(chan error, 1)
-	go func() { served <- serve(srv, lis) }()
+	served := goServe(func() error { return serve(srv, lis) })
 	var chats []grpc.ClientStream
 	for range 10 {
 		stream, err := openChat(callContext(t), dialServer(t, lis))
@@ -147,8 +146,7 @@ func TestServeErrors(t *testing.T) {
 			return serve(srv, lis)
 		}},
 		{"listener closed", func(t *testing.T, serve serveFunc, srv *grpc.Server, lis net.Listener) error {
-			served := make(chan error, 1)
-			go func() { served <- serve(srv, lis) }()
+			served := goServe(func() error { return serve(srv, lis) })
 			if err := callUnary(callContext(t), dialServer(t, lis), nil); err != nil {
 				t.Error(err)
 			}
@@ -186,8 +184,7 @@ func TestServeStoppedWhileStarting(t *testing.T) {
 		serve := []serveFunc{serveByGRPC, servePast}[i%2]
 		lis := listenOnLoops(t, 4, testnet.TCP4)
 		srv := grpc.NewServer()
-		served := make(chan error, 1)
-		go func() { served <- serve(srv, lis) }()
+		served := goServe(func() error { return serve(srv, lis) })
 		go srv.Stop()
 		if err := testnet.Receive(t, "Serve returning", served); err != nil && err != grpc.ErrServerStopped {
 			t.Fatalf("Serve: got %v, want nil or %v", err, grpc.ErrServerStopped)
@@ -201,25 +198,24 @@ func TestServeStoppedWhileStarting(t *testing.T) {
 func TestListenerClosedOnce(t *testing.T) {
 	for _, end := range []struct {
 		name string
-		call func(lifeServer, *onceListener)
+		call func(anyServer, *onceListener)
 	}{
-		{"Stop", func(srv lifeServer, _ *onceListener) { srv.Stop() }},
-		{"GracefulStop", func(srv lifeServer, _ *onceListener) { srv.GracefulStop() }},
-		{"Accept fails", func(_ lifeServer, lis *onceListener) { close(lis.broken) }},
+		{"Stop", func(srv anyServer, _ *onceListener) { srv.Stop() }},
+		{"GracefulStop", func(srv anyServer, _ *onceListener) { srv.GracefulStop() }},
+		{"Accept fails", func(_ anyServer, lis *onceListener) { close(lis.broken) }},
 	} {
 		for _, way := range []struct {
 			name string
-			make func() lifeServer
+			make func() anyServer
 		}{
-			{"grpc-go", func() lifeServer { return grpc.NewServer() }},
-			{"fast path", func() lifeServer { return Wrap(grpc.NewServer()) }},
-			{"NewServer", func() lifeServer { return NewServer() }},
+			{"grpc-go", func() anyServer { return grpc.NewServer() }},
+			{"fast path", func() anyServer { return Wrap(grpc.NewServer()) }},
+			{"NewServer", func() anyServer { return NewServer() }},
 		} {
 			t.Run(end.name+", "+way.name, func(t *testing.T) {
 				testnet.NoLeaks(t)
 				srv, lis := way.make(), newOnceListener()
-				served := make(chan error, 1)
-				go func() { served <- srv.Serve(lis) }()
+				served := goServe(func() error { return srv.Serve(lis) })
 				testnet.Receive(t, "Accept", lis.accepting)
 				end.call(srv, lis)
 				if err := testnet.Receive(t, "Serve returning", served); err != nil && err != errBroken {
@@ -295,13 +291,6 @@ func TestShutdown(t *testing.T) {
 type shutServer interface {
 	Shutdown(context.Context) error
 	Close() error
-}
-
-// lifeServer is a server's life.
-type lifeServer interface {
-	Serve(net.Listener) error
-	Stop()
-	GracefulStop()
 }
 
 // onceListener has no connections, and counts how often it is closed.

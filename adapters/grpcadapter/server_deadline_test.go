@@ -117,28 +117,28 @@ const (
 func TestServerDeadline(t *testing.T) {
 	for _, door := range []struct {
 		name string
-		make func(d *deadlines) rulesServer
+		make func(d *deadlines) anyServer
 	}{
-		{"NewServer", func(d *deadlines) rulesServer { return NewServer(UnknownServiceHandler(d.serve)) }},
-		{"NewServer, stats", func(d *deadlines) rulesServer {
+		{"NewServer", func(d *deadlines) anyServer { return NewServer(UnknownServiceHandler(d.serve)) }},
+		{"NewServer, stats", func(d *deadlines) anyServer {
 			return NewServer(UnknownServiceHandler(d.serve), StatsHandler(d))
 		}},
-		{"Wrap", func(d *deadlines) rulesServer {
+		{"Wrap", func(d *deadlines) anyServer {
 			return Wrap(grpc.NewServer(grpc.UnknownServiceHandler(d.serve)))
 		}},
-		{"Wrap, stats", func(d *deadlines) rulesServer {
+		{"Wrap, stats", func(d *deadlines) anyServer {
 			return Wrap(grpc.NewServer(grpc.UnknownServiceHandler(d.serve), grpc.StatsHandler(d)))
 		}},
-		{"NewServer, tap", func(d *deadlines) rulesServer {
+		{"NewServer, tap", func(d *deadlines) anyServer {
 			return NewServer(UnknownServiceHandler(d.serve), InTapHandle(tapDeadline))
 		}},
-		{"ServeHTTP, stats", func(d *deadlines) rulesServer {
+		{"ServeHTTP, stats", func(d *deadlines) anyServer {
 			return newPort(1, NewServer(UnknownServiceHandler(d.serve), StatsHandler(d)), nil)
 		}},
-		{"ServeHTTP by net/http, stats", func(d *deadlines) rulesServer {
+		{"ServeHTTP by net/http, stats", func(d *deadlines) anyServer {
 			return newPort(2, NewServer(UnknownServiceHandler(d.serve), StatsHandler(d)), nil)
 		}},
-		{"port", func(d *deadlines) rulesServer { return newPort(0, NewServer(UnknownServiceHandler(d.serve)), nil) }},
+		{"port", func(d *deadlines) anyServer { return newPort(0, NewServer(UnknownServiceHandler(d.serve)), nil) }},
 	} {
 		if door.name == "port" && !portWays[0].past {
 			continue // net/http's streams have their status when the handler returns
@@ -163,10 +163,10 @@ func TestServerDeadline(t *testing.T) {
 
 // play makes a call, and reports false if the machine was too slow for a deadline after so many
 // milliseconds: it has passed before the handler waits for it, or before the handler does what it does.
-func (c *deadlineCase) play(t *testing.T, door string, server func(*deadlines) rulesServer, timeout int) bool {
+func (c *deadlineCase) play(t *testing.T, door string, server func(*deadlines) anyServer, timeout int) bool {
 	d := newDeadlines()
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	serveRules(t, lis, server(d))
+	serveOn(t, lis, server(d))
 	p, field := framePeer(t, lis), "grpc-timeout"
 	if strings.HasSuffix(door, "tap") {
 		field = "tap-timeout"
@@ -234,7 +234,7 @@ func TestServerDeadlines(t *testing.T) {
 	const calls = 500
 	d := newDeadlines()
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	serveRules(t, lis, NewServer(UnknownServiceHandler(d.serve)))
+	serveOn(t, lis, NewServer(UnknownServiceHandler(d.serve)))
 	p := framePeer(t, lis)
 	for i := range uint32(calls) {
 		p.Headers(2*i+1, i%2 == 0, append(slices.Clone(echoFields), "do", "wait", "grpc-timeout", "100m")...)

@@ -542,9 +542,7 @@ func TestServerDiffers(t *testing.T) {
 // differingServer is what the servers have that are compared.
 type differingServer interface {
 	grpc.ServiceRegistrar
-	Serve(net.Listener) error
-	GracefulStop()
-	Stop()
+	anyServer
 }
 
 // wrapped is a grpc.Server that is served past grpc-go's transport.
@@ -598,8 +596,7 @@ func compareServers(t *testing.T, seed uint64, settings settingsCase, calls []ca
 		lis := testnet.Listen(t, kind.listen, testnet.TCP4)
 		srv := kind.make(t, settings, log, creds[0])
 		srv.RegisterService(scriptService(log), nil)
-		served := make(chan error, 1)
-		go func() { served <- srv.Serve(lis) }()
+		served := goServe(func() error { return srv.Serve(lis) })
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]))
 		var got []string
 		for i, call := range calls {

@@ -104,29 +104,22 @@ func leavingService(begun chan<- bool, ended chan<- string) *grpc.ServiceDesc {
 	}
 }
 
-// A leftServer is a server that clients leave.
-type leftServer interface {
-	Serve(lis net.Listener) error
-	Stop()
-	GracefulStop()
-}
-
 // leftServers are the kinds of them. The first is right.
 var leftServers = []struct {
 	name string
-	make func(t *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) leftServer
+	make func(t *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) anyServer
 }{
-	{"grpc-go", func(_ *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) leftServer {
+	{"grpc-go", func(_ *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) anyServer {
 		srv := grpc.NewServer(grpc.Creds(creds))
 		register(srv)
 		return srv
 	}},
-	{"NewServer", func(_ *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) leftServer {
+	{"NewServer", func(_ *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) anyServer {
 		srv := NewServer(Creds(creds))
 		register(srv)
 		return srv
 	}},
-	{"Wrap", func(t *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) leftServer {
+	{"Wrap", func(t *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) anyServer {
 		srv := grpc.NewServer(grpc.Creds(creds))
 		register(srv)
 		return wrapFast(t, srv)
@@ -163,7 +156,7 @@ func TestServerPeersLeave(t *testing.T) {
 					r.RegisterService(leavingService(begun, ended), nil)
 					r.RegisterService(w.desc(), nil)
 				})
-				serveUntilEnd(t, srv.Serve, srv.Stop, lis)
+				serveOn(t, lis, srv)
 				other := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]))
 				lasting, err := openChat(callContext(t), other)
 				if err != nil {

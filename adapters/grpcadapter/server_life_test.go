@@ -279,7 +279,7 @@ func TestServerHandOver(t *testing.T) {
 		srv := grpc.NewServer()
 		srv.RegisterService(&echo, nil)
 		w := wrapFast(t, srv)
-		serveWrapped(t, w, lis)
+		serveOn(t, lis, w)
 		handOver(t, w, lis)
 	})
 	t.Run("grpc-go's transport", func(t *testing.T) {

@@ -60,8 +60,7 @@ func TestServerWatchStack(t *testing.T) {
 	}}
 	srv := NewServer()
 	srv.RegisterService(&grpc.ServiceDesc{ServiceName: "Test", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{watch}}, nil)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
+	served := goServe(func() error { return srv.Serve(lis) })
 	p := framePeer(t, lis)
 	open := func(i int) {
 		call(p, uint32(2*i+1), "/Test/Watch").Flush()

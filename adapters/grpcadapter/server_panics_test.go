@@ -54,7 +54,7 @@ func TestServerGoexit(t *testing.T) {
 	for _, kind := range []string{"NewServer", "Wrap"} {
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		serve, stop := panicker("exit").server(kind)
-		serveUntilEnd(t, serve, stop, lis)
+		serveUntil(t, stop, func() error { return serve(lis) })
 		cc := dialServer(t, lis)
 		for _, test := range []struct {
 			method string

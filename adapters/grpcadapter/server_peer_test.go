@@ -110,8 +110,8 @@ func TestServerPeers(t *testing.T) {
 
 func testServerPeers(t *testing.T, server *tls.Config, clients []*tls.Config) {
 	testnet.NoLeaks(t)
-	play := func(lis net.Listener, srv rulesServer) (lines []string) {
-		serveRules(t, lis, srv)
+	play := func(lis net.Listener, srv anyServer) (lines []string) {
+		serveOn(t, lis, srv)
 		sessions := tls.NewLRUClientSessionCache(10)
 		for _, config := range clients {
 			if config.MaxVersion != 0 { // there are two of these: the second connection resumes
@@ -130,7 +130,7 @@ func testServerPeers(t *testing.T, server *tls.Config, clients []*tls.Config) {
 	creds := credentials.NewTLS(server)
 	past := []grpc.ServerOption{grpc.Creds(creds), grpc.StatsHandler(connPeers{}), grpc.UnknownServiceHandler(tellPeer)}
 	want := play(testnet.Listen(t, net.Listen, testnet.TCP4), grpc.NewServer(past...))
-	for name, srv := range map[string]rulesServer{
+	for name, srv := range map[string]anyServer{
 		"NewServer": NewServer(Creds(creds), StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)),
 		"Wrap":      Wrap(grpc.NewServer(past...)),
 		"port":      newPort(0, NewServer(StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)), server.Clone()),

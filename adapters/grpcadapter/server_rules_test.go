@@ -92,30 +92,19 @@ func tellCall(_ any, stream grpc.ServerStream) error {
 	return status.Error(codes.OutOfRange, strings.ReplaceAll(method+" "+strings.Join(names, " "), " ", ";"))
 }
 
-// rulesServer is a server of any kind.
-type rulesServer interface {
-	Serve(net.Listener) error
-	Stop()
-}
-
-// serveRules serves lis until the test ends.
-func serveRules(t *testing.T, lis net.Listener, srv rulesServer) {
-	serveUntilEnd(t, srv.Serve, srv.Stop, lis)
-}
-
 // TestServerRules plays calls that break rules of HTTP to a grpc.Server, and to all doors of this
 // package, and compares the frames and what the handlers see.
 func TestServerRules(t *testing.T) {
 	testnet.NoLeaks(t)
 	theirs := testnet.Listen(t, net.Listen, testnet.TCP4)
-	serveRules(t, theirs, grpc.NewServer(grpc.UnknownServiceHandler(tellCall)))
+	serveOn(t, theirs, grpc.NewServer(grpc.UnknownServiceHandler(tellCall)))
 	doors := map[string]net.Listener{}
-	for name, srv := range map[string]rulesServer{
+	for name, srv := range map[string]anyServer{
 		"NewServer": NewServer(UnknownServiceHandler(tellCall)),
 		"Wrap":      Wrap(grpc.NewServer(grpc.UnknownServiceHandler(tellCall))),
 	} {
 		doors[name] = testnet.Listen(t, percore.Listen, testnet.TCP4)
-		serveRules(t, doors[name], srv)
+		serveOn(t, doors[name], srv)
 	}
 	if portWays[0].past {
 		for name, srv := range map[string]portServer{
@@ -123,7 +112,7 @@ func TestServerRules(t *testing.T) {
 			"Wrap's port":      wrapPort(t, grpc.UnknownServiceHandler(tellCall)),
 		} {
 			doors[name] = testnet.Listen(t, percore.Listen, testnet.TCP4)
-			serveRules(t, doors[name], newPort(0, srv, nil))
+			serveOn(t, doors[name], newPort(0, srv, nil))
 		}
 	}
 	for _, call := range ruleBreakers {
@@ -146,11 +135,11 @@ func TestOnePortRules(t *testing.T) {
 	}
 	testnet.NoLeaks(t)
 	shared, alone := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
-	serveRules(t, shared, newPort(0, NewServer(UnknownServiceHandler(tellCall)), nil))
+	serveOn(t, shared, newPort(0, NewServer(UnknownServiceHandler(tellCall)), nil))
 	plain := new(http.Server)
 	plain.Protocols = new(http.Protocols)
 	plain.Protocols.SetUnencryptedHTTP2(true)
-	serveRules(t, alone, &onePort{
+	serveOn(t, alone, &onePort{
 		portServer: NewServer(), web: httpadapter.Wrap(plain),
 	})
 	for _, call := range ruleBreakers {

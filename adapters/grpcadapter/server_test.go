@@ -40,14 +40,7 @@ func startOwn(t testing.TB, lis net.Listener, opts ...Option) *Server {
 	t.Helper()
 	srv := NewServer(opts...)
 	srv.RegisterService(&echo, nil)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := testnet.Receive(t, "Serve returning", served); err != nil {
-			t.Errorf("Serve: got %v, want nil", err)
-		}
-	})
+	serveOn(t, lis, srv)
 	return srv
 }
 
@@ -233,8 +226,7 @@ func TestServerCancelled(t *testing.T) {
 			return err
 		},
 	}}}, nil)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
+	served := goServe(func() error { return srv.Serve(lis) })
 	cc := dialServer(t, lis)
 	open := func(ctx context.Context) grpc.ClientStream {
 		stream, err := cc.NewStream(ctx, &echo.Streams[0], "/wait/Wait")

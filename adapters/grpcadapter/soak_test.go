@@ -73,8 +73,7 @@ func soak(t *testing.T, start func() (serve func(net.Listener) error, stop, stop
 			t.Fatal(err)
 		}
 		serve, stop, stopGracefully := start()
-		served := make(chan error, 1)
-		go func() { served <- serve(lis) }()
+		served := goServe(func() error { return serve(lis) })
 		target := s.good.Load() + 30
 		testnet.Eventually(t, "some calls that end well", func() bool { return s.good.Load() >= target })
 		s.end(rng, stop, stopGracefully)

@@ -90,26 +90,19 @@ func (w *works) register(to grpc.ServiceRegistrar) {
 	healthpb.RegisterHealthServer(to, health.NewServer())
 }
 
-// stopper is a server that is to be stopped.
-type stopper interface {
-	Serve(net.Listener) error
-	Stop()
-	GracefulStop()
-}
-
 // A workDoor is a way to serve calls that LimitWork limits.
 type workDoor struct {
 	name  string
-	serve func(t testing.TB, w *works, limit Option) stopper
+	serve func(t testing.TB, w *works, limit Option) anyServer
 }
 
 var workDoors = []workDoor{
-	{"NewServer", func(_ testing.TB, w *works, limit Option) stopper {
+	{"NewServer", func(_ testing.TB, w *works, limit Option) anyServer {
 		srv := NewServer(limit)
 		w.register(srv)
 		return srv
 	}},
-	{"Wrap", func(t testing.TB, w *works, limit Option) stopper {
+	{"Wrap", func(t testing.TB, w *works, limit Option) anyServer {
 		srv := grpc.NewServer()
 		w.register(srv)
 		return wrapFast(t, srv, limit)
@@ -121,7 +114,7 @@ type workFixture struct {
 	*works
 	*admission.Limiter
 	t   *testing.T
-	srv stopper
+	srv anyServer
 	lis net.Listener
 	cc  *grpc.ClientConn
 }
@@ -394,8 +387,7 @@ func TestLimitWorkShared(t *testing.T) {
 				protocols.SetUnencryptedHTTP2(true)
 				srv := httpadapter.Wrap(&http.Server{Handler: handler, Protocols: protocols}, httpadapter.LimitWork(l, nil))
 				lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-				served := make(chan error, 1)
-				go func() { served <- srv.Serve(lis) }()
+				served := goServe(func() error { return srv.Serve(lis) })
 				t.Cleanup(func() {
 					srv.Close()
 					testnet.Receive(t, "Serve returning", served)

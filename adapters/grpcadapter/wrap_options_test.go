@@ -228,8 +228,7 @@ func observeOption(t *testing.T, test optionCase, serve serveFunc, options ...fu
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	srv := grpc.NewServer(opts...)
 	srv.RegisterService(scriptService(log), nil)
-	served := make(chan error, 1)
-	go func() { served <- serve(srv, lis) }()
+	served := goServe(func() error { return serve(srv, lis) })
 	seen := test.observe(t, lis)
 	srv.GracefulStop()
 	if err := testnet.Receive(t, "Serve returning", served); err != nil {

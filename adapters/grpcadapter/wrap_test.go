@@ -28,18 +28,6 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// serveWrapped serves echo with a WrappedServer until the test ends.
-func serveWrapped(t *testing.T, w *WrappedServer, lis net.Listener) {
-	served := make(chan error, 1)
-	go func() { served <- w.Serve(lis) }()
-	t.Cleanup(func() {
-		w.Stop()
-		if err := testnet.Receive(t, "Serve returning", served); err != nil {
-			t.Errorf("Serve: got %v, want nil", err)
-		}
-	})
-}
-
 // TestWrapRefused: a server that the fast path can't serve is served by grpc-go's transport, one line
 // says why, and a panic is a reason, too.
 func TestWrapRefused(t *testing.T) {
@@ -81,7 +69,7 @@ func TestWrapRefused(t *testing.T) {
 			refusal := w.Refusal()
 			for range 2 {
 				lis := testnet.Listen(t, test.listen, testnet.TCP4)
-				serveWrapped(t, w, lis)
+				serveOn(t, lis, w)
 				if err := callUnary(callContext(t), dialServer(t, lis), pattern(10)); err != nil {
 					t.Error(err)
 				}
@@ -106,7 +94,7 @@ func TestWrapIsPast(t *testing.T) {
 	srv := grpc.NewServer()
 	srv.RegisterService(&echo, nil)
 	w := wrapFast(t, srv)
-	serveWrapped(t, w, lis)
+	serveOn(t, lis, w)
 	if err := callUnary(callContext(t), dialServer(t, lis), pattern(10)); err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +165,7 @@ func TestWrapAgain(t *testing.T) {
 		t.Run("round", func(t *testing.T) {
 			testnet.NoLeaks(t) // the server is not stopped
 			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			served := make(chan error, 1)
-			go func() { served <- w.Serve(lis) }()
+			served := goServe(func() error { return w.Serve(lis) })
 			cc := dialServer(t, lis)
 			if err := callUnary(callContext(t), cc, pattern(10)); err != nil {
 				t.Error(err)
@@ -201,7 +188,7 @@ func TestWrapAbort(t *testing.T) {
 		srv := grpc.NewServer()
 		srv.RegisterService(&echo, nil)
 		w := wrapFast(t, srv)
-		serveWrapped(t, w, lis)
+		serveOn(t, lis, w)
 		stream, err := openChat(callContext(t), dialServer(t, lis))
 		if err == nil {
 			err = say(stream, pattern(10))
@@ -249,8 +236,7 @@ func TestWrapStopInHandler(t *testing.T) {
 			},
 		}}}, nil)
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		served := make(chan error, 1)
-		go func() { served <- serve(srv, lis) }()
+		served := goServe(func() error { return serve(srv, lis) })
 		err := dialServer(t, lis).Invoke(callContext(t), "/end/End", new(wrapperspb.BytesValue), new(wrapperspb.BytesValue))
 		if status.Code(err) != codes.Unavailable {
 			t.Errorf("a call that stops the server: got %v", err)
@@ -271,7 +257,7 @@ func TestWrapServices(t *testing.T) {
 	srv.RegisterService(&echo, nil)
 	srv.RegisterService(&whoAmI, nil)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	serveWrapped(t, w, lis)
+	serveOn(t, lis, w)
 	cc := dialServer(t, lis)
 	if _, err := askWhoAmI(callContext(t), cc); err != nil {
 		t.Error(err)
