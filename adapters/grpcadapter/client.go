@@ -76,7 +76,7 @@ func (s *clientSettings) client(target string) (_ *Client, err error) {
 	case s.refused != nil:
 		return nil, s.refused
 	}
-	s.Unary, s.Stream, s.Stats = rpc.ChainUnaryClient(s.unary), rpc.ChainStreamClient(s.stream), rpc.CombineStats(s.stats)
+	s.Unary, s.Stream, s.Stats = rpc.ChainUnaryClient(s.unary.all()), rpc.ChainStreamClient(s.stream.all()), rpc.CombineStats(s.stats)
 	s.Dial = s.dial
 	s.UserAgent = strings.TrimSpace(s.UserAgent + " grpc-go/" + grpc.Version)
 	s.Accepts = registeredCompressors()
@@ -85,7 +85,7 @@ func (s *clientSettings) client(target string) (_ *Client, err error) {
 	if c.rpc, err = rpc.NewClient(s.ClientConfig); err != nil {
 		return nil, err
 	}
-	if len(s.unary)+len(s.stream) > 0 {
+	if s.Unary != nil || s.Stream != nil {
 		if c.conn, err = makeConn(c.rpc, target); err != nil {
 			_ = c.rpc.Close()
 			return nil, err
@@ -234,12 +234,10 @@ type clientSettings struct {
 	rpc.ClientConfig
 	dialTarget  func(ctx context.Context, addr string) (net.Conn, error)
 	userTimeout userTimeout
-	unary       []grpc.UnaryClientInterceptor
-	stream      []grpc.StreamClientInterceptor
+	unary       interceptors[grpc.UnaryClientInterceptor]
+	stream      interceptors[grpc.StreamClientInterceptor]
 	stats       []stats.Handler
 	refused     error // an option that can't be offered
-
-	hasUnary, hasStream bool // the first of unary is that of WithUnaryInterceptor; the same for stream
 }
 
 // clientOption is a ClientOption that is a function.
@@ -276,13 +274,8 @@ func WithUserAgent(agent string) ClientOption {
 // client's. An interceptor may hand the call to another *grpc.ClientConn, as with grpc-go.
 func WithUnaryInterceptor(i grpc.UnaryClientInterceptor) ClientOption {
 	refuseNil(i == nil, "WithUnaryInterceptor", "grpc.UnaryClientInterceptor", "leave the option out")
-	return clientOption(func(s *clientSettings) {
-		if s.hasUnary {
-			s.unary = s.unary[1:] // the last one counts, as in grpc-go
-		}
-		s.hasUnary = true
-		s.unary = append([]grpc.UnaryClientInterceptor{i}, s.unary...)
-	})
+	only := []grpc.UnaryClientInterceptor{i} // the last one counts, as in grpc-go
+	return clientOption(func(s *clientSettings) { s.unary.outermost = only })
 }
 
 // WithChainUnaryInterceptor is grpc.WithChainUnaryInterceptor: the first interceptor is the outermost,
@@ -291,19 +284,14 @@ func WithChainUnaryInterceptor(all ...grpc.UnaryClientInterceptor) ClientOption 
 	for i, one := range all {
 		refuseNilOption(one == nil, "WithChainUnaryInterceptor", i)
 	}
-	return clientOption(func(s *clientSettings) { s.unary = append(s.unary, all...) })
+	return clientOption(func(s *clientSettings) { s.unary.chain = append(s.unary.chain, all...) })
 }
 
 // WithStreamInterceptor is grpc.WithStreamInterceptor: the outermost interceptor of streams.
 func WithStreamInterceptor(i grpc.StreamClientInterceptor) ClientOption {
 	refuseNil(i == nil, "WithStreamInterceptor", "grpc.StreamClientInterceptor", "leave the option out")
-	return clientOption(func(s *clientSettings) {
-		if s.hasStream {
-			s.stream = s.stream[1:]
-		}
-		s.hasStream = true
-		s.stream = append([]grpc.StreamClientInterceptor{i}, s.stream...)
-	})
+	only := []grpc.StreamClientInterceptor{i}
+	return clientOption(func(s *clientSettings) { s.stream.outermost = only })
 }
 
 // WithChainStreamInterceptor is grpc.WithChainStreamInterceptor: the first interceptor is the outermost,
@@ -312,7 +300,7 @@ func WithChainStreamInterceptor(all ...grpc.StreamClientInterceptor) ClientOptio
 	for i, one := range all {
 		refuseNilOption(one == nil, "WithChainStreamInterceptor", i)
 	}
-	return clientOption(func(s *clientSettings) { s.stream = append(s.stream, all...) })
+	return clientOption(func(s *clientSettings) { s.stream.chain = append(s.stream.chain, all...) })
 }
 
 // WithStatsHandler is grpc.WithStatsHandler. It may be given several times. WireLength of stats.InHeader

@@ -3,14 +3,9 @@ package grpcadapter
 import (
 	"context"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"net"
 	"os"
-	"path/filepath"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -28,53 +23,28 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// functionsOf returns the exported functions of the package in dir that return one of the types, or all.
-func functionsOf(t *testing.T, dir string, types ...string) map[string]bool {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil || len(files) == 0 {
-		t.Skipf("%s has no source: %v", dir, err)
-	}
-	names := make(map[string]bool)
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range parsed.Decls {
-			f, ok := decl.(*ast.FuncDecl)
-			if !ok || f.Recv != nil || !f.Name.IsExported() || f.Type.Results.NumFields() != 1 {
-				continue
-			}
-			if id, ok := f.Type.Results.List[0].Type.(*ast.Ident); len(types) == 0 || ok && slices.Contains(types, id.Name) {
-				names[f.Name.Name] = true
-			}
-		}
-	}
-	return names
-}
-
-// TestOptionsKnown: each option of grpc-go's is one of ours, or stands in the tables of differences.
+// TestOptionsKnown: each option of package grpc is one of ours, or stands in the tables of differences,
+// and so is each option of calls.
 func TestOptionsKnown(t *testing.T) {
-	file, _ := runtime.FuncForPC(reflect.ValueOf(grpc.WithAuthority).Pointer()).FileLine(0)
-	theirs, ours := filepath.Dir(file), functionsOf(t, ".")
-	for _, name := range []string{"../../docs/DIFFERENCES.md", "internal/rpc/client_options.go"} {
+	read := func(name string) string {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, word := range strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune("` |.,:;{}()\n\t", r) }) {
-			ours[strings.TrimSuffix(word, "CallOption")] = true
+		return string(text)
+	}
+	_, differences, found := strings.Cut(read("../../docs/DIFFERENCES.md"), "\n## gRPC past grpc-go's transport\n")
+	ours := functions(t, ".", "Option", "ClientOption")
+	if !found || len(ours) == 0 {
+		t.Fatalf("found the section about gRPC: %t, and %d options", found, len(ours))
+	}
+	for _, name := range functions(t, grpcDir(t), "DialOption", "ServerOption") {
+		short, own := strings.CutPrefix(name, "grpc.")
+		if own && !slices.Contains(ours, "grpcadapter."+short) && !strings.Contains(differences, "`"+short+"`") {
+			t.Errorf("%s is neither an option here nor in docs/DIFFERENCES.md", name)
 		}
 	}
-	for name := range functionsOf(t, theirs, "DialOption", "ServerOption") {
-		if !ours[name] {
-			t.Errorf("grpc.%s is neither an option here nor in docs/DIFFERENCES.md", name)
-		}
-	}
+	calls := read("internal/rpc/client_options.go")
 	for _, option := range []grpc.CallOption{
 		grpc.CallAuthority(""), grpc.CallContentSubtype(""),
 		//lint:ignore SA1019 programs still use these
@@ -83,11 +53,17 @@ func TestOptionsKnown(t *testing.T) {
 		grpc.OnFinish(nil), grpc.Peer(nil), grpc.PerRPCCredentials(nil), grpc.StaticMethod(), grpc.Trailer(nil), grpc.UseCompressor(""),
 		grpc.WaitForReady(true),
 	} {
-		if name := strings.TrimSuffix(reflect.TypeOf(option).Name(), "CallOption"); !ours[name] {
+		if !strings.Contains(calls, reflect.TypeOf(option).String()) {
 			t.Errorf("a %T makes calls fail", option)
 		}
 	}
-	if n := len(functionsOf(t, theirs, "CallOption")); n != 17 {
+	n := 0
+	for _, name := range functions(t, grpcDir(t), "CallOption") {
+		if strings.HasPrefix(name, "grpc.") {
+			n++
+		}
+	}
+	if n != 17 {
 		t.Errorf("grpc-go has %d options of calls, and 17 are looked at", n)
 	}
 }

@@ -2,6 +2,7 @@ package grpcadapter
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,12 +22,15 @@ type Option interface{ applyToServer(*serverSettings) }
 // serverSettings is what the options change.
 type serverSettings struct {
 	rpc.Config
-	unary  []grpc.UnaryServerInterceptor
-	stream []grpc.StreamServerInterceptor
+	unary  interceptors[grpc.UnaryServerInterceptor]
+	stream interceptors[grpc.StreamServerInterceptor]
 	stats  []stats.Handler
-
-	hasUnary, hasStream bool // the first of unary is that of UnaryInterceptor; the same for stream
 }
+
+// interceptors are that of an option that counts once, and those of its chain, inside that.
+type interceptors[I any] struct{ outermost, chain []I }
+
+func (i *interceptors[I]) all() []I { return slices.Concat(i.outermost, i.chain) }
 
 func newServerSettings() *serverSettings {
 	s := &serverSettings{Config: rpc.DefaultConfig()}
@@ -37,7 +41,7 @@ func newServerSettings() *serverSettings {
 // config returns the settings as a whole.
 func (s *serverSettings) config() rpc.Config {
 	c := s.Config
-	c.Unary, c.Stream, c.Stats = rpc.ChainUnary(s.unary), rpc.ChainStream(s.stream), rpc.CombineStats(s.stats)
+	c.Unary, c.Stream, c.Stats = rpc.ChainUnary(s.unary.all()), rpc.ChainStream(s.stream.all()), rpc.CombineStats(s.stats)
 	return c
 }
 
@@ -54,12 +58,11 @@ func (o addedOption) applyToServer(s *serverSettings) { o(&s.Config) }
 // UnaryInterceptor is grpc.UnaryInterceptor: the outermost interceptor of unary calls.
 func UnaryInterceptor(i grpc.UnaryServerInterceptor) Option {
 	return serverOption(func(s *serverSettings) {
-		if s.hasUnary {
+		if s.unary.outermost != nil {
 			panic("The unary server interceptor was already set and may not be reset.")
 		}
-		s.hasUnary = i != nil
 		if i != nil {
-			s.unary = append([]grpc.UnaryServerInterceptor{i}, s.unary...)
+			s.unary.outermost = []grpc.UnaryServerInterceptor{i}
 		}
 	})
 }
@@ -70,18 +73,17 @@ func ChainUnaryInterceptor(all ...grpc.UnaryServerInterceptor) Option {
 	for i, one := range all {
 		refuseNilOption(one == nil, "ChainUnaryInterceptor", i)
 	}
-	return serverOption(func(s *serverSettings) { s.unary = append(s.unary, all...) })
+	return serverOption(func(s *serverSettings) { s.unary.chain = append(s.unary.chain, all...) })
 }
 
 // StreamInterceptor is grpc.StreamInterceptor: the outermost interceptor of streams.
 func StreamInterceptor(i grpc.StreamServerInterceptor) Option {
 	return serverOption(func(s *serverSettings) {
-		if s.hasStream {
+		if s.stream.outermost != nil {
 			panic("The stream server interceptor was already set and may not be reset.")
 		}
-		s.hasStream = i != nil
 		if i != nil {
-			s.stream = append([]grpc.StreamServerInterceptor{i}, s.stream...)
+			s.stream.outermost = []grpc.StreamServerInterceptor{i}
 		}
 	})
 }
@@ -92,7 +94,7 @@ func ChainStreamInterceptor(all ...grpc.StreamServerInterceptor) Option {
 	for i, one := range all {
 		refuseNilOption(one == nil, "ChainStreamInterceptor", i)
 	}
-	return serverOption(func(s *serverSettings) { s.stream = append(s.stream, all...) })
+	return serverOption(func(s *serverSettings) { s.stream.chain = append(s.stream.chain, all...) })
 }
 
 // DetachInterceptors lets stream interceptors return when the method does although [Detach] lets the

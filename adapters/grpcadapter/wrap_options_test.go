@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -465,7 +464,7 @@ func TestOptionsAreAll(t *testing.T) {
 	for _, test := range optionCases() {
 		known[test.name] = true
 	}
-	for _, name := range grpcServerOptions(t) {
+	for _, name := range functions(t, grpcDir(t), "ServerOption") {
 		short, own := strings.CutPrefix(name, "grpc.")
 		if own && known[short] || known[strings.TrimPrefix(name, "experimental.")] {
 			continue
@@ -474,34 +473,6 @@ func TestOptionsAreAll(t *testing.T) {
 			t.Errorf("the option %s is not in optionCases", name)
 		}
 	}
-}
-
-// TestServerOptionsAreAll: NewServer has each option of package grpc, or docs/DIFFERENCES.md says that
-// it has not.
-func TestServerOptionsAreAll(t *testing.T) {
-	differences, err := os.ReadFile("../../docs/DIFFERENCES.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, found := strings.Cut(string(differences), "\n## gRPC past grpc-go's transport\n")
-	if !found {
-		t.Fatal("docs/DIFFERENCES.md has no section about gRPC")
-	}
-	ours := functions(t, ".", "Option")
-	if len(ours) == 0 {
-		t.Fatal("found no option of NewServer")
-	}
-	for _, name := range grpcServerOptions(t) {
-		short, own := strings.CutPrefix(name, "grpc.")
-		if own && !slices.Contains(ours, "grpcadapter."+short) && !strings.Contains(section, "`"+short+"`") {
-			t.Errorf("NewServer has no option %s, and docs/DIFFERENCES.md does not say so", short)
-		}
-	}
-}
-
-// grpcServerOptions returns the functions of grpc-go that return a grpc.ServerOption, or several.
-func grpcServerOptions(t *testing.T) []string {
-	return functions(t, grpcDir(t), "ServerOption")
 }
 
 // functions returns the exported functions below dir that return a value, or a slice, of a type with one
