@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -265,16 +264,6 @@ func TestWrapServices(t *testing.T) {
 	if got := len(srv.GetServiceInfo()); got != 2 {
 		t.Errorf("got %d services, want 2", got)
 	}
-}
-
-// TestWrapNil: Wrap says at once that it got nothing.
-func TestWrapNil(t *testing.T) {
-	defer func() {
-		if p := recover(); !strings.Contains(fmt.Sprint(p), "nil *grpc.Server") {
-			t.Errorf("got the panic %v", p)
-		}
-	}()
-	Wrap(nil)
 }
 
 // TestWrapConcurrently starts and stops in any order.
