@@ -175,6 +175,10 @@ func (t sums) metrics() []percore.Metric {
 		unsafe.Value = 1
 	}
 	all = append(all, unsafe)
+	stalled, slow := h1.Stalled()
+	all = append(all,
+		percore.Metric{Name: "stalled_answers", Help: "HTTP/1 answers that wait for the client to read", Value: float64(stalled)},
+		percore.Metric{Name: "slow_answers", Help: "HTTP/1 answers that have waited for the client to read for a second or longer", Value: float64(slow)})
 	for c := h1.CountOdd; c < h1.Counters; c++ {
 		if reason, ok := c.OddReason(); ok {
 			all = append(all, percore.Metric{

@@ -401,12 +401,13 @@ func (f *FD) awaitReady() error {
 // first wait for room to write extends the registration, which is an edge if
 // there is room by now.
 func (f *FD) wait(h *half) error {
-	if h == &f.wr {
-		if err := f.expectRoom(); err != nil {
-			return err
-		}
+	if h != &f.wr {
+		return h.wait(f)
 	}
-	return h.wait(f)
+	if err := f.expectRoom(); err != nil {
+		return err
+	}
+	return f.waitForRoom()
 }
 
 // Shutdown is shutdown(2).

@@ -26,6 +26,7 @@ var errTimeout = os.ErrDeadlineExceeded
 //	armed                a callback is armed, the handler in FD.callback
 //	answered             the peer was sent something since the last event: see direct
 //	watchesRoom          the registration includes room to write
+//	bits 24 to 31        the number of the Stalls that count the write half's waits
 //
 // The parties that change it:
 //
@@ -46,6 +47,7 @@ var errTimeout = os.ErrDeadlineExceeded
 //	NotifyReadable         armed: on; ready: off, and on again (see FD.recheck)
 //	the party that takes   armed: off, after FD.callback was emptied. This party and
 //	the callback           NotifyReadable hold the lock there
+//	CountStalls            bits 24 to 31
 //	a deadline, Close,     waiting: off, and then they owe the token
 //	SetNoWait
 //

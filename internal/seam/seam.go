@@ -230,6 +230,15 @@ func TellsSent(c net.Conn) bool {
 	return ok && runtime.GOOS == "linux"
 }
 
+// CountStalls makes writes to c that wait for the peer count in s, and in no other; nil: in none. It has
+// no effect unless c is a *percore.Conn on the engine.
+func CountStalls(c net.Conn, s *loop.Stalls) {
+	if fd := FD(c); fd != nil {
+		fd.CountStalls(s)
+	}
+	runtime.KeepAlive(c)
+}
+
 // DropFinalizer promises that the caller keeps a reference to c, a *percore.Conn, until it closes c or
 // calls RestoreFinalizer. Until then c needs no finalizer to close it. A finalizer takes 56 bytes of the
 // runtime's memory, more than the Conn.

@@ -54,6 +54,11 @@ type Stats struct {
 	Dialing int // connections that are being dialed, with their TLS handshakes
 	Waiting int // calls that wait for a connection
 
+	// Unanswered are the calls that have had a connection, and wait for the header of their answer.
+	// Divided by how many requests begin in a second it is how many seconds servers take to answer, on
+	// average.
+	Unanswered int
+
 	Requests uint64 // requests that it has served itself
 	Reused   uint64 // times that a request was sent on a connection that had another before
 	Retried  uint64 // times that a request was sent again, since its connection had just ended

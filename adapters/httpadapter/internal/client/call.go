@@ -13,6 +13,7 @@ import (
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+	"github.com/percore/percore/internal/serving"
 )
 
 // call is one call of RoundTrip.
@@ -110,8 +111,14 @@ func (c *call) run() (resp *http.Response, err error) {
 			}
 		}()
 	}
+	var counted serving.Cell[counter] // the request; nil: none has it yet
+	defer func() {
+		if counted != nil {
+			counted.Add(countAnswered, 1)
+		}
+	}()
 	retries := 0 // over HTTP/2
-	for sent := false; ; {
+	for {
 		if c.ctx.Err() != nil {
 			c.closeBody()
 			return nil, context.Cause(c.ctx)
@@ -131,9 +138,9 @@ func (c *call) run() (resp *http.Response, err error) {
 			c.closeBody()
 			return nil, err
 		}
-		if !sent {
-			sent = true
-			conn.host.count.Add(countRequests, 1)
+		if counted == nil {
+			counted = conn.host.count
+			counted.Add(countRequests, 1)
 		}
 		if c.reused {
 			conn.host.count.Add(countReused, 1)

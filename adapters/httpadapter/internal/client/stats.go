@@ -8,10 +8,13 @@ import (
 // Stats are the counters of a Transport. They are the fields of Stats of package http2, whose comments
 // say what they count.
 type Stats struct {
-	Conns    int
-	Idle     int
-	Dialing  int
-	Waiting  int
+	Conns   int
+	Idle    int
+	Dialing int
+	Waiting int
+
+	Unanswered int
+
 	Requests uint64
 	Reused   uint64
 	Retried  uint64
@@ -53,6 +56,7 @@ const (
 	countDialing
 	countWaiting
 	countIdleShared // connections of HTTP/2 without streams
+	countAnswered   // requests that have ended, or their header has come; read before those that have begun
 	countRequests
 	countReused
 	countRetried
@@ -68,10 +72,13 @@ func (t *Transport) Stats() Stats { return sums(t.counters.Sums()).stats() }
 
 func (t sums) stats() Stats {
 	s := Stats{
-		Conns:    int(t[countConns]),
-		Idle:     min(int(t[countIdle]+t[countIdleShared]), int(t[countConns])),
-		Dialing:  int(t[countDialing]),
-		Waiting:  int(t[countWaiting]),
+		Conns:   int(t[countConns]),
+		Idle:    min(int(t[countIdle]+t[countIdleShared]), int(t[countConns])),
+		Dialing: int(t[countDialing]),
+		Waiting: int(t[countWaiting]),
+
+		Unanswered: int(t[countRequests] - t[countAnswered]),
+
 		Requests: uint64(t[countRequests]),
 		Reused:   uint64(t[countReused]),
 		Retried:  uint64(t[countRetried]),
@@ -110,6 +117,7 @@ func readMetrics() []percore.Metric {
 		stateMetric("idle", s.Idle),
 		stateMetric("dialing", s.Dialing),
 		{Name: "waiting_calls", Help: "Calls that wait for a connection", Value: float64(s.Waiting)},
+		{Name: "unanswered_calls", Help: "Calls that have had a connection, and wait for the header of their answer", Value: float64(s.Unanswered)},
 		{Name: "requests_total", Help: "Requests that httpadapter's Transports have served", Value: float64(s.Requests)},
 		{Name: "reused_total", Help: "Times that a request was sent on a connection that had another before", Value: float64(s.Reused)},
 		{Name: "retries_total", Help: "Times that a request was sent again, since its connection had just ended", Value: float64(s.Retried)},

@@ -46,7 +46,7 @@ func TestStats(t *testing.T) {
 				return false
 			}
 			return got.Conns == s.Conns && got.Idle == s.Idle && got.Dialing == s.Dialing && got.Waiting == s.Waiting &&
-				got.Requests == s.Requests && got.Reused == s.Reused && got.Retried == s.Retried
+				got.Unanswered == s.Unanswered && got.Requests == s.Requests && got.Reused == s.Reused && got.Retried == s.Retried
 		})
 	}
 	want("nothing", Stats{})
@@ -58,7 +58,7 @@ func TestStats(t *testing.T) {
 	for range 2 {
 		go func() { answered <- result(tr, "GET", h.url()+"wait") }()
 	}
-	want("a call waits", Stats{Conns: 1, Waiting: 1, Requests: 3, Reused: 2})
+	want("a call waits", Stats{Conns: 1, Waiting: 1, Unanswered: 1, Requests: 3, Reused: 2})
 	close(release)
 	<-answered
 	<-answered

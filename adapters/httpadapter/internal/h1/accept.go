@@ -44,6 +44,7 @@ func (c *Conn) SetContext(ctx context.Context) {
 // one.
 func (c *Conn) start() {
 	seam.DropFinalizer(c.Conn) // the queue, a worker or net/http refers to it, until it is hijacked
+	seam.CountStalls(c.Conn, stalls)
 	c.mu.Lock()
 	if c.load().has(began) {
 		c.setRealDeadlineLocked(c.queue.server.idleDeadline())

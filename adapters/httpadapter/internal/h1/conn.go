@@ -157,6 +157,7 @@ func (c *Conn) hijacked() {
 	defer c.mu.Unlock()
 	if c.endLocked(connState.hijack) {
 		seam.RestoreFinalizer(c.Conn)
+		seam.CountStalls(c.Conn, nil)
 		c.queue.counts.Add(CountHijacked, 1)
 		c.queue.server.Host.Left()
 	}

@@ -1,6 +1,11 @@
 package h1
 
-import "github.com/percore/percore/adapters/httpadapter/internal/http1"
+import (
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/internal/loop"
+)
 
 // Counter is one of the numbers that are counted of connections.
 type Counter uint8
@@ -39,6 +44,16 @@ func (q *Queue) gauge(of connState, by int64) {
 		q.counts.Add(CountConns, -by)
 	}
 }
+
+// stalls are the answers of the process that wait for their client to read.
+var stalls = loop.NewStalls()
+
+// slowTime is from when on an answer that waits for its client is slow.
+const slowTime = time.Second
+
+// Stalled returns how many answers of the process wait for their client to read, and how many of these
+// are slow.
+func Stalled() (all, slow int) { return stalls.Count(slowTime) }
 
 // reason is why a request is odd: a verdict about its header, or one of these.
 type reason uint8

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/seam"
 )
 
 // This file has what the host needs of a connection that speaks another protocol than HTTP/1: for the
@@ -58,8 +59,10 @@ func (c *Conn) Leave(toNetHTTP bool) bool {
 	if !ok {
 		t := turn{c: c}
 		t.finish()
+		return false
 	}
-	return ok
+	seam.CountStalls(c.Conn, nil)
+	return true
 }
 
 // Forget takes a connection that has left out of the queue.
