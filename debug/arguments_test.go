@@ -10,6 +10,7 @@ import (
 func TestArguments(t *testing.T) {
 	testnet.CheckArguments(t, map[string]testnet.Call{
 		"RefuseCrossOrigin": {Func: RefuseCrossOrigin},
+		"Report":            {Func: Report},
 		"RefuseHostNames":   {Func: RefuseHostNames},
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,7 +104,7 @@ func serveJSON(w http.ResponseWriter) {
 // serveTemplate renders a template completely before it sends the first byte.
 func serveTemplate(w http.ResponseWriter, name string) {
 	var out bytes.Buffer
-	if err := page.ExecuteTemplate(&out, name, newView(percore.ReadStats())); err != nil {
+	if err := page.ExecuteTemplate(&out, name, newView(look())); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -113,103 +115,235 @@ func serveTemplate(w http.ResponseWriter, name string) {
 // view is the content of the page.
 type view struct {
 	percore.Stats
+	Wrong, Earlier   []finding
+	Facts            []fact
 	Program, Version string
 	Build            string // the version of the program's module
 	PID, Processors  int
 	Uptime           time.Duration
 	Files, FilesMax  int // descriptors that are open and that may be; 0: unknown
+	LowFiles         bool
 	Now              time.Time
-	Goroutines       int
-	Charts           []chart
+	Questions        []question
 	HasLoops         bool // false off Linux
 	Most             int  // descriptors of the fullest loop
 }
 
+// A question is what people look at the page for, with its charts.
+type question struct {
+	Title  string
+	Charts []chart
+}
+
+// Idle reports whether all charts are of adapters without traffic. The template calls it.
+func (q question) Idle() bool {
+	return !slices.ContainsFunc(q.Charts, func(c chart) bool { return !c.Idle })
+}
+
 // A chart shows a metric over the last minute. The script keeps its history, and shows the increase
-// per second if Value is a counter.
+// per second if Value is a counter. Charts of adapters that have no traffic are hidden.
 type chart struct {
 	ID, Title, Unit string
 	Value           float64
 	Counter         bool // the increase per second is shown
 	Ratio           bool // the increase is divided by that of Per instead
 	Per             float64
+	Idle            bool // the adapter has no traffic
 }
 
-func newView(s percore.Stats) view {
+// newView makes the page of the last reading.
+func newView(h history) view {
+	r := h.now()
+	s := r.stats
 	v := view{
-		Stats: s, Program: filepath.Base(os.Args[0]), Version: runtime.Version(),
+		Stats: s, Wrong: wrong(h), Earlier: earlier(r), Facts: facts(r),
+		Program: filepath.Base(os.Args[0]), Version: runtime.Version(),
 		Build: build(), PID: os.Getpid(), Processors: runtime.GOMAXPROCS(0), Uptime: time.Since(started),
-		Now: time.Now(), Goroutines: runtime.NumGoroutine(), HasLoops: len(s.Loops.Groups) > 0,
+		Files: r.files, FilesMax: r.filesMax, LowFiles: scarceFiles(r) > 0,
+		Now: r.at, HasLoops: len(s.Loops.Groups) > 0,
 	}
-	v.Files, v.FilesMax = descriptors()
 	for _, g := range s.Loops.Groups {
 		for _, l := range g.PerLoop {
 			v.Most = max(v.Most, l.Descriptors)
 		}
 	}
-	v.Charts = []chart{
-		{ID: "open", Title: "open connections", Value: float64(s.Conns)},
-		{ID: "accepted", Title: "accepted", Unit: "/s", Value: float64(s.Accept.Accepted), Counter: true},
-		{ID: "closed", Title: "closed", Unit: "/s", Value: float64(s.Closed), Counter: true},
-		{ID: "events", Title: "events", Unit: "/s", Value: float64(s.Loops.Events), Counter: true},
-		{ID: "wakeups", Title: "wake-ups", Unit: "/s", Value: float64(s.Loops.Wakeups), Counter: true},
-		{ID: "ratio", Title: "events per wake-up", Value: float64(s.Loops.Events), Counter: true, Per: float64(s.Loops.Wakeups), Ratio: true},
-		{ID: "callbacks", Title: "loops in callbacks", Unit: "ms/s", Value: s.Loops.CallbackTime.Seconds() * 1000, Counter: true},
-		{ID: "gets", Title: "buffers from the pool", Unit: "/s", Value: float64(s.Pool.Gets), Counter: true},
-		{ID: "inuse", Title: "buffers in use", Value: float64(s.Pool.BuffersInUse)},
-		{ID: "moved", Title: "moved by the kernel", Unit: "MB/s", Value: float64(s.ZeroCopy.SendfileBytes+s.ZeroCopy.SpliceBytes) / 1e6, Counter: true},
-		{ID: "goroutines", Title: "goroutines", Value: float64(v.Goroutines)},
+	a := &s.Accept
+	v.Questions = []question{
+		{"Traffic", []chart{
+			{ID: "accepted", Title: "connections accepted", Unit: "/s", Value: float64(a.Accepted), Counter: true},
+			{ID: "closed", Title: "connections closed", Unit: "/s", Value: float64(s.Closed), Counter: true},
+			{ID: "moved", Title: "moved by the kernel", Unit: "MB/s", Value: float64(s.ZeroCopy.SendfileBytes+s.ZeroCopy.SpliceBytes) / 1e6, Counter: true},
+		}},
+		{"Waiting", []chart{
+			{ID: "open", Title: "connections open", Value: float64(s.Conns)},
+		}},
+		{"Slow clients, slow upstreams", nil},
+		{"Memory", []chart{
+			{ID: "heap", Title: "heap", Unit: "MiB", Value: heapMiB()},
+			{ID: "goroutines", Title: "goroutines", Value: float64(runtime.NumGoroutine())},
+			{ID: "inuse", Title: "buffers in use", Value: float64(s.Pool.BuffersInUse)},
+			{ID: "gets", Title: "buffers from the pool", Unit: "/s", Value: float64(s.Pool.Gets), Counter: true},
+		}},
+		{"Errors", []chart{
+			{ID: "refused", Title: "refused or lost", Unit: "/s", Value: float64(a.Refused + a.BadHeaders + skipped(*a)), Counter: true},
+			{ID: "backoffs", Title: "lack of descriptors", Unit: "/s", Value: float64(a.Backoffs), Counter: true},
+		}},
+		{"Engine", []chart{
+			{ID: "callbacks", Title: "loops in callbacks", Unit: "ms/s", Value: s.Loops.CallbackTime.Seconds() * 1000, Counter: true},
+			{ID: "slow", Title: "callbacks of 10 ms", Unit: "/s", Value: float64(s.Loops.SlowPasses), Counter: true},
+			{ID: "events", Title: "events", Unit: "/s", Value: float64(s.Loops.Events), Counter: true},
+			{ID: "wakeups", Title: "wake-ups", Unit: "/s", Value: float64(s.Loops.Wakeups), Counter: true},
+			{ID: "ratio", Title: "events per wake-up", Value: float64(s.Loops.Events), Counter: true, Per: float64(s.Loops.Wakeups), Ratio: true},
+		}},
 	}
-	for _, a := range s.Adapters {
-		for _, f := range a.Metrics {
-			title, charted := ofAdapters[a.Adapter+" "+f.Name+" "+f.Of]
-			if !charted {
-				continue
-			}
-			c := chart{ID: a.Adapter + f.Name, Title: a.Adapter + ": " + title, Value: f.Value}
-			if strings.HasSuffix(f.Name, "_total") {
-				c.Unit, c.Counter = "/s", true
-			}
-			v.Charts = append(v.Charts, c)
-		}
+	for i := range v.Questions {
+		q := &v.Questions[i]
+		q.Charts = append(v.chartsOfAdapters(i), q.Charts...)
 	}
 	return v
 }
 
-// ofAdapters lists the adapters' metrics that have a chart, by adapter, name and the label's value,
-// with the chart's title.
-var ofAdapters = map[string]string{
-	"grpc open_calls ":                 "open calls",
-	"grpc started_calls_total ":        "calls",
-	"grpc_client open_calls ":          "open calls",
-	"grpc_client started_calls_total ": "calls",
-	"http connections parked":          "parked",
-	"http http1_requests_total ":       "requests over HTTP/1",
-	"client connections busy":          "busy connections",
-	"client requests_total ":           "requests",
-	"http2 open_streams ":              "open streams",
-	"http2 served_streams_total ":      "served",
-	"http2_client open_streams ":       "open streams",
-	"http2_client streams_total ":      "streams",
-	"reactor connections ":             "connections",
-	"reactor data_calls_total ":        "calls of Data",
-	"reactor unsent_bytes ":            "unsent bytes",
-	"websocket sessions waiting":       "waiting",
-	"websocket wakeups_total ":         "wake-ups",
+// chartsOfAdapters makes the charts for a question that show metrics of adapters.
+func (v view) chartsOfAdapters(question int) (all []chart) {
+	for _, of := range ofAdapters {
+		names := strings.Fields(of.metric)
+		i := slices.IndexFunc(v.Adapters, func(a percore.AdapterStats) bool { return a.Adapter == names[0] })
+		if of.question != question || i < 0 {
+			continue
+		}
+		c := chart{ID: strings.Join(names, "-"), Title: of.title, Idle: v.Idle(v.Adapters[i]), Value: metricOf(of.metric)(v.Adapters)}
+		if strings.HasSuffix(names[1], "_total") {
+			c.Unit, c.Counter = "/s", true
+		}
+		all = append(all, c)
+	}
+	return all
 }
 
-// words makes a metric's name readable.
-func words(name string) string {
-	return strings.ReplaceAll(strings.TrimSuffix(name, "_total"), "_", " ")
+// The questions that adapters' metrics answer, as places in view.Questions.
+const (
+	ofTraffic = iota
+	ofWaiting
+	ofSlow
+	_
+	ofErrors
+)
+
+// ofAdapters lists the metrics of adapters that have a chart, by adapter, name and the label's value,
+// in the order of the charts.
+var ofAdapters = []struct {
+	metric   string
+	question int
+	title    string
+}{
+	{"http http1_requests_total", ofTraffic, "HTTP/1: requests"},
+	{"http2 streams_total", ofTraffic, "HTTP/2: requests"},
+	{"grpc started_calls_total", ofTraffic, "gRPC: calls"},
+	{"reactor data_calls_total", ofTraffic, "reactor: calls of Data"},
+	{"websocket wakeups_total", ofTraffic, "WebSockets: wake-ups"},
+	{"client requests_total", ofTraffic, "client: requests"},
+	{"http2_client streams_total", ofTraffic, "client, HTTP/2: streams"},
+	{"grpc_client started_calls_total", ofTraffic, "client, gRPC: calls"},
+	{"http connections parked", ofWaiting, "HTTP/1: waiting"},
+	{"http connections serving", ofWaiting, "HTTP/1: being served"},
+	{"http2 open_streams", ofWaiting, "HTTP/2: being served"},
+	{"grpc open_calls", ofWaiting, "gRPC: being served"},
+	{"reactor connections", ofWaiting, "reactor: connections"},
+	{"websocket sessions waiting", ofWaiting, "WebSockets: waiting"},
+	{"client connections busy", ofWaiting, "client: busy"},
+	{"http2_client open_streams", ofWaiting, "client, HTTP/2: open"},
+	{"grpc_client open_calls", ofWaiting, "client, gRPC: open"},
+	{"http slow_answers", ofSlow, "HTTP/1: slow for 1 s"},
+	{"http stalled_answers", ofSlow, "HTTP/1: answers wait"},
+	{"http2 stalled_streams", ofSlow, "HTTP/2: answers wait"},
+	{"reactor blocked_connections", ofSlow, "reactor: slow peers"},
+	{"reactor unsent_bytes", ofSlow, "reactor: unsent bytes"},
+	{"client unanswered_calls", ofSlow, "client: unanswered"},
+	{"client waiting_calls", ofSlow, "client: no connection"},
+	{"admission refused_requests_total", ofErrors, "LimitWork: refused"},
+	{"http2 breaches_total", ofErrors, "HTTP/2: breaches"},
+	{"grpc refused_calls_total", ofErrors, "gRPC: calls refused"},
+	{"reactor refused_writes_total", ofErrors, "reactor: refused writes"},
+	{"client retries_total", ofErrors, "client: sent again"},
+	{"http2_client failed_streams_total", ofErrors, "client, HTTP/2: failed"},
+}
+
+// heapMiB returns how large the objects of the heap are, garbage included.
+func heapMiB() float64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	if sample[0].Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return float64(sample[0].Value.Uint64()) / (1 << 20)
+}
+
+// Idle reports whether an adapter has nothing to do, and never had: the program links the package, and
+// perhaps serves, but no client comes. The template calls it.
+func (v view) Idle(a percore.AdapterStats) bool {
+	return !slices.ContainsFunc(a.Metrics, func(f percore.Metric) bool {
+		return f.Value != 0 && a.Adapter+" "+f.Name != "grpc serve_calls"
+	})
+}
+
+// ByTraffic returns the adapters, those that are idle behind the others. The template calls it.
+func (v view) ByTraffic() []percore.AdapterStats {
+	all := slices.Clone(v.Adapters)
+	slices.SortStableFunc(all, func(a, b percore.AdapterStats) int {
+		switch idle := v.Idle(a); {
+		case idle == v.Idle(b):
+			return 0
+		case idle:
+			return 1
+		}
+		return -1
+	})
+	return all
+}
+
+// inWords are the metrics whose names need other words for people, by adapter, name and the label's
+// value.
+var inWords = map[string]string{
+	"http connections waiting":                    "connections that wait for their first byte",
+	"http connections parked":                     "connections that wait for a request",
+	"http connections serving":                    "connections with a request",
+	"http connections handshake":                  "connections in a TLS handshake",
+	"http stalled_answers":                        "answers that wait for their client",
+	"http slow_answers":                           "answers whose client has read nothing for a second",
+	"http tls_unsafe":                             "TLS is left to net/http",
+	"http foreign_connections_total":              "connections that net/http serves",
+	"http http1_requests_total":                   "requests",
+	"http2 connections active":                    "connections with requests",
+	"http2 connections idle":                      "connections that wait for a request",
+	"http2 open_streams":                          "requests being served",
+	"http2 stalled_streams":                       "answers that wait for their client",
+	"client connections busy":                     "connections with a request",
+	"client connections idle":                     "connections that wait for a request",
+	"client connections dialing":                  "connections that are dialed",
+	"client unanswered_calls":                     "calls that wait for an answer",
+	"client waiting_calls":                        "calls that wait for a connection",
+	"client declined_total":                       "requests left to net/http",
+	"websocket sessions waiting":                  "conversations that wait without a goroutine",
+	"websocket sessions kept":                     "conversations that wait with a goroutine",
+	"websocket sessions handling":                 "conversations that are handled",
+	"reactor blocked_connections":                 "connections whose peer does not read",
+	"tls certificate_not_after_timestamp_seconds": "end of the first certificate, Unix time",
 }
 
 // Words returns the metric's name for people. The template calls it.
-func (v view) Words(f percore.Metric) string {
-	name := words(f.Name)
-	if f.Label != "" {
-		name += ", " + f.Of
+func (v view) Words(adapter string, f percore.Metric) string {
+	name := adapter + " " + f.Name
+	if words := inWords[name+" "+f.Of]; words != "" {
+		return words
 	}
-	return name
+	words := inWords[name]
+	if words == "" {
+		words = strings.ReplaceAll(strings.TrimSuffix(f.Name, "_total"), "_", " ")
+	}
+	if f.Label != "" {
+		words += ", " + f.Of
+	}
+	return words
 }
 
 // started is when the program was, nearly: its packages are initialized first of all.
@@ -224,25 +358,12 @@ func build() string {
 	return strings.TrimSpace(info.Main.Path + " " + info.Main.Version)
 }
 
-// LowFiles reports whether nine tenths of the descriptors are used. The template calls it.
-func (v view) LowFiles() bool { return v.FilesMax > 0 && v.Files > v.FilesMax/10*9 }
-
-// bad are the adapters' metrics that are 0 while all is well, by adapter and name.
-var bad = map[string]bool{
-	"http tls_unsafe":                true,
-	"http foreign_connections_total": true,
-	"http2 attacks_total":            true,
-	"reactor refused_writes_total":   true,
-	"websocket sessions kept":        true,
-	"websocket lost_sessions_total":  true,
-	"handover given_total failed":    true,
-	"handover taken_total failed":    true,
-	"handover taken_total orphaned":  true,
-}
-
 // Bad reports whether a metric says that something is wrong. The template calls it.
 func (v view) Bad(adapter string, f percore.Metric) bool {
-	return f.Value != 0 && (bad[adapter+" "+f.Name] || f.Label != "" && bad[adapter+" "+f.Name+" "+f.Of])
+	name := adapter + " " + f.Name
+	return f.Value != 0 && slices.ContainsFunc(checks, func(c check) bool {
+		return c.metric != "" && (c.metric == name || f.Of != "" && c.metric == name+" "+f.Of)
+	})
 }
 
 // Shown reports whether a metric is worth a line. Only parts of a long list that are 0 are not.

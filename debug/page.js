@@ -18,6 +18,8 @@ function take(part) {
 	const time = Number(part.dataset.time);
 	for (const item of part.querySelectorAll("#values li")) {
 		const d = item.dataset;
+		const figure = document.getElementById("chart-" + d.id);
+		if (figure) figure.hidden = "idle" in d;
 		const now = {time, value: Number(d.value), per: Number(d.per)};
 		const before = last.get(d.id);
 		last.set(d.id, now);
@@ -34,19 +36,20 @@ function take(part) {
 		history.push({time, value});
 		while (history[0].time < time - seconds * 1000) history.shift();
 		histories.set(d.id, history);
-		draw(d.id, history, d.unit);
+		if (figure) draw(figure, history, d.unit);
+	}
+	for (const charts of document.querySelectorAll(".charts")) {
+		charts.hidden = Array.from(charts.querySelectorAll("figure")).every(f => f.hidden);
 	}
 }
 
-function draw(id, history, unit) {
-	const figure = document.getElementById("chart-" + id);
-	if (!figure) return;
+function draw(figure, history, unit) {
 	const now = history[history.length - 1];
 	const most = Math.max(...history.map(p => p.value));
 	const output = figure.querySelector("output");
 	output.textContent = text(now.value) + " ";
 	if (unit) output.append(Object.assign(document.createElement("small"), {textContent: unit}));
-	figure.querySelector(".range").textContent = "at most " + text(most) + (unit ? " " + unit : "");
+	figure.querySelector(".range").textContent = "max " + text(most);
 	const x = p => (width - (now.time - p.time) / 1000 * width / seconds).toFixed(1);
 	const y = p => (height - 2 - (most > 0 ? p.value / most : 0) * (height - 4)).toFixed(1);
 	const line = "M" + history.map(p => x(p) + " " + y(p)).join("L");
@@ -54,15 +57,33 @@ function draw(id, history, unit) {
 	figure.querySelector(".area").setAttribute("d", line + "L" + width + " " + height + "L" + x(history[0]) + " " + height + "Z");
 }
 
-// refresh replaces the tables, unless the reader has marked something in them.
+// replace puts a newer part of the page in the place of the one with its id, unless the
+// reader has marked something, or is clicking on a link. What the reader has folded, or unfolded, stays so until traffic
+// begins or ends.
+function replace(part) {
+	const old = document.getElementById(part.id);
+	if (!getSelection().isCollapsed || old.querySelector("a:active")) return;
+	for (const now of part.querySelectorAll("details")) {
+		const before = document.getElementById(now.id);
+		if (before && "idle" in before.dataset === "idle" in now.dataset) now.open = before.open;
+	}
+	const list = of => Array.from(of.querySelectorAll("a, summary"));
+	const focused = list(old).indexOf(document.activeElement), count = list(old).length;
+	old.replaceWith(document.adoptNode(part));
+	if (focused >= 0 && list(part).length === count) list(part)[focused].focus();
+}
+
+// refresh replaces the verdict and the tables.
 async function refresh() {
 	try {
 		const answer = await fetch("?format=parts", {cache: "no-store", signal: AbortSignal.timeout(5000)});
 		if (!answer.ok) throw new Error("the server answers " + answer.status);
-		const part = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("parts");
-		if (!part) throw new Error("the answer is another page");
-		take(part);
-		if (getSelection().isCollapsed) document.getElementById("parts").replaceWith(document.adoptNode(part));
+		const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+		const parts = page.getElementById("parts"), verdict = page.getElementById("verdict");
+		if (!parts || !verdict) throw new Error("the answer is another page");
+		take(parts);
+		replace(verdict);
+		replace(parts);
 		status.textContent = "live";
 		status.className = "";
 	} catch (err) {

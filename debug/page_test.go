@@ -15,8 +15,8 @@ import (
 
 // elements are those of HTML and SVG that the page may use. A browser takes another name for an
 // element without a meaning of its own, and shows it without a complaint.
-var elements = strings.Fields(`a body button div figcaption figure h1 h2 head header html li link main meta meter
-	noscript output p path script section small span svg table tbody td tfoot th thead title tr ul`)
+var elements = strings.Fields(`a b body button details div figcaption figure h1 h2 head header html li link main meta meter
+	noscript output p path script section small span summary svg table tbody td tfoot th thead title tr ul`)
 
 // TestElements: the page has HTML's elements only.
 func TestElements(t *testing.T) {
@@ -29,7 +29,7 @@ func TestElements(t *testing.T) {
 
 // TestSelectors: what the style sheet and the script look for is on the page.
 func TestSelectors(t *testing.T) {
-	page := parse(t, render(t, everything()))
+	page := append(parse(t, render(t, everything())), parse(t, render(t, percore.Stats{}))...)
 	for _, selector := range slices.Concat(selectorsOfStyle(t), selectorsOfScript(t)) {
 		if !slices.ContainsFunc(page, func(e *element) bool { return e.matches(selector) }) {
 			t.Errorf("the selector %q matches nothing on the page", selector)
@@ -43,7 +43,10 @@ func everything() percore.Stats {
 		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},
 		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: "g", Loops: 2, PerLoop: []loop.LoopStats{{}}}}},
 		Pool:      pool.Stats{Leaked: 1},
-		Adapters:  []percore.AdapterStats{{Adapter: "a", Metrics: []percore.Metric{{Name: "m", Value: 1}}}},
+		Adapters: []percore.AdapterStats{
+			{Adapter: "a", Metrics: []percore.Metric{{Name: "m", Value: 1}}},
+			{Adapter: "http", Metrics: []percore.Metric{{Name: "tls_unsafe", Value: 1}}},
+		},
 	}
 }
 
@@ -109,7 +112,9 @@ func (e *element) matches(selector string) bool {
 
 // is reports whether e has the name, class or id of a selector's part.
 func (e *element) is(part string) bool {
-	part, _, _ = strings.Cut(part, ":") // first-child and the like
+	if i := strings.IndexAny(part, ":["); i >= 0 { // first-child, hidden and the like
+		part = part[:i]
+	}
 	switch {
 	case part == "" || part == "*":
 		return true
@@ -124,9 +129,15 @@ func (e *element) is(part string) bool {
 // selectorsOfStyle returns the selectors in the style sheet.
 func selectorsOfStyle(t *testing.T) (all []string) {
 	for _, m := range regexp.MustCompile(`(?m)^\s*([^@{}]+) \{`).FindAllStringSubmatch(file(t, "page.css"), -1) {
-		for selector := range strings.SplitSeq(m[1], ",") {
-			all = append(all, strings.TrimSpace(selector))
-		}
+		all = append(all, alternatives(m[1])...)
+	}
+	return all
+}
+
+// alternatives returns the parts of a list of selectors.
+func alternatives(list string) (all []string) {
+	for selector := range strings.SplitSeq(list, ",") {
+		all = append(all, strings.TrimSpace(selector))
 	}
 	return all
 }
@@ -135,7 +146,7 @@ func selectorsOfStyle(t *testing.T) (all []string) {
 func selectorsOfScript(t *testing.T) (all []string) {
 	script := file(t, "page.js")
 	for _, m := range regexp.MustCompile(`querySelector(?:All)?\("([^"]+)"\)`).FindAllStringSubmatch(script, -1) {
-		all = append(all, m[1])
+		all = append(all, alternatives(m[1])...)
 	}
 	for _, m := range regexp.MustCompile(`getElementById\("([^"]+)"\)`).FindAllStringSubmatch(script, -1) {
 		all = append(all, "#"+m[1])

@@ -90,7 +90,7 @@ func TestServeAdmin(t *testing.T) {
 	for path, want := range map[string]string{
 		"/metrics":                    "\npercore_open_connections ",
 		"/debug/percore":              "<h2>Loops</h2>",
-		"/debug/percore?":             "grpc: open calls", // a chart of a figure of another module
+		"/debug/percore?":             "gRPC: being served", // a chart of a figure of another module
 		"/debug/percore?format=json":  `"Listeners"`,
 		"/debug/pprof/":               "goroutine",
 		"/debug/pprof/cmdline":        "",
