@@ -27,6 +27,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/adapters/httpadapter/sse"
 	"github.com/percore/percore/cmd/percore/internal/selfsigned"
+	"github.com/percore/percore/debug"
 	"github.com/percore/percore/handover"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/metrics/tcpinfo"
@@ -258,6 +259,8 @@ type demo struct {
 	grpcRequests atomic.Uint64
 
 	leaving atomic.Bool // the server is about to stop: /ready says so
+
+	report atomic.Pointer[string] // what the live page said as it began to stop; nil: it hasn't
 }
 
 // newDemo makes the servers. It opens the directory first, because a wrong directory is the easiest
@@ -337,10 +340,12 @@ func (d *demo) run(ctx context.Context) error {
 		Ready:      d.serves,
 		Leaving: func() {
 			d.leaving.Store(true)
+			d.takeReport()
 			d.health.Shutdown() // clients that watch go elsewhere from now on
 			d.log.Info("stopping", "delay", d.opts.drainDelay, "limit", d.opts.drain)
 		},
 		HandedOver: func(pid int) {
+			d.takeReport()
 			d.health.Shutdown()
 			d.log.Info("stopping, since another process has taken over", "pid", pid, "limit", d.opts.drain)
 		},
@@ -448,7 +453,13 @@ func dialAddress(addr net.Addr) string {
 	return addr.String()
 }
 
-// printSummary prints the totals since startup. The live page has more.
+// takeReport notes what the live page says, before the connections are closed.
+func (d *demo) takeReport() {
+	report := debug.Report(percore.ReadStats())
+	d.report.CompareAndSwap(nil, &report)
+}
+
+// printSummary prints the totals since startup, and what the live page said last.
 func (d *demo) printSummary(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	overHTTP, overGRPC := d.httpRequests.Load(), d.grpcRequests.Load()
@@ -456,8 +467,10 @@ func (d *demo) printSummary(w io.Writer) {
 	fmt.Fprintf(table, "requests\t%d (%d HTTP, %d gRPC)\n", overHTTP+overGRPC, overHTTP, overGRPC)
 	past, h2 := d.httpServer.HTTP1Stats(), d.httpServer.HTTP2Stats()
 	fmt.Fprintf(table, "past net/http\t%d over HTTP/1.1, %d over HTTP/2\n", past.Requests, h2.Requests)
-	fmt.Fprintf(table, "connections waiting\t%d\n", d.httpServer.Stats().Parked)
 	fmt.Fprintf(table, "bytes by sendfile\t%d\n", zerocopy.ReadStats().SendfileBytes)
+	if report := d.report.Load(); report != nil {
+		fmt.Fprintf(table, "\nwhen it began to stop\n%s", *report)
+	}
 	table.Flush()
 }
 
