@@ -1,7 +1,9 @@
 package alerts
 
 import (
+	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/prometheus/common/model"
@@ -13,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// Prometheus reads the rules, their expressions and templates without a complaint, and each says what is
-// wrong and how bad it is.
+// Prometheus reads the rules, their expressions and templates without a complaint. Each says what is
+// wrong and how bad it is, and the documents what to do.
 func TestAlerts(t *testing.T) {
 	groups, errs := rulefmt.ParseFile(filepath.Join("..", "..", "docs", "alerts.yml"), false, model.UTF8Validation, parser.NewParser(parser.Options{}))
 	for _, err := range errs {
@@ -38,5 +40,23 @@ func TestAlerts(t *testing.T) {
 	}
 	if len(names) < 10 {
 		t.Errorf("got %d alerts, want all", len(names))
+	}
+	documented := make(map[string]bool)
+	for _, file := range []string{"OPERATIONS.md", "METRICS.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`\bPercore\w+`).FindAllString(string(text), -1) {
+			documented[name] = true
+			if !names[name] {
+				t.Errorf("docs/%s: there is no alert %s", file, name)
+			}
+		}
+	}
+	for name := range names {
+		if !documented[name] {
+			t.Errorf("the documents say nothing about %s", name)
+		}
 	}
 }

@@ -116,7 +116,7 @@ func TestEveryField(t *testing.T) {
 		}
 		isSum := slices.ContainsFunc(sums, func(p string) bool { return strings.HasPrefix(path, p) })
 		if changed == 0 && !isSum || changed > 0 && isSum {
-			t.Errorf("%s: %d metrics changed with it; add a metric for it to collector.go, and a row to docs/OPERATIONS.md", path, changed)
+			t.Errorf("%s: %d metrics changed with it; add a metric for it to collector.go, and a row to docs/METRICS.md", path, changed)
 		}
 		v.Set(old)
 	})

@@ -8,8 +8,8 @@
 //
 //	http.Handle("/metrics", percoreprom.Handler())
 //
-// The help texts say what each metric means, docs/OPERATIONS.md which to watch, and docs/grafana.json
-// is a dashboard of them.
+// The help texts say what each metric means, docs/METRICS.md what to do about it, and
+// docs/grafana.json is a dashboard of them.
 //
 // # Names
 //
