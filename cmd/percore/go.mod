@@ -10,6 +10,7 @@ replace (
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
+	github.com/jhump/protoreflect/v2 v2.0.0
 	github.com/percore/percore v0.0.0-00010101000000-000000000000
 	github.com/percore/percore/adapters/grpcadapter v0.0.0-00010101000000-000000000000
 	github.com/percore/percore/metrics/prometheus v0.0.0-00010101000000-000000000000

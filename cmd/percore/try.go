@@ -48,13 +48,16 @@ turn, loads it, and compares them.
 
   percore try ./cmd/server                     build both
   percore try -url http://localhost:8080/ ./cmd/server -- -port 8080
+  percore try -grpc localhost:50051/helloworld.Greeter/SayHello -message '{"name":"you"}' ./greeter
   percore try -url http://localhost:2015/ github.com/caddyserver/caddy/v2/cmd/caddy@latest -- \
       respond --listen :2015 hello
 
 In the second build net.Listen returns percore's listeners, http.Server serves their
-connections with httpadapter, and grpc.Server with grpcadapter.Wrap. It is for trying percore, never for production:
-there you write percore.Listen. A program that needs a *net.TCPListener, or wraps
-its listener, gets less or nothing of percore, and the report says so.
+connections with httpadapter, and grpc.Server with grpcadapter.Wrap; with -client
+http.DefaultTransport calls with httpadapter.NewTransport. It is for trying percore,
+never for production: there you write percore.Listen. A program that needs a
+*net.TCPListener, or wraps its listener, gets less or nothing of percore, and the
+report says so.
 
 The exit status is 0 if all was built and measured, 1 if not, and 2 if the command
 line makes no sense.
@@ -94,7 +97,8 @@ func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	fs.Var(&f.urls, "url", "measure the answers of a GET of this `URL`, http or https, which must be a 200;\nrepeatable")
 	fs.BoolVar(&f.http2, "http2", false, "load over HTTP/2, https or in cleartext, instead of HTTP/1.1")
 	fs.Var(&f.grpc, "grpc", "measure unary calls of the method at `HOST:PORT/SERVICE/METHOD`; repeatable")
-	fs.StringVar(&f.message, "message", "", "the message of these calls, protocol buffers in `base64`; without it an empty one")
+	fs.StringVar(&f.message, "message", "", "the `message` of these calls: JSON, if the program has gRPC's reflection service, or\nprotocol buffers in base64; without it an empty one")
+	fs.BoolVar(&f.program.Client, "client", false, "http.DefaultTransport is percore's as well, for what the program asks other servers")
 	fs.IntVar(&f.conns, "conns", 64, "connections of the load")
 	fs.StringVar(&f.tool, "load", "", "a `command` that loads the program instead of the builtin load: its CPU time is\ncompared (with -url, to know when it is ready)")
 	fs.DurationVar(&f.start, "start", 10*time.Second, "how long the program may take until it accepts connections")
@@ -150,18 +154,26 @@ func (f *tryFlags) setTargets() error {
 		}
 		f.targets = append(f.targets, t)
 	}
-	message, err := base64.StdEncoding.DecodeString(f.message)
-	if err != nil {
-		return fmt.Errorf("-message: %w", err)
+	json := strings.HasPrefix(strings.TrimSpace(f.message), "{")
+	var message []byte
+	if !json {
+		var err error
+		if message, err = base64.StdEncoding.DecodeString(f.message); err != nil {
+			return fmt.Errorf("-message: want JSON in braces, or base64: %w", err)
+		}
 	}
 	for _, text := range f.grpc {
 		addr, method, ok := strings.Cut(text, "/")
 		if _, _, err := net.SplitHostPort(addr); err != nil || !ok || strings.Count(method, "/") != 1 {
 			return fmt.Errorf("-grpc %s: want HOST:PORT/SERVICE/METHOD", text)
 		}
-		f.targets = append(f.targets, bench.Target{Name: text, Tool: f.tool, Job: load.Job{
+		t := bench.Target{Name: text, Tool: f.tool, Job: load.Job{
 			Kind: load.KindGRPCMethod, Addr: addr, Conns: f.conns, Path: "/" + method, Message: message,
-		}})
+		}}
+		if json {
+			t.Message = func(ctx context.Context) ([]byte, error) { return try.Message(ctx, addr, "/"+method, f.message) }
+		}
+		f.targets = append(f.targets, t)
 	}
 	return nil
 }
@@ -236,7 +248,8 @@ type tryNotes struct {
 	socket string
 	before uint64 // requests that percore has served in this process, before the present target
 	served map[string]served
-	failed error // the last failure to ask
+	calls  served // of http.DefaultTransport, in the last process
+	failed error  // the last failure to ask
 	others []string
 	words  words
 }
@@ -251,17 +264,19 @@ func (n *tryNotes) ask(target string, ops int64) {
 		n.failed = err
 		return
 	}
-	total := requests(&state.Stats)
+	total := sum(&state.Stats, "http", "http1_requests_total") + sum(&state.Stats, "http2", "streams_total")
 	s := n.served[target]
 	n.served[target] = served{s.percore + total - n.before, s.all + uint64(ops)}
 	n.before, n.others = total, state.Others
+	made := sum(&state.Stats, "client", "requests_total")
+	n.calls = served{made, made + sum(&state.Stats, "client", "declined_total")}
 }
 
-// requests returns how many requests percore's servers have served.
-func requests(s *percore.Stats) (n uint64) {
-	for _, adapter := range s.Adapters {
-		for _, m := range adapter.Metrics {
-			if adapter.Adapter == "http" && m.Name == "http1_requests_total" || adapter.Adapter == "http2" && m.Name == "streams_total" {
+// sum returns the sum of an adapter's metrics of one name.
+func sum(s *percore.Stats, adapter, name string) (n uint64) {
+	for _, a := range s.Adapters {
+		for _, m := range a.Metrics {
+			if a.Adapter == adapter && m.Name == name {
 				n += uint64(m.Value)
 			}
 		}
@@ -286,6 +301,9 @@ func (n *tryNotes) print(w io.Writer, targets []bench.Target) {
 		default:
 			fmt.Fprintf(w, "%s: percore has served all requests\n", t.Name)
 		}
+	}
+	if n.calls.all > 0 {
+		fmt.Fprintf(w, "http.DefaultTransport: percore has made %d of the %d calls of the last process\n", n.calls.percore, n.calls.all)
 	}
 	for _, what := range n.others {
 		fmt.Fprintf(w, "the program has a %s: package net's code serves it\n", what)

@@ -81,7 +81,7 @@ func TestTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(filepath.Dir(dir)) // which has no module
-	code, stdout, stderr := runsTry(t, "-dir", dir, program)
+	code, stdout, stderr := runsTry(t, "-client", "-dir", dir, program)
 	t.Chdir(filepath.Dir(program))
 	binaries := try.Binaries{Net: filepath.Join(dir, "net"), Percore: filepath.Join(dir, "percore")}
 	if want := "net      " + binaries.Net + "\npercore  " + binaries.Percore + "\n"; code != exitOK || stdout != want {
@@ -89,21 +89,23 @@ func TestTry(t *testing.T) {
 	}
 	for _, test := range []struct {
 		how, scheme string
+		path        string
 		flags       []string
 		want        string
 		err         string
 	}{
-		{"plain", "http", nil, "percore has served all requests", ""},
-		{"ServeTLS", "https", []string{"-http2", "-idle", "0"}, "over HTTP/2: percore has served all requests", ""},
-		{"tls.NewListener", "https", nil, "percore has served all requests", ""},
-		{"wrapped", "http", nil, "NO request: both columns are package net's\nthe program has a http.Server that has got a main.wrapped", ""},
-		{"asserts", "http", nil, "", "the program needs package net's own type (*net.TCPListener)"},
-		{"plain", "http", []string{"-load", "exit 3"}, "", "exit status 3"},
+		{"plain", "http", "", nil, "percore has served all requests", ""},
+		{"plain", "http", "calls", nil, "http.DefaultTransport: percore has made [1-9][0-9]* of the [1-9]", ""},
+		{"ServeTLS", "https", "", []string{"-http2", "-idle", "0"}, "over HTTP/2: percore has served all requests", ""},
+		{"tls.NewListener", "https", "", nil, "percore has served all requests", ""},
+		{"wrapped", "http", "", nil, "NO request: both columns are package net's\nthe program has a http.Server that has got a main.wrapped", ""},
+		{"asserts", "http", "", nil, "", "the program needs package net's own type (*net.TCPListener)"},
+		{"plain", "http", "", []string{"-load", "exit 3"}, "", "exit status 3"},
 	} {
 		t.Run(test.how, func(t *testing.T) {
 			addr := testnet.Reserve(t)
 			args := slices.Concat([]string{"-rounds", "1", "-duration", "50ms", "-warmup", "20ms", "-conns", "4", "-idle", "20"}, test.flags,
-				[]string{"-url", test.scheme + "://" + addr + "/", "./web", "--", test.how, addr})
+				[]string{"-url", test.scheme + "://" + addr + "/" + test.path, "./web", "--", test.how, addr})
 			f, err := parseTry(args, io.Discard)
 			if err != nil {
 				t.Fatal(err)
@@ -119,7 +121,7 @@ func TestTry(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, row := range []string{`percore +net +`, `cpu/op +[1-9]`, `p99 +[1-9]`, regexp.QuoteMeta(test.want)} {
+			for _, row := range []string{`percore +net +`, `cpu/op +[1-9]`, `p99 +[1-9]`, test.want} {
 				if !regexp.MustCompile(row).MatchString(out.String()) {
 					t.Errorf("got\n%s\nwant %s in it", &out, row)
 				}
@@ -168,7 +170,7 @@ func TestTryGRPC(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	addr := testnet.Reserve(t)
 	code, stdout, stderr := runsTry(t, "-rounds", "1", "-duration", "50ms", "-warmup", "20ms", "-conns", "4", "-idle", "20",
-		"-grpc", addr+"/grpc.health.v1.Health/Check", ".", "--", addr)
+		"-grpc", addr+"/grpc.health.v1.Health/Check", "-message", `{"service": "here"}`, ".", "--", addr)
 	if want := "Health/Check: percore has served all requests"; code != exitOK || !strings.Contains(stdout, want) {
 		t.Errorf("got exit status %d and\n%s%s\nwant %q in it", code, stdout, stderr, want)
 	}
@@ -210,7 +212,7 @@ func TestTryRefuses(t *testing.T) {
 		{[]string{"-load", "wrk", "./web"}, exitUsage, "-load needs one -url"},
 		{[]string{"-rounds", "0", "./web"}, exitUsage, "-rounds"},
 		{[]string{"-grpc", "localhost:1/Check", "./web"}, exitUsage, "want HOST:PORT/SERVICE/METHOD"},
-		{[]string{"-message", "?", "./web"}, exitUsage, "-message"},
+		{[]string{"-message", "?", "./web"}, exitUsage, "-message: want JSON in braces, or base64"},
 		{[]string{"-url", "ftp://localhost/", "./web"}, exitUsage, "want http://"},
 		{[]string{"-dir", "web", "./web"}, exitFailure, "is not empty"},
 		{[]string{"."}, exitFailure, "want a program"},

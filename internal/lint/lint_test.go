@@ -194,6 +194,7 @@ func whatImportersGet(t *testing.T, tr *tree) {
 var homes = map[string]string{
 	"github.com/HdrHistogram/hdrhistogram-go": "cmd/percore/internal/bench/latency/latency.go",
 	"github.com/prometheus/client_golang":     "metrics/prometheus/collector.go",
+	"github.com/jhump/protoreflect/v2":        "cmd/percore/internal/try/reflect.go",
 	"github.com/schollz/progressbar/v3":       "cmd/percore/bench.go",
 	"github.com/valyala/bytebufferpool":       "internal/pool/growable.go",
 	"github.com/valyala/fasthttp":             "cmd/percore/internal/bench/target/fasthttp.go",
@@ -240,7 +241,7 @@ var modules = map[string]module{
 	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"cmd/percore": {requires: []string{
 		"github.com/HdrHistogram/hdrhistogram-go",
-		"github.com/gorilla/websocket", "github.com/schollz/progressbar/v3", "github.com/valyala/fasthttp", "golang.org/x/sys", "golang.org/x/term", "gonum.org/v1/plot",
+		"github.com/gorilla/websocket", "github.com/jhump/protoreflect/v2", "github.com/schollz/progressbar/v3", "github.com/valyala/fasthttp", "golang.org/x/sys", "golang.org/x/term", "gonum.org/v1/plot",
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
 	"conformance_test": {requires: []string{

@@ -53,8 +53,15 @@ func TestRelease(t *testing.T) {
 	if got, want := goCommand(t, consumer, env, "list", "-m", modulePath), modulePath+" "+version; got != want {
 		t.Errorf("importers of the other modules get %q, want %q", got, want)
 	}
-	if got, want := goCommand(t, consumer, env, "run", "."), "served"; got != want {
-		t.Errorf("the program that imports the release printed %q, want %q", got, want)
+	// The command that go install gets runs as well: percore try builds the program, as it is and with
+	// the release below it.
+	bin, built := t.TempDir(), t.TempDir()
+	goCommand(t, consumer, append(env, "GOBIN="+bin), "install", path.Join(modulePath, installed)+"@"+version)
+	run(t, consumer, env, filepath.Join(bin, "percore"), "try", "-dir", built, ".")
+	for _, name := range []string{"net", "percore"} {
+		if got, want := run(t, consumer, nil, filepath.Join(built, name)), "served"; got != want {
+			t.Errorf("the program that imports the release, as percore try has built it (%s), printed %q, want %q", name, got, want)
+		}
 	}
 }
 
@@ -135,14 +142,20 @@ func publish(t *testing.T, proxy, checkout, dir string) {
 // goCommand runs the go command and returns what it prints.
 func goCommand(t *testing.T, dir string, env []string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command("go", args...)
+	return run(t, dir, env, "go", args...)
+}
+
+// run runs a program and returns what it prints.
+func run(t *testing.T, dir string, env []string, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(program, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.Bytes())
+		t.Fatalf("%s %s: %v\n%s%s", program, strings.Join(args, " "), err, out, stderr.Bytes())
 	}
 	return strings.TrimSpace(string(out))
 }

@@ -32,6 +32,9 @@ type Target struct {
 	Name string
 	Job  load.Job
 	Tool string
+
+	// Message, if not nil, gets Job's Message from the program, which accepts connections by then.
+	Message func(ctx context.Context) ([]byte, error)
 }
 
 // Programs are servers that are compared with each other. The programs take turns, and each round starts
@@ -89,6 +92,12 @@ func (r *runner) runProgram(ctx context.Context, p Program, all Programs) error 
 	for i, t := range all.Targets {
 		if err := server.accepts(ctx, t.Job.Addr, all.Start); err != nil {
 			return err
+		}
+		if t.Message != nil {
+			var err error
+			if t.Job.Message, err = t.Message(ctx); err != nil {
+				return err
+			}
 		}
 		sample, ops, err := r.programSample(ctx, server, t)
 		if err != nil {

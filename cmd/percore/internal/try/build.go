@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -27,10 +28,12 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/changedgo"
 )
 
-// The hooks of net and net/http, and of grpc-go.
+// The hooks of net and net/http's servers, of its client, and of grpc-go.
 var (
 	//go:embed hook.go.txt
 	hook string
+	//go:embed hook_client.go.txt
+	hookClient string
 	//go:embed hook_grpc.go.txt
 	hookGRPC string
 )
@@ -81,6 +84,36 @@ func (s *Server) Serve(l net.Listener) error {
 	},
 }
 
+// editsClient make an http.Transport call its hook.
+var editsClient = []changedgo.Edit{
+	{
+		File: "net/http/roundtrip.go",
+		Old:  "	return t.roundTrip(req)\n",
+		New: `	if PercoreRoundTrip != nil {
+		if resp, err, takes := PercoreRoundTrip(t, req); takes {
+			return resp, err
+		}
+	}
+	return t.roundTrip(req)
+`,
+	},
+	{
+		File: "net/http/transport.go",
+		Old:  "func (t *Transport) CloseIdleConnections() {\n",
+		New: `// PercoreRoundTrip, if it takes the call, does it; PercoreCloseIdle is told of CloseIdleConnections.
+var (
+	PercoreRoundTrip func(t *Transport, req *Request) (resp *Response, err error, takes bool)
+	PercoreCloseIdle func(t *Transport)
+)
+
+func (t *Transport) CloseIdleConnections() {
+	if PercoreCloseIdle != nil {
+		PercoreCloseIdle(t)
+	}
+`,
+	},
+}
+
 // editGRPC makes grpc-go's Serve call its hook. Stop and GracefulStop need none: they end what Wrap
 // serves.
 var editGRPC = changedgo.Edit{
@@ -108,6 +141,7 @@ const hookModule = "percore.invalid/try"
 type Program struct {
 	Package string // a directory, or an import path, with @version of any module
 	Tags    string // build tags, as the go command takes them
+	Client  bool   // http.DefaultTransport is percore's as well
 }
 
 // Binaries are the paths of what Build has built.
@@ -117,7 +151,7 @@ type Binaries struct{ Net, Percore string }
 // The go command's own words are in the error if it fails. Modules that the build needs beyond the
 // program's own, percore's, are downloaded as the go command does that.
 func Build(ctx context.Context, dir string, p Program) (b Binaries, err error) {
-	root, err := percoreSource()
+	root, err := percoreSource(ctx, dir)
 	if err != nil {
 		return b, err
 	}
@@ -163,6 +197,11 @@ func Build(ctx context.Context, dir string, p Program) (b Binaries, err error) {
 		filepath.Join(hooks, "go.mod"):    "module " + hookModule + "\n\ngo 1.26\n",
 		filepath.Join(dir, "go.work.sum"): readOrNothing(filepath.Join(filepath.Dir(env.GOWORK), "go.work.sum")),
 	}
+	edits := edits
+	if p.Client {
+		files[filepath.Join(hooks, "hook_client.go")] = hookClient
+		edits = slices.Concat(edits, editsClient)
+	}
 	modules := []string{pkg.Module.Dir, root, hooks}
 	usesGRPC := slices.Contains(strings.Fields(string(deps)), grpcModule)
 	if usesGRPC {
@@ -200,14 +239,47 @@ func Build(ctx context.Context, dir string, p Program) (b Binaries, err error) {
 	return b, nil
 }
 
-// percoreSource returns the directory of percore's module, next to this package's.
-func percoreSource() (string, error) {
+// percoreModule is the path of percore's module, with which that of grpcadapter begins.
+const percoreModule = "github.com/percore/percore"
+
+// percoreSource returns the directory of percore's module, with that of grpcadapter in it: the checkout
+// in which this program was built, or copies in dir of the releases that go install has built it of.
+func percoreSource(ctx context.Context, dir string) (string, error) {
 	_, file, _, _ := runtime.Caller(0)
 	root := filepath.Join(filepath.Dir(file), "..", "..", "..", "..")
-	if _, err := os.Stat(filepath.Join(root, "listener.go")); err != nil {
-		return "", errors.New("percore try needs percore's source: run it in a checkout, as go run ./cmd/percore try, or build it there without -trimpath")
+	if _, err := os.Stat(filepath.Join(root, "listener.go")); err == nil {
+		return root, nil
+	}
+	root = filepath.Join(dir, "source")
+	g := goCommand{ctx: ctx, dir: dir, env: []string{"GOWORK=off"}}
+	for _, path := range []string{percoreModule, percoreModule + "/adapters/grpcadapter"} {
+		version := builtOf(path)
+		if version == "" {
+			return "", errors.New("percore try needs percore's source: run it in a checkout, as go run ./cmd/percore try, or build it there without -trimpath")
+		}
+		var module struct{ Dir string }
+		if err := g.json(&module, "mod", "download", "-json", path+"@"+version); err != nil {
+			return "", err
+		}
+		if err := copyModule(filepath.Join(root, strings.TrimPrefix(path, percoreModule)), module.Dir); err != nil {
+			return "", err
+		}
 	}
 	return root, nil
+}
+
+// builtOf returns the release of a module that is in this program, or "" if it was built of other files.
+func builtOf(path string) string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, m := range info.Deps {
+		if m.Path == path && m.Replace == nil {
+			return m.Version
+		}
+	}
+	return ""
 }
 
 // fetch downloads the module of a package, and lets g work in a copy of it: the go command accepts no
