@@ -1,9 +1,9 @@
-// Command release prepares the go.mod files of a checkout for a release, as docs/RELEASING.md says:
+// Command release prepares a checkout for a release, as docs/RELEASING.md says:
 //
 //	cd tools && GOWORK=off go run ./release v1.2.3
 //
-// The modules of the repository then require each other in that version, and cmd/percore, which go
-// install refuses otherwise, has no replace lines.
+// The modules of the repository then require each other in that version, cmd/percore, which go install
+// refuses otherwise, has no replace lines, and CHANGELOG.md has the date.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/semver"
@@ -32,7 +33,7 @@ func main() {
 		os.Exit(2)
 	}
 	version := os.Args[1]
-	if err := prepare("..", version); err != nil {
+	if err := prepare("..", version, time.Now()); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
@@ -50,10 +51,13 @@ func tagOf(dir, version string) string {
 	return dir + "/" + version
 }
 
-// prepare rewrites all go.mod files below root.
-func prepare(root, version string) error {
+// prepare rewrites all go.mod files below root, and its CHANGELOG.md.
+func prepare(root, version string, date time.Time) error {
 	if version == "" || semver.Canonical(version) != version {
 		return fmt.Errorf("%q is no version such as v1.2.3", version)
+	}
+	if err := dateChanges(filepath.Join(root, "CHANGELOG.md"), version, date); err != nil {
+		return err
 	}
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Name() != "go.mod" {
@@ -65,6 +69,20 @@ func prepare(root, version string) error {
 		}
 		return prepareModule(path, version, filepath.ToSlash(dir) == installed)
 	})
+}
+
+// dateChanges puts the date of a version in the place of "(unreleased)".
+func dateChanges(path, version string, date time.Time) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	heading := fmt.Sprintf("\n## %s (unreleased)\n", version)
+	if strings.Count(string(text), heading) != 1 {
+		return fmt.Errorf("%s: want one heading %q", path, strings.TrimSpace(heading))
+	}
+	dated := fmt.Sprintf("\n## %s (%s)\n", version, date.Format(time.DateOnly))
+	return os.WriteFile(path, []byte(strings.Replace(string(text), heading, dated, 1)), 0o644)
 }
 
 // prepareModule rewrites one go.mod file, without its replace lines if bare is set.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
@@ -23,8 +24,20 @@ const version = "v0.99.0"
 // replace lines, and builds and runs a program that imports it.
 func TestRelease(t *testing.T) {
 	checkout := copyCheckout(t)
-	if err := prepare(checkout, version); err != nil {
+	changes := filepath.Join(checkout, "CHANGELOG.md")
+	text, err := os.ReadFile(changes)
+	if err != nil {
 		t.Fatal(err)
+	}
+	before, after, _ := strings.Cut(string(text), "\n## ")
+	if err := os.WriteFile(changes, []byte(before+"\n## "+version+" (unreleased)\n\n## "+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := prepare(checkout, version, time.Date(2031, time.May, 4, 0, 0, 0, 0, time.UTC)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(changes); err != nil || !strings.Contains(string(text), "\n## "+version+" (2031-05-04)\n") {
+		t.Errorf("%s has no heading with the version and the date, %v", changes, err)
 	}
 	proxy := t.TempDir()
 	for _, dir := range tagged {
@@ -171,8 +184,15 @@ func fileURL(dir string) string {
 
 func TestPrepareRefuses(t *testing.T) {
 	for _, version := range []string{"", "1.2.3", "v1", "v1.2", "latest"} {
-		if err := prepare(t.TempDir(), version); err == nil {
-			t.Errorf("%q: got no error", version)
+		if err := prepare(t.TempDir(), version, time.Now()); err == nil || !strings.Contains(err.Error(), "no version") {
+			t.Errorf("%q: got %v, want that it is no version", version, err)
 		}
+	}
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "CHANGELOG.md"), []byte("# Changelog\n\n## v1.2.3 (2026-01-01)\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := prepare(root, "v1.2.3", time.Now()); err == nil || !strings.Contains(err.Error(), `want one heading "## v1.2.3 (unreleased)"`) {
+		t.Errorf("a version that has its date: got %v", err)
 	}
 }
