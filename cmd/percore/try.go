@@ -249,6 +249,7 @@ type tryNotes struct {
 	before uint64 // requests that percore has served in this process, before the present target
 	served map[string]served
 	calls  served // of http.DefaultTransport, in the last process
+	conns  uint64 // that percore has accepted in the last process
 	failed error  // the last failure to ask
 	others []string
 	words  words
@@ -267,7 +268,7 @@ func (n *tryNotes) ask(target string, ops int64) {
 	total := sum(&state.Stats, "http", "http1_requests_total") + sum(&state.Stats, "http2", "streams_total")
 	s := n.served[target]
 	n.served[target] = served{s.percore + total - n.before, s.all + uint64(ops)}
-	n.before, n.others = total, state.Others
+	n.before, n.others, n.conns = total, state.Others, state.Stats.Accept.Accepted
 	made := sum(&state.Stats, "client", "requests_total")
 	n.calls = served{made, made + sum(&state.Stats, "client", "declined_total")}
 }
@@ -295,7 +296,7 @@ func (n *tryNotes) print(w io.Writer, targets []bench.Target) {
 		case s.all == 0:
 			continue
 		case s.percore == 0:
-			fmt.Fprintf(w, "%s: percore has served NO request: both columns are package net's\n", t.Name)
+			fmt.Fprintf(w, "%s: percore has served NO request: %s\n", t.Name, n.whoElse())
 		case s.percore < s.all:
 			fmt.Fprintf(w, "%s: percore has served %.0f%% of the requests\n", t.Name, 100*float64(s.percore)/float64(s.all))
 		default:
@@ -308,6 +309,14 @@ func (n *tryNotes) print(w io.Writer, targets []bench.Target) {
 	for _, what := range n.others {
 		fmt.Fprintf(w, "the program has a %s: package net's code serves it\n", what)
 	}
+}
+
+// whoElse says who has served the requests if percore has not.
+func (n *tryNotes) whoElse() string {
+	if n.conns > 0 && len(n.others) == 0 {
+		return "its connections are percore's, and a library other than net/http and grpc-go reads them"
+	}
+	return "both columns are package net's"
 }
 
 // words keeps the end of what a program writes. It is safe for concurrent use.

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -99,6 +100,7 @@ func TestTry(t *testing.T) {
 		{"ServeTLS", "https", "", []string{"-http2", "-idle", "0"}, "over HTTP/2: percore has served all requests", ""},
 		{"tls.NewListener", "https", "", nil, "percore has served all requests", ""},
 		{"wrapped", "http", "", nil, "NO request: both columns are package net's\nthe program has a http.Server that has got a main.wrapped", ""},
+		{"own", "http", "", nil, "NO request: its connections are percore's, and a library other", ""},
 		{"asserts", "http", "", nil, "", "the program needs package net's own type (*net.TCPListener)"},
 		{"plain", "http", "", []string{"-load", "exit 3"}, "", "exit status 3"},
 	} {
@@ -176,6 +178,33 @@ func TestTryGRPC(t *testing.T) {
 	}
 	if left := tree(t, temp); len(left) > 0 {
 		t.Errorf("%d files are left", len(left)/2)
+	}
+}
+
+// TestTryPrograms: two programs of others, by their import paths, run as before.
+func TestTryPrograms(t *testing.T) {
+	needsBuild(t)
+	testnet.NoLeaks(t)
+	t.Chdir(t.TempDir())
+	http, rpc := testnet.Reserve(t), testnet.Reserve(t)
+	host, port, err := net.SplitHostPort(http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rpcPort, err := net.SplitHostPort(rpc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"-url", "http://" + http + "/get", "github.com/mccutchen/go-httpbin/v2/cmd/go-httpbin@v2.26.0", "--", "-host", host, "-port", port},
+		{"-grpc", rpc + "/helloworld.Greeter/SayHello", "-message", "CgN5b3U=",
+			"google.golang.org/grpc/examples/helloworld/greeter_server@v0.0.0-20260825154716-030ee8becb20", "--", "-port", rpcPort},
+	} {
+		args = append([]string{"-rounds", "1", "-duration", "50ms", "-warmup", "20ms", "-conns", "4", "-idle", "20"}, args...)
+		code, stdout, stderr := runsTry(t, args...)
+		if code != exitOK || !strings.Contains(stdout, "percore has served all requests") {
+			t.Errorf("%q: got exit status %d and\n%s%s", args, code, stdout, stderr)
+		}
 	}
 }
 
