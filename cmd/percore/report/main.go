@@ -4,6 +4,10 @@
 //	percore bench -json bench.json
 //	go run ./cmd/percore/report bench.json >bench.html
 //
+// It also draws the README's picture, of tables that results has:
+//
+//	go run ./cmd/percore/report -picture 2026-11-29-amd-readme cmd/percore/results/amd-epyc.txt >docs/cpu.svg
+//
 // It is a separate program because it needs a library that draws charts. This way percore serve
 // compiles without that library.
 package main
@@ -11,6 +15,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -26,14 +31,23 @@ func main() {
 	}
 }
 
-// run writes a page for the measurements in the file that args names.
+// run writes a page for the measurements in the file that args names, or the picture of its tables.
 func run(args []string, out io.Writer) error {
+	fs := flag.NewFlagSet("report", flag.ContinueOnError)
+	section := fs.String("picture", "", "draw the README's picture of the tables with this `title` in a file of results")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	args = fs.Args()
 	if len(args) != 1 {
-		return errors.New("name one file that percore bench -json has written")
+		return errors.New("name one file that percore bench -json has written, or with -picture one of results")
 	}
 	data, err := os.ReadFile(args[0])
 	if err != nil {
 		return err
+	}
+	if *section != "" {
+		return picture(out, string(data), *section)
 	}
 	var rep bench.Report
 	if err := json.Unmarshal(data, &rep); err != nil {

@@ -47,6 +47,7 @@ func TestRunErrors(t *testing.T) {
 		want string
 	}{
 		{nil, "name one file"},
+		{[]string{"-picture", "no such", noJSON}, `no section "no such"`},
 		{[]string{noJSON, noJSON}, "name one file"},
 		{[]string{noJSON + ".missing"}, "no such file"},
 		{[]string{noJSON}, "is not a file of percore bench -json"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"image/color"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
@@ -335,4 +337,86 @@ func timeTicks(lo, hi float64) []plot.Tick {
 		}
 	}
 	return ticks
+}
+// A Bar is a figure of a picture of bars.
+type Bar struct {
+	Name  string
+	Value float64
+}
+
+// The colors of pictures of bars. A browser in dark mode shows those that darkBars has in their place.
+var (
+	barColor = armColors[0]
+	darkBars = map[string]string{"#24292F": "#E6EDF3", "#D8DEE4": "#3D444D", "#0072B2": "#56B4E9"}
+)
+
+// SVG writes a picture of bars, each with its value at its end, and a line at 1. It needs nothing but
+// the file itself, and has the colors of the reader's mode, light or dark.
+func SVG(w io.Writer, title string, bars []Bar) error {
+	p := newPlot(title)
+	p.BackgroundColor = nil
+	addGrid(p, true, false)
+	bars = slices.Clone(bars)
+	slices.Reverse(bars) // the first goes on top
+	var (
+		values plotter.Values
+		names  []string
+		ends   plotter.XYLabels
+	)
+	for i, b := range bars {
+		values, names = append(values, b.Value), append(names, b.Name)
+		ends.XYs = append(ends.XYs, plotter.XY{X: b.Value, Y: float64(i)})
+		ends.Labels = append(ends.Labels, fmt.Sprintf("%.2f", b.Value))
+	}
+	drawn, err := plotter.NewBarChart(values, rowHeight*0.7)
+	if err != nil {
+		return err
+	}
+	drawn.Horizontal, drawn.Color, drawn.LineStyle.Width = true, barColor, 0
+	labels, err := plotter.NewLabels(ends)
+	if err != nil {
+		return err
+	}
+	labels.Offset = vg.Point{X: 4}
+	for i := range labels.TextStyle {
+		style := &labels.TextStyle[i]
+		style.Font, style.Color, style.YAlign = p.Y.Tick.Label.Font, ink, text.YCenter
+	}
+	one, err := plotter.NewLine(plotter.XYs{{X: 1, Y: -0.7}, {X: 1, Y: float64(len(bars)) - 0.3}})
+	if err != nil {
+		return err
+	}
+	one.Color = ink
+	p.Add(drawn, labels, one)
+	p.NominalY(names...)
+	p.Y.Color, p.Y.Tick.Color = color.Transparent, color.Transparent
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1.1, -0.7, float64(len(bars))-0.3
+	p.X.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: 0.5, Label: "0.5"}, {Value: 1, Label: "net = 1"}}
+
+	c := vgsvg.New(chartWidth*0.8, frameHeight+rowHeight*vg.Length(len(bars)))
+	p.Draw(draw.New(c))
+	var b bytes.Buffer
+	if _, err := c.WriteTo(&b); err != nil {
+		return err
+	}
+	return writeThemed(w, b.String())
+}
+
+// writeThemed writes a picture whose colors follow the reader's mode.
+func writeThemed(w io.Writer, s string) error {
+	var light, dark strings.Builder
+	for i, from := range []string{"#24292F", "#D8DEE4", "#0072B2"} {
+		fmt.Fprintf(&light, "--c%d:%s;", i, from)
+		fmt.Fprintf(&dark, "--c%d:%s;", i, darkBars[from])
+		s = strings.ReplaceAll(s, from, fmt.Sprintf("var(--c%d)", i))
+	}
+	s = strings.ReplaceAll(s, "font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;")
+	open := strings.Index(s, "<svg")
+	end := strings.Index(s[max(0, open):], ">")
+	if open < 0 || end < 0 {
+		return fmt.Errorf("no SVG came out")
+	}
+	at := open + end + 1
+	_, err := fmt.Fprintf(w, "%s\n<style>:root{%s}@media(prefers-color-scheme:dark){:root{%s}}</style>%s", s[:at], light.String(), dark.String(), s[at:])
+	return err
 }
