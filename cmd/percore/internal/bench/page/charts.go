@@ -338,6 +338,7 @@ func timeTicks(lo, hi float64) []plot.Tick {
 	}
 	return ticks
 }
+
 // A Bar is a figure of a picture of bars.
 type Bar struct {
 	Name  string
