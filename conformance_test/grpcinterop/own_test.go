@@ -114,7 +114,7 @@ var ownWays = []ownWay{
 		"ServiceConfig(MaxMsgSize|Timeout|WaitForReady)": ownMethodConfig,
 		"StreamingRPCWithTimeoutInServiceConfigRecv":     ownMethodConfig,
 
-		"BalancerSwitch_.*":                                  ownPolicy,
+		"BalancerSwitch_(.*To.*|OldBalancer.*|Graceful)": ownPolicy,
 		"PickerStatusCodes":                                  ownPolicy,
 		"HealthCheckUnregisterHealthListener":                ownPolicy,
 		"ResolverUpdate_InvalidServiceConfigAfterGoodUpdate": ownPolicy,
@@ -127,7 +127,7 @@ var ownWays = []ownWay{
 		"HealthCheck(With|Channelz).*":                         ownInternal,
 		"RPCBlockingOnPickerStatsCall":                         ownInternal,
 		"RoundRobin_UpdateAddressAttributes":                   ownInternal,
-		"StateTransitions_.*":                                  ownInternal,
+		"StateTransitions_.*(Addr|ToConn|Build).*":             ownInternal,
 
 		"ClientSendsAGoAway":                      ownGreeting,
 		"GoAwayStreamIDSmallerThanCreatedStreams": ownGreeting,
