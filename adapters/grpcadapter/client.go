@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,6 +31,8 @@ import (
 //	...
 //	client := pb.NewEchoClient(conn)
 //
+// [Client.ClientConn] is for code that takes nothing but a *grpc.ClientConn.
+//
 // Calls, metadata, status, deadlines, interceptors, stats handlers, compressors, codecs, credentials,
 // resolvers and service configs (pick_first, round_robin, retries, timeouts, limits) are as in grpc-go.
 // A connection that waits holds neither a goroutine nor a buffer. All methods are safe for concurrent
@@ -45,8 +48,10 @@ import (
 //
 // Experimental: the names may change before v1.
 type Client struct {
-	rpc  *rpc.Client
-	conn *grpc.ClientConn // for interceptors; nil: there are none
+	rpc *rpc.Client
+
+	mu   sync.Mutex
+	conn *grpc.ClientConn // guarded by mu; nil: it has not been wanted
 }
 
 var _ grpc.ClientConnInterface = (*Client)(nil)
@@ -86,11 +91,7 @@ func (s *clientSettings) client(target string) (_ *Client, err error) {
 		return nil, err
 	}
 	if s.Unary != nil || s.Stream != nil {
-		if c.conn, err = makeConn(c.rpc, target); err != nil {
-			_ = c.rpc.Close()
-			return nil, err
-		}
-		c.rpc.SetConn(c.conn)
+		c.ClientConn() // for interceptors
 	}
 	return c, nil
 }
@@ -163,10 +164,13 @@ func checkCall(method string, ctx context.Context, opts []grpc.CallOption) error
 	return nil
 }
 
-// Close ends all connections and calls. The second time the error is grpc.ErrClientConnClosing.
+// Close ends all connections and calls, and closes the ClientConn. The second time the error is
+// grpc.ErrClientConnClosing.
 func (c *Client) Close() error {
 	c.check("Close")
 	err := c.rpc.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.conn != nil {
 		_ = c.conn.Close()
 	}
@@ -269,9 +273,8 @@ func WithUserAgent(agent string) ClientOption {
 
 // WithUnaryInterceptor is grpc.WithUnaryInterceptor: the outermost interceptor of unary calls.
 //
-// The *grpc.ClientConn that interceptors get says the target, and makes calls as the client does, with
-// its interceptors. It has no connections, so its GetState and GetMethodConfig say nothing about the
-// client's. An interceptor may hand the call to another *grpc.ClientConn, as with grpc-go.
+// The *grpc.ClientConn that interceptors get is [Client.ClientConn]. An interceptor may hand the call to
+// another *grpc.ClientConn, as with grpc-go.
 func WithUnaryInterceptor(i grpc.UnaryClientInterceptor) ClientOption {
 	refuseNil(i == nil, "WithUnaryInterceptor", "grpc.UnaryClientInterceptor", "leave the option out")
 	only := []grpc.UnaryClientInterceptor{i} // the last one counts, as in grpc-go

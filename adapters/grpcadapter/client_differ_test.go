@@ -48,15 +48,26 @@ var differingClients = []struct {
 		return grpc.NewClient("passthrough:///"+addr, options...)
 	}},
 	{"NewClient", func(addr string, creds credentials.TransportCredentials, log *callLog) (differingClient, error) {
-		options := []ClientOption{WithTransportCredentials(creds), WithUserAgent("differ/1")}
-		if log != nil {
-			options = append(options, WithChainUnaryInterceptor(unaryClientLog("u2", log), unaryClientLog("u3", log)),
-				WithUnaryInterceptor(unaryClientLog("u1", log)), WithStatsHandler(clientStatsLog{statsLog{"x", log}}),
-				WithChainStreamInterceptor(streamClientLog("s2", log)), WithStreamInterceptor(streamClientLog("s1", log)),
-				WithStatsHandler(clientStatsLog{statsLog{"y", log}}))
-		}
-		return NewClient("passthrough:///"+addr, options...)
+		return newDifferingClient(addr, creds, log)
 	}},
+	{"ClientConn", func(addr string, creds credentials.TransportCredentials, log *callLog) (differingClient, error) {
+		c, err := newDifferingClient(addr, creds, log)
+		if err != nil {
+			return nil, err
+		}
+		return c.ClientConn(), nil
+	}},
+}
+
+func newDifferingClient(addr string, creds credentials.TransportCredentials, log *callLog) (*Client, error) {
+	options := []ClientOption{WithTransportCredentials(creds), WithUserAgent("differ/1")}
+	if log != nil {
+		options = append(options, WithChainUnaryInterceptor(unaryClientLog("u2", log), unaryClientLog("u3", log)),
+			WithUnaryInterceptor(unaryClientLog("u1", log)), WithStatsHandler(clientStatsLog{statsLog{"x", log}}),
+			WithChainStreamInterceptor(streamClientLog("s2", log)), WithStreamInterceptor(streamClientLog("s1", log)),
+			WithStatsHandler(clientStatsLog{statsLog{"y", log}}))
+	}
+	return NewClient("passthrough:///"+addr, options...)
 }
 
 // addOutgoing is add for a client's context.

@@ -137,6 +137,31 @@ func ExampleNewClient() {
 	// Output: SERVING <nil>
 }
 
+// A library that takes nothing but a *grpc.ClientConn calls through the client, too.
+func ExampleClient_ClientConn() {
+	lis, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv := grpcadapter.NewServer()
+	healthpb.RegisterHealthServer(srv, health.NewServer())
+	go func() { _ = srv.Serve(lis) }()
+	defer srv.Stop()
+
+	client, err := grpcadapter.NewClient(lis.Addr().String(), grpcadapter.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var conn *grpc.ClientConn = client.ClientConn()
+	defer conn.Close() // closes the client, too
+	reply, err := healthpb.NewHealthClient(conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
+	fmt.Println(reply.GetStatus(), err)
+	fmt.Println(conn.GetState())
+	// Output:
+	// SERVING <nil>
+	// READY
+}
+
 // A server past grpc-go's transport: generated code registers its services with it.
 func ExampleNewServer() {
 	srv := grpcadapter.NewServer(

@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"log"
 	"net"
@@ -51,7 +52,7 @@ func serve(ctx context.Context, ln net.Listener, target string) error {
 		return err
 	}
 	defer conn.Close()
-	handler, err := routes(ctx, conn)
+	handler, err := routes(ctx, conn.ClientConn())
 	if err != nil {
 		return err
 	}
@@ -60,18 +61,12 @@ func serve(ctx context.Context, ln net.Listener, target string) error {
 	return service.Run(ctx)
 }
 
-// routes returns the handler of the services' paths. The generated functions whose names end in Client
-// work with any connection; RegisterTraceServiceHandler needs a *grpc.ClientConn.
-func routes(ctx context.Context, conn grpc.ClientConnInterface) (http.Handler, error) {
+// routes returns the handler of the services' paths.
+func routes(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error) {
 	mux := runtime.NewServeMux()
-	if err := traces.RegisterTraceServiceHandlerClient(ctx, mux, traces.NewTraceServiceClient(conn)); err != nil {
-		return nil, err
-	}
-	if err := metrics.RegisterMetricsServiceHandlerClient(ctx, mux, metrics.NewMetricsServiceClient(conn)); err != nil {
-		return nil, err
-	}
-	if err := logs.RegisterLogsServiceHandlerClient(ctx, mux, logs.NewLogsServiceClient(conn)); err != nil {
-		return nil, err
-	}
-	return mux, nil
+	return mux, errors.Join(
+		traces.RegisterTraceServiceHandler(ctx, mux, conn),
+		metrics.RegisterMetricsServiceHandler(ctx, mux, conn),
+		logs.RegisterLogsServiceHandler(ctx, mux, conn),
+	)
 }

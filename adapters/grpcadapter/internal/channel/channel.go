@@ -89,6 +89,7 @@ type Channel struct {
 	// guarded by mu
 	state      connectivity.State
 	changed    chan struct{} // closed with the next change of state; nil: there is no waiter
+	watch      func(connectivity.State)
 	closed     bool
 	resolution *resolution // nil: the channel is idle or closed
 	configured bool        // a service config, or the default, has been applied
@@ -227,6 +228,9 @@ func (c *Channel) publish(state connectivity.State, p picker) {
 		return
 	}
 	c.state = state
+	if c.watch != nil {
+		c.watch(state)
+	}
 	if c.changed != nil {
 		close(c.changed)
 		c.changed = nil
@@ -258,6 +262,15 @@ func (c *Channel) WaitForStateChange(ctx context.Context, from connectivity.Stat
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// Watch calls f with the state, and again with each new one, in order. That is under the channel's mu,
+// so f must not call the channel. A channel has one f: the last one.
+func (c *Channel) Watch(f func(connectivity.State)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watch = f
+	f(c.state)
 }
 
 // ResetConnectBackoff makes each subchannel that waits after a failure connect at once. The next

@@ -20,8 +20,8 @@
 //   - A picker is immutable, and is replaced as a whole: Pick loads one pointer.
 //
 // One mutex guards all of it. Methods of others (Conn, resolver.Resolver) are called after the mutex
-// has been released, so they may call the channel. Config.OnServiceConfig and Config.Policy are called
-// under it, so they must not.
+// has been released, so they may call the channel. Config.OnServiceConfig, Config.Policy and the
+// function of Watch are called under it, so they must not.
 //
 // It differs from grpc-go's ClientConn in these points:
 //

@@ -76,9 +76,8 @@ type Client struct {
 	config             ClientConfig
 	channel            *channel.Channel
 	http               *h2.Client
-	conn               *grpc.ClientConn // that interceptors get; see SetConn
-	scheme             string           // of the calls
-	userAgent, accepts h2.Field         // the same; accepts has no value if there are no compressors
+	scheme             string   // of the calls
+	userAgent, accepts h2.Field // the same; accepts has no value if there are no compressors
 	counts             []counts
 
 	service  atomic.Pointer[serviceConfig] // that calls go by
@@ -86,6 +85,8 @@ type Client struct {
 	turn     atomic.Uint32
 	pingTime atomic.Int64 // of connections that are made from now on; 0: they send no PINGs
 	closed   atomic.Bool
+	conn     atomic.Pointer[grpc.ClientConn] // see SetConn
+	watch    atomic.Pointer[func()]          // see WatchServiceConfig
 
 	streams context.Context // ends with the client, behind its connections: so do calls without a receiver
 	end     context.CancelFunc
@@ -187,9 +188,9 @@ func (c *Client) httpConfig() h2.ClientConfig {
 func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	opts = c.callOptions(opts)
 	if intercept := c.config.Unary; intercept != nil {
-		return intercept(ctx, method, args, reply, c.conn, c.invoke, opts...)
+		return intercept(ctx, method, args, reply, c.conn.Load(), c.invoke, opts...)
 	}
-	return c.invoke(ctx, method, args, reply, c.conn, opts...)
+	return c.unary(ctx, method, args, reply, nil, opts...)
 }
 
 // callOptions puts the defaults before the call's own. An interceptor may append to them.
@@ -208,9 +209,14 @@ var unaryDesc = &grpc.StreamDesc{}
 
 // invoke is the [grpc.UnaryInvoker] of interceptors.
 func (c *Client) invoke(ctx context.Context, method string, args, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-	if cc != c.conn {
+	if cc != c.conn.Load() {
 		return invokeOf(cc)(ctx, method, args, reply, cc, opts...)
 	}
+	return c.unary(ctx, method, args, reply, nil, opts...)
+}
+
+// unary makes a unary call behind the interceptors.
+func (c *Client) unary(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 	s, err := c.newStream(ctx, unaryDesc, method, opts)
 	if err != nil {
 		return err
@@ -225,16 +231,21 @@ func (c *Client) invoke(ctx context.Context, method string, args, reply any, cc 
 func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	opts = c.callOptions(opts)
 	if intercept := c.config.Stream; intercept != nil {
-		return intercept(ctx, desc, c.conn, method, c.streamer, opts...)
+		return intercept(ctx, desc, c.conn.Load(), method, c.streamer, opts...)
 	}
-	return c.streamer(ctx, desc, c.conn, method, opts...)
+	return c.stream(ctx, desc, nil, method, opts...)
 }
 
 // streamer is the [grpc.Streamer] of interceptors.
 func (c *Client) streamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if cc != c.conn {
+	if cc != c.conn.Load() {
 		return streamerOf(cc)(ctx, desc, cc, method, opts...)
 	}
+	return c.stream(ctx, desc, nil, method, opts...)
+}
+
+// stream begins a stream behind the interceptors.
+func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := c.newStream(ctx, desc, method, opts)
 	if err != nil {
 		return nil, err
@@ -245,7 +256,7 @@ func (c *Client) streamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 // Close ends all connections and calls. The error is grpc.ErrClientConnClosing if it was called before.
 func (c *Client) Close() error {
 	c.closed.Store(true)
-	clientsOf.Delete(c.conn)
+	clientsOf.Delete(c.conn.Load())
 	err := c.channel.Close()
 	_ = c.http.Close()
 	c.end()
@@ -265,6 +276,13 @@ func (c *Client) WaitForStateChange(ctx context.Context, from connectivity.State
 
 // Target returns the target as it was given.
 func (c *Client) Target() string { return c.channel.Target() }
+
+// WatchState calls f with the state, and again with each new one, in order. f must not call the client.
+// A client has one f: the last one.
+func (c *Client) WatchState(f func(connectivity.State)) { c.channel.Watch(f) }
+
+// AttemptsMost returns how often a call is tried at most.
+func (c *Client) AttemptsMost() int { return c.config.AttemptsMost }
 
 // CanonicalTarget returns the target with its scheme.
 func (c *Client) CanonicalTarget() string { return c.channel.CanonicalTarget() }

@@ -59,22 +59,22 @@ func (c streamClientChain) from(i int) grpc.Streamer {
 }
 
 // An interceptor may hand its call to another *grpc.ClientConn than it got. That may be one of another
-// Client's interceptors, or grpc-go's own.
+// Client, or grpc-go's own.
 
-// clientsOf has the clients by what their interceptors get, until they are closed.
+// clientsOf has the clients by their ClientConns, until they are closed.
 var clientsOf sync.Map // of *grpc.ClientConn to *Client
 
-// SetConn sets what interceptors get as the client. It must be called before the first call, if there
-// are interceptors.
+// SetConn sets the client's ClientConn, which interceptors get. It must be called before the first call,
+// if there are interceptors.
 func (c *Client) SetConn(cc *grpc.ClientConn) {
-	c.conn = cc
+	c.conn.Store(cc)
 	clientsOf.Store(cc, c)
 }
 
 // invokeOf returns what makes a unary call of cc.
 func invokeOf(cc *grpc.ClientConn) grpc.UnaryInvoker {
 	if c, ok := clientsOf.Load(cc); ok {
-		return c.(*Client).invoke
+		return c.(*Client).unary
 	}
 	invoke, _ := ofGRPC()
 	return invoke
@@ -83,7 +83,7 @@ func invokeOf(cc *grpc.ClientConn) grpc.UnaryInvoker {
 // streamerOf returns what begins a stream of cc.
 func streamerOf(cc *grpc.ClientConn) grpc.Streamer {
 	if c, ok := clientsOf.Load(cc); ok {
-		return c.(*Client).streamer
+		return c.(*Client).stream
 	}
 	_, streamer := ofGRPC()
 	return streamer

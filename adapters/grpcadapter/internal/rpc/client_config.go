@@ -20,6 +20,7 @@ import (
 type serviceConfig struct {
 	serviceconfig.Config
 
+	js       string // as the resolver has brought it
 	policy   string
 	shuffles bool                     // pick_first shuffles the addresses
 	methods  map[string]*methodConfig // by "/service/method", "/service/", or "" for all
@@ -103,7 +104,7 @@ func parseServiceConfig(js string, attemptsMost int) (*serviceConfig, error) {
 	if err := json.Unmarshal([]byte(js), &from); err != nil {
 		return nil, err
 	}
-	c := &serviceConfig{policy: "pick_first", methods: make(map[string]*methodConfig), throttle: from.RetryThrottling, health: from.HealthCheckConfig}
+	c := &serviceConfig{js: js, policy: "pick_first", methods: make(map[string]*methodConfig), throttle: from.RetryThrottling, health: from.HealthCheckConfig}
 	if err := c.findPolicy(&from); err != nil {
 		return nil, err
 	}
@@ -231,7 +232,20 @@ func (c *Client) setServiceConfig(to *serviceConfig) {
 		t = &throttle{policy: *p, tokens: p.MaxTokens}
 	}
 	c.throttle.Store(t)
+	if f := c.watch.Load(); f != nil {
+		go (*f)() // it may wait, and the channel's lock is held
+	}
 }
+
+// WatchServiceConfig calls f, and again, on a goroutine of its own, after each change of the service
+// config. A client has one f: the last one.
+func (c *Client) WatchServiceConfig(f func()) {
+	c.watch.Store(&f)
+	f()
+}
+
+// ServiceConfig returns the service config, as JSON.
+func (c *Client) ServiceConfig() string { return c.service.Load().js }
 
 // A throttle keeps retries from making the trouble of a server worse: each failure takes a token, and
 // there are no retries while half of them are gone (gRFC A6). nil doesn't throttle.
