@@ -108,12 +108,6 @@ var ownWays = []ownWay{
 		"ClientConnClose_WithPendingRPC":     ownChannelz,
 		"RoundRobin_NewAddressWhileBlocking": ownChannelz,
 
-		"GetMethodConfig": ownMethodConfig,
-		"MaxCallAttempts": ownMethodConfig,
-		"RetryStreaming":  ownMethodConfig,
-		"ServiceConfig(MaxMsgSize|Timeout|WaitForReady)": ownMethodConfig,
-		"StreamingRPCWithTimeoutInServiceConfigRecv":     ownMethodConfig,
-
 		"BalancerSwitch_(.*To.*|OldBalancer.*|Graceful)": ownPolicy,
 		"PickerStatusCodes":                                  ownPolicy,
 		"HealthCheckUnregisterHealthListener":                ownPolicy,
@@ -165,10 +159,9 @@ const (
 	ownConnection = "wants the context to have grpc-go's own value for the connection"
 	ownChannelz   = "counts what channelz lists, which is off"
 
-	ownMethodConfig = "looks at ClientConn.GetMethodConfig, which percore's client doesn't have"
-	ownPolicy       = "has a policy of load balancing of its own"
-	ownInternal     = "changes variables within grpc-go, or uses its internal packages"
-	ownGreeting     = "is a server that takes a WINDOW_UPDATE behind the client's SETTINGS for an error"
+	ownPolicy   = "has a policy of load balancing of its own"
+	ownInternal = "changes variables within grpc-go, or uses its internal packages"
+	ownGreeting = "is a server that takes a WINDOW_UPDATE behind the client's SETTINGS for an error"
 
 	ownFrames = "counts the WINDOW_UPDATEs and acknowledgements between the frames it waits for"
 	ownQueued = "wants SendMsg to return before the client's window lets the message out; percore keeps no copy, and waits"
@@ -268,6 +261,7 @@ var ownChanges = []ownChange{
 	ownMethod("clientconn.go", "WaitForStateChange(ctx context.Context, sourceState connectivity.State) bool", "WaitForStateChange(ctx, sourceState)"),
 	ownMethod("clientconn.go", "GetState() connectivity.State", "GetState()"),
 	ownMethod("clientconn.go", "Connect()", "Connect()"),
+	ownMethod("clientconn.go", "GetMethodConfig(method string) MethodConfig", "GetMethodConfig(method)"),
 	ownMethod("clientconn.go", "ResetConnectBackoff()", "ResetConnectBackoff()"),
 	{file: "clientconn.go", at: "\nfunc (cc *ClientConn) Close() error {\n",
 		add: "\tif own := cc.ownClient(); own != nil {\n\t\tdefer own.Close()\n\t}\n"},
