@@ -2,6 +2,7 @@ package grpcadapter
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -39,6 +41,27 @@ func TestClientPanics(t *testing.T) {
 	}()
 	if err := callEcho(callContext(t), c, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestClientNilMessage: nil is sent as an empty message, as with grpc-go.
+func TestClientNilMessage(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	for _, cc := range []grpc.ClientConnInterface{dialServer(t, lis), dialClient(t, lis)} {
+		out := wrapperspb.Bytes([]byte("x"))
+		if err := cc.Invoke(callContext(t), "/percore.test.Echo/Unary", nil, out); err != nil || len(out.Value) != 0 {
+			t.Errorf("%T: got %q, %v of a call", cc, out.Value, err)
+		}
+		s, err := cc.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = wrapperspb.Bytes([]byte("x"))
+		if err := errors.Join(s.SendMsg(nil), s.RecvMsg(out)); err != nil || len(out.Value) != 0 {
+			t.Errorf("%T: got %q, %v of a stream", cc, out.Value, err)
+		}
 	}
 }
 

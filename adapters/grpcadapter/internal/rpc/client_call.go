@@ -343,7 +343,7 @@ func (s *clientCall) sendMsg(v any) (err error) {
 	}
 	s.sentLast = !s.desc.ClientStreams
 	op := sending{message: v, last: s.sentLast}
-	if s.desc != unaryDesc {
+	if s.desc != unaryDesc || v == nil { // which is sent as an empty message
 		m := memories.Get().(*memory)
 		defer m.release()
 		e, err := s.encode(v, m)
