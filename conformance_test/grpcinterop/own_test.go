@@ -19,11 +19,11 @@ import (
 // the place of grpc.ClientConn.
 //
 // It copies the module, in which grpc.Server's Serve, Stop and GracefulStop call testdata's
-// ownserver.go.txt, and grpc.ClientConn's methods ownclient.go.txt, and compiles the tests against
-// the copy. The tests themselves are unchanged, but that with Wrap they don't turn channelz on, which
-// it would refuse. Servers that it refuses nevertheless are served by grpc-go's transport, and the
-// line in the log that says so is none of the errors that fail a test. A test that fails is run once
-// more by itself: some of grpc-go's depend on time.
+// ownserver.go.txt, and grpc.NewClient ownclient.go.txt, which returns the ClientConn of a Client. It
+// compiles the tests against the copy. The tests themselves are unchanged, but that with Wrap they don't
+// turn channelz on, which it would refuse. Servers that it refuses nevertheless are served by grpc-go's
+// transport, and the line in the log that says so is none of the errors that fail a test. A test that
+// fails is run once more by itself: some of grpc-go's depend on time.
 func TestGRPCOwnTests(t *testing.T) {
 	if os.Getenv("PERCORE_TEST_FULL") == "" {
 		t.Skip("grpc-go is compiled once more for this, and its tests take minutes: run it with PERCORE_TEST_FULL=1")
@@ -121,7 +121,7 @@ var ownWays = []ownWay{
 		"HealthCheck(With|Channelz).*":                         ownInternal,
 		"RPCBlockingOnPickerStatsCall":                         ownInternal,
 		"RoundRobin_UpdateAddressAttributes":                   ownInternal,
-		"StateTransitions_.*(Addr|ToConn|Build).*":             ownInternal,
+		"StateTransitions_ResolverBuildFailure":                ownInternal,
 
 		"ClientSendsAGoAway":                      ownGreeting,
 		"GoAwayStreamIDSmallerThanCreatedStreams": ownGreeting,
@@ -228,18 +228,6 @@ func compileOwn(t *testing.T) (program, dir string) {
 
 type ownChange struct{ file, at, add, instead string }
 
-// ownMethod makes a method of ClientConn call that of what makes its calls.
-func ownMethod(file, method, call string) ownChange {
-	results := strings.TrimSpace(method[strings.Index(method, ")")+1:])
-	c := ownChange{file: file, at: "\nfunc (cc *ClientConn) " + method + " {\n"}
-	if results == "" {
-		c.add = "\tif own := cc.ownClient(); own != nil {\n\t\town." + call + "\n\t\treturn\n\t}\n"
-	} else {
-		c.add = "\tif own := cc.ownClient(); own != nil {\n\t\treturn own." + call + "\n\t}\n"
-	}
-	return c
-}
-
 // ownChanges are texts of the copy's files, and what comes behind them, or in their place.
 var ownChanges = []ownChange{
 	{file: "server.go", at: "\nfunc (s *Server) register(sd *ServiceDesc, ss any) {\n\ts.mu.Lock()\n\tdefer s.mu.Unlock()\n",
@@ -253,21 +241,15 @@ var ownChanges = []ownChange{
 		add: "\tif OwnClientSupportedCompressors != nil {\n" +
 			"\t\tif all, served, err := OwnClientSupportedCompressors(ctx); served {\n\t\t\treturn all, err\n\t\t}\n\t}\n"},
 	{file: "clientconn.go", at: "\n\tcc.idlenessMgr = idle.NewManager((*idler)(cc), cc.dopts.idleTimeout)\n",
-		add: "\tif err := cc.makeOwn(); err != nil {\n\t\treturn nil, err\n\t}\n"},
+		add: "\tif own, err := cc.makeOwn(); own != nil || err != nil {\n\t\treturn own, err\n\t}\n"},
 	{file: "clientconn.go", at: "\n\tif err := cc.exitIdleMode(); err != nil {\n\t\treturn nil, fmt.Errorf(\"failed to exit idle mode: %w\", err)\n\t}\n" +
 		"\tcc.idlenessMgr.UnsafeSetNotIdle()\n",
-		instead: "\n\tif own := cc.ownClient(); own != nil {\n\t\town.Connect()\n\t} else {\n\t\tif err := cc.exitIdleMode(); err != nil {\n" +
+		instead: "\n\tif cc.ownClient() != nil {\n\t\tcc.Connect()\n\t} else {\n\t\tif err := cc.exitIdleMode(); err != nil {\n" +
 			"\t\t\treturn nil, err\n\t\t}\n\t\tcc.idlenessMgr.UnsafeSetNotIdle()\n\t}\n"},
-	ownMethod("clientconn.go", "WaitForStateChange(ctx context.Context, sourceState connectivity.State) bool", "WaitForStateChange(ctx, sourceState)"),
-	ownMethod("clientconn.go", "GetState() connectivity.State", "GetState()"),
-	ownMethod("clientconn.go", "Connect()", "Connect()"),
-	ownMethod("clientconn.go", "GetMethodConfig(method string) MethodConfig", "GetMethodConfig(method)"),
-	ownMethod("clientconn.go", "ResetConnectBackoff()", "ResetConnectBackoff()"),
-	{file: "clientconn.go", at: "\nfunc (cc *ClientConn) Close() error {\n",
-		add: "\tif own := cc.ownClient(); own != nil {\n\t\tdefer own.Close()\n\t}\n"},
-	ownMethod("call.go", "Invoke(ctx context.Context, method string, args, reply any, opts ...CallOption) error", "Invoke(ctx, method, args, reply, opts...)"),
-	ownMethod("stream.go", "NewStream(ctx context.Context, desc *StreamDesc, method string, opts ...CallOption) (ClientStream, error)",
-		"NewStream(ctx, desc, method, opts...)"),
+	{file: "clientconn.go", at: "\nfunc (cc *ClientConn) Connect() {\n", // which is to build the resolver at once
+		add: "\tif own := cc.ownClient(); own != nil {\n\t\town.Connect()\n\t\treturn\n\t}\n"},
+	{file: "clientconn.go", at: "\nfunc (cc *ClientConn) ResetConnectBackoff() {\n",
+		add: "\tif own := cc.ownClient(); own != nil {\n\t\town.ResetConnectBackoff()\n\t\treturn\n\t}\n"},
 	{file: "internal/grpctest/tlogger.go", at: "\nfunc (tl *tLogger) expected(s string, logType logType) bool {\n",
 		add: "\tif regexp.MustCompile(\"own transport serves: \").MatchString(s) {\n\t\treturn true\n\t}\n"},
 	{file: "test/end2end_test.go", at: "\tchannelz.TurnOn()\n", instead: "\tif os.Getenv(\"PERCORE_TEST_WAY\") != \"Wrap\" {\n\t\tchannelz.TurnOn()\n\t}\n"},
