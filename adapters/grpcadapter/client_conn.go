@@ -28,9 +28,9 @@ import (
 // before the state is CONNECTING, and GetMethodConfig may lag behind. Closing either closes both.
 //
 // It has no connections of its own, so ResetConnectBackoff does nothing, and channelz lists no calls.
-// grpc.PreparedMsg can't be encoded for its streams. An interceptor of another grpc.ClientConn can't
-// hand its calls to this one: they fail with Unavailable. Three goroutines of grpc-go's live as long as
-// it does, therefore it is made when it is first wanted.
+// grpc.PreparedMsg can't be encoded for its streams. Interceptors of a grpc.ClientConn that is
+// not a Client's can't hand their calls to this one: they fail with Unavailable. Three goroutines of
+// grpc-go's live as long as it does, therefore it is made when it is first wanted.
 func (c *Client) ClientConn() *grpc.ClientConn {
 	c.check("ClientConn")
 	c.mu.Lock()

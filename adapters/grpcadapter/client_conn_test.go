@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -151,9 +152,6 @@ func TestClientConn(t *testing.T) {
 				t.Errorf("got two ClientConns, %p and %p", got, cc)
 			}
 		}
-		if c.GetState() != connectivity.Idle || cc.GetState() != connectivity.Idle {
-			t.Errorf("got the states %v and %v, want IDLE", c.GetState(), cc.GetState())
-		}
 		cc.Connect()
 		awaitState(t, cc, connectivity.Ready)
 		for i, caller := range []grpc.ClientConnInterface{c, cc} {
@@ -175,6 +173,24 @@ func TestClientConn(t *testing.T) {
 			t.Errorf("interceptors have got the ClientConn %p, want %p", seen, cc)
 		}
 	}
+}
+
+// TestClientConnIdle: making the ClientConn doesn't connect the Client.
+func TestClientConnIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, built := builtResolver("idle")
+		c := newTestClient(t, "idle:///x", WithResolvers(r))
+		cc := c.ClientConn()
+		synctest.Wait()
+		if len(built) > 0 || c.GetState() != connectivity.Idle || cc.GetState() != connectivity.Idle {
+			t.Errorf("got the states %v and %v, want IDLE", c.GetState(), cc.GetState())
+		}
+		cc.Connect()
+		synctest.Wait()
+		if len(built) == 0 || c.GetState() != connectivity.Connecting || cc.GetState() != connectivity.Connecting {
+			t.Errorf("got the states %v and %v, want CONNECTING", c.GetState(), cc.GetState())
+		}
+	})
 }
 
 // builtResolver returns a resolver, and a channel that says when it has been built.
