@@ -43,8 +43,8 @@ import (
 // golang.org/x/net/trace, experimental.AcceptCompressors, grpc.PreparedMsg. A grpc.CallOption that the
 // client doesn't know makes the call fail with Unimplemented. A default service config with another
 // policy is refused by NewClient; one that a resolver brings is treated as grpc-go treats one that it
-// can't parse. A *grpc.ClientConn has all of that, also on percore: grpc.WithContextDialer takes
-// DialTarget of a percore.Dialer.
+// can't parse. grpc.NewClient's ClientConn has all of that, also on percore: grpc.WithContextDialer
+// takes DialTarget of a percore.Dialer.
 //
 // Experimental: the names may change before v1.
 type Client struct {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/interop"
@@ -83,7 +82,7 @@ func runClientProcess() {
 	}
 	for _, c := range cases {
 		result := passed
-		if err := runCase(context.Background(), c, os.Getenv(clientTarget), grpc.WithTransportCredentials(creds)); err != nil {
+		if err := runCase(context.Background(), c, sides[0], os.Getenv(clientTarget), creds); err != nil {
 			result = strings.ReplaceAll(err.Error(), "\n", " ")
 		}
 		fmt.Printf("%s: %s\n", c.name, result)

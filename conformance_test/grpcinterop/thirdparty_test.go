@@ -34,39 +34,18 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/internal/testnet"
 )
-
-// dials make a *grpc.ClientConn: grpc-go's own, and that of a Client.
-var dials = []struct {
-	name string
-	dial func(t *testing.T, target string) *grpc.ClientConn
-}{
-	{"grpc-go", func(t *testing.T, target string) *grpc.ClientConn {
-		cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return cc
-	}},
-	{"ClientConn", func(t *testing.T, target string) *grpc.ClientConn {
-		c, err := grpcadapter.NewClient(target, grpcadapter.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.ClientConn()
-	}},
-}
 
 // TestThirdParty: the interceptors of Prometheus and protovalidate, grpc-gateway and clients of
 // connect-go do the same with all servers, and with a Client below them. Package channelz has the admin
 // service.
 func TestThirdParty(t *testing.T) {
 	var want []string
-	for i := range len(ways) * len(dials) {
-		way, dial := ways[i/len(dials)], dials[i%len(dials)]
-		t.Run(way.name+"/"+dial.name, func(t *testing.T) {
+	clients := []side{sides[0], ownClient}
+	for i := range len(ways) * len(clients) {
+		way, client := ways[i/len(clients)], clients[i%len(clients)]
+		t.Run(way.name+"/"+client.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			validator, err := protovalidate.New()
 			if err != nil {
@@ -87,7 +66,11 @@ func TestThirdParty(t *testing.T) {
 			serveGRPC(t, srv, ln)
 
 			var log lines
-			callThirdParty(t, ln, dial.dial(t, target(ln.Addr())), &log)
+			cc, err := client.dial(target(ln.Addr()), insecure.NewCredentials(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			callThirdParty(t, ln, cc, &log)
 			srv.(interface{ GracefulStop() }).GracefulStop() // the interceptors have returned
 			noteMetrics(t, registry, &log)
 			got := log.all
