@@ -7,8 +7,6 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/percore/percore"
@@ -63,11 +61,8 @@ func TestOTLP(t *testing.T) {
 			if err := provider.Shutdown(ctx); err != nil {
 				t.Error(err)
 			}
-			if got := cc.GetState(); got != connectivity.Ready {
-				t.Errorf("got the state %v behind Shutdown, want READY", got)
-			}
-			if _, err := collector.NewTraceServiceClient(cc).Export(ctx, nil, grpc.WaitForReady(true)); err != nil {
-				t.Error(err)
+			if _, err := collector.NewTraceServiceClient(cc).Export(ctx, nil); err != nil {
+				t.Errorf("the exporter has not left its ClientConn open: %v", err)
 			}
 		})
 	}
