@@ -169,6 +169,14 @@ func (c *Conn) setAlarmLocked() {
 	_ = c.below.nc.SetReadDeadline(c.below.timeOf(first))
 }
 
+// isAlarm reports whether a read deadline that has passed was the alarm's. It may also be one that has
+// been set below nc, and stays.
+func (c *Conn) isAlarm() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clock.alarmAt != 0 && c.clock.alarmAt <= c.below.now()+int64(time.Second)
+}
+
 // alarm handles what is due, and sets the alarm again.
 func (c *Conn) alarm() {
 	c.mu.Lock()

@@ -106,10 +106,16 @@ func takeTurn(c *Conn) *turn {
 
 func (t *turn) release() {
 	t.c = nil
+	t.forget()
+	t.woke = false
+	turns.Put(t)
+}
+
+// forget lets the garbage collector have what the last frames were about.
+func (t *turn) forget() {
 	clear(t.batch)
 	t.batch = t.batch[:0]
-	t.event, t.request, t.woke = http2.Event{}, Request{}, false
-	turns.Put(t)
+	t.event, t.request = http2.Event{}, Request{}
 }
 
 // waker is a Conn as the engine's handler.
@@ -256,7 +262,7 @@ func (t *turn) tryRead() (n int, dry bool, err error) {
 func (t *turn) readLoop(unread []byte) {
 	c := t.c
 	t.receive(unread)
-	for {
+	for others := 0; ; { // timeouts in sequence that are not the alarm's
 		t.queueBatch()
 		n, err := c.below.nc.Read(t.buf[:])
 		if n > 0 {
@@ -264,7 +270,11 @@ func (t *turn) readLoop(unread []byte) {
 		}
 		switch {
 		case err == nil:
-		case isTimeout(err):
+			others = 0
+		case isTimeout(err) && c.isAlarm():
+			c.alarm()
+		case isTimeout(err) && others == 0: // a deadline that was set before, which alarm removes
+			others++
 			c.alarm()
 		default:
 			t.gone(err)
@@ -281,8 +291,7 @@ func (t *turn) queueBatch() {
 	for _, s := range t.batch {
 		c.workers.Serve(item{c: c, s: s, kind: itemStream})
 	}
-	clear(t.batch)
-	t.batch = t.batch[:0]
+	t.forget() // the next frame may be hours away
 	c.mu.Lock()
 	c.flushSoonLocked()
 	c.unlock()
