@@ -35,16 +35,19 @@ type TransportStats = http2.Stats
 //   - with a body of unknown length and a method that usually has none, such as GET
 //   - with TransferEncoding, or a host or header that net/http has to look at more closely
 //   - CONNECT, and upgrades to other protocols than WebSocket, where HTTP/2 may be spoken
-//   - all, if base dials with a function of its own: DialContext must be nil or the method of a
-//     net.Dialer or a [percore.Dialer], except for HTTP/2 in clear
 //   - all, off Linux, or if the environment switches the engine off
 //
+// A base.DialContext that is nil, or the method of a net.Dialer or a [percore.Dialer], makes connections
+// on the engine, which hold nothing while they are idle. Another function, or base.Dial, may return any
+// connection, and set deadlines for it; a goroutine reads from that, also while it is idle, as
+// http.Transport's does, unless it is a *percore.Conn.
+//
 // Requests that are served here differ from http.Transport's in this: the connection in
-// httptrace.GotConnInfo is a *[percore.Conn], or a *tls.Conn above one; base.RegisterProtocol has no
-// effect on "http", nor on "https" where that is served here, nor base.CancelRequest on any request;
-// connections of Transport and of base are counted separately; and no more than 10,000 dials to a host
-// are under way at a time, or one, if its server is known to speak HTTP/2, and more only while that
-// takes longer than it should.
+// httptrace.GotConnInfo is a *[percore.Conn], or a *tls.Conn above one, unless a function of the user's
+// has dialed; base.RegisterProtocol has no effect on "http", nor on "https" where that is served here,
+// nor base.CancelRequest on any request; connections of Transport and of base are counted separately;
+// and no more than 10,000 dials to a host are under way at a time, or one, if its server is known to
+// speak HTTP/2, and more only while that takes longer than it should.
 //
 // Over HTTP/2 a server may send 1 MiB of an answer ahead of the user's reads, and 64 MiB on a
 // connection, unless base.HTTP2 says otherwise; net/http allows 4 MiB and 1 GiB. MaxConnsPerHost is

@@ -156,7 +156,8 @@ func LimitsOf(c any) *accepting.Limits {
 }
 
 // HasUnread reports whether bytes of c, or its end, have come that were not read. It asks the kernel,
-// and doesn't block. c is a *percore.Conn on the engine.
+// and doesn't block. c is a *percore.Conn on the engine, or any connection, of which it knows nothing
+// unless that has SyscallConn.
 func HasUnread(c net.Conn) (has bool) {
 	if fd := FD(c); fd != nil {
 		has = fd.Control(func(fd int) syscall.Errno {
@@ -165,8 +166,10 @@ func HasUnread(c net.Conn) (has bool) {
 			}
 			return 0
 		}) != nil
+		runtime.KeepAlive(c)
+		return has
 	}
-	runtime.KeepAlive(c)
+	withSocket(c, func(fd int) { has = sys.Readable(fd) })
 	return has
 }
 

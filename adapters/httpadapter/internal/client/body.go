@@ -15,7 +15,6 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	buffers "github.com/percore/percore/internal/pool"
-	"github.com/percore/percore/internal/serving"
 )
 
 // body is the body of an answer. It owns the exchange until it has been read to its end, or closed.
@@ -93,7 +92,7 @@ func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
 		return nil, 0, err
 	}
 	if b.s.br.Buffered() == 0 && b.s.err == nil {
-		serving.Await(b.c.nc)
+		await(b.c.nc)
 	}
 	p = buffers.GetBytes(size)
 	n, err = b.read(*p)

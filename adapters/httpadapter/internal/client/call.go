@@ -343,7 +343,7 @@ func (c *call) getConn() (*conn, error) {
 		}
 	}
 	if trace != nil && trace.GotConn != nil {
-		info := httptrace.GotConnInfo{Conn: conn.stream(), Reused: c.reused}
+		info := httptrace.GotConnInfo{Conn: conn.shown(), Reused: c.reused}
 		if !idleSince.IsZero() {
 			info.WasIdle, info.IdleTime = true, time.Since(idleSince)
 		}

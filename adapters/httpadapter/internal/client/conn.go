@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/seam"
@@ -25,22 +24,20 @@ import (
 type conn struct {
 	// immutable
 	host *host
-	nc   *percore.Conn
+	nc   link
 	tls  *session // above nc; nil: none
 
 	shared *shared // immutable once it was dialed; nil: it speaks HTTP/1.1
 
 	// atomic
-	state atomic.Uint32          // see below; idle begins and ends under host.mu
 	ended atomic.Pointer[ending] // nil: it has not ended
+	state atomic.Uint32          // see below; idle begins and ends under host.mu
+
+	left   bool // guarded by host.mu: it is one of host.leaving, or has ended as that
+	reused bool // owned by the exchange: it was idle, or is about to be
 
 	// written before it becomes idle, read under host.mu
 	since time.Time // when that was
-
-	left bool // guarded by host.mu: it is one of host.leaving, or has ended as that
-
-	// owned by the exchange
-	reused bool // it was idle, or is about to be
 }
 
 // ending is how a connection has ended.
@@ -108,14 +105,19 @@ func (c *conn) end(cause error, closes bool) {
 }
 
 // stream returns what requests and answers go over.
-func (c *conn) stream() net.Conn {
-	switch {
-	case c.tls != nil:
+func (c *conn) stream() halfCloser {
+	if c.tls != nil {
 		return c.tls.conn
-	case c.nc == nil:
-		return c.shared.other
 	}
 	return c.nc
+}
+
+// shown returns what users get to see of it.
+func (c *conn) shown() net.Conn {
+	if c.tls != nil {
+		return c.tls.conn
+	}
+	return shown(c.nc)
 }
 
 // tlsState returns what answers have as their TLS.
@@ -433,7 +435,7 @@ func (e *exchange) switchProtocols(x *call, resp *http.Response) (*http.Response
 	_ = e.c.nc.SetReadDeadline(time.Time{})
 	e.c.detach()
 	p, _ := e.s.br.Peek(e.s.br.Buffered())
-	resp.Body = &switched{stream: e.c.stream().(halfCloser), first: append([]byte(nil), p...)}
+	resp.Body = &switched{stream: e.c.stream(), first: append([]byte(nil), p...)}
 	return resp, nil
 }
 

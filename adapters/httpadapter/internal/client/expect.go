@@ -4,8 +4,6 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"time"
-
-	"github.com/percore/percore"
 )
 
 // asking is what a request with Expect waits for before its body is sent. The zero value doesn't wait.
@@ -67,7 +65,7 @@ type headerTimeout struct {
 }
 
 // start makes the caller wait for the answer no longer than the timeout.
-func (h *headerTimeout) start(from *percore.Conn) {
+func (h *headerTimeout) start(from link) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.after > 0 && !h.answered {

@@ -281,7 +281,7 @@ func (h *host) beginLocked(w *waiter) {
 	h.open++
 	h.begunAt = time.Now()
 	h.count.Add(countDialing, 1)
-	go w.dial(h.pool.t.dialerFor(h.kind))
+	go w.dial(h.pool.t.dialer())
 }
 
 // isTooOld reports whether a connection has been idle for too long by the wall clock: the computer may
@@ -379,33 +379,30 @@ func (h *host) dial(ctx context.Context, dial func(context.Context, string, stri
 		}
 		return nil, err
 	}
-	if h.pool.t.dialer() == nil { // a connection of the user's own
-		return &conn{host: h, shared: &shared{other: nc}}, nil
-	}
-	pc, err := engineConn(nc)
+	l, err := h.pool.t.linkOf(nc, dial)
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{host: h, nc: pc}
+	c := &conn{host: h, nc: l}
 	if h.kind&overTLS != 0 {
 		whole := false
 		defer func() {
 			if !whole { // or a function of the user's has ended the goroutine
-				pc.Close()
+				l.Close()
 			}
 		}()
 		if h.proxy != nil {
-			if err := h.tunnel(ctx, pc); err != nil {
+			if err := h.tunnel(ctx, l); err != nil {
 				return nil, err
 			}
 		}
-		if c, err = h.shake(ctx, pc); err != nil {
+		if c, err = h.shake(ctx, l); err != nil {
 			return nil, err
 		}
 		whole = true
 	}
 	if !c.speaksHTTP2() {
-		seam.DropFinalizer(pc)
+		seam.DropFinalizer(l)
 	}
 	return c, nil
 }
@@ -508,7 +505,7 @@ func (c *conn) put() error {
 // give gives a connection to the first call that waits for one, and reports false if none does, or if
 // something has come that isn't an answer to it.
 func (h *host) give(c *conn) bool {
-	if h.waiting.Load() == 0 || !c.isWhole() || c.tls == nil && seam.HasUnread(c.nc) {
+	if h.waiting.Load() == 0 || !c.isWhole() || c.tls == nil && hasUnread(c.nc) {
 		return false
 	}
 	h.mu.Lock()
@@ -657,7 +654,7 @@ func (c *conn) notice(ended bool) {
 	if !ended && c.lookLocked() {
 		h := c.host
 		h.mu.Lock()
-		if c.state.Load() != idle || serving.Arm(c.nc, c) == nil {
+		if c.state.Load() != idle || arm(c.nc, c) == nil {
 			h.mu.Unlock()
 			return
 		}
@@ -716,5 +713,5 @@ func (c *conn) wake() bool {
 	if c.tls != nil {
 		return c.wakeTLS(!cancelled)
 	}
-	return !seam.HasUnread(c.nc)
+	return !hasUnread(c.nc)
 }

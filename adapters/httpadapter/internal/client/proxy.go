@@ -6,12 +6,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
@@ -53,7 +53,7 @@ const tunnelTimeout = time.Minute
 
 // tunnel makes the proxy connect to the server: what goes over pc afterwards is TLS. If it fails the
 // caller closes pc.
-func (h *host) tunnel(ctx context.Context, pc *percore.Conn) error {
+func (h *host) tunnel(ctx context.Context, pc net.Conn) error {
 	base := h.pool.t.base
 	header := base.ProxyConnectHeader
 	if get := base.GetProxyConnectHeader; get != nil {
@@ -91,7 +91,7 @@ func (h *host) tunnel(ctx context.Context, pc *percore.Conn) error {
 
 // connect sends a CONNECT and reads the header of the answer. A server that speaks TLS is silent until
 // it is spoken to, so nothing is behind the header.
-func (h *host) connect(ctx context.Context, pc *percore.Conn, req *http.Request) (*http.Response, error) {
+func (h *host) connect(ctx context.Context, pc net.Conn, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, tunnelTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { pc.Close() })

@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -211,6 +210,7 @@ var bases = map[string]func() *http.Transport{
 			return new(net.Dialer).DialContext(ctx, network, addr)
 		}}
 	},
+	"wrapped connections": func() *http.Transport { return &http.Transport{DialContext: dialWrapped} },
 }
 
 // TestSameRequest: the server gets the bytes that it gets from http.Transport, hooks are called in the
@@ -362,33 +362,6 @@ func TestPassedOn(t *testing.T) {
 		if new(call).prepare(tr, req) == served {
 			t.Errorf("%s: the request is served here", name)
 		}
-	}
-}
-
-// TestDialers: the dialers whose connections are known are found, whatever their options, and no others.
-func TestDialers(t *testing.T) {
-	for name, base := range bases {
-		known := New(base()).dialer() != nil
-		if want := name != "own dial"; known != want {
-			t.Errorf("%s: got %t, want %t", name, known, want)
-		}
-	}
-	for _, dial := range []func(context.Context, string, string) (net.Conn, error){
-		(&net.Dialer{Timeout: time.Second}).DialContext,
-		(&percore.Dialer{KeepAlive: time.Second}).DialContext,
-	} {
-		tr := New(&http.Transport{DialContext: dial})
-		h := newHostile(t, func(c net.Conn, _ string) bool {
-			_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
-			return true
-		})
-		if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "204") {
-			t.Error(got)
-		}
-		if tr.conns.idleConns() != 1 {
-			t.Error("the base has served the request")
-		}
-		tr.CloseIdleConnections()
 	}
 }
 

@@ -44,11 +44,12 @@ func (t *Transport) takeScratch(c *conn) *scratch {
 
 // release gives the memory back. No read must be under way.
 func (s *scratch) release() {
-	s.c, s.err = nil, nil
-	s.br.Reset(s)
-	if cap(s.out) > outBytesKept {
+	_, others := s.c.nc.(*otherConn) // whose Write may have kept what it was given
+	if others || cap(s.out) > outBytesKept {
 		s.out = nil
 	}
+	s.c, s.err = nil, nil
+	s.br.Reset(s)
 	s.t.scratch.Put(s)
 }
 

@@ -2,7 +2,6 @@ package client
 
 import (
 	"math"
-	"net"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -28,7 +27,6 @@ import (
 
 // shared is what a connection of HTTP/2 has besides.
 type shared struct {
-	other   net.Conn // in the place of conn.nc, of HTTP/2 in clear; nil: there is that
 	streams *h2.Conn
 	used    atomic.Bool // a call has got it
 	opened  atomic.Bool // a call has opened a stream
@@ -103,13 +101,11 @@ func (c *conn) speaksHTTP2() bool {
 
 // attach makes a connection that was dialed one of HTTP/2.
 func (c *conn) attach() error {
-	if c.shared == nil {
-		c.shared = new(shared)
-	}
+	c.shared = new(shared)
 	c.shared.idled.Store(time.Now().UnixNano())
 	c.host.count.Add(countIdleShared, 1)
 	var err error
-	c.shared.streams, err = c.host.pool.t.client.Attach(c.stream(), c)
+	c.shared.streams, err = c.host.pool.t.client.Attach(c.shown(), c)
 	if err != nil {
 		c.host.count.Add(countIdleShared, -1)
 		c.close()

@@ -11,9 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/tlsread"
 )
 
@@ -88,7 +86,7 @@ func (c *conn) look() bool {
 func (c *conn) wakeTLS(came bool) bool {
 	c.tls.looks.Lock()
 	defer c.tls.looks.Unlock()
-	if c.tls.spoiled || (came || seam.HasUnread(c.nc)) && !c.lookLocked() {
+	if c.tls.spoiled || (came || hasUnread(c.nc)) && !c.lookLocked() {
 		return false
 	}
 	return c.tls.records.areWhole()
@@ -124,16 +122,16 @@ func (h *host) config() *tls.Config {
 }
 
 // shake performs the handshake over a new connection. If it fails the connection is closed.
-func (h *host) shake(ctx context.Context, pc *percore.Conn) (*conn, error) {
-	c := &conn{host: h, nc: pc, tls: &session{records: records{tcpConn: pc}}}
-	c.tls.conn = tls.Client(&c.tls.records, h.config())
+func (h *host) shake(ctx context.Context, l link) (*conn, error) {
+	c := &conn{host: h, nc: l, tls: &session{records: records{below: l}}}
+	c.tls.conn = tls.Client(c.tls.records.conn(), h.config())
 	trace := httptrace.ContextClientTrace(ctx)
 	if trace != nil && trace.TLSHandshakeStart != nil {
 		trace.TLSHandshakeStart()
 	}
 	err := c.shakeInTime(ctx, h.pool.t.base.TLSHandshakeTimeout)
 	if err != nil {
-		pc.Close() // before the hook
+		l.Close() // before the hook
 	} else {
 		c.tls.state = c.tls.conn.ConnectionState()
 	}
@@ -176,9 +174,9 @@ type tcpConn interface {
 	SetWriteBuffer(bytes int) error
 }
 
-// records is the connection below TLS. It follows the records that crypto/tls reads.
+// records follows the records that crypto/tls reads.
 type records struct {
-	tcpConn // a *percore.Conn
+	below link // immutable
 
 	// owned by the reader
 	looking bool   // Read fails with percore.ErrWouldWait instead of waiting
@@ -189,15 +187,38 @@ type records struct {
 
 const recordHeaderBytes = 5 // type, version and, in the last two bytes, the length
 
-// NetConn returns the connection below.
-func (r *records) NetConn() net.Conn { return r.tcpConn }
+// conn returns the connection below TLS.
+func (r *records) conn() net.Conn {
+	if c, ok := r.below.(tcpConn); ok {
+		return tcpRecords{c, r}
+	}
+	return otherRecords{r.below, r}
+}
 
-// Read reads for crypto/tls. A look asks the kernel: the loop may not have reported yet what has come.
-func (r *records) Read(p []byte) (n int, err error) {
+// tcpRecords are records of a *percore.Conn.
+type tcpRecords struct {
+	tcpConn
+	r *records
+}
+
+func (c tcpRecords) Read(p []byte) (int, error) { return c.r.read(p) }
+func (c tcpRecords) NetConn() net.Conn          { return c.tcpConn }
+
+// otherRecords are records of a *otherConn.
+type otherRecords struct {
+	net.Conn
+	r *records
+}
+
+func (c otherRecords) Read(p []byte) (int, error) { return c.r.read(p) }
+func (c otherRecords) NetConn() net.Conn          { return shown(c.r.below) }
+
+// read reads for crypto/tls. A look asks the kernel: the loop may not have reported yet what has come.
+func (r *records) read(p []byte) (n int, err error) {
 	if r.looking {
-		n, err = seam.ReadNow(r.tcpConn, p)
+		n, err = readNow(r.below, p)
 	} else {
-		n, err = r.tcpConn.Read(p)
+		n, err = r.below.Read(p)
 	}
 	r.follow(p[:n])
 	return n, err

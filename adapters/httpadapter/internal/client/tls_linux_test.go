@@ -478,12 +478,20 @@ func listen(t *testing.T) net.Listener {
 }
 
 func TestMethods(t *testing.T) {
-	testnet.CheckMethods[*records](t, testnet.MethodTable{
+	const conn = "Close LocalAddr RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline Write"
+	testnet.CheckMethods[tcpRecords](t, testnet.MethodTable{
 		Own: "NetConn Read",
 		Promoted: map[string]string{
-			"nothing is held back": "Close LocalAddr RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline Write " +
-				"CloseRead CloseWrite File MultipathTCP SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger " +
-				"SetNoDelay SetReadBuffer SetWriteBuffer SyscallConn",
+			"nothing is held back": conn + " CloseRead CloseWrite File MultipathTCP SetKeepAlive SetKeepAliveConfig " +
+				"SetKeepAlivePeriod SetLinger SetNoDelay SetReadBuffer SetWriteBuffer SyscallConn",
 		},
+	})
+	testnet.CheckMethods[otherRecords](t, testnet.MethodTable{
+		Own:      "NetConn Read",
+		Promoted: map[string]string{"nothing is held back": conn},
+	})
+	testnet.CheckMethods[*otherConn](t, testnet.MethodTable{
+		Own:      "CancelOnReadable Close CloseWrite NotifyReadable Read ReadFrom SetDeadline SetReadDeadline TryRead WriteBuffers",
+		Promoted: map[string]string{"only reads are ahead": "LocalAddr RemoteAddr SetWriteDeadline Write"},
 	})
 }

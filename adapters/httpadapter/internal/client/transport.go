@@ -2,14 +2,11 @@ package client
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/http/httptrace"
-	"reflect"
 	"sync"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/internal/features"
@@ -79,57 +76,6 @@ func (t *Transport) CloseIdleConnections() {
 	t.base.CloseIdleConnections()
 }
 
-// dialer returns the function to dial with, or nil if the base has one that this package doesn't know:
-// it may return any net.Conn.
-func (t *Transport) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
-	switch dial := t.base.DialContext; {
-	//lint:ignore SA1019 programs still use it
-	case dial == nil && t.base.Dial == nil:
-		return zeroDial
-	case dial != nil && isKnownDialer(dial):
-		return dial
-	}
-	return nil
-}
-
-// dialerFor is dialer for a host: HTTP/2 in clear can be spoken over any net.Conn.
-func (t *Transport) dialerFor(k kind) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	if k&clearH2 != 0 && t.base.DialContext != nil {
-		return t.base.DialContext
-	}
-	return t.dialer()
-}
-
-var (
-	zeroDialer net.Dialer
-	zeroDial   = zeroDialer.DialContext
-)
-
-// isKnownDialer reports whether a function is the method DialContext of a net.Dialer or a
-// percore.Dialer, whatever its options, as in http.DefaultTransport.
-func isKnownDialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) bool {
-	code := reflect.ValueOf(dial).Pointer()
-	return code == netDialer || code == percoreDialer
-}
-
-// The code of the two methods, which is the same for all dialers.
-var (
-	netDialer     = reflect.ValueOf(zeroDial).Pointer()
-	percoreDialer = reflect.ValueOf(new(percore.Dialer).DialContext).Pointer()
-)
-
-// engineConn makes a connection on the engine of one that a known dialer has returned.
-func engineConn(nc net.Conn) (*percore.Conn, error) {
-	if c, ok := nc.(*percore.Conn); ok {
-		return c, nil
-	}
-	c, err := seam.TakeOver("tcp", nc)
-	if err != nil {
-		return nil, err
-	}
-	return c.(*percore.Conn), nil
-}
-
 // serves returns why requests like req are not served here, whatever their body.
 func (t *Transport) serves(req *http.Request) reason {
 	switch base := t.base; {
@@ -143,8 +89,6 @@ func (t *Transport) serves(req *http.Request) reason {
 		return otherProtocol
 	case !http1.IsPlainOutgoing(req):
 		return otherRequest
-	case t.dialer() == nil && !(t.base.DialContext != nil && req.URL.Scheme == "http" && t.speaksOnlyH2("http")):
-		return otherDialer
 	}
 	return served
 }

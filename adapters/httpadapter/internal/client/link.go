@@ -1,0 +1,368 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/internal/serving"
+)
+
+// link is what a connection's bytes go over: a *percore.Conn, or a *otherConn.
+type link interface {
+	net.Conn
+	CloseWrite() error
+	ReadFrom(r io.Reader) (int64, error)
+	WriteBuffers(v *net.Buffers) (int64, error)
+
+	// TryRead reads what has come, without waiting: no bytes, and no error, if that is nothing.
+	TryRead(p []byte) (int, error)
+
+	// NotifyReadable makes h's OnReadable be called, once, when there is something to read, the read
+	// deadline has passed, or the connection is closed. CancelOnReadable undoes that, and reports false
+	// if the call has come, or comes.
+	NotifyReadable(h percore.ReadableHandler) error
+	CancelOnReadable() bool
+}
+
+// dialFunc is an http.Transport's DialContext.
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialer returns the function to dial with.
+func (t *Transport) dialer() dialFunc {
+	//lint:ignore SA1019 programs still use it
+	dial := t.base.Dial
+	switch {
+	case t.base.DialContext != nil:
+		return t.base.DialContext
+	case dial != nil:
+		return func(_ context.Context, network, addr string) (net.Conn, error) { return dial(network, addr) }
+	}
+	return zeroDial
+}
+
+// isKnownDialer reports whether a function is the method DialContext of a net.Dialer or a
+// percore.Dialer, whatever its options, as in http.DefaultTransport.
+func isKnownDialer(dial dialFunc) bool {
+	code := reflect.ValueOf(dial).Pointer()
+	return code == netDialer || code == percoreDialer
+}
+
+// The code of the two methods, which is the same for all dialers.
+var (
+	zeroDial      = new(net.Dialer).DialContext
+	netDialer     = reflect.ValueOf(zeroDial).Pointer()
+	percoreDialer = reflect.ValueOf(new(percore.Dialer).DialContext).Pointer()
+)
+
+// linkOf makes a link of a connection that dial has returned. Those of package net are taken over, onto
+// the engine, from a dialer that is known. A function of the user's may have set deadlines for one,
+// which then hold, or keep it, to close it later: that stays the connection.
+func (t *Transport) linkOf(nc net.Conn, dial dialFunc) (link, error) {
+	if c, ok := nc.(*percore.Conn); ok {
+		return c, nil
+	}
+	if !isKnownDialer(dial) {
+		return newOther(nc, t.base.ResponseHeaderTimeout > 0), nil
+	}
+	c, err := seam.TakeOver("tcp", nc)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*percore.Conn), nil
+}
+
+// hasUnread reports whether something has come over l that was not read: bytes, or the end.
+func hasUnread(l link) bool {
+	if w, ok := l.(*otherConn); ok {
+		return w.hasUnread()
+	}
+	return seam.HasUnread(l)
+}
+
+// readNow is TryRead for crypto/tls: it fails with percore.ErrWouldWait if nothing has come.
+func readNow(l link, p []byte) (n int, err error) {
+	w, ok := l.(*otherConn)
+	if !ok {
+		return seam.ReadNow(l, p)
+	}
+	if n, err = w.TryRead(p); n == 0 && err == nil {
+		err = percore.ErrWouldWait
+	}
+	return n, err
+}
+
+// arm is NotifyReadable for a link that may be armed already.
+func arm(l link, h percore.ReadableHandler) error {
+	if err := l.NotifyReadable(h); !errors.Is(err, loop.ErrArmed) {
+		return err
+	}
+	return nil
+}
+
+// await blocks until there is something to read, where that needs no memory.
+func await(l link) {
+	if pc, ok := l.(*percore.Conn); ok {
+		serving.Await(pc)
+	}
+}
+
+// otherConn is a connection of any type, which a function of the user's has dialed. A goroutine reads
+// from it while a Read waits, or a handler. So Read heeds the deadline, and a close, even if the
+// connection does not, and an idle connection is watched. Bytes that come for a Read that has been given
+// up, or for the handler, are kept for the next Read.
+//
+//	reading  ahead, err  handler  meaning
+//	false    none        nil      nothing waits
+//	true     none        nil      a Read waits, or has been given up
+//	true     none        set      the handler waits
+//	false    some        nil      the next Read, or the next handler, gets that
+//
+// A Read with neither a deadline, nor a goroutine that reads, reads by itself, if a close ends that.
+type otherConn struct {
+	net.Conn
+	direct bool // immutable: that is so, and no deadline is set during a Read
+
+	mu       sync.Mutex
+	changed  sync.Cond
+	reading  bool
+	buf      []byte // what the goroutine reads into; never lent to others: the connection may have kept it
+	ahead    []byte // read, and not taken
+	err      error  // behind ahead, for good
+	handler  percore.ReadableHandler
+	deadline time.Time   // of reads
+	timer    *time.Timer // when that is; nil: there was none
+}
+
+// otherBytes is how much is read at a time: as much as net/http does.
+const otherBytes = 4 << 10
+
+// newOther makes one. timed says that deadlines may be set during a Read.
+func newOther(nc net.Conn, timed bool) *otherConn {
+	w := &otherConn{Conn: nc}
+	switch nc.(type) {
+	case *net.TCPConn, *net.UnixConn:
+		w.direct = !timed
+	}
+	w.changed.L = &w.mu
+	return w
+}
+
+// startLocked lets a goroutine read, unless one does.
+func (w *otherConn) startLocked() {
+	if w.reading {
+		return
+	}
+	if w.buf == nil {
+		w.buf = make([]byte, otherBytes)
+	}
+	w.reading = true
+	go w.read()
+}
+
+// read is the goroutine that reads once.
+func (w *otherConn) read() {
+	n, err := 0, errReadEnded
+	defer func() {
+		w.mu.Lock()
+		w.reading = false
+		if w.err == nil { // else it was closed
+			w.ahead, w.err = w.buf[:min(max(n, 0), len(w.buf))], err
+		}
+		h := w.handler
+		w.handler = nil
+		if len(w.ahead) > 0 {
+			err = nil
+		}
+		w.changed.Broadcast()
+		w.mu.Unlock()
+		if h != nil {
+			h.OnReadable(err)
+		}
+	}()
+	for range readsMax {
+		if n, err = w.Conn.Read(w.buf); n > 0 || err != nil {
+			return
+		}
+	}
+	err = io.ErrNoProgress
+}
+
+// readsMax is how often a Read may return nothing, as in package bufio.
+const readsMax = 100
+
+// errReadEnded is for a Read of the user's that has ended its goroutine.
+var errReadEnded = errors.New("net/http: a connection's Read has ended the goroutine")
+
+// Read implements net.Conn.
+func (w *otherConn) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		if n, err := w.takeLocked(p); n > 0 || err != nil {
+			return n, err
+		}
+		if !w.deadline.IsZero() && !time.Now().Before(w.deadline) {
+			return 0, os.ErrDeadlineExceeded
+		}
+		if w.direct && !w.reading && w.deadline.IsZero() {
+			w.mu.Unlock()
+			n, err := w.Conn.Read(p)
+			w.mu.Lock()
+			if n == 0 && w.err == nil {
+				w.err = err
+			}
+			return n, err
+		}
+		w.startLocked()
+		w.changed.Wait()
+	}
+}
+
+// takeLocked takes what has come.
+func (w *otherConn) takeLocked(p []byte) (n int, err error) {
+	if len(w.ahead) > 0 {
+		n = copy(p, w.ahead)
+		w.ahead = w.ahead[n:]
+		return n, nil
+	}
+	return 0, w.err
+}
+
+// TryRead implements link.
+func (w *otherConn) TryRead(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.takeLocked(p)
+}
+
+func (w *otherConn) hasUnread() bool {
+	w.mu.Lock()
+	has := len(w.ahead) > 0 || w.err != nil
+	w.mu.Unlock()
+	return has || seam.HasUnread(w.Conn)
+}
+
+// NotifyReadable implements link.
+func (w *otherConn) NotifyReadable(h percore.ReadableHandler) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case len(w.ahead) > 0:
+		go h.OnReadable(nil)
+	case w.err != nil:
+		return w.err
+	default:
+		w.handler = h
+		w.startLocked()
+	}
+	return nil
+}
+
+// CancelOnReadable implements link.
+func (w *otherConn) CancelOnReadable() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := w.handler
+	w.handler = nil
+	return h != nil
+}
+
+// SetDeadline implements net.Conn.
+func (w *otherConn) SetDeadline(t time.Time) error {
+	_ = w.SetReadDeadline(t)
+	return w.SetWriteDeadline(t)
+}
+
+// SetReadDeadline implements net.Conn.
+func (w *otherConn) SetReadDeadline(t time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deadline = t
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	switch wait := time.Until(t); {
+	case t.IsZero():
+	case wait <= 0:
+		go w.expire()
+	case w.timer == nil:
+		w.timer = time.AfterFunc(wait, w.expire)
+	default:
+		w.timer.Reset(wait)
+	}
+	return nil
+}
+
+// expire ends what waits if the deadline has passed.
+func (w *otherConn) expire() {
+	w.mu.Lock()
+	var h percore.ReadableHandler
+	if !w.deadline.IsZero() && !time.Now().Before(w.deadline) {
+		h, w.handler = w.handler, nil
+		w.changed.Broadcast()
+	}
+	w.mu.Unlock()
+	if h != nil {
+		h.OnReadable(os.ErrDeadlineExceeded)
+	}
+}
+
+// Close implements net.Conn. A Read that waits ends, even if that of the connection doesn't.
+func (w *otherConn) Close() error {
+	err := w.Conn.Close()
+	w.mu.Lock()
+	if w.err == nil {
+		w.err = net.ErrClosed
+	}
+	w.ahead = nil
+	h := w.handler
+	w.handler = nil
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.changed.Broadcast()
+	w.mu.Unlock()
+	if h != nil {
+		h.OnReadable(net.ErrClosed)
+	}
+	return err
+}
+
+// CloseWrite ends the stream, if the connection can.
+func (w *otherConn) CloseWrite() error {
+	if c, ok := w.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// ReadFrom implements io.ReaderFrom.
+func (w *otherConn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(w.Conn, r) }
+
+// WriteBuffers implements link, but leaves v as it is.
+func (w *otherConn) WriteBuffers(v *net.Buffers) (int64, error) {
+	n, err := w.Conn.Write(slices.Concat(*v...)) // in one Write, as net/http's buffer does it
+	return int64(n), err
+}
+
+// shown returns what users get to see of a link: the connection that their function has returned, if
+// that is not on the engine.
+func shown(l link) net.Conn {
+	if w, ok := l.(*otherConn); ok {
+		return w.Conn
+	}
+	return l
+}

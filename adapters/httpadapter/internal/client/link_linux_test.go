@@ -1,0 +1,498 @@
+//go:build !percore_net
+
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// wrappedConn is a connection of the user's own type.
+type wrappedConn struct{ net.Conn }
+
+func dialWrapped(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &wrappedConn{c}, nil
+}
+
+// deafConn is a wrappedConn that knows no deadlines, as tunnels of SSH don't, and whose Close does not
+// end a Read.
+type deafConn struct {
+	wrappedConn
+	closed func()
+}
+
+func (c *deafConn) SetDeadline(time.Time) error      { return errors.ErrUnsupported }
+func (c *deafConn) SetReadDeadline(time.Time) error  { return errors.ErrUnsupported }
+func (c *deafConn) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
+func (c *deafConn) Close() error                     { c.closed(); return nil }
+
+// TestDialers: whatever dials, requests are served here, over connections that are used again, and come
+// to the same.
+func TestDialers(t *testing.T) {
+	unix := filepath.Join(t.TempDir(), "s")
+	type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+	old := func(base *http.Transport, d dialer) {
+		//lint:ignore SA1019 programs still use it
+		base.Dial = func(network, addr string) (net.Conn, error) { return d(context.Background(), network, addr) }
+	}
+	for name, dial := range map[string]dialer{
+		"net's":     new(net.Dialer).DialContext,
+		"percore's": new(percore.Dialer).DialContext,
+		"a function": func(ctx context.Context, n, a string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, n, a)
+		},
+		"wrapped":          dialWrapped,
+		"wrapped, by Dial": dialWrapped,
+		"unix": func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", unix)
+		},
+	} {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS %t", name, secure), func(t *testing.T) {
+				server, _, _ := secured(t, secure)
+				base := func() *http.Transport {
+					base := new(http.Transport)
+					if secure {
+						_, client := testnet.TLS(t)
+						client.InsecureSkipVerify = true
+						base.TLSClientConfig = client
+					}
+					if strings.HasSuffix(name, "Dial") {
+						old(base, dial)
+					} else {
+						base.DialContext = dial
+					}
+					return base
+				}
+				h := newHostileOver(t, server, func(c net.Conn, request string) bool {
+					_, body, _ := strings.Cut(request, "\r\n\r\n")
+					fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+					return true
+				})
+				if name == "unix" {
+					os.Remove(unix)
+					ln, err := net.Listen("unix", unix)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer ln.Close()
+					go forward(ln, h.ln.Addr().String())
+				}
+				both(t, base, func(t *testing.T, rt http.RoundTripper) (all string) {
+					for _, body := range []io.Reader{nil, strings.NewReader("short"), io.MultiReader(strings.NewReader("chunks")), strings.NewReader(strings.Repeat("long", 100_000))} {
+						req, err := http.NewRequest("POST", h.url(), body)
+						if err != nil {
+							t.Fatal(err)
+						}
+						var reused bool
+						req = req.WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+							GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused },
+						}))
+						resp, err := rt.RoundTrip(req)
+						if err != nil {
+							return err.Error()
+						}
+						got, err := io.ReadAll(resp.Body)
+						resp.Body.Close()
+						all += fmt.Sprintf("%t %d %.20q %v|", reused, len(got), got, err)
+					}
+					if ours, ok := rt.(*Transport); ok && ours.Stats().Requests != 4 {
+						t.Errorf("%d requests of 4 were served here: %v", ours.Stats().Requests, ours.Stats().Declined)
+					}
+					return all
+				})
+			})
+		}
+	}
+}
+
+// forward passes the connections of ln on.
+func forward(ln net.Listener, addr string) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", addr)
+		if err != nil {
+			c.Close()
+			return
+		}
+		pass := func(to, from net.Conn) {
+			_, _ = io.Copy(to, from)
+			to.Close()
+			from.Close()
+		}
+		go pass(to, c)
+		go pass(c, to)
+	}
+}
+
+// TestOtherConnEnds: what ends a call, or an idle connection, does so over one of any type: the server,
+// bytes without a request, a context, ResponseHeaderTimeout, IdleConnTimeout, CloseIdleConnections.
+func TestOtherConnEnds(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %t", secure), func(t *testing.T) {
+			server, _, _ := secured(t, secure)
+			base := func() *http.Transport {
+				base := &http.Transport{DialContext: dialWrapped}
+				if secure {
+					_, base.TLSClientConfig = testnet.TLS(t)
+					base.TLSClientConfig.InsecureSkipVerify = true
+				}
+				return base
+			}
+			const answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+			idleEnds := func(name string, change func(*http.Transport), end func(tr *Transport, c net.Conn)) {
+				conns := make(chan net.Conn, 1)
+				h := newHostileOver(t, server, func(c net.Conn, _ string) bool {
+					_, _ = io.WriteString(c, answer)
+					conns <- c
+					return true
+				})
+				b := base()
+				change(b)
+				tr := New(b)
+				if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "200") {
+					t.Fatal(name, got)
+				}
+				end(tr, <-conns)
+				testnet.Eventually(t, name+": the connection is closed", func() bool { return tr.Stats().Conns == 0 })
+				h.close()
+			}
+			quiet(t)
+			idleEnds("the server", func(*http.Transport) {}, func(_ *Transport, c net.Conn) { c.Close() })
+			idleEnds("bytes", func(*http.Transport) {}, func(_ *Transport, c net.Conn) { _, _ = io.WriteString(c, answer) })
+			idleEnds("IdleConnTimeout", func(base *http.Transport) { base.IdleConnTimeout = time.Millisecond }, func(*Transport, net.Conn) {})
+			idleEnds("CloseIdleConnections", func(*http.Transport) {}, func(tr *Transport, _ net.Conn) { tr.CloseIdleConnections() })
+
+			silent := newHostileOver(t, server, func(c net.Conn, _ string) bool {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Le")
+				return true
+			})
+			both(t, base, func(t *testing.T, rt http.RoundTripper) string {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer cancel()
+				_, err := rt.RoundTrip(newGet(t, silent.url()).WithContext(ctx))
+				return describe(err)
+			})
+			both(t, func() *http.Transport {
+				base := base()
+				base.ResponseHeaderTimeout = 10 * time.Millisecond
+				return base
+			}, func(t *testing.T, rt http.RoundTripper) string {
+				_, err := rt.RoundTrip(newGet(t, silent.url()))
+				return describe(err)
+			})
+		})
+	}
+}
+
+// TestOtherConnShown: a hook gets what the user's function has returned, and an upgrade goes over it.
+func TestOtherConnShown(t *testing.T) {
+	h := newHostile(t, func(c net.Conn, _ string) bool {
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nfirst")
+		_, _ = io.Copy(c, c)
+		return false
+	})
+	both(t, func() *http.Transport { return &http.Transport{DialContext: dialWrapped} }, func(t *testing.T, rt http.RoundTripper) string {
+		var shown net.Conn
+		req := newGet(t, h.url()).WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			GotConn: func(i httptrace.GotConnInfo) { shown = i.Conn },
+		}))
+		req.Header.Set("Connection", "upgrade")
+		req.Header.Set("Upgrade", "x")
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			return err.Error()
+		}
+		rwc := resp.Body.(io.ReadWriteCloser)
+		defer rwc.Close()
+		_, err = io.WriteString(rwc, "echo")
+		got := make([]byte, len("firstecho"))
+		_, readErr := io.ReadFull(rwc, got)
+		return fmt.Sprintf("%T %q %v %v", shown, got, err, readErr)
+	})
+}
+
+// TestOtherConnBubble: connections of net.Pipe are served in a bubble, whose time ends them.
+func TestOtherConnBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var served sync.WaitGroup
+		var dials atomic.Int32
+		tr := New(&http.Transport{IdleConnTimeout: time.Minute, DialContext: func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			client, server := net.Pipe()
+			served.Go(func() {
+				defer server.Close()
+				for br := bufio.NewReader(server); ; {
+					if _, err := http.ReadRequest(br); err != nil {
+						return
+					}
+					_, _ = io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+				}
+			})
+			return client, nil
+		}})
+		get := func(want int32) {
+			t.Helper()
+			if got := result(tr, "GET", "http://host/"); !strings.Contains(got, `body "hi"`) || dials.Load() != want {
+				t.Errorf("got %s by %d dials, want %d", got, dials.Load(), want)
+			}
+		}
+		get(1)
+		time.Sleep(time.Minute - 1)
+		get(1)
+		time.Sleep(time.Minute + 1)
+		get(2)
+		tr.CloseIdleConnections()
+		served.Wait()
+	})
+}
+
+// TestOtherConnReads: reads have deadlines, and end with a close, over a connection that knows neither.
+// The next read gets the bytes that come for one that was given up.
+func TestOtherConnReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		closed := false
+		c := newOther(&deafConn{wrappedConn{client}, func() { closed = true }}, false)
+		p := make([]byte, 3)
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		if n, err := c.Read(p); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("got %d, %v, want the deadline", n, err)
+		}
+		if n, err := c.Read(p); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("got %d, %v, want the deadline again", n, err)
+		}
+		if n, err := c.TryRead(p); n != 0 || err != nil {
+			t.Errorf("got %d, %v, want nothing", n, err)
+		}
+		_ = c.SetReadDeadline(time.Time{})
+		_, _ = io.WriteString(server, "hello")
+		synctest.Wait()
+		if !c.hasUnread() {
+			t.Error("nothing has come")
+		}
+		if n, err := c.Read(p); string(p[:n]) != "hel" || err != nil {
+			t.Errorf("got %q, %v", p[:n], err)
+		}
+		if n, err := c.TryRead(p); string(p[:n]) != "lo" || err != nil {
+			t.Errorf("got %q, %v", p[:n], err)
+		}
+		h := make(readable, 1)
+		for _, test := range []struct {
+			do   func()
+			want error
+		}{
+			{func() { _, _ = io.WriteString(server, "x"); _, _ = c.Read(p) }, nil},
+			{func() { _ = c.SetReadDeadline(time.Now().Add(time.Second)); time.Sleep(2 * time.Second) }, os.ErrDeadlineExceeded},
+			{func() { _ = c.SetReadDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
+		} {
+			_ = c.SetReadDeadline(time.Time{})
+			if err := c.NotifyReadable(h); err != nil {
+				t.Fatal(err)
+			}
+			test.do()
+			if err := <-h; !errors.Is(err, test.want) {
+				t.Errorf("OnReadable got %v, want %v", err, test.want)
+			}
+		}
+		_ = c.SetReadDeadline(time.Time{})
+		if err := c.NotifyReadable(h); err != nil || !c.CancelOnReadable() || c.CancelOnReadable() {
+			t.Errorf("a handler can't be taken back once: %v", err)
+		}
+		ended := make(chan error)
+		go func() { _, err := c.Read(p); ended <- err }()
+		synctest.Wait()
+		c.Close()
+		if err := <-ended; !errors.Is(err, net.ErrClosed) || !closed {
+			t.Errorf("got %v, want that it is closed: %t", err, closed)
+		}
+		client.Close()
+		server.Close()
+	})
+}
+
+type readable chan error
+
+func (h readable) OnReadable(err error) { h <- err }
+
+// oddConn is a connection whose Read does what it likes.
+type oddConn struct {
+	net.Conn
+	read func(p []byte) (int, error)
+}
+
+func (c oddConn) Read(p []byte) (int, error) { return c.read(p) }
+func (oddConn) Close() error                 { return nil }
+
+// TestOtherConnOdd: a Read that returns nothing, too much, data with an error, or not at all ends no
+// process, and no call waits for it.
+func TestOtherConnOdd(t *testing.T) {
+	for name, test := range map[string]struct {
+		read func(p []byte) (int, error)
+		want string
+	}{
+		"nothing":  {func([]byte) (int, error) { return 0, nil }, `"" ` + io.ErrNoProgress.Error()},
+		"negative": {func([]byte) (int, error) { return -1, io.EOF }, `"" EOF`},
+		"both":     {func(p []byte) (int, error) { return copy(p, "both"), io.ErrClosedPipe }, `"both" ` + io.ErrClosedPipe.Error()},
+		"no end":   {func([]byte) (int, error) { runtime.Goexit(); return 0, nil }, `"" ` + errReadEnded.Error()},
+	} {
+		c := newOther(oddConn{read: test.read}, false)
+		got, err := io.ReadAll(struct{ io.Reader }{c})
+		if text := fmt.Sprintf("%q %v", got, err); text != test.want && !(name == "negative" && err == nil) {
+			t.Errorf("%s: got %s, want %s", name, text, test.want)
+		}
+		c.Close()
+	}
+	c := newOther(oddConn{read: func(p []byte) (int, error) { return len(p) + 1, nil }}, false)
+	if n, err := c.Read(make([]byte, 2*otherBytes)); n != otherBytes || err != nil {
+		t.Errorf("too much: got %d, %v", n, err)
+	}
+	c.Close()
+}
+
+// keepingConn keeps what it is given to write, and what it is given to read into.
+type keepingConn struct {
+	net.Conn
+	mu   sync.Mutex
+	kept [][]byte
+}
+
+func (c *keepingConn) keep(p []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = append(c.kept, p)
+}
+
+func (c *keepingConn) Read(p []byte) (int, error) {
+	c.keep(p)
+	return c.Conn.Read(p)
+}
+
+func (c *keepingConn) Write(p []byte) (int, error) {
+	c.keep(p)
+	return c.Conn.Write(p)
+}
+
+// TestOtherConnKeeps: memory that a connection of the user's has been given is not another one's later.
+func TestOtherConnKeeps(t *testing.T) {
+	const secret = "secret"
+	var keeper *keepingConn
+	h := newHostile(t, func(c net.Conn, request string) bool {
+		_, body, _ := strings.Cut(request, "\r\n\r\n")
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		return true
+	})
+	tr := New(&http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, h.ln.Addr().String())
+		if keeper == nil && err == nil {
+			keeper = &keepingConn{Conn: c}
+			return keeper, nil
+		}
+		return c, err
+	}})
+	defer tr.CloseIdleConnections()
+	post := func(host, body string) {
+		t.Helper()
+		req, err := http.NewRequest("POST", "http://"+host+"/", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(resp.Body); string(got) != body || err != nil {
+			t.Fatalf("got %q, %v", got, err)
+		}
+		resp.Body.Close()
+	}
+	post("first", "hello")
+	for range 100 {
+		post("second", secret)
+	}
+	keeper.mu.Lock()
+	defer keeper.mu.Unlock()
+	for _, p := range keeper.kept {
+		if strings.Contains(string(p[:cap(p)]), secret) {
+			t.Fatalf("the first connection has got %q", p)
+		}
+	}
+}
+
+// TestOtherConnHTTP2: HTTP/2 is spoken over them as well, over TLS.
+func TestOtherConnHTTP2(t *testing.T) {
+	srv, base := newHTTP2Server(t, true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	base.DialContext = dialWrapped
+	tr := New(base)
+	defer tr.CloseIdleConnections()
+	for range 3 {
+		if got := result(tr, "GET", srv.URL); !strings.Contains(got, `body "HTTP/2.0"`) {
+			t.Error(got)
+		}
+	}
+	if s := tr.Stats(); s.Conns != 1 || s.Requests != 3 {
+		t.Errorf("got %d connections for %d requests, want 1 for 3", s.Conns, s.Requests)
+	}
+}
+
+// TestOtherConnDeadline: a deadline that the user's function has set for a connection ends it, and is
+// not taken away.
+func TestOtherConnDeadline(t *testing.T) {
+	for _, name := range []string{"HTTP/1", "HTTP/2"} {
+		t.Run(name, func(t *testing.T) {
+			srv, base := newHTTP2Server(t, true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusOK)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}))
+			both(t, func() *http.Transport {
+				base := base.Clone()
+				base.Protocols = new(http.Protocols)
+				base.Protocols.SetHTTP1(name == "HTTP/1")
+				base.Protocols.SetHTTP2(name == "HTTP/2")
+				base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					c, err := new(net.Dialer).DialContext(ctx, network, addr)
+					if err == nil {
+						err = c.SetDeadline(time.Now().Add(100 * time.Millisecond))
+					}
+					return c, err
+				}
+				return base
+			}, func(t *testing.T, rt http.RoundTripper) string {
+				resp, err := rt.RoundTrip(newGet(t, srv.URL))
+				if err != nil {
+					return describe(err)
+				}
+				defer resp.Body.Close()
+				_, err = io.ReadAll(resp.Body)
+				var timeout interface{ Timeout() bool }
+				return fmt.Sprint(errors.As(err, &timeout) && timeout.Timeout())
+			})
+		})
+	}
+}
