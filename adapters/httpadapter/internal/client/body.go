@@ -181,6 +181,9 @@ func (b *body) Close() error {
 	b.closed = true
 	switch {
 	case b.err != nil:
+	case drains && b.busy && b.alive && (b.stop == nil || b.stop()):
+		b.stop = nil
+		go b.drain() // and the read may go on, as long
 	case b.busy:
 		b.c.close() // the read fails
 		if b.stop != nil {
@@ -207,14 +210,19 @@ const (
 // mayDrain reports whether the rest of the answer may be short.
 func (b *body) mayDrain() bool { return b.alive && b.left <= drainBytesMax }
 
-// drain reads the rest of a body that its user has closed.
+// drain reads the rest of a body that its user has closed, behind a read that is under way.
 func (b *body) drain() {
+	nc := b.c.nc
+	_ = nc.SetReadDeadline(time.Now().Add(drainTime))
 	b.reading.Lock()
 	defer b.reading.Unlock()
 	b.resp = nil
-	nc := b.c.nc
-	_ = nc.SetReadDeadline(time.Now().Add(drainTime))
-	_, err := io.CopyN(io.Discard, readFunc(b.read), drainBytesMax+1)
+	b.mu.Lock()
+	err := b.err
+	b.mu.Unlock()
+	if err == nil && b.mayDrain() {
+		_, err = io.CopyN(io.Discard, readFunc(b.read), drainBytesMax+1)
+	}
 	_ = nc.SetReadDeadline(time.Time{})
 	b.finish(err == io.EOF)
 }
