@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -194,6 +195,11 @@ func TestTryPrograms(t *testing.T) {
 	_, rpcPort, err := net.SplitHostPort(rpc)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, module := range []string{"github.com/mccutchen/go-httpbin/v2@v2.26.0", "google.golang.org/grpc/examples@v0.0.0-20260825154716-030ee8becb20"} {
+		if out, err := exec.Command("go", "mod", "download", module).CombinedOutput(); err != nil {
+			t.Skipf("the go command can't download %s here, give it a GOPROXY that has it: %v\n%s", module, err, out)
+		}
 	}
 	for _, args := range [][]string{
 		{"-url", "http://" + http + "/get", "github.com/mccutchen/go-httpbin/v2/cmd/go-httpbin@v2.26.0", "--", "-host", host, "-port", port},

@@ -37,6 +37,31 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestPicture: the README's picture is what the recorded tables come to.
+func TestPicture(t *testing.T) {
+	recorded := filepath.Join("..", "results", "amd-epyc.txt")
+	var got bytes.Buffer
+	if err := run([]string{"-picture", "2026-11-29-amd-readme", recorded}, &got); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "cpu.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("docs/cpu.svg has %d bytes other than the %d that are drawn now: draw it again, see main.go", len(want), got.Len())
+	}
+	for _, p := range pictured {
+		if !strings.Contains(got.String(), p.name) {
+			t.Errorf("there is no bar %q", p.name)
+		}
+	}
+	got.Reset()
+	if err := run([]string{"-picture", "2026-11-22-amd-idle", recorded}, &got); err == nil || !strings.Contains(err.Error(), "2026-11-22-amd-idle") {
+		t.Errorf("a section about something else: got %v", err)
+	}
+}
+
 func TestRunErrors(t *testing.T) {
 	noJSON := filepath.Join(t.TempDir(), "bench.txt")
 	if err := os.WriteFile(noJSON, []byte("http/keepalive"), 0o600); err != nil {
