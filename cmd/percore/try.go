@@ -147,7 +147,7 @@ func (f *tryFlags) setTargets() error {
 			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 		}
 		t := bench.Target{Name: text, Tool: f.tool, Job: load.Job{
-			Kind: load.KindHTTP, Addr: net.JoinHostPort(u.Hostname(), port), Conns: f.conns, Path: u.RequestURI(), TLS: u.Scheme == "https",
+			Kind: load.KindHTTP, Addr: net.JoinHostPort(u.Hostname(), port), Conns: f.conns, Path: u.RequestURI(), TLS: u.Scheme == "https", Varies: true,
 		}}
 		if f.http2 {
 			t.Job.Kind, t.Name = load.KindHTTP2, t.Name+" over HTTP/2"

@@ -158,17 +158,22 @@ func LimitsOf(c any) *accepting.Limits {
 // HasUnread reports whether bytes of c, or its end, have come that were not read. It asks the kernel,
 // and doesn't block. c is a *percore.Conn on the engine, or any connection, of which it knows nothing
 // unless that has SyscallConn.
-func HasUnread(c net.Conn) (has bool) {
-	if fd := FD(c); fd != nil {
-		has = fd.Control(func(fd int) syscall.Errno {
-			if sys.Readable(fd) {
-				return syscall.EAGAIN
-			}
-			return 0
-		}) != nil
-		runtime.KeepAlive(c)
-		return has
+func HasUnread(c net.Conn) bool {
+	fd := FD(c)
+	if fd == nil {
+		return othersHaveUnread(c)
 	}
+	has := fd.Control(func(fd int) syscall.Errno { // each call of a client asks this: without a variable on the heap
+		if sys.Readable(fd) {
+			return syscall.EAGAIN
+		}
+		return 0
+	}) != nil
+	runtime.KeepAlive(c)
+	return has
+}
+
+func othersHaveUnread(c net.Conn) (has bool) {
 	withSocket(c, func(fd int) { has = sys.Readable(fd) })
 	return has
 }

@@ -149,8 +149,8 @@ func (s *httpCloseSession) close()                  {}
 
 // responseReader reads HTTP responses with a Content-Length, or in chunks, from a connection that
 // carries one response at a time. If a header block is as long as the last one, it expects the same
-// length of body, or chunks again. So the common response only needs one comparison of its status
-// line and one of its blank line.
+// length of body, or chunks again, unless they vary. So the common response only needs one comparison
+// of its status line and one of its blank line.
 type responseReader struct {
 	buf     []byte
 	header  int           // length of the last header block, with its blank line
@@ -158,12 +158,13 @@ type responseReader struct {
 	chunks  *bufio.Reader // of bodies in chunks; nil before the first
 
 	refusable bool   // the server may answer 503
+	varies    bool   // bodies of different lengths have headers of the same length
 	status    []byte // the first line of the answer; nil: that of a 200
 	interim   []byte // what comes before it
 }
 
 func newResponseReader(job Job) responseReader {
-	r := responseReader{refusable: job.Refused}
+	r := responseReader{refusable: job.Refused, varies: job.Varies}
 	switch job.Odd {
 	case OddExpect:
 		r.interim = statusContinue
@@ -256,7 +257,7 @@ func refusal(from io.Reader) error {
 // known reports whether the n bytes read begin with a header block of the same shape as the last
 // one.
 func (r *responseReader) known(n int) bool {
-	return r.header > 0 && n >= r.header &&
+	return !r.varies && r.header > 0 && n >= r.header &&
 		bytes.HasPrefix(r.buf, r.status) &&
 		bytes.Equal(r.buf[r.header-len(blankLine):r.header], blankLine)
 }

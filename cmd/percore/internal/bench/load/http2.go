@@ -165,9 +165,10 @@ type http2Session struct {
 	now     time.Time           // of the last read
 	record  func(time.Duration) // the time that each stream took; or nil
 
-	window, streamWindow int // of the server: for the connection, and at first for a stream
-	owed                 int // bytes received that the server has no credit for
-	content              int // length of the first body; -1 before
+	window, streamWindow int  // of the server: for the connection, and at first for a stream
+	owed                 int  // bytes received that the server has no credit for
+	content              int  // length of the first body; -1 before
+	varies               bool // not all bodies have that
 }
 
 // http2Stream is a stream that is open.
@@ -194,6 +195,7 @@ func http2Opener(job Job) opener {
 			}
 		}
 		s := newHTTP2Session(c, req, max(1, job.Streams))
+		s.varies = job.Varies
 		c.SetDeadline(time.Now().Add(dialTimeout))
 		if err := s.flush(); err != nil { // at once, since servers don't wait long for it
 			c.Close()
@@ -491,7 +493,7 @@ func (s *http2Session) ended(id uint32) error {
 		return errNoHeader
 	case st.unsent > 0:
 		return fmt.Errorf("stream %d was answered before its body was sent", id)
-	case s.content >= 0 && st.got != s.content:
+	case !s.varies && s.content >= 0 && st.got != s.content:
 		return fmt.Errorf("an answer of %d bytes after one of %d", st.got, s.content)
 	}
 	s.content = st.got

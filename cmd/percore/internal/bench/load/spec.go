@@ -37,6 +37,7 @@ type Job struct {
 	Payload  int    `json:"payload,omitempty"`  // bytes per message, or per request body
 	Pipeline int    `json:"pipeline,omitempty"` // commands sent together, RESP only
 	Path     string `json:"path,omitempty"`     // HTTP request path; "" means "/". KindGRPCMethod: the method
+	Varies   bool   `json:"varies,omitempty"`   // HTTP only: the lengths of answers vary
 	Message  []byte `json:"message,omitempty"`  // KindGRPCMethod only: protocol buffers
 	TLS      bool   `json:"tls,omitempty"`      // HTTP and gRPC only
 	Browser  bool   `json:"browser,omitempty"`  // HTTP only: with BrowserHeader
