@@ -12,7 +12,7 @@ import (
 
 // pictured are the scenarios of the README's picture.
 var pictured = []struct{ scenario, name string }{
-	{"http/keepalive/conns=64", "http.Server, HTTP/1.1"},
+	{"http/keepalive/conns=64", "HTTP/1.1"},
 	{"https/keepalive/conns=64", "HTTP/1.1 over TLS"},
 	{"h2/keepalive/conns=64/streams=1", "HTTP/2 over TLS"},
 	{"grpc/unary/128B/conns=64/callers=64", "grpc.Server"},
