@@ -303,11 +303,14 @@ func (n *tryNotes) print(w io.Writer, targets []bench.Target) {
 			fmt.Fprintf(w, "%s: percore has served all requests\n", t.Name)
 		}
 	}
+	if n.conns > 0 {
+		fmt.Fprintf(w, "percore has accepted %d connections in the last process\n", n.conns)
+	}
 	if n.calls.all > 0 {
 		fmt.Fprintf(w, "http.DefaultTransport: percore has made %d of the %d calls of the last process\n", n.calls.percore, n.calls.all)
 	}
 	for _, what := range n.others {
-		fmt.Fprintf(w, "the program has a %s: package net's code serves it\n", what)
+		fmt.Fprintln(w, "the program has a", what)
 	}
 }
 
@@ -316,7 +319,7 @@ func (n *tryNotes) whoElse() string {
 	if n.conns > 0 && len(n.others) == 0 {
 		return "its connections are percore's, and a library other than net/http and grpc-go reads them"
 	}
-	return "both columns are package net's"
+	return "both columns are others' code"
 }
 
 // words keeps the end of what a program writes. It is safe for concurrent use.
