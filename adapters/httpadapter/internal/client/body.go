@@ -181,9 +181,9 @@ func (b *body) Close() error {
 	b.closed = true
 	switch {
 	case b.err != nil:
-	case drains && b.busy && b.alive && (b.stop == nil || b.stop()):
-		b.stop = nil
-		go b.drain() // and the read may go on, as long
+	case drains && (b.busy && b.alive || b.mayDrain()) && (b.stop == nil || b.stop()):
+		b.stop = nil // the context's end has no effect any more: programs often end it next
+		go b.drain() // and a read that is under way may go on, as long; only it knows what is left
 	case b.busy:
 		b.c.close() // the read fails
 		if b.stop != nil {
@@ -192,9 +192,6 @@ func (b *body) Close() error {
 		if b.cancel != nil {
 			b.cancel(errRequestDone)
 		}
-	case drains && b.mayDrain() && (b.stop == nil || b.stop()):
-		b.stop = nil // the context's end has no effect any more: programs often end it next
-		go b.drain()
 	default:
 		b.finish(false)
 	}
