@@ -12,10 +12,12 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// Arm lets a connection on a loop wait: h's OnReadable is called once when there is something to read,
-// the read deadline has passed, or the connection is closed. It may be armed already. If that can't be
-// waited for Arm returns the reason, and OnReadable is not called.
-func Arm(c *percore.Conn, h percore.ReadableHandler) error {
+// Arm lets a connection, on a loop or with such a method of its own, wait: h's OnReadable is called once
+// when there is something to read, the read deadline has passed, or the connection is closed. It may be
+// armed already. If that can't be waited for Arm returns the reason, and OnReadable is not called.
+func Arm(c interface {
+	NotifyReadable(h percore.ReadableHandler) error
+}, h percore.ReadableHandler) error {
 	if err := c.NotifyReadable(h); !errors.Is(err, loop.ErrArmed) {
 		return err
 	}

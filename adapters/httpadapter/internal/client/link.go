@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/serving"
 )
@@ -101,14 +100,6 @@ func readNow(l link, p []byte) (n int, err error) {
 	return n, err
 }
 
-// arm is NotifyReadable for a link that may be armed already.
-func arm(l link, h percore.ReadableHandler) error {
-	if err := l.NotifyReadable(h); !errors.Is(err, loop.ErrArmed) {
-		return err
-	}
-	return nil
-}
-
 // await blocks until there is something to read, where that needs no memory.
 func await(l link) {
 	if pc, ok := l.(*percore.Conn); ok {
@@ -178,8 +169,7 @@ func (w *otherConn) read() {
 		if w.err == nil { // else it was closed
 			w.ahead, w.err = w.buf[:min(max(n, 0), len(w.buf))], err
 		}
-		h := w.handler
-		w.handler = nil
+		h := w.takeHandlerLocked()
 		if len(w.ahead) > 0 {
 			err = nil
 		}
@@ -275,9 +265,14 @@ func (w *otherConn) NotifyReadable(h percore.ReadableHandler) error {
 func (w *otherConn) CancelOnReadable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.takeHandlerLocked() != nil
+}
+
+// takeHandlerLocked returns the handler that waits, which no longer does, or nil.
+func (w *otherConn) takeHandlerLocked() percore.ReadableHandler {
 	h := w.handler
 	w.handler = nil
-	return h != nil
+	return h
 }
 
 // SetDeadline implements net.Conn.
@@ -311,7 +306,7 @@ func (w *otherConn) expire() {
 	w.mu.Lock()
 	var h percore.ReadableHandler
 	if !w.deadline.IsZero() && !time.Now().Before(w.deadline) {
-		h, w.handler = w.handler, nil
+		h = w.takeHandlerLocked()
 		w.changed.Broadcast()
 	}
 	w.mu.Unlock()
@@ -328,8 +323,7 @@ func (w *otherConn) Close() error {
 		w.err = net.ErrClosed
 	}
 	w.ahead = nil
-	h := w.handler
-	w.handler = nil
+	h := w.takeHandlerLocked()
 	if w.timer != nil {
 		w.timer.Stop()
 	}

@@ -315,7 +315,7 @@ var (
 )
 
 // dial dials for w.
-func (w *waiter) dial(dial func(context.Context, string, string) (net.Conn, error)) {
+func (w *waiter) dial(dial dialFunc) {
 	h := w.host
 	begun := time.Now()
 	var c *conn
@@ -368,7 +368,7 @@ func (w *waiter) dialed(c *conn, err error, took time.Duration) {
 }
 
 // dial connects to the host.
-func (h *host) dial(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) (*conn, error) {
+func (h *host) dial(ctx context.Context, dial dialFunc) (*conn, error) {
 	nc, err := dial(ctx, "tcp", h.addr)
 	if nc == nil && err == nil {
 		err = errNoConn
@@ -654,7 +654,7 @@ func (c *conn) notice(ended bool) {
 	if !ended && c.lookLocked() {
 		h := c.host
 		h.mu.Lock()
-		if c.state.Load() != idle || arm(c.nc, c) == nil {
+		if c.state.Load() != idle || serving.Arm(c.nc, c) == nil {
 			h.mu.Unlock()
 			return
 		}
