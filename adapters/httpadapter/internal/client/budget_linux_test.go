@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -19,20 +18,11 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A conn takes 80 bytes, one of the allocator's size classes. One more field would cost 16 bytes.
-const connBytesMax = 80
-
-func TestConnSize(t *testing.T) {
-	if n := unsafe.Sizeof(conn{}); n > connBytesMax {
-		t.Errorf("a conn takes %d bytes, want %d at most", n, connBytesMax)
-	}
-}
-
 // TestIdleBudget measures the memory of a connection that is idle after a request, here and in the
 // engine. It is 304 bytes: 144 in loop.FD and 32 in its deadline's entry in the wheel, 48 in
-// percore.Conn, and 80 in conn. Lists of connections come to that, and what a host takes. Over TLS there
-// are 240 in session, and 5.9 KiB that crypto/tls keeps: half of them in two buffers, as long as the
-// certificate makes them.
+// percore.Conn, and 80 in pool.Conn. Lists of connections come to that, and what a host takes. Over TLS
+// there are 240 in link's session, and 5.9 KiB that crypto/tls keeps: half of them in two buffers, as
+// long as the certificate makes them.
 func TestIdleBudget(t *testing.T) {
 	for _, test := range []struct {
 		name         string

@@ -6,6 +6,15 @@
 //	                ▼
 //	          http.Transport
 //
+// # Packages
+//
+//	call, dial      what http.Transport does with a request, and which of its protocols it goes over
+//	├── exchange    a request and its answer over HTTP/1.1
+//	├── streams     the same over HTTP/2, above package h2
+//	├── pool        connections, and calls that wait for one; knows no protocol
+//	├── request     the request itself: what both protocols need of it
+//	└── link        what bytes go over: in clear or TLS, watched while it is idle
+//
 // # No goroutine
 //
 // The caller works: RoundTrip takes an idle connection, writes the request, waits for the answer and
@@ -25,10 +34,9 @@
 //
 // # HTTP/2
 //
-// A connection on which HTTP/2 was negotiated is package h2's, and any number of calls share it: see
-// shared.go. A call opens a stream, sends its header with a body that is short, and waits (stream.go);
-// other bodies are uploads (upload.go). The stream ends with the answer and the upload, and a connection
-// has no stream of a call that has ended.
+// A connection on which HTTP/2 was negotiated is package h2's, and any number of calls share it. A call
+// opens a stream, sends its header with a body that is short, and waits; other bodies are uploads. The
+// stream ends with the answer and the upload, and a connection has no stream of a call that has ended.
 //
 // # Nothing is decided twice
 //

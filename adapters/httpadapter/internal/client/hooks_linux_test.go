@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -106,8 +107,8 @@ func TestSharedCloseCanceled(t *testing.T) {
 		t.Fatal(err)
 	}
 	end()
-	if err := resp.Body.Close(); err != errRequestCanceled {
-		t.Errorf("got %v, want %v", err, errRequestCanceled)
+	if err := resp.Body.Close(); err != request.ErrCanceled {
+		t.Errorf("got %v, want %v", err, request.ErrCanceled)
 	}
 }
 

@@ -148,12 +148,8 @@ func awaitWaiting(t *testing.T, tr *Transport, n int) {
 	t.Helper()
 	testnet.Eventually(t, fmt.Sprint(n, " calls wait"), func() bool {
 		waiting := 0
-		for h := range tr.conns.all {
-			h.mu.Lock()
-			for w := h.queued.first; w != nil; w = w.next {
-				waiting++
-			}
-			h.mu.Unlock()
+		for _, s := range tr.conns.States() {
+			waiting += s.Queued
 		}
 		return waiting == n
 	})
@@ -180,13 +176,10 @@ func TestConnsOfManyCallers(t *testing.T) {
 			all.Go(func() {
 				for range 50 {
 					_ = result(tr, "GET", h.url())
-					for host := range tr.conns.all {
-						host.mu.Lock()
-						if n := host.open; n > limit || n < len(host.dials)+len(host.idle) {
-							t.Errorf("got %d connections, %d of them dialed and %d idle, want at most %d",
-								n, len(host.dials), len(host.idle), limit)
+					for _, s := range tr.conns.States() {
+						if s.Open > limit || s.Open < s.Dials+s.Idle {
+							t.Errorf("got %+v, want %d connections at most", s, limit)
 						}
-						host.mu.Unlock()
 					}
 				}
 			})
@@ -233,7 +226,7 @@ func testShareOfDials(t *testing.T, secure bool) {
 	}}).DialContext
 	t.Cleanup(end) // before the server closes
 	tr := New(base)
-	tr.dialsMax = 2
+	tr.conns.DialsMax = 2
 	defer tr.CloseIdleConnections()
 	const calls = 6
 	results := make(chan string, calls)

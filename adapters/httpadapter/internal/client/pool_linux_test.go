@@ -11,14 +11,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"runtime"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -116,10 +114,10 @@ func TestIdleTimeout(t *testing.T) {
 
 // emptyPool reports whether the pool has nothing.
 func emptyPool(tr *Transport) error {
-	for h := range tr.conns.all {
-		return fmt.Errorf("the pool has %s", h.addr)
+	for h := range tr.conns.States() {
+		return fmt.Errorf("the pool has %s", h.Addr)
 	}
-	if n := tr.conns.idleConns(); n != 0 {
+	if n := tr.Stats().Idle; n != 0 {
 		return fmt.Errorf("the pool counts %d idle connections", n)
 	}
 	return nil
@@ -132,125 +130,7 @@ func awaitEmpty(t *testing.T, tr *Transport) {
 
 func awaitIdle(t *testing.T, tr *Transport) {
 	t.Helper()
-	testnet.Eventually(t, "a connection becomes idle", func() bool { return tr.conns.idleConns() > 0 })
-}
-
-// TestPutWhileSomethingComes: what comes between arming a connection's callback and making it idle is
-// noticed. The test holds the lock for which put waits then.
-func TestPutWhileSomethingComes(t *testing.T) {
-	quiet(t)
-	for name, test := range map[string]struct {
-		happen  func(c *conn, server net.Conn)
-		timeout time.Duration // IdleConnTimeout
-		empty   bool          // there is nothing to read
-	}{
-		"nothing":     {nil, 0, true},
-		"a false one": {func(c *conn, _ net.Conn) { spurious(c) }, 0, true},
-		"a byte":      {func(_ *conn, s net.Conn) { _, _ = s.Write([]byte("x")) }, 0, false},
-		"the end":     {func(_ *conn, s net.Conn) { s.Close() }, 0, false},
-		"the timeout": {func(*conn, net.Conn) {}, time.Millisecond, true},
-	} {
-		for _, waited := range []bool{false, true} {
-			for _, secure := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, TLS %t, a call waits %t", name, secure, waited), func(t *testing.T) {
-					server, tr, _ := secured(t, secure)
-					tr.base.IdleConnTimeout = test.timeout
-					served := make(chan net.Conn, 1)
-					release := make(chan bool)
-					defer close(release)
-					hostile := newHostileOver(t, server, func(c net.Conn, request string) bool {
-						answerHello(c, request)
-						served <- c
-						<-release
-						return false
-					})
-					resp, err := tr.RoundTrip(newGet(t, hostile.url()))
-					if err != nil {
-						t.Fatal(err)
-					}
-					c := resp.Body.(*body).c
-					h := c.host
-					h.mu.Lock()
-					var locked sync.Once
-					unlock := func() { locked.Do(h.mu.Unlock) }
-					defer unlock()
-					read := make(chan error, 1)
-					go func() {
-						_, err := io.ReadAll(resp.Body)
-						read <- err
-					}()
-					testnet.Eventually(t, "put begins to arm the callback", func() bool { return c.state.Load() != busy })
-					srv := testnet.Receive(t, "the server's connection", served)
-					if test.happen != nil {
-						test.happen(c, srv)
-						testnet.Eventually(t, "the callback comes", func() bool { return c.state.Load() != arming })
-					}
-					w := &waiter{host: h, cancel: func() {}, result: make(chan dialed, 1)}
-					if waited {
-						h.dialing.add(w)
-						h.waiting.Store(1)
-					}
-					unlock()
-					if err := testnet.Receive(t, "the body's end", read); err != nil {
-						t.Error(err)
-					}
-					switch {
-					case waited && secure:
-						checkGiven(t, c, w, test.empty)
-					case waited && len(w.result) > 0: // else the callback has come, and put doesn't look what for
-						checkGiven(t, c, w, test.happen == nil)
-					case waited:
-						w.leave()
-					case test.empty && test.timeout == 0:
-						checkKept(t, c)
-					}
-					awaitEmpty(t, tr)
-				})
-			}
-		}
-	}
-}
-
-// spurious makes a connection's callback come for nothing, unless it has done so already.
-func spurious(c *conn) {
-	for c.state.Load() == arming {
-		if c.nc.CancelOnReadable() {
-			c.OnReadable(nil)
-		}
-		runtime.Gosched()
-	}
-}
-
-// checkGiven checks whether w has got a connection, without a callback, and closes it.
-func checkGiven(t *testing.T, c *conn, w *waiter, want bool) {
-	t.Helper()
-	if got := len(w.result) > 0; got != want {
-		t.Errorf("the call has got a connection: %t, want %t", got, want)
-	}
-	if len(w.result) == 0 {
-		w.leave()
-		return
-	}
-	if got := (<-w.result).conn; got != c {
-		t.Error("the call has got another connection")
-	}
-	if state := c.state.Load(); state != busy || c.nc.CancelOnReadable() {
-		t.Errorf("the connection is in state %d, or has a callback", state)
-	}
-	c.close()
-}
-
-// checkKept checks that a connection is idle, with a callback, and closes it.
-func checkKept(t *testing.T, c *conn) {
-	t.Helper()
-	c.host.mu.Lock()
-	listed := slices.Contains(c.host.idle, c)
-	c.host.mu.Unlock()
-	if state := c.state.Load(); !listed || state != idle {
-		t.Errorf("the connection is in the list: %t, in state %d", listed, state)
-	}
-	testnet.Eventually(t, "the callback is armed", c.nc.CancelOnReadable)
-	c.remove()
+	testnet.Eventually(t, "a connection becomes idle", func() bool { return tr.Stats().Idle > 0 })
 }
 
 // TestCloseIdle: CloseIdleConnections closes the connections that wait, and later ones are kept.
@@ -377,11 +257,11 @@ func TestEarlyClose(t *testing.T) {
 	if err := resp.Body.Close(); err != nil {
 		t.Error(err)
 	}
-	if n, err := resp.Body.Read(make([]byte, 1)); n != 0 || err != errReadOnClosedBody {
-		t.Errorf("got %d, %v; want %v", n, err, errReadOnClosedBody)
+	if n, err := resp.Body.Read(make([]byte, 1)); n != 0 || fmt.Sprint(err) != "http: read on closed response body" {
+		t.Errorf("got %d, %v", n, err)
 	}
 	want := 2
-	if drains {
+	if request.Drains {
 		if err := <-put; err != nil {
 			t.Errorf("the connection was not kept: %v", err)
 		}
@@ -396,7 +276,7 @@ func TestEarlyClose(t *testing.T) {
 // TestCancelAfterClose: the end of the context after Close doesn't keep the connection from being used
 // again, if the running version of net/http reads the rest of a body.
 func TestCancelAfterClose(t *testing.T) {
-	if !drains {
+	if !request.Drains {
 		t.Skip("net/http doesn't read the rest of a body before Go 1.27: run it with GOTOOLCHAIN=go1.27.4")
 	}
 	release := make(chan bool)
@@ -420,38 +300,6 @@ func TestCancelAfterClose(t *testing.T) {
 	if err := testnet.Receive(t, "the connection", put); err != nil {
 		t.Errorf("the connection was not kept: %v", err)
 	}
-}
-
-// TestCloseWhileReading: Close makes a read fail that waits.
-func TestCloseWhileReading(t *testing.T) {
-	h := newHostile(t, func(c net.Conn, _ string) bool {
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel")
-		return true
-	})
-	tr := newTestTransport(t)
-	resp, err := tr.RoundTrip(newGet(t, h.url()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.ReadFull(resp.Body, make([]byte, 3))
-	failed := make(chan error)
-	go func() {
-		_, err := resp.Body.Read(make([]byte, 1))
-		failed <- err
-	}()
-	for b := resp.Body.(*body); ; runtime.Gosched() {
-		b.mu.Lock()
-		busy := b.busy
-		b.mu.Unlock()
-		if busy {
-			break
-		}
-	}
-	resp.Body.Close()
-	if err := <-failed; err == nil || err == io.EOF {
-		t.Errorf("got %v, want an error", err)
-	}
-	awaitEmpty(t, tr)
 }
 
 // TestSwitch: an answer that switches protocols has a body that writes, and begins with what came with

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
@@ -19,22 +21,22 @@ import (
 // if that is left to the base: only proxies that are spoken to in clear are served here.
 func (c *call) goThrough(proxy *url.URL) bool {
 	if proxy == nil {
-		if c.proxy != nil { // it is sent again
-			c.proxy, c.key, c.addr, c.target = nil, c.server, c.server, http1.OutgoingTarget(c.req)
+		if c.Proxy != nil { // it is sent again
+			c.Proxy, c.ProxyAuth, c.Key, c.Addr, c.Target = nil, "", c.Server, c.Server, http1.OutgoingTarget(c.Req)
 		}
 		return true
 	}
-	if proxy.Scheme != "http" || !http1.IsPlainHost(proxy.Host) || c.kind&clearH2 != 0 {
+	if proxy.Scheme != "http" || !http1.IsPlainHost(proxy.Host) || c.Kind&clearH2 != 0 {
 		return false
 	}
-	if c.req.Method == http.MethodConnect || c.req.URL.Opaque != "" {
+	if c.Req.Method == http.MethodConnect || c.Req.URL.Opaque != "" {
 		return false
 	}
-	c.proxy, c.addr, c.key = proxy, http1.HostPort(proxy, "80"), proxy.String()+" " // no address has a space
-	if c.kind&overTLS != 0 {
-		c.key += c.server
+	c.Proxy, c.Addr, c.Key = proxy, http1.HostPort(proxy, "80"), proxy.String()+" " // no address has a space
+	if c.Kind&overTLS != 0 {
+		c.Key += c.Server
 	} else {
-		c.target = http1.ProxiedTarget(c.req)
+		c.Target, c.ProxyAuth = http1.ProxiedTarget(c.Req), proxyAuthorization(proxy)
 	}
 	return true
 }
@@ -53,29 +55,29 @@ const tunnelTimeout = time.Minute
 
 // tunnel makes the proxy connect to the server: what goes over pc afterwards is TLS. If it fails the
 // caller closes pc.
-func (h *host) tunnel(ctx context.Context, pc net.Conn) error {
-	base := h.pool.t.base
+func (t *Transport) tunnel(ctx context.Context, h *pool.Host, pc net.Conn) error {
+	base := t.base
 	header := base.ProxyConnectHeader
 	if get := base.GetProxyConnectHeader; get != nil {
 		var err error
-		if header, err = get(ctx, h.proxy, h.server); err != nil {
+		if header, err = get(ctx, h.Proxy, h.Server); err != nil {
 			return err
 		}
 	}
 	if header == nil {
 		header = make(http.Header)
 	}
-	if auth := proxyAuthorization(h.proxy); auth != "" {
+	if auth := proxyAuthorization(h.Proxy); auth != "" {
 		header = header.Clone()
 		header.Set("Proxy-Authorization", auth)
 	}
-	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: h.server}, Host: h.server, Header: header}
-	resp, err := h.connect(ctx, pc, req)
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: h.Server}, Host: h.Server, Header: header}
+	resp, err := t.connect(ctx, pc, req)
 	if err != nil {
 		return err
 	}
 	if base.OnProxyConnectResponse != nil {
-		if err := base.OnProxyConnectResponse(ctx, h.proxy, req, resp); err != nil {
+		if err := base.OnProxyConnectResponse(ctx, h.Proxy, req, resp); err != nil {
 			return err
 		}
 	}
@@ -91,14 +93,14 @@ func (h *host) tunnel(ctx context.Context, pc net.Conn) error {
 
 // connect sends a CONNECT and reads the header of the answer. A server that speaks TLS is silent until
 // it is spoken to, so nothing is behind the header.
-func (h *host) connect(ctx context.Context, pc net.Conn, req *http.Request) (*http.Response, error) {
+func (t *Transport) connect(ctx context.Context, pc net.Conn, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, tunnelTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { pc.Close() })
 	err := req.Write(pc)
 	var resp *http.Response
 	if err == nil {
-		resp, err = http.ReadResponse(bufio.NewReader(io.LimitReader(pc, h.pool.t.maxHeaderBytes())), req)
+		resp, err = http.ReadResponse(bufio.NewReader(io.LimitReader(pc, request.MaxHeaderBytes(t.base))), req)
 	}
 	if !stop() {
 		return nil, ctx.Err()

@@ -376,7 +376,7 @@ func TestEngineOff(t *testing.T) {
 	if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "204") {
 		t.Error(got)
 	}
-	if tr.conns.idleConns() != 0 {
+	if tr.Stats().Requests != 0 {
 		t.Error("the request was served here")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"runtime"
 	"strconv"
 	"strings"
@@ -172,14 +173,18 @@ func TestSharedUploadIsCut(t *testing.T) {
 	}))
 	both(t, base.Clone, func(t *testing.T, rt http.RoundTripper) string {
 		body := untilClosed{make(chan struct{})}
-		req, _ := http.NewRequest("POST", srv.URL, body)
+		sent := make(chan bool)
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			WroteRequest: func(httptrace.WroteRequestInfo) { close(sent) },
+		})
+		req, _ := http.NewRequestWithContext(ctx, "POST", srv.URL, body)
 		resp, err := rt.RoundTrip(req)
 		if err != nil {
 			return err.Error()
 		}
 		<-body.closed
-		if s, ok := resp.Body.(*stream); ok {
-			<-s.upload.done
+		if _, ours := rt.(*Transport); ours {
+			<-sent // the upload has ended
 		}
 		resp.Body.Close()
 		return describe(<-read)
@@ -254,12 +259,10 @@ func TestEndedDial(t *testing.T) {
 	}
 	wg.Wait()
 	testnet.Eventually(t, "the end of all dials", func() bool { return tr.Stats().Dialing == 0 })
-	for h := range tr.conns.all {
-		h.mu.Lock()
-		if h.took == 0 {
+	for _, s := range tr.conns.States() {
+		if s.Took == 0 {
 			t.Error("the server is not known to speak HTTP/2")
 		}
-		h.mu.Unlock()
 	}
 }
 
@@ -342,7 +345,7 @@ func TestSharedUnread(t *testing.T) {
 	}))
 	tr := New(base)
 	defer tr.CloseIdleConnections()
-	for range connWindow / streamWindow * 5 / 4 {
+	for range 80 { // a connection holds 64 of them, 1 MiB of each
 		resp, err := tr.RoundTrip(newGet(t, srv.URL+"?n=100000000"))
 		if err != nil {
 			t.Fatal(err)

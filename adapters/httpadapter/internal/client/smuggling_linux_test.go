@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -94,11 +95,15 @@ func TestStaleBytesForWaiter(t *testing.T) {
 	})
 	tr := New(&http.Transport{MaxConnsPerHost: 1})
 	defer tr.CloseIdleConnections()
-	resp, err := tr.RoundTrip(newGet(t, h.url()))
+	var conn net.Conn
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { conn = info.Conn },
+	})
+	resp, err := tr.RoundTrip(newGet(t, h.url()).WithContext(ctx))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := resp.Body.(*body)
+	b := resp.Body
 	if n, err := io.ReadFull(b, make([]byte, 4)); n != 4 || err != nil {
 		t.Fatal(n, err) // the rest is in the buffer: the answer was sent at once
 	}
@@ -106,7 +111,7 @@ func TestStaleBytesForWaiter(t *testing.T) {
 	go func() { second <- result(tr, "GET", h.url()) }()
 	awaitWaiting(t, tr, 1)
 	sends <- true
-	testnet.Eventually(t, "the bytes come", func() bool { return seam.HasUnread(b.c.nc) })
+	testnet.Eventually(t, "the bytes come", func() bool { return seam.HasUnread(conn) })
 	if got, err := io.ReadAll(b); string(got) != "o" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}

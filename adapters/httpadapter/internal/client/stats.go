@@ -2,6 +2,7 @@ package client
 
 import (
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
 	"github.com/percore/percore/internal/serving"
 )
 
@@ -46,17 +47,11 @@ var reasonNames = [reasonCount]string{
 	engineOff:     "engine",
 }
 
-// counter is one of the numbers that a Transport counts. The first five rise and fall, always in the
-// same cell, the host's.
-type counter uint8
+// counter is one of the numbers that a Transport counts: those of the pool, and behind them its own.
+type counter = pool.Counter
 
 const (
-	countConns counter = iota
-	countIdle
-	countDialing
-	countWaiting
-	countIdleShared // connections of HTTP/2 without streams
-	countAnswered   // requests that have ended, or their header has come; read before those that have begun
+	countAnswered = pool.CounterEnd + iota // requests that have ended, or their header has come; read before those that have begun
 	countRequests
 	countReused
 	countRetried
@@ -72,10 +67,10 @@ func (t *Transport) Stats() Stats { return sums(t.counters.Sums()).stats() }
 
 func (t sums) stats() Stats {
 	s := Stats{
-		Conns:   int(t[countConns]),
-		Idle:    min(int(t[countIdle]+t[countIdleShared]), int(t[countConns])),
-		Dialing: int(t[countDialing]),
-		Waiting: int(t[countWaiting]),
+		Conns:   int(t[pool.Conns]),
+		Idle:    min(int(t[pool.Idle]+t[pool.IdleShared]), int(t[pool.Conns])),
+		Dialing: int(t[pool.Dialing]),
+		Waiting: int(t[pool.Waiting]),
 
 		Unanswered: int(t[countRequests] - t[countAnswered]),
 
@@ -94,14 +89,6 @@ func (t sums) stats() Stats {
 
 // decline counts a request that is left to the base.
 func (t *Transport) decline(r reason) { t.counters.Cells[0].Add(countDeclined+counter(r), 1) }
-
-// idleConns returns how many connections of all hosts wait for a request.
-func (p *pool) idleConns() (n int64) {
-	for _, cell := range p.t.counters.Cells {
-		n += cell.Load(countIdle)
-	}
-	return n
-}
 
 func init() { percore.RegisterAdapter("client", readMetrics) }
 

@@ -476,22 +476,3 @@ func listen(t *testing.T) net.Listener {
 	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	return ln
 }
-
-func TestMethods(t *testing.T) {
-	const conn = "Close LocalAddr RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline Write"
-	testnet.CheckMethods[tcpRecords](t, testnet.MethodTable{
-		Own: "NetConn Read",
-		Promoted: map[string]string{
-			"nothing is held back": conn + " CloseRead CloseWrite File MultipathTCP SetKeepAlive SetKeepAliveConfig " +
-				"SetKeepAlivePeriod SetLinger SetNoDelay SetReadBuffer SetWriteBuffer SyscallConn",
-		},
-	})
-	testnet.CheckMethods[otherRecords](t, testnet.MethodTable{
-		Own:      "NetConn Read",
-		Promoted: map[string]string{"nothing is held back": conn},
-	})
-	testnet.CheckMethods[*otherConn](t, testnet.MethodTable{
-		Own:      "CancelOnReadable Close CloseWrite NotifyReadable Read ReadFrom SetDeadline SetReadDeadline TryRead WriteBuffers",
-		Promoted: map[string]string{"only reads are ahead": "LocalAddr RemoteAddr SetWriteDeadline Write"},
-	})
-}

@@ -5,9 +5,10 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync"
-	"time"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/exchange"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/seam"
@@ -17,13 +18,11 @@ import (
 // Transport is an http.RoundTripper. All methods are safe for concurrent use.
 type Transport struct {
 	// immutable
-	base     *http.Transport
-	engine   bool // percore's engine is there
-	dialsMax int
-	patience time.Duration // see patienceMost
-	conns    pool
-	scratch  sync.Pool // of *scratch
+	base   *http.Transport
+	engine bool // percore's engine is there
 
+	conns    pool.Pool
+	memory   exchange.Memory
 	counters *serving.Counters[counter]
 
 	settled sync.Once // see settle
@@ -34,9 +33,12 @@ type Transport struct {
 
 // New returns a Transport that serves plain requests itself and passes the others to base.
 func New(base *http.Transport) *Transport {
-	t := &Transport{base: base, engine: seam.TakeOver != nil && !features.EngineIsNet(), dialsMax: dialsMax, patience: patienceMost}
-	t.conns.t = t
+	t := &Transport{base: base, engine: seam.TakeOver != nil && !features.EngineIsNet()}
 	t.counters = serving.NewCounters(serving.Sets(), counterCount)
+	t.conns = pool.Pool{
+		Base: base, Counters: t.counters, Dial: t.dial, Share: t.share, Stray: exchange.WarnUnasked,
+		DialsMax: pool.DialsMax, Patience: pool.PatienceMost,
+	}
 	serving.Enlist(transports, t, t.counters)
 	return t
 }
@@ -72,7 +74,7 @@ func (t *Transport) passToProtocol(req *http.Request) (*http.Response, error) {
 
 // CloseIdleConnections closes the connections that wait for a request, those of the base as well.
 func (t *Transport) CloseIdleConnections() {
-	t.conns.closeIdle()
+	t.conns.CloseIdle()
 	t.base.CloseIdleConnections()
 }
 
@@ -97,14 +99,6 @@ func (t *Transport) serves(req *http.Request) reason {
 func (t *Transport) asksForGzip(req *http.Request) bool {
 	return !t.base.DisableCompression && req.Method != http.MethodHead &&
 		req.Header.Get("Accept-Encoding") == "" && req.Header.Get("Range") == ""
-}
-
-// maxHeaderBytes is how many bytes the server may send until its answer's header ends.
-func (t *Transport) maxHeaderBytes() int64 {
-	if n := t.base.MaxResponseHeaderBytes; n > 0 {
-		return n
-	}
-	return 10 << 20
 }
 
 // traceOf returns the hooks of a request, or nil.

@@ -1,10 +1,11 @@
-package client
+package request
 
 import (
 	"compress/flate"
 	"compress/gzip"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 )
 
@@ -21,8 +22,12 @@ type gzipReader struct {
 	err error
 }
 
-// decodeBody makes the body of resp, which is compressed, one that is decoded.
-func decodeBody(resp *http.Response, reads, isClosed error) {
+// Decode makes the body of an answer, if it is compressed because this package asked for it, one that is
+// decoded. The errors are those of two reads at the same time, and of reads after Close.
+func (r *Request) Decode(resp *http.Response, reads, isClosed error) {
+	if !r.Gzip || !strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
+		return
+	}
 	resp.Body = &gzipReader{body: resp.Body, reads: reads, isClosed: isClosed}
 	delete(resp.Header, "Content-Encoding")
 	delete(resp.Header, "Content-Length")

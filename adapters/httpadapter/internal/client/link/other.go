@@ -1,111 +1,17 @@
-package client
+package link
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/seam"
-	"github.com/percore/percore/internal/serving"
 )
-
-// link is what a connection's bytes go over: a *percore.Conn, or a *otherConn.
-type link interface {
-	net.Conn
-	CloseWrite() error
-	ReadFrom(r io.Reader) (int64, error)
-	WriteBuffers(v *net.Buffers) (int64, error)
-
-	// TryRead reads what has come, without waiting: no bytes, and no error, if that is nothing.
-	TryRead(p []byte) (int, error)
-
-	// NotifyReadable makes h's OnReadable be called, once, when there is something to read, the read
-	// deadline has passed, or the connection is closed. CancelOnReadable undoes that, and reports false
-	// if the call has come, or comes.
-	NotifyReadable(h percore.ReadableHandler) error
-	CancelOnReadable() bool
-}
-
-// dialFunc is an http.Transport's DialContext.
-type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// dialer returns the function to dial with.
-func (t *Transport) dialer() dialFunc {
-	//lint:ignore SA1019 programs still use it
-	dial := t.base.Dial
-	switch {
-	case t.base.DialContext != nil:
-		return t.base.DialContext
-	case dial != nil:
-		return func(_ context.Context, network, addr string) (net.Conn, error) { return dial(network, addr) }
-	}
-	return zeroDial
-}
-
-// isKnownDialer reports whether a function is the method DialContext of a net.Dialer or a
-// percore.Dialer, whatever its options, as in http.DefaultTransport.
-func isKnownDialer(dial dialFunc) bool {
-	code := reflect.ValueOf(dial).Pointer()
-	return code == netDialer || code == percoreDialer
-}
-
-// The code of the two methods, which is the same for all dialers.
-var (
-	zeroDial      = new(net.Dialer).DialContext
-	netDialer     = reflect.ValueOf(zeroDial).Pointer()
-	percoreDialer = reflect.ValueOf(new(percore.Dialer).DialContext).Pointer()
-)
-
-// linkOf makes a link of a connection that dial has returned. Those of package net are taken over, onto
-// the engine, from a dialer that is known. A function of the user's may have set deadlines for one,
-// which then hold, or keep it, to close it later: that stays the connection.
-func (t *Transport) linkOf(nc net.Conn, dial dialFunc) (link, error) {
-	if c, ok := nc.(*percore.Conn); ok {
-		return c, nil
-	}
-	if !isKnownDialer(dial) {
-		return newOther(nc, t.base.ResponseHeaderTimeout > 0), nil
-	}
-	c, err := seam.TakeOver("tcp", nc)
-	if err != nil {
-		return nil, err
-	}
-	return c.(*percore.Conn), nil
-}
-
-// hasUnread reports whether something has come over l that was not read: bytes, or the end.
-func hasUnread(l link) bool {
-	if w, ok := l.(*otherConn); ok {
-		return w.hasUnread()
-	}
-	return seam.HasUnread(l)
-}
-
-// readNow is TryRead for crypto/tls: it fails with percore.ErrWouldWait if nothing has come.
-func readNow(l link, p []byte) (n int, err error) {
-	w, ok := l.(*otherConn)
-	if !ok {
-		return seam.ReadNow(l, p)
-	}
-	if n, err = w.TryRead(p); n == 0 && err == nil {
-		err = percore.ErrWouldWait
-	}
-	return n, err
-}
-
-// await blocks until there is something to read, where that needs no memory.
-func await(l link) {
-	if pc, ok := l.(*percore.Conn); ok {
-		serving.Await(pc)
-	}
-}
 
 // otherConn is a connection of any type, which a function of the user's has dialed. A goroutine reads
 // from it while a Read waits, or a handler. So Read heeds the deadline, and a close, even if the
@@ -350,13 +256,4 @@ func (w *otherConn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(w.Conn
 func (w *otherConn) WriteBuffers(v *net.Buffers) (int64, error) {
 	n, err := w.Conn.Write(slices.Concat(*v...)) // in one Write, as net/http's buffer does it
 	return int64(n), err
-}
-
-// shown returns what users get to see of a link: the connection that their function has returned, if
-// that is not on the engine.
-func shown(l link) net.Conn {
-	if w, ok := l.(*otherConn); ok {
-		return w.Conn
-	}
-	return l
 }

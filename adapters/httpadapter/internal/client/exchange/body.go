@@ -1,4 +1,4 @@
-package client
+package exchange
 
 import (
 	"bufio"
@@ -9,10 +9,10 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/textproto"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	buffers "github.com/percore/percore/internal/pool"
 )
@@ -39,12 +39,10 @@ type body struct {
 	err    error // a read has failed with, or io.EOF
 }
 
-// attach makes b the body of resp. asked says that the client has asked for gzip without being told to.
-func (b *body) attach(resp *http.Response, asked bool) {
+// attach makes b the body of an answer.
+func (b *body) attach(resp *http.Response, x *request.Request) {
 	resp.Body = b
-	if asked && strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
-		decodeBody(resp, errConcurrentRead, errReadOnClosedBody)
-	}
+	x.Decode(resp, errConcurrentRead, errReadOnClosedBody)
 }
 
 // Read implements io.Reader.
@@ -81,7 +79,7 @@ func (b copied) Left() int64 {
 func (b copied) WaitsWithoutMemory() bool {
 	b.reading.Lock()
 	defer b.reading.Unlock()
-	return b.c != nil && b.c.tls == nil
+	return b.c != nil && !b.c.Link.IsTLS()
 }
 
 // ReadPooled implements http1.Body.
@@ -92,7 +90,7 @@ func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
 		return nil, 0, err
 	}
 	if b.s.br.Buffered() == 0 && b.s.err == nil {
-		await(b.c.nc)
+		b.c.Link.Await()
 	}
 	p = buffers.GetBytes(size)
 	n, err = b.read(*p)
@@ -128,7 +126,7 @@ func (b *body) end(err error) error {
 	b.finish(err == io.EOF)
 	b.exchange, b.chunks, b.other = exchange{}, nil, nil
 	if err != io.EOF {
-		if cause := c.canceled(); cause != nil {
+		if cause := c.Canceled(); cause != nil {
 			return cause
 		}
 	}
@@ -181,16 +179,16 @@ func (b *body) Close() error {
 	b.closed = true
 	switch {
 	case b.err != nil:
-	case drains && (b.busy && b.alive || b.mayDrain()) && (b.stop == nil || b.stop()):
+	case request.Drains && (b.busy && b.alive || b.mayDrain()) && (b.stop == nil || b.stop()):
 		b.stop = nil // the context's end has no effect any more: programs often end it next
 		go b.drain() // and a read that is under way may go on, as long; only it knows what is left
 	case b.busy:
-		b.c.close() // the read fails
+		b.c.Close() // the read fails
 		if b.stop != nil {
 			b.stop()
 		}
 		if b.cancel != nil {
-			b.cancel(errRequestDone)
+			b.cancel(request.ErrDone)
 		}
 	default:
 		b.finish(false)
@@ -209,8 +207,8 @@ func (b *body) mayDrain() bool { return b.alive && b.left <= drainBytesMax }
 
 // drain reads the rest of a body that its user has closed, behind a read that is under way.
 func (b *body) drain() {
-	nc := b.c.nc
-	_ = nc.SetReadDeadline(time.Now().Add(drainTime))
+	l := &b.c.Link
+	_ = l.SetReadDeadline(time.Now().Add(drainTime))
 	b.reading.Lock()
 	defer b.reading.Unlock()
 	b.resp = nil
@@ -220,7 +218,7 @@ func (b *body) drain() {
 	if err == nil && b.mayDrain() {
 		_, err = io.CopyN(io.Discard, readFunc(b.read), drainBytesMax+1)
 	}
-	_ = nc.SetReadDeadline(time.Time{})
+	_ = l.SetReadDeadline(time.Time{})
 	b.finish(err == io.EOF)
 }
 

@@ -1,4 +1,4 @@
-package client
+package exchange
 
 import (
 	"bytes"
@@ -9,17 +9,19 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os"
-	"reflect"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 )
 
 // writer sends a request's body that isn't short, or a whole request with a long header, on a goroutine
 // of its own: an answer may come before all of it is sent.
 type writer struct {
 	// immutable
-	c       *conn
+	c       *pool.Conn
 	head    []byte                 // what comes before the body, if it isn't sent yet
 	body    io.ReadCloser          // nil: none, or it is in head
 	length  int64                  // below 0: it goes in chunks, unless it is of a tunnel
@@ -28,8 +30,8 @@ type writer struct {
 
 	isTunnel bool // the body goes as it is, behind the header of a CONNECT
 
-	expect asking // the exchange proceeds
-	header headerTimeout
+	expect request.Asking // the exchange proceeds
+	header request.HeaderTimeout
 
 	done chan struct{} // closed at the end
 	err  error         // valid then
@@ -55,15 +57,15 @@ func (w *writer) run() {
 			w.body.Close()
 		}
 		if w.trace != nil && w.trace.WroteRequest != nil {
-			w.trace.WroteRequest(httptrace.WroteRequestInfo{Err: plainError(err)})
+			w.trace.WroteRequest(httptrace.WroteRequestInfo{Err: Plain(err)})
 		}
 	}
 	w.err = err
 	switch {
 	case err == nil:
-		w.header.start(w.c.nc)
+		w.header.Start(&w.c.Link)
 	case !broken || !isHangup(err): // else there may be an answer, which the caller still finds
-		w.c.close()
+		w.c.Close()
 	}
 }
 
@@ -72,16 +74,16 @@ func (w *writer) sendHead() (broken bool, err error) {
 	if w.head == nil {
 		return false, nil
 	}
-	n, err := w.c.write(w.head)
+	n, err := w.c.Link.Write(w.head)
 	if err != nil && n == 0 {
-		err = nothingWritten{err}
+		err = NothingWritten{err}
 	}
 	return err != nil, err
 }
 
 // sendBody sends the body, if the server wants it, and closes it. broken says that writing has failed.
 func (w *writer) sendBody() (broken bool, err error) {
-	sends := w.expect.await(w.trace)
+	sends := w.expect.Await(w.trace)
 	if sends {
 		broken, err = w.send()
 	}
@@ -109,22 +111,22 @@ func (w *writer) send() (broken bool, err error) {
 		}
 		return false, nil
 	}
-	if m := memoryOf(w.body); m != nil && int64(m.Len()) == w.length {
-		if _, err := m.WriteTo(w.c.stream()); err != nil {
+	if m := request.MemoryOf(w.body); m != nil && int64(m.Len()) == w.length {
+		if _, err := m.WriteTo(w.c.Link.Stream()); err != nil {
 			return true, copyError{err}
 		}
 		return false, nil
 	}
 	src := &source{r: w.body}
 	var r io.Reader = src
-	f, isFile := fileOf(w.body)
+	f, isFile := request.FileOf(w.body)
 	if isFile {
 		r = f
 	}
 	if !w.isTunnel {
 		r = io.LimitReader(r, w.length)
 	}
-	n, err := w.c.readFrom(r)
+	n, err := w.c.Link.ReadFrom(r)
 	if err != nil {
 		return !isFile && src.err == nil, copyError{err}
 	}
@@ -148,7 +150,7 @@ func (w *writer) endChunks() error {
 		return err
 	}
 	b.Write(crlf)
-	_, err := w.c.write(b.Bytes())
+	_, err := w.c.Link.Write(b.Bytes())
 	return err
 }
 
@@ -183,24 +185,9 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fileOf returns the file that a body is or hides, so that the kernel can send it.
-func fileOf(body io.Reader) (*os.File, bool) {
-	f, ok := unhide(body).(*os.File)
-	return f, ok
-}
-
-// unhide returns the reader that io.NopCloser has wrapped, or r.
-func unhide(r io.Reader) io.Reader {
-	switch reflect.TypeOf(r) {
-	case nopCloser, nopCloserWriterTo:
-		return reflect.ValueOf(r).Field(0).Interface().(io.Reader)
-	}
-	return r
-}
-
 // chunkWriter writes each piece as a chunk.
 type chunkWriter struct {
-	c      *conn
+	c      *pool.Conn
 	broken bool // writing has failed
 
 	size   [20]byte
@@ -221,14 +208,14 @@ func (w *chunkWriter) Write(p []byte) (int, error) {
 }
 
 func (w *chunkWriter) write(size, p []byte) error {
-	if w.c.tls != nil { // one record, if possible
+	if w.c.Link.IsTLS() { // one record, if possible
 		w.all = append(append(append(w.all[:0], size...), p...), crlf...)
-		_, err := w.c.tls.conn.Write(w.all)
+		_, err := w.c.Link.Write(w.all)
 		return err
 	}
 	w.pieces = [3][]byte{size, p, crlf}
 	v := net.Buffers(w.pieces[:])
-	_, err := w.c.nc.WriteBuffers(&v)
+	_, err := w.c.Link.WriteBuffers(&v)
 	w.pieces = [3][]byte{}
 	return asWrite(err)
 }
@@ -245,14 +232,6 @@ func asWrite(err error) error {
 	}
 	op.Op = "write"
 	return op
-}
-
-// readFrom copies from r, without TLS by the kernel if it can.
-func (c *conn) readFrom(r io.Reader) (int64, error) {
-	if c.tls != nil {
-		return io.Copy(c.tls.conn, r)
-	}
-	return c.nc.ReadFrom(r)
 }
 
 var crlf = []byte("\r\n")

@@ -1,8 +1,9 @@
-package client
+package request
 
 import (
 	"bytes"
 	"io"
+	"os"
 	"reflect"
 	"strings"
 )
@@ -18,13 +19,13 @@ type inMemory interface {
 	Len() int
 }
 
-// isShort reports whether a body that is as long as its request says is in memory, and short.
-func isShort(body io.Reader, length int64) bool {
+// IsShort reports whether a body that is as long as its request says is in memory, and short.
+func IsShort(body io.Reader, length int64) bool {
 	return 0 < length && length <= shortBytesMax && unwrap(body) != nil
 }
 
-// hasOtherLength reports whether a body in memory is not as long as its request says.
-func hasOtherLength(body io.Reader, length int64) bool {
+// HasOtherLength reports whether a body in memory is not as long as its request says.
+func HasOtherLength(body io.Reader, length int64) bool {
 	r := unwrap(body)
 	return r != nil && int64(r.Len()) != length
 }
@@ -43,9 +44,9 @@ func unwrap(body io.Reader) inMemory {
 	return nil
 }
 
-// memoryOf returns the reader in memory that body is or hides, if its WriteTo writes the memory itself,
+// MemoryOf returns the reader in memory that body is or hides, if its WriteTo writes the memory itself,
 // once; or nil.
-func memoryOf(body io.Reader) interface {
+func MemoryOf(body io.Reader) interface {
 	inMemory
 	io.WriterTo
 } {
@@ -67,10 +68,25 @@ var (
 	}{}))
 )
 
-// appendShort appends a body for which isShort is true.
-func appendShort(b []byte, body io.Reader, length int) ([]byte, error) {
+// AppendShort appends a body for which IsShort is true.
+func AppendShort(b []byte, body io.Reader, length int) ([]byte, error) {
 	start := len(b)
 	b = append(b, make([]byte, length)...)
 	_, err := io.ReadFull(body, b[start:])
 	return b, err
+}
+
+// FileOf returns the file that a body is or hides, so that the kernel can send it.
+func FileOf(body io.Reader) (*os.File, bool) {
+	f, ok := unhide(body).(*os.File)
+	return f, ok
+}
+
+// unhide returns the reader that io.NopCloser has wrapped, or r.
+func unhide(r io.Reader) io.Reader {
+	switch reflect.TypeOf(r) {
+	case nopCloser, nopCloserWriterTo:
+		return reflect.ValueOf(r).Field(0).Interface().(io.Reader)
+	}
+	return r
 }

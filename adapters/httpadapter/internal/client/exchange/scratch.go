@@ -1,19 +1,25 @@
-package client
+package exchange
 
 import (
 	"bufio"
 	"bytes"
 	"fmt"
 	"io"
+	"log"
+	"net/http"
+	"sync"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
 // scratch is the memory that an exchange needs besides its connection. No user's code can reach it: it
 // goes to another exchange only when no read uses it any more.
 type scratch struct {
-	t *Transport
-	c *conn
+	memory *Memory
+	most   int64 // bytes of a header, for the text of an error
+	c      *pool.Conn
 
 	br     *bufio.Reader // of the scratch itself
 	limit  int64         // how many bytes may be read
@@ -26,14 +32,17 @@ type scratch struct {
 // outBytesKept is the longest memory for requests that is kept.
 const outBytesKept = 64 << 10
 
-func (t *Transport) takeScratch(c *conn) *scratch {
-	size := t.base.ReadBufferSize
+// Memory has what exchanges with the same settings take turns with. The zero value is ready.
+type Memory struct{ scratches sync.Pool }
+
+func (m *Memory) take(c *pool.Conn, base *http.Transport) *scratch {
+	size := base.ReadBufferSize
 	if size <= 0 {
 		size = 4 << 10
 	}
-	s, _ := t.scratch.Get().(*scratch)
+	s, _ := m.scratches.Get().(*scratch)
 	if s == nil {
-		s = &scratch{t: t}
+		s = &scratch{memory: m, most: request.MaxHeaderBytes(base)}
 	}
 	s.c = c
 	if s.br == nil || s.br.Size() != size {
@@ -44,13 +53,12 @@ func (t *Transport) takeScratch(c *conn) *scratch {
 
 // release gives the memory back. No read must be under way.
 func (s *scratch) release() {
-	_, others := s.c.nc.(*otherConn) // whose Write may have kept what it was given
-	if others || cap(s.out) > outBytesKept {
+	if s.c.Link.KeepsWrites() || cap(s.out) > outBytesKept {
 		s.out = nil
 	}
 	s.c, s.err = nil, nil
 	s.br.Reset(s)
-	s.t.scratch.Put(s)
+	s.memory.scratches.Put(s)
 }
 
 // isClean reports whether there is no byte after the answer that was read, and the stream has not
@@ -58,10 +66,19 @@ func (s *scratch) release() {
 func (s *scratch) isClean() bool {
 	if n := s.br.Buffered(); n > 0 {
 		p, _ := s.br.Peek(n)
-		warnUnasked(p, s.err)
+		WarnUnasked(p, s.err)
 		return false
 	}
 	return s.err == nil
+}
+
+// WarnUnasked logs that a server has sent something without a request, unless it says that it has
+// waited for too long.
+func WarnUnasked(p []byte, err error) {
+	if len(p) >= len("HTTP/1.x 408") && string(p[:7]) == "HTTP/1." && string(p[8:12]) == " 408" {
+		return
+	}
+	log.Printf("Unsolicited response received on idle HTTP channel starting with %q; err=%v", p, err)
 }
 
 // Read reads from the connection, up to the limit. Errors are permanent, unlike those of a socket that
@@ -71,9 +88,9 @@ func (s *scratch) Read(p []byte) (int, error) {
 		return 0, s.err
 	}
 	if s.limit <= 0 {
-		return 0, fmt.Errorf("read limit of %d bytes exhausted", s.t.maxHeaderBytes())
+		return 0, fmt.Errorf("read limit of %d bytes exhausted", s.most)
 	}
-	n, err := s.c.read(p[:min(int64(len(p)), s.limit)])
+	n, err := s.c.Link.Read(p[:min(int64(len(p)), s.limit)])
 	s.limit -= int64(n)
 	s.err = err
 	return n, err

@@ -1,4 +1,4 @@
-package client
+package streams
 
 import (
 	"net/http"
@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
@@ -36,33 +37,33 @@ func (f *fieldList) release() {
 const userAgentHTTP2 = "Go-http-client/2.0"
 
 // fill makes the header of a call's request, as net/http does.
-func (f *fieldList) fill(x *call) h2.Request {
-	req := x.req
-	r := h2.Request{Method: req.Method, Scheme: req.URL.Scheme, Authority: req.Host, Path: x.target}
+func (f *fieldList) fill(x *request.Request) h2.Request {
+	req := x.Req
+	r := h2.Request{Method: req.Method, Scheme: req.URL.Scheme, Authority: req.Host, Path: x.Target}
 	if r.Method == "" {
 		r.Method = http.MethodGet
 	}
 	if r.Authority == "" {
 		r.Authority = req.URL.Host
 	}
-	if x.trace != nil {
-		f.traces = x.trace.WroteHeaderField
+	if x.Trace != nil {
+		f.traces = x.Trace.WroteHeaderField
 	}
 	f.note(":authority", r.Authority)
 	f.note(":method", r.Method)
 	f.note(":path", r.Path)
 	f.note(":scheme", r.Scheme)
-	if x.body != nil && len(req.Trailer) > 0 {
+	if x.Body != nil && len(req.Trailer) > 0 {
 		f.add(h2.MakeField("trailer", strings.Join(http1.TrailerNames(req.Trailer), ",")))
 	}
 	hasAgent := false
 	for key, values := range req.Header {
 		f.addValues(key, values, &hasAgent)
 	}
-	if x.sendsLength(r.Method) {
-		f.add(h2.MakeField("content-length", strconv.FormatInt(x.length, 10)))
+	if sendsLength(x, r.Method) {
+		f.add(h2.MakeField("content-length", strconv.FormatInt(x.Length, 10)))
 	}
-	if x.gzip {
+	if x.Gzip {
 		f.add(h2.MakeField("accept-encoding", "gzip"))
 	}
 	if !hasAgent {
@@ -73,11 +74,11 @@ func (f *fieldList) fill(x *call) h2.Request {
 }
 
 // sendsLength reports whether the request says how long its body is.
-func (x *call) sendsLength(method string) bool {
-	if x.body == nil {
+func sendsLength(x *request.Request, method string) bool {
+	if x.Body == nil {
 		return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
 	}
-	return x.length >= 0
+	return x.Length >= 0
 }
 
 // note counts a field, and tells the trace of it.
@@ -136,11 +137,11 @@ func (f *fieldList) addCookies(v string) {
 }
 
 // takesFields reports whether the server takes so many bytes of fields.
-func (c *conn) takesFields(n int) bool {
+func (c *Conn) takesFields(n int) bool {
 	if n <= headerBytesUnchecked {
 		return true
 	}
-	most := c.shared.streams.HeaderBytesMax()
+	most := c.h2.HeaderBytesMax()
 	return most == 0 || n <= most
 }
 
@@ -149,7 +150,7 @@ func (c *conn) takesFields(n int) bool {
 const headerBytesUnchecked = 1 << 10
 
 // trailerFields returns the trailers of a request, or nil if there are none.
-func (c *conn) trailerFields(trailer http.Header) (fields []h2.Field, err error) {
+func (c *Conn) trailerFields(trailer http.Header) (fields []h2.Field, err error) {
 	bytes := 0
 	for key, values := range trailer {
 		for _, v := range values {

@@ -1,4 +1,4 @@
-package client
+package streams
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
@@ -31,8 +32,11 @@ var (
 	errUploadAbandoned   = errors.New("http2: aborting request body write")
 )
 
-// errCrowded is never seen by users: the server lets no other stream be opened on a connection.
-var errCrowded = errors.New("http2: no room for a stream")
+// errSharedTimeout is the error once ResponseHeaderTimeout has passed.
+var errSharedTimeout error = request.LimitError("http2: timeout awaiting response headers")
+
+// ErrCrowded is never seen by users: the server lets no other stream be opened on a connection.
+var ErrCrowded = errors.New("http2: no room for a stream")
 
 // ConnectionError is the error of requests on a connection on which the server has broken the protocol.
 type ConnectionError h2.ErrCode
@@ -62,8 +66,8 @@ func isPingTimeout(err error) bool {
 }
 
 // goneAway returns what the server has said in its GOAWAYs, as net/http puts it together.
-func (c *conn) goneAway() (e GoAwayError, ok bool) {
-	first, last, ok := c.shared.streams.GoneAway()
+func (c *Conn) goneAway() (e GoAwayError, ok bool) {
+	first, last, ok := c.h2.GoneAway()
 	e = GoAwayError{LastStreamID: last.LastStream, ErrCode: first.Code, DebugData: first.Debug}
 	if first.Code == h2.NoError {
 		e.ErrCode = last.Code
@@ -72,7 +76,7 @@ func (c *conn) goneAway() (e GoAwayError, ok bool) {
 }
 
 // streamError returns what net/http has for an error of package h2.
-func (c *conn) streamError(err error) error {
+func (c *Conn) streamError(err error) error {
 	var ofStream *h2.StreamError
 	if errors.As(err, &ofStream) {
 		if errors.Is(ofStream.Err, h2.ErrUnserved) {
@@ -112,4 +116,23 @@ func (c *conn) streamError(err error) error {
 		return errSharedLost
 	}
 	return ofConn.Err
+}
+
+// HasServed reports whether err says that the server goes away, and has served other requests on the
+// connection. Many calls may have shared it, and then share the next one, on which the server serves
+// some again. So they neither wait, as long as it does, nor give up.
+func (c *Conn) HasServed(err error) bool {
+	gone, _ := c.goneAway()
+	return gone.ErrCode == h2.NoError && gone.LastStreamID > 0 && (err == errSharedUnusable || err == errSharedGoAway)
+}
+
+// MayRetry reports whether a request that has failed with err may be sent again: the server has
+// not served it.
+func MayRetry(err error) bool {
+	e, ok := err.(semantics.StreamError)
+	switch {
+	case err == errSharedUnusable, err == errSharedGoAway, ok && e.Code == h2.RefusedStream:
+		return true
+	}
+	return ok && request.RetriesBreaches && e.Code == h2.ProtocolError && e.Cause == errFromPeer
 }

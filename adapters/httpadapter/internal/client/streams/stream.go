@@ -1,4 +1,6 @@
-package client
+// Package streams sends requests over HTTP/2 and reads their answers: any number at a time on a
+// connection.
+package streams
 
 import (
 	"bytes"
@@ -10,11 +12,11 @@ import (
 	"net/textproto"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	buffers "github.com/percore/percore/internal/pool"
 )
@@ -27,13 +29,14 @@ import (
 // first reason is what the user sees.
 type stream struct {
 	s     h2.Stream
-	c     *conn
+	c     *Conn
 	trace *httptrace.ClientTrace // nil: none
 	first sync.Once              // the first byte of the answer was reported
 
-	expects bool  // the upload waits for an interim answer
-	ignored int64 // bytes of interim answers that no hook takes; owned by interim
-	resp    http.Response
+	expects    bool  // the upload waits for an interim answer
+	ignored    int64 // bytes of interim answers that no hook takes; owned by interim
+	interimMax int64 // of them
+	resp       http.Response
 
 	stop   func() bool     // ends the watch of the context; nil: it never ends
 	ctx    context.Context // the user's
@@ -60,11 +63,11 @@ type stream struct {
 	cancel context.CancelCauseFunc // of the call; nil: none, or it has no answer yet, and may go on
 }
 
-// openStream sends the request of a call and returns the answer, whose body owns the stream. It returns
-// errCrowded if there is no room on the connection, and nothing was done.
-func (c *conn) openStream(x *call) (resp *http.Response, err error) {
+// Do sends a request and returns the answer, whose body owns the stream. It returns ErrCrowded if there
+// is no room on the connection, and nothing was done. c has a stream reserved for it.
+func (c *Conn) Do(x *request.Request) (resp *http.Response, err error) {
 	//lint:ignore SA1019 programs still use it
-	s := &stream{c: c, trace: x.trace, ctx: x.req.Context(), legacy: x.req.Cancel}
+	s := &stream{c: c, trace: x.Trace, ctx: x.Req.Context(), legacy: x.Req.Cancel, interimMax: request.MaxHeaderBytes(x.Base)}
 	opened := false
 	defer func() {
 		switch {
@@ -72,23 +75,21 @@ func (c *conn) openStream(x *call) (resp *http.Response, err error) {
 		case opened: // or a hook has panicked, or ended the goroutine
 			err = s.fail(err)
 		default:
-			c.giveBack()
+			c.pc.GiveBack()
 		}
 	}()
 	if err := s.open(x); err != nil {
 		return nil, err
 	}
 	opened = true
-	if x.ctx.Done() != nil {
-		s.stop = watch(x.ctx, func() { s.abort(x.ended(), h2.Cancel) })
-	}
+	s.stop = x.Watch(func() { s.abort(x.Ended(), h2.Cancel) })
 	if err := s.send(x); err != nil {
 		return nil, err
 	}
 	if err := s.await(x); err != nil {
 		return nil, err
 	}
-	s.adopt(x.cancel)
+	s.adopt(x.Cancel)
 	return &s.resp, nil
 }
 
@@ -100,80 +101,72 @@ func (s *stream) adopt(cancel context.CancelCauseFunc) {
 	over := s.finished
 	s.mu.Unlock()
 	if over && cancel != nil {
-		cancel(errRequestDone)
+		cancel(request.ErrDone)
 	}
-}
-
-// ended returns why the call's context has ended: with HTTP/2, net/http returns no cause.
-func (x *call) ended() error {
-	if err := x.req.Context().Err(); err != nil {
-		return err
-	}
-	return context.Cause(x.ctx)
 }
 
 // open opens the stream. The header waits for what comes next.
-func (s *stream) open(x *call) error {
+func (s *stream) open(x *request.Request) error {
 	c := s.c
-	bare := x.body == nil
+	bare := x.Body == nil
 	f := fieldLists.Get().(*fieldList)
 	defer f.release()
 	r := f.fill(x)
 	if !c.takesFields(f.bytes) {
 		return errHeaderListTooLong
 	}
-	if t := x.trace; x.expects || t != nil && (t.GotFirstResponseByte != nil || t.Got1xxResponse != nil || t.Got100Continue != nil) {
+	if t := x.Trace; x.Expects || t != nil && (t.GotFirstResponseByte != nil || t.Got1xxResponse != nil || t.Got100Continue != nil) {
 		s.s.OnInterim(func(status int, fields []h2.Field) { s.interim(status, fields) })
 	}
-	if x.body != nil && (x.expects || !isShort(x.body, x.length)) {
-		s.upload, s.expects = newUpload(s, x, x.body), x.expects // before an interim answer can come
+	if x.Body != nil && (x.Expects || !request.IsShort(x.Body, x.Length)) {
+		s.upload, s.expects = newUpload(s, x, x.Body), x.Expects // before an interim answer can come
 	}
 	var none context.Context // to wait with: a stream is reserved
-	err := c.shared.streams.Open(none, &s.s, &r, h2.Message{End: bare, Hold: true})
+	err := c.h2.Open(none, &s.s, &r, h2.Message{End: bare, Hold: true})
 	switch {
 	case err == nil:
 	case errors.Is(err, h2.ErrNoRoom):
-		return errCrowded
+		return ErrCrowded
 	case errors.Is(err, h2.ErrLeaving):
-		c.host.unshare(c)
-		if c.shared.streams.Err() != nil && !c.shared.opened.Load() && c.shared.streams.Reserved() <= 1 {
+		c.pc.Leave()
+		if c.h2.Err() != nil && !c.opened.Load() && c.h2.Reserved() <= 1 {
 			return errSharedFailed // the last of the calls that had it
 		}
 		return errSharedUnusable
 	default:
 		return c.streamError(err)
 	}
-	x.bodyRead = x.body != nil
-	if !c.shared.opened.Load() {
-		c.shared.opened.Store(true)
+	x.BodyRead = x.Body != nil
+	if !c.opened.Load() {
+		c.opened.Store(true)
 	}
-	if x.t.base.DisableKeepAlives || wantsClose(x.req) {
-		c.retire()
+	if x.Base.DisableKeepAlives || x.AsksToClose() {
+		c.pc.Retire()
 	}
 	return nil
 }
 
 // send sends the header, and the body if it is short and the windows let it go at once. Otherwise
 // another goroutine sends it: it may have to wait, and the answer may come first.
-func (s *stream) send(x *call) error {
-	if x.trace != nil && x.trace.WroteHeaders != nil {
-		x.trace.WroteHeaders()
+func (s *stream) send(x *request.Request) error {
+	if x.Trace != nil && x.Trace.WroteHeaders != nil {
+		x.Trace.WroteHeaders()
 	}
 	var err error
-	if s.upload == nil && x.body != nil {
+	if s.upload == nil && x.Body != nil {
 		err = s.sendShort(x)
 	}
-	if s.upload != nil || x.body == nil {
+	if s.upload != nil || x.Body == nil {
 		_ = s.s.Flush() // an error ends the stream, and the wait for the answer
 	}
 	if s.upload != nil {
 		go s.upload.run()
 		return nil
 	}
-	if x.trace != nil && x.trace.WroteRequest != nil {
-		x.trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
+	if x.Trace != nil && x.Trace.WroteRequest != nil {
+		x.Trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
 	}
-	if d := x.t.base.ResponseHeaderTimeout; d > 0 && err == nil {
+	if d := x.Base.ResponseHeaderTimeout; d > 0 && err == nil {
 		_ = s.s.SetAnswerDeadline(time.Now().Add(d))
 	}
 	return err
@@ -181,17 +174,17 @@ func (s *stream) send(x *call) error {
 
 // sendShort sends a body for which isShort is true, or makes an upload of it. It returns errors of
 // reading.
-func (s *stream) sendShort(x *call) error {
-	p := buffers.GetBytes(int(x.length))
+func (s *stream) sendShort(x *request.Request) error {
+	p := buffers.GetBytes(int(x.Length))
 	defer buffers.PutBytes(p)
-	*p = (*p)[:x.length]
-	_, err := io.ReadFull(x.body, *p)
-	if closeErr := x.body.Close(); err == nil {
+	*p = (*p)[:x.Length]
+	_, err := io.ReadFull(x.Body, *p)
+	if closeErr := x.Body.Close(); err == nil {
 		err = closeErr
 	}
 	m := h2.Message{Body: *p, AtOnce: true}
 	if err == nil {
-		m.Trailers, err = s.c.trailerFields(x.req.Trailer)
+		m.Trailers, err = s.c.trailerFields(x.Req.Trailer)
 	}
 	if err != nil {
 		s.abort(err, h2.Cancel)
@@ -208,7 +201,7 @@ func (s *stream) sendShort(x *call) error {
 }
 
 // await waits for the answer, and makes an http.Response of it.
-func (s *stream) await(x *call) error {
+func (s *stream) await(x *request.Request) error {
 	a, err := s.s.Answer()
 	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -217,15 +210,15 @@ func (s *stream) await(x *call) error {
 		return err
 	}
 	s.firstByte()
-	if x.endedInHook() {
-		err := x.ended()
+	if x.EndedInHook() {
+		err := x.Ended()
 		s.abort(err, h2.Cancel)
 		return err
 	}
 	if u := s.upload; u != nil {
 		u.setAnswered(a.Status)
 	}
-	isHead := x.req.Method == http.MethodHead
+	isHead := x.Req.Method == http.MethodHead
 	s.fill(x, a, isHead)
 	switch {
 	case isHead:
@@ -238,15 +231,13 @@ func (s *stream) await(x *call) error {
 				s.refused = true
 				s.mu.Unlock()
 			}
-			if x.ctx.Err() != nil {
-				return x.ended()
+			if x.Ctx.Err() != nil {
+				return x.Ended()
 			}
 		}
 	case !a.End:
 		s.resp.Body = s
-		if x.gzip && strings.EqualFold(s.resp.Header.Get("Content-Encoding"), "gzip") {
-			decodeBody(&s.resp, errSharedReads, os.ErrClosed)
-		}
+		x.Decode(&s.resp, errSharedReads, os.ErrClosed)
 		return nil
 	case s.resp.ContentLength > 0:
 		s.resp.Body = missingBody{}
@@ -264,9 +255,9 @@ func (missingBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func (missingBody) Close() error             { return nil }
 
 // fill makes the http.Response, without its body.
-func (s *stream) fill(x *call, a h2.Answer, isHead bool) {
+func (s *stream) fill(x *request.Request, a h2.Answer, isHead bool) {
 	r := &s.resp
-	r.Request, r.TLS = x.req, s.c.tlsState()
+	r.Request, r.TLS = x.Req, s.c.pc.Link.TLS()
 	r.Proto, r.ProtoMajor = "HTTP/2.0", 2
 	r.StatusCode, r.Status = a.Status, "200 OK"
 	if a.Status != http.StatusOK {
@@ -291,7 +282,7 @@ func (s *stream) interim(status int, fields []h2.Field) {
 		t.Got100Continue()
 	}
 	if status == http.StatusContinue && s.expects {
-		s.upload.expect.proceed(true)
+		s.upload.expect.Proceed(true)
 	}
 }
 
@@ -304,7 +295,7 @@ func (s *stream) got1xx(status int, fields []h2.Field) error {
 	for i := range fields {
 		s.ignored += int64(fields[i].Size())
 	}
-	if s.ignored > s.c.host.pool.t.maxHeaderBytes() {
+	if s.ignored > s.interimMax {
 		return errInterimsTooLong
 	}
 	return nil
@@ -393,10 +384,10 @@ func (s *stream) finish() {
 		s.stop()
 	}
 	if cancel != nil {
-		cancel(errRequestDone)
+		cancel(request.ErrDone)
 	}
 	if e, ok := s.s.Err().(*h2.StreamError); ok && e.Remote && e.Code == h2.ProtocolError && !refused {
-		s.c.retire() // as in net/http: the server takes no more on it, perhaps
+		s.c.pc.Retire() // as in net/http: the server takes no more on it, perhaps
 	}
 	if whole && s.upload != nil && !s.upload.sentAll.Load() {
 		s.s.Reset(h2.NoError) // the server has answered without it
@@ -502,13 +493,13 @@ func (s *stream) Close() error {
 		case <-u.done:
 		case <-s.ctx.Done():
 		case <-s.legacy:
-			return errRequestCanceled
+			return request.ErrCanceled
 		}
 	}
 	select {
 	case <-s.legacy:
 		if !whole {
-			return errRequestCanceled
+			return request.ErrCanceled
 		}
 	default:
 	}

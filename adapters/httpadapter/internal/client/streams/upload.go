@@ -1,4 +1,4 @@
-package client
+package streams
 
 import (
 	"io"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 )
 
 // upload sends the body of a request over HTTP/2 that isn't short, or for which there is no window, on a
@@ -25,7 +26,7 @@ type upload struct {
 
 	headerTimeout time.Duration // from the end of the body on; 0: none
 
-	expect asking
+	expect request.Asking
 
 	closing   sync.Once
 	closed    chan struct{} // closed when the body is
@@ -36,13 +37,13 @@ type upload struct {
 }
 
 // newUpload makes the upload of a call, whose body may have been read meanwhile into another.
-func newUpload(s *stream, x *call, body io.ReadCloser) *upload {
+func newUpload(s *stream, x *request.Request, body io.ReadCloser) *upload {
 	u := &upload{
-		s: s, body: body, length: x.length, trailer: x.req.Trailer, headerTimeout: x.t.base.ResponseHeaderTimeout,
+		s: s, body: body, length: x.Length, trailer: x.Req.Trailer, headerTimeout: x.Base.ResponseHeaderTimeout,
 		closed: make(chan struct{}), done: make(chan struct{}),
 	}
-	if x.expects && x.t.base.ExpectContinueTimeout > 0 {
-		u.expect.ask(x.t.base.ExpectContinueTimeout)
+	if x.Expects && x.Base.ExpectContinueTimeout > 0 {
+		u.expect.Ask(x.Base.ExpectContinueTimeout)
 	}
 	return u
 }
@@ -51,7 +52,7 @@ func newUpload(s *stream, x *call, body io.ReadCloser) *upload {
 func (u *upload) run() {
 	defer close(u.done)
 	err := errUploadAbandoned
-	if u.expect.await(u.s.trace) && !u.abandoned.Load() {
+	if u.expect.Await(u.s.trace) && !u.abandoned.Load() {
 		err = u.send()
 	}
 	switch abandoned := u.abandoned.Load(); {
@@ -98,7 +99,7 @@ const uploadBytes = 32 << 10
 
 // send copies the body to the stream.
 func (u *upload) send() error {
-	if m := memoryOf(u.body); m != nil && int64(m.Len()) == u.length && u.trailer == nil {
+	if m := request.MemoryOf(u.body); m != nil && int64(m.Len()) == u.length && u.trailer == nil {
 		_, err := m.WriteTo(wholeBody{u})
 		return err
 	}
@@ -171,7 +172,7 @@ func (u *upload) setAnswered(status int) {
 // abandon sends no more of the body, and closes it. It doesn't wait.
 func (u *upload) abandon() {
 	if !u.abandoned.Swap(true) {
-		u.expect.proceed(false)
+		u.expect.Proceed(false)
 		go u.close()
 	}
 }

@@ -1,0 +1,139 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"reflect"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/streams"
+)
+
+// dialFunc is an http.Transport's DialContext.
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialer returns the function to dial with.
+func (t *Transport) dialer() dialFunc {
+	//lint:ignore SA1019 programs still use it
+	dial := t.base.Dial
+	switch {
+	case t.base.DialContext != nil:
+		return t.base.DialContext
+	case dial != nil:
+		return func(_ context.Context, network, addr string) (net.Conn, error) { return dial(network, addr) }
+	}
+	return zeroDial
+}
+
+// isKnownDialer reports whether a function is the method DialContext of a net.Dialer or a
+// percore.Dialer, whatever its options, as in http.DefaultTransport.
+func isKnownDialer(dial dialFunc) bool {
+	code := reflect.ValueOf(dial).Pointer()
+	return code == netDialer || code == percoreDialer
+}
+
+// The code of the two methods, which is the same for all dialers.
+var (
+	zeroDial      = new(net.Dialer).DialContext
+	netDialer     = reflect.ValueOf(zeroDial).Pointer()
+	percoreDialer = reflect.ValueOf(new(percore.Dialer).DialContext).Pointer()
+)
+
+// dial connects to a host: to its server, or through its proxy.
+func (t *Transport) dial(ctx context.Context, h *pool.Host) (l link.Conn, err error) {
+	dial := t.dialer()
+	nc, err := dial(ctx, "tcp", h.Addr)
+	if nc == nil && err == nil {
+		err = errNoConn
+	}
+	if err != nil {
+		if h.Proxy != nil {
+			err = &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
+		}
+		return l, err
+	}
+	if l, err = t.linkOf(nc, dial); err != nil || h.Kind&overTLS == 0 {
+		return l, err
+	}
+	whole := false
+	defer func() {
+		if !whole { // or a function of the user's has ended the goroutine
+			l.Close(false)
+		}
+	}()
+	if h.Proxy != nil {
+		if err := t.tunnel(ctx, h, l.Stream()); err != nil {
+			return l, err
+		}
+	}
+	err = t.shake(ctx, h, &l)
+	whole = err == nil
+	return l, err
+}
+
+// linkOf makes a Conn of a connection that dial has returned. Those of package net are taken over, onto
+// the engine, from a dialer that is known. A function of the user's may have set deadlines for one,
+// which then hold, or keep it, to close it later: that stays the connection.
+func (t *Transport) linkOf(nc net.Conn, dial dialFunc) (link.Conn, error) {
+	if isKnownDialer(dial) {
+		return link.TakeOver(nc)
+	}
+	return link.Other(nc, t.base.ResponseHeaderTimeout > 0), nil
+}
+
+// shake performs the handshake over a new connection. If it fails the connection is closed.
+func (t *Transport) shake(ctx context.Context, h *pool.Host, l *link.Conn) error {
+	trace := traceOf(ctx)
+	if trace != nil && trace.TLSHandshakeStart != nil {
+		trace.TLSHandshakeStart()
+	}
+	err := l.Handshake(ctx, t.tlsConfig(h), t.base.TLSHandshakeTimeout)
+	if err == link.ErrHandshakeTimeout {
+		err = errHandshakeTimeout
+	}
+	var state tls.ConnectionState
+	if err != nil {
+		l.Close(false) // before the hook
+	} else {
+		state = *l.TLS()
+	}
+	if trace != nil && trace.TLSHandshakeDone != nil {
+		trace.TLSHandshakeDone(state, err)
+	}
+	return err
+}
+
+// tlsConfig returns the configuration of a host's connections. Dials at the same time may each make one,
+// which are equal.
+func (t *Transport) tlsConfig(h *pool.Host) *tls.Config {
+	base := t.base.TLSClientConfig
+	if kept := h.TLS.Load(); kept != nil && kept.From == base {
+		return kept.Own
+	}
+	own := &tls.Config{}
+	if base != nil {
+		own = base.Clone()
+	}
+	if own.ServerName == "" {
+		own.ServerName, _, _ = net.SplitHostPort(h.Server)
+	}
+	if h.Kind&onlyH1 != 0 {
+		own.NextProtos = nil
+	}
+	h.TLS.Store(&pool.TLSConfig{Own: own, From: base})
+	return own
+}
+
+// share makes a connection that was dialed one of HTTP/2, if it speaks that. A server may have chosen
+// HTTP/2 where the base doesn't speak it: TLSClientConfig may offer it by itself. Then HTTP/1.1 is
+// spoken, as http.Transport does, and the server's answer is an error.
+func (t *Transport) share(c *pool.Conn) error {
+	if state := c.Link.TLS(); c.Host.Shares && (state == nil || state.NegotiatedProtocol == "h2") {
+		return streams.Attach(t.client, c)
+	}
+	c.Link.DropFinalizer()
+	return nil
+}

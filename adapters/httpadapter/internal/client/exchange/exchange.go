@@ -1,0 +1,354 @@
+// Package exchange sends a request over HTTP/1.1 and reads its answer, on a connection that has nothing
+// else to do meanwhile.
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+)
+
+// exchange is the use of a connection for a request and its answer.
+type exchange struct {
+	c      *pool.Conn
+	s      *scratch
+	stop   func() bool             // ends the watch of the context; nil: it never ends
+	cancel context.CancelCauseFunc // nil: none
+	trace  *httptrace.ClientTrace  // nil: none
+	w      *writer                 // of what isn't short of the request; nil: it is sent
+	alive  bool                    // the connection may be used again after the answer
+}
+
+// Do sends a request and returns the answer, whose body owns the connection until it has been read. If
+// it fails the connection is closed.
+func Do(m *Memory, c *pool.Conn, x *request.Request) (resp *http.Response, err error) {
+	e := exchange{c: c, s: m.take(c, x.Base), cancel: x.Cancel, trace: x.Trace}
+	defer func() {
+		if resp == nil { // or a hook has panicked, or ended the goroutine
+			err = e.fail(err)
+		}
+	}()
+	e.stop = x.Watch(func() { c.Cancel(context.Cause(x.Ctx)) })
+	return e.do(x)
+}
+
+// fail ends an exchange without an answer, and returns what the user gets.
+func (e *exchange) fail(err error) error {
+	e.c.Close()
+	e.s.release()
+	if e.stop != nil {
+		e.stop()
+	}
+	if e.w != nil {
+		e.w.expect.Proceed(false)
+		<-e.w.done // the user may change the request from now on
+		switch failed := e.w.err.(type) {
+		case nil:
+		case copyError:
+			err = failed.error
+		case NothingWritten:
+			err = failed
+		default:
+			err = broken(failed)
+		}
+	}
+	if cause := e.c.Canceled(); cause != nil {
+		err = cause
+	}
+	return err
+}
+
+// do sends the request and reads the answer's header.
+func (e *exchange) do(x *request.Request) (*http.Response, error) {
+	s := e.s
+	if err := appendRequest(s, x); err != nil {
+		return nil, NothingWritten{err}
+	}
+	atOnce := len(s.out) <= atOnceMax
+	if atOnce {
+		if n, err := e.c.Link.Write(s.out); err != nil {
+			if n == 0 {
+				return nil, NothingWritten{err}
+			}
+			return nil, broken(err)
+		}
+	}
+	timeout := x.Base.ResponseHeaderTimeout
+	if !atOnce || x.Body != nil && !x.BodyRead {
+		e.startWriter(x, atOnce)
+	} else if timeout > 0 {
+		_ = e.c.Link.SetReadDeadline(time.Now().Add(timeout))
+	}
+	s.limit = request.MaxHeaderBytes(x.Base)
+	resp, err := e.readAnswer(x)
+	switch {
+	case err == nil:
+	case timeout > 0 && errors.Is(s.err, os.ErrDeadlineExceeded): // err may be about what had come of a line
+		return nil, errTimeout
+	case s.limit <= 0:
+		return nil, broken(fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted", request.MaxHeaderBytes(x.Base)))
+	default:
+		if _, ok := err.(NoAnswer); !ok {
+			err = broken(err)
+		}
+		return nil, err
+	}
+	return resp, nil
+}
+
+// atOnceMax is how many bytes the caller writes: the kernel's buffer of a connection that was idle takes
+// them. With more it would wait for a server that answers without having read them, and not see the
+// answer, such as 431.
+const atOnceMax = 16 << 10
+
+// startWriter makes a goroutine send the rest of the request. wroteHead says that this is the body.
+func (e *exchange) startWriter(x *request.Request, wroteHead bool) {
+	w := &writer{c: e.c, length: x.Length, trailer: x.Req.Trailer, trace: x.Trace, isTunnel: x.IsTunnel(), done: make(chan struct{})}
+	w.header.After = x.Base.ResponseHeaderTimeout
+	if !wroteHead {
+		w.head, e.s.out = e.s.out, nil // the memory is the writer's, even behind the answer
+	}
+	if x.Body != nil && !x.BodyRead {
+		x.BodyRead = true
+		w.body = x.Body
+		if x.Expects {
+			w.expect.Ask(x.Base.ExpectContinueTimeout)
+		}
+	}
+	e.w = w
+	go w.run()
+}
+
+// appendRequest puts the request's bytes in s.out.
+func appendRequest(s *scratch, x *request.Request) error {
+	o := http1.Outgoing{AskForGzip: x.Gzip, AskForClosing: x.Closes, ProxyAuthorization: x.ProxyAuth, Trace: x.Trace}
+	if o.ContentLength = x.Length; x.Length < 0 && !x.IsTunnel() {
+		o.Trailer = x.Req.Trailer
+	}
+	s.out = o.Append(s.out[:0], x.Req, x.Target)
+	if x.Trace != nil && x.Trace.WroteHeaders != nil {
+		x.Trace.WroteHeaders()
+	}
+	var err error
+	if x.Body != nil {
+		if x.Expects || !request.IsShort(x.Body, x.Length) {
+			return nil // a writer sends it
+		}
+		s.out, err = request.AppendShort(s.out, x.Body, int(x.Length))
+		x.BodyRead = true
+		if closeErr := x.Body.Close(); err == nil {
+			err = closeErr
+		}
+	}
+	if x.Trace != nil && x.Trace.WroteRequest != nil {
+		x.Trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
+	}
+	return err
+}
+
+// readAnswer reads the header of the final answer, and passes those before it to the hooks.
+func (e *exchange) readAnswer(x *request.Request) (*http.Response, error) {
+	s := e.s
+	if _, err := s.br.Peek(1); err != nil {
+		if s.limit <= 0 {
+			return nil, err
+		}
+		return nil, NoAnswer{err}
+	}
+	if x.Trace != nil && x.Trace.GotFirstResponseByte != nil {
+		x.Trace.GotFirstResponseByte()
+	}
+	for {
+		isPlain := s.scan(x.Req.Method == http.MethodHead)
+		if x.EndedInHook() {
+			cause := context.Cause(x.Ctx)
+			e.c.Cancel(cause) // what watches the context may come later
+			return nil, cause
+		}
+		if isPlain {
+			e.headerCame(x, s.answer.Close)
+			return e.plainAnswer(x), nil
+		}
+		resp, err := http.ReadResponse(s.br, x.Req)
+		if err != nil {
+			return nil, err
+		}
+		if code := resp.StatusCode; code < 100 || code > 199 || code == http.StatusSwitchingProtocols {
+			e.headerCame(x, resp.Close)
+			return e.otherAnswer(x, resp)
+		}
+		if resp.StatusCode == http.StatusContinue && e.w != nil && e.w.expect.IsOpen() {
+			if x.Trace != nil && x.Trace.Got100Continue != nil {
+				x.Trace.Got100Continue()
+			}
+			e.w.expect.Proceed(true)
+		}
+		if x.Trace != nil && x.Trace.Got1xxResponse != nil {
+			if err := x.Trace.Got1xxResponse(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
+				return nil, err
+			}
+			s.limit = request.MaxHeaderBytes(x.Base) // the user limits their number
+		}
+	}
+}
+
+// headerCame ends the limits on time and size that hold until the header has come. closes says that the
+// server closes the connection: a body that it was asked about is only sent if it doesn't.
+func (e *exchange) headerCame(x *request.Request, closes bool) {
+	if e.w != nil {
+		e.w.header.SetAnswered()
+		e.w.expect.Proceed(!closes && !x.Req.Close)
+	}
+	if x.Base.ResponseHeaderTimeout > 0 {
+		_ = e.c.Link.SetReadDeadline(time.Time{})
+	}
+	e.s.limit = math.MaxInt64
+}
+
+// reply is an answer and its body.
+type reply struct {
+	resp http.Response
+	body body
+}
+
+// plainAnswer returns the answer that was scanned at the start of the buffer.
+func (e *exchange) plainAnswer(x *request.Request) *http.Response {
+	s := e.s
+	a := &s.answer
+	p, _ := s.br.Peek(a.Bytes)
+	e.alive = !a.Close && !x.Req.Close && x.Req.Method != http.MethodConnect
+	if a.Body == http1.Empty {
+		resp := new(http.Response)
+		a.Response(p, x.Req, resp)
+		resp.Body, resp.TLS = http.NoBody, e.c.Link.TLS()
+		_, _ = s.br.Discard(a.Bytes)
+		e.finish(true)
+		return resp
+	}
+	r := new(reply)
+	a.Response(p, x.Req, &r.resp)
+	r.resp.TLS = e.c.Link.TLS()
+	_, _ = s.br.Discard(a.Bytes)
+	b := &r.body
+	b.exchange, b.framing, b.left = *e, a.Body, a.ContentLength
+	if a.Body == http1.Chunked {
+		b.chunks, b.resp = newChunks(s.br), &r.resp
+	}
+	b.attach(&r.resp, x)
+	return &r.resp
+}
+
+// otherAnswer returns an answer that net/http has read.
+func (e *exchange) otherAnswer(x *request.Request, resp *http.Response) (*http.Response, error) {
+	resp.TLS = e.c.Link.TLS()
+	if resp.StatusCode == http.StatusSwitchingProtocols && request.IsUpgrade(resp.Header) {
+		return e.switchProtocols(x, resp)
+	}
+	e.alive = !resp.Close && !x.Req.Close && resp.StatusCode > 199 && x.Req.Method != http.MethodConnect
+	if x.Req.Method == http.MethodHead || resp.ContentLength == 0 {
+		e.finish(true)
+		return resp, nil
+	}
+	b := &body{exchange: *e, framing: http1.UntilEnd, other: resp.Body, left: resp.ContentLength}
+	if len(resp.TransferEncoding) > 0 {
+		b.left = math.MaxInt64 // never drained: its trailers would go to the user
+	}
+	b.attach(resp, x)
+	return resp, nil
+}
+
+// switchProtocols gives the connection to the user, as the answer's body.
+func (e *exchange) switchProtocols(x *request.Request, resp *http.Response) (*http.Response, error) {
+	if e.stop != nil && !e.stop() {
+		cause := context.Cause(x.Ctx)
+		e.c.Cancel(cause) // what watches the context may come later
+		return nil, cause
+	}
+	if e.cancel != nil {
+		e.cancel(request.ErrDone)
+	}
+	_ = e.c.Link.SetReadDeadline(time.Time{})
+	e.c.Detach()
+	p, _ := e.s.br.Peek(e.s.br.Buffered())
+	resp.Body = &switched{stream: e.c.Link.Stream(), first: append([]byte(nil), p...)}
+	return resp, nil
+}
+
+// finish ends the exchange. whole says that the answer was read to its end. No read must be under way.
+func (e *exchange) finish(whole bool) {
+	stopped := e.stop == nil || e.stop()
+	if e.cancel != nil {
+		e.cancel(request.ErrDone)
+	}
+	clean := whole && e.alive && e.s.isClean() && (e.w == nil || e.w.succeeds())
+	e.s.release()
+	if !clean || !stopped {
+		e.c.Close()
+		return
+	}
+	err := e.c.Put()
+	if err != nil {
+		e.c.Close()
+	}
+	if trace := e.trace; trace != nil && trace.PutIdleConn != nil && err != pool.ErrKeepAlivesDisabled {
+		trace.PutIdleConn(err)
+	}
+}
+
+// switched is the body of an answer that switches protocols. It first returns what was read too much.
+// Unlike net/http's it has ReadFrom and WriteTo, with which io.Copy lets the kernel move the bytes
+// between the two ends of a ReverseProxy, where both are percore's and without TLS.
+type switched struct {
+	stream link.Stream
+	first  []byte
+}
+
+var _ interface {
+	io.ReadWriteCloser
+	io.ReaderFrom
+	io.WriterTo
+} = (*switched)(nil)
+
+func (b *switched) Read(p []byte) (int, error) {
+	if len(b.first) > 0 {
+		n := copy(p, b.first)
+		b.first = b.first[n:]
+		return n, nil
+	}
+	return b.stream.Read(p)
+}
+
+// WriteTo writes what was read too much itself, and leaves the rest to the connection.
+func (b *switched) WriteTo(w io.Writer) (int64, error) {
+	var first int
+	if len(b.first) > 0 {
+		var err error
+		first, err = w.Write(b.first)
+		b.first = b.first[min(max(first, 0), len(b.first)):]
+		if err == nil && len(b.first) > 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return int64(first), err
+		}
+	}
+	rest, err := io.Copy(w, b.stream)
+	return int64(first) + rest, err
+}
+
+func (b *switched) ReadFrom(r io.Reader) (int64, error) { return io.Copy(b.stream, r) }
+func (b *switched) Write(p []byte) (int, error)         { return b.stream.Write(p) }
+func (b *switched) Close() error                        { return b.stream.Close() }
+func (b *switched) CloseWrite() error                   { return b.stream.CloseWrite() }

@@ -1,0 +1,283 @@
+// Package link has what the client's requests and answers go over: a connection in clear, or TLS above
+// one, which can be watched while no call reads from it, and asked whether something has come.
+package link
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/internal/serving"
+)
+
+// Conn is a connection in clear, or TLS above one. Its methods are safe for as many goroutines as a
+// net.Conn's, except those that say otherwise.
+type Conn struct {
+	below socket
+	tls   *session // above it; nil: none
+}
+
+// socket is the connection itself: a *percore.Conn, or a *otherConn.
+type socket interface {
+	net.Conn
+	CloseWrite() error
+	ReadFrom(r io.Reader) (int64, error)
+	WriteBuffers(v *net.Buffers) (int64, error)
+
+	// TryRead reads what has come, without waiting: no bytes, and no error, if that is nothing.
+	TryRead(p []byte) (int, error)
+
+	// NotifyReadable makes h's OnReadable be called, once, when there is something to read, the read
+	// deadline has passed, or the connection is closed. CancelOnReadable undoes that, and reports false
+	// if the call has come, or comes.
+	NotifyReadable(h percore.ReadableHandler) error
+	CancelOnReadable() bool
+}
+
+// TakeOver makes a Conn of a connection of package net or of percore's, on the engine.
+func TakeOver(nc net.Conn) (Conn, error) {
+	if c, ok := nc.(*percore.Conn); ok {
+		return Conn{below: c}, nil
+	}
+	c, err := seam.TakeOver("tcp", nc)
+	if err != nil {
+		return Conn{}, err
+	}
+	return Conn{below: c.(*percore.Conn)}, nil
+}
+
+// Other makes a Conn of a connection of any type, from which a goroutine reads. timed says that
+// deadlines may be set while a Read waits.
+func Other(nc net.Conn, timed bool) Conn {
+	if c, ok := nc.(*percore.Conn); ok {
+		return Conn{below: c}
+	}
+	return Conn{below: newOther(nc, timed)}
+}
+
+// Stream is what goes over a Conn: a *percore.Conn, a *tls.Conn, or a connection of any other type whose
+// stream can be ended.
+type Stream interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// Stream returns what requests and answers are written to and read from.
+func (c *Conn) Stream() Stream {
+	if c.tls != nil {
+		return c.tls.conn
+	}
+	return c.below
+}
+
+// Shown returns what users get to see: the connection that their function has returned, if that is not
+// on the engine, or the *tls.Conn.
+func (c *Conn) Shown() net.Conn {
+	if c.tls != nil {
+		return c.tls.conn
+	}
+	return shown(c.below)
+}
+
+func shown(s socket) net.Conn {
+	if w, ok := s.(*otherConn); ok {
+		return w.Conn
+	}
+	return s
+}
+
+// TLS returns what answers have as their TLS, or nil.
+func (c *Conn) TLS() *tls.ConnectionState {
+	if c.tls != nil {
+		return &c.tls.state
+	}
+	return nil
+}
+
+// IsTLS reports whether there is TLS.
+func (c *Conn) IsTLS() bool { return c.tls != nil }
+
+// KeepsWrites reports whether Write may keep what it is given: the connection is of a type of the
+// user's.
+func (c *Conn) KeepsWrites() bool {
+	_, others := c.below.(*otherConn)
+	return others
+}
+
+// Read reads from the stream.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.tls != nil {
+		return c.tls.conn.Read(p)
+	}
+	return c.below.Read(p)
+}
+
+// Write writes to the stream.
+func (c *Conn) Write(p []byte) (int, error) {
+	if c.tls != nil {
+		return c.tls.conn.Write(p)
+	}
+	return c.below.Write(p)
+}
+
+// ReadFrom copies from r, without TLS by the kernel if it can.
+func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
+	if c.tls != nil {
+		return io.Copy(c.tls.conn, r)
+	}
+	return c.below.ReadFrom(r)
+}
+
+// WriteBuffers writes the pieces with one system call. It must not be called if there is TLS.
+func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) { return c.below.WriteBuffers(v) }
+
+// SetReadDeadline sets the time until which a Read may wait.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.below.SetReadDeadline(t) }
+
+// Close closes the connection. With TLS it sends the farewell first, for which it waits while another
+// call writes; hurries says that a Read fails at once even then.
+func (c *Conn) Close(hurries bool) {
+	if hurries && c.tls != nil {
+		_ = c.below.SetReadDeadline(time.Unix(1, 0))
+	}
+	_ = c.Stream().Close()
+}
+
+// DropFinalizer says that the connection is closed in any case, so that the collector has not to look
+// after it. RestoreFinalizer takes that back.
+func (c *Conn) DropFinalizer() { seam.DropFinalizer(c.below) }
+
+// RestoreFinalizer is for a connection that is given away.
+func (c *Conn) RestoreFinalizer() { seam.RestoreFinalizer(c.below) }
+
+// Await blocks until there is something to read, where that needs no memory.
+func (c *Conn) Await() {
+	if pc, ok := c.below.(*percore.Conn); ok && c.tls == nil {
+		serving.Await(pc)
+	}
+}
+
+// Stray takes what has come without a request, and the error behind it, if any.
+type Stray func(p []byte, err error)
+
+// Sleep arms the callback of a connection without a call: h's OnReadable is called, once, when something
+// comes, or the time has passed. The zero time is never.
+func (c *Conn) Sleep(until time.Time, h percore.ReadableHandler) error {
+	if !until.IsZero() {
+		if err := c.below.SetReadDeadline(until); err != nil {
+			return err
+		}
+	}
+	return c.below.NotifyReadable(h)
+}
+
+// Watch arms the callback once more, behind one that has come.
+func (c *Conn) Watch(h percore.ReadableHandler) error { return serving.Arm(c.below, h) }
+
+// CancelSleep disarms the callback, and reports false if it has come, or comes.
+func (c *Conn) CancelSleep() bool { return c.below.CancelOnReadable() }
+
+// Wake disarms the callback, and reports whether the connection can be used: nothing has come meanwhile
+// that a program could read, and no part of a record of TLS.
+func (c *Conn) Wake(stray Stray) bool {
+	cancelled := c.CancelSleep()
+	if !cancelled && c.tls == nil {
+		return false
+	}
+	if err := c.below.SetReadDeadline(time.Time{}); err != nil {
+		return false
+	}
+	if c.tls != nil {
+		return c.wakeTLS(!cancelled, stray)
+	}
+	return !hasUnread(c.below)
+}
+
+// HasUnread reports whether something has come that was not read: bytes, or the end. With TLS it may be
+// a message that no program sees.
+func (c *Conn) HasUnread() bool { return hasUnread(c.below) }
+
+// IsWhole reports whether no part of a record of TLS has come.
+func (c *Conn) IsWhole() bool { return c.tls == nil || c.tls.records.areWhole() }
+
+// Hold keeps other looks away until Release: Wake waits for that, too. In clear there is nothing to keep
+// away.
+func (c *Conn) Hold() {
+	if c.tls != nil {
+		c.tls.looks.Lock()
+	}
+}
+
+// Release ends what Hold has begun.
+func (c *Conn) Release() {
+	if c.tls != nil {
+		c.tls.looks.Unlock()
+	}
+}
+
+// Look reports whether nothing has come that a program could read: no byte, and no end. It doesn't wait.
+// No call may use the connection.
+func (c *Conn) Look(stray Stray) bool {
+	c.Hold()
+	defer c.Release()
+	return c.LookHeld(stray)
+}
+
+// LookHeld is Look, between Hold and Release.
+func (c *Conn) LookHeld(stray Stray) bool {
+	var unasked [64]byte
+	var n int
+	var err error
+	if c.tls != nil {
+		n, err = c.tls.tryRead(unasked[:])
+		c.tls.spoiled = c.tls.spoiled || n > 0 || err != nil
+	} else {
+		n, err = c.below.TryRead(unasked[:])
+	}
+	if n > 0 {
+		go stray(bytes.Clone(unasked[:n]), err)
+	}
+	return n == 0 && err == nil
+}
+
+// hasUnread reports whether something has come over s that was not read: bytes, or the end.
+func hasUnread(s socket) bool {
+	if w, ok := s.(*otherConn); ok {
+		return w.hasUnread()
+	}
+	return seam.HasUnread(s)
+}
+
+// readNow is TryRead for crypto/tls: it fails with percore.ErrWouldWait if nothing has come.
+func readNow(s socket, p []byte) (n int, err error) {
+	w, ok := s.(*otherConn)
+	if !ok {
+		return seam.ReadNow(s, p)
+	}
+	if n, err = w.TryRead(p); n == 0 && err == nil {
+		err = percore.ErrWouldWait
+	}
+	return n, err
+}
+
+// ErrHandshakeTimeout says that a handshake has taken too long.
+var ErrHandshakeTimeout = errors.New("the handshake took too long")
+
+// Handshake makes TLS above the connection, which must be in clear. A timeout of 0 is none. If it fails
+// the caller closes the connection.
+func (c *Conn) Handshake(ctx context.Context, config *tls.Config, timeout time.Duration) error {
+	s := &session{records: records{below: c.below}}
+	s.conn = tls.Client(s.records.conn(), config)
+	if err := s.handshake(ctx, timeout); err != nil {
+		return err
+	}
+	s.state = s.conn.ConnectionState()
+	c.tls = s
+	return nil
+}

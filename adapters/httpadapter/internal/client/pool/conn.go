@@ -1,0 +1,263 @@
+package pool
+
+import (
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
+)
+
+// Conn is a connection to a server. If it is for one call at a time either it is idle, and the pool owns
+// it, or a call does.
+type Conn struct {
+	// immutable once it was dialed
+	Host    *Host
+	Link    link.Conn
+	Streams Streams // nil: it is for one call at a time
+
+	// atomic
+	ended atomic.Pointer[ending] // nil: it has not ended
+	state atomic.Uint32          // see below; idle begins and ends under Host.mu
+
+	left   bool // guarded by Host.mu: it is one of Host.leaving, or has ended as that
+	reused bool // owned by the call: it was idle, or is about to be
+
+	since int64 // when it became idle by the wall clock, in ns; written before that, read under Host.mu
+}
+
+// ending is how a connection has ended.
+type ending struct {
+	cause error // why it was cancelled; nil: it wasn't
+}
+
+var notCancelled ending
+
+// The states of a connection. Its callback is armed before it is idle, since others wait for the lock.
+//
+//	from                to      by
+//	busy                arming  Put, before it arms the callback
+//	arming              came    the callback: there may be something to read
+//	arming              over    the callback, with an error
+//	arming, came, over  idle    Put: it is in Host.idle; it notices what has come
+//	arming, came, over  busy    Put: a call has begun to wait, and gets it if nothing has come
+//	idle                busy    a call, or what closes it: it is out of Host.idle
+//
+// If Put fails the connection is closed, whatever its state.
+const (
+	busy uint32 = iota // a call has it, or nothing if it is closed
+	arming
+	came
+	over
+	idle
+)
+
+// Close closes the connection. It may be called more than once.
+func (c *Conn) Close() { c.end(nil, true) }
+
+// Cancel closes the connection for a reason that Canceled then returns.
+func (c *Conn) Cancel(cause error) { c.end(cause, true) }
+
+// Canceled returns the reason why the connection was cancelled, or nil.
+func (c *Conn) Canceled() error {
+	if e := c.ended.Load(); e != nil {
+		return e.cause
+	}
+	return nil
+}
+
+// Detach takes the connection, which goes on, from the pool.
+func (c *Conn) Detach() {
+	c.Link.RestoreFinalizer()
+	c.end(nil, false)
+}
+
+// Reused reports whether another call has had the connection before. Only the call that has it may ask.
+func (c *Conn) Reused() bool { return c.reused }
+
+// end ends the connection, in the pool's view, and closes it if closes is set.
+func (c *Conn) end(cause error, closes bool) {
+	e := &notCancelled
+	if cause != nil {
+		e = &ending{cause}
+	}
+	if !c.ended.CompareAndSwap(nil, e) {
+		return
+	}
+	if closes {
+		c.Link.Close(cause != nil) // a call that was cancelled doesn't wait for the farewell
+	}
+	h := c.Host
+	h.mu.Lock()
+	if c.left {
+		h.leaving--
+	} else {
+		h.open--
+	}
+	h.Count.Add(Conns, -1)
+	h.unlock()
+}
+
+// GiveBack is for a connection that a call has got and doesn't use.
+func (c *Conn) GiveBack() {
+	if c.Streams == nil {
+		c.putOrClose()
+		return
+	}
+	c.Streams.Unreserve()
+	if c.Host.pool.Base.DisableKeepAlives {
+		c.Retire()
+	}
+}
+
+// Put makes a connection available: to the first call that waits for one, or as an idle one. It fails,
+// and the caller must close it, if it can't.
+func (c *Conn) Put() error {
+	h := c.Host
+	base := h.pool.Base
+	if base.DisableKeepAlives || base.MaxIdleConnsPerHost < 0 {
+		return ErrKeepAlivesDisabled
+	}
+	c.reused = true
+	if c.Link.IsTLS() && !c.Link.Look(h.pool.Stray) {
+		c.Close()
+		return nil // as if it had become idle a moment before
+	}
+	for !h.give(c) {
+		now := time.Now()
+		c.since = now.UnixNano()
+		c.state.Store(arming)
+		if c.sleep(now) != nil { // without the lock, for which the others wait
+			return errConnBroken
+		}
+		if kept, err := h.keep(c); kept || err != nil {
+			return err
+		}
+		c.state.Store(busy)
+		if !c.Link.Wake(h.pool.Stray) {
+			c.Close()
+			return nil // likewise
+		}
+	}
+	return nil
+}
+
+// give gives a connection to the first call that waits for one, and reports false if none does, or if
+// something has come that isn't an answer to it.
+func (h *Host) give(c *Conn) bool {
+	if h.waiting.Load() == 0 || !c.Link.IsWhole() || !c.Link.IsTLS() && c.Link.HasUnread() {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.firstLocked()
+	return w != nil && w.deliverLocked(dialed{conn: c})
+}
+
+// keep makes a connection idle whose callback is armed, or returns why it may not be. It reports false
+// without an error if a call has begun to wait for a connection.
+func (h *Host) keep(c *Conn) (bool, error) {
+	base := h.pool.Base
+	perHost := base.MaxIdleConnsPerHost
+	if perHost == 0 {
+		perHost = http.DefaultMaxIdleConnsPerHost
+	}
+	h.mu.Lock()
+	waits := h.firstLocked() != nil
+	var err error
+	switch {
+	case waits && c.Link.IsWhole():
+		h.mu.Unlock()
+		return false, nil
+	case waits:
+		err = errConnBroken // the rest may never come, and a call waits for the place
+	case h.pool.closing.Load():
+		err = errCloseIdle
+	case len(h.idle) >= perHost:
+		err = errTooManyIdleHost
+	}
+	if err != nil {
+		h.mu.Unlock()
+		return false, err
+	}
+	came := c.state.Swap(idle)
+	h.idle = append(h.idle, c)
+	h.Count.Add(Idle, 1)
+	h.mu.Unlock()
+	if came != arming {
+		c.notice(came == over)
+	}
+	if base.MaxIdleConns > 0 && h.pool.idleConns() > int64(base.MaxIdleConns) {
+		h.pool.closeOldest()
+	}
+	return true, nil
+}
+
+// sleep arms the callback of a connection that becomes idle now.
+func (c *Conn) sleep(now time.Time) error {
+	var until time.Time
+	if timeout := c.Host.pool.Base.IdleConnTimeout; timeout > 0 {
+		until = now.Add(timeout)
+	}
+	return c.Link.Sleep(until, c)
+}
+
+// putOrClose is Put for a connection that no call has used.
+func (c *Conn) putOrClose() {
+	if c.Put() != nil {
+		c.Close()
+	}
+}
+
+// remove closes a connection if it is still idle.
+func (c *Conn) remove() {
+	h := c.Host
+	h.mu.Lock()
+	i := slices.Index(h.idle, c)
+	if i >= 0 {
+		h.popLocked(i)
+	}
+	h.mu.Unlock()
+	if i >= 0 {
+		c.Close()
+	}
+}
+
+// OnReadable is called, on the loop's goroutine, when an idle connection ends, gets bytes without a
+// request, or has been idle for IdleConnTimeout, or just before it becomes idle: then Put notices.
+func (c *Conn) OnReadable(err error) {
+	ended := err != nil
+	now := came
+	if ended {
+		now = over
+	}
+	switch {
+	case c.state.CompareAndSwap(arming, now):
+	case c.Link.IsTLS():
+		go c.notice(ended) // crypto/tls may call the user's functions, and write
+	default:
+		c.notice(ended)
+	}
+}
+
+// notice closes an idle connection whose callback has come, with an error if ended is set, unless there
+// was nothing, or there were only messages to crypto/tls. The connection may be taken at the same time:
+// see link.Conn.Wake.
+func (c *Conn) notice(ended bool) {
+	c.Link.Hold()
+	defer c.Link.Release()
+	if c.state.Load() != idle {
+		return // it was taken, and its taker knows
+	}
+	h := c.Host
+	if !ended && c.Link.LookHeld(h.pool.Stray) {
+		h.mu.Lock()
+		if c.state.Load() != idle || c.Link.Watch(c) == nil {
+			h.mu.Unlock()
+			return
+		}
+		h.mu.Unlock()
+	}
+	c.remove()
+}

@@ -1,0 +1,12 @@
+package pool
+
+import "errors"
+
+// Errors of Put, which the hook PutIdleConn gets, with net/http's texts.
+var (
+	ErrKeepAlivesDisabled = errors.New("http: putIdleConn: keep alives disabled")
+
+	errConnBroken      = errors.New("http: putIdleConn: connection is in bad state")
+	errCloseIdle       = errors.New("http: putIdleConn: CloseIdleConnections was called")
+	errTooManyIdleHost = errors.New("http: putIdleConn: too many idle connections for host")
+)

@@ -1,0 +1,176 @@
+package pool
+
+import (
+	"slices"
+	"time"
+)
+
+// This file has the pool's part for connections that many calls share. Such a connection stays in
+// Host.shared while calls use it, until it takes no more streams. Its protocol reads from it, ends it
+// when it has been idle for too long, and tells of its state: SetIdle, Roomy, Leave, Ended.
+//
+//	place                     calls                           leaves by
+//	none yet, it was dialed   the one that it was dialed for  shareAndUnlock: listed, or neither
+//	listed, in Host.shared    any, for which it has room      unshare: neither
+//	neither, it goes away     those that have it already      its end
+//
+// Only the first two count for MaxConnsPerHost: the answers of the last may go on for days.
+//
+// A call takes the connection that had room last, without the host's lock, and reserves a stream, so
+// that it is not idle. Only if the server lets it open no more streams on that one it looks for
+// another, and waits if there is none: see Waiter.
+
+// Streams is what calls share of a connection.
+type Streams interface {
+	// Reserve reserves a stream, and reports false if there is no room. Unreserve takes that back.
+	Reserve() bool
+	Unreserve()
+
+	// Room returns how many streams could be reserved.
+	Room() int
+
+	// Drain ends the connection when its streams have ended. DrainIfIdle does so if it has none, and none
+	// is reserved, and reports whether it was so.
+	Drain()
+	DrainIfIdle() bool
+}
+
+// SetIdle says that a connection has no streams, or that it has.
+func (c *Conn) SetIdle(is bool) {
+	n := int64(-1)
+	if is {
+		n = 1
+	}
+	c.Host.Count.Add(IdleShared, n)
+}
+
+// Roomy says that there is room on a connection again, after Reserve has failed.
+func (c *Conn) Roomy() {
+	c.Host.mu.Lock()
+	c.Host.serveLocked()
+	c.Host.unlock()
+}
+
+// Leave says that a connection takes no more streams.
+func (c *Conn) Leave() { c.Host.unshare(c) }
+
+// Ended says that a connection has ended.
+func (c *Conn) Ended() {
+	c.Host.unshare(c)
+	c.end(nil, false)
+}
+
+// Retire lets no call use the connection any more, which ends when its streams have ended. One that was
+// for a single call keeps its place until then.
+func (c *Conn) Retire() {
+	if !c.Host.pool.Base.DisableKeepAlives {
+		c.Host.unshare(c)
+	}
+	c.Streams.Drain()
+}
+
+// unshare takes a connection out of the list, and gives up its place.
+func (h *Host) unshare(c *Conn) {
+	h.mu.Lock()
+	if !c.left && c.ended.Load() == nil {
+		c.left = true
+		h.open--
+		h.leaving++
+	}
+	if i := slices.Index(h.shared, c); i >= 0 {
+		h.shared = slices.Delete(h.shared, i, i+1)
+		h.latest.CompareAndSwap(c, nil)
+	}
+	h.unlock()
+}
+
+// shareAndUnlock makes a connection that was dialed for w available to all calls, or ends it if it is of
+// no use. A stream of it is reserved. w gets that even if the server goes away already: the call has to
+// learn why.
+func (h *Host) shareAndUnlock(c *Conn, w *Waiter, took time.Duration) {
+	if h.pool.Base.DisableKeepAlives {
+		delivered := w.deliverLocked(dialed{conn: c})
+		h.unlock()
+		if !delivered {
+			c.Retire()
+		}
+		return
+	}
+	h.took = max(took, 1)
+	needed := w.list != nil || !c.left && !h.pool.closing.Load() && !h.hasRoomLocked()
+	if needed && !c.left {
+		h.shared = append(h.shared, c)
+		h.latest.Store(c)
+		if w.list == nil && h.firstLocked() != nil {
+			w = h.firstLocked()
+		}
+	}
+	delivered := w.deliverLocked(dialed{conn: c})
+	h.serveLocked()
+	for other := range h.dials {
+		if other.list == nil {
+			other.cancel()
+		}
+	}
+	h.unlock()
+	switch {
+	case !needed:
+		c.Retire()
+	case !delivered:
+		c.Streams.Unreserve()
+	}
+}
+
+// serveLocked gives calls that wait the streams for which there is room.
+func (h *Host) serveLocked() {
+	for w := h.firstLocked(); w != nil; w = h.firstLocked() {
+		c := h.reserveLocked()
+		if c == nil {
+			return
+		}
+		w.deliverLocked(dialed{conn: c})
+	}
+}
+
+// reserveLocked reserves a stream, and returns its connection, or nil. If there is no room Conn.Roomy
+// is called when there is.
+func (h *Host) reserveLocked() *Conn {
+	for _, c := range h.shared {
+		if c.Streams.Reserve() {
+			h.latest.Store(c)
+			return c
+		}
+	}
+	return nil
+}
+
+// hasRoomLocked reports whether a stream could be reserved.
+func (h *Host) hasRoomLocked() bool {
+	return slices.ContainsFunc(h.shared, func(c *Conn) bool { return c.Streams.Room() > 0 })
+}
+
+// latestOf reserves a stream for a call on the connection that had room last, and returns that, or nil.
+// It does so for no call that would overtake others.
+func (p *Pool) latestOf(r *Route) *Conn {
+	v, ok := p.hosts[r.Kind].Load(r.Key)
+	if !ok {
+		return nil
+	}
+	h := v.(*Host)
+	if conn := h.latest.Load(); conn != nil && h.waiting.Load() == 0 && conn.Streams.Reserve() {
+		return conn
+	}
+	return nil
+}
+
+// closeIdleShared closes the connections that have no streams, and no calls that have got them.
+func (h *Host) closeIdleShared() {
+	h.mu.Lock()
+	all := slices.Clone(h.shared)
+	h.mu.Unlock()
+	for _, c := range all {
+		if c.Streams.DrainIfIdle() {
+			h.unshare(c)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package pool
+
+import (
+	"iter"
+	"time"
+)
+
+// State is what a host has at a moment.
+type State struct {
+	Open, Idle    int           // connections: those that count for MaxConnsPerHost, and those without a call
+	Dials, Queued int           // dials under way, and calls that wait without one
+	Took          time.Duration // by the last dial, if its connection is shared
+}
+
+// States returns the hosts and what they have. No two states are of the same moment.
+func (p *Pool) States() iter.Seq2[*Host, State] {
+	return func(yield func(*Host, State) bool) {
+		for h := range p.all {
+			h.mu.Lock()
+			s := State{Open: h.open, Idle: len(h.idle), Dials: len(h.dials), Took: h.took}
+			for w := h.queued.first; w != nil; w = w.next {
+				s.Queued++
+			}
+			h.mu.Unlock()
+			if !yield(h, s) {
+				return
+			}
+		}
+	}
+}

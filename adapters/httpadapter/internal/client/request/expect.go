@@ -1,0 +1,83 @@
+package request
+
+import (
+	"net/http/httptrace"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
+)
+
+// Asking is what a request with Expect waits for before its body is sent. The zero value doesn't wait.
+type Asking struct {
+	answer  chan bool     // whether the body is sent; nil: it is
+	timeout time.Duration // what the server may take to say so
+
+	mu   sync.Mutex
+	told bool // guarded by mu: answer has it
+}
+
+// Ask makes the body wait.
+func (a *Asking) Ask(timeout time.Duration) {
+	a.answer, a.timeout = make(chan bool, 1), timeout
+}
+
+// Await waits until the server wants the body, or says nothing for the timeout. It reports false if the
+// body must not be sent.
+func (a *Asking) Await(trace *httptrace.ClientTrace) bool {
+	if a.answer == nil {
+		return true
+	}
+	if trace != nil && trace.Wait100Continue != nil {
+		trace.Wait100Continue()
+	}
+	timer := time.NewTimer(a.timeout)
+	defer timer.Stop()
+	select {
+	case sends := <-a.answer:
+		return sends
+	case <-timer.C:
+		return true
+	}
+}
+
+// IsOpen reports whether the server was asked, and has not said yet whether it wants the body.
+func (a *Asking) IsOpen() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.answer != nil && !a.told
+}
+
+// Proceed says, once, whether the body is sent, if the server was asked.
+func (a *Asking) Proceed(sends bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.answer != nil && !a.told {
+		a.told = true
+		a.answer <- sends
+	}
+}
+
+// HeaderTimeout is a ResponseHeaderTimeout that begins when a body is sent.
+type HeaderTimeout struct {
+	After time.Duration // 0: none
+
+	mu       sync.Mutex
+	answered bool // guarded by mu: the answer's header has come
+}
+
+// Start makes the caller wait for the answer no longer than the timeout.
+func (h *HeaderTimeout) Start(from *link.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.After > 0 && !h.answered {
+		_ = from.SetReadDeadline(time.Now().Add(h.After))
+	}
+}
+
+// SetAnswered says that the answer's header has come. A deadline that was set stays.
+func (h *HeaderTimeout) SetAnswered() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answered = true
+}

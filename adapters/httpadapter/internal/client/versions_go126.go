@@ -1,7 +1,0 @@
-//go:build !go1.27
-
-package client
-
-const drains = false
-
-const retriesBreaches = true
