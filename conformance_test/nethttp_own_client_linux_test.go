@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -84,15 +85,19 @@ func changeTransport(t *testing.T, dir string) {
 func changeClient(t *testing.T, src string) {
 	t.Helper()
 	dir := filepath.Join(src, "vendor", "github.com", "percore", "percore", "adapters", "httpadapter", "internal", "client")
-	changeFile(t, filepath.Join(dir, "tls.go"), func(text string) string { // which the tests configure by themselves
+	changeFile(t, filepath.Join(dir, "protocols.go"), func(text string) string { // which the tests configure by themselves
 		return strings.Replace(text, "again.TLSNextProto != nil", "again == nil", 1)
 	})
-	changeFile(t, filepath.Join(dir, "stream.go"), func(text string) string {
-		return insertAt(t, text, `\tx.bodyRead = x.body != nil\n`, "\tpercoreCall(x.req).Opened(s.s.ID())\n")
+	changeFile(t, filepath.Join(dir, "streams", "stream.go"), func(text string) string {
+		return insertAt(t, text, `\tx.BodyRead = x.Body != nil\n`, "\trequest.PercoreCallOf(x.Req).Opened(s.s.ID())\n")
 	})
 	changeFile(t, filepath.Join(dir, "call.go"), func(text string) string {
-		return insertAt(t, text, `func \(c \*call\) retryShared\(err error, retries int\) error \{\n`, "\tif percoreCall(c.req).Once {\n\t\treturn err\n\t}\n")
+		return insertAt(t, text, `func \(c \*call\) retryShared\(err error, retries int\) error \{\n`, "\tif request.PercoreCallOf(c.Req).Once {\n\t\treturn err\n\t}\n")
 	})
+	changeFile(t, filepath.Join(dir, "streams", "errors.go"), func(text string) string {
+		return text + "\nvar PercoreUnusable = errSharedUnusable\n"
+	})
+	testnet.CopyFile(t, "testdata/percorerequest.go.txt", filepath.Join(dir, "request", "percorerequest.go"))
 	testnet.CopyFile(t, "testdata/percoreclient.go.txt", filepath.Join(dir, "percoreclient.go"))
 }
 
@@ -105,14 +110,17 @@ func copyChunks(t *testing.T, src string) {
 	changeFile(t, copied, func(text string) string {
 		return strings.Replace(text, "package internal\n", "package percorechunks\n", 1)
 	})
-	files, err := filepath.Glob(filepath.Join(src, "vendor", "github.com", "percore", "percore", "adapters", "httpadapter", "internal", "*", "*.go"))
+	dir := filepath.Join(src, "vendor", "github.com", "percore", "percore", "adapters", "httpadapter", "internal")
+	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(name, ".go") {
+			changeFile(t, name, func(text string) string {
+				return strings.Replace(text, "\t\"net/http/httputil\"\n", "\thttputil \"percorechunks\"\n", 1)
+			})
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, name := range files {
-		changeFile(t, name, func(text string) string {
-			return strings.Replace(text, "\t\"net/http/httputil\"\n", "\thttputil \"percorechunks\"\n", 1)
-		})
 	}
 }
 
