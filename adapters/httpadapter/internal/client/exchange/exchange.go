@@ -40,7 +40,9 @@ func Do(m *Memory, c *pool.Conn, x *request.Request) (resp *http.Response, err e
 			err = e.fail(err)
 		}
 	}()
-	e.stop = x.Watch(func() { c.Cancel(context.Cause(x.Ctx)) })
+	if x.MayEnd() {
+		e.stop = x.Watch(func() { c.Cancel(context.Cause(x.Ctx)) })
+	}
 	return e.do(x)
 }
 

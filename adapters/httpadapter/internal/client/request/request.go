@@ -83,12 +83,11 @@ func (r *Request) EndedInHook() bool {
 	return r.Ctx.Err() != nil
 }
 
-// Watch calls end when Ctx ends, until stop is called, which reports whether it came first. It is nil if
-// Ctx never ends.
+// MayEnd reports whether Ctx may end, so that a call without such has not to make a function for Watch.
+func (r *Request) MayEnd() bool { return r.Ctx.Done() != nil }
+
+// Watch calls end when Ctx ends, until stop is called, which reports whether it came first.
 func (r *Request) Watch(end func()) (stop func() bool) {
-	if r.Ctx.Done() == nil {
-		return nil
-	}
 	own, ok := r.Ctx.Value(semantics.AfterFuncer).(interface {
 		Done() <-chan struct{}
 		AfterFunc(f func()) (stop func() bool)

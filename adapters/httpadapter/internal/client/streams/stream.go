@@ -82,7 +82,9 @@ func (c *Conn) Do(x *request.Request) (resp *http.Response, err error) {
 		return nil, err
 	}
 	opened = true
-	s.stop = x.Watch(func() { s.abort(x.Ended(), h2.Cancel) })
+	if x.MayEnd() {
+		s.stop = x.Watch(func() { s.abort(x.Ended(), h2.Cancel) })
+	}
 	if err := s.send(x); err != nil {
 		return nil, err
 	}
