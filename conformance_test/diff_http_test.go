@@ -156,26 +156,6 @@ func TestDiffHTTPServer(t *testing.T) {
 			w.finish(1)
 		},
 	}, {
-		name:  "pipelined requests",
-		shows: []string{`hello.*hello.*hello`},
-		play: func(s *stage) {
-			w := serveWeb(s, sayHello, nil)
-			cli := w.dial()
-			cli.write(hello + hello + strings.Replace(hello, "Host", "Connection: close\r\nHost", 1))
-			w.answer(cli)
-			w.finish(1)
-		},
-	}, {
-		name:  "garbage",
-		shows: []string{`400 Bad Request`},
-		play: func(s *stage) {
-			w := serveWeb(s, sayHello, nil)
-			cli := w.dial()
-			cli.write("this is not HTTP\r\n\r\n")
-			w.answer(cli)
-			w.finish(1)
-		},
-	}, {
 		name:  "nothing at all",
 		shows: []string{`states \[new closed\]`, `answer "" nil`},
 		play: func(s *stage) {
@@ -300,59 +280,6 @@ func TestDiffHTTPServer(t *testing.T) {
 			w.finish(1)
 		},
 	}, {
-		name:  "a body in chunks, with a trailer",
-		shows: []string{`body of 9, nil`, `states \[new active idle closed\]`},
-		play: func(s *stage) {
-			w := serveWeb(s, func(w *webStage, rw http.ResponseWriter, r *http.Request) {
-				readBody(w, rw, r)
-				w.see("trailer %v", r.Trailer)
-			}, nil)
-			cli := w.dial()
-			for _, piece := range []string{"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n", "4\r\nfour\r", "\n5\r\nfi", "ve!\r\n", "0\r\nSum: 9\r\n\r", "\n"} {
-				cli.write(piece)
-				letBlock()
-			}
-			cli.closeWrite()
-			w.answer(cli)
-			w.finish(1)
-		},
-	}, {
-		name:  "a body the handler does not read",
-		shows: []string{`hello`},
-		play: func(s *stage) {
-			w := serveWeb(s, sayHello, nil)
-			cli := w.dial()
-			cli.write("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody" + hello)
-			cli.closeWrite()
-			w.answer(cli)
-			w.finish(1)
-		},
-	}, {
-		name:  "100-continue",
-		shows: []string{`100 Continue`, `200 OK`, `body of 4, nil`},
-		play: func(s *stage) {
-			w := serveWeb(s, readBody, nil)
-			cli := w.dial()
-			cli.write("POST / HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
-			cli.awaitReadable(25)
-			cli.read(25)
-			cli.write("body")
-			cli.closeWrite()
-			w.answer(cli)
-			w.finish(1)
-		},
-	}, {
-		name:  "100-continue, refused",
-		shows: []string{`hello`},
-		play: func(s *stage) {
-			w := serveWeb(s, sayHello, nil)
-			cli := w.dial()
-			cli.write("POST / HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
-			cli.closeWrite()
-			w.answer(cli)
-			w.finish(1)
-		},
-	}, {
 		name:  "a client that goes while the handler works",
 		shows: []string{`context: context.Canceled`},
 		play: func(s *stage) {
@@ -427,36 +354,6 @@ func TestDiffHTTPServer(t *testing.T) {
 			}, nil)
 			cli := w.dial()
 			cli.write("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\n")
-			w.answer(cli)
-			w.finish(1)
-		},
-	}, {
-		name:  "a handler that panics",
-		shows: []string{`log "http: panic serving .*: on purpose`, `answer "" nil`},
-		play: func(s *stage) {
-			w := serveWeb(s, func(*webStage, http.ResponseWriter, *http.Request) { panic("on purpose") }, nil)
-			cli := w.dial()
-			cli.write(hello)
-			w.answer(cli)
-			testnet.Eventually(s, "the panic's log", func() bool {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				return w.log.Len() > 0
-			})
-			w.mu.Lock()
-			firstLine, _, _ := strings.Cut(w.log.String(), "\n")
-			w.log.Reset() // the rest is a stack
-			w.log.WriteString(firstLine)
-			w.mu.Unlock()
-			w.finish(1)
-		},
-	}, {
-		name:  "HTTP/1.0",
-		shows: []string{`answer "HTTP/1.0 200 OK`},
-		play: func(s *stage) {
-			w := serveWeb(s, sayHello, nil)
-			cli := w.dial()
-			cli.write("GET / HTTP/1.0\r\n\r\n")
 			w.answer(cli)
 			w.finish(1)
 		},

@@ -35,14 +35,6 @@ func onEachWebEngine(t *testing.T, test func(t *testing.T, e engine)) {
 	}
 }
 
-// onEachWebEngineAndKind is onEachEngineAndKind that also runs httpadapter's engines.
-func onEachWebEngineAndKind(t *testing.T, test func(t *testing.T, e engine, kind testnet.Kind)) {
-	onEachEngineAndKind(t, test)
-	for _, e := range adapterEngines() {
-		onEngine(t, e, onEachKindOf(test))
-	}
-}
-
 // playWebScripts is playScripts that also compares httpadapter's engines with net.
 func playWebScripts(t *testing.T, scripts []script) {
 	playScripts(t, scripts)
