@@ -3,14 +3,12 @@ package conformance
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -141,9 +139,6 @@ type rigOptions struct {
 	secure bool
 	server []grpc.ServerOption
 	client []grpc.DialOption
-
-	// With secure: changes to the result of testnet.TLS.
-	tls func(server, client *tls.Config)
 }
 
 // onEachGRPC runs test with a fresh server for each arm and transport.
@@ -171,9 +166,6 @@ func startGRPC(t *testing.T, arm grpcArm, o rigOptions) *rig {
 	serverCredentials, clientCredentials := insecure.NewCredentials(), insecure.NewCredentials()
 	if o.secure {
 		serverConfig, clientConfig := testnet.TLS(t)
-		if o.tls != nil {
-			o.tls(serverConfig, clientConfig)
-		}
 		serverCredentials, clientCredentials = credentials.NewTLS(serverConfig), credentials.NewTLS(clientConfig)
 	}
 	r.server = grpc.NewServer(append([]grpc.ServerOption{
@@ -244,76 +236,6 @@ func TestGRPCUnary(t *testing.T) {
 	})
 }
 
-func TestGRPCServerStream(t *testing.T) {
-	onEachGRPC(t, func(t *testing.T, r *rig) {
-		ctx, cancel := context.WithCancel(callContext(t))
-		defer cancel()
-		watch, err := healthpb.NewHealthClient(r.client).Watch(ctx, &healthpb.HealthCheckRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []healthpb.HealthCheckResponse_ServingStatus{
-			healthpb.HealthCheckResponse_SERVING,
-			healthpb.HealthCheckResponse_NOT_SERVING,
-			healthpb.HealthCheckResponse_SERVING,
-		} {
-			r.health.SetServingStatus("", want)
-			got, err := watch.Recv()
-			if err != nil || got.Status != want {
-				t.Errorf("got %v, %v, want %v", got, err, want)
-			}
-		}
-		cancel()
-		if _, err := watch.Recv(); status.Code(err) != codes.Canceled {
-			t.Errorf("after cancel: got %v, want Canceled", err)
-		}
-	})
-}
-
-func TestGRPCBidirectionalStreams(t *testing.T) {
-	const streams, messages = 20, 50
-	onEachGRPC(t, func(t *testing.T, r *rig) {
-		ctx := callContext(t)
-		var wg sync.WaitGroup
-		for i := range streams {
-			wg.Go(func() {
-				if err := converse(ctx, r.client, messages, 1+i*700); err != nil {
-					t.Errorf("stream %d: %v", i, err)
-				}
-			})
-		}
-		wg.Wait()
-	})
-}
-
-// converse sends messages one by one on a stream, checks the answers and ends the stream.
-func converse(ctx context.Context, cc *grpc.ClientConn, messages, size int) error {
-	stream, err := chat(ctx, cc)
-	if err != nil {
-		return err
-	}
-	for i := range messages {
-		message := pattern(size + i)
-		if err := stream.SendMsg(wrapperspb.Bytes(message)); err != nil {
-			return err
-		}
-		var reply wrapperspb.BytesValue
-		if err := stream.RecvMsg(&reply); err != nil {
-			return err
-		}
-		if !bytes.Equal(reply.Value, message) {
-			return fmt.Errorf("message %d: got %s, want %s", i, digest(reply.Value), digest(message))
-		}
-	}
-	if err := stream.CloseSend(); err != nil {
-		return err
-	}
-	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
-		return fmt.Errorf("at the end: got %w, want io.EOF", err)
-	}
-	return nil
-}
-
 // TestGRPCFlowControl sends far more than the windows hold before it reads any of it, so that
 // writes on both sides stall.
 func TestGRPCFlowControl(t *testing.T) {
@@ -342,40 +264,6 @@ func TestGRPCFlowControl(t *testing.T) {
 		}
 		if err := testnet.Receive(t, "the sender", sent); err != nil {
 			t.Errorf("sending: %v", err)
-		}
-	})
-}
-
-func TestGRPCCancelAndDeadline(t *testing.T) {
-	onEachGRPC(t, func(t *testing.T, r *rig) {
-		for range 20 {
-			ctx, cancel := context.WithCancel(callContext(t))
-			stream, err := chat(ctx, r.client)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := stream.SendMsg(wrapperspb.Bytes(pattern(100))); err != nil {
-				t.Fatal(err)
-			}
-			cancel()
-			for err == nil {
-				err = stream.RecvMsg(new(wrapperspb.BytesValue))
-			}
-			if status.Code(err) != codes.Canceled {
-				t.Errorf("after cancel: got %v, want Canceled", err)
-			}
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		stream, err := chat(ctx, r.client)
-		if err == nil {
-			err = stream.RecvMsg(new(wrapperspb.BytesValue))
-		}
-		if status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("after the deadline: got %v, want DeadlineExceeded", err)
-		}
-		if err := echoUnary(callContext(t), r.client, pattern(10)); err != nil {
-			t.Errorf("a call after all that: %v", err)
 		}
 	})
 }
@@ -415,24 +303,5 @@ func TestGRPCGracefulStop(t *testing.T) {
 		}
 		stream.CloseSend()
 		testnet.Receive(t, "GracefulStop", stopped)
-	})
-}
-
-func TestGRPCStopCutsStreams(t *testing.T) {
-	onEachGRPC(t, func(t *testing.T, r *rig) {
-		stream, err := chat(callContext(t), r.client)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.SendMsg(wrapperspb.Bytes(pattern(100))); err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != nil {
-			t.Fatal(err)
-		}
-		r.server.Stop()
-		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
-			t.Errorf("after Stop: got %v, want Unavailable", err)
-		}
 	})
 }
