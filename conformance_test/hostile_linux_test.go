@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,8 +24,7 @@ import (
 func init() {
 	children = append(children,
 		testnet.WithChild("crowd", crowd),
-		testnet.WithChild("scarce", scarce),
-		testnet.WithChild("scarce and stubborn", scarceAndStubborn))
+		testnet.WithChild("scarce", scarce))
 }
 
 // crowd is a process with many connections to a server. Its orders, one per
@@ -346,86 +344,4 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	}
 	const tick = time.Second / 100 // USER_HZ on every architecture Go runs on
 	return time.Duration(user+system) * tick
-}
-
-// TestHostileExhaustionOwnProcess exhausts the descriptors of its own process while a plain accept
-// loop runs that stops at any error. Unlike net's, percore's Accept does not fail for lack of
-// descriptors.
-func TestHostileExhaustionOwnProcess(t *testing.T) {
-	if percoreIsNet() {
-		t.Skip("built with net in place of the engine")
-	}
-	child := testnet.StartChild(t, "scarce and stubborn")
-	if output, err := io.ReadAll(child.Stdout); err != nil || string(output) != "" {
-		t.Errorf("got %q, %v, want no complaint", output, err)
-	}
-	if err := child.Wait(); err != nil {
-		t.Error(err)
-	}
-}
-
-// scarceAndStubborn is the child of TestHostileExhaustionOwnProcess. It prints
-// the errors.
-func scarceAndStubborn() {
-	limitFiles()
-	ln, err := percoreEngine.listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	accepted := make(chan net.Conn, 100)
-	go func() {
-		defer close(accepted)
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				if !errors.Is(err, net.ErrClosed) {
-					fmt.Println("Accept failed:", err)
-				}
-				return
-			}
-			accepted <- c
-		}
-	}()
-	client, err := new(net.Dialer).DialContext(context.Background(), "tcp", ln.Addr().String())
-	if err != nil {
-		log.Fatal(err)
-	}
-	(<-accepted).Close()
-	client.Close()
-
-	var hoard []*os.File
-	for {
-		f, err := os.Open(os.DevNull)
-		if err != nil {
-			break
-		}
-		hoard = append(hoard, f)
-	}
-	hoard[len(hoard)-1].Close() // one descriptor for the client, none for the server
-	hoard = hoard[:len(hoard)-1]
-	client, err = net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		log.Fatalf("dialing with the last descriptor: %v", err)
-	}
-	select {
-	case c, ok := <-accepted:
-		fmt.Println("accepted without a descriptor:", c, ok)
-	case <-time.After(100 * time.Millisecond):
-	}
-	for _, f := range hoard {
-		f.Close()
-	}
-	select {
-	case c, ok := <-accepted:
-		if ok {
-			c.Close()
-		}
-	case <-time.After(testnet.HangTimeout):
-		fmt.Println("not accepted when there were descriptors again")
-	}
-	client.Close()
-	ln.Close()
-	for c := range accepted {
-		c.Close()
-	}
 }

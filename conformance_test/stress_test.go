@@ -523,58 +523,6 @@ func TestStressBusyNeighbors(t *testing.T) {
 	})
 }
 
-// TestDroppedConnIsClosed drops connections without closing them. The garbage collector must close
-// them, as it closes net's.
-func TestDroppedConnIsClosed(t *testing.T) {
-	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
-		const conns = 20
-		ln := testnet.Listen(t, e.listen, kind)
-		var clients []net.Conn
-		for range conns {
-			clients = append(clients, useAndForget(t, ln))
-		}
-		ended := make(chan error, conns)
-		for _, c := range clients {
-			go func() {
-				_, err := c.Read(make([]byte, 1))
-				ended <- err
-			}()
-		}
-		seen := 0
-		testnet.Eventually(t, "forgotten connections being closed", func() bool {
-			runtime.GC()
-			for {
-				select {
-				case err := <-ended:
-					if err == nil {
-						t.Error("got data from a forgotten connection, want its end")
-					}
-					seen++
-				default:
-					return seen == conns
-				}
-			}
-		})
-	})
-}
-
-// useAndForget makes a connection, uses its server end a little, and keeps only the client's end.
-func useAndForget(t *testing.T, ln net.Listener) net.Conn {
-	accepted := goAccept(ln, 1)
-	client := testnet.Dial(t, ln)
-	outcome := testnet.Receive(t, "Accept", accepted)
-	if outcome.err != nil {
-		t.Fatalf("accepting: %v", outcome.err)
-	}
-	server := outcome.conn
-	server.SetDeadline(time.Now().Add(time.Hour)) // a deadline must not keep it alive
-	io.WriteString(client, "hello")
-	if _, err := io.ReadFull(server, make([]byte, 5)); err != nil {
-		t.Fatalf("reading: %v", err)
-	}
-	return client
-}
-
 // TestStressCopies proxies many connections through io.Copy in both directions
 // while some of them are cut.
 func TestStressCopies(t *testing.T) {
