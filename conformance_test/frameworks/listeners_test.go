@@ -16,9 +16,6 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -183,80 +180,3 @@ func (m *memoryCache) Get(_ context.Context, key string) ([]byte, error) {
 
 func (m *memoryCache) Put(context.Context, string, []byte) error { return errors.New("read only") }
 func (m *memoryCache) Delete(context.Context, string) error      { return errors.New("read only") }
-
-// TestFileServer requests a file and parts of it in every way, directly and through a reverse
-// proxy.
-func TestFileServer(t *testing.T) {
-	dir := t.TempDir()
-	content := strings.Repeat("0123456789", fileBytes/10)
-	for _, name := range []string{"file.txt", "file.bin"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	modified := time.Date(2020, 2, 2, 2, 2, 2, 0, time.UTC)
-	if err := os.Chtimes(filepath.Join(dir, "file.txt"), modified, modified); err != nil {
-		t.Fatal(err)
-	}
-	date := modified.Format(http.TimeFormat)
-	requests := []struct {
-		method string
-		path   string
-		header []string
-		want   string // the body; "?" for any
-	}{
-		{"GET", "/file.txt", nil, content},
-		{"HEAD", "/file.txt", nil, ""},
-		{"GET", "/file.bin", nil, content},
-		{"GET", "/file.txt", []string{"Range", "bytes=0-0"}, content[:1]},
-		{"GET", "/file.txt", []string{"Range", "bytes=-7"}, content[len(content)-7:]},
-		{"GET", "/file.txt", []string{"Range", "bytes=1234567-"}, content[1234567:]},
-		{"GET", "/file.txt", []string{"Range", fmt.Sprintf("bytes=%d-", len(content))}, "?"},
-		{"GET", "/file.txt", []string{"Range", "bytes=5-100", "If-Range", date}, content[5:101]},
-		{"GET", "/file.txt", []string{"Range", "bytes=5-100", "If-Range", "Mon, 01 Jan 2001 00:00:00 GMT"}, content},
-		{"GET", "/file.txt", []string{"If-Modified-Since", date}, ""},
-		{"HEAD", "/file.txt", []string{"Range", "bytes=5-100"}, ""},
-		{"GET", "/missing.txt", nil, "404 page not found\n"},
-		{"GET", "/", nil, "?"},
-	}
-	for _, proxied := range []bool{false, true} {
-		t.Run(fmt.Sprintf("proxied=%t", proxied), func(t *testing.T) {
-			onEachWay(t, func(s *stage) {
-				st := s.start(&http.Server{Handler: http.FileServer(http.Dir(dir))}, setup{})
-				if proxied {
-					st = s.start(&http.Server{Handler: proxyTo(s, st)}, setup{})
-				}
-				for _, req := range requests {
-					got := st.do(req.method, req.path, "", nil, req.header...)
-					if req.want != "?" {
-						s.want(fmt.Sprint(req.method, " ", req.path, req.header), got, req.want)
-					}
-					st.awaitParked(0)
-				}
-				parts(s, st, content)
-			})
-		})
-	}
-}
-
-// parts requests several parts at once. They come with a new random boundary each time.
-func parts(s *stage, st *site, content string) {
-	req, err := http.NewRequestWithContext(s.context(), "GET", st.url+"/file.txt", nil)
-	if err != nil {
-		s.Fatal(err)
-	}
-	req.Header.Set("Range", "bytes=0-4,100-199999")
-	resp, err := st.client.Do(req)
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	kind, boundary, _ := strings.Cut(resp.Header.Get("Content-Type"), "boundary=")
-	s.note("parts: %s %s %d %v\n%s", resp.Status, kind, len(body), err, strings.ReplaceAll(string(body), boundary, "boundary"))
-	for _, part := range []string{content[:5] + "\r\n", content[100:200_000] + "\r\n"} {
-		if !strings.Contains(string(body), part) {
-			s.Errorf("a part of %d bytes is missing", len(part))
-		}
-	}
-}
