@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -34,107 +33,6 @@ func newTestAcceptPoller(t *testing.T, n int) (*AcceptPoller, []int) {
 	}
 	t.Cleanup(s.Close)
 	return s, fds
-}
-
-// take takes one from an eventfd and reports whether there was one.
-func takeOne(fd int) bool {
-	_, err := unix.Read(fd, make([]byte, 8))
-	return err == nil
-}
-
-func TestAcceptPollerWait(t *testing.T) {
-	s, fds := newTestAcceptPoller(t, 3)
-	for i, fd := range fds {
-		waited := make(chan int, 1)
-		done := startErr(func() error {
-			return s.Wait(nil, func(i int, _ Readiness) bool {
-				if !takeOne(fds[i]) {
-					return false
-				}
-				waited <- i
-				return true
-			})
-		})
-		fire(fd)
-		if r := await(t, "Wait", done); r.err != nil {
-			t.Fatalf("Wait: %v", r.err)
-		}
-		if got := <-waited; got != i {
-			t.Errorf("Wait: tried %d, want %d", got, i)
-		}
-	}
-}
-
-// Connections that one caller leaves, the next one finds, without another edge.
-func TestAcceptPollerWaitLeavesSome(t *testing.T) {
-	s, fds := newTestAcceptPoller(t, 2)
-	for range 3 {
-		fire(fds[0])
-		fire(fds[1])
-	}
-	var taken [2]int
-	for range 6 {
-		done := startErr(func() error {
-			return s.Wait(nil, func(i int, _ Readiness) bool {
-				taken[i]++
-				return takeOne(fds[i])
-			})
-		})
-		if r := await(t, "Wait", done); r.err != nil {
-			t.Fatalf("Wait: %v", r.err)
-		}
-	}
-	if taken != [2]int{3, 3} {
-		t.Errorf("took %v, want 3 from each: they take turns", taken)
-	}
-}
-
-// Many wait; each event is for one of them, none is lost.
-func TestAcceptPollerWaitMany(t *testing.T) {
-	const waiters, events = 8, 2_000
-	s, fds := newTestAcceptPoller(t, 4)
-	var taken atomic.Int64
-	var running sync.WaitGroup
-	for range waiters {
-		running.Go(func() {
-			for {
-				err := s.Wait(nil, func(i int, _ Readiness) bool { return takeOne(fds[i]) })
-				if err == ErrClosed {
-					return
-				}
-				if err != nil {
-					t.Errorf("Wait: %v", err)
-					return
-				}
-				taken.Add(1)
-			}
-		})
-	}
-	for i := range events {
-		fire(fds[i%len(fds)])
-	}
-	eventually(t, "all events are taken", func() bool { return taken.Load() == events })
-	s.Close()
-	testnet.Within(t, "the waiters", running.Wait)
-	if n := taken.Load(); n != events {
-		t.Errorf("taken: got %d, want %d", n, events)
-	}
-}
-
-func TestAcceptPollerDeadline(t *testing.T) {
-	s, fds := newTestAcceptPoller(t, 1)
-	never := func(int, Readiness) bool { t.Error("try is called with nothing ready"); return true }
-	deadline := time.Now().Add(10 * time.Millisecond)
-	if err := s.SetDeadline(deadline); err != nil {
-		t.Fatalf("SetDeadline: %v", err)
-	}
-	wantTimeout(t, "Wait", startErr(func() error { return s.Wait(nil, never) }), deadline)
-	_ = s.SetDeadline(time.Time{})
-	waiting := startErr(func() error { return s.Wait(nil, func(int, Readiness) bool { return takeOne(fds[0]) }) })
-	fire(fds[0])
-	if r := await(t, "Wait", waiting); r.err != nil {
-		t.Errorf("Wait after the deadline was taken away: got %v, want nil", r.err)
-	}
 }
 
 // notYet lets Backoff wait for all of its time.
@@ -208,57 +106,6 @@ func TestAcceptPollerBackoff(t *testing.T) {
 			t.Errorf("Backoff: took %v, want 5ms or more", took)
 		}
 	})
-}
-
-func TestAcceptPollerClose(t *testing.T) {
-	s, _ := newTestAcceptPoller(t, 1)
-	never := func(int, Readiness) bool { t.Error("try is called with nothing ready"); return true }
-	blocked := startErr(func() error { return s.Wait(nil, never) })
-	queued := startErr(func() error { return s.Wait(nil, never) })
-	time.Sleep(time.Millisecond) // either is fine: Close before they wait, or while
-	s.Close()
-	for _, ch := range []<-chan result{blocked, queued} {
-		if r := await(t, "Wait", ch); r.err != ErrClosed {
-			t.Errorf("Wait: got %v, want %v", r.err, ErrClosed)
-		}
-	}
-	if err := s.Wait(nil, never); err != ErrClosed {
-		t.Errorf("Wait after Close: got %v, want %v", err, ErrClosed)
-	}
-	if err := s.SetDeadline(time.Time{}); err != ErrClosed {
-		t.Errorf("SetDeadline after Close: got %v, want %v", err, ErrClosed)
-	}
-	s.Close() // once more does nothing
-}
-
-// Close waits for a try under way.
-func TestAcceptPollerCloseWaits(t *testing.T) {
-	s, fds := newTestAcceptPoller(t, 1)
-	fire(fds[0])
-	inside, leave := make(chan struct{}), make(chan struct{})
-	waited := startErr(func() error {
-		return s.Wait(nil, func(int, Readiness) bool {
-			close(inside)
-			<-leave
-			return true
-		})
-	})
-	<-inside
-	closed := startErr(func() error { s.Close(); return nil })
-	if err := s.SetDeadline(time.Time{}); err != nil && err != ErrClosed {
-		t.Errorf("SetDeadline during Close: got %v", err)
-	}
-	eventually(t, "Close has begun", func() bool { return s.SetDeadline(time.Time{}) == ErrClosed })
-	select {
-	case <-closed:
-		t.Error("Close returned while try was running")
-	default:
-	}
-	close(leave)
-	await(t, "Close", closed)
-	if r := await(t, "Wait", waited); r.err != nil {
-		t.Errorf("Wait: got %v, want nil: its try had succeeded", r.err)
-	}
 }
 
 func TestNewSetFails(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -17,51 +16,6 @@ import (
 
 	"github.com/percore/percore/internal/testnet"
 )
-
-func TestCloseWakesCalls(t *testing.T) {
-	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *half, call func() (int, error), _ func(time.Time) error) {
-		blocked := start(call)
-		awaitWaiting(t, s)
-		queued := start(call) // waits for the first one to end
-		closeFD(t, f)
-		for _, ch := range []<-chan result{blocked, queued} {
-			if r := await(t, "a blocked call", ch); r.err != ErrClosed {
-				t.Errorf("blocked call: got %v, want %v", r, ErrClosed)
-			}
-		}
-		if r := await(t, "a new call", start(call)); r.n != 0 || r.err != ErrClosed {
-			t.Errorf("new call: got %v, want 0, %v", r, ErrClosed)
-		}
-		if err := f.Close(); err != ErrClosed {
-			t.Errorf("second Close: got %v, want %v", err, ErrClosed)
-		}
-	})
-}
-
-func TestCloseIsDoneOnce(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, _ net.Conn) {
-		read := start(func() (int, error) { return f.Read(make([]byte, 8)) })
-		awaitWaiting(t, &f.rd)
-		var succeeded atomic.Int32
-		var running sync.WaitGroup
-		for range 8 {
-			running.Go(func() {
-				switch err := f.Close(); err {
-				case nil:
-					succeeded.Add(1)
-				case ErrClosed:
-				default:
-					t.Errorf("Close: got %v, want nil or %v", err, ErrClosed)
-				}
-			})
-		}
-		testnet.Within(t, "Close", running.Wait)
-		if n := succeeded.Load(); n != 1 {
-			t.Errorf("%d calls of Close succeeded, want 1", n)
-		}
-		await(t, "Read", read)
-	})
-}
 
 // When Close returns, the descriptor is closed: the peer can tell at once. It
 // waits for calls under way, even for those that take their time to leave.
@@ -113,25 +67,6 @@ func TestCloseReturnsWhatTheKernelSaid(t *testing.T) {
 	if err := f.Close(); err != syscall.EBADF {
 		t.Errorf("Close: got %v, want %v", err, syscall.EBADF)
 	}
-}
-
-// A callback may close the descriptor while others use it.
-func TestCloseInCallback(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		read := start(func() (int, error) { return f.Read(make([]byte, 8)) })
-		awaitWaiting(t, &f.rd)
-		closed := make(chan error, 1)
-		if err := f.OnReadable(func(error) { closed <- f.Close() }); err != nil {
-			t.Fatalf("OnReadable: %v", err)
-		}
-		mustWrite(t, peer, "data")
-		if err := testnet.Receive(t, "Close in the callback", closed); err != nil {
-			t.Errorf("Close: got %v, want nil", err)
-		}
-		if r := await(t, "Read", read); r.err != nil && r.err != ErrClosed {
-			t.Errorf("Read: got %v, want data or %v", r, ErrClosed)
-		}
-	})
 }
 
 // Every method races with Close, and with every other. Nothing hangs, and

@@ -1,13 +1,8 @@
 package loop
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,27 +39,6 @@ func TestStrategyString(t *testing.T) {
 	for s, want := range map[Strategy]string{Nested: "nested", Thread: "thread", 7: "Strategy(7)"} {
 		if got := s.String(); got != want {
 			t.Errorf("Strategy %d: got %q, want %q", uint8(s), got, want)
-		}
-	}
-}
-
-func TestGroupLoops(t *testing.T) {
-	for _, loops := range []int{0, 1, 3} {
-		want := loops
-		if loops == 0 {
-			want = runtime.GOMAXPROCS(0)
-		}
-		g := newTestGroup(t, Config{Loops: loops})
-		if got := g.Len(); got != want {
-			t.Errorf("Loops %d: got %d loops, want %d", loops, got, want)
-		}
-		for i := range g.Len() {
-			if l := g.Loop(i); l.index != i || l.group != g {
-				t.Errorf("loop %d: index %d, its group is right: %t", i, l.index, l.group == g)
-			}
-		}
-		if got := g.Stats().Loops; got != want {
-			t.Errorf("Stats().Loops: got %d, want %d", got, want)
 		}
 	}
 }
@@ -219,55 +193,6 @@ func TestGroupRegisterAgainstEnd(t *testing.T) {
 	}
 }
 
-func TestLeastLoaded(t *testing.T) {
-	const loops = 4
-	g := newTestGroup(t, Config{Loops: loops})
-	load := func(l *Loop) *FD {
-		f, _ := newPair(t, l, overUnix)
-		return f
-	}
-	// Among equals it goes round.
-	first := g.LeastLoaded()
-	for i := 1; i < 2*loops; i++ {
-		if got, want := g.LeastLoaded().index, (first.index+i)%loops; got != want {
-			t.Errorf("choice %d of equals: got loop %d, want %d", i, got, want)
-		}
-	}
-	// Loads of 3, 1, 0, 2.
-	var fds []*FD
-	for i, n := range []int{3, 1, 0, 2} {
-		for range n {
-			fds = append(fds, load(g.Loop(i)))
-		}
-	}
-	for range 2 * loops { // wherever it starts
-		if got := g.LeastLoaded().index; got != 2 {
-			t.Errorf("least loaded: got loop %d, want 2", got)
-		}
-	}
-	// Filling up ends in equal loads.
-	for range 6 {
-		fds = append(fds, load(g.LeastLoaded()))
-	}
-	for i := range loops {
-		if got := g.Loop(i).Descriptors(); got != 3 {
-			t.Errorf("loop %d: got %d descriptors, want 3", i, got)
-		}
-	}
-	closeFD(t, fds[0]) // of loop 0
-	for range 2 * loops {
-		if got := g.LeastLoaded().index; got != 0 {
-			t.Errorf("least loaded: got loop %d, want 0", got)
-		}
-	}
-	g.next.Store(^uint32(0)) // counting past the end of a uint32 is no reason to fail
-	for range 3 {
-		if got := g.LeastLoaded().index; got != 0 {
-			t.Errorf("least loaded: got loop %d, want 0", got)
-		}
-	}
-}
-
 // TestPlace checks Place's table: which loop gets the next descriptor, for the number that
 // each has.
 func TestPlace(t *testing.T) {
@@ -313,19 +238,6 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestPlaceFirst checks how many loops get small portions.
-func TestPlaceFirst(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	for _, tt := range []struct{ procs, loops, want int }{
-		{1, 1, 1}, {1, 128, 2}, {2, 2, 2}, {8, 8, 2}, {9, 9, 3}, {64, 64, 16}, {64, 4, 4}, {128, 128, 32},
-	} {
-		runtime.GOMAXPROCS(tt.procs)
-		if got := newTestGroup(t, Config{Loops: tt.loops}).first; got != tt.want {
-			t.Errorf("%d processors, %d loops: got %d, want %d", tt.procs, tt.loops, got, tt.want)
-		}
-	}
-}
-
 // TestUnusedLoops checks that a loop without descriptors costs no goroutine, no
 // descriptor and next to no memory.
 func TestUnusedLoops(t *testing.T) {
@@ -360,121 +272,5 @@ func TestUnusedLoops(t *testing.T) {
 	})
 	if per := (int64(manyBytes) - int64(bytes)) / more; per > 1024 {
 		t.Errorf("a loop that is not used takes %d bytes, want 1024 at most", per)
-	}
-}
-
-func TestStats(t *testing.T) {
-	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
-		a := newEventFD(t, g.Loop(0), nil)
-		b := newEventFD(t, g.Loop(1), nil)
-		before := g.Stats()
-		for i := range int64(5) {
-			for _, e := range []*eventFD{a, b} {
-				e.fire()
-				e.awaitCalls(t, i+1)
-			}
-		}
-		after := g.Stats()
-		if n := after.Events - before.Events; n != 10 {
-			t.Errorf("events: got %d, want 10", n)
-		}
-		if after.Wakeups <= before.Wakeups {
-			t.Errorf("wake-ups: got %d, then %d, want more", before.Wakeups, after.Wakeups)
-		}
-		if after.Descriptors != 2 || after.Loops != 2 {
-			t.Errorf("got %+v, want 2 descriptors and 2 loops", after)
-		}
-	})
-}
-
-// Every descriptor of the engine is non-blocking and not inherited by children.
-func TestDescriptorFlags(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine.name, func(t *testing.T) {
-			before := openFiles(t)
-			config := engine.config
-			config.Loops = 3
-			g := newTestGroup(t, config)
-			for i := range g.Len() {
-				if err := g.Loop(i).start(); err != nil {
-					t.Fatalf("starting loop %d: %v", i, err)
-				}
-			}
-			kinds := make(map[string]int)
-			for fd, target := range openFiles(t) {
-				if before[fd] == target {
-					continue
-				}
-				kinds[target]++
-				if flags := fileFlags(t, fd); flags&unix.O_NONBLOCK == 0 || flags&unix.O_CLOEXEC == 0 {
-					t.Errorf("descriptor %d, %s: flags are %#o, want O_NONBLOCK and O_CLOEXEC among them", fd, target, flags)
-				}
-			}
-			if want := map[string]int{"anon_inode:[eventpoll]": 3, "anon_inode:[eventfd]": 3}; fmt.Sprint(kinds) != fmt.Sprint(want) {
-				t.Errorf("descriptors of 3 loops: got %v, want %v", kinds, want)
-			}
-		})
-	}
-}
-
-// openFiles returns the target of each descriptor of the process.
-func openFiles(t *testing.T) map[int]string {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := make(map[int]string)
-	for _, entry := range entries {
-		target, err := os.Readlink("/proc/self/fd/" + entry.Name())
-		if err != nil || !strings.HasPrefix(target, "anon_inode:") {
-			continue
-		}
-		fd, _ := strconv.Atoi(entry.Name())
-		files[fd] = target
-	}
-	return files
-}
-
-// fileFlags returns a descriptor's flags from /proc (proc_pid_fdinfo(5)), where
-// close-on-exec is among them.
-func fileFlags(t *testing.T, fd int) int {
-	t.Helper()
-	info, err := os.Open(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer info.Close()
-	for lines := bufio.NewScanner(info); lines.Scan(); {
-		if value, ok := strings.CutPrefix(lines.Text(), "flags:"); ok {
-			flags, err := strconv.ParseInt(strings.TrimSpace(value), 8, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return int(flags)
-		}
-	}
-	t.Fatalf("no flags in /proc/self/fdinfo/%d", fd)
-	return 0
-}
-
-// Out of descriptors, NewGroup says so and keeps none.
-func TestNewGroupOutOfDescriptors(t *testing.T) {
-	testnet.NoLeaks(t)
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	low := limit
-	low.Cur = 40
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
-		t.Fatal(err)
-	}
-	g, err := NewGroup(Config{Loops: 100, Strategy: Thread})
-	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); e != nil {
-		t.Fatal(e)
-	}
-	if g != nil || !errors.Is(err, unix.EMFILE) {
-		t.Errorf("NewGroup: got %v, %v, want nil, %v", g, err, unix.EMFILE)
 	}
 }

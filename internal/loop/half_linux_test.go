@@ -1,9 +1,7 @@
 package loop
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -50,111 +48,6 @@ func trackParkers(t *testing.T) {
 			}
 		}
 	})
-}
-
-// tryPark is wait, up to where it would block: it returns the channel that the
-// token has to come on.
-func tryPark(s *half) chan struct{} {
-	p := make(chan struct{}, 1)
-	s.parker = p
-	s.state.Or(waiting)
-	return p
-}
-
-func TestHalfSignal(t *testing.T) {
-	tests := []struct{ before, bits, after uint32 }{
-		{0, ready, ready},
-		{0, ready | hangup, ready | hangup},
-		{0, ready | shortReadUnreliable, ready | shortReadUnreliable},
-		{ready, ready, ready},
-		{ready, ready | hangup, ready | hangup},
-		{hangup, ready, ready | hangup},
-		{shortReadUnreliable, ready | hangup, ready | hangup | shortReadUnreliable},
-		{waiting, ready, ready},
-		{waiting | ready, ready, ready},
-		{waiting | hangup, ready | hangup, ready | hangup},
-		{waiting | shortReadUnreliable, ready, ready | shortReadUnreliable},
-		{waiting | ready | hangup | shortReadUnreliable, ready, ready | hangup | shortReadUnreliable},
-	}
-	for _, tt := range tests {
-		t.Run(fmt.Sprintf("%04b+%04b", tt.before, tt.bits), func(t *testing.T) {
-			var s half
-			p := tryPark(&s)
-			s.state.Store(tt.before)
-			s.signal(tt.bits, 0, nil)
-			if got := s.state.Load(); got != tt.after {
-				t.Errorf("state: got %04b, want %04b", got, tt.after)
-			}
-			if got, want := len(p), int(tt.before&waiting/waiting); got != want {
-				t.Errorf("tokens: got %d, want %d", got, want)
-			}
-		})
-	}
-}
-
-func TestHalfInterrupt(t *testing.T) {
-	for before := range uint32(16) {
-		t.Run(fmt.Sprintf("%04b", before), func(t *testing.T) {
-			f := newLooplessFD()
-			p := tryPark(&f.rd)
-			f.rd.state.Store(before)
-			f.life.word.Store(lifeClosed)
-			f.rd.interrupt(f)
-			if got, want := f.rd.state.Load(), before&^waiting; got != want {
-				t.Errorf("state: got %04b, want %04b", got, want)
-			}
-			if got, want := len(p), int(before&waiting/waiting); got != want {
-				t.Errorf("tokens: got %d, want %d", got, want)
-			}
-		})
-	}
-}
-
-func TestHalfClearReadyUsesItUp(t *testing.T) {
-	var s half
-	if s.clearReady() {
-		t.Error("clearReady of a new half: got true, want false: nothing is ready")
-	}
-	s.signal(ready, 0, nil)
-	if !s.clearReady() {
-		t.Error("clearReady after an edge: got false, want true")
-	}
-	if s.clearReady() {
-		t.Error("second clearReady after an edge: got true, want false")
-	}
-}
-
-func TestHalfWaitReturnsAtOnce(t *testing.T) {
-	tests := []struct {
-		name string
-		set  func(f *FD)
-		want error
-	}{
-		{"ready", func(f *FD) { f.rd.signal(ready, 0, nil) }, nil},
-		{"no wait", func(f *FD) { _ = f.SetNoWait(true) }, ErrWouldWait},
-		{"ready, no wait", func(f *FD) { f.rd.signal(ready, 0, nil); _ = f.SetNoWait(true) }, nil},
-		{"closed", func(f *FD) { f.life.word.Store(lifeClosed | 1) }, ErrClosed},
-		{"expired", func(f *FD) { f.rd.deadline.Store(expired) }, os.ErrDeadlineExceeded},
-		{"closed and expired", func(f *FD) {
-			f.life.word.Store(lifeClosed | 1)
-			f.rd.deadline.Store(expired)
-		}, ErrClosed},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			trackParkers(t)
-			putParker(getParker(nil))
-			f := newLooplessFD()
-			tt.set(f)
-			r := await(t, "wait", startErr(func() error { return f.rd.wait(f) }))
-			if r.err != tt.want {
-				t.Errorf("wait: got %v, want %v", r.err, tt.want)
-			}
-			if st := f.rd.state.Load(); st&waiting != 0 {
-				t.Errorf("state: got %04b, want waiting off", st)
-			}
-		})
-	}
 }
 
 // A waiter goes through all events that wake it, in any interleaving: no wake-up is
@@ -235,41 +128,6 @@ func TestHalfStress(t *testing.T) {
 	running.Wait()
 	if woken == 0 || timeouts == 0 {
 		t.Logf("%d wake-ups, %d timeouts: not much of a stress", woken, timeouts)
-	}
-}
-
-// Each wait gets exactly one token, however many would like to end it at once.
-func TestHalfOneTokenPerWait(t *testing.T) {
-	const rounds = 5_000
-	trackParkers(t)
-	f := newLooplessFD()
-	s := &f.rd
-	wakers := []func(){
-		func() { s.signal(ready, 0, nil) },
-		func() { s.signal(ready|hangup, 0, nil) },
-		func() { s.interrupt(f) },
-		func() { s.setDeadline(f, expired) },
-		func() { _ = f.SetNoWait(true) },
-	}
-	for round := range rounds {
-		s.state.Store(0)
-		s.deadline.Store(noDeadline)
-		waited := startErr(func() error { return s.wait(f) })
-		for s.state.Load()&waiting == 0 {
-			runtime.Gosched()
-		}
-		var running sync.WaitGroup
-		for _, wake := range wakers {
-			running.Go(wake)
-		}
-		r := await(t, "wait", waited)
-		if r.err != nil && r.err != errTimeout {
-			t.Fatalf("round %d: wait: got %v, want nil or %v", round, r.err, errTimeout)
-		}
-		running.Wait()
-		if st := s.state.Load(); st&waiting != 0 {
-			t.Fatalf("round %d: state is %04b, want waiting off", round, st)
-		}
 	}
 }
 

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -67,24 +63,6 @@ func (e *eventFD) awaitCalls(t testing.TB, n int64) {
 	eventually(t, fmt.Sprintf("the callback is called %d times", n), func() bool { return e.calls.Load() >= n })
 }
 
-func TestEvents(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		e := newEventFD(t, g.Loop(0), nil)
-		settle(t, g.Loop(0))
-		if n := e.calls.Load(); n != 0 {
-			t.Errorf("calls before any event: got %d, want 0", n)
-		}
-		for i := range int64(10) {
-			e.fire()
-			e.awaitCalls(t, i+1)
-		}
-		settle(t, g.Loop(0))
-		if n := e.calls.Load(); n != 10 {
-			t.Errorf("after 10 events: got %d calls, want 10", n)
-		}
-	})
-}
-
 func TestWatchWrites(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
@@ -109,43 +87,6 @@ func TestWatchWrites(t *testing.T) {
 			t.Errorf("watchWrites of a descriptor that isn't registered: got %v, want %v", err, syscall.ENOENT)
 		}
 	})
-}
-
-// A descriptor that can't be registered twice goes on working.
-func TestNewFDTwice(t *testing.T) {
-	g := newTestGroup(t, Config{Loops: 1})
-	l := g.Loop(0)
-	e := newEventFD(t, l, nil)
-	if _, err := l.NewFD(int(e.sysfd), Plain); !errors.Is(err, syscall.EEXIST) {
-		t.Errorf("registering twice: got %v, want %v", err, syscall.EEXIST)
-	}
-	if n := l.Descriptors(); n != 1 {
-		t.Errorf("descriptors: got %d, want 1", n)
-	}
-	e.fire()
-	e.awaitCalls(t, 1)
-}
-
-func TestReadiness(t *testing.T) {
-	tests := []struct {
-		events uint32
-		want   Readiness
-	}{
-		{0, 0},
-		{unix.EPOLLIN, Readable},
-		{unix.EPOLLOUT, Writable},
-		{unix.EPOLLIN | unix.EPOLLOUT, Readable | Writable},
-		{unix.EPOLLRDHUP, Readable | Hangup},
-		{unix.EPOLLIN | unix.EPOLLRDHUP, Readable | Hangup},
-		{unix.EPOLLHUP, Readable | Writable | Hangup},
-		{unix.EPOLLERR, Readable | Writable},
-		{unix.EPOLLPRI, Readable | Urgent},
-	}
-	for _, tt := range tests {
-		if got := readiness(tt.events); got != tt.want {
-			t.Errorf("readiness(%#x): got %04b, want %04b", tt.events, got, tt.want)
-		}
-	}
 }
 
 // The kernel goes on to report a file that was closed while a duplicate of it is
@@ -184,22 +125,6 @@ func TestStaleEvents(t *testing.T) {
 		if got := g.Stats(); got.Events != 3+uint64(heir.calls.Load()) {
 			t.Errorf("stats: %+v; want the events to be the 3 stale ones and %d that were delivered", got, heir.calls.Load())
 		}
-	})
-}
-
-// A descriptor that may have been duplicated is taken out when it is closed.
-func TestCloseDuplicated(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		newEventFD(t, l, nil) // so that the group lives on, and polls
-		e := newEventFD(t, l, nil)
-		duplicate, err := e.Dup()
-		if err != nil {
-			t.Fatalf("Dup: %v", err)
-		}
-		defer unix.Close(duplicate)
-		closeFD(t, e.FD)
-		wantNoEvents(t, l, duplicate)
 	})
 }
 
@@ -293,53 +218,6 @@ func TestLastPoll(t *testing.T) {
 	})
 }
 
-// Events that come while others are being dispatched are not lost either.
-func TestEventsWhileDispatching(t *testing.T) {
-	const crowd = 3 * eventsMin
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		followers := make([]*eventFD, crowd)
-		for i := range followers {
-			followers[i] = newEventFD(t, l, nil)
-		}
-		leader := newEventFD(t, l, func(*eventFD) {
-			for _, e := range followers {
-				e.fire()
-			}
-		})
-		for round := range int64(50) {
-			leader.fire()
-			for _, e := range followers {
-				e.awaitCalls(t, round+1)
-			}
-		}
-	})
-}
-
-// A chain of events, each raised by the callback of the one before.
-func TestEventChain(t *testing.T) {
-	const links, length = 5, 5_000
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		var total atomic.Int64
-		var chain [links]*eventFD
-		done := make(chan struct{})
-		for i := range chain {
-			chain[i] = newEventFD(t, l, func(*eventFD) {
-				switch n := total.Add(1); {
-				case n < length:
-					chain[(i+1)%links].fire()
-				case n == length:
-					close(done)
-				}
-			})
-		}
-		settle(t, l) // the race detector does not see that fire comes before the callback
-		chain[0].fire()
-		testnet.Receive(t, "the end of the chain", done)
-	})
-}
-
 // The event array doubles while it comes back full, up to its maximum.
 func TestEventArrayGrows(t *testing.T) {
 	const crowd = eventsMax + 100
@@ -373,89 +251,6 @@ func TestEventArrayGrows(t *testing.T) {
 		}
 		if n := size(); n != eventsMax {
 			t.Errorf("event array after polls of %d: got %d, want %d", crowd, n, eventsMax)
-		}
-	})
-}
-
-// A descriptor that is always ready does not keep the loop from the others, nor
-// from tasks.
-func TestBusyDescriptorDoesNotStarve(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		var stop atomic.Bool
-		busy := newEventFD(t, l, func(e *eventFD) {
-			if !stop.Load() {
-				e.fire()
-			}
-		})
-		other := newEventFD(t, l, nil)
-		busy.fire()
-		for i := range int64(100) {
-			before := busy.calls.Load()
-			other.fire()
-			other.awaitCalls(t, i+1)
-			settle(t, l)
-			busy.awaitCalls(t, before+1)
-		}
-		stop.Store(true)
-	})
-}
-
-// Nor does a flood on one connection keep another one's messages.
-func TestFloodDoesNotStarve(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		flooded, flood := newPair(t, g.Loop(0), overTCP)
-		quiet, peer := newPair(t, g.Loop(0), overTCP)
-		var running sync.WaitGroup
-		running.Go(func() {
-			p := make([]byte, 64<<10)
-			for {
-				if _, err := flood.Write(p); err != nil {
-					return
-				}
-			}
-		})
-		running.Go(func() {
-			p := make([]byte, 4<<10)
-			for {
-				if _, err := flooded.Read(p); err != nil {
-					return
-				}
-			}
-		})
-		for range 100 {
-			mustWrite(t, peer, "ping")
-			mustRead(t, quiet, "ping")
-		}
-		flood.Close()
-		testnet.Within(t, "the flood", running.Wait)
-	})
-}
-
-func TestSubmitOrder(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		const goroutines, each = 8, 2_000
-		l := g.Loop(0)
-		var got [goroutines]int // only the loop touches it
-		var running sync.WaitGroup
-		for i := range goroutines {
-			running.Go(func() {
-				for k := range each {
-					l.Submit(func() {
-						if got[i] != k {
-							t.Errorf("goroutine %d: task %d is run after %d others of it", i, k, got[i])
-						}
-						got[i]++
-					})
-				}
-			})
-		}
-		running.Wait()
-		settle(t, l)
-		for i, n := range got {
-			if n != each {
-				t.Errorf("goroutine %d: %d tasks were run, want %d", i, n, each)
-			}
 		}
 	})
 }
@@ -563,26 +358,6 @@ func TestSubmitAfterTheEnd(t *testing.T) {
 	}
 }
 
-// Tasks submitted before the last reference was given up are run.
-func TestSubmitBeforeTheEnd(t *testing.T) {
-	for _, engine := range engines {
-		config := engine.config
-		config.Loops = 2
-		for range 50 {
-			g := newTestGroup(t, config)
-			var run atomic.Int32
-			for i := range 2 {
-				g.Loop(i).Submit(func() { run.Add(1) })
-			}
-			g.Close()
-			testnet.Receive(t, "the group's end", g.Stopped())
-			if n := run.Load(); n != 2 {
-				t.Fatalf("%s: %d tasks were run, want 2", engine.name, n)
-			}
-		}
-	}
-}
-
 // A callback or a task that ends its goroutine, as testing.T's FailNow does, ends
 // neither the loop nor what the loop had found with it.
 func TestGoexit(t *testing.T) {
@@ -681,77 +456,5 @@ func TestPin(t *testing.T) {
 	}()
 	if err := <-done; err != nil || now != may {
 		t.Errorf("other threads: %v, %d processors, want all %d", err, now.Count(), may.Count())
-	}
-}
-
-// Everything at once, on few loops: connections come, talk, time out and go.
-func TestChurn(t *testing.T) {
-	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
-		var running sync.WaitGroup
-		for id := range 8 {
-			running.Go(func() {
-				rng := rand.New(rand.NewPCG(uint64(id), 2))
-				for range 30 {
-					tr := []transport{overTCP, overUnix}[rng.IntN(2)]
-					churnRound(t, g, tr, rng)
-				}
-			})
-		}
-		testnet.Within(t, "the churn", running.Wait)
-	})
-}
-
-func churnRound(t *testing.T, g *Group, tr transport, rng *rand.Rand) {
-	a, b, err := tr.make()
-	if err != nil {
-		t.Errorf("making a connection: %v", err)
-		return
-	}
-	f, err := g.LeastLoaded().NewFD(a, tr.kind)
-	if err != nil {
-		t.Errorf("NewFD: %v", err)
-		return
-	}
-	file := os.NewFile(uintptr(b), "peer")
-	peer, err := net.FileConn(file)
-	file.Close()
-	if err != nil {
-		t.Errorf("FileConn: %v", err)
-		return
-	}
-	defer peer.Close()
-	_ = peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	p, q := make([]byte, 256), make([]byte, 256)
-	for i := range rng.IntN(20) {
-		_ = f.SetReadDeadline(time.Now().Add(time.Hour))
-		msg := p[:1+rng.IntN(len(p))]
-		for k := range msg {
-			msg[k] = byte(i + k)
-		}
-		if _, err := peer.Write(msg); err != nil {
-			t.Errorf("peer Write: %v", err)
-			return
-		}
-		for got := 0; got < len(msg); {
-			n, err := f.Read(q[got:])
-			if err != nil {
-				t.Errorf("Read: %v", err)
-				return
-			}
-			got += n
-		}
-		if string(q[:len(msg)]) != string(msg) {
-			t.Errorf("message %d: got other bytes than were sent", i)
-			return
-		}
-	}
-	if rng.IntN(2) == 0 {
-		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
-		if _, err := f.Read(q); err != os.ErrDeadlineExceeded {
-			t.Errorf("Read: got %v, want a timeout", err)
-		}
-	}
-	if err := f.Close(); err != nil {
-		t.Errorf("Close: %v", err)
 	}
 }

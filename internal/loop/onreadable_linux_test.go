@@ -2,7 +2,6 @@ package loop
 
 import (
 	"errors"
-	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -36,65 +35,6 @@ func wantCalled(t testing.TB, called <-chan error, want error) {
 	}
 }
 
-// wantArmed checks that the callback has not been called yet.
-func wantArmed(t testing.TB, f *FD, called <-chan error) {
-	t.Helper()
-	settle(t, f.loop)
-	select {
-	case err := <-called:
-		t.Errorf("callback: called with %v, want it to be still armed", err)
-	default:
-	}
-	if f.rd.state.Load()&armed == 0 {
-		t.Error("no callback is armed any more, and none was called")
-	}
-}
-
-// wantOver checks that the callback is disarmed and isn't called (again).
-func wantOver(t testing.TB, f *FD, called <-chan error) {
-	t.Helper()
-	settle(t, f.loop)
-	if f.CancelOnReadable() {
-		t.Error("CancelOnReadable: got true, want false: the callback was called or cancelled")
-	}
-	select {
-	case err := <-called:
-		t.Errorf("callback: called once more, with %v", err)
-	default:
-	}
-}
-
-func TestOnReadableData(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		called := arm(t, f)
-		wantArmed(t, f, called)
-		mustWrite(t, peer, "data")
-		wantCalled(t, called, nil)
-		wantOver(t, f, called)
-		// It was not read, so that a callback armed now is called too.
-		called = arm(t, f)
-		wantCalled(t, called, nil)
-		wantOver(t, f, called)
-		mustRead(t, f, "data")
-	})
-}
-
-func TestOnReadableEnd(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		called := arm(t, f)
-		peer.Close()
-		wantCalled(t, called, nil)
-		for range 2 { // the end stays
-			if n, err := f.Read(make([]byte, 8)); n != 0 || err != io.EOF {
-				t.Errorf("Read: got %d, %v, want 0, EOF", n, err)
-			}
-			called = arm(t, f)
-			wantCalled(t, called, nil)
-		}
-		wantOver(t, f, called)
-	})
-}
-
 // Arming a callback must not take away the next read's data, an error least of
 // all: a stream cut short would look as if it were complete.
 func TestOnReadableReset(t *testing.T) {
@@ -118,97 +58,6 @@ func TestOnReadableReset(t *testing.T) {
 				t.Errorf("Read, reset before arming %t: got %v, want %v", before, err, syscall.ECONNRESET)
 			}
 		}
-	})
-}
-
-func TestOnReadableDeadline(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		t.Run("future", func(t *testing.T) {
-			called := arm(t, f)
-			deadline := time.Now().Add(20 * time.Millisecond)
-			if err := f.SetReadDeadline(deadline); err != nil {
-				t.Fatalf("SetReadDeadline: %v", err)
-			}
-			wantCalled(t, called, os.ErrDeadlineExceeded)
-			if early := time.Until(deadline); early > 0 {
-				t.Errorf("the callback was called %v before the deadline", early)
-			}
-			wantOver(t, f, called)
-		})
-		t.Run("passed", func(t *testing.T) {
-			if err := f.OnReadable(func(error) { t.Error("called") }); err != os.ErrDeadlineExceeded {
-				t.Errorf("OnReadable past the deadline: got %v, want %v", err, os.ErrDeadlineExceeded)
-			}
-			settle(t, f.loop)
-		})
-		t.Run("past", func(t *testing.T) {
-			_ = f.SetReadDeadline(time.Time{})
-			called := arm(t, f)
-			_ = f.SetReadDeadline(time.Unix(1, 0))
-			wantCalled(t, called, os.ErrDeadlineExceeded)
-			wantOver(t, f, called)
-		})
-		t.Run("moved", func(t *testing.T) {
-			var called <-chan error
-			for inTime := false; !inTime; {
-				_ = f.SetReadDeadline(time.Time{})
-				called = arm(t, f)
-				soon := time.Now().Add(5 * time.Millisecond)
-				_ = f.SetReadDeadline(soon)
-				_ = f.SetReadDeadline(time.Time{})
-				if inTime = time.Now().Before(soon); !inTime { // it may have passed: once more
-					_ = f.SetReadDeadline(time.Unix(1, 0))
-					wantCalled(t, called, os.ErrDeadlineExceeded)
-				}
-			}
-			testnet.Eventually(t, "the wheel let go of the old deadline", func() bool { return f.rd.timer.Load() == nil })
-			wantArmed(t, f, called)
-			mustWrite(t, peer, "data")
-			wantCalled(t, called, nil)
-			wantOver(t, f, called)
-		})
-		t.Run("of writes", func(t *testing.T) {
-			mustRead(t, f, "data")
-			settle(t, f.loop)
-			f.rd.state.And(^ready) // a read of a unix socket may leave a spurious readiness
-			called := arm(t, f)
-			_ = f.SetWriteDeadline(time.Unix(1, 0))
-			wantArmed(t, f, called)
-			f.CancelOnReadable()
-		})
-	})
-}
-
-func TestOnReadableClose(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, _ net.Conn) {
-		called := arm(t, f)
-		closeFD(t, f)
-		wantCalled(t, called, ErrClosed)
-		wantOver(t, f, called)
-		if err := f.OnReadable(func(error) { t.Error("called") }); err != ErrClosed {
-			t.Errorf("OnReadable after Close: got %v, want %v", err, ErrClosed)
-		}
-		settle(t, f.loop)
-	})
-}
-
-func TestOnReadableTwice(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		called := arm(t, f)
-		if err := f.OnReadable(func(error) { t.Error("the second callback is called") }); err != ErrArmed {
-			t.Errorf("second OnReadable: got %v, want %v", err, ErrArmed)
-		}
-		wantArmed(t, f, called)
-		if !f.CancelOnReadable() {
-			t.Error("CancelOnReadable: got false, want true")
-		}
-		if f.CancelOnReadable() {
-			t.Error("second CancelOnReadable: got true, want false")
-		}
-		mustWrite(t, peer, "data")
-		awaitBits(t, f, ready)
-		wantOver(t, f, called)
-		wantCalled(t, arm(t, f), nil)
 	})
 }
 
@@ -274,56 +123,6 @@ func tryRead(t testing.TB, f *FD, p []byte) (n int) {
 		return 0
 	}
 	return n
-}
-
-// A server without a goroutine per connection: the callback reads all there is
-// and arms itself again.
-func TestOnReadableServer(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		const messages = 200
-		var buf [256]byte
-		var serve func(err error)
-		ended := make(chan struct{})
-		serve = func(err error) {
-			if err != nil {
-				t.Errorf("callback: got %v, want nil", err)
-				return
-			}
-			switch n := tryRead(t, f, buf[:]); {
-			case n == 0:
-				close(ended)
-				return
-			case n > 0:
-				if _, err := f.Write(buf[:n]); err != nil { // never blocks: there is one message at a time
-					t.Errorf("Write: %v", err)
-				}
-			default:
-				// Nothing: the news was old. RawRead has to leave the descriptor
-				// marked as ready, for it can't know that; a real server would read
-				// in a goroutine. The mark must go, or this would spin.
-				f.rd.state.And(^ready)
-			}
-			if err := f.OnReadable(serve); err != nil {
-				t.Errorf("arming again: %v", err)
-			}
-		}
-		if err := f.OnReadable(serve); err != nil {
-			t.Fatalf("OnReadable: %v", err)
-		}
-		_ = peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
-		for i := range messages {
-			want := []byte{byte(i), byte(i >> 8), 'm'}
-			got := make([]byte, len(want))
-			if _, err := peer.Write(want); err != nil {
-				t.Fatalf("message %d: %v", i, err)
-			}
-			if _, err := io.ReadFull(peer, got); err != nil || string(got) != string(want) {
-				t.Fatalf("message %d: got %q, %v, want %q", i, got, err, want)
-			}
-		}
-		peer.Close()
-		testnet.Receive(t, "the end of the stream", ended)
-	})
 }
 
 // A callback may be armed while reads go on. If they leave something, it is

@@ -372,21 +372,3 @@ func TestPollOwnershipStress(t *testing.T) {
 		})
 	}
 }
-
-// A descriptor may be registered with data there: the loop gets to know it
-// before NewFD has returned.
-func TestNewFDOfReady(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		for range 200 {
-			a, b := unixPair(t)
-			_, _ = unix.Write(b, []byte("data"))
-			f, err := g.Loop(0).NewFD(a, Plain)
-			if err != nil {
-				t.Fatalf("NewFD: %v", err)
-			}
-			mustRead(t, f, "data")
-			closeFD(t, f)
-			unix.Close(b)
-		}
-	})
-}

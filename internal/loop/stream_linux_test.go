@@ -3,9 +3,7 @@ package loop
 import (
 	"io"
 	"net"
-	"os"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,27 +18,6 @@ func readOnce(p []byte, n, calls *int) func(fd uintptr) bool {
 		*n, err = unix.Read(int(fd), p)
 		return err != unix.EAGAIN
 	}
-}
-
-func TestStreamRead(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		p := make([]byte, 8)
-		var n, calls int
-		reading := startErr(func() error { return f.Stream().Read(readOnce(p, &n, &calls)) })
-		awaitWaiting(t, &f.rd)
-		read := start(func() (int, error) { return f.Read(make([]byte, 8)) }) // has to wait for its turn
-		mustWrite(t, peer, "with")
-		if r := await(t, "Stream.Read", reading); r.err != nil || string(p[:n]) != "with" {
-			t.Errorf("Stream.Read: got %q, %v, want \"with\"", p[:n], r.err)
-		}
-		mustWrite(t, peer, "data")
-		if r := await(t, "Read", read); r.n != 4 || r.err != nil {
-			t.Errorf("Read: got %v, want 4, nil", r)
-		}
-		if f.exposed.Load() || !f.Stream().Nonblocking() {
-			t.Error("the descriptor counts as exposed")
-		}
-	})
 }
 
 // TestStreamReadLeavesSomething has fn read a part: the next read must find the rest
@@ -160,74 +137,4 @@ func TestStreamDrainedIsForgotten(t *testing.T) {
 			t.Errorf("said %t: got reliable %t", says, got)
 		}
 	}
-}
-
-func TestStreamReadAtTheEnd(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		_ = peer.Close()
-		n, calls := -1, 0
-		if err := f.Stream().Read(readOnce(make([]byte, 8), &n, &calls)); err != nil || n != 0 {
-			t.Errorf("Stream.Read: got %d, %v, want 0: the end", n, err)
-		}
-		if n, err := f.Read(make([]byte, 8)); n != 0 || err != io.EOF {
-			t.Errorf("Read: got %d, %v, want 0, EOF", n, err)
-		}
-	})
-}
-
-func TestStreamWrite(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		writeMuch(t, "Stream.Write", peer, f.Stream().Write)
-		if !f.Stream().Nonblocking() {
-			t.Error("the descriptor counts as exposed")
-		}
-	})
-}
-
-func TestStreamIsInterrupted(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, _ net.Conn) {
-		called := func(uintptr) bool { t.Error("called past the deadline"); return true }
-		_ = f.SetDeadline(time.Unix(1, 0))
-		if err := f.Stream().Read(called); err != os.ErrDeadlineExceeded {
-			t.Errorf("Stream.Read past the deadline: got %v, want %v", err, os.ErrDeadlineExceeded)
-		}
-		if err := f.Stream().Write(called); err != os.ErrDeadlineExceeded {
-			t.Errorf("Stream.Write past the deadline: got %v, want %v", err, os.ErrDeadlineExceeded)
-		}
-		_ = f.SetDeadline(time.Time{})
-		reading := startErr(func() error { return f.Stream().Read(called) })
-		awaitWaiting(t, &f.rd)
-		closeFD(t, f)
-		if r := await(t, "Stream.Read", reading); r.err != ErrClosed {
-			t.Errorf("Stream.Read: got %v, want %v", r.err, ErrClosed)
-		}
-		if err := f.Stream().Write(called); err != ErrClosed {
-			t.Errorf("Stream.Write when closed: got %v, want %v", err, ErrClosed)
-		}
-	})
-}
-
-// TestStreamPanic: a panic of fn leaves the descriptor usable, and the bytes that there were to
-// read is not forgotten.
-func TestStreamPanic(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		mustWrite(t, peer, "data")
-		for name, call := range map[string]func(){
-			"Stream.Read":  func() { _ = f.Stream().Read(func(uintptr) bool { panic("mine") }) },
-			"Stream.Write": func() { _ = f.Stream().Write(func(uintptr) bool { panic("mine") }) },
-		} {
-			func() {
-				defer func() {
-					if got := recover(); got != "mine" {
-						t.Errorf("%s: got panic %v, want mine", name, got)
-					}
-				}()
-				call()
-			}()
-		}
-		mustRead(t, f, "data")
-		if n, err := f.Write([]byte("x")); n != 1 || err != nil {
-			t.Errorf("Write: got %d, %v, want 1, nil", n, err)
-		}
-	})
 }

@@ -406,27 +406,6 @@ func expireNone(t *testing.T) func(*timer) {
 	}
 }
 
-func TestWheelExpiresNeitherEarlyNorLate(t *testing.T) {
-	for _, start := range wheelDistances() {
-		for _, distance := range wheelDistances() {
-			at := saturatingAdd(start, distance)
-			var w wheel
-			var tm timer
-			w.advance(start, expireNone(t))
-			w.add(&tm, at)
-			if at > start {
-				w.advance(at-1, expireNone(t))
-			}
-			expired := 0
-			w.advance(saturatingAdd(at, wheelTick-1), func(*timer) { expired++ })
-			if expired != 1 || tm.armed() || w.len() != 0 {
-				t.Errorf("start %d, due at %d: expired %d times, armed %t, len %d; want once, false, 0",
-					start, at, expired, tm.armed(), w.len())
-			}
-		}
-	}
-}
-
 // TestWheelWakeUps counts the wake-ups of a lone timer for a caller that sleeps until
 // next.
 func TestWheelWakeUps(t *testing.T) {
@@ -454,34 +433,6 @@ func TestWheelWakeUps(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestWheelZeroValue(t *testing.T) {
-	var w wheel
-	var tm timer
-	w.remove(&tm)
-	w.advance(0, expireNone(t))
-	w.advance(math.MaxInt64, expireNone(t))
-	if at, ok := w.next(); ok || w.len() != 0 || tm.armed() {
-		t.Errorf("got next %d, %t, len %d, armed %t; want none, 0, false", at, ok, w.len(), tm.armed())
-	}
-	if err := w.invariants(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestWheelAddAfterIdle arms timers long after the last advance: no caller
-// advances a wheel that is empty.
-func TestWheelAddAfterIdle(t *testing.T) {
-	p := &wheelPair{t: t, step: "idle"}
-	p.clock = int64(400 * 24 * time.Hour)
-	p.set(0, p.clock+int64(5*time.Second))
-	p.set(1, p.clock-1)
-	p.set(2, p.clock+int64(time.Hour))
-	if n := p.advance(p.clock); n != 1 {
-		t.Errorf("advance to the present expired %d timers, want 1", n)
-	}
-	p.drain()
 }
 
 // TestWheelRearmInExpire has expire re-arm its timer so that it is due already:
@@ -564,27 +515,6 @@ func TestWheelPanicInExpire(t *testing.T) {
 	w.advance(wheelTick, func(*timer) { expired++ })
 	if expired != 2 {
 		t.Errorf("the next advance expired %d timers, want 2", expired)
-	}
-}
-
-// TestWheelClockGoesBack: nothing expires early nor gets lost on a clock that
-// isn't as monotonic as it should be.
-func TestWheelClockGoesBack(t *testing.T) {
-	const now, due, later = 1000 * wheelTick, 900 * wheelTick, 1100 * wheelTick
-	p := &wheelPair{t: t, step: "clock goes back"}
-	p.advance(now)
-	p.set(0, due) // overdue where the wheel stands
-	p.set(1, later)
-	for _, back := range []int64{due - 1, 0, due, now - 1} {
-		if n := p.advance(back); n != 0 {
-			t.Errorf("advance(%d) after advance(%d) expired %d timers, want none", back, int64(now), n)
-		}
-	}
-	if n := p.advance(now); n != 1 {
-		t.Errorf("got %d expired when the clock was back at its place, want 1", n)
-	}
-	if n := p.advance(later); n != 1 {
-		t.Errorf("got %d expired at the time of the later one, want 1", n)
 	}
 }
 
