@@ -53,20 +53,6 @@ func TestSendFile(t *testing.T) {
 	}
 }
 
-func TestSendFileSizes(t *testing.T) {
-	for _, size := range []int{0, 1, 1<<20 - 1, 1 << 20, 1<<20 + 1, sendfileBytesMax, 64 << 20} {
-		if size > 1<<24 && testing.Short() {
-			continue
-		}
-		data := content(size)
-		l, f := links["tcp"](t), testnet.TempFile(t, data)
-		arriving := readAll(l.out)
-		n, handled, err := SendFile(raw(t, l.in), raw(t, f), -1)
-		wantTransfer(t, n, handled, err, int64(size))
-		wantArrival(t, l.in, arriving, data)
-	}
-}
-
 // TestSendFileHuge sends more than fits into 31 bits, and into a call.
 func TestSendFileHuge(t *testing.T) {
 	if testing.Short() || race.Enabled {
@@ -268,16 +254,21 @@ type sink struct {
 	open int // for as many calls of Closed
 }
 
-func (s *sink) Control(func(fd uintptr)) error          { return errors.ErrUnsupported }
+func (s *sink) Control(func(fd uintptr)) error { return errors.ErrUnsupported }
+
 func (s *sink) Read(func(fd uintptr) (done bool)) error { return errors.ErrUnsupported }
+
 func (s *sink) Write(f func(fd uintptr) (done bool)) error {
 	f(s.Fd())
 	return nil
 }
 
-func (s *sink) Drained()          {}
-func (s *sink) Marked() bool      { return false }
+func (s *sink) Drained() {}
+
+func (s *sink) Marked() bool { return false }
+
 func (s *sink) Nonblocking() bool { return true }
+
 func (s *sink) Closed() bool {
 	s.open--
 	return s.open < 0

@@ -18,9 +18,6 @@ import (
 	"github.com/percore/percore/zerocopy"
 )
 
-// pipeBytes is the capacity of a pipe.
-const pipeBytes = 1 << 20
-
 // onEveryRoute runs test with a source and a destination of each kind, made anew by
 // every call of open: bytes written to src.in are to be spliced from src.out to
 // dst.in and read from dst.out.
@@ -31,98 +28,6 @@ func onEveryRoute(t *testing.T, test func(t *testing.T, open func() (src, dst li
 				test(t, func() (src, dst link) { return newSource(t), newDestination(t) })
 			})
 		}
-	}
-}
-
-func TestSplice(t *testing.T) {
-	onEveryRoute(t, func(t *testing.T, open func() (src, dst link)) {
-		for _, size := range []int{0, 1, pipeBytes - 1, pipeBytes, pipeBytes + 1, 3*pipeBytes + 5} {
-			src, dst := open()
-			data := content(size)
-			arriving := readAll(dst.out)
-			go func() {
-				src.in.Write(data)
-				src.in.Close()
-			}()
-			before := zerocopy.ReadStats()
-			n, handled, err := Splice(raw(t, dst.in), raw(t, src.out), -1)
-			wantTransfer(t, n, handled, err, int64(size))
-			if got := since(before); got != (zerocopy.Stats{SpliceBytes: uint64(size)}) {
-				t.Errorf("counted: got %+v, want %d bytes by splice, none copied", got, size)
-			}
-			wantArrival(t, dst.in, arriving, data)
-		}
-	})
-	testnet.Eventually(t, "no pipe is lent any more", func() bool { return pipesInUse() == 0 })
-}
-
-func TestSpliceManyBytes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("heavy")
-	}
-	data := content(64 << 20)
-	src, dst := links["tcp"](t), links["tcp"](t)
-	arriving := readAll(dst.out)
-	go func() {
-		src.in.Write(data)
-		src.in.Close()
-	}()
-	n, handled, err := Splice(raw(t, dst.in), raw(t, src.out), -1)
-	wantTransfer(t, n, handled, err, int64(len(data)))
-	wantArrival(t, dst.in, arriving, data)
-}
-
-// TestSpliceLimits looks at the bytes behind the limit, too: they stay where they
-// are.
-func TestSpliceLimits(t *testing.T) {
-	onEveryRoute(t, func(t *testing.T, open func() (src, dst link)) {
-		src, dst := open()
-		data := content(10_000)
-		if _, err := src.in.Write(data); err != nil {
-			t.Fatal(err)
-		}
-		out, in := raw(t, dst.in), raw(t, src.out)
-		at := int64(0)
-		for _, limit := range []int64{0, 1, 4095, 4097} {
-			n, handled, err := Splice(out, in, limit)
-			wantTransfer(t, n, handled, err, limit)
-			at += limit
-		}
-		rest := make([]byte, 7)
-		if _, err := io.ReadFull(src.out, rest); err != nil || string(rest) != string(data[at:at+7]) {
-			t.Errorf("behind the limit: got %x, %v, want %x", rest, err, data[at:at+7])
-		}
-		src.in.Close()
-		n, handled, err := Splice(out, in, 1<<40)
-		wantTransfer(t, n, handled, err, int64(len(data))-at-7)
-		n, handled, err = Splice(out, in, 5)
-		wantTransfer(t, n, handled, err, 0)
-		arrived := append(data[:at:at], data[at+7:]...)
-		wantArrival(t, dst.in, readAll(dst.out), arrived)
-	})
-}
-
-// TestSpliceToFile receives into a file, at its offset.
-func TestSpliceToFile(t *testing.T) {
-	data := content(3*pipeBytes + 1)
-	for from, newSource := range links {
-		t.Run(from, func(t *testing.T) {
-			src, f := newSource(t), testnet.TempFile(t, []byte("before"))
-			seek(t, f, 3)
-			go func() {
-				src.in.Write(data)
-				src.in.Close()
-			}()
-			n, handled, err := Splice(raw(t, f), raw(t, src.out), -1)
-			wantTransfer(t, n, handled, err, int64(len(data)))
-			if got, want := offset(t, f), int64(3+len(data)); got != want {
-				t.Errorf("offset: got %d, want %d", got, want)
-			}
-			got, err := os.ReadFile(f.Name())
-			if err != nil || string(got) != "bef"+string(data) {
-				t.Errorf("content: got %v, %v, want what was sent behind the offset", arrivalOf(got), err)
-			}
-		})
 	}
 }
 
@@ -199,43 +104,6 @@ func datagrams(t testing.TB) (a, b *os.File) {
 	a, b = os.NewFile(uintptr(fds[0]), "a"), os.NewFile(uintptr(fds[1]), "b")
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b
-}
-
-// TestSpliceFailsAtTheSource ends a wait for the source in every way, after some
-// bytes have arrived and before.
-func TestSpliceFailsAtTheSource(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		stop func(src link)
-		want error
-	}{
-		{"the deadline passes", func(src link) { src.out.(net.Conn).SetReadDeadline(longAgo) }, os.ErrDeadlineExceeded},
-		{"it is closed", func(src link) { src.out.Close() }, net.ErrClosed},
-		{"it is reset", func(src link) {
-			src.in.(*net.TCPConn).SetLinger(0)
-			src.in.Close()
-		}, syscall.ECONNRESET},
-	} {
-		for _, size := range []int{0, 10_000} {
-			t.Run(c.name, func(t *testing.T) {
-				src, dst, data := links["tcp"](t), links["tcp"](t), content(size)
-				out, in := raw(t, dst.in), raw(t, src.out)
-				src.in.Write(data)
-				got := make([]byte, size)
-				done := begin(t, "Splice", func() (int64, bool, error) { return Splice(out, in, -1) })
-				if _, err := io.ReadFull(dst.out, got); err != nil || string(got) != string(data) {
-					t.Fatalf("arrived: got %d bytes, %v, want all", len(got), err)
-				}
-				testnet.Eventually(t, "the pipe is given back", func() bool { return pipesInUse() == 0 })
-				c.stop(src)
-				r := testnet.Receive(t, "Splice", done)
-				why, ok := r.err.(*Error)
-				if r.n != int64(size) || !r.handled || !ok || why.End != Source || why.Err != c.want {
-					t.Errorf("got %+v, want %d and %v, of the source", r, size, c.want)
-				}
-			})
-		}
-	}
 }
 
 // TestSpliceFailsAtTheDestination ends a wait for the destination. The pipe has

@@ -122,46 +122,6 @@ func TestWritev(t *testing.T) {
 	}
 }
 
-// A call that stops in the middle leaves the unwritten bytes, as package net's
-// WriteTo does.
-func TestWritevPartial(t *testing.T) {
-	fd, peer := streamPair(t)
-	rng := rand.New(rand.NewPCG(1, 2))
-	left, all := shapes(rng, 300, 200_000)
-	n, err := Writev(fd, &left)
-	if err != syscall.EAGAIN || n == 0 || n == int64(len(all)) {
-		t.Fatalf("got %d, %v, want a part and EAGAIN", n, err)
-	}
-	if rest := bytes.Join(left, nil); !bytes.Equal(rest, all[n:]) {
-		t.Errorf("got %d bytes left, want the last %d", len(rest), int64(len(all))-n)
-	}
-	received := drain(peer, len(all))
-	if m, err := writeAll(fd, &left); n+m != int64(len(all)) || err != nil {
-		t.Errorf("the rest: got %d, %v, want %d", m, err, int64(len(all))-n)
-	}
-	if got := testnet.Receive(t, "the bytes", received); !bytes.Equal(got, all) {
-		t.Error("the bytes that arrived are not those that were written")
-	}
-}
-
-func TestWritevErrors(t *testing.T) {
-	fd, _ := streamPair(t)
-	if err := unix.Shutdown(fd, unix.SHUT_WR); err != nil {
-		t.Fatal(err)
-	}
-	v := [][]byte{{1}, {2, 3}}
-	if n, err := Writev(fd, &v); n != 0 || err != syscall.EPIPE || len(v) != 2 || len(v[0]) != 1 {
-		t.Errorf("after shutdown: got %d, %v, %v left, want 0, EPIPE, all", n, err, v)
-	}
-	v = [][]byte{nil, {}}
-	if n, err := Writev(fd, &v); n != 0 || err != nil || len(v) != 2 {
-		t.Errorf("nothing to write: got %d, %v, %d slices left, want 0, nil, as they were", n, err, len(v))
-	}
-	if n, err := Writev(-1, &[][]byte{{1}}); n != 0 || err != syscall.EBADF {
-		t.Errorf("no descriptor: got %d, %v, want 0, EBADF", n, err)
-	}
-}
-
 func TestWritevAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector's sync.Pool allocates: run it without -race")
