@@ -3,13 +3,10 @@
 package percore
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -135,40 +132,6 @@ func acceptNumbers(t testing.TB, ln net.Listener, take func(n uint32)) {
 		}
 		c.Close()
 	}
-}
-
-// TestBacklogKeepsConnections leaves connections where the kernel puts them until
-// the first Accept, and then accepts each of them once.
-func TestBacklogKeepsConnections(t *testing.T) {
-	const dialed = 64
-	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
-		ln := open(t, ListenConfig{Group: newGroup(t, 3)})
-		dialMany(t, ln, dialed)
-		if s := ln.Stats(); s.Accepted != 0 || ln.listener.group.Stats().Descriptors != 0 {
-			t.Errorf("before Accept: got %+v, want nothing accepted", s)
-		}
-		seen := make([]int, dialed)
-		for range dialed {
-			c, err := ln.Accept()
-			if err != nil {
-				t.Fatalf("Accept: %v", err)
-			}
-			n, err := numberOf(c)
-			if err != nil {
-				t.Fatalf("reading: %v", err)
-			}
-			seen[n]++
-			c.Close()
-		}
-		for i, n := range seen {
-			if n != 1 {
-				t.Errorf("connection %d: got it %d times, want once", i, n)
-			}
-		}
-		if s := ln.Stats(); s.Accepted != dialed || s.Backoffs != 0 {
-			t.Errorf("got %+v, want %d accepted and no backoff", s, dialed)
-		}
-	})
 }
 
 // TestCloseResetsWaitingConnections closes a listener whose clients wait in the
@@ -311,21 +274,6 @@ func TestAcceptDeadline(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestAcceptDeadlineShort sets deadlines that pass while they are being set.
-func TestAcceptDeadlineShort(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
-	testnet.Within(t, "short deadlines", func() {
-		for i := range 5000 {
-			ln.SetDeadline(time.Now().Add(time.Duration(i % 500)))
-			if _, err := ln.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("deadline %d: got %v, want a timeout", i, err)
-				return
-			}
-		}
-	})
 }
 
 // TestAcceptDeadlineRace moves the deadline from several goroutines while others accept. At the
@@ -557,63 +505,6 @@ func TestPerLoopRace(t *testing.T) {
 	}
 }
 
-// TestPerLoopHTTP serves each part of a listener, by one server and by two.
-func TestPerLoopHTTP(t *testing.T) {
-	for _, servers := range []int{1, 2} {
-		t.Run(fmt.Sprint(servers), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
-			srvs := make([]*http.Server, servers)
-			served := make([]atomic.Int32, servers)
-			for i := range srvs {
-				srvs[i] = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					served[i].Add(1)
-					io.WriteString(w, "hello")
-				})}
-			}
-			var serving sync.WaitGroup
-			for i, sub := range perLoop(t, ln) {
-				serving.Go(func() {
-					if err := srvs[i%servers].Serve(sub); err != http.ErrServerClosed && !errors.Is(err, net.ErrClosed) {
-						t.Errorf("Serve: got %v, want http.ErrServerClosed", err)
-					}
-				})
-			}
-			const requests = 64
-			client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testnet.HangTimeout}
-			for range requests {
-				resp, err := client.Get("http://" + ln.Addr().String())
-				if err != nil {
-					t.Fatalf("GET: %v", err)
-				}
-				body, err := io.ReadAll(resp.Body)
-				resp.Body.Close()
-				if string(body) != "hello" || err != nil {
-					t.Errorf("GET: got %q, %v, want hello", body, err)
-				}
-			}
-			total := int32(0)
-			for i := range served {
-				n := served[i].Load()
-				if total += n; n == 0 {
-					t.Errorf("server %d: got no request of %d", i, requests)
-				}
-			}
-			if total != requests {
-				t.Errorf("got %d requests, want %d", total, requests)
-			}
-			for i, srv := range srvs {
-				ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
-				if err := srv.Shutdown(ctx); err != nil {
-					t.Errorf("server %d: Shutdown: got %v, want nil", i, err)
-				}
-				cancel()
-			}
-			testnet.Within(t, "the end of Serve", serving.Wait)
-		})
-	}
-}
-
 // TestPlacement checks which loops new connections go to. They go to the loops in use, unless
 // ListenConfig.LeastLoaded says to use all.
 func TestPlacement(t *testing.T) {
@@ -744,89 +635,6 @@ func TestCloseDuringAccept(t *testing.T) {
 			t.Errorf("round %d: got %d backoffs, want 0", round, got)
 		}
 	}
-}
-
-// TestListenerRace calls all methods of a listener from many goroutines while clients come and go,
-// and closes it during this.
-func TestListenerRace(t *testing.T) {
-	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
-		for range 5 {
-			ln := open(t, ListenConfig{Group: newGroup(t, 2)})
-			calls := map[string]func() error{
-				"Accept": func() error {
-					c, err := ln.Accept()
-					if err == nil {
-						c.Close()
-					}
-					if errors.Is(err, os.ErrDeadlineExceeded) {
-						return nil
-					}
-					return err
-				},
-				"SetDeadline": func() error { return ln.SetDeadline(time.Now().Add(time.Millisecond)) },
-				"PerLoop": func() error {
-					subs, err := ln.PerLoop()
-					if err != nil {
-						return err
-					}
-					return subs[0].SetDeadline(time.Time{})
-				},
-				"Files": func() error {
-					files, err := ln.Files()
-					for _, f := range files {
-						f.Close()
-					}
-					return err
-				},
-				"SyscallConn": func() error {
-					raw, err := ln.SyscallConn()
-					if err != nil {
-						return err
-					}
-					return raw.Control(func(uintptr) {})
-				},
-				"Dial": func() error {
-					c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
-					if err != nil {
-						return net.ErrClosed
-					}
-					c.Close()
-					return nil
-				},
-			}
-			var all sync.WaitGroup
-			for name, call := range calls {
-				for range 2 {
-					all.Go(func() {
-						for {
-							ln.Stats()
-							if err := call(); err != nil {
-								if !errors.Is(err, net.ErrClosed) {
-									t.Errorf("%s: got %v, want net.ErrClosed", name, err)
-								}
-								return
-							}
-						}
-					})
-				}
-			}
-			var closed atomic.Int32
-			for range 3 {
-				all.Go(func() {
-					time.Sleep(5 * time.Millisecond)
-					if err := ln.Close(); err == nil {
-						closed.Add(1)
-					} else if !errors.Is(err, net.ErrClosed) {
-						t.Errorf("Close: got %v, want net.ErrClosed", err)
-					}
-				})
-			}
-			testnet.Within(t, "a round", all.Wait)
-			if got := closed.Load(); got != 1 {
-				t.Errorf("Close succeeded %d times, want once", got)
-			}
-		}
-	})
 }
 
 // TestAcceptAllocs: an Accept allocates the connection, which is two objects, and what makes the garbage

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"reflect"
 	"runtime"
 	"strconv"
 	"sync"
@@ -336,97 +335,11 @@ func TestNoGarbageListener(t *testing.T) {
 	})
 }
 
-// TestAddrs checks that addresses, which are looked up on first use, are the same whenever that is.
-func TestAddrs(t *testing.T) {
-	moments := map[string]func(t *testing.T, c *Conn, client net.Conn){
-		"at once": func(*testing.T, *Conn, net.Conn) {},
-		"after Close": func(t *testing.T, c *Conn, client net.Conn) {
-			if err := c.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-		},
-		"after the client's end": func(t *testing.T, c *Conn, client net.Conn) {
-			client.Close()
-			c.Read(make([]byte, 1))
-		},
-		"after a reset": func(t *testing.T, c *Conn, client net.Conn) {
-			if tc, ok := client.(*net.TCPConn); ok {
-				tc.SetLinger(0)
-			}
-			client.Close()
-			c.Read(make([]byte, 1))
-		},
-		"in errors only": func(t *testing.T, c *Conn, client net.Conn) {
-			c.SetReadDeadline(time.Unix(1, 0))
-			_, err := c.Read(make([]byte, 1))
-			var operr *net.OpError
-			if !errors.As(err, &operr) || operr.Source.String() != client.RemoteAddr().String() || operr.Addr.String() != client.LocalAddr().String() {
-				t.Errorf("Read: got %v, want the addresses in it", err)
-			}
-		},
-	}
-	for _, kind := range testnet.Kinds() {
-		for name, wait := range moments {
-			t.Run(string(kind)+"/"+name, func(t *testing.T) {
-				testnet.NoLeaks(t)
-				reference, referenceClient := testnet.Pair(t, net.Listen, kind)
-				referenceClient.Close()
-				c, client := connect(t, listenKindIn(t, ListenConfig{Group: newGroup(t, 2)}, kind))
-				wait(t, c, client)
-				var all sync.WaitGroup
-				for range 4 {
-					all.Go(func() {
-						if got, want := c.LocalAddr(), client.RemoteAddr(); got.String() != want.String() || got.Network() != want.Network() {
-							t.Errorf("LocalAddr: got %v, want %v", got, want)
-						}
-						if got, want := c.RemoteAddr(), client.LocalAddr(); got.String() != want.String() || got.Network() != want.Network() {
-							t.Errorf("RemoteAddr: got %v, want %v", got, want)
-						}
-					})
-				}
-				all.Wait()
-				for _, pair := range [][2]net.Addr{{c.LocalAddr(), reference.LocalAddr()}, {c.RemoteAddr(), reference.RemoteAddr()}} {
-					got, want := pair[0], pair[1]
-					if reflect.TypeOf(got) != reflect.TypeOf(want) {
-						t.Errorf("got a %T, want a %T", got, want)
-					}
-					if a, ok := got.(*net.TCPAddr); ok && len(a.IP) != len(want.(*net.TCPAddr).IP) {
-						t.Errorf("got %d bytes of IP, want %d", len(a.IP), len(want.(*net.TCPAddr).IP))
-					}
-				}
-				if c.LocalAddr() != c.LocalAddr() || c.RemoteAddr() != c.RemoteAddr() {
-					t.Error("asking again: got another address object")
-				}
-			})
-		}
-	}
-}
-
 // listenKindIn makes a listener of the given kind with lc's options.
 func listenKindIn(t testing.TB, lc ListenConfig, kind testnet.Kind) *Listener {
 	t.Helper()
 	network, address := testnet.Address(t, kind)
 	return listen(t, lc, network, address)
-}
-
-// TestAddrsRace reads addresses while the connection is being closed.
-func TestAddrsRace(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
-	for range 100 {
-		c, client := accept(t, ln)
-		var all sync.WaitGroup
-		for range 3 {
-			all.Go(func() {
-				if got, want := c.LocalAddr(), client.RemoteAddr(); got == nil || got.String() != want.String() {
-					t.Errorf("LocalAddr: got %v, want %v", got, want)
-				}
-			})
-		}
-		all.Go(func() { c.Close() })
-		all.Wait()
-		client.Close()
-	}
 }
 
 func init() {
@@ -505,71 +418,6 @@ func TestBlockingDescriptor(t *testing.T) {
 	testnet.Within(t, "reading with deadlines", func() { out, _ = io.ReadAll(child.Stdout) })
 	if err := child.Wait(); err != nil || string(out) != "done" {
 		t.Errorf("got %q, %v, want done", out, err)
-	}
-}
-
-// TestFileIsACopy checks that a connection and its file are independent.
-func TestFileIsACopy(t *testing.T) {
-	for _, kind := range testnet.Kinds() {
-		t.Run(string(kind), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			ln := listenKindIn(t, ListenConfig{Group: newGroup(t, 2)}, kind)
-			c, client := connect(t, ln)
-			f, err := c.File()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			if _, err := io.WriteString(f, "by file"); err != nil {
-				t.Errorf("writing to the file: %v", err)
-			}
-			b := make([]byte, 7)
-			if _, err := io.ReadFull(client, b); string(b) != "by file" || err != nil {
-				t.Errorf("got %q, %v, want what was written to the file", b, err)
-			}
-			// After Close, the loop must not continue to watch the connection, even though the copy
-			// keeps it in the loop's table.
-			c.Close()
-			events := ln.listener.group.Stats().Events
-			if _, err := io.WriteString(f, "and on"); err != nil {
-				t.Errorf("writing to the file after Close: %v", err)
-			}
-			for range 50 {
-				wantEchoOn(t, client, f)
-			}
-			// Leave something unread, or a late loop would find nothing.
-			if _, err := io.WriteString(client, "12"); err != nil {
-				t.Errorf("writing: %v", err)
-			}
-			if _, err := io.ReadFull(f, b[:1]); err != nil {
-				t.Errorf("reading from the file: %v", err)
-			}
-			polled := make(chan struct{})
-			c.sock.fd.Loop().Submit(func() { close(polled) })
-			testnet.Receive(t, "the end of a poll", polled)
-			if s := ln.listener.group.Stats(); s.Events != events || s.Descriptors != 0 {
-				t.Errorf("after Close, at %d events: got %+v, want no event more and no descriptor", events, s)
-			}
-			if _, err := io.ReadFull(f, b[:1]); err != nil {
-				t.Errorf("reading the rest from the file: %v", err)
-			}
-			f.Close()
-			if err := awaitEnd(client); err != nil {
-				t.Errorf("the client: got %v, want the end of the stream", err)
-			}
-		})
-	}
-}
-
-// wantEchoOn sends a byte from the client to the file.
-func wantEchoOn(t *testing.T, client net.Conn, f *os.File) {
-	t.Helper()
-	b := []byte{1}
-	if _, err := client.Write(b); err != nil {
-		t.Errorf("writing: %v", err)
-	}
-	if _, err := f.Read(b); err != nil {
-		t.Errorf("reading: %v", err)
 	}
 }
 
@@ -685,104 +533,6 @@ func TestOnReadableErrors(t *testing.T) {
 	var none *Conn
 	if err := none.OnReadable(never); err != syscall.EINVAL {
 		t.Errorf("on nil: got %v, want EINVAL", err)
-	}
-}
-
-// TestOnReadableServer runs an echo server that holds no goroutine for a waiting connection. The
-// callback starts a goroutine to read, which ends afterwards.
-func TestOnReadableServer(t *testing.T) {
-	testnet.NoLeaks(t)
-	const clients, rounds = 20, 30
-	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
-	var closed atomic.Int32
-	var serve func(c *Conn)
-	serve = func(c *Conn) {
-		err := c.OnReadable(func(err error) {
-			if err != nil {
-				t.Errorf("a call with %v", err)
-			}
-			go func() {
-				b := make([]byte, 64)
-				n, err := c.Read(b)
-				if err != nil {
-					if err != io.EOF {
-						t.Errorf("Read: %v", err)
-					}
-					c.Close()
-					closed.Add(1)
-					return
-				}
-				if _, err := c.Write(b[:n]); err != nil {
-					t.Errorf("Write: %v", err)
-				}
-				serve(c)
-			}()
-		})
-		if err != nil {
-			t.Errorf("OnReadable: %v", err)
-		}
-	}
-	go func() {
-		for {
-			c, err := ln.AcceptConn()
-			if err != nil {
-				return
-			}
-			serve(c)
-		}
-	}()
-	var all sync.WaitGroup
-	for i := range clients {
-		c := testnet.Dial(t, ln)
-		all.Go(func() {
-			for round := range rounds {
-				text := fmt.Sprintf("client %d round %d", i, round)
-				if got, err := roundTrip(c, text); got != text || err != nil {
-					t.Errorf("%s: got %q, %v", text, got, err)
-				}
-			}
-			c.Close()
-		})
-	}
-	testnet.Within(t, "all rounds", all.Wait)
-	testnet.Eventually(t, "closing all", func() bool { return closed.Load() == clients })
-}
-
-// TestOnReadableRace lets data, deadlines, cancelation and Close compete for a callback. It must be
-// called once or canceled once, never both and never neither.
-func TestOnReadableRace(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
-	for round := range 200 {
-		c, client := accept(t, ln)
-		var calls, cancels atomic.Int32
-		called := make(chan struct{}, 8)
-		if err := c.OnReadable(func(error) {
-			calls.Add(1)
-			called <- struct{}{}
-		}); err != nil {
-			t.Fatal(err)
-		}
-		var all sync.WaitGroup
-		all.Go(func() { io.WriteString(client, "x") })
-		all.Go(func() { c.SetReadDeadline(time.Unix(1, 0)) })
-		all.Go(func() { c.SetReadDeadline(time.Now().Add(time.Duration(round) * time.Microsecond)) })
-		for range 2 {
-			all.Go(func() {
-				if c.CancelOnReadable() {
-					cancels.Add(1)
-				}
-			})
-		}
-		all.Go(func() { c.Close() })
-		all.Wait()
-		if cancels.Load() == 0 {
-			testnet.Receive(t, "a callback that nobody canceled", called)
-		}
-		client.Close()
-		if n := calls.Load() + cancels.Load(); n != 1 {
-			t.Errorf("round %d: got %d calls and %d cancelations, want one of either", round, calls.Load(), cancels.Load())
-		}
 	}
 }
 
@@ -931,83 +681,6 @@ func TestAllocs(t *testing.T) {
 		})
 	}
 }
-
-// TestConnRace uses one connection from many goroutines in every way, and closes it. All calls end,
-// with the same results as in package net.
-func TestConnRace(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
-	for round := range 10 {
-		c, client := accept(t, ln)
-		calls := map[string]func() error{
-			"Read":  func() error { _, err := c.Read(make([]byte, 100)); return err },
-			"Write": func() error { _, err := c.Write(make([]byte, 1000)); return err },
-			"ReadFrom": func() error {
-				_, err := c.ReadFrom(io.LimitReader(zeros{}, 1000))
-				return err
-			},
-			"SetReadDeadline":  func() error { return c.SetReadDeadline(time.Now().Add(time.Millisecond)) },
-			"SetWriteDeadline": func() error { return c.SetWriteDeadline(time.Now().Add(time.Millisecond)) },
-			"SetDeadline":      func() error { return c.SetDeadline(time.Time{}) },
-			"OnReadable": func() error {
-				if err := c.OnReadable(func(error) {}); err != nil && !errors.Is(err, engine.ErrArmed) {
-					return err
-				}
-				c.CancelOnReadable()
-				return nil
-			},
-			"addresses": func() error {
-				if c.LocalAddr().String() != client.RemoteAddr().String() {
-					return errors.New("another address")
-				}
-				return c.SetNoDelay(true)
-			},
-			"File": func() error {
-				f, err := c.File()
-				if err == nil {
-					f.Close()
-				}
-				return err
-			},
-			"RawConn": func() error {
-				raw, err := c.SyscallConn()
-				if err != nil {
-					return err
-				}
-				return raw.Write(func(uintptr) bool { return true })
-			},
-		}
-		var all sync.WaitGroup
-		for name, call := range calls {
-			for range 2 {
-				all.Go(func() {
-					for {
-						err := call()
-						switch {
-						case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
-							continue
-						case !errors.Is(err, net.ErrClosed):
-							t.Errorf("round %d: %s: got %v, want net.ErrClosed", round, name, err)
-						}
-						return
-					}
-				})
-			}
-		}
-		all.Go(func() { io.Copy(client, client) })
-		all.Go(func() {
-			time.Sleep(time.Duration(round) * time.Millisecond)
-			c.Close()
-		})
-		testnet.Within(t, "a round", all.Wait)
-		client.Close()
-	}
-}
-
-// zeros is an endless stream.
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
 // TestAtEnd: an end of the peer's writing, or a reset, is reported once no byte comes before it.
 // Reading finds it afterwards.

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -168,76 +167,6 @@ func TestDialEndedGroup(t *testing.T) {
 	})
 }
 
-// TestDialAddrs compares the addresses with package net's, on sockets with and
-// without names, before and after Close.
-func TestDialAddrs(t *testing.T) {
-	testnet.NoLeaks(t)
-	dir := testnet.ShortTempDir(t)
-	var names int
-	path := func() string { names++; return filepath.Join(dir, strconv.Itoa(names)) }
-	abstract := func() string { names++; return fmt.Sprintf("@percore-test-addrs-%d-%d", os.Getpid(), names) }
-	for _, test := range []struct {
-		name            string
-		network, listen string
-		local           func() net.Addr
-		anew            bool // each call of local returns a different one
-	}{
-		{"tcp4", "tcp4", "127.0.0.1:0", nil, false},
-		{"tcp", "tcp", "127.0.0.1:0", nil, false},
-		{"tcp6", "tcp6", "[::1]:0", nil, false},
-		{"all addresses", "tcp", ":0", nil, false},
-		{"tcp, local address", "tcp", "127.0.0.1:0", func() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)} }, true},
-		{"unix", "unix", path(), nil, false},
-		{"abstract", "unix", abstract(), nil, false},
-		{"unix, named", "unix", path(), func() net.Addr { return &net.UnixAddr{Name: path(), Net: "unix"} }, true},
-		{"unix, abstract name", "unix", path(), func() net.Addr { return &net.UnixAddr{Name: abstract(), Net: "unix"} }, true},
-		{"unix, empty abstract name", "unix", path(), func() net.Addr { return &net.UnixAddr{Name: "@", Net: "unix"} }, false},
-		{"unix, empty name", "unix", path(), func() net.Addr { return &net.UnixAddr{Net: "unix"} }, false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if test.network == "tcp6" && !testnet.HasIPv6() {
-				t.Skip("this machine has no IPv6 loopback address")
-			}
-			ln, err := net.Listen(test.network, test.listen)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer ln.Close()
-			local := func() net.Addr {
-				if test.local == nil {
-					return nil
-				}
-				return test.local()
-			}
-			describe := func(c net.Conn) string {
-				local, remote := c.LocalAddr(), c.RemoteAddr()
-				name := local.String()
-				if _, isTCP := local.(*net.TCPAddr); test.anew || isTCP {
-					name = "..." // a different one for each
-				}
-				return fmt.Sprintf("%T %s %s, %T %s %s", local, local.Network(), name, remote, remote.Network(), remote)
-			}
-			ours, peer := dialFrom(t, &Dialer{LocalAddr: local(), Group: newGroup(t, 1)}, ln)
-			got, before := describe(ours), ours.LocalAddr().String()
-			if seen := peer.RemoteAddr().String(); before != seen {
-				t.Errorf("got the local address %s, want %s, which the peer sees", before, seen)
-			}
-			ours.Close()
-			if again := describe(ours); again != got || ours.LocalAddr().String() != before {
-				t.Errorf("closed: got %s, want %s as before", again, got)
-			}
-			nets, err := (&net.Dialer{LocalAddr: local()}).Dial(ln.Addr().Network(), ln.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nets.Close()
-			if want := describe(nets); got != want {
-				t.Errorf("got %s, want %s as net has it", got, want)
-			}
-		})
-	}
-}
-
 // TestDialAddrsAfterReset asks for the addresses for the first time when the kernel no longer knows the
 // peer's.
 func TestDialAddrsAfterReset(t *testing.T) {
@@ -326,74 +255,6 @@ func watchers(t *testing.T, inode uint64) (epolls []int) {
 	return epolls
 }
 
-// TestDialTakenOverInUse has peers that don't wait for the connection to be taken over. The bytes
-// that they send before that must not get lost.
-func TestDialTakenOverInUse(t *testing.T) {
-	linger := func(c net.Conn) {
-		if tc, ok := c.(*net.TCPConn); ok {
-			tc.SetLinger(0)
-		}
-	}
-	for _, test := range []struct {
-		name string
-		peer func(c net.Conn)
-		want string
-		ends []error // the errors that reading may end with
-	}{
-		{"speaks", func(c net.Conn) { io.WriteString(c, "hello") }, "hello", nil},
-		{"speaks and closes", func(c net.Conn) { io.WriteString(c, "hello"); c.Close() }, "hello", []error{nil}},
-		{"closes", func(c net.Conn) { c.Close() }, "", []error{nil}},
-		{"half-closes", func(c net.Conn) { c.(interface{ CloseWrite() error }).CloseWrite() }, "", []error{nil}},
-		{"resets", func(c net.Conn) { linger(c); c.Close() }, "", []error{nil, syscall.ECONNRESET}},
-	} {
-		for _, kind := range testnet.Kinds() {
-			t.Run(test.name+"/"+string(kind), func(t *testing.T) {
-				testnet.NoLeaks(t)
-				ln := testnet.Listen(t, net.Listen, kind)
-				peers := make(chan net.Conn, 100)
-				go func() {
-					defer close(peers)
-					for {
-						c, err := ln.Accept()
-						if err != nil {
-							return
-						}
-						test.peer(c)
-						peers <- c // open until the test ends
-					}
-				}()
-				defer func() {
-					ln.Close()
-					for c := range peers {
-						c.Close()
-					}
-				}()
-				d := Dialer{Group: newGroup(t, 2)}
-				for range cap(peers) {
-					c, err := d.Dial(ln.Addr().Network(), ln.Addr().String())
-					if errors.Is(err, syscall.ECONNRESET) && test.name == "resets" {
-						continue // it came before connect was done, as may happen with net
-					}
-					conn := dialed(t, c, err)
-					got := make([]byte, len(test.want))
-					conn.SetDeadline(time.Now().Add(testnet.HangTimeout))
-					if _, err := io.ReadFull(conn, got); err != nil || string(got) != test.want {
-						t.Fatalf("got %q, %v, want %q", got, err, test.want)
-					}
-					if test.ends == nil {
-						conn.Close()
-						continue
-					}
-					if err := awaitEnd(conn); !isOneOf(err, test.ends) {
-						t.Fatalf("got the end %v, want one of %v", err, test.ends)
-					}
-					conn.Close()
-				}
-			})
-		}
-	}
-}
-
 // isOneOf reports whether err is one of targets, which may include nil.
 func isOneOf(err error, targets []error) bool {
 	for _, target := range targets {
@@ -436,28 +297,6 @@ func TestDialGarbage(t *testing.T) {
 	}
 }
 
-// TestDialOnReadable checks that a dialed connection has the methods that only percore's
-// connections have.
-func TestDialOnReadable(t *testing.T) {
-	for _, kind := range testnet.Kinds() {
-		t.Run(string(kind), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			ours, peer := dialFrom(t, &Dialer{Group: newGroup(t, 1)}, testnet.Listen(t, net.Listen, kind))
-			called := make(chan error, 1)
-			if err := ours.OnReadable(func(err error) { called <- err }); err != nil {
-				t.Fatal(err)
-			}
-			if len(called) != 0 {
-				t.Errorf("called with %v before anything was there to read", <-called)
-			}
-			io.WriteString(peer, "x")
-			if err := testnet.Receive(t, "the callback", called); err != nil {
-				t.Errorf("the callback: got %v, want nil", err)
-			}
-		})
-	}
-}
-
 // TestDialMultipathTCP dials with MPTCP and without, to listeners with and without. With MPTCP,
 // which falls back to TCP, a short read must not be taken for the end of the data.
 func TestDialMultipathTCP(t *testing.T) {
@@ -486,58 +325,6 @@ func TestDialMultipathTCP(t *testing.T) {
 				peer.Close()
 			}()
 			wantEcho(t, ours, "hello")
-		})
-	}
-}
-
-// TestDialOptions compares the options of a dialed socket with package net's.
-func TestDialOptions(t *testing.T) {
-	options := []struct{ level, opt int }{
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.SOL_SOCKET, unix.SO_BROADCAST},
-		{unix.SOL_SOCKET, unix.SO_REUSEADDR}, {unix.SOL_SOCKET, unix.SO_PROTOCOL},
-	}
-	read := func(t *testing.T, c net.Conn) (values []int) {
-		raw, err := c.(syscall.Conn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = raw.Control(func(fd uintptr) {
-			for _, o := range options {
-				value, err := unix.GetsockoptInt(int(fd), o.level, o.opt)
-				if err != nil {
-					t.Errorf("option %d of level %d: %v", o.opt, o.level, err)
-				}
-				values = append(values, value)
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return values
-	}
-	for _, d := range []Dialer{
-		{},
-		{KeepAlive: 30 * time.Second},
-		{KeepAlive: 1500 * time.Millisecond},
-		{KeepAlive: -1},
-		{KeepAliveConfig: net.KeepAliveConfig{Enable: true}},
-		{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 7 * time.Second, Interval: 3 * time.Second, Count: 4}},
-		{KeepAliveConfig: net.KeepAliveConfig{Idle: 7 * time.Second}, KeepAlive: -1},
-	} {
-		t.Run(fmt.Sprintf("%v %+v", d.KeepAlive, d.KeepAliveConfig), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			ln := testnet.Listen(t, openNet, testnet.TCP4)
-			go serveEcho(ln)
-			reference, err := d.netDialer().Dial("tcp", ln.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer reference.Close()
-			c, err := d.Dial("tcp", ln.Addr().String())
-			if got, want := fmt.Sprint(read(t, dialed(t, c, err))), fmt.Sprint(read(t, reference)); got != want {
-				t.Errorf("got %s, want %s as net has it", got, want)
-			}
 		})
 	}
 }
@@ -585,95 +372,6 @@ func TestIdleDialedConnBudget(t *testing.T) {
 	wantIdleBudget(t, connections, heapBytesMax, child, out, func() (*Conn, error) {
 		return d.DialTCP(t.Context(), "tcp4", netip.AddrPort{}, to)
 	})
-}
-
-// TestDialAllocs checks that a dialed connection reads and writes without
-// allocating, as an accepted one does.
-func TestDialAllocs(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector's sync.Pool allocates: run it without -race")
-	}
-	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
-		t.Run(string(kind), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			ours, peer := dialFrom(t, &Dialer{Group: newGroup(t, 1)}, testnet.Listen(t, net.Listen, kind))
-			echoed := startEcho(peer)
-			b := make([]byte, 64)
-			var failed error
-			if n := testing.AllocsPerRun(200, func() {
-				if _, err := ours.Write(b); err != nil {
-					failed = err
-				}
-				if _, err := io.ReadFull(ours, b); err != nil {
-					failed = err
-				}
-			}); n != 0 || failed != nil {
-				t.Errorf("a round trip: got %v allocations, %v, want none", n, failed)
-			}
-			ours.Close()
-			testnet.Receive(t, "the end of the echo", echoed)
-		})
-	}
-}
-
-func init() {
-	// Dials the echo server at ADDRESS until it is out of descriptors, with package net and with
-	// percore. Each time it closes them and dials again.
-	children["dial out of descriptors"] = func() {
-		g, err := loop.NewGroup(loop.Config{Loops: 1})
-		if err != nil {
-			exitChild("starting a loop", err)
-		}
-		limitDescriptors(10)
-		nets := dialUntilEMFILE(net.Dial)
-		ours := dialUntilEMFILE((&Dialer{Group: g}).Dial)
-		if ours != nets-1 {
-			exitChild("dialing", fmt.Errorf("got %d connections, want one less than the %d of net, since the last needs two descriptors", ours, nets))
-		}
-		g.Close()
-		<-g.Stopped()
-	}
-}
-
-// dialUntilEMFILE returns how many connections to ADDRESS can be made.
-func dialUntilEMFILE(dial func(network, address string) (net.Conn, error)) int {
-	address := os.Getenv("ADDRESS")
-	var conns []net.Conn
-	for {
-		c, err := dial("tcp", address)
-		if err == nil {
-			conns = append(conns, c)
-			continue
-		}
-		var operr *net.OpError
-		if !errors.Is(err, syscall.EMFILE) || !errors.As(err, &operr) || operr.Op != "dial" || c != nil {
-			exitChild("dialing without a descriptor", fmt.Errorf("got %v, %w, want EMFILE of dial", c, err))
-		}
-		break
-	}
-	for _, c := range conns {
-		if got, err := roundTrip(c, "hello"); got != "hello" || err != nil {
-			exitChild("echo", fmt.Errorf("got %q, %w", got, err))
-		}
-		c.Close()
-	}
-	c, err := dial("tcp", address)
-	if err != nil {
-		exitChild("dialing again", err)
-	}
-	c.Close()
-	return len(conns)
-}
-
-// TestDialOutOfDescriptors dials until no descriptors are left, and again when there are some.
-func TestDialOutOfDescriptors(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := testnet.Listen(t, openNet, testnet.TCP4)
-	go serveEcho(ln)
-	child := testnet.StartChild(t, "dial out of descriptors", "ADDRESS="+ln.Addr().String())
-	if err := child.Wait(); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestDialStorm dials from many goroutines at once, with contexts that end at random moments, to

@@ -3,7 +3,6 @@ package percore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -246,39 +245,4 @@ func TestParseTarget(t *testing.T) {
 			t.Errorf("%q: got %q, %q, want %q, %q", test.target, network, address, test.network, test.address)
 		}
 	}
-}
-
-// TestDialControl checks that the hooks are called as in net, with a socket that is not connected
-// yet, and that ControlContext wins.
-func TestDialControl(t *testing.T) {
-	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
-		type key struct{}
-		ctx := context.WithValue(t.Context(), key{}, "value")
-		var calls []string
-		call := func(hook, network, address string, c syscall.RawConn) error {
-			calls = append(calls, hook+" "+network+" "+address)
-			return c.Control(func(uintptr) {})
-		}
-		d := Dialer{Control: func(network, address string, c syscall.RawConn) error {
-			return call("Control", network, address, c)
-		}}
-		c, err := d.DialContext(ctx, ln.Addr().Network(), ln.Addr().String())
-		wantEcho(t, dialed(t, c, err), "with Control")
-		d.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
-			return call(fmt.Sprintf("ControlContext with %v", ctx.Value(key{})), network, address, c)
-		}
-		c, err = d.DialContext(ctx, ln.Addr().Network(), ln.Addr().String())
-		wantEcho(t, dialed(t, c, err), "with ControlContext")
-		network := ln.Addr().Network()
-		if a, ok := ln.Addr().(*net.TCPAddr); ok {
-			network = "tcp6"
-			if a.IP.To4() != nil {
-				network = "tcp4"
-			}
-		}
-		where := " " + network + " " + ln.Addr().String()
-		if want := []string{"Control" + where, "ControlContext with value" + where}; !reflect.DeepEqual(calls, want) {
-			t.Errorf("got the calls %q, want %q", calls, want)
-		}
-	})
 }

@@ -11,11 +11,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -42,71 +40,6 @@ func openReusePort(network, address string) (net.Listener, error) {
 
 // abstractName returns an abstract unix address that no other run of the tests uses.
 func abstractName(name string) string { return fmt.Sprintf("@percore-test-%s-%d", name, os.Getpid()) }
-
-// TestBusyPort listens twice on one address. All pairs of listeners must fail as two listeners of
-// package net do.
-func TestBusyPort(t *testing.T) {
-	addresses := []struct{ network, first, second string }{
-		{"tcp4", "127.0.0.1:0", "127.0.0.1:PORT"},
-		{"tcp", "127.0.0.1:0", "127.0.0.1:PORT"},
-		{"tcp", ":0", ":PORT"},
-		{"tcp", ":0", "127.0.0.1:PORT"},
-		{"tcp", "127.0.0.1:0", ":PORT"},
-		{"tcp4", "0.0.0.0:0", "127.0.0.1:PORT"},
-		{"tcp6", "[::1]:0", "[::1]:PORT"},
-		{"unix", filepath.Join(testnet.ShortTempDir(t), "s"), ""},
-		{"unix", abstractName("busy"), ""},
-	}
-	engines := []struct {
-		name          string
-		first, second opener
-	}{
-		{"net, net", openNet, openNet}, // the reference
-		{"percore, percore", Listen, Listen},
-		{"percore, net", Listen, openNet},
-		{"net, percore", openNet, Listen},
-		{"shared, percore", openReusePort, Listen},
-		{"shared, net", openReusePort, openNet},
-		{"net, shared", openNet, openReusePort},
-	}
-	for _, a := range addresses {
-		var want string
-		for _, e := range engines {
-			t.Run(fmt.Sprintf("%s %s %s/%s", a.network, filepath.Base(a.first), a.second, e.name), func(t *testing.T) {
-				if a.network == "tcp6" && !testnet.HasIPv6() {
-					t.Skip("this machine has no IPv6 loopback address")
-				}
-				testnet.NoLeaks(t)
-				first, err := e.first(a.network, a.first)
-				if err != nil {
-					t.Fatalf("the first: %v", err)
-				}
-				defer first.Close()
-				address := first.Addr().String()
-				if ta, ok := first.Addr().(*net.TCPAddr); ok {
-					address = strings.Replace(a.second, "PORT", fmt.Sprint(ta.Port), 1)
-				}
-				second, err := e.second(a.network, address)
-				if err == nil {
-					second.Close()
-				}
-				wantErr(t, "the second", err, "listen", syscall.EADDRINUSE)
-				got := strings.Replace(fmt.Sprint(err), strings.TrimPrefix(address, "[::]"), "ADDRESS", 1)
-				if want == "" {
-					want = got
-				}
-				if got != want {
-					t.Errorf("got %q, want %q", got, want)
-				}
-				if c, err := net.Dial(a.network, first.Addr().String()); err != nil {
-					t.Errorf("the first does not answer any more: %v", err)
-				} else {
-					c.Close()
-				}
-			})
-		}
-	}
-}
 
 func init() {
 	// Listens on the address in the environment with ReusePort and sends its
@@ -311,91 +244,6 @@ func TestControlPanics(t *testing.T) {
 	}
 }
 
-// TestConnOptions compares the options of accepted connections with what package net sets for the
-// same configuration, including unusable ones.
-func TestConnOptions(t *testing.T) {
-	type config struct {
-		period time.Duration
-		all    net.KeepAliveConfig
-	}
-	options := []struct {
-		name       string
-		level, opt int
-	}{
-		{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE},
-		{"TCP_NODELAY", unix.IPPROTO_TCP, unix.TCP_NODELAY},
-		{"TCP_KEEPIDLE", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
-		{"TCP_KEEPINTVL", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
-		{"TCP_KEEPCNT", unix.IPPROTO_TCP, unix.TCP_KEEPCNT},
-	}
-	read := func(t *testing.T, c net.Conn) map[string]int {
-		raw, err := c.(syscall.Conn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		values := map[string]int{}
-		err = raw.Control(func(fd uintptr) {
-			for _, o := range options {
-				if values[o.name], err = unix.GetsockoptInt(int(fd), o.level, o.opt); err != nil {
-					t.Errorf("%s: %v", o.name, err)
-				}
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return values
-	}
-	for _, c := range []config{
-		{},
-		{period: 30 * time.Second},
-		{period: 1500 * time.Millisecond},
-		{period: -1},
-		{period: 24 * time.Hour}, // more than the kernel takes
-		{all: net.KeepAliveConfig{Enable: true}},
-		{all: net.KeepAliveConfig{Enable: true, Idle: 7 * time.Second, Interval: 3 * time.Second, Count: 4}},
-		{all: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1}},
-		{all: net.KeepAliveConfig{Enable: true, Idle: 24 * time.Hour, Interval: 3 * time.Second, Count: 4}},
-		{all: net.KeepAliveConfig{Enable: true, Idle: 7 * time.Second, Interval: 3 * time.Second, Count: 4000}},
-		{all: net.KeepAliveConfig{Idle: 7 * time.Second}, period: -1},
-		{all: net.KeepAliveConfig{Idle: 7 * time.Second}},
-	} {
-		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			nlc := net.ListenConfig{KeepAlive: c.period, KeepAliveConfig: c.all}
-			nlc.SetMultipathTCP(false)
-			reference, err := nlc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer reference.Close()
-			server, _ := testnet.Connect(t, reference)
-			want := read(t, server)
-
-			lc := ListenConfig{KeepAlive: c.period, KeepAliveConfig: c.all, Group: newGroup(t, 2)}
-			ln := listen(t, lc, "tcp4", "127.0.0.1:0")
-			for range 8 { // through each of the two sockets, probably
-				server, _ := connect(t, ln)
-				if got := read(t, server); !reflect.DeepEqual(got, want) {
-					t.Errorf("got %v, want %v", got, want)
-				}
-			}
-			if c != (config{}) {
-				return
-			}
-			inherited, err := FileListener(fileOf(t, testnet.Listen(t, openNet, testnet.TCP4)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer inherited.Close()
-			server, _ = testnet.Connect(t, inherited)
-			if got := read(t, server); !reflect.DeepEqual(got, want) {
-				t.Errorf("inherited: got %v, want %v", got, want)
-			}
-		})
-	}
-}
-
 // TestFileListener listens on sockets that were made elsewhere.
 func TestFileListener(t *testing.T) {
 	for _, kind := range testnet.Kinds() {
@@ -421,89 +269,6 @@ func TestFileListener(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestFileListenerRefuses compares files that can't be listened on with package net.
-func TestFileListenerRefuses(t *testing.T) {
-	files := map[string]func(t *testing.T) *os.File{
-		"a regular file": func(t *testing.T) *os.File {
-			f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return f
-		},
-		"a closed file": func(t *testing.T) *os.File {
-			f, err := os.Open(os.DevNull)
-			if err != nil {
-				t.Fatal(err)
-			}
-			f.Close()
-			return f
-		},
-		"a packet socket": func(t *testing.T) *os.File {
-			c, err := net.ListenPacket("udp4", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			f, err := c.(*net.UDPConn).File()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return f
-		},
-	}
-	for name, open := range files {
-		t.Run(name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			f := open(t)
-			defer f.Close()
-			reference, wantErr := net.FileListener(f)
-			if wantErr == nil {
-				t.Fatalf("package net takes it: %v", reference)
-			}
-			ln, err := FileListener(f)
-			if err == nil {
-				ln.Close()
-			}
-			if got, want := fmt.Sprint(err), fmt.Sprint(wantErr); got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-		})
-	}
-	t.Run("a connection", func(t *testing.T) { // package net finds this out in Accept
-		testnet.NoLeaks(t)
-		_, c := testnet.Pair(t, net.Listen, testnet.TCP4)
-		f, err := c.(*net.TCPConn).File()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		ln, err := FileListener(f)
-		if err == nil {
-			testnet.Within(t, "Accept", func() { _, err = ln.Accept() })
-			ln.Close()
-		}
-		if !errors.Is(err, syscall.EINVAL) {
-			t.Errorf("got %v, want EINVAL", err)
-		}
-	})
-	t.Run("a seqpacket socket", func(t *testing.T) {
-		testnet.NoLeaks(t)
-		nl, err := net.Listen("unixpacket", abstractName("seqpacket"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nl.Close()
-		ln, err := FileListener(fileOf(t, nl))
-		if err == nil {
-			ln.Close()
-		}
-		if err == nil || !strings.Contains(err.Error(), "net.FileListener") {
-			t.Errorf("got %v, want an error that says what to use", err)
-		}
-	})
 }
 
 // TestFileListenerBlocking makes an inherited socket blocking, as package os does whenever it
@@ -692,23 +457,6 @@ func TestListenFailureKeepsSocketFile(t *testing.T) {
 	}
 }
 
-// TestAutobind lets the kernel choose an abstract name.
-func TestAutobind(t *testing.T) {
-	testnet.NoLeaks(t)
-	reference, err := openNet("unix", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reference.Close()
-	ln := listen(t, ListenConfig{}, "unix", "")
-	got, like := ln.Addr().String(), reference.Addr().String()
-	if len(got) != len(like) || !strings.HasPrefix(got, "@") || got == like {
-		t.Errorf("got address %q, want another one like %q", got, like)
-	}
-	go serveEcho(ln)
-	wantEcho(t, testnet.Dial(t, ln), "hello")
-}
-
 // TestMultipathTCP checks that connections use MPTCP if, and only if, both sides
 // were told to.
 func TestMultipathTCP(t *testing.T) {
@@ -826,42 +574,6 @@ func TestDefaultGroup(t *testing.T) {
 	}
 	go serveEcho(third)
 	wantEcho(t, testnet.Dial(t, third), "hello again")
-}
-
-// TestDefaultGroupRace starts and ends listeners and connections all at once, so that the default
-// group ends at the moment it is needed again.
-func TestDefaultGroupRace(t *testing.T) {
-	testnet.NoLeaks(t)
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for range 50 {
-				ln, err := Listen("tcp4", "127.0.0.1:0")
-				if err != nil {
-					t.Errorf("Listen: %v", err)
-					return
-				}
-				go func() {
-					c, err := ln.Accept()
-					ln.Close()
-					if err == nil {
-						io.Copy(c, c)
-						c.Close()
-					}
-				}()
-				c, err := net.Dial("tcp", ln.Addr().String())
-				if err != nil {
-					t.Errorf("Dial: %v", err)
-					return
-				}
-				if got, err := roundTrip(c, "hello"); got != "hello" || err != nil {
-					t.Errorf("echo: got %q, %v", got, err)
-				}
-				c.Close()
-			}
-		})
-	}
-	testnet.Within(t, "all rounds", all.Wait)
 }
 
 // TestExplicitGroup checks that a user's group outlives its listeners, and that listening on an

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/percore/percore/internal/testnet"
 )
@@ -119,94 +118,6 @@ func TestNetBuffersConcurrentWriters(t *testing.T) {
 			}
 		}
 		writing.Wait()
-	})
-}
-
-// Close and the deadlines end what is blocked in their half, and only there.
-func TestNetBuffersInterrupts(t *testing.T) {
-	for _, test := range []struct {
-		name      string
-		interrupt func(c net.Conn) error
-		want      error
-	}{
-		{"Close", net.Conn.Close, net.ErrClosed},
-		{"SetDeadline", func(c net.Conn) error { return c.SetDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
-		{"one after the other", func(c net.Conn) error {
-			return errors.Join(c.SetWriteDeadline(time.Unix(1, 0)), c.SetReadDeadline(time.Unix(1, 0)))
-		}, os.ErrDeadlineExceeded},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			onNetBuffers(t, func(t *testing.T, tested, peer net.Conn) {
-				read, written := make(chan error, 1), make(chan error, 1)
-				testnet.GoBlocked(t, "Read", func() {
-					_, err := tested.Read(make([]byte, 1))
-					read <- err
-				})
-				testnet.GoBlocked(t, "WriteTo", func() {
-					var err error
-					for err == nil {
-						v := numbered('x', 1000, 1000)
-						_, err = v.WriteTo(tested)
-					}
-					written <- err
-				})
-				if err := test.interrupt(tested); err != nil {
-					t.Errorf("interrupting: %v", err)
-				}
-				if err := testnet.Receive(t, "Read", read); !errors.Is(err, test.want) {
-					t.Errorf("Read: got %v, want %v", err, test.want)
-				}
-				if err := testnet.Receive(t, "WriteTo", written); !errors.Is(err, test.want) {
-					t.Errorf("WriteTo: got %v, want %v", err, test.want)
-				}
-				if test.want == net.ErrClosed {
-					if err := tested.Close(); !errors.Is(err, net.ErrClosed) {
-						t.Errorf("Close again: got %v, want net.ErrClosed", err)
-					}
-				}
-			})
-		})
-	}
-}
-
-// When Close ends a read, a write does not work any more.
-func TestNetBuffersCloseEndsWritesFirst(t *testing.T) {
-	testnet.NoLeaks(t)
-	for range 50 {
-		tested, _ := netBuffersPair(t, false)
-		written := make(chan error, 1)
-		testnet.GoBlocked(t, "Read", func() {
-			tested.Read(make([]byte, 1))
-			_, err := tested.Write([]byte("late"))
-			written <- err
-		})
-		tested.Close()
-		if err := testnet.Receive(t, "the write", written); !errors.Is(err, net.ErrClosed) {
-			t.Fatalf("a write after a read that Close ended: got %v, want net.ErrClosed", err)
-		}
-	}
-}
-
-// The peer reads the end, or a reset, as on package net, though the socket has two
-// descriptors.
-func TestNetBuffersClose(t *testing.T) {
-	onNetBuffers(t, func(t *testing.T, tested, peer net.Conn) {
-		if _, err := tested.Write([]byte("last")); err != nil {
-			t.Fatal(err)
-		}
-		tested.Close()
-		if got, err := io.ReadAll(peer); string(got) != "last" || err != nil {
-			t.Errorf("the peer read %q, %v, want \"last\" and the end", got, err)
-		}
-	})
-	onNetBuffers(t, func(t *testing.T, tested, peer net.Conn) {
-		if err := tested.(interface{ SetLinger(int) error }).SetLinger(0); err != nil {
-			t.Fatal(err)
-		}
-		tested.Close()
-		if _, err := peer.Read(make([]byte, 1)); err == nil || err == io.EOF {
-			t.Errorf("the peer read with %v, want a reset", err)
-		}
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/percore/percore/internal/pipes"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/zerocopy"
 )
 
 // TestTransferFaults copies with io.Copy, over every sort of route, while one
@@ -213,6 +214,15 @@ func (r *openRoute) bringAboutEAGAIN(op string, fd int) bool {
 		return false
 	}
 	return unix.SetsockoptInt(r.dst, unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10) == nil
+}
+
+// wantNoPipes waits until no pipe is lent.
+func wantNoPipes(t *testing.T) {
+	t.Helper()
+	testnet.Eventually(t, "no pipe is lent any more", func() bool {
+		s := zerocopy.ReadStats()
+		return s.PipesOpen == s.PipesIdle
+	})
 }
 
 // TestUnloadFaults makes the destination refuse splice when there are already bytes in the pipe.
