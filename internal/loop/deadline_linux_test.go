@@ -3,6 +3,7 @@ package loop
 import (
 	"math"
 	"math/rand/v2"
+	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -44,6 +45,36 @@ func TestDeadlineOf(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestDeadlineAfterClose(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, _ net.Conn) {
+		_ = f.SetDeadline(time.Now().Add(time.Hour))
+		wheelLen := func() int {
+			f.loop.timers.mu.Lock()
+			defer f.loop.timers.mu.Unlock()
+			return f.loop.timers.mu.wheel.len()
+		}
+		if n := wheelLen(); n != 2 {
+			t.Errorf("timers in the wheel: got %d, want 2", n)
+		}
+		closeFD(t, f)
+		if n := wheelLen(); n != 0 {
+			t.Errorf("timers in the wheel after Close: got %d, want 0", n)
+		}
+		f.loop.timers.mu.Lock()
+		if fires := f.loop.timers.mu.fires; fires != 0 {
+			t.Errorf("the runtime timer fires at %d with an empty wheel, want it to be off", fires)
+		}
+		f.loop.timers.mu.Unlock()
+		for _, set := range []func(*FD, time.Time) error{(*FD).SetDeadline, (*FD).SetReadDeadline, (*FD).SetWriteDeadline} {
+			for _, at := range []time.Time{{}, time.Unix(1, 0), time.Now().Add(time.Hour)} {
+				if err := set(f, at); err != ErrClosed {
+					t.Errorf("setting a deadline after Close: got %v, want %v", err, ErrClosed)
+				}
+			}
+		}
+	})
 }
 
 // Moving a deadline later must leave the wheel alone: that makes it cheap
