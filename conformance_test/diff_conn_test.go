@@ -553,7 +553,7 @@ func TestDiffHalfClose(t *testing.T) {
 }
 
 func TestDiffClose(t *testing.T) {
-	playScripts(t, []script{{
+	playScripts(t, onTwoKinds([]script{{
 		name:  "twice",
 		shows: []string{`srv.Close\(\): nil`, `srv.Close\(\): OpError\{"close".*net\.ErrClosed`},
 		play: func(s *stage) {
@@ -627,7 +627,7 @@ func TestDiffClose(t *testing.T) {
 				srv.close()
 			}
 		},
-	}})
+	}}))
 }
 
 func TestDiffAddrs(t *testing.T) {

@@ -48,7 +48,7 @@ func later() time.Time { return time.Now().Add(time.Hour) }
 const timedOut = `0 "" OpError\{"read".*os\.ErrDeadlineExceeded.*timeout=true`
 
 func TestDiffReadDeadline(t *testing.T) {
-	playScripts(t, []script{{
+	playScripts(t, onTwoKinds([]script{{
 		name:  "in the past",
 		shows: []string{timedOut, `Read\(8\): 4 "data" nil`},
 		play: func(s *stage) {
@@ -287,12 +287,12 @@ func TestDiffReadDeadline(t *testing.T) {
 			blocked.end()
 			srv.deadline("SetDeadline", soon())
 		},
-	}})
+	}}))
 }
 
 func TestDiffWriteDeadline(t *testing.T) {
 	const timedOut = `0 OpError\{"write".*os\.ErrDeadlineExceeded.*timeout=true`
-	playScripts(t, []script{{
+	playScripts(t, onTwoKinds([]script{{
 		name:  "in the past",
 		shows: []string{`Write\("nothing"\): ` + timedOut, `cli.ReadAll: "something" nil`},
 		play: func(s *stage) {
@@ -427,5 +427,5 @@ func TestDiffWriteDeadline(t *testing.T) {
 			srv.close()
 			cli.readAll()
 		},
-	}})
+	}}))
 }

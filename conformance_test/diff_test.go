@@ -39,6 +39,16 @@ type script struct {
 
 var onTCP = []testnet.Kind{testnet.TCP4, testnet.TCP6}
 
+// onTwoKinds has scripts that wait played on two kinds of those that they name: all unix sockets wait
+// alike, and so do all IP versions.
+func onTwoKinds(scripts []script) []script {
+	for i := range scripts {
+		kinds := slices.Clone(scripts[i].allKinds())
+		scripts[i].kinds = slices.DeleteFunc(kinds, func(k testnet.Kind) bool { return k != testnet.TCP4 && k != testnet.Unix })
+	}
+	return scripts
+}
+
 // playScripts plays every script on net and on percore, with accepted connections and with dialed
 // ones, as a subtest for each kind.
 func playScripts(t *testing.T, scripts []script) {

@@ -142,7 +142,7 @@ func (c *crowdProcess) order(format string, args ...any) {
 // crowdSize is how many connections a crowd opens: as many as the descriptors in each of the two
 // processes, and the test's time, allow.
 func crowdSize(t testing.TB) int {
-	size := 15_000
+	size := 5000
 	if testing.Short() || race.Enabled {
 		size = 1000
 	}

@@ -37,7 +37,7 @@ func onEachWebEngine(t *testing.T, test func(t *testing.T, e engine)) {
 
 // playWebScripts is playScripts that also compares httpadapter's engines with net.
 func playWebScripts(t *testing.T, scripts []script) {
-	playScripts(t, scripts)
+	playScripts(t, onTwoKinds(scripts))
 	for _, e := range adapterEngines() {
 		t.Run(e.name, func(t *testing.T) { playScriptsOn(t, e, scripts) })
 	}

@@ -249,7 +249,7 @@ func TestHTTPUpgrade(t *testing.T) {
 }
 
 func TestHTTPManyClientsAtOnce(t *testing.T) {
-	const clients, requests = 50, 20
+	const clients, requests = 20, 20
 	onEachProtocol(t, func(t *testing.T, e engine, p protocol) {
 		w := startWeb(t, e, p, http.HandlerFunc(echo))
 		w.transport.MaxIdleConnsPerHost = clients
