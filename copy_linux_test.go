@@ -10,6 +10,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"runtime"
 	"slices"
 	"strings"
@@ -211,6 +214,79 @@ func wantUntouched(t *testing.T, h *hoard) {
 			}
 			defer b.Release()
 		}
+	}
+}
+
+// keepingConn keeps the slices passed to its Read and Write. It overwrites the slices it read into
+// whenever any connection of this type reads.
+type keepingConn struct {
+	net.Conn
+	h *hoard
+}
+
+func (c keepingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.h.scribble()
+	if len(p) >= copyBytes && err != nil {
+		c.h.keep(p)
+	}
+	return n, err
+}
+
+// TestAbandonedReadInReverseProxy switches protocols through an unchanged
+// httputil.ReverseProxy, again and again, with connections to the backend that keep
+// the memory of their last Read.
+func TestAbandonedReadInReverseProxy(t *testing.T) {
+	testnet.NoLeaks(t)
+	backend := testnet.Listen(t, net.Listen, testnet.TCP4)
+	upgrade := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "upgrade")
+		w.Header().Set("Upgrade", "echo")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.Copy(c, rw)
+	})
+	backendServer := &http.Server{Handler: upgrade}
+	go backendServer.Serve(backend)
+	defer backendServer.Close()
+	target := &url.URL{Scheme: "http", Host: backend.Addr().String()}
+	var h hoard
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		return keepingConn{c, &h}, err
+	}}
+	defer transport.CloseIdleConnections()
+	front := testnet.Listen(t, Listen, testnet.TCP4)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.Transport = transport
+	proxyServer := &http.Server{Handler: proxy}
+	go proxyServer.Serve(front)
+	defer proxyServer.Close()
+	data := bytes.Repeat([]byte("public "), 1000)
+	for range 8 {
+		c, err := net.Dial("tcp", front.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+		head := make([]byte, 0, 1024)
+		for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
+			var one [1]byte
+			if _, err := io.ReadFull(c, one[:]); err != nil {
+				t.Fatalf("reading the response: %v after %q", err, head)
+			}
+			head = append(head, one[0])
+		}
+		go c.Write(data) // not before: ReverseProxy drops bytes that came with the request
+		got := make([]byte, len(data))
+		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("got %.40q..., %v, want back what was sent", got, err)
+		}
+		c.Close()
 	}
 }
 

@@ -35,7 +35,8 @@ func TestWatchBusy(t *testing.T) {
 	closeFD(t, peer)
 }
 
-// The owner is told to try again after the user has had the descriptor and changed it.
+// A descriptor has one owner, who is told to try again after the user has had the descriptor and
+// changed it.
 func TestWatchRaw(t *testing.T) {
 	testnet.NoLeaks(t)
 	g := newTestGroup(t, Config{Loops: 1})
@@ -44,6 +45,12 @@ func TestWatchRaw(t *testing.T) {
 	var h EventHandler = events
 	if err := f.Watch(&h); err != nil {
 		t.Fatal(err)
+	}
+	if err := f.Watch(&h); err != ErrArmed {
+		t.Errorf("a second Watch: got %v, want %v", err, ErrArmed)
+	}
+	if err := f.OnReadable(func(error) {}); err != ErrArmed {
+		t.Errorf("OnReadable: got %v, want %v", err, ErrArmed)
 	}
 	if err := f.RawControl(func(uintptr) {}); err != nil {
 		t.Fatal(err)
