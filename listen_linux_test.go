@@ -271,6 +271,89 @@ func TestFileListener(t *testing.T) {
 	}
 }
 
+// TestFileListenerRefuses compares files that can't be listened on with package net.
+func TestFileListenerRefuses(t *testing.T) {
+	files := map[string]func(t *testing.T) *os.File{
+		"a regular file": func(t *testing.T) *os.File {
+			f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		},
+		"a closed file": func(t *testing.T) *os.File {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+			return f
+		},
+		"a packet socket": func(t *testing.T) *os.File {
+			c, err := net.ListenPacket("udp4", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			f, err := c.(*net.UDPConn).File()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		},
+	}
+	for name, open := range files {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			f := open(t)
+			defer f.Close()
+			reference, wantErr := net.FileListener(f)
+			if wantErr == nil {
+				t.Fatalf("package net takes it: %v", reference)
+			}
+			ln, err := FileListener(f)
+			if err == nil {
+				ln.Close()
+			}
+			if got, want := fmt.Sprint(err), fmt.Sprint(wantErr); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+	t.Run("a connection", func(t *testing.T) { // package net finds this out in Accept
+		testnet.NoLeaks(t)
+		_, c := testnet.Pair(t, net.Listen, testnet.TCP4)
+		f, err := c.(*net.TCPConn).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		ln, err := FileListener(f)
+		if err == nil {
+			testnet.Within(t, "Accept", func() { _, err = ln.Accept() })
+			ln.Close()
+		}
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("got %v, want EINVAL", err)
+		}
+	})
+	t.Run("a seqpacket socket", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		nl, err := net.Listen("unixpacket", abstractName("seqpacket"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nl.Close()
+		ln, err := FileListener(fileOf(t, nl))
+		if err == nil {
+			ln.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "net.FileListener") {
+			t.Errorf("got %v, want an error that says what to use", err)
+		}
+	})
+}
+
 // TestFileListenerBlocking makes an inherited socket blocking, as package os does whenever it
 // passes such a file to a process. Only Accept may block. The test runs in a process with one
 // processor, which a system call hidden from the scheduler would keep.
