@@ -159,34 +159,6 @@ func backlogOf(c *Conn) int {
 	return c.unsent.bytes
 }
 
-// A single write of any length is taken when none waits.
-func TestLongWrite(t *testing.T) {
-	testnet.NoLeaks(t)
-	long := numbers(2 << 20)
-	for way, write := range waysToWrite {
-		for place, at := range placesToWrite {
-			t.Run(way+" in "+place, func(t *testing.T) {
-				var s *Server
-				s, dial := serve(t, &handler{open: smallBuffer, data: func(c *Conn, p []byte) int {
-					at(c, func() {
-						if err := write(s, c, long); err != nil {
-							t.Errorf("got %v", err)
-						}
-						c.Close()
-					})
-					return len(p)
-				}}, Config{WriteHardLimit: 256 << 10})
-				c := dial()
-				c.(*net.TCPConn).SetReadBuffer(socketBytes)
-				c.Write([]byte("x"))
-				if got, err := io.ReadAll(c); !bytes.Equal(got, long) || err != nil {
-					t.Errorf("got %d bytes, %v, want %d", len(got), err, len(long))
-				}
-			})
-		}
-	}
-}
-
 // A peer that reads gets what a function on the loop writes while that runs: a batch of tasks may write
 // any number of bytes.
 func TestBacklogDuringTasks(t *testing.T) {

@@ -20,52 +20,6 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// A client that sends requests and does not read the answers is not read from any more; others
-// don't notice. When it reads, it gets everything.
-func TestSlowReader(t *testing.T) {
-	testnet.NoLeaks(t)
-	const limit = 64 << 10
-	answer := bytes.Repeat([]byte("a"), 8<<10)
-	const slowRequest, fastRequest = 's', 'f'
-	var answered atomic.Int64 // requests of the slow client
-	_, dial := serve(t, &handler{open: func(c *Conn) {
-		c.sock.conn.SetWriteBuffer(limit)
-	}, data: func(c *Conn, p []byte) int {
-		if _, err := c.Write(answer); err != nil {
-			t.Errorf("Write: %v", err)
-		}
-		if p[0] == slowRequest {
-			answered.Add(1)
-		}
-		return 1
-	}}, Config{WriteHighWaterMark: limit})
-	slow := dial()
-	slow.(*net.TCPConn).SetReadBuffer(limit)
-	const requests = 4 << 10 // 32 MiB of answers, of which the kernel's buffers hold few
-	go slow.Write(bytes.Repeat([]byte{slowRequest}, requests))
-	testnet.Eventually(t, "the first answer", func() bool { return answered.Load() > 0 })
-	fast := dial()
-	for before := int64(0); answered.Load() != before; { // until it is paused
-		before = answered.Load()
-		for range 20 {
-			fast.Write([]byte{fastRequest})
-			if _, err := io.ReadFull(fast, make([]byte, len(answer))); err != nil {
-				t.Fatalf("the fast client: %v", err)
-			}
-		}
-	}
-	if n := pool.ReadStats().BytesInUse; n > 4*limit {
-		t.Errorf("got %d bytes of buffers in use, want %d at most", n, 4*limit)
-	}
-	if n := answered.Load(); n >= requests {
-		t.Errorf("got %d answers to a client that doesn't read, want fewer", n)
-	}
-	if n, err := io.CopyN(io.Discard, slow, requests*int64(len(answer))); err != nil {
-		t.Errorf("the slow client: got %d bytes, %v", n, err)
-	}
-	testnet.Eventually(t, "the backlog is gone", func() bool { return pool.ReadStats().BytesInUse == 0 })
-}
-
 // The functions of Go run in order per connection; while too many wait, nothing more is read, and
 // none is lost.
 func TestWorkers(t *testing.T) {
@@ -428,43 +382,6 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// Broadcast and WriteShared reach all connections, in order with other writes.
-func TestBroadcast(t *testing.T) {
-	testnet.NoLeaks(t)
-	s, dial := serve(t, &handler{})
-	var clients []net.Conn
-	for range 2*batchConns + 10 {
-		clients = append(clients, dial())
-	}
-	testnet.Eventually(t, "all are open", func() bool {
-		n := 0
-		for _, l := range s.loops() {
-			n += countOpen(l)
-		}
-		return n == len(clients)
-	})
-	want := ""
-	for i := range 10 {
-		text := fmt.Sprintf("message %d;", i)
-		s.Broadcast([]byte(text), nil)
-		b := pool.Get(len(text))
-		copy(b.Bytes(), text)
-		s.Each(func(c *Conn) {
-			c.Write([]byte("a "))
-			c.WriteShared(b)
-			c.Write([]byte("!"))
-		})
-		want += text + "a " + text + "!"
-		defer b.Release()
-	}
-	for i, c := range clients {
-		got := make([]byte, len(want))
-		if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
-			t.Fatalf("client %d: got %q, %v, want %q", i, got, err, want)
-		}
-	}
-}
-
 func countOpen(l *Loop) int {
 	n := make(chan int, 1)
 	l.engine.Submit(func() { n <- len(l.conns) })
@@ -642,16 +559,4 @@ func awaitWalks(t *testing.T, s *Server) {
 		l.walkSoon(func(*Conn) {}, func() { done <- true })
 		testnet.Receive(t, "the end of the walks", done)
 	}
-}
-
-// Broadcast to loops that have ended loses no buffer.
-func TestBroadcastAfterTheEnd(t *testing.T) {
-	testnet.NoLeaks(t)
-	s, attachOne := dialing(t)
-	c := attachOne()
-	if !onGoroutines {
-		awaitLoopEnd(t, c.loop)
-	}
-	s.Broadcast([]byte("to none"), nil)
-	testnet.Eventually(t, "the buffer's release", func() bool { return pool.ReadStats().BuffersInUse == 0 })
 }

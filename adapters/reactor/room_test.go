@@ -132,58 +132,6 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// A paused connection isn't read and gets no Data, and then gets what it had not
-// used, although nothing new has come.
-func TestPause(t *testing.T) {
-	testnet.NoLeaks(t)
-	const messages = 50
-	for place, at := range placesToWrite {
-		t.Run(place, func(t *testing.T) {
-			var paused atomic.Bool
-			seen := make(map[byte]int) // calls of Data for a message; owned by the loop
-			end, ended := closes()
-			_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
-				if paused.Load() {
-					t.Error("Data is called while reading is paused")
-				}
-				b := p[0]
-				if seen[b]++; seen[b] == 1 { // not now
-					paused.Store(true)
-					c.Pause()
-					at(c, func() {
-						paused.Store(false)
-						c.Resume()
-					})
-					return 0
-				}
-				c.Write(p[:1])
-				return 1
-			}})
-			c := dial()
-			sent := numbers(4 * messages)[3:]
-			for i := range sent {
-				sent[i] = byte(i)
-			}
-			sent = sent[:messages]
-			for i, b := range sent { // the last ones all at once
-				if i < messages/2 {
-					c.Write([]byte{b})
-				} else if i == messages/2 {
-					c.Write(sent[i:])
-				}
-			}
-			got := make([]byte, messages)
-			if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
-				t.Errorf("got %v, %v, want %v", got, err, sent)
-			}
-			c.Close()
-			if err := testnet.Receive(t, "Close", ended); err != io.EOF {
-				t.Errorf("Close: got %v, want %v", err, io.EOF)
-			}
-		})
-	}
-}
-
 // A Data that waits, however many bytes there are, doesn't end the connection, and the peer is held up.
 func TestPauseWithFullBuffer(t *testing.T) {
 	testnet.NoLeaks(t)

@@ -2,7 +2,6 @@ package reactor
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -108,29 +107,5 @@ func TestWaysToWrite(t *testing.T) {
 			t.Errorf("seed %d: got %d bytes, %v, want %d (the same up to %d)", seed, len(got), err, len(want), commonPrefix(got, want))
 		}
 		peer.Close()
-	}
-}
-
-// A write of several slices is refused whole.
-func TestWriteBuffersRefused(t *testing.T) {
-	testnet.NoLeaks(t)
-	s, _ := serve(t, &told{handler: handler{open: smallBuffer}}, Config{WriteHardLimit: 256 << 10})
-	c, peer := attach(t, s)
-	peer.(*net.TCPConn).SetReadBuffer(socketBytes)
-	p := make([]byte, 32<<10)
-	total := int64(0)
-	for {
-		n, err := c.WriteBuffers(p, p)
-		if err != nil {
-			if n != 0 || !errors.Is(err, ErrWriteBufferFull) {
-				t.Errorf("got %d, %v, want %v", n, err, ErrWriteBufferFull)
-			}
-			break
-		}
-		total += int64(n)
-	}
-	c.Close()
-	if got, err := io.Copy(io.Discard, peer); got != total || err != nil {
-		t.Errorf("got %d bytes, %v, want %d", got, err, total)
 	}
 }

@@ -88,31 +88,6 @@ func TestDetachUnderWriters(t *testing.T) {
 	}
 }
 
-// TestEndUnderWriter ends a connection to which a goroutine writes.
-func TestEndUnderWriter(t *testing.T) {
-	end, ended := closes()
-	s, _ := serve(t, &told{handler: handler{close: end}}) // or a refused write would end the connection
-	for range rounds() {
-		c, peer := attach(t, s)
-		var total atomic.Int64
-		var writer sync.WaitGroup
-		writer.Go(func() { write(c, 60000, &total) })
-		started := make(chan bool)
-		go func() {
-			io.CopyN(io.Discard, peer, 100000)
-			close(started)
-			io.Copy(io.Discard, peer)
-			peer.Close()
-		}()
-		testnet.Receive(t, "the first bytes", started)
-		c.Close()
-		if err := testnet.Receive(t, "Close", ended); err != nil {
-			t.Errorf("got %v, want no error", err)
-		}
-		writer.Wait()
-	}
-}
-
 // TestDetachAnother detaches a connection while another one's Data runs: it gets its own bytes.
 func TestDetachAnother(t *testing.T) {
 	var waiting *Conn

@@ -36,25 +36,6 @@ func TestGetCapacity(t *testing.T) {
 	checkIdle(t, p)
 }
 
-func TestReferences(t *testing.T) {
-	p := pool.New(pool.Config{})
-	for _, n := range []int{100, 2 << 20} {
-		b := p.Get(n)
-		b.Retain()
-		b.Retain()
-		for range 3 {
-			if got := p.Stats().BuffersInUse; got != 1 {
-				t.Errorf("with references left: got %d buffers in use, want 1", got)
-			}
-			b.Release()
-		}
-		checkIdle(t, p)
-		mustPanic(t, "Release of a released buffer", b.Release)
-		mustPanic(t, "Retain of a released buffer", b.Retain)
-		checkIdle(t, p)
-	}
-}
-
 // TestConcurrentDoubleRelease: however the calls meet, there are as many panics as
 // there are Releases too many.
 func TestConcurrentDoubleRelease(t *testing.T) {
@@ -97,31 +78,6 @@ func TestSetLen(t *testing.T) {
 	}
 	for _, n := range []int{-1, 1025} {
 		mustPanic(t, "SetLen", func() { b.SetLen(n) })
-	}
-}
-
-// TestReuse: a released buffer is lent again, even while long-lived buffers hold more
-// than that, and however many there are at once.
-func TestReuse(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector has sync.Pool drop things at random: run it without -race")
-	}
-	withoutGC(t)
-	p := pool.New(pool.Config{})
-	longLived := getMany(p, 64, 1<<20)
-	defer releaseAll(longLived)
-	for _, held := range []int{1, 512, 2048} {
-		releaseAll(getMany(p, held, 4096))
-		before := p.Stats()
-		const rounds = 5
-		for range rounds {
-			releaseAll(getMany(p, held, 4096))
-		}
-		after := p.Stats()
-		// Each P keeps one to itself, which the others don't find.
-		if got, most := int(after.Misses-before.Misses), rounds*runtime.GOMAXPROCS(0); got > most {
-			t.Errorf("%d held: got %d misses in %d gets, want %d at most", held, got, after.Gets-before.Gets, most)
-		}
 	}
 }
 

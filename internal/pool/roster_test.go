@@ -49,17 +49,3 @@ func TestRosterStaysSmall(t *testing.T) {
 		t.Errorf("got %+v, want %d gets, all of them misses, and nothing kept", s, gets)
 	}
 }
-
-func TestClassOf(t *testing.T) {
-	for n := range ClassBytesMax + 2 {
-		class := classOf(n)
-		switch {
-		case class == oversize:
-			if n <= ClassBytesMax {
-				t.Fatalf("%d bytes: got the class of those that are not kept", n)
-			}
-		case classBytesMin<<class < n, class > 0 && classBytesMin<<(class-1) >= n:
-			t.Fatalf("%d bytes: got the class of %d", n, classBytesMin<<class)
-		}
-	}
-}

@@ -45,14 +45,6 @@ func (h *handler) Close(c *reactor.Conn, err error) {
 	}
 }
 
-// ender is a handler that is a reactor.EndHandler, too.
-type ender struct {
-	handler
-	end func(c *reactor.Conn)
-}
-
-func (h *ender) End(c *reactor.Conn, unused []byte) { h.end(c) }
-
 func echo(c *reactor.Conn, p []byte) int {
 	c.Write(p)
 	return len(p)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
@@ -29,38 +28,6 @@ func at(config *tls.Config, version uint16) *tls.Config {
 	config = config.Clone()
 	config.MinVersion, config.MaxVersion = version, version
 	return config
-}
-
-// The same handler answers many clients, with messages of all sizes, over TLS and without.
-func TestEcho(t *testing.T) {
-	testnet.NoLeaks(t)
-	server, client := testnet.TLS(t)
-	for _, config := range []*tls.Config{nil, at(server, tls.VersionTLS12), at(server, tls.VersionTLS13)} {
-		_, ln := serve(t, config, Limits{}, &handler{data: echo})
-		var clients sync.WaitGroup
-		for i := range 10 {
-			c := net.Conn(dial(t, ln, client))
-			if config == nil {
-				c = c.(*tls.Conn).NetConn()
-			}
-			clients.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(i), 3))
-				for range 5 {
-					want := make([]byte, 1+random.IntN(1<<(1+random.IntN(17))))
-					for i := range want {
-						want[i] = byte(random.Uint32())
-					}
-					go c.Write(want)
-					got := make([]byte, len(want))
-					if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
-						t.Errorf("got other bytes, %v", err)
-						return
-					}
-				}
-			})
-		}
-		testnet.Within(t, "the clients", clients.Wait)
-	}
 }
 
 // Open knows the name, the protocol and the certificate of the client; a session is resumed.
@@ -168,51 +135,6 @@ func (w *tap) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	w.ended = w.ended || err == io.EOF
 	return n, err
-}
-
-// A client that ends its stream gets the answers that come after that.
-func TestHalfClose(t *testing.T) {
-	testnet.NoLeaks(t)
-	server, client := testnet.TLS(t)
-	for _, version := range versions {
-		for _, how := range []string{"End", "Hold", "Go"} {
-			closed, ended := closes()
-			answer := func(c *reactor.Conn) { c.Write([]byte("answer")) }
-			var h reactor.Handler
-			gone := make(chan bool)
-			switch how {
-			case "End":
-				h = &ender{handler{close: closed}, func(c *reactor.Conn) { answer(c); c.Close() }}
-			case "Hold":
-				h = &handler{close: closed, data: func(c *reactor.Conn, p []byte) int {
-					c.Hold()
-					go func() { <-gone; answer(c); c.Release() }()
-					return len(p)
-				}}
-			case "Go":
-				h = &handler{close: closed, data: func(c *reactor.Conn, p []byte) int {
-					c.Go(func() { <-gone; answer(c) })
-					return len(p)
-				}}
-			}
-			_, ln := serve(t, at(server, version), Limits{}, h)
-			c := dial(t, ln, client)
-			c.Write([]byte("request"))
-			c.CloseWrite()
-			close(gone)
-			if got := readAll(t, c); got != "answer" {
-				t.Errorf("%s: got %q, want the answer", how, got)
-			}
-			c.Close()
-			want := io.EOF
-			if how == "End" {
-				want = nil
-			}
-			if err := testnet.Receive(t, "Close", ended); err != want {
-				t.Errorf("%s: Close: got %v, want %v", how, err, want)
-			}
-		}
-	}
 }
 
 // A client that sends nothing, stops in its handshake, or in a record, is closed in time; so is each
@@ -543,79 +465,6 @@ func passing(got chan string) reactor.Handler {
 		got <- string(p)
 		return len(p)
 	}}
-}
-
-// A client that doesn't read is held up, and gets everything later; too much that no client asked for
-// is refused.
-func TestFlowControl(t *testing.T) {
-	testnet.NoLeaks(t)
-	server, client := testnet.TLS(t)
-	answer := bytes.Repeat([]byte("a"), 8<<10)
-	_, ln := serve(t, server, Limits{}, &handler{data: func(c *reactor.Conn, p []byte) int {
-		if _, err := c.Write(answer); err != nil {
-			t.Errorf("Write: %v", err)
-		}
-		if n := c.Unsent(); n > 2<<20 {
-			t.Errorf("got %d bytes that wait, want them to stop the reading", n)
-		}
-		return 1
-	}})
-	c := dial(t, ln, client)
-	const requests = 1 << 10
-	go c.Write(make([]byte, requests))
-	if n, err := io.CopyN(io.Discard, c, requests*int64(len(answer))); err != nil {
-		t.Errorf("got %d bytes, %v", n, err)
-	}
-
-	closed, ended := closes()
-	_, ln = serve(t, server, Limits{}, &handler{close: closed, data: func(c *reactor.Conn, p []byte) int {
-		for {
-			if _, err := c.Write(answer); err != nil {
-				if !errors.Is(err, reactor.ErrWriteBufferFull) {
-					t.Errorf("got %v, want %v", err, reactor.ErrWriteBufferFull)
-				}
-				return len(p)
-			}
-		}
-	}}, reactor.Config{WriteHardLimit: 1 << 20})
-	c = dial(t, ln, client)
-	c.Write([]byte("x"))
-	if err := testnet.Receive(t, "Close", ended); err != reactor.ErrWriteBufferFull {
-		t.Errorf("got %v, want %v", err, reactor.ErrWriteBufferFull)
-	}
-}
-
-// Many goroutines write while the handler does: each message stays whole.
-func TestWriters(t *testing.T) {
-	testnet.NoLeaks(t)
-	server, client := testnet.TLS(t)
-	const writers, messages, size = 4, 100, 3000
-	s, ln := serve(t, server, Limits{}, &handler{data: func(c *reactor.Conn, p []byte) int {
-		for k := range writers {
-			id := byte('a' + k)
-			go func() {
-				for range messages {
-					c.WriteBuffers([]byte{id}, bytes.Repeat([]byte{id}, size-1))
-				}
-			}()
-		}
-		return len(p)
-	}})
-	c := dial(t, ln, client)
-	c.Write([]byte("x"))
-	message := make([]byte, size)
-	for n := range writers * messages {
-		if _, err := io.ReadFull(c, message); err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(message, bytes.Repeat(message[:1], size)) {
-			t.Fatalf("message %d is torn", n)
-		}
-	}
-	s.Broadcast([]byte("to all"), nil)
-	if _, err := io.ReadFull(c, message[:6]); err != nil || string(message[:6]) != "to all" {
-		t.Errorf("Broadcast: got %q, %v", message[:6], err)
-	}
 }
 
 // If crypto/tls doesn't read as the loops need it, no connection over TLS gets on one.
