@@ -14,13 +14,10 @@ require (
 	connectrpc.com/vanguard v0.4.0
 	github.com/gin-gonic/gin v1.12.0
 	github.com/gorilla/websocket v1.5.3
-	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0
 	github.com/percore/percore v0.0.0-00010101000000-000000000000
 	github.com/percore/percore/adapters/grpcadapter v0.0.0-00010101000000-000000000000
 	github.com/percore/percore/metrics/prometheus v0.0.0-00010101000000-000000000000
-	github.com/prometheus/client_golang v1.25.0
 	github.com/valyala/fasthttp v1.74.0
-	go.opentelemetry.io/proto/otlp v1.11.0
 	google.golang.org/grpc v1.85.0
 )
 
@@ -49,6 +46,7 @@ require (
 	github.com/molecule-man/go-brrr v1.0.1 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
+	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect

@@ -18,6 +18,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -90,8 +91,10 @@ func newHandler() http.Handler {
 // newAdmin returns the server of the pages for operators.
 func newAdmin(leaving *atomic.Bool) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", prometheus.Handler())
+	mux.Handle("GET /metrics", prometheus.Handler()) // prometheus.NewCollector: beside metrics of your own
 	mux.Handle("/debug/percore", debug.Handler())
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, r *http.Request) {
 		if leaving.Load() {
 			http.Error(w, "leaving", http.StatusServiceUnavailable)

@@ -10,7 +10,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -111,5 +113,45 @@ func TestDrain(t *testing.T) {
 	_ = syscall.Kill(server.PID, syscall.SIGTERM)
 	if err := server.WaitFirst(); err != nil {
 		t.Errorf("without a delay: %v", err)
+	}
+}
+
+// The pages for operators are there.
+func TestAdmin(t *testing.T) {
+	_, admin, client := start(t)
+	for path, want := range map[string]string{
+		"/metrics": "percore_accepted_connections_total ", "/debug/percore": "<title>", "/debug/pprof/": "goroutine",
+	} {
+		if status, body, _, err := get(client, "http://"+admin+path); status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: got %d, %.80q, %v, want %q in it", path, status, body, err, want)
+		}
+	}
+}
+
+// systemd accepts the units.
+func TestUnits(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("the units are checked by systemd-analyze: install the package systemd (Debian)")
+	}
+	exe, err := os.Executable() // the program isn't installed here
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	args := []string{"verify", "--man=no"}
+	for _, unit := range []string{"percore-production.service", "percore-production.socket"} {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied := filepath.Join(dir, unit)
+		if err := os.WriteFile(copied, []byte(strings.Replace(string(text), "/usr/local/bin/percore-production", exe, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, copied)
+	}
+	if out, err := exec.CommandContext(t.Context(), analyze, args...).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
 }
