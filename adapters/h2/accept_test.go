@@ -24,7 +24,7 @@ func TestHandshakesStorm(t *testing.T) {
 	var config Config
 	config.TLS, f.tls = testnet.TLS(t)
 	server := New(HandlerFunc(hello), config)
-	server.handshakes = serving.NewHandshakes(4, clients)
+	server.handshakes = serving.NewHandshakes(clients, 4)
 	l := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	f.l = l
 	served := make(chan error, 1)

@@ -195,10 +195,10 @@ func TestTLSWaits(t *testing.T) {
 	silent.awaitEOF()
 }
 
-// fewHandshakes makes places for a few handshakes, and for some more that take long.
-func fewHandshakes(most, aside int) Option {
+// fewHandshakes makes places for a few handshakes.
+func fewHandshakes(most, young int) Option {
 	return func(c *config) {
-		c.newHandshakes = func() *serving.Handshakes { return serving.NewHandshakes(most, aside) }
+		c.newHandshakes = func() *serving.Handshakes { return serving.NewHandshakes(most, young) }
 	}
 }
 
@@ -206,7 +206,7 @@ func fewHandshakes(most, aside int) Option {
 func TestTLSStorm(t *testing.T) {
 	needParking(t)
 	const clients = 200
-	f, config := startTLS(t, echoPath, nil, fewHandshakes(4, clients))
+	f, config := startTLS(t, echoPath, nil, fewHandshakes(clients, 4))
 	dialer := tls.Dialer{Config: config}
 	ended := make(chan error, clients)
 	for range clients {
@@ -229,7 +229,7 @@ func TestTLSStorm(t *testing.T) {
 // Those that are cut off for others are reported as net/http reports a timeout.
 func TestTLSFlood(t *testing.T) {
 	needParking(t)
-	f, config := startTLS(t, echoPath, nil, fewHandshakes(4, 1))
+	f, config := startTLS(t, echoPath, nil, fewHandshakes(5, 4))
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, 1)}}
 	for range 50 {
 		c, err := dialer.Dial("tcp", f.ln.Addr().String())

@@ -22,7 +22,7 @@ type shakers struct {
 
 func (s *shakers) init(h *layer.Handshakes) {
 	s.Handshakes = h
-	s.all = serving.NewHandshakes(h.Max, 0)
+	s.all = serving.NewHandshakes(h.Max, h.Max)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 }
 

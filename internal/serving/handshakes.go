@@ -4,50 +4,99 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/monotime"
 )
 
-// Handshakes are the handshakes of a server. They are bounded, and each peer has a share: see places.
-// They take turns to compute: see permits. All methods are safe for concurrent use, and none blocks.
+// Handshakes are the handshakes of a server. All methods are safe for concurrent use, and none blocks.
+//
+// As many compute at a time as there were processors when the server was made: more would not be done
+// sooner, and the loops would wait behind all of them. Those that have begun go first, so few are under
+// way however many clients come at once. The others wait without a goroutine, and peers (see
+// accepting.Peer) take turns to begin one.
+//
+// The rest of those under way wait for their clients, which may be far away, or never go on. So there
+// are places for youngMax that have begun within stallTime, half of them for one peer, and for max in
+// all. While all places are taken and others wait, those that are not young and wait for their clients
+// lose theirs, and fail: first those of the peer that has the most, and of these the oldest.
 type Handshakes struct {
-	places  places
-	permits permits
+	// immutable
+	max             int // under way
+	youngMax, share int // of them young: of all peers, of each
+	permits         int // that compute
 
-	mu     sync.Mutex
-	all    map[*Handshake]struct{} // that have not left
-	closed bool
+	mu        sync.Mutex
+	all       map[*Handshake]bool // that have not left
+	closed    bool
+	running   map[*Handshake]bool           // have a place
+	young     int                           // of them, that have begun within stallTime, as the last sweep knows
+	computing int                           // have a permit
+	resuming  []resuming                    // wait for one; first in, first out, as the others below
+	waiting   int                           // wait to begin
+	peers     map[netip.Prefix]*shakingPeer // have handshakes that have a place, or wait to begin
+	fresh     []*shakingPeer                // have only some that wait; the last has come last
+	queue     []*shakingPeer                // the others that have some, and not their share of the young
+	begun     int                           // counts handshakes
+	timer     *time.Timer                   // sweeps; set while handshakes wait for a place
+	set       bool
 }
 
-// NewDefaultHandshakes makes 1,024 places, and 15,360 more for handshakes that take long: some 30
-// KB each. A quarter of the first may be of one peer, and all of the others while no other peer
-// needs them.
-func NewDefaultHandshakes() *Handshakes { return NewHandshakes(1<<10, 15<<10) }
+// shakingPeer is a peer that has handshakes. The fields are guarded by Handshakes.mu.
+type shakingPeer struct {
+	running int
+	young   int
+	waiting []*Handshake
+	queued  bool
+}
 
-// NewHandshakes makes the places for most handshakes, and for aside more whose clients take long. If
-// aside is 0 those are closed while others wait.
-func NewHandshakes(most, aside int) *Handshakes {
-	s := &Handshakes{all: make(map[*Handshake]struct{})}
-	s.places.init(most, aside, func(h *Handshake) { go h.runInPlace() })
-	s.permits.init()
-	return s
+// resuming is a handshake that waits until permit is closed.
+type resuming struct {
+	*Handshake
+	permit chan struct{}
+}
+
+const (
+	// permitTime is how long a permit is held at most. A handshake computes for a millisecond or two, and
+	// for some more while the processors are busy. But crypto/tls calls functions of the tls.Config
+	// meanwhile, which may block: GetCertificate may ask another server. Then others go on.
+	permitTime = 20 * time.Millisecond
+
+	// stallTime is how long a handshake is young: a client that is far away needs two round trips.
+	stallTime = time.Second
+
+	// sweepTime is how often those are looked for that are no longer.
+	sweepTime = 100 * time.Millisecond
+)
+
+// NewDefaultHandshakes makes 16,384 places, 1,024 of them for young handshakes, of some 30 KB each.
+func NewDefaultHandshakes() *Handshakes { return NewHandshakes(16<<10, 1<<10) }
+
+// NewHandshakes makes the places for most handshakes, and for young ones among them.
+func NewHandshakes(most, young int) *Handshakes {
+	return &Handshakes{
+		max: most, youngMax: young, share: (young + 1) / 2, permits: runtime.GOMAXPROCS(0),
+		all: make(map[*Handshake]bool), running: make(map[*Handshake]bool),
+		peers: make(map[netip.Prefix]*shakingPeer),
+	}
 }
 
 // Handshake is an accepted connection before the layer above knows it. Make it with its exported fields,
 // and give it to Begin or Enter.
 //
-//	state    where                                  leaves by
-//	silent   on its loop: no goroutine              bytes come: waiting; the deadline passes, or it is
-//	                                                closed: ended
-//	waiting  in places                              there is a place for it: running
-//	running  in places, on a goroutine              Do returns: ended; its client takes long while others
-//	                                                wait: aside, or it is given up, of which Do learns
-//	aside    out of places, on the same goroutine   Do returns: ended; the same, in a crowd
+//	state     where                                leaves by
+//	silent    on its loop: no goroutine            bytes come: waiting; the deadline passes, or it is
+//	                                               closed: ended
+//	waiting   in its peer's queue: no goroutine    there are a place and a permit for it: computing
+//	computing on a goroutine                       Wait: resting; Do returns: ended
+//	resting   on that goroutine, for its client    Resume: resuming; it is given up, of which Do learns
+//	resuming  on that goroutine, for a permit      there is one: computing
 //
 // Begin skips silent and waiting where there is no loop: a connection has a goroutine from its beginning
 // then, and needs no place.
@@ -70,12 +119,11 @@ type Handshake struct {
 	// atomic
 	over atomic.Bool // it is finished, or was given up
 
-	// atomic, and written by its goroutine
-	waits    atomic.Int64 // the time that it has waited for its client, without the wait under way
-	waitedAt atomic.Int64 // when that began, or 0; of monotime.Local
-
-	lentAt atomic.Int64 // since when it computes beyond its permit, or 0; written with permits.mu held
-	ended  bool         // it gets no permit any more; guarded by permits.mu
+	// guarded by Handshakes.mu
+	begun  int64       // when, of monotime.Local
+	young  bool        // counted so: see ageLocked
+	rests  bool        // it waits for its client
+	permit *time.Timer // takes the permit away; nil: it has none
 }
 
 // Begin performs the handshake of an accepted connection when its client has sent something, for
@@ -89,7 +137,10 @@ func (s *Handshakes) Begin(nc net.Conn, h *Handshake) {
 	}
 	pc, ok := nc.(*percore.Conn)
 	if !ok || pc.Loop() == nil || monotime.InBubble() { // loops are outside of bubbles
-		go h.run()
+		go func() {
+			h.Resume()
+			h.run()
+		}()
 		return
 	}
 	if err := pc.OnReadable(h.ready); err != nil {
@@ -101,7 +152,7 @@ func (s *Handshakes) Begin(nc net.Conn, h *Handshake) {
 // must not have been called.
 func (s *Handshakes) Enter(nc net.Conn, h *Handshake) {
 	s.add(nc, h)
-	s.places.enter(h)
+	s.enter(h)
 }
 
 // Close gives all handshakes up, and those that come later.
@@ -122,7 +173,7 @@ func (s *Handshakes) add(nc net.Conn, h *Handshake) bool {
 	if s.closed {
 		return false
 	}
-	s.all[h] = struct{}{}
+	s.all[h] = true
 	return true
 }
 
@@ -137,33 +188,19 @@ func addrOf(nc net.Conn) netip.Addr {
 	}
 }
 
-func (h *Handshake) leave() {
-	h.of.mu.Lock()
-	defer h.of.mu.Unlock()
-	delete(h.of.all, h)
-}
-
 // ready is called on the connection's loop when the client has sent something, or never will.
 func (h *Handshake) ready(err error) {
 	if err == nil {
-		h.of.places.enter(h)
+		h.of.enter(h)
 		return
 	}
-	h.leave()
+	h.of.leave(h)
 	h.Lost(err)
-}
-
-// runInPlace is run of a handshake that has a place.
-func (h *Handshake) runInPlace() {
-	defer h.of.places.leave(h)
-	h.run()
 }
 
 // run calls Do.
 func (h *Handshake) run() {
-	defer h.leave()
-	h.of.permits.compute(h)
-	defer h.of.permits.end(h)
+	defer h.of.leave(h)
 	h.Do(h)
 }
 
@@ -181,14 +218,17 @@ func (h *Handshake) giveUp() {
 // Wait gives the permit of the handshake back before it waits for its client. Resume waits for the next.
 // Do calls them; after its end they do nothing, for code that still uses the connection.
 func (h *Handshake) Wait() {
-	h.waitedAt.Store(monotime.Local())
-	h.of.permits.rest(h)
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	h.rests = true
+	h.of.restLocked(h)
 }
 
 // Resume: see Wait.
 func (h *Handshake) Resume() {
-	h.waits.Add(monotime.Local() - h.waitedAt.Swap(0)) // in this order: see waited
-	h.of.permits.compute(h)
+	if permit := h.of.resume(h); permit != nil {
+		<-permit
+	}
 }
 
 // Await is call(p) between Wait and Resume; just call(p) if h is nil, the handshake done.
@@ -198,22 +238,6 @@ func (h *Handshake) Await(call func([]byte) (int, error), p []byte) (int, error)
 		defer h.Resume()
 	}
 	return call(p)
-}
-
-// waited returns for how long the handshake has waited for its client.
-func (h *Handshake) waited(now int64) int64 {
-	before := h.waits.Load() // first, or a wait that ends here would count twice
-	if at := h.waitedAt.Load(); at != 0 {
-		return before + now - at
-	}
-	return 0
-}
-
-// stalls reports whether the handshake, for so long, has waited for its client, or computed beyond its
-// permit: a function of the program's, such as GetCertificate, may wait for another server.
-func (h *Handshake) stalls(now, long int64) bool {
-	lent := h.lentAt.Load()
-	return h.waited(now) >= long || lent != 0 && now-lent >= long
 }
 
 // Conn returns nc for Do: it waits for its client between Wait and Resume, until Done is called.

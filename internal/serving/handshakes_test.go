@@ -1,8 +1,11 @@
 package serving
 
 import (
+	"maps"
+	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,23 +91,23 @@ func TestStorm(t *testing.T) {
 // TestFlood: clients whose handshakes never go on, of one address or many, keep no other client from its
 // handshake for long, and cut none off that takes long.
 func TestFlood(t *testing.T) {
-	const most, aside, conns = 64, 960, 2000
+	const most, young, conns = 1024, 64, 2000
 	for _, c := range []struct {
 		name  string
 		peers int
 		waits time.Duration // of an honest client, at most
 	}{
-		{"one address", 1, 0},
-		{"many addresses", 200, 2 * sweepTime},
+		{"one address", 1, 2 * sweepTime},
+		{"many addresses", 200, stallTime + 2*sweepTime},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &shaking{s: NewHandshakes(most, aside)}
+				k := &shaking{s: NewHandshakes(most, young)}
 				for peer := range c.peers {
 					k.begin(conns/c.peers, 1+peer, 0)
 				}
 				for _, answers := range []time.Duration{time.Millisecond, 2 * time.Second} {
-					time.Sleep(10 * time.Second) // so that all places are full
+					time.Sleep(time.Minute) // so that all places are full
 					before := k.done.Load()
 					begun := time.Now()
 					<-k.begin(1, 1000, answers)
@@ -113,12 +116,6 @@ func TestFlood(t *testing.T) {
 							took, answers, k.done.Load() == before+1, c.waits)
 					}
 				}
-				p := &k.s.places
-				p.mu.Lock()
-				if len(p.running) > p.max || len(p.aside) > p.asideMax {
-					t.Errorf("%d have places and %d have lost them, want %d and %d at most", len(p.running), len(p.aside), p.max, p.asideMax)
-				}
-				p.mu.Unlock()
 				k.s.Close()
 				k.under.Wait()
 			})
@@ -126,11 +123,12 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestBlockedHandshake: a function of the program's that waits, as GetCertificate may, keeps no other
-// handshake from its own.
+// TestBlockedHandshake: functions of the program's that wait, as GetCertificate may, keep no other
+// handshake from its own, and none of theirs is given up.
 func TestBlockedHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewHandshakes(4, 4)
+		s := NewHandshakes(8, 4)
+		s.permits = 2
 		goOn := make(chan bool)
 		var under sync.WaitGroup
 		for range 4 {
@@ -152,6 +150,177 @@ func TestBlockedHandshake(t *testing.T) {
 	})
 }
 
+// TestTurns: where handshakes wait for permits those that have begun go first, and then peers take
+// turns: the one that has come last, and the one that has waited for longest.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewHandshakes(8, 8)
+		s.permits = 1
+		var order []int
+		enter := func(client int, do func(h *Handshake)) {
+			s.Enter(clientOf{number: client}, &Handshake{Do: func(h *Handshake) {
+				order = append(order, client)
+				do(h)
+			}})
+		}
+		compute := func(*Handshake) { time.Sleep(permitTime / 2) }
+		enter(1, func(h *Handshake) {
+			h.Wait()
+			time.Sleep(permitTime / 4) // until all others have come
+			h.Resume()
+			order = append(order, 10)
+		})
+		synctest.Wait()
+		for range 3 {
+			enter(2, compute)
+		}
+		enter(3, compute)
+		enter(3, compute)
+		enter(4, compute)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if want := []int{1, 2, 10, 4, 2, 3, 2, 3}; !slices.Equal(order, want) {
+			t.Errorf("got %d, want %d", order, want)
+		}
+	})
+}
+
+// TestShares: a peer has its share of the places for young handshakes, and others have the rest. Where
+// all places are taken by handshakes that stop as many are given up as wait: those of the peer that has
+// the most, and the oldest first.
+func TestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewHandshakes(8, 4)
+		var cut []int
+		enter := func(client, name int) {
+			end := make(chan bool)
+			s.Enter(clientOf{number: client}, &Handshake{
+				Do: func(h *Handshake) { h.Wait(); <-end; h.Resume() },
+				Cut: func() {
+					cut = append(cut, name)
+					close(end)
+				},
+			})
+		}
+		wantRunning := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.running) != want {
+				t.Errorf("%d are under way, want %d", len(s.running), want)
+			}
+		}
+		for i := range 6 {
+			enter(1, i)
+		}
+		wantRunning(2)
+		time.Sleep(stallTime + sweepTime)
+		wantRunning(4)
+		for i := range 4 {
+			enter(2, 10+i)
+		}
+		wantRunning(6)
+		time.Sleep(2 * (stallTime + sweepTime))
+		wantRunning(8)
+		synctest.Wait()
+		if want := []int{0, 1}; !slices.Equal(slices.Sorted(slices.Values(cut)), want) {
+			t.Errorf("given up: got %d, want %d", cut, want)
+		}
+		s.Close()
+		wantRunning(0)
+	})
+}
+
+// TestRandom has handshakes come and go at random. No permit and no place is free that a waiting one may
+// have, no peer has more than its share, each peer's begin in their order, and all of them end.
+func TestRandom(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			young := 1 + r.IntN(9)
+			s := NewHandshakes(young+r.IntN(9), young)
+			s.permits = 1 + r.IntN(3)
+			var mu sync.Mutex
+			entered, begun := make(map[int][]int), make(map[int][]int)
+			const all = 200
+			for i := range all {
+				client := r.IntN(4)
+				var pauses []time.Duration
+				for range r.IntN(4) {
+					pauses = append(pauses, time.Duration(r.Int64N(int64(2*permitTime))), time.Duration(r.Int64N(int64(2*permitTime))))
+				}
+				entered[client] = append(entered[client], i)
+				s.Enter(clientOf{number: client}, &Handshake{
+					Cut: func() { t.Error("a handshake was given up") },
+					Do: func(h *Handshake) {
+						mu.Lock()
+						begun[client] = append(begun[client], i)
+						mu.Unlock()
+						for i, pause := range pauses {
+							if time.Sleep(pause); i%2 == 0 {
+								h.Wait()
+							} else {
+								h.Resume()
+							}
+						}
+					},
+				})
+				s.check(t)
+				time.Sleep(time.Duration(r.IntN(10)) * time.Millisecond)
+			}
+			for s.check(t) > 0 {
+				time.Sleep(time.Millisecond)
+			}
+			if len(s.running)+len(s.peers)+len(s.fresh)+len(s.queue)+len(s.resuming)+s.computing+s.young > 0 {
+				t.Errorf("something is left: %+v", s)
+			}
+			if !maps.EqualFunc(entered, begun, slices.Equal) {
+				t.Errorf("begun: got %d, want %d", begun, entered)
+			}
+		})
+	}
+}
+
+// check fails if the state makes no sense. It returns how many handshakes there are.
+func (s *Handshakes) check(t *testing.T) int {
+	t.Helper()
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	computing, waiting, young := 0, 0, 0
+	running, youngOf := make(map[*shakingPeer]int), make(map[*shakingPeer]int)
+	for h := range s.all {
+		if h.permit != nil {
+			computing++
+		}
+		if s.running[h] {
+			running[s.peers[h.peer]]++
+		}
+		if h.young {
+			youngOf[s.peers[h.peer]]++
+			young++
+		}
+	}
+	for _, peer := range s.peers {
+		waiting += len(peer.waiting)
+		wanted := len(peer.waiting) > 0 && peer.young < s.share
+		if wanted != peer.queued || peer.queued != (slices.Contains(s.queue, peer) || slices.Contains(s.fresh, peer)) {
+			t.Fatalf("a peer wants a place %t, and is in a queue %t: %+v", wanted, !wanted, peer)
+		}
+		if running[peer] != peer.running || youngOf[peer] != peer.young || peer.young > s.share {
+			t.Fatalf("a peer has %d places, %d of them young: %+v", running[peer], youngOf[peer], peer)
+		}
+	}
+	if computing != s.computing || computing > s.permits || len(s.running) > s.max || young != s.young || young > s.youngMax || waiting != s.waiting {
+		t.Fatalf("%d compute and %d wait: %+v", computing, waiting, s)
+	}
+	if computing < s.permits && (len(s.resuming) > 0 || len(s.fresh)+len(s.queue) > 0 && young < s.youngMax && len(s.running) < s.max) {
+		t.Fatalf("a permit is free, and a handshake waits: %+v", s)
+	}
+	return len(s.all)
+}
+
 // TestSilentHandshakes: a client that sends nothing takes no place, and leaves with
 // its deadline, or with the server.
 func TestSilentHandshakes(t *testing.T) {
@@ -159,7 +328,7 @@ func TestSilentHandshakes(t *testing.T) {
 	if !isOnLoops(t) {
 		t.Skip("each connection has a goroutine without the engine: run it on Linux without the tag percore_net")
 	}
-	s := NewHandshakes(1, 0)
+	s := NewHandshakes(1, 1)
 	lost := make(chan error, 2)
 	begin := func() (server net.Conn, client net.Conn, did <-chan bool) {
 		server, client = testnet.Pair(t, percore.Listen, testnet.TCP4)
@@ -178,11 +347,11 @@ func TestSilentHandshakes(t *testing.T) {
 	}
 	silent, _, _ := begin()
 	begin() // until Close
-	s.places.mu.Lock()
-	if len(s.places.peers) > 0 {
+	s.mu.Lock()
+	if len(s.peers) > 0 {
 		t.Error("silent clients have places")
 	}
-	s.places.mu.Unlock()
+	s.mu.Unlock()
 	_, client, did := begin()
 	client.Write([]byte("!"))
 	if !testnet.Receive(t, "the handshake of a client that sends", did) {

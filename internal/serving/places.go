@@ -2,272 +2,199 @@ package serving
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/percore/percore/internal/monotime"
 )
 
-// places are the places of the handshakes that are under way, shared out by peer (see accepting.Peer).
-// One peer has a quarter of them at most. Where handshakes wait, peers take turns: first the one that
-// has waited longest, then the one that came last, which would wait behind thousands otherwise. So the
-// handshakes of one peer, however many, keep no other's waiting.
-//
-// Many peers can still fill all places with handshakes that never go on, and a client that is far
-// away, or behind a function of the program's that waits, is no enemy. So while a handshake waits
-// for a place, one that has waited for stallTime in all loses its own, and goes on aside. When too
-// many are aside the peer that has the most of them loses one, which fails: the one that has
-// waited for its client for the longest. That bounds what hostile peers can do, and doesn't end
-// it: beyond max places per stallTimeMin of new ones, others wait for longer and longer, and those
-// aside are cut off that take longer than stallTime.
-//
-//	peer      has waiting handshakes   and has its share   leaves by
-//	content   no                       any                 enter: content, queued or sated
-//	queued    yes                      no                  dispatch, which gives it a place: any
-//	sated     yes                      yes                 leave: queued
-//
-// If a place is free, no peer is queued.
-type places struct {
-	// immutable
-	max, share int
-	asideMax   int
-	start      func(h *Handshake) // called without mu; h has a place
-
-	mu      sync.Mutex
-	running map[*Handshake]bool
-	aside   map[*Handshake]bool // that go on, and have lost their places
-	waiting int
-	peers   map[netip.Prefix]*shakingPeer // those that have handshakes
-	fresh   []*shakingPeer                // queued, and had no handshake before; the last has come last
-	queue   []*shakingPeer                // the others queued; the first has waited for the longest
-	picks   int                           // counts
-	timer   *time.Timer                   // sweeps; set while handshakes wait
-	set     bool
-}
-
-// shakingPeer is a peer that has handshakes. The fields are guarded by places.mu.
-type shakingPeer struct {
-	running int
-	aside   int
-	waiting []*Handshake // first in, first out
-	queued  bool
-}
-
-// stallTime is how long a handshake may wait for its client, all its waits together, if others wait for
-// its place: a client that is far away needs two round trips. The more wait the shorter it is, down to
-// stallTimeMin: with twice as many handshakes as there are places, half as long. So more places change
-// hands when more clients stop, and those who wait are those who are near.
-const (
-	stallTime    = int64(time.Second)
-	stallTimeMin = stallTime / 4
-)
-
-// stallTimeLocked returns how long that is now.
-func (p *places) stallTimeLocked() int64 {
-	return max(stallTimeMin, stallTime*int64(p.max)/int64(p.max+p.waiting))
-}
-
-// sweepTime is how often handshakes are looked for that have waited for longer.
-const sweepTime = 100 * time.Millisecond
-
-func (p *places) init(n, aside int, start func(h *Handshake)) {
-	p.max, p.share, p.asideMax, p.start = n, (n+3)/4, aside, start
-	p.running, p.aside = make(map[*Handshake]bool), make(map[*Handshake]bool)
-	p.peers = make(map[netip.Prefix]*shakingPeer)
-}
-
-// enter starts h now, or once it has a place.
-func (p *places) enter(h *Handshake) {
-	p.mu.Lock()
-	peer := p.peers[h.peer]
-	isFresh := peer == nil
-	if isFresh {
-		peer = new(shakingPeer)
-		p.peers[h.peer] = peer
+// enter makes h wait to begin.
+func (s *Handshakes) enter(h *Handshake) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	peer := s.peers[h.peer]
+	if peer == nil {
+		peer = &shakingPeer{queued: true}
+		s.peers[h.peer] = peer
+		s.fresh = append(s.fresh, peer)
 	}
 	peer.waiting = append(peer.waiting, h)
-	p.waiting++
-	if isFresh {
-		peer.queued = true
-		p.fresh = append(p.fresh, peer)
-	}
-	p.queueLocked(peer)
-	next := p.dispatchLocked()
-	p.sweepSoonLocked()
-	p.mu.Unlock()
-	p.startAll(next)
+	s.waiting++
+	s.queueLocked(peer)
+	s.dispatchLocked()
 }
 
-// leave gives h's place to another, if it still has one.
-func (p *places) leave(h *Handshake) {
-	p.mu.Lock()
-	next := p.removeLocked(h)
-	p.mu.Unlock()
-	p.startAll(next)
-}
-
-// removeLocked takes h out, and returns what has a place now.
-func (p *places) removeLocked(h *Handshake) (next []*Handshake) {
-	peer := p.peers[h.peer]
-	switch {
-	case p.running[h]:
-		delete(p.running, h)
+// leave gives h's permit and place to others.
+func (s *Handshakes) leave(h *Handshake) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, h)
+	if s.running[h] {
+		s.ageLocked(h)
+		delete(s.running, h)
+		peer := s.peers[h.peer]
 		peer.running--
-	case p.aside[h]:
-		delete(p.aside, h)
-		peer.aside--
-	default:
-		return nil // it was given up aside
+		if peer.running+len(peer.waiting) == 0 {
+			delete(s.peers, h.peer)
+		}
 	}
-	if peer.running+peer.aside+len(peer.waiting) == 0 {
-		delete(p.peers, h.peer)
+	s.restLocked(h)
+}
+
+// resume gives h a permit, or returns what is closed when it has one.
+func (s *Handshakes) resume(h *Handshake) (permit <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.rests = false
+	switch {
+	case !s.all[h]: // it has left
+		return nil
+	case s.computing < s.permits: // and none waits
+		s.permitLocked(h)
+		return nil
 	}
-	p.queueLocked(peer)
-	return p.dispatchLocked()
+	r := resuming{h, make(chan struct{})}
+	s.resuming = append(s.resuming, r)
+	return r.permit
+}
+
+// restLocked takes h's permit back, if it has one.
+func (s *Handshakes) restLocked(h *Handshake) {
+	if h.permit != nil {
+		h.permit.Stop()
+		h.permit = nil
+		s.computing--
+	}
+	s.dispatchLocked()
+}
+
+// permitLocked gives h a permit.
+func (s *Handshakes) permitLocked(h *Handshake) {
+	if h.permit != nil {
+		return // two of its goroutines resume, one that reads and one that writes
+	}
+	s.computing++
+	var permit *time.Timer
+	permit = time.AfterFunc(permitTime, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if h.permit == permit {
+			s.restLocked(h)
+		}
+	})
+	h.permit = permit
 }
 
 // queueLocked puts a peer that may have a place, and needs one, in the queue.
-func (p *places) queueLocked(peer *shakingPeer) {
-	if !peer.queued && len(peer.waiting) > 0 && peer.running < p.share {
+func (s *Handshakes) queueLocked(peer *shakingPeer) {
+	if !peer.queued && len(peer.waiting) > 0 && peer.young < s.share {
 		peer.queued = true
-		p.queue = append(p.queue, peer)
+		s.queue = append(s.queue, peer)
 	}
 }
 
-// dispatchLocked gives free places to those whose turn it is, and returns them.
-func (p *places) dispatchLocked() (next []*Handshake) {
-	for len(p.running) < p.max && p.isWantedLocked() {
-		var peer *shakingPeer
-		var h *Handshake
-		switch p.picks++; {
-		case len(p.fresh) == 0 || p.picks%3 == 0 && len(p.queue) > 0:
-			peer, p.queue = takeFirst(p.queue)
-		case p.picks%3 == 1:
-			peer, p.fresh = takeFirst(p.fresh)
+// dispatchLocked gives out the permits that are free.
+func (s *Handshakes) dispatchLocked() {
+	for s.computing < s.permits {
+		switch {
+		case len(s.resuming) > 0:
+			r := takeFirst(&s.resuming)
+			s.permitLocked(r.Handshake)
+			close(r.permit)
+		case len(s.fresh)+len(s.queue) > 0 && s.young < s.youngMax && len(s.running) < s.max:
+			s.beginLocked()
 		default:
-			peer, p.fresh = takeLast(p.fresh)
+			s.sweepSoonLocked()
+			return
 		}
-		h, peer.waiting = takeFirst(peer.waiting)
-		peer.queued = false
-		peer.running++
-		p.waiting--
-		p.running[h] = true
-		p.queueLocked(peer)
-		next = append(next, h)
-	}
-	return next
-}
-
-// isWantedLocked reports whether a peer is queued.
-func (p *places) isWantedLocked() bool { return len(p.queue)+len(p.fresh) > 0 }
-
-// takeFirst and takeLast take an element out of a queue.
-func takeFirst[T any](queue []*T) (first *T, rest []*T) {
-	first, queue[0] = queue[0], nil
-	if len(queue) == 1 {
-		return first, nil
-	}
-	return first, queue[1:]
-}
-
-func takeLast[T any](queue []*T) (last *T, rest []*T) {
-	i := len(queue) - 1
-	last, queue[i] = queue[i], nil
-	return last, queue[:i]
-}
-
-func (p *places) startAll(next []*Handshake) {
-	for _, h := range next {
-		p.start(h)
 	}
 }
 
-// sweepSoonLocked makes sweep run if handshakes wait.
-func (p *places) sweepSoonLocked() {
+// beginLocked begins the next handshake: in turn the peer's that has come last, which would wait behind
+// thousands otherwise, and that of the one that has waited for longest.
+func (s *Handshakes) beginLocked() {
+	var peer *shakingPeer
+	if last := len(s.fresh) - 1; last >= 0 && (len(s.queue) == 0 || s.begun%2 == 0) {
+		peer, s.fresh[last] = s.fresh[last], nil
+		s.fresh = s.fresh[:last]
+	} else {
+		peer = takeFirst(&s.queue)
+	}
+	s.begun++
+	h := takeFirst(&peer.waiting)
+	s.waiting--
+	s.running[h], h.young, h.begun = true, true, monotime.Local()
+	s.young++
+	peer.running++
+	peer.young++
+	peer.queued = false
+	s.queueLocked(peer)
+	s.permitLocked(h)
+	go h.run()
+}
+
+// ageLocked makes room for a younger handshake, if h was young.
+func (s *Handshakes) ageLocked(h *Handshake) {
+	if h.young {
+		h.young = false
+		s.young--
+		peer := s.peers[h.peer]
+		peer.young--
+		s.queueLocked(peer)
+	}
+}
+
+// takeFirst takes the first element out of a queue.
+func takeFirst[T any](queue *[]T) (first T) {
+	first, (*queue)[0] = (*queue)[0], first
+	if *queue = (*queue)[1:]; len(*queue) == 0 {
+		*queue = nil
+	}
+	return first
+}
+
+// sweepSoonLocked makes sweep run if handshakes wait, which is for a place where it is called.
+func (s *Handshakes) sweepSoonLocked() {
 	switch {
-	case p.waiting == 0 || p.set:
+	case s.waiting == 0 || s.set:
 		return
-	case p.timer == nil:
-		p.timer = time.AfterFunc(sweepTime, p.sweep)
+	case s.timer == nil:
+		s.timer = time.AfterFunc(sweepTime, s.sweep)
 	default:
-		p.timer.Reset(sweepTime)
+		s.timer.Reset(sweepTime)
 	}
-	p.set = true
+	s.set = true
 }
 
-// sweep takes places away that others wait for, as many as wait at most: first those of the peers that
-// have the most places, and of these first those that have waited for the longest.
-func (p *places) sweep() {
-	now := monotime.Local()
-	p.mu.Lock()
-	p.set = false
-	long := p.stallTimeLocked()
-	stalled := p.stalledLocked(p.running, now, func(h *Handshake, peer *shakingPeer) (counts bool, ofPeer int) {
-		isWanted := len(peer.waiting) > 0 || p.isWantedLocked()
-		return isWanted && h.stalls(now, long), peer.running
-	})
-	var crowd []stalledHandshake // those aside that may be given up
-	if len(p.aside)+len(stalled) > p.asideMax {
-		crowd = p.stalledLocked(p.aside, now, func(h *Handshake, peer *shakingPeer) (counts bool, ofPeer int) {
-			return h.waited(now) >= long, peer.aside
-		})
-	}
-	var lost, next []*Handshake
-	for _, s := range stalled[:min(len(stalled), p.waiting)] {
-		if len(p.aside) >= p.asideMax {
-			if len(crowd) == 0 || p.peers[s.peer].aside >= crowd[0].ofPeer {
-				if s.waited >= long {
-					lost = append(lost, s.Handshake) // which keeps its place until its goroutine knows
-				}
-				continue
-			}
-			lost = append(lost, crowd[0].Handshake)
-			next = append(next, p.removeLocked(crowd[0].Handshake)...)
-			crowd = crowd[1:]
-		}
-		next = append(next, p.setAsideLocked(s.Handshake)...)
-	}
-	p.sweepSoonLocked()
-	p.mu.Unlock()
-	p.startAll(next)
-	for _, h := range lost {
+// sweep makes room for handshakes that wait for a place. It gives up as many as wait at most, and they
+// keep their places until their goroutines know.
+func (s *Handshakes) sweep() {
+	s.mu.Lock()
+	s.set = false
+	stalled := s.stalledLocked()
+	s.dispatchLocked()
+	s.mu.Unlock()
+	for _, h := range stalled {
 		h.giveUp()
 	}
 }
 
-// setAsideLocked takes h's place away, and returns what has one now.
-func (p *places) setAsideLocked(h *Handshake) (next []*Handshake) {
-	peer := p.peers[h.peer]
-	delete(p.running, h)
-	p.aside[h] = true
-	peer.running--
-	peer.aside++
-	p.queueLocked(peer)
-	return p.dispatchLocked()
-}
-
-// stalledHandshake is a handshake that takes long.
-type stalledHandshake struct {
-	*Handshake
-	ofPeer int // how many its peer has
-	waited int64
-}
-
-// stalledLocked returns those of a set that count, in the order in which they lose what they have.
-func (p *places) stalledLocked(set map[*Handshake]bool, now int64,
-	look func(h *Handshake, peer *shakingPeer) (counts bool, ofPeer int)) (all []stalledHandshake) {
-	for h := range set {
-		if h.over.Load() {
-			continue // it was given up before, and leaves once its goroutine runs
+// stalledLocked returns those that are to be given up.
+func (s *Handshakes) stalledLocked() (stalled []*Handshake) {
+	now := monotime.Local()
+	for h := range s.running {
+		if now-h.begun < int64(stallTime) {
+			continue
 		}
-		if counts, ofPeer := look(h, p.peers[h.peer]); counts {
-			all = append(all, stalledHandshake{h, ofPeer, h.waited(now)})
+		if s.ageLocked(h); h.rests && !h.over.Load() {
+			stalled = append(stalled, h)
 		}
 	}
-	slices.SortFunc(all, func(a, b stalledHandshake) int {
-		return cmp.Or(cmp.Compare(b.ofPeer, a.ofPeer), cmp.Compare(b.waited, a.waited))
+	if len(s.running) < s.max {
+		return nil
+	}
+	slices.SortFunc(stalled, func(a, b *Handshake) int {
+		return cmp.Or(cmp.Compare(s.peers[b.peer].running, s.peers[a.peer].running), cmp.Compare(a.begun, b.begun))
 	})
-	return all
+	return stalled[:min(len(stalled), s.waiting)]
 }
