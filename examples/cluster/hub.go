@@ -2,158 +2,192 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"math/rand/v2"
-	"net/http"
-	"regexp"
-	"strconv"
+	"encoding/json"
+	"log"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/percore/percore/adapters/wsadapter"
+	"github.com/percore/percore/handover"
 )
 
 const (
-	messageMax = 4 << 10     // bytes of a member's message
-	nameMax    = 40          // bytes of a member's name
-	tick       = time.Second // between two reports of presence
+	subjects = "room." // and the room's name
+	// recentMax is how many messages of a room are in memory. Members that are further behind get them
+	// from JetStream.
+	recentMax = 512
+	// keepFor is how long a member may be away and still get everything.
+	keepFor = time.Hour
+	// resendFor is how long a member may take to send a message again that it hasn't heard: later, the
+	// message would come twice.
+	resendFor = 10 * time.Minute
 )
-
-// roomName is what a room may be called: one token of a NATS subject.
-var roomName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // A hub has the rooms of a process' members. A room is there while it has members.
 type hub struct {
-	backbone *backbone          // immutable
-	upgrader websocket.Upgrader // immutable
-	process  string             // names this process among the others
-
-	ctx     context.Context    // ends with close
-	stop    context.CancelFunc // ends ctx
-	running sync.WaitGroup     // the goroutines of newHub
+	nats     *nats.Conn
+	js       jetstream.JetStream
+	stream   jetstream.Stream
+	feed     jetstream.ConsumeContext
+	upgrader websocket.Upgrader
+	conns    handover.Conns // of the members
+	patience time.Duration  // for a member to take a message
 
 	mu       sync.Mutex
-	rooms    map[string]*room // guarded by mu
-	position uint64           // guarded by mu: the last message of the stream that has come
-	closed   bool             // guarded by mu
+	rooms    map[string]*room
+	position uint64 // the id of the stream's last message that has come here
 }
 
-// newHub returns a hub that hears what is said from now on.
-func newHub(b *backbone) (*hub, error) {
-	h := &hub{
-		backbone: b,
-		process:  strconv.FormatUint(rand.Uint64(), 36),
+// A room passes on the messages of one subject of the stream. It has the last of them in memory, and
+// each member knows which one it was sent last: there are no queues. The fields are guarded by hub.mu.
+//
+//	... in JetStream only ... | base+1 ... recent ... hub.position
+type room struct {
+	members map[*member]bool
+	recent  []message
+	base    uint64
+}
+
+// message is one that the stream has. Its id is its sequence number there, so ids grow in a room, with
+// gaps where other rooms' messages are.
+type message struct {
+	id       uint64
+	prepared *websocket.PreparedMessage // in memory once for all members
+}
+
+// newHub makes the stream, or finds the one that another process has made, and begins to hear it.
+func newHub(ctx context.Context, url string, replicas int) (h *hub, err error) {
+	h = &hub{
+		patience: writeTimeout,
 		rooms:    make(map[string]*room),
 		// Use a small buffer for reading, and a buffer for writing only while a message is written.
 		upgrader: websocket.Upgrader{ReadBufferSize: 256, WriteBufferPool: new(sync.Pool)},
 	}
-	h.ctx, h.stop = context.WithCancel(context.Background())
-	f, err := newFeed(h)
+	if h.nats, err = nats.Connect(url, nats.MaxReconnects(-1)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			h.nats.Close()
+		}
+	}()
+	if h.js, err = jetstream.New(h.nats); err != nil {
+		return nil, err
+	}
+	h.stream, err = h.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: "HUB", Subjects: []string{subjects + "*"}, Replicas: replicas, MaxAge: keepFor, Duplicates: resendFor,
+	})
 	if err != nil {
 		return nil, err
 	}
-	h.running.Go(f.run)
-	h.running.Go(h.reportPresence)
-	return h, nil
-}
-
-// join serves a new member's request. It returns at once, and the connection continues on its own.
-// The parameters are
-//
-//	room    the room's name
-//	name    how the others see the member
-//	member  a secret of the member's: it tells messages that come twice
-//	after   the id of the last message that the member has; without it, the member gets what
-//	        is said from now on
-func (h *hub) join(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	name, secret := query.Get("name"), query.Get("member")
-	if !roomName.MatchString(query.Get("room")) || name == "" || len(name) > nameMax || len(secret) < 16 {
-		http.Error(w, "room, name and member (at least 16 characters) are required", http.StatusBadRequest)
-		return
-	}
-	after, err := strconv.ParseUint(query.Get("after"), 10, 64)
-	if err != nil && query.Has("after") {
-		http.Error(w, "after must be the id of a message", http.StatusBadRequest)
-		return
-	}
-	in, err := h.enter(query.Get("room"))
+	h.position = h.stream.CachedInfo().State.LastSeq
+	// An ordered consumer notices what it has missed, and starts again there.
+	consumer, err := h.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: h.position + 1,
+	})
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
+		return nil, err
 	}
-	up := wsadapter.NewUpgrade(w)
-	ws, err := h.upgrader.Upgrade(up, r, nil)
-	if err != nil {
-		h.leave(in) // Upgrade has answered
-		return
-	}
-	ws.SetReadLimit(messageMax)
-	sum := sha256.Sum256([]byte(secret))
-	m := &member{room: in, ws: ws, name: name, secret: hex.EncodeToString(sum[:16])}
-	ws.SetPongHandler(m.alive)
-	in.add(m, after, query.Has("after"))
-	wsadapter.Start(up.Conn(), m)
+	h.feed, err = consumer.Consume(h.receive)
+	return h, err
 }
 
-// enter returns the room, and counts a member in it. Each call that succeeds needs a call of leave.
-func (h *hub) enter(name string) (*room, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return nil, errClosed
-	}
-	r := h.rooms[name]
-	if r == nil {
-		r = newRoom(h, name, h.position)
-		h.rooms[name] = r
-	}
-	r.users++
-	return r, nil
-}
-
-// leave ends the room if this was its last member.
-func (h *hub) leave(r *room) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r.users--
-	if r.users == 0 {
-		delete(h.rooms, r.name)
-	}
+func (h *hub) close() {
+	h.feed.Stop()
+	h.nats.Close()
 }
 
 // receive passes on the stream's next message.
-func (h *hub) receive(roomName string, m message) {
+func (h *hub) receive(msg jetstream.Msg) {
+	about, err := msg.Metadata()
+	if err != nil {
+		log.Print(err)
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.position = m.id
-	if r := h.rooms[roomName]; r != nil {
-		r.receive(m)
+	h.position = about.Sequence.Stream
+	r := h.rooms[strings.TrimPrefix(msg.Subject(), subjects)]
+	if r == nil {
+		return
+	}
+	if len(r.recent) == recentMax {
+		r.base = r.recent[0].id
+		r.recent = r.recent[1:] // append moves the rest when the array is full
+	}
+	r.recent = append(r.recent, message{h.position, prepare(event{ID: h.position, Data: msg.Data()})})
+	for m := range r.members {
+		m.wakeLocked()
 	}
 }
 
-// close tells all members to go elsewhere, spread over d, and lets no others in.
-func (h *hub) close(d time.Duration) {
+// An event is what a member gets.
+type event struct {
+	ID   uint64          `json:"id"`             // of the message; without one, of the last before its first
+	You  string          `json:"you,omitempty"`  // the member, as its messages have it
+	Data json.RawMessage `json:"data,omitempty"` // a message: see said
+	Gap  bool            `json:"gap,omitempty"`  // messages before the next one are lost
+}
+
+// prepare returns e as a WebSocket message.
+func prepare(e event) *websocket.PreparedMessage {
+	text, err := json.Marshal(e)
+	if err != nil {
+		text = []byte("{}") // another program has published something else than JSON
+	}
+	prepared, _ := websocket.NewPreparedMessage(websocket.TextMessage, text) // which can't fail
+	return prepared
+}
+
+// last returns the id of the last message.
+func (h *hub) last() uint64 {
 	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
-		return
+	defer h.mu.Unlock()
+	return h.position
+}
+
+// enter makes m a member of its room, which gets the messages behind its position.
+func (h *hub) enter(m *member) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.rooms[m.room]
+	if r == nil {
+		r = &room{members: make(map[*member]bool), base: h.position}
+		h.rooms[m.room] = r
 	}
-	h.closed = true
-	var members []*member
-	for _, r := range h.rooms {
-		members = append(members, r.list()...)
+	r.members[m] = true
+	m.wakeLocked()
+}
+
+func (h *hub) leave(m *member) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.rooms[m.room]
+	if delete(r.members, m); len(r.members) == 0 {
+		delete(h.rooms, m.room)
 	}
-	h.mu.Unlock()
-	for i, m := range members {
-		h.running.Go(func() { m.close(websocket.CloseServiceRestart, "the server stops") })
-		if i < len(members)-1 {
-			time.Sleep(d / time.Duration(len(members)))
+}
+
+// next returns some of the messages that m has not been sent, or base if the room no longer has them in
+// memory. Without either m's writing has ended.
+func (h *hub) next(m *member) (messages []message, base uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.rooms[m.room]
+	if r != nil && m.position < r.base {
+		return nil, r.base
+	}
+	if r != nil && r.members[m] {
+		i := len(r.recent)
+		for i > 0 && r.recent[i-1].id > m.position {
+			i--
 		}
+		messages = r.recent[i:len(r.recent):len(r.recent)]
 	}
-	h.stop()
-	h.running.Wait()
+	m.writing = len(messages) > 0
+	return messages, 0
 }

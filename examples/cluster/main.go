@@ -1,31 +1,27 @@
-// Command cluster is a WebSocket hub on several machines. Members join a room at any of its
-// processes, and everyone in the room gets every message, once and in the same order. A member whose
-// process has died goes on at another one where it left off.
+// Command cluster is a WebSocket hub in several processes. Members join a room at any of them, and
+// everyone in the room gets every message, once and in the same order. A member whose process has died
+// goes on at another one where it left off. NATS carries the messages: its JetStream keeps them and
+// gives them their order.
 //
-// NATS carries the messages: JetStream keeps them and gives them their order. Each process has a NATS
-// server within it, which is a cluster of one, or one of three:
+//	nats-server -js &                                   # from github.com/nats-io/nats-server/v2
+//	go build && for i in 1 2 3; do ./cluster -addr localhost:808$i & done
+//	./cluster -load localhost:8081,localhost:8082,localhost:8083
 //
-//	go run . -local 3       three processes at localhost:8081 to 8083
-//	go run ./load           members that talk, and check what they hear; kill a process meanwhile
-//
-// On three machines, each command names its own addresses and the routes to the others:
-//
-//	cluster -addr :8080 -cluster 10.0.0.1:6222 -routes 10.0.0.1:6222,10.0.0.2:6222,10.0.0.3:6222 -store /var/lib/hub -secret-file /etc/hub/secret
-//
-// With -nats the processes use a NATS cluster that runs elsewhere.
+// The last are members that talk, and check what they hear; kill a process meanwhile. Or open
+// http://localhost:8081/?room=garden in two windows.
 package main
 
 import (
 	"context"
 	_ "embed"
 	"flag"
-	"fmt"
 	"log"
 	"net"
 	"net/http"
-	"os/signal"
-	"syscall"
+	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
@@ -39,68 +35,46 @@ const maxConns = 10_000
 var page []byte
 
 func main() {
-	log.SetFlags(log.Ltime)
-	var config backboneConfig
 	address := flag.String("addr", "localhost:8080", "address to listen on")
-	drain := flag.Duration("drain", 5*time.Second, "time over which members are told to go elsewhere when the process stops")
-	local := flag.Int("local", 0, "start this number of processes on this machine instead, at port 8081 and on")
-	flag.StringVar(&config.url, "nats", "", "URLs of a NATS cluster to use, instead of a server within the process")
-	flag.StringVar(&config.cluster, "cluster", "", "address for the other processes' NATS servers; none: a cluster of one")
-	flag.StringVar(&config.routes, "routes", "", "those addresses of all processes, with commas")
-	flag.StringVar(&config.secretFile, "secret-file", "", "file with the secret that the processes' NATS servers share")
-	flag.StringVar(&config.store, "store", "", "folder for messages; none: a temporary one")
+	url := flag.String("nats", nats.DefaultURL, "URLs of the NATS servers")
+	replicas := flag.Int("replicas", 1, "how many of them keep each message")
+	to := flag.String("load", "", "be members of the processes at these addresses instead")
+	members := flag.Int("members", 300, "how many")
+	duration := flag.Duration("duration", 30*time.Second, "how long they talk")
 	flag.Parse()
 
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	var err error
-	if *local > 0 {
-		err = startLocal(ctx, *local)
-	} else {
-		err = run(ctx, *address, *drain, config)
+	ctx := context.Background()
+	if *to != "" {
+		if err := newLoad(strings.Split(*to, ","), *members, 10).run(ctx, *duration); err != nil {
+			log.Fatal(err)
+		}
+		log.Print("every message came once and in order to every member of its room")
+		return
 	}
+	h, err := newHub(ctx, *url, *replicas)
 	if err != nil {
+		log.Fatal("NATS: ", err)
+	}
+	defer h.close()
+	config := &percore.ListenConfig{MaxConns: maxConns}
+	if err := serve(ctx, handover.Part{Address: *address, Config: config}, h); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// run serves at address until ctx ends.
-func run(ctx context.Context, address string, drain time.Duration, config backboneConfig) error {
-	lc := percore.ListenConfig{MaxConns: maxConns}
-	ln, err := lc.Listen(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	defer ln.Close()
-	b, err := openBackbone(ctx, config)
-	if err != nil {
-		return fmt.Errorf("NATS: %w", err)
-	}
-	defer b.close()
-	h, err := newHub(b)
-	if err != nil {
-		return fmt.Errorf("NATS: %w", err)
-	}
-	log.Print("serving http://", ln.Addr())
-	return serve(ctx, ln, h, drain)
-}
-
-// serve serves until ctx ends. Then it closes the members' connections, spread over drain, so that
-// they don't all join the other processes at the same moment.
-func serve(ctx context.Context, ln net.Listener, h *hub, drain time.Duration) error {
+// serve serves until ctx ends or a signal comes. Then it tells the members to go elsewhere, spread over
+// some seconds, so that they don't all join the other processes at the same moment.
+func serve(ctx context.Context, part handover.Part, h *hub) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 	mux.HandleFunc("GET /hub", h.join)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if ctx.Err() != nil || !h.backbone.ready() {
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
-		}
-	})
-	server := httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute})
-	defer h.close(0) // if the server has failed
+	part.Name = "hub"
+	part.Server = httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute})
 	service := handover.Service{
-		Parts:   []handover.Part{{Name: "hub", Listener: ln, Server: server}},
-		Leaving: func() { h.close(drain) },
+		Parts: []handover.Part{part},
+		Conns: &h.conns,
+		Drain: 10 * time.Second,
+		Ready: func(listeners []net.Listener) { log.Print("serving http://", listeners[0].Addr()) },
 	}
 	return service.Run(ctx)
 }
