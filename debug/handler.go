@@ -115,8 +115,8 @@ func serveTemplate(w http.ResponseWriter, name string) {
 // view is the content of the page.
 type view struct {
 	percore.Stats
+	Facts            []finding
 	Wrong, Earlier   []finding
-	Facts            []fact
 	Program, Version string
 	Build            string // the version of the program's module
 	PID, Processors  int
@@ -301,45 +301,9 @@ func (v view) ByTraffic() []percore.AdapterStats {
 	return all
 }
 
-// inWords are the metrics whose names need other words for people, by adapter, name and the label's
-// value.
-var inWords = map[string]string{
-	"http connections waiting":                    "connections that wait for their first byte",
-	"http connections parked":                     "connections that wait for a request",
-	"http connections serving":                    "connections with a request",
-	"http connections handshake":                  "connections in a TLS handshake",
-	"http stalled_answers":                        "answers that wait for their client",
-	"http slow_answers":                           "answers whose client has read nothing for a second",
-	"http tls_unsafe":                             "TLS is left to net/http",
-	"http foreign_connections_total":              "connections that net/http serves",
-	"http http1_requests_total":                   "requests",
-	"http2 connections active":                    "connections with requests",
-	"http2 connections idle":                      "connections that wait for a request",
-	"http2 open_streams":                          "requests being served",
-	"http2 stalled_streams":                       "answers that wait for their client",
-	"client connections busy":                     "connections with a request",
-	"client connections idle":                     "connections that wait for a request",
-	"client connections dialing":                  "connections that are dialed",
-	"client unanswered_calls":                     "calls that wait for an answer",
-	"client waiting_calls":                        "calls that wait for a connection",
-	"client declined_total":                       "requests left to net/http",
-	"websocket sessions waiting":                  "conversations that wait without a goroutine",
-	"websocket sessions kept":                     "conversations that wait with a goroutine",
-	"websocket sessions handling":                 "conversations that are handled",
-	"reactor blocked_connections":                 "connections whose peer does not read",
-	"tls certificate_not_after_timestamp_seconds": "end of the first certificate, Unix time",
-}
-
-// Words returns the metric's name for people. The template calls it.
-func (v view) Words(adapter string, f percore.Metric) string {
-	name := adapter + " " + f.Name
-	if words := inWords[name+" "+f.Of]; words != "" {
-		return words
-	}
-	words := inWords[name]
-	if words == "" {
-		words = strings.ReplaceAll(strings.TrimSuffix(f.Name, "_total"), "_", " ")
-	}
+// Words returns the metric's name for people, whom its Help tells more. The template calls it.
+func (view) Words(f percore.Metric) string {
+	words := strings.ReplaceAll(strings.TrimSuffix(f.Name, "_total"), "_", " ")
 	if f.Label != "" {
 		words += ", " + f.Of
 	}

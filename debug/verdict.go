@@ -261,7 +261,7 @@ func anchor(title string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(strings.ToLower(title), "/", ""), " ", "-")
 }
 
-// finding is what a check says.
+// finding is what a check says, or another number, which has no Title.
 type finding struct {
 	Title, Says string
 	Amount      float64
@@ -291,27 +291,21 @@ func earlier(now *reading) (all []finding) {
 	return all
 }
 
-// fact is a number that says what the server does.
-type fact struct {
-	Says   string
-	Amount float64
-}
-
 // facts are the numbers that people look for first.
-func facts(r *reading) []fact {
+func facts(r *reading) []finding {
 	sum := func(metrics ...string) (sum float64) {
 		for _, m := range metrics {
 			sum += of(m)(r)
 		}
 		return sum
 	}
-	return []fact{
-		{"connections open", float64(r.stats.Conns)},
-		{"connections waiting",
-			sum("http connections waiting", "http connections parked", "http2 connections idle", "websocket sessions waiting")},
-		{"requests being served", sum("http connections serving", "http2 open_streams")},
-		{"answers that wait for slow clients", sum("http slow_answers", "http2 stalled_streams")},
-		{"requests since the start", sum("http http1_requests_total", "http2 streams_total")},
+	return []finding{
+		{Says: "connections open", Amount: float64(r.stats.Conns)},
+		{Says: "connections waiting",
+			Amount: sum("http connections waiting", "http connections parked", "http2 connections idle", "websocket sessions waiting")},
+		{Says: "requests being served", Amount: sum("http connections serving", "http2 open_streams")},
+		{Says: "answers that wait for slow clients", Amount: sum("http slow_answers", "http2 stalled_streams")},
+		{Says: "requests since the start", Amount: sum("http http1_requests_total", "http2 streams_total")},
 	}
 }
 
@@ -320,10 +314,7 @@ func facts(r *reading) []fact {
 func Report(s percore.Stats) string {
 	r := reading{at: time.Now(), stats: s}
 	var text strings.Builder
-	for _, f := range facts(&r) {
-		fmt.Fprintf(&text, "%s\t%s\n", f.Says, strconv.FormatFloat(f.Amount, 'f', -1, 64))
-	}
-	for _, f := range earlier(&r) {
+	for _, f := range append(facts(&r), earlier(&r)...) {
 		fmt.Fprintf(&text, "%s\t%s\n", f.Says, strconv.FormatFloat(f.Amount, 'f', -1, 64))
 	}
 	return text.String()

@@ -227,7 +227,7 @@ func decode(p []byte) (*message, error) {
 	if m.Descriptors < 0 || m.Descriptors > descriptorsMax {
 		return nil, fmt.Errorf("a message %q with %d descriptors", m.Kind, m.Descriptors)
 	}
-	if m.Descriptors > 0 && m.Kind != sockets && m.Kind != conns && (m.Kind != ready || m.Descriptors > 1) {
+	if m.Descriptors > 0 && m.Kind != sockets && m.Kind != conns {
 		return nil, fmt.Errorf("a message %q with %d descriptors, where none belong", m.Kind, m.Descriptors)
 	}
 	if len(m.Carriers) > carriersMax {

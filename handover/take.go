@@ -193,8 +193,8 @@ func (s *Successor) receiveSockets(ctx context.Context) error {
 func (s *Successor) tell(k kind) error { return s.say(&message{Kind: k}) }
 
 // say sends a message. If the predecessor has closed its end the error is the reason that it gave.
-func (s *Successor) say(m *message, fds ...int) error {
-	err := s.wire.send(m, fds...)
+func (s *Successor) say(m *message) error {
+	err := s.wire.send(m)
 	if s.watch != nil && errors.Is(err, ErrGone) {
 		_, fds, watchErr := s.takeWatch(context.Background()) // the reason, or a message before it
 		if fds.close(); watchErr != nil {
