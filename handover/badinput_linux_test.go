@@ -875,7 +875,7 @@ func TestLossBeforeOver(t *testing.T) {
 	f := fakeOf(theirs)
 	f.unlink, f.adoptFail = false, errTest
 	s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.copyOf(server))
-	m, fds, err := a.receive(t.Context(), 0)
+	m, fds, err := a.wire.receive(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

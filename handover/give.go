@@ -156,9 +156,10 @@ func (g *giver) run(ctx context.Context) (step string, err error) {
 	if err := g.offer(); err != nil {
 		return "sending the listeners", err
 	}
-	g.wire.beat()
+	g.wire.hears = true
 	m, err := g.await(ctx, ready, 0)
 	if err == nil {
+		g.wire.beat()
 		err = g.heed(m)
 	}
 	if err != nil && !g.isOver() {

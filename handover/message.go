@@ -25,8 +25,8 @@ import (
 //	commit   predecessor  they are the successor's                                nothing
 //	done     predecessor  no more connections come                                over
 //	over     successor    it has the listeners, and the predecessor doesn't       nothing
-//	alive    both         the sender lives; every beatPause, once all sockets     nothing
-//	                      have been sent
+//	alive    both         the sender lives; every beatPause, the successor's      nothing
+//	                      once it has the sockets, the predecessor's from ready on
 //	refuse   both         the sender gives up, and why                            nothing
 //
 // A receiver ignores fields that it doesn't know. A version that changes the meaning of a known

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/seam"
@@ -22,7 +21,6 @@ type Successor struct {
 
 	// guarded by mu
 	wire      *wire // nil: the handover has ended
-	watch     *watch
 	listeners []*offered
 	held      held
 	carriers  map[string]*taking
@@ -36,37 +34,6 @@ type offered struct {
 	place    place
 	listener seam.Listener // nil: Listener has not been called
 	dropped  bool          // by Drop
-}
-
-// watch receives the next message between Take and Ready, so that the predecessor's signs of life,
-// and its end, are noticed.
-type watch struct {
-	cancel context.CancelCauseFunc
-	came   chan struct{} // closed when there is a result
-
-	// immutable from then on
-	m   *message
-	fds descriptors
-	err error
-}
-
-func newWatch(w *wire) *watch {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	v := &watch{cancel: cancel, came: make(chan struct{})}
-	go func() {
-		defer close(v.came)
-		v.m, v.fds, v.err = w.receive(ctx, 0)
-	}()
-	return v
-}
-
-// result returns what has arrived, at the latest when ctx ends. The caller owns the descriptors.
-func (v *watch) result(ctx context.Context) (*message, descriptors, error) {
-	stop := context.AfterFunc(ctx, func() { v.cancel(context.Cause(ctx)) })
-	defer stop()
-	<-v.came
-	v.cancel(nil)
-	return v.m, v.fds, v.err
 }
 
 // held are connections that the predecessor has sent and not yet committed. This process doesn't read
@@ -109,7 +76,6 @@ func Take(ctx context.Context, c *net.UnixConn) (*Successor, error) {
 		return nil, takeError(step, err)
 	}
 	w.beat()
-	s.watch = newWatch(w)
 	return s, nil
 }
 
@@ -193,31 +159,7 @@ func (s *Successor) receiveSockets(ctx context.Context) error {
 func (s *Successor) tell(k kind) error { return s.say(&message{Kind: k}) }
 
 // say sends a message. If the predecessor has closed its end the error is the reason that it gave.
-func (s *Successor) say(m *message) error {
-	err := s.wire.send(m)
-	if s.watch != nil && errors.Is(err, ErrGone) {
-		_, fds, watchErr := s.takeWatch(context.Background()) // the reason, or a message before it
-		if fds.close(); watchErr != nil {
-			return watchErr
-		}
-	}
-	return s.wire.lastWords(err)
-}
-
-// takeWatch returns the result of watch, and ends it.
-func (s *Successor) takeWatch(ctx context.Context) (*message, descriptors, error) {
-	v := s.watch
-	s.watch = nil
-	return v.result(ctx)
-}
-
-// receive returns the next message: the one that watch has received, or is about to, first.
-func (s *Successor) receive(ctx context.Context, timeout time.Duration) (*message, descriptors, error) {
-	if s.watch != nil {
-		return s.takeWatch(ctx)
-	}
-	return s.wire.receive(ctx, timeout)
-}
+func (s *Successor) say(m *message) error { return s.wire.lastWords(s.wire.send(m)) }
 
 // Names returns the names of the listeners, in the order in which Give got them.
 func (s *Successor) Names() (names []string) {
@@ -370,6 +312,7 @@ func (s *Successor) Ready(ctx context.Context) error {
 //	                                               the predecessor's end: ErrGone, this process serves on
 //	                                               no sign of life: over sent, the same
 func (s *Successor) takeOver(ctx context.Context, dropped []int) error {
+	s.wire.hears = true
 	if err := s.say(&message{Kind: ready, Dropped: dropped, Carriers: s.carrierNames()}); err != nil {
 		return s.end(err)
 	}
@@ -378,7 +321,7 @@ func (s *Successor) takeOver(ctx context.Context, dropped []int) error {
 		if !s.held.waits && !s.held.isPart {
 			timeout = 0 // a request may take long
 		}
-		m, fds, err := s.receive(ctx, timeout)
+		m, fds, err := s.wire.receive(ctx, timeout)
 		if err != nil {
 			return s.end(err)
 		}
@@ -583,12 +526,6 @@ func (s *Successor) abandon(reason error) {
 	}
 	if reason != nil {
 		s.wire.refuse(reason)
-	}
-	if s.watch != nil {
-		ended, end := context.WithCancel(context.Background())
-		end()
-		_, fds, _ := s.takeWatch(ended)
-		fds.close()
 	}
 	s.wire.close()
 	s.wire = nil

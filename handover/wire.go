@@ -48,6 +48,7 @@ type wire struct {
 	conn     *net.UnixConn
 	session  string // as far as it is known, see agree; immutable from beat on
 	received int
+	hears    bool   // the other process gives signs of life from now on; the receiver's
 	buf, oob []byte // of receive
 
 	mu   sync.Mutex
@@ -102,9 +103,9 @@ func (w *wire) send(m *message, fds ...int) error {
 	return nil
 }
 
-// beat starts sending a sign of life every beatPause; from then on receive fails if the other
-// process sends none. Both processes call it when they have a session. A sign of life shows that
-// the process runs, and no more: an answer has its own limit.
+// beat starts sending a sign of life every beatPause: the successor calls it when it has the sockets,
+// and the predecessor when the successor is ready, since that doesn't receive before. A sign of life
+// shows that the process runs, and no more: an answer has its own limit.
 func (w *wire) beat() {
 	ctx, end := context.WithCancel(context.Background())
 	w.endBeat = end
@@ -138,7 +139,7 @@ func (w *wire) refuse(reason error) {
 // receive returns the next message and its descriptors, which the caller owns. A refusal is an
 // error. Signs of life are skipped. It waits until ctx ends or the timeout passes; 0 is no limit.
 func (w *wire) receive(ctx context.Context, timeout time.Duration) (*message, descriptors, error) {
-	p := patience{timeout: timeout, hears: w.endBeat != nil}
+	p := patience{timeout: timeout, hears: w.hears}
 	for p.begin(); ; {
 		m, fds, err := w.receiveUntil(ctx, p.tick)
 		switch {
