@@ -67,15 +67,14 @@ type Limiter struct {
 	// guarded by mu
 	queues  map[netip.Prefix]*queue
 	lengths byLength // the same
-	turn    *queue   // whose waiter is the next; a ring; nil: none
+	turns   []*queue // the same, in the order of their turns
 }
 
 // queue has the waiters of a peer. It exists while there are any.
 type queue struct {
-	peer       netip.Prefix
-	prev, next *queue // of the ring
-	waiters    []*waiter
-	at         int // in lengths
+	peer    netip.Prefix
+	waiters []*waiter
+	at      int // in lengths
 }
 
 // byLength is a heap of queues, the longest first (container/heap). A look at each of a thousand queues
@@ -198,7 +197,7 @@ func (l *Limiter) join(peer netip.Prefix) (w *waiter, entered bool) {
 	if q == nil {
 		q = &queue{peer: peer}
 		l.queues[peer] = q
-		l.linkLocked(q)
+		l.turns = append(l.turns, q)
 		heap.Push(&l.lengths, q)
 	}
 	w = &waiter{decided: make(chan struct{})}
@@ -233,7 +232,8 @@ func (l *Limiter) removeLocked(q *queue, i int) {
 	l.counts.Add(countWaiting, -1)
 	if len(q.waiters) == 0 {
 		delete(l.queues, q.peer)
-		l.unlinkLocked(q)
+		i := slices.Index(l.turns, q)
+		l.turns = slices.Delete(l.turns, i, i+1)
 		heap.Remove(&l.lengths, q.at)
 	} else {
 		heap.Fix(&l.lengths, q.at)
@@ -257,41 +257,21 @@ func (l *Limiter) giveUp(peer netip.Prefix, w *waiter, refused bool) {
 	}
 }
 
-// linkLocked puts a queue last in the ring.
-func (l *Limiter) linkLocked(q *queue) {
-	if l.turn == nil {
-		q.prev, q.next = q, q
-		l.turn = q
-		return
-	}
-	q.prev, q.next = l.turn.prev, l.turn
-	q.prev.next, q.next.prev = q, q
-}
-
-// unlinkLocked takes a queue out of the ring.
-func (l *Limiter) unlinkLocked(q *queue) {
-	q.prev.next, q.next.prev = q.next, q.prev
-	if l.turn == q {
-		l.turn = q.next
-		if q.next == q {
-			l.turn = nil
-		}
-	}
-}
-
 // Leave gives a place back: to the oldest waiter of the client whose turn it is, if any. It doesn't
 // block. It panics if no place is taken.
 func (l *Limiter) Leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q := l.turn
 	switch {
 	case l.running() == 0:
 		panic("admission: Leave was called more often than a place was taken")
-	case q == nil:
+	case len(l.turns) == 0:
 		l.counts.Add(countRunning, -1)
 	default:
-		l.turn = q.next // before q may leave the ring
+		q := l.turns[0]
+		if len(q.waiters) > 1 {
+			l.turns = append(l.turns[1:], q)
+		}
 		q.waiters[0].admitted = true
 		l.removeLocked(q, 0)
 		l.counts.Add(countWaited, 1)
