@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	firstPause   = 100 * time.Millisecond // before a client joins again, at most; it doubles
-	longestPause = 5 * time.Second
-	dialTimeout  = 15 * time.Second
+	joinPause   = 2 * time.Second // before a client joins again, at most
+	dialTimeout = 15 * time.Second
 )
 
 // errLost ends a client that was told of a gap, or to which messages came twice or out of order.
@@ -90,21 +89,15 @@ func (c *client) heard(n uint64) {
 // run is the client until ctx ends, or it is told of a message too few or too many.
 func (c *client) run(ctx context.Context) error {
 	secret := rand.Text()
-	server := mathrand.IntN(len(c.servers))
-	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, longestPause) {
-		began := time.Now()
+	for server := mathrand.IntN(len(c.servers)); ctx.Err() == nil; server = (server + 1) % len(c.servers) {
 		if err := c.stay(ctx, c.servers[server], secret); errors.Is(err, errLost) {
 			return err
 		}
-		if time.Since(began) > longestPause {
-			pause = firstPause
-		}
 		// A chance moment: else all members of a process that has died come at once.
 		select {
-		case <-time.After(mathrand.N(pause)):
+		case <-time.After(mathrand.N(joinPause)):
 		case <-ctx.Done():
 		}
-		server = (server + 1) % len(c.servers)
 	}
 	return nil
 }
