@@ -435,16 +435,6 @@ var badGifts = []struct {
 	{"of another family", func(s *stranger, _ net.Listener, _ int) {
 		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.socket(unix.AF_UNIX, unix.SOCK_STREAM))
 	}, []string{"a socket is of family 1, and its listener of 2"}},
-	{"of another port", func(s *stranger, _ net.Listener, _ int) {
-		server, _ := testnet.Pair(s.t, net.Listen, testnet.TCP4)
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.copyOf(server))
-	}, []string{"a connection came in at port ", ", and its listener is at port "}},
-	{"a client's end", func(s *stranger, ln net.Listener, _ int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.copyOf(testnet.Dial(s.t, ln)))
-	}, []string{"a connection came in at port "}},
-	{"not connected", func(s *stranger, _ net.Listener, _ int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.socket(unix.AF_INET, unix.SOCK_STREAM))
-	}, []string{"a connection came in at port 0"}},
 }
 
 // socket returns a new socket's descriptor until the test ends.

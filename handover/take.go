@@ -371,37 +371,35 @@ func (s *Successor) due() []kind {
 }
 
 // hold keeps the connections of a message until they are committed, if all are valid.
-func (s *Successor) hold(m *message, fds descriptors) error {
+func (s *Successor) hold(m *message, fds descriptors) (err error) {
+	defer func() {
+		if err != nil {
+			fds.close()
+		}
+	}()
 	moved, carrier := m.Conns, s.carriers[m.Carrier]
 	if m.Carrier != "" && carrier == nil {
-		fds.close()
 		return fmt.Errorf("connections for carrier %q, which this process doesn't have", oneLine(m.Carrier))
 	}
 	if s.held.isPart && carrier != s.held.carrier {
-		fds.close()
 		return fmt.Errorf("parts for different carriers, one of them %q", oneLine(m.Carrier))
 	}
 	if n := len(s.held.fds) + len(fds); n > descriptorsMax {
-		fds.close()
 		return fmt.Errorf("%d connections at once, more than %d", n, descriptorsMax)
 	}
 	for i, c := range moved {
 		if c.Listener < 0 || c.Listener >= len(s.listeners) {
-			fds.close()
 			return fmt.Errorf("connection %d of %d is of listener %d of %d", i+1, len(moved), c.Listener, len(s.listeners))
 		}
 		l := s.listeners[c.Listener]
 		if l.dropped {
-			fds.close()
 			return fmt.Errorf("connection %d of %d is of listener %v, which this process has dropped", i+1, len(moved), &l.offeredListener)
 		}
 		if !l.listener.IsOpen() {
-			fds.close()
 			return fmt.Errorf("connection %d of %d is of listener %v, which this process has closed", i+1, len(moved), &l.offeredListener)
 		}
 		ended, err := l.place.check(fds[i])
 		if err != nil {
-			fds.close()
 			return fmt.Errorf("connection %d of %d, of listener %v: %w", i+1, len(moved), &l.offeredListener, err)
 		}
 		if ended {

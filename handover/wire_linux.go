@@ -153,58 +153,20 @@ func checkDescriptors(more uint64) error {
 	return nil
 }
 
-// A place is where a listener's connections have come in: the properties of its socket that they
-// have from it.
-type place struct {
-	family sys.Family
-	addr   unix.Sockaddr
-}
+// A place is what the connections of a listener have from its socket.
+type place struct{ family sys.Family }
 
 // placeOf returns the place of a listening socket.
 func placeOf(fd int) (p place, err error) {
-	if p.family, err = sys.FamilyOf(fd); err != nil {
-		return p, err
+	p.family, err = sys.FamilyOf(fd)
+	if err == nil && !sys.Listens(fd) {
+		err = errors.New("a descriptor is no listening socket")
 	}
-	if !sys.Listens(fd) {
-		return p, errors.New("a descriptor is no listening socket")
-	}
-	p.addr, err = unix.Getsockname(fd)
-	return p, os.NewSyscallError("getsockname", err)
+	return p, err
 }
 
-// check fails unless fd is a connection that has come in at the place. It has ended if the peer has
+// check fails unless fd is a connection such as comes in at the place. It has ended if the peer has
 // reset it; otherwise it may be adopted.
 func (p place) check(fd int) (ended bool, err error) {
-	if ended, err = p.family.CheckConn(fd, new(unix.RawSockaddrAny)); err != nil {
-		return false, err
-	}
-	addr, err := unix.Getsockname(fd)
-	if err != nil {
-		return false, os.NewSyscallError("getsockname", err)
-	}
-	if got, want := portOf(addr), portOf(p.addr); got != want && !isTransparent(fd) {
-		return false, fmt.Errorf("a connection came in at %s, and its listener is at %s", got, want)
-	}
-	return ended, nil
-}
-
-// portOf returns the port, or the path, of an address.
-func portOf(addr unix.Sockaddr) string {
-	switch addr := addr.(type) {
-	case *unix.SockaddrInet4:
-		return fmt.Sprintf("port %d", addr.Port)
-	case *unix.SockaddrInet6:
-		return fmt.Sprintf("port %d", addr.Port)
-	case *unix.SockaddrUnix:
-		return fmt.Sprintf("path %q", addr.Name)
-	}
-	return fmt.Sprintf("%T", addr)
-}
-
-// isTransparent reports whether the socket's port may be any: the kernel's TPROXY gives a listener
-// the connections of other ports (ip(7), IP_TRANSPARENT).
-func isTransparent(fd int) bool {
-	on4, _ := sys.GetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT)
-	on6, _ := sys.GetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT)
-	return on4+on6 > 0
+	return p.family.CheckConn(fd, new(unix.RawSockaddrAny))
 }
