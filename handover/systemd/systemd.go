@@ -18,7 +18,7 @@ import (
 
 // Notifier reports the state of the service with messages to $NOTIFY_SOCKET, for Type=notify or
 // notify-reload in systemd's unit. Without that variable it sends nothing. The zero value is ready to
-// use. If a message can't be sent there is a line in the log, and the service goes on.
+// use. If a message can't be sent slog's default logger gets a line, and the service goes on.
 //
 //	call        in state   sends                                     state after it
 //	Ready       starting   READY=1                                   serving
@@ -37,13 +37,6 @@ import (
 // process sends anything: when a successor has failed, or a predecessor has been replaced, its end is
 // not the end of the service. The methods are safe for concurrent use, and wait only for the socket.
 type Notifier struct {
-	// Send, if not nil, gets the messages instead of $NOTIFY_SOCKET: one at a time, with a line for
-	// each variable.
-	Send func(message string) error
-
-	// Log gets what could not be sent. nil: slog's default logger.
-	Log *slog.Logger
-
 	// IsWatched says that Alive is called from time to time. For a watchdog a successor then has the
 	// whole interval from HandedOver on.
 	IsWatched bool
@@ -126,14 +119,13 @@ func (n *Notifier) whileServing(message string, after state) {
 }
 
 func (n *Notifier) sendLocked(message string) {
-	send := n.Send
-	if send == nil {
-		send = Notify
-	}
-	if err := send(message); err != nil {
-		orDefault(n.Log).Warn("telling the service manager failed", "error", err)
+	if err := notify(message); err != nil {
+		slog.Warn("telling the service manager failed", "error", err)
 	}
 }
+
+// notify is a variable for tests.
+var notify = Notify
 
 // Notify sends a message to $NOTIFY_SOCKET as it is, if there is one, as sd_notify(3) does. A [Notifier]
 // knows what is to be sent when.
@@ -149,11 +141,4 @@ func Notify(message string) error {
 	}
 	_, err = c.Write([]byte(message))
 	return errors.Join(err, c.Close())
-}
-
-func orDefault(log *slog.Logger) *slog.Logger {
-	if log == nil {
-		return slog.Default()
-	}
-	return log
 }

@@ -17,10 +17,23 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// messages are what a Notifier has sent, without the time of a reload.
+// messages are what Notifiers have sent, without the time of a reload.
 type messages struct {
 	mu  sync.Mutex
 	all []string
+}
+
+// messagesOf makes Notifiers send to messages until the test ends, and log to log.
+func messagesOf(t *testing.T) (m *messages, log *testnet.Log) {
+	m, log = new(messages), new(testnet.Log)
+	logger := slog.Default()
+	notify = m.send
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+	t.Cleanup(func() {
+		notify = Notify
+		slog.SetDefault(logger)
+	})
+	return m, log
 }
 
 func (m *messages) send(message string) error {
@@ -73,8 +86,8 @@ func TestNotifierStates(t *testing.T) {
 			n.Alive()
 		}, []string{fmt.Sprintf("MAINPID=%d\nREADY=1", os.Getpid()), "WATCHDOG=1"}},
 	} {
-		var got messages
-		n := &Notifier{Send: got.send, IsWatched: test.watched}
+		got, _ := messagesOf(t)
+		n := &Notifier{IsWatched: test.watched}
 		test.calls(n)
 		if !slices.Equal(got.all, test.want) {
 			t.Errorf("%s: got %q, want %q", test.name, got.all, test.want)
@@ -84,12 +97,9 @@ func TestNotifierStates(t *testing.T) {
 
 // A message that can't be sent is a line in the log.
 func TestNotifierFails(t *testing.T) {
-	log := new(testnet.Log)
-	n := &Notifier{
-		Send: func(string) error { return errors.New("no manager") },
-		Log:  slog.New(slog.NewTextHandler(log, nil)),
-	}
-	n.Ready()
+	_, log := messagesOf(t)
+	notify = func(string) error { return errors.New("no manager") }
+	new(Notifier).Ready()
 	if log.Count("no manager") != 1 {
 		t.Errorf("got %q, want a line", log.String())
 	}

@@ -3,6 +3,7 @@ package systemd
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strconv"
@@ -64,9 +65,10 @@ func (w Watchdog) PassOn(cmd *exec.Cmd) {
 
 // Run calls n.Alive twice per interval, each time after all loops of the groups that have started have
 // run a task, until ctx ends. It returns at once if there is no watchdog. It begins with a pause: the
-// service manager counts from READY=1 or MAINPID= on, and may not know this process before. While a loop
-// doesn't turn, because a callback or a task of it doesn't return, Run says so in n's log, once, and
-// reports nothing. Groups that are nil, or have ended, don't count. Without n it panics.
+// service manager counts from READY=1 or MAINPID= on, and may not know this process before. While a
+// loop doesn't turn, because a callback or a task of it doesn't return, slog's default logger gets a
+// line, once, and Run reports nothing. Groups that are nil, or have ended, don't count. Without n it
+// panics.
 func (w Watchdog) Run(ctx context.Context, n *Notifier, groups ...*loop.Group) {
 	switch {
 	case ctx == nil:
@@ -94,7 +96,7 @@ func (w Watchdog) Run(ctx context.Context, n *Notifier, groups ...*loop.Group) {
 		for _, r := range rounds {
 			for !r.wait(ctx, pause.C) {
 				if !isLate {
-					orDefault(n.Log).Error("a loop does not turn: the service manager's watchdog hears nothing until it does",
+					slog.Error("a loop does not turn: the service manager's watchdog hears nothing until it does",
 						"interval", w.Interval)
 				}
 				isLate = true

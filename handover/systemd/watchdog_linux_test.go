@@ -4,7 +4,6 @@ package systemd
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -34,9 +33,8 @@ func TestWatchdogLoops(t *testing.T) {
 			})
 			groups = append(groups, g)
 		}
-		var sent messages
-		log := new(testnet.Log)
-		n := &Notifier{Send: sent.send, Log: slog.New(slog.NewTextHandler(log, nil))}
+		sent, log := messagesOf(t)
+		n := new(Notifier)
 		n.Ready()
 		stuck, release := make(chan struct{}), make(chan struct{})
 		groups[stuckGroup].Loop(1).Submit(func() {
@@ -66,8 +64,8 @@ func TestWatchdogEnded(t *testing.T) {
 	}
 	g.Close()
 	testnet.Receive(t, "the end of the group", g.Stopped())
-	var sent messages
-	n := &Notifier{Send: sent.send}
+	sent, _ := messagesOf(t)
+	n := new(Notifier)
 	n.Ready()
 	ctx, end := context.WithCancel(t.Context())
 	var running sync.WaitGroup
