@@ -52,8 +52,6 @@ type Files struct {
 	cert    atomic.Pointer[tls.Certificate]
 	tickets tls.Config // only its session ticket keys are used: a copy of Config would not follow them
 
-	counts counts
-
 	mu      sync.Mutex
 	keys    ticketKeys     // guarded by mu
 	period  int64          // of the keys that are set; guarded by mu
@@ -63,18 +61,6 @@ type Files struct {
 	// The files that were seen last could not be loaded, and this was not reported: perhaps they are being
 	// written. The next look loads them again, even if they are the same.
 	certDoubtful, secretsDoubtful bool // guarded by mu
-}
-
-// counts are for the metrics.
-type counts struct {
-	loaded, failed atomic.Uint64 // of files that have changed
-	full, resumed  atomic.Uint64 // handshakes
-}
-
-// count counts for a Files, and for the process.
-func count(own, total *atomic.Uint64) {
-	own.Add(1)
-	total.Add(1)
 }
 
 // Open reads the files, and fails if one can't be read or is wrong: the error names it. Later changes of
@@ -112,7 +98,7 @@ func Open(paths Paths, log *slog.Logger) (*Files, error) {
 
 // Config returns a new configuration with what depends on the files: certificate and session tickets.
 // The caller may complete it, and copies follow the files, too. To check connections it must call the
-// VerifyConnection that it replaces, or Stats doesn't count them.
+// VerifyConnection that it replaces, or they are not counted.
 func (f *Files) Config() *tls.Config {
 	return &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.cert.Load(), nil },
@@ -124,9 +110,9 @@ func (f *Files) Config() *tls.Config {
 		},
 		VerifyConnection: func(c tls.ConnectionState) error {
 			if c.DidResume {
-				count(&f.counts.resumed, &totals.resumed)
+				counters.resumed.Add(1)
 			} else {
-				count(&f.counts.full, &totals.full)
+				counters.full.Add(1)
 			}
 			return nil
 		},
@@ -209,11 +195,11 @@ func (f *Files) loadChanged(what string, changed bool, doubtful *bool, load func
 // report counts and logs a load after a change.
 func (f *Files) report(what string, err error) {
 	if err != nil {
-		count(&f.counts.failed, &totals.failed)
+		counters.failed.Add(1)
 		f.log.Error("the "+what+" changed, and the new one is not used; the one before stays", "error", err)
 		return
 	}
-	count(&f.counts.loaded, &totals.loaded)
+	counters.loaded.Add(1)
 	f.log.Info("the "+what+" was loaded anew", "certificate valid until", notAfter(f.cert.Load()))
 }
 
@@ -277,19 +263,6 @@ func (v fileVersion) is(other fileVersion) bool {
 		return a == b
 	}
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
-}
-
-// Stats are what is to be known of a Files.
-type Stats struct {
-	NotAfter       time.Time // the end of the certificate's validity
-	Loaded, Failed uint64    // changes of files that are used, and that were wrong
-	Full, Resumed  uint64    // handshakes that have ended well, without and with a session from before
-}
-
-// Stats returns the metrics so far.
-func (f *Files) Stats() Stats {
-	n := &f.counts
-	return Stats{notAfter(f.cert.Load()), n.loaded.Load(), n.failed.Load(), n.full.Load(), n.resumed.Load()}
 }
 
 // notAfter returns the time until which a certificate is valid.

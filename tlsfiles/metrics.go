@@ -2,21 +2,24 @@ package tlsfiles
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
 	"github.com/percore/percore"
 )
 
-// totals are the counts of all Files of the process, and opened are the Files themselves, for the ends
-// of their certificates.
-var (
-	totals counts
-	opened struct {
-		sync.Mutex
-		files []weak.Pointer[Files]
-	}
-)
+// counters count for the whole process.
+var counters struct {
+	loaded, failed atomic.Uint64 // files that have changed
+	full, resumed  atomic.Uint64 // handshakes
+}
+
+// opened are the process's Files, for the ends of their certificates.
+var opened struct {
+	sync.Mutex
+	files []weak.Pointer[Files]
+}
 
 func init() { percore.RegisterAdapter("tls", metrics) }
 
@@ -53,7 +56,7 @@ func metrics() []percore.Metric {
 		reloads    = "Changed files of certificates and session ticket keys, by whether they could be used"
 		handshakes = "Handshakes that have ended well, by whether the client has resumed a session"
 	)
-	n := &totals
+	n := &counters
 	return []percore.Metric{
 		{Name: "certificate_not_after_timestamp_seconds", Help: "The end of the certificate that ends first; 0 without TLS", Value: float64(firstEnd())},
 		{Name: "reloads_total", Help: reloads, Label: "result", Of: "ok", Value: float64(n.loaded.Load())},
