@@ -168,7 +168,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs.BoolVar(&f.all, "v", false, "print all metrics, not only those a scenario is about")
 	fs.Var(&env, "env", "set an environment variable for an arm's servers, `ARM:KEY=VALUE` (* for all arms);\nrepeatable")
 	fs.Var(&exe, "exe", "run an arm's servers from another build of this program, `ARM:PATH`; repeatable")
-	fs.StringVar(&f.json, "json", "", "write everything, latency histograms included, to this `file`; cmd/percore/report makes\na page with charts of it")
+	fs.StringVar(&f.json, "json", "", "write everything, latency histograms included, to this `file`")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			printBenchHelp(fs)

@@ -200,7 +200,6 @@ var homes = map[string]string{
 	"github.com/valyala/fasthttp":             "cmd/percore/internal/bench/target/fasthttp.go",
 	"go.uber.org/goleak":                      "internal/testnet/main.go",
 	"golang.org/x/term":                       "cmd/percore/bench.go",
-	"gonum.org/v1/plot":                       "cmd/percore/internal/bench/page/charts.go",
 }
 
 // homesOfDependencies: a module that has a home is imported there, and in tests.
@@ -241,7 +240,7 @@ var modules = map[string]module{
 	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"cmd/percore": {requires: []string{
 		"github.com/HdrHistogram/hdrhistogram-go",
-		"github.com/gorilla/websocket", "github.com/jhump/protoreflect/v2", "github.com/schollz/progressbar/v3", "github.com/valyala/fasthttp", "golang.org/x/sys", "golang.org/x/term", "gonum.org/v1/plot",
+		"github.com/gorilla/websocket", "github.com/jhump/protoreflect/v2", "github.com/schollz/progressbar/v3", "github.com/valyala/fasthttp", "golang.org/x/sys", "golang.org/x/term",
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
 	"conformance_test": {requires: []string{

@@ -1,27 +1,18 @@
-// Command report makes a page with charts of a benchmark's measurements. The page needs no network
-// and has no script:
-//
-//	percore bench -json bench.json
-//	go run ./cmd/percore/report bench.json >bench.html
-//
-// It also draws the README's picture, of tables that results has:
+// Command report draws the README's picture, of tables that results has:
 //
 //	go run ./cmd/percore/report -picture 2026-11-29-amd-readme cmd/percore/results/amd-epyc.txt >docs/cpu.svg
-//
-// It is a separate program because it needs a library that draws charts. This way percore serve
-// compiles without that library.
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-
-	"github.com/percore/percore/cmd/percore/internal/bench"
-	"github.com/percore/percore/cmd/percore/internal/bench/page"
+	"regexp"
+	"strconv"
+	"strings"
+	"text/template"
 )
 
 func main() {
@@ -31,27 +22,83 @@ func main() {
 	}
 }
 
-// run writes a page for the measurements in the file that args names, or the picture of its tables.
+// run draws the picture that args ask for.
 func run(args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("report", flag.ContinueOnError)
-	section := fs.String("picture", "", "draw the README's picture of the tables with this `title` in a file of results")
+	section := fs.String("picture", "", "draw the tables with this `title` in a file of results")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	args = fs.Args()
-	if len(args) != 1 {
-		return errors.New("name one file that percore bench -json has written, or with -picture one of results")
+	if *section == "" || fs.NArg() != 1 {
+		return errors.New("name a section with -picture, and one file of results")
 	}
-	data, err := os.ReadFile(args[0])
+	data, err := os.ReadFile(fs.Arg(0))
 	if err != nil {
 		return err
 	}
-	if *section != "" {
-		return picture(out, string(data), *section)
-	}
-	var rep bench.Report
-	if err := json.Unmarshal(data, &rep); err != nil {
-		return fmt.Errorf("%s is not a file of percore bench -json: %w", args[0], err)
-	}
-	return page.HTML(out, &rep)
+	return picture(out, string(data), *section)
 }
+
+// pictured are the scenarios of the README's picture.
+var pictured = []struct{ scenario, name string }{
+	{"http/keepalive/conns=64", "HTTP/1.1"},
+	{"https/keepalive/conns=64", "HTTP/1.1 over TLS"},
+	{"h2/keepalive/conns=64/streams=1", "HTTP/2 over TLS"},
+	{"grpc/unary/128B/conns=64/callers=64", "grpc.Server"},
+	{"client/http/calls=64", "http.Client"},
+	{"proxy/client/conns=64", "ReverseProxy"},
+	{"client/grpc/128B/conns=64/calls=64", "gRPC client"},
+}
+
+// cpuRatio finds the ratio of the CPU times in a line of a table with two arms.
+var cpuRatio = regexp.MustCompile(`(?m)^  cpu/op .* ([0-9]+\.[0-9]+) \[`)
+
+// picture draws the ratios of CPU time that the tables of a section have. The section must have compared
+// percore with net.
+func picture(w io.Writer, results, section string) error {
+	_, tables, ok := strings.Cut(results, "==== "+section+"\n")
+	if !ok {
+		return fmt.Errorf("there is no section %q", section)
+	}
+	tables, _, _ = strings.Cut(tables, "\n==== ")
+	if !strings.Contains(tables, "percore+fastpath / net\n") {
+		return fmt.Errorf("the section %s does not compare percore+fastpath with net", section)
+	}
+	type bar struct {
+		Name, Ratio string
+		Y, Length   int
+	}
+	var bars []bar
+	for i, p := range pictured {
+		_, table, ok := strings.Cut(tables, "\n"+p.scenario+"\n")
+		match := cpuRatio.FindStringSubmatch(table)
+		if !ok || match == nil {
+			return fmt.Errorf("the section %s has no table of %s", section, p.scenario)
+		}
+		ratio, err := strconv.ParseFloat(match[1], 64)
+		if err != nil {
+			return err
+		}
+		bars = append(bars, bar{p.name, fmt.Sprintf("%.2f", ratio), 34 + 26*i, int(560 * ratio)})
+	}
+	return svg.Execute(w, bars)
+}
+
+// svg is a picture of bars that needs nothing but the file itself, and has the colors of the reader's
+// mode, light or dark. A ratio of 1 is 560 long.
+var svg = template.Must(template.New("").Parse(`<svg xmlns="http://www.w3.org/2000/svg" width="768" height="246" viewBox="0 0 768 246">
+<style>
+:root{--ink:#24292f;--grid:#d8dee4;--bar:#0072b2}
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--grid:#3d444d;--bar:#56b4e9}}
+text{font:13px Arial,Helvetica,sans-serif;fill:var(--ink)}rect{fill:var(--bar)}path{stroke:var(--grid)}
+</style>
+<text x="384" y="18" text-anchor="middle" style="font-size:16px">CPU time per request, percore ÷ net, 64 connections</text>
+<path d="M140,28V220M420,28V220"/><path d="M700,28V220" style="stroke:var(--ink)"/>
+{{range .}}<text x="132" y="{{.Y}}" dy="15" text-anchor="end">{{.Name}}</text>
+<rect x="140" y="{{.Y}}" width="{{.Length}}" height="19"/>
+<text x="{{.Length}}" y="{{.Y}}" dx="146" dy="15">{{.Ratio}}</text>
+{{end}}<text x="140" y="238" text-anchor="middle">0</text>
+<text x="420" y="238" text-anchor="middle">0.5</text>
+<text x="700" y="238" text-anchor="middle">net = 1</text>
+</svg>
+`))

@@ -11,12 +11,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/percore/percore/cmd/percore/internal/bench"
-	"github.com/percore/percore/cmd/percore/internal/bench/example"
 )
 
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
-	if err := Table(&b, example.Report(), false); err != nil {
+	if err := Table(&b, example(), false); err != nil {
 		t.Fatal(err)
 	}
 	want := `command      percore bench -run '<&>'
@@ -90,7 +89,7 @@ func checkAligned(t *testing.T, table string) {
 // TestTableWide: with more than two arms the comparisons have lines of their own, of 110 columns at
 // most.
 func TestTableWide(t *testing.T) {
-	rep := example.Report()
+	rep := example()
 	for _, name := range []string{"percore+fastpath", "percore", "gnet", "nbio"} {
 		rep.Arms = append(rep.Arms, bench.Arm{Name: name + "#2"})
 		for _, res := range rep.Results {
@@ -115,7 +114,7 @@ func TestTableWide(t *testing.T) {
 }
 
 func TestTableAll(t *testing.T) {
-	rep := example.Report()
+	rep := example()
 	rep.Results[0].Samples["net"][0].Metrics[bench.MetricAllocs] = 17
 	var b bytes.Buffer
 	if err := Table(&b, rep, true); err != nil {
@@ -129,7 +128,7 @@ func TestTableAll(t *testing.T) {
 }
 
 func TestSummaryWarns(t *testing.T) {
-	rep := example.Report()
+	rep := example()
 	rep.Profiled, rep.Stopped = true, "interrupt"
 	for i := range rep.Results[0].Samples["net"] {
 		rep.Results[0].Samples["net"][i].Metrics[bench.MetricOther] = 40
@@ -143,7 +142,7 @@ func TestSummaryWarns(t *testing.T) {
 }
 
 func TestJSON(t *testing.T) {
-	want := example.Report()
+	want := example()
 	var b bytes.Buffer
 	if err := JSON(&b, want); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,4 @@
-// Package example has a report for the tests of other packages that show reports.
-package example
+package report
 
 import (
 	"time"
@@ -33,9 +32,9 @@ func memorySample(bytes float64) bench.Sample {
 	}}
 }
 
-// Report returns a report with a win, a loss, a draw, a failure and a scenario that
+// example returns a report with a win, a loss, a draw, a failure and a scenario that
 // was not run.
-func Report() *bench.Report {
+func example() *bench.Report {
 	load := []string{bench.MetricCPU, bench.MetricRate, bench.MetricP50, bench.MetricP99}
 	many := func(cpu, p99 []time.Duration) []bench.Sample {
 		var all []bench.Sample
