@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -21,22 +22,9 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/report"
 )
 
-// The hidden subcommands: the benchmark starts its processes from this executable with them.
-const (
-	benchServer = "bench-server"
-	benchLoad   = "bench-load"
-)
-
-// benchHidden runs the hidden subcommand called name, if it is one, and returns its exit status.
-func benchHidden(name string, _ []string) (handled bool, code int) {
-	switch name {
-	case benchServer:
-		return true, child.Server()
-	case benchLoad:
-		return true, child.Load()
-	}
-	return false, 0
-}
+// benchChild runs one of the processes that the benchmark starts from this executable, if the arguments
+// name one, and returns its exit status.
+func benchChild(args []string) (isChild bool, status int) { return child.Run(args) }
 
 // The defaults of the flags, and -quick's values.
 const (
@@ -64,14 +52,13 @@ type benchFlags struct {
 	json    string  // the file to write everything to, or ""
 }
 
-const benchArmsUsage = `what to compare, the first with each other (default percore,net, before them
-percore+fastpath over HTTP and gRPC); net,net is a control:
-net, net-nomptcp, percore, percore with options (+thread+pin, +loops=N,
-+leastloaded, +mptcp, +netbuffers);
-percore+fastpath, the adapters' own servers of HTTP/1, HTTP/2 and gRPC, and
-percore+newserver, grpcadapter.NewServer; both also with +detach, where handlers
-that wait detach their answers; percore+fastpath+limit, which limits handlers in
-scenarios of an overload;
+const benchArmsUsage = `what to compare, the first with each other (default percore+fastpath,percore,net,
+with -against without net); net,net is a control:
+net and percore, the listeners alone; percore+fastpath, the adapters' servers of
+HTTP/1, HTTP/2 and gRPC, and their clients, and percore+newserver,
+grpcadapter.NewServer; both also with +detach, where handlers that wait detach
+their answers; percore+fastpath+limit, which limits handlers in scenarios of an
+overload;
 fasthttp, percore+fasthttp (package fasthttp's server) and nginx (where installed),
 where the answer is a short text, nginx also as a proxy; nghttpd (where installed),
 over HTTP/2; in scenarios of a client fasthttp's;
@@ -158,11 +145,10 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs.DurationVar(&f.cfg.Warmup, "warmup", benchWarmup, "length of the warm-up before each window")
 	fs.IntVar(&f.cfg.Idle, "idle", benchIdle, "connections of the scenarios about idle ones")
 	fs.DurationVar(&f.cfg.Settle, "settle", benchSettle, "how long connections are idle before their memory is measured")
-	fs.StringVar(&f.cfg.ProfileDir, "cpuprofile-dir", "", "write profiles of the servers' CPU time, and of their waits for locks, to this `directory`")
 	fs.BoolVar(&f.cfg.SplitCPUs, "split-cpus", false, "half of the processors for the server, the other half for the load, as if they\nwere two machines")
 	fs.BoolVar(&f.cfg.Scale, "scale", false, "how the cost of a request changes with the number of processors: servers of\n1, 2, 4, ... of them")
 	fs.BoolVar(&f.cfg.Counts, "counts", false, "also count the servers' instructions and system calls, where perf_event_open is\nallowed")
-	fs.StringVar(&f.against, "against", "", "compare with another build of this program, at `path`, by what hardly depends on the\nmachine: allocations, memory of idle connections, context switches and -counts; the\nexit status is 1 if a figure is worse by more than -limit (without -arms:\npercore+fastpath,percore)")
+	fs.StringVar(&f.against, "against", "", "compare with another build of this program, at `path`, by what hardly depends on the\nmachine: allocations, memory of idle connections, context switches and -counts; the\nexit status is 1 if a figure is worse by more than -limit")
 	fs.Float64Var(&f.limit, "limit", 2, "how much worse a figure may be with -against, in `percent`; system calls 5 times as\nmuch, calls of epoll 10, context switches and calls of futex 25")
 	fs.BoolVar(&f.list, "list", false, "list the scenarios, the core set marked by a *")
 	fs.BoolVar(&f.all, "v", false, "print all metrics, not only those a scenario is about")
@@ -179,7 +165,6 @@ func parseBench(args []string) (*benchFlags, error) {
 		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	f.cfg.Hung = benchHung
-	f.cfg.ServerArgs, f.cfg.LoadArgs = []string{benchServer}, []string{benchLoad}
 	if *quick {
 		setQuick(fs, &f.cfg)
 	}
@@ -194,11 +179,9 @@ func parseBench(args []string) (*benchFlags, error) {
 			return nil, err
 		}
 		f.cfg.Counts = true
-		if *arms == "" {
-			*arms = "percore+fastpath,percore"
-		}
+		*arms = cmp.Or(*arms, "percore+fastpath,percore")
 	}
-	if err := setArms(&f.cfg, *arms, env, exe); err != nil {
+	if err := setArms(&f.cfg, cmp.Or(*arms, "percore+fastpath,percore,net"), env, exe); err != nil {
 		return nil, err
 	}
 	if f.against != "" {
@@ -255,14 +238,11 @@ func setMatch(cfg *bench.Config, run string, full bool) error {
 	return nil
 }
 
-// setArms chooses the arms to compare. An empty list means the default.
+// setArms chooses the arms to compare.
 func setArms(cfg *bench.Config, list string, env, exe []string) error {
-	cfg.Arms = bench.DefaultArms()
-	if list != "" {
-		var err error
-		if cfg.Arms, err = bench.ParseArms(list); err != nil {
-			return err
-		}
+	var err error
+	if cfg.Arms, err = bench.ParseArms(list); err != nil {
+		return err
 	}
 	for _, s := range env {
 		if err := bench.SetEnv(cfg.Arms, s); err != nil {
@@ -279,13 +259,13 @@ func setArms(cfg *bench.Config, list string, env, exe []string) error {
 
 // listScenarios prints the names of all scenarios.
 func listScenarios(w io.Writer, cfg bench.Config) {
-	for _, sc := range bench.Scenarios(cfg.Idle) {
+	for _, s := range cfg.AllScenarios() {
 		mark := " "
-		if sc.Core {
+		if s.Core {
 			mark = "*"
 		}
-		if cfg.Scale == sc.Scales() && (cfg.Match == nil || cfg.Match.MatchString(sc.Name)) {
-			fmt.Fprintln(w, mark, sc.Name)
+		if cfg.Match == nil || cfg.Match.MatchString(s.Name) {
+			fmt.Fprintln(w, mark, s.Name)
 		}
 	}
 }
@@ -293,11 +273,6 @@ func listScenarios(w io.Writer, cfg bench.Config) {
 // benchWithProgress runs the benchmark with a progress bar if standard error is a terminal, and
 // otherwise with a line per scenario.
 func benchWithProgress(ctx context.Context, cfg bench.Config) (*bench.Report, error) {
-	if cfg.ProfileDir != "" {
-		if err := os.MkdirAll(cfg.ProfileDir, 0o755); err != nil {
-			return nil, err
-		}
-	}
 	cfg.Skipped = func(scenario, why string) {
 		fmt.Fprintf(os.Stderr, "percore bench: not running %s: %s\n", scenario, why)
 	}

@@ -38,10 +38,8 @@ percore COMMAND -h lists a command's flags.
 func main() {
 	// The processes that bench starts from its own binary have a first argument that isn't a
 	// command for people.
-	if len(os.Args) > 1 {
-		if handled, code := benchHidden(os.Args[1], os.Args[2:]); handled {
-			os.Exit(code)
-		}
+	if isChild, status := benchChild(os.Args[1:]); isChild {
+		os.Exit(status)
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

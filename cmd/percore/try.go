@@ -20,8 +20,8 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/cmd/percore/internal/bench"
-	"github.com/percore/percore/cmd/percore/internal/bench/load"
 	"github.com/percore/percore/cmd/percore/internal/bench/report"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/try"
 )
 
@@ -122,7 +122,7 @@ func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	if len(f.args) > 0 && f.args[0] == "--" {
 		f.args = f.args[1:]
 	}
-	f.cfg.Settle, f.cfg.Hung, f.cfg.LoadArgs = time.Second, benchHung, []string{benchLoad}
+	f.cfg.Settle, f.cfg.Hung = time.Second, benchHung
 	switch {
 	case f.cfg.Rounds < 1 || f.conns < 1 || f.cfg.Idle < 0 || f.cfg.Duration <= 0 || f.cfg.Warmup <= 0:
 		return nil, errors.New("-rounds and -conns must be 1 or more, -idle 0 or more, -duration and -warmup more than 0")
@@ -146,11 +146,12 @@ func (f *tryFlags) setTargets() error {
 		if port == "" {
 			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 		}
-		t := bench.Target{Name: text, Tool: f.tool, Job: load.Job{
-			Kind: load.KindHTTP, Addr: net.JoinHostPort(u.Hostname(), port), Conns: f.conns, Path: u.RequestURI(), TLS: u.Scheme == "https", Varies: true,
+		t := bench.Target{Name: text, Tool: f.tool, Job: scenario.Job{
+			Scenario: scenario.Scenario{App: scenario.AppHTTP, HTTP2: f.http2, Conns: f.conns, Path: u.RequestURI(), TLS: u.Scheme == "https"},
+			Addr:     net.JoinHostPort(u.Hostname(), port),
 		}}
 		if f.http2 {
-			t.Job.Kind, t.Name = load.KindHTTP2, t.Name+" over HTTP/2"
+			t.Name += " over HTTP/2"
 		}
 		f.targets = append(f.targets, t)
 	}
@@ -167,8 +168,8 @@ func (f *tryFlags) setTargets() error {
 		if _, _, err := net.SplitHostPort(addr); err != nil || !ok || strings.Count(method, "/") != 1 {
 			return fmt.Errorf("-grpc %s: want HOST:PORT/SERVICE/METHOD", text)
 		}
-		t := bench.Target{Name: text, Tool: f.tool, Job: load.Job{
-			Kind: load.KindGRPCMethod, Addr: addr, Conns: f.conns, Path: "/" + method, Message: message,
+		t := bench.Target{Name: text, Tool: f.tool, Job: scenario.Job{
+			Scenario: scenario.Scenario{App: scenario.AppMethod, Conns: f.conns, Path: "/" + method, Message: message}, Addr: addr,
 		}}
 		if json {
 			t.Message = func(ctx context.Context) ([]byte, error) { return try.Message(ctx, addr, "/"+method, f.message) }

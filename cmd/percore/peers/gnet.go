@@ -9,7 +9,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"go.uber.org/zap"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/kv"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
@@ -18,12 +18,12 @@ func serveGnet(app string, l net.Listener, ready func()) error {
 	server := gnetServer{ready: ready}
 	var h gnet.EventHandler
 	switch app {
-	case target.AppEcho:
+	case scenario.AppEcho:
 		h = &gnetEcho{server}
-	case target.AppBroadcast:
+	case scenario.AppBroadcast:
 		h = &gnetBroadcast{gnetServer: server, conns: make(map[gnet.Conn]bool)}
-	case target.AppRESP:
-		h = &gnetRESP{server, kv.New()}
+	case scenario.AppRESP:
+		h = &gnetRESP{server, target.NewStore()}
 	default:
 		return fmt.Errorf("gnet has no server %q here", app)
 	}
@@ -80,7 +80,7 @@ func (s *gnetBroadcast) OnClose(c gnet.Conn, _ error) gnet.Action {
 
 func (s *gnetBroadcast) OnTraffic(c gnet.Conn) gnet.Action {
 	p, _ := c.Next(-1)
-	if len(p) == target.Greeting {
+	if len(p) == scenario.Greeting {
 		c.Write(p)
 		return gnet.None
 	}
@@ -96,7 +96,7 @@ func (s *gnetBroadcast) OnTraffic(c gnet.Conn) gnet.Action {
 // gnetRESP answers commands.
 type gnetRESP struct {
 	gnetServer
-	store *kv.Store
+	store *target.Store
 }
 
 func (s *gnetRESP) OnTraffic(c gnet.Conn) gnet.Action {

@@ -16,21 +16,22 @@ import (
 	"os"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/child"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
 func main() {
-	if len(os.Args) != 2 || os.Args[1] != "bench-server" {
+	if len(os.Args) != 2 || os.Args[1] != child.ServerArg {
 		fmt.Fprintln(os.Stderr, "percore-peers: percore bench starts this, for its arms gnet, nbio and netpoll")
 		os.Exit(2)
 	}
-	os.Exit(serve())
+	register()
+	os.Exit(child.Serve(new(target.Process)))
 }
 
-// serve runs a server and returns the exit status of the process.
-func serve() int {
-	target.RegisterPeer("gnet", serveGnet)
-	target.RegisterPeer("nbio", serveNbio)
-	target.RegisterPeer("netpoll", serveNetpoll)
-	return child.Server()
+// register makes the servers known.
+func register() {
+	target.RegisterPeer(scenario.Gnet, serveGnet)
+	target.RegisterPeer(scenario.Nbio, serveNbio)
+	target.RegisterPeer(scenario.Netpoll, serveNetpoll)
 }

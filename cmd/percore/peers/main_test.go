@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"regexp"
-	"runtime"
 	"testing"
 	"time"
 
@@ -12,29 +11,16 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The arguments that make the test binary one of the benchmark's processes.
-const (
-	argServer = "bench-server"
-	argLoad   = "bench-load"
-)
-
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case argServer:
-			os.Exit(serve())
-		case argLoad:
-			os.Exit(child.Load())
-		}
+	register()
+	if isChild, status := child.Run(os.Args[1:]); isChild {
+		os.Exit(status)
 	}
 	testnet.Main(m)
 }
 
 // TestArms measures each library where it has a server. The load checks the answers.
 func TestArms(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the benchmark needs Linux")
-	}
 	arms, err := bench.ParseArms("percore+reactor,gnet,nbio,netpoll,net")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +28,6 @@ func TestArms(t *testing.T) {
 	rep, err := bench.Run(t.Context(), bench.Config{
 		Arms: arms, Match: regexp.MustCompile("^(echo/(128B|16KiB)/conns=16|idle/echo|idle/http/|broadcast|resp)"), Rounds: 1,
 		Duration: 50 * time.Millisecond, Idle: 100, Settle: 10 * time.Millisecond, Hung: testnet.HangTimeout,
-		ServerArgs: []string{argServer}, LoadArgs: []string{argLoad},
 	})
 	if err != nil {
 		t.Fatal(err)

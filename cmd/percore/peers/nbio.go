@@ -10,7 +10,7 @@ import (
 	"github.com/lesismal/nbio"
 	"github.com/lesismal/nbio/logging"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/kv"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
@@ -24,15 +24,15 @@ func serveNbio(app string, l net.Listener, ready func()) error {
 		Listen:  func(_, _ string) (net.Listener, error) { return l, nil },
 	})
 	switch app {
-	case target.AppEcho:
+	case scenario.AppEcho:
 		engine.OnData(func(c *nbio.Conn, p []byte) { c.Write(p) })
-	case target.AppBroadcast:
+	case scenario.AppBroadcast:
 		s := &nbioBroadcast{conns: make(map[*nbio.Conn]bool)}
 		engine.OnOpen(s.open)
 		engine.OnClose(s.close)
 		engine.OnData(s.data)
-	case target.AppRESP:
-		s := &nbioRESP{store: kv.New()}
+	case scenario.AppRESP:
+		s := &nbioRESP{store: target.NewStore()}
 		engine.OnOpen(func(c *nbio.Conn) { c.SetSession(new(nbioCommands)) })
 		engine.OnData(s.data)
 	default:
@@ -64,7 +64,7 @@ func (s *nbioBroadcast) close(c *nbio.Conn, _ error) {
 }
 
 func (s *nbioBroadcast) data(c *nbio.Conn, p []byte) {
-	if len(p) == target.Greeting {
+	if len(p) == scenario.Greeting {
 		c.Write(p)
 		return
 	}
@@ -76,7 +76,7 @@ func (s *nbioBroadcast) data(c *nbio.Conn, p []byte) {
 }
 
 // nbioRESP answers commands.
-type nbioRESP struct{ store *kv.Store }
+type nbioRESP struct{ store *target.Store }
 
 // nbioCommands is a connection's session: nbio keeps nothing of what OnData gets.
 type nbioCommands struct{ kept, answers []byte }

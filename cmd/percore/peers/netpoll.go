@@ -8,7 +8,7 @@ import (
 
 	"github.com/cloudwego/netpoll"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/kv"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
@@ -17,13 +17,13 @@ func serveNetpoll(app string, l net.Listener, ready func()) error {
 	var loop netpoll.EventLoop
 	var err error
 	switch app {
-	case target.AppEcho:
+	case scenario.AppEcho:
 		loop, err = netpoll.NewEventLoop(netpollEcho)
-	case target.AppBroadcast:
+	case scenario.AppBroadcast:
 		s := &netpollBroadcast{conns: make(map[netpoll.Connection]*netpollWriter)}
 		loop, err = netpoll.NewEventLoop(s.request, netpoll.WithOnConnect(s.connect))
-	case target.AppRESP:
-		s := &netpollRESP{kv.New()}
+	case scenario.AppRESP:
+		s := &netpollRESP{target.NewStore()}
 		loop, err = netpoll.NewEventLoop(s.request)
 	default:
 		return fmt.Errorf("netpoll has no server %q here", app)
@@ -81,7 +81,7 @@ func (s *netpollBroadcast) request(_ context.Context, c netpoll.Connection) erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(p) == target.Greeting {
+	if len(p) == scenario.Greeting {
 		s.conns[c].write(p)
 		return nil
 	}
@@ -99,7 +99,7 @@ func (w *netpollWriter) write(p []byte) {
 }
 
 // netpollRESP answers commands.
-type netpollRESP struct{ store *kv.Store }
+type netpollRESP struct{ store *target.Store }
 
 func (s *netpollRESP) request(_ context.Context, c netpoll.Connection) error {
 	r, w := c.Reader(), c.Writer()

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/target"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
 // TestChanges: what counts as a change between two builds.
@@ -61,8 +61,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestCounts: the counters count the server's calls, not those of the harness and the load. An echo is a
-// read and a write for each operation; on package net there is often another read that finds nothing.
+// TestCounts: the counters count the server's calls, not those of the harness and the load. An echo is
+// a read and a write for each operation; on package net there is often another read that finds nothing.
 func TestCounts(t *testing.T) {
 	cfg := quick(t, "percore,net", "^echo/128B/conns=1$")
 	cfg.Counts = true
@@ -102,7 +102,7 @@ func TestAgainstBuild(t *testing.T) {
 	if err == nil || !regexp.MustCompile(`net@before, round 1: .*/nonexistent/percore`).MatchString(err.Error()) {
 		t.Errorf("error %v, want one about the missing build", err)
 	}
-	if e := cfg.Arms[1].Engine; e != (target.Engine{Name: target.EngineNet}) {
+	if e := cfg.Arms[1].Engine; e != (scenario.Engine{}) {
 		t.Errorf("the other build has the engine %+v", e)
 	}
 	noChildren(t)

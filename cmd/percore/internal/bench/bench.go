@@ -1,3 +1,10 @@
+// Package bench compares percore with package net. It runs the same servers and the same load on
+// several engines in turn, each sample in processes of its own, and reports what the servers cost and
+// what the clients saw.
+//
+// A sample has three steps. The harness starts a server (package target) and a load generator (package
+// load), lets the load warm up, and measures a window between two snapshots of the server's
+// consumption.
 package bench
 
 import (
@@ -12,6 +19,8 @@ import (
 	"slices"
 	"time"
 
+	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
@@ -36,13 +45,6 @@ type Config struct {
 	// lets this user count them; see Report.Uncounted.
 	Counts bool
 
-	ProfileDir string // directory for CPU profiles of the servers; "" for no profiles
-
-	// ServerArgs and LoadArgs are the arguments that turn the running executable into a server
-	// under test or a load generator. Package child has these processes.
-	ServerArgs []string
-	LoadArgs   []string
-
 	// Hung is how long a server may take to answer before it counts as hung.
 	Hung time.Duration
 
@@ -50,6 +52,8 @@ type Config struct {
 	// doesn't run. Either may be nil. Run calls them in its own goroutine.
 	Progress func(Progress)
 	Skipped  func(scenario, why string)
+
+	serverArgs []string // make an executable a server under test; a test has others than child's
 }
 
 // Progress is how far a run has come.
@@ -57,7 +61,6 @@ type Progress struct {
 	Done, Total int // samples
 	Scenario    string
 	Arm         string
-	Round       int // from 1
 }
 
 // Check returns the first mistake in a configuration: something that no machine could run.
@@ -71,36 +74,39 @@ func (cfg *Config) Check() error {
 		return errors.New("durations must be positive")
 	case cfg.Idle < 1:
 		return fmt.Errorf("%d idle connections: need at least one", cfg.Idle)
-	case !slices.ContainsFunc(Scenarios(cfg.Idle), cfg.wants):
+	case len(cfg.Scenarios()) == 0:
 		return fmt.Errorf("no scenario matches %q", cfg.Match)
 	}
 	return nil
 }
 
-// wants reports whether the user asked for sc.
-func (cfg *Config) wants(sc Scenario) bool {
-	switch {
-	case cfg.Scale != sc.Scales():
-		return false
-	case cfg.Match == nil:
-		return sc.Core
-	}
-	return cfg.Match.MatchString(sc.Name)
+// Scenarios returns the scenarios that the user asked for.
+func (cfg *Config) Scenarios() []scenario.Scenario {
+	return slices.DeleteFunc(cfg.AllScenarios(), func(s scenario.Scenario) bool {
+		if cfg.Match == nil {
+			return !s.Core
+		}
+		return !cfg.Match.MatchString(s.Name)
+	})
+}
+
+// AllScenarios returns those that there are, about the number of processors or not.
+func (cfg *Config) AllScenarios() []scenario.Scenario {
+	return slices.DeleteFunc(scenario.List(cfg.Idle, processorCount()), func(s scenario.Scenario) bool {
+		return cfg.Scale != (s.Procs > 0)
+	})
 }
 
 // runner is a run in progress. One goroutine uses it.
 type runner struct {
 	cfg                  Config
 	exe                  string
-	dir                  string                  // the files to download
-	spin                 map[time.Duration]int64 // iterations of target.Spin by their duration
+	dir                  string // the files to download
 	rep                  *Report
 	serverCPUs, loadCPUs processors // unless the scenario decides
 
 	done  int // samples taken
 	total int // samples to take
-
-	skipped []Result // appended to the report
 }
 
 // Run measures what cfg says and blocks until it is done. It skips scenarios that the limits of the
@@ -115,123 +121,101 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	exe, err := os.Executable()
+	cfg.Arms = slices.Clone(cfg.Arms) // Run stores the servers' reports there
+	r, err := newRunner(cfg)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Arms = slices.Clone(cfg.Arms) // Run stores the servers' reports there
-	r := &runner{cfg: cfg, exe: exe, rep: newReport(cfg)}
 	if cfg.SplitCPUs {
 		if r.serverCPUs, r.loadCPUs, err = splitProcessors(); err != nil {
 			return nil, err
 		}
 	}
-	scenarios, err := r.choose()
+	chosen, skipped, err := r.choose()
 	if err != nil {
 		return nil, err
 	}
-	if err := r.prepare(scenarios); err != nil {
+	if r.dir, err = os.MkdirTemp("", "percore-bench-"); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(r.dir)
-	err = r.runAll(ctx, scenarios)
-	r.rep.Results = append(r.rep.Results, r.skipped...)
+	if err := r.prepare(chosen); err != nil {
+		return nil, err
+	}
+	err = r.runAll(ctx, chosen)
+	r.rep.Results = append(r.rep.Results, skipped...)
 	r.rep.Took = time.Since(r.rep.Started).Seconds()
 	return r.rep, err
 }
 
-// newReport returns an empty report.
-func newReport(cfg Config) *Report {
-	return &Report{
+// newRunner returns a run without results.
+func newRunner(cfg Config) (*runner, error) {
+	if cfg.serverArgs == nil {
+		cfg.serverArgs = []string{entry.ServerArg}
+	}
+	exe, err := os.Executable()
+	return &runner{cfg: cfg, exe: exe, rep: &Report{
 		Host: host(), Command: commandLine(), Started: time.Now().UTC().Truncate(time.Second),
 		Rounds: cfg.Rounds, Window: cfg.Duration.Seconds(), Warmup: cfg.Warmup.Seconds(),
-		SplitCPUs: cfg.SplitCPUs, Profiled: cfg.ProfileDir != "", Arms: cfg.Arms,
-	}
+		SplitCPUs: cfg.SplitCPUs, Arms: cfg.Arms,
+	}}, err
 }
 
-// choose returns the scenarios to run, and records which ones can't run.
-func (r *runner) choose() ([]Scenario, error) {
-	var chosen []Scenario
+// choose returns the scenarios to run, and the results of those that can't run.
+func (r *runner) choose() (chosen []scenario.Scenario, skipped []Result, err error) {
 	allowed := systemLimits()
-	for _, sc := range Scenarios(r.cfg.Idle) {
-		if !r.cfg.wants(sc) {
-			continue
-		}
-		why := allowed.allow(sc)
-		if why == nil && len(r.arms(sc)) == 0 {
+	for _, s := range r.cfg.Scenarios() {
+		why := allowed.allow(&s)
+		if why == nil && len(r.arms(&s)) == 0 {
 			why = errors.New("no arm has a server for it")
 		}
-		if why != nil {
-			r.skip(sc, why)
+		if why == nil {
+			chosen = append(chosen, s)
+			r.total += r.samples(&s)
 			continue
 		}
-		chosen = append(chosen, sc)
-	}
-	for _, sc := range chosen {
-		r.total += r.samples(sc)
+		res := newResult(&s)
+		res.Skipped = why.Error()
+		skipped = append(skipped, res)
+		if r.cfg.Skipped != nil {
+			r.cfg.Skipped(s.Name, res.Skipped)
+		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("nothing to run: %s: %s", r.skipped[0].Scenario, r.skipped[0].Skipped)
+		return nil, nil, fmt.Errorf("nothing to run: %s: %s", skipped[0].Scenario, skipped[0].Skipped)
 	}
-	return chosen, nil
+	return chosen, skipped, nil
 }
 
-// arms returns the arms that take part in sc.
-func (r *runner) arms(sc Scenario) []*Arm {
+// arms returns the arms that take part in s.
+func (r *runner) arms(s *scenario.Scenario) []*Arm {
 	var arms []*Arm
 	for i := range r.cfg.Arms {
-		if arm := &r.cfg.Arms[i]; arm.takesPart(sc) {
+		if arm := &r.cfg.Arms[i]; arm.Engine.Serves(s) {
 			arms = append(arms, arm)
 		}
 	}
 	return arms
 }
 
-// samples returns how many samples to take of sc.
-func (r *runner) samples(sc Scenario) int { return r.cfg.Rounds * len(r.arms(sc)) }
-
-// skip records that the run leaves out sc.
-func (r *runner) skip(sc Scenario, why error) {
-	res := sc.result()
-	res.Skipped = why.Error()
-	r.skipped = append(r.skipped, res)
-	if r.cfg.Skipped != nil {
-		r.cfg.Skipped(sc.Name, why.Error())
-	}
-}
+// samples returns how many samples to take of s.
+func (r *runner) samples(s *scenario.Scenario) int { return r.cfg.Rounds * len(r.arms(s)) }
 
 // prepare makes the things that the scenarios share: the files to download and the amount of work
 // for the processor-bound handlers.
-func (r *runner) prepare(scenarios []Scenario) error {
-	r.spin = map[time.Duration]int64{}
-	for _, sc := range scenarios {
-		if sc.spin == 0 || r.spin[sc.spin] != 0 {
-			continue
+func (r *runner) prepare(chosen []scenario.Scenario) (err error) {
+	turns := map[time.Duration]int64{}
+	for i := range chosen {
+		s := &chosen[i]
+		if s.Spin > 0 && turns[s.Spin] == 0 {
+			if turns[s.Spin], err = target.CalibrateSpin(s.Spin); err != nil {
+				return err
+			}
 		}
-		n, err := target.CalibrateSpin(sc.spin)
-		if err != nil {
-			return err
-		}
-		r.spin[sc.spin] = n
+		s.SpinIterations = turns[s.Spin]
 	}
-	for _, sc := range scenarios {
-		if sc.spec.App == target.AppFiles || sc.backend != nil && sc.backend.App == target.AppFiles {
-			return r.writeFiles()
-		}
-	}
-	return nil
-}
-
-// writeFiles makes the directory that the file servers serve.
-func (r *runner) writeFiles() error {
-	dir, err := os.MkdirTemp("", "percore-bench-")
-	if err != nil {
-		return err
-	}
-	r.dir = dir
-	for _, f := range fileSizes {
-		if err := os.WriteFile(filepath.Join(dir, f.name), make([]byte, f.bytes), 0o600); err != nil {
-			os.RemoveAll(dir)
+	for name, bytes := range scenario.Files {
+		if err := os.WriteFile(filepath.Join(r.dir, name), make([]byte, bytes), 0o600); err != nil {
 			return err
 		}
 	}
@@ -239,13 +223,13 @@ func (r *runner) writeFiles() error {
 }
 
 // runAll runs the scenarios one after the other.
-func (r *runner) runAll(ctx context.Context, scenarios []Scenario) error {
+func (r *runner) runAll(ctx context.Context, chosen []scenario.Scenario) error {
 	failed, first, next := 0, error(nil), 0
-	for _, sc := range scenarios {
-		r.done, next = next, next+r.samples(sc) // the previous scenario may have failed early
-		res := sc.result()
-		res.Samples = map[string][]Sample{}
-		err := r.runScenario(ctx, sc, &res)
+	for i := range chosen {
+		s := &chosen[i]
+		r.done, next = next, next+r.samples(s) // the previous scenario may have failed early
+		res := newResult(s)
+		err := r.runScenario(ctx, s, &res)
 		if ctx.Err() != nil {
 			if res.Measured() {
 				r.rep.Results = append(r.rep.Results, res)
@@ -260,7 +244,7 @@ func (r *runner) runAll(ctx context.Context, scenarios []Scenario) error {
 				res.Output = death.said
 			}
 			if failed++; first == nil {
-				first = fmt.Errorf("%s: %w", sc.Name, err)
+				first = fmt.Errorf("%s: %w", s.Name, err)
 			}
 		}
 		r.rep.Results = append(r.rep.Results, res)
@@ -272,27 +256,26 @@ func (r *runner) runAll(ctx context.Context, scenarios []Scenario) error {
 }
 
 // runScenario takes all samples of one scenario into res, the arms in turn.
-func (r *runner) runScenario(ctx context.Context, sc Scenario, res *Result) error {
-	if sc.share > 0 {
-		rate, err := r.capacity(ctx, sc)
+func (r *runner) runScenario(ctx context.Context, s *scenario.Scenario, res *Result) error {
+	arms := r.arms(s)
+	res.Rate = s.Rate()
+	if s.Share > 0 { // of what the last arm reaches in a closed loop
+		closed, err := r.sample(ctx, s, arms[len(arms)-1], 0)
 		if err != nil {
 			return fmt.Errorf("find the rate: %w", err)
 		}
-		res.Rate = roundDown(rate * sc.share)
-	}
-	if rate := sc.rate(); rate > 0 {
-		res.Rate = rate
+		res.Rate = roundDown(closed.Metrics[MetricRate] * s.Share)
 	}
 	for round := range r.cfg.Rounds {
-		for _, arm := range r.arms(sc) {
+		for _, arm := range arms {
 			if r.cfg.Progress != nil {
-				r.cfg.Progress(Progress{Done: r.done, Total: r.total, Scenario: sc.Name, Arm: arm.Name, Round: round + 1})
+				r.cfg.Progress(Progress{Done: r.done, Total: r.total, Scenario: s.Name, Arm: arm.Name})
 			}
-			s, err := r.sample(ctx, sc, arm, round, res.Rate)
+			sample, err := r.sample(ctx, s, arm, res.Rate)
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", arm.Name, round+1, err)
 			}
-			res.Samples[arm.Name] = append(res.Samples[arm.Name], s)
+			res.Samples[arm.Name] = append(res.Samples[arm.Name], sample)
 			r.done++
 		}
 	}

@@ -4,62 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/rpc"
+	"net/rpc/jsonrpc"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/control"
+	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
-
-// child is a process that the harness started: a target or a load generator. One goroutine uses it.
-type child struct {
-	process
-	what   string // for messages: "the net server"
-	stdin  *os.File
-	stdout *os.File
-	stderr *words
-	client *control.Client
-
-	counters *counters // nil if nothing is counted
-}
-
-// startChild runs exe with args on the given processors, with counters if that is wanted. The child
-// ends when its standard input ends, so it can't outlive this process. On Linux the kernel kills it,
-// too.
-func startChild(what string, on processors, count bool, exe string, args, env []string) (*child, error) {
-	inR, inW, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	outR, outW, err := os.Pipe()
-	if err != nil {
-		inR.Close()
-		inW.Close()
-		return nil, err
-	}
-	c := &child{
-		process: newProcess(exe, args, env),
-		what:    what, stdin: inW, stdout: outR, stderr: &words{},
-		client: control.NewClient(outR, inW),
-	}
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, c.stderr
-	if count {
-		c.counters, err = startCounted(on, c.cmd, c.exited)
-	} else {
-		err = startOn(on, c.cmd)
-	}
-	inR.Close()
-	outW.Close()
-	if err != nil {
-		inW.Close()
-		outR.Close()
-		return nil, fmt.Errorf("start %s: %w", what, err)
-	}
-	go c.reap()
-	return c, nil
-}
 
 // process is a process that the harness starts. One goroutine uses it.
 type process struct {
@@ -102,40 +57,89 @@ func (p *process) end() {
 	<-p.exited
 }
 
-// call sends a request and waits for its reply, for ctx, or for limit, whichever comes first. If no
-// reply came, the child is dead when call returns.
-func (c *child) call(ctx context.Context, op string, in, out any, limit time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s did not answer %q within %v", c.what, op, limit))
+// child is a process of package child. One goroutine uses it.
+type child struct {
+	process
+	what     string // for messages: "the net server"
+	client   *rpc.Client
+	stdout   *os.File
+	stderr   words
+	counters *counters // nil if nothing is counted
+}
+
+// startChild runs exe with args on the given processors, with counters if that is wanted. The child
+// ends when its standard input ends, so it can't outlive this process. The kernel kills it, too.
+func startChild(what string, on processors, count bool, exe string, args, env []string) (*child, error) {
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer inR.Close()
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		inW.Close()
+		return nil, err
+	}
+	defer outW.Close()
+	c := &child{process: newProcess(exe, args, env), what: what, stdout: outR}
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, &c.stderr
+	if count {
+		c.counters, err = startCounted(on, c.cmd, c.exited)
+	} else {
+		err = startOn(on, c.cmd)
+	}
+	if err != nil {
+		inW.Close()
+		outR.Close()
+		return nil, fmt.Errorf("start %s: %w", what, err)
+	}
+	go c.reap()
+	c.client = jsonrpc.NewClient(entry.Pipes{Reader: outR, WriteCloser: inW})
+	return c, nil
+}
+
+// call calls a method of the process and waits for its reply, for ctx, or for limit, whichever comes
+// first. If no reply came, the child is dead when call returns.
+func (c *child) call(ctx context.Context, method string, in, out any, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s did not answer %s within %v", c.what, method, limit))
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- c.client.Call(op, in, out) }()
+	if in == nil {
+		in = scenario.None{}
+	}
+	if out == nil {
+		out = new(scenario.None)
+	}
+	call := c.client.Go(entry.Name+method, in, out, make(chan *rpc.Call, 1))
 	select {
-	case err := <-done:
-		return c.explain(op, err)
+	case <-call.Done:
+		return c.explain(method, call.Error)
 	case <-ctx.Done():
 		c.kill()
-		<-done // the pipes have ended with the process
+		<-call.Done // the pipes have ended with the process
 		return context.Cause(ctx)
 	}
 }
 
-// explain puts an error of the control channel into words.
-func (c *child) explain(op string, err error) error {
-	var remote *control.RemoteError
+// dyingMax is the maximum time between a process closing its pipes or connections and its parent
+// reaping it.
+const dyingMax = 3 * time.Second
+
+// explain puts an error of a call into words.
+func (c *child) explain(method string, err error) error {
+	var remote rpc.ServerError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &remote):
 		return fmt.Errorf("%s: %w", c.what, err)
 	}
-	// The pipe of a dying process ends a moment before the process is reaped.
 	select {
 	case <-c.exited:
 		c.kill()
 		return c.death()
 	case <-time.After(dyingMax):
 		c.kill()
-		return fmt.Errorf("%s answered %q with something else: %w", c.what, op, err)
+		return fmt.Errorf("%s answered %s with something else: %w", c.what, method, err)
 	}
 }
 
@@ -170,7 +174,7 @@ func (c *child) death() *deathError {
 // stop closes the input of the process, kills it if it doesn't end, and returns when it is gone. It
 // may be called more than once.
 func (c *child) stop() {
-	c.stdin.Close()
+	_ = c.client.Close()
 	c.awaitEnd()
 	c.stdout.Close()
 }
@@ -178,12 +182,10 @@ func (c *child) stop() {
 // kill ends the process at once and returns when it is gone.
 func (c *child) kill() {
 	c.end()
-	c.stdin.Close()
-	c.stdout.Close()
+	c.stop()
 }
 
-// words keeps the beginning of a child's standard error. It is safe for
-// concurrent use.
+// words keeps the beginning of a child's standard error. It is safe for concurrent use.
 type words struct {
 	mu  sync.Mutex
 	buf []byte // guarded by mu
@@ -196,9 +198,7 @@ const wordsMax = 2048
 func (t *words) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if room := wordsMax - len(t.buf); room > 0 {
-		t.buf = append(t.buf, p[:min(room, len(p))]...)
-	}
+	t.buf = append(t.buf, p[:min(wordsMax-len(t.buf), len(p))]...)
 	return len(p), nil
 }
 

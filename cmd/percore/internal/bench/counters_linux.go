@@ -107,6 +107,9 @@ func (c *counters) open(metric string, attr unix.PerfEventAttr) {
 
 // read adds the counts so far to m, each times factor.
 func (c *counters) read(m map[string]float64, factor float64) error {
+	if c == nil {
+		return nil
+	}
 	for metric, files := range c.files {
 		if c.uncounted[metric] != nil {
 			continue // some of its calls have no counter

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,29 +13,19 @@ import (
 	"time"
 
 	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
-	"github.com/percore/percore/cmd/percore/internal/bench/control"
-	"github.com/percore/percore/cmd/percore/internal/bench/target"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The arguments that make the test binary one of the harness's processes. A
-// second argument may follow: it is there to be found in the process list.
-const (
-	argServer = "bench-server"
-	argLoad   = "bench-load"
-	argFake   = "bench-fake" // followed by its mistake
-)
+// argFake makes the test binary a fake, whose mistake follows.
+const argFake = "bench-fake"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case argServer:
-			os.Exit(entry.Server())
-		case argLoad:
-			os.Exit(entry.Load())
-		case argFake:
-			os.Exit(fakeServer(os.Args[2]))
-		}
+	if isChild, status := entry.Run(os.Args[1:]); isChild {
+		os.Exit(status)
+	}
+	if len(os.Args) > 2 && os.Args[1] == argFake {
+		os.Exit(fakeServer(os.Args[2]))
 	}
 	// A program built with -race sleeps for a second before it exits; there are
 	// hundreds here.
@@ -90,58 +79,52 @@ func fakeServer(how string) int {
 		io.Copy(io.Discard, os.Stdin)
 		return 0
 	}
-	if err := control.Serve(os.Stdin, os.Stdout, f.handle); err != nil {
-		return 1
-	}
-	return 0
+	return entry.Serve(f)
 }
 
-// handle answers the harness.
-func (f *fake) handle(op string, _ json.RawMessage) (any, error) {
-	switch op {
-	case target.OpStart:
-		return f.start()
-	case target.OpUsage:
-		n := time.Duration(f.requests.Load())
-		return target.Usage{
-			User: time.Hour + n*fakeCost, System: n * fakeCost / 3,
-			Voluntary: 1000 + 2*int64(n), Preempted: 3 * int64(n), Mallocs: 7 * uint64(n), AllocBytes: 64 * uint64(n),
-		}, nil
-	case target.OpMemory:
-		n := f.conns.Load()
-		if f.looked && f.how == fakeHangUp {
-			f.srv.Close()
-		}
-		f.looked = true
-		return target.Memory{Resident: 1e9 + n*fakePerConn, Heap: n * fakePerConn / 2, Stack: n * 100, Goroutines: 10 + n}, nil
-	case target.OpHold: // its client closes all connections
-		return target.Reused{}, nil
+// Usage is Process.Usage of package target, and so are the other methods.
+func (f *fake) Usage(_ scenario.None, u *scenario.Usage) error {
+	n := time.Duration(f.requests.Load())
+	*u = scenario.Usage{
+		User: time.Hour + n*fakeCost, System: n * fakeCost / 3,
+		Switches: 1000 + 5*int64(n), Mallocs: 7 * uint64(n), AllocBytes: 64 * uint64(n),
 	}
-	return nil, fmt.Errorf("unknown request %q", op)
+	return nil
 }
 
-// start listens.
-func (f *fake) start() (any, error) {
+func (f *fake) Memory(_ scenario.None, m *scenario.Memory) error {
+	n := f.conns.Load()
+	if f.looked && f.how == fakeHangUp {
+		f.srv.Close()
+	}
+	f.looked = true
+	*m = scenario.Memory{Resident: 1e9 + n*fakePerConn, Heap: n * fakePerConn / 2, Stack: n * 100, Goroutines: 10 + n}
+	return nil
+}
+
+// Hold is for a client that closes all connections.
+func (f *fake) Hold(int, *int) error { return nil }
+
+func (f *fake) Start(_ scenario.Order, started *scenario.Started) error {
 	if f.how == fakeRefuse {
-		return nil, errors.New("not today")
+		return errors.New("not today")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if f.how == fakeNobody {
 		// A client's port refuses connections, and no other program can get it, as it could a closed
 		// listener's.
 		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			return nil, err
-		}
 		f.open = []io.Closer{l, c}
-		return target.Started{Addr: c.LocalAddr().String()}, nil
+		started.Addr = c.LocalAddr().String()
+		return err
 	}
 	f.srv = &http.Server{Handler: f, ConnState: f.connState}
 	go f.srv.Serve(l)
-	return target.Started{Addr: l.Addr().String(), GOMAXPROCS: 3, Loops: 5}, nil
+	*started = scenario.Started{Addr: l.Addr().String(), GOMAXPROCS: 3, Loops: 5}
+	return nil
 }
 
 // connState counts the open connections.

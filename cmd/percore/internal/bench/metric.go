@@ -45,10 +45,6 @@ const (
 	MetricPolls        = "polls/op"        // of epoll, and a worker's wait for its socket
 	MetricFutexes      = "futexes/op"      // the Go runtime's threads sleep and wake each other with it
 	MetricInstructions = "instructions/op" // in user space
-	MetricMoves        = "moves/1000op"    // moves of the server's threads between processors
-	MetricLoops        = "loops"           // loops of the engine that have connections
-	MetricWakeups      = "wakeups/op"      // of the engine's loops
-	MetricEvents       = "events/wakeup"   // of the engine's loops
 	MetricFast         = "fastpath/op"     // requests that httpadapter served over HTTP/1
 	MetricLoadCPU      = "load-cpu-ns/op"  // of the load generator
 	MetricOther        = "other-cpu-%"     // of the machine, used by all other processes
@@ -91,10 +87,6 @@ var metrics = []Metric{
 	{MetricWrites, "  writes", Count, false},
 	{MetricPolls, "  polls", Count, false},
 	{MetricFutexes, "  futex", Count, false},
-	{MetricMoves, "moves/1000 op", Count, false},
-	{MetricLoops, "loops", Count, false},
-	{MetricWakeups, "wake-ups/op", Count, false},
-	{MetricEvents, "events/wake-up", Count, true},
 	{MetricFast, "fast path/op", Count, true},
 	{MetricLoadCPU, "client cpu/op", Nanoseconds, false},
 	{MetricLateP99, "client late p99", Nanoseconds, false},

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"syscall"
 	"time"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/load"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
+	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
 // A Program is a server of any kind, which is measured from outside, while it answers requests.
@@ -21,8 +21,8 @@ type Program struct {
 	Env    []string  // KEY=VALUE, added to this process's
 	Output io.Writer // gets what it writes on standard output and standard error
 
-	// Measured, if not nil, is called after each window, before the program is stopped, with the number of
-	// operations that the load has done in the life of the process.
+	// Measured, if not nil, is called after each window, before the program is stopped, with the number
+	// of operations that the load has done in the life of the process.
 	Measured func(target string, ops int64)
 }
 
@@ -30,15 +30,15 @@ type Program struct {
 // the builtin load, until it ends: then the program's CPU time counts as that of one operation.
 type Target struct {
 	Name string
-	Job  load.Job
+	Job  scenario.Job
 	Tool string
 
 	// Message, if not nil, gets Job's Message from the program, which accepts connections by then.
 	Message func(ctx context.Context) ([]byte, error)
 }
 
-// Programs are servers that are compared with each other. The programs take turns, and each round starts
-// them anew: the first of them is compared with the others.
+// Programs are servers that are compared with each other. The programs take turns, and each round
+// starts them anew: the first of them is compared with the others.
 type Programs struct {
 	Programs []Program
 	Targets  []Target
@@ -46,31 +46,31 @@ type Programs struct {
 }
 
 // RunPrograms measures programs. Of cfg it heeds Rounds, Duration, Warmup, Idle (0: no idle
-// connections), Settle, Hung, LoadArgs and Progress. If a program fails, the report has what was
-// measured before.
+// connections), Settle, Hung and Progress. If a program fails, the report has what was measured
+// before.
 func RunPrograms(ctx context.Context, cfg Config, all Programs) (*Report, error) {
 	for _, p := range all.Programs {
 		cfg.Arms = append(cfg.Arms, Arm{Name: p.Arm})
 	}
-	r := &runner{cfg: cfg, rep: newReport(cfg)}
-	var err error
-	if r.exe, err = os.Executable(); err != nil {
+	r, err := newRunner(cfg)
+	if err != nil {
 		return nil, err
 	}
 	for _, t := range all.Targets {
-		headline := []string{MetricCPU, MetricRate, MetricP50, MetricP99}
+		res := newResult(&t.Job.Scenario)
+		res.Scenario = t.Name
 		if t.Tool != "" {
-			headline = []string{MetricCPU}
+			res.Headline = []string{MetricCPU}
 		} else if cfg.Idle > 0 {
-			headline = append(headline, MetricResident)
+			res.Headline = append(res.Headline, MetricResident)
 		}
-		r.rep.Results = append(r.rep.Results, Result{Scenario: t.Name, Headline: headline, Samples: make(map[string][]Sample)})
+		r.rep.Results = append(r.rep.Results, res)
 	}
 	total := cfg.Rounds * len(all.Programs)
 	for i := range total {
 		p := all.Programs[i%len(all.Programs)]
 		if cfg.Progress != nil {
-			cfg.Progress(Progress{Done: i, Total: total, Arm: p.Arm, Round: i/len(all.Programs) + 1})
+			cfg.Progress(Progress{Done: i, Total: total, Arm: p.Arm})
 		}
 		if err := r.runProgram(ctx, p, all); err != nil {
 			return r.rep, fmt.Errorf("%s: %w", p.Arm, err)
@@ -116,8 +116,8 @@ func (r *runner) runProgram(ctx context.Context, p Program, all Programs) error 
 	return nil
 }
 
-// programSample measures the memory of idle connections, and then a window of one target. It returns how
-// many operations the load has done, also outside the window.
+// programSample measures the memory of idle connections, and then a window of one target. It returns
+// how many operations the load has done, also outside the window.
 func (r *runner) programSample(ctx context.Context, server *foreign, t Target) (s Sample, ops int64, err error) {
 	if t.Tool != "" {
 		before := server.cpu()
@@ -130,45 +130,43 @@ func (r *runner) programSample(ctx context.Context, server *foreign, t Target) (
 	if err != nil {
 		return s, 0, err
 	}
-	gen, err := r.startLoad(ctx, nil, t.Job)
+	gen, err := startLoad(ctx, nil, r.exe, t.Job)
 	if err != nil {
 		return s, 0, err
 	}
 	defer gen.stop()
-	warm, err := gen.phase(ctx, load.Phase{Duration: r.cfg.Warmup, Grace: r.cfg.Hung})
+	warm, err := gen.runPhase(ctx, scenario.Phase{Duration: r.cfg.Warmup, Grace: r.cfg.Hung})
 	if err != nil {
 		return s, 0, err
 	}
 	machine, before := machineCPU(), server.cpu()
-	seen, err := gen.phase(ctx, load.Phase{Duration: r.cfg.Duration, Grace: r.cfg.Hung})
+	res, err := gen.runPhase(ctx, scenario.Phase{Duration: r.cfg.Duration, Grace: r.cfg.Hung})
 	if err != nil {
 		return s, 0, err
 	}
 	used := server.cpu() - before
-	m := seen.metrics
-	m[MetricCPU] = float64(used) / float64(seen.ops)
-	m[MetricRate] = float64(seen.ops) / seen.elapsed.Seconds()
-	machine.noteOthers(m, used+seen.cpu)
+	m := loadMetrics(&res)
+	m[MetricCPU] = float64(used) / float64(res.Ops)
+	machine.noteOthers(m, used+res.CPU)
 	if r.cfg.Idle > 0 {
 		m[MetricResident] = perConn
 	}
-	return Sample{Metrics: m, Latency: seen.latency}, int64(r.cfg.Idle) + warm.ops + seen.ops, nil
+	return Sample{Metrics: m, Latency: res.Latency}, int64(r.cfg.Idle) + warm.Ops + res.Ops, nil
 }
 
-// idleOf returns how much memory an idle connection takes. It is measured before the load, whose garbage
-// would have room for thousands.
-func (r *runner) idleOf(ctx context.Context, server *foreign, job load.Job) (float64, error) {
+// idleOf returns how much memory an idle connection takes. It is measured before the load, whose
+// garbage would have room for thousands.
+func (r *runner) idleOf(ctx context.Context, server *foreign, job scenario.Job) (float64, error) {
 	if r.cfg.Idle == 0 {
 		return 0, nil
 	}
-	job.Conns = 1
-	gen, err := r.startLoad(ctx, nil, job)
+	gen, err := startLoad(ctx, nil, r.exe, idleJob(job, 1))
 	if err != nil {
 		return 0, err
 	}
 	defer gen.stop()
 	empty := server.resident()
-	if err := gen.openIdle(ctx, job, r.cfg.Idle); err != nil {
+	if err := gen.call(ctx, "Leave", idleJob(job, r.cfg.Idle), nil, openMax); err != nil {
 		return 0, err
 	}
 	if err := r.settle(ctx, 1); err != nil {
@@ -197,6 +195,17 @@ func (f *foreign) accepts(ctx context.Context, addr string, limit time.Duration)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// cpu and resident return 0 once the process is gone.
+func (f *foreign) cpu() time.Duration {
+	used, _ := target.CPU(f.cmd.Process.Pid)
+	return used
+}
+
+func (f *foreign) resident() int64 {
+	n, _ := target.Resident(f.cmd.Process.Pid)
+	return n
 }
 
 // stop asks the process to end, as a supervisor does, and returns when it is gone.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/latency"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/bench/stats"
 )
 
@@ -27,9 +27,8 @@ type Report struct {
 	Warmup    float64   `json:"warmupSeconds"`        // before each
 	SplitCPUs bool      `json:"split_cpus,omitempty"` // see Config
 	Stopped   string    `json:"stopped,omitempty"`    // why the run ended early
-	Profiled  bool      `json:"profiled,omitempty"`
-	Uncounted []string  `json:"uncounted,omitempty"` // with Config.Counts: metrics without a counter, and why
-	Arms      []Arm     `json:"arms"`                // see ArmsOf
+	Uncounted []string  `json:"uncounted,omitempty"`  // with Config.Counts: metrics without a counter, and why
+	Arms      []Arm     `json:"arms"`                 // see ArmsOf
 	Results   []Result  `json:"results"`
 }
 
@@ -64,6 +63,28 @@ type Sample struct {
 	// Latency has all latencies: an HDR histogram in nanoseconds, V2 compressed, base64. It is
 	// empty if the load generator doesn't report them.
 	Latency string `json:"latency,omitempty"`
+}
+
+// newResult returns a result for a scenario, without samples.
+func newResult(s *scenario.Scenario) Result {
+	return Result{Scenario: s.Name, Procs: s.Procs, Headline: headline(s), Samples: map[string][]Sample{}}
+}
+
+// headline names the metrics that a scenario is about.
+func headline(s *scenario.Scenario) []string {
+	switch {
+	case s.Memory:
+		return []string{MetricResident, MetricHeap, MetricGoroutines}
+	case s.Overload > 0:
+		return []string{MetricGood, MetricP99, MetricRate, MetricRefused}
+	case s.Computing: // which takes all available CPU time
+		return []string{MetricRate, MetricP50, MetricP99}
+	case s.Open():
+		return []string{MetricCPU, MetricP50, MetricP99, MetricP999}
+	case s.Procs > 0:
+		return []string{MetricCPU, MetricRate, MetricP50, MetricP99, MetricSwitch}
+	}
+	return []string{MetricCPU, MetricRate, MetricP50, MetricP99}
 }
 
 // noteUncounted records what c could not count, which is the same for all servers of a run.
@@ -101,26 +122,6 @@ func (res *Result) Values(arm, metric string) []float64 {
 
 // Measured reports whether there is anything to show.
 func (res *Result) Measured() bool { return len(res.Samples) > 0 }
-
-// Latencies merges the latencies of all samples of an arm. It returns nil if there aren't any.
-func (res *Result) Latencies(arm string) (*latency.Histogram, error) {
-	var all *latency.Histogram
-	for _, s := range res.Samples[arm] {
-		if s.Latency == "" {
-			continue
-		}
-		h, err := latency.Decode(s.Latency)
-		if err != nil {
-			return nil, err
-		}
-		if all == nil {
-			all = h
-		} else {
-			all.Merge(h)
-		}
-	}
-	return all, nil
-}
 
 // Verdict is the result of a comparison.
 type Verdict uint8

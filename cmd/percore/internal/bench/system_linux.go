@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
 // childAttr makes the kernel kill the child when the thread that started it ends. Threads of a Go
@@ -21,6 +23,33 @@ import (
 // children in order.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
+
+// limits are what the system allows a process. 0 means unknown.
+type limits struct {
+	files int // open files per process, the hard limit: Go programs raise the soft one to it
+	ports int // local ports that a client may connect from
+}
+
+// spareFiles is how many descriptors a process of the benchmark needs in addition to its
+// connections. They are for standard streams, pipes, the pollers of the runtime and the engine,
+// listening sockets (one per loop), and files being served.
+const spareFiles = 128
+
+// allow returns a one-line reason why s can't run within the limits, or nil.
+func (l limits) allow(s *scenario.Scenario) error {
+	n := s.MostConns()
+	files := n + spareFiles
+	if s.Backend != nil && s.Calls.Idle == 0 {
+		files += n // the proxy's other side
+	}
+	if l.files > 0 && files > l.files {
+		return fmt.Errorf("%d connections need %d open files per process, the limit is %d: raise it (ulimit -Hn) or take fewer (-idle)", n, files, l.files)
+	}
+	if l.ports > 0 && n > l.ports {
+		return fmt.Errorf("%d connections need as many local ports, there are %d: widen net.ipv4.ip_local_port_range or take fewer (-idle)", n, l.ports)
+	}
+	return nil
 }
 
 // systemLimits reads the limits of this process, which its children inherit.
@@ -73,13 +102,14 @@ func machineCPU() cpuClock {
 	return cpuClock{time.Now(), time.Duration(ticks) * time.Second / userHZ}
 }
 
-// since returns the CPU time used on the machine since an earlier reading, and how much was
-// available. Both are 0 if a reading failed.
-func (c cpuClock) since(earlier cpuClock) (used, capacity time.Duration) {
-	if c.at.IsZero() || earlier.at.IsZero() {
-		return 0, 0
+// noteOthers adds to m what share of the machine other processes have used since the clock was read.
+func (began cpuClock) noteOthers(m map[string]float64, ours time.Duration) {
+	now := machineCPU()
+	if now.at.IsZero() || began.at.IsZero() {
+		return
 	}
-	return c.busy - earlier.busy, c.at.Sub(earlier.at) * time.Duration(runtime.NumCPU())
+	capacity := now.at.Sub(began.at) * time.Duration(runtime.NumCPU())
+	m[MetricOther] = 100 * max(0, float64(now.busy-began.busy-ours)) / float64(capacity)
 }
 
 // kernel names the running kernel: "Linux 6.18.4 x86_64".

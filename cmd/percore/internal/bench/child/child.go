@@ -1,25 +1,58 @@
-// Package child holds the entry points of the processes that the benchmark
-// starts from its own executable.
+// Package child is the two processes that the benchmark starts for each sample from its own executable.
+// The harness calls their methods with net/rpc, in JSON, over pipes and not sockets, so that the
+// channel can't disturb the measurement: it is silent during a measured window. Besides, a process
+// whose parent has died for any reason reads end-of-file and ends.
 package child
 
 import (
+	"fmt"
+	"io"
+	"net/rpc"
+	"net/rpc/jsonrpc"
 	"os"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/load"
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// Server runs a server under test and returns its exit status. It talks to the harness on standard
-// input and output, and returns when the input ends.
-func Server() int { return target.Main(os.Stdin, takeStdout()) }
+// The arguments that make an executable one of the processes.
+const (
+	ServerArg = "bench-server"
+	LoadArg   = "bench-load"
+)
 
-// Load runs a load generator in the same way.
-func Load() int { return load.Main(os.Stdin, takeStdout()) }
+// Run runs the process that the first argument names, if it names one, and returns its exit status.
+func Run(args []string) (isChild bool, status int) {
+	switch {
+	case len(args) == 0:
+		return false, 0
+	case args[0] == ServerArg:
+		return true, Serve(new(target.Process))
+	case args[0] == LoadArg:
+		return true, Serve(new(load.Process))
+	}
+	return false, 0
+}
 
-// takeStdout reserves standard output for the harness: everything else that this process prints
-// goes to standard error.
-func takeStdout() *os.File {
+// Name is what the harness puts before the names of a process's methods.
+const Name = "Process."
+
+// Serve answers the harness with the methods of a Process until it closes the input, and returns the
+// exit status. Everything else that this process prints goes to standard error.
+func Serve(process any) int {
 	out := os.Stdout
 	os.Stdout = os.Stderr
-	return out
+	srv := rpc.NewServer()
+	if err := srv.RegisterName("Process", process); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	srv.ServeCodec(jsonrpc.NewServerCodec(Pipes{os.Stdin, out}))
+	return 0
+}
+
+// Pipes are one end of the channel.
+type Pipes struct {
+	io.Reader
+	io.WriteCloser
 }

@@ -8,81 +8,100 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
-// broadcastSession has many connections. It sends a message, and reads it from all clients.
-type broadcastSession struct {
-	conns   []net.Conn   // the clients', and more that send may need
-	clients int          // how many there are
+// broadcast has many connections. It sends a message, and reads it from all clients.
+type broadcast struct {
+	conns   []net.Conn
+	clients int          // how many of them get the messages
 	msg     []byte       // as each client gets it
 	send    func() error // sends it
 	waiting atomic.Int64 // clients that have not received the message
 	all     chan error   // nil when the last one has; an error that ends the session
 }
 
-// broadcastOpener returns sessions that share the job's connections.
-func broadcastOpener(job Job) (opener, error) {
-	if job.Payload <= 0 || job.workers() > job.Conns {
-		return nil, errors.New("a broadcast needs a payload, and a connection for each caller")
-	}
-	payload := bytes.Repeat([]byte("x"), job.Payload)
+// broadcasts returns sessions that share the job's connections.
+func broadcasts(job *scenario.Job) opener {
 	return func(int) (session, error) {
-		n := job.Conns / job.workers()
-		s := &broadcastSession{conns: make([]net.Conn, n), clients: n, all: make(chan error, n+1)}
-		prepare := s.openPlain
-		if job.Kind == KindEvents {
-			prepare = s.openEvents
+		s := &broadcast{clients: job.Conns / job.Workers()}
+		s.conns, s.all = make([]net.Conn, s.clients), make(chan error, s.clients+1)
+		open := s.openPlain
+		if job.App == scenario.AppEvents {
+			open = s.openEvents
 		}
-		if err := prepare(job, payload); err != nil {
+		if err := open(*job, bytes.Repeat([]byte("x"), job.Payload)); err != nil {
 			s.close()
-			return nil, err
+			return nil, fmt.Errorf("join the broadcast: %w", err)
 		}
 		return s, nil
-	}, nil
+	}
 }
 
-// openPlain opens the connections of KindBroadcast.
-func (s *broadcastSession) openPlain(job Job, payload []byte) error {
+// openPlain opens the connections of AppBroadcast. The server has a client in its list when it has sent
+// the client's greeting back.
+func (s *broadcast) openPlain(job scenario.Job, payload []byte) error {
 	s.msg = payload
 	s.send = func() error {
 		_, err := s.conns[0].Write(s.msg)
 		return err
 	}
-	return s.connect(func() (net.Conn, io.Reader, error) {
-		c, err := join(job.Addr)
-		return c, c, err
+	return s.join(job.Addr, make([]byte, scenario.Greeting), func(c net.Conn) (io.Reader, error) {
+		_, err := io.ReadFull(c, make([]byte, scenario.Greeting))
+		return c, err
 	})
 }
 
-// openEvents opens the connections of KindEvents, and one for the requests that send.
-func (s *broadcastSession) openEvents(job Job, payload []byte) error {
-	s.msg = slices.Concat([]byte("data: "), payload, []byte("\n\n"))
-	c, err := dial(job.Addr)
+// eventBuffer is the size of a client's buffer: there are thousands.
+const eventBuffer = 512
+
+// openEvents opens the connections of AppEvents, and one for the requests that send. The server has a
+// client in its list when its first event has come.
+func (s *broadcast) openEvents(job scenario.Job, payload []byte) error {
+	s.msg = fmt.Appendf(nil, "data: %s\n\n", payload)
+	sender, err := httpSessions(&job)(0)
 	if err != nil {
 		return err
 	}
-	s.conns = append(s.conns, c)
-	s.send = (&httpSession{conn: c, req: request(job, "")}).op
-	job.Payload = 0
-	get := request(job, "Accept: text/event-stream\r\n")
-	return s.connect(func() (net.Conn, io.Reader, error) { return joinEvents(job.Addr, get) })
+	s.conns, s.send = append(s.conns, sender.(*httpSession).conn), sender.op
+	get := job
+	get.Payload = 0
+	return s.join(job.Addr, request(&get, "Accept: text/event-stream\r\n"), func(c net.Conn) (io.Reader, error) {
+		resp, err := http.ReadResponse(bufio.NewReaderSize(c, eventBuffer), nil)
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("unexpected answer %s", resp.Status)
+		}
+		for last, b := byte(0), make([]byte, 1); ; last = b[0] {
+			if _, err := io.ReadFull(resp.Body, b); err != nil || last == '\n' && b[0] == '\n' {
+				return resp.Body, unexpectedEOF(err)
+			}
+		}
+	})
 }
 
-// connect opens the clients' connections, a few at a time, and receives from what open returns with
-// each.
-func (s *broadcastSession) connect(open func() (net.Conn, io.Reader, error)) error {
+// join opens the clients' connections, a few at a time, and sends hello on each. When joined has
+// returned for all, it receives from what that has returned.
+func (s *broadcast) join(addr string, hello []byte, joined func(net.Conn) (io.Reader, error)) error {
 	from := make([]io.Reader, s.clients)
 	err := parallel(s.clients, func(i int) error {
-		c, r, err := open()
+		c, err := dial(addr)
 		if err != nil {
-			return fmt.Errorf("join the broadcast: %w", err)
+			return err
 		}
+		s.conns[i] = c
+		c.SetDeadline(time.Now().Add(dialTimeout))
+		if _, err := c.Write(hello); err != nil {
+			return err
+		}
+		from[i], err = joined(c)
 		c.SetDeadline(time.Time{})
-		s.conns[i], from[i] = c, r
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
@@ -93,66 +112,8 @@ func (s *broadcastSession) connect(open func() (net.Conn, io.Reader, error)) err
 	return nil
 }
 
-// join connects, and returns when the server has the connection in its list: it has sent a message of
-// one byte back.
-func join(addr string) (net.Conn, error) {
-	c, err := dial(addr)
-	if err != nil {
-		return nil, err
-	}
-	c.SetDeadline(time.Now().Add(dialTimeout))
-	greeting := []byte{'h'}
-	if _, err = c.Write(greeting); err == nil {
-		_, err = io.ReadFull(c, greeting)
-	}
-	if err != nil {
-		c.Close()
-	}
-	return c, err
-}
-
-// eventBuffer is the size of a client's buffer: there are thousands.
-const eventBuffer = 512
-
-// joinEvents connects, and returns when the server has the client in its list: its first event has come.
-// The events that follow come from the reader.
-func joinEvents(addr string, get []byte) (net.Conn, io.Reader, error) {
-	c, err := dial(addr)
-	if err != nil {
-		return nil, nil, err
-	}
-	c.SetDeadline(time.Now().Add(dialTimeout))
-	events, err := firstEvent(c, get)
-	if err != nil {
-		c.Close()
-	}
-	return c, events, err
-}
-
-// firstEvent makes the request of joinEvents.
-func firstEvent(c net.Conn, get []byte) (io.Reader, error) {
-	if _, err := c.Write(get); err != nil {
-		return nil, err
-	}
-	resp, err := http.ReadResponse(bufio.NewReaderSize(c, eventBuffer), nil)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("unexpected answer %s", resp.Status)
-	}
-	for last, b := byte(0), make([]byte, 1); ; last = b[0] {
-		if _, err := io.ReadFull(resp.Body, b); err != nil {
-			return nil, unexpectedEOF(err)
-		}
-		if last == '\n' && b[0] == '\n' {
-			return resp.Body, nil
-		}
-	}
-}
-
 // receive reads messages from one client's connection until that fails.
-func (s *broadcastSession) receive(r io.Reader) {
+func (s *broadcast) receive(r io.Reader) {
 	buf := make([]byte, len(s.msg))
 	for {
 		if _, err := io.ReadFull(r, buf); err != nil {
@@ -169,7 +130,7 @@ func (s *broadcastSession) receive(r io.Reader) {
 	}
 }
 
-func (s *broadcastSession) op() error {
+func (s *broadcast) op() error {
 	s.waiting.Store(int64(s.clients))
 	if err := s.send(); err != nil {
 		return err
@@ -177,13 +138,13 @@ func (s *broadcastSession) op() error {
 	return <-s.all
 }
 
-func (s *broadcastSession) setDeadline(t time.Time) {
+func (s *broadcast) setDeadline(t time.Time) {
 	for _, c := range s.conns {
 		c.SetDeadline(t)
 	}
 }
 
-func (s *broadcastSession) close() {
+func (s *broadcast) close() {
 	for _, c := range s.conns {
 		if c != nil {
 			c.Close()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -76,7 +77,7 @@ func TestEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			addr := eventServer(t, c.greeting, c.reply)
-			sessions, err := open(Job{Kind: KindEvents, Addr: addr, Conns: eventClients, Callers: 1, Payload: 100})
+			sessions, err := open(&scenario.Job{Addr: addr, Scenario: scenario.Scenario{App: scenario.AppEvents, Conns: eventClients, Callers: 1, Payload: 100}})
 			if !says(err, c.opens) {
 				t.Fatalf("open: got %v, want an error about %q", err, c.opens)
 			}
@@ -84,7 +85,7 @@ func TestEvents(t *testing.T) {
 				return
 			}
 			defer closeAll(sessions)
-			s := sessions[0].(*broadcastSession)
+			s := sessions[0].(*broadcast)
 			s.setDeadline(time.Now().Add(testnet.HangTimeout))
 			for range 2 {
 				if err := s.op(); !says(err, c.fails) {
@@ -98,12 +99,4 @@ func TestEvents(t *testing.T) {
 			}
 		})
 	}
-}
-
-// says reports whether err is an error about what, or none if what is empty.
-func says(err error, what string) bool {
-	if what == "" || err == nil {
-		return what == "" && err == nil
-	}
-	return strings.Contains(err.Error(), what)
 }

@@ -1,128 +1,105 @@
 package load
 
 import (
-	"bytes"
-	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
-	"testing/iotest"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
+	"github.com/percore/percore/internal/testnet"
 )
 
-const chunked = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
-
-const response = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\ncontent-length:  5\r\nDate: today\r\n\r\nhello"
-
-// pieces reads a string in pieces of n bytes, and then fails if more is asked for.
-type pieces struct {
-	t *testing.T
-	s string
-	n int
-}
-
-func (p *pieces) Read(b []byte) (int, error) {
-	if p.s == "" {
-		p.t.Fatal("read after the end of the response: a server would have blocked")
-	}
-	n := copy(b, p.s[:min(p.n, len(p.s))])
-	p.s = p.s[n:]
-	return n, nil
-}
-
-// TestResponseReaderPieces cuts responses everywhere, the known shape as well as
-// one that is not known yet, with a length and in chunks.
-func TestResponseReaderPieces(t *testing.T) {
-	long := strings.Replace(response, "5\r", "5000\r", 1)
-	long = strings.TrimSuffix(long, "hello") + strings.Repeat("x", 5000)
-	for n := 1; n <= max(len(response), len(chunked)); n++ {
-		var r responseReader
-		for i, s := range []string{response, response, long, long, response, chunked, chunked, response} {
-			if err := r.read(&pieces{t, s, n}); err != nil {
-				t.Fatalf("pieces of %d, response %d: %v", n, i, err)
+// answering serves connections that each get the same answer to everything they send, and then the end.
+// It returns its address.
+func answering(t *testing.T, answer string) string {
+	t.Helper()
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
 			}
+			if _, err := c.Read(make([]byte, 4096)); err == nil {
+				io.WriteString(c, answer)
+				c.(*net.TCPConn).CloseWrite()
+				io.Copy(io.Discard, c)
+			}
+			c.Close()
 		}
-	}
+	}()
+	return ln.Addr().String()
 }
 
-func TestResponseReaderErrors(t *testing.T) {
-	boom := errors.New("boom")
+// TestHTTPAnswers: an answer is complete, has the right status, and nothing follows it.
+func TestHTTPAnswers(t *testing.T) {
+	const (
+		good    = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\ncontent-length:  5\r\n\r\nhello"
+		chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
+		refused = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+		upgrade = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+	)
 	for _, c := range []struct {
-		name, in string
-		after    error
-		want     string
+		answer string
+		job    scenario.Scenario
+		want   string // in the error
 	}{
-		{"another status", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", nil, `"HTTP/1.1 404 Not Found"`},
-		{"not HTTP", "220 mail.example.org ESMTP\r\n", nil, `"220 mail.example.org ESMTP"`},
-		{"end in the header", response[:30], io.EOF, "unexpected EOF"},
-		{"end in the body", response[:len(response)-1], io.EOF, "unexpected EOF"},
-		{"error", response[:30], boom, "boom"},
-		{"more than announced", response + "!", nil, "1 bytes more"},
-		{"no length", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", headerMax), nil, "without a length"},
-		{"end in a chunk", strings.TrimSuffix(chunked, "o\r\n0\r\n\r\n"), io.EOF, "unexpected EOF"},
-		{"end after the last chunk", strings.TrimSuffix(chunked, "\r\n"), io.EOF, "unexpected EOF"},
-		{"a trailer", strings.TrimSuffix(chunked, "\r\n") + "X: y\r\n\r\n", io.EOF, `"X:" after the last chunk`},
-		{"more than the chunks", chunked + "!", io.EOF, "1 bytes more"},
-		{"bad chunk", strings.Replace(chunked, "3\r", "x\r", 1), io.EOF, "invalid byte in chunk length"},
-		{"bad length", "HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n", io.EOF, "unexpected EOF"},
+		{good, scenario.Scenario{}, ""},
+		{good, scenario.Scenario{Close: true}, ""},
+		{chunked, scenario.Scenario{}, ""},
+		{"HTTP/1.1 100 Continue\r\n\r\n" + good, scenario.Scenario{Odd: scenario.OddExpect}, ""},
+		{strings.Replace(good, "1.1", "1.0", 1), scenario.Scenario{Odd: scenario.OddVersion}, ""},
+		{upgrade, scenario.Scenario{Odd: scenario.OddUpgrade, Close: true}, ""},
+		{good, scenario.Scenario{Odd: scenario.OddUpgrade, Close: true}, "unexpected answer 200"},
+		{refused, scenario.Scenario{}, "unexpected answer 503"},
+		{refused, scenario.Scenario{Overload: 1}, errRefused.Error()},
+		{"220 mail.example.org ESMTP\r\n", scenario.Scenario{}, "read answer"},
+		{"", scenario.Scenario{}, "EOF"},
+		{good[:30], scenario.Scenario{}, "EOF"},
+		{good[:len(good)-1], scenario.Scenario{}, "unexpected EOF"},
+		{strings.TrimSuffix(chunked, "o\r\n0\r\n\r\n"), scenario.Scenario{}, "EOF"},
+		{good + "!", scenario.Scenario{}, "1 bytes more"},
+		{good + "!", scenario.Scenario{Close: true}, "1 bytes more"},
 	} {
-		in := io.Reader(strings.NewReader(c.in))
-		if c.after != nil {
-			in = io.MultiReader(in, iotest.ErrReader(c.after))
+		testnet.NoLeaks(t)
+		c.job.App, c.job.Conns = scenario.AppHTTP, 1
+		sessions, err := open(&scenario.Job{Scenario: c.job, Addr: answering(t, c.answer)})
+		if err != nil {
+			t.Fatal(err)
 		}
-		var r responseReader
-		if err := r.read(in); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
+		sessions[0].setDeadline(time.Now().Add(testnet.HangTimeout))
+		if err := sessions[0].op(); !says(err, c.want) {
+			t.Errorf("%q, %+v: error %v, want one with %q", c.answer, c.job, err, c.want)
 		}
+		closeAll(sessions)
 	}
 }
 
-// TestResponseReaderChange sends an error after a good response of the same
-// shape: it must not pass for another good one.
-func TestResponseReaderChange(t *testing.T) {
-	var r responseReader
-	if err := r.read(strings.NewReader(response)); err != nil {
-		t.Fatal(err)
+// says reports whether err is an error about what, or none if what is empty.
+func says(err error, what string) bool {
+	if what == "" || err == nil {
+		return what == "" && err == nil
 	}
-	err := r.read(strings.NewReader(strings.Replace(response, "200 OK", "500 No", 1)))
-	if err == nil || !strings.Contains(err.Error(), "500 No") {
-		t.Errorf("error %v, want one with the status", err)
-	}
-}
-
-// TestResponseReaderRefused: an answer of 503 is an error that the connection outlives, if the server
-// may refuse.
-func TestResponseReaderRefused(t *testing.T) {
-	refused := strings.Replace(response, "200 OK", "503 Service Unavailable", 1)
-	for n := 1; n <= len(refused); n++ {
-		r := responseReader{refusable: true}
-		for i, s := range []string{refused, response, refused, response, chunked} {
-			if err := r.read(&pieces{t, s, n}); err != nil && (err != errRefused || s != refused) || err == nil && s == refused {
-				t.Fatalf("pieces of %d, response %d: got %v", n, i, err)
-			}
-		}
-	}
-	r := responseReader{refusable: true}
-	if err := r.read(strings.NewReader(refused[:len(refused)-1])); err == nil || err == errRefused {
-		t.Errorf("the end in a body: got %v", err)
-	}
-	if err := new(responseReader).read(strings.NewReader(refused)); err == nil || err == errRefused {
-		t.Errorf("a refusal that is not expected: got %v", err)
-	}
+	return strings.Contains(err.Error(), what)
 }
 
 func TestRequest(t *testing.T) {
 	for _, c := range []struct {
-		job   Job
+		job   scenario.Scenario
 		extra string
 		want  string
 	}{
-		{Job{Addr: "h:1"}, "", "GET / HTTP/1.1\r\nHost: h:1\r\n\r\n"},
-		{Job{Addr: "h:1", Path: "/f"}, "X: y\r\n", "GET /f HTTP/1.1\r\nHost: h:1\r\nX: y\r\n\r\n"},
-		{Job{Addr: "h:1", Payload: 3}, "", "POST / HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nxxx"},
-		{Job{Addr: "h:1", Browser: true}, "X: y\r\n", "GET / HTTP/1.1\r\nHost: h:1\r\nX: y\r\n" + strings.Join(BrowserHeader, "\r\n") + "\r\n\r\n"},
+		{scenario.Scenario{}, "", "GET / HTTP/1.1\r\nHost: h:1\r\n\r\n"},
+		{scenario.Scenario{Path: "/f"}, "X: y\r\n", "GET /f HTTP/1.1\r\nHost: h:1\r\nX: y\r\n\r\n"},
+		{scenario.Scenario{Payload: 3}, "", "POST / HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nxxx"},
+		{scenario.Scenario{Payload: 17, Odd: scenario.OddChunked}, "", "POST / HTTP/1.1\r\nHost: h:1\r\nTransfer-Encoding: chunked\r\n\r\n11\r\nxxxxxxxxxxxxxxxxx\r\n0\r\n\r\n"},
+		{scenario.Scenario{Odd: scenario.OddVersion}, "", "GET / HTTP/1.0\r\nHost: h:1\r\nConnection: keep-alive\r\n\r\n"},
+		{scenario.Scenario{Browser: true}, "X: y\r\n", "GET / HTTP/1.1\r\nHost: h:1\r\nX: y\r\n" + strings.Join(scenario.BrowserHeader, "\r\n") + "\r\n\r\n"},
 	} {
-		if got := request(c.job, c.extra); !bytes.Equal(got, []byte(c.want)) {
-			t.Errorf("request(%+v, %q) = %q, want %q", c.job, c.extra, got, c.want)
+		if got := string(request(&scenario.Job{Scenario: c.job, Addr: "h:1"}, c.extra)); got != c.want {
+			t.Errorf("%+v, %q: got %q, want %q", c.job, c.extra, got, c.want)
 		}
 	}
 }

@@ -1,103 +1,114 @@
+// Package load is the process of the load generator. It drives a target over plain package net,
+// with one goroutine per connection (or per gRPC caller). It builds the request bytes once, and
+// parses as little as it can of an answer. So even on a small machine the benchmark measures the
+// server.
+//
+// The harness starts one such process per sample. A phase (warm-up or measurement) ends only when
+// every operation it began has ended. So nothing is in flight between phases, and the server's CPU
+// time belongs to exactly the operations counted.
+//
+// A phase is a closed loop or an open loop. In a closed loop each worker begins its next operation
+// when the last has ended. In an open loop operations begin at times fixed beforehand, whatever the
+// server does. There latency counts from the time at which an operation was due, so an operation
+// that had to wait behind a slow one shows it. Otherwise a server could stall unnoticed
+// ("coordinated omission").
 package load
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"slices"
+	"time"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/control"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
+	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// Main runs a load process. It serves control requests from r and answers on w until r ends. It
-// returns the exit status of the process.
-func Main(r io.Reader, w io.Writer) int {
-	p := &process{}
-	defer p.close()
-	if err := control.Serve(r, w, p.handle); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// process is the state of a load process. One goroutine uses it, which serves control requests.
-type process struct {
-	busy []session // OpRun drives these
+// Process is a load process. The harness calls its methods, one at a time.
+type Process struct {
+	job  scenario.Job
+	busy []session // Run drives these
 	idle []session // left alone
 	open []session // with a request that is not answered yet
 }
 
-// handle answers one control request.
-func (p *process) handle(op string, body json.RawMessage) (any, error) {
-	switch op {
-	case OpPrepare:
-		return control.Do(body, p.prepare)
-	case OpRun:
-		return control.With(body, p.run)
-	case OpIdle:
-		return control.Do(body, p.openIdle)
-	case OpRevive:
-		return nil, useOnce(p.idle)
-	case OpAsk:
-		return control.Do(body, p.ask)
-	case OpAnswers:
-		return nil, readAnswers(p.open)
-	}
-	return nil, fmt.Errorf("unknown request %q", op)
-}
-
-// prepare opens the sessions that OpRun drives.
-func (p *process) prepare(job Job) error {
-	if p.busy != nil {
-		return errors.New("prepared already")
-	}
-	var err error
-	p.busy, err = open(job)
+// Prepare opens the connections that Run drives.
+func (p *Process) Prepare(job scenario.Job, _ *scenario.None) (err error) {
+	p.job = job
+	p.busy, err = open(&job)
 	return err
 }
 
-// run drives the sessions for one phase.
-func (p *process) run(ph Phase) (Result, error) {
-	if len(p.busy) == 0 {
-		return Result{}, errors.New("run before prepare")
+// Leave opens Conns more connections, uses each once and leaves them alone.
+func (p *Process) Leave(job scenario.Job, _ *scenario.None) (err error) {
+	if p.idle, err = open(&job); err != nil {
+		return err
 	}
-	res, err := run(p.busy, ph)
-	if ph.InTurn && err == nil {
-		next := int(res.Ops % int64(len(p.busy)))
-		p.busy = slices.Concat(p.busy[next:], p.busy[:next])
-	}
-	return res, err
+	return p.Revive(scenario.None{}, nil)
 }
 
-// openIdle opens sessions, uses each once and leaves them open.
-func (p *process) openIdle(job Job) error {
-	sessions, err := open(job)
+// Revive uses every connection of Leave once more.
+func (p *Process) Revive(scenario.None, *scenario.None) error {
+	return each(p.idle, "use idle connection", session.op)
+}
+
+// Ask opens Conns more connections and sends requests on each.
+func (p *Process) Ask(job scenario.Job, _ *scenario.None) (err error) {
+	if p.open, err = open(&job); err != nil {
+		return err
+	}
+	return each(p.open, "send request", func(s session) error { return s.(asker).send() })
+}
+
+// Answers reads the answers to the requests of Ask.
+func (p *Process) Answers(scenario.None, *scenario.None) error {
+	return each(p.open, "read answer", func(s session) error { return s.(asker).receive() })
+}
+
+// quantiles are the latencies in a Result.
+var quantiles = map[string]float64{"50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999, "max": 1}
+
+// Run drives the sessions for one phase, each in its own goroutine. It returns when every operation
+// that it began has ended.
+func (p *Process) Run(ph scenario.Phase, res *scenario.Result) (err error) {
+	p.setDeadline(time.Now().Add(ph.Duration + ph.Grace))
+	defer p.setDeadline(time.Time{})
+	cpu, began := processCPU(), time.Now()
+	var c *crew
+	if p.job.Open() && (ph.Rate > 0 || p.job.PauseMax > 0) {
+		c, err = openLoop(p.busy, scheduleOf(&p.job.Scenario, len(p.busy), &ph), sleep)
+	} else {
+		c, err = closedLoop(p.busy, ph.Duration)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the server stopped answering: an operation was still open %v after the end of the phase (%w)", ph.Grace, err)
+	}
 	if err != nil {
 		return err
 	}
-	p.idle = append(p.idle, sessions...)
-	return useOnce(sessions)
+	*res = scenario.Result{
+		Ops: c.latency.h.TotalCount(), Good: c.good.Load(), Refused: c.refused.Load(),
+		Elapsed: time.Since(began), CPU: processCPU() - cpu, Quantiles: make(map[string]time.Duration),
+	}
+	for name, q := range quantiles {
+		res.Quantiles[name] = c.latency.quantile(q)
+	}
+	if c.late != nil {
+		res.ServiceP99, res.LateP99 = c.service.quantile(0.99), c.late.quantile(0.99)
+	}
+	res.Latency, err = c.latency.encode()
+	return err
 }
 
-// ask opens sessions and sends a request on each.
-func (p *process) ask(job Job) error {
-	if !slices.Contains([]string{KindHTTP, KindHTTP2, KindGRPCWatch}, job.Kind) {
-		return fmt.Errorf("requests of kind %q can't be left open: want %q, %q or %q", job.Kind, KindHTTP, KindHTTP2, KindGRPCWatch)
+// setDeadline sets the deadline of every session that Run drives.
+func (p *Process) setDeadline(t time.Time) {
+	for _, s := range p.busy {
+		s.setDeadline(t)
 	}
-	sessions, err := open(job)
-	if err != nil {
-		return err
-	}
-	p.open = append(p.open, sessions...)
-	return sendRequests(sessions)
 }
 
-// close closes all connections.
-func (p *process) close() {
-	closeAll(p.busy)
-	closeAll(p.idle)
-	closeAll(p.open)
+// processCPU returns the CPU time that this process has used, 0 if that is unknown.
+func processCPU() time.Duration {
+	used, _ := target.CPU(os.Getpid())
+	return used
 }

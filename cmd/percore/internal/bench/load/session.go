@@ -3,9 +3,12 @@ package load
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
 // session is one worker's conversation with the target, usually over one connection. One goroutine
@@ -43,44 +46,34 @@ type asker interface {
 // opener returns session number i of a job.
 type opener func(i int) (session, error)
 
-// newOpener returns the opener for the kind of load that job names.
-func newOpener(job Job) (opener, error) {
-	switch job.Kind {
-	case KindHTTP:
-		return httpOpener(job), nil
-	case KindHTTP2:
-		return http2Opener(job), nil
-	case KindHTTPClose:
-		return httpCloseOpener(job), nil
-	case KindEcho:
-		return echoOpener(job)
-	case KindBroadcast, KindEvents:
-		return broadcastOpener(job)
-	case KindRESP:
-		return respOpener(job)
-	case KindBurst:
-		return burstOpener(job)
-	case KindGRPCUnary, KindGRPCMethod, KindGRPCStream, KindGRPCWatch:
-		return grpcOpener(job), nil
+// newOpener returns the opener for the protocol that the job's server speaks.
+func newOpener(job *scenario.Job) opener {
+	app := job.App
+	if app == scenario.AppProxyTCP {
+		app = job.Backend.App
 	}
-	return nil, fmt.Errorf("unknown kind of load %q", job.Kind)
+	switch app {
+	case scenario.AppEcho, scenario.AppBuffers, scenario.AppRESP:
+		return exchanges(job, app)
+	case scenario.AppBroadcast, scenario.AppEvents:
+		return broadcasts(job)
+	case scenario.AppGRPC, scenario.AppMethod:
+		return grpcSessions(job)
+	}
+	switch {
+	case job.HTTP2:
+		return http2Sessions(job)
+	case job.Close:
+		return httpOnces(job)
+	}
+	return httpSessions(job)
 }
 
-// parallelMax limits how many connections are being opened at once. It is enough to keep the server
-// busy, and far below the backlog of any listener.
-const parallelMax = 64
-
 // open opens all sessions of a job.
-func open(job Job) ([]session, error) {
-	if job.Conns <= 0 {
-		return nil, errors.New("a load needs at least one connection")
-	}
-	opener, err := newOpener(job)
-	if err != nil {
-		return nil, err
-	}
-	sessions := make([]session, job.workers())
-	err = parallel(len(sessions), func(i int) error {
+func open(job *scenario.Job) ([]session, error) {
+	opener := newOpener(job)
+	sessions := make([]session, job.Workers())
+	err := parallel(len(sessions), func(i int) error {
 		s, err := opener(i)
 		if err != nil {
 			return fmt.Errorf("open connection %d of %d: %w", i+1, len(sessions), err)
@@ -95,11 +88,6 @@ func open(job Job) ([]session, error) {
 	return sessions, nil
 }
 
-// useOnce performs one operation in every session.
-func useOnce(sessions []session) error {
-	return each(sessions, "use idle connection", session.op)
-}
-
 // each calls f for every session, a few at a time. If f fails, deed is for the error message.
 func each(sessions []session, deed string, f func(session) error) error {
 	return parallel(len(sessions), func(i int) error {
@@ -112,17 +100,6 @@ func each(sessions []session, deed string, f func(session) error) error {
 	})
 }
 
-// sendRequests sends the requests of every session, which must be an asker, and doesn't read
-// answers.
-func sendRequests(sessions []session) error {
-	return each(sessions, "send request", func(s session) error { return s.(asker).send() })
-}
-
-// readAnswers reads the answers to the requests that sendRequests has sent.
-func readAnswers(sessions []session) error {
-	return each(sessions, "read answer", func(s session) error { return s.(asker).receive() })
-}
-
 // closeAll closes the sessions. Some may be missing.
 func closeAll(sessions []session) {
 	for _, s := range sessions {
@@ -132,8 +109,12 @@ func closeAll(sessions []session) {
 	}
 }
 
-// parallel calls f for 0 to n-1, a few at a time, until all are done or one
-// fails; it returns the first error.
+// parallelMax limits how many connections are being opened at once. It is enough to keep the server
+// busy, and far below the backlog of any listener.
+const parallelMax = 64
+
+// parallel calls f for 0 to n-1, a few at a time, until all are done or one fails; it returns the first
+// error.
 func parallel(n int, f func(i int) error) error {
 	var (
 		wg    sync.WaitGroup
@@ -141,22 +122,19 @@ func parallel(n int, f func(i int) error) error {
 		next  int   // guarded by mu
 		first error // guarded by mu
 	)
-	take := func() (int, bool) {
+	take := func(err error) (int, bool) {
 		mu.Lock()
 		defer mu.Unlock()
+		if first == nil {
+			first = err
+		}
 		next++
 		return next - 1, next <= n && first == nil
 	}
 	for range min(n, parallelMax) {
 		wg.Go(func() {
-			for i, ok := take(); ok; i, ok = take() {
-				if err := f(i); err != nil {
-					mu.Lock()
-					if first == nil {
-						first = err
-					}
-					mu.Unlock()
-				}
+			for i, ok := take(nil); ok; {
+				i, ok = take(f(i))
 			}
 		})
 	}
@@ -175,4 +153,12 @@ func dial(addr string) (net.Conn, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	return c, nil
+}
+
+// unexpectedEOF says that an end of stream came too early.
+func unexpectedEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }

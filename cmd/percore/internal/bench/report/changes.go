@@ -8,8 +8,8 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench"
 )
 
-// Changes writes how two builds differ, and returns how many figures are worse. Figures within the limit
-// are left out, unless all is set.
+// Changes writes how two builds differ, and returns how many figures are worse. Figures within the
+// limit are left out, unless all is set.
 func Changes(w io.Writer, rep *bench.Report, limit float64, all bool) (worse int, err error) {
 	g := &grid{}
 	tableFacts(g, Facts(rep))

@@ -4,22 +4,12 @@ import (
 	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench"
-	"github.com/percore/percore/cmd/percore/internal/bench/latency"
-	"github.com/percore/percore/cmd/percore/internal/bench/target"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
-// sample returns a sample of a server that takes cpu per operation, with
-// latencies around p99/2.
+// sample returns a sample of a server that takes cpu per operation.
 func sample(cpu, p99 time.Duration) bench.Sample {
-	h := latency.New()
-	for i := range 1000 {
-		h.Record(p99 * time.Duration(i) / 1000)
-	}
-	encoded, err := h.Encode()
-	if err != nil {
-		panic(err) // in memory, with our own histogram
-	}
-	return bench.Sample{Latency: encoded, Metrics: map[string]float64{
+	return bench.Sample{Latency: "HISTF", Metrics: map[string]float64{
 		bench.MetricCPU: float64(cpu), bench.MetricRate: 1e9 / float64(cpu),
 		bench.MetricP50: float64(p99 / 2), bench.MetricP99: float64(p99), bench.MetricOther: 2,
 	}}
@@ -48,8 +38,8 @@ func example() *bench.Report {
 		Command: "percore bench -run '<&>'", Started: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Took: 75,
 		Rounds: 5, Window: 2, Warmup: 0.5,
 		Arms: []bench.Arm{
-			{Name: "percore", Engine: target.Engine{Name: "percore"}, GOMAXPROCS: 2, Loops: 2},
-			{Name: "net", Engine: target.Engine{Name: "net"}, GOMAXPROCS: 2, Env: []string{"A=b"}},
+			{Name: "percore", Engine: scenario.Engine{Percore: true}, GOMAXPROCS: 2, Loops: 2},
+			{Name: "net", GOMAXPROCS: 2, Env: []string{"A=b"}},
 		},
 		Results: []bench.Result{
 			{Scenario: "http/keepalive/conns=64", Headline: load, Samples: map[string][]bench.Sample{

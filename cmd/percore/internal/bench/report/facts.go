@@ -27,7 +27,7 @@ func Facts(rep *bench.Report) []Fact {
 		{"percore", h.Version},
 	}
 	for _, arm := range rep.Arms {
-		if arm.Engine.Name != "" { // it isn't a Program
+		if arm.GOMAXPROCS > 0 || arm.Env != nil || arm.Executable != "" { // else it is a Program, or took no part
 			all = append(all, Fact{"arm " + arm.Name, armFact(arm)})
 		}
 	}
@@ -53,8 +53,11 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // armFact describes an arm.
 func armFact(arm bench.Arm) string {
-	s := "engine " + arm.Engine.Name
-	if arm.GOMAXPROCS > 0 { // 0: the scenarios decide, or the arm didn't take part in any
+	s := "engine net"
+	if arm.Engine.Percore {
+		s = "engine percore"
+	}
+	if arm.GOMAXPROCS > 0 { // 0: the scenarios decide
 		s += fmt.Sprintf(", GOMAXPROCS %d", arm.GOMAXPROCS)
 	}
 	if arm.Loops > 0 {

@@ -129,12 +129,12 @@ func TestTableAll(t *testing.T) {
 
 func TestSummaryWarns(t *testing.T) {
 	rep := example()
-	rep.Profiled, rep.Stopped = true, "interrupt"
+	rep.Stopped = "interrupt"
 	for i := range rep.Results[0].Samples["net"] {
 		rep.Results[0].Samples["net"][i].Metrics[bench.MetricOther] = 40
 	}
 	got := strings.Join(Summary(rep), "\n")
-	for _, want := range []string{"up to 40% of the machine", "profiled", "stopped before the end: interrupt"} {
+	for _, want := range []string{"up to 40% of the machine", "stopped before the end: interrupt"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in the summary:\n%s", want, got)
 		}

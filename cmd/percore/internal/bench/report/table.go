@@ -198,9 +198,6 @@ func Summary(rep *bench.Report) []string {
 	if busiest := busiest(rep); busiest > otherMax {
 		lines = append(lines, fmt.Sprintf("other processes used up to %.0f%% of the machine: these figures are disturbed", busiest))
 	}
-	if rep.Profiled {
-		lines = append(lines, "the servers were profiled: their figures include the profiler")
-	}
 	if rep.Stopped != "" {
 		lines = append(lines, "stopped before the end: "+rep.Stopped)
 	}

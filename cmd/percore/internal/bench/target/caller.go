@@ -16,144 +16,46 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
-
-// proxyIdleMax is how many connections to its backend a client keeps. It is as many as any scenario
-// has calls at a time. With the default of two per host, the benchmark would measure how fast
-// connections are opened.
-const proxyIdleMax = 512
-
-// transport returns a client of HTTP/1.1 with enough idle connections, and at least idleMax,
-// httpadapter's or net/http's.
-func transport(adapted bool, idleMax int) http.RoundTripper {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConnsPerHost = max(proxyIdleMax, idleMax)
-	t.MaxIdleConns = t.MaxIdleConnsPerHost
-	t.Protocols = new(http.Protocols)
-	t.Protocols.SetHTTP1(true)
-	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
-	if adapted {
-		return httpadapter.NewTransport(t)
-	}
-	return t
-}
 
 // caller is the handler of AppCaller.
 type caller struct {
-	call  func() error
-	calls int // for each request
-
-	idle holder // of Spec.CallIdle; nil: there is none
+	err       error // that the client can't be made
+	call      func() error
+	each      int                      // calls for a request
+	hold      func(n int) (int, error) // see Process.Hold
+	closeIdle func()                   // closes the client's connections
 }
 
-// A holder leaves connections of a client idle.
-type holder interface {
-	// hold makes n calls, each on a connection of its own. It returns how many of these had been idle.
-	hold(n int) (int, error)
-}
-
-func newCaller(spec Spec) *caller {
-	c := &caller{calls: CallsPerRequest}
-	if spec.Calls > 0 {
-		c.calls = spec.Calls
+// newCaller makes the client that the engine has.
+func newCaller(order *scenario.Order) *caller {
+	c := &caller{each: order.Calls.Each}
+	if c.each == 0 {
+		c.each = scenario.CallsPerRequest
 	}
-	switch {
-	case spec.CallIdle > 0 && spec.CallConns > 0:
-		c.call, _ = grpcCall(spec)
-		c.idle = &grpcHolder{spec: spec}
-	case spec.CallIdle > 0:
-		h := httpHolder{transport(spec.Engine.FastPath, spec.CallIdle), spec.callURL()}
-		c.call = httpCall(h.client, h.url, make([]byte, spec.CallBytes))
-		c.idle = h
+	switch calls := order.Calls; {
+	case calls.GRPC > 0:
+		c.callGRPC(order)
+	case order.Engine.Kind == scenario.Bare:
+		conns := &bareConns{percore: order.Engine.Percore, addr: order.Behind}
+		c.call, c.closeIdle = conns.call, conns.closeIdle
+	case order.Engine.Kind == scenario.FastHTTP:
+		c.call, c.closeIdle = fastCall(order)
 	default:
-		c.call, _ = newCall(spec)
+		c.callHTTP(order)
 	}
 	return c
 }
 
 func (c *caller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	for range c.calls {
+	for range c.each {
 		if err := c.call(); err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
 		}
 	}
 	hello(w, r)
-}
-
-// dialersMax is how many of hold's calls are begun at a time: enough for all processors.
-const dialersMax = 8
-
-// httpHolder is the holder of an HTTP client.
-type httpHolder struct {
-	client http.RoundTripper
-	url    string
-}
-
-// hold reads no answer before the last call has been answered, so that afterwards n connections are
-// idle.
-func (c httpHolder) hold(n int) (int, error) {
-	var reused atomic.Int64
-	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
-		GotConn: func(i httptrace.GotConnInfo) {
-			if i.Reused {
-				reused.Add(1)
-			}
-		},
-	})
-	answers, errs := make([]*http.Response, n), make([]error, n)
-	dialAll(n, func(i int) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
-		if err == nil {
-			answers[i], err = c.client.RoundTrip(req)
-		}
-		errs[i] = err
-	})
-	for i, resp := range answers {
-		if resp != nil {
-			errs[i] = readAnswer(resp)
-		}
-	}
-	return int(reused.Load()), errors.Join(errs...)
-}
-
-// dialAll calls dial n times, dialersMax at a time.
-func dialAll(n int, dial func(i int)) {
-	var begun atomic.Int64
-	var dialers sync.WaitGroup
-	for range dialersMax {
-		dialers.Go(func() {
-			for i := begun.Add(1) - 1; i < int64(n); i = begun.Add(1) - 1 {
-				dial(int(i))
-			}
-		})
-	}
-	dialers.Wait()
-}
-
-// newCall returns a function that calls the backend once, and reads the answer, and one that closes the
-// connections that are idle.
-func newCall(spec Spec) (call func() error, closeIdle func()) {
-	url := spec.callURL()
-	switch {
-	case spec.CallConns > 0:
-		return grpcCall(spec)
-	case spec.Engine.Bare:
-		conns := &bareConns{engine: spec.Engine.Name, addr: spec.Backend}
-		return conns.call, conns.closeIdle
-	case spec.Engine.FastHTTP:
-		return fastCall(url, make([]byte, spec.CallBytes))
-	}
-	if spec.CallHTTP2 > 0 {
-		return http2Call(spec)
-	}
-	client := http.Client{Transport: transport(spec.Engine.FastPath, 0)}
-	calls := []func() error{httpCall(client.Transport, url, make([]byte, spec.CallBytes))}
-	for i := 1; i < spec.CallHosts; i++ {
-		spec.Backend = nextHost(spec.Backend)
-		calls = append(calls, httpCall(client.Transport, spec.callURL(), make([]byte, spec.CallBytes)))
-	}
-	return inTurn(calls), client.CloseIdleConnections
 }
 
 // inTurn returns a function that calls one of calls after the other.
@@ -165,48 +67,98 @@ func inTurn(calls []func() error) func() error {
 	return func() error { return calls[int(n.Add(1)%uint32(len(calls)))]() }
 }
 
+// idleMax is how many connections to its backend a client keeps. It is as many as any scenario has
+// calls at a time. With the default of two per host, the benchmark would measure how fast connections
+// are opened.
+const idleMax = 512
+
+// transport returns httpadapter's client, or net/http's.
+func transport(order *scenario.Order, adapted bool) http.RoundTripper {
+	calls := &order.Calls
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = max(idleMax, calls.Idle)
+	t.MaxIdleConns = t.MaxIdleConnsPerHost
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(calls.HTTP2 == 0)
+	t.Protocols.SetHTTP2(calls.HTTP2 > 0 && calls.TLS)
+	t.Protocols.SetUnencryptedHTTP2(calls.HTTP2 > 0 && !calls.TLS)
+	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+	if dial := dialer(order); dial != nil {
+		t.DialContext = func(context.Context, string, string) (net.Conn, error) { return dial() }
+	}
+	if adapted {
+		return httpadapter.NewTransport(t)
+	}
+	return t
+}
+
+// dialer returns the program's own function that dials the backend, or nil.
+func dialer(order *scenario.Order) func() (net.Conn, error) {
+	if order.Calls.Dial == "" {
+		return nil
+	}
+	network := "tcp"
+	if order.Calls.Dial == scenario.CallUnix {
+		network = "unix"
+	}
+	return func() (net.Conn, error) { return net.Dial(network, order.Behind) }
+}
+
+// callHTTP sets what calls with httpadapter's or net/http's client. Over HTTP/2 there are several.
+func (c *caller) callHTTP(order *scenario.Order) {
+	var calls []func() error
+	var clients []*http.Client
+	for range max(1, order.Calls.HTTP2) {
+		client := &http.Client{Transport: transport(order, order.Engine.Kind == scenario.FastPath)}
+		clients = append(clients, client)
+		host := order.Behind
+		for range max(1, order.Calls.Hosts) {
+			calls = append(calls, httpCall(client.Transport, callURL(order, host), &order.Calls))
+			if order.Calls.Hosts > 1 {
+				host = nextHost(host)
+			}
+		}
+	}
+	c.call = inTurn(calls)
+	c.hold = func(n int) (int, error) { return holdHTTP(clients[0].Transport, callURL(order, order.Behind), n) }
+	c.closeIdle = func() {
+		for _, client := range clients {
+			client.CloseIdleConnections()
+		}
+	}
+}
+
 // nextHost returns the same port at the next IP address.
 func nextHost(addr string) string {
 	a := netip.MustParseAddrPort(addr)
 	return netip.AddrPortFrom(a.Addr().Next(), a.Port()).String()
 }
 
-// http2Call calls over HTTP/2, by several clients in turn.
-func http2Call(spec Spec) (call func() error, closeIdle func()) {
-	calls, closers := make([]func() error, spec.CallHTTP2), make([]func(), spec.CallHTTP2)
-	for i := range calls {
-		base := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-		base.Protocols.SetHTTP2(spec.CallTLS)
-		base.Protocols.SetUnencryptedHTTP2(!spec.CallTLS)
-		client := http.Client{Transport: base}
-		if spec.Engine.FastPath {
-			client.Transport = httpadapter.NewTransport(base)
-		}
-		calls[i] = httpCall(client.Transport, spec.callURL(), make([]byte, spec.CallBytes))
-		closers[i] = client.CloseIdleConnections
-	}
-	closeIdle = func() {
-		for _, closeOne := range closers {
-			closeOne()
-		}
-	}
-	return inTurn(calls), closeIdle
-}
-
-func (s Spec) callURL() string {
+func callURL(order *scenario.Order, host string) string {
 	scheme := "http://"
-	if s.CallTLS {
+	if order.Calls.TLS {
 		scheme = "https://"
 	}
-	return scheme + s.Backend + s.CallPath
+	if order.Calls.Dial == scenario.CallUnix {
+		host = "unix"
+	}
+	return scheme + host + order.Calls.Path
 }
 
 // httpCall makes a GET, or a POST if there is a body.
-func httpCall(client http.RoundTripper, url string, body []byte) func() error {
+func httpCall(client http.RoundTripper, url string, calls *scenario.Calls) func() error {
+	body := make([]byte, calls.Bytes)
 	return func() error {
-		req, err := newRequest(url, body)
+		method, in := http.MethodGet, io.Reader(nil)
+		if len(body) > 0 {
+			method, in = http.MethodPost, bytes.NewReader(body)
+		}
+		req, err := http.NewRequest(method, url, in)
 		if err != nil {
 			return err
+		}
+		if calls.Chunked {
+			req.ContentLength = -1
 		}
 		resp, err := client.RoundTrip(req)
 		if err != nil {
@@ -226,17 +178,52 @@ func readAnswer(resp *http.Response) error {
 	return err
 }
 
-func newRequest(url string, body []byte) (*http.Request, error) {
-	if len(body) == 0 {
-		return http.NewRequest(http.MethodGet, url, nil)
+// holdHTTP is Process.Hold for HTTP. It reads no answer before the last call has been answered, so that
+// afterwards n connections are idle.
+func holdHTTP(client http.RoundTripper, url string, n int) (int, error) {
+	var reused atomic.Int64
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			if i.Reused {
+				reused.Add(1)
+			}
+		},
+	})
+	answers, errs := make([]*http.Response, n), make([]error, n)
+	severalAtATime(n, func(i int) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err == nil {
+			answers[i], err = client.RoundTrip(req)
+		}
+		errs[i] = err
+	})
+	for i, resp := range answers {
+		if resp != nil {
+			errs[i] = readAnswer(resp)
+		}
 	}
-	return http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
+	return int(reused.Load()), errors.Join(errs...)
 }
 
-// bareConns calls without HTTP: it writes the bytes of a GET, and reads until as many bytes have come as
-// the first answer had. No client can cost less.
+// severalAtATime calls f n times, enough at a time for all processors.
+func severalAtATime(n int, f func(i int)) {
+	var begun atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := begun.Add(1) - 1; i < int64(n); i = begun.Add(1) - 1 {
+				f(int(i))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// bareConns calls without HTTP: it writes the bytes of a GET, and reads until as many bytes have come
+// as the first answer had. No client can cost less.
 type bareConns struct {
-	engine, addr string
+	percore bool
+	addr    string
 
 	mu   sync.Mutex
 	idle []*bareConn
@@ -275,7 +262,7 @@ func (b *bareConns) take() (c *bareConn, size int, err error) {
 	}
 	b.mu.Unlock()
 	dial := new(net.Dialer).DialContext
-	if b.engine == EnginePercore {
+	if b.percore {
 		dial = new(percore.Dialer).DialContext
 	}
 	conn, err := dial(context.Background(), "tcp", b.addr)

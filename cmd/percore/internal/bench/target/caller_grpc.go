@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/adapters/grpcadapter"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
 // grpcClient is grpc-go's client, or grpcadapter's.
@@ -24,41 +25,38 @@ type grpcClient interface {
 }
 
 // newGRPCClient makes a client of the backend. It connects with the first call.
-func newGRPCClient(spec Spec) (grpcClient, error) {
-	target := "passthrough:///" + spec.Backend
-	if spec.Engine.FastPath {
+func newGRPCClient(order *scenario.Order) (grpcClient, error) {
+	target := "passthrough:///" + order.Behind
+	if order.Engine.Kind == scenario.FastPath {
 		return grpcadapter.NewClient(target, grpcadapter.WithTransportCredentials(insecure.NewCredentials()))
 	}
 	return grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
-// grpcCall makes calls with CallBytes in a message, on CallConns connections in turn. closeIdle closes
-// all.
-func grpcCall(spec Spec) (call func() error, closeIdle func()) {
-	conns := make([]grpcClient, spec.CallConns)
-	closeIdle = func() {
-		for _, c := range conns {
-			if c != nil {
-				c.Close()
-			}
-		}
-	}
-	for i := range conns {
-		var err error
-		if conns[i], err = newGRPCClient(spec); err != nil {
-			return func() error { return err }, closeIdle
-		}
-	}
-	in := wrapperspb.Bytes(make([]byte, spec.CallBytes))
+// callGRPC sets what calls over gRPC, on several connections in turn.
+func (c *caller) callGRPC(order *scenario.Order) {
 	kind, ok := map[string]func(grpcClient, *wrapperspb.BytesValue) error{
-		"": callUnary, CallList: callList, CallPingPong: new(openStreams).pingPong,
-	}[spec.CallKind]
+		"": callUnary, scenario.CallList: callList, scenario.CallPingPong: new(openStreams).pingPong,
+	}[order.Calls.Kind]
 	if !ok {
-		err := fmt.Errorf("there is no kind of call %q", spec.CallKind)
-		return func() error { return err }, closeIdle
+		c.err = fmt.Errorf("there is no kind of call %q", order.Calls.Kind)
+		return
 	}
-	var turn atomic.Uint32
-	return func() error { return kind(conns[int(turn.Add(1))%len(conns)], in) }, closeIdle
+	in := wrapperspb.Bytes(make([]byte, order.Calls.Bytes))
+	var conns []grpcClient
+	var calls []func() error
+	for range order.Calls.GRPC {
+		cc, err := newGRPCClient(order)
+		c.err = errors.Join(c.err, err)
+		conns = append(conns, cc)
+		calls = append(calls, func() error { return kind(cc, in) })
+	}
+	c.call, c.hold = inTurn(calls), (&grpcHolder{order: order, in: in}).hold
+	c.closeIdle = func() {
+		for _, cc := range conns {
+			cc.Close()
+		}
+	}
 }
 
 var errOther = errors.New("the backend sent back another message")
@@ -66,7 +64,7 @@ var errOther = errors.New("the backend sent back another message")
 // callUnary makes a unary call.
 func callUnary(c grpcClient, in *wrapperspb.BytesValue) error {
 	out := new(wrapperspb.BytesValue)
-	err := c.Invoke(context.Background(), EchoUnary, in, out)
+	err := c.Invoke(context.Background(), scenario.EchoUnary, in, out)
 	if err == nil && len(out.Value) != len(in.Value) {
 		err = errOther
 	}
@@ -77,23 +75,20 @@ func callUnary(c grpcClient, in *wrapperspb.BytesValue) error {
 func callList(c grpcClient, in *wrapperspb.BytesValue) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s, err := c.NewStream(ctx, &ServerDesc, EchoList)
+	s, err := c.NewStream(ctx, &ServerDesc, scenario.EchoList)
 	if err != nil {
 		return err
 	}
-	if err := s.SendMsg(in); err != nil {
-		return err
-	}
-	if err := s.CloseSend(); err != nil {
+	if err := errors.Join(s.SendMsg(in), s.CloseSend()); err != nil {
 		return err
 	}
 	out := new(wrapperspb.BytesValue)
 	for n := 0; ; n++ {
 		switch err := s.RecvMsg(out); {
-		case err == io.EOF && n == ListMessages:
+		case err == io.EOF && n == scenario.ListMessages:
 			return nil
 		case err == io.EOF:
-			return fmt.Errorf("the backend sent %d messages, want %d", n, ListMessages)
+			return fmt.Errorf("the backend sent %d messages, want %d", n, scenario.ListMessages)
 		case err != nil:
 			return err
 		case len(out.Value) != len(in.Value):
@@ -140,30 +135,32 @@ func (o *openStreams) take(c grpcClient) (grpc.ClientStream, error) {
 		return s, nil
 	}
 	o.mu.Unlock()
-	return c.NewStream(context.Background(), &StreamDesc, EchoStream)
+	return c.NewStream(context.Background(), &StreamDesc, scenario.EchoStream)
 }
 
-// grpcHolder is the holder of clients of gRPC, each with one connection.
+// grpcHolder has clients of gRPC, each with one connection.
 type grpcHolder struct {
-	spec    Spec
+	order   *scenario.Order
+	in      *wrapperspb.BytesValue
 	clients []grpcClient
 }
 
+// hold is Process.Hold for gRPC.
 func (h *grpcHolder) hold(n int) (int, error) {
 	for len(h.clients) < n {
-		c, err := newGRPCClient(h.spec)
+		c, err := newGRPCClient(h.order)
 		if err != nil {
 			return 0, err
 		}
 		h.clients = append(h.clients, c)
 	}
 	var reused atomic.Int64
-	in, errs := wrapperspb.Bytes(make([]byte, h.spec.CallBytes)), make([]error, n)
-	dialAll(n, func(i int) {
+	errs := make([]error, n)
+	severalAtATime(n, func(i int) {
 		if h.clients[i].GetState() == connectivity.Ready {
 			reused.Add(1)
 		}
-		errs[i] = callUnary(h.clients[i], in)
+		errs[i] = callUnary(h.clients[i], h.in)
 	})
 	return int(reused.Load()), errors.Join(errs...)
 }

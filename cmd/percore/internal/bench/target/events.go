@@ -7,20 +7,18 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/sse"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
-// eventHub sends events to its clients, each of which has made a request of it. A client gets one event,
-// without data, when it gets all that follow.
-type eventHub interface {
-	http.Handler
-	Broadcast(e sse.Event) error
-}
-
 // newEvents returns the handler of AppEvents: each POST's body is an event to all that have made a GET.
-// On the fast path the hub is package sse's, else it has a goroutine for each client.
-func newEvents(e Engine) http.Handler {
-	var hub eventHub = &goroutineHub{clients: make(map[chan []byte]bool)}
-	if e.FastPath {
+// A client gets one event, without data, when it gets all that follow. On the fast path the hub is
+// package sse's, else it has a goroutine for each client.
+func newEvents(e scenario.Engine) http.Handler {
+	var hub interface {
+		http.Handler
+		Broadcast(e sse.Event) error
+	} = &goroutineHub{clients: make(map[chan []byte]bool)}
+	if e.Kind == scenario.FastPath {
 		hub = sse.NewHub(sse.Config{})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,13 +44,20 @@ type goroutineHub struct {
 	clients map[chan []byte]bool // guarded by mu
 }
 
-// eventsQueued is how many events may wait for a client of a goroutineHub. The load sends one at a time.
+// eventsQueued is how many events may wait for a client of a goroutineHub. The load sends one at a
+// time.
 const eventsQueued = 16
 
 func (h *goroutineHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	events := make(chan []byte, eventsQueued)
-	h.join(events)
-	defer h.leave(events)
+	h.mu.Lock()
+	h.clients[events] = true
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.clients, events)
+	}()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	p, err := sse.Event{Retry: 2 * time.Second}.Append(nil)
@@ -66,18 +71,6 @@ func (h *goroutineHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-}
-
-func (h *goroutineHub) join(events chan []byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.clients[events] = true
-}
-
-func (h *goroutineHub) leave(events chan []byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.clients, events)
 }
 
 // Broadcast sends an event to all clients. Those that are slow miss it.

@@ -1,39 +1,46 @@
 package target
 
 import (
+	"bufio"
+	"bytes"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
-// newFastHTTPServer returns a fasthttp.Server with the same handler and defaults as newHTTPServer.
-// Its answers have the same header fields as with net/http, in another order. It doesn't have a
-// separate timeout for a request's header.
-func newFastHTTPServer(spec Spec) server {
-	srv := &fasthttp.Server{Handler: fastHello, NoDefaultServerHeader: true}
-	if spec.Timeouts {
-		srv.ReadTimeout = readTimeout
-		srv.WriteTimeout = writeTimeout
-		srv.IdleTimeout = idleTimeout
+// fastServer serves with fasthttp what newHTTPServer does with net/http. Its answers have the same
+// header fields, in another order. It doesn't have a separate timeout for a request's header.
+func fastServer(order *scenario.Order) func(net.Listener) error {
+	srv := &fasthttp.Server{NoDefaultServerHeader: true, Handler: func(ctx *fasthttp.RequestCtx) {
+		ctx.SetContentType("text/plain")
+		ctx.Write(helloBody)
+	}}
+	if order.Timeouts {
+		srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = readTimeout, writeTimeout, idleTimeout
 	}
-	return srv
+	return srv.Serve
 }
 
-// fastHello is the handler hello for fasthttp.
-func fastHello(ctx *fasthttp.RequestCtx) {
-	ctx.SetContentType("text/plain")
-	ctx.Write(helloBody)
-}
-
-// fastCall is httpCall with fasthttp's client. Answers are in memory as a whole.
-func fastCall(url string, body []byte) (call func() error, closeIdle func()) {
+// fastCall calls with fasthttp's client. Answers are in memory as a whole.
+func fastCall(order *scenario.Order) (call func() error, closeIdle func()) {
+	dial := dialer(order)
 	client := &fasthttp.Client{
-		MaxConnsPerHost: proxyIdleMax,
+		MaxConnsPerHost: idleMax,
 		TLSConfig:       &tls.Config{InsecureSkipVerify: true},
-		Dial:            func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }, // its own never ends
+		Dial: func(addr string) (net.Conn, error) { // fasthttp's own has a goroutine that never ends
+			if dial != nil {
+				return dial()
+			}
+			return net.Dial("tcp", addr)
+		},
 	}
+	url, body := callURL(order, order.Behind), make([]byte, order.Calls.Bytes)
 	call = func() error {
 		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 		defer fasthttp.ReleaseRequest(req)
@@ -41,7 +48,11 @@ func fastCall(url string, body []byte) (call func() error, closeIdle func()) {
 		req.SetRequestURI(url)
 		if len(body) > 0 {
 			req.Header.SetMethod(fasthttp.MethodPost)
-			req.SetBodyRaw(body)
+			if order.Calls.Chunked {
+				req.SetBodyStream(bytes.NewReader(body), -1)
+			} else {
+				req.SetBodyRaw(body)
+			}
 		}
 		if err := client.Do(req, resp); err != nil {
 			return err
@@ -52,4 +63,35 @@ func fastCall(url string, body []byte) (call func() error, closeIdle func()) {
 		return nil
 	}
 	return call, client.CloseIdleConnections
+}
+
+// Answers reads answers over HTTP/1 from one connection, with fasthttp's parser, for the load.
+type Answers struct {
+	in   *bufio.Reader
+	resp fasthttp.Response
+}
+
+// answerBuffer is the size of a connection's buffer: there are thousands. It has room for a header.
+const answerBuffer = 8 << 10
+
+// Reset makes a the answers of another connection.
+func (a *Answers) Reset(c net.Conn) {
+	if a.in == nil {
+		a.in = bufio.NewReaderSize(c, answerBuffer)
+	}
+	a.in.Reset(c)
+}
+
+// Next reads an answer to its end, without those of status 100 before it, and returns its status. It is
+// an error if there is more to read than that.
+func (a *Answers) Next() (status int, err error) {
+	if err := a.resp.ReadLimitBody(a.in, 0); errors.Is(err, fasthttp.ErrTimeout) {
+		return 0, os.ErrDeadlineExceeded
+	} else if err != nil {
+		return 0, fmt.Errorf("read answer: %w", err)
+	}
+	if more := a.in.Buffered(); more > 0 {
+		return 0, fmt.Errorf("%d bytes more than the answer announced", more)
+	}
+	return a.resp.StatusCode(), nil
 }

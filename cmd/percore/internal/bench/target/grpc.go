@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log"
+	"net"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -12,20 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/adapters/grpcadapter"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/selfsigned"
 )
-
-// The gRPC service of the benchmark, written by hand. The well-known type BytesValue is message
-// enough, and there is no generated code to keep up to date.
-const (
-	EchoUnary  = "/percore.bench.Echo/Unary"
-	EchoStream = "/percore.bench.Echo/Stream"
-	EchoList   = "/percore.bench.Echo/List"
-	EchoWatch  = "/percore.bench.Echo/Watch"
-)
-
-// ListMessages is how many messages EchoList answers with.
-const ListMessages = 1000
 
 // The client's descriptions of EchoStream, and of EchoList and EchoWatch.
 var (
@@ -33,7 +22,8 @@ var (
 	ServerDesc = grpc.StreamDesc{ServerStreams: true}
 )
 
-// echoService describes the service to a server. Its implementation is a *longPoll.
+// echoService is written by hand. The well-known type BytesValue is message enough, and there is no
+// generated code to keep up to date. Its implementation is a *longPoll.
 var echoService = grpc.ServiceDesc{
 	ServiceName: "percore.bench.Echo",
 	HandlerType: (*any)(nil),
@@ -48,20 +38,16 @@ var echoService = grpc.ServiceDesc{
 // echoUnary answers with its request. It ignores interceptors, since the server doesn't have any.
 func echoUnary(_ any, _ context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 	in := new(wrapperspb.BytesValue)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	return in, nil
+	return in, dec(in)
 }
 
 // echoStream sends every message back until the client is done.
 func echoStream(_ any, s grpc.ServerStream) error {
 	in := new(wrapperspb.BytesValue)
 	for {
-		if err := s.RecvMsg(in); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
+		if err := s.RecvMsg(in); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 		if err := s.SendMsg(in); err != nil {
@@ -73,15 +59,11 @@ func echoStream(_ any, s grpc.ServerStream) error {
 // echoList answers with its request, ListMessages times.
 func echoList(_ any, s grpc.ServerStream) error {
 	in := new(wrapperspb.BytesValue)
-	if err := s.RecvMsg(in); err != nil {
-		return err
+	err := s.RecvMsg(in)
+	for n := 0; n < scenario.ListMessages && err == nil; n++ {
+		err = s.SendMsg(in)
 	}
-	for range ListMessages {
-		if err := s.SendMsg(in); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // echoWatch answers with its request, and once more when it need no longer wait.
@@ -106,39 +88,35 @@ func echoWatch(impl any, s grpc.ServerStream) error {
 	return s.SendMsg(in)
 }
 
-// grpcServer is a server of the Echo service, with the handlers that wait.
-type grpcServer struct {
-	server
-	poll *longPoll
-}
-
-func (s grpcServer) longPoll() *longPoll { return s.poll }
-
-// newGRPCServer returns a server of the Echo service, without options but its credentials. It ends the
-// process if Wrap refuses it: the figures would be wrong.
-func newGRPCServer(spec Spec) (server, error) {
-	e, poll := spec.Engine, newLongPoll(spec.Engine.Detach)
+// newGRPCServer returns a server of the Echo service, without options but its credentials.
+func newGRPCServer(order *scenario.Order) (*server, error) {
+	poll := newLongPoll(order.Engine.Detach)
 	creds := insecure.NewCredentials()
-	if spec.TLS {
+	if order.TLS {
 		cert, err := selfsigned.New("")
 		if err != nil {
 			return nil, err
 		}
 		creds = credentials.NewServerTLSFromCert(&cert)
 	}
-	if e.NewServer {
+	var serve func(net.Listener) error
+	if order.Engine.Kind == scenario.NewServer {
 		srv := grpcadapter.NewServer(grpcadapter.Creds(creds))
 		srv.RegisterService(&echoService, poll)
-		return grpcServer{srv, poll}, nil
+		serve = srv.Serve
+	} else {
+		srv := grpc.NewServer(grpc.Creds(creds))
+		srv.RegisterService(&echoService, poll)
+		serve = srv.Serve
+		if order.Engine.Kind == scenario.FastPath {
+			past := grpcadapter.Wrap(srv)
+			if err := past.Refusal(); err != nil {
+				return nil, err // the figures would be wrong
+			}
+			serve = past.Serve
+		}
 	}
-	srv := grpc.NewServer(grpc.Creds(creds))
-	srv.RegisterService(&echoService, poll)
-	if !e.FastPath {
-		return grpcServer{srv, poll}, nil
-	}
-	past := grpcadapter.Wrap(srv)
-	if err := past.Refusal(); err != nil {
-		log.Fatal(err)
-	}
-	return grpcServer{past, poll}, nil
+	s := serving(serve)
+	s.poll = poll
+	return s, nil
 }

@@ -16,10 +16,11 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/admission"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/selfsigned"
 )
 
-// The timeouts of Spec.Timeouts: usual values that no request here reaches.
+// The timeouts of Scenario.Timeouts: usual values that no request here reaches.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
@@ -27,111 +28,89 @@ const (
 	idleTimeout       = 2 * time.Minute
 )
 
+// limitWait is how long requests wait with Engine.Limit.
+const limitWait = 30 * time.Millisecond
+
 // newHTTPServer returns an http.Server as a user would write it: only the handler and, if wanted,
 // the timeouts differ from the defaults. The adapter, if wanted, has its default settings.
-func newHTTPServer(spec Spec) (server, error) {
-	h, err := handler(spec)
+func newHTTPServer(order *scenario.Order) (*server, error) {
+	s := new(server)
+	h, err := s.handler(order)
 	if err != nil {
 		return nil, err
 	}
 	srv := &http.Server{Handler: h}
-	poll, _ := h.(*longPoll)
-	caller, _ := h.(*caller)
-	if spec.Timeouts {
-		srv.ReadHeaderTimeout = readHeaderTimeout
-		srv.ReadTimeout = readTimeout
-		srv.WriteTimeout = writeTimeout
-		srv.IdleTimeout = idleTimeout
+	if order.Timeouts {
+		srv.ReadHeaderTimeout, srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = readHeaderTimeout, readTimeout, writeTimeout, idleTimeout
 	}
-	if spec.HTTP2 {
+	if order.HTTP2 {
 		srv.Protocols = new(http.Protocols)
 		srv.Protocols.SetHTTP1(true)
 		srv.Protocols.SetHTTP2(true)
 		srv.Protocols.SetUnencryptedHTTP2(true)
 	}
-	if spec.TLS {
+	if order.TLS {
 		cert, err := selfsigned.New("")
 		if err != nil {
 			return nil, err
 		}
 		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
 	}
-	if spec.Engine.FastPath {
+	serve, serveTLS := srv.Serve, srv.ServeTLS
+	if order.Engine.Kind == scenario.FastPath {
 		var opts []httpadapter.Option
-		if spec.Engine.Limit {
-			l := admission.New(admission.Limits{Handlers: BottleneckPlaces, Wait: LimitWait})
+		if order.Engine.Limit {
+			l := admission.New(admission.Limits{Handlers: scenario.BottleneckPlaces, Wait: limitWait})
 			opts = append(opts, httpadapter.LimitWork(l, nil))
 		}
-		return httpServer{httpadapter.Wrap(srv, opts...), srv.TLSConfig, spec.Wrapped, poll, caller}, nil
+		past := httpadapter.Wrap(srv, opts...)
+		serve, serveTLS = past.Serve, past.ServeTLS
+		s.fastPath = func() uint64 { return past.HTTP1Stats().Requests }
 	}
-	return httpServer{srv, srv.TLSConfig, spec.Wrapped, poll, caller}, nil
+	s.serve = serving(func(l net.Listener) error {
+		switch {
+		case !order.TLS:
+			return serve(l)
+		case order.Wrapped:
+			return serve(tls.NewListener(l, srv.TLSConfig))
+		}
+		return serveTLS(l, "", "")
+	}).serve
+	return s, nil
 }
 
-// webServer has the methods that an http.Server and an httpadapter.Server share.
-type webServer interface {
-	Serve(l net.Listener) error
-	ServeTLS(l net.Listener, certFile, keyFile string) error
-	Close() error
-}
-
-// httpServer is an http.Server, with or without its adapter, that may speak TLS.
-type httpServer struct {
-	webServer
-	overTLS *tls.Config // nil without TLS
-	wrapped bool        // see Spec
-	poll    *longPoll   // the handler of AppWaiting, else nil
-	caller  *caller     // the handler of AppCaller, else nil
-}
-
-func (s httpServer) longPoll() *longPoll { return s.poll }
-
-func (s httpServer) Serve(l net.Listener) error {
-	switch {
-	case s.overTLS == nil:
-		return s.webServer.Serve(l)
-	case s.wrapped:
-		return s.webServer.Serve(tls.NewListener(l, s.overTLS))
-	}
-	return s.ServeTLS(l, "", "")
-}
-
-// adapted returns how many requests the adapter has served over HTTP/1; zero without the adapter.
-func (s httpServer) adapted() (fastPath uint64) {
-	if a, ok := s.webServer.(*httpadapter.Server); ok {
-		return a.HTTP1Stats().Requests
-	}
-	return 0
-}
-
-// handler returns the handler for one of the HTTP apps.
-func handler(spec Spec) (http.Handler, error) {
-	switch spec.App {
-	case AppHTTP:
+// handler returns the handler of one of the HTTP apps, and sets what else the server then knows to do.
+func (s *server) handler(order *scenario.Order) (http.Handler, error) {
+	switch order.App {
+	case scenario.AppHTTP:
 		return http.HandlerFunc(hello), nil
-	case AppJSON:
-		return document(spec.JSONBytes)
-	case AppWaiting:
-		return newLongPoll(spec.Engine.Detach), nil
-	case AppSpin:
-		return spinner(spec.SpinIterations), nil
-	case AppFiles:
-		return http.FileServer(http.Dir(spec.Dir)), nil
-	case AppUpload:
+	case scenario.AppJSON:
+		return document(order.Answer)
+	case scenario.AppWaiting:
+		s.poll = newLongPoll(order.Engine.Detach)
+		return s.poll, nil
+	case scenario.AppSpin:
+		return spinner(order.SpinIterations), nil
+	case scenario.AppFiles:
+		return http.FileServer(http.Dir(order.FileDir)), nil
+	case scenario.AppUpload:
 		return http.HandlerFunc(upload), nil
-	case AppMirror:
+	case scenario.AppMirror:
 		return http.HandlerFunc(mirror), nil
-	case AppUpgrade:
+	case scenario.AppUpgrade:
 		return http.HandlerFunc(upgrade), nil
-	case AppProxyHTTP:
-		return reverseProxy(spec), nil
-	case AppCaller:
-		return newCaller(spec), nil
-	case AppBottleneck:
+	case scenario.AppProxyHTTP:
+		return reverseProxy(order), nil
+	case scenario.AppCaller:
+		c := newCaller(order)
+		s.hold = c.hold
+		return c, c.err
+	case scenario.AppBottleneck:
 		return bottleneck(), nil
-	case AppEvents:
-		return newEvents(spec.Engine), nil
+	case scenario.AppEvents:
+		return newEvents(order.Engine), nil
 	}
-	return nil, fmt.Errorf("%q is not an HTTP server", spec.App)
+	return nil, fmt.Errorf("unknown server %q", order.App)
 }
 
 // helloBody is the answer of all handlers except the file server.
@@ -143,40 +122,34 @@ func hello(w http.ResponseWriter, _ *http.Request) {
 	w.Write(helloBody)
 }
 
-// record is an element of document's list.
-type record struct {
-	ID    int      `json:"id"`
-	Name  string   `json:"name"`
-	Email string   `json:"email"`
-	Tags  []string `json:"tags"`
-}
-
 // document returns a handler that answers with a list of records in JSON, about size bytes long. It
 // encodes the list once, so that the cost of the encoder doesn't count as the server's. Like most
 // handlers, it doesn't announce the length.
 func document(size int) (http.HandlerFunc, error) {
-	r := record{1000, "Ada Lovelace", "ada@example.org", []string{"first", "analyst"}}
-	one, err := json.Marshal(r)
+	record := struct {
+		ID    int      `json:"id"`
+		Name  string   `json:"name"`
+		Email string   `json:"email"`
+		Tags  []string `json:"tags"`
+	}{1000, "Ada Lovelace", "ada@example.org", []string{"first", "analyst"}}
+	one, err := json.Marshal(record)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]record, max(1, size/(len(one)+len(","))))
-	for i := range list {
-		list[i] = r
-		list[i].ID += i
+	var list []any
+	for range max(1, size/(len(one)+len(","))) {
+		list = append(list, record)
+		record.ID++
 	}
 	doc, err := json.Marshal(list)
-	if err != nil {
-		return nil, err
-	}
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write(doc)
-	}, nil
+	}, err
 }
 
-// longPoll holds handlers, or with detach the answers that they have detached, until release. As an HTTP
-// handler it says hello, on WaitPath after that and otherwise at once.
+// longPoll holds handlers, or with detach the answers that they have detached, until release. As an
+// HTTP handler it says hello, on WaitPath after that and otherwise at once.
 type longPoll struct {
 	arrived  chan struct{} // has an element for each handler that has begun to wait
 	released chan struct{} // closed by release
@@ -210,24 +183,20 @@ func newLongPoll(detach bool) *longPoll {
 
 func (p *longPoll) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case r.URL.Path == WaitPath && p.detach:
-		if err := httpadapter.Detach(w, r, p.keepHTTP); err != nil {
+	case r.URL.Path == scenario.WaitPath && p.detach:
+		err := httpadapter.Detach(w, r, func(s *httpadapter.Stream) {
+			p.keep(s, func() {
+				hello(s, nil)
+				s.Close()
+			})
+			s.OnEnd(func(error) { p.forget(s) })
+		})
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
-		return
-	case r.URL.Path == WaitPath && p.wait(r.Context()) != nil:
-		return
+	case r.URL.Path != scenario.WaitPath || p.wait(r.Context()) == nil:
+		hello(w, r)
 	}
-	hello(w, r)
-}
-
-// keepHTTP says hello on s after release.
-func (p *longPoll) keepHTTP(s *httpadapter.Stream) {
-	p.keep(s, func() {
-		hello(s, nil)
-		s.Close()
-	})
-	s.OnEnd(func(error) { p.forget(s) })
 }
 
 // keep registers a detached answer, and has end called after release.
@@ -269,10 +238,10 @@ func (p *longPoll) await(n int) {
 	}
 }
 
-// spinner returns a handler that burns iterations of Spin and then says hello.
-func spinner(iterations int64) http.HandlerFunc {
+// spinner returns a handler that burns turns of spin and then says hello.
+func spinner(turns int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if Spin(iterations) == 0 { // never: xorshift doesn't reach zero
+		if spin(turns) == 0 { // never: xorshift doesn't reach zero
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
@@ -282,10 +251,10 @@ func spinner(iterations int64) http.HandlerFunc {
 
 // bottleneck returns the handler of AppBottleneck.
 func bottleneck() http.HandlerFunc {
-	places := make(chan struct{}, BottleneckPlaces)
+	places := make(chan struct{}, scenario.BottleneckPlaces)
 	return func(w http.ResponseWriter, r *http.Request) {
 		places <- struct{}{}
-		time.Sleep(BottleneckTime)
+		time.Sleep(scenario.BottleneckTime)
 		<-places
 		hello(w, r)
 	}
@@ -324,19 +293,19 @@ func mirror(w http.ResponseWriter, r *http.Request) {
 	w.Write(body)
 }
 
-// reverseProxy returns a proxy to spec.Backend.
-func reverseProxy(spec Spec) http.Handler {
+// reverseProxy returns a proxy to the backend.
+func reverseProxy(order *scenario.Order) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(&url.URL{Scheme: "http", Host: spec.Backend})
+			r.SetURL(&url.URL{Scheme: "http", Host: order.Behind})
 		},
-		Transport:  transport(spec.Client && spec.Engine.FastPath, 0),
+		Transport:  transport(order, order.Calls.Own && order.Engine.Kind == scenario.FastPath),
 		BufferPool: proxyBuffers{},
 	}
 }
 
-// proxyBuffers is the BufferPool of a reverse proxy. Without one each answer costs 32 KiB of new memory,
-// more than all else that a proxy does.
+// proxyBuffers is the BufferPool of a reverse proxy. Without one each answer costs 32 KiB of new
+// memory, more than all else that a proxy does.
 type proxyBuffers struct{}
 
 var proxyBuffer = sync.Pool{New: func() any { return new([32 << 10]byte) }}

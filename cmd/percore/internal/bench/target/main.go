@@ -1,192 +1,137 @@
+// Package target is the process under test. It runs one small server, with the same code on any
+// engine, and reports what that costs.
 package target
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"runtime"
-	"runtime/pprof"
-	"strings"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/control"
+	"github.com/percore/percore"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
+	"github.com/percore/percore/loop"
 )
 
-// Main runs a target process. It serves control requests from r and answers on w until r ends. It
-// returns the exit status of the process.
-func Main(r io.Reader, w io.Writer) int {
-	p := &process{}
-	if err := control.Serve(r, w, p.handle); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
+// Process is a process under test. The harness calls its methods, one at a time. It doesn't shut
+// anything down: the process ends with the harness's input.
+type Process struct{ server *server }
 
-// process is the state of a target process. One goroutine uses it, which serves control requests.
-// It doesn't shut anything down: the process ends as soon as the last request is answered.
-type process struct {
-	server   server
-	listener net.Listener
-	profile  *os.File
-}
-
-// handle answers one control request.
-func (p *process) handle(op string, body json.RawMessage) (any, error) {
-	switch op {
-	case OpStart:
-		return control.With(body, p.start)
-	case OpUsage:
-		return p.usage()
-	case OpMemory:
-		return p.memory()
-	case OpAwait:
-		return control.Do(body, func(w Waiting) error {
-			return p.poll(func(poll *longPoll) { poll.await(w.Handlers) })
-		})
-	case OpRelease:
-		return nil, p.poll(func(poll *longPoll) { poll.release() })
-	case OpHold:
-		return control.With(body, p.hold)
-	case OpProfileStart:
-		return control.Do(body, p.profileStart)
-	case OpProfileStop:
-		return nil, p.profileStop()
+// Start starts the server, and returns when that accepts connections.
+func (p *Process) Start(order scenario.Order, started *scenario.Started) error {
+	if p.server != nil {
+		return errors.New("the server runs already")
 	}
-	return nil, fmt.Errorf("unknown request %q", op)
-}
-
-// start starts the server.
-func (p *process) start(spec Spec) (Started, error) {
-	if p.listener != nil {
-		return Started{}, errors.New("the server runs already")
-	}
-	srv, err := newServer(spec)
+	srv, err := newServer(&order)
 	if err != nil {
-		return Started{}, err
+		return err
 	}
-	if spec.Procs > 0 {
-		runtime.GOMAXPROCS(spec.Procs) // before the engine counts them
+	if order.MaxProcs > 0 {
+		runtime.GOMAXPROCS(order.MaxProcs) // before the engine counts them
 	}
-	l, err := listen(spec.Engine)
+	l, err := listen(&order)
 	if err != nil {
-		return Started{}, err
+		return err
 	}
-	p.server, p.listener = srv, l
-	serve := func(l net.Listener) {
-		fmt.Fprintf(os.Stderr, "serve: %v\n", srv.Serve(l))
+	p.server = srv
+	serve := func(l net.Listener, ready chan struct{}) {
+		fmt.Fprintf(os.Stderr, "serve: %v\n", srv.serve(l, func() { close(ready) }))
 		os.Exit(1)
 	}
-	go serve(l)
 	addr := l.Addr().String()
-	for i := 1; i < spec.Hosts; i++ {
+	*started = scenario.Started{Addr: addr, GOMAXPROCS: runtime.GOMAXPROCS(0), Loops: loops(l)}
+	ready := make(chan struct{})
+	go serve(l, ready)
+	<-ready
+	for i := 1; i < order.Hosts; i++ {
 		addr = nextHost(addr)
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
-			return Started{}, err
+			return err
 		}
-		go serve(l)
+		go serve(l, make(chan struct{}))
 	}
-	if late, ok := srv.(lateServer); ok {
-		<-late.ready()
-	}
-	if spec.Computing {
+	if order.Computing {
 		for range runtime.GOMAXPROCS(0) {
 			go compute()
 		}
 	}
-	return Started{
-		Addr:       l.Addr().String(),
-		GOMAXPROCS: runtime.GOMAXPROCS(0),
-		Loops:      loopStats(l).Loops,
-	}, nil
+	return nil
 }
 
-// usage takes a snapshot of the process and of its engine.
-func (p *process) usage() (Usage, error) {
-	if s, ok := p.server.(foreignServer); ok {
-		return s.usage()
+// listen opens the listener under test at a free address of this machine's own.
+func listen(order *scenario.Order) (net.Listener, error) {
+	switch {
+	case order.Engine.Percore:
+		return percore.Listen("tcp", "127.0.0.1:0")
+	case order.Unix: // in the abstract namespace, where no file is left (unix(7))
+		return net.Listen("unix", fmt.Sprintf("@percore-bench-%d", os.Getpid()))
 	}
-	u, err := usage()
-	if err != nil {
-		return Usage{}, err
+	return net.Listen("tcp", "127.0.0.1:0")
+}
+
+// loops returns how many loops the engine of a listener has, or 0.
+func loops(l net.Listener) int {
+	pl, ok := l.(*percore.Listener)
+	if !ok {
+		return 0
 	}
-	stats := loopStats(p.listener)
-	u.Wakeups, u.Events = stats.Wakeups, stats.Events
-	for _, l := range stats.PerLoop {
-		if l.Descriptors > 0 {
-			u.Loops++
+	group := pl.Stats().Group
+	for _, s := range loop.ReadStats().Groups {
+		if s.Group == group {
+			return s.Loops
 		}
 	}
-	if s, ok := p.server.(httpServer); ok {
-		u.FastPath = s.adapted()
-	}
-	return u, nil
+	return 0
 }
 
-// memory measures the lasting memory of the process, or of a server that runs in other processes.
-func (p *process) memory() (Memory, error) {
-	if s, ok := p.server.(foreignServer); ok {
-		return s.memory()
+// Usage takes a snapshot of the server's process.
+func (p *Process) Usage(_ scenario.None, u *scenario.Usage) (err error) {
+	if f := p.server.foreign; f != nil {
+		return f.usage(u)
 	}
-	return memory()
+	if *u, err = usage(); err == nil && p.server.fastPath != nil {
+		u.FastPath = p.server.fastPath()
+	}
+	return err
 }
 
-// poll calls f with the handler whose requests wait, if the server has one.
-func (p *process) poll(f func(*longPoll)) error {
-	s, ok := p.server.(interface{ longPoll() *longPoll })
-	if !ok || s.longPoll() == nil {
-		return errors.New("the server has no handlers that wait")
+// Memory measures the lasting memory of the server's process.
+func (p *Process) Memory(_ scenario.None, m *scenario.Memory) (err error) {
+	if f := p.server.foreign; f != nil {
+		return f.memory(m)
 	}
-	f(s.longPoll())
+	*m, err = memory()
+	return err
+}
+
+var errNoWaiting = errors.New("the server has no handlers that wait")
+
+// Await returns when n handlers have begun to wait.
+func (p *Process) Await(n int, _ *scenario.None) error {
+	if p.server.poll == nil {
+		return errNoWaiting
+	}
+	p.server.poll.await(n)
 	return nil
 }
 
-// hold leaves connections idle to the server's client: see holder.
-func (p *process) hold(held Held) (Reused, error) {
-	s, ok := p.server.(httpServer)
-	if !ok || s.caller == nil || s.caller.idle == nil {
-		return Reused{}, errors.New("the server has no client whose connections may be idle")
+// Release ends the waits.
+func (p *Process) Release(scenario.None, *scenario.None) error {
+	if p.server.poll == nil {
+		return errNoWaiting
 	}
-	n, err := s.caller.idle.hold(held.Calls)
-	return Reused{n}, err
-}
-
-// contentionRate is the share of waits for a lock that are in the profile: 1 of so many.
-const contentionRate = 10
-
-// profileStart starts a CPU profile of this process, written to a file, and one of its locks.
-func (p *process) profileStart(to Profile) error {
-	f, err := os.Create(to.Path)
-	if err != nil {
-		return err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		f.Close()
-		return err
-	}
-	p.profile = f
-	runtime.SetMutexProfileFraction(contentionRate)
+	p.server.poll.release()
 	return nil
 }
 
-// locksPath is the file for the profile of the locks beside a CPU profile.
-func locksPath(path string) string { return strings.TrimSuffix(path, ".pprof") + "_locks.pprof" }
-
-// profileStop ends the profiles and writes the files.
-func (p *process) profileStop() error {
-	if p.profile == nil {
-		return errors.New("no profile is being taken")
+// Hold makes n calls with the server's client at a time, each on a connection of its own, and leaves
+// these idle. It returns how many had been idle.
+func (p *Process) Hold(n int, reused *int) (err error) {
+	if p.server.hold == nil {
+		return errors.New("the server has no client whose connections may be idle")
 	}
-	pprof.StopCPUProfile()
-	runtime.SetMutexProfileFraction(0)
-	path, err := p.profile.Name(), p.profile.Close()
-	p.profile = nil
-	locks, openErr := os.Create(locksPath(path))
-	if openErr != nil {
-		return errors.Join(err, openErr)
-	}
-	return errors.Join(err, pprof.Lookup("mutex").WriteTo(locks, 0), locks.Close())
+	*reused, err = p.server.hold(n)
+	return err
 }

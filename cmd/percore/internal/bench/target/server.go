@@ -1,90 +1,93 @@
 package target
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
+	"strconv"
+	"sync"
 	"syscall"
 
-	"github.com/percore/percore/cmd/percore/internal/bench/kv"
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
-// server serves the connections of a listener. Serve returns only if it fails: a target ends
-// together with its process.
-type server interface {
-	Serve(l net.Listener) error
+// server is a server under test, and what else it knows to do.
+type server struct {
+	serve    serveFunc
+	poll     *longPoll                // has the handlers that wait; nil: there are none
+	hold     func(n int) (int, error) // see Process.Hold; nil: there is no client
+	fastPath func() uint64            // how many requests httpadapter has served over HTTP/1; may be nil
+	foreign  *foreign                 // serves in place of this process; nil: this process does
 }
 
-// A foreignServer serves in separate processes.
-type foreignServer interface {
-	server
-	usage() (Usage, error)
-	memory() (Memory, error)
+// serveFunc serves the connections of l, or closes it and serves its address, calls ready when it
+// accepts connections, and returns only if it fails.
+type serveFunc func(l net.Listener, ready func()) error
+
+// peers are the servers of RegisterPeer.
+var peers = map[string]func(app string, l net.Listener, ready func()) error{}
+
+// RegisterPeer makes a server of another library of event handlers known, by the kind of Engine. This
+// program has none, so that who builds it doesn't need their modules; see cmd/percore/peers.
+func RegisterPeer(kind string, serve func(app string, l net.Listener, ready func()) error) {
+	peers[kind] = serve
 }
 
-// A lateServer doesn't accept connections as soon as Serve is called.
-type lateServer interface {
-	server
-	ready() <-chan struct{} // closed when it does
-}
-
-// serverFunc is a function that implements server.
-type serverFunc func(l net.Listener) error
-
-func (f serverFunc) Serve(l net.Listener) error { return f(l) }
-
-// newServer returns the server that spec names. It doesn't depend on the engine, except for the
-// adapter and for the package that serves HTTP or event handlers.
-func newServer(spec Spec) (server, error) {
-	if !spec.Exists() {
-		return nil, fmt.Errorf("there is no server %q on this engine", spec.App)
-	}
-	if spec.Engine.FastHTTP && spec.App != AppCaller {
-		return newFastHTTPServer(spec), nil
-	}
-	if spec.Engine.Nginx {
-		return newNginxServer(spec)
-	}
-	if spec.Engine.Nghttpd {
-		return newNghttpdServer(spec)
-	}
-	if spec.Engine.Reactor {
-		return newEventServer(spec.App)
-	}
-	if spec.Engine.Peer != "" {
-		return newPeerServer(spec)
-	}
-	if spec.Engine.Bare && spec.App == AppHTTP {
+// newServer returns the server that order names. It doesn't depend on the listener.
+func newServer(order *scenario.Order) (*server, error) {
+	switch e := order.Engine; {
+	case !e.Serves(&order.Scenario):
+		return nil, fmt.Errorf("there is no server %q of the kind %q", order.App, e.Kind)
+	case e.Peer():
+		serve := peers[e.Kind]
+		if serve == nil {
+			return nil, fmt.Errorf("this program is built without %s", e.Kind)
+		}
+		return &server{serve: func(l net.Listener, ready func()) error { return serve(order.App, l, ready) }}, nil
+	case e.Kind == scenario.Nginx:
+		return newNginx(order)
+	case e.Kind == scenario.Nghttpd:
+		return newNghttpd(order)
+	case e.Kind == scenario.Reactor:
+		return newEventServer(order.App)
+	case e.Kind == scenario.FastHTTP && order.App == scenario.AppHTTP:
+		return serving(fastServer(order)), nil
+	case e.Kind == scenario.Bare && order.App == scenario.AppHTTP:
 		return perConn(answerBare), nil
 	}
-	if spec.overHTTP() {
-		return newHTTPServer(spec)
-	}
-	switch spec.App {
-	case AppProxyTCP:
-		return perConn(func(c net.Conn) error { return proxy(c, spec.Backend) }), nil
-	case AppEcho:
+	switch order.App {
+	case scenario.AppProxyTCP:
+		return perConn(func(c net.Conn) error { return proxy(c, order.Behind) }), nil
+	case scenario.AppEcho:
 		return perConn(echo), nil
-	case AppBroadcast:
-		a := &audience{conns: make(map[net.Conn]bool)}
-		return perConn(a.serve), nil
-	case AppRESP:
-		store := kv.New()
+	case scenario.AppBroadcast:
+		return perConn((&audience{conns: make(map[net.Conn]bool)}).serve), nil
+	case scenario.AppRESP:
+		store := NewStore()
 		return perConn(func(c net.Conn) error { return answerCommands(c, store) }), nil
-	case AppBuffers:
-		return perConn(func(c net.Conn) error { return burst(c, spec.Slices, spec.SliceBytes) }), nil
-	case AppGRPC:
-		return newGRPCServer(spec)
+	case scenario.AppBuffers:
+		return perConn(func(c net.Conn) error { return burst(c, order.Slices, order.Answer) }), nil
+	case scenario.AppGRPC:
+		return newGRPCServer(order)
 	}
-	return nil, fmt.Errorf("unknown server %q", spec.App)
+	return newHTTPServer(order)
 }
 
-// perConn returns a server that runs handle in a goroutine per connection, and then closes the
-// connection.
-func perConn(handle func(net.Conn) error) server {
-	return serverFunc(func(l net.Listener) error {
+// serving returns a server that accepts connections as soon as serve is called.
+func serving(serve func(l net.Listener) error) *server {
+	return &server{serve: func(l net.Listener, ready func()) error {
+		ready()
+		return serve(l)
+	}}
+}
+
+// perConn returns a server that runs handle in a goroutine per connection, until that returns an error,
+// and then closes the connection.
+func perConn(handle func(net.Conn) error) *server {
+	return serving(func(l net.Listener) error {
 		for {
 			c, err := l.Accept()
 			if err != nil {
@@ -100,24 +103,28 @@ func perConn(handle func(net.Conn) error) server {
 	})
 }
 
-// gone reports whether err only means that the client left in the middle, as the load generator
-// does when it is stopped.
+// gone reports whether err only means that the client has left.
 func gone(err error) bool {
-	return errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// echo sends back everything that it reads, until the client is done.
+// echo sends back everything that it reads.
 func echo(c net.Conn) error {
+	return eachRead(c, func(p []byte) error {
+		_, err := c.Write(p)
+		return err
+	})
+}
+
+// eachRead calls f with what each read of c has brought.
+func eachRead(c net.Conn, f func(p []byte) error) error {
 	buf := make([]byte, 4096)
 	for {
 		n, err := c.Read(buf)
 		if n > 0 {
-			if _, err := c.Write(buf[:n]); err != nil {
+			if err := f(buf[:n]); err != nil {
 				return err
 			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
 		}
 		if err != nil {
 			return err
@@ -125,16 +132,12 @@ func echo(c net.Conn) error {
 	}
 }
 
-// burst answers each byte that it reads with slices of size bytes, until the client is done. It
-// calls net.Buffers.WriteTo once for each answer.
+// burst answers each byte with slices of size bytes. It calls net.Buffers.WriteTo once for each answer.
 func burst(c net.Conn, slices, size int) error {
 	request, slice := make([]byte, 1), make([]byte, size)
 	answer := make(net.Buffers, slices)
 	for {
 		if _, err := c.Read(request); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
 			return err
 		}
 		for i := range answer {
@@ -170,4 +173,53 @@ func closeWrite(c net.Conn) {
 	if c, ok := c.(interface{ CloseWrite() error }); ok {
 		c.CloseWrite()
 	}
+}
+
+// audience is the connections of AppBroadcast.
+type audience struct {
+	mu    sync.Mutex
+	conns map[net.Conn]bool // guarded by mu
+}
+
+// serve sends what comes on c to all connections. A write blocks if a client doesn't read, which those
+// of the benchmark do.
+func (a *audience) serve(c net.Conn) error {
+	a.mu.Lock()
+	a.conns[c] = true
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.conns, c)
+	}()
+	return eachRead(c, func(p []byte) error {
+		if len(p) == scenario.Greeting {
+			_, err := c.Write(p)
+			return err
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for c := range a.conns {
+			c.Write(p) // if this fails, the next read of c does
+		}
+		return nil
+	})
+}
+
+// bareAnswer is what a server without HTTP sends: the bytes of hello's answer, on a day gone by.
+var bareAnswer = []byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nDate: Fri, 27 Nov 2026 12:00:00 GMT\r\nContent-Length: " +
+	strconv.Itoa(len(helloBody)) + "\r\n\r\n" + string(helloBody))
+
+var headerEnd = []byte("\r\n\r\n")
+
+// answerBare answers each header without a look at it. The load writes headers as a whole, and they
+// come so.
+func answerBare(c net.Conn) error {
+	return eachRead(c, func(p []byte) error {
+		if !bytes.HasSuffix(p, headerEnd) {
+			return nil
+		}
+		_, err := c.Write(bareAnswer)
+		return err
+	})
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -20,7 +22,7 @@ func TestMain(m *testing.M) {
 func TestUsageCounts(t *testing.T) {
 	before, err := usage()
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	var keep [][]byte
 	for range 100 {
@@ -42,7 +44,7 @@ func TestUsageCounts(t *testing.T) {
 func TestMemoryCounts(t *testing.T) {
 	before, err := memory()
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	const size = 32 << 20
 	block := bytes.Repeat([]byte{1}, size)
@@ -81,73 +83,101 @@ func TestCaller(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 100<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	short := serve(t, Spec{App: AppHTTP, Engine: Engine{Name: EngineNet}})
-	files := serve(t, Spec{App: AppFiles, Dir: dir, Engine: Engine{Name: EngineNet}})
-	uploads := serve(t, Spec{App: AppUpload, Engine: Engine{Name: EngineNet}})
-	mirrors := serve(t, Spec{App: AppMirror, Engine: Engine{Name: EngineNet}})
-	calls := serve(t, Spec{App: AppGRPC, Engine: Engine{Name: EngineNet}})
-	http2 := serve(t, Spec{App: AppUpload, HTTP2: true, Engine: Engine{Name: EngineNet}})
-	for name, engine := range map[string]Engine{
-		"net":      {Name: EngineNet},
-		"percore":  {Name: EnginePercore, FastPath: true},
-		"fasthttp": {Name: EngineNet, FastHTTP: true},
-		"net bare": {Name: EngineNet, Bare: true},
-		"bare":     {Name: EnginePercore, Bare: true},
-	} {
-		for kind, spec := range map[string]Spec{
-			"short":    {Backend: short},
-			"download": {Backend: files, CallPath: "/file"},
-			"missing":  {Backend: files, CallPath: "/missing"},
-			"upload":   {Backend: uploads, CallBytes: 100 << 10},
-			"mirror":   {Backend: mirrors, CallBytes: 100 << 10},
-			"unary":    {Backend: calls, CallBytes: 100 << 10, CallConns: 2},
-			"list":     {Backend: calls, CallBytes: 128, CallConns: 2, CallKind: CallList},
-			"pingpong": {Backend: calls, CallBytes: 128, CallConns: 2, CallKind: CallPingPong},
-			"h2c":      {Backend: http2, CallHTTP2: 2, CallBytes: 100 << 10},
-			"unknown":  {Backend: calls, CallConns: 1, CallKind: "x"},
-			"refused":  {Backend: short, CallConns: 1},
+	serveApp := func(s scenario.Scenario) string { return serve(t, scenario.Order{Scenario: s, FileDir: dir}) }
+	short := serveApp(scenario.Scenario{App: scenario.AppHTTP})
+	local := serveApp(scenario.Scenario{App: scenario.AppHTTP, Unix: true})
+	files := serveApp(scenario.Scenario{App: scenario.AppFiles})
+	uploads := serveApp(scenario.Scenario{App: scenario.AppUpload})
+	mirrors := serveApp(scenario.Scenario{App: scenario.AppMirror})
+	rpc := serveApp(scenario.Scenario{App: scenario.AppGRPC})
+	http2 := serveApp(scenario.Scenario{App: scenario.AppUpload, HTTP2: true})
+	for _, name := range []string{"net", "percore+fastpath", "fasthttp", "net+bare", "percore+bare"} {
+		engine, err := scenario.EngineNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for kind, c := range map[string]struct {
+			behind string
+			calls  scenario.Calls
+		}{
+			"short":    {short, scenario.Calls{}},
+			"dial":     {short, scenario.Calls{Dial: scenario.CallDial}},
+			"unix":     {local, scenario.Calls{Dial: scenario.CallUnix}},
+			"download": {files, scenario.Calls{Path: "/file"}},
+			"missing":  {files, scenario.Calls{Path: "/missing"}},
+			"upload":   {uploads, scenario.Calls{Bytes: 100 << 10}},
+			"chunked":  {uploads, scenario.Calls{Bytes: 100 << 10, Chunked: true}},
+			"mirror":   {mirrors, scenario.Calls{Bytes: 100 << 10}},
+			"unary":    {rpc, scenario.Calls{Bytes: 100 << 10, GRPC: 2}},
+			"list":     {rpc, scenario.Calls{Bytes: 128, GRPC: 2, Kind: scenario.CallList}},
+			"pingpong": {rpc, scenario.Calls{Bytes: 128, GRPC: 2, Kind: scenario.CallPingPong}},
+			"h2c":      {http2, scenario.Calls{HTTP2: 2, Bytes: 100 << 10}},
+			"refused":  {short, scenario.Calls{GRPC: 1}},
 		} {
-			if spec.App, spec.Engine = AppCaller, engine; !spec.Exists() {
+			order := scenario.Order{Scenario: scenario.Scenario{App: scenario.AppCaller, Calls: c.calls}, Engine: engine, Behind: c.behind}
+			if !engine.Serves(&order.Scenario) {
 				continue
 			}
-			call, closeIdle := newCall(spec)
-			defer closeIdle()
+			client := newCaller(&order)
+			defer client.closeIdle()
 			for range 3 {
-				if err := call(); (err == nil) == (kind == "missing" || kind == "unknown" || kind == "refused") {
+				if err := client.call(); (err == nil) == (kind == "missing" || kind == "refused") {
 					t.Errorf("%s, %s: got error %v", name, kind, err)
 				}
 			}
 		}
 	}
+	if c := newCaller(&scenario.Order{Scenario: scenario.Scenario{Calls: scenario.Calls{GRPC: 1, Kind: "x"}}}); c.err == nil {
+		t.Error("an unknown kind of call has a client")
+	}
 }
 
-// serve runs the server of a spec on package net until the test ends and returns its address.
-func serve(t *testing.T, spec Spec) string {
+// serve runs a server on package net until the test ends and returns its address.
+func serve(t *testing.T, order scenario.Order) string {
 	t.Helper()
-	spec.Engine.Name = EngineNet
-	_, addr := serveEngine(t, spec)
-	return addr
-}
-
-// serveEngine runs the server of a spec until the test ends.
-func serveEngine(t *testing.T, spec Spec) (srv server, addr string) {
-	t.Helper()
-	srv, err := newServer(spec)
+	srv, err := newServer(&order)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := listen(spec.Engine)
+	l, err := listen(&order)
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
-		srv.Serve(l)
+		srv.serve(l, func() {})
 		close(done)
 	}()
 	t.Cleanup(func() {
 		l.Close()
 		<-done
 	})
-	return srv, l.Addr().String()
+	return l.Addr().String()
+}
+
+func TestStore(t *testing.T) {
+	const set, get = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n", "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"
+	for _, c := range []struct{ commands, want, wantErr string }{
+		{get, "$-1\r\n", ""},
+		{set + get + set, "+OK\r\n$5\r\nhello\r\n+OK\r\n", ""},
+		{strings.Replace(set, "SET", "PUT", 1), "", "neither GET nor SET"},
+		{strings.Replace(get, "GET", "SET", 1), "", "neither GET nor SET"},
+		{"*x\r\n", "", "Protocol error"},
+	} {
+		for portion := range len(c.commands) {
+			answers, rest := "", ""
+			var err error
+			store := NewStore()
+			for i := 0; i < len(c.commands) && err == nil; i += portion + 1 {
+				var got []byte
+				var used int
+				rest += c.commands[i:min(i+portion+1, len(c.commands))]
+				got, used, err = store.Answer(nil, []byte(rest))
+				answers, rest = answers+string(got), rest[used:]
+			}
+			if answers != c.want || (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
+				t.Fatalf("%q by %d bytes: got %q, %v, want %q, %s", c.commands, portion+1, answers, err, c.want, c.wantErr)
+			}
+		}
+	}
 }

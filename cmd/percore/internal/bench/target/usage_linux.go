@@ -4,78 +4,50 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
 // usage takes a snapshot of this process. It uses getrusage(2) and not /proc/self/stat, because
 // getrusage counts in microseconds (with the scheduler's clock), not in ticks of 10 ms.
-func usage() (Usage, error) {
+func usage() (u scenario.Usage, err error) {
 	var ru unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
-		return Usage{}, fmt.Errorf("getrusage: %w", err)
+		return u, fmt.Errorf("getrusage: %w", err)
 	}
 	var ms runtime.MemStats
 	runtime.ReadMemStats(&ms)
-	return Usage{
-		User:       time.Duration(ru.Utime.Nano()),
-		System:     time.Duration(ru.Stime.Nano()),
-		Voluntary:  int64(ru.Nvcsw),
-		Preempted:  int64(ru.Nivcsw),
-		Mallocs:    ms.Mallocs,
-		AllocBytes: ms.TotalAlloc,
-		Moves:      migrations(),
+	return scenario.Usage{
+		User: time.Duration(ru.Utime.Nano()), System: time.Duration(ru.Stime.Nano()),
+		Switches: int64(ru.Nvcsw) + int64(ru.Nivcsw),
+		Mallocs:  ms.Mallocs, AllocBytes: ms.TotalAlloc,
 	}, nil
 }
 
-// migrations returns how often threads of this process were moved to another processor. The kernel
-// counts that in /proc/self/task/*/sched (CONFIG_SCHED_DEBUG); without these files the result is 0.
-// Threads that have ended are missing, but the Go runtime ends few.
-func migrations() (n uint64) {
-	files, _ := filepath.Glob("/proc/self/task/*/sched")
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			continue // the thread has ended
-		}
-		for line := range bytes.Lines(b) {
-			if name, value, ok := bytes.Cut(line, []byte(":")); ok && string(bytes.TrimSpace(name)) == "se.nr_migrations" {
-				moves, _ := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 64)
-				n += moves
-			}
-		}
-	}
-	return n
-}
-
 // memory measures the lasting memory of this process.
-func memory() (Memory, error) {
+func memory() (m scenario.Memory, err error) {
 	// Twice: the contents of a sync.Pool survive the first collection.
 	runtime.GC()
 	debug.FreeOSMemory()
 	var ms runtime.MemStats
 	runtime.ReadMemStats(&ms)
-	rss, err := Resident("self")
-	if err != nil {
-		return Memory{}, err
-	}
-	return Memory{
-		Resident:   rss,
-		Heap:       int64(ms.HeapAlloc),
-		Stack:      int64(ms.StackInuse),
-		Goroutines: int64(runtime.NumGoroutine()),
-	}, nil
+	m.Heap, m.Stack, m.Goroutines = int64(ms.HeapAlloc), int64(ms.StackInuse), int64(runtime.NumGoroutine())
+	m.Resident, err = Resident(os.Getpid())
+	return m, err
 }
 
 // Resident returns how many bytes of a process are in RAM. smaps_rollup walks the page tables; the
 // counters behind /proc/self/statm may be off by a batch per processor (proc(5)).
-func Resident(pid string) (int64, error) {
-	b, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
+func Resident(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		return 0, err
 	}
@@ -86,16 +58,43 @@ func Resident(pid string) (int64, error) {
 			return kb << 10, err
 		}
 	}
-	return 0, fmt.Errorf("/proc/%s/smaps_rollup has no Rss", pid)
+	return 0, fmt.Errorf("/proc/%d/smaps_rollup has no Rss", pid)
 }
 
-// threadCPU returns the CPU time of the calling thread. It can't use getrusage with RUSAGE_THREAD.
-// For the running thread that value is as old as the last tick of the scheduler (seen on Linux
-// 6.18). Reading this clock brings it up to date.
+// CPU returns the CPU time of a process so far, with that of all its threads. The number of another
+// process's clock is in clock_getcpuclockid(3) of every libc, and in the kernel's
+// posix-timers_types.h: the pid's complement, then three bits, of which CPUCLOCK_SCHED is 2.
+func CPU(pid int) (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|2), &ts); err != nil {
+		return 0, fmt.Errorf("clock_gettime: %w", err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
+// family returns a process and its children.
+func family(pid int) []int {
+	all := []int{pid}
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for text := range strings.FieldsSeq(string(children)) {
+		child, _ := strconv.Atoi(text)
+		all = append(all, child)
+	}
+	return all
+}
+
+// threadCPU returns the CPU time of the calling thread. It can't use getrusage with RUSAGE_THREAD: for
+// the running thread that value is as old as the last tick of the scheduler (seen on Linux 6.18).
+// Reading this clock brings it up to date.
 func threadCPU() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
 		return 0, fmt.Errorf("clock_gettime: %w", err)
 	}
 	return time.Duration(ts.Nano()), nil
+}
+
+// endsWithParent makes a process end when the thread that starts it does (prctl(2), PR_SET_PDEATHSIG).
+func endsWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 }

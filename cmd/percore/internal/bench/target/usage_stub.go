@@ -4,14 +4,26 @@ package target
 
 import (
 	"errors"
+	"syscall"
 	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
-// usage needs getrusage as Linux has it.
-func usage() (Usage, error) { return Usage{}, errors.ErrUnsupported }
+// The benchmark needs Linux. These functions let the package build elsewhere.
 
-// memory needs /proc.
-func memory() (Memory, error) { return Memory{}, errors.ErrUnsupported }
+func usage() (u scenario.Usage, err error) { return u, errors.ErrUnsupported }
 
-// threadCPU needs a clock per thread.
+func memory() (m scenario.Memory, err error) { return m, errors.ErrUnsupported }
+
+// Resident is for Linux.
+func Resident(int) (int64, error) { return 0, errors.ErrUnsupported }
+
+// CPU is for Linux.
+func CPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
+
 func threadCPU() (time.Duration, error) { return 0, errors.ErrUnsupported }
+
+func family(int) []int { return nil }
+
+func endsWithParent() *syscall.SysProcAttr { return nil }

@@ -3,13 +3,12 @@ package load
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/percore/percore/internal/testnet"
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // fakeSession is a server without a network: each operation takes the time that latency
@@ -54,17 +53,17 @@ func TestClosedLoopFigures(t *testing.T) {
 			&fakeSession{latency: always(10 * time.Millisecond)},
 			&fakeSession{latency: always(40 * time.Millisecond)},
 		}
-		m, err := closedLoop(sessions, Phase{Duration: time.Second})
+		m, err := closedLoop(sessions, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// 100 operations of the one, 25 of the other, and each may begin one more
 		// in the very moment that the phase ends.
-		if got := m.latency.Count(); got < 125 || got > 127 {
+		if got := m.latency.h.TotalCount(); got < 125 || got > 127 {
 			t.Errorf("%d operations, want 125 to 127", got)
 		}
-		within(t, "median", m.latency.Quantile(0.5), 10*time.Millisecond)
-		within(t, "p99", m.latency.Quantile(0.99), 40*time.Millisecond)
+		within(t, "median", m.latency.quantile(0.5), 10*time.Millisecond)
+		within(t, "p99", m.latency.quantile(0.99), 40*time.Millisecond)
 	})
 }
 
@@ -79,21 +78,21 @@ func TestOpenLoopShowsStall(t *testing.T) {
 		return time.Millisecond
 	}
 	synctest.Test(t, func(t *testing.T) {
-		m, err := openLoop([]session{&fakeSession{latency: stall}}, Phase{Duration: 10 * time.Second, Rate: 100, Seed: 1}, time.Sleep)
+		m, err := openLoop([]session{&fakeSession{latency: stall}}, poisson(100, 10*time.Second, 1), time.Sleep)
 		if err != nil {
 			t.Fatal(err)
 		}
-		within(t, "uncorrected p99", m.service.Quantile(0.99), time.Millisecond)
-		within(t, "uncorrected max", m.service.Max(), time.Second)
+		within(t, "uncorrected p99", m.service.quantile(0.99), time.Millisecond)
+		within(t, "uncorrected max", m.service.quantile(1), time.Second)
 		// About a tenth of all operations fell into the stall, evenly: the slowest
 		// hundredth of all waited 0.9 s or more, except for chance in the arrivals.
-		if got := m.latency.Quantile(0.99); got < 850*time.Millisecond || got > time.Second {
+		if got := m.latency.quantile(0.99); got < 850*time.Millisecond || got > time.Second {
 			t.Errorf("corrected p99 = %v, want 0.85s to 1s", got)
 		}
-		if got := m.latency.Quantile(0.8); got > 20*time.Millisecond {
+		if got := m.latency.quantile(0.8); got > 20*time.Millisecond {
 			t.Errorf("corrected p80 = %v, want little more than a millisecond", got)
 		}
-		if got := m.late.Max(); got > time.Microsecond {
+		if got := m.late.quantile(1); got > time.Microsecond {
 			t.Errorf("the generator was late by %v, want it on time", got)
 		}
 	})
@@ -103,19 +102,19 @@ func TestOpenLoopShowsStall(t *testing.T) {
 // done, and the last one waits as long as the phase lasted.
 func TestOpenLoopOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ph := Phase{Duration: 2 * time.Second, Rate: 200, Seed: 3}
+		const phase = 2 * time.Second
+		schedule := poisson(200, phase, 3)
 		began := time.Now()
-		m, err := openLoop([]session{&fakeSession{latency: always(10 * time.Millisecond)}}, ph, time.Sleep)
+		m, err := openLoop([]session{&fakeSession{latency: always(10 * time.Millisecond)}}, schedule, time.Sleep)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := len(poisson(ph.Rate, ph.Duration, ph.Seed))
-		if got := m.latency.Count(); got != int64(want) {
-			t.Errorf("%d operations were done, want all %d of the schedule", got, want)
+		if got := m.latency.h.TotalCount(); got != int64(len(schedule)) {
+			t.Errorf("%d operations were done, want all %d of the schedule", got, len(schedule))
 		}
 		took := time.Since(began)
-		if max := m.latency.Max(); max < took-ph.Duration {
-			t.Errorf("the last operation took %v, want at least the %v by which the phase was overdrawn", max, took-ph.Duration)
+		if max := m.latency.quantile(1); max < took-phase {
+			t.Errorf("the last operation took %v, want at least the %v by which the phase was overdrawn", max, took-phase)
 		}
 	})
 }
@@ -131,13 +130,13 @@ func TestOpenLoopGood(t *testing.T) {
 			}
 			return nil
 		}
-		ph := Phase{Duration: time.Hour, PauseMin: time.Minute, PauseMax: time.Minute, Seed: 1, Within: time.Millisecond}
-		m, err := openLoop([]session{&fakeSession{latency: slow, fail: refuse}}, ph, time.Sleep)
+		schedule := pausing(1, time.Minute, time.Minute, time.Hour, 1)
+		m, err := openLoop([]session{&fakeSession{latency: slow, fail: refuse}}, schedule, time.Sleep)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := m.latency.Count() + m.refused; n < 59 || n > 61 || m.refused < 14 || m.refused > 16 || m.good < 14 || m.good > 16 {
-			t.Errorf("got %d operations, %d good, %d refused: want 45 of 60, 15 and 15", m.latency.Count(), m.good, m.refused)
+		if n := m.latency.h.TotalCount() + m.refused.Load(); n < 59 || n > 61 || m.refused.Load() < 14 || m.refused.Load() > 16 || m.good.Load() < 14 || m.good.Load() > 16 {
+			t.Errorf("got %d operations, %d good, %d refused: want 45 of 60, 15 and 15", m.latency.h.TotalCount(), m.good.Load(), m.refused.Load())
 		}
 	})
 }
@@ -157,13 +156,13 @@ func TestPoisson(t *testing.T) {
 		t.Error("different seeds gave the same schedule")
 	}
 	last := time.Duration(-1)
-	for _, at := range a {
-		if at < last || at >= seconds*time.Second {
-			t.Fatalf("arrival at %v after one at %v, in a phase of %v s", at, last, seconds)
+	for _, due := range a {
+		if due.at < last || due.at >= seconds*time.Second || due.session != -1 {
+			t.Fatalf("arrival %v after one at %v, in a phase of %v s", due, last, seconds)
 		}
-		last = at
+		last = due.at
 	}
-	if d := poisson(0.001, time.Second, 7); len(d) != 1 || d[0] != 0 {
+	if d := poisson(0.001, time.Second, 7); len(d) != 1 || d[0].at != 0 {
 		t.Errorf("an arrival in 1000 s, and a phase of 1 s: got %v, want one at the beginning", d)
 	}
 }
@@ -184,11 +183,11 @@ func TestPausing(t *testing.T) {
 		if i > 0 && due.at < a[i-1].at || due.at >= d {
 			t.Fatalf("arrival %d is at %v, after one at %v, in a phase of %v", i, due.at, a[i-1].at, d)
 		}
-		before, used := last[due.queue]
+		before, used := last[due.session]
 		if pause := due.at - before; used && pause < shortest || pause > longest {
-			t.Errorf("session %d was left alone for %v, want %v to %v", due.queue, pause, shortest, longest)
+			t.Errorf("session %d was left alone for %v, want %v to %v", due.session, pause, shortest, longest)
 		}
-		last[due.queue] = due.at
+		last[due.session] = due.at
 	}
 	if len(last) != sessions {
 		t.Errorf("%d sessions were used, want %d", len(last), sessions)
@@ -204,10 +203,7 @@ func TestPausing(t *testing.T) {
 // error long before its time.
 func TestErrorEndsPhase(t *testing.T) {
 	bad := errors.New("went wrong")
-	for name, ph := range map[string]Phase{
-		"closed": {Duration: time.Hour},
-		"open":   {Duration: time.Hour, Rate: 10},
-	} {
+	for _, name := range []string{"closed", "open"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var sessions []session
@@ -225,10 +221,10 @@ func TestErrorEndsPhase(t *testing.T) {
 				}
 				began := time.Now()
 				var err error
-				if ph.Rate > 0 {
-					_, err = openLoop(sessions, ph, time.Sleep)
+				if name == "open" {
+					_, err = openLoop(sessions, poisson(10, time.Hour, 1), time.Sleep)
 				} else {
-					_, err = closedLoop(sessions, ph)
+					_, err = closedLoop(sessions, time.Hour)
 				}
 				if !errors.Is(err, bad) {
 					t.Errorf("error %v, want %v", err, bad)
@@ -241,36 +237,33 @@ func TestErrorEndsPhase(t *testing.T) {
 	}
 }
 
-// TestInTurn counts how often each session is used, over two phases: the second
-// goes on where the first has ended.
-func TestInTurn(t *testing.T) {
-	const n = 7
-	var order []int
-	var mu sync.Mutex
-	p := &process{}
-	for i := range n {
-		p.busy = append(p.busy, &fakeSession{latency: always(0), fail: func(int) error {
-			mu.Lock()
-			defer mu.Unlock()
-			order = append(order, i)
-			return nil
-		}})
+// TestLatencies: what many goroutines record arrives, with three digits, and can be read as HDR
+// histograms are.
+func TestLatencies(t *testing.T) {
+	const goroutines, each = 8, 1000 // not a multiple of a shard's size
+	all := newLatencies()
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			s := &shard{to: all}
+			defer s.flush()
+			for i := range each {
+				s.record(time.Duration(i+1) * time.Millisecond)
+			}
+		})
 	}
-	for seed := range uint64(2) {
-		if _, err := p.run(Phase{Duration: 50 * time.Millisecond, Grace: testnet.HangTimeout, Rate: 1000, Seed: seed + 1, InTurn: true}); err != nil {
-			t.Fatal(err)
-		}
-		if turns := float64(len(order)) / n; turns == math.Trunc(turns) {
-			t.Fatalf("%v turns show nothing: want one that isn't complete", turns)
-		}
+	wg.Wait()
+	encoded, err := all.encode()
+	if err != nil {
+		t.Fatal(err)
 	}
-	used := make([]int, n)
-	for _, i := range order {
-		used[i]++
+	if all.h, err = hdrhistogram.Decode([]byte(encoded)); err != nil {
+		t.Fatal(err)
 	}
-	for i := range n {
-		if want := (len(order) + n - 1 - i) / n; used[i] != want {
-			t.Errorf("session %d was used %d times of %d, want %d: %v", i, used[i], len(order), want, order)
-		}
+	if got := all.h.TotalCount(); got != goroutines*each {
+		t.Errorf("%d latencies arrived, want %d", got, goroutines*each)
 	}
+	within(t, "median", all.quantile(0.5), 500*time.Millisecond)
+	within(t, "p99.9", all.quantile(0.999), 999*time.Millisecond)
+	within(t, "max", all.quantile(1), time.Second)
 }

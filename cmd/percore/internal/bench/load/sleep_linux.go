@@ -6,15 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processCPU returns the CPU time that this process has used.
-func processCPU() time.Duration {
-	var ru unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
-		return 0
-	}
-	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
-}
-
 // sharpenSleep makes the kernel end the calling thread's sleeps on time. By default the kernel may
 // end a sleep 50 µs late, so that several sleeps end together (prctl(2), PR_SET_TIMERSLACK).
 func sharpenSleep() {

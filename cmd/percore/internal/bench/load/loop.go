@@ -1,0 +1,219 @@
+package load
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
+)
+
+// crew is the workers of a phase, and what they record.
+type crew struct {
+	wg   sync.WaitGroup
+	stop atomic.Bool           // no further operation is to begin
+	fail atomic.Pointer[error] // the first error of any worker
+
+	latency       *latencies
+	service, late *latencies // see scenario.Result; nil after a closed loop
+	good, refused atomic.Int64
+}
+
+// start starts a worker. A worker's error stops the others.
+func (c *crew) start(work func() error) {
+	c.wg.Go(func() {
+		if err := work(); err != nil {
+			c.fail.CompareAndSwap(nil, &err)
+			c.stop.Store(true)
+		}
+	})
+}
+
+// wait waits for all workers and returns the first error.
+func (c *crew) wait() error {
+	c.wg.Wait()
+	if err := c.fail.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// closedLoop runs every session as fast as the server answers. Each runs at least one operation,
+// however late its goroutine starts. A single reading of the clock ends an operation and begins the
+// next. A multiplexer has a loop of its own.
+func closedLoop(sessions []session, d time.Duration) (*crew, error) {
+	c := &crew{latency: newLatencies()}
+	timer := time.AfterFunc(d, func() { c.stop.Store(true) })
+	defer timer.Stop()
+	for _, s := range sessions {
+		c.start(func() error {
+			took := &shard{to: c.latency}
+			defer took.flush()
+			if m, ok := s.(multiplexer); ok {
+				return m.loop(c.stop.Load, took.record)
+			}
+			last := time.Now()
+			for n := 0; !c.stop.Load() || n == 0 && c.fail.Load() == nil; n++ {
+				if err := s.op(); err != nil {
+					return err
+				}
+				now := time.Now()
+				took.record(now.Sub(last))
+				last = now
+			}
+			return nil
+		})
+	}
+	return c, c.wait()
+}
+
+// openLoop begins operations at the times of a schedule: each on a certain session, or on the first
+// that is free. If none is, the operation waits, and the wait counts as latency.
+//
+// sleep is how the pacer waits. A test passes a function that doesn't really wait.
+func openLoop(sessions []session, schedule []arrival, sleep func(time.Duration)) (*crew, error) {
+	// Go's scheduler gets one processor more. Otherwise the workers would miss the processor that
+	// the pacer sleeps on, until the runtime notices.
+	procs := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(procs + 1)
+	defer runtime.GOMAXPROCS(procs)
+
+	c := &crew{latency: newLatencies(), service: newLatencies(), late: newLatencies()}
+	any, queues := newQueues(sessions, schedule)
+	for i, s := range sessions {
+		due := any
+		if queues != nil {
+			due = queues[i]
+		}
+		c.start(func() error { return c.serve(s, due) })
+	}
+	c.start(func() error {
+		c.pace(schedule, any, queues, sleep)
+		for _, due := range append(queues, any) {
+			close(due)
+		}
+		return nil
+	})
+	return c, c.wait()
+}
+
+// newQueues returns queues with room for all arrivals: one for each session, or one for all of them.
+func newQueues(sessions []session, schedule []arrival) (any chan time.Time, queues []chan time.Time) {
+	if schedule[0].session < 0 {
+		return make(chan time.Time, len(schedule)), nil
+	}
+	lengths := make([]int, len(sessions))
+	for _, a := range schedule {
+		lengths[a.session]++
+	}
+	for _, n := range lengths {
+		queues = append(queues, make(chan time.Time, n))
+	}
+	return make(chan time.Time), queues
+}
+
+// serve performs the operations that are due on a session.
+func (c *crew) serve(s session, due <-chan time.Time) error {
+	fromDue, fromStart := &shard{to: c.latency}, &shard{to: c.service}
+	defer fromDue.flush()
+	defer fromStart.flush()
+	for at := range due {
+		if c.stop.Load() {
+			break
+		}
+		start := time.Now()
+		switch err := s.op(); err {
+		case nil:
+		case errRefused:
+			c.refused.Add(1)
+			continue
+		default:
+			return err
+		}
+		end := time.Now()
+		if end.Sub(at) <= scenario.Good {
+			c.good.Add(1)
+		}
+		fromDue.record(end.Sub(at))
+		fromStart.record(end.Sub(start))
+	}
+	return nil
+}
+
+// pace sends every time of the schedule to its queue when that time has come, and records how late
+// it was itself. It sleeps in its own thread, because the runtime's timers aren't precise enough.
+// An idle Go program waits in epoll_wait, which has a resolution of a millisecond.
+func (c *crew) pace(schedule []arrival, any chan time.Time, queues []chan time.Time, sleep func(time.Duration)) {
+	late := &shard{to: c.late}
+	defer late.flush()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	sharpenSleep()
+	began := time.Now()
+	for _, due := range schedule {
+		at := began.Add(due.at)
+		for wait := time.Until(at); wait > 0; wait = time.Until(at) {
+			sleep(wait)
+		}
+		if c.stop.Load() {
+			return
+		}
+		queue := any
+		if queues != nil {
+			queue = queues[due.session]
+		}
+		queue <- at
+		late.record(time.Since(at))
+	}
+}
+
+// An arrival is an operation that is due.
+type arrival struct {
+	at      time.Duration // from the beginning of the phase
+	session int           // that performs it; -1: the first that is free
+}
+
+// scheduleOf returns the arrivals of an open loop in order.
+func scheduleOf(s *scenario.Scenario, sessions int, ph *scenario.Phase) []arrival {
+	if s.PauseMax > 0 {
+		return pausing(sessions, s.PauseMin, s.PauseMax, ph.Duration, ph.Seed)
+	}
+	return poisson(ph.Rate, ph.Duration, ph.Seed)
+}
+
+// pausing returns the arrivals for sessions that each pause for a random time between two
+// operations, from shortest to longest. Equal seeds give equal schedules.
+func pausing(sessions int, shortest, longest, d time.Duration, seed uint64) []arrival {
+	rng := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
+	var all []arrival
+	for i := range sessions {
+		for at := time.Duration(rng.Int64N(int64(longest))); at < d; at += shortest + time.Duration(rng.Int64N(int64(longest-shortest)+1)) {
+			all = append(all, arrival{at, i})
+		}
+	}
+	slices.SortFunc(all, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
+// poisson returns arrivals that are independent of each other, at rate per second. As in a closed loop
+// there is at least one: the rate is a part of a measured rate, which a busy machine may make low.
+// Equal seeds give equal schedules, so every arm faces the same bursts.
+func poisson(rate float64, d time.Duration, seed uint64) []arrival {
+	rng := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
+	var all []arrival
+	for at := time.Duration(0); ; {
+		at += time.Duration(rng.ExpFloat64() / rate * float64(time.Second))
+		switch {
+		case at < d:
+			all = append(all, arrival{at, -1})
+		case len(all) == 0:
+			return []arrival{{0, -1}}
+		default:
+			return all
+		}
+	}
+}

@@ -1,0 +1,361 @@
+// Package scenario says what the benchmark measures: all its processes read the same description.
+package scenario
+
+import (
+	"fmt"
+	"time"
+)
+
+// Scenario is one thing to measure: a server, its load, and how it is measured.
+type Scenario struct {
+	Name string // path-like, as benchstat reads it: "http/keepalive/conns=64"
+	Core bool   // part of the core set, which runs by default
+
+	// The server.
+	App       string    // one of the App constants
+	TLS       bool      // servers over HTTP and AppGRPC only
+	Wrapped   bool      // TLS is a tls.NewListener around the server's listener
+	HTTP2     bool      // the load speaks HTTP/2, in clear with prior knowledge
+	Timeouts  bool      // set the four timeouts of http.Server
+	MaxProcs  int       // its GOMAXPROCS; 0: Go's default
+	Computing bool      // goroutines that never wait, one per processor, run beside it
+	Answer    int       // bytes of AppJSON's answer, about; of a slice of AppBuffers
+	Slices    int       // of AppBuffers' answer
+	Unix      bool      // it listens at a unix socket
+	Hosts     int       // if not 0, it listens at so many addresses with the same port: 127.0.0.1, 127.0.0.2, …
+	Backend   *Scenario // a second server, on package net, which this one talks to
+	Calls     Calls     // how AppCaller talks to it, and AppProxyHTTP with Calls.Own
+
+	// Spin is how much CPU time a request of AppSpin takes, and SpinIterations the same in turns of its
+	// loop: the harness finds out once, so every arm does the same work even if the clock speed drifts.
+	Spin           time.Duration
+	SpinIterations int64
+
+	// The load.
+	Conns    int
+	Callers  int    // concurrent callers of all connections, gRPC and broadcasts only; 0: one for each
+	Streams  int    // requests open on each connection, HTTP/2 and waiting ones of gRPC; 0: one
+	Payload  int    // bytes of a message, or of a request's body
+	Pipeline int    // commands sent together, AppRESP only
+	Path     string // of HTTP requests, "" means "/"; AppMethod: the method
+	Message  []byte // AppMethod only: protocol buffers
+	Stream   bool   // AppGRPC only: messages there and back on a stream that stays open
+	Browser  bool   // HTTP only: with BrowserHeader
+	Close    bool   // HTTP/1 only: a connection for each request
+	Odd      string // HTTP/1 only: what is odd about requests, one of the Odd constants
+	Window   int    // HTTP/2 only: how many bytes of answers the server may send ahead; 0: 1 GiB
+
+	// How it is measured: in a closed loop, unless one of these makes it an open loop.
+	Share              float64       // of the rate that the last arm reaches in a closed loop
+	PauseMin, PauseMax time.Duration // each connection pauses for a random time between them
+	Overload           float64       // times what AppBottleneck can serve; the server may answer 503
+
+	Idle    int  // connections, or requests that wait, in addition to Conns
+	Memory  bool // the memory of these is measured, not a window
+	Waiting bool // with Memory: each has a request whose handler waits; on each connection Streams of them
+	Settles int  // how many times as long they are left alone; 0: once
+	Procs   int  // processors of the server; the load has the others; 0: the run decides
+}
+
+// Calls say how a client calls the backend.
+type Calls struct {
+	Each    int    // calls for a request, one after the other; 0: CallsPerRequest
+	TLS     bool   //
+	HTTP2   int    // if not 0, over HTTP/2, by so many clients in turn with a connection each
+	GRPC    int    // if not 0, they are calls of gRPC, on so many connections in turn
+	Kind    string // of calls of gRPC: unary, CallList or CallPingPong
+	Path    string // of HTTP
+	Bytes   int    // of the body or message; no body: a GET
+	Chunked bool   // the body's length is not known before
+	Hosts   int    // if not 0, so many addresses in turn, of a backend with Hosts
+	Dial    string // the client's DialContext: none, CallDial or CallUnix
+	Idle    int    // as many idle connections may be left to the client
+	Own     bool   // the arm's client calls, of AppProxyHTTP; else http.Transport does
+}
+
+// CallsPerRequest is how many calls of a client AppCaller makes for a request, so that the request
+// itself is a small part of the cost.
+const CallsPerRequest = 50
+
+// The values of Calls.Kind and Calls.Dial.
+const (
+	CallList     = "list"     // answered by ListMessages messages
+	CallPingPong = "pingpong" // a message there and back on a stream that stays open
+
+	CallDial = "dial" // a function of the program's own
+	CallUnix = "unix" // the same, of connections to a unix socket
+)
+
+// The servers.
+const (
+	AppHTTP       = "http"       // net/http: a short text
+	AppJSON       = "json"       // net/http: a JSON document of Answer bytes
+	AppWaiting    = "waiting"    // net/http: the short text; on WaitPath, once it is released
+	AppSpin       = "spin"       // net/http: burns Spin, then sends the short text
+	AppFiles      = "files"      // net/http: http.FileServer on the harness's files
+	AppUpload     = "upload"     // net/http: reads the body, then sends the short text
+	AppMirror     = "mirror"     // net/http: sends the body back
+	AppUpgrade    = "upgrade"    // net/http: switches to another protocol, as a WebSocket's server does, and closes
+	AppProxyHTTP  = "proxy-http" // net/http: httputil.ReverseProxy to the backend
+	AppCaller     = "caller"     // net/http: makes Calls, then sends the short text
+	AppBottleneck = "bottleneck" // net/http: holds one of BottleneckPlaces for BottleneckTime, then sends the short text
+	AppEvents     = "events"     // net/http: each POST's body is a server-sent event to all that make a GET
+	AppProxyTCP   = "proxy-tcp"  // io.Copy in both directions between client and backend
+	AppEcho       = "echo"       // sends bytes back as they come
+	AppBroadcast  = "broadcast"  // sends bytes to all connections as they come; a Greeting to its sender alone
+	AppRESP       = "resp"       // a key-value store
+	AppBuffers    = "buffers"    // for each byte Slices slices of Answer bytes, with net.Buffers.WriteTo
+	AppGRPC       = "grpc"       // the Echo service
+	AppMethod     = "method"     // none of the benchmark's: a method of gRPC of another program
+)
+
+// AppBottleneck's requests wait for a place without a limit, as for a connection to a database.
+const (
+	BottleneckPlaces = 8
+	BottleneckTime   = 10 * time.Millisecond
+)
+
+// Good is how long after it was due an operation of an overload must have ended to count as good.
+const Good = 50 * time.Millisecond
+
+// WaitPath is the path on which AppWaiting waits.
+const WaitPath = "/wait"
+
+// Greeting is the length of a message to AppBroadcast that is sent back to its sender alone. So a
+// client knows that its connection gets the others.
+const Greeting = 1
+
+// The methods of the Echo service, and how many messages EchoList answers with.
+const (
+	EchoUnary  = "/percore.bench.Echo/Unary"
+	EchoStream = "/percore.bench.Echo/Stream"
+	EchoList   = "/percore.bench.Echo/List"
+	EchoWatch  = "/percore.bench.Echo/Watch"
+
+	ListMessages = 1000
+)
+
+// The values of Odd.
+const (
+	OddChunked = "chunked" // the body goes in one chunk
+	OddExpect  = "expect"  // Expect: 100-continue, and the body with it
+	OddPragma  = "pragma"  // Pragma: no-cache
+	OddVersion = "version" // HTTP/1.0, which asks for keep-alive unless Close is set
+	OddUpgrade = "upgrade" // to another protocol, with Close only
+)
+
+// BrowserHeader has the header fields that a browser sends besides Host, one per line.
+var BrowserHeader = []string{
+	"Connection: keep-alive",
+	"Cache-Control: max-age=0",
+	`sec-ch-ua: "Chromium";v="146", "Not-A.Brand";v="24"`,
+	"sec-ch-ua-mobile: ?0",
+	"Upgrade-Insecure-Requests: 1",
+	"User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/146.0.0.0 Safari/537.36",
+	"Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+	"Accept-Encoding: gzip, deflate, br, zstd",
+	"Accept-Language: en-GB,en;q=0.9",
+	"Cookie: session=0123456789abcdef; theme=dark",
+}
+
+// OverHTTP reports whether the server is an http.Server.
+func (s *Scenario) OverHTTP() bool {
+	switch s.App {
+	case AppProxyTCP, AppEcho, AppBroadcast, AppRESP, AppBuffers, AppGRPC, AppMethod:
+		return false
+	}
+	return true
+}
+
+// Open reports whether the load is an open loop.
+func (s *Scenario) Open() bool { return s.Share > 0 || s.PauseMax > 0 || s.Overload > 0 }
+
+// Rate returns the operations per second of an open loop that doesn't depend on the arms, or else 0.
+func (s *Scenario) Rate() float64 {
+	switch {
+	case s.Overload > 0:
+		return s.Overload * BottleneckPlaces / BottleneckTime.Seconds()
+	case s.PauseMax > 0:
+		return float64(s.Conns) / ((s.PauseMin + s.PauseMax) / 2).Seconds()
+	}
+	return 0
+}
+
+// MostConns returns how many connections are open at once.
+func (s *Scenario) MostConns() int { return s.Conns + s.IdleConns() }
+
+// IdleConns returns how many connections the idle requests have.
+func (s *Scenario) IdleConns() int {
+	if s.Waiting {
+		return s.Idle / max(1, s.Streams)
+	}
+	return s.Idle
+}
+
+// An Engine is what a server runs on, and in which way.
+type Engine struct {
+	Percore bool   `json:"percore,omitempty"` // its listener is percore's
+	Kind    string `json:"kind,omitempty"`    // "" or one of the constants below
+	Detach  bool   `json:"detach,omitempty"`  // handlers that wait detach their answers
+	Limit   bool   `json:"limit,omitempty"`   // LimitWork lets as many handlers of AppBottleneck run as it has places
+}
+
+// The kinds of Engines. Where the scenario is about a client it is of that kind, too. FastPath are
+// httpadapter and grpcadapter.Wrap, with NewTransport and NewClient; NewServer is grpcadapter's.
+// Reactor and Bare read and write without HTTP: no server of handlers and none of blocking code, and no
+// client, can cost less. Nginx and Nghttpd run where they are installed.
+const (
+	FastPath  = "fastpath"
+	NewServer = "newserver"
+	Reactor   = "reactor"
+	Bare      = "bare"
+	FastHTTP  = "fasthttp"
+	Nginx     = "nginx"
+	Nghttpd   = "nghttpd"
+	Gnet      = "gnet"
+	Nbio      = "nbio"
+	Netpoll   = "netpoll"
+)
+
+// engines are all Engines, by the names of their arms.
+var engines = map[string]Engine{
+	"net":                      {},
+	"percore":                  {Percore: true},
+	"percore+fastpath":         {Percore: true, Kind: FastPath},
+	"percore+fastpath+detach":  {Percore: true, Kind: FastPath, Detach: true},
+	"percore+fastpath+limit":   {Percore: true, Kind: FastPath, Limit: true},
+	"percore+newserver":        {Percore: true, Kind: NewServer},
+	"percore+newserver+detach": {Percore: true, Kind: NewServer, Detach: true},
+	"percore+reactor":          {Percore: true, Kind: Reactor},
+	"percore+bare":             {Percore: true, Kind: Bare},
+	"net+bare":                 {Kind: Bare},
+	"percore+fasthttp":         {Percore: true, Kind: FastHTTP},
+	"fasthttp":                 {Kind: FastHTTP},
+	"nginx":                    {Kind: Nginx},
+	"nghttpd":                  {Kind: Nghttpd},
+	"gnet":                     {Kind: Gnet},
+	"nbio":                     {Kind: Nbio},
+	"netpoll":                  {Kind: Netpoll},
+}
+
+// EngineNamed returns the Engine of an arm.
+func EngineNamed(arm string) (Engine, error) {
+	e, ok := engines[arm]
+	if !ok {
+		return e, fmt.Errorf("unknown arm %q: percore bench -h lists them", arm)
+	}
+	return e, nil
+}
+
+// Peer reports whether the program percore-peers runs the server.
+func (e Engine) Peer() bool { return e.Kind == Gnet || e.Kind == Nbio || e.Kind == Netpoll }
+
+// Serves reports whether there is such a server, or client.
+func (e Engine) Serves(s *Scenario) bool {
+	inClear := !s.TLS && !s.HTTP2
+	plain := inClear && !s.Computing && !s.Timeouts && s.Odd == ""
+	other := Calls{HTTP2: s.Calls.HTTP2, GRPC: s.Calls.GRPC, Hosts: s.Calls.Hosts, Idle: s.Calls.Idle}
+	if e.Detach && !s.Waiting || e.Limit && s.Overload == 0 {
+		return false
+	}
+	switch e.Kind {
+	case FastPath:
+		return s.OverHTTP() || s.App == AppGRPC
+	case NewServer:
+		return s.App == AppGRPC
+	case Bare:
+		return s.App == AppHTTP && plain && !s.Close || s.App == AppCaller && s.Calls == Calls{}
+	case FastHTTP:
+		return s.App == AppHTTP && inClear && s.Odd == "" || s.App == AppCaller && other == Calls{}
+	case Nginx:
+		return s.App == AppHTTP && plain || s.App == AppProxyHTTP
+	case Nghttpd:
+		return s.HTTP2 && (s.App == AppHTTP || s.App == AppJSON || s.App == AppUpload)
+	case Reactor:
+		if s.App == AppHTTP {
+			return plain && !s.Close
+		}
+		fallthrough
+	case Gnet, Nbio, Netpoll:
+		return s.App == AppEcho || s.App == AppBroadcast || s.App == AppRESP
+	}
+	return true
+}
+
+// None stands for a request or a reply without anything in it.
+type None struct{}
+
+// Order is a server to start.
+type Order struct {
+	Scenario
+	Engine  Engine
+	Behind  string // the address of the backend
+	FileDir string // the files of AppFiles
+}
+
+// Started is what a server says when it has started.
+type Started struct {
+	Addr       string
+	GOMAXPROCS int
+	Loops      int // event loops of the engine
+}
+
+// Usage is a snapshot of what a server's process has consumed since it started.
+type Usage struct {
+	User       time.Duration
+	System     time.Duration
+	Switches   int64  // context switches, voluntary or not
+	Mallocs    uint64 // heap objects allocated
+	AllocBytes uint64 // heap bytes allocated
+	FastPath   uint64 // requests that httpadapter has served over HTTP/1
+}
+
+// CPU returns the CPU time used, in user space and in the kernel together.
+func (u Usage) CPU() time.Duration { return u.User + u.System }
+
+// Memory is the lasting memory of a server's process: after a garbage collection, and after it has
+// returned free memory to the kernel.
+type Memory struct {
+	Resident   int64 // bytes in RAM, Rss of /proc/self/smaps_rollup
+	Heap       int64 // bytes of live heap objects
+	Stack      int64 // bytes of goroutine stacks
+	Goroutines int64
+}
+
+// Job is a load, and where it goes.
+type Job struct {
+	Scenario
+	Addr string
+}
+
+// Workers returns how many operations may be open at once.
+func (j *Job) Workers() int {
+	if j.Callers > 0 {
+		return j.Callers
+	}
+	return j.Conns
+}
+
+// Phase is one run of a load.
+type Phase struct {
+	Duration time.Duration
+	Grace    time.Duration // how much longer than Duration it may take before the server counts as hung
+	Rate     float64       // operations to begin per second, in an open loop
+	Seed     uint64        // of the open loop's schedule: equal seeds give equal schedules
+}
+
+// Result holds a phase's measurements. Latencies are HDR histograms in nanoseconds, V2 compressed,
+// base64, and quantiles of them.
+type Result struct {
+	Ops       int64 // without those that were refused
+	Good      int64 // of an overload: those that ended soon after they were due
+	Refused   int64 // of an overload
+	Elapsed   time.Duration
+	CPU       time.Duration // of the load's process
+	Latency   string
+	Quantiles map[string]time.Duration // by the names that follow "p" in metrics, and "max"
+
+	// After an open loop: the 99th percentiles of how long operations took from when they really began,
+	// as a closed loop would have reported, and of how late the generator itself was.
+	ServiceP99, LateP99 time.Duration
+}

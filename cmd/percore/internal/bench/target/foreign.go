@@ -1,0 +1,197 @@
+package target
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
+	"github.com/percore/percore/cmd/percore/internal/selfsigned"
+)
+
+// foreign is a server written in C, where it is installed. It shows what HTTP costs one. It has a
+// thread or a worker for each processor that Go would use.
+type foreign struct {
+	name      string
+	arguments func(dir string, addr *net.TCPAddr) ([]string, error) // writes the files that they name
+	pid       int                                                   // once it has started
+}
+
+// newForeign returns a server that runs a program.
+func newForeign(name string, arguments func(dir string, addr *net.TCPAddr) ([]string, error)) (*server, error) {
+	f := &foreign{name: name, arguments: arguments}
+	return &server{serve: f.serve, foreign: f}, nil
+}
+
+// serve blocks until the program ends. It closes l: the program opens the same port anew.
+func (f *foreign) serve(l net.Listener, ready func()) error {
+	runtime.LockOSThread() // prctl(2): PR_SET_PDEATHSIG depends on the starting thread
+	dir, err := os.MkdirTemp("", "percore-"+f.name+"-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	addr := l.Addr().(*net.TCPAddr)
+	args, err := f.arguments(dir, addr)
+	if err = errors.Join(err, l.Close()); err != nil {
+		return err
+	}
+	cmd := exec.Command(f.name, args...)
+	cmd.Stderr = os.Stderr
+	// SIGTERM ends nginx's workers, too. They would outlive a master that is killed.
+	cmd.SysProcAttr = endsWithParent()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for !accepts(addr) {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("%s ended: %v", f.name, err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	f.pid = cmd.Process.Pid
+	if f.name == "nginx" {
+		os.RemoveAll(dir) // it has read it; later this process may be killed
+	}
+	ready()
+	return fmt.Errorf("%s ended: %v", f.name, <-ended)
+}
+
+// accepts reports whether a server accepts connections.
+func accepts(addr net.Addr) bool {
+	c, err := net.Dial("tcp", addr.String())
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+// usage returns the CPU time of the program, as user's. Nothing is known about a heap.
+func (f *foreign) usage(u *scenario.Usage) (err error) {
+	for _, pid := range family(f.pid) {
+		used, failure := CPU(pid)
+		u.User += used
+		err = errors.Join(err, failure)
+	}
+	return err
+}
+
+// memory returns the resident memory of the program.
+func (f *foreign) memory(m *scenario.Memory) (err error) {
+	for _, pid := range family(f.pid) {
+		n, failure := Resident(pid)
+		m.Resident += n
+		err = errors.Join(err, failure)
+	}
+	return err
+}
+
+// writeSelfSigned writes a private key and its certificate as files.
+func writeSelfSigned(dir string) (keyFile, certFile string, err error) {
+	cert, err := selfsigned.New("")
+	if err != nil {
+		return "", "", err
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		return "", "", err
+	}
+	keyFile, certFile = filepath.Join(dir, "key"), filepath.Join(dir, "cert")
+	write := func(file, kind string, der []byte) error {
+		return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+	}
+	return keyFile, certFile, errors.Join(write(keyFile, "PRIVATE KEY", key), write(certFile, "CERTIFICATE", cert.Certificate[0]))
+}
+
+// newNghttpd returns nghttp2's server for HTTP/2. It sends the handler's answer as a file.
+func newNghttpd(order *scenario.Order) (*server, error) {
+	h, err := new(server).handler(order)
+	if err != nil {
+		return nil, err
+	}
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
+	return newForeign("nghttpd", func(dir string, addr *net.TCPAddr) ([]string, error) {
+		args := []string{"--address=" + addr.IP.String(), "--htdocs=" + dir, "--workers=" + strconv.Itoa(runtime.GOMAXPROCS(0))}
+		err := os.WriteFile(filepath.Join(dir, "index.html"), rec.Body.Bytes(), 0o600)
+		if err != nil || !order.TLS {
+			return append(args, "--no-tls", strconv.Itoa(addr.Port)), err
+		}
+		key, cert, err := writeSelfSigned(dir)
+		return append(args, strconv.Itoa(addr.Port), key, cert), err
+	})
+}
+
+// nginxConf is nginx's configuration. Its limits are higher than any scenario needs, and a connection
+// stays open as it does with net/http.
+const nginxConf = `daemon off;
+worker_processes %[4]d;
+pid %[1]s/pid;
+error_log stderr error;
+events { worker_connections 65536; }
+http {
+	access_log off;
+	server_tokens off;
+	default_type text/plain;
+	keepalive_timeout 1h;
+	keepalive_requests 4294967295;
+	client_body_temp_path %[1]s/body;
+	proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi;
+	uwsgi_temp_path %[1]s/uwsgi;
+	scgi_temp_path %[1]s/scgi;
+	proxy_max_temp_file_size 0;
+	proxy_http_version 1.1;
+	proxy_set_header Connection "";
+	%[5]s
+	server {
+		listen %[2]s;
+		location / { %[3]s; }
+	}
+}
+`
+
+// nginxUpstream is the part about the server behind a proxy. Its connections stay open, too.
+const nginxUpstream = `upstream backend {
+		server %s;
+		keepalive %d;
+		keepalive_timeout 1h;
+		keepalive_requests 4294967295;
+	}
+`
+
+// newNginx returns nginx, with an answer from its configuration or as a proxy.
+func newNginx(order *scenario.Order) (*server, error) {
+	return newForeign("nginx", func(dir string, addr *net.TCPAddr) ([]string, error) {
+		listen, upstream := addr.String(), ""
+		does := fmt.Sprintf(`return 200 "%s"`, strings.ReplaceAll(string(helloBody), "\n", `\n`))
+		if order.App == scenario.AppProxyHTTP {
+			upstream, does = fmt.Sprintf(nginxUpstream, order.Behind, idleMax), "proxy_pass http://backend"
+		}
+		if order.TLS {
+			key, cert, err := writeSelfSigned(dir)
+			if err != nil {
+				return nil, err
+			}
+			listen += fmt.Sprintf(" ssl; ssl_protocols TLSv1.3; ssl_certificate_key %s; ssl_certificate %s", key, cert)
+		}
+		conf := filepath.Join(dir, "nginx.conf")
+		text := fmt.Appendf(nil, nginxConf, dir, listen, does, runtime.GOMAXPROCS(0), upstream)
+		return []string{"-p", dir, "-c", conf}, os.WriteFile(conf, text, 0o600)
+	})
+}

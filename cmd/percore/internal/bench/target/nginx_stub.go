@@ -1,8 +1,0 @@
-//go:build !linux
-
-package target
-
-import "errors"
-
-// newNginxServer needs /proc.
-func newNginxServer(Spec) (server, error) { return nil, errors.ErrUnsupported }
