@@ -30,7 +30,6 @@ import (
 	"github.com/percore/percore/debug"
 	"github.com/percore/percore/handover"
 	"github.com/percore/percore/loop"
-	"github.com/percore/percore/metrics/tcpinfo"
 	"github.com/percore/percore/tlsfiles"
 	"github.com/percore/percore/zerocopy"
 )
@@ -80,13 +79,11 @@ type serveOptions struct {
 	tls          bool
 	files        tlsfiles.Paths
 	maxConns     int
-	sampleTCP    int
 	maxAge       time.Duration
 	proxies      []netip.Prefix // nil: no PROXY headers
 	drain        time.Duration
 	drainDelay   time.Duration
 	anyParent    bool
-	verbose      bool
 }
 
 // parseServeFlags reads the command line of serve. It returns a one-line error for people, or
@@ -104,7 +101,6 @@ func parseServeFlags(args []string, stdout io.Writer) (o serveOptions, err error
 	flags.StringVar(&o.files.Key, "key", "", "a `file` with its private key, in PEM. Both files are watched, and a new certificate is\nused without a restart")
 	flags.StringVar(&o.files.Secrets, "tls-ticket-keys", "", "a `file` of secrets by which clients resume sessions at each machine that has it: one a\nline, from openssl rand -base64 32; the first makes new tickets. It is watched, too.\nWithout it the secret is made for this run, and passed on to a successor")
 	flags.IntVar(&o.maxConns, "max-conns", 0, "let at most so many connections be open on each of the two; then those that have waited\nlongest between two requests are closed for new clients, which wait if all are busy;\n0: no limit")
-	flags.IntVar(&o.sampleTCP, "sample-tcp", 0, "count what the kernel knows of one in so many connections, in the metrics; 0: of none")
 	flags.DurationVar(&o.maxAge, "max-age", 0, "let clients open another connection when theirs is that old, give or take a tenth, so that\nload moves to machines that were added: by Connection: close in the next answer, or\nGOAWAY; 0: no limit")
 	flags.Func("proxy-protocol", "connections begin with a PROXY header, of version 1 or 2, and come from these\n`networks` only (10.0.0.0/8,::1/128)", func(list string) (err error) {
 		o.proxies, err = parseNetworks(list)
@@ -113,7 +109,6 @@ func parseServeFlags(args []string, stdout io.Writer) (o serveOptions, err error
 	flags.DurationVar(&o.drain, "drain", defaultDrain, "how long requests under way may go on after Ctrl-C, or after a restart, which itself\ngives them up to 30 seconds")
 	flags.DurationVar(&o.drainDelay, "drain-delay", 0, "after Ctrl-C, serve on for this long while /ready and gRPC's health service already say\nno, so that a load balancer goes elsewhere first; in the last second clients are told\nto, too: Connection: close, and GOAWAY")
 	flags.BoolVar(&o.anyParent, "any-parent", false, "restart at SIGHUP whatever has started this process, and not only below systemd with\nType=notify or in an interactive shell")
-	flags.BoolVar(&o.verbose, "v", false, "log every request and every call")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fmt.Fprint(stdout, serveUsage)
@@ -136,10 +131,8 @@ func (o *serveOptions) check() error {
 			return fmt.Errorf("-%s %q: not of the form HOST:PORT", f[0], f[1])
 		}
 	}
-	for name, value := range map[string]int{"max-conns": o.maxConns, "sample-tcp": o.sampleTCP} {
-		if value < 0 {
-			return fmt.Errorf("-%s %d: want 0 or more", name, value)
-		}
+	if o.maxConns < 0 {
+		return fmt.Errorf("-max-conns %d: want 0 or more", o.maxConns)
 	}
 	for name, value := range map[string]time.Duration{"max-age": o.maxAge, "drain": o.drain, "drain-delay": o.drainDelay} {
 		if value < 0 {
@@ -177,22 +170,13 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "percore serve: %v (percore serve -h lists the flags)\n", err)
 		return exitUsage
 	}
-	log := newLogger(stderr, opts.verbose)
+	log := slog.New(slog.NewTextHandler(stderr, nil))
 	slog.SetDefault(log) // percore's warnings look like the other lines
 	if err := serve(context.Background(), opts, stdout, log); err != nil {
 		fmt.Fprintf(stderr, "percore serve: %v\n", err)
 		return exitFailure
 	}
 	return exitOK
-}
-
-// newLogger returns a logger that writes to w; if verbose is set, it includes every request.
-func newLogger(w io.Writer, verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
 // certificatePause is the time between two looks at the files of -tls. Kubernetes takes a minute to
@@ -286,7 +270,7 @@ func newDemo(opts serveOptions, log *slog.Logger) (_ *demo, err error) {
 	d.webSockets = newWebSockets()
 	d.newHTTPServer()
 	d.adminServer = newAdminServer(&d.leaving, d.log)
-	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, opts.maxAge)
+	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, opts.maxAge)
 	return d, nil
 }
 
@@ -310,7 +294,6 @@ func (d *demo) openTLS() error {
 
 // openLoops makes the loops, and the options of the listeners.
 func (d *demo) openLoops() (err error) {
-	tcpinfo.Sample(d.opts.sampleTCP)
 	d.config.MaxConns = d.opts.maxConns
 	if d.opts.proxies != nil {
 		d.config.ProxyProtocol = &percore.ProxyProtocol{Trusted: d.opts.proxies}

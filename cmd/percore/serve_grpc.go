@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,10 +28,16 @@ var grpcServices = []string{
 }
 
 // newGRPCServer returns a server of calls. Its Stop waits for handlers, so that nothing runs afterwards.
-func newGRPCServer(requests *atomic.Uint64, log *slog.Logger, maxAge time.Duration) (*grpcadapter.Server, *health.Server) {
-	observer := callObserver{requests, log}
+func newGRPCServer(requests *atomic.Uint64, maxAge time.Duration) (*grpcadapter.Server, *health.Server) {
 	options := []grpcadapter.Option{
-		grpcadapter.UnaryInterceptor(observer.unary), grpcadapter.StreamInterceptor(observer.stream),
+		grpcadapter.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			requests.Add(1)
+			return handler(ctx, req)
+		}),
+		grpcadapter.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			requests.Add(1)
+			return handler(srv, ss)
+		}),
 		grpcadapter.WaitForHandlers(true),
 	}
 	if maxAge > 0 {
@@ -46,31 +51,6 @@ func newGRPCServer(requests *atomic.Uint64, log *slog.Logger, maxAge time.Durati
 	grpc_health_v1.RegisterHealthServer(srv, healthServer)
 	reflection.Register(srv)
 	return srv, healthServer
-}
-
-// callObserver counts calls, and logs them at debug level.
-type callObserver struct {
-	requests *atomic.Uint64
-	log      *slog.Logger
-}
-
-func (o callObserver) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	begin := time.Now()
-	resp, err := handler(ctx, req)
-	o.note(info.FullMethod, begin, err)
-	return resp, err
-}
-
-func (o callObserver) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	begin := time.Now()
-	err := handler(srv, ss)
-	o.note(info.FullMethod, begin, err)
-	return err
-}
-
-func (o callObserver) note(method string, begin time.Time, err error) {
-	o.requests.Add(1)
-	o.log.Debug("gRPC call", "method", method, "code", status.Code(err), "took", time.Since(begin))
 }
 
 // The limits that echo.proto promises.

@@ -52,7 +52,7 @@ func (d *demo) newHTTPServer() {
 	mux.HandleFunc("GET /download", serveDownload)
 	mux.Handle("GET /ready", serveReady(&d.leaving))
 	srv := &http.Server{
-		Handler:           countRequests(mux, &d.httpRequests, d.log),
+		Handler:           countRequests(mux, &d.httpRequests),
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
@@ -84,18 +84,11 @@ func tick(ctx context.Context, clock *sse.Hub) {
 	}
 }
 
-// countRequests counts the requests to next and logs them at debug level. It doesn't wrap the
-// ResponseWriter, because a wrapped one can't use sendfile.
-func countRequests(next http.Handler, requests *atomic.Uint64, log *slog.Logger) http.Handler {
+// countRequests counts the requests to next. It doesn't wrap the ResponseWriter, because a wrapped one
+// can't use sendfile.
+func countRequests(next http.Handler, requests *atomic.Uint64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
-		if log.Enabled(r.Context(), slog.LevelDebug) {
-			begin := time.Now()
-			defer func() {
-				log.Debug("HTTP request", "method", r.Method, "path", r.URL.Path,
-					"proto", r.Proto, "from", r.RemoteAddr, "took", time.Since(begin))
-			}()
-		}
 		next.ServeHTTP(w, r)
 	})
 }
