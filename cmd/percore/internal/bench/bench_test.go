@@ -337,7 +337,7 @@ func TestArms(t *testing.T) {
 		{"percore+fasthttp,fasthttp", "^(http/(keepalive|timeouts|browser)/conns=64|http/(open|close)|idle/http/|echo/128B/conns=1$)", "^(http|idle)"},
 		{"nginx", "^(http/keepalive/conns=8|http/close/conns=64|proxy/client/(https/)?conns=64|idle/http/.*|echo/128B/conns=1)$", "http|proxy"},
 		{"nghttpd", "^(h2c/keepalive/conns=64|h2/keepalive/conns=1/|h2c/download/100KiB/conns=16|idle/h2c/c|http/keepalive/conns=8$)", "h2"},
-		{"percore+newserver,percore+fastpath,net", "^(grpc/waiting/|idle/grpc-tls/)", ""},
+		{"percore+newserver,percore+fastpath,net", "^(grpc/waiting/|idle/grpc/)", ""},
 		{"percore+fastpath+detach", "^(http|h2c|grpc)/(waiting/|keepalive/conns=1$)", "waiting"},
 		{"percore+newserver+detach", "^(http|h2c|grpc)/waiting/", "grpc"},
 		{"percore+fastpath+limit", "^http/(overload/.*/load=2|keepalive/conns=1)$", "overload"},

@@ -169,7 +169,7 @@ func (r *runner) idleOf(ctx context.Context, server *foreign, job scenario.Job) 
 	if err := gen.call(ctx, "Leave", idleJob(job, r.cfg.Idle), nil, openMax); err != nil {
 		return 0, err
 	}
-	if err := r.settle(ctx, 1); err != nil {
+	if err := r.settle(ctx); err != nil {
 		return 0, err
 	}
 	return float64(server.resident()-empty) / float64(r.cfg.Idle), nil

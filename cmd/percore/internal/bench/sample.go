@@ -228,10 +228,10 @@ func (st *stage) usage(ctx context.Context) (server, backend scenario.Usage, err
 	return server, backend, err
 }
 
-// settle waits until idle connections have settled, so many times as long.
-func (r *runner) settle(ctx context.Context, times int) error {
+// settle waits until idle connections have settled.
+func (r *runner) settle(ctx context.Context) error {
 	select {
-	case <-time.After(r.cfg.Settle * time.Duration(times)):
+	case <-time.After(r.cfg.Settle):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -256,7 +256,7 @@ func (st *stage) idleSample(ctx context.Context) (Sample, error) {
 	if err := st.fill(ctx); err != nil {
 		return Sample{}, err
 	}
-	if err := st.r.settle(ctx, max(1, st.s.Settles)); err != nil {
+	if err := st.r.settle(ctx); err != nil {
 		return Sample{}, err
 	}
 	if err := st.server.call(ctx, "Memory", nil, &full, cfg.Hung); err != nil {

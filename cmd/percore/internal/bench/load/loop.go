@@ -5,18 +5,19 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
 // crew is the workers of a phase, and what they record.
 type crew struct {
-	wg   sync.WaitGroup
-	stop atomic.Bool           // no further operation is to begin
-	fail atomic.Pointer[error] // the first error of any worker
+	workers errgroup.Group
+	stop    atomic.Bool // no further operation is to begin
+	failed  atomic.Bool
 
 	latency       *latencies
 	service, late *latencies // see scenario.Result; nil after a closed loop
@@ -25,21 +26,14 @@ type crew struct {
 
 // start starts a worker. A worker's error stops the others.
 func (c *crew) start(work func() error) {
-	c.wg.Go(func() {
-		if err := work(); err != nil {
-			c.fail.CompareAndSwap(nil, &err)
+	c.workers.Go(func() error {
+		err := work()
+		if err != nil {
+			c.failed.Store(true)
 			c.stop.Store(true)
 		}
+		return err
 	})
-}
-
-// wait waits for all workers and returns the first error.
-func (c *crew) wait() error {
-	c.wg.Wait()
-	if err := c.fail.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 // closedLoop runs every session as fast as the server answers. Each runs at least one operation,
@@ -57,7 +51,7 @@ func closedLoop(sessions []session, d time.Duration) (*crew, error) {
 				return m.loop(c.stop.Load, took.record)
 			}
 			last := time.Now()
-			for n := 0; !c.stop.Load() || n == 0 && c.fail.Load() == nil; n++ {
+			for n := 0; !c.stop.Load() || n == 0 && !c.failed.Load(); n++ {
 				if err := s.op(); err != nil {
 					return err
 				}
@@ -68,7 +62,7 @@ func closedLoop(sessions []session, d time.Duration) (*crew, error) {
 			return nil
 		})
 	}
-	return c, c.wait()
+	return c, c.workers.Wait()
 }
 
 // openLoop begins operations at the times of a schedule: each on a certain session, or on the first
@@ -83,26 +77,26 @@ func openLoop(sessions []session, schedule []arrival, sleep func(time.Duration))
 	defer runtime.GOMAXPROCS(procs)
 
 	c := &crew{latency: newLatencies(), service: newLatencies(), late: newLatencies()}
-	any, queues := newQueues(sessions, schedule)
+	shared, queues := newQueues(sessions, schedule)
 	for i, s := range sessions {
-		due := any
+		due := shared
 		if queues != nil {
 			due = queues[i]
 		}
 		c.start(func() error { return c.serve(s, due) })
 	}
 	c.start(func() error {
-		c.pace(schedule, any, queues, sleep)
-		for _, due := range append(queues, any) {
+		c.pace(schedule, shared, queues, sleep)
+		for _, due := range append(queues, shared) {
 			close(due)
 		}
 		return nil
 	})
-	return c, c.wait()
+	return c, c.workers.Wait()
 }
 
 // newQueues returns queues with room for all arrivals: one for each session, or one for all of them.
-func newQueues(sessions []session, schedule []arrival) (any chan time.Time, queues []chan time.Time) {
+func newQueues(sessions []session, schedule []arrival) (shared chan time.Time, queues []chan time.Time) {
 	if schedule[0].session < 0 {
 		return make(chan time.Time, len(schedule)), nil
 	}
@@ -147,7 +141,7 @@ func (c *crew) serve(s session, due <-chan time.Time) error {
 // pace sends every time of the schedule to its queue when that time has come, and records how late
 // it was itself. It sleeps in its own thread, because the runtime's timers aren't precise enough.
 // An idle Go program waits in epoll_wait, which has a resolution of a millisecond.
-func (c *crew) pace(schedule []arrival, any chan time.Time, queues []chan time.Time, sleep func(time.Duration)) {
+func (c *crew) pace(schedule []arrival, shared chan time.Time, queues []chan time.Time, sleep func(time.Duration)) {
 	late := &shard{to: c.late}
 	defer late.flush()
 	runtime.LockOSThread()
@@ -162,7 +156,7 @@ func (c *crew) pace(schedule []arrival, any chan time.Time, queues []chan time.T
 		if c.stop.Load() {
 			return
 		}
-		queue := any
+		queue := shared
 		if queues != nil {
 			queue = queues[due.session]
 		}

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
@@ -116,30 +118,19 @@ const parallelMax = 64
 // parallel calls f for 0 to n-1, a few at a time, until all are done or one fails; it returns the first
 // error.
 func parallel(n int, f func(i int) error) error {
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		next  int   // guarded by mu
-		first error // guarded by mu
-	)
-	take := func(err error) (int, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if first == nil {
-			first = err
-		}
-		next++
-		return next - 1, next <= n && first == nil
-	}
-	for range min(n, parallelMax) {
-		wg.Go(func() {
-			for i, ok := take(nil); ok; {
-				i, ok = take(f(i))
+	var all errgroup.Group
+	all.SetLimit(parallelMax)
+	var failed atomic.Bool
+	for i := 0; i < n && !failed.Load(); i++ {
+		all.Go(func() error {
+			err := f(i)
+			if err != nil {
+				failed.Store(true)
 			}
+			return err
 		})
 	}
-	wg.Wait()
-	return first
+	return all.Wait()
 }
 
 // dialTimeout limits one connect, and one use of a connection outside a phase. A running server on

@@ -34,22 +34,16 @@ func Facts(rep *bench.Report) []Fact {
 	for _, why := range rep.Uncounted {
 		all = append(all, Fact{"not counted", why})
 	}
+	load := "builtin"
+	if rep.SplitCPUs {
+		load += ", on processors of its own"
+	}
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	return append(all,
-		Fact{"load", fmt.Sprintf("%s; windows of %v after %v of warm-up, %d per scenario and arm", loadWords(rep), seconds(rep.Window), seconds(rep.Warmup), rep.Rounds)},
-		Fact{"took", time.Duration(rep.Took * float64(time.Second)).Round(time.Second).String()},
+		Fact{"load", fmt.Sprintf("%s; windows of %v after %v of warm-up, %d per scenario and arm", load, seconds(rep.Window), seconds(rep.Warmup), rep.Rounds)},
+		Fact{"took", seconds(rep.Took).Round(time.Second).String()},
 	)
 }
-
-// loadWords says where the load generator runs.
-func loadWords(rep *bench.Report) string {
-	if rep.SplitCPUs {
-		return "builtin, on processors of its own"
-	}
-	return "builtin"
-}
-
-// seconds converts a number of seconds to a duration.
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // armFact describes an arm.
 func armFact(arm bench.Arm) string {

@@ -113,28 +113,20 @@ func TestTableWide(t *testing.T) {
 	}
 }
 
+// TestTableAll: the table of all metrics, with warnings.
 func TestTableAll(t *testing.T) {
-	rep := example()
-	rep.Results[0].Samples["net"][0].Metrics[bench.MetricAllocs] = 17
-	var b bytes.Buffer
-	if err := Table(&b, rep, true); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"allocs/op", "other cpu"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in the table of all metrics:\n%s", want, b.String())
-		}
-	}
-}
-
-func TestSummaryWarns(t *testing.T) {
 	rep := example()
 	rep.Stopped = "interrupt"
 	for i := range rep.Results[0].Samples["net"] {
 		rep.Results[0].Samples["net"][i].Metrics[bench.MetricOther] = 40
 	}
-	got := strings.Join(Summary(rep), "\n")
-	for _, want := range []string{"up to 40% of the machine", "stopped before the end: interrupt"} {
+	rep.Results[0].Samples["net"][0].Metrics[bench.MetricAllocs] = 17
+	var b bytes.Buffer
+	if err := Table(&b, rep, true); err != nil {
+		t.Fatal(err)
+	}
+	got := b.String()
+	for _, want := range []string{"allocs/op", "other cpu", "up to 40% of the machine", "stopped before the end: interrupt"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in the summary:\n%s", want, got)
 		}

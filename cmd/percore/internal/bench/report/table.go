@@ -1,7 +1,10 @@
+// Package report writes the measurements of package bench: as a table for people, and as JSON for
+// programs.
 package report
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -287,4 +290,12 @@ func (g *grid) write(w io.Writer) {
 		}
 		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
 	}
+}
+
+// JSON writes everything that was measured, with the latencies of every sample.
+func JSON(w io.Writer, rep *bench.Report) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(rep)
 }

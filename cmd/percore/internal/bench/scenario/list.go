@@ -70,7 +70,6 @@ func (all *list) addHTTP() {
 	all.conns("http/odd/http10-close", Scenario{App: AppHTTP, Odd: OddVersion, Close: true}, 64)
 	all.conns("http/odd/pragma", Scenario{App: AppHTTP, Odd: OddPragma}, 64)
 	all.conns("http/odd/upgrade", Scenario{App: AppUpgrade, Odd: OddUpgrade, Close: true}, 64)
-	all.conns("https/odd/listener", Scenario{App: AppHTTP, TLS: true, Wrapped: true}, 64)
 	for _, d := range []time.Duration{100 * time.Microsecond, time.Millisecond} {
 		name := fmt.Sprintf("cpu/%v", d)
 		if d == time.Millisecond {
@@ -227,18 +226,13 @@ func (all *list) addIdle(idle int) {
 	few := max(1, idle/10)
 	add("*idle/http", idle, Scenario{App: AppHTTP})
 	add("idle/https", idle, Scenario{App: AppHTTP, TLS: true})
-	add("idle/https-listener", idle, Scenario{App: AppHTTP, TLS: true, Wrapped: true})
 	add("idle/echo", idle, Scenario{App: AppEcho, Payload: 128})
 	add("idle/grpc", few, Scenario{App: AppGRPC})
-	add("idle/grpc-tls", few, Scenario{App: AppGRPC, TLS: true})
 	add("*idle/h2c", idle, Scenario{App: AppHTTP, HTTP2: true})
 	add("idle/h2c/browser", idle, Scenario{App: AppHTTP, HTTP2: true, Browser: true})
 	add("idle/h2", idle, Scenario{App: AppHTTP, HTTP2: true, TLS: true})
 	add("idle/client/http", idle, Scenario{App: AppCaller, Calls: Calls{Idle: idle}, Backend: &Scenario{App: AppHTTP}})
 	add("idle/client/https", idle, Scenario{App: AppCaller, Calls: Calls{Idle: idle, TLS: true}, Backend: &Scenario{App: AppHTTP, TLS: true}})
-	// Each connection of gRPC has a client of its own. The goroutines of a client's pool end after two
-	// seconds.
-	add("idle/client/grpc", few, Scenario{App: AppCaller, Calls: Calls{Idle: few, GRPC: 1}, Backend: &Scenario{App: AppGRPC}, Settles: 3})
 	many := idle + idle/2
 	all.add(fmt.Sprintf("*idle+busy/http/idle=%d/conns=64", many), Scenario{App: AppHTTP, Idle: many, Conns: 64})
 }

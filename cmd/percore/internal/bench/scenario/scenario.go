@@ -13,8 +13,7 @@ type Scenario struct {
 
 	// The server.
 	App       string    // one of the App constants
-	TLS       bool      // servers over HTTP and AppGRPC only
-	Wrapped   bool      // TLS is a tls.NewListener around the server's listener
+	TLS       bool      // servers over HTTP only
 	HTTP2     bool      // the load speaks HTTP/2, in clear with prior knowledge
 	Timeouts  bool      // set the four timeouts of http.Server
 	MaxProcs  int       // its GOMAXPROCS; 0: Go's default
@@ -53,14 +52,13 @@ type Scenario struct {
 	Idle    int  // connections, or requests that wait, in addition to Conns
 	Memory  bool // the memory of these is measured, not a window
 	Waiting bool // with Memory: each has a request whose handler waits; on each connection Streams of them
-	Settles int  // how many times as long they are left alone; 0: once
 	Procs   int  // processors of the server; the load has the others; 0: the run decides
 }
 
 // Calls say how a client calls the backend.
 type Calls struct {
 	Each    int    // calls for a request, one after the other; 0: CallsPerRequest
-	TLS     bool   //
+	TLS     bool   // else in clear
 	HTTP2   int    // if not 0, over HTTP/2, by so many clients in turn with a connection each
 	GRPC    int    // if not 0, they are calls of gRPC, on so many connections in turn
 	Kind    string // of calls of gRPC: unary, CallList or CallPingPong

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
@@ -189,34 +191,25 @@ func holdHTTP(client http.RoundTripper, url string, n int) (int, error) {
 			}
 		},
 	})
-	answers, errs := make([]*http.Response, n), make([]error, n)
-	severalAtATime(n, func(i int) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err == nil {
-			answers[i], err = client.RoundTrip(req)
-		}
-		errs[i] = err
-	})
-	for i, resp := range answers {
+	answers := make([]*http.Response, n)
+	var all errgroup.Group
+	all.SetLimit(8) // enough for all processors
+	for i := range n {
+		all.Go(func() (err error) {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+			if err == nil {
+				answers[i], err = client.RoundTrip(req)
+			}
+			return err
+		})
+	}
+	errs := []error{all.Wait()}
+	for _, resp := range answers {
 		if resp != nil {
-			errs[i] = readAnswer(resp)
+			errs = append(errs, readAnswer(resp))
 		}
 	}
 	return int(reused.Load()), errors.Join(errs...)
-}
-
-// severalAtATime calls f n times, enough at a time for all processors.
-func severalAtATime(n int, f func(i int)) {
-	var begun atomic.Int64
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for i := begun.Add(1) - 1; i < int64(n); i = begun.Add(1) - 1 {
-				f(int(i))
-			}
-		})
-	}
-	all.Wait()
 }
 
 // bareConns calls without HTTP: it writes the bytes of a GET, and reads until as many bytes have come

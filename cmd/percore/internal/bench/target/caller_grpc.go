@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -20,7 +18,6 @@ import (
 // grpcClient is grpc-go's client, or grpcadapter's.
 type grpcClient interface {
 	grpc.ClientConnInterface
-	GetState() connectivity.State
 	Close() error
 }
 
@@ -51,7 +48,7 @@ func (c *caller) callGRPC(order *scenario.Order) {
 		conns = append(conns, cc)
 		calls = append(calls, func() error { return kind(cc, in) })
 	}
-	c.call, c.hold = inTurn(calls), (&grpcHolder{order: order, in: in}).hold
+	c.call = inTurn(calls)
 	c.closeIdle = func() {
 		for _, cc := range conns {
 			cc.Close()
@@ -136,31 +133,4 @@ func (o *openStreams) take(c grpcClient) (grpc.ClientStream, error) {
 	}
 	o.mu.Unlock()
 	return c.NewStream(context.Background(), &StreamDesc, scenario.EchoStream)
-}
-
-// grpcHolder has clients of gRPC, each with one connection.
-type grpcHolder struct {
-	order   *scenario.Order
-	in      *wrapperspb.BytesValue
-	clients []grpcClient
-}
-
-// hold is Process.Hold for gRPC.
-func (h *grpcHolder) hold(n int) (int, error) {
-	for len(h.clients) < n {
-		c, err := newGRPCClient(h.order)
-		if err != nil {
-			return 0, err
-		}
-		h.clients = append(h.clients, c)
-	}
-	var reused atomic.Int64
-	errs := make([]error, n)
-	severalAtATime(n, func(i int) {
-		if h.clients[i].GetState() == connectivity.Ready {
-			reused.Add(1)
-		}
-		errs[i] = callUnary(h.clients[i], h.in)
-	})
-	return int(reused.Load()), errors.Join(errs...)
 }

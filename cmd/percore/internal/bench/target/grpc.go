@@ -7,13 +7,10 @@ import (
 	"net"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
-	"github.com/percore/percore/cmd/percore/internal/selfsigned"
 )
 
 // The client's descriptions of EchoStream, and of EchoList and EchoWatch.
@@ -88,24 +85,16 @@ func echoWatch(impl any, s grpc.ServerStream) error {
 	return s.SendMsg(in)
 }
 
-// newGRPCServer returns a server of the Echo service, without options but its credentials.
+// newGRPCServer returns a server of the Echo service, without options.
 func newGRPCServer(order *scenario.Order) (*server, error) {
 	poll := newLongPoll(order.Engine.Detach)
-	creds := insecure.NewCredentials()
-	if order.TLS {
-		cert, err := selfsigned.New("")
-		if err != nil {
-			return nil, err
-		}
-		creds = credentials.NewServerTLSFromCert(&cert)
-	}
 	var serve func(net.Listener) error
 	if order.Engine.Kind == scenario.NewServer {
-		srv := grpcadapter.NewServer(grpcadapter.Creds(creds))
+		srv := grpcadapter.NewServer()
 		srv.RegisterService(&echoService, poll)
 		serve = srv.Serve
 	} else {
-		srv := grpc.NewServer(grpc.Creds(creds))
+		srv := grpc.NewServer()
 		srv.RegisterService(&echoService, poll)
 		serve = srv.Serve
 		if order.Engine.Kind == scenario.FastPath {
