@@ -182,7 +182,7 @@ type Answer struct {
 // clientPart is what only a stream of a client has.
 type clientPart struct {
 	extras  extras // of the stream
-	cond    sync.Cond
+	cond    cond
 	answer  Answer
 	late    bool // the deadline of the answer has passed before it
 	interim func(status int, fields []Field)
@@ -195,10 +195,12 @@ type clientPart struct {
 	dropped bool // bytes of it were dropped since; guarded by the stream's reading
 }
 
+var clientParts = sync.Pool{New: func() any { return new(clientPart) }}
+
 // makeClientPart gives a stream that is new what a client's has besides.
 func makeClientPart(s *Stream) *clientPart {
 	if s.extras == nil {
-		p := new(clientPart)
+		p := clientParts.Get().(*clientPart)
 		p.extras.client, p.extras.stream = p, s
 		s.extras = &p.extras
 	}
@@ -232,31 +234,35 @@ var errNoClient = errors.New("h2: Answer was called for a stream that no client 
 
 // Answer waits for the header of the answer. Its errors are those of Read.
 func (s *Stream) Answer() (Answer, error) {
-	if s.whole.Load() {
-		return s.extras.client.answer, nil
-	}
-	c := s.conn
-	c.mu.Lock()
-	defer c.unlock()
-	for {
-		switch x := s.extras; {
-		case x == nil || x.client == nil:
-			return Answer{}, errNoClient
-		case x.client.late:
-			return Answer{}, errDeadline
-		case x.client.answer.Status != 0:
-			return x.client.answer, nil
+	for s.lockUnlessWhole() {
+		if answer, err := s.answerLocked(); err != nil || answer.Status != 0 {
+			s.conn.unlock()
+			return answer, err
 		}
-		switch {
-		case s.stage == served:
-			return Answer{}, ErrEnded
-		case s.err != nil:
-			return Answer{}, s.err
-		case errors.Is(s.readErr, os.ErrDeadlineExceeded):
-			return Answer{}, s.readErr
-		}
-		s.waitLocked()
+		s.leaveLocked()
 	}
+	return s.extras.client.answer, nil
+}
+
+// answerLocked returns the header of the answer, or nothing if it may still come.
+func (s *Stream) answerLocked() (Answer, error) {
+	switch x := s.extras; {
+	case x == nil || x.client == nil:
+		return Answer{}, errNoClient
+	case x.client.late:
+		return Answer{}, errDeadline
+	case x.client.answer.Status != 0:
+		return x.client.answer, nil
+	}
+	switch {
+	case s.stage == served:
+		return Answer{}, ErrEnded
+	case s.err != nil:
+		return Answer{}, s.err
+	case errors.Is(s.readErr, os.ErrDeadlineExceeded):
+		return Answer{}, s.readErr
+	}
+	return Answer{}, nil
 }
 
 // SetAnswerDeadline sets the time after which Answer fails permanently with os.ErrDeadlineExceeded, if
@@ -290,21 +296,21 @@ func (s *Stream) OnInterim(f func(status int, fields []Field)) {
 // most bytes of its body are there, or the stream has ended early. For a short answer that is cheaper
 // than to wait for its parts.
 func (s *Stream) AwaitEnd(most int) {
-	if s.whole.Load() {
-		return
+	most = max(most, 1)
+	for s.lockUnlessWhole() {
+		if s.extras == nil || s.extras.client == nil {
+			s.conn.unlock()
+			return
+		}
+		p := s.extras.client
+		if s.readErr != nil || s.err != nil || s.stage == served || p.late || s.unread.bytes() >= most {
+			p.awaited = 0
+			s.conn.unlock()
+			return
+		}
+		p.awaited = most
+		s.leaveLocked()
 	}
-	c := s.conn
-	c.mu.Lock()
-	defer c.unlock()
-	if s.extras == nil || s.extras.client == nil {
-		return
-	}
-	p := s.extras.client
-	p.awaited = max(most, 1)
-	for s.readErr == nil && s.err == nil && s.stage != served && !p.late && s.unread.bytes() < p.awaited {
-		s.waitLocked()
-	}
-	p.awaited = 0
 }
 
 // Close ends a stream of a client, unless it has ended: it is reset with Cancel, or with NoError if the
@@ -339,6 +345,24 @@ func (s *Stream) Close() {
 	s.unqueueLocked()
 	s.wakeLocked()
 	s.extras.stop()
+}
+
+// Release is Close for a stream that no other goroutine knows. If it reports true the memory that the
+// stream has taken serves others: the Fields of its Answer and its Trailers are not valid any more, and
+// s may be used for another Open once it is the zero Stream again. Otherwise the connection or a
+// deadline may be about to touch s, or it has not ended well: leave it to the garbage collector.
+func (s *Stream) Release() bool {
+	s.Close()
+	if !s.whole.Load() || s.cond.due.Load() {
+		return false
+	}
+	p := s.extras.client
+	if p.extras.read != nil || p.extras.write != nil {
+		return false
+	}
+	*p = clientPart{}
+	clientParts.Put(p)
+	return true
 }
 
 // Answered reports whether the server has answered a request on a client's connection.

@@ -189,6 +189,80 @@ func TestClientWhole(t *testing.T) {
 	})
 }
 
+// TestClientRelease makes calls on two connections in turn with the memory of one stream, as long as
+// Release allows it.
+func TestClientRelease(t *testing.T) {
+	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
+		f := start(HandlerFunc(echo), Config{})
+		conns := []*Conn{attach(f, ClientConfig{}), attach(f, ClientConfig{})}
+		s := new(Stream)
+		for i := range 100 {
+			body := []byte(fmt.Sprint("body ", i))
+			trailers := []Field{MakeField("number", fmt.Sprint(i))}
+			if err := conns[i%2].Open(t.Context(), s, post, Message{Body: body, Trailers: trailers}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(s)
+			if err != nil || !bytes.Equal(got, body) || len(s.Trailers()) != 1 || s.Trailers()[0].Value != trailers[0].Value {
+				t.Fatalf("call %d: got %q, trailers %v, %v", i, got, s.Trailers(), err)
+			}
+			if i%10 == 0 {
+				testnet.Eventually(t, "the turn has woken the stream", func() bool { return !s.cond.due.Load() })
+				if !s.Release() {
+					t.Fatal("a stream that has ended is not released")
+				}
+			} else if !s.Release() {
+				s = new(Stream)
+			}
+			*s = Stream{}
+		}
+	})
+}
+
+// TestClientNotReleased: the memory of a stream is not used again if something may still touch it.
+func TestClientNotReleased(t *testing.T) {
+	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
+		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
+		open := func(m Message) *Stream {
+			s := new(Stream)
+			if err := c.Open(t.Context(), s, post, m); err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		await := func(s *Stream) {
+			s.AwaitEnd(1)
+			testnet.Eventually(t, "the stream has ended", func() bool { return s.whole.Load() && !s.cond.due.Load() })
+		}
+		if new(Stream).Release() {
+			t.Error("a stream was released that was not opened")
+		}
+		if open(Message{Body: []byte("x")}).Release() {
+			t.Error("a stream was released that had not ended")
+		}
+		s := open(Message{})
+		_ = s.SetReadDeadline(time.Now().Add(time.Hour))
+		if _, err := s.Write([]byte("x")); err != nil {
+			t.Error(err)
+		}
+		if err := s.Send(Message{End: true}); err != nil {
+			t.Error(err)
+		}
+		if await(s); s.Release() {
+			t.Error("a stream was released that had a deadline")
+		}
+		s = open(Message{End: true})
+		await(s)
+		if s.cond.due.Store(true); s.Release() {
+			t.Error("a stream was released that a turn was about to wake")
+		}
+		s.cond.due.Store(false)
+		if !s.Release() {
+			t.Error("a stream that has ended is not released")
+		}
+	})
+}
+
 // TestClientStreams lets both sides write in turns.
 func TestClientStreams(t *testing.T) {
 	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {

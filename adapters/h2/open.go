@@ -135,7 +135,7 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 	s.conn, s.core.User = c, s
 	part := makeClientPart(s)
 	part.heard = c.heard
-	part.cond.L, s.cond = &c.mu, &part.cond
+	part.cond.L, s.cond = (*releaser)(c), &part.cond
 	c.lend()
 	bare := len(m.Body) == 0 && m.Trailers == nil
 	if err := c.core.Begin(&s.core, r.core(), r.Fields, bare && m.End); err != nil {

@@ -53,7 +53,7 @@ type Stream struct {
 
 	// guarded by conn.mu
 	core     http2.Stream
-	cond     *sync.Cond // made by the first wait
+	cond     *cond // made by the first wait
 	unread   unread
 	err      error // why the stream has ended early
 	readErr  error // of Read, once the body is used up: io.EOF, or that it is short or late
@@ -436,16 +436,37 @@ func (s *Stream) CloseRead() {
 	}
 }
 
+// cond is what the goroutines of a stream wait on.
+type cond struct {
+	sync.Cond
+	due atomic.Bool // a turn is about to wake them; written by the reader
+}
+
+// releaser is a Conn as the Locker of the conditions: a wait releases mu, and ends without it. All the
+// goroutines that a turn wakes would wait for it.
+type releaser Conn
+
+// Unlock implements [sync.Locker].
+func (r *releaser) Unlock() { r.mu.Unlock() }
+
+// Lock implements [sync.Locker].
+func (r *releaser) Lock() {}
+
 // waitLocked waits for wakeLocked. It may return without cause.
 func (s *Stream) waitLocked() {
+	s.leaveLocked()
+	s.conn.mu.Lock()
+}
+
+// leaveLocked is waitLocked, but returns without mu.
+func (s *Stream) leaveLocked() {
 	c := s.conn
 	if c.calls.any() {
 		c.unlock()
-		c.mu.Lock()
 		return
 	}
 	if s.cond == nil {
-		s.cond = sync.NewCond(&c.mu)
+		s.cond = &cond{Cond: sync.Cond{L: (*releaser)(c)}}
 	}
 	s.cond.Wait()
 }

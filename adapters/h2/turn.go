@@ -84,9 +84,9 @@ type turn struct {
 	frame   http2.Frame
 	event   http2.Event
 	request Request
-	batch   []*Stream    // that were opened, and are to be served
-	wakes   []*sync.Cond // of goroutines that wait for what was applied
-	woke    bool         // one of them was woken
+	batch   []*Stream // that were opened, and are to be served
+	wakes   []*cond   // of goroutines that wait for what was applied
+	woke    bool      // one of them was woken
 }
 
 const (
@@ -359,16 +359,18 @@ func (t *turn) receive(p []byte) {
 }
 
 // wakeLater wakes a goroutine that waits, if one does, when the lock is released: it would wait for that
-// next.
+// next. It wakes once for all that was applied until then.
 func (t *turn) wakeLater(s *Stream) {
-	if s.cond != nil {
-		t.wakes = append(t.wakes, s.cond)
+	if at := s.cond; at != nil && !at.due.Load() {
+		at.due.Store(true)
+		t.wakes = append(t.wakes, at)
 	}
 }
 
 func (t *turn) wake() {
-	for i, cond := range t.wakes {
-		cond.Broadcast()
+	for i, at := range t.wakes {
+		at.Broadcast()
+		at.due.Store(false) // from here on the stream's memory may be used again
 		t.wakes[i] = nil
 		t.woke = true
 	}
@@ -585,6 +587,7 @@ func (t *turn) wholeLocked(s *Stream) {
 	}
 	if x := s.extras; x != nil && x.client != nil && x.client.answer.Status != 0 && !x.client.late {
 		x.stop()
+		t.wakeLater(s) // before, for Release
 		s.whole.Store(true)
 	}
 }
