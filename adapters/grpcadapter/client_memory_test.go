@@ -6,7 +6,12 @@ import (
 	"strconv"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore"
@@ -71,5 +76,93 @@ func TestClientMetadataMemory(t *testing.T) {
 	plain, with := allocs(callContext(t)), allocs(metadata.NewOutgoingContext(callContext(t), md))
 	if more := with - plain; more > n*5.5 { // the server's are 4 for each
 		t.Errorf("%d fields of metadata take %v allocations, want 5 for each at most", n, more)
+	}
+}
+
+// TestClientAllocs: a unary call allocates nothing at the client but the bytes of the message that it
+// receives. All else is the server's, which is in the same process: see TestServerAllocs.
+func TestClientAllocs(t *testing.T) {
+	if race.Enabled {
+		t.Skip("under the race detector pools drop what they get: run it without -race")
+	}
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	c, ctx := dialClient(t, lis), context.Background()
+	in, out := wrapperspb.Bytes(pattern(128)), new(wrapperspb.BytesValue)
+	const most = 8 // 7, of which the server has 6, and one for what the process does besides
+	if got := testing.AllocsPerRun(500, func() {
+		if err := c.Invoke(ctx, "/percore.test.Echo/Unary", in, out); err != nil {
+			t.Fatal(err)
+		}
+	}); got > most {
+		t.Errorf("a unary call takes %v allocations at both ends, want %d at most", got, most)
+	}
+}
+
+// hoarder is a codec that keeps all messages.
+type hoarder struct {
+	encoding.CodecV2
+	all []mem.BufferSlice
+}
+
+func (h *hoarder) Unmarshal(data mem.BufferSlice, v any) error {
+	data.Ref()
+	h.all = append(h.all, data)
+	return h.CodecV2.Unmarshal(data, v)
+}
+
+// TestClientCodecKeeps: a codec may keep the slice that it gets, which is in memory of the call.
+func TestClientCodecKeeps(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	c := dialClient(t, lis)
+	h := &hoarder{CodecV2: encoding.GetCodecV2(proto.Name)}
+	for i := range 20 {
+		if err := callEcho(callContext(t), c, []byte(strconv.Itoa(i)), grpc.ForceCodecV2(h)); err != nil {
+			t.Fatal(err)
+		}
+		if err := callEcho(callContext(t), c, []byte("another")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, data := range h.all {
+		got := new(wrapperspb.BytesValue)
+		if err := h.CodecV2.Unmarshal(data, got); err != nil || string(got.Value) != strconv.Itoa(i) {
+			t.Errorf("message %d: got %q and %v", i, got.Value, err)
+		}
+		data.Free()
+	}
+}
+
+// lateCanceller is a stats handler that cancels a call when its outcome is known.
+type lateCanceller struct{ *attemptTimes }
+
+type cancelKey struct{}
+
+// HandleRPC implements [stats.Handler].
+func (lateCanceller) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if _, ok := s.(*stats.InTrailer); ok {
+		if cancel, ok := ctx.Value(cancelKey{}).(context.CancelFunc); ok {
+			cancel()
+		}
+	}
+}
+
+// TestClientLateCancel: a context that ends with its call, and so ends the call's stream on another
+// goroutine, ends no other call.
+func TestClientLateCancel(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	c := dialClient(t, lis, WithStatsHandler(lateCanceller{new(attemptTimes)}))
+	for range 200 {
+		ctx, cancel := context.WithCancel(callContext(t))
+		if err := callEcho(context.WithValue(ctx, cancelKey{}, cancel), c, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := callEcho(callContext(t), c, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -221,10 +220,11 @@ func (c *Client) unary(ctx context.Context, method string, args, reply any, _ *g
 	if err != nil {
 		return err
 	}
-	if err := s.sendMsg(args); err != nil && err != io.EOF {
-		return err
-	}
-	return s.recvLast(reply)
+	op := sending{message: args, encodes: true, last: true}
+	err = s.withRetry(func(a *attempt) error { return a.exchange(&op, reply) }, s.commitLocked)
+	s.finish(err)
+	s.release()
+	return err
 }
 
 // NewStream implements [grpc.ClientConnInterface].

@@ -55,6 +55,7 @@ type attempt struct {
 	// guarded by mu
 	answered, bare bool
 	undo           func() bool // stops the cancelling of the stream with the context; nil: it can't end
+	cancels        bool        // undo came too late
 	unserved       bool        // the server has not seen it
 	ended          *status.Status
 	headerFields   []h2.Field  // nil: there is none
@@ -69,7 +70,7 @@ type attempt struct {
 // begin makes an attempt of a call.
 func (a *attempt) begin(s *clientCall, transparent bool) {
 	a.call, a.ctx = s, s.ctx
-	a.in.codec = s.info.codec
+	a.in.codec = s.out.codec
 	if sh := s.client.config.Stats; sh != nil {
 		a.began = time.Now()
 		a.ctx = sh.TagRPC(a.ctx, &stats.RPCTagInfo{
@@ -105,7 +106,7 @@ func (a *attempt) send(op *sending) error {
 	m := memories.Get().(*memory)
 	defer m.release()
 	p, of := op.pieces, op.of
-	if op.message != nil {
+	if op.encodes {
 		e, err := a.call.encode(op.message, m)
 		defer e.free(a.call.client.config.Pool)
 		if err != nil {
@@ -597,6 +598,26 @@ func (a *attempt) recv(v any) error {
 	return nil
 }
 
+// exchange sends the message of a unary call, and receives the answer. The server's status is behind
+// that: once the message is there, the call is not tried again.
+func (a *attempt) exchange(op *sending, reply any) error {
+	s := a.call
+	if err := a.send(op); err != nil && err != io.EOF { // which recv finds out
+		return err
+	}
+	if op.of.compressedLength > s.info.retryMost {
+		s.commit()
+	}
+	if err := s.leftErr(); err != nil {
+		return err
+	}
+	if err := a.recv(reply); err != nil {
+		return err
+	}
+	s.commit()
+	return onlyOne(a.recv(nothing))
+}
+
 // checkReceived returns another error if a call of one answer has succeeded without it.
 func (a *attempt) checkReceived(err error) error {
 	if err == io.EOF && !a.call.desc.ServerStreams && !a.call.received {
@@ -748,7 +769,7 @@ func (a *attempt) finish(st *status.Status) {
 		a.conn.counts.add(ended(st.Code()))
 		a.mu.Lock()
 		if a.undo != nil {
-			a.undo()
+			a.cancels = !a.undo()
 		}
 		a.mu.Unlock()
 	}

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -37,7 +38,7 @@ type clientCall struct {
 	method  string
 	desc    *grpc.StreamDesc
 	opts    []grpc.CallOption
-	info    callInfo
+	info    *callInfo
 	config  *methodConfig
 	delayed bool        // by resolving the name
 	pinned  *clientConn // the only connection that it may use; nil: it may use any
@@ -62,21 +63,22 @@ type clientCall struct {
 	sincePushback int         // of these, since the server has said when
 	leave         func() bool // the streams that end with the client; nil: it isn't there
 
-	first     attempt    // memory of the first one
-	keptFirst [2]sending // memory of kept: the header and a message
+	first attempt // memory of the first one
 }
 
 // A sending is something to send: a message, the end, or nothing but the header.
 type sending struct {
-	message any // of a unary call, which is encoded for each attempt; nil: see pieces
+	message any // if encodes is set
 	pieces
-	of   outPayload
-	last bool
+	of      outPayload
+	encodes bool // of a unary call: the message is encoded for each attempt
+	last    bool
 }
 
 // newStream begins a call.
 func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts []grpc.CallOption) (_ *clientCall, err error) {
-	s := &clientCall{client: c, ctx: ctx, method: method, desc: desc, opts: opts}
+	s := newCall(desc)
+	s.client, s.ctx, s.method, s.desc, s.opts = c, ctx, method, desc, opts
 	c.channel.CallStarted()
 	defer func() {
 		if err != nil {
@@ -91,12 +93,8 @@ func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method st
 		return nil, err
 	}
 	s.config = c.service.Load().of(method)
-	if s.info, err = callInfoOf(opts, s.config); err != nil {
+	if err := s.heedOptions(); err != nil {
 		return nil, err
-	}
-	s.out.codec = s.info.codec
-	if s.info.compressor != nil {
-		s.out.compression().compressor = s.info.compressor
 	}
 	switch t := s.config.timeout; {
 	case t != nil && *t >= 0:
@@ -112,6 +110,40 @@ func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method st
 		s.endWithClient()
 	}
 	return s, nil
+}
+
+// heedOptions sets what the options and the service config say.
+func (s *clientCall) heedOptions() (err error) {
+	if s.info, err = callInfoOf(s.opts, s.config); err != nil {
+		return err
+	}
+	if s.out.codec = s.info.codec; s.out.codec == nil {
+		s.out.codec = codecOf(proto.Name)
+	}
+	if s.info.compressor != nil {
+		s.out.compression().compressor = s.info.compressor
+	}
+	return nil
+}
+
+// unaryCalls is memory of calls.
+var unaryCalls = sync.Pool{New: func() any { return new(clientCall) }}
+
+func newCall(desc *grpc.StreamDesc) *clientCall {
+	if desc == unaryDesc {
+		return unaryCalls.Get().(*clientCall)
+	}
+	return new(clientCall)
+}
+
+// release lets another call have the memory of a unary call that has finished, unless something else may
+// know it: another attempt, the end of the context, a codec that got a message in memory of the attempt.
+func (s *clientCall) release() {
+	a := &s.first
+	if s.attempt == a && !s.tried && a.opened && !a.cancels && a.in.slot[0] == nil && a.stream.Release() {
+		*s = clientCall{}
+		unaryCalls.Put(s)
+	}
 }
 
 // endWithClient makes the end of the client finish a stream, which may have no RecvMsg under way.
@@ -311,6 +343,12 @@ func pushbackOf(trailer metadata.MD) (wait time.Duration, has, ok bool) {
 // commitLocked makes the attempt the last one.
 func (s *clientCall) commitLocked() { s.committed, s.kept = true, nil }
 
+func (s *clientCall) commit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.commitLocked()
+}
+
 // keepLocked keeps what was sent for another attempt.
 func (s *clientCall) keepLocked(op sending) {
 	if s.committed {
@@ -321,7 +359,7 @@ func (s *clientCall) keepLocked(op sending) {
 		return
 	}
 	if s.kept == nil {
-		s.kept = s.keptFirst[:0]
+		s.kept = make([]sending, 0, 2) // the header and a message
 	}
 	s.kept = append(s.kept, op)
 }
@@ -342,18 +380,16 @@ func (s *clientCall) sendMsg(v any) (err error) {
 		return status.Errorf(codes.Internal, "SendMsg called after CloseSend")
 	}
 	s.sentLast = !s.desc.ClientStreams
-	op := sending{message: v, last: s.sentLast}
-	if s.desc != unaryDesc || v == nil { // which is sent as an empty message
-		m := memories.Get().(*memory)
-		defer m.release()
-		e, err := s.encode(v, m)
-		defer e.free(s.client.config.Pool)
-		if err != nil {
-			return err
-		}
-		if op = (sending{pieces: e.pieces, of: e.of, last: s.sentLast}); !s.isCommitted() {
-			op.pieces = e.join() // it may be kept for another attempt
-		}
+	m := memories.Get().(*memory)
+	defer m.release()
+	e, err := s.encode(v, m)
+	defer e.free(s.client.config.Pool)
+	if err != nil {
+		return err
+	}
+	op := sending{pieces: e.pieces, of: e.of, last: s.sentLast}
+	if !s.isCommitted() {
+		op.pieces = e.join() // it may be kept for another attempt
 	}
 	return s.send(op)
 }
@@ -414,16 +450,22 @@ func (s *clientCall) recvLast(v any) error {
 		}
 		return err
 	}
-	switch err := s.recvMsg(nothing); err {
+	err := onlyOne(s.recvMsg(nothing))
+	if err != nil {
+		s.finish(err)
+	}
+	return err
+}
+
+// onlyOne returns the error of a call of one message, from what was received behind that.
+func onlyOne(err error) error {
+	switch err {
 	case io.EOF:
 		return nil
 	case nil:
-		err = status.Error(codes.Internal, "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message")
-		s.finish(err)
-		return err
-	default:
-		return err
+		return status.Error(codes.Internal, "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message")
 	}
+	return err
 }
 
 // nothing is for a message that there must not be: it is not decoded.

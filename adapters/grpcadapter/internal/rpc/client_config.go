@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -37,6 +38,8 @@ type methodConfig struct {
 	timeout                   *time.Duration
 	requestMost, responseMost *int
 	retry                     *retryPolicy // nil: the call is tried once
+
+	plain atomic.Pointer[callInfo] // of calls without options; nil: there was none
 }
 
 // A retryPolicy says how a call is tried again.

@@ -87,9 +87,8 @@ func (cc *clientConn) askHealth(ctx context.Context, service string) (*clientCal
 	}
 	s.told.Store(true)
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	var err error
-	if s.info, err = callInfoOf(nil, s.config); err == nil {
-		s.out.codec = s.info.codec
+	err := s.heedOptions()
+	if err == nil {
 		err = s.sendMsg(&healthpb.HealthCheckRequest{Service: service})
 	}
 	if err != nil && err != io.EOF { // then what is received tells why

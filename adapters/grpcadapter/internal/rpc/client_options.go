@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/status"
 )
 
@@ -22,7 +21,7 @@ type callInfo struct {
 	compressorName        string
 	compressor            encoding.Compressor
 	creds                 credentials.PerRPCCredentials
-	codec                 Codec
+	codec                 Codec  // nil: that of protobuf
 	codecName             string // of one that was forced
 }
 
@@ -35,9 +34,21 @@ const (
 
 const unset = math.MinInt // no option says less
 
-// callInfoOf understands the options of a call. One that it doesn't know makes the call fail.
-func callInfoOf(opts []grpc.CallOption, mc *methodConfig) (callInfo, error) {
-	info := callInfo{failFast: true, sendMost: unset, receiveMost: unset, retryMost: clientRetryMost}
+// callInfoOf returns what the options of a call amount to. One that it doesn't know makes the call fail.
+func callInfoOf(opts []grpc.CallOption, mc *methodConfig) (*callInfo, error) {
+	if len(opts) > 0 {
+		return parseOptions(opts, mc)
+	}
+	info, err := mc.plain.Load(), error(nil)
+	if info == nil {
+		info, err = parseOptions(nil, mc)
+		mc.plain.Store(info)
+	}
+	return info, err
+}
+
+func parseOptions(opts []grpc.CallOption, mc *methodConfig) (*callInfo, error) {
+	info := &callInfo{failFast: true, sendMost: unset, receiveMost: unset, retryMost: clientRetryMost}
 	if mc.waitForReady != nil {
 		info.failFast = !*mc.waitForReady
 	}
@@ -124,7 +135,6 @@ func (info *callInfo) findCodec() error {
 		return nil
 	}
 	if info.subtype == "" {
-		info.codec = codecOf(proto.Name)
 		return nil
 	}
 	if info.codec = codecOf(info.subtype); info.codec == nil {
