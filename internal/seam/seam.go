@@ -181,12 +181,13 @@ func othersHaveUnread(c net.Conn) (has bool) {
 // HungUp reports whether the peer of c has ended the stream, or reset it, even if no loop has reported
 // that yet. Bytes before that may be unread. It asks the kernel, and doesn't block. c is any
 // connection; unless TellsSent(c), the answer is false.
-func HungUp(c net.Conn) (hasEnded bool) {
+func HungUp(c net.Conn) bool {
 	if fd := FD(c); fd != nil {
-		hasEnded = fd.HungUp() // calls to idle servers ask this: without the closures' memory
+		hasEnded := fd.HungUp() // calls to idle servers ask this: without the closure's memory
 		runtime.KeepAlive(c)
 		return hasEnded
 	}
+	hasEnded := false
 	withSocket(c, func(fd int) { hasEnded = sys.HungUp(fd) })
 	return hasEnded
 }
