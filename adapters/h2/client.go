@@ -184,13 +184,13 @@ type clientPart struct {
 	extras  extras // of the stream
 	cond    cond
 	answer  Answer
-	late    bool // the deadline of the answer has passed before it
 	interim func(status int, fields []Field)
 	ignored int      // bytes of interim answers, if interim is nil
-	heard   uint16   // the connection's, when the stream was opened
 	awaited int      // AwaitEnd waits, and so many bytes of the body end that, too; 0: it doesn't
 	memory  [4]Field // of a short header, with the trailers behind it
-	used    int      // of memory
+	used    uint8    // of memory
+	late    bool     // the deadline of the answer has passed before it
+	heard   uint16   // the connection's, when the stream was opened
 
 	dropped bool // bytes of it were dropped since; guarded by the stream's reading
 }
@@ -221,11 +221,13 @@ func (x *extras) keepTrailers(fields []Field) {
 
 // keep returns a copy of fields.
 func (p *clientPart) keep(fields []Field) []Field {
-	if len(fields) > len(p.memory)-p.used {
+	if len(fields) > len(p.memory)-int(p.used) {
 		return append([]Field(nil), fields...)
 	}
-	to := p.memory[p.used : p.used+len(fields) : p.used+len(fields)]
-	p.used += copy(to, fields)
+	first, last := p.used, p.used+uint8(len(fields))
+	p.used = last
+	to := p.memory[first:last:last]
+	copy(to, fields)
 	return to
 }
 
