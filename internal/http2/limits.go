@@ -94,7 +94,7 @@ type Config struct {
 	// nothing; grpc-go does for some.
 	Explain bool
 
-	// Strings, if not nil, shares strings between the tables of connections.
+	// Strings, if not nil, shares entries between the tables of connections.
 	Strings *hpack.Interner
 }
 

@@ -214,20 +214,19 @@ func (d *Decoder) literal(c *cursor, l *List, prefixBits uint, intoTable bool) b
 	if c.err != nil {
 		return false
 	}
-	f := Field{Name: name, Sensitive: sensitive}
-	switch {
-	case !intoTable:
-		f.Value = l.text(b, len(c.p))
-	case name.shared:
-		f.Value = l.Strings.text(b)
-	default:
-		f.Value = string(b)
+	if !intoTable {
+		value := l.text(b, len(c.p))
+		l.add(&Field{Name: name, Value: value, Sensitive: sensitive, badValue: !ValidValue(value)})
+		return true
 	}
-	f.badValue = !ValidValue(f.Value)
-	if intoTable {
-		d.table.add(&f)
+	var f *Field
+	if name.shared {
+		f = l.Strings.field(name, b)
+	} else {
+		f = newField(name, string(b))
 	}
-	l.add(&f)
+	d.table.add(f)
+	l.add(f)
 	return true
 }
 

@@ -305,6 +305,45 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestTablesShare: tables share the entries that describe a program, and none of a person's.
+func TestTablesShare(t *testing.T) {
+	l := List{Strings: NewInterner()}
+	fields := []struct{ name, value string }{
+		{"user-agent", "a browser"}, {"accept", "*/*"}, {"cookie", "a secret"}, {"authorization", "a secret"}, {"x-other", "a browser"},
+	}
+	var block []byte
+	for _, f := range fields {
+		block = appendString(appendString(append(block, 0x40), f.name), f.value)
+	}
+	block = appendString(appendString(append(block, 0x40), "user-agent"), "a browser\n")
+	shared := func() (names []string) {
+		decoders := [2]Decoder{MakeDecoder(), MakeDecoder()}
+		for i := range decoders {
+			l.Reset(1<<20, 1000)
+			if err := decoders[i].Decode(block, true, &l); err != nil || !l.Bad || len(l.Fields) != len(fields) {
+				t.Fatalf("got %v, %v, %t", l.Fields, err, l.Bad)
+			}
+		}
+		for i := range len(fields) + 1 {
+			if f := decoders[0].table.at(i); f == decoders[1].table.at(i) {
+				names = append(names, f.Name.String())
+			}
+		}
+		return names
+	}
+	want := []string{"user-agent", "accept", "user-agent"} // the last one comes first
+	for tries := 0; ; tries++ {                            // two of them may have the same place
+		got := shared()
+		if slices.Equal(got, want) {
+			return
+		}
+		if tries == 5 {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+		l.Strings = NewInterner()
+	}
+}
+
 // TestStringsStandAlone: the string of a field keeps no more memory than doc.go says, and never the
 // bytes that it was decoded from.
 func TestStringsStandAlone(t *testing.T) {

@@ -18,8 +18,8 @@
 // in no table share chunks of at most 2 KiB, so a caller that keeps such a string also keeps at
 // most 2 KiB alive. No string points into the bytes that were passed to the decoder.
 //
-// An [Interner] saves the copies of values that many clients send: it returns the same string for
-// equal values, for the names that describe a program and not a person.
+// An [Interner] saves the copies of fields that many clients send: it returns the same entry for
+// equal ones, for the names that describe a program and not a person.
 //
 // # Limits
 //

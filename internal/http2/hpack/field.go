@@ -17,6 +17,10 @@ func MakeField(wire, value string) Field {
 	return Field{Name: NameOf(wire), Value: value, badValue: !ValidValue(value)}
 }
 
+func newField(name *Name, value string) *Field {
+	return &Field{Name: name, Value: value, badValue: !ValidValue(value)}
+}
+
 // Valid reports whether name and value are valid by RFC 9113, section 8.2.1. Fields in the
 // decoder's table were checked when they entered it.
 func (f *Field) Valid() bool { return !f.badValue && f.Name.class != BadName }

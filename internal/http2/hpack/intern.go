@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// An Interner hands out one string for equal values, and one Name for equal names, so that the
-// tables of many connections share them. It holds 512 of each, of 192 bytes at most; a new one
+// An Interner hands out one Field for equal ones, and one Name for equal names, so that the tables of
+// many connections share them. It holds 512 of each, of 192 bytes at most; a new one
 // takes the place of an older one, so a client that sends many different ones costs the others only
 // the saving. A server has one. Its methods may be called by several goroutines at once, and on a
 // nil Interner.
 type Interner struct {
 	seed   maphash.Seed
-	values [internedMax]atomic.Pointer[string]
+	fields [internedMax]atomic.Pointer[Field]
 	names  [internedMax]atomic.Pointer[Name]
 }
 
@@ -25,18 +25,18 @@ const (
 // NewInterner returns an empty Interner.
 func NewInterner() *Interner { return &Interner{seed: maphash.MakeSeed()} }
 
-// text returns a string with the bytes of b, which has memory of its own.
-func (in *Interner) text(b []byte) string {
+// field returns a field whose value is b.
+func (in *Interner) field(name *Name, b []byte) *Field {
 	if in == nil || len(b) > internedBytesMax {
-		return string(b)
+		return newField(name, string(b))
 	}
-	slot := &in.values[maphash.Bytes(in.seed, b)%internedMax]
-	if s := slot.Load(); s != nil && *s == string(b) {
-		return *s
+	slot := &in.fields[(maphash.Bytes(in.seed, b)+uint64(len(name.wire)))%internedMax]
+	if f := slot.Load(); f != nil && f.Name == name && f.Value == string(b) {
+		return f
 	}
-	s := string(b)
-	slot.Store(&s)
-	return s
+	f := newField(name, string(b))
+	slot.Store(f)
+	return f
 }
 
 // name returns the Name of a name as it was sent.

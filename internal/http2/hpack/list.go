@@ -14,7 +14,7 @@ type List struct {
 	// Bad is set when a field is left out because it isn't valid. [Field.Valid] has the rules.
 	Bad bool
 
-	// Strings, if not nil, interns values of table entries.
+	// Strings, if not nil, interns table entries.
 	Strings *Interner
 
 	left    int    // bytes that more fields may have, by their Size

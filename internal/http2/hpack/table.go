@@ -1,9 +1,10 @@
 package hpack
 
 // A table is a dynamic table (RFC 7541, section 2.3.2). Its entries stand in the order of their coming,
-// from head on; the free room before head is used again when the slice is full.
+// from head on; the free room before head is used again when the slice is full. An entry never changes,
+// because tables of other connections may have it, too.
 type table struct {
-	entries []Field
+	entries []*Field
 	head    int32
 	size    uint32 // bytes, as RFC 7541 counts
 	max     uint32 // of size, which the peer chooses
@@ -18,7 +19,7 @@ func (t *table) at(i int) *Field {
 	if i >= t.len() {
 		return nil
 	}
-	return &t.entries[len(t.entries)-1-i]
+	return t.entries[len(t.entries)-1-i]
 }
 
 // setMax changes the size that the table may have.
@@ -33,9 +34,8 @@ func (t *table) setMax(max uint32) {
 // evict takes the oldest entries out until there are need bytes of room, or none are left.
 func (t *table) evict(need uint32) {
 	for t.len() > 0 && t.size+need > t.max {
-		f := &t.entries[t.head]
-		t.size -= uint32(f.Size())
-		*f = Field{}
+		t.size -= uint32(t.entries[t.head].Size())
+		t.entries[t.head] = nil
 		t.head++
 	}
 }
@@ -55,16 +55,16 @@ func (t *table) add(f *Field) {
 	}
 	t.makeRoom()
 	if t.entries == nil {
-		t.entries = make([]Field, 0, entriesFirst)
+		t.entries = make([]*Field, 0, entriesFirst)
 	}
-	t.entries = append(t.entries, *f)
+	t.entries = append(t.entries, f)
 	t.size += n
 }
 
 // trim makes the slice as long as the entries are.
 func (t *table) trim() {
 	if n := t.len(); n < cap(t.entries) {
-		t.entries, t.head = append(make([]Field, 0, n), t.entries[t.head:]...), 0
+		t.entries, t.head = append(make([]*Field, 0, n), t.entries[t.head:]...), 0
 	}
 }
 
