@@ -126,53 +126,26 @@ func (r *runner) programSample(ctx context.Context, server *foreign, t Target) (
 		err := tool.Run()
 		return Sample{Metrics: map[string]float64{MetricCPU: float64(server.cpu() - before)}}, 0, err
 	}
-	perConn, err := r.idleOf(ctx, server, t.Job)
-	if err != nil {
-		return s, 0, err
-	}
-	gen, err := startLoad(ctx, nil, r.exe, t.Job)
-	if err != nil {
-		return s, 0, err
-	}
-	defer gen.stop()
-	warm, err := gen.runPhase(ctx, scenario.Phase{Duration: r.cfg.Warmup, Grace: r.cfg.Hung})
-	if err != nil {
-		return s, 0, err
-	}
-	machine, before := machineCPU(), server.cpu()
-	res, err := gen.runPhase(ctx, scenario.Phase{Duration: r.cfg.Duration, Grace: r.cfg.Hung})
-	if err != nil {
-		return s, 0, err
-	}
-	used := server.cpu() - before
-	m := loadMetrics(&res)
-	m[MetricCPU] = float64(used) / float64(res.Ops)
-	machine.noteOthers(m, used+res.CPU)
+	idle := t.Job
+	idle.Idle, idle.Memory, idle.Conns = r.cfg.Idle, true, 1
+	one := &stage{ctx: ctx, r: r, s: &idle.Scenario, job: idle, memory: server.memory}
+	var resident float64
 	if r.cfg.Idle > 0 {
-		m[MetricResident] = perConn
+		defer one.tearDown()
+		one.startLoad(idle)
+		resident = one.idleMemory()[MetricResident]
+		one.tearDown()
 	}
-	return Sample{Metrics: m, Latency: res.Latency}, int64(r.cfg.Idle) + warm.Ops + res.Ops, nil
-}
-
-// idleOf returns how much memory an idle connection takes. It is measured before the load, whose
-// garbage would have room for thousands.
-func (r *runner) idleOf(ctx context.Context, server *foreign, job scenario.Job) (float64, error) {
-	if r.cfg.Idle == 0 {
-		return 0, nil
+	many := &stage{ctx: ctx, r: r, s: &t.Job.Scenario, job: t.Job, usage: server.usage}
+	defer many.tearDown()
+	if many.err = one.err; many.err == nil {
+		many.startLoad(t.Job)
+		s = many.loadSample(0)
 	}
-	gen, err := startLoad(ctx, nil, r.exe, idleJob(job, 1))
-	if err != nil {
-		return 0, err
+	if many.err == nil && r.cfg.Idle > 0 {
+		s.Metrics[MetricResident] = resident
 	}
-	defer gen.stop()
-	empty := server.resident()
-	if err := gen.call(ctx, "Leave", idleJob(job, r.cfg.Idle), nil, openMax); err != nil {
-		return 0, err
-	}
-	if err := r.settle(ctx); err != nil {
-		return 0, err
-	}
-	return float64(server.resident()-empty) / float64(r.cfg.Idle), nil
+	return s, one.ops + many.ops, many.err
 }
 
 // foreign is the process of a Program.
@@ -197,15 +170,17 @@ func (f *foreign) accepts(ctx context.Context, addr string, limit time.Duration)
 	}
 }
 
-// cpu and resident return 0 once the process is gone.
+// cpu, usage and memory return 0 once the process is gone.
 func (f *foreign) cpu() time.Duration {
 	used, _ := target.CPU(f.cmd.Process.Pid)
 	return used
 }
 
-func (f *foreign) resident() int64 {
-	n, _ := target.Resident(f.cmd.Process.Pid)
-	return n
+func (f *foreign) usage() scenario.Usage { return scenario.Usage{User: f.cpu()} }
+
+func (f *foreign) memory() (m scenario.Memory) {
+	m.Resident, _ = target.Resident(f.cmd.Process.Pid)
+	return m
 }
 
 // stop asks the process to end, as a supervisor does, and returns when it is gone.

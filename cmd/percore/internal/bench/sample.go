@@ -14,89 +14,103 @@ import (
 // Ten thousand TLS handshakes take half a minute on a slow machine.
 const openMax = 3 * time.Minute
 
-// stage has the processes of one sample.
+// stage has the processes of one sample. Its methods do nothing once err is set.
 type stage struct {
-	r       *runner
-	s       *scenario.Scenario
+	ctx context.Context
+	r   *runner
+	s   *scenario.Scenario
+	err error
+
 	backend *child // or nil
-	server  *child // under test
+	server  *child // under test; nil for a Program
 	load    *child
+	loadOn  processors
 	job     scenario.Job
+	ops     int64 // that the load has done, also outside the window
+
+	usage  func() scenario.Usage  // of the server
+	memory func() scenario.Memory // the same
 }
 
 // sample takes one sample of s on arm. The rate is for an open loop; 0 means a closed loop.
-func (r *runner) sample(ctx context.Context, s *scenario.Scenario, arm *Arm, rate float64) (Sample, error) {
-	st := &stage{r: r, s: s}
+func (r *runner) sample(ctx context.Context, s *scenario.Scenario, arm *Arm, rate float64) (sample Sample, err error) {
+	st := &stage{ctx: ctx, r: r, s: s}
 	defer st.tearDown()
-	err := st.setUp(ctx, arm)
-	if err != nil {
-		return Sample{}, err
+	if st.startServers(arm); st.err != nil {
+		return sample, st.err
 	}
-	var sample Sample
+	st.startLoad(st.job)
 	if s.Memory {
-		sample, err = st.idleSample(ctx)
+		sample.Metrics = st.idleMemory()
 	} else {
-		sample, err = st.loadSample(ctx, rate)
+		sample = st.loadSample(rate)
 	}
-	if err != nil && ctx.Err() == nil {
-		err = st.blame(err)
+	if st.err != nil && ctx.Err() == nil {
+		st.err = st.blame(st.err)
 	}
-	return sample, err
+	return sample, st.err
 }
 
-// setUp starts the servers, and the load, whose connections it opens.
-func (st *stage) setUp(ctx context.Context, arm *Arm) (err error) {
+// call calls a method of a process.
+func (st *stage) call(c *child, method string, in, out any, limit time.Duration) {
+	if st.err == nil {
+		st.err = c.call(st.ctx, method, in, out, limit)
+	}
+}
+
+// startServers starts the server under test, and the one behind it.
+func (st *stage) startServers(arm *Arm) {
 	r, s := st.r, st.s
-	serverOn, loadOn := r.serverCPUs, r.loadCPUs
+	serverOn := r.serverCPUs
+	st.loadOn = r.loadCPUs
 	if s.Procs > 0 {
-		if serverOn, loadOn, err = giveProcessors(s.Procs); err != nil {
-			return err
+		if serverOn, st.loadOn, st.err = giveProcessors(s.Procs); st.err != nil {
+			return
 		}
 	}
 	order := scenario.Order{Scenario: *s, Engine: arm.Engine, FileDir: r.dir}
 	var started scenario.Started
 	if s.Backend != nil {
-		if st.backend, err = startChild("the backend", loadOn, false, r.exe, []string{entry.ServerArg}, nil); err != nil {
-			return err
-		}
-		behind := scenario.Order{Scenario: *s.Backend, FileDir: r.dir}
-		if err = st.backend.call(ctx, "Start", behind, &started, r.cfg.Hung); err != nil {
-			return err
-		}
+		st.backend, st.err = startChild("the backend", st.loadOn, false, r.exe, []string{entry.ServerArg}, nil)
+		st.call(st.backend, "Start", scenario.Order{Scenario: *s.Backend, FileDir: r.dir}, &started, r.cfg.Hung)
 		order.Behind = started.Addr
 	}
-	st.server, err = startChild("the "+arm.Name+" server", serverOn, r.cfg.Counts, cmp.Or(arm.Executable, r.exe), r.cfg.serverArgs, arm.Env)
-	if err != nil {
-		return err
+	if st.err != nil {
+		return
+	}
+	st.server, st.err = startChild("the "+arm.Name+" server", serverOn, r.cfg.Counts, cmp.Or(arm.Executable, r.exe), r.cfg.serverArgs, arm.Env)
+	st.call(st.server, "Start", order, &started, r.cfg.Hung)
+	if st.err != nil {
+		return
 	}
 	r.rep.noteUncounted(st.server.counters)
-	if err = st.server.call(ctx, "Start", order, &started, r.cfg.Hung); err != nil {
-		return err
-	}
 	if s.Procs == 0 && s.MaxProcs == 0 {
 		arm.GOMAXPROCS, arm.Loops = started.GOMAXPROCS, started.Loops
 	}
 	st.job = scenario.Job{Scenario: *s, Addr: started.Addr}
-	if st.load, err = startLoad(ctx, loadOn, r.exe, st.job); err != nil {
-		return st.blame(err)
+	st.usage = func() (u scenario.Usage) {
+		st.call(st.server, "Usage", nil, &u, r.cfg.Hung)
+		return u
 	}
-	if s.Idle > 0 && !s.Memory {
-		return st.load.call(ctx, "Leave", idleJob(st.job, s.Idle), nil, openMax)
+	st.memory = func() (m scenario.Memory) {
+		st.call(st.server, "Memory", nil, &m, r.cfg.Hung)
+		return m
 	}
-	return nil
 }
 
-// startLoad starts a load process and connects it as job says.
-func startLoad(ctx context.Context, on processors, exe string, job scenario.Job) (*child, error) {
-	c, err := startChild("the load generator", on, false, exe, []string{entry.LoadArg}, nil)
-	if err != nil {
-		return nil, err
+// startLoad starts a load process and opens the connections of job.
+func (st *stage) startLoad(job scenario.Job) {
+	st.load, st.err = startChild("the load generator", st.loadOn, false, st.r.exe, []string{entry.LoadArg}, nil)
+	st.call(st.load, "Prepare", job, nil, openMax)
+	if job.Idle > 0 && !job.Memory {
+		st.leave(job.Idle)
 	}
-	if err := c.call(ctx, "Prepare", job, nil, openMax); err != nil {
-		c.stop()
-		return nil, err
-	}
-	return c, nil
+}
+
+// leave opens n idle connections, and uses each once.
+func (st *stage) leave(n int) {
+	st.call(st.load, "Leave", idleJob(st.job, n), nil, openMax)
+	st.ops += int64(n)
 }
 
 // idleJob is a load of n idle connections in addition to those of job.
@@ -133,55 +147,51 @@ func (st *stage) blame(err error) error {
 }
 
 // runPhase runs the load and blocks until every operation it began has ended.
-func (c *child) runPhase(ctx context.Context, ph scenario.Phase) (res scenario.Result, err error) {
-	return res, c.call(ctx, "Run", ph, &res, ph.Duration+2*ph.Grace)
+func (st *stage) runPhase(d time.Duration, rate float64, seed uint64) (res scenario.Result) {
+	ph := scenario.Phase{Duration: d, Grace: st.r.cfg.Hung, Rate: rate, Seed: seed}
+	st.call(st.load, "Run", ph, &res, ph.Duration+2*ph.Grace)
+	st.ops += res.Ops
+	return res
 }
 
 // loadSample warms up and measures one window.
-func (st *stage) loadSample(ctx context.Context, rate float64) (Sample, error) {
+func (st *stage) loadSample(rate float64) Sample {
 	cfg := &st.r.cfg
-	ph := scenario.Phase{Duration: max(cfg.Warmup, 2*st.s.PauseMax), Grace: cfg.Hung, Rate: rate, Seed: 1} // all connections are used
-	if ph.Duration > 0 {
-		if _, err := st.load.runPhase(ctx, ph); err != nil {
-			return Sample{}, err
-		}
+	if d := max(cfg.Warmup, 2*st.s.PauseMax); d > 0 { // all connections are used
+		st.runPhase(d, rate, 1)
 	}
-	ph.Duration, ph.Seed = cfg.Duration, 2 // any seed except the warm-up's
-	sample, err := st.window(ctx, ph)
-	if err == nil && st.s.Idle > 0 {
+	sample := st.window(rate)
+	if st.s.Idle > 0 {
 		// A server that had closed them would have looked cheap.
-		err = st.load.call(ctx, "Revive", nil, nil, openMax)
+		st.call(st.load, "Revive", nil, nil, openMax)
 	}
-	return sample, err
+	return sample
 }
 
 // window runs the measured phase between two snapshots of the servers.
-func (st *stage) window(ctx context.Context, ph scenario.Phase) (Sample, error) {
+func (st *stage) window(rate float64) Sample {
 	machine := machineCPU()
-	before, behindBefore, err := st.usage(ctx)
-	if err != nil {
-		return Sample{}, err
-	}
+	behindBefore := st.usageBehind()
 	counted := make(map[string]float64)
-	if err := st.server.counters.read(counted, -1); err != nil {
-		return Sample{}, err
+	before := st.snapshot(counted, -1)
+	res := st.runPhase(st.r.cfg.Duration, rate, 2) // any seed except the warm-up's
+	after := st.snapshot(counted, +1)
+	behindAfter := st.usageBehind()
+	if st.err == nil && res.Ops == 0 {
+		st.err = fmt.Errorf("no operation ended within %v", st.r.cfg.Duration)
 	}
-	res, err := st.load.runPhase(ctx, ph)
-	if err != nil {
-		return Sample{}, err
+	if st.err != nil {
+		return Sample{}
 	}
-	if err := st.server.counters.read(counted, +1); err != nil {
-		return Sample{}, err
+	m := map[string]float64{MetricRate: float64(res.Ops) / res.Elapsed.Seconds()}
+	for metric, name := range map[string]string{MetricP50: "50", MetricP90: "90", MetricP99: "99", MetricP999: "99.9", MetricMax: "max"} {
+		m[metric] = float64(res.Quantiles[name])
 	}
-	after, behindAfter, err := st.usage(ctx)
-	if err != nil {
-		return Sample{}, err
+	if res.ServiceP99 > 0 {
+		m[MetricServiceP99], m[MetricLateP99] = float64(res.ServiceP99), float64(res.LateP99)
 	}
-	if res.Ops == 0 {
-		return Sample{}, fmt.Errorf("no operation ended within %v", ph.Duration)
-	}
-	m := loadMetrics(&res)
 	perOp := func(metric string, v float64) { m[metric] = v / float64(res.Ops) }
+	perOp(MetricLoadCPU, float64(res.CPU))
 	perOp(MetricCPU, float64(after.CPU()-before.CPU()))
 	perOp(MetricUser, float64(after.User-before.User))
 	perOp(MetricSystem, float64(after.System-before.System))
@@ -195,47 +205,35 @@ func (st *stage) window(ctx context.Context, ph scenario.Phase) (Sample, error) 
 		perOp(metric, n)
 	}
 	if st.s.Overload > 0 {
-		m[MetricGood] = float64(res.Good) / ph.Duration.Seconds()
+		m[MetricGood] = float64(res.Good) / st.r.cfg.Duration.Seconds()
 		m[MetricRefused] = 100 * float64(res.Refused) / float64(res.Ops+res.Refused)
 	}
-	machine.noteOthers(m, after.CPU()-before.CPU()+behindAfter.CPU()-behindBefore.CPU()+res.CPU)
-	return Sample{Metrics: m, Latency: res.Latency}, nil
+	machine.noteOthers(m, after.CPU()-before.CPU()+behindAfter-behindBefore+res.CPU)
+	return Sample{Metrics: m, Latency: res.Latency}
 }
 
-// loadMetrics returns what the load has seen.
-func loadMetrics(res *scenario.Result) map[string]float64 {
-	m := map[string]float64{
-		MetricRate:    float64(res.Ops) / res.Elapsed.Seconds(),
-		MetricLoadCPU: float64(res.CPU) / float64(res.Ops),
+// snapshot returns what the server has consumed so far, and adds its counters to counted, times factor.
+// The counters are closer to the phase.
+func (st *stage) snapshot(counted map[string]float64, factor float64) (u scenario.Usage) {
+	if factor < 0 {
+		u = st.usage()
 	}
-	for metric, name := range map[string]string{MetricP50: "50", MetricP90: "90", MetricP99: "99", MetricP999: "99.9", MetricMax: "max"} {
-		m[metric] = float64(res.Quantiles[name])
+	if st.server != nil && st.err == nil {
+		st.err = st.server.counters.read(counted, factor)
 	}
-	if res.ServiceP99 > 0 {
-		m[MetricServiceP99], m[MetricLateP99] = float64(res.ServiceP99), float64(res.LateP99)
+	if factor > 0 {
+		u = st.usage()
 	}
-	return m
+	return u
 }
 
-// usage returns what the server has consumed so far, and the server behind it if there is one.
-func (st *stage) usage(ctx context.Context) (server, backend scenario.Usage, err error) {
+// usageBehind returns the CPU time of the server behind the one under test.
+func (st *stage) usageBehind() time.Duration {
+	var u scenario.Usage
 	if st.backend != nil {
-		if err = st.backend.call(ctx, "Usage", nil, &backend, st.r.cfg.Hung); err != nil {
-			return server, backend, err
-		}
+		st.call(st.backend, "Usage", nil, &u, st.r.cfg.Hung)
 	}
-	err = st.server.call(ctx, "Usage", nil, &server, st.r.cfg.Hung)
-	return server, backend, err
-}
-
-// settle waits until idle connections have settled.
-func (r *runner) settle(ctx context.Context) error {
-	select {
-	case <-time.After(r.cfg.Settle):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return u.CPU()
 }
 
 // idleWarmup is how long load runs before the memory of a server without connections is measured.
@@ -243,72 +241,65 @@ func (r *runner) settle(ctx context.Context) error {
 // connections.
 const idleWarmup = 100 * time.Millisecond
 
-// idleSample measures the memory of idle connections.
-func (st *stage) idleSample(ctx context.Context) (Sample, error) {
-	cfg := &st.r.cfg
-	if _, err := st.load.runPhase(ctx, scenario.Phase{Duration: idleWarmup, Grace: cfg.Hung}); err != nil {
-		return Sample{}, err
+// idleMemory measures the memory of idle connections. A Program, which doesn't collect its garbage
+// before, is not warmed up: the garbage would have room for thousands.
+func (st *stage) idleMemory() map[string]float64 {
+	if st.server != nil {
+		st.runPhase(idleWarmup, 0, 1)
 	}
-	var empty, full scenario.Memory
-	if err := st.server.call(ctx, "Memory", nil, &empty, cfg.Hung); err != nil {
-		return Sample{}, err
+	if st.err != nil {
+		return nil
 	}
-	if err := st.fill(ctx); err != nil {
-		return Sample{}, err
+	empty := st.memory()
+	st.fill()
+	select {
+	case <-time.After(st.r.cfg.Settle):
+	case <-st.ctx.Done():
+		st.err = context.Cause(st.ctx)
 	}
-	if err := st.r.settle(ctx); err != nil {
-		return Sample{}, err
-	}
-	if err := st.server.call(ctx, "Memory", nil, &full, cfg.Hung); err != nil {
-		return Sample{}, err
-	}
-	// A server that had closed them would have looked cheap.
-	if err := st.revive(ctx); err != nil {
-		return Sample{}, err
-	}
+	full := st.memory()
+	st.revive() // a server that had closed them would have looked cheap
 	perConn := func(full, empty int64) float64 { return float64(full-empty) / float64(st.s.Idle) }
-	return Sample{Metrics: map[string]float64{
+	return map[string]float64{
 		MetricResident:   perConn(full.Resident, empty.Resident),
 		MetricHeap:       perConn(full.Heap, empty.Heap),
 		MetricStack:      perConn(full.Stack, empty.Stack),
 		MetricGoroutines: perConn(full.Goroutines, empty.Goroutines),
-	}}, nil
+	}
 }
 
 // fill opens the idle connections, to the server or, of its client, to the backend. Each has had one
 // request, or has requests whose handlers wait.
-func (st *stage) fill(ctx context.Context) error {
+func (st *stage) fill() {
 	s := st.s
 	switch {
 	case s.Calls.Idle > 0:
-		return st.server.call(ctx, "Hold", s.Idle, new(int), openMax)
-	case !s.Waiting:
-		return st.load.call(ctx, "Leave", idleJob(st.job, s.Idle), nil, openMax)
+		st.call(st.server, "Hold", s.Idle, new(int), openMax)
+	case s.Waiting:
+		job := idleJob(st.job, s.IdleConns())
+		job.Path = scenario.WaitPath
+		st.call(st.load, "Ask", job, nil, openMax)
+		st.call(st.server, "Await", s.Idle, nil, openMax)
+	default:
+		st.leave(s.Idle)
 	}
-	job := idleJob(st.job, s.IdleConns())
-	job.Path = scenario.WaitPath
-	if err := st.load.call(ctx, "Ask", job, nil, openMax); err != nil {
-		return err
-	}
-	return st.server.call(ctx, "Await", s.Idle, nil, openMax)
 }
 
 // revive uses every connection of fill once more, or makes the waiting handlers answer.
-func (st *stage) revive(ctx context.Context) error {
+func (st *stage) revive() {
 	s := st.s
 	switch {
 	case s.Calls.Idle > 0:
 		reused := 0
-		err := st.server.call(ctx, "Hold", s.Idle, &reused, openMax)
-		if err == nil && reused < s.Idle {
-			err = fmt.Errorf("the client has used %d of %d idle connections once more", reused, s.Idle)
+		st.call(st.server, "Hold", s.Idle, &reused, openMax)
+		if st.err == nil && reused < s.Idle {
+			st.err = fmt.Errorf("the client has used %d of %d idle connections once more", reused, s.Idle)
 		}
-		return err
-	case !s.Waiting:
-		return st.load.call(ctx, "Revive", nil, nil, openMax)
+	case s.Waiting:
+		st.call(st.server, "Release", nil, nil, st.r.cfg.Hung)
+		st.call(st.load, "Answers", nil, nil, openMax)
+	default:
+		st.call(st.load, "Revive", nil, nil, openMax)
+		st.ops += int64(s.Idle)
 	}
-	if err := st.server.call(ctx, "Release", nil, nil, st.r.cfg.Hung); err != nil {
-		return err
-	}
-	return st.load.call(ctx, "Answers", nil, nil, openMax)
 }
