@@ -46,10 +46,9 @@ const (
 type benchFlags struct {
 	cfg     bench.Config
 	list    bool
-	all     bool    // print all metrics
-	against string  // another build to compare with, or ""
-	limit   float64 // how much worse than it a figure may be, in percent
-	json    string  // the file to write everything to, or ""
+	all     bool   // print all metrics
+	against string // another build to compare with, or ""
+	json    string // the file to write everything to, or ""
 }
 
 const benchArmsUsage = `what to compare, the first with each other (default percore+fastpath,percore,net,
@@ -119,7 +118,7 @@ func (f *benchFlags) print(rep *bench.Report) error {
 	if f.against == "" {
 		return report.Table(os.Stdout, rep, f.all)
 	}
-	worse, err := report.Changes(os.Stdout, rep, f.limit/100, f.all)
+	worse, err := report.Changes(os.Stdout, rep, f.all)
 	if err == nil && worse > 0 {
 		err = fmt.Errorf("%d figures are worse than those of %s", worse, f.against)
 	}
@@ -147,9 +146,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs.DurationVar(&f.cfg.Settle, "settle", benchSettle, "how long connections are idle before their memory is measured")
 	fs.BoolVar(&f.cfg.SplitCPUs, "split-cpus", false, "half of the processors for the server, the other half for the load, as if they\nwere two machines")
 	fs.BoolVar(&f.cfg.Scale, "scale", false, "how the cost of a request changes with the number of processors: servers of\n1, 2, 4, ... of them")
-	fs.BoolVar(&f.cfg.Counts, "counts", false, "also count the servers' instructions and system calls, where perf_event_open is\nallowed")
-	fs.StringVar(&f.against, "against", "", "compare with another build of this program, at `path`, by what hardly depends on the\nmachine: allocations, memory of idle connections, context switches and -counts; the\nexit status is 1 if a figure is worse by more than -limit")
-	fs.Float64Var(&f.limit, "limit", 2, "how much worse a figure may be with -against, in `percent`; system calls 5 times as\nmuch, calls of epoll 10, context switches and calls of futex 25")
+	fs.StringVar(&f.against, "against", "", "compare with another build of this program, at `path`, by what hardly depends on the\nmachine: allocations, memory of idle connections, context switches, and\ninstructions and system calls where perf_event_open is allowed; the exit status is 1 if a\nfigure is worse by more than 2 %; system calls 10, calls of epoll 20, context switches\nand calls of futex 50")
 	fs.BoolVar(&f.list, "list", false, "list the scenarios, the core set marked by a *")
 	fs.BoolVar(&f.all, "v", false, "print all metrics, not only those a scenario is about")
 	fs.Var(&env, "env", "set an environment variable for an arm's servers, `ARM:KEY=VALUE` (* for all arms);\nrepeatable")
@@ -170,9 +167,6 @@ func parseBench(args []string) (*benchFlags, error) {
 	}
 	if err := setMatch(&f.cfg, *run, *full); err != nil {
 		return nil, err
-	}
-	if f.limit < 0 {
-		return nil, fmt.Errorf("-limit %v: want 0 or more", f.limit)
 	}
 	if f.against != "" {
 		if _, err := os.Stat(f.against); err != nil {

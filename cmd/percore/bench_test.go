@@ -88,7 +88,6 @@ func TestBenchUsage(t *testing.T) {
 		{[]string{"-env", "nobody:A=b"}, `no arm is called "nobody"`},
 		{[]string{"-exe", "percore"}, "want ARM:PATH"},
 		{[]string{"-against", "/nonexistent"}, "/nonexistent: no such file"},
-		{[]string{"-limit", "-1"}, "-limit"},
 		{[]string{"-rounds", "many"}, "invalid value"},
 		{[]string{"-rounds", "0"}, "0 rounds: need at least one"},
 		{[]string{"-duration", "0s"}, "durations must be positive"},

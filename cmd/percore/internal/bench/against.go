@@ -26,20 +26,20 @@ func AgainstBuild(arms []Arm, path string) []Arm {
 // machine does. Of these, system calls and context switches depend on how requests happen to meet.
 var changeRules = []struct {
 	metric string
-	times  float64 // that the limit is allowed
+	limit  float64 // the share that a figure may be worse
 	least  float64 // smaller differences don't count
 }{
-	{MetricInstructions, 1, 100},
-	{MetricAllocs, 1, 0.1},
-	{MetricAlloc, 1, 16},
-	{MetricCalls, 5, 0.1},
-	{MetricReads, 5, 0.1},
-	{MetricWrites, 5, 0.1},
-	{MetricPolls, 10, 0.1},
-	{MetricFutexes, 25, 0.1},
-	{MetricSwitch, 25, 0.1},
-	{MetricHeap, 1, 64},
-	{MetricGoroutines, 1, 0.1},
+	{MetricInstructions, 0.02, 100},
+	{MetricAllocs, 0.02, 0.1},
+	{MetricAlloc, 0.02, 16},
+	{MetricCalls, 0.1, 0.1},
+	{MetricReads, 0.1, 0.1},
+	{MetricWrites, 0.1, 0.1},
+	{MetricPolls, 0.2, 0.1},
+	{MetricFutexes, 0.5, 0.1},
+	{MetricSwitch, 0.5, 0.1},
+	{MetricHeap, 0.02, 64},
+	{MetricGoroutines, 0.02, 0.1},
 }
 
 // Change is how a figure differs between two builds.
@@ -51,9 +51,8 @@ type Change struct {
 }
 
 // Changes compares the arms of AgainstBuild, in all figures that tell builds apart. A figure is worse,
-// or better, if it is so by more than limit, which is a share (0.02), times what its rule allows, and
-// the spread of the rounds leaves no doubt.
-func (rep *Report) Changes(limit float64) []Change {
+// or better, if it is so by more than its rule allows, and the spread of the rounds leaves no doubt.
+func (rep *Report) Changes() []Change {
 	var all []Change
 	for i := range rep.Results {
 		res := &rep.Results[i]
@@ -69,7 +68,7 @@ func (rep *Report) Changes(limit float64) []Change {
 				}
 				c := Change{Scenario: res.Scenario, Arm: other.OtherBuildOf, Metric: m, Before: stats.Median(then), After: stats.Median(now)}
 				beyond := func(now, then float64) bool {
-					return math.Abs(now-then) > max(rule.least, limit*rule.times*then)
+					return math.Abs(now-then) > max(rule.least, rule.limit*then)
 				}
 				// A disturbance mostly adds to a sample, so the smallest one must have moved, too.
 				if beyond(c.After, c.Before) && beyond(slices.Min(now), slices.Min(then)) {

@@ -49,7 +49,7 @@ func TestChanges(t *testing.T) {
 					}})
 				}
 			}
-			changes := rep.Changes(0.02)
+			changes := rep.Changes()
 			if len(changes) != 1 {
 				t.Fatalf("got %+v, want one figure", changes)
 			}

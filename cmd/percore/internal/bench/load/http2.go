@@ -268,6 +268,9 @@ func (s *http2Session) frame(f http2.Frame) error {
 		if _, err := s.decode.Write(f.HeaderBlockFragment()); err != nil {
 			return err
 		}
+		if err := s.decode.Close(); err != nil { // the next block may begin with a change of the table's size
+			return err
+		}
 		if s.status != "200" {
 			return fmt.Errorf("unexpected answer %s", s.status)
 		}

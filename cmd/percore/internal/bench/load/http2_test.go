@@ -3,12 +3,15 @@ package load
 import (
 	"bytes"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/internal/testnet"
@@ -138,5 +141,69 @@ func TestHTTP2Refusals(t *testing.T) {
 	addr := http2Server(t, false, nil)
 	if _, err := http2Sessions(&scenario.Job{Addr: addr, Scenario: scenario.Scenario{TLS: true}})(0); err == nil || !strings.Contains(err.Error(), "TLS handshake") {
 		t.Errorf("TLS with a server in clear: error %v", err)
+	}
+}
+
+// TestHTTP2Frames: what a server may send that net/http's doesn't, and must not. The frames are answers
+// to one request each.
+func TestHTTP2Frames(t *testing.T) {
+	good := func(f *http2.Framer, id uint32, block ...byte) {
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: append(block, 0x88), EndHeaders: true, EndStream: true})
+	}
+	for _, c := range []struct {
+		name    string
+		answers []func(f *http2.Framer)
+		want    string
+	}{
+		{"table sizes", []func(*http2.Framer){
+			func(f *http2.Framer) { good(f, 1, 0x20) },
+			func(f *http2.Framer) { good(f, 3, 0x20, 0x3f, 0xe1, 0x1f) },
+		}, ""},
+		{"a ping, and an unknown frame", []func(*http2.Framer){func(f *http2.Framer) {
+			f.WritePing(false, [8]byte{1})
+			f.WriteRawFrame(0xee, 0, 0, make([]byte, 2000))
+			good(f, 1)
+		}}, ""},
+		{"another stream", []func(*http2.Framer){func(f *http2.Framer) { good(f, 3) }}, "HEADERS of stream 3"},
+		{"data of another", []func(*http2.Framer){func(f *http2.Framer) { f.WriteData(3, true, nil) }}, "DATA of stream 3"},
+		{"no header", []func(*http2.Framer){func(f *http2.Framer) { f.WriteData(1, true, nil) }}, "without a header"},
+		{"goaway", []func(*http2.Framer){func(f *http2.Framer) { f.WriteGoAway(0, 11, []byte("no")) }}, `goes away: ENHANCE_YOUR_CALM, "no"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ours, theirs := net.Pipe()
+			done := make(chan struct{})
+			defer func() {
+				ours.Close()
+				<-done
+			}()
+			go func() {
+				defer close(done)
+				defer theirs.Close()
+				io.ReadFull(theirs, make([]byte, len(http2.ClientPreface)))
+				var out bytes.Buffer
+				in := http2.NewFramer(nil, theirs)
+				for n := 0; ; {
+					frame, err := in.ReadFrame()
+					if err != nil {
+						return
+					}
+					if _, ok := frame.(*http2.HeadersFrame); ok {
+						c.answers[n](http2.NewFramer(&out, nil))
+						go theirs.Write(bytes.Clone(out.Bytes())) // the client may be writing
+						out.Reset()
+						n++
+					}
+				}
+			}()
+			job := &scenario.Job{Addr: "h:1"}
+			s := newHTTP2Session(job, ours, http2Fields(job), nil)
+			s.setDeadline(time.Now().Add(testnet.HangTimeout))
+			for range c.answers {
+				if err := s.op(); !says(err, c.want) {
+					t.Errorf("error %v, want %q", err, c.want)
+				}
+			}
+		})
 	}
 }

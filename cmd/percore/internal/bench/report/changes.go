@@ -10,12 +10,12 @@ import (
 
 // Changes writes how two builds differ, and returns how many figures are worse. Figures within the
 // limit are left out, unless all is set.
-func Changes(w io.Writer, rep *bench.Report, limit float64, all bool) (worse int, err error) {
+func Changes(w io.Writer, rep *bench.Report, all bool) (worse int, err error) {
 	g := &grid{}
 	tableFacts(g, Facts(rep))
 	g.row("", "arm", "", "before", "now", "now / before", "")
 	count := map[bench.Verdict]int{}
-	for _, c := range rep.Changes(limit) {
+	for _, c := range rep.Changes() {
 		if count[c.Verdict]++; c.Verdict == bench.Undecided && !all {
 			continue
 		}

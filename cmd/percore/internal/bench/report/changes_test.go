@@ -25,7 +25,7 @@ func TestChanges(t *testing.T) {
 	}
 	for _, all := range []bool{false, true} {
 		var b bytes.Buffer
-		worse, err := Changes(&b, rep, 0.02, all)
+		worse, err := Changes(&b, rep, all)
 		if worse != 1 || err != nil {
 			t.Errorf("got %d, %v; want 1 and no error", worse, err)
 		}
