@@ -143,8 +143,8 @@ type Accepted struct {
 	// serve: nc, or one above it, or nil if it has given the connection to another server. If it fails
 	// the connection is closed.
 	//
-	// It may block. 1,024 calls are under way at a time, a quarter of them of one IPv4 address or IPv6
-	// network of 64 bits, and up to 15,360 more that take long, of clients above all. The others wait.
+	// It may block. 16,384 calls are under way at a time, 1,024 of them that have begun within a second,
+	// half of these of one IPv4 address or IPv6 network of 64 bits. The others wait.
 	// Not more compute than there are processors: others do while one waits in nc's Read or Write. nc has
 	// no methods but net.Conn's, and NetConn, which returns the accepted connection.
 	Handshake func(nc net.Conn) (net.Conn, error)

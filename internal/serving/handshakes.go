@@ -23,9 +23,9 @@ import (
 // accepting.Peer) take turns to begin one.
 //
 // The rest of those under way wait for their clients, which may be far away, or never go on. So there
-// are places for youngMax that have begun within stallTime, half of them for one peer, and for max in
-// all. While all places are taken and others wait, those that are not young and wait for their clients
-// lose theirs, and fail: first those of the peer that has the most, and of these the oldest.
+// are places for youngMax that have begun within youngTime, half of them for one peer, and for max in
+// all. While all places are taken and others wait, those that are no longer young and wait for their
+// clients lose theirs, and fail: first those of the peer that has the most, and of these the oldest.
 type Handshakes struct {
 	// immutable
 	max             int // under way
@@ -36,7 +36,7 @@ type Handshakes struct {
 	all       map[*Handshake]bool // that have not left
 	closed    bool
 	running   map[*Handshake]bool           // have a place
-	young     int                           // of them, that have begun within stallTime, as the last sweep knows
+	young     int                           // of them, that have begun within youngTime, as the last sweep knows
 	computing int                           // have a permit
 	resuming  []resuming                    // wait for one; first in, first out, as the others below
 	waiting   int                           // wait to begin
@@ -68,8 +68,9 @@ const (
 	// meanwhile, which may block: GetCertificate may ask another server. Then others go on.
 	permitTime = 20 * time.Millisecond
 
-	// stallTime is how long a handshake is young: a client that is far away needs two round trips.
-	stallTime = time.Second
+	// youngTime is how long a handshake is young: a client that is far away needs two round trips. It is
+	// shorter while many wait.
+	youngTime = time.Second
 
 	// sweepTime is how often those are looked for that are no longer.
 	sweepTime = 100 * time.Millisecond

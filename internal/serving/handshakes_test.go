@@ -98,7 +98,7 @@ func TestFlood(t *testing.T) {
 		waits time.Duration // of an honest client, at most
 	}{
 		{"one address", 1, 2 * sweepTime},
-		{"many addresses", 200, stallTime + 2*sweepTime},
+		{"many addresses", 200, youngTime + 2*sweepTime},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -120,6 +120,17 @@ func TestFlood(t *testing.T) {
 				k.under.Wait()
 			})
 		})
+	}
+}
+
+// TestYoungTime: the more handshakes wait, the sooner those under way give their places up.
+func TestYoungTime(t *testing.T) {
+	for waiting, want := range map[int]time.Duration{0: time.Second, 8: time.Second / 2, 24: time.Second / 4, 1000: time.Second / 4} {
+		s := NewHandshakes(100, 8)
+		s.waiting = waiting
+		if got := s.youngTimeLocked(); got != want {
+			t.Errorf("%d wait for 8 places: got %v, want %v", waiting, got, want)
+		}
 	}
 }
 
@@ -215,13 +226,13 @@ func TestShares(t *testing.T) {
 			enter(1, i)
 		}
 		wantRunning(2)
-		time.Sleep(stallTime + sweepTime)
+		time.Sleep(youngTime + sweepTime)
 		wantRunning(4)
 		for i := range 4 {
 			enter(2, 10+i)
 		}
 		wantRunning(6)
-		time.Sleep(2 * (stallTime + sweepTime))
+		time.Sleep(2 * (youngTime + sweepTime))
 		wantRunning(8)
 		synctest.Wait()
 		if want := []int{0, 1}; !slices.Equal(slices.Sorted(slices.Values(cut)), want) {

@@ -179,11 +179,12 @@ func (s *Handshakes) sweep() {
 	}
 }
 
-// stalledLocked returns those that are to be given up.
+// stalledLocked ends the youth of those that have been under way for long, and returns those of them
+// that are to be given up.
 func (s *Handshakes) stalledLocked() (stalled []*Handshake) {
-	now := monotime.Local()
+	now, long := monotime.Local(), int64(s.youngTimeLocked())
 	for h := range s.running {
-		if now-h.begun < int64(stallTime) {
+		if now-h.begun < long {
 			continue
 		}
 		if s.ageLocked(h); h.rests && !h.over.Load() {
@@ -197,4 +198,10 @@ func (s *Handshakes) stalledLocked() (stalled []*Handshake) {
 		return cmp.Or(cmp.Compare(s.peers[b.peer].running, s.peers[a.peer].running), cmp.Compare(a.begun, b.begun))
 	})
 	return stalled[:min(len(stalled), s.waiting)]
+}
+
+// youngTimeLocked returns how long a handshake is young now. With twice as many handshakes as there are
+// places for young ones it is half as long: so more places change hands when more clients stop.
+func (s *Handshakes) youngTimeLocked() time.Duration {
+	return max(youngTime/4, youngTime*time.Duration(s.youngMax)/time.Duration(s.youngMax+s.waiting))
 }

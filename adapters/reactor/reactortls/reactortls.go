@@ -20,11 +20,11 @@ type Limits struct {
 	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is how many handshakes may be under way at a time: 1024 by default, which take
-	// some 30 KB each. A quarter of them may be of one IPv4 address, or of one IPv6 network of 64 bits.
-	// Clients beyond that wait, until their time is over. While some wait, handshakes that have waited
-	// for their own client for a second in all are closed; the more wait the sooner, down to a quarter of
-	// a second. All clients behind a load balancer without the PROXY protocol have its address, and all of
-	// a unix socket count as one: raise it there.
+	// some 30 KB each. Half of those that have begun within a second may be of one IPv4 address, or of
+	// one IPv6 network of 64 bits. Clients beyond that wait, until their time is over. If others wait while
+	// all are under way, handshakes are closed that have been for a second, and wait for their own client;
+	// the more wait the sooner, down to a quarter of a second. All clients behind a load balancer without
+	// the PROXY protocol have its address, and all of a unix socket count as one: raise it there.
 	//
 	// Off Linux, and with the build tag percore_net, MaxHandshakes does nothing: each connection has a
 	// goroutine from its beginning, and percore.ListenConfig.MaxConns bounds them.
