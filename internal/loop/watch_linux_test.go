@@ -58,6 +58,9 @@ func TestWatchRaw(t *testing.T) {
 	events.await(t, Readable|Writable)
 	closeFD(t, f)
 	closeFD(t, peer)
+	if err := f.Watch(&h); err != ErrClosed {
+		t.Errorf("Watch after Close: got %v, want %v", err, ErrClosed)
+	}
 }
 
 // TestReadNow: ReadNow finds what the kernel has, although the loop, which is not polled here, has
