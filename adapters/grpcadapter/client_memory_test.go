@@ -4,14 +4,18 @@ import (
 	"context"
 	"runtime"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore"
@@ -164,5 +168,47 @@ func TestClientLateCancel(t *testing.T) {
 		if err := callEcho(callContext(t), c, nil); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestClientMemoryApart: calls that end in all ways at once, some while the answer comes, get their own
+// answers, though they use one another's memory.
+func TestClientMemoryApart(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis)
+	clients := []*Client{dialClient(t, lis), dialClient(t, lis)}
+	parent := callContext(t)
+	var answered atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 32 {
+		callers.Go(func() {
+			for n := range 50 {
+				ctx, cancel := context.WithCancel(parent)
+				var canceller sync.WaitGroup
+				if n%2 == 1 {
+					canceller.Go(func() {
+						for range n % 8 {
+							runtime.Gosched()
+						}
+						cancel()
+					})
+				}
+				var trailer metadata.MD
+				err := callEcho(ctx, clients[(i+n)%2], pattern(i*n), grpc.Trailer(&trailer))
+				switch {
+				case err == nil:
+					answered.Add(1)
+				case n%2 == 0 || status.Code(err) != codes.Canceled:
+					t.Errorf("call %d of caller %d: %v", n, i, err)
+				}
+				canceller.Wait()
+				cancel()
+			}
+		})
+	}
+	callers.Wait()
+	if n := answered.Load(); n < 32*25 {
+		t.Errorf("%d calls were answered, want half of them at least", n)
 	}
 }

@@ -218,7 +218,8 @@ func encodeTimeout(d time.Duration) string {
 			n++
 		}
 		if n <= most || unit == 'H' {
-			return strconv.FormatInt(int64(n), 10) + string(unit)
+			var p [24]byte
+			return string(append(strconv.AppendInt(p[:0], int64(n), 10), unit))
 		}
 	}
 	return ""
