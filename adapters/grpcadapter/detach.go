@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
+	"github.com/percore/percore/internal/shared/detached"
 )
 
 // Detach lets a stream of messages go on after its method has returned, for watches and the like. It
@@ -41,15 +42,16 @@ func Detach(stream grpc.ServerStream, begin func(*Stream)) error {
 	if stream == nil || begin == nil {
 		return status.Error(codes.Internal, "grpcadapter: Detach was called with a nil grpc.ServerStream or function")
 	}
-	s := &Stream{stream: stream, limit: defaultUnsent, sending: true}
-	ok, err := rpc.Detach(stream.Context(), &s.call, (*owner)(s))
+	s := &Stream{stream: stream}
+	s.sender.Init((*sending)(s))
+	ok, err := rpc.Detach(stream.Context(), &s.call, (*sending)(s))
 	switch {
 	case err != nil:
 		return status.Error(codes.Internal, err.Error())
 	case !ok:
 		return s.hold(begin)
 	}
-	s.begin(begin)
+	s.sender.Begin(func() { begin(s) })
 	return nil
 }
 
@@ -59,40 +61,16 @@ func Detach(stream grpc.ServerStream, begin func(*Stream)) error {
 // Messages go to the client on a goroutine of the server's, one after the other. When the client takes
 // them more slowly than they come, they wait in memory, up to a limit: see SetLimit.
 //
-//	state    meaning                                           leaves by
-//	open     messages may be sent                              Close: closing; end: dead
-//	closing  the rest is being sent                            all is sent: ending; end: dead
-//	dead     the call has ended, a message was not sent, or    the sender has noticed: over
-//	         Abort was called
-//	ending   the status is being sent                          over
-//	over     the function of OnEnd has learned of the end      (final)
-//
-//	sending  meaning                                           leaves by
-//	false    nothing is to be sent; there is no sender         start, for SendMsg, Close, end
-//	true     the method has not returned, or a goroutine       work, when nothing is to be sent
-//	         is, or is about to be, in work: the sender
+// The state is the sender's: see [detached.Sender].
 type Stream struct {
+	sender detached.Sender[unsent, *sending]
+
 	// immutable
 	stream grpc.ServerStream
 	call   rpc.Detached // zero: the method waits in hold
 	held   *held        // nil: it doesn't
 
-	mu sync.Mutex // never held while a message is sent or the user's code runs
-
-	// guarded by mu
-	unsent   []unsent // messages that the sender hasn't taken
-	waits    int      // how many bytes they count, with the one that is being sent
-	limit    int
-	err      error       // the status of Close, or why it is dead
-	onEnd    func(error) // nil: none
-	sending  bool
-	blocked  bool // the sender is in SendMsg
-	closing  bool
-	dead     bool
-	ending   bool
-	over     bool
-	aborted  bool // dead because of the program
-	dropping bool // a client that is slow
+	status error // of the call's end behind all messages; guarded by the sender's lock, immutable once it is closed
 }
 
 // unsent is a message that waits.
@@ -100,9 +78,6 @@ type unsent struct {
 	m     any
 	bytes int // that it counts
 }
-
-// defaultUnsent is how many bytes of messages a Stream holds for a slow client, without SetLimit.
-const defaultUnsent = 64 << 10
 
 const (
 	messageExtra   = 64      // that each message counts, besides its own
@@ -119,19 +94,12 @@ var (
 
 	errPanicked = status.Error(codes.Internal, "grpcadapter: a function of the program has panicked")
 	errAborted  = status.Error(codes.Aborted, "grpcadapter: the stream was aborted")
-)
 
-// begin calls the function of Detach.
-func (s *Stream) begin(f func(*Stream)) {
-	returned := false
-	defer func() {
-		if !returned {
-			s.end(errPanicked, true)
-		}
-	}()
-	f(s)
-	returned = true
-}
+	senderErrors = detached.Errors{
+		Slow: ErrSlowClient, Closed: ErrStreamClosed, Panicked: errPanicked,
+		Gone: status.Error(codes.Canceled, "grpcadapter: the client has gone"),
+	}
+)
 
 // Context returns a context with the values of the stream's. It is cancelled when the call has ended.
 // (An interceptor may cancel the stream's own when the method returns.)
@@ -140,7 +108,7 @@ func (s *Stream) Context() context.Context {
 	if s.held != nil {
 		return of
 	}
-	return joined{s.call.Context(), of}
+	return detached.Join(s.call.Context(), of)
 }
 
 // SendMsg sends a message behind those before it. As with a grpc.ServerStream, m must not be changed
@@ -149,25 +117,14 @@ func (s *Stream) Context() context.Context {
 // say, ends the Stream later.
 func (s *Stream) SendMsg(m any) error {
 	n := messageSize(m)
-	s.mu.Lock()
-	var err error
-	switch {
-	case s.dead:
-		err = s.err
-	case s.closing:
-		err = ErrStreamClosed
-	case s.waits > 0 && s.waits+n > s.limit:
-		if err = ErrSlowClient; s.dropping {
-			s.mu.Unlock()
-			s.end(err, true)
-			return err
-		}
-	default:
-		s.unsent = append(s.unsent, unsent{m, n})
-		s.waits += n
+	s.sender.Lock()
+	defer s.sender.Unlock()
+	if err := s.sender.AdmitLocked(n); err != nil {
+		return err
 	}
-	s.unlock()
-	return err
+	s.sender.AddLocked(n, unsent{m, n})
+	s.sender.FlushLocked()
+	return nil
 }
 
 // messageSize returns how many bytes a message counts.
@@ -181,14 +138,19 @@ func messageSize(m any) int {
 	return messageExtra + messageUnknown
 }
 
-// Close ends the call behind the messages that were sent, without waiting for the client: with the
-// status of err, as if the method had returned it. Calls after the first have no effect.
-func (s *Stream) Close(err error) {
-	s.mu.Lock()
-	if !s.closing && !s.dead {
-		s.closing, s.err = true, err
+// Close ends the call behind the messages that were sent, without waiting for the client, as if the
+// method had returned nil. It returns why the Stream has ended, if it has. Calls after the first have no
+// effect.
+func (s *Stream) Close() error { return s.CloseWithError(nil) }
+
+// CloseWithError is Close with the status of err, as if the method had returned it.
+func (s *Stream) CloseWithError(err error) error {
+	s.sender.Lock()
+	defer s.sender.Unlock()
+	if s.sender.IsOpenLocked() {
+		s.status = err
 	}
-	s.unlock()
+	return s.sender.CloseLocked()
 }
 
 // Abort ends the call at once, with the status of err; nil is Aborted. Messages that wait are dropped.
@@ -197,7 +159,7 @@ func (s *Stream) Abort(err error) {
 	if err == nil {
 		err = errAborted
 	}
-	s.end(err, true)
+	s.sender.End(err, true)
 }
 
 // SetLimit sets how many bytes of messages may wait for a slow client, 64 KiB at first. A message
@@ -208,17 +170,11 @@ func (s *Stream) SetLimit(bytes int, drop bool) {
 	if bytes < 0 {
 		panic("grpcadapter: SetLimit was called with a negative number")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit, s.dropping = bytes, drop
+	s.sender.SetLimit(bytes, drop)
 }
 
 // Unsent returns how many bytes of messages wait to be sent, counted as for SetLimit.
-func (s *Stream) Unsent() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.waits
-}
+func (s *Stream) Unsent() int { return s.sender.Unsent() }
 
 // OnEnd sets a function that is called once when the Stream has ended: with nil when all was sent after
 // Close, and otherwise with a status: Canceled if the client has gone, DeadlineExceeded, or why a
@@ -228,131 +184,81 @@ func (s *Stream) Unsent() int {
 // No other method calls f, so a lock that f takes may be held while they are called. OnEnd calls f at
 // once if the Stream has ended, which it can't have in Detach's begin: a lock may be held there, but not
 // later.
-func (s *Stream) OnEnd(f func(err error)) {
-	s.mu.Lock()
-	over, err := s.over, s.err
-	if !over {
-		s.onEnd = f
-	}
-	s.mu.Unlock()
-	if over && f != nil {
-		f(err)
-	}
-}
+func (s *Stream) OnEnd(f func(err error)) { s.sender.OnEnd(f) }
 
-// Gone is for package rpc: the call has ended.
-func (o *owner) Gone(err error) { (*Stream)(o).end(err, false) }
+// sending is a Stream as the outlet of its sender, and as the owner of its call.
+type sending Stream
 
-// Work is for package rpc: it is the sender's turn.
-func (o *owner) Work() {
-	s := (*Stream)(o)
+// Gone implements [rpc.Owner]. A message that is being sent fails by itself.
+func (s *sending) Gone(err error) { s.sender.End(err, false) }
+
+// Work implements [rpc.Owner]: it is the sender's turn. A function of the program's may panic in it.
+func (s *sending) Work() {
 	returned := false
 	defer func() {
 		if !returned {
+			s.sender.End(errPanicked, false)
 			s.call.Drop()
-			s.finish(errPanicked)
+			s.sender.Finish(false)
 		}
 	}()
-	ends, err := s.work()
-	if ends {
-		err = s.call.End(err)
-	}
-	if returned = true; ends {
-		s.finish(err)
+	over, sent := s.sender.Work()
+	if returned = true; over {
+		s.sender.Finish(sent)
 	}
 }
 
-// owner is a Stream as the owner of its call.
-type owner Stream
-
-// end makes the Stream dead. It doesn't block. aborts says that the program wants it.
-func (s *Stream) end(err error, aborts bool) {
-	s.mu.Lock()
-	if s.dead || s.ending || s.over {
-		s.mu.Unlock()
-		return
+// Send implements [detached.Outlet]. A wrapper's SendMsg may panic, or end the goroutine.
+func (s *sending) Send(messages []unsent, _ int, _ bool) (goesOn bool, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			s.sender.End(errPanicked, false)
+		}
+	}()
+	for i := range messages {
+		next := messages[i]
+		messages[i] = unsent{} // it may be long
+		if err = s.stream.SendMsg(next.m); err != nil || !s.sender.Sent(next.bytes) {
+			break
+		}
 	}
-	s.dead, s.aborted, s.err = true, aborts, err
-	s.unsent = nil
-	cuts := s.blocked && aborts // otherwise it fails by itself
-	s.unlock()
-	if cuts {
-		s.cut()
-	}
+	returned = true
+	return false, err
 }
 
-// cut makes a SendMsg that blocks fail.
-func (s *Stream) cut() {
-	if s.held != nil {
-		s.held.cut(s.stream.Context())
-	} else {
-		s.call.Cut()
-	}
-}
-
-// unlock unlocks mu, and starts a sender if there is something to do.
-func (s *Stream) unlock() {
-	start := !s.sending && !s.over && (len(s.unsent) > 0 || s.closing || s.dead)
-	s.sending = s.sending || start
-	s.mu.Unlock()
+// End implements [detached.Outlet].
+func (s *sending) End(cut error) error {
 	switch {
-	case !start:
-	case s.held != nil:
+	case s.held != nil: // the method returns the status
+		return nil
+	case cut != nil:
+		return s.call.End(cut)
+	}
+	return s.call.End(s.status)
+}
+
+// IsWhole implements [detached.Outlet].
+func (s *sending) IsWhole() bool { return false }
+
+// Errors implements [detached.Outlet].
+func (s *sending) Errors() *detached.Errors { return &senderErrors }
+
+// Start implements [detached.Outlet].
+func (s *sending) Start() {
+	if s.held != nil {
 		go s.workHeld()
-	default:
+	} else {
 		s.call.Resume()
 	}
 }
 
-// work sends what is to be sent. Its caller is the sender. It returns false if it is no sender any more,
-// and true, with the status to end the call with, if the call is to end. If a wrapper's SendMsg panics,
-// or ends the goroutine, the Stream is dead.
-func (s *Stream) work() (ends bool, err error) {
-	s.mu.Lock()
-	defer func() {
-		if s.blocked { // without the lock
-			s.mu.Lock()
-			s.blocked, s.dead, s.err, s.unsent = false, true, errPanicked, nil
-		}
-		s.mu.Unlock()
-	}()
-	for {
-		switch {
-		case s.dead || s.over:
-			return true, s.err
-		case len(s.unsent) == 0 && s.closing:
-			s.ending = true
-			return true, s.err
-		case len(s.unsent) == 0:
-			s.unsent, s.sending = nil, false
-			return false, nil
-		}
-		next := s.unsent[0]
-		s.unsent[0] = unsent{}
-		s.unsent = s.unsent[1:]
-		s.blocked = true
-		s.mu.Unlock()
-		err := s.stream.SendMsg(next.m)
-		s.mu.Lock()
-		s.blocked = false
-		s.waits -= next.bytes
-		if err != nil && !s.aborted && !s.over { // it says more than that the call has ended
-			s.dead, s.err, s.unsent = true, err, nil
-		}
-	}
-}
-
-// finish notes the end. failed is why not all was sent.
-func (s *Stream) finish(failed error) {
-	s.mu.Lock()
-	if s.ending {
-		s.err = failed
-	}
-	err, f := s.err, s.onEnd
-	s.over, s.onEnd, s.unsent = true, nil, nil
-	s.mu.Unlock()
-	if f != nil {
-		f(err)
+// Cut implements [detached.Outlet].
+func (s *sending) Cut() {
+	if s.held != nil {
+		s.held.cut(s.stream.Context())
+	} else {
+		s.call.Cut()
 	}
 }
 
@@ -368,35 +274,36 @@ type held struct {
 func (s *Stream) hold(begin func(*Stream)) error {
 	h := &held{ended: make(chan struct{}), aborted: make(chan struct{})}
 	s.held = h
-	defer s.finish(nil)
-	s.begin(begin)
-	s.mu.Lock()
-	s.sending = false
-	s.unlock()
+	defer s.sender.Finish(true) // unless it is dead
+	s.sender.Begin(func() { begin(s) })
+	(*sending)(s).Start()
 	select {
 	case <-h.ended:
 	case <-h.aborted:
 	case <-s.stream.Context().Done():
-		s.end(status.FromContextError(s.stream.Context().Err()).Err(), false)
+		s.sender.End(status.FromContextError(s.stream.Context().Err()).Err(), false)
 		select {
 		case <-h.ended:
 		case <-h.aborted:
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
+	s.sender.Lock()
+	defer s.sender.Unlock()
+	if s.sender.IsOverLocked() {
+		return s.status
+	}
+	return s.sender.ErrLocked()
 }
 
 // workHeld is a sender's turn.
-func (s *Stream) workHeld() {
-	ends := true
+func (s *sending) workHeld() {
+	over := true
 	defer func() {
-		if ends {
+		if over {
 			close(s.held.ended)
 		}
 	}()
-	ends, _ = s.work()
+	over, _ = s.sender.Work()
 }
 
 // cut makes a SendMsg of the stream's fail, or the method return without waiting for it: grpc-go's
@@ -406,15 +313,3 @@ func (h *held) cut(ctx context.Context) {
 		h.once.Do(func() { close(h.aborted) })
 	}
 }
-
-// joined is a context with the values of another.
-type joined struct {
-	context.Context
-	values context.Context
-}
-
-// Value implements context.Context.
-func (j joined) Value(key any) any { return j.values.Value(key) }
-
-// AfterFunc is for package context: contexts that derive from j need no goroutine.
-func (j joined) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(j.Context, f) }

@@ -36,7 +36,7 @@ func TestDetachWriters(t *testing.T) {
 						sent.Add(1)
 					}
 					if i == 50 && j == 20 {
-						s.Close(nil)
+						s.Close()
 					}
 				}
 			})
@@ -80,7 +80,7 @@ func TestDetachStreams(t *testing.T) {
 				}
 				go func() {
 					wg.Wait()
-					s.Close(nil)
+					s.Close()
 				}()
 			})
 		}
@@ -176,7 +176,7 @@ func TestDetachFlood(t *testing.T) {
 					if strings.HasPrefix(key, "abort") {
 						s.Abort(status.Error(codes.Aborted, key))
 					} else {
-						s.Close(nil)
+						s.Close()
 					}
 				}
 				if strings.HasSuffix(key, "now") {
@@ -352,7 +352,7 @@ func BenchmarkDetachedSend(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			s.Close(nil)
+			s.Close()
 		})
 	}
 }

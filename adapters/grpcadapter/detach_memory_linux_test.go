@@ -53,7 +53,7 @@ func TestDetachMemory(t *testing.T) {
 		t.Errorf("got %d bytes of heap per watch, want %d at most", each, most)
 	}
 	for range few + n {
-		(<-streams).Close(nil)
+		(<-streams).Close()
 	}
 	await(0)
 }

@@ -232,8 +232,8 @@ func TestDetach(t *testing.T) {
 			for j := range 5 {
 				s.SendMsg(text("last %d", j))
 			}
-			s.Close(end)
-			s.Close(errors.New("a second Close"))
+			s.CloseWithError(end)
+			s.CloseWithError(errors.New("a second Close"))
 			if err := s.SendMsg(text("behind")); err == nil {
 				t.Error("SendMsg after Close succeeded")
 			}
@@ -283,7 +283,7 @@ func TestDetachMetadata(t *testing.T) {
 			t.Fatalf("got %q", got)
 		}
 		stream.SetTrailer(metadata.Pairs("tail", "2"))
-		s.Close(nil)
+		s.Close()
 		if got := next(client); got != "EOF" {
 			t.Errorf("got %q", got)
 		}
@@ -308,7 +308,7 @@ func TestDetachEnds(t *testing.T) {
 		if err := s.SendMsg(text("late")); status.Code(err) != codes.Canceled {
 			t.Errorf("SendMsg returned %v", err)
 		}
-		s.Close(nil)
+		s.Close()
 		s.Abort(nil)
 
 		ctx, cancel = context.WithTimeout(callContext(t), 100*time.Millisecond)
@@ -368,7 +368,7 @@ func TestDetachEndsAtClose(t *testing.T) {
 	stream := testnet.Receive(t, "the stream", streams)
 	go stream.SendHeader(metadata.Pairs("k", "v"))
 	testnet.Receive(t, "the header", gate.reached)
-	s.Close(nil)
+	s.Close()
 	stacks := make([]byte, 1<<20)
 	testnet.Eventually(t, "the status waits for the header", func() bool {
 		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), ".(*call).sendStatus(")
@@ -405,7 +405,7 @@ func TestDetachInMethod(t *testing.T) {
 				f.w.register(key, s)
 				s.SendMsg(text("1"))
 				s.SendMsg(text("2"))
-				s.Close(nil)
+				s.Close()
 			})
 			if f.waits {
 				twice <- Detach(stream, func(*Stream) { t.Error("a second Detach has begun") })
@@ -455,7 +455,7 @@ func TestDetachStops(t *testing.T) {
 				t.Fatalf("got %s during GracefulStop", got)
 			}
 		}
-		s.Close(nil)
+		s.Close()
 		if got := next(one); got != "EOF" {
 			t.Errorf("got %s", got)
 		}
@@ -485,7 +485,7 @@ func TestDetachDrain(t *testing.T) {
 	calls := make(chan bool, 10)
 	srv.RegisterOnDrain(func() {
 		calls <- true
-		w.stream("key").Close(status.Error(codes.Unavailable, "the server is drained"))
+		w.stream("key").CloseWithError(status.Error(codes.Unavailable, "the server is drained"))
 	})
 	client := w.open(callContext(t), dialServer(t, lis), "key")
 	w.stream("key")
@@ -538,7 +538,7 @@ func TestDetachSlow(t *testing.T) {
 					break
 				}
 			} else {
-				s.Close(nil)
+				s.Close()
 				for range sent {
 					if got := next(client); len(got) != 64<<10 {
 						t.Fatalf("got %s", got)
@@ -562,7 +562,7 @@ func TestDetachReceives(t *testing.T) {
 					for {
 						in := new(wrapperspb.BytesValue)
 						if err := stream.RecvMsg(in); err != nil {
-							s.Close(nil)
+							s.Close()
 							return
 						}
 						s.SendMsg(in)
@@ -636,7 +636,7 @@ func TestDetachReports(t *testing.T) {
 			s.SendMsg(text("1"))
 			next(client)
 			time.Sleep(20 * time.Millisecond) // what the events' times are compared with
-			s.Close(end)
+			s.CloseWithError(end)
 			next(client)
 			last := "*stats.End " + statusText(end)
 			testnet.Eventually(t, last, func() bool { return log.has(last) })
@@ -691,7 +691,7 @@ func TestDetachInterceptors(t *testing.T) {
 		if len(returned) > 0 {
 			t.Error("the interceptor has returned before the end")
 		}
-		s.Close(status.Error(codes.NotFound, "gone"))
+		s.CloseWithError(status.Error(codes.NotFound, "gone"))
 		if got := next(client); got != `true NotFound "gone" []` {
 			t.Errorf("got %s", got)
 		}

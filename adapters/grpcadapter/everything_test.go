@@ -27,7 +27,9 @@ func TestArguments(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	request := httptest.NewRequest(http.MethodPost, "/service/method", nil)
-	ended := &Stream{dead: true, over: true, err: ErrStreamClosed}
+	ended := new(Stream)
+	ended.sender.Init((*sending)(ended))
+	ended.sender.Finish(false)
 	testnet.CheckArguments(t, map[string]testnet.Call{
 		"ChainStreamInterceptor":     {Func: ChainStreamInterceptor},
 		"ChainUnaryInterceptor":      {Func: ChainUnaryInterceptor},
@@ -97,7 +99,7 @@ func TestArguments(t *testing.T) {
 		"Server.Shutdown":         {Func: srv.Shutdown},
 		"Server.ServeHTTP":        {Func: srv.ServeHTTP, Args: []any{httptest.NewRecorder(), request}},
 		"Stream.Abort":            {Func: ended.Abort, Nils: "err"},
-		"Stream.Close":            {Func: ended.Close, Nils: "err"},
+		"Stream.CloseWithError":   {Func: ended.CloseWithError, Nils: "err"},
 		"Stream.OnEnd":            {Func: ended.OnEnd, Nils: "f"},
 		"Stream.SendMsg":          {Func: ended.SendMsg, Nils: "m"},
 		"Stream.SetLimit":         {Func: ended.SetLimit},

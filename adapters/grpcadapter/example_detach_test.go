@@ -56,7 +56,7 @@ func (w *watchers) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for s := range w.all {
-		s.Close(status.Error(codes.Unavailable, "the server is about to stop"))
+		s.CloseWithError(status.Error(codes.Unavailable, "the server is about to stop"))
 	}
 }
 

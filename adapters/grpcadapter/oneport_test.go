@@ -515,7 +515,7 @@ func TestOnePortDetachedPanic(t *testing.T) {
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	startPort(t, 0, lis, nil, own)
 	client := w.open(callContext(t), dialServer(t, lis), "key")
-	w.stream("key").Close(nil)
+	w.stream("key").Close()
 	if got := next(client); got != statusText(io.EOF) {
 		t.Errorf("got %s", got)
 	}

@@ -352,7 +352,7 @@ func TestLimitWorkDetached(t *testing.T) {
 	}
 	testnet.Eventually(t, "the places are free", func() bool { return srv.Stats().Detached == 3 && l.Stats().Running == 0 })
 	for i, client := range clients {
-		w.stream(fmt.Sprint(i)).Close(nil)
+		w.stream(fmt.Sprint(i)).Close()
 		if got := next(client); got != "EOF" {
 			t.Errorf("got %q at the end", got)
 		}

@@ -40,6 +40,7 @@ func TestArguments(t *testing.T) {
 		"Server.SetKeepAlivesEnabled": {Func: s.SetKeepAlivesEnabled},
 		"Server.Shutdown":             {Func: s.Shutdown},
 
+		"Stream.Abort":            {Func: stream.Abort, Nils: "err"},
 		"Stream.OnEnd":            {Func: stream.OnEnd, Nils: "f"},
 		"Stream.OnMaxAge":         {Func: stream.OnMaxAge},
 		"Stream.SetLimit":         {Func: stream.SetLimit},

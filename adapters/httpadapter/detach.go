@@ -12,6 +12,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/shared/detached"
 )
 
 // Detach lets the answer to r go on after the handler has returned, for server-sent events, long polls
@@ -66,23 +67,11 @@ func Detach(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
 		return err
 	case s != nil:
 		s.limitSend(false)
-		s.begin(begin)
+		s.sender.Begin(func() { begin(s) })
 	default:
 		return hold(w, r, begin)
 	}
 	return nil
-}
-
-// begin calls the function of Detach. Middleware may recover its panic, and return.
-func (s *Stream) begin(f func(*Stream)) {
-	returned := false
-	defer func() {
-		if !returned {
-			s.end(errPanicked)
-		}
-	}()
-	f(s)
-	returned = true
 }
 
 // unwrapped returns the http.ResponseWriter below all wrappers.
@@ -118,65 +107,30 @@ func passes(w http.ResponseWriter, sentPlain func() bool) bool {
 // the client on a goroutine of the Server's. When the client takes them more slowly than they come,
 // they wait in memory, up to a limit: see SetLimit.
 //
-//	state    meaning                                             leaves by
-//	open     it may be written to                                Close, a header that is the whole answer:
-//	                                                             closing; end: dead
-//	closing  the rest is being sent                              all is sent: over; end: dead
-//	dead     the client has gone, or a write has failed, or      the sender has noticed: over
-//	         Abort was called
-//	over     the context and the function of OnEnd have          (final)
-//	         learned of the end
-//
-//	sending  meaning                                             leaves by
-//	false    nothing is to be sent; there is no sender           start, for Flush, Close, end, a long write
-//	true     the handler has not returned, or a goroutine        work, when nothing is to be sent
-//	         is, or is about to be, in work: the sender
+// The state is the sender's: see [detached.Sender].
 type Stream struct {
-	// immutable
-	outlet outlet
-	ctx    context.Context
+	sender detached.Sender[byte, outlet]
+	ctx    context.Context // immutable
 
-	deadlines sync.Mutex // held while the outlet's write deadline is set; before mu
+	deadlines sync.Mutex // held while the outlet's write deadline is set; before the sender's lock
 
-	mu sync.Mutex // never held while a write or the user's code runs
-
-	// guarded by mu
-	unsent   []byte // written, and not given to outlet
-	inFlight int    // bytes that outlet.write has; 1 while the sender ends the answer
-	limit    int
-	err      error       // why it is dead, or why Write fails
-	onEnd    func(error) // nil: none
-	header   http.Header // nil: the program has not asked for it
-	sending  bool
-	wrote    bool // the header is fixed
-	flushes  bool // Flush was called since the last write to the client
-	closing  bool
-	dead     bool
-	over     bool
-	drops    bool // a client that is slow
-	reads    bool // the sender waits for the rest of the request's body
-
-	timed bool // the program has set the write deadline; guarded by deadlines
+	header http.Header // nil: the program has not asked for it; guarded by the sender's lock
+	wrote  bool        // the header is fixed; guarded by the sender's lock
+	whole  bool        // what w had before Detach is the whole answer; owned by the sender
+	timed  bool        // the program has set the write deadline; guarded by deadlines
 }
 
-// outlet is what a Stream writes to. The sender calls write, which may block.
+// outlet is what a Stream writes to. The sender calls write and end, which may block.
 type outlet interface {
+	detached.Outlet[byte]                  // stream has all but Start and Cut
 	Header() http.Header                   // nil if it is fixed
 	WriteHeader(status int, explicit bool) // a final status, before anything is written; the program's, or 200
 	write(p []byte, flush bool) error      // p may be empty
-	isWhole() bool                         // the header is all of the answer, and nothing waits for it; the sender asks
+	end(complete bool) error               // all was written, or the answer is cut
+	isWhole() bool                         // see detached.Outlet
 	setWriteDeadline(t time.Time) error    // if the Stream isn't over
 	writeTimeout() time.Duration           // of the http.Server; 0: none
-	start()                                // makes a goroutine call work: the sender. It doesn't block
-	cut()                                  // makes a write that blocks fail. It doesn't block
 }
-
-const (
-	// DefaultUnsent is how many bytes a Stream holds that wait for a slow client, without SetLimit.
-	DefaultUnsent = 64 << 10
-
-	sendBytes = 2 << 10 // that are sent without Flush
-)
 
 var (
 	// ErrClientGone is the error of a Stream whose client has ended its side, or the connection.
@@ -192,12 +146,9 @@ var (
 	errShare    = fmt.Errorf("httpadapter: the Stream was cut: %w", accepting.ErrShare)
 	errPanicked = semantics.ErrPanicked
 	errDetached = semantics.ErrDetached
-)
 
-func (s *Stream) init(o outlet, ctx context.Context) {
-	s.outlet, s.ctx, s.limit = o, ctx, DefaultUnsent
-	s.sending = true // until the handler has returned
-}
+	senderErrors = detached.Errors{Slow: ErrSlowClient, Closed: ErrStreamClosed, Panicked: errPanicked, Gone: ErrClientGone}
+)
 
 // Context returns a context with the values of the request's that Detach was given. It is cancelled
 // when the Stream has ended. (Middleware may cancel the request's own when the handler returns.)
@@ -206,10 +157,10 @@ func (s *Stream) Context() context.Context { return s.ctx }
 // Header is http.ResponseWriter's, for a header that is not fixed yet, and for trailers, if it is called
 // before that.
 func (s *Stream) Header() http.Header {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.header == nil && !s.over && !s.dead && !s.closing { // or the sender has it
-		s.header = s.outlet.Header()
+	s.sender.Lock()
+	defer s.sender.Unlock()
+	if s.header == nil && s.sender.IsOpenLocked() { // or the sender has it
+		s.header = s.sender.Outlet.Header()
 	}
 	if s.header == nil {
 		return make(http.Header)
@@ -222,8 +173,8 @@ func (s *Stream) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic("httpadapter: WriteHeader was called with a status that is not between 100 and 999")
 	}
-	s.mu.Lock()
-	defer s.unlock()
+	s.sender.Lock()
+	defer s.sender.Unlock()
 	if status >= 200 {
 		s.writeHeaderLocked(status, true)
 	}
@@ -231,79 +182,67 @@ func (s *Stream) WriteHeader(status int) {
 
 // writeHeaderLocked fixes the header. There was no sender yet if nothing was written.
 func (s *Stream) writeHeaderLocked(status int, explicit bool) {
-	if !s.wrote && !s.dead && !s.closing {
-		s.wrote = true
-		s.outlet.WriteHeader(status, explicit)
-		s.closing = !semantics.BodyAllowed(status)
+	if s.wrote || !s.sender.IsOpenLocked() {
+		return
+	}
+	s.wrote = true
+	s.sender.Outlet.WriteHeader(status, explicit)
+	if !semantics.BodyAllowed(status) {
+		_ = s.sender.CloseLocked()
 	}
 }
 
 // Write adds p to the body, all of it or nothing. The client gets it with the next Flush or Close, if
 // not before. Write fails when the Stream has ended, and with ErrSlowClient when the limit is reached.
 func (s *Stream) Write(p []byte) (n int, err error) {
-	s.mu.Lock()
-	switch waits := len(s.unsent) + s.inFlight; {
-	case s.err != nil:
-		err = s.err
-	case s.closing:
-		err = ErrStreamClosed
-	case waits > 0 && waits+len(p) > s.limit:
-		if err = ErrSlowClient; s.drops {
-			s.mu.Unlock()
-			s.end(err)
-			return 0, err
-		}
-	default:
-		s.writeHeaderLocked(http.StatusOK, false)
-		s.unsent = append(s.unsent, p...)
-		n = len(p)
+	s.sender.Lock()
+	defer s.sender.Unlock()
+	if err := s.sender.AdmitLocked(len(p)); err != nil {
+		return 0, err
 	}
-	s.unlock()
-	return n, err
+	s.writeHeaderLocked(http.StatusOK, false)
+	s.sender.AddLocked(len(p), p...)
+	return len(p), nil
 }
 
 // Flush is http.Flusher's: it lets the client have what was written. It doesn't wait for that.
 func (s *Stream) Flush() {
-	s.mu.Lock()
-	if s.err == nil && !s.closing {
-		s.writeHeaderLocked(http.StatusOK, false)
-		s.flushes = true
-	}
-	s.unlock()
+	s.sender.Lock()
+	defer s.sender.Unlock()
+	s.writeHeaderLocked(http.StatusOK, false)
+	s.sender.FlushLocked()
 }
 
 // Close ends the answer behind what was written, without waiting for the client. The connection then
-// serves its next request.
+// serves its next request. It returns why the Stream has ended, if it has.
 func (s *Stream) Close() error {
-	s.mu.Lock()
-	s.closing = true
-	err := s.err
-	s.unlock()
-	return err
+	s.sender.Lock()
+	defer s.sender.Unlock()
+	return s.sender.CloseLocked()
 }
 
 // Abort cuts the answer: what is unsent is dropped, and the client sees that the answer is not complete
-// if its length or chunks show that, because the connection, or the stream of HTTP/2, ends.
-func (s *Stream) Abort() { s.end(errAborted) }
+// if its length or chunks show that, because the connection, or the stream of HTTP/2, ends. The function
+// of OnEnd gets err, or another error if that is nil.
+func (s *Stream) Abort(err error) {
+	if err == nil {
+		err = errAborted
+	}
+	s.sender.End(err, true)
+}
 
-// SetLimit sets how many bytes may wait for a slow client, DefaultUnsent at first. A Write for which
+// SetLimit sets how many bytes may wait for a slow client, 64 KiB at first. A Write for which
 // there is no room fails with ErrSlowClient, and with drop it also aborts the answer. One that finds
 // nothing waiting may be longer. It panics if bytes is negative.
 func (s *Stream) SetLimit(bytes int, drop bool) {
 	if bytes < 0 {
 		panic("httpadapter: SetLimit was called with a negative number")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit, s.drops = bytes, drop
+	s.sender.SetLimit(bytes, drop)
 }
 
 // Unsent returns how many bytes wait for the client to take them, or for Flush.
-func (s *Stream) Unsent() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.unsent) + s.inFlight
-}
+func (s *Stream) Unsent() int { return s.sender.Unsent() }
 
 // SetWriteDeadline sets the time after which bytes can't be sent to the client any more, as that of
 // [http.ResponseController]. The zero time removes it. Without a call each send has the http.Server's
@@ -319,7 +258,7 @@ func (s *Stream) SetWriteDeadline(t time.Time) error {
 // limitSend sets the write deadline of a send that begins, or removes that of one that has ended, unless
 // the program has set one.
 func (s *Stream) limitSend(begins bool) {
-	d := s.outlet.writeTimeout()
+	d := s.sender.Outlet.writeTimeout()
 	if d <= 0 {
 		return
 	}
@@ -335,19 +274,12 @@ func (s *Stream) limitSend(begins bool) {
 }
 
 func (s *Stream) setWriteDeadline(t time.Time) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over || s.dead {
-		return s.errorLocked()
+	s.sender.Lock()
+	defer s.sender.Unlock()
+	if !s.sender.GoesOnLocked() {
+		return s.sender.ErrLocked()
 	}
-	return s.outlet.setWriteDeadline(t)
-}
-
-func (s *Stream) errorLocked() error {
-	if s.err == nil {
-		return ErrStreamClosed
-	}
-	return s.err
+	return s.sender.Outlet.setWriteDeadline(t)
 }
 
 // OnEnd sets a function that is called once when the Stream has ended: with nil when all was sent after
@@ -357,164 +289,34 @@ func (s *Stream) errorLocked() error {
 // No other method calls f, so a lock that f takes may be held while they are called. OnEnd calls f at
 // once if the Stream has ended, which it can't have before the handler has returned: in Detach's begin a
 // lock may be held here, too, but not later.
-func (s *Stream) OnEnd(f func(err error)) {
-	s.mu.Lock()
-	over, err := s.over, s.err
-	if !over {
-		s.onEnd = f
-	}
-	s.mu.Unlock()
-	if over && f != nil {
-		f(err)
-	}
+func (s *Stream) OnEnd(f func(err error)) { s.sender.OnEnd(f) }
+
+// stream is a Stream as the outlet of its sender, for the types that have an outlet's other methods.
+type stream struct{ Stream }
+
+// Send implements [detached.Outlet]. Some errors are the program's mistake, and the answer goes on.
+func (s *stream) Send(p []byte, n int, flush bool) (goesOn bool, err error) {
+	s.limitSend(true)
+	err = s.sender.Outlet.write(p, flush)
+	s.limitSend(false)
+	s.sender.Sent(n)
+	s.whole = errors.Is(err, http.ErrBodyNotAllowed)
+	return s.whole || errors.Is(err, http.ErrContentLength), err
 }
 
-// end makes the Stream dead, and reports whether it wasn't. It doesn't block.
-func (s *Stream) end(err error) bool {
-	s.mu.Lock()
-	if s.dead || s.over {
-		s.mu.Unlock()
-		return false
-	}
-	s.dead, s.err = true, err
-	s.unsent = nil
-	blocked := s.inFlight > 0 || s.reads
-	s.unlock()
-	if blocked {
-		s.outlet.cut()
-	}
-	return true
-}
-
-// goesOn reports whether the Stream is neither dead nor over.
-func (s *Stream) goesOn() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.dead && !s.over
-}
-
-// unlock unlocks mu, and starts a sender if there is something to do.
-func (s *Stream) unlock() {
-	start := !s.sending && !s.over && s.hasWorkLocked()
-	s.sending = s.sending || start
-	s.mu.Unlock()
-	if start {
-		s.outlet.start()
-	}
-}
-
-func (s *Stream) hasWorkLocked() bool {
-	return s.flushes || s.closing || s.dead || len(s.unsent) >= sendBytes
-}
-
-// outcome is how work ends.
-type outcome uint8
-
-const (
-	waits    outcome = iota // nothing is to be sent: the caller is no sender any more
-	complete                // Close was called, and all was written to the outlet, whose answer is to be ended
-	cut                     // the Stream is dead
-)
-
-// work sends what is to be sent. Its caller is the sender.
-func (s *Stream) work() outcome {
-	s.mu.Lock()
-	for {
-		if !s.dead && s.outlet.isWhole() {
-			s.closing, s.unsent = true, nil
-		}
-		p, flush := s.unsent, s.flushes
-		switch {
-		case s.dead:
-			s.mu.Unlock()
-			return cut
-		case !s.hasWorkLocked():
-			s.sending = false
-			s.mu.Unlock()
-			return waits
-		case s.closing && len(p) == 0 && !flush:
-			s.inFlight = 1 // or Abort would not cut an end that blocks
-			s.mu.Unlock()
-			s.limitSend(true)
-			return complete
-		}
-		s.unsent, s.flushes = nil, false
-		s.inFlight = max(len(p), 1)
-		s.mu.Unlock()
+// End implements [detached.Outlet].
+func (s *stream) End(cut error) error {
+	if cut == nil {
 		s.limitSend(true)
-		err := s.outlet.write(p, flush)
-		s.limitSend(false)
-		s.mu.Lock()
-		s.inFlight = 0
-		s.failLocked(err)
 	}
+	return s.sender.Outlet.end(cut == nil)
 }
 
-// failLocked notes the error of a write. Some are the program's mistake, and the answer goes on.
-func (s *Stream) failLocked(err error) {
-	if err == nil || s.dead {
-		return
-	}
-	switch {
-	case errors.Is(err, http.ErrBodyNotAllowed): // the header that w had before Detach is the whole answer
-		s.closing, s.unsent = true, nil
-	case errors.Is(err, http.ErrContentLength):
-		s.unsent = nil
-	default:
-		s.dead = true
-	}
-	s.err = err
-}
+// IsWhole implements [detached.Outlet].
+func (s *stream) IsWhole() bool { return s.whole || s.sender.Outlet.isWhole() }
 
-// settle reports whether the answer is complete: err is why its end could not be sent. From then on
-// nothing cuts it.
-func (s *Stream) settle(err error) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.inFlight = 0
-	if s.dead {
-		return false
-	}
-	if err != nil {
-		s.err = err
-	}
-	s.over = err == nil
-	return s.over
-}
-
-// finish notes the end, of which the context and the function of OnEnd learn.
-func (s *Stream) finish(sent bool) {
-	s.mu.Lock()
-	if !sent && s.err == nil {
-		s.err = ErrClientGone
-	}
-	err, f := s.err, s.onEnd
-	s.over, s.onEnd, s.unsent = true, nil, nil
-	s.mu.Unlock()
-	if f != nil {
-		f(err)
-	}
-}
-
-// joined is a context with the values of another.
-type joined struct {
-	context.Context
-	values context.Context
-}
-
-// Value implements context.Context.
-func (j joined) Value(key any) any { return j.values.Value(key) }
-
-// AfterFunc is for package context: contexts that derive from j need no goroutine.
-func (j joined) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(j.Context, f) }
-
-// join returns the context of a Stream: own is that of its request, and of the one Detach was given.
-func join(own, of context.Context) context.Context {
-	if own == of {
-		return own
-	}
-	return joined{own, of}
-}
+// Errors implements [detached.Outlet].
+func (s *stream) Errors() *detached.Errors { return &senderErrors }
 
 var (
 	_ http.ResponseWriter = (*Stream)(nil)

@@ -173,9 +173,9 @@ func TestDetachAbortBeforeBody(t *testing.T) {
 		_ = Detach(w, r, func(s *Stream) {
 			s.OnEnd(func(err error) { ends <- err })
 			if r.URL.Path == "/now" {
-				s.Abort()
+				s.Abort(nil)
 			} else {
-				time.AfterFunc(time.Millisecond, s.Abort) // the handler has returned then, as a rule
+				time.AfterFunc(time.Millisecond, func() { s.Abort(nil) }) // the handler has returned then, as a rule
 			}
 		})
 	}
@@ -300,7 +300,7 @@ func TestDetachEnds(t *testing.T) {
 		_ = Detach(w, r, func(s *Stream) {
 			s.OnEnd(func(err error) {
 				s.Close()
-				s.Abort()
+				s.Abort(nil)
 				ends <- err
 				panic(http.ErrAbortHandler)
 			})
@@ -449,7 +449,7 @@ func TestDetachStreams(t *testing.T) {
 			go func() {
 				wg.Wait()
 				if r.URL.Path == "/abort" {
-					s.Abort()
+					s.Abort(nil)
 				} else {
 					s.Close()
 				}

@@ -13,12 +13,12 @@ import (
 
 // held is an answer whose handler waits in Detach. That goroutine is the sender.
 type held struct {
-	Stream
+	stream
 	w          http.ResponseWriter
 	controller *http.ResponseController
 	wake       chan struct{} // has room for a token of start
-	asked      bool          // for the header; guarded by mu
-	noBody     bool          // the header, which is fixed, has none behind it; guarded by mu
+	asked      bool          // for the header; guarded by the sender's lock
+	noBody     bool          // the header, which is fixed, has none behind it; guarded by the sender's lock
 	timeout    time.Duration // of the http.Server; immutable
 	isHead     bool          // immutable
 	flushed    bool          // owned by the sender
@@ -48,44 +48,38 @@ func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
 	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok {
 		h.timeout = srv.WriteTimeout
 	}
-	h.init(h, r.Context())
+	h.sender.Init(h)
+	h.ctx = r.Context()
 	h.limitSend(false)
-	sent := false
+	over, sent := false, false
 	defer func() {
 		if !sent {
-			h.end(errPanicked) // unless it is dead
+			h.sender.End(errPanicked, true) // unless it is dead
 			if !h.isGone() {
-				h.cut() // net/http closes the connection when it can't send the end of the answer
+				h.Cut() // net/http closes the connection when it can't send the end of the answer
 			}
 		}
-		h.finish(sent)
+		h.sender.Finish(sent)
 	}()
 	begin(&h.Stream)
 	for {
-		switch h.work() {
-		case complete:
-			h.mu.Lock()
-			h.copyHeader() // the trailers
-			h.mu.Unlock()
-			sent = h.settle(nil)
-			return nil
-		case cut:
+		if over, sent = h.sender.Work(); over {
 			return nil
 		}
 		select {
 		case <-h.wake:
 		case <-r.Context().Done():
-			h.end(ErrClientGone)
+			h.sender.End(ErrClientGone, true)
 			<-h.wake
 		}
 	}
 }
 
 // isGone reports whether the client has gone.
-func (s *Stream) isGone() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err == ErrClientGone
+func (h *held) isGone() bool {
+	h.sender.Lock()
+	defer h.sender.Unlock()
+	return h.sender.ErrLocked() == ErrClientGone
 }
 
 // Header implements outlet. Nothing else may call net/http's Header while the sender writes.
@@ -127,17 +121,29 @@ func (h *held) write(p []byte, flush bool) (err error) {
 	return err
 }
 
+// end implements outlet.
+func (h *held) end(complete bool) error {
+	if complete {
+		h.sender.Lock()
+		defer h.sender.Unlock()
+		h.copyHeader() // the trailers
+	}
+	return nil
+}
+
 func (h *held) setWriteDeadline(t time.Time) error { return h.controller.SetWriteDeadline(t) }
 
 func (h *held) writeTimeout() time.Duration { return h.timeout }
 
-func (h *held) start() { h.wake <- struct{}{} }
+// Start implements detached.Outlet.
+func (h *held) Start() { h.wake <- struct{}{} }
 
-// cut makes net/http's writes fail, unless the handler has returned, when some of its types panic.
-func (h *held) cut() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.over {
+// Cut implements detached.Outlet: it makes net/http's writes fail, unless the handler has returned, when
+// some of its types panic.
+func (h *held) Cut() {
+	h.sender.Lock()
+	defer h.sender.Unlock()
+	if !h.sender.IsOverLocked() {
 		_ = h.controller.SetWriteDeadline(monotime.LongAgo)
 	}
 }

@@ -10,12 +10,13 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/shared/detached"
 )
 
 // http2Stream is a Stream over HTTP/2.
 type http2Stream struct {
-	Stream
-	httpstream.Answer
+	stream
+	answer httpstream.Answer
 
 	counted bool // in h1.CountDetached; owned by the sender
 }
@@ -23,42 +24,34 @@ type http2Stream struct {
 // detachHTTP2 makes the Stream of an answer over HTTP/2.
 func detachHTTP2(w httpstream.Detacher, ctx context.Context) (*Stream, error) {
 	d := new(http2Stream)
-	d.sending = true // Gone may come before init
-	own, err := w.Detach(&d.Answer, d)
+	d.sender.Init(d) // before Gone, which Detach may call
+	own, err := w.Detach(&d.answer, d)
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.init(d, join(own, ctx))
-	d.wrote = d.Answer.Wrote()
+	d.ctx, d.wrote = detached.Join(own, ctx), d.answer.Wrote()
 	return &d.Stream, nil
 }
 
 // Work implements httpstream.Owner: it is the sender's turn.
 func (d *http2Stream) Work() {
 	d.count(1)
-	sent := false
-	switch d.work() {
-	case waits:
+	over, sent := d.sender.Work()
+	if !over {
 		return
-	case complete:
-		sent = d.settle(d.End(true))
-	case cut:
-		_ = d.End(false)
 	}
 	d.count(-1)
 	defer func() {
 		if reason := recover(); reason != nil && reason != http.ErrAbortHandler {
-			d.Host().Logf("http2: panic serving %v: %v", d.Conn().RemoteAddr(), reason)
+			d.answer.Host().Logf("http2: panic serving %v: %v", d.answer.Conn().RemoteAddr(), reason)
 		}
 	}()
-	d.finish(sent)
+	d.sender.Finish(sent)
 }
 
 // count counts the Stream among the Server's, or out.
 func (d *http2Stream) count(by int64) {
-	if h, ok := d.Host().(*http2Host); ok && d.counted != (by > 0) {
+	if h, ok := d.answer.Host().(*http2Host); ok && d.counted != (by > 0) {
 		d.counted = by > 0
 		h.server.counts.Add(h1.CountDetached, by)
 	}
@@ -72,7 +65,7 @@ func (d *http2Stream) Gone(err error) {
 	case err != errPanicked:
 		err = fmt.Errorf("%w: %w", ErrClientGone, err)
 	}
-	d.end(err)
+	d.sender.End(err, true)
 }
 
 // Header implements outlet.
@@ -80,34 +73,36 @@ func (d *http2Stream) Header() http.Header {
 	if d.wrote {
 		return nil // the sender may have the Answer's lock
 	}
-	return d.Answer.Header()
+	return d.answer.Header()
 }
 
 // WriteHeader implements outlet.
-func (d *http2Stream) WriteHeader(status int, _ bool) { d.Answer.WriteHeader(status) }
+func (d *http2Stream) WriteHeader(status int, _ bool) { d.answer.WriteHeader(status) }
 
 func (d *http2Stream) write(p []byte, flush bool) (err error) {
 	if len(p) > 0 {
-		_, err = d.Answer.Write(p)
+		_, err = d.answer.Write(p)
 	}
 	if err == nil && flush {
-		err = d.Answer.Flush()
+		err = d.answer.Flush()
 	}
 	return err
 }
 
+func (d *http2Stream) end(complete bool) error { return d.answer.End(complete) }
+
 // isWhole implements outlet.
-func (d *http2Stream) isWhole() bool { return d.Answer.IsWhole() }
+func (d *http2Stream) isWhole() bool { return d.answer.IsWhole() }
 
 // setWriteDeadline implements outlet. If the time has passed the stream ends, and calls Gone.
 func (d *http2Stream) setWriteDeadline(t time.Time) error {
-	d.mu.Unlock()
-	defer d.mu.Lock()
-	return d.Answer.SetWriteDeadline(t)
+	d.sender.Unlock()
+	defer d.sender.Lock()
+	return d.answer.SetWriteDeadline(t)
 }
 
-func (d *http2Stream) writeTimeout() time.Duration { return d.Answer.WriteTimeout() }
+func (d *http2Stream) writeTimeout() time.Duration { return d.answer.WriteTimeout() }
 
-func (d *http2Stream) start() { d.Answer.Resume() }
+func (d *http2Stream) Start() { d.answer.Resume() }
 
-func (d *http2Stream) cut() { go d.Cut() }
+func (d *http2Stream) Cut() { go d.answer.Cut() }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/shared/detached"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -92,7 +93,7 @@ func TestDetachedBudget(t *testing.T) {
 func TestDetachedUnread(t *testing.T) {
 	const (
 		n            = 30
-		heapBytesMax = 2 * DefaultUnsent
+		heapBytesMax = 2 * detached.DefaultLimit
 	)
 	needBudget(t, n)
 	for _, overHTTP2 := range []bool{false, true} {
@@ -247,7 +248,7 @@ func TestDetachAbortWithoutWindow(t *testing.T) {
 	s.Close()
 	for !strings.HasPrefix(p.Next(), "headers 1 ") { // behind which the sender waits
 	}
-	s.Abort()
+	s.Abort(nil)
 	if err := testnet.Receive(t, "OnEnd", ends); err != errAborted {
 		t.Errorf("OnEnd got %v, want %v", err, errAborted)
 	}

@@ -90,7 +90,7 @@ func testDetachNoBody(t *testing.T, client *http.Client, method, url string, str
 		answered <- err
 	}()
 	s := testnet.Receive(t, "the Stream", streams)
-	defer s.Abort() // or a server would wait for it if this fails
+	defer s.Abort(nil) // or a server would wait for it if this fails
 	if way == "later" {
 		s.WriteHeader(status)
 		s.Flush()
@@ -165,7 +165,7 @@ func TestDetachOnEndWaits(t *testing.T) {
 						defer mu.Unlock()
 						ends <- err
 					})
-					s.Abort()
+					s.Abort(nil)
 				})
 			}))
 			if r, err := client.Get(url); err == nil {

@@ -328,7 +328,7 @@ func TestDetachAbort(t *testing.T) {
 			}
 			query := r.Request.URL.RawQuery
 			s := p.stream(query)
-			s.Abort()
+			s.Abort(nil)
 			if _, err := io.ReadAll(r.Body); err == nil {
 				t.Errorf("%s: the answer is complete", path)
 			}
@@ -343,57 +343,11 @@ func TestDetachAbort(t *testing.T) {
 // TestDetachHeaderBehindClose: the sender has the header then, and may wait for the client with it.
 func TestDetachHeaderBehindClose(t *testing.T) {
 	var s Stream
-	s.init(nil, t.Context()) // which Header would call
+	s.sender.Init(nil) // which Header would call
 	s.Close()
 	s.Header().Set("Late", "yes")
 	if got := s.Header(); len(got) > 0 {
 		t.Errorf("got the header %v", got)
-	}
-}
-
-// calledOutlet is an outlet that counts.
-type calledOutlet struct {
-	outlet
-	cuts int
-}
-
-func (o *calledOutlet) isWhole() bool               { return false }
-func (o *calledOutlet) writeTimeout() time.Duration { return 0 }
-func (o *calledOutlet) start()                      {}
-func (o *calledOutlet) cut()                        { o.cuts++ }
-
-// TestDetachAbortEnd: Abort cuts an answer whose end is being sent, and doesn't if it was sent.
-func TestDetachAbortEnd(t *testing.T) {
-	for _, aborts := range []string{"never", "before the end", "while it is sent", "then"} {
-		var o calledOutlet
-		var s Stream
-		s.init(&o, t.Context())
-		abort := func(when string) {
-			if when == aborts {
-				s.Abort()
-			}
-		}
-		s.Close()
-		abort("before the end")
-		outcome := s.work()
-		abort("while it is sent")
-		sent := outcome == complete && s.settle(nil)
-		abort("then")
-		s.finish(sent)
-		if want := aborts == "never" || aborts == "then"; sent != want {
-			t.Errorf("%s: got an answer that is complete: %t, want %t", aborts, sent, want)
-		}
-		s.OnEnd(func(err error) {
-			if sent != (err == nil) {
-				t.Errorf("%s: OnEnd got %v", aborts, err)
-			}
-		})
-		if cut := aborts == "while it is sent"; cut != (o.cuts == 1) {
-			t.Errorf("%s: cut was called %d times", aborts, o.cuts)
-		}
-		if n := s.Unsent(); n != 0 {
-			t.Errorf("%s: got %d unsent bytes at the end", aborts, n)
-		}
 	}
 }
 
@@ -599,11 +553,7 @@ func TestDetachWhole(t *testing.T) {
 				answers := make(chan string, 1)
 				go func() { answers <- ask(f.ln, method, "later/"+name, rest) }()
 				s := testnet.Receive(t, "a Stream", streams)
-				testnet.Eventually(t, "it waits", func() bool {
-					s.mu.Lock()
-					defer s.mu.Unlock()
-					return !s.sending
-				})
+				testnet.Eventually(t, "it waits", s.sender.IsIdle)
 				do(s)
 				s.Close()
 				check("later", testnet.Receive(t, "the answer", answers))
@@ -700,7 +650,7 @@ func TestDetachOnEndEndsGoroutine(t *testing.T) {
 						if !returns {
 							runtime.Goexit()
 						}
-						s.Abort()
+						s.Abort(nil)
 					})
 				}))
 				checkCut(t, client, url)

@@ -44,7 +44,7 @@ func TestDetachWriteTimeout(t *testing.T) {
 			})
 			a := get(t, client, url)
 			s := testnet.Receive(t, "the Stream", streams)
-			defer s.Abort()
+			defer s.Abort(nil)
 			lines := bufio.NewReader(a.Body)
 			for range 2 {
 				time.Sleep(2 * timeout) // what waits is the server: nothing tells of a deadline that doesn't count
@@ -83,7 +83,7 @@ func startTimed(t *testing.T, h http.HandlerFunc, timeout time.Duration, http2 b
 func TestDetachOwnDeadline(t *testing.T) {
 	var o deadlineOutlet
 	var s Stream
-	s.init(&o, t.Context())
+	s.sender.Init(&o)
 	s.limitSend(false)
 	_ = s.SetWriteDeadline(time.Unix(1, 0))
 	s.limitSend(true)

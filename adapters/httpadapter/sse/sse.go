@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/shared/detached"
 )
 
 // A Config configures a Hub. Each field that is zero has the default that its comment names.
@@ -44,7 +45,7 @@ type Config struct {
 	Keep int
 
 	// Limit is how many bytes may wait for a client that is slow, besides the events that were kept:
-	// httpadapter.DefaultUnsent. A longer event reaches only clients for which nothing waits.
+	// 64 KiB. A longer event reaches only clients for which nothing waits.
 	Limit int
 
 	// Missed makes an event for a client that was so slow that n events were left out. It gets that
@@ -80,8 +81,8 @@ func NewHub(c Config) *Hub {
 			c.Retry, c.Keep, c.Limit))
 	}
 	c.Heartbeat = cmp.Or(c.Heartbeat, heartbeat)
-	c.Retry = min(cmp.Or(c.Retry, retry), math.MaxInt64/2)                   // as much again is added to it at most
-	c.Limit = min(cmp.Or(c.Limit, httpadapter.DefaultUnsent), math.MaxInt/2) // what waits already is added to it
+	c.Retry = min(cmp.Or(c.Retry, retry), math.MaxInt64/2)               // as much again is added to it at most
+	c.Limit = min(cmp.Or(c.Limit, detached.DefaultLimit), math.MaxInt/2) // what waits already is added to it
 	return &Hub{config: c}
 }
 

@@ -25,8 +25,8 @@ type Owner interface {
 	// Work is called when the method has returned, and for each Resume after that. It may block.
 	Work()
 
-	// Gone is called when the call has ended early, with a status, and when it ends by End. It must not
-	// block, or call methods of Detached.
+	// Gone is called when the call has ended early, with a status, before End. It must not block, or call
+	// methods of Detached.
 	Gone(err error)
 }
 
@@ -35,6 +35,7 @@ type Detached struct {
 	call  *call
 	owner Owner
 	begin time.Time // for the stats handler; zero without
+	ends  bool      // End was called; guarded by call.mu
 }
 
 // callKey is the key under which the context of a call has the call itself.
@@ -101,11 +102,11 @@ func (c *call) methodReturned(err error) (goesOn bool) {
 	return true
 }
 
-// owner returns who has the call; nil if it isn't detached.
+// owner returns who has the call; nil if it isn't detached, or the owner ends it.
 func (c *call) owner() Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.detached == nil {
+	if c.detached == nil || c.detached.ends {
 		return nil
 	}
 	return c.detached.owner
@@ -137,6 +138,9 @@ func (d *Detached) End(err error) error {
 	if !c.goesOn { // the method has failed, and ended the call
 		return nil
 	}
+	c.mu.Lock()
+	d.ends = true
+	c.mu.Unlock()
 	st, err := resultStatus(err)
 	failed := c.sendStatus(st, true)
 	if sh := c.conn.server.config.Stats; sh != nil {

@@ -75,7 +75,7 @@ func echoWatch(impl any, s grpc.ServerStream) error {
 	poll := impl.(*longPoll)
 	if poll.detach {
 		return grpcadapter.Detach(s, func(st *grpcadapter.Stream) {
-			poll.keep(st, func() { st.Close(st.SendMsg(in)) })
+			poll.keep(st, func() { st.CloseWithError(st.SendMsg(in)) })
 			st.OnEnd(func(error) { poll.forget(st) })
 		})
 	}
