@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 
+	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/seam"
 )
@@ -11,16 +12,13 @@ import (
 // This file has what the host needs of a connection that speaks another protocol than HTTP/1: for the
 // states it is hijacked.
 
-// preface is what a client that speaks HTTP/2 in clear begins with.
-const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-// looksForPreface reports whether a connection may begin with the preface.
+// looksForPreface reports whether a connection may begin with the preface of HTTP/2.
 func (t *turn) looksForPreface() bool { return t.c.queue.server.ClearHTTP2 && !t.c.load().has(began) }
 
 // beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
 func beginsHTTP2(p []byte) (begins, whole bool) {
-	n := min(len(p), len(preface))
-	return string(p[:n]) == preface[:n], n == len(preface)
+	n := min(len(p), len(http2.Preface))
+	return string(p[:n]) == http2.Preface[:n], n == len(http2.Preface)
 }
 
 // limitPreface sets the deadline for the rest of a preface, unless there is one.

@@ -39,8 +39,7 @@ func IsPlainOutgoing(r *http.Request) bool {
 		return false
 	}
 	for name := range r.Trailer {
-		switch http.CanonicalHeaderKey(name) {
-		case "Transfer-Encoding", "Trailer", "Content-Length":
+		if semantics.FramesBody(http.CanonicalHeaderKey(name)) {
 			return false
 		}
 	}
@@ -175,11 +174,7 @@ func (o *Outgoing) Append(b []byte, r *http.Request, target string) []byte {
 
 // isSentBefore reports whether Append takes a field from elsewhere than the header, or sends it first.
 func isSentBefore(name string) bool {
-	switch name {
-	case "Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer":
-		return true
-	}
-	return false
+	return name == "Host" || name == "User-Agent" || semantics.FramesBody(name)
 }
 
 // TrailerNames returns the names of trailers in the order in which net/http lists them.

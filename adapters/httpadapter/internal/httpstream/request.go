@@ -146,8 +146,7 @@ func takeFromHeader(r *http.Request) (continues bool) {
 func declaredTrailers(values []string) (trailer http.Header) {
 	for _, v := range values {
 		for key := range strings.SplitSeq(v, ",") {
-			switch key = http.CanonicalHeaderKey(textproto.TrimString(key)); key {
-			case "Transfer-Encoding", "Trailer", "Content-Length":
+			if key = http.CanonicalHeaderKey(textproto.TrimString(key)); semantics.FramesBody(key) {
 				continue
 			}
 			if trailer == nil {
@@ -161,7 +160,7 @@ func declaredTrailers(values []string) (trailer http.Header) {
 
 // problem is the text of the answer to a request with a field that is not allowed.
 func (x *exchange) problem() string {
-	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade"} {
+	for _, name := range semantics.ConnFields {
 		if _, ok := x.request.Header[name]; ok {
 			return `request header "` + name + `" is not valid in HTTP/2`
 		}

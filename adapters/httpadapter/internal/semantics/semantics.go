@@ -74,6 +74,15 @@ func BodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
+// ConnFields are fields about one connection, which HTTP/2 doesn't have (RFC 9113, section 8.2.2).
+var ConnFields = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade"}
+
+// FramesBody reports whether a field says how the body ends. net/http takes these out of the header, and
+// doesn't let them be declared as trailers (fixTrailer). The name must be canonical.
+func FramesBody(name string) bool {
+	return name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer"
+}
+
 // MayBeTrailer reports whether a field may be sent after the body. The name must be canonical.
 func MayBeTrailer(name string) bool {
 	return name != "" && !strings.HasPrefix(name, "If-") && !slices.Contains(neverTrailers, name)
