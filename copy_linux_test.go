@@ -24,7 +24,6 @@ import (
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/zerocopy"
 )
 
 type (
@@ -532,13 +531,13 @@ func TestCopyOfALimitedConnection(t *testing.T) {
 				feed(feeder, data)
 				received := receiving(peer)
 				r := &io.LimitedReader{R: from, N: limit}
-				before := zerocopy.ReadStats()
+				before := ReadStats().ZeroCopy
 				n, err := io.Copy(to, r)
 				want := min(limit, int64(len(data)))
 				if n != want || err != nil || r.N != limit-want {
 					t.Errorf("got %d, %v, %d left, want %d, %d left", n, err, r.N, want, limit-want)
 				}
-				if got := zerocopy.ReadStats().CopiedBytes - before.CopiedBytes; !splice && got != uint64(want) {
+				if got := ReadStats().ZeroCopy.CopiedBytes - before.CopiedBytes; !splice && got != uint64(want) {
 					t.Errorf("counted %d bytes as copied, want %d", got, want)
 				}
 				to.Close()

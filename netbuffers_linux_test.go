@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/zerocopy"
 )
 
 // The callback of a connection that nothing else holds is called, and its write half works
@@ -34,7 +33,7 @@ func TestNetBuffersSplices(t *testing.T) {
 	const size = 4 << 20
 	from, feeder := netBuffersPair(t, false)
 	to, drain := netBuffersPair(t, true)
-	before := zerocopy.ReadStats()
+	before := ReadStats().ZeroCopy
 	go func() {
 		feeder.Write(make([]byte, size))
 		feeder.Close()
@@ -51,7 +50,7 @@ func TestNetBuffersSplices(t *testing.T) {
 	if n := testnet.Receive(t, "reading", read); n != size {
 		t.Errorf("the other end got %d bytes, want %d", n, size)
 	}
-	if n := zerocopy.ReadStats().SpliceBytes - before.SpliceBytes; n == 0 {
+	if n := ReadStats().ZeroCopy.SpliceBytes - before.SpliceBytes; n == 0 {
 		t.Error("nothing was spliced")
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 
 	"github.com/percore/percore/internal/accepting"
+	engine "github.com/percore/percore/internal/loop"
+	buffers "github.com/percore/percore/internal/pool"
+	moves "github.com/percore/percore/internal/zerocopy"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/pool"
 	"github.com/percore/percore/zerocopy"
@@ -79,8 +82,7 @@ type ListenerStats struct {
 
 // ReadStats returns the counts of the process. It may be called by any goroutine at any time. It
 // holds up no request, except that a request for which the pool has to allocate a buffer waits while
-// the pool counts ([pool.ReadStats]). It takes a few microseconds, and some 50 ns for each listener,
-// loop and buffer.
+// the pool counts. It takes a few microseconds, and some 50 ns for each listener, loop and buffer.
 //
 // A program that imports expvar publishes them with one call:
 //
@@ -98,13 +100,22 @@ func ReadStats() Stats {
 		Dialed:   conns.dialed.Load(),
 		Closed:   closed,
 		Accept:   acceptStats(&accepting.Totals),
-		Loops:    loop.ReadStats(),
-		ZeroCopy: zerocopy.ReadStats(),
-		Pool:     pool.ReadStats(),
+		Loops:    loopStats(),
+		ZeroCopy: zerocopy.Stats(moves.ReadStats()),
+		Pool:     pool.Stats(buffers.ReadStats()),
 		Adapters: readAdapters(),
 	}
 	for _, l := range listeners.all() {
 		s.Listeners = append(s.Listeners, l.stats())
+	}
+	return s
+}
+
+func loopStats() loop.ProcessStats {
+	sums, groups := engine.ReadStats()
+	s := loop.ProcessStats{Counts: loop.Counts(sums)}
+	for _, g := range groups {
+		s.Groups = append(s.Groups, (*loop.Group)(g).Stats())
 	}
 	return s
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/percore/percore/internal/pipes"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/zerocopy"
 )
 
 // TestTransferFaults copies with io.Copy, over every sort of route, while one
@@ -220,7 +219,7 @@ func (r *openRoute) bringAboutEAGAIN(op string, fd int) bool {
 func wantNoPipes(t *testing.T) {
 	t.Helper()
 	testnet.Eventually(t, "no pipe is lent any more", func() bool {
-		s := zerocopy.ReadStats()
+		s := ReadStats().ZeroCopy
 		return s.PipesOpen == s.PipesIdle
 	})
 }

@@ -154,7 +154,7 @@ func TestEndsAreExact(t *testing.T) {
 
 // used returns the counters' increase since before, in bytes.
 func used(before zerocopy.Stats) string {
-	now := zerocopy.ReadStats()
+	now := ReadStats().ZeroCopy
 	return fmt.Sprintf("sendfile %d, splice %d, copied %d", now.SendfileBytes-before.SendfileBytes,
 		now.SpliceBytes-before.SpliceBytes, now.CopiedBytes-before.CopiedBytes)
 }
@@ -232,7 +232,7 @@ func TestTransfers(t *testing.T) {
 						got, _ := io.ReadAll(far)
 						received <- got
 					}()
-					before := zerocopy.ReadStats()
+					before := ReadStats().ZeroCopy
 					n, err := io.Copy(sink, near)
 					if n != size || err != nil {
 						t.Errorf("io.Copy: got %d, %v, want %d", n, err, size)
@@ -285,14 +285,14 @@ func TestTransfersOfFiles(t *testing.T) {
 						t.Errorf("%s: got %d, %v, %s, want %d, %s", what, n, err, got, want, bytes)
 					}
 				}
-				before := zerocopy.ReadStats()
+				before := ReadStats().ZeroCopy
 				n, err := io.Copy(c, f)
 				expect("io.Copy", n, err, size, before, fmt.Sprintf("sendfile %d, splice 0, copied 0", size))
 				f.Seek(100, io.SeekStart)
-				before = zerocopy.ReadStats()
+				before = ReadStats().ZeroCopy
 				n, err = io.CopyN(c, f, 1000)
 				expect("io.CopyN", n, err, 1000, before, "sendfile 1000, splice 0, copied 0")
-				before = zerocopy.ReadStats()
+				before = ReadStats().ZeroCopy
 				n, err = c.ReadFrom(f)
 				expect("ReadFrom", n, err, size-1100, before, fmt.Sprintf("sendfile %d, splice 0, copied 0", size-1100))
 				c.CloseWrite()
@@ -304,7 +304,7 @@ func TestTransfersOfFiles(t *testing.T) {
 					peer.Write(data)
 					peer.Close()
 				}()
-				before = zerocopy.ReadStats()
+				before = ReadStats().ZeroCopy
 				n, err = io.Copy(g, c)
 				expect("io.Copy to a file", n, err, size, before, fmt.Sprintf("sendfile 0, splice %d, copied 0", size))
 				if got, err := os.ReadFile(g.Name()); err != nil || !bytes.Equal(got, data) {
@@ -349,7 +349,7 @@ func TestTransfersByDetour(t *testing.T) {
 					got, _ := io.ReadAll(peer)
 					received <- got
 				}()
-				before := zerocopy.ReadStats()
+				before := ReadStats().ZeroCopy
 				n, err := c.copy(to, from)
 				if n != int64(len(data)) || err != nil {
 					t.Errorf("got %d, %v, want %d", n, err, len(data))
@@ -403,7 +403,7 @@ func TestTransferOfWhatWasReadAhead(t *testing.T) {
 				r = &io.LimitedReader{R: body, N: limit}
 				want, copied = want[:min(limit, int64(len(want)))], min(limit, copied)
 			}
-			before := zerocopy.ReadStats()
+			before := ReadStats().ZeroCopy
 			n, err := io.Copy(c, r)
 			if n != int64(len(want)) || err != nil {
 				t.Errorf("io.Copy: got %d, %v, want %d", n, err, len(want))
@@ -432,7 +432,7 @@ func TestTransferOverBlockingDescriptor(t *testing.T) {
 	defer f.Close()
 	f.Fd() // makes it blocking
 	io.WriteString(feeder, "text")
-	before := zerocopy.ReadStats()
+	before := ReadStats().ZeroCopy
 	done := make(chan error, 1)
 	testnet.GoBlocked(t, "io.Copy", func() {
 		_, err := io.Copy(to, from)

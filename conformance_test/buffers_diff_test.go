@@ -274,11 +274,11 @@ func TestDiffReadReady(t *testing.T) {
 // released. Buffers that earlier tests left to the garbage collector don't count: grpc-go leaves
 // some when streams are cancelled.
 func wantNoBuffers(t *testing.T) (check func()) {
-	before := pool.ReadStats().Leaked
+	before := percore.ReadStats().Pool.Leaked
 	return func() {
 		t.Helper()
-		testnet.Eventually(t, "the buffers' release", func() bool { return pool.ReadStats().BuffersInUse == 0 })
-		if n := pool.ReadStats().Leaked - before; n > 0 {
+		testnet.Eventually(t, "the buffers' release", func() bool { return percore.ReadStats().Pool.BuffersInUse == 0 })
+		if n := percore.ReadStats().Pool.Leaked - before; n > 0 {
 			t.Errorf("%d buffers were garbage-collected without being released", n)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // TestGRPCSoak is for the race detector. Thousands of streams come and go on a few connections:
@@ -30,7 +30,7 @@ func TestGRPCSoak(t *testing.T) {
 	if testing.Short() {
 		streams = 5
 	}
-	before := pool.ReadStats().BuffersInUse
+	before := percore.ReadStats().Pool.BuffersInUse
 	onEachGRPCArm(t, "streams", func(t *testing.T, arm grpcArm) {
 		r := startGRPC(t, arm, rigOptions{kind: testnet.TCP4})
 		var wg sync.WaitGroup
@@ -58,7 +58,7 @@ func TestGRPCSoak(t *testing.T) {
 	})
 	testnet.Eventually(t, "all buffers of the pool being back or garbage", func() bool {
 		runtime.GC()
-		return pool.ReadStats().BuffersInUse <= before // fewer if there was garbage then
+		return percore.ReadStats().Pool.BuffersInUse <= before // fewer if there was garbage then
 	})
 }
 

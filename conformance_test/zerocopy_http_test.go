@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/zerocopy"
 )
@@ -22,7 +23,7 @@ type moved struct{ sendfile, splice, copied uint64 }
 
 // movedSince returns the bytes that moved since before.
 func movedSince(before zerocopy.Stats) moved {
-	now := zerocopy.ReadStats()
+	now := percore.ReadStats().ZeroCopy
 	return moved{now.SendfileBytes - before.SendfileBytes, now.SpliceBytes - before.SpliceBytes, now.CopiedBytes - before.CopiedBytes}
 }
 
@@ -100,7 +101,7 @@ func TestZeroCopyFiles(t *testing.T) {
 							for key, value := range c.header {
 								req.Header.Set(key, value)
 							}
-							before := zerocopy.ReadStats()
+							before := percore.ReadStats().ZeroCopy
 							resp, err := w.client.Do(req)
 							if err != nil {
 								t.Fatal(err)
@@ -132,7 +133,7 @@ func TestZeroCopyReverseProxy(t *testing.T) {
 		backend := startWeb(t, e, plain, http.HandlerFunc(upgradeToSpliceEcho))
 		front := startWeb(t, e, plain, backend.proxy(t))
 
-		before := zerocopy.ReadStats()
+		before := percore.ReadStats().ZeroCopy
 		body := upgrade(t, front)
 		sum := sha256.New()
 		received := make(chan error, 1)

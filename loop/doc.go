@@ -3,7 +3,7 @@
 // Most programs need nothing of it: all listeners and dialers share a default group of loops. A
 // [Group] of your own, which [NewGroup] makes for percore.ListenConfig.Group or
 // percore.Dialer.Group, has as many loops as you say, which wait as you say. [Group.Stats] and
-// [ReadStats] show how connections and events spread over the loops, and how long callbacks hold
+// [ProcessStats] show how connections and events spread over the loops, and how long callbacks hold
 // them up. [Loop.Submit] and [Loop.AfterFunc] run functions on a loop's goroutine; percore.Conn.Loop
 // returns the loop of a connection.
 //

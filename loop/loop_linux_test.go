@@ -70,7 +70,7 @@ func TestStats(t *testing.T) {
 	if s.Descriptors != 2 || s.Registered != 2 || len(s.PerLoop) != 2 || s.PerLoop[1].Loop != 1 || s.PerLoop[1].Descriptors != 2 {
 		t.Errorf("got %+v, want 2 descriptors, both on loop 1", s)
 	}
-	all := loop.ReadStats()
+	all := percore.ReadStats().Loops
 	if len(all.Groups) != 1 || all.Groups[0].Group != "counted" || all.Descriptors != 2 || all.Registered < 2 {
 		t.Errorf("got the process's %+v, want the group counted with 2 descriptors", all)
 	}

@@ -44,29 +44,17 @@ type Stats struct {
 	PerLoop []LoopStats // of the loops that have started, in order of their index
 }
 
-// ProcessStats is the work of all groups of the process.
+// ProcessStats is the work of all groups of the process: percore.ReadStats has it.
 type ProcessStats struct {
 	Counts         // sums over all groups, ended ones included
 	Groups []Stats // those that have not ended, in order of their making
 }
 
 // Stats returns the group's work.
-func (g *Group) Stats() Stats { return statsOf((*engine.Group)(g).Stats()) }
-
-// ReadStats returns the work of all groups, the default one among them. It may be called by any
-// goroutine at any time, and takes some 20 ns for each loop.
-func ReadStats() ProcessStats {
-	all := engine.ReadStats()
-	s := ProcessStats{Counts: Counts(all.Counts)}
-	for _, g := range all.Groups {
-		s.Groups = append(s.Groups, statsOf(g))
-	}
-	return s
-}
-
-func statsOf(g engine.Stats) Stats {
-	s := Stats{Group: g.Group, Strategy: g.Strategy, Loops: g.Loops, Counts: Counts(g.Counts)}
-	for _, l := range g.PerLoop {
+func (g *Group) Stats() Stats {
+	of := (*engine.Group)(g).Stats()
+	s := Stats{Group: of.Group, Strategy: of.Strategy, Loops: of.Loops, Counts: Counts(of.Counts)}
+	for _, l := range of.PerLoop {
 		s.PerLoop = append(s.PerLoop, LoopStats{Loop: l.Loop, Counts: Counts(l.Counts)})
 	}
 	return s

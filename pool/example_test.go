@@ -3,6 +3,7 @@ package pool_test
 import (
 	"fmt"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/pool"
 )
 
@@ -32,7 +33,7 @@ func ExampleBuffer_Retain() {
 	for range 3 {
 		<-done
 	}
-	fmt.Println(pool.ReadStats().BuffersInUse, "in use")
+	fmt.Println(percore.ReadStats().Pool.BuffersInUse, "in use")
 	// Output: 0 in use
 }
 
@@ -58,6 +59,6 @@ func ExampleCheckLeaks() {
 func ExampleConfigure() {
 	pool.Configure(pool.Config{KeptBytesMax: 64 << 20, LeakSampleEvery: 1000})
 	defer pool.Configure(pool.Config{})
-	fmt.Println(pool.ReadStats().KeptBytesMax>>20, "MiB at most")
+	fmt.Println(percore.ReadStats().Pool.KeptBytesMax>>20, "MiB at most")
 	// Output: 64 MiB at most
 }

@@ -3,19 +3,20 @@ package pool_test
 import (
 	"testing"
 
+	"github.com/percore/percore"
 	engine "github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/pool"
 )
 
 // TestOnePool: the public functions and percore itself use one pool and one set of metrics.
 func TestOnePool(t *testing.T) {
-	before := pool.ReadStats()
+	before := percore.ReadStats().Pool
 	b := pool.Get(100)
 	b.SetLen(200)
 	if got := (*engine.Buffer)(b).Bytes(); len(got) != 200 || &got[0] != &b.Bytes()[0] {
 		t.Errorf("the same buffer inside: got %d bytes at %p, want 200 at %p", len(got), &got[0], &b.Bytes()[0])
 	}
-	got := pool.ReadStats()
+	got := percore.ReadStats().Pool
 	if got != pool.Stats(engine.Default().Stats()) {
 		t.Errorf("got the metrics %+v, want those of percore's own pool, %+v", got, engine.Default().Stats())
 	}

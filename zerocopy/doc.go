@@ -3,7 +3,7 @@
 //
 // They need no call of their own: ReadFrom, WriteTo and io.Copy on a percore.Conn send files with
 // sendfile(2) and move bytes between connections and pipes with splice(2), so that they never pass
-// through the process; vectored writes are one system call instead of several. [ReadStats] counts
+// through the process; vectored writes are one system call instead of several. [Stats] counts
 // the bytes that went each way, and [Features] reports which are on, and why the others are not. Only
 // Linux has these features.
 //

@@ -1,12 +1,9 @@
 package zerocopy
 
-import (
-	"github.com/percore/percore/internal/features"
-	"github.com/percore/percore/internal/pipes"
-)
+import "github.com/percore/percore/internal/features"
 
-// Stats counts the bytes by their way since the program started, and the pipes. The
-// counts are of the whole process. Those of bytes and calls only grow.
+// Stats counts the bytes by their way since the program started, and the pipes: percore.ReadStats has
+// them. The counts are of the whole process. Those of bytes and calls only grow.
 type Stats struct {
 	SendfileBytes uint64 // bytes sent by sendfile
 	SpliceBytes   uint64 // bytes that arrived by splice
@@ -16,21 +13,6 @@ type Stats struct {
 
 	PipesOpen int // pipes to splice through that are open now
 	PipesIdle int // of these: unused
-}
-
-// ReadStats returns the counters. The counts are not taken at one instant, except those
-// of pipes.
-func ReadStats() Stats {
-	open, idle := pipes.Count()
-	return Stats{
-		SendfileBytes: features.SendfileBytes.Load(),
-		SpliceBytes:   features.SpliceBytes.Load(),
-		CopiedBytes:   features.CopiedBytes.Load(),
-		WritevBytes:   features.WritevBytes.Load(),
-		WritevCalls:   features.WritevCalls.Load(),
-		PipesOpen:     open,
-		PipesIdle:     idle,
-	}
 }
 
 // FeatureState is whether one of the kernel's features is used.

@@ -3,13 +3,14 @@ package zerocopy_test
 import (
 	"testing"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/zerocopy"
 )
 
 // TestReadStats: each metric is that of its own counter.
 func TestReadStats(t *testing.T) {
-	before := zerocopy.ReadStats()
+	before := percore.ReadStats().ZeroCopy
 	features.SendfileBytes.Add(1)
 	features.SpliceBytes.Add(2)
 	features.CopiedBytes.Add(3)
@@ -21,7 +22,7 @@ func TestReadStats(t *testing.T) {
 	want.CopiedBytes += 3
 	want.WritevBytes += 4
 	want.WritevCalls += 5
-	if got := zerocopy.ReadStats(); got != want {
+	if got := percore.ReadStats().ZeroCopy; got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

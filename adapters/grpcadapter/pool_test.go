@@ -7,17 +7,16 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // inUse returns how many buffers of percore's default pool are in use.
-func inUse() int { return pool.ReadStats().BuffersInUse }
+func inUse() int { return percore.ReadStats().Pool.BuffersInUse }
 
 // TestBufferPoolLengths: a buffer has the requested length. If it is worth pooling, it comes from
 // the pool and goes back.
 func TestBufferPoolLengths(t *testing.T) {
 	p := bufferPool{}
-	before := pool.ReadStats()
+	before := percore.ReadStats().Pool
 	for _, n := range []int{0, 1, 1023, 1024, 1025, 4096, 16384, 16385, 32 << 10, 1 << 20, 1<<20 + 1, 5 << 20} {
 		b := p.Get(n)
 		if len(*b) != n {
@@ -36,7 +35,7 @@ func TestBufferPoolLengths(t *testing.T) {
 			t.Errorf("after Put of a buffer of %d: got %d buffers out, want 0", n, got)
 		}
 	}
-	if got := pool.ReadStats().Foreign - before.Foreign; got != 0 {
+	if got := percore.ReadStats().Pool.Foreign - before.Foreign; got != 0 {
 		t.Errorf("got %d buffers that the pool didn't know, want 0", got)
 	}
 }
@@ -48,7 +47,7 @@ func TestNoBufferLeft(t *testing.T) {
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	srv := startOwn(t, lis)
 	cc := dialClient(t, lis)
-	before := pool.ReadStats()
+	before := percore.ReadStats().Pool
 	for _, n := range []int{0, 100, 1024, 2000, 16 << 10, 100_000, 1 << 20, 3 << 20} {
 		if err := callEcho(callContext(t), cc, pattern(n)); err != nil {
 			t.Errorf("a call with %d bytes: %v", n, err)
@@ -66,7 +65,7 @@ func TestNoBufferLeft(t *testing.T) {
 	}
 	cc.Close()
 	srv.GracefulStop()
-	if got := pool.ReadStats().Gets - before.Gets; got == 0 {
+	if got := percore.ReadStats().Pool.Gets - before.Gets; got == 0 {
 		t.Error("no buffer of the pool was used")
 	}
 	testnet.Eventually(t, "all buffers being back", func() bool { return inUse() <= before.BuffersInUse })

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/pool"
@@ -101,7 +102,7 @@ func playFault(t *testing.T, op sys.Op, errno syscall.Errno, n int64) bool {
 		t.Errorf("%s number %d fails with %v: Close got %v, want EOF or an OpError of that", op, n, errno, err)
 	}
 	testnet.Eventually(t, "the connection is gone", func() bool { return s.Stats().Conns == 0 })
-	testnet.Eventually(t, "all buffers are released", func() bool { return pool.ReadStats().BuffersInUse == 0 })
+	testnet.Eventually(t, "all buffers are released", func() bool { return percore.ReadStats().Pool.BuffersInUse == 0 })
 	s.Close()
 	if len(ended) != 0 {
 		t.Errorf("%s number %d fails with %v: Close came again", op, n, errno)
@@ -142,7 +143,7 @@ func TestBroadcastSends(t *testing.T) {
 		return 0
 	})
 	defer restore()
-	gets := pool.ReadStats().Gets
+	gets := percore.ReadStats().Pool.Gets
 	message := bytes.Repeat([]byte("m"), 2000)
 	s.Broadcast(message, nil)
 	for _, c := range conns {
@@ -153,7 +154,7 @@ func TestBroadcastSends(t *testing.T) {
 	if n := sends.Load(); n != clients {
 		t.Errorf("got %d sends for %d connections, want as many", n, clients)
 	}
-	if n := pool.ReadStats().Gets - gets; n != 1 {
+	if n := percore.ReadStats().Pool.Gets - gets; n != 1 {
 		t.Errorf("got %d buffers, want 1", n)
 	}
 }

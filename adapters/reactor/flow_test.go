@@ -17,7 +17,6 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // The functions of Go run in order per connection; while too many wait, nothing more is read, and
@@ -409,7 +408,7 @@ func TestShortRest(t *testing.T) {
 	if n := testnet.Receive(t, "the message", used); n != long+1 {
 		t.Fatalf("got %d bytes, want %d", n, long+1)
 	}
-	testnet.Eventually(t, "a small buffer for the rest", func() bool { return pool.ReadStats().BytesInUse <= keptSlack })
+	testnet.Eventually(t, "a small buffer for the rest", func() bool { return percore.ReadStats().Pool.BytesInUse <= keptSlack })
 	c.Write([]byte("b"))
 	rest := make([]byte, 2)
 	if _, err := io.ReadFull(c, rest); err != nil || string(rest) != "ab" {

@@ -233,7 +233,7 @@ func TestManyReceivers(t *testing.T) {
 	s, _ := serve(t, &handler{})
 	conns, peers := attachMany(t, s, 3*batchConns)
 	message := bytes.Repeat([]byte("m"), 100)
-	testnet.Eventually(t, "the end of other tests' buffers", func() bool { return pool.ReadStats().BuffersInUse == 0 })
+	testnet.Eventually(t, "the end of other tests' buffers", func() bool { return percore.ReadStats().Pool.BuffersInUse == 0 })
 	buffers := make(chan int, 1)
 	conns[0].loop.Execute(func() {
 		b := pool.Get(len(message))
@@ -242,7 +242,7 @@ func TestManyReceivers(t *testing.T) {
 			c.WriteShared(b)
 		}
 		b.Release()
-		buffers <- pool.ReadStats().BuffersInUse
+		buffers <- percore.ReadStats().Pool.BuffersInUse
 		for _, c := range conns[:10] {
 			c.Write([]byte("more"))
 		}

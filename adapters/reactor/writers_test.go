@@ -502,7 +502,7 @@ func TestDetachedClose(t *testing.T) {
 	if _, err := conn.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want %v", err, net.ErrClosed)
 	}
-	testnet.Eventually(t, "the buffers' release", func() bool { return pool.ReadStats().BuffersInUse == 0 })
+	testnet.Eventually(t, "the buffers' release", func() bool { return percore.ReadStats().Pool.BuffersInUse == 0 })
 }
 
 // TestDetachKeepsEnd detaches a connection after CloseWrite: the stream ends all the same, after what

@@ -31,7 +31,6 @@ import (
 	"github.com/percore/percore/handover"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/tlsfiles"
-	"github.com/percore/percore/zerocopy"
 )
 
 // The defaults of serve's flags. The addresses are on the loopback interface: serving a directory to the
@@ -450,7 +449,7 @@ func (d *demo) printSummary(w io.Writer) {
 	fmt.Fprintf(table, "requests\t%d (%d HTTP, %d gRPC)\n", overHTTP+overGRPC, overHTTP, overGRPC)
 	past, h2 := d.httpServer.HTTP1Stats(), d.httpServer.HTTP2Stats()
 	fmt.Fprintf(table, "past net/http\t%d over HTTP/1.1, %d over HTTP/2\n", past.Requests, h2.Requests)
-	fmt.Fprintf(table, "bytes by sendfile\t%d\n", zerocopy.ReadStats().SendfileBytes)
+	fmt.Fprintf(table, "bytes by sendfile\t%d\n", percore.ReadStats().ZeroCopy.SendfileBytes)
 	if report := d.report.Load(); report != nil {
 		fmt.Fprintf(table, "\nwhen it began to stop\n%s", *report)
 	}

@@ -148,7 +148,7 @@ func hearAll(r *bufio.Reader, talkers, lines int) error {
 		next[from]++
 		// A message of each talker, and the backlog of the slowest, which the others share: far less
 		// than the four megabytes that are sent.
-		if got := pool.ReadStats().BytesInUse; n%10 == 0 && got > 2<<20 {
+		if got := percore.ReadStats().Pool.BytesInUse; n%10 == 0 && got > 2<<20 {
 			return fmt.Errorf("got %d bytes of buffers in use", got)
 		}
 	}

@@ -45,12 +45,6 @@ type Stats struct {
 	PerLoop []LoopStats // of the loops that have started, in order of their index
 }
 
-// ProcessStats is the work of all groups of the process.
-type ProcessStats struct {
-	Counts         // sums over all groups, ended ones included
-	Groups []Stats // those that have not ended, in order of their making
-}
-
 // groups are the groups of the process. The lock is for making, ending and counting groups.
 var groups struct {
 	sync.Mutex
@@ -58,19 +52,19 @@ var groups struct {
 	ended Counts   // sums over the others
 }
 
-// ReadStats returns the work of all groups.
-func ReadStats() ProcessStats {
+// ReadStats returns the sums over all groups, ended ones included, and those that have not ended, in
+// order of their making.
+func ReadStats() (sums Counts, all []*Group) {
 	groups.Lock()
 	defer groups.Unlock()
-	s := ProcessStats{Counts: groups.ended}
+	sums = groups.ended
 	for _, g := range groups.all {
-		stats := g.Stats()
-		s.Counts.add(stats.Counts)
+		sums.add(g.Stats().Counts)
 		if !g.over() {
-			s.Groups = append(s.Groups, stats)
+			all = append(all, g)
 		}
 	}
-	return s
+	return sums, all
 }
 
 // Stats returns the group's work.

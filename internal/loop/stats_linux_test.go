@@ -6,6 +6,7 @@ import (
 	"net"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,46 +17,46 @@ import (
 
 // TestReadStats: groups in use are listed by unique names, and ended ones stay in the sums.
 func TestReadStats(t *testing.T) {
-	find := func(name string) *Stats {
-		for _, s := range ReadStats().Groups {
-			if s.Group == name {
-				return &s
-			}
+	names := func() (all []string) {
+		_, groups := ReadStats()
+		for _, g := range groups {
+			all = append(all, g.Stats().Group)
 		}
-		return nil
+		return all
 	}
+	has := func(name string) bool { return slices.Contains(names(), name) }
 	const name = "TestReadStats"
-	before := ReadStats().Counts
+	before, _ := ReadStats()
 	first := newTestGroup(t, Config{Loops: 3, Name: name})
 	second := newTestGroup(t, Config{Loops: 1, Name: name})
 	f, peer := newPair(t, first.Loop(0), overTCP)
 	for range 3 {
 		receiveByte(t, f, peer)
 	}
-	s := find(name)
-	if s == nil || find(name+"-2") == nil {
-		t.Fatalf("got the groups %+v, want %s and %[2]s-2 among them", ReadStats().Groups, name)
+	if !has(name) || !has(name+"-2") {
+		t.Fatalf("got the groups %q, want %s and %[2]s-2 among them", names(), name)
 	}
+	s := first.Stats()
 	if s.Loops != 3 || s.Strategy != "nested" || len(s.PerLoop) != 1 || s.PerLoop[0].Loop != 0 || s.PerLoop[0].Counts != s.Counts {
-		t.Errorf("got %+v, want 3 nested loops, of which the first has all counts", *s)
+		t.Errorf("got %+v, want 3 nested loops, of which the first has all counts", s)
 	}
 	if s.Descriptors != 1 || s.Registered != 1 || s.Events < 3 || s.Wakeups == 0 {
-		t.Errorf("got %+v, want 1 descriptor, 3 events, a wake-up", *s)
+		t.Errorf("got %+v, want 1 descriptor, 3 events, a wake-up", s)
 	}
 	closeFD(t, f)
 	_ = peer.Close()
 	first.Close()
 	testnet.Receive(t, "the group's end", first.Stopped())
-	if find(name) != nil || find(name+"-2") == nil {
-		t.Errorf("got the groups %+v after the first ended, want the second only", ReadStats().Groups)
+	if has(name) || !has(name+"-2") {
+		t.Errorf("got the groups %q after the first ended, want the second only", names())
 	}
-	after := ReadStats().Counts
+	after, _ := ReadStats()
 	if after.Registered != before.Registered+1 || after.Events < before.Events+3 || after.Descriptors != before.Descriptors {
 		t.Errorf("got %+v, then %+v after the group ended, want the sums with its work", before, after)
 	}
 	newTestGroup(t, Config{Name: name})
-	if find(name) == nil {
-		t.Errorf("got the groups %+v, want the first's name used again", ReadStats().Groups)
+	if !has(name) {
+		t.Errorf("got the groups %q, want the first's name used again", names())
 	}
 	second.Close()
 }
@@ -94,8 +95,8 @@ func TestReadStatsConcurrently(t *testing.T) {
 		})
 	}
 	go func() { wg.Wait(); close(ended) }()
-	for last := ReadStats().Counts; ; {
-		n := ReadStats().Counts
+	for last, _ := ReadStats(); ; {
+		n, _ := ReadStats()
 		if n.Wakeups < last.Wakeups || n.Events < last.Events || n.Registered < last.Registered || n.CallbackTime < last.CallbackTime || n.LongestPass < last.LongestPass {
 			t.Fatalf("got %+v, then %+v, want counters that only grow", last, n)
 		}

@@ -5,7 +5,7 @@
 // It works on [syscall.RawConn], which *os.File, package net's connections and
 // percore's offer, and needs nothing else of percore; an end that is a [Stream] costs
 // fewer questions to the kernel. On anything but Linux each function declines.
-// The counters and switches are in package features, their public view in
+// The counters and switches are in package features, the description of the counters in
 // github.com/percore/percore/zerocopy.
 //
 // # Handled or not

@@ -11,7 +11,6 @@ import (
 
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/zerocopy"
 )
 
 // castagnoli is the polynomial that processors have an instruction for.
@@ -135,9 +134,9 @@ func wantDeclined(t testing.TB, n int64, handled bool, err error) {
 }
 
 // since returns how many bytes went each way since before.
-func since(before zerocopy.Stats) zerocopy.Stats {
-	now := zerocopy.ReadStats()
-	return zerocopy.Stats{
+func since(before Stats) Stats {
+	now := ReadStats()
+	return Stats{
 		SendfileBytes: now.SendfileBytes - before.SendfileBytes,
 		SpliceBytes:   now.SpliceBytes - before.SpliceBytes,
 		CopiedBytes:   now.CopiedBytes - before.CopiedBytes,
@@ -167,6 +166,6 @@ func begin(t testing.TB, what string, transfer func() (int64, bool, error)) <-ch
 
 // pipesInUse returns how many pipes are lent.
 func pipesInUse() int {
-	s := zerocopy.ReadStats()
+	s := ReadStats()
 	return s.PipesOpen - s.PipesIdle
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/zerocopy"
 )
 
 func TestSendFile(t *testing.T) {
@@ -37,7 +36,7 @@ func TestSendFile(t *testing.T) {
 			t.Run(c.name+"/"+network, func(t *testing.T) {
 				l, f := links[network](t), testnet.TempFile(t, data)
 				seek(t, f, c.offset)
-				arriving, before := readAll(l.out), zerocopy.ReadStats()
+				arriving, before := readAll(l.out), ReadStats()
 				n, handled, err := SendFile(raw(t, l.in), raw(t, f), c.limit)
 				wantTransfer(t, n, handled, err, c.want)
 				if got, want := offset(t, f), c.offset+c.want; got != want {
@@ -168,10 +167,10 @@ func TestSendFileDeclines(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dst, src := c.dst(t), c.src(t)
-			before := zerocopy.ReadStats()
+			before := ReadStats()
 			n, handled, err := SendFile(raw(t, dst), raw(t, src), 10)
 			wantDeclined(t, n, handled, err)
-			if got := since(before); got != (zerocopy.Stats{}) {
+			if got := since(before); got != (Stats{}) {
 				t.Errorf("counted: got %+v, want nothing moved", got)
 			}
 			wantUntouched(t, src)

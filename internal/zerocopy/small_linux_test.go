@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/zerocopy"
 )
 
 // A conversation is a Splice under way, and its two far ends.
@@ -72,7 +71,7 @@ func TestSmallMessages(t *testing.T) {
 	onEveryRoute(t, func(t *testing.T, open func() (src, dst link)) {
 		src, dst := open()
 		c, copies := converse(t, src, dst), isSocket(src) && isSocket(dst)
-		before := zerocopy.ReadStats()
+		before := ReadStats()
 		counted := func() (copied uint64) { // which is done after the message has left
 			testnet.Eventually(t, "all bytes being counted", func() bool {
 				now := since(before)

@@ -15,7 +15,6 @@ import (
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/pipes"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/zerocopy"
 )
 
 // onEveryRoute runs test with a source and a destination of each kind, made anew by
@@ -76,10 +75,10 @@ func TestSpliceDeclines(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dst, src := c.dst(t), c.src(t)
-			before := zerocopy.ReadStats()
+			before := ReadStats()
 			n, handled, err := Splice(raw(t, dst), raw(t, src), 10)
 			wantDeclined(t, n, handled, err)
-			if got := since(before); got != (zerocopy.Stats{}) {
+			if got := since(before); got != (Stats{}) {
 				t.Errorf("counted: got %+v, want nothing moved", got)
 			}
 			wantUntouched(t, src)
@@ -130,7 +129,7 @@ func TestSpliceFailsAtTheDestination(t *testing.T) {
 				src.in.Write(data)
 				close(fed)
 			}()
-			out, in, before := raw(t, dst.in), raw(t, src.out), zerocopy.ReadStats()
+			out, in, before := raw(t, dst.in), raw(t, src.out), ReadStats()
 			done := begin(t, "Splice", func() (int64, bool, error) { return Splice(out, in, -1) })
 			testnet.Eventually(t, "the destination is full", func() bool {
 				return since(before).SpliceBytes > 0 && pipesInUse() == 1
@@ -141,7 +140,7 @@ func TestSpliceFailsAtTheDestination(t *testing.T) {
 			if r.n == 0 || !r.handled || !ok || why.End != Destination || why.Err != c.want {
 				t.Errorf("got %+v, want some bytes and %v, of the destination", r, c.want)
 			}
-			if s := zerocopy.ReadStats(); s.PipesOpen != 0 {
+			if s := ReadStats(); s.PipesOpen != 0 {
 				t.Errorf("got %d pipes open, %d of them idle, want that one closed", s.PipesOpen, s.PipesIdle)
 			}
 			if c.want == os.ErrDeadlineExceeded {

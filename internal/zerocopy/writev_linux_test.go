@@ -15,7 +15,6 @@ import (
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/zerocopy"
 )
 
 // streamPair returns the ends of a connected stream: a non-blocking descriptor to
@@ -85,7 +84,7 @@ func TestWritev(t *testing.T) {
 				fd, peer := streamPair(t)
 				received := drain(peer, len(all))
 				whole, left := slices.Clone(v), v
-				before := zerocopy.ReadStats()
+				before := ReadStats()
 				n, err := writeAll(fd, &left)
 				if n != int64(len(all)) || err != nil {
 					t.Errorf("got %d, %v, want %d", n, err, len(all))
@@ -99,7 +98,7 @@ func TestWritev(t *testing.T) {
 				if again := bytes.Join(whole, nil); !bytes.Equal(again, all) {
 					t.Error("the bytes of the slices were changed")
 				}
-				after := zerocopy.ReadStats()
+				after := ReadStats()
 				if got := after.WritevBytes - before.WritevBytes; got != uint64(len(all)) {
 					t.Errorf("got %d bytes counted, want %d", got, len(all))
 				}

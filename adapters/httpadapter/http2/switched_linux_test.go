@@ -17,9 +17,9 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/zerocopy"
 )
 
 // TestSwitchedProtocols sends a long stream through a ReverseProxy, to a server that sends it back. The
@@ -63,7 +63,7 @@ func TestSwitchedProtocols(t *testing.T) {
 			for i := range stream {
 				stream[i] = byte(rand.Uint32())
 			}
-			before := zerocopy.ReadStats().SpliceBytes
+			before := percore.ReadStats().ZeroCopy.SpliceBytes
 			io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 			br := bufio.NewReader(c)
 			resp, err := http.ReadResponse(br, nil)
@@ -82,7 +82,7 @@ func TestSwitchedProtocols(t *testing.T) {
 			if err := testnet.Receive(t, "the stream", sent); err != nil {
 				t.Error(err)
 			}
-			spliced := zerocopy.ReadStats().SpliceBytes - before
+			spliced := percore.ReadStats().ZeroCopy.SpliceBytes - before
 			if test.splices != (spliced > uint64(len(stream))*3/2) || !test.splices && spliced > 0 {
 				t.Errorf("the kernel has moved %d of %d bytes, want most of them: %t", spliced, 2*len(stream), test.splices)
 			}

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // TestFaults has each call fail, one at a time, in the handshake and after it: no hang, no wrong byte,
@@ -87,7 +87,7 @@ func playFault(t *testing.T, op sys.Op, errno syscall.Errno, n int64) bool {
 	if len(ended) != 0 {
 		t.Errorf("%s number %d fails with %v: Close came again", op, n, errno)
 	}
-	testnet.Eventually(t, "all buffers are released", func() bool { return pool.ReadStats().BuffersInUse == 0 })
+	testnet.Eventually(t, "all buffers are released", func() bool { return percore.ReadStats().Pool.BuffersInUse == 0 })
 	s.Close()
 	return hit.Load()
 }

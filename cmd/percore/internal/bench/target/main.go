@@ -11,7 +11,6 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
-	"github.com/percore/percore/loop"
 )
 
 // Process is a process under test. The harness calls its methods, one at a time. It doesn't shut
@@ -78,7 +77,7 @@ func loops(l net.Listener) int {
 		return 0
 	}
 	group := pl.Stats().Group
-	for _, s := range loop.ReadStats().Groups {
+	for _, s := range percore.ReadStats().Loops.Groups {
 		if s.Group == group {
 			return s.Loops
 		}
