@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/admission"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -23,7 +22,6 @@ func TestArguments(t *testing.T) {
 	testnet.CheckArguments(t, map[string]testnet.Call{
 		"Detach":       {Func: Detach},
 		"LimitWork":    {Func: func(l *admission.Limiter, exempt func(*http.Request) bool) { with(LimitWork(l, exempt)) }, Args: []any{admission.New(admission.Limits{Handlers: 1})}, Nils: "exempt"},
-		"ListenConfig": {Func: func(lc *percore.ListenConfig) { with(ListenConfig(lc)) }},
 		"MaxAge":       {Func: func(age time.Duration, requests int) { with(MaxAge(age, requests)) }},
 		"NewTransport": {Func: NewTransport, Nils: "base"},
 		"Serve":        {Func: Serve, Args: []any{new(http.Server)}},

@@ -23,7 +23,7 @@
 // it has one valid Host and no field among Transfer-Encoding, Trailer, Expect, Upgrade and
 // HTTP2-Settings, its Connection is keep-alive or close or missing, and its header has at most 64
 // KiB and 48 fields. The package parses plain requests itself. All others are read by
-// [http.ReadRequest], so net/http decides what they mean, and which are refused. [Server.HTTP1Stats]
+// [http.ReadRequest], so net/http decides what they mean, and which are refused. [Server.Stats]
 // counts them by the reason, since they cost a little more.
 //
 // net/http itself serves connections of types other than *percore.Conn, such as those of

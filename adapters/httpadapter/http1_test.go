@@ -62,7 +62,7 @@ func (f *fixture) wantCounted(n uint64, declined ...string) {
 	want := fmt.Sprint(n, declined)
 	got := ""
 	testnet.Eventually(f, "the requests being counted", func() bool {
-		stats := f.server.HTTP1Stats()
+		stats := f.server.Stats()
 		var reasons []string
 		for reason, n := range stats.Odd {
 			for range n {
@@ -791,7 +791,7 @@ func TestHTTP1BecomesHTTP2(t *testing.T) {
 	client.CloseIdleConnections()
 	_ = server.Close()
 	testnet.Receive(t, "Serve", served)
-	if got := server.HTTP1Stats().Requests; got != 0 || requests.Load() != 1 {
+	if got := server.Stats().Requests; got != 0 || requests.Load() != 1 {
 		t.Errorf("got %d of %d requests counted", got, requests.Load())
 	}
 }

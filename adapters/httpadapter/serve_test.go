@@ -39,7 +39,7 @@ func TestServe(t *testing.T) {
 				resp.Body.Close()
 			}
 			s := serverOf(srv)
-			if got := s.HTTP1Stats().Requests; canPark && got != 2 {
+			if got := s.Stats().Requests; canPark && got != 2 {
 				t.Errorf("got %d requests counted by one Server, want 2", got)
 			}
 			if err := srv.Shutdown(context.Background()); err != nil {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/features"
@@ -107,7 +108,7 @@ func newServer(srv *http.Server, opts []Option) *Server {
 }
 
 // ListenAndServe listens on the TCP address in the http.Server's Addr (":http" if
-// it is empty) with percore and serves. See [http.Server.ListenAndServe].
+// it is empty) with [percore.Listen] and serves. See [http.Server.ListenAndServe].
 func (s *Server) ListenAndServe() error {
 	l, err := s.listenOn(":http")
 	if err != nil {
@@ -117,7 +118,7 @@ func (s *Server) ListenAndServe() error {
 }
 
 // ListenAndServeTLS listens on the TCP address in the http.Server's Addr
-// (":https" if it is empty) with percore and serves TLS. See
+// (":https" if it is empty) with [percore.Listen] and serves TLS. See
 // [http.Server.ListenAndServeTLS].
 func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {
 	l, err := s.listenOn(":https")
@@ -136,7 +137,7 @@ func (s *Server) listenOn(byDefault string) (net.Listener, error) {
 	if addr == "" {
 		addr = byDefault
 	}
-	return s.listen.Listen(context.Background(), "tcp", addr)
+	return percore.Listen("tcp", addr)
 }
 
 // Serve serves the connections of l, as [http.Server.Serve] does: it returns

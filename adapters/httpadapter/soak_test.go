@@ -76,7 +76,7 @@ func soak(t *testing.T, faulty bool, begin func()) {
 	testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
 	testnet.Eventually(t, "all buffers being given back", func() bool { return pool.ReadStats().BuffersInUse == buffers })
 	f.wantClosedOnce()
-	t.Logf("%+v", f.server.HTTP1Stats())
+	t.Logf("%+v", f.server.Stats())
 }
 
 // wantClosedOnce checks that the end of each connection was reported to the hook once, as its last

@@ -9,8 +9,8 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// Stats counts what becomes of a [Server]'s connections. The counters are read one
-// after the other, not in one instant.
+// Stats counts what becomes of a [Server]'s connections and requests. The counters are read one after
+// the other, not in one instant.
 type Stats struct {
 	Conns   int // connections open now that the Server serves itself: of type *percore.Conn, not hijacked, not HTTP/2
 	Waiting int // of these, waiting for their first byte, without a goroutine
@@ -27,26 +27,22 @@ type Stats struct {
 	HTTP2    uint64 // connections that speak HTTP/2, or another protocol that ALPN chose
 	Hijacked uint64 // connections that were hijacked
 
+	Requests uint64 // over HTTP/1, that the Server has served itself
+	Serving  int    // connections of HTTP/1 on which a request is read or served now, or about to be
+
+	// Odd counts the requests over HTTP/1 that are not plain, which cost more CPU time because net/http's
+	// parser reads them, by the first part of the header that is not: "coding" for a body in chunks,
+	// "version", "expect", "upgrade" and others; "ended" if the stream ended in the middle of a header.
+	// Requests that were refused are among them. Reasons that did not occur are missing.
+	Odd map[string]uint64
+
 	// Unsafe says that net/http serves TLS in this process, because crypto/tls does not read in a way
 	// that percore relies on. The http.Server's ErrorLog has a line that names the difference.
 	Unsafe bool
 }
 
-// HTTP1Stats counts the HTTP/1 requests that the Server serves, and the connections on which it waits
-// for them.
-type HTTP1Stats struct {
-	Requests uint64 // that it has served
-	Serving  int    // connections on which a request is read or served now, or about to be
-
-	// Odd counts the requests that are not plain, which cost more CPU time because net/http's parser
-	// reads them, by the first part of the header that is not: "coding" for a body in chunks,
-	// "version", "expect", "upgrade" and others; "ended" if the stream ended in the middle of a header.
-	// Requests that were refused are among them. Reasons that did not occur are missing.
-	Odd map[string]uint64
-}
-
 // The counters of connections that leave HTTP/1, and of those that don't come here. Each counter is also
-// in metrics, and Stats or HTTP1Stats has it.
+// in metrics, and Stats has it.
 const (
 	countForeign = h1.Counters + iota
 	countHTTP2
@@ -95,7 +91,7 @@ type sums []int64
 func (s *Server) Stats() Stats {
 	t := sums(s.counters.Sums())
 	count := func(c h1.Counter) uint64 { return uint64(t[c]) }
-	return Stats{
+	stats := Stats{
 		Conns:   int(t[h1.CountConns]),
 		Waiting: int(t[h1.CountWaiting]),
 		Parked:  int(t[h1.CountParked]),
@@ -107,8 +103,17 @@ func (s *Server) Stats() Stats {
 		Foreign:    count(countForeign),
 		HTTP2:      count(countHTTP2),
 		Hijacked:   count(h1.CountHijacked),
+		Requests:   count(h1.CountRequests),
+		Serving:    int(t[h1.CountServing]),
+		Odd:        make(map[string]uint64),
 		Unsafe:     t[countUnsafe] > 0,
 	}
+	for c := h1.CountOdd; c < h1.Counters; c++ {
+		if reason, _ := c.OddReason(); t[c] > 0 {
+			stats.Odd[reason] = uint64(t[c])
+		}
+	}
+	return stats
 }
 
 // HTTP2Stats returns the metrics of the HTTP/2 connections that the Server serves without net/http.
@@ -140,22 +145,6 @@ func (s *Server) keepStreamsLocked(streams *h2.Server) {
 		return over
 	})
 	s.mu.streams = append(s.mu.streams, streams)
-}
-
-// HTTP1Stats returns the counters of HTTP/1.
-func (s *Server) HTTP1Stats() HTTP1Stats {
-	t := sums(s.counters.Sums())
-	stats := HTTP1Stats{
-		Requests: uint64(t[h1.CountRequests]),
-		Serving:  int(t[h1.CountServing]),
-		Odd:      make(map[string]uint64),
-	}
-	for c := h1.CountOdd; c < h1.Counters; c++ {
-		if reason, _ := c.OddReason(); t[c] > 0 {
-			stats.Odd[reason] = uint64(t[c])
-		}
-	}
-	return stats
 }
 
 // metrics returns the sums as metrics of the process.

@@ -83,7 +83,7 @@ func TestHTTP1TLSMessages(t *testing.T) {
 	}
 	settled := func() {
 		t.Helper()
-		testnet.Eventually(t, "no worker having the connection", func() bool { return f.server.HTTP1Stats().Serving == 0 })
+		testnet.Eventually(t, "no worker having the connection", func() bool { return f.server.Stats().Serving == 0 })
 	}
 	get()
 	for _, message := range [][]byte{testnet.KeyUpdate, testnet.KeyUpdateWithResponse} {
@@ -128,7 +128,7 @@ func TestHTTP1TLSSlowBytes(t *testing.T) {
 			c.write(record[at : at+1])
 			if (i+at)%64 == 0 {
 				testnet.Eventually(t, "no worker having the connection", func() bool {
-					return f.server.HTTP1Stats().Serving == 0 && goroutines(f) == 0
+					return f.server.Stats().Serving == 0 && goroutines(f) == 0
 				})
 			}
 		}
@@ -264,7 +264,7 @@ func TestHTTP1TLSPipelines(t *testing.T) {
 		c.awaitEOF()
 		c.tcp.Close()
 	}
-	stats := f.server.HTTP1Stats()
+	stats := f.server.Stats()
 	if stats.Requests < 100 {
 		t.Errorf("got %+v, want more requests", stats)
 	}

@@ -11,9 +11,6 @@ import (
 // name.
 type Transport = http2.Transport
 
-// TransportStats are the counters of a [Transport].
-type TransportStats = http2.Stats
-
 // NewTransport returns a RoundTripper for http.Client and httputil.ReverseProxy that calls servers on
 // percore's connections, for less CPU time per call:
 //

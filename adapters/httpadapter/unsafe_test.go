@@ -20,7 +20,7 @@ func TestUnsafeTLS(t *testing.T) {
 			t.Errorf("got %q, want %q", got, path)
 		}
 	}
-	if got := f.server.Stats(); !got.Unsafe || got.Conns != 0 || f.server.HTTP1Stats().Requests > 0 {
+	if got := f.server.Stats(); !got.Unsafe || got.Conns != 0 || got.Requests > 0 {
 		t.Errorf("got %+v, want Unsafe and a connection that net/http serves", got)
 	}
 	if log := f.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "crypto/tls") || !strings.Contains(log, "it sings") {

@@ -83,7 +83,7 @@ func TestWorkersFollowRequests(t *testing.T) {
 			if got := workersLeft(); got != n {
 				t.Errorf("got %d workers for %d requests", got, n)
 			}
-			if got := f.server.HTTP1Stats().Serving; got != n {
+			if got := f.server.Stats().Serving; got != n {
 				t.Errorf("got %d connections being served, want %d", got, n)
 			}
 			close(release)

@@ -447,7 +447,7 @@ func (d *demo) printSummary(w io.Writer) {
 	overHTTP, overGRPC := d.httpRequests.Load(), d.grpcRequests.Load()
 	fmt.Fprintf(table, "\nuptime\t%s\n", time.Since(d.started).Round(time.Millisecond))
 	fmt.Fprintf(table, "requests\t%d (%d HTTP, %d gRPC)\n", overHTTP+overGRPC, overHTTP, overGRPC)
-	past, h2 := d.httpServer.HTTP1Stats(), d.httpServer.HTTP2Stats()
+	past, h2 := d.httpServer.Stats(), d.httpServer.HTTP2Stats()
 	fmt.Fprintf(table, "past net/http\t%d over HTTP/1.1, %d over HTTP/2\n", past.Requests, h2.Requests)
 	fmt.Fprintf(table, "bytes by sendfile\t%d\n", percore.ReadStats().ZeroCopy.SendfileBytes)
 	if report := d.report.Load(); report != nil {

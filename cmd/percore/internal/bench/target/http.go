@@ -65,7 +65,7 @@ func newHTTPServer(order *scenario.Order) (*server, error) {
 		}
 		past := httpadapter.Wrap(srv, opts...)
 		serve, serveTLS = past.Serve, past.ServeTLS
-		s.fastPath = func() uint64 { return past.HTTP1Stats().Requests }
+		s.fastPath = func() uint64 { return past.Stats().Requests }
 	}
 	s.serve = serving(func(l net.Listener) error {
 		if order.TLS {
