@@ -478,25 +478,41 @@ func TestDetachStops(t *testing.T) {
 
 // TestDetachDrain: the functions of RegisterOnDrain are called once.
 func TestDetachDrain(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	w := newWatches(t)
-	srv := startWatches(t, lis, w)
-	calls := make(chan bool, 10)
-	srv.RegisterOnDrain(func() {
-		calls <- true
-		w.stream("key").CloseWithError(status.Error(codes.Unavailable, "the server is drained"))
-	})
-	client := w.open(callContext(t), dialServer(t, lis), "key")
-	w.stream("key")
-	_ = srv.HandOver(context.Background(), lis, nil)
-	if got := next(client); got != `true Unavailable "the server is drained" []` {
-		t.Errorf("got %s", got)
+	type server interface {
+		RegisterOnDrain(f func())
+		HandOver(ctx context.Context, l net.Listener, give func([]percore.WaitingConn) error) error
+		GracefulStop()
 	}
-	srv.GracefulStop()
-	srv.RegisterOnDrain(func() { calls <- false })
-	if !testnet.Receive(t, "the first function", calls) || testnet.Receive(t, "a late one", calls) || len(calls) > 0 {
-		t.Error("the functions of RegisterOnDrain were called in another way")
+	for name, start := range map[string]func(lis net.Listener, w *watches) server{
+		"NewServer": func(lis net.Listener, w *watches) server { return startWatches(t, lis, w) },
+		"Wrap": func(lis net.Listener, w *watches) server {
+			s := Wrap(grpcGo(w, nil))
+			serveOn(t, lis, s)
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			w := newWatches(t)
+			srv := start(lis, w)
+			calls := make(chan bool, 10)
+			srv.RegisterOnDrain(func() {
+				calls <- true
+				w.stream("key").CloseWithError(status.Error(codes.Unavailable, "the server is drained"))
+			})
+			client := w.open(callContext(t), dialServer(t, lis), "key")
+			w.stream("key")
+			_ = srv.HandOver(context.Background(), lis, nil)
+			if got := next(client); got != `true Unavailable "the server is drained" []` {
+				t.Errorf("got %s", got)
+			}
+			srv.GracefulStop()
+			srv.RegisterOnDrain(func() { calls <- false })
+			if !testnet.Receive(t, "the first function", calls) || testnet.Receive(t, "a late one", calls) || len(calls) > 0 {
+				t.Error("the functions of RegisterOnDrain were called in another way")
+			}
+		})
 	}
 }
 

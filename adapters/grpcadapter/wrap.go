@@ -15,6 +15,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter/internal/innards"
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
+	"github.com/percore/percore/internal/shared/drain"
 )
 
 var logger = grpclog.Component("grpcadapter")
@@ -44,6 +45,8 @@ type WrappedServer struct {
 	decision    sync.Once
 	adoption    sync.Once // of the services, in inner
 	hosting     sync.Once // see host
+
+	drains drain.Hooks
 
 	used atomic.Bool // one of the methods that serve was called
 
@@ -144,7 +147,7 @@ func (s *WrappedServer) Serve(lis net.Listener) error {
 }
 
 // Shutdown stops the server gracefully, as [Server.Shutdown] does.
-func (s *WrappedServer) Shutdown(ctx context.Context) error { return shutdown(ctx, s.srv.GracefulStop) }
+func (s *WrappedServer) Shutdown(ctx context.Context) error { return shutdown(ctx, s.GracefulStop) }
 
 // Close is Stop. It returns nil.
 func (s *WrappedServer) Close() error {
@@ -155,12 +158,26 @@ func (s *WrappedServer) Close() error {
 // Stop is srv.Stop.
 func (s *WrappedServer) Stop() { s.srv.Stop() }
 
-// GracefulStop is srv.GracefulStop.
-func (s *WrappedServer) GracefulStop() { s.srv.GracefulStop() }
+// GracefulStop is srv.GracefulStop, and calls the functions of RegisterOnDrain.
+func (s *WrappedServer) GracefulStop() {
+	s.drains.Call()
+	s.srv.GracefulStop()
+}
+
+// RegisterOnDrain registers a function as [Server.RegisterOnDrain] does. Where grpc-go's transport
+// serves, the grpc.Server's own GracefulStop calls none, so call the WrappedServer's.
+func (s *WrappedServer) RegisterOnDrain(f func()) {
+	if s == nil || s.srv == nil {
+		panic("grpcadapter: RegisterOnDrain was called for a WrappedServer that Wrap has not made")
+	}
+	refuseNil(f == nil, "RegisterOnDrain", "function", "leave the call out")
+	s.drains.Add(f)
+}
 
 // HandOver is for package handover, whose Source a WrappedServer is: see [Server.HandOver]. Clients
 // whose connections grpc-go's transport serves are told by GracefulStop.
 func (s *WrappedServer) HandOver(context.Context, net.Listener, func([]percore.WaitingConn) error) error {
+	s.drains.Call()
 	if s.decision.Do(s.decide); s.inner != nil {
 		s.inner.Drain()
 	}
@@ -241,7 +258,7 @@ func (s *WrappedServer) openWith(keys *innards.Keys) error {
 	}
 	keys.Imitate(s.srv, &config)
 	config.Unused, config.Hidden = s.closeUnused, s.hidden
-	config.Work, config.DetachInterceptors = s.added.Work, s.added.DetachInterceptors
+	config.Work, config.DetachInterceptors, config.Drains = s.added.Work, s.added.DetachInterceptors, &s.drains
 	s.userTimeout = userTimeoutOf(config.Keepalive.Time, config.Keepalive.Timeout)
 	s.inner = rpc.New(config)
 	return nil

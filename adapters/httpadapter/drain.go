@@ -40,7 +40,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext("Drain")
 	}
-	s.tellDraining()
+	s.drains.Call()
 	s.draining.Store(true) // first: a connection that becomes HTTP/2 is in streams, and then looks
 	s.mu.Lock()
 	calls := s.callsLocked()
@@ -70,23 +70,7 @@ func (s *Server) RegisterOnDrain(f func()) {
 	if f == nil {
 		panic("httpadapter: RegisterOnDrain was called with a nil function")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.drains {
-		go f()
-	} else {
-		s.mu.onDrain = append(s.mu.onDrain, f)
-	}
-}
-
-// tellDraining calls the functions of RegisterOnDrain.
-func (s *Server) tellDraining() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range s.mu.onDrain {
-		go f()
-	}
-	s.mu.onDrain, s.mu.drains = nil, true
+	s.drains.Add(f)
 }
 
 // Drain looks whether connections are left after these pauses. net/http's Shutdown has longer ones, but

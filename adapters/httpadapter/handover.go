@@ -63,7 +63,7 @@ func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns [
 		return errHandOver
 	}
 	defer h.end()
-	s.tellDraining()
+	s.drains.Call()
 	for _, call := range h.calls() {
 		if call.streams != nil {
 			call.streams.Drain()

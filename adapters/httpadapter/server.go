@@ -20,6 +20,7 @@ import (
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/drain"
 	"github.com/percore/percore/internal/tlsread"
 )
 
@@ -45,14 +46,13 @@ type Server struct {
 	foreign       atomic.Int64             // connections that are not ours, as far as ConnState knows
 
 	installed sync.Once
+	drains    drain.Hooks // RegisterOnDrain's
 
 	mu struct {
 		sync.Mutex
 		calls     map[*serveCall]struct{} // that still have listeners or connections
 		closed    bool
 		handovers []*handoverOut // the HandOvers that are under way, one of a listener's at most
-		onDrain   []func()       // RegisterOnDrain's, before they are called
-		drains    bool           // they are called at once from now on
 
 		streams     []*h2.Server // of the calls, and of ended ones whose handlers may still run
 		streamsGone h2.Stats     // the metrics of all others
@@ -103,7 +103,7 @@ func newServer(srv *http.Server, opts []Option) *Server {
 	}
 	s.mu.calls = make(map[*serveCall]struct{})
 	s.noticeBypass()
-	srv.RegisterOnShutdown(s.tellDraining)
+	srv.RegisterOnShutdown(s.drains.Call)
 	return s
 }
 
@@ -198,7 +198,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return errNilContext("Shutdown")
 	}
 	calls := s.close()
-	s.tellDraining()
+	s.drains.Call()
 	err := s.srv.Shutdown(ctx) // the context's, or a listener's, which is no reason not to wait
 	for _, call := range calls {
 		select {

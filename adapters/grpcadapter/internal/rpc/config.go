@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/internal/shared/drain"
 )
 
 // A Config is what the options of a server amount to. There is no default but DefaultConfig's.
@@ -60,6 +61,9 @@ type Config struct {
 	// Prepared returns what a *grpc.PreparedMsg has encoded.
 	Prepared func(*grpc.PreparedMsg) (mem.BufferSlice, bool)
 
+	// Drains are called by Drain and GracefulStop. DefaultConfig makes them.
+	Drains *drain.Hooks
+
 	// Unused is called, with no lock held, when there is neither a listener nor a connection any more.
 	Unused func()
 }
@@ -98,6 +102,7 @@ func DefaultConfig() Config {
 		StreamWindow: streamWindow,
 		ConnWindow:   math.MaxInt32, // what one handler doesn't read must not stop the others
 		Pool:         mem.DefaultBufferPool(),
+		Drains:       new(drain.Hooks),
 	}
 }
 

@@ -34,8 +34,6 @@ type Server struct {
 	stopping bool
 	ended    bool               // stopped is closed
 	requests map[*call]struct{} // calls of ServeHTTP
-	onDrain  []func()
-	drains   bool // the functions of onDrain were called
 }
 
 // New makes a server.
@@ -142,31 +140,15 @@ func (s *Server) ConnState(hc *h2.Conn, state h2.ConnState) {
 // Ping implements [h2.PingHandler].
 func (s *Server) Ping(hc *h2.Conn, answered bool) { hc.User().(*conn).ping(hc, answered) }
 
-// Drain tells the clients of all connections of Serve to open no more calls on them.
+// Drain tells the clients of all connections of Serve to open no more calls on them, and calls the
+// functions of Config.Drains.
 func (s *Server) Drain() {
-	s.tellDraining()
+	s.config.Drains.Call()
 	s.http.Drain()
 }
 
-// OnDrain makes Drain and GracefulStop call f, once, on a goroutine of its own.
-func (s *Server) OnDrain(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.drains {
-		go f()
-	} else {
-		s.onDrain = append(s.onDrain, f)
-	}
-}
-
-func (s *Server) tellDraining() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range s.onDrain {
-		go f()
-	}
-	s.onDrain, s.drains = nil, true
-}
+// OnDrain adds a function to Config.Drains.
+func (s *Server) OnDrain(f func()) { s.config.Drains.Add(f) }
 
 // Stop closes all listeners and connections. It waits for the handlers only if Config says so.
 func (s *Server) Stop() { s.stop(false) }
@@ -176,7 +158,7 @@ func (s *Server) GracefulStop() { s.stop(true) }
 
 func (s *Server) stop(graceful bool) {
 	if graceful {
-		s.tellDraining()
+		s.config.Drains.Call()
 	}
 	s.endConns(graceful)
 	if graceful || s.config.WaitForHandlers {
