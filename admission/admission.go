@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // Limits are the limits of a [Limiter].
@@ -59,8 +59,8 @@ const (
 type Limiter struct {
 	// immutable
 	limits   Limits
-	counters *serving.Counters[counter]
-	counts   serving.Cell[counter] // written with mu held; countRunning and countWaiting decide
+	counters *counters.Set[counter]
+	counts   counters.Cell[counter] // written with mu held; countRunning and countWaiting decide
 
 	mu sync.Mutex
 
@@ -127,11 +127,11 @@ func New(limits Limits) *Limiter {
 	}
 	l := &Limiter{
 		limits:   limits,
-		counters: serving.NewCounters(1, counterCount),
+		counters: counters.NewSet(1, counterCount),
 		queues:   make(map[netip.Prefix]*queue),
 	}
 	l.counts = l.counters.Cells[0]
-	serving.Enlist(limiters, l, l.counters)
+	counters.Enlist(limiters, l, l.counters)
 	return l
 }
 

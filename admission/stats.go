@@ -2,7 +2,7 @@ package admission
 
 import (
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // Stats are the figures of a [Limiter].
@@ -25,7 +25,7 @@ const (
 )
 
 // limiters has the counters of the process's Limiters.
-var limiters = serving.NewRegister(counterCount)
+var limiters = counters.NewRegister(counterCount)
 
 func init() {
 	percore.RegisterAdapter("admission", func() []percore.Metric {

@@ -3,7 +3,7 @@ package h2
 import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/http2"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // Stats are the metrics of a [Server]. They are read one after the other, not in one instant.
@@ -78,7 +78,7 @@ const (
 )
 
 // countTimeout counts a client that was too slow.
-func countTimeout(counts serving.Cell[counter], kind timeout) {
+func countTimeout(counts counters.Cell[counter], kind timeout) {
 	counts.Add(countTimeouts+counter(kind), 1)
 }
 
@@ -156,7 +156,7 @@ func addMap(a, b map[string]uint64) map[string]uint64 {
 func init() { percore.RegisterAdapter("http2", readMetrics) }
 
 // servers has the counters of the process's Servers.
-var servers = serving.NewRegister(counterCount)
+var servers = counters.NewRegister(counterCount)
 
 // readMetrics returns the sums over all Servers of the process.
 func readMetrics() []percore.Metric {
@@ -247,7 +247,7 @@ func (t sums) clientStats() ClientStats {
 func init() { percore.RegisterAdapter("http2_client", readClientMetrics) }
 
 // clients has the counters of the process's Clients.
-var clients = serving.NewRegister(counterCount)
+var clients = counters.NewRegister(counterCount)
 
 // readClientMetrics returns the sums over all Clients of the process.
 func readClientMetrics() []percore.Metric {

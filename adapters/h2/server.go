@@ -15,6 +15,7 @@ import (
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/http2/hpack"
 	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 	"github.com/percore/percore/internal/workers"
 )
 
@@ -34,7 +35,7 @@ type Server struct {
 	errClosed error // why a connection has ended that was to end
 	naps      bool  // the workers end with the last connection: a Client's
 
-	counters *serving.Counters[counter] // a cell for each set of workers
+	counters *counters.Set[counter] // a cell for each set of workers
 
 	handshakes *serving.Handshakes
 
@@ -90,9 +91,9 @@ func newServer(config Config, side side) *Server {
 		s.config.Accept = acceptTLS(withH2(config.TLS))
 	}
 	s.handshakes = serving.NewDefaultHandshakes()
-	s.workers = make([]workerSet, serving.Sets())
-	s.counters = serving.NewCounters(len(s.workers), counterCount)
-	serving.Enlist(register, s, s.counters)
+	s.workers = make([]workerSet, counters.Cells())
+	s.counters = counters.NewSet(len(s.workers), counterCount)
+	counters.Enlist(register, s, s.counters)
 	for i := range s.workers {
 		s.workers[i].counts = s.counters.Cells[i]
 		s.workers[i].Work = item.work
@@ -109,7 +110,7 @@ var clientStrings = hpack.NewInterner()
 // workerSet is the workers of some connections, and their counts.
 type workerSet struct {
 	workers.Pool[item]
-	counts serving.Cell[counter]
+	counts counters.Cell[counter]
 }
 
 // withH2 returns config with "h2" among its protocols.

@@ -20,6 +20,7 @@ import (
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 	"github.com/percore/percore/internal/shared/drain"
 	"github.com/percore/percore/internal/tlsread"
 )
@@ -37,13 +38,13 @@ type Server struct {
 	keeps bool // percore's connections are served here
 
 	// atomic
-	counters      *serving.Counters[h1.Counter]
-	counts        serving.Cell[h1.Counter] // one of counters, for what is rare; queues have theirs
-	used          atomic.Bool              // a Serve of the Server was called
-	bypassed      atomic.Bool              // it was logged that the http.Server's own Serve was called
-	keepAlivesOff atomic.Bool              // by SetKeepAlivesEnabled: each call knows better, see idleGuard
-	draining      atomic.Bool              // Drain was called
-	foreign       atomic.Int64             // connections that are not ours, as far as ConnState knows
+	counters      *counters.Set[h1.Counter]
+	counts        counters.Cell[h1.Counter] // one of counters, for what is rare; queues have theirs
+	used          atomic.Bool               // a Serve of the Server was called
+	bypassed      atomic.Bool               // it was logged that the http.Server's own Serve was called
+	keepAlivesOff atomic.Bool               // by SetKeepAlivesEnabled: each call knows better, see idleGuard
+	draining      atomic.Bool               // Drain was called
+	foreign       atomic.Int64              // connections that are not ours, as far as ConnState knows
 
 	installed sync.Once
 	drains    drain.Hooks // RegisterOnDrain's
@@ -92,7 +93,7 @@ func newServer(srv *http.Server, opts []Option) *Server {
 			beginTime:     h1.BeginTime,
 			checkTLS:      tlsread.Probe,
 		},
-		counters: serving.NewCounters(serving.Sets(), counterCount),
+		counters: counters.NewSet(counters.Cells(), counterCount),
 	}
 	s.counts = s.counters.Cells[0]
 	for i, opt := range opts {
@@ -266,7 +267,7 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 // install replaces the user's hooks with the Server's.
 func (s *Server) install() {
 	s.used.Store(true)
-	serving.Enlist(servers, s, s.counters)
+	counters.Enlist(servers, s, s.counters)
 	s.keeps = canPark && !features.HTTPIsNet() && !monotime.InBubble()
 	s.installAge()
 	_, s.ownH2 = s.srv.TLSNextProto["h2"] // before net/http sets it up

@@ -6,7 +6,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // Stats counts what becomes of a [Server]'s connections and requests. The counters are read one after
@@ -79,7 +79,7 @@ func connsMetric(state string) percore.Metric {
 func init() { percore.RegisterAdapter("http", readMetrics) }
 
 // servers has the counters of the process's Servers.
-var servers = serving.NewRegister(counterCount)
+var servers = counters.NewRegister(counterCount)
 
 // readMetrics returns the sums over all Servers of the process.
 func readMetrics() []percore.Metric { return sums(servers.Sums()).metrics() }

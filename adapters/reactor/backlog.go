@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/percore/percore/internal/pool"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // backlog is bytes that a socket has not taken yet: parts, in order, each in a buffer of the pool.
@@ -15,7 +15,7 @@ type backlog struct {
 
 	// the part of it that is in the counts, while its connection is blocked
 	countedBytes int
-	countedIn    *serving.Cell[counter] // nil if it isn't counted
+	countedIn    *counters.Cell[counter] // nil if it isn't counted
 }
 
 // part is bytes of a buffer, of which it holds a reference.
@@ -43,7 +43,7 @@ var backlogs = sync.Pool{New: func() any { return new(backlog) }}
 func newBacklog() *backlog { return backlogs.Get().(*backlog) }
 
 // count adds the bytes of the backlog that are not counted yet to the counts of a loop.
-func (b *backlog) count(in *serving.Cell[counter]) {
+func (b *backlog) count(in *counters.Cell[counter]) {
 	if b.countedIn == nil {
 		b.countedIn = in
 		in.Add(countBlocked, 1)

@@ -93,7 +93,7 @@ func (s *Server) shake(pc *percore.Conn, h *serving.Handshake, deadline time.Tim
 
 // handshakeFailed ends a connection, whose handler learns nothing of it.
 func (s *Server) handshakeFailed(pc *percore.Conn, err error) {
-	counters.Cells[0].Add(countFailedHandshakes, 1)
+	process.Cells[0].Add(countFailedHandshakes, 1)
 	s.config.Log.Debug("reactor: a handshake failed", "peer", pc.RemoteAddr(), "error", err)
 	_ = pc.Close()
 	s.left()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/monotime"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // readBytes is the size of a loop's buffers: the one that it reads into, and the one that a
@@ -28,7 +28,7 @@ type Loop struct {
 	roomer   RoomHandler // the same
 	index    int
 	name     string // of the handler's type
-	counts   *serving.Cell[counter]
+	counts   *counters.Cell[counter]
 	attendFn func() // the method attend, made once
 	walkFn   func() // the method walkOn, made once
 
@@ -59,7 +59,7 @@ type Loop struct {
 }
 
 func newLoop(s *Server, e engineLoop, index int, h Handler) *Loop {
-	l := &Loop{server: s, engine: e, handler: h, index: index, counts: counters.Next()}
+	l := &Loop{server: s, engine: e, handler: h, index: index, counts: process.Next()}
 	l.ender, _ = l.handler.(EndHandler)
 	l.roomer, _ = l.handler.(RoomHandler)
 	l.name = fmt.Sprintf("%T", l.handler)

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 func init() { percore.RegisterAdapter("reactor", readMetrics) }
@@ -29,9 +29,9 @@ const (
 	counterCount                  = countDetached + 9 // how many there are
 )
 
-// counters are those of the process. A loop of a server counts in a cell that other loops seldom share,
-// so that processors don't contend for it.
-var counters = serving.NewCounters(64, counterCount)
+// process has the counters of the process. A loop of a server counts in a cell that other loops seldom
+// share, so that processors don't contend for it.
+var process = counters.NewSet(64, counterCount)
 
 // reason is a kind of reason that a connection was closed for.
 type reason uint8
@@ -75,7 +75,7 @@ func reasonOf(err error) reason {
 
 // readMetrics returns the sums over all servers of the process.
 func readMetrics() []percore.Metric {
-	sums := counters.Sums()
+	sums := process.Sums()
 	value := func(c counter) float64 { return float64(sums[c]) }
 	conns := sums[countOpened] - sums[countDetached]
 	for r := range reasonCount {

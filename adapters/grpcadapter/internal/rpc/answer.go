@@ -104,8 +104,8 @@ func statusFields(to []h2.Field, st *status.Status) (fields []h2.Field, hasDetai
 // refuse answers a call that is not served.
 func (c *call) refuse() {
 	n := c.conn.counts
-	n.add(countRefused)
-	n.add(ended(c.refusal.status.Code()))
+	n.Add(countRefused, 1)
+	n.Add(ended(c.refusal.status.Code()), 1)
 	m := memories.Get().(*memory)
 	defer m.release()
 	fields, _ := statusFields(append(m.fields[:0], c.contentType()), c.refusal.status)

@@ -189,7 +189,7 @@ func (c *call) end(code codes.Code, reason error, closing bool) {
 // before and after it has frames of its own, here and below.
 func (c *call) Serve() {
 	s := c.conn.server
-	c.conn.counts.add(countStarted)
+	c.conn.counts.Add(countStarted, 1)
 	s.handlers.add() // before stops is read: see Server.stop
 	defer c.served()
 	if c.conn.shared && s.stops.Load() {
@@ -212,7 +212,7 @@ func (c *call) served() {
 		c.conn.server.config.Work.Limiter.Leave()
 	}
 	if c.goesOn {
-		c.conn.counts.add(countDetached)
+		c.conn.counts.Add(countDetached, 1)
 		c.Resume()
 		return
 	}
@@ -235,7 +235,7 @@ func (c *call) finish() {
 			c.sendLateLocked()
 			c.sending.Unlock()
 		}
-		c.conn.counts.add(ended(c.code))
+		c.conn.counts.Add(ended(c.code), 1)
 	}
 	c.conn.server.handlers.leave()
 }
@@ -256,7 +256,7 @@ func (c *call) handle() {
 		c.reportCall(sh)
 	}
 	if m == nil {
-		c.conn.counts.add(countRefused)
+		c.conn.counts.Add(countRefused, 1)
 		_ = c.sendStatus(st, true)
 		return
 	}
@@ -314,7 +314,7 @@ func (c *call) process() error {
 	}
 	c.watchTime() // from when its events may follow
 	if err := c.takePlace(); err != nil {
-		c.conn.counts.add(countRefused)
+		c.conn.counts.Add(countRefused, 1)
 		_ = c.sendStatus(status.Convert(err), true)
 		return err
 	}

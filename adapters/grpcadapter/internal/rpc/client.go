@@ -20,6 +20,7 @@ import (
 
 	"github.com/percore/percore/adapters/grpcadapter/internal/channel"
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // A ClientConfig is what the options of a client amount to. There is no default but
@@ -77,12 +78,11 @@ type Client struct {
 	http               *h2.Client
 	scheme             string   // of the calls
 	userAgent, accepts h2.Field // the same; accepts has no value if there are no compressors
-	counts             []counts
+	counters           *counters.Set[counter]
 
 	service  atomic.Pointer[serviceConfig] // that calls go by
 	throttle atomic.Pointer[throttle]      // nil: retries are not throttled
-	turn     atomic.Uint32
-	pingTime atomic.Int64 // of connections that are made from now on; 0: they send no PINGs
+	pingTime atomic.Int64                  // of connections that are made from now on; 0: they send no PINGs
 	closed   atomic.Bool
 	conn     atomic.Pointer[grpc.ClientConn] // see SetConn
 	watch    atomic.Pointer[func()]          // see WatchServiceConfig
@@ -94,7 +94,7 @@ type Client struct {
 // NewClient makes a client. It doesn't connect.
 func NewClient(config ClientConfig) (*Client, error) {
 	c := &Client{
-		config: config, counts: newCounts(), scheme: "http",
+		config: config, counters: counters.NewSet(counters.Cells(), counterCount), scheme: "http",
 		userAgent: h2.MakeField("user-agent", config.UserAgent), accepts: h2.MakeField("grpc-accept-encoding", config.Accepts),
 	}
 	if config.Creds.Info().SecurityProtocol == "tls" {
@@ -140,7 +140,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 	http := c.httpConfig()
 	c.http = h2.NewClient(http)
 	c.pingTime.Store(int64(http.PingAfter))
-	enlist(&clients, c, c.counts)
+	counters.Enlist(clients, c, c.counters)
 	return c, nil
 }
 
@@ -302,9 +302,7 @@ type ClientStats struct {
 
 // Stats returns the metrics.
 func (c *Client) Stats() ClientStats {
-	var t sums
-	t.add(c.counts)
-	s := t.stats()
+	s := sums(c.counters.Sums()).stats()
 	return ClientStats{
 		Calls: s.Calls, Started: s.Started, Ended: s.Ended, Received: s.Received, Sent: s.Sent, HTTP2: c.http.Stats(),
 	}

@@ -135,7 +135,7 @@ func (a *attempt) send(op *sending) error {
 		return io.EOF // what is received tells why
 	}
 	if len(p.first) > 0 {
-		a.conn.counts.add(countSent)
+		a.conn.counts.Add(countSent, 1)
 		if sh := a.call.client.config.Stats; sh != nil {
 			sh.HandleRPC(a.ctx, &stats.OutPayload{
 				Client: true, Payload: of.message, Length: of.length, CompressedLength: of.compressedLength,
@@ -254,7 +254,7 @@ func (a *attempt) pick() (blocked bool, err error) {
 // begun is for a stream that was opened.
 func (a *attempt) begun(sh stats.Handler, authority string) {
 	a.opened = true
-	a.conn.counts.add(countStarted)
+	a.conn.counts.Add(countStarted, 1)
 	if sh != nil { // which looks for the peer there
 		a.ctx = peer.NewContext(a.ctx, &a.conn.peer)
 	}
@@ -589,7 +589,7 @@ func (a *attempt) recv(v any) error {
 		return statusError(err)
 	}
 	a.call.received = true
-	a.conn.counts.add(countReceived)
+	a.conn.counts.Add(countReceived, 1)
 	if sh := a.call.client.config.Stats; sh != nil {
 		sh.HandleRPC(a.ctx, &stats.InPayload{
 			Client: true, RecvTime: time.Now(), Payload: v, Length: length, CompressedLength: wire, WireLength: wire + headBytes,
@@ -766,7 +766,7 @@ func (a *attempt) finish(st *status.Status) {
 	if a.opened {
 		a.failed.Store(st)
 		a.stream.Close() // before mu, with which others wait for the stream
-		a.conn.counts.add(ended(st.Code()))
+		a.conn.counts.Add(ended(st.Code()), 1)
 		a.mu.Lock()
 		if a.undo != nil {
 			a.cancels = !a.undo()

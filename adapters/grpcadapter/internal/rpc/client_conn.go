@@ -59,7 +59,7 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 	}
 	cc := &clientConn{
 		client: c, link: link, name: addr.ServerName, ctx: context.Background(), begun: make(chan struct{}),
-		counts: &c.counts[int(c.turn.Add(1))%len(c.counts)], pingTime: c.pingTime.Load(),
+		counts: c.counters.Next(), pingTime: c.pingTime.Load(),
 	}
 	nc, info, err := cc.shakeHands(ctx, raw, addr)
 	if err != nil {

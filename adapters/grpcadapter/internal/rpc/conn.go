@@ -112,9 +112,6 @@ func (x *connContext) Value(key any) any {
 	return nil
 }
 
-// nextCounts returns the counts for a connection.
-func (s *Server) nextCounts() *counts { return &s.counts[int(s.turn.Add(1))%len(s.counts)] }
-
 // ready is called when the client has begun to speak HTTP/2.
 func (c *conn) ready() {
 	c.ctx = (*connContext)(c)

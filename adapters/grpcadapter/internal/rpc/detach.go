@@ -153,6 +153,6 @@ func (d *Detached) End(err error) error {
 
 // Drop is End without a status, for Work that panics or ends its goroutine: h2 ends the stream then.
 func (d *Detached) Drop() {
-	d.call.conn.counts.all[countDetached].Add(-1)
+	d.call.conn.counts.Add(countDetached, -1)
 	d.call.finish()
 }

@@ -1,13 +1,10 @@
 package rpc
 
 import (
-	"runtime"
-	"sync"
-	"sync/atomic"
-
 	"google.golang.org/grpc/codes"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // Stats are the metrics of a Server.
@@ -47,36 +44,14 @@ func ended(code codes.Code) counter {
 	return countEnded + counter(code)
 }
 
-// counts are those of some connections, so that a few processors write to them. They are apart from
-// the Server, which they outlive: see enlist.
-type counts struct {
-	all [counterCount]atomic.Int64
+// counts are the counters of some connections, so that a few processors write to them.
+type counts = counters.Cell[counter]
 
-	_ [64]byte // keeps what follows off the last cache line
-}
-
-// procsPerCounts is how many processors share a set of counts, as in package h2.
-const procsPerCounts = 4
-
-func newCounts() []counts {
-	return make([]counts, (runtime.GOMAXPROCS(0)+procsPerCounts-1)/procsPerCounts)
-}
-
-func (n *counts) add(c counter) { n.all[c].Add(1) }
-
-// sums are the counts of several sets.
-type sums [counterCount]int64
-
-func (t *sums) add(all []counts) {
-	for c := range t {
-		for i := range all {
-			t[c] += all[i].all[c].Load()
-		}
-	}
-}
+// sums are the sums of all counters.
+type sums []int64
 
 // stats returns the sums for a caller, without those of HTTP/2.
-func (t *sums) stats() Stats {
+func (t sums) stats() Stats {
 	s := Stats{
 		Started:  uint64(t[countStarted]),
 		Ended:    make(map[codes.Code]uint64, codeCount),
@@ -96,57 +71,16 @@ func (t *sums) stats() Stats {
 
 // Stats returns the metrics of the server.
 func (s *Server) Stats() Stats {
-	var t sums
-	t.add(s.counts)
-	all := t.stats()
+	all := sums(s.counters.Sums()).stats()
 	all.HTTP2 = s.http.Stats()
 	return all
 }
 
-// A register has the counts of the process's Servers, or of its Clients. Those of one stay until the
-// garbage collector has taken it; then they are folded into gone.
-//
-// It is the root module's internal/serving once more, in short: another module must not rely on that.
-type register struct {
-	sync.Mutex
-	counts map[*counts][]counts // by the first of a Server or Client
-	gone   sums
-}
-
-var servers, clients register
-
-// enlist adds the counts of owner to the metrics of the process.
-func enlist[T any](r *register, owner *T, all []counts) {
-	r.Lock()
-	defer r.Unlock()
-	if r.counts == nil {
-		r.counts = make(map[*counts][]counts)
-	}
-	r.counts[&all[0]] = all
-	runtime.AddCleanup(owner, r.delist, &all[0])
-}
-
-// delist is for the counts of a Server or Client that is no more, and so has no calls.
-func (r *register) delist(first *counts) {
-	r.Lock()
-	defer r.Unlock()
-	r.gone.add(r.counts[first])
-	delete(r.counts, first)
-}
-
-// stats returns the sums, without those of HTTP/2.
-func (r *register) stats() Stats {
-	r.Lock()
-	t := r.gone
-	for _, all := range r.counts {
-		t.add(all)
-	}
-	r.Unlock()
-	return t.stats()
-}
+// servers and clients have the counters of the process's Servers, without hidden ones, and Clients.
+var servers, clients = counters.NewRegister(counterCount), counters.NewRegister(counterCount)
 
 // ProcessStats returns the sums over all Servers of the process, without those of HTTP/2.
-func ProcessStats() Stats { return servers.stats() }
+func ProcessStats() Stats { return sums(servers.Sums()).stats() }
 
 // ProcessClientStats is ProcessStats for Clients.
-func ProcessClientStats() Stats { return clients.stats() }
+func ProcessClientStats() Stats { return sums(clients.Sums()).stats() }

@@ -9,18 +9,17 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // A Server serves the calls of registered services. All methods are safe for concurrent use.
 type Server struct {
 	// immutable
-	config  Config
-	http    *h2.Server
-	unknown *method       // nil: none
-	stopped chan struct{} // closed when Stop or GracefulStop has ended
-	counts  []counts
-
-	turn atomic.Uint32 // the counts of the next connection
+	config   Config
+	http     *h2.Server
+	unknown  *method       // nil: none
+	stopped  chan struct{} // closed when Stop or GracefulStop has ended
+	counters *counters.Set[counter]
 
 	services    services // guarded by mu until serving is set, and immutable from then on
 	handlers    group
@@ -39,7 +38,7 @@ type Server struct {
 // New makes a server.
 func New(config Config) *Server {
 	s := &Server{
-		config: config, stopped: make(chan struct{}), counts: newCounts(),
+		config: config, stopped: make(chan struct{}), counters: counters.NewSet(counters.Cells(), counterCount),
 		requests: make(map[*call]struct{}),
 	}
 	s.handlers.done = sync.NewCond(&s.handlers.mu)
@@ -50,7 +49,7 @@ func New(config Config) *Server {
 	to.Accept = s.accepted
 	s.http = h2.New(s, to)
 	if !config.Hidden {
-		enlist(&servers, s, s.counts)
+		counters.Enlist(servers, s, s.counters)
 	}
 	return s
 }
@@ -120,7 +119,7 @@ func (s *Server) Unused() bool { return !s.http.InUse() }
 
 // accepted implements [h2.Config.Accept].
 func (s *Server) accepted(raw net.Conn) h2.Accepted {
-	c := &conn{server: s, raw: raw, counts: s.nextCounts()}
+	c := &conn{server: s, raw: raw, counts: s.counters.Next()}
 	if s.config.Creds == nil {
 		return h2.Accepted{User: c}
 	}

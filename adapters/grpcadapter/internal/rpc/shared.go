@@ -58,7 +58,7 @@ func (g *shared) ConnState(hc *h2.Conn, state h2.ConnState) {
 	s := (*Server)(g)
 	switch state {
 	case h2.Ready:
-		s.sharedConns.Store(hc, &conn{server: s, counts: s.nextCounts(), shared: true})
+		s.sharedConns.Store(hc, &conn{server: s, counts: s.counters.Next(), shared: true})
 	case h2.Closed:
 		if v, ok := s.sharedConns.LoadAndDelete(hc); ok {
 			v.(*conn).end()

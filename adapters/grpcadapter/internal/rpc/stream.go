@@ -178,7 +178,7 @@ func (c *call) send(v any) error {
 
 // sent counts and reports a message that was sent.
 func (c *call) sent(of outPayload) {
-	c.conn.counts.add(countSent)
+	c.conn.counts.Add(countSent, 1)
 	if sh := c.conn.server.config.Stats; sh != nil {
 		sh.HandleRPC(c.ctx, &stats.OutPayload{
 			Payload: of.message, Length: of.length, CompressedLength: of.compressedLength,
@@ -244,7 +244,7 @@ func (c *call) recvOne(v any, sh stats.Handler) error {
 	if err != nil {
 		return err
 	}
-	c.conn.counts.add(countReceived)
+	c.conn.counts.Add(countReceived, 1)
 	if sh != nil {
 		sh.HandleRPC(c.ctx, &stats.InPayload{
 			RecvTime: time.Now(), Payload: v, Length: length,

@@ -45,7 +45,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	p := newPeer(textAddr(r.RemoteAddr), local, authInfo(r.TLS))
-	cn := &conn{server: s, counts: s.nextCounts(), shared: true}
+	cn := &conn{server: s, counts: s.counters.Next(), shared: true}
 	cn.peer.Store(p)
 	s.startServing()
 	cn.ctx = peer.NewContext(webContext{r.Context(), s}, p)

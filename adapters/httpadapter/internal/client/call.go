@@ -14,7 +14,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/client/streams"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // call is one call of RoundTrip.
@@ -95,7 +95,7 @@ func (c *call) run() (resp *http.Response, err error) {
 			}
 		}()
 	}
-	var counted serving.Cell[counter] // the request; nil: none has it yet
+	var counted counters.Cell[counter] // the request; nil: none has it yet
 	defer func() {
 		if counted != nil {
 			counted.Add(countAnswered, 1)

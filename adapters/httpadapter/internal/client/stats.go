@@ -3,7 +3,7 @@ package client
 import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // Stats are the counters of a Transport. They are the fields of Stats of package http2, whose comments
@@ -93,7 +93,7 @@ func (t *Transport) decline(r reason) { t.counters.Cells[0].Add(countDeclined+co
 func init() { percore.RegisterAdapter("client", readMetrics) }
 
 // transports has the counters of the process's Transports.
-var transports = serving.NewRegister(counterCount)
+var transports = counters.NewRegister(counterCount)
 
 // readMetrics returns the sums over all Transports of the process.
 func readMetrics() []percore.Metric {

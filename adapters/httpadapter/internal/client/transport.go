@@ -12,7 +12,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/seam"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // Transport is an http.RoundTripper. All methods are safe for concurrent use.
@@ -23,7 +23,7 @@ type Transport struct {
 
 	conns    pool.Pool
 	memory   exchange.Memory
-	counters *serving.Counters[counter]
+	counters *counters.Set[counter]
 
 	settled sync.Once // see settle
 	alpn    bool      // the base speaks HTTP/2 over TLS
@@ -34,12 +34,12 @@ type Transport struct {
 // New returns a Transport that serves plain requests itself and passes the others to base.
 func New(base *http.Transport) *Transport {
 	t := &Transport{base: base, engine: seam.TakeOver != nil && !features.EngineIsNet()}
-	t.counters = serving.NewCounters(serving.Sets(), counterCount)
+	t.counters = counters.NewSet(counters.Cells(), counterCount)
 	t.conns = pool.Pool{
 		Base: base, Counters: t.counters, Dial: t.dial, Share: t.share, Stray: exchange.WarnUnasked,
 		DialsMax: pool.DialsMax, Patience: pool.PatienceMost,
 	}
-	serving.Enlist(transports, t, t.counters)
+	counters.Enlist(transports, t, t.counters)
 	return t
 }
 

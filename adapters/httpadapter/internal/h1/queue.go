@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 	"github.com/percore/percore/internal/workers"
 )
 
@@ -17,8 +17,8 @@ type Queue struct {
 	// immutable
 	TLS     func(net.Conn) *tls.Conn // makes the server's side of TLS; nil: in clear
 	server  *Server
-	workers *workers.Pool[*Conn]  // one of the server's, shared by several queues
-	counts  serving.Cell[Counter] // a pool's queues have the same
+	workers *workers.Pool[*Conn]   // one of the server's, shared by several queues
+	counts  counters.Cell[Counter] // a pool's queues have the same
 
 	// atomic
 	mover     atomic.Pointer[Mover] // that takes connections out of service; nil: none, or nothing of this queue can move

@@ -11,6 +11,7 @@ import (
 
 	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 	"github.com/percore/percore/internal/workers"
 )
 
@@ -61,8 +62,8 @@ type Config struct {
 	BeginTime  time.Duration // see BeginTime
 
 	Handshakes *serving.Handshakes
-	Limits     *accepting.Limits       // nil: the number of connections is not limited
-	Counts     []serving.Cell[Counter] // one for each set of workers
+	Limits     *accepting.Limits        // nil: the number of connections is not limited
+	Counts     []counters.Cell[Counter] // one for each set of workers
 }
 
 // Server serves HTTP/1 on the connections of a listener.

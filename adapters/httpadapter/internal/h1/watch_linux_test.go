@@ -14,6 +14,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -57,7 +58,7 @@ func start(t *testing.T, version uint16, handler http.HandlerFunc, connState fun
 	}
 	s := New(Config{
 		Host: f, HTTP: &http.Server{Handler: handler}, ConnState: connState, Context: t.Context(), HTTP1: true,
-		FieldsMax: 100, Handshakes: serving.NewDefaultHandshakes(), Counts: serving.NewCounters(1, Counters).Cells,
+		FieldsMax: 100, Handshakes: serving.NewDefaultHandshakes(), Counts: counters.NewSet(1, Counters).Cells,
 	}, []func(net.Conn) *tls.Conn{side})
 	accepted := make(chan bool)
 	go func() {

@@ -13,7 +13,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
 	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
 	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -25,7 +25,7 @@ func TestCloseWhileReading(t *testing.T) {
 	}()
 	base := new(http.Transport)
 	p := pool.Pool{
-		Base: base, Counters: serving.NewCounters(serving.Sets(), pool.CounterEnd), DialsMax: 1,
+		Base: base, Counters: counters.NewSet(counters.Cells(), pool.CounterEnd), DialsMax: 1,
 		Dial:  func(context.Context, *pool.Host) (link.Conn, error) { return link.TakeOver(client) },
 		Share: func(c *pool.Conn) error { c.Link.DropFinalizer(); return nil },
 	}

@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 )
 
 // Pool has the hosts that there are connections to, or calls that wait for one. Its exported fields are
 // set before it is used.
 type Pool struct {
 	Base     *http.Transport // the limits
-	Counters *serving.Counters[Counter]
+	Counters *counters.Set[Counter]
 	Stray    link.Stray // what has come on idle connections
 
 	// Dial connects to a host. It may block until ctx ends.
@@ -58,7 +58,7 @@ type Host struct {
 	pool *Pool
 	Route
 
-	Count serving.Cell[Counter]     // the counters of its connections
+	Count counters.Cell[Counter]    // the counters of its connections
 	TLS   atomic.Pointer[TLSConfig] // for Dial to keep
 
 	waiting atomic.Int32 // how many calls wait

@@ -17,7 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
-	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/shared/counters"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -55,7 +55,7 @@ func newPool(t *testing.T, secure bool) (*Pool, *Route, <-chan net.Conn) {
 	t.Cleanup(func() { ln.Close(); all.Wait() })
 	p := &Pool{
 		Base:     &http.Transport{MaxIdleConnsPerHost: 100},
-		Counters: serving.NewCounters(serving.Sets(), CounterEnd),
+		Counters: counters.NewSet(counters.Cells(), CounterEnd),
 		Stray:    func([]byte, error) {},
 		DialsMax: DialsMax, Patience: PatienceMost,
 		Dial: func(ctx context.Context, h *Host) (l link.Conn, err error) {

@@ -1,4 +1,6 @@
-package serving
+// Package counters counts what servers and clients do, on all processors at once, and for the whole
+// process.
+package counters
 
 import (
 	"runtime"
@@ -6,13 +8,13 @@ import (
 	"sync/atomic"
 )
 
-// procsPerSet is how many processors one set of workers keeps busy, and how many write to one Cell. Each
-// request takes a set's lock twice, for some tens of nanoseconds. The more sets there are, the fewer
-// connections each finds queued at once.
-const procsPerSet = 4
+// procsPerCell is how many processors write to one Cell, and how many one set of workers keeps busy.
+// Each request takes a set's lock twice, for some tens of nanoseconds. The more sets there are, the
+// fewer connections each finds queued at once.
+const procsPerCell = 4
 
-// Sets returns how many sets of workers, and Cells, a server should have.
-func Sets() int { return (runtime.GOMAXPROCS(0) + procsPerSet - 1) / procsPerSet }
+// Cells returns how many Cells, and sets of workers, a server should have.
+func Cells() int { return (runtime.GOMAXPROCS(0) + procsPerCell - 1) / procsPerCell }
 
 // Cell holds the counters of some connections of a server. The values of C are its indexes. All methods
 // are safe for concurrent use.
@@ -24,21 +26,21 @@ func (n Cell[C]) Add(c C, by int64) { n[c].Add(by) }
 // Load returns the value of a counter.
 func (n Cell[C]) Load(c C) int64 { return n[c].Load() }
 
-// Counters are the counters of a server, in cells. They are apart from the server, which they outlive:
+// A Set is the counters of a server, in cells. They are apart from the server, which they outlive:
 // see Register.
-type Counters[C ~uint8] struct {
+type Set[C ~uint8] struct {
 	Cells []Cell[C] // immutable
 	kinds C
 
 	last atomic.Uint32 // which Next has returned
 }
 
-// NewCounters makes the counters below kinds, in so many cells that share no cache line.
-func NewCounters[C ~uint8](cells int, kinds C) *Counters[C] {
+// NewSet makes the counters below kinds, in so many cells that share no cache line.
+func NewSet[C ~uint8](cells int, kinds C) *Set[C] {
 	const perLine = 8
 	stride := int(kinds) + perLine
 	all := make([]atomic.Int64, cells*stride)
-	n := &Counters[C]{Cells: make([]Cell[C], cells), kinds: kinds}
+	n := &Set[C]{Cells: make([]Cell[C], cells), kinds: kinds}
 	for i := range n.Cells {
 		n.Cells[i] = all[i*stride:][:kinds:kinds]
 	}
@@ -46,13 +48,13 @@ func NewCounters[C ~uint8](cells int, kinds C) *Counters[C] {
 }
 
 // Next returns one of the cells after the other, so that the owners of each are few.
-func (n *Counters[C]) Next() *Cell[C] {
+func (n *Set[C]) Next() *Cell[C] {
 	return &n.Cells[int(n.last.Add(1)%uint32(len(n.Cells)))]
 }
 
 // AddTo adds the counters to their sums. It reads them in their order, one after the other: if ends
 // are counted after their beginnings and come first, no difference of the two is below 0.
-func (n *Counters[C]) AddTo(sums []int64) {
+func (n *Set[C]) AddTo(sums []int64) {
 	for c := range sums {
 		for _, cell := range n.Cells {
 			sums[c] += cell[c].Load()
@@ -61,7 +63,7 @@ func (n *Counters[C]) AddTo(sums []int64) {
 }
 
 // Sums returns the sums over the cells.
-func (n *Counters[C]) Sums() []int64 {
+func (n *Set[C]) Sums() []int64 {
 	sums := make([]int64, n.kinds)
 	n.AddTo(sums)
 	return sums
@@ -74,17 +76,17 @@ type Register[C ~uint8] struct {
 	kinds C // immutable
 
 	mu   sync.Mutex
-	of   map[*Counters[C]]struct{}
+	of   map[*Set[C]]struct{}
 	gone []int64
 }
 
 // NewRegister makes a register for counters below kinds.
 func NewRegister[C ~uint8](kinds C) *Register[C] {
-	return &Register[C]{kinds: kinds, of: make(map[*Counters[C]]struct{}), gone: make([]int64, kinds)}
+	return &Register[C]{kinds: kinds, of: make(map[*Set[C]]struct{}), gone: make([]int64, kinds)}
 }
 
 // Enlist adds the counters of a server to r. Nothing that n refers to may refer to the server.
-func Enlist[S any, C ~uint8](r *Register[C], server *S, n *Counters[C]) {
+func Enlist[S any, C ~uint8](r *Register[C], server *S, n *Set[C]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of[n] = struct{}{}
@@ -92,7 +94,7 @@ func Enlist[S any, C ~uint8](r *Register[C], server *S, n *Counters[C]) {
 }
 
 // delist is for the counters of a server that is no more, and so has no connections.
-func (r *Register[C]) delist(n *Counters[C]) {
+func (r *Register[C]) delist(n *Set[C]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n.AddTo(r.gone)

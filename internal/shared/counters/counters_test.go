@@ -1,4 +1,4 @@
-package serving
+package counters
 
 import (
 	"runtime"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/percore/percore/internal/testnet"
 )
+
+func TestMain(m *testing.M) { testnet.Main(m) }
 
 type kind uint8
 
@@ -22,7 +24,7 @@ func TestRegister(t *testing.T) {
 	r := NewRegister(kinds)
 	for range 2 {
 		s := new([100]byte)
-		n := NewCounters(2, kinds)
+		n := NewSet(2, kinds)
 		Enlist(r, s, n)
 		n.Cells[0].Add(ends, 1)
 		n.Cells[0].Add(begins, 2)
