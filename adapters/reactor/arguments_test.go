@@ -17,7 +17,7 @@ func TestArguments(t *testing.T) {
 	l := c.Loop()
 	onLoop := func(f func()) {
 		done := make(chan struct{})
-		if err := l.Execute(func() { f(); close(done) }); err != nil {
+		if err := l.Submit(func() { f(); close(done) }); err != nil {
 			t.Fatal(err)
 		}
 		<-done
@@ -31,7 +31,7 @@ func TestArguments(t *testing.T) {
 		"WriteIdleTimeout": {Func: WriteIdleTimeout},
 		"WriteTimeout":     {Func: WriteTimeout},
 
-		"Conn.After":        {Func: c.After},
+		"Conn.AfterFunc":    {Func: c.AfterFunc},
 		"Conn.Go":           {Func: c.Go},
 		"Conn.GoContext":    {Func: c.GoContext},
 		"Conn.SetUser":      {Func: func(v any) { onLoop(func() { c.SetUser(v) }) }, Nils: "v"},
@@ -42,7 +42,7 @@ func TestArguments(t *testing.T) {
 		"Conn.WriteBuffers": {Func: c.WriteBuffers, Nils: "..."},
 		"Conn.WriteShared":  {Func: c.WriteShared},
 
-		"Loop.Execute": {Func: l.Execute},
+		"Loop.Submit": {Func: l.Submit},
 
 		"Server.Attach":    {Func: s.Attach, Nils: "user"},
 		"Server.Broadcast": {Func: s.Broadcast, Args: []any{[]byte("x")}, Nils: "missed"},

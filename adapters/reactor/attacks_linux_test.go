@@ -83,7 +83,7 @@ func hasKept(n int) func(a *arena, c *Conn) bool {
 // keptBytes asks the connection's loop.
 func keptBytes(c *Conn) int {
 	n := make(chan int, 1)
-	if c.loop.Execute(func() {
+	if c.loop.Submit(func() {
 		if c.unused == nil {
 			n <- 0
 		} else {
@@ -210,7 +210,7 @@ var attacks = []attack{
 				if t, ok := c.User().(Timer); ok {
 					t.Stop()
 				}
-				c.SetUser(c.After(time.Hour, func() {}))
+				c.SetUser(c.AfterFunc(time.Hour, func() {}))
 				a.calls.Add(1)
 				return 1
 			}}

@@ -27,8 +27,8 @@ var (
 	}
 	placesToWrite = map[string]func(c *Conn, f func()){
 		"Data":      func(c *Conn, f func()) { f() },
-		"Execute":   func(c *Conn, f func()) { c.Loop().Execute(f) },
-		"After":     func(c *Conn, f func()) { c.After(0, f) },
+		"Submit":    func(c *Conn, f func()) { c.Loop().Submit(f) },
+		"AfterFunc": func(c *Conn, f func()) { c.AfterFunc(0, f) },
 		"Go":        func(c *Conn, f func()) { c.Go(f) },
 		"goroutine": func(c *Conn, f func()) { go f() },
 	}
@@ -183,7 +183,7 @@ func TestBacklogDuringTasks(t *testing.T) {
 				received <- all
 			}()
 			late := make(chan int, 1)
-			c.Loop().Execute(func() {
+			c.Loop().Submit(func() {
 				const piece = 16 << 10
 				for sent := 0; sent < len(stream); {
 					if err := write(s, c, stream[sent:sent+piece]); err != nil {
@@ -234,7 +234,7 @@ func TestTriedBeforeRefused(t *testing.T) {
 				}
 			}()
 			result := make(chan error, 1)
-			c.Loop().Execute(func() {
+			c.Loop().Submit(func() {
 				result <- func() error {
 					sent := 0
 					for ; backlogOf(c) < limit-2*piece; sent += piece { // until the socket is full

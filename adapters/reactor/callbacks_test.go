@@ -36,12 +36,12 @@ func (h *counted) Open(c *Conn) {
 	c.SetUser(new(life))
 	h.step(c, "Open").opened.Store(true)
 	switch h.at {
-	case "After":
-		c.After(time.Millisecond, func() { h.do(c) })
+	case "AfterFunc":
+		c.AfterFunc(time.Millisecond, func() { h.do(c) })
 	case "Go":
 		c.Go(func() { h.do(c) })
-	case "Execute":
-		c.Loop().Execute(func() { h.do(c) })
+	case "Submit":
+		c.Loop().Submit(func() { h.do(c) })
 	case "goroutine":
 		go h.do(c)
 	}
@@ -90,7 +90,7 @@ func (h *counted) reach(c *Conn, at string) {
 // handler's Close comes once, unless it was detached, and other connections go on.
 func TestActionsInCallbacks(t *testing.T) {
 	testnet.NoLeaks(t)
-	onLoop := []string{"Open", "Data", "End", "Close", "After", "Execute"}
+	onLoop := []string{"Open", "Data", "End", "Close", "AfterFunc", "Submit"}
 	anywhere := append([]string{"Go", "goroutine"}, onLoop...)
 	for _, action := range []struct {
 		name   string
@@ -105,10 +105,10 @@ func TestActionsInCallbacks(t *testing.T) {
 		{"CloseWrite", anywhere, func(c *Conn) { c.Write([]byte("x")); c.CloseWrite() }},
 		{"CloseWrite, then Close", anywhere, func(c *Conn) { c.CloseWrite(); c.Close() }},
 		{"Go that closes", anywhere, func(c *Conn) { c.Go(func() { c.Abort() }) }},
-		{"After that closes", anywhere, func(c *Conn) { c.After(0, func() { c.Abort() }) }},
+		{"AfterFunc that closes", anywhere, func(c *Conn) { c.AfterFunc(0, func() { c.Abort() }) }},
 		{"Each that closes", anywhere, func(c *Conn) { c.Loop().server.Each(func(c *Conn) { c.Abort() }) }},
-		{"panic", []string{"Open", "Data", "End", "Close", "After", "Execute", "Go"}, func(c *Conn) { panic("a test") }},
-		{"Goexit", []string{"Open", "Data", "End", "Close", "After", "Execute", "Go"}, func(c *Conn) { runtime.Goexit() }},
+		{"panic", []string{"Open", "Data", "End", "Close", "AfterFunc", "Submit", "Go"}, func(c *Conn) { panic("a test") }},
+		{"Goexit", []string{"Open", "Data", "End", "Close", "AfterFunc", "Submit", "Go"}, func(c *Conn) { runtime.Goexit() }},
 		{"Detach", onLoop, func(c *Conn) {
 			conn, _, err := c.Detach()
 			if errors.Is(err, net.ErrClosed) {
@@ -131,7 +131,7 @@ func TestActionsInCallbacks(t *testing.T) {
 				}
 				s, dial := serve(t, h, silent)
 				first := dial()
-				if slices.Contains([]string{"After", "Execute", "Go", "goroutine"}, place) {
+				if slices.Contains([]string{"AfterFunc", "Submit", "Go", "goroutine"}, place) {
 					testnet.Eventually(t, "the place is reached", done.Load)
 				}
 				talk(first, "first")

@@ -12,8 +12,8 @@ import (
 )
 
 // Conn is a connection whose bytes go to a [Handler]. No method blocks. SetUser, User and
-// Detach are for the connection's loop: its callbacks, and functions of [Loop.Execute], [Server.Each]
-// and After. All others may be called from any goroutine.
+// Detach are for the connection's loop: its callbacks, and functions of [Loop.Submit], [Server.Each]
+// and AfterFunc. All others may be called from any goroutine.
 //
 // An idle connection holds this and a percore.Conn, and nothing else.
 //

@@ -20,7 +20,7 @@ import (
 // has used. No callback comes any more, Close included, and all calls on c fail. Detach fails with a
 // [net.OpError] of [net.ErrClosed] if the connection has ended.
 //
-// It is for the connection's loop: its callbacks, and functions of After and [Loop.Execute]. The
+// It is for the connection's loop: its callbacks, and functions of AfterFunc and [Loop.Submit]. The
 // connection is a *[percore.Conn]. If the peer has not taken everything that was written to c, it
 // is of another type with the same methods, which Attach takes as well: a goroutine sends the rest
 // first, and writes wait for it, to the write deadline at most. Close drops the rest and resets the

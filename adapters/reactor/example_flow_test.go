@@ -119,7 +119,7 @@ func (h *counter) Data(c *reactor.Conn, p []byte) (used int) {
 
 func (h *counter) Close(c *reactor.Conn, err error) { h.loops <- c.Loop() }
 
-func ExampleLoop_Execute() {
+func ExampleLoop_Submit() {
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		fmt.Println(err)
@@ -138,7 +138,7 @@ func ExampleLoop_Execute() {
 	c.Close()
 
 	count := make(chan int, 1)
-	if err := (<-h.loops).Execute(func() { count <- h.bytes }); err != nil {
+	if err := (<-h.loops).Submit(func() { count <- h.bytes }); err != nil {
 		fmt.Println(err)
 		return
 	}

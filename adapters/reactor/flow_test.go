@@ -276,7 +276,7 @@ func TestReadTimeoutAfterTheEnd(t *testing.T) {
 	end, ended := closes()
 	h := &ender{handler: handler{close: end, data: func(*Conn, []byte) int { return 0 }}}
 	h.end = func(c *Conn, unused []byte) {
-		c.Loop().Execute(func() {
+		c.Loop().Submit(func() {
 			if kept := &c.more.times.keptSince; *kept != 0 {
 				*kept -= int64(2 * time.Minute)
 			}
@@ -311,15 +311,15 @@ func TestAfter(t *testing.T) {
 	ended := make(chan error, 1)
 	closed := false // owned by the loop
 	h := &handler{close: func(_ *Conn, err error) { closed = true; ended <- err }, open: func(c *Conn) {
-		if !c.After(0, func() { t.Error("a stopped timer fired") }).Stop() {
+		if !c.AfterFunc(0, func() { t.Error("a stopped timer fired") }).Stop() {
 			t.Error("Stop: got false for a timer that waits")
 		}
-		c.After(time.Millisecond, func() {
+		c.AfterFunc(time.Millisecond, func() {
 			c.Write([]byte("tick"))
-			c.After(time.Millisecond, func() {
+			c.AfterFunc(time.Millisecond, func() {
 				c.Write([]byte("tock"))
 				// Sending may take longer than a millisecond: this one fires before Close or never.
-				c.After(time.Millisecond, func() {
+				c.AfterFunc(time.Millisecond, func() {
 					if closed {
 						t.Error("a timer of a closed connection fired")
 					}

@@ -243,7 +243,7 @@ func TestCloseDropsFunctions(t *testing.T) {
 // A callback, or a function of Go, may close the server.
 func TestCloseServerAnywhere(t *testing.T) {
 	testnet.NoLeaks(t)
-	for _, place := range []string{"Open", "Data", "End", "Close", "After", "Execute", "Go", "goroutine"} {
+	for _, place := range []string{"Open", "Data", "End", "Close", "AfterFunc", "Submit", "Go", "goroutine"} {
 		t.Run(place, func(t *testing.T) {
 			h := &counted{t: t, at: place, ends: make(chan error, 10)}
 			closed := make(chan bool, 10)
@@ -267,7 +267,7 @@ func TestCloseServerAnywhere(t *testing.T) {
 	}
 }
 
-// Execute says that its loop has ended, and runs the function otherwise.
+// Submit says that its loop has ended, and runs the function otherwise.
 func TestExecuteOnEndedLoop(t *testing.T) {
 	if onGoroutines {
 		t.Skip("loops don't end off Linux and with the tag percore_net: run it on Linux without")
@@ -278,7 +278,7 @@ func TestExecuteOnEndedLoop(t *testing.T) {
 	var err error
 	testnet.Eventually(t, "the loop's end", func() bool {
 		done := make(chan bool)
-		if err = old.Execute(func() { ran++; close(done) }); err == nil {
+		if err = old.Submit(func() { ran++; close(done) }); err == nil {
 			submitted++
 			testnet.Receive(t, "the function", done)
 		}

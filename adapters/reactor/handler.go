@@ -37,7 +37,7 @@ type Handler interface {
 	//	ErrWriteBufferFull     a Write, WriteBuffers, WriteShared or Broadcast was refused
 	//	*net.OpError           reading or writing failed, as on a net.Conn; or a timeout passed
 	//	                       (os.ErrDeadlineExceeded)
-	//	*PanicError            a method of the handler, or a function of Go or After, panicked
+	//	*PanicError            a method of the handler, or a function of Go or AfterFunc, panicked
 	//
 	// It isn't called after Detach.
 	Close(c *Conn, err error)

@@ -50,7 +50,7 @@ func TestHold(t *testing.T) {
 							case <-gate:
 								answer()
 							default:
-								c.After(time.Millisecond, poll)
+								c.AfterFunc(time.Millisecond, poll)
 							}
 						}
 						poll()
@@ -100,7 +100,7 @@ func TestHoldIsNotIdle(t *testing.T) {
 	closed := make(chan error, 1)
 	_, dial := serve(t, &handler{open: func(c *Conn) {
 		c.Hold()
-		c.After(100*time.Millisecond, func() {
+		c.AfterFunc(100*time.Millisecond, func() {
 			released.Store(true)
 			c.Release()
 		})

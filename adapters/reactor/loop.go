@@ -67,15 +67,15 @@ func newLoop(s *Server, e engineLoop, index int, h Handler) *Loop {
 	return l
 }
 
-// Execute runs f on the loop's goroutine, soon, as callbacks do: f must not block, and what it
-// writes is sent at the end of the batch. Execute does not wait. If f panics that goes to the log.
+// Submit runs f on the loop's goroutine, soon, as callbacks do: f must not block, and what it
+// writes is sent at the end of the batch. Submit does not wait. If f panics that goes to the log.
 //
 // It fails with [net.ErrClosed], and f doesn't run, if the loop has ended: a loop lives as long as
 // listeners or connections of any kind are on it. For as long as a connection of the server's is open
 // its loop lives.
-func (l *Loop) Execute(f func()) error {
+func (l *Loop) Submit(f func()) error {
 	if f == nil {
-		return errNil("Execute", "function")
+		return errNil("Submit", "function")
 	}
 	if !l.engine.Retain() {
 		return net.ErrClosed
@@ -92,7 +92,7 @@ func (l *Loop) Execute(f func()) error {
 func (l *Loop) run(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			l.server.config.Log.Error("reactor: a function of Loop.Execute panicked",
+			l.server.config.Log.Error("reactor: a function of Loop.Submit panicked",
 				"handler", l.name, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 	}()

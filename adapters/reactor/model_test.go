@@ -197,7 +197,7 @@ func (e framedEnd) End(c *Conn, unused []byte) {
 	if s.end = io.EOF; len(unused) > 0 {
 		s.end = io.ErrUnexpectedEOF
 	}
-	c.Loop().Execute(func() {
+	c.Loop().Submit(func() {
 		if kept := &c.more.times.keptSince; *kept != 0 {
 			*kept -= int64(2 * modelReadTimeout)
 			c.checkTimeouts()

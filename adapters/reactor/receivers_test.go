@@ -71,7 +71,7 @@ func busyLoop(t *testing.T, s *Server) (busy, free *Conn, busyPeer, freePeer net
 	gate, begun := make(chan bool), make(chan bool)
 	release = sync.OnceFunc(func() { close(gate) })
 	t.Cleanup(func() { release(); end(t, s) }) // before the pairs': no other code may close a connection of the server's
-	both[0].loop.Execute(func() { close(begun); <-gate })
+	both[0].loop.Submit(func() { close(begun); <-gate })
 	testnet.Receive(t, "the function that blocks the loop", begun)
 	return both[0], both[1], peers[0], peers[1], release
 }
@@ -157,7 +157,7 @@ func TestCloseDropsBroadcasts(t *testing.T) {
 		all, peers := attachMany(t, s, conns)
 		called := 0 // by the loop
 		shut := make(chan error, 1)
-		all[0].loop.Execute(func() { // so that at most a turn of them is called before
+		all[0].loop.Submit(func() { // so that at most a turn of them is called before
 			for range calls {
 				s.Each(func(*Conn) { called++ })
 			}
@@ -214,7 +214,7 @@ func TestTurns(t *testing.T) {
 	all := make(chan bool, 1)
 	s.Each(func(c *Conn) {
 		if called++; called == 1 {
-			c.loop.Execute(func() { between <- called })
+			c.loop.Submit(func() { between <- called })
 		}
 		if called == n {
 			all <- true
@@ -235,7 +235,7 @@ func TestManyReceivers(t *testing.T) {
 	message := bytes.Repeat([]byte("m"), 100)
 	testnet.Eventually(t, "the end of other tests' buffers", func() bool { return percore.ReadStats().Pool.BuffersInUse == 0 })
 	buffers := make(chan int, 1)
-	conns[0].loop.Execute(func() {
+	conns[0].loop.Submit(func() {
 		b := pool.Get(len(message))
 		copy(b.Bytes(), message)
 		for _, c := range conns {

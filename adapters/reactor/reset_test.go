@@ -61,7 +61,7 @@ func TestDroppedBytesReset(t *testing.T) {
 func TestWriteBeforePanic(t *testing.T) {
 	testnet.NoLeaks(t)
 	for name, end := range map[string]func(){"panic": func() { panic("a handler's") }, "Goexit": runtime.Goexit} {
-		for _, place := range []string{"Open", "Data", "End", "After", "Go"} {
+		for _, place := range []string{"Open", "Data", "End", "AfterFunc", "Go"} {
 			h := &counted{t: t, at: place, ends: make(chan error, 1)}
 			h.do = func(c *Conn) {
 				c.Write([]byte("last"))

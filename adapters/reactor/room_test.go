@@ -165,7 +165,7 @@ func TestPauseWithFullBuffer(t *testing.T) {
 	if len(sent) > 0 {
 		t.Error("the peer was not held up")
 	}
-	c.Loop().Execute(func() { taking = true; c.Resume() })
+	c.Loop().Submit(func() { taking = true; c.Resume() })
 	testnet.Receive(t, "all bytes", all)
 	if err := testnet.Receive(t, "the peer", sent); err != nil || !bytes.Equal(got.Bytes(), stream) {
 		t.Errorf("got %d bytes (%v), the same up to %d, want %d", got.Len(), err, commonPrefix(got.Bytes(), stream), len(stream))

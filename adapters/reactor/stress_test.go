@@ -30,9 +30,9 @@ func TestStress(t *testing.T) {
 				case 0:
 					c.Go(func() { c.Write(make([]byte, 100)) })
 				case 1:
-					c.After(time.Millisecond, func() { c.Write(make([]byte, 10)) })
+					c.AfterFunc(time.Millisecond, func() { c.Write(make([]byte, 10)) })
 				case 2:
-					c.Loop().Execute(func() { c.Write(make([]byte, 10)) })
+					c.Loop().Submit(func() { c.Write(make([]byte, 10)) })
 				default:
 					c.Write(p)
 				}

@@ -370,11 +370,11 @@ func (c *Conn) holdTimeouts(now int64) {
 	}
 }
 
-// Timer is a call of After that is to come.
+// Timer is a call of AfterFunc that is to come.
 type Timer struct{ call *laterCall }
 
-// laterCall is a call of After. The first to set settled decides, the call or Stop: the engine's timer
-// alone can't tell, since between its end and the call the function waits in the loop's queue.
+// laterCall is a call of AfterFunc. The first to set settled decides, the call or Stop: the engine's
+// timer alone can't tell, since between its end and the call the function waits in the loop's queue.
 type laterCall struct {
 	settled atomic.Bool
 	timer   timer
@@ -390,12 +390,12 @@ func (t Timer) Stop() bool {
 	return true
 }
 
-// After runs f on the connection's loop once d has passed, a few milliseconds late at most,
+// AfterFunc runs f on the connection's loop once d has passed, a few milliseconds late at most,
 // unless the connection is closed or detached by then. It does not wait. Until then c stays in memory,
 // even when it has ended: stop a timer that is far off in Close, and before Detach.
-func (c *Conn) After(d time.Duration, f func()) Timer {
+func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	if f == nil {
-		panic("reactor: After was called with a nil function")
+		panic("reactor: AfterFunc was called with a nil function")
 	}
 	call := new(laterCall)
 	call.timer = c.loop.engine.AfterFunc(d, func() {
@@ -404,7 +404,7 @@ func (c *Conn) After(d time.Duration, f func()) Timer {
 		}
 		c.loop.begin()
 		c.enter()
-		c.call("After", f)
+		c.call("AfterFunc", f)
 		c.leave()
 	})
 	return Timer{call}

@@ -92,7 +92,7 @@ func TestWaysToWrite(t *testing.T) {
 			defer close(written)
 			for range 3 {
 				done := make(chan bool)
-				c.After(0, func() { // a callback: writes are collected
+				c.AfterFunc(0, func() { // a callback: writes are collected
 					program()
 					close(done)
 				})

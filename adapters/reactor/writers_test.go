@@ -250,7 +250,7 @@ func TestGoAfterDetach(t *testing.T) {
 	s, _ := serve(t, &handler{})
 	c, _ := attach(t, s)
 	result := make(chan error, 1)
-	c.Loop().Execute(func() {
+	c.Loop().Submit(func() {
 		conn, _, err := c.Detach()
 		if err == nil {
 			err = c.Go(func() { t.Error("the function runs") })
@@ -289,7 +289,7 @@ func TestGoContextAfterDetach(t *testing.T) {
 func detach(t *testing.T, c *Conn) net.Conn {
 	t.Helper()
 	conns := make(chan net.Conn, 1)
-	c.Loop().Execute(func() {
+	c.Loop().Submit(func() {
 		conn, _, err := c.Detach()
 		if err != nil {
 			t.Error(err)
@@ -513,7 +513,7 @@ func TestDetachKeepsEnd(t *testing.T) {
 		for _, again := range []bool{false, true} {
 			c, peer := attach(t, s)
 			conns := make(chan net.Conn, 1)
-			c.Loop().Execute(func() {
+			c.Loop().Submit(func() {
 				c.Write(long)
 				c.CloseWrite()
 				conn, _, err := c.Detach()

@@ -90,7 +90,7 @@ func (r *room) Room(c *reactor.Conn) {
 		m.queue = m.queue[1:]
 	}
 	if len(m.queue) > 0 {
-		m.timer = c.After(r.chat.patience, func() { c.Abort() })
+		m.timer = c.AfterFunc(r.chat.patience, func() { c.Abort() })
 	} else {
 		m.queue = nil
 	}
@@ -104,7 +104,7 @@ func (r *room) tell(msg *message) {
 				m.conn.WriteShared(msg.text)
 				continue
 			}
-			m.timer = m.conn.After(r.chat.patience, func() { m.conn.Abort() })
+			m.timer = m.conn.AfterFunc(r.chat.patience, func() { m.conn.Abort() })
 		}
 		msg.rest.Add(1)
 		m.queue = append(m.queue, msg)
@@ -122,7 +122,7 @@ func (ch *chat) say(from *reactor.Conn, text []byte) {
 	defer ch.mu.Unlock()
 	msg.rest.Store(int64(len(ch.rooms)))
 	for _, r := range ch.rooms {
-		if r.loop.Execute(func() { r.tell(msg) }) != nil {
+		if r.loop.Submit(func() { r.tell(msg) }) != nil {
 			msg.done() // the last member has just left
 		}
 	}
