@@ -25,8 +25,9 @@ type Transport = http2.Transport
 // Protocols, ForceAttemptHTTP2 and so on, and by the server. HTTP/2 is experimental. Any other request
 // goes to base.RoundTrip, unchanged:
 //
-//   - over TLS, if base has been given another HTTP/2 client, such as golang.org/x/net's, or HTTP2 with
-//     CountError, or dials TLS with a function of its own
+//   - over TLS, if base has been given another HTTP/2 client than golang.org/x/net's, or that with other
+//     settings than ReadIdleTimeout, PingTimeout and WriteByteTimeout, or HTTP2 with CountError, or dials
+//     TLS with a function of its own
 //   - for which base.Proxy returns another proxy than one of HTTP in clear; it is called again then
 //   - CONNECT through a proxy, and HTTP/2 in clear
 //   - with a body of unknown length and a method that usually has none, such as GET

@@ -15,9 +15,10 @@ func (t *Transport) settle() {
 		again := t.base.Clone() // which decides, and is safe for concurrent use
 		t.alpn = len(t.base.TLSNextProto) > 0
 		isUsers := again.TLSNextProto != nil // the user has set the field, or has configured another client
-		counts := t.base.HTTP2 != nil && t.base.HTTP2.CountError != nil
-		if t.ownH2 = t.alpn && !isUsers && !counts; t.ownH2 {
-			t.client = streams.NewClient(t.base)
+		settings, known := settingsOfHTTP2(t.base, isUsers)
+		counts := settings != nil && settings.CountError != nil
+		if t.ownH2 = t.alpn && known && !counts; t.ownH2 {
+			t.client = streams.NewClient(t.base, settings)
 		}
 	})
 }

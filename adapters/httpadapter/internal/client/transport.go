@@ -27,7 +27,7 @@ type Transport struct {
 
 	settled sync.Once // see settle
 	alpn    bool      // the base speaks HTTP/2 over TLS
-	ownH2   bool      // with net/http's own code, whose place this package takes
+	ownH2   bool      // with a client whose place this package takes
 	client  *h2.Client
 }
 

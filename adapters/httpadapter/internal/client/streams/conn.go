@@ -22,8 +22,11 @@ type Conn struct {
 	active bool         // owned by state: it has streams
 }
 
-// NewClient returns what reads from the connections that Attach makes, with base's settings.
-func NewClient(base *http.Transport) *h2.Client { return h2.NewClient(configOf(base)) }
+// NewClient returns what reads from the connections that Attach makes, with base's settings, and user in
+// the place of base.HTTP2.
+func NewClient(base *http.Transport, user *http.HTTP2Config) *h2.Client {
+	return h2.NewClient(configOf(base, user))
+}
 
 // Attach makes a connection that was dialed one of HTTP/2. If it fails the connection is closed.
 func Attach(client *h2.Client, pc *pool.Conn) error {
@@ -93,8 +96,8 @@ const (
 	connWindow   = 64 << 20
 )
 
-// configOf returns the settings of base.
-func configOf(base *http.Transport) h2.ClientConfig {
+// configOf returns the settings of base and user.
+func configOf(base *http.Transport, user *http.HTTP2Config) h2.ClientConfig {
 	config := h2.ClientConfig{
 		StreamWindow: streamWindow, ConnWindow: connWindow,
 		BeginTimeout: never, WriteTimeout: -1,
@@ -109,7 +112,6 @@ func configOf(base *http.Transport) h2.ClientConfig {
 	}
 	config.HeaderBytes = int(min(most, math.MaxInt32))
 	config.HeaderFields = config.HeaderBytes/32 + 1 // each takes at least as many
-	user := base.HTTP2
 	if user == nil {
 		return config
 	}
