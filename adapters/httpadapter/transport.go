@@ -26,8 +26,9 @@ type Transport = http2.Transport
 // goes to base.RoundTrip, unchanged:
 //
 //   - over TLS, if base has been given another HTTP/2 client than golang.org/x/net's, or that with other
-//     settings than ReadIdleTimeout, PingTimeout and WriteByteTimeout, or HTTP2 with CountError, or dials
-//     TLS with a function of its own
+//     settings than ReadIdleTimeout, PingTimeout and WriteByteTimeout, or HTTP2 with CountError
+//   - over TLS that a function of base's own dials, if that may choose HTTP/2 for an upgrade to
+//     WebSocket, or HTTP/1 though base's Protocols don't have it
 //   - for which base.Proxy returns another proxy than one of HTTP in clear; it is called again then
 //   - CONNECT through a proxy, and HTTP/2 in clear
 //   - with a body of unknown length and a method that usually has none, such as GET
@@ -36,9 +37,9 @@ type Transport = http2.Transport
 //   - all, off Linux, or if the environment switches the engine off
 //
 // A base.DialContext that is nil, or the method of a net.Dialer or a [percore.Dialer], makes connections
-// on the engine, which hold nothing while they are idle. Another function, or base.Dial, may return any
-// connection, and set deadlines for it; a goroutine reads from that, also while it is idle, as
-// http.Transport's does, unless it is a *percore.Conn.
+// on the engine, which hold nothing while they are idle. Another function, or base.Dial, DialTLSContext
+// or DialTLS, may return any connection, and set deadlines for it; a goroutine reads from that, also
+// while it is idle, as http.Transport's does, unless it is a *percore.Conn.
 //
 // Requests that are served here differ from http.Transport's in this: the connection in
 // httptrace.GotConnInfo is a *[percore.Conn], or a *tls.Conn above one, unless a function of the user's

@@ -15,17 +15,27 @@ import (
 // dialFunc is an http.Transport's DialContext.
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialer returns the function to dial with.
-func (t *Transport) dialer() dialFunc {
+// dialer returns the function to dial with. secures says that it makes the TLS as well.
+func (t *Transport) dialer(secures bool) dialFunc {
 	//lint:ignore SA1019 programs still use it
-	dial := t.base.Dial
+	dialContext, dial := t.base.DialContext, t.base.Dial
+	if secures {
+		//lint:ignore SA1019 programs still use it
+		dialContext, dial = t.base.DialTLSContext, t.base.DialTLS
+	}
 	switch {
-	case t.base.DialContext != nil:
-		return t.base.DialContext
+	case dialContext != nil:
+		return dialContext
 	case dial != nil:
 		return func(_ context.Context, network, addr string) (net.Conn, error) { return dial(network, addr) }
 	}
 	return zeroDial
+}
+
+// dialsTLS reports whether the base has a function that dials and makes the TLS as well.
+func (t *Transport) dialsTLS() bool {
+	//lint:ignore SA1019 programs still use it
+	return t.base.DialTLSContext != nil || t.base.DialTLS != nil
 }
 
 // isKnownDialer reports whether a function is the method DialContext of a net.Dialer or a
@@ -44,10 +54,14 @@ var (
 
 // dial connects to a host: to its server, or through its proxy.
 func (t *Transport) dial(ctx context.Context, h *pool.Host) (l link.Conn, err error) {
-	dial := t.dialer()
+	secures := h.Kind&overTLS != 0 && h.Proxy == nil && t.dialsTLS()
+	dial := t.dialer(secures)
 	nc, err := dial(ctx, "tcp", h.Addr)
 	if nc == nil && err == nil {
 		err = errNoConn
+		if secures {
+			err = errNoConnTLS
+		}
 	}
 	if err != nil {
 		if h.Proxy != nil {
@@ -69,7 +83,12 @@ func (t *Transport) dial(ctx context.Context, h *pool.Host) (l link.Conn, err er
 			return l, err
 		}
 	}
-	err = t.shake(ctx, h, &l)
+	switch {
+	case !secures:
+		err = shake(ctx, &l, func() error { return l.Handshake(ctx, t.tlsConfig(h), t.base.TLSHandshakeTimeout) })
+	case l.TellsTLS(): // else the server speaks HTTP/1, whatever it has chosen
+		err = shake(ctx, &l, func() error { return l.TakeTLS(ctx) })
+	}
 	whole = err == nil
 	return l, err
 }
@@ -85,12 +104,12 @@ func (t *Transport) linkOf(nc net.Conn, dial dialFunc) (link.Conn, error) {
 }
 
 // shake performs the handshake over a new connection. If it fails the connection is closed.
-func (t *Transport) shake(ctx context.Context, h *pool.Host, l *link.Conn) error {
+func shake(ctx context.Context, l *link.Conn, handshake func() error) error {
 	trace := traceOf(ctx)
 	if trace != nil && trace.TLSHandshakeStart != nil {
 		trace.TLSHandshakeStart()
 	}
-	err := l.Handshake(ctx, t.tlsConfig(h), t.base.TLSHandshakeTimeout)
+	err := handshake()
 	if err == link.ErrHandshakeTimeout {
 		err = errHandshakeTimeout
 	}
@@ -131,7 +150,8 @@ func (t *Transport) tlsConfig(h *pool.Host) *tls.Config {
 // HTTP/2 where the base doesn't speak it: TLSClientConfig may offer it by itself. Then HTTP/1.1 is
 // spoken, as http.Transport does, and the server's answer is an error.
 func (t *Transport) share(c *pool.Conn) error {
-	if state := c.Link.TLS(); c.Host.Shares && (state == nil || state.NegotiatedProtocol == "h2") {
+	state := c.Link.TLS()
+	if c.Host.Shares && (c.Host.Kind&clearH2 != 0 || state != nil && state.NegotiatedProtocol == "h2") {
 		return streams.Attach(t.client, c)
 	}
 	c.Link.DropFinalizer()

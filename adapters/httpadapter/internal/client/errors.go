@@ -10,6 +10,7 @@ import (
 var (
 	errRequestCanceledConn = errors.New("net/http: request canceled while waiting for connection")
 	errNoConn              = errors.New("net/http: Transport.DialContext hook returned (nil, nil)")
+	errNoConnTLS           = errors.New("net/http: Transport.DialTLS or DialTLSContext returned (nil, nil)")
 
 	errHandshakeTimeout error = request.LimitError("net/http: TLS handshake timeout")
 )

@@ -5,6 +5,7 @@ package client
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -140,14 +141,19 @@ func forward(ln net.Listener, addr string) {
 // TestOtherConnEnds: what ends a call, or an idle connection, does so over one of any type: the server,
 // bytes without a request, a context, ResponseHeaderTimeout, IdleConnTimeout, CloseIdleConnections.
 func TestOtherConnEnds(t *testing.T) {
-	for _, secure := range []bool{false, true} {
-		t.Run(fmt.Sprintf("TLS %t", secure), func(t *testing.T) {
-			server, _, _ := secured(t, secure)
+	for _, mode := range []string{"clear", "TLS", "dials TLS"} {
+		t.Run(mode, func(t *testing.T) {
+			server, _, _ := secured(t, mode != "clear")
 			base := func() *http.Transport {
 				base := &http.Transport{DialContext: dialWrapped}
-				if secure {
-					_, base.TLSClientConfig = testnet.TLS(t)
-					base.TLSClientConfig.InsecureSkipVerify = true
+				if mode == "clear" {
+					return base
+				}
+				_, config := testnet.TLS(t)
+				if config.InsecureSkipVerify = true; mode == "TLS" {
+					base.TLSClientConfig = config
+				} else {
+					base.DialTLSContext = (&tls.Dialer{Config: config}).DialContext
 				}
 				return base
 			}

@@ -36,11 +36,10 @@ func (t *Transport) speaksOnlyH2(scheme string) bool {
 // servesTLS returns why requests over TLS are not served here. onlyH1 says that the request is for
 // HTTP/1.1, even if the base speaks HTTP/2.
 func (t *Transport) servesTLS(onlyH1 bool) reason {
-	//lint:ignore SA1019 programs still use it
-	if t.base.DialTLSContext != nil || t.base.DialTLS != nil {
-		return otherDialer
-	}
 	t.settle()
+	if t.dialsTLS() && (onlyH1 && t.alpn || t.base.Protocols != nil && !t.base.Protocols.HTTP1()) {
+		return otherDialer // it may come to HTTP/2, which can't be asked for
+	}
 	if !onlyH1 && t.alpn && !t.ownH2 || probeTLS() != nil {
 		return otherProtocol
 	}

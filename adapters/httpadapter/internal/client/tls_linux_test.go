@@ -59,7 +59,11 @@ func TestServedTLS(t *testing.T) {
 		"HTTP/2, WebSocket":     {&http.Transport{Protocols: protocols(http2)}, true, true},
 		"an HTTP/2 of others":   {&http.Transport{TLSNextProto: next{"h2": nil}}, false, false},
 		"counts errors":         {&http.Transport{HTTP2: &http.HTTP2Config{CountError: func(string) {}}}, false, false},
-		"own dialer of TLS":     {&http.Transport{DialTLSContext: dial}, false, false},
+		"own dialer of TLS":     {&http.Transport{DialTLSContext: dial}, false, true},
+		"own one, WebSocket":    {&http.Transport{DialTLSContext: dial}, true, true},
+		"own one, forced":       {&http.Transport{DialTLSContext: dial, ForceAttemptHTTP2: true}, false, true},
+		"own one, both":         {&http.Transport{DialTLSContext: dial, ForceAttemptHTTP2: true}, true, false},
+		"own one, HTTP/2":       {&http.Transport{DialTLSContext: dial, Protocols: protocols(http2)}, false, false},
 		"offers HTTP/2 without": {&http.Transport{TLSClientConfig: &tls.Config{NextProtos: []string{"http/1.1"}}}, false, true},
 	} {
 		req := newGet(t, "https://127.0.0.1/")

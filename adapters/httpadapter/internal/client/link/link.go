@@ -97,10 +97,13 @@ func (c *Conn) TLS() *tls.ConnectionState {
 	if c.tls != nil {
 		return &c.tls.state
 	}
+	if w, ok := c.below.(*otherConn); ok {
+		return w.tls
+	}
 	return nil
 }
 
-// IsTLS reports whether there is TLS.
+// IsTLS reports whether there is TLS above the connection.
 func (c *Conn) IsTLS() bool { return c.tls != nil }
 
 // KeepsWrites reports whether Write may keep what it is given: the connection is of a type of the
@@ -143,8 +146,8 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.below.SetReadDeadli
 // Close closes the connection. With TLS it sends the farewell first, for which it waits while another
 // call writes; hurries says that a Read fails at once even then.
 func (c *Conn) Close(hurries bool) {
-	if hurries && c.tls != nil {
-		_ = c.below.SetReadDeadline(time.Unix(1, 0))
+	if hurries && c.TLS() != nil {
+		_ = c.Shown().SetReadDeadline(time.Unix(1, 0))
 	}
 	_ = c.Stream().Close()
 }

@@ -1,6 +1,8 @@
 package link
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -27,7 +29,8 @@ import (
 // A Read with neither a deadline, nor a goroutine that reads, reads by itself, if a close ends that.
 type otherConn struct {
 	net.Conn
-	direct bool // immutable: that is so, and no deadline is set during a Read
+	direct bool                 // immutable: that is so, and no deadline is set during a Read
+	tls    *tls.ConnectionState // immutable once it was dialed; nil: it is in clear, or nothing is known of its TLS
 
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -46,12 +49,46 @@ const otherBytes = 4 << 10
 // newOther makes one. timed says that deadlines may be set during a Read.
 func newOther(nc net.Conn, timed bool) *otherConn {
 	w := &otherConn{Conn: nc}
+	if over, ok := nc.(*tls.Conn); ok {
+		nc = over.NetConn()
+	}
 	switch nc.(type) {
-	case *net.TCPConn, *net.UnixConn:
+	case *net.TCPConn, *net.UnixConn, *percore.Conn:
 		w.direct = !timed
 	}
 	w.changed.L = &w.mu
 	return w
+}
+
+// tlsConn is a *tls.Conn.
+type tlsConn interface {
+	HandshakeContext(ctx context.Context) error
+	ConnectionState() tls.ConnectionState
+}
+
+// TellsTLS reports whether the connection is TLS of a function of the user's, which can be asked about
+// that.
+func (c *Conn) TellsTLS() bool {
+	w, _ := c.below.(*otherConn)
+	if w == nil {
+		return false
+	}
+	_, tells := w.Conn.(tlsConn)
+	_, isGos := w.Conn.(*tls.Conn)
+	return isGos || tells && knowsOtherTLS
+}
+
+// TakeTLS performs the handshake of a connection for which TellsTLS is true, unless the user's function
+// has. If it fails the caller closes the connection.
+func (c *Conn) TakeTLS(ctx context.Context) error {
+	w := c.below.(*otherConn)
+	over := w.Conn.(tlsConn)
+	if err := over.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	state := over.ConnectionState()
+	w.tls = &state
+	return nil
 }
 
 // startLocked lets a goroutine read, unless one does.
