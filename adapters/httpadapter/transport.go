@@ -32,7 +32,8 @@ type Transport = http2.Transport
 //   - for which base.Proxy returns another proxy than one of HTTP in clear; it is called again then
 //   - CONNECT through a proxy, and HTTP/2 in clear
 //   - with a body of unknown length and a method that usually has none, such as GET
-//   - with TransferEncoding, or a host or header that net/http has to look at more closely
+//   - with another TransferEncoding than chunked, or that and a length or CONNECT, or with a host or
+//     header that net/http has to look at more closely
 //   - CONNECT, and upgrades to other protocols than WebSocket, where HTTP/2 may be spoken
 //   - all, off Linux, or if the environment switches the engine off
 //

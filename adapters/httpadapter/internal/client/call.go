@@ -33,16 +33,19 @@ func (c *call) prepare(t *Transport, req *http.Request) reason {
 	}
 	if req.Body != nil && req.Body != http.NoBody {
 		c.Body, c.Length = req.Body, req.ContentLength
-		if c.Length == 0 {
+		chunked := isChunked(req)
+		if c.Length == 0 || chunked {
 			c.Length = -1
 		}
 		switch {
-		case c.Length < 0 && usuallyLacksBody(req.Method):
+		case len(req.TransferEncoding) > 0 && (!chunked || req.Method == http.MethodConnect || req.ContentLength > 0):
+			return otherBody // what is sent depends on the version of HTTP
+		case c.Length < 0 && !chunked && usuallyLacksBody(req.Method):
 			return otherBody // net/http looks whether there is one
 		case c.Length > 0 && request.HasOtherLength(req.Body, c.Length):
 			return otherBody // it depends on net/http's buffer what is sent of it
 		}
-	} else if req.ContentLength != 0 && req.Body == nil {
+	} else if req.Body == nil && req.ContentLength != 0 || req.Body != nil && len(req.TransferEncoding) > 0 {
 		return otherBody
 	}
 	if req.Body != nil && expectsContinue(req) {
@@ -173,6 +176,12 @@ func awaitCancel(ctx context.Context, cancel context.CancelCauseFunc, closed <-c
 		cancel(request.ErrCanceled)
 	case <-ctx.Done():
 	}
+}
+
+// isChunked reports whether the user wants the body to be sent in chunks, as a ReverseProxy does with
+// one that has come in chunks.
+func isChunked(req *http.Request) bool {
+	return len(req.TransferEncoding) > 0 && req.TransferEncoding[0] == "chunked"
 }
 
 // usuallyLacksBody reports whether servers are confused by a body of unknown length.

@@ -29,7 +29,7 @@ func (c *call) goThrough(proxy *url.URL) bool {
 	if proxy.Scheme != "http" || !http1.IsPlainHost(proxy.Host) || c.Kind&clearH2 != 0 {
 		return false
 	}
-	if c.Req.Method == http.MethodConnect || c.Req.URL.Opaque != "" {
+	if c.Req.Method == http.MethodConnect {
 		return false
 	}
 	c.Proxy, c.Addr, c.Key = proxy, http1.HostPort(proxy, "80"), proxy.String()+" " // no address has a space

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -82,6 +83,20 @@ var requests = map[string]func(r *http.Request){
 	"empty body":           func(r *http.Request) { r.Method = "POST"; r.Body = http.NoBody },
 	"POST without body":    func(r *http.Request) { r.Method = "POST" },
 	"coding without body":  func(r *http.Request) { r.TransferEncoding = []string{"chunked"} },
+	"chunked":              coded(5, -1, "chunked"),
+	"chunked, no length":   coded(5, 0, "chunked"),
+	"chunked, length":      coded(5, 5, "chunked"),
+	"chunked, long":        coded(100<<10, -1, "chunked"),
+	"chunked, no bytes":    coded(0, -1, "chunked"),
+	"chunked, GET":         func(r *http.Request) { coded(5, -1, "chunked")(r); r.Method = "GET" },
+	"chunked, DELETE":      func(r *http.Request) { coded(0, -1, "chunked")(r); r.Method = "DELETE" },
+	"chunked, empty body":  func(r *http.Request) { r.Body, r.TransferEncoding = http.NoBody, []string{"chunked"} },
+	"chunked, CONNECT":     connect(func(r *http.Request) { coded(5, -1, "chunked")(r); r.URL.Path = "" }),
+	"chunked, trailers":    func(r *http.Request) { coded(5, -1, "chunked")(r); r.Trailer = http.Header{"A": {"b"}} },
+	"chunked twice":        coded(5, -1, "chunked", "chunked"),
+	"identity":             coded(5, 5, "identity"),
+	"identity, no body":    func(r *http.Request) { r.Method, r.TransferEncoding = "PUT", []string{"identity"} },
+	"gzip":                 coded(5, 5, "gzip"),
 	"user":                 func(r *http.Request) { r.URL.User = nil },
 	"scheme":               func(r *http.Request) { r.URL.Scheme = "ftp" },
 	"no host":              func(r *http.Request) { r.URL.Host = "" },
@@ -159,6 +174,14 @@ var requests = map[string]func(r *http.Request){
 	},
 }
 
+// coded gives a request a body of n bytes, and a TransferEncoding.
+func coded(n int, length int64, coding ...string) func(r *http.Request) {
+	return func(r *http.Request) {
+		r.Method, r.ContentLength, r.TransferEncoding = "POST", length, coding
+		r.Body = io.NopCloser(onlyReader{strings.NewReader(strings.Repeat("x", n))})
+	}
+}
+
 // late sets trailers when it has been read.
 type late struct {
 	io.Reader
@@ -211,6 +234,9 @@ var bases = map[string]func() *http.Transport{
 		}}
 	},
 	"wrapped connections": func() *http.Transport { return &http.Transport{DialContext: dialWrapped} },
+	"proxy": func() *http.Transport {
+		return &http.Transport{Proxy: func(r *http.Request) (*url.URL, error) { return &url.URL{Scheme: "http", Host: r.URL.Host}, nil }}
+	},
 }
 
 // TestSameRequest: the server gets the bytes that it gets from http.Transport, hooks are called in the

@@ -83,7 +83,7 @@ func (t *Transport) serves(req *http.Request) reason {
 	switch base := t.base; {
 	case !t.engine:
 		return engineOff
-	case req.URL == nil || req.Header == nil || len(req.TransferEncoding) > 0:
+	case req.URL == nil || req.Header == nil:
 		return otherRequest
 	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
 		return otherScheme

@@ -67,8 +67,11 @@ func isValid(h http.Header) bool {
 }
 
 // ProxiedTarget returns the target of a request of HTTP in clear whose host is plain, for a proxy. The
-// URL has no Opaque, and the method is not CONNECT.
+// method is not CONNECT.
 func ProxiedTarget(r *http.Request) string {
+	if r.URL.Opaque != "" {
+		return r.URL.RequestURI()
+	}
 	host := r.Host
 	if host == "" {
 		host = r.URL.Host
