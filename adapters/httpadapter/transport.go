@@ -23,19 +23,22 @@ type Transport = http2.Transport
 // Transport serves requests over HTTP/1.1 and HTTP/2, in clear or over TLS, also through a proxy of
 // HTTP, as http.Transport does, on connections of its own. Which of the two is decided by base's
 // Protocols, ForceAttemptHTTP2 and so on, and by the server. HTTP/2 is experimental. Any other request
-// goes to base.RoundTrip, unchanged:
+// goes to base.RoundTrip, unchanged. The names are those of [TransportStats].Declined:
 //
-//   - over TLS, if base has been given another HTTP/2 client than golang.org/x/net's, or that with other
-//     settings than ReadIdleTimeout, PingTimeout and WriteByteTimeout, or HTTP2 with CountError
-//   - over TLS that a function of base's own dials, if that may choose HTTP/2 for an upgrade to
-//     WebSocket, or HTTP/1 though base's Protocols don't have it
-//   - for which base.Proxy returns another proxy than one of HTTP in clear; it is called again then
-//   - CONNECT through a proxy, and HTTP/2 in clear
-//   - with a body of unknown length and a method that usually has none, such as GET
-//   - with another TransferEncoding than chunked, or that and a length or CONNECT, or with a host or
-//     header that net/http has to look at more closely
-//   - CONNECT, and upgrades to other protocols than WebSocket, where HTTP/2 may be spoken
-//   - all, off Linux, or if the environment switches the engine off
+//   - "protocol": over TLS, if base has been given another HTTP/2 client than golang.org/x/net's, or other
+//     functions in TLSNextProto, or a setting of HTTP/2 that percore doesn't have, such as CountError; if
+//     Protocols has neither HTTP/1 nor an HTTP/2 that is served
+//   - "dialer": over TLS, if base.DialTLSContext may choose HTTP/2 for an upgrade to WebSocket, or HTTP/1
+//     though Protocols doesn't have it
+//   - "proxy": if base.Proxy, which is called again then, returns another proxy than one of HTTP in clear,
+//     and for CONNECT and HTTP/2 in clear through a proxy
+//   - "body": a ContentLength without a body, or other than that of a body in memory; another
+//     TransferEncoding than chunked, or that with a ContentLength, CONNECT or a body that is known to be
+//     empty; Expect with such a body
+//   - "request": a host that isn't a name in ASCII or an address, and a method, target, header or trailer
+//     that isn't valid; CONNECT, and upgrades to other protocols than WebSocket, where HTTP/2 may be spoken
+//   - "scheme": other than http and https
+//   - "engine": all, off Linux, or if the environment switches the engine off
 //
 // A base.DialContext that is nil, or the method of a net.Dialer or a [percore.Dialer], makes connections
 // on the engine, which hold nothing while they are idle. Another function, or base.Dial, DialTLSContext

@@ -63,9 +63,7 @@ type Stats struct {
 	Reused   uint64 // times that a request was sent on a connection that had another before
 	Retried  uint64 // times that a request was sent again, since its connection had just ended
 
-	// Declined counts the requests that it has left to the base, by the reason: "scheme", "protocol"
-	// (the base has another HTTP/2 client), "dialer" (DialTLS or DialTLSContext, and an upgrade),
-	// "proxy" (not one of HTTP in clear), "body", "request" (its header, host or method) and "engine".
-	// Reasons that did not occur are missing.
+	// Declined counts the requests that it has left to the base, by the reason: NewTransport of package
+	// httpadapter explains each. Reasons that did not occur are missing.
 	Declined map[string]uint64
 }

@@ -40,11 +40,10 @@ func (c *call) prepare(t *Transport, req *http.Request) reason {
 		switch {
 		case len(req.TransferEncoding) > 0 && (!chunked || req.Method == http.MethodConnect || req.ContentLength > 0):
 			return otherBody // what is sent depends on the version of HTTP
-		case c.Length < 0 && !chunked && usuallyLacksBody(req.Method):
-			return otherBody // net/http looks whether there is one
 		case c.Length > 0 && request.HasOtherLength(req.Body, c.Length):
 			return otherBody // it depends on net/http's buffer what is sent of it
 		}
+		c.Probes = c.Length < 0 && !chunked && usuallyLacksBody(req.Method)
 	} else if req.Body == nil && req.ContentLength != 0 || req.Body != nil && len(req.TransferEncoding) > 0 {
 		return otherBody
 	}

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
@@ -127,8 +128,27 @@ var requests = map[string]func(r *http.Request){
 		r.Method = "POST"
 		r.Body = io.NopCloser(onlyReader{strings.NewReader("")})
 	},
-	"GET of unknown length": func(r *http.Request) { r.Body = io.NopCloser(onlyReader{strings.NewReader("hello")}) },
-	"GET of length 0":       func(r *http.Request) { r.Body = io.NopCloser(onlyReader{strings.NewReader("")}) },
+	"GET of unknown length":   func(r *http.Request) { r.Body = io.NopCloser(onlyReader{strings.NewReader("hello")}) },
+	"GET of length 0":         func(r *http.Request) { r.Body = io.NopCloser(onlyReader{strings.NewReader("")}) },
+	"GET of one byte":         unknown("GET", "x", nil),
+	"GET of 100 KiB":          unknown("GET", strings.Repeat("x", 100<<10), nil),
+	"HEAD of unknown length":  unknown("HEAD", "hello", nil),
+	"DELETE that fails":       unknown("DELETE", "", errors.New("reading fails")),
+	"DELETE that fails later": unknown("DELETE", "x", errors.New("reading fails")),
+	"DELETE in memory": func(r *http.Request) {
+		r.Method = "DELETE"
+		setBody(r, strings.NewReader("hello"))
+		r.ContentLength = -1
+	},
+	"DELETE, trailers": func(r *http.Request) { unknown("DELETE", "", nil)(r); r.Trailer = http.Header{"A": {"b"}} },
+	"DELETE, expecting": func(r *http.Request) {
+		unknown("DELETE", "hello", nil)(r)
+		r.Header.Set("Expect", "100-continue")
+	},
+	"DELETE, expecting, empty": func(r *http.Request) {
+		unknown("DELETE", "", nil)(r)
+		r.Header.Set("Expect", "100-continue")
+	},
 	"own method, unknown length": func(r *http.Request) {
 		r.Method = "X"
 		r.Body = io.NopCloser(onlyReader{strings.NewReader("hello")})
@@ -172,6 +192,17 @@ var requests = map[string]func(r *http.Request){
 		r.Body = io.NopCloser(io.MultiReader(strings.NewReader("hel"), failing{}))
 		r.ContentLength = 5
 	},
+}
+
+// unknown gives a request a body of unknown length, which fails at its end if err is not nil.
+func unknown(method, body string, err error) func(r *http.Request) {
+	return func(r *http.Request) {
+		from := io.Reader(strings.NewReader(body))
+		if err != nil {
+			from = io.MultiReader(from, iotest.ErrReader(err))
+		}
+		r.Method, r.Body = method, io.NopCloser(onlyReader{from})
+	}
 }
 
 // coded gives a request a body of n bytes, and a TransferEncoding.

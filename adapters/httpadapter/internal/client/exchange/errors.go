@@ -10,7 +10,6 @@ import (
 var (
 	errReadOnClosedBody = errors.New("http: read on closed response body")
 	errConcurrentRead   = errors.New("http: concurrent read on response body")
-	errBodyUnread       = errors.New("net/http: reading the request's body has ended the goroutine")
 )
 
 // errTimeout is the error once ResponseHeaderTimeout has passed. It is a net.Error, and

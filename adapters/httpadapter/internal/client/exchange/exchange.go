@@ -135,6 +135,7 @@ func (e *exchange) startWriter(x *request.Request, wroteHead bool) {
 
 // appendRequest puts the request's bytes in s.out.
 func appendRequest(s *scratch, x *request.Request) error {
+	x.Probe()
 	o := http1.Outgoing{AskForGzip: x.Gzip, AskForClosing: x.Closes, ProxyAuthorization: x.ProxyAuth, Trace: x.Trace}
 	if o.ContentLength = x.Length; x.Length < 0 && !x.IsTunnel() {
 		o.Trailer = x.Req.Trailer

@@ -48,7 +48,7 @@ const reuseWait = 50 * time.Millisecond
 // is broken, or run closes it.
 func (w *writer) run() {
 	defer close(w.done)
-	w.err = errBodyUnread // unless a read of the body ends the goroutine
+	w.err = request.ErrBodyUnread // unless a read of the body ends the goroutine
 	broken, err := w.sendHead()
 	if w.body != nil {
 		if err == nil {

@@ -7,6 +7,9 @@ var (
 	ErrCanceled = errors.New("net/http: request canceled")
 	ErrDone     = errors.New("net/http: request completed") // the cause of a context whose request is over
 
+	// ErrBodyUnread is for a Read of the body's that has ended its goroutine.
+	ErrBodyUnread = errors.New("net/http: reading the request's body has ended the goroutine")
+
 	errCannotRewind = errors.New("net/http: cannot rewind body after connection loss")
 )
 

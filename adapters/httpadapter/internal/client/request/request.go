@@ -28,6 +28,7 @@ type Request struct {
 	Expects  bool          // the server is asked before the body is sent
 	Body     io.ReadCloser // what to send; nil: nothing
 	BodyRead bool          // it was read, and closed
+	Probes   bool          // over HTTP/1, a look at the body says whether there is one
 	Length   int64         // of the body; below 0: it goes in chunks, or with CONNECT as it is
 }
 
