@@ -33,7 +33,6 @@ var ownClientDiffer = map[string]string{
 	"TestTransportServerClosingUnexpectedly/h1":                        "closes the connections that net/http's pool has",
 	"TestDontCacheBrokenHTTP2Conn/h2":                                  "expects no GotConn: net/http writes to a connection of HTTP/2 before that",
 	"TestTransportCancelRequestBeforeResponseHeaders/h1/RequestCancel": ownCancelError,
-	"TestTransportDiscardsUnneededConns/h2":                            "counts calls of Close: crypto/tls makes one, too, when a dial is ended that is not needed",
 	"TestRetryRequestsOnError/h1":                                      "logs a hook of net/http's that tells of retries",
 }
 
@@ -42,6 +41,8 @@ func ownClientDiffers() map[string]string {
 	all := maps.Clone(ownClientDiffer)
 	if servesPriorities() { // Go 1.27
 		all["TestTransportResponseBodyDrainDropsTrailers"] = "drains an answer with trailers: here they would go to the user"
+	} else { // with Go 1.27 it has no HTTP/1, and is net/http's
+		all["TestTransportDiscardsUnneededConns/h2"] = "counts calls of Close: crypto/tls makes one, too, when a dial is ended that is not needed"
 	}
 	return all
 }

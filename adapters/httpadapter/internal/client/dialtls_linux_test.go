@@ -20,8 +20,16 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// namedTLS is a *tls.Conn in a type of the user's own.
-type namedTLS struct{ *tls.Conn }
+// namedTLS is a *tls.Conn in a type of the user's own, and statedTLS has nothing of it but its state.
+type (
+	namedTLS  struct{ *tls.Conn }
+	statedTLS struct {
+		net.Conn
+		state tls.ConnectionState
+	}
+)
+
+func (c *statedTLS) ConnectionState() tls.ConnectionState { return c.state }
 
 // TestDialTLS: whatever a DialTLSContext of the user's returns, requests are served here, over
 // connections that are used again, and come to the same.
@@ -48,6 +56,10 @@ func TestDialTLS(t *testing.T) {
 		"an own type":           over(netDial, func(c *tls.Conn) (net.Conn, error) { return &wrappedConn{c}, c.Handshake() }),
 		"an own type that tells its TLS": over(netDial, func(c *tls.Conn) (net.Conn, error) {
 			return &namedTLS{c}, c.Handshake()
+		}),
+		"an own type that only tells its TLS": over(netDial, func(c *tls.Conn) (net.Conn, error) {
+			err := c.Handshake()
+			return &statedTLS{c, c.ConnectionState()}, err
 		}),
 		"a handshake fails": over(netDial, func(c *tls.Conn) (net.Conn, error) { c.NetConn().Close(); return c, nil }),
 		"an error":          func(context.Context, string, *tls.Config) (net.Conn, error) { return nil, errors.New("an error") },

@@ -60,11 +60,13 @@ func newOther(nc net.Conn, timed bool) *otherConn {
 	return w
 }
 
-// tlsConn is a *tls.Conn.
-type tlsConn interface {
-	HandshakeContext(ctx context.Context) error
-	ConnectionState() tls.ConnectionState
-}
+// tlsConn and shaker are a *tls.Conn.
+type (
+	tlsConn interface{ ConnectionState() tls.ConnectionState }
+	shaker  interface {
+		HandshakeContext(ctx context.Context) error
+	}
+)
 
 // TellsTLS reports whether the connection is TLS of a function of the user's, which can be asked about
 // that.
@@ -79,14 +81,15 @@ func (c *Conn) TellsTLS() bool {
 }
 
 // TakeTLS performs the handshake of a connection for which TellsTLS is true, unless the user's function
-// has. If it fails the caller closes the connection.
+// has, or it has no such method. If it fails the caller closes the connection.
 func (c *Conn) TakeTLS(ctx context.Context) error {
 	w := c.below.(*otherConn)
-	over := w.Conn.(tlsConn)
-	if err := over.HandshakeContext(ctx); err != nil {
-		return err
+	if over, ok := w.Conn.(shaker); ok {
+		if err := over.HandshakeContext(ctx); err != nil {
+			return err
+		}
 	}
-	state := over.ConnectionState()
+	state := w.Conn.(tlsConn).ConnectionState()
 	w.tls = &state
 	return nil
 }
