@@ -83,26 +83,6 @@ func TestClientMetadataMemory(t *testing.T) {
 	}
 }
 
-// TestClientAllocs: a unary call allocates nothing at the client but the bytes of the message that it
-// receives. All else is the server's, which is in the same process: see TestServerAllocs.
-func TestClientAllocs(t *testing.T) {
-	if race.Enabled {
-		t.Skip("under the race detector pools drop what they get: run it without -race")
-	}
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
-	c, ctx := dialClient(t, lis), context.Background()
-	in, out := wrapperspb.Bytes(pattern(128)), new(wrapperspb.BytesValue)
-	const most = 8 // 7, of which the server has 6, and one for what the process does besides
-	if got := testing.AllocsPerRun(500, func() {
-		if err := c.Invoke(ctx, "/percore.test.Echo/Unary", in, out); err != nil {
-			t.Fatal(err)
-		}
-	}); got > most {
-		t.Errorf("a unary call takes %v allocations at both ends, want %d at most", got, most)
-	}
-}
-
 // hoarder is a codec that keeps all messages.
 type hoarder struct {
 	encoding.CodecV2
