@@ -24,9 +24,6 @@ var ownXNetClientDiffer = map[string]string{
 	"TestAPITransportCoalescedDial/failure":             ownDials,
 	"TestAPITransportCoalescedDial/leader_got_bad_conn": ownDials,
 
-	"TestAPITransportStrictMaxConcurrentStreamsEnabled/netHTTP": ownSettings,
-	"TestAPITransportWriteByteTimeout/netHTTP":                  ownSettings,
-
 	"TestAPITransportCountError":                        "sets CountError: percore leaves these requests to net/http",
 	"TestExtendedConnectClientWithServerSupport":        "has CONNECT: percore leaves it to net/http",
 	"TestExtendedConnectClientWithoutServerSupport":     "has CONNECT: percore leaves it to net/http",
@@ -101,7 +98,6 @@ var ownXNetClientOthers = map[string]string{
 const (
 	ownGoesAway   = "wants a connection closed without a word; percore sends GOAWAY"
 	ownDials      = "wants one dial for several calls; percore dials for each until one has found HTTP/2, as net/http does"
-	ownSettings   = "sets a field of x/net's Transport below net/http's, which percore doesn't know"
 	ownCauses     = "wants the field named in the cause of the error; percore has other words"
 	ownClientConn = "calls methods of x/net's ClientConn"
 	ownLooks      = "looks into x/net's connection"
