@@ -106,7 +106,7 @@ func isHangup(err error) bool {
 func (w *writer) send() (broken bool, err error) {
 	if w.length < 0 && !w.isTunnel {
 		cw := chunkWriter{c: w.c}
-		if _, err := io.Copy(&cw, w.body); err != nil {
+		if err := copyChunks(&cw, w.body); err != nil {
 			return cw.broken, copyError{err}
 		}
 		return false, nil
@@ -141,6 +141,18 @@ func (w *writer) send() (broken bool, err error) {
 		return false, fmt.Errorf("http: ContentLength=%d with Body length %d", w.length, n)
 	}
 	return false, nil
+}
+
+// copyChunks is io.Copy, with memory that may serve others.
+func copyChunks(w io.Writer, body io.Reader) error {
+	if all, ok := body.(io.WriterTo); ok && !request.KeepsNothing(body) {
+		_, err := all.WriteTo(w)
+		return err
+	}
+	p, release := request.ReadMemory(body, request.PieceBytes)
+	defer release()
+	_, err := io.CopyBuffer(w, struct{ io.Reader }{body}, p)
+	return err
 }
 
 // endChunks sends the last chunk and the trailers.

@@ -94,20 +94,18 @@ func isSending(err error) bool {
 	return ok
 }
 
-// uploadBytes is how many bytes are read at once of a body that isn't in memory.
-const uploadBytes = 32 << 10
-
 // send copies the body to the stream.
 func (u *upload) send() error {
 	if m := request.MemoryOf(u.body); m != nil && int64(m.Len()) == u.length && u.trailer == nil {
 		_, err := m.WriteTo(wholeBody{u})
 		return err
 	}
-	size := int64(uploadBytes)
+	size := int64(request.PieceBytes)
 	if u.length >= 0 {
 		size = min(size, u.length+1)
 	}
-	p := make([]byte, size) // the body's reader might keep it
+	p, release := request.ReadMemory(u.body, int(size))
+	defer release()
 	left := u.length
 	for {
 		n, err := u.read(p, &left)
