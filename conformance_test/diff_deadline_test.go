@@ -353,11 +353,16 @@ func TestDiffWriteDeadline(t *testing.T) {
 		shows: []string{`cut at least once: true`, `the right bytes: true`, `only timeouts: true`},
 		play: func(s *stage) {
 			srv, cli := s.pair()
+			const cutsAwaited = 3
+			cut := make(chan bool, cutsAwaited)
 			received := s.begin("reading", func() string {
-				// Read slowly at first, so that writes block; then read to the end.
+				// Read a piece for each of the first cuts, so that writes block; then read to the end.
 				size, right := 0, true
 				buf := make([]byte, 64<<10)
 				for i := 0; ; i++ {
+					if i < cutsAwaited {
+						<-cut
+					}
 					n, err := cli.Conn.Read(buf)
 					size += n
 					right = right && size <= muchData && bytes.Equal(buf[:n], pattern(size)[size-n:])
@@ -365,18 +370,18 @@ func TestDiffWriteDeadline(t *testing.T) {
 						return describeCopy("received", int64(size), ignoreEOF(err)) +
 							fmt.Sprintf(" the right bytes: %t", right)
 					}
-					if i < 20 {
-						time.Sleep(2 * time.Millisecond)
-					}
 				}
 			})
 			sent, cuts, onlyTimeouts := 0, 0, true
+			data := pattern(muchData)
 			for sent < muchData {
 				srv.Conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
-				n, err := srv.Conn.Write(pattern(muchData)[sent:])
+				n, err := srv.Conn.Write(data[sent:])
 				sent += n
 				if err != nil {
-					cuts++
+					if cuts++; cuts <= cutsAwaited {
+						cut <- true
+					}
 					onlyTimeouts = onlyTimeouts && errors.Is(err, os.ErrDeadlineExceeded)
 				}
 			}
