@@ -60,7 +60,10 @@ func TestCloseWhileReading(t *testing.T) {
 	if err := <-failed; err == nil || err == io.EOF {
 		t.Errorf("got %v, want an error", err)
 	}
-	for h := range p.States() {
-		t.Errorf("the pool has %s", h.Key)
-	}
+	testnet.Eventually(t, "the pool forgets the connection", func() bool { // Go 1.27 drains for a moment
+		for range p.States() {
+			return false
+		}
+		return true
+	})
 }
