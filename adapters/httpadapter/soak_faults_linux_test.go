@@ -17,16 +17,25 @@ import (
 // but no answer is wrong, no client hangs, and nothing is left behind.
 func TestHTTP1SoakFaults(t *testing.T) {
 	testnet.NoLeaks(t)
-	defer injectAtRandom()()
-	soak(t, true, func() {})
+	soakFaults(t, false)
 }
 
 // The same over TLS, once the handshake is done.
 func TestHTTP1TLSSoakFaults(t *testing.T) {
 	testnet.NoLeaks(t)
+	soakFaults(t, true)
+}
+
+// soakFaults is soak with system calls that fail once the clients dial, or once they have. No call fails
+// before: the listener would.
+func soakFaults(t *testing.T, dialed bool) {
 	restore := func() {}
 	defer func() { restore() }()
-	soak(t, true, func() { restore = injectAtRandom() })
+	soak(t, true, func(now bool) {
+		if now == dialed {
+			restore = injectAtRandom()
+		}
+	})
 }
 
 // injectAtRandom makes one system call in 300 fail, until restore is called.

@@ -24,7 +24,7 @@ import (
 // every way. Each answer names its request, so a byte of another connection or request can't go
 // unnoticed.
 func TestHTTP1Soak(t *testing.T) {
-	soak(t, false, func() {})
+	soak(t, false, func(bool) {})
 }
 
 // clientsVariable says how many clients soak has:
@@ -47,19 +47,20 @@ func soakSize(t *testing.T) (clients, rounds int) {
 	return 400, 25
 }
 
-// soak plays each client's actions, after calling begin. If faulty is set, connections may fail at
-// any time.
-func soak(t *testing.T, faulty bool, begin func()) {
+// soak plays each client's actions. It calls begin before its clients dial, and after they have. If
+// faulty is set, connections may fail at any time.
+func soak(t *testing.T, faulty bool, begin func(dialed bool)) {
 	clients, rounds := soakSize(t)
 	buffers := buffersAtRest(t)
 	f := startOurs(t, serveSoak, nil)
+	begin(false)
 	var all []*soaker
 	patience := testnet.HangTimeout * time.Duration(1+clients/400)
 	for i := range clients {
 		rng := rand.New(rand.NewPCG(uint64(i), 0))
 		all = append(all, &soaker{client: f.dial(), id: i, rng: rng, faulty: faulty, patience: patience})
 	}
-	begin()
+	begin(true)
 	var wg sync.WaitGroup
 	for _, s := range all {
 		wg.Go(func() {
