@@ -236,6 +236,18 @@ func TestGoThrough(t *testing.T) {
 	if got := sent(c); got != `"http://me@p " "p:80" "http://h/x?y" "Basic bWU6"` {
 		t.Errorf("through the proxy: got %s", got)
 	}
+	h := newHostile(t, answerHello)
+	through := New(&http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: h.ln.Addr().String(), User: url.User("me")})})
+	defer through.CloseIdleConnections()
+	if got := result(through, "GET", "http://h/x?y"); !strings.HasPrefix(got, "200") {
+		t.Error(got)
+	}
+	h.mu.Lock()
+	wire := strings.Join(h.requests, "")
+	h.mu.Unlock()
+	if !strings.HasPrefix(wire, "GET http://h/x?y HTTP/1.1\r\n") || !strings.Contains(wire, "\r\nProxy-Authorization: Basic bWU6\r\n") {
+		t.Errorf("the proxy got %q", wire)
+	}
 	if !c.goThrough(nil) || sent(c) != direct {
 		t.Errorf("without the proxy: got %s, want %s", sent(c), direct)
 	}

@@ -147,7 +147,7 @@ func TestDialEndsGoroutine(t *testing.T) {
 		tr := New(base)
 		for range 2 {
 			_, err := tr.RoundTrip(newGet(t, srv.URL).WithContext(httptrace.WithClientTrace(t.Context(), &test.trace)))
-			if err == nil || !strings.Contains(err.Error(), "has ended the goroutine") {
+			if fmt.Sprint(err) != "net/http: a function that dialing has called has ended the goroutine" {
 				t.Errorf("got %v, want that the goroutine has ended", err)
 			}
 		}
