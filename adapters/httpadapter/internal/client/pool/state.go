@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// State is what a host has at a moment.
+// State is what a host has at a moment, for tests of the client.
 type State struct {
 	Open, Idle    int           // connections: those that count for MaxConnsPerHost, and those without a call
 	Dials, Queued int           // dials under way, and calls that wait without one

@@ -58,9 +58,6 @@ func (r *Request) Rewind() (err error) {
 // IsTunnel reports whether the body is a stream to what the server connects to.
 func (r *Request) IsTunnel() bool { return r.Length < 0 && r.Req.Method == http.MethodConnect }
 
-// AsksToClose reports whether the request asks that the connection be closed.
-func (r *Request) AsksToClose() bool { return WantsClose(r.Req) }
-
 // Ended returns why Ctx has ended: with HTTP/2, net/http returns no cause.
 func (r *Request) Ended() error {
 	if err := r.Req.Context().Err(); err != nil {

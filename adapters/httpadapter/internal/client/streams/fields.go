@@ -171,10 +171,10 @@ func responseHeader(fields []h2.Field) (header, trailer http.Header) {
 	for i := range fields {
 		f := &fields[i]
 		key := f.Name.Key()
-		switch key {
-		case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
-			continue // RFC 9113, section 8.2.2: a proxy must not pass them on to HTTP/1.1
-		case "Trailer":
+		switch {
+		case slices.Contains(semantics.ConnFields, key):
+			continue // a proxy must not pass them on to HTTP/1.1
+		case key == "Trailer":
 			if trailer == nil {
 				trailer = make(http.Header)
 			}

@@ -142,7 +142,7 @@ func (s *stream) open(x *request.Request) error {
 	if !c.opened.Load() {
 		c.opened.Store(true)
 	}
-	if x.Base.DisableKeepAlives || x.AsksToClose() {
+	if x.Base.DisableKeepAlives || request.WantsClose(x.Req) {
 		c.pc.Retire()
 	}
 	return nil
