@@ -3,6 +3,7 @@
 package grpcadapter
 
 import (
+	"math"
 	"os"
 	"syscall"
 	"time"
@@ -30,4 +31,25 @@ func setUserTimeout(c syscall.Conn, d time.Duration) error {
 		err = os.NewSyscallError("setsockopt", failure)
 	}
 	return err
+}
+
+// acceptQueue returns how many connections wait to be accepted from a TCP listener, or that all do if
+// the kernel doesn't tell. The TCP_INFO of a listening socket has that number as tcpi_unacked
+// (tcp_get_info in Linux's net/ipv4/tcp.c, since 2.6.26).
+func acceptQueue(l syscall.Conn) (n int64) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return math.MaxInt64
+	}
+	known := true
+	err = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if known = known && err == nil; known {
+			n += int64(info.Unacked)
+		}
+	})
+	if err != nil || !known {
+		return math.MaxInt64
+	}
+	return n
 }

@@ -14,3 +14,6 @@ const connsAreNets = true
 
 // setUserTimeout is the engine's only: connections are as good without.
 func setUserTimeout(syscall.Conn, time.Duration) error { return errors.ErrUnsupported }
+
+// acceptQueue is asked only where setUserTimeout succeeds.
+func acceptQueue(syscall.Conn) int64 { return 0 }

@@ -12,26 +12,24 @@ import (
 )
 
 // serveSockets calls serve for lis, or for each socket of a percore.Listener that has several, and
-// returns when all calls have. TCP_USER_TIMEOUT is set on a percore.Listener's sockets, which keep it;
-// serve gets what is left to set on each connection.
-func serveSockets(lis net.Listener, timeout userTimeout, serve func(net.Listener, userTimeout) error) error {
+// returns when all calls have.
+func serveSockets(lis net.Listener, serve func(net.Listener) error) error {
 	counts.serving.Add(1)
 	defer counts.serving.Add(-1)
 	l, ok := lis.(*percore.Listener)
 	if !ok || connsAreNets {
-		return serve(lis, timeout)
+		return serve(lis)
 	}
-	timeout = timeout.inherited(l)
 	var parts []*percore.Listener
 	if l.Stats().Sockets > 1 {
 		parts, _ = l.PerLoop() // if it fails, serve works without, or returns the error
 	}
 	if len(parts) == 0 {
-		return serve(l, timeout)
+		return serve(l)
 	}
 	ended := make(chan error, len(parts))
 	for _, part := range parts {
-		go func() { ended <- serve(part, timeout) }()
+		go func() { ended <- serve(part) }()
 	}
 	errs := make([]error, 0, len(parts))
 	for range parts {
@@ -65,15 +63,15 @@ func outcome(errs []error) error {
 
 // serveInner serves past grpc-go's transport.
 func serveInner(inner *rpc.Server, lis net.Listener, timeout userTimeout) error {
-	return serveSockets(lis, timeout, func(l net.Listener, timeout userTimeout) error {
-		return inner.Serve(countedListener{l, timeout})
+	return serveSockets(lis, func(l net.Listener) error {
+		return inner.Serve(countedListener{l, timeout.ofListener(l)})
 	})
 }
 
 // countedListener counts the connections of a listener, and sets TCP_USER_TIMEOUT on them.
 type countedListener struct {
 	net.Listener
-	timeout userTimeout
+	timeout *acceptedTimeout
 }
 
 // Accept implements [net.Listener].
@@ -95,9 +93,9 @@ func (l countedListener) Accept() (net.Conn, error) {
 // only for package net's, which it knows by their types: it lets them wait without a read buffer, and
 // sets TCP_USER_TIMEOUT, to grpc-go's default. Connections of other listeners pass through unchanged.
 func serveByGRPC(srv *grpc.Server, lis net.Listener) error {
-	return serveSockets(lis, userTimeout(pingTimeout), func(l net.Listener, timeout userTimeout) error {
+	return serveSockets(lis, func(l net.Listener) error {
 		if l, ok := l.(*percore.Listener); ok && !connsAreNets {
-			return srv.Serve(&readyListener{l, timeout})
+			return srv.Serve(&readyListener{l, userTimeout(pingTimeout).ofListener(l)})
 		}
 		return srv.Serve(l)
 	})
@@ -107,7 +105,7 @@ func serveByGRPC(srv *grpc.Server, lis net.Listener) error {
 // the socket.
 type readyListener struct {
 	*percore.Listener
-	timeout userTimeout
+	timeout *acceptedTimeout
 }
 
 // Accept implements [net.Listener].

@@ -52,7 +52,7 @@ func TestServePerLoop(t *testing.T) {
 				served := make(chan error, 1)
 				var serves atomic.Int64
 				go func() {
-					served <- serveSockets(lis, 0, func(l net.Listener, _ userTimeout) error {
+					served <- serveSockets(lis, func(l net.Listener) error {
 						serves.Add(1)
 						return srv.Serve(l)
 					})

@@ -3,6 +3,7 @@ package grpcadapter
 import (
 	"math"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,15 +31,6 @@ func userTimeoutOf(every, timeout time.Duration) userTimeout {
 	return userTimeout(timeout)
 }
 
-// inherited sets the option on l's sockets, from which connections inherit it without a system call, and
-// returns what remains to be set on each connection.
-func (t userTimeout) inherited(l *percore.Listener) userTimeout {
-	if _, isTCP := l.Addr().(*net.TCPAddr); isTCP && t > 0 && setUserTimeout(l, time.Duration(t)) == nil {
-		return 0
-	}
-	return t
-}
-
 // set sets the option on a connection, which is as good without if that fails.
 func (t userTimeout) set(c net.Conn) {
 	socket, ok := c.(syscall.Conn)
@@ -47,5 +39,33 @@ func (t userTimeout) set(c net.Conn) {
 	}
 	if _, isTCP := c.RemoteAddr().(*net.TCPAddr); isTCP {
 		_ = setUserTimeout(socket, time.Duration(t))
+	}
+}
+
+// acceptedTimeout is the userTimeout of a listener's connections. Those of a percore.Listener inherit it
+// from its sockets, without a system call, unless the kernel had connected them before that: when a
+// server begins, as after a restart, clients may wait already.
+type acceptedTimeout struct {
+	userTimeout
+	left atomic.Int64 // at most how many of the next connections don't have it
+}
+
+// ofListener sets the option on l's sockets if it is a percore.Listener.
+func (t userTimeout) ofListener(l net.Listener) *acceptedTimeout {
+	a := &acceptedTimeout{userTimeout: t}
+	a.left.Store(math.MaxInt64)
+	if l, ok := l.(*percore.Listener); ok && t > 0 {
+		if _, isTCP := l.Addr().(*net.TCPAddr); isTCP && setUserTimeout(l, time.Duration(t)) == nil {
+			a.left.Store(acceptQueue(l)) // now: who connects from here on has it
+		}
+	}
+	return a
+}
+
+// set sets the option on a connection that was accepted, unless it has it.
+func (t *acceptedTimeout) set(c net.Conn) {
+	if t.left.Load() > 0 {
+		t.left.Add(-1)
+		t.userTimeout.set(c)
 	}
 }

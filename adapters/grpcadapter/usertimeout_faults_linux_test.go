@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -19,8 +18,8 @@ import (
 func TestUserTimeoutCostsNothing(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := listenOnLoops(t, 1, testnet.TCP4)
-	if left := userTimeout(pingTimeout).inherited(lis.(*percore.Listener)); left != 0 {
-		t.Fatalf("%v is left to set on each connection", left)
+	if left := userTimeout(pingTimeout).ofListener(lis).left.Load(); left != 0 {
+		t.Fatalf("the option has to be set on %d connections, want none", left)
 	}
 	var counts [256]atomic.Int32 // by Op
 	restore := sys.Inject(func(op sys.Op, _ int) syscall.Errno {

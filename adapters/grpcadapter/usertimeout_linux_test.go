@@ -102,18 +102,22 @@ func TestServerUserTimeout(t *testing.T) {
 	}
 }
 
-// TestUserTimeoutIsInherited: connections inherit the option from every socket of a listener.
+// TestUserTimeoutIsInherited: connections inherit the option from every socket of a listener, and it is
+// set on those that were connected before the server began.
 func TestUserTimeoutIsInherited(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := listenOnLoops(t, 3, testnet.TCP4)
 	accepted := make(chan net.Conn)
-	begun := make(chan bool, 3)
-	go serveSockets(lis, userTimeout(pingTimeout), func(l net.Listener, left userTimeout) error {
-		if left != 0 {
-			t.Errorf("%v is left to set on each connection", left)
-		}
-		for begun <- true; ; {
-			c, err := l.Accept()
+	begun := make(chan int64, 3)
+	const early = 16
+	for range early {
+		client := testnet.Dial(t, lis)
+		defer client.Close()
+	}
+	go serveSockets(lis, func(l net.Listener) error {
+		counted := countedListener{l, userTimeout(pingTimeout).ofListener(l)}
+		for begun <- counted.timeout.left.Load(); ; {
+			c, err := counted.Accept()
 			if err != nil {
 				return err
 			}
@@ -121,7 +125,16 @@ func TestUserTimeoutIsInherited(t *testing.T) {
 		}
 	})
 	for range cap(begun) {
-		testnet.Receive(t, "the option being set", begun)
+		if left := testnet.Receive(t, "the option being set", begun); left > early {
+			t.Errorf("a socket's server sets the option on %d connections, want at most %d", left, early)
+		}
+	}
+	for range early {
+		c := testnet.Receive(t, "Accept", accepted)
+		if got := tcpUserTimeout(t, c); got != pingTimeout {
+			t.Errorf("connected before Serve: got %v, want %v", got, pingTimeout)
+		}
+		c.Close()
 	}
 	for range 16 {
 		client := testnet.Dial(t, lis)
