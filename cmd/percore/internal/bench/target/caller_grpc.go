@@ -32,13 +32,6 @@ func newGRPCClient(order *scenario.Order) (grpcClient, error) {
 
 // callGRPC sets what calls over gRPC, on several connections in turn.
 func (c *caller) callGRPC(order *scenario.Order) {
-	kind, ok := map[string]func(grpcClient, *wrapperspb.BytesValue) error{
-		"": callUnary, scenario.CallList: callList, scenario.CallPingPong: new(openStreams).pingPong,
-	}[order.Calls.Kind]
-	if !ok {
-		c.err = fmt.Errorf("there is no kind of call %q", order.Calls.Kind)
-		return
-	}
 	in := wrapperspb.Bytes(make([]byte, order.Calls.Bytes))
 	var conns []grpcClient
 	var calls []func() error
@@ -46,7 +39,12 @@ func (c *caller) callGRPC(order *scenario.Order) {
 		cc, err := newGRPCClient(order)
 		c.err = errors.Join(c.err, err)
 		conns = append(conns, cc)
-		calls = append(calls, func() error { return kind(cc, in) })
+		call := callOfKind(order.Calls.Kind)
+		if call == nil {
+			c.err = fmt.Errorf("there is no kind of call %q", order.Calls.Kind)
+			return
+		}
+		calls = append(calls, func() error { return call(cc, in) })
 	}
 	c.call = inTurn(calls)
 	c.closeIdle = func() {
@@ -54,6 +52,19 @@ func (c *caller) callGRPC(order *scenario.Order) {
 			cc.Close()
 		}
 	}
+}
+
+// callOfKind returns what makes calls on one connection.
+func callOfKind(kind string) func(grpcClient, *wrapperspb.BytesValue) error {
+	switch kind {
+	case "":
+		return callUnary
+	case scenario.CallList:
+		return callList
+	case scenario.CallPingPong:
+		return new(openStreams).pingPong
+	}
+	return nil
 }
 
 var errOther = errors.New("the backend sent back another message")
@@ -94,7 +105,7 @@ func callList(c grpcClient, in *wrapperspb.BytesValue) error {
 	}
 }
 
-// openStreams are streams that no call uses.
+// openStreams are the streams of a connection that no call uses.
 type openStreams struct {
 	mu   sync.Mutex
 	idle []grpc.ClientStream
