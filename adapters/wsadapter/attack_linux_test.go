@@ -17,11 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/percore/percore"
 	"github.com/percore/percore/handover"
-	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -464,16 +461,7 @@ func TestHold(t *testing.T) {
 	}
 	take := carrier{to.group}.TakeOver
 	gone := p.leave(t.Context(), func(batch []handover.CarriedConn, more bool) error {
-		f, err := batch[0].Conn.(*percore.Conn).File()
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		fd, err := unix.Dup(int(f.Fd()))
-		if err != nil {
-			return err
-		}
-		nc, err := seam.ListenerOf(p.ln).AdoptAside(fd, seam.ConnInfo{Served: true})
+		nc, err := adoptCopy(p.ln, batch[0].Conn)
 		if err != nil {
 			return err
 		}

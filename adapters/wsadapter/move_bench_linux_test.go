@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// BenchmarkMove moves 1,000 idle conversations to another server, in one process. An operation is a
-// move, with the handover's messages; pause is how long the conversations rest.
+// BenchmarkMove moves 1,000 idle conversations to another server, in one process and without the
+// messages of a handover. An operation is a move.
 func BenchmarkMove(b *testing.B) {
 	const conns = 1000
 	p := newPlace(b).serve(testnet.Listen(b, percore.Listen, testnet.TCP4))

@@ -13,18 +13,20 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/handover"
+	"github.com/percore/percore/internal/seam"
+	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -273,49 +275,61 @@ func (c *peer) wantAway() {
 	c.Close()
 }
 
-// handOver gives everything that p has to a new place, and returns that.
+// handOver gives everything that p has to a new place, as package handover does between two processes,
+// and returns that.
 func (p *place) handOver(to *place) *place {
 	p.t.Helper()
+	from := seam.ListenerOf(p.ln)
+	files, err := from.Files()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ln, err := from.Alike(files...)
+	for _, f := range files {
+		f.Close()
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	from.SetUnlinkOnClose(false)
+	from.Pause()
+	to.serve(ln)
 	ctx, cancel := context.WithTimeout(p.t.Context(), testnet.HangTimeout)
 	defer cancel()
-	return p.handOverUntil(ctx, to)
-}
-
-func (p *place) handOverUntil(ctx context.Context, to *place) *place {
-	p.t.Helper()
-	name := filepath.Join(testnet.ShortTempDir(p.t), "c")
-	at := &net.UnixAddr{Net: "unixpacket", Name: name}
-	control, err := net.ListenUnix("unixpacket", at)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer control.Close()
-	gave := make(chan error, 1)
-	go func() {
-		c, err := control.AcceptUnix()
-		if err == nil {
-			err = handover.Give(ctx, c, handover.Server{Name: "web", Listener: p.ln, Source: p.server, Conns: &p.conns})
+	for range 2 {
+		if err := (carrier{p.group}).HandOver(ctx, from.Has, to.adopt); err != nil {
+			p.t.Fatal(err)
 		}
-		gave <- err
-	}()
-	c, err := net.DialUnix("unixpacket", nil, at)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	taker, err := handover.Take(ctx, c)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	ln, err := taker.Listener("web", nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	to.serve(ln)
-	taker.Carry(&to.conns)
-	if err := errors.Join(taker.Ready(context.Background()), testnet.Receive(p.t, "Give", gave)); err != nil {
-		p.t.Fatal(err)
 	}
 	return to
+}
+
+// adopt takes copies of another place's connections over.
+func (p *place) adopt(batch []handover.CarriedConn, more bool) error {
+	var copies []handover.CarriedConn
+	for _, c := range batch {
+		nc, err := adoptCopy(p.ln, c.Conn)
+		if err != nil {
+			return err
+		}
+		copies = append(copies, handover.CarriedConn{Conn: nc, State: c.State})
+	}
+	carrier{p.group}.TakeOver(copies, more)
+	return nil
+}
+
+// adoptCopy returns a connection of ln's that is a copy of nc.
+func adoptCopy(ln net.Listener, nc net.Conn) (net.Conn, error) {
+	raw, err := nc.(*percore.Conn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var errno syscall.Errno
+	if err := raw.Control(func(own uintptr) { fd, errno = sys.Dup(int(own)) }); err != nil || errno != 0 {
+		return nil, errors.Join(err, os.NewSyscallError("dup", errno))
+	}
+	return seam.ListenerOf(ln).AdoptAside(fd, seam.ConnInfoOf(nc))
 }
 
 // TestMove: conversations go on in another process, and in the next, while their clients send. Each
