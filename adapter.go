@@ -11,7 +11,7 @@ import (
 // own. Programs only read their metrics.
 
 // WaitingConn is a connection that waits for a request, in the hands of an adapter that gives it to
-// another process. See the type Source of package handover.
+// another process, with a method HandOver such as httpadapter's Server has.
 type WaitingConn struct {
 	// Conn is a *[Conn].
 	Conn net.Conn

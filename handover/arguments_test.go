@@ -133,8 +133,6 @@ func TestNilArguments(t *testing.T) {
 		{"Conns.Add: tell", func() error { new(Conns).Add(nil); return nil }},
 		{"Conns.Carry: c", func() error { new(Conns).Carry("name", nil); return nil }},
 		{"Conns.Shutdown: ctx", func() error { return new(Conns).Shutdown(noContext) }},
-		{"GRPC: s", func() error { GRPC(nil); return nil }},
-		{"GRPC: s", func() error { GRPC((*fakeGRPC)(nil)); return nil }},
 	} {
 		t.Run(tt.want, func(t *testing.T) {
 			testnet.NoLeaks(t)

@@ -14,7 +14,6 @@ func TestArguments(t *testing.T) {
 	ctx := context.Background()
 	s := new(Successor)
 	testnet.CheckArguments(t, map[string]testnet.Call{
-		"GRPC":  {Func: GRPC},
 		"Give":  {Func: Give, Args: []any{ctx, (*net.UnixConn)(nil)}, Nils: "servers"},
 		"Start": {Func: Start},
 		"Take":  {Func: Take, Args: []any{ctx}},

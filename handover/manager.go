@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/percore/percore/handover/systemd"
+	"github.com/percore/percore/handover/internal/systemd"
 	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/loop"
 )

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/handover/systemd"
+	"github.com/percore/percore/handover/internal/systemd"
 )
 
 // Service is the servers of a process, from start to end. [Service.Run] does what a program would
@@ -81,9 +81,9 @@ type Part struct {
 	// with this one's options, and closes this one unused.
 	Listener net.Listener
 
-	// Server serves the listener, and must be set also if Serve is. If it is a [Source], as
-	// *httpadapter.Server is, its connections move to a successor, and if it is a [Drainer], as that
-	// is, too, clients of connections that stay are told to leave before Shutdown closes these.
+	// Server serves the listener, and must be set also if Serve is. If it has *httpadapter.Server's
+	// method HandOver, its connections move to a successor. If it is a [Drainer], as that is, too,
+	// clients of connections that stay are told to leave before Shutdown closes these.
 	Server Lifecycle
 
 	// Serve, if not nil, is called instead of Server.Serve:
@@ -118,48 +118,6 @@ type Lifecycle interface {
 // error. After a handover it gives an *http.Server the same time, with keep-alives off.
 type Drainer interface {
 	Drain(ctx context.Context) error
-}
-
-// GRPC returns a gRPC server as a Lifecycle: GracefulStop, and Stop for what takes too long. It panics
-// if s is nil.
-func GRPC(s interface {
-	Serve(net.Listener) error
-	GracefulStop()
-	Stop()
-}) Lifecycle {
-	mustHave("GRPC", argument{"s", s, "the gRPC server"})
-	return grpcLifecycle{s}
-}
-
-type grpcLifecycle struct {
-	server interface {
-		Serve(net.Listener) error
-		GracefulStop()
-		Stop()
-	}
-}
-
-func (g grpcLifecycle) Serve(l net.Listener) error { return g.server.Serve(l) }
-
-func (g grpcLifecycle) Shutdown(ctx context.Context) error {
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		g.server.GracefulStop()
-	}()
-	select {
-	case <-stopped:
-		return nil
-	case <-ctx.Done():
-		g.server.Stop() // makes GracefulStop return
-		<-stopped
-		return ctx.Err()
-	}
-}
-
-func (g grpcLifecycle) Close() error {
-	g.server.Stop()
-	return nil
 }
 
 const (
@@ -202,8 +160,8 @@ const (
 // fail at its first restart, or in the middle of a shutdown.
 //
 // Run uses what systemd offers (docs/OPERATIONS.md has units). It reports to it when the parts serve,
-// after Ready has returned, and what follows, as [systemd.Notifier] does. It reports twice in the time
-// of WatchdogSec= that the loops of the listeners turn. Parts with an Address get the sockets that have
+// after Ready has returned, and what follows (sd_notify(3)). It reports twice in the time of
+// WatchdogSec= that the loops of the listeners turn. Parts with an Address get the sockets that have
 // their Name as FileDescriptorName=; the first of them gets sockets without a name of their own. Run
 // fails for a socket with a name that no such part has.
 //

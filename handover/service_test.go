@@ -119,48 +119,6 @@ func TestServiceFails(t *testing.T) {
 	}
 }
 
-// fakeGRPC has the methods of a gRPC server.
-type fakeGRPC struct {
-	stopped  chan struct{}
-	graceful chan struct{}
-	once     sync.Once
-}
-
-func (s *fakeGRPC) Serve(l net.Listener) error {
-	<-s.stopped
-	return l.Close()
-}
-
-func (s *fakeGRPC) GracefulStop() {
-	select {
-	case <-s.graceful:
-		s.Stop()
-	case <-s.stopped:
-	}
-}
-
-func (s *fakeGRPC) Stop() { s.once.Do(func() { close(s.stopped) }) }
-
-// A gRPC server is stopped when the time for its calls is over.
-func TestServiceGRPC(t *testing.T) {
-	for _, graceful := range []bool{true, false} {
-		t.Run(fmt.Sprint(graceful), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			srv := &fakeGRPC{stopped: make(chan struct{}), graceful: make(chan struct{}, 1)}
-			s := Service{Parts: []Part{{Name: "grpc", Address: "127.0.0.1:0", Server: GRPC(srv)}}, Drain: 20 * time.Millisecond}
-			if graceful {
-				srv.graceful <- struct{}{}
-				s.Drain = testnet.HangTimeout
-			}
-			ctx, stop := context.WithCancel(t.Context())
-			s.Ready = func([]net.Listener) { stop() }
-			if err := s.Run(ctx); errors.Is(err, context.DeadlineExceeded) == graceful {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
-}
-
 var _ Drainer = (*httpadapter.Server)(nil)
 
 // drainer notes the calls of a Service.

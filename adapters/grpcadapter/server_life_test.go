@@ -22,7 +22,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/handover"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -293,7 +292,7 @@ func TestServerHandOver(t *testing.T) {
 
 // handOver hands a server over that serves lis.
 func handOver(t *testing.T, srv interface {
-	handover.Source
+	HandOver(ctx context.Context, l net.Listener, give func([]percore.WaitingConn) error) error
 	Stats() Stats
 }, lis net.Listener) {
 	stream, err := openChat(callContext(t), dialServer(t, lis))

@@ -169,7 +169,7 @@ func localDir(importPath string) (dir string, ok bool) {
 // that must not come along.
 var importers = []struct{ packages, banned []string }{
 	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag", "expvar"}},
-	{[]string{"./admission", "./adapters/h2", "./adapters/reactor", "./handover", "./handover/systemd", "./metrics/tcpinfo", "./tlsfiles"}, []string{"net/http", "testing", "flag", "expvar"}},
+	{[]string{"./admission", "./adapters/h2", "./adapters/reactor", "./handover", "./metrics/tcpinfo", "./tlsfiles"}, []string{"net/http", "testing", "flag", "expvar"}},
 	{[]string{"./adapters/httpadapter", "./adapters/wsadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
 }
 

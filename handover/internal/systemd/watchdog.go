@@ -55,9 +55,6 @@ const maxInterval = 1<<63 - 1
 // PassOn makes the watchdog of a command that has not been started the same: a successor is the process
 // that is watched next, and its pid is not known before it starts.
 func (w Watchdog) PassOn(cmd *exec.Cmd) {
-	if cmd == nil {
-		panic("systemd: Watchdog.PassOn: cmd is nil")
-	}
 	if w.Interval > 0 {
 		cmd.Env = append(cmd.Environ(), watchdogVariable+"="+strconv.FormatInt(w.Interval.Microseconds(), 10))
 	}
@@ -67,15 +64,9 @@ func (w Watchdog) PassOn(cmd *exec.Cmd) {
 // run a task, until ctx ends. It returns at once if there is no watchdog. It begins with a pause: the
 // service manager counts from READY=1 or MAINPID= on, and may not know this process before. While a
 // loop doesn't turn, because a callback or a task of it doesn't return, slog's default logger gets a
-// line, once, and Run reports nothing. Groups that are nil, or have ended, don't count. Without n it
-// panics.
+// line, once, and Run reports nothing. Groups that are nil, or have ended, don't count.
 func (w Watchdog) Run(ctx context.Context, n *Notifier, groups ...*loop.Group) {
-	switch {
-	case ctx == nil:
-		panic("systemd: Watchdog.Run: ctx is nil")
-	case n == nil:
-		panic("systemd: Watchdog.Run: n is nil")
-	case w.Interval <= 0:
+	if w.Interval <= 0 {
 		return
 	}
 	pause := time.NewTicker(max(w.Interval/2, 1))

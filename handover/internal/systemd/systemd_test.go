@@ -30,7 +30,7 @@ func messagesOf(t *testing.T) (m *messages, log *testnet.Log) {
 	notify = m.send
 	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
 	t.Cleanup(func() {
-		notify = Notify
+		notify = send
 		slog.SetDefault(logger)
 	})
 	return m, log

@@ -1,9 +1,6 @@
 // Package systemd tells a service manager, systemd as a rule, the state of a service that goes on in
 // one process after another: which process serves, that it works, and that it ends (sd_notify(3)). It
-// also finds sockets that the service manager has opened (sd_listen_fds(3)). [handover.Service] does
-// all of this by itself; the package is for programs that hand over by Give and Take.
-//
-// [handover.Service]: https://pkg.go.dev/github.com/percore/percore/handover#Service
+// also finds sockets that the service manager has opened (sd_listen_fds(3)).
 package systemd
 
 import (
@@ -125,11 +122,10 @@ func (n *Notifier) sendLocked(message string) {
 }
 
 // notify is a variable for tests.
-var notify = Notify
+var notify = send
 
-// Notify sends a message to $NOTIFY_SOCKET as it is, if there is one, as sd_notify(3) does. A [Notifier]
-// knows what is to be sent when.
-func Notify(message string) error {
+// send sends a message to $NOTIFY_SOCKET, if there is one.
+func send(message string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
 		return nil
