@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -10,10 +11,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -29,13 +28,11 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/selfsigned"
 	"github.com/percore/percore/debug"
 	"github.com/percore/percore/handover"
-	"github.com/percore/percore/loop"
 	"github.com/percore/percore/tlsfiles"
 )
 
 // The defaults of serve's flags. The addresses are on the loopback interface: serving a directory to the
-// network must be the user's decision. The drain is long enough for anything a person is watching, and
-// short enough for that person to wait.
+// network must be the user's decision.
 const (
 	defaultHTTPAddress  = "127.0.0.1:8080"
 	defaultGRPCAddress  = "127.0.0.1:9090"
@@ -60,7 +57,7 @@ Try:
   curl http://127.0.0.1:8080/
   curl -d hello http://127.0.0.1:8080/echo
   curl -N http://127.0.0.1:8080/clock
-  curl -o /dev/null http://127.0.0.1:8080/download?size=4GiB
+  curl -o /dev/null http://127.0.0.1:8080/download?size=4294967296
   curl --http2-prior-knowledge http://127.0.0.1:8080/echo
   curl http://` + defaultAdminAddress + `/metrics
   grpcurl -plaintext -d '{"message":"hello"}' 127.0.0.1:9090 percore.echo.v1.Echo/Unary
@@ -74,9 +71,7 @@ type serveOptions struct {
 	grpcAddress  string
 	adminAddress string // "": no admin server
 	dir          string
-	loops        int
 	tls          bool
-	files        tlsfiles.Paths
 	maxConns     int
 	maxAge       time.Duration
 	proxies      []netip.Prefix // nil: no PROXY headers
@@ -86,7 +81,8 @@ type serveOptions struct {
 }
 
 // parseServeFlags reads the command line of serve. It returns a one-line error for people, or
-// flag.ErrHelp once it has printed the help.
+// flag.ErrHelp once it has printed the help. The servers themselves refuse addresses, numbers and times
+// that make no sense.
 func parseServeFlags(args []string, stdout io.Writer) (o serveOptions, err error) {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // the caller reports the error, in one line
@@ -94,69 +90,32 @@ func parseServeFlags(args []string, stdout io.Writer) (o serveOptions, err error
 	flags.StringVar(&o.grpcAddress, "grpc", defaultGRPCAddress, "`HOST:PORT` for gRPC; port 0 takes a free one")
 	flags.StringVar(&o.adminAddress, "admin", defaultAdminAddress, "`HOST:PORT` for /metrics, /debug/percore and /debug/pprof; \"\" for none;\nkeep it from the network")
 	flags.StringVar(&o.dir, "dir", ".", "the `directory` to serve; nothing outside it is reachable, by symbolic links neither")
-	flags.IntVar(&o.loops, "loops", 0, "event loops of the percore engine; 0: one per GOMAXPROCS")
-	flags.BoolVar(&o.tls, "tls", false, "serve HTTPS, with HTTP/2, instead of HTTP; without -cert and -key with a self-signed\ncertificate that is made for this run")
-	flags.StringVar(&o.files.Cert, "cert", "", "a `file` with the certificate for -tls, and those that it depends on, in PEM")
-	flags.StringVar(&o.files.Key, "key", "", "a `file` with its private key, in PEM. Both files are watched, and a new certificate is\nused without a restart")
-	flags.StringVar(&o.files.Secrets, "tls-ticket-keys", "", "a `file` of secrets by which clients resume sessions at each machine that has it: one a\nline, from openssl rand -base64 32; the first makes new tickets. It is watched, too.\nWithout it the secret is made for this run, and passed on to a successor")
+	flags.BoolVar(&o.tls, "tls", false, "serve HTTPS, with HTTP/2, instead of HTTP, with a self-signed certificate that is made for\nthis run")
 	flags.IntVar(&o.maxConns, "max-conns", 0, "let at most so many connections be open on each of the two; then those that have waited\nlongest between two requests are closed for new clients, which wait if all are busy;\n0: no limit")
 	flags.DurationVar(&o.maxAge, "max-age", 0, "let clients open another connection when theirs is that old, give or take a tenth, so that\nload moves to machines that were added: by Connection: close in the next answer, or\nGOAWAY; 0: no limit")
-	flags.Func("proxy-protocol", "connections begin with a PROXY header, of version 1 or 2, and come from these\n`networks` only (10.0.0.0/8,::1/128)", func(list string) (err error) {
-		o.proxies, err = parseNetworks(list)
-		return err
+	flags.Func("proxy-protocol", "connections begin with a PROXY header, of version 1 or 2, and come from these\n`networks` only (10.0.0.0/8,::1/128)", func(list string) error {
+		for text := range strings.SplitSeq(list, ",") {
+			network, err := netip.ParsePrefix(text)
+			if err != nil {
+				return err
+			}
+			o.proxies = append(o.proxies, network)
+		}
+		return nil
 	})
 	flags.DurationVar(&o.drain, "drain", defaultDrain, "how long requests under way may go on after Ctrl-C, or after a restart, which itself\ngives them up to 30 seconds")
 	flags.DurationVar(&o.drainDelay, "drain-delay", 0, "after Ctrl-C, serve on for this long while /ready and gRPC's health service already say\nno, so that a load balancer goes elsewhere first; in the last second clients are told\nto, too: Connection: close, and GOAWAY")
 	flags.BoolVar(&o.anyParent, "any-parent", false, "restart at SIGHUP whatever has started this process, and not only below systemd with\nType=notify or in an interactive shell")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(stdout, serveUsage)
-			flags.SetOutput(stdout)
-			flags.PrintDefaults()
-		}
-		return o, err
-	}
-	if flags.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	return o, o.check()
-}
-
-// check finds the mistakes that it can know before anything is opened.
-func (o *serveOptions) check() error {
-	// The listener reports whether host and port exist.
-	for _, f := range [][2]string{{"http", o.httpAddress}, {"grpc", o.grpcAddress}, {"admin", o.adminAddress}} {
-		if _, _, err := net.SplitHostPort(f[1]); err != nil && (f[0] != "admin" || f[1] != "") {
-			return fmt.Errorf("-%s %q: not of the form HOST:PORT", f[0], f[1])
-		}
-	}
-	if o.maxConns < 0 {
-		return fmt.Errorf("-max-conns %d: want 0 or more", o.maxConns)
-	}
-	for name, value := range map[string]time.Duration{"max-age": o.maxAge, "drain": o.drain, "drain-delay": o.drainDelay} {
-		if value < 0 {
-			return fmt.Errorf("-%s %v: want 0 or more", name, value)
-		}
-	}
+	err = flags.Parse(args)
 	switch {
-	case (o.files.Cert == "") != (o.files.Key == ""):
-		return errors.New("-cert and -key belong together: give both, or none for a self-signed certificate")
-	case o.files.Cert+o.files.Secrets != "" && !o.tls:
-		return errors.New("-cert, -key and -tls-ticket-keys are for -tls: add it, or leave them out")
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, serveUsage)
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+	case err == nil && flags.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	return nil
-}
-
-// parseNetworks reads networks, separated by commas.
-func parseNetworks(list string) (networks []netip.Prefix, err error) {
-	for text := range strings.SplitSeq(list, ",") {
-		network, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("%q is not a network such as 10.0.0.0/8", text)
-		}
-		networks = append(networks, network)
-	}
-	return networks, nil
+	return o, err
 }
 
 // runServe runs the serve command and returns the exit status.
@@ -178,10 +137,6 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// certificatePause is the time between two looks at the files of -tls. Kubernetes takes a minute to
-// bring a new certificate into a container.
-const certificatePause = 5 * time.Second
-
 // serve runs the servers until ctx ends, a signal comes, one of them fails, or a successor has taken
 // over.
 func serve(ctx context.Context, opts serveOptions, stdout io.Writer, log *slog.Logger) error {
@@ -189,10 +144,15 @@ func serve(ctx context.Context, opts serveOptions, stdout io.Writer, log *slog.L
 	if err != nil {
 		return err
 	}
-	defer d.release()
+	defer d.root.Close()
 	d.ready = func() { writeAtOnce(stdout, d.printAddresses) }
 	err = d.run(ctx)
-	if d.started.IsZero() {
+	switch {
+	case d.started.IsZero() && errors.Is(err, context.Canceled):
+		return nil // interrupted as it began
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w; choose another address with -http, -grpc or -admin", err)
+	case d.started.IsZero():
 		return err
 	}
 	writeAtOnce(stdout, d.printSummary)
@@ -217,196 +177,124 @@ type demo struct {
 	opts serveOptions
 	log  *slog.Logger
 
-	root  *os.Root
-	tls   *tlsfiles.Files // with -tls
-	group *loop.Group     // nil where percore runs on package net
-
-	// The admin server has a loop of its own.
-	config, adminConfig percore.ListenConfig
-
-	httpServer  *httpadapter.Server
-	clock       *sse.Hub
-	webSockets  *webSockets
-	grpcServer  *grpcadapter.Server
-	health      *health.Server
-	adminServer *http.Server
+	root       *os.Root
+	tls        *tlsfiles.Files // with -tls
+	httpServer *httpadapter.Server
+	clock      *sse.Hub
+	webSockets *webSockets
+	grpcServer *grpcadapter.Server
+	health     *health.Server
 
 	// set when the servers serve
-	httpListener, grpcListener net.Listener
-	admin                      net.Listener // nil: no admin server
-	started                    time.Time
+	listeners []net.Listener // of HTTP, gRPC and, unless there is none, the admin server
+	started   time.Time
 
 	ready func() // is called then, if not nil
 
-	httpRequests atomic.Uint64
-	grpcRequests atomic.Uint64
-
 	leaving atomic.Bool // the server is about to stop: /ready says so
 
-	report atomic.Pointer[string] // what the live page said as it began to stop; nil: it hasn't
+	report string // what the live page said as it began to stop, before connections were closed
 }
 
 // newDemo makes the servers. It opens the directory first, because a wrong directory is the easiest
-// mistake to make. On an error it closes everything again.
-func newDemo(opts serveOptions, log *slog.Logger) (_ *demo, err error) {
-	d := &demo{opts: opts, log: log}
-	defer func() {
-		if err != nil {
-			d.release()
-		}
-	}()
+// mistake to make.
+func newDemo(opts serveOptions, log *slog.Logger) (d *demo, err error) {
+	d = &demo{opts: opts, log: log, webSockets: newWebSockets()}
 	if d.root, err = os.OpenRoot(opts.dir); err != nil {
 		return nil, fmt.Errorf("-dir: %w", err)
 	}
-	if err = d.openLoops(); err != nil {
-		return nil, err
-	}
 	if opts.tls {
-		if err = d.openTLS(); err != nil {
-			return nil, err
-		}
-	}
-	d.webSockets = newWebSockets()
-	d.newHTTPServer()
-	d.adminServer = newAdminServer(&d.leaving, d.log)
-	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, opts.maxAge)
-	return d, nil
-}
-
-// openTLS reads the files of -tls. Without a certificate it makes one for this run.
-func (d *demo) openTLS() error {
-	paths := d.opts.files
-	if paths.Cert == "" {
-		host, _, _ := net.SplitHostPort(d.opts.httpAddress)
+		host, _, _ := net.SplitHostPort(opts.httpAddress)
 		made, err := selfsigned.New(host)
-		if err != nil {
-			return err
+		if err == nil {
+			d.tls, err = tlsfiles.Open(tlsfiles.Paths{Certificate: &made}, log)
 		}
-		paths.Certificate = &made
+		if err != nil {
+			return nil, errors.Join(err, d.root.Close())
+		}
 	}
-	var err error
-	if d.tls, err = tlsfiles.Open(paths, d.log); err != nil {
-		return fmt.Errorf("-tls: %w", err)
-	}
-	return nil
-}
-
-// openLoops makes the loops, and the options of the listeners.
-func (d *demo) openLoops() (err error) {
-	d.config.MaxConns = d.opts.maxConns
-	if d.opts.proxies != nil {
-		d.config.ProxyProtocol = &percore.ProxyProtocol{Trusted: d.opts.proxies}
-	}
-	d.group, err = loop.NewGroup(loop.Config{Loops: d.opts.loops, Name: "serve"})
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil
-	}
-	if err == nil {
-		d.config.Group = d.group
-		d.adminConfig.Group, err = loop.NewGroup(loop.Config{Loops: 1, Name: "admin"})
-	}
-	if err != nil {
-		return fmt.Errorf("-loops %d: %w", d.opts.loops, err)
-	}
-	return nil
+	d.newHTTPServer()
+	d.newGRPCServer()
+	return d, nil
 }
 
 // run runs the servers from start to end.
 func (d *demo) run(ctx context.Context) error {
+	stopping := func(why string, args ...any) {
+		d.report = cmp.Or(d.report, debug.Report(percore.ReadStats()))
+		d.health.Shutdown() // clients that watch go elsewhere from now on
+		d.log.Info(why, append(args, "limit", d.opts.drain)...)
+	}
 	service := handover.Service{
 		Parts:      d.parts(),
+		Restart:    syscall.SIGHUP,
 		AnyParent:  d.opts.anyParent,
 		DrainDelay: d.opts.drainDelay,
-		Drain:      max(d.opts.drain, 1), // 0 would be the default
+		Drain:      cmp.Or(d.opts.drain, 1), // 0 would be the default
 		Conns:      &d.webSockets.conns,
-		Ready:      d.serves,
+		Ready: func(listeners []net.Listener) {
+			d.listeners, d.started = listeners, time.Now()
+			if d.ready != nil {
+				d.ready()
+			}
+		},
 		Leaving: func() {
 			d.leaving.Store(true)
-			d.takeReport()
-			d.health.Shutdown() // clients that watch go elsewhere from now on
-			d.log.Info("stopping", "delay", d.opts.drainDelay, "limit", d.opts.drain)
+			stopping("stopping", "delay", d.opts.drainDelay)
 		},
-		HandedOver: func(pid int) {
-			d.takeReport()
-			d.health.Shutdown()
-			d.log.Info("stopping, since another process has taken over", "pid", pid, "limit", d.opts.drain)
-		},
-	}
-	if d.group != nil {
-		service.Restart = syscall.SIGHUP
+		HandedOver: func(pid int) { stopping("stopping, since another process has taken over", "pid", pid) },
 	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	go tick(running, d.clock)
-	if d.tls != nil {
-		go d.tls.Watch(running, certificatePause)
-	}
-	err := service.Run(ctx)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		err = fmt.Errorf("%w; choose another address with -http, -grpc or -admin", err)
-	case d.started.IsZero() && errors.Is(err, context.Canceled):
-		return nil // interrupted as it began
-	}
-	return err
+	return service.Run(ctx)
 }
 
 // parts are the servers of the handover.Service. A successor that speaks TLS must not get the listener
 // of one that doesn't, so the name says it.
 func (d *demo) parts() []handover.Part {
-	web := handover.Part{Name: "http", Address: d.opts.httpAddress, Config: &d.config, Server: d.httpServer}
+	config := &percore.ListenConfig{MaxConns: d.opts.maxConns}
+	if d.opts.proxies != nil {
+		config.ProxyProtocol = &percore.ProxyProtocol{Trusted: d.opts.proxies}
+	}
+	web := handover.Part{Name: "http", Address: d.opts.httpAddress, Config: config, Server: d.httpServer}
 	if d.opts.tls {
 		web.Name = "https"
 		web.Serve = func(l net.Listener) error { return d.httpServer.ServeTLS(l, "", "") }
 		web.State, web.Restore = d.tls.State, d.tls.Restore
 	}
-	parts := []handover.Part{web, {Name: "grpc", Address: d.opts.grpcAddress, Config: &d.config, Server: d.grpcServer}}
+	parts := []handover.Part{web, {Name: "grpc", Address: d.opts.grpcAddress, Config: config, Server: d.grpcServer}}
 	if d.opts.adminAddress != "" {
+		admin := newAdminServer(&d.leaving, d.log)
 		parts = append(parts, handover.Part{
-			Name: "admin", Address: d.opts.adminAddress, Config: &d.adminConfig, Server: d.adminServer,
-			Serve: func(l net.Listener) error { return serveAdmin(d.adminServer, l) },
+			Name: "admin", Address: d.opts.adminAddress, Server: admin,
+			Serve: func(l net.Listener) error { return serveAdmin(admin, l) },
 		})
 	}
 	return parts
 }
 
-// serves notes where the servers listen.
-func (d *demo) serves(listeners []net.Listener) {
-	d.started = time.Now()
-	d.httpListener, d.grpcListener = listeners[0], listeners[1]
-	if len(listeners) > 2 {
-		d.admin = listeners[2]
-	}
-	if d.ready != nil {
-		d.ready()
-	}
-}
-
 // printAddresses prints where to find the servers.
 func (d *demo) printAddresses(w io.Writer) {
-	dir := d.opts.dir
-	if abs, err := filepath.Abs(dir); err == nil {
-		dir = abs
-	}
 	on := "package net"
-	if _, ok := d.httpListener.(*percore.Listener); ok && d.group != nil {
-		on = fmt.Sprintf("%d loops", d.group.Len())
+	if l, ok := d.listeners[0].(*percore.Listener); ok && l.Stats().Sockets > 0 {
+		on = "percore"
 	}
-	fmt.Fprintf(w, "percore serve: directory %s, on %s\n\n", dir, on)
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	base := baseURL(d.httpListener.Addr())
+	base := "http://" + d.listeners[0].Addr().String()
 	if d.opts.tls {
-		base = "https" + strings.TrimPrefix(base, "http")
+		base = strings.Replace(base, "http", "https", 1)
 	}
+	fmt.Fprintf(w, "percore serve: process %d serves %s on %s\n\n", os.Getpid(), base, on)
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, e := range httpEndpoints {
 		fmt.Fprintf(table, "  HTTP\t%s%s\t%s\n", base, e.Path, e.About)
 	}
 	for _, s := range grpcServices {
-		fmt.Fprintf(table, "  gRPC\t%s\t%s\n", dialAddress(d.grpcListener.Addr()), s)
+		fmt.Fprintf(table, "  gRPC\t%s\t%s\n", d.listeners[1].Addr(), s)
 	}
-	if d.admin != nil {
+	for _, l := range d.listeners[2:] {
 		for _, e := range adminEndpoints {
-			fmt.Fprintf(table, "  admin\t%s%s\t%s\n", baseURL(d.admin.Addr()), e.Path, e.About)
+			fmt.Fprintf(table, "  admin\thttp://%s%s\t%s\n", l.Addr(), e.Path, e.About)
 		}
 	}
 	table.Flush()
@@ -417,53 +305,15 @@ func (d *demo) printAddresses(w io.Writer) {
 	fmt.Fprintf(w, "\nCtrl-C stops the servers and shows a summary, and so does kill %d.\n", os.Getpid())
 }
 
-// baseURL returns the URL of an HTTP server at addr, without a path.
-func baseURL(addr net.Addr) string {
-	return "http://" + dialAddress(addr)
-}
-
-// dialAddress returns an address that reaches a listener at addr from this machine. It is the
-// listener's own address, localhost if it listens on all addresses, or gRPC's way to name a socket.
-func dialAddress(addr net.Addr) string {
-	tcp, ok := addr.(*net.TCPAddr)
-	if ok && (tcp.IP == nil || tcp.IP.IsUnspecified()) {
-		return fmt.Sprintf("localhost:%d", tcp.Port)
-	}
-	if addr.Network() == "unix" { // one of systemd's
-		return "unix:" + addr.String()
-	}
-	return addr.String()
-}
-
-// takeReport notes what the live page says, before the connections are closed.
-func (d *demo) takeReport() {
-	report := debug.Report(percore.ReadStats())
-	d.report.CompareAndSwap(nil, &report)
-}
-
 // printSummary prints the totals since startup, and what the live page said last.
 func (d *demo) printSummary(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	overHTTP, overGRPC := d.httpRequests.Load(), d.grpcRequests.Load()
 	fmt.Fprintf(table, "\nuptime\t%s\n", time.Since(d.started).Round(time.Millisecond))
-	fmt.Fprintf(table, "requests\t%d (%d HTTP, %d gRPC)\n", overHTTP+overGRPC, overHTTP, overGRPC)
-	past, h2 := d.httpServer.Stats(), d.httpServer.HTTP2Stats()
-	fmt.Fprintf(table, "past net/http\t%d over HTTP/1.1, %d over HTTP/2\n", past.Requests, h2.Requests)
+	fmt.Fprintf(table, "requests\t%d over HTTP/1.1, %d over HTTP/2, %d calls of gRPC\n",
+		d.httpServer.Stats().Requests, d.httpServer.HTTP2Stats().Requests, d.grpcServer.Stats().Started)
 	fmt.Fprintf(table, "bytes by sendfile\t%d\n", percore.ReadStats().ZeroCopy.SendfileBytes)
-	if report := d.report.Load(); report != nil {
-		fmt.Fprintf(table, "\nwhen it began to stop\n%s", *report)
+	if d.report != "" {
+		fmt.Fprintf(table, "\nwhen it began to stop\n%s", d.report)
 	}
 	table.Flush()
-}
-
-// release closes what newDemo has opened.
-func (d *demo) release() {
-	for _, g := range []*loop.Group{d.group, d.adminConfig.Group} {
-		if g != nil {
-			g.Close()
-		}
-	}
-	if d.root != nil {
-		_ = d.root.Close()
-	}
 }

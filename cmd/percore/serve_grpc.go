@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,30 +26,18 @@ var grpcServices = []string{
 	"server reflection",
 }
 
-// newGRPCServer returns a server of calls. Its Stop waits for handlers, so that nothing runs afterwards.
-func newGRPCServer(requests *atomic.Uint64, maxAge time.Duration) (*grpcadapter.Server, *health.Server) {
-	options := []grpcadapter.Option{
-		grpcadapter.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			requests.Add(1)
-			return handler(ctx, req)
-		}),
-		grpcadapter.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			requests.Add(1)
-			return handler(srv, ss)
-		}),
-		grpcadapter.WaitForHandlers(true),
+// newGRPCServer makes a server of calls. Its Stop waits for handlers, so that nothing runs afterwards.
+func (d *demo) newGRPCServer() {
+	options := []grpcadapter.Option{grpcadapter.WaitForHandlers(true)}
+	if d.opts.maxAge > 0 {
+		options = append(options, grpcadapter.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: d.opts.maxAge}))
 	}
-	if maxAge > 0 {
-		options = append(options, grpcadapter.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: maxAge}))
-	}
-	srv := grpcadapter.NewServer(options...)
-	echopb.RegisterEchoServer(srv, echoService{})
-	// A new health.Server reports SERVING for the server as a whole.
-	healthServer := health.NewServer()
-	healthServer.SetServingStatus(echopb.Echo_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
-	grpc_health_v1.RegisterHealthServer(srv, healthServer)
-	reflection.Register(srv)
-	return srv, healthServer
+	d.grpcServer = grpcadapter.NewServer(options...)
+	echopb.RegisterEchoServer(d.grpcServer, echoService{})
+	d.health = health.NewServer() // reports SERVING for the server as a whole
+	d.health.SetServingStatus(echopb.Echo_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
+	grpc_health_v1.RegisterHealthServer(d.grpcServer, d.health)
+	reflection.Register(d.grpcServer)
 }
 
 // The limits that echo.proto promises.

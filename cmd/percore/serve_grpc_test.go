@@ -51,20 +51,9 @@ func TestServeGRPC(t *testing.T) {
 	}
 	call := s.openCall()
 	for i := range 100 { // each waits for the answer before
-		want := fmt.Sprint(i)
-		if err := call.Send(&echopb.EchoRequest{Message: want}); err != nil {
-			t.Fatalf("sending %s: %v", want, err)
-		}
-		if got, err := call.Recv(); err != nil || got.GetMessage() != want {
-			t.Fatalf("got %q, %v, want %q, nil", got.GetMessage(), err, want)
-		}
+		s.talk(call, fmt.Sprint(i))
 	}
-	if err := call.CloseSend(); err != nil {
-		t.Fatalf("CloseSend: %v", err)
-	}
-	if _, err := call.Recv(); err != io.EOF {
-		t.Errorf("after the last message: got %v, want EOF", err)
-	}
+	s.endCall(call)
 	s.stop()
 }
 

@@ -7,9 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"math"
+	"net"
 	"net/http"
 	"net/http/httputil"
+	_ "net/http/pprof"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,16 +21,17 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/adapters/httpadapter/sse"
+	"github.com/percore/percore/debug"
+	"github.com/percore/percore/metrics/prometheus"
 )
 
-// The times that a client may take. Bodies have no limit: an upload or a download may go on for as
-// long as both ends want.
+// The times that a client may take. Uploads and downloads may go on for as long as both ends want.
 const (
 	readHeaderTimeout = 10 * time.Second // a header is a few packets, even from far away
 	idleTimeout       = 2 * time.Minute  // longer than browsers' pauses between two clicks
 )
 
-const defaultDownload = "1GiB"
+const defaultDownload = "1073741824" // bytes
 
 // httpEndpoints lists the HTTP server's endpoints, for the terminal.
 var httpEndpoints = []struct{ Path, About string }{
@@ -52,7 +54,7 @@ func (d *demo) newHTTPServer() {
 	mux.HandleFunc("GET /download", serveDownload)
 	mux.Handle("GET /ready", serveReady(&d.leaving))
 	srv := &http.Server{
-		Handler:           countRequests(mux, &d.httpRequests),
+		Handler:           mux,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
@@ -84,15 +86,6 @@ func tick(ctx context.Context, clock *sse.Hub) {
 	}
 }
 
-// countRequests counts the requests to next. It doesn't wrap the ResponseWriter, because a wrapped one
-// can't use sendfile.
-func countRequests(next http.Handler, requests *atomic.Uint64) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		next.ServeHTTP(w, r)
-	})
-}
-
 // serveReady answers whether a load balancer should send this process new connections.
 func serveReady(leaving *atomic.Bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -121,51 +114,25 @@ func serveEcho(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength >= 0 {
 		w.Header().Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))
 	}
-	rc := http.NewResponseController(w)
 	// By default net/http reads an HTTP/1 body to its end before it answers. Protocols that don't
 	// support this call, such as HTTP/2, don't need it.
-	_ = rc.EnableFullDuplex()
-	if _, err := io.Copy(flushingWriter{w, rc}, r.Body); err != nil {
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	if _, err := io.Copy(w, r.Body); err != nil {
 		// A plain return would end a chunked response as if it were complete.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// flushingWriter flushes after every Write.
-type flushingWriter struct {
-	w  io.Writer
-	rc *http.ResponseController
-}
-
-func (f flushingWriter) Write(p []byte) (int, error) {
-	n, err := f.w.Write(p)
-	if err != nil {
-		return n, err
-	}
-	return n, f.rc.Flush()
-}
-
 // serveDownload sends as many bytes as ?size= says, all 0, or the ranges of them that the client wants.
 func serveDownload(w http.ResponseWriter, r *http.Request) {
-	size, err := parseByteSize(cmp.Or(r.URL.Query().Get("size"), defaultDownload))
+	size, err := strconv.ParseUint(cmp.Or(r.URL.Query().Get("size"), defaultDownload), 10, 63)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		http.Error(w, "size: want a number of bytes", http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Etag", fmt.Sprintf(`"%d"`, size)) // the content depends only on the size
-	http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, size))
-}
-
-// parseByteSize reads a number of bytes such as 4096, 64KiB or 2G.
-func parseByteSize(s string) (int64, error) {
-	digits := strings.TrimRight(s, "KMGTiB")
-	unit, known := map[string]int64{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}[strings.TrimSuffix(s[len(digits):], "iB")]
-	n, err := strconv.ParseUint(digits, 10, 63)
-	if !known || err != nil || int64(n) > math.MaxInt64/unit {
-		return 0, fmt.Errorf("size=%q: want a number of bytes, such as 4096, 64KiB or 2G", s)
-	}
-	return int64(n) * unit, nil
+	http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, int64(size)))
 }
 
 // zeros is an io.ReaderAt of bytes that are 0.
@@ -181,19 +148,47 @@ func (zeros) ReadAt(p []byte, _ int64) (int, error) {
 type rootFS struct{ root *os.Root }
 
 // Open opens the file or directory called name, a slash-separated path whose root is the served
-// directory. http.FileServer answers 404 for what isn't in it, also if a symbolic link leads out, and
-// 403 for what is neither file nor directory: opening a named pipe would wait for a writer.
+// directory. Files outside it don't exist, also if a symbolic link leads there.
 func (r rootFS) Open(name string) (http.File, error) {
 	local, err := filepath.Localize(cmp.Or(strings.Trim(path.Clean("/"+name), "/"), "."))
 	if err != nil {
 		return nil, fs.ErrNotExist // NUL, or a reserved name on Windows
 	}
-	info, err := r.root.Stat(local)
-	switch {
-	case err != nil:
+	f, err := r.root.Open(local)
+	if err != nil {
 		return nil, fs.ErrNotExist
-	case !info.Mode().IsRegular() && !info.IsDir():
-		return nil, fs.ErrPermission
 	}
-	return r.root.Open(local)
+	return f, nil
+}
+
+// adminEndpoints lists the pages for the people who run the server.
+var adminEndpoints = []struct{ Path, About string }{
+	{"/debug/percore", "the engine, live"},
+	{"/metrics", "the same for Prometheus"},
+	{"/debug/pprof/", "profiles of the process"},
+	{"/ready", "for load balancers: 503 once the server is about to stop"},
+}
+
+// newAdminServer returns the server of these pages.
+func newAdminServer(leaving *atomic.Bool, log *slog.Logger) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET /ready", serveReady(leaving))
+	mux.Handle("GET /metrics", prometheus.Handler())
+	mux.Handle("/debug/percore", debug.Handler())
+	mux.Handle("/debug/pprof/", http.DefaultServeMux) // package net/http/pprof has its pages there
+	return &http.Server{
+		Handler:           debug.RefuseCrossOrigin(mux),
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// serveAdmin serves the pages. systemd may have opened the listener, at another address than that of
+// -admin.
+func serveAdmin(srv *http.Server, l net.Listener) error {
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		srv.Handler = debug.RefuseHostNames(srv.Handler)
+	}
+	return srv.Serve(l)
 }

@@ -11,10 +11,8 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -24,10 +22,9 @@ import (
 
 // command is the percore command running in a process of its own.
 type command struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	stdout *transcript
-	stderr *transcript
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdout, stderr testnet.Log // also of a successor; wait waits for the end of all
 }
 
 // startCommand starts percore with args. The process is killed at the end of
@@ -38,19 +35,25 @@ func startCommand(t *testing.T, args ...string) *command {
 	if err != nil {
 		t.Fatalf("finding the test binary: %v", err)
 	}
-	c := &command{t: t, cmd: exec.Command(exe, args...), stdout: newTranscript(), stderr: newTranscript()}
+	return startProgram(t, append([]string{exe}, args...)...)
+}
+
+// startProgram does the same with a command line that begins with the program.
+func startProgram(t *testing.T, line ...string) *command {
+	t.Helper()
+	c := &command{t: t, cmd: exec.Command(line[0], line[1:]...)}
 	c.cmd.Env = append(os.Environ(), commandVariable+"=1",
 		// The race detector would sleep for a second before every exit.
 		"GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	c.cmd.Stdout, c.cmd.Stderr = c.stdout, c.stderr
+	c.cmd.Stdout, c.cmd.Stderr = &c.stdout, &c.stderr
 	// A shell has a command that it runs in the background ignore SIGINT, and the processes which that
 	// starts do, too. A signal that is caught here has its default disposition there (execve(2)).
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
-	err = c.cmd.Start()
+	err := c.cmd.Start()
 	signal.Stop(interrupts)
 	if err != nil {
-		t.Fatalf("percore %s: %v", strings.Join(args, " "), err)
+		t.Fatalf("%q: %v", line, err)
 	}
 	t.Cleanup(func() {
 		if c.cmd.ProcessState == nil {
@@ -67,6 +70,12 @@ func runCommand(t *testing.T, args ...string) (stdout, stderr string, status int
 	c := startCommand(t, args...)
 	c.wait()
 	return c.stdout.String(), c.stderr.String(), c.cmd.ProcessState.ExitCode()
+}
+
+// await waits until the process has printed text on standard output.
+func (c *command) await(text string) {
+	c.t.Helper()
+	testnet.Eventually(c.t, "output with "+text, func() bool { return c.stdout.Has(text) })
 }
 
 // signal sends sig.
@@ -96,7 +105,7 @@ func (c *command) waitOrderly() {
 	c.t.Helper()
 	c.wait()
 	if got := c.cmd.ProcessState.ExitCode(); got != exitOK {
-		c.t.Errorf("exit status: got %d (%v), want 0; stderr:\n%s", got, c.cmd.ProcessState, c.stderr)
+		c.t.Errorf("exit status: got %d (%v), want 0; stderr:\n%s", got, c.cmd.ProcessState, &c.stderr)
 	}
 }
 
@@ -110,47 +119,38 @@ type servers struct {
 	ctx     context.Context // for calls: done when they hang
 }
 
-// startServers starts "percore serve" on free ports and a new directory.
+// serveArguments are those of "percore serve" on free ports. Nothing is cut off because the machine is
+// slow.
+func serveArguments(dir string, args ...string) []string {
+	return append([]string{
+		"serve", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "", "-dir", dir, "-drain", testnet.HangTimeout.String(),
+	}, args...)
+}
+
+// startServers starts "percore serve" with a new directory, and makes clients, which are closed before
+// the process is killed.
 func startServers(t *testing.T, args ...string) *servers {
 	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("a process can't be interrupted gently on Windows")
 	}
 	dir := t.TempDir()
-	args = append([]string{
-		"serve", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "", "-dir", dir,
-		"-drain", testnet.HangTimeout.String(), // nothing is cut off because the machine is slow
-	}, args...)
-	s := &servers{command: startCommand(t, args...), dir: dir}
-	s.stdout.await(t, "Ctrl-C stops")
-	printed := s.stdout.String()
-	s.baseURL = submatch(t, printed, `HTTP +(https?://127\.0\.0\.1:\d+)/ `)
-	s.connect(submatch(t, printed, `gRPC +(127\.0\.0\.1:\d+) `))
-	return s
-}
-
-// connect makes the clients, and has them closed before the process is killed.
-func (s *servers) connect(grpcAddress string) {
-	s.t.Helper()
-	transport := new(http.Transport)
-	s.http = &http.Client{Transport: transport}
-	conn, err := grpc.NewClient(grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		s.t.Fatalf("grpc.NewClient(%q): %v", grpcAddress, err)
+	s := &servers{command: startCommand(t, serveArguments(dir, args...)...), dir: dir, http: &http.Client{Transport: new(http.Transport)}}
+	s.await("Ctrl-C stops")
+	s.baseURL = submatch(t, s.stdout.String(), `HTTP +(https?://127\.0\.0\.1:\d+)/ `)
+	address := submatch(t, s.stdout.String(), `gRPC +(127\.0\.0\.1:\d+) `)
+	var err error
+	if s.grpc, err = grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		t.Fatalf("grpc.NewClient(%q): %v", address, err)
 	}
-	s.grpc = conn
 	ctx, cancel := context.WithTimeout(context.Background(), 5*testnet.HangTimeout) // for the whole test
 	s.ctx = ctx
-	s.t.Cleanup(func() {
+	t.Cleanup(func() {
 		cancel()
-		s.disconnect()
+		s.http.CloseIdleConnections()
+		_ = s.grpc.Close()
 	})
-}
-
-// disconnect closes the clients' connections.
-func (s *servers) disconnect() {
-	s.http.CloseIdleConnections()
-	_ = s.grpc.Close()
+	return s
 }
 
 // do sends a request and returns the response. The test closes its body.
@@ -202,48 +202,6 @@ func submatch(t *testing.T, s, pattern string) string {
 		t.Fatalf("got output\n%s\nwant something that matches %q", s, pattern)
 	}
 	return m[1]
-}
-
-// transcript is a process's output so far. It is safe for concurrent use.
-type transcript struct {
-	mu      sync.Mutex
-	text    strings.Builder
-	changed chan struct{} // closed and replaced by every Write
-}
-
-func newTranscript() *transcript { return &transcript{changed: make(chan struct{})} }
-
-func (tr *transcript) Write(p []byte) (int, error) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	close(tr.changed)
-	tr.changed = make(chan struct{})
-	return tr.text.Write(p)
-}
-
-func (tr *transcript) String() string {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return tr.text.String()
-}
-
-// await waits until the transcript contains want.
-func (tr *transcript) await(t *testing.T, want string) {
-	t.Helper()
-	hung := time.After(testnet.HangTimeout)
-	for {
-		tr.mu.Lock()
-		text, changed := tr.text.String(), tr.changed
-		tr.mu.Unlock()
-		if strings.Contains(text, want) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-hung:
-			t.Fatalf("got output\n%s\nwant it to contain %q", text, want)
-		}
-	}
 }
 
 // killedBy reports whether the process ended by the signal sig.

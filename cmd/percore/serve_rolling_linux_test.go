@@ -3,11 +3,7 @@
 package main
 
 import (
-	"crypto/ecdsa"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/csv"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -54,14 +50,7 @@ func TestRollingReplacement(t *testing.T) {
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		t.Skip("haproxy is not in PATH: install it to run this test")
 	}
-	requests := int64(2000)
-	if v := os.Getenv("PERCORE_TEST_REQUESTS"); v != "" {
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			t.Fatalf("PERCORE_TEST_REQUESTS: %v", err)
-		}
-		requests = n
-	}
+	requests := int64(sizeOf(t, "PERCORE_TEST_REQUESTS", 2000, 2000))
 	const proxied = "send-proxy-v2 check-send-proxy"
 	// The servers' gRPC is in clear, and its checks go to the port of HTTP.
 	const securely, checkSecurely = "ssl verify none", "check-ssl verify none"
@@ -119,8 +108,8 @@ func TestRollingReplacement(t *testing.T) {
 				goal := requests * int64(i+1) / int64(len(r.servers)+1)
 				testnet.Eventually(t, "requests", func() bool { return made.Load() >= goal || t.Failed() })
 				r.replace(i)
-				for j, n := range reconnects(talkers) {
-					if n > int64(i+1) {
+				for j, c := range talkers {
+					if n := c.again.Load(); n > int64(i+1) {
 						t.Errorf("WebSocket %d connected again %d times for %d replaced servers", j, n, i+1)
 					}
 				}
@@ -129,8 +118,8 @@ func TestRollingReplacement(t *testing.T) {
 			stop.Store(true)
 			all.Wait()
 			var sum int64
-			for _, n := range reconnects(talkers) {
-				sum += n
+			for _, c := range talkers {
+				sum += c.again.Load()
 			}
 			if sum == 0 {
 				t.Errorf("no WebSocket connected again: none was on a server that was replaced")
@@ -191,23 +180,16 @@ func (c *talker) say() error {
 	}
 }
 
-// reconnects returns how often each has connected again.
-func reconnects(talkers []*talker) (counts []int64) {
-	for _, c := range talkers {
-		counts = append(counts, c.again.Load())
-	}
-	return counts
-}
-
 func startRolling(t *testing.T, httpLine, grpcLine string, args ...string) *rolling {
 	r := &rolling{t: t, frontHTTP: testnet.Reserve(t), frontTLS: testnet.Reserve(t), frontGRPC: testnet.Reserve(t)}
-	// The check's interval below, times the two failures that HAProxy wants to see, and much more, for a
-	// machine that is busy.
+	// The checks' interval, times the two failures that HAProxy wants to see, and much more, for a machine
+	// that is busy.
 	r.args = append([]string{"-drain-delay", "3s", "-drain", testnet.HangTimeout.String()}, args...)
 	for i := range r.servers {
 		r.http[i], r.grpc[i] = testnet.Reserve(t), testnet.Reserve(t)
 		r.start(i)
 	}
+	site, _ := testnet.TLS(t)
 	dir := testnet.ShortTempDir(t)
 	r.stats = filepath.Join(dir, "stats")
 	config, err := os.ReadFile("../../examples/haproxy/haproxy.cfg")
@@ -215,7 +197,8 @@ func startRolling(t *testing.T, httpLine, grpcLine string, args ...string) *roll
 		t.Fatal(err)
 	}
 	pairs := []string{
-		"/run/haproxy/admin.sock", r.stats, "/etc/haproxy/site.pem", writeSite(t, dir), "inter 500ms", "inter 100ms",
+		"/run/haproxy/admin.sock", r.stats, "/etc/haproxy/site.pem", testnet.WritePEM(t, site.Certificates[0]), "timeout connect 2s", "timeout connect 10s\n    timeout check 10s", // otherwise the interval between checks
+
 		"10.0.0.10:80\n", r.frontHTTP + "\n", "10.0.0.10:443", r.frontTLS, "10.0.0.10:9090", r.frontGRPC,
 	}
 	for i := range r.servers {
@@ -230,7 +213,7 @@ func startRolling(t *testing.T, httpLine, grpcLine string, args ...string) *roll
 		t.Fatal(err)
 	}
 	haproxy := exec.Command("haproxy", "-db", "-f", file)
-	output := newTranscript()
+	output := new(testnet.Log)
 	haproxy.Stdout, haproxy.Stderr = output, output
 	if err := haproxy.Start(); err != nil {
 		t.Fatal(err)
@@ -246,31 +229,11 @@ func startRolling(t *testing.T, httpLine, grpcLine string, args ...string) *roll
 	return r
 }
 
-// writeSite writes a certificate and its key into one file, as HAProxy wants them.
-func writeSite(t *testing.T, dir string) string {
-	config, _ := testnet.TLS(t)
-	certificate := config.Certificates[0]
-	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey.(*ecdsa.PrivateKey))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file []byte
-	for _, der := range certificate.Certificate {
-		file = append(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
-	}
-	file = append(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
-	name := filepath.Join(dir, "site.pem")
-	if err := os.WriteFile(name, file, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
-
 // start starts a server.
 func (r *rolling) start(i int) {
 	args := append([]string{"serve", "-http", r.http[i], "-grpc", r.grpc[i], "-admin", "", "-dir", r.t.TempDir()}, r.args...)
 	r.servers[i] = startCommand(r.t, args...)
-	r.servers[i].stdout.await(r.t, "Ctrl-C stops")
+	r.servers[i].await("Ctrl-C stops")
 }
 
 // replace ends a server and starts another one in its place.
@@ -278,8 +241,8 @@ func (r *rolling) replace(i int) {
 	old := r.servers[i]
 	old.signal(syscall.SIGTERM)
 	old.waitOrderly()
-	if text := old.stderr.String(); strings.Contains(text, "cut off") {
-		r.t.Errorf("server %d: %s", i, text)
+	if old.stderr.Has("cut off") {
+		r.t.Errorf("server %d: %s", i, &old.stderr)
 	}
 	r.start(i)
 	r.awaitUp(3)
@@ -295,17 +258,14 @@ func (r *rolling) awaitUp(n int) {
 		}
 		defer c.Close()
 		_, _ = io.WriteString(c, "show stat\n")
-		reader := csv.NewReader(c)
-		reader.FieldsPerRecord = -1
-		rows, _ := reader.ReadAll()
-		up := make(map[string]int)
-		for _, row := range rows {
-			// # pxname,svname,...,status is field 17; "L7OK" is the check's result.
-			if len(row) > 36 && strings.HasPrefix(row[17], "UP") && row[36] == "L7OK" {
-				up[row[0]]++
+		rows, _ := io.ReadAll(c)
+		up := 0
+		for row := range strings.Lines(string(rows)) {
+			if strings.Contains(row, ",UP,") && strings.Contains(row, ",L7OK,") { // the check's result
+				up++
 			}
 		}
-		return up["http"] == n && up["grpc"] == n
+		return up == 2*n
 	})
 }
 

@@ -1,29 +1,23 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/cmd/percore/internal/echopb"
 	"github.com/percore/percore/internal/testnet"
 )
-
-func TestServeDefaults(t *testing.T) {
-	got, err := parseServeFlags(nil, io.Discard)
-	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", drain: 10 * time.Second, adminAddress: "127.0.0.1:6060"}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("no flags: got %+v, %v, want %+v, nil", got, err, want)
-	}
-}
 
 func TestHelp(t *testing.T) {
 	for _, tt := range []struct {
@@ -51,10 +45,7 @@ func TestHelp(t *testing.T) {
 // A user's mistake is answered by one line that names it, and by status 2 if
 // the command line is at fault, 1 if the machine is.
 func TestMistakes(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	missing := filepath.Join(t.TempDir(), "missing")
 	for _, tt := range []struct {
 		name   string
 		args   []string
@@ -64,17 +55,13 @@ func TestMistakes(t *testing.T) {
 		{"unknown command", []string{"fly"}, exitUsage, `unknown command "fly"`},
 		{"help for unknown command", []string{"help", "fly"}, exitUsage, `unknown command "fly"`},
 		{"unknown flag", []string{"serve", "-frob"}, exitUsage, "-frob"},
-		{"loops not a number", []string{"serve", "-loops", "many"}, exitUsage, "-loops"},
-		{"loops negative", []string{"serve", "-loops", "-1"}, exitFailure, "-loops -1"},
-		{"drain negative", []string{"serve", "-drain", "-1s"}, exitUsage, "-drain -1s"},
-		{"limit negative", []string{"serve", "-max-conns", "-1"}, exitUsage, "-max-conns -1"},
-		{"no network", []string{"serve", "-proxy-protocol", "10.0.0.0/8,10.0.0.1"}, exitUsage, "\"10.0.0.1\" is not a network"},
-		{"certificate without key", []string{"serve", "-tls", "-cert", file}, exitUsage, "-key"},
-		{"certificate without TLS", []string{"serve", "-cert", file, "-key", file}, exitUsage, "-tls"},
-		{"certificate that is none", []string{"serve", "-tls", "-cert", file, "-key", file, "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", ""}, exitFailure, file},
+		{"limit not a number", []string{"serve", "-max-conns", "many"}, exitUsage, "-max-conns"},
+		{"limit negative", []string{"serve", "-max-conns", "-1", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", ""}, exitFailure, "MaxConns"},
+		{"drain negative", []string{"serve", "-drain", "-1s"}, exitFailure, "Drain is -1s"},
+		{"no network", []string{"serve", "-proxy-protocol", "10.0.0.0/8,10.0.0.1"}, exitUsage, `"10.0.0.1"`},
 		{"argument", []string{"serve", "public"}, exitUsage, `"public"`},
-		{"http without port", []string{"serve", "-http", "localhost"}, exitUsage, "-http"},
-		{"missing directory", []string{"serve", "-dir", file + ".d"}, exitFailure, file + ".d"},
+		{"http without port", []string{"serve", "-http", "localhost"}, exitFailure, "localhost: missing port"},
+		{"missing directory", []string{"serve", "-dir", missing}, exitFailure, missing},
 		{"port out of range", []string{"serve", "-http", "127.0.0.1:65536"}, exitFailure, "65536"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,20 +105,6 @@ func checkOneLine(t *testing.T, stdout, stderr, want string) {
 	}
 }
 
-func TestServePrintsReachableAddresses(t *testing.T) {
-	for want, addr := range map[string]net.Addr{
-		"127.0.0.1:80":           &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80},
-		"[::1]:80":               &net.TCPAddr{IP: net.IPv6loopback, Port: 80},
-		"localhost:80":           &net.TCPAddr{IP: net.IPv6unspecified, Port: 80},
-		"localhost:81":           &net.TCPAddr{Port: 81},
-		"unix:/run/percore/grpc": &net.UnixAddr{Name: "/run/percore/grpc", Net: "unix"}, // one of systemd's
-	} {
-		if got := dialAddress(addr); got != want {
-			t.Errorf("listening on %s: got %s, want %s", addr, got, want)
-		}
-	}
-}
-
 func TestServeSummary(t *testing.T) {
 	for name, setting := range map[string]string{"percore": "", "net": "engine=net"} {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +112,7 @@ func TestServeSummary(t *testing.T) {
 				needEngine(t)
 			}
 			t.Setenv("PERCOREDEBUG", setting)
-			s := startServers(t, "-loops", "3")
+			s := startServers(t)
 			if err := os.WriteFile(filepath.Join(s.dir, "file"), make([]byte, 20_000), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -153,11 +126,11 @@ func TestServeSummary(t *testing.T) {
 				}
 			}
 			s.stop()
-			wants := []string{`uptime +\d`, `requests +5 \(3 HTTP, 2 gRPC\)\n`}
-			if name == "percore" { // net/http itself reads the beginning of a file whose type it doesn't know
-				wants = append(wants, `on 3 loops\n`, `past net/http +3 over HTTP/1.1`, `bytes by sendfile +5\d{4}\n`, `when it began to stop\n(.*\n)*connections waiting +2\n`)
-			} else {
-				wants = append(wants, `on package net\n`, `past net/http +0 over HTTP/1.1`)
+			wants := []string{`on percore\n`, `uptime +\d`, `requests +3 over HTTP/1.1, 0 over HTTP/2, 2 calls of gRPC\n`,
+				// net/http itself reads the beginning of a file whose type it doesn't know
+				`bytes by sendfile +5\d{4}\n`, `when it began to stop\n(.*\n)*connections waiting +2\n`}
+			if name == "net" {
+				wants = []string{`on package net\n`, `requests +0 over HTTP/1.1`}
 			}
 			for _, want := range wants {
 				if got := s.stdout.String(); !regexp.MustCompile(want).MatchString(got) {
@@ -185,25 +158,15 @@ func TestServeFinishesWhatIsUnderWay(t *testing.T) {
 	clock := s.do("GET", "/clock", nil, nil)
 	defer clock.Body.Close()
 	s.signal(syscall.SIGTERM)
-	s.stderr.await(t, "msg=stopping")
-	if err := call.Send(&echopb.EchoRequest{Message: "late"}); err != nil {
-		t.Errorf("sending on the open call: %v", err)
-	}
-	if got, err := call.Recv(); err != nil || got.GetMessage() != "late" {
-		t.Errorf("the open call: got %q, %v, want %q, nil", got.GetMessage(), err, "late")
-	}
-	if err := call.CloseSend(); err != nil {
-		t.Errorf("closing the open call: %v", err)
-	}
-	if _, err := call.Recv(); err != io.EOF {
-		t.Errorf("the end of the open call: got %v, want EOF", err)
-	}
+	testnet.Eventually(t, "the server's stop", func() bool { return s.stderr.Has("msg=stopping") })
+	s.talk(call, "late")
+	s.endCall(call)
 	if _, err := io.ReadAll(clock.Body); err != nil {
 		t.Errorf("the clock: got %v, want an orderly end", err)
 	}
 	s.waitOrderly()
-	if strings.Contains(s.stderr.String(), "cut off") {
-		t.Errorf("got log\n%s\nwant nothing to be cut off", s.stderr)
+	if s.stderr.Has("cut off") {
+		t.Errorf("got log\n%s\nwant nothing to be cut off", &s.stderr)
 	}
 }
 
@@ -214,11 +177,119 @@ func (s *servers) openCall() echopb.Echo_BidiStreamClient {
 	if err != nil {
 		s.t.Fatalf("BidiStream: %v", err)
 	}
-	if err := call.Send(&echopb.EchoRequest{Message: "early"}); err != nil {
+	s.talk(call, "early")
+	return call
+}
+
+// talk sends a message on an open call, and receives it.
+func (s *servers) talk(call echopb.Echo_BidiStreamClient, text string) {
+	s.t.Helper()
+	if err := call.Send(&echopb.EchoRequest{Message: text}); err != nil {
 		s.t.Fatalf("BidiStream: Send: %v", err)
 	}
-	if got, err := call.Recv(); err != nil || got.GetMessage() != "early" {
-		s.t.Fatalf("BidiStream: Recv: got %q, %v, want %q, nil", got.GetMessage(), err, "early")
+	if got, err := call.Recv(); err != nil || got.GetMessage() != text {
+		s.t.Fatalf("BidiStream: Recv: got %q, %v, want %q, nil", got.GetMessage(), err, text)
 	}
-	return call
+}
+
+func (s *servers) endCall(call echopb.Echo_BidiStreamClient) {
+	s.t.Helper()
+	if err := call.CloseSend(); err != nil {
+		s.t.Errorf("CloseSend: %v", err)
+	}
+	if _, err := call.Recv(); err != io.EOF {
+		s.t.Errorf("the end of the call: got %v, want EOF", err)
+	}
+}
+
+// startDemo runs the servers in this process until the test ends.
+func startDemo(t *testing.T) *demo {
+	t.Helper()
+	testnet.NoLeaks(t)
+	const free = "127.0.0.1:0"
+	opts := serveOptions{httpAddress: free, grpcAddress: free, adminAddress: free, dir: t.TempDir(), drain: testnet.HangTimeout}
+	d, err := newDemo(opts, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatalf("newDemo: %v", err)
+	}
+	serves, ended := make(chan error, 2), make(chan error, 1)
+	d.ready = func() { serves <- nil }
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		err := errors.Join(d.run(ctx), d.root.Close())
+		serves <- err
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := testnet.Receive(t, "the demo's end", ended); err != nil {
+			t.Errorf("the demo: %v", err)
+		}
+	})
+	if err := testnet.Receive(t, "the demo", serves); err != nil {
+		t.FailNow()
+	}
+	return d
+}
+
+// fetchOnce asks for a URL on a connection of its own.
+func fetchOnce(t *testing.T, url string) (resp *http.Response, body string) {
+	t.Helper()
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url)
+	if err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	return resp, string(b)
+}
+
+func TestServeAdmin(t *testing.T) {
+	d := startDemo(t)
+	base := testnet.URL(d.listeners[2], false, "")
+	for path, want := range map[string]string{
+		"/metrics":                    "\npercore_open_connections ",
+		"/debug/percore":              "<h2>Loops</h2>",
+		"/debug/percore?":             "gRPC: being served", // a chart of a figure of another module
+		"/debug/percore?format=json":  `"Listeners"`,
+		"/debug/pprof/":               "goroutine",
+		"/debug/pprof/cmdline":        "",
+		"/debug/pprof/heap?debug=1":   "heap profile",
+		"/debug/pprof/symbol":         "num_symbols",
+		"/debug/pprof/trace?seconds=": "",
+	} {
+		if resp, body := fetchOnce(t, base+path); resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: got %s, %d bytes, want 200 and %q", path, resp.Status, len(body), want)
+		}
+	}
+	if resp, _ := fetchOnce(t, base+"/other"); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("/other: got %s, want 404", resp.Status)
+	}
+	if resp, _ := fetchOnce(t, testnet.URL(d.listeners[0], false, "")+"/metrics"); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("the public address: got %s, want 404 for the pages of the admin server", resp.Status)
+	}
+}
+
+// The pages are for addresses and localhost, not for a name that another's DNS leads here.
+func TestServeAdminHost(t *testing.T) {
+	d := startDemo(t)
+	for _, path := range []string{"/debug/pprof/", "/metrics"} {
+		for host, want := range map[string]int{"localhost:1": 200, "[::1]:80": 200, "evil.example:6060": 403} {
+			req, err := http.NewRequest("GET", testnet.URL(d.listeners[2], false, "")+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Host, req.Close = host, true
+			resp, err := new(http.Transport).RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.Body.Close(); resp.StatusCode != want {
+				t.Errorf("%s, Host %q: got %s, want %d", path, host, resp.Status, want)
+			}
+		}
+	}
 }

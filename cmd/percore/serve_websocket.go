@@ -29,18 +29,16 @@ type webSockets struct {
 
 func newWebSockets() *webSockets {
 	s := &webSockets{upgrader: websocket.Upgrader{ReadBufferSize: 256, WriteBufferPool: new(sync.Pool)}}
-	s.group = wsadapter.NewGroup(&s.conns, "echo", func(up *wsadapter.Upgrade, r *http.Request, _ []byte) error {
-		return s.begin(up, r)
-	})
+	s.group = wsadapter.NewGroup(&s.conns, "echo", s.begin)
 	return s
 }
 
 // ServeHTTP upgrades a connection, and returns.
 func (s *webSockets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_ = s.begin(s.group.NewUpgrade(w, r), r) // the library has answered if it fails
+	_ = s.begin(s.group.NewUpgrade(w, r), r, nil) // the library has answered if it fails
 }
 
-func (s *webSockets) begin(up *wsadapter.Upgrade, r *http.Request) error {
+func (s *webSockets) begin(up *wsadapter.Upgrade, r *http.Request, _ []byte) error {
 	ws, err := s.upgrader.Upgrade(up, r, nil)
 	if err != nil {
 		return err
@@ -64,9 +62,8 @@ func (s *webSocket) Read() (m webSocketMessage, err error) {
 }
 
 // Handle sends a message back. After a write that has failed the conversation goes on until Read fails,
-// too: when the server has told the client to connect again, that is the client's answer. A connection
-// that was closed before would be reset, and the client might not get the close message. A client
-// that takes nothing would stay forever.
+// too: a connection that is closed before may be reset, and the client not get the close message that
+// tells it to connect again. Only a client that takes nothing would stay forever.
 func (s *webSocket) Handle(m webSocketMessage) error {
 	_ = s.ws.SetWriteDeadline(time.Now().Add(webSocketWriteTimeout))
 	if err := s.ws.WriteMessage(m.kind, m.data); errors.Is(err, os.ErrDeadlineExceeded) {

@@ -4,8 +4,6 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,22 +23,10 @@ import (
 func start(t *testing.T, args ...string) (server *testnet.Restarts, admin string, client *http.Client) {
 	t.Helper()
 	config, clientConfig := testnet.TLS(t)
-	pair := config.Certificates[0]
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write := func(name, kind string, data []byte) (path string) {
-		path = filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	file := testnet.WritePEM(t, config.Certificates[0])
 	admin = testnet.Reserve(t)
 	server = testnet.StartRestarts(t, "PRODUCTION_EXAMPLE=1", append(args, "-any-parent", "-addr", "127.0.0.1:0", "-admin", admin,
-		"-cert", write("cert.pem", "CERTIFICATE", pair.Certificate[0]), "-key", write("key.pem", "PRIVATE KEY", key))...)
+		"-cert", file, "-key", file)...)
 	clientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 	transport := &http.Transport{TLSClientConfig: clientConfig}
 	t.Cleanup(transport.CloseIdleConnections)
