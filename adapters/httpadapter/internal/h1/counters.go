@@ -28,7 +28,7 @@ const (
 	CountRequests                              // that were served
 	CountOdd                                   // of these and of refused ones those that are not plain, from here by the reason
 
-	Counters = CountOdd + Counter(reasonCount) // how many there are
+	Counters = CountOdd + Counter(http1.Verdicts) // how many there are
 )
 
 // gauge counts a connection that comes into a state, or leaves it.
@@ -55,31 +55,9 @@ const slowTime = time.Second
 // are slow.
 func Stalled() (all, slow int) { return stalls.Count(slowTime) }
 
-// reason is why a request is odd: a verdict about its header, or one of these.
-type reason uint8
-
-const (
-	reasonEnded  = reason(http1.Verdicts) + iota // the stream ended, or failed, in the middle of a request
-	reasonTarget                                 // a target that is none for package url
-
-	reasonCount = iota + int(http1.Verdicts)
-)
-
-func reasonOf(v http1.Verdict) reason { return reason(v) }
-
-func (r reason) String() string {
-	switch r {
-	case reasonEnded:
-		return "ended"
-	case reasonTarget:
-		return "target"
-	}
-	return http1.Verdict(r).String()
-}
-
-// OddReason returns the reason that a counter from CountOdd on counts, or false for those that are none:
-// a header is plain, or not whole yet.
+// OddReason returns why the requests are odd that a counter from CountOdd on counts, or false if it counts
+// none: a header is plain, or not whole yet.
 func (c Counter) OddReason() (string, bool) {
-	r := reason(c - CountOdd)
-	return r.String(), r != reasonOf(http1.Plain) && r != reasonOf(http1.Incomplete)
+	v := http1.Verdict(c - CountOdd)
+	return v.String(), v != http1.Plain && v != http1.Incomplete
 }

@@ -22,8 +22,8 @@ import (
 // the connection waits for more of it.
 type oddHeader struct {
 	http1.Beginning
-	why    reason // 0: the header is not known to be odd
-	pieces bool   // net/http would have read more than once, so that the connection is active even if it is refused
+	why    http1.Verdict // Incomplete: the header is not known to be odd
+	pieces bool          // net/http would have read more than once, so that the connection is active even if it is refused
 }
 
 // oddOutcome is what became of an odd request.
@@ -47,7 +47,7 @@ func (t *turn) serveOdd(end error) oddOutcome {
 		}
 		return oddWaits
 	}
-	if t.odd.why == 0 && end == nil {
+	if t.odd.why == http1.Incomplete && end == nil {
 		return oddServed // what follows the empty line may be plain
 	}
 	p := t.memory()[:t.have]
@@ -104,7 +104,7 @@ func (t *turn) skipEmptyLine() bool {
 	if n := leadingNewlines(p[:min(len(p), peekBytes)]); n > 0 {
 		t.startHeader()
 		t.have = copy(p, p[n:])
-		t.odd.why = 0
+		t.odd.why = http1.Incomplete
 		c.change(connState.skipEmptyLine)
 	}
 	return t.have > 0

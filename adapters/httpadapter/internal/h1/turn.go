@@ -152,7 +152,7 @@ func (t *turn) read() bool {
 		t.have += n
 		return true
 	case t.have > 0: // in the middle of a header
-		t.odd.why = cmp.Or(t.odd.why, reasonEnded)
+		t.odd.why = cmp.Or(t.odd.why, http1.Ended)
 		return t.serveOdd(err) == oddServed
 	}
 	return t.close()
@@ -177,7 +177,7 @@ func (t *turn) serveBuffered() bool {
 		if !t.c.queue.server.HTTP1 {
 			return t.close() // as net/http does
 		}
-		if t.odd.why != 0 {
+		if t.odd.why != http1.Incomplete {
 			switch t.serveOdd(nil) {
 			case oddWaits:
 				t.scanned = t.have
@@ -198,11 +198,11 @@ func (t *turn) serveBuffered() bool {
 			t.scanned = t.have
 			return true
 		default:
-			t.odd.why = reasonOf(v)
+			t.odd.why = v
 			continue
 		}
 		if t.head.Fields > t.c.queue.server.FieldsMax {
-			t.odd.why = reasonOf(http1.Fields)
+			t.odd.why = http1.Fields
 			continue
 		}
 		if !t.serveRequest(p) {
@@ -222,7 +222,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	}
 	x := t.newExchange(p)
 	if x == nil {
-		t.odd.why = reasonTarget // which net/http refuses
+		t.odd.why = http1.Target // which net/http refuses
 		return true
 	}
 	c.queue.counts.Add(CountRequests, 1)

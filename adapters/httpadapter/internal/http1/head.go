@@ -18,12 +18,12 @@ const (
 	Plain
 
 	// The others name the first thing that is outside the subset. net/http decides what to do with
-	// the request.
+	// the request. Scan returns all but Ended.
 
 	TooLong   // the header is longer than the limit
 	LineEnd   // a line that does not end in CRLF, or an empty line before the request
 	Method    // not a token, or CONNECT, PRI
-	Target    // not a path: absolute, authority or asterisk form, control characters, or a bad escape
+	Target    // not a path: absolute, authority or asterisk form, control characters, or none for package url
 	Version   // neither HTTP/1.1 nor HTTP/1.0
 	FieldName // not a token, or followed by a space; a folded line starts like this, too
 	FieldByte // a control character in a value
@@ -34,6 +34,7 @@ const (
 	Expect    // Expect with anything but one 100-continue
 	Upgrade   // Upgrade, HTTP2-Settings
 	Fields    // more fields than the subset takes
+	Ended     // the stream has ended, or failed, in the middle of a request
 
 	Verdicts // the number of verdicts
 )
@@ -41,7 +42,7 @@ const (
 var verdictNames = [Verdicts]string{
 	"incomplete", "plain", "too long", "line end", "method", "target", "version", "field name",
 	"field byte", "host", "length", "coding", "connection option", "expect", "upgrade",
-	"number of fields",
+	"number of fields", "ended",
 }
 
 // String returns the verdict in words.
