@@ -14,6 +14,7 @@ import (
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // This file gives connections that speak HTTP/2 to a server of package h2, which calls the
@@ -119,7 +120,7 @@ func (h *http2Host) Conn(c *h2.Conn) httpstream.Conn {
 }
 
 // Context implements httpstream.Host.
-func (h *http2Host) Context(c *h2.Conn) (context.Context, httpstream.Canceler) {
+func (h *http2Host) Context(c *h2.Conn) (context.Context, semantics.Canceler) {
 	return c.User().(*h1.Conn).NewContext()
 }
 

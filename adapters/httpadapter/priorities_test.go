@@ -18,6 +18,7 @@ import (
 
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
@@ -141,12 +142,12 @@ func onH2(srv *http.Server) (start func(net.Conn), stop func()) {
 type bubbleHost struct{}
 
 func (bubbleHost) Conn(*h2.Conn) httpstream.Conn { return httpstream.Conn{RemoteAddr: "pipe"} }
-func (bubbleHost) Context(*h2.Conn) (context.Context, httpstream.Canceler) {
+func (bubbleHost) Context(*h2.Conn) (context.Context, semantics.Canceler) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return ctx, canceler(cancel)
 }
 
-// canceler is an httpstream.Canceler.
+// canceler is a semantics.Canceler.
 type canceler context.CancelFunc
 
 func (c canceler) Cancel() { c() }

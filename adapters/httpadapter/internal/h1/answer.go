@@ -187,7 +187,7 @@ func (t *turn) serveStream(a *Answer) bool {
 	a.watched.mu.Unlock()
 	c.current.Store(nil)
 	c.queue.counts.Add(CountDetached, -1)
-	a.cancel()
+	a.canceler.Cancel()
 	a.finish(sent)
 	switch {
 	case !sent:
@@ -213,7 +213,7 @@ func (t *turn) serveStream(a *Answer) bool {
 func (a *Answer) finish(sent bool) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			a.conn.queue.server.logPanic(a.conn, reason)
+			a.conn.logPanic(reason)
 		}
 	}()
 	a.owner.Finish(sent)
@@ -359,9 +359,6 @@ func (o detachedAnswerOut) KeepAlives() bool { return o.a.conn.queue.server.mayK
 
 // FinishBody implements http1.Conn. The body was closed when the handler returned.
 func (o detachedAnswerOut) FinishBody(bool) (reusable, tooLong bool) { return o.a.bodyRead, false }
-
-// AppendDate implements http1.Conn.
-func (o detachedAnswerOut) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
 
 // Logf implements http1.Conn.
 func (o detachedAnswerOut) Logf(format string, args ...any) {

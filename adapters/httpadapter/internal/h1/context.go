@@ -112,26 +112,24 @@ func (c localAddrContext) Value(key any) any {
 }
 
 // newRequestContext makes the context of a request of a connection.
-func newRequestContext(parent context.Context, c *percore.Conn) (context.Context, canceler) {
+func newRequestContext(parent context.Context, c *percore.Conn) (context.Context, semantics.Canceler) {
 	if parent.Done() != nil {
 		ctx, cancel := context.WithCancel(localAddrContext{parent, c})
-		return ctx, canceler{derived: cancel}
+		return ctx, derivedCanceler(cancel)
 	}
 	ctx := &requestContext{parent: parent, conn: c}
-	return ctx, canceler{own: ctx}
+	return ctx, (*ownCanceler)(ctx)
 }
 
-// canceler cancels the context of a request.
-type canceler struct {
-	own     *requestContext    // if its parent can't be cancelled; else nil
-	derived context.CancelFunc // if its parent can be cancelled; else nil
-}
+// ownCanceler and derivedCanceler are one word, which an interface needs no memory for. The contexts
+// themselves, which handlers have, have no method Cancel.
+type (
+	ownCanceler     requestContext     // whose parent can't be cancelled
+	derivedCanceler context.CancelFunc // whose parent can be
+)
 
-// cancel may be called more than once, and by several goroutines.
-func (c canceler) cancel() {
-	if c.derived != nil {
-		c.derived()
-		return
-	}
-	c.own.cancel()
-}
+// Cancel implements semantics.Canceler.
+func (c *ownCanceler) Cancel() { (*requestContext)(c).cancel() }
+
+// Cancel implements semantics.Canceler.
+func (c derivedCanceler) Cancel() { c() }

@@ -72,7 +72,7 @@ func (t *turn) allocExchange(length int64) (x *exchange, ctx context.Context) {
 type watched struct {
 	// immutable
 	conn     *Conn
-	canceler // of the context
+	canceler semantics.Canceler // of the context
 
 	mu          sync.Mutex
 	stream      *Answer   // nil: the answer is not detached
@@ -90,7 +90,7 @@ func (t *turn) newExchange(p []byte) *exchange {
 	h := &t.head
 	x, ctx := t.allocExchange(h.ContentLength)
 	if !h.Request(ctx, p, x.req) {
-		x.cancel()
+		x.canceler.Cancel()
 		return nil
 	}
 	x.init(p[h.Bytes:], h.Expects || h.Is10)
@@ -158,7 +158,7 @@ func (x *exchange) run(handler http.Handler) {
 		}
 		x.Abort()
 		if reason := recover(); reason != nil {
-			x.conn.queue.server.logPanic(x.conn, reason)
+			x.conn.logPanic(reason)
 		}
 	}()
 	handler.ServeHTTP(x, x.req)
@@ -209,7 +209,7 @@ func (x *watched) clientGone() {
 	}
 	x.mu.Unlock()
 	if !hijacked {
-		x.cancel()
+		x.canceler.Cancel()
 	}
 	if detached != nil {
 		detached.owner.Gone(nil)
@@ -245,7 +245,7 @@ func (x *exchange) end() (hijacked, watching bool, detached *Answer) {
 	x.ended, x.rest = true, nil
 	hijacked, watching = x.hijacked, x.watching
 	x.mu.Unlock()
-	x.cancel()
+	x.canceler.Cancel()
 	return hijacked, watching, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // This file has the requests that http1.Scan does not take: with Upgrade, announced trailers, an
@@ -137,7 +138,7 @@ func (t *turn) newOddExchange(parsed *http.Request, behind []byte) *exchange {
 	}
 	x, ctx := t.allocExchange(length)
 	*x.req = *parsed.WithContext(ctx)
-	x.stays = x.req.Header["Upgrade"] != nil || http1.IsGeneralOptions(x.req)
+	x.stays = x.req.Header["Upgrade"] != nil || semantics.IsGeneralOptions(x.req)
 	x.init(behind, true)
 	return x
 }
@@ -147,8 +148,8 @@ func (s *Server) oddHandler(req *http.Request) http.Handler {
 	switch _, fails := http1.ExpectsContinue(req); {
 	case fails:
 		return http.HandlerFunc(http1.ExpectationFailed)
-	case !s.HTTP.DisableGeneralOptionsHandler && http1.IsGeneralOptions(req):
-		return http.HandlerFunc(http1.GeneralOptions)
+	case !s.HTTP.DisableGeneralOptionsHandler && semantics.IsGeneralOptions(req):
+		return http.HandlerFunc(semantics.GeneralOptions)
 	}
 	return s.HTTP.Handler
 }

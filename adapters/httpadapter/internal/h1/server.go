@@ -6,9 +6,9 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"runtime"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/shared/counters"
@@ -166,7 +166,7 @@ func (c *Conn) ReportSafely(state http.ConnState) (ok bool) {
 	}
 	defer func() {
 		if reason := recover(); reason != nil {
-			c.queue.server.logPanic(c, reason)
+			c.logPanic(reason)
 		}
 	}()
 	c.Report(state)
@@ -174,12 +174,6 @@ func (c *Conn) ReportSafely(state http.ConnState) (ok bool) {
 }
 
 // logPanic logs a panic of the user's as net/http does.
-func (s *Server) logPanic(c *Conn, reason any) {
-	if reason == http.ErrAbortHandler {
-		return
-	}
-	const size = 64 << 10
-	buf := make([]byte, size)
-	buf = buf[:runtime.Stack(buf, false)]
-	s.Host.Logf("http: panic serving %v: %v\n%s", c.RemoteAddr(), reason, buf)
+func (c *Conn) logPanic(reason any) {
+	semantics.LogPanic(c.Host().Logf, "http", c.RemoteAddr(), reason)
 }

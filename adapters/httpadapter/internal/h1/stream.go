@@ -3,10 +3,8 @@ package h1
 import (
 	"crypto/tls"
 	"io"
-	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
-	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // stream is what a worker reads requests from and writes answers to: the connection itself, or the TLS
@@ -98,7 +96,7 @@ func (o plainAnswerOut) ReadFrom(r io.Reader) (int64, error) { return o.x.conn.C
 func (o answerOut) Write(p []byte) (int, error) {
 	n, err := o.x.conn.stream().write(p)
 	if err != nil {
-		o.x.cancel()
+		o.x.canceler.Cancel()
 	}
 	return n, err
 }
@@ -125,12 +123,6 @@ func (o answerOut) FinishBody(readsOn bool) (reusable, tooLong bool) {
 	}
 	return o.x.body.finish(readsOn)
 }
-
-// AppendDate implements http1.Conn.
-func (o answerOut) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
-
-// date is shared by all servers.
-var date semantics.Date
 
 // Logf implements http1.Conn.
 func (o answerOut) Logf(format string, args ...any) { o.x.conn.queue.server.Host.Logf(format, args...) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/seam"
@@ -95,24 +96,6 @@ func (c *Conn) TLS() *tls.Conn {
 func (c *Conn) TLSState() *tls.ConnectionState { return c.stream().tlsState() }
 
 // NewContext makes the context of a request.
-func (c *Conn) NewContext() (context.Context, Canceler) {
-	ctx, canceler := newRequestContext(c.Context(), c.Conn)
-	if canceler.own != nil {
-		return ctx, (*ownCanceler)(canceler.own)
-	}
-	return ctx, derivedCanceler(canceler.derived)
+func (c *Conn) NewContext() (context.Context, semantics.Canceler) {
+	return newRequestContext(c.Context(), c.Conn)
 }
-
-// Canceler cancels the context of a request. Cancel may be called more than once, and by several
-// goroutines.
-type Canceler interface{ Cancel() }
-
-// ownCanceler and derivedCanceler are a canceler in one word, which an interface needs no memory
-// for.
-type (
-	ownCanceler     requestContext
-	derivedCanceler context.CancelFunc
-)
-
-func (c *ownCanceler) Cancel()    { (*requestContext)(c).cancel() }
-func (c derivedCanceler) Cancel() { c() }

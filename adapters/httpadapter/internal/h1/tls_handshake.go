@@ -30,7 +30,7 @@ func (h *handshaker) run(place *serving.Handshake) {
 	c := (*Conn)(h)
 	defer func() {
 		if err := recover(); err != nil {
-			c.queue.server.logPanic(c, err)
+			c.logPanic(err)
 			h.abort()
 		}
 	}()
@@ -74,7 +74,7 @@ func (h *handshaker) log() {
 	c := (*Conn)(h)
 	defer func() {
 		if err := recover(); err != nil {
-			c.queue.server.logPanic(c, err)
+			c.logPanic(err)
 		}
 	}()
 	err := h.complete()

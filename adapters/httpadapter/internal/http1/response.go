@@ -35,9 +35,6 @@ type Conn interface {
 	// connection can serve another request, and whether the rest of the body was too long to read.
 	FinishBody(readsOn bool) (reusable, tooLong bool)
 
-	// AppendDate appends the time in [http.TimeFormat]. [semantics.Date] implements it.
-	AppendDate(b []byte) []byte
-
 	// Logf writes a line to the server's error log.
 	Logf(format string, args ...any)
 }
@@ -750,7 +747,7 @@ func (w *Response) sendHeader(p []byte) {
 	w.out = w.dropFrom(w.out, drop)
 	if !w.has(date) {
 		w.out = append(w.out, "Date: "...)
-		w.out = w.conn.AppendDate(w.out)
+		w.out = append(w.out, semantics.Date()...)
 		w.out = append(w.out, crlf...)
 	}
 	w.out = add.appendTo(w.out, w.length)

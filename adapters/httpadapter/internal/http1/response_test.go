@@ -20,7 +20,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/race"
 )
 
@@ -30,7 +29,6 @@ type wire struct {
 	off    bool // SetKeepAlivesEnabled(false)
 	body   *body
 	log    bytes.Buffer
-	date   semantics.Date
 	writes writeSizes
 }
 
@@ -59,8 +57,6 @@ func (c *wire) FinishBody(bool) (reusable, tooLong bool) {
 }
 
 func (c *wire) Fail() {}
-
-func (c *wire) AppendDate(b []byte) []byte { return c.date.Append(b, time.Now()) }
 
 func (c *wire) Logf(format string, args ...any) { fmt.Fprintf(&c.log, format+"\n", args...) }
 

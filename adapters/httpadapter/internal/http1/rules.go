@@ -164,21 +164,6 @@ func ExpectsContinue(r *http.Request) (continues, fails bool) {
 	return continues && r.ProtoAtLeast(1, 1) && r.ContentLength != 0, !continues && expect != ""
 }
 
-// IsGeneralOptions reports whether a request asks for the options of the server itself
-// (serverHandler.ServeHTTP).
-func IsGeneralOptions(r *http.Request) bool {
-	return r.RequestURI == "*" && r.Method == http.MethodOptions
-}
-
-// GeneralOptions answers such a request (globalOptionsHandler).
-func GeneralOptions(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Length", "0")
-	if r.ContentLength != 0 {
-		const bytesMax = 4 << 10 // of a body that is read
-		_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, bytesMax))
-	}
-}
-
 // ExpectationFailed answers a request that expects what a server doesn't know
 // ((*response).sendExpectationFailed).
 func ExpectationFailed(w http.ResponseWriter, _ *http.Request) {

@@ -383,7 +383,7 @@ func (w *response) completeHeader(p []byte, last bool) []h2.Field {
 		fields = append(fields, h2.FieldOfKey("Content-Length", strconv.Itoa(len(p))))
 	}
 	if !w.hasDate {
-		fields = append(fields, h2.FieldOfKey("Date", date.Text(time.Now())))
+		fields = append(fields, h2.FieldOfKey("Date", semantics.Date()))
 	}
 	return fields
 }

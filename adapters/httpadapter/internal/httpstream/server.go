@@ -3,10 +3,8 @@ package httpstream
 import (
 	"context"
 	"crypto/tls"
-	"io"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -41,7 +39,7 @@ type Host interface {
 	// Conn returns what the requests of a connection share, and Context makes the context of a
 	// request. They must not block.
 	Conn(c *h2.Conn) Conn
-	Context(c *h2.Conn) (context.Context, Canceler)
+	Context(c *h2.Conn) (context.Context, semantics.Canceler)
 
 	// ConnState is called like the ConnState of an http.Server.
 	ConnState(c *h2.Conn, state http.ConnState)
@@ -58,10 +56,6 @@ type Conn struct {
 	RemoteAddr string
 	TLS        *tls.ConnectionState
 }
-
-// A Canceler cancels the context of a request. Cancel may be called more than once, and by several
-// goroutines.
-type Canceler interface{ Cancel() }
 
 // Accept implements [h2.Handler].
 func (h *Handler) Accept(c *h2.Conn, r *h2.Request) h2.StreamHandler {
@@ -102,8 +96,8 @@ type part struct {
 
 	// immutable
 	server   *Handler
-	canceler Canceler      // of the request's context
-	req      *http.Request // nil in an Answer
+	canceler semantics.Canceler // of the request's context
+	req      *http.Request      // nil in an Answer
 
 	response response
 
@@ -158,8 +152,8 @@ func (x *exchange) Serve() {
 		if !returned {
 			x.response.abort()
 			x.current().stream.Reset(h2.InternalError)
-			if reason := recover(); reason != nil && reason != http.ErrAbortHandler {
-				x.logPanic(reason)
+			if reason := recover(); reason != nil {
+				semantics.LogPanic(x.server.Host.Logf, "http2", x.stream.Conn().RemoteAddr(), reason)
 			}
 			if detached != nil {
 				detached.owner.Gone(semantics.ErrPanicked)
@@ -188,8 +182,8 @@ func (x *exchange) serve() {
 	r := &x.request
 	switch refused := int(x.response.status); refused {
 	case 0:
-		if x.server.GeneralOptions && r.RequestURI == "*" && r.Method == http.MethodOptions {
-			x.serveOptions()
+		if x.server.GeneralOptions && semantics.IsGeneralOptions(r) {
+			semantics.GeneralOptions(&x.response, r)
 			return
 		}
 		x.server.HTTP.ServeHTTP(&x.response, r)
@@ -201,24 +195,3 @@ func (x *exchange) serve() {
 		http.Error(&x.response, x.problem(), refused)
 	}
 }
-
-// optionsBytesMax is how much of the body of OPTIONS * the server reads, as in net/http.
-const optionsBytesMax = 4 << 10
-
-// serveOptions answers an OPTIONS * request.
-func (x *exchange) serveOptions() {
-	x.response.Header().Set("Content-Length", "0")
-	if x.request.ContentLength != 0 {
-		_, _ = io.Copy(io.Discard, http.MaxBytesReader(&x.response, x.request.Body, optionsBytesMax))
-	}
-}
-
-func (x *exchange) logPanic(reason any) {
-	const size = 64 << 10
-	buf := make([]byte, size)
-	buf = buf[:runtime.Stack(buf, false)]
-	x.server.Host.Logf("http2: panic serving %v: %v\n%s", x.stream.Conn().RemoteAddr(), reason, buf)
-}
-
-// date is shared by all servers.
-var date semantics.Date

@@ -6,24 +6,26 @@ import (
 	"time"
 )
 
-// A Date renders the time for answers, once per second. It is safe for concurrent use.
-type Date struct{ last atomic.Pointer[rendered] }
+// Date returns the time in [http.TimeFormat], for the field of answers. It renders each second once, for
+// all servers of the process.
+func Date() string { return rendered.text(time.Now()) }
 
-// rendered is a second since 1970 and its text. It is immutable.
-type rendered struct {
+var rendered dates
+
+// dates has the last second that was rendered. It is safe for concurrent use.
+type dates struct{ last atomic.Pointer[date] }
+
+// date is a second since 1970 and its text. It is immutable.
+type date struct {
 	unix int64
 	text string
 }
 
-// Append appends now in [http.TimeFormat].
-func (d *Date) Append(b []byte, now time.Time) []byte { return append(b, d.Text(now)...) }
-
-// Text returns now in [http.TimeFormat].
-func (d *Date) Text(now time.Time) string {
-	r := d.last.Load()
-	if r == nil || r.unix != now.Unix() {
-		r = &rendered{unix: now.Unix(), text: now.UTC().Format(http.TimeFormat)}
-		d.last.Store(r)
+func (d *dates) text(now time.Time) string {
+	last := d.last.Load()
+	if last == nil || last.unix != now.Unix() {
+		last = &date{unix: now.Unix(), text: now.UTC().Format(http.TimeFormat)}
+		d.last.Store(last)
 	}
-	return r.text
+	return last.text
 }
