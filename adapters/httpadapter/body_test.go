@@ -1,13 +1,10 @@
 package httpadapter
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
@@ -317,10 +313,9 @@ func TestBodyLeft(t *testing.T) {
 	for name, handler := range handlers {
 		for _, size := range []int{1, 5000, 100_000, discardMax - 1, large} {
 			wg.Go(func() {
-				want := playBody(t, onNet, handler, size)
-				if got := playBody(t, withAdapter, handler, size); got != want {
-					t.Errorf("%s, %d bytes: got\n%s\nwant\n%s", name, size, got, want)
-				}
+				onAllSides(t, fmt.Sprintf("%s, %d bytes", name, size), func(side string) string {
+					return playBody(t, side, handler, size)
+				})
 			})
 		}
 	}
@@ -355,59 +350,33 @@ var discard = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io
 
 // playBody sends a request with a body of size bytes, and then a plain one. It returns everything
 // that comes back, and the states.
-func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
-	pf := &performance{t: t, way: w}
-	srv := &http.Server{ConnState: pf.connState, ErrorLog: log.New(pf, "", 0)}
-	srv.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+func playBody(t *testing.T, name string, handler http.HandlerFunc, size int) string {
+	s := newSide(t, name, &http.Server{}, func(_ *side, rw http.ResponseWriter, r *http.Request) {
 		if r.Method == "POST" {
 			handler(rw, r)
 		}
 		io.WriteString(rw, r.Method)
 	})
-	listen, serve, stop := net.Listen, srv.Serve, srv.Close
-	if w == withAdapter {
-		s := Wrap(srv)
-		listen, serve, stop = percore.Listen, s.Serve, s.Close
-	}
-	ln, err := listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Error(err)
-		return ""
-	}
-	served := make(chan error, 1)
-	go func() { served <- serve(ln) }()
-	defer func() {
-		_ = stop()
-		<-served
-	}()
-	nc, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Error(err)
-		return ""
-	}
-	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	c := s.dial()
+	defer c.Close()
 	text := post("/", size) + strings.Repeat("b", size) + "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
 	wrote := make(chan bool)
 	go func() {
 		defer close(wrote)
 		for _, piece := range []string{text[:60], text[60:80], text[80:]} {
-			_, _ = io.WriteString(nc, piece) // fails if the server is done
+			_, _ = io.WriteString(c, piece) // fails if the server is done
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()
-	var answers bytes.Buffer
-	_, _ = io.Copy(&answers, nc) // fails if the server closes before it has read everything
+	answers := readAll(c)
 	<-wrote
-	testnet.Eventually(t, "the connection's end", pf.isOver)
-	pf.mu.Lock()
-	defer pf.mu.Unlock()
-	return fmt.Sprintf("%s\n%v\n%s", dates.ReplaceAllString(answers.String(), "Date: now"), pf.statesLocked(), pf.log.String())
+	return s.result(answers)
 }
 
 // If the client says that the connection closes after the body, the server does not read the body
 // for the handler, since that might wait forever. Hijack after WriteHeader ends the body first.
 func TestBodyLast(t *testing.T) {
+	needParking(t)
 	for _, test := range []struct {
 		name, request string
 		handler       http.HandlerFunc
@@ -430,31 +399,17 @@ func TestBodyLast(t *testing.T) {
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := startOurs(t, test.handler, nil)
-			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-			plain := &http.Server{Handler: test.handler}
-			go plain.Serve(ln)
-			defer plain.Close()
-			ask := func(address string) string {
-				c, err := net.Dial("tcp", address)
-				if err != nil {
-					t.Fatal(err)
-				}
+			onAllSides(t, test.name, func(name string) string {
+				s := newSide(t, name, &http.Server{}, func(_ *side, rw http.ResponseWriter, r *http.Request) { test.handler(rw, r) })
+				c := s.dial()
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 				io.WriteString(c, test.request)
-				answer, err := io.ReadAll(c) // a reset may end it
-				if errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("%s: the connection stays open", address)
+				answers := readAll(c)
+				if s.ours != nil {
+					testnet.Eventually(t, "the request being counted", func() bool { return s.ours.Stats().Requests == 1 })
 				}
-				before, after, _ := strings.Cut(string(answer), "Date: ")
-				_, after, _ = strings.Cut(after, "\r\n")
-				return before + after
-			}
-			if got, want := ask(f.ln.Addr().String()), ask(ln.Addr().String()); got != want {
-				t.Errorf("got %q, want net/http's %q", got, want)
-			}
-			f.wantCounted(1)
+				return answers
+			})
 		})
 	}
 }

@@ -6,15 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -162,10 +159,9 @@ func TestLimits(t *testing.T) {
 	for name, handler := range limitsMet {
 		for _, sent := range []int{8, 5000, limitTestBytes} { // before awaiting the answer
 			wg.Go(func() {
-				want, got := playLimit(t, onNet, handler, sent), playLimit(t, withAdapter, handler, sent)
-				if got != want {
-					t.Errorf("%s, %d bytes: got\n%s\nwant\n%s", name, sent, got, want)
-				}
+				got := onAllSides(t, fmt.Sprintf("%s, %d bytes", name, sent), func(side string) string {
+					return playLimit(t, side, handler, sent)
+				})
 				if strings.Contains(got, "GET") {
 					t.Errorf("%s, %d bytes: the connection is not closed: %s", name, sent, got)
 				}
@@ -174,10 +170,7 @@ func TestLimits(t *testing.T) {
 	}
 	for name, handler := range limitsUnmet {
 		wg.Go(func() {
-			want, got := playLimit(t, onNet, handler, limitTestBytes), playLimit(t, withAdapter, handler, limitTestBytes)
-			if got != want {
-				t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
-			}
+			got := onAllSides(t, name, func(side string) string { return playLimit(t, side, handler, limitTestBytes) })
 			if !strings.Contains(got, "GET") {
 				t.Errorf("%s: the connection is closed: %s", name, got)
 			}
@@ -187,30 +180,16 @@ func TestLimits(t *testing.T) {
 
 // playLimit sends part of a body and reads the answer, and then sends the rest and another request.
 // It returns everything that comes back, and the last state.
-func playLimit(t *testing.T, w way, handler http.HandlerFunc, sent int) string {
-	pf := &performance{t: t, way: w}
-	srv := &http.Server{ConnState: pf.connState, ErrorLog: log.New(pf, "", 0)}
-	srv.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+func playLimit(t *testing.T, name string, handler http.HandlerFunc, sent int) string {
+	s := newSide(t, name, &http.Server{}, func(_ *side, rw http.ResponseWriter, r *http.Request) {
 		if r.Method == "POST" {
 			handler(rw, r)
 			return
 		}
 		io.WriteString(rw, r.Method)
 	})
-	server, listen := anyServer(srv), net.Listen
-	if w == withAdapter {
-		server, listen = Wrap(srv), percore.Listen
-	}
-	ln := testnet.Listen(t, listen, testnet.TCP4)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
-	defer func() {
-		_ = server.Close()
-		<-served
-	}()
-	nc := testnet.Dial(t, ln)
+	nc := s.dial()
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
 	body := strings.Repeat("b", limitTestBytes)
 	io.WriteString(nc, post("/", limitTestBytes)+body[:sent])
 	var answers bytes.Buffer
@@ -218,7 +197,7 @@ func playLimit(t *testing.T, w way, handler http.HandlerFunc, sent int) string {
 	for status := 100; status < 200; {
 		resp, err := http.ReadResponse(br, nil)
 		if err != nil {
-			t.Errorf("%s: %v", w, err)
+			t.Errorf("%s: %v", name, err)
 			return ""
 		}
 		status = resp.StatusCode
@@ -226,10 +205,7 @@ func playLimit(t *testing.T, w way, handler http.HandlerFunc, sent int) string {
 	}
 	io.WriteString(nc, body[sent:]+"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n") // which fails if the server is done
 	_, _ = io.Copy(io.Discard, br)
-	testnet.Eventually(t, "the connection's end", pf.isOver)
-	pf.mu.Lock()
-	defer pf.mu.Unlock()
-	return fmt.Sprintf("%s\n%s\n%v", dates.ReplaceAllString(answers.String(), "Date: now"), pf.log.String(), strings.Trim(fmt.Sprint(pf.statesLocked()), "[]"))
+	return s.result(undated(answers.String()))
 }
 
 // A goroutine of the handler may continue with the request after the handler has returned, as with

@@ -95,18 +95,19 @@ func (s *side) result(answers string) string {
 	return fmt.Sprintf("answers: %q\nstates: %s\nhandler: %q\nlog: %q", answers, states, s.seen, s.log.String())
 }
 
-// onAllSides plays the same on all sides. Each must give the same result as package net.
-func onAllSides(t *testing.T, play func(t *testing.T, name string) string) {
+// onAllSides plays the same on all sides, and returns the result on package net. Each must give the
+// same.
+func onAllSides(t *testing.T, what string, play func(name string) string) (want string) {
 	t.Helper()
-	want := ""
 	for i, name := range sides {
-		got := play(t, name)
+		got := play(name)
 		if i == 0 {
 			want = got
 		} else if !sameResult(got, want) {
-			t.Errorf("%s:\n%s\nwant, as on package net:\n%s", name, got, want)
+			t.Errorf("%s, %s:\n%s\nwant, as on package net:\n%s", what, name, got, want)
 		}
 	}
+	return want
 }
 
 // readAll reads to the end of a connection. Dates are left out.
@@ -167,7 +168,7 @@ func TestCutOffBody(t *testing.T) {
 	} {
 		for _, came := range []string{"", "body"} {
 			t.Run(name+"/"+came, func(t *testing.T) {
-				onAllSides(t, func(t *testing.T, name string) string {
+				onAllSides(t, name, func(name string) string {
 					s := newSide(t, name, &http.Server{}, read)
 					c := s.dial()
 					defer c.Close()
@@ -188,7 +189,7 @@ func TestPrefaceAfterRequests(t *testing.T) {
 	for _, between := range []string{"at once", "parked"} {
 		for cut := range len("PRI * HTTP/2.0\r\n\r\n") { // before the answer
 			t.Run(fmt.Sprint(between, " ", cut), func(t *testing.T) {
-				onAllSides(t, func(t *testing.T, name string) string {
+				onAllSides(t, between, func(name string) string {
 					srv := &http.Server{Protocols: new(http.Protocols)}
 					srv.Protocols.SetHTTP1(true)
 					srv.Protocols.SetUnencryptedHTTP2(true)
@@ -224,7 +225,7 @@ func TestPrefaceAfterRequests(t *testing.T) {
 // TestLateWriteHeader: a call of WriteHeader after the handler has returned is logged.
 func TestLateWriteHeader(t *testing.T) {
 	needParking(t)
-	onAllSides(t, func(t *testing.T, name string) string {
+	onAllSides(t, "late", func(name string) string {
 		late, told := make(chan http.ResponseWriter, 1), make(chan bool)
 		s := newSide(t, name, &http.Server{}, func(_ *side, rw http.ResponseWriter, _ *http.Request) { late <- rw })
 		c := s.dial()
