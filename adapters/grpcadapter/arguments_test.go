@@ -49,7 +49,7 @@ func TestNilArguments(t *testing.T) {
 		{"WrappedServer.Serve", func() error { return Wrap(grpc.NewServer()).Serve(nil) }, "a nil net.Listener"},
 		{"Serve of a zero WrappedServer", func() error { return new(WrappedServer).Serve(unused) }, "a WrappedServer that Wrap has not made"},
 		{"WrappedServer.Handler", func() error { Wrap(grpc.NewServer()).Handler(nil); return nil }, "a nil http.Handler"},
-		{"WithDialer", func() error { WithDialer(nil); return nil }, "a nil *percore.Dialer"},
+		{"WithContextDialer", func() error { WithContextDialer(nil); return nil }, "a nil function"},
 		{"LimitWork", func() error { LimitWork(nil, nil); return nil }, "a nil *admission.Limiter"},
 		{"ChainUnaryInterceptor", func() error { ChainUnaryInterceptor(nil); return nil }, "argument 1 of ChainUnaryInterceptor is nil"},
 		{"ChainStreamInterceptor", func() error { ChainStreamInterceptor(nil); return nil }, "argument 1 of ChainStreamInterceptor is nil"},
@@ -63,7 +63,7 @@ func TestNilArguments(t *testing.T) {
 		}
 	}
 	// These are grpc-go's ways to ask for nothing, and zero values are its defaults.
-	NewServer(UnaryInterceptor(nil), StreamInterceptor(nil), StatsHandler(nil), InTapHandle(nil), Creds(nil), ForceServerCodecV2(nil),
+	NewServer(StatsHandler(nil), InTapHandle(nil), Creds(nil), ForceServerCodecV2(nil),
 		MaxConcurrentStreams(0), InitialWindowSize(0), InitialConnWindowSize(0), KeepaliveParams(keepalive.ServerParameters{})).Stop()
 }
 

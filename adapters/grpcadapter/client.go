@@ -81,7 +81,7 @@ func (s *clientSettings) client(target string) (_ *Client, err error) {
 	case s.refused != nil:
 		return nil, s.refused
 	}
-	s.Unary, s.Stream, s.Stats = rpc.ChainUnaryClient(s.unary.all()), rpc.ChainStreamClient(s.stream.all()), rpc.CombineStats(s.stats)
+	s.Unary, s.Stream, s.Stats = rpc.ChainUnaryClient(s.unary), rpc.ChainStreamClient(s.stream), rpc.CombineStats(s.stats)
 	s.Dial = s.dial
 	s.UserAgent = strings.TrimSpace(s.UserAgent + " grpc-go/" + grpc.Version)
 	s.Accepts = registeredCompressors()
@@ -238,8 +238,8 @@ type clientSettings struct {
 	rpc.ClientConfig
 	dialTarget  func(ctx context.Context, addr string) (net.Conn, error)
 	userTimeout userTimeout
-	unary       interceptors[grpc.UnaryClientInterceptor]
-	stream      interceptors[grpc.StreamClientInterceptor]
+	unary       []grpc.UnaryClientInterceptor
+	stream      []grpc.StreamClientInterceptor
 	stats       []stats.Handler
 	refused     error // an option that can't be offered
 }
@@ -271,39 +271,25 @@ func WithUserAgent(agent string) ClientOption {
 	return clientOption(func(s *clientSettings) { s.UserAgent = agent })
 }
 
-// WithUnaryInterceptor is grpc.WithUnaryInterceptor: the outermost interceptor of unary calls.
+// WithChainUnaryInterceptor is grpc.WithChainUnaryInterceptor: the first interceptor is the outermost.
+// It may be given several times; there is no option for a single one.
 //
 // The *grpc.ClientConn that interceptors get is [Client.ClientConn]. An interceptor may hand the call to
 // another *grpc.ClientConn, as with grpc-go.
-func WithUnaryInterceptor(i grpc.UnaryClientInterceptor) ClientOption {
-	refuseNil(i == nil, "WithUnaryInterceptor", "grpc.UnaryClientInterceptor", "leave the option out")
-	only := []grpc.UnaryClientInterceptor{i} // the last one counts, as in grpc-go
-	return clientOption(func(s *clientSettings) { s.unary.outermost = only })
-}
-
-// WithChainUnaryInterceptor is grpc.WithChainUnaryInterceptor: the first interceptor is the outermost,
-// inside that of [WithUnaryInterceptor].
 func WithChainUnaryInterceptor(all ...grpc.UnaryClientInterceptor) ClientOption {
 	for i, one := range all {
 		refuseNilOption(one == nil, "WithChainUnaryInterceptor", i)
 	}
-	return clientOption(func(s *clientSettings) { s.unary.chain = append(s.unary.chain, all...) })
+	return clientOption(func(s *clientSettings) { s.unary = append(s.unary, all...) })
 }
 
-// WithStreamInterceptor is grpc.WithStreamInterceptor: the outermost interceptor of streams.
-func WithStreamInterceptor(i grpc.StreamClientInterceptor) ClientOption {
-	refuseNil(i == nil, "WithStreamInterceptor", "grpc.StreamClientInterceptor", "leave the option out")
-	only := []grpc.StreamClientInterceptor{i}
-	return clientOption(func(s *clientSettings) { s.stream.outermost = only })
-}
-
-// WithChainStreamInterceptor is grpc.WithChainStreamInterceptor: the first interceptor is the outermost,
-// inside that of [WithStreamInterceptor].
+// WithChainStreamInterceptor is grpc.WithChainStreamInterceptor: [WithChainUnaryInterceptor] for
+// streams.
 func WithChainStreamInterceptor(all ...grpc.StreamClientInterceptor) ClientOption {
 	for i, one := range all {
 		refuseNilOption(one == nil, "WithChainStreamInterceptor", i)
 	}
-	return clientOption(func(s *clientSettings) { s.stream.chain = append(s.stream.chain, all...) })
+	return clientOption(func(s *clientSettings) { s.stream = append(s.stream, all...) })
 }
 
 // WithStatsHandler is grpc.WithStatsHandler. It may be given several times. WireLength of stats.InHeader
@@ -411,18 +397,12 @@ func WithIdleTimeout(d time.Duration) ClientOption {
 	})
 }
 
-// WithContextDialer is grpc.WithContextDialer. Connections that dial makes without percore are read from
-// by a goroutine each.
+// WithContextDialer is grpc.WithContextDialer. A [percore.Dialer] with another local address, timeout,
+// hook or group of loops dials if its method DialTarget is given. Connections that dial makes without
+// percore are read from by a goroutine each.
 func WithContextDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) ClientOption {
 	refuseNil(dial == nil, "WithContextDialer", "function", "leave the option out")
 	return clientOption(func(s *clientSettings) { s.dialTarget = dial })
-}
-
-// WithDialer makes d dial the connections, for clients that need another local address, timeout,
-// hook or group of loops. The caller must not change d any more.
-func WithDialer(d *percore.Dialer) ClientOption {
-	refuseNil(d == nil, "WithDialer", "*percore.Dialer", "leave the option out")
-	return clientOption(func(s *clientSettings) { s.dialTarget = d.DialTarget })
 }
 
 // WithKeepaliveParams is grpc.WithKeepaliveParams: when the client pings, at most once in 10 seconds,

@@ -79,7 +79,7 @@ func TestClientRedirects(t *testing.T) {
 	theirs := dialServer(t, listeners[1], grpc.WithUnaryInterceptor(theirUnary), grpc.WithStreamInterceptor(theirStream))
 	var second *grpc.ClientConn // of a Client
 	secondUnary, secondStream := redirects(&path, "second", func(cc *grpc.ClientConn) *grpc.ClientConn { second = cc; return cc })
-	if err := callEcho(callContext(t), dialClient(t, listeners[2], WithUnaryInterceptor(secondUnary), WithStreamInterceptor(secondStream)), nil); err != nil {
+	if err := callEcho(callContext(t), dialClient(t, listeners[2], WithChainUnaryInterceptor(secondUnary), WithChainStreamInterceptor(secondStream)), nil); err != nil {
 		t.Fatal(err)
 	}
 	path.take()
@@ -94,7 +94,7 @@ func TestClientRedirects(t *testing.T) {
 		unary, stream := redirects(&path, "first", test.to)
 		for kind, cc := range map[string]grpc.ClientConnInterface{
 			"grpc-go": dialServer(t, listeners[0], grpc.WithUnaryInterceptor(unary), grpc.WithStreamInterceptor(stream)),
-			"ours":    dialClient(t, listeners[0], WithUnaryInterceptor(unary), WithStreamInterceptor(stream)),
+			"ours":    dialClient(t, listeners[0], WithChainUnaryInterceptor(unary), WithChainStreamInterceptor(stream)),
 		} {
 			var from peer.Peer
 			if kind == "grpc-go" && test.want == addrs[2] { // it knows nothing of Clients
@@ -133,7 +133,7 @@ func TestClientConn(t *testing.T) {
 	var path calledPath
 	var seen *grpc.ClientConn
 	unary, stream := redirects(&path, "first", func(own *grpc.ClientConn) *grpc.ClientConn { seen = own; return own })
-	for _, opts := range [][]ClientOption{nil, {WithUnaryInterceptor(unary), WithStreamInterceptor(stream)}} {
+	for _, opts := range [][]ClientOption{nil, {WithChainUnaryInterceptor(unary), WithChainStreamInterceptor(stream)}} {
 		dials := make(chan string, 10)
 		c := newTestClient(t, "passthrough:///server", append(opts, WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			dials <- addr

@@ -62,9 +62,10 @@ var differingClients = []struct {
 func newDifferingClient(addr string, creds credentials.TransportCredentials, log *callLog) (*Client, error) {
 	options := []ClientOption{WithTransportCredentials(creds), WithUserAgent("differ/1")}
 	if log != nil {
-		options = append(options, WithChainUnaryInterceptor(unaryClientLog("u2", log), unaryClientLog("u3", log)),
-			WithUnaryInterceptor(unaryClientLog("u1", log)), WithStatsHandler(clientStatsLog{statsLog{"x", log}}),
-			WithChainStreamInterceptor(streamClientLog("s2", log)), WithStreamInterceptor(streamClientLog("s1", log)),
+		options = append(options,
+			WithChainUnaryInterceptor(unaryClientLog("u1", log), unaryClientLog("u2", log), unaryClientLog("u3", log)),
+			WithStatsHandler(clientStatsLog{statsLog{"x", log}}),
+			WithChainStreamInterceptor(streamClientLog("s1", log)), WithChainStreamInterceptor(streamClientLog("s2", log)),
 			WithStatsHandler(clientStatsLog{statsLog{"y", log}}))
 	}
 	return NewClient("passthrough:///"+addr, options...)

@@ -50,7 +50,7 @@ func TestClientFaults(t *testing.T) {
 			small := &percore.Dialer{Control: func(_, _ string, c syscall.RawConn) error { // so that writes wait
 				return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10) })
 			}}
-			c := dialClient(t, lis, WithTransportCredentials(creds[1]), WithDialer(small),
+			c := dialClient(t, lis, WithTransportCredentials(creds[1]), WithContextDialer(small.DialTarget),
 				WithConnectParams(grpc.ConnectParams{
 					Backoff: backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}, MinConnectTimeout: testnet.HangTimeout,
 				}))

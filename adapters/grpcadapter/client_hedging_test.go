@@ -22,7 +22,7 @@ func TestClientHedging(t *testing.T) {
 		"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}`
 	run := func(make func(lis net.Listener) grpc.ClientConnInterface) string {
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		startOwn(t, lis, StreamInterceptor(failing(1, codes.Unavailable, false)))
+		startOwn(t, lis, ChainStreamInterceptor(failing(1, codes.Unavailable, false)))
 		ctx := metadata.AppendToOutgoingContext(callContext(t), "id", "x")
 		s, err := make(lis).NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
 		if err != nil {

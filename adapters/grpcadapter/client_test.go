@@ -166,7 +166,7 @@ func TestClientCredentials(t *testing.T) {
 			creds = [2]credentials.TransportCredentials{credentials.NewTLS(server), credentials.NewTLS(client)}
 		}
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		startOwn(t, lis, UnaryInterceptor(note), Creds(creds[0]))
+		startOwn(t, lis, ChainUnaryInterceptor(note), Creds(creds[0]))
 		theirs := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]), grpc.WithPerRPCCredentials(bearer{"all", secure}))
 		ours := dialClient(t, lis, WithTransportCredentials(creds[1]), WithPerRPCCredentials(bearer{"all", secure}))
 		for _, of := range []bearer{{"one", false}, {"one", true}, {"", false}} {
@@ -195,7 +195,7 @@ func TestClientAuthority(t *testing.T) {
 		}
 		var got atomic.Value
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		startOwn(t, lis, Creds(creds[0]), UnaryInterceptor(
+		startOwn(t, lis, Creds(creds[0]), ChainUnaryInterceptor(
 			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 				md, _ := metadata.FromIncomingContext(ctx)
 				got.Store(fmt.Sprint(md[":authority"]))
@@ -254,7 +254,7 @@ func TestClientRetries(t *testing.T) {
 	} {
 		run := func(make func(lis net.Listener) grpc.ClientConnInterface) string {
 			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			startOwn(t, lis, StreamInterceptor(failing(test.attempts, test.code, test.header)))
+			startOwn(t, lis, ChainStreamInterceptor(failing(test.attempts, test.code, test.header)))
 			cc := make(lis)
 			ctx := metadata.AppendToOutgoingContext(callContext(t), "id", "x")
 			s, err := cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
@@ -325,7 +325,7 @@ func (a *attemptTimes) HandleRPC(_ context.Context, s stats.RPCStats) {
 func TestClientRetryEnds(t *testing.T) {
 	const wait = 30 * time.Millisecond
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, StreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
+	startOwn(t, lis, ChainStreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
 		ss.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", fmt.Sprint(wait.Milliseconds())))
 		return status.Error(codes.Unavailable, "again")
 	}))
@@ -378,7 +378,7 @@ func TestClientRetryFails(t *testing.T) {
 func TestClientRetryNotOpened(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, MaxConcurrentStreams(1), StreamInterceptor(
+	startOwn(t, lis, MaxConcurrentStreams(1), ChainStreamInterceptor(
 		func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
 			if md, _ := metadata.FromIncomingContext(ss.Context()); len(md["fails"]) > 0 {
 				return status.Error(codes.Unavailable, "again")
@@ -426,7 +426,7 @@ func TestClientRetryNotOpened(t *testing.T) {
 func TestClientRetryCounts(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, StreamInterceptor(failing(2, codes.Unavailable, false)))
+	startOwn(t, lis, ChainStreamInterceptor(failing(2, codes.Unavailable, false)))
 	c := dialClient(t, lis, WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":4,
 		"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
 	s, err := c.NewStream(metadata.AppendToOutgoingContext(callContext(t), "id", "x"), &echo.Streams[0], "/percore.test.Echo/Chat")
@@ -504,7 +504,7 @@ func TestClientCancel(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	began := make(chan context.Context, 1)
-	srv := startOwn(t, lis, StreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
+	srv := startOwn(t, lis, ChainStreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
 		began <- ss.Context()
 		<-ss.Context().Done()
 		return nil

@@ -70,7 +70,7 @@ func TestClientOptionsApart(t *testing.T) {
 	var seen [][]grpc.CallOption
 	c := newTestClient(t, "passthrough:///x", WithDefaultCallOptions(grpc.WaitForReady(true)), WithDefaultCallOptions(grpc.WaitForReady(true)),
 		WithDefaultCallOptions(grpc.WaitForReady(true)),
-		WithUnaryInterceptor(func(_ context.Context, method string, _, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		WithChainUnaryInterceptor(func(_ context.Context, method string, _, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			seen = append(seen, append(opts, grpc.CallContentSubtype(method)))
 			return nil
 		}))

@@ -282,7 +282,7 @@ func TestDetachPanics(t *testing.T) {
 				panic("of begin")
 			})
 		}
-		srv := startWatches(t, lis, w, append(opts, StreamInterceptor(
+		srv := startWatches(t, lis, w, append(opts, ChainStreamInterceptor(
 			func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 				defer func() {
 					if reason := recover(); reason != nil {

@@ -160,8 +160,8 @@ func passOn(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grp
 
 var detachDoors = []detachDoor{
 	{"NewServer", true, newServerDoor()},
-	{"DetachInterceptors", true, newServerDoor(StreamInterceptor(passOn), DetachInterceptors())},
-	{"interceptors", false, newServerDoor(StreamInterceptor(passOn))},
+	{"DetachInterceptors", true, newServerDoor(ChainStreamInterceptor(passOn), DetachInterceptors())},
+	{"interceptors", false, newServerDoor(ChainStreamInterceptor(passOn))},
 	{"Wrap", true, wrapDoor(nil)},
 	{"Wrap, DetachInterceptors", true, wrapDoor([]grpc.ServerOption{grpc.StreamInterceptor(passOn)}, DetachInterceptors())},
 	{"grpc-go", false, func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int) {
@@ -679,7 +679,7 @@ func TestDetachInterceptors(t *testing.T) {
 		returned, counted := make(chan error, 1), new(countingStream)
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		w := newWatches(t)
-		srv := startWatches(t, lis, w, append(test.opts, StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		srv := startWatches(t, lis, w, append(test.opts, ChainStreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 			ctx, cancel := context.WithCancel(context.WithValue(ss.Context(), statsKey("of"), "interceptor"))
 			defer cancel()
 			counted.ServerStream, counted.ctx = ss, ctx

@@ -76,7 +76,7 @@ func Example_proxyTLVs() {
 	}
 	srv := grpcadapter.NewServer(
 		grpcadapter.Creds(proxyCredentials{insecure.NewCredentials()}),
-		grpcadapter.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		grpcadapter.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			if p, ok := peer.FromContext(ctx); ok {
 				log.Printf("%s: %q", p.Addr, p.AuthInfo.(proxyInfo).TLVs)
 			}

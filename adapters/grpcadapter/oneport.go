@@ -24,9 +24,9 @@ import (
 // The http.Server owns the connections. Its settings count for them: TLS, MaxHeaderBytes, IdleTimeout,
 // the limits, windows and PINGs of HTTP2Config, ConnState, ConnContext. So the options
 // [Creds], [ConnectionTimeout], [KeepaliveParams], [MaxConcurrentStreams], [MaxHeaderListSize],
-// [HeaderTableSize], [InitialWindowSize] and [InitialConnWindowSize] have no effect on them. All
-// other options of s do: interceptors, stats handlers, the tap, codecs, sizes of messages, and
-// [KeepaliveEnforcementPolicy] on connections that have had a call.
+// [InitialWindowSize] and [InitialConnWindowSize] have no effect on them. All other options of s do:
+// interceptors, stats handlers, the tap, codecs, sizes of messages, and [KeepaliveEnforcementPolicy] on
+// connections that have had a call.
 //
 // ReadTimeout and WriteTimeout don't limit calls that come by h2; those that come by ServeHTTP are
 // requests, which they do limit. The context of a call is that of its request with ServeHTTP, and

@@ -491,9 +491,8 @@ var settingsCases = []settingsCase{
 		},
 		own: func(l *callLog) []Option {
 			return []Option{
-				ChainUnaryInterceptor(unaryLog("u2", l), unaryLog("u3", l)), UnaryInterceptor(unaryLog("u1", l)),
-				ChainStreamInterceptor(streamLog("s2", l)), ChainStreamInterceptor(streamLog("s3", l)),
-				StreamInterceptor(streamLog("s1", l)),
+				ChainUnaryInterceptor(unaryLog("u1", l), unaryLog("u2", l), unaryLog("u3", l)),
+				ChainStreamInterceptor(streamLog("s1", l), streamLog("s2", l)), ChainStreamInterceptor(streamLog("s3", l)),
 				StatsHandler(statsLog{"x", l}), StatsHandler(statsLog{"y", l}),
 			}
 		},

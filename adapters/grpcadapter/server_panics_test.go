@@ -132,7 +132,7 @@ func (p panicker) service() *grpc.ServiceDesc {
 // server returns a server of a kind.
 func (p panicker) server(kind string) (serve func(net.Listener) error, stop func()) {
 	if kind == "NewServer" {
-		srv := NewServer(UnaryInterceptor(p.unary), StreamInterceptor(p.stream), InTapHandle(p.tap), StatsHandler(p))
+		srv := NewServer(ChainUnaryInterceptor(p.unary), ChainStreamInterceptor(p.stream), InTapHandle(p.tap), StatsHandler(p))
 		srv.RegisterService(p.service(), nil)
 		return srv.Serve, srv.Stop
 	}

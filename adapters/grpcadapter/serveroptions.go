@@ -2,7 +2,6 @@ package grpcadapter
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,15 +21,10 @@ type Option interface{ applyToServer(*serverSettings) }
 // serverSettings is what the options change.
 type serverSettings struct {
 	rpc.Config
-	unary  interceptors[grpc.UnaryServerInterceptor]
-	stream interceptors[grpc.StreamServerInterceptor]
+	unary  []grpc.UnaryServerInterceptor
+	stream []grpc.StreamServerInterceptor
 	stats  []stats.Handler
 }
-
-// interceptors are that of an option that counts once, and those of its chain, inside that.
-type interceptors[I any] struct{ outermost, chain []I }
-
-func (i *interceptors[I]) all() []I { return slices.Concat(i.outermost, i.chain) }
 
 func newServerSettings() *serverSettings {
 	s := &serverSettings{Config: rpc.DefaultConfig()}
@@ -41,7 +35,7 @@ func newServerSettings() *serverSettings {
 // config returns the settings as a whole.
 func (s *serverSettings) config() rpc.Config {
 	c := s.Config
-	c.Unary, c.Stream, c.Stats = rpc.ChainUnary(s.unary.all()), rpc.ChainStream(s.stream.all()), rpc.CombineStats(s.stats)
+	c.Unary, c.Stream, c.Stats = rpc.ChainUnary(s.unary), rpc.ChainStream(s.stream), rpc.CombineStats(s.stats)
 	return c
 }
 
@@ -55,46 +49,21 @@ type addedOption func(*rpc.Config)
 
 func (o addedOption) applyToServer(s *serverSettings) { o(&s.Config) }
 
-// UnaryInterceptor is grpc.UnaryInterceptor: the outermost interceptor of unary calls.
-func UnaryInterceptor(i grpc.UnaryServerInterceptor) Option {
-	return serverOption(func(s *serverSettings) {
-		if s.unary.outermost != nil {
-			panic("The unary server interceptor was already set and may not be reset.")
-		}
-		if i != nil {
-			s.unary.outermost = []grpc.UnaryServerInterceptor{i}
-		}
-	})
-}
-
-// ChainUnaryInterceptor is grpc.ChainUnaryInterceptor: the first interceptor is the outermost, inside
-// that of [UnaryInterceptor].
+// ChainUnaryInterceptor is grpc.ChainUnaryInterceptor: the first interceptor is the outermost. It may be
+// given several times; there is no option for a single one.
 func ChainUnaryInterceptor(all ...grpc.UnaryServerInterceptor) Option {
 	for i, one := range all {
 		refuseNilOption(one == nil, "ChainUnaryInterceptor", i)
 	}
-	return serverOption(func(s *serverSettings) { s.unary.chain = append(s.unary.chain, all...) })
+	return serverOption(func(s *serverSettings) { s.unary = append(s.unary, all...) })
 }
 
-// StreamInterceptor is grpc.StreamInterceptor: the outermost interceptor of streams.
-func StreamInterceptor(i grpc.StreamServerInterceptor) Option {
-	return serverOption(func(s *serverSettings) {
-		if s.stream.outermost != nil {
-			panic("The stream server interceptor was already set and may not be reset.")
-		}
-		if i != nil {
-			s.stream.outermost = []grpc.StreamServerInterceptor{i}
-		}
-	})
-}
-
-// ChainStreamInterceptor is grpc.ChainStreamInterceptor: the first interceptor is the outermost, inside
-// that of [StreamInterceptor].
+// ChainStreamInterceptor is grpc.ChainStreamInterceptor: [ChainUnaryInterceptor] for streams.
 func ChainStreamInterceptor(all ...grpc.StreamServerInterceptor) Option {
 	for i, one := range all {
 		refuseNilOption(one == nil, "ChainStreamInterceptor", i)
 	}
-	return serverOption(func(s *serverSettings) { s.stream.chain = append(s.stream.chain, all...) })
+	return serverOption(func(s *serverSettings) { s.stream = append(s.stream, all...) })
 }
 
 // DetachInterceptors lets stream interceptors return when the method does although [Detach] lets the
@@ -174,12 +143,6 @@ func MaxConcurrentStreams(n uint32) Option {
 // in RFC 9113, section 6.5.2. Without it that is 1 MiB; grpc-go allows 16 MiB.
 func MaxHeaderListSize(bytes uint32) Option {
 	return serverOption(func(s *serverSettings) { s.HeaderBytes = bytes })
-}
-
-// HeaderTableSize is grpc.HeaderTableSize: how long a table of header fields clients may use, in
-// bytes.
-func HeaderTableSize(bytes uint32) Option {
-	return serverOption(func(s *serverSettings) { s.TableBytes = &bytes })
 }
 
 // ForceServerCodecV2 is grpc.ForceServerCodecV2: the codec of all calls.

@@ -232,20 +232,21 @@ func TestClientUserTimeout(t *testing.T) {
 	}
 }
 
-// TestWithDialer: a client dials its connections with the dialer that it was given last.
-func TestWithDialer(t *testing.T) {
+// TestWithContextDialer: a client dials its connections with the dialer that it was given last, which
+// may be a percore.Dialer.
+func TestWithContextDialer(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	startOwn(t, lis)
 	var dialed atomic.Int64
 	c := dialClient(t, lis, WithContextDialer(func(context.Context, string) (net.Conn, error) {
 		return nil, errors.New("the first one")
-	}), WithDialer(&percore.Dialer{
+	}), WithContextDialer((&percore.Dialer{
 		ControlContext: func(context.Context, string, string, syscall.RawConn) error {
 			dialed.Add(1)
 			return nil
 		},
-	}))
+	}).DialTarget))
 	if err := callEcho(callContext(t), c, pattern(100)); err != nil {
 		t.Fatal(err)
 	}

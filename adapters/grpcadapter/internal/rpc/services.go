@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"context"
 	"fmt"
 	"reflect"
 	"strings"
@@ -128,61 +127,4 @@ func (s *services) info() map[string]grpc.ServiceInfo {
 		all[name] = grpc.ServiceInfo{Methods: methods, Metadata: from.metadata}
 	}
 	return all
-}
-
-// ChainUnary makes one interceptor of several, of which the first is the outermost.
-func ChainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
-	if len(all) <= 1 {
-		return first(all)
-	}
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		return all[0](ctx, req, info, unaryChain{all, info, handler}.from(1))
-	}
-}
-
-// unaryChain is a call on its way through the interceptors.
-type unaryChain struct {
-	all     []grpc.UnaryServerInterceptor
-	info    *grpc.UnaryServerInfo
-	handler grpc.UnaryHandler
-}
-
-// from returns the rest of the way, from the interceptor with number i on.
-func (c unaryChain) from(i int) grpc.UnaryHandler {
-	if i == len(c.all) {
-		return c.handler
-	}
-	return func(ctx context.Context, req any) (any, error) { return c.all[i](ctx, req, c.info, c.from(i+1)) }
-}
-
-// ChainStream is ChainUnary for streams.
-func ChainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
-	if len(all) <= 1 {
-		return first(all)
-	}
-	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		return all[0](srv, ss, info, streamChain{all, info, handler}.from(1))
-	}
-}
-
-// streamChain is unaryChain for streams.
-type streamChain struct {
-	all     []grpc.StreamServerInterceptor
-	info    *grpc.StreamServerInfo
-	handler grpc.StreamHandler
-}
-
-func (c streamChain) from(i int) grpc.StreamHandler {
-	if i == len(c.all) {
-		return c.handler
-	}
-	return func(srv any, ss grpc.ServerStream) error { return c.all[i](srv, ss, c.info, c.from(i+1)) }
-}
-
-// first returns the first of the interceptors, or nil.
-func first[I any](all []I) (none I) {
-	if len(all) == 0 {
-		return none
-	}
-	return all[0]
 }

@@ -6,10 +6,13 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// CombineStats makes one handler of several, which are called in their order.
+// CombineStats makes one handler of several, which are called in their order; nil: there are none.
 func CombineStats(all []stats.Handler) stats.Handler {
-	if len(all) <= 1 {
-		return first(all)
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
 	}
 	return statsHandlers(all)
 }

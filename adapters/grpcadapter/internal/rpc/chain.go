@@ -1,0 +1,66 @@
+package rpc
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+)
+
+// chain makes one interceptor of several, of which the first is the outermost; nil: there are none. nest
+// makes one of two.
+func chain[I any](all []I, nest func(outer, inner I) I) (one I) {
+	for i := len(all) - 1; i >= 0; i-- {
+		if i == len(all)-1 {
+			one = all[i]
+		} else {
+			one = nest(all[i], one)
+		}
+	}
+	return one
+}
+
+// ChainUnary makes one interceptor of several, of which the first is the outermost; nil: there are none.
+func ChainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	return chain(all, func(outer, inner grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+		return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, last grpc.UnaryHandler) (any, error) {
+			return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+				return inner(ctx, req, info, last)
+			})
+		}
+	})
+}
+
+// ChainStream is ChainUnary for streams.
+func ChainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+	return chain(all, func(outer, inner grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+		return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, last grpc.StreamHandler) error {
+			return outer(srv, ss, info, func(srv any, ss grpc.ServerStream) error { return inner(srv, ss, info, last) })
+		}
+	})
+}
+
+// ChainUnaryClient is ChainUnary for the calls of a client.
+func ChainUnaryClient(all []grpc.UnaryClientInterceptor) grpc.UnaryClientInterceptor {
+	return chain(all, func(outer, inner grpc.UnaryClientInterceptor) grpc.UnaryClientInterceptor {
+		return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			last grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return outer(ctx, method, req, reply, cc, func(ctx context.Context, method string, req, reply any,
+				cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+				return inner(ctx, method, req, reply, cc, last, opts...)
+			}, opts...)
+		}
+	})
+}
+
+// ChainStreamClient is ChainUnaryClient for streams.
+func ChainStreamClient(all []grpc.StreamClientInterceptor) grpc.StreamClientInterceptor {
+	return chain(all, func(outer, inner grpc.StreamClientInterceptor) grpc.StreamClientInterceptor {
+		return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			last grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return outer(ctx, desc, cc, method, func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
+				method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				return inner(ctx, desc, cc, method, last, opts...)
+			}, opts...)
+		}
+	})
+}
