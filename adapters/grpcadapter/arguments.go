@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 
 	"github.com/percore/percore"
 )
@@ -31,10 +32,12 @@ func refuseNil(isNil bool, function, argument, hint string) {
 	}
 }
 
-// refuseNilOption panics because of an option that is nil; i counts from 0.
-func refuseNilOption(isNil bool, function string, i int) {
-	if isNil {
-		panic(errNilOption(function, i).Error())
+// refuseNilOption panics if one of a function's last arguments is nil.
+func refuseNilOption[T any](function string, all []T) {
+	for i := range all {
+		if reflect.ValueOf(&all[i]).Elem().IsNil() {
+			panic(errNilOption(function, i).Error())
+		}
 	}
 }
 

@@ -60,37 +60,34 @@ var _ grpc.ClientConnInterface = (*Client)(nil)
 // call or [Client.Connect]. Options have the names of grpc-go's, and their meaning. A grpc.DialOption
 // can't be passed, so that none is ignored. [WithTransportCredentials] must be among them.
 func NewClient(target string, opts ...ClientOption) (*Client, error) {
-	s := clientSettings{ClientConfig: rpc.DefaultClientConfig()}
-	s.Pool = bufferPool{}
-	s.dialTarget = defaultDialer.DialTarget
+	config := rpc.DefaultClientConfig()
+	config.Pool = bufferPool{}
+	config.Dial = defaultDialer.DialTarget
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, errNilOption("NewClient's options", i)
 		}
-		opt.applyToClient(&s)
+		opt.applyToClient(&config)
 	}
-	return s.client(target)
-}
-
-// client makes the client.
-func (s *clientSettings) client(target string) (_ *Client, err error) {
-	switch {
-	case s.Creds == nil:
+	switch idle := config.Channel.IdleTimeout; {
+	case config.Creds == nil:
 		return nil, errors.New("grpc: no transport security set (use grpcadapter.WithTransportCredentials(insecure.NewCredentials()) " +
 			"explicitly or set credentials)")
-	case s.refused != nil:
-		return nil, s.refused
+	case idle < 0:
+		return nil, fmt.Errorf("grpcadapter: WithIdleTimeout was called with %v: want 0, for no limit, or more", idle)
 	}
-	s.Unary, s.Stream, s.Stats = rpc.ChainUnaryClient(s.unary), rpc.ChainStreamClient(s.stream), rpc.CombineStats(s.stats)
-	s.Dial = s.dial
-	s.UserAgent = strings.TrimSpace(s.UserAgent + " grpc-go/" + grpc.Version)
-	s.Accepts = registeredCompressors()
-	s.Channel.Target = target
-	c := new(Client)
-	if c.rpc, err = rpc.NewClient(s.ClientConfig); err != nil {
+	if k := config.Keepalive; k.Time > 0 { // WithKeepaliveParams was given
+		config.Dial = userTimeoutOf(k.Time, k.Timeout).dial(config.Dial)
+	}
+	config.UserAgent = strings.TrimSpace(config.UserAgent + " grpc-go/" + grpc.Version)
+	config.Accepts = registeredCompressors()
+	config.Channel.Target = target
+	inner, err := rpc.NewClient(config)
+	if err != nil {
 		return nil, err
 	}
-	if s.Unary != nil || s.Stream != nil {
+	c := &Client{rpc: inner}
+	if len(config.Unary) > 0 || len(config.Stream) > 0 {
 		c.ClientConn() // for interceptors
 	}
 	return c, nil
@@ -100,15 +97,6 @@ func (s *clientSettings) client(target string) (_ *Client, err error) {
 // parameters instead of Go's.
 var defaultDialer = &percore.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1},
-}
-
-// dial connects to an address.
-func (s *clientSettings) dial(ctx context.Context, addr string) (net.Conn, error) {
-	nc, err := s.dialTarget(ctx, addr)
-	if err == nil {
-		s.userTimeout.set(nc) // now: before connect it would limit the time for that, too
-	}
-	return nc, err
 }
 
 // commonCompressors are those of grpc-go's own packages and of others, whose names can be looked up: the
@@ -122,33 +110,35 @@ func registeredCompressors() string {
 	}), ",")
 }
 
-// check panics in the name of a method if the client is not one of NewClient.
-func (c *Client) check(method string) {
+// made returns what makes the calls. It panics in the name of a method if NewClient has not made the
+// client.
+func (c *Client) made(method string) *rpc.Client {
 	if c == nil || c.rpc == nil {
 		panic("grpcadapter: " + method + " was called for a Client that NewClient has not made")
 	}
+	return c.rpc
 }
 
 // Invoke implements [grpc.ClientConnInterface]: it makes a unary call.
 func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	c.check("Invoke")
+	inner := c.made("Invoke")
 	if err := checkCall("Invoke", ctx, opts); err != nil {
 		return err
 	}
-	return c.rpc.Invoke(ctx, method, args, reply, opts...)
+	return inner.Invoke(ctx, method, args, reply, opts...)
 }
 
 // NewStream implements [grpc.ClientConnInterface]: it begins a call with streams. As with grpc-go, the
 // caller must receive until there is an error, or cancel ctx, or close the client.
 func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	c.check("NewStream")
+	inner := c.made("NewStream")
 	if desc == nil {
 		return nil, errors.New("grpcadapter: NewStream was called with a nil *grpc.StreamDesc: generated code has one for each method")
 	}
 	if err := checkCall("NewStream", ctx, opts); err != nil {
 		return nil, err
 	}
-	return c.rpc.NewStream(ctx, desc, method, opts...)
+	return inner.NewStream(ctx, desc, method, opts...)
 }
 
 // checkCall returns an error if an argument of a call is nil.
@@ -167,8 +157,7 @@ func checkCall(method string, ctx context.Context, opts []grpc.CallOption) error
 // Close ends all connections and calls, and closes the ClientConn. The second time the error is
 // grpc.ErrClientConnClosing.
 func (c *Client) Close() error {
-	c.check("Close")
-	err := c.rpc.Close()
+	err := c.made("Close").Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn != nil {
@@ -178,41 +167,26 @@ func (c *Client) Close() error {
 }
 
 // Connect begins to connect, unless that was begun. It doesn't wait for a connection.
-func (c *Client) Connect() {
-	c.check("Connect")
-	c.rpc.Connect()
-}
+func (c *Client) Connect() { c.made("Connect").Connect() }
 
 // GetState returns the state of the client as a whole.
-func (c *Client) GetState() connectivity.State {
-	c.check("GetState")
-	return c.rpc.GetState()
-}
+func (c *Client) GetState() connectivity.State { return c.made("GetState").GetState() }
 
 // WaitForStateChange waits until the state isn't from, and reports false if ctx ends before that.
 func (c *Client) WaitForStateChange(ctx context.Context, from connectivity.State) bool {
-	c.check("WaitForStateChange")
+	inner := c.made("WaitForStateChange")
 	refuseNil(ctx == nil, "WaitForStateChange", "context.Context", "context.Background() never ends")
-	return c.rpc.WaitForStateChange(ctx, from)
+	return inner.WaitForStateChange(ctx, from)
 }
 
 // Target returns the target as it was given.
-func (c *Client) Target() string {
-	c.check("Target")
-	return c.rpc.Target()
-}
+func (c *Client) Target() string { return c.made("Target").Target() }
 
 // CanonicalTarget returns the target with its scheme.
-func (c *Client) CanonicalTarget() string {
-	c.check("CanonicalTarget")
-	return c.rpc.CanonicalTarget()
-}
+func (c *Client) CanonicalTarget() string { return c.made("CanonicalTarget").CanonicalTarget() }
 
 // ResetConnectBackoff makes what waits to connect again do so now.
-func (c *Client) ResetConnectBackoff() {
-	c.check("ResetConnectBackoff")
-	c.rpc.ResetConnectBackoff()
-}
+func (c *Client) ResetConnectBackoff() { c.made("ResetConnectBackoff").ResetConnectBackoff() }
 
 // ClientStats are the metrics of a [Client].
 type ClientStats struct {
@@ -226,49 +200,38 @@ type ClientStats struct {
 
 // Stats returns the metrics of the client.
 func (c *Client) Stats() ClientStats {
-	c.check("Stats")
-	return ClientStats(c.rpc.Stats())
+	s, http2 := c.made("Stats").Stats()
+	return ClientStats{Calls: s.Calls, Started: s.Started, Ended: s.Ended, Received: s.Received, Sent: s.Sent, HTTP2: http2}
 }
 
 // A ClientOption is an option of [NewClient].
-type ClientOption interface{ applyToClient(*clientSettings) }
-
-// clientSettings is what the options change.
-type clientSettings struct {
-	rpc.ClientConfig
-	dialTarget  func(ctx context.Context, addr string) (net.Conn, error)
-	userTimeout userTimeout
-	unary       []grpc.UnaryClientInterceptor
-	stream      []grpc.StreamClientInterceptor
-	stats       []stats.Handler
-	refused     error // an option that can't be offered
-}
+type ClientOption interface{ applyToClient(*rpc.ClientConfig) }
 
 // clientOption is a ClientOption that is a function.
-type clientOption func(*clientSettings)
+type clientOption func(*rpc.ClientConfig)
 
-func (o clientOption) applyToClient(s *clientSettings) { o(s) }
+func (o clientOption) applyToClient(s *rpc.ClientConfig) { o(s) }
 
 // WithTransportCredentials is grpc.WithTransportCredentials. Connections over the TLS of package
 // credentials hold no goroutine while they wait; those of other credentials have one that reads.
 func WithTransportCredentials(c credentials.TransportCredentials) ClientOption {
-	return clientOption(func(s *clientSettings) { s.Creds = c })
+	return clientOption(func(s *rpc.ClientConfig) { s.Creds = c })
 }
 
 // WithPerRPCCredentials is grpc.WithPerRPCCredentials. It may be given several times.
 func WithPerRPCCredentials(c credentials.PerRPCCredentials) ClientOption {
 	refuseNil(c == nil, "WithPerRPCCredentials", "credentials.PerRPCCredentials", "leave the option out")
-	return clientOption(func(s *clientSettings) { s.PerRPC = append(s.PerRPC, c) })
+	return clientOption(func(s *rpc.ClientConfig) { s.PerRPC = append(s.PerRPC, c) })
 }
 
 // WithAuthority is grpc.WithAuthority: the :authority of the calls.
 func WithAuthority(authority string) ClientOption {
-	return clientOption(func(s *clientSettings) { s.Channel.Authority = authority })
+	return clientOption(func(s *rpc.ClientConfig) { s.Channel.Authority = authority })
 }
 
 // WithUserAgent is grpc.WithUserAgent: what comes before grpc-go's own words in the field user-agent.
 func WithUserAgent(agent string) ClientOption {
-	return clientOption(func(s *clientSettings) { s.UserAgent = agent })
+	return clientOption(func(s *rpc.ClientConfig) { s.UserAgent = agent })
 }
 
 // WithChainUnaryInterceptor is grpc.WithChainUnaryInterceptor: the first interceptor is the outermost.
@@ -277,66 +240,60 @@ func WithUserAgent(agent string) ClientOption {
 // The *grpc.ClientConn that interceptors get is [Client.ClientConn]. An interceptor may hand the call to
 // another *grpc.ClientConn, as with grpc-go.
 func WithChainUnaryInterceptor(all ...grpc.UnaryClientInterceptor) ClientOption {
-	for i, one := range all {
-		refuseNilOption(one == nil, "WithChainUnaryInterceptor", i)
-	}
-	return clientOption(func(s *clientSettings) { s.unary = append(s.unary, all...) })
+	refuseNilOption("WithChainUnaryInterceptor", all)
+	return clientOption(func(s *rpc.ClientConfig) { s.Unary = append(s.Unary, all...) })
 }
 
 // WithChainStreamInterceptor is grpc.WithChainStreamInterceptor: [WithChainUnaryInterceptor] for
 // streams.
 func WithChainStreamInterceptor(all ...grpc.StreamClientInterceptor) ClientOption {
-	for i, one := range all {
-		refuseNilOption(one == nil, "WithChainStreamInterceptor", i)
-	}
-	return clientOption(func(s *clientSettings) { s.stream = append(s.stream, all...) })
+	refuseNilOption("WithChainStreamInterceptor", all)
+	return clientOption(func(s *rpc.ClientConfig) { s.Stream = append(s.Stream, all...) })
 }
 
 // WithStatsHandler is grpc.WithStatsHandler. It may be given several times. WireLength of stats.InHeader
 // and stats.InTrailer is 0.
 func WithStatsHandler(h stats.Handler) ClientOption {
-	return clientOption(func(s *clientSettings) {
+	return clientOption(func(s *rpc.ClientConfig) {
 		if h != nil {
-			s.stats = append(s.stats, h)
+			s.Stats = append(s.Stats, h)
 		}
 	})
 }
 
 // WithDefaultCallOptions is grpc.WithDefaultCallOptions. It may be given several times.
 func WithDefaultCallOptions(opts ...grpc.CallOption) ClientOption {
-	for i, one := range opts {
-		refuseNilOption(one == nil, "WithDefaultCallOptions", i)
-	}
-	return clientOption(func(s *clientSettings) { s.CallOptions = append(s.CallOptions, opts...) })
+	refuseNilOption("WithDefaultCallOptions", opts)
+	return clientOption(func(s *rpc.ClientConfig) { s.CallOptions = append(s.CallOptions, opts...) })
 }
 
 // WithDefaultServiceConfig is grpc.WithDefaultServiceConfig: the service config, as JSON, of targets
 // whose resolver brings none.
 func WithDefaultServiceConfig(js string) ClientOption {
-	return clientOption(func(s *clientSettings) { s.ServiceConfig = js })
+	return clientOption(func(s *rpc.ClientConfig) { s.ServiceConfig = js })
 }
 
 // WithDisableServiceConfig is grpc.WithDisableServiceConfig: those of resolvers are ignored.
 func WithDisableServiceConfig() ClientOption {
-	return clientOption(func(s *clientSettings) { s.Channel.DisableServiceConfig = true })
+	return clientOption(func(s *rpc.ClientConfig) { s.Channel.DisableServiceConfig = true })
 }
 
 // WithDisableHealthCheck is grpc.WithDisableHealthCheck: the healthCheckConfig of service configs is
 // ignored. Without it, round_robin heeds that, also if package health of grpc-go is not imported.
 func WithDisableHealthCheck() ClientOption {
-	return clientOption(func(s *clientSettings) { s.DisableHealthCheck = true })
+	return clientOption(func(s *rpc.ClientConfig) { s.DisableHealthCheck = true })
 }
 
 // WithDisableRetry is grpc.WithDisableRetry: no call is tried again, except those that a server has not
 // seen.
 func WithDisableRetry() ClientOption {
-	return clientOption(func(s *clientSettings) { s.DisableRetry = true })
+	return clientOption(func(s *rpc.ClientConfig) { s.DisableRetry = true })
 }
 
 // WithMaxCallAttempts is grpc.WithMaxCallAttempts: how often a call is tried at most, with the first
 // time, whatever the service config says. Values below 2 mean 5, as without it.
 func WithMaxCallAttempts(n int) ClientOption {
-	return clientOption(func(s *clientSettings) {
+	return clientOption(func(s *rpc.ClientConfig) {
 		if n < 2 {
 			n = rpc.DefaultClientConfig().AttemptsMost
 		}
@@ -347,14 +304,14 @@ func WithMaxCallAttempts(n int) ClientOption {
 // WithMaxHeaderListSize is grpc.WithMaxHeaderListSize: how long the header and the trailers of an answer
 // may be, counted as in RFC 9113, section 6.5.2. Without it that is 1 MiB; grpc-go allows 16 MiB.
 func WithMaxHeaderListSize(bytes uint32) ClientOption {
-	return clientOption(func(s *clientSettings) { s.HeaderBytes = bytes })
+	return clientOption(func(s *rpc.ClientConfig) { s.HeaderBytes = bytes })
 }
 
 // WithInitialWindowSize is grpc.WithInitialWindowSize: how many bytes a server may send on a stream
 // before they are received. Values below 64 KiB are ignored. Without it that is 256 KiB. Unlike
 // grpc-go's, this window does not grow by itself.
 func WithInitialWindowSize(bytes int32) ClientOption {
-	return clientOption(func(s *clientSettings) {
+	return clientOption(func(s *rpc.ClientConfig) {
 		if bytes >= windowMin {
 			s.StreamWindow = bytes
 		}
@@ -365,7 +322,7 @@ func WithInitialWindowSize(bytes int32) ClientOption {
 // under way. Bytes that have come and wait for RecvMsg don't count. Values below 64 KiB are ignored.
 // Without it that is 64 MiB.
 func WithInitialConnWindowSize(bytes int32) ClientOption {
-	return clientOption(func(s *clientSettings) {
+	return clientOption(func(s *rpc.ClientConfig) {
 		if bytes >= windowMin {
 			s.ConnWindow = bytes
 		}
@@ -375,26 +332,19 @@ func WithInitialConnWindowSize(bytes int32) ClientOption {
 // WithConnectParams is grpc.WithConnectParams: how long connecting may take, and how long to wait after
 // a failure.
 func WithConnectParams(p grpc.ConnectParams) ClientOption {
-	return clientOption(func(s *clientSettings) { s.Channel.ConnectParams = &p })
+	return clientOption(func(s *rpc.ClientConfig) { s.Channel.ConnectParams = &p })
 }
 
 // WithResolvers is grpc.WithResolvers: resolvers of this client, before those that are registered.
 func WithResolvers(all ...resolver.Builder) ClientOption {
-	for i, one := range all {
-		refuseNilOption(one == nil, "WithResolvers", i)
-	}
-	return clientOption(func(s *clientSettings) { s.Channel.Resolvers = append(s.Channel.Resolvers, all...) })
+	refuseNilOption("WithResolvers", all)
+	return clientOption(func(s *rpc.ClientConfig) { s.Channel.Resolvers = append(s.Channel.Resolvers, all...) })
 }
 
 // WithIdleTimeout is grpc.WithIdleTimeout: how long the client stays connected without calls. Without it
 // that is 30 minutes; 0: no limit.
 func WithIdleTimeout(d time.Duration) ClientOption {
-	return clientOption(func(s *clientSettings) {
-		if d < 0 {
-			s.refused = fmt.Errorf("grpcadapter: WithIdleTimeout was called with %v: want 0, for no limit, or more", d)
-		}
-		s.Channel.IdleTimeout = d
-	})
+	return clientOption(func(s *rpc.ClientConfig) { s.Channel.IdleTimeout = d })
 }
 
 // WithContextDialer is grpc.WithContextDialer. A [percore.Dialer] with another local address, timeout,
@@ -402,7 +352,7 @@ func WithIdleTimeout(d time.Duration) ClientOption {
 // percore are read from by a goroutine each.
 func WithContextDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) ClientOption {
 	refuseNil(dial == nil, "WithContextDialer", "function", "leave the option out")
-	return clientOption(func(s *clientSettings) { s.dialTarget = dial })
+	return clientOption(func(s *rpc.ClientConfig) { s.Dial = dial })
 }
 
 // WithKeepaliveParams is grpc.WithKeepaliveParams: when the client pings, at most once in 10 seconds,
@@ -412,7 +362,5 @@ func WithContextDialer(dial func(ctx context.Context, addr string) (net.Conn, er
 // neither.
 func WithKeepaliveParams(kp keepalive.ClientParameters) ClientOption {
 	kp.Time = max(kp.Time, 10*time.Second) // grpc-go's least
-	return clientOption(func(s *clientSettings) {
-		s.Keepalive, s.userTimeout = kp, userTimeoutOf(kp.Time, kp.Timeout)
-	})
+	return clientOption(func(s *rpc.ClientConfig) { s.Keepalive = kp })
 }

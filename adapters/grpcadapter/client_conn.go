@@ -32,13 +32,13 @@ import (
 // not a Client's can't hand their calls to this one: they fail with Unavailable. Three goroutines of
 // grpc-go's live as long as it does, therefore it is made when it is first wanted.
 func (c *Client) ClientConn() *grpc.ClientConn {
-	c.check("ClientConn")
+	inner := c.made("ClientConn")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn == nil {
-		c.conn = makeConn(c.rpc)
-		c.rpc.SetConn(c.conn)
-		if c.rpc.GetState() == connectivity.Shutdown { // Close may have found no ClientConn
+		c.conn = makeConn(inner)
+		inner.SetConn(c.conn)
+		if inner.GetState() == connectivity.Shutdown { // Close may have found no ClientConn
 			_ = c.conn.Close()
 		}
 	}
@@ -137,7 +137,7 @@ func (b *connBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	}
 	if b.client == nil {
 		b.client = client
-		client.WatchState(func(state connectivity.State) {
+		client.Watch(func(state connectivity.State) {
 			b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: connPicker})
 		})
 	}

@@ -35,12 +35,13 @@ var _ grpc.ServiceRegistrar = (*Server)(nil)
 // NewServer makes a server without services. Its options have the names and the meaning of
 // grpc-go's. A grpc.ServerOption can't be passed, so that none is ignored.
 func NewServer(opts ...Option) *Server {
-	s := newServerSettings()
-	for i, opt := range opts {
-		refuseNilOption(opt == nil, "NewServer's options", i)
-		opt.applyToServer(s)
+	config := rpc.DefaultConfig()
+	config.Pool = bufferPool{}
+	refuseNilOption("NewServer's options", opts)
+	for _, opt := range opts {
+		opt.applyToServer(&config)
 	}
-	return &Server{rpc.New(s.config()), userTimeoutOf(s.Keepalive.Time, s.Keepalive.Timeout)}
+	return &Server{rpc.New(config), userTimeoutOf(config.Keepalive.Time, config.Keepalive.Timeout)}
 }
 
 // RegisterService implements [grpc.ServiceRegistrar]. Generated code calls it, before Serve. As with

@@ -16,54 +16,29 @@ import (
 
 // An Option is an option of [NewServer]. Those that grpc-go doesn't have, [LimitWork] and
 // [DetachInterceptors], are options of [Wrap], too.
-type Option interface{ applyToServer(*serverSettings) }
-
-// serverSettings is what the options change.
-type serverSettings struct {
-	rpc.Config
-	unary  []grpc.UnaryServerInterceptor
-	stream []grpc.StreamServerInterceptor
-	stats  []stats.Handler
-}
-
-func newServerSettings() *serverSettings {
-	s := &serverSettings{Config: rpc.DefaultConfig()}
-	s.Pool = bufferPool{}
-	return s
-}
-
-// config returns the settings as a whole.
-func (s *serverSettings) config() rpc.Config {
-	c := s.Config
-	c.Unary, c.Stream, c.Stats = rpc.ChainUnary(s.unary), rpc.ChainStream(s.stream), rpc.CombineStats(s.stats)
-	return c
-}
+type Option interface{ applyToServer(*rpc.Config) }
 
 // serverOption is an Option that is a function.
-type serverOption func(*serverSettings)
+type serverOption func(*rpc.Config)
 
-func (o serverOption) applyToServer(s *serverSettings) { o(s) }
+func (o serverOption) applyToServer(c *rpc.Config) { o(c) }
 
 // addedOption is an Option that grpc-go doesn't have.
 type addedOption func(*rpc.Config)
 
-func (o addedOption) applyToServer(s *serverSettings) { o(&s.Config) }
+func (o addedOption) applyToServer(c *rpc.Config) { o(c) }
 
 // ChainUnaryInterceptor is grpc.ChainUnaryInterceptor: the first interceptor is the outermost. It may be
 // given several times; there is no option for a single one.
 func ChainUnaryInterceptor(all ...grpc.UnaryServerInterceptor) Option {
-	for i, one := range all {
-		refuseNilOption(one == nil, "ChainUnaryInterceptor", i)
-	}
-	return serverOption(func(s *serverSettings) { s.unary = append(s.unary, all...) })
+	refuseNilOption("ChainUnaryInterceptor", all)
+	return serverOption(func(s *rpc.Config) { s.Unary = append(s.Unary, all...) })
 }
 
 // ChainStreamInterceptor is grpc.ChainStreamInterceptor: [ChainUnaryInterceptor] for streams.
 func ChainStreamInterceptor(all ...grpc.StreamServerInterceptor) Option {
-	for i, one := range all {
-		refuseNilOption(one == nil, "ChainStreamInterceptor", i)
-	}
-	return serverOption(func(s *serverSettings) { s.stream = append(s.stream, all...) })
+	refuseNilOption("ChainStreamInterceptor", all)
+	return serverOption(func(s *rpc.Config) { s.Stream = append(s.Stream, all...) })
 }
 
 // DetachInterceptors lets stream interceptors return when the method does although [Detach] lets the
@@ -79,16 +54,16 @@ func DetachInterceptors() Option {
 // StatsHandler is grpc.StatsHandler. It may be given several times. WireLength of stats.InHeader is
 // 0.
 func StatsHandler(h stats.Handler) Option {
-	return serverOption(func(s *serverSettings) {
+	return serverOption(func(s *rpc.Config) {
 		if h != nil {
-			s.stats = append(s.stats, h)
+			s.Stats = append(s.Stats, h)
 		}
 	})
 }
 
 // InTapHandle is grpc.InTapHandle. h is called where a connection is read: it holds up other calls.
 func InTapHandle(h tap.ServerInHandle) Option {
-	return serverOption(func(s *serverSettings) {
+	return serverOption(func(s *rpc.Config) {
 		if s.Tap != nil {
 			panic("The tap handle was already set and may not be reset.")
 		}
@@ -99,19 +74,19 @@ func InTapHandle(h tap.ServerInHandle) Option {
 // Creds is grpc.Creds. Connections of percore over the TLS of package credentials hold no goroutine
 // while they wait; those of other credentials have one that reads.
 func Creds(c credentials.TransportCredentials) Option {
-	return serverOption(func(s *serverSettings) { s.Creds = c })
+	return serverOption(func(s *rpc.Config) { s.Creds = c })
 }
 
 // MaxRecvMsgSize is grpc.MaxRecvMsgSize: the longest message that is received, in bytes. Without it
 // that is 4 MiB.
 func MaxRecvMsgSize(bytes int) Option {
-	return serverOption(func(s *serverSettings) { s.RecvBytesMax = bytes })
+	return serverOption(func(s *rpc.Config) { s.RecvBytesMax = bytes })
 }
 
 // MaxSendMsgSize is grpc.MaxSendMsgSize: the longest message that is sent, in bytes. Without it that
 // is math.MaxInt32.
 func MaxSendMsgSize(bytes int) Option {
-	return serverOption(func(s *serverSettings) { s.SendBytesMax = bytes })
+	return serverOption(func(s *rpc.Config) { s.SendBytesMax = bytes })
 }
 
 // KeepaliveParams is grpc.KeepaliveParams. As in grpc-go, TCP_USER_TIMEOUT (tcp(7)) is set to
@@ -122,12 +97,12 @@ func KeepaliveParams(kp keepalive.ServerParameters) Option {
 	if kp.Time > 0 {
 		kp.Time = max(kp.Time, time.Second) // grpc-go's least
 	}
-	return serverOption(func(s *serverSettings) { s.Keepalive = kp })
+	return serverOption(func(s *rpc.Config) { s.Keepalive = kp })
 }
 
 // KeepaliveEnforcementPolicy is grpc.KeepaliveEnforcementPolicy: how often clients may ping.
 func KeepaliveEnforcementPolicy(p keepalive.EnforcementPolicy) Option {
-	return serverOption(func(s *serverSettings) { s.Pings = p })
+	return serverOption(func(s *rpc.Config) { s.Pings = p })
 }
 
 // MaxConcurrentStreams is grpc.MaxConcurrentStreams: how many calls a connection may have. Without
@@ -136,51 +111,51 @@ func MaxConcurrentStreams(n uint32) Option {
 	if n == 0 {
 		n = math.MaxUint32
 	}
-	return serverOption(func(s *serverSettings) { s.Streams = n })
+	return serverOption(func(s *rpc.Config) { s.Streams = n })
 }
 
 // MaxHeaderListSize is grpc.MaxHeaderListSize: how long the header of a request may be, counted as
 // in RFC 9113, section 6.5.2. Without it that is 1 MiB; grpc-go allows 16 MiB.
 func MaxHeaderListSize(bytes uint32) Option {
-	return serverOption(func(s *serverSettings) { s.HeaderBytes = bytes })
+	return serverOption(func(s *rpc.Config) { s.HeaderBytes = bytes })
 }
 
 // ForceServerCodecV2 is grpc.ForceServerCodecV2: the codec of all calls.
 func ForceServerCodecV2(c encoding.CodecV2) Option {
-	return serverOption(func(s *serverSettings) { s.Codec = c })
+	return serverOption(func(s *rpc.Config) { s.Codec = c })
 }
 
 // ForceServerCodec is grpc.ForceServerCodec, for codecs whose messages are in one piece.
 func ForceServerCodec(c encoding.Codec) Option {
 	refuseNil(c == nil, "ForceServerCodec", "encoding.Codec", "leave the option out")
-	return serverOption(func(s *serverSettings) { s.Codec = rpc.OldCodec{Of: c} })
+	return serverOption(func(s *rpc.Config) { s.Codec = rpc.OldCodec{Of: c} })
 }
 
 // UnknownServiceHandler is grpc.UnknownServiceHandler: it serves calls of methods that are not
 // registered.
 func UnknownServiceHandler(h grpc.StreamHandler) Option {
 	refuseNil(h == nil, "UnknownServiceHandler", "grpc.StreamHandler", "leave the option out")
-	return serverOption(func(s *serverSettings) {
+	return serverOption(func(s *rpc.Config) {
 		s.Unknown = &grpc.StreamDesc{StreamName: "unknown_service_handler", Handler: h, ClientStreams: true, ServerStreams: true}
 	})
 }
 
 // WaitForHandlers is grpc.WaitForHandlers: whether [Server.Stop] waits for handlers.
 func WaitForHandlers(wait bool) Option {
-	return serverOption(func(s *serverSettings) { s.WaitForHandlers = wait })
+	return serverOption(func(s *rpc.Config) { s.WaitForHandlers = wait })
 }
 
 // ConnectionTimeout is grpc.ConnectionTimeout: how long the handshakes of credentials and HTTP/2 may
 // take together. Without it that is two minutes.
 func ConnectionTimeout(d time.Duration) Option {
-	return serverOption(func(s *serverSettings) { s.BeginTimeout = d })
+	return serverOption(func(s *rpc.Config) { s.BeginTimeout = d })
 }
 
 // InitialWindowSize is grpc.InitialWindowSize: how many bytes a client may send on a stream before the
 // handler has read them. Values below 64 KiB are ignored. Without it that is 256 KiB. Unlike grpc-go's,
 // this window does not grow by itself.
 func InitialWindowSize(bytes int32) Option {
-	return serverOption(func(s *serverSettings) {
+	return serverOption(func(s *rpc.Config) {
 		if bytes >= windowMin {
 			s.StreamWindow = bytes
 		}
@@ -192,7 +167,7 @@ func InitialWindowSize(bytes int32) Option {
 // Without it there is no limit but those of the streams. Unlike grpc-go's, this window is only given
 // back as handlers read, so a handler that reads nothing can hold up others.
 func InitialConnWindowSize(bytes int32) Option {
-	return serverOption(func(s *serverSettings) {
+	return serverOption(func(s *rpc.Config) {
 		if bytes >= windowMin {
 			s.ConnWindow = bytes
 		}

@@ -1,6 +1,7 @@
 package grpcadapter
 
 import (
+	"context"
 	"math"
 	"net"
 	"sync/atomic"
@@ -39,6 +40,18 @@ func (t userTimeout) set(c net.Conn) {
 	}
 	if _, isTCP := c.RemoteAddr().(*net.TCPAddr); isTCP {
 		_ = setUserTimeout(socket, time.Duration(t))
+	}
+}
+
+// dial returns dial with the option set on its connections: afterwards, since before connect it would
+// limit the time for that, too.
+func (t userTimeout) dial(dial func(context.Context, string) (net.Conn, error)) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		c, err := dial(ctx, addr)
+		if err == nil {
+			t.set(c)
+		}
+		return c, err
 	}
 }
 

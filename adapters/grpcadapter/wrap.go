@@ -91,8 +91,8 @@ func Wrap(srv *grpc.Server, opts ...Option) *WrappedServer {
 
 // add takes the options of Wrap.
 func (w *wrapping) add(opts []Option) {
+	refuseNilOption("Wrap's options", opts)
 	for i, opt := range opts {
-		refuseNilOption(opt == nil, "Wrap's options", i)
 		added, ok := opt.(addedOption)
 		if !ok {
 			panic(fmt.Sprintf("grpcadapter: option %d of Wrap is one of grpc-go's: give that to grpc.NewServer", i+1))

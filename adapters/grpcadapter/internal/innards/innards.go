@@ -375,8 +375,12 @@ func (s *Server) Config() (rpc.Config, error) {
 		return c, err
 	}
 	o := s.options
-	c.Stream = get[grpc.StreamServerInterceptor](o, "streamInt")
-	c.Stats = get[stats.Handler](s.fields, "statsHandler")
+	if intercept := get[grpc.StreamServerInterceptor](o, "streamInt"); intercept != nil {
+		c.Stream = []grpc.StreamServerInterceptor{intercept}
+	}
+	if handler := get[stats.Handler](s.fields, "statsHandler"); handler != nil {
+		c.Stats = []stats.Handler{handler}
+	}
 	c.Tap = get[tap.ServerInHandle](o, "inTapHandle")
 	c.Unknown = get[*grpc.StreamDesc](o, "unknownStreamDesc")
 	c.Pool = get[mem.BufferPool](o, "bufferPool")

@@ -169,7 +169,7 @@ func (c *call) takeHeader() (md metadata.MD, compressor string, first, done bool
 
 // reportHeader reports a header to the stats handler.
 func (c *call) reportHeader(md metadata.MD, compressor string) {
-	if sh := c.conn.server.config.Stats; sh != nil {
+	if sh := c.conn.server.stats; sh != nil {
 		sh.HandleRPC(c.ctx, &stats.OutHeader{Header: md.Copy(), Compression: compressor})
 	}
 }
@@ -311,7 +311,7 @@ func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 	if !last {
 		c.carrier().CloseRead() // a RecvMsg may wait
 	}
-	if sh := c.conn.server.config.Stats; sh != nil {
+	if sh := c.conn.server.stats; sh != nil {
 		sh.HandleRPC(c.ctx, &stats.OutTrailer{Trailer: trailer.Copy()})
 	}
 	return nil

@@ -244,7 +244,7 @@ func (c *call) finish() {
 func (c *call) handle() {
 	s := c.conn.server
 	m, malformed, st := s.services.find(c.method)
-	sh := s.config.Stats
+	sh := s.stats
 	if malformed {
 		sh = nil // it is not notified of them
 	} else if m == nil {
@@ -318,7 +318,7 @@ func (c *call) process() error {
 		_ = c.sendStatus(status.Convert(err), true)
 		return err
 	}
-	desc, stream, interceptor := c.from.desc, (*serverStream)(c), c.conn.server.config.Stream
+	desc, stream, interceptor := c.from.desc, (*serverStream)(c), c.conn.server.stream
 	var err error
 	if interceptor == nil || c.from.isUnary() {
 		err = desc.Handler(c.from.impl, stream) // which calls the interceptors of a unary call

@@ -19,8 +19,8 @@ func chain[I any](all []I, nest func(outer, inner I) I) (one I) {
 	return one
 }
 
-// ChainUnary makes one interceptor of several, of which the first is the outermost; nil: there are none.
-func ChainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+// chainUnary makes one interceptor of several, of which the first is the outermost; nil: there are none.
+func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return chain(all, func(outer, inner grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 		return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, last grpc.UnaryHandler) (any, error) {
 			return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) {
@@ -30,8 +30,8 @@ func ChainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	})
 }
 
-// ChainStream is ChainUnary for streams.
-func ChainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+// chainStream is chainUnary for streams.
+func chainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
 	return chain(all, func(outer, inner grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
 		return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, last grpc.StreamHandler) error {
 			return outer(srv, ss, info, func(srv any, ss grpc.ServerStream) error { return inner(srv, ss, info, last) })
@@ -39,8 +39,8 @@ func ChainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerIntercepto
 	})
 }
 
-// ChainUnaryClient is ChainUnary for the calls of a client.
-func ChainUnaryClient(all []grpc.UnaryClientInterceptor) grpc.UnaryClientInterceptor {
+// chainUnaryClient is chainUnary for the calls of a client.
+func chainUnaryClient(all []grpc.UnaryClientInterceptor) grpc.UnaryClientInterceptor {
 	return chain(all, func(outer, inner grpc.UnaryClientInterceptor) grpc.UnaryClientInterceptor {
 		return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 			last grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -52,8 +52,8 @@ func ChainUnaryClient(all []grpc.UnaryClientInterceptor) grpc.UnaryClientInterce
 	})
 }
 
-// ChainStreamClient is ChainUnaryClient for streams.
-func ChainStreamClient(all []grpc.StreamClientInterceptor) grpc.StreamClientInterceptor {
+// chainStreamClient is chainUnaryClient for streams.
+func chainStreamClient(all []grpc.StreamClientInterceptor) grpc.StreamClientInterceptor {
 	return chain(all, func(outer, inner grpc.StreamClientInterceptor) grpc.StreamClientInterceptor {
 		return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 			last grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
@@ -26,9 +24,9 @@ import (
 // A ClientConfig is what the options of a client amount to. There is no default but
 // DefaultClientConfig's.
 type ClientConfig struct {
-	Unary  grpc.UnaryClientInterceptor  // all of them, chained; nil: none
-	Stream grpc.StreamClientInterceptor // the same
-	Stats  stats.Handler                // all of them, combined; nil: none
+	Unary  []grpc.UnaryClientInterceptor  // the first is the outermost
+	Stream []grpc.StreamClientInterceptor // the same
+	Stats  []stats.Handler                // they are called in their order
 	Pool   mem.BufferPool
 
 	Creds        credentials.TransportCredentials
@@ -70,11 +68,15 @@ func DefaultClientConfig() ClientConfig {
 // doesn't wait for calls that are not received: they would hold up the others.
 const clientConnWindow = 64 << 20
 
-// A Client makes calls. All methods are safe for concurrent use.
+// A Client makes calls. All methods are safe for concurrent use, also those of its channel.
 type Client struct {
+	*channel.Channel
+
 	// immutable
 	config             ClientConfig
-	channel            *channel.Channel
+	interceptUnary     grpc.UnaryClientInterceptor  // nil: there are none
+	interceptStream    grpc.StreamClientInterceptor // the same
+	stats              stats.Handler                // the same
 	http               *h2.Client
 	scheme             string   // of the calls
 	userAgent, accepts h2.Field // the same; accepts has no value if there are no compressors
@@ -95,6 +97,8 @@ type Client struct {
 func NewClient(config ClientConfig) (*Client, error) {
 	c := &Client{
 		config: config, counters: counters.NewSet(counters.Cells(), counterCount), scheme: "http",
+		interceptUnary: chainUnaryClient(config.Unary), interceptStream: chainStreamClient(config.Stream),
+		stats:     combineStats(config.Stats),
 		userAgent: h2.MakeField("user-agent", config.UserAgent), accepts: h2.MakeField("grpc-accept-encoding", config.Accepts),
 	}
 	if config.Creds.Info().SecurityProtocol == "tls" {
@@ -134,7 +138,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 	ch.Policy = func() (string, bool) { s := c.service.Load(); return s.policy, s.shuffles }
 	ch.Build = resolver.BuildOptions{DialCreds: config.Creds, Dialer: config.Dial}
 	var err error
-	if c.channel, err = channel.New(ch); err != nil {
+	if c.Channel, err = channel.New(ch); err != nil {
 		return nil, err
 	}
 	http := c.httpConfig()
@@ -186,7 +190,7 @@ func (c *Client) httpConfig() h2.ClientConfig {
 // Invoke implements [grpc.ClientConnInterface].
 func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	opts = c.callOptions(opts)
-	if intercept := c.config.Unary; intercept != nil {
+	if intercept := c.interceptUnary; intercept != nil {
 		return intercept(ctx, method, args, reply, c.conn.Load(), c.invoke, opts...)
 	}
 	return c.unary(ctx, method, args, reply, nil, opts...)
@@ -230,7 +234,7 @@ func (c *Client) unary(ctx context.Context, method string, args, reply any, _ *g
 // NewStream implements [grpc.ClientConnInterface].
 func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	opts = c.callOptions(opts)
-	if intercept := c.config.Stream; intercept != nil {
+	if intercept := c.interceptStream; intercept != nil {
 		return intercept(ctx, desc, c.conn.Load(), method, c.streamer, opts...)
 	}
 	return c.stream(ctx, desc, nil, method, opts...)
@@ -257,53 +261,16 @@ func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.Clie
 func (c *Client) Close() error {
 	c.closed.Store(true)
 	clientsOf.Delete(c.conn.Load())
-	err := c.channel.Close()
+	err := c.Channel.Close()
 	_ = c.http.Close()
 	c.end()
 	return err
 }
 
-// Connect, and the methods below, are those of a grpc.ClientConn.
-func (c *Client) Connect() { c.channel.Connect() }
-
-// GetState returns the state of the connections.
-func (c *Client) GetState() connectivity.State { return c.channel.GetState() }
-
-// WaitForStateChange waits until the state is not from, and reports false if ctx ends before.
-func (c *Client) WaitForStateChange(ctx context.Context, from connectivity.State) bool {
-	return c.channel.WaitForStateChange(ctx, from)
-}
-
-// Target returns the target as it was given.
-func (c *Client) Target() string { return c.channel.Target() }
-
-// WatchState calls f with the state, and again with each new one, in order. f must not call the client.
-// A client has one f: the last one.
-func (c *Client) WatchState(f func(connectivity.State)) { c.channel.Watch(f) }
-
 // AttemptsMost returns how often a call is tried at most.
 func (c *Client) AttemptsMost() int { return c.config.AttemptsMost }
 
-// CanonicalTarget returns the target with its scheme.
-func (c *Client) CanonicalTarget() string { return c.channel.CanonicalTarget() }
-
-// ResetConnectBackoff makes what waits to connect again do so now.
-func (c *Client) ResetConnectBackoff() { c.channel.ResetConnectBackoff() }
-
-// ClientStats are the metrics of a Client.
-type ClientStats struct {
-	Calls    int                   // that are under way
-	Started  uint64                // attempts of calls
-	Ended    map[codes.Code]uint64 // of these, by the code
-	Received uint64                // messages
-	Sent     uint64                // messages
-	HTTP2    h2.ClientStats        // of the connections
-}
-
-// Stats returns the metrics.
-func (c *Client) Stats() ClientStats {
-	s := sums(c.counters.Sums()).stats()
-	return ClientStats{
-		Calls: s.Calls, Started: s.Started, Ended: s.Ended, Received: s.Received, Sent: s.Sent, HTTP2: c.http.Stats(),
-	}
+// Stats returns the metrics: those of attempts of calls, without those of HTTP/2, and these.
+func (c *Client) Stats() (Stats, h2.ClientStats) {
+	return sums(c.counters.Sums()).stats(), c.http.Stats()
 }

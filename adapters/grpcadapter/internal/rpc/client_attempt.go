@@ -71,7 +71,7 @@ type attempt struct {
 func (a *attempt) begin(s *clientCall, transparent bool) {
 	a.call, a.ctx = s, s.ctx
 	a.in.codec = s.out.codec
-	if sh := s.client.config.Stats; sh != nil {
+	if sh := s.client.stats; sh != nil {
 		a.began = time.Now()
 		a.ctx = sh.TagRPC(a.ctx, &stats.RPCTagInfo{
 			FullMethodName: s.method, FailFast: s.info.failFast, NameResolutionDelay: s.delayed,
@@ -93,7 +93,7 @@ var errDraining = status.New(codes.Unavailable, "the connection is draining")
 
 // tellEnd tells the stats handler how the attempt has ended.
 func (a *attempt) tellEnd(st *status.Status) {
-	if sh := a.call.client.config.Stats; sh != nil {
+	if sh := a.call.client.stats; sh != nil {
 		sh.HandleRPC(a.ctx, &stats.End{
 			Client: true, BeginTime: a.began, EndTime: time.Now(), Trailer: a.trailerMD(), Error: st.Err(),
 		})
@@ -136,7 +136,7 @@ func (a *attempt) send(op *sending) error {
 	}
 	if len(p.first) > 0 {
 		a.conn.counts.Add(countSent, 1)
-		if sh := a.call.client.config.Stats; sh != nil {
+		if sh := a.call.client.stats; sh != nil {
 			sh.HandleRPC(a.ctx, &stats.OutPayload{
 				Client: true, Payload: of.message, Length: of.length, CompressedLength: of.compressedLength,
 				WireLength: of.compressedLength + headBytes, SentTime: time.Now(),
@@ -200,7 +200,7 @@ func (a *attempt) open(m *memory, p *pieces, last bool) (sent bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		sh := s.client.config.Stats
+		sh := s.client.stats
 		if sh != nil && blocked {
 			sh.HandleRPC(a.ctx, &stats.DelayedPickComplete{})
 		}
@@ -240,10 +240,10 @@ func (a *attempt) pick() (blocked bool, err error) {
 		a.conn = s.pinned
 		return false, nil
 	}
-	picked := s.client.channel.Ready()
+	picked := s.client.Ready()
 	if picked == nil {
 		blocked = true
-		if picked, err = s.client.channel.Pick(a.ctx, !s.info.failFast); err != nil {
+		if picked, err = s.client.Pick(a.ctx, !s.info.failFast); err != nil {
 			return true, err
 		}
 	}
@@ -369,7 +369,7 @@ func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 	}
 	to = append(to, creds...)
 	md := s.md
-	if s.client.config.Stats != nil { // which may have added some
+	if s.client.stats != nil { // which may have added some
 		md, _ = metadata.FromOutgoingContext(a.ctx)
 	}
 	return appendMetadata(to, md), nil
@@ -498,7 +498,7 @@ func (a *attempt) takeHeader(answer *h2.Answer) {
 			a.in.compression().encoding = p.encoding
 			a.in.compressed.decompressor = encoding.GetCompressor(p.encoding)
 		}
-		if sh := a.call.client.config.Stats; sh != nil {
+		if sh := a.call.client.stats; sh != nil {
 			sh.HandleRPC(a.ctx, &stats.InHeader{Client: true, Header: a.headerLocked().Copy(), Compression: p.encoding})
 		}
 		return
@@ -517,7 +517,7 @@ func (a *attempt) takeTrailers(p *answerParser) {
 		a.ended = p.status()
 	}
 	a.trailer = p.md
-	if sh := a.call.client.config.Stats; sh != nil {
+	if sh := a.call.client.stats; sh != nil {
 		sh.HandleRPC(a.ctx, &stats.InTrailer{Client: true, Trailer: a.trailer.Copy()})
 	}
 }
@@ -590,7 +590,7 @@ func (a *attempt) recv(v any) error {
 	}
 	a.call.received = true
 	a.conn.counts.Add(countReceived, 1)
-	if sh := a.call.client.config.Stats; sh != nil {
+	if sh := a.call.client.stats; sh != nil {
 		sh.HandleRPC(a.ctx, &stats.InPayload{
 			Client: true, RecvTime: time.Now(), Payload: v, Length: length, CompressedLength: wire, WireLength: wire + headBytes,
 		})

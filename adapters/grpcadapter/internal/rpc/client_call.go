@@ -79,7 +79,7 @@ type sending struct {
 func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts []grpc.CallOption) (_ *clientCall, err error) {
 	s := newCall(desc)
 	s.client, s.ctx, s.method, s.desc, s.opts = c, ctx, method, desc, opts
-	c.channel.CallStarted()
+	c.CallStarted()
 	defer func() {
 		if err != nil {
 			s.tellFinished(err)
@@ -89,7 +89,7 @@ func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	if err := validate(s.md); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	if s.delayed, err = c.channel.Resolved(ctx); err != nil {
+	if s.delayed, err = c.Resolved(ctx); err != nil {
 		return nil, err
 	}
 	s.config = c.service.Load().of(method)
@@ -171,7 +171,7 @@ func (s *clientCall) tellFinished(err error) {
 			o.OnFinish(err)
 		}
 	}
-	s.client.channel.CallEnded()
+	s.client.CallEnded()
 }
 
 // newAttempt makes an attempt. s.mu is held, or s is not shared yet.

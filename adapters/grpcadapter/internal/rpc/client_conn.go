@@ -75,7 +75,7 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 		}
 	}
 	cc.peer = peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info}
-	if sh := c.config.Stats; sh != nil {
+	if sh := c.stats; sh != nil {
 		cc.ctx = sh.TagConn(cc.ctx, &stats.ConnTagInfo{RemoteAddr: cc.peer.Addr, LocalAddr: cc.peer.LocalAddr})
 		sh.HandleConn(cc.ctx, &stats.ConnBegin{Client: true})
 	}
@@ -129,7 +129,7 @@ func (c *askedContext) Value(key any) any {
 
 // dialed returns an address as the function of grpc.WithContextDialer gets it.
 func (c *Client) dialed(addr string) string {
-	scheme, _, _ := strings.Cut(c.channel.CanonicalTarget(), ":")
+	scheme, _, _ := strings.Cut(c.CanonicalTarget(), ":")
 	switch {
 	case scheme != "unix" && scheme != "unix-abstract" || strings.HasPrefix(addr, "\x00"):
 		return addr
@@ -243,7 +243,7 @@ func (cc *clientConn) lost(err error) *status.Status {
 func (cc *clientConn) end() {
 	cc.link.Gone()
 	cc.beginning(false)
-	if sh := cc.client.config.Stats; sh != nil {
+	if sh := cc.client.stats; sh != nil {
 		sh.HandleConn(cc.ctx, &stats.ConnEnd{Client: true})
 	}
 }

@@ -80,8 +80,7 @@ func receiveHealth(s *clientCall, set func(connectivity.State, error)) (answered
 // stats handlers see it, and it doesn't keep the client from becoming idle.
 func (cc *clientConn) askHealth(ctx context.Context, service string) (*clientCall, error) {
 	c := cc.client
-	hidden := &Client{config: c.config, channel: c.channel, http: c.http, scheme: c.scheme, userAgent: c.userAgent, accepts: c.accepts}
-	hidden.config.Stats = nil
+	hidden := &Client{config: c.config, Channel: c.Channel, http: c.http, scheme: c.scheme, userAgent: c.userAgent, accepts: c.accepts}
 	s := &clientCall{
 		client: hidden, method: healthpb.Health_Watch_FullMethodName, desc: healthDesc, config: &noMethodConfig, pinned: cc, committed: true,
 	}

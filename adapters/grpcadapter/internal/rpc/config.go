@@ -18,12 +18,12 @@ import (
 
 // A Config is what the options of a server amount to. There is no default but DefaultConfig's.
 type Config struct {
-	Unary   grpc.UnaryServerInterceptor  // all of them, chained; nil: none
-	Stream  grpc.StreamServerInterceptor // the same
-	Stats   stats.Handler                // all of them, combined; nil: none
-	Tap     tap.ServerInHandle           // nil: none
-	Codec   Codec                        // for all calls; nil: as the call's content-type says
-	Unknown *grpc.StreamDesc             // serves what is not registered; nil: Unimplemented
+	Unary   []grpc.UnaryServerInterceptor  // the first is the outermost
+	Stream  []grpc.StreamServerInterceptor // the same
+	Stats   []stats.Handler                // they are called in their order
+	Tap     tap.ServerInHandle             // nil: none
+	Codec   Codec                          // for all calls; nil: as the call's content-type says
+	Unknown *grpc.StreamDesc               // serves what is not registered; nil: Unimplemented
 	Pool    mem.BufferPool
 
 	RecvBytesMax, SendBytesMax int // of a message

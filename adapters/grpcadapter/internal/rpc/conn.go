@@ -118,7 +118,7 @@ func (c *conn) ready() {
 	if keys.peer == nil {
 		c.ctx = peer.NewContext(c.ctx, c.getPeer())
 	}
-	if sh := c.server.config.Stats; sh != nil {
+	if sh := c.server.stats; sh != nil {
 		p := c.getPeer()
 		c.ctx = sh.TagConn(c.ctx, &stats.ConnTagInfo{RemoteAddr: p.Addr, LocalAddr: p.LocalAddr})
 		sh.HandleConn(c.ctx, &stats.ConnBegin{})
@@ -127,7 +127,7 @@ func (c *conn) ready() {
 
 // closed is called when the connection has ended.
 func (c *conn) closed() {
-	if sh := c.server.config.Stats; sh != nil && c.ctx != nil {
+	if sh := c.server.stats; sh != nil && c.ctx != nil {
 		sh.HandleConn(c.ctx, &stats.ConnEnd{})
 	}
 }

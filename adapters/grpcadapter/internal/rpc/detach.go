@@ -57,7 +57,7 @@ func Detach(ctx context.Context, d *Detached, owner Owner) (ok bool, err error) 
 	if !ok || c.web != nil || c.from.isUnary() {
 		return false, nil
 	}
-	if config := &c.conn.server.config; config.Stream != nil && !config.DetachInterceptors {
+	if s := c.conn.server; s.stream != nil && !s.config.DetachInterceptors {
 		return false, nil
 	}
 	c.mu.Lock()
@@ -143,7 +143,7 @@ func (d *Detached) End(err error) error {
 	c.mu.Unlock()
 	st, err := resultStatus(err)
 	failed := c.sendStatus(st, true)
-	if sh := c.conn.server.config.Stats; sh != nil {
+	if sh := c.conn.server.stats; sh != nil {
 		reportEnd(c.ctx, sh, d.begin, err)
 	}
 	d.Drop()

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/internal/shared/counters"
@@ -16,6 +17,9 @@ import (
 type Server struct {
 	// immutable
 	config   Config
+	unary    grpc.UnaryServerInterceptor  // nil: there are none
+	stream   grpc.StreamServerInterceptor // the same
+	stats    stats.Handler                // the same
 	http     *h2.Server
 	unknown  *method       // nil: none
 	stopped  chan struct{} // closed when Stop or GracefulStop has ended
@@ -38,7 +42,8 @@ type Server struct {
 // New makes a server.
 func New(config Config) *Server {
 	s := &Server{
-		config: config, stopped: make(chan struct{}), counters: counters.NewSet(counters.Cells(), counterCount),
+		config: config, unary: chainUnary(config.Unary), stream: chainStream(config.Stream), stats: combineStats(config.Stats),
+		stopped: make(chan struct{}), counters: counters.NewSet(counters.Cells(), counterCount),
 		requests: make(map[*call]struct{}),
 	}
 	s.handlers.done = sync.NewCond(&s.handlers.mu)
@@ -65,7 +70,7 @@ func (s *Server) Register(desc *grpc.ServiceDesc, impl any) {
 	if s.serving {
 		logger.Fatalf("grpc: Server.RegisterService after Server.Serve for %q", desc.ServiceName)
 	}
-	s.services.add(desc, impl, func(d *grpc.MethodDesc) grpc.StreamHandler { return unaryHandler(d, s.config.Unary) })
+	s.services.add(desc, impl, func(d *grpc.MethodDesc) grpc.StreamHandler { return unaryHandler(d, s.unary) })
 }
 
 // Adopt registers a service of another server, whose unary methods are streams already. It must be

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// CombineStats makes one handler of several, which are called in their order; nil: there are none.
-func CombineStats(all []stats.Handler) stats.Handler {
+// combineStats makes one handler of several, which are called in their order; nil: there are none.
+func combineStats(all []stats.Handler) stats.Handler {
 	switch len(all) {
 	case 0:
 		return nil

@@ -179,7 +179,7 @@ func (c *call) send(v any) error {
 // sent counts and reports a message that was sent.
 func (c *call) sent(of outPayload) {
 	c.conn.counts.Add(countSent, 1)
-	if sh := c.conn.server.config.Stats; sh != nil {
+	if sh := c.conn.server.stats; sh != nil {
 		sh.HandleRPC(c.ctx, &stats.OutPayload{
 			Payload: of.message, Length: of.length, CompressedLength: of.compressedLength,
 			WireLength: of.compressedLength + headBytes, SentTime: time.Now(),
@@ -210,7 +210,7 @@ func (s *serverStream) RecvMsg(v any) error {
 // recv receives a message.
 func (c *call) recv(v any) error {
 	m := &c.messages
-	if err := c.recvOne(v, c.conn.server.config.Stats); err != nil {
+	if err := c.recvOne(v, c.conn.server.stats); err != nil {
 		if err == io.EOF && !c.from.desc.ClientStreams && !m.received {
 			return status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 		}

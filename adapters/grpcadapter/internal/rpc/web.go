@@ -49,7 +49,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	cn.peer.Store(p)
 	s.startServing()
 	cn.ctx = peer.NewContext(webContext{r.Context(), s}, p)
-	if sh := s.config.Stats; sh != nil { // grpc-go reports a connection for each call here, too
+	if sh := s.stats; sh != nil { // grpc-go reports a connection for each call here, too
 		cn.ctx = sh.TagConn(cn.ctx, &stats.ConnTagInfo{RemoteAddr: p.Addr, LocalAddr: p.LocalAddr})
 		sh.HandleConn(cn.ctx, &stats.ConnBegin{})
 	}
