@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -24,30 +23,6 @@ var (
 )
 
 const detailsName = "grpc-status-details-bin"
-
-// memory is what is needed while a part of an answer is made.
-type memory struct {
-	fields   [8]h2.Field
-	trailers [8]h2.Field
-	body     [bodyBytes]byte
-}
-
-// bodyBytes is how much of a message goes with its head in one piece. The rest is sent from where it
-// is.
-const bodyBytes = 16<<10 - 16
-
-var memories = sync.Pool{New: func() any { return new(memory) }}
-
-// release gives the memory back. Most messages of a stream have used no fields, which the collector
-// makes expensive to clear.
-func (m *memory) release() {
-	for _, fields := range [...]*[len(m.fields)]h2.Field{&m.fields, &m.trailers} {
-		if fields[0] != (h2.Field{}) {
-			clear(fields[:])
-		}
-	}
-	memories.Put(m)
-}
 
 // contentType returns the field of an answer.
 func (c *call) contentType() h2.Field {
@@ -210,12 +185,6 @@ func (c *call) overLimit() error {
 	return errHeaderLimit
 }
 
-// outPayload is a message for the stats handler: its length before and after it was compressed.
-type outPayload struct {
-	message                  any
-	length, compressedLength int
-}
-
 // sendMessage sends a message, and the header before it, whose fields are in m. With hold it may wait
 // for the status. It reports the message before a status may follow.
 func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
@@ -233,20 +202,17 @@ func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
 		}
 		c.reportHeader(header, compressor)
 	}
-	if err := c.carrier().Send(msg); err != nil {
+	err := c.carrier().Send(msg)
+	if err == nil && len(e.rest) > 0 {
+		_, err = c.carrier().Write(e.rest)
+	}
+	for i := 0; i < len(e.more) && err == nil; i++ {
+		_, err = c.carrier().Write(e.more[i].ReadOnlyData())
+	}
+	if err != nil {
 		return c.sendError(err)
 	}
-	if len(e.rest) > 0 {
-		if _, err := c.carrier().Write(e.rest); err != nil {
-			return c.sendError(err)
-		}
-	}
-	for _, b := range e.more {
-		if _, err := c.carrier().Write(b.ReadOnlyData()); err != nil {
-			return c.sendError(err)
-		}
-	}
-	c.sent(e.of)
+	e.of.sent(c.conn.counts, c.conn.server.stats, c.ctx, false)
 	return nil
 }
 

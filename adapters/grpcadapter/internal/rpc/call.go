@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -86,40 +85,6 @@ type call struct {
 type field struct {
 	name  *h2.Name
 	value string
-}
-
-// messages is how messages are coded. It belongs to the handler.
-type messages struct {
-	codec      Codec
-	compressed *compression // nil: none are
-	slot       [1]mem.Buffer
-	head       [headBytes]byte
-	received   bool // the first one
-	hasSubtype bool // of the content-type
-}
-
-// compression is how messages are compressed.
-type compression struct {
-	encoding     string // of those that come; "": none; immutable once Serve has begun
-	decompressor encoding.Compressor
-	compressor   encoding.Compressor
-	name         string // of compressor
-}
-
-// compression returns how messages are compressed, to be changed.
-func (m *messages) compression() *compression {
-	if m.compressed == nil {
-		m.compressed = new(compression)
-	}
-	return m.compressed
-}
-
-// encoding returns the compressor's name of the messages that come; "": none.
-func (m *messages) encoding() string {
-	if m.compressed == nil {
-		return ""
-	}
-	return m.compressed.encoding
 }
 
 // refusal is how a call is answered that is not served.
@@ -343,7 +308,9 @@ func (c *call) process() error {
 // chooseCodec finds how the messages are coded. If that is not known here, it sends the status.
 func (c *call) chooseCodec() error {
 	m := &c.messages
-	m.codec = c.conn.server.codec(c.subtype())
+	if m.codec = c.conn.server.config.Codec; m.codec == nil {
+		m.codec = codecFor(c.subtype())
+	}
 	name := m.encoding()
 	if name == "" || name == encoding.Identity {
 		return nil

@@ -135,13 +135,7 @@ func (a *attempt) send(op *sending) error {
 		return io.EOF // what is received tells why
 	}
 	if len(p.first) > 0 {
-		a.conn.counts.Add(countSent, 1)
-		if sh := a.call.client.stats; sh != nil {
-			sh.HandleRPC(a.ctx, &stats.OutPayload{
-				Client: true, Payload: of.message, Length: of.length, CompressedLength: of.compressedLength,
-				WireLength: of.compressedLength + headBytes, SentTime: time.Now(),
-			})
-		}
+		of.sent(a.conn.counts, a.call.client.stats, a.ctx, true)
 	}
 	return nil
 }
@@ -577,24 +571,15 @@ func (a *attempt) recv(v any) error {
 	if a.call.desc == unaryDesc && wire > 0 {
 		a.stream.AwaitEnd(min(wire, awaitBytes))
 	}
-	length := wire
 	if z := a.in.compressed; flag == 1 && z != nil && z.encoding != encoding.Identity && z.decompressor == nil {
 		return status.Errorf(codes.Internal, "grpc: Decompressor is not installed for grpc-encoding %q", z.encoding)
 	}
-	handled, err := a.in.decodeInPlace(a, v, flag, length)
-	if !handled {
-		length, err = a.in.decode(a, v, flag, length)
-	}
+	of, err := a.in.receive(a, v, flag, wire)
 	if err != nil {
 		return statusError(err)
 	}
 	a.call.received = true
-	a.conn.counts.Add(countReceived, 1)
-	if sh := a.call.client.stats; sh != nil {
-		sh.HandleRPC(a.ctx, &stats.InPayload{
-			Client: true, RecvTime: time.Now(), Payload: v, Length: length, CompressedLength: wire, WireLength: wire + headBytes,
-		})
-	}
+	of.received(a.conn.counts, a.call.client.stats, a.ctx, true)
 	return nil
 }
 
@@ -825,16 +810,12 @@ func (p *answerParser) metadata(name, value string) {
 	if isReserved(name) {
 		return
 	}
-	if isBinary(name) {
-		v, err := decodeBinary(value)
-		if err != nil {
-			p.wrong = fmt.Sprintf("transport: malformed %s: %v", name, err)
-			logger.Warningf("Failed to decode metadata header (%q, %q): %v", name, value, err)
-			return
-		}
-		value = v
+	v, err := decodeValue(name, value)
+	if err != nil {
+		p.wrong = fmt.Sprintf("transport: malformed %s: %v", name, err)
+		return
 	}
-	p.add(name, value)
+	p.add(name, v)
 }
 
 func (p *answerParser) add(name, value string) {

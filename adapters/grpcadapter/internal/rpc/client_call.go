@@ -70,7 +70,7 @@ type clientCall struct {
 type sending struct {
 	message any // if encodes is set
 	pieces
-	of      outPayload
+	of      payload
 	encodes bool // of a unary call: the message is encoded for each attempt
 	last    bool
 }

@@ -68,12 +68,6 @@ type Config struct {
 	Unused func()
 }
 
-// A Codec is an encoding.CodecV2, which need not have a name.
-type Codec interface {
-	Marshal(v any) (mem.BufferSlice, error)
-	Unmarshal(data mem.BufferSlice, v any) error
-}
-
 const (
 	forever = time.Duration(math.MaxInt64) // grpc-go's infinity
 

@@ -4,21 +4,77 @@ import (
 	"encoding/binary"
 	"io"
 	"math"
-	"reflect"
+	"sync"
 
-	"google.golang.org/grpc"
+	"github.com/percore/percore/adapters/h2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	protobuf "google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/protoadapt"
 )
 
 // headBytes is the length of what is before a message: a byte that says whether it is compressed,
 // and four for its length.
 const headBytes = 5
+
+// messages is how messages are coded. It belongs to the handler.
+type messages struct {
+	codec      Codec
+	compressed *compression // nil: none are
+	slot       [1]mem.Buffer
+	head       [headBytes]byte
+	received   bool // the first one
+	hasSubtype bool // of the content-type
+}
+
+// compression is how messages are compressed.
+type compression struct {
+	encoding     string // of those that come; "": none; immutable once Serve has begun
+	decompressor encoding.Compressor
+	compressor   encoding.Compressor
+	name         string // of compressor
+}
+
+// compression returns how messages are compressed, to be changed.
+func (m *messages) compression() *compression {
+	if m.compressed == nil {
+		m.compressed = new(compression)
+	}
+	return m.compressed
+}
+
+// encoding returns the compressor's name of the messages that come; "": none.
+func (m *messages) encoding() string {
+	if m.compressed == nil {
+		return ""
+	}
+	return m.compressed.encoding
+}
+
+// memory is what is needed while a part of an answer is made.
+type memory struct {
+	fields   [8]h2.Field
+	trailers [8]h2.Field
+	body     [bodyBytes]byte
+}
+
+// bodyBytes is how much of a message goes with its head in one piece. The rest is sent from where it
+// is.
+const bodyBytes = 16<<10 - 16
+
+var memories = sync.Pool{New: func() any { return new(memory) }}
+
+// release gives the memory back. Most messages of a stream have used no fields, which the collector
+// makes expensive to clear.
+func (m *memory) release() {
+	for _, fields := range [...]*[len(m.fields)]h2.Field{&m.fields, &m.trailers} {
+		if fields[0] != (h2.Field{}) {
+			clear(fields[:])
+		}
+	}
+	memories.Put(m)
+}
 
 // appendHead appends the head of a message.
 func appendHead(to []byte, compressed bool, length int) []byte {
@@ -29,90 +85,9 @@ func appendHead(to []byte, compressed bool, length int) []byte {
 	return binary.BigEndian.AppendUint32(append(to, flag), uint32(length))
 }
 
-// codec returns the codec of a content-type.
-func (s *Server) codec(subtype string) Codec {
-	if s.config.Codec != nil {
-		return s.config.Codec
-	}
-	if subtype == "" {
-		return codecOf(proto.Name)
-	}
-	if c := codecOf(subtype); c != nil {
-		return c
-	}
-	logger.Warningf("Unsupported codec %q. Defaulting to %q for now. This will start to fail in future releases.", subtype, proto.Name)
-	return codecOf(proto.Name)
-}
-
-// codecOf returns a registered codec, or nil. One of the old kind goes first, as in grpc-go.
-func codecOf(name string) Codec {
-	if c := encoding.GetCodec(name); c != nil {
-		return OldCodec{c}
-	}
-	if c := encoding.GetCodecV2(name); c != nil {
-		return c
-	}
-	return nil
-}
-
-// OldCodec is a codec whose messages are in one piece.
-type OldCodec struct {
-	Of interface {
-		Marshal(v any) ([]byte, error)
-		Unmarshal(data []byte, v any) error
-	}
-}
-
-// Marshal implements Codec.
-func (c OldCodec) Marshal(v any) (mem.BufferSlice, error) {
-	b, err := c.Of.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
-}
-
-// Unmarshal implements Codec.
-func (c OldCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	return c.Of.Unmarshal(data.Materialize(), v)
-}
-
-// protobufCodec is the type of grpc-go's own codec for protobuf; nil if another package has taken its
-// place before this variable was set.
-var protobufCodec = func() reflect.Type {
-	t := reflect.TypeOf(encoding.GetCodecV2(proto.Name))
-	if t.Kind() != reflect.Pointer || t.Elem().PkgPath() != "google.golang.org/grpc/encoding/proto" {
-		return nil
-	}
-	return t
-}()
-
-// isProtobuf reports whether c is grpc-go's own codec for protobuf: another one may encode messages in
-// another way, or look at them.
-func isProtobuf(c Codec) bool { return protobufCodec != nil && reflect.TypeOf(c) == protobufCodec }
-
-// protoMessage returns a message of protobuf, or nil if v is something else.
-func protoMessage(v any) protoadapt.MessageV2 {
-	switch v := v.(type) {
-	case protoadapt.MessageV2:
-		return v
-	case protoadapt.MessageV1:
-		return protoadapt.MessageV2Of(v)
-	}
-	return nil
-}
-
 // marshalError is the status of a message that can't be encoded.
 func marshalError(err error) error {
 	return status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())
-}
-
-// marshal returns the bytes of a message.
-func (c *call) marshal(v any) (mem.BufferSlice, error) {
-	if prepared, ok := v.(*grpc.PreparedMsg); ok {
-		return c.prepared(prepared)
-	}
-	return c.messages.marshal(v)
 }
 
 // marshal returns the bytes of a message.
@@ -181,7 +156,7 @@ func (p *pieces) join() pieces {
 // encoded is a message that is ready to be sent, until free.
 type encoded struct {
 	pieces
-	of   outPayload
+	of   payload
 	long *[]byte            // of the pool; nil: it is not needed
 	held [2]mem.BufferSlice // what the pieces are in
 }
@@ -200,47 +175,36 @@ func (m *messages) encode(v any, in *memory, marshal func(any) (mem.BufferSlice,
 	e.first, e.long, err = m.encodeInPlace(v, in, pool, most)
 	if e.first != nil || err != nil {
 		n := len(e.first) - headBytes
-		e.of = outPayload{v, n, n}
+		e.of = payload{v, n, n}
 		return e, err
 	}
-	payload, err := marshal(v)
+	data, err := marshal(v)
 	if err != nil {
 		return e, err
 	}
-	e.held[0] = payload
-	e.of = outPayload{v, payload.Len(), payload.Len()}
-	compressed, done, err := m.compress(payload, pool)
+	e.held[0] = data
+	e.of = payload{v, data.Len(), data.Len()}
+	compressed, done, err := m.compress(data, pool)
 	if err != nil {
 		return e, err
 	}
 	if done {
-		e.held[1], payload = compressed, compressed
-		e.of.compressedLength = payload.Len()
+		e.held[1], data = compressed, compressed
+		e.of.compressedLength = data.Len()
 	}
-	if n := payload.Len(); n > most {
+	if n := data.Len(); n > most {
 		return e, status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", n, most)
 	}
-	e.first = appendHead(in.body[:0], done, payload.Len())
-	for i, b := range payload {
+	e.first = appendHead(in.body[:0], done, data.Len())
+	for i, b := range data {
 		p := b.ReadOnlyData()
 		n := copy(e.first[len(e.first):cap(e.first)], p)
 		if e.first = e.first[:len(e.first)+n]; n < len(p) {
-			e.rest, e.more = p[n:], payload[i+1:]
+			e.rest, e.more = p[n:], data[i+1:]
 			break
 		}
 	}
 	return e, nil
-}
-
-// prepared returns the bytes of a message that was marshaled before. If it was compressed as well,
-// that is done again.
-func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
-	if look := c.conn.server.config.Prepared; look != nil {
-		if b, ok := look(v); ok {
-			return b, nil
-		}
-	}
-	return nil, status.Error(codes.Internal, "grpcadapter: a grpc.PreparedMsg can't be sent by this server")
 }
 
 // compress returns data compressed, and whether it was: nothing is not.
@@ -269,12 +233,6 @@ type receiver interface {
 	readFull(p []byte) error // io.EOF if there is nothing at all
 	buffered() int           // bytes that can be read without waiting
 	limits() (pool mem.BufferPool, most int)
-}
-
-func (c *call) buffered() int { return c.carrier().Buffered() }
-
-func (c *call) limits() (pool mem.BufferPool, most int) {
-	return c.conn.server.config.Pool, c.conn.server.config.RecvBytesMax
 }
 
 // receiveHead reads the head of the next message.
@@ -322,17 +280,22 @@ func (m *messages) decodeInPlace(from receiver, v any, flag byte, length int) (h
 	return true, nil
 }
 
-// decode reads, decompresses and decodes a message. decompressed is its length after the second step.
-func (m *messages) decode(from receiver, v any, flag byte, length int) (decompressed int, err error) {
-	data, err := m.receive(from, flag, length)
+// receive reads, decompresses and decodes a message, whose head has been read.
+func (m *messages) receive(from receiver, v any, flag byte, wire int) (payload, error) {
+	of := payload{v, wire, wire}
+	if handled, err := m.decodeInPlace(from, v, flag, wire); handled {
+		return of, err
+	}
+	data, err := m.receiveBytes(from, flag, wire)
 	if err != nil {
-		return 0, err
+		return of, err
 	}
 	defer data.Free()
+	of.length = data.Len()
 	if err := m.codec.Unmarshal(data, v); err != nil {
-		return 0, unmarshalError(err)
+		return of, unmarshalError(err)
 	}
-	return data.Len(), nil
+	return of, nil
 }
 
 // unmarshalError is the status of a message that can't be decoded.
@@ -340,8 +303,8 @@ func unmarshalError(err error) error {
 	return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 }
 
-// receive reads a message, and decompresses it.
-func (m *messages) receive(from receiver, flag byte, length int) (mem.BufferSlice, error) {
+// receiveBytes reads a message, and decompresses it.
+func (m *messages) receiveBytes(from receiver, flag byte, length int) (mem.BufferSlice, error) {
 	data, err := m.readMessage(from, length)
 	if err != nil {
 		return nil, err
@@ -457,31 +420,4 @@ func readBody(from receiver, p []byte) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// readFull fills p. It returns io.EOF if there is nothing at all.
-func (c *call) readFull(p []byte) error {
-	n, err := c.carrier().ReadFull(p)
-	switch {
-	case err == nil:
-		return nil
-	case err == io.EOF || err == io.ErrUnexpectedEOF:
-		return c.endOfMessages(n > 0)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return contextError(c.err)
-}
-
-// endOfMessages returns the error of a message that the client has not sent, or not whole.
-func (c *call) endOfMessages(torn bool) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.done:
-		return contextError(c.err)
-	case torn:
-		return io.ErrUnexpectedEOF
-	}
-	return io.EOF
 }

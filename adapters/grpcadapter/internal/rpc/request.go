@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -17,8 +16,6 @@ import (
 )
 
 var authorityName = h2.MakeField(":authority", "").Name
-
-var logger = grpclog.Component("grpcadapter")
 
 // Accept implements [h2.Handler].
 func (s *Server) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
@@ -99,7 +96,7 @@ type parser struct {
 
 // field understands a field. Those that are metadata go to call.fields.
 func (p *parser) field(f *h2.Field) {
-	c := p.call
+	c, value := p.call, f.Value
 	switch name := f.Name.String(); name {
 	case "content-type":
 		subtype, ok := subtypeOf(f.Value)
@@ -129,18 +126,14 @@ func (p *parser) field(f *h2.Field) {
 		if isReserved(name) {
 			return
 		}
-		if isBinary(name) {
-			v, err := decodeBinary(f.Value)
-			if err != nil {
-				p.wrong = status.Newf(codes.Internal, "malformed binary metadata %q in header %q: %v", f.Value, name, err)
-				logger.Warningf("Failed to decode metadata header (%q, %q): %v", name, f.Value, err)
-				return
-			}
-			c.fields = append(c.fields, field{f.Name, v})
+		v, err := decodeValue(name, f.Value)
+		if err != nil {
+			p.wrong = status.Newf(codes.Internal, "malformed binary metadata %q in header %q: %v", f.Value, name, err)
 			return
 		}
+		value = v
 	}
-	c.fields = append(c.fields, field{f.Name, f.Value})
+	c.fields = append(c.fields, field{f.Name, value})
 }
 
 // subtype returns what is behind "application/grpc" in the content-type. Of several, the last one

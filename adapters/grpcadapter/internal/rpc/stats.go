@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc/stats"
 )
@@ -46,5 +47,33 @@ func (all statsHandlers) TagRPC(ctx context.Context, info *stats.RPCTagInfo) con
 func (all statsHandlers) HandleRPC(ctx context.Context, e stats.RPCStats) {
 	for _, h := range all {
 		h.HandleRPC(ctx, e)
+	}
+}
+
+// payload is a message for the stats handler: its length before it was compressed, and as it is sent.
+type payload struct {
+	message                  any
+	length, compressedLength int
+}
+
+// sent counts a message that was sent, and reports it to sh unless that is nil.
+func (p payload) sent(on *counts, sh stats.Handler, ctx context.Context, client bool) {
+	on.Add(countSent, 1)
+	if sh != nil {
+		sh.HandleRPC(ctx, &stats.OutPayload{
+			Client: client, Payload: p.message, Length: p.length, CompressedLength: p.compressedLength,
+			WireLength: p.compressedLength + headBytes, SentTime: time.Now(),
+		})
+	}
+}
+
+// received is sent for a message that was received.
+func (p payload) received(on *counts, sh stats.Handler, ctx context.Context, client bool) {
+	on.Add(countReceived, 1)
+	if sh != nil {
+		sh.HandleRPC(ctx, &stats.InPayload{
+			Client: client, Payload: p.message, Length: p.length, CompressedLength: p.compressedLength,
+			WireLength: p.compressedLength + headBytes, RecvTime: time.Now(),
+		})
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -176,15 +177,23 @@ func (c *call) send(v any) error {
 	return c.sendMessage(&e, m, c.from.isUnary())
 }
 
-// sent counts and reports a message that was sent.
-func (c *call) sent(of outPayload) {
-	c.conn.counts.Add(countSent, 1)
-	if sh := c.conn.server.stats; sh != nil {
-		sh.HandleRPC(c.ctx, &stats.OutPayload{
-			Payload: of.message, Length: of.length, CompressedLength: of.compressedLength,
-			WireLength: of.compressedLength + headBytes, SentTime: time.Now(),
-		})
+// marshal returns the bytes of a message.
+func (c *call) marshal(v any) (mem.BufferSlice, error) {
+	if prepared, ok := v.(*grpc.PreparedMsg); ok {
+		return c.prepared(prepared)
 	}
+	return c.messages.marshal(v)
+}
+
+// prepared returns the bytes of a message that was marshaled before. If it was compressed as well,
+// that is done again.
+func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
+	if look := c.conn.server.config.Prepared; look != nil {
+		if b, ok := look(v); ok {
+			return b, nil
+		}
+	}
+	return nil, status.Error(codes.Internal, "grpcadapter: a grpc.PreparedMsg can't be sent by this server")
 }
 
 // chooseCompressor takes the compressor that the handler may have chosen meanwhile.
@@ -232,24 +241,48 @@ func (c *call) recv(v any) error {
 
 // recvOne receives a message, and reports it to sh unless that is nil.
 func (c *call) recvOne(v any, sh stats.Handler) error {
-	flag, compressedBytes, err := c.messages.receiveHead(c)
+	flag, wire, err := c.messages.receiveHead(c)
 	if err != nil {
 		return err
 	}
-	length := compressedBytes
-	handled, err := c.messages.decodeInPlace(c, v, flag, length)
-	if !handled {
-		length, err = c.messages.decode(c, v, flag, length)
+	of, err := c.messages.receive(c, v, flag, wire)
+	if err == nil {
+		of.received(c.conn.counts, sh, c.ctx, false)
 	}
-	if err != nil {
-		return err
+	return err
+}
+
+// buffered implements receiver.
+func (c *call) buffered() int { return c.carrier().Buffered() }
+
+// limits implements receiver.
+func (c *call) limits() (pool mem.BufferPool, most int) {
+	return c.conn.server.config.Pool, c.conn.server.config.RecvBytesMax
+}
+
+// readFull implements receiver.
+func (c *call) readFull(p []byte) error {
+	n, err := c.carrier().ReadFull(p)
+	switch {
+	case err == nil:
+		return nil
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		return c.endOfMessages(n > 0)
 	}
-	c.conn.counts.Add(countReceived, 1)
-	if sh != nil {
-		sh.HandleRPC(c.ctx, &stats.InPayload{
-			RecvTime: time.Now(), Payload: v, Length: length,
-			CompressedLength: compressedBytes, WireLength: compressedBytes + headBytes,
-		})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return contextError(c.err)
+}
+
+// endOfMessages returns the error of a message that the client has not sent, or not whole.
+func (c *call) endOfMessages(torn bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.done:
+		return contextError(c.err)
+	case torn:
+		return io.ErrUnexpectedEOF
 	}
-	return nil
+	return io.EOF
 }

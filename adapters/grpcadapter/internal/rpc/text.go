@@ -13,9 +13,12 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
+
+var logger = grpclog.Component("grpcadapter")
 
 // The errors of grpc-go's transport.
 var (
@@ -115,13 +118,19 @@ func encodeValue(name, v string) string {
 	return v
 }
 
-// decodeBinary decodes a value that may be padded.
-func decodeBinary(v string) (string, error) {
+// decodeValue is the reverse of encodeValue. A value in base64 may be padded.
+func decodeValue(name, v string) (string, error) {
+	if !isBinary(name) {
+		return v, nil
+	}
 	coding := base64.RawStdEncoding
 	if len(v)%4 == 0 {
 		coding = base64.StdEncoding
 	}
 	b, err := coding.DecodeString(v)
+	if err != nil {
+		logger.Warningf("Failed to decode metadata header (%q, %q): %v", name, v, err)
+	}
 	return string(b), err
 }
 
