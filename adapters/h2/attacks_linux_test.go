@@ -76,7 +76,7 @@ func TestAttacksOfMany(t *testing.T) {
 				}
 			}
 			testnet.Eventually(t, "the server's reads", func() bool { return a.tls || f.server.readAll(n) })
-			if !a.tls && f.server.conns()[0].below.pc == nil {
+			if !a.tls && f.server.conns()[0].below.PC == nil {
 				t.Skip("a goroutine reads from each connection: run it without the build tag percore_net")
 			}
 			if held := (testnet.HeapBytes() - before) / n; held > a.heap && !race.Enabled {
@@ -101,7 +101,7 @@ func fields(n int) (b []byte) {
 func (s *Server) readAll(n int) bool {
 	conns := s.conns()
 	for _, c := range conns {
-		raw, err := c.below.nc.(syscall.Conn).SyscallConn()
+		raw, err := c.below.NC.(syscall.Conn).SyscallConn()
 		if err != nil {
 			return false
 		}

@@ -5,14 +5,15 @@ import (
 	"testing"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/h2/internal/below"
 	"github.com/percore/percore/internal/testnet"
 )
 
 // If crypto/tls doesn't read as percore relies on, a goroutine reads from each connection over TLS.
 func TestChangedTLS(t *testing.T) {
 	testnet.NoLeaks(t)
-	defer func(f func() error) { probeTLS = f }(probeTLS)
-	probeTLS = func() error { return errors.New("it sings") }
+	defer func(f func() error) { below.ProbeTLS = f }(below.ProbeTLS)
+	below.ProbeTLS = func() error { return errors.New("it sings") }
 	config := Config{}
 	f := &fixture{t: t}
 	config.TLS, f.tls = testnet.TLS(t)
@@ -26,7 +27,7 @@ func TestChangedTLS(t *testing.T) {
 		t.Errorf("got status %d", res.StatusCode)
 	}
 	for _, c := range f.server.conns() {
-		if c.below.pc != nil {
+		if c.below.PC != nil {
 			t.Error("a connection over TLS is read on its loop")
 		}
 	}

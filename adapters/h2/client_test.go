@@ -52,13 +52,16 @@ func (f *fixture) attach(dial func(network, addr string) (net.Conn, error), conf
 		nc = tc
 	}
 	client := NewClient(config)
-	c, err := client.Attach(nc, nil)
+	c, err := client.Attach(nc, client)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { client.Close() })
 	return c
 }
+
+// clientOf returns the client of a connection of attach or pipeClient.
+func clientOf(c *Conn) *Client { return c.User().(*Client) }
 
 // post is a request with a body.
 var post = &Request{Method: "POST", Scheme: "http", Authority: "example.com", Path: "/"}
@@ -165,7 +168,7 @@ func TestClientWhole(t *testing.T) {
 			if !s.whole.Load() {
 				t.Fatal("the stream is not whole")
 			}
-			if s.extras.read != nil && s.extras.read.Stop() {
+			if d := s.extras.deadlines[readDeadline]; d != nil && d.Stop() {
 				t.Error("a deadline is left")
 			}
 			closed := make(chan struct{})
@@ -519,7 +522,7 @@ func TestClientStats(t *testing.T) {
 		hello(s, r)
 	}), Config{})
 	c := f.attach(percore.Dial, ClientConfig{})
-	client := &Client{c.server}
+	client := clientOf(c)
 	want := client.Stats()
 	if want.Conns != 1 || want.Opened != 1 || want.Requests != 0 {
 		t.Fatalf("got %+v with one connection", want)

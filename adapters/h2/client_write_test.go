@@ -45,7 +45,7 @@ func pipeClient(t *testing.T, config ClientConfig, wrap func(net.Conn) net.Conn)
 	ours, theirs := net.Pipe()
 	client := NewClient(config)
 	t.Cleanup(func() { client.Close() })
-	c, err := client.Attach(wrap(ours), nil)
+	c, err := client.Attach(wrap(ours), client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestClientAnswerBehindCut(t *testing.T) {
 				}
 				err := <-sent
 				synctest.Wait() // the answer may be known before the writer's failure
-				if size > roomBytes && !errors.Is(err, syscall.EPIPE) && !(ends && errors.Is(err, io.EOF)) {
+				if size > outputMost && !errors.Is(err, syscall.EPIPE) && !(ends && errors.Is(err, io.EOF)) {
 					t.Errorf("Send returned %v, want EPIPE", err)
 				}
 				if err := s.Send(Message{Body: []byte("x")}); !ends && !errors.Is(err, syscall.EPIPE) {
@@ -229,7 +229,7 @@ func TestClientSendWaits(t *testing.T) {
 func TestClientSaysGoAway(t *testing.T) {
 	ways := map[string]func(c *Conn){
 		"Close":        func(c *Conn) { c.Close() },
-		"Client.Close": func(c *Conn) { (&Client{c.server}).Close() },
+		"Client.Close": func(c *Conn) { clientOf(c).Close() },
 		"Abort":        func(c *Conn) { c.Abort(NoError, "because") },
 	}
 	for name, end := range ways {

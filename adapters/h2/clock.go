@@ -112,7 +112,7 @@ const (
 
 // nextLocked returns what comes next, and when; 0 for never.
 func (c *Conn) nextLocked() (first int64, what due) {
-	cfg := &c.server.config
+	cfg := &c.config
 	after := func(since int64, d time.Duration, next due) {
 		if at := since + int64(d); since != 0 && d > 0 && (first == 0 || at < first) {
 			first, what = at, next
@@ -166,7 +166,7 @@ func (c *Conn) setAlarmLocked() {
 		return
 	}
 	c.clock.alarmAt = first
-	_ = c.below.nc.SetReadDeadline(c.below.timeOf(first))
+	c.below.SetReadDeadline(first)
 }
 
 // isAlarm reports whether a read deadline that has passed was the alarm's. It may also be one that has
@@ -174,19 +174,19 @@ func (c *Conn) setAlarmLocked() {
 func (c *Conn) isAlarm() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.clock.alarmAt != 0 && c.clock.alarmAt <= c.below.now()+int64(time.Second)
+	return c.clock.alarmAt != 0 && c.clock.alarmAt <= c.below.Now()+int64(time.Second)
 }
 
 // alarm handles what is due, and sets the alarm again.
 func (c *Conn) alarm() {
 	c.mu.Lock()
 	defer c.unlock()
-	now := c.below.now()
+	now := c.below.Now()
 	for at, what := c.nextLocked(); what != nothing && at <= now; at, what = c.nextLocked() {
 		c.dueLocked(what)
 	}
 	c.clock.alarmAt = 0
-	_ = c.below.nc.SetReadDeadline(time.Time{})
+	c.below.SetReadDeadline(0)
 	c.setAlarmLocked()
 	c.flushSoonLocked()
 }
@@ -204,8 +204,8 @@ func (c *Conn) dueLocked(what due) {
 	case agedOut:
 		end := c.clock.makeEnding()
 		end.agedAt = 0
-		if d := c.server.config.AgeGrace; d > 0 {
-			end.goesAt = c.below.now() + int64(d)
+		if d := c.config.AgeGrace; d > 0 {
+			end.goesAt = c.below.Now() + int64(d)
 		}
 		c.drainLocked(aged)
 	case tooOld:
@@ -240,9 +240,30 @@ var (
 )
 
 func (c *Conn) pingLocked(data [8]byte) {
-	c.clock.pingedAt = c.below.now()
+	c.clock.pingedAt = c.below.Now()
 	c.lend()
 	c.core.Ping(data)
+}
+
+// pongLocked is for the answer to a PING of ours. The answer to Drain's PING comes behind all that the
+// client had sent before it knew of the drain.
+func (c *Conn) pongLocked(data [8]byte) {
+	end := c.clock.ending()
+	if end.resets > 0 {
+		c.clock.ends.resets, c.clock.ends.ponged = 0, true // any answer shows that the server is there
+	}
+	switch data {
+	case alivePing:
+		if end.drainedAt == 0 { // or it isn't the last one
+			c.clock.pingedAt = 0
+			c.setAlarmLocked() // the next PING may be due before PingTimeout has passed
+		}
+	case drainPing:
+		c.clock.pingedAt = 0
+		if end.drainedAt != 0 {
+			c.leaveLocked()
+		}
+	}
 }
 
 // idledLocked is for a connection that has had no stream for IdleTimeout. A stream that the client
@@ -274,13 +295,26 @@ func (c *Conn) giveUpLocked() {
 	c.failLocked(NoError, reason)
 }
 
+// openedLocked notes that a stream was opened, and reports whether it is the first of a while.
+func (c *Conn) openedLocked() (first bool) {
+	c.workers.counts.Add(countStreams, 1)
+	c.open++
+	if c.open > 1 {
+		return false
+	}
+	c.workers.counts.Add(countActive, 1)
+	c.clock.quietAt = 0
+	c.changedLocked(Active)
+	return true
+}
+
 // quietLocked notes that the last stream was served.
 func (c *Conn) quietLocked() {
 	c.workers.counts.Add(countActive, -1)
-	c.clock.quietAt = c.below.now()
+	c.clock.quietAt = c.below.Now()
 	c.rested = false
 	c.idleLocked()
-	if at := c.clock.alarmAt; at == 0 || at > c.clock.quietAt+int64(c.server.soonest) {
+	if at := c.clock.alarmAt; at == 0 || at > c.clock.quietAt+int64(c.soonest) {
 		c.setAlarmLocked()
 	}
 }
@@ -298,7 +332,7 @@ func (c *Conn) idleLocked() {
 func (c *Conn) SetPingAfter(d time.Duration) {
 	c.mu.Lock()
 	defer c.unlock()
-	end, byDefault := c.clock.makeEnding(), c.server.config.PingAfter
+	end, byDefault := c.clock.makeEnding(), c.config.PingAfter
 	if d > 0 && byDefault > 0 && d != end.pingAfterOr(byDefault) {
 		end.pingAfter = d
 		c.setAlarmLocked()

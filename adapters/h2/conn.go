@@ -3,8 +3,14 @@ package h2
 import (
 	"crypto/tls"
 	"net"
+	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/percore/percore/adapters/h2/internal/below"
+	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/shared/counters"
+	"github.com/percore/percore/internal/workers"
 )
 
 // A Conn is a connection of a Server, or of a Client. All methods are safe for concurrent use, and none
@@ -29,9 +35,9 @@ import (
 // then on the part belongs to the worker of the next turn.
 type Conn struct {
 	// immutable
-	server  *Server
+	*setup
 	workers *workerSet
-	below   below
+	below   below.Conn
 	user    any
 
 	// owned by the reader
@@ -64,6 +70,49 @@ type Conn struct {
 	err     *ConnError // why it has ended, or is about to
 	waiting *waiting   // nil: nothing has
 }
+
+// setup is what the connections of a Server or of a Client have in common. It never changes.
+type setup struct {
+	side    side
+	handler Handler     // nil: it is a Client's
+	states  ConnHandler // handler, if it is one; or ClientConfig.State
+	pings   PingHandler // the same
+	config  Config
+	limits  *http2.Config
+	soonest time.Duration // what comes first of a quiet connection
+
+	errClosed error       // why a connection has ended that was to end
+	forget    func(*Conn) // is called when a connection has ended, and Closed was reported
+}
+
+// logPanic logs a handler's panic.
+func (u *setup) logPanic(c *Conn, reason any) {
+	u.config.Log.Error("h2: panic of a handler", "remote", c.RemoteAddr(), "reason", reason, "stack", string(debug.Stack()))
+}
+
+// workerSet is the workers of some connections, and their counts.
+type workerSet struct {
+	workers.Pool[item]
+	counts counters.Cell[counter]
+}
+
+// item is a piece of work for a worker.
+type item struct {
+	c    *Conn
+	s    *Stream // of itemStream and itemResume
+	kind itemKind
+}
+
+type itemKind uint8
+
+const (
+	itemTurn   itemKind = iota // read what is there
+	itemAlarm                  // the same, after what is due
+	itemStream                 // call a handler
+	itemFlush                  // send the output
+	itemTaking                 // see whether the client takes it
+	itemResume                 // call the Resume of a handler whose stream is detached
+)
 
 type phase uint8
 
@@ -146,7 +195,7 @@ func (k *calls) any() bool { return k.cancelled != nil || k.closeWrite || k.clos
 
 // unlock releases mu, and makes the calls that have become due.
 func (c *Conn) unlock() {
-	c.server.side.settle(c)
+	c.side.settle(c)
 	for c.calls.any() {
 		due := c.calls
 		c.calls = calls{states: due.states} // which tell reports
@@ -156,13 +205,13 @@ func (c *Conn) unlock() {
 		}
 		switch {
 		case due.close:
-			c.below.close()
+			c.below.Close()
 			c.workers.counts.Add(countClosed, 1)
-			if c.server.states == nil {
-				c.server.forget(c)
+			if c.states == nil {
+				c.forget(c)
 			} // else when Closed was reported
 		case due.closeWrite:
-			c.below.closeWrite()
+			c.below.CloseWrite()
 		}
 		c.mu.Lock()
 	}
@@ -181,17 +230,61 @@ func (c *Conn) guard(f func()) {
 		if returned {
 			return
 		}
-		if c.server.config.Crash {
+		if c.config.Crash {
 			return // a panic goes on
 		}
 		if reason := recover(); reason != nil {
-			c.server.logPanic(c, reason)
+			c.logPanic(c, reason)
 		} else {
 			go c.Close()
 		}
 	}()
 	f()
 	returned = true
+}
+
+// A side is what a connection of a Server does in another way than one of a Client. All else is common
+// to both, and does not ask. The core has a side of its own: see internal/http2.
+//
+//	             server                                     client
+//	settle       nothing: a stream counts until its         counts streams that have ended, and opens those
+//	             handler has returned                       that have waited for room
+//	sent         a worker sends it, since other handlers    the caller sends it
+//	             may be about to answer
+//	lend         a handler sends and may wait               a caller sends with others that are about to
+//	maySend      always: handlers may wait                  if the kernel takes it without waiting
+//	writeFailed  the connection is closed                   what was read before is still taken
+//	ended        what was not read is dropped, and the      what has come is read before the error, as with
+//	             handler is told                            net/http's client
+//	hangUp       streams that are answered are reset        the state Leaving is reported
+//	close        resets of such streams go out before       a GOAWAY goes out before, and nothing lingers
+//
+// All methods are called with the lock of the connection held.
+type side interface {
+	// settle is called before the lock is released.
+	settle(c *Conn)
+
+	// sent is for what Send or Write has put into the output.
+	sent(s *Stream)
+
+	// lend sends the output on the goroutine of s's handler or caller. It may release the lock.
+	lend(s *Stream)
+
+	// maySend reports whether such a goroutine may send the output and so many bytes. It may release the
+	// lock.
+	maySend(c *Conn, bytes int) bool
+
+	// writeFailed is for a connection whose peer can't be written to.
+	writeFailed(c *Conn, err error)
+
+	// ended is for a stream that ends early. first says that it had not before.
+	ended(s *Stream, first bool)
+
+	// hangUp is for a connection that ends when its output is sent. Its streams have ended.
+	hangUp(c *Conn)
+
+	// close closes the connection, for Abort behind a GOAWAY with why, or at once.
+	close(c *Conn, why *ConnError)
 }
 
 // A ConnState is a state of a connection that is reported to a ConnHandler.
@@ -209,7 +302,7 @@ const (
 
 // changedLocked notes a state for the handler. Nothing comes behind Closed: handlers may return later.
 func (c *Conn) changedLocked(s ConnState) {
-	if c.server.states != nil && (c.phase != closed || s == Closed) {
+	if c.states != nil && (c.phase != closed || s == Closed) {
 		c.calls.states.note(s)
 	}
 }
@@ -217,7 +310,7 @@ func (c *Conn) changedLocked(s ConnState) {
 // tell calls ConnState, in the order of the changes. With wait, it returns when all noted changes
 // were reported; otherwise another goroutine may still be about to report them.
 func (c *Conn) tell(wait bool) {
-	if c.server.states == nil {
+	if c.states == nil {
 		return
 	}
 	for {
@@ -234,9 +327,9 @@ func (c *Conn) tell(wait bool) {
 				break
 			}
 			if s == Closed {
-				defer c.server.forget(c) // also if ConnState ends the goroutine
+				defer c.forget(c) // also if ConnState ends the goroutine
 			}
-			c.guard(func() { c.server.states.ConnState(c, s) })
+			c.guard(func() { c.states.ConnState(c, s) })
 		}
 		c.telling.Unlock()
 		c.mu.Lock()
@@ -250,7 +343,7 @@ func (c *Conn) tell(wait bool) {
 
 // tellLocked is tell(true). It releases mu while it reports.
 func (c *Conn) tellLocked() {
-	if c.server.states != nil {
+	if c.states != nil {
 		c.mu.Unlock()
 		c.tell(true)
 		c.mu.Lock()
@@ -260,17 +353,17 @@ func (c *Conn) tellLocked() {
 // NetConn returns the connection that the Conn was made from: the *percore.Conn, a *tls.Conn, or
 // another. It must not be read from or written to. Below a *tls.Conn of Serve is a connection whose own
 // NetConn returns the one that was accepted.
-func (c *Conn) NetConn() net.Conn { return c.below.nc }
+func (c *Conn) NetConn() net.Conn { return c.below.NC }
 
 // LocalAddr returns the local address.
-func (c *Conn) LocalAddr() net.Addr { return c.below.nc.LocalAddr() }
+func (c *Conn) LocalAddr() net.Addr { return c.below.NC.LocalAddr() }
 
 // RemoteAddr returns the peer's address.
-func (c *Conn) RemoteAddr() net.Addr { return c.below.nc.RemoteAddr() }
+func (c *Conn) RemoteAddr() net.Addr { return c.below.NC.RemoteAddr() }
 
 // TLS returns the state of TLS, or nil without it.
 func (c *Conn) TLS() *tls.ConnectionState {
-	tc := c.below.tls()
+	tc := c.below.TLS()
 	if tc == nil {
 		return nil
 	}
@@ -285,6 +378,12 @@ func (c *Conn) User() any { return c.user }
 // counted as for [Config.HeaderBytes]; 0 if it has not said so. It is advice: Send doesn't check it.
 func (c *Conn) HeaderBytesMax() int { return int(c.core.PeerHeaderListBytes()) }
 
+// A Timer is what [Conn.AfterFunc] returns.
+type Timer interface {
+	// Stop keeps the function from being called, and reports whether it did.
+	Stop() bool
+}
+
 // AfterFunc calls f once d has passed, even if the connection has ended by then. f must not block,
 // because it may run on the connection's loop. It is cheaper than [time.AfterFunc] where there is a
 // loop, and less exact: f is called some milliseconds later, never earlier.
@@ -292,7 +391,7 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	if f == nil {
 		panic("h2: AfterFunc was called with a nil function")
 	}
-	return c.below.afterFunc(d, f)
+	return c.below.AfterFunc(d, f)
 }
 
 // Streams returns how many streams are open.
@@ -308,6 +407,6 @@ func (c *Conn) Streams() int {
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.unlock()
-	c.server.side.close(c, nil)
+	c.side.close(c, nil)
 	return nil
 }

@@ -3,7 +3,7 @@ package h2
 import (
 	"errors"
 	"net"
-	"net/netip"
+	"time"
 
 	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/http2"
@@ -41,14 +41,14 @@ func (c *Conn) drainLocked(why farewell) {
 	}
 	c.noteDrainingLocked()
 	c.lend()
-	if c.server.config.Explain {
+	if c.config.Explain {
 		c.farewell = why
 	}
 	if c.core.Drain(farewells[c.farewell]); c.core.Leaving() { // a client, which knows which stream is its last
 		c.leaveLocked()
 		return
 	}
-	c.clock.makeEnding().drainedAt = c.below.now()
+	c.clock.makeEnding().drainedAt = c.below.Now()
 	c.pingLocked(drainPing)
 	c.setAlarmLocked()
 }
@@ -77,16 +77,16 @@ func (c *Conn) noteDrainingLocked() {
 // hangUpIfDoneLocked hangs up if the connection is leaving, and no stream is left.
 func (c *Conn) hangUpIfDoneLocked() {
 	if c.phase == alive && c.open == 0 && c.core.Leaving() && c.core.Streams() == 0 {
-		c.hangUpLocked(&ConnError{Code: NoError, Err: c.server.errClosed})
+		c.hangUpLocked(&ConnError{Code: NoError, Err: c.errClosed})
 	}
 }
 
 // hangUpLocked ends the connection when its output is sent.
 func (c *Conn) hangUpLocked(err *ConnError) {
 	c.phase, c.err = hanging, err
-	c.clock.makeEnding().hungUpAt = c.below.now()
+	c.clock.makeEnding().hungUpAt = c.below.Now()
 	c.endStreamsLocked(err)
-	c.server.side.hangUp(c)
+	c.side.hangUp(c)
 	c.setAlarmLocked()
 	c.flushSoonLocked()
 }
@@ -97,7 +97,7 @@ func (c *Conn) hangUpLocked(err *ConnError) {
 func (c *Conn) Abort(code ErrCode, debug string) {
 	c.mu.Lock()
 	defer c.unlock()
-	c.server.side.close(c, &ConnError{Code: code, Err: errors.New(debug)})
+	c.side.close(c, &ConnError{Code: code, Err: errors.New(debug)})
 }
 
 // abortLocked hangs up with a GOAWAY, and reports whether it did.
@@ -128,7 +128,7 @@ func (c *Conn) sentLocked() {
 	c.phase = lingering
 	c.calls.closeWrite = true
 	if end := c.clock.ends; end.stalled {
-		end.hungUpAt = c.below.now()
+		end.hungUpAt = c.below.Now()
 		c.setAlarmLocked()
 	}
 }
@@ -155,12 +155,75 @@ func (c *Conn) failLocked(code ErrCode, reason error) {
 	}
 }
 
+// breachLocked ends the connection because of an error of the core.
+func (c *Conn) breachLocked(err error) {
+	var breach *http2.ConnError
+	if !errors.As(err, &breach) || breach.Limit == http2.NoLimit {
+		c.workers.counts.Add(countBreaches, 1)
+	} else {
+		c.workers.counts.Add(countAttacks+counter(breach.Limit-1), 1)
+	}
+	if breach == nil || breach.Silent {
+		c.failLocked(ProtocolError, err)
+		return
+	}
+	if c.phase == alive {
+		c.hangUpLocked(&ConnError{Code: breach.Code, Err: errors.New(breach.Reason)})
+	}
+}
+
 // endStreamsLocked ends all streams, because the connection does.
 func (c *Conn) endStreamsLocked(err error) {
 	c.core.Each(func(st *http2.Stream) { st.User.(*Stream).endLocked(err) })
 	for c.core.Senders() > 0 {
 		c.core.Sender().User.(*Stream).endLocked(err) // one that waits for room
 	}
+}
+
+// partTime is how long after its answer a stream is reset whose request goes on. curl drops an answer
+// that it reads together with the reset (version 7.88). partMost is how many streams of a connection may
+// wait for that; there is no need to keep more.
+// A client that waits for 100 Continue has nothing under way, and is told at once: it must not take its
+// time for an answer to that and send the body.
+const (
+	partTime = 100 * time.Millisecond
+	partMost = 100
+)
+
+const statusContinue = 100
+
+// partLocked ends a stream whose answer is complete, though its request is not. The client is told
+// later, or when the connection ends, unless it has ended the stream by then. The stream counts as open
+// until then. It holds no body: what comes is dropped.
+func (c *Conn) partLocked(s *Stream) {
+	if s.core.Ended() {
+		return
+	}
+	n := s.unread.Drop()
+	s.endLocked(&StreamError{ID: s.core.ID(), Code: NoError})
+	if c.parting == partMost || s.marks.has(expects) {
+		c.lend()
+		c.core.Reset(&s.core, NoError)
+		return
+	}
+	c.core.Discarded(&s.core, n)
+	c.parting++
+	c.below.AfterFunc(partTime, func() {
+		c.mu.Lock()
+		defer c.unlock()
+		if c.parting--; c.parting == 0 {
+			c.setAlarmLocked() // IdleTimeout counts again
+		}
+		if c.phase == alive && !s.core.Ended() {
+			c.lend()
+			c.core.Reset(&s.core, NoError)
+			c.flushSoonLocked()
+		}
+		if !c.flushing && !c.waits() {
+			c.idleLocked() // else when it is sent
+		}
+		c.hangUpIfDoneLocked()
+	})
 }
 
 // A GoAway is what a server has said in a GOAWAY (RFC 9113, section 6.8).
@@ -192,58 +255,14 @@ func (c *Conn) GoneAway() (first, last GoAway, ok bool) {
 	return g[0], g[1], true
 }
 
-// room drains connections without streams, or with detached streams only, when as many are open as
-// their listener's MaxConns allows and a client waits: see internal/accepting.
-type room struct{ s *Server }
-
-// joinRoom makes the Accept of c's listener find the server's connections, if their number is limited.
-func (s *Server) joinRoom(c *Conn) {
-	limits := c.below.limits()
-	if limits.Max() == 0 {
-		return
+// Err returns why the connection has ended, or is about to end: a [*ConnError], or nil.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		return nil
 	}
-	if s.enterRoom(limits) {
-		limits.AddIdler(room{s}) // without mu, which Accept takes under a lock of its own
-		if s.hasEnded() {
-			limits.RemoveIdler(room{s}) // leaveRoom may have come before
-		}
-	}
-}
-
-// enterRoom reports whether the server has limits for the first time, and has not ended.
-func (s *Server) enterRoom(limits *accepting.Limits) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, known := s.mu.limited[limits]; known || s.mu.ended {
-		return false
-	}
-	if s.mu.limited == nil {
-		s.mu.limited = make(map[*accepting.Limits]struct{})
-	}
-	s.mu.limited[limits] = struct{}{}
-	return true
-}
-
-func (s *Server) hasEnded() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.ended
-}
-
-// leaveRoom undoes joinRoom for all listeners.
-func (s *Server) leaveRoom(limited map[*accepting.Limits]struct{}) {
-	for limits := range limited {
-		limits.RemoveIdler(room{s})
-	}
-}
-
-// EachIdle implements [accepting.Idler].
-func (r room) EachIdle(l *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
-	for _, c := range r.s.conns() {
-		if since := (idleConn{c}).since(); since != 0 && c.below.limits() == l {
-			do(idleConn{c}, since, c.below.pc.RemoteAddrPort().Addr())
-		}
-	}
+	return c.err
 }
 
 // idleConn is a Conn for Accept.
@@ -272,7 +291,7 @@ func (i idleConn) sinceLocked() int64 {
 // that it opens at this moment is served.
 func (i idleConn) CloseIdle(since int64) bool {
 	c := i.c
-	if seam.HasUnread(c.below.pc) || !i.makeRoom(since) {
+	if seam.HasUnread(c.below.PC) || !i.giveUp(since) {
 		return false
 	}
 	go func() { // what is due may call the handler, and sending may block
@@ -283,9 +302,9 @@ func (i idleConn) CloseIdle(since int64) bool {
 	return true
 }
 
-// makeRoom drains the connection if it has had no stream since then, or resets all its streams if they
+// giveUp drains the connection if it has had no stream since then, or resets all its streams if they
 // are detached. It leaves the calls that this makes due to a later unlock.
-func (i idleConn) makeRoom(since int64) bool {
+func (i idleConn) giveUp(since int64) bool {
 	c := i.c
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -74,7 +74,7 @@ func TestIdleMemory(t *testing.T) {
 		}
 	}
 	open()
-	if f.server.conns()[0].below.pc == nil {
+	if f.server.conns()[0].below.PC == nil {
 		t.Skip("a goroutine reads from each connection: run it without the build tag percore_net")
 	}
 	checkIdleBytes(t, open, f.server.conns, 1)
@@ -106,7 +106,7 @@ func TestClientIdleMemory(t *testing.T) {
 		conns = append(conns, c)
 	}
 	open()
-	if conns[0].below.pc == nil {
+	if conns[0].below.PC == nil {
 		t.Skip("a goroutine reads from each connection: run it without the build tag percore_net")
 	}
 	checkIdleBytes(t, open, func() []*Conn { return append(f.server.conns(), conns...) }, 2)

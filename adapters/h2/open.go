@@ -2,8 +2,10 @@ package h2
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
+	"net"
+	"runtime"
 
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/http2/hpack"
@@ -59,7 +61,7 @@ func (c *Conn) isRoomyLocked() bool {
 
 // isChokedLocked reports whether bodies that are not read have taken three quarters of ConnWindow.
 func (c *Conn) isChokedLocked() bool {
-	return c.core.Held() > int(c.server.limits.ConnWindowBytes)/4*3
+	return c.core.Held() > int(c.limits.ConnWindowBytes)/4*3
 }
 
 // roomLocked leaves out what is reserved, and what is kept for calls of Open that have waited.
@@ -85,6 +87,13 @@ func (c *Conn) takesStreamsLocked() bool {
 	return c.phase == alive && c.core.TakesStreams() && c.clock.cut() == nil && !c.clock.ending().hungUp
 }
 
+// Answered reports whether the server has answered a request on a client's connection.
+func (c *Conn) Answered() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answered
+}
+
 // look looks for the server's end before the first stream of a while is opened. Servers hang up
 // without GOAWAY right behind an answer, or when they have waited for long enough, and a stream that is
 // sent to one may not be tried again. The reader, which is about to find that, takes what came before
@@ -94,7 +103,7 @@ func (clientSide) look(c *Conn) {
 		return // other streams would be lost as well
 	}
 	c.mu.Unlock()
-	hungUp := c.below.hungUp()
+	hungUp := c.below.HungUp()
 	c.mu.Lock()
 	if hungUp && c.takesStreamsLocked() {
 		c.clock.makeEnding().hungUp = true
@@ -143,19 +152,13 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 		return err
 	}
 	c.waiting.unreserve()
-	c.workers.counts.Add(countStreams, 1)
-	if c.open++; c.open == 1 {
-		c.workers.counts.Add(countActive, 1)
-		c.clock.quietAt = 0
-		if c.server.config.PingAfter > 0 {
-			c.clock.heardAt = c.below.now() // silence counts from here
-			c.setAlarmLocked()
-		}
-		c.changedLocked(Active)
+	if c.openedLocked() && c.config.PingAfter > 0 {
+		c.clock.heardAt = c.below.Now() // silence counts from here
+		c.setAlarmLocked()
 	}
 	m.Fields = nil
 	if !bare {
-		if err := s.sendLocked(&m); err != nil {
+		if err := (outgoing{s}).messageLocked(&m); err != nil {
 			return err
 		}
 	}
@@ -223,14 +226,6 @@ func (cl clientSide) await(ctx context.Context, c *Conn) error {
 	return nil
 }
 
-// makeWaiting returns waiting, after making it if it is nil.
-func (c *Conn) makeWaiting() *waiting {
-	if c.waiting == nil {
-		c.waiting = new(waiting)
-	}
-	return c.waiting
-}
-
 // grant opens the streams that have waited for room, and reports that there is room.
 func (clientSide) grant(c *Conn) {
 	w := c.waiting
@@ -258,78 +253,122 @@ func (clientSide) countReset(s *Stream) {
 	}
 }
 
-// waiting has what waits until streams of the connection have ended.
-type waiting struct {
-	unstarted []*Stream // of a server, until handlers have returned
-	openers   []*opener // of a client, until there is room for their streams
-	granted   int       // openers that have room, and have not used it yet
-	reserved  int       // streams of a client that were reserved, and have not been opened
-	roomless  bool      // Reserve has found no room
-}
+// clientSide is the side of a Client. Its callers send. They must neither wait for the server, since a
+// context may end, nor lose an answer that is there already when the server takes no more.
+type clientSide struct{}
 
-// nextUnstarted takes out the stream that has waited longest, or returns nil.
-func (w *waiting) nextUnstarted() *Stream {
-	if w == nil || len(w.unstarted) == 0 {
-		return nil
+func (cl clientSide) settle(c *Conn) {
+	n := int32(c.core.Streams())
+	if c.phase != alive {
+		n = 0 // they have ended, though the core has them still
 	}
-	s := w.unstarted[0]
-	w.unstarted[0] = nil
-	w.unstarted = w.unstarted[1:]
-	return s
-}
-
-// reservations returns how many reservations Open has not used.
-func (w *waiting) reservations() int {
-	if w == nil {
-		return 0
+	if ended := c.open - n; ended > 0 {
+		c.workers.counts.Add(countServed, int64(ended)) // or lost: see ClientStats
+		if c.open = n; n == 0 {
+			c.quietLocked()
+		}
 	}
-	return w.reserved
-}
-
-// unreserve uses a reservation up, if there is one.
-func (w *waiting) unreserve() {
-	if w.reservations() > 0 {
-		w.reserved--
+	switch {
+	case c.open > 0 || c.phase != alive:
+	case c.clock.cut() != nil:
+		c.giveUpLocked()
+	case c.core.Leaving():
+		c.hangUpIfDoneLocked()
+	case !c.core.TakesStreams():
+		c.leaveLocked()
+	}
+	if c.waiting != nil {
+		cl.grant(c)
 	}
 }
 
-// taken returns how much room is kept for others than a new call of Open.
-func (w *waiting) taken() int {
-	if w == nil {
-		return 0
-	}
-	return w.granted + w.reserved
-}
+func (cl clientSide) sent(s *Stream) { cl.lend(s) }
 
-func (w *waiting) hasOpeners() bool { return w != nil && len(w.openers) > 0 }
-
-// An opener is a call of Open that waits for room.
-type opener struct {
-	granted chan struct{} // closed when there is room, which is kept for it, or won't be any more
-	has     bool          // it was granted
-}
-
-// enter adds an opener.
-func (w *waiting) enter() *opener {
-	o := &opener{granted: make(chan struct{})}
-	w.openers = append(w.openers, o)
-	return o
-}
-
-// grant lets the first opener go on.
-func (w *waiting) grant() {
-	o := w.openers[0]
-	w.openers = w.openers[1:]
-	o.has = true
-	w.granted++
-	close(o.granted)
-}
-
-// leave is for an opener that goes on: it takes its room, or gives up.
-func (w *waiting) leave(o *opener) {
-	if o.has {
-		w.granted--
+// lend lets callers that are about to send do so with this call.
+func (clientSide) lend(s *Stream) {
+	c := s.conn
+	if !c.beginFlushLocked() {
 		return
 	}
-	w.openers = slices.DeleteFunc(w.openers, func(at *opener) bool { return at == o })
+	if c.open > 1 {
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
+	c.flushAllLocked(s)
+}
+
+// maySend asks the kernel, which is seldom: the answer holds until so many bytes were sent. If there is
+// no space a worker writes, and callers wait for their streams. In memory, where there is no kernel,
+// workers write always.
+func (clientSide) maySend(c *Conn, bytes int) bool {
+	if len(c.core.Output())+bytes > int(c.credit) {
+		c.mu.Unlock()
+		space := c.below.SendSpace()
+		c.mu.Lock()
+		c.credit = int32(min(space, creditMost))
+	}
+	return len(c.core.Output())+bytes <= int(c.credit)
+}
+
+// creditMost is how many bytes are sent before the kernel is asked again, at most.
+const creditMost = 1 << 20
+
+// writeFailed cuts off a connection on which nothing can be sent any more, since the server has ended
+// it, or reset it. The reader reads on, because an answer may be there, and ends the connection at the
+// server's end, or after lingerTime. grpc-go's client reads on, too.
+func (clientSide) writeFailed(c *Conn, err error) {
+	if c.phase != alive {
+		c.failLocked(NoError, err)
+		return
+	}
+	end := c.clock.makeEnding()
+	end.cut, end.cutAt = err, c.below.Now()
+	c.drop()
+	for c.core.Senders() > 0 {
+		s := c.core.Sender().User.(*Stream)
+		s.unqueueLocked()
+		s.wakeLocked()
+	}
+	c.changedLocked(Leaving)
+	c.setAlarmLocked()
+}
+
+func (cl clientSide) ended(s *Stream, first bool) {
+	if first {
+		if e, ok := s.err.(*StreamError); ok && !e.Remote && e.Code == Cancel && s.conn.config.pingResets {
+			cl.countReset(s)
+		}
+		s.unqueueLocked()
+		s.wakeLocked()
+		s.conn.workers.counts.Add(countLost, 1)
+	}
+}
+
+func (clientSide) hangUp(c *Conn) { c.changedLocked(Leaving) }
+
+func (cl clientSide) close(c *Conn, why *ConnError) {
+	atOnce := why == nil
+	if atOnce {
+		why = &ConnError{Code: NoError, Err: errors.New("")}
+	}
+	if c.abortLocked(why) {
+		c.clock.makeEnding().abrupt = true
+		if cl.maySend(c, 0) { // else the worker of hangUpLocked sends it
+			c.flushLocked()
+		}
+	}
+	if atOnce && !c.clock.ending().abrupt {
+		c.failLocked(NoError, net.ErrClosed)
+	}
+}
+
+// unserved ends the streams that the server's GOAWAY leaves out.
+func (clientSide) unserved(c *Conn, ev *http2.Event) {
+	c.clock.makeEnding().noteGoAway(ev)
+	c.changedLocked(Leaving)
+	c.core.EndUnserved(ev.ID, func(st *http2.Stream) {
+		s := st.User.(*Stream)
+		s.endLocked(&StreamError{ID: st.ID(), Code: RefusedStream, Remote: true, Err: ErrUnserved})
+	})
 }

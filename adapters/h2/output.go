@@ -2,13 +2,11 @@ package h2
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/percore/percore/adapters/h2/internal/below"
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/seam"
@@ -24,8 +22,8 @@ import (
 //	true      any          a goroutine sends, without mu, until       nothing is left; an error;
 //	                       nothing is left                            flushSoon, if it is a handler's
 //
-// Bodies that the windows or the room don't let into the output wait in the core, whose schedule says
-// which is the next one: see http2.Conn.Queue. A handler waits until all that it has given is in the
+// Bodies for which the windows or the output have no space wait in the core, whose schedule says which
+// is the next one: see http2.Conn.Queue. A handler waits until all that it has given is in the
 // output; the goroutine that flushes moves the bytes there. So a WINDOW_UPDATE wakes no goroutine that
 // would only have to wait again.
 type output struct {
@@ -35,7 +33,7 @@ type output struct {
 	flushing    bool
 	flushQueued bool
 	woken       bool  // the pump has woken a handler
-	credit      int32 // of a client: how many bytes can be written at once, at least; see hasRoom
+	credit      int32 // of a client: how many bytes can be written at once, at least; see maySend
 }
 
 // lend gives the core's output memory, before frames of an answer are made. Frames that wait already, a
@@ -67,10 +65,10 @@ func (o *output) drop() {
 // waits reports whether there is something to send.
 func (o *output) waits() bool { return len(o.core.Output()) > 0 || o.core.Ready() }
 
-// takes reports whether so many bytes of a body are copied to the output, which has room for them, and
+// takes reports whether so many bytes of a body are copied to the output, which has space for them, and
 // go before others.
 func (o *output) takes(bytes int) bool {
-	return !o.core.Ready() && len(o.core.Output()) < roomBytes && bytes <= roomBytes && !(o.flushing && bytes >= directBytes)
+	return !o.core.Ready() && len(o.core.Output()) < outputMost && bytes <= outputMost && !(o.flushing && bytes >= directBytes)
 }
 
 // directMost returns how much of a body one call sends.
@@ -82,7 +80,7 @@ func (o *output) directMost() int {
 }
 
 const (
-	roomBytes   = 64 << 10  // with more in the output a handler waits for room
+	outputMost  = 64 << 10  // with more in the output a handler waits for space in it
 	directBytes = 16 << 10  // a body as long is sent without being copied
 	directMost  = 256 << 10 // by one call
 	directFirst = 32 << 10  // the same, if the client may want to have something else first
@@ -128,37 +126,46 @@ func (c *Conn) flushAllLocked(s *Stream) {
 			c.sentLocked()
 			break
 		}
-		if s != nil && !c.server.side.hasRoom(c, 0) {
+		if s != nil && !c.side.maySend(c, 0) {
 			c.flushing = false
 			c.flushSoonLocked() // a worker may wait; this caller returns when its stream ends
 			return
 		}
 		done = s != nil && !s.core.Queued() // what s has is in this piece
 		p, memory := c.take()
-		c.credit = max(c.credit-int32(len(p)), 0)
-		t := c.beginWriteLocked()
-		c.mu.Unlock()
-		err := c.below.write(p, t)
-		memory.Release()
-		c.mu.Lock()
-		c.taking.end()
-		if err != nil {
-			c.writeFailedLocked(err)
+		if !c.writeLocked(len(p), memory, func(ends *atomic.Uint32) error { return c.below.Write(p, ends) }) {
 			break
 		}
 	}
+	c.endFlushLocked()
+}
+
+// endFlushLocked is for a goroutine that sends no longer.
+func (c *Conn) endFlushLocked() {
 	c.flushing = false
 	if c.phase == closed {
 		c.drop()
 	}
 }
 
-// writeFailedLocked is for a peer that can't be written to.
-func (c *Conn) writeFailedLocked(err error) {
-	if isTimeout(err) && c.phase != closed {
+// writeLocked calls write, for n bytes in memory, which it releases, and reports whether they were
+// written. It releases mu meanwhile.
+func (c *Conn) writeLocked(n int, memory pool.Growable, write func(ends *atomic.Uint32) error) bool {
+	c.credit = max(c.credit-int32(n), 0)
+	t := c.beginWriteLocked()
+	c.mu.Unlock()
+	err := write(t.counter())
+	memory.Release()
+	c.mu.Lock()
+	c.taking.end()
+	if err == nil {
+		return true
+	}
+	if below.IsTimeout(err) && c.phase != closed {
 		countTimeout(c.workers.counts, timeoutRead)
 	}
-	c.server.side.writeFailed(c, err)
+	c.side.writeFailed(c, err)
+	return false
 }
 
 // flushSoonLocked makes a worker send the output, unless that is going to happen anyway. It doesn't
@@ -171,24 +178,17 @@ func (c *Conn) flushSoonLocked() {
 	c.workers.Serve(item{c: c, kind: itemFlush})
 }
 
-// pumpLocked moves bodies that wait into the output, as far as windows and room go.
+// pumpLocked moves bodies that wait into the output, as far as windows and space go.
 func (c *Conn) pumpLocked() {
 	if !c.core.Ready() {
 		return
 	}
 	c.lend()
-	for st := c.core.Pump(roomBytes); st != nil; st = c.core.Pump(roomBytes) {
+	for st := c.core.Pump(outputMost); st != nil; st = c.core.Pump(outputMost) {
 		s := st.User.(*Stream)
 		c.sendersLocked(-1)
 		s.wakeLocked()
 		c.woken = c.woken || s.cond != nil
-	}
-}
-
-// unqueueLocked drops what waits.
-func (s *Stream) unqueueLocked() {
-	if s.conn.core.Unqueue(&s.core) {
-		s.conn.sendersLocked(-1)
 	}
 }
 
@@ -198,126 +198,6 @@ func (c *Conn) sendersLocked(change int64) {
 	if c.core.Senders() == int(max(change, 0)) {
 		c.workers.counts.Add(countStalledConns, change)
 	}
-}
-
-// sendBodyLocked sends p, with the end of the answer behind it if end is set. It releases mu while
-// it waits for windows and room.
-func (s *Stream) sendBodyLocked(p []byte, end bool) error {
-	c := s.conn
-	most := c.directMost()
-	for len(p) >= directBytes && c.server.side.hasRoom(c, min(len(p), most)) && !c.core.Ready() && !c.flushing &&
-		s.sendErrorLocked() == nil && c.core.Window(&s.core) >= directBytes {
-		n := s.sendDirectLocked(p[:min(len(p), most)], end && len(p) <= most)
-		if p = p[n:]; len(p) == 0 && (!end || s.core.WriteEnded()) {
-			return s.err
-		}
-		if n == 0 {
-			break
-		}
-	}
-	if err := s.sendErrorLocked(); err != nil {
-		return err
-	}
-	if c.takes(len(p)) {
-		c.lend()
-		n, err := c.core.Data(&s.core, p, end)
-		if p = p[n:]; err != nil || len(p) == 0 {
-			return err
-		}
-	}
-	return s.awaitSentLocked(p, end)
-}
-
-// awaitSentLocked waits until all of p is in the output, and the end behind it if end is set.
-func (s *Stream) awaitSentLocked(p []byte, end bool) error {
-	c := s.conn
-	if s.marks.has(hurried) {
-		s.resetLocked(Cancel, nil)
-		c.flushSoonLocked()
-		return s.sendErrorLocked()
-	}
-	c.core.Queue(&s.core, p, end)
-	c.sendersLocked(1)
-	if c.server.side.lend(s); s.core.Queued() {
-		c.workers.counts.Add(countStalls, 1)
-	} else if c.woken {
-		// Handlers that were woken run before the one that has sent goes on: what they have may come
-		// first, and a goroutine that sends without blocking would fill the socket's buffer alone.
-		c.woken = false
-		c.mu.Unlock()
-		runtime.Gosched()
-		c.mu.Lock()
-	}
-	for s.core.Queued() {
-		if c.server.config.endsWith(&s.core) {
-			s.unqueueLocked()
-			return ErrEnded
-		}
-		s.waitLocked()
-	}
-	if s.err != nil {
-		return s.err
-	}
-	return c.clock.cutError()
-}
-
-// awaitRoomLocked waits until the output is not too long.
-func (s *Stream) awaitRoomLocked() error {
-	c := s.conn
-	if len(c.core.Output()) < roomBytes || s.err != nil {
-		return s.sendErrorLocked()
-	}
-	if err := s.awaitSentLocked(nil, false); err != nil {
-		return err
-	}
-	return s.sendErrorLocked()
-}
-
-// direct is the memory of a call that sends without copying.
-type direct struct {
-	heads [directMost/directBytes + 1][16]byte
-	v     [2*(directMost/directBytes+1) + 1][]byte
-	bufs  net.Buffers
-}
-
-var directs = sync.Pool{New: func() any { return new(direct) }}
-
-// sendDirectLocked sends the output and as much of p as the windows allow with one call. It
-// releases mu while it sends, and returns how many bytes of p it has sent.
-func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
-	c := s.conn
-	d := directs.Get().(*direct)
-	out, memory := c.take()
-	d.bufs = append(d.v[:0], out)
-	for i := 0; i < len(d.heads) && n < len(p); i++ {
-		c.lend() // the end of a stream gives credit back
-		head, m, err := c.core.DataHeader(d.heads[i][:0], &s.core, len(p)-n, end)
-		if m == 0 || err != nil {
-			break
-		}
-		d.bufs = append(d.bufs, head, p[n:n+m])
-		n += m
-	}
-	c.flushing = true
-	c.credit = max(c.credit-int32(len(out)+n), 0)
-	t := c.beginWriteLocked()
-	c.mu.Unlock()
-	err := c.below.writeBuffers(&d.bufs, t)
-	memory.Release()
-	clear(d.v[:])
-	d.bufs = nil
-	directs.Put(d)
-	c.mu.Lock()
-	c.taking.end()
-	c.flushing = false
-	if err != nil {
-		c.writeFailedLocked(err)
-	}
-	if c.phase == closed {
-		c.drop()
-	}
-	c.flushSoonLocked() // what has arrived since
-	return n
 }
 
 // The rest of this file is WriteTimeout. A client that takes nothing for so long is cut off in two
@@ -353,16 +233,16 @@ var errNotTaken = fmt.Errorf("the client takes nothing of what is sent (WriteTim
 
 // beginWriteLocked begins a call that writes. There are two at most, the sender's and the reader's.
 func (c *Conn) beginWriteLocked() *taking {
-	if c.server.config.WriteTimeout <= 0 || c.phase == closed {
+	if c.config.WriteTimeout <= 0 || c.phase == closed {
 		return nil
 	}
 	if c.taking == nil {
 		c.taking = new(taking)
-		c.taking.watchLocked(c, c.server.config.WriteTimeout)
+		c.taking.watchLocked(c, c.config.WriteTimeout)
 	}
 	t := c.taking
 	if t.calls++; t.calls == 1 {
-		t.paid, t.seen.ends = max(t.paid, c.below.now()), t.ends.Load()
+		t.paid, t.seen.ends = max(t.paid, c.below.Now()), t.ends.Load()
 	}
 	return t
 }
@@ -374,23 +254,24 @@ func (t *taking) end() {
 	}
 }
 
-// wrote notes that a part of a call's bytes was taken. t may be nil.
-func (t *taking) wrote() {
-	if t != nil {
-		t.ends.Add(1)
+// counter returns what counts the writes of a call. t may be nil.
+func (t *taking) counter() *atomic.Uint32 {
+	if t == nil {
+		return nil
 	}
+	return &t.ends
 }
 
 // watchLocked looks at the client in a while, or when so much time has passed.
 func (t *taking) watchLocked(c *Conn, left time.Duration) {
-	t.timer = c.below.afterFunc(min(left, c.server.config.WriteTimeout/4), func() {
+	t.timer = c.below.AfterFunc(min(left, c.config.WriteTimeout/4), func() {
 		c.workers.Serve(item{c: c, kind: itemTaking}) // asking the kernel may block
 	})
 }
 
 // checkTaking is a worker's look at the client.
 func (c *Conn) checkTaking() {
-	sent := seam.Sent(c.below.socket())
+	sent := seam.Sent(c.below.Socket())
 	c.mu.Lock()
 	defer c.unlock()
 	t := c.taking
@@ -401,15 +282,15 @@ func (c *Conn) checkTaking() {
 		c.taking = nil
 		return
 	}
-	now := c.below.now()
+	now := c.below.Now()
 	if seen := (progress{t.ends.Load(), sent}); t.seen != seen {
-		t.paid = sent.Paid(t.seen.sent, t.paid, now, c.server.config.WriteTimeout)
+		t.paid = sent.Paid(t.seen.sent, t.paid, now, c.config.WriteTimeout)
 		t.seen = seen
 	}
-	left := time.Duration(t.paid-now) + c.server.config.WriteTimeout
+	left := time.Duration(t.paid-now) + c.config.WriteTimeout
 	if left <= 0 {
 		c.stalledLocked()
-		t.paid, left = now, c.server.config.WriteTimeout
+		t.paid, left = now, c.config.WriteTimeout
 	}
 	if c.taking != nil {
 		t.watchLocked(c, left)
@@ -426,7 +307,7 @@ func (c *Conn) stalledLocked() {
 		return
 	}
 	c.lend()
-	c.core.GoAway(NoError, fmt.Sprintf("the client has taken nothing for %v", c.server.config.WriteTimeout))
+	c.core.GoAway(NoError, fmt.Sprintf("the client has taken nothing for %v", c.config.WriteTimeout))
 	c.clock.makeEnding().stalled = true
 	c.hangUpLocked(&ConnError{Code: NoError, Err: errNotTaken})
 }

@@ -1,10 +1,89 @@
 package h2
 
-import "runtime"
+import (
+	"io"
+	"net"
+	"runtime"
+	"strings"
 
-// run calls the handler's Serve, unless the stream has ended already, or its Resume.
-func (s *Stream) run(resume bool) {
-	c := s.conn
+	"github.com/percore/percore/adapters/h2/internal/body"
+	"github.com/percore/percore/internal/http2"
+)
+
+// serverSide is the side of a Server.
+type serverSide struct{}
+
+// accept opens the stream of a request, unless the handler refuses it. It returns the stream if its
+// handler is to be called now, and otherwise nil. It releases mu for the call of Accept, which gets r.
+func (side serverSide) accept(c *Conn, ev *http2.Event, r *Request) *Stream {
+	from := ev.Request
+	*r = Request{
+		Method: from.Method, Scheme: from.Scheme, Authority: from.Authority, Path: from.Path, Protocol: from.Protocol,
+		HasAuthority: from.HasAuthority(), BadTarget: from.BadTarget,
+		ContentLength: from.ContentLength, Problem: from.Problem, Fields: ev.Fields, End: ev.End,
+	}
+	var h StreamHandler
+	c.unlock()
+	c.guard(func() { h = c.handler.Accept(c, r) })
+	c.mu.Lock()
+	if c.phase != alive {
+		return nil
+	}
+	if r.Problem == TooLarge {
+		c.workers.counts.Add(countLargeHeaders, 1)
+	}
+	switch code := h.(type) {
+	case nil:
+		side.refuse(c, ev, RefusedStream)
+		return nil
+	case refusal:
+		side.refuse(c, ev, ErrCode(code))
+		return nil
+	}
+	from.ContentLength = r.ContentLength // Accept may have changed it
+	return side.open(c, ev, h)
+}
+
+func (serverSide) refuse(c *Conn, ev *http2.Event, code ErrCode) {
+	c.workers.counts.Add(countRefused, 1)
+	c.core.Refuse(ev, code)
+}
+
+// open opens the stream that h serves. It returns it if its handler is to be called now.
+func (serverSide) open(c *Conn, ev *http2.Event, h StreamHandler) *Stream {
+	s := h.Stream()
+	s.conn, s.handler, s.core.User = c, h, s
+	c.core.Open(&s.core, ev)
+	if ev.End {
+		s.readErr = io.EOF
+	} else if expectsContinue(ev.Fields) {
+		s.marks |= expects
+	}
+	if c.openedLocked() {
+		c.tellLocked() // before the handler is called
+	}
+	if c.core.Handlers() > c.config.Streams {
+		w := c.makeWaiting()
+		w.unstarted = append(w.unstarted, s)
+		return nil
+	}
+	c.queued++
+	return s
+}
+
+// expectsContinue reports whether the fields of a request ask for 100 Continue before its body.
+func expectsContinue(fields []Field) bool {
+	for i := range fields {
+		if f := &fields[i]; f.Name.Key() == "Expect" && strings.EqualFold(f.Value, "100-continue") {
+			return true
+		}
+	}
+	return false
+}
+
+// serve calls the handler's Serve, unless the stream has ended already, or its Resume.
+func (it item) serve() {
+	c, s, resume := it.c, it.s, it.kind == itemResume
 	c.mu.Lock()
 	c.queued--
 	ended := s.err != nil
@@ -14,7 +93,7 @@ func (s *Stream) run(resume bool) {
 		return
 	}
 	returned := false
-	defer s.finishAbrupt(&returned)
+	defer it.finishAbrupt(&returned)
 	if resume {
 		s.handler.(Resumer).Resume()
 	} else {
@@ -25,18 +104,18 @@ func (s *Stream) run(resume bool) {
 }
 
 // finishAbrupt ends a stream whose handler has panicked or ended its goroutine.
-func (s *Stream) finishAbrupt(returned *bool) {
+func (it item) finishAbrupt(returned *bool) {
 	if *returned {
 		return
 	}
-	if c := s.conn; !c.server.config.Crash {
+	if c := it.c; !c.config.Crash {
 		if reason := recover(); reason != nil {
-			c.server.logPanic(c, reason)
+			c.logPanic(c, reason)
 		}
 	} else if panics() {
 		return // clients are to see that the program has ended: they may try again elsewhere
 	}
-	s.finish(false)
+	it.s.finish(false)
 }
 
 // panics reports whether the deferred function that calls it was called by a panic. It doesn't recover,
@@ -85,13 +164,8 @@ func (s *Stream) finishLocked(returned bool) {
 		s.resetLocked(InternalError, nil)
 	}
 	c.workers.counts.Add(outcome, 1)
-	s.enterLocked(served)
-	s.unread.drop()
-	s.unqueueLocked()
-	s.wakeLocked()
-	if s.extras != nil {
-		s.extras.stop()
-	}
+	s.servedLocked()
+	s.unread.Drop()
 	c.core.Returned()
 	if next := c.waiting.nextUnstarted(); next != nil {
 		if len(c.waiting.unstarted) == 0 {
@@ -133,17 +207,6 @@ func (s *Stream) Detach() {
 	}
 }
 
-// enterLocked changes the stage.
-func (s *Stream) enterLocked(next stage) {
-	switch {
-	case next == detached && s.stage != detached:
-		s.conn.detached++
-	case s.stage == detached && next != detached:
-		s.conn.detached--
-	}
-	s.stage = next
-}
-
 // Move is Detach, and lets go of s and its handler: to.Stream(), which must be new, is the stream from
 // then on, with its deadlines and what was not read, and to is its handler, whose Serve is not called.
 // The methods of s fail as if Serve had returned, and neither Serve's return nor its panic ends the
@@ -175,7 +238,7 @@ func (s *Stream) Move(to Resumer) {
 		next.enterLocked(detached)
 	}
 	s.enterLocked(served)
-	s.unread, s.extras = unread{}, nil
+	s.unread, s.extras = body.Unread{}, nil
 	if x := next.extras; x != nil {
 		x.stream = next
 		if x.filling.into != nil { // it is of a goroutine that reads from s
@@ -208,5 +271,54 @@ func (s *Stream) Finish() {
 	c.mu.Unlock()
 	if was == detached {
 		s.finish(true)
+	}
+}
+
+func (serverSide) settle(*Conn) {}
+
+func (serverSide) sent(s *Stream) { s.conn.flushSoonLocked() }
+
+func (serverSide) lend(s *Stream) {
+	if c := s.conn; c.beginFlushLocked() {
+		c.flushAllLocked(s)
+	}
+}
+
+func (serverSide) maySend(*Conn, int) bool { return true }
+
+func (serverSide) writeFailed(c *Conn, err error) { c.failLocked(NoError, err) }
+
+func (serverSide) ended(s *Stream, _ bool) {
+	s.unqueueLocked()
+	s.wakeLocked()
+	s.unread.Drop()
+	if s.stage != served && !s.marks.has(cancelled) {
+		s.marks |= cancelled
+		s.nextCall, s.conn.calls.cancelled = s.conn.calls.cancelled, s
+	}
+}
+
+// hangUp resets the streams that are answered, though their requests go on. Otherwise, when the
+// connection has ended, net/http's client waits for the rest of a body, which it may read from
+// somewhere, and nothing ends that.
+func (serverSide) hangUp(c *Conn) {
+	c.core.Each(func(st *http2.Stream) {
+		if st.WriteEnded() {
+			c.lend()
+			c.core.Reset(st, NoError)
+		}
+	})
+}
+
+// close lets a connection hang up that has streams that are answered, though their requests go on: a
+// close at once could take their resets away from the client.
+func (serverSide) close(c *Conn, why *ConnError) {
+	switch {
+	case why != nil:
+		c.abortLocked(why)
+	case c.phase == alive && (c.parting > 0 || c.core.Answered() > 0):
+		c.hangUpLocked(&ConnError{Code: NoError, Err: net.ErrClosed})
+	case c.err == nil || c.err.Err != net.ErrClosed: // else it has hung up here; ErrServerClosed wraps it
+		c.failLocked(NoError, net.ErrClosed)
 	}
 }

@@ -5,41 +5,31 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"runtime/debug"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/percore/percore/adapters/h2/internal/below"
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/http2/hpack"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/shared/counters"
-	"github.com/percore/percore/internal/workers"
 )
 
 // A Server serves connections, from any number of listeners, with one handler. Make it with New.
 // All methods are safe for concurrent use.
 type Server struct {
 	// immutable
-	side    side
-	handler Handler     // nil: it is a Client's
-	states  ConnHandler // handler, if it is one; or ClientConfig.State
-	pings   PingHandler // the same
-	config  Config
-	limits  *http2.Config
-	workers []workerSet
-	soonest time.Duration // what comes first of a quiet connection
-
-	errClosed error // why a connection has ended that was to end
-	naps      bool  // the workers end with the last connection: a Client's
-
+	setup
+	workers  []workerSet
 	counters *counters.Set[counter] // a cell for each set of workers
+	naps     bool                   // the workers end with the last connection: a Client's
 
 	handshakes *serving.Handshakes
 
-	turn atomic.Uint32 // the set of workers of the next connection
+	next atomic.Uint32 // the set of workers of the next connection
 	done chan struct{} // closed when the server is closed and has no connection any more
 
 	mu struct {
@@ -47,7 +37,7 @@ type Server struct {
 		listeners map[*net.Listener]struct{}
 		first     *Conn                          // of all connections
 		conns     int                            // and of those whose handshake is under way
-		limited   map[*accepting.Limits]struct{} // of listeners: see room
+		limited   map[*accepting.Limits]struct{} // of listeners: see places
 		closed    bool
 		ended     bool // done is closed
 	}
@@ -72,7 +62,8 @@ func New(h Handler, config Config) *Server {
 
 // newServer makes a server without a handler, or what a Client has in its place.
 func newServer(config Config, side side) *Server {
-	s := &Server{side: side, config: config.withDefaults(), done: make(chan struct{})}
+	s := &Server{setup: setup{side: side, config: config.withDefaults()}, done: make(chan struct{})}
+	s.forget = s.remove
 	s.limits = s.config.core()
 	register, look := servers, item.look
 	if side == (clientSide{}) {
@@ -106,12 +97,6 @@ func newServer(config Config, side side) *Server {
 
 // clientStrings is that of all clients: some programs have a client for each connection.
 var clientStrings = hpack.NewInterner()
-
-// workerSet is the workers of some connections, and their counts.
-type workerSet struct {
-	workers.Pool[item]
-	counts counters.Cell[counter]
-}
 
 // withH2 returns config with "h2" among its protocols.
 func withH2(config *tls.Config) *tls.Config {
@@ -185,16 +170,16 @@ func (s *Server) shakeHands(nc net.Conn, a Accepted, h *serving.Handshake) {
 			s.handshakeFailed(nc) // also if Handshake has ended its goroutine
 		}
 	}()
-	below := h.Conn(nc)
-	served, err := a.Handshake(below)
-	below.Done()
+	during := h.Conn(nc)
+	served, err := a.Handshake(during)
+	during.Done()
 	switch {
 	case !h.Finish() || err != nil:
 		return
 	case served == nil:
 		done = true // it belongs to another server now
 		return
-	case served == net.Conn(below):
+	case served == net.Conn(during):
 		served = nc
 	}
 	_ = nc.SetDeadline(time.Time{})
@@ -233,10 +218,9 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 		return nil, errNil("Attach", "net.Conn")
 	}
 	c := &Conn{
-		server: s, user: user,
-		workers: &s.workers[int(s.turn.Add(1))%len(s.workers)],
+		setup: &s.setup, user: user, below: below.Make(nc),
+		workers: &s.workers[int(s.next.Add(1))%len(s.workers)],
 	}
-	c.below.init(nc)
 	c.core.Init(s.limits)
 	if s.config.reserve {
 		c.waiting = &waiting{reserved: 1}
@@ -244,7 +228,7 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	if !s.add(c) {
 		return nil, ErrServerClosed
 	}
-	s.joinRoom(c)
+	s.joinLimits(c)
 	c.workers.counts.Add(countConns, 1)
 	c.start(unread)
 	return c, nil
@@ -270,8 +254,8 @@ func (s *Server) add(c *Conn) bool {
 	return true
 }
 
-// forget removes a connection that has ended.
-func (s *Server) forget(c *Conn) {
+// remove removes a connection that has ended.
+func (s *Server) remove(c *Conn) {
 	s.mu.Lock()
 	if c.next != nil {
 		c.next.prev = c.prev
@@ -330,7 +314,7 @@ func (s *Server) endIfDoneLocked() {
 		return
 	}
 	s.mu.ended = true
-	go s.leaveRoom(s.mu.limited) // Accept takes mu under a lock of its own
+	go s.leaveLimits(s.mu.limited) // Accept takes mu under a lock of its own
 	for i := range s.workers {
 		s.workers[i].Close()
 	}
@@ -345,6 +329,60 @@ func (s *Server) conns() (all []*Conn) {
 		all = append(all, c)
 	}
 	return all
+}
+
+// places drains connections without streams, or with detached streams only, when as many are open as
+// their listener's MaxConns allows and a client waits: see internal/accepting.
+type places struct{ s *Server }
+
+// joinLimits makes the Accept of c's listener find the server's connections, if their number is limited.
+func (s *Server) joinLimits(c *Conn) {
+	limits := c.below.Limits()
+	if limits.Max() == 0 {
+		return
+	}
+	if s.addLimits(limits) {
+		limits.AddIdler(places{s}) // without mu, which Accept takes under a lock of its own
+		if s.hasEnded() {
+			limits.RemoveIdler(places{s}) // leaveLimits may have come before
+		}
+	}
+}
+
+// addLimits reports whether the server has limits for the first time, and has not ended.
+func (s *Server) addLimits(limits *accepting.Limits) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.mu.limited[limits]; known || s.mu.ended {
+		return false
+	}
+	if s.mu.limited == nil {
+		s.mu.limited = make(map[*accepting.Limits]struct{})
+	}
+	s.mu.limited[limits] = struct{}{}
+	return true
+}
+
+func (s *Server) hasEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.ended
+}
+
+// leaveLimits undoes joinLimits for all listeners.
+func (s *Server) leaveLimits(limited map[*accepting.Limits]struct{}) {
+	for limits := range limited {
+		limits.RemoveIdler(places{s})
+	}
+}
+
+// EachIdle implements [accepting.Idler].
+func (p places) EachIdle(l *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
+	for _, c := range p.s.conns() {
+		if since := (idleConn{c}).since(); since != 0 && c.below.Limits() == l {
+			do(idleConn{c}, since, c.below.PC.RemoteAddrPort().Addr())
+		}
+	}
 }
 
 func (s *Server) addListener(l *net.Listener) bool {
@@ -433,9 +471,4 @@ func (s *Server) Close() error {
 // Stats returns the metrics of the server.
 func (s *Server) Stats() Stats {
 	return sums(s.counters.Sums()).stats()
-}
-
-// logPanic logs a handler's panic.
-func (s *Server) logPanic(c *Conn, reason any) {
-	s.config.Log.Error("h2: panic of a handler", "remote", c.RemoteAddr(), "reason", reason, "stack", string(debug.Stack()))
 }

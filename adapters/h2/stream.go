@@ -1,14 +1,12 @@
 package h2
 
 import (
-	"errors"
-	"fmt"
 	"io"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/percore/percore/adapters/h2/internal/body"
 	"github.com/percore/percore/internal/http2"
 )
 
@@ -54,7 +52,7 @@ type Stream struct {
 	// guarded by conn.mu
 	core     http2.Stream
 	cond     *cond // made by the first wait
-	unread   unread
+	unread   body.Unread
 	err      error // why the stream has ended early
 	readErr  error // of Read, once the body is used up: io.EOF, or that it is short or late
 	extras   *extras
@@ -62,7 +60,7 @@ type Stream struct {
 
 	stage stage
 	marks marks
-	whole atomic.Bool // of a client: see wholeLocked
+	whole atomic.Bool // of a client: see incoming.wholeLocked
 }
 
 // A stage is how far a stream has come for its handler, or for a client's caller.
@@ -117,157 +115,6 @@ func (s *Stream) Err() error {
 	return s.err
 }
 
-// A Message is a part of an answer, or all of it. Its parts are sent in this order: header, body,
-// trailers.
-type Message struct {
-	// Status and Fields are a header, if Status is not 0. One below 200 is an interim answer.
-	Status int
-	Fields []Field
-
-	Body []byte
-
-	// Trailers, if not nil, are sent behind the body, and end the answer.
-	Trailers []Field
-
-	// End ends the answer.
-	End bool
-
-	// AtOnce makes Send fail with ErrNotAtOnce, instead of waiting, if windows or room don't let all of
-	// Body go now. Then neither Body was sent nor what comes behind it.
-	AtOnce bool
-
-	// Hold lets the bytes wait for the next Send without it, Flush, or the return of Serve. It
-	// suits the last Send of a handler that is about to return.
-	Hold bool
-}
-
-// Send sends a part of the answer. It waits for the client's windows, as far as there is a body.
-// The parts must come in the order of HTTP: interim answers, a header, bodies, and trailers or an
-// end. Send doesn't check that, except that it sends no interim answer behind the header. The names
-// of fields must be in lower case. Send fails and sends nothing if a field is not valid
-// ([Field.Valid]) or is a pseudo-header field.
-//
-// If Send fails for another reason, a part of the message may have been sent: reset the stream.
-func (s *Stream) Send(m Message) error {
-	if err := m.check(); err != nil {
-		return err
-	}
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	c := s.conn
-	c.mu.Lock()
-	defer c.unlock()
-	err := s.sendLocked(&m)
-	if !m.Hold {
-		c.server.side.sent(s)
-	}
-	return err
-}
-
-// check returns an error if a field must not be sent.
-func (m *Message) check() error {
-	if m.Status != 0 && (m.Status < 100 || m.Status > 999) {
-		return fmt.Errorf("h2: %d is no status", m.Status)
-	}
-	for _, fields := range [][]Field{m.Fields, m.Trailers} {
-		for i := range fields {
-			if f := &fields[i]; !f.Valid() || f.Name.Class().IsPseudo() {
-				return fmt.Errorf("h2: the field %q must not be sent: its name or value is not valid", f.Name)
-			}
-		}
-	}
-	return nil
-}
-
-func (s *Stream) sendLocked(m *Message) error {
-	c := s.conn
-	if m.Status != 0 || len(m.Body) == 0 { // a body waits with its bytes
-		if err := s.awaitRoomLocked(); err != nil {
-			return err
-		}
-		c.lend()
-	}
-	last := m.End && m.Trailers == nil // END_STREAM goes with the header or the body
-	if m.Status != 0 {
-		switch {
-		case m.Status >= 200:
-			s.marks |= answered
-		case s.marks.has(answered):
-			return errLateInterim
-		case m.Status == statusContinue:
-			s.marks &^= expects
-		}
-		bare := last && len(m.Body) == 0
-		if err := c.core.Headers(&s.core, m.Status, m.Fields, bare); err != nil || bare {
-			return err
-		}
-	}
-	if len(m.Body) > 0 || last {
-		if m.AtOnce && !(c.takes(len(m.Body)) && c.core.Window(&s.core) >= len(m.Body)) {
-			return ErrNotAtOnce
-		}
-		if err := s.sendBodyLocked(m.Body, last); err != nil {
-			return err
-		}
-	}
-	if m.Trailers != nil {
-		if err := s.sendErrorLocked(); err != nil {
-			return err
-		}
-		c.lend()
-		return c.core.Trailers(&s.core, m.Trailers)
-	}
-	return nil
-}
-
-// ErrNotAtOnce is the error of Send for a message with AtOnce that would have to wait.
-var ErrNotAtOnce = errors.New("h2: the body can't be sent without waiting")
-
-// errLateInterim is for an interim answer, such as 100 Continue, behind the header of the answer:
-// clients take it for a breach of the protocol.
-var errLateInterim = errors.New("h2: an interim answer behind the answer's header")
-
-// sendErrorLocked returns why nothing can be sent, or nil.
-func (s *Stream) sendErrorLocked() error {
-	switch {
-	case s.err != nil:
-		return s.err
-	case s.stage == served, s.core.WriteEnded(), s.conn.server.config.endsWith(&s.core):
-		return ErrEnded
-	}
-	return s.conn.clock.cutError()
-}
-
-// Write sends p as a part of the body.
-func (s *Stream) Write(p []byte) (n int, err error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	c := s.conn
-	c.mu.Lock()
-	defer c.unlock()
-	err = s.sendBodyLocked(p, false)
-	c.server.side.sent(s)
-	if err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-// Flush sends everything that waits on the connection, unless another goroutine is sending already,
-// which sends this as well.
-func (s *Stream) Flush() error {
-	c := s.conn
-	c.mu.Lock()
-	defer c.unlock()
-	if s.err == nil {
-		c.server.side.lend(s)
-	}
-	return s.err
-}
-
 // Reset ends the stream, unless it has ended. The client is told the code. NoError suits an answer
 // that is complete, when the rest of the request is not wanted.
 func (s *Stream) Reset(code ErrCode) {
@@ -297,64 +144,14 @@ func (s *Stream) resetLocked(code ErrCode, reason error) {
 		return
 	}
 	if code == NoError && s.core.WriteEnded() {
-		s.partLocked()
+		c.partLocked(s)
 		return
 	}
 	c.lend()
 	if c.core.Reset(&s.core, code) {
 		c.workers.counts.Add(countResetsByServer, 1)
-		if code == Cancel && c.server.config.pingResets {
-			clientSide{}.countReset(s)
-		}
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: code, Err: reason})
 	}
-}
-
-// partTime is how long after its answer a stream is reset whose request goes on. curl drops an answer
-// that it reads together with the reset (version 7.88). partMost is how many streams of a connection may
-// wait for that; there is no need to keep more.
-// A client that waits for 100 Continue has nothing under way, and is told at once: it must not take its
-// time for an answer to that and send the body.
-const (
-	partTime = 100 * time.Millisecond
-	partMost = 100
-)
-
-const statusContinue = 100
-
-// partLocked ends a stream whose answer is complete, though its request is not. The client is told
-// later, or when the connection ends, unless it has ended the stream by then. The stream counts as open
-// until then. It holds no body: what comes is dropped.
-func (s *Stream) partLocked() {
-	c := s.conn
-	if s.core.Ended() {
-		return
-	}
-	n := s.unread.drop()
-	s.endLocked(&StreamError{ID: s.core.ID(), Code: NoError})
-	if c.parting == partMost || s.marks.has(expects) {
-		c.lend()
-		c.core.Reset(&s.core, NoError)
-		return
-	}
-	c.core.Discarded(&s.core, n)
-	c.parting++
-	c.below.afterFunc(partTime, func() {
-		c.mu.Lock()
-		defer c.unlock()
-		if c.parting--; c.parting == 0 {
-			c.setAlarmLocked() // IdleTimeout counts again
-		}
-		if c.phase == alive && !s.core.Ended() {
-			c.lend()
-			c.core.Reset(&s.core, NoError)
-			c.flushSoonLocked()
-		}
-		if !c.flushing && !c.waits() {
-			c.idleLocked() // else when it is sent
-		}
-		c.hangUpIfDoneLocked()
-	})
 }
 
 // endLocked ends the stream early.
@@ -363,83 +160,38 @@ func (s *Stream) endLocked(err error) {
 	if first {
 		s.err = err
 	}
-	s.conn.server.side.ended(s, first)
-}
-
-// Read reads bytes of the request's body, and waits for them. It returns io.EOF after the last
-// byte. Then Trailers returns the trailers.
-func (s *Stream) Read(p []byte) (n int, err error) { return s.read(p, min(len(p), 1)) }
-
-// ReadFull fills p with bytes of the request's body, and waits for them. Its errors are those of
-// [io.ReadFull]. Unlike that it does not wake for each part, and a long p is filled without a detour.
-func (s *Stream) ReadFull(p []byte) (n int, err error) {
-	if n, err = s.read(p, len(p)); n > 0 && err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-// Buffered returns how many bytes of the request's body Read returns without waiting.
-func (s *Stream) Buffered() int {
-	if !s.lockUnlessWhole() {
-		s.reading.Lock()
-		defer s.reading.Unlock()
-		return s.unread.bytes()
-	}
-	defer s.conn.mu.Unlock()
-	return s.unread.bytes()
-}
-
-// readErrorLocked returns why there are no more bytes to read, or nil.
-func (s *Stream) readErrorLocked() error {
-	switch {
-	case s.readErr != nil:
-		return s.readErr
-	case s.err != nil:
-		return s.err
-	case s.stage == served:
-		return ErrEnded
-	}
-	return nil
-}
-
-// Trailers returns the trailers of the request, once Read has returned io.EOF.
-func (s *Stream) Trailers() []Field {
-	if s.whole.Load() {
-		return s.extras.trailers
-	}
-	s.conn.mu.Lock()
-	defer s.conn.mu.Unlock()
-	if s.extras == nil {
-		return nil
-	}
-	return s.extras.trailers
-}
-
-// CloseRead drops the rest of the body: Read fails, and the client gets credit of the connection
-// for what it sends there, but none of the stream.
-func (s *Stream) CloseRead() {
-	if !s.lockUnlessWhole() {
-		s.dropWhole()
-		return
-	}
-	c := s.conn
-	defer c.unlock()
-	if s.readErr == nil {
-		s.readErr = ErrEnded
-	}
-	s.wakeLocked()
-	n := s.unread.drop()
-	if c.phase == alive && n > 0 {
-		c.core.Discarded(&s.core, n)
-		c.flushSoonLocked()
-	}
+	s.conn.side.ended(s, first)
 }
 
 // cond is what the goroutines of a stream wait on.
 type cond struct {
 	sync.Cond
 	due atomic.Bool // a turn is about to wake them; written by the reader
+}
+
+// wakes are goroutines that wait for what a turn has applied. It wakes them when it has released the
+// lock: they would wait for that next. It wakes each once for all that was applied until then.
+type wakes struct {
+	due  []*cond
+	woke bool // one of them was woken
+}
+
+// add makes wake wake the goroutines that wait on at, if there are any.
+func (w *wakes) add(at *cond) {
+	if at != nil && !at.due.Load() {
+		at.due.Store(true)
+		w.due = append(w.due, at)
+	}
+}
+
+func (w *wakes) wake() {
+	for i, at := range w.due {
+		at.Broadcast()
+		at.due.Store(false) // from here on the stream's memory may be used again
+		w.due[i] = nil
+		w.woke = true
+	}
+	w.due = w.due[:0]
 }
 
 // releaser is a Conn as the Locker of the conditions: a wait releases mu, and ends without it. All the
@@ -471,6 +223,45 @@ func (s *Stream) leaveLocked() {
 	s.cond.Wait()
 }
 
+// discardLocked drops what was not read, and reports whether the peer gets credit of the connection for
+// it.
+func (s *Stream) discardLocked() bool {
+	n := s.unread.Drop()
+	if n == 0 || s.conn.phase != alive {
+		return false
+	}
+	s.conn.core.Discarded(&s.core, n)
+	return true
+}
+
+// servedLocked is for a stream whose handler, or caller, is done with it.
+func (s *Stream) servedLocked() {
+	s.enterLocked(served)
+	s.unqueueLocked()
+	s.wakeLocked()
+	if s.extras != nil {
+		s.extras.stop()
+	}
+}
+
+// enterLocked changes the stage.
+func (s *Stream) enterLocked(next stage) {
+	switch {
+	case next == detached && s.stage != detached:
+		s.conn.detached++
+	case s.stage == detached && next != detached:
+		s.conn.detached--
+	}
+	s.stage = next
+}
+
+// unqueueLocked drops what waits to be sent.
+func (s *Stream) unqueueLocked() {
+	if s.conn.core.Unqueue(&s.core) {
+		s.conn.sendersLocked(-1)
+	}
+}
+
 // wakeLocked makes the goroutines that wait look again.
 func (s *Stream) wakeLocked() {
 	if s.cond != nil {
@@ -480,11 +271,11 @@ func (s *Stream) wakeLocked() {
 
 // extras has what few streams need.
 type extras struct {
-	stream      *Stream // whose they are
-	read, write Timer   // the deadlines
-	trailers    []Field // of the request
-	filling     filling
-	client      *clientPart // nil: it is a server's
+	stream    *Stream // whose they are
+	deadlines [2]Timer
+	trailers  []Field // of the request
+	filling   filling
+	client    *clientPart // nil: it is a server's
 }
 
 func (s *Stream) makeExtrasLocked() *extras {
@@ -496,37 +287,21 @@ func (s *Stream) makeExtrasLocked() *extras {
 
 // stop stops the timers.
 func (x *extras) stop() {
-	for _, timer := range []Timer{x.read, x.write} {
+	for _, timer := range x.deadlines {
 		if timer != nil {
 			timer.Stop()
 		}
 	}
 }
 
-// SetReadDeadline sets the time after which Read fails permanently with os.ErrDeadlineExceeded,
-// once the bytes that have arrived are read. The zero time removes a deadline.
-func (s *Stream) SetReadDeadline(t time.Time) error {
-	return s.setDeadline(t, func(x *extras) *Timer { return &x.read }, func(s *Stream) {
-		if s.readErr == nil {
-			s.readErr = errDeadline
-			s.wakeLocked()
-		}
-	})
-}
-
-// SetWriteDeadline sets the time at which the stream is reset with InternalError, unless the answer
-// is complete by then. The zero time removes a deadline.
-func (s *Stream) SetWriteDeadline(t time.Time) error {
-	return s.setDeadline(t, func(x *extras) *Timer { return &x.write }, func(s *Stream) {
-		if !s.core.WriteEnded() {
-			s.resetLocked(InternalError, os.ErrDeadlineExceeded)
-			s.conn.flushSoonLocked()
-		}
-	})
-}
+// The deadlines of a stream.
+const (
+	readDeadline = iota // of Read, or of Answer
+	writeDeadline
+)
 
 // setDeadline calls passed, with conn.mu held, at t.
-func (s *Stream) setDeadline(t time.Time, which func(*extras) *Timer, passed func(*Stream)) error {
+func (s *Stream) setDeadline(which int, t time.Time, passed func(*Stream)) error {
 	if !s.lockUnlessWhole() {
 		return nil // what it limits is over
 	}
@@ -542,7 +317,7 @@ func (s *Stream) setDeadline(t time.Time, which func(*extras) *Timer, passed fun
 		return nil
 	}
 	x := s.makeExtrasLocked()
-	timer := which(x)
+	timer := &x.deadlines[which]
 	if *timer != nil {
 		(*timer).Stop()
 		*timer = nil
@@ -556,7 +331,7 @@ func (s *Stream) setDeadline(t time.Time, which func(*extras) *Timer, passed fun
 		return nil
 	}
 	var set Timer
-	set = c.below.afterFunc(d, func() {
+	set = c.below.AfterFunc(d, func() {
 		c.mu.Lock()
 		defer c.unlock()
 		if *timer == set && x.stream.stage != served { // else another was set meanwhile
@@ -567,7 +342,4 @@ func (s *Stream) setDeadline(t time.Time, which func(*extras) *Timer, passed fun
 	return nil
 }
 
-var (
-	_ io.Reader = (*Stream)(nil)
-	_ io.Writer = (*Stream)(nil)
-)
+var _ io.ReadWriter = (*Stream)(nil)

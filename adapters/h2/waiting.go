@@ -1,0 +1,87 @@
+package h2
+
+import "slices"
+
+// waiting has what waits until streams of the connection have ended.
+type waiting struct {
+	unstarted []*Stream // of a server, until handlers have returned
+	openers   []*opener // of a client, until there is room for their streams
+	granted   int       // openers that have room, and have not used it yet
+	reserved  int       // streams of a client that were reserved, and have not been opened
+	roomless  bool      // Reserve has found no room
+}
+
+// nextUnstarted takes out the stream that has waited longest, or returns nil.
+func (w *waiting) nextUnstarted() *Stream {
+	if w == nil || len(w.unstarted) == 0 {
+		return nil
+	}
+	s := w.unstarted[0]
+	w.unstarted[0] = nil
+	w.unstarted = w.unstarted[1:]
+	return s
+}
+
+// reservations returns how many reservations Open has not used.
+func (w *waiting) reservations() int {
+	if w == nil {
+		return 0
+	}
+	return w.reserved
+}
+
+// unreserve uses a reservation up, if there is one.
+func (w *waiting) unreserve() {
+	if w.reservations() > 0 {
+		w.reserved--
+	}
+}
+
+// taken returns how much room is kept for others than a new call of Open.
+func (w *waiting) taken() int {
+	if w == nil {
+		return 0
+	}
+	return w.granted + w.reserved
+}
+
+func (w *waiting) hasOpeners() bool { return w != nil && len(w.openers) > 0 }
+
+// An opener is a call of Open that waits for room.
+type opener struct {
+	granted chan struct{} // closed when there is room, which is kept for it, or won't be any more
+	has     bool          // it was granted
+}
+
+// enter adds an opener.
+func (w *waiting) enter() *opener {
+	o := &opener{granted: make(chan struct{})}
+	w.openers = append(w.openers, o)
+	return o
+}
+
+// grant lets the first opener go on.
+func (w *waiting) grant() {
+	o := w.openers[0]
+	w.openers = w.openers[1:]
+	o.has = true
+	w.granted++
+	close(o.granted)
+}
+
+// leave is for an opener that goes on: it takes its room, or gives up.
+func (w *waiting) leave(o *opener) {
+	if o.has {
+		w.granted--
+		return
+	}
+	w.openers = slices.DeleteFunc(w.openers, func(at *opener) bool { return at == o })
+}
+
+// makeWaiting returns waiting, after making it if it is nil.
+func (c *Conn) makeWaiting() *waiting {
+	if c.waiting == nil {
+		c.waiting = new(waiting)
+	}
+	return c.waiting
+}
