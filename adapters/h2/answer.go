@@ -94,8 +94,7 @@ func (p *clientPart) interimLocked(ev *http2.Event) {
 		p.ignored += ev.Fields[i].Size()
 	}
 	if p.ignored > c.limits.HeaderListBytes {
-		s.resetLocked(ProtocolError, errInterims)
-		c.flushSoonLocked()
+		s.resetSoonLocked(ProtocolError, errInterims)
 	}
 }
 
@@ -209,8 +208,7 @@ func (s *Stream) Close() {
 		if s.core.ReadEnded() {
 			code = NoError // the server has answered, and wants no more: proxies count the others as failures
 		}
-		s.resetLocked(code, nil)
-		c.flushSoonLocked()
+		s.resetSoonLocked(code, nil)
 	}
 	s.servedLocked()
 	s.discardLocked()

@@ -1,7 +1,6 @@
 package h2
 
 import (
-	"errors"
 	"log/slog"
 	"net"
 	"time"
@@ -128,33 +127,15 @@ func NewClient(config ClientConfig) *Client {
 		panic("h2: NewClient: " + err.Error())
 	}
 	s := newServer(to, clientSide{})
-	if config.State != nil {
-		s.states = stateFunc(config.State)
-	}
+	s.states = config.State
 	return &Client{s}
 }
-
-// stateFunc is ClientConfig.State as a ConnHandler.
-type stateFunc func(c *Conn, s ConnState)
-
-func (f stateFunc) ConnState(c *Conn, s ConnState)           { f(c, s) }
-func (f stateFunc) Accept(_ *Conn, _ *Request) StreamHandler { return nil }
 
 // Attach gives the client a connection to a server that speaks HTTP/2. nc is a *percore.Conn, as a
 // percore.Dialer makes it, or a *tls.Conn above one, after the handshake, or any other connection, which
 // is read from by a goroutine. From then on the client owns it. user is what the Conn's User returns.
 func (cl *Client) Attach(nc net.Conn, user any) (*Conn, error) {
-	c, err := cl.conns.Attach(nc, nil, user)
-	switch {
-	case errors.Is(err, ErrServerClosed):
-		return nil, errClientClosed
-	case err != nil:
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.unlock()
-	c.flushSoonLocked() // the preface
-	return c, nil
+	return cl.conns.Attach(nc, nil, user)
 }
 
 // Stats returns the metrics of the client.

@@ -32,58 +32,6 @@ type clock struct {
 	ends     *ending // nil: all zero
 }
 
-// ending has the times of a connection's end, and what else few connections have.
-type ending struct {
-	goneAway  *[2]GoAway    // of a client: the server's first, and last; nil: there was none
-	pingAfter time.Duration // in the place of Config.PingAfter; 0: it is that
-
-	drainedAt int64 // when Drain was called; 0: it wasn't, or its second step was made
-	agedAt    int64 // when it reaches its greatest age; 0: never, or it has
-	goesAt    int64 // when it is closed after that; 0: never
-	hungUpAt  int64 // since when the phase is hanging or lingering; 0: it isn't
-	cutAt     int64 // since when nothing can be sent, of a client; 0: something can
-	cut       error // why
-	abrupt    bool  // it is closed as soon as the output is sent
-	hungUp    bool  // of a client: the server has, which the reader is about to find out
-	hurried   bool  // another client waits for its place: see hurryTime
-	stalled   bool  // the client has stopped taking anything: see WriteTimeout in output.go
-
-	// Of a client with PingResets:
-	resets int  // streams that were reset since the PING that is to be answered; 0: none is
-	ponged bool // it was answered, and no stream has got anything since
-}
-
-func (k *clock) ending() ending {
-	if k.ends == nil {
-		return ending{}
-	}
-	return *k.ends
-}
-
-// cut returns why nothing more can be sent on a client's connection, or nil.
-func (k *clock) cut() error {
-	if k.ends == nil {
-		return nil
-	}
-	return k.ends.cut
-}
-
-// cutError is cut for users.
-func (k *clock) cutError() error {
-	if err := k.cut(); err != nil {
-		return &ConnError{Code: NoError, Err: err}
-	}
-	return nil
-}
-
-// makeEnding returns ends, after making it if it is nil.
-func (k *clock) makeEnding() *ending {
-	if k.ends == nil {
-		k.ends = new(ending)
-	}
-	return k.ends
-}
-
 const (
 	restTime   = time.Second
 	lingerTime = time.Second // net/http's goAwayTimeout
@@ -222,7 +170,8 @@ func (c *Conn) dueLocked(what due) {
 		c.core.Rest()
 		c.taking = c.taking.rest()
 	case isIdle:
-		c.idledLocked()
+		c.clock.quietAt = 0
+		c.drainLocked(idled) // a stream that the client opens at this moment is served
 	case noPong:
 		countTimeout(c.workers.counts, timeoutPing)
 		c.giveUpLocked()
@@ -243,6 +192,14 @@ func (c *Conn) pingLocked(data [8]byte) {
 	c.clock.pingedAt = c.below.Now()
 	c.lend()
 	c.core.Ping(data)
+}
+
+// begin sets the times of a new connection.
+func (k *clock) begin(now int64, cfg *Config) {
+	k.quietAt, k.heardAt = now, now
+	if cfg.MaxAge > 0 {
+		k.makeEnding().agedAt = now + int64(maxAge(cfg.MaxAge))
+	}
 }
 
 // pongLocked is for the answer to a PING of ours. The answer to Drain's PING comes behind all that the
@@ -266,13 +223,6 @@ func (c *Conn) pongLocked(data [8]byte) {
 	}
 }
 
-// idledLocked is for a connection that has had no stream for IdleTimeout. A stream that the client
-// opens at this moment is served.
-func (c *Conn) idledLocked() {
-	c.clock.quietAt = 0
-	c.drainLocked(idled)
-}
-
 // maxAge returns the age at which a connection is drained, which differs by up to a tenth.
 func maxAge(age time.Duration) time.Duration { return age - age/10 + rand.N(age/5+1) }
 
@@ -292,7 +242,7 @@ func (c *Conn) giveUpLocked() {
 	if reason == nil {
 		reason = errTimeout
 	}
-	c.failLocked(NoError, reason)
+	c.failLocked(reason)
 }
 
 // openedLocked notes that a stream was opened, and reports whether it is the first of a while.
@@ -314,7 +264,11 @@ func (c *Conn) quietLocked() {
 	c.clock.quietAt = c.below.Now()
 	c.rested = false
 	c.idleLocked()
-	if at := c.clock.alarmAt; at == 0 || at > c.clock.quietAt+int64(c.soonest) {
+	soonest := restTime // what comes first of a quiet connection
+	if d := c.config.IdleTimeout; d > 0 {
+		soonest = min(d, restTime)
+	}
+	if at := c.clock.alarmAt; at == 0 || at > c.clock.quietAt+int64(soonest) {
 		c.setAlarmLocked()
 	}
 }

@@ -1,10 +1,11 @@
 package h2
 
 import (
+	"cmp"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"time"
 
@@ -134,6 +135,17 @@ type Config struct {
 	tellsRule       bool // of a client: StreamError.Err says which rule the server has broken
 }
 
+// Priorities says what a server does with the priorities of RFC 9218: the field "priority" of requests,
+// and the frame PRIORITY_UPDATE.
+type Priorities uint8
+
+// The choices. With the last two, SETTINGS_NO_RFC7540_PRIORITIES says that the server knows of them.
+const (
+	UnknownPriorities = Priorities(http2.UnknownPriorities) // answers that wait take turns, a frame each
+	IgnorePriorities  = Priorities(http2.IgnorePriorities)  // the same, but a PRIORITY_UPDATE without a stream is an error
+	ServePriorities   = Priorities(http2.ServePriorities)   // answers that wait are sent in the order that the client wants
+)
+
 // Accepted says how a connection becomes a Conn.
 type Accepted struct {
 	// User is what the Conn's User returns.
@@ -193,29 +205,13 @@ func (c *Config) check() error {
 
 // withDefaults returns c with zeros replaced by the defaults. Times that are off are 0.
 func (c Config) withDefaults() Config {
-	if c.BeginTimeout == 0 {
-		c.BeginTimeout = beginTimeout
-	}
-	if c.DrainTime == 0 {
-		c.DrainTime = drainTime
-	}
-	c.IdleTimeout = timeOr(c.IdleTimeout, idleTimeout)
-	c.WriteTimeout = timeOr(c.WriteTimeout, writeTimeout)
-	if c.PingTimeout == 0 {
-		c.PingTimeout = pingTimeout
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.BeginTimeout = cmp.Or(c.BeginTimeout, beginTimeout)
+	c.DrainTime = cmp.Or(c.DrainTime, drainTime)
+	c.PingTimeout = cmp.Or(c.PingTimeout, pingTimeout)
+	c.IdleTimeout = max(cmp.Or(c.IdleTimeout, idleTimeout), 0)
+	c.WriteTimeout = max(cmp.Or(c.WriteTimeout, writeTimeout), 0)
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
-}
-
-// timeOr returns d, or the default in the place of 0, or 0 for a time that is off.
-func timeOr(d, byDefault time.Duration) time.Duration {
-	if d == 0 {
-		return byDefault
-	}
-	return max(d, 0)
 }
 
 // The bounds of what fits a setting or a window.
@@ -232,48 +228,23 @@ func (c *Config) core() *http2.Config {
 	to.ExtendedConnect, to.RetryStreams, to.Explain = c.ExtendedConnect, c.RetryStreams, c.Explain
 	to.AnyTarget, to.IgnoreGoAway, to.IgnoreIdleResets = c.AnyTarget, c.IgnoreGoAway, c.IgnoreIdleResets
 	to.Priorities, to.CreditOnReceipt = http2.Priorities(c.Priorities), c.creditOnReceipt
-	if c.Streams > 0 {
-		to.Streams = uint32(min(c.Streams, windowMax))
-	}
-	if c.Resets > 0 {
-		to.Resets.Burst = min(c.Resets, windowMax)
-		to.Resets.PerSecond = min(c.Resets, to.Resets.PerSecond)
-	}
-	if c.HeaderBytes > 0 {
-		to.HeaderListBytes = min(c.HeaderBytes, windowMax)
-	}
-	if c.HeaderFields > 0 {
-		to.HeaderFields = c.HeaderFields
-	}
-	if c.StreamWindow > 0 {
-		to.StreamWindowBytes = int32(min(c.StreamWindow, windowMax))
-	}
-	if c.ConnWindow > 0 {
-		to.ConnWindowBytes = int32(min(max(c.ConnWindow, windowMin), windowMax))
-	}
-	if c.FrameBytes > 0 {
-		to.FrameBytes = min(max(c.FrameBytes, frameMin), frameMax)
-	}
-	if c.SendFrameBytes > 0 {
-		to.SendFrameBytes = min(max(c.SendFrameBytes, frameMin), frameMax)
-	}
-	if c.DecoderTableBytes != 0 {
-		to.DecoderTableBytes = uint32(min(max(c.DecoderTableBytes, 0), windowMax))
-	}
-	if c.EncoderTableBytes != 0 {
-		to.EncoderTableBytes = uint32(min(max(c.EncoderTableBytes, 0), windowMax))
-	}
+	setLimit(&to.Streams, c.Streams, 0, windowMax)
+	setLimit(&to.Resets.Burst, c.Resets, 0, windowMax)
+	to.Resets.PerSecond = min(to.Resets.PerSecond, to.Resets.Burst)
+	setLimit(&to.HeaderListBytes, c.HeaderBytes, 0, windowMax)
+	setLimit(&to.HeaderFields, c.HeaderFields, 0, math.MaxInt)
+	setLimit(&to.StreamWindowBytes, c.StreamWindow, 0, windowMax)
+	setLimit(&to.ConnWindowBytes, c.ConnWindow, windowMin, windowMax)
+	setLimit(&to.FrameBytes, c.FrameBytes, frameMin, frameMax)
+	setLimit(&to.SendFrameBytes, c.SendFrameBytes, frameMin, frameMax)
+	setLimit(&to.DecoderTableBytes, c.DecoderTableBytes, 0, windowMax)
+	setLimit(&to.EncoderTableBytes, c.EncoderTableBytes, 0, windowMax)
 	return to
 }
 
-// ruleOf returns the rule that the peer broke, if the core has reset a stream for it.
-func (c *Config) ruleOf(ev *http2.Event) error {
-	if !c.tellsRule || ev.Reason == "" {
-		return nil
+// setLimit sets a limit to n, or to what is nearest to it of what fits, unless n is 0.
+func setLimit[T int | int32 | uint32](to *T, n, least, most int) {
+	if n != 0 {
+		*to = T(min(max(n, least), most))
 	}
-	return errors.New(ev.Reason)
 }
-
-// endsWith reports whether nothing may be sent on a stream because the answer has ended: see
-// ClientConfig.AnswerEnds.
-func (c *Config) endsWith(st *http2.Stream) bool { return c.answerEnds && st.ReadEnded() }

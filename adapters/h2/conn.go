@@ -2,6 +2,7 @@ package h2
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"runtime/debug"
 	"sync"
@@ -74,12 +75,11 @@ type Conn struct {
 // setup is what the connections of a Server or of a Client have in common. It never changes.
 type setup struct {
 	side    side
-	handler Handler     // nil: it is a Client's
-	states  ConnHandler // handler, if it is one; or ClientConfig.State
-	pings   PingHandler // the same
+	handler Handler                // nil: it is a Client's
+	states  func(*Conn, ConnState) // of a ConnHandler, or ClientConfig.State; or nil
+	pings   func(*Conn, bool)      // of a PingHandler, or nil
 	config  Config
 	limits  *http2.Config
-	soonest time.Duration // what comes first of a quiet connection
 
 	errClosed error       // why a connection has ended that was to end
 	forget    func(*Conn) // is called when a connection has ended, and Closed was reported
@@ -89,6 +89,18 @@ type setup struct {
 func (u *setup) logPanic(c *Conn, reason any) {
 	u.config.Log.Error("h2: panic of a handler", "remote", c.RemoteAddr(), "reason", reason, "stack", string(debug.Stack()))
 }
+
+// ruleOf returns the rule that the peer broke, if the core has reset a stream for it.
+func (u *setup) ruleOf(ev *http2.Event) error {
+	if !u.config.tellsRule || ev.Reason == "" {
+		return nil
+	}
+	return errors.New(ev.Reason)
+}
+
+// endsWith reports whether nothing may be sent on a stream because the answer has ended: see
+// ClientConfig.AnswerEnds.
+func (u *setup) endsWith(st *http2.Stream) bool { return u.config.answerEnds && st.ReadEnded() }
 
 // workerSet is the workers of some connections, and their counts.
 type workerSet struct {
@@ -192,6 +204,14 @@ func (k *stateChanges) take(s ConnState) bool {
 }
 
 func (k *calls) any() bool { return k.cancelled != nil || k.closeWrite || k.close }
+
+// makeWaiting returns waiting, after making it if it is nil.
+func (c *Conn) makeWaiting() *waiting {
+	if c.waiting == nil {
+		c.waiting = new(waiting)
+	}
+	return c.waiting
+}
 
 // unlock releases mu, and makes the calls that have become due.
 func (c *Conn) unlock() {
@@ -329,7 +349,7 @@ func (c *Conn) tell(wait bool) {
 			if s == Closed {
 				defer c.forget(c) // also if ConnState ends the goroutine
 			}
-			c.guard(func() { c.states.ConnState(c, s) })
+			c.guard(func() { c.states(c, s) })
 		}
 		c.telling.Unlock()
 		c.mu.Lock()

@@ -10,6 +10,58 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
+// ending has the times of a connection's end, and what else few connections have.
+type ending struct {
+	goneAway  *[2]GoAway    // of a client: the server's first, and last; nil: there was none
+	pingAfter time.Duration // in the place of Config.PingAfter; 0: it is that
+
+	drainedAt int64 // when Drain was called; 0: it wasn't, or its second step was made
+	agedAt    int64 // when it reaches its greatest age; 0: never, or it has
+	goesAt    int64 // when it is closed after that; 0: never
+	hungUpAt  int64 // since when the phase is hanging or lingering; 0: it isn't
+	cutAt     int64 // since when nothing can be sent, of a client; 0: something can
+	cut       error // why
+	abrupt    bool  // it is closed as soon as the output is sent
+	hungUp    bool  // of a client: the server has, which the reader is about to find out
+	hurried   bool  // another client waits for its place: see hurryTime
+	stalled   bool  // the client has stopped taking anything: see WriteTimeout in output.go
+
+	// Of a client with PingResets:
+	resets int  // streams that were reset since the PING that is to be answered; 0: none is
+	ponged bool // it was answered, and no stream has got anything since
+}
+
+// makeEnding returns ends, after making it if it is nil.
+func (k *clock) makeEnding() *ending {
+	if k.ends == nil {
+		k.ends = new(ending)
+	}
+	return k.ends
+}
+
+func (k *clock) ending() ending {
+	if k.ends == nil {
+		return ending{}
+	}
+	return *k.ends
+}
+
+// cut returns why nothing more can be sent on a client's connection, or nil.
+func (k *clock) cut() error {
+	if k.ends == nil {
+		return nil
+	}
+	return k.ends.cut
+}
+
+// cutError is cut for users.
+func (k *clock) cutError() error {
+	if err := k.cut(); err != nil {
+		return &ConnError{Code: NoError, Err: err}
+	}
+	return nil
+}
+
 // Drain lets the connection end: a GOAWAY tells the client to open no more streams on it, the open
 // streams are served, and then the connection is closed. A client's own opens no more streams.
 func (c *Conn) Drain() {
@@ -105,7 +157,7 @@ func (c *Conn) abortLocked(why *ConnError) bool {
 	switch {
 	case c.phase != alive:
 	case !c.core.Settled():
-		c.failLocked(why.Code, why.Err)
+		c.failLocked(why)
 	default:
 		c.lend()
 		c.core.GoAway(why.Code, why.Err.Error())
@@ -122,7 +174,7 @@ func (c *Conn) sentLocked() {
 		return
 	}
 	if c.clock.ending().abrupt {
-		c.failLocked(NoError, net.ErrClosed)
+		c.failLocked(net.ErrClosed)
 		return
 	}
 	c.phase = lingering
@@ -133,13 +185,17 @@ func (c *Conn) sentLocked() {
 	}
 }
 
-// failLocked ends the connection at once.
-func (c *Conn) failLocked(code ErrCode, reason error) {
+// failLocked ends the connection at once. The reason may be a *ConnError; others have the code NoError.
+func (c *Conn) failLocked(reason error) {
 	if c.phase == closed {
 		return
 	}
 	if c.err == nil {
-		c.err = &ConnError{Code: code, Err: reason}
+		why, ok := reason.(*ConnError)
+		if !ok {
+			why = &ConnError{Code: NoError, Err: reason}
+		}
+		c.err = why
 	}
 	c.phase = closed
 	if c.draining {
@@ -164,7 +220,7 @@ func (c *Conn) breachLocked(err error) {
 		c.workers.counts.Add(countAttacks+counter(breach.Limit-1), 1)
 	}
 	if breach == nil || breach.Silent {
-		c.failLocked(ProtocolError, err)
+		c.failLocked(&ConnError{Code: ProtocolError, Err: err})
 		return
 	}
 	if c.phase == alive {
@@ -190,12 +246,11 @@ const (
 	partMost = 100
 )
 
-const statusContinue = 100
-
 // partLocked ends a stream whose answer is complete, though its request is not. The client is told
 // later, or when the connection ends, unless it has ended the stream by then. The stream counts as open
 // until then. It holds no body: what comes is dropped.
-func (c *Conn) partLocked(s *Stream) {
+func (s *Stream) partLocked() {
+	c := s.conn
 	if s.core.Ended() {
 		return
 	}
@@ -233,14 +288,20 @@ type GoAway struct {
 	Debug      string // its debug data
 }
 
-// noteGoAway keeps the server's first GOAWAY, and its last one.
-func (end *ending) noteGoAway(ev *http2.Event) {
+// noteGoAway keeps the server's first GOAWAY, and its last one. It ends the streams that this leaves
+// out.
+func (end *ending) noteGoAway(c *Conn, ev *http2.Event) {
 	g := GoAway{ev.ID, ev.Code, string(ev.Data)}
 	if end.goneAway == nil {
 		end.goneAway = &[2]GoAway{g, g}
 	} else {
 		end.goneAway[1] = g
 	}
+	c.changedLocked(Leaving)
+	c.core.EndUnserved(ev.ID, func(st *http2.Stream) {
+		s := st.User.(*Stream)
+		s.endLocked(&StreamError{ID: st.ID(), Code: RefusedStream, Remote: true, Err: ErrUnserved})
+	})
 }
 
 // GoneAway returns the first GOAWAY that the server of a client's connection has sent, and the last one,
@@ -316,7 +377,8 @@ func (i idleConn) giveUp(since int64) bool {
 		c.core.Each(func(st *http2.Stream) { st.User.(*Stream).resetLocked(EnhanceYourCalm, accepting.ErrShare) })
 		c.drainLocked(untold)
 	} else {
-		c.idledLocked()
+		c.clock.quietAt = 0
+		c.drainLocked(idled)
 	}
 	return true
 }

@@ -3,6 +3,7 @@ package h2
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 
@@ -59,17 +60,6 @@ const (
 	BadLength       = http2.BadLength       // a length is declared, and there is no body, or another length
 )
 
-// Priorities says what a server does with the priorities of RFC 9218: the field "priority" of requests,
-// and the frame PRIORITY_UPDATE.
-type Priorities uint8
-
-// The choices. With the last two, SETTINGS_NO_RFC7540_PRIORITIES says that the server knows of them.
-const (
-	UnknownPriorities = Priorities(http2.UnknownPriorities) // answers that wait take turns, a frame each
-	IgnorePriorities  = Priorities(http2.IgnorePriorities)  // the same, but a PRIORITY_UPDATE without a stream is an error
-	ServePriorities   = Priorities(http2.ServePriorities)   // answers that wait are sent in the order that the client wants
-)
-
 // ErrEnded is the error of calls after the end of the answer, and after Serve has returned.
 var ErrEnded = http2.ErrEnded
 
@@ -91,6 +81,12 @@ var (
 // ErrUnserved is what a StreamError of a client wraps if the server's GOAWAY says that it has not served
 // the stream and won't: the request may be sent again on another connection.
 var ErrUnserved = errors.New("h2: the server goes away, and has not served the stream")
+
+// ErrShortBody is the error of Read on a body that is shorter than declared.
+var ErrShortBody = fmt.Errorf("h2: the body is shorter than its declared length: %w", io.ErrUnexpectedEOF)
+
+// ErrLongBody is the error of Read on a body that is longer than declared. The stream is reset.
+var ErrLongBody = errors.New("h2: the body is longer than its declared length")
 
 // errNil is the error of a call that was passed a nil.
 func errNil(call, what string) error {

@@ -319,7 +319,7 @@ const creditMost = 1 << 20
 // server's end, or after lingerTime. grpc-go's client reads on, too.
 func (clientSide) writeFailed(c *Conn, err error) {
 	if c.phase != alive {
-		c.failLocked(NoError, err)
+		c.failLocked(err)
 		return
 	}
 	end := c.clock.makeEnding()
@@ -359,16 +359,6 @@ func (cl clientSide) close(c *Conn, why *ConnError) {
 		}
 	}
 	if atOnce && !c.clock.ending().abrupt {
-		c.failLocked(NoError, net.ErrClosed)
+		c.failLocked(net.ErrClosed)
 	}
-}
-
-// unserved ends the streams that the server's GOAWAY leaves out.
-func (clientSide) unserved(c *Conn, ev *http2.Event) {
-	c.clock.makeEnding().noteGoAway(ev)
-	c.changedLocked(Leaving)
-	c.core.EndUnserved(ev.ID, func(st *http2.Stream) {
-		s := st.User.(*Stream)
-		s.endLocked(&StreamError{ID: st.ID(), Code: RefusedStream, Remote: true, Err: ErrUnserved})
-	})
 }

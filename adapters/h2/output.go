@@ -62,6 +62,14 @@ func (o *output) drop() {
 	memory.Release()
 }
 
+// endFlush is for a goroutine that sends no longer. over says that nothing is sent any more.
+func (o *output) endFlush(over bool) {
+	o.flushing = false
+	if over {
+		o.drop()
+	}
+}
+
 // waits reports whether there is something to send.
 func (o *output) waits() bool { return len(o.core.Output()) > 0 || o.core.Ready() }
 
@@ -137,15 +145,7 @@ func (c *Conn) flushAllLocked(s *Stream) {
 			break
 		}
 	}
-	c.endFlushLocked()
-}
-
-// endFlushLocked is for a goroutine that sends no longer.
-func (c *Conn) endFlushLocked() {
-	c.flushing = false
-	if c.phase == closed {
-		c.drop()
-	}
+	c.endFlush(c.phase == closed)
 }
 
 // writeLocked calls write, for n bytes in memory, which it releases, and reports whether they were
@@ -289,7 +289,7 @@ func (c *Conn) checkTaking() {
 	}
 	left := time.Duration(t.paid-now) + c.config.WriteTimeout
 	if left <= 0 {
-		c.stalledLocked()
+		t.stalledLocked(c)
 		t.paid, left = now, c.config.WriteTimeout
 	}
 	if c.taking != nil {
@@ -298,12 +298,12 @@ func (c *Conn) checkTaking() {
 }
 
 // stalledLocked is for a client that has taken nothing for WriteTimeout.
-func (c *Conn) stalledLocked() {
+func (t *taking) stalledLocked(c *Conn) {
 	if c.phase == alive {
 		countTimeout(c.workers.counts, timeoutRead)
 	}
 	if c.phase != alive || !c.core.Settled() {
-		c.failLocked(NoError, errNotTaken)
+		c.failLocked(errNotTaken)
 		return
 	}
 	c.lend()

@@ -1,8 +1,6 @@
 package h2
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -77,19 +75,6 @@ func (s *Stream) SetReadDeadline(t time.Time) error {
 	})
 }
 
-// lockUnlessWhole locks conn.mu, or reports false if the stream is whole: then reading has to be locked.
-func (s *Stream) lockUnlessWhole() bool {
-	if s.whole.Load() {
-		return false
-	}
-	s.conn.mu.Lock()
-	if s.whole.Load() {
-		s.conn.mu.Unlock()
-		return false
-	}
-	return true
-}
-
 // read reads at least so many bytes, or as many as there are before an error.
 func (in incoming) read(p []byte, least int) (n int, err error) {
 	if len(p) == 0 {
@@ -156,13 +141,6 @@ func (in incoming) dropWhole() {
 	}
 }
 
-// filling is memory of a goroutine that waits for bytes of a body: what comes is copied there at
-// once, and takes no memory besides. The goroutine wakes when there is enough of it.
-type filling struct {
-	into  []byte // what is left to fill
-	least int    // that many are still wanted; not positive: the goroutine does not wait
-}
-
 // fillingBytes is the least space that makes a filling pay.
 const fillingBytes = 512
 
@@ -174,14 +152,6 @@ func (in incoming) fillLocked(p []byte, least int) (n int) {
 	}
 	n = len(p) - len(in.extras.filling.into) // Move may have changed extras
 	in.extras.filling = filling{}            // the memory is the caller's again
-	return n
-}
-
-// take copies the beginning of p to the memory, and returns how many bytes.
-func (f *filling) take(p []byte) (n int) {
-	n = copy(f.into, p)
-	f.into = f.into[n:]
-	f.least -= n
 	return n
 }
 
@@ -224,20 +194,6 @@ func (in incoming) trailersLocked(ev *http2.Event, w *wakes) {
 	w.add(in.cond)
 }
 
-// resetLocked ends a stream that the peer has reset, or this side because of what the peer did.
-func (in incoming) resetLocked(ev *http2.Event) {
-	c := in.conn
-	if ev.Local {
-		c.workers.counts.Add(countResetsByServer, 1)
-	} else {
-		c.workers.counts.Add(countResetsByClient, 1)
-	}
-	if ev.Long && in.readErr == nil {
-		in.readErr = ErrLongBody
-	}
-	in.endLocked(&StreamError{ID: in.core.ID(), Code: ev.Code, Remote: !ev.Local, Err: c.config.ruleOf(ev)})
-}
-
 // endedLocked notes that the peer has sent all.
 func (in incoming) endedLocked(ev *http2.Event, w *wakes) {
 	switch {
@@ -263,9 +219,3 @@ func (in incoming) wholeLocked(w *wakes) {
 		in.whole.Store(true)
 	}
 }
-
-// ErrShortBody is the error of Read on a body that is shorter than declared.
-var ErrShortBody = fmt.Errorf("h2: the body is shorter than its declared length: %w", io.ErrUnexpectedEOF)
-
-// ErrLongBody is the error of Read on a body that is longer than declared. The stream is reset.
-var ErrLongBody = errors.New("h2: the body is longer than its declared length")

@@ -118,6 +118,8 @@ func (out outgoing) messageLocked(m *Message) error {
 	return nil
 }
 
+const statusContinue = 100
+
 // ErrNotAtOnce is the error of Send for a message with AtOnce that would have to wait.
 var ErrNotAtOnce = errors.New("h2: the body can't be sent without waiting")
 
@@ -130,7 +132,7 @@ func (out outgoing) errLocked() error {
 	switch {
 	case out.err != nil:
 		return out.err
-	case out.stage == served, out.core.WriteEnded(), out.conn.config.endsWith(&out.core):
+	case out.stage == served, out.core.WriteEnded(), out.conn.endsWith(&out.core):
 		return ErrEnded
 	}
 	return out.conn.clock.cutError()
@@ -171,8 +173,7 @@ func (s *Stream) Flush() error {
 func (s *Stream) SetWriteDeadline(t time.Time) error {
 	return s.setDeadline(writeDeadline, t, func(s *Stream) {
 		if !s.core.WriteEnded() {
-			s.resetLocked(InternalError, os.ErrDeadlineExceeded)
-			s.conn.flushSoonLocked()
+			s.resetSoonLocked(InternalError, os.ErrDeadlineExceeded)
 		}
 	})
 }
@@ -209,8 +210,7 @@ func (out outgoing) bodyLocked(p []byte, end bool) error {
 func (out outgoing) awaitLocked(p []byte, end bool) error {
 	c := out.conn
 	if out.marks.has(hurried) {
-		out.resetLocked(Cancel, nil)
-		c.flushSoonLocked()
+		out.resetSoonLocked(Cancel, nil)
 		return out.errLocked()
 	}
 	c.core.Queue(&out.core, p, end)
@@ -226,7 +226,7 @@ func (out outgoing) awaitLocked(p []byte, end bool) error {
 		c.mu.Lock()
 	}
 	for out.core.Queued() {
-		if c.config.endsWith(&out.core) {
+		if c.endsWith(&out.core) {
 			out.unqueueLocked()
 			return ErrEnded
 		}
@@ -264,8 +264,8 @@ var directs = sync.Pool{New: func() any { return new(direct) }}
 func (out outgoing) directLocked(p []byte, end bool) (n int) {
 	c := out.conn
 	d := directs.Get().(*direct)
-	waiting, memory := c.take()
-	d.bufs = append(d.v[:0], waiting)
+	ahead, memory := c.take()
+	d.bufs = append(d.v[:0], ahead)
 	for i := 0; i < len(d.heads) && n < len(p); i++ {
 		c.lend() // the end of a stream gives credit back
 		head, m, err := c.core.DataHeader(d.heads[i][:0], &out.core, len(p)-n, end)
@@ -276,14 +276,14 @@ func (out outgoing) directLocked(p []byte, end bool) (n int) {
 		n += m
 	}
 	c.flushing = true
-	_ = c.writeLocked(len(waiting)+n, memory, func(ends *atomic.Uint32) error {
+	_ = c.writeLocked(len(ahead)+n, memory, func(ends *atomic.Uint32) error {
 		err := c.below.WriteBuffers(&d.bufs, ends)
 		clear(d.v[:])
 		d.bufs = nil
 		directs.Put(d)
 		return err
 	})
-	c.endFlushLocked()
+	c.endFlush(c.phase == closed)
 	c.flushSoonLocked() // what has arrived since
 	return n
 }

@@ -44,10 +44,12 @@ func (side serverSide) accept(c *Conn, ev *http2.Event, r *Request) *Stream {
 	return side.open(c, ev, h)
 }
 
-func (serverSide) refuse(c *Conn, ev *http2.Event, code ErrCode) {
-	c.workers.counts.Add(countRefused, 1)
+func (side serverSide) refuse(c *Conn, ev *http2.Event, code ErrCode) {
+	side.refused(c)
 	c.core.Refuse(ev, code)
 }
+
+func (serverSide) refused(c *Conn) { c.workers.counts.Add(countRefused, 1) }
 
 // open opens the stream that h serves. It returns it if its handler is to be called now.
 func (serverSide) open(c *Conn, ev *http2.Event, h StreamHandler) *Stream {
@@ -286,7 +288,7 @@ func (serverSide) lend(s *Stream) {
 
 func (serverSide) maySend(*Conn, int) bool { return true }
 
-func (serverSide) writeFailed(c *Conn, err error) { c.failLocked(NoError, err) }
+func (serverSide) writeFailed(c *Conn, err error) { c.failLocked(err) }
 
 func (serverSide) ended(s *Stream, _ bool) {
 	s.unqueueLocked()
@@ -319,6 +321,6 @@ func (serverSide) close(c *Conn, why *ConnError) {
 	case c.phase == alive && (c.parting > 0 || c.core.Answered() > 0):
 		c.hangUpLocked(&ConnError{Code: NoError, Err: net.ErrClosed})
 	case c.err == nil || c.err.Err != net.ErrClosed: // else it has hung up here; ErrServerClosed wraps it
-		c.failLocked(NoError, net.ErrClosed)
+		c.failLocked(net.ErrClosed)
 	}
 }

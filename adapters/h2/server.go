@@ -55,8 +55,12 @@ func New(h Handler, config Config) *Server {
 	config.pingIdle = true
 	s := newServer(config, serverSide{})
 	s.handler = h
-	s.states, _ = h.(ConnHandler)
-	s.pings, _ = h.(PingHandler)
+	if h, ok := h.(ConnHandler); ok {
+		s.states = h.ConnState
+	}
+	if h, ok := h.(PingHandler); ok {
+		s.pings = h.Ping
+	}
 	return s
 }
 
@@ -74,10 +78,6 @@ func newServer(config Config, side side) *Server {
 		s.limits.Strings, s.errClosed = hpack.NewInterner(), ErrServerClosed
 	}
 	s.config.Streams = int(s.limits.Streams)
-	s.soonest = restTime
-	if d := s.config.IdleTimeout; d > 0 {
-		s.soonest = min(d, restTime)
-	}
 	if config.TLS != nil {
 		s.config.Accept = acceptTLS(withH2(config.TLS))
 	}
@@ -223,10 +223,10 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	}
 	c.core.Init(s.limits)
 	if s.config.reserve {
-		c.waiting = &waiting{reserved: 1}
+		c.Reserve()
 	}
 	if !s.add(c) {
-		return nil, ErrServerClosed
+		return nil, s.errClosed
 	}
 	s.joinLimits(c)
 	c.workers.counts.Add(countConns, 1)

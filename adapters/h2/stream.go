@@ -121,8 +121,7 @@ func (s *Stream) Reset(code ErrCode) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
-	s.resetLocked(code, nil)
-	c.flushSoonLocked()
+	s.resetSoonLocked(code, nil)
 }
 
 // Hurry makes Send and Write, those that are under way and later ones, reset the stream with Cancel
@@ -133,9 +132,14 @@ func (s *Stream) Hurry() {
 	defer c.unlock()
 	s.marks |= hurried
 	if s.core.Queued() {
-		s.resetLocked(Cancel, nil)
-		c.flushSoonLocked()
+		s.resetSoonLocked(Cancel, nil)
 	}
+}
+
+// resetSoonLocked is resetLocked, and makes a worker send that.
+func (s *Stream) resetSoonLocked(code ErrCode, reason error) {
+	s.resetLocked(code, reason)
+	s.conn.flushSoonLocked()
 }
 
 func (s *Stream) resetLocked(code ErrCode, reason error) {
@@ -144,7 +148,7 @@ func (s *Stream) resetLocked(code ErrCode, reason error) {
 		return
 	}
 	if code == NoError && s.core.WriteEnded() {
-		c.partLocked(s)
+		s.partLocked()
 		return
 	}
 	c.lend()
@@ -154,6 +158,20 @@ func (s *Stream) resetLocked(code ErrCode, reason error) {
 	}
 }
 
+// wasResetLocked ends a stream that the peer has reset, or this side because of what the peer did.
+func (s *Stream) wasResetLocked(ev *http2.Event) {
+	c := s.conn
+	if ev.Local {
+		c.workers.counts.Add(countResetsByServer, 1)
+	} else {
+		c.workers.counts.Add(countResetsByClient, 1)
+	}
+	if ev.Long && s.readErr == nil {
+		s.readErr = ErrLongBody
+	}
+	s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local, Err: c.ruleOf(ev)})
+}
+
 // endLocked ends the stream early.
 func (s *Stream) endLocked(err error) {
 	first := s.err == nil
@@ -161,6 +179,19 @@ func (s *Stream) endLocked(err error) {
 		s.err = err
 	}
 	s.conn.side.ended(s, first)
+}
+
+// lockUnlessWhole locks conn.mu, or reports false if the stream is whole: then reading has to be locked.
+func (s *Stream) lockUnlessWhole() bool {
+	if s.whole.Load() {
+		return false
+	}
+	s.conn.mu.Lock()
+	if s.whole.Load() {
+		s.conn.mu.Unlock()
+		return false
+	}
+	return true
 }
 
 // cond is what the goroutines of a stream wait on.
@@ -292,6 +323,21 @@ func (x *extras) stop() {
 			timer.Stop()
 		}
 	}
+}
+
+// filling is memory of a goroutine that waits for bytes of a body: what comes is copied there at
+// once, and takes no memory besides. The goroutine wakes when there is enough of it.
+type filling struct {
+	into  []byte // what is left to fill
+	least int    // that many are still wanted; not positive: the goroutine does not wait
+}
+
+// take copies the beginning of p to the memory, and returns how many bytes.
+func (f *filling) take(p []byte) (n int) {
+	n = copy(f.into, p)
+	f.into = f.into[n:]
+	f.least -= n
+	return n
 }
 
 // The deadlines of a stream.

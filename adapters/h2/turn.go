@@ -115,31 +115,27 @@ func (w *waker) OffLoop() {}
 // start makes the connection the server's. unread was read from it before.
 func (c *Conn) start(unread []byte) {
 	c.mu.Lock()
-	c.clock.quietAt = c.below.Now()
-	c.clock.heardAt = c.clock.quietAt
-	if age := c.config.MaxAge; age > 0 {
-		c.clock.makeEnding().agedAt = c.clock.quietAt + int64(maxAge(age))
-	}
+	c.clock.begin(c.below.Now(), &c.config)
 	c.setAlarmLocked()
+	if c.handler == nil {
+		c.flushSoonLocked() // a client's preface
+	}
 	c.unlock()
 	switch {
 	case c.below.PC == nil:
 		go takeTurn(c).readLoop(unread)
 	case len(unread) > 0 || c.below.TLS() != nil: // which may have more in its buffer
 		c.unread = &unread
-		c.awaken()
+		c.workers.Serve(item{c: c})
 	default:
 		c.arm()
 	}
 }
 
-// awaken makes a worker take the connection's turn.
-func (c *Conn) awaken() { c.workers.Serve(item{c: c}) }
-
 // arm lets the connection wait. The caller gives the reader's part away.
 func (c *Conn) arm() {
 	if err := serving.Arm(c.below.PC, (*waker)(c)); err != nil {
-		c.awaken() // closed, or the alarm's time has come
+		c.workers.Serve(item{c: c}) // closed, or the alarm's time has come
 	}
 }
 
@@ -147,9 +143,9 @@ func (c *Conn) arm() {
 type outcome uint8
 
 const (
-	waits outcome = iota // nothing is left to read: the engine tells of more
-	again                // there may be more
-	over                 // the connection is closed
+	turnWaits outcome = iota // nothing is left to read: the engine tells of more
+	turnAgain                // there may be more
+	turnOver                 // the connection is closed
 )
 
 // run is a worker's turn with a connection on a loop. All that is there is read and applied, so
@@ -170,10 +166,10 @@ func (t *turn) run() (first *Stream) {
 	woke := t.woke
 	t.release()
 	switch end {
-	case waits:
+	case turnWaits:
 		c.arm()
-	case again:
-		c.awaken()
+	case turnAgain:
+		c.workers.Serve(item{c: c})
 	}
 	c.mu.Lock()
 	if first == nil && woke && c.waits() {
@@ -208,15 +204,15 @@ func (t *turn) read() outcome {
 			c.alarm()
 		case err != nil:
 			t.gone(err)
-			return over
+			return turnOver
 		case dry:
-			return waits
+			return turnWaits
 		}
 		if c.now() != alive {
 			return t.discard()
 		}
 	}
-	return again
+	return turnAgain
 }
 
 // tryRead reads what is there, without waiting: but crypto/tls may answer what it reads.
@@ -291,17 +287,17 @@ func (t *turn) discard() outcome {
 		switch {
 		case below.IsTimeout(err):
 			if c.alarm(); c.now() == closed {
-				return over
+				return turnOver
 			}
 		case err != nil:
 			t.gone(err)
-			return over
+			return turnOver
 		case dry:
-			return waits
+			return turnWaits
 		}
 	}
 	t.gone(errTooMuch)
-	return over
+	return turnOver
 }
 
 var errTooMuch = errors.New("the client goes on sending")
@@ -310,7 +306,7 @@ var errTooMuch = errors.New("the client goes on sending")
 func (t *turn) gone(err error) {
 	c := t.c
 	c.mu.Lock()
-	c.failLocked(NoError, err)
+	c.failLocked(err)
 	c.unlock()
 }
 
@@ -367,14 +363,14 @@ func (t *turn) applyLocked() {
 	case http2.TrailersEnded:
 		incoming{ev.Stream.User.(*Stream)}.trailersLocked(ev, &t.wakes)
 	case http2.StreamReset:
-		incoming{ev.Stream.User.(*Stream)}.resetLocked(ev)
+		ev.Stream.User.(*Stream).wasResetLocked(ev)
 	case http2.StreamRefused:
-		c.workers.counts.Add(countRefused, 1)
+		serverSide{}.refused(c)
 	case http2.PingReceived:
 		if c.pings != nil {
 			answered := ev.Answered
 			c.unlock()
-			c.guard(func() { c.pings.Ping(c, answered) })
+			c.guard(func() { c.pings(c, answered) })
 			c.mu.Lock()
 		}
 	case http2.PingAcked:
@@ -382,7 +378,7 @@ func (t *turn) applyLocked() {
 	case http2.PeerGoesAway:
 		c.hangUpIfDoneLocked()
 	case http2.ServerGoesAway:
-		clientSide{}.unserved(c, ev)
+		c.clock.makeEnding().noteGoAway(c, ev)
 		c.hangUpIfDoneLocked()
 	case http2.AnswerReceived:
 		incoming{ev.Stream.User.(*Stream)}.answerLocked(ev, &t.wakes)

@@ -77,11 +77,3 @@ func (w *waiting) leave(o *opener) {
 	}
 	w.openers = slices.DeleteFunc(w.openers, func(at *opener) bool { return at == o })
 }
-
-// makeWaiting returns waiting, after making it if it is nil.
-func (c *Conn) makeWaiting() *waiting {
-	if c.waiting == nil {
-		c.waiting = new(waiting)
-	}
-	return c.waiting
-}

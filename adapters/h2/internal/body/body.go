@@ -8,8 +8,8 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// Unread is what has come of a body and was not read. The zero value is empty. While it is empty it has no
-// memory.
+// Unread is what has come of a body and was not read. The zero value is empty. While it is empty it has
+// no memory.
 type Unread struct{ chunks *chunks }
 
 // chunks is what an Unread that isn't empty has.
