@@ -77,12 +77,6 @@ func (s *sock) client() proxyproto.Header {
 // movingListener is a Listener for package handover.
 type movingListener struct{ *Listener }
 
-func (l movingListener) Begin() bool { return l.listener.moving.CompareAndSwap(false, true) }
-func (l movingListener) End()        { l.listener.moving.Store(false) }
-
-func (l movingListener) SetMoved()     { l.listener.moved.Store(true) }
-func (l movingListener) IsMoved() bool { return l.listener.moved.Load() }
-
 func (l movingListener) Pause()  { l.listener.pause(true) }
 func (l movingListener) Resume() { l.listener.pause(false) }
 

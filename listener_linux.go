@@ -42,8 +42,6 @@ type listener struct {
 	// atomic
 	counts accepting.Counts
 	pauses atomic.Uint64 // calls of Pause and Resume: odd while the listener is paused
-	moving atomic.Bool   // package handover moves it, or has moved it
-	moved  atomic.Bool   // package handover has moved it
 	unlink atomic.Bool   // remove the unix socket's file on close
 	copied struct {      // the sockets that the user has had a chance to copy
 		some, all atomic.Bool

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"reflect"
 	"slices"
@@ -107,18 +106,6 @@ func mustHave(function string, arguments ...argument) {
 
 func aContext(ctx context.Context) argument {
 	return argument{"ctx", ctx, "context.Background(), or a context that ends"}
-}
-
-func aSocket(c any) argument {
-	return argument{"c", c, "the connection to the other process, from Start, Inherited, or a unix socket of the network unixpacket"}
-}
-
-// closeIfAny closes the socket of a call that fails because of another argument: the call owns it.
-func closeIfAny(c *net.UnixConn) error {
-	if c == nil {
-		return nil
-	}
-	return c.Close()
 }
 
 // isNil reports whether v is nil, or an interface that holds a nil pointer, function or map.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,9 +63,6 @@ func TestServiceChecks(t *testing.T) {
 	if _, err := shared.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept: got %v, want a closed listener", err)
 	}
-	if err := new(Service).Run(noContext); err == nil || !strings.Contains(err.Error(), "ctx is nil") {
-		t.Errorf("without ctx: got %v", err)
-	}
 }
 
 // A listener that can't be handed over is an error only for a Service that restarts.
@@ -95,64 +91,4 @@ func TestServiceChecksRestart(t *testing.T) {
 			}
 		}
 	}
-}
-
-// noContext is nil, in a way that linters don't see.
-var noContext context.Context
-
-// Exported functions name an argument that is nil, in an error or, if they return none, in a panic in
-// the caller.
-func TestNilArguments(t *testing.T) {
-	ctx := context.Background()
-	socket := func() *net.UnixConn {
-		c, theirs, err := socketpair()
-		if errors.Is(err, errors.ErrUnsupported) {
-			return new(net.UnixConn) // there are no such sockets here: it must not be used
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		theirs.Close()
-		return c
-	}
-	for _, tt := range []struct {
-		want string
-		call func() error
-	}{
-		{"Take: ctx", func() error { _, err := Take(noContext, socket()); return err }},
-		{"Take: c", func() error { _, err := Take(ctx, nil); return err }},
-		{"Give: ctx", func() error { return Give(noContext, socket()) }},
-		{"Give: c", func() error { return Give(ctx, nil) }},
-		{"Start: cmd", func() error { _, err := Start((*exec.Cmd)(nil)); return err }},
-		{"Successor.Ready: ctx", func() error { return new(Successor).Ready(noContext) }},
-		{"Ready was called already", func() error { return new(Successor).Ready(ctx) }},
-		{"no listener", func() error { _, err := new(Successor).Listener("web", nil); return err }},
-		{"no listener", func() error { return new(Successor).Drop("web") }},
-		{"", func() error { return new(Successor).Close() }},
-		{"Successor.Carry: conns", func() error { new(Successor).Carry(nil); return nil }},
-		{"Conns.Add: tell", func() error { new(Conns).Add(nil); return nil }},
-		{"Conns.Carry: c", func() error { new(Conns).Carry("name", nil); return nil }},
-		{"Conns.Shutdown: ctx", func() error { return new(Conns).Shutdown(noContext) }},
-	} {
-		t.Run(tt.want, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			if got := saidBy(tt.call); !strings.Contains(got, tt.want) || (tt.want == "") != (got == "") {
-				t.Errorf("got %q, want it to name %q", got, tt.want)
-			}
-		})
-	}
-}
-
-// saidBy returns the text of the error that a call returns, or of its panic. Those of the runtime, such
-// as a nil dereference, fail the test.
-func saidBy(call func() error) (text string) {
-	defer func() {
-		if v := recover(); v != nil {
-			text = v.(string)
-		}
-	}()
-	if err := call(); err != nil {
-		return err.Error()
-	}
-	return ""
 }

@@ -3,6 +3,7 @@ package handover
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 
@@ -24,7 +25,7 @@ type Carrier interface {
 	// more says that further connections follow that belong together with these, such as the members
 	// of a room: see TakeOver. The last call has more false.
 	//
-	// Give calls HandOver twice, one call after the other, and on a goroutine of its own.
+	// HandOver is called twice, one call after the other, on a goroutine of its own.
 	HandOver(ctx context.Context, takes func(net.Conn) bool, give func(batch []CarriedConn, more bool) error) error
 
 	// TakeOver gets connections in the successor, as give got them, and owns them. Those that ended on
@@ -50,11 +51,11 @@ type CarriedConn struct {
 	State []byte
 }
 
-// Carry makes the carrier move its connections when the process hands over ([Server.Conns],
-// [Service.Conns]), and makes it get those of the predecessor's carrier of that name. If a process has
+// Carry makes the carrier move its connections when the process hands over ([Service.Conns]), and makes
+// it get those of the predecessor's carrier of that name. If a process has
 // no carrier of the name the connections stay with the predecessor, and Shutdown tells them to end.
 //
-// Call it before Service.Run, Give, and Successor.Carry. The name has 1 to 100 bytes. Carry panics if
+// Call it before Service.Run. The name has 1 to 100 bytes. Carry panics if
 // it doesn't, if c is nil, if there is a carrier of that name, or if there would be more than 100 of
 // them.
 func (s *Conns) Carry(name string, c Carrier) {
@@ -82,40 +83,23 @@ func (s *Conns) carrier(name string) Carrier {
 	return s.carry[name]
 }
 
-// carrierNames returns the names of all carriers.
-func (s *Conns) carrierNames() (names []string) {
+// carrierNames returns the names of all carriers. s may be nil.
+func (s *Conns) carrierNames() []string {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.carry {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(s.carry))
 }
 
-// Carry makes the carriers of conns get the connections that the predecessor's carriers give. Call it
-// before Ready; [Service] does. At its second call, and afterwards, it has no effect. It panics if
-// conns is nil.
-func (s *Successor) Carry(conns *Conns) {
-	mustHave("Successor.Carry", argument{"conns", conns, "the Conns that have the carriers"})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.carriers != nil {
-		return
-	}
-	s.carriers = make(map[string]*taking)
+// takers returns the carriers of conns, which may be nil, as they take over.
+func takers(conns *Conns) map[string]*taking {
+	all := make(map[string]*taking)
 	for _, name := range conns.carrierNames() {
-		s.carriers[name] = &taking{carrier: conns.carrier(name)}
+		all[name] = &taking{carrier: conns.carrier(name)}
 	}
-}
-
-// carrierNames returns the names of the successor's carriers, for ready.
-func (s *Successor) carrierNames() (names []string) {
-	for name := range s.carriers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return all
 }
 
 // taking is a carrier that takes over.
@@ -130,7 +114,7 @@ func (t *taking) takeOver(batch []CarriedConn, more bool) {
 }
 
 // endCarriers keeps the promise of a last call, if the predecessor hasn't.
-func (s *Successor) endCarriers() {
+func (s *successor) endCarriers() {
 	for _, t := range s.carriers {
 		if t.more {
 			t.takeOver(nil, false)
@@ -138,66 +122,46 @@ func (s *Successor) endCarriers() {
 	}
 }
 
-// givingCarrier is a carrier that gives.
-type givingCarrier struct {
-	name    string
-	conns   *Conns
-	carrier Carrier
-}
-
-// carried returns the carriers that the successor has as well.
-func (g *giver) carried() (all []givingCarrier) {
-	seen := make(map[*Conns]bool)
-	for _, s := range g.servers {
-		if s.Conns == nil || seen[s.Conns] {
-			continue
-		}
-		seen[s.Conns] = true
-		for _, name := range s.Conns.carrierNames() {
-			if slices.Contains(g.carriers, name) {
-				all = append(all, givingCarrier{name, s.Conns, s.Conns.carrier(name)})
-			}
-		}
-	}
-	return all
+// carried returns the names of the carriers that the successor has as well.
+func (g *giver) carried() []string {
+	return slices.DeleteFunc(g.conns.carrierNames(), func(name string) bool { return !slices.Contains(g.carriers, name) })
 }
 
 // serverOf returns the index of the server that c belongs to, or -1 if none of those that move does.
-func (g *giver) serverOf(conns *Conns, c net.Conn) int {
-	for i, s := range g.servers {
-		if s.Conns == conns && !g.dropped[i] && g.listeners[i].Has(c) {
-			return i
-		}
+func (g *giver) serverOf(c net.Conn) int {
+	i := slices.IndexFunc(g.servers, func(s server) bool { return s.moving.Has(c) })
+	if g.dropped[i] {
+		return -1
 	}
-	return -1
+	return i
 }
 
 // drainCarrier makes a carrier give its connections.
-func (g *giver) drainCarrier(ctx context.Context, c givingCarrier) error {
-	takes := func(nc net.Conn) bool { return g.serverOf(c.conns, nc) >= 0 }
+func (g *giver) drainCarrier(ctx context.Context, name string) error {
 	patient, progress := g.patient(ctx)
 	give := func(batch []CarriedConn, more bool) error {
-		err := g.giveCarried(c, batch, more)
+		err := g.giveCarried(name, batch, more)
 		progress()
 		return err
 	}
-	if err := c.carrier.HandOver(patient, takes, give); err != nil && patient.Err() == nil {
+	takes := func(nc net.Conn) bool { return g.serverOf(nc) >= 0 }
+	if err := g.conns.carrier(name).HandOver(patient, takes, give); err != nil && patient.Err() == nil {
 		return err
 	}
 	return nil
 }
 
 // giveCarried hands over a batch of a carrier's connections. If it fails, they stay.
-func (g *giver) giveCarried(c givingCarrier, batch []CarriedConn, more bool) error {
+func (g *giver) giveCarried(carrier string, batch []CarriedConn, more bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.failedLocked(); err != nil {
 		return err
 	}
-	return g.failLocked(g.giveCarriedLocked(c, batch, more))
+	return g.failLocked(g.giveCarriedLocked(carrier, batch, more))
 }
 
-func (g *giver) giveCarriedLocked(c givingCarrier, batch []CarriedConn, more bool) error {
+func (g *giver) giveCarriedLocked(carrier string, batch []CarriedConn, more bool) error {
 	if len(batch) > CarriedMax {
 		return fmt.Errorf("a batch of %d connections, more than %d", len(batch), CarriedMax)
 	}
@@ -205,7 +169,7 @@ func (g *giver) giveCarriedLocked(c givingCarrier, batch []CarriedConn, more boo
 	out := make([]outgoing, len(batch))
 	for j, b := range batch {
 		bytes += len(b.State)
-		i := g.serverOf(c.conns, b.Conn)
+		i := g.serverOf(b.Conn)
 		if i < 0 {
 			return fmt.Errorf("a %T is no connection of a listener that moves", b.Conn)
 		}
@@ -216,5 +180,5 @@ func (g *giver) giveCarriedLocked(c givingCarrier, batch []CarriedConn, more boo
 	if bytes > CarriedBytesMax {
 		return fmt.Errorf("connections with %d bytes of state, more than %d", bytes, CarriedBytesMax)
 	}
-	return g.transferLocked(&message{Carrier: c.name, Hold: more}, out)
+	return g.transferLocked(&message{Carrier: carrier, Hold: more}, out)
 }

@@ -65,8 +65,9 @@ type carrying struct {
 	*predecessor
 	from, to *fakeCarrier
 	gave     <-chan error
-	taker    *Successor
+	taker    *successor
 	newLn    net.Listener // the successor's
+	takes    *Conns       // with to
 }
 
 // newCarrying begins a handover in which n connections with states are to move.
@@ -79,14 +80,17 @@ func newCarrying(t *testing.T, n int, name string) *carrying {
 		c.clients = append(c.clients, client)
 		c.from.conns = append(c.from.conns, CarriedConn{server, fmt.Append(nil, "state ", i)})
 	}
-	from, to := new(Conns), new(Conns)
+	from := new(Conns)
 	from.Carry("fake", c.from)
-	to.Carry(name, c.to)
+	c.takes = new(Conns)
+	c.takes.Carry(name, c.to)
 	giving, taking := pair(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
 	t.Cleanup(cancel)
 	t.Cleanup(newEchoServer(c.ln).close)
-	c.gave = goGive(ctx, giving, Server{Name: "web", Listener: c.ln, Conns: from})
+	gave := make(chan error, 1)
+	go func() { gave <- give(ctx, giving, testnet.HangTimeout, from, serverOf("web", c.ln, nil)) }()
+	c.gave = gave
 	c.taker, c.newLn = mustTake(t, taking)
 	t.Cleanup(newEchoServer(c.newLn).close)
 	t.Cleanup(func() {
@@ -94,15 +98,20 @@ func newCarrying(t *testing.T, n int, name string) *carrying {
 			c.Conn.Close()
 		}
 	})
-	c.taker.Carry(to)
 	return c
+}
+
+// move ends the handover.
+func (c *carrying) move(t *testing.T) error {
+	t.Helper()
+	return errors.Join(c.taker.ready(t.Context(), c.takes), testnet.Receive(t, "give", c.gave))
 }
 
 // TestCarry: connections come out of the successor's carrier, in order and with their states, and work.
 func TestCarry(t *testing.T) {
 	const n = 2*CarriedMax + 5
 	c := newCarrying(t, n, "fake")
-	if err := errors.Join(c.taker.Ready(t.Context()), testnet.Receive(t, "Give", c.gave)); err != nil {
+	if err := c.move(t); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := fmt.Sprint(c.to.calls), "[64 true 64 true 5 false]"; got != want {
@@ -128,7 +137,7 @@ func TestCarry(t *testing.T) {
 // TestCarryNobody: without a carrier of the name in the successor the connections stay.
 func TestCarryNobody(t *testing.T) {
 	c := newCarrying(t, 3, "other")
-	if err := errors.Join(c.taker.Ready(t.Context()), testnet.Receive(t, "Give", c.gave)); err != nil {
+	if err := c.move(t); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.to.calls) > 0 || len(c.from.conns) != 3 {
@@ -163,8 +172,8 @@ func TestCarryFails(t *testing.T) {
 				}
 				return test.foul(c, b)
 			})
-			readyErr := c.taker.Ready(t.Context())
-			wantError(t, testnet.Receive(t, "Give", c.gave), test.want)
+			readyErr := c.taker.ready(t.Context(), c.takes)
+			wantError(t, testnet.Receive(t, "give", c.gave), test.want)
 			wantError(t, readyErr, test.want)
 			if calls := c.to.calls; len(calls) > 0 && calls[len(calls)-1] != "0 false" {
 				t.Errorf("got the calls %q, want the last to have more false", calls)
@@ -189,7 +198,7 @@ func TestCarryClosed(t *testing.T) {
 		}
 		return b
 	})
-	if err := errors.Join(c.taker.Ready(t.Context()), testnet.Receive(t, "Give", c.gave)); err != nil {
+	if err := c.move(t); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := fmt.Sprint(c.to.calls), "[63 true 0 false]"; got != want {
@@ -217,7 +226,7 @@ func TestCarryNames(t *testing.T) {
 func TestUnaskedCarrier(t *testing.T) {
 	testnet.NoLeaks(t)
 	useFakes(t)
-	s := &Successor{carriers: map[string]*taking{"a": {}}}
+	s := &successor{carriers: map[string]*taking{"a": {}}}
 	err := s.hold(&message{Kind: conns, Carrier: "b\n"}, nil)
 	wantError(t, err, `connections for carrier "b ", which this process doesn't have`)
 }

@@ -50,29 +50,30 @@ func giveUpOnce(t *testing.T) int {
 	case 1:
 		crashes, end = true, func() { giving.Close() } // as if the process had ended
 	case 2:
-		quickBeats(t)
-		end = func() { silenceNanoseconds.Store(1) } // each takes the other for hung, soon
+		old := stepNanoseconds.Load()
+		defer stepNanoseconds.Store(old)
+		end = func() { stepNanoseconds.Store(int64(time.Microsecond)) } // each takes the other for hung, soon
 	}
 	ending.Go(func() {
 		time.Sleep(pause)
 		end()
 	})
-	readyErr := a.Ready(readyCtx)
-	gaveErr := testnet.Receive(t, "Give", gave)
+	readyErr := a.ready(readyCtx, nil)
+	gaveErr := testnet.Receive(t, "give", gave)
 	ending.Wait()
 
 	f := fakeOf(ln)
 	left, moved := p.source.conns, f.adopted
 	if len(left)+len(moved) != len(p.clients) {
-		t.Fatalf("got %d connections here and %d there, want %d together; Give: %v, Ready: %v",
+		t.Fatalf("got %d connections here and %d there, want %d together; give: %v, ready: %v",
 			len(left), len(moved), len(p.clients), gaveErr, readyErr)
 	}
-	goesOn := readyErr == nil || errors.Is(readyErr, ErrGone)
+	goesOn := readyErr == nil || errors.Is(readyErr, errGone)
 	if goesOn == (gaveErr != nil) && !crashes {
 		t.Errorf("the successor goes on: %t (%v), and so does the predecessor: %t (%v)", goesOn, readyErr, gaveErr != nil, gaveErr)
 	}
 	if got, want := f.UnlinkOnClose(), goesOn; got != want {
-		t.Errorf("the successor removes the file: got %t, want %t; Ready: %v", got, want, readyErr)
+		t.Errorf("the successor removes the file: got %t, want %t; ready: %v", got, want, readyErr)
 	}
 	for i := range moved {
 		talk(t, p.clients[i], &moved[i])

@@ -11,10 +11,9 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// A Source has connections that can move to another process. [*httpadapter.Server] is one.
-//
-// [*httpadapter.Server]: https://pkg.go.dev/github.com/percore/percore/adapters/httpadapter#Server
-type Source interface {
+// A source is a [Part]'s Server whose connections can move to another process: *httpadapter.Server is
+// one.
+type source interface {
 	// HandOver calls give with the connections that l has accepted and that wait between requests,
 	// at most 253 at a time, until no connection is left that can move, and returns nil. It returns
 	// ctx's error when ctx ends, and give's error when give fails. Connections of other listeners
@@ -22,31 +21,10 @@ type Source interface {
 	// belong to the other process, and HandOver closes the copies in this process; otherwise they
 	// stay.
 	//
-	// Give calls HandOver for all its listeners at the same time, and perhaps several times for each, so
-	// that it finds the connections that Accept has just returned. The Source must know a connection
+	// HandOver is called for all listeners at the same time, and perhaps several times for each, so
+	// that it finds the connections that Accept has just returned. The source must know a connection
 	// before the goroutine that got it from Accept calls Accept again.
 	HandOver(ctx context.Context, l net.Listener, give func([]percore.WaitingConn) error) error
-}
-
-// Server is a listener of a process, with its connections, that is handed over.
-type Server struct {
-	// Name is the name by which the successor asks for the listener.
-	Name string
-
-	// Listener is a *percore.Listener.
-	Listener net.Listener
-
-	// Source has the connections of the listener. Connections of other listeners stay, or move with
-	// another Server. If Source is nil, only the listener moves.
-	Source Source
-
-	// Conns, if not nil, has the hijacked connections. Those of the listener move that one of its
-	// carriers can move: see [Conns.Carry]. Several Servers may have the same Conns.
-	Conns *Conns
-
-	// State is anything that the successor is to know, such as a secret by which clients resume their
-	// sessions: [Successor.State] returns it. It may have 4 KiB, and is not stored.
-	State []byte
 }
 
 // errUnsupported is the error on platforms, and in builds, whose connections can't move.

@@ -4,8 +4,8 @@ package handover
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -22,24 +22,18 @@ func TestHandOver(t *testing.T) {
 			giving, taking := pair(t)
 			gave := goGive(t.Context(), giving, first.server("first"), second.server("second"))
 
-			a, err := Take(t.Context(), taking)
+			a, err := take(t.Context(), taking)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := a.Names(), []string{"first", "second"}; !slices.Equal(got, want) {
-				t.Errorf("got the names %q, want %q", got, want)
-			}
 			for i, p := range []*predecessor{first, second} {
-				ln, err := a.Listener(a.Names()[i], nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				ln := mustOpen(t, a, []string{"first", "second"}[i])
 				if got, want := ln.Addr().String(), p.ln.Addr().String(); got != want {
 					t.Errorf("got address %s, want %s", got, want)
 				}
 				fakeOf(ln).SetUnlinkOnClose(false)
 				defer func() {
-					if got, want := fakeOf(ln).state(), fmt.Sprintf("begun=false paused=false unlink=true adopted=%d", len(p.clients)); got != want {
+					if got, want := fakeOf(ln).state(), fmt.Sprintf("paused=false unlink=true adopted=%d", len(p.clients)); got != want {
 						t.Errorf("the successor's listener %d: got %s, want %s", i, got, want)
 					}
 					for j := range fakeOf(ln).adopted {
@@ -51,14 +45,11 @@ func TestHandOver(t *testing.T) {
 					}
 				}()
 			}
-			if err := a.Ready(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := testnet.Receive(t, "Give", gave); err != nil {
+			if err := errors.Join(a.ready(t.Context(), nil), testnet.Receive(t, "give", gave)); err != nil {
 				t.Fatal(err)
 			}
 			for i, p := range []*predecessor{first, second} {
-				if got, want := p.fake.state(), "begun=true paused=true unlink=false adopted=0"; got != want {
+				if got, want := p.fake.state(), "paused=true unlink=false adopted=0"; got != want {
 					t.Errorf("the predecessor's listener %d: got %s, want %s", i, got, want)
 				}
 			}
@@ -69,7 +60,7 @@ func TestHandOver(t *testing.T) {
 // TestDeadline: connections that stay busy until ctx or the giver's patience ends are left behind,
 // without an error.
 func TestDeadline(t *testing.T) {
-	t.Run("ctx", func(t *testing.T) { testDeadline(t, 0) })
+	t.Run("ctx", func(t *testing.T) { testDeadline(t, testnet.HangTimeout) })
 	t.Run("patience", func(t *testing.T) { testDeadline(t, time.Millisecond) })
 }
 
@@ -82,25 +73,15 @@ func testDeadline(t *testing.T, patience time.Duration) {
 	defer cancel()
 	giving, taking := pair(t)
 	gave := make(chan error, 1)
-	go func() { gave <- give(ctx, giving, patience, []Server{p.server("")}) }()
-	a, err := Take(t.Context(), taking)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := a.Listener("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ready := make(chan error, 1)
-	go func() { ready <- a.Ready(t.Context()) }()
-	if patience == 0 {
+	go func() { gave <- give(ctx, giving, patience, nil, p.server("web")) }()
+	a, ln := mustTake(t, taking)
+	readied := make(chan error, 1)
+	go func() { readied <- a.ready(t.Context(), nil) }()
+	if patience == testnet.HangTimeout {
 		testnet.Eventually(t, "one connection moves", func() bool { return p.source.left() == 0 })
 		cancel()
 	}
-	if err := testnet.Receive(t, "Give", gave); err != nil {
-		t.Error(err)
-	}
-	if err := testnet.Receive(t, "Ready", ready); err != nil {
+	if err := errors.Join(testnet.Receive(t, "give", gave), testnet.Receive(t, "ready", readied)); err != nil {
 		t.Error(err)
 	}
 	if got, want := len(fakeOf(ln).adopted), 1-p.source.left(); got != want {
@@ -144,14 +125,14 @@ func TestNeverSettled(t *testing.T) {
 		return nil
 	})
 	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, Server{Name: "web", Listener: p.ln, Source: source})
+	gave := goGive(t.Context(), giving, serverOf("web", p.ln, source))
 	s := newStranger(t, taking)
 	s.greet()
 	shortSteps(t)
 	s.say(&message{Kind: ready})
 	s.hear(done)
 	s.say(&message{Kind: over})
-	if err := testnet.Receive(t, "Give", gave); err != nil {
+	if err := testnet.Receive(t, "give", gave); err != nil {
 		t.Error(err)
 	}
 	p.wantAll(t)

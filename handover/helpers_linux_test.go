@@ -24,8 +24,6 @@ type fakeListener struct {
 	*percore.Listener
 
 	mu        sync.Mutex
-	begun     bool
-	moved     bool
 	paused    bool
 	closed    bool
 	unlink    bool
@@ -80,32 +78,6 @@ func fakeOf(l net.Listener) *fakeListener {
 		fakes[l] = &fakeListener{Listener: pl, unlink: true}
 	}
 	return fakes[l]
-}
-
-func (f *fakeListener) Begin() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	was := f.begun
-	f.begun = true
-	return !was
-}
-
-func (f *fakeListener) End() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.begun = false
-}
-
-func (f *fakeListener) SetMoved() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.moved = true
-}
-
-func (f *fakeListener) IsMoved() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.moved
 }
 
 func (f *fakeListener) Pause() {
@@ -182,7 +154,7 @@ func (f *fakeListener) Has(c net.Conn) bool { return seam.ListenerOf(f.Listener)
 func (f *fakeListener) state() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fmt.Sprintf("begun=%t paused=%t unlink=%t adopted=%d", f.begun, f.paused, f.unlink, len(f.adopted))
+	return fmt.Sprintf("paused=%t unlink=%t adopted=%d", f.paused, f.unlink, len(f.adopted))
 }
 
 // fakeSource has connections, which it gives in batches.
@@ -257,8 +229,11 @@ func newPredecessor(t *testing.T, kind testnet.Kind, n int) *predecessor {
 	return p
 }
 
-func (p *predecessor) server(name string) Server {
-	return Server{Name: name, Listener: p.ln, Source: p.source}
+func (p *predecessor) server(name string) server { return serverOf(name, p.ln, p.source) }
+
+// serverOf returns a listener and its connections as a Service gives them.
+func serverOf(name string, ln net.Listener, from source) server {
+	return server{name: name, listener: ln, moving: listenerOf(ln), source: from}
 }
 
 // pair returns both ends of a wire.
@@ -278,26 +253,17 @@ func pair(t *testing.T) (giver, taker *net.UnixConn) {
 	return giver, taker
 }
 
-// shortSteps has processes give up soon that begin to wait for an answer from now on. They, and a
+// shortSteps has processes give up soon that begin to wait for a message from now on. They, and a
 // stranger, have as long to send a message, and this machine may stop them meanwhile.
 func shortSteps(t *testing.T) {
 	old := stepNanoseconds.Swap(int64(400 * time.Millisecond))
 	t.Cleanup(func() { stepNanoseconds.Store(old) })
 }
 
-// quickBeats has processes give signs of life, and count their time, in short ticks.
-func quickBeats(t *testing.T) {
-	beat, silence := beatNanoseconds.Swap(int64(time.Millisecond)), silenceNanoseconds.Load()
-	t.Cleanup(func() {
-		beatNanoseconds.Store(beat)
-		silenceNanoseconds.Store(silence)
-	})
-}
-
-// goGive runs Give.
-func goGive(ctx context.Context, c *net.UnixConn, servers ...Server) <-chan error {
+// goGive runs give.
+func goGive(ctx context.Context, c *net.UnixConn, servers ...server) <-chan error {
 	ch := make(chan error, 1)
-	go func() { ch <- Give(ctx, c, servers...) }()
+	go func() { ch <- give(ctx, c, testnet.HangTimeout, nil, servers...) }()
 	return ch
 }
 
@@ -329,18 +295,24 @@ func exchange(t *testing.T, client, server net.Conn) {
 	}
 }
 
-// mustTake is Take of a predecessor with one listener, and returns the successor's.
-func mustTake(t *testing.T, taking *net.UnixConn) (*Successor, net.Listener) {
+// mustTake is take, and returns the listener that is named web.
+func mustTake(t *testing.T, taking *net.UnixConn) (*successor, net.Listener) {
 	t.Helper()
-	a, err := Take(t.Context(), taking)
+	s, err := take(t.Context(), taking)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := a.Listener("web", nil)
+	return s, mustOpen(t, s, "web")
+}
+
+// mustOpen opens a listener of the predecessor's.
+func mustOpen(t *testing.T, s *successor, name string) net.Listener {
+	t.Helper()
+	ln, err := s.offer(name).open(new(percore.ListenConfig).FileListeners)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a, ln
+	return ln
 }
 
 // logTo collects what is logged until the test ends.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -79,20 +80,10 @@ func TestHTTP(t *testing.T) {
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
 		giving, taking := pair(t)
-		gave := goGive(ctx, giving, Server{Name: "web", Listener: ln, Source: server})
-		a, err := Take(ctx, taking)
-		if err != nil {
-			t.Fatal(err)
-		}
-		next, err := a.Listener("web", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gave := goGive(ctx, giving, serverOf("web", ln, server))
+		a, next := mustTake(t, taking)
 		nextServer, nextDone := serve(next)
-		if err := a.Ready(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := testnet.Receive(t, "Give", gave); err != nil {
+		if err := errors.Join(a.ready(ctx, nil), testnet.Receive(t, "give", gave)); err != nil {
 			t.Fatal(err)
 		}
 		if err := ctx.Err(); err != nil {
@@ -182,20 +173,10 @@ func TestHTTPProxyTLVs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
 		defer cancel()
 		giving, taking := pair(t)
-		gave := goGive(ctx, giving, Server{Name: "web", Listener: ln, Source: server})
-		a, err := Take(ctx, taking)
-		if err != nil {
-			t.Fatal(err)
-		}
-		next, err := a.Listener("web", &config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gave := goGive(ctx, giving, serverOf("web", ln, server))
+		a, next := mustTake(t, taking)
 		nextServer, nextDone := serve(next)
-		if err := a.Ready(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := testnet.Receive(t, "Give", gave); err != nil {
+		if err := errors.Join(a.ready(ctx, nil), testnet.Receive(t, "give", gave)); err != nil {
 			t.Fatal(err)
 		}
 		if err := server.Shutdown(ctx); err != nil {
@@ -232,8 +213,8 @@ func testHTTPListeners(t *testing.T, given int) {
 		})
 		return s, func(l net.Listener) { serving.Go(func() { s.Serve(l) }) }
 	}
-	server, serve := open("predecessor")
-	successor, serveNext := open("successor")
+	web, serve := open("predecessor")
+	next, serveNext := open("successor")
 	get := func(c net.Conn, want string) {
 		t.Helper()
 		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
@@ -246,12 +227,12 @@ func testHTTPListeners(t *testing.T, given int) {
 			t.Errorf("got %q, %v, want %q", got, err, want)
 		}
 	}
-	var listeners []Server
+	var listeners []server
 	var clients []net.Conn
 	for i := range 2 {
 		ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		serve(ln)
-		listeners = append(listeners, Server{Name: strconv.Itoa(i), Listener: ln, Source: server})
+		listeners = append(listeners, serverOf(strconv.Itoa(i), ln, web))
 		for range clientsEach {
 			c := testnet.Dial(t, ln)
 			get(c, "predecessor")
@@ -262,23 +243,17 @@ func testHTTPListeners(t *testing.T, given int) {
 	defer cancel()
 	giving, taking := pair(t)
 	gave := goGive(ctx, giving, listeners[:given]...)
-	a, err := Take(ctx, taking)
+	a, err := take(ctx, taking)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var taken []*percore.Listener
-	for _, name := range a.Names() {
-		ln, err := a.Listener(name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for i := range given {
+		ln := mustOpen(t, a, strconv.Itoa(i))
 		serveNext(ln)
 		taken = append(taken, ln.(*percore.Listener))
 	}
-	if err := a.Ready(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := testnet.Receive(t, "Give", gave); err != nil {
+	if err := errors.Join(a.ready(ctx, nil), testnet.Receive(t, "give", gave)); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range clients {
@@ -293,7 +268,7 @@ func testHTTPListeners(t *testing.T, given int) {
 			t.Errorf("listener %d: got %d connections adopted, want %d", i, got, clientsEach)
 		}
 	}
-	if got, want := successor.Stats().Conns, given*clientsEach; got != want {
+	if got, want := next.Stats().Conns, given*clientsEach; got != want {
 		t.Errorf("got %d connections of the successor's, want %d", got, want)
 	}
 }

@@ -25,8 +25,6 @@ import (
 //	commit   predecessor  they are the successor's                                nothing
 //	done     predecessor  no more connections come                                over
 //	over     successor    it has the listeners, and the predecessor doesn't       nothing
-//	alive    both         the sender lives; every beatPause, the successor's      nothing
-//	                      once it has the sockets, the predecessor's from ready on
 //	refuse   both         the sender gives up, and why                            nothing
 //
 // A receiver ignores fields that it doesn't know. A version that changes the meaning of a known
@@ -34,8 +32,8 @@ import (
 // names the oldest; the predecessor answers in the newest version that both speak, or refuses.
 const (
 	protocol = "percore-handover"
-	version  = 1 // the newest that this process speaks
-	oldest   = 1
+	version  = 2 // the newest that this process speaks
+	oldest   = 2
 
 	// descriptorsMax is the most that the kernel sends beside a message, SCM_MAX_FD in unix(7).
 	descriptorsMax = 253
@@ -76,7 +74,6 @@ const (
 	commit  kind = "commit"
 	done    kind = "done"
 	over    kind = "over"
-	alive   kind = "alive"
 	refuse  kind = "refuse"
 )
 
@@ -84,17 +81,6 @@ const (
 type message struct {
 	envelope
 	Kind kind `json:"kind"`
-
-	// Session is the same in all messages of a handover, and unique to it: hello has the
-	// successor's half, all other messages have that and the predecessor's. A refusal that answers
-	// a message without a session has none.
-	Session string `json:"session"`
-
-	// Number counts the messages of a process, from 1.
-	Number int `json:"number"`
-
-	// Descriptors is how many come with the message.
-	Descriptors int `json:"descriptors,omitempty"`
 
 	Listeners []offeredListener `json:"listeners,omitempty"` // of offer
 	Open      int               `json:"open,omitempty"`      // of offer: connections, an estimate
@@ -205,8 +191,8 @@ func (m *message) encode() ([]byte, error) {
 	return p, err
 }
 
-// decode is the inverse of encode. Its error is meant for people who mixed up sockets.
-func decode(p []byte) (*message, error) {
+// decode is the inverse of encode, for a message that came with so many descriptors.
+func decode(p []byte, descriptors int) (*message, error) {
 	if len(p) > bytesMax {
 		return nil, fmt.Errorf("a message is longer than %d bytes", bytesMax)
 	}
@@ -224,17 +210,14 @@ func decode(p []byte) (*message, error) {
 	if err := json.Unmarshal(p, m); err != nil {
 		return nil, fmt.Errorf("a message can't be read: %w", err)
 	}
-	if m.Descriptors < 0 || m.Descriptors > descriptorsMax {
-		return nil, fmt.Errorf("a message %q with %d descriptors", m.Kind, m.Descriptors)
-	}
-	if m.Descriptors > 0 && m.Kind != sockets && m.Kind != conns {
-		return nil, fmt.Errorf("a message %q with %d descriptors, where none belong", m.Kind, m.Descriptors)
+	if descriptors > 0 && m.Kind != sockets && m.Kind != conns {
+		return nil, fmt.Errorf("a message %q with %d descriptors, where none belong", m.Kind, descriptors)
 	}
 	if len(m.Carriers) > carriersMax {
 		return nil, fmt.Errorf("a message %q with %d carriers, more than %d", m.Kind, len(m.Carriers), carriersMax)
 	}
-	if m.Kind == conns && len(m.Conns) != m.Descriptors {
-		return nil, fmt.Errorf("a message with %d connections and %d descriptors", len(m.Conns), m.Descriptors)
+	if m.Kind == conns && len(m.Conns) != descriptors {
+		return nil, fmt.Errorf("a message with %d connections and %d descriptors", len(m.Conns), descriptors)
 	}
 	return m, nil
 }

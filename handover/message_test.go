@@ -3,7 +3,6 @@ package handover
 import (
 	"bytes"
 	"encoding/json"
-	"math"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -23,17 +22,16 @@ func TestLongestMessage(t *testing.T) {
 		{SourceName: name, DestinationName: name, IsUnix: true, TLVs: strings.Repeat("\xff", tlvBytesMax/descriptorsMax)},
 		{SourceName: name, DestinationName: name, IsUnix: true, TLVs: strings.Repeat("\xff", proxyproto.BytesMax)},
 	} {
-		m := &message{Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: math.MaxInt, Descriptors: descriptorsMax}
+		m := &message{Kind: conns}
 		for range descriptorsMax {
 			m.Conns = append(m.Conns, movedConnOf(listenersMax, true, seam.ConnInfo{Client: h}))
 		}
 		m.Conns = m.Conns[:new(message).fitting(m.Conns)]
-		m.Descriptors = len(m.Conns)
 		p, err := m.encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decode(p)
+		got, err := decode(p, len(m.Conns))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +43,7 @@ func TestLongestMessage(t *testing.T) {
 
 // TestDecode: each message that is not as it should be is refused with a line that says why.
 func TestDecode(t *testing.T) {
-	const start = `{"protocol":"percore-handover","version":1,`
+	const start = `{"protocol":"percore-handover","version":2,`
 	for _, test := range []struct{ name, message, want string }{
 		{"empty", "", "not of the protocol"},
 		{"HTTP", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", `not of the protocol percore-handover, or is cut off: it begins with "GET / HTTP/1.1\r\nHost"`},
@@ -53,30 +51,27 @@ func TestDecode(t *testing.T) {
 		{"two at once", start + `"kind":"hello"}` + start + `"kind":"hello"}`, "cut off"},
 		{"other JSON", `{"jsonrpc":"2.0"}`, "not of the protocol"},
 		{"an array", `[1,2]`, "not of the protocol"},
-		{"newer", `{"protocol":"percore-handover","version":7,"kind":["x"]}`, "speaks version 7 of the protocol, and this one version 1: replace"},
+		{"newer", `{"protocol":"percore-handover","version":7,"kind":["x"]}`, "speaks version 7 of the protocol, and this one version 2: replace"},
 		{"newer, of which it speaks one before", `{"protocol":"percore-handover","version":7,"oldest":6,"kind":"hello"}`, "speaks version 7"},
 		{"older", `{"protocol":"percore-handover","version":0,"kind":"hello"}`, "speaks version 0"},
 		{"wrong type", start + `"kind":7}`, "can't be read"},
 		{"too long", start + `"kind":"hello","x":"` + strings.Repeat("x", bytesMax) + `"}`, "longer than"},
-		{"descriptors with hello", start + `"kind":"hello","descriptors":1}`, "where none belong"},
-		{"negative descriptors", start + `"kind":"conns","descriptors":-1}`, "with -1 descriptors"},
-		{"too many descriptors", start + `"kind":"sockets","descriptors":254}`, "with 254 descriptors"},
 		{"connections without descriptors", start + `"kind":"conns","conns":[{"listener":0}]}`, "1 connections and 0 descriptors"},
-		{"bad address", start + `"kind":"conns","descriptors":1,"conns":[{"client":{"source":"x"}}]}`, "can't be read"},
+		{"bad address", start + `"kind":"conns","conns":[{"client":{"source":"x"}}]}`, "can't be read"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m, err := decode([]byte(test.message))
+			m, err := decode([]byte(test.message), 0)
 			if err == nil || !strings.Contains(err.Error(), test.want) || strings.ContainsAny(err.Error(), "\r\n") {
 				t.Errorf("got %+v, %v, want an error of one line with %q", m, err, test.want)
 			}
 		})
 	}
-	if m, err := decode([]byte(`{"protocol":"percore-handover","version":7,"oldest":1,"kind":"hello"}`)); err != nil || m.Kind != hello {
+	if m, err := decode([]byte(`{"protocol":"percore-handover","version":7,"oldest":2,"kind":"hello"}`), 0); err != nil || m.Kind != hello {
 		t.Errorf("a newer process that also speaks this version: got %+v, %v, want hello", m, err)
 	}
-	m, err := decode([]byte(start + `"kind":"hello","number":3,"later":{"than":["this"]}}`))
-	if err != nil || m.Kind != hello || m.Number != 3 {
-		t.Errorf("with a field that is not known: got %+v, %v, want message 3, hello", m, err)
+	m, err := decode([]byte(start+`"later":{"than":["this"]},"kind":"hello"}`), 0)
+	if err != nil || m.Kind != hello {
+		t.Errorf("with a field that is not known: got %+v, %v, want hello", m, err)
 	}
 }
 
@@ -99,21 +94,21 @@ func TestOneLine(t *testing.T) {
 // understood.
 func FuzzMessage(f *testing.F) {
 	for _, m := range []*message{
-		{Kind: hello, Session: "0123"},
+		{Kind: hello},
 		{Kind: offer, Listeners: []offeredListener{{"a", "tcp", "[::]:80", 2, false, []byte{0}}, {"", "unix", "/s", 1, true, nil}}, Open: 7},
-		{Kind: conns, Descriptors: 1, Conns: []movedConn{{Served: true, Client: &client{SourceName: []byte("\x00")}}}},
+		{Kind: conns, Conns: []movedConn{{Served: true, Client: &client{SourceName: []byte("\x00")}}}},
 		{Kind: refuse, Reason: "no"},
 	} {
 		p, err := m.encode()
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(p)
-		f.Add(p[:len(p)-1])
+		f.Add(p, len(m.Conns))
+		f.Add(p[:len(p)-1], 0)
 	}
-	f.Add([]byte(`{"protocol":"percore-handover","version":2}`))
-	f.Fuzz(func(t *testing.T, p []byte) {
-		m, err := decode(p)
+	f.Add([]byte(`{"protocol":"percore-handover","version":3}`), 0)
+	f.Fuzz(func(t *testing.T, p []byte, descriptors int) {
+		m, err := decode(p, descriptors)
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\r\n") {
 				t.Errorf("got an error of several lines: %q", err)
@@ -131,7 +126,7 @@ func FuzzMessage(f *testing.F) {
 		if len(again) > bytesMax {
 			return // escaped
 		}
-		m2, err := decode(again)
+		m2, err := decode(again, descriptors)
 		if err != nil {
 			t.Fatalf("got %v from decoding %s again", err, again)
 		}
@@ -146,7 +141,7 @@ func TestLargestCarried(t *testing.T) {
 	h := proxyproto.Header{IsUnix: true, TLVs: strings.Repeat("\xff", proxyproto.BytesMax)}
 	c := movedConnOf(listenersMax, true, seam.ConnInfo{Client: h})
 	c.State = make([]byte, CarriedBytesMax)
-	m := &message{Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: math.MaxInt, Descriptors: 1, Carrier: strings.Repeat("\x01", carrierNameMax), Conns: []movedConn{c}}
+	m := &message{Kind: conns, Carrier: strings.Repeat("\x01", carrierNameMax), Conns: []movedConn{c}}
 	if n := m.fitting([]movedConn{c, c}); n != 1 {
 		t.Errorf("got %d connections that fit, want 1", n)
 	}
@@ -154,7 +149,7 @@ func TestLargestCarried(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := decode(p); err != nil {
+	if _, err := decode(p, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -165,8 +160,7 @@ func TestLongestCarried(t *testing.T) {
 	h := proxyproto.Header{SourceName: name, DestinationName: name, IsUnix: true, TLVs: strings.Repeat("\xff", tlvBytesMax/CarriedMax)}
 	for _, share := range []int{1, CarriedMax} { // all state with one connection; the same for each
 		m := &message{
-			Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: math.MaxInt, Descriptors: CarriedMax,
-			Carrier: strings.Repeat("\x01", carrierNameMax), More: true,
+			Kind: conns, Carrier: strings.Repeat("\x01", carrierNameMax), More: true,
 		}
 		for i := range CarriedMax {
 			c := movedConnOf(listenersMax, true, seam.ConnInfo{Client: h})
@@ -182,7 +176,7 @@ func TestLongestCarried(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := decode(p); err != nil || len(got.Conns[0].State) != CarriedBytesMax/share {
+		if got, err := decode(p, CarriedMax); err != nil || len(got.Conns[0].State) != CarriedBytesMax/share {
 			t.Errorf("got %v, want the state", err)
 		}
 	}

@@ -27,10 +27,6 @@ func TestBusyPatience(t *testing.T) {
 			t.Errorf("the wait has ended after %v, want %v", got, want)
 		}
 	})
-	ctx, _ := new(giver).patient(t.Context())
-	if ctx != t.Context() {
-		t.Error("without patience: the wait ends before its context")
-	}
 }
 
 // TestRestartAgain: a signal to restart that comes during a restart leaves a line, and isn't forgotten.

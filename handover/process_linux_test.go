@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -80,25 +79,21 @@ func (s *echoServer) close() {
 // runSuccessor takes over the parent's listeners, echoes, and says when it is ready, and how that
 // ended. It ends when its input does.
 func runSuccessor() {
-	c, err := Inherited()
-	if err == nil && c == nil {
+	a, err := inheritFrom(context.Background())
+	if err == nil && a == nil {
 		err = errors.New("nothing inherited")
 	}
 	if err != nil {
 		fail(err)
 	}
-	a, err := Take(context.Background(), c)
-	if err != nil {
-		fail(err)
-	}
-	for _, name := range a.Names() {
-		ln, err := a.Listener(name, nil)
+	for _, l := range a.listeners {
+		ln, err := l.open(new(percore.ListenConfig).FileListeners)
 		if err != nil {
 			fail(err)
 		}
 		defer newEchoServer(ln).close()
 	}
-	fmt.Println("ready:", a.Ready(context.Background()))
+	fmt.Println("ready:", a.ready(context.Background(), nil))
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
@@ -110,10 +105,16 @@ func fail(err error) {
 // startSuccessor starts a process, and returns the socket to it.
 func startSuccessor(t *testing.T) (child *testnet.ChildProcess, c *net.UnixConn) {
 	t.Helper()
-	child = testnet.StartChildBy(t, "successor", func(cmd *exec.Cmd) (err error) {
-		c, err = Start(cmd)
+	return startOther(t, "successor")
+}
+
+// startOther starts a helper process that inherits a socket.
+func startOther(t *testing.T, name string, env ...string) (child *testnet.ChildProcess, c *net.UnixConn) {
+	t.Helper()
+	child = testnet.StartChildBy(t, name, func(cmd *exec.Cmd) (err error) {
+		c, err = start(cmd)
 		return err
-	})
+	}, env...)
 	return child, c
 }
 
@@ -162,7 +163,7 @@ func TestProcess(t *testing.T) {
 			testnet.NoLeaks(t)
 			p, q := newRealPredecessor(t, kind, 300), newRealPredecessor(t, testnet.TCP4, 10)
 			child, c := startSuccessor(t)
-			if err := Give(t.Context(), c, p.server("a"), q.server("b")); err != nil {
+			if err := testnet.Receive(t, "give", goGive(t.Context(), c, p.server("a"), q.server("b"))); err != nil {
 				t.Fatal(err)
 			}
 			if line, err := bufio.NewReader(child.Stdout).ReadString('\n'); line != "ready: <nil>\n" {
@@ -218,12 +219,12 @@ func TestKilledSuccessor(t *testing.T) {
 					kill.Do(func() { go child.Kill() })
 				}
 			}
-			err := Give(t.Context(), c, p.server("web"))
+			err := testnet.Receive(t, "give", goGive(t.Context(), c, p.server("web")))
 			child.Kill()
 			_ = child.Wait()
 			if err == nil {
 				if n := p.source.left(); n != 0 {
-					t.Errorf("Give has succeeded, and %d connections are left", n)
+					t.Errorf("give has succeeded, and %d connections are left", n)
 				}
 				return // killed too late
 			}
@@ -240,112 +241,106 @@ func TestKilledSuccessor(t *testing.T) {
 				exchange(t, client, p.source.conns[i-moved].Conn)
 			}
 			mustEcho(t, testnet.Dial(t, p.ln))
-			if !seam.ListenerOf(p.ln).Begin() {
-				t.Error("the listener can't be handed over any more")
-			}
 			t.Logf("%d of %d had moved: %v", moved, len(p.clients), err)
 		})
 	}
 }
 
-// runPredecessor listens, accepts connections, and gives them to the process that connects to a named
-// socket. It kills itself when a number of connections is left.
+// runPredecessor listens, accepts connections, and gives them to the process that has started it. It
+// kills itself when a number of connections is left.
 func runPredecessor() {
+	c, err := inherited()
+	if err != nil {
+		fail(err)
+	}
 	ln, err := percore.Listen("unix", os.Getenv("LISTEN"))
 	if err != nil {
 		fail(err)
 	}
 	defer ln.Close()
-	named, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: os.Getenv("NAMED")})
-	if err != nil {
-		fail(err)
-	}
 	fmt.Println("listening")
 	n, _ := strconv.Atoi(os.Getenv("CONNECTIONS"))
-	killAt, _ := strconv.Atoi(os.Getenv("KILL"))
+	killAt := -1
+	fmt.Sscan(os.Getenv("KILL"), &killAt)
 	self, _ := os.FindProcess(os.Getpid())
-	source := &fakeSource{batch: 3, before: func(left int) {
+	from := &fakeSource{batch: 3, before: func(left int) {
 		if left <= killAt {
 			go self.Kill() // at this moment, or soon
 		}
 	}}
 	if os.Getenv("BUSY") != "" {
-		source.busy = make(chan struct{})
+		from.busy = make(chan struct{})
 	}
 	for range n {
 		c, err := ln.Accept()
 		if err != nil {
 			fail(err)
 		}
-		source.conns = append(source.conns, percore.WaitingConn{Conn: c})
+		from.conns = append(from.conns, percore.WaitingConn{Conn: c})
 	}
-	c, err := named.AcceptUnix()
-	if err != nil {
-		fail(err)
-	}
-	named.Close()
 	defer newEchoServer(ln).close()
-	fmt.Println("gave:", Give(context.Background(), c, Server{Name: "web", Listener: ln, Source: source}))
+	fmt.Println("gave:", <-goGive(context.Background(), c, serverOf("web", ln, from)))
 }
 
-// TestPredecessorProcess: the predecessor is another process, at a named socket, which ends well,
-// or is killed when a number of connections is left. The successor serves on, with all connections
-// that were committed.
+// otherPredecessor is a predecessor in another process.
+type otherPredecessor struct {
+	child   *testnet.ChildProcess
+	out     *bufio.Reader
+	wire    *net.UnixConn
+	clients []net.Conn
+}
+
+// startPredecessor starts a predecessor with n connections at an address.
+func startPredecessor(t *testing.T, address string, n int, env ...string) *otherPredecessor {
+	t.Helper()
+	p := new(otherPredecessor)
+	p.child, p.wire = startOther(t, "predecessor", append(env, "LISTEN="+address, "CONNECTIONS="+strconv.Itoa(n))...)
+	p.out = bufio.NewReader(p.child.Stdout)
+	if line, err := p.out.ReadString('\n'); line != "listening\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	for range n {
+		c, err := net.Dial("unix", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		p.clients = append(p.clients, c)
+	}
+	return p
+}
+
+// TestPredecessorProcess: the predecessor is another process, which ends well, or is killed when a
+// number of connections is left. The successor serves on, with all connections that were committed.
 func TestPredecessorProcess(t *testing.T) {
 	for _, killAt := range []int{-1, 0, 1, 30, 60} {
 		t.Run(fmt.Sprint("kill at ", killAt), func(t *testing.T) {
 			testnet.NoLeaks(t)
-			dir := testnet.ShortTempDir(t)
-			address := filepath.Join(dir, "s")
+			address := filepath.Join(testnet.ShortTempDir(t), "s")
 			const n = 60
-			child := testnet.StartChild(t, "predecessor", "LISTEN="+address, "NAMED="+filepath.Join(dir, "n"),
-				"CONNECTIONS="+strconv.Itoa(n), "KILL="+strconv.Itoa(killAt))
-			out := bufio.NewReader(child.Stdout)
-			if line, err := out.ReadString('\n'); line != "listening\n" {
-				t.Fatalf("got %q, %v", line, err)
-			}
-			var clients []net.Conn
-			for range n {
-				c, err := net.Dial("unix", address)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
-				clients = append(clients, c)
-			}
-			wire, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(dir, "n")})
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, err := Take(t.Context(), wire)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ln, err := a.Listener("web", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := startPredecessor(t, address, n, "KILL="+strconv.Itoa(killAt))
+			a, ln := mustTake(t, p.wire)
 			s := newEchoServer(ln)
 			defer s.close()
-			err = a.Ready(t.Context())
+			err := a.ready(t.Context(), nil)
 			if killAt < 0 {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if line, _ := out.ReadString('\n'); line != "gave: <nil>\n" {
+				if line, _ := p.out.ReadString('\n'); line != "gave: <nil>\n" {
 					t.Errorf("got %q from the predecessor", line)
 				}
-				if err := child.Wait(); err != nil {
+				if err := p.child.Wait(); err != nil {
 					t.Error(err)
 				}
 			} else {
-				if err != nil && !errors.Is(err, ErrGone) {
-					t.Errorf("got %v, want %v", err, ErrGone)
+				if err != nil && !errors.Is(err, errGone) {
+					t.Errorf("got %v, want %v", err, errGone)
 				}
-				_ = child.Wait()
+				_ = p.child.Wait()
 			}
 			moved := 0 // the first of them; the others, which were the predecessor's, have ended
-			for i, c := range clients {
+			for i, c := range p.clients {
 				err := echo(c)
 				switch {
 				case err == nil && moved < i:
@@ -362,12 +357,7 @@ func TestPredecessorProcess(t *testing.T) {
 			if killAt <= 0 && moved != n {
 				t.Errorf("got %d connections, want %d", moved, n)
 			}
-			c, err := net.Dial("unix", address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			mustEcho(t, c)
+			mustEcho(t, testnet.Dial(t, ln))
 			s.close()
 			if _, err := os.Stat(address); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the file of the unix socket: got %v, want this process to have removed it", err)
@@ -376,21 +366,19 @@ func TestPredecessorProcess(t *testing.T) {
 	}
 }
 
-// TestSuccessorDoesNotStart: Start leaves nothing behind.
+// TestSuccessorDoesNotStart: start leaves nothing behind.
 func TestSuccessorDoesNotStart(t *testing.T) {
 	testnet.NoLeaks(t)
-	c, err := Start(exec.Command(filepath.Join(t.TempDir(), "nothing")))
-	if c != nil {
-		t.Error("got a socket")
+	if c, err := start(exec.Command(filepath.Join(t.TempDir(), "nothing"))); c != nil || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got a socket %v, and %v", c, err)
 	}
-	wantError(t, err, "handover: starting the successor: ")
 }
 
 // TestInherited: the environment variable is looked at once, and another process' leftovers are not
 // taken for a socket.
 func TestInherited(t *testing.T) {
 	testnet.NoLeaks(t)
-	if c, err := Inherited(); c != nil || err != nil {
+	if c, err := inherited(); c != nil || err != nil {
 		t.Errorf("without the variable: got %v, %v, want nil, nil", c, err)
 	}
 	file := testnet.TempFile(t, nil)
@@ -399,22 +387,35 @@ func TestInherited(t *testing.T) {
 		"x":                          "is no descriptor",
 		"0":                          "is no descriptor",
 		"-1":                         "is no descriptor",
-		"1000000":                    "descriptor 1000000 is no socket of Start's",
-		strconv.Itoa(int(file.Fd())): "is no socket of Start's",
+		"1000000":                    "descriptor 1000000 is no socket of a predecessor's",
+		strconv.Itoa(int(file.Fd())): "is no socket of a predecessor's",
 	} {
 		t.Setenv(variable, value)
-		c, err := Inherited()
+		c, err := inherited()
 		if c != nil {
 			t.Errorf("%q: got a socket", value)
 		}
 		wantError(t, err, want)
-		if c, err := Inherited(); c != nil || err != nil {
+		if c, err := inherited(); c != nil || err != nil {
 			t.Errorf("the second time: got %v, %v, want nil, nil", c, err)
 		}
 	}
 	if _, err := file.Stat(); err != nil {
 		t.Errorf("the file that is not ours: %v", err)
 	}
+}
+
+// TestOtherUser: a process takes nothing from a socket that another user has made.
+func TestOtherUser(t *testing.T) {
+	testnet.NoLeaks(t)
+	c, theirs, err := socketpair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer theirs.Close()
+	_, err = inherit(int(theirs.Fd()), os.Geteuid()+1)
+	wantError(t, err, fmt.Sprintf("runs as user %d, and this process as user %d", os.Geteuid(), os.Geteuid()+1))
 }
 
 // TestMultipathTCP: connections of a Multipath TCP listener move, those of peers that don't know it
@@ -446,7 +447,7 @@ func TestMultipathTCP(t *testing.T) {
 	}
 	defer newEchoServer(ln).close()
 	child, c := startSuccessor(t)
-	if err := Give(t.Context(), c, p.server("web")); err != nil {
+	if err := testnet.Receive(t, "give", goGive(t.Context(), c, p.server("web"))); err != nil {
 		t.Fatal(err)
 	}
 	for _, client := range p.clients {

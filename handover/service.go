@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,8 +18,7 @@ import (
 	"github.com/percore/percore/handover/internal/systemd"
 )
 
-// Service is the servers of a process, from start to end. [Service.Run] does what a program would
-// otherwise do with Inherited, Take, Listen, Serve, Ready, Start, Give and Shutdown, and with signals.
+// Service is the servers of a process, from start to end.
 type Service struct {
 	// Parts are the servers, and where they listen.
 	Parts []Part
@@ -212,8 +210,10 @@ func (s *Service) decline(why error) error {
 			p.Listener.Close()
 		}
 	}
-	if c, err := Inherited(); c != nil && err == nil {
-		_ = turnDown(c, why) // if it fails, the predecessor sees the end of the socket
+	if c, err := inherited(); c != nil && err == nil {
+		w := newWire(c)
+		w.refuse(why)
+		w.close()
 	}
 	return why
 }
@@ -236,14 +236,18 @@ type run struct {
 }
 
 // start opens the listeners, serves, and takes over from the predecessor if there is one.
-func (r *run) start(ctx context.Context) error {
+func (r *run) start(ctx context.Context) (err error) {
 	predecessor, err := inheritFrom(ctx)
 	if err != nil {
 		return err
 	}
 	orphaned := false
 	if predecessor != nil {
-		defer predecessor.Close()
+		defer func() {
+			if err != nil {
+				predecessor.giveUp(err)
+			}
+		}()
 		r.parents.isSuccessor = true
 	}
 	listeners, err := r.open(ctx, predecessor)
@@ -255,10 +259,7 @@ func (r *run) start(ctx context.Context) error {
 		r.serve(&r.Parts[i], l)
 	}
 	if predecessor != nil {
-		if r.Conns != nil {
-			predecessor.Carry(r.Conns)
-		}
-		if err := predecessor.Ready(ctx); errors.Is(err, ErrGone) {
+		if err := predecessor.ready(ctx, r.Conns); errors.Is(err, errGone) {
 			slog.Warn("handover: the predecessor has ended in the middle of it", "error", err)
 			orphaned = true
 		} else if err != nil {
@@ -280,16 +281,16 @@ func (r *run) start(ctx context.Context) error {
 }
 
 // inheritFrom returns what this process's predecessor offers, or nil if there is none.
-func inheritFrom(ctx context.Context) (*Successor, error) {
-	c, err := Inherited()
+func inheritFrom(ctx context.Context) (*successor, error) {
+	c, err := inherited()
 	if c == nil || err != nil {
 		return nil, err
 	}
-	return Take(ctx, c)
+	return take(ctx, c)
 }
 
-// open opens all listeners, or none. Listeners of the predecessor that have no part are dropped.
-func (r *run) open(ctx context.Context, predecessor *Successor) (listeners []net.Listener, err error) {
+// open opens all listeners, or none.
+func (r *run) open(ctx context.Context, predecessor *successor) (listeners []net.Listener, err error) {
 	defer func() {
 		if err == nil {
 			return
@@ -309,41 +310,29 @@ func (r *run) open(ctx context.Context, predecessor *Successor) (listeners []net
 		return nil, err
 	}
 	defer sockets.close()
-	var offers []string
-	if predecessor != nil {
-		offers = predecessor.Names()
-	}
-	for _, name := range offers {
-		if !slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Name == name }) {
-			if err := predecessor.Drop(name); err != nil {
-				return listeners, err
-			}
-		}
-	}
 	for i := range r.Parts {
-		l, err := r.Parts[i].open(ctx, predecessor, slices.Contains(offers, r.Parts[i].Name), sockets[r.Parts[i].Name])
+		p := &r.Parts[i]
+		l, err := p.open(ctx, predecessor.offer(p.Name), sockets[p.Name])
 		if err != nil {
-			return listeners, fmt.Errorf("handover: part %q: %w", r.Parts[i].Name, err)
+			return listeners, fmt.Errorf("handover: part %q: %w", p.Name, err)
 		}
 		listeners = append(listeners, l)
 	}
 	return listeners, nil
 }
 
-// open opens a part's listener, takes the one that the predecessor offers, or makes it of sockets that
-// systemd has opened.
-func (p *Part) open(
-	ctx context.Context, predecessor *Successor, isOffered bool, sockets []*os.File,
-) (net.Listener, error) {
+// open opens a part's listener, takes the one that the predecessor offers, if any, or makes it of
+// sockets that systemd has opened.
+func (p *Part) open(ctx context.Context, offer *offered, sockets []*os.File) (net.Listener, error) {
 	config := p.Config
 	if config == nil {
 		config = new(percore.ListenConfig)
 	}
 	switch {
-	case isOffered && p.Listener != nil:
-		return p.replaceListener(predecessor)
-	case isOffered:
-		return predecessor.Listener(p.Name, p.Config)
+	case offer != nil && p.Listener != nil:
+		return p.replaceListener(offer)
+	case offer != nil:
+		return offer.open(config.FileListeners)
 	case p.Listener != nil:
 		return p.Listener, nil
 	case sockets != nil:
@@ -354,12 +343,12 @@ func (p *Part) open(
 
 // replaceListener returns a listener like p.Listener on the predecessor's sockets, and closes
 // p.Listener.
-func (p *Part) replaceListener(predecessor *Successor) (net.Listener, error) {
+func (p *Part) replaceListener(offer *offered) (net.Listener, error) {
 	own, err := movingListener(p.Listener)
 	if err != nil {
 		return nil, err
 	}
-	l, err := predecessor.listenerBy(p.Name, own.Alike)
+	l, err := offer.open(own.Alike)
 	if err == nil {
 		p.Listener.Close()
 	}
@@ -367,14 +356,14 @@ func (p *Part) replaceListener(predecessor *Successor) (net.Listener, error) {
 }
 
 // restore gives the parts the predecessor's state.
-func (r *run) restore(predecessor *Successor) {
+func (r *run) restore(predecessor *successor) {
 	for _, p := range r.Parts {
 		if p.Restore == nil {
 			continue
 		}
 		var state []byte
-		if predecessor != nil {
-			state = predecessor.State(p.Name)
+		if offer := predecessor.offer(p.Name); offer != nil {
+			state = offer.State
 		}
 		p.Restore(state)
 	}
@@ -462,16 +451,23 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	if err := r.parents.check(os.Getppid(), r.AnyParent); err != nil {
 		return 0, err
 	}
-	cmd := &exec.Cmd{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
-	r.watchdog.PassOn(cmd)
-	c, err := Start(cmd)
+	servers, err := r.servers()
 	if err != nil {
 		return 0, err
 	}
+	cmd, c, err := r.startSuccessor()
+	if err != nil {
+		return 0, fmt.Errorf("handover: starting the successor: %w", err)
+	}
 	slog.Info("handover: starting a successor", "pid", cmd.Process.Pid)
+	for i := range servers {
+		if state := r.Parts[i].State; state != nil {
+			servers[i].state = state()
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, giveLimit)
 	defer cancel()
-	if err := give(ctx, c, busyLimit, r.servers()); err != nil {
+	if err := give(ctx, c, busyLimit, r.Conns, servers...); err != nil {
 		r.endLater(cmd)
 		return 0, err
 	}
@@ -479,18 +475,29 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	return pid, cmd.Process.Release() // which forgets the pid
 }
 
-// servers returns the parts as a successor gets them.
-func (r *run) servers() (all []Server) {
+// startSuccessor starts this program anew.
+func (r *run) startSuccessor() (*exec.Cmd, *net.UnixConn, error) {
+	cmd, err := successorCommand()
+	if err != nil {
+		return nil, nil, err
+	}
+	r.watchdog.PassOn(cmd)
+	c, err := start(cmd)
+	return cmd, c, err
+}
+
+// servers returns the parts as a successor gets them, without their states.
+func (r *run) servers() (all []server, err error) {
 	for i, l := range r.listeners {
 		p := &r.Parts[i]
-		s := Server{Name: p.Name, Listener: l, Conns: r.Conns}
-		s.Source, _ = p.Server.(Source)
-		if p.State != nil {
-			s.State = p.State()
+		s := server{name: p.Name, listener: l}
+		if s.moving, err = movingListener(l); err != nil {
+			return nil, err
 		}
+		s.source, _ = p.Server.(source)
 		all = append(all, s)
 	}
-	return all
+	return all, nil
 }
 
 // endLater gives a successor that has failed the time to shut down by itself. If it hangs it has copies

@@ -212,27 +212,20 @@ func TestMetrics(t *testing.T) {
 			under, gave, took := metric(t, "under_way", ""), metric(t, "given_total", result), metric(t, "taken_total", result)
 			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 			giving, taking := pair(t)
-			done := goGive(t.Context(), giving, Server{Name: "web", Listener: ln})
-			a, err := Take(t.Context(), taking)
-			if err != nil {
-				t.Fatal(err)
-			}
+			done := goGive(t.Context(), giving, serverOf("web", ln, nil))
+			a, next := mustTake(t, taking)
+			defer next.Close()
 			if got := metric(t, "under_way", "") - under; got != 2 {
 				t.Errorf("got %v more handovers under way, want both sides of one", got)
 			}
 			if isGood {
-				next, err := a.Listener("web", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer next.Close()
-				if err := a.Ready(t.Context()); err != nil {
+				if err := a.ready(t.Context(), nil); err != nil {
 					t.Error(err)
 				}
 			}
-			a.Close()
-			if err := testnet.Receive(t, "Give", done); (err == nil) != isGood {
-				t.Errorf("Give: got %v", err)
+			a.giveUp(errTest)
+			if err := testnet.Receive(t, "give", done); (err == nil) != isGood {
+				t.Errorf("give: got %v", err)
 			}
 			if g, k := metric(t, "given_total", result), metric(t, "taken_total", result); g != gave+1 || k != took+1 {
 				t.Errorf("got %v more given and %v more taken, want one of each", g-gave, k-took)
@@ -261,10 +254,7 @@ func TestServiceDeclines(t *testing.T) {
 	t.Setenv(variable, strconv.Itoa(fd))
 	why := new(Service).Run(t.Context())
 	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	err = Give(t.Context(), c, Server{Name: "web", Listener: ln})
-	if err == nil || !strings.Contains(err.Error(), why.Error()) {
-		t.Errorf("Give: got %v, want the successor's reason: %v", err, why)
-	}
+	wantError(t, testnet.Receive(t, "give", goGive(t.Context(), c, serverOf("web", ln, nil))), why.Error())
 }
 
 // A Part's Listener keeps its options when it gets the predecessor's sockets, and one that has none to
@@ -273,20 +263,20 @@ func TestServiceListenerOptions(t *testing.T) {
 	testnet.NoLeaks(t)
 	predecessor := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, Server{Name: "web", Listener: predecessor})
-	a, err := Take(t.Context(), taking)
+	gave := goGive(t.Context(), giving, serverOf("web", predecessor, nil))
+	a, err := take(t.Context(), taking)
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := Part{Name: "web", Listener: testnet.Listen(t, net.Listen, testnet.TCP4)}
-	_, err = own.open(t.Context(), a, true, nil)
+	_, err = own.open(t.Context(), a.offer("web"), nil)
 	wantError(t, err, "a *net.TCPListener")
 
 	config := percore.ListenConfig{MaxConns: 7}
 	if own.Listener, err = config.Listen(t.Context(), "tcp4", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	l, err := own.open(t.Context(), a, true, nil)
+	l, err := own.open(t.Context(), a.offer("web"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,6 +290,6 @@ func TestServiceListenerOptions(t *testing.T) {
 	if _, err := own.Listener.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept: got %v, want a closed listener", err)
 	}
-	a.Close()
-	wantError(t, testnet.Receive(t, "Give", gave), "successor")
+	a.giveUp(errTest)
+	wantError(t, testnet.Receive(t, "give", gave), errTest.Error())
 }

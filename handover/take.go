@@ -4,36 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
-	"sync"
 	"syscall"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/seam"
 )
 
-// Successor is the part of this process in a handover in which it takes over. Its methods are safe
-// for concurrent use.
-type Successor struct {
-	mu sync.Mutex // also for as long as Ready waits
-
-	// guarded by mu
+// successor is the part of this process in a handover in which it takes over: take, then open for each
+// listener that it wants, then ready; or giveUp.
+type successor struct {
 	wire      *wire // nil: the handover has ended
 	listeners []*offered
 	held      held
 	carriers  map[string]*taking
-	ended     func(error) // counts the result, at the first call
+	ended     func(error) // counts the result
 }
 
 // offered is a listener that the predecessor has offered.
 type offered struct {
 	offeredListener
-	files    []*os.File // until Listener is called
+	files    []*os.File // until open is called
 	place    place
-	listener seam.Listener // nil: Listener has not been called
-	dropped  bool          // by Drop
+	listener seam.Listener // nil: open has not been called
 }
 
 // held are connections that the predecessor has sent and not yet committed. This process doesn't read
@@ -47,57 +42,26 @@ type held struct {
 	more    bool    // for the carrier
 }
 
-// Take receives the listeners of the process at the other end of c, which calls Give. The caller
-// makes its own listeners from them with Listener, starts its servers, and calls Ready. Until then
-// the predecessor serves as usual, also if Take fails.
+// take receives the listeners of the process at the other end of c, which calls give. Until ready is
+// called that process serves as usual, also if take fails. take owns c.
 //
-// Take fails if the process may not have as many descriptors as the predecessor has connections, if
-// the predecessor refuses, for example because another handover is under way, if ctx ends, or if
-// the predecessor doesn't answer for 10 seconds.
-//
-// Take owns c. The Successor closes it at the end of Ready, or by Close.
-func Take(ctx context.Context, c *net.UnixConn) (*Successor, error) {
-	if err := checkArguments("Take", aContext(ctx), aSocket(c)); err != nil {
-		return nil, errors.Join(err, closeIfAny(c))
-	}
-	if !isSupported() {
-		c.Close()
-		return nil, errUnsupported
-	}
-	w, err := newWire(c)
-	if err != nil {
-		return nil, takeError("the socket", err)
-	}
-	ended := countTake()
-	s := &Successor{wire: w, ended: func(err error) { ended(err); ended = func(error) {} }}
+// It fails if this process may not have as many descriptors as the predecessor has connections, if the
+// predecessor refuses or hangs, or if ctx ends.
+func take(ctx context.Context, c *net.UnixConn) (*successor, error) {
+	s := &successor{wire: newWire(c), ended: countTake()}
 	if step, err := s.receiveOffer(ctx); err != nil {
-		s.abandon(err)
-		s.ended(err)
-		return nil, takeError(step, err)
+		s.giveUp(err)
+		return nil, fmt.Errorf("handover: %s: %w", step, err)
 	}
-	w.beat()
 	return s, nil
 }
 
-// takeError is an error of Take, Ready or Start.
-func takeError(step string, err error) error {
-	if errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return fmt.Errorf("handover: %s: %w", step, err)
-}
-
 // receiveOffer receives the listeners. It returns the step at which it failed.
-func (s *Successor) receiveOffer(ctx context.Context) (step string, err error) {
-	s.wire.session = newNonce()
-	if err := s.tell(hello); err != nil {
+func (s *successor) receiveOffer(ctx context.Context) (step string, err error) {
+	if err := s.wire.say(&message{Kind: hello}); err != nil {
 		return "greeting the predecessor", err
 	}
-	m, fds, err := s.wire.receive(ctx, stepTimeout())
-	fds.close()
-	if err == nil && m.Kind != offer {
-		err = errUnexpected(m, offer)
-	}
+	m, err := s.wire.await(ctx, stepTimeout(), offer)
 	if err == nil {
 		err = m.checkOffer()
 	}
@@ -120,7 +84,7 @@ func (s *Successor) receiveOffer(ctx context.Context) (step string, err error) {
 const descriptorsSpare = 64
 
 // receiveSockets receives the listeners' sockets.
-func (s *Successor) receiveSockets(ctx context.Context) error {
+func (s *successor) receiveSockets(ctx context.Context) error {
 	var fds descriptors
 	defer func() { fds.close() }()
 	next := func() (int, error) {
@@ -155,108 +119,33 @@ func (s *Successor) receiveSockets(ctx context.Context) error {
 	return nil
 }
 
-// tell sends a message without content.
-func (s *Successor) tell(k kind) error { return s.say(&message{Kind: k}) }
-
-// say sends a message. If the predecessor has closed its end the error is the reason that it gave.
-func (s *Successor) say(m *message) error { return s.wire.lastWords(s.wire.send(m)) }
-
-// Names returns the names of the listeners, in the order in which Give got them.
-func (s *Successor) Names() (names []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.listeners {
-		names = append(names, l.Name)
+// offer returns the listener of that name, or nil if the predecessor has none, or s is nil because there
+// is no predecessor.
+func (s *successor) offer(name string) *offered {
+	if s == nil {
+		return nil
 	}
-	return names
-}
-
-// State returns the named listener's [Server.State] of the predecessor. It is empty if that has none, or
-// is of a version that knows none.
-func (s *Successor) State(name string) []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, l := range s.listeners {
 		if l.Name == name {
-			return slices.Clone(l.offeredListener.State)
+			return l
 		}
 	}
 	return nil
 }
 
-// Listener makes a *percore.Listener of the named listener's sockets, as FileListeners does, with
-// the options of lc, which may be nil. It can be called once for each name. The caller owns the
-// listener; its Addr says where it listens.
-//
-// Once Ready has been called, Accept returns the connections that the predecessor accepted, as if
-// they were new.
-func (s *Successor) Listener(name string, lc *percore.ListenConfig) (net.Listener, error) {
-	if lc == nil {
-		lc = new(percore.ListenConfig)
+// open makes a listener of the sockets by a function such as FileListeners. Once ready has been called,
+// Accept returns the connections that the predecessor accepted, as if they were new.
+func (l *offered) open(fileListeners func(...*os.File) (net.Listener, error)) (net.Listener, error) {
+	nl, err := fileListeners(l.files...)
+	if err != nil {
+		return nil, err
 	}
-	return s.listenerBy(name, lc.FileListeners)
-}
-
-// listenerBy is Listener with a function that makes the listener of its sockets.
-func (s *Successor) listenerBy(name string, open func(...*os.File) (net.Listener, error)) (net.Listener, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.listeners {
-		if l.Name != name {
-			continue
-		}
-		if l.files == nil {
-			return nil, fmt.Errorf("handover: listener %q has been taken already, or dropped", name)
-		}
-		nl, err := open(l.files...)
-		if err != nil {
-			return nil, err
-		}
-		if l.listener, err = movingListener(nl); err != nil {
-			nl.Close()
-			return nil, err
-		}
-		l.closeFiles()
-		return nl, nil
+	if l.listener, err = movingListener(nl); err != nil {
+		nl.Close()
+		return nil, err
 	}
-	return nil, fmt.Errorf("handover: the predecessor has no listener %q", name)
-}
-
-// Drop says that this process doesn't want the named listener, for a version without that port. The
-// predecessor accepts there, and keeps the connections, until it shuts down; then the port is closed.
-// Ready fails unless each listener was made with Listener or dropped.
-func (s *Successor) Drop(name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.listeners {
-		switch {
-		case l.Name != name:
-		case l.listener != nil || s.wire == nil:
-			return fmt.Errorf("handover: listener %q has been taken already", name)
-		default:
-			l.dropped = true
-			l.closeFiles()
-			return nil
-		}
-	}
-	return fmt.Errorf("handover: the predecessor has no listener %q", name)
-}
-
-// dropped returns the indexes of the listeners that were dropped. It fails if a listener was
-// neither made nor dropped.
-func (s *Successor) dropped() (indexes []int, err error) {
-	for i, l := range s.listeners {
-		switch {
-		case l.dropped:
-			indexes = append(indexes, i)
-		case l.listener == nil:
-			return nil, fmt.Errorf("listener %v was neither taken nor dropped: its connections would find no server", &l.offeredListener)
-		}
-	}
-	if len(indexes) == len(s.listeners) {
-		return nil, errors.New("all listeners were dropped: there is nothing to take over")
-	}
-	return indexes, nil
+	l.closeFiles()
+	return nl, nil
 }
 
 func (l *offered) closeFiles() {
@@ -266,78 +155,76 @@ func (l *offered) closeFiles() {
 	l.files = nil
 }
 
-// Ready says that this process accepts. From then on the predecessor accepts no more, and Accept of
-// this process's listeners returns its connections: those that wait for a request at once, and the
-// others when their requests end. Ready returns nil when the predecessor has no more connections to
-// give, or has waited long enough for them; it then shuts down.
+// ready says that this process accepts, on the listeners that it has opened. From then on the
+// predecessor accepts there no more, and Accept of this process's listeners, and the carriers of conns,
+// return its connections: those that wait for a request at once, and the others when their requests end.
+// ready returns nil when the predecessor has no more connections to give, or has waited long enough for
+// them; it then shuts down. With that it closes the ports that this process hasn't opened.
 //
-// Ready fails, and the predecessor goes on serving, if a listener was neither made with Listener nor
-// dropped, if ctx ends, or if one of the processes finds something wrong. This process then has the
-// connections that have come so far, and should shut its servers down.
+// ready fails, and the predecessor goes on serving, if ctx ends, or if one of the processes finds
+// something wrong. This process then has the connections that have come so far, and should shut its
+// servers down.
 //
-// If the error is [ErrGone] the predecessor has ended without notice, for example because it
-// crashed, or has given no sign of life for 10 seconds. This process has the listeners, and goes on
-// serving. A predecessor that wakes up notices this, and shuts down.
-func (s *Successor) Ready(ctx context.Context) error {
-	if err := checkArguments("Successor.Ready", aContext(ctx)); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.wire == nil {
-		return errors.New("handover: Ready was called already, or Close")
-	}
-	dropped, err := s.dropped()
-	if err != nil {
-		s.abandon(err)
-		s.ended(err)
-		return takeError("getting ready", err)
-	}
-	err = s.takeOver(ctx, dropped)
+// If the error is errGone the predecessor has ended without notice, or hangs. This process has the
+// listeners, and goes on serving. A predecessor that wakes up notices this, and shuts down.
+func (s *successor) ready(ctx context.Context, conns *Conns) error {
+	s.carriers = takers(conns)
+	err := s.takeOver(ctx)
 	s.endCarriers()
-	s.ended(err)
+	s.finish(err)
 	if err != nil {
-		return takeError("taking over connections", err)
+		return fmt.Errorf("handover: taking over connections: %w", err)
 	}
 	return nil
 }
 
-// takeOver is Ready once all listeners are made, or dropped:
+// dropped returns the indexes of the listeners that this process doesn't want.
+func (s *successor) dropped() (indexes []int, err error) {
+	for i, l := range s.listeners {
+		if l.listener == nil {
+			indexes = append(indexes, i)
+		}
+	}
+	if len(indexes) == len(s.listeners) {
+		return nil, errors.New("this process wants none of the predecessor's listeners: there is nothing to take over")
+	}
+	return indexes, nil
+}
+
+// takeOver is ready without the end:
 //
 //	step      waits for      for as long as        leaves by
-//	ready     conns, done    silenceLimit, ctx     conns: took sent; done: over sent, the end
+//	ready     conns, done    stepTimeout, ctx      conns: took sent; done: over sent, the end
 //	in parts  conns          stepTimeout, ctx      conns, the last part: took sent
 //	holding   commit         stepTimeout, ctx      commit: the connections are this process's
 //	(any)                                          refuse, a bad message, ctx: failure, see end
-//	                                               the predecessor's end: ErrGone, this process serves on
-//	                                               no sign of life: over sent, the same
-func (s *Successor) takeOver(ctx context.Context, dropped []int) error {
-	s.wire.hears = true
-	if err := s.say(&message{Kind: ready, Dropped: dropped, Carriers: s.carrierNames()}); err != nil {
+//	                                               the predecessor's end: errGone, this process serves on
+//	                                               nothing for stepTimeout: over sent, the same
+func (s *successor) takeOver(ctx context.Context) error {
+	dropped, err := s.dropped()
+	if err != nil {
+		return s.end(err)
+	}
+	if err := s.wire.say(&message{Kind: ready, Dropped: dropped, Carriers: slices.Sorted(maps.Keys(s.carriers))}); err != nil {
 		return s.end(err)
 	}
 	for {
-		timeout := stepTimeout()
-		if !s.held.waits && !s.held.isPart {
-			timeout = 0 // a request may take long
-		}
-		m, fds, err := s.wire.receive(ctx, timeout)
+		m, fds, err := s.wire.receive(ctx, stepTimeout())
 		if err != nil {
 			return s.end(err)
 		}
 		finished, err := s.handle(m, fds)
-		if finished {
-			s.abandon(nil)
-			return nil
-		}
 		if err != nil {
 			return s.end(err)
+		}
+		if finished {
+			return nil
 		}
 	}
 }
 
 // handle acts on a message, and reports whether it is the last.
-func (s *Successor) handle(m *message, fds descriptors) (finished bool, err error) {
+func (s *successor) handle(m *message, fds descriptors) (finished bool, err error) {
 	if !slices.Contains(s.due(), m.Kind) {
 		fds.close()
 		return false, errUnexpected(m, s.due()...)
@@ -347,11 +234,11 @@ func (s *Successor) handle(m *message, fds descriptors) (finished bool, err erro
 		if err := s.hold(m, fds); err != nil || m.More {
 			return false, err
 		}
-		return false, s.tell(took)
+		return false, s.wire.say(&message{Kind: took})
 	case commit:
 		return false, s.adopt()
 	case done:
-		if err := s.tell(over); err != nil {
+		if err := s.wire.say(&message{Kind: over}); err != nil {
 			return false, err
 		}
 		s.own()
@@ -360,7 +247,7 @@ func (s *Successor) handle(m *message, fds descriptors) (finished bool, err erro
 }
 
 // due returns the messages that may come.
-func (s *Successor) due() []kind {
+func (s *successor) due() []kind {
 	switch {
 	case s.held.waits:
 		return []kind{commit}
@@ -371,7 +258,7 @@ func (s *Successor) due() []kind {
 }
 
 // hold keeps the connections of a message until they are committed, if all are valid.
-func (s *Successor) hold(m *message, fds descriptors) (err error) {
+func (s *successor) hold(m *message, fds descriptors) (err error) {
 	defer func() {
 		if err != nil {
 			fds.close()
@@ -392,8 +279,8 @@ func (s *Successor) hold(m *message, fds descriptors) (err error) {
 			return fmt.Errorf("connection %d of %d is of listener %d of %d", i+1, len(moved), c.Listener, len(s.listeners))
 		}
 		l := s.listeners[c.Listener]
-		if l.dropped {
-			return fmt.Errorf("connection %d of %d is of listener %v, which this process has dropped", i+1, len(moved), &l.offeredListener)
+		if l.listener == nil {
+			return fmt.Errorf("connection %d of %d is of listener %v, which this process doesn't want", i+1, len(moved), &l.offeredListener)
 		}
 		if !l.listener.IsOpen() {
 			return fmt.Errorf("connection %d of %d is of listener %v, which this process has closed", i+1, len(moved), &l.offeredListener)
@@ -411,7 +298,7 @@ func (s *Successor) hold(m *message, fds descriptors) (err error) {
 }
 
 // adopt gives the held connections, which have been committed, to the listeners.
-func (s *Successor) adopt() error {
+func (s *successor) adopt() error {
 	h := s.held
 	s.held = held{}
 	lost, firstErr := 0, error(nil)
@@ -448,7 +335,7 @@ func (s *Successor) adopt() error {
 
 // own makes Close of the listeners remove the files of their unix sockets, which no longer belong
 // to the predecessor.
-func (s *Successor) own() {
+func (s *successor) own() {
 	for _, l := range s.listeners {
 		if l.Unlink && l.listener != nil {
 			l.listener.SetUnlinkOnClose(true)
@@ -456,17 +343,17 @@ func (s *Successor) own() {
 	}
 }
 
-// end gives up after ready, because of err, and returns Ready's error.
+// end gives up because of err, and returns ready's error.
 //
 // The predecessor may have committed the held connections without this process knowing yet, and
 // then it won't serve them. So the messages that it has sent until now still count. From now on
 // none arrives, and the predecessor's sends fail.
 //
-// If the predecessor gives no sign of life, it is sent over: this process goes on. If that can't be
-// sent the predecessor has stopped receiving: it is dead, or has given this process up at the same
-// time. Then its refusal is the reason. If none comes, it was stopped before it could send one, and
-// will go on serving.
-func (s *Successor) end(err error) error {
+// If the predecessor hangs, it is sent over: this process goes on. If that can't be sent the
+// predecessor has stopped receiving: it is dead, or has given this process up at the same time. Then
+// its refusal is the reason. If none comes, it was stopped before it could send one, and will go on
+// serving.
+func (s *successor) end(err error) error {
 	var overErr error
 	if errors.Is(err, errSilent) {
 		overErr = s.wire.send(&message{Kind: over})
@@ -478,58 +365,44 @@ func (s *Successor) end(err error) error {
 	}
 	for {
 		m, fds, receiveErr := s.wire.receive(context.Background(), stepTimeout())
-		if receiveErr != nil {
-			if overErr != nil {
-				err = receiveErr
-			}
-			if overErr != nil && errors.Is(receiveErr, errSilent) {
-				err = errGivenUp
-			}
-			break
-		}
-		if m.Kind == commit {
+		switch {
+		case receiveErr == nil && m.Kind == commit:
 			_, _ = s.handle(m, fds)
 			continue
+		case receiveErr == nil:
+			fds.close() // no commit follows it, except from a process that doesn't wait for answers
+			continue
+		case overErr != nil && errors.Is(receiveErr, errSilent):
+			err = errGivenUp
+		case overErr != nil:
+			err = receiveErr
 		}
-		fds.close() // no commit follows it, except from a process that doesn't wait for answers
+		if errors.Is(err, errGone) {
+			s.own()
+		}
+		return err
 	}
-	if errors.Is(err, ErrGone) {
-		s.own()
-	}
-	s.abandon(nil)
-	return err
 }
 
 // errGivenUp is about a predecessor that has stopped receiving, and was then stopped itself.
-var errGivenUp = errors.New("the other process has given this one up, and gives no sign of life")
+var errGivenUp = errors.New("the other process has given this one up, and hangs")
 
-// Close gives the handover up, unless Ready has returned; the predecessor goes on serving. The
-// caller must close the listeners that it has made. While Ready waits, Close waits, too; the end of
-// the ctx passed to Ready ends both.
-func (s *Successor) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	closed := errors.New("the successor has called Close")
-	s.abandon(closed)
-	if s.ended != nil { // as it is in a Successor that Take has not made
-		s.ended(closed)
+// giveUp ends a handover before ready, or has no effect. The predecessor learns the reason, and serves
+// on. The caller must close the listeners that it has opened.
+func (s *successor) giveUp(reason error) {
+	if s.wire != nil {
+		s.wire.refuse(reason)
+		s.finish(reason)
 	}
-	return nil
 }
 
-// abandon ends the exchange. If there is a reason, it is sent to the predecessor.
-func (s *Successor) abandon(reason error) {
-	if s.wire == nil {
-		return
-	}
-	if reason != nil {
-		s.wire.refuse(reason)
-	}
+// finish ends the exchange, with this result.
+func (s *successor) finish(err error) {
 	s.wire.close()
 	s.wire = nil
 	s.held.fds.close()
-	s.held = held{}
 	for _, l := range s.listeners {
 		l.closeFiles()
 	}
+	s.ended(err)
 }

@@ -20,29 +20,6 @@ const descriptorsTravel = true
 // short only if this process can't have so many.
 var rightsBytesMax = unix.CmsgSpace(4 * descriptorsMax)
 
-// checkWire fails unless c can be a wire.
-func checkWire(c *net.UnixConn) error {
-	rc, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	ctlErr := rc.Control(func(fd uintptr) {
-		typ, errno := sys.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TYPE)
-		if errno != 0 {
-			err = os.NewSyscallError("getsockopt", errno)
-			return
-		}
-		if typ != unix.SOCK_SEQPACKET {
-			err = errors.New(`the connection is not of the network "unixpacket", which keeps the boundaries of messages`)
-		}
-	})
-	if err := errors.Join(ctlErr, err); err != nil {
-		return err
-	}
-	_, err = checkPeer(c)
-	return err
-}
-
 // writeMsg sends a message.
 func writeMsg(c *net.UnixConn, p []byte, fds []int) error {
 	var rights []byte
@@ -120,13 +97,22 @@ func socketpair() (*net.UnixConn, *os.File, error) {
 	return c.(*net.UnixConn), theirs, nil
 }
 
-// inherit returns a connection on descriptor fd, which it closes. It leaves the descriptor alone if
-// it is none of Start's.
-func inherit(fd int) (*net.UnixConn, error) {
+// inherit returns a connection on descriptor fd, which it closes. It leaves the descriptor alone if it
+// is none of start's, or if a process of another user has made the pair of sockets: that user must not
+// feed a program that is set-user-ID with sockets (SO_PEERCRED in unix(7)).
+func inherit(fd, uid int) (*net.UnixConn, error) {
 	domain, errno := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	typ, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if errno != 0 || domain != unix.AF_UNIX || typ != unix.SOCK_SEQPACKET {
-		return nil, fmt.Errorf("descriptor %d is no socket of Start's", fd)
+		return nil, fmt.Errorf("descriptor %d is no socket of a predecessor's", fd)
+	}
+	maker, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return nil, os.NewSyscallError("getsockopt", err)
+	}
+	if int(maker.Uid) != uid {
+		return nil, fmt.Errorf("the predecessor runs as user %d, and this process as user %d:"+
+			" a handover is between processes of the same user", maker.Uid, uid)
 	}
 	f := os.NewFile(uintptr(fd), "handover")
 	defer f.Close()

@@ -9,14 +9,12 @@ import (
 )
 
 // Descriptors travel on Linux only. These few functions are there so that the code above them
-// compiles; checkWire lets no handover begin.
+// compiles; movingListener and inherited let no handover begin.
 
 const (
 	descriptorsTravel = false
 	rightsBytesMax    = 0
 )
-
-func checkWire(*net.UnixConn) error { return errUnsupported }
 
 func writeMsg(*net.UnixConn, []byte, []int) error { return errUnsupported }
 
@@ -28,7 +26,7 @@ func hasCome(*net.UnixConn) bool { return false }
 
 func socketpair() (*net.UnixConn, *os.File, error) { return nil, nil, errUnsupported }
 
-func inherit(int) (*net.UnixConn, error) { return nil, errUnsupported }
+func inherit(fd, uid int) (*net.UnixConn, error) { return nil, errUnsupported }
 
 func checkDescriptors(uint64) error { return errUnsupported }
 

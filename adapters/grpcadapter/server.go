@@ -128,10 +128,10 @@ func (s *Server) RegisterOnDrain(f func()) {
 	s.rpc.OnDrain(f)
 }
 
-// HandOver is for package handover, whose Source a Server is: the listener goes to another process, and
-// the clients are told at once to make their next calls there (GOAWAY). No connection moves, so give is
-// not called: HandOver returns nil without waiting for calls that are open. GracefulStop waits for
-// them. Connections of the Server's other listeners are drained as well.
+// HandOver is for package handover: the listener goes to another process, and the clients are told at
+// once to make their next calls there (GOAWAY). No connection moves, so give is not called: HandOver
+// returns nil without waiting for calls that are open. GracefulStop waits for them. Connections of the
+// Server's other listeners are drained as well.
 func (s *Server) HandOver(context.Context, net.Listener, func([]percore.WaitingConn) error) error {
 	s.rpc.Drain()
 	return nil

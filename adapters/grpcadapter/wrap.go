@@ -174,8 +174,8 @@ func (s *WrappedServer) RegisterOnDrain(f func()) {
 	s.drains.Add(f)
 }
 
-// HandOver is for package handover, whose Source a WrappedServer is: see [Server.HandOver]. Clients
-// whose connections grpc-go's transport serves are told by GracefulStop.
+// HandOver is for package handover: see [Server.HandOver]. Clients whose connections grpc-go's transport
+// serves are told by GracefulStop.
 func (s *WrappedServer) HandOver(context.Context, net.Listener, func([]percore.WaitingConn) error) error {
 	s.drains.Call()
 	if s.decision.Do(s.decide); s.inner != nil {

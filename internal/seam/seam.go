@@ -23,16 +23,6 @@ import (
 
 // Listener moves a listener to another process.
 type Listener interface {
-	// Begin begins a move. It returns false if another move is under way, or the listener has
-	// moved.
-	Begin() bool
-
-	// End ends the move, and the listener stays. SetMoved ends the move with the listener in
-	// another process; from then on IsMoved returns true.
-	End()
-	SetMoved()
-	IsMoved() bool
-
 	// Pause makes Accept leave connections in the kernel's backlog until Resume is called. Accept
 	// still returns connections that had already left the backlog: see Settled.
 	Pause()

@@ -1,0 +1,346 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestUnfinished: the end of a handover is the successor's word that it has taken over. Without it
+// the predecessor serves on, with the word it leaves, whenever that comes.
+func TestUnfinished(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		play func(s *stranger)
+		want string // in give's error; "": none
+	}{
+		{"over", func(s *stranger) { s.hear(done); s.say(&message{Kind: over}) }, ""},
+		{"over and the end", func(s *stranger) { s.hear(done); s.say(&message{Kind: over}); s.close() }, ""},
+		{"the end", func(s *stranger) { s.hear(done); s.close() }, "ending: " + errGone.Error()},
+		{"garbage", func(s *stranger) { s.hear(done); s.raw([]byte(httpText)) }, notOurs},
+		{"took", func(s *stranger) { s.hear(done); s.say(&message{Kind: took}) }, `"took" came where ["over"] is due`},
+		{"gives up", func(s *stranger) { s.hear(done); s.refuse(errTest) }, "gave up: " + errTest.Error()},
+		{"nothing", func(s *stranger) { s.hear(done) }, "ending: the other process has gone: it has sent nothing for"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			useFakes(t)
+			p := newPredecessor(t, testnet.TCP4, 0)
+			giving, taking := pair(t)
+			gave := goGive(t.Context(), giving, p.server("web"))
+			s := newStranger(t, taking)
+			s.greet()
+			if test.name == "nothing" {
+				shortSteps(t)
+			}
+			s.say(&message{Kind: ready})
+			test.play(s)
+			err := testnet.Receive(t, "give", gave)
+			if test.want != "" {
+				p.wantServesOn(t, err, test.want)
+				return
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			if got, want := p.fake.state(), "paused=true unlink=false adopted=0"; got != want {
+				t.Errorf("the predecessor's listener: got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestBusyPredecessor: while the predecessor waits for its servers, and asks nothing, it notices that
+// the successor fails, or goes on by itself.
+func TestBusyPredecessor(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		play func(s *stranger)
+		want string // in give's error; "": none
+	}{
+		{"the end", func(s *stranger) { s.close() }, errGone.Error()},
+		{"gives up", func(s *stranger) { s.refuse(errTest) }, "gave up: " + errTest.Error()},
+		{"took", func(s *stranger) { s.say(&message{Kind: took}) }, `"took" came where ["over"] is due`},
+		{"over", func(s *stranger) { s.say(&message{Kind: over}) }, ""},
+		{"over and the end", func(s *stranger) { s.say(&message{Kind: over}); s.close() }, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			useFakes(t)
+			log := logTo(t)
+			p := newPredecessor(t, testnet.TCP4, 1)
+			p.source.busy = make(chan struct{})
+			giving, taking := pair(t)
+			gave := goGive(t.Context(), giving, p.server("web"))
+			s := newStranger(t, taking)
+			s.ready()
+			s.say(&message{Kind: took})
+			s.hear(commit)
+			testnet.Eventually(t, "the predecessor knows that its connection has moved", func() bool { return p.source.left() == 0 })
+			test.play(s)
+			err := testnet.Receive(t, "give", gave)
+			if test.want != "" {
+				p.wantServesOn(t, err, "handing over connections: ", test.want)
+				return
+			}
+			if err != nil || !log.Has("has gone on without this process") {
+				t.Errorf("got %v, and the log %q", err, log)
+			}
+		})
+	}
+}
+
+// TestHungPredecessor: the successor notices at each step and goes on, with the connections that
+// were committed. A predecessor that wakes up leaves, with the others.
+func TestHungPredecessor(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		play    func(s *stranger, fd int)
+		adopted int
+	}{
+		{"before conns", func(*stranger, int) {}, 0},
+		{"before another part", func(s *stranger, fd int) {
+			s.say(&message{Kind: conns, Conns: make([]movedConn, 1), More: true}, fd)
+		}, 0},
+		{"before commit", func(s *stranger, fd int) {
+			s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd)
+			s.hear(took)
+		}, 0},
+		{"before done", func(s *stranger, fd int) {
+			s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd)
+			s.hear(took)
+			s.say(&message{Kind: commit})
+		}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			useFakes(t)
+			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+			server, client := testnet.Connect(t, ln)
+			giving, taking := pair(t)
+			shortSteps(t)
+			s, theirs, readied := arrived(t, giving, taking, ln)
+			test.play(s, s.copyOf(server))
+			err := testnet.Receive(t, "ready", readied)
+			wantError(t, err, "has sent nothing for")
+			if !errors.Is(err, errGone) {
+				t.Errorf("got %v, want it to wrap %v", err, errGone)
+			}
+			s.hear(over)
+			f := fakeOf(theirs)
+			if got, want := f.state(), fmt.Sprintf("paused=false unlink=true adopted=%d", test.adopted); got != want {
+				t.Fatalf("the successor's listener: got %s, want %s", got, want)
+			}
+			if test.adopted > 0 {
+				talk(t, client, &f.adopted[0])
+			} else {
+				exchange(t, client, server)
+			}
+		})
+	}
+}
+
+// TestLateReader: a process that was stopped before it could read finds the messages that have come,
+// whatever limit is over by then.
+func TestLateReader(t *testing.T) {
+	testnet.NoLeaks(t)
+	giving, taking := pair(t)
+	ours, theirs := newStranger(t, giving), newStranger(t, taking)
+	theirs.say(&message{Kind: ready})
+	theirs.say(&message{Kind: over})
+	for _, want := range []kind{ready, over} {
+		if m, _, err := ours.receive(t.Context(), 1); err != nil || m.Kind != want {
+			t.Fatalf("got %+v, %v, want %q", m, err, want)
+		}
+	}
+	if _, _, err := ours.receive(t.Context(), 1); !errors.Is(err, errSilent) {
+		t.Errorf("got %v, want %v", err, errSilent)
+	}
+}
+
+// TestStoppedWhileGivingUp: a predecessor that was stopped between giving its successor up and
+// saying so will serve on, so the successor doesn't.
+func TestStoppedWhileGivingUp(t *testing.T) {
+	testnet.NoLeaks(t)
+	useFakes(t)
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+	giving, taking := pair(t)
+	shortSteps(t)
+	s, theirs, readied := arrived(t, giving, taking, ln)
+	s.stopReceiving()
+	err := testnet.Receive(t, "ready", readied)
+	wantError(t, err, "given this one up")
+	if errors.Is(err, errGone) {
+		t.Errorf("got %v, want it not to wrap %v", err, errGone)
+	}
+	if got, want := fakeOf(theirs).state(), "paused=false unlink=false adopted=0"; got != want {
+		t.Errorf("the successor's listener: got %s, want %s", got, want)
+	}
+}
+
+// TestPredecessorEndsBeforeReady: a successor that takes its time hears of the predecessor's end,
+// or of its refusal.
+func TestPredecessorEndsBeforeReady(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		play func(s *stranger)
+		want string
+	}{
+		{"the end", func(s *stranger) { s.close() }, errGone.Error()},
+		{"gives up", func(s *stranger) { s.refuse(errTest); s.close() }, "gave up: " + errTest.Error()},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			useFakes(t)
+			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+			giving, taking := pair(t)
+			s := newStranger(t, giving)
+			a, theirs := s.offered(taking, ln)
+			defer theirs.Close()
+			test.play(s)
+			wantError(t, a.ready(t.Context(), nil), test.want)
+		})
+	}
+}
+
+// TestDrop: a listener that the successor doesn't open stays with the predecessor, accepts, and
+// keeps its connections; the other moves.
+func TestDrop(t *testing.T) {
+	testnet.NoLeaks(t)
+	useFakes(t)
+	old, web := newPredecessor(t, testnet.TCP4, 2), newPredecessor(t, testnet.TCP4, 2)
+	giving, taking := pair(t)
+	gave := goGive(t.Context(), giving, old.server("old"), web.server("web"))
+	a, ln := mustTake(t, taking)
+	if err := errors.Join(a.ready(t.Context(), nil), testnet.Receive(t, "give", gave)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := old.fake.state(), "paused=false unlink=true adopted=0"; got != want || old.fake.pauses > 0 {
+		t.Errorf("the listener that was dropped: got %s, paused %d times, want %s, never", got, old.fake.pauses, want)
+	}
+	old.wantAll(t)
+	if got, want := web.fake.state(), "paused=true unlink=false adopted=0"; got != want {
+		t.Errorf("the listener that has moved: got %s, want %s", got, want)
+	}
+	if got, want := len(fakeOf(ln).adopted), 2; got != want {
+		t.Errorf("got %d connections, want %d", got, want)
+	}
+}
+
+// TestBadDrops: neither process accepts drops that make no sense.
+func TestBadDrops(t *testing.T) {
+	for _, dropped := range [][]int{{-1}, {1}, {0, 7}} {
+		testnet.NoLeaks(t)
+		useFakes(t)
+		p := newPredecessor(t, testnet.TCP4, 1)
+		giving, taking := pair(t)
+		gave := goGive(t.Context(), giving, p.server("web"))
+		s := newStranger(t, taking)
+		s.greet()
+		s.say(&message{Kind: ready, Dropped: dropped})
+		p.wantServesOn(t, testnet.Receive(t, "give", gave), "the successor drops listener ")
+		p.wantAll(t)
+	}
+	useFakes(t)
+	p := newPredecessor(t, testnet.TCP4, 1)
+	giving, taking := pair(t)
+	gave := goGive(t.Context(), giving, p.server("web"))
+	a, err := take(t.Context(), taking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "wants none of the predecessor's listeners"
+	wantError(t, a.ready(t.Context(), nil), want)
+	p.wantServesOn(t, testnet.Receive(t, "give", gave), want)
+}
+
+// TestRefuse: a process gets the reason of the other, whether it has said something or not.
+func TestRefuse(t *testing.T) {
+	testnet.NoLeaks(t)
+	for range 20 {
+		giving, taking := pair(t)
+		took := make(chan error, 1)
+		go func() {
+			_, err := take(t.Context(), taking)
+			took <- err
+		}()
+		w := newWire(giving)
+		w.refuse(errTest)
+		w.close()
+		wantError(t, testnet.Receive(t, "take", took), "gave up: "+errTest.Error())
+	}
+}
+
+// stop stops a process.
+func stop(t *testing.T, child *testnet.ChildProcess) {
+	t.Helper()
+	_ = syscall.Kill(child.PID(), syscall.SIGSTOP)
+	testnet.Eventually(t, "the process is stopped", func() bool {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child.PID()))
+		return bytes.Contains(stat, []byte(") T "))
+	})
+}
+
+// TestStoppedSuccessor: a successor that is stopped is given up, and finds that out when it goes on.
+func TestStoppedSuccessor(t *testing.T) {
+	testnet.NoLeaks(t)
+	p := newRealPredecessor(t, testnet.TCP4, 3)
+	p.source.busy = make(chan struct{})
+	child, c := startSuccessor(t)
+	gave := goGive(t.Context(), c, p.server("web"))
+	testnet.Eventually(t, "the connections move", func() bool { return p.source.left() == 0 })
+	stop(t, child)
+	shortSteps(t)
+	close(p.source.busy)
+	wantError(t, testnet.Receive(t, "give", gave), "has sent nothing for 400ms; this process serves on")
+	mustEcho(t, testnet.Dial(t, p.ln))
+	_ = syscall.Kill(child.PID(), syscall.SIGCONT)
+	line, err := bufio.NewReader(child.Stdout).ReadString('\n')
+	if !strings.Contains(line, "the other process gave up: ") {
+		t.Errorf("the successor: got %q, %v, want it to know", line, err)
+	}
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStoppedPredecessor: a predecessor that is stopped while a request is under way is left
+// behind, and leaves when it goes on.
+func TestStoppedPredecessor(t *testing.T) {
+	testnet.NoLeaks(t)
+	address := filepath.Join(testnet.ShortTempDir(t), "s")
+	p := startPredecessor(t, address, 3, "BUSY=1")
+	shortSteps(t)
+	a, ln := mustTake(t, p.wire)
+	s := newEchoServer(ln)
+	defer s.close()
+	readied := make(chan error, 1)
+	go func() { readied <- a.ready(t.Context(), nil) }()
+	testnet.Eventually(t, "the connections arrive", func() bool { return ln.(*percore.Listener).Stats().Adopted == 3 })
+	stop(t, p.child)
+	if err := testnet.Receive(t, "ready", readied); !errors.Is(err, errGone) {
+		t.Errorf("got %v, want %v", err, errGone)
+	}
+	for _, c := range append(p.clients, testnet.Dial(t, ln)) {
+		mustEcho(t, c)
+	}
+	_ = syscall.Kill(p.child.PID(), syscall.SIGCONT)
+	if line, err := p.out.ReadString('\n'); line != "gave: <nil>\n" {
+		t.Errorf("the predecessor: got %q, %v, want it to leave", line, err)
+	}
+	if err := p.child.Wait(); err != nil {
+		t.Error(err)
+	}
+}
