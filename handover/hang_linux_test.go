@@ -29,7 +29,6 @@ func TestUnfinished(t *testing.T) {
 		{"over", func(s *stranger) { s.hear(done); s.say(&message{Kind: over}) }, ""},
 		{"over and the end", func(s *stranger) { s.hear(done); s.say(&message{Kind: over}); s.close() }, ""},
 		{"the end", func(s *stranger) { s.hear(done); s.close() }, "ending: " + errGone.Error()},
-		{"garbage", func(s *stranger) { s.hear(done); s.raw([]byte(httpText)) }, notOurs},
 		{"took", func(s *stranger) { s.hear(done); s.say(&message{Kind: took}) }, `"took" came where ["over"] is due`},
 		{"gives up", func(s *stranger) { s.hear(done); s.refuse(errTest) }, "gave up: " + errTest.Error()},
 		{"nothing", func(s *stranger) { s.hear(done) }, "ending: the other process has gone: it has sent nothing for"},

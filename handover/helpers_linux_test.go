@@ -159,6 +159,7 @@ func (f *fakeListener) state() string {
 
 // fakeSource has connections, which it gives in batches.
 type fakeSource struct {
+	ln    net.Listener // if not nil: what HandOver must get
 	mu    sync.Mutex
 	conns []percore.WaitingConn
 	busy  chan struct{} // if not nil: HandOver waits for it, after all others have moved
@@ -167,7 +168,10 @@ type fakeSource struct {
 	before func(left int) // if not nil: is called before each batch
 }
 
-func (s *fakeSource) HandOver(ctx context.Context, _ net.Listener, give func([]percore.WaitingConn) error) error {
+func (s *fakeSource) HandOver(ctx context.Context, l net.Listener, give func([]percore.WaitingConn) error) error {
+	if s.ln != nil && l != s.ln {
+		return fmt.Errorf("a source got the listener %v instead of %v", l.Addr(), s.ln.Addr())
+	}
 	for {
 		s.mu.Lock()
 		batch := slices.Clone(s.conns[:min(len(s.conns), s.batch)])
@@ -220,7 +224,7 @@ type predecessor struct {
 func newPredecessor(t *testing.T, kind testnet.Kind, n int) *predecessor {
 	t.Helper()
 	ln := testnet.Listen(t, percore.Listen, kind)
-	p := &predecessor{ln: ln, fake: fakeOf(ln), source: &fakeSource{batch: descriptorsMax}}
+	p := &predecessor{ln: ln, fake: fakeOf(ln), source: &fakeSource{ln: ln, batch: descriptorsMax}}
 	for range n {
 		server, client := testnet.Connect(t, ln)
 		p.source.conns = append(p.source.conns, percore.WaitingConn{Conn: server, Served: true})
