@@ -17,13 +17,7 @@ func (w *Response) Detach(conn Conn) *Response {
 	if w.phase != handling {
 		return nil
 	}
-	d := &Response{
-		conn: conn, body: w.body, out: w.out, err: w.err, lost: w.lost,
-		length: w.length, written: w.written, snapshot: w.snapshot,
-		headerAt: w.headerAt, status: w.status, isHead: w.isHead, hasBody: w.hasBody, closes: w.closes,
-		fullDuplex: w.fullDuplex, wrote: w.wrote, sent: w.sent, chunking: w.chunking, pooled: w.pooled, noted: w.noted,
-		is10: w.is10, keeps10: w.keeps10, isConnect: w.isConnect, expects: w.expects,
-	}
+	d := &Response{conn: conn, answer: w.answer}
 	d.tooLarge.Store(w.TooLarge())
 	if !w.sent || w.has(trailer) {
 		d.header = maps.Clone(w.header) // middleware may look at its own when the handler has returned
@@ -129,7 +123,7 @@ func (t *Tail) Response(conn Conn) *Response {
 	if t.form != whole {
 		return nil
 	}
-	return &Response{conn: conn, length: -1, isHead: t.isHead, closes: t.closes}
+	return &Response{conn: conn, answer: answer{length: -1, isHead: t.isHead, closes: t.closes}}
 }
 
 // Append appends p, a part of the body that is not empty, as it is to be sent.

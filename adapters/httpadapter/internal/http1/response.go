@@ -69,21 +69,32 @@ type Conn interface {
 // If a body ends with at most bodyBytesMax bytes, it is sent with its length. If it is longer or is
 // flushed, it is sent in chunks unless the handler has declared its length.
 type Response struct {
-	mu     sync.Mutex // guards everything below, except header and conn, which doesn't change
-	conn   Conn
+	conn   Conn        // immutable
 	header http.Header // the handler's; nil until it calls Header
-	body   []byte      // the beginning of the body, or of the next chunk; memory of bodies
-	out    []byte      // bytes for the connection
-	err    error       // why the connection failed
-	lost   error       // err, once it lost part of the body: Write fails from then on, as with net/http
+
+	mu sync.Mutex // guards everything below
+
+	answer
+	phase     uint8
+	awaits100 bool // the client waits for "100 Continue" as long as no other header is sent
+	denied    bool // and never gets it: the request's body is not read any more
+
+	tooLarge atomic.Bool // see SetTooLarge
+}
+
+// answer is what another Response needs to go on: see Detach.
+type answer struct {
+	body []byte // the beginning of the body, or of the next chunk; memory of bodies
+	out  []byte // bytes for the connection
+	err  error  // why the connection failed
+	lost error  // err, once it lost part of the body: Write fails from then on, as with net/http
 
 	length   int64 // of the body: as declared, or final once the body has ended; -1: not known
 	written  int64 // bytes of the body that the handler has written
 	snapshot       // of the header, at WriteHeader
 
-	phase    uint8
-	headerAt uint32 // where the header begins in out, until it is complete
 	status   int
+	headerAt uint32 // where the header begins in out, until it is complete
 
 	isHead     bool // the request's method is HEAD
 	hasBody    bool // the request has a body
@@ -98,10 +109,6 @@ type Response struct {
 	keeps10    bool // and asks to keep the connection
 	isConnect  bool // the request's method is CONNECT
 	expects    bool // the client has sent Expect: 100-continue: see Continue
-	awaits100  bool // and waits for "100 Continue" as long as no other header is sent
-	denied     bool // and never gets it: the request's body is not read any more
-
-	tooLarge atomic.Bool // see SetTooLarge
 }
 
 const (
@@ -300,51 +307,43 @@ func (w *Response) takeHeader() {
 }
 
 // Write appends p to the body.
-func (w *Response) Write(p []byte) (n int, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.admit(len(p)); err != nil || len(p) == 0 {
-		return 0, err
-	}
-	// The chunks must be the same as those of a bufio.Writer of bodyBytesMax.
-	for len(p) > bodyBytesMax-len(w.body) && w.lost == nil {
-		m := bodyBytesMax - len(w.body)
-		if len(w.body) == 0 {
-			m = w.emit(p)
-		} else {
-			w.body = append(w.body, p[:m]...)
-			w.emitBody()
-		}
-		n += m
-		p = p[m:]
-	}
-	if err := w.lost; err != nil {
-		return n, err
-	}
-	w.body = append(w.takeBody(), p...)
-	return n + len(p), nil
-}
+func (w *Response) Write(p []byte) (n int, err error) { return w.write(p, "") }
 
 // WriteString appends s to the body. All chunks of a long string have bodyBytesMax bytes, since a
 // bufio.Writer copies strings.
-func (w *Response) WriteString(s string) (n int, err error) {
+func (w *Response) WriteString(s string) (n int, err error) { return w.write(nil, s) }
+
+// write appends p or s to the body. The chunks must be the same as those of a bufio.Writer of
+// bodyBytesMax.
+func (w *Response) write(p []byte, s string) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.admit(len(s)); err != nil || len(s) == 0 {
+	if err := w.admit(len(p) + len(s)); err != nil || len(p)+len(s) == 0 {
 		return 0, err
 	}
-	for len(s) > bodyBytesMax-len(w.body) && w.lost == nil {
-		m := bodyBytesMax - len(w.body)
-		w.body = append(w.takeBody(), s[:m]...)
-		w.emitBody()
+	for len(p)+len(s) > bodyBytesMax-len(w.body) && w.lost == nil {
+		var m int
+		if len(p) > 0 && len(w.body) == 0 {
+			m = w.emit(p)
+		} else {
+			m = w.buffer(p, s)
+			w.emitBody()
+		}
 		n += m
-		s = s[m:]
+		p, s = p[min(m, len(p)):], s[min(m, len(s)):]
 	}
 	if err := w.lost; err != nil {
 		return n, err
 	}
-	w.body = append(w.takeBody(), s...)
-	return n + len(s), nil
+	return n + w.buffer(p, s), nil
+}
+
+// buffer appends as much of p or s to the buffered part of the body as there is room for.
+func (w *Response) buffer(p []byte, s string) (n int) {
+	body := w.takeBody()
+	n = copy(body[len(body):bodyBytesMax], p) + copy(body[len(body):bodyBytesMax], s)
+	w.body = body[:len(body)+n]
+	return n
 }
 
 // errFinished is the error of a Write after the handler has returned.
@@ -387,10 +386,11 @@ func (w *Response) admit(n int) error {
 // length allows.
 func (w *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	to, ok := w.conn.(io.ReaderFrom)
-	if !ok || !w.handling() {
+	handles, sent := w.progress()
+	if !ok || !handles {
 		return w.copy(r)
 	}
-	if !w.hasSent() {
+	if !sent {
 		// Not before r has some data, and enough to detect its type.
 		n, err = w.copy(io.LimitReader(r, semantics.SniffBytes))
 		if err != nil || n < semantics.SniffBytes {
@@ -433,16 +433,11 @@ func (w *Response) wroteDirectly(n int64) {
 	w.written += n
 }
 
-func (w *Response) handling() bool {
+// progress reports whether the handler runs, and whether the header is sent.
+func (w *Response) progress() (handles, sent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.phase == handling
-}
-
-func (w *Response) hasSent() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.sent
+	return w.phase == handling, w.sent
 }
 
 // readRest moves up to left bytes of r, as many as the declared length allows. It returns
