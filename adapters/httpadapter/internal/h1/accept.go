@@ -47,7 +47,7 @@ func (c *Conn) start() {
 	seam.CountStalls(c.Conn, stalls)
 	c.mu.Lock()
 	if c.load().has(began) {
-		c.setRealDeadlineLocked(c.queue.server.idleDeadline())
+		c.setRealDeadlineLocked(c.server().idleDeadline())
 	} else {
 		c.limitFirstByteLocked()
 	}
@@ -59,7 +59,7 @@ func (c *Conn) start() {
 		_ = c.Conn.Close()
 		c.notifyClosed()
 		if ended {
-			c.queue.server.Host.Left()
+			c.Host().Left()
 		}
 		return
 	}
@@ -75,16 +75,4 @@ func (c *Conn) start() {
 		c.arm()
 	}
 	c.rested()
-}
-
-// rested is for a connection that waits now, and perhaps should not. Shutdown and
-// SetKeepAlivesEnabled look for it after they have made their change, so one of the two sees the
-// other's.
-func (c *Conn) rested() {
-	switch host := c.queue.server.Host; {
-	case host.Ended():
-		c.closeIf(isKept)
-	case !host.KeepAlives():
-		c.closeIf(isIdle) // a connection's first request is answered anyway
-	}
 }

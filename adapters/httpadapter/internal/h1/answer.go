@@ -336,7 +336,7 @@ func (a *Answer) End() (err error) {
 func (a *Answer) SetWriteDeadline(t time.Time) error { return a.conn.SetWriteDeadline(t) }
 
 // WriteTimeout returns the http.Server's; 0: none.
-func (a *Answer) WriteTimeout() time.Duration { return a.conn.queue.server.HTTP.WriteTimeout }
+func (a *Answer) WriteTimeout() time.Duration { return a.conn.server().HTTP.WriteTimeout }
 
 // Resume makes a goroutine call the owner's Work.
 func (a *Answer) Resume() { a.conn.queue.workers.Serve(a.conn) }
@@ -355,12 +355,12 @@ func (o detachedAnswerOut) Write(p []byte) (int, error) { return o.a.conn.stream
 func (o detachedAnswerOut) Fail() {}
 
 // KeepAlives implements http1.Conn.
-func (o detachedAnswerOut) KeepAlives() bool { return o.a.conn.queue.server.mayKeepAlive() }
+func (o detachedAnswerOut) KeepAlives() bool { return o.a.conn.server().mayKeepAlive() }
 
 // FinishBody implements http1.Conn. The body was closed when the handler returned.
 func (o detachedAnswerOut) FinishBody(bool) (reusable, tooLong bool) { return o.a.bodyRead, false }
 
 // Logf implements http1.Conn.
 func (o detachedAnswerOut) Logf(format string, args ...any) {
-	o.a.conn.queue.server.Host.Logf(format, args...)
+	o.a.conn.Host().Logf(format, args...)
 }

@@ -122,7 +122,7 @@ func (b *requestBody) readTrailers() error {
 	if _, err = io.ReadFull(parsed.Body, make([]byte, 1)); err != io.EOF {
 		return err
 	}
-	if tooManyTrailers(parsed.Trailer, b.x.conn.queue.server.FieldsMax) {
+	if tooManyTrailers(parsed.Trailer, b.x.conn.server().FieldsMax) {
 		return errTrailers
 	}
 	if req := b.x.req; req.Trailer == nil {

@@ -3,7 +3,9 @@ package h1
 import (
 	"context"
 	"crypto/tls"
+	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -75,8 +77,9 @@ type connExt struct {
 // load returns the state and its bits.
 func (c *Conn) load() connState { return connState(c.packed.Load()) }
 
-// Host returns the server around the one that the connection belongs to.
-func (c *Conn) Host() Host { return c.queue.server.Host }
+// server returns the server that the connection belongs to, and Host the one around that.
+func (c *Conn) server() *Server { return c.queue.server }
+func (c *Conn) Host() Host      { return c.server().Host }
 
 // state returns the state.
 func (c *Conn) state() state { return c.load().state() }
@@ -116,7 +119,35 @@ func (c *Conn) Context() context.Context {
 	if c.ext != nil && c.ext.ctx != nil {
 		return c.ext.ctx
 	}
-	return c.queue.server.Context
+	return c.server().Context
+}
+
+// TLS returns the connection as its user sees it, or nil if it is one in clear.
+func (c *Conn) TLS() *tls.Conn {
+	if c.ext == nil {
+		return nil
+	}
+	return c.ext.tls
+}
+
+// Identity is the connection that the user's hooks get: the one that package net and crypto/tls
+// would have made.
+func (c *Conn) Identity() net.Conn {
+	if c.TLS() != nil {
+		return c.ext.tls
+	}
+	return (*netConn)(c)
+}
+
+// HasServed reports whether a request has been answered on the connection, ever.
+func (c *Conn) HasServed() bool { return c.load().has(began) }
+
+// RemoteText returns the peer's address in net/http's form.
+func (c *Conn) RemoteText() string {
+	if at := c.Conn.RemoteAddrPort(); at != (netip.AddrPort{}) {
+		return c.server().addrTexts.of(at, uint64(c.queue.counts.Load(CountRequests)))
+	}
+	return c.RemoteAddr().String()
 }
 
 // endLocked makes a change, and reports whether that has hijacked or finally closed the connection. If
@@ -146,7 +177,7 @@ func (c *Conn) shut() error {
 	}
 	if ended {
 		c.notifyClosed()
-		c.queue.server.Host.Left()
+		c.Host().Left()
 	}
 	return err
 }
@@ -159,7 +190,7 @@ func (c *Conn) hijacked() {
 		seam.RestoreFinalizer(c.Conn)
 		seam.CountStalls(c.Conn, nil)
 		c.queue.counts.Add(CountHijacked, 1)
-		c.queue.server.Host.Left()
+		c.Host().Left()
 	}
 }
 
@@ -167,7 +198,7 @@ func (c *Conn) hijacked() {
 // reports a handshake that failed to the log. It may be called with locks held, unlike the hook.
 func (c *Conn) notifyClosed() {
 	noHandshake := c.TLS() != nil && !c.load().has(began) // perhaps
-	if !noHandshake && c.queue.server.ConnState == nil {
+	if !noHandshake && c.server().ConnState == nil {
 		return
 	}
 	go func() {
@@ -186,6 +217,18 @@ func (c *Conn) closeIf(is func(connState) bool) {
 	c.mu.Unlock()
 	if closes {
 		_ = c.Identity().Close()
+	}
+}
+
+// rested is for a connection that waits now, and perhaps should not. Shutdown and
+// SetKeepAlivesEnabled look for it after they have made their change, so one of the two sees the
+// other's.
+func (c *Conn) rested() {
+	switch host := c.Host(); {
+	case host.Ended():
+		c.closeIf(isKept)
+	case !host.KeepAlives():
+		c.closeIf(isIdle) // a connection's first request is answered anyway
 	}
 }
 

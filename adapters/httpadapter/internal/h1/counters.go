@@ -31,20 +31,6 @@ const (
 	Counters = CountOdd + Counter(http1.Verdicts) // how many there are
 )
 
-// gauge counts a connection that comes into a state, or leaves it.
-func (q *Queue) gauge(of connState, by int64) {
-	switch of.state() {
-	case stateFresh:
-		q.counts.Add(CountWaiting, by)
-	case stateParked, stateTakenOut, stateClosing:
-		q.counts.Add(CountParked, by)
-	case stateServing, stateNotified:
-		q.counts.Add(CountServing, by)
-	case stateHijacked, stateClosed:
-		q.counts.Add(CountConns, -by)
-	}
-}
-
 // stalls are the answers of the process that wait for their client to read.
 var stalls = loop.NewStalls()
 
@@ -55,8 +41,8 @@ const slowTime = time.Second
 // are slow.
 func Stalled() (all, slow int) { return stalls.Count(slowTime) }
 
-// OddReason returns why the requests are odd that a counter from CountOdd on counts, or false if it counts
-// none: a header is plain, or not whole yet.
+// OddReason returns why the requests are odd that a counter from CountOdd on counts, or false if it
+// counts none: a header is plain, or not whole yet.
 func (c Counter) OddReason() (string, bool) {
 	v := http1.Verdict(c - CountOdd)
 	return v.String(), v != http1.Plain && v != http1.Incomplete

@@ -1,5 +1,7 @@
 package h1
 
+import "github.com/percore/percore/adapters/httpadapter/internal/http1"
+
 // kept has the bytes that were read from a connection that waits: they are not a whole header, or lie
 // behind a request whose answer is detached. Most connections have none. It belongs to the worker that
 // has the connection, and to the loop while the connection waits.
@@ -12,10 +14,10 @@ type kept struct {
 // hasBytes reports whether there are any, or were: of a header that has begun. k may be nil.
 func (k *kept) hasBytes() bool { return k != nil }
 
-// takeKept returns what was kept, and forgets it.
-func (c *Conn) takeKept() (k kept) {
-	if c.kept != nil {
-		k, c.kept = *c.kept, nil
-	}
-	return k
+// oddHeader is how far the odd header at the start of a turn's buffer was looked at. It is kept while
+// the connection waits for more of it.
+type oddHeader struct {
+	http1.Beginning
+	why    http1.Verdict // Incomplete: the header is not known to be odd
+	pieces bool          // net/http would have read more than once, so that the connection is active even if it is refused
 }

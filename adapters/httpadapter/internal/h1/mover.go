@@ -184,5 +184,5 @@ func (m *Moving) closeTakenOut() {
 	c.mu.Unlock()
 	_ = c.Conn.Close()
 	c.notifyClosed()
-	c.queue.server.Host.Left()
+	c.Host().Left()
 }

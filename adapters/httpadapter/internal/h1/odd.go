@@ -19,14 +19,6 @@ import (
 // they mean, and what else its server does with a request is in http1's rules.go. From there on an odd
 // request is served as a plain one.
 
-// oddHeader is how far the odd header at the start of a turn's buffer was looked at. It is kept while
-// the connection waits for more of it.
-type oddHeader struct {
-	http1.Beginning
-	why    http1.Verdict // Incomplete: the header is not known to be odd
-	pieces bool          // net/http would have read more than once, so that the connection is active even if it is refused
-}
-
 // oddOutcome is what became of an odd request.
 type oddOutcome uint8
 
@@ -40,7 +32,7 @@ const (
 // has ended with, or nil.
 func (t *turn) serveOdd(end error) oddOutcome {
 	c := t.c
-	s := c.queue.server
+	s := c.server()
 	if !t.skipEmptyLine() {
 		if end != nil {
 			t.close()
@@ -114,7 +106,7 @@ func (t *turn) skipEmptyLine() bool {
 // serveParsed serves a request that http.ReadRequest has read from the first size bytes of the buffer.
 func (t *turn) serveParsed(parsed *http.Request, size int) oddOutcome {
 	c := t.c
-	s := c.queue.server
+	s := c.server()
 	if !s.Host.Begins() {
 		t.close() // as net/http does with a request that comes after Shutdown
 		return oddOver
@@ -169,7 +161,7 @@ func (t *turn) takeBehind(x *exchange) {
 // the connection.
 func (t *turn) refuse(err error, tooLarge bool) oddOutcome {
 	c := t.c
-	s := c.queue.server
+	s := c.server()
 	// net/http reports an active connection if it has read anything after the first bytes of the
 	// request.
 	own, _ := err.(http1.StatusError)

@@ -75,3 +75,17 @@ func (q *Queue) each(do func(c *Conn)) {
 		}
 	}
 }
+
+// gauge counts a connection that comes into a state, or leaves it.
+func (q *Queue) gauge(of connState, by int64) {
+	switch of.state() {
+	case stateFresh:
+		q.counts.Add(CountWaiting, by)
+	case stateParked, stateTakenOut, stateClosing:
+		q.counts.Add(CountParked, by)
+	case stateServing, stateNotified:
+		q.counts.Add(CountServing, by)
+	case stateHijacked, stateClosed:
+		q.counts.Add(CountConns, -by)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/seam"
 )
 
@@ -15,29 +14,6 @@ import (
 //
 // How long a connection has waited follows from its deadline, which is set for each wait anyway. Where
 // the http.Server has no timeout it gets one that never comes.
-
-// idleNever is the timeout of connections that have none, if their number is limited.
-const idleNever = 1000 * 24 * time.Hour
-
-// firstByteTime returns for how long one may wait for its first byte, or 0: see firstByteTimeout.
-func (s *Server) firstByteTime(overTLS bool) time.Duration {
-	return s.orNever(s.firstByteTimeout(overTLS))
-}
-
-func (s *Server) orNever(d time.Duration) time.Duration {
-	if d == 0 && s.Limits != nil {
-		return idleNever
-	}
-	return d
-}
-
-// idleDeadline returns the deadline of a wait for a request that begins now.
-func (s *Server) idleDeadline() instant {
-	if d := s.idleTime(); d > 0 {
-		return instant(monotime.After(d))
-	}
-	return 0
-}
 
 // EachIdle implements [accepting.Idler].
 func (s *Server) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
@@ -81,7 +57,7 @@ type idleConn struct{ c *Conn }
 func (i idleConn) idleSince() int64 {
 	c := i.c
 	limit := time.Duration(0)
-	switch s := c.queue.server; c.state() {
+	switch s := c.server(); c.state() {
 	case stateParked:
 		limit = s.idleTime()
 	case stateFresh:
@@ -119,5 +95,5 @@ func (i idleConn) closeForRoom() {
 	}
 	_ = c.Conn.Close()
 	c.notifyClosed()
-	c.queue.server.Host.Left()
+	c.Host().Left()
 }

@@ -153,7 +153,7 @@ func isHTTP1(protocol string) bool {
 
 // Report calls the user's ConnState.
 func (c *Conn) Report(state http.ConnState) {
-	if f := c.queue.server.ConnState; f != nil {
+	if f := c.server().ConnState; f != nil {
 		f(c.Identity(), state)
 	}
 }
@@ -161,14 +161,10 @@ func (c *Conn) Report(state http.ConnState) {
 // ReportSafely calls the user's ConnState. It reports false if that has panicked, after which net/http
 // closes the connection, too.
 func (c *Conn) ReportSafely(state http.ConnState) (ok bool) {
-	if c.queue.server.ConnState == nil {
+	if c.server().ConnState == nil {
 		return true
 	}
-	defer func() {
-		if reason := recover(); reason != nil {
-			c.logPanic(reason)
-		}
-	}()
+	defer c.logsPanic()
 	c.Report(state)
 	return true
 }
@@ -176,4 +172,11 @@ func (c *Conn) ReportSafely(state http.ConnState) (ok bool) {
 // logPanic logs a panic of the user's as net/http does.
 func (c *Conn) logPanic(reason any) {
 	semantics.LogPanic(c.Host().Logf, "http", c.RemoteAddr(), reason)
+}
+
+// logsPanic is deferred around a call of the user's.
+func (c *Conn) logsPanic() {
+	if reason := recover(); reason != nil {
+		c.logPanic(reason)
+	}
 }

@@ -107,7 +107,7 @@ func (o answerOut) Fail() { _ = o.x.conn.Identity().Close() }
 
 // KeepAlives implements http1.Conn.
 func (o answerOut) KeepAlives() bool {
-	return o.x.conn.queue.server.mayKeepAlive() || o.x.stays && o.x.conn.queue.server.Host.KeepAlives()
+	return o.x.conn.server().mayKeepAlive() || o.x.stays && o.x.conn.Host().KeepAlives()
 }
 
 // mayKeepAlive reports whether the header of an answer need not say that the connection is closed.
@@ -125,4 +125,4 @@ func (o answerOut) FinishBody(readsOn bool) (reusable, tooLong bool) {
 }
 
 // Logf implements http1.Conn.
-func (o answerOut) Logf(format string, args ...any) { o.x.conn.queue.server.Host.Logf(format, args...) }
+func (o answerOut) Logf(format string, args ...any) { o.x.conn.Host().Logf(format, args...) }

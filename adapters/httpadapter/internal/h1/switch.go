@@ -14,7 +14,7 @@ import (
 // states it is hijacked.
 
 // looksForPreface reports whether a connection may begin with the preface of HTTP/2.
-func (t *turn) looksForPreface() bool { return t.c.queue.server.ClearHTTP2 && !t.c.load().has(began) }
+func (t *turn) looksForPreface() bool { return t.c.server().ClearHTTP2 && !t.c.load().has(began) }
 
 // beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
 func beginsHTTP2(p []byte) (begins, whole bool) {
@@ -25,8 +25,8 @@ func beginsHTTP2(p []byte) (begins, whole bool) {
 // limitPreface sets the deadline for the rest of a preface, unless there is one.
 func (t *turn) limitPreface() {
 	c := t.c
-	limit := c.queue.server.beginTimeout()
-	if limit == 0 || c.queue.server.headerTimeout() > 0 {
+	limit := c.server().beginTimeout()
+	if limit == 0 || c.server().headerTimeout() > 0 {
 		return
 	}
 	if at := instant(monotime.After(limit)); c.real.get() == 0 || at < c.real.get() {
@@ -40,7 +40,7 @@ func (t *turn) becomeHTTP2(p []byte) bool {
 	t.disarm()
 	unread := append([]byte(nil), p...)
 	t.release()
-	t.c.queue.server.Host.Switch(t.c, unread)
+	t.c.Host().Switch(t.c, unread)
 	return false
 }
 
@@ -77,19 +77,8 @@ func (c *Conn) IsGiven() bool { return c.load().has(given) }
 // EndGiven notes that net/http has closed a connection that it was given, if it was.
 func (c *Conn) EndGiven() {
 	if _, ok := c.change(connState.endGiven); ok {
-		c.queue.server.Host.Left()
+		c.Host().Left()
 	}
-}
-
-// HasServed reports whether a request has been answered on the connection, ever.
-func (c *Conn) HasServed() bool { return c.load().has(began) }
-
-// TLS returns the connection as its user sees it, or nil if it is one in clear.
-func (c *Conn) TLS() *tls.Conn {
-	if c.ext == nil {
-		return nil
-	}
-	return c.ext.tls
 }
 
 // TLSState returns Request.TLS. It must not be called by two goroutines at a time.

@@ -116,11 +116,34 @@ func (s *Server) idleTime() time.Duration {
 	return s.orNever(max(d, 0))
 }
 
+// idleNever is the timeout of connections that have none, if their number is limited.
+const idleNever = 1000 * 24 * time.Hour
+
+// firstByteTime returns for how long one may wait for its first byte, or 0: see firstByteTimeout.
+func (s *Server) firstByteTime(overTLS bool) time.Duration {
+	return s.orNever(s.firstByteTimeout(overTLS))
+}
+
+func (s *Server) orNever(d time.Duration) time.Duration {
+	if d == 0 && s.Limits != nil {
+		return idleNever
+	}
+	return d
+}
+
+// idleDeadline returns the deadline of a wait for a request that begins now.
+func (s *Server) idleDeadline() instant {
+	if d := s.idleTime(); d > 0 {
+		return instant(monotime.After(d))
+	}
+	return 0
+}
+
 // limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake. One that
 // a hook has set for a handshake stays if the http.Server has no timeout.
 func (c *Conn) limitFirstByteLocked() {
-	limit := c.queue.server.firstByteTime(c.TLS() != nil)
-	if limit == 0 || c.TLS() != nil && limit == c.queue.server.BeginTime && c.real.get() != 0 {
+	limit := c.server().firstByteTime(c.TLS() != nil)
+	if limit == 0 || c.TLS() != nil && limit == c.server().BeginTime && c.real.get() != 0 {
 		return
 	}
 	at := instant(monotime.After(limit))
@@ -147,31 +170,3 @@ func (c *Conn) setRealDeadlineLocked(at instant) {
 
 // restoreReadDeadline gives the engine the real deadline. The caller holds mu.
 func (c *Conn) restoreReadDeadline() { _ = c.Conn.SetReadDeadline(c.real.get().time()) }
-
-// limitRequest sets the deadlines of a request whose header was read.
-func (t *turn) limitRequest(x *exchange) {
-	c := t.c
-	if x.awaitsBody() {
-		c.setRealDeadline(t.bodyDeadline())
-	} else {
-		c.setRealDeadline(0) // as in net/http while it watches for the client's end
-	}
-	if d := c.queue.server.HTTP.WriteTimeout; d > 0 {
-		_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
-	}
-}
-
-// bodyDeadline returns the deadline for the rest of the body of the request whose header was read. The
-// time for a request begins with its header.
-func (t *turn) bodyDeadline() instant {
-	c := t.c
-	s := c.queue.server
-	if s.HTTP.ReadTimeout <= 0 {
-		return 0
-	}
-	var header instant
-	if t.begun || !c.load().has(began) {
-		header = c.real.get()
-	}
-	return instantOf(s.requestDeadline(header))
-}

@@ -22,7 +22,7 @@ func (h *handshaker) begin() {
 	c := (*Conn)(h)
 	place := &serving.Handshake{Do: h.run, Cut: func() { _ = c.Conn.SetDeadline(monotime.LongAgo) }}
 	c.ext.shaking.Store(place)
-	c.queue.server.Handshakes.Enter(c.Conn, place)
+	c.server().Handshakes.Enter(c.Conn, place)
 }
 
 // run performs the handshake as net/http's server would.
@@ -56,7 +56,7 @@ func (h *handshaker) run(place *serving.Handshake) {
 		h.serveLocked()
 	default:
 		c.change(connState.serve)
-		go c.queue.server.Host.Switch(c, nil)
+		go c.Host().Switch(c, nil)
 	}
 }
 
@@ -72,16 +72,10 @@ func (h *handshaker) complete() error {
 // was still to come, ends at once.
 func (h *handshaker) log() {
 	c := (*Conn)(h)
-	defer func() {
-		if err := recover(); err != nil {
-			c.logPanic(err)
-		}
-	}()
-	err := h.complete()
-	if err == nil {
-		return
+	defer c.logsPanic()
+	if err := h.complete(); err != nil {
+		h.logError(err)
 	}
-	h.logError(err)
 }
 
 // logError logs a handshake that failed as net/http does. It returns the connection below TLS
@@ -96,7 +90,7 @@ func (h *handshaker) logError(err error) (plain net.Conn) {
 	if re, ok := err.(tls.RecordHeaderError); ok && re.Conn != nil && looksLikeHTTP(re.RecordHeader) {
 		plain, reason = re.Conn, "client sent an HTTP request to an HTTPS server"
 	}
-	c.queue.server.Host.Logf("http: TLS handshake error from %s: %v", c.RemoteAddr(), reason)
+	c.Host().Logf("http: TLS handshake error from %s: %v", c.RemoteAddr(), reason)
 	return plain
 }
 
@@ -124,7 +118,7 @@ func (h *handshaker) abort() {
 	if ended {
 		_ = c.Identity().Close()
 		c.ReportSafely(http.StateClosed)
-		c.queue.server.Host.Left()
+		c.Host().Left()
 	}
 }
 
@@ -132,7 +126,7 @@ func (h *handshaker) abort() {
 // have the first request in its buffer. The caller holds c.mu.
 func (h *handshaker) serveLocked() {
 	c := (*Conn)(h)
-	if at := c.queue.server.headerDeadline(); at != 0 {
+	if at := c.server().headerDeadline(); at != 0 {
 		c.setRealDeadlineLocked(at)
 	}
 	c.change(connState.serve)

@@ -1,11 +1,9 @@
 package h1
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
@@ -33,9 +31,6 @@ type turn struct {
 	head    http1.Head
 	odd     oddHeader // of the header under way
 }
-
-// turnBytes is the size of a worker's buffer, and of net/http's: it reads as many bytes at once.
-var turnBytes = bufio.NewReader(nil).Size()
 
 // serve is a worker's turn with c.
 func (c *Conn) serve() {
@@ -89,7 +84,10 @@ func (t *turn) abandon() {
 
 // resume takes the bytes that were kept while the connection waited.
 func (t *turn) resume() {
-	k := t.c.takeKept()
+	var k kept
+	if p := t.c.kept; p != nil {
+		k, t.c.kept = *p, nil
+	}
 	switch {
 	case len(k.bytes) > turnBytes:
 		long := k.bytes[:cap(k.bytes)]
@@ -114,13 +112,6 @@ func (t *turn) release() {
 	t.buf, t.have, t.scanned = nil, 0, 0
 }
 
-// releaseBuffer gives a worker's buffer back. A long one is left to the garbage collector.
-func releaseBuffer(buf *[]byte) {
-	if buf != nil && len(*buf) == turnBytes {
-		pool.PutBytes(buf)
-	}
-}
-
 // isFull reports whether a header fills the buffer.
 func (t *turn) isFull() bool { return t.buf != nil && t.have == len(*t.buf) }
 
@@ -131,7 +122,7 @@ func (t *turn) grow() {
 	if len(*t.buf) >= plainBytesMost {
 		factor = 4
 	}
-	long := make([]byte, min(factor*len(*t.buf), t.c.queue.server.oddBytesMax()))
+	long := make([]byte, min(factor*len(*t.buf), t.c.server().oddBytesMax()))
 	copy(long, *t.buf)
 	releaseBuffer(t.buf)
 	t.buf = &long
@@ -174,7 +165,7 @@ func (t *turn) serveBuffered() bool {
 				return true
 			}
 		}
-		if !t.c.queue.server.HTTP1 {
+		if !t.c.server().HTTP1 {
 			return t.close() // as net/http does
 		}
 		if t.odd.why != http1.Incomplete {
@@ -187,7 +178,7 @@ func (t *turn) serveBuffered() bool {
 			}
 			continue
 		}
-		limit := t.c.queue.server.plainBytesMax()
+		limit := t.c.server().plainBytesMax()
 		if t.scanned > turnBytes && t.have < limit && bytes.IndexByte(p[t.scanned:], '\n') < 0 {
 			t.scanned = t.have
 			return true // only a line's end can change the verdict on a long header
@@ -201,7 +192,7 @@ func (t *turn) serveBuffered() bool {
 			t.odd.why = v
 			continue
 		}
-		if t.head.Fields > t.c.queue.server.FieldsMax {
+		if t.head.Fields > t.c.server().FieldsMax {
 			t.odd.why = http1.Fields
 			continue
 		}
@@ -216,7 +207,7 @@ func (t *turn) serveBuffered() bool {
 // connection is given up.
 func (t *turn) serveRequest(p []byte) bool {
 	c := t.c
-	s := c.queue.server
+	s := c.server()
 	if !s.Host.Begins() {
 		return t.close() // as net/http does with a request that comes after Shutdown
 	}
@@ -269,10 +260,10 @@ func (t *turn) answered() bool {
 	c := t.c
 	t.begun, t.scanned, t.odd = false, 0, oddHeader{}
 	c.change(connState.answerServed)
-	if !c.ReportSafely(http.StateIdle) || !c.queue.server.Host.KeepAlives() {
+	if !c.ReportSafely(http.StateIdle) || !c.Host().KeepAlives() {
 		return t.close()
 	}
-	c.setRealDeadline(c.queue.server.idleDeadline())
+	c.setRealDeadline(c.server().idleDeadline())
 	return true
 }
 
@@ -364,6 +355,34 @@ func (t *turn) begin(x *exchange) bool {
 	return true
 }
 
+// limitRequest sets the deadlines of a request whose header was read.
+func (t *turn) limitRequest(x *exchange) {
+	c := t.c
+	if x.awaitsBody() {
+		c.setRealDeadline(t.bodyDeadline())
+	} else {
+		c.setRealDeadline(0) // as in net/http while it watches for the client's end
+	}
+	if d := c.server().HTTP.WriteTimeout; d > 0 {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
+	}
+}
+
+// bodyDeadline returns the deadline for the rest of the body of the request whose header was read. The
+// time for a request begins with its header.
+func (t *turn) bodyDeadline() instant {
+	c := t.c
+	s := c.server()
+	if s.HTTP.ReadTimeout <= 0 {
+		return 0
+	}
+	var header instant
+	if t.begun || !c.load().has(began) {
+		header = c.real.get()
+	}
+	return instantOf(s.requestDeadline(header))
+}
+
 // arm arms the callback. If the connection has ended, or its deadline passed, it is as if the callback
 // had come.
 func (t *turn) arm() {
@@ -440,7 +459,7 @@ func (t *turn) startHeader() {
 	}
 	t.begun = true
 	if c := t.c; c.load().has(began) {
-		c.setRealDeadline(c.queue.server.headerDeadline())
+		c.setRealDeadline(c.server().headerDeadline())
 	}
 }
 
@@ -469,15 +488,7 @@ func (t *turn) finish() bool {
 	c.mu.Unlock()
 	if ended {
 		c.Report(http.StateClosed)
-		c.queue.server.Host.Left()
+		c.Host().Left()
 	}
 	return false
-}
-
-// RemoteText returns the peer's address in net/http's form.
-func (c *Conn) RemoteText() string {
-	if at := c.Conn.RemoteAddrPort(); at != (netip.AddrPort{}) {
-		return c.queue.server.addrTexts.of(at, uint64(c.queue.counts.Load(CountRequests)))
-	}
-	return c.RemoteAddr().String()
 }

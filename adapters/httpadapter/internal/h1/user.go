@@ -24,15 +24,6 @@ func ConnOf(nc net.Conn) *Conn {
 	return (*Conn)(c)
 }
 
-// Identity is the connection that the user's hooks get: the one that package net and crypto/tls
-// would have made.
-func (c *Conn) Identity() net.Conn {
-	if c.TLS() != nil {
-		return c.ext.tls
-	}
-	return (*netConn)(c)
-}
-
 // Close closes the connection.
 func (n *netConn) Close() error { return (*Conn)(n).shut() }
 
