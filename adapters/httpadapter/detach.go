@@ -48,37 +48,25 @@ func Detach(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
 		return errors.New("httpadapter: Detach was called with a nil http.ResponseWriter, *http.Request or function")
 	}
 	below, wrapped := unwrapped(w)
-	var s *Stream
-	var err error
-	switch below := below.(type) {
-	case h1.Detacher:
-		if wrapped && !passes(w, below.SentPlain) {
-			break
+	if !wrapped || passes(w, below) {
+		s, err := detachOnEngine(below, r.Context())
+		if err != nil {
+			return err
 		}
-		s, err = detachHTTP1(below, r.Context())
-	case httpstream.Detacher:
-		if wrapped && !passes(w, below.SentPlain) {
-			break
+		if s != nil {
+			s.limitSend(false)
+			s.sender.Begin(func() { begin(s) })
+			return nil
 		}
-		s, err = detachHTTP2(below, r.Context())
 	}
-	switch {
-	case err != nil:
-		return err
-	case s != nil:
-		s.limitSend(false)
-		s.sender.Begin(func() { begin(s) })
-	default:
-		return hold(w, r, begin)
-	}
-	return nil
+	return hold(w, r, begin)
 }
 
 // unwrapped returns the http.ResponseWriter below all wrappers.
 func unwrapped(w http.ResponseWriter) (below http.ResponseWriter, wrapped bool) {
 	for {
 		switch w.(type) {
-		case h1.Detacher, httpstream.Detacher:
+		case semantics.Detacher[h1.Answer], semantics.Detacher[httpstream.Answer]:
 			return w, wrapped
 		}
 		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -93,10 +81,11 @@ func unwrapped(w http.ResponseWriter) (below http.ResponseWriter, wrapped bool) 
 	}
 }
 
-// passes reports whether a body may be written past the wrapper w: it was sentPlain, and what the
-// wrapper has held back is sent.
-func passes(w http.ResponseWriter, sentPlain func() bool) bool {
-	return sentPlain() && http.NewResponseController(w).Flush() == nil
+// passes reports whether a body may be written past the wrapper w to below: the header was sent there, and
+// says nothing about a coding, and what the wrapper has held back is sent.
+func passes(w, below http.ResponseWriter) bool {
+	b, ok := below.(interface{ SentPlain() bool })
+	return ok && b.SentPlain() && http.NewResponseController(w).Flush() == nil
 }
 
 // A Stream is the rest of an answer that [Detach] has detached. It is an [http.ResponseWriter] and an
@@ -120,16 +109,17 @@ type Stream struct {
 	timed  bool        // the program has set the write deadline; guarded by deadlines
 }
 
-// outlet is what a Stream writes to. The sender calls write and end, which may block.
+// outlet is what a Stream writes to. The sender calls Write, Flush and Finish, which may block.
 type outlet interface {
 	detached.Outlet[byte]                  // stream has all but Start and Cut
-	Header() http.Header                   // nil if it is fixed
+	Header(wrote bool) http.Header         // nil if it is fixed, as wrote says of the Stream
 	WriteHeader(status int, explicit bool) // a final status, before anything is written; the program's, or 200
-	write(p []byte, flush bool) error      // p may be empty
-	end(complete bool) error               // all was written, or the answer is cut
-	isWhole() bool                         // see detached.Outlet
-	setWriteDeadline(t time.Time) error    // if the Stream isn't over
-	writeTimeout() time.Duration           // of the http.Server; 0: none
+	Write(p []byte) error                  // no count, which would keep p in memory while the client takes nothing
+	Flush() error
+	Finish(complete bool) error         // all was written, or the answer is cut
+	IsComplete() bool                   // see IsWhole of detached.Outlet
+	SetWriteDeadline(t time.Time) error // if the Stream isn't over
+	WriteTimeout() time.Duration        // of the http.Server; 0: none
 }
 
 var (
@@ -160,7 +150,7 @@ func (s *Stream) Header() http.Header {
 	s.sender.Lock()
 	defer s.sender.Unlock()
 	if s.header == nil && s.sender.IsOpenLocked() { // or the sender has it
-		s.header = s.sender.Outlet.Header()
+		s.header = s.sender.Outlet.Header(s.wrote)
 	}
 	if s.header == nil {
 		return make(http.Header)
@@ -258,7 +248,7 @@ func (s *Stream) SetWriteDeadline(t time.Time) error {
 // limitSend sets the write deadline of a send that begins, or removes that of one that has ended, unless
 // the program has set one.
 func (s *Stream) limitSend(begins bool) {
-	d := s.sender.Outlet.writeTimeout()
+	d := s.sender.Outlet.WriteTimeout()
 	if d <= 0 {
 		return
 	}
@@ -279,7 +269,7 @@ func (s *Stream) setWriteDeadline(t time.Time) error {
 	if !s.sender.GoesOnLocked() {
 		return s.sender.ErrLocked()
 	}
-	return s.sender.Outlet.setWriteDeadline(t)
+	return s.sender.Outlet.SetWriteDeadline(t)
 }
 
 // OnEnd sets a function that is called once when the Stream has ended: with nil when all was sent after
@@ -297,7 +287,12 @@ type stream struct{ Stream }
 // Send implements [detached.Outlet]. Some errors are the program's mistake, and the answer goes on.
 func (s *stream) Send(p []byte, n int, flush bool) (goesOn bool, err error) {
 	s.limitSend(true)
-	err = s.sender.Outlet.write(p, flush)
+	if len(p) > 0 {
+		err = s.sender.Outlet.Write(p)
+	}
+	if err == nil && flush {
+		err = s.sender.Outlet.Flush()
+	}
 	s.limitSend(false)
 	s.sender.Sent(n)
 	s.whole = errors.Is(err, http.ErrBodyNotAllowed)
@@ -309,11 +304,11 @@ func (s *stream) End(cut error) error {
 	if cut == nil {
 		s.limitSend(true)
 	}
-	return s.sender.Outlet.end(cut == nil)
+	return s.sender.Outlet.Finish(cut == nil)
 }
 
 // IsWhole implements [detached.Outlet].
-func (s *stream) IsWhole() bool { return s.whole || s.sender.Outlet.isWhole() }
+func (s *stream) IsWhole() bool { return s.whole || s.sender.Outlet.IsComplete() }
 
 // Errors implements [detached.Outlet].
 func (s *stream) Errors() *detached.Errors { return &senderErrors }

@@ -83,7 +83,7 @@ func (h *held) isGone() bool {
 }
 
 // Header implements outlet. Nothing else may call net/http's Header while the sender writes.
-func (h *held) Header() http.Header {
+func (h *held) Header(bool) http.Header {
 	h.asked = true
 	return h.fields
 }
@@ -107,22 +107,24 @@ func (h *held) WriteHeader(status int, explicit bool) {
 	h.noBody = !semantics.BodyAllowed(status)
 }
 
-// isWhole implements outlet. It doesn't know what the handler has sent before.
-func (h *held) isWhole() bool { return h.noBody || h.isHead && h.flushed }
+// IsComplete implements outlet. It doesn't know what the handler has sent before.
+func (h *held) IsComplete() bool { return h.noBody || h.isHead && h.flushed }
 
-func (h *held) write(p []byte, flush bool) (err error) {
-	if len(p) > 0 {
-		_, err = h.w.Write(p)
-	}
-	if err == nil && flush {
-		_ = h.controller.Flush() // not supported, or the next write fails, too
-		h.flushed = true
-	}
+// Write implements outlet.
+func (h *held) Write(p []byte) error {
+	_, err := h.w.Write(p)
 	return err
 }
 
-// end implements outlet.
-func (h *held) end(complete bool) error {
+// Flush implements outlet.
+func (h *held) Flush() error {
+	_ = h.controller.Flush() // not supported, or the next write fails, too
+	h.flushed = true
+	return nil
+}
+
+// Finish implements outlet.
+func (h *held) Finish(complete bool) error {
 	if complete {
 		h.sender.Lock()
 		defer h.sender.Unlock()
@@ -131,9 +133,11 @@ func (h *held) end(complete bool) error {
 	return nil
 }
 
-func (h *held) setWriteDeadline(t time.Time) error { return h.controller.SetWriteDeadline(t) }
+// SetWriteDeadline implements outlet.
+func (h *held) SetWriteDeadline(t time.Time) error { return h.controller.SetWriteDeadline(t) }
 
-func (h *held) writeTimeout() time.Duration { return h.timeout }
+// WriteTimeout implements outlet.
+func (h *held) WriteTimeout() time.Duration { return h.timeout }
 
 // Start implements detached.Outlet.
 func (h *held) Start() { h.wake <- struct{}{} }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -105,7 +106,7 @@ func (p *detachedPrograms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // isOurs reports whether w is one of ours: net/http's takes another Write.
 func isOurs(w http.ResponseWriter) bool {
-	_, ours := w.(h1.Detacher)
+	_, ours := w.(semantics.Detacher[h1.Answer])
 	return ours
 }
 
@@ -659,24 +660,34 @@ func TestDetachOnEndEndsGoroutine(t *testing.T) {
 	}
 }
 
-// goneOwner is an httpstream.Owner that does nothing by itself.
-type goneOwner struct{ worked, gone chan struct{} }
+// goneOwner is an owner of an answer that does nothing by itself.
+type goneOwner struct {
+	semantics.Owner
+	worked, gone chan struct{}
+}
 
-func (o goneOwner) Work()      { close(o.worked) }
-func (o goneOwner) Gone(error) { close(o.gone) }
+func (o goneOwner) Work() (over, sent bool) {
+	close(o.worked)
+	return false, false
+}
+
+func (o goneOwner) Gone(error) bool {
+	close(o.gone)
+	return true
+}
 
 // TestDetachEndOfGone: the end of an answer over HTTP/2 that could not be sent counts as an error, also
 // if nothing was to be sent before it.
 func TestDetachEndOfGone(t *testing.T) {
 	var answer httpstream.Answer
-	owner := goneOwner{make(chan struct{}), make(chan struct{})}
+	owner := goneOwner{worked: make(chan struct{}), gone: make(chan struct{})}
 	for _, arm := range detachedArms {
 		if arm.name != "h2c" || !arm.waits {
 			continue
 		}
 		url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).Flush()
-			if _, err := w.(httpstream.Detacher).Detach(&answer, owner); err != nil {
+			if _, err := w.(semantics.Detacher[httpstream.Answer]).Detach(&answer, owner); err != nil {
 				t.Error(err)
 			}
 		}))
@@ -684,7 +695,7 @@ func TestDetachEndOfGone(t *testing.T) {
 		testnet.Receive(t, "the sender's turn", owner.worked)
 		r.Body.Close()
 		testnet.Receive(t, "the client's end", owner.gone)
-		if err := answer.End(true); err == nil {
+		if err := answer.Finish(true); err == nil {
 			t.Error("the end was sent")
 		}
 	}

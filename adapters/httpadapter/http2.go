@@ -14,7 +14,6 @@ import (
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
-	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // This file gives connections that speak HTTP/2 to a server of package h2, which calls the
@@ -110,20 +109,6 @@ func (s *Server) http2Config() h2.Config {
 // http2Host is a call as the host of its streams.
 type http2Host serveCall
 
-// Conn implements httpstream.Host.
-func (h *http2Host) Conn(c *h2.Conn) httpstream.Conn {
-	own := c.User().(*h1.Conn)
-	return httpstream.Conn{
-		RemoteAddr: own.RemoteText(),
-		TLS:        own.TLSState(), // by the one turn that a connection has at a time
-	}
-}
-
-// Context implements httpstream.Host.
-func (h *http2Host) Context(c *h2.Conn) (context.Context, semantics.Canceler) {
-	return c.User().(*h1.Conn).NewContext()
-}
-
 // ConnState implements httpstream.Host.
 func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	own := c.User().(*h1.Conn)
@@ -141,6 +126,9 @@ func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 
 // KeepAlives implements httpstream.Host.
 func (h *http2Host) KeepAlives() bool { return (*serveCall)(h).keepsAlive() }
+
+// CountDetached implements httpstream.Host.
+func (h *http2Host) CountDetached(by int64) { h.server.counts.Add(h1.CountDetached, by) }
 
 // Logf implements httpstream.Host.
 func (h *http2Host) Logf(format string, args ...any) { h.server.logf(format, args...) }

@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 	"testing/synctest"
 
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -136,13 +136,14 @@ func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
 func onH2(srv *http.Server) (start func(net.Conn), stop func()) {
 	s := &Server{srv: srv}
 	streams := h2.New(s.http2Handler(bubbleHost{}), s.http2Config())
-	return func(c net.Conn) { _, _ = streams.Attach(c, nil, nil) }, func() { _ = streams.Close() }
+	return func(c net.Conn) { _, _ = streams.Attach(c, nil, bubbleConn{}) }, func() { _ = streams.Close() }
 }
 
-type bubbleHost struct{}
+type bubbleConn struct{}
 
-func (bubbleHost) Conn(*h2.Conn) httpstream.Conn { return httpstream.Conn{RemoteAddr: "pipe"} }
-func (bubbleHost) Context(*h2.Conn) (context.Context, semantics.Canceler) {
+func (bubbleConn) RemoteText() string             { return "pipe" }
+func (bubbleConn) TLSState() *tls.ConnectionState { return nil }
+func (bubbleConn) NewContext() (context.Context, semantics.Canceler) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return ctx, canceler(cancel)
 }
@@ -152,8 +153,11 @@ type canceler context.CancelFunc
 
 func (c canceler) Cancel() { c() }
 
+type bubbleHost struct{}
+
 func (bubbleHost) ConnState(*h2.Conn, http.ConnState) {}
 func (bubbleHost) KeepAlives() bool                   { return true }
+func (bubbleHost) CountDetached(int64)                {}
 func (bubbleHost) Logf(string, ...any)                {}
 
 // orders plays a script on net/http and on the server of HTTP2.

@@ -11,42 +11,6 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// Detacher is the http.ResponseWriter of a request, whose answer can go on after the handler has
-// returned.
-type Detacher interface {
-	http.ResponseWriter
-
-	// SentPlain reports whether the header was sent, and says nothing about a coding of the body.
-	SentPlain() bool
-
-	// Detach moves the rest of the answer to a, which must be new, and which is o's, and returns the
-	// request's context. From then on the ResponseWriter takes nothing. Detach fails if the handler has
-	// returned, or the answer is detached or hijacked.
-	Detach(a *Answer, o Owner) (context.Context, error)
-}
-
-// Owner has a detached answer.
-type Owner interface {
-	// Work sends what is to be sent. It is called when the handler has returned, and for each Resume
-	// after that. It reports whether the answer is over, and whether all of it was sent, with End: if
-	// not, the connection is closed. It may block.
-	Work() (over, sent bool)
-
-	// Finish is called last, once. It may panic, which is logged.
-	Finish(sent bool)
-
-	// Gone ends the answer early, and reports whether it went on. err is nil if the client has gone. It
-	// must not block.
-	Gone(err error) bool
-
-	// GoesOn reports whether the answer has not ended.
-	GoesOn() bool
-
-	// Reads says whether the connection waits for the rest of the request's body, which Cut ends. It
-	// reports whether the answer has ended.
-	Reads(reads bool) (ended bool)
-}
-
 // Answer is the rest of an answer that is detached. It has all that is needed of the exchange,
 // which goes when the handler has returned: most of what that holds is the request.
 //
@@ -55,10 +19,10 @@ type Owner interface {
 // current as the answer's watched part. So for the loop it is a request under way: the callback notices
 // the client's end.
 //
-// Write, Flush and End are for the owner's Work, and may block.
+// Write, Flush and Finish are for the owner's Work, and may block.
 type Answer struct {
 	watched
-	owner Owner // immutable
+	owner semantics.Owner // immutable
 
 	// owned by the sender, once the handler has returned; guarded by watched.mu for Header and
 	// WriteHeader
@@ -74,8 +38,8 @@ type Answer struct {
 	hadBody  bool
 }
 
-// Detach implements Detacher.
-func (x *exchange) Detach(a *Answer, o Owner) (context.Context, error) {
+// Detach implements semantics.Detacher.
+func (x *exchange) Detach(a *Answer, o semantics.Owner) (context.Context, error) {
 	a.conn, a.canceler, a.owner = x.conn, x.canceler, o
 	a.watched.stream = a
 	a.rest = x.Response.Detach(detachedAnswerOut{a}) // first: a write of the answer may hold its lock, and want mu
@@ -143,11 +107,11 @@ func (a *Answer) closeBody(x *exchange) (bodyRead, lingers bool) {
 	if x.body != nil && a.rest.EndsConn() {
 		return x.body.leave()
 	}
-	if a.owner.Reads(true) {
+	if a.owner.Blocks(true) {
 		_ = a.conn.shut()
 	}
 	bodyRead, lingers = x.closeBody()
-	a.owner.Reads(false)
+	a.owner.Blocks(false)
 	return bodyRead, lingers
 }
 
@@ -211,11 +175,7 @@ func (t *turn) serveStream(a *Answer) bool {
 
 // finish is the owner's Finish, and logs its panic.
 func (a *Answer) finish(sent bool) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			a.conn.logPanic(reason)
-		}
-	}()
+	defer a.conn.logsPanic()
 	a.owner.Finish(sent)
 }
 
@@ -230,8 +190,11 @@ func (t *turn) endPanicked(a *Answer) {
 // Wrote reports whether the header is fixed. It is for the time before the handler has returned.
 func (a *Answer) Wrote() bool { return a.rest.Wrote() }
 
-// Header returns the header, for one that is not sent yet.
-func (a *Answer) Header() http.Header {
+// Header returns the header, for one that is not sent yet, and nil for one that is fixed.
+func (a *Answer) Header(wrote bool) http.Header {
+	if wrote {
+		return nil
+	}
 	a.watched.mu.Lock()
 	defer a.watched.mu.Unlock()
 	a.asked = true
@@ -240,7 +203,7 @@ func (a *Answer) Header() http.Header {
 }
 
 // WriteHeader fixes the header.
-func (a *Answer) WriteHeader(status int) {
+func (a *Answer) WriteHeader(status int, _ bool) {
 	a.watched.mu.Lock()
 	defer a.watched.mu.Unlock()
 	a.restoreLocked()
@@ -275,8 +238,8 @@ func (a *Answer) Flush() error {
 	return err
 }
 
-// IsWhole reports whether the header is all of the answer, so that nothing waits for it.
-func (a *Answer) IsWhole() bool {
+// IsComplete reports whether the header is all of the answer, so that nothing waits for it.
+func (a *Answer) IsComplete() bool {
 	if a.rest != nil {
 		return a.rest.IsWhole()
 	}
@@ -308,8 +271,12 @@ func (a *Answer) writeTail(p []byte) error {
 	return err
 }
 
-// End ends the answer behind what was written. It returns an error if not all was sent.
-func (a *Answer) End() (err error) {
+// Finish ends the answer behind what was written, and returns an error if not all was sent. An answer that
+// is cut ends with its connection.
+func (a *Answer) Finish(complete bool) (err error) {
+	if !complete {
+		return nil
+	}
 	a.watched.mu.Lock()
 	a.restoreLocked()
 	a.watched.mu.Unlock()
@@ -338,8 +305,8 @@ func (a *Answer) SetWriteDeadline(t time.Time) error { return a.conn.SetWriteDea
 // WriteTimeout returns the http.Server's; 0: none.
 func (a *Answer) WriteTimeout() time.Duration { return a.conn.server().HTTP.WriteTimeout }
 
-// Resume makes a goroutine call the owner's Work.
-func (a *Answer) Resume() { a.conn.queue.workers.Serve(a.conn) }
+// Start makes a goroutine call the owner's Work.
+func (a *Answer) Start() { a.conn.queue.workers.Serve(a.conn) }
 
 // Cut closes the connection. It doesn't block.
 func (a *Answer) Cut() { go a.conn.shut() }

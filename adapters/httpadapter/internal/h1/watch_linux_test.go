@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/shared/counters"
 	"github.com/percore/percore/internal/testnet"
@@ -214,6 +215,6 @@ func TestCloseNotifyTwice(t *testing.T) {
 }
 
 // gone is an Owner of an answer whose client goes.
-type gone struct{ Owner }
+type gone struct{ semantics.Owner }
 
 func (gone) Gone(error) bool { return true }

@@ -11,45 +11,22 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
-// A Detacher is the http.ResponseWriter of a stream, whose answer can go on after the handler has
-// returned. The owner of a detached answer is told of the handler's return and of the client's end.
-type Detacher interface {
-	http.ResponseWriter
-
-	// SentPlain reports whether the header was sent, and says nothing about a coding of the body.
-	SentPlain() bool
-
-	// Detach moves the rest of the answer to a, which must be new, and which is o's, and returns the
-	// request's context. From then on the ResponseWriter takes nothing, and the handler's return lets go
-	// of it and of the request. Detach fails if the handler has returned, or the answer is detached.
-	Detach(a *Answer, o Owner) (context.Context, error)
-}
-
-// An Owner has a detached answer.
-type Owner interface {
-	// Work is called when the handler has returned, and for each Resume after that. It may block.
-	Work()
-
-	// Gone is called when the stream has ended early, or the handler has panicked. It must not block. It
-	// is not called when the answer is complete.
-	Gone(err error)
-}
-
-// An Answer is the rest of an answer that is detached. Write, Flush and End may block.
+// An Answer is the rest of an answer that is detached. Write, Flush and Finish may block.
 type Answer struct {
 	part
-	owner Owner // immutable
+	owner   semantics.Owner // immutable
+	counted bool            // by the Host; owned by the sender
 }
 
-// SentPlain implements Detacher.
+// SentPlain implements semantics.Detacher.
 func (w *response) SentPlain() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.sent && !w.hasCoding
 }
 
-// Detach implements Detacher.
-func (w *response) Detach(a *Answer, o Owner) (context.Context, error) {
+// Detach implements semantics.Detacher.
+func (w *response) Detach(a *Answer, o semantics.Owner) (context.Context, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x := w.x
@@ -93,20 +70,38 @@ func (a *resumer) Serve() {}
 func (a *resumer) Cancelled(err error) { a.cancelled(err) }
 
 // Resume implements [h2.Resumer].
-func (a *resumer) Resume() { a.owner.Work() }
+func (a *resumer) Resume() { (*Answer)(a).work() }
 
-// Host returns the server that the connection belongs to.
-func (a *Answer) Host() Host { return a.server.Host }
+// work is the sender's turn.
+func (a *Answer) work() {
+	a.count(1)
+	over, sent := a.owner.Work()
+	if !over {
+		return
+	}
+	a.count(-1)
+	defer func() {
+		if reason := recover(); reason != nil {
+			a.logPanic(reason)
+		}
+	}()
+	a.owner.Finish(sent)
+}
 
-// Conn returns the connection.
-func (a *Answer) Conn() *h2.Conn { return a.stream.Conn() }
+// count counts the answer among the server's, or out.
+func (a *Answer) count(by int64) {
+	if a.counted != (by > 0) {
+		a.counted = by > 0
+		a.server.Host.CountDetached(by)
+	}
+}
 
 // Wrote reports whether the header is fixed.
 func (a *Answer) Wrote() bool { return a.response.wrote }
 
-// IsWhole reports whether the header is all of the answer: it is fixed and says so, or it was sent and
+// IsComplete reports whether the header is all of the answer: it is fixed and says so, or it was sent and
 // answers HEAD. (Before that it may get the length of the body.)
-func (a *Answer) IsWhole() bool {
+func (a *Answer) IsComplete() bool {
 	w := &a.response
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,14 +118,23 @@ func (a *Answer) gone(err error) {
 	a.owner.Gone(err)
 }
 
-// Header returns the header, for one that is not sent yet.
-func (a *Answer) Header() http.Header { return a.response.Header() }
+// Header returns the header, for one that is not sent yet, and nil for one that is fixed: the sender may
+// have the lock.
+func (a *Answer) Header(wrote bool) http.Header {
+	if wrote {
+		return nil
+	}
+	return a.response.Header()
+}
 
 // WriteHeader fixes the header.
-func (a *Answer) WriteHeader(status int) { a.response.WriteHeader(status) }
+func (a *Answer) WriteHeader(status int, _ bool) { a.response.WriteHeader(status) }
 
 // Write writes a part of the body.
-func (a *Answer) Write(p []byte) (int, error) { return a.response.Write(p) }
+func (a *Answer) Write(p []byte) error {
+	_, err := a.response.Write(p)
+	return err
+}
 
 // Flush sends what was written.
 func (a *Answer) Flush() error { return a.response.FlushError() }
@@ -141,21 +145,21 @@ func (a *Answer) SetWriteDeadline(t time.Time) error { return a.response.SetWrit
 // WriteTimeout returns the server's; 0: none.
 func (a *Answer) WriteTimeout() time.Duration { return a.server.WriteTimeout }
 
-// Resume makes a goroutine call the owner's Work.
-func (a *Answer) Resume() { a.stream.Resume() }
+// Start makes a goroutine call the owner's Work.
+func (a *Answer) Start() { a.stream.Resume() }
 
-// Cut resets the stream.
-func (a *Answer) Cut() { a.stream.Reset(h2.InternalError) }
+// Cut resets the stream. It doesn't block.
+func (a *Answer) Cut() { go a.stream.Reset(h2.InternalError) }
 
-// End ends the answer behind what was written, or resets the stream. It returns an error if not all
+// Finish ends the answer behind what was written, or resets the stream. It returns an error if not all
 // was sent. The request's context is cancelled.
-func (a *Answer) End(complete bool) (err error) {
+func (a *Answer) Finish(complete bool) (err error) {
 	if complete {
 		a.response.finish()
 		err = a.response.err
 	} else {
 		a.response.abort()
-		a.Cut()
+		a.stream.Reset(h2.InternalError)
 	}
 	a.ended()
 	a.stream.Finish()

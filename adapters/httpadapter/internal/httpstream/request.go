@@ -25,17 +25,16 @@ func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, o
 	if u == nil {
 		return h2.ProtocolError, false
 	}
-	host := x.server.Host
-	conn := host.Conn(c)
-	ctx, canceler := host.Context(c)
+	conn := c.User().(Conn)
+	ctx, canceler := conn.NewContext()
 	x.canceler = canceler
 	r := &x.request
 	*r = *blank.WithContext(ctx)
 	r.Method, r.URL, r.RequestURI, r.Host = from.Method, u, uri, from.Authority
 	r.Proto, r.ProtoMajor = "HTTP/2.0", 2
-	r.RemoteAddr = conn.RemoteAddr
+	r.RemoteAddr = conn.RemoteText()
 	if from.Scheme == "https" || tlsWithAnyScheme {
-		r.TLS = conn.TLS
+		r.TLS = conn.TLSState()
 	}
 	r.Header = header(from, values)
 	continues := takeFromHeader(r)

@@ -36,25 +36,28 @@ var ExtendedConnect = strings.Contains(os.Getenv("GODEBUG"), "http2xconnect=1")
 
 // A Host is the server around a Handler.
 type Host interface {
-	// Conn returns what the requests of a connection share, and Context makes the context of a
-	// request. They must not block.
-	Conn(c *h2.Conn) Conn
-	Context(c *h2.Conn) (context.Context, semantics.Canceler)
-
 	// ConnState is called like the ConnState of an http.Server.
 	ConnState(c *h2.Conn, state http.ConnState)
 
 	// KeepAlives reports whether a connection may stay open after its last stream has ended.
 	KeepAlives() bool
 
+	// CountDetached counts an answer that is detached, or, below 0, one whose rest has ended.
+	CountDetached(by int64)
+
 	// Logf writes a line to the server's log.
 	Logf(format string, args ...any)
 }
 
-// Conn is what all requests of a connection share.
-type Conn struct {
-	RemoteAddr string
-	TLS        *tls.ConnectionState
+// A Conn is what the User of an h2.Conn must be: it has what all requests of a connection share. The
+// methods must not block. They are called for one request of a connection after the other.
+type Conn interface {
+	// RemoteText and TLSState return a Request's RemoteAddr and TLS.
+	RemoteText() string
+	TLSState() *tls.ConnectionState
+
+	// NewContext makes the context of a request.
+	NewContext() (context.Context, semantics.Canceler)
 }
 
 // Accept implements [h2.Handler].
@@ -112,6 +115,11 @@ func (p *part) current() *part {
 	return p
 }
 
+// logPanic logs a panic of the user's.
+func (p *part) logPanic(reason any) {
+	semantics.LogPanic(p.server.Host.Logf, "http2", p.stream.Conn().RemoteAddr(), reason)
+}
+
 // ended tells those who wait for the stream's end.
 func (p *part) ended() {
 	p.canceler.Cancel()
@@ -153,7 +161,7 @@ func (x *exchange) Serve() {
 			x.response.abort()
 			x.current().stream.Reset(h2.InternalError)
 			if reason := recover(); reason != nil {
-				semantics.LogPanic(x.server.Host.Logf, "http2", x.stream.Conn().RemoteAddr(), reason)
+				x.current().logPanic(reason)
 			}
 			if detached != nil {
 				detached.owner.Gone(semantics.ErrPanicked)
@@ -161,7 +169,7 @@ func (x *exchange) Serve() {
 		}
 		if detached != nil {
 			detached.stream.CloseRead()
-			detached.owner.Work()
+			detached.work()
 		}
 	}()
 	x.serve()
