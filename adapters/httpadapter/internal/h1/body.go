@@ -239,7 +239,7 @@ func (b *requestBody) close() (err error) {
 		if b.left = nil; b.atEnd() == nil {
 			err = b.fill()
 		}
-		if err != nil && !(b.ended && cutOffIsEnd) {
+		if err != nil && !(b.ended && http1.CutOffIsEnd) {
 			// The rest of the body may still come, and must not be taken for a request.
 			b.early, b.linger = true, errors.Is(err, os.ErrDeadlineExceeded)
 		}
@@ -268,7 +268,7 @@ func (b *requestBody) finish(readsOn bool) (reusable, tooLong bool) {
 	}
 	defer b.mu.Unlock()
 	switch {
-	case b.expects && endIsRead:
+	case b.expects && http1.EndIsRead:
 		return b.seenEnd, false
 	case b.expects && !b.ended: // the client may never send it
 		return false, false
@@ -283,7 +283,7 @@ func (b *requestBody) finish(readsOn bool) (reusable, tooLong bool) {
 		return false, true
 	default:
 		b.last = false // HTTP/1.0 may ask for the connection to be closed and kept
-		if b.close() != nil && cutOffIsEnd {
+		if b.close() != nil && http1.CutOffIsEnd {
 			b.closed = !b.ended // the handler may read on, and finds the end
 			return false, false
 		}

@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"sync"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
 // chunks is where a body in chunks comes from. net/http decides its framing: httputil's reader of
@@ -192,7 +194,7 @@ func (b *requestBody) finishChunks() (reusable, tooLong bool) {
 		b.closed = true
 		return true, false
 	}
-	b.closed = b.closed || !cutOffIsEnd // or the handler may read on, and finds the error
+	b.closed = b.closed || !http1.CutOffIsEnd // or the handler may read on, and finds the error
 	return false, false
 }
 

@@ -56,10 +56,8 @@ func isValid(h http.Header) bool {
 			return false
 		}
 		for _, v := range values {
-			for i := range len(v) {
-				if c := v[i]; c < ' ' && c != '\t' || c == 0x7f {
-					return false
-				}
+			if !isValueBytes(v) {
+				return false
 			}
 		}
 	}
@@ -139,7 +137,7 @@ func (o *Outgoing) Append(b []byte, r *http.Request, target string) []byte {
 	} else if len(agent) > 0 && agent[0] != "" {
 		b = o.line(b, "User-Agent", textproto.TrimString(agent[0]))
 	}
-	if r.Close && !hasToken(semantics.First(r.Header, "Connection"), "close") {
+	if r.Close && !HasToken(semantics.First(r.Header, "Connection"), "close") {
 		b = o.line(b, "Connection", "close")
 	}
 	switch {
@@ -228,11 +226,8 @@ func (o *Outgoing) field(b []byte, f entry) []byte {
 	return b
 }
 
-// HasToken reports whether a list has a token, in lower case, as net/http's client looks for it.
-func HasToken(list, token string) bool { return hasToken(list, token) }
-
 // RequiresHTTP1 reports whether net/http sends a request over HTTP/1.1 even if it could speak HTTP/2.
 func RequiresHTTP1(r *http.Request) bool {
 	return len(r.Header["Upgrade"]) > 0 && equalFold(r.Header["Upgrade"][0], "websocket") &&
-		hasToken(semantics.First(r.Header, "Connection"), "upgrade")
+		HasToken(semantics.First(r.Header, "Connection"), "upgrade")
 }

@@ -154,8 +154,8 @@ func (w *Response) InitOdd(conn Conn, r *http.Request, expects bool) {
 	w.Init(conn, r, nil)
 	options := semantics.First(r.Header, "Connection")
 	w.is10, w.isConnect = !r.ProtoAtLeast(1, 1), r.Method == http.MethodConnect
-	w.closes = !w.is10 && (r.Close || hasToken(options, "close")) // (*Request).wantsClose; HTTP/1.0 asks for the opposite
-	w.keeps10 = w.is10 && hasToken(options, "keep-alive")         // (*Request).wantsHttp10KeepAlive
+	w.closes = !w.is10 && (r.Close || HasToken(options, "close")) // (*Request).wantsClose; HTTP/1.0 asks for the opposite
+	w.keeps10 = w.is10 && HasToken(options, "keep-alive")         // (*Request).wantsHttp10KeepAlive
 	w.expects, w.awaits100 = expects, expects
 }
 
@@ -730,7 +730,7 @@ func (w *Response) sendHeader(p []byte) {
 		}
 	}
 	upgraded := w.status == http.StatusSwitchingProtocols && w.upgrades
-	if w.closes && (!keepAlives || !hasToken(declared.connection, "close")) && !upgraded {
+	if w.closes && (!keepAlives || !HasToken(declared.connection, "close")) && !upgraded {
 		drop.set(connection)
 		switch {
 		case !w.is10 && !tunnels:

@@ -160,7 +160,7 @@ func isCommonReadError(err error) bool {
 // else, which is answered with 417 ((*conn).serve).
 func ExpectsContinue(r *http.Request) (continues, fails bool) {
 	expect := semantics.First(r.Header, "Expect")
-	continues = hasToken(expect, "100-continue")
+	continues = HasToken(expect, "100-continue")
 	return continues && r.ProtoAtLeast(1, 1) && r.ContentLength != 0, !continues && expect != ""
 }
 
