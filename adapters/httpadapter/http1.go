@@ -7,11 +7,11 @@ import (
 )
 
 // http1Host is a call as the host of its connections.
-type http1Host serveCall
+type http1Host struct{ *serveCall }
 
 // Introduce implements h1.Host. It calls the user's ConnContext and ConnState for one connection of the
 // call after the other, as net/http does.
-func (h *http1Host) Introduce(c *h1.Conn) {
+func (h http1Host) Introduce(c *h1.Conn) {
 	user := &h.server.user
 	if user.connContext == nil && user.connState == nil {
 		return
@@ -32,28 +32,25 @@ func (h *http1Host) Introduce(c *h1.Conn) {
 }
 
 // Begins implements h1.Host.
-func (h *http1Host) Begins() bool {
+func (h http1Host) Begins() bool {
 	if h.ended.Load() {
 		return false
 	}
 	if h.keepAlivesOff.Load() {
-		(*serveCall)(h).askKeepAlives()
+		h.askKeepAlives()
 	}
 	return true
 }
 
 // Ended implements h1.Host.
-func (h *http1Host) Ended() bool { return h.ended.Load() }
-
-// KeepAlives implements h1.Host.
-func (h *http1Host) KeepAlives() bool { return (*serveCall)(h).keepsAlive() }
+func (h http1Host) Ended() bool { return h.ended.Load() }
 
 // Draining implements h1.Host.
-func (h *http1Host) Draining() bool { return h.server.draining.Load() }
+func (h http1Host) Draining() bool { return h.server.draining.Load() }
 
 // Switch implements h1.Host.
-func (h *http1Host) Switch(c *h1.Conn, unread []byte) {
-	call := (*serveCall)(h)
+func (h http1Host) Switch(c *h1.Conn, unread []byte) {
+	call := h.serveCall
 	tc := c.TLS()
 	switch {
 	case call.streams != nil && (tc == nil || call.server.allowsHTTP2(tc.ConnectionState())):
@@ -66,10 +63,7 @@ func (h *http1Host) Switch(c *h1.Conn, unread []byte) {
 }
 
 // Left implements h1.Host.
-func (h *http1Host) Left() { (*serveCall)(h).release() }
-
-// Logf implements h1.Host.
-func (h *http1Host) Logf(format string, args ...any) { h.server.logf(format, args...) }
+func (h http1Host) Left() { h.release() }
 
 // callOf returns the call that a connection belongs to.
-func callOf(c *h1.Conn) *serveCall { return (*serveCall)(c.Host().(*http1Host)) }
+func callOf(c *h1.Conn) *serveCall { return c.Host().(http1Host).serveCall }

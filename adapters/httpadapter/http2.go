@@ -37,7 +37,7 @@ func (call *serveCall) newStreams() *h2.Server {
 		s.logf("httpadapter: HTTP/2 is not served by percore, and each connection that waits has a goroutine: %s", why)
 		return nil
 	}
-	own, config := s.http2Handler((*http2Host)(call)), s.http2Config()
+	own, config := s.http2Handler(http2Host{call}), s.http2Config()
 	if h := s.streamHandler(); h != nil {
 		config.Resets, config.Log = streamHandlerResets, slog.New(errorLog{server: call.server})
 		config.AnyTarget = true // and shared is as strict as HTTP with what isn't the StreamHandler's
@@ -107,10 +107,10 @@ func (s *Server) http2Config() h2.Config {
 }
 
 // http2Host is a call as the host of its streams.
-type http2Host serveCall
+type http2Host struct{ *serveCall }
 
 // ConnState implements httpstream.Host.
-func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
+func (h http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	own := c.User().(*h1.Conn)
 	if !own.ReportSafely(state) {
 		_ = c.Close()
@@ -124,14 +124,8 @@ func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	}
 }
 
-// KeepAlives implements httpstream.Host.
-func (h *http2Host) KeepAlives() bool { return (*serveCall)(h).keepsAlive() }
-
 // CountDetached implements httpstream.Host.
-func (h *http2Host) CountDetached(by int64) { h.server.counts.Add(h1.CountDetached, by) }
-
-// Logf implements httpstream.Host.
-func (h *http2Host) Logf(format string, args ...any) { h.server.logf(format, args...) }
+func (h http2Host) CountDetached(by int64) { h.server.counts.Add(h1.CountDetached, by) }
 
 // allowsHTTP2 reports whether TLS has agreed on HTTP/2 in a way that allows it.
 func (s *Server) allowsHTTP2(state tls.ConnectionState) bool {

@@ -87,7 +87,7 @@ func (s *Server) newServeCall(l net.Listener, tlsConfig *tls.Config) *serveCall 
 		}
 	}
 	config := h1.Config{
-		Host: (*http1Host)(call), HTTP: s.srv, ConnState: s.user.connState, Context: call.ctx,
+		Host: http1Host{call}, HTTP: s.srv, ConnState: s.user.connState, Context: call.ctx,
 		FieldsMax: fieldsMax(s.srv), BeginTime: s.beginTime, Handshakes: s.newHandshakes(), Counts: s.counters.Cells,
 	}
 	if call.keeps {
@@ -245,10 +245,13 @@ func (call *serveCall) closeIdle() {
 	go call.drainIdleHTTP2() // its hooks may want locks that net/http holds
 }
 
-// keepsAlive reports whether a connection may wait for another request.
-func (call *serveCall) keepsAlive() bool {
+// KeepAlives reports whether a connection may wait for another request. It is for both hosts.
+func (call *serveCall) KeepAlives() bool {
 	return !call.ended.Load() && !call.keepAlivesOff.Load()
 }
+
+// Logf writes a line to the server's log. It is for both hosts.
+func (call *serveCall) Logf(format string, args ...any) { call.server.logf(format, args...) }
 
 // warnForeign logs, once, that connections could be served here if not for their type.
 func (call *serveCall) warnForeign(nc net.Conn) {
