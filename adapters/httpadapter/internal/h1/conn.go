@@ -162,6 +162,20 @@ func (c *Conn) endLocked(event func(connState) (connState, bool)) (ended bool) {
 	return true
 }
 
+// end is endLocked without mu held.
+func (c *Conn) end(event func(connState) (connState, bool)) (ended bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.endLocked(event)
+}
+
+// closeEnded closes a connection that has ended while it waited.
+func (c *Conn) closeEnded() {
+	_ = c.Conn.Close()
+	c.notifyClosed()
+	c.Host().Left()
+}
+
 // shut closes the connection permanently. If a worker has it, that calls the hook.
 func (c *Conn) shut() error {
 	c.mu.Lock()

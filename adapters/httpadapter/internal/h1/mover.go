@@ -179,10 +179,6 @@ func (m *Moving) CloseMoved() {
 // closeTakenOut closes a connection that a mover has.
 func (m *Moving) closeTakenOut() {
 	c := (*Conn)(m)
-	c.mu.Lock()
-	c.endLocked(connState.closeTakenOut)
-	c.mu.Unlock()
-	_ = c.Conn.Close()
-	c.notifyClosed()
-	c.Host().Left()
+	c.end(connState.closeTakenOut)
+	c.closeEnded()
 }

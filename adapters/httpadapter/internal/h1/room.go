@@ -93,7 +93,5 @@ func (i idleConn) closeForRoom() {
 		_ = c.ext.tls.Close()
 		cut.Stop()
 	}
-	_ = c.Conn.Close()
-	c.notifyClosed()
-	c.Host().Left()
+	c.closeEnded()
 }

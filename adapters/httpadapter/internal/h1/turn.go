@@ -483,10 +483,7 @@ func (t *turn) close() bool {
 func (t *turn) finish() bool {
 	c := t.c
 	c.stream().close()
-	c.mu.Lock()
-	ended := c.endLocked(connState.end)
-	c.mu.Unlock()
-	if ended {
+	if c.end(connState.end) {
 		c.Report(http.StateClosed)
 		c.Host().Left()
 	}
