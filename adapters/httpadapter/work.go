@@ -39,7 +39,7 @@ type workLimit struct {
 	retryAfter string
 }
 
-// serve calls a handler when it is its turn.
+// serve calls a handler once it has a place.
 func (l *workLimit) serve(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	if l.exempt != nil && l.exempt(r) {
 		h.ServeHTTP(w, r)

@@ -58,8 +58,8 @@ func (c *requestContext) Err() error {
 	return c.err
 }
 
-// AfterFunc is for package context. It has f called, on a goroutine of its own, when c is cancelled;
-// stop keeps it from being called, and reports whether it did.
+// AfterFunc is for package context. It calls f, on a goroutine of its own, when c is cancelled; stop
+// keeps it from that, and reports whether it did.
 func (c *requestContext) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 //
 // The goroutine that lets a connection wait offers it first: the worker, or the accept loop. So a
 // client whose next request follows each answer at once moves as well as others: its connection may
-// wait for microseconds only, too short a time for a look now and then to find it. And the mover's owner
-// has it look at all connections when it begins, and from time to time: for those that wait already, and
-// those that found no room.
+// wait for microseconds only, too short a time for a look now and then to find it. And HandOver makes the
+// mover look at all connections when it begins, and from time to time: for those that wait already, and
+// those that were too many.
 //
 // The offer costs a request the load of a pointer that is nil, from memory that it uses anyway.
 type Mover struct {
@@ -51,8 +51,8 @@ func (s *Server) SetMover(m *Mover) {
 // HasMover reports whether the server's connections leave with m.
 func (s *Server) HasMover(m *Mover) bool { return s.Queues[0].mover.Load() == m }
 
-// Look takes the server's connections that wait. It calls full whenever there is no room for more, and
-// takes no more when that returns false.
+// Look takes the server's connections that wait. It calls full whenever it has as many as it
+// may have, and takes no more when that returns false.
 func (m *Mover) Look(s *Server, full func() bool) {
 	goesOn := true
 	s.Each(func(c *Conn) {
@@ -90,7 +90,7 @@ func (s *Server) Shaking() (n int) {
 	return n
 }
 
-// take takes c out of service by an event, if there is room, and reports whether it did. armed is
+// take takes c out of service by an event, unless it has enough, and reports whether it did. armed is
 // false if the caller has not armed the callback.
 func (m *Mover) take(c *Conn, event func(connState) (connState, bool), armed bool) bool {
 	m.mu.Lock()

@@ -338,7 +338,7 @@ func (w *Response) write(p []byte, s string) (n int, err error) {
 	return n + w.buffer(p, s), nil
 }
 
-// buffer appends as much of p or s to the buffered part of the body as there is room for.
+// buffer appends as much of p or s to the buffered part of the body as fits there.
 func (w *Response) buffer(p []byte, s string) (n int) {
 	body := w.takeBody()
 	n = copy(body[len(body):bodyBytesMax], p) + copy(body[len(body):bodyBytesMax], s)

@@ -72,7 +72,7 @@ func (a *resumer) Cancelled(err error) { a.cancelled(err) }
 // Resume implements [h2.Resumer].
 func (a *resumer) Resume() { (*Answer)(a).work() }
 
-// work is the sender's turn.
+// work makes the owner send what is to be sent, and notes the end.
 func (a *Answer) work() {
 	a.count(1)
 	over, sent := a.owner.Work()

@@ -6,7 +6,7 @@
 //   - Push returns http.ErrNotSupported. Clients have turned it off.
 //   - If the client has reset the stream, its body can't be read any more; net/http lets a handler
 //     read what had arrived before the reset.
-//   - A handler is not called for a stream that was reset before its turn.
+//   - A handler is not called for a stream that was reset before it was served.
 //   - Trailers with names that are not allowed in trailers reset the stream when the handler reads
 //     them, not when they arrive.
 //   - After status 400 for a connection-specific field the stream is reset with PROTOCOL_ERROR (RFC

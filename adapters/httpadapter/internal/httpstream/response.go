@@ -270,7 +270,7 @@ func (w *response) write(p []byte, s string) (n int, err error) {
 // errReturnedWrite is the error of a Write after the handler has returned.
 var errReturnedWrite = errors.New("http: the handler has returned, write the answer before that")
 
-// buffer copies as much of p or s as there is room for.
+// buffer copies as much of p or s as fits in the memory.
 func (w *response) buffer(p []byte, s string) (n int) {
 	if len(p)+len(s) == 0 {
 		return 0

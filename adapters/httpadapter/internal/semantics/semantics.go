@@ -55,15 +55,15 @@ func First(h http.Header, name string) string {
 	return ""
 }
 
-// AddValue adds a value to a header. room is memory for the first value of a key: one element with the
+// AddValue adds a value to a header. first is memory for the first value of a key: one element with the
 // capacity of one, since an append must not reach what is behind it.
-func AddValue(h http.Header, key, value string, room []string) {
+func AddValue(h http.Header, key, value string, first []string) {
 	if have, ok := h[key]; ok {
 		h[key] = append(have, value)
 		return
 	}
-	room[0] = value
-	h[key] = room
+	first[0] = value
+	h[key] = first
 }
 
 // SniffBytes is how many bytes [http.DetectContentType] looks at.
