@@ -1,6 +1,6 @@
-// Package http1 implements HTTP/1 without input, output or time. It turns bytes into an
-// *http.Request, and the calls of an http.ResponseWriter into bytes. The adapter reads, writes and
-// waits around it.
+// Package http1 implements HTTP/1 without input or output, and needs the time for Date alone. It turns
+// bytes into an *http.Request, and the calls of an http.ResponseWriter into bytes. The adapter reads,
+// writes and waits around it.
 //
 //	bytes ──► Head.Scan ──► Head.Request ──► handler ──► Response ──► bytes
 //	              │ a verdict other than Plain  ▲
