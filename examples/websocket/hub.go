@@ -20,98 +20,50 @@ const (
 	writeTimeout = 10 * time.Second // for a member to take a message
 )
 
+// upgrader has a small buffer for reading, and one for writing only while a message is written.
+var upgrader = websocket.Upgrader{ReadBufferSize: 256, WriteBufferPool: new(sync.Pool)}
+
 // A hub passes messages on to the members of a room.
 type hub struct {
-	upgrader websocket.Upgrader // immutable
-	conns    handover.Conns     // of the members
-	group    *wsadapter.Group   // of the same: to move them, or to tell them that the server stops
+	conns handover.Conns   // of the members
+	group *wsadapter.Group // of the same: to move them, or to tell them that the server stops
 
 	mu    sync.Mutex
-	rooms map[string]map[*member]struct{} // guarded by mu; nil after close
+	rooms map[string]map[*member]struct{} // guarded by mu
 }
 
 func newHub() *hub {
-	h := &hub{
-		rooms: make(map[string]map[*member]struct{}),
-		// Use a small buffer for reading, and a buffer for writing only while a message is written.
-		upgrader: websocket.Upgrader{ReadBufferSize: 256, WriteBufferPool: new(sync.Pool)},
-	}
-	h.group = wsadapter.NewGroup(&h.conns, "hub", h.restore)
+	h := &hub{rooms: make(map[string]map[*member]struct{})}
+	h.group = wsadapter.NewGroup(&h.conns, "hub", h.enter)
 	return h
 }
 
 // join serves a new member's request. It returns at once, and the connection continues on its own.
 func (h *hub) join(w http.ResponseWriter, r *http.Request) {
 	room := r.FormValue("room")
-	r.Header.Del("Cookie") // which restore doesn't need
-	if err := h.enter(h.group.NewUpgrade(w, r), r, room); err != nil {
+	r.Header.Del("Cookie") // which enter doesn't need in the next process
+	if err := h.enter(h.group.NewUpgrade(w, r), r, []byte(room)); err != nil {
 		log.Print(err) // Upgrade has answered
 	}
 }
 
-// restore makes a member of the connection that this process's predecessor had.
-func (h *hub) restore(up *wsadapter.Upgrade, r *http.Request, state []byte) error {
-	return h.enter(up, r, string(state))
-}
-
-func (h *hub) enter(up *wsadapter.Upgrade, r *http.Request, room string) error {
-	ws, err := h.upgrader.Upgrade(up, r, nil)
+// enter makes a member of a new connection, or of one that this process's predecessor had, whose Save
+// has returned the room.
+func (h *hub) enter(up *wsadapter.Upgrade, r *http.Request, room []byte) error {
+	ws, err := upgrader.Upgrade(up, r, nil)
 	if err != nil {
 		return err
 	}
 	ws.SetReadLimit(messageMax)
-	m := &member{hub: h, ws: ws, room: room}
-	if !h.add(m) {
-		ws.Close()
-		return errors.New("the hub is closed")
-	}
-	wsadapter.Start(up.Conn(), m)
-	return nil
-}
-
-// add reports false if the hub is closed.
-func (h *hub) add(m *member) bool {
+	m := &member{hub: h, ws: ws, room: string(room)}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.rooms == nil {
-		return false
-	}
 	if h.rooms[m.room] == nil {
 		h.rooms[m.room] = make(map[*member]struct{})
 	}
 	h.rooms[m.room][m] = struct{}{}
-	return true
-}
-
-func (h *hub) remove(m *member) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.rooms[m.room], m)
-	if len(h.rooms[m.room]) == 0 {
-		delete(h.rooms, m.room)
-	}
-}
-
-// send sends a message to all members of a room, without waiting for them. The message is in memory
-// once.
-func (h *hub) send(room string, message *websocket.PreparedMessage) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for m := range h.rooms[room] {
-		m.send(message)
-	}
-}
-
-// close closes the connections of all members.
-func (h *hub) close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, members := range h.rooms {
-		for m := range members {
-			m.ws.Close() // this calls End
-		}
-	}
-	h.rooms = nil
+	h.mu.Unlock()
+	wsadapter.Start(up.Conn(), m)
+	return nil
 }
 
 // A member is a connection of the hub. Read, Handle and End are its wsadapter.Session. With Save it
@@ -121,9 +73,8 @@ type member struct {
 	ws   *websocket.Conn
 	room string
 
-	mu      sync.Mutex
-	queue   []*websocket.PreparedMessage // guarded by mu
-	writing bool                         // guarded by mu: a goroutine writes the queue
+	mu    sync.Mutex
+	queue []*websocket.PreparedMessage // guarded by mu; unless it is nil, a goroutine writes it
 }
 
 // Read returns the next message. The adapter calls it when there is something to read.
@@ -132,30 +83,42 @@ func (m *member) Read() ([]byte, error) {
 	return text, err
 }
 
-// Handle sends a message to all members of the room.
+// Handle sends a message to all members of the room, without waiting for them. It is in memory once.
 func (m *member) Handle(text []byte) error {
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8") // browsers would close their connections
 	}
 	message, err := websocket.NewPreparedMessage(websocket.TextMessage, text)
-	if err == nil {
-		m.hub.send(m.room, message)
+	if err != nil {
+		return err
 	}
-	return err
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	for other := range m.hub.rooms[m.room] {
+		other.send(message)
+	}
+	return nil
 }
 
-// Save returns what restore needs in the next process. Messages that wait for the member go first.
+// Save returns what enter needs in the next process. Messages that wait for the member go first.
 func (m *member) Save() ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.writing {
+	if m.queue != nil {
 		return nil, wsadapter.ErrNotNow
 	}
 	return []byte(m.room), nil
 }
 
 // End is called when the member has left or moved, or when its connection was closed.
-func (m *member) End(error) { m.hub.remove(m) }
+func (m *member) End(error) {
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	delete(m.hub.rooms[m.room], m)
+	if len(m.hub.rooms[m.room]) == 0 {
+		delete(m.hub.rooms, m.room)
+	}
+}
 
 // send queues a message. A goroutine writes it, which runs while messages wait. So a member that
 // reads slowly delays no other member.
@@ -166,34 +129,33 @@ func (m *member) send(message *websocket.PreparedMessage) {
 		m.ws.Close()
 		return
 	}
-	m.queue = append(m.queue, message)
-	if !m.writing {
-		m.writing = true
+	if m.queue == nil {
 		go m.write()
 	}
+	m.queue = append(m.queue, message)
 }
 
 // write writes messages until the queue is empty or the connection fails.
 func (m *member) write() {
-	for message := m.next(); message != nil; message = m.next() {
-		m.ws.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if err := m.ws.WritePreparedMessage(message); err != nil {
-			m.ws.Close()
-			return
+	for waiting := m.take(); waiting != nil; waiting = m.take() {
+		for _, message := range waiting {
+			m.ws.SetWriteDeadline(time.Now().Add(writeTimeout))
+			if err := m.ws.WritePreparedMessage(message); err != nil {
+				m.ws.Close()
+				return
+			}
 		}
 	}
 }
 
-// next takes a message out of the queue. If the queue is empty, it returns nil and ends the
-// writing.
-func (m *member) next() *websocket.PreparedMessage {
+// take takes all messages out of the queue. It ends the writing if there are none.
+func (m *member) take() (waiting []*websocket.PreparedMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.queue) == 0 {
-		m.queue, m.writing = nil, false
+		m.queue = nil
 		return nil
 	}
-	message := m.queue[0]
-	m.queue = m.queue[1:]
-	return message
+	waiting, m.queue = m.queue, m.queue[len(m.queue):]
+	return waiting
 }

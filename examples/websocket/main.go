@@ -19,14 +19,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/handover"
 )
-
-// maxConns limits the open connections. For further clients those that have waited longest between two
-// requests are closed. WebSockets stay: if all places are theirs, clients wait to be accepted.
-const maxConns = 10_000
 
 //go:embed page.html
 var page []byte
@@ -35,8 +30,7 @@ func main() {
 	address := flag.String("addr", "localhost:8080", "address to listen on")
 	flag.Parse()
 
-	config := &percore.ListenConfig{MaxConns: maxConns}
-	if err := serve(context.Background(), handover.Part{Address: *address, Config: config}); err != nil {
+	if err := serve(context.Background(), handover.Part{Address: *address}); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -45,7 +39,6 @@ func main() {
 // otherwise they are told to go away, spread over some seconds.
 func serve(ctx context.Context, part handover.Part) error {
 	hub := newHub()
-	defer hub.close()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 	mux.HandleFunc("GET /hub", hub.join)
