@@ -8,16 +8,16 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/stats"
 )
 
-// Format prints a figure with three digits and its unit, or "-" if there is no figure.
-func Format(v float64, u bench.Unit) string {
+// format prints a figure with three digits and its unit, or "-" if there is no figure.
+func format(v float64, u bench.Unit) string {
 	if math.IsNaN(v) {
 		return "-"
 	}
 	switch u {
 	case bench.Nanoseconds:
-		return Scaled(v, 1000, "ns", "µs", "ms", "s")
+		return scaled(v, 1000, "ns", "µs", "ms", "s")
 	case bench.Bytes:
-		return Scaled(v, 1024, "B", "KiB", "MiB", "GiB")
+		return scaled(v, 1024, "B", "KiB", "MiB", "GiB")
 	case bench.Percent:
 		return fmt.Sprintf("%.1f%%", v)
 	case bench.PerSecond:
@@ -26,8 +26,8 @@ func Format(v float64, u bench.Unit) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// Scaled divides v by base until it is below base, and appends the corresponding unit.
-func Scaled(v, base float64, units ...string) string {
+// scaled divides v by base until it is below base, and appends the corresponding unit.
+func scaled(v, base float64, units ...string) string {
 	i := 0
 	for i < len(units)-1 && math.Abs(v) >= base {
 		v /= base
@@ -47,29 +47,13 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// Median prints the median of an arm's samples. If there are several samples, it also prints their
+// median prints the median of an arm's samples. If there are several samples, it also prints their
 // spread.
-func Median(v []float64, u bench.Unit) string {
+func median(v []float64, u bench.Unit) string {
 	m := stats.Median(v)
 	if len(v) < 2 || m == 0 {
-		return Format(m, u)
+		return format(m, u)
 	}
 	lo, hi, _ := stats.Interval(v)
-	return fmt.Sprintf("%s ±%.0f%%", Format(m, u), 100*(hi-lo)/2/math.Abs(m))
-}
-
-// Ratio prints a comparison: the median of the ratios of the pairs, and its interval.
-func Ratio(c bench.Comparison) string {
-	if c.Ratio.Pairs == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.3f [%.3f %.3f]", c.Ratio.Median, c.Ratio.Lo, c.Ratio.Hi)
-}
-
-// Verdict prints the result of a comparison, or nothing if there is no result.
-func Verdict(c bench.Comparison) string {
-	if c.Ratio.Pairs == 0 {
-		return ""
-	}
-	return c.Verdict.String()
+	return fmt.Sprintf("%s ±%.0f%%", format(m, u), 100*(hi-lo)/2/math.Abs(m))
 }
