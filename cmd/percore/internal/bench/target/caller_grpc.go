@@ -40,10 +40,6 @@ func (c *caller) callGRPC(order *scenario.Order) {
 		c.err = errors.Join(c.err, err)
 		conns = append(conns, cc)
 		call := callOfKind(order.Calls.Kind)
-		if call == nil {
-			c.err = fmt.Errorf("there is no kind of call %q", order.Calls.Kind)
-			return
-		}
 		calls = append(calls, func() error { return call(cc, in) })
 	}
 	c.call = inTurn(calls)
@@ -57,14 +53,12 @@ func (c *caller) callGRPC(order *scenario.Order) {
 // callOfKind returns what makes calls on one connection.
 func callOfKind(kind string) func(grpcClient, *wrapperspb.BytesValue) error {
 	switch kind {
-	case "":
-		return callUnary
 	case scenario.CallList:
 		return callList
 	case scenario.CallPingPong:
 		return new(openStreams).pingPong
 	}
-	return nil
+	return callUnary
 }
 
 var errOther = errors.New("the backend sent back another message")
