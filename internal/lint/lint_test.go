@@ -246,7 +246,7 @@ var modules = map[string]module{
 	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"cmd/percore": {requires: []string{
 		"github.com/HdrHistogram/hdrhistogram-go",
-		"github.com/gorilla/websocket", "github.com/jhump/protoreflect/v2", "github.com/schollz/progressbar/v3", "github.com/tidwall/redcon", "github.com/valyala/fasthttp",
+		"github.com/gorilla/websocket", "github.com/jhump/protoreflect/v2", "github.com/prometheus/procfs", "github.com/schollz/progressbar/v3", "github.com/tidwall/redcon", "github.com/valyala/fasthttp",
 		"golang.org/x/net", "golang.org/x/sync", "golang.org/x/sys", "golang.org/x/term",
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}},

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
 
 	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
@@ -62,39 +62,33 @@ type child struct {
 	process
 	what     string // for messages: "the net server"
 	client   *rpc.Client
-	stdout   *os.File
-	stderr   words
-	counters *counters // nil if nothing is counted
+	stderr   bytes.Buffer // complete once exited is closed
+	counters *counters    // nil if nothing is counted
 }
 
 // startChild runs exe with args on the given processors, with counters if that is wanted. The child
 // ends when its standard input ends, so it can't outlive this process. The kernel kills it, too.
 func startChild(what string, on processors, count bool, exe string, args, env []string) (*child, error) {
-	inR, inW, err := os.Pipe()
+	c := &child{process: newProcess(exe, args, env), what: what}
+	c.cmd.Stderr = &c.stderr
+	in, err := c.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	defer inR.Close()
-	outR, outW, err := os.Pipe()
-	if err != nil {
-		inW.Close()
-		return nil, err
-	}
-	defer outW.Close()
-	c := &child{process: newProcess(exe, args, env), what: what, stdout: outR}
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, &c.stderr
-	if count {
+	out, err := c.cmd.StdoutPipe()
+	switch {
+	case err != nil:
+	case count:
 		c.counters, err = startCounted(on, c.cmd, c.exited)
-	} else {
+	default:
 		err = startOn(on, c.cmd)
 	}
 	if err != nil {
-		inW.Close()
-		outR.Close()
+		in.Close()
 		return nil, fmt.Errorf("start %s: %w", what, err)
 	}
 	go c.reap()
-	c.client = jsonrpc.NewClient(entry.Pipes{Reader: outR, WriteCloser: inW})
+	c.client = jsonrpc.NewClient(entry.Pipes{Reader: out, WriteCloser: in})
 	return c, nil
 }
 
@@ -161,6 +155,10 @@ func (e *deathError) Error() string {
 	return fmt.Sprintf("%s died (%s): %s", e.what, e.how, line)
 }
 
+// wordsMax is how many bytes of a child's standard error are reported: a few lines, or the top of a
+// panic.
+const wordsMax = 2048
+
 // death returns how the process ended. It waits until it has ended.
 func (c *child) death() *deathError {
 	<-c.exited
@@ -168,7 +166,8 @@ func (c *child) death() *deathError {
 	if c.waitErr != nil {
 		how = c.waitErr.Error()
 	}
-	return &deathError{what: c.what, how: how, said: c.stderr.String()}
+	said := c.stderr.Bytes()
+	return &deathError{what: c.what, how: how, said: string(bytes.TrimSpace(said[:min(wordsMax, len(said))]))}
 }
 
 // stop closes the input of the process, kills it if it doesn't end, and returns when it is gone. It
@@ -176,34 +175,10 @@ func (c *child) death() *deathError {
 func (c *child) stop() {
 	_ = c.client.Close()
 	c.awaitEnd()
-	c.stdout.Close()
 }
 
 // kill ends the process at once and returns when it is gone.
 func (c *child) kill() {
 	c.end()
 	c.stop()
-}
-
-// words keeps the beginning of a child's standard error. It is safe for concurrent use.
-type words struct {
-	mu  sync.Mutex
-	buf []byte // guarded by mu
-}
-
-// wordsMax is how many bytes of a child's standard error are kept: a few lines, or the top of a
-// panic.
-const wordsMax = 2048
-
-func (t *words) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p[:min(wordsMax-len(t.buf), len(p))]...)
-	return len(p), nil
-}
-
-func (t *words) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.buf))
 }

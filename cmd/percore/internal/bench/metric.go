@@ -47,11 +47,8 @@ const (
 	MetricInstructions = "instructions/op" // in user space
 	MetricFast         = "fastpath/op"     // requests that httpadapter served over HTTP/1
 	MetricLoadCPU      = "load-cpu-ns/op"  // of the load generator
+	MetricLateP99      = "late-p99-ns"     // how late the load generator itself was, in an open loop only
 	MetricOther        = "other-cpu-%"     // of the machine, used by all other processes
-
-	// After an open loop only.
-	MetricServiceP99 = "service-p99-ns" // latency counted from when an operation was really begun
-	MetricLateP99    = "late-p99-ns"    // how late the load generator itself was
 
 	// For idle connections.
 	MetricResident   = "rss-B/conn"
@@ -73,7 +70,6 @@ var metrics = []Metric{
 	{MetricP99, "p99", Nanoseconds, false},
 	{MetricP999, "p99.9", Nanoseconds, false},
 	{MetricMax, "max", Nanoseconds, false},
-	{MetricServiceP99, "p99 uncorrected", Nanoseconds, false},
 	{MetricResident, "resident/conn", Bytes, false},
 	{MetricHeap, "heap/conn", Bytes, false},
 	{MetricStack, "stack/conn", Bytes, false},

@@ -187,8 +187,8 @@ func (st *stage) window(rate float64) Sample {
 	for metric, name := range map[string]string{MetricP50: "50", MetricP90: "90", MetricP99: "99", MetricP999: "99.9", MetricMax: "max"} {
 		m[metric] = float64(res.Quantiles[name])
 	}
-	if res.ServiceP99 > 0 {
-		m[MetricServiceP99], m[MetricLateP99] = float64(res.ServiceP99), float64(res.LateP99)
+	if res.LateP99 > 0 { // after an open loop
+		m[MetricLateP99] = float64(res.LateP99)
 	}
 	perOp := func(metric string, v float64) { m[metric] = v / float64(res.Ops) }
 	perOp(MetricLoadCPU, float64(res.CPU))

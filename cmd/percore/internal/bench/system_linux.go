@@ -1,15 +1,14 @@
 package bench
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
@@ -74,32 +73,20 @@ type cpuClock struct {
 	busy time.Duration
 }
 
-// userHZ is the unit of /proc/stat: sysconf(_SC_CLK_TCK), which is 100 on every
-// architecture Go runs on.
-const userHZ = 100
-
-// machineCPU reads how busy all processors have been since boot: the first line
-// of /proc/stat except idle and iowait (proc(5)). It returns a zero clock if
-// that can't be read.
+// machineCPU reads how busy all processors have been since boot. It returns a zero clock if that can't be
+// read.
 func machineCPU() cpuClock {
-	b, err := os.ReadFile("/proc/stat")
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return cpuClock{}
 	}
-	line, _, _ := bytes.Cut(b, []byte("\n"))
-	var ticks int64
-	for i, f := range bytes.Fields(line) {
-		// 0 is "cpu", 4 idle, 5 iowait; 9 and 10 (guest) are part of 1 and 2.
-		if i == 0 || i == 4 || i == 5 || i > 8 {
-			continue
-		}
-		n, err := strconv.ParseInt(string(f), 10, 64)
-		if err != nil {
-			return cpuClock{}
-		}
-		ticks += n
+	stat, err := proc.Stat()
+	if err != nil {
+		return cpuClock{}
 	}
-	return cpuClock{time.Now(), time.Duration(ticks) * time.Second / userHZ}
+	all := stat.CPUTotal // its times of guests are parts of User and Nice (proc(5))
+	busy := all.User + all.Nice + all.System + all.IRQ + all.SoftIRQ + all.Steal
+	return cpuClock{time.Now(), time.Duration(busy * float64(time.Second))}
 }
 
 // noteOthers adds to m what share of the machine other processes have used since the clock was read.
@@ -125,30 +112,26 @@ func kernel() string {
 	}, " ")
 }
 
-// cpuModel names the processor, if /proc/cpuinfo does. (On ARM it doesn't.)
+// cpuModel names the processor, if the kernel does. (On ARM it doesn't.)
 func cpuModel() string {
-	return procField("/proc/cpuinfo", "model name")
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return ""
+	}
+	if all, err := proc.CPUInfo(); err == nil && len(all) > 0 {
+		return all[0].ModelName
+	}
+	return ""
 }
 
 // memoryTotal is the machine's memory in bytes; 0 if that can't be read.
 func memoryTotal() int64 {
-	kb, err := strconv.ParseInt(strings.TrimSuffix(procField("/proc/meminfo", "MemTotal"), " kB"), 10, 64)
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0
 	}
-	return kb << 10
-}
-
-// procField returns the value of the first line "key: value" of a file.
-func procField(path, key string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return ""
+	if m, err := proc.Meminfo(); err == nil && m.MemTotalBytes != nil {
+		return int64(*m.MemTotalBytes)
 	}
-	for line := range strings.Lines(string(b)) {
-		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == key {
-			return strings.TrimSpace(v)
-		}
-	}
-	return ""
+	return 0
 }

@@ -20,7 +20,7 @@ type crew struct {
 	failed  atomic.Bool
 
 	latency       *latencies
-	service, late *latencies // see scenario.Result; nil after a closed loop
+	late          *latencies // see scenario.Result; nil after a closed loop
 	good, refused atomic.Int64
 }
 
@@ -76,7 +76,7 @@ func openLoop(sessions []session, schedule []arrival, sleep func(time.Duration))
 	runtime.GOMAXPROCS(procs + 1)
 	defer runtime.GOMAXPROCS(procs)
 
-	c := &crew{latency: newLatencies(), service: newLatencies(), late: newLatencies()}
+	c := &crew{latency: newLatencies(), late: newLatencies()}
 	shared, queues := newQueues(sessions, schedule)
 	for i, s := range sessions {
 		due := shared
@@ -112,14 +112,12 @@ func newQueues(sessions []session, schedule []arrival) (shared chan time.Time, q
 
 // serve performs the operations that are due on a session.
 func (c *crew) serve(s session, due <-chan time.Time) error {
-	fromDue, fromStart := &shard{to: c.latency}, &shard{to: c.service}
-	defer fromDue.flush()
-	defer fromStart.flush()
+	took := &shard{to: c.latency}
+	defer took.flush()
 	for at := range due {
 		if c.stop.Load() {
 			break
 		}
-		start := time.Now()
 		switch err := s.op(); err {
 		case nil:
 		case errRefused:
@@ -128,12 +126,11 @@ func (c *crew) serve(s session, due <-chan time.Time) error {
 		default:
 			return err
 		}
-		end := time.Now()
-		if end.Sub(at) <= scenario.Good {
+		d := time.Since(at)
+		if d <= scenario.Good {
 			c.good.Add(1)
 		}
-		fromDue.record(end.Sub(at))
-		fromStart.record(end.Sub(start))
+		took.record(d)
 	}
 	return nil
 }

@@ -82,8 +82,6 @@ func TestOpenLoopShowsStall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		within(t, "uncorrected p99", m.service.quantile(0.99), time.Millisecond)
-		within(t, "uncorrected max", m.service.quantile(1), time.Second)
 		// About a tenth of all operations fell into the stall, evenly: the slowest
 		// hundredth of all waited 0.9 s or more, except for chance in the arrivals.
 		if got := m.latency.quantile(0.99); got < 850*time.Millisecond || got > time.Second {

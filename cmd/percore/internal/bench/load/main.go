@@ -94,7 +94,7 @@ func (p *Process) Run(ph scenario.Phase, res *scenario.Result) (err error) {
 		res.Quantiles[name] = c.latency.quantile(q)
 	}
 	if c.late != nil {
-		res.ServiceP99, res.LateP99 = c.service.quantile(0.99), c.late.quantile(0.99)
+		res.LateP99 = c.late.quantile(0.99)
 	}
 	res.Latency, err = c.latency.encode()
 	return err

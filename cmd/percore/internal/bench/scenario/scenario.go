@@ -352,8 +352,5 @@ type Result struct {
 	CPU       time.Duration // of the load's process
 	Latency   string
 	Quantiles map[string]time.Duration // by the names that follow "p" in metrics, and "max"
-
-	// After an open loop: the 99th percentiles of how long operations took from when they really began,
-	// as a closed loop would have reported, and of how late the generator itself was.
-	ServiceP99, LateP99 time.Duration
+	LateP99   time.Duration            // after an open loop: how late the generator itself was, 99th percentile
 }

@@ -1,7 +1,9 @@
 package target
 
 import (
+	"bytes"
 	"crypto/x509"
+	_ "embed"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -13,7 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
+	"text/template"
 	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
@@ -137,61 +139,28 @@ func newNghttpd(order *scenario.Order) (*server, error) {
 	})
 }
 
-// nginxConf is nginx's configuration. Its limits are higher than any scenario needs, and a connection
-// stays open as it does with net/http.
-const nginxConf = `daemon off;
-worker_processes %[4]d;
-pid %[1]s/pid;
-error_log stderr error;
-events { worker_connections 65536; }
-http {
-	access_log off;
-	server_tokens off;
-	default_type text/plain;
-	keepalive_timeout 1h;
-	keepalive_requests 4294967295;
-	client_body_temp_path %[1]s/body;
-	proxy_temp_path %[1]s/proxy;
-	fastcgi_temp_path %[1]s/fastcgi;
-	uwsgi_temp_path %[1]s/uwsgi;
-	scgi_temp_path %[1]s/scgi;
-	proxy_max_temp_file_size 0;
-	proxy_http_version 1.1;
-	proxy_set_header Connection "";
-	%[5]s
-	server {
-		listen %[2]s;
-		location / { %[3]s; }
-	}
-}
-`
+//go:embed nginx.conf.tmpl
+var nginxText string
 
-// nginxUpstream is the part about the server behind a proxy. Its connections stay open, too.
-const nginxUpstream = `upstream backend {
-		server %s;
-		keepalive %d;
-		keepalive_timeout 1h;
-		keepalive_requests 4294967295;
-	}
-`
+var nginxConf = template.Must(template.New("nginx.conf").Parse(nginxText))
 
 // newNginx returns nginx, with an answer from its configuration or as a proxy.
 func newNginx(order *scenario.Order) (*server, error) {
-	return newForeign("nginx", func(dir string, addr *net.TCPAddr) ([]string, error) {
-		listen, upstream := addr.String(), ""
-		does := fmt.Sprintf(`return 200 "%s"`, strings.ReplaceAll(string(helloBody), "\n", `\n`))
-		if order.App == scenario.AppProxyHTTP {
-			upstream, does = fmt.Sprintf(nginxUpstream, order.Behind, idleMax), "proxy_pass http://backend"
-		}
+	return newForeign("nginx", func(dir string, addr *net.TCPAddr) (args []string, err error) {
+		c := struct {
+			Dir, Addr, Key, Cert, Behind, Answer string
+			Workers, Idle                        int
+		}{Dir: dir, Addr: addr.String(), Behind: order.Behind, Answer: string(helloBody), Workers: runtime.GOMAXPROCS(0), Idle: idleMax}
 		if order.TLS {
-			key, cert, err := writeSelfSigned(dir)
-			if err != nil {
+			if c.Key, c.Cert, err = writeSelfSigned(dir); err != nil {
 				return nil, err
 			}
-			listen += fmt.Sprintf(" ssl; ssl_protocols TLSv1.3; ssl_certificate_key %s; ssl_certificate %s", key, cert)
+		}
+		var text bytes.Buffer
+		if err := nginxConf.Execute(&text, c); err != nil {
+			return nil, err
 		}
 		conf := filepath.Join(dir, "nginx.conf")
-		text := fmt.Appendf(nil, nginxConf, dir, listen, does, runtime.GOMAXPROCS(0), upstream)
-		return []string{"-p", dir, "-c", conf}, os.WriteFile(conf, text, 0o600)
+		return []string{"-p", dir, "-c", conf}, os.WriteFile(conf, text.Bytes(), 0o600)
 	})
 }

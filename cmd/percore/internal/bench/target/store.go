@@ -1,8 +1,8 @@
 package target
 
 import (
+	"bytes"
 	"errors"
-	"hash/maphash"
 	"io"
 	"net"
 	"sync"
@@ -11,26 +11,11 @@ import (
 )
 
 // Store is a key-value store that speaks a part of RESP, the protocol of Redis: GET and SET. It is the
-// same in all servers, so that only their connections differ. It is safe for concurrent use, and split
-// into parts, so that goroutines seldom wait for each other.
-type Store struct {
-	seed  maphash.Seed
-	parts [64]part
-}
-
-type part struct {
-	mu     sync.Mutex
-	values map[string][]byte
-}
+// same in all servers, so that only their connections differ. It is safe for concurrent use.
+type Store struct{ values sync.Map } // []byte by string
 
 // NewStore returns an empty store.
-func NewStore() *Store {
-	s := &Store{seed: maphash.MakeSeed()}
-	for i := range s.parts {
-		s.parts[i].values = make(map[string][]byte)
-	}
-	return s
-}
+func NewStore() *Store { return new(Store) }
 
 var errCommand = errors.New("the command is neither GET nor SET")
 
@@ -47,7 +32,7 @@ func (s *Store) Answer(answers, p []byte) (_ []byte, used int, err error) {
 		case len(args) == 2 && string(args[0]) == "GET":
 			answers = s.appendValue(answers, args[1])
 		case len(args) == 3 && string(args[0]) == "SET":
-			s.set(args[1], args[2])
+			s.values.Store(string(args[1]), bytes.Clone(args[2]))
 			answers = redcon.AppendOK(answers)
 		default:
 			return answers, len(p) - len(rest), errCommand
@@ -56,28 +41,12 @@ func (s *Store) Answer(answers, p []byte) (_ []byte, used int, err error) {
 	}
 }
 
-// of returns the part that has the key, locked.
-func (s *Store) of(key []byte) *part {
-	p := &s.parts[maphash.Bytes(s.seed, key)%uint64(len(s.parts))]
-	p.mu.Lock()
-	return p
-}
-
 func (s *Store) appendValue(b, key []byte) []byte {
-	p := s.of(key)
-	defer p.mu.Unlock()
-	value, ok := p.values[string(key)]
+	value, ok := s.values.Load(string(key))
 	if !ok {
 		return redcon.AppendNull(b)
 	}
-	return redcon.AppendBulk(b, value)
-}
-
-// set keeps copies of both.
-func (s *Store) set(key, value []byte) {
-	p := s.of(key)
-	defer p.mu.Unlock()
-	p.values[string(key)] = append(p.values[string(key)][:0], value...)
+	return redcon.AppendBulk(b, value.([]byte))
 }
 
 // answerCommands serves store's protocol on a connection. It answers all commands that came together

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"runtime"
@@ -11,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
@@ -47,18 +47,12 @@ func memory() (m scenario.Memory, err error) {
 // Resident returns how many bytes of a process are in RAM. smaps_rollup walks the page tables; the
 // counters behind /proc/self/statm may be off by a batch per processor (proc(5)).
 func Resident(pid int) (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	proc, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, err
 	}
-	for line := range bytes.Lines(b) {
-		f := bytes.Fields(line)
-		if len(f) == 3 && string(f[0]) == "Rss:" {
-			kb, err := strconv.ParseInt(string(f[1]), 10, 64)
-			return kb << 10, err
-		}
-	}
-	return 0, fmt.Errorf("/proc/%d/smaps_rollup has no Rss", pid)
+	maps, err := proc.ProcSMapsRollup()
+	return int64(maps.Rss), err
 }
 
 // CPU returns the CPU time of a process so far, with that of all its threads. The number of another
