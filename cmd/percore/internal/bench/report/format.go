@@ -54,6 +54,6 @@ func median(v []float64, u bench.Unit) string {
 	if len(v) < 2 || m == 0 {
 		return format(m, u)
 	}
-	lo, hi, _ := stats.Interval(v)
+	lo, hi := stats.Interval(v)
 	return fmt.Sprintf("%s ±%.0f%%", format(m, u), 100*(hi-lo)/2/math.Abs(m))
 }

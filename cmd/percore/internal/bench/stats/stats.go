@@ -26,29 +26,26 @@ const Confidence = 0.95
 
 // Interval returns two order statistics of v. The median of the distribution that v was drawn from
 // lies between them with a probability of at least Confidence, if that many samples can give it.
-// Five samples give 93.75 % at most, and then lo and hi are the smallest and the largest. Interval
-// also returns the probability that it has reached.
+// Five samples give 93.75 % at most, and then lo and hi are the smallest and the largest.
 //
 // It follows from the binomial distribution alone: each sample is below the true
 // median with probability ½.
-func Interval(v []float64) (lo, hi, confidence float64) {
+func Interval(v []float64) (lo, hi float64) {
 	n := len(v)
 	if n == 0 {
-		return math.NaN(), math.NaN(), 0
+		return math.NaN(), math.NaN()
 	}
 	s := slices.Sorted(slices.Values(v))
 	// Leaving out k samples at each end misses the median with probability 2·P(Binomial(n, ½) ≤ k).
 	// Leave out as many as Confidence allows.
-	k, tail := 0, math.Pow(0.5, float64(n))
-	miss := 2 * tail
-	for term := tail; k+1 < n-1-(k+1); k++ {
+	k, term := 0, 2*math.Pow(0.5, float64(n))
+	for miss := term; k+1 < n-1-(k+1); k++ {
 		term *= float64(n-k) / float64(k+1) // C(n, k+1)/C(n, k)
-		if miss+2*term > 1-Confidence {
+		if miss += term; miss > 1-Confidence {
 			break
 		}
-		miss += 2 * term
 	}
-	return s[k], s[n-1-k], max(0, 1-miss)
+	return s[k], s[n-1-k]
 }
 
 // Ratio says how one arm compares with another, pair by pair.
@@ -70,7 +67,7 @@ func Ratios(a, b []float64) Ratio {
 			r = append(r, a[i]/b[i])
 		}
 	}
-	lo, hi, _ := Interval(r)
+	lo, hi := Interval(r)
 	return Ratio{
 		Median: Median(r), Lo: lo, Hi: hi, Pairs: len(r),
 		Apart: n > 0 && (slices.Max(a) < slices.Min(b) || slices.Min(a) > slices.Max(b)),

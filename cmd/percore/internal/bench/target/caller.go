@@ -212,61 +212,71 @@ func holdHTTP(client http.RoundTripper, url string, n int) (int, error) {
 	return int(reused.Load()), errors.Join(errs...)
 }
 
+// spares are what no call uses: connections or streams. The one that was left last is taken first.
+type spares[T any] struct {
+	mu  sync.Mutex
+	all []T // guarded by mu
+}
+
+// take returns a spare, or what open returns if there is none.
+func (s *spares[T]) take(open func() (T, error)) (T, error) {
+	s.mu.Lock()
+	if n := len(s.all) - 1; n >= 0 {
+		defer s.mu.Unlock()
+		spare := s.all[n]
+		s.all = s.all[:n]
+		return spare, nil
+	}
+	s.mu.Unlock()
+	return open()
+}
+
+func (s *spares[T]) leave(spare T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, spare)
+}
+
 // bareConns calls without HTTP: it writes the bytes of a GET, and reads until as many bytes have come
 // as the first answer had. No client can cost less.
 type bareConns struct {
 	percore bool
 	addr    string
-
-	mu   sync.Mutex
-	idle []*bareConn
-	size int // of an answer
+	spares[*bareConn]
 }
 
 type bareConn struct {
-	conn net.Conn
+	net.Conn
 	buf  [4 << 10]byte
+	size int // of an answer, once there was one
 }
 
 func (b *bareConns) call() error {
-	c, size, err := b.take()
+	c, err := b.take(b.open)
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(c.conn, "GET / HTTP/1.1\r\nHost: %s\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n\r\n", b.addr); err != nil {
+	if _, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n\r\n", b.addr); err != nil {
 		return err
 	}
-	n, err := io.ReadAtLeast(c.conn, c.buf[:], max(size, 1))
-	if err != nil {
+	if c.size, err = io.ReadAtLeast(c, c.buf[:], max(c.size, 1)); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.idle, b.size = append(b.idle, c), n
+	b.leave(c)
 	return nil
 }
 
-func (b *bareConns) take() (c *bareConn, size int, err error) {
-	b.mu.Lock()
-	if n := len(b.idle) - 1; n >= 0 {
-		defer b.mu.Unlock()
-		c, b.idle = b.idle[n], b.idle[:n]
-		return c, b.size, nil
-	}
-	b.mu.Unlock()
+func (b *bareConns) open() (*bareConn, error) {
 	dial := new(net.Dialer).DialContext
 	if b.percore {
 		dial = new(percore.Dialer).DialContext
 	}
 	conn, err := dial(context.Background(), "tcp", b.addr)
-	return &bareConn{conn: conn}, 0, err
+	return &bareConn{Conn: conn}, err
 }
 
 func (b *bareConns) closeIdle() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, c := range b.idle {
-		c.conn.Close()
+	for _, c := range b.all {
+		c.Close()
 	}
-	b.idle = nil
 }

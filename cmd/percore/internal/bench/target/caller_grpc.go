@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -99,16 +98,14 @@ func callList(c grpcClient, in *wrapperspb.BytesValue) error {
 	}
 }
 
-// openStreams are the streams of a connection that no call uses.
-type openStreams struct {
-	mu   sync.Mutex
-	idle []grpc.ClientStream
-}
+// openStreams are the streams of a connection.
+type openStreams struct{ spares[grpc.ClientStream] }
 
-// pingPong sends a message on a stream that stays open, and receives it. The last call that has ended
-// has left its stream.
+// pingPong sends a message on a stream that stays open, and receives it.
 func (o *openStreams) pingPong(c grpcClient, in *wrapperspb.BytesValue) error {
-	s, err := o.take(c)
+	s, err := o.take(func() (grpc.ClientStream, error) {
+		return c.NewStream(context.Background(), &StreamDesc, scenario.EchoStream)
+	})
 	if err != nil {
 		return err
 	}
@@ -122,20 +119,6 @@ func (o *openStreams) pingPong(c grpcClient, in *wrapperspb.BytesValue) error {
 	if len(out.Value) != len(in.Value) {
 		return errOther
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.idle = append(o.idle, s)
+	o.leave(s)
 	return nil
-}
-
-func (o *openStreams) take(c grpcClient) (grpc.ClientStream, error) {
-	o.mu.Lock()
-	if n := len(o.idle) - 1; n >= 0 {
-		defer o.mu.Unlock()
-		s := o.idle[n]
-		o.idle = o.idle[:n]
-		return s, nil
-	}
-	o.mu.Unlock()
-	return c.NewStream(context.Background(), &StreamDesc, scenario.EchoStream)
 }

@@ -77,17 +77,6 @@ func family(pid int) []int {
 	return all
 }
 
-// threadCPU returns the CPU time of the calling thread. It can't use getrusage with RUSAGE_THREAD: for
-// the running thread that value is as old as the last tick of the scheduler (seen on Linux 6.18).
-// Reading this clock brings it up to date.
-func threadCPU() (time.Duration, error) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
-		return 0, fmt.Errorf("clock_gettime: %w", err)
-	}
-	return time.Duration(ts.Nano()), nil
-}
-
 // endsWithParent makes a process end when the thread that starts it does (prctl(2), PR_SET_PDEATHSIG).
 func endsWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
