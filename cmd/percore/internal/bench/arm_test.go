@@ -44,14 +44,12 @@ func TestArmSettings(t *testing.T) {
 	if err := SetExecutable(arms, "percore:/bin/old"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := arms[0].Env, []string{"A=1", "B=x:y"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("environment of percore: %q, want %q", got, want)
+	want := []Arm{
+		{Name: "percore", Engine: scenario.Engine{Percore: true}, Env: []string{"A=1", "B=x:y"}, Executable: "/bin/old"},
+		{Name: "net", Env: []string{"A=1"}},
 	}
-	if got, want := arms[1].Env, []string{"A=1"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("environment of net: %q, want %q", got, want)
-	}
-	if arms[0].Executable != "/bin/old" || arms[1].Executable != "" {
-		t.Errorf("executables %q and %q, want /bin/old and none", arms[0].Executable, arms[1].Executable)
+	if !reflect.DeepEqual(arms, want) {
+		t.Errorf("got  %+v\nwant %+v", arms, want)
 	}
 	for _, bad := range []string{"A=1", "percore:A", "gnet:A=1"} {
 		if err := SetEnv(arms, bad); err == nil {

@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -238,36 +236,6 @@ func TestFailureIsNotTheEnd(t *testing.T) {
 	}
 }
 
-// TestInterrupt ends a run in the middle of its third sample.
-func TestInterrupt(t *testing.T) {
-	cfg := quick(t, "net,net", "^echo/128B/conns=1$|^http/keepalive/conns=1$")
-	cfg.Rounds = 100
-	ctx, cancel := context.WithCancelCause(t.Context())
-	stop := errors.New("the user is bored")
-	done := 0
-	cfg.Progress = func(p Progress) {
-		if done = p.Done; done == 2 {
-			time.AfterFunc(30*time.Millisecond, func() { cancel(stop) })
-		}
-	}
-	rep, err := Run(ctx, cfg)
-	if !errors.Is(err, stop) {
-		t.Errorf("error %v, want %v", err, stop)
-	}
-	if rep == nil || len(rep.Results) != 1 {
-		t.Fatalf("report %+v, want one result", rep)
-	}
-	// One more than Progress was told if the interrupt came just after a sample.
-	res := &rep.Results[0]
-	if n := len(res.Values("net", MetricCPU)) + len(res.Values("net#2", MetricCPU)); n != done && n != done+1 {
-		t.Errorf("%d samples, want the %d that were finished", n, done)
-	}
-	if rep.Stopped != stop.Error() {
-		t.Errorf("the report says it stopped for %q, want %q", rep.Stopped, stop)
-	}
-	noChildren(t)
-}
-
 // TestEveryScenario runs each scenario once on percore, and expects of each the metrics it is about.
 // The harness is the same for both engines, and each sample starts two or three processes: with
 // PERCORE_TEST_FULL=1 it runs them on net, too.
@@ -455,27 +423,6 @@ func TestEnvironment(t *testing.T) {
 	for i := range want {
 		if got := rep.Arms[i].GOMAXPROCS; got != want[i] {
 			t.Errorf("GOMAXPROCS of %s is %d, want %d", rep.Arms[i].Name, got, want[i])
-		}
-	}
-}
-
-func TestRunRefuses(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*Config)
-		want   string
-	}{
-		"no arms":     {func(c *Config) { c.Arms = nil }, "no arm"},
-		"no rounds":   {func(c *Config) { c.Rounds = 0 }, "0 rounds"},
-		"no window":   {func(c *Config) { c.Duration = 0 }, "must be positive"},
-		"no idle":     {func(c *Config) { c.Idle = 0 }, "0 idle connections"},
-		"no match":    {func(c *Config) { c.Match = regexp.MustCompile("nothing") }, `no scenario matches "nothing"`},
-		"too many":    {func(c *Config) { c.Idle = 1e9; c.Match = regexp.MustCompile("^idle/http/") }, "1000000001 connections need"},
-		"no such exe": {func(c *Config) { c.Arms[0].Executable = "/no/such/program" }, "start the net server"},
-	} {
-		cfg := quick(t, "net", "^echo/128B/conns=1$")
-		c.change(&cfg)
-		if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, want one with %q", name, err, c.want)
 		}
 	}
 }

@@ -73,8 +73,8 @@ type cpuClock struct {
 	busy time.Duration
 }
 
-// machineCPU reads how busy all processors have been since boot. It returns a zero clock if that can't be
-// read.
+// machineCPU reads how busy all processors have been since boot. It returns a zero clock if that can't
+// be read.
 func machineCPU() cpuClock {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -2,9 +2,7 @@ package report
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -109,21 +107,6 @@ func TestTableAll(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in the summary:\n%s", want, got)
 		}
-	}
-}
-
-func TestJSON(t *testing.T) {
-	want := example()
-	var b bytes.Buffer
-	if err := JSON(&b, want); err != nil {
-		t.Fatal(err)
-	}
-	var got bench.Report
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(&got, want) {
-		t.Errorf("read back\n%+v\nwant\n%+v", got, *want)
 	}
 }
 
