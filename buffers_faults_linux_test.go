@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"runtime"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,9 +24,9 @@ import (
 
 // bufferErrnos lists the errors that each call of WriteBuffers and ReadReady can return, according
 // to its man page.
-var bufferErrnos = map[string][]syscall.Errno{
-	"read":   errnosOf["read"],
-	"writev": errnosOf["write"],
+var bufferErrnos = map[sys.Op][]syscall.Errno{
+	sys.OpRead:   errnosOf["read"],
+	sys.OpWritev: errnosOf["write"],
 }
 
 // A bufferSession is a connection to a client that reads nothing until the server,
@@ -99,37 +96,37 @@ func (s *bufferSession) serve(c *Conn, client net.Conn) {
 }
 
 // judge returns the mistakes in the session's outcome.
-func (s *bufferSession) judge(f *fault) (complaints []string) {
+func (s *bufferSession) judge(f *testnet.Fault) (complaints []string) {
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
 	if !bytes.HasPrefix(s.sent, s.got) {
 		complain("the client got other bytes than were sent")
 	}
 	// After a failed read, some bytes are unread, and closing resets the connection.
-	if (s.gotErr != nil || len(s.got) != len(s.sent)) && !(f != nil && f.op == "read") {
+	if (s.gotErr != nil || len(s.got) != len(s.sent)) && !(f.Hit() && f.Op == sys.OpRead) {
 		complain("the client got %d bytes, %v, want %d and the end", len(s.got), s.gotErr, len(s.sent))
 	}
-	visible := f != nil && f.errno != unix.EAGAIN && f.errno != unix.EINTR
+	visible := f.Hit() && f.Errno != unix.EAGAIN && f.Errno != unix.EINTR
 	if !visible && len(s.failures) > 0 {
 		complain("got failures %v, want none", s.failures)
 	}
-	if visible && (len(s.failures) != 1 || !errors.Is(s.failures[0], f.errno)) {
-		complain("got failures %v, want %v once", s.failures, f.errno)
+	if visible && (len(s.failures) != 1 || !errors.Is(s.failures[0], f.Errno)) {
+		complain("got failures %v, want %v once", s.failures, f.Errno)
 	}
 	if visible && len(s.failures) == 1 {
 		var operr *net.OpError
-		if !errors.As(s.failures[0], &operr) || operr.Op != f.op {
-			complain("got failure %v, want an OpError of %q", s.failures[0], f.op)
+		if !errors.As(s.failures[0], &operr) || operr.Op != f.Op.String() {
+			complain("got failure %v, want an OpError of %q", s.failures[0], f.Op.String())
 		}
 	}
 	return complaints
 }
 
 // spuriousEdge makes an injected EAGAIN true; see session.spuriousEAGAIN.
-func spuriousEdge(op string, fd int) bool {
+func spuriousEdge(op sys.Op, fd int) bool {
 	switch op {
-	case "read":
+	case sys.OpRead:
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1) == nil
-	case "writev":
+	case sys.OpWritev:
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 400<<10) == nil
 	}
 	return true
@@ -140,56 +137,35 @@ func spuriousEdge(op string, fd int) bool {
 func TestBufferFaultSweep(t *testing.T) {
 	testnet.NoLeaks(t)
 	fds, goroutines := testnet.CountFDs(), runtime.NumGoroutine()
-	for _, op := range slices.Sorted(maps.Keys(bufferErrnos)) {
-		hits := 0
-		for _, errno := range bufferErrnos[op] {
-			for n := int64(1); n <= 4; n++ {
-				hits += playBufferFault(t, op, errno, n, fds, goroutines)
-			}
-		}
-		if hits == 0 {
-			t.Errorf("no %s was made to fail: is it not needed any more?", op)
-		}
-	}
+	testnet.SweepFaults(t, bufferErrnos, 4, func(f *testnet.Fault) {
+		playBufferFault(t, f, fds, goroutines)
+	})
 }
 
-// playBufferFault plays a session and returns how many calls failed: 0 or 1.
-func playBufferFault(t *testing.T, op string, errno syscall.Errno, n int64, fds, goroutines int) (hits int) {
+// playBufferFault plays a session with a fault.
+func playBufferFault(t *testing.T, f *testnet.Fault, fds, goroutines int) {
 	t.Helper()
-	var calls atomic.Int64
-	var hit atomic.Pointer[fault]
 	s := new(bufferSession)
 	restore := func() {}
-	testnet.Within(t, fmt.Sprintf("a session in which %s number %d fails with %s", op, n, unix.ErrnoName(errno)), func() {
+	testnet.Within(t, fmt.Sprintf("a session in which %v", f), func() {
 		if err := s.play(t, func() {
-			restore = sys.Inject(func(called sys.Op, fd int) syscall.Errno {
-				if called.String() != op || calls.Add(1) != n {
-					return 0
-				}
-				if errno == unix.EAGAIN && !spuriousEdge(op, fd) {
-					return 0
-				}
-				hit.Store(&fault{op: op, n: n, errno: errno})
-				return errno
-			})
+			restore = f.Inject(func(fd int) bool { return f.Errno != unix.EAGAIN || spuriousEdge(f.Op, fd) })
 		}); err != nil {
 			t.Error(err)
 		}
 	})
 	// Buffers that are still held now are released once the peer is gone, fault or not.
-	testnet.Eventually(t, fmt.Sprintf("the release of all buffers after %v", hit.Load()), func() bool { return pool.ReadStats().BuffersInUse == 0 })
+	testnet.Eventually(t, fmt.Sprintf("the release of all buffers after %v", f), func() bool {
+		return pool.ReadStats().BuffersInUse == 0
+	})
 	restore()
-	complaints := s.judge(hit.Load())
+	complaints := s.judge(f)
 	if left := settle(fds, goroutines); left != "" {
 		complaints = append(complaints, left)
 	}
 	if len(complaints) > 0 {
-		t.Fatalf("%v: %s", hit.Load(), strings.Join(complaints, "; "))
+		t.Fatalf("%v: %s", f, strings.Join(complaints, "; "))
 	}
-	if hit.Load() != nil {
-		return 1
-	}
-	return 0
 }
 
 // someBytes returns n bytes that are different for each id.

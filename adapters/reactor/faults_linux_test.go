@@ -36,22 +36,11 @@ var faults = map[sys.Op][]syscall.Errno{
 // Close once with the error.
 func TestFaults(t *testing.T) {
 	testnet.NoLeaks(t)
-	for op, errnos := range faults {
-		hits := 0
-		for _, errno := range errnos {
-			for n := int64(1); n <= 4 && playFault(t, op, errno, n); n++ {
-				hits++
-			}
-		}
-		if hits == 0 {
-			t.Errorf("no %s was made to fail: is it not needed any more?", op)
-		}
-	}
+	testnet.SweepFaults(t, faults, 4, func(f *testnet.Fault) { playFault(t, f) })
 }
 
-// playFault plays a client that asks for a short answer, a long one and the end, and reports whether
-// the n-th call failed.
-func playFault(t *testing.T, op sys.Op, errno syscall.Errno, n int64) bool {
+// playFault plays a client that asks for a short answer, a long one and the end.
+func playFault(t *testing.T, f *testnet.Fault) {
 	t.Helper()
 	long := bytes.Repeat([]byte("0123456789abcdef"), 32<<10)
 	end, ended := closes()
@@ -75,15 +64,7 @@ func playFault(t *testing.T, op sys.Op, errno syscall.Errno, n int64) bool {
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	var calls atomic.Int64
-	var hit atomic.Bool
-	restore := sys.Inject(func(called sys.Op, fd int) syscall.Errno {
-		if called != op || calls.Add(1) != n || errno == unix.EAGAIN && !makeTrue(op, fd, n) {
-			return 0
-		}
-		hit.Store(true)
-		return errno
-	})
+	restore := f.Inject(func(fd int) bool { return f.Errno != unix.EAGAIN || makeTrue(f, fd) })
 	defer restore()
 	io.WriteString(c, "b")
 	time.Sleep(time.Millisecond)
@@ -93,30 +74,29 @@ func playFault(t *testing.T, op sys.Op, errno syscall.Errno, n int64) bool {
 	err := testnet.Receive(t, "Close", ended)
 	restore()
 	if want := "blong:" + string(long); !bytes.HasPrefix([]byte(want), got) {
-		t.Errorf("%s number %d fails with %v: got wrong bytes", op, n, errno)
+		t.Errorf("%v: got wrong bytes", f)
 	} else if err == io.EOF && len(got) != len(want) {
-		t.Errorf("%s number %d fails with %v: got %d bytes, want %d", op, n, errno, len(got), len(want))
+		t.Errorf("%v: got %d bytes, want %d", f, len(got), len(want))
 	}
 	var operr *net.OpError
-	if err != io.EOF && !(errors.As(err, &operr) && errors.Is(err, errno)) {
-		t.Errorf("%s number %d fails with %v: Close got %v, want EOF or an OpError of that", op, n, errno, err)
+	if err != io.EOF && !(errors.As(err, &operr) && errors.Is(err, f.Errno)) {
+		t.Errorf("%v: Close got %v, want EOF or an OpError of that", f, err)
 	}
 	testnet.Eventually(t, "the connection is gone", func() bool { return s.Stats().Conns == 0 })
 	testnet.Eventually(t, "all buffers are released", func() bool { return percore.ReadStats().Pool.BuffersInUse == 0 })
 	s.Close()
 	if len(ended) != 0 {
-		t.Errorf("%s number %d fails with %v: Close came again", op, n, errno)
+		t.Errorf("%v: Close came again", f)
 	}
-	return hit.Load()
 }
 
 // makeTrue has an event come after an invented EAGAIN, as after a true one: setting SO_RCVLOWAT
 // makes one for reading, and the first registration for writing does.
-func makeTrue(op sys.Op, fd int, n int64) bool {
-	if op == sys.OpRead {
+func makeTrue(f *testnet.Fault, fd int) bool {
+	if f.Op == sys.OpRead {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1) == nil
 	}
-	return n == 1
+	return f.N == 1
 }
 
 // One message to many connections is one send each, and one buffer.

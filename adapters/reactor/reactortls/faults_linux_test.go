@@ -22,27 +22,16 @@ import (
 // no leak, and Close once, with the error, for each Open.
 func TestFaults(t *testing.T) {
 	testnet.NoLeaks(t)
-	for op, errnos := range map[sys.Op][]syscall.Errno{
+	testnet.SweepFaults(t, map[sys.Op][]syscall.Errno{
 		sys.OpRead:     {unix.EINTR, unix.ECONNRESET, unix.EIO},
 		sys.OpWrite:    {unix.EINTR, unix.EPIPE, unix.ENOBUFS},
 		sys.OpWritev:   {unix.EINTR, unix.EPIPE},
 		sys.OpEpollCtl: {unix.ENOMEM},
-	} {
-		hits := 0
-		for _, errno := range errnos {
-			for n := int64(1); n <= 8 && playFault(t, op, errno, n); n++ {
-				hits++
-			}
-		}
-		if hits == 0 {
-			t.Errorf("no %s was made to fail: is it not needed any more?", op)
-		}
-	}
+	}, 8, func(f *testnet.Fault) { playFault(t, f) })
 }
 
-// playFault plays a client that asks for a long answer and ends its stream, and reports whether the n-th
-// call failed.
-func playFault(t *testing.T, op sys.Op, errno syscall.Errno, n int64) bool {
+// playFault plays a client that asks for a long answer and ends its stream.
+func playFault(t *testing.T, f *testnet.Fault) {
 	t.Helper()
 	server, client := testnet.TLS(t)
 	long := bytes.Repeat([]byte("0123456789abcdef"), 16<<10)
@@ -56,15 +45,7 @@ func playFault(t *testing.T, op sys.Op, errno syscall.Errno, n int64) bool {
 		return len(p)
 	}}, quiet)
 	c := dial(t, ln, client)
-	var calls atomic.Int64
-	var hit atomic.Bool
-	restore := sys.Inject(func(called sys.Op, fd int) syscall.Errno {
-		if called != op || calls.Add(1) != n {
-			return 0
-		}
-		hit.Store(true)
-		return errno
-	})
+	restore := f.Inject(nil)
 	defer restore()
 	c.Write([]byte("x"))
 	c.CloseWrite()
@@ -73,21 +54,20 @@ func playFault(t *testing.T, op sys.Op, errno syscall.Errno, n int64) bool {
 	testnet.Eventually(t, "the connection is gone", func() bool { return s.Stats().Conns == 0 })
 	restore()
 	if !bytes.HasPrefix(long, got) {
-		t.Errorf("%s number %d fails with %v: got wrong bytes", op, n, errno)
+		t.Errorf("%v: got wrong bytes", f)
 	}
 	if opened.Load() == 1 {
 		err := testnet.Receive(t, "Close", ended)
 		if err == io.EOF && len(got) != len(long) {
-			t.Errorf("%s number %d fails with %v: got %d bytes, want %d", op, n, errno, len(got), len(long))
+			t.Errorf("%v: got %d bytes, want %d", f, len(got), len(long))
 		}
-		if err != io.EOF && !errors.Is(err, errno) {
-			t.Errorf("%s number %d fails with %v: Close got %v, want EOF or that", op, n, errno, err)
+		if err != io.EOF && !errors.Is(err, f.Errno) {
+			t.Errorf("%v: Close got %v, want EOF or that", f, err)
 		}
 	}
 	if len(ended) != 0 {
-		t.Errorf("%s number %d fails with %v: Close came again", op, n, errno)
+		t.Errorf("%v: Close came again", f)
 	}
 	testnet.Eventually(t, "all buffers are released", func() bool { return percore.ReadStats().Pool.BuffersInUse == 0 })
 	s.Close()
-	return hit.Load()
 }
