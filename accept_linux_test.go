@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -150,158 +149,6 @@ func TestCloseResetsWaitingConnections(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestManyAcceptors makes many goroutines accept from every listener there is, and then closes one.
-func TestManyAcceptors(t *testing.T) {
-	const dialed, acceptors = 200, 8
-	for _, split := range []bool{false, true} {
-		t.Run(fmt.Sprintf("split=%v", split), func(t *testing.T) {
-			forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
-				ln := open(t, ListenConfig{Group: newGroup(t, 2)})
-				lns := []*Listener{ln}
-				if split {
-					lns = append(lns, perLoop(t, ln)...)
-				}
-				var seen [dialed]atomic.Int32
-				var accepting sync.WaitGroup
-				for _, ln := range lns {
-					for range acceptors {
-						accepting.Go(func() { acceptNumbers(t, ln, func(n uint32) { seen[n].Add(1) }) })
-					}
-				}
-				for i, c := range dialMany(t, ln, dialed) {
-					if err := awaitEnd(c); err != nil {
-						t.Errorf("client %d: got %v, want the end of the stream", i, err)
-					}
-				}
-				ln.Close()
-				testnet.Within(t, "waking Accept", accepting.Wait)
-				for i := range seen {
-					if n := seen[i].Load(); n != 1 {
-						t.Errorf("connection %d: got it %d times, want once", i, n)
-					}
-				}
-			})
-		})
-	}
-}
-
-// TestAcceptDeadline checks that a listener's deadline works as in package net, using the same
-// table.
-func TestAcceptDeadline(t *testing.T) {
-	type deadliner interface {
-		net.Listener
-		SetDeadline(time.Time) error
-	}
-	engines := map[string]func(t *testing.T) deadliner{
-		"net": func(t *testing.T) deadliner {
-			return testnet.Listen(t, net.Listen, testnet.TCP4).(deadliner)
-		},
-		"percore": func(t *testing.T) deadliner {
-			return listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
-		},
-		"percore, of one loop": func(t *testing.T) deadliner {
-			return perLoop(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))[0]
-		},
-	}
-	past, never := time.Unix(1, 0), time.Time{}
-	for name, open := range engines {
-		t.Run(name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			ln := open(t)
-			set := func(to time.Time) {
-				t.Helper()
-				if err := ln.SetDeadline(to); err != nil {
-					t.Errorf("SetDeadline: got %v, want nil", err)
-				}
-			}
-			accept := func() error {
-				c, err := ln.Accept()
-				if err == nil {
-					c.Close()
-				}
-				return err
-			}
-			expect := func(what string) {
-				t.Helper()
-				var err error
-				testnet.Within(t, what, func() { err = accept() })
-				wantErr(t, what, err, "accept", os.ErrDeadlineExceeded)
-				if ne, ok := err.(net.Error); !ok || !ne.Timeout() {
-					t.Errorf("%s: got %v, want a timeout", what, err)
-				}
-				want := "accept tcp4 " + ln.Addr().String() + ": i/o timeout"
-				if name != "net" && err.Error() != want {
-					t.Errorf("%s: got %q, want %q", what, err, want)
-				}
-			}
-
-			set(past)
-			expect("past")
-			expect("past, again")
-			testnet.Dial(t, ln) // waits, and must not get through
-			expect("past, with a connection waiting")
-			set(never)
-			if err := accept(); err != nil {
-				t.Errorf("after lifting the deadline: got %v, want the connection", err)
-			}
-			set(time.Now().Add(20 * time.Millisecond))
-			expect("future")
-
-			// While Accept waits, the deadline moves away, nearer, and into the past.
-			set(time.Now().Add(time.Hour))
-			waiting := make(chan error, 1)
-			go func() { waiting <- accept() }()
-			set(never)
-			set(time.Now().Add(time.Hour))
-			select {
-			case err := <-waiting:
-				t.Fatalf("a deadline in an hour: Accept returned %v", err)
-			case <-time.After(10 * time.Millisecond):
-			}
-			set(past)
-			wantErr(t, "moved to the past", testnet.Receive(t, "Accept", waiting), "accept", os.ErrDeadlineExceeded)
-			set(time.Now().Add(time.Hour))
-			testnet.Dial(t, ln)
-			if err := accept(); err != nil {
-				t.Errorf("moved to the future: got %v, want a connection", err)
-			}
-
-			ln.Close()
-			if err := ln.SetDeadline(never); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("SetDeadline after Close: got %v, want net.ErrClosed", err)
-			}
-		})
-	}
-}
-
-// TestAcceptDeadlineRace moves the deadline from several goroutines while others accept. At the
-// end, a deadline in the past ends all of them.
-func TestAcceptDeadlineRace(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
-	var moving, accepting sync.WaitGroup
-	var stop atomic.Bool
-	for range 4 {
-		moving.Go(func() {
-			for i := range 500 {
-				ln.SetDeadline(time.Now().Add(time.Duration(i%9-4) * 50 * time.Microsecond))
-			}
-		})
-		accepting.Go(func() {
-			for !stop.Load() {
-				if _, err := ln.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("Accept: got %v, want a timeout", err)
-					return
-				}
-			}
-		})
-	}
-	moving.Wait()
-	stop.Store(true)
-	ln.SetDeadline(time.Unix(1, 0))
-	testnet.Within(t, "waking Accept", accepting.Wait)
 }
 
 // TestListenerControlReentry calls the listener from the function that has its descriptor, which
@@ -600,6 +447,9 @@ func TestEverySocketAccepts(t *testing.T) {
 			t.Fatalf("listener %d: Accept: %v", i, err)
 		}
 		c.Close()
+		_ = sub.SetDeadline(time.Unix(1, 0))
+		_, err = sub.AcceptConn()
+		wantErr(t, fmt.Sprint("the deadline of listener ", i), err, "accept", os.ErrDeadlineExceeded)
 	}
 }
 

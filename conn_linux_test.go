@@ -477,37 +477,6 @@ func TestOnReadable(t *testing.T) {
 	}
 }
 
-// TestOnReadableQuiet checks that only its own event calls it.
-func TestOnReadableQuiet(t *testing.T) {
-	testnet.NoLeaks(t)
-	c, client := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))
-	called := make(chan error, 1)
-	if err := c.OnReadable(func(err error) { called <- err }); err != nil {
-		t.Fatal(err)
-	}
-	io.WriteString(c, "writing is no reading")
-	c.SetWriteDeadline(time.Now().Add(time.Millisecond))
-	c.SetReadDeadline(time.Now().Add(time.Hour))
-	c.SetReadDeadline(time.Time{})
-	if _, err := io.ReadFull(client, make([]byte, 21)); err != nil {
-		t.Error(err)
-	}
-	time.Sleep(20 * time.Millisecond)
-	if len(called) != 0 {
-		t.Errorf("got a call with %v, want none", <-called)
-	}
-	if !c.CancelOnReadable() || c.CancelOnReadable() {
-		t.Error("CancelOnReadable: want true, and then false")
-	}
-	io.WriteString(client, "x")
-	if _, err := c.Read(make([]byte, 1)); err != nil {
-		t.Errorf("reading after all: %v", err)
-	}
-	if len(called) != 0 {
-		t.Errorf("got a call after canceling, with %v", <-called)
-	}
-}
-
 // TestOnReadableErrors checks when it can't be armed, and that it returns the same errors as other
 // methods.
 func TestOnReadableErrors(t *testing.T) {
@@ -681,83 +650,6 @@ func TestAllocs(t *testing.T) {
 		})
 	}
 }
-
-// TestConnRace uses one connection from many goroutines in every way, and closes it. All calls end,
-// with the same results as in package net.
-func TestConnRace(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
-	for round := range 10 {
-		c, client := accept(t, ln)
-		calls := map[string]func() error{
-			"Read":  func() error { _, err := c.Read(make([]byte, 100)); return err },
-			"Write": func() error { _, err := c.Write(make([]byte, 1000)); return err },
-			"ReadFrom": func() error {
-				_, err := c.ReadFrom(io.LimitReader(zeros{}, 1000))
-				return err
-			},
-			"SetReadDeadline":  func() error { return c.SetReadDeadline(time.Now().Add(time.Millisecond)) },
-			"SetWriteDeadline": func() error { return c.SetWriteDeadline(time.Now().Add(time.Millisecond)) },
-			"SetDeadline":      func() error { return c.SetDeadline(time.Time{}) },
-			"OnReadable": func() error {
-				if err := c.OnReadable(func(error) {}); err != nil && !errors.Is(err, engine.ErrArmed) {
-					return err
-				}
-				c.CancelOnReadable()
-				return nil
-			},
-			"addresses": func() error {
-				if c.LocalAddr().String() != client.RemoteAddr().String() {
-					return errors.New("another address")
-				}
-				return c.SetNoDelay(true)
-			},
-			"File": func() error {
-				f, err := c.File()
-				if err == nil {
-					f.Close()
-				}
-				return err
-			},
-			"RawConn": func() error {
-				raw, err := c.SyscallConn()
-				if err != nil {
-					return err
-				}
-				return raw.Write(func(uintptr) bool { return true })
-			},
-		}
-		var all sync.WaitGroup
-		for name, call := range calls {
-			for range 2 {
-				all.Go(func() {
-					for {
-						err := call()
-						switch {
-						case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
-							continue
-						case !errors.Is(err, net.ErrClosed):
-							t.Errorf("round %d: %s: got %v, want net.ErrClosed", round, name, err)
-						}
-						return
-					}
-				})
-			}
-		}
-		all.Go(func() { io.Copy(client, client) })
-		all.Go(func() {
-			time.Sleep(time.Duration(round) * time.Millisecond)
-			c.Close()
-		})
-		testnet.Within(t, "a round", all.Wait)
-		client.Close()
-	}
-}
-
-// zeros is an endless stream.
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
 // TestAtEnd: an end of the peer's writing, or a reset, is reported once no byte comes before it.
 // Reading finds it afterwards.

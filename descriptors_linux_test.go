@@ -132,24 +132,24 @@ func TestAcceptWarning(t *testing.T) {
 	}
 }
 
-// TestAcceptAfterClose: when the process is out of descriptors, Accept goes on as soon as one of its
-// connections is closed. In this process it would otherwise wait for an hour.
-func TestAcceptAfterClose(t *testing.T) {
-	testnet.NoLeaks(t)
-	child := testnet.StartChild(t, "out of descriptors, patient", "GOMAXPROCS=2")
-	answers := bufio.NewScanner(child.Stdout)
-	if !answers.Scan() {
-		t.Fatalf("the server did not start: %v", child.Wait())
-	}
-	conns := make([]net.Conn, 4*serverDescriptors)
+// starvingClients dials a server that has too few descriptors for all of them.
+func starvingClients(t *testing.T, address string, n int) []net.Conn {
+	t.Helper()
+	conns := make([]net.Conn, n)
 	for i := range conns {
-		c, err := net.Dial("tcp", answers.Text())
+		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatalf("client %d: %v", i, err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 		conns[i] = c
 	}
+	return conns
+}
+
+// wantAllServed has each client get its echo, and leave.
+func wantAllServed(t *testing.T, conns []net.Conn) {
+	t.Helper()
 	var all sync.WaitGroup
 	for i, c := range conns {
 		all.Go(func() {
@@ -161,6 +161,19 @@ func TestAcceptAfterClose(t *testing.T) {
 		})
 	}
 	testnet.Within(t, "serving all", all.Wait)
+}
+
+// TestAcceptAfterClose: when the process is out of descriptors, Accept goes on as soon as one of its
+// connections is closed. In this process it would otherwise wait for an hour.
+func TestAcceptAfterClose(t *testing.T) {
+	testnet.NoLeaks(t)
+	child := testnet.StartChild(t, "out of descriptors, patient", "GOMAXPROCS=2")
+	answers := bufio.NewScanner(child.Stdout)
+	if !answers.Scan() {
+		t.Fatalf("the server did not start: %v", child.Wait())
+	}
+	conns := starvingClients(t, answers.Text(), 4*serverDescriptors)
+	wantAllServed(t, conns)
 	if err := child.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -189,15 +202,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 	address := answers.Text()
 
-	conns := make([]net.Conn, clients)
-	for i := range conns {
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatalf("client %d: %v", i, err)
-		}
-		defer c.Close()
-		conns[i] = c
-	}
+	conns := starvingClients(t, address, clients)
 	var before starvedStatus
 	testnet.Eventually(t, "running out of descriptors", func() bool {
 		before = ask()
@@ -221,17 +226,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Errorf("used %v of CPU time in %v of waiting", used, passed)
 	}
 
-	var all sync.WaitGroup
-	for i, c := range conns {
-		all.Go(func() {
-			text := "client " + strconv.Itoa(i)
-			if got, err := roundTrip(c, text); got != text || err != nil {
-				t.Errorf("%s: got %q, %v", text, got, err)
-			}
-			c.Close()
-		})
-	}
-	testnet.Within(t, "serving all", all.Wait)
+	wantAllServed(t, conns)
 	if last := ask(); last.Accepted != clients || last.Reports != 1 {
 		t.Errorf("in the end: got %+v, want %d accepted and 1 report", last, clients)
 	}

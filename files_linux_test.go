@@ -3,14 +3,11 @@
 package percore
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -370,80 +367,5 @@ func TestCloseReportsLostSockets(t *testing.T) {
 				closeAll(copies)
 			})
 		}
-	}
-}
-
-// fdsInherited tells the successor process how many sockets it has inherited.
-const fdsInherited = "PERCORE_TEST_INHERITED"
-
-func init() {
-	// Serves on the sockets that it has inherited until its standard input ends.
-	children["successor"] = func() {
-		n, err := strconv.Atoi(os.Getenv(fdsInherited))
-		if err != nil {
-			exitChild(fdsInherited, err)
-		}
-		var files []*os.File
-		for i := range n {
-			files = append(files, os.NewFile(uintptr(3+i), "inherited")) // os/exec puts ExtraFiles there
-		}
-		ln, err := FileListeners(files...)
-		if err != nil {
-			exitChild("FileListeners", err)
-		}
-		closeAll(files)
-		var serving sync.WaitGroup
-		serving.Go(func() { testnet.ServeName(ln, "successor") })
-		fmt.Println("ready")
-		io.Copy(io.Discard, os.Stdin)
-		ln.Close()
-		serving.Wait()
-	}
-}
-
-// TestRestart passes the sockets to another process under load, like a server that restarts as a
-// new version of itself. No client may notice.
-func TestRestart(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
-	var serving sync.WaitGroup
-	serving.Go(func() { testnet.ServeName(ln, "predecessor") })
-	load := startLoad(t, ln.Addr().String())
-	load.awaitServer("predecessor")
-
-	files, err := ln.Files()
-	if err != nil {
-		t.Fatalf("Files: %v", err)
-	}
-	successor := exec.Command(os.Args[0])
-	successor.Env = append(os.Environ(), "PERCORE_TEST_CHILD=successor", fdsInherited+"="+strconv.Itoa(len(files)))
-	successor.ExtraFiles = files
-	var complaints strings.Builder
-	successor.Stderr = &complaints
-	stdin, err := successor.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := successor.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := successor.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer successor.Process.Kill()
-	closeAll(files)
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the successor: got %q, %v, want it to be ready", line, err)
-	}
-	if err := ln.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	serving.Wait()
-	load.awaitServer("successor")
-	load.stop()
-	stdin.Close()
-	if err := successor.Wait(); err != nil {
-		t.Errorf("the successor: %v\n%s", err, complaints.String())
 	}
 }

@@ -54,12 +54,18 @@ func mustAccept(t *testing.T, ln net.Listener) net.Conn {
 		c, err := ln.Accept()
 		ch <- takenConn{c, err}
 	}()
-	a := testnet.Receive(t, "Accept", ch)
-	if a.err != nil {
-		t.Fatalf("Accept: %v", a.err)
+	return awaitConn(t, ch)
+}
+
+// awaitConn waits until an Accept under way returns a connection, which is closed when the test ends.
+func awaitConn(t *testing.T, next <-chan takenConn) net.Conn {
+	t.Helper()
+	taken := testnet.Receive(t, "Accept", next)
+	if taken.err != nil {
+		t.Fatalf("Accept: %v", taken.err)
 	}
-	t.Cleanup(func() { a.c.Close() })
-	return a.c
+	t.Cleanup(func() { taken.c.Close() })
+	return taken.c
 }
 
 // TestMaxConns fills a listener. Accept waits until a connection is closed, and a second Close does

@@ -3,7 +3,6 @@
 package percore
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -33,84 +32,40 @@ func openNet(network, address string) (net.Listener, error) {
 	return lc.Listen(context.Background(), network, address)
 }
 
-func openReusePort(network, address string) (net.Listener, error) {
-	lc := ListenConfig{ReusePort: true}
-	return lc.Listen(context.Background(), network, address)
-}
-
 // abstractName returns an abstract unix address that no other run of the tests uses.
 func abstractName(name string) string { return fmt.Sprintf("@percore-test-%s-%d", name, os.Getpid()) }
 
-func init() {
-	// Listens on the address in the environment with ReusePort and sends its
-	// name to every client.
-	children["share a port"] = func() {
-		ln, err := openReusePort("tcp4", os.Getenv("ADDRESS"))
-		if err != nil {
-			exitChild("listening", err)
-		}
-		fmt.Println(ln.Addr())
-		go func() {
-			io.Copy(io.Discard, os.Stdin)
-			ln.Close()
-		}()
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			io.WriteString(c, os.Getenv("NAME"))
-			c.Close()
-		}
-	}
-}
-
-// TestReusePort makes two processes share a port. Both get connections, and when one has ended the
-// other gets all of them.
+// TestReusePort makes two listeners share a port, as those of two processes do. Both get
+// connections, and when one is closed the other gets all of them.
 func TestReusePort(t *testing.T) {
 	testnet.NoLeaks(t)
 	address := "127.0.0.1:0"
-	processes := map[string]*testnet.ChildProcess{}
+	listeners := map[string]*Listener{}
 	for _, name := range []string{"first", "second"} {
-		child := testnet.StartChild(t, "share a port", "NAME="+name, "ADDRESS="+address, "GOMAXPROCS=2")
-		line, err := bufio.NewReader(child.Stdout).ReadString('\n')
-		if err != nil {
-			t.Fatalf("the %s process: %v, %v", name, err, child.Wait())
-		}
-		processes[name] = child
-		address = strings.TrimSpace(line)
+		ln := listen(t, ListenConfig{ReusePort: true, Group: newGroup(t, 2)}, "tcp4", address)
+		go testnet.ServeName(ln, name)
+		listeners[name], address = ln, ln.Addr().String()
 	}
 	ask := func() string {
 		t.Helper()
-		c, err := net.Dial("tcp", address)
+		name, err := testnet.AskName(address)
 		if err != nil {
-			t.Fatalf("dialing: %v", err)
+			t.Fatalf("asking: %v", err)
 		}
-		defer c.Close()
-		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-		name, err := io.ReadAll(c)
-		if err != nil {
-			t.Fatalf("reading: %v", err)
-		}
-		return string(name)
+		return name
 	}
 	served := map[string]int{}
-	for range 64 { // the chance that all go to one process is 1 in 10^19
+	for range 64 { // the chance that all go to one listener is 1 in 10^19
 		served[ask()]++
 	}
 	if len(served) != 2 || served["first"] == 0 || served["second"] == 0 {
-		t.Errorf("got connections served by %v, want both processes", served)
+		t.Errorf("got connections served by %v, want both listeners", served)
 	}
-	if err := processes["first"].Wait(); err != nil {
-		t.Error(err)
-	}
+	listeners["first"].Close()
 	for range 20 {
 		if name := ask(); name != "second" {
-			t.Errorf("after the first process ended: got %q, want second", name)
+			t.Errorf("after the first listener was closed: got %q, want second", name)
 		}
-	}
-	if err := processes["second"].Wait(); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -244,82 +199,9 @@ func TestControlPanics(t *testing.T) {
 	}
 }
 
-// TestFileListener listens on sockets that were made elsewhere.
-func TestFileListener(t *testing.T) {
-	for _, kind := range testnet.Kinds() {
-		for name, open := range map[string]opener{"net's": openNet, "our own": Listen} {
-			t.Run(fmt.Sprintf("%s %s", name, kind), func(t *testing.T) {
-				testnet.NoLeaks(t)
-				origin := testnet.Listen(t, open, kind)
-				f := fileOf(t, origin)
-				ln, err := FileListener(f)
-				if err != nil {
-					t.Fatalf("FileListener: %v", err)
-				}
-				defer ln.Close()
-				if got, want := ln.Addr().String(), origin.Addr().String(); got != want {
-					t.Errorf("got address %s, want %s", got, want)
-				}
-				go serveEcho(ln)
-				wantEcho(t, testnet.Dial(t, ln), "by a copy")
-				if err := f.Close(); err != nil { // the caller still owns it
-					t.Errorf("closing the file: %v", err)
-				}
-				wantEcho(t, testnet.Dial(t, ln), "by a copy of a closed file")
-			})
-		}
-	}
-}
-
-// TestFileListenerRefuses compares files that can't be listened on with package net.
+// TestFileListenerRefuses: FileListener refuses what package net finds out in Accept, or serves.
+// TestDiffFileListener has what both refuse.
 func TestFileListenerRefuses(t *testing.T) {
-	files := map[string]func(t *testing.T) *os.File{
-		"a regular file": func(t *testing.T) *os.File {
-			f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return f
-		},
-		"a closed file": func(t *testing.T) *os.File {
-			f, err := os.Open(os.DevNull)
-			if err != nil {
-				t.Fatal(err)
-			}
-			f.Close()
-			return f
-		},
-		"a packet socket": func(t *testing.T) *os.File {
-			c, err := net.ListenPacket("udp4", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			f, err := c.(*net.UDPConn).File()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return f
-		},
-	}
-	for name, open := range files {
-		t.Run(name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			f := open(t)
-			defer f.Close()
-			reference, wantErr := net.FileListener(f)
-			if wantErr == nil {
-				t.Fatalf("package net takes it: %v", reference)
-			}
-			ln, err := FileListener(f)
-			if err == nil {
-				ln.Close()
-			}
-			if got, want := fmt.Sprint(err), fmt.Sprint(wantErr); got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-		})
-	}
 	t.Run("a connection", func(t *testing.T) { // package net finds this out in Accept
 		testnet.NoLeaks(t)
 		_, c := testnet.Pair(t, net.Listen, testnet.TCP4)

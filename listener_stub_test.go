@@ -104,30 +104,6 @@ func TestStubTCPOptions(t *testing.T) {
 	})
 }
 
-// TestStubCopies copies with the methods that package net has only on TCP connections.
-func TestStubCopies(t *testing.T) {
-	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
-		const text = "over and back"
-		server, client := connect(t, listenKind(t, kind))
-		client.SetDeadline(time.Now().Add(testnet.HangTimeout))
-		n, err := server.ReadFrom(strings.NewReader(text))
-		if n != int64(len(text)) || err != nil {
-			t.Errorf("ReadFrom: got %d, %v, want %d", n, err, len(text))
-		}
-		got := make([]byte, len(text))
-		if _, err := io.ReadFull(client, got); err != nil || string(got) != text {
-			t.Errorf("the peer got %q, %v, want %q", got, err, text)
-		}
-		io.WriteString(client, text)
-		client.Close()
-		var sink strings.Builder
-		n, err = server.WriteTo(&sink)
-		if n != int64(len(text)) || err != nil || sink.String() != text {
-			t.Errorf("WriteTo: got %d, %v and %q, want %q", n, err, sink.String(), text)
-		}
-	})
-}
-
 func TestStubUnlink(t *testing.T) {
 	testnet.NoLeaks(t)
 	exists := func(path string) bool {
@@ -154,28 +130,6 @@ func TestStubUnlink(t *testing.T) {
 			t.Errorf("%s: got a file after Close %t, want %t", c.name, got, c.want)
 		}
 	}
-}
-
-func TestStubInheritedListener(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("package net has no FileListener on Windows")
-	}
-	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
-		first := listenKind(t, kind)
-		files, err := first.Files()
-		if err != nil || len(files) != 1 {
-			t.Fatalf("Files: got %d, %v, want 1", len(files), err)
-		}
-		defer files[0].Close()
-		ln, err := FileListener(files[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
-		connect(t, ln)
-		ln.Close()
-		connect(t, first) // neither the socket nor a unix socket's file is gone
-	})
 }
 
 // TestStubRefusesFiles: sockets that can't form one listener leave nothing open.

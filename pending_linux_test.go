@@ -31,12 +31,9 @@ func TestSilentConnsMakeRoom(t *testing.T) {
 	for range places {
 		client := testnet.Dial(t, ln)
 		send(t, client, headerV1+"hello")
-		a := testnet.Receive(t, "Accept", next)
-		if a.err != nil {
-			t.Fatalf("Accept: %v", a.err)
-		}
-		defer a.c.Close()
-		wantClient(t, a.c, clientV1, serverV1, "hello")
+		a := awaitConn(t, next)
+		defer a.Close()
+		wantClient(t, a, clientV1, serverV1, "hello")
 		next = goAccept(t, ln)
 	}
 	for _, c := range silent {
@@ -70,12 +67,9 @@ func TestHeaderBehindLoopStays(t *testing.T) {
 		t.Error("a connection with a header was closed")
 	}
 	close(release)
-	a := testnet.Receive(t, "Accept", next)
-	if a.err != nil {
-		t.Fatalf("Accept: %v", a.err)
-	}
-	defer a.c.Close()
-	wantClient(t, a.c, clientV1, serverV1, "hello")
+	a := awaitConn(t, next)
+	defer a.Close()
+	wantClient(t, a, clientV1, serverV1, "hello")
 }
 
 // TestLongHeadersLeave: the memory of long headers is counted while they are awaited, and no longer,
@@ -102,12 +96,9 @@ func TestLongHeadersLeave(t *testing.T) {
 	c := begin("")
 	held()
 	send(t, c, header[len(header)-1:]+"hello")
-	a := testnet.Receive(t, "Accept", next)
-	if a.err != nil {
-		t.Fatalf("Accept: %v", a.err)
-	}
-	defer a.c.Close()
-	wantClient(t, a.c, clientV2, serverV2, "hello")
+	a := awaitConn(t, next)
+	defer a.Close()
+	wantClient(t, a, clientV2, serverV2, "hello")
 	left("after the header is whole")
 	next = goAccept(t, ln)
 

@@ -99,18 +99,15 @@ func TestProxyHeader(t *testing.T) {
 					time.Sleep(time.Millisecond / 4)
 					send(t, client, part)
 				}
-				a := testnet.Receive(t, "Accept", next)
-				if a.err != nil {
-					t.Fatalf("Accept: %v", a.err)
-				}
+				a := awaitConn(t, next)
 				remote, local := c.client, c.server
 				if remote == "" {
 					remote, local = nameOf(client.LocalAddr()), client.RemoteAddr().String()
 				}
-				wantClient(t, a.c, remote, local, "hello")
-				wantEchoOf(t, a.c, client)
-				a.c.Close()
-				if got := a.c.RemoteAddr().String(); got != remote {
+				wantClient(t, a, remote, local, "hello")
+				wantEchoOf(t, a, client)
+				a.Close()
+				if got := a.RemoteAddr().String(); got != remote {
 					t.Errorf("RemoteAddr after Close: got %s, want %s", got, remote)
 				}
 			}
@@ -141,15 +138,12 @@ func TestProxyLongHeader(t *testing.T) {
 				send(t, client, rest[:n])
 				rest = rest[n:]
 			}
-			a := testnet.Receive(t, "Accept", next)
-			if a.err != nil {
-				t.Fatalf("Accept: %v", a.err)
-			}
-			wantClient(t, a.c, clientV2, serverV2, "hello")
-			if got := string(ProxyTLVs(a.c)); got != header[16+36:] {
+			a := awaitConn(t, next)
+			wantClient(t, a, clientV2, serverV2, "hello")
+			if got := string(ProxyTLVs(a)); got != header[16+36:] {
 				t.Errorf("in parts of %d: got %d bytes of TLVs, want the header's %d", part, len(got), len(header)-16-36)
 			}
-			a.c.Close()
+			a.Close()
 		}
 	})
 }
@@ -167,13 +161,10 @@ func TestProxyLongHeaderAlone(t *testing.T) {
 				next := goAccept(t, ln)
 				send(t, client, header[:first])
 				send(t, client, header[first:])
-				a := testnet.Receive(t, fmt.Sprintf("Accept after %d bytes", length), next)
-				if a.err != nil {
-					t.Fatalf("Accept: %v", a.err)
-				}
+				a := awaitConn(t, next)
 				send(t, client, "hello")
-				wantClient(t, a.c, clientV2, serverV2, "hello")
-				a.c.Close()
+				wantClient(t, a, clientV2, serverV2, "hello")
+				a.Close()
 			}
 		}
 	})
@@ -205,10 +196,7 @@ func TestProxyTLVs(t *testing.T) {
 					next := goAccept(t, ln)
 					send(t, client, c.header[:at])
 					send(t, client, c.header[at:]+"x")
-					a := testnet.Receive(t, "Accept", next)
-					if a.err != nil {
-						t.Fatalf("Accept: %v", a.err)
-					}
+					a := awaitConn(t, next)
 					wantTLVs := func(what string, nc net.Conn) {
 						t.Helper()
 						if got := ProxyTLVs(nc); string(got) != c.want || (got == nil) != (c.want == "") {
@@ -217,14 +205,14 @@ func TestProxyTLVs(t *testing.T) {
 							got[0]++ // the caller's
 						}
 					}
-					wantTLVs("new", a.c)
-					wantTLVs("again", a.c)
-					wantTLVs("TLS", tls.Server(a.c, nil))
+					wantTLVs("new", a)
+					wantTLVs("again", a)
+					wantTLVs("TLS", tls.Server(a, nil))
 					if c.header == with(unspec, tlvs) {
-						wantClient(t, a.c, nameOf(client.LocalAddr()), client.RemoteAddr().String(), "x")
+						wantClient(t, a, nameOf(client.LocalAddr()), client.RemoteAddr().String(), "x")
 					}
-					a.c.Close()
-					wantTLVs("closed", a.c)
+					a.Close()
+					wantTLVs("closed", a)
 				}
 			}
 		})
@@ -277,12 +265,9 @@ func TestProxyHeaderOvertaken(t *testing.T) {
 		next := goAccept(t, ln)
 		fast := testnet.Dial(t, ln)
 		send(t, fast, headerV1+"x")
-		a := testnet.Receive(t, "Accept", next)
-		if a.err != nil {
-			t.Fatalf("Accept: %v", a.err)
-		}
-		defer a.c.Close()
-		wantClient(t, a.c, clientV1, serverV1, "x")
+		a := awaitConn(t, next)
+		defer a.Close()
+		wantClient(t, a, clientV1, serverV1, "x")
 		next = goAccept(t, ln)
 		gone.Close()
 		cut.Close()
@@ -355,15 +340,12 @@ func TestProxyHeaderBad(t *testing.T) {
 		}
 		client := testnet.Dial(t, ln)
 		send(t, client, headerV1)
-		a := testnet.Receive(t, "Accept", next)
-		if a.err != nil {
-			t.Fatalf("Accept: %v", a.err)
-		}
-		wantClient(t, a.c, clientV1, serverV1, "")
+		a := awaitConn(t, next)
+		wantClient(t, a, clientV1, serverV1, "")
 		if n := ln.Stats().Conns; n != 1 {
 			t.Errorf("got %d open, want 1", n)
 		}
-		a.c.Close()
+		a.Close()
 	})
 }
 

@@ -223,15 +223,8 @@ func TestTransfers(t *testing.T) {
 					defer features.Splice.Force(on)()
 					near, feeder := from.make(t)
 					sink, far := to.make(t)
-					go func() {
-						feeder.Write(data)
-						feeder.Close()
-					}()
-					received := make(chan []byte, 1)
-					go func() {
-						got, _ := io.ReadAll(far)
-						received <- got
-					}()
+					feed(feeder, data)
+					received := receiving(far)
 					before := ReadStats().ZeroCopy
 					n, err := io.Copy(sink, near)
 					if n != size || err != nil {
@@ -250,7 +243,7 @@ func TestTransfers(t *testing.T) {
 						}
 					}
 					sink.Close()
-					if got := testnet.Receive(t, "the receiver", received); !bytes.Equal(got, data) {
+					if got := received(); !bytes.Equal(got, data) {
 						t.Errorf("received: got %d bytes, the right ones: false, want all %d", len(got), size)
 					}
 				})
@@ -271,11 +264,7 @@ func TestTransfersOfFiles(t *testing.T) {
 				defer features.Splice.Force(on)()
 				c, peer := accepted(t, kind)
 				f, g := testnet.TempFile(t, data), testnet.TempFile(t, nil)
-				received := make(chan []byte, 1)
-				go func() {
-					got, _ := io.ReadAll(peer)
-					received <- got
-				}()
+				received := receiving(peer)
 				expect := func(what string, n int64, err error, want int64, before zerocopy.Stats, bytes string) {
 					t.Helper()
 					if !on {
@@ -297,13 +286,10 @@ func TestTransfersOfFiles(t *testing.T) {
 				expect("ReadFrom", n, err, size-1100, before, fmt.Sprintf("sendfile %d, splice 0, copied 0", size-1100))
 				c.CloseWrite()
 				want := append(data[:size:size], data[100:]...)
-				if got := testnet.Receive(t, "the receiver", received); !bytes.Equal(got, want) {
+				if got := received(); !bytes.Equal(got, want) {
 					t.Errorf("received: got %d bytes, the right ones: false, want all %d", len(got), len(want))
 				}
-				go func() {
-					peer.Write(data)
-					peer.Close()
-				}()
+				feed(peer, data)
 				before = ReadStats().ZeroCopy
 				n, err = io.Copy(g, c)
 				expect("io.Copy to a file", n, err, size, before, fmt.Sprintf("sendfile 0, splice %d, copied 0", size))
@@ -340,15 +326,8 @@ func TestTransfersByDetour(t *testing.T) {
 				defer features.Splice.Force(on)()
 				from, feeder := accepted(t, testnet.TCP4)
 				to, peer := accepted(t, testnet.TCP4)
-				go func() {
-					feeder.Write(data)
-					feeder.Close()
-				}()
-				received := make(chan []byte, 1)
-				go func() {
-					got, _ := io.ReadAll(peer)
-					received <- got
-				}()
+				feed(feeder, data)
+				received := receiving(peer)
 				before := ReadStats().ZeroCopy
 				n, err := c.copy(to, from)
 				if n != int64(len(data)) || err != nil {
@@ -362,7 +341,7 @@ func TestTransfersByDetour(t *testing.T) {
 					t.Errorf("used: got %s, want %s", got, want)
 				}
 				to.Close()
-				if got := testnet.Receive(t, "the receiver", received); !bytes.Equal(got, data) {
+				if got := received(); !bytes.Equal(got, data) {
 					t.Errorf("received: got %d bytes, the right ones: false, want all %d", len(got), len(data))
 				}
 			})
