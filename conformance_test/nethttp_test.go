@@ -275,19 +275,6 @@ func TestHTTPManyClientsAtOnce(t *testing.T) {
 	})
 }
 
-// TestHTTPReverseProxy puts httputil's proxy on the engine in front of a server on the engine. It
-// sends plain requests, large bodies, and an upgraded connection, which the proxy copies between
-// the two sockets.
-func TestHTTPReverseProxy(t *testing.T) {
-	onEachWebEngine(t, func(t *testing.T, e engine) {
-		plain := protocols[0]
-		backend := startWeb(t, e, plain, http.HandlerFunc(digestOrUpgrade))
-		front := startWeb(t, e, plain, backend.proxy(t))
-		front.tryBodies(t, 0, 10, 2<<20)
-		tryUpgrade(t, front)
-	})
-}
-
 // digestOrUpgrade is upgradeToEcho for an Upgrade, and digestOrPattern for everything else.
 func digestOrUpgrade(rw http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "" {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -103,6 +104,21 @@ var stressOps = []struct {
 			return err
 		}
 		return raw.Read(func(uintptr) bool { return r.IntN(2) == 0 })
+	}},
+	{"OnReadable", func(c net.Conn, r *rand.Rand) error {
+		p, ok := c.(interface {
+			OnReadable(func(error)) error
+			CancelOnReadable() bool
+		})
+		if !ok {
+			return nil // of package net
+		}
+		err := p.OnReadable(func(error) {})
+		p.CancelOnReadable()
+		if errors.Is(err, loop.ErrArmed) || errors.Is(err, errors.ErrUnsupported) {
+			return nil
+		}
+		return err
 	}},
 	{"File", func(c net.Conn, r *rand.Rand) error {
 		f, err := c.(filer).File()

@@ -251,7 +251,7 @@ var modules = map[string]module{
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
 	"conformance_test": {requires: []string{
-		"golang.org/x/net", "golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf",
+		"golang.org/x/net", "golang.org/x/sys", "google.golang.org/grpc",
 	}},
 	"metrics/alerts":               {free: true},
 	"metrics/prometheus":           {requires: []string{"github.com/prometheus/client_golang"}},
