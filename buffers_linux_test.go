@@ -25,6 +25,24 @@ func wantNoBuffers(t *testing.T, when string) {
 	}
 }
 
+// readPooled reads up to n bytes into a buffer from the pool, which it takes when there is
+// something to read.
+func readPooled(c *Conn, n int) (*pool.Buffer, error) {
+	var b *pool.Buffer
+	read, err := c.ReadReady(func() []byte {
+		b = pool.Get(n)
+		return b.Bytes()
+	}, func() {
+		b.Release()
+		b = nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.SetLen(read)
+	return b, nil
+}
+
 // TestBufferAllocs checks that none of the calls allocates.
 func TestBufferAllocs(t *testing.T) {
 	if race.Enabled {

@@ -3,6 +3,7 @@
 package percore
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,19 @@ import (
 
 	"github.com/percore/percore/internal/testnet"
 )
+
+// benchmarkListeners are the listeners to compare.
+var benchmarkListeners = []struct {
+	name   string
+	listen testnet.ListenFunc
+}{
+	{"net", func(network, address string) (net.Listener, error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(false) // which makes every call more expensive, and percore doesn't ask for it
+		return lc.Listen(context.Background(), network, address)
+	}},
+	{"percore", Listen},
+}
 
 // buffersListeners are the ways of writing slices to compare.
 var buffersListeners = []struct {

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"net"
 	"testing"
 	"time"
 	"unsafe"
@@ -101,27 +100,5 @@ func echo(f *FD) (stop func()) {
 		_ = f.SetReadDeadline(time.Unix(1, 0))
 		<-done
 		_ = f.SetReadDeadline(time.Time{})
-	}
-}
-
-// echoConn is echo for package net.
-func echoConn(c net.Conn) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p := make([]byte, 4096)
-		for {
-			n, err := c.Read(p)
-			if err != nil {
-				return
-			}
-			if _, err := c.Write(p[:n]); err != nil {
-				return
-			}
-		}
-	}()
-	return func() {
-		_ = c.SetReadDeadline(time.Unix(1, 0))
-		<-done
 	}
 }
