@@ -1,16 +1,13 @@
 package loop
 
 import (
-	"errors"
 	"io"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -67,95 +64,6 @@ func TestCloseReturnsWhatTheKernelSaid(t *testing.T) {
 	if err := f.Close(); err != syscall.EBADF {
 		t.Errorf("Close: got %v, want %v", err, syscall.EBADF)
 	}
-}
-
-// Every method races with Close, and with every other. Nothing hangs, and
-// nothing fails for other reasons than there are.
-func TestCloseAgainstEverything(t *testing.T) {
-	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
-		for _, tr := range []transport{overTCP, overUnix} {
-			t.Run(tr.name, func(t *testing.T) {
-				for range 40 {
-					closeRound(t, g, tr)
-				}
-			})
-		}
-	})
-}
-
-func closeRound(t *testing.T, g *Group, tr transport) {
-	a, b := tr.pair(t)
-	f, err := g.LeastLoaded().NewFD(a, tr.kind)
-	if err != nil {
-		t.Fatalf("NewFD: %v", err)
-	}
-	peer := netConn(t, b)
-	defer peer.Close()
-	allowed := func(what string, err error, others ...error) {
-		for _, e := range append(others, nil, ErrClosed) {
-			if errors.Is(err, e) {
-				return
-			}
-		}
-		t.Errorf("%s: got %v", what, err)
-	}
-	randomDeadline := func() time.Time {
-		switch rand.IntN(3) {
-		case 0:
-			return time.Time{}
-		case 1:
-			return time.Unix(1, 0)
-		}
-		return time.Now().Add(time.Duration(rand.IntN(1000)) * time.Microsecond)
-	}
-	timeout := os.ErrDeadlineExceeded
-	deeds := []func(){
-		func() {
-			_, err := f.Read(make([]byte, 1+rand.IntN(100)))
-			allowed("Read", err, timeout, io.EOF, syscall.ECONNRESET)
-		},
-		func() {
-			_, err := f.Write(make([]byte, 1+rand.IntN(100)))
-			allowed("Write", err, timeout, syscall.EPIPE, syscall.ECONNRESET)
-		},
-		func() {
-			_, err := f.Write(manyBytes)
-			allowed("Write", err, timeout, syscall.EPIPE, syscall.ECONNRESET)
-		},
-		func() { allowed("SetDeadline", f.SetDeadline(randomDeadline())) },
-		func() { allowed("SetReadDeadline", f.SetReadDeadline(randomDeadline())) },
-		func() { allowed("SetWriteDeadline", f.SetWriteDeadline(randomDeadline())) },
-		func() { allowed("RawRead", f.RawRead(func(uintptr) bool { return rand.IntN(2) == 0 }), timeout) },
-		func() { allowed("RawWrite", f.RawWrite(func(uintptr) bool { return rand.IntN(2) == 0 }), timeout) },
-		func() { allowed("RawControl", f.RawControl(func(uintptr) {})) },
-		func() { allowed("Shutdown", f.Shutdown(syscall.SHUT_WR), syscall.ENOTCONN) },
-		func() {
-			fd, err := f.Dup()
-			allowed("Dup", err)
-			if err == nil {
-				unix.Close(fd)
-			}
-		},
-		func() { allowed("OnReadable", f.OnReadable(func(error) {}), timeout, ErrArmed) },
-		func() { f.CancelOnReadable() },
-		func() { _, _ = peer.Write(make([]byte, 1+rand.IntN(200))) },
-		func() { _ = peer.SetReadDeadline(time.Now().Add(time.Millisecond)); _, _ = io.Copy(io.Discard, peer) },
-		func() { _ = peer.Close() },
-	}
-	var running sync.WaitGroup
-	for range 8 {
-		deed, times := deeds[rand.IntN(len(deeds))], 1+rand.IntN(5)
-		running.Go(func() {
-			for range times {
-				deed()
-			}
-		})
-	}
-	for range rand.IntN(50) {
-		runtime.Gosched()
-	}
-	closeFD(t, f)
-	testnet.Within(t, "calls after Close", running.Wait)
 }
 
 // Descriptor numbers are reused at once. No call may read, or write, through a

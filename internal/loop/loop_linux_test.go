@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -460,77 +456,5 @@ func TestPin(t *testing.T) {
 	}()
 	if err := <-done; err != nil || now != may {
 		t.Errorf("other threads: %v, %d processors, want all %d", err, now.Count(), may.Count())
-	}
-}
-
-// Everything at once, on few loops: connections come, talk, time out and go.
-func TestChurn(t *testing.T) {
-	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
-		var running sync.WaitGroup
-		for id := range 8 {
-			running.Go(func() {
-				rng := rand.New(rand.NewPCG(uint64(id), 2))
-				for range 30 {
-					tr := []transport{overTCP, overUnix}[rng.IntN(2)]
-					churnRound(t, g, tr, rng)
-				}
-			})
-		}
-		testnet.Within(t, "the churn", running.Wait)
-	})
-}
-
-func churnRound(t *testing.T, g *Group, tr transport, rng *rand.Rand) {
-	a, b, err := tr.make()
-	if err != nil {
-		t.Errorf("making a connection: %v", err)
-		return
-	}
-	f, err := g.LeastLoaded().NewFD(a, tr.kind)
-	if err != nil {
-		t.Errorf("NewFD: %v", err)
-		return
-	}
-	file := os.NewFile(uintptr(b), "peer")
-	peer, err := net.FileConn(file)
-	file.Close()
-	if err != nil {
-		t.Errorf("FileConn: %v", err)
-		return
-	}
-	defer peer.Close()
-	_ = peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	p, q := make([]byte, 256), make([]byte, 256)
-	for i := range rng.IntN(20) {
-		_ = f.SetReadDeadline(time.Now().Add(time.Hour))
-		msg := p[:1+rng.IntN(len(p))]
-		for k := range msg {
-			msg[k] = byte(i + k)
-		}
-		if _, err := peer.Write(msg); err != nil {
-			t.Errorf("peer Write: %v", err)
-			return
-		}
-		for got := 0; got < len(msg); {
-			n, err := f.Read(q[got:])
-			if err != nil {
-				t.Errorf("Read: %v", err)
-				return
-			}
-			got += n
-		}
-		if string(q[:len(msg)]) != string(msg) {
-			t.Errorf("message %d: got other bytes than were sent", i)
-			return
-		}
-	}
-	if rng.IntN(2) == 0 {
-		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
-		if _, err := f.Read(q); err != os.ErrDeadlineExceeded {
-			t.Errorf("Read: got %v, want a timeout", err)
-		}
-	}
-	if err := f.Close(); err != nil {
-		t.Errorf("Close: %v", err)
 	}
 }
