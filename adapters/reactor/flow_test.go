@@ -102,30 +102,6 @@ func TestWorkersPassNothing(t *testing.T) {
 	}
 }
 
-// A queue that is full pauses the reading of its connection: no more functions wait than it may have,
-// and the one that was added last.
-func TestWorkersQueue(t *testing.T) {
-	testnet.NoLeaks(t)
-	release := make(chan bool)
-	var called atomic.Int64
-	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
-		called.Add(1)
-		c.Go(func() { <-release })
-		return 1
-	}}, Config{Workers: 2, WaitingMax: 10})
-	clients := []net.Conn{dial(), dial(), dial()}
-	for _, c := range clients {
-		c.Write(make([]byte, 100))
-	}
-	testnet.Eventually(t, "the queues are full", func() bool { return called.Load() >= 3*11 })
-	time.Sleep(10 * time.Millisecond)
-	if n := called.Load(); n > 3*11+2 {
-		t.Errorf("got %d functions, want 11 of each connection at most, and two that run", n)
-	}
-	close(release)
-	testnet.Eventually(t, "all messages are handled", func() bool { return called.Load() == 300 })
-}
-
 // Close comes after the last function of Go, whichever way the connection ends.
 func TestCloseAfterGo(t *testing.T) {
 	testnet.NoLeaks(t)

@@ -82,28 +82,30 @@ func TestGoShare(t *testing.T) {
 	testnet.Receive(t, "the flooder's end", flooded)
 }
 
-// Go is bounded by default: a peer that sends requests faster than they are worked off is held up,
+// Go is bounded, by default, too: a peer that sends requests faster than they are worked off is held up,
 // and in the end each has been worked off.
-func TestGoBoundByDefault(t *testing.T) {
+func TestGoBound(t *testing.T) {
 	testnet.NoLeaks(t)
-	const requests = 1000
-	var called, ran atomic.Int64
-	goOn := make(chan bool)
-	conns := make(chan *Conn, 1)
-	_, dial := serve(t, &handler{open: func(c *Conn) { conns <- c }, data: func(c *Conn, p []byte) int {
-		called.Add(1)
-		c.Go(func() { <-goOn; ran.Add(1) })
-		return 1
-	}})
-	dial().Write(make([]byte, requests))
-	c := testnet.Receive(t, "Open", conns)
-	testnet.Eventually(t, "the peer is held up", func() bool { return c.asked.Load()&askWork != 0 })
-	// The first may begin before or after the bound is reached: one more is read then.
-	if n := called.Load(); n < defaultWaitingMax+1 || n > defaultWaitingMax+2 {
-		t.Errorf("got %d functions, want %d, or one more", n, defaultWaitingMax+1)
+	for most, config := range map[int64]Config{defaultWaitingMax: {}, 10: {Workers: 2, WaitingMax: 10}} {
+		const requests = 1000
+		var called, ran atomic.Int64
+		goOn := make(chan bool)
+		conns := make(chan *Conn, 1)
+		_, dial := serve(t, &handler{open: func(c *Conn) { conns <- c }, data: func(c *Conn, p []byte) int {
+			called.Add(1)
+			c.Go(func() { <-goOn; ran.Add(1) })
+			return 1
+		}}, config)
+		dial().Write(make([]byte, requests))
+		c := testnet.Receive(t, "Open", conns)
+		testnet.Eventually(t, "the peer is held up", func() bool { return c.asked.Load()&askWork != 0 })
+		// The first may begin before or after the bound is reached: one more is read then.
+		if n := called.Load(); n < most+1 || n > most+2 {
+			t.Errorf("got %d functions, want %d, or one more", n, most+1)
+		}
+		close(goOn)
+		testnet.Eventually(t, "all functions have run", func() bool { return ran.Load() == requests })
 	}
-	close(goOn)
-	testnet.Eventually(t, "all functions have run", func() bool { return ran.Load() == requests })
 }
 
 // A function of GoContext is dropped if it has not begun when the connection ends. Its context ends

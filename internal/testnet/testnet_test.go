@@ -1,7 +1,6 @@
 package testnet
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -102,35 +101,6 @@ func TestLeakedFDs(t *testing.T) {
 	}
 	if strings.Contains(got, "cgroup") {
 		t.Errorf("got %s, want the runtime's own file left out", got)
-	}
-}
-
-func TestPairOnEveryKind(t *testing.T) {
-	for _, kind := range Kinds() {
-		t.Run(string(kind), func(t *testing.T) {
-			NoLeaks(t)
-			server, client := Pair(t, net.Listen, kind)
-			const text = "over and back"
-			go io.WriteString(client, text)
-			buf := make([]byte, len(text))
-			if _, err := io.ReadFull(server, buf); err != nil || string(buf) != text {
-				t.Errorf("got %q, %v, want %q", buf, err, text)
-			}
-		})
-	}
-}
-
-func TestTLSConfigsMatch(t *testing.T) {
-	NoLeaks(t)
-	serverConfig, clientConfig := TLS(t)
-	server, client := Pair(t, net.Listen, TCP4)
-	handshake := make(chan error, 1)
-	go func() { handshake <- tls.Server(server, serverConfig).Handshake() }()
-	if err := tls.Client(client, clientConfig).Handshake(); err != nil {
-		t.Errorf("client: got %v, want a handshake", err)
-	}
-	if err := Receive(t, "server handshake", handshake); err != nil {
-		t.Errorf("server: got %v, want a handshake", err)
 	}
 }
 
