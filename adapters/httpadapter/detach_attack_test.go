@@ -1,11 +1,9 @@
 package httpadapter
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -389,36 +387,6 @@ func TestDetachShutdown(t *testing.T) {
 			testnet.Receive(f, "the call of a function that is registered later", told)
 		})
 	}
-}
-
-// slowReader is a client that reads one byte at a time.
-type slowReader struct{ net.Conn }
-
-func (r slowReader) Read(p []byte) (int, error) { return r.Conn.Read(p[:1]) }
-
-// TestDetachByte: a client that reads byte by byte gets all.
-func TestDetachByte(t *testing.T) {
-	h := func(w http.ResponseWriter, r *http.Request) {
-		_ = Detach(w, r, func(s *Stream) {
-			go func() {
-				for i := range 100 {
-					fmt.Fprintf(s, "%03d", i)
-					s.Flush()
-				}
-				s.Close()
-			}()
-		})
-	}
-	detachServers(t, h, func(f *fixture) {
-		c := f.dial()
-		c.br = bufio.NewReaderSize(slowReader{c.Conn}, 16)
-		got := c.get("/")
-		for i := range 100 {
-			if !strings.HasPrefix(got[3*i:], fmt.Sprintf("%03d", i)) {
-				f.Fatalf("got %q", got)
-			}
-		}
-	})
 }
 
 // startDetachedH2C starts a server of HTTP/2 in clear, and returns a client for it.

@@ -392,23 +392,6 @@ func TestDetachSlowClient(t *testing.T) {
 	})
 }
 
-// TestDetachRecorder: the same program runs with a recorder.
-func TestDetachRecorder(t *testing.T) {
-	p := &detachedPrograms{t: t, streams: make(map[string]*Stream), ends: make(map[string]chan error)}
-	w, done := httptest.NewRecorder(), make(chan bool, 1)
-	go func() {
-		p.ServeHTTP(w, httptest.NewRequest("GET", "/events?rec", nil))
-		done <- true
-	}()
-	s := p.stream("rec")
-	io.WriteString(s, "data: 1\n\n")
-	s.Close()
-	testnet.Receive(t, "the handler's return", done)
-	if got := w.Body.String(); got != "retry: 1000\n\ndata: 1\n\n" {
-		t.Errorf("got %q", got)
-	}
-}
-
 // TestDetachTwiceHeld: a second Detach is refused where the handler waits, too, and doesn't wait itself.
 func TestDetachTwiceHeld(t *testing.T) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)

@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -10,60 +11,56 @@ import (
 	"testing"
 )
 
-// The http.Server's own SetKeepAlivesEnabled(false), Shutdown and Close close the connections that wait
-// without net/http before they return.
+// SetKeepAlivesEnabled(false), Shutdown and Close close the connections that wait without net/http
+// before they return, also if they are the http.Server's own. Serve ends with the last two.
 func TestOwnMethodsCloseIdle(t *testing.T) {
-	for name, call := range map[string]func(srv *http.Server) error{
-		"SetKeepAlivesEnabled": func(srv *http.Server) error { srv.SetKeepAlivesEnabled(false); return nil },
-		"Shutdown":             func(srv *http.Server) error { return srv.Shutdown(context.Background()) },
-		"Close":                func(srv *http.Server) error { return srv.Close() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			needParking(t)
-			f := start(t, echoPath, nil)
-			clients := []*client{f.dial(), f.dial(), f.dial()}
-			for _, c := range clients {
-				c.get("/")
-			}
-			f.awaitParked(len(clients))
-			if err := call(f.srv); err != nil {
-				t.Error(err)
-			}
-			if got := f.server.Stats(); got.Parked > 0 {
-				t.Errorf("%d connections are parked, want none", got.Parked)
-			}
-			for _, c := range clients {
-				c.awaitEOF()
-			}
-		})
+	type server interface {
+		SetKeepAlivesEnabled(bool)
+		Shutdown(context.Context) error
+		Close() error
 	}
-}
-
-// While keep-alives are turned off with the http.Server's own method, each request is the
-// connection's last. When they are on again, connections wait without goroutines again.
-func TestOwnKeepAlives(t *testing.T) {
-	needParking(t)
-	f := start(t, echoPath, nil)
-	for range 3 {
-		f.srv.SetKeepAlivesEnabled(false)
-		for range 2 {
-			c := f.dial()
-			c.send(request("/off"))
-			resp, err := http.ReadResponse(c.br, nil)
-			if err != nil || !resp.Close {
-				t.Fatalf("keep-alives are off: got %+v, %v", resp, err)
-			}
-			_, _ = io.Copy(io.Discard, resp.Body)
-			c.awaitEOF()
+	for name, call := range map[string]func(s server) error{
+		"SetKeepAlivesEnabled": func(s server) error { s.SetKeepAlivesEnabled(false); return nil },
+		"Shutdown":             func(s server) error { return s.Shutdown(t.Context()) },
+		"Close":                func(s server) error { return s.Close() },
+	} {
+		for _, own := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, the http.Server's own %t", name, own), func(t *testing.T) {
+				needParking(t)
+				f := start(t, echoPath, nil)
+				clients := []*client{f.dial(), f.dial(), f.dial()}
+				for _, c := range clients {
+					c.get("/")
+				}
+				f.awaitParked(len(clients))
+				keeps := name == "SetKeepAlivesEnabled" // those that have had no request
+				if !keeps {
+					clients = append(clients, f.dial())
+					f.awaitWaiting(1)
+				}
+				var s server = f.server
+				if own {
+					s = f.srv
+				}
+				if err := call(s); err != nil {
+					t.Error(err)
+				}
+				if got := f.server.Stats(); got.Parked > 0 {
+					t.Errorf("%d connections are parked, want none", got.Parked)
+				}
+				for _, c := range clients {
+					c.awaitEOF()
+				}
+				f.wantClosedOnce()
+				if keeps {
+					return
+				}
+				f.wantServed(http.ErrServerClosed)
+				if err := f.server.Serve(f.ln); err != http.ErrServerClosed {
+					t.Errorf("Serve again: got %v, want http.ErrServerClosed", err)
+				}
+			})
 		}
-		f.srv.SetKeepAlivesEnabled(true)
-		c := f.dial()
-		for range 2 {
-			c.get("/on")
-		}
-		f.awaitParked(1)
-		c.Close()
-		f.awaitParked(0)
 	}
 }
 

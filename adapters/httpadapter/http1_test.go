@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
@@ -30,6 +28,7 @@ func startOurs(t *testing.T, handler http.HandlerFunc, configure func(f *fixture
 	f := start(t, handler, func(f *fixture) {
 		if overTLS(t) {
 			f.srv.TLSConfig, client = testnet.TLS(t)
+			f.overListener = tlsByListener
 			if strings.Contains(t.Name(), "/1.2/") {
 				client.MaxVersion = tls.VersionTLS12
 			}
@@ -50,10 +49,14 @@ func shortTimeout(t *testing.T) time.Duration {
 	return 50 * time.Millisecond
 }
 
-// overTLS reports whether a test runs over TLS, by itself or in
-// TestHTTP1OverTLS.
+// overTLS reports whether a test runs over TLS, by itself or in another.
 func overTLS(t *testing.T) bool {
-	return strings.HasPrefix(t.Name(), "TestHTTP1TLS") || strings.HasPrefix(t.Name(), "TestHTTP1OverTLS/")
+	for _, by := range []string{"TestHTTP1TLS", "TestHTTP1OverTLS/", "TestTLSListener/"} {
+		if strings.HasPrefix(t.Name(), by) {
+			return true
+		}
+	}
+	return false
 }
 
 // wantCounted waits until n requests were served, and of these some that are odd for the given reasons.
@@ -503,6 +506,9 @@ func TestHTTP1KeepAlivesOffByServer(t *testing.T) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		if on {
 			c.get("/")
+			f.awaitParked(1)
+			c.Close()
+			f.awaitParked(0)
 		} else {
 			c.awaitEOF()
 		}
@@ -763,35 +769,5 @@ func TestHTTP1HooksPanic(t *testing.T) {
 			other.get("/")
 			testnet.Eventually(t, "one connection being left", func() bool { return f.server.Stats().Conns == 1 })
 		}
-	}
-}
-
-// HTTP1 leaves HTTP/2 to net/http.
-func TestHTTP1BecomesHTTP2(t *testing.T) {
-	needParking(t)
-	var requests atomic.Int64
-	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { requests.Add(1) })}
-	ts := httptest.NewUnstartedServer(srv.Handler)
-	defer ts.Close()
-	ts.EnableHTTP2 = true
-	ts.StartTLS()
-	server := Wrap(&http.Server{Handler: srv.Handler, TLSConfig: ts.TLS})
-	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	served := make(chan error, 1)
-	go func() { served <- server.ServeTLS(ln, "", "") }()
-	client := ts.Client()
-	resp, err := client.Get("https://" + ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.ProtoMajor != 2 {
-		t.Errorf("got %s, want HTTP/2", resp.Proto)
-	}
-	client.CloseIdleConnections()
-	_ = server.Close()
-	testnet.Receive(t, "Serve", served)
-	if got := server.Stats().Requests; got != 0 || requests.Load() != 1 {
-		t.Errorf("got %d of %d requests counted", got, requests.Load())
 	}
 }

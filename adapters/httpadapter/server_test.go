@@ -22,23 +22,6 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-func TestParksBetweenRequests(t *testing.T) {
-	needParking(t)
-	f := start(t, echoPath, nil)
-	c := f.dial()
-	f.awaitWaiting(1)
-	const requests = 5
-	for i := range requests {
-		path := fmt.Sprintf("/%d", i)
-		if got := c.get(path); got != path {
-			t.Errorf("got %q, want %q", got, path)
-		}
-		f.awaitParked(1)
-	}
-	c.Close()
-	f.awaitStates("new" + strings.Repeat(" active idle", requests) + " closed")
-}
-
 // TestClientLeavesWhileParked: a connection whose client leaves is closed, after a request that arrives
 // together with the end.
 func TestClientLeavesWhileParked(t *testing.T) {
@@ -213,49 +196,6 @@ func TestNoBypass(t *testing.T) {
 	}
 }
 
-// A nil server or listener makes the caller fail, with a clear message.
-func TestNothingToServe(t *testing.T) {
-	s := Wrap(&http.Server{})
-	if err := s.Serve(nil); err == nil || !strings.Contains(err.Error(), "nil net.Listener") {
-		t.Errorf("Serve(nil): got %v, want an error that says so", err)
-	}
-	if err := s.ServeTLS(nil, "", ""); err == nil || !strings.Contains(err.Error(), "nil net.Listener") {
-		t.Errorf("ServeTLS(nil): got %v, want an error that says so", err)
-	}
-	defer func() {
-		if got := fmt.Sprint(recover()); !strings.Contains(got, "nil *http.Server") {
-			t.Errorf("Wrap(nil): got the panic %q, want one that says so", got)
-		}
-	}()
-	Wrap(nil)
-}
-
-func TestBaseContext(t *testing.T) {
-	type key struct{}
-	var calls atomic.Int32
-	f := start(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.Context().Value(key{})) }, func(f *fixture) {
-		f.srv.BaseContext = func(l net.Listener) context.Context {
-			calls.Add(1)
-			if l != f.ln {
-				t.Errorf("BaseContext got %v, want the listener given to Serve", l)
-			}
-			return context.WithValue(context.Background(), key{}, "base")
-		}
-	})
-	c := f.dial()
-	for range 3 {
-		if got := c.get("/"); got != "base" {
-			t.Errorf("got %q from the base context, want %q", got, "base")
-		}
-		if canPark {
-			f.awaitParked(1)
-		}
-	}
-	if n := calls.Load(); n != 1 {
-		t.Errorf("BaseContext was called %d times, want once for one Serve", n)
-	}
-}
-
 // TestHijackedConn uses the methods that a percore connection has beyond net.Conn, and the
 // readiness callback, which is free at that point.
 func TestHijackedConn(t *testing.T) {
@@ -301,102 +241,6 @@ func TestHijackedConn(t *testing.T) {
 	if n, err := conn.Read(p); string(p[:n]) != "more" || err != nil {
 		t.Errorf("after Shutdown: got %q, %v, want %q", p[:n], err, "more")
 	}
-}
-
-func TestShutdownClosesParked(t *testing.T) {
-	for _, how := range []struct {
-		name string
-		stop func(f *fixture)
-	}{
-		{"Shutdown", func(f *fixture) { f.shutdown() }},
-		{"Close", func(f *fixture) { f.server.Close() }},
-		{"the http.Server's Shutdown", func(f *fixture) { f.srv.Shutdown(t.Context()) }},
-		{"the http.Server's Close", func(f *fixture) { f.srv.Close() }},
-	} {
-		t.Run(how.name, func(t *testing.T) {
-			needParking(t)
-			f := start(t, echoPath, nil)
-			parked, waiting := f.dial(), f.dial()
-			parked.get("/")
-			f.awaitParked(1)
-			f.awaitWaiting(1)
-			how.stop(f)
-			parked.awaitEOF()
-			waiting.awaitEOF()
-			f.wantServed(http.ErrServerClosed)
-			testnet.Eventually(t, "both connections being reported closed", func() bool {
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				n := 0
-				for _, states := range f.states {
-					if states[len(states)-1] == "closed" {
-						n++
-					}
-				}
-				return n == 2
-			})
-			if err := f.server.Serve(f.ln); err != http.ErrServerClosed {
-				t.Errorf("Serve again: got %v, want http.ErrServerClosed", err)
-			}
-		})
-	}
-}
-
-// TestShutdownWaitsForActive: a request on a connection that was parked before counts like any
-// other.
-func TestShutdownWaitsForActive(t *testing.T) {
-	arrived, goOn := make(chan struct{}, 1), make(chan struct{})
-	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" {
-			arrived <- struct{}{}
-			<-goOn
-		}
-		io.WriteString(rw, "done")
-	}, nil)
-	c := f.dial()
-	c.get("/")
-	if canPark {
-		f.awaitParked(1)
-	}
-	c.send(request("/slow"))
-	testnet.Receive(t, "the request", arrived)
-	shut := make(chan struct{})
-	go func() { defer close(shut); f.shutdown() }()
-	f.wantServed(http.ErrServerClosed)
-	select {
-	case <-shut:
-		t.Error("Shutdown returned while a request was under way")
-	case <-time.After(20 * time.Millisecond):
-	}
-	close(goOn)
-	if got := c.answer(); got != "done" {
-		t.Errorf("got %q, want %q", got, "done")
-	}
-	testnet.Receive(t, "Shutdown", shut)
-	f.awaitStates("new active idle active closed")
-}
-
-func TestSetKeepAlivesEnabled(t *testing.T) {
-	needParking(t)
-	f := start(t, echoPath, nil)
-	c := f.dial()
-	c.get("/")
-	f.awaitParked(1)
-	f.server.SetKeepAlivesEnabled(false)
-	c.awaitEOF()
-	f.awaitStates("new active idle closed")
-
-	c = f.dial()
-	c.send(request("/"))
-	resp, err := http.ReadResponse(c.br, nil)
-	if err != nil || !resp.Close {
-		t.Errorf("got %+v, %v, want a response that closes the connection", resp, err)
-	}
-	resp.Body.Close()
-	f.server.SetKeepAlivesEnabled(true)
-	c = f.dial()
-	c.get("/")
-	f.awaitParked(1)
 }
 
 // TestIdleWithPartOfHeader: net/http considers a connection idle until it has the whole next
@@ -1065,32 +909,4 @@ func TestListenAndServe(t *testing.T) {
 			t.Errorf("got %v, want http.ErrServerClosed", err)
 		}
 	}
-}
-
-// TestManyParked: parked connections hold no goroutines.
-func TestManyParked(t *testing.T) {
-	needParking(t)
-	const n = 300
-	f := start(t, echoPath, nil)
-	clients := make([]*client, n)
-	few := 0
-	for i := range clients {
-		clients[i] = f.dial()
-		clients[i].get("/")
-		if i == 9 {
-			f.awaitParked(10)
-			few = goroutines(f)
-		}
-	}
-	f.awaitParked(n)
-	testnet.Eventually(t, "as few goroutines as with 10 connections", func() bool { return goroutines(f) <= few })
-	var wg sync.WaitGroup
-	for _, c := range clients {
-		wg.Go(func() {
-			if got := c.get("/x"); got != "/x" {
-				t.Errorf("got %q, want %q", got, "/x")
-			}
-		})
-	}
-	testnet.Within(t, "all at once", wg.Wait)
 }

@@ -370,5 +370,10 @@ func TestHTTP1TLSState(t *testing.T) {
 	if got := testnet.Receive(t, "Request.TLS", states); got != first {
 		t.Error("the second request has another Request.TLS")
 	}
+	for nc := range f.snapshot() {
+		if _, ok := nc.(*tls.Conn); !ok {
+			t.Errorf("ConnState got a %T, want a *tls.Conn", nc)
+		}
+	}
 	f.wantCounted(2)
 }

@@ -46,28 +46,26 @@ func TestTLSListener(t *testing.T) {
 		name string
 		run  func(t *testing.T)
 	}{
-		{"Parks", TestTLSParks},
+		{"OddRequests", TestOddRequests},
+		{"State", TestHTTP1TLSState},
 		{"Waits", TestTLSWaits},
 		{"Storm", TestTLSStorm},
 		{"Flood", TestTLSFlood},
 		{"RecordsInPieces", TestTLSRecordsInPieces},
 		{"BeginningOfAnAlert", TestTLSBeginningOfAnAlert},
 		{"PartBeforeAnAlert", TestTLSPartBeforeAnAlert},
-		{"HTTP2", TestTLSHTTP2},
 		{"NextProto", TestTLSNextProto},
-		{"Resumption", TestTLSResumption},
 		{"ClientCertificate", TestTLSClientCertificate},
 		{"GetCertificate", TestTLSGetCertificate},
 		{"StalledHandshake", TestTLSStalledHandshake},
 		{"HandshakeInHook", TestTLSHandshakeInHook},
 		{"DeadlineOfHook", TestTLSDeadlineOfHook},
 		{"IdleTimeout", TestTLSIdleTimeout},
-		{"Hijack", TestTLSHijack},
+		{"Hijack", TestHTTP1Hijack},
 		{"Foreign", TestForeignTLS},
 		{"DeadlineOfHandshakeIsTakenBack", TestTLSDeadlineOfHandshakeIsTakenBack},
 		{"ClosedInHandshake", TestTLSClosedInHandshake},
 		{"RefusedByTheClient", TestTLSRefusedByTheClient},
-		{"HandshakePanics", TestTLSHandshakePanics},
 		{"ShutdownInCallback", TestTLSShutdownInCallback},
 		{"HTTP2Server", TestHTTP2Server},
 		{"HTTP2Shutdown", TestHTTP2Shutdown},
@@ -148,36 +146,6 @@ func (f *fixture) dialTLS(config *tls.Config) *client {
 		f.Fatalf("handshake: %v", err)
 	}
 	return &client{c, f, bufio.NewReader(c)}
-}
-
-func TestTLSParks(t *testing.T) {
-	type key struct{}
-	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) {
-		_, isTLS := r.Context().Value(key{}).(*tls.Conn)
-		fmt.Fprintf(rw, "%s %t %t %s", r.URL.Path, r.TLS.HandshakeComplete, isTLS, r.TLS.ServerName)
-	}, func(f *fixture) {
-		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, c) }
-	})
-	c := f.dialTLS(config)
-	const requests = 5
-	for i := range requests {
-		path := fmt.Sprintf("/%d", i)
-		if got, want := c.get(path), path+" true true localhost"; got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-		if canPark {
-			f.awaitParked(1)
-		}
-	}
-	c.Close()
-	f.awaitStates("new" + strings.Repeat(" active idle", requests) + " closed")
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for nc := range f.states {
-		if _, ok := nc.(*tls.Conn); !ok {
-			t.Errorf("ConnState got a %T, want a *tls.Conn", nc)
-		}
-	}
 }
 
 // TestTLSWaits: a client that sends nothing holds no goroutine, before the handshake or after it.
@@ -371,26 +339,6 @@ func TestTLSPartBeforeAnAlert(t *testing.T) {
 	f.awaitStates("new active idle closed")
 }
 
-func TestTLSHTTP2(t *testing.T) {
-	f, config := startTLS(t, echoPath, nil)
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
-	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport}).Get("https://" + f.ln.Addr().String() + "/x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	resp.Body.Close()
-	if string(body) != "/x" || err != nil || resp.ProtoMajor != 2 {
-		t.Errorf("got %s %q, %v, want HTTP/2 and %q", resp.Proto, body, err, "/x")
-	}
-	if canPark {
-		if got := f.server.Stats(); got.HTTP2 != 1 || got.Conns != 0 {
-			t.Errorf("got %+v, want one connection passed on", got)
-		}
-	}
-}
-
 // TestTLSNextProto: another protocol gets the *tls.Conn.
 func TestTLSNextProto(t *testing.T) {
 	f, config := startTLS(t, echoPath, func(f *fixture) {
@@ -414,24 +362,6 @@ func TestTLSNextProto(t *testing.T) {
 	}
 	c.Close()
 	testnet.Eventually(t, "the connection being closed", func() bool { return f.server.Stats().Conns == 0 })
-}
-
-func TestTLSResumption(t *testing.T) {
-	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.TLS.DidResume) }, nil)
-	config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
-	for _, want := range []string{"false", "true"} {
-		c := f.dialTLS(config)
-		for range 2 {
-			if got := c.get("/"); got != want {
-				t.Errorf("got resumed %s, want %s", got, want)
-			}
-			if canPark {
-				f.awaitParked(1)
-			}
-		}
-		c.Close()
-		testnet.Eventually(t, "the connection being closed", func() bool { return f.server.Stats().Conns == 0 })
-	}
 }
 
 // TestTLSClientCertificate: a client certificate that was requested and verified is in Request.TLS
@@ -497,13 +427,18 @@ func TestTLSGetCertificate(t *testing.T) {
 		t.Errorf("got protocol %q, challenged %t, want acme-tls/1", got, challenged.Load())
 	}
 	c.awaitEOF() // that protocol has no server
-	for name, log := range map[string]string{"panic": "http: panic serving 127.0.0.1:", "unknown": "http: TLS handshake error from 127.0.0.1:"} {
-		wrong := config.Clone()
-		wrong.ServerName = name
-		if err := tls.Client(f.dial().Conn, wrong).Handshake(); err == nil {
-			t.Errorf("%s: the handshake succeeds", name)
+	want := ""
+	for _, end := range [][2]string{{"panic", "http: panic serving 127.0.0.1:"}, {"unknown", "http: TLS handshake error from 127.0.0.1:"}} {
+		if want != "" && strings.Contains(f.log.String(), end[1]) {
+			t.Errorf("got the log %q of a panic", f.log.String())
 		}
-		testnet.Eventually(t, "the log saying "+log, func() bool { return strings.Contains(f.log.String(), log) })
+		want = end[1]
+		wrong := config.Clone()
+		wrong.ServerName = end[0]
+		if err := tls.Client(f.dial().Conn, wrong).Handshake(); err == nil {
+			t.Errorf("%s: the handshake succeeds", end[0])
+		}
+		testnet.Eventually(t, "the log saying "+want, func() bool { return strings.Contains(f.log.String(), want) })
 	}
 }
 
@@ -593,25 +528,6 @@ func TestTLSIdleTimeout(t *testing.T) {
 	c.get("/")
 	c.awaitEOF()
 	f.awaitStates("new active idle closed")
-}
-
-// TestTLSHijack: Hijack returns the connection above TLS.
-func TestTLSHijack(t *testing.T) {
-	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) {
-		conn, buffered, err := http.NewResponseController(rw).Hijack()
-		if err != nil {
-			t.Errorf("Hijack: %v", err)
-			return
-		}
-		defer conn.Close()
-		line, err := buffered.ReadString('\n')
-		fmt.Fprintf(conn, "%s%v", line, err)
-	}, nil)
-	c := f.dialTLS(config)
-	c.send(request("/") + "hello\n")
-	if got, err := io.ReadAll(c); string(got) != "hello\n<nil>" || err != nil {
-		t.Errorf("got %q, %v, want %q", got, err, "hello\n<nil>")
-	}
 }
 
 func TestServeTLSErrors(t *testing.T) {
@@ -727,22 +643,6 @@ func TestTLSRefusedByTheClient(t *testing.T) {
 		if got := f.log.String(); strings.Count(got, "http: TLS handshake error from 127.0.0.1:") != 1 {
 			t.Errorf("got log %q, want one TLS handshake error", got)
 		}
-	}
-}
-
-// TestTLSHandshakePanics: a panic in the user's code during a handshake is logged, and ends the
-// connection.
-func TestTLSHandshakePanics(t *testing.T) {
-	f, config := startTLS(t, echoPath, func(f *fixture) {
-		f.srv.TLSConfig.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { panic("too much") }
-	})
-	if err := tls.Client(f.dial().Conn, config).Handshake(); err == nil {
-		t.Fatal("the client's handshake succeeds")
-	}
-	f.awaitStates("new closed")
-	got := f.log.String()
-	if !strings.HasPrefix(got, "http: panic serving 127.0.0.1:") || !strings.Contains(got, ": too much\n") || strings.Contains(got, "handshake error") {
-		t.Errorf("got log %q, want a panic, and no other error", got)
 	}
 }
 
