@@ -2,7 +2,6 @@ package httpadapter
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -291,34 +290,6 @@ func TestDetachPrograms(t *testing.T) {
 	})
 }
 
-// TestDetachClientGone: the Stream notices the client's end while it waits.
-func TestDetachClientGone(t *testing.T) {
-	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
-		ctx, cancel := context.WithCancel(t.Context())
-		r, err := http.NewRequestWithContext(ctx, "GET", url+"/events?gone", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Body.Close()
-		s := p.stream("gone")
-		cancel()
-		if err := p.ended("gone"); err == nil {
-			t.Error("OnEnd got nil")
-		}
-		testnet.Receive(t, "the context's end", s.Context().Done())
-		if _, err := s.Write([]byte("x")); err == nil {
-			t.Error("Write succeeded")
-		}
-		if err := s.Close(); err == nil {
-			t.Error("Close returned nil")
-		}
-	})
-}
-
 // TestDetachAbort: an answer that is cut is not complete.
 func TestDetachAbort(t *testing.T) {
 	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
@@ -543,46 +514,6 @@ func TestDetachWhole(t *testing.T) {
 				check("later", testnet.Receive(t, "the answer", answers))
 			}
 		}
-	}
-}
-
-// TestDetachFlushed: what was flushed has no length that the program hasn't set, even if it ends at
-// once. An answer to HEAD ends by itself.
-func TestDetachFlushed(t *testing.T) {
-	for _, arm := range detachedArms {
-		t.Run(arm.name, func(t *testing.T) {
-			ends := make(chan error, 1)
-			url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_ = Detach(w, r, func(s *Stream) {
-					s.OnEnd(func(err error) { ends <- err })
-					io.WriteString(s, "body")
-					s.Flush()
-					if r.URL.Path == "/closed" {
-						s.Close()
-					}
-				})
-			}))
-			ask := func(method, path, want string) {
-				r, err := client.Transport.RoundTrip(httptest.NewRequest(method, url+path, nil))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer r.Body.Close()
-				if body, err := io.ReadAll(r.Body); string(body) != want || err != nil || r.ContentLength != -1 {
-					t.Errorf("%s: got the length %d, %q and %v", method, r.ContentLength, body, err)
-				}
-			}
-			for method, want := range map[string]string{"GET": "body", "HEAD": ""} {
-				ask(method, "/closed", want)
-				if err := testnet.Receive(t, "the end", ends); err != nil {
-					t.Errorf("%s: OnEnd got %v", method, err)
-				}
-			}
-			ask("HEAD", "/open", "")
-			if err := testnet.Receive(t, "the end", ends); err != nil {
-				t.Errorf("OnEnd got %v", err)
-			}
-		})
 	}
 }
 

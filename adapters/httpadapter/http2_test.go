@@ -273,40 +273,6 @@ func TestHTTP2Shutdown(t *testing.T) {
 	})
 }
 
-// TestHTTP2BesideHTTP1: HTTP/1 clients on the same port get the same as before.
-func TestHTTP2BesideHTTP1(t *testing.T) {
-	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
-		f := start(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, r.Proto)
-		})})
-		nc, err := net.Dial("tcp", f.l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
-		if f.tls != nil {
-			nc = tls.Client(nc, f.tls)
-		}
-		get := testnet.KeepAlive(t, nc)
-		for range 3 {
-			if got := get("/"); got != "HTTP/1.1" {
-				t.Errorf("got %q", got)
-			}
-		}
-		if got := f.get(f.client(), "/"); got != "HTTP/2.0" {
-			t.Errorf("got %q", got)
-		}
-		if s, ok := f.server.(*Server); ok && canPark {
-			if s.Stats().HTTP2 != 1 {
-				t.Errorf("got the figures %+v, want 1 connection of HTTP/2", s.Stats())
-			}
-			if got := s.HTTP2Stats(); got.Opened != 1 || got.Requests != 1 {
-				t.Errorf("got the figures %+v, want 1 connection with 1 request", got)
-			}
-		}
-	})
-}
-
 // servedBy is a handler that answers with the package whose server has called it.
 func servedBy(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, reflect.Indirect(reflect.ValueOf(w)).Type().PkgPath())

@@ -3,7 +3,6 @@ package httpadapter
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,47 +14,17 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// limitsMet are handlers that use an http.MaxBytesReader in all possible ways. Each answers with
-// what it has read.
+// limitsMet are handlers whose http.MaxBytesReader reaches its limit, at each point of an answer.
 var limitsMet = map[string]http.HandlerFunc{
 	"in the request": func(rw http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(rw, r.Body, 4)
 		answerBody(rw, r.Body)
-	},
-	"a local variable": func(rw http.ResponseWriter, r *http.Request) {
-		answerBody(rw, http.MaxBytesReader(rw, r.Body, 4))
-	},
-	"in a shallow copy": func(rw http.ResponseWriter, r *http.Request) {
-		r = r.WithContext(r.Context())
-		r.Body = http.MaxBytesReader(rw, r.Body, 4)
-		answerBody(rw, r.Body)
-	},
-	"in a clone": func(rw http.ResponseWriter, r *http.Request) {
-		r = r.Clone(r.Context())
-		r.Body = http.MaxBytesReader(rw, r.Body, 4)
-		answerBody(rw, r.Body)
-	},
-	"MaxBytesHandler": func(rw http.ResponseWriter, r *http.Request) {
-		http.MaxBytesHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { answerBody(rw, r.Body) }), 4).ServeHTTP(rw, r)
 	},
 	"two of them": func(rw http.ResponseWriter, r *http.Request) {
 		answerBody(rw, http.MaxBytesReader(rw, http.MaxBytesReader(rw, r.Body, 1000), 4))
 	},
 	"nothing allowed": func(rw http.ResponseWriter, r *http.Request) {
 		answerBody(rw, http.MaxBytesReader(rw, r.Body, 0))
-	},
-	"behind another reader": func(rw http.ResponseWriter, r *http.Request) {
-		answerBody(rw, http.MaxBytesReader(rw, io.NopCloser(io.TeeReader(r.Body, io.Discard)), 4))
-	},
-	"a form": func(rw http.ResponseWriter, r *http.Request) {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Body = http.MaxBytesReader(rw, r.Body, 4)
-		http.Error(rw, fmt.Sprint(r.ParseForm()), http.StatusRequestEntityTooLarge)
-	},
-	"json": func(rw http.ResponseWriter, r *http.Request) {
-		var v any
-		err := json.NewDecoder(http.MaxBytesReader(rw, r.Body, 4)).Decode(&v)
-		http.Error(rw, fmt.Sprint(err), http.StatusRequestEntityTooLarge)
 	},
 	"by another goroutine": func(rw http.ResponseWriter, r *http.Request) {
 		read := make(chan error)
@@ -64,11 +33,6 @@ var limitsMet = map[string]http.HandlerFunc{
 			read <- err
 		}()
 		fmt.Fprint(rw, <-read)
-	},
-	"among other fields": func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set("A", "first")
-		rw.Header().Set("Z", "last")
-		answerBody(rw, http.MaxBytesReader(rw, r.Body, 4))
 	},
 	"after early hints": func(rw http.ResponseWriter, r *http.Request) {
 		body := http.MaxBytesReader(rw, r.Body, 4)

@@ -22,73 +22,6 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestClientLeavesWhileParked: a connection whose client leaves is closed, after a request that arrives
-// together with the end.
-func TestClientLeavesWhileParked(t *testing.T) {
-	needParking(t)
-	for _, tt := range []struct {
-		name   string
-		leave  func(c *client)
-		states string
-	}{
-		{"by closing", func(c *client) { c.Close() }, ""},
-		{"by a reset", func(c *client) { _ = c.Conn.(*net.TCPConn).SetLinger(0); c.Close() }, ""},
-		{"by half", func(c *client) { _ = c.Conn.(*net.TCPConn).CloseWrite(); c.awaitEOF() }, ""},
-		{"with a request", func(c *client) {
-			c.send(request("/last"))
-			_ = c.Conn.(*net.TCPConn).CloseWrite()
-			if got := c.answer(); got != "/last" {
-				t.Errorf("got the answer %q, want /last", got)
-			}
-			c.awaitEOF()
-		}, " active idle"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := start(t, echoPath, nil)
-			c := f.dial()
-			c.get("/first")
-			f.awaitParked(1)
-			tt.leave(c)
-			f.awaitStates("new active idle" + tt.states + " closed")
-		})
-	}
-}
-
-// TestSplitRequests cuts a request at every byte; the connection is parked before.
-func TestSplitRequests(t *testing.T) {
-	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		fmt.Fprintf(rw, "%s %s %v", r.Method, body, err)
-	}, nil)
-	c := f.dial()
-	for _, whole := range []string{
-		"GET / HTTP/1.1\r\nHost: test\r\n\r\n",
-		"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody",
-		"\r\nPOST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n", // after a POST
-	} {
-		for i := 1; i < len(whole); i++ {
-			if canPark {
-				testnet.Eventually(t, "the connection waiting", func() bool {
-					s := f.server.Stats()
-					return s.Parked+s.Waiting == 1
-				})
-			}
-			c.send(whole[:i])
-			if i%3 == 0 {
-				time.Sleep(time.Millisecond) // usually enough for the first piece to be read alone
-			}
-			c.send(whole[i:])
-			want := "GET  <nil>"
-			if strings.Contains(whole, "POST") {
-				want = "POST body <nil>"
-			}
-			if got := c.answer(); got != want {
-				t.Fatalf("cut at %d of %q: got %q, want %q", i, whole, got, want)
-			}
-		}
-	}
-}
-
 // TestIdentity: a user that keeps the net.Conn from the hooks, or the value put into the context,
 // finds the same one again throughout the life of the connection.
 func TestIdentity(t *testing.T) {
@@ -410,37 +343,29 @@ func TestUserCloses(t *testing.T) {
 			return ctx
 		}
 	})
-	t.Run("waiting", func(t *testing.T) {
-		needParking(t)
-		c := f.dial()
-		f.awaitWaiting(1)
-		testnet.Receive(t, "the connection", conns).Close()
-		c.awaitEOF()
-	})
-	t.Run("parked", func(t *testing.T) {
-		needParking(t)
-		c := f.dial()
-		c.get("/")
-		f.awaitParked(1)
-		testnet.Receive(t, "the connection", conns).Close()
-		c.awaitEOF()
-	})
-	t.Run("by a deadline", func(t *testing.T) {
-		needParking(t) // otherwise net/http's own deadline may come after it
-		c := f.dial()
-		c.get("/")
-		f.awaitParked(1)
-		testnet.Receive(t, "the connection", conns).SetReadDeadline(time.Unix(1, 0))
-		c.awaitEOF()
-	})
-	t.Run("the percore.Conn", func(t *testing.T) {
-		needParking(t)
-		c := f.dial()
-		c.get("/")
-		f.awaitParked(1)
-		testnet.Receive(t, "the connection", conns).(interface{ NetConn() net.Conn }).NetConn().Close()
-		c.awaitEOF()
-	})
+	needParking(t) // otherwise net/http's own deadline may come after the user's
+	for _, tt := range []struct {
+		name   string
+		parked bool
+		close  func(nc net.Conn)
+	}{
+		{"waiting", false, func(nc net.Conn) { nc.Close() }},
+		{"parked", true, func(nc net.Conn) { nc.Close() }},
+		{"by a deadline", true, func(nc net.Conn) { nc.SetReadDeadline(time.Unix(1, 0)) }},
+		{"the percore.Conn", true, func(nc net.Conn) { nc.(interface{ NetConn() net.Conn }).NetConn().Close() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := f.dial()
+			if tt.parked {
+				c.get("/")
+				f.awaitParked(1)
+			} else {
+				f.awaitWaiting(1)
+			}
+			tt.close(testnet.Receive(t, "the connection", conns))
+			c.awaitEOF()
+		})
+	}
 	testnet.Eventually(t, "the connections being given up", func() bool { return f.server.Stats().Conns == 0 })
 	// The user is notified from separate goroutines, a little later.
 	testnet.Eventually(t, "every connection's end being told", func() bool {
@@ -459,30 +384,6 @@ func TestUserCloses(t *testing.T) {
 		if strings.Count(strings.Join(states, " "), "closed") != 1 {
 			t.Errorf("got states %v, want one closed", states)
 		}
-	}
-}
-
-// TestHookCloses closes connections from within ConnState.
-func TestHookCloses(t *testing.T) {
-	for _, at := range []http.ConnState{http.StateNew, http.StateIdle} {
-		t.Run(at.String(), func(t *testing.T) {
-			f := start(t, echoPath, func(f *fixture) {
-				f.srv.ConnState = func(c net.Conn, state http.ConnState) {
-					f.connState(c, state)
-					if state == at {
-						c.Close()
-					}
-				}
-			})
-			c := f.dial()
-			want := "new closed"
-			if at == http.StateIdle {
-				c.get("/")
-				want = "new active idle closed"
-			}
-			c.awaitEOF()
-			f.awaitStates(want)
-		})
 	}
 }
 

@@ -270,49 +270,6 @@ func TestHTTP1TLSPipelines(t *testing.T) {
 	}
 }
 
-// Bytes after a request may not fit into the buffer. The user gets them after Hijack, and net/http
-// gets them after an odd request.
-func TestHTTP1TLSBytesBehind(t *testing.T) {
-	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/hijack" {
-			_, _ = io.Copy(rw, r.Body)
-			return
-		}
-		nc, buffered, err := http.NewResponseController(rw).Hijack()
-		if err != nil {
-			t.Errorf("Hijack: %v", err)
-			return
-		}
-		if _, ok := nc.(*tls.Conn); !ok {
-			t.Errorf("Hijack: got a %T, want a *tls.Conn", nc)
-		}
-		go func() {
-			defer nc.Close()
-			_, _ = io.Copy(nc, buffered)
-		}()
-	}, nil)
-	text := strings.Repeat("0123456789", 2000)
-	for _, cut := range []int{5, 100, 4000, turnBytes, turnBytes + 1, turnBytes + 2} {
-		c := f.dialRecords(f.client)
-		all := request("/hijack") + text
-		c.write(c.data(all[:cut]), c.data(all[cut:10_000]), c.data(all[10_000:]))
-		c.write(c.Make(testnet.RecordAlert, testnet.CloseNotify))
-		if got, err := io.ReadAll(c.br); string(got) != text || err != nil {
-			t.Errorf("hijacked: got %d bytes and %v, want %d", len(got), err, len(text))
-		}
-		c.tcp.Close()
-
-		c = f.dialRecords(f.client)
-		all = request("/1") + fmt.Sprintf("POST /2 HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(text), text)
-		c.write(c.data(all[:cut]), c.data(all[cut:10_000]), c.data(all[10_000:]))
-		c.answer()
-		if got := c.answer(); got != text {
-			t.Errorf("declined: got %d bytes, want %d", len(got), len(text))
-		}
-		c.tcp.Close()
-	}
-}
-
 // After a request that fills the buffer, it is not known whether crypto/tls has more. The client's
 // end is noticed anyway.
 func TestHTTP1TLSFullBuffer(t *testing.T) {

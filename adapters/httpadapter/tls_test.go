@@ -51,7 +51,6 @@ func TestTLSListener(t *testing.T) {
 		{"Waits", TestTLSWaits},
 		{"Storm", TestTLSStorm},
 		{"Flood", TestTLSFlood},
-		{"RecordsInPieces", TestTLSRecordsInPieces},
 		{"BeginningOfAnAlert", TestTLSBeginningOfAnAlert},
 		{"PartBeforeAnAlert", TestTLSPartBeforeAnAlert},
 		{"NextProto", TestTLSNextProto},
@@ -213,46 +212,6 @@ func TestTLSFlood(t *testing.T) {
 	testnet.Eventually(t, "the end of a client that stops", func() bool {
 		return strings.Contains(f.log.String(), "http: TLS handshake error from 127.0.1.1:") && strings.Contains(f.log.String(), "i/o timeout\n")
 	})
-}
-
-// TestTLSRecordsInPieces cuts a record at every byte; the connection is parked before.
-func TestTLSRecordsInPieces(t *testing.T) {
-	f, config := startTLS(t, echoPath, nil)
-	pieces := &cutting{Conn: f.dial().Conn}
-	tc := tls.Client(pieces, config)
-	c := &client{tc, t, bufio.NewReader(tc)}
-	if err := tc.Handshake(); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 70 {
-		if canPark && i > 0 {
-			f.awaitParked(1)
-		}
-		pieces.at = i
-		if got := c.get("/x"); got != "/x" {
-			t.Fatalf("cut at %d: got %q, want %q", i, got, "/x")
-		}
-	}
-}
-
-// cutting writes in two pieces. The pause between them is usually long enough for the first to be
-// read alone.
-type cutting struct {
-	net.Conn
-	at int
-}
-
-func (c *cutting) Write(p []byte) (int, error) {
-	if c.at == 0 || c.at >= len(p) {
-		return c.Conn.Write(p)
-	}
-	n, err := c.Conn.Write(p[:c.at])
-	if err != nil {
-		return n, err
-	}
-	time.Sleep(time.Millisecond)
-	m, err := c.Conn.Write(p[c.at:])
-	return n + m, err
 }
 
 // holding sends the first writes, and keeps the bytes of later ones.
