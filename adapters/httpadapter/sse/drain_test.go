@@ -12,7 +12,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestEnds: what ends a server closes its Hub, and so doesn't wait for clients.
+// TestEnds: what ends a server closes its Hub, and so doesn't wait for clients. Those that come later
+// are told to come back, too.
 func TestEnds(t *testing.T) {
 	for name, end := range map[string]func(context.Context, *http.Server, *httpadapter.Server, net.Listener) error{
 		"Shutdown of the Server": func(ctx context.Context, _ *http.Server, s *httpadapter.Server, _ net.Listener) error {
@@ -54,6 +55,11 @@ func TestEnds(t *testing.T) {
 				testnet.Receive(t, "a call of RegisterOnDrain's function", calls)
 				if len(calls) != 0 {
 					t.Error("RegisterOnDrain's function was called twice")
+				}
+				testnet.Eventually(t, "the client has left", func() bool { return h.Len() == 0 })
+				_, url := serveHub(t, h)
+				if got := open(t, url, "").event(); got != "EOF" {
+					t.Errorf("got %q behind the end of the hub", got)
 				}
 			})
 		}

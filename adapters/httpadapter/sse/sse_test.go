@@ -3,7 +3,6 @@ package sse
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -365,25 +364,6 @@ func TestLongestLimit(t *testing.T) {
 	}
 }
 
-// TestShutdown: clients are told to come back when the server drains, and so are those that come later.
-func TestShutdown(t *testing.T) {
-	h := NewHub(Config{})
-	s, url := serveHub(t, h)
-	r := open(t, url, "")
-	testnet.Eventually(t, "the client is there", func() bool { return h.Len() == 1 })
-	if err := s.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.event(); got != "EOF" {
-		t.Errorf("got %q, want the end", got)
-	}
-	testnet.Eventually(t, "it has left", func() bool { return h.Len() == 0 })
-	_, url = serveHub(t, h)
-	if got := open(t, url, "").event(); got != "EOF" {
-		t.Errorf("got %q behind the end of the hub", got)
-	}
-}
-
 // TestMaxAge: a client whose connection has reached its age is told to come back, on another connection.
 func TestMaxAge(t *testing.T) {
 	h := NewHub(Config{})
@@ -490,33 +470,5 @@ func TestErrors(t *testing.T) {
 	}
 	if h.Serve(nil, nil) == nil {
 		t.Error("no error for nils")
-	}
-}
-
-// TestHead: a HEAD request is answered, and leaves no client in the hub, over HTTP/1.1 and HTTP/2.
-func TestHead(t *testing.T) {
-	for _, protocols := range []func(*http.Protocols){
-		func(p *http.Protocols) { p.SetHTTP1(true) },
-		func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) },
-	} {
-		h := NewHub(Config{})
-		tr := &http.Transport{Protocols: new(http.Protocols)}
-		protocols(tr.Protocols)
-		srv := &http.Server{Handler: h, Protocols: tr.Protocols}
-		ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		served := make(chan error, 1)
-		go func() { served <- httpadapter.Serve(srv, ln) }()
-		r, err := (&http.Client{Transport: tr}).Head("http://" + ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Body.Close()
-		if got := r.Header.Get("Content-Type"); got != "text/event-stream" {
-			t.Errorf("%s: got the type %q", r.Proto, got)
-		}
-		testnet.Eventually(t, "the hub being empty over "+r.Proto, func() bool { return h.Len() == 0 })
-		tr.CloseIdleConnections()
-		srv.Close()
-		<-served
 	}
 }
