@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -199,83 +198,6 @@ func TestHeaderBytes(t *testing.T) {
 			return result(rt, "GET", h.url()) + result(rt, "HEAD", h.url())
 		})
 	}
-}
-
-// TestNoServer: the error of a failed dial is net/http's.
-func TestNoServer(t *testing.T) {
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-	url := "http://" + ln.Addr().String()
-	ln.Close()
-	both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
-		_, err := rt.RoundTrip(newGet(t, url))
-		return describe(err)
-	})
-}
-
-// TestServerEnds: a connection that the server ends while it is idle, or as soon as it has the next
-// request, costs no request that may be sent again.
-func TestServerEnds(t *testing.T) {
-	for _, method := range []string{"GET", "POST"} {
-		for _, reset := range []bool{false, true} {
-			both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
-				var n atomic.Int64
-				h := newHostile(t, func(c net.Conn, _ string) bool {
-					if n.Add(1)%2 == 0 {
-						if reset {
-							_ = c.(*net.TCPConn).SetLinger(0)
-						}
-						return false
-					}
-					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-					return true
-				})
-				s := ""
-				for range 3 {
-					req, _ := http.NewRequest(method, h.url(), strings.NewReader("body"))
-					resp, err := rt.RoundTrip(req)
-					s += describe(err) + "\n"
-					if err == nil {
-						_, _ = io.ReadAll(resp.Body)
-					}
-				}
-				return fmt.Sprint(s, h.requests)
-			})
-		}
-	}
-}
-
-// TestStorm: a server that ends connections at any moment between two requests costs no request.
-func TestStorm(t *testing.T) {
-	quiet(t)
-	var n atomic.Int64
-	h := newHostile(t, func(c net.Conn, _ string) bool {
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-		i := n.Add(1)
-		if i%3 == 0 {
-			return false
-		}
-		if i%5 == 0 {
-			time.AfterFunc(time.Duration(i%7)*100*time.Microsecond, func() { c.Close() })
-		}
-		return true
-	})
-	tr := newTestTransport(t)
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 500 {
-				resp, err := tr.RoundTrip(newGet(t, h.url()))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if body, err := io.ReadAll(resp.Body); string(body) != "hello" {
-					t.Errorf("got %q, %v", body, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // endless is a body that never ends, and says when it is closed.

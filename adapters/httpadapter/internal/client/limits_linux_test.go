@@ -155,42 +155,6 @@ func awaitWaiting(t *testing.T, tr *Transport, n int) {
 	})
 }
 
-// TestConnsOfManyCallers: there are never more connections than MaxConnsPerHost, and every call ends.
-func TestConnsOfManyCallers(t *testing.T) {
-	const limit = 3
-	for _, keep := range []bool{true, false} {
-		var seq atomic.Int64
-		h := newHostile(t, func(c net.Conn, request string) bool {
-			answerHello(c, request)
-			return seq.Add(1)%5 != 0
-		})
-		dialer := net.Dialer{Control: func(string, string, syscall.RawConn) error {
-			if seq.Add(1)%7 == 0 {
-				return syscall.ENETUNREACH
-			}
-			return nil
-		}}
-		tr := New(&http.Transport{MaxConnsPerHost: limit, DisableKeepAlives: !keep, DialContext: dialer.DialContext})
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() {
-				for range 50 {
-					_ = result(tr, "GET", h.url())
-					for _, s := range tr.conns.States() {
-						if s.Open > limit || s.Open < s.Dials+s.Idle {
-							t.Errorf("got %+v, want %d connections at most", s, limit)
-						}
-					}
-				}
-			})
-		}
-		all.Wait()
-		tr.CloseIdleConnections()
-		awaitEmpty(t, tr)
-		h.close()
-	}
-}
-
 // TestShareOfDials: a host whose dials hang, or its handshakes, has no more of them than its share, and
 // calls to another host don't wait for it. Its own calls go on when dials end.
 func TestShareOfDials(t *testing.T) {

@@ -138,19 +138,23 @@ func forward(ln net.Listener, addr string) {
 	}
 }
 
-// TestOtherConnEnds: what ends a call, or an idle connection, does so over one of any type: the server,
+// TestConnEnds: what ends a call, or an idle connection, does so over one of any type: the server,
 // bytes without a request, a context, ResponseHeaderTimeout, IdleConnTimeout, CloseIdleConnections.
-func TestOtherConnEnds(t *testing.T) {
-	for _, mode := range []string{"clear", "TLS", "dials TLS"} {
+func TestConnEnds(t *testing.T) {
+	for _, mode := range []string{"clear", "TLS", "wrapped, clear", "wrapped, TLS", "dials TLS"} {
 		t.Run(mode, func(t *testing.T) {
-			server, _, _ := secured(t, mode != "clear")
+			isClear := strings.HasSuffix(mode, "clear")
+			server, _, _ := secured(t, !isClear)
 			base := func() *http.Transport {
-				base := &http.Transport{DialContext: dialWrapped}
-				if mode == "clear" {
+				base := new(http.Transport)
+				if strings.HasPrefix(mode, "wrapped") {
+					base.DialContext = dialWrapped
+				}
+				if isClear {
 					return base
 				}
 				_, config := testnet.TLS(t)
-				if config.InsecureSkipVerify = true; mode == "TLS" {
+				if config.InsecureSkipVerify = true; mode != "dials TLS" {
 					base.TLSClientConfig = config
 				} else {
 					base.DialTLSContext = (&tls.Dialer{Config: config}).DialContext
@@ -168,12 +172,17 @@ func TestOtherConnEnds(t *testing.T) {
 				b := base()
 				change(b)
 				tr := New(b)
+				tr.CloseIdleConnections() // later ones are kept
 				if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "200") {
 					t.Fatal(name, got)
 				}
+				if err := emptyPool(tr); err == nil && b.IdleConnTimeout == 0 {
+					t.Errorf("%s: the connection is not idle", name)
+				}
 				end(tr, <-conns)
-				testnet.Eventually(t, name+": the connection is closed", func() bool { return tr.Stats().Conns == 0 })
-				h.close()
+				testnet.Eventually(t, name+": the connection is closed", func() bool { return tr.Stats().Conns == 0 && emptyPool(tr) == nil })
+				h.ln.Close()
+				testnet.Within(t, name+": the server has found it", h.wg.Wait)
 			}
 			quiet(t)
 			idleEnds("the server", func(*http.Transport) {}, func(_ *Transport, c net.Conn) { c.Close() })
@@ -201,33 +210,6 @@ func TestOtherConnEnds(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestOtherConnShown: a hook gets what the user's function has returned, and an upgrade goes over it.
-func TestOtherConnShown(t *testing.T) {
-	h := newHostile(t, func(c net.Conn, _ string) bool {
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nfirst")
-		_, _ = io.Copy(c, c)
-		return false
-	})
-	both(t, func() *http.Transport { return &http.Transport{DialContext: dialWrapped} }, func(t *testing.T, rt http.RoundTripper) string {
-		var shown net.Conn
-		req := newGet(t, h.url()).WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			GotConn: func(i httptrace.GotConnInfo) { shown = i.Conn },
-		}))
-		req.Header.Set("Connection", "upgrade")
-		req.Header.Set("Upgrade", "x")
-		resp, err := rt.RoundTrip(req)
-		if err != nil {
-			return err.Error()
-		}
-		rwc := resp.Body.(io.ReadWriteCloser)
-		defer rwc.Close()
-		_, err = io.WriteString(rwc, "echo")
-		got := make([]byte, len("firstecho"))
-		_, readErr := io.ReadFull(rwc, got)
-		return fmt.Sprintf("%T %q %v %v", shown, got, err, readErr)
-	})
 }
 
 // TestOtherConnBubble: connections of net.Pipe are served in a bubble, whose time ends them.
@@ -331,22 +313,6 @@ func TestOtherConnKeeps(t *testing.T) {
 		if strings.Contains(string(p[:cap(p)]), secret) {
 			t.Fatalf("the first connection has got %q", p)
 		}
-	}
-}
-
-// TestOtherConnHTTP2: HTTP/2 is spoken over them as well, over TLS.
-func TestOtherConnHTTP2(t *testing.T) {
-	srv, base := newHTTP2Server(t, true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
-	base.DialContext = dialWrapped
-	tr := New(base)
-	defer tr.CloseIdleConnections()
-	for range 3 {
-		if got := result(tr, "GET", srv.URL); !strings.Contains(got, `body "HTTP/2.0"`) {
-			t.Error(got)
-		}
-	}
-	if s := tr.Stats(); s.Conns != 1 || s.Requests != 3 {
-		t.Errorf("got %d connections for %d requests, want 1 for 3", s.Conns, s.Requests)
 	}
 }
 

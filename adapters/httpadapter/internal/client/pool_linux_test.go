@@ -3,7 +3,6 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
@@ -87,31 +84,6 @@ func TestIdleOfAllHosts(t *testing.T) {
 		})
 }
 
-// awaitEnd returns a server that says when a connection has ended.
-func awaitEnd(t *testing.T) (h *hostile, ended chan bool) {
-	ended = make(chan bool, 10)
-	return newHostile(t, func(c net.Conn, request string) bool {
-		answerHello(c, request)
-		_, err := bufio.NewReader(c).ReadByte()
-		ended <- err == io.EOF
-		return false
-	}), ended
-}
-
-// TestIdleTimeout: IdleConnTimeout closes a connection that waits.
-func TestIdleTimeout(t *testing.T) {
-	tr := New(&http.Transport{IdleConnTimeout: 10 * time.Millisecond})
-	defer tr.CloseIdleConnections()
-	h, ended := awaitEnd(t)
-	if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "200") {
-		t.Fatal(got)
-	}
-	if !<-ended {
-		t.Error("the connection was not closed")
-	}
-	awaitEmpty(t, tr)
-}
-
 // emptyPool reports whether the pool has nothing.
 func emptyPool(tr *Transport) error {
 	for h := range tr.conns.States() {
@@ -131,46 +103,6 @@ func awaitEmpty(t *testing.T, tr *Transport) {
 func awaitIdle(t *testing.T, tr *Transport) {
 	t.Helper()
 	testnet.Eventually(t, "a connection becomes idle", func() bool { return tr.Stats().Idle > 0 })
-}
-
-// TestCloseIdle: CloseIdleConnections closes the connections that wait, and later ones are kept.
-func TestCloseIdle(t *testing.T) {
-	tr := New(&http.Transport{})
-	h, ended := awaitEnd(t)
-	for range 3 {
-		if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "200") {
-			t.Fatal(got)
-		}
-		if err := emptyPool(tr); err == nil {
-			t.Error("the connection is not idle")
-		}
-		tr.CloseIdleConnections()
-		if !<-ended {
-			t.Error("the connection was not closed")
-		}
-		awaitEmpty(t, tr)
-	}
-}
-
-// TestServerEndsIdle: the pool forgets a connection that the server ends, or sends something on.
-func TestServerEndsIdle(t *testing.T) {
-	quiet(t)
-	for _, last := range []string{"", "x"} {
-		end := make(chan bool)
-		h := newHostile(t, func(c net.Conn, request string) bool {
-			answerHello(c, request)
-			<-end
-			_, _ = io.WriteString(c, last)
-			return last != ""
-		})
-		tr := newTestTransport(t)
-		_ = result(tr, "GET", h.url())
-		if err := emptyPool(tr); err == nil {
-			t.Error("the connection is not idle")
-		}
-		close(end)
-		awaitEmpty(t, tr)
-	}
 }
 
 // TestFirstComesFirst: a request that waits for a dial gets a connection that becomes idle earlier.
@@ -199,46 +131,6 @@ func TestFirstComesFirst(t *testing.T) {
 	}
 	release <- true
 	awaitIdle(t, tr) // the dialed connection, and on Go 1.27 perhaps the other
-	tr.CloseIdleConnections()
-	awaitEmpty(t, tr)
-}
-
-// TestLeftDial: the connection that is dialed for a request that was cancelled waits for the next one.
-// CloseIdleConnections ends dials that no request waits for.
-func TestLeftDial(t *testing.T) {
-	h := newHostile(t, answerHello)
-	dialing, release := make(chan context.Context), make(chan bool)
-	dialer := net.Dialer{ControlContext: func(ctx context.Context, _, _ string, _ syscall.RawConn) error {
-		dialing <- ctx
-		select {
-		case <-release:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}}
-	tr := New(&http.Transport{DialContext: dialer.DialContext})
-	leave := func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		failed := make(chan error)
-		go func() {
-			_, err := tr.RoundTrip(newGet(t, h.url()).WithContext(ctx))
-			failed <- err
-		}()
-		<-dialing
-		cancel()
-		if err := <-failed; err != context.Canceled {
-			t.Errorf("got %v, want %v", err, context.Canceled)
-		}
-	}
-	leave()
-	release <- true
-	awaitIdle(t, tr)
-	if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "200") || h.connCount() != 1 {
-		t.Errorf("got %s over one of %d connections", got, h.connCount())
-	}
-	tr.CloseIdleConnections()
-	leave()
 	tr.CloseIdleConnections()
 	awaitEmpty(t, tr)
 }
@@ -303,32 +195,56 @@ func TestCancelAfterClose(t *testing.T) {
 }
 
 // TestSwitch: an answer that switches protocols has a body that writes, and begins with what came with
-// the answer.
+// the answer: in clear, over TLS, and over a connection of the user's own type, which a hook gets.
 func TestSwitch(t *testing.T) {
-	both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
-		h := newHostile(t, func(c net.Conn, _ string) bool {
-			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nfirst")
-			_, _ = io.Copy(c, c)
-			return false
+	for _, mode := range []string{"clear", "TLS", "wrapped"} {
+		t.Run(mode, func(t *testing.T) {
+			server, _, _ := secured(t, mode == "TLS")
+			base := func() *http.Transport {
+				base := new(http.Transport)
+				switch _, client := testnet.TLS(t); mode {
+				case "TLS":
+					base.TLSClientConfig = client
+				case "wrapped":
+					base.DialContext = dialWrapped
+				}
+				return base
+			}
+			both(t, base, func(t *testing.T, rt http.RoundTripper) string {
+				h := newHostileOver(t, server, func(c net.Conn, _ string) bool {
+					_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nfirst")
+					_, _ = io.Copy(c, c)
+					return false
+				})
+				var shown net.Conn
+				ctx, cancel := context.WithCancel(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+					GotConn: func(i httptrace.GotConnInfo) { shown = i.Conn },
+				}))
+				defer cancel()
+				req := newGet(t, h.url()).WithContext(ctx)
+				req.Header.Set("Connection", "Upgrade")
+				req.Header.Set("Upgrade", "echo")
+				resp, err := rt.RoundTrip(req)
+				if err != nil {
+					return err.Error()
+				}
+				cancel() // which has no effect any more
+				rw := resp.Body.(io.ReadWriteCloser)
+				_, _ = io.WriteString(rw, "second")
+				got := make([]byte, len("firstsecond"))
+				_, err = io.ReadFull(rw, got)
+				s := fmt.Sprint(resp.Status, resp.Header, string(got), err, resp.TLS != nil)
+				if mode == "wrapped" {
+					return fmt.Sprintf("%s %T %v", s, shown, rw.Close())
+				}
+				_ = rw.(interface{ CloseWrite() error }).CloseWrite()
+				_, err = io.ReadFull(rw, got)
+				s += fmt.Sprint(err, rw.Close())
+				_, err = io.WriteString(rw, "x")
+				return s + fmt.Sprint(errors.Is(err, net.ErrClosed))
+			})
 		})
-		req := newGet(t, h.url())
-		req.Header.Set("Connection", "Upgrade")
-		req.Header.Set("Upgrade", "echo")
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		resp, err := rt.RoundTrip(req.WithContext(ctx))
-		if err != nil {
-			return err.Error()
-		}
-		cancel() // which has no effect any more
-		rw := resp.Body.(io.ReadWriteCloser)
-		_, _ = io.WriteString(rw, "second")
-		_ = rw.(interface{ CloseWrite() error }).CloseWrite()
-		got, err := io.ReadAll(rw)
-		s := fmt.Sprint(resp.Status, resp.Header, string(got), err, rw.Close())
-		_, err = io.WriteString(rw, "x")
-		return s + fmt.Sprint(errors.Is(err, net.ErrClosed))
-	})
+	}
 }
 
 // lateContext ends at a moment that the test chooses, but its watchers see that later.

@@ -393,34 +393,6 @@ func TestPartOfRecordForWaiter(t *testing.T) {
 	}
 }
 
-// TestTLSUpgrade: an answer that switches protocols has TLS below its body.
-func TestTLSUpgrade(t *testing.T) {
-	server, tr, base := secured(t, true)
-	var results []string
-	for _, rt := range []http.RoundTripper{tr, base} {
-		h := newHostileOver(t, server, func(c net.Conn, _ string) bool {
-			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nfirst")
-			_, _ = io.Copy(c, c)
-			return false
-		})
-		req := newGet(t, h.url())
-		req.Header.Set("Connection", "Upgrade")
-		req.Header.Set("Upgrade", "websocket")
-		resp, err := rt.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rw := resp.Body.(io.ReadWriteCloser)
-		_, _ = io.WriteString(rw, "second")
-		_ = rw.(interface{ CloseWrite() error }).CloseWrite()
-		got, err := io.ReadAll(rw)
-		results = append(results, fmt.Sprint(string(got), err, resp.TLS != nil, rw.Close()))
-	}
-	if results[0] != results[1] || !strings.HasPrefix(results[0], "firstsecond") {
-		t.Errorf("got %q", results)
-	}
-}
-
 // TestIdleTLSMemory: a connection that waits has no goroutine, and little more memory than crypto/tls
 // needs.
 func TestIdleTLSMemory(t *testing.T) {
