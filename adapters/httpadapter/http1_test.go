@@ -374,39 +374,6 @@ func TestHTTP1Hijack(t *testing.T) {
 	testnet.Eventually(t, "the connection being the user's", func() bool { return f.server.Stats().Hijacked == 1 })
 }
 
-// TestHTTP1Panics: a handler that panics or ends its goroutine closes its own connection and no
-// other.
-func TestHTTP1Panics(t *testing.T) {
-	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/panic":
-			panic("a reason")
-		case "/abort":
-			io.WriteString(rw, "part")
-			http.NewResponseController(rw).Flush()
-			panic(http.ErrAbortHandler)
-		case "/goexit":
-			runtime.Goexit()
-		}
-		echoPath(rw, r)
-	}, nil)
-	other := f.dial()
-	for _, path := range []string{"/panic", "/abort", "/goexit"} {
-		other.get("/")
-		c := f.dial()
-		c.get("/")
-		c.send(request(path))
-		rest, err := io.ReadAll(c.br)
-		if err != nil || strings.Contains(string(rest), "\r\n0\r\n") {
-			t.Errorf("%s: got %q, %v, want an end in the middle", path, rest, err)
-		}
-	}
-	testnet.Eventually(t, "the connections being closed", func() bool { return f.server.Stats().Conns == 1 })
-	if log := f.log.String(); strings.Count(log, "http: panic serving") != 1 || !strings.Contains(log, "a reason\ngoroutine ") {
-		t.Errorf("got the log %q, want one panic", log)
-	}
-}
-
 // TestHTTP1Ends: Shutdown and Close treat requests as net/http does.
 // That holds for the Server's methods and for the http.Server's.
 func TestHTTP1Ends(t *testing.T) {
@@ -532,6 +499,8 @@ func TestHTTP1Timeouts(t *testing.T) {
 		{"idle", func(srv *http.Server, d time.Duration) { srv.IdleTimeout = d }, true, "", "new active idle closed", ""},
 		{"idle by ReadTimeout", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, true, "", "new active idle closed", ""},
 		{"first byte", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, false, "", "new closed", ""},
+		{"first byte by ReadTimeout", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, false, "", "new closed", ""},
+		{"idle with three bytes", func(srv *http.Server, d time.Duration) { srv.IdleTimeout, srv.ReadHeaderTimeout = d, time.Hour }, true, "GET", "new active idle closed", ""},
 		{"first header", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, false, "GET / HT", "new active closed", refused},
 		{"header", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, true, "GET / HT", "new active idle closed", refused},
 		{"header by ReadTimeout", func(srv *http.Server, d time.Duration) { srv.ReadTimeout, srv.IdleTimeout = d, time.Hour }, true, "GET / HT", "new active idle closed", refused},
@@ -595,31 +564,6 @@ func TestHTTP1Timeouts(t *testing.T) {
 			f.awaitParked(1)
 		}
 	})
-}
-
-// TestHTTP1Limit: if a handler reaches the limit of an http.MaxBytesReader, the connection is
-// closed.
-func TestHTTP1Limit(t *testing.T) {
-	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(rw, r.Body, 4)
-		_, err := io.ReadAll(r.Body)
-		fmt.Fprint(rw, err)
-	}, nil)
-	c := f.dial()
-	c.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nfits")
-	if got := c.answer(); got != "<nil>" {
-		t.Errorf("got %q, want no error", got)
-	}
-	c.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\ntoo large")
-	resp, err := http.ReadResponse(c.br, nil)
-	if err != nil || !resp.Close {
-		t.Fatalf("got %v, %v, want an answer that says that the connection is closed", resp, err)
-	}
-	if body, _ := io.ReadAll(resp.Body); string(body) != "http: request body too large" {
-		t.Errorf("got %q", body)
-	}
-	c.awaitEOF()
-	f.wantCounted(2)
 }
 
 // TestHTTP1Files: a file is sent to the connection as with net/http, and the next request is
@@ -709,37 +653,6 @@ func TestHTTP1CloseInHijack(t *testing.T) {
 		t.Errorf("Hijack: %v", err)
 	}
 	f.awaitStates("new active hijacked")
-}
-
-// A handler that watches only its context ends when its client can't be written to.
-func TestHTTP1FailedWrite(t *testing.T) {
-	ended := make(chan bool, 1)
-	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-		for r.Context().Err() == nil {
-			_, _ = rw.Write(make([]byte, 1<<20))
-		}
-		ended <- true
-	}, func(f *fixture) { f.srv.WriteTimeout = shortTimeout(t) })
-	c := f.dial()
-	c.send(request("/endless"))
-	testnet.Receive(t, "the handler's end", ended)
-}
-
-// Without keep-alives a connection's only request is answered, no matter how many pieces it arrives
-// in.
-func TestHTTP1OneRequest(t *testing.T) {
-	f := startOurs(t, echoPath, nil)
-	f.server.SetKeepAlivesEnabled(false)
-	c := f.dial()
-	for _, b := range []byte(request("/pieces")) {
-		c.send(string(b))
-		time.Sleep(100 * time.Microsecond)
-	}
-	if got := c.answer(); got != "/pieces" {
-		t.Errorf("got %q", got)
-	}
-	c.awaitEOF()
-	f.awaitStates("new active closed")
 }
 
 // A hook that panics or ends its goroutine closes its own connection, as with net/http, and no

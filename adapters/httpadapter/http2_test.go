@@ -1,7 +1,6 @@
 package httpadapter
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -168,45 +167,6 @@ func TestHTTP2Server(t *testing.T) {
 		if f.log.String() != "" {
 			t.Errorf("got the log %q", f.log.String())
 		}
-	})
-}
-
-// TestHTTP2Bodies: bodies in both directions, with trailers.
-func TestHTTP2Bodies(t *testing.T) {
-	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
-		f := start(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Trailer", "X-Size")
-			n, err := io.Copy(w, r.Body)
-			if err != nil {
-				panic(http.ErrAbortHandler)
-			}
-			w.Header().Set("X-Size", fmt.Sprint(n, r.Trailer))
-		})})
-		client := f.client()
-		var wg sync.WaitGroup
-		for _, size := range []int{0, 1, 5000, 70000, 2 << 20} {
-			wg.Go(func() {
-				body := bytes.Repeat([]byte("x"), size)
-				req, err := http.NewRequest("POST", f.url("/"), io.MultiReader(bytes.NewReader(body)))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				req.Trailer = http.Header{"X-A": {"b"}}
-				resp, err := client.Do(req)
-				if err != nil {
-					t.Errorf("%d bytes: %v", size, err)
-					return
-				}
-				defer resp.Body.Close()
-				got, err := io.ReadAll(resp.Body)
-				want := fmt.Sprint(size, " map[X-A:[b]]")
-				if err != nil || !bytes.Equal(got, body) || resp.Trailer.Get("X-Size") != want {
-					t.Errorf("%d bytes: got %d, %v, trailer %q, want %q", size, len(got), err, resp.Trailer.Get("X-Size"), want)
-				}
-			})
-		}
-		wg.Wait()
 	})
 }
 

@@ -276,28 +276,6 @@ func TestPrefaceInPieces(t *testing.T) {
 	}
 }
 
-// TestBeginOfPrefaceAlone: a request that looks like HTTP/2 at first is served or refused as usual.
-func TestBeginOfPrefaceAlone(t *testing.T) {
-	for _, tt := range []struct{ pieces, want string }{
-		{"P|OST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n", "200 OK"},
-		{"PR|OPFIND / HTTP/1.1\r\nHost: test\r\n\r\n", "200 OK"},
-		{"P|\r\n\r\n", "400 Bad Request"},
-		{"PRI|", "400 Bad Request"},
-	} {
-		f := start(t, echoPath, nil)
-		c := f.dial()
-		for piece := range strings.SplitSeq(tt.pieces, "|") {
-			c.send(piece)
-			time.Sleep(time.Millisecond)
-		}
-		_ = c.Conn.(*net.TCPConn).CloseWrite()
-		got, err := io.ReadAll(c.br)
-		if err != nil || !strings.Contains(string(got), tt.want) {
-			t.Errorf("%q: got %q, %v, want %q", tt.pieces, got, err, tt.want)
-		}
-	}
-}
-
 // TestCloseBeforeNetHTTPAccepts: Close ends a Serve that has only just begun.
 func TestCloseBeforeNetHTTPAccepts(t *testing.T) {
 	testnet.NoLeaks(t)
@@ -387,22 +365,6 @@ func TestUserCloses(t *testing.T) {
 	}
 }
 
-func TestTimeouts(t *testing.T) {
-	for _, tt := range []timeoutTest{
-		{"IdleTimeout while parked", func(srv *http.Server, d time.Duration) { srv.IdleTimeout = d }, 1, "", "new active idle closed"},
-		{"ReadTimeout while parked", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, 1, "", "new active idle closed"},
-		{"ReadHeaderTimeout without a byte", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, 0, "", "new closed"},
-		{"ReadTimeout without a byte", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, 0, "", "new closed"},
-		{"ReadHeaderTimeout in the first header", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, 0, "GET / HTTP/1.1\r\n", "new active closed"},
-		{"ReadHeaderTimeout after parking", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d; srv.IdleTimeout = time.Hour }, 1, "GET / HTTP/1.1\r\n", "new active idle closed"},
-		{"IdleTimeout with three bytes", func(srv *http.Server, d time.Duration) { srv.IdleTimeout = d; srv.ReadHeaderTimeout = time.Hour }, 1, "GET", "new active idle closed"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			wantOfTimeout(t, tt.want(), 30*time.Millisecond, func(d time.Duration) string { return tt.outcome(t, d) })
-		})
-	}
-}
-
 // wantOfTimeout checks the outcome of a timeout. On a busy machine a short one may pass before the
 // client has sent anything. So a wrong outcome counts only if a long timeout also has it.
 func wantOfTimeout(t *testing.T, want string, shortest time.Duration, outcome func(d time.Duration) string) {
@@ -414,35 +376,6 @@ func wantOfTimeout(t *testing.T, want string, shortest time.Duration, outcome fu
 		}
 	}
 	t.Errorf("got %s, want %s", got, want)
-}
-
-type timeoutTest struct {
-	name      string
-	configure func(srv *http.Server, d time.Duration)
-	requests  int    // answered before this one
-	send      string // after them, and after parking
-	states    string
-}
-
-func (tt timeoutTest) want() string {
-	return fmt.Sprintf(`states %s, then "" <nil>, log ""`, tt.states)
-}
-
-// outcome returns the outcome of a timeout of d.
-func (tt timeoutTest) outcome(t *testing.T, d time.Duration) string {
-	f := start(t, echoPath, func(f *fixture) { tt.configure(f.srv, d) })
-	c := f.dialAnyway()
-	for range tt.requests {
-		_ = c.tryGet("/")
-		if canPark {
-			testnet.Eventually(t, "the connection being parked or closed", func() bool {
-				s := f.server.Stats()
-				return s.Parked == s.Conns
-			})
-		}
-	}
-	io.WriteString(c, tt.send)
-	return f.outcome(c)
 }
 
 // outcome describes the end of a connection that the server closes.

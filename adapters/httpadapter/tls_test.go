@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -54,7 +53,6 @@ func TestTLSListener(t *testing.T) {
 		{"BeginningOfAnAlert", TestTLSBeginningOfAnAlert},
 		{"PartBeforeAnAlert", TestTLSPartBeforeAnAlert},
 		{"NextProto", TestTLSNextProto},
-		{"ClientCertificate", TestTLSClientCertificate},
 		{"GetCertificate", TestTLSGetCertificate},
 		{"StalledHandshake", TestTLSStalledHandshake},
 		{"HandshakeInHook", TestTLSHandshakeInHook},
@@ -321,34 +319,6 @@ func TestTLSNextProto(t *testing.T) {
 	}
 	c.Close()
 	testnet.Eventually(t, "the connection being closed", func() bool { return f.server.Stats().Conns == 0 })
-}
-
-// TestTLSClientCertificate: a client certificate that was requested and verified is in Request.TLS
-// of every request.
-func TestTLSClientCertificate(t *testing.T) {
-	var certificates []tls.Certificate
-	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(rw, r.TLS.VerifiedChains[0][0].Subject.CommonName)
-	}, func(f *fixture) {
-		certificates = f.srv.TLSConfig.Certificates
-		f.srv.TLSConfig.ClientAuth = tls.RequireAndVerifyClientCert
-		f.srv.TLSConfig.ClientCAs = x509.NewCertPool()
-		f.srv.TLSConfig.ClientCAs.AddCert(f.srv.TLSConfig.Certificates[0].Leaf)
-	})
-	without := f.dialTLS(config.Clone())
-	if _, err := without.Read(make([]byte, 1)); err == nil {
-		t.Error("a client without a certificate is let in")
-	}
-	config.Certificates = certificates
-	c := f.dialTLS(config)
-	for range 3 {
-		if got, want := c.get("/"), "percore test"; got != want {
-			t.Errorf("got client %q, want %q", got, want)
-		}
-		if canPark {
-			f.awaitParked(1)
-		}
-	}
 }
 
 // TestTLSGetCertificate: certificates are chosen as usual, also for an ALPN challenge protocol as

@@ -200,54 +200,6 @@ func TestHeaderBytes(t *testing.T) {
 	}
 }
 
-// endless is a body that never ends, and says when it is closed.
-type endless struct{ closed chan struct{} }
-
-func (e endless) Read(p []byte) (int, error) { return len(p), nil }
-func (e endless) Close() error {
-	close(e.closed)
-	return nil
-}
-
-// TestEarlyAnswer: an answer to a request whose body isn't sent yet is returned. The connection isn't
-// used again, and the body is closed.
-func TestEarlyAnswer(t *testing.T) {
-	quiet(t)
-	for name, newBody := range map[string]func() (body io.Reader, length int64, closed chan struct{}){
-		"of unknown length": func() (io.Reader, int64, chan struct{}) {
-			closed := make(chan struct{})
-			return endless{closed}, -1, closed
-		},
-		"long": func() (io.Reader, int64, chan struct{}) {
-			closed := make(chan struct{})
-			return endless{closed}, 1 << 40, closed
-		},
-		"in memory": func() (io.Reader, int64, chan struct{}) {
-			closed := make(chan struct{})
-			close(closed) // there is no telling
-			return bytes.NewReader(make([]byte, 64<<20)), 64 << 20, closed
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			url := answersEarly(t)
-			tr := newTestTransport(t)
-			for range 2 {
-				body, length, closed := newBody()
-				req, _ := http.NewRequest("POST", url, body)
-				req.ContentLength = length
-				resp, err := tr.RoundTrip(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got, err := io.ReadAll(resp.Body); string(got) != "hello" || err != nil || resp.StatusCode != 413 {
-					t.Errorf("got %d, %q, %v", resp.StatusCode, got, err)
-				}
-				<-closed
-			}
-		})
-	}
-}
-
 // TestEarlyAnswerToHeader: an answer is returned that comes before a long header is sent, which the
 // server doesn't read. The connection isn't used again.
 func TestEarlyAnswerToHeader(t *testing.T) {
