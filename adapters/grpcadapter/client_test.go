@@ -523,7 +523,8 @@ func TestClientCancel(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if test.want == codes.DeadlineExceeded {
-			ctx, cancel = context.WithTimeout(ctx, 200*time.Millisecond)
+			connect(ctx, c)
+			ctx, cancel = context.WithTimeout(ctx, time.Second) // the handler must have begun by then
 			defer cancel()
 		}
 		finished := make(chan error, 1)
