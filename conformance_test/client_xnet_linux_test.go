@@ -94,7 +94,11 @@ func TestClientXNet(t *testing.T) {
 				}
 				test.change(base, xnet)
 				rt := wrap(base)
-				if got := xnetCall(t, rt, srv.URL); got != test.result {
+				got := xnetCall(t, rt, srv.URL)
+				for i := 0; i < 10 && test.silent && got == "http2: client conn could not be established"; i++ {
+					got = xnetCall(t, rt, srv.URL) // the PING was lost before the request was on its connection
+				}
+				if got != test.result {
 					t.Errorf("%s: got %q, want %q", who, got, test.result)
 				}
 				if ours, ok := rt.(*httpadapter.Transport); ok {
