@@ -193,7 +193,7 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 	if intercept := c.interceptUnary; intercept != nil {
 		return intercept(ctx, method, args, reply, c.conn.Load(), c.invoke, opts...)
 	}
-	return c.unary(ctx, method, args, reply, nil, opts...)
+	return c.unary(ctx, method, args, reply, opts)
 }
 
 // callOptions puts the defaults before the call's own. An interceptor may append to them.
@@ -208,18 +208,8 @@ func (c *Client) callOptions(opts []grpc.CallOption) []grpc.CallOption {
 	}
 }
 
-var unaryDesc = &grpc.StreamDesc{}
-
-// invoke is the [grpc.UnaryInvoker] of interceptors.
-func (c *Client) invoke(ctx context.Context, method string, args, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-	if cc != c.conn.Load() {
-		return invokeOf(cc)(ctx, method, args, reply, cc, opts...)
-	}
-	return c.unary(ctx, method, args, reply, nil, opts...)
-}
-
 // unary makes a unary call behind the interceptors.
-func (c *Client) unary(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+func (c *Client) unary(ctx context.Context, method string, args, reply any, opts []grpc.CallOption) error {
 	s, err := c.newStream(ctx, unaryDesc, method, opts)
 	if err != nil {
 		return err
@@ -237,24 +227,16 @@ func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	if intercept := c.interceptStream; intercept != nil {
 		return intercept(ctx, desc, c.conn.Load(), method, c.streamer, opts...)
 	}
-	return c.stream(ctx, desc, nil, method, opts...)
-}
-
-// streamer is the [grpc.Streamer] of interceptors.
-func (c *Client) streamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if cc != c.conn.Load() {
-		return streamerOf(cc)(ctx, desc, cc, method, opts...)
-	}
-	return c.stream(ctx, desc, nil, method, opts...)
+	return c.stream(ctx, desc, method, opts)
 }
 
 // stream begins a stream behind the interceptors.
-func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, method string, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := c.newStream(ctx, desc, method, opts)
 	if err != nil {
 		return nil, err
 	}
-	return (*clientStream)(s), nil
+	return s, nil
 }
 
 // Close ends all connections and calls. The error is grpc.ErrClientConnClosing if it was called before.
@@ -274,3 +256,22 @@ func (c *Client) AttemptsMost() int { return c.config.AttemptsMost }
 func (c *Client) Stats() (Stats, h2.ClientStats) {
 	return sums(c.counters.Sums()).stats(), c.http.Stats()
 }
+
+// setServiceConfig makes later calls use the config. The tokens of retries start again, as in grpc-go.
+func (c *Client) setServiceConfig(to *serviceConfig) {
+	c.service.Store(to)
+	c.throttle.Store(to.newThrottle())
+	if f := c.watch.Load(); f != nil {
+		go (*f)() // it may wait, and the channel's lock is held
+	}
+}
+
+// WatchServiceConfig calls f, and again, on a goroutine of its own, after each change of the service
+// config. A client has one f: the last one.
+func (c *Client) WatchServiceConfig(f func()) {
+	c.watch.Store(&f)
+	f()
+}
+
+// ServiceConfig returns the service config, as JSON.
+func (c *Client) ServiceConfig() string { return c.service.Load().js }

@@ -19,6 +19,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// unaryDesc is the description of all unary calls.
+var unaryDesc = &grpc.StreamDesc{}
+
 // clientCall is a call of a Client: its attempts, one after the other, of which all but the last have
 // failed.
 //
@@ -369,13 +372,20 @@ func (s *clientCall) send(op sending) error {
 	return s.withRetry(func(a *attempt) error { return a.send(&op) }, func() { s.keepLocked(op) })
 }
 
-// sendMsg sends a message.
-func (s *clientCall) sendMsg(v any) (err error) {
-	defer func() {
-		if err != nil && err != io.EOF {
-			s.finish(err)
-		}
-	}()
+// SendMsg implements [grpc.ClientStream].
+func (s *clientCall) SendMsg(v any) error {
+	err := s.sendMsg(v)
+	switch {
+	case err == io.EOF && !s.desc.ClientStreams:
+		return nil // RecvMsg tells
+	case err != nil && err != io.EOF:
+		s.finish(err)
+	}
+	return err
+}
+
+// sendMsg sends a message. The error is io.EOF if the outcome of the call is known.
+func (s *clientCall) sendMsg(v any) error {
 	if s.sentLast {
 		return status.Errorf(codes.Internal, "SendMsg called after CloseSend")
 	}
@@ -406,13 +416,21 @@ func (s *clientCall) encode(v any, m *memory) (encoded, error) {
 	return s.out.encode(v, m, s.out.marshal, s.client.config.Pool, s.info.sendMost)
 }
 
-// closeSend ends what is sent.
-func (s *clientCall) closeSend() {
-	if s.sentLast {
-		return
+// CloseSend implements [grpc.ClientStream].
+func (s *clientCall) CloseSend() error {
+	if !s.sentLast {
+		s.sentLast = true
+		_ = s.send(sending{last: true}) // the error comes with what is received
 	}
-	s.sentLast = true
-	_ = s.send(sending{last: true}) // the error comes with what is received
+	return nil
+}
+
+// RecvMsg implements [grpc.ClientStream].
+func (s *clientCall) RecvMsg(v any) error {
+	if !s.desc.ServerStreams && !s.received {
+		return s.recvLast(v)
+	}
+	return s.recvMsg(v)
 }
 
 // recvMsg receives a message. The error is io.EOF behind the last one of a call that has succeeded.
@@ -471,9 +489,8 @@ func onlyOne(err error) error {
 // nothing is for a message that there must not be: it is not decoded.
 var nothing = new(struct{})
 
-// header returns the header of the answer, or nil if there is none.
-func (s *clientCall) header() metadata.MD {
-	var md metadata.MD
+// Header implements [grpc.ClientStream]. As with grpc-go, it is nil without an error if there is none.
+func (s *clientCall) Header() (md metadata.MD, _ error) {
 	err := s.withRetry(func(a *attempt) error {
 		err := a.awaitHeader()
 		md = a.headerMD()
@@ -484,9 +501,31 @@ func (s *clientCall) header() metadata.MD {
 	}
 	if err != nil {
 		s.finish(err)
-		return nil
+		return nil, nil
 	}
-	return md
+	return md, nil
+}
+
+// Trailer implements [grpc.ClientStream].
+func (s *clientCall) Trailer() metadata.MD {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.commitLocked()
+	if s.attempt == nil {
+		return make(metadata.MD)
+	}
+	return s.attempt.trailerMD()
+}
+
+// Context implements [grpc.ClientStream].
+func (s *clientCall) Context() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.commitLocked()
+	if a := s.attempt; a != nil && a.opened {
+		return peer.NewContext(a.ctx, &a.conn.peer)
+	}
+	return s.ctx
 }
 
 // finish ends the call with its outcome.
@@ -531,55 +570,4 @@ func (s *clientCall) fillOptions(a *attempt) {
 			*o.PeerAddr = a.conn.peer
 		}
 	}
-}
-
-// clientStream is a call as its caller's stream.
-type clientStream clientCall
-
-// Header implements [grpc.ClientStream].
-func (s *clientStream) Header() (metadata.MD, error) { return (*clientCall)(s).header(), nil }
-
-// Trailer implements [grpc.ClientStream].
-func (s *clientStream) Trailer() metadata.MD {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	(*clientCall)(s).commitLocked()
-	if s.attempt == nil {
-		return make(metadata.MD)
-	}
-	return s.attempt.trailerMD()
-}
-
-// CloseSend implements [grpc.ClientStream].
-func (s *clientStream) CloseSend() error {
-	(*clientCall)(s).closeSend()
-	return nil
-}
-
-// Context implements [grpc.ClientStream].
-func (s *clientStream) Context() context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	(*clientCall)(s).commitLocked()
-	if a := s.attempt; a != nil && a.opened {
-		return peer.NewContext(a.ctx, &a.conn.peer)
-	}
-	return s.ctx
-}
-
-// SendMsg implements [grpc.ClientStream].
-func (s *clientStream) SendMsg(v any) error {
-	err := (*clientCall)(s).sendMsg(v)
-	if err == io.EOF && !s.desc.ClientStreams {
-		return nil // RecvMsg tells
-	}
-	return err
-}
-
-// RecvMsg implements [grpc.ClientStream].
-func (s *clientStream) RecvMsg(v any) error {
-	if !s.desc.ServerStreams && !s.received {
-		return (*clientCall)(s).recvLast(v)
-	}
-	return (*clientCall)(s).recvMsg(v)
 }

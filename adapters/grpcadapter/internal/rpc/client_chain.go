@@ -21,22 +21,34 @@ func (c *Client) SetConn(cc *grpc.ClientConn) {
 	clientsOf.Store(cc, c)
 }
 
-// invokeOf returns what makes a unary call of cc.
-func invokeOf(cc *grpc.ClientConn) grpc.UnaryInvoker {
-	if c, ok := clientsOf.Load(cc); ok {
-		return c.(*Client).unary
+// behind returns the client whose ClientConn is cc; nil: it is grpc-go's own.
+func (c *Client) behind(cc *grpc.ClientConn) *Client {
+	if cc == c.conn.Load() {
+		return c
 	}
-	invoke, _ := ofGRPC()
-	return invoke
+	of, _ := clientsOf.Load(cc)
+	other, _ := of.(*Client)
+	return other
 }
 
-// streamerOf returns what begins a stream of cc.
-func streamerOf(cc *grpc.ClientConn) grpc.Streamer {
-	if c, ok := clientsOf.Load(cc); ok {
-		return c.(*Client).stream
+// invoke is the [grpc.UnaryInvoker] of interceptors.
+func (c *Client) invoke(ctx context.Context, method string, args, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+	to := c.behind(cc)
+	if to == nil {
+		invoke, _ := ofGRPC()
+		return invoke(ctx, method, args, reply, cc, opts...)
 	}
-	_, streamer := ofGRPC()
-	return streamer
+	return to.unary(ctx, method, args, reply, opts)
+}
+
+// streamer is the [grpc.Streamer] of interceptors.
+func (c *Client) streamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	to := c.behind(cc)
+	if to == nil {
+		_, streamer := ofGRPC()
+		return streamer(ctx, desc, cc, method, opts...)
+	}
+	return to.stream(ctx, desc, method, opts)
 }
 
 // ofGRPC returns the functions that make the calls of a grpc.ClientConn without its interceptors.

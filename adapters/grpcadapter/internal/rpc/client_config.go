@@ -227,29 +227,6 @@ func (c *serviceConfig) of(method string) *methodConfig {
 	return &noMethodConfig
 }
 
-// setServiceConfig makes later calls use the config. The tokens of retries start again, as in grpc-go.
-func (c *Client) setServiceConfig(to *serviceConfig) {
-	c.service.Store(to)
-	var t *throttle
-	if p := to.throttle; p != nil {
-		t = &throttle{policy: *p, tokens: p.MaxTokens}
-	}
-	c.throttle.Store(t)
-	if f := c.watch.Load(); f != nil {
-		go (*f)() // it may wait, and the channel's lock is held
-	}
-}
-
-// WatchServiceConfig calls f, and again, on a goroutine of its own, after each change of the service
-// config. A client has one f: the last one.
-func (c *Client) WatchServiceConfig(f func()) {
-	c.watch.Store(&f)
-	f()
-}
-
-// ServiceConfig returns the service config, as JSON.
-func (c *Client) ServiceConfig() string { return c.service.Load().js }
-
 // A throttle keeps retries from making the trouble of a server worse: each failure takes a token, and
 // there are no retries while half of them are gone (gRFC A6). nil doesn't throttle.
 type throttle struct {
@@ -257,6 +234,14 @@ type throttle struct {
 
 	mu     sync.Mutex
 	tokens float64
+}
+
+// newThrottle returns the throttle that a config wants, or nil.
+func (c *serviceConfig) newThrottle() *throttle {
+	if c.throttle == nil {
+		return nil
+	}
+	return &throttle{policy: *c.throttle, tokens: c.throttle.MaxTokens}
 }
 
 // failed notes a failure, and reports whether there must be no retry.

@@ -104,27 +104,7 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 // withAttributes gives dialers and credentials the attributes of an address, which they find with
 // credentials.ClientHandshakeInfoFromContext, as with grpc-go.
 func withAttributes(ctx context.Context, of *attributes.Attributes) context.Context {
-	return context.WithValue(ctx, handshakeInfoKey(), credentials.ClientHandshakeInfo{Attributes: of})
-}
-
-// handshakeInfoKey returns the key that ClientHandshakeInfoFromContext looks for. It is private, so a
-// context that is asked for it has to tell.
-var handshakeInfoKey = sync.OnceValue(func() any {
-	asked := &askedContext{Context: context.Background()}
-	_ = credentials.ClientHandshakeInfoFromContext(asked)
-	return asked.key
-})
-
-// askedContext keeps the key that it was asked for last.
-type askedContext struct {
-	context.Context
-	key any
-}
-
-// Value implements [context.Context].
-func (c *askedContext) Value(key any) any {
-	c.key = key
-	return nil
+	return context.WithValue(ctx, keys.handshake, credentials.ClientHandshakeInfo{Attributes: of})
 }
 
 // dialed returns an address as the function of grpc.WithContextDialer gets it.

@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"google.golang.org/grpc"
@@ -88,9 +87,9 @@ func (cc *clientConn) askHealth(ctx context.Context, service string) (*clientCal
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	err := s.heedOptions()
 	if err == nil {
-		err = s.sendMsg(&healthpb.HealthCheckRequest{Service: service})
+		err = s.SendMsg(&healthpb.HealthCheckRequest{Service: service})
 	}
-	if err != nil && err != io.EOF { // then what is received tells why
+	if err != nil {
 		s.finish(err)
 		return nil, err
 	}

@@ -6,48 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 )
-
-// keys are those under which grpc-go looks for a call's metadata, stream and peer in a context. They are
-// found by looking while it looks. With them the contexts of a call and of its connection have the
-// values themselves, instead of more contexts around them, and the metadata and the peer are made when
-// they are first asked for. Without them, if grpc-go should keep something else there some day, such
-// contexts are made.
-var keys = findKeys()
-
-type contextKeys struct{ metadata, stream, peer any } // nil: unknown
-
-// observer is a context that remembers what it was asked for.
-type observer struct {
-	context.Context
-	key, value any
-}
-
-func (o *observer) Value(key any) any {
-	o.key = key
-	return o.value
-}
-
-func findKeys() (found contextKeys) {
-	o := &observer{Context: context.Background()}
-	metadata.FromIncomingContext(o)
-	o.value = metadata.MD{"k": {"v"}}
-	if md, ok := metadata.FromIncomingContext(o); ok && len(md["k"]) == 1 && md["k"][0] == "v" {
-		found.metadata = o.key
-	}
-	o = &observer{Context: context.Background()}
-	want := new(TransportStream)
-	o.value = grpc.ServerTransportStream(want)
-	if grpc.ServerTransportStreamFromContext(o) == grpc.ServerTransportStream(want) {
-		found.stream = o.key
-	}
-	o = &observer{Context: context.Background(), value: new(peer.Peer)}
-	if p, ok := peer.FromContext(o); ok && p == o.value {
-		found.peer = o.key
-	}
-	return found
-}
 
 // callContext is a call as the context of its handler. It makes what it needs on demand. Contexts
 // that derive from it need no goroutine, since it has the method AfterFunc (see context.AfterFunc).

@@ -69,13 +69,6 @@ func (t sums) stats() Stats {
 	return s
 }
 
-// Stats returns the metrics of the server.
-func (s *Server) Stats() Stats {
-	all := sums(s.counters.Sums()).stats()
-	all.HTTP2 = s.http.Stats()
-	return all
-}
-
 // servers and clients have the counters of the process's Servers, without hidden ones, and Clients.
 var servers, clients = counters.NewRegister(counterCount), counters.NewRegister(counterCount)
 

@@ -17,11 +17,6 @@ import (
 
 var authorityName = h2.MakeField(":authority", "").Name
 
-// Accept implements [h2.Handler].
-func (s *Server) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
-	return s.newCall(hc.User().(*conn), r)
-}
-
 // grpc-go's transport reads frames and fields, not requests of HTTP. The table has the rules that a
 // server of HTTP checks, and what happens to a call here:
 //
@@ -51,17 +46,17 @@ func (s *Server) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
 //
 // The last three rows are about connections: an http.Server's keep HTTP's rules for them.
 
-// newCall returns what serves a call of a connection.
-func (s *Server) newCall(cn *conn, r *h2.Request) h2.StreamHandler {
+// newCall returns what serves a call of the connection.
+func (c *conn) newCall(r *h2.Request) h2.StreamHandler {
 	if r.Problem == h2.TooLarge {
 		return h2.Refuse(h2.FrameSizeError)
 	}
 	r.ContentLength = -1 // whatever was declared: see above
-	c := &call{conn: cn}
-	if !c.read(r) {
+	to := &call{conn: c}
+	if !to.read(r) {
 		return h2.Refuse(h2.ProtocolError)
 	}
-	return c
+	return to
 }
 
 // read understands the header of a request. It reports false if the protocol is broken.

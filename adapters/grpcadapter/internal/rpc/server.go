@@ -131,6 +131,11 @@ func (s *Server) accepted(raw net.Conn) h2.Accepted {
 	return h2.Accepted{User: c, Handshake: c.shakeHands, ClientFirst: s.config.speaksTLS()}
 }
 
+// Accept implements [h2.Handler].
+func (s *Server) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
+	return hc.User().(*conn).newCall(r)
+}
+
 // ConnState implements [h2.ConnHandler].
 func (s *Server) ConnState(hc *h2.Conn, state h2.ConnState) {
 	switch state {
@@ -191,6 +196,13 @@ func (s *Server) endConns(graceful bool) {
 		_ = s.http.Close()
 	}
 	_ = s.http.Shutdown(context.Background())
+}
+
+// Stats returns the metrics of the server.
+func (s *Server) Stats() Stats {
+	all := sums(s.counters.Sums()).stats()
+	all.HTTP2 = s.http.Stats()
+	return all
 }
 
 // group counts handlers. Unlike a sync.WaitGroup it may be waited for while others begin.

@@ -48,7 +48,7 @@ func IsGRPC(contentType string) bool {
 func (g *shared) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
 	s := (*Server)(g)
 	if v, ok := s.sharedConns.Load(hc); ok && v.(*conn).begin(hc) {
-		return s.newCall(v.(*conn), r)
+		return v.(*conn).newCall(r)
 	}
 	return nil // the connection has just ended
 }
