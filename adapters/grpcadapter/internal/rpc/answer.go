@@ -2,27 +2,16 @@ package rpc
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"net/http"
-	"strconv"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/percore/percore/adapters/h2"
 )
-
-// Fields that nearly all answers have.
-var (
-	plainType = h2.MakeField("content-type", "application/grpc")
-	codeOK    = h2.MakeField("grpc-status", "0")
-)
-
-const detailsName = "grpc-status-details-bin"
 
 // contentType returns the field of an answer.
 func (c *call) contentType() h2.Field {
@@ -42,45 +31,8 @@ func (c *call) headerFields(to []h2.Field, md metadata.MD, compressor string) []
 	return appendMetadata(to, md)
 }
 
-func appendMetadata(to []h2.Field, md metadata.MD) []h2.Field {
-	for name, values := range md {
-		if isReserved(name) {
-			continue
-		}
-		for _, v := range values {
-			to = append(to, h2.MakeField(name, encodeValue(name, v)))
-		}
-	}
-	return to
-}
-
-// statusFields returns the fields of a status; nil is OK.
-func statusFields(to []h2.Field, st *status.Status) (fields []h2.Field, hasDetails bool) {
-	if st.Code() == codes.OK {
-		to = append(to, codeOK)
-	} else {
-		to = append(to, h2.MakeField("grpc-status", strconv.Itoa(int(st.Code()))))
-	}
-	if m := st.Message(); m != "" {
-		to = append(to, h2.MakeField("grpc-message", encodeMessage(m)))
-	}
-	if p := st.Proto(); len(p.GetDetails()) > 0 {
-		b, err := proto.Marshal(p)
-		if err != nil {
-			logger.Errorf("Failed to marshal rpc status: %v, error: %v", p, err)
-		} else {
-			to = append(to, h2.MakeField(detailsName, base64.RawStdEncoding.EncodeToString(b)))
-		}
-		return to, true
-	}
-	return to, false
-}
-
-// refuse answers a call that is not served.
-func (c *call) refuse() {
-	n := c.conn.counts
-	n.Add(countRefused, 1)
-	n.Add(ended(c.refusal.status.Code()), 1)
+// sendRefusal answers a call that is not served.
+func (c *call) sendRefusal() {
 	m := memories.Get().(*memory)
 	defer m.release()
 	fields, _ := statusFields(append(m.fields[:0], c.contentType()), c.refusal.status)
@@ -144,7 +96,7 @@ func (c *call) takeHeader() (md metadata.MD, compressor string, first, done bool
 
 // reportHeader reports a header to the stats handler.
 func (c *call) reportHeader(md metadata.MD, compressor string) {
-	if sh := c.conn.server.stats; sh != nil {
+	if sh := c.stats(); sh != nil {
 		sh.HandleRPC(c.ctx, &stats.OutHeader{Header: md.Copy(), Compression: compressor})
 	}
 }
@@ -212,7 +164,7 @@ func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
 	if err != nil {
 		return c.sendError(err)
 	}
-	e.of.sent(c.conn.counts, c.conn.server.stats, c.ctx, false)
+	e.of.sent(c.conn.counts, c.stats(), c.ctx, false)
 	return nil
 }
 
@@ -277,7 +229,7 @@ func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 	if !last {
 		c.carrier().CloseRead() // a RecvMsg may wait
 	}
-	if sh := c.conn.server.stats; sh != nil {
+	if sh := c.stats(); sh != nil {
 		sh.HandleRPC(c.ctx, &stats.OutTrailer{Trailer: trailer.Copy()})
 	}
 	return nil

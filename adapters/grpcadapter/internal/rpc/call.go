@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -87,11 +86,26 @@ type field struct {
 	value string
 }
 
+// compressorLocked returns the name of the compressor of the messages that are sent.
+func (c *call) compressorLocked() string {
+	if c.chosen == nil {
+		return ""
+	}
+	return *c.chosen
+}
+
 // refusal is how a call is answered that is not served.
 type refusal struct {
 	httpStatus int
 	status     *status.Status
 }
+
+func (c *call) server() *Server      { return c.conn.server }
+func (c *call) config() *Config      { return &c.conn.server.config }
+func (c *call) stats() stats.Handler { return c.conn.server.stats } // nil: there is none
+
+// count adds to a counter of the server's.
+func (c *call) count(what counter, n int64) { c.conn.counts.Add(what, n) }
 
 // parent returns the context that the call's own derives from.
 func (c *call) parent() context.Context {
@@ -153,31 +167,32 @@ func (c *call) end(code codes.Code, reason error, closing bool) {
 // Serve implements [h2.StreamHandler]. A handler that waits keeps the frames below it: what is done
 // before and after it has frames of its own, here and below.
 func (c *call) Serve() {
-	s := c.conn.server
-	c.conn.counts.Add(countStarted, 1)
+	s := c.server()
+	c.count(countStarted, 1)
 	s.handlers.add() // before stops is read: see Server.stop
 	defer c.served()
 	if c.conn.shared && s.stops.Load() {
 		c.refusal = errStopped
 	}
-	switch {
-	case c.refusal != nil:
-		c.refuse()
-	case !c.deadline.IsZero() && time.Until(c.deadline) <= 0:
+	if c.refusal == nil && !c.deadline.IsZero() && time.Until(c.deadline) <= 0 {
 		c.refusal = tooLate
-		c.refuse()
-	default:
-		c.handle()
 	}
+	if c.refusal == nil {
+		c.handle()
+		return
+	}
+	c.count(countRefused, 1)
+	c.count(ended(c.refusal.status.Code()), 1)
+	c.sendRefusal()
 }
 
 // served is for a call whose handler has returned, or panics.
 func (c *call) served() {
 	if c.placed {
-		c.conn.server.config.Work.Limiter.Leave()
+		c.config().Work.Limiter.Leave()
 	}
 	if c.goesOn {
-		c.conn.counts.Add(countDetached, 1)
+		c.count(countDetached, 1)
 		c.Resume()
 		return
 	}
@@ -200,14 +215,14 @@ func (c *call) finish() {
 			c.sendLateLocked()
 			c.sending.Unlock()
 		}
-		c.conn.counts.Add(ended(c.code), 1)
+		c.count(ended(c.code), 1)
 	}
 	c.conn.server.handlers.leave()
 }
 
 // handle finds the method, and calls its handler.
 func (c *call) handle() {
-	s := c.conn.server
+	s := c.server()
 	m, malformed, st := s.services.find(c.method)
 	sh := s.stats
 	if malformed {
@@ -221,7 +236,7 @@ func (c *call) handle() {
 		c.reportCall(sh)
 	}
 	if m == nil {
-		c.conn.counts.Add(countRefused, 1)
+		c.count(countRefused, 1)
 		_ = c.sendStatus(st, true)
 		return
 	}
@@ -279,7 +294,7 @@ func (c *call) process() error {
 	}
 	c.watchTime() // from when its events may follow
 	if err := c.takePlace(); err != nil {
-		c.conn.counts.Add(countRefused, 1)
+		c.count(countRefused, 1)
 		_ = c.sendStatus(status.Convert(err), true)
 		return err
 	}
@@ -303,28 +318,6 @@ func (c *call) process() error {
 	}
 	_ = c.sendStatus(st, true)
 	return err
-}
-
-// chooseCodec finds how the messages are coded. If that is not known here, it sends the status.
-func (c *call) chooseCodec() error {
-	m := &c.messages
-	if m.codec = c.conn.server.config.Codec; m.codec == nil {
-		m.codec = codecFor(c.subtype())
-	}
-	name := m.encoding()
-	if name == "" || name == encoding.Identity {
-		return nil
-	}
-	by := encoding.GetCompressor(name)
-	if by == nil {
-		st := status.Newf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", name)
-		_ = c.sendStatus(st, true)
-		return st.Err()
-	}
-	z := m.compressed
-	z.decompressor, z.compressor, z.name = by, by, name
-	c.chosen = &z.encoding
-	return nil
 }
 
 // resultStatus returns the status for what the handler has returned, nil for OK, and it as an error.

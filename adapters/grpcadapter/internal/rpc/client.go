@@ -214,11 +214,7 @@ func (c *Client) unary(ctx context.Context, method string, args, reply any, opts
 	if err != nil {
 		return err
 	}
-	op := sending{message: args, encodes: true, last: true}
-	err = s.withRetry(func(a *attempt) error { return a.exchange(&op, reply) }, s.commitLocked)
-	s.finish(err)
-	s.release()
-	return err
+	return s.exchange(args, reply)
 }
 
 // NewStream implements [grpc.ClientConnInterface].

@@ -129,6 +129,15 @@ func (s *clientCall) heedOptions() (err error) {
 	return nil
 }
 
+// exchange makes a unary call. Another one may have the memory of s from then on.
+func (s *clientCall) exchange(args, reply any) error {
+	op := sending{message: args, encodes: true, last: true}
+	err := s.withRetry(func(a *attempt) error { return a.exchange(&op, reply) }, s.commitLocked)
+	s.finish(err)
+	s.release()
+	return err
+}
+
 // unaryCalls is memory of calls.
 var unaryCalls = sync.Pool{New: func() any { return new(clientCall) }}
 

@@ -2,8 +2,10 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
+	"net/url"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -162,4 +164,33 @@ func (c *conn) ping(hc *h2.Conn, answered bool) {
 	if c.strikes > strikesMost {
 		hc.Abort(h2.EnhanceYourCalm, "too_many_pings") // grpc-go's clients know the text
 	}
+}
+
+// authInfo returns what grpc-go's credentials for TLS say about a connection; nil without TLS.
+func authInfo(state *tls.ConnectionState) credentials.AuthInfo {
+	if state == nil {
+		return nil
+	}
+	return credentials.TLSInfo{
+		State:          *state,
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+		SPIFFEID:       spiffeID(state),
+	}
+}
+
+// spiffeID returns the client's SPIFFE ID, or nil if its certificate has none or a wrong one: as
+// grpc-go, by the specification's section 4 (X.509-SVID).
+func spiffeID(state *tls.ConnectionState) *url.URL {
+	const lengthMax, hostMax = 2048, 255
+	if len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) != 1 {
+		return nil
+	}
+	id := state.PeerCertificates[0].URIs[0]
+	switch {
+	case id == nil, id.Scheme != "spiffe", id.Opaque != "", id.User != nil && id.User.Username() != "":
+		return nil
+	case len(id.String()) > lengthMax, id.Host == "", id.Path == "", len(id.Host) > hostMax:
+		return nil
+	}
+	return id
 }

@@ -8,6 +8,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
+// callKey is the key under which the context of a call has the call itself.
+var callKey any = new(struct{ _ byte })
+
 // callContext is a call as the context of its handler. It makes what it needs on demand. Contexts
 // that derive from it need no goroutine, since it has the method AfterFunc (see context.AfterFunc).
 type callContext call
@@ -29,7 +32,7 @@ func (x *callContext) Value(key any) any {
 	case key == callKey:
 		return (*call)(x)
 	}
-	if find := x.conn.server.config.CallValue; find != nil {
+	if find := (*call)(x).config().CallValue; find != nil {
 		if v, ok := find((*TransportStream)(x), key); ok {
 			return v
 		}
@@ -39,7 +42,7 @@ func (x *callContext) Value(key any) any {
 
 // streamValue returns what the context has as the stream.
 func (c *call) streamValue() any {
-	if other := c.conn.server.config.StreamValue; other != nil {
+	if other := c.config().StreamValue; other != nil {
 		return other((*TransportStream)(c))
 	}
 	return grpc.ServerTransportStream((*TransportStream)(c))

@@ -38,9 +38,6 @@ type Detached struct {
 	ends  bool      // End was called; guarded by call.mu
 }
 
-// callKey is the key under which the context of a call has the call itself.
-var callKey any = new(struct{ _ byte })
-
 var (
 	// ErrDetached is the error of a second Detach.
 	ErrDetached = errors.New("grpcadapter: Detach was called a second time for this call")
@@ -143,7 +140,7 @@ func (d *Detached) End(err error) error {
 	c.mu.Unlock()
 	st, err := resultStatus(err)
 	failed := c.sendStatus(st, true)
-	if sh := c.conn.server.stats; sh != nil {
+	if sh := c.stats(); sh != nil {
 		reportEnd(c.ctx, sh, d.begin, err)
 	}
 	d.Drop()
@@ -153,6 +150,6 @@ func (d *Detached) End(err error) error {
 
 // Drop is End without a status, for Work that panics or ends its goroutine: h2 ends the stream then.
 func (d *Detached) Drop() {
-	d.call.conn.counts.Add(countDetached, -1)
+	d.call.count(countDetached, -1)
 	d.call.finish()
 }

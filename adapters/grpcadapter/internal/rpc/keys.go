@@ -38,9 +38,9 @@ func findKeys() (found contextKeys) {
 		found.metadata = o.key
 	}
 	o = &observer{Context: context.Background()}
-	want := new(TransportStream)
-	o.value = grpc.ServerTransportStream(want)
-	if grpc.ServerTransportStreamFromContext(o) == grpc.ServerTransportStream(want) {
+	want := grpc.ServerTransportStream(struct{ grpc.ServerTransportStream }{})
+	o.value = want
+	if grpc.ServerTransportStreamFromContext(o) == want {
 		found.stream = o.key
 	}
 	o = &observer{Context: context.Background(), value: new(peer.Peer)}

@@ -73,7 +73,7 @@ func (c *call) cutOff(reason error) {
 	switch {
 	case c.web != nil: // the trailers of net/http go when the handler has returned
 		c.web.interrupt(sends)
-	case c.conn.server.stats != nil: // which may block
+	case c.stats() != nil: // which may block
 		c.stream.Hurry()
 		go c.sendLate()
 	default:

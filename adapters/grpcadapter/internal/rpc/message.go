@@ -52,6 +52,12 @@ func (m *messages) encoding() string {
 	return m.compressed.encoding
 }
 
+// payload is a message for the stats handler: its length before it was compressed, and as it is sent.
+type payload struct {
+	message                  any
+	length, compressedLength int
+}
+
 // memory is what is needed while a part of an answer is made.
 type memory struct {
 	fields   [8]h2.Field

@@ -187,7 +187,7 @@ func (c *call) admit(timeout time.Duration, hasTimeout bool) *refusal {
 	if hasTimeout {
 		c.deadline = time.Now().Add(timeout)
 	}
-	if tapHandle := c.conn.server.config.Tap; tapHandle != nil {
+	if tapHandle := c.config().Tap; tapHandle != nil {
 		ctx, err := tapHandle(metadata.NewIncomingContext(c.parent(), c.incoming()), &tap.Info{FullMethodName: c.method, Header: c.incoming()})
 		if err != nil {
 			st, ok := status.FromError(err)
@@ -229,3 +229,22 @@ func (c *call) incoming() metadata.MD {
 	c.md = md
 	return md
 }
+
+// Takes reports whether a stream is for gRPC, by its content-type.
+func Takes(r *h2.Request) bool {
+	for i := range r.Fields {
+		if f := &r.Fields[i]; f.Name.String() == "content-type" {
+			return IsGRPC(f.Value)
+		}
+	}
+	return false
+}
+
+// IsGRPC reports whether a content-type is gRPC's. That of gRPC-Web is not.
+func IsGRPC(contentType string) bool {
+	_, ok := subtypeOf(contentType)
+	return ok
+}
+
+// errStopped answers the calls on shared connections after Stop or GracefulStop.
+var errStopped = refuse(http.StatusOK, status.New(codes.Unavailable, "grpcadapter: the server has been stopped"))

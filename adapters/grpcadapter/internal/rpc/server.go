@@ -193,6 +193,7 @@ func (s *Server) endConns(graceful bool) {
 	s.stops.Store(true)
 	if !graceful {
 		s.endShared()
+		s.endRequests()
 		_ = s.http.Close()
 	}
 	_ = s.http.Shutdown(context.Background())

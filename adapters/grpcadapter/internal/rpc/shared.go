@@ -1,14 +1,6 @@
 package rpc
 
 import (
-	"crypto/tls"
-	"net/http"
-	"net/url"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/status"
-
 	"github.com/percore/percore/adapters/h2"
 )
 
@@ -27,22 +19,6 @@ func (s *Server) Shared() h2.Handler { return (*shared)(s) }
 
 // shared is a Server as the handler of shared connections.
 type shared Server
-
-// Takes reports whether a stream is for gRPC, by its content-type.
-func Takes(r *h2.Request) bool {
-	for i := range r.Fields {
-		if f := &r.Fields[i]; f.Name.String() == "content-type" {
-			return IsGRPC(f.Value)
-		}
-	}
-	return false
-}
-
-// IsGRPC reports whether a content-type is gRPC's. That of gRPC-Web is not.
-func IsGRPC(contentType string) bool {
-	_, ok := subtypeOf(contentType)
-	return ok
-}
 
 // Accept implements [h2.Handler].
 func (g *shared) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
@@ -101,7 +77,7 @@ func (c *conn) end() {
 	c.closed()
 }
 
-// endShared closes the shared connections that have had calls, and ends the calls of ServeHTTP.
+// endShared closes the shared connections that have had calls.
 func (s *Server) endShared() {
 	s.sharedConns.Range(func(hc, v any) bool {
 		if v.(*conn).hasBegun() {
@@ -109,42 +85,4 @@ func (s *Server) endShared() {
 		}
 		return true
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.requests {
-		c.Cancelled(&h2.ConnError{Code: h2.NoError})
-		c.web.Reset(h2.Cancel)
-	}
-}
-
-// errStopped answers the calls on shared connections after Stop or GracefulStop.
-var errStopped = refuse(http.StatusOK, status.New(codes.Unavailable, "grpcadapter: the server has been stopped"))
-
-// authInfo returns what grpc-go's credentials for TLS say about a connection; nil without TLS.
-func authInfo(state *tls.ConnectionState) credentials.AuthInfo {
-	if state == nil {
-		return nil
-	}
-	return credentials.TLSInfo{
-		State:          *state,
-		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-		SPIFFEID:       spiffeID(state),
-	}
-}
-
-// spiffeID returns the client's SPIFFE ID, or nil if its certificate has none or a wrong one: as
-// grpc-go, by the specification's section 4 (X.509-SVID).
-func spiffeID(state *tls.ConnectionState) *url.URL {
-	const lengthMax, hostMax = 2048, 255
-	if len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) != 1 {
-		return nil
-	}
-	id := state.PeerCertificates[0].URIs[0]
-	switch {
-	case id == nil, id.Scheme != "spiffe", id.Opaque != "", id.User != nil && id.User.Username() != "":
-		return nil
-	case len(id.String()) > lengthMax, id.Host == "", id.Path == "", len(id.Host) > hostMax:
-		return nil
-	}
-	return id
 }

@@ -97,14 +97,6 @@ func (t *TransportStream) ChooseBy(p *string) (open bool) {
 	return true
 }
 
-// compressorLocked returns the name of the compressor of the messages that are sent.
-func (c *call) compressorLocked() string {
-	if c.chosen == nil {
-		return ""
-	}
-	return *c.chosen
-}
-
 // Accepts returns the client's grpc-accept-encoding.
 func (t *TransportStream) Accepts() string { return (*call)(t).accepts() }
 
@@ -168,7 +160,7 @@ func (c *call) send(v any) error {
 	c.chooseCompressor()
 	m := memories.Get().(*memory)
 	defer m.release()
-	config := &c.conn.server.config
+	config := c.config()
 	e, err := c.messages.encode(v, m, c.marshal, config.Pool, config.SendBytesMax)
 	defer e.free(config.Pool) // sending doesn't keep it
 	if err != nil {
@@ -188,7 +180,7 @@ func (c *call) marshal(v any) (mem.BufferSlice, error) {
 // prepared returns the bytes of a message that was marshaled before. If it was compressed as well,
 // that is done again.
 func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
-	if look := c.conn.server.config.Prepared; look != nil {
+	if look := c.config().Prepared; look != nil {
 		if b, ok := look(v); ok {
 			return b, nil
 		}
@@ -219,7 +211,7 @@ func (s *serverStream) RecvMsg(v any) error {
 // recv receives a message.
 func (c *call) recv(v any) error {
 	m := &c.messages
-	if err := c.recvOne(v, c.conn.server.stats); err != nil {
+	if err := c.recvOne(v, c.stats()); err != nil {
 		if err == io.EOF && !c.from.desc.ClientStreams && !m.received {
 			return status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 		}
@@ -257,7 +249,7 @@ func (c *call) buffered() int { return c.carrier().Buffered() }
 
 // limits implements receiver.
 func (c *call) limits() (pool mem.BufferPool, most int) {
-	return c.conn.server.config.Pool, c.conn.server.config.RecvBytesMax
+	return c.config().Pool, c.config().RecvBytesMax
 }
 
 // readFull implements receiver.
@@ -285,4 +277,26 @@ func (c *call) endOfMessages(torn bool) error {
 		return io.ErrUnexpectedEOF
 	}
 	return io.EOF
+}
+
+// chooseCodec finds how the messages are coded. If that is not known here, it sends the status.
+func (c *call) chooseCodec() error {
+	m := &c.messages
+	if m.codec = c.config().Codec; m.codec == nil {
+		m.codec = codecFor(c.subtype())
+	}
+	name := m.encoding()
+	if name == "" || name == encoding.Identity {
+		return nil
+	}
+	by := encoding.GetCompressor(name)
+	if by == nil {
+		st := status.Newf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", name)
+		_ = c.sendStatus(st, true)
+		return st.Err()
+	}
+	z := m.compressed
+	z.decompressor, z.compressor, z.name = by, by, name
+	c.chosen = &z.encoding
+	return nil
 }

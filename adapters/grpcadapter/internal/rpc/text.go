@@ -12,10 +12,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/percore/percore/adapters/h2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 var logger = grpclog.Component("grpcadapter")
@@ -232,4 +234,47 @@ func encodeTimeout(d time.Duration) string {
 		}
 	}
 	return ""
+}
+
+// Fields that nearly all answers have.
+var (
+	plainType = h2.MakeField("content-type", "application/grpc")
+	codeOK    = h2.MakeField("grpc-status", "0")
+)
+
+const detailsName = "grpc-status-details-bin"
+
+// appendMetadata appends the fields of metadata.
+func appendMetadata(to []h2.Field, md metadata.MD) []h2.Field {
+	for name, values := range md {
+		if isReserved(name) {
+			continue
+		}
+		for _, v := range values {
+			to = append(to, h2.MakeField(name, encodeValue(name, v)))
+		}
+	}
+	return to
+}
+
+// statusFields returns the fields of a status; nil is OK.
+func statusFields(to []h2.Field, st *status.Status) (fields []h2.Field, hasDetails bool) {
+	if st.Code() == codes.OK {
+		to = append(to, codeOK)
+	} else {
+		to = append(to, h2.MakeField("grpc-status", strconv.Itoa(int(st.Code()))))
+	}
+	if m := st.Message(); m != "" {
+		to = append(to, h2.MakeField("grpc-message", encodeMessage(m)))
+	}
+	if p := st.Proto(); len(p.GetDetails()) > 0 {
+		b, err := proto.Marshal(p)
+		if err != nil {
+			logger.Errorf("Failed to marshal rpc status: %v, error: %v", p, err)
+		} else {
+			to = append(to, h2.MakeField(detailsName, base64.RawStdEncoding.EncodeToString(b)))
+		}
+		return to, true
+	}
+	return to, false
 }

@@ -72,6 +72,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.web.finish()
 }
 
+// endRequests ends the calls of ServeHTTP.
+func (s *Server) endRequests() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.requests {
+		c.Cancelled(&h2.ConnError{Code: h2.NoError})
+		c.web.Reset(h2.Cancel)
+	}
+}
+
 // webContext is the context of a request, with what those of connections have besides.
 type webContext struct {
 	context.Context

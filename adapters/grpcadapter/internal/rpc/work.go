@@ -57,7 +57,7 @@ func (w *Work) isExempt(fullMethod string) bool {
 // takePlace waits until the call's method may run. The error is its status. A call of ServeHTTP is a
 // request of another server, which limits those.
 func (c *call) takePlace() (err error) {
-	if w := c.conn.server.config.Work; w != nil && c.web == nil {
+	if w := c.config().Work; w != nil && c.web == nil {
 		c.placed, err = w.enter(c.ctx, c.method)
 	}
 	return err
