@@ -23,7 +23,7 @@ import (
 //	alive      frames are read and answered                hangUp: hanging; fail: closed
 //	hanging    GOAWAY is in the output, and no stream is   the output is sent: lingering; fail: closed
 //	           left; what comes is discarded
-//	lingering  all is sent and our side of the stream has  the client's end, an error, lingerTime,
+//	lingering  all is sent and our side of the socket has  the client's end, an error, lingerTime,
 //	           ended; what comes is discarded, so that     too much to discard: closed
 //	           the kernel answers it by no reset, which
 //	           could take GOAWAY away from the client
@@ -157,18 +157,18 @@ type calls struct {
 // stateChanges are the changes of a connection's state: to Ready, then to Active and to Idle in
 // turn, to Roomy, to Leaving, and at the end to Closed.
 type stateChanges struct {
-	turns  uint16 // to be reported, to Active and to Idle
+	flips  uint16 // to be reported, to Active and to Idle
 	active bool   // what was reported last of these
 	others uint8  // to be reported: a bit for each of the others
 }
 
-func (k *stateChanges) any() bool { return k.others != 0 || k.turns > 0 }
+func (k *stateChanges) any() bool { return k.others != 0 || k.flips > 0 }
 
 // note adds a change. One to the state that was noted last is none.
 func (k *stateChanges) note(s ConnState) {
 	if s == Active || s == Idle {
-		if active := k.active != (k.turns%2 == 1); active != (s == Active) {
-			k.turns++
+		if active := k.active != (k.flips%2 == 1); active != (s == Active) {
+			k.flips++
 		}
 	} else {
 		k.others |= 1 << s
@@ -180,18 +180,17 @@ func (k *stateChanges) next() (s ConnState, ok bool) {
 	switch {
 	case k.take(Ready):
 		return Ready, true
-	case k.turns > 0:
-		k.turns--
+	case k.flips > 0:
+		k.flips--
 		if k.active = !k.active; k.active {
 			return Active, true
 		}
 		return Idle, true
-	case k.take(Roomy):
-		return Roomy, true
-	case k.take(Leaving):
-		return Leaving, true
-	case k.take(Closed):
-		return Closed, true
+	}
+	for _, s := range [...]ConnState{Roomy, Leaving, Closed} {
+		if k.take(s) {
+			return s, true
+		}
 	}
 	return 0, false
 }

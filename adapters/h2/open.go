@@ -61,7 +61,7 @@ func (c *Conn) isRoomyLocked() bool {
 
 // isChokedLocked reports whether bodies that are not read have taken three quarters of ConnWindow.
 func (c *Conn) isChokedLocked() bool {
-	return c.core.Held() > int(c.limits.ConnWindowBytes)/4*3
+	return c.core.Unread() > int(c.limits.ConnWindowBytes)/4*3
 }
 
 // roomLocked leaves out what is reserved, and what is kept for calls of Open that have waited.

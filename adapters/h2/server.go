@@ -143,7 +143,7 @@ func (s *Server) accepted(nc net.Conn) {
 
 // beginHandshake makes a connection the server's once its handshake is done.
 func (s *Server) beginHandshake(nc net.Conn, a Accepted) {
-	if !s.enter() {
+	if !s.enter(nil) {
 		nc.Close()
 		return
 	}
@@ -225,7 +225,7 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	if s.config.reserve {
 		c.Reserve()
 	}
-	if !s.add(c) {
+	if !s.enter(c) {
 		return nil, s.errClosed
 	}
 	s.joinLimits(c)
@@ -234,7 +234,8 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	return c, nil
 }
 
-func (s *Server) add(c *Conn) bool {
+// enter counts a connection in, and takes in c, which is nil while the handshake is under way.
+func (s *Server) enter(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
@@ -246,11 +247,12 @@ func (s *Server) add(c *Conn) bool {
 		}
 	}
 	s.mu.conns++
-	c.next = s.mu.first
-	if c.next != nil {
-		c.next.prev = c
+	if c != nil {
+		if c.next = s.mu.first; c.next != nil {
+			c.next.prev = c
+		}
+		s.mu.first = c
 	}
-	s.mu.first = c
 	return true
 }
 
@@ -268,16 +270,6 @@ func (s *Server) remove(c *Conn) {
 	c.prev, c.next = nil, nil
 	s.mu.Unlock()
 	s.leave()
-}
-
-// enter counts a connection in.
-func (s *Server) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.mu.closed {
-		s.mu.conns++
-	}
-	return !s.mu.closed
 }
 
 // leave counts a connection out.

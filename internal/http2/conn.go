@@ -201,7 +201,7 @@ func (c *Conn) Move(st, to *Stream) {
 	if st.sender != nil {
 		st.sender.stream = to
 	}
-	st.state, st.held, st.sender = closed, 0, nil
+	st.state, st.unread, st.sender = closed, 0, nil
 }
 
 // ErrEnded is returned by calls that send on a stream that can send no more: it has ended, the peer

@@ -9,13 +9,13 @@ import (
 //
 // Receiving. For the connection, at any time,
 //
-//	avail + unsent + held by all streams + coming = Config.ConnWindowBytes
+//	avail + unsent + unread of all streams + coming = Config.ConnWindowBytes
 //
 // where avail is what the peer may send, unsent is credit that was given back but not announced
-// yet, held is what handlers have not read, and coming is the part of a DATA frame that has not
-// arrived yet. When a stream ends, its held bytes go back at once, and so does DATA that no stream
+// yet, unread is what handlers have not read, and coming is the part of a DATA frame that has not
+// arrived yet. When a stream ends, its unread bytes go back at once, and so does DATA that no stream
 // takes. So the sum holds whenever a stream ends. The same is true of a stream, except for the
-// bytes that were discarded. With Config.CreditOnReceipt held is 0: only the stream's credit waits.
+// bytes that were discarded. With Config.CreditOnReceipt unread is 0: only the stream's credit waits.
 //
 // Sending. The window of a stream is the peer's initial window plus the stream's delta, so a new
 // initial window changes all streams without visiting them. The window may be negative.
@@ -104,9 +104,9 @@ func (c *Conn) refund(n int) {
 	}
 }
 
-// Held returns how many bytes of bodies the peer has sent and has got no credit of the connection
+// Unread returns how many bytes of bodies the peer has sent and has got no credit of the connection
 // for. It is 0 while no stream has a body that was not read.
-func (c *Conn) Held() int {
+func (c *Conn) Unread() int {
 	return int(max(c.cfg.ConnWindowBytes, initialWindowBytes) - c.recv.avail - c.recv.unsent)
 }
 
@@ -124,10 +124,10 @@ func (c *Conn) Consumed(st *Stream, n int) {
 // Discarded is like Consumed for bytes of a body that no handler will read: the connection gets
 // credit, and the stream does not, so the peer stops.
 func (c *Conn) Discarded(st *Stream, n int) {
-	if n > int(st.held) {
-		n = int(st.held) // the stream has ended since
+	if n > int(st.unread) {
+		n = int(st.unread) // the stream has ended since
 	}
-	st.held -= int32(n)
+	st.unread -= int32(n)
 	c.refund(n)
 }
 

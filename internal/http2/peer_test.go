@@ -269,12 +269,12 @@ func (p *peer) want(lines ...string) {
 // checkInvariants checks the sums of flow.go and the shape of the table.
 func checkInvariants(t testing.TB, c *Conn) {
 	t.Helper()
-	held, n := int64(0), 0
+	unread, n := int64(0), 0
 	c.Each(func(st *Stream) {
 		n++
-		held += int64(st.held)
-		if st.held < 0 || st.recv.avail < 0 || st.recv.unsent < 0 || st.Ended() || st.state == idle {
-			t.Fatalf("stream %d: held %d, window %+v, %v", st.id, st.held, st.recv, st.state)
+		unread += int64(st.unread)
+		if st.unread < 0 || st.recv.avail < 0 || st.recv.unsent < 0 || st.Ended() || st.state == idle {
+			t.Fatalf("stream %d: unread %d, window %+v, %v", st.id, st.unread, st.recv, st.state)
 		}
 		if c.send.of(st) > maxWindowBytes || st.delta > c.send.deltaMost {
 			t.Fatalf("stream %d: got a window of %d, a delta of %d, %d at most", st.id, c.send.of(st), st.delta, c.send.deltaMost)
@@ -284,8 +284,8 @@ func checkInvariants(t testing.TB, c *Conn) {
 	if !c.skip {
 		coming = int64(c.reader.dataLeft)
 	}
-	if sum := int64(c.recv.avail) + int64(c.recv.unsent) + held + coming; sum != int64(c.cfg.ConnWindowBytes) && c.away != failed {
-		t.Fatalf("got a sum of %d (%+v, %d held, %d coming), want %d", sum, c.recv, held, coming, c.cfg.ConnWindowBytes)
+	if sum := int64(c.recv.avail) + int64(c.recv.unsent) + unread + coming; sum != int64(c.cfg.ConnWindowBytes) && c.away != failed {
+		t.Fatalf("got a sum of %d (%+v, %d unread, %d coming), want %d", sum, c.recv, unread, coming, c.cfg.ConnWindowBytes)
 	}
 	if n != c.Streams() || c.recv.avail < 0 || c.send.conn < 0 {
 		t.Fatalf("got %d streams, want %d; windows %+v, %+v", n, c.streams.n, c.recv, c.send)

@@ -59,7 +59,7 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 	c.recv.avail -= f.length
 	c.skip = false
 	if pad := int(f.length) - f.dataBytes; pad > 0 {
-		st.held += int32(pad)
+		st.unread += int32(pad)
 		c.Consumed(st, pad)
 	}
 	return c.body(f, st, ev)
@@ -98,7 +98,7 @@ func (c *Conn) body(f *Frame, st *Stream, ev *Event) verdict {
 	if c.cfg.CreditOnReceipt {
 		c.refund(n)
 	} else {
-		st.held += int32(n)
+		st.unread += int32(n)
 	}
 	ev.Stream, ev.Data = st, f.payload
 	if ev.End = f.last && f.has(flagEndStream); ev.End {

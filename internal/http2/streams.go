@@ -14,7 +14,7 @@ type Stream struct {
 	left     int64   // bytes of the body that have not come, by content-length; -1 if there is none
 	id       uint32
 	recv     inflow
-	held     int32 // bytes of the body that the caller has and that the peer has no credit for yet
+	unread   int32 // bytes of the body that the caller has and that the peer has no credit for yet
 	state    state
 	priority priority
 	begun    bool // the peer's header has come
@@ -35,7 +35,7 @@ func (st *Stream) WriteEnded() bool { return st.state == halfClosedLocal || st.s
 
 // Unread returns how many bytes of the body the caller has neither consumed nor discarded; 0 with
 // Config.CreditOnReceipt.
-func (st *Stream) Unread() int { return int(st.held) }
+func (st *Stream) Unread() int { return int(st.unread) }
 
 // A streamTable finds streams by their identifiers. It is empty while there are no streams.
 //
@@ -193,8 +193,8 @@ func (c *Conn) enter(st *Stream, next state) {
 		return
 	}
 	c.streams.remove(st)
-	n := st.held
-	if st.held = 0; n > 0 {
+	n := st.unread
+	if st.unread = 0; n > 0 {
 		c.refund(int(n))
 	}
 	if c.streams.n == 0 {

@@ -30,17 +30,17 @@ func (w *writer) control(typ frameType, flags uint8, id uint32, payload []byte) 
 }
 
 // windowUpdate announces n bytes.
-func (w *writer) windowUpdate(id uint32, n int32) {
-	w.controls += answer
-	w.out = appendHeader(w.out, typeWindowUpdate, 0, id, 4)
-	w.out = binary.BigEndian.AppendUint32(w.out, uint32(n))
-}
+func (w *writer) windowUpdate(id uint32, n int32) { w.word(typeWindowUpdate, id, uint32(n), answer) }
 
 // reset appends RST_STREAM, which weighs as much as Config.ControlFrames says.
 func (w *writer) reset(id uint32, code ErrCode, weight int32) {
+	w.word(typeRSTStream, id, uint32(code), weight)
+}
+
+// word appends a frame of control of four bytes, with its weight.
+func (w *writer) word(typ frameType, id, v uint32, weight int32) {
 	w.controls += weight
-	w.out = appendHeader(w.out, typeRSTStream, 0, id, 4)
-	w.out = binary.BigEndian.AppendUint32(w.out, uint32(code))
+	w.out = binary.BigEndian.AppendUint32(appendHeader(w.out, typ, 0, id, 4), v)
 }
 
 func (w *writer) goAway(last uint32, code ErrCode, debug string) {

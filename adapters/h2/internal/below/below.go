@@ -164,7 +164,7 @@ func IsTimeout(err error) bool {
 	return errors.As(err, &ne) && ne.Timeout()
 }
 
-// CloseWrite ends the stream to the client. Over TLS that may block, until the connection is closed or
+// CloseWrite ends what is sent to the peer. Over TLS that may block, until the connection is closed or
 // for the 5 seconds that crypto/tls allows its farewell.
 func (b *Conn) CloseWrite() {
 	tc := b.TLS()
