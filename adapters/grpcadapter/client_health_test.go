@@ -163,3 +163,33 @@ func playHealth(t *testing.T, script string, makeClient func(dialFunc) (healthCl
 	})
 	return log
 }
+
+// A pipeListener accepts the connections that are sent to conns.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// Accept implements [net.Listener].
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (l *pipeListener) Addr() net.Addr { return doorAddr{} }

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -36,7 +37,7 @@ import (
 //  4. Calls: a server with all kinds of hooks and limits gets the same calls through grpc-go's transport
 //     and past it. The client's results, and all that the server sees, must be the same.
 //
-// The calls are made by a grpc.ClientConn, on pipes.
+// A grpc.ClientConn makes the calls, on connections in memory.
 
 // probeTime is how long the probe may take. It is over within milliseconds unless a call hangs.
 const probeTime = 20 * time.Second
@@ -80,11 +81,11 @@ func probe() (keys *innards.Keys, err error) {
 
 // findKeys makes a call to srv, which has no options, and looks at its context.
 func findKeys(ctx context.Context, srv *grpc.Server, log *probeLog) (*innards.Keys, error) {
-	pipes := newPipeListener()
+	lis := listenInMemory()
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(pipes) }()
-	defer func() { pipes.Close(); <-served }()
-	cc, err := pipes.client()
+	go func() { served <- srv.Serve(lis) }()
+	defer func() { lis.Close(); <-served }()
+	cc, err := dialInMemory(lis)
 	if err != nil {
 		return nil, err
 	}
@@ -108,15 +109,15 @@ func probeStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error
 	if err != nil {
 		return err
 	}
-	pipes := newPipeListener()
+	lis := listenInMemory()
 	served := make(chan error, 1)
 	d := w.enter()
 	if d == nil {
 		return grpc.ErrServerStopped
 	}
 	defer w.inner.Stop() // whatever has happened
-	go func() { served <- w.inner.Serve(pipes); w.leave() }()
-	cc, err := pipes.client()
+	go func() { served <- w.inner.Serve(lis); w.leave() }()
+	cc, err := dialInMemory(lis)
 	if err != nil {
 		return err
 	}
@@ -214,8 +215,8 @@ func difference(got, want string) string {
 func playAll(ctx context.Context, srv *grpc.Server, log *probeLog, keys *innards.Keys, past bool) (map[string]string, error) {
 	defer srv.Stop()
 	defer context.AfterFunc(ctx, srv.Stop)()
-	pipes := newPipeListener()
-	serve := func() error { return srv.Serve(pipes) }
+	lis := listenInMemory()
+	serve := func() error { return srv.Serve(lis) }
 	if past {
 		w, err := openHidden(srv, keys)
 		if err != nil {
@@ -224,11 +225,11 @@ func playAll(ctx context.Context, srv *grpc.Server, log *probeLog, keys *innards
 		if w.enter() == nil {
 			return nil, grpc.ErrServerStopped
 		}
-		serve = func() error { defer w.leave(); return w.inner.Serve(pipes) }
+		serve = func() error { defer w.leave(); return w.inner.Serve(lis) }
 	}
 	served := make(chan error, 1)
 	go func() { served <- serve() }()
-	cc, err := pipes.client()
+	cc, err := dialInMemory(lis)
 	if err != nil {
 		return nil, err
 	}
@@ -250,50 +251,13 @@ func playAll(ctx context.Context, srv *grpc.Server, log *probeLog, keys *innards
 	return results, nil
 }
 
-// A pipeListener listens in memory.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
+// listenInMemory returns a listener in memory.
+func listenInMemory() *bufconn.Listener { return bufconn.Listen(64 << 10) }
 
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-// Accept implements [net.Listener].
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements [net.Listener].
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-// Addr implements [net.Listener].
-func (l *pipeListener) Addr() net.Addr { return doorAddr{} }
-
-// client returns a client that dials l.
-func (l *pipeListener) client() (*grpc.ClientConn, error) {
+// dialInMemory returns a client of lis.
+func dialInMemory(lis *bufconn.Listener) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///proof", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			client, server := net.Pipe()
-			select {
-			case l.conns <- server:
-				return client, nil
-			case <-l.closed:
-				return nil, net.ErrClosed
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 }
 
 // A probeCall is a call and what its handler does: see probeLog.handle.
