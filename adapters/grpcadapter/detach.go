@@ -80,7 +80,7 @@ type unsent struct {
 }
 
 const (
-	messageExtra   = 64      // that each message counts, besides its own
+	messageExtra   = 64      // what each message counts beyond its own length
 	messageUnknown = 1 << 10 // that one counts whose length isn't known before it is encoded
 )
 

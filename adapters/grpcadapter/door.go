@@ -66,7 +66,7 @@ func (d *door) serve(srv *grpc.Server) {
 	select {
 	case <-d.closed:
 		if d.kind == gracefulStop {
-			d.inner.Stop() // it has ended by itself, or srv.Stop was called meanwhile
+			d.inner.Stop() // it has ended by itself, or by srv.Stop
 		}
 	default: // srv was stopped before
 	}

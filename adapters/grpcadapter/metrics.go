@@ -9,7 +9,7 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 )
 
-// counts holds the metrics of all servers and clients of the process, except those of calls.
+// counts holds the metrics of all servers and clients of the process, without the calls.
 var counts struct {
 	conns, foreign atomic.Uint64
 	serving        atomic.Int64

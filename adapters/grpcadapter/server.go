@@ -114,8 +114,8 @@ func (s *Server) Close() error {
 // handlers only if the server has the option [WaitForHandlers].
 func (s *Server) Stop() { s.rpc.Stop() }
 
-// GracefulStop closes the listeners, tells the clients to open no more calls, and waits for those
-// that are open. Stop, called meanwhile, ends them.
+// GracefulStop closes the listeners, tells the clients to open no more calls, and waits for the open
+// ones. Stop ends these, also while GracefulStop waits.
 func (s *Server) GracefulStop() { s.rpc.GracefulStop() }
 
 // RegisterOnDrain registers a function that is called, on a goroutine of its own, when GracefulStop,
@@ -140,9 +140,9 @@ func (s *Server) HandOver(context.Context, net.Listener, func([]percore.WaitingC
 // Stats are the figures of a [Server]. They are read one after the other, not in one instant.
 type Stats struct {
 	Calls    int                   // calls that are being served
-	Detached int                   // of these, those whose method has returned: see Detach
+	Detached int                   // of these, calls whose method has returned: see Detach
 	Started  uint64                // calls whose serving has begun
-	Ended    map[codes.Code]uint64 // of these, those that have ended, by the code that they ended with
+	Ended    map[codes.Code]uint64 // of these, calls that have ended, by their code
 	Refused  uint64                // of these, without a handler: no such method, a wrong header, a tap, no time left, LimitWork
 
 	Received uint64 // messages from clients

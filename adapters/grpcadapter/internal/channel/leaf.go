@@ -24,7 +24,7 @@ const attemptDelay = 250 * time.Millisecond
 //	  (first pass)     TRANSIENT_FAILURE: the subchannels of all addresses have failed once
 //	                   IDLE: a connection ended as soon as it was made
 //	READY              IDLE: the connection has ended
-//	CONNECTING, READY  TRANSIENT_FAILURE: it has, as the fourth of which none was of use; a pass begins
+//	CONNECTING, READY  TRANSIENT_FAILURE: it was the fourth useless one in a row; a pass begins
 //	                   after a while
 //	                   CONNECTING: its address has been removed
 //	IDLE               CONNECTING: a call is made; in round_robin at once
@@ -51,7 +51,7 @@ type leaf struct {
 	firstPass bool
 	failures  int    // since the first pass
 	delay     *timer // until the next attempt
-	useless   int    // connections since the last one that was of use: see ended
+	useless   int    // connections since the last useful one: see ended
 	rest      *timer // in TRANSIENT_FAILURE, until a pass begins; nil: it doesn't rest
 }
 

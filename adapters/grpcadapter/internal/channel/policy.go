@@ -81,8 +81,8 @@ func shuffle(endpoints []resolver.Endpoint) []resolver.Endpoint {
 	return shuffled
 }
 
-// updateEndpoints gives each endpoint a leaf, the one that it has already if there is one. It returns
-// the first error of a leaf.
+// updateEndpoints gives each endpoint a leaf, and keeps those that there are. It returns the first error
+// of a leaf.
 func (p *policy) updateEndpoints(endpoints []resolver.Endpoint) (err error) {
 	old := p.byName
 	p.byName, p.leaves, p.dirty = resolver.NewEndpointMap[*leaf](), nil, true
@@ -163,7 +163,7 @@ func (p *policy) leafChanged(f *leaf) {
 	}
 }
 
-// precedence is the order in which the states of leaves decide about the policy's.
+// precedence is the order of states: the policy takes the first that one of its leaves has.
 var precedence = [...]connectivity.State{
 	connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure,
 }

@@ -110,7 +110,7 @@ type Link struct {
 	served      bool // it had answered a call when it ended
 }
 
-// dial makes the connection, and tells the subchannel.
+// dial makes the connection, and reports the result to the subchannel.
 func (l *Link) dial(ctx context.Context, wait time.Duration) {
 	s := l.sub
 	c := s.leaf.policy.channel
@@ -152,9 +152,9 @@ func (l *Link) dial(ctx context.Context, wait time.Duration) {
 
 // Ended reports that the connection takes no more calls: it has ended, or the peer has sent GOAWAY.
 // served says that the peer has answered a call on it: without that, such connections slow down the
-// attempts to connect. A
-// connection must report it before it refuses a call, so that the caller doesn't get it again. Ended
-// may be called more than once, by any goroutine, with no lock held that Conn's methods take.
+// attempts to connect. A connection must report its end before it refuses a call: otherwise the caller
+// could get it again. Ended may be called more than once, by any goroutine, with no lock held that
+// Conn's methods take.
 func (l *Link) Ended(served bool) {
 	c := l.sub.leaf.policy.channel
 	c.mu.Lock()

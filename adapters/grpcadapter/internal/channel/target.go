@@ -32,7 +32,7 @@ func (c *Channel) parse() error {
 
 // defaultScheme returns the scheme of targets without one. It is dns, or what resolver.SetDefaultScheme
 // has set. passthrough is also what GetDefaultScheme returns if nothing has been set, so then a
-// grpc.ClientConn, which is told the difference, has to show it.
+// grpc.ClientConn, which knows the difference, has to show it.
 func defaultScheme() string {
 	scheme := resolver.GetDefaultScheme()
 	if scheme != "passthrough" {

@@ -523,7 +523,7 @@ func (k *Keys) newStream() (stream any, compressor, accepts *string, headerSent 
 		ptr[string](of, "clientAdvertisedCompressors"), ptr[atomic.Bool](of, "headerSent")
 }
 
-// Imitate makes the contexts of calls have what those of srv's own calls have.
+// Imitate gives the contexts of calls what the contexts of srv's own calls have.
 func (k *Keys) Imitate(srv *grpc.Server, c *rpc.Config) {
 	c.ConnValue = func(raw net.Conn, key any) any {
 		switch key {

@@ -22,13 +22,15 @@ func (c *call) contentType() h2.Field {
 	return h2.MakeField("content-type", "application/grpc+"+subtype)
 }
 
-// headerFields returns the fields of a header, in memory from to if there is room.
-func (c *call) headerFields(to []h2.Field, md metadata.MD, compressor string) []h2.Field {
-	to = append(to, c.contentType())
+// addHeader adds the header to what is sent, in memory of m. It reports false if the client doesn't
+// take it.
+func (c *call) addHeader(to *h2.Message, m *memory, md metadata.MD, compressor string) bool {
+	fields := append(m.fields[:0], c.contentType())
 	if compressor != "" {
-		to = append(to, h2.MakeField("grpc-encoding", compressor))
+		fields = append(fields, h2.MakeField("grpc-encoding", compressor))
 	}
-	return appendMetadata(to, md)
+	to.Status, to.Fields = http.StatusOK, appendMetadata(fields, md)
+	return c.fits(to.Fields)
 }
 
 // sendRefusal answers a call that is not served.
@@ -101,7 +103,7 @@ func (c *call) reportHeader(md metadata.MD, compressor string) {
 	}
 }
 
-// sendHeader sends the header, with md besides what was set.
+// sendHeader sends the header that was set, with md added.
 func (c *call) sendHeader(md metadata.MD) error {
 	c.sending.Lock()
 	defer c.doneSending()
@@ -119,11 +121,11 @@ func (c *call) sendHeader(md metadata.MD) error {
 	}
 	m := memories.Get().(*memory)
 	defer m.release()
-	fields := c.headerFields(m.fields[:0], header, compressor)
-	if !c.fits(fields) {
+	var msg h2.Message
+	if !c.addHeader(&msg, m, header, compressor) {
 		return c.overLimit()
 	}
-	if err := c.carrier().Send(h2.Message{Status: http.StatusOK, Fields: fields}); err != nil {
+	if err := c.carrier().Send(msg); err != nil {
 		return c.sendError(err)
 	}
 	c.reportHeader(header, compressor)
@@ -148,8 +150,7 @@ func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
 		return c.notSentError()
 	}
 	if first {
-		msg.Status, msg.Fields = http.StatusOK, c.headerFields(m.fields[:0], header, compressor)
-		if !c.fits(msg.Fields) {
+		if !c.addHeader(&msg, m, header, compressor) {
 			return c.overLimit()
 		}
 		c.reportHeader(header, compressor)
@@ -197,8 +198,7 @@ func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 	trailers := m.trailers[:0]
 	switch {
 	case first && len(header) > 0:
-		msg.Status, msg.Fields = http.StatusOK, c.headerFields(m.fields[:0], header, compressor)
-		if !c.fits(msg.Fields) {
+		if !c.addHeader(&msg, m, header, compressor) {
 			return c.overLimit()
 		}
 		c.reportHeader(header, compressor)

@@ -43,7 +43,7 @@ type ClientConfig struct {
 
 	DisableHealthCheck bool
 
-	// ServiceConfig is that of targets whose resolver brings none; "": none.
+	// ServiceConfig is used if the resolver brings none; "": there is none.
 	ServiceConfig string
 
 	// Dial connects to an address, as grpc.WithContextDialer documents it.
@@ -68,7 +68,7 @@ func DefaultClientConfig() ClientConfig {
 // doesn't wait for calls that are not received: they would hold up the others.
 const clientConnWindow = 64 << 20
 
-// A Client makes calls. All methods are safe for concurrent use, also those of its channel.
+// A Client makes calls. All methods, its channel's too, are safe for concurrent use.
 type Client struct {
 	*channel.Channel
 
@@ -248,7 +248,7 @@ func (c *Client) Close() error {
 // AttemptsMost returns how often a call is tried at most.
 func (c *Client) AttemptsMost() int { return c.config.AttemptsMost }
 
-// Stats returns the metrics: those of attempts of calls, without those of HTTP/2, and these.
+// Stats returns the metrics of the attempts of calls, and those of HTTP/2.
 func (c *Client) Stats() (Stats, h2.ClientStats) {
 	return sums(c.counters.Sums()).stats(), c.http.Stats()
 }

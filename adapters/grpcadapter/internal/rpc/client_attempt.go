@@ -31,8 +31,8 @@ import (
 
 // attempt is one stream of a call.
 //
-// The answer is understood in two steps: the header, and the end. The goroutine that
-// receives makes both, unless the one that sends has to know the outcome.
+// The answer is understood in two steps: the header, and the end. The goroutine that receives takes
+// both, unless the sending goroutine has to know the outcome.
 //
 //	answered  bare   ended  meaning
 //	false     false  nil    the header has not come
@@ -91,7 +91,7 @@ func (a *attempt) beginAgain() {
 
 var errDraining = status.New(codes.Unavailable, "the connection is draining")
 
-// tellEnd tells the stats handler how the attempt has ended.
+// tellEnd reports the end of the attempt to the stats handler.
 func (a *attempt) tellEnd(st *status.Status) {
 	if sh := a.call.client.stats; sh != nil {
 		sh.HandleRPC(a.ctx, &stats.End{
@@ -127,12 +127,12 @@ func (a *attempt) send(op *sending) error {
 	}
 	if len(p.first) == 0 && !op.last {
 		if a.call.desc.ClientStreams { // the request of the others follows at once
-			_ = a.stream.Flush() // what comes next tells whether that went well
+			_ = a.stream.Flush() // an error comes with what is done next
 		}
 		return nil
 	}
 	if !sent && a.sendPieces(&p, op.last) != nil {
-		return io.EOF // what is received tells why
+		return io.EOF // what is received says why
 	}
 	if len(p.first) > 0 {
 		of.sent(a.conn.counts, a.call.client.stats, a.ctx, true)
@@ -178,7 +178,7 @@ func (a *attempt) isBare() bool {
 	return a.bare
 }
 
-// openBytes is how long a message may be that goes with the header: one that h2 sends without waiting.
+// openBytes is the length of the longest message that goes with the header: h2 sends it without waiting.
 const openBytes = 8 << 10
 
 // open opens the stream. It sends p, with the end if that is the last message, if that is short and the
@@ -648,8 +648,8 @@ func (a *attempt) limits() (pool mem.BufferPool, most int) {
 	return a.call.client.config.Pool, a.call.info.receiveMost
 }
 
-// outcome returns the status of a stream that has ended, or of which nothing more can be sent. It may
-// wait for the end.
+// outcome returns the status of a stream that has ended, or that takes nothing more. It may wait for the
+// end.
 func (a *attempt) outcome() *status.Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -750,7 +750,7 @@ func (a *attempt) finish(st *status.Status) {
 	a.finished = true
 	if a.opened {
 		a.failed.Store(st)
-		a.stream.Close() // before mu, with which others wait for the stream
+		a.stream.Close() // before mu, which others hold while they wait for the stream
 		a.conn.counts.Add(ended(st.Code()), 1)
 		a.mu.Lock()
 		if a.undo != nil {

@@ -22,8 +22,7 @@ import (
 // unaryDesc is the description of all unary calls.
 var unaryDesc = &grpc.StreamDesc{}
 
-// clientCall is a call of a Client: its attempts, one after the other, of which all but the last have
-// failed.
+// clientCall is a call of a Client. It makes attempts, one after the other, until one doesn't fail.
 //
 //	committed  finished  meaning                                             leaves by
 //	false      false     a failure may be answered with another attempt;     the first answer, too long messages,
@@ -205,8 +204,8 @@ func (s *clientCall) newAttempt(transparent bool) (*attempt, error) {
 //lint:ignore SA1019 programs compare with it
 var errClientClosing = grpc.ErrClientConnClosing
 
-// withRetry makes do with the attempt, and with those that replace it if it fails. done is called with
-// mu held when it has succeeded.
+// withRetry calls do with the attempt, and with each attempt that replaces it after a failure. It calls
+// done, with mu held, when do has succeeded.
 func (s *clientCall) withRetry(do func(*attempt) error, done func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -386,7 +385,7 @@ func (s *clientCall) SendMsg(v any) error {
 	err := s.sendMsg(v)
 	switch {
 	case err == io.EOF && !s.desc.ClientStreams:
-		return nil // RecvMsg tells
+		return nil // RecvMsg returns the error
 	case err != nil && err != io.EOF:
 		s.finish(err)
 	}

@@ -29,7 +29,7 @@ type serviceConfig struct {
 	health   *healthConfig            // nil: nothing is checked
 }
 
-// A healthConfig says which service's health is that of a server: see client_health.go.
+// A healthConfig names the service whose health counts for the whole server: see client_health.go.
 type healthConfig struct{ ServiceName string }
 
 // A methodConfig is what it says about a method.
@@ -95,7 +95,7 @@ type jsonService struct {
 	HealthCheckConfig *healthConfig
 }
 
-// policies are those of load balancing that there are.
+// policies are the known policies of load balancing.
 var policies = map[string]bool{"pick_first": true, "round_robin": true}
 
 // parseServiceConfig understands a service config. attemptsMost is how often a call is tried at most.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter/internal/channel"
 	"github.com/percore/percore/adapters/h2"
 )
@@ -142,8 +140,7 @@ func reasonOf(err error) error {
 func (cc *clientConn) shakeHands(ctx context.Context, raw net.Conn, addr resolver.Address) (net.Conn, credentials.AuthInfo, error) {
 	creds := cc.client.config.Creds
 	below := raw
-	_, ours := raw.(*percore.Conn)
-	if reflect.TypeOf(creds) == tlsCreds || ours && creds.Info().SecurityProtocol == "tls" {
+	if makesTLS(creds, raw) {
 		below = bareConn{raw}
 	}
 	undo := context.AfterFunc(ctx, func() { _ = raw.Close() }) // the credentials may not look at ctx

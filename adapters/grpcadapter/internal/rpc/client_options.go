@@ -21,8 +21,8 @@ type callInfo struct {
 	compressorName        string
 	compressor            encoding.Compressor
 	creds                 credentials.PerRPCCredentials
-	codec                 Codec  // nil: that of protobuf
-	codecName             string // of one that was forced
+	codec                 Codec  // nil: protobuf's
+	codecName             string // of a codec that was forced
 }
 
 // grpc-go's defaults of a call.

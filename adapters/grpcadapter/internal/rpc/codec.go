@@ -15,7 +15,7 @@ type Codec interface {
 	Unmarshal(data mem.BufferSlice, v any) error
 }
 
-// codecFor returns the codec of a content-type. protobuf's stands in for one that isn't registered.
+// codecFor returns the codec of a content-type: protobuf's if none is registered for it.
 func codecFor(subtype string) Codec {
 	if subtype == "" {
 		return codecOf(proto.Name)

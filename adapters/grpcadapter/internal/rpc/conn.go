@@ -28,7 +28,7 @@ type conn struct {
 	peer atomic.Pointer[peer.Peer] // nil: it is made when it is first asked for
 
 	// immutable once the connection is ready
-	ctx context.Context // of which the contexts of calls derive; nil: it isn't ready
+	ctx context.Context // the parent of the contexts of calls; nil: it isn't ready
 
 	mu sync.Mutex
 
@@ -60,19 +60,18 @@ var tlsCreds = reflect.TypeOf(credentials.NewTLS(nil))
 // speaksTLS reports whether the credentials are grpc-go's for TLS: the client's bytes come first.
 func (c *Config) speaksTLS() bool { return reflect.TypeOf(c.Creds) == tlsCreds }
 
-// isTLS reports whether the credentials make a *tls.Conn, which package h2 reads without a goroutine.
-// Those are grpc-go's, on any connection, and on percore's all that say so in Info.
-func (c *conn) isTLS() bool {
-	_, ours := c.raw.(*percore.Conn)
-	config := &c.server.config
-	return config.speaksTLS() || ours && config.Creds.Info().SecurityProtocol == "tls"
+// makesTLS reports whether credentials make a *tls.Conn of raw, which package h2 reads without a
+// goroutine. Those are grpc-go's, on any connection, and on percore's all that say so in Info.
+func makesTLS(creds credentials.TransportCredentials, raw net.Conn) bool {
+	_, ours := raw.(*percore.Conn)
+	return reflect.TypeOf(creds) == tlsCreds || ours && creds.Info().SecurityProtocol == "tls"
 }
 
-// shakeHands does the handshake of the credentials on nc, which is above raw and has only the
-// methods of a net.Conn: otherwise those of TLS would return no *tls.Conn. Others get the
+// shakeHands does the handshake of the credentials. Credentials of TLS get nc, which is above raw and
+// has only the methods of a net.Conn: otherwise they would return no *tls.Conn. Others get the
 // connection as it was accepted: they may know it by its type.
 func (c *conn) shakeHands(nc net.Conn) (net.Conn, error) {
-	if !c.isTLS() {
+	if !makesTLS(c.server.config.Creds, c.raw) {
 		nc = c.raw
 	}
 	served, info, err := c.server.config.Creds.ServerHandshake(nc)
@@ -134,8 +133,7 @@ func (c *conn) closed() {
 	}
 }
 
-// The rules about PINGs, which are grpc-go's: two more than are allowed are forgiven, until
-// something is sent.
+// The rules about PINGs are grpc-go's: it forgives two more than it allows, until something is sent.
 const (
 	strikesMost  = 2
 	idlePingTime = 2 * time.Hour // between PINGs without streams, unless the policy permits more

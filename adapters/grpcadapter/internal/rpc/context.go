@@ -16,7 +16,7 @@ var callKey any = new(struct{ _ byte })
 type callContext call
 
 // String says what is printed: grpc-go puts contexts into errors, and without it package fmt would read
-// all fields, which others write meanwhile.
+// all fields while others write them.
 func (x *callContext) String() string { return "grpcadapter.call(" + x.method + ")" }
 
 // Deadline implements context.Context.

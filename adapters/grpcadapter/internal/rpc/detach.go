@@ -109,7 +109,7 @@ func (c *call) owner() Owner {
 	return c.detached.owner
 }
 
-// tellOwner tells the owner of a detached call that the call's context has ended.
+// tellOwner reports the end of a detached call's context to its owner.
 func (c *call) tellOwner(reason error) {
 	if o := c.owner(); o != nil {
 		o.Gone(contextError(reason))

@@ -47,8 +47,8 @@ func (t *parentTimer) Stop() bool {
 	return t.stop()
 }
 
-// parentEnded is called when the context of a tap ends, or that of a request: then the client has gone,
-// unless it is a deadline.
+// parentEnded is called when the context of a tap or of a request ends. The end of a request's means
+// that the client has gone, unless it is a deadline.
 func (c *call) parentEnded() {
 	if err := c.parent().Err(); c.web == nil || err == context.DeadlineExceeded {
 		c.cutOff(err)

@@ -30,7 +30,7 @@ type messages struct {
 
 // compression is how messages are compressed.
 type compression struct {
-	encoding     string // of those that come; "": none; immutable once Serve has begun
+	encoding     string // of received messages; "": none; immutable once Serve has begun
 	decompressor encoding.Compressor
 	compressor   encoding.Compressor
 	name         string // of compressor
@@ -263,7 +263,7 @@ func (m *messages) receiveHead(from receiver) (flag byte, length int, err error)
 type ownDecoder interface{ Unmarshal([]byte) error }
 
 // decodeInPlace reads and decodes a short protobuf message that is not compressed and has come as a
-// whole. Its bytes are copied into memory that is used again: decoding keeps none of them. With
+// whole. Its bytes are copied into memory that is used again: decoding doesn't keep them. With
 // handled=false nothing was read.
 func (m *messages) decodeInPlace(from receiver, v any, flag byte, length int) (handled bool, err error) {
 	short := mem.IsBelowBufferPoolingThreshold(length)
@@ -338,7 +338,7 @@ func (m *messages) checkCompressed(flag byte) error {
 	return nil
 }
 
-// decompress returns data decompressed, of which at most a number of bytes may come.
+// decompress returns data decompressed: most bytes at most.
 func (m *messages) decompress(data mem.BufferSlice, pool mem.BufferPool, most int) (mem.BufferSlice, error) {
 	from := data.Reader()
 	r, err := m.compressed.decompressor.Decompress(from)

@@ -10,7 +10,7 @@ import (
 // Stats are the metrics of a Server.
 type Stats struct {
 	Calls    int                   // that are being served
-	Detached int                   // of these, those whose method has returned
+	Detached int                   // of these, calls whose method has returned
 	Started  uint64                // calls whose serving has begun
 	Ended    map[codes.Code]uint64 // of these, by the code
 	Refused  uint64                // of these, without a handler
@@ -44,13 +44,13 @@ func ended(code codes.Code) counter {
 	return countEnded + counter(code)
 }
 
-// counts are the counters of some connections, so that a few processors write to them.
+// counts are the counters of some connections: few processors write to each.
 type counts = counters.Cell[counter]
 
 // sums are the sums of all counters.
 type sums []int64
 
-// stats returns the sums for a caller, without those of HTTP/2.
+// stats returns the sums for a caller. HTTP2 is zero.
 func (t sums) stats() Stats {
 	s := Stats{
 		Started:  uint64(t[countStarted]),
@@ -69,10 +69,10 @@ func (t sums) stats() Stats {
 	return s
 }
 
-// servers and clients have the counters of the process's Servers, without hidden ones, and Clients.
+// servers and clients have the counters of the process's Servers, except hidden ones, and Clients.
 var servers, clients = counters.NewRegister(counterCount), counters.NewRegister(counterCount)
 
-// ProcessStats returns the sums over all Servers of the process, without those of HTTP/2.
+// ProcessStats returns the sums over all Servers of the process. HTTP2 is zero.
 func ProcessStats() Stats { return sums(servers.Sums()).stats() }
 
 // ProcessClientStats is ProcessStats for Clients.

@@ -80,7 +80,7 @@ func (s *services) addMethod(serviceName string, to *service, name string, desc 
 	}
 }
 
-// unaryHandler returns a method's handler as that of a stream.
+// unaryHandler makes a stream's handler of a unary method's.
 func unaryHandler(d *grpc.MethodDesc, interceptor grpc.UnaryServerInterceptor) grpc.StreamHandler {
 	return func(srv any, stream grpc.ServerStream) error {
 		reply, err := d.Handler(srv, stream.Context(), stream.RecvMsg, interceptor)

@@ -64,7 +64,7 @@ func (t *TransportStream) Compressors() []string {
 	return names
 }
 
-// SetCompressor makes a compressor compress the messages that are sent. Its errors are those of
+// SetCompressor makes a compressor compress the messages that are sent. It returns the errors of
 // grpc.SetSendCompressor.
 func (t *TransportStream) SetCompressor(name string) error {
 	if name != encoding.Identity {
@@ -188,7 +188,7 @@ func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
 	return nil, status.Error(codes.Internal, "grpcadapter: a grpc.PreparedMsg can't be sent by this server")
 }
 
-// chooseCompressor takes the compressor that the handler may have chosen meanwhile.
+// chooseCompressor takes the compressor that the handler may have chosen since the last message.
 func (c *call) chooseCompressor() {
 	c.mu.Lock()
 	name := c.compressorLocked()

@@ -82,7 +82,7 @@ func (s *Server) endRequests() {
 	}
 }
 
-// webContext is the context of a request, with what those of connections have besides.
+// webContext is the context of a request, with the values that the contexts of connections have.
 type webContext struct {
 	context.Context
 	server *Server
