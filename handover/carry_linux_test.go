@@ -146,6 +146,20 @@ func TestCarryNobody(t *testing.T) {
 	exchange(t, c.clients[0], c.from.conns[0].Conn)
 }
 
+// TestCarryDropped: connections of a listener that the successor drops stay, too.
+func TestCarryDropped(t *testing.T) {
+	testnet.NoLeaks(t)
+	old, web := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
+	stays, _ := testnet.Connect(t, old)
+	moves, _ := testnet.Connect(t, web)
+	g := &giver{servers: []server{serverOf("old", old, nil), serverOf("web", web, nil)}, dropped: map[int]bool{0: true}}
+	for c, want := range map[net.Conn]int{stays: -1, moves: 1, new(net.TCPConn): -1} {
+		if got := g.serverOf(c); got != want {
+			t.Errorf("got server %d, want %d", got, want)
+		}
+	}
+}
+
 // TestCarryFails: a batch that breaks a rule, or a successor that hangs up, ends the handover, and the
 // connections that were not committed stay. The successor's carrier gets its last call.
 func TestCarryFails(t *testing.T) {

@@ -101,6 +101,25 @@ func TestBusyPredecessor(t *testing.T) {
 	}
 }
 
+// TestOverInsteadOfTook: a predecessor that was taken for hung while a batch was under way keeps the
+// batch, and leaves.
+func TestOverInsteadOfTook(t *testing.T) {
+	testnet.NoLeaks(t)
+	useFakes(t)
+	logTo(t)
+	p := newPredecessor(t, testnet.TCP4, 1)
+	giving, taking := pair(t)
+	gave := goGive(t.Context(), giving, p.server("web"))
+	s := newStranger(t, taking)
+	s.ready()
+	s.say(&message{Kind: over})
+	s.close()
+	if err := testnet.Receive(t, "give", gave); err != nil {
+		t.Error(err)
+	}
+	p.wantAll(t)
+}
+
 // TestHungPredecessor: the successor notices at each step and goes on, with the connections that
 // were committed. A predecessor that wakes up leaves, with the others.
 func TestHungPredecessor(t *testing.T) {
@@ -166,6 +185,23 @@ func TestLateReader(t *testing.T) {
 	}
 	if _, _, err := ours.receive(t.Context(), 1); !errors.Is(err, errSilent) {
 		t.Errorf("got %v, want %v", err, errSilent)
+	}
+}
+
+// TestOverInTime: a predecessor that gives up before it has read ready finds behind it that the
+// successor has gone on, and what that has dropped.
+func TestOverInTime(t *testing.T) {
+	testnet.NoLeaks(t)
+	giving, taking := pair(t)
+	ours, theirs := newStranger(t, giving), newStranger(t, taking)
+	theirs.say(&message{Kind: ready, Dropped: []int{1}})
+	theirs.say(&message{Kind: over})
+	g := &giver{wire: ours.wire, servers: make([]server, 2)}
+	if !g.isOver() || !g.dropped[1] {
+		t.Errorf("got dropped listeners %v, want over, and listener 1", g.dropped)
+	}
+	if err := theirs.send(&message{Kind: over}); !errors.Is(err, errGone) {
+		t.Errorf("a second over: got %v, want %v", err, errGone)
 	}
 }
 
