@@ -81,8 +81,8 @@ func unwrapped(w http.ResponseWriter) (below http.ResponseWriter, wrapped bool) 
 	}
 }
 
-// passes reports whether a body may be written past the wrapper w to below: the header was sent there, and
-// says nothing about a coding, and what the wrapper has held back is sent.
+// passes reports whether a body may be written past the wrapper w to below: the header was sent there,
+// and says nothing about a coding, and what the wrapper has held back is sent.
 func passes(w, below http.ResponseWriter) bool {
 	b, ok := below.(interface{ SentPlain() bool })
 	return ok && b.SentPlain() && http.NewResponseController(w).Flush() == nil
@@ -114,7 +114,7 @@ type outlet interface {
 	detached.Outlet[byte]                  // stream has all but Start and Cut
 	Header(wrote bool) http.Header         // nil if it is fixed, as wrote says of the Stream
 	WriteHeader(status int, explicit bool) // a final status, before anything is written; the program's, or 200
-	Write(p []byte) error                  // no count, which would keep p in memory while the client takes nothing
+	Write(p []byte) error                  // without a count, which would keep p in memory as it waits
 	Flush() error
 	Finish(complete bool) error         // all was written, or the answer is cut
 	IsComplete() bool                   // see IsWhole of detached.Outlet

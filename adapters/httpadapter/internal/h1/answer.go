@@ -271,8 +271,8 @@ func (a *Answer) writeTail(p []byte) error {
 	return err
 }
 
-// Finish ends the answer behind what was written, and returns an error if not all was sent. An answer that
-// is cut ends with its connection.
+// Finish ends the answer behind what was written, and returns an error if not all was sent. An answer
+// that is cut ends with its connection.
 func (a *Answer) Finish(complete bool) (err error) {
 	if !complete {
 		return nil

@@ -23,7 +23,7 @@ const (
 	TooLong   // the header is longer than the limit
 	LineEnd   // a line that does not end in CRLF, or an empty line before the request
 	Method    // not a token, or CONNECT, PRI
-	Target    // not a path: absolute, authority or asterisk form, control characters, or none for package url
+	Target    // not a path: absolute, authority or asterisk form, control characters; none for package url
 	Version   // neither HTTP/1.1 nor HTTP/1.0
 	FieldName // not a token, or followed by a space; a folded line starts like this, too
 	FieldByte // a control character in a value
