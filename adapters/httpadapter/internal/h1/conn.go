@@ -77,9 +77,11 @@ type connExt struct {
 // load returns the state and its bits.
 func (c *Conn) load() connState { return connState(c.packed.Load()) }
 
-// server returns the server that the connection belongs to, and Host the one around that.
+// server returns the server that the connection belongs to.
 func (c *Conn) server() *Server { return c.queue.server }
-func (c *Conn) Host() Host      { return c.server().Host }
+
+// Host returns the server around that.
+func (c *Conn) Host() Host { return c.server().Host }
 
 // state returns the state.
 func (c *Conn) state() state { return c.load().state() }

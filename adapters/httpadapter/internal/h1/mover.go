@@ -11,9 +11,9 @@ import (
 //
 // The goroutine that lets a connection wait offers it first: the worker, or the accept loop. So a
 // client whose next request follows each answer at once moves as well as others: its connection may
-// wait for microseconds only, too short a time for a look now and then to find it. And HandOver makes the
-// mover look at all connections when it begins, and from time to time: for those that wait already, and
-// those that were too many.
+// wait for microseconds only, too short a time for a look now and then to find it. And HandOver makes
+// the mover look at all connections when it begins, and from time to time: for those that wait already,
+// and those that were too many.
 //
 // The offer costs a request the load of a pointer that is nil, from memory that it uses anyway.
 type Mover struct {

@@ -217,7 +217,8 @@ func isUpgrade(h http.Header) bool {
 }
 
 // HasToken reports whether a list contains a token, which is in lower case, ignoring case. Tokens may be
-// separated by spaces as well as commas, since net/http reads the Connection field of an answer this way.
+// separated by spaces as well as commas, since net/http reads the Connection field of an answer this
+// way.
 func HasToken(list, token string) bool {
 	for t := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }) {
 		if equalFold(t, token) {

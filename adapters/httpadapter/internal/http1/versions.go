@@ -23,13 +23,13 @@ const (
 	// do, drops "keep-alive", which it was about to say.
 	closingIsSilent = true
 
-	// CutOffIsEnd says whether net/http, once it has seen that the client cut a body off, takes the body for
-	// read to its end: a Read after that finds io.EOF, and the connection becomes idle before it is closed.
-	// Since Go 1.27 it takes it for closed too early.
+	// CutOffIsEnd says whether net/http, once it has seen that the client cut a body off, takes the body
+	// for read to its end: a Read after that finds io.EOF, and the connection becomes idle before it is
+	// closed. Since Go 1.27 it takes it for closed too early.
 	CutOffIsEnd = false
 
-	// EndIsRead says whether a connection whose client has sent Expect goes on only if the handler has read
-	// the end of the body itself. Since Go 1.27 it is enough that Close has.
+	// EndIsRead says whether a connection whose client has sent Expect goes on only if the handler has
+	// read the end of the body itself. Since Go 1.27 it is enough that Close has.
 	EndIsRead = false
 
 	// FieldsMax is how many lines the fields of a header may have by default, and how many trailers a

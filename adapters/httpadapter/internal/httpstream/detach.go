@@ -99,8 +99,8 @@ func (a *Answer) count(by int64) {
 // Wrote reports whether the header is fixed.
 func (a *Answer) Wrote() bool { return a.response.wrote }
 
-// IsComplete reports whether the header is all of the answer: it is fixed and says so, or it was sent and
-// answers HEAD. (Before that it may get the length of the body.)
+// IsComplete reports whether the header is all of the answer: it is fixed and says so, or it was sent
+// and answers HEAD. (Before that it may get the length of the body.)
 func (a *Answer) IsComplete() bool {
 	w := &a.response
 	w.mu.Lock()
