@@ -39,7 +39,7 @@ func TestServeDrainDelay(t *testing.T) {
 	}
 	s.signal(syscall.SIGTERM) // for an operator who does not want to wait
 	s.wait()
-	if !s.killedBy(syscall.SIGTERM) {
+	if status, ok := s.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() != syscall.SIGTERM {
 		t.Errorf("got %v, want the process killed by the second signal", s.cmd.ProcessState)
 	}
 }

@@ -74,21 +74,18 @@ func sendAll(s *servers, messages ...string) (*echopb.ClientStreamResponse, erro
 
 // receiveAll makes a server-streaming call and counts the messages, all of
 // which must be the request's.
-func receiveAll(s *servers, req *echopb.ServerStreamRequest) (int, error) {
+func receiveAll(s *servers, req *echopb.ServerStreamRequest) (n int, err error) {
 	call, err := echopb.NewEchoClient(s.grpc).ServerStream(s.ctx, req)
-	if err != nil {
-		return 0, err
-	}
-	for n := 0; ; n++ {
+	for ; err == nil; n++ {
 		resp, err := call.Recv()
-		if err == io.EOF {
+		switch {
+		case err == io.EOF:
 			return n, nil
-		}
-		if err != nil {
+		case err != nil:
 			return n, err
-		}
-		if resp.GetMessage() != req.GetMessage() {
+		case resp.GetMessage() != req.GetMessage():
 			return n, fmt.Errorf("message %d: got %q, want %q", n, resp.GetMessage(), req.GetMessage())
 		}
 	}
+	return n, err
 }

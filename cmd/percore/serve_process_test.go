@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
 	"regexp"
 	"runtime"
-	"strings"
-	"syscall"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -182,18 +179,6 @@ func (s *servers) fetch(method, path string, header http.Header, body io.Reader)
 	return resp, string(content)
 }
 
-// keepAlive connects to the HTTP server and returns a function that makes a request on that
-// connection.
-func (s *servers) keepAlive() (get func(path string) (body string)) {
-	s.t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.baseURL, "http://"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { _ = conn.Close() })
-	return testnet.KeepAlive(s.t, conn)
-}
-
 // submatch returns the match of the parentheses of pattern in s.
 func submatch(t *testing.T, s, pattern string) string {
 	t.Helper()
@@ -202,10 +187,4 @@ func submatch(t *testing.T, s, pattern string) string {
 		t.Fatalf("got output\n%s\nwant something that matches %q", s, pattern)
 	}
 	return m[1]
-}
-
-// killedBy reports whether the process ended by the signal sig.
-func (c *command) killedBy(sig syscall.Signal) bool {
-	status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == sig
 }

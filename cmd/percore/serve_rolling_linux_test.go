@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,35 +73,28 @@ func TestRollingReplacement(t *testing.T) {
 			var stop atomic.Bool
 			var made atomic.Int64
 			var all sync.WaitGroup
-			for name, echo := range r.clients() {
-				for i := range 5 {
-					all.Go(func() {
-						for n := 0; !stop.Load(); n++ {
-							if err := echo(fmt.Sprintf("%s client %d, request %d", name, i, n)); err != nil {
-								t.Errorf("%s client %d, request %d: %v", name, i, n, err)
-								return
-							}
-							made.Add(1)
-							time.Sleep(rand.N(2 * time.Millisecond))
-						}
-					})
-				}
-			}
-			var talkers []*talker
-			for i := range 10 {
-				talker := newTalker(r, i)
-				talkers = append(talkers, talker)
+			run := func(name string, echo func(text string) error) {
 				all.Go(func() {
-					for !stop.Load() {
-						if err := talker.say(); err != nil {
-							t.Errorf("WebSocket %d (%s), message %d: %v", i, talker.url, talker.messages, err)
+					for n := 0; !stop.Load(); n++ {
+						text := fmt.Sprint(name, ", request ", n)
+						if err := echo(text); err != nil {
+							t.Errorf("%s: %v", text, err)
 							return
 						}
 						made.Add(1)
 						time.Sleep(rand.N(2 * time.Millisecond))
 					}
-					talker.ws.Close()
 				})
+			}
+			for name, echo := range r.clients() {
+				for i := range 5 {
+					run(fmt.Sprint(name, " client ", i), echo)
+				}
+			}
+			var talkers [10]*talker
+			for i := range talkers {
+				talkers[i] = newTalker(r, i)
+				run(fmt.Sprint("WebSocket ", i), talkers[i].say)
 			}
 			for i := range r.servers {
 				goal := requests * int64(i+1) / int64(len(r.servers)+1)
@@ -131,11 +123,10 @@ func TestRollingReplacement(t *testing.T) {
 
 // talker is the client of a WebSocket, which connects again when it is told to.
 type talker struct {
-	dialer   websocket.Dialer
-	url      string
-	ws       *websocket.Conn
-	messages int
-	again    atomic.Int64 // times that it connected again
+	dialer websocket.Dialer
+	url    string
+	ws     *websocket.Conn
+	again  atomic.Int64 // times that it connected again
 }
 
 func newTalker(r *rolling, i int) *talker {
@@ -149,6 +140,7 @@ func newTalker(r *rolling, i int) *talker {
 	if err := c.connect(); err != nil {
 		r.t.Fatalf("%s: %v", c.url, err)
 	}
+	r.t.Cleanup(func() { c.ws.Close() })
 	return c
 }
 
@@ -159,11 +151,9 @@ func (c *talker) connect() (err error) {
 
 // say sends a message until it comes back. Only a close message that asks for another connection may
 // come in its place.
-func (c *talker) say() error {
-	c.messages++
+func (c *talker) say(text string) error {
 	for {
 		_ = c.ws.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
-		text := strconv.Itoa(c.messages)
 		_ = c.ws.WriteMessage(websocket.TextMessage, []byte(text)) // if it fails the reason is to be read
 		_, answer, err := c.ws.ReadMessage()
 		if err == nil && string(answer) != text {
@@ -182,9 +172,9 @@ func (c *talker) say() error {
 
 func startRolling(t *testing.T, httpLine, grpcLine string, args ...string) *rolling {
 	r := &rolling{t: t, frontHTTP: testnet.Reserve(t), frontTLS: testnet.Reserve(t), frontGRPC: testnet.Reserve(t)}
-	// The checks' interval, times the two failures that HAProxy wants to see, and much more, for a machine
-	// that is busy.
-	r.args = append([]string{"-drain-delay", "3s", "-drain", testnet.HangTimeout.String()}, args...)
+	// The delay is the checks' interval, times the two failures that HAProxy wants to see, and much more,
+	// for a machine that is busy.
+	r.args = append([]string{"-drain-delay", "3s"}, args...)
 	for i := range r.servers {
 		r.http[i], r.grpc[i] = testnet.Reserve(t), testnet.Reserve(t)
 		r.start(i)
@@ -197,8 +187,8 @@ func startRolling(t *testing.T, httpLine, grpcLine string, args ...string) *roll
 		t.Fatal(err)
 	}
 	pairs := []string{
-		"/run/haproxy/admin.sock", r.stats, "/etc/haproxy/site.pem", testnet.WritePEM(t, site.Certificates[0]), "timeout connect 2s", "timeout connect 10s\n    timeout check 10s", // otherwise the interval between checks
-
+		"/run/haproxy/admin.sock", r.stats, "/etc/haproxy/site.pem", testnet.WritePEM(t, site.Certificates[0]),
+		"timeout connect 2s", "timeout connect 10s\n    timeout check 10s", // otherwise the interval between checks
 		"10.0.0.10:80\n", r.frontHTTP + "\n", "10.0.0.10:443", r.frontTLS, "10.0.0.10:9090", r.frontGRPC,
 	}
 	for i := range r.servers {
@@ -225,14 +215,13 @@ func startRolling(t *testing.T, httpLine, grpcLine string, args ...string) *roll
 			t.Logf("haproxy:\n%s", output)
 		}
 	})
-	r.awaitUp(3)
+	r.awaitUp()
 	return r
 }
 
 // start starts a server.
 func (r *rolling) start(i int) {
-	args := append([]string{"serve", "-http", r.http[i], "-grpc", r.grpc[i], "-admin", "", "-dir", r.t.TempDir()}, r.args...)
-	r.servers[i] = startCommand(r.t, args...)
+	r.servers[i] = startCommand(r.t, serveArguments(r.t.TempDir(), append(r.args, "-http", r.http[i], "-grpc", r.grpc[i])...)...)
 	r.servers[i].await("Ctrl-C stops")
 }
 
@@ -245,11 +234,11 @@ func (r *rolling) replace(i int) {
 		r.t.Errorf("server %d: %s", i, &old.stderr)
 	}
 	r.start(i)
-	r.awaitUp(3)
+	r.awaitUp()
 }
 
-// awaitUp waits until HAProxy says that n servers are there for each protocol.
-func (r *rolling) awaitUp(n int) {
+// awaitUp waits until HAProxy says that all servers are there for each protocol.
+func (r *rolling) awaitUp() {
 	r.t.Helper()
 	testnet.Eventually(r.t, "servers that HAProxy knows to be up", func() bool {
 		c, err := net.Dial("unix", r.stats)
@@ -265,7 +254,7 @@ func (r *rolling) awaitUp(n int) {
 				up++
 			}
 		}
-		return up == 2*n
+		return up == 2*len(r.servers)
 	})
 }
 

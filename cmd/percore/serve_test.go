@@ -116,7 +116,12 @@ func TestServeSummary(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(s.dir, "file"), make([]byte, 20_000), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			get := s.keepAlive()
+			conn, err := net.Dial("tcp", strings.TrimPrefix(s.baseURL, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			get := testnet.KeepAlive(t, conn)
 			for range 3 {
 				get("/file")
 			}
