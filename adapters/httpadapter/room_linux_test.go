@@ -289,6 +289,33 @@ func TestMakesRoomHTTP2(t *testing.T) {
 	}
 }
 
+// roomStreams are the answers to /events, which are detached.
+type roomStreams struct {
+	*roomServer
+	streams chan *Stream
+	ends    chan error
+	all     []*Stream
+}
+
+// detaches makes the server detach its answers to /events, up to max.
+func (r *roomServer) detaches(max int) *roomStreams {
+	e := &roomStreams{roomServer: r, streams: make(chan *Stream, max), ends: make(chan error, max)}
+	r.mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		_ = Detach(w, r, func(s *Stream) { e.streams <- s })
+	})
+	return e
+}
+
+// await waits until one more answer is detached.
+func (e *roomStreams) await() {
+	e.t.Helper()
+	s := testnet.Receive(e.t, "a Stream", e.streams)
+	s.OnEnd(func(err error) { e.ends <- err })
+	e.all = append(e.all, s)
+	testnet.Eventually(e.t, "it waits", func() bool { return e.server.Stats().Detached == len(e.all) })
+}
+
 // TestMakesRoomOfDetached: a peer whose detached answers have more than its share of the places loses
 // some of them to new clients, and no other answer is cut.
 func TestMakesRoomOfDetached(t *testing.T) {
@@ -301,20 +328,11 @@ func TestMakesRoomOfDetached(t *testing.T) {
 			if overTLS {
 				r.client = client
 			}
-			streams := make(chan *Stream, max)
-			r.mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
-				_ = http.NewResponseController(w).Flush()
-				_ = Detach(w, r, func(s *Stream) { streams <- s })
-			})
-			ends := make(chan error, max)
-			var all []*Stream
+			events := r.detaches(max)
 			watch := func(from string) *roomClient {
 				c := r.dial(from)
 				c.send("/events")
-				s := testnet.Receive(t, "a Stream", streams)
-				s.OnEnd(func(err error) { ends <- err })
-				testnet.Eventually(t, "it waits", func() bool { return r.server.Stats().Detached == len(all)+1 })
-				all = append(all, s)
+				events.await()
 				return c
 			}
 			var others []*roomClient
@@ -330,7 +348,7 @@ func TestMakesRoomOfDetached(t *testing.T) {
 				c.ask()
 				late = append(late, c)
 				r.rests(i + 1) // in this order
-				if err := testnet.Receive(t, "the end of an answer", ends); err != errShare {
+				if err := testnet.Receive(t, "the end of an answer", events.ends); err != errShare {
 					t.Errorf("an answer has ended with %v", err)
 				}
 			}
@@ -339,7 +357,7 @@ func TestMakesRoomOfDetached(t *testing.T) {
 			if n := r.server.Stats().Detached; n != max/2+share {
 				t.Errorf("%d answers are left, want %d", n, max/2+share)
 			}
-			for _, s := range all {
+			for _, s := range events.all {
 				s.Close()
 			}
 			for _, c := range others {
@@ -359,24 +377,12 @@ func TestMakesRoomOfDetachedHTTP2(t *testing.T) {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	r := newRoomServer(t, max, &http.Server{Protocols: protocols}, false)
-	streams := make(chan *Stream, max)
-	r.mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		_ = Detach(w, r, func(s *Stream) { streams <- s })
-	})
-	ends := make(chan error, max)
-	var all []*Stream
-	watch := func() {
-		s := testnet.Receive(t, "a Stream", streams)
-		s.OnEnd(func(err error) { ends <- err })
-		testnet.Eventually(t, "it waits", func() bool { return r.server.Stats().Detached == len(all)+1 })
-		all = append(all, s)
-	}
+	events := r.detaches(max)
 	watchHTTP2 := func(from string) *frames.Peer {
 		c := r.dial(from)
 		p := frames.NewPeer(t, c.conn)
 		p.Headers(1, true, ":method", "GET", ":scheme", "http", ":path", "/events", ":authority", "x").Flush()
-		watch()
+		events.await()
 		return p
 	}
 	var others []*frames.Peer
@@ -387,18 +393,18 @@ func TestMakesRoomOfDetachedHTTP2(t *testing.T) {
 		watchHTTP2("127.0.0.3")
 		c := r.dial("127.0.0.3")
 		c.send("/events")
-		watch()
+		events.await()
 	}
 	for i := range max/2 - share {
 		r.dial(fmt.Sprintf("127.0.2.%d", i+1)).ask()
 	}
 	testnet.Eventually(t, "that one peer has its share", func() bool { return r.server.Stats().Detached == max/2+share })
 	for range max/2 - share {
-		if err := testnet.Receive(t, "the end of an answer", ends); err != errShare {
+		if err := testnet.Receive(t, "the end of an answer", events.ends); err != errShare {
 			t.Errorf("an answer has ended with %v", err)
 		}
 	}
-	for _, s := range all {
+	for _, s := range events.all {
 		s.Close()
 	}
 	for i, p := range others {
