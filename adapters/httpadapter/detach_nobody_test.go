@@ -132,9 +132,7 @@ func TestDetachNoBodyGone(t *testing.T) {
 			}
 		}
 		f.awaitDetached(0)
-		if got := f.server.HTTP2Stats().Streams; got != 0 {
-			f.Errorf("%d streams are open", got)
-		}
+		testnet.Eventually(f, "no open stream", func() bool { return f.server.HTTP2Stats().Streams == 0 })
 		f.shutdown()
 	}
 	t.Run("HTTP/1.1", func(t *testing.T) {
