@@ -44,9 +44,10 @@
 // # When a process fails
 //
 // Until all listeners of the successor are served, for which it has 30 seconds, the predecessor serves
-// as usual. From then on it leaves new connections in the backlog, which both processes share. If the successor fails, is killed,
-// hangs or is stopped, sends something invalid, or doesn't answer for 10 seconds, the predecessor
-// accepts again, and still has all connections that it has not committed to the successor.
+// as usual. From then on it leaves new connections in the backlog, which both processes share. If the
+// successor fails, is killed, hangs or is stopped, sends something invalid, or doesn't answer for 10
+// seconds, the predecessor accepts again, and still has all connections that it has not committed to the
+// successor.
 //
 // At the end the successor says that it has taken over. Without that message the predecessor goes on
 // serving. A successor that could not take over ends by itself, unless it hangs: then the predecessor

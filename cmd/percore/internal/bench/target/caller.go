@@ -246,7 +246,7 @@ type bareConns struct {
 }
 
 type bareConn struct {
-	net.Conn
+	conn net.Conn
 	buf  [4 << 10]byte
 	size int // of an answer, once there was one
 }
@@ -256,10 +256,10 @@ func (b *bareConns) call() error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n\r\n", b.addr); err != nil {
+	if _, err := fmt.Fprintf(c.conn, "GET / HTTP/1.1\r\nHost: %s\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n\r\n", b.addr); err != nil {
 		return err
 	}
-	if c.size, err = io.ReadAtLeast(c, c.buf[:], max(c.size, 1)); err != nil {
+	if c.size, err = io.ReadAtLeast(c.conn, c.buf[:], max(c.size, 1)); err != nil {
 		return err
 	}
 	b.leave(c)
@@ -272,11 +272,11 @@ func (b *bareConns) open() (*bareConn, error) {
 		dial = new(percore.Dialer).DialContext
 	}
 	conn, err := dial(context.Background(), "tcp", b.addr)
-	return &bareConn{Conn: conn}, err
+	return &bareConn{conn: conn}, err
 }
 
 func (b *bareConns) closeIdle() {
 	for _, c := range b.all {
-		c.Close()
+		c.conn.Close()
 	}
 }
