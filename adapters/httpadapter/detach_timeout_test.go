@@ -115,8 +115,8 @@ type deadlineOutlet struct {
 	sets []time.Time
 }
 
-func (o *deadlineOutlet) writeTimeout() time.Duration { return time.Hour }
-func (o *deadlineOutlet) setWriteDeadline(t time.Time) error {
+func (o *deadlineOutlet) WriteTimeout() time.Duration { return time.Hour }
+func (o *deadlineOutlet) SetWriteDeadline(t time.Time) error {
 	o.sets = append(o.sets, t)
 	return nil
 }
