@@ -57,12 +57,14 @@ func (d descriptors) close() {
 
 // send sends a message. If it fails the other process doesn't get the message: the kernel takes it
 // whole or not at all.
-func (w *wire) send(m *message, fds ...int) error {
+func (w *wire) send(m *message, fds ...int) error { return w.sendWithin(stepTimeout(), m, fds...) }
+
+func (w *wire) sendWithin(timeout time.Duration, m *message, fds ...int) error {
 	p, err := m.encode()
 	if err != nil {
 		return err
 	}
-	if err := w.conn.SetWriteDeadline(time.Now().Add(stepTimeout())); err != nil {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	if err := writeMsg(w.conn, p, fds); err != nil {
@@ -88,10 +90,14 @@ func (w *wire) say(m *message, fds ...int) error {
 	return err
 }
 
-// refuse tells the other process why this one gives up.
+// refuse tells the other process why this one gives up. However short a step is it is tried: a successor
+// that sees nothing but the end takes this process for dead, and goes on.
 func (w *wire) refuse(reason error) {
-	_ = w.send(&message{Kind: refuse, Reason: oneLine(reason.Error())}) // if it fails, the other sees the end
+	_ = w.sendWithin(refuseTimeout, &message{Kind: refuse, Reason: oneLine(reason.Error())})
 }
+
+// refuseTimeout is for an other process that reads nothing.
+const refuseTimeout = 10 * time.Second
 
 // await returns the next message, which has one of these kinds. It closes the message's descriptors.
 func (w *wire) await(ctx context.Context, timeout time.Duration, want ...kind) (*message, error) {
