@@ -93,7 +93,6 @@ func (b *soakBuffers) Put(p []byte) { b.pool.Put(&p) }
 // and all that have had one and wait for the next whenever it has answered 500 requests.
 func serveRestless(t *testing.T) *url.URL {
 	t.Helper()
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	var mu sync.Mutex
 	waiting := make(map[net.Conn]bool)
 	closeWaiting := func() {
@@ -105,9 +104,7 @@ func serveRestless(t *testing.T) *url.URL {
 		clear(waiting)
 	}
 	var answered atomic.Uint64
-	var serving sync.WaitGroup
-	serve := func(c net.Conn) {
-		defer c.Close()
+	srv := testnet.Serve(t, testnet.Listen(t, net.Listen, testnet.TCP4), func(c net.Conn) {
 		br := bufio.NewReader(c)
 		for {
 			req, err := http.ReadRequest(br)
@@ -128,20 +125,6 @@ func serveRestless(t *testing.T) *url.URL {
 				closeWaiting()
 			}
 		}
-	}
-	serving.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { serve(c) })
-		}
 	})
-	t.Cleanup(func() {
-		ln.Close()
-		closeWaiting()
-		serving.Wait()
-	})
-	return &url.URL{Scheme: "http", Host: ln.Addr().String()}
+	return &url.URL{Scheme: "http", Host: srv.Addr().String()}
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"math/rand/v2"
@@ -99,32 +98,18 @@ func serveEcho(t *testing.T, config *tls.Config, overTLS bool) *url.URL {
 	if overTLS {
 		scheme, ln = "https", tls.NewListener(ln, config)
 	}
-	served := make(chan error, 1)
-	go func() {
-		c, err := ln.Accept()
-		if err != nil {
-			served <- err
-			return
-		}
-		defer c.Close()
+	testnet.Serve(t, ln, func(c net.Conn) {
 		br := bufio.NewReader(c)
-		if _, err = http.ReadRequest(br); err == nil {
+		_, err := http.ReadRequest(br)
+		if err == nil {
 			_, err = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nfirst")
 		}
 		if err == nil {
 			_, err = io.Copy(c, br)
 		}
-		served <- err
-	}()
-	t.Cleanup(func() {
-		ln.Close()
-		if err := testnet.Receive(t, "the server", served); err != nil {
+		if err != nil {
 			t.Errorf("the server: %v", err)
 		}
 	})
-	u, err := url.Parse(fmt.Sprintf("%s://%s", scheme, ln.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
+	return &url.URL{Scheme: scheme, Host: ln.Addr().String()}
 }

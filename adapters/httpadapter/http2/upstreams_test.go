@@ -239,7 +239,7 @@ func (m *matrixCase) play(t *testing.T, isOurs bool) (seen string) {
 	serverConfig, clientConfig := testnet.TLS(t)
 	odd, other := m.serve(t, serverConfig, true), m.serve(t, serverConfig, false)
 	dialer := &net.Dialer{ControlContext: func(ctx context.Context, _, addr string, _ syscall.RawConn) error {
-		if m.stage == dialing && addr == odd.ln.Addr().String() && odd.isFirst() {
+		if m.stage == dialing && addr == odd.Addr().String() && odd.isFirst() {
 			odd.reached <- struct{}{}
 			select {
 			case <-ctx.Done():
@@ -305,14 +305,14 @@ func (m *matrixCase) play(t *testing.T, isOurs bool) (seen string) {
 	}
 	close(odd.release)
 	if !isOurs { // it may wait for the server
-		odd.close()
+		odd.End()
 	}
 	testnet.Eventually(t, fmt.Sprintf("%v, ours %t: the end of all connections", m, isOurs), func() bool {
 		client.CloseIdleConnections() // again: over HTTP/2 the server has to acknowledge the end of a call
-		return odd.open.Load()+other.open.Load() == 0
+		return odd.Open()+other.Open() == 0
 	})
-	odd.close()
-	other.close()
+	odd.End()
+	other.End()
 	if isOurs {
 		testnet.Eventually(t, "nothing is kept", func() bool { s := ours.Stats(); return s.Conns+s.Idle+s.Dialing+s.Waiting == 0 })
 		if s := ours.Stats(); len(s.Declined) > 0 && s.Declined["engine"] == 0 {
@@ -378,17 +378,13 @@ func describe(err error) string {
 // A matrixServer is the server of a cell.
 type matrixServer struct {
 	*matrixCase
+	*testnet.Server
 	t       *testing.T
-	ln      net.Listener
 	config  *tls.Config
 	reached chan struct{} // it is as odd as it will be
 	gone    chan struct{} // its odd connection has ended, and the client has found that
 	release chan struct{} // it need not be odd any more
-	open    atomic.Int32  // connections
-
-	mu    sync.Mutex
-	odd   bool // it will be
-	conns []net.Conn
+	odd     atomic.Bool   // it will be
 }
 
 func (m *matrixCase) serve(t *testing.T, config *tls.Config, odd bool) *matrixServer {
@@ -396,51 +392,22 @@ func (m *matrixCase) serve(t *testing.T, config *tls.Config, odd bool) *matrixSe
 	if m.isHTTP2 {
 		config.NextProtos = []string{"h2"}
 	}
-	s := &matrixServer{matrixCase: m, t: t, config: config, odd: odd, reached: make(chan struct{}, 1), gone: make(chan struct{}), release: make(chan struct{})}
-	var err error
-	if s.ln, err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
+	s := &matrixServer{matrixCase: m, t: t, config: config, reached: make(chan struct{}, 1), gone: make(chan struct{}), release: make(chan struct{})}
+	s.odd.Store(odd)
+	ln, err := net.Listen("tcp4", "127.0.0.1:0") // testnet.Listen would keep a descriptor for each cell
+	if err != nil {
 		panic(err)
 	}
-	go func() {
-		for {
-			c, err := s.ln.Accept()
-			if err != nil {
-				return
-			}
-			s.mu.Lock()
-			s.conns = append(s.conns, c)
-			s.mu.Unlock()
-			s.open.Add(1)
-			go func() {
-				s.serveConn(c.(*net.TCPConn))
-				s.open.Add(-1)
-			}()
-		}
-	}()
+	s.Server = testnet.Serve(t, ln, func(c net.Conn) { s.serveConn(c.(*net.TCPConn)) })
 	return s
 }
 
-func (s *matrixServer) url(path string) string { return testnet.URL(s.ln, s.overTLS, path) }
-
-func (s *matrixServer) close() {
-	s.ln.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.conns {
-		c.Close()
-	}
-}
+func (s *matrixServer) url(path string) string { return testnet.URL(s, s.overTLS, path) }
 
 // isFirst reports, once, that it is time to be odd.
-func (s *matrixServer) isFirst() (first bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first, s.odd = s.odd, false
-	return first
-}
+func (s *matrixServer) isFirst() bool { return s.odd.Swap(false) }
 
 func (s *matrixServer) serveConn(raw *net.TCPConn) {
-	defer raw.Close()
 	isOdd := s.stage != "" && s.stage != dialing && s.isFirst()
 	if isOdd && s.stage != settings {
 		if s.stage == handshaking {
