@@ -131,7 +131,7 @@ func TestCopies(t *testing.T) {
 						fmt.Fprintf(&s, "%d bytes, %s; %d, %x; then %d, %s; %v\n", n, describe(err), len(text),
 							sha256.Sum256([]byte(text)), again, describe(errAgain), resp.Trailer)
 					}
-					return fmt.Sprintf("%s%d connections", &s, h.connCount())
+					return fmt.Sprintf("%s%d connections", &s, h.Accepted())
 				})
 			})
 		}

@@ -72,7 +72,8 @@ var endings = map[string]func(req *http.Request) (with *http.Request, end func()
 	},
 }
 
-// TestCancel ends requests while they wait for a connection, wait for the answer, or read its body.
+// TestCancel ends requests before they begin, and while they wait for a connection. TestStall has those
+// that wait for the answer, or read its body.
 func TestCancel(t *testing.T) {
 	for name, ending := range endings {
 		t.Run(name+" before", func(t *testing.T) {
@@ -106,40 +107,6 @@ func TestCancel(t *testing.T) {
 				return describe(err)
 			})
 		})
-		t.Run(name+" while waiting", func(t *testing.T) {
-			both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
-				asked := make(chan struct{}, 1)
-				h := newHostile(t, func(c net.Conn, _ string) bool {
-					asked <- struct{}{}
-					return true
-				})
-				req, end := ending(newGet(t, h.url()))
-				go func() {
-					<-asked
-					end()
-				}()
-				_, err := rt.RoundTrip(req)
-				return describe(err)
-			})
-		})
-		t.Run(name+" while reading", func(t *testing.T) {
-			both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
-				h := newHostile(t, func(c net.Conn, _ string) bool {
-					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
-					return true
-				})
-				req, end := ending(newGet(t, h.url()))
-				resp, err := rt.RoundTrip(req)
-				if err != nil {
-					return describe(err)
-				}
-				p := make([]byte, 5)
-				_, _ = io.ReadFull(resp.Body, p)
-				go end()
-				_, err = resp.Body.Read(p)
-				return describe(err)
-			})
-		})
 	}
 }
 
@@ -152,20 +119,10 @@ func newGet(t testing.TB, url string) *http.Request {
 	return req
 }
 
-// TestHeaderTimeout: ResponseHeaderTimeout ends a request without an answer, and no other.
+// TestHeaderTimeout: ResponseHeaderTimeout ends no request whose header has come. TestStall has the
+// others.
 func TestHeaderTimeout(t *testing.T) {
-	base := func() *http.Transport { return &http.Transport{ResponseHeaderTimeout: 20 * time.Millisecond} }
-	for _, beginning := range []string{"", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n"} {
-		both(t, base, func(t *testing.T, rt http.RoundTripper) string {
-			h := newHostile(t, func(c net.Conn, _ string) bool {
-				_, _ = io.WriteString(c, beginning)
-				return true
-			})
-			_, err := rt.RoundTrip(newGet(t, h.url()))
-			return describe(err)
-		})
-	}
-	rt := New(base())
+	rt := New(&http.Transport{ResponseHeaderTimeout: 20 * time.Millisecond})
 	defer rt.CloseIdleConnections()
 	more := make(chan struct{})
 	h := newHostile(t, func(c net.Conn, _ string) bool {
@@ -226,14 +183,7 @@ func TestEarlyAnswerToHeader(t *testing.T) {
 
 // TestSharedEarlyAnswerToHeader is the same over HTTP/2. The server reads the beginning of the header.
 func TestSharedEarlyAnswerToHeader(t *testing.T) {
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-	var server sync.WaitGroup
-	server.Go(func() {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
+	srv := testnet.Serve(t, listen(t), func(c net.Conn) {
 		p, _ := frames.NewServerPeer(t, c)
 		_, _ = c.Write(p.Out)
 		_, _ = io.ReadFull(c, make([]byte, 32<<10))
@@ -241,11 +191,10 @@ func TestSharedEarlyAnswerToHeader(t *testing.T) {
 		_, _ = c.Write(p.Headers(1, true, ":status", "431").Out)
 		_, _ = io.Copy(io.Discard, c)
 	})
-	defer server.Wait()
 	base := &http.Transport{Protocols: new(http.Protocols)}
 	base.Protocols.SetUnencryptedHTTP2(true)
 	tr := New(base)
-	req := newGet(t, "http://"+ln.Addr().String())
+	req := newGet(t, testnet.URL(srv, false, ""))
 	req.Header.Set("Cookie", strings.Repeat("x", 16<<20))
 	resp, err := tr.RoundTrip(req)
 	if err != nil || resp.StatusCode != 431 {
@@ -282,28 +231,13 @@ func TestBodyEndsGoroutine(t *testing.T) {
 
 // answersEarly returns the URL of a server that answers connections without reading from them.
 func answersEarly(t *testing.T) (url string) {
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-	var all sync.WaitGroup
 	done := make(chan struct{})
-	all.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nhello")
-			all.Go(func() {
-				<-done
-				c.Close()
-			})
-		}
+	srv := testnet.Serve(t, listen(t), func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nhello")
+		<-done
 	})
-	t.Cleanup(func() {
-		ln.Close()
-		close(done)
-		all.Wait()
-	})
-	return "http://" + ln.Addr().String()
+	t.Cleanup(func() { close(done) })
+	return testnet.URL(srv, false, "")
 }
 
 // TestUploads: many callers send bodies of each kind, and each server's answer is about its request.
@@ -343,7 +277,7 @@ func TestUploads(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := h.connCount(); n > 8 {
+	if n := h.Accepted(); n > 8 {
 		t.Errorf("got %d connections, want them to be used again", n)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/percore/percore/internal/testnet"
 )
 
 // TestExpect: the body of a request with Expect is sent when the server says so, answers without closing
@@ -51,49 +54,34 @@ func TestExpect(t *testing.T) {
 			for _, chunks := range []bool{false, true} {
 				base := func() *http.Transport { return &http.Transport{ExpectContinueTimeout: test.wait} }
 				both(t, base, func(t *testing.T, rt http.RoundTripper) (s string) {
-					ln := listen(t)
 					got := make(chan string, 9)
-					var serving sync.WaitGroup
-					serving.Go(func() {
-						for {
-							c, err := ln.Accept()
+					srv := testnet.Serve(t, listen(t), func(c net.Conn) {
+						for br := bufio.NewReader(c); ; {
+							req, err := http.ReadRequest(br)
 							if err != nil {
 								return
 							}
-							serving.Go(func() {
-								defer c.Close()
-								br := bufio.NewReader(c)
-								for {
-									req, err := http.ReadRequest(br)
-									if err != nil {
-										return
-									}
-									_, _ = io.WriteString(c, test.before)
-									if test.reads {
-										body, err := io.ReadAll(req.Body)
-										got <- fmt.Sprintf("%q %v", body, err)
-									}
-									_, _ = io.WriteString(c, test.after)
-									if test.ends {
-										_ = c.(interface{ CloseWrite() error }).CloseWrite()
-										rest, _ := io.ReadAll(br)
-										got <- fmt.Sprintf("rest %q", rest)
-										return
-									}
-								}
-							})
+							_, _ = io.WriteString(c, test.before)
+							if test.reads {
+								body, err := io.ReadAll(req.Body)
+								got <- fmt.Sprintf("%q %v", body, err)
+							}
+							_, _ = io.WriteString(c, test.after)
+							if test.ends {
+								_ = c.(*net.TCPConn).CloseWrite()
+								rest, _ := io.ReadAll(br)
+								got <- fmt.Sprintf("rest %q", rest)
+								return
+							}
 						}
 					})
 					for range 2 {
-						s += expect(rt, "http://"+ln.Addr().String(), chunks, test.closes)
+						s += expect(rt, testnet.URL(srv, false, ""), chunks, test.closes)
 						s += <-got + "\n"
 						if test.ends && test.reads {
 							s += <-got + "\n"
 						}
 					}
-					rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
-					ln.Close()
-					serving.Wait()
 					return s
 				})
 			}

@@ -19,18 +19,13 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// hostile is a server that answers each request as play says. It counts connections and keeps the
-// bytes of requests.
+// hostile is a server that answers each request as a function says. It keeps the bytes of requests.
 type hostile struct {
-	t    testing.TB
-	ln   net.Listener
-	tls  *tls.Config // nil: none
-	play func(c net.Conn, request string) (keep bool)
+	*testnet.Server
+	overTLS bool
 
 	mu       sync.Mutex
-	conns    []net.Conn
 	requests []string
-	wg       sync.WaitGroup
 }
 
 func newHostile(t testing.TB, play func(c net.Conn, request string) (keep bool)) *hostile {
@@ -41,60 +36,38 @@ func newHostile(t testing.TB, play func(c net.Conn, request string) (keep bool))
 // newHostileOver makes a server with TLS, unless config is nil.
 func newHostileOver(t testing.TB, config *tls.Config, play func(c net.Conn, request string) (keep bool)) *hostile {
 	t.Helper()
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-	h := &hostile{t: t, ln: ln, tls: config, play: play}
-	h.wg.Go(h.accept)
-	t.Cleanup(h.close)
+	return newHostileOn(t, listen(t), config, play)
+}
+
+func newHostileOn(t testing.TB, ln net.Listener, config *tls.Config, play func(c net.Conn, request string) (keep bool)) *hostile {
+	t.Helper()
+	h := &hostile{overTLS: config != nil}
+	h.Server = testnet.Serve(t, ln, func(c net.Conn) {
+		if config != nil {
+			c = tls.Server(c, config)
+			defer c.Close()
+		}
+		for br := bufio.NewReader(c); ; {
+			request, err := readRequest(br)
+			if err != nil {
+				return
+			}
+			h.mu.Lock()
+			h.requests = append(h.requests, request)
+			h.mu.Unlock()
+			if !play(c, request) {
+				return
+			}
+		}
+	})
 	return h
 }
 
-func (h *hostile) url() string {
-	if h.tls != nil {
-		return "https://" + h.ln.Addr().String() + "/"
-	}
-	return "http://" + h.ln.Addr().String() + "/"
-}
+func (h *hostile) url() string { return testnet.URL(h, h.overTLS, "/") }
 
-func (h *hostile) close() {
-	h.ln.Close()
-	h.mu.Lock()
-	for _, c := range h.conns {
-		c.Close()
-	}
-	h.mu.Unlock()
-	h.wg.Wait()
-}
-
-func (h *hostile) accept() {
-	for {
-		c, err := h.ln.Accept()
-		if err != nil {
-			return
-		}
-		if h.tls != nil {
-			c = tls.Server(c, h.tls)
-		}
-		h.mu.Lock()
-		h.conns = append(h.conns, c)
-		h.mu.Unlock()
-		h.wg.Go(func() { h.serve(c) })
-	}
-}
-
-func (h *hostile) serve(c net.Conn) {
-	defer c.Close()
-	for br := bufio.NewReader(c); ; {
-		request, err := readRequest(br)
-		if err != nil {
-			return
-		}
-		h.mu.Lock()
-		h.requests = append(h.requests, request)
-		h.mu.Unlock()
-		if !h.play(c, request) {
-			return
-		}
-	}
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	return testnet.Listen(t, net.Listen, testnet.TCP4)
 }
 
 // readRequest returns the bytes of a request, whose body may have a Content-Length, or chunks.
@@ -124,12 +97,6 @@ func readRequest(br *bufio.Reader) (string, error) {
 	}
 	_, err := io.CopyN(&b, br, int64(length))
 	return b.String(), err
-}
-
-func (h *hostile) connCount() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.conns)
 }
 
 // result is what a call has come to, as text.
@@ -303,40 +270,4 @@ func secured(t testing.TB, secure bool) (server *tls.Config, ours *Transport, ba
 	t.Cleanup(ours.CloseIdleConnections)
 	t.Cleanup(base.CloseIdleConnections)
 	return server, ours, base
-}
-
-// TestSameReuse plays each answer without closing the connection, where it ends without: a second
-// request goes over the same connection as with http.Transport, and gets its own answer.
-func TestSameReuse(t *testing.T) {
-	quiet(t)
-	for _, secure := range []bool{false, true} {
-		for _, p := range played {
-			got, want, ok := equal(func() (got, want string) { return sameReuse(t, secure, p) })
-			if !ok {
-				t.Errorf("TLS %t, %q:\ngot  %s\nwant %s", secure, p, got, want)
-			}
-		}
-	}
-}
-
-// sameReuse plays an answer three times to each transport.
-func sameReuse(t *testing.T, secure bool, p string) (got, want string) {
-	var results [2]string
-	server, ours, base := secured(t, secure)
-	for i, rt := range []http.RoundTripper{ours, base} {
-		h := newHostileOver(t, server, func(c net.Conn, request string) bool {
-			_, _ = io.WriteString(c, p)
-			return !strings.Contains(p, "until the end") && !strings.HasPrefix(p, "HTTP/1.0 200 OK\r\nTr")
-		})
-		if p == "garbage" || strings.Contains(p, "fffff") || strings.HasPrefix(p, "HTTP/1.1 304") {
-			h.play = func(c net.Conn, _ string) bool { _, _ = io.WriteString(c, p); return false }
-		}
-		for range 3 {
-			results[i] += result(rt, "GET", h.url()) + "\n"
-		}
-		results[i] += fmt.Sprint(h.connCount(), " connections")
-		rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
-		h.close()
-	}
-	return results[0], results[1]
 }

@@ -76,7 +76,7 @@ func TestConnsPerHost(t *testing.T) {
 			for _, call := range []int{0, 1, 3, 4, 5} {
 				s += <-calls[call] + "\n"
 			}
-			return fmt.Sprint(s, h.connCount())
+			return fmt.Sprint(s, h.Accepted())
 		})
 	}
 }
@@ -183,7 +183,7 @@ func testShareOfDials(t *testing.T, secure bool) {
 	h := newHostile(t, answerHello)
 	hanging := newHostileOver(t, config, answerHello)
 	base.DialContext = (&net.Dialer{Control: func(_, addr string, _ syscall.RawConn) error {
-		if addr == hanging.ln.Addr().String() && !secure {
+		if addr == hanging.Addr().String() && !secure {
 			hang()
 		}
 		return nil

@@ -12,8 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,13 +37,12 @@ func dialWrapped(ctx context.Context, network, addr string) (net.Conn, error) {
 // TestDialers: whatever dials, requests are served here, over connections that are used again, and come
 // to the same.
 func TestDialers(t *testing.T) {
-	unix := filepath.Join(t.TempDir(), "s")
-	type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
-	old := func(base *http.Transport, d dialer) {
+	var unix net.Listener
+	old := func(base *http.Transport, d dialFunc) {
 		//lint:ignore SA1019 programs still use it
 		base.Dial = func(network, addr string) (net.Conn, error) { return d(context.Background(), network, addr) }
 	}
-	for name, dial := range map[string]dialer{
+	for name, dial := range map[string]dialFunc{
 		"net's":     new(net.Dialer).DialContext,
 		"percore's": new(percore.Dialer).DialContext,
 		"a function": func(ctx context.Context, n, a string) (net.Conn, error) {
@@ -54,7 +51,7 @@ func TestDialers(t *testing.T) {
 		"wrapped":          dialWrapped,
 		"wrapped, by Dial": dialWrapped,
 		"unix": func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", unix)
+			return new(net.Dialer).DialContext(ctx, "unix", unix.Addr().String())
 		},
 	} {
 		for _, secure := range []bool{false, true} {
@@ -74,68 +71,57 @@ func TestDialers(t *testing.T) {
 					}
 					return base
 				}
-				h := newHostileOver(t, server, func(c net.Conn, request string) bool {
-					_, body, _ := strings.Cut(request, "\r\n\r\n")
-					fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-					return true
-				})
+				ln := listen(t)
 				if name == "unix" {
-					os.Remove(unix)
-					ln, err := net.Listen("unix", unix)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer ln.Close()
-					go forward(ln, h.ln.Addr().String())
+					unix = testnet.Listen(t, net.Listen, testnet.Unix)
+					ln = unix
 				}
-				both(t, base, func(t *testing.T, rt http.RoundTripper) (all string) {
-					for _, body := range []io.Reader{nil, strings.NewReader("short"), io.MultiReader(strings.NewReader("chunks")), strings.NewReader(strings.Repeat("long", 100_000))} {
-						req, err := http.NewRequest("POST", h.url(), body)
-						if err != nil {
-							t.Fatal(err)
-						}
-						var reused bool
-						req = req.WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-							GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused },
-						}))
-						resp, err := rt.RoundTrip(req)
-						if err != nil {
-							return err.Error()
-						}
-						got, err := io.ReadAll(resp.Body)
-						resp.Body.Close()
-						all += fmt.Sprintf("%t %d %.20q %v|", reused, len(got), got, err)
-					}
-					if ours, ok := rt.(*Transport); ok && ours.Stats().Requests != 4 {
-						t.Errorf("%d requests of 4 were served here: %v", ours.Stats().Requests, ours.Stats().Declined)
-					}
-					return all
-				})
+				newHostileOn(t, ln, server, answerBody)
+				url := testnet.URL(ln, secure, "/")
+				if name == "unix" {
+					url = strings.Replace(url, ln.Addr().String(), "127.0.0.1:1", 1)
+				}
+				both(t, base, func(t *testing.T, rt http.RoundTripper) string { return postAll(t, rt, url) })
 			})
 		}
 	}
 }
 
-// forward passes the connections of ln on.
-func forward(ln net.Listener, addr string) {
-	for {
-		c, err := ln.Accept()
+// answerBody answers a request with its body.
+func answerBody(c net.Conn, request string) bool {
+	_, body, _ := strings.Cut(request, "\r\n\r\n")
+	_, err := fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	return err == nil
+}
+
+// postAll posts bodies of each kind to a server that answers with them, and returns what comes of it.
+func postAll(t *testing.T, rt http.RoundTripper, url string) (all string) {
+	t.Helper()
+	for _, body := range []io.Reader{nil, strings.NewReader("short"), io.MultiReader(strings.NewReader("chunks")), strings.NewReader(strings.Repeat("long", 100_000))} {
+		var hooks string
+		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			TLSHandshakeStart: func() { hooks += "begin " },
+			TLSHandshakeDone: func(s tls.ConnectionState, err error) {
+				hooks += fmt.Sprintf("end %q %v ", s.NegotiatedProtocol, err)
+			},
+			GotConn: func(i httptrace.GotConnInfo) { hooks += fmt.Sprintf("%T reused %t", i.Conn, i.Reused) },
+		}), "POST", url, body)
 		if err != nil {
-			return
+			t.Fatal(err)
 		}
-		to, err := net.Dial("tcp", addr)
+		resp, err := rt.RoundTrip(req)
 		if err != nil {
-			c.Close()
-			return
+			all += fmt.Sprintf("%s error %s %v|", hooks, describe(err), chain(err))
+			continue
 		}
-		pass := func(to, from net.Conn) {
-			_, _ = io.Copy(to, from)
-			to.Close()
-			from.Close()
-		}
-		go pass(to, c)
-		go pass(c, to)
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		all += fmt.Sprintf("%s TLS %t %s %d %.20q %v|", hooks, resp.TLS != nil, resp.Proto, len(got), got, err)
 	}
+	if ours, ok := rt.(*Transport); ok && len(ours.Stats().Declined) > 0 {
+		t.Errorf("%v were not served here", ours.Stats().Declined)
+	}
+	return strings.ReplaceAll(all, "*percore.Conn", "*net.TCPConn")
 }
 
 // TestConnEnds: what ends a call, or an idle connection, does so over one of any type: the server,
@@ -181,8 +167,7 @@ func TestConnEnds(t *testing.T) {
 				}
 				end(tr, <-conns)
 				testnet.Eventually(t, name+": the connection is closed", func() bool { return tr.Stats().Conns == 0 && emptyPool(tr) == nil })
-				h.ln.Close()
-				testnet.Within(t, name+": the server has found it", h.wg.Wait)
+				testnet.Within(t, name+": the server has found it", h.Await)
 			}
 			quiet(t)
 			idleEnds("the server", func(*http.Transport) {}, func(_ *Transport, c net.Conn) { c.Close() })
@@ -274,13 +259,9 @@ func (c *keepingConn) Write(p []byte) (int, error) {
 func TestOtherConnKeeps(t *testing.T) {
 	const secret = "secret"
 	var keeper *keepingConn
-	h := newHostile(t, func(c net.Conn, request string) bool {
-		_, body, _ := strings.Cut(request, "\r\n\r\n")
-		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-		return true
-	})
+	h := newHostile(t, answerBody)
 	tr := New(&http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, network, h.ln.Addr().String())
+		c, err := new(net.Dialer).DialContext(ctx, network, h.Addr().String())
 		if keeper == nil && err == nil {
 			keeper = &keepingConn{Conn: c}
 			return keeper, nil

@@ -64,7 +64,7 @@ func TestIdlePerHost(t *testing.T) {
 						s += said[i]()
 					}
 				}
-				return fmt.Sprint(s, h.connCount())
+				return fmt.Sprint(s, h.Accepted())
 			})
 	}
 }
@@ -160,7 +160,7 @@ func TestEarlyClose(t *testing.T) {
 		want = 1
 	}
 	_ = result(tr, "GET", h.url())
-	if n := h.connCount(); n != want {
+	if n := h.Accepted(); n != want {
 		t.Errorf("got %d connections, want %d", n, want)
 	}
 }

@@ -301,8 +301,8 @@ func sameRequest(t *testing.T, base func() *http.Transport, change func(r *http.
 			texts[i] += traced(rt, h.url(), change)
 		}
 		rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
-		h.close()
-		texts[i] = strings.ReplaceAll(texts[i]+strings.Join(h.requests, "|"), h.ln.Addr().String(), "ADDR")
+		h.End()
+		texts[i] = strings.ReplaceAll(texts[i]+strings.Join(h.requests, "|"), h.Addr().String(), "ADDR")
 		texts[i] = testnet.WithoutPorts(texts[i])
 	}
 	return texts[0], texts[1]
@@ -381,7 +381,7 @@ func TestConnectOnce(t *testing.T) {
 				t.Error(got)
 			}
 		}
-		if n := h.connCount(); n != 2 {
+		if n := h.Accepted(); n != 2 {
 			t.Errorf("%s: got %d connections, want 2", status, n)
 		}
 	}

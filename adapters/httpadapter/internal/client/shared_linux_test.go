@@ -290,7 +290,7 @@ func TestSharedRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const room, calls = 3, 40
 			var now, most atomic.Int64
-			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			srv, base := newHTTP2ServerWith(t, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				n := now.Add(1)
 				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 				}
@@ -298,12 +298,7 @@ func TestSharedRoom(t *testing.T) {
 					runtime.Gosched()
 				}
 				now.Add(-1)
-			}))
-			defer srv.Close()
-			srv.Config.Protocols, srv.Config.HTTP2 = new(http.Protocols), &http.HTTP2Config{MaxConcurrentStreams: room}
-			srv.Config.Protocols.SetUnencryptedHTTP2(true)
-			srv.Start()
-			base := &http.Transport{Protocols: srv.Config.Protocols}
+			}), &http.HTTP2Config{MaxConcurrentStreams: room})
 			test.change(base)
 			tr := New(base)
 			defer tr.CloseIdleConnections()
@@ -381,26 +376,20 @@ func BenchmarkHTTP2(b *testing.B) {
 // TestSharedHungUp: a server that hangs up behind each answer, without GOAWAY, costs no request, not
 // even one that may not be sent again, though it begins before the reader has found the end.
 func TestSharedHungUp(t *testing.T) {
-	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
-	go func() {
-		for nc, err := lis.Accept(); err == nil; nc, err = lis.Accept() {
-			go func() {
-				defer nc.Close()
-				p, err := frames.NewServerPeer(t, nc)
-				if err != nil {
-					return
-				}
-				for line := p.Flush().Next(); !strings.HasSuffix(line, " end"); line = p.Next() {
-					if line == "end" || strings.HasPrefix(line, "error:") {
-						return
-					}
-				}
-				p.Headers(1, true, ":status", "204").Flush()
-				_ = nc.(*net.TCPConn).CloseWrite()
-				_, _ = io.Copy(io.Discard, nc) // closing would reset the connection
-			}()
+	srv := testnet.Serve(t, listen(t), func(nc net.Conn) {
+		p, err := frames.NewServerPeer(t, nc)
+		if err != nil {
+			return
 		}
-	}()
+		for line := p.Flush().Next(); !strings.HasSuffix(line, " end"); line = p.Next() {
+			if line == "end" || strings.HasPrefix(line, "error:") {
+				return
+			}
+		}
+		p.Headers(1, true, ":status", "204").Flush()
+		_ = nc.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, nc) // closing would reset the connection
+	})
 	const calls = 10
 	conns := make(chan *testnet.HeldEnd, calls)
 	base := &http.Transport{Protocols: new(http.Protocols)}
@@ -418,7 +407,7 @@ func TestSharedHungUp(t *testing.T) {
 	defer func() { _ = tr.client.Close() }()
 	for i := range calls {
 		client := &http.Client{Transport: tr, Timeout: testnet.HangTimeout}
-		resp, err := client.Post("http://"+lis.Addr().String(), "text/plain", strings.NewReader("x"))
+		resp, err := client.Post(testnet.URL(srv, false, ""), "text/plain", strings.NewReader("x"))
 		if err != nil {
 			t.Fatalf("call %d: %v", i, err)
 		}

@@ -76,7 +76,7 @@ func testStale(t *testing.T, secure bool, answer, extra, when string) {
 		t.Errorf("TLS %t, %s: %q, then %q: the second request got %s", secure, when, answer, extra, got)
 	}
 	tr.CloseIdleConnections()
-	h.close()
+	h.End()
 }
 
 // TestStaleBytesForWaiter: a call that waits doesn't get a connection on which bytes have come since its
@@ -115,8 +115,8 @@ func TestStaleBytesForWaiter(t *testing.T) {
 	if got, err := io.ReadAll(b); string(got) != "o" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if got := <-second; !strings.Contains(got, "hello") || h.connCount() != 2 {
-		t.Errorf("the call that waited got %s over one of %d connections", got, h.connCount())
+	if got := <-second; !strings.Contains(got, "hello") || h.Accepted() != 2 {
+		t.Errorf("the call that waited got %s over one of %d connections", got, h.Accepted())
 	}
 }
 

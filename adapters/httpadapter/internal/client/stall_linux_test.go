@@ -124,7 +124,7 @@ func (s *stall) play(t *testing.T, isOurs bool) string {
 		}
 		return true
 	})
-	defer h.close()
+	defer h.End()
 	u := newGet(t, h.url())
 	req.URL, req.Host = u.URL, u.Host
 	var rt http.RoundTripper = s.base()

@@ -14,9 +14,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -265,8 +265,8 @@ func TestTicketsWhileIdle(t *testing.T) {
 		return ok
 	})
 	for range 2 {
-		if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "200") || h.connCount() != 1 {
-			t.Errorf("got %s over one of %d connections", got, h.connCount())
+		if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "200") || h.Accepted() != 1 {
+			t.Errorf("got %s over one of %d connections", got, h.Accepted())
 		}
 	}
 	_ = result(tr, "GET", h.url()+"bye")
@@ -296,22 +296,14 @@ func (c *rawConn) Write(p []byte) (int, error) {
 func TestPartOfRecord(t *testing.T) {
 	quiet(t)
 	server, client := testnet.TLS(t)
-	ln := listen(t)
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	defer ln.Close()
 	for cut := 1; cut < 60; cut += 7 {
 		first, asked := make(chan bool), make(chan bool)
-		serve := func(evil bool) {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			defer nc.Close()
+		var conns atomic.Int32
+		srv := testnet.Serve(t, listen(t), func(nc net.Conn) {
 			raw := &rawConn{Conn: nc}
 			c := tls.Server(raw, server)
 			answerHello(c, "")
-			if !evil {
+			if conns.Add(1) > 1 {
 				_, _ = io.Copy(io.Discard, c)
 				return
 			}
@@ -323,11 +315,10 @@ func TestPartOfRecord(t *testing.T) {
 			_, _ = nc.Read(make([]byte, 1)) // the next request, or the end
 			_, _ = nc.Write(raw.kept[cut:])
 			_, _ = io.Copy(io.Discard, nc)
-		}
-		serving.Go(func() { serve(true); serve(false) })
+		})
 		tr := New(&http.Transport{TLSClientConfig: client})
 		for i := range 2 {
-			got := result(tr, "GET", "https://"+ln.Addr().String())
+			got := result(tr, "GET", testnet.URL(srv, true, ""))
 			if !strings.HasPrefix(got, "200 OK") || strings.Contains(got, "tale") {
 				t.Errorf("cut at %d, call %d: got %s", cut, i, got)
 			}
@@ -344,43 +335,31 @@ func TestPartOfRecord(t *testing.T) {
 // record have come, and doesn't wait for the rest either: that connection makes room for another.
 func TestPartOfRecordForWaiter(t *testing.T) {
 	server, client := testnet.TLS(t)
-	ln := listen(t)
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	defer ln.Close()
 	answer := make(chan bool)
-	serving.Go(func() {
-		for first := true; ; first = false {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			raw := &rawConn{Conn: nc}
-			c := tls.Server(raw, server)
-			if _, err := c.Read(make([]byte, 1000)); err != nil {
-				t.Error(err)
-			}
-			if first {
-				<-answer
-				raw.hold = true
-				answerHello(c, "")
-				whole := len(raw.kept)
-				_, _ = io.WriteString(c, "x")
-				_, _ = nc.Write(raw.kept[:whole+3])
-				raw.hold = false
-			} else {
-				answerHello(c, "")
-			}
-			serving.Go(func() {
-				_, _ = io.Copy(io.Discard, nc)
-				nc.Close()
-			})
+	var conns atomic.Int32
+	srv := testnet.Serve(t, listen(t), func(nc net.Conn) {
+		raw := &rawConn{Conn: nc}
+		c := tls.Server(raw, server)
+		if _, err := c.Read(make([]byte, 1000)); err != nil {
+			t.Error(err)
 		}
+		if conns.Add(1) > 1 {
+			answerHello(c, "")
+		} else {
+			<-answer
+			raw.hold = true
+			answerHello(c, "")
+			whole := len(raw.kept)
+			_, _ = io.WriteString(c, "x")
+			_, _ = nc.Write(raw.kept[:whole+3])
+			raw.hold = false
+		}
+		_, _ = io.Copy(io.Discard, nc)
 	})
 	tr := New(&http.Transport{TLSClientConfig: client, MaxConnsPerHost: 1})
 	defer tr.CloseIdleConnections()
 	results := make(chan string, 2)
-	call := func() { results <- result(tr, "GET", "https://"+ln.Addr().String()) }
+	call := func() { results <- result(tr, "GET", testnet.URL(srv, true, "")) }
 	go call()
 	testnet.Eventually(t, "a connection is made", func() bool { return tr.Stats().Conns == 1 })
 	go call()
@@ -391,64 +370,4 @@ func TestPartOfRecordForWaiter(t *testing.T) {
 			t.Error(got)
 		}
 	}
-}
-
-// TestIdleTLSMemory: a connection that waits has no goroutine, and little more memory than crypto/tls
-// needs.
-func TestIdleTLSMemory(t *testing.T) {
-	const (
-		n            = 100
-		heapBytesMax = 1536 // besides crypto/tls's
-	)
-	server, client := testnet.TLS(t)
-	h := newHostileOver(t, server, answerHello)
-	tr := New(&http.Transport{TLSClientConfig: client, MaxIdleConnsPerHost: n})
-	defer tr.CloseIdleConnections()
-	_ = result(tr, "GET", h.url())
-	tr.CloseIdleConnections()
-	awaitEmpty(t, tr)
-	each := func(open func()) int {
-		goroutines, before := runtime.NumGoroutine(), testnet.HeapBytes()
-		open()
-		testnet.Eventually(t, "only goroutines of the server, and of loops, are left", func() bool { return runtime.NumGoroutine() < goroutines+n+n/2 })
-		return (testnet.HeapBytes() - before) / n
-	}
-	var conns [n]*tls.Conn
-	usual := each(func() {
-		for i := range conns {
-			c, err := tls.Dial("tcp", h.ln.Addr().String(), client)
-			if err != nil {
-				t.Fatal(err)
-			}
-			conns[i] = c
-			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-			_, _ = c.Read(make([]byte, 100))
-		}
-	})
-	got := each(func() {
-		var all [n]*http.Response
-		for i := range all {
-			resp, err := tr.RoundTrip(newGet(t, h.url()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			all[i] = resp
-		}
-		for _, resp := range all {
-			_, _ = io.ReadAll(resp.Body)
-		}
-	})
-	t.Logf("%d bytes of heap, and with a *tls.Conn alone %d; the server's end has a part of both", got, usual)
-	if got > usual+heapBytesMax {
-		t.Errorf("got %d bytes, want at most %d", got, usual+heapBytesMax)
-	}
-	for _, c := range conns {
-		c.Close()
-	}
-}
-
-func listen(t *testing.T) net.Listener {
-	t.Helper()
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-	return ln
 }
