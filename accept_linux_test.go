@@ -133,8 +133,7 @@ func acceptNumbers(t testing.TB, ln net.Listener, take func(n uint32)) {
 	}
 }
 
-// TestCloseResetsWaitingConnections closes a listener whose clients wait in the
-// backlog.
+// TestCloseResetsWaitingConnections closes a listener whose clients wait in the backlog.
 func TestCloseResetsWaitingConnections(t *testing.T) {
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
 		ln := open(t, ListenConfig{Group: newGroup(t, 2)})

@@ -56,8 +56,7 @@ func collectGarbage(t *testing.T, what string, done <-chan struct{}) {
 	})
 }
 
-// ended is closed when c has read the end of the stream, or an error, which is
-// reported.
+// ended is closed when c has read the end of the stream, or an error, which is reported.
 func ended(t *testing.T, c net.Conn) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {

@@ -168,8 +168,7 @@ func TestCopiesShareNothing(t *testing.T) {
 	}
 }
 
-// wantUntouched makes all kinds of copies of other connections while the hoard is
-// written to.
+// wantUntouched makes all kinds of copies of other connections while the hoard is written to.
 func wantUntouched(t *testing.T, h *hoard) {
 	t.Helper()
 	data := bytes.Repeat([]byte("public "), 1000)
@@ -232,9 +231,8 @@ func (c keepingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestAbandonedReadInReverseProxy switches protocols through an unchanged
-// httputil.ReverseProxy, again and again, with connections to the backend that keep
-// the memory of their last Read.
+// TestAbandonedReadInReverseProxy switches protocols through an unchanged httputil.ReverseProxy,
+// again and again, with connections to the backend that keep the memory of their last Read.
 func TestAbandonedReadInReverseProxy(t *testing.T) {
 	testnet.NoLeaks(t)
 	backend := testnet.Listen(t, net.Listen, testnet.TCP4)

@@ -265,8 +265,7 @@ func init() {
 	}
 }
 
-// TestOutOfDescriptorsClose closes the listener where many would: in
-// OnAcceptError.
+// TestOutOfDescriptorsClose closes the listener where many would: in OnAcceptError.
 func TestOutOfDescriptorsClose(t *testing.T) {
 	testnet.NoLeaks(t)
 	child := testnet.StartChild(t, "close when out of descriptors")
@@ -278,8 +277,7 @@ func TestOutOfDescriptorsClose(t *testing.T) {
 }
 
 func init() {
-	// Tries to listen with one descriptor more each time, until it works, and
-	// prints the errors.
+	// Tries to listen with one descriptor more each time, until it works, and prints the errors.
 	children["listen with few descriptors"] = func() {
 		warm, err := net.Listen("tcp4", "127.0.0.1:0") // the descriptors that the runtime opens once
 		if err != nil {

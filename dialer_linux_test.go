@@ -265,8 +265,7 @@ func isOneOf(err error, targets []error) bool {
 	return false
 }
 
-// TestDialGarbage drops dialed connections without closing them: the collector
-// must close them.
+// TestDialGarbage drops dialed connections without closing them: the collector must close them.
 func TestDialGarbage(t *testing.T) {
 	for _, kind := range testnet.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {

@@ -13,8 +13,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// onEachDialKind runs test for each kind of connection, with a listener of
-// package net that echoes.
+// onEachDialKind runs test for each kind of connection, with a listener of package net that echoes.
 func onEachDialKind(t *testing.T, test func(t *testing.T, ln net.Listener)) {
 	for _, kind := range testnet.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {

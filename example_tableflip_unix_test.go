@@ -12,9 +12,8 @@ import (
 	"github.com/percore/percore"
 )
 
-// A listener whose sockets a program like github.com/cloudflare/tableflip carries from
-// process to process: each of them as a file, under a name of its own. (Its
-// AddListener carries only one.)
+// A listener whose sockets a program like github.com/cloudflare/tableflip carries from process to
+// process: each of them as a file, under a name of its own. (Its AddListener carries only one.)
 func ExampleListener_Files_tableflip() {
 	fds := carrier{} // upgrader.Fds
 	old, err := listenThrough(fds, "tcp", "127.0.0.1:0")

@@ -35,16 +35,14 @@ type ListenConfig struct {
 	// loop, so it is called several times; for the later ones with the port that the first got.
 	Control func(network, address string, c syscall.RawConn) error
 
-	// KeepAlive is how long an accepted connection must be idle before the first keep-alive
-	// probe: 0 means 15 seconds, below 0 no probes. It is ignored if KeepAliveConfig.Enable is
-	// true.
+	// KeepAlive is how long an accepted connection must be idle before the first keep-alive probe:
+	// 0 means 15 seconds, below 0 no probes. It is ignored if KeepAliveConfig.Enable is true.
 	KeepAlive time.Duration
 
 	// KeepAliveConfig has all parameters of the keep-alive probes.
 	KeepAliveConfig net.KeepAliveConfig
 
-	// Group is the loops that the listener and its connections run on; nil means the default
-	// group.
+	// Group is the loops that the listener and its connections run on; nil means the default group.
 	Group *loop.Group
 
 	// ReusePort shares a port that is in use, if the other listener belongs to the same user and

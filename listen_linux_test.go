@@ -422,8 +422,7 @@ func TestListenFailureKeepsSocketFile(t *testing.T) {
 	}
 }
 
-// TestMultipathTCP checks that connections use MPTCP if, and only if, both sides
-// were told to.
+// TestMultipathTCP checks that connections use MPTCP if, and only if, both sides were told to.
 func TestMultipathTCP(t *testing.T) {
 	for _, test := range []struct{ ours, theirs bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
 		t.Run(fmt.Sprintf("listener %t, dialer %t", test.ours, test.theirs), func(t *testing.T) {

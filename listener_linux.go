@@ -196,8 +196,7 @@ func (lc *ListenConfig) fromNet(network string, nl net.Listener) (*listener, err
 	return l, nil
 }
 
-// bindReusePort binds a socket for each of the other loops to the address of the
-// first.
+// bindReusePort binds a socket for each of the other loops to the address of the first.
 //
 // The kernel may refuse them the port that it gave to the first, which asked for less: because of a
 // connection made from that port, for example. The listener then works with the sockets that it has,
@@ -319,8 +318,7 @@ func (l *listener) close() {
 	l.group.Release()
 }
 
-// removeSocketFile removes the file of a unix socket, unless the name is an
-// abstract one.
+// removeSocketFile removes the file of a unix socket, unless the name is an abstract one.
 func removeSocketFile(addr net.Addr) {
 	if path := addr.String(); addr.Network() == "unix" && path != "" && path[0] != '@' {
 		_ = syscall.Unlink(path) // not os.Remove, which would remove a directory of that name

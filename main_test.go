@@ -35,8 +35,7 @@ func listen(t testing.TB, lc ListenConfig, network, address string) *Listener {
 	return ln.(*Listener)
 }
 
-// connect makes a connection through ln. Both ends are closed when the test
-// ends.
+// connect makes a connection through ln. Both ends are closed when the test ends.
 func connect(t testing.TB, ln net.Listener) (server *Conn, client net.Conn) {
 	t.Helper()
 	s, c := testnet.Connect(t, ln)
@@ -53,8 +52,7 @@ func perLoop(t testing.TB, ln *Listener) []*Listener {
 	return subs
 }
 
-// serveEcho accepts from ln until it is closed and sends all bytes back on each
-// connection.
+// serveEcho accepts from ln until it is closed and sends all bytes back on each connection.
 func serveEcho(ln net.Listener) {
 	for {
 		c, err := ln.Accept()
@@ -116,8 +114,7 @@ func withoutPort(err error, addr net.Addr) string {
 	return strings.ReplaceAll(err.Error(), addr.String(), "ADDR")
 }
 
-// exitChild ends a helper process with a message that its parent's Wait
-// returns.
+// exitChild ends a helper process with a message that its parent's Wait returns.
 func exitChild(what string, err error) {
 	os.Stderr.WriteString(what + ": " + err.Error() + "\n")
 	os.Exit(1)

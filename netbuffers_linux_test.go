@@ -11,8 +11,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The callback of a connection that nothing else holds is called, and its write half works
-// then.
+// The callback of a connection that nothing else holds is called, and its write half works then.
 func TestNetBuffersOnReadable(t *testing.T) {
 	onNetBuffers(t, func(t *testing.T, tested, peer net.Conn) {
 		called := make(chan error, 1)

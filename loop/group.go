@@ -98,10 +98,9 @@ func (g *Group) Loop(i int) *Loop { return (*Loop)((*engine.Group)(g).Loop(i)) }
 // that use them. Its methods may be called by any goroutine at any time, and don't block.
 type Loop engine.Loop
 
-// Submit runs task on the loop's goroutine, after the events that the loop is dispatching and
-// after the tasks submitted before, and doesn't wait for it. task must not block: all connections
-// of the loop wait for it. State that only tasks and readiness callbacks of one loop use needs no
-// lock.
+// Submit runs task on the loop's goroutine, after the events that the loop is dispatching and after
+// the tasks submitted before, and doesn't wait for it. task must not block: all connections of the
+// loop wait for it. State that only tasks and readiness callbacks of one loop use needs no lock.
 //
 // Tasks are dropped once the group has ended, which it can't while a connection is open or Close
 // has not been called.

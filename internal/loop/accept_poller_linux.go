@@ -42,9 +42,8 @@ const (
 	GateDone                  // there is nothing more to wait for
 )
 
-// NewAcceptPoller makes an AcceptPoller for non-blocking descriptors, which stay the
-// caller's and must not be closed before it. It fails when the process is out of
-// descriptors.
+// NewAcceptPoller makes an AcceptPoller for non-blocking descriptors, which stay the caller's and
+// must not be closed before it. It fails when the process is out of descriptors.
 func NewAcceptPoller(fds []int) (*AcceptPoller, error) {
 	e, err := newEpoll()
 	if err != nil {
@@ -291,8 +290,7 @@ func (p *AcceptPoller) enter() bool {
 	return true
 }
 
-// SetDeadline sets the time from which Wait and Backoff fail. The zero time means
-// never.
+// SetDeadline sets the time from which Wait and Backoff fail. The zero time means never.
 func (p *AcceptPoller) SetDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,8 +19,7 @@ func TestFDSize(t *testing.T) {
 	}
 }
 
-// The data path does not allocate, and neither do deadlines: servers set several
-// per request.
+// The data path does not allocate, and neither do deadlines: servers set several per request.
 func TestAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates: run it without -race")

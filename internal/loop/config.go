@@ -67,8 +67,7 @@ var (
 	// ErrBusy is the error of watching a descriptor on which a goroutine reads or writes.
 	ErrBusy = errors.New("loop: a Read or a Write is under way on this descriptor; end it first, by a deadline for instance")
 
-	// ErrArmed is the error of arming a readiness callback when the descriptor
-	// has one already.
+	// ErrArmed is the error of arming a readiness callback when the descriptor has one already.
 	ErrArmed = errors.New("loop: a readiness callback is already armed on this descriptor")
 
 	// ErrWouldWait is the error of a read that would have to wait, after [FD.SetNoWait]. It is a

@@ -100,9 +100,8 @@ func TestDeadlineLaterIsLazy(t *testing.T) {
 	}
 }
 
-// A deadline that is moved on time and again, just before it passes or just after,
-// while calls begin and end: they may time out, but never before the time that was
-// set when they began.
+// A deadline that is moved on time and again, just before it passes or just after, while calls
+// begin and end: they may time out, but never before the time that was set when they began.
 func TestDeadlineChase(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		for _, tr := range []transport{overTCP, overUnix} {

@@ -27,8 +27,7 @@ type callCounts struct {
 	counts map[sys.Op]int
 }
 
-// countCalls counts from now on, until the end of the test, and lets all calls
-// pass.
+// countCalls counts from now on, until the end of the test, and lets all calls pass.
 func countCalls(t *testing.T, sysfd int) *callCounts {
 	t.Helper()
 	c := &callCounts{counts: make(map[sys.Op]int)}
@@ -200,8 +199,7 @@ func TestReadCostsExposed(t *testing.T) {
 	}
 }
 
-// A write that finds room costs one send, and one that has to wait extends the
-// registration, once.
+// A write that finds room costs one send, and one that has to wait extends the registration, once.
 func TestWriteCosts(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	for _, tr := range []transport{overTCP, overUnix} {

@@ -10,10 +10,9 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// FD is a connected stream socket registered with a loop, with the semantics
-// that package net gives to its connections: calls block their goroutine and
-// no thread, deadlines interrupt them, and Close may be called at any time.
-// Errors are raw: a syscall.Errno, io.EOF, [ErrClosed] or
+// FD is a connected stream socket registered with a loop, with the semantics that package net gives
+// to its connections: calls block their goroutine and no thread, deadlines interrupt them, and
+// Close may be called at any time. Errors are raw: a syscall.Errno, io.EOF, [ErrClosed] or
 // [os.ErrDeadlineExceeded]; the caller wraps them.
 //
 // All methods are safe for concurrent use. Reads are serialized among
@@ -52,8 +51,7 @@ type FD struct {
 type StreamKind uint8
 
 const (
-	// Plain streams promise nothing: a unix socket ends a read early at
-	// ancillary data (unix(7)).
+	// Plain streams promise nothing: a unix socket ends a read early at ancillary data (unix(7)).
 	Plain StreamKind = iota
 
 	// TCP streams have been used up when a read returns less than it asked for (epoll(7),
@@ -218,11 +216,10 @@ func (f *FD) doubtEAGAIN() {
 // again; the stream has ended; or reading failed. So the caller owns what lend returned last
 // exactly if n > 0.
 //
-// Both run on the caller's goroutine and must not read from f. They are called
-// any number of times, in turn, not at all if the call fails before there is
-// anything. If lend returns an empty slice ReadReady returns 0 and nil. lend may
-// block: neither Close nor other reads wait for it, and the latter may read what it
-// was called for.
+// Both run on the caller's goroutine and must not read from f. They are called any number of times,
+// in turn, not at all if the call fails before there is anything. If lend returns an empty slice
+// ReadReady returns 0 and nil. lend may block: neither Close nor other reads wait for it, and the
+// latter may read what it was called for.
 func (f *FD) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	for {
 		if err := f.awaitReadable(); err != nil {
@@ -351,9 +348,8 @@ func (f *FD) begin(h *half) error {
 // end ends what begin began.
 func (f *FD) end(h *half) { h.mu.Unlock() }
 
-// waitThenTry is the loop of reads: it calls try with the descriptor each time that a read
-// may find something, until try reports true. It fails if the wait does. The caller
-// holds the read half.
+// waitThenTry is the loop of reads: it calls try with the descriptor each time that a read may find
+// something, until try reports true. It fails if the wait does. The caller holds the read half.
 //
 // Ready is cleared before the system call that try makes, never after it: see half.
 func (f *FD) waitThenTry(try func(fd uintptr) (done bool)) error {
@@ -386,8 +382,7 @@ func (f *FD) tryThenWait(h *half, try func(fd uintptr) (done bool)) error {
 	}
 }
 
-// awaitReady waits, for a caller that holds the read half, until a read may find
-// something.
+// awaitReady waits, for a caller that holds the read half, until a read may find something.
 func (f *FD) awaitReady() error {
 	for f.rd.state.Load()&ready == 0 {
 		if err := f.wait(&f.rd); err != nil {
@@ -397,9 +392,8 @@ func (f *FD) awaitReady() error {
 	return nil
 }
 
-// wait parks the caller, which holds h, until there may be something to do. The
-// first wait for room to write extends the registration, which is an edge if
-// there is room by now.
+// wait parks the caller, which holds h, until there may be something to do. The first wait for room
+// to write extends the registration, which is an edge if there is room by now.
 func (f *FD) wait(h *half) error {
 	if h != &f.wr {
 		return h.wait(f)
@@ -418,10 +412,9 @@ func (f *FD) Shutdown(how int) error {
 // SetDeadline sets both deadlines.
 func (f *FD) SetDeadline(t time.Time) error { return f.setDeadlines(t, &f.rd, &f.wr) }
 
-// SetReadDeadline sets the time from which reads, those under way included, fail
-// with [os.ErrDeadlineExceeded]. The zero time means never. They fail no earlier
-// than that, and a few milliseconds later at most. A time in the past takes
-// effect before SetReadDeadline returns.
+// SetReadDeadline sets the time from which reads, those under way included, fail with
+// [os.ErrDeadlineExceeded]. The zero time means never. They fail no earlier than that, and a few
+// milliseconds later at most. A time in the past takes effect before SetReadDeadline returns.
 func (f *FD) SetReadDeadline(t time.Time) error { return f.setDeadlines(t, &f.rd, nil) }
 
 // SetWriteDeadline is SetReadDeadline for writes.
@@ -458,11 +451,10 @@ func (f *FD) SetNoWait(on bool) error {
 	return nil
 }
 
-// Close closes the descriptor. Calls under way are woken and fail with
-// [ErrClosed], and so does every call from now on, Close included. When it
-// returns, the descriptor is closed in the kernel; with SO_LINGER that can take
-// as long as set there. It returns close(2)'s error, if it was this call that
-// made it.
+// Close closes the descriptor. Calls under way are woken and fail with [ErrClosed], and so does
+// every call from now on, Close included. When it returns, the descriptor is closed in the kernel;
+// with SO_LINGER that can take as long as set there. It returns close(2)'s error, if it was this
+// call that made it.
 //
 // The order is: mark closed, wake the waiters, wait for the halves and for the last
 // reference, take the timers and the registration away, close. The call that drops the last

@@ -167,9 +167,8 @@ func TestRawCallThatChanges(t *testing.T) {
 	})
 }
 
-// A descriptor whose raw form the user had reads on correctly although a short
-// read may leave something: here because of SO_RCVLOWAT, below which the kernel
-// raises no edge.
+// A descriptor whose raw form the user had reads on correctly although a short read may leave
+// something: here because of SO_RCVLOWAT, below which the kernel raises no edge.
 func TestExposedShortReads(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		if err := f.RawControl(func(uintptr) {}); err != nil {

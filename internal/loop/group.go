@@ -6,8 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Group is a set of loops that live and end together. It is safe for concurrent
-// use.
+// Group is a set of loops that live and end together. It is safe for concurrent use.
 //
 // A loop starts with its first descriptor; until then it costs some hundred bytes.
 // With the strategy Thread all loops start with the group.
@@ -39,9 +38,8 @@ const (
 	// times as much. 4 leaves more than half of a loop's time.
 	procsPerLoop = 4
 
-	// portionMin is how many descriptors a loop gets before another starts. With 32
-	// that are busy a wake-up serves many of them; with two or three it would cost more
-	// than it serves.
+	// portionMin is how many descriptors a loop gets before another starts. With 32 that are busy a
+	// wake-up serves many of them; with two or three it would cost more than it serves.
 	portionMin = 32
 
 	// portionMax is how many a loop gets before more loops start than the processors
@@ -49,10 +47,9 @@ const (
 	portionMax = 1024
 )
 
-// NewGroup makes the loops that c asks for, and starts the first. It fails if c
-// makes no sense, when the process is out of descriptors, and on anything but Linux.
-// The caller owns one reference: call Close when no new descriptors will be
-// registered.
+// NewGroup makes the loops that c asks for, and starts the first. It fails if c makes no sense,
+// when the process is out of descriptors, and on anything but Linux. The caller owns one reference:
+// call Close when no new descriptors will be registered.
 func NewGroup(c Config) (*Group, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -98,9 +95,8 @@ func (g *Group) Name() string { return g.name }
 // Strategy returns how the loops wait for events.
 func (g *Group) Strategy() Strategy { return g.config.Strategy }
 
-// Place returns the loop for one more descriptor. With the strategy Thread that is
-// the least loaded one. With Nested, Place fills one loop after the other; the public
-// Config has the table.
+// Place returns the loop for one more descriptor. With the strategy Thread that is the least loaded
+// one. With Nested, Place fills one loop after the other; the public Config has the table.
 func (g *Group) Place() *Loop {
 	if g.config.Strategy == Thread {
 		return g.LeastLoaded()
@@ -193,8 +189,7 @@ func (g *Group) Release() {
 	}
 }
 
-// loopEnded counts a loop out, or the group itself. With the last one the group has
-// ended.
+// loopEnded counts a loop out, or the group itself. With the last one the group has ended.
 func (g *Group) loopEnded() {
 	if g.running.Add(-1) == 0 {
 		g.delist()

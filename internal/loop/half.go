@@ -55,12 +55,11 @@ var errTimeout = os.ErrDeadlineExceeded
 // ends, and a goroutine that sees waiting cleared by another always takes the token
 // from its channel before it goes on.
 //
-// Two orders keep wake-ups from being lost. ready is cleared before the system
-// call, never after it: an edge that comes in between sets it again, at the
-// price of a call that finds nothing. And a wait is published (waiting set)
-// before closed and the deadline are looked at for the last time, while Close
-// and the deadline change those first and look for waiting after. noWait is in the
-// word itself: a wait is published only while it is off.
+// Two orders keep wake-ups from being lost. ready is cleared before the system call, never after
+// it: an edge that comes in between sets it again, at the price of a call that finds nothing. And a
+// wait is published (waiting set) before closed and the deadline are looked at for the last time,
+// while Close and the deadline change those first and look for waiting after. noWait is in the word
+// itself: a wait is published only while it is off.
 type half struct {
 	mu sync.Mutex // serializes the calls of this direction: held for a whole Read or Write
 
@@ -156,10 +155,9 @@ func (h *half) wake(f *FD, bits uint32) {
 	f.loop.kick(h)
 }
 
-// interrupt is for Close and deadlines: it wakes a parked goroutine without
-// saying that anything is ready. A woken goroutine looks for the reason itself;
-// for a callback, which can't, that is done here: the deadline may have been
-// moved since.
+// interrupt is for Close and deadlines: it wakes a parked goroutine without saying that anything is
+// ready. A woken goroutine looks for the reason itself; for a callback, which can't, that is done
+// here: the deadline may have been moved since.
 func (h *half) interrupt(f *FD) {
 	h.endWait(f)
 	if h != &f.rd || h.check(f) == nil {
@@ -201,8 +199,7 @@ func (h *half) wakeParked() {
 	h.parker <- struct{}{}
 }
 
-// check returns why a call must not even try: the descriptor is closed, or the
-// deadline has passed.
+// check returns why a call must not even try: the descriptor is closed, or the deadline has passed.
 func (h *half) check(f *FD) error {
 	if f.life.closed() {
 		return ErrClosed

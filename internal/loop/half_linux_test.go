@@ -19,9 +19,8 @@ func newLooplessFD() *FD {
 	return &FD{loop: &Loop{poller: &poller{wakefd: -1}}}
 }
 
-// trackParkers makes sure that every channel used from now on is empty when the
-// test ends: a token left in one would wake a later waiter for nothing, a token
-// too many would block the loop.
+// trackParkers makes sure that every channel used from now on is empty when the test ends: a token
+// left in one would wake a later waiter for nothing, a token too many would block the loop.
 func trackParkers(t *testing.T) {
 	t.Helper()
 	var mu sync.Mutex

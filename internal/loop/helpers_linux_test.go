@@ -27,8 +27,7 @@ var engines = []struct {
 	{"pinned", Config{Strategy: Thread, Pin: true}},
 }
 
-// onEveryEngine runs test as a subtest per engine, with a group of that many
-// loops.
+// onEveryEngine runs test as a subtest per engine, with a group of that many loops.
 func onEveryEngine(t *testing.T, loops int, test func(t *testing.T, g *Group)) {
 	for _, engine := range engines {
 		t.Run(engine.name, func(t *testing.T) {
@@ -39,8 +38,7 @@ func onEveryEngine(t *testing.T, loops int, test func(t *testing.T, g *Group)) {
 	}
 }
 
-// newTestGroup makes a group that must have ended by the end of the test, after
-// all its cleanups.
+// newTestGroup makes a group that must have ended by the end of the test, after all its cleanups.
 func newTestGroup(t testing.TB, config Config) *Group {
 	t.Helper()
 	g, err := NewGroup(config)
@@ -84,8 +82,7 @@ func onEveryPair(t *testing.T, test func(t *testing.T, f *FD, peer net.Conn)) {
 	})
 }
 
-// newPair returns a descriptor on l and its peer. Both are closed when the test
-// ends.
+// newPair returns a descriptor on l and its peer. Both are closed when the test ends.
 func newPair(t testing.TB, l *Loop, tr transport) (*FD, net.Conn) {
 	t.Helper()
 	a, b := tr.pair(t)
@@ -138,10 +135,9 @@ func netConn(t testing.TB, sysfd int) net.Conn {
 	return c
 }
 
-// bufferBytes makes the kernel's buffers small (the kernel doubles it, and the size that it
-// doubles isn't all for data): manyBytes are more than one side's for sending and the
-// other's for receiving hold. Left alone TCP would let both grow to megabytes, the latter
-// when the reader takes much.
+// bufferBytes makes the kernel's buffers small (the kernel doubles it, and the size that it doubles
+// isn't all for data): manyBytes are more than one side's for sending and the other's for receiving
+// hold. Left alone TCP would let both grow to megabytes, the latter when the reader takes much.
 const bufferBytes = 128 << 10
 
 var manyBytes = make([]byte, 2<<20)
@@ -328,8 +324,7 @@ func mustRead(t testing.TB, f *FD, want string) {
 // reports whether to go on. a is called on the caller's goroutine, like prepare and check, b always
 // on one other.
 //
-// Mistakes between two instructions show up in a few of a thousand rounds on
-// two processors.
+// Mistakes between two instructions show up in a few of a thousand rounds on two processors.
 func collide(t testing.TB, rounds int, prepare, a, b func(), check func(round int) bool) {
 	t.Helper()
 	var turn, done atomic.Int64
@@ -373,7 +368,6 @@ func collide(t testing.TB, rounds int, prepare, a, b func(), check func(round in
 	})
 }
 
-// collideTimeMax bounds collide. On a single processor a round in which a loop must
-// be woken takes 10 ms: goroutines that spin keep the scheduler from looking for
-// events.
+// collideTimeMax bounds collide. On a single processor a round in which a loop must be woken takes
+// 10 ms: goroutines that spin keep the scheduler from looking for events.
 const collideTimeMax = time.Second

@@ -23,8 +23,7 @@ const (
 // closed reports whether close was called.
 func (l *life) closed() bool { return l.word.Load()&lifeClosed != 0 }
 
-// incref takes a reference, so that the descriptor stays open. It fails with
-// [ErrClosed].
+// incref takes a reference, so that the descriptor stays open. It fails with [ErrClosed].
 func (l *life) incref() error {
 	for {
 		old := l.word.Load()

@@ -38,9 +38,8 @@ const (
 // (polled, not yet dispatched) outlives its registration.
 type token struct{ slot, gen uint32 }
 
-// Loop waits for the readiness of the descriptors registered with it and wakes the
-// goroutines that wait for them. Its methods are safe for concurrent use unless
-// they say otherwise.
+// Loop waits for the readiness of the descriptors registered with it and wakes the goroutines that
+// wait for them. Its methods are safe for concurrent use unless they say otherwise.
 type Loop struct {
 	// immutable
 	group *Group
@@ -157,8 +156,7 @@ func (l *Loop) begin() error {
 // Descriptors returns how many descriptors are registered with the loop now.
 func (l *Loop) Descriptors() int { return int(l.descriptors.Load()) }
 
-// add registers f with the kernel, for the slot allocated before; if it fails it
-// frees the slot.
+// add registers f with the kernel, for the slot allocated before; if it fails it frees the slot.
 func (l *Loop) add(f *FD) error {
 	errno := l.poller.add(int(f.sysfd), f.token)
 	if errno == 0 {
@@ -169,9 +167,8 @@ func (l *Loop) add(f *FD) error {
 	return os.NewSyscallError("epoll_ctl", errno)
 }
 
-// watchWrites extends the registration of sysfd by room to write ([Writable]).
-// Room that there is by now counts as an edge. It fails with the *os.SyscallError
-// of epoll_ctl(2).
+// watchWrites extends the registration of sysfd by room to write ([Writable]). Room that there is
+// by now counts as an edge. It fails with the *os.SyscallError of epoll_ctl(2).
 func (l *Loop) watchWrites(t token, sysfd int) error {
 	if errno := l.poller.watchWrites(sysfd, t); errno != 0 {
 		return os.NewSyscallError("epoll_ctl", errno)
@@ -243,9 +240,8 @@ func (l *Loop) Submit(task func()) {
 // stop makes run return once the tasks submitted before it have run.
 func (l *Loop) stop() { l.Submit(func() { l.stopping = true }) }
 
-// run is the loop's goroutine. A callback or a task that ends it (runtime.Goexit:
-// testing.T's FailNow, say) ends itself only: another goroutine goes on where it was,
-// resumed.
+// run is the loop's goroutine. A callback or a task that ends it (runtime.Goexit: testing.T's
+// FailNow, say) ends itself only: another goroutine goes on where it was, resumed.
 func (l *Loop) run(resumed bool) {
 	ended := false
 	defer func() {
@@ -293,14 +289,12 @@ func (l *Loop) finish() {
 	l.group.loopEnded()
 }
 
-// pass is the work of the loop's goroutine each time it was woken: it polls,
-// dispatches and runs tasks until nothing is left. It reports whether to stop
-// polling.
+// pass is the work of the loop's goroutine each time it was woken: it polls, dispatches and runs
+// tasks until nothing is left. It reports whether to stop polling.
 //
-// The last poll must come back short. Under Nested the runtime's poller has
-// been told once, by an edge, that this loop's epoll descriptor is readable; a
-// new edge is raised only by an event that comes later. Leaving an event behind
-// would strand it until then.
+// The last poll must come back short. Under Nested the runtime's poller has been told once, by an
+// edge, that this loop's epoll descriptor is readable; a new edge is raised only by an event that
+// comes later. Leaving an event behind would strand it until then.
 func (l *Loop) pass(uintptr) (done bool) {
 	l.wakeups.Add(1)
 	for !l.stopping {
@@ -439,9 +433,8 @@ func (l *Loop) deliver() {
 // onLoop reports, to the goroutine that polls, whether it is the loop's own.
 func (l *Loop) onLoop() bool { return l.owner.state.Load() == ownedByLoop }
 
-// runTasks runs the tasks submitted until now and reports whether there was
-// anything. Tasks that tasks submit come with the next poll, so that events
-// get their turn in between.
+// runTasks runs the tasks submitted until now and reports whether there was anything. Tasks that
+// tasks submit come with the next poll, so that events get their turn in between.
 func (l *Loop) runTasks() bool {
 	l.tasks.Lock()
 	l.running, l.tasks.queue = l.tasks.queue, l.running

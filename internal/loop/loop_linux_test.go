@@ -193,9 +193,8 @@ func TestSlotReuse(t *testing.T) {
 	}
 }
 
-// The last poll has to come back short. Nested, the runtime tells a loop of
-// everything that happens while it is busy by one edge: if it went to sleep
-// after a full poll, the rest would be stranded.
+// The last poll has to come back short. Nested, the runtime tells a loop of everything that happens
+// while it is busy by one edge: if it went to sleep after a full poll, the rest would be stranded.
 func TestLastPoll(t *testing.T) {
 	const crowd = 20 * eventsMin
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
@@ -293,8 +292,7 @@ func TestSubmitFromTasks(t *testing.T) {
 	})
 }
 
-// However many tasks are submitted before the loop comes to them, it is woken
-// once.
+// However many tasks are submitted before the loop comes to them, it is woken once.
 func TestSubmitWakesOnce(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
@@ -419,8 +417,7 @@ func TestGoexitBeforeTasks(t *testing.T) {
 	})
 }
 
-// A pinned loop's thread may run on one processor only, and no other's thread
-// is affected.
+// A pinned loop's thread may run on one processor only, and no other's thread is affected.
 func TestPin(t *testing.T) {
 	var may unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &may); err != nil {

@@ -104,8 +104,7 @@ var stepNames = [numStepOps]string{"peer writes", "peer shuts down", "Read", "Wr
 
 func (s step) String() string { return fmt.Sprintf("%s(%d)", stepNames[s.op], s.arg) }
 
-// isDeadline reports whether s moves a deadline, isPeer whether it is the
-// peer's.
+// isDeadline reports whether s moves a deadline, isPeer whether it is the peer's.
 func (s step) isDeadline() bool { return opReadDeadline <= s.op && s.op <= opDeadline }
 func (s step) isPeer() bool {
 	return s.op == opPeerWrite || s.op == opPeerShutdown || s.op == opPeerRead
@@ -167,8 +166,7 @@ type fdModel struct {
 	muchWritten            bool // the write under way is for more than fits
 }
 
-// apply plays a step. Steps that make no sense do nothing; possible said so
-// before.
+// apply plays a step. Steps that make no sense do nothing; possible said so before.
 func (m *fdModel) apply(s step) {
 	switch s.op {
 	case opPeerWrite:
@@ -446,8 +444,7 @@ func (w *fdWorld) both(a, b step) {
 		}
 	}
 	for _, order := range [][2]step{{a, b}, {b, a}} {
-		// A deadline that is soon is two steps, and the other one may come in
-		// between.
+		// A deadline that is soon is two steps, and the other one may come in between.
 		if soon, other := order[0], order[1]; soon.isDeadline() && soon.deadlineKind() == deadlineSoon {
 			between := before
 			between.apply(step{soon.op, deadlineFar})
@@ -536,8 +533,7 @@ func (w *fdWorld) do(s step) func() {
 
 var errCancelled = fmt.Errorf("the callback was cancelled")
 
-// setDeadline carries out a step that moves a deadline. One that is soon it
-// waits for.
+// setDeadline carries out a step that moves a deadline. One that is soon it waits for.
 func (w *fdWorld) setDeadline(s step, set func(time.Time) error, halves ...*half) {
 	at := time.Time{}
 	switch s.deadlineKind() {
@@ -616,8 +612,7 @@ func (w *fdWorld) peerRead() {
 	}
 }
 
-// compare checks that each call under way has met the fate that one of the
-// models says.
+// compare checks that each call under way has met the fate that one of the models says.
 func (w *fdWorld) compare(models ...*fdModel) {
 	w.compareRead(models)
 	w.compareWrite(models)
@@ -700,8 +695,7 @@ func (w *fdWorld) compareWrite(models []*fdModel) {
 	w.written += r.n
 }
 
-// compareCallback differs from the others in that a callback may be called with
-// nil for nothing.
+// compareCallback differs from the others in that a callback may be called with nil for nothing.
 func (w *fdWorld) compareCallback(models []*fdModel) {
 	if w.called == nil {
 		return

@@ -6,21 +6,18 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// OnReadable arms a one-shot readiness callback: fn is called once, when a read
-// may find data, the end of the stream or an error (with nil), when the read
-// deadline passes (with [os.ErrDeadlineExceeded]) or when the descriptor is
-// closed (with [ErrClosed]), whichever is first. Until then nothing waits: no
-// goroutine, no buffer.
+// OnReadable arms a one-shot readiness callback: fn is called once, when a read may find data, the
+// end of the stream or an error (with nil), when the read deadline passes (with
+// [os.ErrDeadlineExceeded]) or when the descriptor is closed (with [ErrClosed]), whichever is
+// first. Until then nothing waits: no goroutine, no buffer.
 //
-// fn runs on the loop's goroutine, never within OnReadable, and must not block:
-// typically it hands the connection to a goroutine. It may arm again. A nil may
-// be spurious; a read then waits as usual. If there is something to read already,
-// fn is called soon. Reads may go on while a callback is armed, and may take
-// away what it was called for.
+// fn runs on the loop's goroutine, never within OnReadable, and must not block: typically it hands
+// the connection to a goroutine. It may arm again. A nil may be spurious; a read then waits as
+// usual. If there is something to read already, fn is called soon. Reads may go on while a callback
+// is armed, and may take away what it was called for.
 //
-// It fails with [ErrArmed] if a callback is armed already, with [ErrClosed] on a
-// closed descriptor and with [os.ErrDeadlineExceeded] after the deadline; then
-// fn is not called.
+// It fails with [ErrArmed] if a callback is armed already, with [ErrClosed] on a closed descriptor
+// and with [os.ErrDeadlineExceeded] after the deadline; then fn is not called.
 func (f *FD) OnReadable(fn func(error)) error { return f.NotifyReadable(readableFunc(fn)) }
 
 // ReadableHandler is the handler for NotifyReadable.
@@ -104,11 +101,10 @@ func (f *FD) takeOffLoop() (h offLoopHandler) {
 	return h
 }
 
-// recheck finds out what a ready that may be old is worth: after a read that need
-// not have used everything up, most often nothing. It is turned off
-// before the kernel is asked, as for a read, and on again for the waiter. For a
-// read it stays on if the user may have set SO_RCVLOWAT, which poll(2) heeds and
-// recv(2) does not.
+// recheck finds out what a ready that may be old is worth: after a read that need not have used
+// everything up, most often nothing. It is turned off before the kernel is asked, as for a read,
+// and on again for the waiter. For a read it stays on if the user may have set SO_RCVLOWAT, which
+// poll(2) heeds and recv(2) does not.
 func (f *FD) recheck() {
 	f.rd.state.And(^ready)
 	readable := sys.Readable(int(f.sysfd))

@@ -125,8 +125,7 @@ func tryRead(t testing.TB, f *FD, p []byte) (n int) {
 	return n
 }
 
-// A callback may be armed while reads go on. If they leave something, it is
-// called for it.
+// A callback may be armed while reads go on. If they leave something, it is called for it.
 func TestOnReadableAgainstReads(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		buf := make([]byte, 64)
@@ -185,8 +184,7 @@ func TestOnReadableAgainstEdge(t *testing.T) {
 		})
 }
 
-// Close comes in the very moment in which a callback is armed, or a deadline in
-// the past is set.
+// Close comes in the very moment in which a callback is armed, or a deadline in the past is set.
 func TestOnReadableAgainstInterrupt(t *testing.T) {
 	for _, deadline := range []bool{false, true} {
 		g := newTestGroup(t, Config{Loops: 1})

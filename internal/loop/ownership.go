@@ -2,12 +2,11 @@ package loop
 
 import "sync/atomic"
 
-// ownership says which goroutine polls a loop. Usually the loop's own does. But when there is
-// only one descriptor to wait for, waking the loop's goroutine so that it can wake the reader
-// costs more than all else together: two switches, and often a thread that the scheduler starts
-// to look for more work. Then the loop's goroutine releases the polling, and the goroutine that
-// waits in Read polls in its place (leader and followers; the leader keeps what it finds for
-// itself).
+// ownership says which goroutine polls a loop. Usually the loop's own does. But when there is only
+// one descriptor to wait for, waking the loop's goroutine so that it can wake the reader costs more
+// than all else together: two switches, and often a thread that the scheduler starts to look for
+// more work. Then the loop's goroutine releases the polling, and the goroutine that waits in Read
+// polls in its place (leader and followers; the leader keeps what it finds for itself).
 //
 //	state          poller                       leaves by
 //	ownedByLoop    the loop's goroutine, or it  releasePoll: there is one descriptor, no
@@ -52,9 +51,8 @@ func (l *Loop) releasePoll(f *FD) bool {
 	return true
 }
 
-// lead polls the loop until the caller, which has published that it waits for h,
-// is woken, or until others need the loop's goroutine. It does nothing if
-// another goroutine polls already.
+// lead polls the loop until the caller, which has published that it waits for h, is woken, or until
+// others need the loop's goroutine. It does nothing if another goroutine polls already.
 func (l *Loop) lead(f *FD, h *half) {
 	if !l.owner.state.CompareAndSwap(unowned, ownedByWaiter) {
 		return
@@ -100,8 +98,7 @@ func (l *Loop) ensurePolled() {
 	}
 }
 
-// kick wakes the goroutine that polls on behalf of h, if one does: it is not on
-// its channel.
+// kick wakes the goroutine that polls on behalf of h, if one does: it is not on its channel.
 func (l *Loop) kick(h *half) {
 	if l.owner.leader.Load() == h {
 		l.poller.kick()

@@ -76,9 +76,8 @@ func tokenOf(ev *unix.EpollEvent) token {
 	return token{slot: uint32(ev.Fd), gen: uint32(ev.Pad)}
 }
 
-// poller is a loop's epoll and the eventfd that interrupts it. Only the goroutine that polls
-// the loop in its turn calls poll and the wait functions; the others may be called from
-// anywhere.
+// poller is a loop's epoll and the eventfd that interrupts it. Only the goroutine that polls the
+// loop in its turn calls poll and the wait functions; the others may be called from anywhere.
 type poller struct {
 	epoll
 	wakefd int
@@ -113,8 +112,7 @@ const (
 // means that everything was read.
 const interest = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
 
-// wakeToken is the eventfd's. No slot has it: a table of 2^32 slots is out of
-// reach.
+// wakeToken is the eventfd's. No slot has it: a table of 2^32 slots is out of reach.
 var wakeToken = token{slot: ^uint32(0), gen: ^uint32(0)}
 
 func newPoller() (*poller, error) {
@@ -181,9 +179,8 @@ func (p *poller) waitBlocking(pass func(uintptr) (done bool)) {
 	pass(0)
 }
 
-// poll takes the events that there are, as many as fit the array, and says
-// how many and whether the array was full: then there may be more, and the
-// array is larger the next time.
+// poll takes the events that there are, as many as fit the array, and says how many and whether the
+// array was full: then there may be more, and the array is larger the next time.
 func (p *poller) poll(a *eventArray) (n int, full bool) {
 	n, full, ok := a.take(p.fd, p.blocked)
 	if !ok {
@@ -244,9 +241,8 @@ func (a *eventArray) event(i int) (token, Readiness) {
 	return tokenOf(ev), readiness(ev.Events)
 }
 
-// readiness translates epoll's bits. An error (EPOLLERR) is found by reading
-// and by writing, whichever the connection does next. EPOLLHUP says that both
-// directions are shut down.
+// readiness translates epoll's bits. An error (EPOLLERR) is found by reading and by writing,
+// whichever the connection does next. EPOLLHUP says that both directions are shut down.
 func readiness(events uint32) (r Readiness) {
 	if events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR|unix.EPOLLPRI) != 0 {
 		r |= Readable

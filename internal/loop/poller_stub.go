@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// poller can't be made off Linux: newPoller always fails, so that no other
-// method is ever called.
+// poller can't be made off Linux: newPoller always fails, so that no other method is ever called.
 type poller struct{}
 
 // eventArray stays empty.

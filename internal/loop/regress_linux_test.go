@@ -14,9 +14,8 @@ import (
 
 // The tests in this file are for mistakes that were made once.
 
-// A hang-up that is signalled just when a read uses up older news must not be
-// lost with it: no other edge follows, so the next read would never see the end
-// of the stream.
+// A hang-up that is signalled just when a read uses up older news must not be lost with it: no
+// other edge follows, so the next read would never see the end of the stream.
 func TestHangupDuringTake(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	a, b := unixPair(t)
@@ -76,8 +75,7 @@ func TestHangupAfterEAGAIN(t *testing.T) {
 	}
 }
 
-// A callback armed while a read is under way must hear of the bytes that the read leaves
-// behind.
+// A callback armed while a read is under way must hear of the bytes that the read leaves behind.
 func TestOnReadableDuringRead(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	for _, tr := range []transport{overTCP, overUnix} {
@@ -154,8 +152,7 @@ func TestReadBelowLowWaterMark(t *testing.T) {
 	mustRead(t, f, "hello")
 }
 
-// A callback armed after the deadline was moved must not be told that the old
-// one has passed.
+// A callback armed after the deadline was moved must not be told that the old one has passed.
 func TestOnReadableNotToldOfOldDeadline(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	f, _ := newPair(t, g.Loop(0), overTCP)
@@ -181,9 +178,8 @@ func TestOnReadableNotToldOfOldDeadline(t *testing.T) {
 	}
 }
 
-// A goroutine that polls the loop itself, since it waits for the only descriptor,
-// is not on its channel: a waker without an event has to tell it so, or it sleeps
-// on, and Close waits for it.
+// A goroutine that polls the loop itself, since it waits for the only descriptor, is not on its
+// channel: a waker without an event has to tell it so, or it sleeps on, and Close waits for it.
 func TestWakeOfWhoPolls(t *testing.T) {
 	wakes := map[string]func(t *testing.T, f *FD){
 		"RawControl that changes the socket": func(t *testing.T, f *FD) {

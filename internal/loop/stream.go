@@ -22,10 +22,9 @@ func (s Stream) Control(fn func(fd uintptr)) error {
 	})
 }
 
-// Read calls fn when there may be something to read, again and again until fn reports
-// true. fn reports false only after a system call on the descriptor has said EAGAIN.
-// Read fails as [FD.Read] does. It holds the read half from its start to its return,
-// waiting included.
+// Read calls fn when there may be something to read, again and again until fn reports true. fn
+// reports false only after a system call on the descriptor has said EAGAIN. Read fails as [FD.Read]
+// does. It holds the read half from its start to its return, waiting included.
 func (s Stream) Read(fn func(fd uintptr) (done bool)) error {
 	f := s.fd
 	if err := f.begin(&f.rd); err != nil {

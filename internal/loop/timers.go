@@ -39,9 +39,8 @@ func deadlineOf(t time.Time) int64 {
 	return at
 }
 
-// timers is a loop's wheel with the one runtime timer that drives it. The
-// runtime timer is armed for the wheel's next event and for nothing when the
-// wheel is empty: no loop ticks.
+// timers is a loop's wheel with the one runtime timer that drives it. The runtime timer is armed
+// for the wheel's next event and for nothing when the wheel is empty: no loop ticks.
 type timers struct {
 	loop *Loop // immutable
 

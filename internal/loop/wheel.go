@@ -45,15 +45,13 @@ type timer struct {
 // armed reports whether t is in a wheel. It no longer is when expire gets it.
 func (t *timer) armed() bool { return t.next != nil }
 
-// wheel is a hierarchical timing wheel (Varghese and Lauck, 1987, scheme 7): a
-// queue of timers with add and remove in O(1), exact to a tick. It is a data
-// structure only, without clock, goroutine or lock: the caller serializes all
-// calls. No call allocates. The zero value is an empty wheel at time 0, before
-// which the caller's clock must not go; don't copy it. It takes 16 KiB.
+// wheel is a hierarchical timing wheel (Varghese and Lauck, 1987, scheme 7): a queue of timers with
+// add and remove in O(1), exact to a tick. It is a data structure only, without clock, goroutine or
+// lock: the caller serializes all calls. No call allocates. The zero value is an empty wheel at
+// time 0, before which the caller's clock must not go; don't copy it. It takes 16 KiB.
 //
-// Think of a tick's number in base 64, a digit per level. A timer waits at the
-// level of the highest digit in which its due tick differs from the cursor, in
-// that digit's slot:
+// Think of a tick's number in base 64, a digit per level. A timer waits at the level of the highest
+// digit in which its due tick differs from the cursor, in that digit's slot:
 //
 //	level   one slot     64 slots     when the cursor reaches a slot
 //	  0      1.05 ms      67.1 ms     its timers expire
@@ -70,11 +68,10 @@ func (t *timer) armed() bool { return t.next != nil }
 //	                            … 1  0  0   level 2, slot 1
 //	                            … 0  2  4   overdue: level 0, slot 5, the cursor's
 //
-// So the slots of a level lie between the cursor and the next slot of the level
-// above. The lowest occupied level has the earliest timers, its first occupied
-// slot the earliest of those, and the cursor can jump there over any stretch of
-// time. A cascade takes a timer down a level or more, so it goes through at most
-// seven.
+// So the slots of a level lie between the cursor and the next slot of the level above. The lowest
+// occupied level has the earliest timers, its first occupied slot the earliest of those, and the
+// cursor can jump there over any stretch of time. A cascade takes a timer down a level or more, so
+// it goes through at most seven.
 //
 // Invariants, checked by [wheel.invariants]:
 //   - a bit of occupied is set if and only if its list has a timer
@@ -93,21 +90,19 @@ type wheel struct {
 
 	occupied [wheelLevels + 1]uint64
 
-	// lists has a circular list per slot, and the due list. Its elements are
-	// the heads: links only, and in at the head's own index, by which unlink
-	// finds the bit to clear without knowing where a timer is. A head is set up
-	// when its list gets a first timer, so that the zero value works.
+	// lists has a circular list per slot, and the due list. Its elements are the heads: links only,
+	// and in at the head's own index, by which unlink finds the bit to clear without knowing where
+	// a timer is. A head is set up when its list gets a first timer, so that the zero value works.
 	lists [wheelDue + 1]timer
 }
 
 // len returns the number of armed timers.
 func (w *wheel) len() int { return w.count }
 
-// add arms t to expire at the given time on the clock that advance gets. Any
-// value will do. A time that has passed is rounded up to a tick like any other:
-// it expires at the next advance, or at the end of the present tick if it is
-// within that. The wheel need not have been advanced to the present. It panics
-// if t is armed; to move a timer, remove it first. O(1).
+// add arms t to expire at the given time on the clock that advance gets. Any value will do. A time
+// that has passed is rounded up to a tick like any other: it expires at the next advance, or at the
+// end of the present tick if it is within that. The wheel need not have been advanced to the
+// present. It panics if t is armed; to move a timer, remove it first. O(1).
 func (w *wheel) add(t *timer, at int64) {
 	if t.armed() {
 		panic("loop: timer is already armed")
@@ -139,19 +134,17 @@ func (w *wheel) next() (at int64, ok bool) {
 	return timeOfTick(tick), ok
 }
 
-// advance disarms every timer whose time, rounded up to a tick, isn't after now
-// and calls expire for each, in order of their ticks. No timer expires before
-// its time; if advance is called when next says, it is late by less than a
-// tick. A call with a now in an earlier tick than a previous one's does
-// nothing.
+// advance disarms every timer whose time, rounded up to a tick, isn't after now and calls expire
+// for each, in order of their ticks. No timer expires before its time; if advance is called when
+// next says, it is late by less than a tick. A call with a now in an earlier tick than a previous
+// one's does nothing.
 //
 // expire may add and remove any timers, its own included, but must not call advance. A timer that
 // it removes does not expire, even if it was about to. A timer that it adds doesn't expire before
 // the next call, early or late: a timer that always re-arms itself in the past doesn't keep advance
 // from returning.
 //
-// A call takes O(1) per timer that expires or cascades, however long ago the
-// last one was.
+// A call takes O(1) per timer that expires or cascades, however long ago the last one was.
 func (w *wheel) advance(now int64, expire func(*timer)) {
 	target := tickOfNow(now)
 	if target < w.cursor {
@@ -202,8 +195,7 @@ func (w *wheel) earliest() (tick int64, list int, ok bool) {
 	return 0, 0, false
 }
 
-// begin returns a slot's first tick: the cursor's digits above level, the slot,
-// zeros.
+// begin returns a slot's first tick: the cursor's digits above level, the slot, zeros.
 func (w *wheel) begin(level, slot int) int64 {
 	shift := level * wheelSlotBits
 	above := w.cursor >> (shift + wheelSlotBits)

@@ -217,8 +217,7 @@ func (p *wheelPair) checkInvariants() {
 	}
 }
 
-// advanceToNext checks that doing as next says makes progress, and that nothing
-// happens before.
+// advanceToNext checks that doing as next says makes progress, and that nothing happens before.
 func (p *wheelPair) advanceToNext() {
 	p.t.Helper()
 	at, ok := p.wheel.next()
@@ -241,8 +240,7 @@ func (p *wheelPair) advanceToNext() {
 	}
 }
 
-// drain runs the wheel by next until it is empty. A timer is seen at most once
-// per level.
+// drain runs the wheel by next until it is empty. A timer is seen at most once per level.
 func (p *wheelPair) drain() {
 	p.t.Helper()
 	p.step = "drain"
@@ -270,8 +268,7 @@ func (prog *wheelProgram) byte() byte {
 
 func (prog *wheelProgram) id() int { return int(prog.byte()) % wheelPairTimers }
 
-// time decodes a function from the present to a time, of any order of magnitude
-// with equal chance.
+// time decodes a function from the present to a time, of any order of magnitude with equal chance.
 func (prog *wheelProgram) time() func(clock int64) int64 {
 	kind, mantissa, shift := prog.byte(), int64(prog.byte()), prog.byte()
 	switch kind % 8 {
@@ -357,8 +354,7 @@ func randomWheelProgram(seed uint64, length int) wheelProgram {
 	return prog
 }
 
-// TestWheelModel plays random programs. To replay a failure: -run
-// 'TestWheelModel/seed=N'.
+// TestWheelModel plays random programs. To replay a failure: -run 'TestWheelModel/seed=N'.
 func TestWheelModel(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -406,8 +402,7 @@ func expireNone(t *testing.T) func(*timer) {
 	}
 }
 
-// TestWheelWakeUps counts the wake-ups of a lone timer for a caller that sleeps until
-// next.
+// TestWheelWakeUps counts the wake-ups of a lone timer for a caller that sleeps until next.
 func TestWheelWakeUps(t *testing.T) {
 	for _, start := range wheelDistances() {
 		for _, distance := range wheelDistances() {
@@ -435,9 +430,8 @@ func TestWheelWakeUps(t *testing.T) {
 	}
 }
 
-// TestWheelRearmInExpire has expire re-arm its timer so that it is due already:
-// it must not expire again before the next advance, and must then, though the
-// time is the same.
+// TestWheelRearmInExpire has expire re-arm its timer so that it is due already: it must not expire
+// again before the next advance, and must then, though the time is the same.
 func TestWheelRearmInExpire(t *testing.T) {
 	const now = 1000 * int64(wheelTick)
 	for _, again := range []int64{math.MinInt64, -1, 0, 1, now - wheelTick, now - 1, now} {
@@ -457,9 +451,8 @@ func TestWheelRearmInExpire(t *testing.T) {
 	}
 }
 
-// TestWheelRemoveInExpire has whichever of several timers expires first remove
-// or move the others, which are due in the same advance: in the same tick, in
-// another one, and still at a higher level.
+// TestWheelRemoveInExpire has whichever of several timers expires first remove or move the others,
+// which are due in the same advance: in the same tick, in another one, and still at a higher level.
 func TestWheelRemoveInExpire(t *testing.T) {
 	const now = int64(time.Minute)
 	others := []int64{0, 1, int64(time.Millisecond), int64(time.Second), now - 1, now}
@@ -488,8 +481,7 @@ func TestWheelRemoveInExpire(t *testing.T) {
 	}
 }
 
-// TestWheelPanicInExpire: timers due along with the one whose expire panicked
-// isn't forgotten.
+// TestWheelPanicInExpire: timers due along with the one whose expire panicked isn't forgotten.
 func TestWheelPanicInExpire(t *testing.T) {
 	var w wheel
 	var timers [3]timer
@@ -612,8 +604,7 @@ func TestWheelAllocatesNothing(t *testing.T) {
 	}
 }
 
-// benchmarkWheel returns a wheel with n timers due between 5 and 65 seconds
-// from now, 0.
+// benchmarkWheel returns a wheel with n timers due between 5 and 65 seconds from now, 0.
 func benchmarkWheel(n int) (*wheel, []timer) {
 	w, timers := new(wheel), make([]timer, n)
 	random := rand.New(rand.NewPCG(1, 1))

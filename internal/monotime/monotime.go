@@ -70,8 +70,7 @@ func Of(t time.Time) (at int64, passed bool) {
 	return After(d), d <= 0
 }
 
-// Time translates at back; the result has a monotonic reading unless it is too late
-// for one.
+// Time translates at back; the result has a monotonic reading unless it is too late for one.
 func Time(at int64) time.Time { return epoch.Add(time.Duration(at)) }
 
 // LongAgo is a deadline that has passed by every clock, inside and outside of bubbles.

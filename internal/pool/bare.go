@@ -52,11 +52,10 @@ func (p *Pool) GetBytes(n int) *[]byte {
 	return b
 }
 
-// PutBytes takes back a slice of GetBytes: the pointer, and in it a prefix of the
-// bytes with their full capacity. The caller must not use either any more. A slice
-// of another capacity than GetBytes's can't be one of them, and is left to the
-// collector. PutBytes can't tell bytes that were put already, except in a checking
-// build, where it panics. It does not block.
+// PutBytes takes back a slice of GetBytes: the pointer, and in it a prefix of the bytes with their
+// full capacity. The caller must not use either any more. A slice of another capacity than
+// GetBytes's can't be one of them, and is left to the collector. PutBytes can't tell bytes that
+// were put already, except in a checking build, where it panics. It does not block.
 func (p *Pool) PutBytes(bytes *[]byte) {
 	n := cap(*bytes)
 	class := classOf(n)

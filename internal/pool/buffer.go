@@ -9,9 +9,8 @@ import (
 
 // Buffer is a reference-counted piece of memory of a Pool. Get makes one.
 //
-// Retain, Release and Bytes may be called by all that hold a reference, at the same
-// time. The slice that Bytes returns is only lent: after the last Release the memory
-// is another user's.
+// Retain, Release and Bytes may be called by all that hold a reference, at the same time. The slice
+// that Bytes returns is only lent: after the last Release the memory is another user's.
 type Buffer struct {
 	bytes  []byte // with the capacity of the class; changed by SetLen
 	pool   *Pool
@@ -19,9 +18,8 @@ type Buffer struct {
 	record *record
 }
 
-// Bytes returns the bytes without copying, with the length that was asked for and
-// the capacity of the buffer. They may be read and written until the caller's
-// reference is released.
+// Bytes returns the bytes without copying, with the length that was asked for and the capacity of
+// the buffer. They may be read and written until the caller's reference is released.
 func (b *Buffer) Bytes() []byte {
 	b.mustLive("Bytes")
 	return b.bytes

@@ -28,8 +28,7 @@ func poison(s []byte) {
 	}
 }
 
-// checkUntouched panics if memory that was lent before does not look as poison has
-// left it.
+// checkUntouched panics if memory that was lent before does not look as poison has left it.
 func checkUntouched(s []byte, lentBefore bool) {
 	if invariants.Enabled && lentBefore && !isPoison(s) {
 		panic("pool: memory was written to after its release")

@@ -11,8 +11,7 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// mustPanic calls f and fails the test unless it panics with a message that
-// contains want.
+// mustPanic calls f and fails the test unless it panics with a message that contains want.
 func mustPanic(t *testing.T, want string, f func()) {
 	t.Helper()
 	if got := panicOf(f); !strings.Contains(got, want) {

@@ -56,8 +56,7 @@ func (r *record) kept() bool { return atomic.LoadUint32(&r.refs) == 0 }
 // drop notes that the buffer is left to the collector.
 func (r *record) drop() { atomic.StoreUint32(&r.refs, dropped) }
 
-// stackMax is the depth of the stacks: a handler under net/http or gRPC is some 15
-// frames deep.
+// stackMax is the depth of the stacks: a handler under net/http or gRPC is some 15 frames deep.
 const stackMax = 32
 
 // sample remembers, 1 in every times, the stack of the buffer's user, which has called Get,
@@ -122,8 +121,7 @@ func (r *roster) add(b *Buffer, bytes int) {
 	r.misses++
 }
 
-// sweepLocked visits the records of the buffers that are alive and takes the others
-// out.
+// sweepLocked visits the records of the buffers that are alive and takes the others out.
 func (r *roster) sweepLocked(visit func(*record)) {
 	alive := r.entries[:0]
 	for _, e := range r.entries {

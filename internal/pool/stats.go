@@ -19,11 +19,10 @@ type Stats struct {
 	KeptBytesMax int64
 }
 
-// Stats counts the buffers of the pool. That takes about 50 ns for each, during which
-// a Get that has to allocate waits; others don't. While buffers are handed out and
-// released, the numbers need not stem from exactly the same moment. A buffer of
-// GetBytes that is lost may count as in use for as long as others of its size are
-// kept.
+// Stats counts the buffers of the pool. That takes about 50 ns for each, during which a Get that
+// has to allocate waits; others don't. While buffers are handed out and released, the numbers need
+// not stem from exactly the same moment. A buffer of GetBytes that is lost may count as in use for
+// as long as others of its size are kept.
 func (p *Pool) Stats() Stats {
 	var s Stats
 	r := &p.roster
@@ -108,8 +107,7 @@ func (p *Pool) CheckLeaks() error {
 	return nil
 }
 
-// CheckLeaks is Default().CheckLeaks(), and its error names Growables that hold memory,
-// too.
+// CheckLeaks is Default().CheckLeaks(), and its error names Growables that hold memory, too.
 func CheckLeaks() error {
 	err := shared.CheckLeaks()
 	if n := growables.Load(); n > 0 {

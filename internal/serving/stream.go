@@ -47,10 +47,9 @@ func Socket(c *percore.Conn) workers.Socket {
 }
 
 // TryRead reads what is there on a connection on a loop, or on the TLS above it, without waiting,
-// until p is full. tc is nil without TLS. dry says that nothing is left, and that Arm reports
-// more. An error comes with the bytes before it, and again. Over TLS tlsread.Probe must have
-// returned nil; crypto/tls answers some of what it reads, and may wait for the client to take
-// that.
+// until p is full. tc is nil without TLS. dry says that nothing is left, and that Arm reports more.
+// An error comes with the bytes before it, and again. Over TLS tlsread.Probe must have returned
+// nil; crypto/tls answers some of what it reads, and may wait for the client to take that.
 func TryRead(c *percore.Conn, tc *tls.Conn, p []byte) (n int, dry bool, err error) {
 	if tc == nil {
 		n, err = c.TryRead(p)

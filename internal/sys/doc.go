@@ -1,10 +1,8 @@
-// Package sys is the seam between percore and the kernel: every system call
-// that the engine makes goes through here, so that one build tag can make any
-// of them fail.
+// Package sys is the seam between percore and the kernel: every system call that the engine makes
+// goes through here, so that one build tag can make any of them fail.
 //
-// The wrappers carry the names of the calls they make and return the raw
-// [syscall.Errno]; 0 is success. Nothing here retries, waits or interprets:
-// callers must handle EINTR and EAGAIN.
+// The wrappers carry the names of the calls they make and return the raw [syscall.Errno]; 0 is
+// success. Nothing here retries, waits or interprets: callers must handle EINTR and EAGAIN.
 //
 // # Which calls tell the scheduler
 //

@@ -37,8 +37,7 @@ func IsLongRecv(n int) bool { return n > rawRecvBytesMax }
 // IsLongSend is IsLongRecv for sending.
 func IsLongSend(n int) bool { return n > rawSendBytesMax }
 
-// zero is the target of an empty slice: the kernel wants a valid address even
-// for a length of 0.
+// zero is the target of an empty slice: the kernel wants a valid address even for a length of 0.
 var zero byte
 
 func base(p []byte) unsafe.Pointer {
@@ -164,8 +163,7 @@ func Unnotify(eventfd int) {
 	syscall.RawSyscall(unix.SYS_READ, uintptr(eventfd), uintptr(unsafe.Pointer(&n)), unsafe.Sizeof(n))
 }
 
-// Accept4 is accept4(2) with SOCK_NONBLOCK|SOCK_CLOEXEC. It fills sa with the
-// peer's address.
+// Accept4 is accept4(2) with SOCK_NONBLOCK|SOCK_CLOEXEC. It fills sa with the peer's address.
 func Accept4(fd int, sa *unix.RawSockaddrAny) (nfd int, errno syscall.Errno) {
 	if errno = injected(OpAccept4, fd); errno != 0 {
 		return -1, errno

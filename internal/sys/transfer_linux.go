@@ -13,8 +13,7 @@ import (
 // the scheduler: a file may have to be read from a disk, and a megabyte takes a while even if it is
 // not copied.
 
-// Sendfile is sendfile(2) from the current offset of in, which it moves. n is 0
-// when it fails.
+// Sendfile is sendfile(2) from the current offset of in, which it moves. n is 0 when it fails.
 func Sendfile(out, in, count int) (n int, errno syscall.Errno) {
 	if errno = injected(OpSendfile, out); errno != 0 {
 		return 0, errno
@@ -24,9 +23,8 @@ func Sendfile(out, in, count int) (n int, errno syscall.Errno) {
 	return max(n, 0), errnoOf(err)
 }
 
-// Splice is splice(2) with SPLICE_F_NONBLOCK and without offsets. The flag is
-// about pipes: a socket or a file blocks unless its descriptor is non-blocking.
-// n is 0 when it fails.
+// Splice is splice(2) with SPLICE_F_NONBLOCK and without offsets. The flag is about pipes: a socket
+// or a file blocks unless its descriptor is non-blocking. n is 0 when it fails.
 func Splice(out, in, count int) (n int, errno syscall.Errno) {
 	if errno = injected(OpSplice, in); errno != 0 {
 		return 0, errno
@@ -73,8 +71,7 @@ func StatusFlags(fd int) (flags int, errno syscall.Errno) {
 	return flags, errnoOf(err)
 }
 
-// FileType is fstat(2)'s S_IFMT part of st_mode: S_IFREG, S_IFIFO, S_IFSOCK and
-// so on.
+// FileType is fstat(2)'s S_IFMT part of st_mode: S_IFREG, S_IFIFO, S_IFSOCK and so on.
 func FileType(fd int) (mode uint32, errno syscall.Errno) {
 	if errno := injected(OpFstat, fd); errno != 0 {
 		return 0, errno

@@ -45,10 +45,9 @@ func (c conn) drained() {
 	}
 }
 
-// mustNotBlock returns an error for a descriptor in blocking mode: a call that
-// blocks in the kernel can neither be interrupted by a deadline nor by Close,
-// which would wait for it. os.File's Fd method makes a descriptor blocking, and
-// all its duplicates.
+// mustNotBlock returns an error for a descriptor in blocking mode: a call that blocks in the kernel
+// can neither be interrupted by a deadline nor by Close, which would wait for it. os.File's Fd
+// method makes a descriptor blocking, and all its duplicates.
 func mustNotBlock(fd int) error {
 	flags, errno := sys.StatusFlags(fd)
 	switch {
@@ -60,10 +59,9 @@ func mustNotBlock(fd int) error {
 	return nil
 }
 
-// examine returns an error for an end that splice is not used for: it can be a
-// stream socket or a pipe, in non-blocking mode, and a destination a regular file
-// as well. One that is closed passes: it is for the transfer to fail as the reads
-// or writes would, at the time when they would.
+// examine returns an error for an end that splice is not used for: it can be a stream socket or a
+// pipe, in non-blocking mode, and a destination a regular file as well. One that is closed passes:
+// it is for the transfer to fail as the reads or writes would, at the time when they would.
 func examine(c conn, end End) error {
 	if c.isKnown() {
 		return nil
@@ -96,9 +94,8 @@ func examineFD(fd int, end End) error {
 	return errFileType
 }
 
-// refuses reports whether a call failed with errno because it can't be done with
-// these descriptors, or at all: nothing was moved, and reads and writes may well
-// succeed.
+// refuses reports whether a call failed with errno because it can't be done with these descriptors,
+// or at all: nothing was moved, and reads and writes may well succeed.
 //
 //	ENOSYS      the kernel does not have the call, or a filter says so
 //	EPERM       a filter forbids it

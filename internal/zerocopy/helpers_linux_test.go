@@ -27,8 +27,7 @@ func content(n int) []byte {
 	return b
 }
 
-// A link is a way from one place to another: bytes that are written to in can be read
-// from out.
+// A link is a way from one place to another: bytes that are written to in can be read from out.
 type link struct {
 	in  io.WriteCloser
 	out io.ReadCloser

@@ -17,16 +17,14 @@ import (
 // sendfile goes on and on, and Close waits for it.
 const sendfileBytesMax = 4 << 20
 
-// SendFile sends up to limit bytes of the file src, from its current offset, to
-// the stream socket dst, with sendfile(2). A negative limit means until the end
-// of the file. The offset ends behind the sent bytes. It returns early, and
-// without an error, at the end of the file.
+// SendFile sends up to limit bytes of the file src, from its current offset, to the stream socket
+// dst, with sendfile(2). A negative limit means until the end of the file. The offset ends behind
+// the sent bytes. It returns early, and without an error, at the end of the file.
 //
-// It blocks while dst takes no more, until dst's write deadline passes or dst is
-// closed; the file may also have to come from a disk, which nothing interrupts.
-// Other writes to dst wait for it, and so do reads of src. A dst that is a
-// [Stream] is asked now and then whether it was closed, while the peer reads so fast
-// that there is nothing to wait for.
+// It blocks while dst takes no more, until dst's write deadline passes or dst is closed; the file
+// may also have to come from a disk, which nothing interrupts. Other writes to dst wait for it, and
+// so do reads of src. A dst that is a [Stream] is asked now and then whether it was closed, while
+// the peer reads so fast that there is nothing to wait for.
 //
 // See the package's documentation for handled, and Error and ErrUnfinished for
 // the errors. Files that sendfile can't read are declined: pipes, sockets, those
@@ -156,9 +154,8 @@ func (t *sending) write(out uintptr) (done bool) {
 	}
 }
 
-// dstIsFull reports whether EAGAIN is about dst, as with regular files it is. A
-// device that has nothing to read may say EAGAIN too, and waiting for dst, which
-// has room, would last forever.
+// dstIsFull reports whether EAGAIN is about dst, as with regular files it is. A device that has
+// nothing to read may say EAGAIN too, and waiting for dst, which has room, would last forever.
 func (t *sending) dstIsFull() bool {
 	mode, errno := sys.FileType(t.in)
 	if errno == 0 && mode != unix.S_IFREG {

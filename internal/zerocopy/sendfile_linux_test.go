@@ -185,8 +185,7 @@ func TestSendFileDeclines(t *testing.T) {
 	})
 }
 
-// wantUntouched fails the test unless content(10) can still be read from a
-// source, if anything can.
+// wantUntouched fails the test unless content(10) can still be read from a source, if anything can.
 func wantUntouched(t testing.TB, src any) {
 	t.Helper()
 	got := make([]byte, 10)

@@ -113,8 +113,7 @@ func TestSmallMessages(t *testing.T) {
 	})
 }
 
-// TestSmallMessagesLimit has the limit come in the middle of one: bytes behind it
-// stays.
+// TestSmallMessagesLimit has the limit come in the middle of one: bytes behind it stays.
 func TestSmallMessagesLimit(t *testing.T) {
 	src, dst := links["tcp"](t), links["tcp"](t)
 	limit := int64(smallRun + 5)

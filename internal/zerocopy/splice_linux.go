@@ -16,14 +16,12 @@ import (
 // errUrgent is why a transfer ends at a mark in the stream that is not its end.
 var errUrgent = errors.New("zerocopy: splice stopped at urgent data")
 
-// drainByCopyBytes is the size of the buffer by which a pipe is emptied that can't be
-// spliced from.
+// drainByCopyBytes is the size of the buffer by which a pipe is emptied that can't be spliced from.
 const drainByCopyBytes = 32 << 10
 
-// Small messages are copied. That takes two system calls a message; with splice it
-// is three, since a splice that moved little does not mean that nothing is left, as
-// it does for a read (epoll(7), "Questions and answers", 9). Measured: a fifth less
-// CPU time at 128 bytes, a tenth at 4 KiB.
+// Small messages are copied. That takes two system calls a message; with splice it is three, since
+// a splice that moved little does not mean that nothing is left, as it does for a read (epoll(7),
+// "Questions and answers", 9). Measured: a fifth less CPU time at 128 bytes, a tenth at 4 KiB.
 const (
 	smallMax  = 4 << 10  // bytes that splice has moved at once
 	smallRun  = 8        // times in a row, before copying begins
@@ -38,11 +36,10 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 // at its current offset. It returns, without an error, at the limit or at src's
 // end. The caller decides what the end of src means for dst: CloseWrite, say.
 //
-// It blocks while src has nothing or dst takes no more, until the deadline
-// passes, src's reading or dst's writing one, or the one waited for is closed.
-// Reads of src wait while Splice waits for src, and writes to dst while it waits
-// for dst, but never both: in between others may have their turn, up to a
-// megabyte each. While Splice waits for src it holds nothing: no pipe, no buffer.
+// It blocks while src has nothing or dst takes no more, until the deadline passes, src's reading or
+// dst's writing one, or the one waited for is closed. Reads of src wait while Splice waits for src,
+// and writes to dst while it waits for dst, but never both: in between others may have their turn,
+// up to a megabyte each. While Splice waits for src it holds nothing: no pipe, no buffer.
 //
 // Between sockets, small messages that follow each other, of up to 4 KiB, are copied,
 // which is cheaper; they are counted.
@@ -233,9 +230,8 @@ func (t *splicing) receive(in int) (done bool) {
 	}
 }
 
-// end makes sure that splice returned 0 because src has ended. A TCP socket does
-// so at urgent data that nothing follows, too (tcp_splice_read in net/ipv4/tcp.c), which
-// a read gets past.
+// end makes sure that splice returned 0 because src has ended. A TCP socket does so at urgent data
+// that nothing follows, too (tcp_splice_read in net/ipv4/tcp.c), which a read gets past.
 func (t *splicing) end(in int) {
 	n, errno := sys.Peek(in)
 	switch {

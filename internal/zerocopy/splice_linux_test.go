@@ -17,9 +17,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// onEveryRoute runs test with a source and a destination of each kind, made anew by
-// every call of open: bytes written to src.in are to be spliced from src.out to
-// dst.in and read from dst.out.
+// onEveryRoute runs test with a source and a destination of each kind, made anew by every call of
+// open: bytes written to src.in are to be spliced from src.out to dst.in and read from dst.out.
 func onEveryRoute(t *testing.T, test func(t *testing.T, open func() (src, dst link))) {
 	for from, newSource := range links {
 		for to, newDestination := range links {
@@ -174,8 +173,7 @@ func TestSpliceWaitsWithoutAPipe(t *testing.T) {
 	wantArrival(t, dst.in, readAll(dst.out), []byte(strings.Repeat("x", transfers)))
 }
 
-// TestSpliceUrgentData has splice stop at a mark in the stream, which looks like
-// the stream's end.
+// TestSpliceUrgentData has splice stop at a mark in the stream, which looks like the stream's end.
 func TestSpliceUrgentData(t *testing.T) {
 	src, dst := links["tcp"](t), links["tcp"](t)
 	send := func(text string, flags int) {

@@ -24,11 +24,10 @@ const (
 // iovecs is a list of slices as the kernel wants it. It is reused, because the
 // kernel needs it only during a system call.
 //
-// The memory that an entry points to can't move or go away during it: Base is a
-// pointer that the garbage collector follows, in an object on the heap, so that
-// its slices' memory has been allocated on the heap, too, where nothing moves.
-// Entries are cleared before the list goes back, or it would keep the slices'
-// memory alive for as long as it stays in the pool.
+// The memory that an entry points to can't move or go away during it: Base is a pointer that the
+// garbage collector follows, in an object on the heap, so that its slices' memory has been
+// allocated on the heap, too, where nothing moves. Entries are cleared before the list goes back,
+// or it would keep the slices' memory alive for as long as it stays in the pool.
 type iovecs struct{ list []unix.Iovec }
 
 var iovecsPool = sync.Pool{New: func() any { return new(iovecs) }}
@@ -55,10 +54,9 @@ func (vec *iovecs) fill(v [][]byte, batch int) {
 // Any other error is final: an errno of sendmsg(2), or [io.ErrUnexpectedEOF] if the
 // kernel takes nothing without saying why. n is how much was written in any case.
 //
-// Written bytes are taken out of v and its slices as net.Buffers.WriteTo does;
-// the bytes are only read and not kept. There is one system call for each 1024
-// slices, or one for each slice if the environment says writev=0. It allocates
-// nothing, once it was called with as many slices before.
+// Written bytes are taken out of v and its slices as net.Buffers.WriteTo does; the bytes are only
+// read and not kept. There is one system call for each 1024 slices, or one for each slice if the
+// environment says writev=0. It allocates nothing, once it was called with as many slices before.
 //
 // Two calls at once on one socket would mix up their bytes.
 func Writev(fd int, v *[][]byte) (n int64, err error) {

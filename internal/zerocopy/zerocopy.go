@@ -5,9 +5,8 @@ import (
 	"syscall"
 )
 
-// ErrUnfinished is wrapped by the error of a transfer that the kernel refused to
-// go on with: n bytes have arrived, nothing else was consumed, and the rest can
-// go another way.
+// ErrUnfinished is wrapped by the error of a transfer that the kernel refused to go on with: n
+// bytes have arrived, nothing else was consumed, and the rest can go another way.
 var ErrUnfinished = errors.New("zerocopy: unfinished: the rest has to go another way")
 
 // errSwitchedOff is why a function declines whose feature is off.
