@@ -44,11 +44,10 @@ func (c *Conn) Read(b []byte) (int, error) {
 		return 0, syscall.EINVAL
 	}
 	n, err := c.sock.read(b)
-	if err != nil && err != io.EOF && err != ErrWouldWait {
-		err = c.opError("read", err)
+	if err == ErrWouldWait {
+		return n, err
 	}
-	runtime.KeepAlive(c)
-	return n, err
+	return n, c.done("read", err)
 }
 
 // Write writes all of b, which it does not keep, and blocks until the kernel has taken it. If it
@@ -58,11 +57,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 		return 0, syscall.EINVAL
 	}
 	n, err := c.sock.write(b)
-	if err != nil {
-		err = c.opError("write", err)
-	}
-	runtime.KeepAlive(c)
-	return n, err
+	return n, c.done("write", err)
 }
 
 // ReadFrom copies from r to the connection until r ends or one of the two fails, and returns how
@@ -122,11 +117,7 @@ func (c *Conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 		return 0, c.opError("read", nilArgument("ReadReady", "function"))
 	}
 	n, err := c.sock.readReady(lend, takeBack)
-	if err != nil && err != io.EOF {
-		err = c.opError("read", err)
-	}
-	runtime.KeepAlive(c)
-	return n, err
+	return n, c.done("read", err)
 }
 
 // TryRead is Read for callers that wait by [Conn.NotifyReadable] or [Conn.OnReadable]: it does not
@@ -139,11 +130,7 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 		return 0, syscall.EINVAL
 	}
 	n, err := c.sock.tryRead(b)
-	if err != nil && err != io.EOF {
-		err = c.opError("read", err)
-	}
-	runtime.KeepAlive(c)
-	return n, err
+	return n, c.done("read", err)
 }
 
 // ErrWouldWait is the error of reads that find nothing after [Conn.SetNoWait]. It is a [net.Error]
@@ -166,11 +153,7 @@ func (c *Conn) SetNoWait(noWait bool) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	if err := c.sock.setNoWait(noWait); err != nil {
-		return c.localOpError("set", err)
-	}
-	runtime.KeepAlive(c)
-	return nil
+	return c.doneHere("set", c.sock.setNoWait(noWait))
 }
 
 // WriteBuffers writes the slices of v one after the other, like one Write of all of them, without
@@ -188,11 +171,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 		return 0, c.opError("writev", nilArgument("WriteBuffers", "*net.Buffers"))
 	}
 	n, err := c.sock.writeBuffers(v)
-	if err != nil {
-		err = c.opError("writev", err)
-	}
-	runtime.KeepAlive(c)
-	return n, err
+	return n, c.done("writev", err)
 }
 
 // Close closes the connection. Reads and writes that are blocked, and all later calls, fail with
@@ -201,10 +180,7 @@ func (c *Conn) Close() error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	if err := c.sock.close(c); err != nil {
-		return c.opError("close", err)
-	}
-	return nil
+	return c.done("close", c.sock.close(c))
 }
 
 // CloseRead shuts down the reading side of the connection.
@@ -253,7 +229,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	return c.deadlineError(c.sock.setDeadline(t))
+	return c.doneHere("set", c.sock.setDeadline(t))
 }
 
 // SetReadDeadline sets the deadline of reads; see SetDeadline.
@@ -261,7 +237,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	return c.deadlineError(c.sock.setReadDeadline(t))
+	return c.doneHere("set", c.sock.setReadDeadline(t))
 }
 
 // SetWriteDeadline sets the deadline of writes; see SetDeadline. A write that it ends may have
@@ -270,15 +246,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	return c.deadlineError(c.sock.setWriteDeadline(t))
-}
-
-func (c *Conn) deadlineError(err error) error {
-	if err != nil {
-		err = c.localOpError("set", err)
-	}
-	runtime.KeepAlive(c)
-	return err
+	return c.doneHere("set", c.sock.setWriteDeadline(t))
 }
 
 // OnReadable calls f once: with nil when a read may find data, the end of the stream or an error;
@@ -311,10 +279,7 @@ func (c *Conn) OnReadable(f func(error)) error {
 	if f == nil { // or the loop would crash, later
 		return c.localOpError("set", nilArgument("OnReadable", "function"))
 	}
-	if err := c.sock.onReadable(c, f); err != nil {
-		return c.localOpError("set", err)
-	}
-	return nil
+	return c.doneHere("set", c.sock.onReadable(c, f))
 }
 
 // ReadableHandler is the handler for [Conn.NotifyReadable].
@@ -335,11 +300,7 @@ func (c *Conn) NotifyReadable(h ReadableHandler) error {
 	if h == nil {
 		return c.localOpError("set", nilArgument("NotifyReadable", "ReadableHandler"))
 	}
-	if err := c.sock.notifyReadable(h); err != nil {
-		return c.localOpError("set", err)
-	}
-	runtime.KeepAlive(c)
-	return nil
+	return c.doneHere("set", c.sock.notifyReadable(h))
 }
 
 // CancelOnReadable disarms the callback. It reports false if none is armed: it was called, or is
@@ -380,11 +341,7 @@ func (c *Conn) File() (*os.File, error) {
 		return nil, syscall.EINVAL
 	}
 	f, err := c.sock.file()
-	if err != nil {
-		return nil, c.opError("file", err)
-	}
-	runtime.KeepAlive(c)
-	return f, nil
+	return f, c.done("file", err)
 }
 
 // SetNoDelay turns TCP_NODELAY on (the default) or off: data is sent as soon as it is written, or
@@ -468,11 +425,7 @@ func (c *Conn) TCPInfo() (TCPInfo, error) {
 		return TCPInfo{}, syscall.EINVAL
 	}
 	info, err := c.sock.tcpInfo()
-	if err != nil {
-		err = c.localOpError("get", err)
-	}
-	runtime.KeepAlive(c)
-	return info, err
+	return info, c.doneHere("get", err)
 }
 
 // setting makes a call whose error names both ends.
@@ -480,12 +433,7 @@ func (c *Conn) setting(op string, set func(*sock) error) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	err := set(&c.sock)
-	if err != nil {
-		err = c.opError(op, err)
-	}
-	runtime.KeepAlive(c)
-	return err
+	return c.done(op, set(&c.sock))
 }
 
 // localSetting makes a call whose error names the local end only: package net makes that
@@ -494,9 +442,23 @@ func (c *Conn) localSetting(set func(*sock) error) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	err := set(&c.sock)
+	return c.doneHere("set", set(&c.sock))
+}
+
+// done ends a call of the socket's methods, until which c must not be collected. It adds the third
+// layer to an error; io.EOF has none.
+func (c *Conn) done(op string, err error) error {
+	if err != nil && err != io.EOF {
+		err = c.opError(op, err)
+	}
+	runtime.KeepAlive(c)
+	return err
+}
+
+// doneHere is done for operations that concern this end only.
+func (c *Conn) doneHere(op string, err error) error {
 	if err != nil {
-		err = c.localOpError("set", err)
+		err = c.localOpError(op, err)
 	}
 	runtime.KeepAlive(c)
 	return err

@@ -126,24 +126,34 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if engineIsNet() {
 		return d.netDialer().DialContext(ctx, network, address)
 	}
-	if err := d.hold(network); err != nil {
+	c, tc, err := d.dial(network, d.NetBuffers, func(nd *net.Dialer) (net.Conn, error) {
+		return nd.DialContext(ctx, network, address)
+	})
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	defer d.release()
-	nc, err := d.netDialer().DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	tc, keep := nc.(*net.TCPConn)
-	keep = keep && d.NetBuffers
-	c, err := d.takeOver(network, nc, keep)
-	if err != nil {
-		return nil, err
-	}
-	if keep {
+	case tc != nil:
 		return &netConn{tc, c}, nil
 	}
 	return c, nil
+}
+
+// dial makes a Conn of the connection that connect makes. If it is TCP and to be kept, dial returns
+// that as well.
+func (d *Dialer) dial(network string, keepTCP bool, connect func(*net.Dialer) (net.Conn, error)) (c *Conn, tc *net.TCPConn, err error) {
+	if err := d.hold(network); err != nil {
+		return nil, nil, err
+	}
+	defer d.release()
+	nc, err := connect(d.netDialer())
+	if err != nil {
+		return nil, nil, err
+	}
+	if keepTCP {
+		tc, _ = nc.(*net.TCPConn)
+	}
+	c, err = d.takeOver(network, nc, tc != nil)
+	return c, tc, err
 }
 
 // DialTarget is DialContext for an address as gRPC passes it to the function set with
@@ -167,15 +177,10 @@ func parseTarget(target string) (network, address string) {
 // DialTCP is DialContext for addresses that need no resolving; the network is "tcp", "tcp4" or
 // "tcp6". The zero laddr lets the kernel choose.
 func (d *Dialer) DialTCP(ctx context.Context, network string, laddr, raddr netip.AddrPort) (*Conn, error) {
-	if err := d.hold(network); err != nil {
-		return nil, err
-	}
-	defer d.release()
-	nc, err := d.netDialer().DialTCP(ctx, network, laddr, raddr)
-	if err != nil {
-		return nil, err
-	}
-	return d.takeOver(network, nc, false)
+	c, _, err := d.dial(network, false, func(nd *net.Dialer) (net.Conn, error) {
+		return nd.DialTCP(ctx, network, laddr, raddr)
+	})
+	return c, err
 }
 
 // DialUnix is DialContext for unix addresses. The network must be "unix": package net's other two
@@ -185,15 +190,10 @@ func (d *Dialer) DialUnix(ctx context.Context, network string, laddr, raddr *net
 		err := errors.New("percore dials stream sockets only; use net.Dialer for " + network)
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	if err := d.hold(network); err != nil {
-		return nil, err
-	}
-	defer d.release()
-	nc, err := d.netDialer().DialUnix(ctx, network, laddr, raddr)
-	if err != nil {
-		return nil, err
-	}
-	return d.takeOver(network, nc, false)
+	c, _, err := d.dial(network, false, func(nd *net.Dialer) (net.Conn, error) {
+		return nd.DialUnix(ctx, network, laddr, raddr)
+	})
+	return c, err
 }
 
 // DialUDP is net.Dialer's. The connection is package net's.
