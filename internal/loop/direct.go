@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -184,8 +185,8 @@ func (f *FD) expose() {
 func (d *direct) watchWrites(f *FD) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := f.loop.watchWrites(f.token, int(f.sysfd)); err != nil {
-		return err
+	if errno := f.loop.poller.watchWrites(int(f.sysfd), f.token); errno != 0 {
+		return os.NewSyscallError("epoll_ctl", errno)
 	}
 	f.rd.state.Or(watchesRoom)
 	if d.masked.Load() == f {

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,9 +28,6 @@ type FD struct {
 
 	// guarded by the loop's timers
 	timed bool // a deadline was in the wheel once
-
-	// guarded by wr.mu
-	watchesWrites bool // the registration includes room to write
 
 	// guarded by rd.mu
 	drained bool // the function of a Stream's Read says so: see Stream.Drained
@@ -73,8 +71,10 @@ func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
 	if err := l.allocSlot(f); err != nil {
 		return nil, err
 	}
-	if err := l.add(f); err != nil {
-		return nil, err
+	if errno := l.poller.add(sysfd, f.token); errno != 0 {
+		l.freeSlot(f)
+		l.group.Release()
+		return nil, os.NewSyscallError("epoll_ctl", errno)
 	}
 	return f, nil
 }
@@ -128,7 +128,7 @@ func (f *FD) tell(r Readiness) (called bool) {
 	if r&Readable == 0 {
 		return false
 	}
-	h := f.takeCallback()
+	h := f.takeCallback(false)
 	if h == nil {
 		return false
 	}

@@ -169,7 +169,7 @@ func (f *FD) deliverAsGuest(r Readiness, batch uint32, worker bool) (woken bool)
 	f.loop.kick(&f.rd)
 	f.loop.kick(&f.wr)
 	if worker && r&Readable != 0 {
-		if h := f.takeOffLoop(); h != nil {
+		if h := f.takeCallback(true); h != nil {
 			h.OnReadable(nil)
 		}
 	}

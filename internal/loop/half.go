@@ -119,7 +119,7 @@ func (h *half) setReady(f *FD) {
 	if h != &f.rd {
 		return
 	}
-	if to := f.takeCallback(); to != nil {
+	if to := f.takeCallback(false); to != nil {
 		f.loop.Submit(func() { to.OnReadable(nil) })
 	}
 }
@@ -163,7 +163,7 @@ func (h *half) interrupt(f *FD) {
 	if h != &f.rd || h.check(f) == nil {
 		return
 	}
-	if to := f.takeCallback(); to != nil {
+	if to := f.takeCallback(false); to != nil {
 		// The deadline may have been moved since, and the callback be another. Then there is no error any
 		// more, and the call is a spurious one.
 		err := h.check(f)

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"os"
 	"runtime"
 	"runtime/pprof"
 	"sync"
@@ -155,26 +154,6 @@ func (l *Loop) begin() error {
 
 // Descriptors returns how many descriptors are registered with the loop now.
 func (l *Loop) Descriptors() int { return int(l.descriptors.Load()) }
-
-// add registers f with the kernel, for the slot allocated before; if it fails it frees the slot.
-func (l *Loop) add(f *FD) error {
-	errno := l.poller.add(int(f.sysfd), f.token)
-	if errno == 0 {
-		return nil
-	}
-	l.freeSlot(f)
-	l.group.Release()
-	return os.NewSyscallError("epoll_ctl", errno)
-}
-
-// watchWrites extends the registration of sysfd by room to write ([Writable]). Room that there is
-// by now counts as an edge. It fails with the *os.SyscallError of epoll_ctl(2).
-func (l *Loop) watchWrites(t token, sysfd int) error {
-	if errno := l.poller.watchWrites(sysfd, t); errno != 0 {
-		return os.NewSyscallError("epoll_ctl", errno)
-	}
-	return nil
-}
 
 // allocSlot puts f into a free slot, gives it its token, and takes a reference to the group.
 func (l *Loop) allocSlot(f *FD) error {

@@ -6,18 +6,12 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// OnReadable arms a one-shot readiness callback: fn is called once, when a read may find data, the
-// end of the stream or an error (with nil), when the read deadline passes (with
-// [os.ErrDeadlineExceeded]) or when the descriptor is closed (with [ErrClosed]), whichever is
-// first. Until then nothing waits: no goroutine, no buffer.
+// OnReadable arms a one-shot readiness callback, as percore.Conn.OnReadable describes it. If there is
+// something to read already, fn is called soon. Reads may go on while a callback is armed, and may
+// take away what it was called for.
 //
-// fn runs on the loop's goroutine, never within OnReadable, and must not block: typically it hands
-// the connection to a goroutine. It may arm again. A nil may be spurious; a read then waits as
-// usual. If there is something to read already, fn is called soon. Reads may go on while a callback
-// is armed, and may take away what it was called for.
-//
-// It fails with [ErrArmed] if a callback is armed already, with [ErrClosed] on a closed descriptor
-// and with [os.ErrDeadlineExceeded] after the deadline; then fn is not called.
+// It fails with [ErrArmed] if a callback is armed already, with [ErrClosed] on a closed descriptor and
+// with [os.ErrDeadlineExceeded] after the deadline; then fn is not called.
 func (f *FD) OnReadable(fn func(error)) error { return f.NotifyReadable(readableFunc(fn)) }
 
 // ReadableHandler is the handler for NotifyReadable.
@@ -69,35 +63,24 @@ func (f *FD) armCallback(h ReadableHandler) bool {
 	return true
 }
 
-// takeCallback disarms the callback and returns it, or nil if there is none (any
-// more). Its receiver calls it, on the loop.
+// takeCallback disarms the callback and returns it, or nil if there is none (any more). Its receiver
+// calls it, on the loop. A guest gets it only if it may run anywhere.
 //
 // The handler is forgotten: the loop's table would hold it otherwise, and a connection that nothing
 // else holds would not be garbage.
-func (f *FD) takeCallback() (h ReadableHandler) {
+func (f *FD) takeCallback(guest bool) (h ReadableHandler) {
 	if f.rd.state.Load()&armed == 0 {
 		return nil
 	}
 	f.callback.Lock()
 	defer f.callback.Unlock()
+	if guest {
+		if _, ok := f.callback.handler.(offLoopHandler); !ok {
+			return nil
+		}
+	}
 	h, f.callback.handler = f.callback.handler, nil
 	f.rd.state.And(^armed)
-	return h
-}
-
-// takeOffLoop is takeCallback for a guest: it leaves callbacks alone that must run on the loop's
-// goroutine.
-func (f *FD) takeOffLoop() (h offLoopHandler) {
-	if f.rd.state.Load()&armed == 0 {
-		return nil
-	}
-	f.callback.Lock()
-	defer f.callback.Unlock()
-	h, ok := f.callback.handler.(offLoopHandler)
-	if ok {
-		f.callback.handler = nil
-		f.rd.state.And(^armed)
-	}
 	return h
 }
 
@@ -144,4 +127,4 @@ func (f *FD) HungUp() bool {
 
 // CancelOnReadable disarms the callback and reports whether there was one: then
 // it is not called any more. Otherwise it was called, or is about to be.
-func (f *FD) CancelOnReadable() bool { return f.takeCallback() != nil }
+func (f *FD) CancelOnReadable() bool { return f.takeCallback(false) != nil }

@@ -86,12 +86,8 @@ func (s Stream) TryWrite(fn func(fd uintptr) (done bool)) error {
 // expectRoom extends the registration by room to write, unless it is: which is an edge if there
 // is room by now. The caller holds the write half.
 func (f *FD) expectRoom() error {
-	if f.watchesWrites {
+	if f.rd.state.Load()&watchesRoom != 0 {
 		return nil
 	}
-	if err := f.loop.direct.watchWrites(f); err != nil {
-		return err
-	}
-	f.watchesWrites = true
-	return nil
+	return f.loop.direct.watchWrites(f)
 }
