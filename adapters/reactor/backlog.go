@@ -100,33 +100,30 @@ func partOf(p []byte) (part, []byte) {
 	return part{buffer: buffer, bytes: room[:n]}, p[n:]
 }
 
-// appendShared adds p, bytes of a buffer, at the end. It copies them if they are few, since the buffer
-// may take ten times the memory of its bytes; but not if they are all that waits, which is so for
-// most receivers of a short message to many, and takes less memory than a part of our own.
-func (b *backlog) appendShared(buffer *pool.Buffer, p []byte) {
-	if len(p) < partBytesMin && len(b.parts) > 0 {
-		b.append(p)
-		return
+// add adds the bytes of p at the end, without the first ones, which are sent. Those of a shared buffer
+// are copied if they are few, since the buffer may take ten times the memory of its bytes; but not if
+// they are all that waits, which is so for most receivers of a short message to many, and takes less
+// memory than a part of our own.
+func (b *backlog) add(shared *pool.Buffer, sent int, p ...[]byte) {
+	for _, q := range p {
+		skip := min(sent, len(q))
+		sent -= skip
+		q = q[skip:]
+		if shared == nil || len(q) < partBytesMin && len(b.parts) > 0 {
+			b.append(q)
+			continue
+		}
+		shared.Retain()
+		b.bytes += len(q)
+		b.parts = append(b.parts, part{shared, q, true})
 	}
-	buffer.Retain()
-	b.bytes += len(p)
-	b.parts = append(b.parts, part{buffer, p, true})
 }
 
-// prepend copies p and q to the front.
-func (b *backlog) prepend(p, q []byte) {
+// addFront is add at the front.
+func (b *backlog) addFront(shared *pool.Buffer, sent int, p ...[]byte) {
 	rest := b.parts
 	b.parts = nil
-	b.append(p)
-	b.append(q)
-	b.parts = append(b.parts, rest...)
-}
-
-// prependShared is appendShared at the front.
-func (b *backlog) prependShared(buffer *pool.Buffer, p []byte) {
-	rest := b.parts
-	b.parts = nil
-	b.appendShared(buffer, p)
+	b.add(shared, sent, p...)
 	b.parts = append(b.parts, rest...)
 }
 

@@ -81,11 +81,7 @@ func (c *Conn) takeUnsent() (b *backlog, ok bool) {
 	c.refusing = true
 	c.awaitSenderLocked() // the backlog is in its hands
 	if c.collecting {
-		c.collecting = false
-		if len(c.loop.collected) > 0 {
-			c.sendLocked(c.loop.collected, nil)
-			c.loop.collected = c.loop.collected[:0]
-		}
+		c.sendCollectedLocked()
 	}
 	if c.asked.Or(askClose)&askClose != 0 {
 		return nil, false

@@ -110,7 +110,7 @@ func (r *rawSocket) Send(p []byte) error {
 	if c.more.layered.cut {
 		return net.ErrClosed
 	}
-	c.putLocked(p)
+	c.putLocked(nil, len(p), p)
 	return nil
 }
 
@@ -125,16 +125,13 @@ func (c *Conn) tryRead(p []byte) (int, error) {
 	return n, err
 }
 
-// writeLayered is Write, WriteBuffers and WriteShared of a connection with a layer.
-func (c *Conn) writeLayered(told bool, p ...[]byte) (size int, err error) {
+// writeLayered is write for a connection with a layer.
+func (c *Conn) writeLayered(told bool, size int, p [][]byte) (int, error) {
 	l := c.more.layered
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	for _, b := range p {
-		size += len(b)
-	}
 	c.mu.Lock()
-	err = c.admitLocked(size, told)
+	err := c.admitLocked(size, told)
 	c.mu.Unlock()
 	switch {
 	case err != nil:

@@ -36,43 +36,12 @@ const collectedMax = 8 << 10
 // WriteHardLimit bytes would wait; if none wait p may have any length. A refused Write
 // ends the connection, unless the handler is a [RoomHandler]. An error in sending always
 // does.
-func (c *Conn) Write(p []byte) (int, error) {
-	if c.isLayered {
-		return c.writeLayered(c.loop.roomer != nil, p)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.admitLocked(len(p), c.loop.roomer != nil); err != nil {
-		return 0, c.sock.opError("write", err)
-	}
-	c.putLocked(p)
-	return len(p), nil
-}
+func (c *Conn) Write(p []byte) (int, error) { return c.write(c.loop.roomer != nil, nil, p) }
 
-// putLocked sends p, or puts it where it is sent soon.
-func (c *Conn) putLocked(p []byte) {
-	switch {
-	case len(p) == 0:
-	case c.sending || c.unsent != nil:
-		c.backlogLocked().append(p)
-		c.addedLocked()
-	case c.collecting:
-		if l := c.loop; len(l.collected)+len(p) <= collectedMax {
-			l.collected = append(l.collected, p...)
-		} else {
-			collected := l.collected
-			l.collected = nil // the handler of another connection may run before it is sent
-			c.sendLocked(collected, p)
-			if c.collecting && l.collected == nil {
-				l.collected = collected[:0]
-			}
-		}
-	case c.loop.remind(c, true):
-		c.backlogLocked().append(p)
-		c.addedLocked()
-	default:
-		c.sendLocked(p, nil)
-	}
+// WriteBuffers is Write of several slices, one after the other: a header and a body, between which
+// no other goroutine's bytes come. It keeps neither p nor its slices. All of them are taken, or none.
+func (c *Conn) WriteBuffers(p ...[]byte) (int, error) {
+	return c.write(c.loop.roomer != nil, nil, p...)
 }
 
 // WriteShared writes b's bytes without copying them, for a message that goes to many
@@ -82,42 +51,54 @@ func (c *Conn) WriteShared(b *pool.Buffer) error {
 	if b == nil {
 		return errNil("WriteShared", "*pool.Buffer")
 	}
-	return c.writeShared((*engpool.Buffer)(b), c.loop.roomer != nil)
+	_, err := c.write(c.loop.roomer != nil, (*engpool.Buffer)(b), b.Bytes())
+	return err
 }
 
-// writeShared is WriteShared. A refused write ends the connection, unless told says that the
-// program learns of it.
-func (c *Conn) writeShared(b *engpool.Buffer, told bool) error {
+// write writes all of p. If it is refused the connection ends, unless told says that the program learns
+// of it. shared, if not nil, is the buffer of the bytes, which are not copied then.
+func (c *Conn) write(told bool, shared *engpool.Buffer, p ...[]byte) (size int, err error) {
+	for _, q := range p {
+		size += len(q)
+	}
 	if c.isLayered {
-		_, err := c.writeLayered(told, b.Bytes())
-		return err
+		return c.writeLayered(told, size, p)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := b.Bytes()
-	if err := c.admitLocked(len(p), told); err != nil {
-		return c.sock.opError("write", err)
+	if err := c.admitLocked(size, told); err != nil {
+		return 0, c.sock.opError("write", err)
 	}
+	c.putLocked(shared, size, p...)
+	return size, nil
+}
+
+// putLocked sends p, size bytes, or puts them where they are sent soon.
+func (c *Conn) putLocked(shared *engpool.Buffer, size int, p ...[]byte) {
+	l := c.loop
 	switch {
-	case len(p) == 0:
-	case c.sending || c.unsent != nil:
-		c.backlogLocked().appendShared(b, p)
-		c.addedLocked()
-	case c.collecting:
-		l := c.loop
-		if len(l.collected) > 0 {
-			c.backlogLocked().append(l.collected)
-			l.collected = l.collected[:0]
+	case size == 0:
+	case c.sending || c.unsent != nil || !c.collecting && l.remind(c, true):
+		c.addLocked(shared, p...)
+	case !c.collecting:
+		c.sendLocked(shared, size, p...)
+	case shared != nil:
+		c.backlogLocked().append(l.collected)
+		l.collected = l.collected[:0]
+		c.addLocked(shared, p...)
+	case len(l.collected)+size <= collectedMax:
+		for _, q := range p {
+			l.collected = append(l.collected, q...)
 		}
-		c.backlogLocked().appendShared(b, p)
-		c.addedLocked()
-	case c.loop.remind(c, true):
-		c.backlogLocked().appendShared(b, p)
-		c.addedLocked()
 	default:
-		c.sendSharedLocked(b, p)
+		collected := l.collected
+		l.collected = nil // the handler of another connection may run before it is sent
+		var all [partsPerSend][]byte
+		c.sendLocked(nil, len(collected)+size, append(append(all[:0], collected), p...)...)
+		if c.collecting && l.collected == nil {
+			l.collected = collected[:0]
+		}
 	}
-	return nil
 }
 
 // admitLocked returns why n more bytes can't be written. If too many wait, the
@@ -169,8 +150,9 @@ func (c *Conn) backlogLocked() *backlog {
 // may have any number of writes. So many bytes are worth a system call.
 const pushBytes = 64 << 10
 
-// addedLocked deals with bytes that were added to the backlog: the socket is tried before they count.
-func (c *Conn) addedLocked() {
+// addLocked adds bytes to the backlog. The socket is tried before they count.
+func (c *Conn) addLocked(shared *engpool.Buffer, p ...[]byte) {
+	c.backlogLocked().add(shared, 0, p...)
 	if c.unsent.bytes >= pushBytes {
 		c.flushLocked()
 	}
@@ -217,87 +199,61 @@ func (c *Conn) owe(unsent *backlog, ends bool) {
 	}
 }
 
-// sendCollectedLocked ends the collecting, and sends what was collected, or the backlog.
+// sendCollectedLocked ends the collecting, and sends what was collected, and the backlog.
 func (c *Conn) sendCollectedLocked() {
 	c.collecting = false
 	collected := c.loop.collected
 	c.loop.collected = collected[:0]
-	if len(collected) > 0 {
-		c.sendLocked(collected, nil)
-	} else {
+	switch {
+	case len(collected) == 0:
 		c.flushLocked()
+	case c.sending || c.unsent != nil:
+		c.addLocked(nil, collected)
+		c.flushLocked()
+	default:
+		c.sendLocked(nil, len(collected), collected)
 	}
 }
 
-// sendLocked sends p, and then q, and puts the rest into the backlog, which is empty.
-func (c *Conn) sendLocked(p, q []byte) {
-	if c.sending || c.unsent != nil {
-		c.backlogLocked().append(p)
-		c.backlogLocked().append(q)
-		c.flushLocked()
-		if c.unsent != nil {
-			c.crowdedLocked()
+// sendLocked sends p, size bytes, and puts the rest into the backlog, which is empty.
+func (c *Conn) sendLocked(shared *engpool.Buffer, size int, p ...[]byte) {
+	n, err, full := 0, error(nil), false
+	if len(p) <= partsPerSend { // or they may be more than a system call takes
+		var all [partsPerSend][]byte // a copy, which the call changes
+		n, err, full = c.trySendLocked(append(all[:0], p...))
+		if c.asked.Load()&(askEnd|askShut) != 0 {
+			c.loop.remind(c, false) // it may have found that a goroutine sends
 		}
-		return
 	}
-	n, err, full := c.trySendLocked(p, q)
 	if err != nil {
 		c.sendFailedLocked(err)
 		return
 	}
-	if n < len(p)+len(q) {
+	if n < size {
 		if c.asked.Load()&askClose != 0 {
-			c.dropUnsentLocked(len(p) + len(q) - n) // or bytes that were written later would follow a gap
+			c.dropUnsentLocked(size - n) // or bytes that were written later would follow a gap
 			return
 		}
-		b := c.backlogLocked()
-		if n < len(p) {
-			b.prepend(p[n:], q)
-		} else {
-			b.prepend(q[n-len(p):], nil)
-		}
+		c.backlogLocked().addFront(shared, n, p...)
 		c.blocked = full
 		c.crowdedLocked()
 	}
 	c.flushLocked()
 }
 
-// sendSharedLocked is sendLocked for the bytes of a shared buffer.
-func (c *Conn) sendSharedLocked(b *engpool.Buffer, p []byte) {
-	n, err, full := c.trySendLocked(p, nil)
-	if err != nil {
-		c.sendFailedLocked(err)
-		return
-	}
-	if n < len(p) {
-		if c.asked.Load()&askClose != 0 {
-			c.dropUnsentLocked(len(p) - n)
-			return
-		}
-		c.backlogLocked().prependShared(b, p[n:])
-		c.blocked = full
-		c.crowdedLocked()
-	}
-	c.flushLocked()
-}
-
-// trySendLocked makes the system call, without mu. full says that an event will come. more, of which
-// there is seldom any, goes behind q.
-func (c *Conn) trySendLocked(p, q []byte, more ...[]byte) (n int, err error, full bool) {
+// trySendLocked makes the system call, without mu. full says that an event will come.
+func (c *Conn) trySendLocked(v net.Buffers) (n int, err error, full bool) {
 	c.sending, c.roomEvent = true, false
 	c.mu.Unlock()
-	if len(q) == 0 && len(more) == 0 {
-		n, err = c.sock.tryWrite(p)
+	if len(v) == 1 {
+		n, err = c.sock.tryWrite(v[0])
 	} else {
-		n, err = c.sock.tryWriteBuffers(append(net.Buffers{p, q}, more...))
+		n, err = c.sock.tryWriteBuffers(v)
 	}
 	c.mu.Lock()
 	c.sending = false
 	if n > 0 {
 		c.touchWritten()
-	}
-	if c.asked.Load()&(askEnd|askShut) != 0 {
-		c.loop.remind(c, false) // it may have found that a goroutine sends
 	}
 	return n, err, !c.roomEvent
 }
@@ -320,11 +276,9 @@ func (c *Conn) flushLocked() {
 		for _, p := range v {
 			want += len(p)
 		}
-		c.sending, c.flushing, c.roomEvent = true, true, false
-		c.mu.Unlock()
-		n, err := c.sendParts(v)
-		c.mu.Lock()
-		c.sending, c.flushing = false, false
+		c.flushing = true
+		n, err, full := c.trySendLocked(v)
+		c.flushing = false
 		switch {
 		case c.unsent != b: // it was given up meanwhile
 			b.release()
@@ -336,10 +290,7 @@ func (c *Conn) flushLocked() {
 		b.drop(n)
 		c.tookLocked(n)
 		sent += n
-		if n > 0 {
-			c.touchWritten()
-		}
-		c.blocked = n < want && !c.roomEvent
+		c.blocked = n < want && full
 		if b.bytes == 0 {
 			c.unsent = nil
 			b.release()
@@ -348,13 +299,6 @@ func (c *Conn) flushLocked() {
 		}
 		c.roomyLocked()
 	}
-}
-
-func (c *Conn) sendParts(v net.Buffers) (int, error) {
-	if len(v) == 1 {
-		return c.sock.tryWrite(v[0])
-	}
-	return c.sock.tryWriteBuffers(v)
 }
 
 // roomyLocked makes the loop go on with what it put off until the peer has taken enough.
