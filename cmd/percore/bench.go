@@ -56,16 +56,13 @@ with -against without net); net,net is a control:
 net and percore, the listeners alone; percore+fastpath, the adapters' servers of
 HTTP/1, HTTP/2 and gRPC, and their clients, and percore+newserver,
 grpcadapter.NewServer; both also with +detach, where handlers that wait detach
-their answers; percore+fastpath+limit, which limits handlers in scenarios of an
-overload;
+their answers;
 fasthttp, percore+fasthttp (package fasthttp's server) and nginx (where installed),
 where the answer is a short text, nginx also as a proxy; nghttpd (where installed),
 over HTTP/2; in scenarios of a client fasthttp's;
-net+bare and percore+bare, which write and read without HTTP: no client, and no
-server of blocking code, can cost less;
 percore+reactor, event handlers on the loops, and the libraries gnet, nbio and
 netpoll (which need percore-peers, see docs/BENCHMARKS.md), for echo, broadcast and
-resp, percore+reactor also for HTTP that it does not look at`
+resp`
 
 // benchScaleNote is printed after the table of -scale.
 const benchScaleNote = `The load has the processors that the server leaves, and shares them where the server has all.

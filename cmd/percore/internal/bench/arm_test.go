@@ -9,7 +9,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore+fastpath, net,net,net+bare")
+	got, err := ParseArms("percore+fastpath, net,net,fasthttp")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -17,7 +17,7 @@ func TestParseArms(t *testing.T) {
 		{Name: "percore+fastpath", Engine: scenario.Engine{Percore: true, Kind: scenario.FastPath}},
 		{Name: "net"},
 		{Name: "net#2"},
-		{Name: "net+bare", Engine: scenario.Engine{Kind: scenario.Bare}},
+		{Name: "fasthttp", Engine: scenario.Engine{Kind: scenario.FastHTTP}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

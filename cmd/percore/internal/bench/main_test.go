@@ -102,9 +102,6 @@ func (f *fake) Memory(_ scenario.None, m *scenario.Memory) error {
 	return nil
 }
 
-// Hold is for a client that closes all connections.
-func (f *fake) Hold(int, *int) error { return nil }
-
 func (f *fake) Start(_ scenario.Order, started *scenario.Started) error {
 	if f.how == fakeRefuse {
 		return errors.New("not today")

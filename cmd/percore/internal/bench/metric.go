@@ -29,9 +29,7 @@ const (
 	MetricUser         = "user-ns/op" // of the server
 	MetricSystem       = "sys-ns/op"  // of the server
 	MetricRate         = "ops/s"
-	MetricGood         = "good/s"    // operations that ended soon after they were due, in an overload only
-	MetricRefused      = "refused-%" // operations that the server has refused, in an overload only
-	MetricP50          = "p50-ns"    // these five: as seen by the load generator
+	MetricP50          = "p50-ns" // these five: as seen by the load generator
 	MetricP90          = "p90-ns"
 	MetricP99          = "p99-ns"
 	MetricP999         = "p99.9-ns"
@@ -63,8 +61,6 @@ var metrics = []Metric{
 	{MetricUser, "  user", Nanoseconds, false},
 	{MetricSystem, "  system", Nanoseconds, false},
 	{MetricRate, "ops/s", PerSecond, true},
-	{MetricGood, "good/s", PerSecond, true},
-	{MetricRefused, "refused", Percent, false},
 	{MetricP50, "p50", Nanoseconds, false},
 	{MetricP90, "p90", Nanoseconds, false},
 	{MetricP99, "p99", Nanoseconds, false},

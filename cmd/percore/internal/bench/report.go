@@ -75,8 +75,6 @@ func headline(s *scenario.Scenario) []string {
 	switch {
 	case s.Memory:
 		return []string{MetricResident, MetricHeap, MetricGoroutines}
-	case s.Overload > 0:
-		return []string{MetricGood, MetricP99, MetricRate, MetricRefused}
 	case s.Computing: // which takes all available CPU time
 		return []string{MetricRate, MetricP50, MetricP99}
 	case s.Open():

@@ -204,10 +204,6 @@ func (st *stage) window(rate float64) Sample {
 	for metric, n := range counted {
 		perOp(metric, n)
 	}
-	if st.s.Overload > 0 {
-		m[MetricGood] = float64(res.Good) / st.r.cfg.Duration.Seconds()
-		m[MetricRefused] = 100 * float64(res.Refused) / float64(res.Ops+res.Refused)
-	}
 	machine.noteOthers(m, after.CPU()-before.CPU()+behindAfter-behindBefore+res.CPU)
 	return Sample{Metrics: m, Latency: res.Latency}
 }
@@ -268,38 +264,26 @@ func (st *stage) idleMemory() map[string]float64 {
 	}
 }
 
-// fill opens the idle connections, to the server or, of its client, to the backend. Each has had one
-// request, or has requests whose handlers wait.
+// fill opens the idle connections. Each has had one request, or has requests whose handlers wait.
 func (st *stage) fill() {
 	s := st.s
-	switch {
-	case s.Calls.Idle > 0:
-		st.call(st.server, "Hold", s.Idle, new(int), openMax)
-	case s.Waiting:
-		job := idleJob(st.job, s.IdleConns())
-		job.Path = scenario.WaitPath
-		st.call(st.load, "Ask", job, nil, openMax)
-		st.call(st.server, "Await", s.Idle, nil, openMax)
-	default:
+	if !s.Waiting {
 		st.leave(s.Idle)
+		return
 	}
+	job := idleJob(st.job, s.IdleConns())
+	job.Path = scenario.WaitPath
+	st.call(st.load, "Ask", job, nil, openMax)
+	st.call(st.server, "Await", s.Idle, nil, openMax)
 }
 
 // revive uses every connection of fill once more, or makes the waiting handlers answer.
 func (st *stage) revive() {
-	s := st.s
-	switch {
-	case s.Calls.Idle > 0:
-		reused := 0
-		st.call(st.server, "Hold", s.Idle, &reused, openMax)
-		if st.err == nil && reused < s.Idle {
-			st.err = fmt.Errorf("the client has used %d of %d idle connections once more", reused, s.Idle)
-		}
-	case s.Waiting:
+	if st.s.Waiting {
 		st.call(st.server, "Release", nil, nil, st.r.cfg.Hung)
 		st.call(st.load, "Answers", nil, nil, openMax)
-	default:
-		st.call(st.load, "Revive", nil, nil, openMax)
-		st.ops += int64(s.Idle)
+		return
 	}
+	st.call(st.load, "Revive", nil, nil, openMax)
+	st.ops += int64(st.s.Idle)
 }

@@ -39,7 +39,7 @@ const spareFiles = 128
 func (l limits) allow(s *scenario.Scenario) error {
 	n := s.MostConns()
 	files := n + spareFiles
-	if s.Backend != nil && s.Calls.Idle == 0 {
+	if s.Backend != nil {
 		files += n // the proxy's other side
 	}
 	if l.files > 0 && files > l.files {

@@ -15,9 +15,6 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// errRefused is the error of an operation that was answered with 503. The connection serves the next.
-var errRefused = errors.New("the server has refused the request")
-
 // httpSession sends the same request over and over on one connection.
 type httpSession struct {
 	job     *scenario.Job
@@ -74,14 +71,12 @@ func (s *httpSession) send() error {
 func (s *httpSession) receive() error {
 	status, err := s.answers.Next()
 	want := http.StatusOK
-	if s.job.Odd == scenario.OddUpgrade {
+	if s.job.App == scenario.AppUpgrade {
 		want = http.StatusSwitchingProtocols
 	}
 	switch {
 	case err != nil:
 		return unexpectedEOF(err)
-	case status == http.StatusServiceUnavailable && s.job.Overload > 0:
-		return errRefused
 	case status != want:
 		return fmt.Errorf("unexpected answer %d %s", status, http.StatusText(status))
 	}
@@ -97,30 +92,23 @@ func request(job *scenario.Job, extra string) []byte {
 	if job.Browser {
 		extra += strings.Join(scenario.BrowserHeader, "\r\n") + "\r\n"
 	}
+	if job.Field != "" {
+		extra += job.Field + "\r\n"
+	}
 	method, path, version, body := "GET", "/", "HTTP/1.1", strings.Repeat("x", job.Payload)
 	if job.Path != "" {
 		path = job.Path
 	}
 	if job.Payload > 0 {
 		method = "POST"
-		if job.Odd == scenario.OddChunked {
+		if job.Chunked {
 			extra, body = extra+"Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", job.Payload, body)
 		} else {
 			extra += fmt.Sprintf("Content-Length: %d\r\n", job.Payload)
 		}
 	}
-	switch job.Odd {
-	case scenario.OddVersion:
+	if job.HTTP10 {
 		version = "HTTP/1.0"
-		if !job.Close {
-			extra += "Connection: keep-alive\r\n"
-		}
-	case scenario.OddUpgrade:
-		extra = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-	case scenario.OddPragma:
-		extra += "Pragma: no-cache\r\n"
-	case scenario.OddExpect:
-		extra += "Expect: 100-continue\r\n"
 	}
 	return fmt.Appendf(nil, "%s %s %s\r\nHost: %s\r\n%s\r\n%s", method, path, version, job.Addr, extra, body)
 }
@@ -132,7 +120,11 @@ type httpOnce struct {
 }
 
 func httpOnces(job *scenario.Job) opener {
-	req := request(job, "Connection: close\r\n")
+	extra := "Connection: close\r\n"
+	if job.App == scenario.AppUpgrade {
+		extra = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+	}
+	req := request(job, extra)
 	return func(int) (session, error) { return &httpOnce{httpSession: httpSession{job: job, req: req}}, nil }
 }
 

@@ -49,12 +49,11 @@ func TestHTTPAnswers(t *testing.T) {
 		{good, scenario.Scenario{}, ""},
 		{good, scenario.Scenario{Close: true}, ""},
 		{chunked, scenario.Scenario{}, ""},
-		{"HTTP/1.1 100 Continue\r\n\r\n" + good, scenario.Scenario{Odd: scenario.OddExpect}, ""},
-		{strings.Replace(good, "1.1", "1.0", 1), scenario.Scenario{Odd: scenario.OddVersion}, ""},
-		{upgrade, scenario.Scenario{Odd: scenario.OddUpgrade, Close: true}, ""},
-		{good, scenario.Scenario{Odd: scenario.OddUpgrade, Close: true}, "unexpected answer 200"},
+		{"HTTP/1.1 100 Continue\r\n\r\n" + good, scenario.Scenario{Field: "Expect: 100-continue"}, ""},
+		{strings.Replace(good, "1.1", "1.0", 1), scenario.Scenario{HTTP10: true}, ""},
+		{upgrade, scenario.Scenario{App: scenario.AppUpgrade, Close: true}, ""},
+		{good, scenario.Scenario{App: scenario.AppUpgrade, Close: true}, "unexpected answer 200"},
 		{refused, scenario.Scenario{}, "unexpected answer 503"},
-		{refused, scenario.Scenario{Overload: 1}, errRefused.Error()},
 		{"220 mail.example.org ESMTP\r\n", scenario.Scenario{}, "read answer"},
 		{"", scenario.Scenario{}, "EOF"},
 		{good[:30], scenario.Scenario{}, "EOF"},
@@ -64,7 +63,7 @@ func TestHTTPAnswers(t *testing.T) {
 		{good + "!", scenario.Scenario{Close: true}, "1 bytes more"},
 	} {
 		testnet.NoLeaks(t)
-		c.job.App, c.job.Conns = scenario.AppHTTP, 1
+		c.job.Conns = 1
 		sessions, err := open(&scenario.Job{Scenario: c.job, Addr: answering(t, c.answer)})
 		if err != nil {
 			t.Fatal(err)
@@ -94,8 +93,8 @@ func TestRequest(t *testing.T) {
 		{scenario.Scenario{}, "", "GET / HTTP/1.1\r\nHost: h:1\r\n\r\n"},
 		{scenario.Scenario{Path: "/f"}, "X: y\r\n", "GET /f HTTP/1.1\r\nHost: h:1\r\nX: y\r\n\r\n"},
 		{scenario.Scenario{Payload: 3}, "", "POST / HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nxxx"},
-		{scenario.Scenario{Payload: 17, Odd: scenario.OddChunked}, "", "POST / HTTP/1.1\r\nHost: h:1\r\nTransfer-Encoding: chunked\r\n\r\n11\r\nxxxxxxxxxxxxxxxxx\r\n0\r\n\r\n"},
-		{scenario.Scenario{Odd: scenario.OddVersion}, "", "GET / HTTP/1.0\r\nHost: h:1\r\nConnection: keep-alive\r\n\r\n"},
+		{scenario.Scenario{Payload: 17, Chunked: true}, "", "POST / HTTP/1.1\r\nHost: h:1\r\nTransfer-Encoding: chunked\r\n\r\n11\r\nxxxxxxxxxxxxxxxxx\r\n0\r\n\r\n"},
+		{scenario.Scenario{HTTP10: true, Field: "Connection: keep-alive"}, "", "GET / HTTP/1.0\r\nHost: h:1\r\nConnection: keep-alive\r\n\r\n"},
 		{scenario.Scenario{Browser: true}, "X: y\r\n", "GET / HTTP/1.1\r\nHost: h:1\r\nX: y\r\n" + strings.Join(scenario.BrowserHeader, "\r\n") + "\r\n\r\n"},
 	} {
 		if got := string(request(&scenario.Job{Scenario: c.job, Addr: "h:1"}, c.extra)); got != c.want {

@@ -19,9 +19,8 @@ type crew struct {
 	stop    atomic.Bool // no further operation is to begin
 	failed  atomic.Bool
 
-	latency       *latencies
-	late          *latencies // see scenario.Result; nil after a closed loop
-	good, refused atomic.Int64
+	latency *latencies
+	late    *latencies // see scenario.Result; nil after a closed loop
 }
 
 // start starts a worker. A worker's error stops the others.
@@ -118,19 +117,10 @@ func (c *crew) serve(s session, due <-chan time.Time) error {
 		if c.stop.Load() {
 			break
 		}
-		switch err := s.op(); err {
-		case nil:
-		case errRefused:
-			c.refused.Add(1)
-			continue
-		default:
+		if err := s.op(); err != nil {
 			return err
 		}
-		d := time.Since(at)
-		if d <= scenario.Good {
-			c.good.Add(1)
-		}
-		took.record(d)
+		took.record(time.Since(at))
 	}
 	return nil
 }

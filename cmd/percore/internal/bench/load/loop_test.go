@@ -117,28 +117,6 @@ func TestOpenLoopOverload(t *testing.T) {
 	})
 }
 
-// TestOpenLoopGood: operations that end soon after they were due are good, and those that are refused
-// have no latency.
-func TestOpenLoopGood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow := func(i int) time.Duration { return time.Duration(i%2) * time.Second }
-		refuse := func(i int) error {
-			if i%4 == 0 {
-				return errRefused
-			}
-			return nil
-		}
-		schedule := pausing(1, time.Minute, time.Minute, time.Hour, 1)
-		m, err := openLoop([]session{&fakeSession{latency: slow, fail: refuse}}, schedule, time.Sleep)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := m.latency.h.TotalCount() + m.refused.Load(); n < 59 || n > 61 || m.refused.Load() < 14 || m.refused.Load() > 16 || m.good.Load() < 14 || m.good.Load() > 16 {
-			t.Errorf("got %d operations, %d good, %d refused: want 45 of 60, 15 and 15", m.latency.h.TotalCount(), m.good.Load(), m.refused.Load())
-		}
-	})
-}
-
 func TestPoisson(t *testing.T) {
 	const rate, seconds = 1000.0, 100
 	a := poisson(rate, seconds*time.Second, 7)

@@ -87,8 +87,8 @@ func (p *Process) Run(ph scenario.Phase, res *scenario.Result) (err error) {
 		return err
 	}
 	*res = scenario.Result{
-		Ops: c.latency.h.TotalCount(), Good: c.good.Load(), Refused: c.refused.Load(),
-		Elapsed: time.Since(began), CPU: processCPU() - cpu, Quantiles: make(map[string]time.Duration),
+		Ops: c.latency.h.TotalCount(), Elapsed: time.Since(began), CPU: processCPU() - cpu,
+		Quantiles: make(map[string]time.Duration),
 	}
 	for name, q := range quantiles {
 		res.Quantiles[name] = c.latency.quantile(q)

@@ -57,7 +57,7 @@ func newOpener(job *scenario.Job) opener {
 	switch app {
 	case scenario.AppEcho, scenario.AppBuffers, scenario.AppRESP:
 		return exchanges(job, app)
-	case scenario.AppBroadcast, scenario.AppEvents:
+	case scenario.AppBroadcast:
 		return broadcasts(job)
 	case scenario.AppGRPC, scenario.AppMethod:
 		return grpcSessions(job)

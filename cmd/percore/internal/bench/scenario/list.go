@@ -52,8 +52,7 @@ func List(idle, procs int) []Scenario {
 
 // addHTTP adds small requests on connections that stay open, and requests that are less plain; answers
 // in JSON, of which one is longer than net/http buffers and goes out in chunks; handlers that keep the
-// processors busy, below and at saturation, and requests that are more than their handlers' bottleneck
-// can serve, and fewer; files, and uploads.
+// processors busy, below and at saturation; files, and uploads.
 func (all *list) addHTTP() {
 	all.conns("*http/keepalive", Scenario{App: AppHTTP}, 1, 8, 64, 512)
 	all.conns("*http/timeouts", Scenario{App: AppHTTP, Timeouts: true}, 64)
@@ -64,12 +63,12 @@ func (all *list) addHTTP() {
 	all.conns("http/json/1KiB", Scenario{App: AppJSON, Answer: 1 << 10}, 64)
 	all.conns("http/json/32KiB", Scenario{App: AppJSON, Answer: 32 << 10}, 64)
 	all.conns("*http/close", Scenario{App: AppHTTP, Close: true}, 64)
-	all.conns("http/odd/chunked", Scenario{App: AppUpload, Payload: 1 << 10, Odd: OddChunked}, 64)
-	all.conns("http/odd/expect", Scenario{App: AppUpload, Payload: 1 << 10, Odd: OddExpect}, 64)
-	all.conns("http/odd/http10", Scenario{App: AppHTTP, Odd: OddVersion}, 64)
-	all.conns("http/odd/http10-close", Scenario{App: AppHTTP, Odd: OddVersion, Close: true}, 64)
-	all.conns("http/odd/pragma", Scenario{App: AppHTTP, Odd: OddPragma}, 64)
-	all.conns("http/odd/upgrade", Scenario{App: AppUpgrade, Odd: OddUpgrade, Close: true}, 64)
+	all.conns("http/odd/chunked", Scenario{App: AppUpload, Payload: 1 << 10, Chunked: true}, 64)
+	all.conns("http/odd/expect", Scenario{App: AppUpload, Payload: 1 << 10, Field: "Expect: 100-continue"}, 64)
+	all.conns("http/odd/http10", Scenario{App: AppHTTP, HTTP10: true, Field: "Connection: keep-alive"}, 64)
+	all.conns("http/odd/http10-close", Scenario{App: AppHTTP, HTTP10: true, Close: true}, 64)
+	all.conns("http/odd/pragma", Scenario{App: AppHTTP, Field: "Pragma: no-cache"}, 64)
+	all.conns("http/odd/upgrade", Scenario{App: AppUpgrade, Close: true}, 64)
 	for _, d := range []time.Duration{100 * time.Microsecond, time.Millisecond} {
 		name := fmt.Sprintf("cpu/%v", d)
 		if d == time.Millisecond {
@@ -77,9 +76,6 @@ func (all *list) addHTTP() {
 		}
 		all.add(name+"/conns=64/saturated", Scenario{App: AppSpin, Spin: d, Conns: 64})
 		all.conns(name, Scenario{App: AppSpin, Spin: d, Share: 0.6}, 64)
-	}
-	for _, times := range []float64{0.9, 2} {
-		all.add(fmt.Sprintf("http/overload/%v/conns=512/load=%v", BottleneckTime, times), Scenario{App: AppBottleneck, Overload: times, Conns: 512})
 	}
 	all.conns("download/4KiB", Scenario{App: AppFiles, Path: "/4KiB"}, 8)
 	all.conns("download/64KiB", Scenario{App: AppFiles, Path: "/64KiB"}, 8)
@@ -91,9 +87,9 @@ func (all *list) addHTTP() {
 // Files are the downloads, by their names in the directory that the file servers serve.
 var Files = map[string]int{"4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20}
 
-// addBytes adds bytes there and back, a message or an event to many connections, pipelined commands,
-// and answers in many small slices, as of a message and its parts, and of a message broker's flush. An
-// operation is a message or event to all, or 16 commands.
+// addBytes adds bytes there and back, a message to many connections, pipelined commands, and answers in
+// many small slices, as of a message and its parts, and of a message broker's flush. An operation is a
+// message to all, or 16 commands.
 func (all *list) addBytes(idle int) {
 	short := Scenario{App: AppEcho, Payload: 128}
 	all.conns("*echo/128B", short, 1)
@@ -101,7 +97,6 @@ func (all *list) addBytes(idle int) {
 	all.conns("*echo/128B", short, 256)
 	all.conns("echo/16KiB", Scenario{App: AppEcho, Payload: 16 << 10}, 16, 256)
 	all.add(fmt.Sprintf("broadcast/100B/conns=%d", max(2, idle/10)), Scenario{App: AppBroadcast, Payload: 100, Conns: max(2, idle/10), Callers: 1})
-	all.add(fmt.Sprintf("sse/broadcast/100B/conns=%d", idle), Scenario{App: AppEvents, Payload: 100, Conns: idle, Callers: 1})
 	all.conns("resp/64B/pipeline=16", Scenario{App: AppRESP, Payload: 64, Pipeline: 16}, 64)
 	all.conns("buffers/16x256B", Scenario{App: AppBuffers, Slices: 16, Answer: 256}, 64)
 	all.conns("buffers/1024x512B", Scenario{App: AppBuffers, Slices: 1024, Answer: 512}, 8)
@@ -166,7 +161,7 @@ func (all *list) addProxies() {
 	all.conns("proxy/client/100KiB", Scenario{App: AppProxyHTTP, Calls: own, Backend: &Scenario{App: AppJSON, Answer: 100 << 10}}, 64)
 	all.conns("proxy/client/https", Scenario{App: AppProxyHTTP, Calls: own, Backend: &hello, TLS: true}, 64)
 	upload := Scenario{App: AppUpload}
-	all.conns("proxy/client/chunked", Scenario{App: AppProxyHTTP, Calls: own, Backend: &upload, Payload: 1 << 10, Odd: OddChunked}, 64)
+	all.conns("proxy/client/chunked", Scenario{App: AppProxyHTTP, Calls: own, Backend: &upload, Payload: 1 << 10, Chunked: true}, 64)
 }
 
 // addClients adds clients of HTTP and gRPC, with so many calls at a time. An operation is
@@ -215,9 +210,9 @@ func (all *list) addComputing() {
 	all.conns("computing/echo/16KiB", Scenario{App: AppEcho, Computing: true, Payload: 16 << 10}, 16)
 }
 
-// addIdle adds connections on which nothing happens, of a server and of a client: their memory, which
-// one more connection has warmed up for, and what they cost the busy connections. A gRPC client's
-// connection is expensive for the client, so there are fewer.
+// addIdle adds connections on which nothing happens: their memory, which one more connection has warmed
+// up for, and what they cost the busy connections. A gRPC client's connection is expensive for the
+// client, so there are fewer.
 func (all *list) addIdle(idle int) {
 	add := func(name string, n int, s Scenario) {
 		s.Conns, s.Idle, s.Memory = 1, n, true
@@ -231,8 +226,6 @@ func (all *list) addIdle(idle int) {
 	add("*idle/h2c", idle, Scenario{App: AppHTTP, HTTP2: true})
 	add("idle/h2c/browser", idle, Scenario{App: AppHTTP, HTTP2: true, Browser: true})
 	add("idle/h2", idle, Scenario{App: AppHTTP, HTTP2: true, TLS: true})
-	add("idle/client/http", idle, Scenario{App: AppCaller, Calls: Calls{Idle: idle}, Backend: &Scenario{App: AppHTTP}})
-	add("idle/client/https", idle, Scenario{App: AppCaller, Calls: Calls{Idle: idle, TLS: true}, Backend: &Scenario{App: AppHTTP, TLS: true}})
 	many := idle + idle/2
 	all.add(fmt.Sprintf("*idle+busy/http/idle=%d/conns=64", many), Scenario{App: AppHTTP, Idle: many, Conns: 64})
 }

@@ -41,13 +41,14 @@ type Scenario struct {
 	Stream   bool   // AppGRPC only: messages there and back on a stream that stays open
 	Browser  bool   // HTTP only: with BrowserHeader
 	Close    bool   // HTTP/1 only: a connection for each request
-	Odd      string // HTTP/1 only: what is odd about requests, one of the Odd constants
+	HTTP10   bool   // HTTP/1 only: the version of requests is HTTP/1.0
+	Chunked  bool   // HTTP/1 only: the body goes in one chunk
+	Field    string // HTTP/1 only: another line of the header
 	Window   int    // HTTP/2 only: how many bytes of answers the server may send ahead; 0: 1 GiB
 
 	// How it is measured: in a closed loop, unless one of these makes it an open loop.
 	Share              float64       // of the rate that the last arm reaches in a closed loop
 	PauseMin, PauseMax time.Duration // each connection pauses for a random time between them
-	Overload           float64       // times what AppBottleneck can serve; the server may answer 503
 
 	Idle    int  // connections, or requests that wait, in addition to Conns
 	Memory  bool // the memory of these is measured, not a window
@@ -67,7 +68,6 @@ type Calls struct {
 	Chunked bool   // the body's length is not known before
 	Hosts   int    // if not 0, so many addresses in turn, of a backend with Hosts
 	Dial    string // the client's DialContext: none, CallDial or CallUnix
-	Idle    int    // as many idle connections may be left to the client
 	Own     bool   // the arm's client calls, of AppProxyHTTP; else http.Transport does
 }
 
@@ -86,35 +86,24 @@ const (
 
 // The servers.
 const (
-	AppHTTP       = "http"       // net/http: a short text
-	AppJSON       = "json"       // net/http: a JSON document of Answer bytes
-	AppWaiting    = "waiting"    // net/http: the short text; on WaitPath, once it is released
-	AppSpin       = "spin"       // net/http: burns Spin, then sends the short text
-	AppFiles      = "files"      // net/http: http.FileServer on the harness's files
-	AppUpload     = "upload"     // net/http: reads the body, then sends the short text
-	AppMirror     = "mirror"     // net/http: sends the body back
-	AppUpgrade    = "upgrade"    // net/http: switches to another protocol, as a WebSocket's server does, and closes
-	AppProxyHTTP  = "proxy-http" // net/http: httputil.ReverseProxy to the backend
-	AppCaller     = "caller"     // net/http: makes Calls, then sends the short text
-	AppBottleneck = "bottleneck" // net/http: holds one of BottleneckPlaces for BottleneckTime, then sends the short text
-	AppEvents     = "events"     // net/http: each POST's body is a server-sent event to all that make a GET
-	AppProxyTCP   = "proxy-tcp"  // io.Copy in both directions between client and backend
-	AppEcho       = "echo"       // sends bytes back as they come
-	AppBroadcast  = "broadcast"  // sends bytes to all connections as they come; a Greeting to its sender alone
-	AppRESP       = "resp"       // a key-value store
-	AppBuffers    = "buffers"    // for each byte Slices slices of Answer bytes, with net.Buffers.WriteTo
-	AppGRPC       = "grpc"       // the Echo service
-	AppMethod     = "method"     // none of the benchmark's: a method of gRPC of another program
+	AppHTTP      = "http"       // net/http: a short text
+	AppJSON      = "json"       // net/http: a JSON document of Answer bytes
+	AppWaiting   = "waiting"    // net/http: the short text; on WaitPath, once it is released
+	AppSpin      = "spin"       // net/http: burns Spin, then sends the short text
+	AppFiles     = "files"      // net/http: http.FileServer on the harness's files
+	AppUpload    = "upload"     // net/http: reads the body, then sends the short text
+	AppMirror    = "mirror"     // net/http: sends the body back
+	AppUpgrade   = "upgrade"    // net/http: switches to another protocol, as a WebSocket's server does, and closes
+	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to the backend
+	AppCaller    = "caller"     // net/http: makes Calls, then sends the short text
+	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions between client and backend
+	AppEcho      = "echo"       // sends bytes back as they come
+	AppBroadcast = "broadcast"  // sends bytes to all connections as they come; a Greeting to its sender alone
+	AppRESP      = "resp"       // a key-value store
+	AppBuffers   = "buffers"    // for each byte Slices slices of Answer bytes, with net.Buffers.WriteTo
+	AppGRPC      = "grpc"       // the Echo service
+	AppMethod    = "method"     // none of the benchmark's: a method of gRPC of another program
 )
-
-// AppBottleneck's requests wait for a place without a limit, as for a connection to a database.
-const (
-	BottleneckPlaces = 8
-	BottleneckTime   = 10 * time.Millisecond
-)
-
-// Good is how long after it was due an operation of an overload must have ended to count as good.
-const Good = 50 * time.Millisecond
 
 // WaitPath is the path on which AppWaiting waits.
 const WaitPath = "/wait"
@@ -131,15 +120,6 @@ const (
 	EchoWatch  = "/percore.bench.Echo/Watch"
 
 	ListMessages = 1000
-)
-
-// The values of Odd.
-const (
-	OddChunked = "chunked" // the body goes in one chunk
-	OddExpect  = "expect"  // Expect: 100-continue, and the body with it
-	OddPragma  = "pragma"  // Pragma: no-cache
-	OddVersion = "version" // HTTP/1.0, which asks for keep-alive unless Close is set
-	OddUpgrade = "upgrade" // to another protocol, with Close only
 )
 
 // BrowserHeader has the header fields that a browser sends besides Host, one per line.
@@ -166,17 +146,14 @@ func (s *Scenario) OverHTTP() bool {
 }
 
 // Open reports whether the load is an open loop.
-func (s *Scenario) Open() bool { return s.Share > 0 || s.PauseMax > 0 || s.Overload > 0 }
+func (s *Scenario) Open() bool { return s.Share > 0 || s.PauseMax > 0 }
 
 // Rate returns the operations per second of an open loop that doesn't depend on the arms, or else 0.
 func (s *Scenario) Rate() float64 {
-	switch {
-	case s.Overload > 0:
-		return s.Overload * BottleneckPlaces / BottleneckTime.Seconds()
-	case s.PauseMax > 0:
-		return float64(s.Conns) / ((s.PauseMin + s.PauseMax) / 2).Seconds()
+	if s.PauseMax == 0 {
+		return 0
 	}
-	return 0
+	return float64(s.Conns) / ((s.PauseMin + s.PauseMax) / 2).Seconds()
 }
 
 // MostConns returns how many connections are open at once.
@@ -195,18 +172,15 @@ type Engine struct {
 	Percore bool   `json:"percore,omitempty"` // its listener is percore's
 	Kind    string `json:"kind,omitempty"`    // "" or one of the constants below
 	Detach  bool   `json:"detach,omitempty"`  // handlers that wait detach their answers
-	Limit   bool   `json:"limit,omitempty"`   // LimitWork lets as many handlers of AppBottleneck run as it has places
 }
 
 // The kinds of Engines. Where the scenario is about a client it is of that kind, too. FastPath are
-// httpadapter and grpcadapter.Wrap, with NewTransport and NewClient; NewServer is grpcadapter's.
-// Reactor and Bare read and write without HTTP: no server of handlers and none of blocking code, and no
-// client, can cost less. Nginx and Nghttpd run where they are installed.
+// httpadapter and grpcadapter.Wrap, with NewTransport and NewClient; NewServer is grpcadapter's. Nginx
+// and Nghttpd run where they are installed.
 const (
 	FastPath  = "fastpath"
 	NewServer = "newserver"
 	Reactor   = "reactor"
-	Bare      = "bare"
 	FastHTTP  = "fasthttp"
 	Nginx     = "nginx"
 	Nghttpd   = "nghttpd"
@@ -221,12 +195,9 @@ var engines = map[string]Engine{
 	"percore":                  {Percore: true},
 	"percore+fastpath":         {Percore: true, Kind: FastPath},
 	"percore+fastpath+detach":  {Percore: true, Kind: FastPath, Detach: true},
-	"percore+fastpath+limit":   {Percore: true, Kind: FastPath, Limit: true},
 	"percore+newserver":        {Percore: true, Kind: NewServer},
 	"percore+newserver+detach": {Percore: true, Kind: NewServer, Detach: true},
 	"percore+reactor":          {Percore: true, Kind: Reactor},
-	"percore+bare":             {Percore: true, Kind: Bare},
-	"net+bare":                 {Kind: Bare},
 	"percore+fasthttp":         {Percore: true, Kind: FastHTTP},
 	"fasthttp":                 {Kind: FastHTTP},
 	"nginx":                    {Kind: Nginx},
@@ -250,10 +221,9 @@ func (e Engine) Peer() bool { return e.Kind == Gnet || e.Kind == Nbio || e.Kind 
 
 // Serves reports whether there is such a server, or client.
 func (e Engine) Serves(s *Scenario) bool {
-	inClear := !s.TLS && !s.HTTP2
-	plain := inClear && !s.Computing && !s.Timeouts && s.Odd == ""
-	other := Calls{HTTP2: s.Calls.HTTP2, GRPC: s.Calls.GRPC, Hosts: s.Calls.Hosts, Idle: s.Calls.Idle}
-	if e.Detach && !s.Waiting || e.Limit && s.Overload == 0 {
+	plain := !s.TLS && !s.HTTP2 && !s.HTTP10 && s.Field == ""
+	other := Calls{HTTP2: s.Calls.HTTP2, GRPC: s.Calls.GRPC, Hosts: s.Calls.Hosts}
+	if e.Detach && !s.Waiting {
 		return false
 	}
 	switch e.Kind {
@@ -261,20 +231,13 @@ func (e Engine) Serves(s *Scenario) bool {
 		return s.OverHTTP() || s.App == AppGRPC
 	case NewServer:
 		return s.App == AppGRPC
-	case Bare:
-		return s.App == AppHTTP && plain && !s.Close || s.App == AppCaller && s.Calls == Calls{}
 	case FastHTTP:
-		return s.App == AppHTTP && inClear && s.Odd == "" || s.App == AppCaller && other == Calls{}
+		return s.App == AppHTTP && plain || s.App == AppCaller && other == Calls{}
 	case Nginx:
-		return s.App == AppHTTP && plain || s.App == AppProxyHTTP
+		return s.App == AppHTTP && plain && !s.Computing && !s.Timeouts || s.App == AppProxyHTTP
 	case Nghttpd:
 		return s.HTTP2 && (s.App == AppHTTP || s.App == AppJSON || s.App == AppUpload)
-	case Reactor:
-		if s.App == AppHTTP {
-			return plain && !s.Close
-		}
-		fallthrough
-	case Gnet, Nbio, Netpoll:
+	case Reactor, Gnet, Nbio, Netpoll:
 		return s.App == AppEcho || s.App == AppBroadcast || s.App == AppRESP
 	}
 	return true
@@ -345,9 +308,7 @@ type Phase struct {
 // Result holds a phase's measurements. Latencies are HDR histograms in nanoseconds, V2 compressed,
 // base64, and quantiles of them.
 type Result struct {
-	Ops       int64 // without those that were refused
-	Good      int64 // of an overload: those that ended soon after they were due
-	Refused   int64 // of an overload
+	Ops       int64
 	Elapsed   time.Duration
 	CPU       time.Duration // of the load's process
 	Latency   string

@@ -5,18 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
@@ -25,9 +19,8 @@ import (
 type caller struct {
 	err       error // that the client can't be made
 	call      func() error
-	each      int                      // calls for a request
-	hold      func(n int) (int, error) // see Process.Hold
-	closeIdle func()                   // closes the client's connections
+	each      int    // calls for a request
+	closeIdle func() // closes the client's connections
 }
 
 // newCaller makes the client that the engine has.
@@ -39,9 +32,6 @@ func newCaller(order *scenario.Order) *caller {
 	switch calls := order.Calls; {
 	case calls.GRPC > 0:
 		c.callGRPC(order)
-	case order.Engine.Kind == scenario.Bare:
-		conns := &bareConns{percore: order.Engine.Percore, addr: order.Behind}
-		c.call, c.closeIdle = conns.call, conns.closeIdle
 	case order.Engine.Kind == scenario.FastHTTP:
 		c.call, c.closeIdle = fastCall(order)
 	default:
@@ -78,8 +68,7 @@ const idleMax = 512
 func transport(order *scenario.Order, adapted bool) http.RoundTripper {
 	calls := &order.Calls
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConnsPerHost = max(idleMax, calls.Idle)
-	t.MaxIdleConns = t.MaxIdleConnsPerHost
+	t.MaxIdleConnsPerHost, t.MaxIdleConns = idleMax, idleMax
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(calls.HTTP2 == 0)
 	t.Protocols.SetHTTP2(calls.HTTP2 > 0 && calls.TLS)
@@ -122,7 +111,6 @@ func (c *caller) callHTTP(order *scenario.Order) {
 		}
 	}
 	c.call = inTurn(calls)
-	c.hold = func(n int) (int, error) { return holdHTTP(clients[0].Transport, callURL(order, order.Behind), n) }
 	c.closeIdle = func() {
 		for _, client := range clients {
 			client.CloseIdleConnections()
@@ -178,105 +166,4 @@ func readAnswer(resp *http.Response) error {
 	}
 	_, err := io.Copy(io.Discard, resp.Body)
 	return err
-}
-
-// holdHTTP is Process.Hold for HTTP. It reads no answer before the last call has been answered, so that
-// afterwards n connections are idle.
-func holdHTTP(client http.RoundTripper, url string, n int) (int, error) {
-	var reused atomic.Int64
-	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
-		GotConn: func(i httptrace.GotConnInfo) {
-			if i.Reused {
-				reused.Add(1)
-			}
-		},
-	})
-	answers := make([]*http.Response, n)
-	var all errgroup.Group
-	all.SetLimit(8) // enough for all processors
-	for i := range n {
-		all.Go(func() (err error) {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-			if err == nil {
-				answers[i], err = client.RoundTrip(req)
-			}
-			return err
-		})
-	}
-	errs := []error{all.Wait()}
-	for _, resp := range answers {
-		if resp != nil {
-			errs = append(errs, readAnswer(resp))
-		}
-	}
-	return int(reused.Load()), errors.Join(errs...)
-}
-
-// spares are what no call uses: connections or streams. The one that was left last is taken first.
-type spares[T any] struct {
-	mu  sync.Mutex
-	all []T // guarded by mu
-}
-
-// take returns a spare, or what open returns if there is none.
-func (s *spares[T]) take(open func() (T, error)) (T, error) {
-	s.mu.Lock()
-	if n := len(s.all) - 1; n >= 0 {
-		defer s.mu.Unlock()
-		spare := s.all[n]
-		s.all = s.all[:n]
-		return spare, nil
-	}
-	s.mu.Unlock()
-	return open()
-}
-
-func (s *spares[T]) leave(spare T) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = append(s.all, spare)
-}
-
-// bareConns calls without HTTP: it writes the bytes of a GET, and reads until as many bytes have come
-// as the first answer had. No client can cost less.
-type bareConns struct {
-	percore bool
-	addr    string
-	spares[*bareConn]
-}
-
-type bareConn struct {
-	conn net.Conn
-	buf  [4 << 10]byte
-	size int // of an answer, once there was one
-}
-
-func (b *bareConns) call() error {
-	c, err := b.take(b.open)
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintf(c.conn, "GET / HTTP/1.1\r\nHost: %s\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n\r\n", b.addr); err != nil {
-		return err
-	}
-	if c.size, err = io.ReadAtLeast(c.conn, c.buf[:], max(c.size, 1)); err != nil {
-		return err
-	}
-	b.leave(c)
-	return nil
-}
-
-func (b *bareConns) open() (*bareConn, error) {
-	dial := new(net.Dialer).DialContext
-	if b.percore {
-		dial = new(percore.Dialer).DialContext
-	}
-	conn, err := dial(context.Background(), "tcp", b.addr)
-	return &bareConn{conn: conn}, err
-}
-
-func (b *bareConns) closeIdle() {
-	for _, c := range b.all {
-		c.conn.Close()
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -98,14 +99,34 @@ func callList(c grpcClient, in *wrapperspb.BytesValue) error {
 	}
 }
 
-// openStreams are the streams of a connection.
-type openStreams struct{ spares[grpc.ClientStream] }
+// openStreams are the streams of a connection that no call uses.
+type openStreams struct {
+	mu  sync.Mutex
+	all []grpc.ClientStream // guarded by mu
+}
+
+// take returns the stream that was left last, or a new one.
+func (o *openStreams) take(c grpcClient) (grpc.ClientStream, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := len(o.all) - 1
+	if n < 0 {
+		return c.NewStream(context.Background(), &StreamDesc, scenario.EchoStream)
+	}
+	s := o.all[n]
+	o.all = o.all[:n]
+	return s, nil
+}
+
+func (o *openStreams) leave(s grpc.ClientStream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = append(o.all, s)
+}
 
 // pingPong sends a message on a stream that stays open, and receives it.
 func (o *openStreams) pingPong(c grpcClient, in *wrapperspb.BytesValue) error {
-	s, err := o.take(func() (grpc.ClientStream, error) {
-		return c.NewStream(context.Background(), &StreamDesc, scenario.EchoStream)
-	})
+	s, err := o.take(c)
 	if err != nil {
 		return err
 	}

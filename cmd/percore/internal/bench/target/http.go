@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter"
-	"github.com/percore/percore/admission"
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/selfsigned"
 )
@@ -27,9 +26,6 @@ const (
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
 )
-
-// limitWait is how long requests wait with Engine.Limit.
-const limitWait = 30 * time.Millisecond
 
 // newHTTPServer returns an http.Server as a user would write it: only the handler and, if wanted,
 // the timeouts differ from the defaults. The adapter, if wanted, has its default settings.
@@ -58,12 +54,7 @@ func newHTTPServer(order *scenario.Order) (*server, error) {
 	}
 	serve, serveTLS := srv.Serve, srv.ServeTLS
 	if order.Engine.Kind == scenario.FastPath {
-		var opts []httpadapter.Option
-		if order.Engine.Limit {
-			l := admission.New(admission.Limits{Handlers: scenario.BottleneckPlaces, Wait: limitWait})
-			opts = append(opts, httpadapter.LimitWork(l, nil))
-		}
-		past := httpadapter.Wrap(srv, opts...)
+		past := httpadapter.Wrap(srv)
 		serve, serveTLS = past.Serve, past.ServeTLS
 		s.fastPath = func() uint64 { return past.Stats().Requests }
 	}
@@ -100,12 +91,7 @@ func (s *server) handler(order *scenario.Order) (http.Handler, error) {
 		return reverseProxy(order), nil
 	case scenario.AppCaller:
 		c := newCaller(order)
-		s.hold = c.hold
 		return c, c.err
-	case scenario.AppBottleneck:
-		return bottleneck(), nil
-	case scenario.AppEvents:
-		return newEvents(order.Engine), nil
 	}
 	return nil, fmt.Errorf("unknown server %q", order.App)
 }
@@ -227,17 +213,6 @@ func spinner(turns int64) http.HandlerFunc {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
-		hello(w, r)
-	}
-}
-
-// bottleneck returns the handler of AppBottleneck.
-func bottleneck() http.HandlerFunc {
-	places := make(chan struct{}, scenario.BottleneckPlaces)
-	return func(w http.ResponseWriter, r *http.Request) {
-		places <- struct{}{}
-		time.Sleep(scenario.BottleneckTime)
-		<-places
 		hello(w, r)
 	}
 }

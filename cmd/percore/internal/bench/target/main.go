@@ -124,13 +124,3 @@ func (p *Process) Release(scenario.None, *scenario.None) error {
 	p.server.poll.release()
 	return nil
 }
-
-// Hold makes n calls with the server's client at a time, each on a connection of its own, and leaves
-// these idle. It returns how many had been idle.
-func (p *Process) Hold(n int, reused *int) (err error) {
-	if p.server.hold == nil {
-		return errors.New("the server has no client whose connections may be idle")
-	}
-	*reused, err = p.server.hold(n)
-	return err
-}

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 
@@ -15,14 +14,6 @@ func newEventServer(app string) (*server, error) {
 	case scenario.AppEcho:
 		return handling(func(c *reactor.Conn, p []byte) int {
 			c.Write(p) // an error ends the connection
-			return len(p)
-		}), nil
-	case scenario.AppHTTP: // answerBare as an event handler
-		return handling(func(c *reactor.Conn, p []byte) int {
-			if !bytes.HasSuffix(p, headerEnd) {
-				return 0
-			}
-			c.Write(bareAnswer)
 			return len(p)
 		}), nil
 	case scenario.AppBroadcast:

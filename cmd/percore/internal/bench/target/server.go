@@ -1,13 +1,11 @@
 package target
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
-	"strconv"
 	"sync"
 	"syscall"
 
@@ -17,10 +15,9 @@ import (
 // server is a server under test, and what else it knows to do.
 type server struct {
 	serve    serveFunc
-	poll     *longPoll                // has the handlers that wait; nil: there are none
-	hold     func(n int) (int, error) // see Process.Hold; nil: there is no client
-	fastPath func() uint64            // how many requests httpadapter has served over HTTP/1; may be nil
-	foreign  *foreign                 // serves in place of this process; nil: this process does
+	poll     *longPoll     // has the handlers that wait; nil: there are none
+	fastPath func() uint64 // how many requests httpadapter has served over HTTP/1; may be nil
+	foreign  *foreign      // serves in place of this process; nil: this process does
 }
 
 // serveFunc serves the connections of l, or closes it and serves its address, calls ready when it
@@ -55,8 +52,6 @@ func newServer(order *scenario.Order) (*server, error) {
 		return newEventServer(order.App)
 	case e.Kind == scenario.FastHTTP && order.App == scenario.AppHTTP:
 		return serving(fastServer(order)), nil
-	case e.Kind == scenario.Bare && order.App == scenario.AppHTTP:
-		return perConn(answerBare), nil
 	}
 	switch order.App {
 	case scenario.AppProxyTCP:
@@ -203,23 +198,5 @@ func (a *audience) serve(c net.Conn) error {
 			c.Write(p) // if this fails, the next read of c does
 		}
 		return nil
-	})
-}
-
-// bareAnswer is what a server without HTTP sends: the bytes of hello's answer, on a day gone by.
-var bareAnswer = []byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nDate: Fri, 27 Nov 2026 12:00:00 GMT\r\nContent-Length: " +
-	strconv.Itoa(len(helloBody)) + "\r\n\r\n" + string(helloBody))
-
-var headerEnd = []byte("\r\n\r\n")
-
-// answerBare answers each header without a look at it. The load writes headers as a whole, and they
-// come so.
-func answerBare(c net.Conn) error {
-	return eachRead(c, func(p []byte) error {
-		if !bytes.HasSuffix(p, headerEnd) {
-			return nil
-		}
-		_, err := c.Write(bareAnswer)
-		return err
 	})
 }

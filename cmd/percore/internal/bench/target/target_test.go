@@ -82,7 +82,7 @@ func TestCaller(t *testing.T) {
 	mirrors := serveApp(scenario.Scenario{App: scenario.AppMirror})
 	rpc := serveApp(scenario.Scenario{App: scenario.AppGRPC})
 	http2 := serveApp(scenario.Scenario{App: scenario.AppUpload, HTTP2: true})
-	for _, name := range []string{"net", "percore+fastpath", "fasthttp", "net+bare", "percore+bare"} {
+	for _, name := range []string{"net", "percore+fastpath", "fasthttp"} {
 		engine, err := scenario.EngineNamed(name)
 		if err != nil {
 			t.Fatal(err)
