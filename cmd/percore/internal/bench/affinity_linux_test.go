@@ -3,58 +3,46 @@ package bench
 import (
 	"os"
 	"os/exec"
-	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
 // allowed starts a process on the given processors and returns those that it may use.
-func allowed(t *testing.T, on processors) (set unix.CPUSet) {
+func allowed(t *testing.T, on *unix.CPUSet) (set unix.CPUSet) {
 	t.Helper()
-	cmd := exec.Command("sleep", "60")
-	if err := startOn(on, cmd); err != nil {
+	p := newProcess("sleep", []string{"60"}, nil, func(cmd *exec.Cmd) error { return cmd.Process.Kill() })
+	if err := p.start(on, false); err != nil {
 		t.Fatal(err)
 	}
-	err := unix.SchedGetaffinity(cmd.Process.Pid, &set)
-	cmd.Process.Kill()
-	cmd.Wait()
-	if err != nil {
+	defer p.stop()
+	if err := unix.SchedGetaffinity(p.cmd.Process.Pid, &set); err != nil {
 		t.Fatal(err)
 	}
 	return set
 }
 
-func TestSplitProcessors(t *testing.T) {
-	var before unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		t.Fatal(err)
+func TestGiveProcessors(t *testing.T) {
+	all := allowed(t, nil)
+	n := processorCount()
+	if all.Count() != n {
+		t.Errorf("a process may use %d of %d processors", all.Count(), n)
 	}
-	if before.Count() < 2 {
-		if _, _, err := splitProcessors(); err == nil {
-			t.Error("one processor was split")
-		}
+	if server, load, err := giveProcessors(n); err != nil || load != nil || *server != all {
+		t.Errorf("all for the server: got %v, %v, %v, want all, and no set for the load", server, load, err)
+	}
+	if n < 2 {
 		t.Skip("needs two processors")
 	}
-	server, load, err := splitProcessors()
+	server, load, err := giveProcessors(n / 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, l := (*unix.CPUSet)(server), (*unix.CPUSet)(load)
-	if s.Count() == 0 || l.Count() == 0 || s.Count()+l.Count() != before.Count() {
-		t.Errorf("%d and %d of %d processors, want all of them in two parts", s.Count(), l.Count(), before.Count())
+	if server.Count() != n/2 || load.Count() != n-n/2 {
+		t.Errorf("%d and %d of %d processors, want all of them in two parts", server.Count(), load.Count(), n)
 	}
-	if all, first, second := allowed(t, nil), allowed(t, server), allowed(t, load); all != before || first != *s || second != *l || first == second {
-		t.Errorf("processes run on %v, %v and without a split on %v, want %v, %v and %v", first, second, all, *s, *l, before)
-	}
-	if server, load, err := giveProcessors(before.Count()); err != nil || load != nil || (*unix.CPUSet)(server).Count() != before.Count() {
-		t.Errorf("all for the server: got %v, %v, %v, want all, and no set for the load", server, load, err)
-	}
-	runtime.LockOSThread() // the thread that started them is as it was
-	defer runtime.UnlockOSThread()
-	var after unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &after); err != nil || after != before {
-		t.Errorf("afterwards this thread may use %v (%v), want %v", after, err, before)
+	if first, second := allowed(t, server), allowed(t, load); first != *server || second != *load || first == second {
+		t.Errorf("processes run on %v and %v, want %v and %v", first, second, *server, *load)
 	}
 }
 
@@ -63,14 +51,17 @@ func TestSplitRun(t *testing.T) {
 	cfg := quick(t, "percore", "^proxy/tcp/128B")
 	cfg.SplitCPUs = true
 	rep, err := Run(t.Context(), cfg)
-	if runtime.NumCPU() < 2 {
+	if processorCount() < 2 {
+		if err == nil {
+			t.Error("one processor was split")
+		}
 		t.Skip("needs two processors")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	only(t, rep)
-	if got, half := rep.Arms[0].GOMAXPROCS, runtime.NumCPU()/2; got > half && os.Getenv("GOMAXPROCS") == "" {
+	if got, half := rep.Arms[0].GOMAXPROCS, processorCount()/2; got > half && os.Getenv("GOMAXPROCS") == "" {
 		t.Errorf("the server has GOMAXPROCS %d, want at most half of the processors: %d", got, half)
 	}
 	noChildren(t)

@@ -99,11 +99,10 @@ func (cfg *Config) AllScenarios() []scenario.Scenario {
 
 // runner is a run in progress. One goroutine uses it.
 type runner struct {
-	cfg                  Config
-	exe                  string
-	dir                  string // the files to download
-	rep                  *Report
-	serverCPUs, loadCPUs processors // unless the scenario decides
+	cfg Config
+	exe string
+	dir string // the files to download
+	rep *Report
 
 	done  int // samples taken
 	total int // samples to take
@@ -121,15 +120,13 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
+	if cfg.SplitCPUs && processorCount() < 2 {
+		return nil, errors.New("can't split the processors: there is only one")
+	}
 	cfg.Arms = slices.Clone(cfg.Arms) // Run stores the servers' reports there
 	r, err := newRunner(cfg)
 	if err != nil {
 		return nil, err
-	}
-	if cfg.SplitCPUs {
-		if r.serverCPUs, r.loadCPUs, err = splitProcessors(); err != nil {
-			return nil, err
-		}
 	}
 	chosen, skipped, err := r.choose()
 	if err != nil {

@@ -9,85 +9,106 @@ import (
 	"net/rpc/jsonrpc"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
+	"golang.org/x/sys/unix"
 )
 
 // process is a process that the harness starts. One goroutine uses it.
 type process struct {
-	cmd     *exec.Cmd
-	exited  chan struct{} // closed when the process is gone and reaped
-	waitErr error         // result of Wait; valid once exited is closed
+	cmd      *exec.Cmd
+	ask      func()        // makes the process end; it is killed after stopGrace
+	counters *counters     // nil if nothing is counted
+	exited   chan struct{} // closed when the process is gone and reaped
+	waitErr  error         // result of Wait; valid once exited is closed
 }
 
-// newProcess returns a process that is not started yet.
-func newProcess(exe string, args, env []string) process {
-	p := process{cmd: exec.Command(exe, args...), exited: make(chan struct{})}
+// stopGrace is how long a process may take to end after it was asked to, and how long a grandchild may
+// hold what it writes to.
+const stopGrace = 5 * time.Second
+
+// newProcess returns a process that is not started yet. cancel asks it to end.
+func newProcess(exe string, args, env []string, cancel func(*exec.Cmd) error) *process {
+	ctx, ask := context.WithCancel(context.Background())
+	p := &process{cmd: exec.CommandContext(ctx, exe, args...), ask: ask, exited: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.SysProcAttr = childAttr()
-	p.cmd.WaitDelay = stopGrace // for what it writes, in case a grandchild holds that
+	p.cmd.Cancel = func() error { return cancel(p.cmd) }
+	p.cmd.WaitDelay = stopGrace
+	// The kernel kills the process when the thread that started it ends. It gets its own process group so
+	// that Ctrl-C reaches only the harness, which then ends its children in order.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return p
 }
 
-// reap waits for the end of the process, once it is started.
-func (p *process) reap() {
-	p.waitErr = p.cmd.Wait()
-	close(p.exited)
+// start starts the process on the given processors, or on all if that is nil, with counters if that is
+// wanted. It does so in a thread that has nothing else to do until the process has ended: a child
+// inherits the processors that its thread may use (sched_setaffinity(2)), which a Go program uses as its
+// GOMAXPROCS, and is counted with it.
+func (p *process) start(on *unix.CPUSet, count bool) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with this goroutine
+		if count {
+			p.counters = openCounters()
+			defer p.counters.close()
+		}
+		var err error
+		if on != nil {
+			err = unix.SchedSetaffinity(0, on)
+		}
+		if err == nil {
+			err = p.cmd.Start()
+		}
+		if started <- err; err == nil {
+			p.waitErr = p.cmd.Wait()
+			close(p.exited)
+		}
+	}()
+	return <-started
 }
 
-// stopGrace is how long a process may take to end after it was asked to.
-const stopGrace = 5 * time.Second
-
-// awaitEnd is for a process that was asked to end. It kills it if it doesn't, and returns when it is
-// gone.
-func (p *process) awaitEnd() {
-	select {
-	case <-p.exited:
-	case <-time.After(stopGrace):
-	}
-	p.end()
-}
-
-// end ends the process at once and returns when it is gone.
-func (p *process) end() {
-	p.cmd.Process.Kill()
+// stop asks the process to end, and returns when it is gone.
+func (p *process) stop() {
+	p.ask()
 	<-p.exited
+}
+
+// kill ends the process at once and returns when it is gone.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	p.stop()
 }
 
 // child is a process of package child. One goroutine uses it.
 type child struct {
-	process
-	what     string // for messages: "the net server"
-	client   *rpc.Client
-	stderr   bytes.Buffer // complete once exited is closed
-	counters *counters    // nil if nothing is counted
+	*process
+	what   string // for messages: "the net server"
+	client *rpc.Client
+	stderr bytes.Buffer // complete once exited is closed
 }
 
 // startChild runs exe with args on the given processors, with counters if that is wanted. The child
 // ends when its standard input ends, so it can't outlive this process. The kernel kills it, too.
-func startChild(what string, on processors, count bool, exe string, args, env []string) (*child, error) {
-	c := &child{process: newProcess(exe, args, env), what: what}
+func startChild(what string, on *unix.CPUSet, count bool, exe string, args, env []string) (*child, error) {
+	c := &child{what: what}
+	c.process = newProcess(exe, args, env, func(*exec.Cmd) error { return c.client.Close() })
 	c.cmd.Stderr = &c.stderr
 	in, err := c.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	out, err := c.cmd.StdoutPipe()
-	switch {
-	case err != nil:
-	case count:
-		c.counters, err = startCounted(on, c.cmd, c.exited)
-	default:
-		err = startOn(on, c.cmd)
+	if err == nil {
+		err = c.start(on, count)
 	}
 	if err != nil {
-		in.Close()
 		return nil, fmt.Errorf("start %s: %w", what, err)
 	}
-	go c.reap()
 	c.client = jsonrpc.NewClient(entry.Pipes{Reader: out, WriteCloser: in})
 	return c, nil
 }
@@ -168,17 +189,4 @@ func (c *child) death() *deathError {
 	}
 	said := c.stderr.Bytes()
 	return &deathError{what: c.what, how: how, said: string(bytes.TrimSpace(said[:min(wordsMax, len(said))]))}
-}
-
-// stop closes the input of the process, kills it if it doesn't end, and returns when it is gone. It
-// may be called more than once.
-func (c *child) stop() {
-	_ = c.client.Close()
-	c.awaitEnd()
-}
-
-// kill ends the process at once and returns when it is gone.
-func (c *child) kill() {
-	c.end()
-	c.stop()
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -32,29 +30,7 @@ type counters struct {
 	uncounted map[string]error      // metrics that this machine or the user's rights have no counter for
 }
 
-// startCounted starts cmd as startOn does, with counters. They are closed when exited is, which the
-// caller closes when the process has ended.
-//
-// A counter counts a thread and all that descend from it later (inherit). So it is opened for a thread
-// that does nothing but start the process, and then waits.
-func startCounted(on processors, cmd *exec.Cmd, exited <-chan struct{}) (*counters, error) {
-	var c *counters
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with this goroutine, and would take the process along
-		c = openCounters()
-		err := startOn(on, cmd)
-		started <- err
-		if err == nil {
-			<-exited
-		}
-		c.close()
-	}()
-	err := <-started
-	return c, err
-}
-
-// openCounters opens counters for the calling thread and its descendants.
+// openCounters opens counters for the calling thread and all that descend from it later (inherit).
 func openCounters() *counters {
 	c := &counters{files: make(map[string][]*os.File), uncounted: make(map[string]error)}
 	c.open(MetricInstructions, unix.PerfEventAttr{
@@ -130,7 +106,11 @@ func (c *counters) read(m map[string]float64, factor float64) error {
 	return nil
 }
 
+// close closes the counters, if there are any.
 func (c *counters) close() {
+	if c == nil {
+		return
+	}
 	for _, files := range c.files {
 		for _, f := range files {
 			f.Close()

@@ -82,12 +82,12 @@ func RunPrograms(ctx context.Context, cfg Config, all Programs) (*Report, error)
 
 // runProgram starts p, takes a sample for each target, and stops it.
 func (r *runner) runProgram(ctx context.Context, p Program, all Programs) error {
-	server := &foreign{newProcess(p.Path, p.Args, p.Env)}
+	asked := func(cmd *exec.Cmd) error { return cmd.Process.Signal(syscall.SIGTERM) } // as a supervisor does
+	server := &foreign{newProcess(p.Path, p.Args, p.Env, asked)}
 	server.cmd.Stdout, server.cmd.Stderr = p.Output, p.Output
-	if err := startOn(nil, server.cmd); err != nil {
+	if err := server.start(nil, false); err != nil {
 		return err
 	}
-	go server.reap()
 	defer server.stop()
 	for i, t := range all.Targets {
 		if err := server.accepts(ctx, t.Job.Addr, all.Start); err != nil {
@@ -149,7 +149,7 @@ func (r *runner) programSample(ctx context.Context, server *foreign, t Target) (
 }
 
 // foreign is the process of a Program.
-type foreign struct{ process }
+type foreign struct{ *process }
 
 // accepts waits until the process accepts connections at addr.
 func (f *foreign) accepts(ctx context.Context, addr string, limit time.Duration) error {
@@ -181,10 +181,4 @@ func (f *foreign) usage() scenario.Usage { return scenario.Usage{User: f.cpu()} 
 func (f *foreign) memory() (m scenario.Memory) {
 	m.Resident, _ = target.Resident(f.cmd.Process.Pid)
 	return m
-}
-
-// stop asks the process to end, as a supervisor does, and returns when it is gone.
-func (f *foreign) stop() {
-	_ = f.cmd.Process.Signal(syscall.SIGTERM)
-	f.awaitEnd()
 }

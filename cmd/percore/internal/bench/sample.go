@@ -8,6 +8,7 @@ import (
 
 	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
+	"golang.org/x/sys/unix"
 )
 
 // openMax is how long the load may take to open all connections of a scenario, or to use each once.
@@ -24,7 +25,7 @@ type stage struct {
 	backend *child // or nil
 	server  *child // under test; nil for a Program
 	load    *child
-	loadOn  processors
+	loadOn  *unix.CPUSet // nil: all
 	job     scenario.Job
 	ops     int64 // that the load has done, also outside the window
 
@@ -61,16 +62,17 @@ func (st *stage) call(c *child, method string, in, out any, limit time.Duration)
 // startServers starts the server under test, and the one behind it.
 func (st *stage) startServers(arm *Arm) {
 	r, s := st.r, st.s
-	serverOn := r.serverCPUs
-	st.loadOn = r.loadCPUs
-	if s.Procs > 0 {
-		if serverOn, st.loadOn, st.err = giveProcessors(s.Procs); st.err != nil {
-			return
-		}
+	procs := s.Procs
+	if procs == 0 && r.cfg.SplitCPUs {
+		procs = processorCount() / 2
+	}
+	var serverOn *unix.CPUSet
+	if procs > 0 {
+		serverOn, st.loadOn, st.err = giveProcessors(procs)
 	}
 	order := scenario.Order{Scenario: *s, Engine: arm.Engine, FileDir: r.dir}
 	var started scenario.Started
-	if s.Backend != nil {
+	if s.Backend != nil && st.err == nil {
 		st.backend, st.err = startChild("the backend", st.loadOn, false, r.exe, []string{entry.ServerArg}, nil)
 		st.call(st.backend, "Start", scenario.Order{Scenario: *s.Backend, FileDir: r.dir}, &started, r.cfg.Hung)
 		order.Behind = started.Addr

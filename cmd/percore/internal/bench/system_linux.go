@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -13,16 +11,6 @@ import (
 
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
-
-// childAttr makes the kernel kill the child when the thread that started it ends. Threads of a Go
-// program end with the process, unless a goroutine ends while locked to one. Nothing in the harness
-// does that.
-//
-// The child gets its own process group so that Ctrl-C reaches only the harness, which then ends its
-// children in order.
-func childAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-}
 
 // limits are what the system allows a process. 0 means unknown.
 type limits struct {
@@ -97,41 +85,4 @@ func (began cpuClock) noteOthers(m map[string]float64, ours time.Duration) {
 	}
 	capacity := now.at.Sub(began.at) * time.Duration(runtime.NumCPU())
 	m[MetricOther] = 100 * max(0, float64(now.busy-began.busy-ours)) / float64(capacity)
-}
-
-// kernel names the running kernel: "Linux 6.18.4 x86_64".
-func kernel() string {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "Linux"
-	}
-	return strings.Join([]string{
-		unix.ByteSliceToString(u.Sysname[:]),
-		unix.ByteSliceToString(u.Release[:]),
-		unix.ByteSliceToString(u.Machine[:]),
-	}, " ")
-}
-
-// cpuModel names the processor, if the kernel does. (On ARM it doesn't.)
-func cpuModel() string {
-	proc, err := procfs.NewDefaultFS()
-	if err != nil {
-		return ""
-	}
-	if all, err := proc.CPUInfo(); err == nil && len(all) > 0 {
-		return all[0].ModelName
-	}
-	return ""
-}
-
-// memoryTotal is the machine's memory in bytes; 0 if that can't be read.
-func memoryTotal() int64 {
-	proc, err := procfs.NewDefaultFS()
-	if err != nil {
-		return 0
-	}
-	if m, err := proc.Meminfo(); err == nil && m.MemTotalBytes != nil {
-		return int64(*m.MemTotalBytes)
-	}
-	return 0
 }

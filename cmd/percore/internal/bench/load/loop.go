@@ -76,17 +76,13 @@ func openLoop(sessions []session, schedule []arrival, sleep func(time.Duration))
 	defer runtime.GOMAXPROCS(procs)
 
 	c := &crew{latency: newLatencies(), late: newLatencies()}
-	shared, queues := newQueues(sessions, schedule)
+	queues := newQueues(len(sessions), schedule)
 	for i, s := range sessions {
-		due := shared
-		if queues != nil {
-			due = queues[i]
-		}
-		c.start(func() error { return c.serve(s, due) })
+		c.start(func() error { return c.serve(s, queues[i%len(queues)]) })
 	}
 	c.start(func() error {
-		c.pace(schedule, shared, queues, sleep)
-		for _, due := range append(queues, shared) {
+		c.pace(schedule, queues, sleep)
+		for _, due := range queues {
 			close(due)
 		}
 		return nil
@@ -95,18 +91,18 @@ func openLoop(sessions []session, schedule []arrival, sleep func(time.Duration))
 }
 
 // newQueues returns queues with room for all arrivals: one for each session, or one for all of them.
-func newQueues(sessions []session, schedule []arrival) (shared chan time.Time, queues []chan time.Time) {
+func newQueues(sessions int, schedule []arrival) (queues []chan time.Time) {
+	lengths := make([]int, sessions)
 	if schedule[0].session < 0 {
-		return make(chan time.Time, len(schedule)), nil
+		lengths = make([]int, 1)
 	}
-	lengths := make([]int, len(sessions))
 	for _, a := range schedule {
-		lengths[a.session]++
+		lengths[max(0, a.session)]++
 	}
 	for _, n := range lengths {
 		queues = append(queues, make(chan time.Time, n))
 	}
-	return make(chan time.Time), queues
+	return queues
 }
 
 // serve performs the operations that are due on a session.
@@ -128,7 +124,7 @@ func (c *crew) serve(s session, due <-chan time.Time) error {
 // pace sends every time of the schedule to its queue when that time has come, and records how late
 // it was itself. It sleeps in its own thread, because the runtime's timers aren't precise enough.
 // An idle Go program waits in epoll_wait, which has a resolution of a millisecond.
-func (c *crew) pace(schedule []arrival, shared chan time.Time, queues []chan time.Time, sleep func(time.Duration)) {
+func (c *crew) pace(schedule []arrival, queues []chan time.Time, sleep func(time.Duration)) {
 	late := &shard{to: c.late}
 	defer late.flush()
 	runtime.LockOSThread()
@@ -143,11 +139,7 @@ func (c *crew) pace(schedule []arrival, shared chan time.Time, queues []chan tim
 		if c.stop.Load() {
 			return
 		}
-		queue := shared
-		if queues != nil {
-			queue = queues[due.session]
-		}
-		queue <- at
+		queues[max(0, due.session)] <- at
 		late.record(time.Since(at))
 	}
 }
