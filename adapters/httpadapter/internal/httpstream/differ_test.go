@@ -134,7 +134,7 @@ type script struct {
 	configure func(*http.Server)
 	timed     func(*http.Server, time.Duration) // sets a timeout
 	handler   func(s *seen, w http.ResponseWriter, r *http.Request)
-	play      func(p *frames.Peer)
+	play      func(p *frames.Peer)           // nil: a plain GET
 	react     func(p *frames.Peer, f string) // to each frame
 	streams   int                            // how many the server must end: 0 stands for 1, -1 for none
 	closes    bool                           // the connection ends, too
@@ -227,6 +227,9 @@ func TestDiffer(t *testing.T) {
 			}
 			if sc.streams == 0 {
 				sc.streams = 1
+			}
+			if sc.play == nil {
+				sc.play = send(get("GET", "/"))
 			}
 			handler := func(s *seen) http.HandlerFunc {
 				return func(w http.ResponseWriter, r *http.Request) { sc.handler(s, w, r) }

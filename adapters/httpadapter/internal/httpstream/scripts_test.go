@@ -24,6 +24,21 @@ func send(fields []string, parts ...string) func(p *frames.Peer) {
 	}
 }
 
+// sendBoth returns a function that plays a request, and a plain one behind it.
+func sendBoth(fields []string) func(p *frames.Peer) {
+	return func(p *frames.Peer) { p.Headers(1, true, fields...).Headers(3, true, get("GET", "/")...) }
+}
+
+// begin returns a function that plays the header of a request, and then f when the answer's has come.
+func begin(fields []string, f func(p *frames.Peer)) func(p *frames.Peer) {
+	return func(p *frames.Peer) {
+		p.Headers(1, false, fields...).Flush()
+		for !strings.HasPrefix(p.Next(), "headers 1") {
+		}
+		f(p)
+	}
+}
+
 // see notes the request and its body, and answers.
 func see(s *seen, w http.ResponseWriter, r *http.Request) {
 	describe(s, r)
@@ -37,6 +52,14 @@ func answer(f func(w http.ResponseWriter)) func(s *seen, w http.ResponseWriter, 
 		s.note("called")
 		f(w)
 	}
+}
+
+// withField returns a handler whose answer has a field.
+func withField(key string, values ...string) func(s *seen, w http.ResponseWriter, r *http.Request) {
+	return answer(func(w http.ResponseWriter) {
+		w.Header()[key] = values
+		_, _ = io.WriteString(w, "short")
+	})
 }
 
 var long = strings.Repeat("0123456789", 2000)
@@ -54,12 +77,10 @@ var scripts = []script{
 	{name: "path of two slashes", handler: see, play: send(get("GET", "//host/path"))},
 	{name: "empty query", handler: see, play: send(get("GET", "/?"))},
 	{name: "absolute path", handler: see, uncalled: httpstream.RootedPath, play: send(get("GET", "http://x.example/y"))},
+	{name: "path without a slash", handler: see, uncalled: true, play: send(get("POST", "package.Service/Method"))},
 	{name: "asterisk", handler: see, uncalled: true, play: send(get("OPTIONS", "*"), "abc")},
 	{name: "asterisk for the handler", handler: see, configure: func(srv *http.Server) { srv.DisableGeneralOptionsHandler = true }, play: send(get("OPTIONS", "*"))},
-	{name: "bad path", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, streams: 2,
-		play: func(p *frames.Peer) {
-			p.Headers(1, true, get("GET", "/%zz")...).Headers(3, true, get("GET", "/")...)
-		}, unordered: true},
+	{name: "bad path", handler: see, streams: 2, unordered: true, play: sendBoth(get("GET", "/%zz"))},
 	{name: "CONNECT", handler: see, play: send([]string{":method", "CONNECT", ":authority", "x.example:443"})},
 	{name: "CONNECT with a path", handler: see, uncalled: true, play: send([]string{":method", "CONNECT", ":scheme", "http", ":authority", "x.example", ":path", "/"})},
 	{name: "CONNECT with :protocol", handler: see, uncalled: !httpstream.ExtendedConnect, play: send(connect("/chat?a=b", "origin", "http://x.example", "sec-websocket-version", "13"), "abc")},
@@ -71,24 +92,15 @@ var scripts = []script{
 	{name: "POST with two lengths", handler: see, uncalled: httpstream.BadLengthResets, play: send(get("POST", "/", "content-length", "3", "content-length", "4"), "abc")},
 	{name: "POST with the same length twice", handler: see, play: send(get("POST", "/", "content-length", "3", "content-length", "3"), "abc")},
 	{name: "POST of nothing", handler: see, play: send(get("POST", "/"))},
-	{name: "body too short", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, play: send(get("POST", "/", "content-length", "10"), "abc")},
+	{name: "body too short", handler: see, play: send(get("POST", "/", "content-length", "10"), "abc")},
 	{name: "trailers", handler: see, play: func(p *frames.Peer) {
 		p.Headers(1, false, get("POST", "/", "trailer", "X-A, x-b, Content-Length", "te", "trailers")...).Data(1, "abc", false)
 		p.Headers(1, true, "x-a", "1", "x-undeclared", "2")
 	}},
-	{name: "connection field", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, streams: 2, unordered: true, malformed: true,
-		play: func(p *frames.Peer) {
-			p.Headers(1, true, get("GET", "/", "connection", "close")...).Headers(3, true, get("GET", "/")...)
-		}},
+	{name: "connection field", handler: see, streams: 2, unordered: true, malformed: true, play: sendBoth(get("GET", "/", "connection", "close"))},
 	{name: "several connection fields", handler: see, streams: 2, unordered: true, malformed: true,
-		play: func(p *frames.Peer) {
-			p.Headers(1, true, get("GET", "/", "upgrade", "a", "proxy-connection", "b", "keep-alive", "1")...)
-			p.Headers(3, true, get("GET", "/")...)
-		}},
-	{name: "te", handler: see, streams: 2, unordered: true, malformed: true,
-		play: func(p *frames.Peer) {
-			p.Headers(1, true, get("GET", "/", "te", "gzip")...).Headers(3, true, get("GET", "/")...)
-		}},
+		play: sendBoth(get("GET", "/", "upgrade", "a", "proxy-connection", "b", "keep-alive", "1"))},
+	{name: "te", handler: see, streams: 2, unordered: true, malformed: true, play: sendBoth(get("GET", "/", "te", "gzip"))},
 	{name: "Expect", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		describe(s, r)
 		w.Header().Set("X-A", "b")
@@ -109,48 +121,26 @@ var scripts = []script{
 		play: send(get("POST", "/", "expect", "100-continue"), "abc")},
 
 	// The answer.
-	{name: "nothing", handler: answer(func(http.ResponseWriter) {}), play: send(get("GET", "/"))},
-	{name: "short", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "short") }), play: send(get("GET", "/"))},
-	{name: "html", handler: answer(func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html></html>")) }), play: send(get("GET", "/"))},
-	{name: "long", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, long) }), play: send(get("GET", "/"))},
-	{name: "bytes, long", handler: answer(func(w http.ResponseWriter) { _, _ = w.Write([]byte(long)) }), play: send(get("GET", "/"))},
-	{name: "4096 and 4097 bytes", handler: answer(func(w http.ResponseWriter) {
-		_, _ = io.WriteString(w, long[:4096])
-	}), play: send(get("GET", "/"))},
-	{name: "4097 bytes", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, long[:4097]) }), play: send(get("GET", "/"))},
-	{name: "declared length", handler: answer(func(w http.ResponseWriter) {
-		w.Header().Set("Content-Length", "5")
-		_, _ = io.WriteString(w, "short")
-	}), play: send(get("GET", "/"))},
-	{name: "length that is no number", handler: answer(func(w http.ResponseWriter) {
-		w.Header().Set("Content-Length", "five")
-		_, _ = io.WriteString(w, "short")
-	}), play: send(get("GET", "/"))},
+	{name: "nothing", handler: answer(func(http.ResponseWriter) {})},
+	{name: "short", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "short") })},
+	{name: "html", handler: answer(func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html></html>")) })},
+	{name: "long", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, long) })},
+	{name: "bytes, long", handler: answer(func(w http.ResponseWriter) { _, _ = w.Write([]byte(long)) })},
+	{name: "4096 bytes", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, long[:4096]) })},
+	{name: "4097 bytes", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, long[:4097]) })},
+	{name: "declared length", handler: withField("Content-Length", "5")},
+	{name: "length that is no number", handler: withField("Content-Length", "five")},
 	{name: "more than declared", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "3")
 		w.(http.Flusher).Flush()
 		n, err := io.WriteString(w, "short")
 		s.note("%d, %v", n, err)
-	}, play: send(get("GET", "/"))},
-	{name: "own type", handler: answer(func(w http.ResponseWriter) {
-		w.Header().Set("Content-Type", "x/y")
-		_, _ = io.WriteString(w, "short")
-	}), play: send(get("GET", "/"))},
-	{name: "no type", handler: answer(func(w http.ResponseWriter) {
-		w.Header()["Content-Type"] = nil
-		_, _ = io.WriteString(w, "short")
-	}), play: send(get("GET", "/"))},
-	{name: "coding", handler: answer(func(w http.ResponseWriter) {
-		w.Header().Set("Content-Encoding", "gzip")
-		_, _ = io.WriteString(w, "short")
-	}), play: send(get("GET", "/"))},
-	{name: "own date", handler: answer(func(w http.ResponseWriter) {
-		w.Header().Set("Date", "today")
-		_, _ = io.WriteString(w, "short")
-	}), play: send(get("GET", "/"))},
-	{name: "no date", handler: answer(func(w http.ResponseWriter) {
-		w.Header()["Date"] = nil
-	}), play: send(get("GET", "/"))},
+	}},
+	{name: "own type", handler: withField("Content-Type", "x/y")},
+	{name: "no type", handler: withField("Content-Type")},
+	{name: "coding", handler: withField("Content-Encoding", "gzip")},
+	{name: "own date", handler: withField("Date", "today")},
+	{name: "no date", handler: withField("Date")},
 	{name: "fields of the answer", handler: answer(func(w http.ResponseWriter) {
 		h := w.Header()
 		h["X-B"] = []string{"1", "2"}
@@ -163,7 +153,7 @@ var scripts = []script{
 		h.Set("Keep-Alive", "y")
 		h.Set("Transfer-Encoding", "chunked")
 		h.Set("Set-Cookie", "a=b")
-	}), play: send(get("GET", "/"))},
+	})},
 	{name: "changes behind WriteHeader", handler: answer(func(w http.ResponseWriter) {
 		w.Header().Set("X-A", "1")
 		w.WriteHeader(201)
@@ -171,7 +161,7 @@ var scripts = []script{
 		w.Header().Set("X-B", "3")
 		w.WriteHeader(404)
 		_, _ = io.WriteString(w, "short")
-	}), play: send(get("GET", "/"))},
+	})},
 	{name: "HEAD", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "short") }), play: send(get("HEAD", "/"))},
 	{name: "HEAD of much", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, long) }), play: send(get("HEAD", "/"))},
 	{name: "HEAD of nothing", handler: answer(func(http.ResponseWriter) {}), play: send(get("HEAD", "/"))},
@@ -179,30 +169,30 @@ var scripts = []script{
 		w.WriteHeader(204)
 		n, err := io.WriteString(w, "short")
 		s.note("%d, %v", n, err)
-	}, play: send(get("GET", "/"))},
+	}},
 	{name: "304", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "x/y")
 		w.WriteHeader(304)
 		n, err := io.WriteString(w, "short")
 		s.note("%d, %v", n, err)
-	}, play: send(get("GET", "/"))},
+	}},
 	{name: "interim answers", handler: answer(func(w http.ResponseWriter) {
 		w.Header().Set("Link", "</a>")
 		w.Header().Set("Content-Length", "5")
 		w.WriteHeader(103)
 		w.WriteHeader(102)
 		_, _ = io.WriteString(w, "short")
-	}), play: send(get("GET", "/"))},
+	})},
 	{name: "Flush", handler: answer(func(w http.ResponseWriter) {
 		w.(http.Flusher).Flush()
 		_, _ = io.WriteString(w, "short")
 		w.(http.Flusher).Flush()
 		_, _ = io.WriteString(w, "er")
-	}), play: send(get("GET", "/"))},
+	})},
 	{name: "FlushError", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "short")
 		s.note("%v", http.NewResponseController(w).Flush())
-	}, play: send(get("GET", "/"))},
+	}},
 	{name: "declared trailers", logs: true, handler: answer(func(w http.ResponseWriter) {
 		w.Header().Set("Trailer", "X-B, X-A, Content-Type")
 		w.Header().Add("Trailer", "X-None")
@@ -210,55 +200,50 @@ var scripts = []script{
 		w.Header().Set("X-A", "1")
 		w.Header().Set("X-B", "2")
 		w.Header().Set("X-C", "3")
-	}), play: send(get("GET", "/"))},
+	})},
 	{name: "undeclared trailers", logs: true, handler: answer(func(w http.ResponseWriter) {
 		_, _ = io.WriteString(w, "short")
 		w.Header().Set(http.TrailerPrefix+"X-A", "1")
 		w.Header().Set(http.TrailerPrefix+"Host", "2")
-	}), play: send(get("GET", "/"))},
+	})},
 	{name: "both kinds of trailers", handler: answer(func(w http.ResponseWriter) {
 		w.Header().Set("Trailer", "X-C, X-B")
 		w.(http.Flusher).Flush()
 		w.Header().Set(http.TrailerPrefix+"X-A", "1")
 		w.Header().Set("X-B", "2")
 		w.Header().Set("X-C", "3")
-	}), play: send(get("GET", "/"))},
+	})},
 	{name: "trailers without a body", handler: answer(func(w http.ResponseWriter) {
 		w.Header().Set(http.TrailerPrefix+"X-A", "1")
-	}), play: send(get("GET", "/"))},
+	})},
 	{name: "trailers behind a flush", handler: answer(func(w http.ResponseWriter) {
 		w.(http.Flusher).Flush()
 		w.Header().Set(http.TrailerPrefix+"X-A", "1")
-	}), play: send(get("GET", "/"))},
-	{name: "Error", handler: answer(func(w http.ResponseWriter) { http.Error(w, "wrong", 500) }), play: send(get("GET", "/"))},
-	{name: "NotFound", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { s.note("called"); http.NotFound(w, r) }, play: send(get("GET", "/"))},
+	})},
+	{name: "Error", handler: answer(func(w http.ResponseWriter) { http.Error(w, "wrong", 500) })},
+	{name: "NotFound", handler: answer(func(w http.ResponseWriter) { http.NotFound(w, nil) })},
 	{name: "Redirect", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		s.note("called")
 		http.Redirect(w, r, "/there", http.StatusFound)
-	}, play: send(get("GET", "/"))},
+	}},
 	{name: "ServeContent", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		s.note("called")
 		http.ServeContent(w, r, "a.txt", time.Time{}, strings.NewReader(long))
 	}, play: send(get("GET", "/", "range", "bytes=5-10"))},
-	{name: "Connection: close", handler: answer(func(w http.ResponseWriter) { w.Header().Set("Connection", "close") }), leaves: true, closes: true, play: send(get("GET", "/"))},
-	{name: "panic", logs: true, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
-		s.note("called")
+	{name: "Connection: close", handler: answer(func(w http.ResponseWriter) { w.Header().Set("Connection", "close") }), leaves: true, closes: true},
+	{name: "panic", logs: true, handler: answer(func(w http.ResponseWriter) {
 		_, _ = io.WriteString(w, "short")
 		panic("of the handler")
-	}, play: send(get("GET", "/"))},
-	{name: "panic behind the header", logs: true, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
-		s.note("called")
+	})},
+	{name: "panic behind the header", logs: true, handler: answer(func(w http.ResponseWriter) {
 		w.(http.Flusher).Flush()
 		panic("of the handler")
-	}, play: send(get("GET", "/"))},
-	{name: "ErrAbortHandler", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
-		s.note("called")
-		panic(http.ErrAbortHandler)
-	}, play: send(get("GET", "/"))},
+	})},
+	{name: "ErrAbortHandler", handler: answer(func(http.ResponseWriter) { panic(http.ErrAbortHandler) })},
 	{name: "bad status", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		defer func() { s.note("%v", recover()) }()
 		w.WriteHeader(99)
-	}, play: send(get("GET", "/"))},
+	}},
 
 	// Both.
 	{name: "early answer", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "short") }), streams: 2,
@@ -294,21 +279,11 @@ var scripts = []script{
 		<-r.Context().Done()
 		_, writeErr := w.Write(make([]byte, 5000))
 		s.note("%v, %v, %v", err, r.Context().Err(), writeErr)
-	}, play: func(p *frames.Peer) {
-		p.Headers(1, false, get("POST", "/")...).Flush()
-		for !strings.HasPrefix(p.Next(), "headers 1") {
-		}
-		p.Reset(1, 99).Headers(3, true, get("GET", "/")...)
-	}},
+	}, play: begin(get("POST", "/"), func(p *frames.Peer) { p.Reset(1, 99).Headers(3, true, get("GET", "/")...) })},
 	{name: "body too long", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		readAll(s, r)
-	}, play: func(p *frames.Peer) {
-		p.Headers(1, false, get("POST", "/", "content-length", "2")...).Flush()
-		for !strings.HasPrefix(p.Next(), "headers 1") {
-		}
-		p.Data(1, "abc", false)
-	}},
+	}, play: begin(get("POST", "/", "content-length", "2"), func(p *frames.Peer) { p.Data(1, "abc", false) })},
 	{name: "trailers that are neither declared nor allowed", handler: see, play: func(p *frames.Peer) {
 		p.Headers(1, false, get("POST", "/")...).Data(1, "abc", false).Headers(1, true, "expect", "x")
 	}},
@@ -361,7 +336,7 @@ var scripts = []script{
 		s.note("%v", http.NewResponseController(w).SetWriteDeadline(time.Now().Add(-time.Hour)))
 		<-r.Context().Done()
 		s.note("%v", context.Cause(r.Context()))
-	}, play: send(get("GET", "/"))},
+	}},
 	{name: "ReadTimeout", timed: func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
 		s.note("%v", err)
@@ -369,7 +344,7 @@ var scripts = []script{
 	{name: "WriteTimeout", timed: func(srv *http.Server, d time.Duration) { srv.WriteTimeout = d }, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		s.note("ended")
-	}, play: send(get("GET", "/"))},
+	}},
 	{name: "interfaces", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		_, a := w.(http.Flusher)
 		_, b := w.(http.Hijacker)
@@ -379,10 +354,10 @@ var scripts = []script{
 		_, f := w.(http.Pusher)
 		_, g := w.(interface{ FlushError() error })
 		s.note("%t %t %t %t %t %t %t", a, b, c, d, e, f, g)
-	}, play: send(get("GET", "/"))},
+	}},
 	{name: "context ends with the handler", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		context.AfterFunc(r.Context(), func() { s.note("ended: %v", r.Context().Err()) })
-	}, play: send(get("GET", "/"))},
+	}},
 }
 
 // extendedScripts are scripts for servers that allow extended CONNECT.
@@ -438,11 +413,10 @@ var extendedScripts = []script{
 			p.Reset(1, h2.Cancel).Headers(3, true, get("GET", "/")...).Flush()
 		}
 	}},
-	{name: "CONNECT, aborted by the handler", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+	{name: "CONNECT, aborted by the handler", handler: answer(func(w http.ResponseWriter) {
 		_ = http.NewResponseController(w).Flush()
-		s.note("called")
 		panic(http.ErrAbortHandler)
-	}, play: func(p *frames.Peer) { p.Headers(1, false, connect("/chat")...) }},
+	}), play: func(p *frames.Peer) { p.Headers(1, false, connect("/chat")...) }},
 }
 
 // connect returns the pseudo-header fields of extended CONNECT, followed by more.
