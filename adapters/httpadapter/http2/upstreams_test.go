@@ -45,26 +45,16 @@ const (
 	settings    = "settings"    // it sends no more than SETTINGS
 )
 
-// chunks is an answer in chunks, with trailers.
-const chunks = "HTTP/1.1 200 OK\r\nTrailer: A\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nA: b\r\n\r\n"
-
-func answerPart(p *frames.Peer, id uint32) { p.Headers(id, false, ":status", "200", "trailer", "a") }
-
-func trailerPart(p *frames.Peer, id uint32) {
-	answerPart(p, id)
-	p.Data(id, "hello", false).Headers(id, true, "a", "b")
-}
-
-// status returns answers that have no body. Over HTTP/2 it comes without the end of the stream.
-func status(code string) (http1 string, http2 func(p *frames.Peer, id uint32)) {
-	return "HTTP/1.1 " + code + " X\r\nContent-Length: 5\r\n\r\n", func(p *frames.Peer, id uint32) {
-		p.Headers(id, false, ":status", code, "content-length", "5")
-	}
-}
-
-// upstreams are the rows of the matrix.
+// upstreams are the rows of the matrix. Where else an answer may be cut or wrong TestTransportSameAsNetHTTP,
+// TestTransportHTTP2SameAsNetHTTP, and in package client TestSameResult and TestStall have.
 func upstreams() []upstream {
-	all := []upstream{
+	begin := func(p *frames.Peer, id uint32) { p.Headers(id, false, ":status", "200", "content-length", "8") }
+	half := func(p *frames.Peer, id uint32) {
+		begin(p, id)
+		p.Data(id, "hel", false)
+	}
+	goAway := func(p *frames.Peer, last byte) { p.Frame(frames.GoAway, 0, 0, []byte{last, 0, 0, 0, 0, 0, 0, 0}) }
+	return []upstream{
 		{name: "a dial", stage: dialing},
 		{name: "at once", stage: accepted},
 		{name: "HTTP in clear", stage: handshaking, http1: "HTTP/1.1 400 Bad Request\r\n\r\n"},
@@ -75,58 +65,23 @@ func upstreams() []upstream {
 		{name: "in SETTINGS", stage: settings, http1: "-", cut: 12},
 		{name: "behind SETTINGS", stage: settings, http1: "-"},
 		{name: "behind the request", http1: "", http2: func(*frames.Peer, uint32) {}},
-		{name: "in the first line", http1: "HTTP/1.1 20", http2: answerPart, cut: 12},
-		{name: "in a line of the header", http1: "HTTP/1.1 200 OK\r\nContent-Le", http2: answerPart, cut: 2},
-		{name: "behind half a header", http1: "HTTP/1.1 200 OK\r\nA: b\r\n", http2: answerPart, cut: 1},
-		{name: "behind the header", http1: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", http2: answerPart},
-		{name: "in the body", http1: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", http2: func(p *frames.Peer, id uint32) {
-			p.Headers(id, false, ":status", "200", "content-length", "8").Data(id, "hel", false)
+		{name: "in the header", http1: "HTTP/1.1 200 OK\r\nContent-Le", http2: begin, cut: 2},
+		{name: "behind half a header", http1: "HTTP/1.1 200 OK\r\nA: b\r\n", http2: begin, cut: 1},
+		{name: "behind the header", http1: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", http2: begin},
+		{name: "in the body", http1: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", http2: half},
+		{name: "in a chunk", http1: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel"},
+		{name: "reads nothing of a body", call: http.MethodPost, http2: func(*frames.Peer, uint32) {}},
+		{name: "GOAWAY without the request", http1: "-", http2: func(p *frames.Peer, _ uint32) { goAway(p, 0) }},
+		{name: "GOAWAY and half an answer", http1: "-", http2: func(p *frames.Peer, id uint32) {
+			half(p, id)
+			goAway(p, 1<<6)
 		}},
-		{name: "in DATA", http1: "-", cut: 2, http2: func(p *frames.Peer, id uint32) { answerPart(p, id); p.Data(id, "hello", true) }},
-		{name: "in a body without length", http1: "HTTP/1.1 200 OK\r\n\r\nhel", http2: func(p *frames.Peer, id uint32) {
-			answerPart(p, id)
-			p.Data(id, "hel", false)
-		}},
-		{name: "in a chunk", http1: chunks[:strings.Index(chunks, "hel")+3]},
-		{name: "behind a chunk", http1: chunks[:strings.Index(chunks, "hel")+5]},
-		{name: "in the length of a chunk", http1: chunks[:strings.Index(chunks, "hel")-2]},
-		{name: "before the trailers", http1: chunks[:strings.Index(chunks, "A: b")]},
-		{name: "in the trailers", http1: chunks[:strings.Index(chunks, ": b")], http2: trailerPart, cut: 1},
-		{name: "behind the trailers", http1: chunks, http2: trailerPart},
-		{name: "too much", http1: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhello", http2: func(p *frames.Peer, id uint32) {
-			p.Headers(id, false, ":status", "200", "content-length", "3").Data(id, "hello", true)
+		{name: "RST_STREAM", http1: "-", http2: func(p *frames.Peer, id uint32) { p.Reset(id, http2.RefusedStream) }},
+		{name: "RST_STREAM behind half an answer", http1: "-", http2: func(p *frames.Peer, id uint32) {
+			half(p, id)
+			p.Reset(id, http2.Cancel)
 		}},
 	}
-	deaf := upstream{name: "reads nothing of a body", call: http.MethodPost, http2: func(*frames.Peer, uint32) {}}
-	all = append(all, deaf)
-	for _, code := range []string{"200", "204", "304"} {
-		u := upstream{name: "behind " + code}
-		if u.http1, u.http2 = status(code); code == "200" {
-			u.name, u.call = "behind an answer to HEAD", http.MethodHead
-		}
-		all = append(all, u)
-	}
-	for name, last := range map[string]uint32{"GOAWAY without the request": 0, "GOAWAY with the request": 1 << 30} {
-		goAway := func(p *frames.Peer, _ uint32) {
-			p.Frame(frames.GoAway, 0, 0, []byte{byte(last >> 24), 0, 0, 0, 0, 0, 0, 0})
-		}
-		all = append(all, upstream{name: name, http1: "-", http2: goAway})
-		if last > 0 {
-			all = append(all, upstream{name: name + " and half an answer", http1: "-", http2: func(p *frames.Peer, id uint32) {
-				answerPart(p, id)
-				goAway(p.Data(id, "hel", false), id)
-			}})
-		}
-	}
-	for _, code := range []http2.ErrCode{http2.NoError, http2.ProtocolError, http2.RefusedStream, http2.Cancel} {
-		reset := func(p *frames.Peer, id uint32) { p.Reset(id, code) }
-		all = append(all, upstream{name: fmt.Sprint("RST_STREAM ", code), http1: "-", http2: reset})
-		all = append(all, upstream{name: fmt.Sprint("RST_STREAM behind half an answer ", code), http1: "-", http2: func(p *frames.Peer, id uint32) {
-			answerPart(p, id)
-			reset(p.Data(id, "hel", false), id)
-		}})
-	}
-	return all
 }
 
 // A matrixCase is a cell of the matrix.
