@@ -233,13 +233,6 @@ func (c *Conn) failed(call string, v any) {
 	}
 }
 
-// badUse is the panic after a Data that reports nonsense.
-type badUse struct{ used, of int }
-
-func (b badUse) String() string {
-	return fmt.Sprintf("Data returned that it has used %d of %d bytes", b.used, b.of)
-}
-
 // logSlow reports a callback that took long.
 func (s *Server) logSlow(c *Conn, call string, took time.Duration) {
 	s.config.Log.Warn("reactor: a callback held its loop up; all other connections of the loop waited",

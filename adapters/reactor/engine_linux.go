@@ -21,8 +21,8 @@ const onGoroutines = false
 // engine has the loops of a server. On Linux they are the connections' own.
 type engine struct{}
 
-// engineLoop is a loop. It is comparable.
-type engineLoop struct{ *loop.Loop }
+// engineLoop is a loop.
+type engineLoop = *loop.Loop
 
 // timer is a [loop.Timer].
 type timer = *loop.Timer
@@ -38,9 +38,9 @@ type sock struct {
 func (*engine) newSock(pc *percore.Conn) (sock, engineLoop, error) {
 	fd := seam.FD(pc)
 	if fd == nil {
-		return sock{}, engineLoop{}, syscall.EINVAL
+		return sock{}, nil, syscall.EINVAL
 	}
-	return sock{conn: pc, fd: fd}, engineLoop{fd.Loop()}, nil
+	return sock{conn: pc, fd: fd}, fd.Loop(), nil
 }
 
 // claim makes events go to c, which ignores them until it is open.

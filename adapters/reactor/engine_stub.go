@@ -36,11 +36,11 @@ func (e *engine) newSock(pc *percore.Conn) (sock, engineLoop, error) {
 	s := sock{conn: pc, ahead: &ahead{
 		readOn: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}}
-	return s, engineLoop{e.loops[e.next]}, nil
+	return s, e.loops[e.next], nil
 }
 
-// engineLoop is a loop. It is comparable.
-type engineLoop struct{ *serial }
+// engineLoop is a loop.
+type engineLoop = *serial
 
 // serial runs functions one at a time, on a goroutine that lives as long as there are any.
 type serial struct {

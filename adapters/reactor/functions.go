@@ -3,25 +3,14 @@ package reactor
 import (
 	"context"
 	"net"
-	"sync"
 
 	"github.com/percore/percore/internal/monotime"
-	"github.com/percore/percore/internal/workers"
 )
 
-// functions are the calls of Go that wait or run. The functions of one connection run in order, one at
-// a time, those of different connections concurrently. A worker of the pool runs one function of the
-// connection that has waited longest. The bound is a connection's: a peer that sends many requests is
-// held up, and no other.
-type functions struct {
-	// immutable
-	waitingMax int // of a connection, before its reading pauses
-	pool       workers.Pool[*Conn]
-
-	mu sync.Mutex // guards the tasks of all connections
-}
-
-// tasks are a connection's functions.
+// tasks are a connection's functions of Go that wait or run. Those of one connection run in order, one
+// at a time, those of different connections concurrently: a worker runs one function of the connection
+// that has waited longest. The bound is a connection's: a peer that sends many requests is held up, and
+// no other.
 //
 //	inPool  running  queue      meaning              leaves by
 //	no      no       empty      nothing to do        Go: inPool
@@ -29,7 +18,7 @@ type functions struct {
 //	yes     no       empty      all were dropped     a worker comes: nothing to do; Go: as above
 //	no      yes      any        the first runs       it ends: inPool if there are more, or nothing to do
 //
-// Guarded by the mu of functions.
+// Guarded by the connection's mu.
 type tasks struct {
 	queue   []task
 	inPool  bool
@@ -88,20 +77,16 @@ func (c *Conn) schedule(f task) error {
 			return c.sock.opError("go", net.ErrClosed)
 		}
 	}
-	fs := &c.loop.server.functions
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	if c.loop.server.closing.Load()&askClose != 0 { // with mu held, or dropFunctionsLocked might have been before
+	if c.loop.server.closing.Load()&askClose != 0 { // with mu held, or endNow might have been before
 		return c.sock.opError("go", net.ErrClosed)
 	}
 	t := &more.tasks
 	t.queue = append(t.queue, f)
 	c.loop.counts.Add(countWaiting, 1)
 	if !t.inPool && !t.running {
-		t.inPool = true
-		fs.serve(c)
+		c.serveLocked()
 	}
-	if len(t.queue) > fs.waitingMax {
+	if len(t.queue) > c.loop.server.config.WaitingMax {
 		c.asked.Or(askWork)
 	}
 	return nil
@@ -127,9 +112,6 @@ func (c *Conn) lostLocked(why error, all bool) {
 	if c.more.cancel != nil {
 		defer c.more.cancel(why)
 	}
-	fs := &c.loop.server.functions
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
 	t := &c.more.tasks
 	kept := t.queue[:0]
 	for _, f := range t.queue {
@@ -142,19 +124,20 @@ func (c *Conn) lostLocked(why error, all bool) {
 	t.queue = kept
 }
 
-// serve gives c, which has functions that wait, to a worker. In a bubble of testing/synctest that is a
-// goroutine of the bubble: the pool's goroutines must not be made there.
-func (fs *functions) serve(c *Conn) {
+// serveLocked gives c, which has functions that wait, to a worker. In a bubble of testing/synctest that
+// is a goroutine of the bubble: the pool's goroutines must not be made there.
+func (c *Conn) serveLocked() {
+	c.more.tasks.inPool = true
 	if monotime.InBubble() {
-		go fs.run(c)
+		go c.runTask()
 		return
 	}
-	fs.pool.Serve(c)
+	c.loop.server.workers.Serve(c)
 }
 
-// run runs the first of c's functions. If others wait, c goes to the end of the queue.
-func (fs *functions) run(c *Conn) {
-	f, ok := fs.take(c)
+// runTask runs the first of c's functions. If others wait, c goes to the end of the queue.
+func (c *Conn) runTask() {
+	f, ok := c.takeTask()
 	if !ok {
 		return
 	}
@@ -163,49 +146,45 @@ func (fs *functions) run(c *Conn) {
 		if !returned {
 			c.panicked("Go", recover())
 		}
-		if !fs.again(c) && c.asked.Load()&(askClose|askEnd) != 0 {
-			c.remind() // it may close now
-		}
+		c.endTask()
 	}()
 	f.run()
 	returned = true
 }
 
-// take takes the first of c's functions. The loop goes on reading once half as many wait as may.
-func (fs *functions) take(c *Conn) (f task, ok bool) {
-	fs.mu.Lock()
+// takeTask takes the first of c's functions. The loop goes on reading once half as many wait as may.
+func (c *Conn) takeTask() (f task, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	t := &c.more.tasks
 	t.inPool = false
-	waiting := len(t.queue)
-	if ok = waiting > 0; ok {
+	if ok = len(t.queue) > 0; ok {
 		f = t.queue[0]
 		t.queue[0] = task{}
 		t.queue = t.queue[1:]
 		t.running = true
-		waiting--
 		c.loop.counts.Add(countWaiting, -1)
 	}
-	resume := waiting <= fs.waitingMax/2 && c.asked.And(^askWork)&askWork != 0
-	fs.mu.Unlock()
-	if resume {
-		c.remind()
+	if len(t.queue) <= c.loop.server.config.WaitingMax/2 && c.asked.And(^askWork)&askWork != 0 {
+		c.loop.remind(c, false)
 	}
 	return f, ok
 }
 
-// again puts c, whose function has run, back into the queue if it has more.
-func (fs *functions) again(c *Conn) bool {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+// endTask notes that a function has run.
+func (c *Conn) endTask() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	t := &c.more.tasks
 	t.running = false
-	if len(t.queue) > 0 {
-		t.inPool = true
-		fs.serve(c)
-		return true
+	switch {
+	case len(t.queue) > 0:
+		c.serveLocked()
+		return
+	case c.asked.Load()&(askClose|askEnd) != 0:
+		c.loop.remind(c, false) // it may close now
 	}
 	t.queue = nil
-	return false
 }
 
 // remind makes the loop look after the connection.
@@ -216,12 +195,5 @@ func (c *Conn) remind() {
 }
 
 func (c *Conn) hasWorkLocked() bool {
-	if c.more == nil {
-		return false
-	}
-	fs := &c.loop.server.functions
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	t := &c.more.tasks
-	return t.running || len(t.queue) > 0
+	return c.more != nil && (c.more.tasks.running || len(c.more.tasks.queue) > 0)
 }

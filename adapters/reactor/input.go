@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"fmt"
 	"io"
 
 	"github.com/percore/percore/internal/pool"
@@ -225,7 +226,7 @@ func (c *Conn) data(p []byte) (used int) {
 	c.loop.feeding, c.loop.fed = p, c
 	used = c.loop.handler.Data(c, p)
 	if uint(used) > uint(len(p)) {
-		panic(badUse{used, len(p)})
+		panic(fmt.Sprintf("Data returned that it has used %d of %d bytes", used, len(p)))
 	}
 	returned = true
 	return used

@@ -5,7 +5,6 @@ import (
 	"net"
 	"sync"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor/internal/layer"
 	"github.com/percore/percore/internal/pool"
 )
@@ -63,14 +62,7 @@ func (s *Server) attachLayered(upper layer.Upper, with arriving) (*Conn, error) 
 		return nil, err
 	}
 	with.layer = l
-	switch below := lower.Conn().(type) {
-	case *percore.Conn:
-		return s.attachOrFail(below, with)
-	case *sendingConn:
-		return below.attach(s, with)
-	default:
-		return nil, errNotOurs(below)
-	}
+	return s.attachAny(lower.Conn(), with)
 }
 
 // detachLayer gives the layer back to blocking code on conn, which has more to read first.

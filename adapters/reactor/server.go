@@ -14,19 +14,19 @@ import (
 	"github.com/percore/percore/adapters/reactor/internal/layer"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/workers"
 )
 
 // Server serves connections, from any number of listeners, with one handler. Make it with New. Its
 // methods are safe for concurrent use.
 type Server struct {
 	// immutable
-	config   Config // complete
-	timeouts [timeoutKinds]time.Duration
-	handler  Handler
+	config  Config // complete
+	handler Handler
 
-	engine    engine
-	functions functions
-	shakers   shakers
+	engine  engine
+	workers workers.Pool[*Conn] // for functions of Go
+	shakers shakers
 
 	broadcasts broadcasts
 
@@ -53,13 +53,12 @@ func New(h Handler, config Config) (*Server, error) {
 	if h == nil && c.LoopHandler == nil {
 		return nil, errors.New("reactor: there is no handler; pass one, or set Config.LoopHandler")
 	}
-	s := &Server{config: c, timeouts: c.timeouts(), handler: h, empty: make(chan struct{})}
-	s.functions.waitingMax = c.WaitingMax
+	s := &Server{config: c, handler: h, empty: make(chan struct{})}
+	s.workers.Max, s.workers.Work = c.Workers, (*Conn).runTask
 	s.broadcasts.highWaterMark = int64(c.WriteHighWaterMark)
 	if c.TLS != nil {
 		s.shakers.init(&c.TLS.handshakes)
 	}
-	s.functions.pool.Max, s.functions.pool.Work = c.Workers, s.functions.run
 	s.mu.listeners = make(map[*percore.Listener]bool)
 	return s, nil
 }
@@ -118,20 +117,28 @@ func (s *Server) isClosing() bool { return s.closing.Load() != 0 }
 // percore.Dialer that dialed it, without which that is the process's default one. The handler's Open
 // is called soon. If Attach fails c is as it was.
 func (s *Server) Attach(c net.Conn, buffered []byte, user any) (*Conn, error) {
+	with := arriving{buffered: buffered, user: user}
+	switch c := c.(type) {
+	case layer.Upper:
+		return s.attachLayered(c, with)
+	case attacher:
+		return s.attachWrapped(c, with)
+	}
+	return s.attachAny(c, with)
+}
+
+// attachAny is Attach of a connection that is no wrapper.
+func (s *Server) attachAny(c net.Conn, with arriving) (*Conn, error) {
 	switch c := c.(type) {
 	case *percore.Conn:
-		return s.attachOrFail(c, arriving{buffered: buffered, user: user})
+		return s.attachOrFail(c, with)
 	case *sendingConn:
-		return c.attach(s, arriving{buffered: buffered, user: user})
-	case layer.Upper:
-		return s.attachLayered(c, arriving{buffered: buffered, user: user})
-	case attacher:
-		return s.attachWrapped(c, buffered, user)
+		return c.attach(s, with)
 	}
 	if c != nil && isOffEngine() {
 		return nil, errOffEngine("Attach", c)
 	}
-	return nil, errNotOurs(c)
+	return nil, fmt.Errorf("reactor: Attach needs a connection of percore's, not a %T: loops need the socket itself", c)
 }
 
 // isOffEngine reports whether the environment has taken the engine out of this process. Only package
@@ -148,20 +155,16 @@ func errNil(call, what string) error {
 	return fmt.Errorf("reactor: %s was called with a nil %s: pass one", call, what)
 }
 
-// errNotOurs is Attach's error for a connection that isn't percore's.
-func errNotOurs(c net.Conn) error {
-	return fmt.Errorf("reactor: Attach needs a connection of percore's, not a %T: loops need the socket itself", c)
-}
-
 // attacher is a wrapper around a *percore.Conn that may hold bytes back: it calls attach with the
 // connection and the bytes, and gives both up if that succeeds.
 type attacher interface {
 	AttachTo(attach func(pc *percore.Conn, unread []byte) error) error
 }
 
-func (s *Server) attachWrapped(from attacher, buffered []byte, user any) (c *Conn, err error) {
+func (s *Server) attachWrapped(from attacher, with arriving) (c *Conn, err error) {
 	err = from.AttachTo(func(pc *percore.Conn, unread []byte) (err error) {
-		c, err = s.attachOrFail(pc, arriving{buffered: slices.Concat(buffered, unread), user: user})
+		with.buffered = slices.Concat(with.buffered, unread)
+		c, err = s.attachOrFail(pc, with)
 		return err
 	})
 	return c, err
@@ -285,7 +288,7 @@ func (s *Server) endWhenEmptyLocked() {
 	}
 	if !s.mu.over {
 		s.mu.over = true
-		s.functions.pool.Close()
+		s.workers.Close()
 		close(s.empty)
 	}
 }

@@ -108,7 +108,7 @@ func (t *timeouts) set(kind timeoutKind, d time.Duration) {
 
 // startTimeouts sets the server's timeouts, on the loop, and begins those that SetTimeout has set.
 func (c *Conn) startTimeouts() {
-	if limits := &c.loop.server.timeouts; *limits != [timeoutKinds]time.Duration{} {
+	if limits := c.loop.server.config.timeouts(); limits != [timeoutKinds]time.Duration{} {
 		c.mu.Lock()
 		t := &c.extrasLocked().times
 		for kind, d := range limits {
@@ -212,10 +212,7 @@ func (c *Conn) markKept() {
 		t.keptSince = 0
 		return
 	}
-	t.keptSince = monotime.Now()
-	if d := t.limits[onMessage].Load(); d > 0 {
-		c.setTimer(t.keptSince, t.keptSince+d)
-	}
+	t.keptSince = c.messageBegins()
 }
 
 // markPartial notes, after a read of the layer, whether the layer has a part of a record: ReadTimeout
@@ -229,11 +226,17 @@ func (c *Conn) markPartial(got bool) {
 	case !c.more.layered.IsPartial():
 		t.partSince = 0
 	case got || t.partSince == 0:
-		t.partSince = monotime.Now()
-		if d := t.limits[onMessage].Load(); d > 0 {
-			c.setTimer(t.partSince, t.partSince+d)
-		}
+		t.partSince = c.messageBegins()
 	}
+}
+
+// messageBegins begins ReadTimeout's time, and returns the present one.
+func (c *Conn) messageBegins() (now int64) {
+	now = monotime.Now()
+	if d := c.more.times.limits[onMessage].Load(); d > 0 {
+		c.setTimer(now, now+d)
+	}
+	return now
 }
 
 // setTimer makes the timer fire at a time, if it is set for none before.
