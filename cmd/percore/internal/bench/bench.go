@@ -160,9 +160,8 @@ func newRunner(cfg Config) (*runner, error) {
 
 // choose returns the scenarios to run, and the results of those that can't run.
 func (r *runner) choose() (chosen []scenario.Scenario, skipped []Result, err error) {
-	allowed := systemLimits()
 	for _, s := range r.cfg.Scenarios() {
-		why := allowed.allow(&s)
+		why := allow(&s)
 		if why == nil && len(r.arms(&s)) == 0 {
 			why = errors.New("no arm has a server for it")
 		}

@@ -9,14 +9,11 @@ import (
 	"net/rpc/jsonrpc"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
-	"golang.org/x/sys/unix"
 )
 
 // process is a process that the harness starts. One goroutine uses it.
@@ -39,37 +36,7 @@ func newProcess(exe string, args, env []string, cancel func(*exec.Cmd) error) *p
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Cancel = func() error { return cancel(p.cmd) }
 	p.cmd.WaitDelay = stopGrace
-	// The kernel kills the process when the thread that started it ends. It gets its own process group so
-	// that Ctrl-C reaches only the harness, which then ends its children in order.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return p
-}
-
-// start starts the process on the given processors, or on all if that is nil, with counters if that is
-// wanted. It does so in a thread that has nothing else to do until the process has ended: a child
-// inherits the processors that its thread may use (sched_setaffinity(2)), which a Go program uses as its
-// GOMAXPROCS, and is counted with it.
-func (p *process) start(on *unix.CPUSet, count bool) error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with this goroutine
-		if count {
-			p.counters = openCounters()
-			defer p.counters.close()
-		}
-		var err error
-		if on != nil {
-			err = unix.SchedSetaffinity(0, on)
-		}
-		if err == nil {
-			err = p.cmd.Start()
-		}
-		if started <- err; err == nil {
-			p.waitErr = p.cmd.Wait()
-			close(p.exited)
-		}
-	}()
-	return <-started
 }
 
 // stop asks the process to end, and returns when it is gone.
@@ -94,7 +61,7 @@ type child struct {
 
 // startChild runs exe with args on the given processors, with counters if that is wanted. The child
 // ends when its standard input ends, so it can't outlive this process. The kernel kills it, too.
-func startChild(what string, on *unix.CPUSet, count bool, exe string, args, env []string) (*child, error) {
+func startChild(what string, on *cpuSet, count bool, exe string, args, env []string) (*child, error) {
 	c := &child{what: what}
 	c.process = newProcess(exe, args, env, func(*exec.Cmd) error { return c.client.Close() })
 	c.cmd.Stderr = &c.stderr

@@ -5,16 +5,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 	"github.com/percore/percore/cmd/percore/internal/bench/stats"
-	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
 )
 
 // Report is everything that was measured, and where. It is safe for concurrent use as long as it
@@ -162,30 +158,6 @@ func (res *Result) Compare(arm, base string, m Metric) Comparison {
 		c.Verdict = Worse
 	}
 	return c
-}
-
-// host describes this machine.
-func host() Host {
-	h := Host{
-		OS: runtime.GOOS, Arch: runtime.GOARCH, Kernel: "Linux", CPUs: runtime.NumCPU(),
-		Go: runtime.Version(), Version: "(unknown)",
-	}
-	var u unix.Utsname
-	if err := unix.Uname(&u); err == nil { // "Linux 6.18.4 x86_64"
-		h.Kernel = fmt.Sprintf("%s %s %s", unix.ByteSliceToString(u.Sysname[:]), unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]))
-	}
-	if proc, err := procfs.NewDefaultFS(); err == nil {
-		if all, err := proc.CPUInfo(); err == nil && len(all) > 0 {
-			h.CPU = all[0].ModelName // empty on ARM
-		}
-		if m, err := proc.Meminfo(); err == nil && m.MemTotalBytes != nil {
-			h.Memory = int64(*m.MemTotalBytes)
-		}
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		h.Version = info.Main.Version
-	}
-	return h
 }
 
 // commandLine returns the command as it was typed, without the directory of the program.

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
-	"golang.org/x/sys/unix"
 )
 
 // openMax is how long the load may take to open all connections of a scenario, or to use each once.
@@ -25,7 +25,7 @@ type stage struct {
 	backend *child // or nil
 	server  *child // under test; nil for a Program
 	load    *child
-	loadOn  *unix.CPUSet // nil: all
+	loadOn  *cpuSet // nil: all
 	job     scenario.Job
 	ops     int64 // that the load has done, also outside the window
 
@@ -66,7 +66,7 @@ func (st *stage) startServers(arm *Arm) {
 	if procs == 0 && r.cfg.SplitCPUs {
 		procs = processorCount() / 2
 	}
-	var serverOn *unix.CPUSet
+	var serverOn *cpuSet
 	if procs > 0 {
 		serverOn, st.loadOn, st.err = giveProcessors(procs)
 	}
@@ -172,7 +172,7 @@ func (st *stage) loadSample(rate float64) Sample {
 
 // window runs the measured phase between two snapshots of the servers.
 func (st *stage) window(rate float64) Sample {
-	machine := machineCPU()
+	began, machine := time.Now(), machineCPU()
 	behindBefore := st.usageBehind()
 	counted := make(map[string]float64)
 	before := st.snapshot(counted, -1)
@@ -206,7 +206,11 @@ func (st *stage) window(rate float64) Sample {
 	for metric, n := range counted {
 		perOp(metric, n)
 	}
-	machine.noteOthers(m, after.CPU()-before.CPU()+behindAfter-behindBefore+res.CPU)
+	if busy := machineCPU() - machine; busy > 0 { // else it is unknown
+		ours := after.CPU() - before.CPU() + behindAfter - behindBefore + res.CPU
+		capacity := time.Since(began) * time.Duration(runtime.NumCPU())
+		m[MetricOther] = 100 * max(0, float64(busy-ours)) / float64(capacity)
+	}
 	return Sample{Metrics: m, Latency: res.Latency}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -12,77 +13,65 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
-// limits are what the system allows a process. 0 means unknown.
-type limits struct {
-	files int // open files per process, the hard limit: Go programs raise the soft one to it
-	ports int // local ports that a client may connect from
-}
-
 // spareFiles is how many descriptors a process of the benchmark needs in addition to its
 // connections. They are for standard streams, pipes, the pollers of the runtime and the engine,
 // listening sockets (one per loop), and files being served.
 const spareFiles = 128
 
-// allow returns a one-line reason why s can't run within the limits, or nil.
-func (l limits) allow(s *scenario.Scenario) error {
+// allow returns a one-line reason why the limits of this process, which its children inherit, don't let
+// s run. It returns nil if they do, or are unknown.
+func allow(s *scenario.Scenario) error {
 	n := s.MostConns()
 	files := n + spareFiles
 	if s.Backend != nil {
 		files += n // the proxy's other side
 	}
-	if l.files > 0 && files > l.files {
-		return fmt.Errorf("%d connections need %d open files per process, the limit is %d: raise it (ulimit -Hn) or take fewer (-idle)", n, files, l.files)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil && uint64(files) > limit.Max { // Go raises its own to Max
+		return fmt.Errorf("%d connections need %d open files per process, the limit is %d: raise it (ulimit -Hn) or take fewer (-idle)", n, files, limit.Max)
 	}
-	if l.ports > 0 && n > l.ports {
-		return fmt.Errorf("%d connections need as many local ports, there are %d: widen net.ipv4.ip_local_port_range or take fewer (-idle)", n, l.ports)
+	var first, last int
+	ports, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if _, err := fmt.Sscan(string(ports), &first, &last); err == nil && n > last-first+1 {
+		return fmt.Errorf("%d connections need as many local ports, there are %d: widen net.ipv4.ip_local_port_range or take fewer (-idle)", n, last-first+1)
 	}
 	return nil
 }
 
-// systemLimits reads the limits of this process, which its children inherit.
-func systemLimits() limits {
-	var l limits
-	var rl unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &rl); err == nil && rl.Max < 1<<31 {
-		l.files = int(rl.Max)
-	}
-	if b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
-		var first, last int
-		if _, err := fmt.Sscan(string(b), &first, &last); err == nil {
-			l.ports = last - first + 1
-		}
-	}
-	return l
-}
-
-// cpuClock is a reading of the machine's own CPU accounting.
-type cpuClock struct {
-	at   time.Time
-	busy time.Duration
-}
-
-// machineCPU reads how busy all processors have been since boot. It returns a zero clock if that can't
-// be read.
-func machineCPU() cpuClock {
+// machineCPU returns how busy all processors have been since boot, or 0 if that can't be read.
+func machineCPU() time.Duration {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
-		return cpuClock{}
+		return 0
 	}
 	stat, err := proc.Stat()
 	if err != nil {
-		return cpuClock{}
+		return 0
 	}
 	all := stat.CPUTotal // its times of guests are parts of User and Nice (proc(5))
-	busy := all.User + all.Nice + all.System + all.IRQ + all.SoftIRQ + all.Steal
-	return cpuClock{time.Now(), time.Duration(busy * float64(time.Second))}
+	return time.Duration((all.User + all.Nice + all.System + all.IRQ + all.SoftIRQ + all.Steal) * float64(time.Second))
 }
 
-// noteOthers adds to m what share of the machine other processes have used since the clock was read.
-func (began cpuClock) noteOthers(m map[string]float64, ours time.Duration) {
-	now := machineCPU()
-	if now.at.IsZero() || began.at.IsZero() {
-		return
+// host describes this machine.
+func host() Host {
+	h := Host{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, Kernel: "Linux", CPUs: runtime.NumCPU(),
+		Go: runtime.Version(), Version: "(unknown)",
 	}
-	capacity := now.at.Sub(began.at) * time.Duration(runtime.NumCPU())
-	m[MetricOther] = 100 * max(0, float64(now.busy-began.busy-ours)) / float64(capacity)
+	var u unix.Utsname
+	if err := unix.Uname(&u); err == nil { // "Linux 6.18.4 x86_64"
+		h.Kernel = fmt.Sprintf("%s %s %s", unix.ByteSliceToString(u.Sysname[:]), unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]))
+	}
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		if all, err := proc.CPUInfo(); err == nil && len(all) > 0 {
+			h.CPU = all[0].ModelName // empty on ARM
+		}
+		if m, err := proc.Meminfo(); err == nil && m.MemTotalBytes != nil {
+			h.Memory = int64(*m.MemTotalBytes)
+		}
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		h.Version = info.Main.Version
+	}
+	return h
 }

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"text/template"
 	"time"
 
@@ -83,9 +84,20 @@ func accepts(addr net.Addr) bool {
 	return true
 }
 
+// family returns the program's process and its children.
+func (f *foreign) family() []int {
+	all := []int{f.pid}
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", f.pid, f.pid))
+	for text := range strings.FieldsSeq(string(children)) {
+		child, _ := strconv.Atoi(text)
+		all = append(all, child)
+	}
+	return all
+}
+
 // usage returns the CPU time of the program, as user's. Nothing is known about a heap.
 func (f *foreign) usage(u *scenario.Usage) (err error) {
-	for _, pid := range family(f.pid) {
+	for _, pid := range f.family() {
 		used, failure := CPU(pid)
 		u.User += used
 		err = errors.Join(err, failure)
@@ -95,7 +107,7 @@ func (f *foreign) usage(u *scenario.Usage) (err error) {
 
 // memory returns the resident memory of the program.
 func (f *foreign) memory(m *scenario.Memory) (err error) {
-	for _, pid := range family(f.pid) {
+	for _, pid := range f.family() {
 		n, failure := Resident(pid)
 		m.Resident += n
 		err = errors.Join(err, failure)

@@ -5,8 +5,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -64,17 +62,6 @@ func CPU(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("clock_gettime: %w", err)
 	}
 	return time.Duration(ts.Nano()), nil
-}
-
-// family returns a process and its children.
-func family(pid int) []int {
-	all := []int{pid}
-	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	for text := range strings.FieldsSeq(string(children)) {
-		child, _ := strconv.Atoi(text)
-		all = append(all, child)
-	}
-	return all
 }
 
 // endsWithParent makes a process end when the thread that starts it does (prctl(2), PR_SET_PDEATHSIG).

@@ -22,6 +22,4 @@ func Resident(int) (int64, error) { return 0, errors.ErrUnsupported }
 // CPU is for Linux.
 func CPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
 
-func family(int) []int { return nil }
-
 func endsWithParent() *syscall.SysProcAttr { return nil }
