@@ -1,16 +1,13 @@
 package frameworks
 
 import (
-	"bufio"
 	"bytes"
-	"crypto/tls"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"image"
 	"image/png"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,11 +17,6 @@ import (
 	"testing"
 	"time"
 
-	gobwas "github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsutil"
-
-	"github.com/percore/percore"
-	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -39,10 +31,6 @@ var browserPage []byte
 // browserFlags is the environment variable with more flags for Chromium, such as --log-net-log=FILE,
 // which shows every frame.
 const browserFlags = "PERCORE_TEST_CHROMIUM_FLAGS"
-
-// browserOn is the environment variable that says which server the process "browser" runs: "net" or
-// "percore".
-const browserOn = "PERCORE_TEST_BROWSER"
 
 // browserSite is what the page of testdata/browser.html loads.
 type browserSite struct {
@@ -89,7 +77,7 @@ func newBrowserSite() *browserSite {
 			}
 		}
 	})
-	serve("/socket", s.socket)
+	serve("/socket", echoSocket)
 	serve("POST /report", func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		select {
@@ -109,61 +97,15 @@ func bodySum(b []byte) string {
 	return fmt.Sprint(len(b), sum%65536)
 }
 
-// socket sends messages back, over HTTP/2 or HTTP/1.1. A text message is answered with the protocol.
-func (s *browserSite) socket(w http.ResponseWriter, r *http.Request) {
-	var rw io.ReadWriter
-	if r.Method == http.MethodConnect {
-		t := tunnel{r.Body, w, http.NewResponseController(w)}
-		if t.c.Flush() != nil {
-			return
-		}
-		rw = t
-	} else {
-		c, _, _, err := gobwas.UpgradeHTTP(r, w)
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		rw = c
-	}
-	for {
-		message, op, err := wsutil.ReadClientData(rw)
-		if err == nil && op == gobwas.OpText {
-			message = []byte(r.Proto)
-		}
-		if err == nil {
-			err = wsutil.WriteServerMessage(rw, op, message)
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// runBrowserSite runs the site in its own process, over TLS. It prints its address, the page's report
-// in one line, and the metrics of HTTP/2. It exits at the end of its standard input.
+// runBrowserSite runs the site in its own process. It prints the page's report in one line, and the
+// metrics of HTTP/2. It exits at the end of its standard input.
 func runBrowserSite() {
 	site := newBrowserSite()
-	srv := &http.Server{Handler: &site.mux}
-	listen, server := net.Listen, testnet.WebServer(srv)
-	if os.Getenv(browserOn) == "percore" {
-		listen, server = percore.Listen, httpadapter.Wrap(srv)
-	}
-	identity := []byte(os.Getenv(hubIdentity))
-	cert, err := tls.X509KeyPair(identity, identity)
+	stop, err := serveChild(&site.mux)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
-	ln, err := listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.ServeTLS(ln, "", "") })
-	fmt.Println(ln.Addr())
 	ended := make(chan bool)
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(ended) }()
 	select {
@@ -175,8 +117,7 @@ func runBrowserSite() {
 	case <-ended:
 	}
 	<-ended
-	server.Close()
-	serving.Wait()
+	stop()
 }
 
 // TestChromium: a page in a real browser loads, uploads, cancels and talks, over HTTP/2, and no limit
@@ -219,17 +160,11 @@ func TestChromium(t *testing.T) {
 // browse runs Chromium with the page, and returns the page's report and the server's metrics.
 func browse(t *testing.T, exe, on string, extended bool) (report map[string]string, metrics string) {
 	identity, _ := pemIdentity(t)
-	site := testnet.StartChild(t, "browser", browserOn+"="+on, hubIdentity+"="+identity,
-		fmt.Sprintf("GODEBUG=%s,http2xconnect=%d", os.Getenv("GODEBUG"), map[bool]int{true: 1}[extended]))
-	lines := bufio.NewReader(site.Stdout)
-	address, err := lines.ReadString('\n')
-	if err != nil {
-		t.Fatalf("the site's address: %v", err)
-	}
+	site, lines, address := startServer(t, "browser", on, identity, extended)
 	cmd := exec.Command(exe, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--ignore-certificate-errors", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir())
 	cmd.Args = append(cmd.Args, strings.Fields(os.Getenv(browserFlags))...)
-	cmd.Args = append(cmd.Args, "https://"+strings.TrimSpace(address)+"/?loads=5")
+	cmd.Args = append(cmd.Args, "https://"+address+"/?loads=5")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var log testnet.Log
 	cmd.Stderr = &log

@@ -65,40 +65,34 @@ func encodedHeaders(t testing.TB) map[string]string {
 func TestProxyProtocolAtAccept(t *testing.T) {
 	proxy := &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
 	lc := percore.ListenConfig{ProxyProtocol: proxy}
-	for name, opts := range map[string][]httpadapter.Option{
-		"httpadapter": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			srv := httpadapter.Wrap(&http.Server{Handler: whoAmI}, opts...)
-			served := make(chan error, 1)
-			go func() { served <- srv.Serve(ln) }()
-			conns := 0
-			for header, want := range encodedHeaders(t) {
-				for _, at := range []int{0, 1, len(header) / 2} {
-					c := testnet.Dial(t, ln)
-					io.WriteString(c, header[:at])
-					io.WriteString(c, header[at:])
-					client := cmp.Or(want, c.LocalAddr().String())
-					get := testnet.KeepAlive(t, c)
-					conns++
-					for i := range 3 {
-						path := fmt.Sprint("/", i)
-						if got := get(path); got != client+" "+path {
-							t.Errorf("%q: got %q, want %q", header, got, client+" "+path)
-						}
-						testnet.Eventually(t, "parked", func() bool { return srv.Stats().Parked == conns })
-					}
-				}
-			}
-			srv.Close()
-			testnet.Receive(t, "Serve", served)
-		})
+	testnet.NoLeaks(t)
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	srv := httpadapter.Wrap(&http.Server{Handler: whoAmI})
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	conns := 0
+	for header, want := range encodedHeaders(t) {
+		for _, at := range []int{0, 1, len(header) / 2} {
+			c := testnet.Dial(t, ln)
+			io.WriteString(c, header[:at])
+			io.WriteString(c, header[at:])
+			client := cmp.Or(want, c.LocalAddr().String())
+			get := testnet.KeepAlive(t, c)
+			conns++
+			for i := range 3 {
+				path := fmt.Sprint("/", i)
+				if got := get(path); got != client+" "+path {
+					t.Errorf("%q: got %q, want %q", header, got, client+" "+path)
+				}
+				testnet.Eventually(t, "parked", func() bool { return srv.Stats().Parked == conns })
+			}
+		}
+	}
+	srv.Close()
+	testnet.Receive(t, "Serve", served)
 }
 
 // FuzzProxyHeader compares percore's parser with go-proxyproto's. Both must accept the same

@@ -18,7 +18,6 @@ import (
 	"github.com/pires/go-proxyproto/tlvparse"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -118,13 +117,10 @@ func TestProxyTLVs(t *testing.T) {
 	header := headerWithTLVs(t)
 	lc := percore.ListenConfig{ProxyProtocol: &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}}
 	serverTLS, clientTLS := testnet.TLS(t)
-	for name, opts := range map[string][]httpadapter.Option{
-		"net/http":    nil,
-		"httpadapter": {},
-	} {
+	for _, way := range ways[1:] {
 		for _, overTLS := range []bool{false, true} {
 			for _, http2 := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/TLS=%t/HTTP2=%t", name, overTLS, http2), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/TLS=%t/HTTP2=%t", way.name, overTLS, http2), func(t *testing.T) {
 					testnet.NoLeaks(t)
 					ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 					if err != nil {
@@ -144,8 +140,14 @@ func TestProxyTLVs(t *testing.T) {
 							fmt.Fprint(w, describeTLVs(r.Context().Value(connKey{}).(net.Conn)))
 						}),
 					}
-					served := make(chan error, 1)
-					go func() { served <- serveArm(srv, opts, ln, overTLS) }()
+					server, served := way.wrap(srv), make(chan error, 1)
+					go func() {
+						if overTLS {
+							served <- server.ServeTLS(ln, "", "")
+						} else {
+							served <- server.Serve(ln)
+						}
+					}()
 					c := testnet.Dial(t, ln)
 					if _, err := io.WriteString(c, header); err != nil {
 						t.Fatal(err)
@@ -162,7 +164,7 @@ func TestProxyTLVs(t *testing.T) {
 							t.Errorf("got %q, want %q", got, wantTLVs)
 						}
 					}
-					srv.Close()
+					server.Close()
 					if err := testnet.Receive(t, "Serve", served); err != http.ErrServerClosed {
 						t.Errorf("Serve: %v", err)
 					}
@@ -206,19 +208,4 @@ func getHTTP2(t *testing.T, c net.Conn, config *tls.Config, base string) func(pa
 		}
 		return string(body)
 	}
-}
-
-// serveArm serves with net/http, or with the adapter if there are options.
-func serveArm(srv *http.Server, opts []httpadapter.Option, ln net.Listener, overTLS bool) error {
-	if opts == nil && overTLS {
-		return srv.ServeTLS(ln, "", "")
-	}
-	if opts == nil {
-		return srv.Serve(ln)
-	}
-	wrapped := httpadapter.Wrap(srv, opts...)
-	if overTLS {
-		return wrapped.ServeTLS(ln, "", "")
-	}
-	return wrapped.Serve(ln)
 }
