@@ -53,13 +53,9 @@ func TestContextValues(t *testing.T) {
 			), side.serve}
 			testgrpc.RegisterTestServiceServer(srv, interop.NewTestServer())
 			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			served := make(chan error, 1)
-			go func() { served <- srv.Serve(ln) }()
+			serveGRPC(t, srv, ln)
 			got := callWithRights(t, ln.Addr().String())
 			srv.GracefulStop()
-			if err := testnet.Receive(t, "Serve's return", served); err != nil {
-				t.Error(err)
-			}
 			got += "\n" + countedCalls(t, reader)
 			if want == "" {
 				want = got

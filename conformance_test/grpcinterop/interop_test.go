@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	grpclog.SetLoggerV2(failing{grpclog.NewLoggerV2(discard{}, discard{}, discard{})})
-	testnet.Main(m, testnet.WithChild(clientProcess, runClientProcess))
+	testnet.Main(m)
 }
 
 // failing is a logger for the interop client. When a case fails, the client would end the process

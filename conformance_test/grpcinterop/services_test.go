@@ -171,13 +171,9 @@ func TestServices(t *testing.T) {
 			healthpb.RegisterHealthServer(srv, healthServer)
 			reflection.Register(srv.(reflection.GRPCServer))
 			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			served := make(chan error, 1)
-			go func() { served <- srv.Serve(ln) }()
+			serveGRPC(t, srv, ln)
 			got := callServices(t, ln, healthServer)
 			srv.(interface{ GracefulStop() }).GracefulStop()
-			if err := testnet.Receive(t, "Serve's return", served); err != nil {
-				t.Errorf("Serve: %v", err)
-			}
 			for _, s := range spans.Ended() {
 				log.add(spanText(s))
 			}
