@@ -3,7 +3,6 @@ package lint
 import (
 	"go/ast"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -15,7 +14,7 @@ func nilArguments(t *testing.T, tr *tree) {
 		switch dir := f.dir(); {
 		case f.isTest():
 			checked[dir] = checked[dir] || f.checksArguments()
-		case f.syntax.Name.Name != "main" && !slices.Contains(strings.Split(dir, "/"), "internal") && f.hasArguments():
+		case f.syntax.Name.Name != "main" && !isInternal(dir) && f.hasArguments():
 			needed[dir] = true
 		}
 	}

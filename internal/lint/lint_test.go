@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"go/ast"
 	"go/token"
+	"go/types"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -147,7 +148,7 @@ func moduleBoundary(t *testing.T, tr *tree) {
 		}
 		f.imports(func(p string, pos token.Pos) {
 			dir, ok := localDir(p)
-			if !ok || !slices.Contains(strings.Split(dir, "/"), "internal") || isIn(dir, sharedInternal) {
+			if !ok || !isInternal(dir) || isIn(dir, sharedInternal) {
 				return
 			}
 			if m := tr.moduleOf(dir); m != f.module && m != modules[f.module].partOf {
@@ -291,7 +292,7 @@ type modFile struct {
 func (tr *tree) readModFile(t *testing.T, kind, name string) modFile {
 	t.Helper()
 	var mod modFile
-	if err := json.Unmarshal(tr.goCommand(t, nil, kind, "edit", "-json", name), &mod); err != nil {
+	if err := json.Unmarshal([]byte(tr.goCommand(t, nil, kind, "edit", "-json", name)), &mod); err != nil {
 		t.Fatalf("reading the output of go %s edit -json %s: %v", kind, name, err)
 	}
 	return mod
@@ -342,6 +343,10 @@ func requirements(t *testing.T, tr *tree) {
 		}
 	}
 }
+
+// unpublished is the version of our modules in their requirements of each other until a release names
+// one.
+const unpublished = "v0.0.0-00010101000000-000000000000"
 
 // replaces reports whether a module is replaced by a folder.
 func replaces(mod modFile, module, folder string) bool {
@@ -519,24 +524,7 @@ func docComments(t *testing.T, tr *tree) {
 // receiverIsExported reports whether a function is one of the package, or a
 // method of an exported type.
 func receiverIsExported(decl *ast.FuncDecl) bool {
-	if decl.Recv == nil || len(decl.Recv.List) == 0 {
-		return true
-	}
-	typ := decl.Recv.List[0].Type
-	for {
-		switch x := typ.(type) {
-		case *ast.StarExpr:
-			typ = x.X
-		case *ast.IndexExpr:
-			typ = x.X
-		case *ast.IndexListExpr:
-			typ = x.X
-		case *ast.Ident:
-			return x.IsExported()
-		default:
-			return true
-		}
-	}
+	return decl.Recv == nil || ast.IsExported(receiver(decl))
 }
 
 // undocumented returns the exported names of a declaration that neither have a
@@ -585,16 +573,9 @@ func checksLeaks(f *goFile) bool {
 			continue
 		}
 		ast.Inspect(fn, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			switch fun := call.Fun.(type) {
-			case *ast.SelectorExpr:
-				x, ok := fun.X.(*ast.Ident)
-				found = found || ok && x.Name == "testnet" && fun.Sel.Name == "Main"
-			case *ast.Ident:
-				found = found || fun.Name == "Main" && f.dir() == "internal/testnet"
+			if call, ok := n.(*ast.CallExpr); ok {
+				fun := types.ExprString(call.Fun)
+				found = found || fun == "testnet.Main" || fun == "Main" && f.dir() == "internal/testnet"
 			}
 			return true
 		})

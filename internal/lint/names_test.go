@@ -56,12 +56,7 @@ func addNames(names map[string]bool, decl ast.Decl) {
 	if fn, ok := decl.(*ast.FuncDecl); ok {
 		prefix := ""
 		if fn.Recv != nil {
-			ast.Inspect(fn.Recv.List[0].Type, func(n ast.Node) bool {
-				if id, ok := n.(*ast.Ident); ok && prefix == "" {
-					prefix = id.Name + "."
-				}
-				return true
-			})
+			prefix = receiver(fn) + "."
 		}
 		names[prefix+fn.Name.Name] = true
 		return

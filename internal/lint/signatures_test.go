@@ -5,7 +5,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 )
 
@@ -23,7 +22,7 @@ var shown = map[string]string{
 func signatures(t *testing.T, tr *tree) {
 	used := make(map[string]bool)
 	for _, f := range tr.files {
-		if f.isTest() || f.syntax.Name.Name == "main" || slices.Contains(strings.Split(f.dir(), "/"), "internal") {
+		if f.isTest() || f.syntax.Name.Name == "main" || isInternal(f.dir()) {
 			continue
 		}
 		internals := f.internalImports()
@@ -74,7 +73,7 @@ func (f *goFile) internalImports() map[string]bool {
 	for _, spec := range f.syntax.Imports {
 		p, _ := strconv.Unquote(spec.Path.Value)
 		dir, ok := localDir(p)
-		if !ok || !slices.Contains(strings.Split(dir, "/"), "internal") {
+		if !ok || !isInternal(dir) {
 			continue
 		}
 		if spec.Name != nil {

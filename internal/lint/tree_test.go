@@ -12,13 +12,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/percore/percore/internal/testnet"
 )
 
 // modulePath is the module that this is about.
@@ -250,6 +251,20 @@ func (f *goFile) imports(visit func(path string, pos token.Pos)) {
 	}
 }
 
+// receiver returns the name of a method's type, without pointer and type parameters.
+func receiver(method *ast.FuncDecl) (name string) {
+	ast.Inspect(method.Recv.List[0].Type, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && name == "" {
+			name = id.Name
+		}
+		return name == ""
+	})
+	return name
+}
+
+// isInternal reports whether a folder is one of internal packages.
+func isInternal(dir string) bool { return slices.Contains(strings.Split(dir, "/"), "internal") }
+
 // isIn reports whether path is elem or below it: folders or import paths.
 func isIn(path, elem string) bool { return path == elem || strings.HasPrefix(path, elem+"/") }
 
@@ -268,7 +283,7 @@ func (tr *tree) deps(t *testing.T, goos string, packages ...string) []listed {
 	var all []listed
 	out := tr.goCommand(t, []string{"GOOS=" + goos, "CGO_ENABLED=0", "GOWORK=off"},
 		append([]string{"list", "-deps", "-json=ImportPath,Standard,Module"}, packages...)...)
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+	for d := json.NewDecoder(strings.NewReader(out)); ; {
 		var p listed
 		err := d.Decode(&p)
 		if err == io.EOF {
@@ -282,22 +297,7 @@ func (tr *tree) deps(t *testing.T, goos string, packages ...string) []listed {
 }
 
 // goCommand runs the go command in the root and returns its output.
-func (tr *tree) goCommand(t *testing.T, env []string, args ...string) []byte {
+func (tr *tree) goCommand(t *testing.T, env []string, args ...string) string {
 	t.Helper()
-	return goCommand(t, tr.root, env, args...)
-}
-
-// goCommand runs the go command in a folder and returns its output.
-func goCommand(t *testing.T, dir string, env []string, args ...string) []byte {
-	t.Helper()
-	cmd := exec.Command("go", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), env...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
-	}
-	return out
+	return testnet.GoCommand(t, env, append([]string{"-C", tr.root}, args...)...)
 }
