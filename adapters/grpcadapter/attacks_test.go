@@ -211,49 +211,23 @@ const initialWindow = 4
 // within a bound, and so do the handlers that are called and the CPU time. Another client is served
 // meanwhile and afterwards, and no attack makes more metrics.
 func TestAttacks(t *testing.T) {
-	for _, door := range attackDoors {
-		t.Run(door.name, func(t *testing.T) {
-			plain := plainCost(t, door.start)
+	for _, kind := range serverKinds[1:] {
+		t.Run(kind.name, func(t *testing.T) {
+			plain := plainCost(t, kind)
 			for _, a := range gRPCAttacks {
-				t.Run(a.name, func(t *testing.T) { a.test(t, door.start, plain) })
+				t.Run(a.name, func(t *testing.T) { a.test(t, kind, plain) })
 			}
 		})
 	}
 }
 
-// startAttacked starts a server with the services, which is stopped by the caller.
-type startAttacked func(t *testing.T, lis net.Listener, services ...*grpc.ServiceDesc) (stats func() Stats)
-
-var attackDoors = []struct {
-	name  string
-	start startAttacked
-}{
-	{"NewServer", func(t *testing.T, lis net.Listener, services ...*grpc.ServiceDesc) func() Stats {
-		srv := NewServer()
-		for _, desc := range services {
-			srv.RegisterService(desc, nil)
-		}
-		serveOn(t, lis, srv)
-		return srv.Stats
-	}},
-	{"Wrap", func(t *testing.T, lis net.Listener, services ...*grpc.ServiceDesc) func() Stats {
-		srv := grpc.NewServer()
-		for _, desc := range services {
-			srv.RegisterService(desc, nil)
-		}
-		w := wrapFast(t, srv)
-		serveOn(t, lis, w)
-		return w.Stats
-	}},
-}
-
 // test plays an attack. The time that a virtual machine doesn't run may count as CPU time. That doesn't
 // happen again and again.
-func (a *attack) test(t *testing.T, start startAttacked, plain int64) {
-	cost := int(a.attempt(t, start) / plain)
+func (a *attack) test(t *testing.T, kind serverKind, plain int64) {
+	cost := int(a.attempt(t, kind) / plain)
 	for range 4 {
 		if cost > a.cost && !race.Enabled {
-			cost = min(cost, int(a.attempt(t, start)/plain))
+			cost = min(cost, int(a.attempt(t, kind)/plain))
 		}
 	}
 	if cost > a.cost && !race.Enabled {
@@ -264,11 +238,12 @@ func (a *attack) test(t *testing.T, start startAttacked, plain int64) {
 }
 
 // attempt plays the attack, and returns the CPU time that it took, in nanoseconds.
-func (a *attack) attempt(t *testing.T, start startAttacked) int64 {
+func (a *attack) attempt(t *testing.T, kind serverKind) int64 {
 	testnet.NoLeaks(t)
 	var called atomic.Int32
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	stats := start(t, lis, attackedService(&called), &echo)
+	srv := kind.makeOwn(nil, nil)
+	serveOn(t, lis, srv, attackedService(&called), &echo)
 	other := dialServer(t, lis)
 	if err := callUnary(callContext(t), other, pattern(100)); err != nil {
 		t.Fatal(err)
@@ -301,7 +276,7 @@ func (a *attack) attempt(t *testing.T, start startAttacked) int64 {
 			break
 		}
 	}
-	a.await(t, answers, &called, stats, began)
+	a.await(t, answers, &called, srv.Stats, began)
 	if err := callUnary(callContext(t), other, pattern(100)); err != nil {
 		t.Errorf("another client: %v", err)
 	}
@@ -401,9 +376,9 @@ func countMetrics() (n int) {
 }
 
 // plainCost returns the CPU time of a plain call, for the client and the server.
-func plainCost(t *testing.T, start startAttacked) int64 {
+func plainCost(t *testing.T, kind serverKind) int64 {
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	start(t, lis, &echo)
+	serveOn(t, lis, kind.makeOwn(nil, nil), &echo)
 	nc := testnet.Dial(t, lis)
 	defer nc.Close()
 	p := frames.NewPeer(t, nc, initialWindow, 1<<31-1)

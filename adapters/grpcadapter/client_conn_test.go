@@ -79,7 +79,7 @@ func TestClientRedirects(t *testing.T) {
 	theirs := dialServer(t, listeners[1], grpc.WithUnaryInterceptor(theirUnary), grpc.WithStreamInterceptor(theirStream))
 	var second *grpc.ClientConn // of a Client
 	secondUnary, secondStream := redirects(&path, "second", func(cc *grpc.ClientConn) *grpc.ClientConn { second = cc; return cc })
-	if err := callEcho(callContext(t), dialClient(t, listeners[2], WithChainUnaryInterceptor(secondUnary), WithChainStreamInterceptor(secondStream)), nil); err != nil {
+	if err := callUnary(callContext(t), dialClient(t, listeners[2], WithChainUnaryInterceptor(secondUnary), WithChainStreamInterceptor(secondStream)), nil); err != nil {
 		t.Fatal(err)
 	}
 	path.take()
@@ -98,19 +98,16 @@ func TestClientRedirects(t *testing.T) {
 		} {
 			var from peer.Peer
 			if kind == "grpc-go" && test.want == addrs[2] { // it knows nothing of Clients
-				if err := callEcho(callContext(t), cc, nil, grpc.WaitForReady(true)); status.Code(err) != codes.Unavailable {
+				if err := callUnary(callContext(t), cc, nil, grpc.WaitForReady(true)); status.Code(err) != codes.Unavailable {
 					t.Errorf("%s, %s: got %v, want Unavailable", name, kind, err)
 				}
 				path.take()
 				continue
 			}
-			if err := callEcho(callContext(t), cc, []byte("x"), grpc.Peer(&from)); err != nil || fmt.Sprint(from.Addr) != test.want {
+			if err := callUnary(callContext(t), cc, []byte("x"), grpc.Peer(&from)); err != nil || fmt.Sprint(from.Addr) != test.want {
 				t.Errorf("%s, %s: got %v from %v, want an answer from %s", name, kind, err, from.Addr, test.want)
 			}
-			s, err := cc.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := openChat(t, callContext(t), cc)
 			if err := say(s, []byte("y")); err != nil {
 				t.Errorf("%s, %s: %v", name, kind, err)
 			}
@@ -128,8 +125,7 @@ func TestClientRedirects(t *testing.T) {
 // the client does. It is not made before it is wanted, and never connects by itself.
 func TestClientConn(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	var path calledPath
 	var seen *grpc.ClientConn
 	unary, stream := redirects(&path, "first", func(own *grpc.ClientConn) *grpc.ClientConn { seen = own; return own })
@@ -155,13 +151,10 @@ func TestClientConn(t *testing.T) {
 		cc.Connect()
 		awaitState(t, cc, connectivity.Ready)
 		for i, caller := range []grpc.ClientConnInterface{c, cc} {
-			if err := callEcho(callContext(t), caller, []byte("x")); err != nil {
+			if err := callUnary(callContext(t), caller, []byte("x")); err != nil {
 				t.Error(err)
 			}
-			s, err := caller.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := openChat(t, callContext(t), caller)
 			if err := say(s, []byte("y")); err != nil {
 				t.Error(err)
 			}
@@ -252,7 +245,7 @@ func TestClientConnStates(t *testing.T) {
 					cc.Connect()
 					return
 				}
-				go func() { _ = callEcho(callContext(t), cc, nil, grpc.WaitForReady(true)) }()
+				go func() { _ = callUnary(callContext(t), cc, nil, grpc.WaitForReady(true)) }()
 			}
 			await(connectivity.Idle)
 			wake()
@@ -266,7 +259,7 @@ func TestClientConnStates(t *testing.T) {
 				r.UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: lis.Addr().String()}}})
 				wake()
 				await(connectivity.Ready)
-				if err := callEcho(callContext(t), cc, nil); err != nil {
+				if err := callUnary(callContext(t), cc, nil); err != nil {
 					t.Error(err)
 				}
 				srv.Stop()
@@ -280,7 +273,7 @@ func TestClientConnStates(t *testing.T) {
 				t.Errorf("%s: got %v of the second Close", kind, err)
 			}
 			for _, closed := range []stateful{cc, other} {
-				if err := callEcho(callContext(t), closed, nil); status.Code(err) != codes.Canceled {
+				if err := callUnary(callContext(t), closed, nil); status.Code(err) != codes.Canceled {
 					t.Errorf("%s: got %v of a client that is closed, want Canceled", kind, err)
 				}
 			}
@@ -294,18 +287,14 @@ func TestClientConnClosed(t *testing.T) {
 	testnet.NoLeaks(t)
 	c := newTestClient(t, "passthrough:///x")
 	c.Close()
-	if err := callEcho(callContext(t), c.ClientConn(), nil); status.Code(err) != codes.Canceled || c.ClientConn().GetState() != connectivity.Shutdown {
+	if err := callUnary(callContext(t), c.ClientConn(), nil); status.Code(err) != codes.Canceled || c.ClientConn().GetState() != connectivity.Shutdown {
 		t.Errorf("got %v in the state %v, want Canceled and SHUTDOWN", err, c.ClientConn().GetState())
 	}
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	for i := range 4 {
 		c := dialClient(t, lis)
 		of := []stateful{c, c.ClientConn()}
-		s, err := of[i&1].NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openChat(t, callContext(t), of[i&1])
 		if err := of[i>>1].Close(); err != nil {
 			t.Error(err)
 		}
@@ -341,15 +330,14 @@ func (r *eagerResolver) bring(addrs ...resolver.Address) {
 // TestClientConnAtOnce: everything that a Client and its ClientConn hear of may come at once.
 func TestClientConnAtOnce(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	for range 20 {
 		r := &eagerResolver{addr: lis.Addr().String()}
 		c := newTestClient(t, "eager:///x", WithResolvers(r), WithIdleTimeout(time.Microsecond))
 		cc := c.ClientConn()
 		events := []func(){
 			cc.Connect, c.Connect, func() { r.bring(resolver.Address{Addr: r.addr}) }, func() { r.bring() },
-			func() { _ = callEcho(callContext(t), c, nil) }, func() { _ = callEcho(callContext(t), cc, nil) },
+			func() { _ = callUnary(callContext(t), c, nil) }, func() { _ = callUnary(callContext(t), cc, nil) },
 			func() { cc.GetState(); cc.GetMethodConfig("/s/m") },
 		}
 		halfway := make(chan bool, len(events))
@@ -416,8 +404,7 @@ func TestClientConnMethodConfig(t *testing.T) {
 // TestClientConnCallOptions: each option of a call works as with grpc-go's ClientConn, and once.
 func TestClientConnCallOptions(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	lis := serveEcho(t, ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		_ = grpc.SetHeader(ctx, metadata.Pairs("got", fmt.Sprint(md["content-type"], md["grpc-encoding"], md["authorization"], md[":authority"])))
 		_ = grpc.SetTrailer(ctx, metadata.Pairs("n", "1"))
@@ -450,7 +437,7 @@ func TestClientConnCallOptions(t *testing.T) {
 			default:
 				cc, all = dialClient(t, lis, WithDefaultCallOptions(all...)).ClientConn(), nil
 			}
-			err := callEcho(callContext(t), cc, pattern(100), all...)
+			err := callUnary(callContext(t), cc, pattern(100), all...)
 			cc.Close()
 			close(finished)
 			var ends []string
@@ -474,11 +461,7 @@ func TestClientConnCallOptions(t *testing.T) {
 func TestClientConnTargets(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, target := range []string{"host:1", "dns:///host:1", "passthrough:///host", "unix:/path", "unknown:x", "host", "", "///x"} {
-		theirs, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer theirs.Close()
+		theirs := dialTarget(t, target)
 		c := newTestClient(t, target)
 		cc := c.ClientConn()
 		if got, want := cc.CanonicalTarget(), theirs.CanonicalTarget(); got != want || c.CanonicalTarget() != want || cc.Target() != target {
@@ -492,8 +475,7 @@ func TestClientConnTargets(t *testing.T) {
 func BenchmarkClientConn(b *testing.B) {
 	for _, kind := range []string{"grpc-go", "Client", "ClientConn"} {
 		b.Run(kind, func(b *testing.B) {
-			lis := testnet.Listen(b, percore.Listen, testnet.TCP4)
-			startOwn(b, lis)
+			lis := serveEcho(b)
 			c := dialClient(b, lis)
 			cc := map[string]grpc.ClientConnInterface{"grpc-go": dialServer(b, lis), "Client": c, "ClientConn": c.ClientConn()}[kind]
 			ctx, message := callContext(b), pattern(128)
@@ -501,7 +483,7 @@ func BenchmarkClientConn(b *testing.B) {
 			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					if err := callEcho(ctx, cc, message); err != nil {
+					if err := callUnary(ctx, cc, message); err != nil {
 						b.Error(err)
 						return
 					}

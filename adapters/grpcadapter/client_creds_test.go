@@ -91,7 +91,7 @@ func TestClientOddCredentials(t *testing.T) {
 				connect(ctx, cc)
 				ctx, cancel = context.WithTimeout(ctx, 10*time.Millisecond)
 			}
-			result := fmt.Sprint(callEcho(ctx, cc, nil, options...))
+			result := fmt.Sprint(callUnary(ctx, cc, nil, options...))
 			cancel()
 			select {
 			case token := <-got:

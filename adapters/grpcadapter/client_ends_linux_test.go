@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -42,7 +41,7 @@ func TestClientHungUp(t *testing.T) {
 		return held, nil
 	}))
 	for i := range calls {
-		if err := callEcho(callContext(t), c, nil); err != nil {
+		if err := callUnary(callContext(t), c, nil); err != nil {
 			t.Fatalf("call %d: %v", i, err)
 		}
 		testnet.Eventually(t, "the end", testnet.Receive(t, "a connection of its own", conns).HungUp)
@@ -59,7 +58,7 @@ func TestClientAbstract(t *testing.T) {
 	}
 	startOwn(t, lis)
 	target := "unix-abstract:" + name
-	if err := callEcho(callContext(t), newTestClient(t, target), pattern(10)); err != nil {
+	if err := callUnary(callContext(t), newTestClient(t, target), pattern(10)); err != nil {
 		t.Errorf("without a dialer: %v", err)
 	}
 	var got []string
@@ -67,13 +66,9 @@ func TestClientAbstract(t *testing.T) {
 		got = append(got, addr)
 		return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(addr, "unix:"))
 	}
-	theirs, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer theirs.Close()
+	theirs := dialTarget(t, target, grpc.WithContextDialer(dial))
 	for _, cc := range []grpc.ClientConnInterface{theirs, newTestClient(t, target, WithContextDialer(dial))} {
-		if err := callEcho(callContext(t), cc, pattern(10)); err != nil {
+		if err := callUnary(callContext(t), cc, pattern(10)); err != nil {
 			t.Errorf("with a dialer: %v", err)
 		}
 	}

@@ -88,11 +88,11 @@ func callAnyhow(ctx context.Context, cc grpc.ClientConnInterface) error {
 	message := bytes.Repeat(fmt.Appendf(nil, "%016x", rand.Uint64()), rand.IntN([]int{4, 300, 6000}[rand.IntN(3)]))
 	opts := []grpc.CallOption{grpc.WaitForReady(rand.IntN(2) == 0)}
 	if rand.IntN(2) == 0 {
-		return callEcho(ctx, cc, message, opts...)
+		return callUnary(ctx, cc, message, opts...)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // some calls end like that
-	s, err := cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat", opts...)
+	s, err := tryChat(ctx, cc, opts...)
 	if err != nil {
 		return err
 	}

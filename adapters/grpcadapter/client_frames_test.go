@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/internal/testnet"
@@ -80,7 +79,7 @@ func TestClientRetriesWithoutAnswer(t *testing.T) {
 		c := dialClient(t, lis, WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":2,
 			"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,
 			"retryableStatusCodes":["UNAVAILABLE","CANCELLED"]}}]}`))
-		if err := callEcho(callContext(t), c, nil); err != nil {
+		if err := callUnary(callContext(t), c, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		c.Close()
@@ -97,16 +96,9 @@ func TestClientSendsBehindAnswer(t *testing.T) {
 		answer(p, 1)
 		nextCall(p)
 	})
-	theirs, err := grpc.NewClient("passthrough:///"+lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer theirs.Close()
-	for name, c := range map[string]grpc.ClientConnInterface{"grpc-go": theirs, "ours": dialClient(t, lis)} {
-		s, err := c.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-		if err != nil {
-			t.Fatal(err)
-		}
+	for name, c := range map[string]grpc.ClientConnInterface{"grpc-go": dialServer(t, lis), "ours": dialClient(t, lis)} {
+		var err error
+		s := openChat(t, callContext(t), c)
 		for err == nil {
 			err = s.SendMsg(wrapperspb.Bytes(pattern(100 << 10)))
 		}
@@ -150,10 +142,8 @@ func TestClientReplayFails(t *testing.T) {
 			}
 			nextCall(p)
 		})
-		s, err := dialClient(t, lis).NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-		if err == nil {
-			err = s.SendMsg(wrapperspb.Bytes(pattern(100 << 10)))
-		}
+		s := openChat(t, callContext(t), dialClient(t, lis))
+		err := s.SendMsg(wrapperspb.Bytes(pattern(100 << 10)))
 		if err != nil && err != io.EOF { // it may have ended by now
 			t.Fatal(err)
 		}

@@ -106,7 +106,7 @@ func TestClientSentAway(t *testing.T) {
 					}
 					for range 3 {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-						err := callEcho(ctx, cc, []byte("a message"))
+						err := callUnary(ctx, cc, []byte("a message"))
 						cancel()
 						got[i] += fmt.Sprintf("PING after %v: %v\n", <-waits, err)
 					}
@@ -176,7 +176,7 @@ func TestClientSentAwayEarly(t *testing.T) {
 			sendAway()
 			return nil, nil
 		})
-		if err := callEcho(ctx, cc, nil, grpc.PerRPCCredentials(creds)); err != nil {
+		if err := callUnary(ctx, cc, nil, grpc.PerRPCCredentials(creds)); err != nil {
 			t.Error(err)
 		}
 		_ = cc.Close()
@@ -219,7 +219,7 @@ func TestClientSentAwayAtOnce(t *testing.T) {
 	}()
 	for range 20 {
 		for i, cc := range []differingClient{dialServer(t, lis), dialClient(t, lis)} {
-			if err := callEcho(callContext(t), cc, nil); err != nil {
+			if err := callUnary(callContext(t), cc, nil); err != nil {
 				t.Errorf("client %d: %v", i, err)
 			}
 			_ = cc.Close()
@@ -279,7 +279,7 @@ func TestClientOddGreeting(t *testing.T) {
 			return ours, nil
 		}))
 		began := time.Now()
-		err := callEcho(t.Context(), cc, nil)
+		err := callUnary(t.Context(), cc, nil)
 		if took := time.Since(began); status.Code(err) != codes.Unavailable || took != 0 {
 			t.Errorf("got %v after %v, want Unavailable at once", err, took)
 		}
@@ -307,7 +307,7 @@ func TestClientNotTurnedAway(t *testing.T) {
 		}))
 		began := time.Now()
 		for i := range 10 {
-			if err := callEcho(t.Context(), cc, nil, grpc.WaitForReady(true)); err != nil {
+			if err := callUnary(t.Context(), cc, nil, grpc.WaitForReady(true)); err != nil {
 				t.Errorf("call %d: %v", i, err)
 			}
 			synctest.Wait() // the connection ends

@@ -151,7 +151,7 @@ func playHealth(t *testing.T, script string, makeClient func(dialFunc) (healthCl
 			}
 			synctest.Wait()
 			ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
-			err := callEcho(ctx, cc, []byte("x"))
+			err := callUnary(ctx, cc, []byte("x"))
 			cancel()
 			lines = append(lines, fmt.Sprintf("%s: %v; %v", word, cc.GetState(), err))
 		}

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -21,8 +20,7 @@ func TestClientHedging(t *testing.T) {
 		"hedgingDelay":"0.001s","nonFatalStatusCodes":["UNAVAILABLE"]}},{"name":[{}],"retryPolicy":{"maxAttempts":3,
 		"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}`
 	run := func(make func(lis net.Listener) grpc.ClientConnInterface) string {
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		startOwn(t, lis, ChainStreamInterceptor(failing(1, codes.Unavailable, false)))
+		lis := serveEcho(t, ChainStreamInterceptor(failing(1, codes.Unavailable, false)))
 		ctx := metadata.AppendToOutgoingContext(callContext(t), "id", "x")
 		s, err := make(lis).NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
 		if err != nil {

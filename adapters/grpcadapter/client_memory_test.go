@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -29,12 +28,8 @@ func TestClientStreamMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("under the race detector pools drop what they get: run it without -race")
 	}
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
-	s, err := dialClient(t, lis).NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := serveEcho(t)
+	s := openChat(t, callContext(t), dialClient(t, lis))
 	const size, rounds = 10 << 10, 200
 	message, out := wrapperspb.Bytes(pattern(size)), new(wrapperspb.BytesValue)
 	exchange := func() {
@@ -62,12 +57,11 @@ func TestClientMetadataMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("under the race detector pools drop what they get: run it without -race")
 	}
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	c := dialClient(t, lis)
 	allocs := func(ctx context.Context) float64 {
 		return testing.AllocsPerRun(200, func() {
-			if err := callEcho(ctx, c, nil); err != nil {
+			if err := callUnary(ctx, c, nil); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -98,15 +92,14 @@ func (h *hoarder) Unmarshal(data mem.BufferSlice, v any) error {
 // TestClientCodecKeeps: a codec may keep the slice that it gets, which is in memory of the call.
 func TestClientCodecKeeps(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	c := dialClient(t, lis)
 	h := &hoarder{CodecV2: encoding.GetCodecV2(proto.Name)}
 	for i := range 20 {
-		if err := callEcho(callContext(t), c, []byte(strconv.Itoa(i)), grpc.ForceCodecV2(h)); err != nil {
+		if err := callUnary(callContext(t), c, []byte(strconv.Itoa(i)), grpc.ForceCodecV2(h)); err != nil {
 			t.Fatal(err)
 		}
-		if err := callEcho(callContext(t), c, []byte("another")); err != nil {
+		if err := callUnary(callContext(t), c, []byte("another")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -137,15 +130,14 @@ func (lateCanceller) HandleRPC(ctx context.Context, s stats.RPCStats) {
 // goroutine, ends no other call.
 func TestClientLateCancel(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	c := dialClient(t, lis, WithStatsHandler(lateCanceller{new(attemptTimes)}))
 	for range 200 {
 		ctx, cancel := context.WithCancel(callContext(t))
-		if err := callEcho(context.WithValue(ctx, cancelKey{}, cancel), c, nil); err != nil {
+		if err := callUnary(context.WithValue(ctx, cancelKey{}, cancel), c, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := callEcho(callContext(t), c, nil); err != nil {
+		if err := callUnary(callContext(t), c, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,8 +147,7 @@ func TestClientLateCancel(t *testing.T) {
 // answers, though they use one another's memory.
 func TestClientMemoryApart(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	clients := []*Client{dialClient(t, lis), dialClient(t, lis)}
 	parent := callContext(t)
 	var answered atomic.Int64
@@ -175,7 +166,7 @@ func TestClientMemoryApart(t *testing.T) {
 					})
 				}
 				var trailer metadata.MD
-				err := callEcho(ctx, clients[(i+n)%2], pattern(i*n), grpc.Trailer(&trailer))
+				err := callUnary(ctx, clients[(i+n)%2], pattern(i*n), grpc.Trailer(&trailer))
 				switch {
 				case err == nil:
 					answered.Add(1)

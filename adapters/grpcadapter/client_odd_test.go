@@ -114,11 +114,7 @@ func TestClientOdd(t *testing.T) {
 			return append(all, fmt.Sprint(s.SendMsg(wrapperspb.String("x")), s.CloseSend()))
 		}},
 	} {
-		theirs, err := grpc.NewClient(test.target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer theirs.Close()
+		theirs := dialTarget(t, test.target, grpc.WithContextDialer(dial))
 		ours := newTestClient(t, test.target, WithTransportCredentials(insecure.NewCredentials()), WithContextDialer(dial))
 		want, got := test.calls(callContext(t), theirs), test.calls(callContext(t), ours)
 		if !slices.Equal(got, want) {
@@ -141,14 +137,12 @@ func (cancelCreds) RequireTransportSecurity() bool { return false }
 // looks on.
 func TestClientCancelsWhileOpening(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	c := dialClient(t, lis)
 	for range 100 {
 		ctx, cancel := context.WithCancel(callContext(t))
 		outcome := make(chan error, 1)
-		s, err := c.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat",
-			grpc.PerRPCCredentials(cancelCreds(cancel)), grpc.OnFinish(func(err error) { outcome <- err }))
+		s, err := tryChat(ctx, c, grpc.PerRPCCredentials(cancelCreds(cancel)), grpc.OnFinish(func(err error) { outcome <- err }))
 		if err == nil {
 			<-s.Context().Done()
 		}

@@ -107,8 +107,7 @@ func TestClientShuffles(t *testing.T) {
 	testnet.NoLeaks(t)
 	var state resolver.State
 	for range 4 {
-		lis := testnet.Listen(t, net.Listen, testnet.TCP4)
-		startOwn(t, lis)
+		lis := serveEcho(t)
 		state.Addresses = append(state.Addresses, resolver.Address{Addr: lis.Addr().String()})
 	}
 	for config, want := range map[string]bool{`{}`: false, `{"shuffleAddressList":false}`: false, `{"shuffleAddressList":true}`: true} {
@@ -118,7 +117,7 @@ func TestClientShuffles(t *testing.T) {
 			r.InitialState(state)
 			c := newTestClient(t, "four:///x", WithResolvers(r), WithDefaultServiceConfig(`{"loadBalancingConfig":[{"pick_first":`+config+`}]}`))
 			var from peer.Peer
-			if err := callEcho(callContext(t), c, nil, grpc.Peer(&from)); err != nil {
+			if err := callUnary(callContext(t), c, nil, grpc.Peer(&from)); err != nil {
 				t.Fatal(err)
 			}
 			used[from.Addr.String()] = true
@@ -166,8 +165,7 @@ func (c attributeCreds) ClientHandshake(ctx context.Context, name string, nc net
 // TestClientAttributes: dialers and credentials get the attributes of the address, as with grpc-go.
 func TestClientAttributes(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	for _, want := range []string{"", "an identity"} {
 		addr := resolver.Address{Addr: lis.Addr().String()}
 		if want != "" {
@@ -181,7 +179,7 @@ func TestClientAttributes(t *testing.T) {
 				got <- attributeOf(ctx)
 				return new(net.Dialer).DialContext(ctx, "tcp", addr)
 			}))
-		if err := callEcho(callContext(t), c, nil); err != nil {
+		if err := callUnary(callContext(t), c, nil); err != nil {
 			t.Fatal(err)
 		}
 		if dialer, creds := <-got, <-got; dialer != want || creds != want {
@@ -193,17 +191,13 @@ func TestClientAttributes(t *testing.T) {
 // TestClientTrailerIsNotNil: an interceptor may add to the trailer of a call that had none.
 func TestClientTrailerIsNotNil(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	for _, cc := range []grpc.ClientConnInterface{dialServer(t, lis), dialClient(t, lis)} {
 		var trailer metadata.MD
-		if err := callEcho(callContext(t), cc, nil, grpc.Trailer(&trailer)); err != nil {
+		if err := callUnary(callContext(t), cc, nil, grpc.Trailer(&trailer)); err != nil {
 			t.Fatal(err)
 		}
-		s, err := cc.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openChat(t, callContext(t), cc)
 		if trailer == nil || s.Trailer() == nil {
 			t.Errorf("%T: got the trailers %v and %v, want none that is nil", cc, trailer, s.Trailer())
 		}
@@ -229,10 +223,7 @@ func TestClientEarlyTrailers(t *testing.T) {
 	})
 	var want string
 	for i, cc := range []grpc.ClientConnInterface{dialServer(t, lis), dialClient(t, lis)} {
-		s, err := cc.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openChat(t, callContext(t), cc)
 		_ = s.RecvMsg(nil)
 		got := testnet.Receive(t, "a reset", resets)
 		if i == 0 {

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -182,9 +181,9 @@ func (c *play) serve(t *testing.T, nc net.Conn) {
 // call makes the call, and returns how it ends.
 func (c *play) call(ctx context.Context, cc grpc.ClientConnInterface) string {
 	if !c.streams {
-		return fmt.Sprint(status.Code(callEcho(ctx, cc, nil)))
+		return fmt.Sprint(status.Code(callUnary(ctx, cc, nil)))
 	}
-	s, err := cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
+	s, err := tryChat(ctx, cc)
 	if err != nil {
 		return fmt.Sprint(status.Code(err))
 	}
@@ -252,18 +251,15 @@ func (c *play) run(t *testing.T, isOurs bool, others grpc.ClientConnInterface) (
 	}
 	defer cancelCall()
 	var other grpc.ClientStream
-	var err error
 	if c.ending == "beside" {
-		if other, err = cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat"); err != nil {
-			t.Fatal(err)
-		}
+		other = openChat(t, ctx, cc)
 	}
 	results := make(chan string, 1)
 	go func() { results <- c.call(callCtx, cc) }()
 	if c.ending != "deadline" { // which may pass before
 		testnet.Receive(t, "the server's answer", c.reached)
 	}
-	if err := callEcho(ctx, others, pattern(100)); err != nil {
+	if err := callUnary(ctx, others, pattern(100)); err != nil {
 		t.Errorf("a call to another server: %v", err)
 	}
 	switch c.ending {
@@ -306,8 +302,7 @@ func TestClientPeers(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			startOwn(t, lis)
+			lis := serveEcho(t)
 			others := dialClient(t, lis)
 			for _, s := range oddServers {
 				endings := []string{"cancel", "deadline", "FIN", "RST"}
@@ -343,17 +338,14 @@ func TestClientRoomForOne(t *testing.T) {
 	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
 	startServer(t, plainServe, lis, grpc.MaxConcurrentStreams(1))
 	for name, cc := range map[string]grpc.ClientConnInterface{"grpc-go": dialServer(t, lis), "ours": dialClient(t, lis)} {
-		long, err := cc.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		long := openChat(t, callContext(t), cc)
 		if err := say(long, nil); err != nil { // the limit has come
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(callContext(t))
 		leaves, waits := make(chan error, 1), make(chan error, 1)
-		go func() { leaves <- callEcho(ctx, cc, nil) }()
-		go func() { waits <- callEcho(callContext(t), cc, nil) }()
+		go func() { leaves <- callUnary(ctx, cc, nil) }()
+		go func() { waits <- callUnary(callContext(t), cc, nil) }()
 		cancel()
 		if err := testnet.Receive(t, "the end of the call that leaves", leaves); status.Code(err) != codes.Canceled {
 			t.Errorf("%s: got %v, want Canceled", name, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"runtime"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
@@ -50,18 +48,6 @@ func newTestClient(t testing.TB, target string, opts ...ClientOption) *Client {
 	return c
 }
 
-// callEcho makes a unary call with any kind of client.
-func callEcho(ctx context.Context, cc grpc.ClientConnInterface, message []byte, opts ...grpc.CallOption) error {
-	out := new(wrapperspb.BytesValue)
-	if err := cc.Invoke(ctx, "/percore.test.Echo/Unary", wrapperspb.Bytes(message), out, opts...); err != nil {
-		return err
-	}
-	if string(out.Value) != string(message) {
-		return fmt.Errorf("got %d bytes, want the %d that were sent", len(out.Value), len(message))
-	}
-	return nil
-}
-
 // TestClient makes calls of many sizes, one after the other and many at once, over each kind of address.
 func TestClient(t *testing.T) {
 	testnet.NoLeaks(t)
@@ -71,23 +57,20 @@ func TestClient(t *testing.T) {
 			startOwn(t, lis)
 			c := dialClient(t, lis)
 			for _, size := range []int{0, 1, 1000, 16 << 10, 100 << 10, 3 << 20} {
-				if err := callEcho(callContext(t), c, pattern(size)); err != nil {
+				if err := callUnary(callContext(t), c, pattern(size)); err != nil {
 					t.Errorf("%d bytes: %v", size, err)
 				}
 			}
 			var calls sync.WaitGroup
 			for i := range 300 {
 				calls.Go(func() {
-					if err := callEcho(callContext(t), c, pattern(i*100)); err != nil {
+					if err := callUnary(callContext(t), c, pattern(i*100)); err != nil {
 						t.Error(err)
 					}
 				})
 			}
 			calls.Wait()
-			s, err := c.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := openChat(t, callContext(t), c)
 			for i := range 100 {
 				if err := say(s, pattern(i*300)); err != nil {
 					t.Fatal(err)
@@ -117,11 +100,10 @@ func TestClientRefuses(t *testing.T) {
 			t.Errorf("got %v and %v, want an error with %q", c, err, test.want)
 		}
 	}
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	c := dialClient(t, lis)
 	type unknown struct{ grpc.CallOption }
-	err := callEcho(callContext(t), c, nil, unknown{})
+	err := callUnary(callContext(t), c, nil, unknown{})
 	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "rpc") && !strings.Contains(err.Error(), "unknown") {
 		t.Errorf("got %v for an option that nobody knows, want Unimplemented", err)
 	}
@@ -129,7 +111,7 @@ func TestClientRefuses(t *testing.T) {
 		grpc.EmptyCallOption
 		_ int
 	}
-	if err := callEcho(callContext(t), c, nil, own{}); err != nil {
+	if err := callUnary(callContext(t), c, nil, own{}); err != nil {
 		t.Errorf("got %v for an option of an interceptor, which does nothing", err)
 	}
 }
@@ -152,7 +134,6 @@ func (k bearer) RequireTransportSecurity() bool { return k.secure }
 // TestClientCredentials compares what per-RPC credentials do in a grpc.ClientConn and in a Client.
 func TestClientCredentials(t *testing.T) {
 	testnet.NoLeaks(t)
-	server, client := testnet.TLS(t)
 	for _, secure := range []bool{false, true} {
 		var got atomic.Pointer[string]
 		note := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -161,19 +142,15 @@ func TestClientCredentials(t *testing.T) {
 			got.Store(&s)
 			return handler(ctx, req)
 		}
-		creds := [2]credentials.TransportCredentials{insecure.NewCredentials(), insecure.NewCredentials()}
-		if secure {
-			creds = [2]credentials.TransportCredentials{credentials.NewTLS(server), credentials.NewTLS(client)}
-		}
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		startOwn(t, lis, ChainUnaryInterceptor(note), Creds(creds[0]))
-		theirs := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]), grpc.WithPerRPCCredentials(bearer{"all", secure}))
-		ours := dialClient(t, lis, WithTransportCredentials(creds[1]), WithPerRPCCredentials(bearer{"all", secure}))
+		server, client := credentialsOf(t, secure)
+		lis := serveEcho(t, ChainUnaryInterceptor(note), Creds(server))
+		theirs := dialServer(t, lis, grpc.WithTransportCredentials(client), grpc.WithPerRPCCredentials(bearer{"all", secure}))
+		ours := dialClient(t, lis, WithTransportCredentials(client), WithPerRPCCredentials(bearer{"all", secure}))
 		for _, of := range []bearer{{"one", false}, {"one", true}, {"", false}} {
 			var results []string
 			for _, cc := range []grpc.ClientConnInterface{theirs, ours} {
 				got.Store(new(string))
-				err := callEcho(callContext(t), cc, nil, grpc.PerRPCCredentials(of))
+				err := callUnary(callContext(t), cc, nil, grpc.PerRPCCredentials(of))
 				results = append(results, fmt.Sprint(err, *got.Load()))
 			}
 			if results[0] != results[1] {
@@ -187,27 +164,22 @@ func TestClientCredentials(t *testing.T) {
 // Client: over TLS the server's certificate must have the name.
 func TestClientAuthority(t *testing.T) {
 	testnet.NoLeaks(t)
-	server, client := testnet.TLS(t)
 	for _, secure := range []bool{false, true} {
-		creds := [2]credentials.TransportCredentials{insecure.NewCredentials(), insecure.NewCredentials()}
-		if secure {
-			creds = [2]credentials.TransportCredentials{credentials.NewTLS(server), credentials.NewTLS(client)}
-		}
+		server, client := credentialsOf(t, secure)
 		var got atomic.Value
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		startOwn(t, lis, Creds(creds[0]), ChainUnaryInterceptor(
+		lis := serveEcho(t, Creds(server), ChainUnaryInterceptor(
 			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 				md, _ := metadata.FromIncomingContext(ctx)
 				got.Store(fmt.Sprint(md[":authority"]))
 				return handler(ctx, req)
 			}))
-		theirs := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]))
-		ours := dialClient(t, lis, WithTransportCredentials(creds[1]))
+		theirs := dialServer(t, lis, grpc.WithTransportCredentials(client))
+		ours := dialClient(t, lis, WithTransportCredentials(client))
 		for _, name := range []string{"", "localhost", "127.0.0.1", "evil.example"} {
 			var results []string
 			for _, cc := range []grpc.ClientConnInterface{theirs, ours} {
 				got.Store("")
-				err := callEcho(callContext(t), cc, nil, grpc.CallAuthority(name))
+				err := callUnary(callContext(t), cc, nil, grpc.CallAuthority(name))
 				results = append(results, fmt.Sprint(err, got.Load()))
 			}
 			if results[0] != results[1] {
@@ -253,8 +225,7 @@ func TestClientRetries(t *testing.T) {
 		{attempts: 1, code: codes.Unavailable, header: true}, {attempts: 1, code: codes.Unavailable, disabled: true},
 	} {
 		run := func(make func(lis net.Listener) grpc.ClientConnInterface) string {
-			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			startOwn(t, lis, ChainStreamInterceptor(failing(test.attempts, test.code, test.header)))
+			lis := serveEcho(t, ChainStreamInterceptor(failing(test.attempts, test.code, test.header)))
 			cc := make(lis)
 			ctx := metadata.AppendToOutgoingContext(callContext(t), "id", "x")
 			s, err := cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
@@ -324,18 +295,14 @@ func (a *attemptTimes) HandleRPC(_ context.Context, s stats.RPCStats) {
 // client to wait, not after it.
 func TestClientRetryEnds(t *testing.T) {
 	const wait = 30 * time.Millisecond
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, ChainStreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
+	lis := serveEcho(t, ChainStreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
 		ss.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", fmt.Sprint(wait.Milliseconds())))
 		return status.Error(codes.Unavailable, "again")
 	}))
 	times := new(attemptTimes)
 	cc := dialClient(t, lis, WithStatsHandler(times), WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{
 		"maxAttempts":2,"initialBackoff":"1s","maxBackoff":"1s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
-	s, err := cc.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openChat(t, callContext(t), cc)
 	if err := s.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
 		t.Fatalf("got %v, want Unavailable", err)
 	}
@@ -348,8 +315,7 @@ func TestClientRetryEnds(t *testing.T) {
 // doesn't speak of the others, as with grpc-go.
 func TestClientRetryFails(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	const config = `{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":2,"initialBackoff":"0.001s",
 		"maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["UNIMPLEMENTED"]}}]}`
 	var logs [2]attemptLog
@@ -377,8 +343,7 @@ func TestClientRetryFails(t *testing.T) {
 // ended has no stream, and its methods say how it has ended.
 func TestClientRetryNotOpened(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, MaxConcurrentStreams(1), ChainStreamInterceptor(
+	lis := serveEcho(t, MaxConcurrentStreams(1), ChainStreamInterceptor(
 		func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
 			if md, _ := metadata.FromIncomingContext(ss.Context()); len(md["fails"]) > 0 {
 				return status.Error(codes.Unavailable, "again")
@@ -390,15 +355,10 @@ func TestClientRetryNotOpened(t *testing.T) {
 		"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(callContext(t), "fails", "x"))
 	defer cancel()
-	s, err := cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openChat(t, ctx, cc)
 	other, stop := context.WithCancel(callContext(t))
 	defer stop()
-	if _, err := cc.NewStream(other, &echo.Streams[0], "/percore.test.Echo/Chat"); err != nil { // takes the only place
-		t.Fatal(err)
-	}
+	openChat(t, other, cc) // takes the only place
 	received := make(chan error, 1)
 	go func() { received <- s.RecvMsg(new(wrapperspb.BytesValue)) }()
 	testnet.Eventually(t, "the first attempt has failed", func() bool { return cc.Stats().Ended[codes.Unavailable] == 1 })
@@ -425,21 +385,14 @@ func TestClientRetryNotOpened(t *testing.T) {
 // TestClientRetryCounts: each attempt that has failed counts with its own code.
 func TestClientRetryCounts(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, ChainStreamInterceptor(failing(2, codes.Unavailable, false)))
+	lis := serveEcho(t, ChainStreamInterceptor(failing(2, codes.Unavailable, false)))
 	c := dialClient(t, lis, WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":4,
 		"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
-	s, err := c.NewStream(metadata.AppendToOutgoingContext(callContext(t), "id", "x"), &echo.Streams[0], "/percore.test.Echo/Chat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openChat(t, metadata.AppendToOutgoingContext(callContext(t), "id", "x"), c)
 	if err := say(s, pattern(10)); err != nil {
 		t.Fatal(err)
 	}
-	_ = s.CloseSend()
-	if err := s.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
-		t.Fatalf("got %v at the end", err)
-	}
+	endChat(t, s)
 	if got := c.Stats(); got.Started != 3 || got.Ended[codes.Unavailable] != 2 || got.Ended[codes.OK] != 1 {
 		t.Errorf("got %+v, want two attempts that have failed, and one that has not", got)
 	}
@@ -457,7 +410,7 @@ func TestClientRolling(t *testing.T) {
 	start := func() one {
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		started := one{startOwn(t, lis), lis}
-		if err := callEcho(callContext(t), dialClient(t, lis), pattern(100)); err != nil { // Serve has begun
+		if err := callUnary(callContext(t), dialClient(t, lis), pattern(100)); err != nil { // Serve has begun
 			t.Error(err)
 		}
 		return started
@@ -479,7 +432,7 @@ func TestClientRolling(t *testing.T) {
 	for range 16 {
 		callers.Go(func() {
 			for !stop.Load() {
-				if err := callEcho(callContext(t), c, pattern(100), grpc.WaitForReady(true)); err != nil {
+				if err := callUnary(callContext(t), c, pattern(100), grpc.WaitForReady(true)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -528,10 +481,7 @@ func TestClientCancel(t *testing.T) {
 			defer cancel()
 		}
 		finished := make(chan error, 1)
-		s, err := c.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat", grpc.OnFinish(func(err error) { finished <- err }))
-		if err != nil {
-			t.Fatalf("%s: %v", test.name, err)
-		}
+		s := openChat(t, ctx, c, grpc.OnFinish(func(err error) { finished <- err }))
 		at := testnet.Receive(t, "the handler", began)
 		go test.end(c, cancel)
 		if err := s.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != test.want {
@@ -549,16 +499,12 @@ func TestClientCancel(t *testing.T) {
 // answer and the call was not ended yet, which another goroutine does.
 func TestClientCancelled(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	c := dialClient(t, lis)
 	for range 200 {
 		ctx, cancel := context.WithCancel(callContext(t))
-		s, err := c.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
-		if err == nil {
-			err = s.SendMsg(wrapperspb.Bytes([]byte("x")))
-		}
-		if err != nil {
+		s := openChat(t, ctx, c)
+		if err := s.SendMsg(wrapperspb.Bytes([]byte("x"))); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Header(); err != nil { // with the answer behind it
@@ -574,17 +520,16 @@ func TestClientCancelled(t *testing.T) {
 // TestClientFinishes: each call, however it fails, is reported once, and counts no longer.
 func TestClientFinishes(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	c := dialClient(t, lis, WithIdleTimeout(50*time.Millisecond))
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	gone := newTestClient(t, "passthrough:///"+testnet.Reserve(t))
 	for name, call := range map[string]func(opt grpc.CallOption) error{
-		"success":   func(o grpc.CallOption) error { return callEcho(callContext(t), c, nil, o) },
-		"cancelled": func(o grpc.CallOption) error { return callEcho(cancelled, c, nil, o) },
+		"success":   func(o grpc.CallOption) error { return callUnary(callContext(t), c, nil, o) },
+		"cancelled": func(o grpc.CallOption) error { return callUnary(cancelled, c, nil, o) },
 		"no codec": func(o grpc.CallOption) error {
-			return callEcho(callContext(t), c, nil, o, grpc.CallContentSubtype("none"))
+			return callUnary(callContext(t), c, nil, o, grpc.CallContentSubtype("none"))
 		},
 		"no method": func(o grpc.CallOption) error {
 			return c.Invoke(callContext(t), "/none", wrapperspb.Bytes(nil), new(wrapperspb.BytesValue), o)
@@ -593,12 +538,12 @@ func TestClientFinishes(t *testing.T) {
 			return c.Invoke(callContext(t), "/percore.test.Echo/Unary", "no message", new(wrapperspb.BytesValue), o)
 		},
 		"too long": func(o grpc.CallOption) error {
-			return callEcho(callContext(t), c, pattern(10), o, grpc.MaxCallSendMsgSize(5))
+			return callUnary(callContext(t), c, pattern(10), o, grpc.MaxCallSendMsgSize(5))
 		},
 		"bad metadata": func(o grpc.CallOption) error {
-			return callEcho(metadata.AppendToOutgoingContext(callContext(t), "a", "\x01"), c, nil, o)
+			return callUnary(metadata.AppendToOutgoingContext(callContext(t), "a", "\x01"), c, nil, o)
 		},
-		"no server": func(o grpc.CallOption) error { return callEcho(callContext(t), gone, nil, o) },
+		"no server": func(o grpc.CallOption) error { return callUnary(callContext(t), gone, nil, o) },
 	} {
 		var finished []error
 		err := call(grpc.OnFinish(func(err error) { finished = append(finished, err) }))
@@ -633,16 +578,12 @@ func TestClientUnread(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			startOwn(t, lis)
+			lis := serveEcho(t)
 			c := dial(t, lis)
 			for range unread {
 				ctx, cancel := context.WithCancel(callContext(t))
 				defer cancel()
-				s, err := c.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := openChat(t, ctx, c)
 				if err := s.SendMsg(wrapperspb.Bytes(make([]byte, message))); err != nil {
 					t.Fatal(err)
 				}
@@ -651,7 +592,7 @@ func TestClientUnread(t *testing.T) {
 				}
 			}
 			for range 20 {
-				if err := callEcho(callContext(t), c, pattern(50_000)); err != nil {
+				if err := callUnary(callContext(t), c, pattern(50_000)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -662,13 +603,12 @@ func TestClientUnread(t *testing.T) {
 // TestClientStates follows the states of a client, and its idleness.
 func TestClientStates(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	c := dialClient(t, lis, WithIdleTimeout(100*time.Millisecond))
 	if got := c.GetState(); got != connectivity.Idle {
 		t.Errorf("got %v, want IDLE before the first call", got)
 	}
-	if err := callEcho(callContext(t), c, nil); err != nil {
+	if err := callUnary(callContext(t), c, nil); err != nil {
 		t.Fatal(err)
 	}
 	for s := c.GetState(); s != connectivity.Idle; s = c.GetState() {
@@ -677,11 +617,11 @@ func TestClientStates(t *testing.T) {
 		}
 	}
 	testnet.Eventually(t, "no connection is open", func() bool { return c.Stats().HTTP2.Conns == 0 })
-	if err := callEcho(callContext(t), c, nil); err != nil {
+	if err := callUnary(callContext(t), c, nil); err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
-	if err := callEcho(callContext(t), c, nil); !isClosing(err) {
+	if err := callUnary(callContext(t), c, nil); !isClosing(err) {
 		t.Errorf("got %v behind Close", err)
 	}
 	if got := c.GetState(); got != connectivity.Shutdown {
@@ -695,14 +635,13 @@ func TestClientIdle(t *testing.T) {
 	if connsAreNets {
 		t.Skip("a goroutine reads from each connection: run it on Linux, without the build tag percore_net")
 	}
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
-	if err := callEcho(callContext(t), dialClient(t, lis), nil); err != nil {
+	lis := serveEcho(t)
+	if err := callUnary(callContext(t), dialClient(t, lis), nil); err != nil {
 		t.Fatal(err)
 	}
 	before := runtime.NumGoroutine()
 	for range 50 {
-		if err := callEcho(callContext(t), dialClient(t, lis), nil); err != nil {
+		if err := callUnary(callContext(t), dialClient(t, lis), nil); err != nil {
 			t.Fatal(err)
 		}
 	}

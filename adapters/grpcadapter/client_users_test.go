@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -28,8 +27,7 @@ func (panicking) Name() string                { return "panicking" }
 // TestClientPanics: a panic of the user's code reaches the caller, who may recover from it.
 func TestClientPanics(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	c := dialClient(t, lis)
 	func() {
 		defer func() {
@@ -37,9 +35,9 @@ func TestClientPanics(t *testing.T) {
 				t.Errorf("recovered %v, want the codec's panic", got)
 			}
 		}()
-		_ = callEcho(callContext(t), c, nil, grpc.ForceCodec(panicking{}))
+		_ = callUnary(callContext(t), c, nil, grpc.ForceCodec(panicking{}))
 	}()
-	if err := callEcho(callContext(t), c, nil); err != nil {
+	if err := callUnary(callContext(t), c, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -47,17 +45,13 @@ func TestClientPanics(t *testing.T) {
 // TestClientNilMessage: nil is sent as an empty message, as with grpc-go.
 func TestClientNilMessage(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	for _, cc := range []grpc.ClientConnInterface{dialServer(t, lis), dialClient(t, lis)} {
 		out := wrapperspb.Bytes([]byte("x"))
 		if err := cc.Invoke(callContext(t), "/percore.test.Echo/Unary", nil, out); err != nil || len(out.Value) != 0 {
 			t.Errorf("%T: got %q, %v of a call", cc, out.Value, err)
 		}
-		s, err := cc.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openChat(t, callContext(t), cc)
 		out = wrapperspb.Bytes([]byte("x"))
 		if err := errors.Join(s.SendMsg(nil), s.RecvMsg(out)); err != nil || len(out.Value) != 0 {
 			t.Errorf("%T: got %q, %v of a stream", cc, out.Value, err)
@@ -89,8 +83,7 @@ func TestClientOptionsApart(t *testing.T) {
 func TestClientsShare(t *testing.T) {
 	testnet.NoLeaks(t)
 	server, config := testnet.TLS(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, Creds(credentials.NewTLS(server)))
+	lis := serveEcho(t, Creds(credentials.NewTLS(server)))
 	r := manual.NewBuilderWithScheme("shared")
 	r.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: lis.Addr().String()}}})
 	opts := []ClientOption{
@@ -101,7 +94,7 @@ func TestClientsShare(t *testing.T) {
 	var calls sync.WaitGroup
 	for i := range 40 {
 		calls.Go(func() {
-			if err := callEcho(callContext(t), []*Client{first, second}[i%2], pattern(i)); err != nil {
+			if err := callUnary(callContext(t), []*Client{first, second}[i%2], pattern(i)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -109,7 +102,7 @@ func TestClientsShare(t *testing.T) {
 	calls.Wait()
 	first.Close()
 	for _, c := range []*Client{second, newTestClient(t, "shared:///x", opts...)} {
-		if err := callEcho(callContext(t), c, nil); err != nil {
+		if err := callUnary(callContext(t), c, nil); err != nil {
 			t.Error(err)
 		}
 	}
@@ -122,7 +115,7 @@ func TestClientsShare(t *testing.T) {
 func TestClientStreamNotOpened(t *testing.T) {
 	times := new(attemptTimes)
 	c := newTestClient(t, "passthrough:///"+testnet.Reserve(t), WithStatsHandler(times))
-	if _, err := c.NewStream(callContext(t), &echo.Streams[0], "/percore.test.Echo/Chat"); status.Code(err) != codes.Unavailable {
+	if _, err := tryChat(callContext(t), c); status.Code(err) != codes.Unavailable {
 		t.Fatalf("got %v, want Unavailable", err)
 	}
 	times.mu.Lock()

@@ -227,7 +227,7 @@ func TestDetachFlood(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		f.stop()
+		f.srv.Stop()
 		f.awaitDetached(0)
 	})
 }
@@ -258,7 +258,7 @@ func TestDetachStopped(t *testing.T) {
 				}
 			})
 		}
-		f.stop()
+		f.srv.Stop()
 		wg.Wait()
 		for i := range n {
 			if err := f.w.ended(fmt.Sprint(i)); err == nil {
@@ -329,7 +329,7 @@ func TestDetachGoexit(t *testing.T) {
 			}
 			f.awaitDetached(0)
 		}
-		testnet.Within(t, "GracefulStop", f.gracefulStop)
+		testnet.Within(t, "GracefulStop", f.srv.GracefulStop)
 	})
 }
 

@@ -123,41 +123,32 @@ func text(format string, args ...any) *wrapperspb.BytesValue {
 
 // A detachDoor is a way to serve watches.
 type detachDoor struct {
-	name  string
-	waits bool // without a goroutine
-	start func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int)
+	name   string
+	waits  bool // without a goroutine
+	kind   int  // of serverKinds
+	theirs []grpc.ServerOption
+	ours   []Option
+}
+
+// start serves watches. detached is how many wait without a goroutine.
+func (d *detachDoor) start(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (srv testServer, detached func() int) {
+	theirs, ours := d.theirs, append(d.ours, StatsHandler(h))
+	if h != nil {
+		theirs = append(theirs, grpc.StatsHandler(h))
+	}
+	srv = serverKinds[d.kind].make(theirs, ours)
+	serveOn(t, lis, srv, w.desc())
+	if own, ok := srv.(ownServer); ok {
+		detached = func() int { return own.Stats().Detached }
+	}
+	return srv, detached
 }
 
 // startWatches serves watches with NewServer.
 func startWatches(t testing.TB, lis net.Listener, w *watches, opts ...Option) *Server {
 	srv := NewServer(opts...)
-	srv.RegisterService(w.desc(), nil)
-	serveOn(t, lis, srv)
+	serveOn(t, lis, srv, w.desc())
 	return srv
-}
-
-func newServerDoor(opts ...Option) func(testing.TB, net.Listener, *watches, stats.Handler) (func(), func(), func() int) {
-	return func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int) {
-		srv := startWatches(t, lis, w, append(opts, StatsHandler(h))...)
-		return srv.Stop, srv.GracefulStop, func() int { return srv.Stats().Detached }
-	}
-}
-
-func grpcGo(w *watches, h stats.Handler, opts ...grpc.ServerOption) *grpc.Server {
-	if h != nil {
-		opts = append(opts, grpc.StatsHandler(h))
-	}
-	srv := grpc.NewServer(opts...)
-	srv.RegisterService(w.desc(), nil)
-	return srv
-}
-
-func wrapDoor(theirs []grpc.ServerOption, opts ...Option) func(testing.TB, net.Listener, *watches, stats.Handler) (func(), func(), func() int) {
-	return func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int) {
-		srv := wrapFast(t, grpcGo(w, h, theirs...), opts...)
-		serveOn(t, lis, srv)
-		return srv.Stop, srv.GracefulStop, func() int { return srv.Stats().Detached }
-	}
 }
 
 func passOn(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -165,28 +156,25 @@ func passOn(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grp
 }
 
 var detachDoors = []detachDoor{
-	{"NewServer", true, newServerDoor()},
-	{"DetachInterceptors", true, newServerDoor(ChainStreamInterceptor(passOn), DetachInterceptors())},
-	{"interceptors", false, newServerDoor(ChainStreamInterceptor(passOn))},
-	{"Wrap", true, wrapDoor(nil)},
-	{"Wrap, DetachInterceptors", true, wrapDoor([]grpc.ServerOption{grpc.StreamInterceptor(passOn)}, DetachInterceptors())},
-	{"grpc-go", false, func(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (stop, gracefulStop func(), detached func() int) {
-		srv := grpcGo(w, h)
-		serveOn(t, lis, srv)
-		return srv.Stop, srv.GracefulStop, nil
-	}},
+	{name: "NewServer", waits: true, kind: 1},
+	{name: "DetachInterceptors", waits: true, kind: 1, ours: []Option{ChainStreamInterceptor(passOn), DetachInterceptors()}},
+	{name: "interceptors", kind: 1, ours: []Option{ChainStreamInterceptor(passOn)}},
+	{name: "Wrap", waits: true, kind: 2},
+	{
+		name: "Wrap, DetachInterceptors", waits: true, kind: 2,
+		theirs: []grpc.ServerOption{grpc.StreamInterceptor(passOn)}, ours: []Option{DetachInterceptors()},
+	},
+	{name: "grpc-go", kind: 0},
 }
 
 // A detachFixture is a door that is open.
 type detachFixture struct {
 	detachDoor
-	t            *testing.T
-	w            *watches
-	lis          net.Listener
-	cc           *grpc.ClientConn
-	stop         func()
-	gracefulStop func()
-	detached     func() int
+	t        *testing.T
+	w        *watches
+	srv      testServer
+	cc       *grpc.ClientConn
+	detached func() int
 }
 
 func (f *detachFixture) open(key string) grpc.ClientStream {
@@ -208,8 +196,8 @@ func eachDoorWith(t *testing.T, h stats.Handler, do func(t *testing.T, f *detach
 		t.Run(door.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			f := &detachFixture{detachDoor: door, t: t, w: newWatches(t), lis: lis}
-			f.stop, f.gracefulStop, f.detached = door.start(t, lis, f.w, h)
+			f := &detachFixture{detachDoor: door, t: t, w: newWatches(t)}
+			f.srv, f.detached = door.start(t, lis, f.w, h)
 			f.cc = dialServer(t, lis)
 			do(t, f)
 		})
@@ -474,7 +462,7 @@ func TestDetachStops(t *testing.T) {
 		f.w.stream("two")
 		f.awaitDetached(2)
 		stopped := make(chan bool)
-		go func() { f.gracefulStop(); close(stopped) }()
+		go func() { f.srv.GracefulStop(); close(stopped) }()
 		for i := range 10 {
 			s.SendMsg(text("%d", i))
 			if got := next(one); got != fmt.Sprint(i) {
@@ -490,7 +478,7 @@ func TestDetachStops(t *testing.T) {
 			t.Error("GracefulStop has returned with a call detached")
 		default:
 		}
-		f.stop()
+		f.srv.Stop()
 		testnet.Receive(t, "GracefulStop", stopped)
 		if err := f.w.ended("two"); status.Code(err) != codes.Canceled {
 			t.Errorf("OnEnd got %v", err)
@@ -504,24 +492,13 @@ func TestDetachStops(t *testing.T) {
 
 // TestDetachDrain: the functions of RegisterOnDrain are called once.
 func TestDetachDrain(t *testing.T) {
-	type server interface {
-		RegisterOnDrain(f func())
-		HandOver(ctx context.Context, l net.Listener, give func([]percore.WaitingConn) error) error
-		GracefulStop()
-	}
-	for name, start := range map[string]func(lis net.Listener, w *watches) server{
-		"NewServer": func(lis net.Listener, w *watches) server { return startWatches(t, lis, w) },
-		"Wrap": func(lis net.Listener, w *watches) server {
-			s := Wrap(grpcGo(w, nil))
-			serveOn(t, lis, s)
-			return s
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, kind := range serverKinds[1:] {
+		t.Run(kind.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 			w := newWatches(t)
-			srv := start(lis, w)
+			srv := kind.makeOwn(nil, nil)
+			serveOn(t, lis, srv, w.desc())
 			calls := make(chan bool, 10)
 			srv.RegisterOnDrain(func() {
 				calls <- true

@@ -15,8 +15,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -198,11 +196,7 @@ func TestProxyProtocol(t *testing.T) {
 	for _, secret := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%t", secret), func(t *testing.T) {
 			testnet.NoLeaks(t)
-			server, client := insecure.NewCredentials(), insecure.NewCredentials()
-			if secret {
-				serverConfig, clientConfig := testnet.TLS(t)
-				server, client = credentials.NewTLS(serverConfig), credentials.NewTLS(clientConfig)
-			}
+			server, client := credentialsOf(t, secret)
 			var clients sync.Map // whose addresses OnAccept got
 			conns := 2 * len(headers)
 			lis := serveLimited(t, servePast, percore.ListenConfig{

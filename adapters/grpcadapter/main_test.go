@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -83,14 +84,7 @@ type serveFunc func(*grpc.Server, net.Listener) error
 
 func plainServe(srv *grpc.Server, lis net.Listener) error { return srv.Serve(lis) }
 
-// servePast serves past grpc-go's transport. It panics if that was refused.
-func servePast(srv *grpc.Server, lis net.Listener) error {
-	w := Wrap(srv)
-	if err := w.Refusal(); err != nil {
-		panic(err)
-	}
-	return w.Serve(lis)
-}
+func servePast(srv *grpc.Server, lis net.Listener) error { return wrapFast(srv).Serve(lis) }
 
 // goServe calls serve on a goroutine.
 func goServe(serve func() error) <-chan error {
@@ -110,18 +104,6 @@ func serveUntil(t testing.TB, stop func(), serve func() error) {
 	})
 }
 
-// anyServer is a server of any kind.
-type anyServer interface {
-	Serve(net.Listener) error
-	Stop()
-	GracefulStop()
-}
-
-// serveOn serves lis until the test ends, and checks that Serve then returns nil.
-func serveOn(t testing.TB, lis net.Listener, srv anyServer) {
-	serveUntil(t, srv.Stop, func() error { return srv.Serve(lis) })
-}
-
 // startServer serves echo on lis until the test ends, and checks that Serve then returns nil.
 func startServer(t testing.TB, serve serveFunc, lis net.Listener, opts ...grpc.ServerOption) *grpc.Server {
 	t.Helper()
@@ -139,12 +121,27 @@ func dialServer(t testing.TB, lis net.Listener, opts ...grpc.DialOption) *grpc.C
 	if lis.Addr().Network() == "unix" {
 		target = "unix:" + lis.Addr().String()
 	}
+	return dialTarget(t, target, opts...)
+}
+
+// dialTarget is dialServer for a target.
+func dialTarget(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
 	cc, err := grpc.NewClient(target, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
 	if err != nil {
 		t.Fatalf("NewClient(%q): %v", target, err)
 	}
 	t.Cleanup(func() { cc.Close() })
 	return cc
+}
+
+// credentialsOf returns the credentials of a server and of its clients: TLS, or none.
+func credentialsOf(t testing.TB, secure bool) (server, client credentials.TransportCredentials) {
+	if !secure {
+		return insecure.NewCredentials(), insecure.NewCredentials()
+	}
+	serverConfig, clientConfig := testnet.TLS(t)
+	return credentials.NewTLS(serverConfig), credentials.NewTLS(clientConfig)
 }
 
 // callContext limits calls that would otherwise wait forever for a dead server.
@@ -155,7 +152,7 @@ func callContext(t testing.TB) context.Context {
 }
 
 // callUnary sends a message and checks the answer.
-func callUnary(ctx context.Context, cc *grpc.ClientConn, message []byte, opts ...grpc.CallOption) error {
+func callUnary(ctx context.Context, cc grpc.ClientConnInterface, message []byte, opts ...grpc.CallOption) error {
 	out := new(wrapperspb.BytesValue)
 	if err := cc.Invoke(ctx, "/percore.test.Echo/Unary", wrapperspb.Bytes(message), out, opts...); err != nil {
 		return err
@@ -166,8 +163,39 @@ func callUnary(ctx context.Context, cc *grpc.ClientConn, message []byte, opts ..
 	return nil
 }
 
-func openChat(ctx context.Context, cc grpc.ClientConnInterface) (grpc.ClientStream, error) {
-	return cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
+func tryChat(ctx context.Context, cc grpc.ClientConnInterface, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat", opts...)
+}
+
+// openChat opens a chat. Its header may wait for the first message.
+func openChat(t testing.TB, ctx context.Context, cc grpc.ClientConnInterface, opts ...grpc.CallOption) grpc.ClientStream {
+	t.Helper()
+	stream, err := tryChat(ctx, cc, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// startChat opens a chat, and waits for an answer: the handler runs then.
+func startChat(t testing.TB, cc grpc.ClientConnInterface) grpc.ClientStream {
+	t.Helper()
+	stream := openChat(t, callContext(t), cc)
+	if err := say(stream, pattern(10)); err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// endChat ends a chat, all of whose answers were received.
+func endChat(t testing.TB, stream grpc.ClientStream) {
+	t.Helper()
+	if err := stream.CloseSend(); err != nil {
+		t.Error(err)
+	}
+	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
+		t.Errorf("the end of a stream: got %v, want EOF", err)
+	}
 }
 
 // say sends a message on a chat and checks the answer.

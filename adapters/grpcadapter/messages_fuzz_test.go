@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -54,8 +53,7 @@ func readModel(body []byte) (whole []byte, torn bool) {
 //
 //	go test -run '^$' -fuzz FuzzMessages -fuzztime 60s ./adapters/grpcadapter
 func FuzzMessages(f *testing.F) {
-	lis := testnet.Listen(f, percore.Listen, testnet.TCP4)
-	startOwn(f, lis)
+	lis := serveEcho(f)
 	client := testnet.HTTP2Client(f, nil)
 	for seed := range uint64(12) {
 		f.Add(seed, uint8(4), uint16(40_000/(1+seed*seed)), uint32(seed%4*seed))

@@ -25,7 +25,7 @@ func TestMetrics(t *testing.T) {
 	before := read("grpc")
 	foreign := testnet.Listen(t, net.Listen, testnet.TCP4)
 	startOwn(t, foreign)
-	if err := callEcho(callContext(t), dialClient(t, foreign), nil); err != nil {
+	if err := callUnary(callContext(t), dialClient(t, foreign), nil); err != nil {
 		t.Fatal(err)
 	}
 	after := read("grpc")
@@ -33,10 +33,9 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("got %v, then %v with one connection more, want it counted", before, after)
 	}
 
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	before = read("grpc_client")
-	if err := callEcho(callContext(t), dialClient(t, lis), nil); err != nil {
+	if err := callUnary(callContext(t), dialClient(t, lis), nil); err != nil {
 		t.Fatal(err)
 	}
 	after = read("grpc_client")

@@ -31,51 +31,9 @@ import (
 
 var _ httpadapter.StreamHandler = (*streamPortHandler)(nil)
 
-// portServer is a Server, or a grpc.Server past grpc-go's transport.
-type portServer interface {
-	grpc.ServiceRegistrar
-	Handler(http.Handler) http.Handler
-	ServeHTTP(http.ResponseWriter, *http.Request)
-	Stats() Stats
-	Stop()
-	GracefulStop()
-}
-
-// wrappedPort is a grpc.Server as a portServer.
-type wrappedPort struct {
-	*WrappedServer
-	grpc.ServiceRegistrar
-}
-
-func wrapPort(t testing.TB, opts ...grpc.ServerOption) portServer {
-	srv := grpc.NewServer(opts...)
-	return wrappedPort{wrapFast(t, srv), srv}
-}
-
-// portKinds are the kinds of portServers.
-var portKinds = []struct {
-	name string
-	make func(testing.TB, ...stats.Handler) portServer
-}{
-	{"NewServer", func(_ testing.TB, handlers ...stats.Handler) portServer {
-		var opts []Option
-		for _, h := range handlers {
-			opts = append(opts, StatsHandler(h))
-		}
-		return NewServer(opts...)
-	}},
-	{"Wrap", func(t testing.TB, handlers ...stats.Handler) portServer {
-		var opts []grpc.ServerOption
-		for _, h := range handlers {
-			opts = append(opts, grpc.StatsHandler(h))
-		}
-		return wrapPort(t, opts...)
-	}},
-}
-
-// onePort is a portServer and an http.Server on one port.
+// onePort is a ownServer and an http.Server on one port.
 type onePort struct {
-	portServer
+	ownServer
 	web interface {
 		Serve(net.Listener) error
 		ServeTLS(net.Listener, string, string) error
@@ -104,7 +62,7 @@ var portWays = []struct {
 }
 
 // newPort makes a server for one of portWays.
-func newPort(way int, own portServer, config *tls.Config) *onePort {
+func newPort(way int, own ownServer, config *tls.Config) *onePort {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s over %s", r.URL.Path, r.Proto) })
 	srv := &http.Server{Handler: own.Handler(mux), TLSConfig: config, Protocols: new(http.Protocols)}
@@ -112,7 +70,7 @@ func newPort(way int, own portServer, config *tls.Config) *onePort {
 	srv.Protocols.SetHTTP2(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	p := portWays[way].make(srv)
-	p.portServer, p.secure = own, config != nil
+	p.ownServer, p.secure = own, config != nil
 	return p
 }
 
@@ -130,16 +88,16 @@ func (p *onePort) Serve(lis net.Listener) (err error) {
 
 func (p *onePort) GracefulStop() {
 	_ = p.web.Shutdown(context.Background())
-	p.portServer.GracefulStop()
+	p.ownServer.GracefulStop()
 }
 
 func (p *onePort) Stop() {
 	_ = p.web.Close()
-	p.portServer.Stop()
+	p.ownServer.Stop()
 }
 
 // startPort serves echo on lis until the test ends.
-func startPort(t testing.TB, way int, lis net.Listener, config *tls.Config, own portServer) *onePort {
+func startPort(t testing.TB, way int, lis net.Listener, config *tls.Config, own ownServer) *onePort {
 	t.Helper()
 	own.RegisterService(&echo, nil)
 	p := newPort(way, own, config)
@@ -147,12 +105,10 @@ func startPort(t testing.TB, way int, lis net.Listener, config *tls.Config, own 
 	return p
 }
 
-type makePort func(testing.TB, ...stats.Handler) portServer
-
 // eachPort runs a test for each way, each kind of server, and connections in clear and over TLS.
-func eachPort(t *testing.T, test func(t *testing.T, way int, newServer makePort, server, client *tls.Config)) {
+func eachPort(t *testing.T, test func(t *testing.T, way int, kind serverKind, server, client *tls.Config)) {
 	for way := range portWays {
-		for _, kind := range portKinds {
+		for _, kind := range serverKinds[1:] {
 			for _, secure := range []bool{false, true} {
 				name := portWays[way].name + "/" + kind.name
 				if secure {
@@ -164,7 +120,7 @@ func eachPort(t *testing.T, test func(t *testing.T, way int, newServer makePort,
 					if secure {
 						server, client = testnet.TLS(t)
 					}
-					test(t, way, kind.make, server, client)
+					test(t, way, kind, server, client)
 				})
 			}
 		}
@@ -211,10 +167,10 @@ func (l *connLog) HandleRPC(context.Context, stats.RPCStats) {}
 
 // TestOnePort makes calls of each kind, and requests over HTTP/1.1 and HTTP/2, on one port.
 func TestOnePort(t *testing.T) {
-	eachPort(t, func(t *testing.T, way int, newServer makePort, server, client *tls.Config) {
+	eachPort(t, func(t *testing.T, way int, kind serverKind, server, client *tls.Config) {
 		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
 		log := &connLog{}
-		p := startPort(t, way, lis, server, newServer(t, log))
+		p := startPort(t, way, lis, server, kind.makeWatched(log))
 		get(t, lis, client, false)
 		get(t, lis, client, true)
 		log.mu.Lock()
@@ -233,25 +189,15 @@ func TestOnePort(t *testing.T) {
 			}
 		}
 		calls++
-		stream, err := openChat(ctx, cc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := openChat(t, ctx, cc)
 		for _, n := range []int{0, 1, 300 << 10, 1 << 20} {
 			if err := say(stream, pattern(n)); err != nil {
 				t.Fatalf("a message of %d bytes: %v", n, err)
 			}
 		}
-		if err := stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
-			t.Errorf("the end of a stream: got %v, want EOF", err)
-		}
+		endChat(t, stream)
 		cc.Close()
-		stopped := make(chan bool)
-		go func() { p.GracefulStop(); close(stopped) }()
-		testnet.Receive(t, "GracefulStop", stopped)
+		testnet.Within(t, "GracefulStop", p.GracefulStop)
 
 		want := []string{"tag true", "*stats.ConnBegin tagged", "*stats.ConnEnd tagged"}
 		if !portWays[way].past {
@@ -306,47 +252,23 @@ func TestOnePortDiffers(t *testing.T) {
 		t.Run(settings.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			seed := rand.Uint64()
-			calls := make([]callScript, 25)
-			r := rand.New(rand.NewPCG(seed, 0))
-			for i := range calls {
-				calls[i] = randomCall(r)
+			calls := randomCalls(seed, 25)
+			play := func(log *callLog, listen testnet.ListenFunc, srv testServer) []string {
+				return playCalls(t, listen, srv, log, calls, func(lis net.Listener) differingClient { return dialServer(t, lis) })
 			}
-			play := func(log *callLog, listen testnet.ListenFunc, srv interface {
-				grpc.ServiceRegistrar
-				Serve(net.Listener) error
-				GracefulStop()
-			}) (results []string) {
-				lis := testnet.Listen(t, listen, testnet.TCP4)
-				srv.RegisterService(scriptService(log), nil)
-				served := goServe(func() error { return srv.Serve(lis) })
-				cc := dialServer(t, lis)
-				for i, call := range calls {
-					results = append(results, call.run(t, cc, i, log))
-				}
-				cc.Close()
-				srv.GracefulStop()
-				if err := testnet.Receive(t, "Serve returning", served); err != nil {
-					t.Errorf("Serve: %v", err)
-				}
-				return results
-			}
-			wantLog := &callLog{lines: make(map[string][]string)}
+			wantLog := newCallLog()
 			want := play(wantLog, net.Listen, grpc.NewServer(settings.go_(wantLog)...))
 			for way := range portWays {
-				for _, wrapped := range []bool{false, true} {
-					log := &callLog{own: !wrapped, lines: make(map[string][]string)}
-					var server portServer
-					if wrapped {
-						server = wrapPort(t, settings.go_(log)...)
-					} else {
-						server = NewServer(settings.own(log)...)
-					}
+				for _, kind := range serverKinds[1:] {
+					log := newCallLog()
+					log.own = kind.name == "NewServer"
+					server := kind.makeOwn(settings.go_(log), settings.own(log))
 					got := play(log, portWays[way].listen, newPort(way, server, nil))
 					if !portWays[way].past { // each call is a connection then, whose end comes late
 						log = log.copied()
 						log.lines["none"] = wantLog.lines["none"]
 					}
-					compareLogs(t, fmt.Sprintf("%s, %T, seed %d", portWays[way].name, server, seed), calls, got, want, log, wantLog)
+					compareLogs(t, fmt.Sprintf("%s, %s, seed %d", portWays[way].name, kind.name, seed), calls, got, want, log, wantLog)
 				}
 			}
 		})
@@ -355,18 +277,12 @@ func TestOnePortDiffers(t *testing.T) {
 
 // TestOnePortShutdown: the http.Server's Shutdown waits for a call, and its client makes no new one.
 func TestOnePortShutdown(t *testing.T) {
-	eachPort(t, func(t *testing.T, way int, newServer makePort, server, client *tls.Config) {
+	eachPort(t, func(t *testing.T, way int, kind serverKind, server, client *tls.Config) {
 		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
-		p := startPort(t, way, lis, server, newServer(t))
+		p := startPort(t, way, lis, server, kind.makeWatched())
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
 		ctx := callContext(t)
-		stream, err := openChat(ctx, cc)
-		if err == nil {
-			err = say(stream, pattern(10))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := startChat(t, cc)
 		stopped := make(chan bool)
 		go func() { p.GracefulStop(); close(stopped) }()
 		testnet.Eventually(t, "the end of new calls", func() bool { return callUnary(ctx, cc, nil) != nil })
@@ -378,10 +294,7 @@ func TestOnePortShutdown(t *testing.T) {
 			t.Error("Shutdown has returned before the call's end")
 		default:
 		}
-		_ = stream.CloseSend()
-		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
-			t.Errorf("the end of a stream: got %v, want EOF", err)
-		}
+		endChat(t, stream)
 		testnet.Receive(t, "GracefulStop", stopped)
 	})
 }
@@ -389,19 +302,13 @@ func TestOnePortShutdown(t *testing.T) {
 // TestOnePortStop: GracefulStop of the Server alone refuses calls and waits for those that are open;
 // Stop ends them. HTTP goes on.
 func TestOnePortStop(t *testing.T) {
-	eachPort(t, func(t *testing.T, way int, newServer makePort, server, client *tls.Config) {
+	eachPort(t, func(t *testing.T, way int, kind serverKind, server, client *tls.Config) {
 		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
-		p := startPort(t, way, lis, server, newServer(t))
+		p := startPort(t, way, lis, server, kind.makeWatched())
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
-		stream, err := openChat(callContext(t), cc)
-		if err == nil {
-			err = say(stream, pattern(10))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := startChat(t, cc)
 		stopped := make(chan bool, 2)
-		go func() { p.portServer.GracefulStop(); stopped <- true }()
+		go func() { p.ownServer.GracefulStop(); stopped <- true }()
 		testnet.Eventually(t, "calls being refused", func() bool {
 			return status.Code(callUnary(callContext(t), cc, nil)) == codes.Unavailable
 		})
@@ -409,11 +316,10 @@ func TestOnePortStop(t *testing.T) {
 			t.Errorf("a call that is open: %v", err)
 		}
 		get(t, lis, client, true)
-		go func() { p.portServer.Stop(); stopped <- true }()
+		go func() { p.ownServer.Stop(); stopped <- true }()
 		testnet.Receive(t, "Stop", stopped)
 		testnet.Receive(t, "GracefulStop", stopped)
-		err = stream.RecvMsg(new(wrapperspb.BytesValue))
-		if err == nil || err == io.EOF {
+		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err == nil || err == io.EOF {
 			t.Errorf("a call that was open: got %v", err)
 		}
 		get(t, lis, client, true)
@@ -471,9 +377,9 @@ func TestOnePortFrames(t *testing.T) {
 
 // TestOnePortPanic: a handler that panics ends its call, and the program goes on.
 func TestOnePortPanic(t *testing.T) {
-	eachPort(t, func(t *testing.T, way int, newServer makePort, server, client *tls.Config) {
+	eachPort(t, func(t *testing.T, way int, kind serverKind, server, client *tls.Config) {
 		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
-		own := newServer(t)
+		own := kind.makeWatched()
 		own.RegisterService(&echo, nil)
 		own.RegisterService(&grpc.ServiceDesc{ServiceName: "panic", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
 			StreamName: "Panic", ClientStreams: true, Handler: func(any, grpc.ServerStream) error { panic(http.ErrAbortHandler) },
@@ -536,7 +442,7 @@ func TestOnePortRefused(t *testing.T) {
 				w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 			}
 			srv := grpc.NewServer(grpc.WaitForHandlers(true)) // which Wrap refuses
-			server := wrappedPort{wrap(srv, log), srv}
+			server := wrapped{wrap(srv, log), srv}
 			lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
 			startPort(t, way, lis, nil, server)
 			cc := dialServer(t, lis)
@@ -548,13 +454,7 @@ func TestOnePortRefused(t *testing.T) {
 			if len(lines) != 1 || server.Stats().Started != 0 || server.Refusal() == nil {
 				t.Errorf("got the lines %q, %+v, and the reason %v", lines, server.Stats(), server.Refusal())
 			}
-			stream, err := openChat(callContext(t), cc)
-			if err == nil {
-				err = say(stream, pattern(10))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream := startChat(t, cc)
 			stopped := make(chan bool)
 			go func() { srv.Stop(); close(stopped) }()
 			testnet.Receive(t, "Stop", stopped)
@@ -570,7 +470,7 @@ func TestOnePortStopped(t *testing.T) {
 	for way := range portWays {
 		t.Run(portWays[way].name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			server := wrapPort(t)
+			server := newWrapped(nil)
 			server.Stop()
 			lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
 			p := newPort(way, server, nil)

@@ -49,19 +49,14 @@ func TestNoBufferLeft(t *testing.T) {
 	cc := dialClient(t, lis)
 	before := percore.ReadStats().Pool
 	for _, n := range []int{0, 100, 1024, 2000, 16 << 10, 100_000, 1 << 20, 3 << 20} {
-		if err := callEcho(callContext(t), cc, pattern(n)); err != nil {
+		if err := callUnary(callContext(t), cc, pattern(n)); err != nil {
 			t.Errorf("a call with %d bytes: %v", n, err)
 		}
-		stream, err := openChat(callContext(t), cc)
-		if err == nil {
-			err = say(stream, pattern(n))
-		}
-		if err == nil {
-			err = stream.CloseSend()
-		}
-		if err != nil {
+		stream := openChat(t, callContext(t), cc)
+		if err := say(stream, pattern(n)); err != nil {
 			t.Errorf("a stream with %d bytes: %v", n, err)
 		}
+		endChat(t, stream)
 	}
 	cc.Close()
 	srv.GracefulStop()

@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -77,11 +76,7 @@ func TestProxyTLVs(t *testing.T) {
 		for _, secret := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/tls=%t", name, secret), func(t *testing.T) {
 				testnet.NoLeaks(t)
-				server, client := insecure.NewCredentials(), insecure.NewCredentials()
-				if secret {
-					serverConfig, clientConfig := testnet.TLS(t)
-					server, client = credentials.NewTLS(serverConfig), credentials.NewTLS(clientConfig)
-				}
+				server, client := credentialsOf(t, secret)
 				lc := percore.ListenConfig{ProxyProtocol: &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
 				lis, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 				if err != nil {

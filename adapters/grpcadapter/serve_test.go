@@ -102,13 +102,7 @@ func testServeGracefully(t *testing.T, serve serveFunc) {
 	served := goServe(func() error { return serve(srv, lis) })
 	var chats []grpc.ClientStream
 	for range 10 {
-		stream, err := openChat(callContext(t), dialServer(t, lis))
-		if err == nil {
-			err = say(stream, pattern(10))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := startChat(t, dialServer(t, lis))
 		chats = append(chats, stream)
 	}
 	testnet.GoBlocked(t, "GracefulStop", srv.GracefulStop)
@@ -198,23 +192,16 @@ func TestServeStoppedWhileStarting(t *testing.T) {
 func TestListenerClosedOnce(t *testing.T) {
 	for _, end := range []struct {
 		name string
-		call func(anyServer, *onceListener)
+		call func(testServer, *onceListener)
 	}{
-		{"Stop", func(srv anyServer, _ *onceListener) { srv.Stop() }},
-		{"GracefulStop", func(srv anyServer, _ *onceListener) { srv.GracefulStop() }},
-		{"Accept fails", func(_ anyServer, lis *onceListener) { close(lis.broken) }},
+		{"Stop", func(srv testServer, _ *onceListener) { srv.Stop() }},
+		{"GracefulStop", func(srv testServer, _ *onceListener) { srv.GracefulStop() }},
+		{"Accept fails", func(_ testServer, lis *onceListener) { close(lis.broken) }},
 	} {
-		for _, way := range []struct {
-			name string
-			make func() anyServer
-		}{
-			{"grpc-go", func() anyServer { return grpc.NewServer() }},
-			{"fast path", func() anyServer { return Wrap(grpc.NewServer()) }},
-			{"NewServer", func() anyServer { return NewServer() }},
-		} {
-			t.Run(end.name+", "+way.name, func(t *testing.T) {
+		for _, kind := range serverKinds {
+			t.Run(end.name+", "+kind.name, func(t *testing.T) {
 				testnet.NoLeaks(t)
-				srv, lis := way.make(), newOnceListener()
+				srv, lis := kind.make(nil, nil), newOnceListener()
 				served := goServe(func() error { return srv.Serve(lis) })
 				testnet.Receive(t, "Accept", lis.accepting)
 				end.call(srv, lis)
@@ -237,30 +224,14 @@ func TestListenerClosedOnce(t *testing.T) {
 // TestShutdown: it waits for the calls that are open, but not when its context ends. Then they go
 // on until Close.
 func TestShutdown(t *testing.T) {
-	for name, serve := range map[string]func(net.Listener) (shutServer, <-chan error){
-		"NewServer": func(lis net.Listener) (shutServer, <-chan error) {
-			srv := NewServer()
-			srv.RegisterService(&echo, nil)
-			return srv, goServe(func() error { return srv.Serve(lis) })
-		},
-		"Wrap": func(lis net.Listener) (shutServer, <-chan error) {
-			srv := grpc.NewServer()
-			srv.RegisterService(&echo, nil)
-			w := Wrap(srv)
-			return w, goServe(func() error { return w.Serve(lis) })
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, kind := range serverKinds[1:] {
+		t.Run(kind.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			srv, served := serve(lis)
-			stream, err := openChat(callContext(t), dialServer(t, lis))
-			if err == nil {
-				err = say(stream, pattern(10))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			srv := kind.makeOwn(nil, nil)
+			srv.RegisterService(&echo, nil)
+			served := goServe(func() error { return srv.Serve(lis) })
+			stream := startChat(t, dialServer(t, lis))
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
 			if err := srv.Shutdown(over); err != context.Canceled {
@@ -285,12 +256,6 @@ func TestShutdown(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A shutServer ends as an http.Server does.
-type shutServer interface {
-	Shutdown(context.Context) error
-	Close() error
 }
 
 // onceListener has no connections, and counts how often it is closed.
@@ -361,13 +326,7 @@ func testStopCutsEverything(t *testing.T, serve serveFunc) {
 	srv := startServer(t, serve, lis)
 	var chats []grpc.ClientStream
 	for range 10 {
-		stream, err := openChat(callContext(t), dialServer(t, lis))
-		if err == nil {
-			err = say(stream, nil)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := startChat(t, dialServer(t, lis))
 		chats = append(chats, stream)
 	}
 	srv.Stop()

@@ -117,28 +117,26 @@ const (
 func TestServerDeadline(t *testing.T) {
 	for _, door := range []struct {
 		name string
-		make func(d *deadlines) anyServer
+		make func(d *deadlines) testServer
 	}{
-		{"NewServer", func(d *deadlines) anyServer { return NewServer(UnknownServiceHandler(d.serve)) }},
-		{"NewServer, stats", func(d *deadlines) anyServer {
-			return NewServer(UnknownServiceHandler(d.serve), StatsHandler(d))
+		{"NewServer", func(d *deadlines) testServer { return NewServer(UnknownServiceHandler(d.serve)) }},
+		{"NewServer, stats", func(d *deadlines) testServer { return NewServer(UnknownServiceHandler(d.serve), StatsHandler(d)) }},
+		{"Wrap", func(d *deadlines) testServer {
+			return newWrapped([]grpc.ServerOption{grpc.UnknownServiceHandler(d.serve)})
 		}},
-		{"Wrap", func(d *deadlines) anyServer {
-			return Wrap(grpc.NewServer(grpc.UnknownServiceHandler(d.serve)))
+		{"Wrap, stats", func(d *deadlines) testServer {
+			return newWrapped([]grpc.ServerOption{grpc.UnknownServiceHandler(d.serve), grpc.StatsHandler(d)})
 		}},
-		{"Wrap, stats", func(d *deadlines) anyServer {
-			return Wrap(grpc.NewServer(grpc.UnknownServiceHandler(d.serve), grpc.StatsHandler(d)))
-		}},
-		{"NewServer, tap", func(d *deadlines) anyServer {
+		{"NewServer, tap", func(d *deadlines) testServer {
 			return NewServer(UnknownServiceHandler(d.serve), InTapHandle(tapDeadline))
 		}},
-		{"ServeHTTP, stats", func(d *deadlines) anyServer {
+		{"ServeHTTP, stats", func(d *deadlines) testServer {
 			return newPort(1, NewServer(UnknownServiceHandler(d.serve), StatsHandler(d)), nil)
 		}},
-		{"ServeHTTP by net/http, stats", func(d *deadlines) anyServer {
+		{"ServeHTTP by net/http, stats", func(d *deadlines) testServer {
 			return newPort(2, NewServer(UnknownServiceHandler(d.serve), StatsHandler(d)), nil)
 		}},
-		{"port", func(d *deadlines) anyServer { return newPort(0, NewServer(UnknownServiceHandler(d.serve)), nil) }},
+		{"port", func(d *deadlines) testServer { return newPort(0, NewServer(UnknownServiceHandler(d.serve)), nil) }},
 	} {
 		if door.name == "port" && !portWays[0].past {
 			continue // net/http's streams have their status when the handler returns
@@ -163,7 +161,7 @@ func TestServerDeadline(t *testing.T) {
 
 // play makes a call, and reports false if the machine was too slow for a deadline after so many
 // milliseconds: it has passed before the handler waits for it, or before the handler does what it does.
-func (c *deadlineCase) play(t *testing.T, door string, server func(*deadlines) anyServer, timeout int) bool {
+func (c *deadlineCase) play(t *testing.T, door string, server func(*deadlines) testServer, timeout int) bool {
 	d := newDeadlines()
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	serveOn(t, lis, server(d))

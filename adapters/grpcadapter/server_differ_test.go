@@ -1,6 +1,7 @@
 package grpcadapter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -17,8 +17,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
@@ -28,7 +26,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -51,6 +48,7 @@ type callScript struct {
 	unknown  string // a grpc-encoding that no server has
 	cancel   int    // the client cancels when it has got so many messages; -1: never
 	deadline bool   // the deadline passes while the handler waits for it
+	stub     bool   // the client knows the kind, as generated code does
 }
 
 func (s callScript) String() string { return fmt.Sprintf("%+v", struct{ callScript any }{s}) }
@@ -76,10 +74,15 @@ func (l *callLog) functions() compressorFunctions {
 	return compressorFunctions{grpc.SetSendCompressor, grpc.ClientSupportedCompressors}
 }
 
-// callID returns the number of the call of a context.
+func newCallLog() *callLog { return &callLog{lines: make(map[string][]string)} }
+
+// callID returns the number of the call of a context, at either end.
 func callID(ctx context.Context) string {
-	if v := metadata.ValueFromIncomingContext(ctx, "id"); len(v) == 1 {
-		return v[0]
+	sent, _ := metadata.FromOutgoingContext(ctx)
+	for _, v := range [][]string{metadata.ValueFromIncomingContext(ctx, "id"), sent["id"]} {
+		if len(v) == 1 {
+			return v[0]
+		}
 	}
 	return "none"
 }
@@ -140,10 +143,11 @@ func (s statsLog) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.
 }
 
 func (s statsLog) HandleConn(ctx context.Context, e stats.ConnStats) {
-	s.log.add(context.Background(), "%s: %T, tagged %v", s.name, e, ctx.Value(statsKey(s.name)))
+	s.log.add(context.Background(), "%s: %T, tagged %v, client %v", s.name, e, ctx.Value(statsKey(s.name)), e.IsClient())
 }
 
 func (s statsLog) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	info.NameResolutionDelay = false // a client's first call has it, or not
 	s.log.add(ctx, "%s: tag %+v", s.name, *info)
 	return context.WithValue(ctx, statsKey("rpc "+s.name), info.FullMethodName)
 }
@@ -154,17 +158,22 @@ func (s statsLog) HandleRPC(ctx context.Context, e stats.RPCStats) {
 	case *stats.InHeader:
 		text = fmt.Sprintf("%q %q %v %s", e.FullMethod, e.Compression, e.RemoteAddr != nil && e.LocalAddr != nil, mdText(e.Header))
 	case *stats.OutHeader:
-		text = fmt.Sprintf("%q %s", e.Compression, mdText(e.Header))
+		named := e.RemoteAddr != nil && e.Authority == e.RemoteAddr.String()
+		text = fmt.Sprintf("%q %q %v %v %s", e.FullMethod, e.Compression, named, e.LocalAddr != nil, mdText(e.Header))
 	case *stats.InPayload:
 		text = fmt.Sprintf("%d %d %d", e.Length, e.CompressedLength, e.WireLength)
 	case *stats.OutPayload:
 		text = fmt.Sprintf("%d %d %d", e.Length, e.CompressedLength, e.WireLength)
+	case *stats.InTrailer:
+		text = mdText(e.Trailer)
 	case *stats.OutTrailer:
 		text = mdText(e.Trailer)
 	case *stats.Begin:
-		text = fmt.Sprint(e.IsClientStream, e.IsServerStream)
+		text = fmt.Sprint(e.IsClientStream, e.IsServerStream, e.FailFast, e.IsTransparentRetryAttempt)
 	case *stats.End:
-		text = statusText(e.Error)
+		text = statusText(e.Error) + mdText(e.Trailer)
+	case *stats.DelayedPickComplete:
+		return // the first call has it, or not
 	}
 	s.log.add(ctx, "%s: %T %s, %v %v", s.name, e, text, ctx.Value(statsKey("rpc "+s.name)), e.IsClient())
 }
@@ -289,12 +298,9 @@ func scriptService(log *callLog) *grpc.ServiceDesc {
 			return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/percore.test.Script/Unary"}, handle)
 		},
 	}}
-	for i, name := range []string{"Bad", "Upload", "Download", "Both"} {
-		if i == 0 {
-			continue
-		}
+	for kind, name := range map[int]string{1: "Upload", 2: "Download", 3: "Both"} {
 		desc.Streams = append(desc.Streams, grpc.StreamDesc{
-			StreamName: name, ClientStreams: i&1 != 0, ServerStreams: i&2 != 0,
+			StreamName: name, ClientStreams: kind&1 != 0, ServerStreams: kind&2 != 0,
 			Handler: func(_ any, stream grpc.ServerStream) error {
 				_, err := runScript(stream.Context(), log, stream)
 				return err
@@ -328,19 +334,41 @@ func (s callScript) run(t *testing.T, cc grpc.ClientConnInterface, id int, log *
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx, "id", fmt.Sprint(id), "script", strings.Join(s.handler, " "))
 	ctx = metadata.AppendToOutgoingContext(ctx, s.metadata...)
-	opts := s.options()
+	var header, trailer metadata.MD
+	var from peer.Peer
+	finished := make(chan error, 1)
+	opts := append(s.options(), grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from), grpc.OnFinish(func(err error) { finished <- err }))
 	var lines []string
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, s.path, opts...)
-	switch {
-	case err != nil && s.deadline: // it may pass before the call begins
-		return deadlineText(err)
-	case err != nil:
-		return "NewStream: " + statusText(err)
+	ended := func() string {
+		err := testnet.Receive(t, "OnFinish", finished)
+		if s.deadline {
+			return deadlineText(err)
+		}
+		say("finished: %s, header %s, trailer %s, peer %v", statusText(err), mdText(header), mdText(trailer), from.Addr != nil && from.LocalAddr != nil)
+		return strings.Join(lines, "\n")
 	}
-	for _, n := range s.sizes {
-		if err := stream.SendMsg(wrapperspb.Bytes(pattern(n))); err != nil {
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	if s.stub {
+		desc = &grpc.StreamDesc{ClientStreams: s.kind&1 != 0, ServerStreams: s.kind&2 != 0}
+	}
+	if s.stub && s.kind == 0 && len(s.sizes) == 1 {
+		out := new(wrapperspb.BytesValue)
+		err := cc.Invoke(ctx, s.path, wrapperspb.Bytes(pattern(s.sizes[0])), out, opts...)
+		say("%s, %s", statusText(err), patternText(out))
+		return ended()
+	}
+	stream, err := cc.NewStream(ctx, desc, s.path, opts...)
+	if err != nil {
+		say("NewStream: %s", statusText(err))
+		return ended()
+	}
+	for i, n := range s.sizes {
+		if err := stream.SendMsg(wrapperspb.Bytes(pattern(n))); err == io.EOF {
 			break // the status says why
+		} else if err != nil {
+			say("SendMsg %d: %s", i, statusText(err))
+			return ended()
 		}
 	}
 	if s.cancel < 0 {
@@ -353,27 +381,39 @@ func (s callScript) run(t *testing.T, cc grpc.ClientConnInterface, id int, log *
 			cancel()
 		}
 		in := new(wrapperspb.BytesValue)
-		err := stream.RecvMsg(in)
-		if err != nil {
-			if s.deadline {
-				return deadlineText(err)
-			}
+		if err := stream.RecvMsg(in); err != nil {
 			say("end: %s", statusText(err))
 			break
 		}
-		say("message of %d bytes, right %v", len(in.Value), reflect.DeepEqual(in.Value, wrapperspb.Bytes(pattern(len(in.Value))).Value) || len(in.Value) == 0)
+		if say("message of %s", patternText(in)); !desc.ServerStreams {
+			break
+		}
 	}
-	if s.cancel < 0 {
+	if s.cancel < 0 && !s.deadline {
 		header, err := stream.Header()
 		say("header: %s %s", mdText(header), statusText(err))
 		say("trailer: %s", mdText(stream.Trailer()))
 	}
-	return strings.Join(lines, "\n")
+	return ended()
+}
+
+// patternText describes a message.
+func patternText(m *wrapperspb.BytesValue) string {
+	return fmt.Sprintf("%d bytes, right %v", len(m.Value), bytes.Equal(m.Value, pattern(len(m.Value))))
 }
 
 // deadlineText describes the end of a call whose deadline passes: the client's or the server's is
 // first.
 func deadlineText(err error) string { return "end: " + status.Code(err).String() }
+
+// randomCalls makes scripts up.
+func randomCalls(seed uint64, n int) []callScript {
+	calls, r := make([]callScript, n), rand.New(rand.NewPCG(seed, 0))
+	for i := range calls {
+		calls[i] = randomCall(r)
+	}
+	return calls
+}
 
 // randomCall makes a script up.
 func randomCall(r *rand.Rand) callScript {
@@ -520,100 +560,57 @@ var settingsCases = []settingsCase{
 func TestServerDiffers(t *testing.T) {
 	for _, settings := range settingsCases {
 		for _, secure := range []bool{false, true} {
-			name := settings.name
-			if secure {
-				name += "/TLS"
-			}
-			t.Run(name, func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, TLS %v", settings.name, secure), func(t *testing.T) {
 				testnet.NoLeaks(t)
 				seed := rand.Uint64()
-				calls := make([]callScript, 60)
-				r := rand.New(rand.NewPCG(seed, 0))
-				for i := range calls {
-					calls[i] = randomCall(r)
-				}
+				calls := randomCalls(seed, 60)
 				compareServers(t, seed, settings, calls, secure)
 			})
 		}
 	}
 }
 
-// differingServer is what the servers have that are compared.
-type differingServer interface {
-	grpc.ServiceRegistrar
-	anyServer
-}
-
-// wrapped is a grpc.Server that is served past grpc-go's transport.
-type wrapped struct {
-	*grpc.Server
-	w *WrappedServer
-}
-
-func (s wrapped) Serve(lis net.Listener) error { return s.w.Serve(lis) }
-
-// differingServers are the kinds of servers. The first is right.
-var differingServers = []struct {
-	name   string
-	listen testnet.ListenFunc
-	make   func(*testing.T, settingsCase, *callLog, credentials.TransportCredentials) differingServer
-}{
-	{"grpc-go", net.Listen, func(_ *testing.T, s settingsCase, log *callLog, creds credentials.TransportCredentials) differingServer {
-		return grpc.NewServer(append(s.go_(log), grpc.Creds(creds))...)
-	}},
-	{"NewServer", percore.Listen, func(_ *testing.T, s settingsCase, log *callLog, creds credentials.TransportCredentials) differingServer {
-		log.own = true
-		return NewServer(append(s.own(log), Creds(creds))...)
-	}},
-	{"Wrap", percore.Listen, func(t *testing.T, s settingsCase, log *callLog, creds credentials.TransportCredentials) differingServer {
-		srv := grpc.NewServer(append(s.go_(log), grpc.Creds(creds))...)
-		return wrapped{srv, wrapFast(t, srv)}
-	}},
-}
-
-// wrapFast wraps a server whose calls are certainly served past grpc-go's transport.
-func wrapFast(t testing.TB, srv *grpc.Server, opts ...Option) *WrappedServer {
-	t.Helper()
-	w := Wrap(srv, opts...)
-	if err := w.Refusal(); err != nil {
-		t.Fatalf("the fast path was refused: %v", err)
-	}
-	return w
-}
-
 // compareServers makes the calls to servers of each kind.
 func compareServers(t *testing.T, seed uint64, settings settingsCase, calls []callScript, secure bool) {
-	creds := [2]credentials.TransportCredentials{insecure.NewCredentials(), insecure.NewCredentials()}
-	if secure {
-		server, client := testnet.TLS(t)
-		creds[0], creds[1] = credentials.NewTLS(server), credentials.NewTLS(client)
-	}
+	serverCreds, clientCreds := credentialsOf(t, secure)
 	var wantLog *callLog
 	var want []string
-	for _, kind := range differingServers {
-		log := &callLog{lines: make(map[string][]string)}
-		lis := testnet.Listen(t, kind.listen, testnet.TCP4)
-		srv := kind.make(t, settings, log, creds[0])
-		srv.RegisterService(scriptService(log), nil)
-		served := goServe(func() error { return srv.Serve(lis) })
-		cc := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]))
-		var got []string
-		for i, call := range calls {
-			got = append(got, call.run(t, cc, i, log))
-		}
-		cc.Close()
-		stopped := make(chan bool)
-		go func() { srv.GracefulStop(); close(stopped) }()
-		testnet.Receive(t, "GracefulStop", stopped)
-		if err := testnet.Receive(t, "Serve returning", served); err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-		if want == nil {
+	for i, kind := range serverKinds {
+		log := newCallLog()
+		log.own = kind.name == "NewServer"
+		srv := kind.make(append(settings.go_(log), grpc.Creds(serverCreds)), append(settings.own(log), Creds(serverCreds)))
+		got := playCalls(t, kind.listen, srv, log, calls, func(lis net.Listener) differingClient {
+			return dialServer(t, lis, grpc.WithTransportCredentials(clientCreds))
+		})
+		if i == 0 {
 			want, wantLog = got, log
 			continue
 		}
 		compareLogs(t, fmt.Sprintf("%s, seed %d", kind.name, seed), calls, got, want, log, wantLog)
 	}
+}
+
+// playCalls makes the calls to a server, and returns what the client sees.
+func playCalls(t *testing.T, listen testnet.ListenFunc, srv testServer, log *callLog, calls []callScript,
+	dial func(net.Listener) differingClient) (seen []string) {
+	lis := testnet.Listen(t, listen, testnet.TCP4)
+	srv.RegisterService(scriptService(log), nil)
+	served := goServe(func() error { return srv.Serve(lis) })
+	cc := dial(lis)
+	for i, call := range calls {
+		seen = append(seen, call.run(t, cc, i, log))
+	}
+	if err := cc.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := cc.Close(); !isClosing(err) {
+		t.Errorf("Close returned %v the second time", err)
+	}
+	testnet.Within(t, "GracefulStop", srv.GracefulStop)
+	if err := testnet.Receive(t, "Serve returning", served); err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	return seen
 }
 
 // compareLogs compares the results of calls with the right ones.

@@ -150,20 +150,19 @@ func (c frameCall) play(t *testing.T, lis net.Listener) string {
 // past grpc-go's transport, and compares the frames of the answers.
 func TestServerFrames(t *testing.T) {
 	testnet.NoLeaks(t)
-	theirs := testnet.Listen(t, net.Listen, testnet.TCP4)
-	own, past := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startServer(t, plainServe, theirs)
-	startOwn(t, own)
-	startServer(t, servePast, past)
+	doors := serveKinds(t, nil, nil, &echo)
 	for _, call := range frameCalls {
-		t.Run(call.name, func(t *testing.T) {
-			want := call.play(t, theirs)
-			for name, lis := range map[string]net.Listener{"NewServer": own, "Wrap": past} {
-				if got := call.play(t, lis); got != want {
-					t.Errorf("%s: got the frames\n%s\nwant\n%s", name, got, want)
-				}
-			}
-		})
+		t.Run(call.name, func(t *testing.T) { call.compare(t, doors) })
+	}
+}
+
+// compare plays the call to servers, of which the first is right.
+func (c frameCall) compare(t *testing.T, doors []serving) {
+	want := c.play(t, doors[0])
+	for _, on := range doors[1:] {
+		if got := c.play(t, on); got != want {
+			t.Errorf("%s: got the frames\n%s\nwant\n%s", on.name, got, want)
+		}
 	}
 }
 
@@ -171,16 +170,11 @@ func TestServerFrames(t *testing.T) {
 // take ends the call.
 func TestServerHeaderLimit(t *testing.T) {
 	testnet.NoLeaks(t)
-	theirs := testnet.Listen(t, net.Listen, testnet.TCP4)
-	own, past := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startServer(t, plainServe, theirs, grpc.MaxHeaderListSize(1000))
-	startOwn(t, own, MaxHeaderListSize(1000))
-	startServer(t, servePast, past, grpc.MaxHeaderListSize(1000))
 	call := frameCall{body: goodMessage}
 	for i := range 12 {
 		call.fields = append(call.fields, fmt.Sprintf("x%d=%s", i, strings.Repeat("y", 50)))
 	}
-	for _, lis := range []net.Listener{theirs, own, past} {
+	for _, lis := range serveKinds(t, []grpc.ServerOption{grpc.MaxHeaderListSize(1000)}, []Option{MaxHeaderListSize(1000)}, &echo) {
 		if got := call.play(t, lis); got != "reset 1 FRAME_SIZE_ERROR" {
 			t.Errorf("got the frames\n%s", got)
 		}
@@ -195,16 +189,11 @@ func TestServerHeaderLimit(t *testing.T) {
 // TestServerLongHeader: without an option, headers of half a megabyte are served, as by grpc-go.
 func TestServerLongHeader(t *testing.T) {
 	testnet.NoLeaks(t)
-	theirs := testnet.Listen(t, net.Listen, testnet.TCP4)
-	own, past := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startServer(t, plainServe, theirs)
-	startOwn(t, own)
-	startServer(t, servePast, past)
 	long := make([]string, 0, 2*1000)
 	for i := range cap(long) / 2 {
 		long = append(long, fmt.Sprint("x", i), strings.Repeat("y", 500))
 	}
-	for _, lis := range []net.Listener{theirs, own, past} {
+	for _, lis := range serveKinds(t, nil, nil, &echo) {
 		ctx := metadata.AppendToOutgoingContext(callContext(t), long...)
 		if err := callUnary(ctx, dialServer(t, lis), pattern(100)); err != nil {
 			t.Errorf("1,000 fields of 500 bytes: got %v", err)
@@ -241,17 +230,16 @@ func TestServerGoAways(t *testing.T) {
 	for _, test := range goAways {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			want := playGoAway(t, test.send, test.stop, func(lis net.Listener) func() {
-				return startServer(t, plainServe, lis, grpc.KeepaliveParams(test.keep)).GracefulStop
-			})
-			past := playGoAway(t, test.send, test.stop, func(lis net.Listener) func() {
-				return startServer(t, servePast, lis, grpc.KeepaliveParams(test.keep)).GracefulStop
-			})
-			own := playGoAway(t, test.send, test.stop, func(lis net.Listener) func() {
-				return startOwn(t, lis, KeepaliveParams(test.keep)).GracefulStop
-			})
-			if !strings.Contains(want, "goaway") || past != want || own != want {
-				t.Errorf("got of Wrap\n%s\nof NewServer\n%s\nwant\n%s", past, own, want)
+			want := ""
+			for _, kind := range serverKinds {
+				got := playGoAway(t, test.send, test.stop, kind.make(
+					[]grpc.ServerOption{grpc.KeepaliveParams(test.keep)}, []Option{KeepaliveParams(test.keep)}))
+				if want == "" {
+					want = got
+				}
+				if !strings.Contains(want, "goaway") || got != want {
+					t.Errorf("%s: got\n%s\nwant\n%s", kind.name, got, want)
+				}
 			}
 		})
 	}
@@ -259,9 +247,9 @@ func TestServerGoAways(t *testing.T) {
 
 // playGoAway returns the GOAWAYs of a server, without the frame as Go prints it that grpc-go adds to a
 // text.
-func playGoAway(t *testing.T, send func(*frames.Peer), stop bool, start func(net.Listener) (gracefulStop func())) string {
+func playGoAway(t *testing.T, send func(*frames.Peer), stop bool, srv testServer) string {
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	gracefulStop := start(lis)
+	serveOn(t, lis, srv, &echo)
 	p := framePeer(t, lis)
 	defer p.Conn.Close()
 	if send != nil {
@@ -271,7 +259,7 @@ func playGoAway(t *testing.T, send func(*frames.Peer), stop bool, start func(net
 	if stop {
 		for p.Next() != "settings ack" { // the server knows the connection
 		}
-		go gracefulStop()
+		go srv.GracefulStop()
 	}
 	var lines []string
 	for {

@@ -104,28 +104,6 @@ func leavingService(begun chan<- bool, ended chan<- string) *grpc.ServiceDesc {
 	}
 }
 
-// leftServers are the kinds of them. The first is right.
-var leftServers = []struct {
-	name string
-	make func(t *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) anyServer
-}{
-	{"grpc-go", func(_ *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) anyServer {
-		srv := grpc.NewServer(grpc.Creds(creds))
-		register(srv)
-		return srv
-	}},
-	{"NewServer", func(_ *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) anyServer {
-		srv := NewServer(Creds(creds))
-		register(srv)
-		return srv
-	}},
-	{"Wrap", func(t *testing.T, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar)) anyServer {
-		srv := grpc.NewServer(grpc.Creds(creds))
-		register(srv)
-		return wrapFast(t, srv)
-	}},
-}
-
 // TestServerPeersLeave: clients that leave at any point of a call, in clear and over TLS, with FIN and
 // RST. Their handlers learn the same as with grpc-go, detached answers end, the calls of another
 // connection go on, and nothing is kept.
@@ -133,12 +111,12 @@ func TestServerPeersLeave(t *testing.T) {
 	config, client := testnet.TLS(t)
 	client.NextProtos = []string{"h2"}
 	for _, secure := range []bool{false, true} {
-		creds := [2]credentials.TransportCredentials{insecure.NewCredentials(), insecure.NewCredentials()}
+		server, clients := insecure.NewCredentials(), insecure.NewCredentials()
 		if secure {
-			creds = [2]credentials.TransportCredentials{credentials.NewTLS(config), credentials.NewTLS(client)}
+			server, clients = credentials.NewTLS(config), credentials.NewTLS(client)
 		}
 		learnt := make(map[string]string) // by grpc-go's handlers
-		for i, kind := range leftServers {
+		for i, kind := range serverKinds {
 			t.Run(fmt.Sprintf("%s, TLS %t", kind.name, secure), func(t *testing.T) {
 				testnet.NoLeaks(t)
 				lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
@@ -151,17 +129,10 @@ func TestServerPeersLeave(t *testing.T) {
 						s.OnEnd(func(err error) { detached <- err })
 					})
 				}
-				srv := kind.make(t, creds[0], func(r grpc.ServiceRegistrar) {
-					r.RegisterService(&echo, nil)
-					r.RegisterService(leavingService(begun, ended), nil)
-					r.RegisterService(w.desc(), nil)
-				})
-				serveOn(t, lis, srv)
-				other := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]))
-				lasting, err := openChat(callContext(t), other)
-				if err != nil {
-					t.Fatal(err)
-				}
+				srv := kind.make([]grpc.ServerOption{grpc.Creds(server)}, []Option{Creds(server)})
+				serveOn(t, lis, srv, &echo, leavingService(begun, ended), w.desc())
+				other := dialServer(t, lis, grpc.WithTransportCredentials(clients))
+				lasting := openChat(t, callContext(t), other)
 				for _, c := range leavingClients(t) {
 					for _, ending := range []string{"FIN", "RST"} {
 						raw := testnet.Dial(t, lis)
@@ -199,7 +170,7 @@ func TestServerPeersLeave(t *testing.T) {
 				}
 				_ = lasting.CloseSend()
 				testnet.Within(t, "GracefulStop", srv.GracefulStop)
-				if counts, ok := srv.(interface{ Stats() Stats }); ok {
+				if counts, ok := srv.(ownServer); ok {
 					testnet.Eventually(t, "the end of all calls and connections", func() bool {
 						s := counts.Stats()
 						return s.Calls == 0 && s.Detached == 0 && s.HTTP2.Streams == 0 && s.HTTP2.Conns == 0

@@ -48,8 +48,7 @@ func TestServerPings(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			startOwn(t, lis, test.options...)
+			lis := serveEcho(t, test.options...)
 			p := framePeer(t, lis)
 			for range test.most {
 				p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
@@ -69,8 +68,7 @@ func TestServerAges(t *testing.T) {
 	for _, kp := range []keepalive.ServerParameters{
 		{MaxConnectionIdle: time.Millisecond}, {MaxConnectionAge: time.Millisecond}, {Time: never, MaxConnectionIdle: time.Millisecond},
 	} {
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		startOwn(t, lis, KeepaliveParams(kp))
+		lis := serveEcho(t, KeepaliveParams(kp))
 		p := framePeer(t, lis).Flush()
 		line := ""
 		for line = p.Next(); !strings.HasPrefix(line, "goaway 0 NO_ERROR"); line = p.Next() {
@@ -79,13 +77,9 @@ func TestServerAges(t *testing.T) {
 			}
 		}
 	}
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 50 * time.Millisecond, MaxConnectionAgeGrace: 50 * time.Millisecond}))
-	stream, err := openChat(callContext(t), dialServer(t, lis))
-	if err == nil {
-		err = stream.RecvMsg(new(wrapperspb.BytesValue))
-	}
-	if status.Code(err) != codes.Unavailable {
+	lis := serveEcho(t, KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 50 * time.Millisecond, MaxConnectionAgeGrace: 50 * time.Millisecond}))
+	stream := openChat(t, callContext(t), dialServer(t, lis))
+	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
 		t.Errorf("a stream that doesn't end: got %v", err)
 	}
 }
@@ -99,14 +93,7 @@ func TestServerGracefulStop(t *testing.T) {
 			t.Fatal(err)
 		}
 		srv := startOwn(t, lis)
-		ctx := callContext(t)
-		stream, err := openChat(ctx, dialServer(t, lis))
-		if err == nil {
-			err = say(stream, pattern(10))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := startChat(t, dialServer(t, lis))
 		stopped := make(chan bool)
 		go func() { srv.GracefulStop(); close(stopped) }()
 		if aborted {
@@ -133,8 +120,7 @@ func TestServerGracefulStop(t *testing.T) {
 func TestServerHandshake(t *testing.T) {
 	testnet.NoLeaks(t)
 	config, _ := testnet.TLS(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, Creds(credentials.NewTLS(config)), ConnectionTimeout(10*time.Millisecond))
+	lis := serveEcho(t, Creds(credentials.NewTLS(config)), ConnectionTimeout(10*time.Millisecond))
 	nc := testnet.Dial(t, lis)
 	defer nc.Close()
 	if n, err := nc.Read(make([]byte, 1)); n != 0 || err == nil {
@@ -149,8 +135,7 @@ func TestServerHandshake(t *testing.T) {
 	testnet.Receive(t, "the handshake's begin", begun)
 
 	taken := make(chan net.Conn, 1)
-	lis = testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, Creds(taking{credentials.NewTLS(config), taken}))
+	lis = serveEcho(t, Creds(taking{credentials.NewTLS(config), taken}))
 	nc = testnet.Dial(t, lis)
 	defer nc.Close()
 	other := testnet.Receive(t, "the connection", taken)
@@ -198,8 +183,7 @@ func (c counting) Unmarshal(data mem.BufferSlice, v any) error {
 func TestServerCodecAndTap(t *testing.T) {
 	testnet.NoLeaks(t)
 	var n, tapped atomic.Int32
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, ForceServerCodecV2(counting{encoding.GetCodecV2(proto.Name), &n}),
+	lis := serveEcho(t, ForceServerCodecV2(counting{encoding.GetCodecV2(proto.Name), &n}),
 		InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
 			if len(info.Header["content-type"]) != 1 || info.FullMethodName != "/percore.test.Echo/Unary" {
 				return nil, errors.New("an unknown call")
@@ -257,20 +241,14 @@ func TestServerInfo(t *testing.T) {
 
 // TestServerHandOver: in a handover clients are told to go at once, and calls that are open go on.
 func TestServerHandOver(t *testing.T) {
-	t.Run("NewServer", func(t *testing.T) {
-		testnet.NoLeaks(t)
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		handOver(t, startOwn(t, lis), lis)
-	})
-	t.Run("Wrap", func(t *testing.T) {
-		testnet.NoLeaks(t)
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		srv := grpc.NewServer()
-		srv.RegisterService(&echo, nil)
-		w := wrapFast(t, srv)
-		serveOn(t, lis, w)
-		handOver(t, w, lis)
-	})
+	for _, kind := range serverKinds[1:] {
+		t.Run(kind.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lis, srv := testnet.Listen(t, percore.Listen, testnet.TCP4), kind.makeOwn(nil, nil)
+			serveOn(t, lis, srv, &echo)
+			handOver(t, srv, lis)
+		})
+	}
 	t.Run("grpc-go's transport", func(t *testing.T) {
 		testnet.NoLeaks(t)
 		srv := Wrap(grpc.NewServer(grpc.WaitForHandlers(true))) // which is refused
@@ -281,17 +259,8 @@ func TestServerHandOver(t *testing.T) {
 }
 
 // handOver hands a server over that serves lis.
-func handOver(t *testing.T, srv interface {
-	HandOver(ctx context.Context, l net.Listener, give func([]percore.WaitingConn) error) error
-	Stats() Stats
-}, lis net.Listener) {
-	stream, err := openChat(callContext(t), dialServer(t, lis))
-	if err == nil {
-		err = say(stream, pattern(10))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+func handOver(t *testing.T, srv ownServer, lis net.Listener) {
+	stream := startChat(t, dialServer(t, lis))
 	idle := framePeer(t, lis)
 	idle.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
 	if err := srv.HandOver(t.Context(), lis, nil); err != nil {

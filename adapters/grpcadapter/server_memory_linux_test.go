@@ -21,8 +21,7 @@ import (
 // TestServerIdle: connections that wait hold no goroutine.
 func TestServerIdle(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	peers := make([]*frames.Peer, 50)
 	peers[0] = framePeer(t, lis).Flush()
 	peers[0].Next()
@@ -108,8 +107,7 @@ func stackInUse() int {
 
 // BenchmarkServerUnary makes calls of 128 bytes, with the client in the same process.
 func BenchmarkServerUnary(b *testing.B) {
-	lis := testnet.Listen(b, percore.Listen, testnet.TCP4)
-	startOwn(b, lis)
+	lis := serveEcho(b)
 	cc := dialServer(b, lis)
 	ctx, message := callContext(b), pattern(128)
 	b.ReportAllocs()
@@ -138,8 +136,7 @@ func TestClientAllocs(t *testing.T) {
 	if race.Enabled {
 		t.Skip("under the race detector pools drop what they get: run it without -race")
 	}
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	c, ctx := dialClient(t, lis), context.Background()
 	in, out := wrapperspb.Bytes(pattern(128)), new(wrapperspb.BytesValue)
 	const most = 8 // 7, of which the server has 6, and one for what the process does besides
@@ -163,8 +160,7 @@ func BenchmarkServerAllocs(b *testing.B) {
 
 // unaryFrames returns a function that makes a unary call: the client writes frames.
 func unaryFrames(t testing.TB) func() {
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	nc := testnet.Dial(t, lis)
 	t.Cleanup(func() { nc.Close() })
 	p := frames.NewPeer(t, nc)

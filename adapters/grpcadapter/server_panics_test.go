@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,17 +51,16 @@ func TestServerPanics(t *testing.T) {
 // TestServerGoexit: a handler that ends its goroutine resets its call, and the program goes on.
 func TestServerGoexit(t *testing.T) {
 	testnet.NoLeaks(t)
-	for _, kind := range []string{"NewServer", "Wrap"} {
+	for _, kind := range serverKinds[1:] {
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		serve, stop := panicker("exit").server(kind)
-		serveUntil(t, stop, func() error { return serve(lis) })
+		serveOn(t, lis, panicker("exit").server(kind))
 		cc := dialServer(t, lis)
 		for _, test := range []struct {
 			method string
 			want   codes.Code
 		}{{"/panic/Stream", codes.Internal}, {"/panic/Unary", codes.OK}} {
 			if err := cc.Invoke(callContext(t), test.method, new(wrapperspb.BytesValue), new(wrapperspb.BytesValue)); status.Code(err) != test.want {
-				t.Errorf("%s: %s: got %v, want %v", kind, test.method, err, test.want)
+				t.Errorf("%s: %s: got %v, want %v", kind.name, test.method, err, test.want)
 			}
 		}
 	}
@@ -130,29 +129,23 @@ func (p panicker) service() *grpc.ServiceDesc {
 }
 
 // server returns a server of a kind.
-func (p panicker) server(kind string) (serve func(net.Listener) error, stop func()) {
-	if kind == "NewServer" {
-		srv := NewServer(ChainUnaryInterceptor(p.unary), ChainStreamInterceptor(p.stream), InTapHandle(p.tap), StatsHandler(p))
-		srv.RegisterService(p.service(), nil)
-		return srv.Serve, srv.Stop
-	}
-	srv := grpc.NewServer(
-		grpc.UnaryInterceptor(p.unary), grpc.StreamInterceptor(p.stream), grpc.InTapHandle(p.tap), grpc.StatsHandler(p))
+func (p panicker) server(kind serverKind) testServer {
+	srv := kind.make([]grpc.ServerOption{
+		grpc.UnaryInterceptor(p.unary), grpc.StreamInterceptor(p.stream), grpc.InTapHandle(p.tap), grpc.StatsHandler(p),
+	}, []Option{ChainUnaryInterceptor(p.unary), ChainStreamInterceptor(p.stream), InTapHandle(p.tap), StatsHandler(p)})
 	srv.RegisterService(p.service(), nil)
-	if kind == "Wrap" {
-		return func(lis net.Listener) error { return servePast(srv, lis) }, srv.Stop
-	}
-	return srv.Serve, srv.Stop
+	return srv
 }
 
 // panicInChild serves, and calls, until the program ends.
 func panicInChild() {
-	serve, _ := panicker(os.Getenv("PLACE")).server(os.Getenv("KIND"))
+	kind := slices.IndexFunc(serverKinds, func(k serverKind) bool { return k.name == os.Getenv("KIND") })
+	srv := panicker(os.Getenv("PLACE")).server(serverKinds[kind])
 	lis, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	go serve(lis)
+	go srv.Serve(lis)
 	cc, err := grpc.NewClient("passthrough:///"+lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		panic(err)

@@ -110,7 +110,7 @@ func TestServerPeers(t *testing.T) {
 
 func testServerPeers(t *testing.T, server *tls.Config, clients []*tls.Config) {
 	testnet.NoLeaks(t)
-	play := func(lis net.Listener, srv anyServer) (lines []string) {
+	play := func(lis net.Listener, srv testServer) (lines []string) {
 		serveOn(t, lis, srv)
 		sessions := tls.NewLRUClientSessionCache(10)
 		for _, config := range clients {
@@ -128,16 +128,14 @@ func testServerPeers(t *testing.T, server *tls.Config, clients []*tls.Config) {
 		return lines
 	}
 	creds := credentials.NewTLS(server)
-	past := []grpc.ServerOption{grpc.Creds(creds), grpc.StatsHandler(connPeers{}), grpc.UnknownServiceHandler(tellPeer)}
-	want := play(testnet.Listen(t, net.Listen, testnet.TCP4), grpc.NewServer(past...))
-	for name, srv := range map[string]anyServer{
-		"NewServer": NewServer(Creds(creds), StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)),
-		"Wrap":      Wrap(grpc.NewServer(past...)),
-		"port":      newPort(0, NewServer(StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)), server.Clone()),
-	} {
-		if name == "port" && !portWays[0].past {
-			continue
-		}
+	theirs := []grpc.ServerOption{grpc.Creds(creds), grpc.StatsHandler(connPeers{}), grpc.UnknownServiceHandler(tellPeer)}
+	ours := []Option{StatsHandler(connPeers{}), UnknownServiceHandler(tellPeer)}
+	want := play(testnet.Listen(t, net.Listen, testnet.TCP4), grpc.NewServer(theirs...))
+	servers := map[string]testServer{"NewServer": NewServer(append(ours, Creds(creds))...), "Wrap": newWrapped(theirs)}
+	if portWays[0].past {
+		servers["port"] = newPort(0, NewServer(ours...), server.Clone())
+	}
+	for name, srv := range servers {
 		got := play(testnet.Listen(t, percore.Listen, testnet.TCP4), srv)
 		for i := range want {
 			if got[i] != want[i] {

@@ -1,7 +1,6 @@
 package grpcadapter
 
 import (
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -96,34 +95,19 @@ func tellCall(_ any, stream grpc.ServerStream) error {
 // package, and compares the frames and what the handlers see.
 func TestServerRules(t *testing.T) {
 	testnet.NoLeaks(t)
-	theirs := testnet.Listen(t, net.Listen, testnet.TCP4)
-	serveOn(t, theirs, grpc.NewServer(grpc.UnknownServiceHandler(tellCall)))
-	doors := map[string]net.Listener{}
-	for name, srv := range map[string]anyServer{
-		"NewServer": NewServer(UnknownServiceHandler(tellCall)),
-		"Wrap":      Wrap(grpc.NewServer(grpc.UnknownServiceHandler(tellCall))),
-	} {
-		doors[name] = testnet.Listen(t, percore.Listen, testnet.TCP4)
-		serveOn(t, doors[name], srv)
-	}
+	theirs, ours := []grpc.ServerOption{grpc.UnknownServiceHandler(tellCall)}, []Option{UnknownServiceHandler(tellCall)}
+	doors := serveKinds(t, theirs, ours)
 	if portWays[0].past {
-		for name, srv := range map[string]portServer{
-			"NewServer's port": NewServer(UnknownServiceHandler(tellCall)),
-			"Wrap's port":      wrapPort(t, grpc.UnknownServiceHandler(tellCall)),
-		} {
-			doors[name] = testnet.Listen(t, percore.Listen, testnet.TCP4)
-			serveOn(t, doors[name], newPort(0, srv, nil))
+		for _, kind := range serverKinds[1:] {
+			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			serveOn(t, lis, newPort(0, kind.makeOwn(theirs, ours), nil))
+			doors = append(doors, serving{lis, kind.name + "'s port"})
 		}
 	}
 	for _, call := range ruleBreakers {
 		call.body = goodMessage
 		t.Run(call.name, func(t *testing.T) {
-			want := call.play(t, theirs)
-			for name, lis := range doors {
-				if got := call.play(t, lis); got != want {
-					t.Errorf("%s: got the frames\n%s\nwant\n%s", name, got, want)
-				}
-			}
+			call.compare(t, doors)
 		})
 	}
 }
@@ -140,7 +124,7 @@ func TestOnePortRules(t *testing.T) {
 	plain.Protocols = new(http.Protocols)
 	plain.Protocols.SetUnencryptedHTTP2(true)
 	serveOn(t, alone, &onePort{
-		portServer: NewServer(), web: httpadapter.Wrap(plain),
+		ownServer: NewServer(), web: httpadapter.Wrap(plain),
 	})
 	for _, call := range ruleBreakers {
 		call.body = goodMessage
@@ -162,15 +146,9 @@ func TestOnePortRules(t *testing.T) {
 // onEachDoor calls play with a client of grpc-go's server, and of each of this package's.
 func onEachDoor(t *testing.T, play func(name string, p *frames.Peer)) {
 	testnet.NoLeaks(t)
-	for name, start := range map[string]func(net.Listener){
-		"grpc-go":   func(lis net.Listener) { startServer(t, plainServe, lis) },
-		"NewServer": func(lis net.Listener) { startOwn(t, lis) },
-		"Wrap":      func(lis net.Listener) { startServer(t, servePast, lis) },
-	} {
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		start(lis)
-		p := framePeer(t, lis)
-		play(name, p)
+	for _, on := range serveKinds(t, nil, nil, &echo) {
+		p := framePeer(t, on)
+		play(on.name, p)
 		p.Conn.Close()
 	}
 }

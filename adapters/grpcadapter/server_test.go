@@ -44,6 +44,14 @@ func startOwn(t testing.TB, lis net.Listener, opts ...Option) *Server {
 	return srv
 }
 
+// serveEcho serves echo with a Server until the test ends, and returns its listener.
+func serveEcho(t testing.TB, opts ...Option) net.Listener {
+	t.Helper()
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, opts...)
+	return lis
+}
+
 // TestServer makes calls of each kind and size on each kind of connection.
 func TestServer(t *testing.T) {
 	for _, way := range serverWays {
@@ -65,24 +73,14 @@ func TestServer(t *testing.T) {
 					t.Fatalf("a call with %d bytes: %v", n, err)
 				}
 			}
-			stream, err := openChat(ctx, cc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream := openChat(t, ctx, cc)
 			for _, n := range []int{0, 1, 1000, 300 << 10, 16 << 10, 1 << 20} {
 				if err := say(stream, pattern(n)); err != nil {
 					t.Fatalf("a message of %d bytes: %v", n, err)
 				}
 			}
-			if err := stream.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
-			if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
-				t.Errorf("the end of a stream: got %v, want EOF", err)
-			}
-			stopped := make(chan bool)
-			go func() { srv.GracefulStop(); close(stopped) }()
-			testnet.Receive(t, "GracefulStop", stopped)
+			endChat(t, stream)
+			testnet.Within(t, "GracefulStop", srv.GracefulStop)
 		})
 	}
 }
@@ -177,7 +175,7 @@ func TestServerKeepsAliases(t *testing.T) {
 		}
 		return nil
 	}
-	play := func(t *testing.T, lis net.Listener) {
+	for _, lis := range serveKinds(t, []grpc.ServerOption{grpc.UnknownServiceHandler(handler)}, []Option{UnknownServiceHandler(handler)}) {
 		stream, err := dialServer(t, lis).NewStream(callContext(t), &echo.Streams[0], "/keep/Keep")
 		if err != nil {
 			t.Fatal(err)
@@ -185,26 +183,13 @@ func TestServerKeepsAliases(t *testing.T) {
 		for i := range messages {
 			got := new(aliasing)
 			if err := errors.Join(stream.SendMsg(&aliasing{[]byte(text(i))}), stream.RecvMsg(got)); err != nil || got.String() != text(i) {
-				t.Fatalf("message %d: got %q, %v, want %q", i, got, err, text(i))
+				t.Fatalf("%s: message %d: got %q, %v, want %q", lis.name, i, got, err, text(i))
 			}
 		}
 		if err := stream.RecvMsg(new(aliasing)); err != io.EOF {
-			t.Errorf("behind the last message: got %v, want EOF", err)
+			t.Errorf("%s: behind the last message: got %v, want EOF", lis.name, err)
 		}
 	}
-	t.Run("grpc-go", func(t *testing.T) {
-		lis := testnet.Listen(t, net.Listen, testnet.TCP4)
-		srv := grpc.NewServer(grpc.UnknownServiceHandler(handler))
-		go srv.Serve(lis)
-		defer srv.Stop()
-		play(t, lis)
-	})
-	t.Run("percore", func(t *testing.T) {
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		srv := startOwn(t, lis, UnknownServiceHandler(handler))
-		defer srv.Stop()
-		play(t, lis)
-	})
 }
 
 // TestServerCancelled: a handler that waits learns that the client has given up, and the client of
@@ -284,15 +269,7 @@ func TestServerInvalidTrailer(t *testing.T) {
 		stream.SetTrailer(metadata.MD{strings.TrimPrefix(name, "/a/"): {"v"}})
 		return stream.SendMsg(new(wrapperspb.BytesValue))
 	}
-	own := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, own, UnknownServiceHandler(answer))
-	listeners := []net.Listener{own}
-	for _, serve := range []serveFunc{plainServe, servePast} {
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		startServer(t, serve, lis, grpc.UnknownServiceHandler(answer))
-		listeners = append(listeners, lis)
-	}
-	for _, lis := range listeners {
+	for _, lis := range serveKinds(t, []grpc.ServerOption{grpc.UnknownServiceHandler(answer)}, []Option{UnknownServiceHandler(answer)}) {
 		cc := dialServer(t, lis)
 		for name, want := range map[string]codes.Code{"fine": codes.OK, "": codes.Internal, "/": codes.Internal, "\x19": codes.Internal} {
 			err := cc.Invoke(callContext(t), "/a/"+name, new(wrapperspb.BytesValue), new(wrapperspb.BytesValue))
@@ -312,8 +289,7 @@ func TestServerTrailerBehindMethod(t *testing.T) {
 		t.Fatal(err)
 	}
 	var setters sync.WaitGroup
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+	lis := serveEcho(t, UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		begun := make(chan bool)
 		setters.Go(func() {
 			close(begun)
@@ -360,10 +336,7 @@ func TestServerPeer(t *testing.T) {
 			cc := dialServer(t, lis)
 			errs := make(chan error, n)
 			for range n {
-				stream, err := openChat(callContext(t), cc)
-				if err != nil {
-					t.Fatal(err)
-				}
+				stream := openChat(t, callContext(t), cc)
 				go func() { errs <- say(stream, nil) }()
 			}
 			testnet.Eventually(t, "all handlers waiting", func() bool { return waiting.Load() == n })

@@ -35,10 +35,10 @@ const soakVariable = "PERCORE_TEST_SOAK"
 // connections. Each answer is compared with what was sent. In the end there are no goroutines,
 // descriptors and buffers left.
 func TestSoak(t *testing.T) {
-	for _, door := range soakDoors {
-		t.Run(door.name, func(t *testing.T) {
+	for _, kind := range serverKinds[1:] {
+		t.Run(kind.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			soak(t, door.start)
+			soak(t, kind)
 		})
 	}
 }
@@ -55,7 +55,7 @@ func soakRounds(t *testing.T) (rounds int, until time.Time) {
 	return 3, time.Now().Add(testnet.HangTimeout)
 }
 
-func soak(t *testing.T, start func() (serve func(net.Listener) error, stop, stopGracefully func())) {
+func soak(t *testing.T, kind serverKind) {
 	buffers := pool.ReadStats().BuffersInUse
 	rounds, until := soakRounds(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -72,11 +72,12 @@ func soak(t *testing.T, start func() (serve func(net.Listener) error, stop, stop
 		if err != nil {
 			t.Fatal(err)
 		}
-		serve, stop, stopGracefully := start()
-		served := goServe(func() error { return serve(lis) })
+		srv := kind.make(nil, nil)
+		srv.RegisterService(&echo, nil)
+		served := goServe(func() error { return srv.Serve(lis) })
 		target := s.good.Load() + 30
 		testnet.Eventually(t, "some calls that end well", func() bool { return s.good.Load() >= target })
-		s.end(rng, stop, stopGracefully)
+		s.end(rng, srv)
 		if err := testnet.Receive(t, "Serve returning", served); err != nil {
 			t.Errorf("Serve: %v", err)
 		}
@@ -87,22 +88,6 @@ func soak(t *testing.T, start func() (serve func(net.Listener) error, stop, stop
 	t.Logf("%d calls, of which %d ended well", s.done.Load(), s.good.Load())
 }
 
-var soakDoors = []struct {
-	name  string
-	start func() (serve func(net.Listener) error, stop, stopGracefully func())
-}{
-	{"NewServer", func() (func(net.Listener) error, func(), func()) {
-		srv := NewServer()
-		srv.RegisterService(&echo, nil)
-		return srv.Serve, srv.Stop, srv.GracefulStop
-	}},
-	{"Wrap", func() (func(net.Listener) error, func(), func()) {
-		srv := grpc.NewServer()
-		srv.RegisterService(&echo, nil)
-		return func(lis net.Listener) error { return servePast(srv, lis) }, srv.Stop, srv.GracefulStop
-	}},
-}
-
 // soaker is what the clients share.
 type soaker struct {
 	t          *testing.T
@@ -111,16 +96,16 @@ type soaker struct {
 }
 
 // end stops the server in one of three ways. Clients cancel what a GracefulStop waits for.
-func (s *soaker) end(rng *rand.Rand, stop, stopGracefully func()) {
+func (s *soaker) end(rng *rand.Rand, srv testServer) {
 	switch rng.IntN(3) {
 	case 0:
-		stop()
+		srv.Stop()
 	case 1:
-		testnet.Within(s.t, "GracefulStop", stopGracefully)
+		testnet.Within(s.t, "GracefulStop", srv.GracefulStop)
 	case 2:
 		graceful := make(chan bool)
-		go func() { stopGracefully(); close(graceful) }()
-		stop()
+		go func() { srv.GracefulStop(); close(graceful) }()
+		srv.Stop()
 		testnet.Receive(s.t, "GracefulStop", graceful)
 	}
 }
@@ -191,7 +176,7 @@ func (s *soaker) call(ctx context.Context, rng *rand.Rand, cc *grpc.ClientConn) 
 func (s *soaker) chat(ctx context.Context, rng *rand.Rand, cc *grpc.ClientConn, message []byte) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := openChat(ctx, cc)
+	stream, err := tryChat(ctx, cc)
 	for i := rng.IntN(10); i > 0 && err == nil; i-- {
 		err = say(stream, message)
 	}

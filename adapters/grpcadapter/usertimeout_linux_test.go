@@ -191,8 +191,7 @@ func TestClientUserTimeout(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			startOwn(t, lis)
+			lis := serveEcho(t)
 			dialed := make(chan net.Conn, 1)
 			tap := func(dial func(context.Context, string) (net.Conn, error)) func(context.Context, string) (net.Conn, error) {
 				return func(ctx context.Context, address string) (net.Conn, error) {
@@ -204,7 +203,7 @@ func TestClientUserTimeout(t *testing.T) {
 				}
 			}
 			observe := func(cc grpc.ClientConnInterface) time.Duration {
-				if err := callEcho(callContext(t), cc, nil); err != nil {
+				if err := callUnary(callContext(t), cc, nil); err != nil {
 					t.Fatal(err)
 				}
 				return tcpUserTimeout(t, testnet.Receive(t, "a connection", dialed))
@@ -236,8 +235,7 @@ func TestClientUserTimeout(t *testing.T) {
 // may be a percore.Dialer.
 func TestWithContextDialer(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis)
+	lis := serveEcho(t)
 	var dialed atomic.Int64
 	c := dialClient(t, lis, WithContextDialer(func(context.Context, string) (net.Conn, error) {
 		return nil, errors.New("the first one")
@@ -247,7 +245,7 @@ func TestWithContextDialer(t *testing.T) {
 			return nil
 		},
 	}).DialTarget))
-	if err := callEcho(callContext(t), c, pattern(100)); err != nil {
+	if err := callUnary(callContext(t), c, pattern(100)); err != nil {
 		t.Fatal(err)
 	}
 	if got := dialed.Load(); got != 1 {

@@ -90,42 +90,24 @@ func (w *works) register(to grpc.ServiceRegistrar) {
 	healthpb.RegisterHealthServer(to, health.NewServer())
 }
 
-// A workDoor is a way to serve calls that LimitWork limits.
-type workDoor struct {
-	name  string
-	serve func(t testing.TB, w *works, limit Option) anyServer
-}
-
-var workDoors = []workDoor{
-	{"NewServer", func(_ testing.TB, w *works, limit Option) anyServer {
-		srv := NewServer(limit)
-		w.register(srv)
-		return srv
-	}},
-	{"Wrap", func(t testing.TB, w *works, limit Option) anyServer {
-		srv := grpc.NewServer()
-		w.register(srv)
-		return wrapFast(t, srv, limit)
-	}},
-}
-
 // workFixture is a server with a limit, and its client.
 type workFixture struct {
 	*works
 	*admission.Limiter
 	t   *testing.T
-	srv anyServer
+	srv ownServer
 	lis net.Listener
 	cc  *grpc.ClientConn
 }
 
 func eachWorkDoor(t *testing.T, limits admission.Limits, do func(t *testing.T, f *workFixture)) {
-	for _, door := range workDoors {
-		t.Run(door.name, func(t *testing.T) {
+	for _, kind := range serverKinds[1:] {
+		t.Run(kind.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			f := &workFixture{t: t, works: newWorks(), Limiter: admission.New(limits), lis: testnet.Listen(t, percore.Listen, testnet.TCP4)}
-			f.srv = door.serve(t, f.works, LimitWork(f.Limiter, nil))
-			serveUntil(t, f.srv.Stop, func() error { return f.srv.Serve(f.lis) })
+			f.srv = kind.makeOwn(nil, []Option{LimitWork(f.Limiter, nil)})
+			f.works.register(f.srv)
+			serveOn(t, f.lis, f.srv)
 			f.cc = dialServer(t, f.lis)
 			do(t, f)
 		})
@@ -255,12 +237,10 @@ func TestLimitWorkWait(t *testing.T) {
 		}
 		f.proceed <- true
 		wantResult(t, "the call", slow, "slow")
-		if own, ok := f.srv.(*Server); ok {
-			testnet.Eventually(t, "a refused call with ResourceExhausted", func() bool { // counted behind its answer
-				s := own.Stats()
-				return s.Refused == 1 && s.Ended[codes.ResourceExhausted] == 1
-			})
-		}
+		testnet.Eventually(t, "a refused call with ResourceExhausted", func() bool { // counted behind its answer
+			s := f.srv.Stats()
+			return s.Refused == 1 && s.Ended[codes.ResourceExhausted] == 1
+		})
 		if s := f.Limiter.Stats(); s.Refused != 1 {
 			t.Errorf("got %d refused requests, want 1", s.Refused)
 		}
@@ -363,23 +343,15 @@ func TestLimitWorkDetached(t *testing.T) {
 // TestLimitWorkShared: an http.Server and the gRPC server behind it share places, and a call takes one,
 // whichever way it comes.
 func TestLimitWorkShared(t *testing.T) {
-	for _, door := range []string{"NewServer", "Wrap"} {
+	for _, kind := range serverKinds[1:] {
 		for _, below := range []bool{true, false} {
-			t.Run(fmt.Sprint(door, " below ", below), func(t *testing.T) {
+			t.Run(fmt.Sprint(kind.name, " below ", below), func(t *testing.T) {
 				testnet.NoLeaks(t)
 				w, l := newWorks(), admission.New(admission.Limits{Handlers: 1, Wait: testnet.HangTimeout})
-				var handler http.Handler
-				if door == "NewServer" {
-					srv := NewServer(LimitWork(l, nil))
-					w.register(srv)
-					handler = srv.Handler(http.NotFoundHandler())
-					t.Cleanup(srv.Stop)
-				} else {
-					srv := grpc.NewServer()
-					w.register(srv)
-					handler = wrapFast(t, srv, LimitWork(l, nil)).Handler(http.NotFoundHandler())
-					t.Cleanup(srv.Stop)
-				}
+				own := kind.makeOwn(nil, []Option{LimitWork(l, nil)})
+				w.register(own)
+				handler := own.Handler(http.NotFoundHandler())
+				t.Cleanup(own.Stop)
 				if !below {
 					of := handler
 					handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { of.ServeHTTP(w, r) })

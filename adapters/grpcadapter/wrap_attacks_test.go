@@ -194,19 +194,11 @@ func TestWrapKeptContext(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		stream, err := openChat(metadata.AppendToOutgoingContext(deadline, "number", fmt.Sprint(calls)), cc)
-		if err == nil {
-			err = say(stream, pattern(10))
-		}
-		if err == nil {
-			err = stream.CloseSend()
-		}
-		if err == nil {
-			_ = stream.RecvMsg(new(wrapperspb.BytesValue))
-		}
-		if err != nil {
+		stream := openChat(t, metadata.AppendToOutgoingContext(deadline, "number", fmt.Sprint(calls)), cc)
+		if err := say(stream, pattern(10)); err != nil {
 			t.Fatal(err)
 		}
+		endChat(t, stream)
 		mu.Lock()
 		defer mu.Unlock()
 		var seen []string

@@ -219,7 +219,7 @@ func silent(w *wrapping) { w.logf = func(string, ...any) {} }
 
 // observeOption returns what is seen of a server.
 func observeOption(t *testing.T, test optionCase, serve serveFunc, options ...func(*testing.T, *callLog) grpc.ServerOption) string {
-	log := &callLog{lines: make(map[string][]string)}
+	log := newCallLog()
 	var opts []grpc.ServerOption
 	for _, option := range options {
 		opts = append(opts, option(t, log))
@@ -312,27 +312,8 @@ func observeTwoStreams(t *testing.T, lis net.Listener) string {
 // TestHandlersAreLimited: with MaxConcurrentStreams as many handlers run at once, those of cancelled
 // calls among them.
 func TestHandlersAreLimited(t *testing.T) {
-	for name, start := range map[string]func(*grpc.ServiceDesc, net.Listener) (stop func()){
-		"grpc-go": func(desc *grpc.ServiceDesc, lis net.Listener) func() {
-			srv := grpc.NewServer(grpc.MaxConcurrentStreams(2))
-			srv.RegisterService(desc, nil)
-			go srv.Serve(lis)
-			return srv.GracefulStop
-		},
-		"Wrap": func(desc *grpc.ServiceDesc, lis net.Listener) func() {
-			srv := grpc.NewServer(grpc.MaxConcurrentStreams(2))
-			srv.RegisterService(desc, nil)
-			go servePast(srv, lis)
-			return srv.GracefulStop
-		},
-		"NewServer": func(desc *grpc.ServiceDesc, lis net.Listener) func() {
-			srv := NewServer(MaxConcurrentStreams(2))
-			srv.RegisterService(desc, nil)
-			go srv.Serve(lis)
-			return srv.GracefulStop
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, kind := range serverKinds {
+		t.Run(kind.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			const calls = 4
 			running, release := make(chan bool, calls), make(chan bool)
@@ -348,7 +329,7 @@ func TestHandlersAreLimited(t *testing.T) {
 				},
 			}}}
 			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			stop := start(desc, lis)
+			serveOn(t, lis, kind.make([]grpc.ServerOption{grpc.MaxConcurrentStreams(2)}, []Option{MaxConcurrentStreams(2)}), desc)
 			p := framePeer(t, lis)
 			for id := uint32(1); id < 2*calls; id += 2 {
 				p.Headers(id, false, ":method", "POST", ":scheme", "http", ":path", "/slow/Slow", ":authority", "h",
@@ -375,7 +356,6 @@ func TestHandlersAreLimited(t *testing.T) {
 				t.Errorf("%d handlers ran at once, want 2", n)
 			}
 			p.Conn.Close()
-			stop()
 		})
 	}
 }

@@ -68,7 +68,7 @@ func TestWrapRefused(t *testing.T) {
 			refusal := w.Refusal()
 			for range 2 {
 				lis := testnet.Listen(t, test.listen, testnet.TCP4)
-				serveOn(t, lis, w)
+				serveOn(t, lis, wrapped{w, srv})
 				if err := callUnary(callContext(t), dialServer(t, lis), pattern(10)); err != nil {
 					t.Error(err)
 				}
@@ -90,10 +90,7 @@ func TestWrapRefused(t *testing.T) {
 func TestWrapIsPast(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	srv := grpc.NewServer()
-	srv.RegisterService(&echo, nil)
-	w := wrapFast(t, srv)
-	serveOn(t, lis, w)
+	w := serveWrapped(t, lis)
 	if err := callUnary(callContext(t), dialServer(t, lis), pattern(10)); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +106,7 @@ func TestWrapListeners(t *testing.T) {
 	for _, stop := range []func(*grpc.Server){(*grpc.Server).Stop, (*grpc.Server).GracefulStop} {
 		srv := grpc.NewServer()
 		srv.RegisterService(&echo, nil)
-		w := wrapFast(t, srv)
+		w := wrapFast(srv)
 		serves := []func(net.Listener) error{w.Serve, w.Serve, srv.Serve, func(l net.Listener) error { return serveByGRPC(srv, l) }}
 		served := make(chan error, len(serves))
 		var listeners []net.Listener
@@ -159,7 +156,7 @@ func TestWrapListeners(t *testing.T) {
 func TestWrapAgain(t *testing.T) {
 	srv := grpc.NewServer()
 	srv.RegisterService(&echo, nil)
-	w := wrapFast(t, srv)
+	w := wrapFast(srv)
 	for range 3 {
 		t.Run("round", func(t *testing.T) {
 			testnet.NoLeaks(t) // the server is not stopped
@@ -184,21 +181,12 @@ func TestWrapAbort(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, direct := range []bool{false, true} {
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		srv := grpc.NewServer()
-		srv.RegisterService(&echo, nil)
-		w := wrapFast(t, srv)
-		serveOn(t, lis, w)
-		stream, err := openChat(callContext(t), dialServer(t, lis))
-		if err == nil {
-			err = say(stream, pattern(10))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := serveWrapped(t, lis)
+		stream := startChat(t, dialServer(t, lis))
 		graceful := make(chan bool)
 		gracefulStop, stop := w.GracefulStop, w.Stop
 		if direct {
-			gracefulStop, stop = srv.GracefulStop, srv.Stop
+			gracefulStop, stop = w.srv.GracefulStop, w.srv.Stop
 		}
 		go func() { gracefulStop(); close(graceful) }()
 		testnet.Receive(t, "the door being closed", w.door.closed)
@@ -252,11 +240,11 @@ func TestWrapStopInHandler(t *testing.T) {
 func TestWrapServices(t *testing.T) {
 	testnet.NoLeaks(t)
 	srv := grpc.NewServer()
-	w := wrapFast(t, srv)
+	w := wrapFast(srv)
 	srv.RegisterService(&echo, nil)
 	srv.RegisterService(&whoAmI, nil)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	serveOn(t, lis, w)
+	serveOn(t, lis, wrapped{w, srv})
 	cc := dialServer(t, lis)
 	if _, err := askWhoAmI(callContext(t), cc); err != nil {
 		t.Error(err)
@@ -272,7 +260,7 @@ func TestWrapConcurrently(t *testing.T) {
 	for range 50 {
 		srv := grpc.NewServer()
 		srv.RegisterService(&echo, nil)
-		w := wrapFast(t, srv)
+		w := wrapFast(srv)
 		const each = 3
 		ended := make(chan error, 2*each)
 		for range each {
