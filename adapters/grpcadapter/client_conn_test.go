@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -222,10 +221,7 @@ func TestClientConnStates(t *testing.T) {
 			r, built := builtResolver("states")
 			var cc, other stateful
 			if kind == "grpc-go" {
-				conn, err := grpc.NewClient("states:///x", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(r))
-				if err != nil {
-					t.Fatal(err)
-				}
+				conn := dialTarget(t, "states:///x", grpc.WithResolvers(r))
 				cc, other = conn, conn
 			} else {
 				c := newTestClient(t, "states:///x", WithResolvers(r))
@@ -371,12 +367,7 @@ func TestClientConnMethodConfig(t *testing.T) {
 		"retryPolicy":{"maxAttempts":9,"initialBackoff":"1s","maxBackoff":"2s","backoffMultiplier":2,"retryableStatusCodes":["ABORTED"]}}]}`
 	const then = `{"methodConfig":[{"name":[{}],"timeout":"7s","maxRequestMessageBytes":8}]}`
 	r, built := builtResolver("configs")
-	theirs, err := grpc.NewClient("configs:///x", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(r),
-		grpc.WithDefaultServiceConfig(first), grpc.WithMaxCallAttempts(7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer theirs.Close()
+	theirs := dialTarget(t, "configs:///x", grpc.WithResolvers(r), grpc.WithDefaultServiceConfig(first), grpc.WithMaxCallAttempts(7))
 	own, ownBuilt := builtResolver("configs")
 	ours := newTestClient(t, "configs:///x", WithResolvers(own), WithDefaultServiceConfig(first), WithMaxCallAttempts(7)).ClientConn()
 	for cc, built := range map[*grpc.ClientConn]chan bool{theirs: built, ours: ownBuilt} {

@@ -1,6 +1,7 @@
 package grpcadapter
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -24,15 +25,33 @@ func framesServer(t *testing.T, serve func(p *frames.Peer)) net.Listener {
 			if err != nil {
 				return
 			}
-			go func() {
-				defer nc.Close()
-				if p, err := frames.NewServerPeer(t, nc); err == nil {
-					serve(p.Flush())
-				}
-			}()
+			go serveFrames(t, nc, func(p *frames.Peer) { serve(p.Flush()) })
 		}
 	}()
 	return lis
+}
+
+func serveFrames(t *testing.T, nc net.Conn, serve func(p *frames.Peer)) {
+	defer nc.Close()
+	if p, err := frames.NewServerPeer(t, nc); err == nil {
+		serve(p)
+	}
+}
+
+// answerCalls answers all calls of a connection.
+func answerCalls(p *frames.Peer) {
+	for id := uint32(1); nextCall(p); id += 2 {
+		answer(p, id)
+	}
+}
+
+// pipeTo returns a dialer of connections in memory.
+func pipeTo(serve func(nc net.Conn)) dialFunc {
+	return func(context.Context, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		go serve(theirs)
+		return ours, nil
+	}
 }
 
 // nextCall reads until a call comes, or the connection ends.

@@ -66,12 +66,12 @@ func sendAway(nc net.Conn, all []goAwayFrame) (waited time.Duration) {
 // of too many PINGs makes the client send fewer on its later connections, as with grpc-go.
 func TestClientSentAway(t *testing.T) {
 	params := keepalive.ClientParameters{Time: 10 * time.Second}
-	kinds := []func(dial func(context.Context, string) (net.Conn, error)) (differingClient, error){
-		func(dial func(context.Context, string) (net.Conn, error)) (differingClient, error) {
+	kinds := []func(dial dialFunc) (differingClient, error){
+		func(dial dialFunc) (differingClient, error) {
 			return grpc.NewClient("passthrough:///server", grpc.WithContextDialer(dial), grpc.WithKeepaliveParams(params),
 				grpc.WithTransportCredentials(insecure.NewCredentials()))
 		},
-		func(dial func(context.Context, string) (net.Conn, error)) (differingClient, error) {
+		func(dial dialFunc) (differingClient, error) {
 			return NewClient("passthrough:///server", WithContextDialer(dial), WithKeepaliveParams(params),
 				WithTransportCredentials(insecure.NewCredentials()))
 		},
@@ -96,11 +96,7 @@ func TestClientSentAway(t *testing.T) {
 				var got [2]string
 				for i, kind := range kinds {
 					waits := make(chan time.Duration, 10)
-					cc, err := kind(func(context.Context, string) (net.Conn, error) {
-						ours, theirs := net.Pipe()
-						go func() { waits <- sendAway(theirs, test.all) }()
-						return ours, nil
-					})
+					cc, err := kind(pipeTo(func(nc net.Conn) { waits <- sendAway(nc, test.all) }))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -158,9 +154,7 @@ func TestClientSentAwayEarly(t *testing.T) {
 				p.Frame(frames.GoAway, 0, 0, make([]byte, 8)).Flush()
 			default:
 			}
-			for id := uint32(1); nextCall(p); id += 2 {
-				answer(p, id)
-			}
+			answerCalls(p)
 		})
 		var cc healthClient = dialServer(t, lis, grpc.WithStatsHandler(&logs[i]))
 		if i == 1 {
@@ -201,20 +195,12 @@ func TestClientSentAwayAtOnce(t *testing.T) {
 			if err != nil {
 				return
 			}
-			go func() {
-				defer nc.Close()
-				p, err := frames.NewServerPeer(t, nc)
-				if err != nil {
-					return
-				}
+			go serveFrames(t, nc, func(p *frames.Peer) {
 				if stops {
 					p.Frame(frames.GoAway, 0, 0, make([]byte, 8))
 				}
-				p.Flush()
-				for id := uint32(1); nextCall(p); id += 2 {
-					answer(p, id)
-				}
-			}()
+				answerCalls(p.Flush())
+			})
 		}
 	}()
 	for range 20 {
@@ -240,16 +226,12 @@ func TestClientTurnedAway(t *testing.T) {
 				var dials atomic.Int32
 				cc, err := NewClient("passthrough:///server", WithTransportCredentials(insecure.NewCredentials()),
 					WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
-					WithContextDialer(func(context.Context, string) (net.Conn, error) {
+					WithContextDialer(pipeTo(func(nc net.Conn) {
 						dials.Add(1)
-						ours, theirs := net.Pipe()
-						go func() {
-							defer theirs.Close()
-							_, _ = theirs.Write(all)
-						}()
-						go func() { _, _ = io.Copy(io.Discard, theirs) }()
-						return ours, nil
-					}))
+						go func() { _, _ = io.Copy(io.Discard, nc) }()
+						_, _ = nc.Write(all)
+						nc.Close()
+					})))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -272,12 +254,10 @@ func TestClientTurnedAway(t *testing.T) {
 // takes a while to close.
 func TestClientOddGreeting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc := newTestClient(t, "passthrough:///server", WithContextDialer(func(context.Context, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			go func() { _, _ = theirs.Write([]byte("SSH-2.0-OpenSSH_10.0\r\n")) }()
-			go func() { _, _ = io.Copy(io.Discard, theirs) }()
-			return ours, nil
-		}))
+		cc := newTestClient(t, "passthrough:///server", WithContextDialer(pipeTo(func(nc net.Conn) {
+			go func() { _, _ = io.Copy(io.Discard, nc) }()
+			_, _ = nc.Write([]byte("SSH-2.0-OpenSSH_10.0\r\n"))
+		})))
 		began := time.Now()
 		err := callUnary(t.Context(), cc, nil)
 		if took := time.Since(began); status.Code(err) != codes.Unavailable || took != 0 {
@@ -291,20 +271,13 @@ func TestClientOddGreeting(t *testing.T) {
 // are made at once.
 func TestClientNotTurnedAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc := newTestClient(t, "passthrough:///server", WithContextDialer(func(context.Context, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			go func() {
-				defer theirs.Close()
-				p, err := frames.NewServerPeer(t, theirs)
-				if err != nil {
-					return
-				}
+		cc := newTestClient(t, "passthrough:///server", WithContextDialer(pipeTo(func(nc net.Conn) {
+			serveFrames(t, nc, func(p *frames.Peer) {
 				if nextCall(p.Flush()) {
 					answer(p, 1)
 				}
-			}()
-			return ours, nil
-		}))
+			})
+		})))
 		began := time.Now()
 		for i := range 10 {
 			if err := callUnary(t.Context(), cc, nil, grpc.WaitForReady(true)); err != nil {

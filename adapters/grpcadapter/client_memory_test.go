@@ -113,7 +113,7 @@ func TestClientCodecKeeps(t *testing.T) {
 }
 
 // lateCanceller is a stats handler that cancels a call when its outcome is known.
-type lateCanceller struct{ *attemptTimes }
+type lateCanceller struct{ noStats }
 
 type cancelKey struct{}
 
@@ -131,7 +131,7 @@ func (lateCanceller) HandleRPC(ctx context.Context, s stats.RPCStats) {
 func TestClientLateCancel(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := serveEcho(t)
-	c := dialClient(t, lis, WithStatsHandler(lateCanceller{new(attemptTimes)}))
+	c := dialClient(t, lis, WithStatsHandler(lateCanceller{}))
 	for range 200 {
 		ctx, cancel := context.WithCancel(callContext(t))
 		if err := callUnary(context.WithValue(ctx, cancelKey{}, cancel), c, nil); err != nil {

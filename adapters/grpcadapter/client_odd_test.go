@@ -78,6 +78,25 @@ func TestClientOdd(t *testing.T) {
 			}
 			return all
 		}},
+		{"nil, which is an empty message", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
+			answer := wrapperspb.String("x")
+			all = append(all, fmt.Sprint(cc.Invoke(ctx, "/a/b", nil, answer), answer.Value))
+			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/a/b")
+			if err != nil {
+				return []string{err.Error()}
+			}
+			return append(all, fmt.Sprint(s.SendMsg(nil), s.CloseSend(), s.RecvMsg(answer), answer.Value))
+		}},
+		{"trailers of calls that have none", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
+			var trailer metadata.MD
+			err := cc.Invoke(ctx, "/a/b", wrapperspb.String("x"), new(wrapperspb.StringValue), grpc.Trailer(&trailer))
+			s, streamErr := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/a/b")
+			if streamErr != nil {
+				return []string{streamErr.Error()}
+			}
+			defer s.CloseSend()
+			return append(all, fmt.Sprint(err, trailer == nil, s.Trailer() == nil)) // interceptors may add to them
+		}},
 		{"a message that is no message", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
 			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/a/b")
 			if err != nil {

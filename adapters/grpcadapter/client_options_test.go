@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
@@ -184,22 +183,6 @@ func TestClientAttributes(t *testing.T) {
 		}
 		if dialer, creds := <-got, <-got; dialer != want || creds != want {
 			t.Errorf("the dialer got %q, and the credentials %q, want %q", dialer, creds, want)
-		}
-	}
-}
-
-// TestClientTrailerIsNotNil: an interceptor may add to the trailer of a call that had none.
-func TestClientTrailerIsNotNil(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := serveEcho(t)
-	for _, cc := range []grpc.ClientConnInterface{dialServer(t, lis), dialClient(t, lis)} {
-		var trailer metadata.MD
-		if err := callUnary(callContext(t), cc, nil, grpc.Trailer(&trailer)); err != nil {
-			t.Fatal(err)
-		}
-		s := openChat(t, callContext(t), cc)
-		if trailer == nil || s.Trailer() == nil {
-			t.Errorf("%T: got the trailers %v and %v, want none that is nil", cc, trailer, s.Trailer())
 		}
 	}
 }

@@ -2,7 +2,6 @@ package grpcadapter
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 
@@ -13,7 +12,6 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore/internal/testnet"
 )
@@ -39,23 +37,6 @@ func TestClientPanics(t *testing.T) {
 	}()
 	if err := callUnary(callContext(t), c, nil); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestClientNilMessage: nil is sent as an empty message, as with grpc-go.
-func TestClientNilMessage(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := serveEcho(t)
-	for _, cc := range []grpc.ClientConnInterface{dialServer(t, lis), dialClient(t, lis)} {
-		out := wrapperspb.Bytes([]byte("x"))
-		if err := cc.Invoke(callContext(t), "/percore.test.Echo/Unary", nil, out); err != nil || len(out.Value) != 0 {
-			t.Errorf("%T: got %q, %v of a call", cc, out.Value, err)
-		}
-		s := openChat(t, callContext(t), cc)
-		out = wrapperspb.Bytes([]byte("x"))
-		if err := errors.Join(s.SendMsg(nil), s.RecvMsg(out)); err != nil || len(out.Value) != 0 {
-			t.Errorf("%T: got %q, %v of a stream", cc, out.Value, err)
-		}
 	}
 }
 

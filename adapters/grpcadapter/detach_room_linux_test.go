@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/percore/percore"
@@ -27,19 +26,12 @@ func TestDetachRoom(t *testing.T) {
 	}, testnet.TCP4)
 	w := newWatches(t)
 	srv := startWatches(t, lis, w)
-	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
-	defer cancel()
+	ctx := callContext(t)
 	open := func(from, key string) grpc.ClientStream {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-		cc, err := grpc.NewClient("passthrough:///"+lis.Addr().String(),
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-				return dialer.DialContext(ctx, "tcp4", address)
-			}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { cc.Close() })
+		cc := dialServer(t, lis, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp4", address)
+		}))
 		stream := w.open(ctx, cc, key)
 		w.stream(key)
 		return stream

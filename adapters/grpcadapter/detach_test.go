@@ -350,7 +350,7 @@ func (f *detachFixture) endsLate(timeout time.Duration) bool {
 
 // headerGate is a stats handler that holds up the event of a header.
 type headerGate struct {
-	endLog
+	noStats
 	reached, open chan bool
 }
 
@@ -610,13 +610,10 @@ func TestDetachReceives(t *testing.T) {
 
 // endLog is a stats handler that keeps the names of events.
 type endLog struct {
+	noStats
 	mu     sync.Mutex
 	events []string
 }
-
-func (l *endLog) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (l *endLog) HandleConn(context.Context, stats.ConnStats)                       {}
-func (l *endLog) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
 
 func (l *endLog) HandleRPC(_ context.Context, e stats.RPCStats) {
 	text := fmt.Sprintf("%T", e)

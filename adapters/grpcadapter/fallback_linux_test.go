@@ -3,14 +3,11 @@
 package grpcadapter
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -141,87 +138,5 @@ func TestReadOnReady(t *testing.T) {
 	}
 	if out := pool.out.Load(); out != rounds {
 		t.Errorf("%d buffers are out, want the %d that were returned", out, rounds)
-	}
-}
-
-// readBufferBytes is the size of grpc-go's read buffer (defaultReadBufSize).
-const readBufferBytes = 32 << 10
-
-// TestIdleConnectionHoldsNoReadBuffer compares the heap of idle connections that have been read
-// from. On percore alone grpc-go holds a read buffer for each, and here it must not. The difference
-// between the two shows that the measurement works.
-func TestIdleConnectionHoldsNoReadBuffer(t *testing.T) {
-	testnet.NoLeaks(t)
-	onPercore := idleHeap(t, plainServe)
-	fallback := idleHeap(t, serveByGRPC)
-	t.Logf("heap per idle connection, a bare client's end included: %d bytes on percore, %d in the fallback", onPercore, fallback)
-	if saved := onPercore - fallback; saved < readBufferBytes*9/10 {
-		t.Errorf("got %d bytes per idle connection on percore and %d in the fallback, want some %d fewer", onPercore, fallback, readBufferBytes)
-	}
-	if fallback > readBufferBytes*9/10 {
-		t.Errorf("got %d bytes per idle connection, want less than a read buffer's %d", fallback, readBufferBytes)
-	}
-}
-
-// idleHeap returns the heap bytes per connection after each has answered a ping. The clients are bare
-// sockets.
-func idleHeap(t testing.TB, serve serveFunc) int64 {
-	const connections = 200
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	srv := startServer(t, serve, lis)
-	clients := make([]net.Conn, connections)
-	before := restingHeap(t)
-	for i := range clients {
-		clients[i] = testnet.Dial(t, lis)
-		if err := ping(clients[i]); err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
-	}
-	after := int64(testnet.HeapBytes())
-	runtime.KeepAlive(clients)
-	srv.Stop()
-	for _, c := range clients {
-		c.Close()
-	}
-	return (after - before) / connections
-}
-
-// restingHeap is testnet.HeapBytes, when what is left of earlier tests has been freed.
-func restingHeap(t testing.TB) (bytes int64) {
-	bytes = math.MaxInt64
-	testnet.Eventually(t, "a heap that rests", func() bool {
-		before := bytes
-		bytes = int64(testnet.HeapBytes())
-		return before-bytes < 10<<10
-	})
-	return bytes
-}
-
-// Some HTTP/2 frames (RFC 9113, section 6).
-const (
-	settings0   = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-	settingsAck = "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
-	pingFrame   = "\x00\x00\x08\x06\x00\x00\x00\x00\x00PERCORE!"
-)
-
-// ping speaks just enough HTTP/2 to get an answer to a ping. The answer proves that the server has
-// read everything.
-func ping(c net.Conn) error {
-	if _, err := io.WriteString(c, clientPreface+settings0+settingsAck+pingFrame); err != nil {
-		return err
-	}
-	const frameType, flags, typePing, flagAck = 3, 4, 6, 1
-	for {
-		header := make([]byte, 9)
-		if _, err := io.ReadFull(c, header); err != nil {
-			return fmt.Errorf("waiting for the answer to the ping: %w", err)
-		}
-		length := int64(binary.BigEndian.Uint32(header) >> 8)
-		if _, err := io.CopyN(io.Discard, c, length); err != nil {
-			return fmt.Errorf("in the middle of a frame: %w", err)
-		}
-		if header[frameType] == typePing && header[flags] == flagAck {
-			return nil
-		}
 	}
 }

@@ -68,43 +68,6 @@ func serveLimited(t *testing.T, serve serveFunc, lc percore.ListenConfig, opts .
 	return lis
 }
 
-// TestMaxConns: connections up to the limit are served; one more is served when another has ended.
-// Calls on the first connections continue while it waits.
-func TestMaxConns(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := serveLimited(t, serveByGRPC, percore.ListenConfig{MaxConns: 2})
-	first, second := dialServer(t, lis), dialServer(t, lis)
-	call := func(cc *grpc.ClientConn) {
-		t.Helper()
-		if err := callUnary(callContext(t), cc, pattern(1000)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	call(first)
-	call(second)
-	for range 3 {
-		third := dialServer(t, lis)
-		ctx := callContext(t)
-		answered := make(chan error, 1)
-		go func() { answered <- callUnary(ctx, third, pattern(1000), grpc.WaitForReady(true)) }()
-		if stats, ok := lis.(interface{ Stats() percore.ListenerStats }); ok && !connsAreNets {
-			testnet.Eventually(t, "Accept waits", func() bool { return stats.Stats().LimitWaits > 0 && stats.Stats().Conns == 2 })
-		}
-		call(first)
-		call(second)
-		select {
-		case err := <-answered:
-			t.Fatalf("a call on a third connection: got %v, want that it waits", err)
-		default:
-		}
-		first.Close()
-		if err := testnet.Receive(t, "the third connection's call", answered); err != nil {
-			t.Fatal(err)
-		}
-		first, second = second, third
-	}
-}
-
 // TestOnAccept: a client whose connection is refused gets the error that the server is unavailable,
 // and is served when it isn't refused any more. OnClose gets every address back that OnAccept
 // accepted.

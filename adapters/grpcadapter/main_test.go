@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore"
@@ -213,6 +214,26 @@ func say(stream grpc.ClientStream, message []byte) error {
 	return nil
 }
 
+// exercise makes unary calls of all sizes, and a chat with messages of all sizes.
+func exercise(t *testing.T, cc grpc.ClientConnInterface) (calls int) {
+	t.Helper()
+	sizes := []int{0, 1, 1000, 5000, 16 << 10, 70 << 10, 300 << 10, 1 << 20, 3 << 20}
+	ctx := callContext(t)
+	for _, n := range sizes {
+		if err := callUnary(ctx, cc, pattern(n)); err != nil {
+			t.Fatalf("a call with %d bytes: %v", n, err)
+		}
+	}
+	stream := openChat(t, ctx, cc)
+	for _, n := range sizes {
+		if err := say(stream, pattern(n)); err != nil {
+			t.Fatalf("a message of %d bytes: %v", n, err)
+		}
+	}
+	endChat(t, stream)
+	return len(sizes) + 1
+}
+
 // listenOnLoops listens with its own group of n loops, however many processors there are.
 func listenOnLoops(t testing.TB, n int, kind testnet.Kind) net.Listener {
 	t.Helper()
@@ -235,3 +256,11 @@ func pattern(n int) []byte {
 	}
 	return b
 }
+
+// noStats is a stats handler that does nothing, to be embedded.
+type noStats struct{}
+
+func (noStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (noStats) HandleConn(context.Context, stats.ConnStats)                       {}
+func (noStats) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (noStats) HandleRPC(context.Context, stats.RPCStats)                         {}

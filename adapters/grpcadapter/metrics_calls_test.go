@@ -45,13 +45,7 @@ func TestServerStats(t *testing.T) {
 	before := rpc.ProcessStats()
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	srv := NewServer()
-	srv.RegisterService(&echo, nil)
-	srv.RegisterService(&ending, nil)
-	served := goServe(func() error { return srv.Serve(lis) })
-	t.Cleanup(func() {
-		srv.Stop()
-		testnet.Receive(t, "Serve returning", served)
-	})
+	serveOn(t, lis, srv, &echo, &ending)
 	cc := dialServer(t, lis)
 	want := map[codes.Code]uint64{}
 	for range 3 {

@@ -137,6 +137,7 @@ func credsFor(config *tls.Config) credentials.TransportCredentials {
 
 // connLog counts the events of connections, and keeps the last peer that it has seen.
 type connLog struct {
+	noStats
 	mu     sync.Mutex
 	events []string
 	peers  []*peer.Peer
@@ -163,8 +164,6 @@ func (l *connLog) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Conte
 	return ctx
 }
 
-func (l *connLog) HandleRPC(context.Context, stats.RPCStats) {}
-
 // TestOnePort makes calls of each kind, and requests over HTTP/1.1 and HTTP/2, on one port.
 func TestOnePort(t *testing.T) {
 	eachPort(t, func(t *testing.T, way int, kind serverKind, server, client *tls.Config) {
@@ -180,22 +179,7 @@ func TestOnePort(t *testing.T) {
 		log.mu.Unlock()
 
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
-		ctx := callContext(t)
-		calls := 0
-		for _, n := range []int{0, 1, 5000, 16 << 10, 70 << 10, 3 << 20} {
-			calls++
-			if err := callUnary(ctx, cc, pattern(n)); err != nil {
-				t.Fatalf("a call with %d bytes: %v", n, err)
-			}
-		}
-		calls++
-		stream := openChat(t, ctx, cc)
-		for _, n := range []int{0, 1, 300 << 10, 1 << 20} {
-			if err := say(stream, pattern(n)); err != nil {
-				t.Fatalf("a message of %d bytes: %v", n, err)
-			}
-		}
-		endChat(t, stream)
+		calls := exercise(t, cc)
 		cc.Close()
 		testnet.Within(t, "GracefulStop", p.GracefulStop)
 
@@ -357,18 +341,13 @@ func TestOnePortFrames(t *testing.T) {
 		t.Skip("connections are net/http's here: run it on Linux, without the build tag percore_net")
 	}
 	testnet.NoLeaks(t)
-	own, port := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, own)
+	own, port := serveEcho(t), testnet.Listen(t, percore.Listen, testnet.TCP4)
 	startPort(t, 0, port, nil, NewServer())
 	for _, call := range frameCalls {
 		if strings.Contains(call.name, "content-type") {
 			continue // it is for the http.Server
 		}
-		t.Run(call.name, func(t *testing.T) {
-			if want, got := call.play(t, own), call.play(t, port); got != want {
-				t.Errorf("got the frames\n%s\nwant\n%s", got, want)
-			}
-		})
+		t.Run(call.name, func(t *testing.T) { call.compare(t, []serving{{own, "alone"}, {port, "on the port"}}) })
 	}
 	if got := (frameCall{fields: []string{"content-type=application/grpc-web"}}).play(t, port); !strings.Contains(got, ":status=200") || strings.Contains(got, "grpc-status") {
 		t.Errorf("gRPC-Web: got the frames\n%s\nwant those of the http.Server's handler", got)
@@ -401,7 +380,7 @@ func TestOnePortPanic(t *testing.T) {
 }
 
 // endPanicker is a stats handler that panics at the end of a call.
-type endPanicker struct{ endLog }
+type endPanicker struct{ noStats }
 
 func (*endPanicker) HandleRPC(_ context.Context, e stats.RPCStats) {
 	if _, ok := e.(*stats.End); ok {

@@ -87,40 +87,47 @@ func TestServePerLoop(t *testing.T) {
 	}
 }
 
-// TestServeGracefully: GracefulStop waits for streams of connections from all sockets, and Serve
-// waits for GracefulStop.
-func TestServeGracefully(t *testing.T) {
-	t.Run("grpc-go", func(t *testing.T) { testServeGracefully(t, serveByGRPC) })
-	t.Run("fast path", func(t *testing.T) { testServeGracefully(t, servePast) })
-}
-
-func testServeGracefully(t *testing.T, serve serveFunc) {
-	testnet.NoLeaks(t)
-	lis := listenOnLoops(t, 3, testnet.TCP4)
-	srv := grpc.NewServer()
-	srv.RegisterService(&echo, nil)
-	served := goServe(func() error { return serve(srv, lis) })
-	var chats []grpc.ClientStream
-	for range 10 {
-		stream := startChat(t, dialServer(t, lis))
-		chats = append(chats, stream)
-	}
-	testnet.GoBlocked(t, "GracefulStop", srv.GracefulStop)
-	for i, stream := range chats {
-		select {
-		case err := <-served:
-			t.Fatalf("Serve returned %v while %d streams were open", err, len(chats)-i)
-		default:
+// TestServeStops: GracefulStop waits for streams of connections from all sockets, Stop ends them, and
+// Serve waits for both.
+func TestServeStops(t *testing.T) {
+	for name, serve := range map[string]serveFunc{"grpc-go": serveByGRPC, "fast path": servePast} {
+		for _, graceful := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, graceful %t", name, graceful), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				lis := listenOnLoops(t, 3, testnet.TCP4)
+				srv := grpc.NewServer()
+				srv.RegisterService(&echo, nil)
+				served := goServe(func() error { return serve(srv, lis) })
+				chats := make([]grpc.ClientStream, 10)
+				for i := range chats {
+					chats[i] = startChat(t, dialServer(t, lis))
+				}
+				if graceful {
+					testnet.GoBlocked(t, "GracefulStop", srv.GracefulStop)
+				} else {
+					srv.Stop()
+				}
+				for i, stream := range chats {
+					if !graceful {
+						if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
+							t.Errorf("stream %d after Stop: got %v, want Unavailable", i, err)
+						}
+						continue
+					}
+					select {
+					case err := <-served:
+						t.Fatalf("Serve returned %v while %d streams were open", err, len(chats)-i)
+					default:
+					}
+					if err := errors.Join(say(stream, pattern(1000)), stream.CloseSend()); err != nil {
+						t.Errorf("stream %d while the server stops: %v", i, err)
+					}
+				}
+				if err := testnet.Receive(t, "Serve returning", served); err != nil {
+					t.Errorf("Serve: got %v, want nil", err)
+				}
+			})
 		}
-		if err := say(stream, pattern(1000)); err != nil {
-			t.Errorf("stream %d while the server stops: %v", i, err)
-		}
-		if err := stream.CloseSend(); err != nil {
-			t.Errorf("stream %d: %v", i, err)
-		}
-	}
-	if err := testnet.Receive(t, "Serve returning", served); err != nil {
-		t.Errorf("Serve: got %v, want nil", err)
 	}
 }
 
@@ -309,30 +316,6 @@ func TestOutcome(t *testing.T) {
 	} {
 		if got := outcome(slices.Clone(test.errs)); got != test.want {
 			t.Errorf("%s: outcome(%v): got %v, want %v", test.name, test.errs, got, test.want)
-		}
-	}
-}
-
-// TestStopCutsEverything: streams on connections of every loop end when the server is stopped, and
-// the clients get an error.
-func TestStopCutsEverything(t *testing.T) {
-	t.Run("grpc-go", func(t *testing.T) { testStopCutsEverything(t, serveByGRPC) })
-	t.Run("fast path", func(t *testing.T) { testStopCutsEverything(t, servePast) })
-}
-
-func testStopCutsEverything(t *testing.T, serve serveFunc) {
-	testnet.NoLeaks(t)
-	lis := listenOnLoops(t, 3, testnet.TCP4)
-	srv := startServer(t, serve, lis)
-	var chats []grpc.ClientStream
-	for range 10 {
-		stream := startChat(t, dialServer(t, lis))
-		chats = append(chats, stream)
-	}
-	srv.Stop()
-	for i, stream := range chats {
-		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
-			t.Errorf("stream %d after Stop: got %v, want Unavailable", i, err)
 		}
 	}
 }

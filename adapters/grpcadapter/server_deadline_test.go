@@ -25,6 +25,7 @@ import (
 
 // deadlines is a server of one method, whose handlers do what the field "do" says until the deadline.
 type deadlines struct {
+	noStats
 	ready   atomic.Bool   // a handler has come to where it waits for the deadline, before that
 	release chan struct{} // closed when handlers that ignore the deadline may return
 	results chan error    // of what a handler was doing at the deadline
@@ -63,9 +64,6 @@ func (d *deadlines) serve(_ any, s grpc.ServerStream) error {
 	return ctx.Err()
 }
 
-func (d *deadlines) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (d *deadlines) HandleConn(context.Context, stats.ConnStats)                       {}
-func (d *deadlines) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
 func (d *deadlines) HandleRPC(ctx context.Context, e stats.RPCStats) {
 	if _, ok := e.(*stats.OutPayload); ok && slices.Equal(metadata.ValueFromIncomingContext(ctx, "do"), []string{"send"}) {
 		<-ctx.Done()

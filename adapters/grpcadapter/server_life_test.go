@@ -27,7 +27,7 @@ import (
 )
 
 // framePeer dials, and speaks HTTP/2 frame by frame.
-func framePeer(t *testing.T, lis net.Listener) *frames.Peer {
+func framePeer(t testing.TB, lis net.Listener) *frames.Peer {
 	nc := testnet.Dial(t, lis)
 	t.Cleanup(func() { nc.Close() })
 	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))

@@ -59,8 +59,7 @@ func TestServerWatchStack(t *testing.T) {
 		}
 	}}
 	srv := NewServer()
-	srv.RegisterService(&grpc.ServiceDesc{ServiceName: "Test", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{watch}}, nil)
-	served := goServe(func() error { return srv.Serve(lis) })
+	serveOn(t, lis, srv, &grpc.ServiceDesc{ServiceName: "Test", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{watch}})
 	p := framePeer(t, lis)
 	open := func(i int) {
 		call(p, uint32(2*i+1), "/Test/Watch").Flush()
@@ -75,10 +74,6 @@ func TestServerWatchStack(t *testing.T) {
 	t.Logf("a handler that waits: a stack of %d bytes", each)
 	if each > 6<<10 {
 		t.Errorf("got a stack of %d bytes for a handler that waits, want 4 KiB", each)
-	}
-	srv.Stop()
-	if err := testnet.Receive(t, "Serve returning", served); err != nil {
-		t.Errorf("Serve: got %v, want nil", err)
 	}
 }
 
@@ -161,15 +156,12 @@ func BenchmarkServerAllocs(b *testing.B) {
 // unaryFrames returns a function that makes a unary call: the client writes frames.
 func unaryFrames(t testing.TB) func() {
 	lis := serveEcho(t)
-	nc := testnet.Dial(t, lis)
-	t.Cleanup(func() { nc.Close() })
-	p := frames.NewPeer(t, nc)
-	p.Flush()
+	p := framePeer(t, lis).Flush()
 	id, answer := uint32(1), make([]byte, 4096)
 	return func() {
 		p.Headers(id, false, ":method", "POST", ":scheme", "http", ":path", "/percore.test.Echo/Unary", ":authority", "h",
 			"content-type", "application/grpc", "te", "trailers", "user-agent", "bench").Data(id, goodMessage, true).Window(0, 8).Flush()
-		if _, err := nc.Read(answer); err != nil {
+		if _, err := p.Conn.Read(answer); err != nil {
 			t.Fatal(err)
 		}
 		id += 2

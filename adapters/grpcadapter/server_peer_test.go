@@ -70,14 +70,11 @@ func tellPeer(_ any, stream grpc.ServerStream) error {
 }
 
 // connPeers is a stats handler that gives connections their addresses' types.
-type connPeers struct{}
+type connPeers struct{ noStats }
 
 func (connPeers) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
 	return context.WithValue(ctx, statsKey("conn"), fmt.Sprintf("tag %T %T; %s", info.RemoteAddr, info.LocalAddr, describePeer(ctx)))
 }
-func (connPeers) HandleConn(context.Context, stats.ConnStats)                     {}
-func (connPeers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-func (connPeers) HandleRPC(context.Context, stats.RPCStats)                       {}
 
 // TestServerPeers compares what the context says of a client over TLS with grpc-go's.
 func TestServerPeers(t *testing.T) {

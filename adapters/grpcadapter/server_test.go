@@ -67,19 +67,7 @@ func TestServer(t *testing.T) {
 			}
 			srv := startOwn(t, lis, server...)
 			cc := dialServer(t, lis, client...)
-			ctx := callContext(t)
-			for _, n := range []int{0, 1, 1000, 5000, 16 << 10, 70 << 10, 1 << 20, 3 << 20} {
-				if err := callUnary(ctx, cc, pattern(n)); err != nil {
-					t.Fatalf("a call with %d bytes: %v", n, err)
-				}
-			}
-			stream := openChat(t, ctx, cc)
-			for _, n := range []int{0, 1, 1000, 300 << 10, 16 << 10, 1 << 20} {
-				if err := say(stream, pattern(n)); err != nil {
-					t.Fatalf("a message of %d bytes: %v", n, err)
-				}
-			}
-			endChat(t, stream)
+			exercise(t, cc)
 			testnet.Within(t, "GracefulStop", srv.GracefulStop)
 		})
 	}

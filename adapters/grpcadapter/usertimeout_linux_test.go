@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -284,107 +283,6 @@ func TestDialerKeepAlive(t *testing.T) {
 	} {
 		if got, want := socketOption(t, c, o.level, o.option), socketOption(t, nc, o.level, o.option); got != want {
 			t.Errorf("%s: got %d, want grpc-go's %d", o.name, got, want)
-		}
-	}
-}
-
-// TestPeerThatStopsAcknowledging floods a client whose kernel soon takes nothing more, because its
-// program does not read. TCP_USER_TIMEOUT ends such a connection (since 5.11 Linux also counts a
-// window that stays closed). grpc-go's pings are hours away. The connection must end on percore as
-// it does on net.
-func TestPeerThatStopsAcknowledging(t *testing.T) {
-	kp := keepalive.ServerParameters{Timeout: 300 * time.Millisecond}
-	for _, arm := range []struct {
-		name  string
-		serve serveFunc
-		lis   net.Listener
-	}{
-		{"grpc-go on net", plainServe, testnet.Listen(t, net.Listen, testnet.TCP4)},
-		{"Wrap", servePast, listenOnLoops(t, 2, testnet.TCP4)},
-	} {
-		t.Run(arm.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			tapped := tapListener(arm.lis)
-			handled := make(chan error, 1)
-			startServer(t, arm.serve, tapped, grpc.KeepaliveParams(kp), grpc.StreamInterceptor(
-				func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-					err := handler(srv, stream)
-					handled <- err
-					return err
-				}))
-			var clientEnd net.Conn
-			stalled := make(chan struct{})
-			cc, err := grpc.NewClient("passthrough:///"+tapped.Addr().String(),
-				grpc.WithTransportCredentials(insecure.NewCredentials()),
-				// These windows are so large that gRPC's own flow control never closes them.
-				grpc.WithInitialWindowSize(math.MaxInt32), grpc.WithInitialConnWindowSize(math.MaxInt32),
-				grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
-					c, err := new(net.Dialer).DialContext(ctx, "tcp", target)
-					clientEnd = c
-					return &stallingConn{c, stalled}, err
-				}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { clientEnd.Close(); cc.Close() })
-			flood, err := cc.NewStream(callContext(t), &echo.Streams[1], "/percore.test.Echo/Flood")
-			if err == nil {
-				err = flood.SendMsg(wrapperspb.Bytes(pattern(100_000)))
-			}
-			if err == nil {
-				err = flood.RecvMsg(new(wrapperspb.BytesValue))
-			}
-			if err != nil {
-				t.Fatalf("asking for the flood: %v", err)
-			}
-			// Stall only now, or a slow client would count as one that is gone.
-			close(stalled)
-			if err := flood.CloseSend(); err != nil {
-				t.Fatalf("starting the flood: %v", err)
-			}
-			testnet.Receive(t, "the server noticing that the peer is gone", handled)
-			c := testnet.Receive(t, "the connection", tapped.accepted)
-			if err := awaitClosed(t, c); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("the server's end: got %v, want it closed", err)
-			}
-		})
-	}
-}
-
-// awaitClosed waits until grpc-go has closed a connection, and returns the error of using it.
-// grpc-go closes it soon after its streams have ended.
-func awaitClosed(t *testing.T, c net.Conn) error {
-	var err error
-	testnet.Eventually(t, "the connection being closed", func() bool {
-		err = c.SetWriteDeadline(time.Time{})
-		return err != nil
-	})
-	return err
-}
-
-// stallingConn reads nothing more once stalled is closed.
-type stallingConn struct {
-	net.Conn
-	stalled <-chan struct{}
-}
-
-func (c *stallingConn) Read(b []byte) (int, error) {
-	select {
-	case <-c.stalled:
-		return 0, errors.Join(errStalled, c.waitForClose())
-	default:
-		return c.Conn.Read(b)
-	}
-}
-
-var errStalled = errors.New("the peer reads nothing any more")
-
-// waitForClose returns when the connection is closed, without reading from it.
-func (c *stallingConn) waitForClose() error {
-	for {
-		time.Sleep(10 * time.Millisecond)
-		if err := c.Conn.SetReadDeadline(time.Time{}); err != nil {
-			return err
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
@@ -19,7 +18,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -27,42 +25,12 @@ import (
 
 // These tests look for something that grpc-go's transport does for a server, and Wrap does not.
 
-// attacked has a method that returns what it gets, and obeys interceptors as generated code does.
-var attacked = grpc.ServiceDesc{ServiceName: "percore.test.Attacked", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
-	MethodName: "Unary",
-	Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-		in := new(wrapperspb.BytesValue)
-		if err := decode(in); err != nil {
-			return nil, err
-		}
-		handler := func(_ context.Context, req any) (any, error) { return req, nil }
-		if interceptor == nil {
-			return handler(ctx, in)
-		}
-		return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: attackedPath}, handler)
-	},
-}}}
-
-const attackedPath = "/percore.test.Attacked/Unary"
-
-func callAttacked(ctx context.Context, cc *grpc.ClientConn, message []byte, opts ...grpc.CallOption) error {
-	return cc.Invoke(ctx, attackedPath, wrapperspb.Bytes(message), new(wrapperspb.BytesValue), opts...)
-}
-
-// serveAttacked returns a function that serves a server which has the service attacked besides.
-func serveAttacked(serve serveFunc) serveFunc {
-	return func(srv *grpc.Server, lis net.Listener) error {
-		srv.RegisterService(&attacked, nil)
-		return serve(srv, lis)
-	}
-}
-
 // eachServe runs a test on grpc-go's transport and past it, and compares what it returns.
 func eachServe(t *testing.T, test func(t *testing.T, serve serveFunc) string) {
 	t.Helper()
 	testnet.NoLeaks(t)
-	want := test(t, serveAttacked(plainServe))
-	if got := test(t, serveAttacked(servePast)); got != want {
+	want := test(t, plainServe)
+	if got := test(t, servePast); got != want {
 		t.Errorf("past grpc-go's transport\n%s\nwant\n%s", got, want)
 	}
 }
@@ -120,7 +88,7 @@ func TestWrapCredsConn(t *testing.T) {
 					seen = fmt.Sprintf("%+v", p.AuthInfo)
 					return handler(ctx, req)
 				}))
-			if err := callAttacked(callContext(t), dialServer(t, lis), pattern(10)); err != nil {
+			if err := callUnary(callContext(t), dialServer(t, lis), pattern(10)); err != nil {
 				t.Error(err)
 			}
 			if !strings.Contains(seen, "of the listener") {
@@ -154,7 +122,7 @@ func TestWrapDeepContext(t *testing.T) {
 					return handler(ctx, req)
 				}))
 			var header, trailer metadata.MD
-			err := callAttacked(callContext(t), dialServer(t, lis), pattern(10), grpc.Header(&header), grpc.Trailer(&trailer))
+			err := callUnary(callContext(t), dialServer(t, lis), pattern(10), grpc.Header(&header), grpc.Trailer(&trailer))
 			if err != nil || seen == "" || strings.Contains(seen, "failed") {
 				t.Errorf("%d contexts: %v, %s", depth, err, seen)
 			}
@@ -190,7 +158,7 @@ func TestWrapKeptContext(t *testing.T) {
 		const calls = 30
 		for i := range calls {
 			ctx := metadata.AppendToOutgoingContext(deadline, "number", fmt.Sprint(i))
-			if err := callAttacked(ctx, cc, pattern(10)); err != nil {
+			if err := callUnary(ctx, cc, pattern(10)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -220,7 +188,7 @@ func TestWrapKeptContext(t *testing.T) {
 }
 
 // connTag adds values to the contexts of connections and calls.
-type connTag struct{ connLog }
+type connTag struct{ noStats }
 
 func (*connTag) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
 	return context.WithValue(ctx, statsKey("conn"), "tagged")
@@ -228,48 +196,4 @@ func (*connTag) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Conte
 
 func (*connTag) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
 	return context.WithValue(ctx, statsKey("call"), fmt.Sprint(ctx.Value(statsKey("conn")), info.FullMethodName))
-}
-
-// TestWrapTwoServers: servers of one process, which share the proof, keep their options apart.
-func TestWrapTwoServers(t *testing.T) {
-	testnet.NoLeaks(t)
-	const servers = 4
-	deny := func(i int) grpc.UnaryServerInterceptor {
-		return func(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any, error) {
-			return nil, status.Errorf(codes.PermissionDenied, "by %d", i)
-		}
-	}
-	var clients []*grpc.ClientConn
-	for i := range servers {
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		var opts []grpc.ServerOption
-		if i%2 == 1 {
-			opts = append(opts, grpc.UnaryInterceptor(deny(i)))
-		} else {
-			opts = append(opts, grpc.MaxRecvMsgSize(100*(i+1)))
-		}
-		startServer(t, serveAttacked(servePast), lis, opts...)
-		clients = append(clients, dialServer(t, lis))
-	}
-	var wg sync.WaitGroup
-	for i, cc := range clients {
-		for range 20 {
-			wg.Go(func() {
-				ctx := callContext(t)
-				if i%2 == 1 {
-					if err := callAttacked(ctx, cc, nil); status.Convert(err).Message() != fmt.Sprintf("by %d", i) {
-						t.Errorf("server %d: got %v, want its interceptor's error", i, err)
-					}
-					return
-				}
-				if err := callAttacked(ctx, cc, pattern(50*(i+1))); err != nil {
-					t.Errorf("server %d: %v", i, err)
-				}
-				if err := callAttacked(ctx, cc, pattern(100*(i+1))); status.Code(err) != codes.ResourceExhausted {
-					t.Errorf("server %d: got %v, want its limit's error", i, err)
-				}
-			})
-		}
-	}
-	wg.Wait()
 }

@@ -309,57 +309,6 @@ func observeTwoStreams(t *testing.T, lis net.Listener) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestHandlersAreLimited: with MaxConcurrentStreams as many handlers run at once, those of cancelled
-// calls among them.
-func TestHandlersAreLimited(t *testing.T) {
-	for _, kind := range serverKinds {
-		t.Run(kind.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			const calls = 4
-			running, release := make(chan bool, calls), make(chan bool)
-			var now, most atomic.Int32
-			desc := &grpc.ServiceDesc{ServiceName: "slow", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
-				StreamName: "Slow", ServerStreams: true, ClientStreams: true,
-				Handler: func(any, grpc.ServerStream) error { // which takes no notice of its context
-					most.Store(max(most.Load(), now.Add(1)))
-					running <- true
-					<-release
-					now.Add(-1)
-					return nil
-				},
-			}}}
-			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			serveOn(t, lis, kind.make([]grpc.ServerOption{grpc.MaxConcurrentStreams(2)}, []Option{MaxConcurrentStreams(2)}), desc)
-			p := framePeer(t, lis)
-			for id := uint32(1); id < 2*calls; id += 2 {
-				p.Headers(id, false, ":method", "POST", ":scheme", "http", ":path", "/slow/Slow", ":authority", "h",
-					"content-type", "application/grpc", "te", "trailers").Flush()
-				if id <= 3 { // both calls are cancelled, so that there may be others
-					testnet.Receive(t, "a handler", running)
-					p.Reset(id, 8).Flush()
-				}
-			}
-			cc := dialServer(t, lis) // time enough for a handler that should not run
-			for range 50 {
-				if err := callUnary(callContext(t), cc, nil); status.Code(err) != codes.Unimplemented {
-					t.Fatal(err)
-				}
-			}
-			cc.Close()
-			for range calls - 2 {
-				release <- true
-				testnet.Receive(t, "a handler", running)
-			}
-			release <- true
-			release <- true
-			if n := most.Load(); n != 2 {
-				t.Errorf("%d handlers ran at once, want 2", n)
-			}
-			p.Conn.Close()
-		})
-	}
-}
-
 // observeGoaway waits for the server to send the client away.
 func observeGoaway(t *testing.T, lis net.Listener) string {
 	p := framePeer(t, lis).Flush()

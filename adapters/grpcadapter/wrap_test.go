@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -81,6 +84,46 @@ func TestWrapRefused(t *testing.T) {
 			}
 			if w.inner != nil {
 				t.Error("an inner server was made")
+			}
+		})
+	}
+}
+
+// TestWrapBypassed: a line in the log says that the grpc.Server's own Serve was called instead of the
+// WrappedServer's, once.
+func TestWrapBypassed(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		serve func(*grpc.Server, *WrappedServer, net.Listener) error
+		late  time.Duration // between Wrap and Serve
+		lines int
+	}{
+		{name: "at once", serve: func(srv *grpc.Server, _ *WrappedServer, lis net.Listener) error { return srv.Serve(lis) }, lines: 1},
+		{name: "later", serve: func(srv *grpc.Server, _ *WrappedServer, lis net.Listener) error { return srv.Serve(lis) }, late: 20 * time.Second, lines: 1},
+		{name: "the right one", serve: func(_ *grpc.Server, w *WrappedServer, lis net.Listener) error { return w.Serve(lis) }},
+		{name: "both", serve: func(srv *grpc.Server, w *WrappedServer, lis net.Listener) error {
+			w.used.Store(true)
+			return srv.Serve(lis)
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var lines []string
+			srv := grpc.NewServer()
+			w := wrap(srv, func(w *wrapping) {
+				w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+			})
+			time.Sleep(test.late)
+			lis := newOnceListener()
+			served := make(chan error, 1)
+			go func() { served <- test.serve(srv, w, lis) }()
+			time.Sleep(2 * bypassCheckLast)
+			synctest.Wait()
+			if len(lines) != test.lines || test.lines > 0 && !strings.Contains(lines[0], "Call Serve of what it has returned") {
+				t.Errorf("%s: got the lines %q, want %d", test.name, lines, test.lines)
+			}
+			srv.Stop()
+			if err := <-served; err != nil {
+				t.Errorf("%s: Serve: %v", test.name, err)
 			}
 		})
 	}

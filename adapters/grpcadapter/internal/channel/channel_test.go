@@ -422,14 +422,16 @@ func TestServiceConfig(t *testing.T) {
 	})
 }
 
-// failing is a builder that fails.
+// failing is a builder that keeps the authority that it is given, and fails.
 type failing struct {
-	scheme string
-	err    error
+	scheme    string
+	err       error
+	authority *string
 }
 
 func (f failing) Scheme() string { return f.scheme }
-func (f failing) Build(resolver.Target, resolver.ClientConn, resolver.BuildOptions) (resolver.Resolver, error) {
+func (f failing) Build(_ resolver.Target, _ resolver.ClientConn, o resolver.BuildOptions) (resolver.Resolver, error) {
+	*f.authority = o.Authority
 	return nil, f.err
 }
 
@@ -441,13 +443,13 @@ func TestBuildFails(t *testing.T) {
 	} {
 		for _, waits := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				b := grpc.WithResolvers(failing{"test", err})
-				cc, newErr := grpc.NewClient("test:///x", b, grpc.WithTransportCredentials(insecure.NewCredentials()))
+				b := failing{"test", err, new(string)}
+				cc, newErr := grpc.NewClient("test:///x", grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
 				if newErr != nil {
 					t.Fatal(newErr)
 				}
 				defer cc.Close()
-				c, _, _ := makeChannel(t, func(config *Config) { config.Resolvers = []resolver.Builder{failing{"test", err}} })
+				c, _, _ := makeChannel(t, func(config *Config) { config.Resolvers = []resolver.Builder{b} })
 				defer c.Close()
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
@@ -509,20 +511,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// capturing is a builder that keeps what it is given.
-type capturing struct {
-	scheme    string
-	authority *string
-}
-
-func (b capturing) Scheme() string { return b.scheme }
-func (b capturing) Build(_ resolver.Target, _ resolver.ClientConn, o resolver.BuildOptions) (resolver.Resolver, error) {
-	*b.authority = o.Authority
-	return nil, errors.New("nothing to resolve")
-}
-
 // overriding is one that has an authority of its own.
-type overriding struct{ capturing }
+type overriding struct{ failing }
 
 func (overriding) OverrideAuthority(t resolver.Target) string { return "overridden-" + t.Endpoint() }
 
@@ -531,7 +521,8 @@ func (overriding) OverrideAuthority(t resolver.Target) string { return "overridd
 func TestTargets(t *testing.T) {
 	var authority string
 	builders := []resolver.Builder{
-		capturing{"dns", &authority}, capturing{"test", &authority}, overriding{capturing{"over", &authority}},
+		failing{"dns", errors.New("no"), &authority}, failing{"test", errors.New("no"), &authority},
+		overriding{failing{"over", errors.New("no"), &authority}},
 	}
 	describe := func(target string, connect func(), closes func() error) string {
 		authority = ""
