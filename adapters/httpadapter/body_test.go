@@ -313,8 +313,8 @@ func TestBodyLeft(t *testing.T) {
 	for name, handler := range handlers {
 		for _, size := range []int{1, 5000, 100_000, discardMax - 1, large} {
 			wg.Go(func() {
-				onAllSides(t, fmt.Sprintf("%s, %d bytes", name, size), func(side string) string {
-					return playBody(t, side, handler, size)
+				onAllSides(t, fmt.Sprintf("%s, %d bytes", name, size), func(w way) string {
+					return playBody(t, w, handler, size)
 				})
 			})
 		}
@@ -350,8 +350,8 @@ var discard = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io
 
 // playBody sends a request with a body of size bytes, and then a plain one. It returns everything
 // that comes back, and the states.
-func playBody(t *testing.T, name string, handler http.HandlerFunc, size int) string {
-	s := newSide(t, name, &http.Server{}, func(_ *side, rw http.ResponseWriter, r *http.Request) {
+func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
+	s := newSide(t, w, nil, func(_ *side, rw http.ResponseWriter, r *http.Request) {
 		if r.Method == "POST" {
 			handler(rw, r)
 		}
@@ -399,8 +399,8 @@ func TestBodyLast(t *testing.T) {
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			onAllSides(t, test.name, func(name string) string {
-				s := newSide(t, name, &http.Server{}, func(_ *side, rw http.ResponseWriter, r *http.Request) { test.handler(rw, r) })
+			onAllSides(t, test.name, func(w way) string {
+				s := newSide(t, w, nil, func(_ *side, rw http.ResponseWriter, r *http.Request) { test.handler(rw, r) })
 				c := s.dial()
 				defer c.Close()
 				io.WriteString(c, test.request)

@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -30,10 +31,14 @@ const connectionsVariable = "PERCORE_TEST_CONNECTIONS"
 // and odd requests in any order, pipelined and cut anywhere, to handlers that do anything. The bytes
 // that come back, the end of the connection, what handlers see, the states and the log must be the same.
 //
-//  1. A script ends its connection: the client half-closes or closes, or the last request asks for it.
+//  1. A script ends its connection: the client half-closes, closes or resets it, the last request asks
+//     for it, or the server is closed or shut down.
 //  2. A handler does what its request's field Do says: see perform.
 //  3. Where requests and handlers are drawn, they leave out what is left to chance on package net, and
 //     what docs/DIFFERENCES.md lists.
+//  4. The same holds over TLS, while HandOver calls a give that fails at any moment, and while the
+//     connection moves to another Server and back. ConnState then sees several connections, and their
+//     states put together must be those of one.
 //
 // Without the variable above the scripts are the same each time.
 func TestSameConnection(t *testing.T) {
@@ -55,8 +60,12 @@ func TestSameConnection(t *testing.T) {
 	var all sync.WaitGroup
 	for player := range players {
 		r := rand.New(rand.NewPCG(seed, uint64(player)))
-		pair := newPair(t, func(srv *http.Server) {
+		w := []way{withAdapter, withAdapter, withAdapter, byListener}[player%4]
+		pair := newPair(t, w, func(srv *http.Server) {
 			srv.MaxHeaderBytes, srv.DisableGeneralOptionsHandler = headerMax, player%3 == 2
+			if player%4 > 1 {
+				srv.TLSConfig, _ = testnet.TLS(t)
+			}
 		})
 		all.Go(func() {
 			for range (cases + players - 1) / players {
@@ -72,23 +81,23 @@ func TestSameConnection(t *testing.T) {
 func TestSameConnectionChosen(t *testing.T) {
 	needParking(t)
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"
-	pair := newPair(t, func(srv *http.Server) { srv.MaxHeaderBytes = headerMax })
+	pair := newPair(t, withAdapter, func(srv *http.Server) { srv.MaxHeaderBytes = headerMax })
 	for name, script := range map[string]*connectionScript{
-		"an empty line behind a GET":                    {[]piece{{request("/"), true}, {text: "\r\n" + request("/x")}}, halfCloses},
-		"an empty line behind a POST":                   {[]piece{{post, true}, {text: "\r\n" + request("/x")}}, halfCloses},
-		"a part of one, and a GET":                      {[]piece{{post + "\r\n", true}, {text: request("/x")}}, halfCloses},
-		"an empty line behind a later GET":              {[]piece{{post, true}, {request("/"), true}, {text: "\r\n" + request("/x")}}, halfCloses},
-		"a part of a request":                           {[]piece{{request("/") + "GET /x HTTP/1.1\r\n", true}, {text: "Host: h\r\n\r\n"}}, halfCloses},
-		"an end":                                        {[]piece{{request("/"), true}}, halfCloses},
-		"an end behind a byte":                          {[]piece{{request("/"), true}, {text: "G"}}, halfCloses},
-		"an end behind an empty line":                   {[]piece{{request("/"), true}, {text: "\r\n"}}, halfCloses},
-		"a bad target":                                  {[]piece{{request("/"), true}, {"GET /a%2x?q HTTP/1.1\r\nHost: h\r\n", true}}, readsOn},
-		"a bad target at first":                         {[]piece{{"GET /a% HTTP/1.1\r\n", true}}, readsOn},
-		"an empty line, and the beginning of a request": {[]piece{{text: posted("Content-Length: 1") + "b\r\n\r\nGET"}}, halfCloses},
-		"a wrong line before too many":                  {[]piece{{text: "CONNECT h:443 HTTP/1.1\r\n\x7fx:\r"}, {text: "\n" + strings.Repeat("x:\r\n", 600)}}, halfCloses},
-		"a Read behind a body that was expected, with full duplex": {[]piece{
+		"an empty line behind a GET":                    {pieces: []piece{{request("/"), true}, {text: "\r\n" + request("/x")}}, end: halfCloses},
+		"an empty line behind a POST":                   {pieces: []piece{{post, true}, {text: "\r\n" + request("/x")}}, end: halfCloses},
+		"a part of one, and a GET":                      {pieces: []piece{{post + "\r\n", true}, {text: request("/x")}}, end: halfCloses},
+		"an empty line behind a later GET":              {pieces: []piece{{post, true}, {request("/"), true}, {text: "\r\n" + request("/x")}}, end: halfCloses},
+		"a part of a request":                           {pieces: []piece{{request("/") + "GET /x HTTP/1.1\r\n", true}, {text: "Host: h\r\n\r\n"}}, end: halfCloses},
+		"an end":                                        {pieces: []piece{{request("/"), true}}, end: halfCloses},
+		"an end behind a byte":                          {pieces: []piece{{request("/"), true}, {text: "G"}}, end: halfCloses},
+		"an end behind an empty line":                   {pieces: []piece{{request("/"), true}, {text: "\r\n"}}, end: halfCloses},
+		"a bad target":                                  {pieces: []piece{{request("/"), true}, {"GET /a%2x?q HTTP/1.1\r\nHost: h\r\n", true}}, end: readsOn},
+		"a bad target at first":                         {pieces: []piece{{"GET /a% HTTP/1.1\r\n", true}}, end: readsOn},
+		"an empty line, and the beginning of a request": {pieces: []piece{{text: posted("Content-Length: 1") + "b\r\n\r\nGET"}}, end: halfCloses},
+		"a wrong line before too many":                  {pieces: []piece{{text: "CONNECT h:443 HTTP/1.1\r\n\x7fx:\r"}, {text: "\n" + strings.Repeat("x:\r\n", 600)}}, end: halfCloses},
+		"a Read behind a body that was expected, with full duplex": {pieces: []piece{
 			{text: strings.Replace(posted("Expect: 100-continue", "Transfer-Encoding: chunked"), "Do: a", "Do: dafp", 1) + "1\r\nb\r\n0\r\n\r\n" + request("/next")},
-		}, halfCloses},
+		}, end: halfCloses},
 	} {
 		t.Run(name, func(t *testing.T) { pair.play(t, script) })
 	}
@@ -103,24 +112,26 @@ func FuzzSameConnection(f *testing.F) {
 		r.Read(seed)
 		f.Add(seed)
 	}
-	pair := newPair(f, func(srv *http.Server) { srv.MaxHeaderBytes = headerMax })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		program := testnet.Program(data)
-		pair.play(t, newConnectionScript(func(n int) int { return program.Next() % n }))
+		draw := func(n int) int { return program.Next() % n }
+		overTLS := draw(4) == 1
+		pair := newPair(t, []way{withAdapter, byListener}[draw(2)], func(srv *http.Server) {
+			if srv.MaxHeaderBytes = headerMax; overTLS {
+				srv.TLSConfig, _ = testnet.TLS(t)
+			}
+		})
+		pair.play(t, newConnectionScript(draw))
 	})
 }
 
 // A pair is net/http on package net, and Serve's server on percore. They serve one connection at a time.
 type pair struct{ net, percore *side }
 
-// newPair starts both. configure is called with the http.Server of each.
-func newPair(t testing.TB, configure func(*http.Server)) *pair {
-	start := func(name string) *side {
-		srv := new(http.Server)
-		configure(srv)
-		return newSide(t, name, srv, perform)
-	}
-	return &pair{start(sides[0]), start(sides[1])}
+// newPair starts both, the second one in the given way. configure, which may be nil, is called with the
+// http.Server of each.
+func newPair(t testing.TB, w way, configure func(*http.Server)) *pair {
+	return &pair{newSide(t, onNet, configure, perform), newSide(t, w, configure, perform)}
 }
 
 // headerMax is the MaxHeaderBytes for which scripts are drawn: see cutOff.
@@ -129,7 +140,6 @@ const headerMax = 8192
 // play plays a script to both, at the same time since they linger. It returns net/http's outcome.
 func (p *pair) play(t *testing.T, script *connectionScript) (want string) {
 	t.Helper()
-	p.net.t, p.percore.t = t, t // a fuzz target must not use its testing.F
 	var got string
 	var other sync.WaitGroup
 	other.Go(func() { got = p.percore.playScript(script) })
@@ -144,8 +154,18 @@ func (p *pair) play(t *testing.T, script *connectionScript) (want string) {
 // A connectionScript is a client's side of a connection.
 type connectionScript struct {
 	pieces []piece
-	end    clientEnd
+	end    connectionEnd
+	moves  moves // for percore's side in clear
 }
+
+// moves says what HandOver does while a script is played.
+type moves int
+
+const (
+	stays  moves = iota // nothing
+	fails               // it is called, and no other process takes the connection
+	leaves              // the connection goes to another Server, and back
+)
 
 // A piece is sent by itself. If await is set, the client waits behind it until the server has sent
 // something, or has ended its stream.
@@ -154,28 +174,45 @@ type piece struct {
 	await bool
 }
 
-// A clientEnd is what a client does when it has sent all.
-type clientEnd int
+// A connectionEnd is how a connection ends when the client has sent all.
+type connectionEnd int
 
 const (
-	readsOn    clientEnd = iota // reads until the server ends its stream
-	halfCloses                  // ends its own stream, and reads
-	closes                      // doesn't read
+	readsOn    connectionEnd = iota // the client reads until the server ends its stream
+	halfCloses                      // it ends its own stream, and reads
+	closes                          // it doesn't read
+
+	// The others come when the answer to a request for lastTarget was sent, unless the connection has
+	// ended before.
+
+	closesIdle      // as closes
+	resetsIdle      // the client resets the connection
+	serverCloses    // by its method Close
+	serverShutsDown // by Shutdown
 )
+
+// lastTarget is what the last request of a connection asks for.
+const lastTarget = "/last"
 
 func (s *connectionScript) String() string {
 	var b strings.Builder
 	for _, piece := range s.pieces {
 		fmt.Fprintf(&b, "%s await %t\n", testnet.Shortened(strconv.Quote(piece.text)), piece.await)
 	}
-	return b.String() + [...]string{"reads on", "half-closes", "closes"}[s.end]
+	ends := [...]string{"reads on", "half-closes", "closes", "closes when idle", "resets", "the server closes", "the server shuts down"}
+	return fmt.Sprint(b.String(), ends[s.end], [...]string{"", ", HandOver fails", ", moving"}[s.moves])
 }
 
 // playScript plays the client's side, and returns all that can be seen of the connection.
 func (s *side) playScript(script *connectionScript) string {
 	from := s.clear()
-	c := s.dial().(*net.TCPConn)
+	c := s.dial()
 	defer c.Close()
+	stop := func() {}
+	if s.way == withAdapter && s.client == nil {
+		stop = s.startMoving(script.moves)
+		defer stop()
+	}
 	answers := receive(c)
 	for _, piece := range script.pieces {
 		io.WriteString(c, piece.text)
@@ -185,30 +222,70 @@ func (s *side) playScript(script *connectionScript) string {
 			time.Sleep(time.Millisecond) // the server reads the pieces one by one, most of the time
 		}
 	}
-	text := ""
-	switch script.end {
-	case readsOn:
-		text = answers.all()
-	case halfCloses:
-		c.CloseWrite()
-		text = answers.all()
-	case closes:
-		c.Close()
-		answers.all()
+	if script.end > closes {
+		s.awaitLast()
 	}
+	reads := true // otherwise what the client has read depends on when its end arrives
+	switch script.end {
+	case halfCloses:
+		_ = c.(interface{ CloseWrite() error }).CloseWrite()
+	case closes, closesIdle:
+		c.Close()
+		reads = false
+	case resetsIdle:
+		stop() // a connection that was reset is not taken over
+		below := c
+		if tc, ok := c.(*tls.Conn); ok {
+			below = tc.NetConn()
+		}
+		_ = below.(*net.TCPConn).SetLinger(0)
+		below.Close()
+		reads = false
+	case serverCloses, serverShutsDown:
+		stop()
+		if script.end == serverShutsDown {
+			if err := s.server.Shutdown(s.t.Context()); err != nil {
+				s.t.Errorf("Shutdown: %v", err)
+			}
+		}
+		s.close()
+		defer func() { s.stage = s.open() }()
+	}
+	text := answers.all()
 	c.Close() // it may have stayed open
+	stop()
+	if !reads {
+		text = ""
+	}
+	outcome := s.outcome(text, from)
 	if script.end == closes {
-		s.outcome("", from)
 		return "" // it depends on when the client's reset arrives
 	}
-	return s.outcome(text, from)
+	return outcome
+}
+
+// awaitLast waits until the last request was answered, or the connection has ended before.
+func (s *side) awaitLast() {
+	testnet.Eventually(s.t, "the answer to the last request", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.isOverLocked() {
+			return true
+		}
+		if n := len(s.seen); n == 0 || !strings.Contains(s.seen[n-1], lastTarget) || s.onTheWay > 0 {
+			return false
+		}
+		states := s.states[s.conns[len(s.conns)-1]]
+		return states[len(states)-1] == "idle"
+	})
 }
 
 // clear forgets what handlers have noted, and returns how long the log is.
 func (s *side) clear() (from int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen = nil
+	s.seen, s.conns = nil, nil
+	clear(s.states)
 	return len(s.log.String())
 }
 
@@ -325,7 +402,24 @@ var acts = map[rune]func(s *side, rw http.ResponseWriter, r *http.Request) error
 		_, writeErr := rw.Write(b)
 		return errors.Join(err, writeErr)
 	},
+	'y': func(s *side, rw http.ResponseWriter, r *http.Request) error {
+		echoProxy(nil, &s.log).ServeHTTP(rw, r)
+		return nil
+	},
+	's': func(*side, http.ResponseWriter, *http.Request) error {
+		time.Sleep(2 * time.Millisecond)
+		return nil
+	},
+	'n': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		control := http.NewResponseController(rw)
+		return errors.Join(control.SetReadDeadline(time.Now().Add(time.Hour)), control.SetWriteDeadline(time.Time{}))
+	},
+	'S': func(_ *side, rw http.ResponseWriter, r *http.Request) error {
+		http.ServeContent(rw, r, "file.txt", time.Unix(1e9, 0), strings.NewReader("content"))
+		return nil
+	},
 	'w': writing("write"),
+	'B': writing(strings.Repeat("0123456789", 5000)),
 	'W': writing(strings.Repeat("b", 5000)),
 	'r': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
 		_, err := io.Copy(rw, struct{ io.Reader }{strings.NewReader("<html>read from")}) // an io.ReaderFrom, without an o
@@ -418,8 +512,11 @@ func (s *side) noteBody(r *http.Request, part io.Reader) error {
 // perform notes the request, and does what its field Do says. Behind an o it does so under an
 // http.TimeoutHandler. It is no method, which net/http would find as the caller when it logs.
 func perform(s *side, rw http.ResponseWriter, r *http.Request) {
-	s.note("%s %s %+v %s %d.%d %q %v length %d %q close %t trailer %v body %t pattern %q", r.Method, r.RequestURI, *r.URL, r.Proto, r.ProtoMajor, r.ProtoMinor,
-		r.Host, r.Header, r.ContentLength, r.TransferEncoding, r.Close, r.Trailer, r.Body != http.NoBody, r.Pattern)
+	s.mu.Lock()
+	isPeer := r.RemoteAddr == s.peer
+	s.mu.Unlock()
+	s.note("%s %s %+v %s %d.%d %q %v length %d %q close %t trailer %v body %t pattern %q TLS %t peer %t", r.Method, r.RequestURI, *r.URL, r.Proto, r.ProtoMajor,
+		r.ProtoMinor, r.Host, r.Header, r.ContentLength, r.TransferEncoding, r.Close, r.Trailer, r.Body != http.NoBody, r.Pattern, r.TLS != nil, isPeer)
 	performActs(s, rw, r, r.Header.Get("Do"))
 }
 

@@ -31,21 +31,30 @@ func newConnectionScript(draw chooser) *connectionScript {
 	for range 1 + draw(5) {
 		b.request()
 	}
-	end := halfCloses
-	switch draw(8) {
+	s := &connectionScript{end: halfCloses}
+	if b.whole {
+		s.moves = []moves{stays, stays, fails, leaves}[draw(4)]
+	}
+	switch draw(9) {
 	case 0:
 		b.text = cutOff(b.text, draw(len(b.text)))
 	case 1:
 		if b.requests == 1 && !b.whole {
-			end = closes
+			s.end = closes
 		}
-	case 2, 3, 4:
+	case 2, 3:
 		if b.whole {
-			end = readsOn
-			b.text += "GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+			s.end = readsOn
+			b.text += "GET " + lastTarget + " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+		}
+	case 4, 5, 6:
+		if b.whole {
+			s.end = []connectionEnd{closesIdle, resetsIdle, serverCloses, serverShutsDown}[draw(4)]
+			b.text += "GET " + lastTarget + " HTTP/1.1\r\nHost: h\r\n\r\n"
 		}
 	}
-	return &connectionScript{pieces: b.pieces(), end: end}
+	s.pieces = b.pieces()
+	return s
 }
 
 // scriptBuilder builds a script's text.
@@ -125,7 +134,7 @@ func (b *scriptBuilder) request() {
 	if expects && b.whole && q.version == "HTTP/1.1" {
 		switch draw(3) {
 		case 0:
-			if strings.IndexAny(todo, reading) == 0 { // another handler may wait for the body first
+			if strings.IndexAny(todo, reading) == 0 && todo[0] != 'g' { // another may wait for the body first, or not read
 				b.awaits[len(b.text)] = true
 				waits = false // the answer may have come
 			}
@@ -230,7 +239,7 @@ func (b *scriptBuilder) chunks() (body string) {
 // todo draws what a handler does.
 func (b *scriptBuilder) todo() (todo string) {
 	draw := b.draw
-	letters := "aaaabpmMgcqwwwWrffdtTu5lkKeECD01U234ooxPhH"
+	letters := "aaaabpmMgcqywwwWBrffdtTu5lkKeECD01U234noosSxPhH"
 	for range draw(5) {
 		todo += string(letters[draw(len(letters))])
 	}
@@ -256,7 +265,7 @@ func (b *scriptBuilder) todo() (todo string) {
 }
 
 // reading are the letters of those that read the body: see acts.
-const reading = "abpmMgq"
+const reading = "abpmMgqy"
 
 // tooLarge is one byte more than what an http.MaxBytesReader allows. No body is that long: such a one
 // is taken for read.

@@ -123,8 +123,8 @@ func TestLimits(t *testing.T) {
 	for name, handler := range limitsMet {
 		for _, sent := range []int{8, 5000, limitTestBytes} { // before awaiting the answer
 			wg.Go(func() {
-				got := onAllSides(t, fmt.Sprintf("%s, %d bytes", name, sent), func(side string) string {
-					return playLimit(t, side, handler, sent)
+				got := onAllSides(t, fmt.Sprintf("%s, %d bytes", name, sent), func(w way) string {
+					return playLimit(t, w, handler, sent)
 				})
 				if strings.Contains(got, "GET") {
 					t.Errorf("%s, %d bytes: the connection is not closed: %s", name, sent, got)
@@ -134,7 +134,7 @@ func TestLimits(t *testing.T) {
 	}
 	for name, handler := range limitsUnmet {
 		wg.Go(func() {
-			got := onAllSides(t, name, func(side string) string { return playLimit(t, side, handler, limitTestBytes) })
+			got := onAllSides(t, name, func(w way) string { return playLimit(t, w, handler, limitTestBytes) })
 			if !strings.Contains(got, "GET") {
 				t.Errorf("%s: the connection is closed: %s", name, got)
 			}
@@ -144,8 +144,8 @@ func TestLimits(t *testing.T) {
 
 // playLimit sends part of a body and reads the answer, and then sends the rest and another request.
 // It returns everything that comes back, and the last state.
-func playLimit(t *testing.T, name string, handler http.HandlerFunc, sent int) string {
-	s := newSide(t, name, &http.Server{}, func(_ *side, rw http.ResponseWriter, r *http.Request) {
+func playLimit(t *testing.T, w way, handler http.HandlerFunc, sent int) string {
+	s := newSide(t, w, nil, func(_ *side, rw http.ResponseWriter, r *http.Request) {
 		if r.Method == "POST" {
 			handler(rw, r)
 			return
@@ -161,7 +161,7 @@ func playLimit(t *testing.T, name string, handler http.HandlerFunc, sent int) st
 	for status := 100; status < 200; {
 		resp, err := http.ReadResponse(br, nil)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v", w, err)
 			return ""
 		}
 		status = resp.StatusCode

@@ -3,7 +3,6 @@ package httpadapter
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"regexp"
 	"runtime"
@@ -51,7 +50,7 @@ func TestSlowRequests(t *testing.T) {
 		{request: timeout},
 	} {
 		for _, slow := range slowParts {
-			pair := newPair(t, func(srv *http.Server) {
+			pair := newPair(t, withAdapter, func(srv *http.Server) {
 				srv.ReadHeaderTimeout, srv.ReadTimeout, srv.IdleTimeout = limits.header, limits.request, limits.idle
 			})
 			all.Go(func() {
@@ -75,7 +74,7 @@ func TestSlowRequests(t *testing.T) {
 // playSlowly sends bytes until the server ends the connection, and returns all that can be seen of it.
 func (s *side) playSlowly(begin, drip string) string {
 	from := s.clear()
-	c := s.dial().(*net.TCPConn)
+	c := s.dial()
 	defer c.Close()
 	answers := receive(c)
 	io.WriteString(c, begin)
@@ -112,9 +111,8 @@ func TestFloods(t *testing.T) {
 		{"encodings", posted("Transfer-Encoding: "+mib("chunked,")[:1<<19]+"chunked") + "0\r\n\r\n"},
 	} {
 		t.Run(flood.name, func(t *testing.T) {
-			pair := newPair(t, func(srv *http.Server) { srv.MaxHeaderBytes = 1 << 20 })
+			pair := newPair(t, withAdapter, func(srv *http.Server) { srv.MaxHeaderBytes = 1 << 20 })
 			script := &connectionScript{pieces: []piece{{text: flood.text}}, end: halfCloses}
-			pair.percore.t, pair.net.t = t, t
 			allocated := func(s *side) (bytes uint64) {
 				for range 2 { // the first time has more to prepare
 					var before, after runtime.MemStats

@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,54 +19,130 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A side is an http.Server on package net, or on percore with the adapter.
-type side struct {
-	t       testing.TB
-	ln      net.Listener
-	states  chan string
-	log     testnet.Log
-	ours    *Server        // nil on package net
-	running sync.WaitGroup // the handlers
+// way says how a server is run.
+type way string
 
-	mu   sync.Mutex
-	seen []string // guarded by mu; what handlers have noted
-}
+const (
+	onNet       way = "net/http on package net"
+	withAdapter way = "with the adapter"
+	byListener  way = withAdapter + ", and a listener of tls.NewListener"
+)
 
 // The sides of a comparison. The first one is the reference.
-var sides = []string{"net", "httpadapter"}
+var sides = []way{onNet, withAdapter}
+
+// A side is an http.Server on package net, or on percore with the adapter. It serves one connection at a
+// time.
+type side struct {
+	t         testing.TB
+	way       way
+	configure func(*http.Server)
+	handler   sideHandler
+	stage     // the server that gets the next connection
+	log       testnet.Log
+	running   sync.WaitGroup // the handlers
+
+	mu sync.Mutex
+
+	// guarded by mu
+	seen     []string              // what handlers have noted
+	peer     string                // the client's address
+	conns    []net.Conn            // as reported to ConnState: several if the connection moves
+	states   map[net.Conn][]string // of each
+	onTheWay int                   // connections that move, and were not reported again
+}
+
+// A stage is a server of a side.
+type stage struct {
+	ln     net.Listener
+	server testnet.WebServer
+	ours   *Server     // server, or nil on package net
+	client *tls.Config // for clients; nil: in clear
+	close  func()      // ends the server
+}
 
 // A sideHandler is an http.HandlerFunc that knows its side.
 type sideHandler func(s *side, rw http.ResponseWriter, r *http.Request)
 
-func newSide(t testing.TB, name string, srv *http.Server, handler sideHandler) *side {
+// newSide starts a side. configure, which may be nil, is called with its http.Server, and says by its
+// TLSConfig that TLS is served.
+func newSide(t testing.TB, w way, configure func(*http.Server), handler sideHandler) *side {
 	t.Helper()
-	s := &side{t: t, states: make(chan string, 1000)}
-	srv.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		s.running.Add(1)
-		defer s.running.Done()
-		handler(s, rw, r)
-	})
-	srv.ErrorLog = log.New(&s.log, "", 0)
-	srv.ConnState = func(_ net.Conn, state http.ConnState) { s.states <- state.String() }
-	listen, serve, stop := net.Listen, srv.Serve, srv.Close
-	if name != sides[0] {
-		s.ours = Wrap(srv)
-		listen, serve, stop = percore.Listen, s.ours.Serve, s.ours.Close
-	}
-	ln := testnet.Listen(t, listen, testnet.TCP4)
-	s.ln = ln
-	served := make(chan error, 1)
-	go func() { served <- serve(ln) }()
-	t.Cleanup(func() {
-		stop()
-		testnet.Receive(t, "Serve", served)
-	})
+	s := &side{t: t, way: w, configure: configure, handler: handler, states: make(map[net.Conn][]string)}
+	s.stage = s.open()
 	return s
 }
 
+// open starts a server, which runs until it is closed, or the test ends.
+func (s *side) open() (st stage) {
+	srv := new(http.Server)
+	if s.configure != nil {
+		s.configure(srv)
+	}
+	srv.Handler, srv.ConnState, srv.ErrorLog = s, s.connState, log.New(&s.log, "", 0)
+	listen := net.Listen
+	if st.server = srv; s.way != onNet {
+		st.ours = Wrap(srv)
+		listen, st.server = percore.Listen, st.ours
+	}
+	ln := testnet.Listen(s.t, listen, testnet.TCP4)
+	st.ln = ln
+	serve := func() error { return st.server.Serve(ln) }
+	if srv.TLSConfig != nil {
+		var config *tls.Config
+		config, st.client = testnet.TLS(s.t)
+		if s.way == byListener {
+			srv.TLSConfig = nil
+			serve = func() error { return st.server.Serve(tls.NewListener(ln, config)) }
+		} else {
+			serve = func() error { return st.server.ServeTLS(ln, "", "") }
+		}
+	}
+	served := make(chan error, 1)
+	go func() { served <- serve() }()
+	st.close = sync.OnceFunc(func() {
+		st.server.Close()
+		if err := testnet.Receive(s.t, "Serve", served); err != http.ErrServerClosed {
+			s.t.Errorf("Serve: got %v, want http.ErrServerClosed", err)
+		}
+	})
+	s.t.Cleanup(st.close)
+	return st
+}
+
+// ServeHTTP calls the side's handler.
+func (s *side) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	s.running.Add(1)
+	defer s.running.Done()
+	s.handler(s, rw, r)
+}
+
+func (s *side) connState(nc net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.states[nc] == nil {
+		if len(s.conns) > 0 {
+			s.onTheWay--
+		}
+		s.conns = append(s.conns, nc)
+	}
+	s.states[nc] = append(s.states[nc], state.String())
+}
+
+// dial connects, and does a handshake if the side is one of TLS.
 func (s *side) dial() net.Conn {
 	c := testnet.Dial(s.t, s.ln)
 	_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	s.mu.Lock()
+	s.peer = c.LocalAddr().String()
+	s.mu.Unlock()
+	if s.client != nil {
+		tc := tls.Client(c, s.client)
+		if err := tc.Handshake(); err != nil {
+			s.t.Errorf("handshake: %v", err)
+		}
+		return tc
+	}
 	return c
 }
 
@@ -75,16 +152,41 @@ func (s *side) note(format string, args ...any) {
 	s.seen = append(s.seen, fmt.Sprintf(format, args...))
 }
 
-// statesUntilClosed returns what ConnState was told of the only connection.
-func (s *side) statesUntilClosed() string {
-	var all []string
-	for {
-		state := testnet.Receive(s.t, "StateClosed", s.states)
-		all = append(all, state)
-		if state == "closed" || state == "hijacked" {
-			return strings.Join(all, " ")
+// isOverLocked reports whether the last state of the connection was reported.
+func (s *side) isOverLocked() bool {
+	for _, states := range s.states {
+		if last := states[len(states)-1]; last != "closed" && last != "hijacked" {
+			return false
 		}
 	}
+	return len(s.conns) > 0 && s.onTheWay == 0
+}
+
+// statesUntilClosed returns what ConnState was told of the only connection, without the states that say
+// that it has moved.
+func (s *side) statesUntilClosed() string {
+	testnet.Eventually(s.t, "the connection's last state", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.isOverLocked()
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for i, nc := range s.conns {
+		states := s.states[nc]
+		if i > 0 {
+			states = states[1:] // new
+			if states[0] == "idle" {
+				states = states[1:]
+			}
+		}
+		if i < len(s.conns)-1 {
+			states = states[:len(states)-1] // closed
+		}
+		all = append(all, states...)
+	}
+	return strings.Join(all, " ")
 }
 
 // result returns everything that a connection has left behind, once it is closed.
@@ -97,14 +199,14 @@ func (s *side) result(answers string) string {
 
 // onAllSides plays the same on all sides, and returns the result on package net. Each must give the
 // same.
-func onAllSides(t *testing.T, what string, play func(name string) string) (want string) {
+func onAllSides(t *testing.T, what string, play func(w way) string) (want string) {
 	t.Helper()
-	for i, name := range sides {
-		got := play(name)
+	for i, w := range sides {
+		got := play(w)
 		if i == 0 {
 			want = got
 		} else if !sameResult(got, want) {
-			t.Errorf("%s, %s:\n%s\nwant, as on package net:\n%s", what, name, got, want)
+			t.Errorf("%s, %s:\n%s\nwant, as on package net:\n%s", what, w, got, want)
 		}
 	}
 	return want
@@ -168,8 +270,8 @@ func TestCutOffBody(t *testing.T) {
 	} {
 		for _, came := range []string{"", "body"} {
 			t.Run(name+"/"+came, func(t *testing.T) {
-				onAllSides(t, name, func(name string) string {
-					s := newSide(t, name, &http.Server{}, read)
+				onAllSides(t, name, func(w way) string {
+					s := newSide(t, w, nil, read)
 					c := s.dial()
 					defer c.Close()
 					io.WriteString(c, "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n"+came)
@@ -189,11 +291,12 @@ func TestPrefaceAfterRequests(t *testing.T) {
 	for _, between := range []string{"at once", "parked"} {
 		for cut := range len("PRI * HTTP/2.0\r\n\r\n") { // before the answer
 			t.Run(fmt.Sprint(between, " ", cut), func(t *testing.T) {
-				onAllSides(t, between, func(name string) string {
-					srv := &http.Server{Protocols: new(http.Protocols)}
-					srv.Protocols.SetHTTP1(true)
-					srv.Protocols.SetUnencryptedHTTP2(true)
-					s := newSide(t, name, srv, func(s *side, rw http.ResponseWriter, r *http.Request) {
+				onAllSides(t, between, func(w way) string {
+					s := newSide(t, w, func(srv *http.Server) {
+						srv.Protocols = new(http.Protocols)
+						srv.Protocols.SetHTTP1(true)
+						srv.Protocols.SetUnencryptedHTTP2(true)
+					}, func(s *side, rw http.ResponseWriter, r *http.Request) {
 						s.note("%s %s %s", r.Method, r.RequestURI, r.Proto)
 						io.WriteString(rw, r.Method)
 					})
@@ -225,9 +328,9 @@ func TestPrefaceAfterRequests(t *testing.T) {
 // TestLateWriteHeader: a call of WriteHeader after the handler has returned is logged.
 func TestLateWriteHeader(t *testing.T) {
 	needParking(t)
-	onAllSides(t, "late", func(name string) string {
+	onAllSides(t, "late", func(w way) string {
 		late, told := make(chan http.ResponseWriter, 1), make(chan bool)
-		s := newSide(t, name, &http.Server{}, func(_ *side, rw http.ResponseWriter, _ *http.Request) { late <- rw })
+		s := newSide(t, w, nil, func(_ *side, rw http.ResponseWriter, _ *http.Request) { late <- rw })
 		c := s.dial()
 		defer c.Close()
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")

@@ -1,7 +1,6 @@
 package httpadapter
 
 import (
-	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -205,7 +204,7 @@ func TestSmuggling(t *testing.T) {
 	const players = 30 // most of the time they wait for a server that lingers
 	var all sync.WaitGroup
 	for player := range players {
-		pair := newPair(t, func(*http.Server) {})
+		pair := newPair(t, withAdapter, nil)
 		all.Go(func() {
 			for i := player; i < len(smuggled); i += players {
 				pair.smuggle(t, smuggled[i].name, smuggled[i].text, smuggled[i].statuses)
@@ -219,14 +218,14 @@ func TestSmuggling(t *testing.T) {
 func (p *pair) smuggle(t *testing.T, name, text, want string) {
 	const follows = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
 	statuses := ""
-	for _, answer := range statusPattern.FindAllStringSubmatch(p.play(t, &connectionScript{[]piece{{text: text + follows}}, halfCloses}), -1) {
+	for _, answer := range statusPattern.FindAllStringSubmatch(p.play(t, &connectionScript{pieces: []piece{{text: text + follows}}, end: halfCloses}), -1) {
 		statuses += " " + answer[1]
 	}
 	if statuses = strings.TrimSpace(statuses); want != "" && statuses != want {
 		t.Errorf("%s: got the statuses %q on package net, want %q", name, statuses, want)
 	}
-	p.play(t, &connectionScript{[]piece{{text: request("/plain") + text + follows}}, halfCloses})
-	p.play(t, &connectionScript{[]piece{{text: request("/plain"), await: true}, {text: text}, {text: follows}}, halfCloses})
+	p.play(t, &connectionScript{pieces: []piece{{text: request("/plain") + text + follows}}, end: halfCloses})
+	p.play(t, &connectionScript{pieces: []piece{{text: request("/plain"), await: true}, {text: text}, {text: follows}}, end: halfCloses})
 }
 
 var statusPattern = regexp.MustCompile(`HTTP/1\.[01] (\d{3}) `)

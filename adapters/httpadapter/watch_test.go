@@ -3,8 +3,6 @@ package httpadapter
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
@@ -171,58 +168,24 @@ func (m *watchModel) atEnd() {
 
 // A watchStage is a server that plays the handler's part of a program.
 type watchStage struct {
-	t      *testing.T
-	way    way
-	client *tls.Config
-	ln     net.Listener
-	server anyServer
-	states chan net.Conn // as reported to ConnState
-	ops    chan rune     // for the handler; 0: it returns
-	result chan string   // of each operation
+	*side
+	ops    chan rune   // for the handler; 0: it returns
+	result chan string // of each operation
 	req    chan *http.Request
 }
 
-// anyServer is an http.Server or a Server.
-type anyServer interface {
-	Serve(net.Listener) error
-	ServeTLS(net.Listener, string, string) error
-	Shutdown(ctx context.Context) error
-	Close() error
-}
-
 func startWatchStage(t *testing.T, w way, overTLS bool) *watchStage {
-	s := &watchStage{
-		t: t, way: w, states: make(chan net.Conn, 1),
-		ops: make(chan rune), result: make(chan string), req: make(chan *http.Request, 1),
-	}
-	srv := &http.Server{Handler: s, ErrorLog: log.New(io.Discard, "", 0), ConnState: func(nc net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			s.states <- nc
+	s := &watchStage{ops: make(chan rune), result: make(chan string), req: make(chan *http.Request, 1)}
+	s.side = newSide(t, w, func(srv *http.Server) {
+		if overTLS {
+			srv.TLSConfig, _ = testnet.TLS(t)
 		}
-	}}
-	server, listen := anyServer(srv), net.Listen
-	if w != onNet {
-		server, listen = Wrap(srv), percore.Listen
-	}
-	s.server = server
-	s.ln = testnet.Listen(t, listen, testnet.TCP4)
-	served := make(chan error, 1)
-	if overTLS {
-		srv.TLSConfig, s.client = testnet.TLS(t)
-		srv.TLSConfig.NextProtos = nil
-		go func() { served <- server.ServeTLS(s.ln, "", "") }()
-	} else {
-		go func() { served <- server.Serve(s.ln) }()
-	}
-	t.Cleanup(func() {
-		server.Close()
-		testnet.Receive(t, "Serve", served)
-	})
+	}, func(_ *side, rw http.ResponseWriter, r *http.Request) { s.serve(rw, r) })
 	return s
 }
 
-// ServeHTTP does what ops say.
-func (s *watchStage) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+// serve does what ops say.
+func (s *watchStage) serve(rw http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/next" {
 		io.WriteString(rw, "next")
 		return
@@ -265,12 +228,10 @@ func describe(err error) string {
 // model.
 func (s *watchStage) play(p watchProgram) (transcript []string) {
 	t := s.t
-	nc := testnet.Dial(t, s.ln)
+	s.clear()
+	nc := s.dial()
+	defer s.statesUntilClosed()
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	if p.tls {
-		nc = tls.Client(nc, s.client)
-	}
 	send := func(text string) {
 		if _, err := io.WriteString(nc, text); err != nil {
 			t.Fatalf("%s: %s: %v", s.way, p, err)
@@ -282,7 +243,9 @@ func (s *watchStage) play(p watchProgram) (transcript []string) {
 		time.Sleep(time.Millisecond)
 	}
 	r := testnet.Receive(t, "the request", s.req)
-	identity := testnet.Receive(t, "the connection", s.states)
+	s.mu.Lock()
+	identity := s.conns[0]
+	s.mu.Unlock()
 	m := watchModel{buffered: p.first, rest: p.size - p.first, watching: p.size == 0, next: p.next}
 	if p.chunked {
 		m.buffered, m.rest = p.size, 0
@@ -349,7 +312,7 @@ func (s *watchStage) contextIs(r *http.Request, done bool) bool {
 // awaitSeen waits until the server has noticed that the next request is there.
 func (s *watchStage) awaitSeen(nc net.Conn, declined bool) {
 	testnet.Eventually(s.t, "the next request being noticed", func() bool {
-		if s.way == withAdapter && canPark {
+		if s.ours != nil && canPark {
 			return isIn(h1.ConnOf(nc).Sight(), "notified")
 		}
 		buf := make([]byte, 1<<20)
@@ -425,17 +388,17 @@ type roundTripper func(r *http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A client that ends its stream after its request loses nothing behind a proxy, which takes some
-// time before it reads the body.
-func TestHalfCloseBehindProxy(t *testing.T) {
-	ended := make(chan bool, 1)
-	f := startOurs(t, (&httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "backend"}) },
+// echoProxy is a proxy for a server that answers with the body. before, which may be nil, is called
+// before the body is read.
+func echoProxy(before func(*http.Request) error, errorLog io.Writer) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "backend"}) },
+		ErrorLog: log.New(errorLog, "", 0),
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-			testnet.Receive(t, "the end of the client's stream", ended)
-			time.Sleep(2 * time.Millisecond)
-			if err := r.Context().Err(); err != nil {
-				return nil, err
+			if before != nil {
+				if err := before(r); err != nil {
+					return nil, err
+				}
 			}
 			body, err := io.ReadAll(r.Body)
 			return &http.Response{
@@ -443,7 +406,18 @@ func TestHalfCloseBehindProxy(t *testing.T) {
 				Body: io.NopCloser(bytes.NewReader(body)), Request: r,
 			}, err
 		}),
-	}).ServeHTTP, nil)
+	}
+}
+
+// A client that ends its stream after its request loses nothing behind a proxy, which takes some
+// time before it reads the body.
+func TestHalfCloseBehindProxy(t *testing.T) {
+	ended := make(chan bool, 1)
+	f := startOurs(t, echoProxy(func(r *http.Request) error {
+		testnet.Receive(t, "the end of the client's stream", ended)
+		time.Sleep(2 * time.Millisecond)
+		return r.Context().Err()
+	}, io.Discard).ServeHTTP, nil)
 	c := f.dial()
 	c.send(post("/", 4) + "body")
 	c.closeWrite()

@@ -3,4 +3,4 @@
 package httpadapter
 
 // startMoving is for platforms on which nothing moves.
-func (pf *performance) startMoving(*stage) (stop func()) { return func() {} }
+func (*side) startMoving(moves) (stop func()) { return func() {} }
