@@ -88,7 +88,7 @@ func (f *roomFixture) watch(p *frames.Peer, id uint32) *moved {
 func TestRoomDetached(t *testing.T) {
 	f := newRoomFixture(t, 3)
 	busy := f.peerFrom("127.0.0.1")
-	f.watch(busy, 1)
+	rest := f.watch(busy, 1)
 	busy.Headers(3, true, ":method", "POST", ":scheme", "http", ":path", "/", ":authority", "x").Flush()
 	testnet.Eventually(t, "a handler", func() bool { return f.server.Stats().Streams == 2 })
 	var all [2]*frames.Peer
@@ -124,6 +124,10 @@ func TestRoomDetached(t *testing.T) {
 	close(f.release)
 	busy.Want("reset 3 INTERNAL_ERROR")
 	f.server.Close()
+	for _, m := range []*moved{rest, streams[left][0], testnet.Receive(t, "the late stream", f.moved)} {
+		testnet.Receive(t, "the end of a stream", m.cancelled)
+		m.stream.Finish()
+	}
 }
 
 // TestRoomDetachedFlood: one address takes all places with streams that are detached, and finished now
