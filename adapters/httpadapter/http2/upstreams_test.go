@@ -45,8 +45,8 @@ const (
 	settings    = "settings"    // it sends no more than SETTINGS
 )
 
-// upstreams are the rows of the matrix. Where else an answer may be cut or wrong TestTransportSameAsNetHTTP,
-// TestTransportHTTP2SameAsNetHTTP, and in package client TestSameResult and TestStall have.
+// upstreams are the rows of the matrix. TestTransportSameAsNetHTTP, TestTransportHTTP2SameAsNetHTTP, and
+// in package client TestSameResult and TestStall have where else an answer may be cut or wrong.
 func upstreams() []upstream {
 	begin := func(p *frames.Peer, id uint32) { p.Headers(id, false, ":status", "200", "content-length", "8") }
 	half := func(p *frames.Peer, id uint32) {

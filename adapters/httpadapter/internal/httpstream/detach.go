@@ -37,43 +37,26 @@ func (w *response) Detach(a *Answer, o semantics.Owner) (context.Context, error)
 		return nil, semantics.ErrReturned
 	}
 	a.server, a.canceler, a.owner = x.server, x.canceler, o
-	a.response = response{
-		x: &a.part, memory: w.memory, trailers: w.trailers, declared: w.declared, written: w.written, length: w.length,
-		status: w.status, isHead: w.isHead, err: w.err, wrote: w.wrote, sent: w.sent, resets: w.resets,
-		hasType: w.hasType, hasLength: w.hasLength, hasCoding: w.hasCoding, hasDate: w.hasDate, ends: w.ends,
-		header: maps.Clone(w.header), // middleware may look at its own when the handler has returned
-	}
+	a.response.x, a.response.status, a.response.isHead, a.response.progress = &a.part, w.status, w.isHead, w.progress
+	a.response.header = maps.Clone(w.header) // middleware may look at its own when the handler has returned
 	if w.sent && w.trailers == nil {
 		a.response.header = nil
 	}
 	w.memory, w.done = nil, true
-	a.response.notify.state.Store(w.notify.state.Load())
 	a.detached.Store(a)
-	x.stream.Move((*resumer)(a))
+	x.stream.Move(a)
 	x.detached.Store(a)
 	if err := a.stream.Err(); err != nil {
 		a.gone(err) // before there was an owner to be told
 	}
-	return x.req.Context(), nil
+	return x.ctx, nil
 }
 
-// resumer is an Answer as the handler of its stream.
-type resumer Answer
-
-// Stream implements [h2.StreamHandler].
-func (a *resumer) Stream() *h2.Stream { return &a.stream }
-
 // Serve implements [h2.StreamHandler]. It is not called: the exchange was served.
-func (a *resumer) Serve() {}
+func (a *Answer) Serve() {}
 
-// Cancelled implements [h2.StreamHandler].
-func (a *resumer) Cancelled(err error) { a.cancelled(err) }
-
-// Resume implements [h2.Resumer].
-func (a *resumer) Resume() { (*Answer)(a).work() }
-
-// work makes the owner send what is to be sent, and notes the end.
-func (a *Answer) work() {
+// Resume implements [h2.Resumer]. It makes the owner send what is to be sent, and notes the end.
+func (a *Answer) Resume() {
 	a.count(1)
 	over, sent := a.owner.Work()
 	if !over {
@@ -161,7 +144,7 @@ func (a *Answer) Finish(complete bool) (err error) {
 		a.response.abort()
 		a.stream.Reset(h2.InternalError)
 	}
-	a.ended()
+	a.canceler.Cancel()
 	a.stream.Finish()
 	return err
 }

@@ -27,7 +27,7 @@ func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, o
 	}
 	conn := c.User().(Conn)
 	ctx, canceler := conn.NewContext()
-	x.canceler = canceler
+	x.ctx, x.canceler = ctx, canceler
 	r := &x.request
 	*r = *blank.WithContext(ctx)
 	r.Method, r.URL, r.RequestURI, r.Host = from.Method, u, uri, from.Authority
@@ -45,7 +45,7 @@ func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, o
 	if !from.End {
 		r.ContentLength = from.ContentLength
 	}
-	x.req, x.response.x, x.response.isHead = r, &x.part, r.Method == http.MethodHead
+	x.response.x, x.response.isHead = &x.part, r.Method == http.MethodHead
 	x.response.status = int16(from.Problem.Status())
 	return 0, true
 }

@@ -1,6 +1,7 @@
 package httpstream
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -29,23 +30,28 @@ import (
 //	streaming  yes    yes    the header is sent                   finish, abort
 //	done       any    any    the handler has returned             (final)
 type response struct {
-	x      *part // immutable
-	notify closeNotify
+	x        *part                     // immutable
+	notified atomic.Pointer[chan bool] // what CloseNotify has returned; nil: it wasn't called
+	informed atomic.Bool               // an interim answer was sent, so the body's Read, without mu, sends none
 
 	mu sync.Mutex // guards everything below
 
-	header   http.Header // the handler's; nil until it calls Header
-	memory   *memory     // nil while nothing is buffered
-	trailers *trailers   // nil: none are declared
-	declared int64       // the body's length, once the header is sent; 0: none
-	written  int64
-	length   int64       // the body's length, until the header is sent; -1: none
-	err      error       // of a Write that has failed; all later ones fail with it
-	informed atomic.Bool // an interim answer was sent, so the body's Read, without mu, sends none
-	status   int16       // before it is written: of a request that the handler does not get; 0: it gets it
+	status int16 // before it is written: of a request that the handler does not get; 0: it gets it
+	isHead bool
+	done   bool
+	header http.Header // the handler's; nil until it calls Header
+	progress
+}
 
-	isHead                                       bool
-	wrote, sent, done                            bool
+// progress is how far an answer is. It moves with it to an Answer.
+type progress struct {
+	memory   *memory   // nil while nothing is buffered
+	trailers *trailers // nil: none are declared
+	length   int64     // of the body, as the header declares; -1: it doesn't
+	written  int64
+	err      error // of a Write that has failed; all later ones fail with it
+
+	wrote, sent                                  bool
 	resets                                       bool // the stream is reset behind the answer: the request was malformed
 	hasType, hasLength, hasCoding, hasDate, ends bool // of the header
 }
@@ -55,19 +61,6 @@ type trailers struct {
 	values []string // of Trailer, as they were at WriteHeader
 	names  []string // that are declared, in net/http's order
 }
-
-// closeNotify tells a handler that its stream has ended. It has no lock: a call that holds the
-// response's may be the one that finds the end.
-type closeNotify struct {
-	state atomic.Pointer[notice] // nil: neither CloseNotify nor ended was called
-}
-
-type notice struct {
-	ch   chan bool // nil before CloseNotify
-	gone bool
-}
-
-var goneUnasked = &notice{gone: true}
 
 // bodyBytesMax is how many bytes of a body are buffered, as in net/http.
 const bodyBytesMax = 4 << 10
@@ -247,7 +240,7 @@ func (w *response) write(p []byte, s string) (n int, err error) {
 		return 0, http.ErrBodyNotAllowed
 	}
 	w.written += int64(len(p) + len(s))
-	if w.declared != 0 && w.written > w.declared {
+	if w.sent && w.length > 0 && w.written > w.length {
 		return 0, errTooLong
 	}
 	for len(p)+len(s) > bodyBytesMax-w.buffered() && w.err == nil {
@@ -357,7 +350,7 @@ func (w *response) endEarly(m h2.Message) error {
 		return writeError(err)
 	}
 	w.x.stream.Reset(h2.NoError) // of the request's body, if it has not ended
-	w.x.ended()
+	w.x.canceler.Cancel()
 	return nil
 }
 
@@ -377,7 +370,6 @@ func (w *response) completeHeader(p []byte, last bool) []h2.Field {
 	}
 	switch {
 	case w.length >= 0:
-		w.declared = w.length
 		fields = append(fields, h2.FieldOfKey("Content-Length", strconv.FormatInt(w.length, 10)))
 	case !w.hasLength && last && allowed && (len(p) > 0 || !w.isHead):
 		fields = append(fields, h2.FieldOfKey("Content-Length", strconv.Itoa(len(p))))
@@ -487,36 +479,18 @@ func (w *response) abort() {
 	w.releaseMemory()
 }
 
-// CloseNotify implements http.CloseNotifier.
+// CloseNotify implements http.CloseNotifier. It has no lock, which a Write may hold.
 func (w *response) CloseNotify() <-chan bool {
-	w = &w.x.current().response
-	for {
-		at := w.notify.state.Load()
-		if at != nil && at.ch != nil {
-			return at.ch
-		}
-		next := &notice{ch: make(chan bool, 1), gone: at != nil}
-		if next.gone {
-			next.ch <- true
-		}
-		if w.notify.state.CompareAndSwap(at, next) {
-			return next.ch
-		}
+	ch := make(chan bool, 1)
+	if !w.notified.CompareAndSwap(nil, &ch) {
+		return *w.notified.Load()
 	}
-}
-
-// ended is called when the stream has ended.
-func (n *closeNotify) ended() {
-	if n.state.CompareAndSwap(nil, goneUnasked) {
-		return
+	if w.x.ctx.Err() != nil {
+		ch <- true
+	} else {
+		context.AfterFunc(w.x.ctx, func() { ch <- true })
 	}
-	at := n.state.Load()
-	if !at.gone && n.state.CompareAndSwap(at, &notice{ch: at.ch, gone: true}) {
-		select {
-		case at.ch <- true:
-		default: // a detached answer was told at the same time
-		}
-	}
+	return ch
 }
 
 // Push implements http.Pusher.

@@ -355,6 +355,12 @@ var scripts = []script{
 		_, g := w.(interface{ FlushError() error })
 		s.note("%t %t %t %t %t %t %t", a, b, c, d, e, f, g)
 	}},
+	{name: "CloseNotify", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		notifier := w.(http.CloseNotifier) //lint:ignore SA1019 handlers use it
+		gone := notifier.CloseNotify()
+		w.(http.Flusher).Flush()
+		s.note("%t %t", notifier.CloseNotify() == gone, <-gone)
+	}, play: begin(get("POST", "/"), func(p *frames.Peer) { p.Reset(1, h2.Cancel) }), streams: -1},
 	{name: "context ends with the handler", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		context.AfterFunc(r.Context(), func() { s.note("ended: %v", r.Context().Err()) })
 	}},

@@ -99,8 +99,8 @@ type part struct {
 
 	// immutable
 	server   *Handler
-	canceler semantics.Canceler // of the request's context
-	req      *http.Request      // nil in an Answer
+	ctx      context.Context    // of the request, which handlers may give another; nil in an Answer
+	canceler semantics.Canceler // of ctx
 
 	response response
 
@@ -120,25 +120,16 @@ func (p *part) logPanic(reason any) {
 	semantics.LogPanic(p.server.Host.Logf, "http2", p.stream.Conn().RemoteAddr(), reason)
 }
 
-// ended tells those who wait for the stream's end.
-func (p *part) ended() {
-	p.canceler.Cancel()
-	p.current().response.notify.ended()
-}
+// Stream implements [h2.StreamHandler].
+func (p *part) Stream() *h2.Stream { return &p.stream }
 
-// cancelled is for a stream that has ended early.
-func (p *part) cancelled(err error) {
-	p.ended()
+// Cancelled implements [h2.StreamHandler].
+func (p *part) Cancelled(err error) {
+	p.canceler.Cancel()
 	if a := p.detached.Load(); a != nil {
 		a.gone(err)
 	}
 }
-
-// Stream implements [h2.StreamHandler].
-func (x *exchange) Stream() *h2.Stream { return &x.stream }
-
-// Cancelled implements [h2.StreamHandler].
-func (x *exchange) Cancelled(err error) { x.cancelled(err) }
 
 // Serve implements [h2.StreamHandler].
 func (x *exchange) Serve() {
@@ -152,7 +143,7 @@ func (x *exchange) Serve() {
 	defer func() {
 		detached := x.detached.Load()
 		if detached == nil || !returned {
-			x.ended()
+			x.canceler.Cancel()
 		}
 		if x.request.MultipartForm != nil {
 			_ = x.request.MultipartForm.RemoveAll()
@@ -169,7 +160,7 @@ func (x *exchange) Serve() {
 		}
 		if detached != nil {
 			detached.stream.CloseRead()
-			detached.work()
+			detached.Resume()
 		}
 	}()
 	x.serve()
