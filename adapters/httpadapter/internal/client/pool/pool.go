@@ -4,6 +4,7 @@
 package pool
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"net/http"
@@ -65,15 +66,15 @@ type Host struct {
 
 	latest atomic.Pointer[Conn] // of shared, the one that had room last; may be nil
 
-	mu      sync.Mutex
-	shared  []*Conn              // for any number of calls; those that take more of them
-	idle    []*Conn              // the one that became idle last is at the end; if there is one no call waits
-	dialing waiters              // with dials
-	queued  waiters              // behind them, without
-	dials   map[*Waiter]struct{} // that are under way; a nil map is an empty one
-	open    int                  // connections that are being dialed, or open, unless they are leaving
-	leaving int                  // connections of shared that take no more calls, and have not ended
-	gone    bool                 // no longer in the pool
+	mu       sync.Mutex
+	shared   []*Conn              // for any number of calls; those that take more of them
+	idle     []*Conn              // the one that became idle last is at the end; if there is one no call waits
+	waiters  list.List            // of *Waiter, in the order in which they came
+	undialed *list.Element        // the first of them without a dial; none behind it has one
+	dials    map[*Waiter]struct{} // that are under way; a nil map is an empty one
+	open     int                  // connections that are being dialed, or open, unless they are leaving
+	leaving  int                  // connections of shared that take no more calls, and have not ended
+	gone     bool                 // no longer in the pool
 
 	took    time.Duration // by the last dial, whose connection is shared; 0: it hasn't, or failed
 	begunAt time.Time     // when the last dial began
@@ -114,9 +115,9 @@ const orphanMax = 10 * time.Second
 // unlock unlocks the host. It begins the dials that may begin, and forgets the host if it is of no use
 // any more.
 func (h *Host) unlock() {
-	if h.queued.first != nil {
-		for n := h.mayDialLocked(); n > 0 && h.queued.first != nil; n-- {
-			h.beginLocked(h.queued.first)
+	if h.undialed != nil {
+		for n := h.mayDialLocked(); n > 0 && h.undialed != nil; n-- {
+			h.dialLocked()
 		}
 	}
 	if h.open == 0 && h.leaving == 0 && h.waiting.Load() == 0 && !h.gone {
@@ -166,13 +167,15 @@ func (p *Pool) Take(ctx context.Context, r *Route) (*Conn, time.Time, *Waiter) {
 func (h *Host) queueLocked(ctx context.Context) *Waiter {
 	w := &Waiter{host: h, result: make(chan dialed, 1)}
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	h.queued.add(w)
+	if w.place = h.waiters.PushBack(w); h.undialed == nil {
+		h.undialed = w.place
+	}
 	h.waiting.Add(1)
 	h.Count.Add(Waiting, 1)
 	return w
 }
 
-// mayDialLocked returns how many more connections may be dialed, if calls are queued.
+// mayDialLocked returns how many more connections may be dialed, if calls wait without.
 func (h *Host) mayDialLocked() int {
 	base := h.pool.Base
 	most := h.pool.DialsMax - len(h.dials)
@@ -222,10 +225,10 @@ func (h *Host) recallLocked(after time.Duration) {
 	})
 }
 
-// beginLocked begins to dial for w, which is queued.
-func (h *Host) beginLocked(w *Waiter) {
-	h.queued.remove(w)
-	h.dialing.add(w)
+// dialLocked begins to dial for the first call without a dial.
+func (h *Host) dialLocked() {
+	w := h.undialed.Value.(*Waiter)
+	h.undialed = h.undialed.Next()
 	if h.dials == nil {
 		h.dials = make(map[*Waiter]struct{})
 	}
@@ -254,10 +257,10 @@ func (h *Host) popLocked(i int) *Conn {
 
 // firstLocked returns the call that has waited for longest, or nil.
 func (h *Host) firstLocked() *Waiter {
-	if w := h.dialing.first; w != nil {
-		return w
+	if first := h.waiters.Front(); first != nil {
+		return first.Value.(*Waiter)
 	}
-	return h.queued.first
+	return nil
 }
 
 // closeOldest closes the connection that has been idle for longest.
@@ -296,15 +299,20 @@ func (p *Pool) CloseIdle() {
 		for len(h.idle) > 0 {
 			h.popLocked(len(h.idle) - 1)
 		}
-		for w := range h.dials {
-			if w.list == nil {
-				w.cancel()
-			}
-		}
+		h.endOrphansLocked()
 		h.mu.Unlock()
 		for _, c := range conns {
 			c.Close()
 		}
 		h.closeIdleShared()
+	}
+}
+
+// endOrphansLocked ends dials that no call waits for.
+func (h *Host) endOrphansLocked() {
+	for w := range h.dials {
+		if w.place == nil {
+			w.cancel()
+		}
 	}
 }

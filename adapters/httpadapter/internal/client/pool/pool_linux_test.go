@@ -139,7 +139,7 @@ func TestPutWhileSomethingComes(t *testing.T) {
 					}
 					w := &Waiter{host: h, cancel: func() {}, result: make(chan dialed, 1)}
 					if waited {
-						h.dialing.add(w)
+						w.place = h.waiters.PushBack(w)
 						h.waiting.Store(1)
 					}
 					unlock()

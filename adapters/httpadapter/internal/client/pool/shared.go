@@ -97,21 +97,17 @@ func (h *Host) shareAndUnlock(c *Conn, w *Waiter, took time.Duration) {
 		return
 	}
 	h.took = max(took, 1)
-	needed := w.list != nil || !c.left && !h.pool.closing.Load() && !h.hasRoomLocked()
+	needed := w.place != nil || !c.left && !h.pool.closing.Load() && !h.hasRoomLocked()
 	if needed && !c.left {
 		h.shared = append(h.shared, c)
 		h.latest.Store(c)
-		if w.list == nil && h.firstLocked() != nil {
+		if w.place == nil && h.firstLocked() != nil {
 			w = h.firstLocked()
 		}
 	}
 	delivered := w.deliverLocked(dialed{conn: c})
 	h.serveLocked()
-	for other := range h.dials {
-		if other.list == nil {
-			other.cancel()
-		}
-	}
+	h.endOrphansLocked()
 	h.unlock()
 	switch {
 	case !needed:

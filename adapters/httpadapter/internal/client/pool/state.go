@@ -18,7 +18,7 @@ func (p *Pool) States() iter.Seq2[*Host, State] {
 		for h := range p.all {
 			h.mu.Lock()
 			s := State{Open: h.open, Idle: len(h.idle), Dials: len(h.dials), Took: h.took}
-			for w := h.queued.first; w != nil; w = w.next {
+			for w := h.undialed; w != nil; w = w.Next() {
 				s.Queued++
 			}
 			h.mu.Unlock()

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"time"
@@ -10,49 +11,21 @@ import (
 // connection that is shared, an idle connection, a dial of its own. It gets no dial while
 // MaxConnsPerHost and the like forbid that.
 //
-//	list     dial       meaning                          leaves by
-//	queued   none       it waits                         unlock: dialing; deliverLocked, leave: neither
-//	dialing  under way  it waits                         deliverLocked, leave: neither
-//	neither  under way  another call may get the result  the dial's end, which comes within orphanMax
-//	neither  none       it is over
+//	place  dial       meaning                          leaves by
+//	yes    none       it waits                         unlock: dial; deliverLocked, leave: place
+//	yes    under way  it waits                         deliverLocked, leave: place
+//	nil    under way  another call may get the result  the dial's end, which comes within orphanMax
+//	nil    none       it is over
 type Waiter struct {
 	host   *Host
 	ctx    context.Context // of the dial
 	cancel context.CancelFunc
 
 	// guarded by host.mu
-	list       *waiters // it is in; nil: it has something, or wants nothing any more
-	prev, next *Waiter
-	orphan     *time.Timer // ends the dial that goes on when the call doesn't wait any more
+	place  *list.Element // in host.waiters; nil: it has something, or wants nothing any more
+	orphan *time.Timer   // ends the dial that goes on when the call doesn't wait any more
 
 	result chan dialed
-}
-
-// waiters is a list of calls, in the order in which they came.
-type waiters struct{ first, last *Waiter }
-
-func (l *waiters) add(w *Waiter) {
-	w.list, w.prev, w.next = l, l.last, nil
-	if l.last == nil {
-		l.first = w
-	} else {
-		l.last.next = w
-	}
-	l.last = w
-}
-
-func (l *waiters) remove(w *Waiter) {
-	if w.prev == nil {
-		l.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		l.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.list, w.prev, w.next = nil, nil, nil
 }
 
 // dialed is what a waiter gets: one of the two.
@@ -75,7 +48,7 @@ func (w *Waiter) dial() {
 	err := errDialEnded
 	defer func() { w.dialed(c, err, time.Since(begun)) }()
 	h.mu.Lock()
-	needed := w.list != nil
+	needed := w.place != nil
 	h.mu.Unlock()
 	if !needed {
 		err = errNotNeeded
@@ -107,7 +80,7 @@ func (w *Waiter) dialed(c *Conn, err error, took time.Duration) {
 		w.orphan.Stop()
 	}
 	h.Count.Add(Dialing, -1)
-	if err == nil || w.list != nil { // else it was ended because of another connection, perhaps
+	if err == nil || w.place != nil { // else it was ended because of another connection, perhaps
 		h.took = 0 // unless shareAndUnlock sets it
 	}
 	if err == nil && c.Streams != nil {
@@ -124,7 +97,7 @@ func (w *Waiter) dialed(c *Conn, err error, took time.Duration) {
 // deliverLocked gives w what it waits for, and reports false if it no longer does. One that is
 // shared has a stream reserved for it.
 func (w *Waiter) deliverLocked(d dialed) bool {
-	if w.list == nil {
+	if w.place == nil {
 		return false
 	}
 	w.removeLocked()
@@ -135,7 +108,11 @@ func (w *Waiter) deliverLocked(d dialed) bool {
 // removeLocked ends the wait. The dial goes on: another call may need the connection.
 func (w *Waiter) removeLocked() {
 	h := w.host
-	w.list.remove(w)
+	if h.undialed == w.place {
+		h.undialed = w.place.Next()
+	}
+	h.waiters.Remove(w.place)
+	w.place = nil
 	h.waiting.Add(-1)
 	h.Count.Add(Waiting, -1)
 	if _, ok := h.dials[w]; ok {
@@ -158,7 +135,7 @@ func (w *Waiter) Wait(ctx context.Context) (*Conn, error) {
 func (w *Waiter) leave() {
 	h := w.host
 	h.mu.Lock()
-	waits := w.list != nil
+	waits := w.place != nil
 	if waits {
 		w.removeLocked()
 	}
