@@ -222,53 +222,37 @@ func (s *script) play(t *testing.T, wrap func(*http.Transport) http.RoundTripper
 		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: srv.ln.Addr().String(), User: url.UserPassword("me", "x")})
 	}
 	rt := wrap(base)
-	ours := rt != http.RoundTripper(base)
 	closeIdle := rt.(interface{ CloseIdleConnections() }).CloseIdleConnections
 	defer closeIdle()
 	var b strings.Builder
+	over := false
+	defer func() {
+		if !over { // something hangs
+			t.Errorf("%T, %v\n%s", rt, s, b.String())
+		}
+	}()
 	conns := make(map[string]bool) // by type
 	for i, c := range s.calls {
 		if t.Failed() {
+			over = true
 			return "", false
 		}
 		fmt.Fprintf(&b, "call %d: ", i)
 		var events scriptEvents
-		if !within(func() { c.play(&b, &events, srv, rt) }) || !srv.await(c) {
-			t.Errorf("%v\ncall %d hangs (ours: %t)", s, i, ours)
-			return "", false
-		}
+		testnet.Within(t, "the call", func() { c.play(&b, &events, srv, rt) })
+		srv.await(t, c)
 		if events.conn != "" {
 			conns[events.conn] = true
 		}
 	}
 	closeIdle()
-	if !srv.awaitAll() {
-		t.Errorf("%v\na connection stays open (ours: %t):\n%s", s, ours, b.String())
-	}
+	srv.awaitAll(t)
+	over = true
 	return testnet.WithoutPorts(testnet.Shortened(b.String() + receivedMark + srv.received())), len(conns) > 1
 }
 
 // receivedMark is between what the client and the server have seen.
 const receivedMark = "received:\n"
-
-// within runs f, and reports whether it returns before testnet.HangTimeout.
-func within(f func()) bool {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	return ended(done)
-}
-
-func ended(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	case <-time.After(testnet.HangTimeout):
-		return false
-	}
-}
 
 // play makes the call and notes what the client sees.
 func (c *scriptCall) play(seen *strings.Builder, events *scriptEvents, srv *scriptServer, rt http.RoundTripper) {
@@ -516,8 +500,8 @@ func (c *scriptConn) read(req *http.Request) (call *servedCall, attempt int) {
 }
 
 // await does what the server does when the call c has ended, and waits for the end of its connections if
-// they must end. It reports false if they don't.
-func (srv *scriptServer) await(c *scriptCall) bool {
+// they must end.
+func (srv *scriptServer) await(t *testing.T, c *scriptCall) {
 	srv.mu.Lock()
 	var conns []*scriptConn
 	if call := srv.calls[c.token]; call != nil {
@@ -527,39 +511,27 @@ func (srv *scriptServer) await(c *scriptCall) bool {
 	for _, conn := range conns {
 		switch c.end {
 		case endKeep:
-			return true
+			return
 		case endIdle:
 			conn.closeWrite()
 		case endExtra:
 			io.WriteString(conn, c.idle)
 		}
-		if !ended(conn.over) {
-			return false
-		}
+		testnet.Receive(t, "the end of the call's connection", conn.over)
 	}
-	return true
 }
 
 // awaitAll waits until all connections have ended, which is after the next one is accepted.
-func (srv *scriptServer) awaitAll() bool {
-	last, err := net.Dial("tcp", srv.ln.Addr().String())
-	if err != nil {
-		return false
-	}
+func (srv *scriptServer) awaitAll(t *testing.T) {
+	last := testnet.Dial(t, srv.ln)
 	last.Close()
 	for {
-		select {
-		case c := <-srv.accepted:
-			if !ended(c.over) {
-				return false
-			}
-			if c.RemoteAddr().String() == last.LocalAddr().String() {
-				return true
-			}
-			srv.conns = append(srv.conns, c)
-		case <-time.After(testnet.HangTimeout):
-			return false
+		c := testnet.Receive(t, "a connection", srv.accepted)
+		testnet.Receive(t, "the end of a connection", c.over)
+		if c.RemoteAddr().String() == last.LocalAddr().String() {
+			return
 		}
+		srv.conns = append(srv.conns, c)
 	}
 }
 

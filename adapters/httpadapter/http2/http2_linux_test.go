@@ -75,7 +75,7 @@ func TestTransportHTTP2SameAsNetHTTP(t *testing.T) {
 
 // playHTTP2 plays a script, and returns what client and server see.
 func playHTTP2(t *testing.T, r *rand.Rand, wrap func(*http.Transport) http.RoundTripper) string {
-	var server http2Script
+	server := http2Script{settings: []uint32{4, 1 << 20}} // SETTINGS_INITIAL_WINDOW_SIZE
 	base := &http.Transport{
 		Protocols:              new(http.Protocols),
 		MaxResponseHeaderBytes: 2000,
@@ -84,7 +84,7 @@ func playHTTP2(t *testing.T, r *rand.Rand, wrap func(*http.Transport) http.Round
 		IdleConnTimeout:        time.Hour,
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
-			server.serve(t, newBufferedConn(theirs))
+			server.serve(t, theirs)
 			return ours, nil
 		},
 	}
@@ -275,28 +275,30 @@ func (b *bufferedConn) Close() error {
 func TestTransportHTTP2Chosen(t *testing.T) {
 	ok := func(p *frames.Peer, id uint32) { p.Headers(id, true, ":status", "413") }
 	for name, test := range map[string]struct {
-		server  http2Chosen
-		change  func(*http.Transport, *http.Request)
-		calls   int
-		results string
+		settings []uint32
+		answer   func(p *frames.Peer, id uint32) // nil: the server is silent
+		change   func(*http.Transport, *http.Request)
+		calls    int
+		results  string
 	}{
-		"an answer to a part of a short body": {http2Chosen{settings: []uint32{4, 10}, answer: ok}, nil, 1, "413"},
-		"a header that is too long": {http2Chosen{settings: []uint32{6, 2000}, answer: ok}, func(_ *http.Transport, req *http.Request) {
+		"an answer to a part of a short body": {[]uint32{4, 10}, ok, nil, 1, "413"},
+		"a header that is too long": {[]uint32{6, 2000}, ok, func(_ *http.Transport, req *http.Request) {
 			req.Header.Set("Long", strings.Repeat("l", 2000))
 		}, 1, "http2: request header list larger than peer's advertised limit"},
-		"trailers that are too long": {http2Chosen{settings: []uint32{6, 2000}, answer: ok}, func(_ *http.Transport, req *http.Request) {
+		"trailers that are too long": {[]uint32{6, 2000}, ok, func(_ *http.Transport, req *http.Request) {
 			req.Trailer = http.Header{"Long": {strings.Repeat("l", 2000)}}
 		}, 1, "request header list larger than peer's advertised limit"},
-		"a server of HTTP/1": {http2Chosen{answer: func(p *frames.Peer, _ uint32) { p.Out = []byte("HTTP/1.1 400 Bad Request\r\n\r\n") }}, nil, 1,
+		"a server of HTTP/1": {nil, func(p *frames.Peer, _ uint32) { p.Out = []byte("HTTP/1.1 400 Bad Request\r\n\r\n") }, nil, 1,
 			"http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"},
-		"a server that says nothing": {http2Chosen{silent: true}, func(base *http.Transport, _ *http.Request) {
+		"a server that says nothing": {nil, nil, func(base *http.Transport, _ *http.Request) {
 			base.HTTP2 = &http.HTTP2Config{SendPingTimeout: time.Second, PingTimeout: time.Second}
 		}, 1, "http2: client connection lost"},
-		"a server that serves one request": {http2Chosen{answer: func(p *frames.Peer, id uint32) {
-			if ok(p, id); id == 1 {
+		"a server that serves one request": {nil, func(p *frames.Peer, id uint32) {
+			if id == 1 {
+				ok(p, id)
 				p.Frame(frames.GoAway, 0, 0, []byte{0, 0, 0, 1, 0, 0, 0, 0})
 			}
-		}, one: true}, nil, 20, strings.Repeat("413", 20)},
+		}, nil, 20, strings.Repeat("413", 20)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for who, wrap := range map[string]func(*http.Transport) http.RoundTripper{
@@ -309,14 +311,14 @@ func TestTransportHTTP2Chosen(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					base := &http.Transport{Protocols: new(http.Protocols), MaxConnsPerHost: 1}
 					base.Protocols.SetUnencryptedHTTP2(true)
+					server := http2Script{settings: test.settings, silent: test.answer == nil, next: []http2Answer{{send: test.answer}}}
 					base.DialContext = func(context.Context, string, string) (net.Conn, error) {
 						ours, theirs := net.Pipe()
-						go test.server.serve(t, theirs)
-						context.AfterFunc(t.Context(), func() { theirs.Close() })
+						server.serve(t, theirs)
 						return ours, nil
 					}
 					rt := wrap(base)
-					if test.server.settings != nil { // they are known when the call begins
+					if test.settings != nil { // they are known when the call begins
 						req, _ := http.NewRequest(http.MethodGet, "http://example.com/", nil)
 						_, _ = rt.RoundTrip(req)
 					}
@@ -348,58 +350,20 @@ func TestTransportHTTP2Chosen(t *testing.T) {
 					if took := time.Since(begin); got.String() != test.results || took >= time.Hour {
 						t.Errorf("%s: got %s after %v, want %s", who, got.String(), took, test.results)
 					}
-					time.Sleep(time.Minute) // no server has anything left to say
+					time.Sleep(time.Minute) // the server may have something left to say
+					server.close()
 				})
 			}
 		})
 	}
 }
 
-// http2Chosen is a server.
-type http2Chosen struct {
-	settings []uint32
-	silent   bool                            // it sends nothing at all
-	answer   func(p *frames.Peer, id uint32) // is called with the beginning of a request
-	one      bool                            // it ignores all requests but the first
-}
-
-// serve serves a connection.
-func (s *http2Chosen) serve(t *testing.T, nc net.Conn) {
-	buffered := newBufferedConn(nc)
-	defer buffered.Close()
-	p := frames.NewPeer(t, buffered, s.settings...)
-	if _, err := io.ReadFull(nc, make([]byte, len(http2.Preface))); err != nil {
-		return
-	}
-	if s.silent {
-		_, _ = io.Copy(io.Discard, nc)
-	}
-	p.Out = p.Out[len(http2.Preface):]
-	p.Flush()
-	for {
-		line := p.Next()
-		var id uint32
-		var kind string
-		_, _ = fmt.Sscan(line, &kind, &id)
-		switch {
-		case line == "end" || kind == "error:":
-			return
-		case kind == "headers" && s.answer != nil && (id == 1 || !s.one):
-			go func() {
-				time.Sleep(time.Second) // all calls have begun
-				out := frames.NewPeer(t, buffered)
-				out.Out = nil
-				s.answer(out, id)
-				out.Flush()
-			}()
-		}
-	}
-}
-
 // An http2Script is a server that answers the streams of its connections one after the other.
 type http2Script struct {
-	next []http2Answer // of the next streams; the last one is repeated
-	cuts bool          // one of them ends in the middle of a frame
+	settings []uint32      // pairs of id and value
+	silent   bool          // it sends nothing at all
+	next     []http2Answer // of the next streams; the last one is repeated
+	cuts     bool          // one of them ends in the middle of a frame
 
 	mu    sync.Mutex
 	conns []*http2Conn
@@ -427,8 +391,9 @@ type http2Answer struct {
 
 // serve reads what comes on a connection, and answers.
 func (s *http2Script) serve(t *testing.T, nc net.Conn) {
+	nc = newBufferedConn(nc)
 	c := &http2Conn{nc: nc, begun: make(map[uint32]bool), early: make(map[uint32]bool)}
-	c.out = *frames.NewPeer(t, nc, 4, 1<<20) // SETTINGS_INITIAL_WINDOW_SIZE
+	c.out = *frames.NewPeer(t, nc, s.settings...)
 	c.out.Window(0, 1<<20)
 	c.out.Out = c.out.Out[len(http2.Preface):]
 	s.mu.Lock()
@@ -437,6 +402,10 @@ func (s *http2Script) serve(t *testing.T, nc net.Conn) {
 	go func() {
 		defer nc.Close()
 		if _, err := io.ReadFull(nc, make([]byte, len(http2.Preface))); err != nil {
+			return
+		}
+		if s.silent {
+			_, _ = io.Copy(io.Discard, nc)
 			return
 		}
 		c.out.Flush()

@@ -135,6 +135,7 @@ func TestClientRetries(t *testing.T) {
 			return true
 		})
 		client := &http.Client{Transport: newTransport(new(http.Transport))}
+		body := strings.Repeat("body", 5000) // another goroutine sends it
 		for _, method := range []string{"GET", "PUT", "DELETE", "POST", "OPTIONS"} {
 			for _, idempotent := range []bool{false, true} {
 				if got := fetch(client, "GET", server, nil); got != "200 ok <nil>" && !strings.Contains(got, "EOF") {
@@ -143,7 +144,7 @@ func TestClientRetries(t *testing.T) {
 				for len(requests) > 0 {
 					<-requests
 				}
-				req, _ := http.NewRequest(method, server, strings.NewReader("body"))
+				req, _ := http.NewRequest(method, server, strings.NewReader(body))
 				if idempotent {
 					req.Header.Set("X-Idempotency-Key", "k")
 				}
@@ -152,8 +153,12 @@ func TestClientRetries(t *testing.T) {
 					io.Copy(io.Discard, resp.Body)
 					resp.Body.Close()
 				}
-				sent := len(requests)
-				want := 1
+				sent, want := len(requests), 1
+				for range sent {
+					if got := <-requests; got != method+body {
+						t.Errorf("%s: the server got %.40q", method, got)
+					}
+				}
 				if idempotent || method == "GET" || method == "OPTIONS" {
 					want = 2
 				}
