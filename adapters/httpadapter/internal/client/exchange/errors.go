@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 )
 
 // Errors that users see, with net/http's texts.
@@ -12,39 +14,31 @@ var (
 	errConcurrentRead   = errors.New("http: concurrent read on response body")
 )
 
-// errTimeout is the error once ResponseHeaderTimeout has passed. It is a net.Error, and
-// context.DeadlineExceeded to errors.Is.
-var errTimeout error = timeoutError{}
+// errTimeout is the error once ResponseHeaderTimeout has passed. It is context.DeadlineExceeded to
+// errors.Is.
+var errTimeout error = timeoutError{request.LimitError("net/http: timeout awaiting response headers")}
 
-type timeoutError struct{}
+type timeoutError struct{ request.LimitError }
 
-func (timeoutError) Error() string        { return "net/http: timeout awaiting response headers" }
-func (timeoutError) Timeout() bool        { return true }
-func (timeoutError) Temporary() bool      { return true }
+// Is is for errors.Is.
 func (timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// NothingWritten is the error of a request of which no byte was sent.
-type NothingWritten struct{ error }
+// Errors that say where an exchange has failed. Plain returns what the user gets for one of them.
+type (
+	NothingWritten struct{ error } // no byte of the request was sent
+	NoAnswer       struct{ error } // no byte of an answer came
+	copyError      struct{ error } // copying the body, reading or writing: as in net/http, it counts more than what follows from it
+)
 
-// Unwrap returns the error that the user gets.
-func (e NothingWritten) Unwrap() error { return e.error }
-
-// NoAnswer is the error of a request to which no byte of an answer came.
-type NoAnswer struct{ error }
-
-// Unwrap returns the error that the user gets.
-func (e NoAnswer) Unwrap() error { return e.error }
-
-// Plain returns the error that the user gets for one of the two above, or for a copyError.
+// Plain returns the error that the user gets.
 func Plain(err error) error {
-	if e, ok := err.(copyError); ok {
-		err = e.error
-	}
-	if e, ok := err.(NothingWritten); ok {
-		err = e.error
-	}
-	if e, ok := err.(NoAnswer); ok {
-		err = e.error
+	switch e := err.(type) {
+	case NothingWritten:
+		return e.error
+	case NoAnswer:
+		return e.error
+	case copyError:
+		return e.error
 	}
 	return err
 }

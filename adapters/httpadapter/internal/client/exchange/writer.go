@@ -37,10 +37,6 @@ type writer struct {
 	err  error         // valid then
 }
 
-// copyError is the error of copying the body, from reading or writing. As in net/http, it counts more
-// than the errors that follow from it.
-type copyError struct{ error }
-
 // reuseWait is how long the end of an answer waits for the end of its request, as in net/http.
 const reuseWait = 50 * time.Millisecond
 

@@ -3,6 +3,7 @@ package request
 import (
 	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
@@ -13,8 +14,7 @@ type Asking struct {
 	answer  chan bool     // whether the body is sent; nil: it is
 	timeout time.Duration // what the server may take to say so
 
-	mu   sync.Mutex
-	told bool // guarded by mu: answer has it
+	told atomic.Bool // answer has it
 }
 
 // Ask makes the body wait.
@@ -43,17 +43,12 @@ func (a *Asking) Await(trace *httptrace.ClientTrace) bool {
 
 // IsOpen reports whether the server was asked, and has not said yet whether it wants the body.
 func (a *Asking) IsOpen() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.answer != nil && !a.told
+	return a.answer != nil && !a.told.Load()
 }
 
 // Proceed says, once, whether the body is sent, if the server was asked.
 func (a *Asking) Proceed(sends bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.answer != nil && !a.told {
-		a.told = true
+	if a.answer != nil && !a.told.Swap(true) {
 		a.answer <- sends
 	}
 }
