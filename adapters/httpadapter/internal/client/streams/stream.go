@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -179,8 +180,8 @@ func (s *stream) send(x *request.Request) error {
 func (s *stream) sendShort(x *request.Request) error {
 	p := buffers.GetBytes(int(x.Length))
 	defer buffers.PutBytes(p)
-	*p = (*p)[:x.Length]
-	_, err := io.ReadFull(x.Body, *p)
+	var err error
+	*p, err = request.AppendShort((*p)[:0], x.Body, int(x.Length))
 	if closeErr := x.Body.Close(); err == nil {
 		err = closeErr
 	}
@@ -246,7 +247,7 @@ func (s *stream) await(x *request.Request) error {
 	default:
 		s.resp.Body = http.NoBody
 	}
-	s.endAnswer()
+	s.endPart(&s.answered)
 	return nil
 }
 
@@ -351,22 +352,12 @@ func (s *stream) fail(err error) error {
 	return err
 }
 
-// endAnswer ends the answer's part.
-func (s *stream) endAnswer() {
+// endPart ends the answer's part or the upload's: answered or uploaded. With the last one the stream
+// ends.
+func (s *stream) endPart(ended *bool) {
 	s.mu.Lock()
-	s.answered = true
-	last := s.upload == nil || s.uploaded || s.upload.abandoned.Load()
-	s.mu.Unlock()
-	if last {
-		s.finish()
-	}
-}
-
-// endUpload ends the upload's part.
-func (s *stream) endUpload() {
-	s.mu.Lock()
-	s.uploaded = true
-	last := s.answered
+	*ended = true
+	last := s.answered && (s.upload == nil || s.uploaded || s.upload.abandoned.Load())
 	s.mu.Unlock()
 	if last {
 		s.finish()
@@ -423,7 +414,7 @@ func (s *stream) Read(p []byte) (n int, err error) {
 		s.readErr = s.readError(err)
 	}
 	if err == io.EOF {
-		s.endAnswer()
+		s.endPart(&s.answered)
 	} else {
 		s.finish()
 	}
@@ -467,9 +458,7 @@ func (s *stream) takeTrailers() {
 		key := fields[i].Name.Key()
 		own[key] = append(own[key], fields[i].Value)
 	}
-	for key, values := range own {
-		s.resp.Trailer[key] = values // in the place of what was declared
-	}
+	maps.Copy(s.resp.Trailer, own) // in the place of what was declared
 }
 
 // Close ends the stream, if it has not ended. It waits for the upload, or for the end of the context. As

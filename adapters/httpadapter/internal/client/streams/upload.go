@@ -55,20 +55,21 @@ func (u *upload) run() {
 	if u.expect.Await(u.s.trace) && !u.abandoned.Load() {
 		err = u.send()
 	}
+	_, isSend := err.(sendError)
 	switch abandoned := u.abandoned.Load(); {
 	case err == nil && !abandoned:
 		u.sentAll.Store(true)
 		if d := u.headerTimeout; d > 0 {
 			_ = u.s.s.SetAnswerDeadline(time.Now().Add(d))
 		}
-	case err != nil && !abandoned && !isSending(err):
+	case err != nil && !abandoned && !isSend:
 		u.s.abort(err, h2.Cancel)
 	}
 	if t := u.s.trace; t != nil && t.WroteRequest != nil {
 		t.WroteRequest(httptrace.WroteRequestInfo{Err: u.errorFor(err)})
 	}
 	u.close()
-	u.s.endUpload()
+	u.s.endPart(&u.s.uploaded)
 }
 
 // errorFor returns what the hook gets for an error of the upload: the reason, if it was abandoned for
@@ -88,11 +89,6 @@ func (u *upload) errorFor(err error) error {
 
 // sendError is an error of sending, which the wait for the answer gets as well.
 type sendError struct{ error }
-
-func isSending(err error) bool {
-	_, ok := err.(sendError)
-	return ok
-}
 
 // send copies the body to the stream.
 func (u *upload) send() error {
