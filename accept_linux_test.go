@@ -295,20 +295,13 @@ func TestPerLoopClose(t *testing.T) {
 			for i, ln := range family {
 				_, err := ln.Accept()
 				wantErr(t, fmt.Sprintf("Accept of listener %d", i), err, "accept", net.ErrClosed)
+				subs, err := ln.PerLoop()
+				wantErr(t, fmt.Sprintf("PerLoop of listener %d", i), err, "perloop", net.ErrClosed)
+				if len(subs) != 0 {
+					t.Errorf("PerLoop of listener %d: got %d listeners with the error, want none", i, len(subs))
+				}
 			}
 		})
-	}
-}
-
-// TestPerLoopAfterClose splits a listener that is closed.
-func TestPerLoopAfterClose(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
-	ln.Close()
-	subs, err := ln.PerLoop()
-	wantErr(t, "PerLoop", err, "perloop", net.ErrClosed)
-	if len(subs) != 0 {
-		t.Errorf("got %d listeners with the error, want none", len(subs))
 	}
 }
 
@@ -430,25 +423,6 @@ func TestPlacementThread(t *testing.T) {
 			ln.Close()
 			testnet.Within(t, "waking Accept", accepting.Wait)
 		})
-	}
-}
-
-// TestEverySocketAccepts checks that the kernel spreads connections over the sockets,
-// whichever loops they go to, so that several goroutines share in accepting them.
-func TestEverySocketAccepts(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{Group: newGroup(t, 3)}, "tcp4", "127.0.0.1:0")
-	dialMany(t, ln, 64)
-	for i, sub := range perLoop(t, ln) {
-		_ = sub.SetDeadline(time.Now().Add(testnet.HangTimeout))
-		c, err := sub.AcceptConn() // the chance that a socket gets no connection is 1 in 10^11
-		if err != nil {
-			t.Fatalf("listener %d: Accept: %v", i, err)
-		}
-		c.Close()
-		_ = sub.SetDeadline(time.Unix(1, 0))
-		_, err = sub.AcceptConn()
-		wantErr(t, fmt.Sprint("the deadline of listener ", i), err, "accept", os.ErrDeadlineExceeded)
 	}
 }
 

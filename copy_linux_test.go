@@ -10,9 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"runtime"
 	"slices"
 	"strings"
@@ -212,78 +209,6 @@ func wantUntouched(t *testing.T, h *hoard) {
 			}
 			defer b.Release()
 		}
-	}
-}
-
-// keepingConn keeps the slices passed to its Read and Write. It overwrites the slices it read into
-// whenever any connection of this type reads.
-type keepingConn struct {
-	net.Conn
-	h *hoard
-}
-
-func (c keepingConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.h.scribble()
-	if len(p) >= copyBytes && err != nil {
-		c.h.keep(p)
-	}
-	return n, err
-}
-
-// TestAbandonedReadInReverseProxy switches protocols through an unchanged httputil.ReverseProxy,
-// again and again, with connections to the backend that keep the memory of their last Read.
-func TestAbandonedReadInReverseProxy(t *testing.T) {
-	testnet.NoLeaks(t)
-	backend := testnet.Listen(t, net.Listen, testnet.TCP4)
-	upgrade := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Connection", "upgrade")
-		w.Header().Set("Upgrade", "echo")
-		w.WriteHeader(http.StatusSwitchingProtocols)
-		c, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		io.Copy(c, rw)
-	})
-	backendServer := &http.Server{Handler: upgrade}
-	go backendServer.Serve(backend)
-	defer backendServer.Close()
-	target := &url.URL{Scheme: "http", Host: backend.Addr().String()}
-	var h hoard
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, network, address)
-		return keepingConn{c, &h}, err
-	}}
-	defer transport.CloseIdleConnections()
-	front := testnet.Listen(t, Listen, testnet.TCP4)
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.Transport = transport
-	proxyServer := &http.Server{Handler: proxy}
-	go proxyServer.Serve(front)
-	defer proxyServer.Close()
-	data := bytes.Repeat([]byte("public "), 1000)
-	for range 8 {
-		c, err := net.Dial("tcp", front.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
-		head := make([]byte, 0, 1024)
-		for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
-			var one [1]byte
-			if _, err := io.ReadFull(c, one[:]); err != nil {
-				t.Fatalf("reading the response: %v after %q", err, head)
-			}
-			head = append(head, one[0])
-		}
-		go c.Write(data) // not before: ReverseProxy drops bytes that came with the request
-		got := make([]byte, len(data))
-		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("got %.40q..., %v, want back what was sent", got, err)
-		}
-		c.Close()
 	}
 }
 
@@ -513,36 +438,5 @@ func TestCopyFaultsOfWriters(t *testing.T) {
 				t.Errorf("got %s, want %s as from net", results[1], results[0])
 			}
 		})
-	}
-}
-
-// TestCopyOfALimitedConnection: the limit has the same effect as with io.Copy, whichever way the
-// bytes go.
-func TestCopyOfALimitedConnection(t *testing.T) {
-	data := noise(3 * copyBytes)
-	for _, splice := range []bool{true, false} {
-		for _, limit := range []int64{1, 1000, copyBytes, copyBytes + 1, int64(len(data)), 1 << 40} {
-			t.Run(fmt.Sprintf("splice %t/%d", splice, limit), func(t *testing.T) {
-				defer features.Splice.Force(splice)()
-				from, feeder := accepted(t, testnet.TCP4)
-				to, peer := accepted(t, testnet.TCP4)
-				feed(feeder, data)
-				received := receiving(peer)
-				r := &io.LimitedReader{R: from, N: limit}
-				before := ReadStats().ZeroCopy
-				n, err := io.Copy(to, r)
-				want := min(limit, int64(len(data)))
-				if n != want || err != nil || r.N != limit-want {
-					t.Errorf("got %d, %v, %d left, want %d, %d left", n, err, r.N, want, limit-want)
-				}
-				if got := ReadStats().ZeroCopy.CopiedBytes - before.CopiedBytes; !splice && got != uint64(want) {
-					t.Errorf("counted %d bytes as copied, want %d", got, want)
-				}
-				to.Close()
-				if got := received(); !bytes.Equal(got, data[:want]) {
-					t.Errorf("received %d bytes, the right ones: false, want the first %d", len(got), want)
-				}
-			})
-		}
 	}
 }

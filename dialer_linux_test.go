@@ -50,6 +50,24 @@ func dialFrom(t testing.TB, d *Dialer, ln net.Listener) (ours *Conn, peer net.Co
 	return ours, a.conn
 }
 
+// TestDialGroup: a dialer's own group places its connections.
+func TestDialGroup(t *testing.T) {
+	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
+		g := newGroupOf(t, loop.Config{Loops: 3, Strategy: loop.Thread})
+		d := Dialer{Group: g}
+		for range 6 {
+			c, err := d.Dial(ln.Addr().Network(), ln.Addr().String())
+			dialed(t, c, err)
+		}
+		loops := (*engine.Group)(g)
+		for i := range loops.Len() {
+			if got := loops.Loop(i).Descriptors(); got != 2 {
+				t.Errorf("loop %d: got %d connections, want 2 as the others", i, got)
+			}
+		}
+	})
+}
+
 // TestDialDefaultGroup follows the default group in a process that only dials: it
 // starts with the first connection, ends with the last, and starts anew.
 func TestDialDefaultGroup(t *testing.T) {
@@ -83,61 +101,6 @@ func TestDialDefaultGroup(t *testing.T) {
 		}
 		wantEcho(t, third, "hello again")
 	})
-}
-
-// TestDialGroup dials on a user's group, which places the connections, and on a group that has
-// ended.
-func TestDialGroup(t *testing.T) {
-	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
-		network, address := ln.Addr().Network(), ln.Addr().String()
-		g := newGroupOf(t, loop.Config{Loops: 3, Strategy: loop.Thread})
-		d := Dialer{Group: g}
-		var conns []*Conn
-		for range 6 {
-			c, err := d.Dial(network, address)
-			conns = append(conns, dialed(t, c, err))
-		}
-		loops := (*engine.Group)(g)
-		for i := range loops.Len() {
-			if got := loops.Loop(i).Descriptors(); got != 2 {
-				t.Errorf("loop %d: got %d connections, want 2 as the others", i, got)
-			}
-		}
-		// The next connections go where there are the fewest.
-		on := conns[0].sock.fd.Loop()
-		for _, c := range conns {
-			if c.sock.fd.Loop() == on {
-				c.Close()
-			}
-		}
-		for range 2 {
-			c, err := d.Dial(network, address)
-			if got := dialed(t, c, err).sock.fd.Loop(); got != on {
-				t.Errorf("got a loop with %d connections, want that with the fewest, which has %d", got.Descriptors(), on.Descriptors())
-			}
-		}
-
-		g.Close()
-		wantEcho(t, conns[1], "the group was closed, but goes on")
-		c, err := d.Dial(network, address)
-		conns = append(conns, dialed(t, c, err))
-		for i := range loops.Len() {
-			for c := range connsOn(conns, loops.Loop(i)) {
-				c.Close()
-			}
-		}
-	})
-}
-
-// connsOn yields those of conns that are on the loop l.
-func connsOn(conns []*Conn, l *engine.Loop) func(func(*Conn) bool) {
-	return func(yield func(*Conn) bool) {
-		for _, c := range conns {
-			if c.sock.fd.Loop() == l && !yield(c) {
-				return
-			}
-		}
-	}
 }
 
 // TestDialEndedGroup checks that a connection is not made if it can't have loops, and that the

@@ -785,18 +785,24 @@ func TestAcceptFaults(t *testing.T) {
 }
 
 // TestAcceptBackoffEnds makes Accept fail for lack of descriptors until it ends. Events that end a
-// waiting Accept must also end a pausing one.
+// waiting Accept must also end a pausing one, and OnAcceptError may be one of them.
 func TestAcceptBackoffEnds(t *testing.T) {
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
 		for name, tt := range map[string]struct {
-			end  func(ln *Listener)
-			want error
+			onError, end func(ln *Listener)
+			want         error
 		}{
-			"deadline": {func(ln *Listener) { ln.SetDeadline(time.Now().Add(time.Millisecond)) }, os.ErrDeadlineExceeded},
-			"Close":    {func(ln *Listener) { ln.Close() }, net.ErrClosed},
+			"deadline":               {end: func(ln *Listener) { ln.SetDeadline(time.Now().Add(time.Millisecond)) }, want: os.ErrDeadlineExceeded},
+			"Close":                  {end: func(ln *Listener) { ln.Close() }, want: net.ErrClosed},
+			"Close in OnAcceptError": {onError: func(ln *Listener) { ln.Close() }, want: net.ErrClosed},
 		} {
 			t.Run(name, func(t *testing.T) {
-				ln := open(t, ListenConfig{Group: newGroup(t, 2), OnAcceptError: func(error) {}})
+				var ln *Listener
+				ln = open(t, ListenConfig{Group: newGroup(t, 2), OnAcceptError: func(error) {
+					if tt.onError != nil {
+						tt.onError(ln)
+					}
+				}})
 				defer sys.Inject(func(op sys.Op, fd int) syscall.Errno {
 					if op.String() == "accept4" {
 						return unix.EMFILE
@@ -809,9 +815,11 @@ func TestAcceptBackoffEnds(t *testing.T) {
 					_, err := ln.Accept()
 					accepted <- err
 				}()
-				// By now the pauses are so long that the end probably comes during one.
-				testnet.Eventually(t, "a pause of 80 ms", func() bool { return ln.Stats().Backoffs >= 5 })
-				tt.end(ln)
+				if tt.end != nil {
+					// By now the pauses are so long that the end probably comes during one.
+					testnet.Eventually(t, "a pause of 80 ms", func() bool { return ln.Stats().Backoffs >= 5 })
+					tt.end(ln)
+				}
 				wantErr(t, "Accept", testnet.Receive(t, "Accept", accepted), "accept", tt.want)
 			})
 		}

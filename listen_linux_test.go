@@ -540,43 +540,6 @@ func TestDefaultGroup(t *testing.T) {
 	wantEcho(t, testnet.Dial(t, third), "hello again")
 }
 
-// TestExplicitGroup checks that a user's group outlives its listeners, and that listening on an
-// ended group fails.
-func TestExplicitGroup(t *testing.T) {
-	testnet.NoLeaks(t)
-	g := newGroup(t, 2)
-	for range 2 {
-		ln := listen(t, ListenConfig{Group: g}, "tcp4", "127.0.0.1:0")
-		go serveEcho(ln)
-		client := testnet.Dial(t, ln)
-		wantEcho(t, client, "hello")
-		client.Close()
-		ln.Close()
-	}
-	select {
-	case <-g.Stopped():
-		t.Fatal("the group has ended before it was closed")
-	case <-time.After(20 * time.Millisecond):
-	}
-
-	// Closed by its creator, the group continues for its listeners.
-	ln := listen(t, ListenConfig{Group: g}, "tcp4", "127.0.0.1:0")
-	g.Close()
-	go serveEcho(ln)
-	client := testnet.Dial(t, ln)
-	wantEcho(t, client, "hello")
-	ln.Close()
-	wantEcho(t, client, "hello")
-	client.Close()
-	testnet.Receive(t, "the end of the group", g.Stopped())
-	lc := ListenConfig{Group: g}
-	next, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0") // the port of before may be another's by now
-	if err == nil {
-		next.Close()
-	}
-	wantErr(t, "Listen on an ended group", err, "listen", engine.ErrStopped) // NoLeaks would find its socket
-}
-
 // TestDescriptorFlags checks every descriptor that listening and accepting open. A child process
 // must not inherit it, and it must not block.
 func TestDescriptorFlags(t *testing.T) {
