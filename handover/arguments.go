@@ -1,7 +1,6 @@
 package handover
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -32,7 +31,7 @@ func (s *Service) check() error {
 			}
 		}
 	}
-	return errors.Join(s.checkRestart(), s.checkTimes())
+	return s.checkRest()
 }
 
 // check finds what is wrong with one part. restarts says that its listener is going to be handed over.
@@ -60,53 +59,29 @@ func (p *Part) check(restarts bool) error {
 	return nil
 }
 
-// checkRestart refuses signals that mean something else already, or that no process can catch.
-func (s *Service) checkRestart() error {
+// checkRest refuses signals that mean something else already, or that no process can catch, and times
+// below 0.
+func (s *Service) checkRest() error {
 	switch s.Restart {
 	case os.Interrupt, syscall.SIGTERM, os.Kill:
 		return fmt.Errorf("its Restart is %v, which ends the process: use another signal, such as syscall.SIGHUP", s.Restart)
 	}
-	return nil
-}
-
-func (s *Service) checkTimes() error {
-	if s.DrainDelay < 0 {
+	switch {
+	case s.DrainDelay < 0:
 		return fmt.Errorf("its DrainDelay is %v: want 0, for no delay, or more", s.DrainDelay)
-	}
-	if s.Drain < 0 {
+	case s.Drain < 0:
 		return fmt.Errorf("its Drain is %v: want 0, for %v, or more", s.Drain, defaultDrain)
 	}
 	return nil
 }
 
-// argument is an argument of an exported function that must not be nil.
-type argument struct {
-	name  string
-	value any
-	want  string // what to pass instead
+// errNil is about an argument of an exported function that is nil.
+func errNil(function, name, pass string) error {
+	return fmt.Errorf("handover: %s: %s is nil: pass %s", function, name, pass)
 }
 
-// checkArguments returns an error that names the first argument that is nil.
-func checkArguments(function string, arguments ...argument) error {
-	for _, a := range arguments {
-		if isNil(a.value) {
-			return fmt.Errorf("handover: %s: %s is nil: pass %s", function, a.name, a.want)
-		}
-	}
-	return nil
-}
-
-// mustHave is checkArguments for functions that return no error. Their callers could only crash later,
-// on a goroutine that doesn't show who has passed nil.
-func mustHave(function string, arguments ...argument) {
-	if err := checkArguments(function, arguments...); err != nil {
-		panic(err.Error())
-	}
-}
-
-func aContext(ctx context.Context) argument {
-	return argument{"ctx", ctx, "context.Background(), or a context that ends"}
-}
+// aContext is what to pass in place of a nil context.
+const aContext = "context.Background(), or a context that ends"
 
 // isNil reports whether v is nil, or an interface that holds a nil pointer, function or map.
 func isNil(v any) bool {

@@ -59,7 +59,9 @@ type CarriedConn struct {
 // it doesn't, if c is nil, if there is a carrier of that name, or if there would be more than 100 of
 // them.
 func (s *Conns) Carry(name string, c Carrier) {
-	mustHave("Conns.Carry", argument{"c", c, "what moves the connections, such as a *wsadapter.Group"})
+	if isNil(c) {
+		panic(errNil("Conns.Carry", "c", "what moves the connections, such as a *wsadapter.Group").Error())
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -153,17 +155,8 @@ func (g *giver) drainCarrier(ctx context.Context, name string) error {
 
 // giveCarried hands over a batch of a carrier's connections. If it fails, they stay.
 func (g *giver) giveCarried(carrier string, batch []CarriedConn, more bool) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err := g.failedLocked(); err != nil {
-		return err
-	}
-	return g.failLocked(g.giveCarriedLocked(carrier, batch, more))
-}
-
-func (g *giver) giveCarriedLocked(carrier string, batch []CarriedConn, more bool) error {
 	if len(batch) > CarriedMax {
-		return fmt.Errorf("a batch of %d connections, more than %d", len(batch), CarriedMax)
+		return g.fail(fmt.Errorf("a batch of %d connections, more than %d", len(batch), CarriedMax))
 	}
 	bytes := 0
 	out := make([]outgoing, len(batch))
@@ -171,14 +164,14 @@ func (g *giver) giveCarriedLocked(carrier string, batch []CarriedConn, more bool
 		bytes += len(b.State)
 		i := g.serverOf(b.Conn)
 		if i < 0 {
-			return fmt.Errorf("a %T is no connection of a listener that moves", b.Conn)
+			return g.fail(fmt.Errorf("a %T is no connection of a listener that moves", b.Conn))
 		}
 		about := movedConnOf(i, true, seam.ConnInfoOf(b.Conn))
 		about.State = b.State
 		out[j] = outgoing{b.Conn, about}
 	}
 	if bytes > CarriedBytesMax {
-		return fmt.Errorf("connections with %d bytes of state, more than %d", bytes, CarriedBytesMax)
+		return g.fail(fmt.Errorf("connections with %d bytes of state, more than %d", bytes, CarriedBytesMax))
 	}
-	return g.transferLocked(&message{Carrier: carrier, Hold: more}, out)
+	return g.transfer(&message{Carrier: carrier, Hold: more}, out)
 }

@@ -44,7 +44,9 @@ type hijacked struct {
 // returns when the connection has ended, at least once; if that doesn't happen Shutdown waits for it.
 // If Shutdown was called before, tell is called at once. Add panics if tell is nil.
 func (s *Conns) Add(tell func()) (remove func()) {
-	mustHave("Conns.Add", argument{"tell", tell, "a function that makes the connection end"})
+	if tell == nil {
+		panic(errNil("Conns.Add", "tell", "a function that makes the connection end").Error())
+	}
 	h := &hijacked{tell}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +84,8 @@ func (s *Conns) Len() int {
 // nil when no connection is left, or ctx's error when ctx ends before. It can be called again, for
 // connections that were added since, but not at the same time.
 func (s *Conns) Shutdown(ctx context.Context) error {
-	if err := checkArguments("Conns.Shutdown", aContext(ctx)); err != nil {
-		return err
+	if ctx == nil {
+		return errNil("Conns.Shutdown", "ctx", aContext)
 	}
 	empty, rest := s.begin()
 	var tick <-chan time.Time

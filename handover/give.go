@@ -254,23 +254,21 @@ func (g *giver) drain(ctx context.Context) error {
 	ctx, g.stop = context.WithCancel(ctx)
 	var sources, watching sync.WaitGroup
 	watching.Go(func() { g.watch(ctx) })
-	for i, s := range g.servers {
-		if g.dropped[i] {
-			continue
-		}
+	source := func(kind, name string, drain func() error) {
 		sources.Go(func() {
-			if err := g.drainServer(ctx, i); err != nil && ctx.Err() == nil {
-				g.fail(fmt.Errorf("server %q: %w", s.name, err))
+			if err := drain(); err != nil && ctx.Err() == nil {
+				_ = g.fail(fmt.Errorf("%s %q: %w", kind, name, err))
 			}
 		})
 	}
+	for i, s := range g.servers {
+		if !g.dropped[i] {
+			source("server", s.name, func() error { return g.drainServer(ctx, i) })
+		}
+	}
 	carry := func() {
 		for _, name := range g.carried() {
-			sources.Go(func() {
-				if err := g.drainCarrier(ctx, name); err != nil && ctx.Err() == nil {
-					g.fail(fmt.Errorf("carrier %q: %w", name, err))
-				}
-			})
+			source("carrier", name, func() error { return g.drainCarrier(ctx, name) })
 		}
 		sources.Wait()
 	}
@@ -342,14 +340,13 @@ func (g *giver) patient(ctx context.Context) (patient context.Context, progress 
 	return patient, func() { timer.Reset(g.patience) }
 }
 
-// fail stops the move: nothing moves any more.
-func (g *giver) fail(err error) {
+// fail stops the move: nothing moves any more. It returns the first error.
+func (g *giver) fail(err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_ = g.failLocked(err)
+	return g.failLocked(err)
 }
 
-// failLocked returns the first error.
 func (g *giver) failLocked(err error) error {
 	if err != nil && g.broken == nil {
 		g.broken = err
@@ -373,23 +370,14 @@ func (g *giver) failedLocked() error {
 
 // give hands over a batch of connections of server i. If it fails, they stay.
 func (g *giver) give(i int, batch []percore.WaitingConn) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err := g.failedLocked(); err != nil {
-		return err
-	}
-	return g.failLocked(g.giveLocked(i, batch))
-}
-
-func (g *giver) giveLocked(i int, batch []percore.WaitingConn) error {
 	if len(batch) > descriptorsMax {
-		return fmt.Errorf("a batch of %d connections, more than %d", len(batch), descriptorsMax)
+		return g.fail(fmt.Errorf("a batch of %d connections, more than %d", len(batch), descriptorsMax))
 	}
 	out := make([]outgoing, len(batch))
 	for j, c := range batch {
 		out[j] = outgoing{conn: c.Conn, about: movedConnOf(i, c.Served, seam.ConnInfoOf(c.Conn))}
 	}
-	return g.transferLocked(&message{}, out)
+	return g.transfer(new(message), out)
 }
 
 // outgoing is a connection that is about to be sent.
@@ -398,7 +386,16 @@ type outgoing struct {
 	about movedConn
 }
 
-// transferLocked hands over connections, or none if it fails, in messages like m.
+// transfer hands over connections, or none if it fails, in messages like m.
+func (g *giver) transfer(m *message, all []outgoing) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.failedLocked(); err != nil {
+		return err
+	}
+	return g.failLocked(g.transferLocked(m, all))
+}
+
 func (g *giver) transferLocked(m *message, all []outgoing) error {
 	if err := g.sendConns(m, all, nil); err != nil || m.isEmpty() {
 		return err // nil if all have been closed since

@@ -22,35 +22,29 @@ var counters struct {
 
 // countGive counts a call of give that has begun. The caller calls the result with its error.
 func countGive() (ended func(error)) {
-	return count(func(err error) *atomic.Uint64 {
-		if err != nil {
-			return &counters.gaveFailed
-		}
-		return &counters.gave
-	})
+	return count(&counters.gave, &counters.gaveFailed, &counters.gaveFailed)
 }
 
 // countTake is countGive for the other side, from take to the error of ready or giveUp.
 func countTake() (ended func(error)) {
-	return count(func(err error) *atomic.Uint64 {
-		switch {
-		case err == nil:
-			return &counters.took
-		case errors.Is(err, errGone):
-			return &counters.tookOrphaned
-		}
-		return &counters.tookFailed
-	})
+	return count(&counters.took, &counters.tookOrphaned, &counters.tookFailed)
 }
 
 // count counts a handover that has begun, and its result.
-func count(result func(error) *atomic.Uint64) (ended func(error)) {
+func count(moved, orphaned, failed *atomic.Uint64) (ended func(error)) {
 	counters.underWay.Add(1)
 	begin := time.Now()
 	return func(err error) {
 		counters.last.Store(int64(time.Since(begin)))
 		counters.underWay.Add(-1)
-		result(err).Add(1)
+		switch {
+		case err == nil:
+			moved.Add(1)
+		case errors.Is(err, errGone):
+			orphaned.Add(1)
+		default:
+			failed.Add(1)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,8 +167,11 @@ const (
 // A program calls Run once, early: the signal Restart ends a process that doesn't wait for it yet.
 // Lines about handovers that fail go to slog's default logger.
 func (s *Service) Run(ctx context.Context) error {
-	if err := checkArguments("Service.Run", argument{"the Service", s, "one with Parts"}, aContext(ctx)); err != nil {
-		return err
+	switch {
+	case s == nil:
+		return errNil("Service.Run", "the Service", "one with Parts")
+	case ctx == nil:
+		return errNil("Service.Run", "ctx", aContext)
 	}
 	if err := s.check(); err != nil {
 		return s.decline(fmt.Errorf("handover: this Service can't run: %w", err))
@@ -582,12 +586,7 @@ func (p *Part) drainMoved(ctx context.Context, l net.Listener) {
 	}
 }
 
-func (r *run) drain() time.Duration {
-	if r.Drain > 0 {
-		return r.Drain
-	}
-	return defaultDrain
-}
+func (r *run) drain() time.Duration { return cmp.Or(r.Drain, defaultDrain) }
 
 // shutdown ends the parts that serve, and the hijacked connections, and cuts off what takes too long.
 // After a handover the parts drain first: no new connections come.

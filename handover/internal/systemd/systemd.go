@@ -55,37 +55,22 @@ const stopMargin = 5 * time.Second
 
 // Ready reports that this process serves, or still serves after a failed reload.
 func (n *Notifier) Ready() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.state != gone {
-		n.state = serving
-		n.sendLocked("READY=1")
-	}
+	n.Succeeded()
+	n.in(serving, "READY=1", serving)
 }
 
 // Succeeded is Ready for a process that has taken over: its predecessor reports it.
-func (n *Notifier) Succeeded() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.state == starting {
-		n.state = serving
-	}
-}
+func (n *Notifier) Succeeded() { n.in(starting, "", serving) }
 
 // Orphaned is Succeeded for a process whose predecessor has ended before it could say so. systemd
 // listens to it only with NotifyAccess=all; otherwise the end of the predecessor ends the service.
 func (n *Notifier) Orphaned() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.state == starting {
-		n.state = serving
-		n.sendLocked(fmt.Sprintf("MAINPID=%d\nREADY=1", os.Getpid()))
-	}
+	n.in(starting, fmt.Sprintf("MAINPID=%d\nREADY=1", os.Getpid()), serving)
 }
 
 // Reloading reports that a successor is about to start. The time in it (on Linux)
 // shows systemd that the message answers the last signal and not an earlier one.
-func (n *Notifier) Reloading() { n.whileServing("RELOADING=1"+monotonicUsec(), serving) }
+func (n *Notifier) Reloading() { n.in(serving, "RELOADING=1"+monotonicUsec(), serving) }
 
 // HandedOver reports that the process with that pid is now the service.
 func (n *Notifier) HandedOver(pid int) {
@@ -93,29 +78,29 @@ func (n *Notifier) HandedOver(pid int) {
 	if n.IsWatched {
 		message += "\nWATCHDOG=1"
 	}
-	n.whileServing(message, gone)
+	n.in(serving, message, gone)
 }
 
 // Alive reports that the process works.
-func (n *Notifier) Alive() { n.whileServing("WATCHDOG=1", serving) }
+func (n *Notifier) Alive() { n.in(serving, "WATCHDOG=1", serving) }
 
 // Stopping reports that the service ends, within limit and a moment. systemd would otherwise kill it
 // after TimeoutStopSec=, 90 seconds unless the unit says more.
 func (n *Notifier) Stopping(limit time.Duration) {
-	n.whileServing(fmt.Sprintf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%d", (limit+stopMargin).Microseconds()), serving)
+	n.in(serving, fmt.Sprintf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%d", (limit+stopMargin).Microseconds()), serving)
 }
 
-// whileServing sends a message if this process is the service, and goes on to another state.
-func (n *Notifier) whileServing(message string, after state) {
+// in sends a message, if there is one, when the state is before, and goes on to another.
+func (n *Notifier) in(before state, message string, after state) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.state == serving {
-		n.sendLocked(message)
-		n.state = after
+	if n.state != before {
+		return
 	}
-}
-
-func (n *Notifier) sendLocked(message string) {
+	n.state = after
+	if message == "" {
+		return
+	}
 	if err := notify(message); err != nil {
 		slog.Warn("telling the service manager failed", "error", err)
 	}
