@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/handover"
@@ -186,13 +187,12 @@ func (d *departure) giveBatch(saved []*saveCall, more bool) (err error) {
 		}
 	}()
 	for _, s := range saved {
-		pc := s.m.plain()
-		if pc == nil || !s.m.seal(s.writes) {
+		if !s.m.seal(s.writes) {
 			s.m.resume(lookPause)
 			continue
 		}
 		sealed = append(sealed, s.m)
-		batch = append(batch, handover.CarriedConn{Conn: pc, State: s.packed})
+		batch = append(batch, handover.CarriedConn{Conn: s.m.plain, State: s.packed})
 	}
 	if len(batch) == 0 {
 		return nil
@@ -242,16 +242,12 @@ type saveCall struct {
 	writes uint32 // when it began
 	came   chan<- *saveCall
 
+	settled atomic.Bool // it has returned, or was given up: the batch goes without it
+
 	// immutable once it came
 	state  []byte
 	err    error
 	packed []byte // what goes to the other process
-
-	mu sync.Mutex
-
-	// guarded by mu
-	done bool
-	late bool // it was given up: the batch goes without it
 }
 
 // save calls Save for each conversation, and returns those that can be given. The others are resumed.
@@ -275,21 +271,13 @@ func (d *departure) save(batch []*movable) (saved []*saveCall) {
 			}
 		case <-limit:
 			for _, s := range all {
-				if s.giveUp() {
+				if !s.settled.Swap(true) {
 					left--
 				}
 			}
 		}
 	}
 	return saved
-}
-
-// giveUp stops waiting for a Save, and reports whether it has not returned yet.
-func (s *saveCall) giveUp() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.late = !s.done
-	return s.late
 }
 
 // run calls Save.
@@ -309,12 +297,8 @@ func (s *saveCall) fail(value any) {
 }
 
 func (s *saveCall) finish() {
-	s.mu.Lock()
-	s.done = true
-	late := s.late
-	s.mu.Unlock()
 	switch {
-	case !late:
+	case !s.settled.Swap(true):
 		s.came <- s
 	case s.err != errPanicked:
 		s.m.resume(lookPause)

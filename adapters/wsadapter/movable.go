@@ -32,8 +32,8 @@ type movable struct {
 
 	// Start sets them.
 	member member
-	remove func() // from handover.Conns
-	unable reason // if not stays: it can't move, for a reason that doesn't change
+	remove func()        // from handover.Conns
+	plain  *percore.Conn // below; nil: there is none, or TLS above it
 
 	// gate is held by writes, and by a departure while the conversation is sealed.
 	gate sync.Mutex
@@ -54,7 +54,7 @@ type movable struct {
 	// guarded by mu
 	state     moveState
 	closed    bool   // Close was called
-	refused   reason // if not stays: why it doesn't move any more
+	refused   reason // if not stays: why it can't move, or doesn't any more
 	notBefore int64  // monotime: when it may rest again
 	counted   bool   // in counters.stayed
 }
@@ -199,57 +199,45 @@ func (m *movable) start(v member) {
 	m.gate.Lock()
 	defer m.gate.Unlock()
 	m.member = v
-	_, overTLS := m.Conn.(interface{ ConnectionState() tls.ConnectionState })
-	switch {
-	case overTLS:
-		m.unable = byTLS
-	case m.conn.socket == nil:
-		m.unable = byConn
-	case m.request == nil:
-		m.unable = byRequest
-	case m.shaking != nil:
-		m.unable = byAnswer
-	case !m.agreed.isStateless():
-		m.unable = byExtension
-	case v.saver() == nil:
-		m.unable = noSave
-	}
-}
-
-// plain returns the percore.Conn, or nil.
-func (m *movable) plain() net.Conn {
 	nc := m.Conn
-	if w, ok := nc.(interface{ NetConn() net.Conn }); ok && m.unable != byTLS {
+	_, overTLS := nc.(interface{ ConnectionState() tls.ConnectionState })
+	if w, ok := nc.(interface{ NetConn() net.Conn }); ok && !overTLS {
 		nc = w.NetConn()
 	}
-	if pc, ok := nc.(*percore.Conn); ok {
-		return pc
+	m.plain, _ = nc.(*percore.Conn)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case overTLS:
+		m.refused = byTLS
+	case m.conn.socket == nil, m.plain == nil:
+		m.refused = byConn
+	case m.request == nil:
+		m.refused = byRequest
+	case m.shaking != nil:
+		m.refused = byAnswer
+	case !m.agreed.isStateless():
+		m.refused = byExtension
+	case v.saver() == nil:
+		m.refused = noSave
 	}
-	return nil
 }
 
 // why returns why the conversation can't move with d, or stays if it can, now or later. One whose close
 // message was sent is about to end, but its peer may never answer: the others don't wait for that.
 func (m *movable) why(d *departure) reason {
-	if m.unable != stays {
-		return m.unable
-	}
-	if m.closing.Load() {
-		return busy
-	}
 	m.mu.Lock()
 	refused := m.refused
 	m.mu.Unlock()
-	if refused != stays {
-		return refused
-	}
 	m.conn.mu.Lock()
 	kept := m.conn.linger >= keeping
 	m.conn.mu.Unlock()
-	if kept {
-		return byConn
-	}
-	if pc := m.plain(); pc == nil || !d.takes(pc) {
+	switch {
+	case refused != stays:
+		return refused
+	case m.closing.Load():
+		return busy
+	case kept, !d.takes(m.plain):
 		return byConn
 	}
 	return stays
@@ -369,9 +357,7 @@ func (m *movable) markClosed() (done bool, err error) {
 	case arriving:
 		return true, nil
 	case sealed:
-		if s, ok := m.plain().(*percore.Conn); ok {
-			return true, errors.Join(s.CloseWrite(), s.CloseRead())
-		}
+		return true, errors.Join(m.plain.CloseWrite(), m.plain.CloseRead())
 	}
 	return false, nil
 }
