@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,13 +73,9 @@ func serve(w http.ResponseWriter, r *http.Request) {
 // serveFile serves the script or the style sheet.
 func serveFile(w http.ResponseWriter, name string) {
 	types := map[string]string{"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
-	if types[name] == "" {
-		http.Error(w, "There is no such file.", http.StatusNotFound)
-		return
-	}
 	data, err := files.ReadFile(name)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+	if err != nil || types[name] == "" {
+		http.Error(w, "There is no such file.", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", types[name])
@@ -129,28 +124,6 @@ type view struct {
 	Most             int  // descriptors of the fullest loop
 }
 
-// A question is what people look at the page for, with its charts.
-type question struct {
-	Title  string
-	Charts []chart
-}
-
-// Idle reports whether all charts are of adapters without traffic. The template calls it.
-func (q question) Idle() bool {
-	return !slices.ContainsFunc(q.Charts, func(c chart) bool { return !c.Idle })
-}
-
-// A chart shows a metric over the last minute. The script keeps its history, and shows the increase
-// per second if Value is a counter. Charts of adapters that have no traffic are hidden.
-type chart struct {
-	ID, Title, Unit string
-	Value           float64
-	Counter         bool // the increase per second is shown
-	Ratio           bool // the increase is divided by that of Per instead
-	Per             float64
-	Idle            bool // the adapter has no traffic
-}
-
 // newView makes the page of the last reading.
 func newView(h history) view {
 	r := h.now()
@@ -167,115 +140,8 @@ func newView(h history) view {
 			v.Most = max(v.Most, l.Descriptors)
 		}
 	}
-	a := &s.Accept
-	v.Questions = []question{
-		{"Traffic", []chart{
-			{ID: "accepted", Title: "connections accepted", Unit: "/s", Value: float64(a.Accepted), Counter: true},
-			{ID: "closed", Title: "connections closed", Unit: "/s", Value: float64(s.Closed), Counter: true},
-			{ID: "moved", Title: "moved by the kernel", Unit: "MB/s", Value: float64(s.ZeroCopy.SendfileBytes+s.ZeroCopy.SpliceBytes) / 1e6, Counter: true},
-		}},
-		{"Waiting", []chart{
-			{ID: "open", Title: "connections open", Value: float64(s.Conns)},
-		}},
-		{"Slow clients, slow upstreams", nil},
-		{"Memory", []chart{
-			{ID: "heap", Title: "heap", Unit: "MiB", Value: heapMiB()},
-			{ID: "goroutines", Title: "goroutines", Value: float64(runtime.NumGoroutine())},
-			{ID: "inuse", Title: "buffers in use", Value: float64(s.Pool.BuffersInUse)},
-			{ID: "gets", Title: "buffers from the pool", Unit: "/s", Value: float64(s.Pool.Gets), Counter: true},
-		}},
-		{"Errors", []chart{
-			{ID: "refused", Title: "refused or lost", Unit: "/s", Value: float64(a.Refused + a.BadHeaders + skipped(*a)), Counter: true},
-			{ID: "backoffs", Title: "lack of descriptors", Unit: "/s", Value: float64(a.Backoffs), Counter: true},
-		}},
-		{"Engine", []chart{
-			{ID: "callbacks", Title: "loops in callbacks", Unit: "ms/s", Value: s.Loops.CallbackTime.Seconds() * 1000, Counter: true},
-			{ID: "slow", Title: "callbacks of 10 ms", Unit: "/s", Value: float64(s.Loops.SlowPasses), Counter: true},
-			{ID: "events", Title: "events", Unit: "/s", Value: float64(s.Loops.Events), Counter: true},
-			{ID: "wakeups", Title: "wake-ups", Unit: "/s", Value: float64(s.Loops.Wakeups), Counter: true},
-			{ID: "ratio", Title: "events per wake-up", Value: float64(s.Loops.Events), Counter: true, Per: float64(s.Loops.Wakeups), Ratio: true},
-		}},
-	}
-	for i := range v.Questions {
-		q := &v.Questions[i]
-		q.Charts = append(v.chartsOfAdapters(i), q.Charts...)
-	}
+	v.Questions = v.charts()
 	return v
-}
-
-// chartsOfAdapters makes the charts for a question that show metrics of adapters.
-func (v view) chartsOfAdapters(question int) (all []chart) {
-	for _, of := range ofAdapters {
-		names := strings.Fields(of.metric)
-		i := slices.IndexFunc(v.Adapters, func(a percore.AdapterStats) bool { return a.Adapter == names[0] })
-		if of.question != question || i < 0 {
-			continue
-		}
-		c := chart{ID: strings.Join(names, "-"), Title: of.title, Idle: v.Idle(v.Adapters[i]), Value: metricOf(of.metric)(v.Adapters)}
-		if strings.HasSuffix(names[1], "_total") {
-			c.Unit, c.Counter = "/s", true
-		}
-		all = append(all, c)
-	}
-	return all
-}
-
-// The questions that adapters' metrics answer, as places in view.Questions.
-const (
-	ofTraffic = iota
-	ofWaiting
-	ofSlow
-	_
-	ofErrors
-)
-
-// ofAdapters lists the metrics of adapters that have a chart, by adapter, name and the label's value,
-// in the order of the charts.
-var ofAdapters = []struct {
-	metric   string
-	question int
-	title    string
-}{
-	{"http http1_requests_total", ofTraffic, "HTTP/1: requests"},
-	{"http2 streams_total", ofTraffic, "HTTP/2: requests"},
-	{"grpc started_calls_total", ofTraffic, "gRPC: calls"},
-	{"reactor data_calls_total", ofTraffic, "reactor: calls of Data"},
-	{"websocket wakeups_total", ofTraffic, "WebSockets: wake-ups"},
-	{"client requests_total", ofTraffic, "client: requests"},
-	{"http2_client streams_total", ofTraffic, "client, HTTP/2: streams"},
-	{"grpc_client started_calls_total", ofTraffic, "client, gRPC: calls"},
-	{"http connections parked", ofWaiting, "HTTP/1: waiting"},
-	{"http connections serving", ofWaiting, "HTTP/1: being served"},
-	{"http2 open_streams", ofWaiting, "HTTP/2: being served"},
-	{"grpc open_calls", ofWaiting, "gRPC: being served"},
-	{"reactor connections", ofWaiting, "reactor: connections"},
-	{"websocket sessions waiting", ofWaiting, "WebSockets: waiting"},
-	{"client connections busy", ofWaiting, "client: busy"},
-	{"http2_client open_streams", ofWaiting, "client, HTTP/2: open"},
-	{"grpc_client open_calls", ofWaiting, "client, gRPC: open"},
-	{"http slow_answers", ofSlow, "HTTP/1: slow for 1 s"},
-	{"http stalled_answers", ofSlow, "HTTP/1: answers wait"},
-	{"http2 stalled_streams", ofSlow, "HTTP/2: answers wait"},
-	{"reactor blocked_connections", ofSlow, "reactor: slow peers"},
-	{"reactor unsent_bytes", ofSlow, "reactor: unsent bytes"},
-	{"client unanswered_calls", ofSlow, "client: unanswered"},
-	{"client waiting_calls", ofSlow, "client: no connection"},
-	{"admission refused_requests_total", ofErrors, "LimitWork: refused"},
-	{"http2 breaches_total", ofErrors, "HTTP/2: breaches"},
-	{"grpc refused_calls_total", ofErrors, "gRPC: calls refused"},
-	{"reactor refused_writes_total", ofErrors, "reactor: refused writes"},
-	{"client retries_total", ofErrors, "client: sent again"},
-	{"http2_client failed_streams_total", ofErrors, "client, HTTP/2: failed"},
-}
-
-// heapMiB returns how large the objects of the heap are, garbage included.
-func heapMiB() float64 {
-	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	metrics.Read(sample)
-	if sample[0].Value.Kind() != metrics.KindUint64 {
-		return 0
-	}
-	return float64(sample[0].Value.Uint64()) / (1 << 20)
 }
 
 // Idle reports whether an adapter has nothing to do, and never had: the program links the package, and

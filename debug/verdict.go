@@ -150,18 +150,12 @@ func ofMetric(metric, title, says string, limit float64) check {
 	return c
 }
 
-// of is the value of an adapter's metric: see metricOf.
+// of is the value of an adapter's metric, by adapter, name and perhaps the label's value; without that
+// it is the sum over all.
 func of(metric string) value {
-	read := metricOf(metric)
-	return func(r *reading) float64 { return read(r.stats.Adapters) }
-}
-
-// metricOf returns a function for the value of an adapter's metric, by adapter, name and perhaps the
-// label's value; without that it is the sum over all.
-func metricOf(metric string) func([]percore.AdapterStats) float64 {
 	names := strings.Fields(metric)
-	return func(adapters []percore.AdapterStats) (sum float64) {
-		for _, a := range adapters {
+	return func(r *reading) (sum float64) {
+		for _, a := range r.stats.Adapters {
 			for _, f := range a.Metrics {
 				if a.Adapter == names[0] && f.Name == names[1] && (len(names) == 2 || f.Of == names[2]) {
 					sum += f.Value

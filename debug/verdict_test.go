@@ -15,18 +15,22 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// metricsOfChecks returns the metrics of adapters that verdict.go names.
-func metricsOfChecks(t *testing.T) (all []string) {
+// namedMetrics returns the metrics of this module's adapters that verdict.go and charts.go name.
+func namedMetrics(t *testing.T) (all []string) {
 	t.Helper()
-	source, err := os.ReadFile("verdict.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile(`"((?:http|http2|client|reactor|websocket|handover|tls|admission) [a-z0-9_]+(?: [a-z]+)?)"`).FindAllStringSubmatch(string(source), -1) {
-		all = append(all, m[1])
-	}
-	if len(all) < 20 {
-		t.Fatalf("got only the metrics %q", all)
+	name := regexp.MustCompile(`"((?:http|http2|client|http2_client|reactor|websocket|handover|tls|admission) [a-z0-9_]+(?: [a-z]+)?)"`)
+	for _, file := range []string{"verdict.go", "charts.go"} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := name.FindAllStringSubmatch(string(source), -1)
+		if len(found) < 20 {
+			t.Fatalf("%s: got only the metrics %q", file, found)
+		}
+		for _, m := range found {
+			all = append(all, m[1])
+		}
 	}
 	return all
 }
