@@ -6,6 +6,7 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -184,18 +185,25 @@ func TestSilentReader(t *testing.T) {
 	h.patience = 100 * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	heard := make(chan bool)
-	c := &client{servers: []string{address}, room: "one", name: "ann", hear: func(event, said) { heard <- true }}
+	c := newLoad([]string{address}, 1, 1).clients[0]
+	c.query.Set("room", "one")
 	go func() { ended <- c.run(ctx) }()
 	dial(t, address, "")
-	long := strings.Repeat("x", messageMax-100)
 	testnet.Eventually(t, "two members", func() bool { return wsadapter.ReadStats().Sessions == 2 })
-	for wsadapter.ReadStats().Sessions == 2 { // until a socket's buffers are full
-		c.send(long)
-		testnet.Receive(t, "the message", heard)
+	said := 0
+	say := func(texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			c.send(text)
+		}
+		said += len(texts)
+		testnet.Eventually(t, "the messages", func() bool { return c.has(func(c *client) bool { return c.count == said }) })
 	}
-	c.send("alone")
-	testnet.Receive(t, "the last message", heard)
+	many := slices.Repeat([]string{strings.Repeat("x", messageMax-100)}, 100)
+	for wsadapter.ReadStats().Sessions == 2 { // until a socket's buffers are full
+		say(many...)
+	}
+	say("alone")
 	stop()
 	if err := testnet.Receive(t, "the member's end", ended); err != nil {
 		t.Error(err)
@@ -239,20 +247,14 @@ func TestKilled(t *testing.T) {
 		servers, processes = append(servers, address), append(processes, p)
 	}
 	l := newLoad(servers, 60, 6)
-	count := func(of func(*listener) int) (sum int) {
-		for _, c := range l.clients {
-			c.mu.Lock()
-			sum += of(c)
-			c.mu.Unlock()
-		}
-		return sum
+	some := func(has func(*client) bool) func() bool {
+		return func() bool { return slices.ContainsFunc(l.clients, func(c *client) bool { return c.has(has) }) }
 	}
-	joins := func(c *listener) int { return c.joins }
 	var ending sync.WaitGroup
 	ending.Go(func() {
-		testnet.Eventually(t, "the members talk", func() bool { return count(func(c *listener) int { return c.count }) > 0 })
+		testnet.Eventually(t, "the members talk", some(func(c *client) bool { return c.count > 0 }))
 		processes[0].Kill()
-		testnet.Eventually(t, "some join again", func() bool { return count(joins) > len(l.clients) })
+		testnet.Eventually(t, "some join again", some(func(c *client) bool { return c.joins > 1 }))
 		if p, err := os.FindProcess(processes[1].PID()); err == nil {
 			_ = p.Signal(syscall.SIGTERM)
 		}
