@@ -5,9 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -42,12 +40,13 @@ func TestImage(t *testing.T) {
 	}
 	server := build(t)
 	data := t.TempDir()
-	cert, key := certificate(t)
+	config, _ := testnet.TLS(t)
+	pair := testnet.WritePEM(t, config.Certificates[0])
 	write(t, filepath.Join(data, "dataset.json"), dataset)
 	write(t, filepath.Join(data, "static", "app.js"), "let x = 1\n")
 
 	at := map[string]string{}
-	args := []string{"-cert", cert, "-key", key, "-data", filepath.Join(data, "dataset.json")}
+	args := []string{"-cert", pair, "-key", pair, "-data", filepath.Join(data, "dataset.json")}
 	for _, name := range []string{"http", "https1", "h2c", "https", "proxy"} {
 		at[name] = testnet.Reserve(t)
 		if name != "proxy" {
@@ -55,7 +54,7 @@ func TestImage(t *testing.T) {
 		}
 	}
 	start(t, at["http"], server, args...)
-	start(t, at["proxy"], server, "-cert", cert, "-key", key, "-static", filepath.Join(data, "static"),
+	start(t, at["proxy"], server, "-cert", pair, "-key", pair, "-static", filepath.Join(data, "static"),
 		"-https", at["proxy"], "-proxy", "http://"+at["http"])
 
 	one, two, clear := client(t, "HTTP/1.1"), client(t, "HTTP/2.0"), client(t, "h2c")
@@ -134,22 +133,6 @@ func build(t *testing.T) string {
 		}
 	}
 	return out
-}
-
-// certificate returns the names of files with a certificate and its key.
-func certificate(t *testing.T) (cert, key string) {
-	t.Helper()
-	config, _ := testnet.TLS(t)
-	pair := config.Certificates[0]
-	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	cert, key = filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")
-	write(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})))
-	write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
-	return cert, key
 }
 
 func write(t *testing.T, name, text string) {
@@ -251,27 +234,25 @@ func checkBaseline(t *testing.T, c *http.Client, addr string) {
 				t.Fatal(err)
 			}
 		}
-		if got := readBody(t, bufio.NewReader(nc)); got != "75" {
-			t.Errorf("%q: got %q", request, got)
+		resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		nc.Close()
+		if got, err := io.ReadAll(resp.Body); string(got) != "75" {
+			t.Errorf("%q: got %q, %v", request, got, err)
+		}
 	}
 }
 
 // checkLimited makes ten requests on each of some connections.
 func checkLimited(t *testing.T, addr string) {
 	for range 5 {
-		nc := connect(t, addr)
-		r := bufio.NewReader(nc)
+		get := testnet.KeepAlive(t, connect(t, addr))
 		for range 10 {
-			if _, err := io.WriteString(nc, "GET /baseline11?a=13&b=42 HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
-				t.Fatal(err)
-			}
-			if got := readBody(t, r); got != "55" {
+			if got := get("/baseline11?a=13&b=42"); got != "55" {
 				t.Fatalf("got %q", got)
 			}
 		}
-		nc.Close()
 	}
 }
 
@@ -283,19 +264,6 @@ func connect(t *testing.T, addr string) net.Conn {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-func readBody(t *testing.T, r *bufio.Reader) string {
-	t.Helper()
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
 }
 
 const dataset = `[
