@@ -1,11 +1,8 @@
 package conformance
 
 import (
-	"fmt"
 	"net"
 	"testing"
-
-	"golang.org/x/net/nettest"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -18,6 +15,11 @@ var (
 	percoreDialing = netEngine.dialing("percore", percore.Dial)
 	percoreBoth    = percoreEngine.dialing("percore", percore.Dial)
 )
+
+// dialedByPercore is percoreBoth beside other engines.
+func dialedByPercore() engine {
+	return percoreEngine.dialing("percore, dialed by percore", percore.Dial)
+}
 
 func (e engine) dialing(name string, dial func(network, address string) (net.Conn, error)) engine {
 	e.name, e.dial = name, dial
@@ -76,19 +78,6 @@ func playDialed(t *testing.T, sc script, kind testnet.Kind) {
 			t.Errorf("percore (+) differs from net (-):\n%s", difference)
 		}
 	})
-}
-
-// TestDialNettestConn runs golang.org/x/net/nettest over connections whose ends are both percore's,
-// with either in the leading role.
-func TestDialNettestConn(t *testing.T) {
-	for _, kind := range testnet.Kinds() {
-		for _, leader := range []string{"server", "client"} {
-			t.Run(fmt.Sprintf("%s/%s", kind, leader), func(t *testing.T) {
-				testnet.NoLeaks(t)
-				nettest.TestConn(t, makePipe(t, percoreBoth, kind, leader, plain))
-			})
-		}
-	}
 }
 
 // TestDialRandomPrograms is TestRandomPrograms with the dialed end as the first one.

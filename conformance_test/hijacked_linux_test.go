@@ -30,47 +30,45 @@ func TestHijackedBelowAdapters(t *testing.T) {
 		{"wsadapter", upgradeHijacked, false},
 		{"wsadapter over TLS", upgradeHijacked, true},
 	} {
-		for _, e := range adapterEngines() {
-			t.Run(tt.name+"/"+e.name, func(t *testing.T) {
-				got := make(chan []byte, 1)
-				srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { tt.takeAll(t, rw, got) })}
-				var client *tls.Config
+		t.Run(tt.name, func(t *testing.T) {
+			got := make(chan []byte, 1)
+			srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { tt.takeAll(t, rw, got) })}
+			var client *tls.Config
+			if tt.tls {
+				srv.TLSConfig, client = testnet.TLS(t)
+			}
+			server := adapterEngine().wrap(srv)
+			ln := testnet.Listen(t, percoreEngine.listen, testnet.TCP4)
+			served := make(chan error, 1)
+			go func() {
 				if tt.tls {
-					srv.TLSConfig, client = testnet.TLS(t)
+					served <- server.ServeTLS(ln, "", "")
+				} else {
+					served <- server.Serve(ln)
 				}
-				server := e.wrap(srv)
-				ln := testnet.Listen(t, e.listen, testnet.TCP4)
-				served := make(chan error, 1)
-				go func() {
+			}()
+			defer func() {
+				server.Close()
+				testnet.Receive(t, "Serve", served)
+			}()
+			for _, size := range []int{0, 3000, 4000, 5000, 9000, 20000} {
+				for _, cut := range []int{0, size / 2, size + 200, size + 5000} {
+					c := testnet.Dial(t, ln)
+					_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 					if tt.tls {
-						served <- server.ServeTLS(ln, "", "")
-					} else {
-						served <- server.Serve(ln)
+						c = tls.Client(c, client)
 					}
-				}()
-				defer func() {
-					server.Close()
-					testnet.Receive(t, "Serve", served)
-				}()
-				for _, size := range []int{0, 3000, 4000, 5000, 9000, 20000} {
-					for _, cut := range []int{0, size / 2, size + 200, size + 5000} {
-						c := testnet.Dial(t, ln)
-						_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-						if tt.tls {
-							c = tls.Client(c, client)
-						}
-						text := "GET / HTTP/1.1\r\nHost: h\r\nX-Long: " + strings.Repeat("l", size) + "\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n" + string(frames)
-						io.WriteString(c, text[:cut])
-						io.WriteString(c, text[cut:])
-						all := testnet.Receive(t, "all bytes", got)
-						if !bytes.Equal(all, frames) {
-							t.Errorf("header of %d bytes, cut at %d: got %d bytes, want %d, the same", size, cut, len(all), len(frames))
-						}
-						c.Close()
+					text := "GET / HTTP/1.1\r\nHost: h\r\nX-Long: " + strings.Repeat("l", size) + "\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n" + string(frames)
+					io.WriteString(c, text[:cut])
+					io.WriteString(c, text[cut:])
+					all := testnet.Receive(t, "all bytes", got)
+					if !bytes.Equal(all, frames) {
+						t.Errorf("header of %d bytes, cut at %d: got %d bytes, want %d, the same", size, cut, len(all), len(frames))
 					}
+					c.Close()
 				}
-			})
-		}
+			}
+		})
 	}
 }
 

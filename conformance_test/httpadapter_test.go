@@ -24,21 +24,8 @@ func adapterEngine() engine {
 	return e
 }
 
-// adapterEngines are the engines of httpadapter.
-func adapterEngines() []engine { return []engine{adapterEngine()} }
-
-// onEachWebEngine is onEachEngine that also runs httpadapter's engines.
-func onEachWebEngine(t *testing.T, test func(t *testing.T, e engine)) {
-	onEachEngine(t, test)
-	for _, e := range adapterEngines() {
-		onEngine(t, e, test)
-	}
-}
-
-// playWebScripts is playScripts that also compares httpadapter's engines with net.
+// playWebScripts is playScripts that also compares httpadapter with net.
 func playWebScripts(t *testing.T, scripts []script) {
 	playScripts(t, onTwoKinds(scripts))
-	for _, e := range adapterEngines() {
-		t.Run(e.name, func(t *testing.T) { playScriptsOn(t, e, scripts) })
-	}
+	t.Run("httpadapter", func(t *testing.T) { playScriptsOn(t, adapterEngine(), scripts) })
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"net"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/nettest"
@@ -12,28 +13,26 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestNettestConn runs golang.org/x/net/nettest over every kind of connection,
-// once with the accepted end in the leading role and once with the dialed one.
+// TestNettestConn runs golang.org/x/net/nettest over every kind of connection, once with the accepted
+// end in the leading role and once with the dialed one.
 func TestNettestConn(t *testing.T) {
-	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
-		for _, leader := range []string{"server", "client"} {
-			t.Run(leader, func(t *testing.T) {
-				nettest.TestConn(t, makePipe(t, e, kind, leader, plain))
-			})
-		}
-	})
+	for _, e := range append(slices.Clone(engines), dialedByPercore()) {
+		onEngine(t, e, onEachKindOf(func(t *testing.T, e engine, kind testnet.Kind) { nettestConn(t, e, kind, plain) }))
+	}
 }
 
-// TestNettestTLSConn runs nettest over TLS on TCP. See skipTLSWriteTimeouts
-// for the three subtests that no TLS connection of Go's passes.
+// TestNettestTLSConn runs nettest over TLS on TCP. See skipTLSWriteTimeouts for the three subtests
+// that no TLS connection of Go's passes.
 func TestNettestTLSConn(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, e engine) {
-		for _, leader := range []string{"server", "client"} {
-			t.Run(leader, func(t *testing.T) {
-				nettest.TestConn(t, makePipe(t, e, testnet.TCP4, leader, overTLS(t)))
-			})
-		}
-	})
+	for _, e := range append(slices.Clone(engines), dialedByPercore()) {
+		onEngine(t, e, func(t *testing.T, e engine) { nettestConn(t, e, testnet.TCP4, overTLS(t)) })
+	}
+}
+
+func nettestConn(t *testing.T, e engine, kind testnet.Kind, wrap wrapping) {
+	for _, leader := range []string{"server", "client"} {
+		t.Run(leader, func(t *testing.T) { nettest.TestConn(t, makePipe(t, e, kind, leader, wrap)) })
+	}
 }
 
 // skipTLSWriteTimeouts skips the subtests of nettest that write again after a write has timed out.

@@ -1,15 +1,14 @@
 package conformance
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -127,39 +126,50 @@ func TestZeroCopyFiles(t *testing.T) {
 // TestZeroCopyReverseProxy: httputil's proxy connects a client and a server that have switched
 // protocols. The bytes of both directions move with splice.
 func TestZeroCopyReverseProxy(t *testing.T) {
-	const size = 4 << 20
-	onEachEngine(t, func(t *testing.T, e engine) {
-		plain := protocols[0]
-		backend := startWeb(t, e, plain, http.HandlerFunc(upgradeToSpliceEcho))
-		front := startWeb(t, e, plain, backend.proxy(t))
+	for _, e := range append(slices.Clone(engines), dialedByPercore()) {
+		onEngine(t, e, zeroCopyReverseProxy)
+	}
+}
 
-		before := percore.ReadStats().ZeroCopy
-		body := upgrade(t, front)
-		sum := sha256.New()
-		received := make(chan error, 1)
-		go func() {
-			_, err := io.CopyN(sum, body, size)
-			received <- err
-		}()
-		if _, err := body.Write(pattern(size)); err != nil {
-			t.Fatalf("writing: %v", err)
-		}
-		if err := testnet.Receive(t, "the echo", received); err != nil {
-			t.Fatalf("reading: %v", err)
-		}
-		if got, want := fmt.Sprintf("%x", sum.Sum(nil)), fmt.Sprintf("%x", sha256.Sum256(pattern(size))); got != want {
-			t.Errorf("echoed: got %s, want %s", got, want)
-		}
-		body.Close()
-		// The bytes pass through the proxy in both directions, and through the server that echoes.
-		wantMoved(t, e, before, moved{splice: 3 * size})
-	})
+func zeroCopyReverseProxy(t *testing.T, e engine) {
+	const size = 4 << 20
+	plain := protocols[0]
+	backend := startWeb(t, e, plain, http.HandlerFunc(upgradeToSpliceEcho))
+	front := startWeb(t, e, plain, backend.proxy(t))
+
+	before := percore.ReadStats().ZeroCopy
+	body := upgrade(t, front)
+	sum := sha256.New()
+	received := make(chan error, 1)
+	go func() {
+		_, err := io.CopyN(sum, body, size)
+		received <- err
+	}()
+	if _, err := body.Write(pattern(size)); err != nil {
+		t.Fatalf("writing: %v", err)
+	}
+	if err := testnet.Receive(t, "the echo", received); err != nil {
+		t.Fatalf("reading: %v", err)
+	}
+	if got, want := fmt.Sprintf("%x", sum.Sum(nil)), fmt.Sprintf("%x", sha256.Sum256(pattern(size))); got != want {
+		t.Errorf("echoed: got %s, want %s", got, want)
+	}
+	body.Close()
+	// The bytes pass through the proxy in both directions, and through the server that echoes.
+	wantMoved(t, e, before, moved{splice: 3 * size})
 }
 
 // upgradeToSpliceEcho answers an Upgrade by copying the connection to itself. Its client doesn't
 // send before the answer, so that nothing has been read ahead.
 func upgradeToSpliceEcho(rw http.ResponseWriter, r *http.Request) {
-	switchProtocols(rw, func(conn net.Conn, _ *bufio.ReadWriter) { io.Copy(conn, conn) })
+	conn, _, err := http.NewResponseController(rw).Hijack()
+	if err != nil {
+		http.Error(rw, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer conn.Close()
+	io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	io.Copy(conn, conn)
 }
 
 // upgrade switches protocols and returns the connection.
