@@ -142,88 +142,30 @@ func TestBodyContext(t *testing.T) {
 	}
 }
 
-// ReadTimeout covers the body, too, starting at the beginning of the request. So does a deadline
-// that the handler sets.
-func TestBodyTimeouts(t *testing.T) {
-	const shortest = 50 * time.Millisecond
-	for _, tt := range []struct {
-		name   string
-		set    func(srv *http.Server, d time.Duration)
-		own    bool // the handler sets a deadline
-		pieces []string
-	}{
-		{"in one piece", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, false, []string{post("/", 4) + "bo"}},
-		{"in pieces", func(srv *http.Server, d time.Duration) { srv.ReadTimeout, srv.ReadHeaderTimeout = d, time.Hour }, false, []string{post("/", 4)[:20], post("/", 4)[20:]}},
-		{"without a time for headers", func(srv *http.Server, d time.Duration) { srv.ReadTimeout, srv.ReadHeaderTimeout = d, -1 }, false, []string{post("/", 4)}},
-		{"the handler's", func(srv *http.Server, _ time.Duration) { srv.ReadTimeout = time.Hour }, true, []string{post("/", 4)}},
-	} {
-		for _, first := range []bool{true, false} {
-			if testing.Short() && !first {
-				continue
+// The deadline of a body does not apply to the wait behind it. (TestSlowRequests has bodies that take
+// too long.)
+func TestBodyTimeoutEnds(t *testing.T) {
+	wantOfTimeout(t, "body", 50*time.Millisecond, func(d time.Duration) string {
+		f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			time.Sleep(2 * d)
+			rw.Write(body)
+		}, func(f *fixture) { f.srv.ReadTimeout, f.srv.IdleTimeout = d, time.Hour })
+		c := f.dial()
+		for range 2 {
+			io.WriteString(c, post("/", 4)+"bo")
+			io.WriteString(c, "dy")
+			resp, err := http.ReadResponse(c.br, nil)
+			if err != nil {
+				return err.Error()
 			}
-			t.Run(fmt.Sprintf("%s, first %t", tt.name, first), func(t *testing.T) {
-				wantOfTimeout(t, "a timeout, an answer, the end", shortest, func(d time.Duration) string {
-					failed := make(chan error, 1)
-					f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-						if r.Method == "GET" {
-							return
-						}
-						if tt.own {
-							_ = http.NewResponseController(rw).SetReadDeadline(time.Now().Add(d))
-						}
-						_, err := io.ReadAll(r.Body)
-						<-r.Context().Done() // as with net/http
-						failed <- err
-					}, func(f *fixture) {
-						tt.set(f.srv, d)
-						f.srv.IdleTimeout = time.Hour
-					})
-					c := f.dial()
-					if !first {
-						if err := c.tryGet("/"); err != nil {
-							return err.Error()
-						}
-					}
-					for _, piece := range tt.pieces {
-						io.WriteString(c, piece)
-						time.Sleep(time.Millisecond)
-					}
-					resp, err := http.ReadResponse(c.br, nil)
-					if err != nil || resp.StatusCode != http.StatusOK || !resp.Close {
-						return fmt.Sprintf("%v, %v instead of an answer that says that the connection is closed", resp, err)
-					}
-					if err := testnet.Receive(t, "the body's error", failed); !errors.Is(err, os.ErrDeadlineExceeded) {
-						return fmt.Sprintf("%v instead of a timeout", err)
-					}
-					c.awaitEOF()
-					return "a timeout, an answer, the end"
-				})
-			})
+			if body, err := io.ReadAll(resp.Body); string(body) != "body" {
+				return fmt.Sprintf("%q, %v", body, err)
+			}
 		}
-	}
-	t.Run("idle afterwards", func(t *testing.T) { // the body's deadline does not apply to the wait
-		wantOfTimeout(t, "body", shortest, func(d time.Duration) string {
-			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-				body, _ := io.ReadAll(r.Body)
-				time.Sleep(2 * d)
-				rw.Write(body)
-			}, func(f *fixture) { f.srv.ReadTimeout, f.srv.IdleTimeout = d, time.Hour })
-			c := f.dial()
-			for range 2 {
-				io.WriteString(c, post("/", 4)+"bo")
-				io.WriteString(c, "dy")
-				resp, err := http.ReadResponse(c.br, nil)
-				if err != nil {
-					return err.Error()
-				}
-				if body, err := io.ReadAll(resp.Body); string(body) != "body" {
-					return fmt.Sprintf("%q, %v", body, err)
-				}
-			}
-			f.awaitParked(1)
-			f.wantCounted(2)
-			return "body"
-		})
+		f.awaitParked(1)
+		f.wantCounted(2)
+		return "body"
 	})
 }
 
@@ -371,47 +313,6 @@ func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
 	answers := readAll(c)
 	<-wrote
 	return s.result(answers)
-}
-
-// If the client says that the connection closes after the body, the server does not read the body
-// for the handler, since that might wait forever. Hijack after WriteHeader ends the body first.
-func TestBodyLast(t *testing.T) {
-	needParking(t)
-	for _, test := range []struct {
-		name, request string
-		handler       http.HandlerFunc
-	}{
-		{"not read", "POST / HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: 100\r\n\r\nx",
-			func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, "answer") }},
-		{"closed", "POST / HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: 100\r\n\r\nx",
-			func(rw http.ResponseWriter, r *http.Request) { r.Body.Close(); fmt.Fprint(rw, "answer") }},
-		{"hijacked", "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbodyBEHIND",
-			func(rw http.ResponseWriter, r *http.Request) {
-				rw.WriteHeader(http.StatusOK)
-				nc, buffered, err := rw.(http.Hijacker).Hijack()
-				if err != nil {
-					t.Errorf("Hijack: %v", err)
-					return
-				}
-				behind, _ := buffered.Peek(buffered.Reader.Buffered())
-				fmt.Fprintf(nc, "<%s>", behind)
-				nc.Close()
-			}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			onAllSides(t, test.name, func(w way) string {
-				s := newSide(t, w, nil, func(_ *side, rw http.ResponseWriter, r *http.Request) { test.handler(rw, r) })
-				c := s.dial()
-				defer c.Close()
-				io.WriteString(c, test.request)
-				answers := readAll(c)
-				if s.ours != nil {
-					testnet.Eventually(t, "the request being counted", func() bool { return s.ours.Stats().Requests == 1 })
-				}
-				return answers
-			})
-		})
-	}
 }
 
 // A deadline that the adapter doesn't know about ends no wait, and keeps nothing busy.

@@ -96,10 +96,46 @@ func TestSameConnectionChosen(t *testing.T) {
 		"an empty line, and the beginning of a request": {pieces: []piece{{text: posted("Content-Length: 1") + "b\r\n\r\nGET"}}, end: halfCloses},
 		"a wrong line before too many":                  {pieces: []piece{{text: "CONNECT h:443 HTTP/1.1\r\n\x7fx:\r"}, {text: "\n" + strings.Repeat("x:\r\n", 600)}}, end: halfCloses},
 		"a Read behind a body that was expected, with full duplex": {pieces: []piece{
-			{text: strings.Replace(posted("Expect: 100-continue", "Transfer-Encoding: chunked"), "Do: a", "Do: dafp", 1) + "1\r\nb\r\n0\r\n\r\n" + request("/next")},
+			{text: doing("dafp", "Expect: 100-continue", "Transfer-Encoding: chunked") + "1\r\nb\r\n0\r\n\r\n" + request("/next")},
 		}, end: halfCloses},
+
+		// If the client says that the connection closes behind the body, the server doesn't read the rest of
+		// that, which may never come. Hijack behind WriteHeader ends the body first.
+		"the last body":              {pieces: []piece{{text: doing("w", "Connection: close", "Content-Length: 100") + "x"}}, end: readsOn},
+		"the last body, closed":      {pieces: []piece{{text: doing("cw", "Connection: close", "Content-Length: 100") + "x"}}, end: readsOn},
+		"a body before a hijacker's": {pieces: []piece{{text: doing("4h", "Content-Length: 4") + "bodyBEHIND"}}, end: halfCloses},
 	} {
 		t.Run(name, func(t *testing.T) { pair.play(t, script) })
+	}
+}
+
+// TestCutOffBody: a body that ends too early leads to the same as with net/http, whatever the handler
+// does with it.
+func TestCutOffBody(t *testing.T) {
+	needParking(t)
+	pair := newPair(t, withAdapter, nil)
+	for _, todo := range []string{"", "a", "ac", "c", "p", "pc", "wfa", "dwfc"} {
+		for _, came := range []string{"", "body"} {
+			pair.play(t, &connectionScript{pieces: []piece{{text: doing(todo, "Content-Length: 10") + came}}, end: halfCloses})
+		}
+	}
+}
+
+// TestPrefaceAfterRequests: a connection that has had requests never switches to HTTP/2, wherever the
+// preface is cut.
+func TestPrefaceAfterRequests(t *testing.T) {
+	needParking(t)
+	pair := newPair(t, withAdapter, func(srv *http.Server) {
+		srv.Protocols = new(http.Protocols)
+		srv.Protocols.SetHTTP1(true)
+		srv.Protocols.SetUnencryptedHTTP2(true)
+	})
+	const frames = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	for cut := range len("PRI * HTTP/2.0\r\n\r\n") { // before the answer
+		rest := piece{text: preface[cut:] + frames}
+		for _, pieces := range [][]piece{{{text: request("/") + preface[:cut]}, rest}, {{request("/"), true}, {text: preface[:cut]}, rest}} {
+			pair.play(t, &connectionScript{pieces: pieces, end: readsOn})
+		}
 	}
 }
 
@@ -413,6 +449,9 @@ var acts = map[rune]func(s *side, rw http.ResponseWriter, r *http.Request) error
 	'n': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
 		control := http.NewResponseController(rw)
 		return errors.Join(control.SetReadDeadline(time.Now().Add(time.Hour)), control.SetWriteDeadline(time.Time{}))
+	},
+	'N': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		return http.NewResponseController(rw).SetReadDeadline(time.Now().Add(slowTimeout))
 	},
 	'S': func(_ *side, rw http.ResponseWriter, r *http.Request) error {
 		http.ServeContent(rw, r, "file.txt", time.Unix(1e9, 0), strings.NewReader("content"))

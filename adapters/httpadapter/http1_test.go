@@ -41,14 +41,6 @@ func startOurs(t *testing.T, handler http.HandlerFunc, configure func(f *fixture
 	return f
 }
 
-// shortTimeout returns a timeout. Over TLS it also limits the handshake.
-func shortTimeout(t *testing.T) time.Duration {
-	if overTLS(t) {
-		return time.Second
-	}
-	return 50 * time.Millisecond
-}
-
 // overTLS reports whether a test runs over TLS, by itself or in another.
 func overTLS(t *testing.T) bool {
 	for _, by := range []string{"TestHTTP1TLS", "TestHTTP1OverTLS/", "TestTLSListener/"} {
@@ -459,50 +451,15 @@ func TestHTTP1KeepAlivesOffByServer(t *testing.T) {
 	}
 }
 
-// TestHTTP1Timeouts: each timeout does what it does in net/http. The expected states and answers
-// come from an http.Server on package net.
+// TestHTTP1Timeouts: a WriteTimeout ends a write, and a handler's deadlines its own request.
+// (TestSlowRequests has the timeouts of reads.)
 func TestHTTP1Timeouts(t *testing.T) {
-	const (
-		refused = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
-	)
-	for _, tt := range []struct {
-		name   string
-		set    func(srv *http.Server, d time.Duration)
-		first  bool // a whole request comes before
-		send   string
-		states string
-		answer string
-	}{
-		{"idle", func(srv *http.Server, d time.Duration) { srv.IdleTimeout = d }, true, "", "new active idle closed", ""},
-		{"idle by ReadTimeout", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, true, "", "new active idle closed", ""},
-		{"first byte", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, false, "", "new closed", ""},
-		{"first byte by ReadTimeout", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, false, "", "new closed", ""},
-		{"idle with three bytes", func(srv *http.Server, d time.Duration) { srv.IdleTimeout, srv.ReadHeaderTimeout = d, time.Hour }, true, "GET", "new active idle closed", ""},
-		{"first header", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, false, "GET / HT", "new active closed", refused},
-		{"header", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, true, "GET / HT", "new active idle closed", refused},
-		{"header by ReadTimeout", func(srv *http.Server, d time.Duration) { srv.ReadTimeout, srv.IdleTimeout = d, time.Hour }, true, "GET / HT", "new active idle closed", refused},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if overTLS(t) && strings.Contains(tt.name, "by ReadTimeout") {
-				t.Skip("TestHTTP1Timeouts has it: it takes a second over TLS, and nothing of it depends on that")
-			}
-			want := fmt.Sprintf(`states %s, then %q <nil>, log ""`, tt.states, tt.answer)
-			wantOfTimeout(t, want, shortTimeout(t), func(d time.Duration) string {
-				f := startOurs(t, echoPath, func(f *fixture) { tt.set(f.srv, d) })
-				c := f.dialAnyway()
-				if tt.first {
-					_ = c.tryGet("/")
-				}
-				for i := range len(tt.send) { // byte by byte, so that each byte wakes a worker
-					io.WriteString(c, tt.send[i:i+1])
-				}
-				// As in net/http it is active if more than one read has had a part of it.
-				return strings.Replace(f.outcome(c), "idle active closed", "idle closed", 1)
-			})
-		})
-	}
 	t.Run("write", func(t *testing.T) {
-		wantOfTimeout(t, "a timeout", shortTimeout(t), func(d time.Duration) string {
+		shortest := 50 * time.Millisecond
+		if overTLS(t) {
+			shortest = time.Second // it also limits the handshake
+		}
+		wantOfTimeout(t, "a timeout", shortest, func(d time.Duration) string {
 			failed := make(chan error, 1)
 			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/" {

@@ -378,19 +378,6 @@ func wantOfTimeout(t *testing.T, want string, shortest time.Duration, outcome fu
 	t.Errorf("got %s, want %s", got, want)
 }
 
-// outcome describes the end of a connection that the server closes.
-func (f *fixture) outcome(c *client) string {
-	rest, err := io.ReadAll(c.br)
-	states := ""
-	testnet.Eventually(f, "the connection being closed", func() bool {
-		for _, s := range f.snapshot() {
-			states = strings.Join(s, " ")
-		}
-		return strings.HasSuffix(states, "closed")
-	})
-	return fmt.Sprintf("states %s, then %q %v, log %q", states, rest, err, f.log.String())
-}
-
 // Timeouts that mean never must not overflow.
 func TestEndlessTimeouts(t *testing.T) {
 	needParking(t)

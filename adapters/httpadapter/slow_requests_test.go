@@ -15,43 +15,69 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// slowParts are requests that never end. begin is sent at once, then drip, over and over; without it the
-// client waits. Lines are sent as a whole: what net/http answers to a part of one is left to chance.
-var slowParts = []struct{ name, begin, drip string }{
-	{"the first line", "POST /", "x"},
-	{"a header", "POST / HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\nX: ", "x"},
-	{"lines of a header", "POST / HTTP/1.1\r\nHost: h\r\nUpgrade: x\r\n", "a:\r\n"},
-	{"a header behind an odd request", inChunks("0\r\n\r\n") + "GET / HTTP/1.1\r\nHost: h\r\nExpect: ", "x"},
-	{"nothing behind an odd request", inChunks("0\r\n\r\n"), ""},
-	{"nothing behind HTTP/1.0", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", ""},
-	{"a body", posted("Upgrade: x", "Content-Length: 100000"), "b"},
-	{"a body that is not read", strings.Replace(posted("Content-Length: 100000"), "Do: a\r\n", "", 1), "b"},
-	{"a body that may come", posted("Expect: 100-continue", "Content-Length: 100000"), ""},
-	{"a body that may come and is not read", strings.Replace(posted("Expect: 100-continue", "Content-Length: 100000"), "Do: a\r\n", "", 1), "b"},
-	{"no chunk", inChunks(""), ""},
-	{"a chunk's size", inChunks("1\r\nb\r\n1"), ""},
-	{"a chunk's extension", inChunks("1;"), "x"},
-	{"a chunk", inChunks("fffff\r\n"), "b"},
-	{"chunks", inChunks(""), "1\r\nb\r\n"},
-	{"chunks that are not read", strings.Replace(inChunks(""), "Do: a\r\n", "", 1), "1\r\nb\r\n"},
-	{"a trailer", inChunks("0\r\nX: "), "x"},
-	{"trailers", inChunks("0\r\n"), "a:\r\n"},
+// slowParts are requests that never end. begin is sent at once, then drip, over and over; without it
+// the client waits. Lines are sent as a whole: what net/http answers to a part of one is left to
+// chance. in says what the server waits for: idle, a first byte or another request; header; or body,
+// perhaps with the handler's own deadline.
+var slowParts = []struct{ in, name, begin, drip string }{
+	{"idle", "nothing", "", ""},
+	{"idle", "nothing behind a request", request("/"), ""},
+	{"idle", "three bytes behind a request", request("/") + "GET", ""},
+	{"idle", "nothing behind an odd request", inChunks("0\r\n\r\n"), ""},
+	{"idle", "nothing behind HTTP/1.0", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", ""},
+	{"header", "the first line", "POST /", "x"},
+	{"header", "a header", "POST / HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\nX: ", "x"},
+	{"header", "lines of a header", "POST / HTTP/1.1\r\nHost: h\r\nUpgrade: x\r\n", "a:\r\n"},
+	{"header", "a part of a first line behind a request", request("/") + "GET / HT", ""},
+	{"header", "a header behind an odd request", inChunks("0\r\n\r\n") + "GET / HTTP/1.1\r\nHost: h\r\nExpect: ", "x"},
+	{"body", "a body", posted("Upgrade: x", "Content-Length: 100000"), "b"},
+	{"body", "a plain body behind a request", request("/") + posted("Content-Length: 100000"), "b"},
+	{"body", "a body that is not read", doing("", "Content-Length: 100000"), "b"},
+	{"body", "a body that may come", posted("Expect: 100-continue", "Content-Length: 100000"), ""},
+	{"body", "a body that may come and is not read", doing("", "Expect: 100-continue", "Content-Length: 100000"), "b"},
+	{"body", "no chunk", inChunks(""), ""},
+	{"body", "a chunk's size", inChunks("1\r\nb\r\n1"), ""},
+	{"body", "a chunk's extension", inChunks("1;"), "x"},
+	{"body", "a chunk", inChunks("fffff\r\n"), "b"},
+	{"body", "chunks", inChunks(""), "1\r\nb\r\n"},
+	{"body", "chunks that are not read", doing("", "Transfer-Encoding: chunked"), "1\r\nb\r\n"},
+	{"body", "a trailer", inChunks("0\r\nX: "), "x"},
+	{"body", "trailers", inChunks("0\r\n"), "a:\r\n"},
+	{"own", "a body with the handler's deadline", doing("Na", "Content-Length: 100000"), "b"},
 }
 
-// TestSlowRequests: a client that sends an odd request byte by byte, or none, gets what net/http gives
-// it at each timeout, and its connection ends.
+// slowTimeout is the timeout that ends a slow request, and the handler's own.
+const slowTimeout = 300 * time.Millisecond
+
+// TestSlowRequests: a client that sends a request byte by byte, or none, gets what net/http gives it at
+// each timeout, and its connection ends.
 func TestSlowRequests(t *testing.T) {
 	needParking(t)
 	testnet.NoLeaks(t)
-	const timeout = 300 * time.Millisecond
 	var all sync.WaitGroup
-	for _, limits := range []struct{ header, request, idle time.Duration }{
-		{header: timeout, request: 3 * timeout, idle: timeout},
-		{request: timeout},
+	for _, limits := range []struct {
+		header, request, idle time.Duration
+		in                    string // the parts that they end
+		overTLS               bool
+	}{
+		{slowTimeout, 3 * slowTimeout, slowTimeout, "idle header body", false},
+		{slowTimeout, 3 * slowTimeout, slowTimeout, "idle header body", true},
+		{0, slowTimeout, 0, "idle header body", false},
+		{0, slowTimeout, time.Hour, "header body", false},
+		{time.Hour, 0, slowTimeout, "idle", true},
+		{time.Hour, slowTimeout, 0, "body", false},
+		{-1, slowTimeout, 0, "body", false},
+		{0, time.Hour, 0, "own", false},
 	} {
 		for _, slow := range slowParts {
+			if !strings.Contains(limits.in, slow.in) || slow.name == "nothing" && limits.header == time.Hour {
+				continue // no byte of the first request comes in the time for its header
+			}
 			pair := newPair(t, withAdapter, func(srv *http.Server) {
 				srv.ReadHeaderTimeout, srv.ReadTimeout, srv.IdleTimeout = limits.header, limits.request, limits.idle
+				if limits.overTLS {
+					srv.TLSConfig, _ = testnet.TLS(t)
+				}
 			})
 			all.Go(func() {
 				got, want := "", ""
@@ -78,7 +104,7 @@ func (s *side) playSlowly(begin, drip string) string {
 	defer c.Close()
 	answers := receive(c)
 	io.WriteString(c, begin)
-	for answers.goesOn(5 * time.Millisecond) {
+	for answers.goesOn(15 * time.Millisecond) {
 		io.WriteString(c, drip)
 	}
 	text := answers.all()

@@ -1,7 +1,6 @@
 package httpadapter
 
 import (
-	"bufio"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -232,96 +231,6 @@ func undated(text string) string {
 		}
 		_, after, _ = strings.Cut(after, "\r\n")
 		text = before + after
-	}
-}
-
-// TestCutOffBody: a body that ends too early leads to the same bytes and states as with net/http,
-// whatever the handler does with it.
-func TestCutOffBody(t *testing.T) {
-	needParking(t)
-	for name, read := range map[string]sideHandler{
-		"read": func(s *side, rw http.ResponseWriter, r *http.Request) {
-			b, err := io.ReadAll(r.Body)
-			s.note("%q %v", b, err)
-		},
-		"read, closed": func(s *side, rw http.ResponseWriter, r *http.Request) {
-			b, err := io.ReadAll(r.Body)
-			s.note("%q %v %v", b, err, r.Body.Close())
-		},
-		"closed": func(s *side, rw http.ResponseWriter, r *http.Request) { s.note("%v", r.Body.Close()) },
-		"read a part, closed": func(s *side, rw http.ResponseWriter, r *http.Request) {
-			r.Body.Read(make([]byte, 2))
-			s.note("%v", r.Body.Close())
-		},
-		"read a part": func(s *side, rw http.ResponseWriter, r *http.Request) { r.Body.Read(make([]byte, 2)) },
-		"ignored":     func(s *side, rw http.ResponseWriter, r *http.Request) {},
-		"answered, flushed, and read": func(s *side, rw http.ResponseWriter, r *http.Request) {
-			io.WriteString(rw, "x")
-			s.note("%v", http.NewResponseController(rw).Flush())
-			b, err := io.ReadAll(r.Body)
-			s.note("%q %v", b, err)
-		},
-		"full duplex, closed late": func(s *side, rw http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(rw).EnableFullDuplex()
-			io.WriteString(rw, "x")
-			s.note("%v", http.NewResponseController(rw).Flush())
-			s.note("%v", r.Body.Close())
-		},
-	} {
-		for _, came := range []string{"", "body"} {
-			t.Run(name+"/"+came, func(t *testing.T) {
-				onAllSides(t, name, func(w way) string {
-					s := newSide(t, w, nil, read)
-					c := s.dial()
-					defer c.Close()
-					io.WriteString(c, "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n"+came)
-					c.(*net.TCPConn).CloseWrite()
-					return s.result(readAll(c))
-				})
-			})
-		}
-	}
-}
-
-// TestPrefaceAfterRequests: a connection that has had requests never switches to HTTP/2, wherever
-// the preface is cut.
-func TestPrefaceAfterRequests(t *testing.T) {
-	needParking(t)
-	const frames = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-	for _, between := range []string{"at once", "parked"} {
-		for cut := range len("PRI * HTTP/2.0\r\n\r\n") { // before the answer
-			t.Run(fmt.Sprint(between, " ", cut), func(t *testing.T) {
-				onAllSides(t, between, func(w way) string {
-					s := newSide(t, w, func(srv *http.Server) {
-						srv.Protocols = new(http.Protocols)
-						srv.Protocols.SetHTTP1(true)
-						srv.Protocols.SetUnencryptedHTTP2(true)
-					}, func(s *side, rw http.ResponseWriter, r *http.Request) {
-						s.note("%s %s %s", r.Method, r.RequestURI, r.Proto)
-						io.WriteString(rw, r.Method)
-					})
-					c := s.dial()
-					defer c.Close()
-					first := request("/first")
-					answer := ""
-					if between == "parked" {
-						io.WriteString(c, first)
-						resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-						if err != nil {
-							t.Fatal(err)
-						}
-						b, _ := io.ReadAll(resp.Body)
-						answer, first = string(b), ""
-						if s.ours != nil {
-							testnet.Eventually(t, "parking", func() bool { return s.ours.Stats().Parked == 1 })
-						}
-					}
-					io.WriteString(c, first+preface[:cut])
-					io.WriteString(c, preface[cut:]+frames)
-					return s.result(answer + readAll(c))
-				})
-			})
-		}
 	}
 }
 

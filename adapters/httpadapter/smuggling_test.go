@@ -184,8 +184,11 @@ var smuggled = []struct {
 }
 
 // posted returns the header of a request whose body the handler reads.
-func posted(lines ...string) string {
-	return "POST / HTTP/1.1\r\nHost: h\r\nDo: a\r\n" + strings.Join(append(lines, "\r\n"), "\r\n")
+func posted(lines ...string) string { return doing("a", lines...) }
+
+// doing returns the header of a request to a handler that does what todo says: see acts.
+func doing(todo string, lines ...string) string {
+	return "POST / HTTP/1.1\r\nHost: h\r\nDo: " + todo + "\r\n" + strings.Join(append(lines, "\r\n"), "\r\n")
 }
 
 // obscured returns a request that may be in chunks, depending on the line, and otherwise has a length.
