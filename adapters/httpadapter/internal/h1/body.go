@@ -220,28 +220,20 @@ func (b *requestBody) Close() error {
 	return b.close()
 }
 
-// close is Close, with mu held.
+// close is Close, with mu held. If early is set the rest is left on the connection.
 func (b *requestBody) close() (err error) {
 	if b.closed {
 		return nil
 	}
-	if b.chunks != nil {
-		return b.closeChunks()
-	}
-	switch {
-	case b.ended:
-	case b.last:
+	if b.last && b.chunks == nil && !b.ended {
 		b.early = true
-	case b.unread() > discardMax:
-		b.early, b.linger = true, true
 	}
-	for !b.ended && !b.early {
-		if b.left = nil; b.atEnd() == nil {
-			err = b.fill()
-		}
-		if err != nil && !(b.ended && http1.CutOffIsEnd) {
+	if !b.ended && !b.early {
+		var tooLong bool
+		tooLong, err = b.discard(discardMax)
+		if tooLong || err != nil && !(b.ended && http1.CutOffIsEnd) {
 			// The rest of the body may still come, and must not be taken for a request.
-			b.early, b.linger = true, errors.Is(err, os.ErrDeadlineExceeded)
+			b.early, b.linger = true, tooLong || errors.Is(err, os.ErrDeadlineExceeded)
 		}
 	}
 	if !b.early { // else Hijack returns what has come
@@ -249,6 +241,24 @@ func (b *requestBody) close() (err error) {
 	}
 	b.closed = true
 	return err
+}
+
+// discard reads the rest of the body, unless that is longer than max bytes.
+func (b *requestBody) discard(max int64) (tooLong bool, err error) {
+	switch {
+	case b.ended:
+		return false, nil
+	case b.chunks != nil:
+		return b.discardChunks(max)
+	case b.unread() > max:
+		return true, nil
+	}
+	for !b.ended && err == nil {
+		if b.left = nil; b.atEnd() == nil {
+			err = b.fill()
+		}
+	}
+	return false, err
 }
 
 // unread returns how many bytes of the body the handler has not read, or -1 if that isn't known.
@@ -277,7 +287,10 @@ func (b *requestBody) finish(readsOn bool) (reusable, tooLong bool) {
 	case b.closed: // if it was cut off, finishLate makes the worker close the connection, and the header doesn't say so
 		return b.ended, false
 	case b.chunks != nil:
-		return b.finishChunks()
+		tooLong, err := b.discard(discardMax)
+		b.linger = b.linger || tooLong
+		b.closed = b.closed || !tooLong && (err == nil || !http1.CutOffIsEnd) // or the handler may read on, and finds the error
+		return !tooLong && err == nil, tooLong
 	case b.unread() >= discardMax: // even if it was cut off
 		b.linger = true
 		return false, true

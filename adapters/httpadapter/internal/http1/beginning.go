@@ -1,11 +1,9 @@
 package http1
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"net/http"
-	"sync"
 )
 
 // A Beginning is how far the header of a request outside the subset was looked at, as far as it has
@@ -85,47 +83,13 @@ func ReadRequest(p []byte, end error) (r *http.Request, used int, all bool, err 
 }
 
 func readRequest(first string, then []byte, end error) (r *http.Request, used int, all bool, err error) {
-	l := lines.Get().(*linesReader)
-	l.first, l.then, l.end = first, then, end
-	r, err = http.ReadRequest(&l.Reader)
-	used, all = len(then)-len(l.then)-l.Buffered(), len(l.then) == 0
-	l.first, l.then, l.end = "", nil, nil
-	l.Reset(linesSource{l})
-	lines.Put(l)
+	b := readers.Get().(*Reader)
+	b.from = source{first: first, left: then, end: end}
+	r, err = http.ReadRequest(&b.Reader)
+	used, all = len(then)-len(b.from.left)-b.Buffered(), len(b.from.left) == 0
+	b.Release()
 	return r, used, all, err
 }
 
 // errMore is what http.ReadRequest finds behind lines that begin a header.
 var errMore = errors.New("http1: the header goes on")
-
-// linesReader is a bufio.Reader of net/http's size over lines, behind which comes an error.
-type linesReader struct {
-	bufio.Reader
-	first string
-	then  []byte
-	end   error
-}
-
-// lines has linesReaders of which nothing that http.ReadRequest has returned is used any more.
-var lines = sync.Pool{New: func() any {
-	l := new(linesReader)
-	l.Reader = *bufio.NewReader(linesSource{l})
-	return l
-}}
-
-// linesSource is what the bufio.Reader of a linesReader reads from.
-type linesSource struct{ l *linesReader }
-
-func (s linesSource) Read(b []byte) (n int, err error) {
-	switch l := s.l; {
-	case l.first != "":
-		n = copy(b, l.first)
-		l.first = l.first[n:]
-	case len(l.then) > 0:
-		n = copy(b, l.then)
-		l.then = l.then[n:]
-	default:
-		return 0, l.end
-	}
-	return n, nil
-}
