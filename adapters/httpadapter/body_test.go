@@ -1,8 +1,6 @@
 package httpadapter
 
 import (
-	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -232,87 +230,22 @@ func TestBodyReadBeyondHandler(t *testing.T) {
 	}
 }
 
-// If a handler leaves the rest of a body unread, the rest decides what happens to the connection,
-// as with net/http.
+// If a handler leaves the rest of a body unread, the rest decides what happens to the connection, as with
+// net/http. See acts for what the handlers do.
 func TestBodyLeft(t *testing.T) {
-	const large = discardMax + 10_000
-	handlers := map[string]http.HandlerFunc{
-		"nothing read":       func(rw http.ResponseWriter, r *http.Request) {},
-		"all read":           func(rw http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) },
-		"copied to a file":   func(rw http.ResponseWriter, r *http.Request) { copyToFile(rw, r.Body) },
-		"copied and failing": func(rw http.ResponseWriter, r *http.Request) { copyToFailing(rw, r.Body) },
-		"copied again":       func(rw http.ResponseWriter, r *http.Request) { copyToFile(rw, r.Body); copyToFile(rw, r.Body) },
-		"copied when closed": func(rw http.ResponseWriter, r *http.Request) { r.Body.Close(); copyToFile(rw, r.Body) },
-		"a part read":        func(rw http.ResponseWriter, r *http.Request) { io.CopyN(io.Discard, r.Body, 8_000) },
-		"closed":             func(rw http.ResponseWriter, r *http.Request) { r.Body.Close() },
-		"flushed":            func(rw http.ResponseWriter, r *http.Request) { rw.(http.Flusher).Flush() },
-		"panics":             func(rw http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
-		"says close":         func(rw http.ResponseWriter, r *http.Request) { rw.Header().Set("Connection", "close") },
-		"limited and copied": func(rw http.ResponseWriter, r *http.Request) { http.MaxBytesHandler(discard, large).ServeHTTP(rw, r) },
+	needParking(t)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, todo := range []string{"", "R", "F", "Gw", "FF", "cF", "I", "c", "f", "x", "k", "M"} {
+		pair := newPair(t, withAdapter, nil)
+		all.Go(func() {
+			for _, size := range []int{1, 5000, 100_000, discardMax - 1, discardMax + 10_000} {
+				text := doing(todo, fmt.Sprint("Content-Length: ", size)) + strings.Repeat("b", size) +
+					"GET " + lastTarget + " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+				pair.play(t, &connectionScript{pieces: []piece{{text: text[:60]}, {text: text[60:80]}, {text: text[80:]}}, end: readsOn})
+			}
+		})
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for name, handler := range handlers {
-		for _, size := range []int{1, 5000, 100_000, discardMax - 1, large} {
-			wg.Go(func() {
-				onAllSides(t, fmt.Sprintf("%s, %d bytes", name, size), func(w way) string {
-					return playBody(t, w, handler, size)
-				})
-			})
-		}
-	}
-}
-
-// copyToFile copies a body to a file, and answers with the result.
-func copyToFile(rw http.ResponseWriter, body io.Reader) {
-	f, err := os.CreateTemp("", "percore-")
-	if err != nil {
-		panic(err)
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	n, err := io.Copy(f, body)
-	all, _ := os.ReadFile(f.Name())
-	fmt.Fprintf(rw, "%d bytes, %v; %d bytes, %x", n, err, len(all), sha256.Sum256(all))
-}
-
-// copyToFailing copies a body to a file that is closed, reads on, and answers with the results.
-func copyToFailing(rw http.ResponseWriter, body io.Reader) {
-	f, err := os.CreateTemp("", "percore-")
-	if err != nil {
-		panic(err)
-	}
-	os.Remove(f.Name())
-	f.Close()
-	n, err := io.Copy(f, body)
-	fmt.Fprintf(rw, "%d bytes, %t", n, errors.Is(err, os.ErrClosed))
-}
-
-var discard = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
-
-// playBody sends a request with a body of size bytes, and then a plain one. It returns everything
-// that comes back, and the states.
-func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
-	s := newSide(t, w, nil, func(_ *side, rw http.ResponseWriter, r *http.Request) {
-		if r.Method == "POST" {
-			handler(rw, r)
-		}
-		io.WriteString(rw, r.Method)
-	})
-	c := s.dial()
-	defer c.Close()
-	text := post("/", size) + strings.Repeat("b", size) + "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
-	wrote := make(chan bool)
-	go func() {
-		defer close(wrote)
-		for _, piece := range []string{text[:60], text[60:80], text[80:]} {
-			_, _ = io.WriteString(c, piece) // fails if the server is done
-			time.Sleep(2 * time.Millisecond)
-		}
-	}()
-	answers := readAll(c)
-	<-wrote
-	return s.result(answers)
 }
 
 // A deadline that the adapter doesn't know about ends no wait, and keeps nothing busy.

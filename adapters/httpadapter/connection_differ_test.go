@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -432,6 +433,51 @@ var acts = map[rune]func(s *side, rw http.ResponseWriter, r *http.Request) error
 		defer func() { s.note("form %v", r.Form) }()
 		return r.ParseForm()
 	},
+	'7': func(s *side, rw http.ResponseWriter, r *http.Request) error {
+		return s.noteBody(r, http.MaxBytesReader(rw, http.MaxBytesReader(rw, r.Body, 1000), tooLarge-1))
+	},
+	'z': func(s *side, rw http.ResponseWriter, r *http.Request) error {
+		return s.noteBody(r, http.MaxBytesReader(rw, r.Body, 0))
+	},
+	'j': func(s *side, rw http.ResponseWriter, r *http.Request) error {
+		read := make(chan error)
+		go func() { read <- s.noteBody(r, http.MaxBytesReader(rw, r.Body, tooLarge-1)) }()
+		return <-read
+	},
+	'i': func(s *side, rw http.ResponseWriter, r *http.Request) (err error) {
+		body, n := http.MaxBytesReader(rw, r.Body, 1<<20), 0
+		for p, m := make([]byte, 100), 0; err == nil; n += m {
+			m, err = body.Read(p[:7])
+		}
+		s.note("read %d in pieces", n)
+		return err
+	},
+	'R': copying(func(body io.Reader) (int64, error) { return io.Copy(io.Discard, body) }),
+	'I': copying(func(body io.Reader) (int64, error) { return io.CopyN(io.Discard, body, 8_000) }),
+	'F': func(s *side, _ http.ResponseWriter, r *http.Request) error {
+		f, err := os.CreateTemp(s.t.TempDir(), "")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		n, err := io.Copy(f, r.Body)
+		all, _ := os.ReadFile(f.Name())
+		s.note("copied %d bytes to a file: %d bytes, %x", n, len(all), sha256.Sum256(all))
+		return err
+	},
+	'G': copying(func(body io.Reader) (int64, error) { // how much is read of the body depends on the way
+		f, err := os.CreateTemp("", "percore-")
+		if err != nil {
+			return 0, err
+		}
+		os.Remove(f.Name())
+		f.Close()
+		n, err := io.Copy(f, body)
+		if errors.Is(err, os.ErrClosed) {
+			err = os.ErrClosed // its text depends on the way
+		}
+		return n, err
+	}),
 	'c': func(_ *side, _ http.ResponseWriter, r *http.Request) error { return r.Body.Close() },
 	'q': func(_ *side, rw http.ResponseWriter, r *http.Request) error {
 		b, err := io.ReadAll(r.Body)
@@ -480,6 +526,14 @@ var acts = map[rune]func(s *side, rw http.ResponseWriter, r *http.Request) error
 	'e': withField("Transfer-Encoding", "chunked"),
 	'E': withField("Transfer-Encoding", "identity"),
 	'C': withField("Content-Type", "text/x"),
+	'v': func(s *side, rw http.ResponseWriter, _ *http.Request) error {
+		s.note("header %v", rw.Header())
+		return nil
+	},
+	'A': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+		clear(rw.Header())
+		return nil
+	},
 	'D': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
 		rw.Header()["Date"], rw.Header()["Content-Type"] = nil, nil
 		return nil
@@ -538,6 +592,15 @@ func withStatus(code int) func(*side, http.ResponseWriter, *http.Request) error 
 	return func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
 		rw.WriteHeader(code)
 		return nil
+	}
+}
+
+// copying notes how many bytes copy takes from the body.
+func copying(copy func(body io.Reader) (int64, error)) func(*side, http.ResponseWriter, *http.Request) error {
+	return func(s *side, _ http.ResponseWriter, r *http.Request) error {
+		n, err := copy(r.Body)
+		s.note("copied %d bytes", n)
+		return err
 	}
 }
 

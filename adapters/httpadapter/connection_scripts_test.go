@@ -239,7 +239,7 @@ func (b *scriptBuilder) chunks() (body string) {
 // todo draws what a handler does.
 func (b *scriptBuilder) todo() (todo string) {
 	draw := b.draw
-	letters := "aaaabpmMgcqywwwWBrffdtTu5lkKeECD01U234noosSxPhH"
+	letters := "aaaabpmMjiRFIgcqywwwWBrffdtTu5lkKeECDvA01U234noosSxPhH"
 	for range draw(5) {
 		todo += string(letters[draw(len(letters))])
 	}
@@ -247,14 +247,15 @@ func (b *scriptBuilder) todo() (todo string) {
 		// net/http of Go 1.26 takes what full duplex leaves of a body for a request, or panics.
 		todo = strings.ReplaceAll(todo, "d", "")
 	}
-	if before, after, ok := strings.Cut(todo, "m"); ok {
+	if at := strings.IndexAny(todo, "mj"); at >= 0 {
+		before, limit, after := todo[:at], todo[at:at+1], todo[at+1:]
 		if strings.Contains(before, "o") {
 			return before + after // an http.TimeoutHandler doesn't pass the limit on
 		}
 		before = strings.ReplaceAll(before, "p", "") // or the rest may be one byte too long: see tooLarge
 		// A handler that goes on reading behind the limit of an http.MaxBytesReader keeps the
 		// connection. The method through which net/http is notified of the limit is private.
-		todo = before + "m" + strings.Map(func(letter rune) rune {
+		todo = before + limit + strings.Map(func(letter rune) rune {
 			if strings.ContainsRune(reading+"c", letter) {
 				return -1
 			}
@@ -265,7 +266,7 @@ func (b *scriptBuilder) todo() (todo string) {
 }
 
 // reading are the letters of those that read the body: see acts.
-const reading = "abpmMgqy"
+const reading = "abpmMjiRFIgqy"
 
 // tooLarge is one byte more than what an http.MaxBytesReader allows. No body is that long: such a one
 // is taken for read.

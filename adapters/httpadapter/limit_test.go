@@ -1,10 +1,7 @@
 package httpadapter
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,162 +11,36 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// limitsMet are handlers whose http.MaxBytesReader reaches its limit, at each point of an answer.
-var limitsMet = map[string]http.HandlerFunc{
-	"in the request": func(rw http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(rw, r.Body, 4)
-		answerBody(rw, r.Body)
-	},
-	"two of them": func(rw http.ResponseWriter, r *http.Request) {
-		answerBody(rw, http.MaxBytesReader(rw, http.MaxBytesReader(rw, r.Body, 1000), 4))
-	},
-	"nothing allowed": func(rw http.ResponseWriter, r *http.Request) {
-		answerBody(rw, http.MaxBytesReader(rw, r.Body, 0))
-	},
-	"by another goroutine": func(rw http.ResponseWriter, r *http.Request) {
-		read := make(chan error)
-		go func() {
-			_, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
-			read <- err
-		}()
-		fmt.Fprint(rw, <-read)
-	},
-	"after early hints": func(rw http.ResponseWriter, r *http.Request) {
-		body := http.MaxBytesReader(rw, r.Body, 4)
-		rw.WriteHeader(http.StatusEarlyHints)
-		_, err := io.ReadAll(body)
-		rw.WriteHeader(http.StatusEarlyHints)
-		fmt.Fprint(rw, err)
-	},
-	"the header is looked at": func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header()["Vary"] = []string{"before"}
-		_, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
-		fmt.Fprint(rw, err, rw.Header())
-	},
-	"the header is changed": func(rw http.ResponseWriter, r *http.Request) {
-		_, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
-		rw.Header().Set("Connection", "x")
-		rw.Header().Set("Vary", "*")
-		fmt.Fprint(rw, err)
-	},
-	"the header is empty again": func(rw http.ResponseWriter, r *http.Request) {
-		_, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
-		rw.Header().Del("Connection")
-		rw.WriteHeader(http.StatusRequestEntityTooLarge)
-		fmt.Fprint(rw, err)
-	},
-	"after WriteHeader": func(rw http.ResponseWriter, r *http.Request) {
-		rw.WriteHeader(http.StatusAccepted)
-		answerBody(rw, http.MaxBytesReader(rw, r.Body, 4))
-	},
-	"after Flush": func(rw http.ResponseWriter, r *http.Request) {
-		control := http.NewResponseController(rw)
-		_ = control.EnableFullDuplex()
-		_ = control.Flush()
-		answerBody(rw, http.MaxBytesReader(rw, r.Body, 4))
-	},
-	"no answer": func(rw http.ResponseWriter, r *http.Request) {
-		_, _ = io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
-	},
-	"with a length": func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set("Content-Length", "2")
-		_, _ = io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
-		io.WriteString(rw, "no")
-	},
-}
-
-// limitsUnmet are handlers whose reader does not reach its limit, and which leave part of the body
-// unread.
-var limitsUnmet = map[string]http.HandlerFunc{
-	"all read": func(rw http.ResponseWriter, r *http.Request) {
-		answerBody(rw, http.MaxBytesReader(rw, r.Body, limitTestBytes))
-	},
-	"by pieces": func(rw http.ResponseWriter, r *http.Request) {
-		body, buf, n := http.MaxBytesReader(rw, r.Body, limitTestBytes), make([]byte, 100), 0
-		for err := error(nil); err == nil; {
-			var m int
-			m, err = body.Read(buf[:7])
-			n += m
-		}
-		fmt.Fprint(rw, n, rw.Header())
-	},
-	"without a reader": func(rw http.ResponseWriter, r *http.Request) {
-		_, err := io.ReadFull(r.Body, make([]byte, 100)[:4])
-		fmt.Fprint(rw, err)
-	},
-	"a LimitReader": func(rw http.ResponseWriter, r *http.Request) {
-		answerBody(rw, io.LimitReader(r.Body, 4))
-	},
-}
-
-// answerBody answers how much could be read, and why it was not more.
-func answerBody(rw http.ResponseWriter, body io.Reader) {
-	b, err := io.ReadAll(body)
-	status := http.StatusOK
-	if err != nil {
-		status = http.StatusRequestEntityTooLarge
-	}
-	rw.WriteHeader(status)
-	fmt.Fprintf(rw, "%d %v", len(b), err)
-}
-
-const limitTestBytes = 6000 // of the body: more than comes with the header
-
-// If a limit is reached, the answer comes at once, while the rest of the body is still to come.
-// Then the connection ends. The bytes are the same as net/http's.
+// TestLimits: if the limit of an http.MaxBytesReader is reached, the answer comes at once, while the rest
+// of the body is still to come, and the connection ends. Otherwise it goes on. See acts for what the
+// handlers do.
 func TestLimits(t *testing.T) {
-	var wg sync.WaitGroup // in parallel, since net/http waits before it closes such a connection
-	defer wg.Wait()
-	for name, handler := range limitsMet {
-		for _, sent := range []int{8, 5000, limitTestBytes} { // before awaiting the answer
-			wg.Go(func() {
-				got := onAllSides(t, fmt.Sprintf("%s, %d bytes", name, sent), func(w way) string {
-					return playLimit(t, w, handler, sent)
-				})
-				if strings.Contains(got, "GET") {
-					t.Errorf("%s, %d bytes: the connection is not closed: %s", name, sent, got)
+	needParking(t)
+	const size = 6000      // more than comes with the header
+	var all sync.WaitGroup // since net/http waits before it closes such a connection
+	defer all.Wait()
+	check := func(met bool, todos ...string) {
+		for _, todo := range todos {
+			pair := newPair(t, withAdapter, nil)
+			all.Go(func() {
+				for _, sent := range []int{8, 5000, size} { // before the client awaits the answer
+					if !met && sent < size {
+						continue // the handler waits for it
+					}
+					text := doing(todo, fmt.Sprint("Content-Length: ", size)) + strings.Repeat("b", size)
+					end := len(text) - size + sent
+					got := pair.play(t, &connectionScript{pieces: []piece{
+						{text[:end], true}, {text: text[end:] + "GET " + lastTarget + " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"},
+					}, end: readsOn})
+					if ends := !strings.Contains(got, "GET "+lastTarget); ends != met {
+						t.Errorf("%s, %d bytes: the connection ends: %t, want %t: %s", todo, sent, ends, met, got)
+					}
 				}
 			})
 		}
 	}
-	for name, handler := range limitsUnmet {
-		wg.Go(func() {
-			got := onAllSides(t, name, func(w way) string { return playLimit(t, w, handler, limitTestBytes) })
-			if !strings.Contains(got, "GET") {
-				t.Errorf("%s: the connection is closed: %s", name, got)
-			}
-		})
-	}
-}
-
-// playLimit sends part of a body and reads the answer, and then sends the rest and another request.
-// It returns everything that comes back, and the last state.
-func playLimit(t *testing.T, w way, handler http.HandlerFunc, sent int) string {
-	s := newSide(t, w, nil, func(_ *side, rw http.ResponseWriter, r *http.Request) {
-		if r.Method == "POST" {
-			handler(rw, r)
-			return
-		}
-		io.WriteString(rw, r.Method)
-	})
-	nc := s.dial()
-	defer nc.Close()
-	body := strings.Repeat("b", limitTestBytes)
-	io.WriteString(nc, post("/", limitTestBytes)+body[:sent])
-	var answers bytes.Buffer
-	br := bufio.NewReader(io.TeeReader(nc, &answers))
-	for status := 100; status < 200; {
-		resp, err := http.ReadResponse(br, nil)
-		if err != nil {
-			t.Errorf("%s: %v", w, err)
-			return ""
-		}
-		status = resp.StatusCode
-		_, _ = io.Copy(io.Discard, resp.Body)
-	}
-	io.WriteString(nc, body[sent:]+"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n") // which fails if the server is done
-	_, _ = io.Copy(io.Discard, br)
-	return s.result(undated(answers.String()))
+	check(true, "mw", "7w", "zw", "jw", "1m1w", "vmvw", "mvKCw", "mA4w", "4mw", "dfmw", "m", "5mw")
+	check(false, "Mw", "iw", "pw", "Rw")
 }
 
 // A goroutine of the handler may continue with the request after the handler has returned, as with

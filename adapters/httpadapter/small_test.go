@@ -2,7 +2,6 @@ package httpadapter
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -188,41 +186,6 @@ func (s *side) statesUntilClosed() string {
 	return strings.Join(all, " ")
 }
 
-// result returns everything that a connection has left behind, once it is closed.
-func (s *side) result(answers string) string {
-	states := s.statesUntilClosed()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return fmt.Sprintf("answers: %q\nstates: %s\nhandler: %q\nlog: %q", answers, states, s.seen, s.log.String())
-}
-
-// onAllSides plays the same on all sides, and returns the result on package net. Each must give the
-// same.
-func onAllSides(t *testing.T, what string, play func(w way) string) (want string) {
-	t.Helper()
-	for i, w := range sides {
-		got := play(w)
-		if i == 0 {
-			want = got
-		} else if !sameResult(got, want) {
-			t.Errorf("%s, %s:\n%s\nwant, as on package net:\n%s", what, w, got, want)
-		}
-	}
-	return want
-}
-
-// readAll reads to the end of a connection. Dates are left out.
-func readAll(c net.Conn) string {
-	b, err := io.ReadAll(c)
-	text := string(b)
-	if errors.Is(err, syscall.ECONNRESET) {
-		text += resetMark // net/http closed with bytes unread: that depends on the reads
-	} else if err != nil {
-		text += "!" + err.Error()
-	}
-	return undated(text)
-}
-
 func undated(text string) string {
 	for {
 		before, after, ok := strings.Cut(text, "Date: ")
@@ -237,21 +200,24 @@ func undated(text string) string {
 // TestLateWriteHeader: a call of WriteHeader after the handler has returned is logged.
 func TestLateWriteHeader(t *testing.T) {
 	needParking(t)
-	onAllSides(t, "late", func(w way) string {
+	var got []string
+	for _, w := range sides {
 		late, told := make(chan http.ResponseWriter, 1), make(chan bool)
 		s := newSide(t, w, nil, func(_ *side, rw http.ResponseWriter, _ *http.Request) { late <- rw })
 		c := s.dial()
 		defer c.Close()
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
-		result := readAll(c)
-		states := s.statesUntilClosed()
+		result := undated(receive(c).all()) + s.statesUntilClosed()
 		go func() {
 			(<-late).WriteHeader(500)
 			close(told)
 		}()
 		<-told
-		return result + states + s.log.String()
-	})
+		got = append(got, result+s.log.String())
+	}
+	if got[0] != got[1] {
+		t.Errorf("got\n%s\nwant, as on package net,\n%s", got[1], got[0])
+	}
 }
 
 // cutOff returns the first n bytes of text, or fewer: it leaves no header that ends shortly after
