@@ -306,29 +306,32 @@ func TestGoAway(t *testing.T) {
 func TestPeerTable(t *testing.T) {
 	p := newPeer(t, nil)
 	fields := []hpack.Field{field("server", "percore")}
-	answer := func(id uint32, want int) {
+	const short = headerBytes + 2 // of an answer whose fields are in tables
+	answer := func(id uint32) (bytes int) {
 		t.Helper()
 		p.get(id).feed()
 		must(t, p.c.Headers(p.streams[id], 200, fields, true))
-		if got := p.c.writer.enc.TableBytes(); got != want {
-			t.Errorf("stream %d: got a table of %d bytes, want %d", id, got, want)
-		}
+		bytes = len(p.c.Output())
 		p.feed()
 		if last := p.log[len(p.log)-1]; !strings.HasSuffix(last, ":status=200 server=percore end") {
 			t.Errorf("stream %d: got %q", id, last)
 		}
+		return bytes
 	}
-	answer(1, 45)
+	want := func(when string, id uint32, kept bool) {
+		t.Helper()
+		if first, second := answer(id), answer(id+2); first == short || (second == short) != kept {
+			t.Errorf("%s: got answers of %d and %d bytes", when, first, second)
+		}
+	}
+	want("at the beginning", 1, true)
 	p.c.Rest()
-	if p.c.writer.enc.TableBytes() != 0 || p.c.streams.buckets != nil {
+	if p.c.streams.buckets != nil {
 		t.Error("Rest has kept memory")
 	}
-	answer(3, 45)
+	want("after Rest", 5, true)
 	p.settings(settingHeaderTableSize, 0).feed()
-	answer(5, 0)
+	want("without a table", 9, false)
 	p.settings(settingHeaderTableSize, 50).feed()
-	answer(7, 0) // an entry takes at most a quarter of the table
-	if p.dec.TableBytes() != 0 {
-		t.Errorf("got a table of %d bytes in the client", p.dec.TableBytes())
-	}
+	want("an entry takes at most a quarter of the table", 13, false)
 }

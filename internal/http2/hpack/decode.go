@@ -7,7 +7,7 @@ const DefaultTableBytes = 4096
 // A Decoder decodes the header blocks that a peer sends. Its zero value is not ready; see
 // [MakeDecoder].
 type Decoder struct {
-	table   table
+	table   table[*Field]
 	rest    *[]byte // the end of a fragment: the beginning of a field; nil: none
 	skip    uint32  // bytes to come of a string that is too long to be read
 	inName  bool    // the string is a name, and its value comes next
@@ -17,7 +17,7 @@ type Decoder struct {
 
 // MakeDecoder returns a Decoder whose table may have the default size.
 func MakeDecoder() Decoder {
-	return Decoder{table: table{max: DefaultTableBytes, limit: DefaultTableBytes}}
+	return Decoder{table: table[*Field]{max: DefaultTableBytes, limit: DefaultTableBytes}}
 }
 
 // SetLimit changes the size that the peer may give its table. Set a higher limit when it is
@@ -30,9 +30,6 @@ func (d *Decoder) SetLimit(bytes uint32) {
 
 // Trim frees the memory of the table that no entry takes.
 func (d *Decoder) Trim() { d.table.trim() }
-
-// TableBytes returns the size of the table as RFC 7541 counts it.
-func (d *Decoder) TableBytes() int { return int(d.table.size) }
 
 // Decode adds the fields of a fragment to l; last is set for the last fragment of a block. The
 // error, if any, is an [Error]; the Decoder can't be used after an error. Decode does not keep p.
@@ -123,7 +120,7 @@ func (d *Decoder) indexed(c *cursor, l *List) bool {
 // entry returns the entry with an index (RFC 7541, section 2.3.3), or nil.
 func (d *Decoder) entry(i uint32) *Field {
 	switch {
-	case i == 0 || i > 1<<30:
+	case i == 0 || int64(i)-int64(staticEnd) >= int64(d.table.len()):
 		return nil
 	case i < uint32(staticEnd):
 		return &staticTable[i]

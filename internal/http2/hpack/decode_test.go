@@ -35,7 +35,7 @@ func lines(s string) []string { return strings.Split(strings.TrimSpace(s), "\n")
 // after it.
 type vector struct {
 	block, fields string
-	tableBytes    int
+	tableBytes    uint32
 }
 
 const (
@@ -94,8 +94,8 @@ func TestVectors(t *testing.T) {
 				if got, want := texts(l.Fields), lines(block.fields); !slices.Equal(got, want) {
 					t.Errorf("%s, block %d: got %q, want %q", v.name, i+1, got, want)
 				}
-				if d.TableBytes() != block.tableBytes {
-					t.Errorf("%s, block %d: got a table of %d bytes, want %d", v.name, i+1, d.TableBytes(), block.tableBytes)
+				if d.table.size != block.tableBytes {
+					t.Errorf("%s, block %d: got a table of %d bytes, want %d", v.name, i+1, d.table.size, block.tableBytes)
 				}
 			}
 		}
@@ -190,19 +190,19 @@ func TestSizeUpdates(t *testing.T) {
 	var l List
 	l.Reset(1<<16, 100)
 	decode := func(s string) error { return d.Decode(unhex(t, s), true, &l) }
-	if err := decode("4001 61 01 62 4001 63 01 64"); err != nil || d.TableBytes() != 68 {
-		t.Fatalf("got %v and a table of %d bytes, want 68", err, d.TableBytes())
+	if err := decode("4001 61 01 62 4001 63 01 64"); err != nil || d.table.size != 68 {
+		t.Fatalf("got %v and a table of %d bytes, want 68", err, d.table.size)
 	}
-	if err := decode("3f03 3f05 be"); err != nil || d.TableBytes() != 34 {
-		t.Fatalf("got %v and a table of %d bytes behind updates to 34 and 36, want 34", err, d.TableBytes())
+	if err := decode("3f03 3f05 be"); err != nil || d.table.size != 34 {
+		t.Fatalf("got %v and a table of %d bytes behind updates to 34 and 36, want 34", err, d.table.size)
 	}
 	d.SetLimit(100)
 	if err := decode("be"); err != nil {
 		t.Errorf("a limit above the size in use: %v", err)
 	}
 	d.SetLimit(10)
-	if err := decode("20 82"); err != nil || d.TableBytes() != 0 {
-		t.Errorf("got %v and a table of %d bytes behind an update to 0", err, d.TableBytes())
+	if err := decode("20 82"); err != nil || d.table.size != 0 {
+		t.Errorf("got %v and a table of %d bytes behind an update to 0", err, d.table.size)
 	}
 	d.SetLimit(4096)
 	if err := decode("3fe11f 82"); err != nil {
@@ -236,8 +236,8 @@ func TestListLimits(t *testing.T) {
 		if got := texts(l.Fields); !slices.Equal(got, test.want) || l.Truncated != (len(test.want) < 3) {
 			t.Errorf("%d bytes, %d fields: got %q, %t, want %q", test.bytes, test.fields, got, l.Truncated, test.want)
 		}
-		if d.TableBytes() != 68 {
-			t.Errorf("got a table of %d bytes, want 68", d.TableBytes())
+		if d.table.size != 68 {
+			t.Errorf("got a table of %d bytes, want 68", d.table.size)
 		}
 	}
 }
@@ -430,8 +430,8 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 			compareList(t, &l, want, longest, int(limit))
-			if d.TableBytes() != m.tableSize() || d.table.len() != len(m.entries) || d.rest != nil || d.skip > 0 {
-				t.Fatalf("got a table of %d entries, %d bytes, want %d, %d", d.table.len(), d.TableBytes(), len(m.entries), m.tableSize())
+			if d.table.size != uint32(m.tableSize()) || d.table.len() != len(m.entries) || d.rest != nil || d.skip > 0 {
+				t.Fatalf("got a table of %d entries, %d bytes, want %d, %d", d.table.len(), d.table.size, len(m.entries), m.tableSize())
 			}
 			for i, e := range m.entries {
 				if have := d.table.at(i); have.Name.String() != e.name || have.Value != e.value {

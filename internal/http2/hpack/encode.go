@@ -13,20 +13,16 @@ import (
 //
 //	told    the size that the peer's decoder works with
 //	lowest  the smallest size that was set since; the table has been emptied to it
-//	max     the size that is set now
+//	max     the size that is set now, of the table
 //
 //	event                                 lowest                max
-//	SetLimit, PeerLimit                   min(lowest, new max)  min(limit, peer)
+//	PeerLimit                             min(lowest, new max)  min(our own limit, the peer's)
 //	Drop, with an entry in the table      0                     stays
 //	Begin                                 math.MaxUint32        stays; told = max
 type Encoder struct {
-	entries []Field // oldest first
-	size    uint32  // of the entries
-	max     uint32
-	told    uint32
-	lowest  uint32
-	limit   uint32 // our own
-	peer    uint32 // SETTINGS_HEADER_TABLE_SIZE
+	table  table[Field] // its limit is our own
+	told   uint32
+	lowest uint32
 }
 
 // EncoderTableBytes is the default of an Encoder's own limit: room for the dozen short fields that
@@ -35,46 +31,37 @@ const EncoderTableBytes = 1024
 
 // MakeEncoder returns an Encoder whose table takes at most limitBytes.
 func MakeEncoder(limitBytes uint32) Encoder {
-	e := Encoder{limit: limitBytes, peer: DefaultTableBytes, told: DefaultTableBytes, lowest: math.MaxUint32}
-	e.resize()
+	e := Encoder{table: table[Field]{limit: limitBytes}, told: DefaultTableBytes, lowest: math.MaxUint32}
+	e.PeerLimit(DefaultTableBytes)
 	return e
 }
 
 // PeerLimit sets the peer's SETTINGS_HEADER_TABLE_SIZE.
 func (e *Encoder) PeerLimit(bytes uint32) {
-	e.peer = bytes
-	e.resize()
-}
-
-// resize applies the limits to the table.
-func (e *Encoder) resize() {
-	e.max = min(e.limit, e.peer)
-	e.lowest = min(e.lowest, e.max)
-	e.evict(0)
+	e.table.setMax(min(e.table.limit, bytes))
+	e.lowest = min(e.lowest, e.table.max)
 }
 
 // Drop frees the table. The next block tells the peer to empty its table, too. It is meant for a
 // connection that has been quiet.
 func (e *Encoder) Drop() {
-	if len(e.entries) > 0 {
+	if e.table.len() > 0 {
 		e.lowest = 0
 	}
-	e.entries, e.size = nil, 0
+	e.table = table[Field]{max: e.table.max, limit: e.table.limit}
 }
-
-// TableBytes returns the size of the table as RFC 7541 counts it.
-func (e *Encoder) TableBytes() int { return int(e.size) }
 
 // Begin appends what comes before the first field of a block.
 func (e *Encoder) Begin(dst []byte) []byte {
-	if e.lowest < e.max && e.lowest < e.told {
+	max := e.table.max
+	if e.lowest < max && e.lowest < e.told {
 		dst = appendInteger(dst, 0x20, 5, e.lowest)
 		e.told = e.lowest
 	}
-	if e.max != e.told {
-		dst = appendInteger(dst, 0x20, 5, e.max)
+	if max != e.told {
+		dst = appendInteger(dst, 0x20, 5, max)
 	}
-	e.told, e.lowest = e.max, math.MaxUint32
+	e.told, e.lowest = max, math.MaxUint32
 	return dst
 }
 
@@ -128,9 +115,10 @@ func (e *Encoder) Append(dst []byte, f Field) []byte {
 	if i := e.find(&f); i > 0 {
 		return appendInteger(dst, 0x80, 7, uint32(i))
 	}
-	if size := uint32(f.Size()); size <= e.max/4 {
+	if uint32(f.Size()) <= e.table.max/4 {
 		dst = e.appendLiteral(dst, 0x40, 6, f) // before an entry with its name goes
-		e.add(f, size)
+		f.Value = strings.Clone(f.Value)       // the caller's string may be a part of a long one
+		e.table.add(f)
 		return dst
 	}
 	return e.appendLiteral(dst, 0, 4, f)
@@ -138,9 +126,10 @@ func (e *Encoder) Append(dst []byte, f Field) []byte {
 
 // find returns the index of a field in the dynamic table, or 0.
 func (e *Encoder) find(f *Field) int {
-	for i := len(e.entries) - 1; i >= 0; i-- {
-		if have := &e.entries[i]; have.Value == f.Value && have.Name.is(f.Name) {
-			return staticEnd + len(e.entries) - 1 - i
+	last := len(e.table.entries) - 1
+	for i := last; i >= int(e.table.head); i-- {
+		if have := &e.table.entries[i]; have.Value == f.Value && have.Name.is(f.Name) {
+			return staticEnd + last - i
 		}
 	}
 	return 0
@@ -151,9 +140,10 @@ func (e *Encoder) nameIndex(n *Name) int {
 	if n.index > 0 {
 		return int(n.index)
 	}
-	for i := len(e.entries) - 1; i >= 0; i-- {
-		if e.entries[i].Name.is(n) {
-			return staticEnd + len(e.entries) - 1 - i
+	last := len(e.table.entries) - 1
+	for i := last; i >= int(e.table.head); i-- {
+		if e.table.entries[i].Name.is(n) {
+			return staticEnd + last - i
 		}
 	}
 	return 0
@@ -169,23 +159,3 @@ func (e *Encoder) appendLiteral(dst []byte, first byte, prefixBits uint, f Field
 	return appendString(dst, f.Value)
 }
 
-// add copies a field into the table: the caller's string may be a part of a long string.
-func (e *Encoder) add(f Field, size uint32) {
-	f.Value = strings.Clone(f.Value)
-	e.evict(size)
-	e.entries = append(e.entries, f)
-	e.size += size
-}
-
-// evict removes the oldest entries until there is room for need bytes.
-func (e *Encoder) evict(need uint32) {
-	n := 0
-	for ; n < len(e.entries) && e.size+need > e.max; n++ {
-		e.size -= uint32(e.entries[n].Size())
-	}
-	if n > 0 {
-		m := copy(e.entries, e.entries[n:])
-		clear(e.entries[m:])
-		e.entries = e.entries[:m]
-	}
-}

@@ -22,17 +22,17 @@ func TestEncodeVectors(t *testing.T) {
 			continue
 		}
 		e := MakeEncoder(4096)
-		e.max, e.told = 4*v.max, 4*v.max // C.6 takes entries of any size
+		e.table.max, e.told = 4*v.max, 4*v.max // C.6 takes entries of any size
 		for i, block := range v.blocks {
 			var got []byte
 			for _, line := range lines(block.fields) {
 				at := strings.Index(line[1:], ":") + 1
 				f := Field{Name: indexAll(line[:at]), Value: line[at+2:]}
-				if size := uint32(f.Size()); v.max == 256 && e.size+size > 256 && e.find(&f) == 0 && statusIndexOf(f) == 0 {
+				if size := uint32(f.Size()); v.max == 256 && e.table.size+size > 256 && e.find(&f) == 0 && statusIndexOf(f) == 0 {
 					got = e.appendLiteral(got, 0x40, 6, f)
-					e.max = 256
-					e.add(f, size)
-					e.max = 4 * v.max
+					e.table.max = 256
+					e.table.add(f)
+					e.table.max = 4 * v.max
 					continue
 				}
 				got = e.Append(got, f)
@@ -108,7 +108,7 @@ func TestTableSizes(t *testing.T) {
 	begin("a larger table of the peer's", "")
 	e.PeerLimit(0)
 	begin("no table", "20")
-	if b := e.Append(nil, field); b[0] != 0 || e.TableBytes() != 0 {
+	if b := e.Append(nil, field); b[0] != 0 || e.table.size != 0 {
 		t.Errorf("without a table: got %x", b)
 	}
 	e.PeerLimit(100)
@@ -187,12 +187,15 @@ func roundTrip(t *testing.T, e *Encoder, d *Decoder, l *List, f Field) {
 	} else if len(l.Fields) != 2 || l.Fields[1].Value != f.Value || l.Fields[0].Name.String() != f.Name.String() {
 		t.Fatalf("got %q, want %q: %q twice", texts(l.Fields), f.Name, f.Value)
 	}
-	if e.size > e.max || d.TableBytes() > int(d.table.limit) {
-		t.Fatalf("got tables of %d and %d bytes, want %d and %d at most", e.size, d.TableBytes(), e.max, d.table.limit)
+	if e.table.size > e.table.max || d.table.size > d.table.limit {
+		t.Fatalf("got tables of %d and %d bytes, want %d and %d at most", e.table.size, d.table.size, e.table.max, d.table.limit)
 	}
-	for i := range e.entries {
-		have, want := d.table.at(i), e.entries[len(e.entries)-1-i]
-		if have == nil || have.Value != want.Value || have.Name.String() != want.Name.String() {
+	for i := range e.table.len() {
+		if i == d.table.len() {
+			t.Fatalf("got %d entries, want %d", i, e.table.len())
+		}
+		have, want := d.table.at(i), e.table.at(i)
+		if have.Value != want.Value || have.Name.String() != want.Name.String() {
 			t.Fatalf("entry %d differs from %q: %q", i, want.Name, want.Value)
 		}
 	}

@@ -31,4 +31,4 @@ const entryOverhead = 32
 
 // Size returns the size of the field in bytes as the tables and SETTINGS_MAX_HEADER_LIST_SIZE count it
 // (RFC 7541, section 4.1; RFC 9113, section 6.5.2).
-func (f *Field) Size() int { return len(f.Name.wire) + len(f.Value) + entryOverhead }
+func (f Field) Size() int { return len(f.Name.wire) + len(f.Value) + entryOverhead }
