@@ -8,8 +8,8 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A Conn is one side of a connection: the server's, or the client's if Config.Client is set. NewConn
-// makes one, or Init, for a Conn that is a field. Parse belongs to the one goroutine that reads; the
+// A Conn is one side of a connection: the server's, or the client's if Config.Client is set. Init
+// makes one. Parse belongs to the one goroutine that reads; the
 // caller must guard all other methods with a lock, or call them from a single goroutine.
 type Conn struct {
 	reader reader // used by Parse, which touches nothing below but cfg
@@ -36,14 +36,8 @@ type Conn struct {
 	skip        bool // the current DATA frame belongs to no stream, and its credit was given back
 }
 
-// NewConn returns a connection whose peer has sent nothing yet. Our first frames are in its output.
-func NewConn(cfg *Config) *Conn {
-	c := new(Conn)
-	c.Init(cfg)
-	return c
-}
-
-// Init is NewConn for the zero Conn, which must not be copied afterwards.
+// Init makes the zero Conn, which must not be copied afterwards, a connection whose peer has sent nothing
+// yet. Our first frames are in its output.
 func (c *Conn) Init(cfg *Config) {
 	*c = Conn{
 		cfg:         cfg,
@@ -71,10 +65,9 @@ const (
 	TrailersEnded              // Stream, Fields, End, Short
 	StreamReset                // Stream, Code, Local, Long: the stream has ended
 	StreamRefused              // a request was refused with REFUSED_STREAM, because of a limit
-	WindowOpened               // Stream, or nil for all: more may be sent
 	PingReceived               // Answered: the peer has sent a PING; our answer is in the output
 	PingAcked                  // Data: the eight bytes of a PING that we sent
-	PeerGoesAway               // Code: the peer opens no more streams; GOAWAY is in the output
+	PeerGoesAway               // the peer opens no more streams; GOAWAY is in the output
 
 	// Of a client.
 	AnswerReceived // Stream, Status, Fields, End: below 200 an interim answer
@@ -143,7 +136,7 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 	case typeRSTStream:
 		return c.rstStream(f, ev)
 	case typeSettings:
-		return c.settings(f, ev)
+		return c.settings(f)
 	case typePushPromise:
 		return connError(ProtocolError, "PUSH_PROMISE, which a server must not get and a client has turned off")
 	case typePing:
@@ -151,7 +144,7 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 	case typeGoAway:
 		return c.cfg.side().goAway(c, f, ev)
 	case typeWindowUpdate:
-		return c.windowUpdate(f, ev)
+		return c.windowUpdate(f)
 	case typePriorityUpdate:
 		return c.priorityUpdate(f)
 	}

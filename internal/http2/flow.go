@@ -1,9 +1,6 @@
 package http2
 
-import (
-	"cmp"
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // The windows of RFC 9113, section 5.2.
 //
@@ -64,19 +61,17 @@ func (o *outflow) take(st *Stream, n int) {
 	st.delta -= int64(n)
 }
 
-// setInitial applies the peer's SETTINGS_INITIAL_WINDOW_SIZE. It reports whether streams allow that, and
-// whether their windows have grown or shrunk.
-func (o *outflow) setInitial(v int32, streams *streamTable) (change int, ok bool) {
+// setInitial applies the peer's SETTINGS_INITIAL_WINDOW_SIZE. It reports whether streams allow that.
+func (o *outflow) setInitial(v int32, streams *streamTable) (ok bool) {
 	if int64(v)+o.deltaMost > maxWindowBytes {
 		// deltaMost is a bound. To find the exact value we must visit the streams. A peer can cause
 		// that only with a WINDOW_UPDATE on a stream that has ended since, not with SETTINGS alone.
 		if o.deltaMost = streams.deltaMost(); int64(v)+o.deltaMost > maxWindowBytes {
-			return 0, false
+			return false
 		}
 	}
-	change = cmp.Compare(v, o.initial)
 	o.initial = v
-	return change, true
+	return true
 }
 
 // open opens the window of a stream by n bytes, or that of the connection if st is nil. It reports
@@ -136,20 +131,19 @@ func (c *Conn) Discarded(st *Stream, n int) {
 func (c *Conn) Window(st *Stream) int { return int(min(c.send.of(st), int64(c.send.conn))) }
 
 // setInitialWindow applies the peer's SETTINGS_INITIAL_WINDOW_SIZE.
-func (c *Conn) setInitialWindow(v int32, ev *Event) verdict {
-	switch change, ok := c.send.setInitial(v, &c.streams); {
-	case !ok:
+func (c *Conn) setInitialWindow(v int32) verdict {
+	before := c.send.initial
+	switch {
+	case !c.send.setInitial(v, &c.streams):
 		return connError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
-	case change > 0:
-		ev.Kind = WindowOpened
-	case change < 0:
+	case v < before:
 		return c.budgets.spendIdle(budget(c.Senders() / sendersPerShrink))
 	}
 	return verdict{}
 }
 
 // windowUpdate applies a WINDOW_UPDATE frame.
-func (c *Conn) windowUpdate(f *Frame, ev *Event) verdict {
+func (c *Conn) windowUpdate(f *Frame) verdict {
 	n := int64(binary.BigEndian.Uint32(f.payload) & maxID)
 	if v := c.budgets.spendIdle(1); v.scope != fine {
 		return v
@@ -158,7 +152,6 @@ func (c *Conn) windowUpdate(f *Frame, ev *Event) verdict {
 		if !c.send.open(nil, n) {
 			return connError(FlowControlError, "WINDOW_UPDATE makes the window of the connection too large")
 		}
-		ev.Kind = WindowOpened
 		return verdict{}
 	}
 	st, v := c.receive(f.id, gotWindowUpdate)
@@ -169,6 +162,5 @@ func (c *Conn) windowUpdate(f *Frame, ev *Event) verdict {
 		return streamError(FlowControlError, "WINDOW_UPDATE makes the window of the stream too large")
 	}
 	c.schedule.windowOpened(st, &c.send)
-	ev.Kind, ev.Stream = WindowOpened, st
 	return verdict{}
 }

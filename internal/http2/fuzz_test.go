@@ -109,7 +109,7 @@ func FuzzWindows(f *testing.F) {
 		}
 		// At the end, read all bodies and reset all streams: all credit must be given back.
 		for id, st := range c.streams {
-			c.c.Consumed(st, st.Unread())
+			c.c.Consumed(st, int(st.unread))
 			c.c.Reset(st, Cancel)
 			if !st.Ended() {
 				t.Fatalf("stream %d is %v behind its reset", id, st.state)
@@ -175,7 +175,7 @@ func (c *client) step(p *testnet.Program, last uint32) uint32 {
 		}
 	case 10:
 		if st != nil {
-			c.c.Consumed(st, min(len(body), st.Unread()))
+			c.c.Consumed(st, min(len(body), int(st.unread)))
 		}
 	default:
 		if st != nil && n < 20 {
@@ -185,7 +185,7 @@ func (c *client) step(p *testnet.Program, last uint32) uint32 {
 		} else if st != nil && n < 40 {
 			c.c.Reset(st, Cancel)
 		} else if st != nil {
-			c.c.Discarded(st, min(len(body), st.Unread()))
+			c.c.Discarded(st, min(len(body), int(st.unread)))
 		}
 	}
 	c.check()
@@ -259,7 +259,7 @@ func FuzzBytes(f *testing.F) {
 		p.feed()
 		for _, st := range p.streams {
 			_, _ = p.c.Data(st, in, true)
-			p.c.Consumed(st, st.Unread())
+			p.c.Consumed(st, int(st.unread))
 		}
 		checkInvariants(t, p.c)
 	})

@@ -7,26 +7,22 @@ import (
 )
 
 // A Config holds a server's settings for its connections, or a client's. It must not change once a
-// connection uses it. DefaultConfig returns the defaults, which the comments name.
+// connection uses it. DefaultConfig returns the defaults. The Config of package h2, which sets most of
+// them, says what they are for.
 type Config struct {
-	// Client makes the connections a client's: see side, and ForClient. Streams, ExtendedConnect,
-	// AnyTarget, IgnoreGoAway, IgnoreIdleResets and Priorities are a server's.
+	// Client makes the connections a client's: see side, and ForClient. Streams, RetryStreams,
+	// ExtendedConnect, AnyTarget, IgnoreGoAway, IgnoreIdleResets and Priorities are a server's.
 	Client bool
 
-	// Streams is how many streams a client may have open (SETTINGS_MAX_CONCURRENT_STREAMS): 250, as
-	// in net/http. Five times as many handlers may run or wait, because handlers of streams that
-	// were reset count until Conn.Returned. More are refused with REFUSED_STREAM.
-	Streams uint32
-
-	// RetryStreams refuses streams beyond Streams with REFUSED_STREAM, after which a client may try
-	// again. Without it, as in net/http, that is for clients that may not know the limit yet, and
-	// others get PROTOCOL_ERROR (RFC 9113, section 5.1.2, allows both).
+	// Streams is as in net/http (RFC 9113, section 5.1.2, allows both answers to more). Five times as many
+	// handlers may run or wait, because handlers of streams that were reset count until Conn.Returned.
+	// More are refused with REFUSED_STREAM.
+	Streams      uint32
 	RetryStreams bool
 
-	// HeaderListBytes and HeaderFields limit a list of fields: 64 KiB, counted as in RFC 9113, and
-	// 500 fields, as in net/http of Go 1.27. Cookie crumbs and pseudo-header fields count like
-	// others. A request beyond them has the Problem TooLarge. The rest of its block is only decoded
-	// as far as the table needs it, and dropped.
+	// HeaderListBytes and HeaderFields limit a list of fields as net/http of Go 1.27 does. Cookie crumbs
+	// and pseudo-header fields count like others. The rest of a block that is longer is only decoded as
+	// far as the table needs it, and dropped.
 	HeaderListBytes int
 	HeaderFields    int
 
@@ -35,24 +31,16 @@ type Config struct {
 	// blocks end the connection with ENHANCE_YOUR_CALM.
 	Continuations int
 
-	// FrameBytes is the longest payload that is accepted (SETTINGS_MAX_FRAME_SIZE): 16 KiB. An
-	// incomplete frame can hold that much memory, unless it is DATA, which is passed on in parts.
-	FrameBytes int
-
-	// SendFrameBytes is the longest payload that is sent, if the client allows more than 16 KiB: 16 KiB.
+	// An incomplete frame can hold FrameBytes of memory, unless it is DATA, which is passed on in parts.
+	FrameBytes     int
 	SendFrameBytes int
 
-	// StreamWindowBytes and ConnWindowBytes are how much a client may send ahead of the handlers'
-	// reads, on one stream and in total: 1 MiB each, as in net/http. ConnWindowBytes is at least
-	// 65,535.
+	// The windows are as in net/http. ConnWindowBytes is at least 65,535.
 	StreamWindowBytes int32
 	ConnWindowBytes   int32
+	CreditOnReceipt   bool
 
-	// CreditOnReceipt gives credit for the connection as soon as bytes have come, so that ConnWindowBytes
-	// limits only what is under way, and no stream that is not read holds up others.
-	CreditOnReceipt bool
-
-	// DecoderTableBytes and EncoderTableBytes limit the tables of HPACK: 4 KiB and 1 KiB.
+	// These limit the tables of HPACK.
 	DecoderTableBytes uint32
 	EncoderTableBytes uint32
 
@@ -64,31 +52,19 @@ type Config struct {
 	// are reset before the first is sent, and thousands of requests in one read are refused.
 	ControlFrames int
 
-	// Resets limits streams that end early because of the client. The table below has the details.
-	// 12,000, plus 12,000 each second. When they are spent, new streams are refused; when twice as many
-	// are, the connection ends. It isn't this limit that protects handlers, but that of those that run.
+	// Resets limits streams that end early because of the client. When they are spent, new streams are
+	// refused; when twice as many are, the connection ends. It isn't this limit that protects handlers,
+	// but that of those that run. Idle limits frames that do nothing for a server. The table below has the
+	// details of both.
 	Resets Budget
+	Idle   Budget
 
-	// Idle limits frames that do nothing for a server. The table below has the details. 5,000, plus 500
-	// each second.
-	Idle Budget
-
-	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
-	ExtendedConnect bool
-
-	// AnyTarget lets requests through whose pseudo-header fields, or host, have missing or wrong values.
-	// They have BadTarget set. Fields that are unknown, occur twice or come behind others stay errors.
-	AnyTarget bool
-
-	// IgnoreGoAway lets a client that has sent GOAWAY open streams as before.
-	IgnoreGoAway bool
-
-	// IgnoreIdleResets ignores RST_STREAM of a stream that the client has not opened, instead of ending
-	// the connection.
+	// AnyTarget does not allow fields that are unknown, occur twice or come behind others.
+	ExtendedConnect  bool
+	AnyTarget        bool
+	IgnoreGoAway     bool
 	IgnoreIdleResets bool
-
-	// Priorities says what the server does with the priorities of RFC 9218: nothing.
-	Priorities Priorities
+	Priorities       Priorities
 
 	// Explain makes the GOAWAY of an error say in words which rule the peer broke. net/http says
 	// nothing; grpc-go does for some.

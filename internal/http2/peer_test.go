@@ -45,7 +45,13 @@ func newStranger(t testing.TB, cfg *Config) *peer {
 	if cfg == nil {
 		cfg = DefaultConfig()
 	}
-	return &peer{t: t, c: NewConn(cfg), enc: hpack.MakeEncoder(4096), dec: hpack.MakeDecoder(), streams: make(map[uint32]*Stream)}
+	return &peer{t: t, c: newConn(cfg), enc: hpack.MakeEncoder(4096), dec: hpack.MakeDecoder(), streams: make(map[uint32]*Stream)}
+}
+
+func newConn(cfg *Config) *Conn {
+	c := new(Conn)
+	c.Init(cfg)
+	return c
 }
 
 // frame adds a frame to those that are fed next.
@@ -165,14 +171,10 @@ func (p *peer) note(ev *Event) {
 		if ev.Local {
 			s += " local"
 		}
-	case WindowOpened:
-		if s = "window"; ev.Stream != nil {
-			s = fmt.Sprintf("window %d", ev.Stream.ID())
-		}
 	case PingAcked:
 		s = fmt.Sprintf("pong %x", ev.Data)
 	case PeerGoesAway:
-		s = fmt.Sprintf("goes away %v", ev.Code)
+		s = "goes away"
 	case ServerGoesAway:
 		s = fmt.Sprintf("goes away %v %d %q", ev.Code, ev.ID, ev.Data)
 	case AnswerReceived:

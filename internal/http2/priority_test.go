@@ -50,7 +50,7 @@ func TestAnnouncePriorities(t *testing.T) {
 	for of, want := range map[Priorities]bool{UnknownPriorities: false, IgnorePriorities: true, ServePriorities: true} {
 		cfg := DefaultConfig()
 		cfg.Priorities = of
-		if got := bytes.Contains(NewConn(cfg).Output(), []byte{0, settingNoRFC7540, 0, 0, 0, 1}); got != want {
+		if got := bytes.Contains(newConn(cfg).Output(), []byte{0, settingNoRFC7540, 0, 0, 0, 1}); got != want {
 			t.Errorf("Priorities %d: got %t", of, got)
 		}
 	}

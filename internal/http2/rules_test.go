@@ -31,7 +31,7 @@ func TestRules(t *testing.T) {
 		{"5.1 idle: WINDOW_UPDATE", func(p *peer) { p.windowUpdate(1, 1) }, []string{errProtocol, protocol}},
 		{"5.1 half-closed (remote): DATA", func(p *peer) { p.get(1).data(1, "x", true) }, []string{request1 + " end", "reset 1 STREAM_CLOSED local", "> reset 1 STREAM_CLOSED"}},
 		{"5.1 half-closed (remote): HEADERS", func(p *peer) { p.get(1).get(1) }, []string{request1 + " end", "reset 1 STREAM_CLOSED local", "> reset 1 STREAM_CLOSED"}},
-		{"5.1 half-closed (remote): WINDOW_UPDATE", func(p *peer) { p.get(1).windowUpdate(1, 1) }, []string{request1 + " end", "window 1"}},
+		{"5.1 half-closed (remote): WINDOW_UPDATE", func(p *peer) { p.get(1).windowUpdate(1, 1) }, []string{request1 + " end"}},
 		{"5.1 closed by RST_STREAM: DATA", func(p *peer) { p.post(1).reset(1).data(1, "x", true) }, []string{request1, "reset 1 CANCEL", "> reset 1 STREAM_CLOSED"}},
 		{"5.1 closed by RST_STREAM: HEADERS", func(p *peer) { p.post(1).reset(1).get(1) }, []string{request1, "reset 1 CANCEL", errProtocol, "> goaway 1 PROTOCOL_ERROR"}},
 		{"5.1 closed: RST_STREAM, WINDOW_UPDATE", func(p *peer) { p.get(1).reset(1).reset(1).windowUpdate(1, 1) }, []string{request1 + " end", "reset 1 CANCEL"}},
@@ -71,7 +71,7 @@ func TestRules(t *testing.T) {
 		{"6.5 too many settings", func(p *peer) { p.settings(make([]uint32, 2*(settingsMax+1))...) }, []string{errProtocol, protocol}},
 		{"6.5.3 twice the same", func(p *peer) {
 			p.get(1).settings(settingInitialWindow, 1<<31-1, settingInitialWindow, 1).windowUpdate(1, 1<<31-2)
-		}, []string{request1 + " end", "window", "window 1", "> settings ack"}},
+		}, []string{request1 + " end", "> settings ack"}},
 		{"6.5.3 twice the same, the first value is wrong", func(p *peer) { p.settings(settingMaxFrameSize, 1, settingMaxFrameSize, 1<<14) }, []string{errProtocol, protocol}},
 		{"6.5.2 ENABLE_PUSH", func(p *peer) { p.settings(settingEnablePush, 2) }, []string{errProtocol, protocol}},
 		{"6.5.2 INITIAL_WINDOW_SIZE", func(p *peer) { p.settings(settingInitialWindow, 1<<31) }, []string{errFlow, flow}},
@@ -85,7 +85,7 @@ func TestRules(t *testing.T) {
 		{"6.7 answer to PING", func(p *peer) { p.frame(typePing, flagAck, 0, []byte("01234567")) }, []string{"pong 3031323334353637"}},
 		{"6.7 PING on a stream", func(p *peer) { p.frame(typePing, 0, 1, make([]byte, 8)) }, []string{errProtocol, protocol}},
 		{"6.7 PING of another length", func(p *peer) { p.frame(typePing, 0, 1, make([]byte, 6)) }, []string{errSize, size}},
-		{"6.8 GOAWAY", func(p *peer) { p.get(1).frame(typeGoAway, 0, 0, make([]byte, 8)).get(3) }, []string{request1 + " end", "goes away NO_ERROR", "> goaway 1 NO_ERROR"}},
+		{"6.8 GOAWAY", func(p *peer) { p.get(1).frame(typeGoAway, 0, 0, make([]byte, 8)).get(3) }, []string{request1 + " end", "goes away", "> goaway 1 NO_ERROR"}},
 		{"6.8 GOAWAY on a stream", func(p *peer) { p.frame(typeGoAway, 0, 1, make([]byte, 8)) }, []string{errProtocol, protocol}},
 		{"6.8 GOAWAY too short", func(p *peer) { p.frame(typeGoAway, 0, 0, make([]byte, 7)) }, []string{errSize, size}},
 		{"6.9 nothing, connection", func(p *peer) { p.windowUpdate(0, 0) }, []string{errProtocol, protocol}},
@@ -94,10 +94,10 @@ func TestRules(t *testing.T) {
 		{"6.9.1 connection's window too large", func(p *peer) { p.windowUpdate(0, maxWindowBytes) }, []string{errFlow, flow}},
 		{"6.9.1 stream's window too large", func(p *peer) { p.get(1).windowUpdate(1, maxWindowBytes) }, []string{request1 + " end", "reset 1 FLOW_CONTROL_ERROR local", "> reset 1 FLOW_CONTROL_ERROR"}},
 		{"6.9.2 initial window makes a stream's too large", func(p *peer) { p.get(1).windowUpdate(1, 1).settings(settingInitialWindow, maxWindowBytes) },
-			[]string{request1 + " end", "window 1", errFlow, "> goaway 1 FLOW_CONTROL_ERROR"}},
+			[]string{request1 + " end", errFlow, "> goaway 1 FLOW_CONTROL_ERROR"}},
 		{"6.9.2 and of a stream that has ended", func(p *peer) {
 			p.get(1).windowUpdate(1, 1).get(3).reset(1).settings(settingInitialWindow, maxWindowBytes)
-		}, []string{request1 + " end", "window 1", "request 3 GET http://example.com/ end", "reset 1 CANCEL", "window", "> settings ack"}},
+		}, []string{request1 + " end", "request 3 GET http://example.com/ end", "reset 1 CANCEL", "> settings ack"}},
 		{"6.10 CONTINUATION", func(p *peer) {
 			b := p.block(get...)
 			p.frame(typeHeaders, flagEndStream, 1, b[:3]).frame(typeContinuation, 0, 1, b[3:9]).frame(typeContinuation, flagEndHeaders, 1, b[9:])

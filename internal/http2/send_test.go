@@ -103,8 +103,8 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 	p.data(1, "def", false).frame(typeHeaders, 5, 1, p.block("x-a", "b")).windowUpdate(1, 0).reset(1).get(3).feed()
 	p.want(request1, `data 1 "abc"`, "request 3 GET http://example.com/ end", "> headers 1 :status=200 end", "> reset 1 NO_ERROR", "> reset 1 PROTOCOL_ERROR")
-	if p.streams[1].Unread() != 0 {
-		t.Errorf("got %d bytes unread of a stream that has ended", p.streams[1].Unread())
+	if p.streams[1].unread != 0 {
+		t.Errorf("got %d bytes unread of a stream that has ended", p.streams[1].unread)
 	}
 }
 
@@ -146,12 +146,12 @@ func TestWindows(t *testing.T) {
 		t.Errorf("got a window of %d, want -5", w)
 	}
 	data(t, p.c, three, "0123456789", false, 5)
-	p.windowUpdate(1, 5).feed().want("window 1", `> data 3 "01234"`)
+	p.windowUpdate(1, 5).feed().want(`> data 3 "01234"`)
 	data(t, p.c, one, "abc", true, 0)
-	p.settings(settingInitialWindow, 7).feed().want("window", "> settings ack")
+	p.settings(settingInitialWindow, 7).feed().want("> settings ack")
 	data(t, p.c, one, "abc", true, 2)
 	data(t, p.c, one, "c", true, 0)
-	p.windowUpdate(1, 100).feed().want("window 1", `> data 1 "ab"`)
+	p.windowUpdate(1, 100).feed().want(`> data 1 "ab"`)
 	data(t, p.c, one, "c", true, 1)
 	p.feed().want(`> data 1 "c" end`)
 
@@ -167,7 +167,7 @@ func TestWindows(t *testing.T) {
 		}
 		p.c.writer.out = p.c.writer.out[headerBytes+size:]
 	}
-	p.windowUpdate(0, 3).feed().want("window", `> data 3 "" end`)
+	p.windowUpdate(0, 3).feed().want(`> data 3 "" end`)
 	header, n, err := p.c.DataHeader(nil, p.streams[1], 100, true)
 	if h := parseHeader(header); n != 3 || err != nil || h.length != 3 || h.has(flagEndStream) {
 		t.Errorf("got the header %+v of %d bytes, %v, want 3", h, n, err)
@@ -216,13 +216,13 @@ func TestCreditWithinFrames(t *testing.T) {
 	p := newPeer(t, nil)
 	p.post(1).frame(typeData, flagPadded, 1, append([]byte{200}, make([]byte, 300)...)).feed()
 	one := p.streams[1]
-	if one.Unread() != 100 {
-		t.Errorf("got %d bytes unread of 100 and 201 of padding", one.Unread())
+	if one.unread != 100 {
+		t.Errorf("got %d bytes unread of 100 and 201 of padding", one.unread)
 	}
 	frame := append(appendHeader(nil, typeData, 0, 1, 1000), make([]byte, 1000)...)
 	p.feedPart(frame[:409])
-	if one.Unread() != 500 {
-		t.Errorf("got %d bytes unread behind 400 of a frame", one.Unread())
+	if one.unread != 500 {
+		t.Errorf("got %d bytes unread behind 400 of a frame", one.unread)
 	}
 	p.c.Reset(one, Cancel)
 	p.feedPart(frame[409:])

@@ -1,10 +1,6 @@
 package http2
 
-import (
-	"encoding/binary"
-
-	"github.com/percore/percore/internal/http2/hpack"
-)
+import "github.com/percore/percore/internal/http2/hpack"
 
 // serverSide is the side that requests come to: see side.
 type serverSide struct{}
@@ -91,7 +87,7 @@ func (serverSide) spendReset(c *Conn) verdict { return c.budgets.spendReset(c.cf
 
 func (serverSide) goAway(c *Conn, f *Frame, ev *Event) verdict {
 	if !c.cfg.IgnoreGoAway {
-		ev.Kind, ev.Code = PeerGoesAway, ErrCode(binary.BigEndian.Uint32(f.payload[4:]))
+		ev.Kind = PeerGoesAway
 		c.GoAway(NoError, "")
 	}
 	return c.budgets.spendIdle(1)

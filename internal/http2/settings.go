@@ -87,7 +87,7 @@ func checkSettings(p []byte) verdict {
 
 // settings takes the peer's settings, in their order, and acknowledges them at once, so each SETTINGS
 // frame is acknowledged, in the order of the frames.
-func (c *Conn) settings(f *Frame, ev *Event) verdict {
+func (c *Conn) settings(f *Frame) verdict {
 	if f.has(flagAck) {
 		return c.settingsAcked()
 	}
@@ -98,7 +98,7 @@ func (c *Conn) settings(f *Frame, ev *Event) verdict {
 		return connError(ProtocolError, "SETTINGS are too many")
 	}
 	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
-		if v := c.setting(binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:]), ev); v.scope != fine {
+		if v := c.setting(binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])); v.scope != fine {
 			return v
 		}
 	}
@@ -117,7 +117,7 @@ func (c *Conn) settingsAcked() verdict {
 }
 
 // setting applies one setting of the peer.
-func (c *Conn) setting(id uint16, v uint32, ev *Event) verdict {
+func (c *Conn) setting(id uint16, v uint32) verdict {
 	if id == settingNoRFC7540 && c.cfg.Priorities != UnknownPriorities && v > 1 {
 		return connError(ProtocolError, "the value of a setting is not allowed")
 	}
@@ -130,7 +130,7 @@ func (c *Conn) setting(id uint16, v uint32, ev *Event) verdict {
 	case settingHeaderTableSize:
 		c.writer.enc.PeerLimit(v)
 	case settingInitialWindow:
-		return c.setInitialWindow(int32(v), ev)
+		return c.setInitialWindow(int32(v))
 	case settingMaxFrameSize:
 		c.writer.frameMax = int32(min(v, uint32(c.cfg.SendFrameBytes)))
 	case settingMaxHeaderListSize:

@@ -14,7 +14,7 @@ type Stream struct {
 	left     int64   // bytes of the body that have not come, by content-length; -1 if there is none
 	id       uint32
 	recv     inflow
-	unread   int32 // bytes of the body that the caller has and that the peer has no credit for yet
+	unread   int32 // bytes of the body that the caller has, and the peer has no credit for; 0 with CreditOnReceipt
 	state    state
 	priority priority
 	begun    bool // the peer's header has come
@@ -32,10 +32,6 @@ func (st *Stream) ReadEnded() bool { return st.state >= halfClosedRemote }
 
 // WriteEnded reports whether nothing more can be sent to the peer.
 func (st *Stream) WriteEnded() bool { return st.state == halfClosedLocal || st.state >= closed }
-
-// Unread returns how many bytes of the body the caller has neither consumed nor discarded; 0 with
-// Config.CreditOnReceipt.
-func (st *Stream) Unread() int { return int(st.unread) }
 
 // A streamTable finds streams by their identifiers. It is empty while there are no streams.
 //
@@ -89,22 +85,23 @@ func (t *streamTable) grow() {
 	})
 }
 
-func (t *streamTable) remove(st *Stream) {
+// link returns what refers to a stream in its bucket.
+func (t *streamTable) link(st *Stream) **Stream {
 	b := t.bucket(st.id)
 	for *b != st {
 		b = &(*b).next
 	}
-	*b, st.next = st.next, nil
+	return b
+}
+
+func (t *streamTable) remove(st *Stream) {
+	*t.link(st), st.next = st.next, nil
 	t.n--
 }
 
 // replace puts to in the place of st.
 func (t *streamTable) replace(st, to *Stream) {
-	b := t.bucket(st.id)
-	for *b != st {
-		b = &(*b).next
-	}
-	*b, to.next, st.next = to, st.next, nil
+	*t.link(st), to.next, st.next = to, st.next, nil
 }
 
 // each calls visit for each stream. visit may remove the stream.

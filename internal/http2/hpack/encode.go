@@ -158,4 +158,3 @@ func (e *Encoder) appendLiteral(dst []byte, first byte, prefixBits uint, f Field
 	}
 	return appendString(dst, f.Value)
 }
-
