@@ -147,7 +147,7 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 	part.cond.L, s.cond = (*releaser)(c), &part.cond
 	c.lend()
 	bare := len(m.Body) == 0 && m.Trailers == nil
-	if err := c.core.Begin(&s.core, r.core(), r.Fields, bare && m.End); err != nil {
+	if err := c.core.Begin(&s.core, (*http2.Request)(r), r.Fields, bare && m.End); err != nil {
 		s.conn, s.cond = nil, nil
 		return err
 	}
@@ -166,15 +166,6 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 		side.lend(s)
 	}
 	return nil
-}
-
-// core returns what the core needs of a request.
-func (r *Request) core() *http2.Request {
-	to := &http2.Request{Method: r.Method, Scheme: r.Scheme, Authority: r.Authority, Path: r.Path, Protocol: r.Protocol}
-	if r.HasAuthority {
-		to.AddAuthority()
-	}
-	return to
 }
 
 // check returns an error if a pseudo-header field must not be sent.

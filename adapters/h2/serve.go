@@ -14,15 +14,11 @@ import (
 type serverSide struct{}
 
 // accept opens the stream of a request, unless the handler refuses it. It returns the stream if its
-// handler is to be called now, and otherwise nil. It releases mu for the call of Accept, which gets r.
-func (side serverSide) accept(c *Conn, ev *http2.Event, r *Request) *Stream {
-	from := ev.Request
-	*r = Request{
-		Method: from.Method, Scheme: from.Scheme, Authority: from.Authority, Path: from.Path, Protocol: from.Protocol,
-		HasAuthority: from.HasAuthority(), BadTarget: from.BadTarget,
-		ContentLength: from.ContentLength, Problem: from.Problem, Fields: ev.Fields, End: ev.End,
-	}
+// handler is to be called now, and otherwise nil. It releases mu for the call of Accept, which may change
+// ContentLength.
+func (side serverSide) accept(c *Conn, ev *http2.Event) *Stream {
 	var h StreamHandler
+	r := (*Request)(ev.Request)
 	c.unlock()
 	c.guard(func() { h = c.handler.Accept(c, r) })
 	c.mu.Lock()
@@ -40,7 +36,6 @@ func (side serverSide) accept(c *Conn, ev *http2.Event, r *Request) *Stream {
 		side.refuse(c, ev, ErrCode(code))
 		return nil
 	}
-	from.ContentLength = r.ContentLength // Accept may have changed it
 	return side.open(c, ev, h)
 }
 

@@ -58,13 +58,12 @@ func (it item) socket() workers.Socket {
 
 // turn is the memory that a worker needs for a connection's turn.
 type turn struct {
-	c       *Conn
-	buf     [turnBytes]byte
-	frame   http2.Frame
-	event   http2.Event
-	request Request
-	batch   []*Stream // that were opened, and are to be served
-	wakes             // of goroutines that wait for what was applied
+	c     *Conn
+	buf   [turnBytes]byte
+	frame http2.Frame
+	event http2.Event
+	batch []*Stream // that were opened, and are to be served
+	wakes           // of goroutines that wait for what was applied
 }
 
 const (
@@ -93,7 +92,7 @@ func (t *turn) release() {
 func (t *turn) forget() {
 	clear(t.batch)
 	t.batch = t.batch[:0]
-	t.event, t.request = http2.Event{}, Request{}
+	t.event = http2.Event{}
 }
 
 // waker is a Conn as the engine's handler.
@@ -355,7 +354,7 @@ func (t *turn) applyLocked() {
 	}
 	switch ev.Kind {
 	case http2.RequestStarted:
-		if s := (serverSide{}).accept(c, ev, &t.request); s != nil {
+		if s := (serverSide{}).accept(c, ev); s != nil {
 			t.batch = append(t.batch, s)
 		}
 	case http2.DataReceived:

@@ -127,7 +127,7 @@ func (c *Conn) Begin(st *Stream, r *Request, fields []hpack.Field, end bool) err
 		{Name: authorityName, Value: r.Authority}, {Name: methodName, Value: r.Method},
 		{Name: pathName, Value: r.Path}, {Name: schemeName, Value: r.Scheme}, {Name: protocolName, Value: r.Protocol},
 	} {
-		if f.Value != "" || f.Name == authorityName && r.HasAuthority() {
+		if f.Value != "" || f.Name == authorityName && r.HasAuthority {
 			c.writer.field(f)
 		}
 	}

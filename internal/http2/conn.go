@@ -91,6 +91,8 @@ type Event struct {
 	Request  *Request
 	Fields   []hpack.Field // without pseudo-header fields
 	Data     []byte
+
+	class priority // of the stream of a request, if it is opened
 }
 
 // Apply does what a frame of Parse asks for and stores the event in ev; there may be none. It adds

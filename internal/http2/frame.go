@@ -138,6 +138,8 @@ type Frame struct {
 	// Of HEADERS.
 	list     hpack.List
 	request  Request
+	seen     uint8 // a bit for each of its pseudo-header fields
+	wishes   wishes
 	status   string // of an answer
 	pseudos  int    // fields that begin with a colon; they come first
 	selfDeps bool   // the stream depends on itself

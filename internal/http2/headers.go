@@ -103,7 +103,7 @@ func (f *Frame) finishBlock(of side) {
 		return
 	}
 	f.request, f.status = Request{}, ""
-	f.pseudos = 0
+	f.pseudos, f.seen = 0, 0
 	for i := range f.list.Fields {
 		field := &f.list.Fields[i]
 		if !field.Name.Class().IsPseudo() {

@@ -100,13 +100,13 @@ func (s *signals) byDefault() priority {
 }
 
 // ofRequest returns the priority that the fields of a request ask for.
-func (s *signals) ofRequest(r *Request) priority {
+func (s *signals) ofRequest(w *wishes) priority {
 	if s.forwarded {
 		return plainPriority
 	}
-	s.aware = s.aware || r.asks
-	s.forwarded = r.forwarded
-	p, _ := parsePriority(r.priority, s.byDefault())
+	s.aware = s.aware || w.asks
+	s.forwarded = w.forwarded
+	p, _ := parsePriority(w.priority, s.byDefault())
 	return p
 }
 

@@ -7,29 +7,27 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A Request has the pseudo-header fields of a request (RFC 9113, section 8.3.1). A missing field is
-// empty. They follow the rules of that section as far as net/http checks them before it parses the
-// path, unless BadTarget says that they don't. In addition, Method is a token.
+// A Request is the header of a request. Package h2 converts it to its own Request, which has the same
+// fields and says what they are. They follow the rules of RFC 9113, section 8.3.1, as far as net/http
+// checks them before it parses the path, unless BadTarget says that they don't. In addition, Method is a
+// token. A ContentLength that is not a number is 0, as in net/http.
 type Request struct {
 	Method, Scheme, Authority, Path string
-	Protocol                        string // of extended CONNECT (RFC 8441)
+	Protocol                        string
 
-	// ContentLength is the length of the body that the request declares, or -1. It is 0 if the
-	// field is not a number, as in net/http.
+	HasAuthority  bool
+	BadTarget     bool
 	ContentLength int64
+	Problem       Problem
+	Fields        []hpack.Field // a client passes them to Begin
+	End           bool
+}
 
-	// Problem is the reason why the request should be refused with a status and not handled.
-	Problem Problem
-
-	// BadTarget says that the fields above break a rule: see Config.AnyTarget.
-	BadTarget bool
-
-	seen uint8 // a bit for each pseudo-header field
-
+// wishes are what the fields of a request say about its priority.
+type wishes struct {
 	priority  string // the field, if asks is set
 	asks      bool
-	forwarded bool     // by a proxy, which says so
-	class     priority // of the stream, if it is opened
+	forwarded bool // by a proxy, which says so
 }
 
 // A Problem is something wrong with a request that net/http answers itself, or that a handler sees.
@@ -44,17 +42,19 @@ const (
 	BadLength               // a declared length, and no body, or two lengths. net/http of Go 1.26 lets it pass, Go 1.27 resets the stream
 )
 
-// set stores a pseudo-header field. It reports whether the field is allowed and was not set before.
-func (r *Request) set(f *hpack.Field) bool {
-	class := f.Name.Class()
+// set stores a pseudo-header field of a request. It reports whether the field is allowed and was not set
+// before.
+func (f *Frame) set(field *hpack.Field) bool {
+	class := field.Name.Class()
 	var at *string
+	r := &f.request
 	switch class {
 	case hpack.Method:
 		at = &r.Method
 	case hpack.Scheme:
 		at = &r.Scheme
 	case hpack.Authority:
-		at = &r.Authority
+		at, r.HasAuthority = &r.Authority, true
 	case hpack.Path:
 		at = &r.Path
 	case hpack.Protocol:
@@ -63,22 +63,13 @@ func (r *Request) set(f *hpack.Field) bool {
 		return false
 	}
 	bit := uint8(1) << (class - hpack.Method)
-	if r.seen&bit != 0 {
+	if f.seen&bit != 0 {
 		return false
 	}
-	r.seen |= bit
-	*at = f.Value
+	f.seen |= bit
+	*at = field.Value
 	return true
 }
-
-// HasAuthority reports whether the request has an :authority, which may be empty. Authority may be
-// that of the host field.
-func (r *Request) HasAuthority() bool { return r.seen&seenAuthority != 0 }
-
-// AddAuthority makes a client send Authority though it is empty.
-func (r *Request) AddAuthority() { r.seen |= seenAuthority }
-
-const seenAuthority = 1 << (hpack.Authority - hpack.Method)
 
 // judge returns an error of the request's target, or notes it if any target is allowed.
 func (cfg *Config) judge(r *Request, v verdict) verdict {
@@ -90,9 +81,10 @@ func (cfg *Config) judge(r *Request, v verdict) verdict {
 }
 
 // checkTarget returns an error if the pseudo-header fields of a request are wrong.
-func (r *Request) checkTarget(extendedConnect bool) verdict {
+func (f *Frame) checkTarget(extendedConnect bool) verdict {
+	r := &f.request
 	isConnect := r.Method == "CONNECT"
-	hasProtocol := r.seen&(1<<(hpack.Protocol-hpack.Method)) != 0
+	hasProtocol := f.seen&(1<<(hpack.Protocol-hpack.Method)) != 0
 	switch {
 	case hasProtocol && (!extendedConnect || !isConnect || r.Protocol == "" || r.Path == "" || r.Scheme == "" || r.Authority == ""):
 		return streamError(ProtocolError, "extended CONNECT is not allowed, or incomplete")
@@ -129,44 +121,45 @@ func isToken(s string) bool {
 
 // checkFields stores what matters from the other fields. A field "trailer" may declare as many trailers
 // as a list may have fields: a handler gets an entry of a map for each.
-func (r *Request) checkFields(fields []hpack.Field, fieldsMax int, truncated, end bool) {
+func (f *Frame) checkFields(fieldsMax int) {
 	te, trailers, host, length := 0, 0, "", ""
-	r.ContentLength = -1
-	for i := range fields {
-		f := &fields[i]
-		switch f.Name.Class() {
+	r := &f.request
+	r.ContentLength, f.wishes = -1, wishes{}
+	for i := range r.Fields {
+		field := &r.Fields[i]
+		switch field.Name.Class() {
 		case hpack.Regular:
 		case hpack.ContentLength:
-			if r.ContentLength >= 0 && f.Value != length {
+			if r.ContentLength >= 0 && field.Value != length {
 				r.note(BadLength)
 			}
-			length = f.Value
-			r.declare(f.Value)
+			length = field.Value
+			r.declare(field.Value)
 		case hpack.Connection:
 			r.note(ConnectionField)
 		case hpack.TE:
-			if te++; te > 1 || f.Value != "trailers" && f.Value != "" {
+			if te++; te > 1 || field.Value != "trailers" && field.Value != "" {
 				r.note(BadTE)
 			}
 		case hpack.Trailer:
-			trailers += strings.Count(f.Value, ",") + 1
+			trailers += strings.Count(field.Value, ",") + 1
 		case hpack.Host:
 			if host == "" {
-				host = f.Value
+				host = field.Value
 			}
 		case hpack.Priority:
-			r.priority, r.asks = f.Value, true
+			f.wishes.priority, f.wishes.asks = field.Value, true
 		case hpack.Forwarded:
-			r.forwarded = true
+			f.wishes.forwarded = true
 		}
 	}
 	if r.Authority == "" {
 		r.Authority = host
 	}
-	if end && r.ContentLength > 0 {
+	if r.End && r.ContentLength > 0 {
 		r.note(BadLength)
 	}
-	if truncated || trailers > fieldsMax {
+	if f.list.Truncated || trailers > fieldsMax {
 		r.Problem = TooLarge
 	}
 }

@@ -9,7 +9,7 @@ func (serverSide) hello(cfg *Config) (preface string, id uint16, v uint32) {
 	return "", settingMaxStreams, cfg.Streams
 }
 
-func (serverSide) pseudo(f *Frame, field *hpack.Field) bool { return f.request.set(field) }
+func (serverSide) pseudo(f *Frame, field *hpack.Field) bool { return f.set(field) }
 
 func (serverSide) ignores(c *Conn, f *Frame) bool {
 	if f.typ == typeRSTStream && c.cfg.IgnoreIdleResets && f.id&1 == 1 && c.streams.isIdle(f.id) {
@@ -41,20 +41,19 @@ func (s serverSide) request(c *Conn, f *Frame, ev *Event) verdict {
 		return streamError(ProtocolError, "a stream depends on itself")
 	}
 	r := &f.request
-	if v := c.cfg.judge(r, r.checkTarget(c.cfg.ExtendedConnect)); v.scope != fine {
+	if v := c.cfg.judge(r, f.checkTarget(c.cfg.ExtendedConnect)); v.scope != fine {
 		return v
 	}
-	ev.End = f.has(flagEndStream)
-	ev.Fields = f.list.Fields[f.pseudos:]
-	r.checkFields(ev.Fields, c.cfg.HeaderFields, f.list.Truncated, ev.End)
+	r.End, r.Fields = f.has(flagEndStream), f.list.Fields[f.pseudos:]
+	f.checkFields(c.cfg.HeaderFields)
 	if v := c.cfg.judge(r, r.checkUserInfo()); v.scope != fine {
 		return v
 	}
-	r.class = plainPriority
+	ev.class = plainPriority
 	if c.cfg.Priorities == ServePriorities {
-		r.class = c.signals.ofRequest(r)
+		ev.class = c.signals.ofRequest(&f.wishes)
 	}
-	ev.Kind, ev.ID, ev.Request = RequestStarted, f.id, r
+	ev.Kind, ev.ID, ev.Request, ev.Fields, ev.End = RequestStarted, f.id, r, r.Fields, r.End
 	return verdict{}
 }
 
@@ -109,7 +108,7 @@ func (c *Conn) Open(st *Stream, ev *Event) {
 		st.left = ev.Request.ContentLength
 	}
 	st.begun, st.recv.avail = true, c.cfg.StreamWindowBytes
-	st.priority = c.schedule.takeEarly(ev.ID, ev.Request.class)
+	st.priority = c.schedule.takeEarly(ev.ID, ev.class)
 	c.streams.add(st)
 	c.handlers++
 }
