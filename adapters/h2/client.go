@@ -89,7 +89,7 @@ func (c *ClientConfig) config() Config {
 		BeginTimeout: c.BeginTimeout, IdleTimeout: c.IdleTimeout, WriteTimeout: c.WriteTimeout,
 		PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, Log: c.Log,
 		pingIdle: c.PingIdle, creditOnReceipt: c.CreditOnReceipt, pingResets: c.PingResets, answerEnds: c.AnswerEnds,
-		reserve: c.Reserve, tellsRule: true,
+		reserve: c.Reserve,
 	}
 	if to.ConnWindow == 0 {
 		to.ConnWindow = clientConnWindow

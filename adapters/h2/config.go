@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/percore/percore/internal/http2"
@@ -132,7 +134,6 @@ type Config struct {
 	reserve         bool // see ClientConfig.Reserve
 	creditOnReceipt bool // see ClientConfig
 	answerEnds      bool // see ClientConfig
-	tellsRule       bool // of a client: StreamError.Err says which rule the server has broken
 }
 
 // Priorities says what a server does with the priorities of RFC 9218: the field "priority" of requests,
@@ -175,29 +176,16 @@ const (
 	pingTimeout  = 15 * time.Second
 )
 
+// negatives are the fields of Config whose comments give a negative value a meaning.
+var negatives = []string{"DecoderTableBytes", "EncoderTableBytes", "IdleTimeout", "WriteTimeout"}
+
 // check returns an error if a field is negative that must not be.
 func (c *Config) check() error {
-	for _, field := range []struct {
-		name  string
-		value int64
-	}{
-		{"Streams", int64(c.Streams)},
-		{"HeaderBytes", int64(c.HeaderBytes)},
-		{"HeaderFields", int64(c.HeaderFields)},
-		{"StreamWindow", int64(c.StreamWindow)},
-		{"ConnWindow", int64(c.ConnWindow)},
-		{"FrameBytes", int64(c.FrameBytes)},
-		{"SendFrameBytes", int64(c.SendFrameBytes)},
-		{"BeginTimeout", int64(c.BeginTimeout)},
-		{"PingAfter", int64(c.PingAfter)},
-		{"PingTimeout", int64(c.PingTimeout)},
-		{"MaxAge", int64(c.MaxAge)},
-		{"AgeGrace", int64(c.AgeGrace)},
-		{"DrainTime", int64(c.DrainTime)},
-		{"Resets", int64(c.Resets)},
-	} {
-		if field.value < 0 {
-			return fmt.Errorf("the field %s of Config is negative, %d: want 0, for the default, or more", field.name, field.value)
+	all := reflect.ValueOf(c).Elem()
+	for i := range all.NumField() {
+		name, value := all.Type().Field(i).Name, all.Field(i)
+		if value.CanInt() && value.Int() < 0 && !slices.Contains(negatives, name) {
+			return fmt.Errorf("the field %s of Config is negative, %d: want 0, for the default, or more", name, value.Int())
 		}
 	}
 	return nil

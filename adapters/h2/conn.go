@@ -90,9 +90,9 @@ func (u *setup) logPanic(c *Conn, reason any) {
 	u.config.Log.Error("h2: panic of a handler", "remote", c.RemoteAddr(), "reason", reason, "stack", string(debug.Stack()))
 }
 
-// ruleOf returns the rule that the peer broke, if the core has reset a stream for it.
+// ruleOf returns the rule that a client's server has broken, if the core has reset a stream for it.
 func (u *setup) ruleOf(ev *http2.Event) error {
-	if !u.config.tellsRule || ev.Reason == "" {
+	if u.handler != nil || ev.Reason == "" {
 		return nil
 	}
 	return errors.New(ev.Reason)

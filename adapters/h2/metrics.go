@@ -1,6 +1,8 @@
 package h2
 
 import (
+	"reflect"
+
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/shared/counters"
@@ -122,35 +124,23 @@ func (t sums) stats() Stats {
 
 // Add adds the metrics of another server.
 func (s *Stats) Add(other Stats) {
-	s.Conns += other.Conns
-	s.Active += other.Active
-	s.Draining += other.Draining
-	s.Streams += other.Streams
-	s.Stalled += other.Stalled
-	s.StalledConns += other.StalledConns
-	s.Opened += other.Opened
-	s.HandshakeErrors += other.HandshakeErrors
-	s.Requests += other.Requests
-	s.Served += other.Served
-	s.ResetsByClient += other.ResetsByClient
-	s.ResetsByServer += other.ResetsByServer
-	s.Refused += other.Refused
-	s.LargeHeaders += other.LargeHeaders
-	s.Stalls += other.Stalls
-	s.Breaches += other.Breaches
-	s.Attacks = addMap(s.Attacks, other.Attacks)
-	s.Timeouts = addMap(s.Timeouts, other.Timeouts)
-}
-
-// addMap returns the sums of two maps. It changes neither.
-func addMap(a, b map[string]uint64) map[string]uint64 {
-	all := make(map[string]uint64, max(len(a), len(b)))
-	for _, m := range []map[string]uint64{a, b} {
-		for name, n := range m {
-			all[name] += n
+	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(other)
+	for i := range to.NumField() {
+		switch sum, more := to.Field(i), from.Field(i); {
+		case sum.CanInt():
+			sum.SetInt(sum.Int() + more.Int())
+		case sum.CanUint():
+			sum.SetUint(sum.Uint() + more.Uint())
+		default: // it may be another's map, too, which stays as it is
+			all := make(map[string]uint64)
+			for _, m := range []reflect.Value{sum, more} {
+				for name, n := range m.Interface().(map[string]uint64) {
+					all[name] += n
+				}
+			}
+			sum.Set(reflect.ValueOf(all))
 		}
 	}
-	return all
 }
 
 func init() { percore.RegisterAdapter("http2", readMetrics) }

@@ -14,15 +14,15 @@ type Unread struct{ chunks *chunks }
 
 // chunks is what an Unread that isn't empty has.
 type chunks struct {
-	first chunk
-	more  []chunk
-	left  int // bytes of all chunks
+	list []chunk
+	room [1]chunk // for the list of a short body
+	left int      // bytes of all chunks
 }
 
 // A chunk is a piece of a body.
 type chunk struct {
-	memory   *[]byte // nil: there is no chunk
-	from, to int     // what is left of it
+	memory   *[]byte
+	from, to int // what is left of it
 }
 
 const chunkBytes = 16 << 10 // of a chunk, at most
@@ -51,8 +51,8 @@ func (u *Unread) Take(p []byte) (n int) {
 	if b == nil {
 		return 0
 	}
-	for n < len(p) && b.first.memory != nil {
-		c := &b.first
+	for n < len(p) && len(b.list) > 0 {
+		c := &b.list[0]
 		m := copy(p[n:], (*c.memory)[c.from:c.to])
 		n += m
 		if c.from += m; c.from == c.to {
@@ -71,7 +71,7 @@ func (u *Unread) Drop() (n int) {
 	if b == nil {
 		return 0
 	}
-	for b.first.memory != nil {
+	for len(b.list) > 0 {
 		b.next()
 	}
 	n, b.left = b.left, 0
@@ -81,6 +81,7 @@ func (u *Unread) Drop() (n int) {
 
 // release gives back the chunks of a body that is empty.
 func (u *Unread) release() {
+	u.chunks.list = nil
 	unused.Put(u.chunks)
 	u.chunks = nil
 }
@@ -88,48 +89,26 @@ func (u *Unread) release() {
 // put adds p.
 func (b *chunks) put(p []byte) {
 	b.left += len(p)
-	if last := b.last(); last != nil {
-		n := copy((*last.memory)[last.to:cap(*last.memory)], p)
-		last.to += n
-		p = p[n:]
+	if n := len(b.list); n > 0 {
+		last := &b.list[n-1]
+		m := copy((*last.memory)[last.to:cap(*last.memory)], p)
+		last.to += m
+		p = p[m:]
+	} else {
+		b.list = b.room[:0]
 	}
 	for len(p) > 0 {
 		memory := pool.GetBytes(min(len(p), chunkBytes))
 		*memory = (*memory)[:cap(*memory)]
 		n := copy(*memory, p)
 		p = p[n:]
-		b.add(chunk{memory: memory, to: n})
-	}
-}
-
-// last returns the chunk that has come last, or nil.
-func (b *chunks) last() *chunk {
-	switch n := len(b.more); {
-	case n > 0:
-		return &b.more[n-1]
-	case b.first.memory != nil:
-		return &b.first
-	}
-	return nil
-}
-
-func (b *chunks) add(c chunk) {
-	if b.first.memory == nil {
-		b.first = c
-	} else {
-		b.more = append(b.more, c)
+		b.list = append(b.list, chunk{memory: memory, to: n})
 	}
 }
 
 // next releases the first chunk.
 func (b *chunks) next() {
-	pool.PutBytes(b.first.memory)
-	b.first = chunk{}
-	if len(b.more) > 0 {
-		b.first = b.more[0]
-		b.more[0] = chunk{}
-		if b.more = b.more[1:]; len(b.more) == 0 {
-			b.more = nil
-		}
-	}
+	pool.PutBytes(b.list[0].memory)
+	b.list[0] = chunk{}
+	b.list = b.list[1:]
 }
