@@ -151,30 +151,37 @@ func TestShortCopy(t *testing.T) {
 	}
 }
 
-// TestCopyIsClosed: Close ends a copy that waits for the server.
+// TestCopyIsClosed: Close ends a copy that waits for the server, and a read.
 func TestCopyIsClosed(t *testing.T) {
 	h := newHostile(t, func(c net.Conn, _ string) bool {
 		_, _ = io.WriteString(c, longAnswers["cut"])
 		return true
 	})
 	tr := newTestTransport(t)
-	resp, err := tr.RoundTrip(newGet(t, h.url()))
-	if err != nil {
-		t.Fatal(err)
+	for _, copies := range []bool{true, false} {
+		resp, err := tr.RoundTrip(newGet(t, h.url()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var from io.Reader = resp.Body
+		if !copies {
+			from = onlyReader{from}
+		}
+		pr, pw := io.Pipe()
+		copied := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(pw, from)
+			copied <- err
+		}()
+		if _, err := io.CopyN(io.Discard, pr, int64(len(long))); err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if err := testnet.Receive(t, "the copy's end", copied); err == nil {
+			t.Error("the copy ended without an error")
+		}
 	}
-	pr, pw := io.Pipe()
-	copied := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(pw, resp.Body)
-		copied <- err
-	}()
-	if _, err := io.CopyN(io.Discard, pr, int64(len(long))); err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if err := testnet.Receive(t, "the copy's end", copied); err == nil {
-		t.Error("the copy ended without an error")
-	}
+	awaitEmpty(t, tr)
 }
 
 // TestKeptMemory: a writer that keeps what it is given never sees bytes of another answer there.

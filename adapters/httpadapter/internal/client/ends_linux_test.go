@@ -191,9 +191,7 @@ func TestSharedEarlyAnswerToHeader(t *testing.T) {
 		_, _ = c.Write(p.Headers(1, true, ":status", "431").Out)
 		_, _ = io.Copy(io.Discard, c)
 	})
-	base := &http.Transport{Protocols: new(http.Protocols)}
-	base.Protocols.SetUnencryptedHTTP2(true)
-	tr := New(base)
+	tr := New(&http.Transport{Protocols: clearHTTP2()})
 	req := newGet(t, testnet.URL(srv, false, ""))
 	req.Header.Set("Cookie", strings.Repeat("x", 16<<20))
 	resp, err := tr.RoundTrip(req)

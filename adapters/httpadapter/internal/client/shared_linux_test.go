@@ -41,11 +41,15 @@ func newHTTP2ServerWith(t testing.TB, overTLS bool, h http.Handler, config *http
 		srv.StartTLS()
 		return srv, base
 	}
-	srv.Config.Protocols, base.Protocols = new(http.Protocols), new(http.Protocols)
-	srv.Config.Protocols.SetUnencryptedHTTP2(true)
-	base.Protocols.SetUnencryptedHTTP2(true)
+	srv.Config.Protocols, base.Protocols = clearHTTP2(), clearHTTP2()
 	srv.Start()
 	return srv, base
+}
+
+func clearHTTP2() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetUnencryptedHTTP2(true)
+	return p
 }
 
 // onBoth runs a test over TLS and in clear.
@@ -191,43 +195,6 @@ func TestSharedUploadIsCut(t *testing.T) {
 	})
 }
 
-// TestSharedGoAway: a server that ends its connections all the time makes no call fail. A Timeout sets
-// Cancel for a Transport of others, and watches that until the call has an answer.
-func TestSharedGoAway(t *testing.T) {
-	onBoth(t, func(t *testing.T, overTLS bool) {
-		var n atomic.Int64
-		srv, base := newHTTP2Server(t, overTLS, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if n.Add(1)%7 == 0 {
-				w.Header().Set("Connection", "close") // net/http's server sends GOAWAY
-			}
-			_, _ = io.Copy(w, r.Body)
-		}))
-		tr := New(base)
-		defer tr.CloseIdleConnections()
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				for i := range 100 {
-					text := strings.Repeat("x", 1000*(i%3))
-					client := &http.Client{Transport: tr, Timeout: testnet.HangTimeout}
-					resp, err := client.Post(srv.URL, "text/plain", strings.NewReader(text))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if got, err := io.ReadAll(resp.Body); string(got) != text || err != nil {
-						t.Errorf("got %d bytes, %v, want %d", len(got), err, len(text))
-					}
-					resp.Body.Close()
-				}
-			})
-		}
-		wg.Wait()
-		testnet.Eventually(t, "no call waits", func() bool { return tr.Stats().Waiting == 0 })
-		noStreams(t, tr)
-	})
-}
-
 // TestEndedDial: when the first connection of HTTP/2 has ended the other dials, the server is still
 // known to speak that, so later calls don't dial each.
 func TestEndedDial(t *testing.T) {
@@ -269,10 +236,10 @@ func TestEndedDial(t *testing.T) {
 // TestNoConn: a dialer that returns neither a connection nor an error makes the call fail.
 func TestNoConn(t *testing.T) {
 	both(t, func() *http.Transport {
-		base := &http.Transport{Protocols: new(http.Protocols)}
-		base.Protocols.SetUnencryptedHTTP2(true)
-		base.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, nil }
-		return base
+		return &http.Transport{
+			Protocols:   clearHTTP2(),
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, nil },
+		}
 	}, func(t *testing.T, rt http.RoundTripper) string { return result(rt, "GET", "http://example.com/") })
 }
 
@@ -392,8 +359,7 @@ func TestSharedHungUp(t *testing.T) {
 	})
 	const calls = 10
 	conns := make(chan *testnet.HeldEnd, calls)
-	base := &http.Transport{Protocols: new(http.Protocols)}
-	base.Protocols.SetUnencryptedHTTP2(true)
+	base := &http.Transport{Protocols: clearHTTP2()}
 	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		nc, err := new(net.Dialer).DialContext(ctx, network, addr)
 		if err != nil {

@@ -5,7 +5,6 @@ package client
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -16,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
@@ -196,7 +194,7 @@ func TestSharedStall(t *testing.T) {
 		s.limit = time.Second
 		var texts [2]string
 		for i := range texts {
-			synctest.Test(t, func(t *testing.T) { texts[i] = s.playShared(i == 0) })
+			synctest.Test(t, func(t *testing.T) { texts[i] = s.playShared(t, i == 0) })
 		}
 		if texts[0] != texts[1] {
 			t.Errorf("%s at %q:\ngot  %s\nwant %s", s.ending, s.answer, texts[0], texts[1])
@@ -205,14 +203,13 @@ func TestSharedStall(t *testing.T) {
 }
 
 // playShared is play over HTTP/2, in a bubble.
-func (s *stall) playShared(isOurs bool) string {
+func (s *stall) playShared(t *testing.T, isOurs bool) string {
 	base := s.base()
-	base.Protocols = new(http.Protocols)
-	base.Protocols.SetUnencryptedHTTP2(true)
+	base.Protocols = clearHTTP2()
 	var server net.Conn
 	base.DialContext = func(context.Context, string, string) (client net.Conn, err error) {
 		client, server = net.Pipe()
-		go serveStalled(server, s.answer)
+		go serveStalled(t, server, s.answer)
 		return client, nil
 	}
 	var rt http.RoundTripper = base
@@ -233,30 +230,23 @@ func (s *stall) playShared(isOurs bool) string {
 }
 
 // serveStalled sends SETTINGS, and when a request has come the answer.
-func serveStalled(c net.Conn, answer string) {
+func serveStalled(t *testing.T, c net.Conn, answer string) {
 	defer c.Close()
-	asked := make(chan struct{})
-	defer close(asked)
+	greeted := make(chan struct{})
 	go func() {
+		defer close(greeted)
 		_, _ = c.Write([]byte{0, 0, 0, frames.Settings, 0, 0, 0, 0, 0})
-		if _, ok := <-asked; ok {
-			_, _ = io.WriteString(c, answer)
-		}
 	}()
-	if _, err := io.ReadFull(c, make([]byte, len(http2.Preface))); err != nil {
+	p, err := frames.NewServerPeer(t, c)
+	if err != nil {
 		return
 	}
-	for {
-		var h [9]byte
-		if _, err := io.ReadFull(c, h[:]); err != nil {
-			return
-		}
-		n := binary.BigEndian.Uint32(append([]byte{0}, h[:3]...))
-		if _, err := io.CopyN(io.Discard, c, int64(n)); err != nil {
-			return
-		}
-		if h[3] == frames.Headers {
-			asked <- struct{}{}
+	for line := p.Next(); line != "end" && !strings.HasPrefix(line, "error"); line = p.Next() {
+		if strings.HasPrefix(line, "headers") {
+			go func() {
+				<-greeted
+				_, _ = io.WriteString(c, answer)
+			}()
 		}
 	}
 }

@@ -1,9 +1,0 @@
-package exchange
-
-import (
-	"testing"
-
-	"github.com/percore/percore/internal/testnet"
-)
-
-func TestMain(m *testing.M) { testnet.Main(m) }
