@@ -16,7 +16,6 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -311,18 +310,7 @@ func (c *scriptCall) errorText(err error) string {
 	if c.end == endRST && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
 		return "a reset or EOF"
 	}
-	text := err.Error()
-	for _, target := range []error{
-		io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, net.ErrClosed, os.ErrDeadlineExceeded,
-		syscall.ECONNRESET, syscall.EPIPE, http.ErrBodyReadAfterClose, http.ErrServerClosed, errBodyFailing,
-	} {
-		if errors.Is(err, target) {
-			text += fmt.Sprintf(" is %q", target)
-		}
-	}
-	if ne, ok := errors.AsType[net.Error](err); ok {
-		text += fmt.Sprintf(" timeout %t", ne.Timeout())
-	}
+	text := describe(err)
 	//lint:ignore SA1019 net/http still returns it
 	if pe, ok := errors.AsType[*http.ProtocolError](err); ok {
 		text += fmt.Sprintf(" protocol %q", pe.ErrorString)

@@ -317,12 +317,14 @@ func describe(err error) string {
 		return "no error"
 	}
 	s := err.Error()
-	var net net.Error
-	if errors.As(err, &net) {
+	if ne, ok := errors.AsType[net.Error](err); ok {
 		//lint:ignore SA1019 programs still look at it
-		s += fmt.Sprintf("; timeout %t, temporary %t", net.Timeout(), net.Temporary())
+		s += fmt.Sprintf("; timeout %t, temporary %t", ne.Timeout(), ne.Temporary())
 	}
-	for _, sentinel := range []error{context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, os.ErrDeadlineExceeded, syscall.ECONNRESET} {
+	for _, sentinel := range []error{
+		io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, net.ErrClosed, os.ErrDeadlineExceeded,
+		syscall.ECONNRESET, syscall.EPIPE, http.ErrBodyReadAfterClose, http.ErrServerClosed, errBodyFailing,
+	} {
 		if errors.Is(err, sentinel) {
 			s += fmt.Sprintf(", is %q", sentinel)
 		}

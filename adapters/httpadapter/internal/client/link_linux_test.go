@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,30 +97,12 @@ func answerBody(c net.Conn, request string) bool {
 func postAll(t *testing.T, rt http.RoundTripper, url string) (all string) {
 	t.Helper()
 	for _, body := range []io.Reader{nil, strings.NewReader("short"), io.MultiReader(strings.NewReader("chunks")), strings.NewReader(strings.Repeat("long", 100_000))} {
-		var hooks string
-		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			TLSHandshakeStart: func() { hooks += "begin " },
-			TLSHandshakeDone: func(s tls.ConnectionState, err error) {
-				hooks += fmt.Sprintf("end %q %v ", s.NegotiatedProtocol, err)
-			},
-			GotConn: func(i httptrace.GotConnInfo) { hooks += fmt.Sprintf("%T reused %t", i.Conn, i.Reused) },
-		}), "POST", url, body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := rt.RoundTrip(req)
-		if err != nil {
-			all += fmt.Sprintf("%s error %s %v|", hooks, describe(err), chain(err))
-			continue
-		}
-		got, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		all += fmt.Sprintf("%s TLS %t %s %d %.20q %v|", hooks, resp.TLS != nil, resp.Proto, len(got), got, err)
+		all += traced(rt, url, withBody(func() io.Reader { return body }))
 	}
 	if ours, ok := rt.(*Transport); ok && len(ours.Stats().Declined) > 0 {
 		t.Errorf("%v were not served here", ours.Stats().Declined)
 	}
-	return strings.ReplaceAll(all, "*percore.Conn", "*net.TCPConn")
+	return all
 }
 
 // TestConnEnds: what ends a call, or an idle connection, does so over one of any type: the server,

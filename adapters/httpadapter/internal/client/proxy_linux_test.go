@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"testing"
@@ -126,7 +125,7 @@ func TestProxies(t *testing.T) {
 				if ours {
 					rt = tr
 				}
-				got := callAll(t, rt, test.urls)
+				got := callAll(rt, test.urls)
 				tr.CloseIdleConnections()
 				p.End()
 				if n := int(tr.Stats().Declined["proxy"]); ours && n != test.declined {
@@ -145,34 +144,19 @@ func TestProxies(t *testing.T) {
 }
 
 // callAll calls URLs, after a word with POST, and returns what comes of it.
-func callAll(t *testing.T, rt http.RoundTripper, urls string) string {
-	t.Helper()
-	var got strings.Builder
+func callAll(rt http.RoundTripper, urls string) (all string) {
 	method := http.MethodGet
 	for word := range strings.FieldsSeq(urls) {
 		if !strings.Contains(word, ":") {
 			method = word
 			continue
 		}
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			GetConn: func(addr string) { fmt.Fprintln(&got, "wants", testnet.WithoutPorts(addr)) },
-			GotConn: func(i httptrace.GotConnInfo) { fmt.Fprintln(&got, "reused", i.Reused) },
+		all += traced(rt, word, func(r *http.Request) {
+			setBody(r, strings.NewReader("body"))
+			r.Method = method
 		})
-		req, err := http.NewRequestWithContext(ctx, method, word, strings.NewReader("body"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := rt.RoundTrip(req)
-		if err != nil {
-			var op *net.OpError
-			fmt.Fprintf(&got, "%s: %v, %t\n", testnet.WithoutPorts(word), testnet.WithoutPorts(err.Error()), errors.As(err, &op) && op.Op == "proxyconnect")
-			continue
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		fmt.Fprintln(&got, word, resp.Status, resp.Proto, resp.TLS != nil, string(body), err)
 	}
-	return got.String()
+	return testnet.WithoutPorts(all)
 }
 
 // TestProxyHangs: a proxy that doesn't answer holds up no call that is cancelled. Its connection ends

@@ -300,7 +300,7 @@ func traced(rt http.RoundTripper, url string, change func(r *http.Request)) stri
 	trace := &httptrace.ClientTrace{
 		GetConn: func(addr string) { event("GetConn %s", addr) },
 		GotConn: func(i httptrace.GotConnInfo) {
-			event("GotConn reused %t, was idle %t, for a while %t", i.Reused, i.WasIdle, i.IdleTime > 0)
+			event("GotConn %T reused %t, was idle %t, for a while %t", i.Conn, i.Reused, i.WasIdle, i.IdleTime > 0)
 		},
 		PutIdleConn:          func(err error) { event("PutIdleConn %v", err) },
 		GotFirstResponseByte: func() { event("GotFirstResponseByte") },
@@ -313,10 +313,12 @@ func traced(rt http.RoundTripper, url string, change func(r *http.Request)) stri
 		ConnectStart:      func(network, addr string) { event("ConnectStart %s %s", network, addr) },
 		ConnectDone:       func(network, addr string, err error) { event("ConnectDone %s %s %v", network, addr, err) },
 		TLSHandshakeStart: func() { event("TLSHandshakeStart") },
-		TLSHandshakeDone:  func(tls.ConnectionState, error) { event("TLSHandshakeDone") },
-		WroteHeaderField:  func(name string, values []string) { event("WroteHeaderField %s %q", name, values) },
-		WroteHeaders:      func() { event("WroteHeaders") },
-		WroteRequest:      func(i httptrace.WroteRequestInfo) { event("WroteRequest %v", i) },
+		TLSHandshakeDone: func(s tls.ConnectionState, err error) {
+			event("TLSHandshakeDone %x %t %q %v", s.Version, s.DidResume, s.NegotiatedProtocol, err)
+		},
+		WroteHeaderField: func(name string, values []string) { event("WroteHeaderField %s %q", name, values) },
+		WroteHeaders:     func() { event("WroteHeaders") },
+		WroteRequest:     func(i httptrace.WroteRequestInfo) { event("WroteRequest %v", i) },
 	}
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(context.Background(), trace), "GET", url, nil)
 	if err != nil {
@@ -324,15 +326,29 @@ func traced(rt http.RoundTripper, url string, change func(r *http.Request)) stri
 	}
 	change(req)
 	resp, err := rt.RoundTrip(req)
-	event("RoundTrip %v", err)
+	event("RoundTrip %s %v", describe(err), chain(err))
 	if err == nil {
 		body, err := io.ReadAll(resp.Body)
-		event("%s %v %q %v", resp.Status, resp.Header, body, err)
+		event("%s %s %v %q %v", resp.Proto, resp.Status, resp.Header, body, err)
 		resp.Body.Close()
+		if s := resp.TLS; s != nil {
+			event("TLS %s %t %d", s.ServerName, s.DidResume, len(s.PeerCertificates))
+		}
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	return strings.Join(append(events, written...), "\n") + "\n"
+	text := strings.Join(append(events, written...), "\n") + "\n"
+	return strings.ReplaceAll(text, "*percore.Conn", "*net.TCPConn")
+}
+
+// chain returns the types of an error and those that it wraps, without net/http's own.
+func chain(err error) (types []string) {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if name := fmt.Sprintf("%T", err); !strings.HasPrefix(name, "http.") && !strings.HasPrefix(name, "client.") {
+			types = append(types, name)
+		}
+	}
+	return types
 }
 
 // connect makes a request a CONNECT. It asks for the end of the connection, which Go 1.26's net/http

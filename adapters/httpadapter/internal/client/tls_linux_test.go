@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -127,53 +126,6 @@ func TestChosenProtocol(t *testing.T) {
 	}
 }
 
-// shaken makes requests to a server with TLS and returns what the hooks say, errors, and the state of
-// the connection.
-func shaken(rt http.RoundTripper, url string, requests int) (s string) {
-	for range requests {
-		var mu sync.Mutex
-		event := func(format string, args ...any) {
-			mu.Lock()
-			defer mu.Unlock()
-			s += fmt.Sprintf(format+"\n", args...)
-		}
-		trace := &httptrace.ClientTrace{
-			ConnectDone:       func(string, string, error) { event("connected") },
-			TLSHandshakeStart: func() { event("begin") },
-			TLSHandshakeDone: func(state tls.ConnectionState, err error) {
-				event("end %x %t %q %v", state.Version, state.DidResume, state.NegotiatedProtocol, err)
-			},
-			GotConn: func(i httptrace.GotConnInfo) { event("%T reused %t", i.Conn, i.Reused) },
-		}
-		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(context.Background(), trace), "GET", url, nil)
-		if err != nil {
-			return err.Error()
-		}
-		resp, err := (&http.Client{Transport: rt}).Do(req)
-		if err != nil {
-			mu.Lock()
-			s += fmt.Sprintf("%v; %s\n", chain(err), describe(err))
-			mu.Unlock()
-			continue
-		}
-		body, err := io.ReadAll(resp.Body)
-		mu.Lock()
-		s += fmt.Sprintf("%s %q %v %s %t %d\n", resp.Status, body, err, resp.TLS.ServerName, resp.TLS.DidResume, len(resp.TLS.PeerCertificates))
-		mu.Unlock()
-	}
-	return s
-}
-
-// chain returns the types of an error and those that it wraps, without net/http's own.
-func chain(err error) (types []string) {
-	for ; err != nil; err = errors.Unwrap(err) {
-		if name := fmt.Sprintf("%T", err); !strings.HasPrefix(name, "http.") && !strings.HasPrefix(name, "client.") {
-			types = append(types, name)
-		}
-	}
-	return types
-}
-
 // TestHandshakes: handshakes that fail do so with http.Transport's errors, and those that don't say the
 // same.
 func TestHandshakes(t *testing.T) {
@@ -211,7 +163,8 @@ func TestHandshakes(t *testing.T) {
 				change(server, client, base)
 				base.TLSClientConfig = client
 				h := newHostileOver(t, server, answerHello)
-				return shaken(rt, h.url(), 2)
+				plain := func(*http.Request) {}
+				return traced(rt, h.url(), plain) + traced(rt, h.url(), plain)
 			})
 		})
 	}

@@ -34,25 +34,16 @@ func TestConnSize(t *testing.T) {
 // server sends a byte, behind the messages of TLS.
 func newPool(t *testing.T, secure bool) (*Pool, *Route, <-chan net.Conn) {
 	server, client := testnet.TLS(t)
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	accepted := make(chan net.Conn, 100)
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { c.Close() })
-			if secure {
-				c = tls.Server(c, server)
-			}
-			if _, err := c.Write([]byte{1}); err == nil {
-				accepted <- c
-			}
+	srv := testnet.Serve(t, testnet.Listen(t, net.Listen, testnet.TCP4), func(c net.Conn) {
+		if secure {
+			c = tls.Server(c, server)
+		}
+		if _, err := c.Write([]byte{1}); err == nil {
+			accepted <- c
+			<-t.Context().Done()
 		}
 	})
-	t.Cleanup(func() { ln.Close(); all.Wait() })
 	p := &Pool{
 		Base:     &http.Transport{MaxIdleConnsPerHost: 100},
 		Counters: counters.NewSet(counters.Cells(), CounterEnd),
@@ -71,7 +62,7 @@ func newPool(t *testing.T, secure bool) (*Pool, *Route, <-chan net.Conn) {
 		Share: func(c *Conn) error { c.Link.DropFinalizer(); return nil },
 	}
 	t.Cleanup(p.CloseIdle)
-	return p, &Route{Key: ln.Addr().String(), Addr: ln.Addr().String()}, accepted
+	return p, &Route{Key: srv.Addr().String(), Addr: srv.Addr().String()}, accepted
 }
 
 // take returns a connection whose server has sent its byte.
