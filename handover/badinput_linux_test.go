@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,56 +94,116 @@ const (
 	httpText = "GET / HTTP/1.1\r\nHost: percore\r\n\r\n"
 )
 
-// badSuccessors end a handover before it is committed.
-var badSuccessors = []struct {
-	name string
-	play func(s *stranger)
-	want []string // in give's error
+// A stage is how far a successor has come when it goes wrong.
+type stage func(s *stranger, p *predecessor)
+
+var (
+	begun   stage = func(*stranger, *predecessor) {}
+	greeted stage = func(s *stranger, _ *predecessor) { s.greet() }
+	given   stage = func(s *stranger, _ *predecessor) { s.ready() } // connections, which are under way
+
+	// waiting is when the predecessor waits for its servers, and asks nothing.
+	waiting stage = func(s *stranger, p *predecessor) {
+		p.source.mu.Lock()
+		p.source.busy = make(chan struct{})
+		p.source.mu.Unlock()
+		s.takes()
+		testnet.Eventually(s.t, "the predecessor knows that its connections have moved", func() bool { return p.source.left() == 0 })
+	}
+	finished stage = func(s *stranger, _ *predecessor) { s.takes(); s.hear(done) }
+)
+
+// takes is the successor's part up to the last connection.
+func (s *stranger) takes() {
+	s.t.Helper()
+	s.ready()
+	s.say(&message{Kind: took})
+	s.hear(commit)
+}
+
+// strangeSuccessors end a handover. If the predecessor is to leave they want no error of give.
+var strangeSuccessors = []struct {
+	name  string
+	stage stage
+	play  func(s *stranger)
+	want  []string // in give's error
 }{
-	// Before the offer.
-	{"dies at once", func(s *stranger) { s.close() }, []string{"waiting for the successor: ", errGone.Error()}},
-	{"hangs at once", func(s *stranger) {}, []string{"waiting for the successor: ", "has sent nothing for"}},
-	{"HTTP", func(s *stranger) { s.raw([]byte(httpText)) }, []string{notOurs, `"GET / HTTP/1.1`}},
-	{"too long", func(s *stranger) { s.raw(make([]byte, bytesMax+1)) }, []string{"longer than"}},
-	{"ready at first", func(s *stranger) { s.say(&message{Kind: ready}) }, []string{`"ready" came where ["hello"]`}},
-	{"hello with a descriptor", func(s *stranger) { s.say(&message{Kind: hello}, 0) }, []string{"1 descriptors, where none belong"}},
-	{"descriptors alone", func(s *stranger) { s.rights(0, 1) }, []string{"empty, with 2 descriptors"}},
-	{"nothing", func(s *stranger) { s.raw(nil) }, []string{"waiting for the successor: "}},
-	{"gives up at once", func(s *stranger) { s.refuse(errors.New("no\nreason")) }, []string{"the other process gave up: no reason"}},
+	{"dies at once", begun, func(s *stranger) { s.close() }, []string{"waiting for the successor: ", errGone.Error()}},
+	{"hangs at once", begun, func(s *stranger) {}, []string{"waiting for the successor: ", "has sent nothing for"}},
+	{"HTTP", begun, func(s *stranger) { s.raw([]byte(httpText)) }, []string{notOurs, `"GET / HTTP/1.1`}},
+	{"too long", begun, func(s *stranger) { s.raw(make([]byte, bytesMax+1)) }, []string{"longer than"}},
+	{"ready at first", begun, func(s *stranger) { s.say(&message{Kind: ready}) }, []string{`"ready" came where ["hello"]`}},
+	{"hello with a descriptor", begun, func(s *stranger) { s.say(&message{Kind: hello}, 0) }, []string{"1 descriptors, where none belong"}},
+	{"descriptors alone", begun, func(s *stranger) { s.rights(0, 1) }, []string{"empty, with 2 descriptors"}},
+	{"nothing", begun, func(s *stranger) { s.raw(nil) }, []string{"waiting for the successor: "}},
+	{"gives up at once", begun, func(s *stranger) { s.refuse(errors.New("no\nreason")) }, []string{"the other process gave up: no reason"}},
 
-	// Between the offer and ready.
-	{"dies before ready", func(s *stranger) { s.greet(); s.close() }, []string{"to be ready: ", errGone.Error()}},
-	{"hello twice", func(s *stranger) { s.greet(); s.say(&message{Kind: hello}) }, []string{`"hello" came where ["ready"]`}},
-	{"took instead of ready", func(s *stranger) { s.greet(); s.say(&message{Kind: took}) }, []string{`"took" came where ["ready"]`}},
-	{"gives up before ready", func(s *stranger) { s.greet(); s.refuse(errTest) }, []string{"to be ready: ", "gave up: " + errTest.Error()}},
-
-	// With connections under way.
-	{"dies before took", func(s *stranger) { s.ready(); s.close() }, []string{"handing over connections: ", errGone.Error()}},
-	{"hangs before took", func(s *stranger) { s.greet(); shortSteps(s.t); s.say(&message{Kind: ready}); s.hear(conns) },
+	{"dies before ready", greeted, func(s *stranger) { s.close() }, []string{"to be ready: ", errGone.Error()}},
+	{"hello twice", greeted, func(s *stranger) { s.say(&message{Kind: hello}) }, []string{`"hello" came where ["ready"]`}},
+	{"took instead of ready", greeted, func(s *stranger) { s.say(&message{Kind: took}) }, []string{`"took" came where ["ready"]`}},
+	{"gives up before ready", greeted, func(s *stranger) { s.refuse(errTest) }, []string{"to be ready: ", "gave up: " + errTest.Error()}},
+	{"drops listener -1", greeted, func(s *stranger) { s.say(&message{Kind: ready, Dropped: []int{-1}}) }, []string{"the successor drops listener "}},
+	{"drops listener 1 of 1", greeted, func(s *stranger) { s.say(&message{Kind: ready, Dropped: []int{0, 1}}) }, []string{"the successor drops listener "}},
+	{"hangs before took", greeted, func(s *stranger) { shortSteps(s.t); s.say(&message{Kind: ready}); s.hear(conns) },
 		[]string{"handing over connections: ", "has sent nothing for"}},
-	{"ready instead of took", func(s *stranger) { s.ready(); s.say(&message{Kind: ready}) }, []string{`"ready" came where ["took" "over"]`}},
-	{"HTTP instead of took", func(s *stranger) { s.ready(); s.raw([]byte(httpText)) }, []string{notOurs}},
-	{"gives up before took", func(s *stranger) { s.ready(); s.refuse(errTest) }, []string{"gave up: " + errTest.Error()}},
+
+	{"dies before took", given, func(s *stranger) { s.close() }, []string{"handing over connections: ", errGone.Error()}},
+	{"ready instead of took", given, func(s *stranger) { s.say(&message{Kind: ready}) }, []string{`"ready" came where ["took" "over"]`}},
+	{"HTTP instead of took", given, func(s *stranger) { s.raw([]byte(httpText)) }, []string{notOurs}},
+	{"gives up before took", given, func(s *stranger) { s.refuse(errTest) }, []string{"gave up: " + errTest.Error()}},
+	{"over instead of took", given, func(s *stranger) { s.say(&message{Kind: over}); s.close() }, nil},
+
+	{"dies meanwhile", waiting, func(s *stranger) { s.close() }, []string{"handing over connections: ", errGone.Error()}},
+	{"gives up meanwhile", waiting, func(s *stranger) { s.refuse(errTest) }, []string{"gave up: " + errTest.Error()}},
+	{"took unasked", waiting, func(s *stranger) { s.say(&message{Kind: took}) }, []string{`"took" came where ["over"] is due`}},
+	{"over unasked", waiting, func(s *stranger) { s.say(&message{Kind: over}) }, nil},
+	{"over unasked, and dies", waiting, func(s *stranger) { s.say(&message{Kind: over}); s.close() }, nil},
+
+	{"over", finished, func(s *stranger) { s.say(&message{Kind: over}) }, nil},
+	{"over, and dies", finished, func(s *stranger) { s.say(&message{Kind: over}); s.close() }, nil},
+	{"dies before over", finished, func(s *stranger) { s.close() }, []string{"ending: " + errGone.Error()}},
+	{"took instead of over", finished, func(s *stranger) { s.say(&message{Kind: took}) }, []string{`"took" came where ["over"] is due`}},
+	{"gives up before over", finished, func(s *stranger) { s.refuse(errTest) }, []string{"gave up: " + errTest.Error()}},
+	{"hangs before over", finished, func(s *stranger) {}, []string{"ending: the other process has gone: it has sent nothing for"}},
 }
 
 var errTest = errors.New("just testing")
 
-// TestBadSuccessor: the predecessor serves on, says why, and can be handed over afterwards.
-func TestBadSuccessor(t *testing.T) {
-	for _, test := range badSuccessors {
+// TestStrangeSuccessor: the end of a handover is the successor's word that it has taken over. With it
+// the predecessor leaves, whenever that comes. Without it the predecessor serves on, says why, has all
+// connections that it has not committed, and can be handed over afterwards.
+func TestStrangeSuccessor(t *testing.T) {
+	for _, test := range strangeSuccessors {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			useFakes(t)
+			log := logTo(t)
 			p := newPredecessor(t, testnet.TCP4, 2)
 			giving, taking := pair(t)
-			if test.name == "hangs at once" {
+			if test.name == "hangs at once" || test.name == "hangs before over" {
 				shortSteps(t)
 			}
+			s := newStranger(t, taking)
 			gave := goGive(t.Context(), giving, p.server("web"))
-			test.play(newStranger(t, taking))
-			p.wantServesOn(t, testnet.Receive(t, "give", gave), test.want...)
-			p.wantAll(t)
-			p.handOver(t)
+			test.stage(s, p)
+			test.play(s)
+			err := testnet.Receive(t, "give", gave)
+			if p.source.left() > 0 {
+				p.wantAll(t)
+			} else {
+				p.clients, p.source.busy = nil, nil // committed
+			}
+			if test.want != nil {
+				p.wantServesOn(t, err, test.want...)
+				p.handOver(t)
+				return
+			}
+			if got, want := p.fake.state(), "paused=true unlink=false adopted=0"; err != nil || got != want {
+				t.Errorf("the predecessor's listener: got %s, %v, want %s", got, err, want)
+			}
+			if said, want := log.Has("has gone on without this process"), !strings.HasPrefix(test.name, "over, ") && test.name != "over"; said != want {
+				t.Errorf("got a line about a successor that has gone on: %t, want %t", said, want)
+			}
 		})
 	}
 }
@@ -296,7 +357,21 @@ func TestBadPredecessor(t *testing.T) {
 	}
 }
 
-// badGifts make ready fail. fd is a connection's.
+// gives sends connections.
+func (s *stranger) gives(n int, more bool, fds ...int) {
+	s.t.Helper()
+	s.say(&message{Kind: conns, Conns: make([]movedConn, n), More: more}, fds...)
+}
+
+// commits sends a connection, and commits it.
+func (s *stranger) commits(fd int) {
+	s.t.Helper()
+	s.gives(1, false, fd)
+	s.hear(took)
+	s.say(&message{Kind: commit})
+}
+
+// badGifts make ready fail. fd is a connection's. Those that hang do so for longer than a step.
 var badGifts = []struct {
 	name string
 	play func(s *stranger, ln net.Listener, fd int)
@@ -306,61 +381,44 @@ var badGifts = []struct {
 	{"HTTP", func(s *stranger, _ net.Listener, _ int) { s.raw([]byte(httpText)) }, []string{notOurs}},
 	{"gives up", func(s *stranger, _ net.Listener, _ int) { s.refuse(errTest) }, []string{"gave up: " + errTest.Error()}},
 	{"commits nothing", func(s *stranger, _ net.Listener, _ int) { s.say(&message{Kind: commit}) }, []string{`"commit" came where ["conns" "done"]`}},
-	{"dies with connections under way", func(s *stranger, _ net.Listener, fd int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd)
-		s.hear(took)
-		s.close()
-	}, []string{errGone.Error()}},
-	{"conns twice", func(s *stranger, _ net.Listener, fd int) {
-		for range 2 {
-			s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd)
-		}
-	}, []string{`"conns" came where ["commit"]`}},
-	{"done with connections under way", func(s *stranger, _ net.Listener, fd int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd)
-		s.say(&message{Kind: done})
-	}, []string{`"done" came where ["commit"]`}},
-	{"the end instead of another part", func(s *stranger, _ net.Listener, fd int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1), More: true}, fd)
-		s.say(&message{Kind: done})
-	}, []string{`"done" came where ["conns"]`}},
-	{"commit instead of another part", func(s *stranger, _ net.Listener, fd int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1), More: true}, fd)
-		s.say(&message{Kind: commit})
-	}, []string{`"commit" came where ["conns"]`}},
+	{"dies with connections under way", func(s *stranger, _ net.Listener, fd int) { s.gives(1, false, fd); s.hear(took); s.close() },
+		[]string{errGone.Error()}},
+	{"dies when they are committed", func(s *stranger, _ net.Listener, fd int) { s.commits(fd); s.close() }, []string{errGone.Error()}},
+	{"hangs before conns", func(*stranger, net.Listener, int) {}, []string{"has sent nothing for"}},
+	{"hangs before another part", func(s *stranger, _ net.Listener, fd int) { s.gives(1, true, fd) }, []string{"has sent nothing for"}},
+	{"hangs before commit", func(s *stranger, _ net.Listener, fd int) { s.gives(1, false, fd); s.hear(took) }, []string{"has sent nothing for"}},
+	{"hangs when they are committed", func(s *stranger, _ net.Listener, fd int) { s.commits(fd) }, []string{"has sent nothing for"}},
+	{"is stopped between giving up and saying so, and hangs", func(s *stranger, _ net.Listener, _ int) { s.stopReceiving() },
+		[]string{errGivenUp.Error()}},
+	{"conns twice", func(s *stranger, _ net.Listener, fd int) { s.gives(1, false, fd); s.gives(1, false, fd) },
+		[]string{`"conns" came where ["commit"]`}},
+	{"done with connections under way", func(s *stranger, _ net.Listener, fd int) { s.gives(1, false, fd); s.say(&message{Kind: done}) },
+		[]string{`"done" came where ["commit"]`}},
+	{"the end instead of another part", func(s *stranger, _ net.Listener, fd int) { s.gives(1, true, fd); s.say(&message{Kind: done}) },
+		[]string{`"done" came where ["conns"]`}},
+	{"commit instead of another part", func(s *stranger, _ net.Listener, fd int) { s.gives(1, true, fd); s.say(&message{Kind: commit}) },
+		[]string{`"commit" came where ["conns"]`}},
 	{"parts without end", func(s *stranger, _ net.Listener, fd int) {
 		for range 2 {
-			fds := make([]int, descriptorsMax/2+1)
-			for i := range fds {
-				fds[i] = fd
-			}
-			s.say(&message{Kind: conns, Conns: make([]movedConn, len(fds)), More: true}, fds...)
+			s.gives(descriptorsMax/2+1, true, slices.Repeat([]int{fd}, descriptorsMax/2+1)...)
 		}
 	}, []string{"254 connections at once, more than 253"}},
-	{"too few descriptors", func(s *stranger, _ net.Listener, fd int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 2)}, fd)
-	}, []string{"2 connections and 1 descriptors"}},
-	{"too many descriptors", func(s *stranger, _ net.Listener, fd int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd, fd)
-	}, []string{"1 connections and 2 descriptors"}},
+	{"too few descriptors", func(s *stranger, _ net.Listener, fd int) { s.gives(2, false, fd) }, []string{"2 connections and 1 descriptors"}},
+	{"too many descriptors", func(s *stranger, _ net.Listener, fd int) { s.gives(1, false, fd, fd) }, []string{"1 connections and 2 descriptors"}},
 	{"of a listener that is not there", func(s *stranger, _ net.Listener, fd int) {
 		s.say(&message{Kind: conns, Conns: []movedConn{{Listener: 1}}}, fd)
 	}, []string{"connection 1 of 1 is of listener 1 of 1"}},
 	{"of listener -1", func(s *stranger, _ net.Listener, fd int) {
 		s.say(&message{Kind: conns, Conns: []movedConn{{}, {Listener: -1}}}, fd, fd)
 	}, []string{"connection 2 of 2 is of listener -1 of 1"}},
-	{"a file", func(s *stranger, _ net.Listener, fd int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 2)}, fd, s.copyOf(testnet.TempFile(s.t, nil)))
-	}, []string{`connection 2 of 2, of listener "web" at tcp 127.0.0.1:`, "a descriptor is no socket"}},
-	{"a listening socket", func(s *stranger, ln net.Listener, _ int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.copyOf(ln))
-	}, []string{"a socket listens, and should be connected"}},
-	{"a datagram socket", func(s *stranger, _ net.Listener, _ int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.socket(unix.AF_INET, unix.SOCK_DGRAM))
-	}, []string{"a socket is no stream socket"}},
-	{"of another family", func(s *stranger, _ net.Listener, _ int) {
-		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.socket(unix.AF_UNIX, unix.SOCK_STREAM))
-	}, []string{"a socket is of family 1, and its listener of 2"}},
+	{"a file", func(s *stranger, _ net.Listener, fd int) { s.gives(2, false, fd, s.copyOf(testnet.TempFile(s.t, nil))) },
+		[]string{`connection 2 of 2, of listener "web" at tcp 127.0.0.1:`, "a descriptor is no socket"}},
+	{"a listening socket", func(s *stranger, ln net.Listener, _ int) { s.gives(1, false, s.copyOf(ln)) },
+		[]string{"a socket listens, and should be connected"}},
+	{"a datagram socket", func(s *stranger, _ net.Listener, _ int) { s.gives(1, false, s.socket(unix.AF_INET, unix.SOCK_DGRAM)) },
+		[]string{"a socket is no stream socket"}},
+	{"of another family", func(s *stranger, _ net.Listener, _ int) { s.gives(1, false, s.socket(unix.AF_UNIX, unix.SOCK_STREAM)) },
+		[]string{"a socket is of family 1, and its listener of 2"}},
 }
 
 // socket returns a new socket's descriptor until the test ends.
@@ -375,7 +433,8 @@ func (s *stranger) socket(family, typ int) int {
 }
 
 // TestBadGift: ready fails, says why, and keeps nothing but the listener; the connection is as it was
-// for a predecessor that still has it.
+// for a predecessor that still has it. If the predecessor dies or hangs the successor goes on, with the
+// connections that were committed; a predecessor that wakes up hears of it.
 func TestBadGift(t *testing.T) {
 	for _, test := range badGifts {
 		t.Run(test.name, func(t *testing.T) {
@@ -384,15 +443,30 @@ func TestBadGift(t *testing.T) {
 			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 			server, client := testnet.Connect(t, ln)
 			giving, taking := pair(t)
+			if strings.Contains(test.name, "hangs") {
+				shortSteps(t)
+			}
 			s, theirs, ready := arrived(t, giving, taking, ln)
 			test.play(s, ln, s.copyOf(server))
 			err := testnet.Receive(t, "ready", ready)
 			wantError(t, err, append(test.want, "handover: taking over connections: ")...)
-			gone := errors.Is(err, errGone)
-			if got, want := fakeOf(theirs).state(), fmt.Sprintf("paused=false unlink=%t adopted=0", gone); got != want {
-				t.Errorf("the successor's listener: got %s, want %s", got, want)
+			if strings.HasPrefix(test.name, "hangs") {
+				s.hear(over)
 			}
-			exchange(t, client, server)
+			dead := strings.HasPrefix(test.name, "dies") || strings.HasPrefix(test.name, "hangs")
+			if gone := errors.Is(err, errGone); gone != dead {
+				t.Errorf("got %v, which wraps %v: %t, want %t", err, errGone, gone, dead)
+			}
+			f := fakeOf(theirs)
+			adopted := strings.Count(test.name, "committed")
+			if got, want := f.state(), fmt.Sprintf("paused=false unlink=%t adopted=%d", dead, adopted); got != want {
+				t.Fatalf("the successor's listener: got %s, want %s", got, want)
+			}
+			if adopted > 0 {
+				talk(t, client, &f.adopted[0])
+			} else {
+				exchange(t, client, server)
+			}
 		})
 	}
 }
@@ -423,30 +497,6 @@ func (s *stranger) offered(taking *net.UnixConn, ln net.Listener) (a *successor,
 		s.t.Fatal(err)
 	}
 	return a, mustOpen(s.t, a, "web")
-}
-
-// TestPredecessorDiesAfterCommit: committed connections, and the listener, are the successor's,
-// also if the predecessor has ended before the successor looks.
-func TestPredecessorDiesAfterCommit(t *testing.T) {
-	testnet.NoLeaks(t)
-	useFakes(t)
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-	server, client := testnet.Connect(t, ln)
-	giving, taking := pair(t)
-	s, theirs, ready := arrived(t, giving, taking, ln)
-	fd := s.copyOf(server)
-	s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd)
-	s.hear(took)
-	s.say(&message{Kind: commit})
-	s.close()
-	if err := testnet.Receive(t, "ready", ready); !errors.Is(err, errGone) {
-		t.Errorf("got %v, want %v", err, errGone)
-	}
-	f := fakeOf(theirs)
-	if got, want := f.state(), "paused=false unlink=true adopted=1"; got != want {
-		t.Fatalf("the successor's listener: got %s, want %s", got, want)
-	}
-	talk(t, client, &f.adopted[0])
 }
 
 // TestResetOnTheWay: a connection that its client resets while it moves is no error.

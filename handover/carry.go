@@ -41,7 +41,7 @@ const (
 	CarriedMax = 64
 
 	// CarriedBytesMax is how many bytes of state they may have together, and so the most that one can
-	// have: encoded, and with 64 PROXY headers, they fit into a message (TestLongestCarried).
+	// have: encoded, and with 64 PROXY headers, they fit into a message (TestLongestMessages).
 	CarriedBytesMax = 64 << 10
 )
 

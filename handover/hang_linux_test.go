@@ -18,158 +18,6 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestUnfinished: the end of a handover is the successor's word that it has taken over. Without it
-// the predecessor serves on, with the word it leaves, whenever that comes.
-func TestUnfinished(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		play func(s *stranger)
-		want string // in give's error; "": none
-	}{
-		{"over", func(s *stranger) { s.hear(done); s.say(&message{Kind: over}) }, ""},
-		{"over and the end", func(s *stranger) { s.hear(done); s.say(&message{Kind: over}); s.close() }, ""},
-		{"the end", func(s *stranger) { s.hear(done); s.close() }, "ending: " + errGone.Error()},
-		{"took", func(s *stranger) { s.hear(done); s.say(&message{Kind: took}) }, `"took" came where ["over"] is due`},
-		{"gives up", func(s *stranger) { s.hear(done); s.refuse(errTest) }, "gave up: " + errTest.Error()},
-		{"nothing", func(s *stranger) { s.hear(done) }, "ending: the other process has gone: it has sent nothing for"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			useFakes(t)
-			p := newPredecessor(t, testnet.TCP4, 0)
-			giving, taking := pair(t)
-			gave := goGive(t.Context(), giving, p.server("web"))
-			s := newStranger(t, taking)
-			s.greet()
-			if test.name == "nothing" {
-				shortSteps(t)
-			}
-			s.say(&message{Kind: ready})
-			test.play(s)
-			err := testnet.Receive(t, "give", gave)
-			if test.want != "" {
-				p.wantServesOn(t, err, test.want)
-				return
-			}
-			if err != nil {
-				t.Error(err)
-			}
-			if got, want := p.fake.state(), "paused=true unlink=false adopted=0"; got != want {
-				t.Errorf("the predecessor's listener: got %s, want %s", got, want)
-			}
-		})
-	}
-}
-
-// TestBusyPredecessor: while the predecessor waits for its servers, and asks nothing, it notices that
-// the successor fails, or goes on by itself.
-func TestBusyPredecessor(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		play func(s *stranger)
-		want string // in give's error; "": none
-	}{
-		{"the end", func(s *stranger) { s.close() }, errGone.Error()},
-		{"gives up", func(s *stranger) { s.refuse(errTest) }, "gave up: " + errTest.Error()},
-		{"took", func(s *stranger) { s.say(&message{Kind: took}) }, `"took" came where ["over"] is due`},
-		{"over", func(s *stranger) { s.say(&message{Kind: over}) }, ""},
-		{"over and the end", func(s *stranger) { s.say(&message{Kind: over}); s.close() }, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			useFakes(t)
-			log := logTo(t)
-			p := newPredecessor(t, testnet.TCP4, 1)
-			p.source.busy = make(chan struct{})
-			giving, taking := pair(t)
-			gave := goGive(t.Context(), giving, p.server("web"))
-			s := newStranger(t, taking)
-			s.ready()
-			s.say(&message{Kind: took})
-			s.hear(commit)
-			testnet.Eventually(t, "the predecessor knows that its connection has moved", func() bool { return p.source.left() == 0 })
-			test.play(s)
-			err := testnet.Receive(t, "give", gave)
-			if test.want != "" {
-				p.wantServesOn(t, err, "handing over connections: ", test.want)
-				return
-			}
-			if err != nil || !log.Has("has gone on without this process") {
-				t.Errorf("got %v, and the log %q", err, log)
-			}
-		})
-	}
-}
-
-// TestOverInsteadOfTook: a predecessor that was taken for hung while a batch was under way keeps the
-// batch, and leaves.
-func TestOverInsteadOfTook(t *testing.T) {
-	testnet.NoLeaks(t)
-	useFakes(t)
-	logTo(t)
-	p := newPredecessor(t, testnet.TCP4, 1)
-	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, p.server("web"))
-	s := newStranger(t, taking)
-	s.ready()
-	s.say(&message{Kind: over})
-	s.close()
-	if err := testnet.Receive(t, "give", gave); err != nil {
-		t.Error(err)
-	}
-	p.wantAll(t)
-}
-
-// TestHungPredecessor: the successor notices at each step and goes on, with the connections that
-// were committed. A predecessor that wakes up leaves, with the others.
-func TestHungPredecessor(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		play    func(s *stranger, fd int)
-		adopted int
-	}{
-		{"before conns", func(*stranger, int) {}, 0},
-		{"before another part", func(s *stranger, fd int) {
-			s.say(&message{Kind: conns, Conns: make([]movedConn, 1), More: true}, fd)
-		}, 0},
-		{"before commit", func(s *stranger, fd int) {
-			s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd)
-			s.hear(took)
-		}, 0},
-		{"before done", func(s *stranger, fd int) {
-			s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd)
-			s.hear(took)
-			s.say(&message{Kind: commit})
-		}, 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			useFakes(t)
-			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-			server, client := testnet.Connect(t, ln)
-			giving, taking := pair(t)
-			shortSteps(t)
-			s, theirs, readied := arrived(t, giving, taking, ln)
-			test.play(s, s.copyOf(server))
-			err := testnet.Receive(t, "ready", readied)
-			wantError(t, err, "has sent nothing for")
-			if !errors.Is(err, errGone) {
-				t.Errorf("got %v, want it to wrap %v", err, errGone)
-			}
-			s.hear(over)
-			f := fakeOf(theirs)
-			if got, want := f.state(), fmt.Sprintf("paused=false unlink=true adopted=%d", test.adopted); got != want {
-				t.Fatalf("the successor's listener: got %s, want %s", got, want)
-			}
-			if test.adopted > 0 {
-				talk(t, client, &f.adopted[0])
-			} else {
-				exchange(t, client, server)
-			}
-		})
-	}
-}
-
 // TestLateReader: a process that was stopped before it could read finds the messages that have come,
 // whatever limit is over by then.
 func TestLateReader(t *testing.T) {
@@ -202,26 +50,6 @@ func TestOverInTime(t *testing.T) {
 	}
 	if err := theirs.send(&message{Kind: over}); !errors.Is(err, errGone) {
 		t.Errorf("a second over: got %v, want %v", err, errGone)
-	}
-}
-
-// TestStoppedWhileGivingUp: a predecessor that was stopped between giving its successor up and
-// saying so will serve on, so the successor doesn't.
-func TestStoppedWhileGivingUp(t *testing.T) {
-	testnet.NoLeaks(t)
-	useFakes(t)
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-	giving, taking := pair(t)
-	shortSteps(t)
-	s, theirs, readied := arrived(t, giving, taking, ln)
-	s.stopReceiving()
-	err := testnet.Receive(t, "ready", readied)
-	wantError(t, err, "given this one up")
-	if errors.Is(err, errGone) {
-		t.Errorf("got %v, want it not to wrap %v", err, errGone)
-	}
-	if got, want := fakeOf(theirs).state(), "paused=false unlink=false adopted=0"; got != want {
-		t.Errorf("the successor's listener: got %s, want %s", got, want)
 	}
 }
 
@@ -274,20 +102,9 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestBadDrops: neither process accepts drops that make no sense.
-func TestBadDrops(t *testing.T) {
-	for _, dropped := range [][]int{{-1}, {1}, {0, 7}} {
-		testnet.NoLeaks(t)
-		useFakes(t)
-		p := newPredecessor(t, testnet.TCP4, 1)
-		giving, taking := pair(t)
-		gave := goGive(t.Context(), giving, p.server("web"))
-		s := newStranger(t, taking)
-		s.greet()
-		s.say(&message{Kind: ready, Dropped: dropped})
-		p.wantServesOn(t, testnet.Receive(t, "give", gave), "the successor drops listener ")
-		p.wantAll(t)
-	}
+// TestNothingWanted: a successor that opens no listener takes nothing over.
+func TestNothingWanted(t *testing.T) {
+	testnet.NoLeaks(t)
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 1)
 	giving, taking := pair(t)

@@ -21,7 +21,7 @@ import (
 
 // fakeListener moves a listener, and keeps the connections that it adopts.
 type fakeListener struct {
-	*percore.Listener
+	seam.Listener
 
 	mu        sync.Mutex
 	paused    bool
@@ -70,12 +70,12 @@ func useFakes(t *testing.T) {
 func fakeOf(l net.Listener) *fakeListener {
 	fakesMu.Lock()
 	defer fakesMu.Unlock()
-	pl, ok := l.(*percore.Listener)
-	if !ok {
+	moving := seam.ListenerOf(l)
+	if moving == nil {
 		return nil
 	}
 	if fakes[l] == nil {
-		fakes[l] = &fakeListener{Listener: pl, unlink: true}
+		fakes[l] = &fakeListener{Listener: moving, unlink: true}
 	}
 	return fakes[l]
 }
@@ -101,10 +101,6 @@ func (f *fakeListener) Settled() bool {
 		return true
 	}
 	return false
-}
-
-func (f *fakeListener) Alike(files ...*os.File) (net.Listener, error) {
-	return seam.ListenerOf(f.Listener).Alike(files...)
 }
 
 func (f *fakeListener) UnlinkOnClose() bool {
@@ -147,8 +143,6 @@ func (f *fakeListener) AdoptAside(fd int, a seam.ConnInfo) (net.Conn, error) {
 	defer file.Close()
 	return net.FileConn(file)
 }
-
-func (f *fakeListener) Has(c net.Conn) bool { return seam.ListenerOf(f.Listener).Has(c) }
 
 // state returns the listener's state in words.
 func (f *fakeListener) state() string {

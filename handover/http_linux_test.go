@@ -25,6 +25,49 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
+// web is an http.Server that is served until it is handed over.
+type web struct {
+	make   func() *http.Server
+	ln     net.Listener
+	server *httpadapter.Server
+	done   chan error
+}
+
+func serveWeb(ln net.Listener, srv func() *http.Server) *web {
+	w := &web{srv, ln, httpadapter.Wrap(srv()), make(chan error, 1)}
+	go func() { w.done <- w.server.Serve(ln) }()
+	return w
+}
+
+// passOn hands over to another server, and shuts this one down.
+func (w *web) passOn(t *testing.T) *web {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+	defer cancel()
+	giving, taking := pair(t)
+	gave := goGive(ctx, giving, serverOf("web", w.ln, w.server))
+	a, ln := mustTake(t, taking)
+	next := serveWeb(ln, w.make)
+	if err := errors.Join(a.ready(ctx, nil), testnet.Receive(t, "give", gave)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ctx.Err(); err != nil {
+		t.Errorf("connections were left: %v", err)
+	}
+	w.shutdown(t)
+	return next
+}
+
+func (w *web) shutdown(t *testing.T) {
+	t.Helper()
+	if err := w.server.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := testnet.Receive(t, "Serve", w.done); err != http.ErrServerClosed {
+		t.Errorf("Serve: got %v", err)
+	}
+}
+
 // TestHTTP: clients that ask without a pause, and clients that wait, keep their connections through
 // several handovers of an http.Server; each request is answered once.
 func TestHTTP(t *testing.T) {
@@ -34,21 +77,14 @@ func TestHTTP(t *testing.T) {
 		served.Add(1)
 		fmt.Fprintf(w, "%s %s", r.Header.Get("X-Client"), r.URL.Path)
 	})
-	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	serve := func(ln net.Listener) (*httpadapter.Server, <-chan error) {
-		s := httpadapter.Wrap(&http.Server{Handler: handler})
-		done := make(chan error, 1)
-		go func() { done <- s.Serve(ln) }()
-		return s, done
-	}
-	server, done := serve(ln)
+	server := serveWeb(testnet.Listen(t, percore.Listen, testnet.TCP4), func() *http.Server { return &http.Server{Handler: handler} })
 
 	const clientCount, idle = 20, 10 // the first of them wait
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
 	var asked atomic.Int64
 	for i := range clientCount {
-		c := testnet.Dial(t, ln)
+		c := testnet.Dial(t, server.ln)
 		r := bufio.NewReader(c)
 		if err := ask(c, r, i, 0); err != nil { // so that it isn't in the backlog any more
 			t.Fatal(err)
@@ -78,26 +114,8 @@ func TestHTTP(t *testing.T) {
 
 	var successors []*percore.Listener
 	for range 5 {
-		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
-		giving, taking := pair(t)
-		gave := goGive(ctx, giving, serverOf("web", ln, server))
-		a, next := mustTake(t, taking)
-		nextServer, nextDone := serve(next)
-		if err := errors.Join(a.ready(ctx, nil), testnet.Receive(t, "give", gave)); err != nil {
-			t.Fatal(err)
-		}
-		if err := ctx.Err(); err != nil {
-			t.Errorf("connections were left: %v", err)
-		}
-		if err := server.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; err != http.ErrServerClosed {
-			t.Errorf("Serve: got %v", err)
-		}
-		successors = append(successors, next.(*percore.Listener))
-		ln, server, done = next, nextServer, nextDone
-		cancel()
+		server = server.passOn(t)
+		successors = append(successors, server.ln.(*percore.Listener))
 	}
 	close(stop)
 	clients.Wait()
@@ -111,10 +129,8 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("successor %d: got %d connections adopted and %d accepted, want %d and none", i+1, got.Adopted, got.Accepted, clientCount)
 		}
 	}
-	if err := server.Close(); err != nil {
-		t.Error(err)
-	}
-	<-done
+	server.server.Close()
+	testnet.Receive(t, "Serve", server.done)
 }
 
 // TestHTTPProxyTLVs: connections keep the TLVs of their PROXY headers in the next process, and in the
@@ -127,19 +143,15 @@ func TestHTTPProxyTLVs(t *testing.T) {
 		t.Fatal(err)
 	}
 	type connKey struct{}
-	serve := func(ln net.Listener, options ...httpadapter.Option) (*httpadapter.Server, <-chan error) {
-		s := httpadapter.Wrap(&http.Server{
+	server := serveWeb(ln, func() *http.Server {
+		return &http.Server{
 			ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				c := r.Context().Value(connKey{}).(net.Conn)
 				fmt.Fprintf(w, "%s %x", c.RemoteAddr(), sha256.Sum256(percore.ProxyTLVs(c)))
 			}),
-		}, options...)
-		done := make(chan error, 1)
-		go func() { done <- s.Serve(ln) }()
-		return s, done
-	}
-	server, done := serve(ln)
+		}
+	})
 
 	// From none to as many bytes as a header may have: together more than a message takes, with one of
 	// the longest in each message.
@@ -170,24 +182,11 @@ func TestHTTPProxyTLVs(t *testing.T) {
 	}
 	check()
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
-		defer cancel()
-		giving, taking := pair(t)
-		gave := goGive(ctx, giving, serverOf("web", ln, server))
-		a, next := mustTake(t, taking)
-		nextServer, nextDone := serve(next)
-		if err := errors.Join(a.ready(ctx, nil), testnet.Receive(t, "give", gave)); err != nil {
-			t.Fatal(err)
-		}
-		if err := server.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
-		testnet.Receive(t, "Serve", done)
-		ln, server, done = next, nextServer, nextDone
+		server = server.passOn(t)
 		check() // on the same connections: KeepAlive doesn't dial
 	}
-	server.Close()
-	testnet.Receive(t, "Serve", done)
+	server.server.Close()
+	testnet.Receive(t, "Serve", server.done)
 }
 
 // ask sends a request and checks the answer.

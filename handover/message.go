@@ -39,8 +39,8 @@ const (
 	descriptorsMax = 253
 
 	// bytesMax is how long a message may be. One of 253 connections fits, whatever the addresses in their
-	// PROXY headers were (TestLongestMessage), and one of a connection with as many TLVs and as much state
-	// as there may be (TestLargestCarried). The kernel takes it: net.core.wmem_default is 208 KiB.
+	// PROXY headers were, and one of a connection with as many TLVs and as much state as there may be
+	// (TestLongestMessages). The kernel takes it: net.core.wmem_default is 208 KiB.
 	bytesMax = 192 << 10
 
 	// tlvBytesMax is how many bytes of TLVs, which PROXY headers may have after the addresses, a message

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,31 +13,55 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// TestLongestMessage: as many connections as fit beside a message fit in it.
-func TestLongestMessage(t *testing.T) {
+// TestLongestMessages: as many connections as may be given together fit in a message, whatever their
+// addresses from PROXY headers are, and so does one with the longest header and the most state.
+func TestLongestMessages(t *testing.T) {
 	addr := netip.MustParseAddrPort("[1111:2222:3333:4444:5555:6666:7777:8888]:65535")
 	name := strings.Repeat("\xff", 108) // the longest that sockaddr_un has room for
-	for _, h := range []proxyproto.Header{
-		{Source: addr, Destination: addr},
-		{SourceName: name, DestinationName: name, IsUnix: true},
-		{SourceName: name, DestinationName: name, IsUnix: true, TLVs: strings.Repeat("\xff", tlvBytesMax/descriptorsMax)},
-		{SourceName: name, DestinationName: name, IsUnix: true, TLVs: strings.Repeat("\xff", proxyproto.BytesMax)},
+	unix := func(tlvs int) proxyproto.Header {
+		return proxyproto.Header{SourceName: name, DestinationName: name, IsUnix: true, TLVs: strings.Repeat("\xff", tlvs)}
+	}
+	carrier := strings.Repeat("\x01", carrierNameMax)
+	for i, tt := range []struct {
+		carrier    string
+		header     proxyproto.Header
+		count, fit int
+		states     []int // of the first connections: their bytes
+	}{
+		{"", proxyproto.Header{Source: addr, Destination: addr}, descriptorsMax, descriptorsMax, nil},
+		{"", unix(0), descriptorsMax, descriptorsMax, nil},
+		{"", unix(tlvBytesMax / descriptorsMax), descriptorsMax, descriptorsMax, nil},
+		{"", unix(proxyproto.BytesMax), descriptorsMax, 1, nil},
+		{carrier, unix(proxyproto.BytesMax), 2, 1, []int{CarriedBytesMax, CarriedBytesMax}},
+		{carrier, unix(tlvBytesMax / CarriedMax), CarriedMax, CarriedMax, []int{CarriedBytesMax}},
+		{carrier, unix(tlvBytesMax / CarriedMax), CarriedMax, CarriedMax, slices.Repeat([]int{CarriedBytesMax / CarriedMax}, CarriedMax)},
 	} {
-		m := &message{Kind: conns}
-		for range descriptorsMax {
-			m.Conns = append(m.Conns, movedConnOf(listenersMax, true, seam.ConnInfo{Client: h}))
+		m := &message{Kind: conns, Carrier: tt.carrier, More: true}
+		for j := range tt.count {
+			c := movedConnOf(listenersMax, true, seam.ConnInfo{Client: tt.header})
+			if j < len(tt.states) {
+				c.State = make([]byte, tt.states[j])
+			}
+			m.Conns = append(m.Conns, c)
 		}
-		m.Conns = m.Conns[:new(message).fitting(m.Conns)]
+		n := m.fitting(m.Conns)
+		if n != tt.fit {
+			t.Errorf("message %d: got %d connections that fit, want %d", i, n, tt.fit)
+		}
+		m.Conns = m.Conns[:n]
 		p, err := m.encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decode(p, len(m.Conns))
+		got, err := decode(p, n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := (seam.ConnInfo{Served: true, Client: h}); got.Conns[len(got.Conns)-1].info() != want {
-			t.Errorf("got %+v, want %+v", got.Conns[len(got.Conns)-1].info(), want)
+		if got, want := got.Conns[n-1].info(), (seam.ConnInfo{Served: true, Client: tt.header}); got != want {
+			t.Errorf("message %d: got %+v, want %+v", i, got, want)
+		}
+		if !bytes.Equal(got.Conns[0].State, m.Conns[0].State) {
+			t.Errorf("message %d: got %d bytes of state, want %d", i, len(got.Conns[0].State), len(m.Conns[0].State))
 		}
 	}
 }
@@ -134,50 +159,4 @@ func FuzzMessage(f *testing.F) {
 			t.Errorf("got %s, want %s", third, again)
 		}
 	})
-}
-
-// TestLargestCarried: a connection with the most state, and the longest PROXY header, fits in a message.
-func TestLargestCarried(t *testing.T) {
-	h := proxyproto.Header{IsUnix: true, TLVs: strings.Repeat("\xff", proxyproto.BytesMax)}
-	c := movedConnOf(listenersMax, true, seam.ConnInfo{Client: h})
-	c.State = make([]byte, CarriedBytesMax)
-	m := &message{Kind: conns, Carrier: strings.Repeat("\x01", carrierNameMax), Conns: []movedConn{c}}
-	if n := m.fitting([]movedConn{c, c}); n != 1 {
-		t.Errorf("got %d connections that fit, want 1", n)
-	}
-	p, err := m.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := decode(p, 1); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestLongestCarried: as many connections as a carrier may give, with as much state, fit in a message.
-func TestLongestCarried(t *testing.T) {
-	name := strings.Repeat("\xff", 108)
-	h := proxyproto.Header{SourceName: name, DestinationName: name, IsUnix: true, TLVs: strings.Repeat("\xff", tlvBytesMax/CarriedMax)}
-	for _, share := range []int{1, CarriedMax} { // all state with one connection; the same for each
-		m := &message{
-			Kind: conns, Carrier: strings.Repeat("\x01", carrierNameMax), More: true,
-		}
-		for i := range CarriedMax {
-			c := movedConnOf(listenersMax, true, seam.ConnInfo{Client: h})
-			if i < share {
-				c.State = make([]byte, CarriedBytesMax/share)
-			}
-			m.Conns = append(m.Conns, c)
-		}
-		if n := m.fitting(m.Conns); n != CarriedMax {
-			t.Errorf("got %d connections that fit, want %d", n, CarriedMax)
-		}
-		p, err := m.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := decode(p, CarriedMax); err != nil || len(got.Conns[0].State) != CarriedBytesMax/share {
-			t.Errorf("got %v, want the state", err)
-		}
-	}
 }
