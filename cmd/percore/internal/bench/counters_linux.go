@@ -81,11 +81,12 @@ func (c *counters) open(metric string, attr unix.PerfEventAttr) {
 	c.files[metric] = append(c.files[metric], os.NewFile(uintptr(fd), metric))
 }
 
-// read adds the counts so far to m, each times factor.
-func (c *counters) read(m map[string]float64, factor float64) error {
+// read returns the counts so far by metric, if there are counters.
+func (c *counters) read() (map[string]float64, error) {
 	if c == nil {
-		return nil
+		return nil, nil
 	}
+	m := make(map[string]float64)
 	for metric, files := range c.files {
 		if c.uncounted[metric] != nil {
 			continue // some of its calls have no counter
@@ -93,17 +94,17 @@ func (c *counters) read(m map[string]float64, factor float64) error {
 		for _, f := range files {
 			var b [24]byte
 			if n, err := f.Read(b[:]); err != nil || n != len(b) {
-				return fmt.Errorf("read the counter of %s: %d bytes, %w", metric, n, err)
+				return nil, fmt.Errorf("read the counter of %s: %d bytes, %w", metric, n, err)
 			}
 			word := func(i int) float64 { return float64(binary.NativeEndian.Uint64(b[8*i:])) }
 			count, enabled, running := word(0), word(1), word(2)
 			if running > 0 { // it may have shared a register of the processor
 				count *= enabled / running
 			}
-			m[metric] += factor * count
+			m[metric] += count
 		}
 	}
-	return nil
+	return m, nil
 }
 
 // close closes the counters, if there are any.

@@ -140,24 +140,16 @@ func (v Verdict) String() string {
 	return "≈"
 }
 
-// Comparison compares one metric of the first arm with the same metric of another arm.
-type Comparison struct {
-	Ratio   stats.Ratio
-	Verdict Verdict
-}
-
 // Compare compares arm with base in one metric, pair by pair.
-func (res *Result) Compare(arm, base string, m Metric) Comparison {
-	c := Comparison{Ratio: stats.Ratios(res.Values(arm, m.Name), res.Values(base, m.Name))}
+func (res *Result) Compare(arm, base string, m Metric) (stats.Ratio, Verdict) {
+	r := stats.Ratios(res.Values(arm, m.Name), res.Values(base, m.Name))
 	switch {
-	case !c.Ratio.Clear():
-		c.Verdict = Undecided
-	case (c.Ratio.Median > 1) == m.HigherIsBetter:
-		c.Verdict = Better
-	default:
-		c.Verdict = Worse
+	case !r.Clear():
+		return r, Undecided
+	case (r.Median > 1) == m.HigherIsBetter:
+		return r, Better
 	}
-	return c
+	return r, Worse
 }
 
 // commandLine returns the command as it was typed, without the directory of the program.

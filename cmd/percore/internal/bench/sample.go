@@ -174,10 +174,11 @@ func (st *stage) loadSample(rate float64) Sample {
 func (st *stage) window(rate float64) Sample {
 	began, machine := time.Now(), machineCPU()
 	behindBefore := st.usageBehind()
-	counted := make(map[string]float64)
-	before := st.snapshot(counted, -1)
+	before := st.usage()
+	countsBefore := st.counts()                    // which are closer to the phase
 	res := st.runPhase(st.r.cfg.Duration, rate, 2) // any seed except the warm-up's
-	after := st.snapshot(counted, +1)
+	counts := st.counts()
+	after := st.usage()
 	behindAfter := st.usageBehind()
 	if st.err == nil && res.Ops == 0 {
 		st.err = fmt.Errorf("no operation ended within %v", st.r.cfg.Duration)
@@ -203,8 +204,8 @@ func (st *stage) window(rate float64) Sample {
 	if after.FastPath > before.FastPath {
 		perOp(MetricFast, float64(after.FastPath-before.FastPath))
 	}
-	for metric, n := range counted {
-		perOp(metric, n)
+	for metric, n := range counts {
+		perOp(metric, n-countsBefore[metric])
 	}
 	if busy := machineCPU() - machine; busy > 0 { // else it is unknown
 		ours := after.CPU() - before.CPU() + behindAfter - behindBefore + res.CPU
@@ -214,19 +215,12 @@ func (st *stage) window(rate float64) Sample {
 	return Sample{Metrics: m, Latency: res.Latency}
 }
 
-// snapshot returns what the server has consumed so far, and adds its counters to counted, times factor.
-// The counters are closer to the phase.
-func (st *stage) snapshot(counted map[string]float64, factor float64) (u scenario.Usage) {
-	if factor < 0 {
-		u = st.usage()
-	}
+// counts returns what the server's counters have counted so far.
+func (st *stage) counts() (counts map[string]float64) {
 	if st.server != nil && st.err == nil {
-		st.err = st.server.counters.read(counted, factor)
+		counts, st.err = st.server.counters.read()
 	}
-	if factor > 0 {
-		u = st.usage()
-	}
-	return u
+	return counts
 }
 
 // usageBehind returns the CPU time of the server behind the one under test.

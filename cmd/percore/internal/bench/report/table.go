@@ -163,11 +163,11 @@ func labels(head string, ms []bench.Metric) [][]string {
 // verdict.
 func compare(rows [][]string, res *bench.Result, arm, base string, ms []bench.Metric) {
 	for i, m := range ms {
-		ratio, verdict := "-", ""
-		if c := res.Compare(arm, base, m); c.Ratio.Pairs > 0 {
-			ratio, verdict = fmt.Sprintf("%.3f [%.3f %.3f]", c.Ratio.Median, c.Ratio.Lo, c.Ratio.Hi), c.Verdict.String()
+		if r, verdict := res.Compare(arm, base, m); r.Pairs > 0 {
+			rows[i] = append(rows[i], fmt.Sprintf("%.3f [%.3f %.3f]", r.Median, r.Lo, r.Hi), verdict.String())
+		} else {
+			rows[i] = append(rows[i], "-", "")
 		}
-		rows[i] = append(rows[i], ratio, verdict)
 	}
 }
 
@@ -199,11 +199,11 @@ func count(tallies []*tally, rep *bench.Report, res *bench.Result) []*tally {
 			at, tallies = len(tallies), append(tallies, &tally{arms: name})
 		}
 		for _, m := range shown(rep, res, false) {
-			c := res.Compare(arms[0].Name, base.Name, m)
-			if c.Ratio.Pairs == 0 {
+			r, verdict := res.Compare(arms[0].Name, base.Name, m)
+			if r.Pairs == 0 {
 				continue
 			}
-			if tallies[at].counts[c.Verdict]++; c.Verdict == bench.Worse {
+			if tallies[at].counts[verdict]++; verdict == bench.Worse {
 				tallies[at].lost = append(tallies[at].lost, res.Scenario+" "+m.Label)
 			}
 		}

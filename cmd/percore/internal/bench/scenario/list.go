@@ -253,11 +253,11 @@ func (all *list) addWaiting(idle int) {
 // addScaling adds small requests to servers with 1, 2, 4, … and all processors, with the same number of
 // connections for each processor.
 func (all *list) addScaling(procs int) {
-	for _, n := range ScaleSteps(procs) {
-		all.add(fmt.Sprintf("*scale/http/procs=%d", n), Scenario{App: AppHTTP, Conns: 64 * n, Procs: n})
-	}
-	for _, n := range ScaleSteps(procs) {
-		all.add(fmt.Sprintf("*scale/echo/procs=%d", n), Scenario{App: AppEcho, Payload: 128, Conns: 64 * n, Procs: n})
+	for _, s := range []Scenario{{App: AppHTTP}, {App: AppEcho, Payload: 128}} {
+		for _, s.Procs = range ScaleSteps(procs) {
+			s.Conns = 64 * s.Procs
+			all.add(fmt.Sprintf("*scale/%s/procs=%d", s.App, s.Procs), s)
+		}
 	}
 }
 

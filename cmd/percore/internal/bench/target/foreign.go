@@ -115,21 +115,20 @@ func (f *foreign) memory(m *scenario.Memory) (err error) {
 	return err
 }
 
-// writeSelfSigned writes a private key and its certificate as files.
-func writeSelfSigned(dir string) (keyFile, certFile string, err error) {
+// writeSelfSigned writes a private key and its certificate into a file.
+func writeSelfSigned(dir string) (file string, err error) {
 	cert, err := selfsigned.New("")
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
-	keyFile, certFile = filepath.Join(dir, "key"), filepath.Join(dir, "cert")
-	write := func(file, kind string, der []byte) error {
-		return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
-	}
-	return keyFile, certFile, errors.Join(write(keyFile, "PRIVATE KEY", key), write(certFile, "CERTIFICATE", cert.Certificate[0]))
+	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
+	text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})...)
+	file = filepath.Join(dir, "site.pem")
+	return file, os.WriteFile(file, text, 0o600)
 }
 
 // newNghttpd returns nghttp2's server for HTTP/2. It sends the handler's answer as a file.
@@ -146,8 +145,8 @@ func newNghttpd(order *scenario.Order) (*server, error) {
 		if err != nil || !order.TLS {
 			return append(args, "--no-tls", strconv.Itoa(addr.Port)), err
 		}
-		key, cert, err := writeSelfSigned(dir)
-		return append(args, strconv.Itoa(addr.Port), key, cert), err
+		site, err := writeSelfSigned(dir)
+		return append(args, strconv.Itoa(addr.Port), site, site), err
 	})
 }
 
@@ -160,11 +159,11 @@ var nginxConf = template.Must(template.New("nginx.conf").Parse(nginxText))
 func newNginx(order *scenario.Order) (*server, error) {
 	return newForeign("nginx", func(dir string, addr *net.TCPAddr) (args []string, err error) {
 		c := struct {
-			Dir, Addr, Key, Cert, Behind, Answer string
-			Workers, Idle                        int
+			Dir, Addr, Site, Behind, Answer string
+			Workers, Idle                   int
 		}{Dir: dir, Addr: addr.String(), Behind: order.Behind, Answer: string(helloBody), Workers: runtime.GOMAXPROCS(0), Idle: idleMax}
 		if order.TLS {
-			if c.Key, c.Cert, err = writeSelfSigned(dir); err != nil {
+			if c.Site, err = writeSelfSigned(dir); err != nil {
 				return nil, err
 			}
 		}

@@ -105,22 +105,14 @@ func (p *Process) Memory(_ scenario.None, m *scenario.Memory) (err error) {
 	return err
 }
 
-var errNoWaiting = errors.New("the server has no handlers that wait")
-
-// Await returns when n handlers have begun to wait.
+// Await returns when n handlers of a scenario in which they wait have begun to do so.
 func (p *Process) Await(n int, _ *scenario.None) error {
-	if p.server.poll == nil {
-		return errNoWaiting
-	}
 	p.server.poll.await(n)
 	return nil
 }
 
 // Release ends the waits.
 func (p *Process) Release(scenario.None, *scenario.None) error {
-	if p.server.poll == nil {
-		return errNoWaiting
-	}
 	p.server.poll.release()
 	return nil
 }
