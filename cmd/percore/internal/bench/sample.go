@@ -187,8 +187,8 @@ func (st *stage) window(rate float64) Sample {
 		return Sample{}
 	}
 	m := map[string]float64{MetricRate: float64(res.Ops) / res.Elapsed.Seconds()}
-	for metric, name := range map[string]string{MetricP50: "50", MetricP90: "90", MetricP99: "99", MetricP999: "99.9", MetricMax: "max"} {
-		m[metric] = float64(res.Quantiles[name])
+	for metric, d := range res.Quantiles {
+		m[metric] = float64(d)
 	}
 	if res.LateP99 > 0 { // after an open loop
 		m[MetricLateP99] = float64(res.LateP99)

@@ -21,13 +21,15 @@ import (
 
 // grpcSession makes calls on a connection, which it may share with other sessions.
 type grpcSession struct {
-	watchdog
 	cc      *grpc.ClientConn
 	call    func() error
 	message *wrapperspb.BytesValue // of the Echo service; shared, never written
 
 	most    int                 // calls of EchoWatch that send opens
 	watches []grpc.ClientStream // these
+
+	deadline time.Time // zero: none
+	timer    *time.Timer
 }
 
 // grpcSessions distributes the callers over the connections: caller i uses connection i modulo Conns.
@@ -43,7 +45,7 @@ func grpcSessions(job *scenario.Job) opener {
 		if failed != nil {
 			return nil, failed
 		}
-		s := &grpcSession{watchdog: newWatchdog(), cc: conns[i%len(conns)], message: message, most: max(1, job.Streams)}
+		s := &grpcSession{cc: conns[i%len(conns)], message: message, most: max(1, job.Streams)}
 		s.setDeadline(time.Now().Add(dialTimeout))
 		if err := s.begin(job); err != nil {
 			s.close()
@@ -64,9 +66,9 @@ func (s *grpcSession) begin(job *scenario.Job) error {
 		if err := proto.Unmarshal(job.Message, in); err != nil {
 			return fmt.Errorf("the message is none of protocol buffers: %w", err)
 		}
-		s.call = func() error { return s.cc.Invoke(s.ctx, job.Path, in, new(emptypb.Empty)) }
+		s.call = func() error { return s.cc.Invoke(context.Background(), job.Path, in, new(emptypb.Empty)) }
 	case job.Stream:
-		stream, err := s.cc.NewStream(s.ctx, &target.StreamDesc, scenario.EchoStream)
+		stream, err := s.cc.NewStream(context.Background(), &target.StreamDesc, scenario.EchoStream)
 		if err != nil {
 			return err
 		}
@@ -79,7 +81,7 @@ func (s *grpcSession) begin(job *scenario.Job) error {
 	default:
 		s.call = func() error {
 			out := new(wrapperspb.BytesValue)
-			return s.check(out, s.cc.Invoke(s.ctx, scenario.EchoUnary, s.message, out))
+			return s.check(out, s.cc.Invoke(context.Background(), scenario.EchoUnary, s.message, out))
 		}
 	}
 	return s.call()
@@ -104,7 +106,7 @@ func (s *grpcSession) check(out *wrapperspb.BytesValue, err error) error {
 // send opens the watches, and reads the message that each begins with.
 func (s *grpcSession) send() error {
 	for len(s.watches) < s.most {
-		stream, err := s.cc.NewStream(s.ctx, &target.ServerDesc, scenario.EchoWatch)
+		stream, err := s.cc.NewStream(context.Background(), &target.ServerDesc, scenario.EchoWatch)
 		if err == nil {
 			err = errors.Join(stream.SendMsg(s.message), stream.CloseSend())
 		}
@@ -133,40 +135,27 @@ func (s *grpcSession) receive() error {
 	return nil
 }
 
+// close closes the connection, which another session may have done.
 func (s *grpcSession) close() {
 	s.setDeadline(time.Time{})
-	s.cancel(context.Canceled)
-	s.cc.Close() // which another session may have done
+	s.cc.Close()
 }
 
-// watchdog cancels a context at a deadline that can be moved. A context with a deadline would add a
-// grpc-timeout header to every call and a timer in the server. One goroutine uses it.
-type watchdog struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-}
-
-// newWatchdog returns a watchdog without a deadline.
-func newWatchdog() watchdog {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	return watchdog{ctx: ctx, cancel: cancel}
-}
-
-// setDeadline moves the deadline; the zero time means no deadline.
-func (w *watchdog) setDeadline(t time.Time) {
-	if w.timer != nil {
-		w.timer.Stop()
+// setDeadline makes the connection end at t, and all calls with it. A context with a deadline would add
+// a grpc-timeout header to every call and a timer in the server.
+func (s *grpcSession) setDeadline(t time.Time) {
+	if s.timer != nil {
+		s.timer.Stop()
 	}
-	if !t.IsZero() {
-		w.timer = time.AfterFunc(time.Until(t), func() { w.cancel(os.ErrDeadlineExceeded) })
+	if s.deadline = t; !t.IsZero() {
+		s.timer = time.AfterFunc(time.Until(t), func() { s.cc.Close() })
 	}
 }
 
-// explain replaces the error of a call that the watchdog canceled with the cause.
-func (w *watchdog) explain(err error) error {
-	if cause := context.Cause(w.ctx); err != nil && cause != nil {
-		return cause
+// explain returns the error of a call, or that the connection was closed at the deadline.
+func (s *grpcSession) explain(err error) error {
+	if err != nil && !s.deadline.IsZero() && !time.Now().Before(s.deadline) {
+		return os.ErrDeadlineExceeded
 	}
 	return err
 }

@@ -65,8 +65,8 @@ func (p *Process) Answers(scenario.None, *scenario.None) error {
 	return each(p.open, "read answer", func(s session) error { return s.(asker).receive() })
 }
 
-// quantiles are the latencies in a Result.
-var quantiles = map[string]float64{"50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999, "max": 1}
+// quantiles are the latencies in a Result, by their metrics.
+var quantiles = map[string]float64{"p50-ns": 0.5, "p90-ns": 0.9, "p99-ns": 0.99, "p99.9-ns": 0.999, "max-ns": 1}
 
 // Run drives the sessions for one phase, each in its own goroutine. It returns when every operation
 // that it began has ended.

@@ -312,6 +312,6 @@ type Result struct {
 	Elapsed   time.Duration
 	CPU       time.Duration // of the load's process
 	Latency   string
-	Quantiles map[string]time.Duration // by the names that follow "p" in metrics, and "max"
+	Quantiles map[string]time.Duration // by the names of their metrics
 	LateP99   time.Duration            // after an open loop: how late the generator itself was, 99th percentile
 }
