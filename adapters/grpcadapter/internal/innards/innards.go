@@ -30,31 +30,31 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 )
 
-// layouts are the types all of whose fields or methods must be known, since a new one may be an option
-// to obey, or a figure to provide. They are those of grpc-go 1.85 and of 1.86.0-dev, also with the
-// change after which only StaticStreamWindowSize and StaticConnWindowSize set staticWindowSize.
-const layouts = `
+// privateFields are those of grpc.Server and of private types that it consists of. All must be known,
+// since a new one may be an option to obey. They are those of grpc-go 1.85 and of 1.86.0-dev, also with
+// the change after which only StaticStreamWindowSize and StaticConnWindowSize set staticWindowSize.
+const privateFields = `
 grpc.Server
 	opts grpc.serverOptions
-	statsHandler grpc/stats.Handler
+	statsHandler stats.Handler
 	mu sync.Mutex
 	lis map[net.Listener]bool
-	conns map[string]map[grpc/internal/transport.ServerTransport]bool
+	conns map[string]map[transport.ServerTransport]bool
 	serve bool
 	drain bool
 	cv *sync.Cond
 	services map[string]*grpc.serviceInfo
 	events grpc.traceEventLog
-	quit *grpc/internal/grpcsync.Event
-	done *grpc/internal/grpcsync.Event
+	quit *grpcsync.Event
+	done *grpcsync.Event
 	channelzRemoveOnce sync.Once
 	serveWG sync.WaitGroup
 	handlersWG sync.WaitGroup
-	channelz *grpc/internal/channelz.Server
+	channelz *channelz.Server
 	serverWorkerChannel chan func()
 	serverWorkerChannelClose func()
 grpc.serverOptions
-	creds grpc/credentials.TransportCredentials
+	creds credentials.TransportCredentials
 	codec grpc.baseCodec
 	cp grpc.Compressor
 	dc grpc.Decompressor
@@ -62,15 +62,15 @@ grpc.serverOptions
 	streamInt grpc.StreamServerInterceptor
 	chainUnaryInts []grpc.UnaryServerInterceptor
 	chainStreamInts []grpc.StreamServerInterceptor
-	binaryLogger grpc/internal/binarylog.Logger
-	inTapHandle grpc/tap.ServerInHandle
-	statsHandlers []grpc/stats.Handler
+	binaryLogger binarylog.Logger
+	inTapHandle tap.ServerInHandle
+	statsHandlers []stats.Handler
 	maxConcurrentStreams uint32
 	maxReceiveMessageSize int
 	maxSendMessageSize int
 	unknownStreamDesc *grpc.StreamDesc
-	keepaliveParams grpc/keepalive.ServerParameters
-	keepalivePolicy grpc/keepalive.EnforcementPolicy
+	keepaliveParams keepalive.ServerParameters
+	keepalivePolicy keepalive.EnforcementPolicy
 	initialWindowSize int32
 	initialConnWindowSize int32
 	writeBufferSize int
@@ -80,135 +80,85 @@ grpc.serverOptions
 	maxHeaderListSize *uint32
 	headerTableSize *uint32
 	numServerWorkers uint32
-	bufferPool grpc/mem.BufferPool
+	bufferPool mem.BufferPool
 	waitForHandlers bool
 	staticWindowSize bool
-	streamWrapper func(grpc.ServerStream) grpc.ServerStream, error
+	streamWrapper func(grpc.ServerStream) (grpc.ServerStream, error)
 grpc.baseCodec
-	Marshal func(any) grpc/mem.BufferSlice, error
-	Unmarshal func(grpc/mem.BufferSlice, any) error
+	Marshal func(interface {}) (mem.BufferSlice, error)
+	Unmarshal func(mem.BufferSlice, interface {}) error
 grpc.serviceInfo
-	serviceImpl any
+	serviceImpl interface {}
 	streams map[string]*grpc.StreamDesc
-	mdata any
-grpc.StreamDesc
-	StreamName string
-	Handler grpc.StreamHandler
-	ServerStreams bool
-	ClientStreams bool
-grpc.StreamServerInfo
-	FullMethod string
-	IsClientStream bool
-	IsServerStream bool
+	mdata interface {}
 grpc.PreparedMsg
-	encodedData grpc/mem.BufferSlice
+	encodedData mem.BufferSlice
 	hdr []uint8
-	payload grpc/mem.BufferSlice
+	payload mem.BufferSlice
 	pf grpc.payloadFormat
-grpc/credentials.TransportCredentials
-	ClientHandshake func(context.Context, string, net.Conn) net.Conn, grpc/credentials.AuthInfo, error
-	Clone func() grpc/credentials.TransportCredentials
-	Info func() grpc/credentials.ProtocolInfo
-	OverrideServerName func(string) error
-	ServerHandshake func(net.Conn) net.Conn, grpc/credentials.AuthInfo, error
-grpc/keepalive.ServerParameters
-	MaxConnectionIdle time.Duration
-	MaxConnectionAge time.Duration
-	MaxConnectionAgeGrace time.Duration
-	Time time.Duration
-	Timeout time.Duration
-grpc/keepalive.EnforcementPolicy
-	MinTime time.Duration
-	PermitWithoutStream bool
-grpc/peer.Peer
-	Addr net.Addr
-	LocalAddr net.Addr
-	AuthInfo grpc/credentials.AuthInfo
-grpc/tap.Info
-	FullMethodName string
-	Header grpc/metadata.MD
-grpc/stats.Handler
-	HandleConn func(context.Context, grpc/stats.ConnStats)
-	HandleRPC func(context.Context, grpc/stats.RPCStats)
-	TagConn func(context.Context, *grpc/stats.ConnTagInfo) context.Context
-	TagRPC func(context.Context, *grpc/stats.RPCTagInfo) context.Context
-grpc/stats.ConnTagInfo
-	RemoteAddr net.Addr
-	LocalAddr net.Addr
-grpc/stats.RPCTagInfo
-	FullMethodName string
-	FailFast bool
-	NameResolutionDelay bool
-grpc/stats.ConnBegin
-	Client bool
-grpc/stats.ConnEnd
-	Client bool
-grpc/stats.InHeader
-	Client bool
-	WireLength int
-	Compression string
-	Header grpc/metadata.MD
-	FullMethod string
-	RemoteAddr net.Addr
-	LocalAddr net.Addr
-grpc/stats.Begin
-	Client bool
-	BeginTime time.Time
-	FailFast bool
-	IsClientStream bool
-	IsServerStream bool
-	IsTransparentRetryAttempt bool
-grpc/stats.InPayload
-	Client bool
-	Payload any
-	Length int
-	CompressedLength int
-	WireLength int
-	RecvTime time.Time
-grpc/stats.OutHeader
-	Client bool
-	Compression string
-	Header grpc/metadata.MD
-	Authority string
-	FullMethod string
-	RemoteAddr net.Addr
-	LocalAddr net.Addr
-grpc/stats.OutPayload
-	Client bool
-	Payload any
-	Length int
-	CompressedLength int
-	WireLength int
-	SentTime time.Time
-grpc/stats.OutTrailer
-	Client bool
-	WireLength int
-	Trailer grpc/metadata.MD
-grpc/stats.End
-	Client bool
-	BeginTime time.Time
-	EndTime time.Time
-	Trailer grpc/metadata.MD
-	Error error
 `
 
-// publicTypes are the types of layouts that have public names, besides grpc.Server.
-var publicTypes = []reflect.Type{
-	reflect.TypeFor[grpc.StreamDesc](), reflect.TypeFor[grpc.StreamServerInfo](), reflect.TypeFor[grpc.PreparedMsg](),
-	reflect.TypeFor[credentials.TransportCredentials](), reflect.TypeFor[keepalive.ServerParameters](),
-	reflect.TypeFor[keepalive.EnforcementPolicy](), reflect.TypeFor[peer.Peer](), reflect.TypeFor[tap.Info](),
-	reflect.TypeFor[stats.Handler](), reflect.TypeFor[stats.ConnTagInfo](), reflect.TypeFor[stats.RPCTagInfo](),
-	reflect.TypeFor[stats.ConnBegin](), reflect.TypeFor[stats.ConnEnd](), reflect.TypeFor[stats.InHeader](),
-	reflect.TypeFor[stats.Begin](), reflect.TypeFor[stats.InPayload](), reflect.TypeFor[stats.OutHeader](),
-	reflect.TypeFor[stats.OutPayload](), reflect.TypeFor[stats.OutTrailer](), reflect.TypeFor[stats.End](),
+// publicFields are the names of the fields, or methods, of public types. A new one may be an option to
+// obey, or a figure to provide. The compiler checks the others.
+var publicFields = map[reflect.Type]string{
+	reflect.TypeFor[grpc.StreamDesc]():                  "StreamName Handler ServerStreams ClientStreams",
+	reflect.TypeFor[grpc.StreamServerInfo]():            "FullMethod IsClientStream IsServerStream",
+	reflect.TypeFor[credentials.TransportCredentials](): "ClientHandshake Clone Info OverrideServerName ServerHandshake",
+	reflect.TypeFor[keepalive.ServerParameters]():       "MaxConnectionIdle MaxConnectionAge MaxConnectionAgeGrace Time Timeout",
+	reflect.TypeFor[keepalive.EnforcementPolicy]():      "MinTime PermitWithoutStream",
+	reflect.TypeFor[peer.Peer]():                        "Addr LocalAddr AuthInfo",
+	reflect.TypeFor[tap.Info]():                         "FullMethodName Header",
+	reflect.TypeFor[stats.Handler]():                    "HandleConn HandleRPC TagConn TagRPC",
+	reflect.TypeFor[stats.ConnTagInfo]():                "RemoteAddr LocalAddr",
+	reflect.TypeFor[stats.RPCTagInfo]():                 "FullMethodName FailFast NameResolutionDelay",
+	reflect.TypeFor[stats.ConnBegin]():                  "Client",
+	reflect.TypeFor[stats.ConnEnd]():                    "Client",
+	reflect.TypeFor[stats.InHeader]():                   "Client WireLength Compression Header FullMethod RemoteAddr LocalAddr",
+	reflect.TypeFor[stats.Begin]():                      "Client BeginTime FailFast IsClientStream IsServerStream IsTransparentRetryAttempt",
+	reflect.TypeFor[stats.InPayload]():                  "Client Payload Length CompressedLength WireLength RecvTime",
+	reflect.TypeFor[stats.OutHeader]():                  "Client Compression Header Authority FullMethod RemoteAddr LocalAddr",
+	reflect.TypeFor[stats.OutPayload]():                 "Client Payload Length CompressedLength WireLength SentTime",
+	reflect.TypeFor[stats.OutTrailer]():                 "Client WireLength Trailer",
+	reflect.TypeFor[stats.End]():                        "Client BeginTime EndTime Trailer Error",
 }
 
 // Check returns an error unless all types are as they are known.
-func Check() error { return check(layouts) }
+func Check() error { return check(privateFields, publicFields) }
 
-func check(layouts string) error {
+func check(private string, public map[reflect.Type]string) error {
+	for t, known := range public {
+		if got := strings.Join(fields(t, false), " "); got != known {
+			return fmt.Errorf("the fields %s of %v are not known", got, t)
+		}
+	}
+	missing := make(map[string]bool)
+	typeName := ""
+	for line := range strings.Lines(private) {
+		if field, ok := strings.CutPrefix(line, "\t"); ok {
+			missing[fmt.Sprintf("field %s of %s", strings.TrimSpace(field), typeName)] = true
+		} else {
+			typeName = strings.TrimSpace(line)
+		}
+	}
+	for _, t := range privateTypes() {
+		for _, field := range fields(t, true) {
+			line := fmt.Sprintf("field %s of %v", field, t)
+			if !missing[line] {
+				return fmt.Errorf("%s is not known", line)
+			}
+			delete(missing, line)
+		}
+	}
+	for line := range missing {
+		return fmt.Errorf("%s is missing", line)
+	}
+	return nil
+}
+
+// privateTypes returns the types of privateFields, as far as they are there.
+func privateTypes() []reflect.Type {
 	server := reflect.TypeFor[grpc.Server]()
-	all := append([]reflect.Type{server}, publicTypes...)
+	all := []reflect.Type{server, reflect.TypeFor[grpc.PreparedMsg]()}
 	if f, ok := server.FieldByName("opts"); ok && f.Type.Kind() == reflect.Struct {
 		all = append(all, f.Type)
 		if codec, ok := f.Type.FieldByName("codec"); ok {
@@ -218,40 +168,17 @@ func check(layouts string) error {
 	if f, ok := server.FieldByName("services"); ok && f.Type.Kind() == reflect.Map && f.Type.Elem().Kind() == reflect.Pointer {
 		all = append(all, f.Type.Elem().Elem())
 	}
-	unseen := fieldLines(layouts)
-	for _, t := range all {
-		for _, line := range describe(t) {
-			if !unseen[line] {
-				return fmt.Errorf("%s is not known", line)
-			}
-			delete(unseen, line)
-		}
-	}
-	for line := range unseen {
-		return fmt.Errorf("%s is missing", line)
-	}
-	return nil
+	return all
 }
 
-// fieldLines returns the lines that describe makes of the types of layouts.
-func fieldLines(layouts string) map[string]bool {
-	lines := make(map[string]bool)
-	typeName := ""
-	for line := range strings.Lines(layouts) {
-		line = strings.TrimRight(line, "\n")
-		if field, ok := strings.CutPrefix(line, "\t"); ok {
-			lines["field "+field+" of "+typeName] = true
-		} else {
-			typeName = line
-		}
-	}
-	return lines
-}
-
-// describe returns a line for each field of a struct or method of an interface.
-func describe(t reflect.Type) (lines []string) {
+// fields returns the fields of a struct, or the methods of an interface, with their types if typed is
+// set. Packages of one name are one here; get and ptr know them apart.
+func fields(t reflect.Type, typed bool) (all []string) {
 	add := func(name string, of reflect.Type) {
-		lines = append(lines, "field "+name+" "+nameOf(of)+" of "+nameOf(t))
+		if typed {
+			name += " " + of.String()
+		}
+		all = append(all, name)
 	}
 	switch t.Kind() {
 	case reflect.Struct:
@@ -265,45 +192,7 @@ func describe(t reflect.Type) (lines []string) {
 	default:
 		add("itself", t)
 	}
-	return lines
-}
-
-// nameOf returns the name of a type with the paths of packages, not only their names: there are
-// several packages stats.
-func nameOf(t reflect.Type) string {
-	switch {
-	case t == reflect.TypeFor[any]():
-		return "any"
-	case t.Name() != "" && t.PkgPath() != "":
-		return strings.TrimPrefix(t.PkgPath(), "google.golang.org/") + "." + t.Name()
-	case t.Name() != "":
-		return t.Name()
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return "*" + nameOf(t.Elem())
-	case reflect.Slice:
-		return "[]" + nameOf(t.Elem())
-	case reflect.Map:
-		return "map[" + nameOf(t.Key()) + "]" + nameOf(t.Elem())
-	case reflect.Chan:
-		return t.ChanDir().String() + " " + nameOf(t.Elem())
-	case reflect.Func:
-		name := "func(" + names(t.NumIn(), t.In) + ")"
-		if t.NumOut() > 0 {
-			name += " " + names(t.NumOut(), t.Out)
-		}
-		return name
-	}
-	return t.String()
-}
-
-func names(n int, of func(int) reflect.Type) string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = nameOf(of(i))
-	}
-	return strings.Join(all, ", ")
+	return all
 }
 
 // A Server is a view of a grpc.Server's fields. Check must have succeeded.
@@ -469,8 +358,7 @@ type Keys struct {
 }
 
 // contextKeys are the types of the keys that grpc-go puts into the context of a call.
-const contextKeys = `grpc.rpcInfoContextKey grpc.streamKey grpc.serverKey grpc/metadata.mdIncomingKey ` +
-	`grpc/peer.peerKey grpc/internal/transport.connectionKey`
+const contextKeys = "grpc.rpcInfoContextKey grpc.streamKey grpc.serverKey metadata.mdIncomingKey peer.peerKey transport.connectionKey"
 
 // FindKeys looks for the keys in the context of a handler. The server must have no stats handler, tap
 // or interceptor, which may add keys of their own.
@@ -480,12 +368,12 @@ func FindKeys(ctx context.Context) (k Keys, err error) {
 		of := at.Elem()
 		if of.Type().String() == "context.valueCtx" {
 			key, val := get[any](of, "key"), get[any](of, "val")
-			name := nameOf(reflect.TypeOf(key))
+			name := fmt.Sprintf("%T", key)
 			found = append(found, name)
 			switch name {
 			case "grpc.serverKey":
 				k.server = key
-			case "grpc/internal/transport.connectionKey":
+			case "transport.connectionKey":
 				k.conn = key
 			case "grpc.rpcInfoContextKey":
 				k.info, k.infoType = key, reflect.TypeOf(val).Elem()

@@ -2,11 +2,13 @@ package innards
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 	"github.com/percore/percore/internal/testnet"
@@ -14,13 +16,13 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// TestCheck: the types of the grpc-go that this package is built with are known. Each one that is added,
-// missing, renamed, or of another type, is noticed.
+// TestCheck: the types of the grpc-go that this package is built with are known. Each field that is
+// added, missing, renamed, or of another type, is noticed.
 func TestCheck(t *testing.T) {
-	if err := check(layouts); err != nil {
+	if err := Check(); err != nil {
 		t.Fatalf("grpc-go %s: %v", grpc.Version, err)
 	}
-	lines := slices.Collect(strings.Lines(layouts))
+	lines := slices.Collect(strings.Lines(privateFields))
 	for i, line := range lines {
 		if !strings.HasPrefix(line, "\t") {
 			continue
@@ -32,19 +34,30 @@ func TestCheck(t *testing.T) {
 			"renamed": {name + "s " + typ},
 			"retyped": {name + " another.Type\n"},
 		} {
-			if err := check(strings.Join(slices.Concat(lines[:i], instead, lines[i+1:]), "")); err == nil {
+			if err := check(strings.Join(slices.Concat(lines[:i], instead, lines[i+1:]), ""), publicFields); err == nil {
 				t.Errorf("%s: a field that is %s is not noticed", strings.TrimSpace(line), change)
+			}
+		}
+	}
+	for of, names := range publicFields {
+		for _, changed := range []string{names + " Another", strings.TrimPrefix(names, strings.Fields(names)[0])} {
+			public := maps.Clone(publicFields)
+			if public[of] = changed; check(privateFields, public) == nil {
+				t.Errorf("%v: the fields %s pass for %s", of, names, changed)
 			}
 		}
 	}
 }
 
-// TestSamePackageNames: a type of another package with the same name is another type.
+// TestSamePackageNames: a type of another package with the same name is another type, where it is read.
 func TestSamePackageNames(t *testing.T) {
-	changed := strings.Replace(layouts, "statsHandler grpc/stats.Handler", "statsHandler grpc/internal/stats.Handler", 1)
-	if err := check(changed); err == nil {
-		t.Error("a Handler of another package stats is not noticed")
-	}
+	type Handler interface{ stats.Handler }
+	defer func() {
+		if recover() == nil {
+			t.Error("another Handler is not noticed")
+		}
+	}()
+	get[Handler](Look(grpc.NewServer()).fields, "statsHandler")
 }
 
 // TestFindKeys: a context with a key that is not known, or without one that is, is refused.
