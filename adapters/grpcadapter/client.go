@@ -311,28 +311,20 @@ func WithMaxHeaderListSize(bytes uint32) ClientOption {
 // before they are received. Values below 64 KiB are ignored. Without it that is 256 KiB. Unlike
 // grpc-go's, this window does not grow by itself.
 func WithInitialWindowSize(bytes int32) ClientOption {
-	return clientOption(func(s *rpc.ClientConfig) {
-		if bytes >= windowMin {
-			s.StreamWindow = bytes
-		}
-	})
+	return clientOption(func(s *rpc.ClientConfig) { setWindow(&s.StreamWindow, bytes) })
 }
 
 // WithInitialConnWindowSize is grpc.WithInitialConnWindowSize: how many bytes of a connection may be
 // under way. Bytes that have come and wait for RecvMsg don't count. Values below 64 KiB are ignored.
 // Without it that is 64 MiB.
 func WithInitialConnWindowSize(bytes int32) ClientOption {
-	return clientOption(func(s *rpc.ClientConfig) {
-		if bytes >= windowMin {
-			s.ConnWindow = bytes
-		}
-	})
+	return clientOption(func(s *rpc.ClientConfig) { setWindow(&s.ConnWindow, bytes) })
 }
 
 // WithConnectParams is grpc.WithConnectParams: how long connecting may take, and how long to wait after
 // a failure.
 func WithConnectParams(p grpc.ConnectParams) ClientOption {
-	return clientOption(func(s *rpc.ClientConfig) { s.Channel.ConnectParams = &p })
+	return clientOption(func(s *rpc.ClientConfig) { s.Channel.ConnectParams = p })
 }
 
 // WithResolvers is grpc.WithResolvers: resolvers of this client, before those that are registered.

@@ -155,11 +155,7 @@ func ConnectionTimeout(d time.Duration) Option {
 // handler has read them. Values below 64 KiB are ignored. Without it that is 256 KiB. Unlike grpc-go's,
 // this window does not grow by itself.
 func InitialWindowSize(bytes int32) Option {
-	return serverOption(func(s *rpc.Config) {
-		if bytes >= windowMin {
-			s.StreamWindow = bytes
-		}
-	})
+	return serverOption(func(s *rpc.Config) { setWindow(&s.StreamWindow, bytes) })
 }
 
 // InitialConnWindowSize is grpc.InitialConnWindowSize: how many bytes a client may send on all
@@ -167,11 +163,12 @@ func InitialWindowSize(bytes int32) Option {
 // Without it there is no limit but those of the streams. Unlike grpc-go's, this window is only given
 // back as handlers read, so a handler that reads nothing can hold up others.
 func InitialConnWindowSize(bytes int32) Option {
-	return serverOption(func(s *rpc.Config) {
-		if bytes >= windowMin {
-			s.ConnWindow = bytes
-		}
-	})
+	return serverOption(func(s *rpc.Config) { setWindow(&s.ConnWindow, bytes) })
 }
 
-const windowMin = 65535
+// setWindow sets a window, as grpc-go does: to no less than HTTP/2 begins with.
+func setWindow(to *int32, bytes int32) {
+	if bytes >= math.MaxUint16 {
+		*to = bytes
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -39,13 +38,12 @@ type Config struct {
 	// of an error is the text of the calls that fail because of it.
 	Dial func(ctx context.Context, addr resolver.Address, link *Link) (Conn, error)
 
-	// ConnectParams are grpc.WithConnectParams's; nil: grpc-go's defaults.
-	ConnectParams *grpc.ConnectParams
+	ConnectParams grpc.ConnectParams // grpc.WithConnectParams's
 
 	// DisableServiceConfig makes the channel ignore the service configs of resolvers.
 	DisableServiceConfig bool
 
-	// ParseServiceConfig parses the text of a service config; nil: service configs are ignored.
+	// ParseServiceConfig parses the text of a service config.
 	ParseServiceConfig func(js string) *serviceconfig.ParseResult
 
 	// OnServiceConfig gets each valid service config that a resolver brings, before Policy is called for
@@ -53,13 +51,12 @@ type Config struct {
 	OnServiceConfig func(config serviceconfig.Config) bool
 
 	// Policy returns round_robin or pick_first, for addresses that have come, and whether pick_first
-	// shuffles them. nil: pick_first, which doesn't.
+	// shuffles them.
 	Policy func() (name string, shuffles bool)
 
 	// HealthCheck returns a function that watches the health of a connection's server until ctx ends, or
 	// nil: there is no need to. set takes the state as often as it changes, and the error of
-	// TRANSIENT_FAILURE. round_robin calls HealthCheck for each connection that is made. nil: health
-	// doesn't matter.
+	// TRANSIENT_FAILURE. round_robin calls HealthCheck for each connection that is made.
 	HealthCheck func(conn Conn) func(ctx context.Context, set func(connectivity.State, error))
 
 	// IdleTimeout is the time without a call after which the channel enters IDLE; 0: never.
@@ -70,7 +67,6 @@ type Config struct {
 type Channel struct {
 	// immutable
 	config    Config
-	params    grpc.ConnectParams
 	target    resolver.Target
 	builder   resolver.Builder
 	authority string
@@ -102,13 +98,7 @@ type Channel struct {
 
 // New makes a channel. It does not connect.
 func New(config Config) (*Channel, error) {
-	c := &Channel{
-		config: config, start: time.Now(), links: make(map[*Link]struct{}),
-		params: grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 20 * time.Second},
-	}
-	if config.ConnectParams != nil {
-		c.params = *config.ConnectParams
-	}
+	c := &Channel{config: config, start: time.Now(), links: make(map[*Link]struct{})}
 	if err := c.parse(); err != nil {
 		return nil, err
 	}
@@ -310,13 +300,13 @@ func (c *Channel) apply(s resolver.State) error {
 
 // applyServiceConfig hands a service config on. It returns an error, a status, if the config is wrong.
 func (c *Channel) applyServiceConfig(result *serviceconfig.ParseResult) error {
-	if result == nil || c.config.DisableServiceConfig || c.config.ParseServiceConfig == nil {
+	if result == nil || c.config.DisableServiceConfig {
 		return nil
 	}
 	if result.Err != nil {
 		return status.Errorf(codes.Unavailable, "error parsing service config: %v", result.Err)
 	}
-	if c.config.OnServiceConfig != nil && !c.config.OnServiceConfig(result.Config) {
+	if !c.config.OnServiceConfig(result.Config) {
 		return status.Errorf(codes.Unavailable, "illegal service config type: %T", result.Config)
 	}
 	return nil
@@ -324,10 +314,7 @@ func (c *Channel) applyServiceConfig(result *serviceconfig.ParseResult) error {
 
 // policyFor returns the policy that the configuration names, for addresses that have come.
 func (c *Channel) policyFor() *policy {
-	name, shuffles := "pick_first", false
-	if c.config.Policy != nil {
-		name, shuffles = c.config.Policy()
-	}
+	name, shuffles := c.config.Policy()
 	balances := name == "round_robin"
 	switch latest := c.latest(); {
 	case latest == nil:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
@@ -59,12 +60,16 @@ func makeChannel(t testing.TB, change func(*Config)) (c *Channel, r *manual.Reso
 	t.Helper()
 	r, made = manual.NewBuilderWithScheme("test"), make(chan *testConn, 100)
 	config := Config{
-		Target: "test:///target", Resolvers: []resolver.Builder{r}, ConnectParams: &testParams,
+		Target: "test:///target", Resolvers: []resolver.Builder{r}, ConnectParams: testParams,
 		Dial: func(ctx context.Context, addr resolver.Address, link *Link) (Conn, error) {
 			conn := &testConn{addr: addr, link: link}
 			made <- conn
 			return conn, nil
 		},
+		ParseServiceConfig: func(string) *serviceconfig.ParseResult { return new(serviceconfig.ParseResult) },
+		OnServiceConfig:    func(serviceconfig.Config) bool { return true },
+		Policy:             func() (string, bool) { return "pick_first", false },
+		HealthCheck:        noHealthCheck,
 	}
 	if change != nil {
 		change(&config)
@@ -75,6 +80,9 @@ func makeChannel(t testing.TB, change func(*Config)) (c *Channel, r *manual.Reso
 	}
 	return c, r, made
 }
+
+// noHealthCheck is for channels that don't look at the health of servers.
+func noHealthCheck(Conn) func(context.Context, func(connectivity.State, error)) { return nil }
 
 func pickNow(t *testing.T, c *Channel) Conn {
 	t.Helper()
@@ -414,11 +422,6 @@ func TestServiceConfig(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		c.Close()
-		ignores, r, _ := makeChannel(t, nil)
-		ignores.Connect()
-		r.UpdateState(resolver.State{Addresses: addresses([]string{"a"}), ServiceConfig: r.CC().ParseServiceConfig("x")})
-		pickNow(t, ignores)
-		ignores.Close()
 	})
 }
 
@@ -493,20 +496,20 @@ func TestCanceled(t *testing.T) {
 
 // TestBackoff: the first wait is the base, and others are within the jitter of what they grow to.
 func TestBackoff(t *testing.T) {
-	c, _, _ := makeChannel(t, func(config *Config) { config.ConnectParams = nil })
+	c, _, _ := makeChannel(t, func(config *Config) { config.ConnectParams.Backoff = backoff.DefaultConfig })
 	for retries, want := range []float64{1, 1.6, 2.56, 4.096, 6.5536} {
 		jitter := 0.2
 		if retries == 0 {
 			jitter = 0
 		}
 		for range 100 {
-			got := Backoff(c.params.Backoff, retries).Seconds()
+			got := Backoff(c.config.ConnectParams.Backoff, retries).Seconds()
 			if got < want*(1-jitter)-1e-6 || got > want*(1+jitter)+1e-6 {
 				t.Errorf("got %v s after %d retries, want %v with a jitter of %v", got, retries, want, jitter)
 			}
 		}
 	}
-	if got := Backoff(c.params.Backoff, 1000).Seconds(); got < 96 || got > 144 {
+	if got := Backoff(c.config.ConnectParams.Backoff, 1000).Seconds(); got < 96 || got > 144 {
 		t.Errorf("got %v s after many retries, want 120 with a jitter of 0.2", got)
 	}
 }

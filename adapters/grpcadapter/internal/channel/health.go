@@ -11,7 +11,7 @@ import (
 // need to. Until the health is known the leaf is CONNECTING.
 func (f *leaf) checkHealth(s *subchannel) bool {
 	c, l := f.policy.channel, s.link
-	if !f.policy.balances || c.config.HealthCheck == nil {
+	if !f.policy.balances {
 		return false
 	}
 	watch := c.config.HealthCheck(l.conn)

@@ -99,7 +99,7 @@ func (f *leaf) ended(wasOfUse bool) {
 // takeRest begins a time without attempts. It grows like the backoff after failures.
 func (f *leaf) takeRest() {
 	c := f.policy.channel
-	f.rest = c.startTimer(Backoff(c.params.Backoff, f.useless-uselessMost-1), f.endRest)
+	f.rest = c.startTimer(Backoff(c.config.ConnectParams.Backoff, f.useless-uselessMost-1), f.endRest)
 	f.fail(errUseless)
 }
 

@@ -125,10 +125,7 @@ func (r *resolution) ReportError(err error) {
 
 // ParseServiceConfig implements [resolver.ClientConn].
 func (r *resolution) ParseServiceConfig(js string) *serviceconfig.ParseResult {
-	if parse := r.channel.config.ParseServiceConfig; parse != nil {
-		return parse(js)
-	}
-	return new(serviceconfig.ParseResult)
+	return r.channel.config.ParseServiceConfig(js)
 }
 
 // A queue calls functions one after the other, in a goroutine that ends when there is none left.

@@ -46,8 +46,8 @@ func (s *subchannel) set(state connectivity.State, err error) {
 // connect starts an attempt.
 func (s *subchannel) connect() {
 	c := s.leaf.policy.channel
-	wait := Backoff(c.params.Backoff, s.retries)
-	ctx, cancel := context.WithTimeout(context.Background(), max(wait, c.params.MinConnectTimeout))
+	wait := Backoff(c.config.ConnectParams.Backoff, s.retries)
+	ctx, cancel := context.WithTimeout(context.Background(), max(wait, c.config.ConnectParams.MinConnectTimeout))
 	l := &Link{sub: s, cancel: cancel, began: time.Now()}
 	s.link = l
 	go l.dial(ctx, wait)
@@ -191,7 +191,7 @@ func (l *Link) end(served bool) {
 func (l *Link) leave() {
 	s := l.sub
 	s.link = nil
-	s.leaf.ended(l.served || time.Since(l.began) >= s.leaf.policy.channel.params.Backoff.BaseDelay)
+	s.leaf.ended(l.served || time.Since(l.began) >= s.leaf.policy.channel.config.ConnectParams.Backoff.BaseDelay)
 	s.set(connectivity.Idle, nil)
 }
 

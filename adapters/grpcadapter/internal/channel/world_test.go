@@ -161,12 +161,12 @@ type ours struct{ *Channel }
 
 func newOurChannel(w *world) subject {
 	c, err := New(Config{
-		Target: "test:///target", Resolvers: []resolver.Builder{w.resolver}, ConnectParams: &testParams,
+		Target: "test:///target", Resolvers: []resolver.Builder{w.resolver}, ConnectParams: testParams,
 		Policy: func() (string, bool) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.policy, false
-		}, IdleTimeout: idleTimeout,
+		}, IdleTimeout: idleTimeout, HealthCheck: noHealthCheck,
 		ParseServiceConfig: func(js string) *serviceconfig.ParseResult {
 			return &serviceconfig.ParseResult{Config: policyConfig{name: strings.Split(js, `"`)[3]}}
 		},

@@ -142,7 +142,7 @@ func (c *call) overLimit() error {
 // sendMessage sends a message, and the header before it, whose fields are in m. With hold it may wait
 // for the status. It reports the message before a status may follow.
 func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
-	msg := h2.Message{Body: e.first, Hold: hold || len(e.rest) > 0}
+	msg := h2.Message{Hold: hold}
 	c.sending.Lock()
 	defer c.doneSending()
 	header, compressor, first, done := c.takeHeader()
@@ -155,14 +155,7 @@ func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
 		}
 		c.reportHeader(header, compressor)
 	}
-	err := c.carrier().Send(msg)
-	if err == nil && len(e.rest) > 0 {
-		_, err = c.carrier().Write(e.rest)
-	}
-	for i := 0; i < len(e.more) && err == nil; i++ {
-		_, err = c.carrier().Write(e.more[i].ReadOnlyData())
-	}
-	if err != nil {
+	if err := e.send(c.carrier(), msg); err != nil {
 		return c.sendError(err)
 	}
 	e.of.sent(c.conn.counts, c.stats(), c.ctx, false)

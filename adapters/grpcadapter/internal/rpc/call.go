@@ -124,7 +124,6 @@ type carrier interface {
 	Buffered() int // bytes that can be read without waiting, as far as that is known
 	CloseRead()
 	Send(m h2.Message) error
-	Write(p []byte) (int, error)
 	Reset(code h2.ErrCode)
 	afterFunc(d time.Duration, f func()) h2.Timer
 	headerBytesMax() int

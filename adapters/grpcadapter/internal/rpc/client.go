@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
@@ -60,7 +61,10 @@ func DefaultClientConfig() ClientConfig {
 		StreamWindow: streamWindow,
 		ConnWindow:   clientConnWindow,
 		AttemptsMost: 5,
-		Channel:      channel.Config{IdleTimeout: 30 * time.Minute},
+		Channel: channel.Config{
+			IdleTimeout:   30 * time.Minute,
+			ConnectParams: grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 20 * time.Second},
+		},
 	}
 }
 
@@ -132,9 +136,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 		}
 		return ok
 	}
-	if !config.DisableHealthCheck {
-		ch.HealthCheck = c.healthCheck
-	}
+	ch.HealthCheck = c.healthCheck
 	ch.Policy = func() (string, bool) { s := c.service.Load(); return s.policy, s.shuffles }
 	ch.Build = resolver.BuildOptions{DialCreds: config.Creds, Dialer: config.Dial}
 	var err error
@@ -198,14 +200,10 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 
 // callOptions puts the defaults before the call's own. An interceptor may append to them.
 func (c *Client) callOptions(opts []grpc.CallOption) []grpc.CallOption {
-	switch defaults := c.config.CallOptions; {
-	case len(defaults) == 0:
-		return opts
-	case len(opts) == 0:
-		return slices.Clip(defaults)
-	default:
+	if defaults := c.config.CallOptions; len(defaults) > 0 {
 		return append(slices.Clip(defaults), opts...)
 	}
+	return opts
 }
 
 // unary makes a unary call behind the interceptors.

@@ -131,29 +131,13 @@ func (a *attempt) send(op *sending) error {
 		}
 		return nil
 	}
-	if !sent && a.sendPieces(&p, op.last) != nil {
+	if !sent && p.send(&a.stream, h2.Message{End: op.last}) != nil {
 		return io.EOF // what is received says why
 	}
 	if len(p.first) > 0 {
 		of.sent(a.conn.counts, a.call.client.stats, a.ctx, true)
 	}
 	return nil
-}
-
-// sendPieces sends a message, and the end if it is the last one.
-func (a *attempt) sendPieces(p *pieces, last bool) error {
-	split := len(p.rest) > 0
-	if err := a.stream.Send(h2.Message{Body: p.first, End: last && !split, Hold: split}); err != nil || !split {
-		return err
-	}
-	body := p.rest
-	for _, b := range p.more {
-		if err := a.stream.Send(h2.Message{Body: body, Hold: true}); err != nil {
-			return err
-		}
-		body = b.ReadOnlyData()
-	}
-	return a.stream.Send(h2.Message{Body: body, End: last})
 }
 
 // notOpened ends an attempt that has no stream. The user may go on to call its methods if it was to

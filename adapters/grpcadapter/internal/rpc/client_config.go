@@ -212,17 +212,12 @@ var noMethodConfig methodConfig
 
 // of returns what the config says about a method.
 func (c *serviceConfig) of(method string) *methodConfig {
-	if len(c.methods) == 0 {
-		return &noMethodConfig
-	}
-	if m := c.methods[method]; m != nil {
-		return m
-	}
-	if m := c.methods[method[:strings.LastIndexByte(method, '/')+1]]; m != nil {
-		return m
-	}
-	if m := c.methods[""]; m != nil {
-		return m
+	if len(c.methods) > 0 {
+		for _, name := range [...]string{method, method[:strings.LastIndexByte(method, '/')+1], ""} {
+			if m := c.methods[name]; m != nil {
+				return m
+			}
+		}
 	}
 	return &noMethodConfig
 }

@@ -22,7 +22,7 @@ var healthDesc = &grpc.StreamDesc{ServerStreams: true}
 // healthCheck implements [channel.Config.HealthCheck].
 func (c *Client) healthCheck(conn channel.Conn) func(context.Context, func(connectivity.State, error)) {
 	config := c.service.Load().health
-	if config == nil {
+	if config == nil || c.config.DisableHealthCheck {
 		return nil
 	}
 	return func(ctx context.Context, set func(connectivity.State, error)) {

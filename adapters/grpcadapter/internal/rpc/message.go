@@ -6,12 +6,13 @@ import (
 	"math"
 	"sync"
 
-	"github.com/percore/percore/adapters/h2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/percore/percore/adapters/h2"
 )
 
 // headBytes is the length of what is before a message: a byte that says whether it is compressed,
@@ -157,6 +158,24 @@ func (p *pieces) join() pieces {
 		whole = append(whole, b.ReadOnlyData()...)
 	}
 	return pieces{first: whole}
+}
+
+// send sends the pieces as the body of m, to what has a method Send: a stream. All but the last wait for
+// the next one.
+func (p *pieces) send(to interface{ Send(h2.Message) error }, m h2.Message) error {
+	ends, split := m.End, len(p.rest) > 0
+	m.Body, m.End, m.Hold = p.first, ends && !split, m.Hold || split
+	if err := to.Send(m); err != nil || !split {
+		return err
+	}
+	body := p.rest
+	for _, b := range p.more {
+		if err := to.Send(h2.Message{Body: body, Hold: true}); err != nil {
+			return err
+		}
+		body = b.ReadOnlyData()
+	}
+	return to.Send(h2.Message{Body: body, End: ends})
 }
 
 // encoded is a message that is ready to be sent, until free.

@@ -12,12 +12,13 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/percore/percore/adapters/h2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/percore/percore/adapters/h2"
 )
 
 var logger = grpclog.Component("grpcadapter")

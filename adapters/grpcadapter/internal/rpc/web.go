@@ -200,15 +200,6 @@ func (s *webStream) Send(m h2.Message) error {
 	return gone(s.rc.Flush())
 }
 
-// Write sends a part of a message.
-func (s *webStream) Write(p []byte) (int, error) {
-	if err := s.check(); err != nil {
-		return 0, err
-	}
-	n, err := s.w.Write(p)
-	return n, gone(err)
-}
-
 // Reset ends the call, and makes calls that wait return. The end of the answer is up to finish, which
 // runs on the request's own goroutine.
 func (s *webStream) Reset(code h2.ErrCode) {
