@@ -170,11 +170,7 @@ func TestMaxAgeDetached(t *testing.T) {
 			if arm.netHTTP {
 				leaveToNetHTTP(t)
 			}
-			var protocols *http.Protocols
-			if arm.http2 {
-				protocols = new(http.Protocols)
-				protocols.SetUnencryptedHTTP2(true)
-			}
+			protocols := arm.protocols()
 			f := start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, MaxAge(20*time.Millisecond, 0))
 			url, client := clientOf(t, f, nil, protocols)
 			for range 3 { // the second one when the connection is older

@@ -127,9 +127,7 @@ func TestCutOffBody(t *testing.T) {
 func TestPrefaceAfterRequests(t *testing.T) {
 	needParking(t)
 	pair := newPair(t, withAdapter, func(srv *http.Server) {
-		srv.Protocols = new(http.Protocols)
-		srv.Protocols.SetHTTP1(true)
-		srv.Protocols.SetUnencryptedHTTP2(true)
+		srv.Protocols = clearHTTP2(true)
 	})
 	const frames = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for cut := range len("PRI * HTTP/2.0\r\n\r\n") { // before the answer

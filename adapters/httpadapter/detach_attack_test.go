@@ -392,8 +392,7 @@ func TestDetachShutdown(t *testing.T) {
 // startDetachedH2C starts a server of HTTP/2 in clear, and returns a client for it.
 func startDetachedH2C(t *testing.T, h http.HandlerFunc) (f *fixture, url string, client *http.Client) {
 	needParking(t)
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols := clearHTTP2(false)
 	f = start(t, h, func(f *fixture) { f.srv.Protocols = protocols })
 	url, client = clientOf(t, f, nil, protocols)
 	return f, url, client

@@ -53,9 +53,7 @@ func TestDetachedBudget(t *testing.T) {
 					streams = append(streams, s)
 				})
 			}
-			protocols := new(http.Protocols)
-			protocols.SetHTTP1(true)
-			protocols.SetUnencryptedHTTP2(true)
+			protocols := clearHTTP2(true)
 			s := Wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 2 * n}})
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(ln) }()
@@ -105,9 +103,7 @@ func TestDetachedUnread(t *testing.T) {
 				_ = http.NewResponseController(w).Flush()
 				_ = Detach(w, r, func(s *Stream) { streams <- s })
 			}
-			protocols := new(http.Protocols)
-			protocols.SetHTTP1(true)
-			protocols.SetUnencryptedHTTP2(true)
+			protocols := clearHTTP2(true)
 			s := Wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols})
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(ln) }()
@@ -232,8 +228,7 @@ func BenchmarkBroadcast(b *testing.B) {
 // TestDetachAbortWithoutWindow: over HTTP/2 the end of an answer waits for the client's window.
 func TestDetachAbortWithoutWindow(t *testing.T) {
 	streams, ends := make(chan *Stream, 1), make(chan error, 1)
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols := clearHTTP2(false)
 	f := start(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = Detach(w, r, func(s *Stream) {
 			s.OnEnd(func(err error) { ends <- err })

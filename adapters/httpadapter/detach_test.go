@@ -125,8 +125,7 @@ var detachedArms = []detachedArm{
 		return clientOf(t, f, config, nil)
 	}},
 	{"h2c", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {
-		protocols := new(http.Protocols)
-		protocols.SetUnencryptedHTTP2(true)
+		protocols := clearHTTP2(false)
 		return clientOf(t, start(t, h.ServeHTTP, func(f *fixture) { f.srv.Protocols = protocols }), nil, protocols)
 	}},
 	{"HTTP/2 over TLS", canPark, func(t *testing.T, h http.Handler) (string, *http.Client) {

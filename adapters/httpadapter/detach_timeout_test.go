@@ -21,8 +21,7 @@ func TestDetachWriteTimeout(t *testing.T) {
 			return clientOf(t, startOurs(t, h, func(f *fixture) { f.srv.WriteTimeout = timeout }), nil, nil)
 		},
 		"h2c": func(t *testing.T, h http.HandlerFunc, timeout time.Duration) (string, *http.Client) {
-			protocols := new(http.Protocols)
-			protocols.SetUnencryptedHTTP2(true)
+			protocols := clearHTTP2(false)
 			f := start(t, h, func(f *fixture) { f.srv.WriteTimeout, f.srv.Protocols = timeout, protocols })
 			return clientOf(t, f, nil, protocols)
 		},

@@ -373,8 +373,9 @@ func (c *tryClient) exchange(path string) (closes bool, err error) {
 	return resp.Close, nil
 }
 
-// Drain, HandOver, Shutdown, Close and SetKeepAlivesEnabled, at the same time and while clients make
-// requests, all return, and nothing is left.
+// Drain, HandOver, Shutdown, Close and SetKeepAlivesEnabled, at the same time, while clients make
+// requests and leave, and while the user closes connections, all return. Nothing is left, and the end
+// of each connection is reported once.
 func TestDrainBesideOthers(t *testing.T) {
 	const rounds = 5
 	eachDrain(t, func(t *testing.T, _ bool, start func(http.HandlerFunc) *fixture) {
@@ -388,7 +389,9 @@ func TestDrainBesideOthers(t *testing.T) {
 					for !stop.Load() {
 						c := f.tryDial()
 						for closes, err := c.exchange("/"); err == nil && !closes; closes, err = c.exchange("/") {
-							made.Add(1)
+							if made.Add(1)%7 == 0 {
+								c.Close()
+							}
 						}
 					}
 				})
@@ -408,6 +411,11 @@ func TestDrainBesideOthers(t *testing.T) {
 					}
 				},
 				func() { f.server.Close() },
+				func() {
+					for nc := range f.snapshot() {
+						nc.Close()
+					}
+				},
 			} {
 				calls.Go(call)
 			}
@@ -415,6 +423,7 @@ func TestDrainBesideOthers(t *testing.T) {
 			cancel()
 			stop.Store(true)
 			testnet.Within(t, "all clients", clients.Wait)
+			f.wantClosedOnce()
 		}
 	})
 }

@@ -335,5 +335,13 @@ const (
 // cutOffIsEnd says that net/http takes a body for ended once it was cut off: see package h1.
 var cutOffIsEnd = strings.HasPrefix(runtime.Version(), "go1.26")
 
+// clearHTTP2 is HTTP/2 in clear, alone or beside HTTP/1.
+func clearHTTP2(http1 bool) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(http1)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
 // preface is what a client that speaks HTTP/2 in clear begins with.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -187,82 +186,6 @@ func TestToldOfStrangers(t *testing.T) {
 	for _, c := range []net.Conn{a, tls.Server(b, &tls.Config{}), (*tls.Conn)(nil), nil} {
 		f.tellAll(c, allStates...)
 	}
-}
-
-// TestToldConcurrently makes the user report all states of all connections while these serve
-// requests and are parked. Answers, parking and the end are not affected. The bodies come in
-// pieces, so that there is also a wait for something other than a request.
-func TestToldConcurrently(t *testing.T) {
-	needParking(t)
-	const clients = 8
-	requests := 60
-	if testing.Short() {
-		requests = 20
-	}
-	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		fmt.Fprintf(rw, "%s %v", body, err)
-	}, func(f *fixture) {
-		// Not the fixture's hook: there are too many calls to note.
-		f.srv.ConnState = func(c net.Conn, state http.ConnState) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.states[c] = nil
-		}
-	})
-	var talking, telling sync.WaitGroup
-	stop := make(chan struct{})
-	for i := range clients {
-		c := f.dial()
-		talking.Go(func() {
-			for n := range requests {
-				_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-				want := fmt.Sprintf("%d of %d", n, i)
-				text := fmt.Sprintf("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s", len(want), want)
-				cut := len(text) - len(want)/2
-				for _, piece := range []string{text[:cut], text[cut:]} {
-					if _, err := io.WriteString(c.Conn, piece); err != nil {
-						t.Errorf("client %d, request %d: %v", i, n, err)
-						return
-					}
-					time.Sleep(time.Duration(n%3) * 100 * time.Microsecond)
-				}
-				resp, err := http.ReadResponse(c.br, nil)
-				if err != nil {
-					t.Errorf("client %d, request %d: %v", i, n, err)
-					return
-				}
-				if got, err := io.ReadAll(resp.Body); string(got) != want+" <nil>" || err != nil {
-					t.Errorf("client %d, request %d: got %q, %v, want %q", i, n, got, err, want)
-					return
-				}
-			}
-		})
-	}
-	// net/http itself may report StateHijacked for a request in progress.
-	told := slices.DeleteFunc(slices.Clone(allStates), func(s http.ConnState) bool { return s == http.StateHijacked })
-	for range 2 {
-		telling.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				for c := range f.snapshot() {
-					f.srv.ConnState(c, told[rand.IntN(len(told))])
-				}
-			}
-		})
-	}
-	testnet.Within(t, "the clients", talking.Wait)
-	close(stop)
-	telling.Wait()
-	if !t.Failed() {
-		f.awaitParked(clients)
-	}
-	f.shutdown()
-	testnet.Eventually(t, "all connections being given up", func() bool { return f.server.Stats().Conns == 0 })
 }
 
 // listenOnLoops listens with n loops, for n accept loops.

@@ -343,89 +343,77 @@ func TestHTTP1Hijack(t *testing.T) {
 	testnet.Eventually(t, "the connection being the user's", func() bool { return f.server.Stats().Hijacked == 1 })
 }
 
-// TestHTTP1Ends: Shutdown and Close treat requests as net/http does.
-// That holds for the Server's methods and for the http.Server's.
+// TestHTTP1Ends: Shutdown and Close treat requests as net/http does, and so does SetKeepAlivesEnabled:
+// an answer in progress is the connection's last. That holds for the Server's methods and for the
+// http.Server's.
 func TestHTTP1Ends(t *testing.T) {
-	for _, whose := range []string{"Server", "http.Server"} {
-		t.Run("Shutdown of "+whose, func(t *testing.T) {
-			arrived, release := make(chan bool), make(chan bool)
-			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/wait" {
-					arrived <- true
-					<-release
-				}
-			}, nil)
-			idle, busy := f.dial(), f.dial()
-			idle.get("/")
-			busy.send(request("/wait"))
-			testnet.Receive(t, "the request", arrived)
-			ended := make(chan error, 1)
-			go func() {
-				if whose == "Server" {
-					ended <- f.server.Shutdown(t.Context())
-				} else {
-					ended <- f.srv.Shutdown(t.Context())
-				}
-			}()
-			idle.awaitEOF()
-			select {
-			case err := <-ended:
-				t.Errorf("Shutdown returned %v with a request under way", err)
-			case <-time.After(20 * time.Millisecond):
-			}
-			close(release)
-			resp, err := http.ReadResponse(busy.br, nil)
-			if err != nil || !resp.Close {
-				t.Errorf("got %v, %v, want an answer that says that the connection is closed", resp, err)
-			}
-			busy.awaitEOF()
-			if err := testnet.Receive(t, "Shutdown", ended); err != nil {
-				t.Errorf("Shutdown: %v", err)
-			}
-		})
-		t.Run("Close of "+whose, func(t *testing.T) {
-			arrived := make(chan bool)
-			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-				arrived <- true
-				<-r.Context().Done()
-			}, nil)
-			c := f.dial()
-			c.send(request("/"))
-			testnet.Receive(t, "the request", arrived)
-			if whose == "Server" {
-				_ = f.server.Close()
-			} else {
-				_ = f.srv.Close()
-			}
-			if _, err := c.br.ReadByte(); err == nil {
-				t.Error("got an answer after Close")
-			}
-		})
+	type ender interface {
+		Shutdown(context.Context) error
+		SetKeepAlivesEnabled(bool)
+		Close() error
 	}
-}
-
-// TestHTTP1KeepAlivesOff: the answer in progress is the connection's last.
-func TestHTTP1KeepAlivesOff(t *testing.T) {
-	arrived, release := make(chan bool), make(chan bool)
-	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/wait" {
-			arrived <- true
-			<-release
+	for _, end := range []string{"Shutdown", "SetKeepAlivesEnabled", "Close"} {
+		for _, whose := range []string{"Server", "http.Server"} {
+			t.Run(end+" of "+whose, func(t *testing.T) {
+				arrived, release := make(chan bool), make(chan bool)
+				f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/wait" {
+						arrived <- true
+						select {
+						case <-release:
+						case <-r.Context().Done():
+						}
+					}
+				}, nil)
+				server := ender(f.server)
+				if whose == "http.Server" {
+					server = f.srv
+				}
+				idle, busy := f.dial(), f.dial()
+				idle.get("/")
+				f.awaitParked(1)
+				busy.send(request("/wait"))
+				testnet.Receive(t, "the request", arrived)
+				ended := make(chan error, 1)
+				go func() {
+					switch end {
+					case "Shutdown":
+						ended <- server.Shutdown(t.Context())
+					case "SetKeepAlivesEnabled":
+						server.SetKeepAlivesEnabled(false)
+						ended <- nil
+					case "Close":
+						ended <- server.Close()
+					}
+				}()
+				idle.awaitEOF()
+				if end == "Close" {
+					if _, err := busy.br.ReadByte(); err == nil {
+						t.Error("got an answer after Close")
+					}
+					return
+				}
+				if end == "Shutdown" {
+					select {
+					case err := <-ended:
+						t.Errorf("Shutdown returned %v with a request under way", err)
+					case <-time.After(20 * time.Millisecond):
+					}
+				}
+				close(release)
+				if _, closes := busy.answerClosing(); !closes {
+					t.Error("the answer doesn't say that the connection is closed")
+				}
+				busy.awaitEOF()
+				if end != "Shutdown" {
+					return
+				}
+				if err := testnet.Receive(t, "Shutdown", ended); err != nil {
+					t.Errorf("Shutdown: %v", err)
+				}
+			})
 		}
-	}, nil)
-	idle, busy := f.dial(), f.dial()
-	idle.get("/")
-	f.awaitParked(1)
-	busy.send(request("/wait"))
-	testnet.Receive(t, "the request", arrived)
-	f.server.SetKeepAlivesEnabled(false)
-	idle.awaitEOF()
-	close(release)
-	resp, err := http.ReadResponse(busy.br, nil)
-	if err != nil || !resp.Close {
-		t.Errorf("got %v, %v, want an answer that says that the connection is closed", resp, err)
 	}
-	busy.awaitEOF()
 }
 
 // The http.Server's own SetKeepAlivesEnabled also counts, both before and after Serve.

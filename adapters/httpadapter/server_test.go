@@ -249,9 +249,7 @@ func TestPrefaceInPieces(t *testing.T) {
 		t.Run(fmt.Sprint(cut), func(t *testing.T) {
 			conns := make(chan *h1.Conn, 1)
 			f := start(t, echoPath, func(f *fixture) {
-				f.srv.Protocols = new(http.Protocols)
-				f.srv.Protocols.SetHTTP1(true)
-				f.srv.Protocols.SetUnencryptedHTTP2(true)
+				f.srv.Protocols = clearHTTP2(true)
 				f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
 					if state == http.StateNew {
 						conns <- h1.ConnOf(nc)

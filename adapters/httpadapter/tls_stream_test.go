@@ -27,7 +27,6 @@ func TestHTTP1OverTLS(t *testing.T) {
 				"Context":               TestHTTP1Context,
 				"Hijack":                TestHTTP1Hijack,
 				"Ends":                  TestHTTP1Ends,
-				"KeepAlivesOff":         TestHTTP1KeepAlivesOff,
 				"KeepAlivesOffByServer": TestHTTP1KeepAlivesOffByServer,
 				"Timeouts":              TestHTTP1Timeouts,
 				"Kept":                  TestHTTP1Kept,

@@ -487,15 +487,17 @@ func TestForeignTLS(t *testing.T) {
 	}
 }
 
-// From Go 1.27 on net/http sets deadlines for a handshake that is already done, and removes them.
-// No deadline is left: a WriteTimeout limits the handshake, but not the wait for the first request.
+// No deadline of a handshake is left when it is done, whether the http.Server's WriteTimeout or the
+// Server's own time limits it: not for the wait for the first request.
 func TestTLSDeadlineOfHandshakeIsTakenBack(t *testing.T) {
 	needParking(t)
-	f, config := startTLS(t, echoPath, func(f *fixture) { f.srv.WriteTimeout = time.Hour })
-	f.dialTLS(config)
-	f.awaitWaiting(1) // the handshake is over
-	if at := f.conn().Sight().ReadDeadline; !at.IsZero() {
-		t.Errorf("the connection has a read deadline, %v from now, want none", time.Until(at))
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		f, config := startTLS(t, echoPath, func(f *fixture) { f.srv.WriteTimeout = timeout })
+		f.dialTLS(config)
+		f.awaitWaiting(1) // the handshake is over
+		if at := f.conn().Sight().ReadDeadline; !at.IsZero() {
+			t.Errorf("the connection has a read deadline, %v from now, want none", time.Until(at))
+		}
 	}
 }
 

@@ -47,9 +47,7 @@ func describeURL(w http.ResponseWriter, r *http.Request) {
 func TestSameURL(t *testing.T) {
 	needParking(t)
 	serve := func(listen testnet.ListenFunc, wrap func(*http.Server) testnet.WebServer) net.Listener {
-		srv := &http.Server{Handler: http.HandlerFunc(describeURL), Protocols: new(http.Protocols)}
-		srv.Protocols.SetHTTP1(true)
-		srv.Protocols.SetUnencryptedHTTP2(true)
+		srv := &http.Server{Handler: http.HandlerFunc(describeURL), Protocols: clearHTTP2(true)}
 		ln, server, done := testnet.Listen(t, listen, testnet.TCP4), wrap(srv), make(chan bool)
 		go func() { _ = server.Serve(ln); close(done) }()
 		t.Cleanup(func() { server.Close(); <-done })

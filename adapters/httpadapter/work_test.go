@@ -28,6 +28,14 @@ var workArms = []workArm{
 	{"net/http's HTTP/2", true, true},
 }
 
+// protocols are those that the arm serves; nil: the http.Server's own.
+func (a workArm) protocols() *http.Protocols {
+	if !a.http2 {
+		return nil
+	}
+	return clearHTTP2(false)
+}
+
 // eachWorkArm starts servers with a limit.
 func eachWorkArm(t *testing.T, limits admission.Limits, exempt func(*http.Request) bool, h http.HandlerFunc, do func(t *testing.T, l *admission.Limiter, url string, client *http.Client)) {
 	for _, arm := range workArms {
@@ -36,11 +44,7 @@ func eachWorkArm(t *testing.T, limits admission.Limits, exempt func(*http.Reques
 				leaveToNetHTTP(t)
 			}
 			l := admission.New(limits)
-			var protocols *http.Protocols
-			if arm.http2 {
-				protocols = new(http.Protocols)
-				protocols.SetUnencryptedHTTP2(true)
-			}
+			protocols := arm.protocols()
 			f := start(t, h, func(f *fixture) { f.srv.Protocols = protocols }, LimitWork(l, exempt))
 			url, client := clientOf(t, f, nil, protocols)
 			do(t, l, url, client)
