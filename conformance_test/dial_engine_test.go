@@ -82,9 +82,9 @@ func playDialed(t *testing.T, sc script, kind testnet.Kind) {
 
 // TestDialRandomPrograms is TestRandomPrograms with the dialed end as the first one.
 func TestDialRandomPrograms(t *testing.T) {
+	testnet.NoLeaks(t)
 	for _, e := range []engine{percoreDialing, percoreBoth} {
-		testnet.NoLeaks(t)
-		runRandom(t, e, runProgram, 5000, rounds(200))
+		runRandom(t, 5000, rounds(200), func(t *testing.T, program []byte) { comparePrograms(t, netDialing, e, program) })
 	}
 }
 

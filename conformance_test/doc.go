@@ -7,13 +7,13 @@
 //     one engine and writes down everything a caller can see: counts, bytes,
 //     error chains, error texts, socket options. The transcripts of net and
 //     percore must be equal, line by line. See diff_test.go for how to write one.
+//   - fuzz_test.go: random programs, which are scripts as well; those of
+//     zerocopy_fuzz_test.go are compared with a slow simple model.
 //   - nethttp_*_test.go: net/http's client against an unchanged http.Server.
-//   - grpc_test.go: an unchanged grpc.Server. gRPC's own interop suite is in
-//     grpcinterop, a module of its own because of its dependencies.
-//   - hostile_*_test.go: peers that vanish, stall, flood and reset; processes
+//   - grpcinterop, a module of its own: gRPC's interop suite.
+//   - hostile_test.go: peers that vanish, stall, flood and reset; processes
 //     that run out of descriptors.
-//   - stress_test.go and fuzz_test.go: everything at once, and random programs
-//     against a slow simple model.
+//   - stress_test.go: everything at once.
 //
 // The engine named percore is the default engine. TestVariants runs some of the suites on its other
 // configurations, and PERCORE_TEST_VARIANT runs all of them on one.

@@ -1,54 +1,41 @@
 package conformance
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
 )
 
-// FuzzConn runs random programs on a pair of connections. It compares each outcome with a simple
-// model that one can trust: two queues of bytes and a few flags. The first byte of a program
-// chooses the network. After it, each pair of bytes is an operation and its argument.
+// FuzzConn plays random programs on a pair of connections. A program is a script of the differential
+// suite that nobody has written: its transcripts on net and on percore must be equal. The first byte of
+// a program chooses the network. After it, each pair of bytes is an operation and its argument.
 //
-// A program is sequential, so its outcomes are determined; TestStressConn does the same things
-// concurrently.
+// A program is sequential, and waits for what the kernel does in the background, so its outcomes are
+// determined; TestStressConn does the same things concurrently.
 func FuzzConn(f *testing.F) {
-	fuzzPrograms(f, runProgram)
+	fuzzPrograms(f, func(t *testing.T, program []byte) { comparePrograms(t, netEngine, percoreEngine, program) })
 }
 
-// fuzzPrograms runs programs on each engine.
-func fuzzPrograms(f *testing.F, run func(*testing.T, engine, []byte)) {
+// fuzzPrograms fuzzes run, beginning with some random programs.
+func fuzzPrograms(f *testing.F, run func(t *testing.T, program []byte)) {
 	for seed := range uint64(20) {
 		f.Add(randomProgram(seed))
 	}
-	f.Fuzz(func(t *testing.T, program []byte) {
-		for _, e := range engines {
-			run(t, e, program)
-		}
-	})
+	f.Fuzz(run)
 }
 
 // TestRandomPrograms runs more programs than the fuzz target's seeds, always the same ones.
 func TestRandomPrograms(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, e engine) { runRandom(t, e, runProgram, 100, rounds(400)) })
+	testnet.NoLeaks(t)
+	runRandom(t, 100, rounds(800), func(t *testing.T, program []byte) { comparePrograms(t, netEngine, percoreEngine, program) })
 }
 
 // runRandom runs the random programs of count seeds, beginning with first.
-func runRandom(t *testing.T, e engine, run func(*testing.T, engine, []byte), first uint64, count int) {
+func runRandom(t *testing.T, first uint64, count int, run func(t *testing.T, program []byte)) {
 	for seed := first; seed < first+uint64(count); seed++ {
-		run(t, e, randomProgram(seed))
-		if t.Failed() {
-			t.Fatalf("with the program of seed %d", seed)
-		}
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { run(t, randomProgram(seed)) })
 	}
 }
 
@@ -61,32 +48,36 @@ func randomProgram(seed uint64) []byte {
 	return program
 }
 
-// These are the outcomes of a program's operations, to print if one differs from the model.
-type outcomes struct {
-	t     *testing.T
-	trace []string
-}
-
-// String returns one line for each outcome.
-func (o *outcomes) String() string { return "\t" + strings.Join(o.trace, "\n\t") }
-
-// want checks a result against the errors that the model allows; nil means success.
-func (o *outcomes) want(what string, n int64, err error, allowed ...error) {
-	o.t.Helper()
-	o.trace = append(o.trace, fmt.Sprintf("%s: %d, %v", what, n, err))
-	for _, a := range allowed {
-		if err == a || a != nil && errors.Is(err, a) {
-			return
-		}
+// comparePrograms plays a program on an engine and on the reference.
+func comparePrograms(t *testing.T, reference, e engine, program []byte) {
+	if len(program) == 0 {
+		return
 	}
-	o.t.Errorf("%s: got %d, %v, want one of %v", what, n, err, allowed)
+	kinds := testnet.Kinds()
+	kind := kinds[int(program[0])%len(kinds)]
+	testnet.Address(t, kind) // skips if the kind is missing
+	compareEngines(t, script{play: func(s *stage) { playProgram(s, program[1:]) }}, kind, reference, e)
 }
 
-// A modelEnd is one end of the connection with its expected state.
-type modelEnd struct {
-	name string
-	conn net.Conn
-	peer *modelEnd
+// playProgram plays the operations of a program.
+func playProgram(s *stage, operations []byte) {
+	ln := s.listen()
+	defer ln.Close()
+	srv, cli := s.connect(ln)
+	ends := [2]*end{{actor: srv}, {actor: cli}}
+	ends[0].peer, ends[1].peer = ends[1], ends[0]
+	for ; len(operations) >= 2; operations = operations[2:] {
+		ends[operations[0]%2].step(operations[0]/2, int(operations[1]))
+	}
+	_ = srv.Conn.Close()
+	_ = cli.Conn.Close()
+}
+
+// An end is one end of a program's connection, with what has to be known about it: whether a call would
+// wait for something that the program has not done, and what the kernel has still to do.
+type end struct {
+	*actor
+	peer *end
 
 	sent     int // bytes this end has written so far, a prefix of pattern
 	received int // bytes of the peer's pattern this end has read
@@ -94,316 +85,213 @@ type modelEnd struct {
 	readExpired, writeExpired bool // a deadline has passed
 	readShut, writeShut       bool // half-closed by this end
 	closed                    bool
-
-	// torn is set once the connection may be reset: the peer closed with unread data, or one end
-	// was written to when it was deaf. From then on the model doesn't know the kernel's exact
-	// errors, nor how much of the data survives.
-	torn bool
-}
-
-// isDeaf reports whether the end is closed in both directions. Over TCP it
-// answers any data with a reset.
-func (e *modelEnd) isDeaf() bool { return e.closed || e.readShut && e.writeShut }
-
-// waiting returns how many bytes can be read.
-func (e *modelEnd) waiting() int { return e.peer.sent - e.received }
-
-// A machine runs one program.
-type machine struct {
-	*outcomes
-	kind testnet.Kind
-	ends [2]*modelEnd
+	broken                    bool // reset
 }
 
 // maxInFlight limits the bytes that are written and not read, so that no write blocks.
 const maxInFlight = 16 << 10
 
-// runProgram interprets a program on e: the first end is the engine's.
-func runProgram(t *testing.T, e engine, program []byte) {
-	t.Helper()
-	if len(program) == 0 {
-		return
-	}
-	m := &machine{outcomes: &outcomes{t: t}, kind: []testnet.Kind{testnet.TCP4, testnet.Unix}[program[0]%2]}
-	ln := testnet.Listen(t, e.listen, m.kind)
-	server, client := e.connect(t, ln)
-	defer ln.Close()
-	defer server.Close()
-	defer client.Close()
-	m.ends[0] = &modelEnd{name: "srv", conn: server}
-	m.ends[1] = &modelEnd{name: "cli", conn: client, peer: m.ends[0]}
-	m.ends[0].peer = m.ends[1]
-	testnet.Within(t, fmt.Sprintf("program %x on %s", program, e.name), func() {
-		for rest := program[1:]; len(rest) >= 2 && !t.Failed(); rest = rest[2:] {
-			m.step(rest[0], int(rest[1]))
-		}
-	})
-	if t.Failed() {
-		t.Logf("on %s over %s:\n%s", e.name, m.kind, m.outcomes)
-	}
-}
-
-// step performs one operation: the low bit of op says at which end.
-func (m *machine) step(op byte, arg int) {
-	e := m.ends[op%2]
-	switch op / 2 % 14 {
-	case 0, 1, 2:
-		m.write(e, arg*8)
-	case 3, 4, 5:
-		m.read(e, arg*8)
-	case 6:
-		m.blockedRead(e, arg)
-	case 7:
-		m.setReadDeadline(e, arg)
-	case 8:
-		m.setWriteDeadline(e, arg)
-	case 9:
-		m.timedRead(e)
-	case 10:
-		m.abortedRead(e)
-	case 11:
-		m.closeWrite(e)
-	case 12:
-		m.closeRead(e)
-	case 13:
-		if arg < 64 { // rarely, because little can be checked afterwards
-			m.close(e)
-		}
+// step performs one operation.
+func (e *end) step(op byte, arg int) {
+	rare := arg < 80 // for what leaves little to be done afterwards
+	switch op %= 16; {
+	case op < 3:
+		e.send(arg * 8)
+	case op < 5:
+		e.receive(arg * 8)
+	case op == 5:
+		e.receive(e.waiting())
+	case op < 9:
+		e.blockedRead(arg)
+	case op == 9:
+		e.readExpired = e.setDeadline("SetReadDeadline", arg)
+	case op == 10:
+		e.writeExpired = e.setDeadline("SetWriteDeadline", arg)
+	case op == 11:
+		e.timedRead()
+	case op == 12:
+		e.zeroLength()
+		e.addrs()
+	case op == 13 && rare:
+		e.shutWrite()
+	case op == 14 && rare:
+		e.shutRead()
+	case op == 15 && rare && arg%2 == 0:
+		e.end(arg%4 == 0)
 	}
 }
 
-func (m *machine) write(e *modelEnd, size int) {
-	if e.sent-e.peer.received+size > maxInFlight || e.sent+size > muchData {
-		return
+// setDeadline sets a deadline that has passed, one that will not pass, or no deadline.
+func (e *end) setDeadline(method string, arg int) (expired bool) {
+	when, expired := time.Time{}, false
+	switch arg % 4 {
+	case 0:
+		when, expired = longAgo, true
+	case 1:
+		when = later()
 	}
-	n, err := e.conn.Write(pattern(e.sent + size)[e.sent:])
-	what := fmt.Sprintf("%s.Write(%d)", e.name, size)
-	wantN := 0
-	switch {
-	case e.closed:
-		m.want(what, int64(n), err, net.ErrClosed)
-	case e.writeExpired:
-		m.want(what, int64(n), err, os.ErrDeadlineExceeded)
-	case e.torn:
-		m.want(what, int64(n), err, nil, syscall.EPIPE, syscall.ECONNRESET)
-		wantN = n
-	case e.writeShut && size == 0 && !m.kind.IsTCP():
-		m.want(what, int64(n), err, nil, syscall.EPIPE)
-	case e.writeShut && m.kind.IsTCP() && e.peer.closed:
-		// The kernel may forget a peer that waits for our FIN after close(2), if too many wait. It
-		// then answers the FIN with a reset (tcp_max_tw_buckets in tcp(7)).
-		m.want(what, int64(n), err, syscall.EPIPE, syscall.ECONNRESET)
-	case e.writeShut:
-		m.want(what, int64(n), err, syscall.EPIPE)
-	case m.kind.IsTCP() && e.peer.isDeaf():
-		m.want(what, int64(n), err, nil)
-		if size > 0 {
-			e.torn, e.peer.torn = true, true
-		}
-		wantN = size
-	case !m.kind.IsTCP() && (e.peer.closed || e.peer.readShut):
-		if size == 0 {
-			m.want(what, int64(n), err, nil, syscall.EPIPE)
-			break
-		}
-		m.want(what, int64(n), err, syscall.EPIPE)
-	default:
-		m.want(what, int64(n), err, nil)
-		wantN = size
-	}
-	if n != wantN {
-		m.t.Errorf("%s: got count %d, want %d", what, n, wantN)
-	}
-	e.sent += n
+	e.deadline(method, when)
+	return expired
 }
 
-func (m *machine) read(e *modelEnd, size int) {
-	what := fmt.Sprintf("%s.Read(%d)", e.name, size)
-	if size > 0 && m.wouldBlock(e) {
+// waiting returns how many bytes can be read.
+func (e *end) waiting() int { return e.peer.sent - e.received }
+
+// wouldBlock reports whether a read waits for something that the program has not done.
+func (e *end) wouldBlock() bool {
+	return !e.closed && !e.broken && !e.readExpired && !e.readShut && e.waiting() == 0 && !e.peer.closed && !e.peer.writeShut
+}
+
+// isDeaf reports whether the end is closed in both directions. Over TCP it answers any data with a
+// reset.
+func (e *end) isDeaf() bool { return e.closed || e.readShut && e.writeShut }
+
+// isOver reports whether both directions of a TCP connection have ended. The kernel then forgets the
+// connection in its own time, and answers some calls in another way from then on.
+func (e *end) isOver() bool {
+	return e.stage.kind.IsTCP() && (e.writeShut || e.closed) && (e.peer.writeShut || e.peer.closed)
+}
+
+// tear notes that the connection is reset, and waits until the kernel has done that.
+func (e *end) tear() {
+	for _, x := range []*end{e, e.peer} {
+		if x.broken = true; !x.closed {
+			x.awaitBroken()
+		}
+	}
+}
+
+// arrived waits until all bytes that were sent have arrived.
+func (e *end) arrived() {
+	if !e.closed && !e.broken && e.waiting() > 0 {
+		e.awaitReadable(e.waiting())
+	}
+}
+
+func (e *end) send(size int) {
+	if e.peer.waiting()+size > maxInFlight || e.sent+size > muchData || e.isOver() {
 		return
 	}
+	n, err := e.Conn.Write(pattern(e.sent + size)[e.sent:])
+	e.note("Write(%d): %d %s", size, n, describeError(err))
+	if err != nil {
+		return
+	}
+	e.sent += size
+	if size > 0 && e.stage.kind.IsTCP() && e.peer.isDeaf() {
+		e.tear()
+	}
+}
+
+// receiveOutcome reads once.
+func (e *end) receiveOutcome(size int) string {
 	buf := make([]byte, size)
-	n, err := e.conn.Read(buf)
-	switch {
-	case e.closed:
-		m.want(what, int64(n), err, net.ErrClosed)
-	case size == 0:
-		m.want(what, int64(n), err, nil)
-	case e.readExpired:
-		m.want(what, int64(n), err, os.ErrDeadlineExceeded)
-	case e.torn:
-		m.want(what, int64(n), err, nil, io.EOF, syscall.ECONNRESET)
-	case e.waiting() > 0 && e.readShut:
-		m.want(what, int64(n), err, nil, io.EOF)
-	case e.waiting() > 0:
-		m.want(what, int64(n), err, nil)
-		if n == 0 {
-			m.t.Errorf("%s: got nothing, want some of %d bytes", what, e.waiting())
-		}
+	n, err := e.Conn.Read(buf)
+	e.received += n
+	return fmt.Sprintf("%s.Read(%d): %d %s %s", e.name, size, n, digest(buf[:n]), describeError(err))
+}
+
+func (e *end) receive(size int) {
+	if size > 0 && e.wouldBlock() {
+		return
+	}
+	e.arrived()
+	e.stage.note("%s", e.receiveOutcome(size))
+}
+
+// blockedRead reads when there is nothing to read. Then something happens about it, often only once the
+// read waits.
+func (e *end) blockedRead(arg int) {
+	if !e.wouldBlock() || e.peer.writeExpired {
+		return
+	}
+	reading := &pending{stage: e.stage, what: e.name + ".Read", outcome: make(chan string, 1)}
+	read := func() { reading.outcome <- e.receiveOutcome(512) }
+	if arg%4 > 0 {
+		testnet.GoBlocked(e.stage, reading.what, read)
+	} else {
+		go read()
+	}
+	switch arg / 4 % 10 {
 	default:
-		m.want(what, int64(n), err, io.EOF)
-	}
-	m.take(e, what, buf[:n])
-}
-
-// take checks that received bytes are the next ones of the peer's pattern.
-func (m *machine) take(e *modelEnd, what string, data []byte) {
-	if len(data) > e.waiting() {
-		m.t.Errorf("%s: got %d bytes, only %d were sent", what, len(data), e.waiting())
-		return
-	}
-	if want := pattern(e.received + len(data))[e.received:]; !bytes.Equal(data, want) {
-		m.t.Errorf("%s: got %x, want %x", what, data, want)
-	}
-	e.received += len(data)
-}
-
-// wouldBlock reports whether a read on e waits for something that the program
-// has not done.
-func (m *machine) wouldBlock(e *modelEnd) bool {
-	return !e.closed && !e.readExpired && !e.readShut && e.waiting() == 0 && !e.peer.closed && !e.peer.writeShut
-}
-
-// beginRead starts a read that blocks, and returns the channel for its outcome.
-func (m *machine) beginRead(e *modelEnd, buf []byte) <-chan readOutcome {
-	outcome := make(chan readOutcome, 1)
-	go func() {
-		n, err := e.conn.Read(buf)
-		outcome <- readOutcome{n, err}
-	}()
-	return outcome
-}
-
-// readOutcome is the result of a Read.
-type readOutcome struct {
-	n   int
-	err error
-}
-
-// blockedRead reads when there is nothing to read. Then the peer does something about it.
-func (m *machine) blockedRead(e *modelEnd, arg int) {
-	if !m.wouldBlock(e) || e.peer.writeExpired || e.torn {
-		return
-	}
-	buf := make([]byte, 512)
-	outcome := m.beginRead(e, buf)
-	if arg%4 == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	what := e.name + ".Read, blocked"
-	switch arg / 4 % 5 {
-	case 0, 1:
-		m.write(e.peer, 1+arg)
-		got := <-outcome
-		m.want(what, int64(got.n), got.err, nil)
-		m.take(e, what, buf[:got.n])
+		e.peer.send(1 + arg)
+	case 0:
+		e.peer.shutWrite()
+	case 1:
+		e.peer.end(false)
 	case 2:
-		m.closeWrite(e.peer)
-		got := <-outcome
-		m.want(what, int64(got.n), got.err, io.EOF)
+		e.peer.end(true)
 	case 3:
-		m.closeRead(e)
-		got := <-outcome
-		m.want(what, int64(got.n), got.err, io.EOF)
+		e.shutRead()
 	case 4:
-		m.close(e)
-		got := <-outcome
-		m.want(what, int64(got.n), got.err, net.ErrClosed)
+		e.end(false)
+	case 5:
+		e.deadline("SetReadDeadline", longAgo)
+		e.readExpired = true
+	case 6:
+		e.deadline("SetReadDeadline", time.Now().Add(2*time.Millisecond))
+		e.readExpired = true
 	}
-}
-
-// abortedRead is a blocked read that a deadline ends.
-func (m *machine) abortedRead(e *modelEnd) {
-	if !m.wouldBlock(e) {
-		return
-	}
-	outcome := m.beginRead(e, make([]byte, 16))
-	m.setReadDeadline(e, 0)
-	got := <-outcome
-	m.want(e.name+".Read, aborted", int64(got.n), got.err, os.ErrDeadlineExceeded)
+	reading.end()
 }
 
 // timedRead is a read whose deadline passes while it waits.
-func (m *machine) timedRead(e *modelEnd) {
-	if !m.wouldBlock(e) {
+func (e *end) timedRead() {
+	if !e.wouldBlock() {
 		return
 	}
 	deadline := time.Now().Add(time.Millisecond)
-	e.conn.SetReadDeadline(deadline)
-	n, err := e.conn.Read(make([]byte, 16))
-	if now := time.Now(); now.Before(deadline) {
-		m.t.Errorf("%s.Read ended %v before its deadline", e.name, deadline.Sub(now))
-	}
-	m.want(e.name+".Read, timed", int64(n), err, os.ErrDeadlineExceeded)
+	e.deadline("SetReadDeadline", deadline)
+	e.stage.note("%s", e.receiveOutcome(16))
+	e.note("early: %t", time.Now().Before(deadline))
 	e.readExpired = true
 }
 
-// deadlineOf chooses a deadline that has passed, one that will not pass, or no deadline.
-func deadlineOf(arg int) (when time.Time, expired bool) {
-	switch arg % 3 {
-	case 0:
-		return longAgo, true
-	case 1:
-		return later(), false
+func (e *end) zeroLength() {
+	e.read(0)
+	e.call("Read(nil)", func() error { _, err := e.Conn.Read(nil); return err })
+	if !e.isOver() {
+		e.write("")
+		e.call("Write(nil)", func() error { _, err := e.Conn.Write(nil); return err })
 	}
-	return time.Time{}, false
 }
 
-func (m *machine) setReadDeadline(e *modelEnd, arg int) {
-	when, expired := deadlineOf(arg)
-	m.changed(e, fmt.Sprintf("%s.SetReadDeadline(expired: %t)", e.name, expired), e.conn.SetReadDeadline(when))
-	e.readExpired = expired
-}
-
-func (m *machine) setWriteDeadline(e *modelEnd, arg int) {
-	when, expired := deadlineOf(arg)
-	m.changed(e, fmt.Sprintf("%s.SetWriteDeadline(expired: %t)", e.name, expired), e.conn.SetWriteDeadline(when))
-	e.writeExpired = expired
-}
-
-// changed checks the outcome of a setter.
-func (m *machine) changed(e *modelEnd, what string, err error) {
-	if e.closed {
-		m.want(what, 0, err, net.ErrClosed)
+func (e *end) shutWrite() {
+	if e.isOver() {
 		return
 	}
-	m.want(what, 0, err, nil)
-}
-
-func (m *machine) closeWrite(e *modelEnd) {
-	err := e.conn.(interface{ CloseWrite() error }).CloseWrite()
-	m.halfClosed(e, e.name+".CloseWrite", err)
+	e.closeWrite()
 	e.writeShut = true
+	if !e.closed && !e.broken && !e.peer.closed {
+		e.peer.awaitPeerClosed()
+	}
 }
 
-func (m *machine) closeRead(e *modelEnd) {
-	err := e.conn.(interface{ CloseRead() error }).CloseRead()
-	m.halfClosed(e, e.name+".CloseRead", err)
+func (e *end) shutRead() {
+	if e.isOver() {
+		return
+	}
+	e.closeRead()
 	e.readShut = true
 }
 
-// halfClosed checks the outcome of CloseRead and CloseWrite. TCP refuses once
-// the connection has ended in both directions.
-func (m *machine) halfClosed(e *modelEnd, what string, err error) {
-	switch {
-	case e.closed:
-		m.want(what, 0, err, net.ErrClosed)
-	case e.torn, e.writeShut, e.peer.closed:
-		m.want(what, 0, err, nil, syscall.ENOTCONN)
-	default:
-		m.want(what, 0, err, nil)
+// end closes the end, with a reset if the network has one. It causes a reset as well if bytes were not
+// read.
+func (e *end) end(resets bool) {
+	e.arrived()
+	unread := e.waiting() > 0
+	if resets = resets && e.stage.kind.IsTCP(); resets {
+		e.linger(0)
 	}
-}
-
-func (m *machine) close(e *modelEnd) {
-	err := e.conn.Close()
+	e.close()
 	if e.closed {
-		m.want(e.name+".Close", 0, err, net.ErrClosed)
 		return
 	}
-	m.want(e.name+".Close", 0, err, nil)
-	e.closed = true
-	if e.waiting() > 0 {
-		e.peer.torn = true
+	switch e.closed = true; {
+	case e.broken || e.peer.closed:
+	case unread || resets:
+		e.tear()
+	default:
+		e.peer.awaitPeerClosed()
 	}
 }

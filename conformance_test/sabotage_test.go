@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,94 +68,57 @@ func (l sabotagedListener) Accept() (net.Conn, error) {
 	return s, nil
 }
 
-// sabotages are the wrong engines, with the scripts that must notice.
-var sabotages = []struct {
-	name   string
-	engine sabotaged
-	play   func(s *stage)
-}{
-	{
-		"a wrapped end of stream",
-		sabotaged{read: func(c *net.TCPConn, p []byte) (int, error) {
-			n, err := c.Read(p)
-			if err == io.EOF {
-				err = &net.OpError{Op: "read", Net: "tcp", Err: err}
-			}
-			return n, err
-		}},
-		func(s *stage) {
-			srv, cli := s.pair()
-			cli.close()
-			srv.read(1)
-		},
-	},
-	{
-		"an error without its OpError",
-		sabotaged{read: func(c *net.TCPConn, p []byte) (int, error) {
-			n, err := c.Read(p)
-			var op *net.OpError
-			if errors.As(err, &op) {
-				err = op.Err
-			}
-			return n, err
-		}},
-		func(s *stage) {
-			srv, cli := s.pair()
-			cli.reset()
-			srv.awaitBroken()
-			srv.read(1)
-		},
-	},
-	{
-		"a wrong count",
-		sabotaged{write: func(c *net.TCPConn, p []byte) (int, error) {
-			n, err := c.Write(p)
-			return n - 1, err
-		}},
-		func(s *stage) {
-			srv, _ := s.pair()
-			srv.write("text")
-		},
-	},
-	{
-		"a wrong byte",
-		sabotaged{read: func(c *net.TCPConn, p []byte) (int, error) {
-			n, err := c.Read(p)
-			if n > 0 {
-				p[n-1] ^= 1
-			}
-			return n, err
-		}},
-		func(s *stage) {
-			srv, cli := s.pair()
-			cli.writeBytes(pattern(100_000))
-			cli.close()
-			srv.readAll()
-		},
-	},
-	{
-		"a second Close that succeeds",
-		sabotaged{close: func(c *net.TCPConn) error {
-			c.Close()
-			return nil
-		}},
-		func(s *stage) {
-			srv, _ := s.pair()
-			srv.close()
-			srv.close()
-		},
-	},
-	{
-		"a deadline that is ignored",
-		sabotaged{setDeadline: func(*net.TCPConn, time.Time) error { return nil }},
-		func(s *stage) {
-			srv, cli := s.pair()
-			cli.write("data")
-			srv.awaitReadable(4)
-			srv.deadline("SetReadDeadline", longAgo)
-			srv.read(4)
-		},
-	},
+// sabotages are the wrong engines.
+var sabotages = map[string]sabotaged{
+	"a wrapped end of stream": {read: func(c *net.TCPConn, p []byte) (int, error) {
+		n, err := c.Read(p)
+		if err == io.EOF {
+			err = &net.OpError{Op: "read", Net: "tcp", Err: err}
+		}
+		return n, err
+	}},
+	"an error without its OpError": {read: func(c *net.TCPConn, p []byte) (int, error) {
+		n, err := c.Read(p)
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return n, err
+	}},
+	"a reset taken for the end": {read: func(c *net.TCPConn, p []byte) (int, error) {
+		n, err := c.Read(p)
+		if errors.Is(err, syscall.ECONNRESET) {
+			err = io.EOF
+		}
+		return n, err
+	}},
+	"a read of nothing that never fails": {read: func(c *net.TCPConn, p []byte) (int, error) {
+		if len(p) == 0 {
+			return 0, nil
+		}
+		return c.Read(p)
+	}},
+	"a wrong count": {write: func(c *net.TCPConn, p []byte) (int, error) {
+		n, err := c.Write(p)
+		return max(0, n-1), err
+	}},
+	"a wrong byte": {read: func(c *net.TCPConn, p []byte) (int, error) {
+		n, err := c.Read(p)
+		if n > 0 {
+			p[n-1] ^= 1
+		}
+		return n, err
+	}},
+	"a second Close that succeeds": {close: func(c *net.TCPConn) error {
+		c.Close()
+		return nil
+	}},
+	"a deadline in the past that passes soon": {setDeadline: func(c *net.TCPConn, t time.Time) error {
+		if t == longAgo {
+			t = time.Now().Add(5 * time.Millisecond)
+		}
+		return c.SetReadDeadline(t)
+	}},
 }
 
 // recorder is a testing.TB that records failures without failing the test.
@@ -168,34 +132,40 @@ func (r *recorder) Errorf(format string, args ...any) {
 }
 func (r *recorder) Failed() bool { return false }
 
+// TestSabotageIsNoticed: of some random programs, at least one goes differently on a wrong engine, and
+// none on net itself.
 func TestSabotageIsNoticed(t *testing.T) {
-	for _, sabotage := range sabotages {
-		t.Run(sabotage.name, func(t *testing.T) {
+	compare := func(t *testing.T, sc script, e engine) (failures []string) {
+		r := &recorder{TB: t}
+		compareEngines(r, sc, testnet.TCP4, netEngine, e)
+		return r.failures
+	}
+	for name, template := range sabotages {
+		t.Run(name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			wrong := engine{name: "sabotaged", listen: func(network, address string) (net.Listener, error) {
 				ln, err := listenPlainTCP(network, address)
 				if err != nil {
 					return nil, err
 				}
-				return sabotagedListener{ln, sabotage.engine}, nil
+				return sabotagedListener{ln, template}, nil
 			}}
-			sc := script{name: sabotage.name, play: sabotage.play}
-			r := &recorder{TB: t}
-			compareEngines(r, sc, testnet.TCP4, netEngine, wrong)
-			if len(r.failures) != 1 {
-				t.Errorf("got failures %q, want one", r.failures)
+			noticed := 0
+			for seed := range uint64(100) {
+				sc := script{play: func(s *stage) { playProgram(s, randomProgram(seed)[1:]) }}
+				noticed += len(compare(t, sc, wrong))
+				if failures := compare(t, sc, netEngine); len(failures) != 0 {
+					t.Errorf("net against itself: got failures %q, want none", failures)
+				}
 			}
-			r = &recorder{TB: t}
-			compareEngines(r, sc, testnet.TCP4, netEngine, netEngine)
-			if len(r.failures) != 0 {
-				t.Errorf("net against itself: got failures %q, want none", r.failures)
+			if noticed == 0 {
+				t.Error("no program has noticed")
 			}
-			r = &recorder{TB: t}
-			sc.shows = []string{"what no transcript contains"}
-			compareEngines(r, sc, testnet.TCP4, netEngine, netEngine)
-			if len(r.failures) != 1 {
-				t.Errorf("a script that does not show what it should: got failures %q, want one", r.failures)
-			}
+			t.Logf("%d programs have noticed", noticed)
 		})
+	}
+	empty := script{shows: []string{"what no transcript contains"}, play: func(*stage) {}}
+	if failures := compare(t, empty, netEngine); len(failures) != 1 {
+		t.Errorf("a script that does not show what it should: got failures %q, want one", failures)
 	}
 }

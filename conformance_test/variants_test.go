@@ -130,7 +130,13 @@ func TestVariants(t *testing.T) {
 			}
 			t.Cleanup(stop)
 			t.Run("nettest", func(t *testing.T) { nettest.TestConn(t, makePipe(t, e, testnet.TCP4, "server", plain)) })
-			t.Run("random programs", func(t *testing.T) { runRandom(t, e, runProgram, 200, rounds(100)) })
+			t.Run("random programs", func(t *testing.T) {
+				reference := netEngine
+				if v.config.NetBuffers {
+					reference = reference.onTCP()
+				}
+				runRandom(t, 200, rounds(100), func(t *testing.T, program []byte) { comparePrograms(t, reference, e, program) })
+			})
 			t.Run("conn", func(t *testing.T) { stressConn(t, e) })
 			t.Run("listener", func(t *testing.T) { stressListener(t, e) })
 			t.Run("aborted reads", func(t *testing.T) { stressAbortedReads(t, e) })

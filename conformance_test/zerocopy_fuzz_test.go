@@ -2,10 +2,12 @@ package conformance
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,12 +23,39 @@ import (
 // A program copies only bytes that it has provided, so it never waits. The program determines
 // whether a copy uses the fast paths; the model doesn't know the difference.
 func FuzzTransfers(f *testing.F) {
-	fuzzPrograms(f, runTransfers)
+	fuzzPrograms(f, func(t *testing.T, program []byte) {
+		for _, e := range engines {
+			runTransfers(t, e, program)
+		}
+	})
 }
 
 // TestRandomTransfers runs more programs than the fuzz target's seeds, always the same ones.
 func TestRandomTransfers(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, e engine) { runRandom(t, e, runTransfers, 1000, rounds(600)) })
+	onEachEngine(t, func(t *testing.T, e engine) {
+		runRandom(t, 1000, rounds(600), func(t *testing.T, program []byte) { runTransfers(t, e, program) })
+	})
+}
+
+// These are the outcomes of a program's operations, to print if one differs from the model.
+type outcomes struct {
+	t     *testing.T
+	trace []string
+}
+
+// String returns one line for each outcome.
+func (o *outcomes) String() string { return "\t" + strings.Join(o.trace, "\n\t") }
+
+// want checks a result against the errors that the model allows; nil means success.
+func (o *outcomes) want(what string, n int64, err error, allowed ...error) {
+	o.t.Helper()
+	o.trace = append(o.trace, fmt.Sprintf("%s: %d, %v", what, n, err))
+	for _, a := range allowed {
+		if err == a || a != nil && errors.Is(err, a) {
+			return
+		}
+	}
+	o.t.Errorf("%s: got %d, %v, want one of %v", what, n, err, allowed)
 }
 
 // A modelStream is one direction of a connection or of a pipe: the bytes that were written and not
