@@ -3,7 +3,6 @@ package conformance
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -74,11 +73,10 @@ func (s *stage) noteOffset(f *os.File) {
 // TestDiffReadFrom calls ReadFrom with every kind of source on TCP connections, the only net
 // connections that have it.
 func TestDiffReadFrom(t *testing.T) {
-	const fileBytes = 300_000
 	playScripts(t, []script{{
 		name:  "readers",
 		kinds: onTCP,
-		shows: []string{`ReadFrom\(stuttering\): 7 nil`, `ReadFrom\(data with EOF\): 4 nil`},
+		shows: []string{`ReadFrom\(stuttering\): 7 nil`, `ReadFrom\(data with EOF\): 4 nil`, `a device\): 70000 nil`},
 		play: func(s *stage) {
 			srv, cli := s.pair()
 			reading := cli.beginReadAll()
@@ -88,6 +86,12 @@ func TestDiffReadFrom(t *testing.T) {
 			srv.readFrom("one byte at a time", iotest.OneByteReader(strings.NewReader("slowly")))
 			srv.readFrom("data with EOF", iotest.DataErrReader(strings.NewReader("last")))
 			srv.readFrom("stuttering", &stutter{r: strings.NewReader("st-stut")})
+			zero, err := os.Open("/dev/zero")
+			if err != nil {
+				s.Fatalf("/dev/zero: %v", err)
+			}
+			defer zero.Close()
+			srv.readFrom("a device", io.LimitReader(zero, 70_000))
 			srv.close()
 			reading.end()
 		},
@@ -176,38 +180,6 @@ func TestDiffReadFrom(t *testing.T) {
 			})
 		},
 	}, {
-		name:  "files",
-		kinds: onTCP,
-		shows: []string{`whole\): 300000 nil`, `file offset: 300000`, `cli.ReadAll: 1400000 bytes`},
-		play: func(s *stage) {
-			srv, cli := s.pair()
-			reading := cli.beginReadAll()
-			f := testnet.TempFile(s, pattern(fileBytes))
-			srv.readFrom("whole", f)
-			s.noteOffset(f)
-			srv.readFrom("at its end", f)
-			f.Seek(100_000, io.SeekStart)
-			srv.readFrom("from an offset", f)
-			s.noteOffset(f)
-			f.Seek(0, io.SeekStart)
-			limited := &io.LimitedReader{R: f, N: 200_000}
-			srv.readFrom("limited", limited)
-			s.note("left %d of the limit", limited.N)
-			s.noteOffset(f)
-			limited = &io.LimitedReader{R: f, N: 200_000}
-			srv.readFrom("limited beyond its end", limited)
-			s.note("left %d of the limit", limited.N)
-			f.Seek(0, io.SeekStart)
-			srv.readFrom("limited twice", &io.LimitedReader{R: &io.LimitedReader{R: f, N: 250_000}, N: 300_000})
-			s.noteOffset(f)
-			srv.readFrom("section", io.NewSectionReader(f, 50_000, 250_000))
-			f.Seek(200_000, io.SeekStart)
-			srv.readFrom("hidden", onlyReader{f})
-			s.noteOffset(f)
-			srv.close()
-			reading.end()
-		},
-	}, {
 		name:  "a closed file and a directory",
 		kinds: onTCP,
 		shows: []string{`OpError\{"readfrom".*file already closed`},
@@ -220,65 +192,6 @@ func TestDiffReadFrom(t *testing.T) {
 			srv.write("usable")
 			srv.close()
 			cli.readAll()
-		},
-	}, {
-		name:  "pipes and devices",
-		kinds: onTCP,
-		shows: []string{`pipe\): 9 nil`, `zero\): 70000 nil`},
-		play: func(s *stage) {
-			srv, cli := s.pair()
-			reading := cli.beginReadAll()
-			r, w, err := os.Pipe()
-			if err != nil {
-				s.Fatalf("pipe: %v", err)
-			}
-			defer r.Close()
-			go func() {
-				io.WriteString(w, "from ")
-				time.Sleep(5 * time.Millisecond)
-				io.WriteString(w, "pipe")
-				w.Close()
-			}()
-			srv.readFrom("pipe", r)
-			zero, err := os.Open("/dev/zero")
-			if err != nil {
-				s.Fatalf("/dev/zero: %v", err)
-			}
-			defer zero.Close()
-			srv.readFrom("zero", io.LimitReader(zero, 70_000))
-			srv.close()
-			reading.end()
-		},
-	}, {
-		name:  "other connections",
-		kinds: onTCP,
-		shows: []string{`of net\): 200000 nil`, `of the engine\): 100000 nil`, `limited\): 5 nil`},
-		play: func(s *stage) {
-			srv, cli := s.pair()
-			reading := cli.beginReadAll()
-
-			// sendAndClose is the far end of a connection that is the source of a copy.
-			sendAndClose := func(c net.Conn, data []byte) {
-				c.Write(data)
-				c.Close()
-			}
-			far, near := testnet.Pair(s, net.Listen, s.kind)
-			go sendAndClose(far, pattern(200_000))
-			srv.readFrom("of net", near)
-
-			accepted, dialed := testnet.Pair(s, s.engine.listen, s.kind)
-			go sendAndClose(dialed, pattern(100_000))
-			srv.readFrom("of the engine", accepted)
-
-			source, end := testnet.Pair(s, s.engine.listen, s.kind)
-			go io.WriteString(end, "left and taken")
-			srv.readFrom("limited", io.LimitReader(source, 5))
-			rest := make([]byte, 9)
-			_, err := io.ReadFull(source, rest)
-			s.note("rest: %q %s", rest, describeError(err))
-
-			srv.close()
-			reading.end()
 		},
 	}})
 }
@@ -381,88 +294,10 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestDiffIOCopy copies as programs do, on every kind of connection. Callers must not notice what
-// io.Copy uses (ReadFrom, WriteTo, sendfile, splice): bytes and counts must agree.
+// TestDiffIOCopy copies as programs do, on every kind of connection. TestDiffZeroCopy does so in all
+// situations of places between which the kernel moves the bytes.
 func TestDiffIOCopy(t *testing.T) {
-	const size = 300_000
 	playScripts(t, []script{{
-		name:  "to a connection",
-		shows: []string{`reader: 300000 nil`, `file: 300000 nil`, `part: 1000 nil`, `cli.ReadAll: 901000 bytes`},
-		play: func(s *stage) {
-			srv, cli := s.pair()
-			reading := cli.beginReadAll()
-			copyTo := func(what string, r io.Reader) {
-				n, err := io.Copy(srv.Conn, r)
-				s.note("%s", describeCopy(what, n, err))
-			}
-			copyTo("reader", onlyReader{bytes.NewReader(pattern(size))})
-			copyTo("bytes", bytes.NewReader(pattern(size)))
-			f := testnet.TempFile(s, pattern(size))
-			copyTo("file", f)
-			f.Seek(0, io.SeekStart)
-			n, err := io.CopyN(srv.Conn, f, 1000)
-			s.note("%s", describeCopy("part", n, err))
-			s.noteOffset(f)
-			copyTo("nothing", strings.NewReader(""))
-			srv.close()
-			reading.end()
-		},
-	}, {
-		name:  "from a connection",
-		shows: []string{`to a file: 300000 nil`, `the rest: 0 nil`},
-		play: func(s *stage) {
-			srv, cli := s.pair()
-			go func() {
-				cli.Conn.Write(pattern(size + 10))
-				cli.Conn.Close()
-			}()
-			n, err := io.CopyN(io.Discard, srv.Conn, 10)
-			s.note("%s", describeCopy("a part", n, err))
-			f := testnet.TempFile(s, nil)
-			n, err = io.Copy(f, srv.Conn)
-			s.note("%s", describeCopy("to a file", n, err))
-			s.noteOffset(f)
-			content, err := os.ReadFile(f.Name())
-			s.note("content %s %s", digest(content), describeError(err))
-			n, err = io.Copy(io.Discard, srv.Conn)
-			s.note("%s", describeCopy("the rest", n, err))
-		},
-	}, {
-		name:  "between connections, both ways",
-		shows: []string{`to net: 300000 nil`, `from net: 150000 nil`, `between the engine's: 300000 nil`},
-		play: func(s *stage) {
-			for _, c := range []struct {
-				what string
-				size int
-				via  testnet.ListenFunc
-			}{{"to net", size, net.Listen}, {"between the engine's", size, s.engine.listen}, {"from net", size / 2, net.Listen}} {
-				srv, cli := s.pair()
-				// Unix connections are also copied to TCP connections, and the other way round.
-				kind := s.kind
-				if c.what == "to net" && !kind.IsTCP() {
-					kind = testnet.TCP4
-				}
-				other, otherPeer := testnet.Pair(s, c.via, kind)
-				from, to, source := srv.Conn, other, cli.Conn
-				sink := otherPeer
-				if c.what == "from net" {
-					from, to, source, sink = other, srv.Conn, otherPeer, cli.Conn
-				}
-				go func() {
-					source.Write(pattern(c.size))
-					source.Close()
-				}()
-				received := s.begin("the sink", func() string {
-					data, err := io.ReadAll(sink)
-					return fmt.Sprintf("%s received %s %s", c.what, digest(data), describeError(err))
-				})
-				n, err := io.Copy(to, from)
-				s.note("%s", describeCopy(c.what, n, err))
-				to.Close()
-				received.end()
-			}
-		},
-	}, {
 		name:  "errors",
 		shows: []string{`source failed`, `EPIPE|ECONNRESET`},
 		play: func(s *stage) {
