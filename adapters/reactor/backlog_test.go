@@ -82,60 +82,74 @@ func TestRefusedWriteEnds(t *testing.T) {
 	}
 }
 
-// A refused write leaves the connection of a RoomHandler as it was, and Room comes when there is room.
-// So a stream of any length is sent as there is room, also to a peer that has ended its own.
+// A RoomHandler sends a stream of any length as there is room, from any place, also to a peer that has
+// ended its own: until a write is refused, which leaves the connection as it was, or, without polling,
+// until much waits.
 func TestRoom(t *testing.T) {
 	testnet.NoLeaks(t)
-	stream := numbers(4 << 20)
-	const piece, limit = 40_000, 256 << 10
-	for way, write := range waysToWrite {
-		for place, at := range placesToWrite {
-			t.Run(way+" in "+place, func(t *testing.T) {
-				end, ended := closes()
-				var s *Server
-				var mu sync.Mutex // guards the following; Room may come before the code that was refused knows
-				most, rest := 0, stream
-				send := func(c *Conn) {
-					mu.Lock()
-					defer mu.Unlock()
-					for len(rest) > 0 {
-						p := rest[:min(piece, len(rest))]
-						if err := write(s, c, p); err != nil {
-							if !errors.Is(err, ErrWriteBufferFull) {
-								t.Errorf("got %v", err)
-							}
-							return
-						}
-						rest, most = rest[len(p):], max(most, backlogOf(c))
-					}
-				}
-				h := &told{room: func(c *Conn) { at(c, func() { send(c) }) }}
-				h.open, h.close, h.data = smallBuffer, end, func(c *Conn, p []byte) int {
-					at(c, func() { send(c) })
-					return len(p)
-				}
-				s, dial := serve(t, h, Config{WriteHardLimit: limit})
-				c := dial().(*net.TCPConn)
-				c.SetReadBuffer(socketBytes)
-				c.Write([]byte("x"))
-				if place == "Data" { // elsewhere the peer's end may come first, and close the connection
-					c.CloseWrite()
-				}
-				got := make([]byte, len(stream))
-				if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, stream) {
-					t.Errorf("got %v, the same bytes up to %d, want %d", err, commonPrefix(got, stream), len(stream))
-				}
-				c.CloseWrite()
-				if err := testnet.Receive(t, "Close", ended); err != io.EOF {
-					t.Errorf("Close: got %v, want %v", err, io.EOF)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				if most > limit {
-					t.Errorf("got %d bytes that wait, want %d at most", most, limit)
-				}
-			})
+	for way := range waysToWrite {
+		for place := range placesToWrite {
+			t.Run(way+" in "+place, func(t *testing.T) { testRoom(t, way, place, true) })
 		}
+	}
+	for place := range placesToWrite {
+		t.Run("Unsent in "+place, func(t *testing.T) { testRoom(t, "Write", place, false) })
+	}
+}
+
+func testRoom(t *testing.T, way, place string, untilRefused bool) {
+	const piece, mark, limit = 40_000, 64 << 10, 256 << 10
+	config, bound, size := Config{WriteHardLimit: limit}, limit, 4<<20
+	if !untilRefused {
+		config, bound = Config{WriteHighWaterMark: mark}, mark+piece
+		if place == "Data" && !testing.Short() {
+			size = 32 << 20
+		}
+	}
+	stream := numbers(size)
+	end, ended := closes()
+	var s *Server
+	var mu sync.Mutex // guards the following; Room may come before the code that was refused knows
+	most, rooms, rest := 0, 0, stream
+	send := func(c *Conn) {
+		mu.Lock()
+		defer mu.Unlock()
+		for len(rest) > 0 && (untilRefused || c.Unsent() <= mark) {
+			p := rest[:min(piece, len(rest))]
+			if err := waysToWrite[way](s, c, p); err != nil {
+				if !untilRefused || !errors.Is(err, ErrWriteBufferFull) {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			rest, most = rest[len(p):], max(most, backlogOf(c))
+		}
+	}
+	sends := func(c *Conn) { placesToWrite[place](c, func() { send(c) }) }
+	h := &told{room: func(c *Conn) { rooms++; sends(c) }}
+	h.open, h.close, h.data = smallBuffer, end, func(c *Conn, p []byte) int { sends(c); return len(p) }
+	s, dial := serve(t, h, config)
+	c := dial().(*net.TCPConn)
+	c.SetReadBuffer(socketBytes)
+	c.Write([]byte("x"))
+	if place == "Data" { // elsewhere the peer's end may come first, and close the connection
+		c.CloseWrite()
+	}
+	got := make([]byte, len(stream))
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, stream) {
+		t.Errorf("got %v, the same bytes up to %d, want %d", err, commonPrefix(got, stream), len(stream))
+	}
+	c.CloseWrite()
+	if err := testnet.Receive(t, "Close", ended); err != io.EOF {
+		t.Errorf("Close: got %v, want %v", err, io.EOF)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if most > bound {
+		t.Errorf("got %d bytes that wait, want %d at most", most, bound)
+	}
+	if !untilRefused && rooms > 2*(size/mark+1) {
+		t.Errorf("Room was called %d times for %d bytes", rooms, size)
 	}
 }
 

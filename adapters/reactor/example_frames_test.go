@@ -3,10 +3,7 @@ package reactor_test
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
-	"net"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor"
 )
 
@@ -45,28 +42,7 @@ func reverse(p []byte) {
 
 // Messages with their length in front: a call of Data takes those that are there whole.
 func ExampleHandler() {
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	done := make(chan bool)
-	go func() {
-		defer close(done)
-		reactor.Serve(ln, frames{}, reactor.Config{})
-	}()
-
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer c.Close()
-	io.WriteString(c, "\x00\x00\x00\x05hello\x00\x00\x00\x03abc")
-	c.(*net.TCPConn).CloseWrite()
-	answer, err := io.ReadAll(c)
+	answer, err := converse(frames{}, "\x00\x00\x00\x05hello\x00\x00\x00\x03abc", reactor.Config{})
 	fmt.Printf("%q %v\n", answer, err)
-	ln.Close()
-	<-done
 	// Output: "\x00\x00\x00\x05olleh\x00\x00\x00\x03cba" <nil>
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -222,65 +221,6 @@ func TestReadTimeoutOfAttachedBytes(t *testing.T) {
 	}
 }
 
-// A connection that isn't read, because bytes wait for the peer, is not closed for the rest of a
-// message.
-func TestReadTimeoutWhilePaused(t *testing.T) {
-	testnet.NoLeaks(t)
-	conns := make(chan *Conn, 1)
-	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
-		conns <- c
-		return 0
-	}}, Config{ReadTimeout: time.Minute})
-	io.WriteString(dial(), "a")
-	c := testnet.Receive(t, "half a message", conns)
-	closes := make(chan bool, 1)
-	c.loop.engine.Submit(func() {
-		c.asked.Or(askRoom)
-		c.more.times.keptSince = monotime.Now() - int64(2*time.Minute)
-		c.checkTimeouts()
-		c.asked.And(^askRoom)
-		closes <- c.asked.Load()&askClose != 0
-	})
-	if testnet.Receive(t, "the check", closes) {
-		t.Error("the connection is closed")
-	}
-}
-
-// ReadTimeout is over when the peer has ended its stream: an answer may take as long as it likes.
-func TestReadTimeoutAfterTheEnd(t *testing.T) {
-	testnet.NoLeaks(t)
-	end, ended := closes()
-	h := &ender{handler: handler{close: end, data: func(*Conn, []byte) int { return 0 }}}
-	h.end = func(c *Conn, unused []byte) {
-		c.Loop().Submit(func() {
-			if kept := &c.more.times.keptSince; *kept != 0 {
-				*kept -= int64(2 * time.Minute)
-			}
-			c.checkTimeouts()
-			c.Write([]byte("answer"))
-			c.Close()
-		})
-	}
-	_, dial := serve(t, h, Config{ReadTimeout: time.Minute})
-	c := dial()
-	io.WriteString(c, "a request without an end")
-	c.(*net.TCPConn).CloseWrite()
-	if got, err := io.ReadAll(c); string(got) != "answer" || err != nil {
-		t.Errorf("got %q, %v, want the answer", got, err)
-	}
-	if err := testnet.Receive(t, "Close", ended); err != nil {
-		t.Errorf("Close: got %v, want nil", err)
-	}
-}
-
-// A zero Timer can be stopped: that of a connection for which After was not called.
-func TestZeroTimer(t *testing.T) {
-	var timer Timer
-	if timer.Stop() {
-		t.Error("got true, want false")
-	}
-}
-
 // After calls once, on the loop, unless it is stopped or the connection is closed.
 func TestAfter(t *testing.T) {
 	testnet.NoLeaks(t)
@@ -289,6 +229,9 @@ func TestAfter(t *testing.T) {
 	h := &handler{close: func(_ *Conn, err error) { closed = true; ended <- err }, open: func(c *Conn) {
 		if !c.AfterFunc(0, func() { t.Error("a stopped timer fired") }).Stop() {
 			t.Error("Stop: got false for a timer that waits")
+		}
+		if new(Timer).Stop() {
+			t.Error("Stop: got true for a zero Timer")
 		}
 		c.AfterFunc(time.Millisecond, func() {
 			c.Write([]byte("tick"))

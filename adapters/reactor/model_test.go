@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -324,6 +325,8 @@ func endOf(err error) string {
 		return "the end in a message"
 	case err == ErrWriteBufferFull:
 		return refused
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "a timeout"
 	}
 	return "an error"
 }

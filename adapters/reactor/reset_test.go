@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -80,14 +81,25 @@ func TestWriteBeforePanic(t *testing.T) {
 	}
 }
 
-// A detached connection is reset if it is closed before the rest is sent.
+// A detached connection is reset if it is closed before the rest is sent, whether a goroutine sends it
+// at the moment or its deadline has passed, and no buffer is lost.
 func TestDroppedRestResets(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, _ := serve(t, &handler{})
-	c, peer := detachFull(t, s, numbers(12<<20))
-	c.Close()
-	if n, err := io.Copy(io.Discard, peer); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the peer got %d bytes, %v, want a reset", n, err)
+	for _, late := range []bool{false, true} {
+		c, peer := detachFull(t, s, numbers(12<<20))
+		if late {
+			c.SetWriteDeadline(time.Unix(1, 0)) // ends the goroutine, with bytes left
+			c.Write([]byte("x"))
+		}
+		c.Close()
+		if _, err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("late %t: got %v, want %v", late, err, net.ErrClosed)
+		}
+		if n, err := io.Copy(io.Discard, peer); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("late %t: the peer got %d bytes, %v, want a reset", late, n, err)
+		}
+		testnet.Eventually(t, "the buffers' release", func() bool { return percore.ReadStats().Pool.BuffersInUse == 0 })
 	}
 }
 

@@ -175,64 +175,6 @@ func TestPauseWithFullBuffer(t *testing.T) {
 	}
 }
 
-// A long download is sent as there is room, without polling, from any place, also to a peer that has
-// ended its own stream.
-func TestDownload(t *testing.T) {
-	testnet.NoLeaks(t)
-	const mark, piece = 64 << 10, 50_000
-	for place, at := range placesToWrite {
-		t.Run(place, func(t *testing.T) {
-			size := 4 << 20
-			if place == "Data" && !testing.Short() {
-				size = 32 << 20
-			}
-			stream := numbers(size)
-			end, ended := closes()
-			var mu sync.Mutex // guards rest, most and rooms
-			rest, most, rooms := stream, 0, 0
-			send := func(c *Conn) {
-				mu.Lock()
-				defer mu.Unlock()
-				for len(rest) > 0 && c.Unsent() <= mark {
-					n, err := c.Write(rest[:min(piece, len(rest))])
-					if err != nil {
-						t.Errorf("got %v", err)
-						return
-					}
-					rest, most = rest[n:], max(most, c.Unsent())
-				}
-				if len(rest) == 0 {
-					c.Close()
-				}
-			}
-			h := &told{room: func(c *Conn) { rooms++; at(c, func() { send(c) }) }}
-			h.close, h.open = end, smallBuffer
-			h.data = func(c *Conn, p []byte) int { at(c, func() { send(c) }); return len(p) }
-			_, dial := serve(t, h, Config{WriteHighWaterMark: mark})
-			c := dial().(*net.TCPConn)
-			c.SetReadBuffer(socketBytes)
-			c.Write([]byte("x"))
-			if place == "Data" { // elsewhere the peer's end may come first, and close the connection
-				c.CloseWrite()
-			}
-			got, err := io.ReadAll(c) // to the end: what is written may be here before Close is called
-			if err != nil || !bytes.Equal(got, stream) {
-				t.Errorf("got %d bytes, %v, the same up to %d, want %d", len(got), err, commonPrefix(got, stream), len(stream))
-			}
-			c.Close()
-			if err := testnet.Receive(t, "Close", ended); err != nil {
-				t.Errorf("Close: got %v, want nil", err)
-			}
-			if most > mark+piece {
-				t.Errorf("got %d bytes that wait, want %d at most", most, mark+piece)
-			}
-			if rooms > 2*(size/mark+1) {
-				t.Errorf("Room was called %d times for %d bytes", rooms, size)
-			}
-		})
-	}
-}
-
 // Room, or Close, follows whenever Unsent has returned more than WriteHighWaterMark, however many
 // write.
 func TestUnsentPromise(t *testing.T) {

@@ -36,6 +36,7 @@ func TestTimeoutsCount(t *testing.T) {
 	pause := func(c *Conn) { c.Pause() }
 	room := func(c *Conn) { c.asked.Or(askRoom) }
 	hold := func(c *Conn) { c.Hold() }
+	half := func(c *Conn) { c.offered, c.more.times.keptSince = true, monotime.Now()-hours } // of a message has come
 	for _, tt := range []struct {
 		name    string
 		timeout Timeout
@@ -58,6 +59,9 @@ func TestTimeoutsCount(t *testing.T) {
 		{"write idle, reading", WriteIdleTimeout(d), read, true},
 		{"write idle, writing", WriteIdleTimeout(d), wrote, false},
 		{"write idle, held", WriteIdleTimeout(d), hold, false},
+		{"half a message", ReadTimeout(d), half, true},
+		{"half a message, paused", ReadTimeout(d), func(c *Conn) { half(c); pause(c) }, false},
+		{"half a message, not read since much waits", ReadTimeout(d), func(c *Conn) { half(c); room(c) }, false},
 		{"write", WriteTimeout(d), nothing, false},
 	} {
 		for _, own := range []bool{false, true} {

@@ -121,26 +121,6 @@ func TestDetachAnother(t *testing.T) {
 	d.conn.Close()
 }
 
-// TestIdleTimeoutOfWrites writes to a peer that sends nothing: the connection isn't idle.
-func TestIdleTimeoutOfWrites(t *testing.T) {
-	s, _ := serve(t, &handler{}, Config{IdleTimeout: time.Hour})
-	c, peer := attach(t, s)
-	var at *timeouts
-	onItsLoop(t, c, func() {
-		at = &c.more.times
-		at.heldAt -= hours
-	})
-	c.Write([]byte("x"))
-	if _, err := io.ReadFull(peer, make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	testnet.Eventually(t, "the time of the write", func() bool { return at.wroteAt.Load() != 0 })
-	onItsLoop(t, c, c.checkTimeouts)
-	if c.asked.Load()&askClose != 0 {
-		t.Error("the connection is closed as if it were idle")
-	}
-}
-
 // TestShortShared writes short buffers to a peer that does not read: they take about the memory that
 // they count for.
 func TestShortShared(t *testing.T) {
@@ -192,33 +172,6 @@ func TestLoopHandlerPanics(t *testing.T) {
 	testnet.Within(t, "Stats", func() { s.Stats() })
 }
 
-// TestEndedLoops attaches dialed connections, each on a group that ends with it: the server keeps the
-// loops of none.
-func TestEndedLoops(t *testing.T) {
-	if onGoroutines {
-		t.Skip("a server has as many loops as there are processors off Linux and with the tag percore_net: run it on Linux without")
-	}
-	s, attachOne := dialing(t)
-	for range 5 {
-		awaitLoopEnd(t, attachOne().loop) // or the next may be on another loop of the same group
-		if n := len(s.loops()); n != 1 {
-			t.Fatalf("got %d loops, want the last", n)
-		}
-	}
-}
-
-// awaitLoopEnd waits until nothing holds a loop any more.
-func awaitLoopEnd(t *testing.T, l *Loop) {
-	t.Helper()
-	testnet.Eventually(t, "the loop's end", func() bool {
-		alive := l.engine.Retain()
-		if alive {
-			l.engine.Release()
-		}
-		return !alive
-	})
-}
-
 // dialing returns a server, and a function that attaches a dialed connection, on a group that ends with
 // it, and waits until it is closed.
 func dialing(t *testing.T) (s *Server, attachOne func() *Conn) {
@@ -245,26 +198,9 @@ func dialing(t *testing.T) (s *Server, attachOne func() *Conn) {
 	}
 }
 
-// TestGoAfterDetach: the server has no more goroutines for a connection that it has handed on.
-func TestGoAfterDetach(t *testing.T) {
-	s, _ := serve(t, &handler{})
-	c, _ := attach(t, s)
-	result := make(chan error, 1)
-	c.Loop().Submit(func() {
-		conn, _, err := c.Detach()
-		if err == nil {
-			err = c.Go(func() { t.Error("the function runs") })
-			conn.Close()
-		}
-		result <- err
-	})
-	if err := testnet.Receive(t, "Go", result); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v, want %v", err, net.ErrClosed)
-	}
-}
-
 // TestGoContextAfterDetach: the context of a function of GoContext ends when the server has handed the
-// connection on, and a function that has not begun is dropped. Functions of Go still run.
+// connection on, and a function that has not begun is dropped. Functions of Go still run, and none is
+// taken after that.
 func TestGoContextAfterDetach(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, _ := serve(t, &handler{})
@@ -283,6 +219,9 @@ func TestGoContextAfterDetach(t *testing.T) {
 		t.Errorf("got cause %v, want %v", err, net.ErrClosed)
 	}
 	testnet.Receive(t, "the last function", last)
+	if err := c.Go(func() { t.Error("a function runs that came later") }); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Go: got %v, want %v", err, net.ErrClosed)
+	}
 }
 
 // detach has a connection's loop detach it.
@@ -488,21 +427,6 @@ func TestDetachedDeadline(t *testing.T) {
 	if got, err := io.ReadAll(peer); string(got) != string(long)+"last" || err != nil {
 		t.Errorf("got %d bytes, %v, want %d (the same up to %d)", len(got), err, len(long)+4, commonPrefix(got, long))
 	}
-}
-
-// TestDetachedClose closes a connection that has bytes to send: they are dropped, and no buffer is
-// lost.
-func TestDetachedClose(t *testing.T) {
-	testnet.NoLeaks(t)
-	s, _ := serve(t, &handler{})
-	conn, _ := detachFull(t, s, numbers(12<<20))
-	conn.SetWriteDeadline(time.Unix(1, 0)) // ends the goroutine, with bytes left
-	conn.Write([]byte("x"))
-	conn.Close()
-	if _, err := conn.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v, want %v", err, net.ErrClosed)
-	}
-	testnet.Eventually(t, "the buffers' release", func() bool { return percore.ReadStats().Pool.BuffersInUse == 0 })
 }
 
 // TestDetachKeepsEnd detaches a connection after CloseWrite: the stream ends all the same, after what

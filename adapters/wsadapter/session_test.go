@@ -561,39 +561,24 @@ func TestArmedByAnother(t *testing.T) {
 	k.wantEnd(io.EOF)
 }
 
-// TestGoexit: a Handle that ends its goroutine closes the connection, and End is called.
-func TestGoexit(t *testing.T) {
-	onEachWay(t, func(t *talk) {
-		t.startWith(&program{read: t.library.read, handle: func(string) error {
-			runtime.Goexit()
-			return nil
-		}})
-		t.awaitIdle()
-		t.send(frame("one"))
-		if err := testnet.Receive(t, "End", t.ended); err == nil {
-			t.Error("End: got no error")
-		}
-		t.awaitStats(t.before)
-		if _, err := t.client.Read(make([]byte, 1)); err == nil {
-			t.Error("the connection is open, want it closed")
-		}
-	})
-}
-
-// TestPanics: a panic in a method of the Session closes the connection and nothing else. It is logged
-// with its stack as net/http does, and End is called, once.
+// TestPanics: a panic in a method of the Session, or runtime.Goexit, closes the connection and nothing
+// else. A panic is logged with its stack as net/http does, and End is called, once.
 func TestPanics(t *testing.T) {
 	var logged testnet.Log
 	log.SetOutput(&logged)
 	defer log.SetOutput(os.Stderr)
-	failure := errors.New("a failure")
+	failure, goexit := errors.New("a failure"), "Goexit"
 	for _, method := range []string{"Read", "Handle", "End", "Handle and End"} {
-		for _, value := range []any{"oh", failure, http.ErrAbortHandler} {
+		for _, value := range []any{"oh", failure, http.ErrAbortHandler, goexit} {
 			t.Run(fmt.Sprint(method, " ", value), func(t *testing.T) {
 				onEachWay(t, func(t *talk) {
 					before := logged.Count("panic serving")
 					reach := func(at string) {
-						if strings.Contains(method, at) {
+						switch {
+						case !strings.Contains(method, at):
+						case value == goexit:
+							runtime.Goexit()
+						default:
 							panic(value)
 						}
 					}
@@ -629,7 +614,7 @@ func TestPanics(t *testing.T) {
 						t.Error("End: got no error")
 					}
 					want := strings.Count(method, " and ") + 1
-					if value == http.ErrAbortHandler {
+					if value == http.ErrAbortHandler || value == goexit {
 						want = 0
 					}
 					testnet.Eventually(t, "the log", func() bool { return logged.Count("panic serving") == before+want })

@@ -5,34 +5,24 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
-	"sync"
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
 )
 
 // Clients that leave at any point of a handshake, of a record, or of an echo that they may not read, end
-// no other connection, and nothing is left of them. It is so of blocking code on package net, too.
+// no other connection, and nothing is left of them.
 func TestPeersLeave(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
-		for name, start := range map[string]func(t *testing.T, config *tls.Config) (ln net.Listener, conns func() int){
-			"reactor": func(t *testing.T, config *tls.Config) (net.Listener, func() int) {
-				s, ln := serve(t, config, Limits{}, &handler{data: echo}, quiet)
-				return ln, func() int { return s.Stats().Conns }
-			},
-			"net": serveNet,
-		} {
-			t.Run(fmt.Sprintf("%s, TLS %t", name, overTLS), func(t *testing.T) {
-				testnet.NoLeaks(t)
-				server, client := testnet.TLS(t)
-				if !overTLS {
-					server = nil
-				}
-				ln, conns := start(t, server)
-				testPeersLeave(t, ln, conns, client, overTLS)
-			})
-		}
+		t.Run(fmt.Sprintf("TLS %t", overTLS), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			server, client := testnet.TLS(t)
+			if !overTLS {
+				server = nil
+			}
+			s, ln := serve(t, server, Limits{}, &handler{data: echo}, quiet)
+			testPeersLeave(t, ln, func() int { return s.Stats().Conns }, client, overTLS)
+		})
 	}
 }
 
@@ -87,48 +77,5 @@ func testPeersLeave(t *testing.T, ln net.Listener, conns func() int, config *tls
 			goesOn()
 			testnet.Eventually(t, "the end of the connection", func() bool { return conns() == 1 })
 		}
-	}
-}
-
-// serveNet serves echoes with blocking code, until the test ends.
-func serveNet(t *testing.T, config *tls.Config) (ln net.Listener, conns func() int) {
-	ln = testnet.Listen(t, net.Listen, testnet.TCP4)
-	var mu sync.Mutex
-	var open []net.Conn
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			if config != nil {
-				c = tls.Server(c, config)
-			}
-			mu.Lock()
-			open = append(open, c)
-			mu.Unlock()
-			serving.Go(func() {
-				_, _ = io.Copy(c, c)
-				c.Close()
-				mu.Lock()
-				defer mu.Unlock()
-				open = slices.DeleteFunc(open, func(o net.Conn) bool { return o == c })
-			})
-		}
-	})
-	t.Cleanup(func() {
-		ln.Close()
-		mu.Lock()
-		for _, c := range open {
-			c.Close()
-		}
-		mu.Unlock()
-		serving.Wait()
-	})
-	return ln, func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(open)
 	}
 }
