@@ -155,13 +155,12 @@ func (all *list) addProxies() {
 	all.conns("proxy/tcp/128B", Scenario{App: AppProxyTCP, Payload: 128, Backend: &Scenario{App: AppEcho}}, 64)
 	all.conns("proxy/tcp/1MiB", Scenario{App: AppProxyTCP, Path: "/1MiB", Backend: &Scenario{App: AppFiles}}, 8)
 	all.conns("proxy/http", Scenario{App: AppProxyHTTP, Backend: &hello}, 64)
-	own := Calls{Own: true}
-	all.conns("proxy/client", Scenario{App: AppProxyHTTP, Calls: own, Backend: &hello}, 64)
-	all.conns("proxy/client/browser", Scenario{App: AppProxyHTTP, Calls: own, Backend: &hello, Browser: true}, 64)
-	all.conns("proxy/client/100KiB", Scenario{App: AppProxyHTTP, Calls: own, Backend: &Scenario{App: AppJSON, Answer: 100 << 10}}, 64)
-	all.conns("proxy/client/https", Scenario{App: AppProxyHTTP, Calls: own, Backend: &hello, TLS: true}, 64)
+	all.conns("proxy/client", Scenario{App: AppProxyHTTP, Own: true, Backend: &hello}, 64)
+	all.conns("proxy/client/browser", Scenario{App: AppProxyHTTP, Own: true, Backend: &hello, Browser: true}, 64)
+	all.conns("proxy/client/100KiB", Scenario{App: AppProxyHTTP, Own: true, Backend: &Scenario{App: AppJSON, Answer: 100 << 10}}, 64)
+	all.conns("proxy/client/https", Scenario{App: AppProxyHTTP, Own: true, Backend: &hello, TLS: true}, 64)
 	upload := Scenario{App: AppUpload}
-	all.conns("proxy/client/chunked", Scenario{App: AppProxyHTTP, Calls: own, Backend: &upload, Payload: 1 << 10, Chunked: true}, 64)
+	all.conns("proxy/client/chunked", Scenario{App: AppProxyHTTP, Own: true, Backend: &upload, Payload: 1 << 10, Chunked: true}, 64)
 }
 
 // addClients adds clients of HTTP and gRPC, with so many calls at a time. An operation is
@@ -169,36 +168,34 @@ func (all *list) addProxies() {
 // small part of the cost. Calls of gRPC are unary, answered by many messages, or messages there and
 // back on streams that stay open.
 func (all *list) addClients() {
-	add := func(name string, backend Scenario, calls Calls, atOnce ...int) {
+	add := func(name string, backend Scenario, atOnce ...int) {
 		for _, n := range atOnce {
-			all.add(fmt.Sprintf("client/%s/calls=%d", name, n), Scenario{App: AppCaller, Conns: n, Calls: calls, Backend: &backend})
+			all.add(fmt.Sprintf("client/%s/calls=%d", name, n), Scenario{App: AppCaller, Conns: n, Backend: &backend})
 		}
 	}
-	hello := Scenario{App: AppHTTP}
-	add("http", hello, Calls{}, 1, 8, 64, 512)
-	add("http/hosts=100", Scenario{App: AppHTTP, Hosts: 100}, Calls{Hosts: 100}, 64)
-	add("http/dial", hello, Calls{Dial: CallDial}, 64)
-	add("http/unix", Scenario{App: AppHTTP, Unix: true}, Calls{Dial: CallUnix}, 64)
-	add("https", Scenario{App: AppHTTP, TLS: true}, Calls{TLS: true}, 64)
-	add("h2c/conns=1", Scenario{App: AppHTTP, HTTP2: true}, Calls{HTTP2: 1}, 1, 64)
-	add("h2c/conns=16", Scenario{App: AppHTTP, HTTP2: true}, Calls{HTTP2: 16}, 512)
-	add("h2/conns=1", Scenario{App: AppHTTP, HTTP2: true, TLS: true}, Calls{HTTP2: 1, TLS: true}, 64)
-	rpc := Scenario{App: AppGRPC}
-	add("grpc/128B/conns=1", rpc, Calls{GRPC: 1, Bytes: 128}, 1, 64)
-	add("grpc/128B/conns=64", rpc, Calls{GRPC: 64, Bytes: 128}, 64)
-	add("grpc/1MiB/conns=8", rpc, Calls{GRPC: 8, Bytes: 1 << 20, Each: 1}, 8)
+	add("http", Scenario{App: AppHTTP}, 1, 8, 64, 512)
+	add("http/hosts=100", Scenario{App: AppHTTP, Hosts: 100}, 64)
+	add("http/dial", Scenario{App: AppHTTP, Dial: true}, 64)
+	add("http/unix", Scenario{App: AppHTTP, Unix: true}, 64)
+	add("https", Scenario{App: AppHTTP, TLS: true}, 64)
+	add("h2c/conns=1", Scenario{App: AppHTTP, HTTP2: true, Conns: 1}, 1, 64)
+	add("h2c/conns=16", Scenario{App: AppHTTP, HTTP2: true, Conns: 16}, 512)
+	add("h2/conns=1", Scenario{App: AppHTTP, HTTP2: true, TLS: true, Conns: 1}, 64)
+	add("grpc/128B/conns=1", Scenario{App: AppGRPC, Conns: 1, Payload: 128}, 1, 64)
+	add("grpc/128B/conns=64", Scenario{App: AppGRPC, Conns: 64, Payload: 128}, 64)
+	add("grpc/1MiB/conns=8", Scenario{App: AppGRPC, Conns: 8, Payload: 1 << 20, Each: 1}, 8)
 	for _, n := range []int{1, 8} {
-		add(fmt.Sprintf("grpc/list/1000x128B/conns=%d", n), rpc, Calls{GRPC: n, Kind: CallList, Bytes: 128, Each: 1}, n)
+		add(fmt.Sprintf("grpc/list/1000x128B/conns=%d", n), Scenario{App: AppGRPC, Conns: n, List: true, Payload: 128, Each: 1}, n)
 	}
-	add("grpc/pingpong/128B/conns=1", rpc, Calls{GRPC: 1, Kind: CallPingPong, Bytes: 128}, 1, 64)
-	add("grpc/pingpong/128B/conns=64", rpc, Calls{GRPC: 64, Kind: CallPingPong, Bytes: 128}, 64)
+	add("grpc/pingpong/128B/conns=1", Scenario{App: AppGRPC, Conns: 1, Stream: true, Payload: 128}, 1, 64)
+	add("grpc/pingpong/128B/conns=64", Scenario{App: AppGRPC, Conns: 64, Stream: true, Payload: 128}, 64)
 	for _, app := range []string{AppUpload, AppMirror} { // bodies one way, and both ways
-		add(app+"/1KiB", Scenario{App: app}, Calls{Bytes: 1 << 10}, 64)
-		add(app+"/1MiB", Scenario{App: app}, Calls{Bytes: 1 << 20, Each: 1}, 8)
+		add(app+"/1KiB", Scenario{App: app, Payload: 1 << 10}, 64)
+		add(app+"/1MiB", Scenario{App: app, Payload: 1 << 20, Each: 1}, 8)
 	}
-	add("chunked/1KiB", Scenario{App: AppUpload}, Calls{Bytes: 1 << 10, Chunked: true}, 64)
-	add("download/4KiB", Scenario{App: AppFiles}, Calls{Path: "/4KiB"}, 64)
-	add("download/1MiB", Scenario{App: AppFiles}, Calls{Path: "/1MiB", Each: 1}, 8)
+	add("chunked/1KiB", Scenario{App: AppUpload, Payload: 1 << 10, Chunked: true}, 64)
+	add("download/4KiB", Scenario{App: AppFiles, Path: "/4KiB"}, 64)
+	add("download/1MiB", Scenario{App: AppFiles, Path: "/1MiB", Each: 1}, 8)
 }
 
 // addComputing adds requests to a server whose other goroutines keep every processor busy. They show

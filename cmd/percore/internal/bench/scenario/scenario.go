@@ -22,8 +22,8 @@ type Scenario struct {
 	Slices    int       // of AppBuffers' answer
 	Unix      bool      // it listens at a unix socket
 	Hosts     int       // if not 0, it listens at so many addresses with the same port: 127.0.0.1, 127.0.0.2, …
-	Backend   *Scenario // a second server, on package net, which this one talks to
-	Calls     Calls     // how AppCaller talks to it, and AppProxyHTTP with Calls.Own
+	Backend   *Scenario // a second server, on package net, which this one talks to; its load says how
+	Own       bool      // AppProxyHTTP only: the arm's client calls the backend; else http.Transport does
 
 	// Spin is how much CPU time a request of AppSpin takes, and SpinIterations the same in turns of its
 	// loop: the harness finds out once, so every arm does the same work even if the clock speed drifts.
@@ -46,6 +46,12 @@ type Scenario struct {
 	Field    string // HTTP/1 only: another line of the header
 	Window   int    // HTTP/2 only: how many bytes of answers the server may send ahead; 0: 1 GiB
 
+	// The calls of AppCaller to a Backend with these, one after the other. Its Conns are those of a client
+	// over HTTP/2 or of gRPC, which uses them in turn.
+	Each int  // calls for a request; 0: CallsPerRequest
+	List bool // AppGRPC only: they are answered by ListMessages messages
+	Dial bool // the client's DialContext is a function of the program's own, as it is with Unix
+
 	// How it is measured: in a closed loop, unless one of these makes it an open loop.
 	Share              float64       // of the rate that the last arm reaches in a closed loop
 	PauseMin, PauseMax time.Duration // each connection pauses for a random time between them
@@ -56,33 +62,9 @@ type Scenario struct {
 	Procs   int  // processors of the server; the load has the others; 0: the run decides
 }
 
-// Calls say how a client calls the backend.
-type Calls struct {
-	Each    int    // calls for a request, one after the other; 0: CallsPerRequest
-	TLS     bool   // else in clear
-	HTTP2   int    // if not 0, over HTTP/2, by so many clients in turn with a connection each
-	GRPC    int    // if not 0, they are calls of gRPC, on so many connections in turn
-	Kind    string // of calls of gRPC: unary, CallList or CallPingPong
-	Path    string // of HTTP
-	Bytes   int    // of the body or message; no body: a GET
-	Chunked bool   // the body's length is not known before
-	Hosts   int    // if not 0, so many addresses in turn, of a backend with Hosts
-	Dial    string // the client's DialContext: none, CallDial or CallUnix
-	Own     bool   // the arm's client calls, of AppProxyHTTP; else http.Transport does
-}
-
 // CallsPerRequest is how many calls of a client AppCaller makes for a request, so that the request
 // itself is a small part of the cost.
 const CallsPerRequest = 50
-
-// The values of Calls.Kind and Calls.Dial.
-const (
-	CallList     = "list"     // answered by ListMessages messages
-	CallPingPong = "pingpong" // a message there and back on a stream that stays open
-
-	CallDial = "dial" // a function of the program's own
-	CallUnix = "unix" // the same, of connections to a unix socket
-)
 
 // The servers.
 const (
@@ -95,7 +77,7 @@ const (
 	AppMirror    = "mirror"     // net/http: sends the body back
 	AppUpgrade   = "upgrade"    // net/http: switches to another protocol, as a WebSocket's server does, and closes
 	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to the backend
-	AppCaller    = "caller"     // net/http: makes Calls, then sends the short text
+	AppCaller    = "caller"     // net/http: calls the backend, then sends the short text
 	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions between client and backend
 	AppEcho      = "echo"       // sends bytes back as they come
 	AppBroadcast = "broadcast"  // sends bytes to all connections as they come; a Greeting to its sender alone
@@ -222,7 +204,6 @@ func (e Engine) Peer() bool { return e.Kind == Gnet || e.Kind == Nbio || e.Kind 
 // Serves reports whether there is such a server, or client.
 func (e Engine) Serves(s *Scenario) bool {
 	plain := !s.TLS && !s.HTTP2 && !s.HTTP10 && s.Field == ""
-	other := Calls{HTTP2: s.Calls.HTTP2, GRPC: s.Calls.GRPC, Hosts: s.Calls.Hosts}
 	if e.Detach && !s.Waiting {
 		return false
 	}
@@ -232,7 +213,7 @@ func (e Engine) Serves(s *Scenario) bool {
 	case NewServer:
 		return s.App == AppGRPC
 	case FastHTTP:
-		return s.App == AppHTTP && plain || s.App == AppCaller && other == Calls{}
+		return s.App == AppHTTP && plain || s.App == AppCaller && s.Backend.App != AppGRPC && !s.Backend.HTTP2 && s.Backend.Hosts == 0
 	case Nginx:
 		return s.App == AppHTTP && plain && !s.Computing && !s.Timeouts || s.App == AppProxyHTTP
 	case Nghttpd:

@@ -25,12 +25,12 @@ type caller struct {
 
 // newCaller makes the client that the engine has.
 func newCaller(order *scenario.Order) *caller {
-	c := &caller{each: order.Calls.Each}
+	c := &caller{each: order.Backend.Each}
 	if c.each == 0 {
 		c.each = scenario.CallsPerRequest
 	}
-	switch calls := order.Calls; {
-	case calls.GRPC > 0:
+	switch {
+	case order.Backend.App == scenario.AppGRPC:
 		c.callGRPC(order)
 	case order.Engine.Kind == scenario.FastHTTP:
 		c.call, c.closeIdle = fastCall(order)
@@ -66,13 +66,13 @@ const idleMax = 512
 
 // transport returns httpadapter's client, or net/http's.
 func transport(order *scenario.Order, adapted bool) http.RoundTripper {
-	calls := &order.Calls
+	b := order.Backend
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost, t.MaxIdleConns = idleMax, idleMax
 	t.Protocols = new(http.Protocols)
-	t.Protocols.SetHTTP1(calls.HTTP2 == 0)
-	t.Protocols.SetHTTP2(calls.HTTP2 > 0 && calls.TLS)
-	t.Protocols.SetUnencryptedHTTP2(calls.HTTP2 > 0 && !calls.TLS)
+	t.Protocols.SetHTTP1(!b.HTTP2)
+	t.Protocols.SetHTTP2(b.HTTP2 && b.TLS)
+	t.Protocols.SetUnencryptedHTTP2(b.HTTP2 && !b.TLS)
 	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 	if dial := dialer(order); dial != nil {
 		t.DialContext = func(context.Context, string, string) (net.Conn, error) { return dial() }
@@ -85,27 +85,26 @@ func transport(order *scenario.Order, adapted bool) http.RoundTripper {
 
 // dialer returns the program's own function that dials the backend, or nil.
 func dialer(order *scenario.Order) func() (net.Conn, error) {
-	if order.Calls.Dial == "" {
-		return nil
+	switch {
+	case order.Backend.Unix:
+		return func() (net.Conn, error) { return net.Dial("unix", order.Behind) }
+	case order.Backend.Dial:
+		return func() (net.Conn, error) { return net.Dial("tcp", order.Behind) }
 	}
-	network := "tcp"
-	if order.Calls.Dial == scenario.CallUnix {
-		network = "unix"
-	}
-	return func() (net.Conn, error) { return net.Dial(network, order.Behind) }
+	return nil
 }
 
 // callHTTP sets what calls with httpadapter's or net/http's client. Over HTTP/2 there are several.
 func (c *caller) callHTTP(order *scenario.Order) {
 	var calls []func() error
 	var clients []*http.Client
-	for range max(1, order.Calls.HTTP2) {
+	for range max(1, order.Backend.Conns) {
 		client := &http.Client{Transport: transport(order, order.Engine.Kind == scenario.FastPath)}
 		clients = append(clients, client)
 		host := order.Behind
-		for range max(1, order.Calls.Hosts) {
-			calls = append(calls, httpCall(client.Transport, callURL(order, host), &order.Calls))
-			if order.Calls.Hosts > 1 {
+		for range max(1, order.Backend.Hosts) {
+			calls = append(calls, httpCall(client.Transport, callURL(order, host), order.Backend))
+			if order.Backend.Hosts > 1 {
 				host = nextHost(host)
 			}
 		}
@@ -126,18 +125,18 @@ func nextHost(addr string) string {
 
 func callURL(order *scenario.Order, host string) string {
 	scheme := "http://"
-	if order.Calls.TLS {
+	if order.Backend.TLS {
 		scheme = "https://"
 	}
-	if order.Calls.Dial == scenario.CallUnix {
+	if order.Backend.Unix {
 		host = "unix"
 	}
-	return scheme + host + order.Calls.Path
+	return scheme + host + order.Backend.Path
 }
 
 // httpCall makes a GET, or a POST if there is a body.
-func httpCall(client http.RoundTripper, url string, calls *scenario.Calls) func() error {
-	body := make([]byte, calls.Bytes)
+func httpCall(client http.RoundTripper, url string, backend *scenario.Scenario) func() error {
+	body := make([]byte, backend.Payload)
 	return func() error {
 		method, in := http.MethodGet, io.Reader(nil)
 		if len(body) > 0 {
@@ -147,7 +146,7 @@ func httpCall(client http.RoundTripper, url string, calls *scenario.Calls) func(
 		if err != nil {
 			return err
 		}
-		if calls.Chunked {
+		if backend.Chunked {
 			req.ContentLength = -1
 		}
 		resp, err := client.RoundTrip(req)

@@ -32,14 +32,14 @@ func newGRPCClient(order *scenario.Order) (grpcClient, error) {
 
 // callGRPC sets what calls over gRPC, on several connections in turn.
 func (c *caller) callGRPC(order *scenario.Order) {
-	in := wrapperspb.Bytes(make([]byte, order.Calls.Bytes))
+	in := wrapperspb.Bytes(make([]byte, order.Backend.Payload))
 	var conns []grpcClient
 	var calls []func() error
-	for range order.Calls.GRPC {
+	for range order.Backend.Conns {
 		cc, err := newGRPCClient(order)
 		c.err = errors.Join(c.err, err)
 		conns = append(conns, cc)
-		call := callOfKind(order.Calls.Kind)
+		call := callOfKind(order.Backend)
 		calls = append(calls, func() error { return call(cc, in) })
 	}
 	c.call = inTurn(calls)
@@ -51,11 +51,11 @@ func (c *caller) callGRPC(order *scenario.Order) {
 }
 
 // callOfKind returns what makes calls on one connection.
-func callOfKind(kind string) func(grpcClient, *wrapperspb.BytesValue) error {
-	switch kind {
-	case scenario.CallList:
+func callOfKind(backend *scenario.Scenario) func(grpcClient, *wrapperspb.BytesValue) error {
+	switch {
+	case backend.List:
 		return callList
-	case scenario.CallPingPong:
+	case backend.Stream:
 		return new(openStreams).pingPong
 	}
 	return callUnary

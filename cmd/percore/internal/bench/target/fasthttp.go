@@ -40,7 +40,7 @@ func fastCall(order *scenario.Order) (call func() error, closeIdle func()) {
 			return net.Dial("tcp", addr)
 		},
 	}
-	url, body := callURL(order, order.Behind), make([]byte, order.Calls.Bytes)
+	url, body := callURL(order, order.Behind), make([]byte, order.Backend.Payload)
 	call = func() error {
 		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 		defer fasthttp.ReleaseRequest(req)
@@ -48,7 +48,7 @@ func fastCall(order *scenario.Order) (call func() error, closeIdle func()) {
 		req.SetRequestURI(url)
 		if len(body) > 0 {
 			req.Header.SetMethod(fasthttp.MethodPost)
-			if order.Calls.Chunked {
+			if order.Backend.Chunked {
 				req.SetBodyStream(bytes.NewReader(body), -1)
 			} else {
 				req.SetBodyRaw(body)

@@ -256,7 +256,7 @@ func reverseProxy(order *scenario.Order) http.Handler {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: order.Behind})
 		},
-		Transport:  transport(order, order.Calls.Own && order.Engine.Kind == scenario.FastPath),
+		Transport:  transport(order, order.Own && order.Engine.Kind == scenario.FastPath),
 		BufferPool: proxyBuffers{},
 	}
 }

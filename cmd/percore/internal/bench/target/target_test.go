@@ -74,38 +74,32 @@ func TestCaller(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 100<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	serveApp := func(s scenario.Scenario) string { return serve(t, scenario.Order{Scenario: s, FileDir: dir}) }
-	short := serveApp(scenario.Scenario{App: scenario.AppHTTP})
-	local := serveApp(scenario.Scenario{App: scenario.AppHTTP, Unix: true})
-	files := serveApp(scenario.Scenario{App: scenario.AppFiles})
-	uploads := serveApp(scenario.Scenario{App: scenario.AppUpload})
-	mirrors := serveApp(scenario.Scenario{App: scenario.AppMirror})
-	rpc := serveApp(scenario.Scenario{App: scenario.AppGRPC})
-	http2 := serveApp(scenario.Scenario{App: scenario.AppUpload, HTTP2: true})
-	for _, name := range []string{"net", "percore+fastpath", "fasthttp"} {
-		engine, err := scenario.EngineNamed(name)
-		if err != nil {
-			t.Fatal(err)
+	for kind, backend := range map[string]scenario.Scenario{
+		"short":    {App: scenario.AppHTTP},
+		"dial":     {App: scenario.AppHTTP, Dial: true},
+		"unix":     {App: scenario.AppHTTP, Unix: true},
+		"download": {App: scenario.AppFiles, Path: "/file"},
+		"missing":  {App: scenario.AppFiles, Path: "/missing"},
+		"upload":   {App: scenario.AppUpload, Payload: 100 << 10},
+		"chunked":  {App: scenario.AppUpload, Payload: 100 << 10, Chunked: true},
+		"mirror":   {App: scenario.AppMirror, Payload: 100 << 10},
+		"unary":    {App: scenario.AppGRPC, Payload: 100 << 10, Conns: 2},
+		"list":     {App: scenario.AppGRPC, Payload: 128, Conns: 2, List: true},
+		"pingpong": {App: scenario.AppGRPC, Payload: 128, Conns: 2, Stream: true},
+		"h2c":      {App: scenario.AppUpload, Payload: 100 << 10, Conns: 2, HTTP2: true},
+		"refused":  {App: scenario.AppGRPC, Conns: 1},
+	} {
+		served := backend
+		if kind == "refused" {
+			served.App = scenario.AppHTTP
 		}
-		for kind, c := range map[string]struct {
-			behind string
-			calls  scenario.Calls
-		}{
-			"short":    {short, scenario.Calls{}},
-			"dial":     {short, scenario.Calls{Dial: scenario.CallDial}},
-			"unix":     {local, scenario.Calls{Dial: scenario.CallUnix}},
-			"download": {files, scenario.Calls{Path: "/file"}},
-			"missing":  {files, scenario.Calls{Path: "/missing"}},
-			"upload":   {uploads, scenario.Calls{Bytes: 100 << 10}},
-			"chunked":  {uploads, scenario.Calls{Bytes: 100 << 10, Chunked: true}},
-			"mirror":   {mirrors, scenario.Calls{Bytes: 100 << 10}},
-			"unary":    {rpc, scenario.Calls{Bytes: 100 << 10, GRPC: 2}},
-			"list":     {rpc, scenario.Calls{Bytes: 128, GRPC: 2, Kind: scenario.CallList}},
-			"pingpong": {rpc, scenario.Calls{Bytes: 128, GRPC: 2, Kind: scenario.CallPingPong}},
-			"h2c":      {http2, scenario.Calls{HTTP2: 2, Bytes: 100 << 10}},
-			"refused":  {short, scenario.Calls{GRPC: 1}},
-		} {
-			order := scenario.Order{Scenario: scenario.Scenario{App: scenario.AppCaller, Calls: c.calls}, Engine: engine, Behind: c.behind}
+		behind := serve(t, scenario.Order{Scenario: served, FileDir: dir})
+		for _, name := range []string{"net", "percore+fastpath", "fasthttp"} {
+			engine, err := scenario.EngineNamed(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			order := scenario.Order{Scenario: scenario.Scenario{App: scenario.AppCaller, Backend: &backend}, Engine: engine, Behind: behind}
 			if !engine.Serves(&order.Scenario) {
 				continue
 			}
