@@ -26,7 +26,7 @@ import (
 // name one, and returns its exit status.
 func benchChild(args []string) (isChild bool, status int) { return child.Run(args) }
 
-// The defaults of the flags, and -quick's values.
+// The defaults of the flags.
 const (
 	benchRounds   = 5 // with fewer, a median has no useful interval
 	benchDuration = 2 * time.Second
@@ -34,13 +34,10 @@ const (
 	benchIdle     = 10_000
 	benchSettle   = time.Second
 	benchHung     = 10 * time.Second
-
-	quickRounds   = 3
-	quickDuration = 250 * time.Millisecond
-	quickWarmup   = 100 * time.Millisecond
-	quickIdle     = 1_000
-	quickSettle   = 300 * time.Millisecond
 )
+
+// benchQuick has -quick's values, for all flags that the command line doesn't set.
+var benchQuick = map[string]string{"rounds": "3", "duration": "250ms", "warmup": "100ms", "idle": "1000", "settle": "300ms"}
 
 // benchFlags is the command line of "percore bench".
 type benchFlags struct {
@@ -50,6 +47,19 @@ type benchFlags struct {
 	against string // another build to compare with, or ""
 	json    string // the file to write everything to, or ""
 }
+
+const benchHelp = `percore bench compares percore with the net package on this machine.
+
+Each sample runs the same server on one of them, in a process of its own; they
+take turns. A difference is called better or worse only if the spread of the
+rounds leaves no doubt. More in docs/BENCHMARKS.md.
+
+The exit status is 0 if everything that was run was measured, 1 if a scenario
+failed, the run was stopped or there was nothing that this machine can run, and 2
+if the command line makes no sense.
+
+Flags:
+`
 
 const benchArmsUsage = `what to compare, the first with each other (default percore+fastpath,percore,net,
 with -against without net); net,net is a control:
@@ -122,12 +132,10 @@ func (f *benchFlags) print(rep *bench.Report) error {
 	return err
 }
 
-// parseBench reads the command line. If the user asked for help, it prints the help and returns
-// flag.ErrHelp.
+// parseBench reads the command line: see parseFlags.
 func parseBench(args []string) (*benchFlags, error) {
 	f := &benchFlags{}
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // the caller prints errors, once
 	var (
 		arms  = fs.String("arms", "", benchArmsUsage)
 		run   = fs.String("run", "", "only scenarios whose name matches this `regexp`; without it the core set")
@@ -149,10 +157,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs.Var(&env, "env", "set an environment variable for an arm's servers, `ARM:KEY=VALUE` (* for all arms);\nrepeatable")
 	fs.Var(&exe, "exe", "run an arm's servers from another build of this program, `ARM:PATH`; repeatable")
 	fs.StringVar(&f.json, "json", "", "write everything, latency histograms included, to this `file`")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			printBenchHelp(fs)
-		}
+	if err := parseFlags(fs, args, os.Stdout, benchHelp); err != nil {
 		return nil, err
 	}
 	if fs.NArg() > 0 {
@@ -160,7 +165,13 @@ func parseBench(args []string) (*benchFlags, error) {
 	}
 	f.cfg.Hung = benchHung
 	if *quick {
-		setQuick(fs, &f.cfg)
+		set := map[string]bool{}
+		fs.Visit(func(f *flag.Flag) { set[f.Name] = true })
+		for name, value := range benchQuick {
+			if !set[name] {
+				fs.Set(name, value)
+			}
+		}
 	}
 	if err := setMatch(&f.cfg, *run, *full); err != nil {
 		return nil, err
@@ -179,41 +190,6 @@ func parseBench(args []string) (*benchFlags, error) {
 		f.cfg.Arms = bench.AgainstBuild(f.cfg.Arms, f.against)
 	}
 	return f, f.cfg.Check()
-}
-
-// printBenchHelp explains the command on standard output, not on standard error, because the user
-// asked for it.
-func printBenchHelp(fs *flag.FlagSet) {
-	fmt.Println(`percore bench compares percore with the net package on this machine.
-
-Each sample runs the same server on one of them, in a process of its own; they
-take turns. A difference is called better or worse only if the spread of the
-rounds leaves no doubt. More in docs/BENCHMARKS.md.
-
-The exit status is 0 if everything that was run was measured, 1 if a scenario
-failed, the run was stopped or there was nothing that this machine can run, and 2
-if the command line makes no sense.
-
-Flags:`)
-	fs.SetOutput(os.Stdout)
-	fs.PrintDefaults()
-}
-
-// setQuick shortens everything that the command line doesn't set.
-func setQuick(fs *flag.FlagSet, cfg *bench.Config) {
-	set := map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { set[f.Name] = true })
-	for name, shorten := range map[string]func(){
-		"rounds":   func() { cfg.Rounds = quickRounds },
-		"duration": func() { cfg.Duration = quickDuration },
-		"warmup":   func() { cfg.Warmup = quickWarmup },
-		"idle":     func() { cfg.Idle = quickIdle },
-		"settle":   func() { cfg.Settle = quickSettle },
-	} {
-		if !set[name] {
-			shorten()
-		}
-	}
 }
 
 // setMatch chooses the scenarios.

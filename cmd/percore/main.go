@@ -8,6 +8,8 @@
 package main
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -67,6 +69,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "percore: unknown command %q (percore help lists the commands)\n", command)
 	return exitUsage
+}
+
+// parseFlags reads the command line of a command. If the user asks for help it prints that, with the
+// flags, and returns flag.ErrHelp. The caller prints other errors, once, in a line.
+func parseFlags(flags *flag.FlagSet, args []string, stdout io.Writer, help string) error {
+	flags.SetOutput(io.Discard)
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, help)
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+	}
+	return err
 }
 
 // runHelp prints the help of the command named by args, or of percore itself.

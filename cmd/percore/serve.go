@@ -80,12 +80,10 @@ type serveOptions struct {
 	anyParent    bool
 }
 
-// parseServeFlags reads the command line of serve. It returns a one-line error for people, or
-// flag.ErrHelp once it has printed the help. The servers themselves refuse addresses, numbers and times
-// that make no sense.
+// parseServeFlags reads the command line of serve: see parseFlags. The servers themselves refuse
+// addresses, numbers and times that make no sense.
 func parseServeFlags(args []string, stdout io.Writer) (o serveOptions, err error) {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the caller reports the error, in one line
 	flags.StringVar(&o.httpAddress, "http", defaultHTTPAddress, "`HOST:PORT` for HTTP; port 0 takes a free one")
 	flags.StringVar(&o.grpcAddress, "grpc", defaultGRPCAddress, "`HOST:PORT` for gRPC; port 0 takes a free one")
 	flags.StringVar(&o.adminAddress, "admin", defaultAdminAddress, "`HOST:PORT` for /metrics, /debug/percore and /debug/pprof; \"\" for none;\nkeep it from the network")
@@ -106,13 +104,7 @@ func parseServeFlags(args []string, stdout io.Writer) (o serveOptions, err error
 	flags.DurationVar(&o.drain, "drain", defaultDrain, "how long requests under way may go on after Ctrl-C, or after a restart, which itself\ngives them up to 30 seconds")
 	flags.DurationVar(&o.drainDelay, "drain-delay", 0, "after Ctrl-C, serve on for this long while /ready and gRPC's health service already say\nno, so that a load balancer goes elsewhere first; in the last second clients are told\nto, too: Connection: close, and GOAWAY")
 	flags.BoolVar(&o.anyParent, "any-parent", false, "restart at SIGHUP whatever has started this process, and not only below systemd with\nType=notify or in an interactive shell")
-	err = flags.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, serveUsage)
-		flags.SetOutput(stdout)
-		flags.PrintDefaults()
-	case err == nil && flags.NArg() > 0:
+	if err = parseFlags(flags, args, stdout, serveUsage); err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	return o, err

@@ -62,7 +62,8 @@ report says so.
 The exit status is 0 if all was built and measured, 1 if not, and 2 if the command
 line makes no sense.
 
-Flags:`
+Flags:
+`
 
 // runTry is "percore try": it returns the exit status.
 func runTry(args []string, stdout, stderr io.Writer) int {
@@ -86,12 +87,10 @@ func runTry(args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// parseTry reads the command line. If the user asked for help, it prints the help and returns
-// flag.ErrHelp.
+// parseTry reads the command line: see parseFlags.
 func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	f := &tryFlags{}
 	fs := flag.NewFlagSet("try", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // the caller prints errors, once
 	fs.StringVar(&f.program.Tags, "tags", "", "build tags, as the go command takes them")
 	fs.StringVar(&f.dir, "dir", "", "an empty or new `directory` for the binaries; without it a temporary one, which\nis kept only if nothing is measured")
 	fs.Var(&f.urls, "url", "measure the answers of a GET of this `URL`, http or https, which must be a 200;\nrepeatable")
@@ -107,12 +106,7 @@ func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	fs.DurationVar(&f.cfg.Duration, "duration", benchDuration, "length of a measured window")
 	fs.DurationVar(&f.cfg.Warmup, "warmup", benchWarmup, "length of the warm-up before each window")
 	fs.BoolVar(&f.verbose, "v", false, "show what the program writes")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(stdout, tryHelp)
-			fs.SetOutput(stdout)
-			fs.PrintDefaults()
-		}
+	if err := parseFlags(fs, args, stdout, tryHelp); err != nil {
 		return nil, err
 	}
 	if fs.NArg() == 0 {
