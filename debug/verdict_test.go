@@ -18,18 +18,22 @@ import (
 // namedMetrics returns the metrics of this module's adapters that verdict.go and charts.go name.
 func namedMetrics(t *testing.T) (all []string) {
 	t.Helper()
-	name := regexp.MustCompile(`"((?:http|http2|client|http2_client|reactor|websocket|handover|tls|admission) [a-z0-9_]+(?: [a-z]+)?)"`)
-	for _, file := range []string{"verdict.go", "charts.go"} {
+	for file, pattern := range map[string]string{
+		"verdict.go": `"((?:http|http2|client|reactor|websocket|handover|tls|admission) [a-z0-9_]+(?: [a-z]+)?)"`,
+		"charts.go":  `v\.of\("([^"]+)"`,
+	} {
 		source, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := name.FindAllStringSubmatch(string(source), -1)
+		found := regexp.MustCompile(pattern).FindAllStringSubmatch(string(source), -1)
 		if len(found) < 20 {
 			t.Fatalf("%s: got only the metrics %q", file, found)
 		}
 		for _, m := range found {
-			all = append(all, m[1])
+			if !strings.HasPrefix(m[1], "grpc") { // of another module
+				all = append(all, m[1])
+			}
 		}
 	}
 	return all
