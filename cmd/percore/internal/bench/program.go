@@ -132,14 +132,14 @@ func (r *runner) programSample(ctx context.Context, server *foreign, t Target) (
 	var resident float64
 	if r.cfg.Idle > 0 {
 		defer one.tearDown()
-		one.startLoad(idle)
+		one.startLoad()
 		resident = one.idleMemory()[MetricResident]
 		one.tearDown()
 	}
 	many := &stage{ctx: ctx, r: r, s: &t.Job.Scenario, job: t.Job, usage: server.usage}
 	defer many.tearDown()
 	if many.err = one.err; many.err == nil {
-		many.startLoad(t.Job)
+		many.startLoad()
 		s = many.loadSample(0)
 	}
 	if many.err == nil && r.cfg.Idle > 0 {

@@ -40,7 +40,7 @@ func (r *runner) sample(ctx context.Context, s *scenario.Scenario, arm *Arm, rat
 	if st.startServers(arm); st.err != nil {
 		return sample, st.err
 	}
-	st.startLoad(st.job)
+	st.startLoad()
 	if s.Memory {
 		sample.Metrics = st.idleMemory()
 	} else {
@@ -100,25 +100,37 @@ func (st *stage) startServers(arm *Arm) {
 	}
 }
 
-// startLoad starts a load process and opens the connections of job.
-func (st *stage) startLoad(job scenario.Job) {
+// startLoad starts a load process and opens the connections of the job.
+func (st *stage) startLoad() {
 	st.load, st.err = startChild("the load generator", st.loadOn, false, st.r.exe, []string{entry.LoadArg}, nil)
-	st.call(st.load, "Prepare", job, nil, openMax)
-	if job.Idle > 0 && !job.Memory {
-		st.leave(job.Idle)
+	st.call(st.load, "Prepare", st.job, nil, openMax)
+	if st.job.Idle > 0 && !st.job.Memory {
+		st.leave()
 	}
 }
 
-// leave opens n idle connections, and uses each once.
-func (st *stage) leave(n int) {
-	st.call(st.load, "Leave", idleJob(st.job, n), nil, openMax)
-	st.ops += int64(n)
+// leave opens the idle connections. Each has had one request, or has requests whose handlers wait.
+func (st *stage) leave() {
+	job := st.job
+	job.Conns, job.Callers = job.IdleConns(), 0
+	if job.Waiting {
+		job.Path = scenario.WaitPath
+	}
+	st.call(st.load, "Leave", job, nil, openMax)
+	if job.Waiting {
+		st.call(st.server, "Await", job.Idle, nil, openMax)
+	}
+	st.ops += int64(job.Idle)
 }
 
-// idleJob is a load of n idle connections in addition to those of job.
-func idleJob(job scenario.Job, n int) scenario.Job {
-	job.Conns, job.Callers = n, 0
-	return job
+// revive uses every idle connection once more, or makes the handlers that wait answer. A server that had
+// closed them would have looked cheap.
+func (st *stage) revive() {
+	if st.s.Waiting {
+		st.call(st.server, "Release", nil, nil, st.r.cfg.Hung)
+	}
+	st.call(st.load, "Revive", nil, nil, openMax)
+	st.ops += int64(st.s.Idle)
 }
 
 // tearDown ends the processes, the load first.
@@ -164,8 +176,7 @@ func (st *stage) loadSample(rate float64) Sample {
 	}
 	sample := st.window(rate)
 	if st.s.Idle > 0 {
-		// A server that had closed them would have looked cheap.
-		st.call(st.load, "Revive", nil, nil, openMax)
+		st.revive()
 	}
 	return sample
 }
@@ -247,14 +258,14 @@ func (st *stage) idleMemory() map[string]float64 {
 		return nil
 	}
 	empty := st.memory()
-	st.fill()
+	st.leave()
 	select {
 	case <-time.After(st.r.cfg.Settle):
 	case <-st.ctx.Done():
 		st.err = context.Cause(st.ctx)
 	}
 	full := st.memory()
-	st.revive() // a server that had closed them would have looked cheap
+	st.revive()
 	perConn := func(full, empty int64) float64 { return float64(full-empty) / float64(st.s.Idle) }
 	return map[string]float64{
 		MetricResident:   perConn(full.Resident, empty.Resident),
@@ -262,28 +273,4 @@ func (st *stage) idleMemory() map[string]float64 {
 		MetricStack:      perConn(full.Stack, empty.Stack),
 		MetricGoroutines: perConn(full.Goroutines, empty.Goroutines),
 	}
-}
-
-// fill opens the idle connections. Each has had one request, or has requests whose handlers wait.
-func (st *stage) fill() {
-	s := st.s
-	if !s.Waiting {
-		st.leave(s.Idle)
-		return
-	}
-	job := idleJob(st.job, s.IdleConns())
-	job.Path = scenario.WaitPath
-	st.call(st.load, "Ask", job, nil, openMax)
-	st.call(st.server, "Await", s.Idle, nil, openMax)
-}
-
-// revive uses every connection of fill once more, or makes the waiting handlers answer.
-func (st *stage) revive() {
-	if st.s.Waiting {
-		st.call(st.server, "Release", nil, nil, st.r.cfg.Hung)
-		st.call(st.load, "Answers", nil, nil, openMax)
-		return
-	}
-	st.call(st.load, "Revive", nil, nil, openMax)
-	st.ops += int64(st.s.Idle)
 }

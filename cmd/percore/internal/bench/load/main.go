@@ -26,10 +26,10 @@ import (
 
 // Process is a load process. The harness calls its methods, one at a time.
 type Process struct {
-	job  scenario.Job
-	busy []session // Run drives these
-	idle []session // left alone
-	open []session // with a request that is not answered yet
+	job     scenario.Job
+	busy    []session // Run drives these
+	idle    []session // left alone
+	waiting bool      // with requests on the idle ones that are not answered yet
 }
 
 // Prepare opens the connections that Run drives.
@@ -39,30 +39,24 @@ func (p *Process) Prepare(job scenario.Job, _ *scenario.None) (err error) {
 	return err
 }
 
-// Leave opens Conns more connections, uses each once and leaves them alone.
+// Leave opens Conns more connections, uses each once and leaves them alone. If the server's handlers
+// wait, it only sends the requests.
 func (p *Process) Leave(job scenario.Job, _ *scenario.None) (err error) {
 	if p.idle, err = open(&job); err != nil {
 		return err
 	}
+	if p.waiting = job.Waiting; p.waiting {
+		return each(p.idle, "send request", func(s session) error { return s.(asker).send() })
+	}
 	return p.Revive(scenario.None{}, nil)
 }
 
-// Revive uses every connection of Leave once more.
+// Revive uses every connection of Leave once more, or reads the answers that were left open.
 func (p *Process) Revive(scenario.None, *scenario.None) error {
-	return each(p.idle, "use idle connection", session.op)
-}
-
-// Ask opens Conns more connections and sends requests on each.
-func (p *Process) Ask(job scenario.Job, _ *scenario.None) (err error) {
-	if p.open, err = open(&job); err != nil {
-		return err
+	if p.waiting {
+		return each(p.idle, "read answer", func(s session) error { return s.(asker).receive() })
 	}
-	return each(p.open, "send request", func(s session) error { return s.(asker).send() })
-}
-
-// Answers reads the answers to the requests of Ask.
-func (p *Process) Answers(scenario.None, *scenario.None) error {
-	return each(p.open, "read answer", func(s session) error { return s.(asker).receive() })
+	return each(p.idle, "use idle connection", session.op)
 }
 
 // quantiles are the latencies in a Result, by their metrics.
