@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -36,72 +37,36 @@ type socketOption struct {
 	set  func(a *actor) error
 }
 
-func noDelay(on bool) socketOption {
-	return socketOption{fmt.Sprintf("SetNoDelay(%t)", on), func(a *actor) error { return as[noDelayer](a).SetNoDelay(on) }}
-}
-
-func keepAlive(on bool) socketOption {
-	return socketOption{fmt.Sprintf("SetKeepAlive(%t)", on), func(a *actor) error { return as[keepAliver](a).SetKeepAlive(on) }}
-}
-
-func keepAlivePeriod(d time.Duration) socketOption {
-	return socketOption{fmt.Sprintf("SetKeepAlivePeriod(%v)", d), func(a *actor) error {
-		return as[keepAlivePerioder](a).SetKeepAlivePeriod(d)
-	}}
-}
-
-func keepAliveConfig(config net.KeepAliveConfig) socketOption {
-	return socketOption{fmt.Sprintf("SetKeepAliveConfig(%+v)", config), func(a *actor) error {
-		return as[keepAliveConfiger](a).SetKeepAliveConfig(config)
-	}}
-}
-
-func lingering(seconds int) socketOption {
-	return socketOption{fmt.Sprintf("SetLinger(%d)", seconds), func(a *actor) error { return as[lingerer](a).SetLinger(seconds) }}
-}
-
-func readBuffer(bytes int) socketOption {
-	return socketOption{fmt.Sprintf("SetReadBuffer(%d)", bytes), func(a *actor) error { return as[readBufferer](a).SetReadBuffer(bytes) }}
-}
-
-func writeBuffer(bytes int) socketOption {
-	return socketOption{fmt.Sprintf("SetWriteBuffer(%d)", bytes), func(a *actor) error { return as[writeBufferer](a).SetWriteBuffer(bytes) }}
+// settings returns a call of a setter for each value.
+func settings[I, V any](name string, set func(I, V) error, values ...V) (calls []socketOption) {
+	for _, v := range values {
+		calls = append(calls, socketOption{fmt.Sprintf("%s(%+v)", name, v), func(a *actor) error { return set(as[I](a), v) }})
+	}
+	return calls
 }
 
 // tcpOptions covers every setter of *net.TCPConn with usual, extreme and refused values.
-var tcpOptions = []socketOption{
-	noDelay(false),
-	noDelay(true),
-	keepAlive(false),
-	keepAlive(true),
-	keepAlivePeriod(90 * time.Second),
-	keepAlivePeriod(1500 * time.Millisecond),
-	keepAlivePeriod(time.Nanosecond),
-	keepAlivePeriod(0),
-	keepAlivePeriod(-time.Second),
-	keepAlivePeriod(time.Hour * 24 * 365),
-	keepAlivePeriod(math.MaxInt32 * time.Second),
-	keepAlivePeriod(math.MaxInt64),
-	keepAliveConfig(net.KeepAliveConfig{}),
-	keepAliveConfig(net.KeepAliveConfig{Enable: true}),
-	keepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 11 * time.Second, Interval: 12 * time.Second, Count: 3}),
-	keepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1}),
-	keepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 7 * time.Second, Interval: -1, Count: 0}),
-	keepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Hour * 24 * 365, Count: 1000}),
-	keepAliveConfig(net.KeepAliveConfig{Enable: false, Idle: 21 * time.Second, Interval: 22 * time.Second, Count: 5}),
-	lingering(5),
-	lingering(0),
-	lingering(-1),
-	lingering(1 << 30),
-	readBuffer(64 << 10),
-	readBuffer(0),
-	readBuffer(-1),
-	readBuffer(1 << 30),
-	writeBuffer(64 << 10),
-	writeBuffer(0),
-	writeBuffer(-1),
-	writeBuffer(1 << 30),
-}
+var tcpOptions = slices.Concat(
+	settings("SetNoDelay", noDelayer.SetNoDelay, false, true),
+	settings("SetKeepAlive", keepAliver.SetKeepAlive, false, true),
+	settings("SetKeepAlivePeriod", keepAlivePerioder.SetKeepAlivePeriod, 90*time.Second, 1500*time.Millisecond, time.Nanosecond, 0,
+		-time.Second, time.Hour*24*365, math.MaxInt32*time.Second, math.MaxInt64),
+	settings("SetKeepAliveConfig", keepAliveConfiger.SetKeepAliveConfig,
+		net.KeepAliveConfig{},
+		net.KeepAliveConfig{Enable: true},
+		net.KeepAliveConfig{Enable: true, Idle: 11 * time.Second, Interval: 12 * time.Second, Count: 3},
+		net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1},
+		net.KeepAliveConfig{Enable: true, Idle: 7 * time.Second, Interval: -1, Count: 0},
+		net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Hour * 24 * 365, Count: 1000},
+		net.KeepAliveConfig{Enable: false, Idle: 21 * time.Second, Interval: 22 * time.Second, Count: 5}),
+	settings("SetLinger", lingerer.SetLinger, 5, 0, -1, 1<<30),
+	bufferOptions,
+)
+
+var bufferOptions = slices.Concat(
+	settings("SetReadBuffer", readBufferer.SetReadBuffer, 64<<10, 0, -1, 1<<30),
+	settings("SetWriteBuffer", writeBufferer.SetWriteBuffer, 64<<10, 0, -1, 1<<30),
+)
 
 // TestDiffOptions sets every option, and after each reads back what the kernel made of it. It
 // begins with the options of a newly accepted connection.
@@ -150,7 +115,7 @@ func TestDiffOptions(t *testing.T) {
 		play: func(s *stage) {
 			srv, _ := s.pair()
 			srv.noteOptions("as accepted")
-			for _, option := range []socketOption{readBuffer(64 << 10), writeBuffer(64 << 10), readBuffer(-1), writeBuffer(0)} {
+			for _, option := range bufferOptions {
 				srv.call(option.name, func() error { return option.set(srv) })
 				srv.noteOptions("then")
 			}
