@@ -11,3 +11,5 @@ func (a *actor) awaitReadable(int) { time.Sleep(50 * time.Millisecond) }
 func (a *actor) awaitPeerClosed() { time.Sleep(50 * time.Millisecond) }
 
 func (a *actor) awaitBroken() { time.Sleep(50 * time.Millisecond) }
+
+func (a *actor) rawRead(size int) (int, string) { return a.readOnce(size) }

@@ -228,18 +228,28 @@ func (a *actor) rawConn() syscall.RawConn {
 	return raw
 }
 
-// beginRawRead reads through the RawConn until the result is not EAGAIN.
-func (a *actor) beginRawRead(raw syscall.RawConn, size int) *pending {
+// rawRead is readOnce, but reads through a RawConn until the result is not EAGAIN.
+func (a *actor) rawRead(size int) (n int, line string) {
+	raw, err := as[syscallConn](a).SyscallConn()
+	if err != nil {
+		return 0, a.name + ".SyscallConn: " + describeError(err)
+	}
+	calls := 0
+	var callErr error
+	buf := make([]byte, size)
+	err = raw.Read(func(fd uintptr) bool {
+		calls++
+		n, callErr = unix.Read(int(fd), buf)
+		return callErr != unix.EAGAIN
+	})
+	n = max(n, 0)
+	return n, fmt.Sprintf("%s.RawRead: %d %s errno=%v called=%t %s", a.name, n, digest(buf[:n]), callErr, calls > 0, describeError(err))
+}
+
+func (a *actor) beginRawRead(size int) *pending {
 	return a.stage.begin(a.name+".RawRead", func() string {
-		var n, calls int
-		var callErr error
-		buf := make([]byte, size)
-		err := raw.Read(func(fd uintptr) bool {
-			calls++
-			n, callErr = unix.Read(int(fd), buf)
-			return callErr != unix.EAGAIN
-		})
-		return fmt.Sprintf("%s.RawRead: %d %q errno=%v called=%t %s", a.name, n, buf[:max(n, 0)], callErr, calls > 0, describeError(err))
+		_, line := a.rawRead(size)
+		return line
 	})
 }
 
@@ -264,58 +274,6 @@ func TestDiffSyscallConn(t *testing.T) {
 			control()
 		},
 	}, {
-		name:  "read that is satisfied at once",
-		shows: []string{`RawRead: 4 "data" errno=<nil> called=true nil`},
-		play: func(s *stage) {
-			srv, cli := s.pair()
-			raw := srv.rawConn()
-			calls := 0
-			err := raw.Read(func(uintptr) bool { calls++; return true })
-			s.note("called %d times without data: %s", calls, describeError(err))
-			cli.write("data")
-			srv.awaitReadable(4)
-			srv.beginRawRead(raw, 20).end()
-		},
-	}, {
-		name:  "read that waits, again and again",
-		shows: []string{`blocked srv.RawRead: 1 "c" errno=<nil> called=true nil`},
-		play: func(s *stage) {
-			srv, cli := s.pair()
-			raw := srv.rawConn()
-			for _, text := range strings.Split("abc", "") {
-				blocked := srv.beginRawRead(raw, 20)
-				blocked.stillBlocked()
-				cli.write(text)
-				blocked.end()
-			}
-			blocked := srv.beginRawRead(raw, 20)
-			cli.close()
-			blocked.end()
-		},
-	}, {
-		name:  "read by turns with Read",
-		shows: []string{`srv.Read\(2\): 2 "ab" nil`, `RawRead: 4 "cdef"`, `blocked srv.Read\(20\): 2 "gh" nil`, `blocked srv.RawRead: 2 "ij"`, `blocked srv.RawRead: 2 "kl"`},
-		play: func(s *stage) {
-			srv, cli := s.pair()
-			raw := srv.rawConn()
-			cli.write("abcdef")
-			srv.awaitReadable(6)
-			srv.read(2)
-			srv.beginRawRead(raw, 20).end()
-			blocked := srv.beginRead(20)
-			cli.write("gh")
-			blocked.end()
-			blocked = srv.beginRawRead(raw, 20)
-			cli.write("ij")
-			blocked.end()
-			cli.write("kl")
-			srv.awaitReadable(2)
-			srv.beginRawRead(raw, 20).end()
-			cli.write("mn")
-			srv.awaitReadable(2)
-			srv.read(20)
-		},
-	}, {
 		name:  "read that leaves data behind",
 		shows: []string{`srv.Read\(20\): 4 "left" nil`},
 		play: func(s *stage) {
@@ -337,45 +295,17 @@ func TestDiffSyscallConn(t *testing.T) {
 		shows: []string{`RawRead: 0 "" errno=<nil> called=false OpError\{"raw-read".*os\.ErrDeadlineExceeded`, `errno=resource temporarily unavailable called=true OpError\{"raw-read".*os\.ErrDeadlineExceeded`},
 		play: func(s *stage) {
 			srv, _ := s.pair()
-			raw := srv.rawConn()
 			srv.deadline("SetReadDeadline", longAgo)
-			srv.beginRawRead(raw, 20).end()
+			srv.beginRawRead(20).end()
 			s.waitInTime(func(wait time.Duration) bool {
 				srv.deadline("SetReadDeadline", time.Now().Add(wait))
-				srv.beginRawRead(raw, 20).end()
+				srv.beginRawRead(20).end()
 				return strings.Contains(s.lines[len(s.lines)-1], "called=true")
 			})
 			srv.deadline("SetReadDeadline", time.Time{})
-			blocked := srv.beginRawRead(raw, 20)
+			blocked := srv.beginRawRead(20)
 			blocked.stillBlocked()
 			srv.deadline("SetReadDeadline", longAgo)
-			blocked.end()
-		},
-	}, {
-		name:  "read of a connection closed meanwhile",
-		shows: []string{`OpError\{"raw-read".*net\.ErrClosed`},
-		play: func(s *stage) {
-			srv, _ := s.pair()
-			raw := srv.rawConn()
-			blocked := srv.beginRawRead(raw, 20)
-			blocked.stillBlocked()
-			srv.close()
-			blocked.end()
-			srv.beginRawRead(raw, 20).end()
-		},
-	}, {
-		name:  "read at the end and after a reset",
-		kinds: onTCP,
-		shows: []string{`RawRead: 0 "" errno=<nil> called=true nil`, `errno=connection reset by peer called=true nil`},
-		play: func(s *stage) {
-			srv, cli := s.pair()
-			blocked := srv.beginRawRead(srv.rawConn(), 20)
-			cli.closeWrite()
-			blocked.end()
-			srv.beginRawRead(srv.rawConn(), 20).end()
-			srv, cli = s.pair()
-			blocked = srv.beginRawRead(srv.rawConn(), 20)
-			cli.reset()
 			blocked.end()
 		},
 	}, {

@@ -236,11 +236,17 @@ func (a *actor) call(what string, operation func() error) {
 	a.note("%s: %s", what, describeError(operation()))
 }
 
-// readOutcome is read, for stage.begin.
-func (a *actor) readOutcome(size int) string {
+// readOnce is Read. It returns the count and a line for the transcript.
+func (a *actor) readOnce(size int) (n int, line string) {
 	buf := make([]byte, size)
 	n, err := a.Conn.Read(buf)
-	return fmt.Sprintf("%s.Read(%d): %d %q %s", a.name, size, n, buf[:max(n, 0)], describeError(err))
+	return n, fmt.Sprintf("%s.Read(%d): %d %s %s", a.name, size, n, digest(buf[:max(n, 0)]), describeError(err))
+}
+
+// readOutcome is read, for stage.begin.
+func (a *actor) readOutcome(size int) string {
+	_, line := a.readOnce(size)
+	return line
 }
 
 // read calls Read once with a buffer of size bytes. How many bytes arrive must not depend on

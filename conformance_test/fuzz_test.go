@@ -9,8 +9,8 @@ import (
 )
 
 // FuzzConn plays random programs on a pair of connections. A program is a script of the differential
-// suite that nobody has written: its transcripts on net and on percore must be equal. The first byte of
-// a program chooses the network. After it, each pair of bytes is an operation and its argument.
+// suite that is drawn: its transcripts on net and on percore must be equal. The first byte of a program
+// chooses the network. After it, each pair of bytes is an operation and its argument.
 //
 // A program is sequential, and waits for what the kernel does in the background, so its outcomes are
 // determined; TestStressConn does the same things concurrently.
@@ -29,6 +29,7 @@ func fuzzPrograms(f *testing.F, run func(t *testing.T, program []byte)) {
 // TestRandomPrograms runs more programs than the fuzz target's seeds, always the same ones.
 func TestRandomPrograms(t *testing.T) {
 	testnet.NoLeaks(t)
+	defer wantNoBuffers(t)()
 	runRandom(t, 100, rounds(800), func(t *testing.T, program []byte) { comparePrograms(t, netEngine, percoreEngine, program) })
 }
 
@@ -95,12 +96,14 @@ const maxInFlight = 16 << 10
 func (e *end) step(op byte, arg int) {
 	rare := arg < 80 // for what leaves little to be done afterwards
 	switch op %= 16; {
-	case op < 3:
-		e.send(arg * 8)
+	case op < 2:
+		e.send(arg*8, 0)
+	case op == 2:
+		e.send(arg*8, 1+arg%100)
 	case op < 5:
-		e.receive(arg * 8)
+		e.receive(arg*8, arg)
 	case op == 5:
-		e.receive(e.waiting())
+		e.receive(e.waiting(), arg)
 	case op < 9:
 		e.blockedRead(arg)
 	case op == 9:
@@ -168,12 +171,20 @@ func (e *end) arrived() {
 	}
 }
 
-func (e *end) send(size int) {
+// send writes bytes, in slices of so many unless that is 0.
+func (e *end) send(size, slice int) {
 	if e.peer.waiting()+size > maxInFlight || e.sent+size > muchData || e.isOver() {
 		return
 	}
-	n, err := e.Conn.Write(pattern(e.sent + size)[e.sent:])
-	e.note("Write(%d): %d %s", size, n, describeError(err))
+	data := pattern(e.sent + size)[e.sent:]
+	var err error
+	if slice > 0 {
+		err = e.writeBuffers("some", cut(data, slice))
+	} else {
+		var n int
+		n, err = e.Conn.Write(data)
+		e.note("Write(%d): %d %s", size, n, describeError(err))
+	}
 	if err != nil {
 		return
 	}
@@ -183,20 +194,20 @@ func (e *end) send(size int) {
 	}
 }
 
-// receiveOutcome reads once.
-func (e *end) receiveOutcome(size int) string {
-	buf := make([]byte, size)
-	n, err := e.Conn.Read(buf)
-	e.received += n
-	return fmt.Sprintf("%s.Read(%d): %d %s %s", e.name, size, n, digest(buf[:n]), describeError(err))
-}
+// readWays are the ways to read once. All but the first are for some bytes at least.
+var readWays = []func(a *actor, size int) (n int, line string){(*actor).readOnce, (*actor).readReady, (*actor).rawRead}
 
-func (e *end) receive(size int) {
-	if size > 0 && e.wouldBlock() {
+func (e *end) receive(size, way int) {
+	switch {
+	case size == 0:
+		way = 0
+	case e.wouldBlock():
 		return
 	}
 	e.arrived()
-	e.stage.note("%s", e.receiveOutcome(size))
+	n, line := readWays[way%len(readWays)](e.actor, size)
+	e.received += n
+	e.stage.note("%s", line)
 }
 
 // blockedRead reads when there is nothing to read. Then something happens about it, often only once the
@@ -205,16 +216,20 @@ func (e *end) blockedRead(arg int) {
 	if !e.wouldBlock() || e.peer.writeExpired {
 		return
 	}
-	reading := &pending{stage: e.stage, what: e.name + ".Read", outcome: make(chan string, 1)}
-	read := func() { reading.outcome <- e.receiveOutcome(512) }
+	reading, n := &pending{stage: e.stage, what: e.name + ".Read", outcome: make(chan string, 1)}, 0
+	read := func(way int) {
+		var line string
+		n, line = readWays[way%len(readWays)](e.actor, 512)
+		reading.outcome <- line
+	}
 	if arg%4 > 0 {
-		testnet.GoBlocked(e.stage, reading.what, read)
+		testnet.GoBlocked(e.stage, reading.what, func() { read(arg) })
 	} else {
-		go read()
+		go read(0) // a RawConn tells whether it has waited
 	}
 	switch arg / 4 % 10 {
 	default:
-		e.peer.send(1 + arg)
+		e.peer.send(1+arg, 0)
 	case 0:
 		e.peer.shutWrite()
 	case 1:
@@ -233,6 +248,7 @@ func (e *end) blockedRead(arg int) {
 		e.readExpired = true
 	}
 	reading.end()
+	e.received += n
 }
 
 // timedRead is a read whose deadline passes while it waits.
@@ -242,7 +258,7 @@ func (e *end) timedRead() {
 	}
 	deadline := time.Now().Add(time.Millisecond)
 	e.deadline("SetReadDeadline", deadline)
-	e.stage.note("%s", e.receiveOutcome(16))
+	e.read(16)
 	e.note("early: %t", time.Now().Before(deadline))
 	e.readExpired = true
 }
