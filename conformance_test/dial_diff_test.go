@@ -114,10 +114,6 @@ var dialCases = []struct{ network, address string }{
 	{"tcp6", "[LL]:PORT"},
 	{"tcp", "[fe80::1%no-such-interface]:PORT"},
 	{"tcp", "no-such-host.invalid:PORT"},
-	{"tcp", "256.0.0.1:PORT"},
-	{"tcp", "127.0.0.1\x00:PORT"},
-	{"tcp", "224.0.0.1:PORT"},
-	{"tcp", "[ff02::1]:PORT"},
 	// Families.
 	{"tcp4", "127.0.0.1:PORT"},
 	{"tcp4", "localhost:PORT"},
@@ -136,19 +132,10 @@ var dialCases = []struct{ network, address string }{
 	{"tcp", "127.0.0.1:0"},
 	{"tcp", "127.0.0.1:"},
 	{"tcp", "127.0.0.1:no-such-service"},
-	{"tcp", "127.0.0.1:tcpmux"},
-	{"tcp", "127.0.0.1:-1"},
 	{"tcp", "127.0.0.1:65536"},
-	{"tcp", "127.0.0.1:0x50"},
 	// Malformed addresses.
-	{"tcp", ""},
-	{"tcp", ":"},
 	{"tcp", "127.0.0.1"},
-	{"tcp", "[::1]"},
-	{"tcp", "::1:80"},
-	{"tcp", "[::1:80"},
 	{"tcp", "a:b:c"},
-	{"tcp", "DIR/stream"},
 	// Unix sockets.
 	{"unix", "DIR/stream"},
 	{"unix", "DIR/dead"},
@@ -163,17 +150,10 @@ var dialCases = []struct{ network, address string }{
 	{"unix", "127.0.0.1:PORT"},
 	// Other networks.
 	{"udp", "127.0.0.1:PORT"},
-	{"udp", "127.0.0.1"},
 	{"unixgram", "DIR/datagram"},
 	{"unixgram", "DIR/stream"},
 	{"unixpacket", "DIR/stream"},
-	{"", "127.0.0.1:PORT"},
-	{"TCP", "127.0.0.1:PORT"},
 	{"tcp5", "127.0.0.1:PORT"},
-	{"tcp:6", "127.0.0.1:PORT"},
-	{"sctp", "127.0.0.1:PORT"},
-	{"ip", "127.0.0.1"},
-	{"ip:no-such-protocol", "127.0.0.1"},
 	{"no such network", "no such address"},
 	// Linux's abstract sockets.
 	{"unix", "@"},
@@ -234,57 +214,53 @@ func (s *stage) furnish(dir string) string {
 	return dir
 }
 
-// TestDiffDialLimits cancels dialing before it begins.
+// TestDiffDialLimits dials with limits that have passed, and with some that are far away.
 func TestDiffDialLimits(t *testing.T) {
-	script := func(name, shows string, play func(s *stage, dial dialFunc, network, address string)) []dialScript {
-		var scripts []dialScript
+	type limited func(s *stage, dial dialFunc, network, address string)
+	within := func(ctx context.Context, d net.Dialer) limited {
+		return func(s *stage, dial dialFunc, network, address string) { s.noteDial(dial(ctx, d, network, address)) }
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	expired, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	long, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	var scripts []dialScript
+	for _, c := range []struct {
+		name, shows string
+		play        limited
+	}{
+		{"context cancelled before", `context\.Canceled`, within(canceled, net.Dialer{})},
+		{"deadline of the context passed", `timeout=true`, within(expired, net.Dialer{})},
+		{"Deadline passed", `timeout=true`, within(t.Context(), net.Dialer{Deadline: time.Unix(1, 0)})},
+		{"negative Timeout", `timeout=true`, within(t.Context(), net.Dialer{Timeout: -1})},
+		{"all limits far away", `Dial: nil`, within(long, net.Dialer{Timeout: time.Hour, Deadline: time.Now().Add(time.Hour)})},
+		{"context cancelled after", `(?s)Dial: nil.*Read\(1\): 0 "" io\.EOF`, func(s *stage, dial dialFunc, network, address string) {
+			ctx, cancel := context.WithCancel(s.Context())
+			c, err := dial(ctx, net.Dialer{Timeout: time.Hour}, network, address)
+			cancel()
+			s.noteError("Dial", err)
+			if err == nil {
+				cli := &actor{Conn: c, stage: s, name: "conn"}
+				cli.awaitPeerClosed()
+				cli.read(1)
+				cli.close()
+			}
+		}},
+		{"no context", `panic: nil context`, func(s *stage, dial dialFunc, network, address string) {
+			defer func() { s.note("panic: %v", recover()) }()
+			s.noteDial(dial(nil, net.Dialer{}, network, address)) //nolint:staticcheck // its result is the point
+		}},
+	} {
 		for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
-			scripts = append(scripts, dialScript{name: name + ", " + string(kind), shows: []string{shows}, play: func(s *stage, dial dialFunc) {
+			scripts = append(scripts, dialScript{name: c.name + ", " + string(kind), shows: []string{c.shows}, play: func(s *stage, dial dialFunc) {
 				ln := s.acceptAll(testnet.Address(s, kind))
 				s.nameAddr(ln.Addr(), "ln")
-				play(s, dial, ln.Addr().Network(), ln.Addr().String())
+				c.play(s, dial, ln.Addr().Network(), ln.Addr().String())
 			}})
 		}
-		return scripts
 	}
-	var scripts []dialScript
-	scripts = append(scripts, script("context cancelled before", `context\.Canceled`, func(s *stage, dial dialFunc, network, address string) {
-		ctx, cancel := context.WithCancel(s.Context())
-		cancel()
-		s.noteDial(dial(ctx, net.Dialer{}, network, address))
-	})...)
-	scripts = append(scripts, script("deadline of the context passed", `timeout=true`, func(s *stage, dial dialFunc, network, address string) {
-		ctx, cancel := context.WithDeadline(s.Context(), time.Unix(1, 0))
-		defer cancel()
-		s.noteDial(dial(ctx, net.Dialer{}, network, address))
-	})...)
-	scripts = append(scripts, script("Deadline passed", `timeout=true`, func(s *stage, dial dialFunc, network, address string) {
-		s.noteDial(dial(s.Context(), net.Dialer{Deadline: time.Unix(1, 0)}, network, address))
-	})...)
-	scripts = append(scripts, script("negative Timeout", `timeout=true`, func(s *stage, dial dialFunc, network, address string) {
-		s.noteDial(dial(s.Context(), net.Dialer{Timeout: -1}, network, address))
-	})...)
-	scripts = append(scripts, script("all limits far away", `Dial: nil`, func(s *stage, dial dialFunc, network, address string) {
-		ctx, cancel := context.WithTimeout(s.Context(), time.Hour)
-		defer cancel()
-		s.noteDial(dial(ctx, net.Dialer{Timeout: time.Hour, Deadline: time.Now().Add(time.Hour)}, network, address))
-	})...)
-	scripts = append(scripts, script("context cancelled after", `(?s)Dial: nil.*Read\(1\): 0 "" io\.EOF`, func(s *stage, dial dialFunc, network, address string) {
-		ctx, cancel := context.WithCancel(s.Context())
-		c, err := dial(ctx, net.Dialer{Timeout: time.Hour}, network, address)
-		cancel()
-		s.noteError("Dial", err)
-		if err == nil {
-			cli := &actor{Conn: c, stage: s, name: "conn"}
-			cli.awaitPeerClosed()
-			cli.read(1)
-			cli.close()
-		}
-	})...)
-	scripts = append(scripts, script("no context", `panic: nil context`, func(s *stage, dial dialFunc, network, address string) {
-		defer func() { s.note("panic: %v", recover()) }()
-		s.noteDial(dial(nil, net.Dialer{}, network, address)) //nolint:staticcheck // its result is the point
-	})...)
 	playDialScripts(t, scripts)
 }
 
