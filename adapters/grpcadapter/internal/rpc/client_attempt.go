@@ -9,23 +9,18 @@ import (
 	"net/http"
 	"os"
 	"reflect"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/percore/percore/adapters/grpcadapter/internal/channel"
 	"github.com/percore/percore/adapters/h2"
 )
 
@@ -116,7 +111,7 @@ func (a *attempt) send(op *sending) error {
 	}
 	sent := false
 	if !a.opened {
-		if a.hasEnded() {
+		if _, ended := a.known(); ended {
 			return io.EOF
 		}
 		var err error
@@ -148,18 +143,11 @@ func (a *attempt) notOpened(err error) {
 	a.answered, a.bare, a.ended = true, true, status.Convert(err)
 }
 
-// hasEnded reports whether the outcome is known.
-func (a *attempt) hasEnded() bool {
+// known reports whether the outcome is known, and whether it came without a message.
+func (a *attempt) known() (bare, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.ended != nil
-}
-
-// isBare reports whether the outcome is known and came without a message.
-func (a *attempt) isBare() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.bare
+	return a.bare, a.ended != nil
 }
 
 // openBytes is the length of the longest message that goes with the header: h2 sends it without waiting.
@@ -271,152 +259,6 @@ func (a *attempt) cancelled() {
 	}
 }
 
-// authority returns the :authority. One that the call brings must be a name that the server has proved
-// to have.
-func (a *attempt) authority() (string, error) {
-	own := a.call.info.authority
-	if own == "" {
-		return a.conn.name, nil
-	}
-	info := a.conn.peer.AuthInfo
-	validator, ok := info.(credentials.AuthorityValidator)
-	if !ok {
-		kind := "none"
-		if info != nil {
-			kind = info.AuthType()
-		}
-		return "", status.Errorf(codes.Unavailable, "credentials type %q does not implement the AuthorityValidator interface, "+
-			"but authority override specified with CallAuthority call option", kind)
-	}
-	if err := validator.ValidateAuthority(own); err != nil {
-		return "", status.Errorf(codes.Unavailable, "failed to validate authority %q : %v", own, err)
-	}
-	return own, nil
-}
-
-// request returns the header.
-func (a *attempt) request(fields []h2.Field, authority string) *h2.Request {
-	return &h2.Request{
-		Method: http.MethodPost, Scheme: a.call.client.scheme, Path: a.call.method, Authority: authority, HasAuthority: true, Fields: fields,
-	}
-}
-
-// overLimit reports whether the server doesn't take a header.
-func (a *attempt) overLimit(fields []h2.Field, authority string) bool {
-	most := a.conn.hc.HeaderBytesMax()
-	if most == 0 {
-		return false
-	}
-	n := 4*32 + len(":method:scheme:path:authorityPOSThttps") + len(a.call.method) + len(authority)
-	for i := range fields {
-		n += fields[i].Size()
-	}
-	return n > most
-}
-
-var teTrailers = h2.MakeField("te", "trailers")
-
-// fields returns the fields of the header, in grpc-go's order. It asks the credentials first, since they
-// may take a part of the time that is left.
-func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
-	s := a.call
-	creds, err := a.credsFields(authority)
-	if err != nil {
-		return nil, err
-	}
-	kind := plainType
-	if s.info.subtype != "" {
-		kind = h2.MakeField("content-type", "application/grpc+"+s.info.subtype)
-	}
-	to = append(to, kind, s.client.userAgent, teTrailers)
-	if s.retries > 0 {
-		to = append(to, h2.MakeField("grpc-previous-rpc-attempts", strconv.Itoa(s.retries)))
-	}
-	if name := s.info.compressorName; name != "" {
-		to = append(to, h2.MakeField("grpc-encoding", name))
-	}
-	if s.client.accepts.Value != "" {
-		to = append(to, s.client.accepts)
-	}
-	if deadline, ok := a.ctx.Deadline(); ok {
-		left := time.Until(deadline)
-		if left <= 0 {
-			return nil, status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
-		}
-		to = append(to, h2.MakeField("grpc-timeout", encodeTimeout(left)))
-	}
-	to = append(to, creds...)
-	md := s.md
-	if s.client.stats != nil { // which may have added some
-		md, _ = metadata.FromOutgoingContext(a.ctx)
-	}
-	return appendMetadata(to, md), nil
-}
-
-// credsFields returns what the per-RPC credentials bring. Of several for all calls the last one counts
-// that brings a name.
-func (a *attempt) credsFields(authority string) (fields []h2.Field, err error) {
-	s := a.call
-	if len(s.client.config.PerRPC) == 0 && s.info.creds == nil {
-		return nil, nil
-	}
-	ctx := credentials.NewContextWithRequestInfo(peer.NewContext(a.ctx, &a.conn.peer), credentials.RequestInfo{Method: s.method, AuthInfo: a.conn.peer.AuthInfo})
-	audience := "https://" + strings.TrimSuffix(authority, ":443")
-	if i := strings.LastIndexByte(s.method, '/'); i >= 0 {
-		audience += s.method[:i]
-	} else {
-		audience += s.method
-	}
-	ofAll := make(map[string]string)
-	for _, creds := range s.client.config.PerRPC {
-		if err := askCreds(ofAll, ctx, creds, audience, codes.Unauthenticated); err != nil {
-			return nil, err
-		}
-	}
-	fields = appendCreds(fields, ofAll)
-	if creds := s.info.creds; creds != nil {
-		if creds.RequireTransportSecurity() && a.conn.insecure() {
-			return nil, status.Error(codes.Unauthenticated, "transport: cannot send secure credentials on an insecure connection")
-		}
-		ofCall := make(map[string]string)
-		if err := askCreds(ofCall, ctx, creds, audience, codes.Internal); err != nil {
-			return nil, err
-		}
-		fields = appendCreds(fields, ofCall)
-	}
-	return fields, nil
-}
-
-// askCreds adds what credentials bring to a map. An error that is no status gets the code.
-func askCreds(to map[string]string, ctx context.Context, creds credentials.PerRPCCredentials, audience string, code codes.Code) error {
-	data, err := creds.GetRequestMetadata(ctx, audience)
-	if err != nil {
-		st, ok := status.FromError(err)
-		switch {
-		case !ok:
-			return status.Errorf(code, "transport: per-RPC creds failed due to error: %v", err)
-		case channel.IsRestricted(st.Code()):
-			return status.Errorf(codes.Internal, "transport: received per-RPC creds error with illegal status: %v", err)
-		}
-		return err
-	}
-	for name, value := range data {
-		name = strings.ToLower(name)
-		if err := validate(metadata.MD{name: {value}}); err != nil {
-			return status.Error(codes.Internal, err.Error())
-		}
-		to[name] = value
-	}
-	return nil
-}
-
-func appendCreds(to []h2.Field, data map[string]string) []h2.Field {
-	for name, value := range data {
-		to = append(to, h2.MakeField(name, encodeValue(name, value)))
-	}
-	return to
-}
-
 // awaitBytes is how much of the message of a unary call is waited for at once.
 const awaitBytes = 32 << 10
 
@@ -505,10 +347,7 @@ const notGRPCBytes = 1024
 
 // notGRPC returns the status of an answer that is not gRPC's.
 func (a *attempt) notGRPC(answer *h2.Answer, contentType string) *status.Status {
-	code, ok := codeOfHTTP[answer.Status]
-	if !ok {
-		code = codes.Unknown
-	}
+	code := codeOf(codeOfHTTP, answer.Status)
 	text := fmt.Sprintf("unexpected HTTP status code received from server: %d (%s); %s", answer.Status, http.StatusText(answer.Status), contentType)
 	if !answer.End {
 		p := make([]byte, notGRPCBytes)
@@ -519,17 +358,6 @@ func (a *attempt) notGRPC(answer *h2.Answer, contentType string) *status.Status 
 		text += fmt.Sprintf("\ndata: %q", p[:n])
 	}
 	return status.New(code, text)
-}
-
-var codeOfHTTP = map[int]codes.Code{
-	http.StatusBadRequest:         codes.Internal,
-	http.StatusUnauthorized:       codes.Unauthenticated,
-	http.StatusForbidden:          codes.PermissionDenied,
-	http.StatusNotFound:           codes.Unimplemented,
-	http.StatusTooManyRequests:    codes.Unavailable,
-	http.StatusBadGateway:         codes.Unavailable,
-	http.StatusServiceUnavailable: codes.Unavailable,
-	http.StatusGatewayTimeout:     codes.Unavailable,
 }
 
 // recv receives a message, or what is behind the last one if v is nothing. The error is the outcome of
@@ -684,15 +512,6 @@ func (a *attempt) headerLocked() metadata.MD {
 	return a.header
 }
 
-// codeOfReset are the codes of streams that a server has reset. Others are Unknown.
-var codeOfReset = map[h2.ErrCode]codes.Code{
-	h2.NoError: codes.Internal, h2.ProtocolError: codes.Internal, h2.InternalError: codes.Internal,
-	h2.FlowControlError: codes.ResourceExhausted, h2.SettingsTimeout: codes.Internal, h2.StreamClosed: codes.Internal,
-	h2.FrameSizeError: codes.Internal, h2.RefusedStream: codes.Unavailable, h2.Cancel: codes.Canceled,
-	h2.CompressionError: codes.Internal, h2.ConnectError: codes.Internal, h2.EnhanceYourCalm: codes.ResourceExhausted,
-	h2.InadequateSecurity: codes.PermissionDenied, h2.HTTP11Required: codes.Internal,
-}
-
 // failure returns the status of a stream that h2 has ended.
 func (a *attempt) failure(err error) *status.Status {
 	var reset *h2.StreamError
@@ -704,10 +523,7 @@ func (a *attempt) failure(err error) *status.Status {
 			return errDraining
 		}
 		a.unserved = reset.Code == h2.RefusedStream
-		code, ok := codeOfReset[reset.Code]
-		if !ok {
-			code = codes.Unknown
-		}
+		code := codeOf(codeOfReset, reset.Code)
 		if deadline, ok := a.ctx.Deadline(); ok && code == codes.Canceled && !deadline.After(time.Now()) {
 			code = codes.DeadlineExceeded
 		}
@@ -743,92 +559,4 @@ func (a *attempt) finish(st *status.Status) {
 		a.mu.Unlock()
 	}
 	a.tellEnd(st)
-}
-
-// answerParser understands the fields of a header or of trailers, in grpc-go's words.
-type answerParser struct {
-	isGRPC      bool
-	contentType string // why it isn't
-	encoding    string
-	code        codes.Code
-	message     string
-	wrong       string         // the last field that is malformed
-	malformed   *status.Status // of a grpc-status that is no number
-	keeps       bool           // md is wanted
-	md          metadata.MD
-}
-
-func (p *answerParser) parse(fields []h2.Field, keep bool) {
-	p.keeps = keep
-	p.contentType, p.code = "malformed header: missing HTTP content-type", codes.Unknown
-	for i := range fields {
-		f := &fields[i]
-		switch name := f.Name.String(); name {
-		case "content-type":
-			if _, ok := subtypeOf(f.Value); !ok {
-				p.contentType = fmt.Sprintf("transport: received unexpected content-type %q", f.Value)
-				continue
-			}
-			p.isGRPC = true
-			p.add(name, f.Value)
-		case "grpc-encoding":
-			p.encoding = f.Value
-		case "grpc-status":
-			code, err := strconv.ParseInt(f.Value, 10, 32)
-			if err != nil {
-				p.malformed = status.New(codes.Unknown, fmt.Sprintf("transport: malformed grpc-status: %v", err))
-				return
-			}
-			p.code = codes.Code(uint32(code))
-		case "grpc-message":
-			p.message = decodeMessage(f.Value)
-		case "user-agent":
-			p.add(name, f.Value)
-		default:
-			p.metadata(name, f.Value)
-		}
-	}
-}
-
-func (p *answerParser) metadata(name, value string) {
-	if isReserved(name) {
-		return
-	}
-	v, err := decodeValue(name, value)
-	if err != nil {
-		p.wrong = fmt.Sprintf("transport: malformed %s: %v", name, err)
-		return
-	}
-	p.add(name, v)
-}
-
-func (p *answerParser) add(name, value string) {
-	if !p.keeps {
-		return
-	}
-	if p.md == nil {
-		p.md = make(metadata.MD)
-	}
-	p.md[name] = append(p.md[name], value)
-}
-
-var okStatus = status.New(codes.OK, "")
-
-// status returns the status that the fields say, with its details.
-func (p *answerParser) status() *status.Status {
-	if p.code == codes.OK && p.message == "" && p.md[detailsName] == nil {
-		return okStatus
-	}
-	if details := p.md[detailsName]; len(details) == 1 {
-		st := status.New(codes.Unknown, "").Proto()
-		switch err := proto.Unmarshal([]byte(details[0]), st); {
-		case err != nil:
-		case st.GetCode() == int32(p.code):
-			return status.FromProto(st)
-		default:
-			return status.Newf(codes.Internal, "grpc-status-details-bin mismatch: grpc-status=%v, grpc-message=%q, grpc-status-details-bin=%+v",
-				p.code, p.message, st)
-		}
-	}
-	return status.New(p.code, p.message)
 }

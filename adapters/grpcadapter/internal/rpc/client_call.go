@@ -288,12 +288,13 @@ func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool
 		return false, failure
 	}
 	st := a.statusOf(failure)
+	bare, _ := a.known()
 	switch {
 	case !s.tried && a.unserved:
 		return true, nil
 	case s.client.config.DisableRetry:
 		return false, failure
-	case a.opened && !a.isBare():
+	case a.opened && !bare:
 		return false, failure
 	}
 	pushback, has, ok := pushbackOf(a.trailerMD())
