@@ -589,36 +589,7 @@ func TestClientUnread(t *testing.T) {
 	}
 }
 
-// TestClientStates follows the states of a client, and its idleness.
-func TestClientStates(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := serveEcho(t)
-	c := dialClient(t, lis, WithIdleTimeout(100*time.Millisecond))
-	if got := c.GetState(); got != connectivity.Idle {
-		t.Errorf("got %v, want IDLE before the first call", got)
-	}
-	if err := callUnary(callContext(t), c, nil); err != nil {
-		t.Fatal(err)
-	}
-	for s := c.GetState(); s != connectivity.Idle; s = c.GetState() {
-		if !c.WaitForStateChange(callContext(t), s) {
-			t.Fatalf("the client stays %v", s)
-		}
-	}
-	testnet.Eventually(t, "no connection is open", func() bool { return c.Stats().HTTP2.Conns == 0 })
-	if err := callUnary(callContext(t), c, nil); err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-	if err := callUnary(callContext(t), c, nil); !isClosing(err) {
-		t.Errorf("got %v behind Close", err)
-	}
-	if got := c.GetState(); got != connectivity.Shutdown {
-		t.Errorf("got %v, want SHUTDOWN", got)
-	}
-}
-
-// TestClientIdle: connections that wait hold no goroutines.
+// TestClientIdle: connections that wait hold no goroutines, at either end.
 func TestClientIdle(t *testing.T) {
 	testnet.NoLeaks(t)
 	if connsAreNets {

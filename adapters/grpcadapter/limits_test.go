@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -22,10 +23,28 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/loop"
 )
 
-// whoAmI is a service that tells a client both addresses of its connection.
+// tlvCredentials makes the TLVs of a connection's PROXY header part of its AuthInfo.
+type tlvCredentials struct {
+	credentials.TransportCredentials
+}
+
+type tlvInfo struct {
+	credentials.AuthInfo
+	tlvs []byte
+}
+
+func (c tlvCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	return conn, tlvInfo{info, percore.ProxyTLVs(raw)}, err
+}
+
+func (c tlvCredentials) Clone() credentials.TransportCredentials {
+	return tlvCredentials{c.TransportCredentials.Clone()}
+}
+
+// whoAmI is a service that tells a client both addresses of its connection, and the TLVs.
 var whoAmI = grpc.ServiceDesc{
 	ServiceName: "percore.test.WhoAmI",
 	HandlerType: (*any)(nil),
@@ -33,40 +52,14 @@ var whoAmI = grpc.ServiceDesc{
 		MethodName: "Ask",
 		Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 			p, _ := peer.FromContext(ctx)
-			return wrapperspb.String(fmt.Sprint(p.Addr, " at ", p.LocalAddr)), decode(new(emptypb.Empty))
+			return wrapperspb.String(fmt.Sprintf("%v at %v, %q", p.Addr, p.LocalAddr, p.AuthInfo.(tlvInfo).tlvs)), decode(new(emptypb.Empty))
 		},
 	}},
-}
-
-// askWhoAmI calls whoAmI and returns the server's answer.
-func askWhoAmI(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) (string, error) {
-	out := new(wrapperspb.StringValue)
-	err := cc.Invoke(ctx, "/percore.test.WhoAmI/Ask", new(emptypb.Empty), out, opts...)
-	return out.Value, err
 }
 
 // clientPreface is a client's first bytes (RFC 9113, section 3.4), which grpc-go reads before it has a
 // reader.
 const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-// serveLimited serves echo and whoAmI on several loops with the rules of lc until the test ends.
-func serveLimited(t *testing.T, serve serveFunc, lc percore.ListenConfig, opts ...grpc.ServerOption) net.Listener {
-	t.Helper()
-	group, err := loop.NewGroup(loop.Config{Loops: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(group.Close)
-	lc.Group = group
-	lis := testnet.Listen(t, func(network, address string) (net.Listener, error) {
-		return lc.Listen(context.Background(), network, address)
-	}, testnet.TCP4)
-	srv := grpc.NewServer(opts...)
-	srv.RegisterService(&echo, nil)
-	srv.RegisterService(&whoAmI, nil)
-	serveUntil(t, srv.Stop, func() error { return serve(srv, lis) })
-	return lis
-}
 
 // TestOnAccept: a client whose connection is refused gets the error that the server is unavailable,
 // and is served when it isn't refused any more. OnClose gets every address back that OnAccept
@@ -81,7 +74,7 @@ func testOnAccept(t *testing.T, serve serveFunc) {
 	var open atomic.Int64
 	t.Run("serve", func(t *testing.T) {
 		testnet.NoLeaks(t)
-		lis := serveLimited(t, serve, percore.ListenConfig{
+		lis := listenWith(t, 3, percore.ListenConfig{
 			OnAccept: func(local, remote netip.AddrPort) bool {
 				if refuse.Load() {
 					return false
@@ -90,7 +83,8 @@ func testOnAccept(t *testing.T, serve serveFunc) {
 				return true
 			},
 			OnClose: func(local, remote netip.AddrPort) { open.Add(-int64(remote.Port())) },
-		})
+		}, testnet.TCP4)
+		startServer(t, serve, lis)
 		welcome := dialServer(t, lis)
 		if err := callUnary(callContext(t), welcome, pattern(1000)); err != nil {
 			t.Fatal(err)
@@ -140,56 +134,70 @@ func dialWith(header string, at int) func(context.Context, string) (net.Conn, er
 	}
 }
 
-// TestProxyProtocol: calls see the addresses in the proxy's header, and so do the other rules of
-// the listener. A connection without a valid header is closed.
+// TestProxyProtocol: calls see the addresses and the TLVs of the proxy's header, on all doors, in clear
+// and over TLS, and so do the other rules of the listener. A connection without a valid header is
+// closed.
 func TestProxyProtocol(t *testing.T) {
 	from4, to4 := netip.MustParseAddrPort("192.0.2.7:4711"), netip.MustParseAddrPort("192.0.2.1:443")
 	from6, to6 := netip.MustParseAddrPort("[2001:db8::7]:4711"), netip.MustParseAddrPort("[2001:db8::1]:443")
+	const tlvs = "\x05\x00\x04i-37"
+	withTLVs := []byte(headerV2(from4, to4))
+	withTLVs[15] += byte(len(tlvs))
 	headers := []struct {
 		name, text string
 		want       string // "" stands for the socket's own
 	}{
-		{"v1, IPv4", "PROXY TCP4 192.0.2.7 192.0.2.1 4711 443\r\n", "192.0.2.7:4711 at 192.0.2.1:443"},
-		{"v1, IPv6", "PROXY TCP6 2001:db8::7 2001:db8::1 4711 443\r\n", "[2001:db8::7]:4711 at [2001:db8::1]:443"},
+		{"v1, IPv4", "PROXY TCP4 192.0.2.7 192.0.2.1 4711 443\r\n", `192.0.2.7:4711 at 192.0.2.1:443, ""`},
 		{"v1, unknown", "PROXY UNKNOWN\r\n", ""},
-		{"v2, IPv4", headerV2(from4, to4), "192.0.2.7:4711 at 192.0.2.1:443"},
-		{"v2, IPv6", headerV2(from6, to6), "[2001:db8::7]:4711 at [2001:db8::1]:443"},
-		{"v2, local", "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", ""},
+		{"v2, IPv4", string(withTLVs) + tlvs, `192.0.2.7:4711 at 192.0.2.1:443, "\x05\x00\x04i-37"`},
+		{"v2, IPv6", headerV2(from6, to6), `[2001:db8::7]:4711 at [2001:db8::1]:443, ""`},
 	}
-	for _, secret := range []bool{false, true} {
-		t.Run(fmt.Sprintf("tls=%t", secret), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			server, client := credentialsOf(t, secret)
-			var clients sync.Map // whose addresses OnAccept got
-			conns := 2 * len(headers)
-			lis := serveLimited(t, servePast, percore.ListenConfig{
-				MaxConns:      conns + 1, // and one without a header
-				OnAccept:      func(_, remote netip.AddrPort) bool { clients.Store(remote.String(), true); return true },
-				ProxyProtocol: &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
-			}, grpc.Creds(server))
-			for _, header := range headers {
-				for _, at := range []int{0, len(header.text) / 2} {
-					cc := dialServer(t, lis, grpc.WithTransportCredentials(client), grpc.WithContextDialer(dialWith(header.text, at)))
-					for range 2 {
-						got, err := askWhoAmI(callContext(t), cc)
-						if err != nil || header.want != "" && got != header.want || header.want == "" && !strings.HasPrefix(got, "127.0.0.1:") {
-							t.Errorf("%s: got %q, %v, want %q", header.name, got, err, cmp.Or(header.want, "the socket's own"))
+	for name, serve := range map[string]func(creds credentials.TransportCredentials) testServer{
+		"grpc-go": func(creds credentials.TransportCredentials) testServer {
+			srv := grpc.NewServer(grpc.Creds(creds), grpc.WaitForHandlers(true)) // which Wrap refuses
+			return wrapped{wrap(srv, silent), srv}
+		},
+		"Wrap": func(creds credentials.TransportCredentials) testServer {
+			return newWrapped([]grpc.ServerOption{grpc.Creds(creds)})
+		},
+		"NewServer": func(creds credentials.TransportCredentials) testServer { return NewServer(Creds(creds)) },
+	} {
+		for _, secret := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/tls=%t", name, secret), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				server, client := credentialsOf(t, secret)
+				var clients sync.Map // whose addresses OnAccept got
+				lis := listenWith(t, 3, percore.ListenConfig{
+					MaxConns:      2*len(headers) + 1, // and one without a header
+					OnAccept:      func(_, remote netip.AddrPort) bool { clients.Store(remote.String(), true); return true },
+					ProxyProtocol: &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+				}, testnet.TCP4)
+				serveOn(t, lis, serve(tlvCredentials{server}), &echo, &whoAmI)
+				for _, header := range headers {
+					for _, at := range []int{0, len(header.text) / 2} {
+						cc := dialServer(t, lis, grpc.WithTransportCredentials(client), grpc.WithContextDialer(dialWith(header.text, at)))
+						for range 2 {
+							out := new(wrapperspb.StringValue)
+							err := cc.Invoke(callContext(t), "/percore.test.WhoAmI/Ask", new(emptypb.Empty), out)
+							if got := out.Value; err != nil || header.want != "" && got != header.want || header.want == "" && !strings.HasPrefix(got, "127.0.0.1:") {
+								t.Errorf("%s: got %q, %v, want %q", header.name, got, err, cmp.Or(header.want, "the socket's own"))
+							}
+							remote, _, _ := strings.Cut(out.Value, " ")
+							if _, asked := clients.Load(remote); !asked {
+								t.Errorf("%s: OnAccept was not asked about %s", header.name, remote)
+							}
 						}
-						remote, _, _ := strings.Cut(got, " ")
-						if _, asked := clients.Load(remote); !asked {
-							t.Errorf("%s: OnAccept was not asked about %s", header.name, remote)
+						if err := callUnary(callContext(t), cc, pattern(100_000)); err != nil {
+							t.Errorf("%s: %v", header.name, err)
 						}
-					}
-					if err := callUnary(callContext(t), cc, pattern(100_000)); err != nil {
-						t.Errorf("%s: %v", header.name, err)
 					}
 				}
-			}
-			bad := testnet.Dial(t, lis)
-			io.WriteString(bad, clientPreface)
-			if n, err := bad.Read(make([]byte, 1)); n != 0 || err == nil {
-				t.Errorf("a connection without a header: got %d bytes, %v, want its end", n, err)
-			}
-		})
+				bad := testnet.Dial(t, lis)
+				io.WriteString(bad, clientPreface)
+				if n, err := bad.Read(make([]byte, 1)); n != 0 || err == nil {
+					t.Errorf("a connection without a header: got %d bytes, %v, want its end", n, err)
+				}
+			})
+		}
 	}
 }

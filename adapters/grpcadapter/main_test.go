@@ -237,13 +237,19 @@ func exercise(t *testing.T, cc grpc.ClientConnInterface) (calls int) {
 // listenOnLoops listens with its own group of n loops, however many processors there are.
 func listenOnLoops(t testing.TB, n int, kind testnet.Kind) net.Listener {
 	t.Helper()
+	return listenWith(t, n, percore.ListenConfig{}, kind)
+}
+
+// listenWith is listenOnLoops with a configuration.
+func listenWith(t testing.TB, n int, lc percore.ListenConfig, kind testnet.Kind) net.Listener {
+	t.Helper()
 	group, err := loop.NewGroup(loop.Config{Loops: n})
 	if err != nil {
 		t.Fatalf("a group of %d loops: %v", n, err)
 	}
 	t.Cleanup(group.Close)
+	lc.Group = group
 	return testnet.Listen(t, func(network, address string) (net.Listener, error) {
-		lc := percore.ListenConfig{Group: group}
 		return lc.Listen(context.Background(), network, address)
 	}, kind)
 }

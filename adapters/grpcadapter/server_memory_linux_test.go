@@ -15,23 +15,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/internal/testnet/frames"
 )
-
-// TestServerIdle: connections that wait hold no goroutine.
-func TestServerIdle(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := serveEcho(t)
-	peers := make([]*frames.Peer, 50)
-	peers[0] = framePeer(t, lis).Flush()
-	peers[0].Next()
-	before := runtime.NumGoroutine()
-	for i := range peers {
-		peers[i] = framePeer(t, lis)
-		peers[i].Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
-	}
-	testnet.Eventually(t, "no goroutines but some workers", func() bool { return runtime.NumGoroutine()-before <= 10 })
-}
 
 // TestServerWatchStack: the frames below a handler leave it a stack of 4 KiB while it waits, also if it
 // has needed 8 KiB before. The runtime halves a stack of which less than a quarter is used, and counts

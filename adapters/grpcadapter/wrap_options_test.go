@@ -42,8 +42,8 @@ import (
 
 // An optionCase shows what an option of grpc.NewServer does.
 type optionCase struct {
-	name   string // of the option
-	option func(*testing.T, *callLog) grpc.ServerOption
+	name   string                                                             // of the option
+	option func(*testing.T, *callLog) (theirs grpc.ServerOption, ours Option) // nil: NewServer has none
 
 	// observe returns what a client sees of a server with the option; the log has more. It is nil for an
 	// option that the fast path refuses.
@@ -65,89 +65,104 @@ func denyStream(any, grpc.ServerStream, *grpc.StreamServerInfo, grpc.StreamHandl
 	return errNoRight
 }
 
+func denyTap(_ context.Context, info *tap.Info) (context.Context, error) {
+	if strings.HasSuffix(info.FullMethodName, "/Unary") {
+		return nil, errors.New("not now")
+	}
+	return nil, errNoRight
+}
+
+func somethingUnknown(any, grpc.ServerStream) error {
+	return status.Error(codes.DataLoss, "something unknown")
+}
+
 // fixed makes an option that doesn't depend on the test.
-func fixed(option grpc.ServerOption) func(*testing.T, *callLog) grpc.ServerOption {
-	return func(*testing.T, *callLog) grpc.ServerOption { return option }
+func fixed(theirs grpc.ServerOption, ours Option) func(*testing.T, *callLog) (grpc.ServerOption, Option) {
+	return func(*testing.T, *callLog) (grpc.ServerOption, Option) { return theirs, ours }
 }
 
 // optionCases has all options, some several times. TestOptionsAreAll checks that.
 func optionCases() []optionCase {
 	return []optionCase{
-		{name: "UnaryInterceptor", option: fixed(grpc.UnaryInterceptor(denyUnary)), observe: observeCalls()},
-		{name: "ChainUnaryInterceptor", option: fixed(grpc.ChainUnaryInterceptor(denyUnary)), observe: observeCalls()},
-		{name: "StreamInterceptor", option: fixed(grpc.StreamInterceptor(denyStream)), observe: observeCalls()},
-		{name: "ChainStreamInterceptor", option: fixed(grpc.ChainStreamInterceptor(denyStream)), observe: observeCalls()},
+		{name: "UnaryInterceptor", option: fixed(grpc.UnaryInterceptor(denyUnary), ChainUnaryInterceptor(denyUnary)), observe: observeCalls()},
+		{name: "ChainUnaryInterceptor", option: fixed(grpc.ChainUnaryInterceptor(denyUnary), ChainUnaryInterceptor(denyUnary)), observe: observeCalls()},
+		{name: "StreamInterceptor", option: fixed(grpc.StreamInterceptor(denyStream), ChainStreamInterceptor(denyStream)), observe: observeCalls()},
+		{name: "ChainStreamInterceptor", option: fixed(grpc.ChainStreamInterceptor(denyStream), ChainStreamInterceptor(denyStream)), observe: observeCalls()},
 		{
 			name: "StatsHandler", observe: observeCalls(),
-			option: func(_ *testing.T, log *callLog) grpc.ServerOption { return grpc.StatsHandler(statsLog{"x", log}) },
+			option: func(_ *testing.T, log *callLog) (grpc.ServerOption, Option) {
+				return grpc.StatsHandler(statsLog{"x", log}), StatsHandler(statsLog{"x", log})
+			},
 		},
 		{
 			name: "InTapHandle", observe: observeCalls(),
-			option: fixed(grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) { return nil, errNoRight })),
+			option: fixed(grpc.InTapHandle(denyTap), InTapHandle(denyTap)),
 		},
 		{
 			name: "UnknownServiceHandler", observe: observeCalls(),
-			option: fixed(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-				return status.Error(codes.DataLoss, "something unknown")
-			})),
+			option: fixed(grpc.UnknownServiceHandler(somethingUnknown), UnknownServiceHandler(somethingUnknown)),
 		},
 		{
 			name: "Creds", observe: observeCalls(), // by a client without TLS
-			option: func(t *testing.T, _ *callLog) grpc.ServerOption {
-				config, _ := testnet.TLS(t)
-				return grpc.Creds(credentials.NewTLS(config))
+			option: func(t *testing.T, _ *callLog) (grpc.ServerOption, Option) {
+				creds, _ := credentialsOf(t, true)
+				return grpc.Creds(creds), Creds(creds)
 			},
 		},
-		{name: "Creds", observe: observeCalls(), option: fixed(grpc.Creds(denying{insecure.NewCredentials()}))},
-		{name: "MaxRecvMsgSize", option: fixed(grpc.MaxRecvMsgSize(50)), observe: observeCalls()},
+		{name: "Creds", observe: observeCalls(), option: fixed(grpc.Creds(denying{insecure.NewCredentials()}), Creds(denying{insecure.NewCredentials()}))},
+		{name: "MaxRecvMsgSize", option: fixed(grpc.MaxRecvMsgSize(50), MaxRecvMsgSize(50)), observe: observeCalls()},
 		//lint:ignore SA1019 servers use it
-		{name: "MaxMsgSize", option: fixed(grpc.MaxMsgSize(50)), observe: observeCalls()},
-		{name: "MaxSendMsgSize", option: fixed(grpc.MaxSendMsgSize(50)), observe: observeCalls()},
-		{name: "ForceServerCodec", option: fixed(grpc.ForceServerCodec(reversed{})), observe: observeCalls()},
-		{name: "ForceServerCodecV2", option: fixed(grpc.ForceServerCodecV2(failingCodec{encoding.GetCodecV2(proto.Name)})), observe: observeCalls()},
+		{name: "MaxMsgSize", option: fixed(grpc.MaxMsgSize(50), nil), observe: observeCalls()},
+		{name: "MaxSendMsgSize", option: fixed(grpc.MaxSendMsgSize(50), MaxSendMsgSize(50)), observe: observeCalls()},
+		{name: "ForceServerCodec", option: fixed(grpc.ForceServerCodec(reversed{}), ForceServerCodec(reversed{})), observe: observeCalls()},
+		{name: "ForceServerCodecV2", option: fixed(grpc.ForceServerCodecV2(failingCodec{encoding.GetCodecV2(proto.Name)}),
+			ForceServerCodecV2(failingCodec{encoding.GetCodecV2(proto.Name)})), observe: observeCalls()},
 		//lint:ignore SA1019 servers use it
-		{name: "CustomCodec", option: fixed(grpc.CustomCodec(reversedV0{})), observe: observeCalls()},
-		{name: "MaxHeaderListSize", option: fixed(grpc.MaxHeaderListSize(400)), observe: observeCalls("x", strings.Repeat("y", 1000))},
-		{name: "MaxHeaderListSize", option: fixed(grpc.MaxHeaderListSize(400)), observe: observeSetting(6)},
-		{name: "MaxHeaderListSize", option: fixed(grpc.MaxHeaderListSize(0)), refused: "the server has the option MaxHeaderListSize(0)"},
-		{name: "HeaderTableSize", option: fixed(grpc.HeaderTableSize(100)), observe: observeSetting(1)},
-		{name: "HeaderTableSize", option: fixed(grpc.HeaderTableSize(0)), observe: observeSetting(1)},
-		{name: "MaxConcurrentStreams", option: fixed(grpc.MaxConcurrentStreams(1)), observe: observeSetting(3)},
-		{name: "MaxConcurrentStreams", option: fixed(grpc.MaxConcurrentStreams(1)), observe: observeTwoStreams},
-		{name: "InitialWindowSize", option: fixed(grpc.InitialWindowSize(300_000)), observe: observeSetting(4)},
-		{name: "StaticStreamWindowSize", option: fixed(grpc.StaticStreamWindowSize(100_000)), observe: observeSetting(4)},
-		{name: "InitialConnWindowSize", option: fixed(grpc.InitialConnWindowSize(100_000)), observe: observeCalls(), noEffect: "see docs/DIFFERENCES.md"},
-		{name: "StaticConnWindowSize", option: fixed(grpc.StaticConnWindowSize(100_000)), observe: observeCalls(), noEffect: "see docs/DIFFERENCES.md"},
+		{name: "CustomCodec", option: fixed(grpc.CustomCodec(reversedV0{}), nil), observe: observeCalls()},
+		{name: "MaxHeaderListSize", option: fixed(grpc.MaxHeaderListSize(400), MaxHeaderListSize(400)), observe: observeCalls("x", strings.Repeat("y", 1000))},
+		{name: "MaxHeaderListSize", option: fixed(grpc.MaxHeaderListSize(400), MaxHeaderListSize(400)), observe: observeSetting(6)},
+		{name: "MaxHeaderListSize", option: fixed(grpc.MaxHeaderListSize(0), nil), refused: "the server has the option MaxHeaderListSize(0)"},
+		{name: "HeaderTableSize", option: fixed(grpc.HeaderTableSize(100), nil), observe: observeSetting(1)},
+		{name: "HeaderTableSize", option: fixed(grpc.HeaderTableSize(0), nil), observe: observeSetting(1)},
+		{name: "MaxConcurrentStreams", option: fixed(grpc.MaxConcurrentStreams(1), MaxConcurrentStreams(1)), observe: observeSetting(3)},
+		{name: "MaxConcurrentStreams", option: fixed(grpc.MaxConcurrentStreams(1), MaxConcurrentStreams(1)), observe: observeTwoStreams},
+		{name: "InitialWindowSize", option: fixed(grpc.InitialWindowSize(300_000), InitialWindowSize(300_000)), observe: observeSetting(4)},
+		{name: "StaticStreamWindowSize", option: fixed(grpc.StaticStreamWindowSize(100_000), nil), observe: observeSetting(4)},
+		{name: "InitialConnWindowSize", option: fixed(grpc.InitialConnWindowSize(100_000), nil), observe: observeCalls(), noEffect: "see docs/DIFFERENCES.md"},
+		{name: "StaticConnWindowSize", option: fixed(grpc.StaticConnWindowSize(100_000), nil), observe: observeCalls(), noEffect: "see docs/DIFFERENCES.md"},
 		{
 			name: "KeepaliveParams", observe: observeGoaway, never: true,
-			option: fixed(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Millisecond})),
+			option: fixed(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Millisecond}),
+				KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Millisecond})),
 		},
 		{
 			name: "KeepaliveParams", observe: observeGoaway, never: true,
-			option: fixed(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Millisecond})),
+			option: fixed(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Millisecond}),
+				KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Millisecond})),
 		},
 		{
 			name: "KeepaliveEnforcementPolicy", observe: observePings,
-			option: fixed(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true})),
+			option: fixed(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true}),
+				KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true})),
 		},
-		{name: "ConnectionTimeout", option: fixed(grpc.ConnectionTimeout(time.Millisecond)), observe: observeSilence, never: true},
+		{name: "ConnectionTimeout", option: fixed(grpc.ConnectionTimeout(time.Millisecond), ConnectionTimeout(time.Millisecond)), observe: observeSilence, never: true},
 		{
 			name: "BufferPool", observe: observeCalls(),
-			option: func(_ *testing.T, log *callLog) grpc.ServerOption {
-				return experimental.BufferPool(&loggingPool{BufferPool: mem.DefaultBufferPool(), log: log})
+			option: func(_ *testing.T, log *callLog) (grpc.ServerOption, Option) {
+				return experimental.BufferPool(&loggingPool{BufferPool: mem.DefaultBufferPool(), log: log}), nil
 			},
 		},
-		{name: "WriteBufferSize", option: fixed(grpc.WriteBufferSize(1)), observe: observeCalls(), noEffect: "performance"},
-		{name: "ReadBufferSize", option: fixed(grpc.ReadBufferSize(1)), observe: observeCalls(), noEffect: "performance"},
+		{name: "WriteBufferSize", option: fixed(grpc.WriteBufferSize(1), nil), observe: observeCalls(), noEffect: "performance"},
+		{name: "ReadBufferSize", option: fixed(grpc.ReadBufferSize(1), nil), observe: observeCalls(), noEffect: "performance"},
 		//lint:ignore SA1019 servers use it
-		{name: "SharedWriteBuffer", option: fixed(grpc.SharedWriteBuffer(false)), observe: observeCalls(), noEffect: "performance"},
-		{name: "NumStreamWorkers", option: fixed(grpc.NumStreamWorkers(2)), observe: observeCalls(), noEffect: "performance"},
-		{name: "WaitForHandlers", option: fixed(grpc.WaitForHandlers(false)), observe: observeCalls(), noEffect: "it is the default"},
-		{name: "WaitForHandlers", option: fixed(grpc.WaitForHandlers(true)), refused: "the server has the option WaitForHandlers"},
+		{name: "SharedWriteBuffer", option: fixed(grpc.SharedWriteBuffer(false), nil), observe: observeCalls(), noEffect: "performance"},
+		{name: "NumStreamWorkers", option: fixed(grpc.NumStreamWorkers(2), nil), observe: observeCalls(), noEffect: "performance"},
+		{name: "WaitForHandlers", option: fixed(grpc.WaitForHandlers(false), nil), observe: observeCalls(), noEffect: "it is the default"},
+		{name: "WaitForHandlers", option: fixed(grpc.WaitForHandlers(true), nil), refused: "the server has the option WaitForHandlers"},
 		//lint:ignore SA1019 servers use it
-		{name: "RPCCompressor", option: fixed(grpc.RPCCompressor(grpc.NewGZIPCompressor())), refused: "the server has the option RPCCompressor"},
+		{name: "RPCCompressor", option: fixed(grpc.RPCCompressor(grpc.NewGZIPCompressor()), nil), refused: "the server has the option RPCCompressor"},
 		//lint:ignore SA1019 servers use it
-		{name: "RPCDecompressor", option: fixed(grpc.RPCDecompressor(grpc.NewGZIPDecompressor())), refused: "the server has the option RPCDecompressor"},
+		{name: "RPCDecompressor", option: fixed(grpc.RPCDecompressor(grpc.NewGZIPDecompressor()), nil), refused: "the server has the option RPCDecompressor"},
 	}
 }
 
@@ -161,14 +176,15 @@ var optionsElsewhere = map[string]string{
 	"xds.ClientPoolForTesting":        "the same",
 }
 
-// TestWrapOptions: a server with an option behaves the same past grpc-go's transport as on it, and not
-// as a server without the option; or the fast path refuses it.
-func TestWrapOptions(t *testing.T) {
+// TestOptions: a server of each kind with an option behaves as grpc-go's, and not as a server without
+// the option; or the fast path refuses it.
+func TestOptions(t *testing.T) {
 	for i, test := range optionCases() {
 		t.Run(fmt.Sprintf("%s/%d", test.name, i), func(t *testing.T) {
 			testnet.NoLeaks(t)
+			theirs, ours := test.option(t, nil)
 			if test.refused != "" {
-				err := wrap(grpc.NewServer(test.option(t, nil)), silent).Refusal()
+				err := wrap(grpc.NewServer(theirs), silent).Refusal()
 				if fmt.Sprint(err) != test.refused {
 					t.Errorf("got the reason %v, want %s", err, test.refused)
 				}
@@ -176,15 +192,19 @@ func TestWrapOptions(t *testing.T) {
 			}
 			without := ""
 			if !test.never {
-				without = observeOption(t, test, plainServe)
+				without = observeOption(t, test, serverKinds[0], false)
 			}
-			want := observeOption(t, test, plainServe, test.option)
-			got := observeOption(t, test, servePast, test.option)
-			if got != want {
-				t.Errorf("past grpc-go's transport\n%s\nwant\n%s", got, want)
-			}
+			want := observeOption(t, test, serverKinds[0], true)
 			if (want == without) != (test.noEffect != "") {
 				t.Errorf("with the option\n%s\nand without it\n%s", want, without)
+			}
+			for _, kind := range serverKinds[1:] {
+				if ours == nil && kind.name == "NewServer" {
+					continue
+				}
+				if got := observeOption(t, test, kind, true); got != want {
+					t.Errorf("%s:\n%s\nwant\n%s", kind.name, got, want)
+				}
 			}
 		})
 	}
@@ -218,16 +238,19 @@ func something(typ reflect.Type) reflect.Value {
 func silent(w *wrapping) { w.logf = func(string, ...any) {} }
 
 // observeOption returns what is seen of a server.
-func observeOption(t *testing.T, test optionCase, serve serveFunc, options ...func(*testing.T, *callLog) grpc.ServerOption) string {
+func observeOption(t *testing.T, test optionCase, kind serverKind, with bool) string {
 	log := newCallLog()
-	var opts []grpc.ServerOption
-	for _, option := range options {
-		opts = append(opts, option(t, log))
+	var theirs []grpc.ServerOption
+	var ours []Option
+	if with {
+		one, other := test.option(t, log)
+		if theirs = append(theirs, one); other != nil {
+			ours = append(ours, other)
+		}
 	}
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	srv := grpc.NewServer(opts...)
+	lis, srv := testnet.Listen(t, percore.Listen, testnet.TCP4), kind.make(theirs, ours)
 	srv.RegisterService(scriptService(log), nil)
-	served := goServe(func() error { return serve(srv, lis) })
+	served := goServe(func() error { return srv.Serve(lis) })
 	seen := test.observe(t, lis)
 	srv.GracefulStop()
 	if err := testnet.Receive(t, "Serve returning", served); err != nil {

@@ -129,19 +129,6 @@ func TestWrapBypassed(t *testing.T) {
 	}
 }
 
-// TestWrapIsPast: the connections are package h2's, and idle ones hold no goroutine of grpc-go.
-func TestWrapIsPast(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	w := serveWrapped(t, lis)
-	if err := callUnary(callContext(t), dialServer(t, lis), pattern(10)); err != nil {
-		t.Fatal(err)
-	}
-	if s := w.Stats(); s.Started != 1 || s.HTTP2.Conns != 1 {
-		t.Errorf("got the figures %+v, want one call on one connection", s)
-	}
-}
-
 // TestWrapListeners: several listeners are served, by the fast path and by grpc-go, and a Stop of the
 // grpc.Server ends all of them. Connections outlive their listener, and are ended by Stop, too.
 func TestWrapListeners(t *testing.T) {
@@ -275,25 +262,6 @@ func TestWrapStopInHandler(t *testing.T) {
 		if err := testnet.Receive(t, "Serve returning", served); err != nil {
 			t.Errorf("Serve: got %v, want nil", err)
 		}
-	}
-}
-
-// TestWrapServices: services that are registered between Wrap and Serve count, and the grpc.Server
-// describes them.
-func TestWrapServices(t *testing.T) {
-	testnet.NoLeaks(t)
-	srv := grpc.NewServer()
-	w := wrapFast(srv)
-	srv.RegisterService(&echo, nil)
-	srv.RegisterService(&whoAmI, nil)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	serveOn(t, lis, wrapped{w, srv})
-	cc := dialServer(t, lis)
-	if _, err := askWhoAmI(callContext(t), cc); err != nil {
-		t.Error(err)
-	}
-	if got := len(srv.GetServiceInfo()); got != 2 {
-		t.Errorf("got %d services, want 2", got)
 	}
 }
 

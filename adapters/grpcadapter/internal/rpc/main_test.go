@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/percore/percore/adapters/h2"
@@ -52,6 +53,39 @@ func TestBufferBytes(t *testing.T) {
 			}
 			if copied > int64(n/3+16) {
 				t.Errorf("a message of %d bytes in parts of %d: %d were copied, want %d at most", n, part, copied, n/3+16)
+			}
+		}
+	}
+}
+
+// sentMessages are what a stream was given to send.
+type sentMessages []h2.Message
+
+func (s *sentMessages) Send(m h2.Message) error {
+	*s = append(*s, m)
+	return nil
+}
+
+// TestPieces: the pieces of a message are sent in their order, and all but the last wait for the next.
+func TestPieces(t *testing.T) {
+	for _, hold := range []bool{false, true} {
+		for _, p := range []pieces{
+			{}, {first: []byte("head")}, {first: []byte("head"), rest: []byte(" rest")},
+			{first: []byte("head"), rest: []byte(" rest"), more: mem.BufferSlice{mem.SliceBuffer(" of"), mem.SliceBuffer(" three")}},
+		} {
+			var sent sentMessages
+			if err := p.send(&sent, h2.Message{Status: 200, End: true, Hold: hold}); err != nil {
+				t.Error(err)
+			}
+			var body []byte
+			for i, m := range sent {
+				last := i == len(sent)-1
+				if body = append(body, m.Body...); m.End != last || m.Hold != (!last || hold && i == 0) || (m.Status != 0) != (i == 0) {
+					t.Errorf("message %d of %d: %+v", i, len(sent), m)
+				}
+			}
+			if whole := p.join(); string(body) != string(whole.first) {
+				t.Errorf("got %q, want %q", body, whole.first)
 			}
 		}
 	}
