@@ -1,9 +1,6 @@
 package httpadapter
 
 import (
-	"bufio"
-	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"math"
@@ -13,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -21,66 +17,27 @@ import (
 // with net/http, with the adapter, and over TLS.
 func TestMaxAgeRequests(t *testing.T) {
 	const requests = 10 // give or take one
-	for _, netHTTP := range []bool{true, false} {
-		for _, overTLS := range []bool{false, true} {
-			t.Run(fmt.Sprintf("net/http=%t TLS=%t", netHTTP, overTLS), func(t *testing.T) {
-				if netHTTP {
-					leaveToNetHTTP(t)
-				}
-				testnet.NoLeaks(t)
-				ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-				type key struct{}
-				s := Wrap(&http.Server{
-					Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						fmt.Fprint(w, r.Context().Value(key{}))
-					}),
-					ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-						return context.WithValue(ctx, key{}, "the user's")
-					},
-				}, MaxAge(0, requests))
-				server, client := testnet.TLS(t)
-				client = client.Clone()
-				client.NextProtos = []string{"http/1.1"}
-				done := make(chan error, 1)
-				go func() {
-					if overTLS {
-						s.srv.TLSConfig = server
-						done <- s.ServeTLS(ln, "", "")
-					} else {
-						done <- s.Serve(ln)
-					}
-				}()
-				c := testnet.Dial(t, ln)
-				if overTLS {
-					c = tls.Client(c, client)
-				}
-				c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-				r := bufio.NewReader(c)
-				for n := 1; ; n++ {
-					io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-					resp, err := http.ReadResponse(r, nil)
-					if err != nil {
-						t.Fatalf("request %d: %v", n, err)
-					}
-					if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "the user's" {
-						t.Fatalf("request %d: got %q, %v", n, body, err)
-					}
-					if !resp.Close && n < requests+2 {
-						continue
-					}
-					if n < requests-1 || n > requests+1 {
-						t.Errorf("answer %d says that the connection closes: %t", n, resp.Close)
-					}
-					break
-				}
-				if b, err := r.ReadByte(); err != io.EOF {
-					t.Errorf("after the last answer: got %d, %v, want the end", b, err)
-				}
-				s.Close()
-				testnet.Receive(t, "Serve", done)
-			})
+	eachDrain(t, func(t *testing.T, _ bool, start func(http.HandlerFunc, ...Option) *fixture) {
+		f := start(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, r.Context().Value(userKey{}))
+		}, MaxAge(0, requests))
+		c := f.dial()
+		for n := 1; ; n++ {
+			c.send(request("/"))
+			body, closes := c.answerClosing()
+			if body != "the user's" {
+				t.Fatalf("request %d: got %q", n, body)
+			}
+			if !closes && n < requests+2 {
+				continue
+			}
+			if n < requests-1 || n > requests+1 {
+				t.Errorf("answer %d says that the connection closes: %t", n, closes)
+			}
+			break
 		}
-	}
+		c.awaitEOF()
+	})
 }
 
 // Over HTTP/2 the client opens another connection, and no request fails.
@@ -90,35 +47,21 @@ func TestMaxAgeHTTP2(t *testing.T) {
 			if netHTTP {
 				leaveToNetHTTP(t)
 			}
-			testnet.NoLeaks(t)
-			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			srv := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Protocols: new(http.Protocols)}
-			srv.Protocols.SetUnencryptedHTTP2(true)
-			s := Wrap(srv, MaxAge(0, 5))
-			done := make(chan error, 1)
-			go func() { done <- s.Serve(ln) }()
+			f := start(t, echoPath, func(f *fixture) { f.srv.Protocols = clearHTTP2(false) }, MaxAge(0, 5))
 			client := testnet.HTTP2Client(t, nil)
 			conns := make(map[net.Addr]bool)
 			trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 				GotConn: func(info httptrace.GotConnInfo) { conns[info.Conn.LocalAddr()] = true },
 			})
 			for n := range 30 {
-				req, err := http.NewRequestWithContext(trace, "GET", testnet.URL(ln, false, "/"), nil)
-				if err != nil {
-					t.Fatal(err)
+				if code, _ := status(trace, client, testnet.URL(f.ln, false, "/")); code != http.StatusOK {
+					t.Fatalf("request %d: got %d", n, code)
 				}
-				resp, err := client.Do(req)
-				if err != nil {
-					t.Fatalf("request %d: %v", n, err)
-				}
-				resp.Body.Close()
 			}
 			if len(conns) < 3 {
 				t.Errorf("got %d connections for 30 requests, want some", len(conns))
 			}
 			client.CloseIdleConnections()
-			s.Close()
-			testnet.Receive(t, "Serve", done)
 		})
 	}
 }

@@ -37,11 +37,9 @@ func TestParkedBudget(t *testing.T) {
 	)
 	needBudget(t, n)
 	testnet.NoLeaks(t)
-	ln := listenOnTwo(t)
-	s := Wrap(&http.Server{Handler: http.HandlerFunc(echoPath), IdleTimeout: time.Hour})
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ln) }()
-	connect := rawClients(t, ln.Addr(), true)
+	s, stop := serveOnTwo(t, echoPath, n)
+	defer stop()
+	connect := rawClients(t, s.addr, true)
 	awaitParked := func(n int) {
 		testnet.Eventually(t, "all connections parking", func() bool { return s.Stats().Parked == n })
 	}
@@ -56,8 +54,6 @@ func TestParkedBudget(t *testing.T) {
 	if each > heapBytesMax {
 		t.Errorf("got %.0f bytes of heap per parked connection, want at most %d", each, heapBytesMax)
 	}
-	s.Close()
-	<-served
 }
 
 // needBudget skips a test that measures the memory of n connections where that can't be done.
@@ -72,8 +68,15 @@ func needBudget(t *testing.T, n uint64) {
 	}
 }
 
-// listenOnTwo listens on as many loops as the first connections start: each loop has a goroutine.
-func listenOnTwo(t *testing.T) net.Listener {
+// servedOnTwo is a Server and its address.
+type servedOnTwo struct {
+	*Server
+	addr net.Addr
+}
+
+// serveOnTwo serves HTTP/1, and HTTP/2 in clear with so many streams, on as many loops as the first
+// connections start: each loop has a goroutine.
+func serveOnTwo(t *testing.T, h http.HandlerFunc, streams int) (s servedOnTwo, stop func()) {
 	t.Helper()
 	group, err := loop.NewGroup(loop.Config{Loops: 2})
 	if err != nil {
@@ -84,7 +87,15 @@ func listenOnTwo(t *testing.T) net.Listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ln
+	s = servedOnTwo{Wrap(&http.Server{
+		Handler: h, IdleTimeout: time.Hour, Protocols: clearHTTP2(true), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 2 * streams},
+	}), ln.Addr()}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	return s, func() {
+		s.Close()
+		<-served
+	}
 }
 
 // rawClients returns a function that sends n requests to addr, each on a connection of its own, and

@@ -549,12 +549,19 @@ var acts = map[rune]func(s *side, rw http.ResponseWriter, r *http.Request) error
 	'4': withStatus(http.StatusTeapot),
 	'P': func(*side, http.ResponseWriter, *http.Request) error { panic("panic") },
 	'x': func(*side, http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) },
-	'h': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
+	'h': func(s *side, rw http.ResponseWriter, _ *http.Request) error {
 		c, buffered, err := http.NewResponseController(rw).Hijack()
 		if err != nil {
 			return err
 		}
 		defer c.Close()
+		for _, lost := range []string{"", "lost"} {
+			n, err := io.WriteString(rw, lost)
+			s.note("wrote %d bytes: %v", n, err)
+			n, err = rw.Write([]byte(lost))
+			s.note("wrote %d bytes: %v", n, err)
+		}
+		rw.WriteHeader(http.StatusInternalServerError)
 		io.WriteString(c, "hijacked:")
 		buffered.WriteString("buffered:")
 		buffered.Flush()

@@ -39,7 +39,6 @@ func TestDetachedBudget(t *testing.T) {
 	} {
 		t.Run(arm.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			ln := listenOnTwo(t)
 			var mu sync.Mutex
 			streams := make([]*Stream, 0, n+few)
 			h := func(w http.ResponseWriter, r *http.Request) {
@@ -53,11 +52,9 @@ func TestDetachedBudget(t *testing.T) {
 					streams = append(streams, s)
 				})
 			}
-			protocols := clearHTTP2(true)
-			s := Wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 2 * n}})
-			served := make(chan error, 1)
-			go func() { served <- s.Serve(ln) }()
-			open := opener(t, ln.Addr(), arm.streams, arm.begun)
+			s, stop := serveOnTwo(t, h, n)
+			defer stop()
+			open := opener(t, s.addr, arm.streams, arm.begun)
 			await := func(n int) {
 				testnet.Eventually(t, "the answers being detached", func() bool { return s.Stats().Detached == n })
 			}
@@ -81,8 +78,6 @@ func TestDetachedBudget(t *testing.T) {
 				stream.Close()
 			}
 			await(0)
-			s.Close()
-			<-served
 		})
 	}
 }
@@ -97,17 +92,14 @@ func TestDetachedUnread(t *testing.T) {
 	for _, overHTTP2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %t", overHTTP2), func(t *testing.T) {
 			testnet.NoLeaks(t)
-			ln := listenOnTwo(t)
 			streams := make(chan *Stream, n)
 			h := func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).Flush()
 				_ = Detach(w, r, func(s *Stream) { streams <- s })
 			}
-			protocols := clearHTTP2(true)
-			s := Wrap(&http.Server{Handler: http.HandlerFunc(h), Protocols: protocols})
-			served := make(chan error, 1)
-			go func() { served <- s.Serve(ln) }()
-			opener(t, ln.Addr(), overHTTP2, true)(n)
+			s, stop := serveOnTwo(t, h, n)
+			defer stop()
+			opener(t, s.addr, overHTTP2, true)(n)
 			testnet.Eventually(t, "the answers being detached", func() bool { return s.Stats().Detached == n })
 			before := testnet.HeapBytes()
 			var all []*Stream
@@ -133,8 +125,6 @@ func TestDetachedUnread(t *testing.T) {
 			if each > heapBytesMax {
 				t.Errorf("got %.0f bytes of heap per answer that isn't read, want at most %d", each, heapBytesMax)
 			}
-			s.Close()
-			<-served
 		})
 	}
 }
@@ -168,9 +158,6 @@ func TestHandOverDetached(t *testing.T) {
 func BenchmarkBroadcast(b *testing.B) {
 	const clients, event = 1000, 100
 	for _, arm := range arms {
-		if arm.name != "http.Server" && arm.name != "HTTP/1" {
-			continue
-		}
 		b.Run(arm.name, func(b *testing.B) {
 			var mu sync.Mutex
 			var streams []*Stream

@@ -20,24 +20,30 @@ import (
 
 // eachDrain runs a test with net/http as the server, and with the adapter, without TLS and with it.
 // ours says whether the adapter serves.
-func eachDrain(t *testing.T, test func(t *testing.T, ours bool, start func(http.HandlerFunc) *fixture)) {
+func eachDrain(t *testing.T, test func(t *testing.T, ours bool, start func(http.HandlerFunc, ...Option) *fixture)) {
 	for _, netHTTP := range []bool{true, false} {
 		for _, overTLS := range []bool{false, true} {
 			t.Run(fmt.Sprintf("net/http=%t TLS=%t", netHTTP, overTLS), func(t *testing.T) {
 				if netHTTP {
 					leaveToNetHTTP(t)
 				}
-				test(t, !netHTTP && canPark, func(h http.HandlerFunc) *fixture {
+				test(t, !netHTTP && canPark, func(h http.HandlerFunc, opts ...Option) *fixture {
 					return start(t, h, func(f *fixture) {
+						f.srv.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+							return context.WithValue(ctx, userKey{}, "the user's")
+						}
 						if overTLS {
 							withHTTP1TLS(f)
 						}
-					})
+					}, opts...)
 				})
 			})
 		}
 	}
 }
+
+// userKey is for a value that the ConnContext of eachDrain's servers adds.
+type userKey struct{}
 
 // withHTTP1TLS makes a fixture one over TLS that speaks HTTP/1.1.
 func withHTTP1TLS(f *fixture) {
@@ -72,7 +78,7 @@ func (c *client) wantLastAnswer(body string) {
 // Connections that wait stay open until their next answer, which is the last, and so is the first of new
 // ones. Drain returns with the last connection.
 func TestDrain(t *testing.T) {
-	eachDrain(t, func(t *testing.T, ours bool, start func(http.HandlerFunc) *fixture) {
+	eachDrain(t, func(t *testing.T, ours bool, start func(http.HandlerFunc, ...Option) *fixture) {
 		begun, goOn := make(chan struct{}), make(chan struct{})
 		f := start(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/slow" {
@@ -120,7 +126,7 @@ func TestDrain(t *testing.T) {
 func TestDrainEnds(t *testing.T) {
 	for _, end := range []string{"Shutdown", "Close"} {
 		t.Run(end, func(t *testing.T) {
-			eachDrain(t, func(t *testing.T, _ bool, start func(http.HandlerFunc) *fixture) {
+			eachDrain(t, func(t *testing.T, _ bool, start func(http.HandlerFunc, ...Option) *fixture) {
 				f := start(echoPath)
 				if err := f.server.Drain(t.Context()); err != nil {
 					t.Errorf("Drain without connections: %v", err)
@@ -153,20 +159,9 @@ func TestDrainEnds(t *testing.T) {
 	}
 }
 
-// wrappedListener is one whose connections are no *percore.Conn.
-type wrappedListener struct{ net.Listener }
-
-func (l wrappedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return struct{ net.Conn }{c}, nil
-}
-
 // Drain knows of connections that net/http has to itself.
 func TestDrainForeign(t *testing.T) {
-	f := start(t, echoPath, func(f *fixture) { f.ln = wrappedListener{f.ln} })
+	f := start(t, echoPath, func(f *fixture) { f.ln = wrapping{f.ln} })
 	idle := f.dial()
 	if got := idle.get("/first"); got != "/first" {
 		t.Errorf("got %q", got)
@@ -185,7 +180,7 @@ func TestDrainForeign(t *testing.T) {
 // Hijacked connections are none of Drain's, and an answer that may switch protocols does not say that
 // the connection ends.
 func TestDrainUpgrade(t *testing.T) {
-	eachDrain(t, func(t *testing.T, _ bool, start func(http.HandlerFunc) *fixture) {
+	eachDrain(t, func(t *testing.T, _ bool, start func(http.HandlerFunc, ...Option) *fixture) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/hijack" {
 				echoPath(w, r)
@@ -281,7 +276,7 @@ func TestDrainNetHTTP2(t *testing.T) {
 // While clients make requests all the time, Drain loses none of them: each connection ends with an
 // answer that says so.
 func TestDrainUnderLoad(t *testing.T) {
-	eachDrain(t, func(t *testing.T, _ bool, start func(http.HandlerFunc) *fixture) {
+	eachDrain(t, func(t *testing.T, _ bool, start func(http.HandlerFunc, ...Option) *fixture) {
 		f := start(echoPath)
 		const clients, enough = 4, 5
 		var made, told [clients]atomic.Int32
@@ -378,7 +373,7 @@ func (c *tryClient) exchange(path string) (closes bool, err error) {
 // of each connection is reported once.
 func TestDrainBesideOthers(t *testing.T) {
 	const rounds = 5
-	eachDrain(t, func(t *testing.T, _ bool, start func(http.HandlerFunc) *fixture) {
+	eachDrain(t, func(t *testing.T, _ bool, start func(http.HandlerFunc, ...Option) *fixture) {
 		for range rounds {
 			f := start(echoPath)
 			var stop atomic.Bool

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -46,15 +45,11 @@ func describeURL(w http.ResponseWriter, r *http.Request) {
 // this package serves and where net/http does, and over HTTP/2.
 func TestSameURL(t *testing.T) {
 	needParking(t)
-	serve := func(listen testnet.ListenFunc, wrap func(*http.Server) testnet.WebServer) net.Listener {
-		srv := &http.Server{Handler: http.HandlerFunc(describeURL), Protocols: clearHTTP2(true)}
-		ln, server, done := testnet.Listen(t, listen, testnet.TCP4), wrap(srv), make(chan bool)
-		go func() { _ = server.Serve(ln); close(done) }()
-		t.Cleanup(func() { server.Close(); <-done })
-		return ln
+	serve := func(w way) net.Listener {
+		return newSide(t, w, func(srv *http.Server) { srv.Protocols = clearHTTP2(true) },
+			func(_ *side, rw http.ResponseWriter, r *http.Request) { describeURL(rw, r) }).ln
 	}
-	want := serve(net.Listen, func(srv *http.Server) testnet.WebServer { return srv })
-	ours := serve(percore.Listen, func(srv *http.Server) testnet.WebServer { return Wrap(srv) })
+	want, ours := serve(onNet), serve(withAdapter)
 	for name, rest := range map[string]string{
 		"plain": " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n",
 		"odd":   " HTTP/1.1\r\nHost: test\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
