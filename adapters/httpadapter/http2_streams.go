@@ -87,8 +87,8 @@ func (s *shared) Ping(c *h2.Conn, answered bool) {
 
 // errorLog is the http.Server's log as that of package h2, for panics of a StreamHandler.
 type errorLog struct {
-	server *Server
-	with   string // attributes that were added
+	slog.Handler // nil: package h2 adds no attributes, and has no groups
+	server       *Server
 }
 
 // Enabled implements [slog.Handler].
@@ -97,7 +97,7 @@ func (l errorLog) Enabled(context.Context, slog.Level) bool { return true }
 // Handle implements [slog.Handler].
 func (l errorLog) Handle(_ context.Context, r slog.Record) error {
 	var text strings.Builder
-	text.WriteString(r.Message + l.with)
+	text.WriteString(r.Message)
 	r.Attrs(func(a slog.Attr) bool {
 		fmt.Fprintf(&text, " %s=%v", a.Key, a.Value)
 		return true
@@ -105,14 +105,3 @@ func (l errorLog) Handle(_ context.Context, r slog.Record) error {
 	l.server.logf("%s", text.String())
 	return nil
 }
-
-// WithAttrs implements [slog.Handler].
-func (l errorLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	for _, a := range attrs {
-		l.with += fmt.Sprintf(" %s=%v", a.Key, a.Value)
-	}
-	return l
-}
-
-// WithGroup implements [slog.Handler]. Package h2 has no groups.
-func (l errorLog) WithGroup(string) slog.Handler { return l }

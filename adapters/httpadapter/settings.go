@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"reflect"
 
+	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
@@ -17,12 +18,29 @@ func fieldsMax(srv *http.Server) int {
 	return http1.FieldsMax
 }
 
-// maxHeaderValueCount returns the field of that name, which http.Server has since Go 1.27.
+// maxHeaderValueCount returns the field of that name, or 0.
 func maxHeaderValueCount(srv *http.Server) int {
-	if f := reflect.ValueOf(srv).Elem().FieldByName("MaxHeaderValueCount"); f.IsValid() && f.CanInt() {
+	if f := fieldOfGo127(srv, "MaxHeaderValueCount"); f.IsValid() {
 		return int(f.Int())
 	}
 	return 0
+}
+
+// prioritiesOf returns what srv does with the priorities of RFC 9218: net/http serves them since Go
+// 1.27, and can be told not to.
+func prioritiesOf(srv *http.Server) h2.Priorities {
+	switch f := fieldOfGo127(srv, "DisableClientPriority"); {
+	case !f.IsValid():
+		return h2.UnknownPriorities
+	case f.Bool():
+		return h2.IgnorePriorities
+	}
+	return h2.ServePriorities
+}
+
+// fieldOfGo127 returns a field that http.Server has since Go 1.27, or no value.
+func fieldOfGo127(srv *http.Server, name string) reflect.Value {
+	return reflect.ValueOf(srv).Elem().FieldByName(name)
 }
 
 // protocols returns the protocols that srv speaks, once net/http has set up HTTP/2: it has then

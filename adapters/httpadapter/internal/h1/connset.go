@@ -25,11 +25,11 @@ func (s *connSet) add(c *Conn) {
 	s.len++
 }
 
-// remove reports whether c was in s. The last connection takes its place.
-func (s *connSet) remove(c *Conn) bool {
+// remove takes c out of s, if it is there. The last connection takes its place.
+func (s *connSet) remove(c *Conn) {
 	i := int(c.index)
 	if i < 0 || i >= s.len || *s.at(i) != c {
-		return false
+		return
 	}
 	s.len--
 	last := s.at(s.len)
@@ -40,7 +40,6 @@ func (s *connSet) remove(c *Conn) bool {
 		s.chunks[spare] = nil
 		s.chunks = s.chunks[:spare]
 	}
-	return true
 }
 
 // slice copies a part of s, the last that ends at or below place end, to p. It returns

@@ -53,7 +53,10 @@ func (h *handshaker) run(place *serving.Handshake) {
 	h.endLimitLocked()
 	switch state := tc.ConnectionState(); {
 	case isHTTP1(state.NegotiatedProtocol):
-		h.serveLocked()
+		if at := c.server().headerDeadline(); at != 0 {
+			c.setRealDeadlineLocked(at)
+		}
+		c.serveLocked() // crypto/tls may have the first request in its buffer
 	default:
 		c.change(connState.serve)
 		go c.Host().Switch(c, nil)
@@ -120,17 +123,6 @@ func (h *handshaker) abort() {
 		c.ReportSafely(http.StateClosed)
 		c.Host().Left()
 	}
-}
-
-// serveLocked has a worker serve a connection that has shaken hands. crypto/tls may
-// have the first request in its buffer. The caller holds c.mu.
-func (h *handshaker) serveLocked() {
-	c := (*Conn)(h)
-	if at := c.server().headerDeadline(); at != 0 {
-		c.setRealDeadlineLocked(at)
-	}
-	c.change(connState.serve)
-	c.queue.workers.Serve(c)
 }
 
 // endLimitLocked takes the deadlines of the handshake away, unless the user has set them.

@@ -52,7 +52,7 @@ func (w *waker) after(x *watched, err error) {
 		// answered. It is gone.
 		go w.armAnew()
 	case c.kept.hasBytes() && (err != nil || seam.AtEnd(c.Conn)):
-		w.serveLocked() // a header that was cut off is answered
+		c.serveLocked() // a header that was cut off is answered
 	case err != nil:
 		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed
 		// behind our back.
@@ -61,13 +61,12 @@ func (w *waker) after(x *watched, err error) {
 		// The client has gone.
 		go c.closeIf(isKept)
 	default:
-		w.serveLocked()
+		c.serveLocked()
 	}
 }
 
-// serveLocked gives a connection that waits to a worker.
-func (w *waker) serveLocked() {
-	c := (*Conn)(w)
+// serveLocked gives a connection that waits, or whose handshake is over, to a worker.
+func (c *Conn) serveLocked() {
 	c.change(connState.serve)
 	c.queue.workers.Serve(c)
 }

@@ -187,12 +187,16 @@ func appendField(b []byte, f entry) []byte {
 		return b
 	}
 	for _, v := range f.values {
-		b = append(b, f.name...)
-		b = append(b, ": "...)
-		b = append(b, textproto.TrimString(withoutBreaks(v))...)
-		b = append(b, crlf...)
+		b = appendLine(b, f.name, textproto.TrimString(withoutBreaks(v)))
 	}
 	return b
+}
+
+func appendLine(b []byte, name, value string) []byte {
+	b = append(b, name...)
+	b = append(b, ": "...)
+	b = append(b, value...)
+	return append(b, crlf...)
 }
 
 // withoutBreaks replaces the line breaks in a value with spaces.

@@ -103,15 +103,10 @@ func IsPlainTarget(target string) bool {
 // HostPort returns the address to dial for a URL whose host is plain, with the scheme's port if it has
 // none.
 func HostPort(u *url.URL, port string) string {
-	host := u.Host
-	if i := len(host) - 1; i >= 0 && host[i] != ']' {
-		for ; i >= 0 && host[i] != ']'; i-- {
-			if host[i] == ':' {
-				return host
-			}
-		}
+	if strings.LastIndexByte(u.Host, ':') > strings.LastIndexByte(u.Host, ']') {
+		return u.Host
 	}
-	return host + ":" + port
+	return u.Host + ":" + port
 }
 
 // defaultUserAgent is net/http's.
@@ -203,10 +198,7 @@ func (o *Outgoing) traces() bool { return o.Trace != nil && o.Trace.WroteHeaderF
 
 // line appends a field with one value.
 func (o *Outgoing) line(b []byte, name, value string) []byte {
-	b = append(b, name...)
-	b = append(b, ": "...)
-	b = append(b, value...)
-	b = append(b, crlf...)
+	b = appendLine(b, name, value)
 	if o.traces() {
 		o.Trace.WroteHeaderField(name, []string{value})
 	}

@@ -403,9 +403,6 @@ func (w *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	case !direct:
 		m, err = w.copy(r)
 	case err != nil:
-	case left < 0:
-		m, err = to.ReadFrom(r)
-		w.wroteDirectly(m)
 	default:
 		m, err = w.readRest(to, r, left)
 	}
@@ -440,11 +437,13 @@ func (w *Response) progress() (handles, sent bool) {
 	return w.phase == handling, w.sent
 }
 
-// readRest moves up to left bytes of r, as many as the declared length allows. It returns
-// http.ErrContentLength if r has more, as net/http does since Go 1.27. Older versions sent more
+// readRest moves r, up to left bytes of it, as many as the declared length allows; -1: there is none. It
+// returns http.ErrContentLength if r has more, as net/http does since Go 1.27. Older versions sent more
 // than the length, which a client reads as the beginning of the next answer.
 func (w *Response) readRest(to io.ReaderFrom, r io.Reader, left int64) (n int64, err error) {
-	if limited, ok := r.(*io.LimitedReader); !ok {
+	if limited, ok := r.(*io.LimitedReader); left < 0 {
+		n, err = to.ReadFrom(r)
+	} else if !ok {
 		n, err = to.ReadFrom(&io.LimitedReader{R: r, N: left})
 	} else {
 		beyond := max(limited.N-left, 0)
@@ -715,10 +714,7 @@ func (w *Response) sendHeader(p []byte) {
 		add.length = false
 	case w.isHead || !allowed || hasLength:
 		drop.set(transferEncoding)
-	case w.is10: // the end of the connection is the end of the body
-		w.closes = true
-		drop.set(transferEncoding)
-	case coding == "identity": // the end of the connection is the end of the body
+	case w.is10, coding == "identity": // the end of the connection is the end of the body
 		w.closes = true
 		drop.set(transferEncoding)
 	default:
@@ -741,9 +737,7 @@ func (w *Response) sendHeader(p []byte) {
 	}
 	w.out = w.dropFrom(w.out, drop)
 	if !w.has(date) {
-		w.out = append(w.out, "Date: "...)
-		w.out = append(w.out, semantics.Date()...)
-		w.out = append(w.out, crlf...)
+		w.out = appendLine(w.out, "Date", semantics.Date())
 	}
 	w.out = add.appendTo(w.out, w.length)
 	w.out = append(w.out, crlf...)
@@ -778,14 +772,10 @@ func (e *extra) appendTo(b []byte, length int64) []byte {
 		b = append(b, crlf...)
 	}
 	if e.contentType != "" {
-		b = append(b, "Content-Type: "...)
-		b = append(b, e.contentType...)
-		b = append(b, crlf...)
+		b = appendLine(b, "Content-Type", e.contentType)
 	}
 	if e.connection != "" {
-		b = append(b, "Connection: "...)
-		b = append(b, e.connection...)
-		b = append(b, crlf...)
+		b = appendLine(b, "Connection", e.connection)
 	}
 	if e.chunked {
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
