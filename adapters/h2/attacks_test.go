@@ -3,7 +3,6 @@ package h2
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"net"
 	"runtime"
 	"slices"
@@ -285,7 +284,7 @@ func (a *attack) attempt(t *testing.T) time.Duration {
 	other := f.peer()
 	for id := uint32(1); id < 20; id += 2 {
 		other.Headers(id, true, ":method", "GET", ":scheme", "http", ":path", "/other", ":authority", "x").Flush()
-		other.Want(fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id))
+		other.Want(helloTo(id)...)
 	}
 	if a.ends {
 		testnet.Eventually(t, "the end of the attacker's connection", func() bool { return f.server.serving() == 1 })

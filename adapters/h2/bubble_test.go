@@ -3,7 +3,6 @@ package h2
 import (
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,11 +14,7 @@ import (
 // TestBubble: in a bubble of testing/synctest, the times of a connection in memory are the bubble's.
 func TestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := New(HandlerFunc(hello), Config{PingAfter: time.Hour, IdleTimeout: 100 * time.Minute})
-		ours, theirs := net.Pipe()
-		if _, err := server.Attach(ours, nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, p := pipePeer(t, New(HandlerFunc(hello), Config{PingAfter: time.Hour, IdleTimeout: 100 * time.Minute}))
 		begin := time.Now()
 		wantAt := func(what string, want time.Duration) {
 			t.Helper()
@@ -27,13 +22,11 @@ func TestBubble(t *testing.T) {
 				t.Errorf("got %s after %v, want it after %v", what, got, want)
 			}
 		}
-		p := frames.NewPeer(t, theirs)
-		p.Request(1, true).Flush().Want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
+		p.Request(1, true).Flush().Want(helloTo(1)...)
 		wantAt("an answer", 0)
 		p.Want("goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR") // it answers the PINGs between them
 		wantAt("GOAWAY", 100*time.Minute)
 		p.Want("end")
-		_ = server.Close()
 	})
 }
 
@@ -42,20 +35,12 @@ func TestBubble(t *testing.T) {
 func TestBubbleDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := New(HandlerFunc(hello), Config{PingAfter: time.Minute, PingTimeout: time.Hour})
-		ours, theirs := net.Pipe()
-		c, err := server.Attach(ours, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		answer := func(id int) []string {
-			return []string{fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id)}
-		}
-		p := frames.NewPeer(t, theirs).Request(1, true).Flush().Want(answer(1)...)
+		c, p := pipePeer(t, server)
+		p.Request(1, true).Flush().Want(helloTo(1)...)
 		time.Sleep(70 * time.Second) // the PING is on its way, and the client has not read it
 		c.Drain()
 		p.Frame(frames.Ping, frames.Ack, 0, alivePing[:]).Request(3, true).Flush()
-		p.Want("goaway 2147483647 NO_ERROR").Want(answer(3)...).Want("goaway 3 NO_ERROR", "end")
+		p.Want("goaway 2147483647 NO_ERROR").Want(helloTo(3)...).Want("goaway 3 NO_ERROR", "end")
 	})
 }
 
@@ -65,14 +50,8 @@ func TestBubbleDrainTime(t *testing.T) {
 	for _, test := range []struct{ config, want time.Duration }{{0, time.Second}, {5 * time.Second, 5 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			server := New(HandlerFunc(hello), Config{DrainTime: test.config})
-			ours, theirs := net.Pipe()
-			c, err := server.Attach(ours, nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer server.Close()
-			p := frames.NewPeer(t, theirs).Request(1, true).Flush().
-				Want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
+			c, p := pipePeer(t, server)
+			p.Request(1, true).Flush().Want(helloTo(1)...)
 			begin := time.Now()
 			c.Drain()
 			p.Want("goaway 2147483647 NO_ERROR")
@@ -80,8 +59,7 @@ func TestBubbleDrainTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(test.want / 2)
-			p.Request(3, true).Flush().
-				Want("headers 3 :status=200 content-type=text/plain", `data 3 "Hello, World!" end`, "goaway 3 NO_ERROR")
+			p.Request(3, true).Flush().Want(append(helloTo(3), "goaway 3 NO_ERROR")...)
 			if got := time.Since(begin); got != test.want {
 				t.Errorf("got the second GOAWAY after %v, want it after %v", got, test.want)
 			}
@@ -112,12 +90,7 @@ func TestBubbleAgeGrace(t *testing.T) {
 					_, err := s.Read(make([]byte, 1))
 					ended <- err
 				}), Config{MaxAge: age, AgeGrace: test.grace})
-				ours, theirs := net.Pipe()
-				if _, err := server.Attach(ours, nil, nil); err != nil {
-					t.Fatal(err)
-				}
-				defer server.Close()
-				p := frames.NewPeer(t, theirs)
+				_, p := pipePeer(t, server)
 				p.Request(1, false).Flush()
 				if test.answered {
 					p.Want("goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR")
@@ -141,7 +114,7 @@ func TestBubbleLoops(t *testing.T) {
 		f := serve(t, HandlerFunc(hello), Config{IdleTimeout: -1})
 		p := f.peer()
 		for id := uint32(1); id < 20; id += 2 {
-			p.Request(id, true).Flush().Want(fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id))
+			p.Request(id, true).Flush().Want(helloTo(id)...)
 		}
 	})
 }
@@ -165,15 +138,9 @@ func TestFlushReturns(t *testing.T) {
 				}
 			}
 		}), Config{})
-		ours, theirs := net.Pipe()
-		if _, err := server.Attach(ours, nil, nil); err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
 		const window = 1 << 30
-		p := frames.NewPeer(t, theirs, 4, window)
-		p.Window(0, window).Request(1, true).Flush().
-			Want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
+		_, p := pipePeer(t, server, 4, window)
+		p.Window(0, window).Request(1, true).Flush().Want(helloTo(1)...)
 		for _, id := range []uint32{3, 5} { // the first one sends, and the other fills the output behind it
 			synctest.Wait()
 			p.Request(id, true).Flush()
@@ -206,16 +173,7 @@ func TestBubbleEarlyAnswer(t *testing.T) {
 			}
 		})
 		server := New(explicit, Config{ConnWindow: 64 << 10})
-		ours, theirs := net.Pipe()
-		c, err := server.Attach(ours, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		p := frames.NewPeer(t, theirs)
-		answer := func(id int) []string {
-			return []string{fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id)}
-		}
+		c, p := pipePeer(t, server)
 		want := func(lines ...string) {
 			t.Helper()
 			for _, want := range lines {
@@ -231,7 +189,7 @@ func TestBubbleEarlyAnswer(t *testing.T) {
 		for _, id := range []uint32{1, 3} {
 			begin := time.Now()
 			p.Request(id, false).Flush()
-			want(answer(int(id))...)
+			want(helloTo(id)...)
 			p.Data(id, string(make([]byte, 16<<10)), false).Flush()
 			synctest.Wait()
 			if got := c.Streams(); got != 1 {
@@ -243,13 +201,13 @@ func TestBubbleEarlyAnswer(t *testing.T) {
 			}
 		}
 		p.Request(5, false).Flush()
-		want(answer(5)...)
+		want(helloTo(5)...)
 		p.Data(5, "", true).Request(7, false).Flush()
-		want(answer(7)...)
+		want(helloTo(7)...)
 		p.Reset(7, Cancel).Flush()
 		time.Sleep(2 * partTime)
 		p.Request(9, true).Flush()
-		want(answer(9)...)
+		want(helloTo(9)...)
 		if got := server.Stats().ResetsByServer; got != 0 {
 			t.Errorf("got %d resets of the server's, want none that counts", got)
 		}
@@ -269,12 +227,7 @@ func TestBubbleExpect(t *testing.T) {
 			}
 			_ = s.Send(Message{Status: 401, End: true})
 		}), Config{})
-		ours, theirs := net.Pipe()
-		if _, err := server.Attach(ours, nil, nil); err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		p := frames.NewPeer(t, theirs)
+		_, p := pipePeer(t, server)
 		for _, test := range []struct {
 			id   uint32
 			late time.Duration
@@ -303,14 +256,8 @@ func TestBubbleExpect(t *testing.T) {
 func TestBubbleEarlyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := New(HandlerFunc(func(s *Stream, _ *Request) { _ = s.Send(Message{Status: 200, End: true}) }), Config{})
-		ours, theirs := net.Pipe()
-		c, err := server.Attach(ours, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
+		c, p := pipePeer(t, server)
 		begin := time.Now()
-		p := frames.NewPeer(t, theirs)
 		for id := uint32(1); id < 2*partMost+2; id += 2 {
 			p.Request(id, false).Flush().Want(fmt.Sprintf("headers %d :status=200 end", id))
 			if got := time.Since(begin); got != 0 {

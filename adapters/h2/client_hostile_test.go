@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -105,56 +104,5 @@ func TestClientHostile(t *testing.T) {
 		client.Close()
 		testnet.Eventually(t, "the connection's end", func() bool { return client.Stats().Conns == 0 })
 		l.Close()
-	}
-}
-
-// TestClientHonestBurst: what a server has sent while the client was stopped, ten times as much as an
-// honest one does, costs no call.
-func TestClientHonestBurst(t *testing.T) {
-	testnet.NoLeaks(t)
-	const atOnce = 30_000
-	for name, add := range map[string]func(p *frames.Peer){
-		"PING":       func(p *frames.Peer) { p.Frame(frames.Ping, 0, 0, make([]byte, 8)) },
-		"empty DATA": func(p *frames.Peer) { p.Data(1, "", false) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			ours, theirs := net.Pipe()
-			served := make(chan struct{})
-			go func() {
-				defer close(served)
-				defer theirs.Close()
-				p, err := frames.NewServerPeer(t, theirs)
-				if err != nil {
-					return
-				}
-				for line := p.Next(); !strings.HasPrefix(line, "headers "); line = p.Next() {
-					if line == "end" || strings.HasPrefix(line, "error:") {
-						return
-					}
-				}
-				read := make(chan struct{})
-				go func() {
-					defer close(read)
-					_, _ = io.Copy(io.Discard, theirs)
-				}()
-				p.Headers(1, false, ":status", "200")
-				for range atOnce {
-					add(p)
-				}
-				_, _ = theirs.Write(p.Data(1, "answer", true).Out)
-				<-read
-			}()
-			client := NewClient(ClientConfig{BeginTimeout: testnet.HangTimeout})
-			c, err := client.Attach(ours, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, body, _, err := callWith(t.Context(), c, Message{End: true})
-			if string(body) != "answer" || err != nil {
-				t.Errorf("got %q, %v", body, err)
-			}
-			client.Close()
-			testnet.Receive(t, "the server's end", served)
-		})
 	}
 }

@@ -266,33 +266,6 @@ func TestClientNotReleased(t *testing.T) {
 	})
 }
 
-// TestClientStreams lets both sides write in turns.
-func TestClientStreams(t *testing.T) {
-	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
-		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
-		var s Stream
-		if err := c.Open(t.Context(), &s, post, Message{}); err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		for i := range 100 {
-			word, got := fmt.Sprintf("word %03d", i), make([]byte, 8)
-			if _, err := s.Write([]byte(word)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.ReadFull(got); err != nil || string(got) != word {
-				t.Fatalf("got %q and %v, want %q", got, err, word)
-			}
-		}
-		if err := s.Send(Message{End: true}); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := s.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-			t.Fatalf("got %d, %v at the end", n, err)
-		}
-	})
-}
-
 // TestClientRoom lets calls wait for room, in their order, and gives them up with their contexts.
 func TestClientRoom(t *testing.T) {
 	release := make(chan struct{})

@@ -66,22 +66,6 @@ func TestMaxAge(t *testing.T) {
 	})
 }
 
-// TestAgeGrace: streams that go on after the connection has become too old end with it, and the client
-// is told before, however short the grace is. TestBubbleAgeGrace has the streams.
-func TestAgeGrace(t *testing.T) {
-	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		f := start(HandlerFunc(func(s *Stream, _ *Request) { _, _ = s.Read(make([]byte, 1)) }),
-			Config{MaxAge: 10 * time.Millisecond, AgeGrace: time.Nanosecond})
-		p := f.peer()
-		p.Request(1, false).Flush()
-		p.Want("goaway 2147483647 NO_ERROR")
-		if line := p.Next(); line != "goaway 1 NO_ERROR" && line != "goaway 0 NO_ERROR" { // the request was late
-			t.Errorf("got %q, want the GOAWAY that names the last stream", line)
-		}
-		p.Want("end")
-	})
-}
-
 // careless is a handler whose hooks panic.
 type careless struct{ HandlerFunc }
 
@@ -112,7 +96,7 @@ func TestHooksPanic(t *testing.T) {
 		p.Frame(frames.Ping, 0, 0, []byte("12345678")).Flush().Want("pong 3132333435363738")
 		p.Request(3, false).Reset(3, Cancel).Flush()
 		testnet.Eventually(t, "a panic of Cancelled", func() bool { return log.Has("in Cancelled") })
-		p.Request(5, true).Flush().Want("headers 5 :status=200 content-type=text/plain", `data 5 "Hello, World!" end`)
+		p.Request(5, true).Flush().Want(helloTo(5)...)
 		for _, hook := range []string{"in Accept", "in Ping", "in ConnState"} {
 			if !log.Has(hook) {
 				t.Errorf("got the log %q, want %q in it", log.String(), hook)

@@ -1,11 +1,9 @@
 package h2
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +15,11 @@ import (
 // hello answers by a short body.
 func hello(s *Stream, _ *Request) {
 	_ = s.Send(Message{Status: 200, Fields: []Field{MakeField("content-type", "text/plain")}, Body: []byte("Hello, World!"), End: true, Hold: true})
+}
+
+// helloTo returns the frames of hello's answer.
+func helloTo(id uint32) []string {
+	return []string{fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id)}
 }
 
 // echo sends the body back, and the trailers.
@@ -33,31 +36,6 @@ func echo(s *Stream, r *Request) {
 		m.Trailers = t
 	}
 	_ = s.Send(m)
-}
-
-// TestClient plays the requests of net/http's client.
-func TestClient(t *testing.T) {
-	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		f := start(HandlerFunc(echo), Config{})
-		client := f.client()
-		for _, size := range []int{0, 1, 1000, 1024, 5000, 16 << 10, 100 << 10, 3 << 20} {
-			body := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
-			req, err := http.NewRequest("POST", f.url("/echo"), io.MultiReader(bytes.NewReader(body)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Trailer = http.Header{"X-Size": {fmt.Sprint(size)}}
-			resp, err := client.Do(req)
-			if err != nil {
-				t.Fatalf("%d bytes: %v", size, err)
-			}
-			got, err := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			if err != nil || !bytes.Equal(got, body) || resp.Trailer.Get("X-Size") != fmt.Sprint(size) {
-				t.Errorf("%d bytes: got %d back, trailers %v, %v", size, len(got), resp.Trailer, err)
-			}
-		}
-	})
 }
 
 // TestManyStreams has many streams at once, over one connection and several.
@@ -100,24 +78,6 @@ func TestFrames(t *testing.T) {
 		p.Request(5, true, "connection", "close").Flush().Want("headers 5 :status=400", "reset 5 PROTOCOL_ERROR")
 		p.Request(7, true, "content-length", "1").Flush().Want("reset 7 PROTOCOL_ERROR")
 		p.Frame(frames.Data, 0, 0, nil).Flush().Want("goaway 7 PROTOCOL_ERROR", "end")
-	})
-}
-
-// TestWindow: a body goes as far as the client's windows, and its handler waits for them, while
-// others go on.
-func TestWindow(t *testing.T) {
-	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		f := start(HandlerFunc(func(s *Stream, r *Request) {
-			_ = s.Send(Message{Status: 200, Body: []byte("0123456789"), End: true})
-		}), Config{})
-		p := f.peer(4, 4) // SETTINGS_INITIAL_WINDOW_SIZE
-		p.Request(1, true).Flush().Want("headers 1 :status=200", `data 1 "0123"`)
-		p.Request(3, true).Flush().Want("headers 3 :status=200", `data 3 "0123"`)
-		p.Window(1, 2).Flush().Want(`data 1 "45"`)
-		p.Window(3, 100).Flush().Want(`data 3 "456789" end`)
-		p.Frame(frames.Settings, 0, 0, []byte{0, 4, 0, 0, 0, 6}).Flush().Want(`data 1 "67"`)
-		p.Reset(1, Cancel).Request(5, true).Flush().Want("headers 5 :status=200", `data 5 "012345"`)
-		p.Window(5, 4).Flush().Want(`data 5 "6789" end`)
 	})
 }
 

@@ -3,7 +3,6 @@ package h2
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -53,12 +52,8 @@ func TestBubbleStopped(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ended := make(chan error, 1)
 				server := New(endless(ended), Config{})
-				ours, theirs := net.Pipe()
-				if _, err := server.Attach(ours, nil, nil); err != nil {
-					t.Fatal(err)
-				}
-				defer server.Close()
-				p := greedy(t, theirs).Want("headers 1 :status=200")
+				_, p := pipePeer(t, server)
+				p = greedy(t, p.Conn).Want("headers 1 :status=200")
 				time.Sleep(test.stopped)
 				line := p.Next()
 				for n := 0; strings.HasPrefix(line, "data 1 ") && (test.ended || n < 100); n++ {
@@ -256,13 +251,10 @@ func (c *recordConn) Write(p []byte) (int, error) {
 
 // playKeyUpdate asks for new keys between two requests.
 func playKeyUpdate(t *testing.T, c *recordConn, between func()) {
-	hello := func(id int) []string {
-		return []string{fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id)}
-	}
-	p := frames.NewPeer(t, c).Request(1, true).Flush().Want(hello(1)...)
+	p := frames.NewPeer(t, c).Request(1, true).Flush().Want(helloTo(1)...)
 	between()
 	c.first = c.records.Update(testnet.KeyUpdateWithResponse)
-	p.Request(3, true).Flush().Want(hello(3)...)
+	p.Request(3, true).Flush().Want(helloTo(3)...)
 }
 
 // TestBubbleKeyUpdate: crypto/tls answers a KeyUpdate in Read, however long ago something was written.

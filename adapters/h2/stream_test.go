@@ -74,43 +74,6 @@ func TestInterleaved(t *testing.T) {
 	}
 }
 
-// TestMemoryOfWrite: Send keeps nothing of what it was given.
-func TestMemoryOfWrite(t *testing.T) {
-	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		f := start(HandlerFunc(func(s *Stream, r *Request) {
-			buf := make([]byte, 100<<10)
-			_ = s.Send(Message{Status: 200})
-			for i := range 10 {
-				part := buf[:[]int{1, 5000, 16384, 40000, 100 << 10}[i%5]]
-				for j := range part {
-					part[j] = byte('a' + i)
-				}
-				if _, err := s.Write(part); err != nil {
-					t.Errorf("Write: %v", err)
-				}
-				clear(part)
-			}
-			_ = s.Send(Message{End: true})
-		}), Config{})
-		resp, err := f.client().Get(f.url("/"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		got, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 10 {
-			n := []int{1, 5000, 16384, 40000, 100 << 10}[i%5]
-			if want := bytes.Repeat([]byte{byte('a' + i)}, n); len(got) < n || !bytes.Equal(got[:n], want) {
-				t.Fatalf("write %d: got other bytes", i)
-			}
-			got = got[n:]
-		}
-	})
-}
-
 // TestDeadlines: a read deadline ends reads, a write deadline the stream.
 func TestDeadlines(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
@@ -206,7 +169,7 @@ func TestFieldsAreChecked(t *testing.T) {
 		}
 		hello(s, r)
 	}), Config{})
-	f.peer().Request(1, true).Flush().Want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
+	f.peer().Request(1, true).Flush().Want(helloTo(1)...)
 }
 
 // TestHandlersWait: no more handlers run than streams may be open, though clients reset theirs.
@@ -231,64 +194,7 @@ func TestHandlersWait(t *testing.T) {
 	if id := testnet.Receive(t, "the next handler", begun); id != 7 {
 		t.Errorf("the handler of stream %d runs, want that of 7: 5 was reset", id)
 	}
-	p.Want("headers 7 :status=200 content-type=text/plain", `data 7 "Hello, World!" end`)
-}
-
-// TestFloods: a client that exceeds a limit gets GOAWAY, and the connection ends.
-func TestFloods(t *testing.T) {
-	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		f := start(HandlerFunc(hello), Config{Resets: 200})
-		for name, send := range map[string]func(p *frames.Peer, id uint32){
-			"rapid reset": func(p *frames.Peer, id uint32) { p.Request(id, true).Reset(id, Cancel) },
-			"PING":        func(p *frames.Peer, id uint32) { p.Frame(frames.Ping, 0, 0, make([]byte, 8)) },
-			"SETTINGS":    func(p *frames.Peer, id uint32) { p.Frame(frames.Settings, 0, 0, nil) },
-			"empty DATA":  func(p *frames.Peer, id uint32) { p.Data(1, "", false) },
-		} {
-			p := f.peer()
-			p.Request(1, false)
-			for id := uint32(3); id < 20000; id += 2 {
-				send(p, id)
-			}
-			out := p.Out
-			p.Out = nil
-			go func() { _, _ = p.Conn.Write(out) }() // as far as the server reads
-			last, frame := "", p.Next()
-			for ; frame != "end" && !strings.HasPrefix(frame, "error"); frame = p.Next() {
-				if frame != "reset 1 NO_ERROR" { // it was answered before its body has come
-					last = frame
-				}
-			}
-			if !strings.HasPrefix(last, "goaway") || !strings.HasSuffix(last, EnhanceYourCalm.String()) {
-				t.Errorf("%s: got %q last, and then %q, want GOAWAY", name, last, frame)
-			}
-		}
-	})
-}
-
-// TestNotReading: a client that makes the server send, and doesn't read, is bounded by
-// WriteTimeout, and holds up no other connection.
-func TestNotReading(t *testing.T) {
-	ended := make(chan error, 1)
-	f := serve(t, HandlerFunc(func(s *Stream, r *Request) {
-		if r.Path != "/" {
-			hello(s, r)
-			return
-		}
-		err := s.Send(Message{Status: 200})
-		for err == nil {
-			_, err = s.Write(make([]byte, 64<<10))
-		}
-		ended <- err
-	}), Config{WriteTimeout: 400 * time.Millisecond})
-	p := f.peer(4, 1<<31-1)
-	p.Window(0, 1<<31-65536).Request(1, true).Flush()
-	other := f.peer()
-	other.Headers(1, true, ":method", "GET", ":scheme", "http", ":path", "/other", ":authority", "x").Flush()
-	other.Want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
-	var end *ConnError
-	if err := testnet.Receive(t, "the end of Write", ended); !errors.As(err, &end) || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("got %v, want the end of the connection by a timeout", err)
-	}
+	p.Want(helloTo(7)...)
 }
 
 // TestTimeouts: a connection ends that says nothing, or nothing any more.
@@ -342,7 +248,7 @@ func TestConnState(t *testing.T) {
 	f := serve(t, s, Config{})
 	p := f.peer()
 	for id := uint32(1); id < 100; id += 2 {
-		p.Request(id, true).Flush().Want(fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id))
+		p.Request(id, true).Flush().Want(helloTo(id)...)
 	}
 	p.Conn.Close()
 	testnet.Receive(t, "the end", s.end)

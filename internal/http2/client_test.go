@@ -317,23 +317,6 @@ func TestClientHonestHeaders(t *testing.T) {
 	}
 }
 
-// TestClientAnswersWait: there is a limit to the frames that a server makes the client send but doesn't
-// read.
-func TestClientAnswersWait(t *testing.T) {
-	cfg := clientConfig(nil)
-	cfg.Idle.Burst = 1 << 30
-	p := newServer(t, cfg)
-	for range cfg.ControlFrames + 1 {
-		p.frame(typePing, 0, 0, make([]byte, 8))
-	}
-	in := p.in
-	p.in = nil
-	p.feedPart(in)
-	if p.err == nil || !strings.Contains(p.err.Error(), "wait for the peer to read them") {
-		t.Errorf("got %v", p.err)
-	}
-}
-
 // A duet is a client and a server core whose bytes go to each other, cut anywhere.
 type duet struct {
 	t        testing.TB
@@ -418,7 +401,9 @@ func (d *duet) serve() {
 	c := d.end[1]
 	switch d.rnd.IntN(4) {
 	case 0:
-		_ = c.Headers(st, 103, nil, false)
+		if st.User == nil {
+			_ = c.Headers(st, 103, nil, false)
+		}
 	case 1:
 		if st.User == nil {
 			_ = c.Headers(st, 200, nil, false)
@@ -476,6 +461,7 @@ func (d *duet) clientEvent(ev *Event) {
 		call.received += len(ev.Data)
 		d.end[0].Consumed(ev.Stream, len(ev.Data))
 	case StreamReset:
+		d.checkReset(ev)
 		call.reset = true
 	}
 	call.ended = call.ended || ev.End
@@ -489,6 +475,15 @@ func (d *duet) serverEvent(ev *Event) {
 		d.answers[ev.ID] = st
 	case DataReceived:
 		d.got[ev.Stream.ID()] += len(ev.Data)
+	case StreamReset:
+		d.checkReset(ev)
+	}
+}
+
+// checkReset fails if a side has reset a stream because of the other one.
+func (d *duet) checkReset(ev *Event) {
+	if ev.Local {
+		d.t.Fatalf("stream %d was reset: %s", ev.Stream.ID(), ev.Reason)
 	}
 }
 

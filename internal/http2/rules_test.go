@@ -90,8 +90,14 @@ func TestRules(t *testing.T) {
 		{"6.8 GOAWAY too short", func(p *peer) { p.frame(typeGoAway, 0, 0, make([]byte, 7)) }, []string{errSize, size}},
 		{"6.9 nothing, connection", func(p *peer) { p.windowUpdate(0, 0) }, []string{errProtocol, protocol}},
 		{"6.9 nothing, stream", func(p *peer) { p.get(1).windowUpdate(1, 0) }, []string{request1 + " end", "reset 1 PROTOCOL_ERROR local", "> reset 1 PROTOCOL_ERROR"}},
+		{"6.9 nothing, a stream that was reset here", func(p *peer) {
+			p.get(1).feed()
+			p.c.Reset(p.streams[1], Cancel)
+			p.windowUpdate(1, 0)
+		}, []string{request1 + " end", "> reset 1 CANCEL", "> reset 1 PROTOCOL_ERROR"}},
 		{"6.9 of another length", func(p *peer) { p.frame(typeWindowUpdate, 0, 0, make([]byte, 3)) }, []string{errSize, size}},
-		{"6.9.1 connection's window too large", func(p *peer) { p.windowUpdate(0, maxWindowBytes) }, []string{errFlow, flow}},
+		{"6.9.1 connection's window too large", func(p *peer) { p.windowUpdate(0, maxWindowBytes-65535).get(1).windowUpdate(0, 1) },
+			[]string{request1 + " end", errFlow, "> goaway 1 FLOW_CONTROL_ERROR"}},
 		{"6.9.1 stream's window too large", func(p *peer) { p.get(1).windowUpdate(1, maxWindowBytes) }, []string{request1 + " end", "reset 1 FLOW_CONTROL_ERROR local", "> reset 1 FLOW_CONTROL_ERROR"}},
 		{"6.9.2 initial window makes a stream's too large", func(p *peer) { p.get(1).windowUpdate(1, 1).settings(settingInitialWindow, maxWindowBytes) },
 			[]string{request1 + " end", errFlow, "> goaway 1 FLOW_CONTROL_ERROR"}},

@@ -92,22 +92,6 @@ func TestLendOutput(t *testing.T) {
 	}
 }
 
-// TestEarlyAnswer: an answer before the end of the request, which is reset with NO_ERROR. Frames
-// that cross the reset are ignored, and the credit for DATA is given back.
-func TestEarlyAnswer(t *testing.T) {
-	p := newPeer(t, nil)
-	p.post(1).data(1, "abc", false).feed()
-	must(t, p.c.Headers(p.streams[1], 200, nil, true))
-	if !p.c.Reset(p.streams[1], NoError) {
-		t.Error("Reset of a half-closed stream reported false")
-	}
-	p.data(1, "def", false).frame(typeHeaders, 5, 1, p.block("x-a", "b")).windowUpdate(1, 0).reset(1).get(3).feed()
-	p.want(request1, `data 1 "abc"`, "request 3 GET http://example.com/ end", "> headers 1 :status=200 end", "> reset 1 NO_ERROR", "> reset 1 PROTOCOL_ERROR")
-	if p.streams[1].unread != 0 {
-		t.Errorf("got %d bytes unread of a stream that has ended", p.streams[1].unread)
-	}
-}
-
 // TestSplitBlock: a header block that doesn't fit the client's frame size continues in
 // CONTINUATION.
 func TestSplitBlock(t *testing.T) {
@@ -230,48 +214,6 @@ func TestCreditWithinFrames(t *testing.T) {
 	p.get(3).feed().want("request 3 GET http://example.com/ end", "> reset 1 CANCEL")
 	if got := p.c.recv.avail + p.c.recv.unsent; got != p.c.cfg.ConnWindowBytes {
 		t.Errorf("got credit of %d bytes, want %d", got, p.c.cfg.ConnWindowBytes)
-	}
-}
-
-// TestCreditOfCancelledUploads: a client that cancels uploads that no handler reads can go on
-// forever. The test takes each way to end a stream in turn.
-func TestCreditOfCancelledUploads(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.Resets = Budget{1 << 30, 0}
-	p := newPeer(t, cfg)
-	p.returns = true
-	const size, rounds = 16000, 1000 // 16 times the window
-	for i := range rounds {
-		id := uint32(2*i + 1)
-		p.post(id)
-		for range 2 {
-			p.data(id, strings.Repeat("x", size), false)
-		}
-		p.feed()
-		st := p.streams[id]
-		switch i % 5 {
-		case 0:
-			p.reset(id).feed()
-		case 1:
-			p.c.Reset(st, Cancel)
-		case 2:
-			p.data(id, "", true).feed()
-			must(t, p.c.Headers(st, 200, nil, true))
-		case 3:
-			must(t, p.c.Headers(st, 200, nil, true))
-			p.data(id, "x", true).feed()
-		case 4:
-			p.windowUpdate(id, maxWindowBytes).feed()
-		}
-		if !st.Ended() {
-			t.Fatalf("round %d: the stream has not ended", i)
-		}
-		checkInvariants(t, p.c)
-		p.readOutput()
-		if p.err != nil || p.c.recv.avail+p.c.recv.unsent != cfg.ConnWindowBytes {
-			t.Fatalf("round %d: got the window %+v, %v", i, p.c.recv, p.err)
-		}
-		p.log, p.streams = nil, make(map[uint32]*Stream)
 	}
 }
 

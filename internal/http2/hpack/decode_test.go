@@ -214,34 +214,6 @@ func TestSizeUpdates(t *testing.T) {
 	}
 }
 
-// TestListLimits: fields beyond the limits are left out, and the table stays in step.
-func TestListLimits(t *testing.T) {
-	block := "4001 61 01 62 4001 63 01 64 0001 65 01 66"
-	for _, test := range []struct {
-		bytes, fields int
-		want          []string
-	}{
-		{102, 3, []string{"a: b", "c: d", "e: f"}},
-		{101, 3, []string{"a: b", "c: d"}},
-		{102, 2, []string{"a: b", "c: d"}},
-		{40, 9, []string{"a: b"}},
-		{102, 0, nil},
-	} {
-		d := MakeDecoder()
-		var l List
-		l.Reset(test.bytes, test.fields)
-		if err := d.Decode(unhex(t, block), true, &l); err != nil {
-			t.Fatal(err)
-		}
-		if got := texts(l.Fields); !slices.Equal(got, test.want) || l.Truncated != (len(test.want) < 3) {
-			t.Errorf("%d bytes, %d fields: got %q, %t, want %q", test.bytes, test.fields, got, l.Truncated, test.want)
-		}
-		if d.table.size != 68 {
-			t.Errorf("got a table of %d bytes, want 68", d.table.size)
-		}
-	}
-}
-
 // TestValidity: RFC 9113, section 8.2.1. Bad fields are left out of the list, but still enter the
 // table.
 func TestValidity(t *testing.T) {
@@ -410,6 +382,11 @@ func FuzzDecode(f *testing.F) {
 	long := "\x7f\xad\x02" + strings.Repeat("a", 428) // a string that is skipped if the table is small
 	f.Add([]byte("\x3f\x1f\x40\x01a\x01b\x40\x01c"+long+"\xbe"), []byte("\x40\x01d\x01e\xbe"), uint16(200), uint8(9))
 	f.Add([]byte("\x3f\x1f\x40\x01a\x01b\x00"+long+"\x01c\xbe"), []byte("\x40"+long+long+"\x40\x01d\x01e\xbe"), uint16(433), uint8(9))
+	for fields := range uint8(4) { // of a list, and then of one that is too long
+		f.Add([]byte("\x40\x01a\x01b\x40\x01c\x01d\x00\x01e\x01f"), []byte("\xbf\x40\x01g\x7f\x4d"+strings.Repeat("a", 204)+"\x00\x01e\x01f\xbe"), uint16(5), fields)
+	}
+	full := strings.Repeat("b", 267) // with its name as much as the list may have
+	f.Add([]byte("\x40\x01a\x7f\x8c\x01"+full), []byte("\x40\x01a\x7f\x8d\x01"+full+"b"), uint16(0), uint8(9))
 	f.Fuzz(func(t *testing.T, first, second []byte, cut uint16, limit uint8) {
 		const longest = 300
 		m := model{max: DefaultTableBytes, limit: DefaultTableBytes}
