@@ -1,7 +1,6 @@
 package h2
 
 import (
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -11,45 +10,9 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
-
-// TestHandshakesStorm: when there are many more clients of one address than places for handshakes,
-// all get in. A server that is closed ends those whose clients have stopped.
-func TestHandshakesStorm(t *testing.T) {
-	const clients = 100
-	f := &fixture{t: t}
-	var config Config
-	config.TLS, f.tls = testnet.TLS(t)
-	server := New(HandlerFunc(hello), config)
-	server.handshakes = serving.NewHandshakes(clients, 4)
-	l := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	f.l = l
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	ended := make(chan error, clients)
-	for range clients {
-		c := f.dial()
-		go func() { ended <- c.(*tls.Conn).Handshake() }()
-	}
-	for range clients {
-		if err := testnet.Receive(t, "the end of a handshake", ended); err != nil {
-			t.Error(err)
-		}
-	}
-	stopped := testnet.Dial(t, l)
-	defer stopped.Close()
-	stopped.Write([]byte{22, 3, 1, 1, 0}) // the beginning of a ClientHello
-	server.Close()
-	if n, err := stopped.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Errorf("got %d bytes and %v from a server that is closed, want the end", n, err)
-	}
-	if err := testnet.Receive(t, "Serve's return", served); err != ErrServerClosed {
-		t.Errorf("got %v, want %v", err, ErrServerClosed)
-	}
-}
 
 // TestAccept: a server of another protocol's says how a connection becomes a Conn, or keeps it,
 // and learns when the last one is gone.
@@ -82,6 +45,9 @@ func TestAccept(t *testing.T) {
 							return nil, nil
 						case b[0] == 'f':
 							return nil, errors.New("a handshake that fails")
+						case b[0] == 'w': // for more
+							_, err := nc.Read(b[:])
+							return nil, err
 						}
 						return nc, nil
 					}}
@@ -116,25 +82,30 @@ func TestAccept(t *testing.T) {
 				defer server.mu.Unlock()
 				return s.Opened == 1 && s.HandshakeErrors == 1 && server.mu.conns == 1
 			})
-			silent := testnet.Dial(t, l)
+			silent, stopped := testnet.Dial(t, l), testnet.Dial(t, l)
 			defer silent.Close()
-			testnet.Eventually(t, "a client that sends nothing", func() bool {
+			defer stopped.Close()
+			stopped.Write([]byte("w"))
+			testnet.Eventually(t, "clients that send nothing more", func() bool {
 				server.mu.Lock()
 				defer server.mu.Unlock()
-				return server.mu.conns == 2
+				return server.mu.conns == 3
 			})
 			l.Close()
 			testnet.Receive(t, "Serve's return", served)
 			if !server.InUse() || unused.Load() != 0 {
 				t.Error("a server with connections is unused")
 			}
-			c.Close()
-			silent.Close()
-			testnet.Eventually(t, "the server is unused", func() bool { return unused.Load() > 0 && !server.InUse() })
-			if s := server.Stats(); s.HandshakeErrors != 2 {
-				t.Errorf("got %d handshakes that failed, want 2", s.HandshakeErrors)
-			}
 			server.Close()
+			for _, c := range []net.Conn{silent, stopped} {
+				if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+					t.Errorf("got %d bytes and %v during a handshake with a server that is closed, want the end", n, err)
+				}
+			}
+			testnet.Eventually(t, "the server is unused", func() bool { return unused.Load() > 0 && !server.InUse() })
+			if s := server.Stats(); s.HandshakeErrors != 3 {
+				t.Errorf("got %d handshakes that failed, want 3", s.HandshakeErrors)
+			}
 		})
 	}
 }

@@ -97,6 +97,17 @@ func callWith(ctx context.Context, c *Conn, m Message) (answer Answer, body []by
 	return answer, body, s.Trailers(), err
 }
 
+// open opens a stream, which is closed when the test ends.
+func open(t *testing.T, c *Conn, m Message) *Stream {
+	t.Helper()
+	s := new(Stream)
+	if err := c.Open(t.Context(), s, post, m); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
 // TestClientCalls makes calls with bodies of many lengths, and with trailers, one after the other and
 // many at once.
 func TestClientCalls(t *testing.T) {
@@ -133,15 +144,12 @@ func TestClientAwaitEnd(t *testing.T) {
 	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
 		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
 		for _, size := range []int{0, 10, 1000, 100_000, 900_000} {
-			var s Stream
-			if err := c.Open(t.Context(), &s, post, Message{Body: make([]byte, size), End: true}); err != nil {
-				t.Fatal(err)
-			}
+			s := open(t, c, Message{Body: make([]byte, size), End: true})
 			s.AwaitEnd(50_000)
 			if n := s.Buffered(); n < min(size, 50_000) {
 				t.Errorf("got %d bytes of %d, want all, or 50,000", n, size)
 			}
-			if got, err := io.ReadAll(&s); len(got) != size || err != nil {
+			if got, err := io.ReadAll(s); len(got) != size || err != nil {
 				t.Errorf("got %d bytes and %v, want %d", len(got), err, size)
 			}
 			s.Close()
@@ -156,10 +164,7 @@ func TestClientWhole(t *testing.T) {
 		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
 		sent := bytes.Repeat([]byte("0123456789abcdef"), 2<<10)
 		for i := range 20 {
-			var s Stream
-			if err := c.Open(t.Context(), &s, post, Message{Body: sent, End: true}); err != nil {
-				t.Fatal(err)
-			}
+			s := open(t, c, Message{Body: sent, End: true})
 			_ = s.SetReadDeadline(time.Now().Add(time.Hour))
 			s.AwaitEnd(len(sent) + 1)
 			if answer, err := s.Answer(); err != nil || answer.Status != 200 || s.Buffered() != len(sent) {
@@ -180,7 +185,7 @@ func TestClientWhole(t *testing.T) {
 					s.CloseRead()
 				}
 			}()
-			got, err := io.ReadAll(iotest.OneByteReader(&s))
+			got, err := io.ReadAll(iotest.OneByteReader(s))
 			if <-closed; err == nil && len(got) != len(sent) || err != nil && err != ErrEnded || !bytes.HasPrefix(sent, got) {
 				t.Fatalf("got %d bytes of %d, %v", len(got), len(sent), err)
 			}
@@ -226,13 +231,7 @@ func TestClientRelease(t *testing.T) {
 func TestClientNotReleased(t *testing.T) {
 	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
 		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
-		open := func(m Message) *Stream {
-			s := new(Stream)
-			if err := c.Open(t.Context(), s, post, m); err != nil {
-				t.Fatal(err)
-			}
-			return s
-		}
+		open := func(m Message) *Stream { return open(t, c, m) }
 		await := func(s *Stream) {
 			s.AwaitEnd(1)
 			testnet.Eventually(t, "the stream has ended", func() bool { return s.whole.Load() && !s.cond.due.Load() })
@@ -380,16 +379,13 @@ func TestClientCancel(t *testing.T) {
 		}), Config{})
 		c := attach(f, ClientConfig{})
 		for range 3 {
-			var s Stream
-			if err := c.Open(t.Context(), &s, post, Message{}); err != nil {
-				t.Fatal(err)
-			}
+			s := open(t, c, Message{})
 			if _, err := s.Answer(); err != nil {
 				t.Fatal(err)
 			}
 			read := make(chan error, 1)
 			go func() {
-				_, err := io.Copy(io.Discard, &s)
+				_, err := io.Copy(io.Discard, s)
 				read <- err
 			}()
 			s.Close()
@@ -411,16 +407,13 @@ func TestClientEarlyAnswer(t *testing.T) {
 	f := serve(t, HandlerFunc(hello), Config{})
 	c := f.attach(percore.Dial, ClientConfig{})
 	for range 20 {
-		var s Stream
-		if err := c.Open(t.Context(), &s, post, Message{Body: []byte("part")}); err != nil {
-			t.Fatal(err)
-		}
+		s := open(t, c, Message{Body: []byte("part")})
 		testnet.Eventually(t, "the server resets the stream", func() bool { return s.Err() != nil })
 		var reset *StreamError
 		if err := s.Err(); !errors.As(err, &reset) || !reset.Remote || reset.Code != NoError {
 			t.Fatalf("got %v", err)
 		}
-		if got, err := io.ReadAll(&s); string(got) != "Hello, World!" || err != nil {
+		if got, err := io.ReadAll(s); string(got) != "Hello, World!" || err != nil {
 			t.Fatalf("got %q and %v", got, err)
 		}
 		s.Close()
@@ -437,11 +430,7 @@ func TestClientDrain(t *testing.T) {
 		}), Config{})
 		states := make(chan ConnState, 20)
 		c := attach(f, ClientConfig{State: func(_ *Conn, s ConnState) { states <- s }})
-		var s Stream
-		defer s.Close()
-		if err := c.Open(t.Context(), &s, post, Message{End: true}); err != nil {
-			t.Fatal(err)
-		}
+		s := open(t, c, Message{End: true})
 		testnet.Eventually(t, "the stream is there", func() bool { return f.server.Stats().Streams == 1 })
 		f.server.Drain()
 		testnet.Eventually(t, "the client knows", func() bool { return !c.TakesStreams() })
@@ -449,7 +438,7 @@ func TestClientDrain(t *testing.T) {
 			t.Errorf("got %v, want ErrLeaving", err)
 		}
 		close(release)
-		if got, err := io.ReadAll(&s); string(got) != "Hello, World!" || err != nil {
+		if got, err := io.ReadAll(s); string(got) != "Hello, World!" || err != nil {
 			t.Fatalf("got %q and %v", got, err)
 		}
 		var got []ConnState

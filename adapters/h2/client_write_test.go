@@ -95,15 +95,7 @@ func TestClientAnswerBehindCut(t *testing.T) {
 						server.Close()
 					}
 				}()
-				var s, other Stream
-				defer s.Close()
-				defer other.Close()
-				if err := c.Open(t.Context(), &s, post, Message{}); err != nil {
-					t.Fatal(err)
-				}
-				if err := c.Open(t.Context(), &other, post, Message{}); err != nil {
-					t.Fatal(err)
-				}
+				s, other := open(t, c, Message{}), open(t, c, Message{})
 				synctest.Wait()
 				cut.cut.Store(true)
 				begin := time.Now()
@@ -112,7 +104,7 @@ func TestClientAnswerBehindCut(t *testing.T) {
 				if a, err := s.Answer(); a.Status != 200 || err != nil {
 					t.Fatalf("got %+v and %v", a, err)
 				}
-				if got, err := io.ReadAll(&s); string(got) != "early" || err != nil {
+				if got, err := io.ReadAll(s); string(got) != "early" || err != nil {
 					t.Fatalf("got %q and %v", got, err)
 				}
 				err := <-sent
@@ -202,11 +194,7 @@ func TestClientSendWaits(t *testing.T) {
 					defer c.mu.Unlock()
 					return c.core.Settled()
 				})
-				var s Stream
-				defer s.Close()
-				if err := c.Open(t.Context(), &s, post, Message{}); err != nil {
-					t.Fatal(err)
-				}
+				s := open(t, c, Message{})
 				sent := make(chan error, 1)
 				go func() { sent <- s.Send(Message{Body: make([]byte, 64<<20)}) }()
 				testnet.Eventually(t, "it waits without writing", func() bool {
@@ -233,17 +221,14 @@ func TestClientSaysGoAway(t *testing.T) {
 		"Abort":        func(c *Conn) { c.Abort(NoError, "because") },
 	}
 	for name, end := range ways {
-		for _, open := range []bool{false, true} {
+		for _, busy := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				check := func(t *testing.T, c *Conn, server net.Conn) {
 					p := newServerPeer(t, server).Flush()
 					wantFrame(p, "settings ack")
-					var s Stream
-					defer s.Close()
-					if open {
-						if err := c.Open(t.Context(), &s, post, Message{}); err != nil {
-							t.Fatal(err)
-						}
+					var s *Stream
+					if busy {
+						s = open(t, c, Message{})
 						wantFrame(p, "headers 1 :authority=example.com :method=POST :path=/ :scheme=http")
 					}
 					go end(c)
@@ -252,7 +237,7 @@ func TestClientSaysGoAway(t *testing.T) {
 						want += ` "because"`
 					}
 					p.Want(want, "end")
-					if !open {
+					if !busy {
 						return
 					}
 					if _, err := s.Answer(); err == nil {
@@ -324,12 +309,9 @@ func TestClientAnswerDeadline(t *testing.T) {
 			}
 		}()
 		defer close(answer)
-		var s, late, none Stream
-		for _, s := range []*Stream{&s, &late, &none} {
-			if err := c.Open(t.Context(), s, post, Message{End: true}); err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
+		bare := Message{End: true}
+		s, late, none := open(t, c, bare), open(t, c, bare), open(t, c, bare)
+		for _, s := range []*Stream{s, late, none} {
 			if err := s.SetAnswerDeadline(time.Now().Add(time.Second)); err != nil {
 				t.Fatal(err)
 			}
@@ -341,7 +323,7 @@ func TestClientAnswerDeadline(t *testing.T) {
 		if a, err := s.Answer(); a.Status != 200 || err != nil {
 			t.Errorf("got %+v and %v", a, err)
 		}
-		if got, err := io.ReadAll(&s); string(got) != "body" || err != nil {
+		if got, err := io.ReadAll(s); string(got) != "body" || err != nil {
 			t.Errorf("got %q and %v, want the body, which comes later", got, err)
 		}
 		answer <- 3
@@ -353,7 +335,7 @@ func TestClientAnswerDeadline(t *testing.T) {
 		if a, err := none.Answer(); a.Status != 200 || err != nil {
 			t.Errorf("got %+v and %v without a deadline", a, err)
 		}
-		_, _ = io.ReadAll(&none)
+		_, _ = io.ReadAll(none)
 	})
 }
 
@@ -371,11 +353,7 @@ func TestClientAtOnce(t *testing.T) {
 		}()
 		p.Flush()
 		synctest.Wait()
-		s := new(Stream)
-		if err := c.Open(t.Context(), s, post, Message{}); err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := open(t, c, Message{})
 		if err := s.Send(Message{Body: []byte("0123456789a"), AtOnce: true}); err != ErrNotAtOnce {
 			t.Errorf("got %v of more than the window, want %v", err, ErrNotAtOnce)
 		}
@@ -398,11 +376,7 @@ func TestClientAnswerEnds(t *testing.T) {
 		}()
 		p.Flush()
 		synctest.Wait()
-		s := new(Stream)
-		if err := c.Open(t.Context(), s, post, Message{}); err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := open(t, c, Message{})
 		for range 2 {
 			if err := s.Send(Message{Body: []byte("0123456789a")}); err != ErrEnded {
 				t.Errorf("Send returned %v, want %v", err, ErrEnded)

@@ -132,7 +132,7 @@ func TestMoveEnds(t *testing.T) {
 		reset := testnet.Receive(t, "a moved stream", nexts)
 		p.Reset(3, Cancel).Flush()
 		var of *StreamError
-		if err := testnet.Receive(t, "the reset", reset.cancelled); !errors.As(err, &of) || !of.Remote || of.Code != Cancel {
+		if err := testnet.Receive(t, "the reset", reset.cancelled); !errors.As(err, &of) || !of.Remote || of.Code != Cancel || of.ID != 3 {
 			t.Errorf("got %v of a reset", err)
 		}
 		p.Request(5, true).Flush()

@@ -2,7 +2,6 @@ package h2
 
 import (
 	"io"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,21 +27,15 @@ func TestClientGoneAway(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Second, 20 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			times := make(chan time.Time, 2)
-			server := New(pingTimes{hello, times}, Config{})
-			defer server.Close()
-			ours, theirs := net.Pipe()
-			if _, err := server.Attach(theirs, nil, nil); err != nil {
-				t.Fatal(err)
-			}
 			closed := make(chan struct{})
-			client := NewClient(ClientConfig{PingAfter: 10 * time.Second, PingIdle: true, State: func(_ *Conn, s ConnState) {
+			c, theirs := pipeClient(t, ClientConfig{PingAfter: 10 * time.Second, PingIdle: true, State: func(_ *Conn, s ConnState) {
 				if s == Closed {
 					close(closed)
 				}
-			}})
-			defer client.Close()
-			c, err := client.Attach(ours, nil)
-			if err != nil {
+			}}, asItIs)
+			server := New(pingTimes{hello, times}, Config{})
+			defer server.Close()
+			if _, err := server.Attach(theirs, nil, nil); err != nil {
 				t.Fatal(err)
 			}
 			begin := time.Now()
@@ -72,21 +65,11 @@ func TestClientGoneAway(t *testing.T) {
 // server never closes it.
 func TestClientDrainsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
+		c, theirs := pipeClient(t, ClientConfig{}, asItIs)
 		defer theirs.Close()
 		go func() { _, _ = io.Copy(io.Discard, theirs) }()
-		client := NewClient(ClientConfig{})
-		defer client.Close()
-		c, err := client.Attach(ours, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
 		_, _ = theirs.Write([]byte{0, 0, 0, frames.Settings, 0, 0, 0, 0, 0})
-		var s Stream
-		defer s.Close()
-		if err := c.Open(t.Context(), &s, post, Message{End: true}); err != nil {
-			t.Fatal(err)
-		}
+		s := open(t, c, Message{End: true})
 		c.Drain()
 		_, _ = theirs.Write([]byte{0, 0, 1, frames.Headers, frames.EndHeaders | frames.End, 0, 0, 0, 1, 0x88})
 		if a, err := s.Answer(); a.Status != 200 || err != nil {
@@ -94,7 +77,7 @@ func TestClientDrainsItself(t *testing.T) {
 		}
 		time.Sleep(lingerTime) // a pipe has no CloseWrite
 		synctest.Wait()
-		if n := client.Stats().Conns; n != 0 {
+		if n := clientOf(c).Stats().Conns; n != 0 {
 			t.Errorf("got %d connections, want none", n)
 		}
 	})

@@ -1,11 +1,9 @@
 package h2
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
@@ -38,33 +36,6 @@ func echo(s *Stream, r *Request) {
 	_ = s.Send(m)
 }
 
-// TestManyStreams has many streams at once, over one connection and several.
-func TestManyStreams(t *testing.T) {
-	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		f := start(HandlerFunc(echo), Config{})
-		var wg sync.WaitGroup
-		for range 3 {
-			client := f.client()
-			for i := range 40 {
-				wg.Go(func() {
-					body := strings.Repeat(fmt.Sprint(i, " "), 1000*i)
-					resp, err := client.Post(f.url("/"), "text/plain", strings.NewReader(body))
-					if err != nil {
-						t.Errorf("stream %d: %v", i, err)
-						return
-					}
-					defer resp.Body.Close()
-					if got, err := io.ReadAll(resp.Body); err != nil || string(got) != body {
-						t.Errorf("stream %d: got %d bytes of %d, %v", i, len(got), len(body), err)
-					}
-				})
-			}
-		}
-		wg.Wait()
-		f.shutdown()
-	})
-}
-
 // TestFrames plays frames that show who waits for whom.
 func TestFrames(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
@@ -78,43 +49,6 @@ func TestFrames(t *testing.T) {
 		p.Request(5, true, "connection", "close").Flush().Want("headers 5 :status=400", "reset 5 PROTOCOL_ERROR")
 		p.Request(7, true, "content-length", "1").Flush().Want("reset 7 PROTOCOL_ERROR")
 		p.Frame(frames.Data, 0, 0, nil).Flush().Want("goaway 7 PROTOCOL_ERROR", "end")
-	})
-}
-
-// TestReset: the handler learns of the client's reset, and the client of the handler's.
-func TestReset(t *testing.T) {
-	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		errs := make(chan error, 10)
-		f := start(HandlerFunc(func(s *Stream, r *Request) {
-			_ = s.Send(Message{Status: 200})
-			_, err := s.Read(make([]byte, 100))
-			errs <- err
-			_, err = s.Write([]byte("x"))
-			errs <- err
-		}), Config{})
-		p := f.peer()
-		p.Request(1, false).Flush().Want("headers 1 :status=200").Reset(1, Cancel).Flush()
-		for range 2 {
-			var reset *StreamError
-			if err := testnet.Receive(t, "an error", errs); !errors.As(err, &reset) || reset.Code != Cancel || !reset.Remote || reset.ID != 1 {
-				t.Errorf("got %v, want the reset", err)
-			}
-		}
-		p.Request(3, true).Flush().Want("headers 3 :status=200", `data 3 "x"`, "reset 3 INTERNAL_ERROR")
-		if err := testnet.Receive(t, "the end of the body", errs); err != io.EOF {
-			t.Errorf("got %v, want EOF", err)
-		}
-		if err := testnet.Receive(t, "the result of Write", errs); err != nil {
-			t.Errorf("Write: %v", err)
-		}
-		p.Request(5, false).Flush().Want("headers 5 :status=200")
-		p.Conn.Close()
-		for range 2 {
-			var end *ConnError
-			if err := testnet.Receive(t, "an error", errs); !errors.As(err, &end) {
-				t.Errorf("got %v, want that the connection has ended", err)
-			}
-		}
 	})
 }
 
