@@ -35,11 +35,10 @@ type Server struct {
 	mu struct {
 		sync.Mutex
 		listeners map[*net.Listener]struct{}
-		first     *Conn                          // of all connections
-		conns     int                            // and of those whose handshake is under way
-		limited   map[*accepting.Limits]struct{} // of listeners: see places
+		first     *Conn               // of all connections
+		conns     int                 // and of those whose handshake is under way
+		limited   []*accepting.Limits // of listeners: see places
 		closed    bool
-		ended     bool // done is closed
 	}
 }
 
@@ -58,9 +57,7 @@ func New(h Handler, config Config) *Server {
 	if h, ok := h.(ConnHandler); ok {
 		s.states = h.ConnState
 	}
-	if h, ok := h.(PingHandler); ok {
-		s.pings = h.Ping
-	}
+	s.pings, _ = h.(PingHandler)
 	return s
 }
 
@@ -302,11 +299,15 @@ func (s *Server) tellUnused() {
 
 // endIfDoneLocked ends the workers when no connection is left.
 func (s *Server) endIfDoneLocked() {
-	if !s.mu.closed || s.mu.conns > 0 || s.mu.ended {
+	if !s.mu.closed || s.mu.conns > 0 || s.hasEnded() {
 		return
 	}
-	s.mu.ended = true
-	go s.leaveLimits(s.mu.limited) // Accept takes mu under a lock of its own
+	limited := s.mu.limited
+	go func() { // Accept takes mu under a lock of its own
+		for _, limits := range limited {
+			limits.RemoveIdler(places{s})
+		}
+	}()
 	for i := range s.workers {
 		s.workers[i].Close()
 	}
@@ -333,38 +334,27 @@ func (s *Server) joinLimits(c *Conn) {
 	if limits.Max() == 0 {
 		return
 	}
-	if s.addLimits(limits) {
+	s.mu.Lock()
+	joins := !s.hasEnded() && !slices.Contains(s.mu.limited, limits)
+	if joins {
+		s.mu.limited = append(s.mu.limited, limits)
+	}
+	s.mu.Unlock()
+	if joins {
 		limits.AddIdler(places{s}) // without mu, which Accept takes under a lock of its own
 		if s.hasEnded() {
-			limits.RemoveIdler(places{s}) // leaveLimits may have come before
+			limits.RemoveIdler(places{s}) // endIfDoneLocked's may have come before
 		}
 	}
 }
 
-// addLimits reports whether the server has limits for the first time, and has not ended.
-func (s *Server) addLimits(limits *accepting.Limits) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, known := s.mu.limited[limits]; known || s.mu.ended {
-		return false
-	}
-	if s.mu.limited == nil {
-		s.mu.limited = make(map[*accepting.Limits]struct{})
-	}
-	s.mu.limited[limits] = struct{}{}
-	return true
-}
-
+// hasEnded reports whether done is closed.
 func (s *Server) hasEnded() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.ended
-}
-
-// leaveLimits undoes joinLimits for all listeners.
-func (s *Server) leaveLimits(limited map[*accepting.Limits]struct{}) {
-	for limits := range limited {
-		limits.RemoveIdler(places{s})
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
 	}
 }
 
