@@ -79,6 +79,40 @@ func testStale(t *testing.T, secure bool, answer, extra, when string) {
 	h.End()
 }
 
+// TestLeftBody: what is missing of an answer whose body was closed, or is wrong, is not taken for the next
+// one.
+func TestLeftBody(t *testing.T) {
+	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
+	for _, begin := range []string{"Content-Length: 1000\r\n\r\nhello", chunked + "99\r\nhello", chunked + "5\r\nhelloxx"} {
+		left := make(chan bool)
+		h := newHostile(t, func(c net.Conn, request string) bool {
+			if strings.Contains(request, "/next") {
+				return answerHello(c, request)
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+begin)
+			<-left
+			_, _ = io.WriteString(c, stale)
+			return true
+		})
+		t.Cleanup(func() { close(left) })
+		tr := newTestTransport(t)
+		resp, err := tr.RoundTrip(newGet(t, h.url()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.ReadFull(resp.Body, make([]byte, 5)); n != 5 || err != nil {
+			t.Errorf("got %d bytes, %v", n, err)
+		}
+		if strings.HasSuffix(begin, "xx") {
+			_, _ = io.Copy(io.Discard, resp.Body)
+		}
+		resp.Body.Close()
+		if got := testnet.Receive(t, "the next answer", inBackground(tr, h.url()+"next")); !strings.Contains(got, `body "hello"`) || h.Accepted() != 2 {
+			t.Errorf("%q: got %s over one of %d connections", begin, got, h.Accepted())
+		}
+	}
+}
+
 // TestStaleBytesForWaiter: a call that waits doesn't get a connection on which bytes have come since its
 // answer was read, which would be taken for the answer to it.
 func TestStaleBytesForWaiter(t *testing.T) {

@@ -54,6 +54,18 @@ func answer(f func(w http.ResponseWriter)) func(s *seen, w http.ResponseWriter, 
 	}
 }
 
+// tooMuch returns a handler that writes more than it has declared, maybe when the header is sent.
+func tooMuch(length string, isSent bool) func(s *seen, w http.ResponseWriter, r *http.Request) {
+	return func(s *seen, w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", length)
+		if isSent {
+			w.(http.Flusher).Flush()
+		}
+		n, err := io.WriteString(w, "short")
+		s.note("%d, %v", n, err)
+	}
+}
+
 // withField returns a handler whose answer has a field.
 func withField(key string, values ...string) func(s *seen, w http.ResponseWriter, r *http.Request) {
 	return answer(func(w http.ResponseWriter) {
@@ -130,12 +142,9 @@ var scripts = []script{
 	{name: "4097 bytes", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, long[:4097]) })},
 	{name: "declared length", handler: withField("Content-Length", "5")},
 	{name: "length that is no number", handler: withField("Content-Length", "five")},
-	{name: "more than declared", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "3")
-		w.(http.Flusher).Flush()
-		n, err := io.WriteString(w, "short")
-		s.note("%d, %v", n, err)
-	}},
+	{name: "more than declared", handler: tooMuch("3", true)},
+	{name: "more than declared, at once", handler: tooMuch("3", false)},
+	{name: "more than nothing", handler: tooMuch("0", true)},
 	{name: "own type", handler: withField("Content-Type", "x/y")},
 	{name: "no type", handler: withField("Content-Type")},
 	{name: "coding", handler: withField("Content-Encoding", "gzip")},
