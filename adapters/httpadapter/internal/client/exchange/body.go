@@ -184,12 +184,7 @@ func (b *body) Close() error {
 		go b.drain() // and a read that is under way may go on, as long; only it knows what is left
 	case b.busy:
 		b.c.Close() // the read fails
-		if b.stop != nil {
-			b.stop()
-		}
-		if b.cancel != nil {
-			b.cancel(request.ErrDone)
-		}
+		b.unwatch()
 	default:
 		b.finish(false)
 	}

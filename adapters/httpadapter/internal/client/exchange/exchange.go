@@ -275,13 +275,10 @@ func (e *exchange) otherAnswer(x *request.Request, resp *http.Response) (*http.R
 
 // switchProtocols gives the connection to the user, as the answer's body.
 func (e *exchange) switchProtocols(x *request.Request, resp *http.Response) (*http.Response, error) {
-	if e.stop != nil && !e.stop() {
+	if !e.unwatch() {
 		cause := context.Cause(x.Ctx)
 		e.c.Cancel(cause) // what watches the context may come later
 		return nil, cause
-	}
-	if e.cancel != nil {
-		e.cancel(request.ErrDone)
 	}
 	_ = e.c.Link.SetReadDeadline(time.Time{})
 	e.c.Detach()
@@ -292,10 +289,7 @@ func (e *exchange) switchProtocols(x *request.Request, resp *http.Response) (*ht
 
 // finish ends the exchange. whole says that the answer was read to its end. No read must be under way.
 func (e *exchange) finish(whole bool) {
-	stopped := e.stop == nil || e.stop()
-	if e.cancel != nil {
-		e.cancel(request.ErrDone)
-	}
+	stopped := e.unwatch()
 	clean := whole && e.alive && e.s.isClean() && (e.w == nil || e.w.succeeds())
 	e.s.release()
 	if !clean || !stopped {
@@ -309,6 +303,16 @@ func (e *exchange) finish(whole bool) {
 	if trace := e.trace; trace != nil && trace.PutIdleConn != nil && err != pool.ErrKeepAlivesDisabled {
 		trace.PutIdleConn(err)
 	}
+}
+
+// unwatch ends the watch of the context, and the context if it is the call's own. It reports false if the
+// context has ended first.
+func (e *exchange) unwatch() bool {
+	stopped := e.stop == nil || e.stop()
+	if e.cancel != nil {
+		e.cancel(request.ErrDone)
+	}
+	return stopped
 }
 
 // switched is the body of an answer that switches protocols. It first returns what was read too much.

@@ -4,9 +4,7 @@ package link
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"time"
@@ -267,20 +265,4 @@ func readNow(s socket, p []byte) (n int, err error) {
 		err = percore.ErrWouldWait
 	}
 	return n, err
-}
-
-// ErrHandshakeTimeout says that a handshake has taken too long.
-var ErrHandshakeTimeout = errors.New("the handshake took too long")
-
-// Handshake makes TLS above the connection, which must be in clear. A timeout of 0 is none. If it fails
-// the caller closes the connection.
-func (c *Conn) Handshake(ctx context.Context, config *tls.Config, timeout time.Duration) error {
-	s := &session{records: records{below: c.below}}
-	s.conn = tls.Client(s.records.conn(), config)
-	if err := s.handshake(ctx, timeout); err != nil {
-		return err
-	}
-	s.state = s.conn.ConnectionState()
-	c.tls = s
-	return nil
 }

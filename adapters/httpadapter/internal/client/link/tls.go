@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"math"
 	"net"
 	"os"
@@ -52,19 +53,29 @@ func (s *session) tryRead(p []byte) (n int, err error) {
 	return n, err
 }
 
-// handshake performs the handshake, which fails if it takes longer than timeout.
-func (s *session) handshake(ctx context.Context, timeout time.Duration) error {
-	if timeout == 0 {
-		return s.conn.HandshakeContext(ctx)
+// ErrHandshakeTimeout says that a handshake has taken too long.
+var ErrHandshakeTimeout = errors.New("the handshake took too long")
+
+// Handshake makes TLS above the connection, which must be in clear. A timeout of 0 is none. If it fails
+// the caller closes the connection.
+func (c *Conn) Handshake(ctx context.Context, config *tls.Config, timeout time.Duration) error {
+	s := &session{records: records{below: c.below}}
+	s.conn = tls.Client(s.records.conn(), config)
+	var end time.Time // of the handshake; the zero time is never
+	if timeout != 0 {
+		end = time.Now().Add(timeout)
+		_ = c.below.SetDeadline(end)
 	}
-	end := time.Now().Add(timeout)
-	_ = s.records.below.SetDeadline(end)
-	err := s.conn.HandshakeContext(ctx)
-	if err != nil && !time.Now().Before(end) {
+	switch err := s.conn.HandshakeContext(ctx); {
+	case err != nil && timeout != 0 && !time.Now().Before(end):
 		return ErrHandshakeTimeout
+	case err != nil:
+		return err
+	case timeout != 0:
+		_ = c.below.SetDeadline(time.Time{})
 	}
-	_ = s.records.below.SetDeadline(time.Time{})
-	return err
+	c.tls, s.state = s, s.conn.ConnectionState()
+	return nil
 }
 
 // tcpConn has the methods of a *net.TCPConn that don't copy. A user may want them, who has got the
