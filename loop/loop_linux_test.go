@@ -34,16 +34,21 @@ func TestConfig(t *testing.T) {
 	if s := g.Stats(); s.Group != "workers" || s.Strategy != "thread" || s.Loops != 3 || g.Len() != 3 {
 		t.Errorf("got the group %+v, want 3 loops with the strategy thread and the name workers", s)
 	}
-	if s := newGroup(t, loop.Config{Loops: 1}).Stats(); s.Group != "group" || s.Strategy != loop.Nested.String() {
+	if s := newGroup(t, loop.Config{Loops: 1}).Stats(); s.Group != "group" || s.Strategy != "nested" {
 		t.Errorf("got the group %+v, want the strategy nested and the name group", s)
 	}
-	for want, c := range map[string]loop.Config{
-		"Loops":    {Loops: -1},
-		"Strategy": {Strategy: loop.Thread + 1},
-		"Pin":      {Pin: true},
+	for says, c := range map[string]loop.Config{
+		"Config.Loops is -1":                            {Loops: -1},
+		"Config.Loops is 1025":                          {Loops: 1025},
+		"Config.Strategy is Strategy(2)":                {Strategy: loop.Thread + 1},
+		"Config.Pin needs Config.Strategy to be Thread": {Pin: true},
 	} {
-		if g, err := loop.NewGroup(c); g != nil || err == nil || !strings.Contains(err.Error(), "Config."+want) {
-			t.Errorf("%+v: got %v, %v, want nil and an error about %s", c, g, err, want)
+		g, err := loop.NewGroup(c)
+		if g != nil || err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: got %v, %v, want nil and an error that says %q", c, g, err, says)
+		}
+		if err != nil && (!strings.HasPrefix(err.Error(), "loop: ") || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%+v: error %q, want one line that begins with the package's name", c, err)
 		}
 	}
 }

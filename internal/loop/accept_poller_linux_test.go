@@ -159,53 +159,6 @@ func TestAcceptPollerCloseWaitsByItself(t *testing.T) {
 	}
 }
 
-// TestAcceptPollerWake has goroutines take as many tokens as a gate lets through, while
-// descriptors are ready all the time: none sleeps while the gate is open.
-func TestAcceptPollerWake(t *testing.T) {
-	const waiters, total = 3, 300
-	s, fds := newTestAcceptPoller(t, 2)
-	for _, fd := range fds {
-		fire(fd)
-	}
-	var room, taken atomic.Int64
-	gate := func() GateState {
-		if room.Load() == 0 {
-			return GateShut
-		}
-		return GateOpen
-	}
-	done := make(chan error, waiters)
-	for range waiters {
-		go func() {
-			for {
-				err := s.Wait(gate, func(int, Readiness) bool {
-					room.Add(-1)
-					taken.Add(1)
-					return true
-				})
-				if err != nil {
-					done <- err
-					return
-				}
-			}
-		}()
-	}
-	for i := range int64(total) {
-		room.Add(1)
-		s.Wake()
-		if i%3 == 0 {
-			continue // two at once
-		}
-		testnet.Eventually(t, "a wake-up", func() bool { return taken.Load() == i+1 })
-	}
-	s.Close()
-	for range waiters {
-		if err := testnet.Receive(t, "Wait", done); err != ErrClosed {
-			t.Errorf("got %v, want ErrClosed", err)
-		}
-	}
-}
-
 // ticketTakers are goroutines that wait at a gate, which lets one through for each ticket.
 type ticketTakers struct {
 	t       *testing.T

@@ -287,24 +287,6 @@ func TestRoomAfterEAGAIN(t *testing.T) {
 	})
 }
 
-func TestInterruptedCalls(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		for nth := 1; nth <= 3; nth++ {
-			failNth(t, nth, syscall.EINTR, isOp(sys.OpRead, int(f.sysfd)), nil)
-			for range 3 {
-				mustWrite(t, peer, "data")
-				mustRead(t, f, "data")
-			}
-			failNth(t, nth, syscall.EINTR, isOp(sys.OpWrite, int(f.sysfd)), nil)
-			for range 3 {
-				if n, err := f.Write([]byte("data")); n != 4 || err != nil {
-					t.Errorf("Write: got %d, %v, want 4, nil", n, err)
-				}
-			}
-		}
-	})
-}
-
 // A signal may interrupt epoll_pwait at any time. Nothing is lost.
 func TestInterruptedPolling(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
@@ -453,32 +435,6 @@ func TestFailingClose(t *testing.T) {
 		}
 		if n := g.Stats().Descriptors; n != 0 {
 			t.Errorf("descriptors: got %d, want 0", n)
-		}
-	})
-}
-
-func TestFailingRegister(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.ENOMEM, syscall.EPERM} {
-			a, b := unixPair(t)
-			failNth(t, 1, errno, isOp(sys.OpEpollCtl, a), nil)
-			f, err := l.NewFD(a, Plain)
-			var se *os.SyscallError
-			if f != nil || !errors.As(err, &se) || se.Syscall != "epoll_ctl" || se.Err != errno {
-				t.Errorf("NewFD: got %v, %v, want nil, epoll_ctl: %v", f, err, errno)
-			}
-			if n := l.Descriptors(); n != 0 {
-				t.Errorf("descriptors: got %d, want 0", n)
-			}
-			if n, err := unix.Write(b, []byte("x")); n != 1 || err != nil {
-				t.Errorf("the socket: %d, %v, want it to be open still", n, err)
-			}
-			unix.Close(a)
-			unix.Close(b)
-		}
-		if n := len(l.slots.table); n != 1 {
-			t.Errorf("slots used by 3 failures, one after the other: got %d, want 1", n)
 		}
 	})
 }

@@ -3,7 +3,6 @@ package loop
 import (
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,35 +12,6 @@ import (
 
 	"github.com/percore/percore/internal/testnet"
 )
-
-func TestConfigRejected(t *testing.T) {
-	tests := []struct {
-		config Config
-		says   string // in the error
-	}{
-		{Config{Loops: -1}, "Config.Loops is -1"},
-		{Config{Loops: loopsMax + 1}, "Config.Loops is 1025"},
-		{Config{Strategy: Thread + 1}, "Config.Strategy is Strategy(2)"},
-		{Config{Pin: true}, "Config.Pin needs Config.Strategy to be Thread"},
-	}
-	for _, tt := range tests {
-		g, err := NewGroup(tt.config)
-		if g != nil || err == nil || !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("NewGroup(%+v): got %v, %v, want an error that says %q", tt.config, g, err, tt.says)
-		}
-		if err != nil && (!strings.HasPrefix(err.Error(), "loop: ") || strings.Contains(err.Error(), "\n")) {
-			t.Errorf("NewGroup(%+v): error %q, want one line that begins with the package's name", tt.config, err)
-		}
-	}
-}
-
-func TestStrategyString(t *testing.T) {
-	for s, want := range map[Strategy]string{Nested: "nested", Thread: "thread", 7: "Strategy(7)"} {
-		if got := s.String(); got != want {
-			t.Errorf("Strategy %d: got %q, want %q", uint8(s), got, want)
-		}
-	}
-}
 
 // A group ends when it is closed and its last descriptor is, in either order,
 // and nothing is left of it then.

@@ -211,17 +211,6 @@ func TestVisitFull(t *testing.T) {
 	testnet.Receive(t, "the task", ran)
 }
 
-// The loop's goroutine runs tasks no matter how often guests poll in between.
-func TestTasksBesideGuests(t *testing.T) {
-	l, _, _ := newCompany(t, 2)
-	defer haveGuests(l)()
-	for range 300 {
-		ran := make(chan struct{})
-		l.Submit(func() { close(ran) })
-		testnet.Receive(t, "the task", ran)
-	}
-}
-
 // haveGuests has two guests visit l again and again, a reader and a worker, until the returned
 // function is called.
 func haveGuests(l *Loop) (leave func()) {

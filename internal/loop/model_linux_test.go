@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -623,27 +624,23 @@ func (w *fdWorld) compare(models ...*fdModel) {
 	w.model.unread = w.peerWrote - w.got
 }
 
-// outcome waits for a call if the models agree that it ends, or for it to be
-// parked or to end if they don't, and returns its fate.
-func (w *fdWorld) outcome(what string, ch <-chan result, s *half, fates []fate) (result, fate) {
-	allowed := func(f fate) bool {
-		for _, a := range fates {
-			if a == f {
-				return true
-			}
-		}
-		return false
+// outcome waits for a call, if one is under way, to end if the models agree that it does, and to be
+// parked or to end if they don't. It notes the fate, which is of's.
+func (w *fdWorld) outcome(what string, call *<-chan result, s *half, models []*fdModel, of func(m *fdModel) *fate) (r result, ended bool) {
+	if *call == nil {
+		return r, false
 	}
-	var r result
+	allowed := func(f fate) bool {
+		return slices.ContainsFunc(models, func(m *fdModel) bool { return *of(m) == f })
+	}
 	got := pending
-	switch {
-	case !allowed(pending):
-		r = await(w.t, fmt.Sprintf("%s, after\n%s", what, w.trace.String()), ch)
+	if !allowed(pending) {
+		r = await(w.t, fmt.Sprintf("%s, after\n%s", what, w.trace.String()), *call)
 		got = fateOf(r)
-	default:
+	} else {
 		eventually(w.t, what+" ends or waits", func() bool {
 			select {
-			case r = <-ch:
+			case r = <-*call:
 				got = fateOf(r)
 				return true
 			default:
@@ -652,26 +649,21 @@ func (w *fdWorld) outcome(what string, ch <-chan result, s *half, fates []fate) 
 		})
 	}
 	if !allowed(got) {
-		w.fatalf("%s: %v %s, want one of %q", what, r, got, fates)
+		w.fatalf("%s: %v %s, which none of the models says", what, r, got)
 	}
-	return r, got
+	*of(&w.model) = got
+	if ended = got != pending; ended {
+		*call = nil
+	}
+	return r, ended
 }
 
 func (w *fdWorld) compareRead(models []*fdModel) {
-	if w.read == nil {
+	r, ended := w.outcome("Read", &w.read, &w.f.rd, models, func(m *fdModel) *fate { return &m.read })
+	if !ended {
 		return
 	}
-	var fates []fate
-	for _, m := range models {
-		fates = append(fates, m.read)
-	}
-	r, got := w.outcome("Read", w.read, &w.f.rd, fates)
-	w.model.read = got
-	if got == pending {
-		return
-	}
-	w.read = nil
-	if (r.n > 0) != (got == succeeds) || r.n > w.peerWrote-w.got {
+	if (r.n > 0) != (r.err == nil) || r.n > w.peerWrote-w.got {
 		w.fatalf("Read: got %v with %d bytes to read", r, w.peerWrote-w.got)
 	}
 	w.check("Read", w.readBuf[:r.n], w.got)
@@ -679,19 +671,7 @@ func (w *fdWorld) compareRead(models []*fdModel) {
 }
 
 func (w *fdWorld) compareWrite(models []*fdModel) {
-	if w.write == nil {
-		return
-	}
-	var fates []fate
-	for _, m := range models {
-		fates = append(fates, m.write)
-	}
-	r, got := w.outcome("Write", w.write, &w.f.wr, fates)
-	w.model.write = got
-	if got == pending {
-		return
-	}
-	w.write = nil
+	r, _ := w.outcome("Write", &w.write, &w.f.wr, models, func(m *fdModel) *fate { return &m.write })
 	w.written += r.n
 }
 

@@ -87,8 +87,8 @@ func TestPollOwnershipCallbacks(t *testing.T) {
 	}
 }
 
-// ownershipEvents are the events that a loop must look after even though it has released the
-// polling, or a waiter polls in its place.
+// ownershipEvents are events that a loop must look after even though it has released the polling, or
+// a waiter polls in its place. TestFDModel draws those of a single descriptor.
 var ownershipEvents = []struct {
 	name string
 	do   func(t *testing.T, f *FD, peer net.Conn)
@@ -108,11 +108,6 @@ var ownershipEvents = []struct {
 		other := newTestFD(t, f.loop, a, Plain)
 		wantCalled(t, arm(t, other), nil)
 	}},
-	{"callback", func(t *testing.T, f *FD, peer net.Conn) {
-		called := arm(t, f)
-		mustWrite(t, peer, "x")
-		wantCalled(t, called, nil)
-	}},
 	{"callback that reads", func(t *testing.T, f *FD, peer net.Conn) {
 		done := make(chan struct{})
 		if err := f.OnReadable(func(error) {
@@ -126,16 +121,6 @@ var ownershipEvents = []struct {
 		}
 		mustWrite(t, peer, "x")
 		testnet.Receive(t, "the callback", done)
-	}},
-	{"callback for a deadline", func(t *testing.T, f *FD, peer net.Conn) {
-		called := arm(t, f)
-		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
-		wantCalled(t, called, os.ErrDeadlineExceeded)
-	}},
-	{"callback for Close", func(t *testing.T, f *FD, peer net.Conn) {
-		called := arm(t, f)
-		closeFD(t, f)
-		wantCalled(t, called, ErrClosed)
 	}},
 	{"another descriptor", func(t *testing.T, f *FD, _ net.Conn) {
 		other, peer := newPair(t, f.loop, overUnix)
@@ -157,46 +142,6 @@ var ownershipEvents = []struct {
 		other, peer := newPair(t, f.loop, overTCP)
 		called := arm(t, other)
 		mustWrite(t, peer, "x")
-		wantCalled(t, called, nil)
-	}},
-	{"room to write", func(t *testing.T, f *FD, peer net.Conn) {
-		written := start(func() (int, error) { return f.Write(manyBytes) })
-		awaitWaiting(t, &f.wr)
-		_ = peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
-		if n, err := io.CopyN(io.Discard, peer, int64(len(manyBytes))); err != nil {
-			t.Errorf("peer got %d bytes: %v", n, err)
-		}
-		if r := await(t, "Write", written); r.err != nil {
-			t.Errorf("Write: %v", r)
-		}
-	}},
-	{"a write's deadline", func(t *testing.T, f *FD, _ net.Conn) {
-		written := start(func() (int, error) { return f.Write(manyBytes) })
-		awaitWaiting(t, &f.wr)
-		_ = f.SetWriteDeadline(time.Now().Add(time.Millisecond))
-		if r := await(t, "Write", written); r.err != os.ErrDeadlineExceeded {
-			t.Errorf("Write: got %v, want a timeout", r)
-		}
-	}},
-	{"a deadline", func(t *testing.T, f *FD, _ net.Conn) {
-		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
-		r := await(t, "Read", start(func() (int, error) { return f.Read(make([]byte, 8)) }))
-		if r.err != os.ErrDeadlineExceeded {
-			t.Errorf("Read: got %v, want a timeout", r)
-		}
-	}},
-	{"a deadline in the past", func(t *testing.T, f *FD, _ net.Conn) {
-		_ = f.SetReadDeadline(time.Unix(1, 0))
-		r := await(t, "Read", start(func() (int, error) { return f.Read(make([]byte, 8)) }))
-		if r.err != os.ErrDeadlineExceeded {
-			t.Errorf("Read: got %v, want a timeout", r)
-		}
-		_ = f.SetReadDeadline(time.Time{})
-	}},
-	{"Close", func(t *testing.T, f *FD, _ net.Conn) { closeFD(t, f) }},
-	{"hang-up", func(t *testing.T, f *FD, peer net.Conn) {
-		_ = peer.Close()
-		called := arm(t, f)
 		wantCalled(t, called, nil)
 	}},
 	{"the group's Close", func(t *testing.T, f *FD, _ net.Conn) {

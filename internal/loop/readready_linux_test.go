@@ -27,50 +27,6 @@ func newLender(size int) *lender { return &lender{memory: make([]byte, size)} }
 
 func (l *lender) read(f *FD) (int, error) { return f.ReadReady(l.lend, l.takeBack) }
 
-// startBlocked starts a ReadReady and returns when it waits.
-func (l *lender) startBlocked(t *testing.T, f *FD) <-chan result {
-	t.Helper()
-	ch := make(chan result, 1)
-	testnet.GoBlocked(t, "ReadReady", func() {
-		n, err := l.read(f)
-		ch <- result{n, err}
-	})
-	if len(ch) > 0 {
-		t.Fatalf("ReadReady: got %v, want it to wait", <-ch)
-	}
-	return ch
-}
-
-// Events that cut a read cut this, too, and no memory is lent meanwhile.
-func TestReadReadyCut(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		l := newLender(8)
-		expect := func(what string, r result, want error) {
-			t.Helper()
-			if r.n != 0 || r.err != want || l.held() != 0 {
-				t.Errorf("%s: got %v, memory in use %d times, want 0, %v, none", what, r, l.held(), want)
-			}
-		}
-		waiting := l.startBlocked(t, f)
-		_ = f.SetReadDeadline(time.Unix(1, 0))
-		expect("the deadline is set to the past", await(t, "ReadReady", waiting), os.ErrDeadlineExceeded)
-		lent := l.lent.Load()
-		n, err := l.read(f)
-		expect("past the deadline", result{n, err}, os.ErrDeadlineExceeded)
-		if l.lent.Load() != lent {
-			t.Error("past the deadline memory was asked for")
-		}
-		_ = f.SetReadDeadline(time.Now().Add(2 * time.Millisecond))
-		expect("the deadline passes", await(t, "ReadReady", start(func() (int, error) { return l.read(f) })), os.ErrDeadlineExceeded)
-		_ = f.SetReadDeadline(time.Time{})
-		waiting = l.startBlocked(t, f)
-		closeFD(t, f)
-		expect("Close", await(t, "ReadReady", waiting), ErrClosed)
-		n, err = l.read(f)
-		expect("after Close", result{n, err}, ErrClosed)
-	})
-}
-
 // Memory that is long in coming (a limit on it, say) holds up its ReadReady only:
 // Close and other reads don't wait, and nothing is read into it afterwards.
 func TestReadReadyLendBlocks(t *testing.T) {

@@ -430,57 +430,6 @@ func TestWheelWakeUps(t *testing.T) {
 	}
 }
 
-// TestWheelRearmInExpire has expire re-arm its timer so that it is due already: it must not expire
-// again before the next advance, and must then, though the time is the same.
-func TestWheelRearmInExpire(t *testing.T) {
-	const now = 1000 * int64(wheelTick)
-	for _, again := range []int64{math.MinInt64, -1, 0, 1, now - wheelTick, now - 1, now} {
-		t.Run(fmt.Sprint(again), func(t *testing.T) {
-			p := &wheelPair{t: t, step: "re-arm"}
-			p.onExpire[0] = func() { p.set(0, again) }
-			p.set(0, 1)
-			for i := range 3 {
-				if n := p.advance(now); n != 1 {
-					t.Fatalf("advance %d expired %d timers, want 1", i, n)
-				}
-				if at, ok := p.wheel.next(); !ok || at > now {
-					t.Fatalf("next after advance %d: got %d, %t; want a time that has passed", i, at, ok)
-				}
-			}
-		})
-	}
-}
-
-// TestWheelRemoveInExpire has whichever of several timers expires first remove or move the others,
-// which are due in the same advance: in the same tick, in another one, and still at a higher level.
-func TestWheelRemoveInExpire(t *testing.T) {
-	const now = int64(time.Minute)
-	others := []int64{0, 1, int64(time.Millisecond), int64(time.Second), now - 1, now}
-	for name, act := range map[string]func(p *wheelPair, id int){
-		"remove":       func(p *wheelPair, id int) { p.unset(id) },
-		"move to past": func(p *wheelPair, id int) { p.set(id, 0) },
-		"move on":      func(p *wheelPair, id int) { p.set(id, now+1) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := &wheelPair{t: t, step: name}
-			for id, at := range others {
-				p.set(id, at)
-				p.onExpire[id] = func() {
-					for other := range others {
-						if other != id {
-							act(p, other)
-						}
-					}
-				}
-			}
-			if n := p.advance(now); n != 1 {
-				t.Errorf("got %d expired, want only the first", n)
-			}
-			p.drain()
-		})
-	}
-}
-
 // TestWheelPanicInExpire: timers due along with the one whose expire panicked isn't forgotten.
 func TestWheelPanicInExpire(t *testing.T) {
 	var w wheel
