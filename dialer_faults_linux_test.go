@@ -3,7 +3,6 @@
 package percore
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/loop"
 )
 
 // TestDialFaults fails each of our system calls during a Dial, with each errno that its man page
@@ -72,30 +70,17 @@ type dialOrdeal struct {
 // sweep fails each call of op that a Dial makes, and returns how many calls failed.
 func (o *dialOrdeal) sweep(op string) (hits int) {
 	o.Helper()
-	for n, reached := max(*faultN, 1), true; reached; n++ {
-		reached = false
-		for _, errno := range errnosOf[op] {
-			if *faultErrno != "" && *faultErrno != unix.ErrnoName(errno) {
-				continue
-			}
-			hit, complaints := o.dial(op, n, errno)
-			if hit {
-				reached = true
-				hits++
-			}
-			if left := o.settle(); left != "" {
-				complaints = append(complaints, left)
-			}
-			if len(complaints) != 0 {
-				o.Fatalf("%s number %d of a Dial fails with %s: %s\nplay again: go test -tags percore_faults -run '%s' -cpu %d . -faults.op=%s -faults.n=%d -faults.errno=%s",
-					op, n, unix.ErrnoName(errno), strings.Join(complaints, "; "), o.Name(), runtime.GOMAXPROCS(0), op, n, unix.ErrnoName(errno))
-			}
+	return sweepFaults(op, errnosOf[op], func(n int64, errno syscall.Errno) (reached, hit bool) {
+		hit, complaints := o.dial(op, n, errno)
+		if left := o.settle(); left != "" {
+			complaints = append(complaints, left)
 		}
-		if *faultN != 0 {
-			break
+		if len(complaints) != 0 {
+			o.Fatalf("%s number %d of a Dial fails with %s: %s%s",
+				op, n, unix.ErrnoName(errno), strings.Join(complaints, "; "), playAgain(o, op, n, errno))
 		}
-	}
-	return hits
+		return hit, hit
+	})
 }
 
 // dial dials once, with the n-th call of op failing, and uses the connection if
@@ -178,32 +163,4 @@ func (o *dialOrdeal) settle() string {
 		return testnet.CountFDs() <= o.fds && runtime.NumGoroutine() <= o.goroutines && o.dialer.Group.Stats().Descriptors == 0
 	})
 	return ""
-}
-
-// TestDialFaultsGroup checks that a connection that could not be taken over does not keep its group
-// alive.
-func TestDialFaultsGroup(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := testnet.Listen(t, openNet, testnet.TCP4)
-	go serveEcho(ln)
-	for _, op := range []string{"fcntl", "epoll_ctl"} {
-		g, err := loop.NewGroup(loop.Config{Loops: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		restore := sys.Inject(func(called sys.Op, _ int) syscall.Errno {
-			if called.String() == op {
-				return unix.ENOMEM
-			}
-			return 0
-		})
-		d := Dialer{Group: g}
-		c, err := d.Dial("tcp", ln.Addr().String())
-		restore()
-		if c != nil || !errors.Is(err, unix.ENOMEM) {
-			t.Errorf("%s: got %v, %v, want ENOMEM", op, c, err)
-		}
-		g.Close()
-		testnet.Receive(t, "the end of the group after a failed "+op, g.Stopped())
-	}
 }

@@ -39,9 +39,9 @@ import (
 //
 // A failure prints the command that plays it again.
 var (
-	faultOp    = flag.String("faults.op", "", "TestFaultSweep: fail only this system call")
-	faultN     = flag.Int64("faults.n", 0, "TestFaultSweep: fail only the n-th such call")
-	faultErrno = flag.String("faults.errno", "", "TestFaultSweep: fail only with this errno")
+	faultOp    = flag.String("faults.op", "", "sweeps: fail only this system call")
+	faultN     = flag.Int64("faults.n", 0, "sweeps: fail only the n-th such call")
+	faultErrno = flag.String("faults.errno", "", "sweeps: fail only with this errno")
 	faultSeed  = flag.Uint64("faults.seed", 0, "TestFaultStorm: play only this seed")
 )
 
@@ -613,44 +613,54 @@ func TestFaultSweep(t *testing.T) {
 	}
 }
 
-// sweep fails each call of op.
-func sweep(t *testing.T, network, op string, fds, goroutines int) {
-	t.Helper()
-	hits := 0
-	// The number of calls differs a little from session to session. The sweep is over when no
-	// session has reached the n-th call.
-	for n, reached := max(*faultN, 1), true; reached; n++ {
-		reached = false
-		for _, errno := range errnosOf[op] {
+// sweepFaults has play make the n-th call of op fail with an errno, for every n and each errno, one
+// at a time, and returns how many did. play reports whether there was an n-th call, and whether it
+// was made to fail. Flags may ask for less.
+func sweepFaults(op string, errnos []syscall.Errno, play func(n int64, errno syscall.Errno) (reached, hit bool)) (hits int) {
+	// The number of calls may differ a little each time. The sweep is over when none has reached the
+	// n-th.
+	for n, more := max(*faultN, 1), true; more; n++ {
+		more = false
+		for _, errno := range errnos {
 			if *faultErrno != "" && *faultErrno != unix.ErrnoName(errno) {
 				continue
 			}
-			s := newSession(t, network)
-			calls, aimed, restore := s.aim(op, n, errno)
-			testnet.Within(t, fmt.Sprintf("a session in which %s number %d fails with %s", op, n, unix.ErrnoName(errno)), s.play)
-			restore()
-			if calls.Load() >= n {
-				reached = true
-			}
-			hit := aimed.Load()
-			if hit != nil {
+			reached, hit := play(n, errno)
+			if hit {
 				hits++
 			}
-			complaints := s.judge(hit)
-			fail := t.Errorf
-			if left := settle(fds, goroutines); left != "" {
-				complaints = append(complaints, left)
-				fail = t.Fatalf // and would be left behind by all that follow
-			}
-			if len(complaints) != 0 {
-				fail("%v: %s\nplay again: go test -tags percore_faults -run 'TestFaultSweep/%s' -cpu %d . -faults.op=%s -faults.n=%d -faults.errno=%s",
-					hit, strings.Join(complaints, "; "), network, runtime.GOMAXPROCS(0), op, n, unix.ErrnoName(errno))
-			}
-		}
-		if *faultN != 0 {
-			break
+			more = (more || reached) && *faultN == 0
 		}
 	}
+	return hits
+}
+
+// playAgain says how to play one fault of a sweep.
+func playAgain(t testing.TB, op string, n int64, errno syscall.Errno) string {
+	return fmt.Sprintf("\nplay again: go test -tags percore_faults -run '%s' -cpu %d . -faults.op=%s -faults.n=%d -faults.errno=%s",
+		t.Name(), runtime.GOMAXPROCS(0), op, n, unix.ErrnoName(errno))
+}
+
+// sweep fails each call of op.
+func sweep(t *testing.T, network, op string, fds, goroutines int) {
+	t.Helper()
+	hits := sweepFaults(op, errnosOf[op], func(n int64, errno syscall.Errno) (reached, hit bool) {
+		s := newSession(t, network)
+		calls, aimed, restore := s.aim(op, n, errno)
+		testnet.Within(t, fmt.Sprintf("a session in which %s number %d fails with %s", op, n, unix.ErrnoName(errno)), s.play)
+		restore()
+		f := aimed.Load()
+		complaints := s.judge(f)
+		fail := t.Errorf
+		if left := settle(fds, goroutines); left != "" {
+			complaints = append(complaints, left)
+			fail = t.Fatalf // and would be left behind by all that follow
+		}
+		if len(complaints) != 0 {
+			fail("%v: %s%s", f, strings.Join(complaints, "; "), playAgain(t, op, n, errno))
+		}
+		return calls.Load() >= n, f != nil
+	})
 	// Not every network, and not every machine, needs every call.
 	optional := map[string]bool{"ppoll": true, "getsockname": true}
 	if hits == 0 && !optional[op] && *faultErrno == "" && *faultN == 0 {

@@ -122,19 +122,12 @@ func TestTransferFaults(t *testing.T) {
 		t.Run(route.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			for _, op := range route.ops {
-				hits := 0
-				for n, reached := int64(1), true; reached; n++ {
-					reached = false
-					for _, errno := range transferErrnos[op] {
-						t.Run(fmt.Sprintf("%s %d %s", op, n, unix.ErrnoName(errno)), func(t *testing.T) {
-							calls, hit := transferWithFault(t, route, data, op, n, errno)
-							reached = reached || calls >= n
-							if hit {
-								hits++
-							}
-						})
-					}
-				}
+				hits := sweepFaults(op, transferErrnos[op], func(n int64, errno syscall.Errno) (reached, hit bool) {
+					t.Run(fmt.Sprintf("%s %d %s", op, n, unix.ErrnoName(errno)), func(t *testing.T) {
+						reached, hit = transferWithFault(t, route, data, op, n, errno)
+					})
+					return reached, hit
+				})
 				if hits == 0 {
 					t.Errorf("no %s was made to fail: does the route not need it any more?", op)
 				}
@@ -143,9 +136,9 @@ func TestTransferFaults(t *testing.T) {
 	}
 }
 
-// transferWithFault plays one transfer. It returns how many calls of op there
-// were, and whether the n-th failed.
-func transferWithFault(t *testing.T, route transferRoute, data []byte, op string, n int64, errno syscall.Errno) (calls int64, hit bool) {
+// transferWithFault plays one transfer. It reports whether there was an n-th call of op, and whether
+// that failed.
+func transferWithFault(t *testing.T, route transferRoute, data []byte, op string, n int64, errno syscall.Errno) (reached, hit bool) {
 	defer features.Sendfile.Force(true)() // ENOSYS turns them off for good
 	defer features.Splice.Force(true)()
 	pipes.Drain() // so that one has to be made
@@ -169,7 +162,7 @@ func transferWithFault(t *testing.T, route transferRoute, data []byte, op string
 	r.to.Close()
 	r.closeSource()
 	received := r.received()
-	calls, hit = count.Load(), failed.Load()
+	reached, hit = count.Load() >= n, failed.Load()
 	if int64(len(received)) != written || !bytes.HasPrefix(data, received) {
 		t.Errorf("got a count of %d and %d bytes received, the first ones: %t, want them to agree", written, len(received), bytes.HasPrefix(data, received))
 	}
@@ -187,7 +180,7 @@ func transferWithFault(t *testing.T, route transferRoute, data []byte, op string
 		}
 	}
 	wantNoPipes(t)
-	return calls, hit
+	return reached, hit
 }
 
 // transferFails reports whether a transfer fails if a call does. Everything else

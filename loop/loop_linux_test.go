@@ -1,8 +1,6 @@
 package loop_test
 
 import (
-	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -98,18 +96,5 @@ func TestTimer(t *testing.T) {
 	<-fired
 	if timer.Stop() {
 		t.Error("Stop of a timer that has fired: got true, want false")
-	}
-}
-
-// TestErrStopped is about a group that has ended.
-func TestErrStopped(t *testing.T) {
-	g := newGroup(t, loop.Config{Loops: 1})
-	g.Close()
-	<-g.Stopped()
-	d := &percore.Dialer{Group: g}
-	c, err := d.Dial("tcp", "127.0.0.1:1")
-	var op *net.OpError
-	if c != nil || !errors.Is(err, loop.ErrStopped) || !errors.As(err, &op) {
-		t.Errorf("dialing with a group that has ended: got %v, %v, want loop.ErrStopped in a *net.OpError", c, err)
 	}
 }
