@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"os"
 	"time"
@@ -14,22 +15,28 @@ import (
 	"github.com/percore/percore/adapters/reactor/frame"
 )
 
-// converse serves h, sends it text, ends the stream, and returns the answer.
-func converse(h reactor.Handler, text string, config reactor.Config) (answer []byte, err error) {
+// start serves h until stop is called, and connects a client.
+func start(h reactor.Handler, config reactor.Config) (client net.Conn, stop func() error) {
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		log.Panic(err)
 	}
 	s, err := reactor.New(h, config)
 	if err != nil {
-		return nil, err
+		log.Panic(err)
 	}
 	go s.Serve(ln)
-	defer s.Close()
-	c, err := net.Dial("tcp", ln.Addr().String())
+	client, err = net.Dial("tcp", ln.Addr().String())
 	if err != nil {
-		return nil, err
+		log.Panic(err)
 	}
+	return client, s.Close
+}
+
+// converse serves h, sends it text, ends the stream, and returns the answer.
+func converse(h reactor.Handler, text string, config reactor.Config) (answer []byte, err error) {
+	c, stop := start(h, config)
+	defer stop()
 	defer c.Close()
 	io.WriteString(c, text)
 	c.(*net.TCPConn).CloseWrite()
@@ -120,20 +127,9 @@ func (h *counter) Data(c *reactor.Conn, p []byte) (used int) {
 func (h *counter) Close(c *reactor.Conn, err error) { h.loops <- c.Loop() }
 
 func ExampleLoop_Submit() {
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	h := &counter{loops: make(chan *reactor.Loop, 1)}
-	s, _ := reactor.New(h, reactor.Config{})
-	go s.Serve(ln)
-	defer s.Close()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	c, stop := start(h, reactor.Config{})
+	defer stop()
 	io.WriteString(c, "hello")
 	c.Close()
 
@@ -207,20 +203,9 @@ func (patient) Data(c *reactor.Conn, p []byte) (used int) {
 func (h patient) Close(c *reactor.Conn, err error) { h.ended <- err }
 
 func ExampleConn_SetTimeout() {
-	ln, err := percore.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	h := patient{ended: make(chan error, 1)}
-	s, _ := reactor.New(h, reactor.Config{})
-	go s.Serve(ln)
-	defer s.Close()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	c, stop := start(h, reactor.Config{})
+	defer stop()
 	defer c.Close()
 	fmt.Println("timeout:", errors.Is(<-h.ended, os.ErrDeadlineExceeded))
 	// Output: timeout: true

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -62,42 +61,6 @@ func TestWorkers(t *testing.T) {
 			testnet.Receive(t, "Close", ended)
 		}
 		t.Logf("at most %d functions waited", most.Load())
-	}
-}
-
-// A function of Go finds nothing on its goroutine that one of another connection has left there, and a
-// thread that was locked ends.
-func TestWorkersPassNothing(t *testing.T) {
-	testnet.NoLeaks(t)
-	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
-		leave := p[0] == 'l'
-		c.Go(func() {
-			var stack [128]byte
-			line, _, _ := bytes.Cut(stack[:runtime.Stack(stack[:], false)], []byte("\n"))
-			answer := "clean."
-			if bytes.Contains(line, []byte("locked to thread")) {
-				answer = "locked"
-			}
-			if leave {
-				runtime.LockOSThread()
-			}
-			c.Write([]byte(answer))
-		})
-		return 1
-	}}, Config{Workers: 1})
-	leaving, other := dial(), dial()
-	for range 500 { // so that functions wait and a worker goes on with the next
-		leaving.Write([]byte("l"))
-		other.Write([]byte("o"))
-	}
-	for name, c := range map[string]net.Conn{"leaving": leaving, "other": other} {
-		got := make([]byte, 500*len("clean."))
-		if _, err := io.ReadFull(c, got); err != nil {
-			t.Fatalf("the %s client: %v", name, err)
-		}
-		if n := bytes.Count(got, []byte("locked")); n > 0 {
-			t.Errorf("the %s client: got %d functions on a locked thread, want none", name, n)
-		}
 	}
 }
 

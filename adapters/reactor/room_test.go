@@ -2,7 +2,6 @@ package reactor
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -231,45 +230,5 @@ func TestUnsentPromise(t *testing.T) {
 		}
 		// The peer may have the last bytes before the server knows that they are sent.
 		testnet.Eventually(t, fmt.Sprintf("shared %t: nothing is unsent when the peer has all", shared), func() bool { return c.Unsent() == 0 })
-	}
-}
-
-// Open and Data find the context that Attach was called with, whatever has come by then.
-func TestAttachContext(t *testing.T) {
-	testnet.NoLeaks(t)
-	type request struct{ number int }
-	wrong := make(chan error, 10)
-	check := func(c *Conn, call string) {
-		if r, _ := c.User().(*request); r == nil || r.number == 0 {
-			wrong <- errors.New(call + " finds no context")
-		}
-	}
-	done := make(chan int, 1)
-	s, _ := serve(t, &handler{
-		open:  func(c *Conn) { check(c, "Open") },
-		close: func(c *Conn, err error) { check(c, "Close") },
-		data: func(c *Conn, p []byte) int {
-			check(c, "Data")
-			if len(p) == len("220 greeting") {
-				done <- c.User().(*request).number
-			}
-			return 0
-		},
-	})
-	for i := range 20 {
-		pc, peer := testnet.Pair(t, percore.Listen, testnet.TCP4)
-		io.WriteString(peer, "greeting")
-		c, err := s.Attach(pc, []byte("220 "), &request{i + 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := testnet.Receive(t, "Data", done); got != i+1 {
-			t.Errorf("got the context of connection %d, want %d", got, i+1)
-		}
-		c.Abort()
-	}
-	testnet.Eventually(t, "the connections' end", func() bool { return s.Stats().Conns == 0 })
-	for len(wrong) > 0 {
-		t.Error(<-wrong)
 	}
 }
