@@ -128,7 +128,7 @@ func (r *runner) programSample(ctx context.Context, server *foreign, t Target) (
 	}
 	idle := t.Job
 	idle.Idle, idle.Memory, idle.Conns = r.cfg.Idle, true, 1
-	one := &stage{ctx: ctx, r: r, s: &idle.Scenario, job: idle, memory: server.memory}
+	one := &stage{ctx: ctx, r: r, job: idle, memory: server.memory}
 	var resident float64
 	if r.cfg.Idle > 0 {
 		defer one.tearDown()
@@ -136,7 +136,7 @@ func (r *runner) programSample(ctx context.Context, server *foreign, t Target) (
 		resident = one.idleMemory()[MetricResident]
 		one.tearDown()
 	}
-	many := &stage{ctx: ctx, r: r, s: &t.Job.Scenario, job: t.Job, usage: server.usage}
+	many := &stage{ctx: ctx, r: r, job: t.Job, usage: server.usage}
 	defer many.tearDown()
 	if many.err = one.err; many.err == nil {
 		many.startLoad()

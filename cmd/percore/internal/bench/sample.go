@@ -19,7 +19,6 @@ const openMax = 3 * time.Minute
 type stage struct {
 	ctx context.Context
 	r   *runner
-	s   *scenario.Scenario
 	err error
 
 	backend *child // or nil
@@ -35,7 +34,7 @@ type stage struct {
 
 // sample takes one sample of s on arm. The rate is for an open loop; 0 means a closed loop.
 func (r *runner) sample(ctx context.Context, s *scenario.Scenario, arm *Arm, rate float64) (sample Sample, err error) {
-	st := &stage{ctx: ctx, r: r, s: s}
+	st := &stage{ctx: ctx, r: r, job: scenario.Job{Scenario: *s}}
 	defer st.tearDown()
 	if st.startServers(arm); st.err != nil {
 		return sample, st.err
@@ -61,8 +60,8 @@ func (st *stage) call(c *child, method string, in, out any, limit time.Duration)
 
 // startServers starts the server under test, and the one behind it.
 func (st *stage) startServers(arm *Arm) {
-	r, s := st.r, st.s
-	procs := s.Procs
+	r, job := st.r, &st.job
+	procs := job.Procs
 	if procs == 0 && r.cfg.SplitCPUs {
 		procs = processorCount() / 2
 	}
@@ -70,11 +69,11 @@ func (st *stage) startServers(arm *Arm) {
 	if procs > 0 {
 		serverOn, st.loadOn, st.err = giveProcessors(procs)
 	}
-	order := scenario.Order{Scenario: *s, Engine: arm.Engine, FileDir: r.dir}
+	order := scenario.Order{Scenario: job.Scenario, Engine: arm.Engine, FileDir: r.dir}
 	var started scenario.Started
-	if s.Backend != nil && st.err == nil {
+	if job.Backend != nil && st.err == nil {
 		st.backend, st.err = startChild("the backend", st.loadOn, false, r.exe, []string{entry.ServerArg}, nil)
-		st.call(st.backend, "Start", scenario.Order{Scenario: *s.Backend, FileDir: r.dir}, &started, r.cfg.Hung)
+		st.call(st.backend, "Start", scenario.Order{Scenario: *job.Backend, FileDir: r.dir}, &started, r.cfg.Hung)
 		order.Behind = started.Addr
 	}
 	if st.err != nil {
@@ -86,10 +85,10 @@ func (st *stage) startServers(arm *Arm) {
 		return
 	}
 	r.rep.noteUncounted(st.server.counters)
-	if s.Procs == 0 && s.MaxProcs == 0 {
+	if job.Procs == 0 && job.MaxProcs == 0 {
 		arm.GOMAXPROCS, arm.Loops = started.GOMAXPROCS, started.Loops
 	}
-	st.job = scenario.Job{Scenario: *s, Addr: started.Addr}
+	job.Addr = started.Addr
 	st.usage = func() (u scenario.Usage) {
 		st.call(st.server, "Usage", nil, &u, r.cfg.Hung)
 		return u
@@ -126,11 +125,11 @@ func (st *stage) leave() {
 // revive uses every idle connection once more, or makes the handlers that wait answer. A server that had
 // closed them would have looked cheap.
 func (st *stage) revive() {
-	if st.s.Waiting {
+	if st.job.Waiting {
 		st.call(st.server, "Release", nil, nil, st.r.cfg.Hung)
 	}
 	st.call(st.load, "Revive", nil, nil, openMax)
-	st.ops += int64(st.s.Idle)
+	st.ops += int64(st.job.Idle)
 }
 
 // tearDown ends the processes, the load first.
@@ -171,11 +170,11 @@ func (st *stage) runPhase(d time.Duration, rate float64, seed uint64) (res scena
 // loadSample warms up and measures one window.
 func (st *stage) loadSample(rate float64) Sample {
 	cfg := &st.r.cfg
-	if d := max(cfg.Warmup, 2*st.s.PauseMax); d > 0 { // all connections are used
+	if d := max(cfg.Warmup, 2*st.job.PauseMax); d > 0 { // all connections are used
 		st.runPhase(d, rate, 1)
 	}
 	sample := st.window(rate)
-	if st.s.Idle > 0 {
+	if st.job.Idle > 0 {
 		st.revive()
 	}
 	return sample
@@ -266,7 +265,7 @@ func (st *stage) idleMemory() map[string]float64 {
 	}
 	full := st.memory()
 	st.revive()
-	perConn := func(full, empty int64) float64 { return float64(full-empty) / float64(st.s.Idle) }
+	perConn := func(full, empty int64) float64 { return float64(full-empty) / float64(st.job.Idle) }
 	return map[string]float64{
 		MetricResident:   perConn(full.Resident, empty.Resident),
 		MetricHeap:       perConn(full.Heap, empty.Heap),
