@@ -161,7 +161,7 @@ func (s *traffic) addSlow(t *testing.T, n int) (hangUp func()) {
 			c.Close()
 		}
 		slow := of("http stalled_answers")
-		testnet.Eventually(t, "no slow clients", func() bool { return slow(&reading{stats: percore.ReadStats()}) == 0 })
+		testnet.Eventually(t, "no slow clients", func() bool { return slow(&reading{Stats: percore.ReadStats()}) == 0 })
 	}
 }
 

@@ -107,8 +107,7 @@ func (v view) of(metric, title string) chart {
 	if i < 0 {
 		return chart{}
 	}
-	value := of(metric)(&reading{stats: v.Stats})
-	c := chart{ID: strings.ReplaceAll(metric, " ", "-"), Title: title, Value: value, Idle: v.Idle(v.Adapters[i])}
+	c := chart{ID: strings.ReplaceAll(metric, " ", "-"), Title: title, Value: of(metric)(&v.reading), Idle: v.Idle(v.Adapters[i])}
 	if strings.HasSuffix(name, "_total") {
 		c.Unit, c.Counter = "/s", true
 	}

@@ -109,33 +109,28 @@ func serveTemplate(w http.ResponseWriter, name string) {
 
 // view is the content of the page.
 type view struct {
-	percore.Stats
+	reading
 	Facts            []finding
 	Wrong, Earlier   []finding
 	Program, Version string
 	Build            string // the version of the program's module
 	PID, Processors  int
 	Uptime           time.Duration
-	Files, FilesMax  int // descriptors that are open and that may be; 0: unknown
 	LowFiles         bool
-	Now              time.Time
 	Questions        []question
-	HasLoops         bool // false off Linux
-	Most             int  // descriptors of the fullest loop
+	Most             int // descriptors of the fullest loop
 }
 
 // newView makes the page of the last reading.
 func newView(h history) view {
 	r := h.now()
-	s := r.stats
 	v := view{
-		Stats: s, Wrong: wrong(h), Earlier: earlier(r), Facts: facts(r),
+		reading: *r, Wrong: wrong(h), Earlier: earlier(r), Facts: facts(r),
 		Program: filepath.Base(os.Args[0]), Version: runtime.Version(),
 		Build: build(), PID: os.Getpid(), Processors: runtime.GOMAXPROCS(0), Uptime: time.Since(started),
-		Files: r.files, FilesMax: r.filesMax, LowFiles: scarceFiles(r) > 0,
-		Now: r.at, HasLoops: len(s.Loops.Groups) > 0,
+		LowFiles: scarceFiles(r) > 0,
 	}
-	for _, g := range s.Loops.Groups {
+	for _, g := range v.Loops.Groups {
 		for _, l := range g.PerLoop {
 			v.Most = max(v.Most, l.Descriptors)
 		}

@@ -135,7 +135,7 @@ func TestEveryField(t *testing.T) {
 func render(t *testing.T, s percore.Stats) string {
 	t.Helper()
 	var out strings.Builder
-	if err := page.ExecuteTemplate(&out, "page", newView(history{{at: time.Now(), stats: s}})); err != nil {
+	if err := page.ExecuteTemplate(&out, "page", newView(history{{At: time.Now(), Stats: s}})); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()

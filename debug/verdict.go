@@ -14,10 +14,9 @@ import (
 
 // reading is what the page knows of one moment.
 type reading struct {
-	at    time.Time
-	stats percore.Stats
-
-	files, filesMax int // descriptors that are open and that may be; 0: unknown
+	percore.Stats
+	At              time.Time
+	Files, FilesMax int // descriptors that are open and that may be; 0: unknown
 }
 
 // history is the readings of the last minute, oldest first. The last one is of now.
@@ -34,7 +33,7 @@ func (h history) least(of value) float64 {
 	now := h.now()
 	least := of(now)
 	for i := range h {
-		if now.at.Sub(h[i].at) <= steadyTime {
+		if now.At.Sub(h[i].At) <= steadyTime {
 			least = min(least, of(&h[i]))
 		}
 	}
@@ -45,7 +44,7 @@ func (h history) least(of value) float64 {
 type value func(*reading) float64
 
 // seconds returns the time between the first reading and now, a second at least.
-func (h history) seconds() float64 { return max(h.now().at.Sub(h[0].at).Seconds(), 1) }
+func (h history) seconds() float64 { return max(h.now().At.Sub(h[0].At).Seconds(), 1) }
 
 // recent has the readings of those who look at the page. They are forgotten once a minute has passed
 // without a look: together they may take a megabyte.
@@ -58,18 +57,18 @@ var recent struct {
 // look takes a reading and returns it with those of the last minute. All pages that are open share
 // them: they keep one a second. The first look has no others, so it sees no increase.
 func look() history {
-	now := reading{at: time.Now(), stats: percore.ReadStats()}
-	now.files, now.filesMax = descriptors()
+	now := reading{At: time.Now(), Stats: percore.ReadStats()}
+	now.Files, now.FilesMax = descriptors()
 	recent.Lock()
 	defer recent.Unlock()
-	kept := slices.DeleteFunc(recent.readings, func(r reading) bool { return now.at.Sub(r.at) > time.Minute })
+	kept := slices.DeleteFunc(recent.readings, func(r reading) bool { return now.At.Sub(r.At) > time.Minute })
 	recent.readings = kept
 	if recent.forget == nil {
 		recent.forget = time.AfterFunc(time.Minute, forget)
 	}
 	recent.forget.Reset(time.Minute)
 	all := append(slices.Clone(kept), now)
-	if len(kept) == 0 || now.at.Sub(kept[len(kept)-1].at) > 900*time.Millisecond {
+	if len(kept) == 0 || now.At.Sub(kept[len(kept)-1].At) > 900*time.Millisecond {
 		recent.readings = append(kept, now)
 	}
 	return all
@@ -94,15 +93,15 @@ type check struct {
 // that has them.
 var checks = []check{
 	lasts("Full listeners", "listeners whose clients wait for one of MaxConns places", fullListeners),
-	grows("Full listeners", "idle connections closed to make room at MaxConns", 300, func(r *reading) float64 { return float64(r.stats.Accept.MadeRoom) }),
+	grows("Full listeners", "idle connections closed to make room at MaxConns", 300, func(r *reading) float64 { return float64(r.Accept.MadeRoom) }),
 	lasts("Lack of descriptors", "descriptors open, more than nine tenths of the limit", scarceFiles),
-	grows("Lack of descriptors", "times that Accept waited for descriptors or memory", 0, func(r *reading) float64 { return float64(r.stats.Accept.Backoffs) }),
+	grows("Lack of descriptors", "times that Accept waited for descriptors or memory", 0, func(r *reading) float64 { return float64(r.Accept.Backoffs) }),
 	grows("Refused connections", "connections refused by OnAccept, for their address or for a bad PROXY header", 60,
-		func(r *reading) float64 { return float64(r.stats.Accept.Refused + r.stats.Accept.BadHeaders) }),
+		func(r *reading) float64 { return float64(r.Accept.Refused + r.Accept.BadHeaders) }),
 	ofMetric("admission refused_requests_total", "Refused requests", "requests for which LimitWork had no place", 0),
 
 	{title: "Busy loops", says: "percent of its time the busiest loop spends in callbacks", amount: busiestLoop},
-	grows("Busy loops", "times that callbacks held a loop up for 10 ms or more", 6, func(r *reading) float64 { return float64(r.stats.Loops.SlowPasses) }),
+	grows("Busy loops", "times that callbacks held a loop up for 10 ms or more", 6, func(r *reading) float64 { return float64(r.Loops.SlowPasses) }),
 	ofMetric("reactor slow_callbacks_total", "Busy loops", "callbacks of reactor that took 10 ms or more", 6),
 
 	lasts("Slow clients", "HTTP/1 answers whose client has read nothing for a second", most("http slow_answers", "http connections serving")),
@@ -112,7 +111,7 @@ var checks = []check{
 	lasts("Slow upstreams", "calls that wait for a connection to a server", of("client waiting_calls")),
 	{title: "Slow upstreams", says: "calls that wait for their answer, a second or longer on average", amount: slowUpstreams},
 
-	grows("Leaked buffers", "buffers that were never released", 0, func(r *reading) float64 { return float64(r.stats.Pool.Leaked) }),
+	grows("Leaked buffers", "buffers that were never released", 0, func(r *reading) float64 { return float64(r.Pool.Leaked) }),
 	ofMetric("http foreign_connections_total", "Connections that net/http serves", "connections that are no *percore.Conn", 0),
 	ofMetric("http tls_unsafe", "Connections that net/http serves", "process whose TLS net/http serves", 0),
 	ofMetric("http2 attacks_total", "Clients that exceed limits", "connections ended because the client exceeded a limit of HTTP/2", 60),
@@ -155,7 +154,7 @@ func ofMetric(metric, title, says string, limit float64) check {
 func of(metric string) value {
 	names := strings.Fields(metric)
 	return func(r *reading) (sum float64) {
-		for _, a := range r.stats.Adapters {
+		for _, a := range r.Adapters {
 			for _, f := range a.Metrics {
 				if a.Adapter == names[0] && f.Name == names[1] && (len(names) == 2 || f.Of == names[2]) {
 					sum += f.Value
@@ -179,7 +178,7 @@ func most(metric, whole string) value {
 }
 
 func fullListeners(r *reading) (n float64) {
-	for _, l := range r.stats.Listeners {
+	for _, l := range r.Listeners {
 		if l.Full {
 			n++
 		}
@@ -188,15 +187,15 @@ func fullListeners(r *reading) (n float64) {
 }
 
 func scarceFiles(r *reading) float64 {
-	if r.filesMax > 0 && r.files > r.filesMax/10*9 {
-		return float64(r.files)
+	if r.FilesMax > 0 && r.Files > r.FilesMax/10*9 {
+		return float64(r.Files)
 	}
 	return 0
 }
 
 func endingCertificates(r *reading) float64 {
 	end := of("tls certificate_not_after_timestamp_seconds")(r)
-	if end > 0 && end < float64(r.at.Add(7*24*time.Hour).Unix()) {
+	if end > 0 && end < float64(r.At.Add(7*24*time.Hour).Unix()) {
 		return 1
 	}
 	return 0
@@ -213,12 +212,12 @@ func busiestLoop(h history) (most float64) {
 		loop  int
 	}
 	before := make(map[name]time.Duration)
-	for _, g := range h[0].stats.Loops.Groups {
+	for _, g := range h[0].Loops.Groups {
 		for _, l := range g.PerLoop {
 			before[name{g.Group, l.Loop}] = l.CallbackTime
 		}
 	}
-	for _, g := range h.now().stats.Loops.Groups {
+	for _, g := range h.now().Loops.Groups {
 		for _, l := range g.PerLoop {
 			if t, ok := before[name{g.Group, l.Loop}]; ok {
 				most = max(most, (l.CallbackTime-t).Seconds()/h.seconds()*100)
@@ -294,7 +293,7 @@ func facts(r *reading) []finding {
 		return sum
 	}
 	return []finding{
-		{Says: "connections open", Amount: float64(r.stats.Conns)},
+		{Says: "connections open", Amount: float64(r.Conns)},
 		{Says: "connections waiting",
 			Amount: sum("http connections waiting", "http connections parked", "http2 connections idle", "websocket sessions waiting")},
 		{Says: "requests being served", Amount: sum("http connections serving", "http2 open_streams")},
@@ -306,7 +305,7 @@ func facts(r *reading) []finding {
 // Report returns what the page says above its charts, for a log or a terminal: what the process does,
 // and what has been wrong since it started. There is a line for each, with a tab before the number.
 func Report(s percore.Stats) string {
-	r := reading{at: time.Now(), stats: s}
+	r := reading{At: time.Now(), Stats: s}
 	var text strings.Builder
 	for _, f := range append(facts(&r), earlier(&r)...) {
 		fmt.Fprintf(&text, "%s\t%s\n", f.Says, strconv.FormatFloat(f.Amount, 'f', -1, 64))

@@ -69,7 +69,7 @@ func TestAnchors(t *testing.T) {
 // readings makes a history of pairs of stats, with so many seconds in between.
 func readings(gap time.Duration, stats ...percore.Stats) (h history) {
 	for i, s := range stats {
-		h = append(h, reading{at: time.Unix(1e9, 0).Add(time.Duration(i) * gap), stats: s})
+		h = append(h, reading{At: time.Unix(1e9, 0).Add(time.Duration(i) * gap), Stats: s})
 	}
 	return h
 }
@@ -111,9 +111,9 @@ func TestWrong(t *testing.T) {
 		{"one that has just become full", readings(second, percore.Stats{}, percore.Stats{Listeners: []percore.ListenerStats{{Full: true}}}), ""},
 		{"it makes room", readings(10*second, percore.Stats{}, accept(percore.AcceptStats{MadeRoom: 301})), "Full listeners"},
 		{"it makes room now and then", readings(10*second, percore.Stats{}, accept(percore.AcceptStats{MadeRoom: 300})), ""},
-		{"few descriptors", history{{files: 91, filesMax: 100}}, "Lack of descriptors"},
-		{"enough descriptors", history{{files: 80, filesMax: 100}}, ""},
-		{"an unknown limit", history{{files: 80}}, ""},
+		{"few descriptors", history{{Files: 91, FilesMax: 100}}, "Lack of descriptors"},
+		{"enough descriptors", history{{Files: 80, FilesMax: 100}}, ""},
+		{"an unknown limit", history{{Files: 80}}, ""},
 		{"backoffs of an hour ago", readings(second, accept(percore.AcceptStats{Backoffs: 5}), accept(percore.AcceptStats{Backoffs: 5})), ""},
 		{"backoffs, at the first look", readings(second, accept(percore.AcceptStats{Backoffs: 5})), ""},
 		{"backoffs", readings(second, accept(percore.AcceptStats{Backoffs: 5}), accept(percore.AcceptStats{Backoffs: 6})), "Lack of descriptors"},
@@ -181,11 +181,11 @@ func TestLook(t *testing.T) {
 	if n := len(recent.readings); n != 1 {
 		t.Errorf("%d readings are kept of two looks at the same time, want 1", n)
 	}
-	recent.readings[0].at = recent.readings[0].at.Add(-30 * time.Second)
+	recent.readings[0].At = recent.readings[0].At.Add(-30 * time.Second)
 	if h := look(); len(h) != 2 || len(recent.readings) != 2 {
 		t.Errorf("got %d readings half a minute later and %d kept, want 2", len(h), len(recent.readings))
 	}
-	recent.readings[0].at = recent.readings[0].at.Add(-31 * time.Second)
+	recent.readings[0].At = recent.readings[0].At.Add(-31 * time.Second)
 	if h := look(); len(h) != 2 {
 		t.Errorf("got %d readings a minute later, want 2: the first is too old", len(h))
 	}
