@@ -43,9 +43,8 @@ var httpEndpoints = []struct{ Path, About string }{
 	{"/ready", "for load balancers: 503 once the server is about to stop"},
 }
 
-// newHTTPServer makes an ordinary http.Server, and wraps it.
-func (d *demo) newHTTPServer() {
-	d.clock = sse.NewHub(sse.Config{})
+// handler serves the endpoints.
+func (d *demo) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServer(rootFS{d.root}))
 	mux.HandleFunc("/echo", serveEcho)
@@ -53,8 +52,14 @@ func (d *demo) newHTTPServer() {
 	mux.Handle("GET /clock", d.clock)
 	mux.HandleFunc("GET /download", serveDownload)
 	mux.Handle("GET /ready", serveReady(&d.leaving))
+	return mux
+}
+
+// newHTTPServer makes an ordinary http.Server, and wraps it.
+func (d *demo) newHTTPServer() {
+	d.clock = sse.NewHub(sse.Config{})
 	srv := &http.Server{
-		Handler:           mux,
+		Handler:           d.handler(),
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),

@@ -28,17 +28,7 @@ type command struct {
 // the test if it still runs.
 func startCommand(t *testing.T, args ...string) *command {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatalf("finding the test binary: %v", err)
-	}
-	return startProgram(t, append([]string{exe}, args...)...)
-}
-
-// startProgram does the same with a command line that begins with the program.
-func startProgram(t *testing.T, line ...string) *command {
-	t.Helper()
-	c := &command{t: t, cmd: exec.Command(line[0], line[1:]...)}
+	c := &command{t: t, cmd: exec.Command(os.Args[0], args...)}
 	c.cmd.Env = append(os.Environ(), commandVariable+"=1",
 		// The race detector would sleep for a second before every exit.
 		"GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
@@ -50,7 +40,7 @@ func startProgram(t *testing.T, line ...string) *command {
 	err := c.cmd.Start()
 	signal.Stop(interrupts)
 	if err != nil {
-		t.Fatalf("%q: %v", line, err)
+		t.Fatalf("%q: %v", args, err)
 	}
 	t.Cleanup(func() {
 		if c.cmd.ProcessState == nil {
