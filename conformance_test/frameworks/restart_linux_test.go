@@ -1,7 +1,6 @@
 package frameworks
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -10,10 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"slices"
+	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -105,8 +102,8 @@ func (s *counting) take(up *wsadapter.Upgrade, r *http.Request) (socketEnd, erro
 	return &gorillaEnd{Conn: c}, err
 }
 
-// runRestarting serves, in a process of its own that restarts. It prints a line when it is ready, and
-// one when it has ended.
+// runRestarting serves, in a process of its own that restarts. It prints a line when it serves, and one
+// when it has ended.
 func runRestarting() {
 	var conns handover.Conns
 	s := &counting{gorilla: gorilla.Upgrader{
@@ -119,7 +116,7 @@ func runRestarting() {
 		AnyParent: true,
 		Conns:     &conns,
 		Drain:     testnet.HangTimeout,
-		Ready:     func(l []net.Listener) { fmt.Println("ready", os.Getpid(), l[0].Addr()) },
+		Ready:     func(l []net.Listener) { fmt.Printf("process %d serves http://%v\n", os.Getpid(), l[0].Addr()) },
 	}
 	err := service.Run(context.Background())
 	for wsadapter.ReadStats().Sessions > 0 {
@@ -131,75 +128,30 @@ func runRestarting() {
 
 // restartingServer is a server of the test, in whichever process it is.
 type restartingServer struct {
-	t     *testing.T
-	child *testnet.ChildProcess
-	lines chan string
-	early [][]string // lines that came while another was awaited
-	pid   int
-	addr  string
+	*testnet.Restarts
+	t *testing.T
 }
 
-func startRestarting(t *testing.T, env ...string) *restartingServer {
+func startRestarting(t *testing.T) *restartingServer {
 	t.Helper()
 	if ln := testnet.Listen(t, percore.Listen, testnet.TCP4); seam.ListenerOf(ln) == nil {
 		t.Skip("connections move on percore's engine only")
 	}
-	s := &restartingServer{t: t, lines: make(chan string, 100)}
-	testnet.CatchSIGHUP()
-	s.child = testnet.StartChildBy(t, "restarting", (*exec.Cmd).Start, env...)
-	go func() {
-		for in := bufio.NewScanner(s.child.Stdout); in.Scan(); {
-			s.lines <- in.Text()
-		}
-	}()
-	t.Cleanup(func() { _ = syscall.Kill(s.pid, syscall.SIGKILL) })
-	s.awaitReady()
-	return s
-}
-
-// line returns the next line that begins with the word.
-func (s *restartingServer) line(word string) (fields []string) {
-	s.t.Helper()
-	is := func(fields []string) bool { return len(fields) > 0 && fields[0] == word }
-	if i := slices.IndexFunc(s.early, is); i >= 0 {
-		fields = s.early[i]
-		s.early = slices.Delete(s.early, i, i+1)
-		return fields[1:]
-	}
-	for {
-		fields := strings.Fields(testnet.Receive(s.t, "a line "+word, s.lines))
-		if is(fields) {
-			return fields[1:]
-		}
-		s.early = append(s.early, fields)
-	}
-}
-
-func (s *restartingServer) awaitReady() {
-	s.t.Helper()
-	fields := s.line("ready")
-	s.pid, _ = strconv.Atoi(fields[0])
-	s.addr = fields[1]
+	return &restartingServer{testnet.StartChildRestarts(t, "restarting"), t}
 }
 
 // restart restarts the server. It returns what the predecessor says at its end: how many
 // connections moved, stayed and were lost, and its error.
 func (s *restartingServer) restart() string {
 	s.t.Helper()
-	if err := syscall.Kill(s.pid, syscall.SIGHUP); err != nil {
-		s.t.Fatal(err)
-	}
-	s.awaitReady()
-	return strings.Join(s.line("gone")[1:], " ")
-}
-
-// stop ends the server, whose clients have gone.
-func (s *restartingServer) stop() {
-	s.t.Helper()
-	_ = syscall.Kill(s.pid, syscall.SIGTERM)
-	if err := s.child.Wait(); err != nil {
-		s.t.Error(err)
-	}
+	gone := regexp.MustCompile(fmt.Sprintf(`(?m)^gone %d (.*)\n`, s.PID))
+	s.Restart()
+	var found []string
+	testnet.Eventually(s.t, "the predecessor's end", func() bool {
+		found = gone.FindStringSubmatch(s.Log.String())
+		return found != nil
+	})
+	return found[1]
 }
 
 // countingClient sends numbers, and wants each answered once, in order.
@@ -214,7 +166,7 @@ type countingClient struct {
 func (s *restartingServer) dial(library string) *countingClient {
 	s.t.Helper()
 	d := gorilla.Dialer{EnableCompression: true, Subprotocols: []string{"count"}, ReadBufferSize: 256, WriteBufferSize: 256}
-	c, _, err := d.Dial("ws://"+s.addr+"/"+library, nil)
+	c, _, err := d.Dial("ws://"+s.Address+"/"+library, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -284,8 +236,8 @@ func TestWebSocketRestarts(t *testing.T) {
 			asks.Go(func() {
 				if err := c.ask(); err != nil {
 					t.Error(err)
-				} else if c.pid != s.pid {
-					t.Errorf("got an answer of process %d, want %d", c.pid, s.pid)
+				} else if c.pid != s.PID {
+					t.Errorf("got an answer of process %d, want %d", c.pid, s.PID)
 				}
 			})
 		}
@@ -298,14 +250,15 @@ func TestWebSocketRestarts(t *testing.T) {
 	for _, c := range append(idle, busy...) {
 		c.Close()
 	}
-	s.stop()
+	s.Stop()
 }
 
 // TestWebSocketDeadSuccessor: a successor dies as soon as it has some of the connections. The others go
 // on in the predecessor, and move to its next successor.
 func TestWebSocketDeadSuccessor(t *testing.T) {
 	file := testnet.TempFile(t, nil).Name()
-	s := startRestarting(t, dieAtRestore+"="+file)
+	t.Setenv(dieAtRestore, file)
+	s := startRestarting(t)
 	const n = 3 * handover.CarriedMax
 	var clients []*countingClient
 	for i := range n {
@@ -315,7 +268,7 @@ func TestWebSocketDeadSuccessor(t *testing.T) {
 		}
 		clients = append(clients, c)
 	}
-	if err := syscall.Kill(s.pid, syscall.SIGHUP); err != nil {
+	if err := syscall.Kill(s.PID, syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	// askAll asks all clients, and keeps those that get an answer.
@@ -344,15 +297,15 @@ func TestWebSocketDeadSuccessor(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	old := s.pid
+	old := s.PID
 	s.restart()
 	for _, c := range clients {
 		if err := c.ask(); err != nil {
 			t.Error(err)
 		} else if c.pid == old {
-			t.Errorf("got an answer of process %d, want %d", old, s.pid)
+			t.Errorf("got an answer of process %d, want %d", old, s.PID)
 		}
 		c.Close()
 	}
-	s.stop()
+	s.Stop()
 }

@@ -1,17 +1,12 @@
 package frameworks
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"os"
 	"os/signal"
-	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -31,15 +26,9 @@ func init() {
 // tableflipMode says how the process "tableflip" passes its listener on.
 const tableflipMode = "TABLEFLIP_MODE"
 
-// runTableflip runs a server. SIGHUP makes it start a successor and give it the listener. It
-// reports on its standard output that it serves, and logs there. It exits at the end of its
-// standard input.
+// runTableflip runs a server. SIGHUP makes it start a successor and give it the listener. It prints that
+// it serves.
 func runTableflip() {
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stdout, nil)))
-	go func() { // successors have the same standard input
-		io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
 	if err := serveTableflip(os.Getenv(tableflipMode)); err != nil {
 		fmt.Println("failed:", err)
 		os.Exit(1)
@@ -67,7 +56,7 @@ func serveTableflip(mode string) error {
 	if err := upgrader.Ready(); err != nil {
 		return err
 	}
-	fmt.Println("serving", os.Getpid(), ln.Addr())
+	fmt.Printf("process %d serves http://%v\n", os.Getpid(), ln.Addr())
 	<-restart
 	if err := upgrader.WaitForParent(context.Background()); err != nil {
 		return err
@@ -134,51 +123,17 @@ func listenOne(fds *tableflip.Fds, network, address string) (net.Listener, error
 	return fds.ListenWithCallback(network, address, percore.Listen)
 }
 
-// flipping is a chain of processes that tableflip makes.
-type flipping struct {
-	*testing.T
-	lines chan string // their output
-}
-
-func startFlipping(t *testing.T, mode string) *flipping {
-	if runtime.GOOS != "linux" {
-		t.Skip("a listener has several sockets on Linux only")
-	}
-	first := testnet.StartChild(t, "tableflip", tableflipMode+"="+mode, "GOMAXPROCS=3")
-	t.Cleanup(func() { first.Stdin.Close() }) // ends any that is left
-	f := &flipping{T: t, lines: make(chan string, 64)}
-	go func() {
-		defer close(f.lines)
-		scanner := bufio.NewScanner(first.Stdout) // from all of them
-		for scanner.Scan() {
-			f.lines <- scanner.Text()
-		}
-	}()
-	return f
-}
-
-// serving waits until the next process serves.
-func (f *flipping) serving() (pid int, address string) {
-	f.Helper()
-	line := testnet.Receive(f, "the next process", f.lines)
-	if _, err := fmt.Sscanf(line, "serving %d %s", &pid, &address); err != nil {
-		f.Fatalf("got %q, want the next process to serve", line)
-	}
-	return pid, address
-}
-
-// flip makes a process start its successor and exit.
-func (f *flipping) flip(pid int) {
-	f.Helper()
-	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
-		f.Fatalf("SIGHUP: %v", err)
-	}
+// startFlipping starts the first process of a chain that tableflip makes.
+func startFlipping(t *testing.T, mode string) *testnet.Restarts {
+	t.Setenv(tableflipMode, mode)
+	t.Setenv("GOMAXPROCS", "3")
+	return testnet.StartChildRestarts(t, "tableflip")
 }
 
 // TestTableflip replaces one process after another, under load. No client may notice.
 func TestTableflip(t *testing.T) {
-	f := startFlipping(t, "Files")
-	pid, address := f.serving()
+	server := startFlipping(t, "Files")
+	address := server.Address
 	var stopped atomic.Bool
 	var served sync.Map // keys are process numbers
 	var clients sync.WaitGroup
@@ -196,31 +151,23 @@ func TestTableflip(t *testing.T) {
 			}
 		})
 	}
-	for range 4 {
-		testnet.Eventually(t, fmt.Sprintf("a client of process %d", pid), func() bool {
-			_, ok := served.Load(strconv.Itoa(pid))
+	for flips := range 5 {
+		if flips > 0 {
+			server.Restart()
+		}
+		testnet.Eventually(t, fmt.Sprintf("a client of process %d", server.PID), func() bool {
+			_, ok := served.Load(strconv.Itoa(server.PID))
 			return ok || t.Failed()
 		})
-		f.flip(pid)
-		pid, _ = f.serving()
 	}
-	testnet.Eventually(t, "a client of the last process", func() bool {
-		_, ok := served.Load(strconv.Itoa(pid))
-		return ok || t.Failed()
-	})
 }
 
 // TestTableflipOneSocket: with AddListener tableflip passes on only one of the sockets. The
 // predecessor must report that.
 func TestTableflipOneSocket(t *testing.T) {
-	f := startFlipping(t, "AddListener")
-	pid, _ := f.serving()
-	f.flip(pid)
-	var lines []string // the successor's and the warning, in any order
-	for range 2 {
-		lines = append(lines, testnet.Receive(t, "a line", f.lines))
-	}
-	if all := strings.Join(lines, "\n"); !strings.Contains(all, "level=WARN") || !strings.Contains(all, "FileListeners") {
-		t.Errorf("got %q, want a warning that names FileListeners", all)
-	}
+	server := startFlipping(t, "AddListener")
+	server.Restart()
+	testnet.Eventually(t, "a warning that names FileListeners", func() bool {
+		return server.Log.Has("WARN") && server.Log.Has("FileListeners")
+	})
 }

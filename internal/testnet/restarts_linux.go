@@ -32,6 +32,13 @@ func StartRestarts(t testing.TB, variable string, args ...string) *Restarts {
 	return StartRestartsOf(t, exec.Command(os.Args[0], args...), variable)
 }
 
+// StartChildRestarts does the same with a function that TestMain has registered under name with
+// WithChild.
+func StartChildRestarts(t testing.TB, name string) *Restarts {
+	t.Helper()
+	return StartRestarts(t, childVariable+"="+name)
+}
+
 // StartRestartsOf does the same with a program of another name, which runs the test binary.
 func StartRestartsOf(t testing.TB, cmd *exec.Cmd, variable string) *Restarts {
 	t.Helper()
