@@ -179,8 +179,16 @@ func (r ownRun) checkClient(out string) {
 		r.Errorf("got %d requests that the client has served, want those of hundreds of tests", served)
 	}
 	for _, name := range slices.Sorted(maps.Keys(differ)) {
-		if out, err := r.run("-test.v", "-test.short", "-test.run="+ownPattern(name)); err == nil {
-			r.Errorf("%s passes: take it off the list of those that differ\n%s", name, out)
+		const runs = 20 // some have a chance to pass
+		for n := 1; ; n++ {
+			out, err := r.run("-test.v", "-test.short", "-test.run="+ownPattern(name))
+			if err != nil {
+				break
+			}
+			if n == runs {
+				r.Errorf("%s passes: take it off the list of those that differ\n%s", name, out)
+				break
+			}
 		}
 	}
 }
