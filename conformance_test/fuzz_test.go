@@ -120,7 +120,7 @@ func (e *end) step(op byte, arg int) {
 	case op == 14 && rare:
 		e.shutRead()
 	case op == 15 && rare && arg%2 == 0:
-		e.end(arg%4 == 0)
+		e.hangUp(arg%4 == 0)
 	}
 }
 
@@ -233,13 +233,13 @@ func (e *end) blockedRead(arg int) {
 	case 0:
 		e.peer.shutWrite()
 	case 1:
-		e.peer.end(false)
+		e.peer.hangUp(false)
 	case 2:
-		e.peer.end(true)
+		e.peer.hangUp(true)
 	case 3:
 		e.shutRead()
 	case 4:
-		e.end(false)
+		e.hangUp(false)
 	case 5:
 		e.deadline("SetReadDeadline", longAgo)
 		e.readExpired = true
@@ -291,9 +291,9 @@ func (e *end) shutRead() {
 	e.readShut = true
 }
 
-// end closes the end, with a reset if the network has one. It causes a reset as well if bytes were not
+// hangUp closes the end, with a reset if the network has one. It causes a reset as well if bytes were not
 // read.
-func (e *end) end(resets bool) {
+func (e *end) hangUp(resets bool) {
 	e.arrived()
 	unread := e.waiting() > 0
 	if resets = resets && e.stage.kind.IsTCP(); resets {
