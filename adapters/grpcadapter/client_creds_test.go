@@ -37,19 +37,16 @@ func connect(ctx context.Context, cc healthClient) {
 	}
 }
 
-// TestClientOddCredentials makes calls with odd credentials with both clients, which must get the same,
-// and so must the server.
-func TestClientOddCredentials(t *testing.T) {
+// TestClientCredentials makes calls with credentials of all kinds with both clients, which must get the
+// same, and so must the server.
+func TestClientCredentials(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
 	got := make(chan string, 1)
-	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, ss grpc.ServerStream) error {
+	answer := func(_ any, ss grpc.ServerStream) error {
 		md, _ := metadata.FromIncomingContext(ss.Context())
-		got <- fmt.Sprint(md["token"])
+		got <- fmt.Sprint(md["token"], md["authorization"], len(md["audience"]))
 		return ss.SendMsg(new(wrapperspb.BytesValue))
-	}))
-	go func() { _ = server.Serve(lis) }()
-	t.Cleanup(server.Stop)
+	}
 	late := credsFunc(func(ctx context.Context) (map[string]string, error) {
 		<-ctx.Done()
 		return nil, nil
@@ -73,35 +70,41 @@ func TestClientOddCredentials(t *testing.T) {
 		{name: "a status for all calls", clients: []credentials.PerRPCCredentials{fails(status.Error(codes.Aborted, "no"))}},
 		{name: "two of all calls", clients: []credentials.PerRPCCredentials{token("1"), token("2")}},
 		{name: "one of all calls, and one of the call", clients: []credentials.PerRPCCredentials{token("1")}, call: token("2")},
+		{name: "a token", clients: []credentials.PerRPCCredentials{bearer{"all", false}}, call: bearer{"one", false}},
+		{name: "a secret token of the call", clients: []credentials.PerRPCCredentials{bearer{"all", false}}, call: bearer{"one", true}},
+		{name: "no secret token", call: bearer{"", true}},
 	} {
-		theirOptions := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
-		var ourOptions []ClientOption
-		for _, creds := range test.clients {
-			theirOptions = append(theirOptions, grpc.WithPerRPCCredentials(creds))
-			ourOptions = append(ourOptions, WithPerRPCCredentials(creds))
-		}
-		var options []grpc.CallOption
-		if test.call != nil {
-			options = append(options, grpc.PerRPCCredentials(test.call))
-		}
-		var results []string
-		for _, cc := range []healthClient{dialServer(t, lis, theirOptions...), dialClient(t, lis, ourOptions...)} {
-			ctx, cancel := context.WithCancel(callContext(t))
-			if test.short {
-				connect(ctx, cc)
-				ctx, cancel = context.WithTimeout(ctx, 10*time.Millisecond)
+		for _, secure := range []bool{false, true} {
+			server, client := credentialsOf(t, secure)
+			lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+			serveOn(t, lis, grpc.NewServer(grpc.Creds(server), grpc.UnknownServiceHandler(answer)))
+			theirs, ours := []grpc.DialOption{grpc.WithTransportCredentials(client)}, []ClientOption{WithTransportCredentials(client)}
+			for _, creds := range test.clients {
+				theirs, ours = append(theirs, grpc.WithPerRPCCredentials(creds)), append(ours, WithPerRPCCredentials(creds))
 			}
-			result := fmt.Sprint(callUnary(ctx, cc, nil, options...))
-			cancel()
-			select {
-			case token := <-got:
-				result += token
-			default: // the server has got no call
+			var options []grpc.CallOption
+			if test.call != nil {
+				options = append(options, grpc.PerRPCCredentials(test.call))
 			}
-			results = append(results, result)
-		}
-		if results[1] != results[0] {
-			t.Errorf("%s: got %s, want %s as with grpc-go", test.name, results[1], results[0])
+			var results []string
+			for _, cc := range []healthClient{dialServer(t, lis, theirs...), dialClient(t, lis, ours...)} {
+				ctx, cancel := context.WithCancel(callContext(t))
+				if test.short {
+					connect(ctx, cc)
+					ctx, cancel = context.WithTimeout(ctx, 10*time.Millisecond)
+				}
+				result := fmt.Sprint(callUnary(ctx, cc, nil, options...))
+				cancel()
+				select {
+				case token := <-got:
+					result += token
+				default: // the server has got no call
+				}
+				results = append(results, result)
+			}
+			if results[1] != results[0] {
+				t.Errorf("%s, TLS %t: got %s, want %s as with grpc-go", test.name, secure, results[1], results[0])
+			}
 		}
 	}
 }

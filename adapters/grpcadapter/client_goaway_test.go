@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/percore/percore/adapters/h2"
@@ -115,27 +114,6 @@ func TestClientSentAway(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// attemptLog notes the attempts of calls.
-type attemptLog struct {
-	attemptTimes
-	all  []string // guarded by mu
-	errs []string // of ends; the same
-}
-
-func (a *attemptLog) HandleRPC(_ context.Context, s stats.RPCStats) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch s := s.(type) {
-	case *stats.Begin:
-		a.all = append(a.all, fmt.Sprintf("begin, transparent %v", s.IsTransparentRetryAttempt))
-	case *stats.DelayedPickComplete:
-		a.all = append(a.all, "delayed")
-	case *stats.End:
-		a.all = append(a.all, fmt.Sprintf("end %v", status.Code(s.Error)))
-		a.errs = append(a.errs, fmt.Sprint(s.Error))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	_ "google.golang.org/grpc/health" // for grpc-go's client
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/percore/percore/internal/testnet"
 )
@@ -118,7 +119,7 @@ func TestClientHealth(t *testing.T) {
 func playHealth(t *testing.T, script string, makeClient func(dialFunc) (healthClient, error)) (log string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		lis := newPipeListener()
+		lis := bufconn.Listen(64 << 10)
 		words := strings.Fields(script)
 		p := &patient{word: words[0], changed: make(chan struct{})}
 		srv := grpc.NewServer()
@@ -126,11 +127,9 @@ func playHealth(t *testing.T, script string, makeClient func(dialFunc) (healthCl
 		healthpb.RegisterHealthServer(srv, p)
 		go func() { _ = srv.Serve(lis) }()
 		var latest net.Conn // used by one goroutine at a time
-		cc, err := makeClient(func(context.Context, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			latest = theirs
-			lis.conns <- theirs
-			return ours, nil
+		cc, err := makeClient(func(ctx context.Context, _ string) (nc net.Conn, err error) {
+			latest, err = lis.DialContext(ctx)
+			return latest, err
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -163,33 +162,3 @@ func playHealth(t *testing.T, script string, makeClient func(dialFunc) (healthCl
 	})
 	return log
 }
-
-// A pipeListener accepts the connections that are sent to conns.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-// Accept implements [net.Listener].
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements [net.Listener].
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-// Addr implements [net.Listener].
-func (l *pipeListener) Addr() net.Addr { return doorAddr{} }

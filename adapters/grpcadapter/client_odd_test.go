@@ -2,7 +2,6 @@ package grpcadapter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -42,6 +41,13 @@ func TestClientOdd(t *testing.T) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", lis.Addr().String())
 	}
+	open := func(ctx context.Context, cc grpc.ClientConnInterface, desc *grpc.StreamDesc, opts ...grpc.CallOption) grpc.ClientStream {
+		s, err := cc.NewStream(ctx, desc, "/a/b", opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
 	invoke := func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
 		answer := new(wrapperspb.StringValue)
 		err := cc.Invoke(ctx, "/a/b", wrapperspb.String("x"), answer)
@@ -68,10 +74,7 @@ func TestClientOdd(t *testing.T) {
 			return all
 		}},
 		{"more calls of RecvMsg than answers", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
-			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/a/b")
-			if err != nil {
-				return []string{err.Error()}
-			}
+			s := open(ctx, cc, &grpc.StreamDesc{ClientStreams: true})
 			all = append(all, fmt.Sprint(s.SendMsg(wrapperspb.String("x")), s.CloseSend()))
 			for range 3 {
 				all = append(all, fmt.Sprint(s.RecvMsg(new(wrapperspb.StringValue))))
@@ -81,35 +84,23 @@ func TestClientOdd(t *testing.T) {
 		{"nil, which is an empty message", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
 			answer := wrapperspb.String("x")
 			all = append(all, fmt.Sprint(cc.Invoke(ctx, "/a/b", nil, answer), answer.Value))
-			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/a/b")
-			if err != nil {
-				return []string{err.Error()}
-			}
+			s := open(ctx, cc, &grpc.StreamDesc{ClientStreams: true})
 			return append(all, fmt.Sprint(s.SendMsg(nil), s.CloseSend(), s.RecvMsg(answer), answer.Value))
 		}},
 		{"trailers of calls that have none", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
 			var trailer metadata.MD
 			err := cc.Invoke(ctx, "/a/b", wrapperspb.String("x"), new(wrapperspb.StringValue), grpc.Trailer(&trailer))
-			s, streamErr := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/a/b")
-			if streamErr != nil {
-				return []string{streamErr.Error()}
-			}
+			s := open(ctx, cc, &grpc.StreamDesc{ClientStreams: true})
 			defer s.CloseSend()
 			return append(all, fmt.Sprint(err, trailer == nil, s.Trailer() == nil)) // interceptors may add to them
 		}},
 		{"a message that is no message", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
-			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/a/b")
-			if err != nil {
-				return []string{err.Error()}
-			}
+			s := open(ctx, cc, &grpc.StreamDesc{ClientStreams: true})
 			all = append(all, fmt.Sprint(s.SendMsg(wrapperspb.String("x")), s.SendMsg("no message"), s.CloseSend()))
 			return append(all, fmt.Sprint(s.RecvMsg(new(wrapperspb.StringValue))))
 		}},
 		{"a message that is too long while RecvMsg waits", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
-			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/a/b", grpc.MaxCallSendMsgSize(1))
-			if err != nil {
-				return []string{err.Error()}
-			}
+			s := open(ctx, cc, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, grpc.MaxCallSendMsgSize(1))
 			received := make(chan error, 1)
 			go func() { received <- s.RecvMsg(new(wrapperspb.StringValue)) }()
 			all = append(all, fmt.Sprint(s.SendMsg(wrapperspb.String("x"))))
@@ -117,18 +108,9 @@ func TestClientOdd(t *testing.T) {
 		}},
 		{"a stream without a receiver when the client is closed", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
 			outcome := make(chan error, 1)
-			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/a/b",
-				grpc.OnFinish(func(err error) { outcome <- err }))
-			if err != nil {
-				return []string{err.Error()}
-			}
+			s := open(ctx, cc, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, grpc.OnFinish(func(err error) { outcome <- err }))
 			all = append(all, fmt.Sprint(cc.(io.Closer).Close()))
-			select {
-			case err = <-outcome:
-			case <-ctx.Done():
-				err = errors.New("it goes on")
-			}
-			all = append(all, fmt.Sprint(err))
+			all = append(all, fmt.Sprint(testnet.Receive(t, "the outcome", outcome)))
 			<-s.Context().Done()
 			return append(all, fmt.Sprint(s.SendMsg(wrapperspb.String("x")), s.CloseSend()))
 		}},
@@ -142,16 +124,6 @@ func TestClientOdd(t *testing.T) {
 	}
 }
 
-// cancelCreds end the call that asks for them.
-type cancelCreds func()
-
-func (c cancelCreds) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	c()
-	return nil, nil
-}
-
-func (cancelCreds) RequireTransportSecurity() bool { return false }
-
 // TestClientCancelsWhileOpening: a context may end while its stream is being opened. The race detector
 // looks on.
 func TestClientCancelsWhileOpening(t *testing.T) {
@@ -160,8 +132,9 @@ func TestClientCancelsWhileOpening(t *testing.T) {
 	c := dialClient(t, lis)
 	for range 100 {
 		ctx, cancel := context.WithCancel(callContext(t))
+		creds := credsFunc(func(context.Context) (map[string]string, error) { cancel(); return nil, nil })
 		outcome := make(chan error, 1)
-		s, err := tryChat(ctx, c, grpc.PerRPCCredentials(cancelCreds(cancel)), grpc.OnFinish(func(err error) { outcome <- err }))
+		s, err := tryChat(ctx, c, grpc.PerRPCCredentials(creds), grpc.OnFinish(func(err error) { outcome <- err }))
 		if err == nil {
 			<-s.Context().Done()
 		}

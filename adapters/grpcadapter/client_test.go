@@ -123,35 +123,6 @@ func (k bearer) GetRequestMetadata(_ context.Context, uri ...string) (map[string
 
 func (k bearer) RequireTransportSecurity() bool { return k.secure }
 
-// TestClientCredentials compares what per-RPC credentials do in a grpc.ClientConn and in a Client.
-func TestClientCredentials(t *testing.T) {
-	testnet.NoLeaks(t)
-	for _, secure := range []bool{false, true} {
-		var got atomic.Pointer[string]
-		note := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			md, _ := metadata.FromIncomingContext(ctx)
-			s := fmt.Sprint(md["authorization"], len(md["audience"]))
-			got.Store(&s)
-			return handler(ctx, req)
-		}
-		server, client := credentialsOf(t, secure)
-		lis := serveEcho(t, ChainUnaryInterceptor(note), Creds(server))
-		theirs := dialServer(t, lis, grpc.WithTransportCredentials(client), grpc.WithPerRPCCredentials(bearer{"all", secure}))
-		ours := dialClient(t, lis, WithTransportCredentials(client), WithPerRPCCredentials(bearer{"all", secure}))
-		for _, of := range []bearer{{"one", false}, {"one", true}, {"", false}} {
-			var results []string
-			for _, cc := range []grpc.ClientConnInterface{theirs, ours} {
-				got.Store(new(string))
-				err := callUnary(callContext(t), cc, nil, grpc.PerRPCCredentials(of))
-				results = append(results, fmt.Sprint(err, *got.Load()))
-			}
-			if results[0] != results[1] {
-				t.Errorf("secure %v, %+v: got %s, want %s", secure, of, results[1], results[0])
-			}
-		}
-	}
-}
-
 // TestClientAuthority compares what calls with a name of their own do in a grpc.ClientConn and in a
 // Client: over TLS the server's certificate must have the name.
 func TestClientAuthority(t *testing.T) {
@@ -268,21 +239,28 @@ func TestClientRetries(t *testing.T) {
 	}
 }
 
-// attemptTimes notes when the attempts of calls begin and end.
-type attemptTimes struct {
+// attemptLog notes the attempts of calls.
+type attemptLog struct {
 	noStats
 	mu     sync.Mutex
-	begins []time.Time // guarded by mu
-	ends   []time.Time // the same
+	all    []string    // guarded by mu, as the others
+	errs   []string    // of ends
+	begins []time.Time // of attempts
+	ends   []time.Time
 }
 
-func (a *attemptTimes) HandleRPC(_ context.Context, s stats.RPCStats) {
+func (a *attemptLog) HandleRPC(_ context.Context, s stats.RPCStats) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch s := s.(type) {
 	case *stats.Begin:
+		a.all = append(a.all, fmt.Sprintf("begin, transparent %v", s.IsTransparentRetryAttempt))
 		a.begins = append(a.begins, s.BeginTime)
+	case *stats.DelayedPickComplete:
+		a.all = append(a.all, "delayed")
 	case *stats.End:
+		a.all = append(a.all, fmt.Sprintf("end %v", status.Code(s.Error)))
+		a.errs = append(a.errs, fmt.Sprint(s.Error))
 		a.ends = append(a.ends, s.EndTime)
 	}
 }
@@ -295,7 +273,7 @@ func TestClientRetryEnds(t *testing.T) {
 		ss.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", fmt.Sprint(wait.Milliseconds())))
 		return status.Error(codes.Unavailable, "again")
 	}))
-	times := new(attemptTimes)
+	times := new(attemptLog)
 	cc := dialClient(t, lis, WithStatsHandler(times), WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{
 		"maxAttempts":2,"initialBackoff":"1s","maxBackoff":"1s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
 	s := openChat(t, callContext(t), cc)

@@ -69,7 +69,7 @@ func TestClientsShare(t *testing.T) {
 	r.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: lis.Addr().String()}}})
 	opts := []ClientOption{
 		WithTransportCredentials(credentials.NewTLS(config)), WithPerRPCCredentials(bearer{"token", true}), WithResolvers(r),
-		WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`), WithStatsHandler(new(attemptTimes)),
+		WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`), WithStatsHandler(new(attemptLog)),
 	}
 	first, second := newTestClient(t, "shared:///x", opts...), newTestClient(t, "shared:///x", opts...)
 	var calls sync.WaitGroup
@@ -94,7 +94,7 @@ func TestClientsShare(t *testing.T) {
 
 // TestClientStreamNotOpened: the attempt of a stream that was not opened ends for stats handlers, too.
 func TestClientStreamNotOpened(t *testing.T) {
-	times := new(attemptTimes)
+	times := new(attemptLog)
 	c := newTestClient(t, "passthrough:///"+testnet.Reserve(t), WithStatsHandler(times))
 	if _, err := tryChat(callContext(t), c); status.Code(err) != codes.Unavailable {
 		t.Fatalf("got %v, want Unavailable", err)

@@ -20,50 +20,6 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// TestDetachWriters: a hundred goroutines send to a call, which one of them closes. Each message whose
-// SendMsg succeeded comes, whole, and those of one goroutine in their order.
-func TestDetachWriters(t *testing.T) {
-	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
-		client := f.open("key")
-		s := f.w.stream("key")
-		s.SetLimit(10<<20, false)
-		var sent atomic.Int64
-		var wg sync.WaitGroup
-		for i := range 100 {
-			wg.Go(func() {
-				for j := range 30 {
-					if s.SendMsg(text("%d %d %s", i, j, strings.Repeat("x", i))) == nil {
-						sent.Add(1)
-					}
-					if i == 50 && j == 20 {
-						s.Close()
-					}
-				}
-			})
-		}
-		last := make(map[int]int)
-		for n := int64(0); ; n++ {
-			got := next(client)
-			if got == "EOF" {
-				wg.Wait()
-				if n != sent.Load() {
-					t.Errorf("got %d messages, want %d", n, sent.Load())
-				}
-				break
-			}
-			var i, j int
-			var tail string
-			if _, err := fmt.Sscan(got, &i, &j, &tail); i > 0 && (err != nil || len(tail) != i) {
-				t.Fatalf("got %q: %v", got, err)
-			}
-			if before, ok := last[i]; ok && before >= j {
-				t.Fatalf("message %d of goroutine %d comes behind %d", j, i, before)
-			}
-			last[i] = j
-		}
-	})
-}
-
 // TestDetachStreams: a hundred calls of one connection, each with its own messages from two goroutines.
 // A third of the clients reset theirs in the middle. None gets a message of another.
 func TestDetachStreams(t *testing.T) {

@@ -10,14 +10,11 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -60,51 +57,6 @@ var whoAmI = grpc.ServiceDesc{
 // clientPreface is a client's first bytes (RFC 9113, section 3.4), which grpc-go reads before it has a
 // reader.
 const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-// TestOnAccept: a client whose connection is refused gets the error that the server is unavailable,
-// and is served when it isn't refused any more. OnClose gets every address back that OnAccept
-// accepted.
-func TestOnAccept(t *testing.T) {
-	t.Run("fallback", func(t *testing.T) { testOnAccept(t, serveByGRPC) })
-	t.Run("fast path", func(t *testing.T) { testOnAccept(t, servePast) })
-}
-
-func testOnAccept(t *testing.T, serve serveFunc) {
-	var refuse atomic.Bool
-	var open atomic.Int64
-	t.Run("serve", func(t *testing.T) {
-		testnet.NoLeaks(t)
-		lis := listenWith(t, 3, percore.ListenConfig{
-			OnAccept: func(local, remote netip.AddrPort) bool {
-				if refuse.Load() {
-					return false
-				}
-				open.Add(int64(remote.Port()))
-				return true
-			},
-			OnClose: func(local, remote netip.AddrPort) { open.Add(-int64(remote.Port())) },
-		}, testnet.TCP4)
-		startServer(t, serve, lis)
-		welcome := dialServer(t, lis)
-		if err := callUnary(callContext(t), welcome, pattern(1000)); err != nil {
-			t.Fatal(err)
-		}
-		refuse.Store(true)
-		refused := dialServer(t, lis)
-		if err := callUnary(callContext(t), refused, pattern(1000)); status.Code(err) != codes.Unavailable {
-			t.Errorf("a refused client: got %v, want the code %v", err, codes.Unavailable)
-		}
-		if err := callUnary(callContext(t), welcome, pattern(1000)); err != nil {
-			t.Errorf("the client that was there before: %v", err)
-		}
-		refuse.Store(false)
-		refused.ResetConnectBackoff()
-		if err := callUnary(callContext(t), refused, pattern(1000), grpc.WaitForReady(true)); err != nil {
-			t.Errorf("the client that was refused before: %v", err)
-		}
-	})
-	testnet.Eventually(t, "OnClose's calls", func() bool { return open.Load() == 0 })
-}
 
 // headerV2 returns a PROXY protocol header, version 2.
 func headerV2(from, to netip.AddrPort) string {

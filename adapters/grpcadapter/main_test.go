@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -30,21 +31,31 @@ func TestMain(m *testing.M) {
 var echo = grpc.ServiceDesc{
 	ServiceName: "percore.test.Echo",
 	HandlerType: (*any)(nil),
-	Methods: []grpc.MethodDesc{{
-		MethodName: "Unary",
-		Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			in := new(wrapperspb.BytesValue)
-			if err := decode(in); err != nil || interceptor == nil {
-				return in, err
-			}
-			handle := func(_ context.Context, req any) (any, error) { return req, nil }
-			return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/percore.test.Echo/Unary"}, handle)
-		},
-	}},
+	Methods: []grpc.MethodDesc{unaryMethod("/percore.test.Echo/Unary", func(_ context.Context, in *wrapperspb.BytesValue) (any, error) {
+		return in, nil
+	})},
 	Streams: []grpc.StreamDesc{
 		{StreamName: "Chat", ServerStreams: true, ClientStreams: true, Handler: chatHandler},
 		{StreamName: "Flood", ServerStreams: true, ClientStreams: true, Handler: floodHandler},
 	},
+}
+
+// unaryMethod describes a unary method as generated code does.
+func unaryMethod(path string, do func(ctx context.Context, in *wrapperspb.BytesValue) (any, error)) grpc.MethodDesc {
+	handle := func(ctx context.Context, req any) (any, error) { return do(ctx, req.(*wrapperspb.BytesValue)) }
+	return grpc.MethodDesc{
+		MethodName: path[strings.LastIndexByte(path, '/')+1:],
+		Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			in := new(wrapperspb.BytesValue)
+			if err := decode(in); err != nil {
+				return nil, err
+			}
+			if interceptor == nil {
+				return handle(ctx, in)
+			}
+			return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: path}, handle)
+		},
+	}
 }
 
 func chatHandler(_ any, stream grpc.ServerStream) error {

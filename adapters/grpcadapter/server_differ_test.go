@@ -278,26 +278,13 @@ func runScript(ctx context.Context, log *callLog, stream grpc.ServerStream) (siz
 // scriptService returns the service of the scripts.
 func scriptService(log *callLog) *grpc.ServiceDesc {
 	desc := &grpc.ServiceDesc{ServiceName: "percore.test.Script", HandlerType: (*any)(nil), Metadata: "script.proto"}
-	desc.Methods = []grpc.MethodDesc{{
-		MethodName: "Unary",
-		Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			in := new(wrapperspb.BytesValue)
-			if err := decode(in); err != nil {
-				return nil, err
-			}
-			handle := func(ctx context.Context, req any) (any, error) {
-				size, err := runScript(ctx, log, nil)
-				if err != nil {
-					return nil, err
-				}
-				return wrapperspb.Bytes(pattern(size)), nil
-			}
-			if interceptor == nil {
-				return handle(ctx, in)
-			}
-			return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/percore.test.Script/Unary"}, handle)
-		},
-	}}
+	desc.Methods = []grpc.MethodDesc{unaryMethod("/percore.test.Script/Unary", func(ctx context.Context, _ *wrapperspb.BytesValue) (any, error) {
+		size, err := runScript(ctx, log, nil)
+		if err != nil {
+			return nil, err
+		}
+		return wrapperspb.Bytes(pattern(size)), nil
+	})}
 	for kind, name := range map[int]string{1: "Upload", 2: "Download", 3: "Both"} {
 		desc.Streams = append(desc.Streams, grpc.StreamDesc{
 			StreamName: name, ClientStreams: kind&1 != 0, ServerStreams: kind&2 != 0,

@@ -105,19 +105,10 @@ func (p panicker) tap(ctx context.Context, _ *tap.Info) (context.Context, error)
 func (p panicker) service() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: "panic", HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{
-			MethodName: "Unary",
-			Handler: func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-				in := new(wrapperspb.BytesValue)
-				if err := decode(in); err != nil {
-					return nil, err
-				}
-				return interceptor(ctx, in, &grpc.UnaryServerInfo{FullMethod: "/panic/Unary"}, func(context.Context, any) (any, error) {
-					p.at("unary handler")
-					return in, nil
-				})
-			},
-		}},
+		Methods: []grpc.MethodDesc{unaryMethod("/panic/Unary", func(_ context.Context, in *wrapperspb.BytesValue) (any, error) {
+			p.at("unary handler")
+			return in, nil
+		})},
 		Streams: []grpc.StreamDesc{{StreamName: "Stream", ClientStreams: true, Handler: func(_ any, s grpc.ServerStream) error {
 			p.at("stream handler")
 			if p == "exit" {

@@ -2,7 +2,6 @@ package grpcadapter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -73,58 +72,6 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestServerKeepsMessages: a handler may keep messages, though short ones are decoded from memory that
-// is used again, and one call's memory is the next one's.
-func TestServerKeepsMessages(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	srv := startOwn(t, lis, UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		var kept []*wrapperspb.BytesValue
-		for {
-			m := new(wrapperspb.BytesValue)
-			if err := stream.RecvMsg(m); err == io.EOF {
-				break
-			} else if err != nil {
-				return err
-			}
-			kept = append(kept, m)
-		}
-		for _, m := range kept {
-			if err := stream.SendMsg(m); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
-	cc := dialServer(t, lis)
-	const messages = 20
-	text := func(call, i int) string { return strings.Repeat(fmt.Sprintf("call %d, message %d. ", call, i), 1+i) }
-	for call := range 3 {
-		stream, err := cc.NewStream(callContext(t), &echo.Streams[0], "/keep/Keep")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range messages {
-			if err := stream.SendMsg(wrapperspb.Bytes([]byte(text(call, i)))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
-		for i := range messages {
-			m := new(wrapperspb.BytesValue)
-			if err := stream.RecvMsg(m); err != nil || string(m.Value) != text(call, i) {
-				t.Fatalf("message %d: got %q, %v, want %q", i, m.Value, err, text(call, i))
-			}
-		}
-		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
-			t.Errorf("behind the last message: got %v, want EOF", err)
-		}
-	}
-	srv.Stop()
-}
-
 // aliasing is a message of the old kind, with methods of its own that decode it: it keeps the bytes.
 type aliasing struct{ bytes []byte }
 
@@ -138,113 +85,89 @@ func (m *aliasing) Unmarshal(b []byte) error {
 	return nil
 }
 
-// TestServerKeepsAliases: a short message that is decoded by a method of its own may keep the bytes, as
-// with grpc-go, which has no memory for them that is used again.
-func TestServerKeepsAliases(t *testing.T) {
+// TestServerKeepsMessages: a handler may keep messages, though short ones are decoded from memory that
+// is used again, and one call's memory is the next one's. So may a message that is decoded by a method
+// of its own keep the bytes, as with grpc-go.
+func TestServerKeepsMessages(t *testing.T) {
 	testnet.NoLeaks(t)
 	const messages = 20
-	text := func(i int) string { return fmt.Sprintf("message %d of %d", i, messages) }
-	handler := func(_ any, stream grpc.ServerStream) error {
-		var kept []*aliasing
-		for range messages {
-			m := new(aliasing)
-			if err := stream.RecvMsg(m); err != nil {
-				return err
+	for _, kind := range []struct {
+		make func(text string) any
+		text func(m any) string
+	}{
+		{func(text string) any { return wrapperspb.Bytes([]byte(text)) }, func(m any) string { return string(m.(*wrapperspb.BytesValue).Value) }},
+		{func(text string) any { return &aliasing{[]byte(text)} }, func(m any) string { return m.(*aliasing).String() }},
+	} {
+		keep := func(_ any, stream grpc.ServerStream) error {
+			kept := make([]any, messages)
+			for i := range kept {
+				kept[i] = kind.make("")
+				if err := stream.RecvMsg(kept[i]); err != nil {
+					return err
+				}
 			}
-			kept = append(kept, m)
-			if err := stream.SendMsg(m); err != nil {
-				return err
+			for _, m := range kept {
+				if err := stream.SendMsg(m); err != nil {
+					return err
+				}
 			}
+			return nil
 		}
-		for i, m := range kept {
-			if m.String() != text(i) {
-				t.Errorf("message %d: got %q, want %q", i, m, text(i))
+		text := func(call, i int) string { return strings.Repeat(fmt.Sprintf("call %d, message %d. ", call, i), 1+i) }
+		for _, lis := range serveKinds(t, []grpc.ServerOption{grpc.UnknownServiceHandler(keep)}, []Option{UnknownServiceHandler(keep)}) {
+			cc := dialServer(t, lis)
+			for call := range 3 {
+				stream, err := cc.NewStream(callContext(t), &echo.Streams[0], "/keep/Keep")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range messages {
+					if err := stream.SendMsg(kind.make(text(call, i))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i := range messages {
+					m := kind.make("")
+					if err := stream.RecvMsg(m); err != nil || kind.text(m) != text(call, i) {
+						t.Fatalf("%s, message %d: got %q, %v, want %q", lis.name, i, kind.text(m), err, text(call, i))
+					}
+				}
+				if err := stream.RecvMsg(kind.make("")); err != io.EOF {
+					t.Errorf("%s, behind the last message: got %v, want EOF", lis.name, err)
+				}
 			}
-		}
-		return nil
-	}
-	for _, lis := range serveKinds(t, []grpc.ServerOption{grpc.UnknownServiceHandler(handler)}, []Option{UnknownServiceHandler(handler)}) {
-		stream, err := dialServer(t, lis).NewStream(callContext(t), &echo.Streams[0], "/keep/Keep")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range messages {
-			got := new(aliasing)
-			if err := errors.Join(stream.SendMsg(&aliasing{[]byte(text(i))}), stream.RecvMsg(got)); err != nil || got.String() != text(i) {
-				t.Fatalf("%s: message %d: got %q, %v, want %q", lis.name, i, got, err, text(i))
-			}
-		}
-		if err := stream.RecvMsg(new(aliasing)); err != io.EOF {
-			t.Errorf("%s: behind the last message: got %v, want EOF", lis.name, err)
 		}
 	}
 }
 
-// TestServerCancelled: a handler that waits learns that the client has given up, and the client of
-// the server's end.
-func TestServerCancelled(t *testing.T) {
+// TestServerStops: Stop ends the calls, and waits for their handlers if that is wanted. These, and the
+// clients, learn of it.
+func TestServerStops(t *testing.T) {
 	testnet.NoLeaks(t)
+	began, ended := make(chan bool, 1), make(chan error, 3)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	srv := NewServer(WaitForHandlers(true))
-	ended := make(chan error, 3)
-	srv.RegisterService(&grpc.ServiceDesc{ServiceName: "wait", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
-		StreamName: "Wait", ServerStreams: true, ClientStreams: true,
-		Handler: func(_ any, stream grpc.ServerStream) error {
-			_ = stream.SendMsg(new(wrapperspb.BytesValue)) // fails if a deadline has passed already
-			<-stream.Context().Done()
-			ended <- stream.Context().Err()
-			err := stream.RecvMsg(new(wrapperspb.BytesValue))
-			ended <- err
-			ended <- stream.SendMsg(new(wrapperspb.BytesValue))
-			return err
-		},
-	}}}, nil)
-	served := goServe(func() error { return srv.Serve(lis) })
-	cc := dialServer(t, lis)
-	open := func(ctx context.Context) grpc.ClientStream {
-		stream, err := cc.NewStream(ctx, &echo.Streams[0], "/wait/Wait")
-		if err == nil {
-			err = stream.RecvMsg(new(wrapperspb.BytesValue))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return stream
+	srv := startOwn(t, lis, WaitForHandlers(true), UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		began <- true
+		<-stream.Context().Done()
+		ended <- stream.Context().Err()
+		ended <- stream.RecvMsg(new(wrapperspb.BytesValue))
+		ended <- stream.SendMsg(new(wrapperspb.BytesValue))
+		return nil
+	}))
+	stream, err := dialServer(t, lis).NewStream(callContext(t), &echo.Streams[0], "/wait/Wait")
+	if err != nil {
+		t.Fatal(err)
 	}
-	check := func(wait error, receive, send codes.Code) {
-		t.Helper()
-		if err := testnet.Receive(t, "the context's end", ended); err != wait {
-			t.Errorf("the context has ended with %v, want %v", err, wait)
-		}
-		if err := testnet.Receive(t, "RecvMsg", ended); status.Code(err) != receive {
-			t.Errorf("RecvMsg: got %v, want %v", err, receive)
-		}
-		if err := testnet.Receive(t, "SendMsg", ended); status.Code(err) != send {
-			t.Errorf("SendMsg: got %v, want %v", err, send)
-		}
+	testnet.Receive(t, "the handler", began)
+	srv.Stop()
+	if len(ended) != cap(ended) {
+		t.Fatal("Stop has not waited for the handler")
 	}
-
-	ctx, cancel := context.WithCancel(callContext(t))
-	open(ctx)
-	cancel()
-	check(context.Canceled, codes.Canceled, codes.Canceled)
-
-	// This client has no clock of its own: it neither resets the call nor gives up before it begins.
-	framePeer(t, lis).Headers(1, false, ":method", "POST", ":scheme", "http", ":path", "/wait/Wait", ":authority", "x",
-		"content-type", "application/grpc", "te", "trailers", "grpc-timeout", "50m").Flush()
-	check(context.DeadlineExceeded, codes.DeadlineExceeded, codes.DeadlineExceeded)
-
-	stream := open(callContext(t))
-	srv.Stop() // which waits for the handler
-	check(context.Canceled, codes.Canceled, codes.Unavailable)
+	if wait, receive, send := <-ended, status.Code(<-ended), status.Code(<-ended); wait != context.Canceled || receive != codes.Canceled || send != codes.Unavailable {
+		t.Errorf("the handler got %v, %v of RecvMsg and %v of SendMsg", wait, receive, send)
+	}
 	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
 		t.Errorf("the client got %v", err)
-	}
-	if err := testnet.Receive(t, "Serve returning", served); err != nil {
-		t.Errorf("Serve: got %v, want nil", err)
-	}
-	if err := srv.Serve(testnet.Listen(t, percore.Listen, testnet.TCP4)); err != grpc.ErrServerStopped {
-		t.Errorf("Serve after Stop: got %v", err)
 	}
 }
 

@@ -52,34 +52,23 @@ func (w *works) do(what string) (any, error) {
 	case what == "fail":
 		return nil, status.Error(codes.NotFound, "failed")
 	}
-	return wrapperspb.String(what), nil
+	return text("%s", what), nil
 }
 
 func (w *works) register(to grpc.ServiceRegistrar) {
 	to.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "Works", HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{
-			MethodName: "Unary",
-			Handler: func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-				in := new(wrapperspb.StringValue)
-				if err := decode(in); err != nil {
-					return nil, err
-				}
-				handler := func(context.Context, any) (any, error) { return w.do(in.Value) }
-				if interceptor == nil {
-					return handler(ctx, in)
-				}
-				return interceptor(ctx, in, &grpc.UnaryServerInfo{FullMethod: "/Works/Unary"}, handler)
-			},
-		}},
+		Methods: []grpc.MethodDesc{unaryMethod("/Works/Unary", func(_ context.Context, in *wrapperspb.BytesValue) (any, error) {
+			return w.do(string(in.Value))
+		})},
 		Streams: []grpc.StreamDesc{{
 			StreamName: "Stream", ServerStreams: true,
 			Handler: func(_ any, stream grpc.ServerStream) error {
-				in := new(wrapperspb.StringValue)
+				in := new(wrapperspb.BytesValue)
 				if err := stream.RecvMsg(in); err != nil {
 					return err
 				}
-				out, err := w.do(in.Value)
+				out, err := w.do(string(in.Value))
 				if err != nil {
 					return err
 				}
@@ -123,25 +112,25 @@ func codeText(err error) string {
 // call calls a method, and returns the answer, or the status.
 func (f *workFixture) call(ctx context.Context, cc *grpc.ClientConn, method, what string) string {
 	if method == "Unary" {
-		out := new(wrapperspb.StringValue)
-		if err := cc.Invoke(ctx, "/Works/Unary", wrapperspb.String(what), out); err != nil {
+		out := new(wrapperspb.BytesValue)
+		if err := cc.Invoke(ctx, "/Works/Unary", text("%s", what), out); err != nil {
 			return codeText(err)
 		}
-		return out.Value
+		return string(out.Value)
 	}
 	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/Works/Stream")
 	if err != nil {
 		return codeText(err)
 	}
-	if err := stream.SendMsg(wrapperspb.String(what)); err != nil {
+	if err := stream.SendMsg(text("%s", what)); err != nil {
 		return codeText(err)
 	}
 	_ = stream.CloseSend()
-	out := new(wrapperspb.StringValue)
+	out := new(wrapperspb.BytesValue)
 	if err := stream.RecvMsg(out); err != nil {
 		return codeText(err)
 	}
-	return out.Value
+	return string(out.Value)
 }
 
 // begin begins a call, whose result comes later.
