@@ -30,28 +30,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A calledPath notes the interceptors that a call has passed.
-type calledPath struct {
-	mu     sync.Mutex
-	passed []string
-}
-
-func (p *calledPath) add(name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.passed = append(p.passed, name)
-}
-
-func (p *calledPath) take() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	passed := p.passed
-	p.passed = nil
-	return passed
-}
-
 // redirects returns interceptors that hand calls to what to returns for the ClientConn that they get.
-func redirects(path *calledPath, name string, to func(own *grpc.ClientConn) *grpc.ClientConn) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor) {
+func redirects(path *noted, name string, to func(own *grpc.ClientConn) *grpc.ClientConn) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor) {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			path.add(name)
 			return invoke(ctx, method, req, reply, to(cc), opts...)
@@ -65,7 +45,7 @@ func redirects(path *calledPath, name string, to func(own *grpc.ClientConn) *grp
 // past its interceptors, as with grpc-go.
 func TestClientRedirects(t *testing.T) {
 	testnet.NoLeaks(t)
-	var path calledPath
+	var path noted // the interceptors that a call has passed
 	var addrs [3]string
 	var listeners [3]net.Listener
 	for i := range listeners {
@@ -125,7 +105,7 @@ func TestClientRedirects(t *testing.T) {
 func TestClientConn(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := serveEcho(t)
-	var path calledPath
+	var path noted // the interceptors that a call has passed
 	var seen *grpc.ClientConn
 	unary, stream := redirects(&path, "first", func(own *grpc.ClientConn) *grpc.ClientConn { seen = own; return own })
 	for _, opts := range [][]ClientOption{nil, {WithChainUnaryInterceptor(unary), WithChainStreamInterceptor(stream)}} {

@@ -356,22 +356,6 @@ func TestClientRetryNotOpened(t *testing.T) {
 	_ = s.Trailer()
 }
 
-// TestClientRetryCounts: each attempt that has failed counts with its own code.
-func TestClientRetryCounts(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := serveEcho(t, ChainStreamInterceptor(failing(2, codes.Unavailable, false)))
-	c := dialClient(t, lis, WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":4,
-		"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
-	s := openChat(t, metadata.AppendToOutgoingContext(callContext(t), "id", "x"), c)
-	if err := say(s, pattern(10)); err != nil {
-		t.Fatal(err)
-	}
-	endChat(t, s)
-	if got := c.Stats(); got.Started != 3 || got.Ended[codes.Unavailable] != 2 || got.Ended[codes.OK] != 1 {
-		t.Errorf("got %+v, want two attempts that have failed, and one that has not", got)
-	}
-}
-
 // TestClientRolling replaces three servers, one after the other, under calls that are not tried again:
 // none may fail that a server could have served.
 func TestClientRolling(t *testing.T) {

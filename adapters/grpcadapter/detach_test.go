@@ -611,8 +611,7 @@ func TestDetachReceives(t *testing.T) {
 // endLog is a stats handler that keeps the names of events.
 type endLog struct {
 	noStats
-	mu     sync.Mutex
-	events []string
+	noted
 }
 
 func (l *endLog) HandleRPC(_ context.Context, e stats.RPCStats) {
@@ -626,26 +625,12 @@ func (l *endLog) HandleRPC(_ context.Context, e stats.RPCStats) {
 	l.add(text)
 }
 
-func (l *endLog) add(text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.events = append(l.events, text)
-}
-
-func (l *endLog) has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Contains(l.events, text)
-}
-
 // TestDetachReports: stats handlers see the same events behind each door, the end when the call ends.
 func TestDetachReports(t *testing.T) {
 	for _, end := range []error{nil, status.Error(codes.NotFound, "gone")} {
 		log, first := new(endLog), []string(nil)
 		eachDoorWith(t, log, func(t *testing.T, f *detachFixture) {
-			log.mu.Lock()
-			log.events = nil
-			log.mu.Unlock()
+			log.take()
 			client := f.open("key")
 			s := f.w.stream("key")
 			f.awaitDetached(1)
@@ -655,14 +640,13 @@ func TestDetachReports(t *testing.T) {
 			s.CloseWithError(end)
 			next(client)
 			last := "*stats.End " + statusText(end)
-			testnet.Eventually(t, last, func() bool { return log.has(last) })
-			log.mu.Lock()
-			defer log.mu.Unlock()
+			testnet.Eventually(t, last, func() bool { return slices.Contains(log.copied(), last) })
+			events := log.take()
 			if first == nil {
-				first = log.events
+				first = events
 			}
-			if !slices.Equal(log.events, first) {
-				t.Errorf("got the events\n%q, want those of the first door:\n%q", log.events, first)
+			if !slices.Equal(events, first) {
+				t.Errorf("got the events\n%q, want those of the first door:\n%q", events, first)
 			}
 		})
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -281,3 +283,31 @@ func (noStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Contex
 func (noStats) HandleConn(context.Context, stats.ConnStats)                       {}
 func (noStats) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
 func (noStats) HandleRPC(context.Context, stats.RPCStats)                         {}
+
+// noted are lines of a log.
+type noted struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (n *noted) add(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lines = append(n.lines, line)
+}
+
+// copied returns the lines so far.
+func (n *noted) copied() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.lines)
+}
+
+// take returns the lines since the last time.
+func (n *noted) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	lines := n.lines
+	n.lines = nil
+	return lines
+}

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -135,32 +134,25 @@ func credsFor(config *tls.Config) credentials.TransportCredentials {
 	return credentials.NewTLS(config)
 }
 
-// connLog counts the events of connections, and keeps the last peer that it has seen.
+// connLog notes the events of connections, and keeps the peers of calls.
 type connLog struct {
 	noStats
-	mu     sync.Mutex
-	events []string
-	peers  []*peer.Peer
+	noted
+	peers chan *peer.Peer
 }
 
 func (l *connLog) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.events = append(l.events, fmt.Sprintf("tag %v", info.RemoteAddr != nil && info.LocalAddr != nil))
+	l.add(fmt.Sprintf("tag %v", info.RemoteAddr != nil && info.LocalAddr != nil))
 	return context.WithValue(ctx, statsKey("conn"), "tagged")
 }
 
 func (l *connLog) HandleConn(ctx context.Context, e stats.ConnStats) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.events = append(l.events, fmt.Sprintf("%T %v", e, ctx.Value(statsKey("conn"))))
+	l.add(fmt.Sprintf("%T %v", e, ctx.Value(statsKey("conn"))))
 }
 
 func (l *connLog) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	p, _ := peer.FromContext(ctx)
-	l.peers = append(l.peers, p)
+	l.peers <- p
 	return ctx
 }
 
@@ -168,15 +160,13 @@ func (l *connLog) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Conte
 func TestOnePort(t *testing.T) {
 	eachPort(t, func(t *testing.T, way int, kind serverKind, server, client *tls.Config) {
 		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
-		log := &connLog{}
+		log := &connLog{peers: make(chan *peer.Peer, 100)}
 		p := startPort(t, way, lis, server, kind.makeWatched(log))
 		get(t, lis, client, false)
 		get(t, lis, client, true)
-		log.mu.Lock()
-		if len(log.events) > 0 {
-			t.Errorf("connections without a call have had the events %q", log.events)
+		if events := log.take(); len(events) > 0 {
+			t.Errorf("connections without a call have had the events %q", events)
 		}
-		log.mu.Unlock()
 
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
 		calls := exercise(t, cc)
@@ -187,12 +177,11 @@ func TestOnePort(t *testing.T) {
 		if !portWays[way].past {
 			want = slices.Repeat(want, calls)
 		}
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		if !slices.Equal(log.events, want) {
-			t.Errorf("got the events %q of connections, want %q", log.events, want)
+		if events := log.take(); !slices.Equal(events, want) {
+			t.Errorf("got the events %q of connections, want %q", events, want)
 		}
-		for _, p := range log.peers {
+		for range calls {
+			p := <-log.peers
 			info, secure := p.AuthInfo.(credentials.TLSInfo)
 			if p.Addr == nil || p.LocalAddr == nil || secure != (server != nil) {
 				t.Errorf("got the peer %v", p)
@@ -363,8 +352,7 @@ func TestOnePortPanic(t *testing.T) {
 		own.RegisterService(&grpc.ServiceDesc{ServiceName: "panic", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
 			StreamName: "Panic", ClientStreams: true, Handler: func(any, grpc.ServerStream) error { panic(http.ErrAbortHandler) },
 		}}}, nil)
-		p := newPort(way, own, server)
-		served := goServe(func() error { return p.Serve(lis) })
+		serveOn(t, lis, newPort(way, own, server))
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
 		err := cc.Invoke(callContext(t), "/panic/Panic", new(wrapperspb.BytesValue), new(wrapperspb.BytesValue))
 		if status.Code(err) != codes.Internal {
@@ -374,8 +362,6 @@ func TestOnePortPanic(t *testing.T) {
 			t.Errorf("a call afterwards: %v", err)
 		}
 		testnet.Eventually(t, "the end of both calls", func() bool { s := own.Stats(); return s.Calls == 0 && s.Ended[codes.Internal] == 1 })
-		p.Stop()
-		testnet.Receive(t, "Serve returning", served)
 	})
 }
 
@@ -452,14 +438,11 @@ func TestOnePortStopped(t *testing.T) {
 			server := newWrapped(nil)
 			server.Stop()
 			lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
-			p := newPort(way, server, nil)
-			served := goServe(func() error { return p.Serve(lis) })
+			serveOn(t, lis, newPort(way, server, nil))
 			if err := callUnary(callContext(t), dialServer(t, lis), nil); status.Code(err) != codes.Unavailable {
 				t.Errorf("a call: got %v", err)
 			}
 			get(t, lis, nil, true)
-			p.Stop()
-			testnet.Receive(t, "Serve returning", served)
 		})
 	}
 }

@@ -31,32 +31,25 @@ func sockets(lis net.Listener) int {
 // to stop end everything.
 func TestServePerLoop(t *testing.T) {
 	const loops = 4
-	for _, stop := range []struct {
-		name string
-		call func(*grpc.Server)
-	}{
-		{"Stop", (*grpc.Server).Stop},
-		{"GracefulStop", (*grpc.Server).GracefulStop},
-	} {
-		for name, lis := range map[string]func(t *testing.T) net.Listener{
+	for name, stop := range map[string]func(*grpc.Server){"Stop": (*grpc.Server).Stop, "GracefulStop": (*grpc.Server).GracefulStop} {
+		for kind, lis := range map[string]func(t *testing.T) net.Listener{
 			"percore": func(t *testing.T) net.Listener { return listenOnLoops(t, loops, testnet.TCP4) },
 			"unix":    func(t *testing.T) net.Listener { return listenOnLoops(t, loops, testnet.Unix) },
 			"net":     func(t *testing.T) net.Listener { return testnet.Listen(t, net.Listen, testnet.TCP4) },
 		} {
-			t.Run(stop.name+"/"+name, func(t *testing.T) {
+			t.Run(name+"/"+kind, func(t *testing.T) {
 				testnet.NoLeaks(t)
 				lis := lis(t)
 				want := sockets(lis)
 				srv := grpc.NewServer()
 				srv.RegisterService(&echo, nil)
-				served := make(chan error, 1)
 				var serves atomic.Int64
-				go func() {
-					served <- serveSockets(lis, func(l net.Listener) error {
+				served := goServe(func() error {
+					return serveSockets(lis, func(l net.Listener) error {
 						serves.Add(1)
 						return srv.Serve(l)
 					})
-				}()
+				})
 				testnet.Eventually(t, fmt.Sprintf("%d calls of Serve", want), func() bool { return serves.Load() == int64(want) })
 				// Dial so many that the kernel gives some to every socket.
 				var wg sync.WaitGroup
@@ -75,9 +68,9 @@ func TestServePerLoop(t *testing.T) {
 					t.Fatalf("Serve returned %v before the server was stopped", err)
 				default:
 				}
-				stop.call(srv)
+				stop(srv)
 				if err := testnet.Receive(t, "Serve returning", served); err != nil {
-					t.Errorf("Serve after %s: got %v, want nil", stop.name, err)
+					t.Errorf("Serve after %s: got %v, want nil", name, err)
 				}
 				if got := serves.Load(); got != int64(want) {
 					t.Errorf("got %d calls of Serve, want %d", got, want)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,8 +29,7 @@ type deadlines struct {
 	release chan struct{} // closed when handlers that ignore the deadline may return
 	results chan error    // of what a handler was doing at the deadline
 
-	mu     sync.Mutex
-	events []string // of the stats handler
+	noted // the events of the stats handler
 }
 
 func newDeadlines() *deadlines {
@@ -68,17 +66,13 @@ func (d *deadlines) HandleRPC(ctx context.Context, e stats.RPCStats) {
 	if _, ok := e.(*stats.OutPayload); ok && slices.Equal(metadata.ValueFromIncomingContext(ctx, "do"), []string{"send"}) {
 		<-ctx.Done()
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.events = append(d.events, strings.TrimPrefix(fmt.Sprintf("%T", e), "*stats."))
+	d.add(strings.TrimPrefix(fmt.Sprintf("%T", e), "*stats."))
 }
 
 // awaitEvents returns the events of a call, each kind once.
 func (d *deadlines) awaitEvents(t *testing.T) (text string) {
 	testnet.Eventually(t, "the call's end", func() bool {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		text = strings.Join(slices.Compact(slices.Clone(d.events)), " ")
+		text = strings.Join(slices.Compact(d.copied()), " ")
 		return strings.HasSuffix(text, "End")
 	})
 	return text

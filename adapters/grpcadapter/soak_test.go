@@ -1,6 +1,7 @@
 package grpcadapter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -151,15 +152,11 @@ func (s *soaker) call(ctx context.Context, rng *rand.Rand, cc *grpc.ClientConn) 
 	if rng.IntN(3) == 0 {
 		opts = append(opts, grpc.UseCompressor(gzip.Name))
 	}
-	message := pattern(rng.IntN([]int{10, 1000, 100_000}[rng.IntN(3)]))
 	var err error
-	switch rng.IntN(4) {
-	case 0, 1:
-		err = callUnary(ctx, cc, message, opts...)
-	case 2:
-		err = s.chat(ctx, rng, cc, message)
-	case 3:
-		err = s.flood(ctx, cc, message[:len(message)/50])
+	if rng.IntN(4) > 0 {
+		err = callAnyhow(ctx, rng, cc, opts...)
+	} else {
+		err = s.flood(ctx, cc, pattern(rng.IntN(2000)))
 	}
 	s.done.Add(1)
 	switch code := status.Code(err); {
@@ -172,24 +169,43 @@ func (s *soaker) call(ctx context.Context, rng *rand.Rand, cc *grpc.ClientConn) 
 	}
 }
 
-// chat sends some messages, and leaves the stream open now and then.
-func (s *soaker) chat(ctx context.Context, rng *rand.Rand, cc *grpc.ClientConn, message []byte) error {
+// callAnyhow makes a call of any kind, with messages that no other call has.
+func callAnyhow(ctx context.Context, rng *rand.Rand, cc grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+	message := bytes.Repeat(fmt.Appendf(nil, "%016x", rng.Uint64()), rng.IntN([]int{4, 300, 6000}[rng.IntN(3)]))
+	opts = append(opts, grpc.WaitForReady(rng.IntN(2) == 0))
+	if rng.IntN(2) == 0 {
+		return callUnary(ctx, cc, message, opts...)
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := tryChat(ctx, cc)
-	for i := rng.IntN(10); i > 0 && err == nil; i-- {
-		err = say(stream, message)
-	}
-	if err != nil || rng.IntN(3) == 0 {
+	defer cancel() // some calls end like that
+	s, err := tryChat(ctx, cc, opts...)
+	if err != nil {
 		return err
 	}
-	if err := stream.CloseSend(); err != nil {
+	for range 1 + rng.IntN(4) {
+		if err := s.SendMsg(wrapperspb.Bytes(message)); err != nil && err != io.EOF { // which RecvMsg explains
+			return err
+		}
+		in := new(wrapperspb.BytesValue)
+		if err := s.RecvMsg(in); err != nil {
+			return err
+		}
+		if !bytes.Equal(in.Value, message) {
+			return errors.New("another call's answer")
+		}
+	}
+	if rng.IntN(2) == 0 {
+		return nil
+	}
+	_ = s.CloseSend()
+	switch err := s.RecvMsg(new(wrapperspb.BytesValue)); err {
+	case io.EOF:
+		return nil
+	case nil:
+		return errors.New("one answer too many")
+	default:
 		return err
 	}
-	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
-		return fmt.Errorf("the end of a chat: %w", err)
-	}
-	return nil
 }
 
 // flood lets the server send until the windows are full, and then cancels the call.

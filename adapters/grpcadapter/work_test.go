@@ -349,11 +349,7 @@ func TestLimitWorkShared(t *testing.T) {
 				protocols.SetUnencryptedHTTP2(true)
 				srv := httpadapter.Wrap(&http.Server{Handler: handler, Protocols: protocols}, httpadapter.LimitWork(l, nil))
 				lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-				served := goServe(func() error { return srv.Serve(lis) })
-				t.Cleanup(func() {
-					srv.Close()
-					testnet.Receive(t, "Serve returning", served)
-				})
+				serveOn(t, lis, &onePort{ownServer: own, web: srv})
 				f := &workFixture{t: t, works: w, Limiter: l, cc: dialServer(t, lis)}
 				for _, method := range []string{"Unary", "Stream"} {
 					first := f.begin(callContext(t), method, "slow")
