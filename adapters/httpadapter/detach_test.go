@@ -516,58 +516,45 @@ func TestDetachWhole(t *testing.T) {
 	}
 }
 
-// TestDetachBeginPanics: a panic of begin ends the Stream, even if middleware recovers it and returns.
-func TestDetachBeginPanics(t *testing.T) {
-	for _, arm := range detachedArms {
-		t.Run(arm.name, func(t *testing.T) {
-			ends := make(chan error, 1)
-			url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_ = http.NewResponseController(w).Flush()
-				defer func() { _ = recover() }()
-				_ = Detach(w, r, func(s *Stream) {
-					s.OnEnd(func(err error) { ends <- err })
-					panic("begin")
-				})
-			}))
-			checkCut(t, client, url)
-			if err := testnet.Receive(t, "OnEnd", ends); err != errPanicked {
-				t.Errorf("OnEnd got %v", err)
-			}
-		})
-	}
-}
-
-// checkCut checks that an answer ends, and is not complete. The client may not even see its header.
-func checkCut(t *testing.T, client *http.Client, url string) {
-	t.Helper()
-	r, err := client.Get(url)
-	if err != nil {
-		return
-	}
-	defer r.Body.Close()
-	if _, err := io.ReadAll(r.Body); err == nil {
-		t.Error("the answer is complete")
-	}
-}
-
-// TestDetachOnEndEndsGoroutine: if the function of OnEnd ends its goroutine, and the handler has done
-// so, too, or has returned, the connection doesn't stay open behind an answer that is cut.
-func TestDetachOnEndEndsGoroutine(t *testing.T) {
-	for _, arm := range detachedArms {
-		for _, returns := range []bool{false, true} {
-			t.Run(fmt.Sprint(arm.name, ", returns ", returns), func(t *testing.T) {
+// TestDetachCut: an answer is cut, and its connection doesn't stay open, if begin panics, even if
+// middleware recovers that and returns, and if the function of OnEnd ends its goroutine, when the
+// handler has done so, too, or has returned.
+func TestDetachCut(t *testing.T) {
+	ends := make(chan error, 1)
+	for name, begin := range map[string]func(s *Stream){
+		"begin panics": func(s *Stream) {
+			s.OnEnd(func(err error) { ends <- err })
+			panic("begin")
+		},
+		"OnEnd and begin end their goroutines": func(s *Stream) {
+			s.OnEnd(func(error) { runtime.Goexit() })
+			runtime.Goexit()
+		},
+		"OnEnd ends its goroutine": func(s *Stream) {
+			s.OnEnd(func(error) { runtime.Goexit() })
+			s.Abort(nil)
+		},
+	} {
+		for _, arm := range detachedArms {
+			t.Run(name+", "+arm.name, func(t *testing.T) {
 				url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					_, _ = io.WriteString(w, "part")
 					_ = http.NewResponseController(w).Flush()
-					_ = Detach(w, r, func(s *Stream) {
-						s.OnEnd(func(error) { runtime.Goexit() })
-						if !returns {
-							runtime.Goexit()
-						}
-						s.Abort(nil)
-					})
+					defer func() { _ = recover() }()
+					_ = Detach(w, r, begin)
 				}))
-				checkCut(t, client, url)
+				if r, err := client.Get(url); err == nil { // or it has not even seen the header
+					if _, err := io.ReadAll(r.Body); err == nil {
+						t.Error("the answer is complete")
+					}
+					r.Body.Close()
+				}
+				if name != "begin panics" {
+					return
+				}
+				if err := testnet.Receive(t, "OnEnd", ends); err != errPanicked {
+					t.Errorf("OnEnd got %v", err)
+				}
 			})
 		}
 	}

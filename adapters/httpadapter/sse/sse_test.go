@@ -152,6 +152,10 @@ type reader struct {
 	br   *bufio.Reader
 }
 
+func newReader(t *testing.T, resp *http.Response) *reader {
+	return &reader{t, resp.Body, bufio.NewReader(resp.Body)}
+}
+
 func open(t *testing.T, url, lastID string) *reader {
 	t.Helper()
 	req, err := http.NewRequest("GET", url, nil)
@@ -168,7 +172,7 @@ func open(t *testing.T, url, lastID string) *reader {
 	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" || resp.StatusCode != 200 {
 		t.Fatalf("got %s, %q", resp.Status, got)
 	}
-	r := &reader{t, resp.Body, bufio.NewReader(resp.Body)}
+	r := newReader(t, resp)
 	if got := r.event(); !strings.HasPrefix(got, "retry: ") {
 		t.Errorf("got %q at first, want when to come back", got)
 	}
@@ -409,7 +413,7 @@ func TestHeartbeat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &reader{t, resp.Body, bufio.NewReader(resp.Body)}
+		r := newReader(t, resp)
 		r.event()
 		begin := time.Now()
 		for _, want := range []struct {
