@@ -209,7 +209,7 @@ func (g *idleGuard) Close() error {
 	case from == idleGuardClosed:
 		return nil
 	case call.ended.Load():
-		call.closeKept()
+		call.http1.CloseKept()
 	case from != idleGuardNew, g.refused, silent:
 		call.endKeepAlives()
 	}
@@ -231,7 +231,8 @@ func (g *idleGuard) SetDeadline(t time.Time) error { return g.SetReadDeadline(t)
 // its connection is closed.
 func (call *serveCall) endKeepAlives() {
 	call.keepAlivesOff.Store(true)
-	call.closeIdle()
+	call.http1.CloseIdle()
+	go call.drainIdleHTTP2() // its hooks may want locks that net/http holds
 }
 
 // askKeepAlives finds out whether keep-alives, which were off, are on again: only net/http knows what

@@ -156,7 +156,7 @@ func (call *serveCall) run() error {
 		}
 		call.served <- err
 		call.nethttp.drop()
-		call.closeKept()
+		call.http1.CloseKept()
 	}()
 	for i, l := range call.sockets {
 		go func() {
@@ -226,23 +226,14 @@ func (call *serveCall) release() {
 // has begun to accept from.
 func (call *serveCall) close() {
 	_ = call.nethttp.Close()
-	call.closeKept()
+	call.http1.CloseKept()
 	call.closeServed()
 }
-
-// closeKept closes the connections that wait.
-func (call *serveCall) closeKept() { call.http1.CloseKept() }
 
 // closeServed closes the connections that workers have.
 func (call *serveCall) closeServed() {
 	call.http1.CloseServed()
 	call.closeHTTP2()
-}
-
-// closeIdle closes the connections between two requests.
-func (call *serveCall) closeIdle() {
-	call.http1.CloseIdle()
-	go call.drainIdleHTTP2() // its hooks may want locks that net/http holds
 }
 
 // KeepAlives reports whether a connection may wait for another request. It is for both hosts.

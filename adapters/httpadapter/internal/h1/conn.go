@@ -109,13 +109,6 @@ func (c *Conn) change(event func(connState) (connState, bool)) (connState, bool)
 	}
 }
 
-// changeLocked is change with mu held.
-func (c *Conn) changeLocked(event func(connState) (connState, bool)) (connState, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.change(event)
-}
-
 // Context returns the parent of the contexts of the connection's requests.
 func (c *Conn) Context() context.Context {
 	if c.ext != nil && c.ext.ctx != nil {

@@ -75,9 +75,6 @@ var errReadFurther = errors.New("httpadapter: http.ReadRequest has not stopped a
 // active. If it gets fewer, followed by the end or an error, it closes without an answer.
 const peekBytes = 4
 
-// leadingNewlines counts the carriage returns and line feeds at the start of p.
-func leadingNewlines(p []byte) int { return len(p) - len(bytes.TrimLeft(p, "\r\n")) }
-
 // skipEmptyLine skips the empty line that some old clients send behind the body of a POST, as net/http
 // does: it waits for peekBytes of a later request, and skips what is a line's end of these. It reports
 // false if there are less.
@@ -94,9 +91,10 @@ func (t *turn) skipEmptyLine() bool {
 		return true
 	}
 	p := t.memory()[:t.have]
-	if n := leadingNewlines(p[:min(len(p), peekBytes)]); n > 0 {
+	first := p[:min(len(p), peekBytes)]
+	if rest := bytes.TrimLeft(first, "\r\n"); len(rest) < len(first) {
 		t.startHeader()
-		t.have = copy(p, p[n:])
+		t.have = copy(p, p[len(first)-len(rest):])
 		t.odd.why = http1.Incomplete
 		c.change(connState.skipEmptyLine)
 	}

@@ -44,7 +44,7 @@ func (q *Queue) left() (n int) {
 func (q *Queue) keep(c *Conn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.server.Host.Ended() { // or closeKept, which comes after that, finds c
+	if q.server.Host.Ended() { // or CloseKept, which comes after that, finds c
 		return false
 	}
 	q.mu.kept.add(c)

@@ -80,11 +80,11 @@ func (s *Server) requestDeadline(header instant) time.Time {
 // handshake.
 const BeginTime = 10 * time.Second
 
-// firstByteTimeout returns how long a connection may take for its first byte, or
-// 0: over TLS net/http's limit of the handshake, or else BeginTime; in clear net/http's of the header.
-func (s *Server) firstByteTimeout(overTLS bool) time.Duration {
+// firstByteTime returns how long a connection may take for its first byte, or 0: over TLS net/http's
+// limit of the handshake, or else BeginTime; in clear net/http's of the header.
+func (s *Server) firstByteTime(overTLS bool) time.Duration {
 	if !overTLS {
-		return s.headerTimeout()
+		return s.orNever(s.headerTimeout())
 	}
 	least := time.Duration(0)
 	for _, d := range []time.Duration{s.HTTP.ReadHeaderTimeout, s.HTTP.ReadTimeout, s.HTTP.WriteTimeout} {
@@ -93,9 +93,9 @@ func (s *Server) firstByteTimeout(overTLS bool) time.Duration {
 		}
 	}
 	if least == 0 {
-		return s.beginTimeout()
+		least = s.beginTimeout()
 	}
-	return least
+	return s.orNever(least)
 }
 
 // beginTimeout returns the limit of what comes before requests where the http.Server has none, or 0: a
@@ -118,11 +118,6 @@ func (s *Server) idleTime() time.Duration {
 
 // idleNever is the timeout of connections that have none, if their number is limited.
 const idleNever = 1000 * 24 * time.Hour
-
-// firstByteTime returns for how long one may wait for its first byte, or 0: see firstByteTimeout.
-func (s *Server) firstByteTime(overTLS bool) time.Duration {
-	return s.orNever(s.firstByteTimeout(overTLS))
-}
 
 func (s *Server) orNever(d time.Duration) time.Duration {
 	if d == 0 && s.Limits != nil {

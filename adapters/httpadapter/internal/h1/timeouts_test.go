@@ -20,7 +20,7 @@ func TestBeginTimeout(t *testing.T) {
 		{&http.Server{WriteTimeout: -1}, 0, 0},
 	} {
 		s := &Server{Config: Config{HTTP: tt.srv, BeginTime: BeginTime}}
-		if clear, tls := s.firstByteTimeout(false), s.firstByteTimeout(true); clear != tt.clear || tls != tt.tls {
+		if clear, tls := s.firstByteTime(false), s.firstByteTime(true); clear != tt.clear || tls != tt.tls {
 			t.Errorf("got %v in clear and %v over TLS, want %v and %v", clear, tls, tt.clear, tt.tls)
 		}
 	}

@@ -475,7 +475,9 @@ func (t *turn) close() bool {
 		})
 		return false
 	}
-	c.changeLocked(connState.close)
+	c.mu.Lock()
+	c.change(connState.close)
+	c.mu.Unlock()
 	return t.finish()
 }
 

@@ -423,13 +423,6 @@ func (w *Response) prepareDirect() (left int64, direct bool, err error) {
 	return left, !w.chunking && semantics.BodyAllowed(w.status) && !w.isHead, err
 }
 
-// wroteDirectly records that n bytes of the body have gone straight to the connection.
-func (w *Response) wroteDirectly(n int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.written += n
-}
-
 // progress reports whether the handler runs, and whether the header is sent.
 func (w *Response) progress() (handles, sent bool) {
 	w.mu.Lock()
@@ -451,7 +444,9 @@ func (w *Response) readRest(to io.ReaderFrom, r io.Reader, left int64) (n int64,
 		n, err = to.ReadFrom(limited)
 		limited.N += beyond
 	}
-	w.wroteDirectly(n)
+	w.mu.Lock()
+	w.written += n
+	w.mu.Unlock()
 	if n == left {
 		if extra, _ := r.Read(make([]byte, 1)); err == nil && extra > 0 {
 			err = http.ErrContentLength
