@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,61 +37,39 @@ func (f *fixture) mustHandOver(give func([]percore.WaitingConn) error) {
 	}
 }
 
-// successor is another process's server, on package net: a listener for copies of connections.
+// successor is another process's server, which adopts copies of connections.
 type successor struct {
-	net.Listener
-	t     *testing.T
-	conns chan net.Conn
-
-	close  sync.Once
-	closed chan struct{}
-
-	given atomic.Int64
-	calls atomic.Int64
+	*fixture
+	given, calls atomic.Int64
 }
 
-// startSuccessor serves handler on the connections given to it, until the test ends.
 func startSuccessor(t *testing.T, handler http.HandlerFunc) *successor {
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-	s := &successor{Listener: ln, t: t, conns: make(chan net.Conn, 10_000), closed: make(chan struct{})}
-	srv := &http.Server{Handler: handler}
-	served := make(chan error)
-	go func() { served <- srv.Serve(s) }()
-	t.Cleanup(func() {
-		srv.Close()
-		testnet.Receive(t, "the successor's Serve", served)
-	})
-	return s
-}
-
-func (s *successor) Accept() (net.Conn, error) {
-	select {
-	case c := <-s.conns:
-		return c, nil
-	case <-s.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (s *successor) Close() error {
-	s.close.Do(func() { close(s.closed) })
-	return s.Listener.Close()
+	return &successor{fixture: startBeside(t, handler, nil)}
 }
 
 // give takes copies of connections.
 func (s *successor) give(conns []percore.WaitingConn) error {
 	if n := len(conns); n == 0 || n > 253 {
-		s.t.Errorf("got %d connections at once, want 1 to 253", n)
+		s.Errorf("got %d connections at once, want 1 to 253", n)
 	}
 	s.calls.Add(1)
 	s.given.Add(int64(len(conns)))
+	return adopt(s.ln, conns)
+}
+
+// adopt makes ln accept copies of connections.
+func adopt(ln net.Listener, conns []percore.WaitingConn) error {
+	to := seam.ListenerOf(ln)
 	for _, c := range conns {
-		nc, err := netConnOf(c)
+		fd, err := copyOf(c)
 		if err != nil {
-			s.t.Errorf("copying a connection: %v", err)
 			return err
 		}
-		s.conns <- nc
+		info := seam.ConnInfoOf(c.Conn)
+		info.Served = c.Served
+		if err := to.Adopt(fd, info); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -109,17 +86,6 @@ func copyOf(c percore.WaitingConn) (fd int, err error) {
 		}
 	})
 	return fd, errors.Join(controlErr, err)
-}
-
-// netConnOf turns a copy into a connection of package net.
-func netConnOf(c percore.WaitingConn) (net.Conn, error) {
-	fd, err := copyOf(c)
-	if err != nil {
-		return nil, err
-	}
-	file := os.NewFile(uintptr(fd), "")
-	defer file.Close()
-	return net.FileConn(file)
 }
 
 // named answers with a name and the request's path.
@@ -401,23 +367,6 @@ func TestHandOverClosedLoop(t *testing.T) {
 			t.Logf("%d connections by %d calls", next.given.Load(), next.calls.Load())
 		})
 	}
-}
-
-// adopt makes ln accept copies of connections.
-func adopt(ln net.Listener, conns []percore.WaitingConn) error {
-	to := seam.ListenerOf(ln)
-	for _, c := range conns {
-		fd, err := copyOf(c)
-		if err != nil {
-			return err
-		}
-		info := seam.ConnInfoOf(c.Conn)
-		info.Served = c.Served
-		if err := to.Adopt(fd, info); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // TestHandOverSoak makes clients send requests of all kinds while their connections move from one
