@@ -77,7 +77,7 @@ type setup struct {
 	side    side
 	handler Handler                // nil: it is a Client's
 	states  func(*Conn, ConnState) // of a ConnHandler, or ClientConfig.State; or nil
-	pings   PingHandler            // the handler, if it is that, or nil
+	pings   func(*Conn, bool)      // of a PingHandler, or nil
 	config  Config
 	limits  *http2.Config
 

@@ -57,7 +57,9 @@ func New(h Handler, config Config) *Server {
 	if h, ok := h.(ConnHandler); ok {
 		s.states = h.ConnState
 	}
-	s.pings, _ = h.(PingHandler)
+	if h, ok := h.(PingHandler); ok {
+		s.pings = h.Ping
+	}
 	return s
 }
 

@@ -369,7 +369,7 @@ func (t *turn) applyLocked() {
 		if c.pings != nil {
 			answered := ev.Answered
 			c.unlock()
-			c.guard(func() { c.pings.Ping(c, answered) })
+			c.guard(func() { c.pings(c, answered) })
 			c.mu.Lock()
 		}
 	case http2.PingAcked:
