@@ -455,32 +455,6 @@ func TestClientDrain(t *testing.T) {
 	})
 }
 
-// TestClientIdle: a connection that waits holds neither a goroutine nor a buffer, and ends in time.
-func TestClientIdle(t *testing.T) {
-	f := serve(t, HandlerFunc(hello), Config{})
-	var c *Conn
-	var closed chan struct{}
-	var got []byte
-	err := ErrLeaving
-	// On a busy machine a short timeout may pass before the call begins.
-	for timeout := 50 * time.Millisecond; err == ErrLeaving && timeout < testnet.HangTimeout; timeout *= 4 {
-		closed = make(chan struct{})
-		c = f.attach(percore.Dial, ClientConfig{IdleTimeout: timeout, State: func(_ *Conn, s ConnState) {
-			if s == Closed {
-				close(closed)
-			}
-		}})
-		_, got, _, err = call(c, Message{End: true})
-	}
-	if string(got) != "Hello, World!" || err != nil {
-		t.Fatalf("got %q and %v", got, err)
-	}
-	testnet.Receive(t, "the end", closed)
-	if err := c.Open(t.Context(), new(Stream), post, Message{End: true}); err != ErrLeaving {
-		t.Errorf("got %v, want ErrLeaving", err)
-	}
-}
-
 // TestClientStats: what happens to streams and connections is counted, and ends up in the metrics of the
 // process.
 func TestClientStats(t *testing.T) {

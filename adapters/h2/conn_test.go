@@ -160,25 +160,6 @@ func TestPeersLimit(t *testing.T) {
 	f.peer(6, 34).Request(1, true).Flush().Want("headers 1 :status=234 end")
 }
 
-// TestAfterFunc: the function is called, unless Stop reports that it won't be.
-func TestAfterFunc(t *testing.T) {
-	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		called := make(chan bool, 2)
-		f := start(HandlerFunc(func(s *Stream, _ *Request) {
-			s.Conn().AfterFunc(time.Millisecond, func() { called <- true })
-			if !s.Conn().AfterFunc(time.Hour, func() { called <- false }).Stop() {
-				t.Error("Stop has not stopped a function that is due in an hour")
-			}
-			hello(s, nil)
-		}), Config{})
-		p := f.peer()
-		p.Request(1, true).Flush()
-		if !testnet.Receive(t, "the call", called) {
-			t.Error("the function of a stopped timer was called")
-		}
-	})
-}
-
 // crash is a server whose handler panics, in a process of its own.
 func crash() {
 	l, err := percore.Listen("tcp", "127.0.0.1:0")

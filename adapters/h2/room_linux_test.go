@@ -6,11 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -56,23 +53,16 @@ func (f *roomFixture) Accept(c *Conn, r *Request) StreamHandler {
 	}}
 }
 
-// dialFrom returns a connection with an address of 127.0.0.0/8, which ends with ctx.
-func (f *roomFixture) dialFrom(ctx context.Context, address string) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	c, err := d.DialContext(ctx, "tcp4", f.l.Addr().String())
-	if err == nil {
-		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-		context.AfterFunc(ctx, func() { c.Close() })
-	}
-	return c, err
-}
-
+// peerFrom dials from an address of 127.0.0.0/8.
 func (f *roomFixture) peerFrom(address string) *frames.Peer {
 	f.t.Helper()
-	c, err := f.dialFrom(f.t.Context(), address)
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	c, err := d.DialContext(f.t.Context(), "tcp4", f.l.Addr().String())
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	f.t.Cleanup(func() { c.Close() })
 	return frames.NewPeer(f.t, c)
 }
 
@@ -128,88 +118,4 @@ func TestRoomDetached(t *testing.T) {
 		testnet.Receive(t, "the end of a stream", m.cancelled)
 		m.stream.Finish()
 	}
-}
-
-// TestRoomDetachedFlood: one address takes all places with streams that are detached, and finished now
-// and then. Others get in anyway, detach streams too, and reset them.
-func TestRoomDetachedFlood(t *testing.T) {
-	const max, visits = 8, 20
-	f := newRoomFixture(t, max)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	done := make(chan struct{})
-	var greedy, visitors, finishers sync.WaitGroup
-	for range 2 {
-		finishers.Go(func() {
-			for m := range f.moved {
-				if rand.N(4) == 0 {
-					go m.stream.Resume()
-				}
-				finishers.Go(func() {
-					select {
-					case <-m.cancelled:
-						m.stream.Finish()
-					case <-done: // it was finished
-					}
-				})
-			}
-		})
-	}
-	open := func(address string) (*frames.Peer, error) {
-		c, err := f.dialFrom(ctx, address)
-		if err != nil {
-			return nil, err
-		}
-		p := frames.NewPeer(t, c)
-		for id := range uint32(5) {
-			p.Request(2*id+1, true)
-		}
-		_, err = c.Write(p.Out)
-		p.Out = nil
-		return p, err
-	}
-	for range 2 * max {
-		greedy.Go(func() {
-			for ctx.Err() == nil {
-				p, err := open("127.0.0.1")
-				if err != nil {
-					continue // it makes room already
-				}
-				for frame := p.Next(); frame != "end" && !strings.HasPrefix(frame, "error"); frame = p.Next() {
-				}
-				p.Conn.Close()
-			}
-		})
-	}
-	for i := range 4 {
-		visitors.Go(func() {
-			for range visits {
-				p, err := open(fmt.Sprintf("127.0.0.%d", i+2))
-				if err != nil {
-					t.Errorf("a visitor: %v", err)
-					return
-				}
-				frame := p.Next()
-				for ; !strings.HasPrefix(frame, "headers "); frame = p.Next() {
-					if frame == "end" || strings.HasPrefix(frame, "error") {
-						t.Errorf("a visitor got the frame %s", frame)
-						return
-					}
-				}
-				_, _ = p.Conn.Write(p.Reset(rand.N(uint32(5))*2+1, Cancel).Out)
-				p.Conn.Close()
-			}
-		})
-	}
-	visitors.Wait()
-	stop()
-	greedy.Wait()
-	testnet.Eventually(t, "the streams' end", func() bool {
-		st := f.server.Stats()
-		return st.Streams == 0 && st.Conns == 0
-	})
-	f.server.Close()
-	close(f.moved)
-	close(done)
-	finishers.Wait()
 }

@@ -60,25 +60,28 @@ func FuzzCut(f *testing.F) {
 		f.Add([]byte{byte(i), 1, 5, 9, 2, 3, byte(i + 1), 3, 0, 1, 5, 6, 7, 1, 1, 40, 9, 1, 0}, uint64(i))
 	}
 	f.Fuzz(func(t *testing.T, prog []byte, seed uint64) {
-		whole := newPeer(t, fuzzConfig())
-		p := testnet.Program(prog)
-		whole.play(&p)
-		in := whole.in
-		whole.feed()
-
-		rnd := rand.New(rand.NewPCG(seed, 0))
-		cut := newPeer(t, fuzzConfig())
-		cut.cut = func(n int) int { return 1 + rnd.IntN(min(n, 1+int(seed%64))) }
-		cut.in = in
-		cut.feed()
-		got, want := strings.Join(joinData(cut.log), "\n"), strings.Join(joinData(whole.log), "\n")
-		if got != want {
-			t.Fatalf("cut:\n%s\nwhole:\n%s", got, want)
-		}
-		if n := cut.c.reader.restBytes(); n > 2*(maxFrameBytes+headerBytes) {
-			t.Fatalf("got %d bytes held", n)
-		}
+		sameCut(t, seed, func(cut func(n int) int) *peer {
+			p := newPeer(t, fuzzConfig())
+			program := testnet.Program(prog)
+			p.play(&program)
+			p.cut = cut
+			return p.feed()
+		})
 	})
+}
+
+// sameCut compares what peers log whose frames are whole, and cut anywhere.
+func sameCut(t *testing.T, seed uint64, play func(cut func(n int) int) *peer) {
+	whole := play(nil)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	cut := play(func(n int) int { return 1 + rnd.IntN(min(n, 1+int(seed%64))) })
+	got, want := strings.Join(joinData(cut.log), "\n"), strings.Join(joinData(whole.log), "\n")
+	if got != want {
+		t.Fatalf("cut:\n%s\nwhole:\n%s", got, want)
+	}
+	if n := cut.c.reader.restBytes(); n > 2*(maxFrameBytes+headerBytes) {
+		t.Fatalf("got %d bytes held", n)
+	}
 }
 
 // FuzzBytes feeds arbitrary bytes after the preface: nothing panics, and the sums hold.
