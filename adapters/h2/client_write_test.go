@@ -248,16 +248,18 @@ func TestClientSaysGoAway(t *testing.T) {
 					c, server := pipeClient(t, ClientConfig{}, asItIs)
 					check(t, c, server)
 				})
-				eachDialer(t, func(t *testing.T, attach func(*fixture) *Conn) {
-					l := testnet.Listen(t, net.Listen, testnet.TCP4)
-					c := attach(&fixture{t: t, l: l})
-					server, err := l.Accept()
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer server.Close()
-					check(t, c, server)
-				})
+				for dialer, dial := range dialers {
+					t.Run(dialer, func(t *testing.T) {
+						f := &fixture{t: t, l: testnet.Listen(t, net.Listen, testnet.TCP4)}
+						c := f.attach(dial, ClientConfig{})
+						server, err := f.l.Accept()
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer server.Close()
+						check(t, c, server)
+					})
+				}
 			})
 		}
 	}
@@ -281,15 +283,6 @@ func TestClientSaysGoAway(t *testing.T) {
 			t.Errorf("closed after %v, want %v", got, lingerTime)
 		}
 	})
-}
-
-// eachDialer runs a test with clients on percore and on net.
-func eachDialer(t *testing.T, test func(t *testing.T, attach func(*fixture) *Conn)) {
-	for name, dial := range dialers {
-		t.Run(name, func(t *testing.T) {
-			test(t, func(f *fixture) *Conn { return f.attach(dial, ClientConfig{}) })
-		})
-	}
 }
 
 // TestClientAnswerDeadline: a deadline of the answer that passes after the answer has come means

@@ -3,7 +3,6 @@ package h2
 import (
 	"fmt"
 	"io"
-	"strings"
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
@@ -74,19 +73,4 @@ func TestShutdown(t *testing.T) {
 		p.Conn.Close()
 		testnet.Receive(t, "Shutdown's return", done)
 	})
-}
-
-// TestEngineNet: a server works where the environment has taken the engine out.
-func TestEngineNet(t *testing.T) {
-	t.Setenv("PERCOREDEBUG", "engine=net")
-	f := serve(t, HandlerFunc(echo), Config{})
-	const text = "through package net"
-	resp, err := f.client().Post(f.url("/"), "text/plain", strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if got, err := io.ReadAll(resp.Body); string(got) != text || err != nil {
-		t.Errorf("got %q, %v, want %q", got, err, text)
-	}
 }

@@ -40,13 +40,6 @@ func TestAttacks(t *testing.T) {
 		{"made you reset by HEADERS behind the end", small, func(p *peer, i int) { p.get(id(i)).get(id(i)) }, 41, EnhanceYourCalm, 8 << 10},
 		{"made you reset by wrong requests", small, func(p *peer, i int) { p.get(id(i), "A", "") }, 41, EnhanceYourCalm, 8 << 10},
 		{"PRIORITY of itself", small, func(p *peer, i int) { p.frame(typePriority, 0, 1, []byte{0, 0, 0, 1, 0}) }, 41, EnhanceYourCalm, 4 << 10},
-		{"handlers of streams that were reset", cfg(func(c *Config) { c.Streams, c.Resets = 10, Budget{60, 0} }),
-			func(p *peer, i int) {
-				if p.returns = false; p.c.Handlers() > 50 {
-					t.Errorf("got %d handlers, want 50 at most", p.c.Handlers())
-				}
-				p.get(id(i)).reset(id(i))
-			}, 121, EnhanceYourCalm, 32 << 10},
 		{"more streams than allowed", cfg(func(c *Config) { c.Streams, c.Resets = 10, Budget{20, 0} }), func(p *peer, i int) { p.get(id(i)) }, 51, EnhanceYourCalm, 16 << 10},
 		{"CONTINUATION, CVE-2023-45288", nil, func(p *peer, i int) {
 			if i == 0 {

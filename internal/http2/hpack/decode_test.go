@@ -243,7 +243,7 @@ func TestValidity(t *testing.T) {
 // TestNames: the classes, the keys, and one Name for each common name.
 func TestNames(t *testing.T) {
 	for wire, want := range map[string]Class{
-		":method": Method, "cookie": Cookie, "transfer-encoding": Connection, ":unknown": UnknownPseudo, ":": UnknownPseudo,
+		":method": Method, "transfer-encoding": Connection, ":unknown": UnknownPseudo, ":": UnknownPseudo,
 		"x-new": Regular, "X-New": BadName, "": BadName, "te": TE, "date": Regular,
 	} {
 		if n := NameOf(wire); n.Class() != want || n.String() != wire {

@@ -18,9 +18,7 @@ const (
 	Protocol            // :protocol (RFC 8441)
 	Status              // :status, which no request has
 	Host                // host
-	Cookie              // cookie
 	ContentLength       // content-length
-	Expect              // expect
 	TE                  // te
 	Trailer             // trailer
 	Priority            // priority (RFC 9218)
@@ -104,7 +102,7 @@ func newName(wire string) *Name {
 // classes are the names with a meaning.
 var classes = map[string]Class{
 	":method": Method, ":scheme": Scheme, ":authority": Authority, ":path": Path, ":protocol": Protocol,
-	":status": Status, "host": Host, "cookie": Cookie, "content-length": ContentLength, "expect": Expect,
+	":status": Status, "host": Host, "content-length": ContentLength,
 	"te": TE, "trailer": Trailer, "priority": Priority,
 	"via": Forwarded, "forwarded": Forwarded, "x-forwarded-for": Forwarded,
 	"connection": Connection, "keep-alive": Connection, "proxy-connection": Connection,
