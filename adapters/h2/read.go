@@ -25,22 +25,20 @@ func (s *Stream) ReadFull(p []byte) (n int, err error) {
 
 // Buffered returns how many bytes of the request's body Read returns without waiting.
 func (s *Stream) Buffered() int {
-	if !s.lockUnlessWhole() {
+	if s.lockUnlessWhole() {
+		defer s.conn.mu.Unlock()
+	} else {
 		s.reading.Lock()
 		defer s.reading.Unlock()
-		return s.unread.Bytes()
 	}
-	defer s.conn.mu.Unlock()
 	return s.unread.Bytes()
 }
 
 // Trailers returns the trailers of the request, once Read has returned io.EOF.
 func (s *Stream) Trailers() []Field {
-	if s.whole.Load() {
-		return s.extras.trailers
+	if s.lockUnlessWhole() {
+		defer s.conn.mu.Unlock()
 	}
-	s.conn.mu.Lock()
-	defer s.conn.mu.Unlock()
 	if s.extras == nil {
 		return nil
 	}

@@ -115,18 +115,6 @@ func (t *streamTable) each(visit func(*Stream)) {
 	}
 }
 
-// answered returns the number of streams whose answer has ended before the request. A server that is
-// done with one resets it next, but grpc-go's client doesn't count it any more from the answer's end
-// on, and net/http's server sends the two together.
-func (t *streamTable) answered() (n int) {
-	t.each(func(st *Stream) {
-		if st.state == halfClosedLocal {
-			n++
-		}
-	})
-	return n
-}
-
 // deltaMost returns the largest delta of a send window; 0 if none is positive.
 func (t *streamTable) deltaMost() (most int64) {
 	t.each(func(st *Stream) { most = max(most, st.delta) })

@@ -56,19 +56,19 @@ func (in *Interner) name(b []byte) *Name {
 	return n
 }
 
-// MakeKeyField is MakeField with NameOfKey.
+// MakeKeyField is MakeField for a key of an http.Header.
 func (in *Interner) MakeKeyField(key, value string) Field {
-	return Field{Name: in.NameOfKey(key), Value: value, badValue: !ValidValue(value)}
+	return Field{Name: in.nameOfKey(key), Value: value, badValue: !ValidValue(value)}
 }
 
-// NameOfKey is like the function of this name, but makes a Name seldom for a key in its canonical
-// form.
-func (in *Interner) NameOfKey(key string) *Name {
+// nameOfKey returns the Name of a key of an http.Header, which may be in any case. It seldom makes another
+// one for a key in its canonical form.
+func (in *Interner) nameOfKey(key string) *Name {
 	if n := byKey[key]; n != nil {
 		return n
 	}
 	if in == nil || len(key) > internedBytesMax {
-		return NameOfKey(key)
+		return NameOf(strings.ToLower(key))
 	}
 	slot := &in.names[maphash.String(in.seed, key)%internedMax]
 	if n := slot.Load(); n != nil && n.key == key {

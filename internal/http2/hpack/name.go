@@ -74,15 +74,6 @@ func NameOf(wire string) *Name {
 	return newName(strings.Clone(wire))
 }
 
-// NameOfKey returns the Name of a key of an http.Header, which may be in any case. If it is not
-// common each call makes another one.
-func NameOfKey(key string) *Name {
-	if n := byKey[key]; n != nil {
-		return n
-	}
-	return NameOf(strings.ToLower(key))
-}
-
 // newName works out a name that is not common.
 func newName(wire string) *Name {
 	n := &Name{wire: wire, key: wire, class: classes[wire]}
