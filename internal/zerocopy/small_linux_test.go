@@ -1,11 +1,9 @@
 package zerocopy
 
 import (
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -148,47 +146,6 @@ func TestSmallMessagesUrgent(t *testing.T) {
 	r := testnet.Receive(t, "Splice", c.done)
 	wantTransfer(t, r.n, r.handled, r.err, int64(c.sent+len("beforeafter")))
 	wantArrival(t, c.dst.in, readAll(c.dst.out), []byte("beforeafter"))
-}
-
-// TestSmallMessagesFail ends a conversation at the source and at the destination.
-func TestSmallMessagesFail(t *testing.T) {
-	reset := func(c io.Closer) {
-		c.(*net.TCPConn).SetLinger(0)
-		c.Close()
-	}
-	for _, tt := range []struct {
-		name string
-		stop func(c *conversation)
-		end  End
-		want error
-	}{
-		{"the reading deadline passes", func(c *conversation) { c.src.out.(net.Conn).SetReadDeadline(longAgo) }, Source, os.ErrDeadlineExceeded},
-		{"the source is closed", func(c *conversation) { c.src.out.Close() }, Source, net.ErrClosed},
-		{"the source is reset", func(c *conversation) { reset(c.src.in) }, Source, syscall.ECONNRESET},
-		{"the writing deadline has passed", func(c *conversation) {
-			c.dst.in.(net.Conn).SetWriteDeadline(longAgo)
-			io.WriteString(c.src.in, "x")
-		}, Destination, os.ErrDeadlineExceeded},
-		{"the destination is closed", func(c *conversation) {
-			c.dst.in.Close()
-			io.WriteString(c.src.in, "x")
-		}, Destination, net.ErrClosed},
-		{"the destination is shut down", func(c *conversation) {
-			c.dst.in.(*net.TCPConn).CloseWrite()
-			io.WriteString(c.src.in, "x")
-		}, Destination, syscall.EPIPE},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := converse(t, links["tcp"](t), links["tcp"](t))
-			c.chat()
-			tt.stop(c)
-			r := testnet.Receive(t, "Splice", c.done)
-			why, ok := r.err.(*Error)
-			if r.n != int64(c.sent) || !r.handled || !ok || why.End != tt.end || !errors.Is(why.Err, tt.want) {
-				t.Errorf("got %+v, want %d and %v, of end %v", r, c.sent, tt.want, tt.end)
-			}
-		})
-	}
 }
 
 // TestSmallMessagesFullDestination: bytes that a destination doesn't take at once are kept

@@ -202,22 +202,3 @@ func TestSpliceUrgentData(t *testing.T) {
 		t.Errorf("got %v, want %v", err, ErrUnfinished)
 	}
 }
-
-// TestSpliceToItself echoes: both ends are the same connection.
-func TestSpliceToItself(t *testing.T) {
-	data := content(300_000)
-	l := links["tcp"](t)
-	c := raw(t, l.out)
-	done := make(chan transferResult, 1)
-	go func() {
-		n, handled, err := Splice(c, c, int64(len(data)))
-		done <- transferResult{n, handled, err}
-	}()
-	go l.in.Write(data)
-	got := make([]byte, len(data))
-	if _, err := io.ReadFull(l.in.(net.Conn), got); err != nil || string(got) != string(data) {
-		t.Errorf("echoed: got %v, %v, want %v", arrivalOf(got), err, arrivalOf(data))
-	}
-	r := testnet.Receive(t, "Splice", done)
-	wantTransfer(t, r.n, r.handled, r.err, int64(len(data)))
-}
