@@ -28,9 +28,7 @@ func GetBytes(n int) *[]byte { return shared.GetBytes(n) }
 // PutBytes is Default().PutBytes(bytes).
 func PutBytes(bytes *[]byte) { shared.PutBytes(bytes) }
 
-// GetBytes returns n bytes, of the capacities that Get has, for interfaces that pass
-// on bare slices, such as gRPC's mem.BufferPool. The caller owns them until it calls
-// PutBytes, and may reslice them in place. It does not block.
+// GetBytes returns n bytes, of the capacities that Get has, which are the caller's until PutBytes.
 func (p *Pool) GetBytes(n int) *[]byte {
 	class := classOf(n)
 	if class == oversize {
@@ -52,10 +50,8 @@ func (p *Pool) GetBytes(n int) *[]byte {
 	return b
 }
 
-// PutBytes takes back a slice of GetBytes: the pointer, and in it a prefix of the bytes with their
-// full capacity. The caller must not use either any more. A slice of another capacity than
-// GetBytes's can't be one of them, and is left to the collector. PutBytes can't tell bytes that
-// were put already, except in a checking build, where it panics. It does not block.
+// PutBytes takes back a slice of GetBytes. One of another capacity than GetBytes's can't be one of
+// them, and is left to the collector.
 func (p *Pool) PutBytes(bytes *[]byte) {
 	n := cap(*bytes)
 	class := classOf(n)

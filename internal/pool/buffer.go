@@ -7,10 +7,8 @@ import (
 	"github.com/percore/percore/internal/invariants"
 )
 
-// Buffer is a reference-counted piece of memory of a Pool. Get makes one.
-//
-// Retain, Release and Bytes may be called by all that hold a reference, at the same time. The slice
-// that Bytes returns is only lent: after the last Release the memory is another user's.
+// Buffer is a reference-counted piece of memory of a Pool. Get makes one. The public Buffer says who
+// may call what, and when it panics.
 type Buffer struct {
 	bytes  []byte // with the capacity of the class; changed by SetLen
 	pool   *Pool
@@ -18,16 +16,13 @@ type Buffer struct {
 	record *record
 }
 
-// Bytes returns the bytes without copying, with the length that was asked for and the capacity of
-// the buffer. They may be read and written until the caller's reference is released.
+// Bytes returns the bytes, with the length that was asked for and the capacity of the buffer.
 func (b *Buffer) Bytes() []byte {
 	b.mustLive("Bytes")
 	return b.bytes
 }
 
-// SetLen changes the length to n: it keeps the first n bytes, or exposes the bytes that
-// happen to lie behind the last one. It needs exclusive use of the buffer. It panics
-// unless 0 ≤ n ≤ the capacity.
+// SetLen changes the length to n, which may be up to the capacity.
 func (b *Buffer) SetLen(n int) {
 	b.mustLive("SetLen")
 	if n < 0 || n > cap(b.bytes) {
@@ -36,8 +31,7 @@ func (b *Buffer) SetLen(n int) {
 	b.bytes = b.bytes[:n]
 }
 
-// Retain adds a reference, for one more call of Release. The caller must hold one
-// already. It never blocks. It panics if the buffer has been released.
+// Retain adds a reference, for one more call of Release.
 func (b *Buffer) Retain() {
 	for {
 		n := b.record.references()
@@ -50,10 +44,7 @@ func (b *Buffer) Retain() {
 	}
 }
 
-// Release gives up one reference; its holder must not use the buffer or its bytes
-// any more. The last one returns the memory to the pool. It never blocks. It panics
-// if there is no reference left; if by then the buffer has been handed out again, it
-// takes the new user's reference, which nothing can tell.
+// Release gives up one reference. The last one returns the memory to the pool.
 func (b *Buffer) Release() {
 	// Not an Add that is undone if it went below zero: meanwhile another goroutine might
 	// be handed the buffer.

@@ -76,9 +76,8 @@ func Default() *Pool { return shared }
 // Get is Default().Get(n).
 func Get(n int) *Buffer { return shared.Get(n) }
 
-// Get returns a buffer of n bytes with one reference, the caller's, who must Release it. Its
-// capacity is the smallest power of two, from 1 KiB to ClassBytesMax, that holds n; above that it
-// is n. The bytes are as their last user left them. Get panics if n is negative. It does not block.
+// Get returns a buffer of n bytes with one reference, the caller's, who must Release it. The public
+// Get says what capacity it has.
 func (p *Pool) Get(n int) *Buffer {
 	class := classOf(n)
 	b, hit := p.caches[class].Get().(*Buffer)

@@ -20,9 +20,7 @@ type Stats struct {
 }
 
 // Stats counts the buffers of the pool. That takes about 50 ns for each, during which a Get that
-// has to allocate waits; others don't. While buffers are handed out and released, the numbers need
-// not stem from exactly the same moment. A buffer of GetBytes that is lost may count as in use for
-// as long as others of its size are kept.
+// has to allocate waits; others don't.
 func (p *Pool) Stats() Stats {
 	var s Stats
 	r := &p.roster
