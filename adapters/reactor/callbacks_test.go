@@ -30,7 +30,7 @@ type counted struct {
 }
 
 // life is a connection's context: which callbacks came.
-type life struct{ opened, detached, closed atomic.Bool }
+type life struct{ opened, hijacked, closed atomic.Bool }
 
 func (h *counted) Open(c *Conn) {
 	c.SetUser(new(life))
@@ -74,8 +74,8 @@ func (h *counted) Close(c *Conn, err error) {
 // step notes a callback, which must come after Open and before Close.
 func (h *counted) step(c *Conn, call string) *life {
 	l := c.User().(*life)
-	if l.closed.Load() || l.detached.Load() || l.opened.Load() == (call == "Open") {
-		h.t.Errorf("%s is called: opened %t, detached %t, closed %t", call, l.opened.Load(), l.detached.Load(), l.closed.Load())
+	if l.closed.Load() || l.hijacked.Load() || l.opened.Load() == (call == "Open") {
+		h.t.Errorf("%s is called: opened %t, hijacked %t, closed %t", call, l.opened.Load(), l.hijacked.Load(), l.closed.Load())
 	}
 	return l
 }
@@ -87,7 +87,7 @@ func (h *counted) reach(c *Conn, at string) {
 }
 
 // Each thing that can be done to a connection is done in each callback, and by goroutines. The
-// handler's Close comes once, unless it was detached, and other connections go on.
+// handler's Close comes once, unless it was hijacked, and other connections go on.
 func TestActionsInCallbacks(t *testing.T) {
 	testnet.NoLeaks(t)
 	onLoop := []string{"Open", "Data", "End", "Close", "AfterFunc", "Submit"}
@@ -109,12 +109,12 @@ func TestActionsInCallbacks(t *testing.T) {
 		{"Each that closes", anywhere, func(c *Conn) { c.Loop().server.Each(func(c *Conn) { c.Abort() }) }},
 		{"panic", []string{"Open", "Data", "End", "Close", "AfterFunc", "Submit", "Go"}, func(c *Conn) { panic("a test") }},
 		{"Goexit", []string{"Open", "Data", "End", "Close", "AfterFunc", "Submit", "Go"}, func(c *Conn) { runtime.Goexit() }},
-		{"Detach", onLoop, func(c *Conn) {
-			conn, _, err := c.Detach()
+		{"Hijack", onLoop, func(c *Conn) {
+			conn, _, err := c.Hijack()
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			c.User().(*life).detached.Store(true)
+			c.User().(*life).hijacked.Store(true)
 			conn.Close()
 		}},
 	} {
@@ -142,7 +142,7 @@ func TestActionsInCallbacks(t *testing.T) {
 				}
 				want := 2
 				for _, l := range lives.Range {
-					if l.(*life).detached.Load() {
+					if l.(*life).hijacked.Load() {
 						want--
 					}
 				}

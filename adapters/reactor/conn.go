@@ -12,7 +12,7 @@ import (
 )
 
 // Conn is a connection whose bytes go to a [Handler]. No method blocks. SetUser, User and
-// Detach are for the connection's loop: its callbacks, and functions of [Loop.Submit], [Server.Each]
+// Hijack are for the connection's loop: its callbacks, and functions of [Loop.Submit], [Server.Each]
 // and AfterFunc. All others may be called from any goroutine.
 //
 // An idle connection holds this and a percore.Conn, and nothing else.
@@ -21,11 +21,11 @@ import (
 //
 //	opening   Open has not been called          the loop opens it: open
 //	open      Data is called with what comes    the end of the stream, Close, Abort, an error:
-//	                                            ending; Detach: detached
+//	                                            ending; Hijack: hijacked
 //	ending    Data isn't called any more; it    all functions of Go have run, and everything is
 //	          waits for Go and for the peer     written, or never will be: closed
 //	closed    the handler's Close was called    (final)
-//	detached  it has another owner              (final)
+//	hijacked  it has another owner              (final)
 type Conn struct {
 	// immutable
 	loop *Loop
@@ -55,7 +55,7 @@ type Conn struct {
 	blocked    bool // the socket is full: an event will come
 	roomEvent  bool // an event came since the sender's last call
 	refusing   bool // writes fail
-	finished   bool // the handler's Close was called, or is about to be, or never will be: detached
+	finished   bool // the handler's Close was called, or is about to be, or never will be: hijacked
 	unsent     *backlog
 	more       *extras // set once
 }
@@ -67,7 +67,7 @@ const (
 	open
 	ending
 	closed
-	detached
+	hijacked
 )
 
 // The bits of Conn.asked: requests to the connection's loop, from any goroutine. They stay set unless
@@ -196,7 +196,7 @@ func (c *Conn) open() {
 	c.startTimeouts()
 	c.enter()
 	c.call("Open", func() { l.handler.Open(c) })
-	if c.phase == detached {
+	if c.phase == hijacked {
 		return
 	}
 	c.tellRoom() // of writes before this
@@ -230,7 +230,7 @@ func (c *Conn) attend() {
 	c.mu.Lock()
 	c.queued = false
 	c.mu.Unlock()
-	if c.phase == opening || c.phase == closed || c.phase == detached {
+	if c.phase == opening || c.phase == closed || c.phase == hijacked {
 		return
 	}
 	if c.asked.Load()&askRetime != 0 {
@@ -252,7 +252,7 @@ func (c *Conn) enter() {
 
 // leave ends it: it sends the collected writes, and does what other goroutines have asked for.
 func (c *Conn) leave() {
-	if c.phase == detached {
+	if c.phase == hijacked {
 		return
 	}
 	c.mu.Lock()

@@ -14,7 +14,7 @@
 //	func (echo) Close(c *reactor.Conn, err error) {}
 //
 // Most servers are better off with blocking code on percore.Listen: it is simpler, and costs about
-// the same time per message. A connection can change between the two: [Conn.Detach] gives it, with the
+// the same time per message. A connection can change between the two: [Conn.Hijack] gives it, with the
 // bytes that are read and not used, to blocking code, and [Server.Attach] takes it back.
 //
 // # Loops
@@ -65,7 +65,7 @@
 // its peer doesn't take a part for the whole. See [Conn.Abort].
 //
 // The socket is tried before a write is refused. A write is taken whole or not at all; if no bytes wait
-// it may have any length. Close sends the backlog first, Abort drops it; Detach and Attach pass it on.
+// it may have any length. Close sends the backlog first, Abort drops it; Hijack and Attach pass it on.
 //
 // So a peer that doesn't read the answers to its requests is held up by itself. A server that writes
 // unasked stops while Unsent is more than WriteHighWaterMark, and goes on in Room. One that passes

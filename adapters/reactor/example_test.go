@@ -57,7 +57,7 @@ func (proxy) Data(c *reactor.Conn, p []byte) (used int) {
 		return 0 // until the line is whole
 	}
 	address := string(p[:end])
-	conn, buffered, err := c.Detach()
+	conn, buffered, err := c.Hijack()
 	if err != nil {
 		return len(p)
 	}
@@ -76,7 +76,7 @@ func (proxy) Data(c *reactor.Conn, p []byte) (used int) {
 	return 0
 }
 
-func ExampleConn_Detach() {
+func ExampleConn_Hijack() {
 	var servers [2]*reactor.Server
 	var addrs [2]string
 	for i, h := range []reactor.Handler{echo{}, proxy{}} {

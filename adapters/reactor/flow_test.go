@@ -395,8 +395,8 @@ func TestCloseWhileLingering(t *testing.T) {
 	}
 }
 
-// Each calls its function once per connection, whichever connections that detaches.
-func TestEachDetachesAnother(t *testing.T) {
+// Each calls its function once per connection, whichever connections that hijacks.
+func TestEachHijacksAnother(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, dial := serve(t, &handler{})
 	const clients = 16
@@ -414,7 +414,7 @@ func TestEachDetachesAnother(t *testing.T) {
 	s.Each(func(c *Conn) {
 		calls <- c
 		if first := c.loop.conns[0]; first != c {
-			conn, _, err := first.Detach()
+			conn, _, err := first.Hijack()
 			if err != nil {
 				t.Error(err)
 			}

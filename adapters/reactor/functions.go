@@ -44,7 +44,7 @@ func (t task) run() {
 // in the order of the calls, one at a time. Go does not wait: while more than Config.WaitingMax
 // functions of the connection wait, it isn't read. The handler's Close is called when all have run,
 // also those of a connection that is lost; only [Server.Close] drops those that have not begun. Go fails
-// with [net.ErrClosed] after Server.Close, after the handler's Close, and after a Detach. A function
+// with [net.ErrClosed] after Server.Close, after the handler's Close, and after a Hijack. A function
 // that panics ends the connection.
 func (c *Conn) Go(f func()) error {
 	if f == nil {

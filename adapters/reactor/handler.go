@@ -3,7 +3,7 @@ package reactor
 // Handler is the code of a protocol. Its methods run on the loop of their connection, one at a time
 // for all connections of that loop, and must not block: all other connections of the loop would wait.
 // Work that takes long goes to [Conn.Go], and code that blocks to a goroutine, after
-// [Conn.Detach]. A Handler may also be an [EndHandler] and a [RoomHandler].
+// [Conn.Hijack]. A Handler may also be an [EndHandler] and a [RoomHandler].
 //
 // A method that panics ends its connection, and no other; the panic and its stack go to the log.
 type Handler interface {
@@ -39,7 +39,7 @@ type Handler interface {
 	//	                       (os.ErrDeadlineExceeded)
 	//	*PanicError            a method of the handler, or a function of Go or AfterFunc, panicked
 	//
-	// It isn't called after Detach.
+	// It isn't called after Hijack.
 	Close(c *Conn, err error)
 }
 

@@ -142,7 +142,7 @@ func (c *Conn) offer() {
 
 // keep keeps the rest of so many bytes that Data was called with.
 func (c *Conn) keep(left []byte, of int) {
-	if c.phase != open { // it was detached
+	if c.phase != open { // it was hijacked
 		c.dropUnused()
 		return
 	}

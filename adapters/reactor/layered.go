@@ -65,15 +65,15 @@ func (s *Server) attachLayered(upper layer.Upper, with arriving) (*Conn, error) 
 	return s.attachAny(lower.Conn(), with)
 }
 
-// detachLayer gives the layer back to blocking code on conn, which has more to read first.
-func (c *Conn) detachLayer(conn net.Conn, more []byte) net.Conn {
+// leaveLayer gives the layer back to blocking code on conn, which has more to read first.
+func (c *Conn) leaveLayer(conn net.Conn, more []byte) net.Conn {
 	if !c.isLayered {
 		return conn
 	}
 	return c.more.layered.Leave(conn, more)
 }
 
-// stopLayer makes writes fail before a Detach, once those under way have made their records, and sends
+// stopLayer makes writes fail before a Hijack, once those under way have made their records, and sends
 // the end of the stream if CloseWrite was called.
 func (c *Conn) stopLayer() {
 	l := c.more.layered

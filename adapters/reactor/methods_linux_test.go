@@ -18,7 +18,7 @@ import (
 func TestSendingWays(t *testing.T) {
 	s, _ := serve(t, &handler{})
 	long := numbers(12 << 20)
-	nc, peer := detachFull(t, s, long)
+	nc, peer := hijackFull(t, s, long)
 	c := nc.(*sendingConn)
 	if _, err := c.File(); !errors.Is(err, errSending) {
 		t.Errorf("File: got %v, want errSending", err)

@@ -17,16 +17,16 @@ type counter uint8
 
 const (
 	countClosed           counter = 0 // from here by the reason
-	countDetached                 = countClosed + counter(reasonCount)
-	countOpened                   = countDetached + 1
-	countDataCalls                = countDetached + 2
-	countSlowCallbacks            = countDetached + 3
-	countRefusedWrites            = countDetached + 4
-	countBlocked                  = countDetached + 5 // connections whose backlog is counted in countUnsent
-	countUnsent                   = countDetached + 6 // bytes
-	countWaiting                  = countDetached + 7 // functions of Go
-	countFailedHandshakes         = countDetached + 8
-	counterCount                  = countDetached + 9 // how many there are
+	countHijacked                 = countClosed + counter(reasonCount)
+	countOpened                   = countHijacked + 1
+	countDataCalls                = countHijacked + 2
+	countSlowCallbacks            = countHijacked + 3
+	countRefusedWrites            = countHijacked + 4
+	countBlocked                  = countHijacked + 5 // connections whose backlog is counted in countUnsent
+	countUnsent                   = countHijacked + 6 // bytes
+	countWaiting                  = countHijacked + 7 // functions of Go
+	countFailedHandshakes         = countHijacked + 8
+	counterCount                  = countHijacked + 9 // how many there are
 )
 
 // process has the counters of the process. A loop of a server counts in a cell that other loops seldom
@@ -77,7 +77,7 @@ func reasonOf(err error) reason {
 func readMetrics() []percore.Metric {
 	sums := process.Sums()
 	value := func(c counter) float64 { return float64(sums[c]) }
-	conns := sums[countOpened] - sums[countDetached]
+	conns := sums[countOpened] - sums[countHijacked]
 	for r := range reasonCount {
 		conns -= sums[countClosed+counter(r)]
 	}
@@ -87,7 +87,7 @@ func readMetrics() []percore.Metric {
 		{Name: "unsent_bytes", Help: "Bytes that wait in memory for the peers of blocked connections", Value: value(countUnsent)},
 		{Name: "waiting_functions", Help: "Functions of Conn.Go that wait for a goroutine", Value: value(countWaiting)},
 		{Name: "opened_connections_total", Help: "Connections that handlers were given", Value: value(countOpened)},
-		{Name: "detached_connections_total", Help: "Connections that Detach has handed to blocking code", Value: value(countDetached)},
+		{Name: "hijacked_connections_total", Help: "Connections that Hijack has handed to blocking code", Value: value(countHijacked)},
 		{Name: "data_calls_total", Help: "Calls of handlers' Data", Value: value(countDataCalls)},
 		{Name: "slow_callbacks_total", Help: "Callbacks of 10 ms or more", Value: value(countSlowCallbacks)},
 		{Name: "refused_writes_total", Help: "Writes that were refused because WriteHardLimit bytes waited for the peer", Value: value(countRefusedWrites)},

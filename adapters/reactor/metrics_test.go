@@ -72,9 +72,9 @@ func TestFiguresOfEnds(t *testing.T) {
 		case 'c':
 			c.Abort()
 		case 'd':
-			conn, _, err := c.Detach()
+			conn, _, err := c.Hijack()
 			if err != nil {
-				t.Errorf("Detach: %v", err)
+				t.Errorf("Hijack: %v", err)
 				return 0
 			}
 			conn.Close()
@@ -107,7 +107,7 @@ func TestFiguresOfEnds(t *testing.T) {
 		{"closed_connections_totalwrite_buffer_full", "w", nil, silent},
 		{"closed_connections_totalpanic", "p", nil, silent},
 		{"closed_connections_totalerror", "x", reset, silent},
-		{"detached_connections_total", "d", nil, silent},
+		{"hijacked_connections_total", "d", nil, silent},
 	} {
 		before := figuresAtRest(t)
 		s, dial := serve(t, handler, way.config)

@@ -90,7 +90,7 @@ const (
 	inOneCall    = 1 << iota // Data takes all messages that there are
 	onWorkers                // functions of Go answer
 	piecemeal                // an answer is several writes
-	thenBlocks               // detaches after the third message
+	thenBlocks               // hijacks after the third message
 	lowLimit                 // WriteHardLimit is low: writes are refused
 	isTold                   // a RoomHandler, which keeps what is refused
 	saysFarewell             // an EndHandler, which takes its time
@@ -284,7 +284,7 @@ func (f *framed) message(c *Conn, p []byte, used int) int {
 
 // block goes on as blocking code.
 func (f *framed) block(c *Conn, used, n int) {
-	conn, buffered, err := c.Detach()
+	conn, buffered, err := c.Hijack()
 	if err != nil {
 		return // it was closed by a message before
 	}

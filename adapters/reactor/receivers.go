@@ -124,7 +124,7 @@ func (c *Conn) doJobs(jobs []job) {
 	}
 	c.enter()
 	for _, j := range jobs {
-		if c.phase == detached {
+		if c.phase == hijacked {
 			return
 		}
 		j.do(c)

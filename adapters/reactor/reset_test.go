@@ -81,13 +81,13 @@ func TestWriteBeforePanic(t *testing.T) {
 	}
 }
 
-// A detached connection is reset if it is closed before the rest is sent, whether a goroutine sends it
+// A hijacked connection is reset if it is closed before the rest is sent, whether a goroutine sends it
 // at the moment or its deadline has passed, and no buffer is lost.
 func TestDroppedRestResets(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, _ := serve(t, &handler{})
 	for _, late := range []bool{false, true} {
-		c, peer := detachFull(t, s, numbers(12<<20))
+		c, peer := hijackFull(t, s, numbers(12<<20))
 		if late {
 			c.SetWriteDeadline(time.Unix(1, 0)) // ends the goroutine, with bytes left
 			c.Write([]byte("x"))

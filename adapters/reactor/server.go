@@ -38,7 +38,7 @@ type Server struct {
 		listeners map[*percore.Listener]bool
 		loops     []*Loop // replaced, never changed
 		made      int     // loops
-		conns     int     // not closed or detached, opening and handshaking ones included
+		conns     int     // not closed or hijacked, opening and handshaking ones included
 		over      bool    // empty is closed
 	}
 }
@@ -111,7 +111,7 @@ func (s *Server) isClosing() bool { return s.closing.Load() != 0 }
 // Attach gives the server a connection that other code has used until now, bytes that were read from
 // it and not used, which Data gets first, and the handler's value for it, as SetUser does, which
 // Open and Data find already; nil if there is none. c must be a *[percore.Conn], or a connection that
-// [Conn.Detach] has returned, or one that a handler on package httpadapter has hijacked, not over
+// [Conn.Hijack] has returned, or one that a handler on package httpadapter has hijacked, not over
 // TLS; buffered is what its bufio.Reader has then. The server owns it from then on: no other code may
 // use it. It stays on its loop: one of those of the listener that accepted it, or of the Group of the
 // percore.Dialer that dialed it, without which that is the process's default one. The handler's Open

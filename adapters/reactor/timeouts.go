@@ -260,7 +260,7 @@ func (c *Conn) timerFired() {
 
 // checkTimeouts ends the connection if a time has passed, and sets the timer again otherwise.
 func (c *Conn) checkTimeouts() {
-	if c.hungUp || c.lingering || c.phase == closed || c.phase == detached {
+	if c.hungUp || c.lingering || c.phase == closed || c.phase == hijacked {
 		return
 	}
 	t := &c.more.times
@@ -394,8 +394,8 @@ func (t Timer) Stop() bool {
 }
 
 // AfterFunc runs f on the connection's loop once d has passed, a few milliseconds late at most,
-// unless the connection is closed or detached by then. It does not wait. Until then c stays in memory,
-// even when it has ended: stop a timer that is far off in Close, and before Detach.
+// unless the connection is closed or hijacked by then. It does not wait. Until then c stays in memory,
+// even when it has ended: stop a timer that is far off in Close, and before Hijack.
 func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	if f == nil {
 		panic("reactor: AfterFunc was called with a nil function")

@@ -55,9 +55,9 @@ func rounds() int {
 	return 50
 }
 
-// TestDetachUnderWriters detaches a connection to which goroutines write: the peer gets each byte that
+// TestHijackUnderWriters hijacks a connection to which goroutines write: the peer gets each byte that
 // was taken, once.
-func TestDetachUnderWriters(t *testing.T) {
+func TestHijackUnderWriters(t *testing.T) {
 	s, _ := serve(t, &told{}) // or a refused write would end the connection
 	for range rounds() {
 		c, peer := attach(t, s)
@@ -75,7 +75,7 @@ func TestDetachUnderWriters(t *testing.T) {
 			counted <- first + n
 		}()
 		testnet.Receive(t, "the first bytes", started)
-		conn := detach(t, c)
+		conn := hijack(t, c)
 		writers.Wait()
 		if _, err := conn.Write([]byte(".")); err != nil { // which waits for the rest
 			t.Error(err)
@@ -88,14 +88,14 @@ func TestDetachUnderWriters(t *testing.T) {
 	}
 }
 
-// TestDetachAnother detaches a connection while another one's Data runs: it gets its own bytes.
-func TestDetachAnother(t *testing.T) {
+// TestHijackAnother hijacks a connection while another one's Data runs: it gets its own bytes.
+func TestHijackAnother(t *testing.T) {
 	var waiting *Conn
-	type detached struct {
+	type hijacked struct {
 		conn     net.Conn
 		buffered []byte
 	}
-	got := make(chan detached, 1)
+	got := make(chan hijacked, 1)
 	ready := make(chan bool, 1)
 	s, _ := serve(t, &handler{data: func(c *Conn, p []byte) int {
 		if string(p) == "half" {
@@ -103,11 +103,11 @@ func TestDetachAnother(t *testing.T) {
 			ready <- true
 			return 0
 		}
-		conn, buffered, err := waiting.Detach()
+		conn, buffered, err := waiting.Hijack()
 		if err != nil {
 			t.Error(err)
 		}
-		got <- detached{conn, buffered}
+		got <- hijacked{conn, buffered}
 		return len(p)
 	}})
 	_, peers := attachMany(t, s, 2) // on one loop
@@ -198,10 +198,10 @@ func dialing(t *testing.T) (s *Server, attachOne func() *Conn) {
 	}
 }
 
-// TestGoContextAfterDetach: the context of a function of GoContext ends when the server has handed the
+// TestGoContextAfterHijack: the context of a function of GoContext ends when the server has handed the
 // connection on, and a function that has not begun is dropped. Functions of Go still run, and none is
 // taken after that.
-func TestGoContextAfterDetach(t *testing.T) {
+func TestGoContextAfterHijack(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, _ := serve(t, &handler{})
 	c, _ := attach(t, s)
@@ -214,7 +214,7 @@ func TestGoContextAfterDetach(t *testing.T) {
 	c.GoContext(func(context.Context) { t.Error("a function runs that had not begun") })
 	c.Go(func() { last <- true })
 	testnet.Receive(t, "the first function", began)
-	detach(t, c).Close()
+	hijack(t, c).Close()
 	if err := testnet.Receive(t, "the context's end", cause); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got cause %v, want %v", err, net.ErrClosed)
 	}
@@ -224,12 +224,12 @@ func TestGoContextAfterDetach(t *testing.T) {
 	}
 }
 
-// detach has a connection's loop detach it.
-func detach(t *testing.T, c *Conn) net.Conn {
+// hijack has a connection's loop hijack it.
+func hijack(t *testing.T, c *Conn) net.Conn {
 	t.Helper()
 	conns := make(chan net.Conn, 1)
 	c.Loop().Submit(func() {
-		conn, _, err := c.Detach()
+		conn, _, err := c.Hijack()
 		if err != nil {
 			t.Error(err)
 		}
@@ -238,8 +238,8 @@ func detach(t *testing.T, c *Conn) net.Conn {
 	return testnet.Receive(t, "the connection", conns)
 }
 
-// detachFull detaches a connection to a peer that has not read all that was written: long.
-func detachFull(t *testing.T, s *Server, long []byte) (conn net.Conn, peer net.Conn) {
+// hijackFull hijacks a connection to a peer that has not read all that was written: long.
+func hijackFull(t *testing.T, s *Server, long []byte) (conn net.Conn, peer net.Conn) {
 	t.Helper()
 	c, peer := attach(t, s)
 	smallBuffer(c) // whatever the kernel's defaults are
@@ -247,7 +247,7 @@ func detachFull(t *testing.T, s *Server, long []byte) (conn net.Conn, peer net.C
 	if _, err := c.Write(long); err != nil {
 		t.Fatal(err)
 	}
-	conn = detach(t, c)
+	conn = hijack(t, c)
 	if _, ok := conn.(*sendingConn); !ok {
 		t.Fatalf("got a %T, want one with bytes to send", conn)
 	}
@@ -263,12 +263,12 @@ func numbers(n int) []byte {
 	return p[:n]
 }
 
-// TestAttachDetached gives a connection back that has bytes to send: they come first, and once.
-func TestAttachDetached(t *testing.T) {
+// TestAttachHijacked gives a connection back that has bytes to send: they come first, and once.
+func TestAttachHijacked(t *testing.T) {
 	end, ended := closes()
 	s, _ := serve(t, &handler{close: end})
 	long := numbers(12 << 20)
-	conn, peer := detachFull(t, s, long)
+	conn, peer := hijackFull(t, s, long)
 	want := long
 	for again := range 4 {
 		c, err := s.Attach(conn, nil, nil)
@@ -278,7 +278,7 @@ func TestAttachDetached(t *testing.T) {
 		c.Write([]byte("next"))
 		want = append(want, "next"...)
 		if again < 3 {
-			conn = detach(t, c)
+			conn = hijack(t, c)
 		} else {
 			c.Close()
 		}
@@ -290,8 +290,8 @@ func TestAttachDetached(t *testing.T) {
 	testnet.Receive(t, "Close", ended)
 }
 
-// TestAttachDetachedFails has Attach refuse a connection that has bytes to send: it goes on as it was.
-func TestAttachDetachedFails(t *testing.T) {
+// TestAttachHijackedFails has Attach refuse a connection that has bytes to send: it goes on as it was.
+func TestAttachHijackedFails(t *testing.T) {
 	s, _ := serve(t, &handler{})
 	closed, err := New(&handler{}, Config{})
 	if err != nil {
@@ -299,7 +299,7 @@ func TestAttachDetachedFails(t *testing.T) {
 	}
 	closed.Close()
 	long := numbers(12 << 20)
-	conn, peer := detachFull(t, s, long)
+	conn, peer := hijackFull(t, s, long)
 	if _, err := closed.Attach(conn, nil, nil); err != ErrServerClosed {
 		t.Errorf("got %v, want %v", err, ErrServerClosed)
 	}
@@ -312,11 +312,11 @@ func TestAttachDetachedFails(t *testing.T) {
 	}
 }
 
-// TestDetachAfterReset detaches a connection whose last write the socket refuses: the error isn't lost,
+// TestHijackAfterReset hijacks a connection whose last write the socket refuses: the error isn't lost,
 // and blocking code doesn't take what has come for a whole stream.
-func TestDetachAfterReset(t *testing.T) {
+func TestHijackAfterReset(t *testing.T) {
 	if onGoroutines {
-		t.Skip("off Linux and with the tag percore_net the write fails after Detach: run it on Linux without")
+		t.Skip("off Linux and with the tag percore_net the write fails after Hijack: run it on Linux without")
 	}
 	testnet.NoLeaks(t)
 	closed, ended := closes()
@@ -327,10 +327,10 @@ func TestDetachAfterReset(t *testing.T) {
 		peer.SetLinger(0)
 		peer.Close()
 		c.Write([]byte("refused"))
-		conn, _, err := c.Detach()
+		conn, _, err := c.Hijack()
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
-				t.Errorf("Detach: got %v, want %v", err, net.ErrClosed)
+				t.Errorf("Hijack: got %v, want %v", err, net.ErrClosed)
 			}
 			return len(p)
 		}
@@ -354,9 +354,9 @@ func TestDetachAfterReset(t *testing.T) {
 	}
 }
 
-// TestDetachedReset resets a detached connection that has bytes to send. The sending of those may get
+// TestHijackedReset resets a hijacked connection that has bytes to send. The sending of those may get
 // the error, which the kernel reports once: reads don't take what has come for a whole stream either.
-func TestDetachedReset(t *testing.T) {
+func TestHijackedReset(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, r := range []struct {
 		name string
@@ -388,7 +388,7 @@ func TestDetachedReset(t *testing.T) {
 				continue
 			}
 			s, _ := serve(t, &handler{})
-			conn, peer := detachFull(t, s, numbers(1<<20))
+			conn, peer := hijackFull(t, s, numbers(1<<20))
 			read := make(chan error, 1)
 			if first == "the read" {
 				go func() { read <- r.read(conn) }()
@@ -409,12 +409,12 @@ func TestDetachedReset(t *testing.T) {
 	}
 }
 
-// TestDetachedDeadline lets a write deadline pass before all is sent: a later write goes on where that
+// TestHijackedDeadline lets a write deadline pass before all is sent: a later write goes on where that
 // was, without a gap.
-func TestDetachedDeadline(t *testing.T) {
+func TestHijackedDeadline(t *testing.T) {
 	s, _ := serve(t, &handler{})
 	long := numbers(12 << 20)
-	conn, peer := detachFull(t, s, long)
+	conn, peer := hijackFull(t, s, long)
 	conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
 	if n, err := conn.Write([]byte("x")); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %d, %v, want a timeout", n, err)
@@ -429,9 +429,9 @@ func TestDetachedDeadline(t *testing.T) {
 	}
 }
 
-// TestDetachKeepsEnd detaches a connection after CloseWrite: the stream ends all the same, after what
+// TestHijackKeepsEnd hijacks a connection after CloseWrite: the stream ends all the same, after what
 // was written.
-func TestDetachKeepsEnd(t *testing.T) {
+func TestHijackKeepsEnd(t *testing.T) {
 	s, _ := serve(t, &handler{})
 	for _, long := range [][]byte{[]byte("short"), numbers(12 << 20)} {
 		for _, again := range []bool{false, true} {
@@ -440,7 +440,7 @@ func TestDetachKeepsEnd(t *testing.T) {
 			c.Loop().Submit(func() {
 				c.Write(long)
 				c.CloseWrite()
-				conn, _, err := c.Detach()
+				conn, _, err := c.Hijack()
 				if err != nil {
 					t.Error(err)
 				}

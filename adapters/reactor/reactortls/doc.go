@@ -32,7 +32,7 @@
 //     end between two records. CloseWrite sends close_notify, and so do Close and Abort before
 //     the connection ends.
 //   - Broadcast and WriteShared encrypt for each connection: a shared buffer saves no memory.
-//   - Detach returns a *tls.Conn for blocking code, which Attach takes again. Attach also takes a
+//   - Hijack returns a *tls.Conn for blocking code, which Attach takes again. Attach also takes a
 //     *tls.Conn that the program has made above [Wrap], as for connections that it has dialed, or for
 //     STARTTLS.
 //

@@ -79,7 +79,7 @@ var check = tlsread.Probe
 
 // Wrap returns a connection for tls.Client or tls.Server. When the handshake is done the *tls.Conn may
 // be given to [reactor.Server.Attach]. conn must be one that Attach takes itself, and buffered are the
-// bytes that were read from it and belong to the handshake: both may be what Detach has returned.
+// bytes that were read from it and belong to the handshake: both may be what Hijack has returned.
 //
 //	tc := tls.Client(reactortls.Wrap(conn, nil), config)
 //	if err := tc.HandshakeContext(ctx); err != nil {

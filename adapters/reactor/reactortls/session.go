@@ -19,7 +19,7 @@ import (
 //	lower    reads and writes               leaves by
 //	blocking conn; during a server's        Attach: on a loop
 //	         handshake, between its permits
-//	on a     sock                           Detach: blocking, with the conn that Detach has
+//	on a     sock                           Hijack: blocking, with the conn that Hijack has
 //	loop
 
 // lower is the connection below a *tls.Conn.

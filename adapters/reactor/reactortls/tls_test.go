@@ -330,7 +330,7 @@ func TestBadHandshakes(t *testing.T) {
 
 // A connection changes between the loop and blocking code, with a backlog, and stays TLS; none of its
 // bytes gets lost.
-func TestDetachAttach(t *testing.T) {
+func TestHijackAttach(t *testing.T) {
 	testnet.NoLeaks(t)
 	server, client := testnet.TLS(t)
 	const answer = 100_000
@@ -344,13 +344,13 @@ func TestDetachAttach(t *testing.T) {
 			if turns++; turns%2 == 0 {
 				return 1
 			}
-			conn, buffered, err := c.Detach()
+			conn, buffered, err := c.Hijack()
 			if err != nil {
-				t.Errorf("Detach: %v", err)
+				t.Errorf("Hijack: %v", err)
 				return 1
 			}
 			if _, err := c.Write([]byte("lost")); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("Write after Detach: got %v, want %v", err, net.ErrClosed)
+				t.Errorf("Write after Hijack: got %v, want %v", err, net.ErrClosed)
 			}
 			go func() {
 				tc := conn.(*tls.Conn)
@@ -435,9 +435,9 @@ func TestWrap(t *testing.T) {
 		if _, ok := ConnectionState(c); ok {
 			return echo(c, p)
 		}
-		conn, buffered, err := c.Detach()
+		conn, buffered, err := c.Hijack()
 		if err != nil {
-			t.Errorf("Detach: %v", err)
+			t.Errorf("Hijack: %v", err)
 			return len(p)
 		}
 		go func() {

@@ -15,10 +15,10 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// Detach makes the connection a blocking one: it returns it, and a copy of the bytes that were read
-// and not used. If Data calls Detach, they begin with all of p: the caller knows how many of them it
-// has used. No callback comes any more, Close included, and all calls on c fail. Detach fails with a
-// [net.OpError] of [net.ErrClosed] if the connection has ended.
+// Hijack makes the connection a blocking one, as http.Hijacker does: it returns it, and a copy of the
+// bytes that were read and not used. If Data calls Hijack, they begin with all of p: the caller knows
+// how many of them it has used. No callback comes any more, Close included, and all calls on c fail.
+// Hijack fails with a [net.OpError] of [net.ErrClosed] if the connection has ended.
 //
 // It is for the connection's loop: its callbacks, and functions of AfterFunc and [Loop.Submit]. The
 // connection is a *[percore.Conn]. If the peer has not taken everything that was written to c, it
@@ -27,11 +27,11 @@ import (
 // connection; CloseWrite before it waits until the rest is sent. A CloseWrite of c's that waits for
 // the rest still happens.
 //
-// Functions of Go that wait still run, and their writes fail: call Detach when the last has run. Go
+// Functions of Go that wait still run, and their writes fail: call Hijack when the last has run. Go
 // fails from then on. For those of GoContext the connection has ended, with net.ErrClosed.
-func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
+func (c *Conn) Hijack() (conn net.Conn, buffered []byte, err error) {
 	if c.phase != open || c.asked.Load()&(askClose|askEnd) != 0 {
-		return nil, nil, c.sock.opError("detach", net.ErrClosed)
+		return nil, nil, c.sock.opError("hijack", net.ErrClosed)
 	}
 	l := c.loop
 	l.engine.Retain() // until the callback has returned: see loopLocked
@@ -47,11 +47,11 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	}
 	unsent, ok := c.takeUnsent()
 	if !ok {
-		return nil, nil, c.sock.opError("detach", net.ErrClosed)
+		return nil, nil, c.sock.opError("hijack", net.ErrClosed)
 	}
 	ends := c.asked.Load()&askShut != 0 && !c.shut
 	c.stopTimeouts()
-	c.phase = detached
+	c.phase = hijacked
 	if l.fed != c { // or Data has it in hand
 		c.dropUnused()
 	}
@@ -60,17 +60,17 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 		buffered = append(buffered, more...)
 	}
 	l.remove(c)
-	l.counts.Add(countDetached, 1)
+	l.counts.Add(countHijacked, 1)
 	l.server.left()
 	if unsent == nil {
 		if ends {
 			_ = c.sock.conn.CloseWrite() // fails if the connection is reset, which reads and writes find
 		}
-		return c.detachLayer(c.sock.conn, more), buffered, nil
+		return c.leaveLayer(c.sock.conn, more), buffered, nil
 	}
 	s := &sendingConn{Conn: c.sock.conn, sock: &c.sock}
 	s.start(unsent, ends)
-	return c.detachLayer(s, more), buffered, nil
+	return c.leaveLayer(s, more), buffered, nil
 }
 
 // takeUnsent returns the bytes that were written and not sent, or nil, and makes writes fail. It reports
@@ -267,7 +267,7 @@ func (s *sendingConn) CloseWrite() error {
 }
 
 // errSending is the error of what would overtake the bytes before, and does not wait.
-var errSending = errors.New("reactor: bytes that were written before Detach are still being sent: Write waits until they are")
+var errSending = errors.New("reactor: bytes that were written before Hijack are still being sent: Write waits until they are")
 
 // File fails, and does not wait, until the bytes before are sent, and also if they were lost: another
 // owner of the file would write between them, or after a gap.
