@@ -639,54 +639,36 @@ func TestLongState(t *testing.T) {
 	p.wantServesOn(t, testnet.Receive(t, "give", gave), want)
 }
 
-// TestSourceFails: an error of a source's ends the handover, and both processes say it.
-func TestSourceFails(t *testing.T) {
-	testnet.NoLeaks(t)
-	useFakes(t)
-	p, q := newPredecessor(t, testnet.TCP4, 0), newPredecessor(t, testnet.TCP4, 0)
-	p.source.busy = make(chan struct{})
-	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, p.server("web"), serverOf("admin", q.ln, sourceFunc(func() error { return errTest })))
-	a, _ := mustTake(t, taking)
-	mustOpen(t, a, "admin")
-	const want = `server "admin": just testing`
-	wantError(t, a.ready(t.Context(), nil), want)
-	err := testnet.Receive(t, "give", gave)
-	p.wantServesOn(t, err, want)
-	q.wantServesOn(t, err)
-}
-
-// TestAdoptFails: connections that the successor's listener refuses are lost; the others stay.
-func TestAdoptFails(t *testing.T) {
-	testnet.NoLeaks(t)
-	useFakes(t)
-	p := newPredecessor(t, testnet.TCP4, 5)
-	p.source.batch = 2
-	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, p.server("web"))
-	a, ln := mustTake(t, taking)
-	fakeOf(ln).adoptFail = errTest
-	const want = "2 of 2 connections are lost: just testing"
-	wantError(t, a.ready(t.Context(), nil), want)
-	p.wantServesOn(t, testnet.Receive(t, "give", gave), want)
-	if got, want := p.source.left(), 3; got != want {
-		t.Errorf("got %d connections, want %d", got, want)
+// TestMoveFails: what goes wrong while connections move ends the handover, and both processes say it.
+// Connections that the successor's listener refuses are lost; the others stay.
+func TestMoveFails(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		spoil func(s *server, ln *fakeListener)
+		want  string
+		lost  int
+	}{
+		{"the source", func(s *server, _ *fakeListener) { s.source = sourceFunc(func() error { return errTest }) }, `server "web": just testing`, 0},
+		{"the successor's listener", func(_ *server, ln *fakeListener) { ln.adoptFail = errTest }, "2 of 2 connections are lost: just testing", 2},
+		{"a listener that it has closed", func(_ *server, ln *fakeListener) { ln.closed = true }, "which this process has closed", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			useFakes(t)
+			p := newPredecessor(t, testnet.TCP4, 5)
+			p.source.batch = 2
+			servers := []server{p.server("web")}
+			test.spoil(&servers[0], new(fakeListener))
+			giving, taking := pair(t)
+			gave := goGive(t.Context(), giving, servers...)
+			a, ln := mustTake(t, taking)
+			test.spoil(new(server), fakeOf(ln))
+			wantError(t, a.ready(t.Context(), nil), test.want)
+			p.wantServesOn(t, testnet.Receive(t, "give", gave), test.want)
+			p.clients = p.clients[test.lost:]
+			p.wantAll(t)
+		})
 	}
-}
-
-// TestClosedSuccessor: a successor that has closed its listener refuses connections, and all stay.
-func TestClosedSuccessor(t *testing.T) {
-	testnet.NoLeaks(t)
-	useFakes(t)
-	p := newPredecessor(t, testnet.TCP4, 5)
-	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, p.server("web"))
-	a, ln := mustTake(t, taking)
-	fakeOf(ln).closed = true
-	const want = "which this process has closed"
-	wantError(t, a.ready(t.Context(), nil), want)
-	p.wantServesOn(t, testnet.Receive(t, "give", gave), want)
-	p.wantAll(t)
 }
 
 // TestLossBeforeOver: a successor that loses connections before it has said that it has taken over

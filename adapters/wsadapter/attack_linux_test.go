@@ -29,6 +29,20 @@ func (p *place) leave(ctx context.Context, give func(batch []handover.CarriedCon
 	return gone
 }
 
+// mustLeave is leave to the end, and checks its error.
+func (p *place) mustLeave(want error, give func(batch []handover.CarriedConn, more bool) error) {
+	p.t.Helper()
+	if err := testnet.Receive(p.t, "HandOver", p.leave(p.t.Context(), give)); err != want {
+		p.t.Errorf("HandOver: got %v, want %v", err, want)
+	}
+}
+
+// giveNone is a give that no connection may come to.
+func (p *place) giveNone(batch []handover.CarriedConn, _ bool) error {
+	p.t.Errorf("got %d connections, want none", len(batch))
+	return errGive
+}
+
 var errGive = errors.New("the other process has gone")
 
 // alone returns a place with one conversation, which waits for the second message.
@@ -54,7 +68,7 @@ func (p *place) wantEnd(want error) {
 func TestGiveFails(t *testing.T) {
 	p, client, server := alone(t)
 	wrote := make(chan error, 1)
-	gone := p.leave(t.Context(), func([]handover.CarriedConn, bool) error {
+	p.mustLeave(errGive, func([]handover.CarriedConn, bool) error {
 		client.send(frame("meanwhile"))
 		testnet.GoBlocked(t, "a write", func() { wrote <- server.say("by another") })
 		if len(wrote) > 0 {
@@ -62,9 +76,6 @@ func TestGiveFails(t *testing.T) {
 		}
 		return errGive
 	})
-	if err := testnet.Receive(t, "HandOver", gone); err != errGive {
-		t.Errorf("got %v, want %v", err, errGive)
-	}
 	if err := testnet.Receive(t, "the write", wrote); err != nil {
 		t.Errorf("the write: %v", err)
 	}
@@ -82,13 +93,10 @@ func TestGiveFails(t *testing.T) {
 func TestWriteMoved(t *testing.T) {
 	p, client, server := alone(t)
 	wrote := make(chan error, 1)
-	gone := p.leave(t.Context(), func([]handover.CarriedConn, bool) error {
+	p.mustLeave(nil, func([]handover.CarriedConn, bool) error {
 		testnet.GoBlocked(t, "a write", func() { wrote <- server.say("late") })
 		return nil
 	})
-	if err := testnet.Receive(t, "HandOver", gone); err != nil {
-		t.Error(err)
-	}
 	for range 2 {
 		if err := testnet.Receive(t, "the write", wrote); err != ErrMoved {
 			t.Errorf("got %v, want %v", err, ErrMoved)
@@ -108,7 +116,7 @@ func TestCloseInMove(t *testing.T) {
 		t.Run(fmt.Sprint(result), func(t *testing.T) {
 			p, client, server := alone(t)
 			var copied *os.File
-			gone := p.leave(t.Context(), func(batch []handover.CarriedConn, _ bool) (err error) {
+			p.mustLeave(result, func(batch []handover.CarriedConn, _ bool) (err error) {
 				if len(batch) == 0 {
 					return result
 				}
@@ -119,9 +127,6 @@ func TestCloseInMove(t *testing.T) {
 				server.conn.Close()
 				return result
 			})
-			if err := testnet.Receive(t, "HandOver", gone); err != result {
-				t.Errorf("got %v, want %v", err, result)
-			}
 			defer copied.Close()
 			if _, _, err := client.frame(); err != io.EOF {
 				t.Errorf("the client: got %v, want %v", err, io.EOF)
@@ -160,10 +165,7 @@ func TestSlowClose(t *testing.T) {
 	Start(c, &farewell{c})
 	go c.Close()
 	testnet.Receive(t, "Close", slow.closing)
-	gone := p.leave(t.Context(), func([]handover.CarriedConn, bool) error { return nil })
-	if err := testnet.Receive(t, "HandOver", gone); err != nil {
-		t.Error(err)
-	}
+	p.mustLeave(nil, func([]handover.CarriedConn, bool) error { return nil })
 	p.wantEnd(ErrMoved)
 	ours.Close()
 	close(slow.goOn)
@@ -186,13 +188,7 @@ func TestCloseAtRest(t *testing.T) {
 				test.end(server.conn)
 				return nil, ErrNotNow
 			}
-			gone := p.leave(t.Context(), func(batch []handover.CarriedConn, _ bool) error {
-				t.Errorf("got %d connections, want none", len(batch))
-				return errGive
-			})
-			if err := testnet.Receive(t, "HandOver", gone); err != nil {
-				t.Error(err)
-			}
+			p.mustLeave(nil, p.giveNone)
 			p.wantEnd(test.want)
 			if _, _, err := client.frame(); err != io.EOF {
 				t.Errorf("the client: got %v, want %v", err, io.EOF)
@@ -221,16 +217,13 @@ func TestSaves(t *testing.T) {
 				return []byte("last"), nil
 			}
 			var given []string
-			gone := p.leave(t.Context(), func(batch []handover.CarriedConn, _ bool) error {
+			p.mustLeave(nil, func(batch []handover.CarriedConn, _ bool) error {
 				for _, c := range batch {
 					b, err := decodeBaggage(c.State)
 					given = append(given, fmt.Sprint(string(b.state), err))
 				}
 				return nil
 			})
-			if err := testnet.Receive(t, "HandOver", gone); err != nil {
-				t.Error(err)
-			}
 			if got := strings.Join(given, ","); got != "last<nil>" || calls != 3 {
 				t.Errorf("got %q after %d calls of Save, want the last after 3", got, calls)
 			}
@@ -349,10 +342,7 @@ func TestBusy(t *testing.T) {
 	client.send(half[:7])
 	awaitHalf(t, p.chatOf(client))
 	ctx, cancel := context.WithCancel(t.Context())
-	gone := p.leave(ctx, func(batch []handover.CarriedConn, _ bool) error {
-		t.Errorf("got %d connections, want none", len(batch))
-		return nil
-	})
+	gone := p.leave(ctx, p.giveNone)
 	testnet.Eventually(t, "the departure", func() bool { return p.group.leaving.Load() != nil })
 	cancel()
 	if err := testnet.Receive(t, "HandOver", gone); err != context.Canceled {
@@ -387,13 +377,7 @@ func TestClosing(t *testing.T) {
 				return nil, nil
 			}
 			tell(server)
-			gone := p.leave(t.Context(), func(batch []handover.CarriedConn, _ bool) error {
-				t.Errorf("got %d connections, want none", len(batch))
-				return nil
-			})
-			if err := testnet.Receive(t, "HandOver", gone); err != nil {
-				t.Errorf("got %v, want no error", err)
-			}
+			p.mustLeave(nil, p.giveNone)
 			if n := counters.stayed[busy].Load() - before; n != 1 {
 				t.Errorf("got %d busy, want 1", n)
 			}
@@ -460,7 +444,7 @@ func TestHold(t *testing.T) {
 		return c.library.read()
 	}
 	take := carrier{to.group}.TakeOver
-	gone := p.leave(t.Context(), func(batch []handover.CarriedConn, more bool) error {
+	p.mustLeave(nil, func(batch []handover.CarriedConn, more bool) error {
 		nc, err := adoptCopy(p.ln, batch[0].Conn)
 		if err != nil {
 			return err
@@ -468,9 +452,6 @@ func TestHold(t *testing.T) {
 		take([]handover.CarriedConn{{Conn: nc, State: batch[0].State}}, true)
 		return nil
 	})
-	if err := testnet.Receive(t, "HandOver", gone); err != nil {
-		t.Fatal(err)
-	}
 	testnet.Eventually(t, "the Restorer", func() bool {
 		to.group.arrivals.mu.Lock()
 		defer to.group.arrivals.mu.Unlock()

@@ -137,25 +137,20 @@ func (m *member) send(message *websocket.PreparedMessage) {
 
 // write writes messages until the queue is empty or the connection fails.
 func (m *member) write() {
-	for waiting := m.take(); waiting != nil; waiting = m.take() {
-		for _, message := range waiting {
-			m.ws.SetWriteDeadline(time.Now().Add(writeTimeout))
-			if err := m.ws.WritePreparedMessage(message); err != nil {
-				m.ws.Close()
-				return
-			}
+	for {
+		m.mu.Lock()
+		if len(m.queue) == 0 {
+			m.queue = nil
+			m.mu.Unlock()
+			return
+		}
+		message := m.queue[0]
+		m.queue = m.queue[1:]
+		m.mu.Unlock()
+		m.ws.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if err := m.ws.WritePreparedMessage(message); err != nil {
+			m.ws.Close()
+			return
 		}
 	}
-}
-
-// take takes all messages out of the queue. It ends the writing if there are none.
-func (m *member) take() (waiting []*websocket.PreparedMessage) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.queue) == 0 {
-		m.queue = nil
-		return nil
-	}
-	waiting, m.queue = m.queue, m.queue[len(m.queue):]
-	return waiting
 }

@@ -42,8 +42,8 @@ func serve(ctx context.Context, part handover.Part) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 	mux.HandleFunc("GET /hub", hub.join)
-	server := httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute})
-	part.Name, part.Server = "hub", server
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	part.Name, part.Server = "hub", httpadapter.Wrap(srv)
 	service := handover.Service{
 		Parts:     []handover.Part{part},
 		Conns:     &hub.conns,
