@@ -37,20 +37,8 @@ func TestHijackedBelowAdapters(t *testing.T) {
 			if tt.tls {
 				srv.TLSConfig, client = testnet.TLS(t)
 			}
-			server := adapterEngine().wrap(srv)
 			ln := testnet.Listen(t, percoreEngine.listen, testnet.TCP4)
-			served := make(chan error, 1)
-			go func() {
-				if tt.tls {
-					served <- server.ServeTLS(ln, "", "")
-				} else {
-					served <- server.Serve(ln)
-				}
-			}()
-			defer func() {
-				server.Close()
-				testnet.Receive(t, "Serve", served)
-			}()
+			testnet.ServeWeb(t, adapterEngine().wrap(srv), ln, tt.tls)
 			for _, size := range []int{0, 3000, 4000, 5000, 9000, 20000} {
 				for _, cut := range []int{0, size / 2, size + 200, size + 5000} {
 					c := testnet.Dial(t, ln)

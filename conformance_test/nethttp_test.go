@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -48,23 +47,18 @@ func (p protocol) enabled() *http.Protocols {
 // A web is an http.Server with a client for it.
 type web struct {
 	ln        net.Listener
-	server    testnet.WebServer
 	client    *http.Client
 	transport *http.Transport
 	url       string
-	served    chan error
 }
 
-// startWeb serves handler until the test ends. The server can be configured
-// before it starts.
-func startWeb(t *testing.T, e engine, p protocol, handler http.Handler, configure ...func(*http.Server)) *web {
+// startWeb serves handler until the test ends.
+func startWeb(t *testing.T, e engine, p protocol, handler http.Handler) *web {
 	t.Helper()
 	server := &http.Server{Handler: handler, Protocols: p.enabled(), ErrorLog: log.New(io.Discard, "", 0)}
 	w := &web{
 		ln:        testnet.Listen(t, e.listen, p.kind),
-		server:    e.wrap(server),
 		transport: &http.Transport{Protocols: p.enabled(), DisableCompression: true},
-		served:    make(chan error, 1),
 	}
 	w.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		if e.dial != nil {
@@ -78,26 +72,9 @@ func startWeb(t *testing.T, e engine, p protocol, handler http.Handler, configur
 		server.TLSConfig, w.transport.TLSClientConfig = testnet.TLS(t)
 		w.url = "https://localhost"
 	}
-	for _, f := range configure {
-		f(server)
-	}
-	go w.serve(p.tls)
-	t.Cleanup(func() {
-		w.transport.CloseIdleConnections()
-		w.server.Close()
-		if err := testnet.Receive(t, "Serve ending", w.served); !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("Serve: got %v, want http.ErrServerClosed", err)
-		}
-	})
+	testnet.ServeWeb(t, e.wrap(server), w.ln, p.tls)
+	t.Cleanup(w.transport.CloseIdleConnections)
 	return w
-}
-
-func (w *web) serve(overTLS bool) {
-	if overTLS {
-		w.served <- w.server.ServeTLS(w.ln, "", "")
-		return
-	}
-	w.served <- w.server.Serve(w.ln)
 }
 
 // onEachProtocol runs test for each engine and protocol, also with httpadapter, and with percore's

@@ -40,13 +40,7 @@ func TestHAProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httpadapter.Wrap(&http.Server{Handler: whoAmI})
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
-	defer func() {
-		srv.Close()
-		testnet.Receive(t, "Serve", served)
-	}()
+	testnet.ServeWeb(t, httpadapter.Wrap(&http.Server{Handler: whoAmI}), ln, false)
 	fronts, log := startHAProxy(t, program, ln.Addr().(*net.TCPAddr))
 	for i, front := range fronts {
 		for range 3 {

@@ -145,7 +145,6 @@ func startForPrograms(t *testing.T, w way, secure bool) programSite {
 	srv := &http.Server{Handler: programHandler(), Protocols: allProtocols()}
 	server, ln := w.wrap(srv), testnet.Listen(t, w.listen, testnet.TCP4)
 	site := programSite{url: "http://" + ln.Addr().String()}
-	served := make(chan error, 1)
 	if secure {
 		config, _ := testnet.TLS(t)
 		srv.TLSConfig = config
@@ -154,17 +153,14 @@ func startForPrograms(t *testing.T, w way, secure bool) programSite {
 		if err := os.WriteFile(site.ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: config.Certificates[0].Certificate[0]}), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		go func() { served <- server.ServeTLS(ln, "", "") }()
-	} else {
-		go func() { served <- server.Serve(ln) }()
 	}
+	testnet.ServeWeb(t, server, ln, secure)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil { // no handler is left
 			t.Errorf("Shutdown: %v", err)
 		}
-		testnet.Receive(t, "Serve ending", served)
 	})
 	return site
 }

@@ -71,8 +71,7 @@ func TestProxyProtocolAtAccept(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := httpadapter.Wrap(&http.Server{Handler: whoAmI})
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	testnet.ServeWeb(t, srv, ln, false)
 	conns := 0
 	for header, want := range encodedHeaders(t) {
 		for _, at := range []int{0, 1, len(header) / 2} {
@@ -91,8 +90,6 @@ func TestProxyProtocolAtAccept(t *testing.T) {
 			}
 		}
 	}
-	srv.Close()
-	testnet.Receive(t, "Serve", served)
 }
 
 // FuzzProxyHeader compares percore's parser with go-proxyproto's. Both must accept the same

@@ -140,14 +140,7 @@ func TestProxyTLVs(t *testing.T) {
 							fmt.Fprint(w, describeTLVs(r.Context().Value(connKey{}).(net.Conn)))
 						}),
 					}
-					server, served := way.wrap(srv), make(chan error, 1)
-					go func() {
-						if overTLS {
-							served <- server.ServeTLS(ln, "", "")
-						} else {
-							served <- server.Serve(ln)
-						}
-					}()
+					testnet.ServeWeb(t, way.wrap(srv), ln, overTLS)
 					c := testnet.Dial(t, ln)
 					if _, err := io.WriteString(c, header); err != nil {
 						t.Fatal(err)
@@ -163,10 +156,6 @@ func TestProxyTLVs(t *testing.T) {
 						if got := get("/"); got != wantTLVs {
 							t.Errorf("got %q, want %q", got, wantTLVs)
 						}
-					}
-					server.Close()
-					if err := testnet.Receive(t, "Serve", served); err != http.ErrServerClosed {
-						t.Errorf("Serve: %v", err)
 					}
 				})
 			}

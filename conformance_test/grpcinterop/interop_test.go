@@ -306,24 +306,8 @@ func serveHandler(t *testing.T, s side, ln net.Listener, server server, config *
 	srv := &http.Server{Handler: handler, Protocols: new(http.Protocols), TLSConfig: config}
 	srv.Protocols.SetHTTP2(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	web := s.wrap(srv)
-	served := make(chan error, 1)
-	go func() {
-		if config != nil {
-			served <- web.ServeTLS(ln, "", "")
-		} else {
-			served <- web.Serve(ln)
-		}
-	}()
-	t.Cleanup(func() {
-		if err := web.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		if err := testnet.Receive(t, "Serve ending", served); err != http.ErrServerClosed {
-			t.Errorf("Serve: got %v, want http.ErrServerClosed", err)
-		}
-		server.Stop()
-	})
+	t.Cleanup(server.Stop)
+	testnet.ServeWeb(t, s.wrap(srv), ln, config != nil)
 }
 
 // runCases starts an interop server and runs all cases against it.

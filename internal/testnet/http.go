@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,25 @@ type WebServer interface {
 	ServeTLS(l net.Listener, certFile, keyFile string) error
 	Shutdown(ctx context.Context) error
 	Close() error
+}
+
+// ServeWeb serves l until the test ends, with the server's TLS configuration if overTLS is set. Then it
+// closes the server, unless the test has done so.
+func ServeWeb(t testing.TB, server WebServer, l net.Listener, overTLS bool) {
+	serve := func() error { return server.Serve(l) }
+	if overTLS {
+		serve = func() error { return server.ServeTLS(l, "", "") }
+	}
+	served := make(chan error, 1)
+	go func() { served <- serve() }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if err := Receive(t, "Serve ending", served); !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("Serve: got %v, want http.ErrServerClosed", err)
+		}
+	})
 }
 
 // KeepAlive returns a function that makes a GET request on c and returns the body of the response.
