@@ -291,8 +291,8 @@ func (e *end) shutRead() {
 	e.readShut = true
 }
 
-// hangUp closes the end, with a reset if the network has one. It causes a reset as well if bytes were not
-// read.
+// hangUp closes the end, with a reset if the network has one. It causes a reset as well if bytes were
+// not read.
 func (e *end) hangUp(resets bool) {
 	e.arrived()
 	unread := e.waiting() > 0
