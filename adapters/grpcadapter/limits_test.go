@@ -22,23 +22,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// tlvCredentials makes the TLVs of a connection's PROXY header part of its AuthInfo.
-type tlvCredentials struct {
-	credentials.TransportCredentials
-}
-
+// tlvInfo has the TLVs of a connection's PROXY header.
 type tlvInfo struct {
 	credentials.AuthInfo
 	tlvs []byte
-}
-
-func (c tlvCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
-	return conn, tlvInfo{info, percore.ProxyTLVs(raw)}, err
-}
-
-func (c tlvCredentials) Clone() credentials.TransportCredentials {
-	return tlvCredentials{c.TransportCredentials.Clone()}
 }
 
 // whoAmI is a service that tells a client both addresses of its connection, and the TLVs.
@@ -124,7 +111,10 @@ func TestProxyProtocol(t *testing.T) {
 					OnAccept:      func(_, remote netip.AddrPort) bool { clients.Store(remote.String(), true); return true },
 					ProxyProtocol: &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 				}, testnet.TCP4)
-				serveOn(t, lis, serve(tlvCredentials{server}), &echo, &whoAmI)
+				serveOn(t, lis, serve(handshaking{server, func(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+					conn, info, err := server.ServerHandshake(raw)
+					return conn, tlvInfo{info, percore.ProxyTLVs(raw)}, err
+				}}), &echo, &whoAmI)
 				for _, header := range headers {
 					for _, at := range []int{0, len(header.text) / 2} {
 						cc := dialServer(t, lis, grpc.WithTransportCredentials(client), grpc.WithContextDialer(dialWith(header.text, at)))

@@ -101,52 +101,31 @@ func TestServerGracefulStop(t *testing.T) {
 // credentials may take a connection away.
 func TestServerHandshake(t *testing.T) {
 	testnet.NoLeaks(t)
-	config, _ := testnet.TLS(t)
-	lis := serveEcho(t, Creds(credentials.NewTLS(config)), ConnectionTimeout(10*time.Millisecond))
-	nc := testnet.Dial(t, lis)
-	defer nc.Close()
-	if n, err := nc.Read(make([]byte, 1)); n != 0 || err == nil {
+	creds, _ := credentialsOf(t, true)
+	dial := func(opts ...Option) (nc net.Conn) {
+		t.Cleanup(func() { nc.Close() }) // behind the server's Stop
+		nc = testnet.Dial(t, serveEcho(t, opts...))
+		return nc
+	}
+	if n, err := dial(Creds(creds), ConnectionTimeout(10*time.Millisecond)).Read(make([]byte, 1)); n != 0 || err == nil {
 		t.Errorf("Read: got %d bytes, %v, want the end", n, err)
 	}
-
-	lis = testnet.Listen(t, percore.Listen, testnet.TCP4)
 	begun := make(chan bool, 1)
-	startOwn(t, lis, Creds(noticing{credentials.NewTLS(config), begun})) // which stops it with the client in the handshake
-	nc = testnet.Dial(t, lis)
-	defer nc.Close()
+	dial(Creds(handshaking{creds, func(nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
+		begun <- true
+		return creds.ServerHandshake(nc)
+	}})) // Stop finds the client in the handshake
 	testnet.Receive(t, "the handshake's begin", begun)
-
 	taken := make(chan net.Conn, 1)
-	lis = serveEcho(t, Creds(taking{credentials.NewTLS(config), taken}))
-	nc = testnet.Dial(t, lis)
-	defer nc.Close()
+	dial(Creds(handshaking{creds, func(nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
+		taken <- nc
+		return nil, nil, credentials.ErrConnDispatched
+	}}))
 	other := testnet.Receive(t, "the connection", taken)
 	if _, err := other.Write([]byte("mine")); err != nil {
 		t.Errorf("a connection that was taken away: %v", err)
 	}
 	other.Close()
-}
-
-// noticing are credentials that report when a handshake begins.
-type noticing struct {
-	credentials.TransportCredentials
-	begun chan bool
-}
-
-func (c noticing) ServerHandshake(nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c.begun <- true
-	return c.TransportCredentials.ServerHandshake(nc)
-}
-
-// taking are credentials that take all connections away.
-type taking struct {
-	credentials.TransportCredentials
-	to chan net.Conn
-}
-
-func (c taking) ServerHandshake(nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c.to <- nc
-	return nil, nil, credentials.ErrConnDispatched
 }
 
 // TestServerOptionsOnce: an option that grpc-go refuses twice is refused here.

@@ -151,8 +151,10 @@ func TestFallbackUserTimeout(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := listenOnLoops(t, 2, testnet.TCP4)
 	got := make(chan time.Duration, 1)
-	startServer(t, serveByGRPC, lis, grpc.Creds(peekingCreds{insecure.NewCredentials(), func(c net.Conn) {
+	plain := insecure.NewCredentials()
+	startServer(t, serveByGRPC, lis, grpc.Creds(handshaking{plain, func(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 		got <- tcpUserTimeout(t, c)
+		return plain.ServerHandshake(c)
 	}}))
 	if err := callUnary(callContext(t), dialServer(t, lis), nil); err != nil {
 		t.Fatal(err)
@@ -161,19 +163,6 @@ func TestFallbackUserTimeout(t *testing.T) {
 		t.Errorf("got %v, want %v", got, pingTimeout)
 	}
 }
-
-// peekingCreds shows a server's connections to the test.
-type peekingCreds struct {
-	credentials.TransportCredentials
-	peek func(net.Conn)
-}
-
-func (c peekingCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c.peek(raw)
-	return c.TransportCredentials.ServerHandshake(raw)
-}
-
-func (c peekingCreds) Clone() credentials.TransportCredentials { return c }
 
 // TestClientUserTimeout does the same as TestServerUserTimeout for clients.
 func TestClientUserTimeout(t *testing.T) {

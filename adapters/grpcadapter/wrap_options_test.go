@@ -65,6 +65,11 @@ func denyStream(any, grpc.ServerStream, *grpc.StreamServerInfo, grpc.StreamHandl
 	return errNoRight
 }
 
+// denying are credentials that refuse everyone.
+var denying = handshaking{insecure.NewCredentials(), func(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("no")
+}}
+
 func denyTap(_ context.Context, info *tap.Info) (context.Context, error) {
 	if strings.HasSuffix(info.FullMethodName, "/Unary") {
 		return nil, errors.New("not now")
@@ -109,7 +114,7 @@ func optionCases() []optionCase {
 				return grpc.Creds(creds), Creds(creds)
 			},
 		},
-		{name: "Creds", observe: observeCalls(), option: fixed(grpc.Creds(denying{insecure.NewCredentials()}), Creds(denying{insecure.NewCredentials()}))},
+		{name: "Creds", observe: observeCalls(), option: fixed(grpc.Creds(denying), Creds(denying))},
 		{name: "MaxRecvMsgSize", option: fixed(grpc.MaxRecvMsgSize(50), MaxRecvMsgSize(50)), observe: observeCalls()},
 		//lint:ignore SA1019 servers use it
 		{name: "MaxMsgSize", option: fixed(grpc.MaxMsgSize(50), nil), observe: observeCalls()},
@@ -374,15 +379,6 @@ func observeSilence(t *testing.T, lis net.Listener) string {
 			return fmt.Sprint(errors.Is(err, io.EOF))
 		}
 	}
-}
-
-// denying are credentials that refuse everyone.
-type denying struct {
-	credentials.TransportCredentials
-}
-
-func (denying) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("no")
 }
 
 // failingCodec is a codec that can't unmarshal.

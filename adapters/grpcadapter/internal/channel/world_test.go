@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/serviceconfig"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // Params of all tests: without jitter, moments are exact.
@@ -271,67 +271,36 @@ func (r real) call(ctx context.Context, waitForReady bool) (string, error) {
 
 // newRealConn connects to a server of grpc-go's, which knows no service.
 func newRealConn(w *world, addr string) net.Conn {
-	client, server := net.Pipe()
-	srv := grpc.NewServer()
-	l := &oneConn{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
-	c := &wire{world: w, addr: addr}
-	c.drain = func() {
-		go srv.GracefulStop()
+	srv, lis := grpc.NewServer(), bufconn.Listen(64<<10)
+	go srv.Serve(lis)
+	client, err := lis.Dial()
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	c.cut = func() { srv.Stop() }
-	l.conn <- &watched{Conn: server, end: func() { w.remove(c); go srv.Stop() }}
+	c := &wire{world: w, addr: addr, drain: func() { go srv.GracefulStop() }, cut: srv.Stop}
 	w.add(c)
-	go srv.Serve(l)
-	return named{client, addr}
+	return &named{Conn: client, addr: addr, end: func() { w.remove(c); go srv.Stop() }}
 }
 
-// watched calls a function when it is closed.
-type watched struct {
+// named is a connection with an address, which calls a function when it is closed.
+type named struct {
 	net.Conn
+	addr string
 	once sync.Once
 	end  func()
 }
 
-func (c *watched) Close() error {
-	c.once.Do(c.end)
-	return c.Conn.Close()
-}
+func (n *named) RemoteAddr() net.Addr { return nameAddr(n.addr) }
 
-// named is a connection with an address.
-type named struct {
-	net.Conn
-	addr string
+func (n *named) Close() error {
+	n.once.Do(n.end)
+	return n.Conn.Close()
 }
-
-func (n named) RemoteAddr() net.Addr { return nameAddr(n.addr) }
 
 type nameAddr string
 
 func (nameAddr) Network() string  { return "pipe" }
 func (a nameAddr) String() string { return string(a) }
-
-// oneConn is a listener with one connection.
-type oneConn struct {
-	conn   chan net.Conn
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conn:
-		return c, nil
-	case <-l.closed:
-		return nil, io.EOF
-	}
-}
-
-func (l *oneConn) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *oneConn) Addr() net.Addr { return nameAddr("listener") }
 
 // run plays a script and returns the log.
 //
