@@ -317,43 +317,32 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestStates: WaitForStateChange sees the states that a connection goes through.
+// TestStates: WaitForStateChange returns with each change of the state, and when its context ends.
+// TestScripts has the states.
 func TestStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, r, made := makeChannel(t, func(config *Config) {
-			dial := config.Dial
-			config.Dial = func(ctx context.Context, addr resolver.Address, link *Link) (Conn, error) {
-				time.Sleep(time.Second)
-				return dial(ctx, addr, link)
-			}
-		})
-		var seen []connectivity.State
-		go func() {
-			for s := c.GetState(); ; s = c.GetState() {
-				seen = append(seen, s)
-				if s == connectivity.Shutdown || !c.WaitForStateChange(context.Background(), s) {
-					return
-				}
-			}
-		}()
+		c, r, made := makeChannel(t, nil)
 		r.UpdateState(resolver.State{Addresses: addresses([]string{"a"})})
-		synctest.Wait()
-		for range 2 {
-			pickNow(t, c)
-			synctest.Wait()
-			(<-made).link.Gone()
-			synctest.Wait()
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if c.WaitForStateChange(ctx, connectivity.Idle) || !c.WaitForStateChange(ctx, connectivity.Ready) {
 			t.Error("the state changes of itself, or is not IDLE")
 		}
+		var seen []connectivity.State
+		go func() {
+			for s := c.GetState(); s != connectivity.Shutdown && c.WaitForStateChange(t.Context(), s); s = c.GetState() {
+				seen = append(seen, s)
+			}
+		}()
+		synctest.Wait()
+		pickNow(t, c)
+		synctest.Wait()
+		(<-made).link.Gone()
+		synctest.Wait()
 		c.Close()
 		synctest.Wait()
-		want := "[IDLE CONNECTING READY IDLE CONNECTING READY IDLE SHUTDOWN]"
-		if got := fmt.Sprint(seen); got != want {
-			t.Errorf("got %s, want %s", got, want)
+		if got := fmt.Sprint(seen); got != "[IDLE CONNECTING READY IDLE]" && got != "[IDLE READY IDLE]" {
+			t.Errorf("got %s", got)
 		}
 	})
 }
