@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -548,6 +549,10 @@ var acts = map[rune]func(s *side, rw http.ResponseWriter, r *http.Request) error
 	'3': withStatus(http.StatusNotModified),
 	'4': withStatus(http.StatusTeapot),
 	'P': func(*side, http.ResponseWriter, *http.Request) error { panic("panic") },
+	'J': func(*side, http.ResponseWriter, *http.Request) error {
+		runtime.Goexit()
+		return nil
+	},
 	'x': func(*side, http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) },
 	'h': func(s *side, rw http.ResponseWriter, _ *http.Request) error {
 		c, buffered, err := http.NewResponseController(rw).Hijack()

@@ -88,63 +88,50 @@ func TestToldByTheUser(t *testing.T) {
 			})
 		}, func(*serving) {}},
 	} {
-		for _, overTLS := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, TLS %t", tt.name, overTLS), func(t *testing.T) {
-				s := &serving{release: make(chan struct{})}
-				conns := make(chan net.Conn, 1)
-				handler := func(rw http.ResponseWriter, r *http.Request) {
-					if r.URL.Path == "/wait" {
-						<-s.release
-					}
-					io.WriteString(rw, r.URL.Path)
+		t.Run(tt.name, func(t *testing.T) {
+			s := &serving{release: make(chan struct{})}
+			conns := make(chan net.Conn, 1)
+			handler := func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/wait" {
+					<-s.release
 				}
-				configure := func(f *fixture) {
-					f.srv.ConnState = func(c net.Conn, state http.ConnState) {
-						f.connState(c, state)
-						select {
-						case conns <- c:
-						default:
-						}
+				io.WriteString(rw, r.URL.Path)
+			}
+			configure := func(f *fixture) {
+				f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+					f.connState(c, state)
+					select {
+					case conns <- c:
+					default:
 					}
 				}
-				if overTLS {
-					var config *tls.Config
-					s.f, config = startTLS(t, handler, configure)
-					if tt.name == "waiting" {
-						s.client = s.f.dial()
-						defer func() { s.client.Close() }()
-					} else {
-						s.client = s.f.dialTLS(config)
-					}
-				} else {
-					s.f = start(t, handler, configure)
-					s.client = s.f.dial()
+			}
+			s.f = start(t, handler, configure)
+			s.client = s.f.dial()
+			s.conn = testnet.Receive(t, "the connection", conns)
+			tt.reach(s)
+			told := allStates
+			if tt.name == "active" {
+				// net/http may report StateHijacked now: see TestToldHijacked.
+				told = slices.DeleteFunc(slices.Clone(told), func(st http.ConnState) bool { return st == http.StateHijacked })
+			}
+			s.f.tellAll(s.conn, told...)
+			if tt.after != nil {
+				tt.after(s)
+			}
+			if tt.name != "closed" {
+				if got := s.client.get("/"); got != "/" {
+					t.Errorf("got %q, want %q", got, "/")
 				}
-				s.conn = testnet.Receive(t, "the connection", conns)
-				tt.reach(s)
-				told := allStates
-				if tt.name == "active" {
-					// net/http may report StateHijacked now: see TestToldHijacked.
-					told = slices.DeleteFunc(slices.Clone(told), func(st http.ConnState) bool { return st == http.StateHijacked })
+				s.f.awaitParked(1)
+				if got := s.f.server.Stats(); got.Conns != 1 || got.Hijacked != 0 {
+					t.Errorf("got %+v, want one connection that isn't hijacked", got)
 				}
-				s.f.tellAll(s.conn, told...)
-				if tt.after != nil {
-					tt.after(s)
-				}
-				if tt.name != "closed" && !(overTLS && tt.name == "waiting") {
-					if got := s.client.get("/"); got != "/" {
-						t.Errorf("got %q, want %q", got, "/")
-					}
-					s.f.awaitParked(1)
-					if got := s.f.server.Stats(); got.Conns != 1 || got.Hijacked != 0 {
-						t.Errorf("got %+v, want one connection that isn't hijacked", got)
-					}
-				}
-				s.f.shutdown()
-				testnet.Eventually(t, "the connection being given up", func() bool { return s.f.server.Stats().Conns == 0 })
-				s.f.tellAll(s.conn, allStates...) // after the end
-			})
-		}
+			}
+			s.f.shutdown()
+			testnet.Eventually(t, "the connection being given up", func() bool { return s.f.server.Stats().Conns == 0 })
+			s.f.tellAll(s.conn, allStates...) // after the end
+		})
 	}
 }
 

@@ -1,12 +1,10 @@
 package httpadapter
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime"
-	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,31 +35,6 @@ func (f *fixture) flood(n int) (clients []*client) {
 		c.send(request(fmt.Sprint("/", i)))
 	}
 	return clients
-}
-
-// Hundreds of handlers wait for each other, on one processor. No request may stay in the queue.
-func TestWorkersBlocked(t *testing.T) {
-	oneProcessor(t)
-	const n = 300
-	arrived := make(chan bool, n)
-	var all sync.WaitGroup
-	all.Add(n)
-	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-		arrived <- true
-		all.Done()
-		all.Wait()
-		echoPath(rw, r)
-	}, nil)
-	clients := f.flood(n)
-	for range n {
-		testnet.Receive(t, "a request", arrived)
-	}
-	for i, c := range clients {
-		if got, want := c.answer(), fmt.Sprint("/", i); got != want {
-			t.Errorf("got the answer %q, want %q", got, want)
-		}
-	}
-	f.wantCounted(n)
 }
 
 // Each waiting handler has a worker, and there are no more workers.
@@ -152,81 +125,6 @@ func TestWorkersYield(t *testing.T) {
 		defer mu.Unlock()
 		return len(turns) == 0
 	})
-}
-
-// Handlers that panic or end their goroutines don't affect the others.
-func TestWorkersEnd(t *testing.T) {
-	const n = 100
-	for _, procs := range []int{1, 4} {
-		t.Run(fmt.Sprint(procs), func(t *testing.T) {
-			before := runtime.GOMAXPROCS(procs)
-			t.Cleanup(func() { runtime.GOMAXPROCS(before) })
-			var number atomic.Int32
-			f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-				switch number.Add(1) % 4 {
-				case 0:
-					runtime.Goexit()
-				case 1:
-					panic(http.ErrAbortHandler)
-				case 2:
-					runtime.Gosched()
-				}
-				echoPath(rw, r)
-			}, nil)
-			answered := 0
-			for i, c := range f.flood(n) {
-				resp, err := http.ReadResponse(c.br, nil)
-				if err != nil {
-					continue
-				}
-				body, _ := io.ReadAll(resp.Body)
-				if got, want := string(body), fmt.Sprint("/", i); got != want {
-					t.Errorf("got the answer %q, want %q", got, want)
-				}
-				answered++
-			}
-			if answered != n/2 {
-				t.Errorf("got %d answers, want %d", answered, n/2)
-			}
-		})
-	}
-}
-
-// A client's handler finds nothing on its goroutine that another client's handler left there. If
-// that handler has locked the thread, the thread ends, since its credentials or namespace may have
-// changed.
-func TestWorkersPassNothing(t *testing.T) {
-	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/leave" {
-			runtime.LockOSThread()
-			pprof.SetGoroutineLabels(pprof.WithLabels(r.Context(), pprof.Labels("user", "alice")))
-			return
-		}
-		var stack [128]byte
-		line, _, _ := bytes.Cut(stack[:runtime.Stack(stack[:], false)], []byte("\n"))
-		fmt.Fprintf(rw, "locked=%v labels=%v", bytes.Contains(line, []byte("locked to thread")), hasLabel("user"))
-	}, nil)
-	const n = 50
-	leaving, other := f.dial(), f.dial()
-	for range n {
-		leaving.get("/leave")
-		if got, want := other.get("/"), "locked=false labels=false"; got != want {
-			t.Fatalf("got %s, want %s", got, want)
-		}
-	}
-	f.wantCounted(2 * n)
-}
-
-// hasLabel reports whether a goroutine that serves has a label in profiles.
-func hasLabel(label string) bool {
-	var profile strings.Builder
-	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
-	for g := range strings.SplitSeq(profile.String(), "\n\n") {
-		if strings.Contains(g, "httpadapter.hasLabel") && strings.Contains(g, `"`+label+`"`) {
-			return true
-		}
-	}
-	return false
 }
 
 // Shutdown and Close also end the connections that no worker has started on.
