@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -45,6 +44,8 @@ func TestAccept(t *testing.T) {
 							return nil, nil
 						case b[0] == 'f':
 							return nil, errors.New("a handshake that fails")
+						case b[0] == 'g':
+							runtime.Goexit()
 						case b[0] == 'w': // for more
 							_, err := nc.Read(b[:])
 							return nil, err
@@ -64,23 +65,26 @@ func TestAccept(t *testing.T) {
 			if user, ok := testnet.Receive(t, "the user", users).(net.Conn); !ok || user.RemoteAddr().String() != c.LocalAddr().String() {
 				t.Errorf("got the user %v, want the connection of %v", user, c.LocalAddr())
 			}
-			fails, keeps := testnet.Dial(t, l), testnet.Dial(t, l)
-			defer keeps.Close()
-			fails.Write([]byte("f"))
-			if n, err := fails.Read(make([]byte, 1)); n != 0 || err == nil {
-				t.Errorf("got %d bytes and %v after a handshake that fails, want the end", n, err)
+			for _, sent := range []string{"f", "g"} {
+				fails := testnet.Dial(t, l)
+				fails.Write([]byte(sent))
+				if n, err := fails.Read(make([]byte, 1)); n != 0 || err == nil {
+					t.Errorf("got %d bytes and %v after a handshake that fails, want the end", n, err)
+				}
 			}
+			keeps := testnet.Dial(t, l)
+			defer keeps.Close()
 			keeps.Write([]byte("k"))
 			own := testnet.Receive(t, "a connection that is kept", kept)
 			if _, err := own.Write([]byte("!")); err != nil {
 				t.Error(err)
 			}
 			own.Close()
-			testnet.Eventually(t, "the end of two connections", func() bool {
+			testnet.Eventually(t, "the end of three connections", func() bool {
 				s := server.Stats()
 				server.mu.Lock()
 				defer server.mu.Unlock()
-				return s.Opened == 1 && s.HandshakeErrors == 1 && server.mu.conns == 1
+				return s.Opened == 1 && s.HandshakeErrors == 2 && server.mu.conns == 1
 			})
 			silent, stopped := testnet.Dial(t, l), testnet.Dial(t, l)
 			defer silent.Close()
@@ -103,28 +107,9 @@ func TestAccept(t *testing.T) {
 				}
 			}
 			testnet.Eventually(t, "the server is unused", func() bool { return unused.Load() > 0 && !server.InUse() })
-			if s := server.Stats(); s.HandshakeErrors != 3 {
-				t.Errorf("got %d handshakes that failed, want 3", s.HandshakeErrors)
+			if s := server.Stats(); s.HandshakeErrors != 4 {
+				t.Errorf("got %d handshakes that failed, want 4", s.HandshakeErrors)
 			}
 		})
 	}
-}
-
-// TestAcceptGoexit: a Handshake that ends its goroutine ends its connection.
-func TestAcceptGoexit(t *testing.T) {
-	testnet.NoLeaks(t)
-	server := New(HandlerFunc(hello), Config{Accept: func(net.Conn) Accepted {
-		return Accepted{Handshake: func(net.Conn) (net.Conn, error) { runtime.Goexit(); return nil, nil }}
-	}})
-	l := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	c := testnet.Dial(t, l)
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Errorf("got %d bytes and %v, want the end", n, err)
-	}
-	server.Close()
-	testnet.Receive(t, "Serve's return", served)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -263,6 +264,31 @@ func TestClientNotReleased(t *testing.T) {
 			t.Error("a stream that has ended is not released")
 		}
 	})
+}
+
+// TestClientStreams lets both sides write in turns.
+func TestClientStreams(t *testing.T) {
+	eachPair(t, func(t *testing.T, start func(Handler, Config) *fixture, attach func(*fixture, ClientConfig) *Conn) {
+		c := attach(start(HandlerFunc(echo), Config{}), ClientConfig{})
+		s := open(t, c, Message{})
+		for i := range 100 {
+			word, got := fmt.Sprintf("word %03d", i), make([]byte, 8)
+			if _, err := s.Write([]byte(word)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.ReadFull(got); err != nil || string(got) != word {
+				t.Fatalf("got %q and %v, want %q", got, err, word)
+			}
+		}
+	})
+}
+
+// TestClientLimits: the limits of what a server may send are those of a client's core.
+func TestClientLimits(t *testing.T) {
+	got, want := NewClient(ClientConfig{}).conns.limits, http2.DefaultConfig()
+	if want.ForClient(); got.Idle != want.Idle || got.ControlFrames != want.ControlFrames {
+		t.Errorf("got %+v, want the budgets of %+v", got, want)
+	}
 }
 
 // TestClientRoom lets calls wait for room, in their order, and gives them up with their contexts.
