@@ -79,8 +79,8 @@ func testStale(t *testing.T, secure bool, answer, extra, when string) {
 	h.End()
 }
 
-// TestLeftBody: what is missing of an answer whose body was closed, or is wrong, is not taken for the next
-// one.
+// TestLeftBody: what is missing of an answer whose body was closed, or is wrong, is not taken for the
+// next one.
 func TestLeftBody(t *testing.T) {
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
 	for _, begin := range []string{"Content-Length: 1000\r\n\r\nhello", chunked + "99\r\nhello", chunked + "5\r\nhelloxx"} {

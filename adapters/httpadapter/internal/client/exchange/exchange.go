@@ -305,8 +305,8 @@ func (e *exchange) finish(whole bool) {
 	}
 }
 
-// unwatch ends the watch of the context, and the context if it is the call's own. It reports false if the
-// context has ended first.
+// unwatch ends the watch of the context, and the context if it is the call's own. It reports false if
+// the context has ended first.
 func (e *exchange) unwatch() bool {
 	stopped := e.stop == nil || e.stop()
 	if e.cancel != nil {
