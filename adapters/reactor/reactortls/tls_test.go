@@ -284,11 +284,9 @@ func TestMaxHandshakes(t *testing.T) {
 	_, ln := serve(t, server, Limits{MaxHandshakes: 1}, &handler{data: echo})
 	var clients sync.WaitGroup
 	for range 20 {
-		c := dial(t, ln, client)
 		clients.Go(func() {
-			c.Write([]byte("x"))
-			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-				t.Error(err)
+			// On a busy machine one that waits for its client for long is closed for the next.
+			for t.Context().Err() == nil && exchange(dial(t, ln, client)) != nil {
 			}
 		})
 	}
