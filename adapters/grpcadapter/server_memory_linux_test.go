@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore"
@@ -82,19 +80,6 @@ func stackInUse() int {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int(m.StackInuse)
-}
-
-// BenchmarkServerUnary makes calls of 128 bytes, with the client in the same process.
-func BenchmarkServerUnary(b *testing.B) {
-	lis := serveEcho(b)
-	cc := dialServer(b, lis)
-	ctx, message := callContext(b), pattern(128)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := callUnary(ctx, cc, message); status.Code(err) != codes.OK {
-			b.Fatal(err)
-		}
-	}
 }
 
 // TestServerAllocs: a unary call allocates the call, its method's name and the message's bytes. The

@@ -28,10 +28,6 @@ type tappedListener struct {
 	accepted chan net.Conn
 }
 
-func tapListener(lis net.Listener) *tappedListener {
-	return &tappedListener{lis, make(chan net.Conn, 10)}
-}
-
 func (l *tappedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err == nil {
@@ -77,7 +73,7 @@ func TestServerUserTimeout(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			observe := func(listen testnet.ListenFunc, start func(lis net.Listener)) time.Duration {
-				tapped := tapListener(testnet.Listen(t, listen, testnet.TCP4))
+				tapped := &tappedListener{testnet.Listen(t, listen, testnet.TCP4), make(chan net.Conn, 10)}
 				start(tapped)
 				if err := callUnary(callContext(t), dialServer(t, tapped), nil); err != nil {
 					t.Fatal(err)
