@@ -32,7 +32,7 @@ func TestOddArguments(t *testing.T) {
 		{"Serve of a nil Server", func() error { return (*Server)(nil).Serve(unused) }, "a Server that NewServer has not made"},
 		{"RegisterService of a zero Server", func() error { new(Server).RegisterService(&echo, nil); return nil }, "a Server that NewServer has not made"},
 		{"RegisterOnDrain of a zero Server", func() error { new(Server).RegisterOnDrain(func() {}); return nil }, "a Server that NewServer has not made"},
-		{"Stream.SetLimit", func() error { new(Stream).SetLimit(-1, true); return nil }, "a negative number"},
+		{"Answer.SetLimit", func() error { new(Answer).SetLimit(-1, true); return nil }, "a negative number"},
 		{"Wrap's option", func() error { Wrap(grpc.NewServer(), nil); return nil }, "argument 1 of Wrap's options is nil"},
 		{"an option of grpc-go's", func() error { Wrap(grpc.NewServer(), DetachInterceptors(), MaxRecvMsgSize(1)); return nil }, "option 2 of Wrap is one of grpc-go's"},
 		{"Serve of a zero WrappedServer", func() error { return new(WrappedServer).Serve(unused) }, "a WrappedServer that Wrap has not made"},
@@ -70,7 +70,7 @@ func TestArguments(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	request := httptest.NewRequest(http.MethodPost, "/service/method", nil)
-	ended := new(Stream)
+	ended := new(Answer)
 	ended.sender.Init((*sending)(ended))
 	ended.sender.Finish(false)
 	testnet.CheckArguments(t, map[string]testnet.Call{
@@ -135,11 +135,11 @@ func TestArguments(t *testing.T) {
 		"Server.Serve":                  {Func: srv.Serve},
 		"Server.Shutdown":               {Func: srv.Shutdown},
 		"Server.ServeHTTP":              {Func: srv.ServeHTTP, Args: []any{httptest.NewRecorder(), request}},
-		"Stream.Abort":                  {Func: ended.Abort, Nils: "err"},
-		"Stream.CloseWithError":         {Func: ended.CloseWithError, Nils: "err"},
-		"Stream.OnEnd":                  {Func: ended.OnEnd, Nils: "f"},
-		"Stream.SendMsg":                {Func: ended.SendMsg, Nils: "m"},
-		"Stream.SetLimit":               {Func: ended.SetLimit},
+		"Answer.Abort":                  {Func: ended.Abort, Nils: "err"},
+		"Answer.CloseWithError":         {Func: ended.CloseWithError, Nils: "err"},
+		"Answer.OnEnd":                  {Func: ended.OnEnd, Nils: "f"},
+		"Answer.SendMsg":                {Func: ended.SendMsg, Nils: "m"},
+		"Answer.SetLimit":               {Func: ended.SetLimit},
 		"WrappedServer.HandOver":        {Func: wrapped.HandOver, Nils: "_"},
 		"WrappedServer.Handler":         {Func: wrapped.Handler},
 		"WrappedServer.RegisterOnDrain": {Func: wrapped.RegisterOnDrain},

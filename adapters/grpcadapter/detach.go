@@ -16,7 +16,7 @@ import (
 )
 
 // Detach lets a stream of messages go on after its method has returned, for watches and the like. It
-// calls begin with the stream's rest, a [Stream], that any goroutine may send to. Call it last in the
+// calls begin with the stream's rest, an [Answer], that any goroutine may send to. Call it last in the
 // method, which returns its result:
 //
 //	func (s *service) Watch(in *pb.WatchRequest, stream pb.Service_WatchServer) error {
@@ -25,24 +25,24 @@ import (
 //
 // In a [Server], and in a grpc.Server that [Wrap] serves past grpc-go's transport, Detach returns when
 // begin does. The method returns, and the call waits without a goroutine. The call ends, for the client,
-// stats handlers and GracefulStop, when the Stream does. If the method, or an interceptor, returns an
+// stats handlers and GracefulStop, when the Answer does. If the method, or an interceptor, returns an
 // error behind Detach, the call ends with that.
 //
-// Elsewhere Detach returns when the Stream has ended, with what the method is to return: where grpc-go's
+// Elsewhere Detach returns when the Answer has ended, with what the method is to return: where grpc-go's
 // transport serves, in ServeHTTP, and if there are stream interceptors. Those would take the method's
 // return for the end of the call, unless the option [DetachInterceptors] says that they may. The same
 // program runs in both ways.
 //
-// In begin, register the Stream where others find it. Messages are sent when the method has returned,
+// In begin, register the Answer where others find it. Messages are sent when the method has returned,
 // through stream, whose wrappers see each of them. Set headers and trailers with stream, before Close;
 // don't send with it. Another goroutine may receive with it.
 //
 // Detach fails, without calling begin, if stream is detached already, or the method has returned.
-func Detach(stream grpc.ServerStream, begin func(*Stream)) error {
+func Detach(stream grpc.ServerStream, begin func(*Answer)) error {
 	if stream == nil || begin == nil {
 		return status.Error(codes.Internal, "grpcadapter: Detach was called with a nil grpc.ServerStream or function")
 	}
-	s := &Stream{stream: stream}
+	s := &Answer{stream: stream}
 	s.sender.Init((*sending)(s))
 	ok, err := rpc.Detach(stream.Context(), &s.call, (*sending)(s))
 	switch {
@@ -55,14 +55,14 @@ func Detach(stream grpc.ServerStream, begin func(*Stream)) error {
 	return nil
 }
 
-// A Stream is the rest of a call that [Detach] has detached. Any goroutine may call the methods, which
+// An Answer is the rest of a call that [Detach] has detached. Any goroutine may call the methods, which
 // never wait for the client.
 //
 // Messages go to the client on a goroutine of the server's, one after the other. When the client takes
 // them more slowly than they come, they wait in memory, up to a limit: see SetLimit.
 //
 // The state is the sender's: see [detached.Sender].
-type Stream struct {
+type Answer struct {
 	sender detached.Sender[unsent, *sending]
 
 	// immutable
@@ -85,25 +85,25 @@ const (
 )
 
 var (
-	// ErrSlowClient is the error of a SendMsg for which there is no room: see [Stream.SetLimit]. As a
+	// ErrSlowClient is the error of a SendMsg for which there is no room: see [Answer.SetLimit]. As a
 	// status it is ResourceExhausted.
 	ErrSlowClient = status.Error(codes.ResourceExhausted, "grpcadapter: the client takes the messages too slowly")
 
-	// ErrStreamClosed is the error of a SendMsg after Close.
-	ErrStreamClosed = errors.New("grpcadapter: the Stream is closed")
+	// ErrAnswerClosed is the error of a SendMsg after Close.
+	ErrAnswerClosed = errors.New("grpcadapter: the Answer is closed")
 
 	errPanicked = status.Error(codes.Internal, "grpcadapter: a function of the program has panicked")
 	errAborted  = status.Error(codes.Aborted, "grpcadapter: the stream was aborted")
 
 	senderErrors = detached.Errors{
-		Slow: ErrSlowClient, Closed: ErrStreamClosed, Panicked: errPanicked,
+		Slow: ErrSlowClient, Closed: ErrAnswerClosed, Panicked: errPanicked,
 		Gone: status.Error(codes.Canceled, "grpcadapter: the client has gone"),
 	}
 )
 
 // Context returns a context with the values of the stream's. It is cancelled when the call has ended.
 // (An interceptor may cancel the stream's own when the method returns.)
-func (s *Stream) Context() context.Context {
+func (s *Answer) Context() context.Context {
 	of := s.stream.Context()
 	if s.held != nil {
 		return of
@@ -112,10 +112,10 @@ func (s *Stream) Context() context.Context {
 }
 
 // SendMsg sends a message behind those before it. As with a grpc.ServerStream, m must not be changed
-// from then on, and may be sent to any number of Streams. SendMsg fails when the Stream has ended, and
+// from then on, and may be sent to any number of Answers. SendMsg fails when the Answer has ended, and
 // with ErrSlowClient when the limit is reached. A message that can't be sent, because it is too long,
-// say, ends the Stream later.
-func (s *Stream) SendMsg(m any) error {
+// say, ends the Answer later.
+func (s *Answer) SendMsg(m any) error {
 	n := messageSize(m)
 	s.sender.Lock()
 	defer s.sender.Unlock()
@@ -139,12 +139,12 @@ func messageSize(m any) int {
 }
 
 // Close ends the call behind the messages that were sent, without waiting for the client, as if the
-// method had returned nil. It returns why the Stream has ended, if it has. Calls after the first have no
+// method had returned nil. It returns why the Answer has ended, if it has. Calls after the first have no
 // effect.
-func (s *Stream) Close() error { return s.CloseWithError(nil) }
+func (s *Answer) Close() error { return s.CloseWithError(nil) }
 
 // CloseWithError is Close with the status of err, as if the method had returned it.
-func (s *Stream) CloseWithError(err error) error {
+func (s *Answer) CloseWithError(err error) error {
 	s.sender.Lock()
 	defer s.sender.Unlock()
 	if s.sender.IsOpenLocked() {
@@ -155,7 +155,7 @@ func (s *Stream) CloseWithError(err error) error {
 
 // Abort ends the call at once, with the status of err; nil is Aborted. Messages that wait are dropped.
 // If the client isn't taking a message that is being sent, the stream is reset, and it sees Canceled.
-func (s *Stream) Abort(err error) {
+func (s *Answer) Abort(err error) {
 	if err == nil {
 		err = errAborted
 	}
@@ -166,7 +166,7 @@ func (s *Stream) Abort(err error) {
 // counts 64 bytes besides its own, and 1 KiB if it isn't protobuf's. A SendMsg for which there is no
 // room fails with ErrSlowClient, and with drop it also aborts the call with that status. One that finds
 // nothing waiting may be longer. It panics if bytes is negative.
-func (s *Stream) SetLimit(bytes int, drop bool) {
+func (s *Answer) SetLimit(bytes int, drop bool) {
 	if bytes < 0 {
 		panic("grpcadapter: SetLimit was called with a negative number")
 	}
@@ -174,20 +174,20 @@ func (s *Stream) SetLimit(bytes int, drop bool) {
 }
 
 // Unsent returns how many bytes of messages wait to be sent, counted as for SetLimit.
-func (s *Stream) Unsent() int { return s.sender.Unsent() }
+func (s *Answer) Unsent() int { return s.sender.Unsent() }
 
-// OnEnd sets a function that is called once when the Stream has ended: with nil when all was sent after
+// OnEnd sets a function that is called once when the Answer has ended: with nil when all was sent after
 // Close, and otherwise with a status: Canceled if the client has gone, DeadlineExceeded, or why a
 // message was not sent. There is one function; f replaces it, and nil removes it. f must not block.
 // Where the method waits in Detach f is called before the status is sent.
 //
 // No other method calls f, so a lock that f takes may be held while they are called. OnEnd calls f at
-// once if the Stream has ended, which it can't have in Detach's begin: a lock may be held there, but not
+// once if the Answer has ended, which it can't have in Detach's begin: a lock may be held there, but not
 // later.
-func (s *Stream) OnEnd(f func(err error)) { s.sender.OnEnd(f) }
+func (s *Answer) OnEnd(f func(err error)) { s.sender.OnEnd(f) }
 
-// sending is a Stream as the outlet of its sender, and as the owner of its call.
-type sending Stream
+// sending is an Answer as the outlet of its sender, and as the owner of its call.
+type sending Answer
 
 // Gone implements [rpc.Owner]. A message that is being sent fails by itself.
 func (s *sending) Gone(err error) { s.sender.End(err, false) }
@@ -271,7 +271,7 @@ type held struct {
 
 // hold is Detach where the method must not return. Its senders are goroutines of their own, which don't
 // stay when nothing is to be sent. It returns the method's result.
-func (s *Stream) hold(begin func(*Stream)) error {
+func (s *Answer) hold(begin func(*Answer)) error {
 	h := &held{ended: make(chan struct{}), aborted: make(chan struct{})}
 	s.held = h
 	defer s.sender.Finish(true) // unless it is dead

@@ -25,7 +25,7 @@ import (
 func TestDetachStreams(t *testing.T) {
 	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
 		f.w.do = func(key string, stream grpc.ServerStream) error {
-			return Detach(stream, func(s *Stream) {
+			return Detach(stream, func(s *Answer) {
 				var wg sync.WaitGroup
 				for range 2 {
 					wg.Go(func() {
@@ -74,7 +74,7 @@ func TestDetachResets(t *testing.T) {
 	w := newWatches(t)
 	var begun, ended atomic.Int64
 	w.do = func(_ string, stream grpc.ServerStream) error {
-		return Detach(stream, func(s *Stream) {
+		return Detach(stream, func(s *Answer) {
 			begun.Add(1)
 			s.OnEnd(func(error) { ended.Add(1) })
 			for i := range 3 {
@@ -125,7 +125,7 @@ func TestDetachFlood(t *testing.T) {
 	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
 		var ended atomic.Int64
 		f.w.do = func(key string, stream grpc.ServerStream) error {
-			return Detach(stream, func(s *Stream) {
+			return Detach(stream, func(s *Answer) {
 				s.OnEnd(func(error) { ended.Add(1) })
 				end := func() {
 					s.SendMsg(text("%s", key))
@@ -193,7 +193,7 @@ func TestDetachStopped(t *testing.T) {
 	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
 		const n = 50
 		var wg sync.WaitGroup
-		streams := make([]*Stream, n)
+		streams := make([]*Answer, n)
 		for i := range streams {
 			client := f.open(fmt.Sprint(i))
 			streams[i] = f.w.stream(fmt.Sprint(i))
@@ -218,7 +218,7 @@ func TestDetachStopped(t *testing.T) {
 		wg.Wait()
 		for i := range n {
 			if err := f.w.ended(fmt.Sprint(i)); err == nil {
-				t.Error("a Stream that Stop has ended has no error")
+				t.Error("an Answer that Stop has ended has no error")
 			}
 		}
 		f.awaitDetached(0)
@@ -232,7 +232,7 @@ func TestDetachPanics(t *testing.T) {
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		w := newWatches(t)
 		w.do = func(key string, stream grpc.ServerStream) error {
-			return Detach(stream, func(s *Stream) {
+			return Detach(stream, func(s *Answer) {
 				w.register(key, s)
 				s.SendMsg(text("never sent"))
 				panic("of begin")
@@ -267,7 +267,7 @@ func (exiting) SendMsg(any) error { runtime.Goexit(); return nil }
 func TestDetachGoexit(t *testing.T) {
 	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
 		f.w.do = func(key string, stream grpc.ServerStream) error {
-			return Detach(exiting{stream}, func(s *Stream) { f.w.register(key, s) })
+			return Detach(exiting{stream}, func(s *Answer) { f.w.register(key, s) })
 		}
 		for _, early := range []bool{false, true} {
 			key := fmt.Sprint(early)

@@ -28,9 +28,9 @@ func TestDetachMemory(t *testing.T) {
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	w := newWatches(t)
 	const n, few, most = 10_000, 300, 900
-	streams := make(chan *Stream, n+few)
+	streams := make(chan *Answer, n+few)
 	w.do = func(_ string, stream grpc.ServerStream) error {
-		return Detach(stream, func(s *Stream) { streams <- s })
+		return Detach(stream, func(s *Answer) { streams <- s })
 	}
 	srv := startWatches(t, lis, w)
 	p := framePeer(t, lis)

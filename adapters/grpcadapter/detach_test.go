@@ -28,15 +28,15 @@ import (
 // the test sends what comes of it.
 type watches struct {
 	t  testing.TB
-	do func(key string, stream grpc.ServerStream) error // nil: register the Stream
+	do func(key string, stream grpc.ServerStream) error // nil: register the Answer
 
 	mu      sync.Mutex
-	streams map[string]*Stream
+	streams map[string]*Answer
 	ends    map[string]chan error
 }
 
 func newWatches(t testing.TB) *watches {
-	return &watches{t: t, streams: make(map[string]*Stream), ends: make(map[string]chan error)}
+	return &watches{t: t, streams: make(map[string]*Answer), ends: make(map[string]chan error)}
 }
 
 func (w *watches) desc() *grpc.ServiceDesc {
@@ -55,10 +55,10 @@ func (w *watches) watch(_ any, stream grpc.ServerStream) error {
 	if w.do != nil {
 		return w.do(key, stream)
 	}
-	return Detach(stream, func(s *Stream) { w.register(key, s) })
+	return Detach(stream, func(s *Answer) { w.register(key, s) })
 }
 
-func (w *watches) register(key string, s *Stream) {
+func (w *watches) register(key string, s *Answer) {
 	ended := make(chan error, 1)
 	s.OnEnd(func(err error) { ended <- err })
 	w.mu.Lock()
@@ -66,10 +66,10 @@ func (w *watches) register(key string, s *Stream) {
 	w.streams[key], w.ends[key] = s, ended
 }
 
-// stream returns the Stream of a key, once it is there.
-func (w *watches) stream(key string) (s *Stream) {
+// stream returns the Answer of a key, once it is there.
+func (w *watches) stream(key string) (s *Answer) {
 	w.t.Helper()
-	testnet.Eventually(w.t, "the Stream "+key, func() bool {
+	testnet.Eventually(w.t, "the Answer "+key, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		s = w.streams[key]
@@ -221,7 +221,7 @@ func TestDetach(t *testing.T) {
 				}
 			}
 			if err := s.Context().Err(); err != nil {
-				t.Errorf("the context of a Stream that waits: %v", err)
+				t.Errorf("the context of an Answer that waits: %v", err)
 			}
 			for j := range 5 {
 				s.SendMsg(text("last %d", j))
@@ -260,7 +260,7 @@ func TestDetachMetadata(t *testing.T) {
 		f.w.do = func(key string, stream grpc.ServerStream) error {
 			_ = stream.SetHeader(metadata.Pairs("early", "1"))
 			stream.SetTrailer(metadata.Pairs("tail", "1"))
-			return Detach(stream, func(s *Stream) {
+			return Detach(stream, func(s *Answer) {
 				f.w.register(key, s)
 				streams <- stream
 			})
@@ -370,7 +370,7 @@ func TestDetachEndsAtClose(t *testing.T) {
 	w := newWatches(t)
 	w.do = func(key string, stream grpc.ServerStream) error {
 		streams <- stream
-		return Detach(stream, func(s *Stream) { w.register(key, s) })
+		return Detach(stream, func(s *Answer) { w.register(key, s) })
 	}
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	srv := startWatches(t, lis, w, StatsHandler(gate))
@@ -415,14 +415,14 @@ func TestDetachInMethod(t *testing.T) {
 	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
 		twice := make(chan error, 1)
 		f.w.do = func(key string, stream grpc.ServerStream) error {
-			err := Detach(stream, func(s *Stream) {
+			err := Detach(stream, func(s *Answer) {
 				f.w.register(key, s)
 				s.SendMsg(text("1"))
 				s.SendMsg(text("2"))
 				s.Close()
 			})
 			if f.waits {
-				twice <- Detach(stream, func(*Stream) { t.Error("a second Detach has begun") })
+				twice <- Detach(stream, func(*Answer) { t.Error("a second Detach has begun") })
 			}
 			if key == "fails" && err == nil {
 				return status.Error(codes.Aborted, "behind Detach")
@@ -576,7 +576,7 @@ func TestDetachSlow(t *testing.T) {
 func TestDetachReceives(t *testing.T) {
 	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
 		f.w.do = func(_ string, stream grpc.ServerStream) error {
-			return Detach(stream, func(s *Stream) {
+			return Detach(stream, func(s *Answer) {
 				go func() {
 					for {
 						in := new(wrapperspb.BytesValue)
@@ -680,7 +680,7 @@ func TestDetachInterceptors(t *testing.T) {
 		}
 		ctx := s.Context()
 		if ctx.Value(statsKey("of")) != "interceptor" || ctx.Err() != nil {
-			t.Errorf("the context of a Stream has the value %v, and is %v", ctx.Value(statsKey("of")), ctx.Err())
+			t.Errorf("the context of an Answer has the value %v, and is %v", ctx.Value(statsKey("of")), ctx.Err())
 		}
 		called := make(chan bool)
 		context.AfterFunc(ctx, func() { close(called) })

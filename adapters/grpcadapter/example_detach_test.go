@@ -22,12 +22,12 @@ type watchers struct {
 
 	mu  sync.Mutex
 	now healthpb.HealthCheckResponse_ServingStatus
-	all map[*grpcadapter.Stream]bool
+	all map[*grpcadapter.Answer]bool
 }
 
 // Watch returns at once. The call goes on.
 func (w *watchers) Watch(_ *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
-	return grpcadapter.Detach(stream, func(s *grpcadapter.Stream) {
+	return grpcadapter.Detach(stream, func(s *grpcadapter.Answer) {
 		s.OnEnd(func(error) { // not before this function has returned
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -62,7 +62,7 @@ func (w *watchers) close() {
 
 // A health service whose watches hold neither a goroutine nor a buffer.
 func ExampleDetach() {
-	w := &watchers{now: healthpb.HealthCheckResponse_SERVING, all: make(map[*grpcadapter.Stream]bool)}
+	w := &watchers{now: healthpb.HealthCheckResponse_SERVING, all: make(map[*grpcadapter.Answer]bool)}
 	srv := grpcadapter.NewServer()
 	healthpb.RegisterHealthServer(srv, w)
 	srv.RegisterOnDrain(w.close)

@@ -120,7 +120,7 @@ func (s *Server) GracefulStop() { s.rpc.GracefulStop() }
 
 // RegisterOnDrain registers a function that is called, on a goroutine of its own, when GracefulStop,
 // Shutdown or HandOver is called for the first time, or at once if that was before. It is for calls that
-// wait: close the [Stream]s, with Unavailable, say, so that the clients come back elsewhere, or
+// wait: close the [Answer]s, with Unavailable, say, so that the clients come back elsewhere, or
 // GracefulStop waits for them.
 func (s *Server) RegisterOnDrain(f func()) {
 	s.check("RegisterOnDrain")

@@ -124,7 +124,7 @@ func TestServerPeersLeave(t *testing.T) {
 				w := newWatches(t)
 				detached := make(chan error, 1)
 				w.do = func(_ string, stream grpc.ServerStream) error {
-					return Detach(stream, func(s *Stream) {
+					return Detach(stream, func(s *Answer) {
 						begun <- true
 						s.OnEnd(func(err error) { detached <- err })
 					})
@@ -151,7 +151,7 @@ func TestServerPeersLeave(t *testing.T) {
 						switch c.path {
 						case "":
 						case "/Watches/Watch", "/Watches/Chat":
-							got = fmt.Sprint(testnet.Receive(t, name+": the end of the Stream", detached) != nil)
+							got = fmt.Sprint(testnet.Receive(t, name+": the end of the Answer", detached) != nil)
 						default:
 							got = testnet.Receive(t, name+": the end of the call", ended)
 						}

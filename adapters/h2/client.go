@@ -57,7 +57,7 @@ type ClientConfig struct {
 	PingTimeout time.Duration
 	PingIdle    bool
 
-	// PingResets makes streams that are reset with Cancel count as open, as far as Room goes, until the
+	// PingResets makes streams that are reset with Cancel count as open, as far as Quota goes, until the
 	// server has answered a PING behind the first of them. So calls leave a connection whose server has
 	// gone silent, as with net/http. A stream doesn't count if HEADERS or DATA of any have come since it
 	// was opened, or if none have since the last PING was answered: gRPC's servers close connections that

@@ -299,7 +299,7 @@ func TestClientRoom(t *testing.T) {
 		hello(s, r)
 	}), Config{Streams: 2})
 	c := f.attach(percore.Dial, ClientConfig{})
-	testnet.Eventually(t, "the server's limit is known", func() bool { return c.Room() == 2 })
+	testnet.Eventually(t, "the server's limit is known", func() bool { return c.Quota() == 2 })
 	streams := make([]Stream, 2)
 	for i := range streams {
 		if err := c.Open(noContext, &streams[i], post, Message{End: true}); err != nil {
@@ -307,8 +307,8 @@ func TestClientRoom(t *testing.T) {
 		}
 		defer streams[i].Close()
 	}
-	if err := c.Open(noContext, new(Stream), post, Message{End: true}); err != ErrNoRoom {
-		t.Fatalf("got %v, want ErrNoRoom", err)
+	if err := c.Open(noContext, new(Stream), post, Message{End: true}); err != ErrNoQuota {
+		t.Fatalf("got %v, want ErrNoQuota", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	given := make(chan error, 1)
@@ -345,8 +345,8 @@ func TestClientRoom(t *testing.T) {
 			t.Errorf("call %d was not made", i)
 		}
 	}
-	if c.Room() != 2-c.Streams() {
-		t.Errorf("there is room for %d, and %d streams are open", c.Room(), c.Streams())
+	if c.Quota() != 2-c.Streams() {
+		t.Errorf("there is room for %d, and %d streams are open", c.Quota(), c.Streams())
 	}
 }
 
@@ -364,8 +364,8 @@ func TestClientReserve(t *testing.T) {
 		}
 	}})
 	testnet.Receive(t, "the server's SETTINGS", ready)
-	if !c.Reserve() || c.Reserve() || c.Reserved() != 2 || c.Room() != 0 {
-		t.Fatalf("%d are reserved, and there is room for %d", c.Reserved(), c.Room())
+	if !c.Reserve() || c.Reserve() || c.Reserved() != 2 || c.Quota() != 0 {
+		t.Fatalf("%d are reserved, and there is room for %d", c.Reserved(), c.Quota())
 	}
 	if c.DrainIfIdle() {
 		t.Error("a connection with a reservation was drained")

@@ -443,7 +443,7 @@ func TestClientPingResets(t *testing.T) {
 				if !counts {
 					room = 3
 				}
-				if got := c.Room(); got != room {
+				if got := c.Quota(); got != room {
 					t.Errorf("%s: room for %d streams, want %d", when, got, room)
 				}
 			}
@@ -453,8 +453,8 @@ func TestClientPingResets(t *testing.T) {
 			cancel()
 			want(0, "after three")
 			if counts {
-				if _, err := open(nil); err != ErrNoRoom {
-					t.Errorf("Open: got %v, want %v", err, ErrNoRoom)
+				if _, err := open(nil); err != ErrNoQuota {
+					t.Errorf("Open: got %v, want %v", err, ErrNoQuota)
 				}
 			}
 			waits := make(chan error)

@@ -74,8 +74,8 @@ var (
 	// has hung up, or either side has sent GOAWAY, or all numbers of streams are used up.
 	ErrLeaving = errors.New("h2: the connection takes no more streams")
 
-	// ErrNoRoom is for a connection whose Room is 0, and no ctx to wait with.
-	ErrNoRoom = http2.ErrNoRoom
+	// ErrNoQuota is for a connection whose Quota is 0, and no ctx to wait with.
+	ErrNoQuota = http2.ErrNoQuota
 )
 
 // ErrUnserved is what a StreamError of a client wraps if the server's GOAWAY says that it has not served

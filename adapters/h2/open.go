@@ -11,9 +11,9 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// Room returns how many streams can be opened now, or 0 if bodies that are not read have taken most of
+// Quota returns how many streams can be opened now, or 0 if bodies that are not read have taken most of
 // ConnWindow: the answers of more streams might wait for their readers.
-func (c *Conn) Room() int {
+func (c *Conn) Quota() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.isChokedLocked() {
@@ -23,7 +23,7 @@ func (c *Conn) Room() int {
 }
 
 // Reserve reserves a stream on a client's connection, which is not idle from then on: neither
-// IdleTimeout nor DrainIfIdle ends it. It reports false if Room is 0. Once that has changed State is
+// IdleTimeout nor DrainIfIdle ends it. It reports false if Quota is 0. Once that has changed State is
 // called with Roomy, or with Leaving. The next Open that succeeds uses the reservation up, so all
 // streams of a connection should have one, or none. A call that doesn't open its stream must call
 // Unreserve.
@@ -69,7 +69,7 @@ func (c *Conn) roomLocked() int {
 	if !c.takesStreamsLocked() {
 		return 0
 	}
-	room := c.core.Room() - c.waiting.taken()
+	room := c.core.Quota() - c.waiting.taken()
 	if end := c.clock.ends; end != nil {
 		room -= end.resets
 	}
@@ -117,8 +117,8 @@ func (clientSide) look(c *Conn) {
 // [Stream.Close]. Neither r nor m are kept.
 //
 // If the connection has as many streams as the server allows Open waits, until ctx ends; with a nil
-// ctx, or a reservation, it returns ErrNoRoom. After that it waits as Send does if m has a body, but
-// not for ctx. Its errors are ErrLeaving, ErrNoRoom, ctx's, one about a field that is not valid, and
+// ctx, or a reservation, it returns ErrNoQuota. After that it waits as Send does if m has a body, but
+// not for ctx. Its errors are ErrLeaving, ErrNoQuota, ctx's, one about a field that is not valid, and
 // those of Send. With the last the stream was opened.
 func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error {
 	switch {
@@ -186,16 +186,16 @@ func (cl clientSide) await(ctx context.Context, c *Conn) error {
 	switch {
 	case !c.takesStreamsLocked():
 		return ErrLeaving
-	case c.waiting.reservations() > 0 && c.core.Room() == 0: // the server has lowered its limit since
-		return ErrNoRoom
+	case c.waiting.reservations() > 0 && c.core.Quota() == 0: // the server has lowered its limit since
+		return ErrNoQuota
 	case c.waiting.reservations() > 0:
 		return nil
 	case ctx == nil && c.isChokedLocked():
-		return ErrNoRoom
+		return ErrNoQuota
 	case c.roomLocked() > 0 && !c.waiting.hasOpeners():
 		return nil
 	case ctx == nil:
-		return ErrNoRoom
+		return ErrNoQuota
 	}
 	o := c.makeWaiting().enter()
 	c.workers.counts.Add(countStalls, 1)
@@ -211,7 +211,7 @@ func (cl clientSide) await(ctx context.Context, c *Conn) error {
 		return ctx.Err()
 	case !c.takesStreamsLocked():
 		return ErrLeaving
-	case c.core.Room() == 0: // the server has lowered its limit since
+	case c.core.Quota() == 0: // the server has lowered its limit since
 		return cl.await(ctx, c)
 	}
 	return nil

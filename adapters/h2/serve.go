@@ -14,8 +14,8 @@ import (
 type serverSide struct{}
 
 // accept opens the stream of a request, unless the handler refuses it. It returns the stream if its
-// handler is to be called now, and otherwise nil. It releases mu for the call of Accept, which may change
-// ContentLength.
+// handler is to be called now, and otherwise nil. It releases mu for the call of Accept, which may
+// change ContentLength.
 func (side serverSide) accept(c *Conn, ev *http2.Event) *Stream {
 	var h StreamHandler
 	r := (*Request)(ev.Request)

@@ -20,8 +20,8 @@ import (
 //
 // age and requests are 0 for no limit. Each connection's limits differ from them by up to a tenth, so
 // that connections that began together don't end together. A connection that has come from another
-// process by package handover begins anew. How a long answer ends is the program's choice: a [Stream] is
-// told by OnMaxAge.
+// process by package handover begins anew. How a long answer ends is the program's choice: an
+// [Answer] is told by OnMaxAge.
 //
 // Serve then sets the http.Server's ConnContext, too, which calls the user's. A handler that sets
 // Connection itself overrules the limits, and an answer to a request with the header Upgrade, which may
@@ -95,8 +95,8 @@ func (a *connAge) untilEnd() time.Duration {
 // OnMaxAge makes f be called, on a goroutine of its own, when the connection has reached its age by
 // [MaxAge]: an answer that goes on keeps the client there, so tell it to come back, and Close. If the
 // connection is older already, f is called when as much time has passed once more. f isn't called
-// without that option, or when the Stream has ended. Several functions may be set.
-func (s *Stream) OnMaxAge(f func()) {
+// without that option, or when the Answer has ended. Several functions may be set.
+func (s *Answer) OnMaxAge(f func()) {
 	if f == nil {
 		panic("httpadapter: OnMaxAge was called with a nil function")
 	}

@@ -96,12 +96,12 @@ func TestConnAge(t *testing.T) {
 	}
 }
 
-// TestMaxAgeDetached: a Stream whose connection has reached its age is told.
+// TestMaxAgeDetached: an Answer whose connection has reached its age is told.
 func TestMaxAgeDetached(t *testing.T) {
 	h := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "begin")
 		_ = http.NewResponseController(w).Flush()
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			s.OnMaxAge(func() {
 				_, _ = io.WriteString(s, ", come back")
 				s.Close()

@@ -14,8 +14,8 @@ import (
 func TestArguments(t *testing.T) {
 	s := Wrap(&http.Server{Addr: "127.0.0.1:no"})
 	with := func(o Option) { Wrap(new(http.Server), o) }
-	var stream *Stream
-	hold(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), func(s *Stream) {
+	var stream *Answer
+	hold(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), func(s *Answer) {
 		stream = s
 		s.Close()
 	})
@@ -38,13 +38,13 @@ func TestArguments(t *testing.T) {
 		"Server.SetKeepAlivesEnabled": {Func: s.SetKeepAlivesEnabled},
 		"Server.Shutdown":             {Func: s.Shutdown},
 
-		"Stream.Abort":            {Func: stream.Abort, Nils: "err"},
-		"Stream.OnEnd":            {Func: stream.OnEnd, Nils: "f"},
-		"Stream.OnMaxAge":         {Func: stream.OnMaxAge},
-		"Stream.SetLimit":         {Func: stream.SetLimit},
-		"Stream.SetWriteDeadline": {Func: stream.SetWriteDeadline},
-		"Stream.Write":            {Func: stream.Write},
-		"Stream.WriteHeader":      {Func: stream.WriteHeader},
+		"Answer.Abort":            {Func: stream.Abort, Nils: "err"},
+		"Answer.OnEnd":            {Func: stream.OnEnd, Nils: "f"},
+		"Answer.OnMaxAge":         {Func: stream.OnMaxAge},
+		"Answer.SetLimit":         {Func: stream.SetLimit},
+		"Answer.SetWriteDeadline": {Func: stream.SetWriteDeadline},
+		"Answer.Write":            {Func: stream.Write},
+		"Answer.WriteHeader":      {Func: stream.WriteHeader},
 	})
 }
 

@@ -230,8 +230,8 @@ func TestBodyReadBeyondHandler(t *testing.T) {
 	}
 }
 
-// If a handler leaves the rest of a body unread, the rest decides what happens to the connection, as with
-// net/http. See acts for what the handlers do.
+// If a handler leaves the rest of a body unread, the rest decides what happens to the connection, as
+// with net/http. See acts for what the handlers do.
 func TestBodyLeft(t *testing.T) {
 	needParking(t)
 	var all sync.WaitGroup

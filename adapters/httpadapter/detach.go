@@ -15,35 +15,36 @@ import (
 	"github.com/percore/percore/internal/shared/detached"
 )
 
-// Detach lets the answer to r go on after the handler has returned, for server-sent events, long polls
-// and the like. It calls begin with the answer's rest, a [Stream], that any goroutine may write to. Call
-// it last in the handler: what the handler has written before comes first, and w takes nothing more.
+// Detach lets the answer to r go on after the handler has returned, for server-sent events, long
+// polls and the like. It calls begin with the answer's rest, an [Answer], that any goroutine may
+// write to. Call it last in the handler: what the handler has written before comes first, and w takes
+// nothing more.
 //
 // Where the engine serves the connection, Detach returns when begin does. The handler returns, and the
-// answer waits without a goroutine and without a buffer. Elsewhere Detach returns when the Stream has
+// answer waits without a goroutine and without a buffer. Elsewhere Detach returns when the Answer has
 // ended: if net/http serves the connection (see [Server]), off Linux, with httptest.ResponseRecorder,
 // and if middleware has wrapped w, with two exceptions. The same program runs in both ways.
 //
 // Detach looks below wrappers that have the method Unwrap, as [http.ResponseController] does. If the
-// header was sent, and has no Content-Encoding, the Stream writes past the wrapper. Otherwise it writes
+// header was sent, and has no Content-Encoding, the Answer writes past the wrapper. Otherwise it writes
 // through it, and the handler waits. So send the header first, behind such middleware. The wrapper sees
 // what was written before Detach, and no more.
 //
 // The time for which the answer waits doesn't count for the http.Server's WriteTimeout, which bounds
-// each send instead: see [Stream.SetWriteDeadline].
+// each send instead: see [Answer.SetWriteDeadline].
 //
 // Where the handler waits nothing keeps w from taking bytes behind the answer: don't write to it.
 //
-// In begin, register the Stream where others find it. Bytes that are written to it are sent when the
+// In begin, register the Answer where others find it. Bytes that are written to it are sent when the
 // handler has returned. If begin panics the answer is cut.
 //
-// An answer without a body has nothing to wait for, so its Stream ends by itself, as after Close: one
+// An answer without a body has nothing to wait for, so its Answer ends by itself, as after Close: one
 // with the status 204 or 304, and one to HEAD once its header was sent, by Flush or because the body is
 // long. (Where Detach waits, and w had such a header, the first bytes that are flushed end it.)
 //
 // Detach fails, without calling begin, if the answer is hijacked or detached already, or the handler
 // has returned.
-func Detach(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
+func Detach(w http.ResponseWriter, r *http.Request, begin func(*Answer)) error {
 	if w == nil || r == nil || begin == nil {
 		return errors.New("httpadapter: Detach was called with a nil http.ResponseWriter, *http.Request or function")
 	}
@@ -88,7 +89,7 @@ func passes(w, below http.ResponseWriter) bool {
 	return ok && b.SentPlain() && http.NewResponseController(w).Flush() == nil
 }
 
-// A Stream is the rest of an answer that [Detach] has detached. It is an [http.ResponseWriter] and an
+// An Answer is the rest of an answer that [Detach] has detached. It is an [http.ResponseWriter] and an
 // [http.Flusher] for code that writes answers, and goes on until Close. Any goroutine may call the
 // methods, which never wait for the client.
 //
@@ -97,7 +98,7 @@ func passes(w, below http.ResponseWriter) bool {
 // they wait in memory, up to a limit: see SetLimit.
 //
 // The state is the sender's: see [detached.Sender].
-type Stream struct {
+type Answer struct {
 	sender detached.Sender[byte, outlet]
 	ctx    context.Context // immutable
 
@@ -109,44 +110,44 @@ type Stream struct {
 	timed  bool        // the program has set the write deadline; guarded by deadlines
 }
 
-// outlet is what a Stream writes to. The sender calls Write, Flush and Finish, which may block.
+// outlet is what an Answer writes to. The sender calls Write, Flush and Finish, which may block.
 type outlet interface {
 	detached.Outlet[byte]                  // stream has all but Start and Cut
-	Header(wrote bool) http.Header         // nil if it is fixed, as wrote says of the Stream
+	Header(wrote bool) http.Header         // nil if it is fixed, as wrote says of the Answer
 	WriteHeader(status int, explicit bool) // a final status, before anything is written; the program's, or 200
 	Write(p []byte) error                  // without a count, which would keep p in memory as it waits
 	Flush() error
 	Finish(complete bool) error         // all was written, or the answer is cut
 	IsComplete() bool                   // see IsWhole of detached.Outlet
-	SetWriteDeadline(t time.Time) error // if the Stream isn't over
+	SetWriteDeadline(t time.Time) error // if the Answer isn't over
 	WriteTimeout() time.Duration        // of the http.Server; 0: none
 }
 
 var (
-	// ErrClientGone is the error of a Stream whose client has ended its side, or the connection.
+	// ErrClientGone is the error of an Answer whose client has ended its side, or the connection.
 	ErrClientGone = errors.New("httpadapter: the client has gone")
 
-	// ErrSlowClient is the error of a Write for which there is no room: see [Stream.SetLimit].
+	// ErrSlowClient is the error of a Write for which there is no room: see [Answer.SetLimit].
 	ErrSlowClient = errors.New("httpadapter: the client takes the answer too slowly")
 
-	// ErrStreamClosed is the error of a Write after Close.
-	ErrStreamClosed = errors.New("httpadapter: the Stream is closed")
+	// ErrAnswerClosed is the error of a Write after Close.
+	ErrAnswerClosed = errors.New("httpadapter: the Answer is closed")
 
-	errAborted  = errors.New("httpadapter: the Stream was aborted")
-	errShare    = fmt.Errorf("httpadapter: the Stream was cut: %w", accepting.ErrShare)
+	errAborted  = errors.New("httpadapter: the Answer was aborted")
+	errShare    = fmt.Errorf("httpadapter: the Answer was cut: %w", accepting.ErrShare)
 	errPanicked = semantics.ErrPanicked
 	errDetached = semantics.ErrDetached
 
-	senderErrors = detached.Errors{Slow: ErrSlowClient, Closed: ErrStreamClosed, Panicked: errPanicked, Gone: ErrClientGone}
+	senderErrors = detached.Errors{Slow: ErrSlowClient, Closed: ErrAnswerClosed, Panicked: errPanicked, Gone: ErrClientGone}
 )
 
 // Context returns a context with the values of the request's that Detach was given. It is cancelled
-// when the Stream has ended. (Middleware may cancel the request's own when the handler returns.)
-func (s *Stream) Context() context.Context { return s.ctx }
+// when the Answer has ended. (Middleware may cancel the request's own when the handler returns.)
+func (s *Answer) Context() context.Context { return s.ctx }
 
 // Header is http.ResponseWriter's, for a header that is not fixed yet, and for trailers, if it is called
 // before that.
-func (s *Stream) Header() http.Header {
+func (s *Answer) Header() http.Header {
 	s.sender.Lock()
 	defer s.sender.Unlock()
 	if s.header == nil && s.sender.IsOpenLocked() { // or the sender has it
@@ -159,7 +160,7 @@ func (s *Stream) Header() http.Header {
 }
 
 // WriteHeader is http.ResponseWriter's, for a final status.
-func (s *Stream) WriteHeader(status int) {
+func (s *Answer) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic("httpadapter: WriteHeader was called with a status that is not between 100 and 999")
 	}
@@ -171,7 +172,7 @@ func (s *Stream) WriteHeader(status int) {
 }
 
 // writeHeaderLocked fixes the header. There was no sender yet if nothing was written.
-func (s *Stream) writeHeaderLocked(status int, explicit bool) {
+func (s *Answer) writeHeaderLocked(status int, explicit bool) {
 	if s.wrote || !s.sender.IsOpenLocked() {
 		return
 	}
@@ -183,8 +184,8 @@ func (s *Stream) writeHeaderLocked(status int, explicit bool) {
 }
 
 // Write adds p to the body, all of it or nothing. The client gets it with the next Flush or Close, if
-// not before. Write fails when the Stream has ended, and with ErrSlowClient when the limit is reached.
-func (s *Stream) Write(p []byte) (n int, err error) {
+// not before. Write fails when the Answer has ended, and with ErrSlowClient when the limit is reached.
+func (s *Answer) Write(p []byte) (n int, err error) {
 	s.sender.Lock()
 	defer s.sender.Unlock()
 	if err := s.sender.AdmitLocked(len(p)); err != nil {
@@ -196,7 +197,7 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 }
 
 // Flush is http.Flusher's: it lets the client have what was written. It doesn't wait for that.
-func (s *Stream) Flush() {
+func (s *Answer) Flush() {
 	s.sender.Lock()
 	defer s.sender.Unlock()
 	s.writeHeaderLocked(http.StatusOK, false)
@@ -204,8 +205,8 @@ func (s *Stream) Flush() {
 }
 
 // Close ends the answer behind what was written, without waiting for the client. The connection then
-// serves its next request. It returns why the Stream has ended, if it has.
-func (s *Stream) Close() error {
+// serves its next request. It returns why the Answer has ended, if it has.
+func (s *Answer) Close() error {
 	s.sender.Lock()
 	defer s.sender.Unlock()
 	return s.sender.CloseLocked()
@@ -214,7 +215,7 @@ func (s *Stream) Close() error {
 // Abort cuts the answer: what is unsent is dropped, and the client sees that the answer is not complete
 // if its length or chunks show that, because the connection, or the stream of HTTP/2, ends. The function
 // of OnEnd gets err, or another error if that is nil.
-func (s *Stream) Abort(err error) {
+func (s *Answer) Abort(err error) {
 	if err == nil {
 		err = errAborted
 	}
@@ -224,7 +225,7 @@ func (s *Stream) Abort(err error) {
 // SetLimit sets how many bytes may wait for a slow client, 64 KiB at first. A Write for which
 // there is no room fails with ErrSlowClient, and with drop it also aborts the answer. One that finds
 // nothing waiting may be longer. It panics if bytes is negative.
-func (s *Stream) SetLimit(bytes int, drop bool) {
+func (s *Answer) SetLimit(bytes int, drop bool) {
 	if bytes < 0 {
 		panic("httpadapter: SetLimit was called with a negative number")
 	}
@@ -232,13 +233,13 @@ func (s *Stream) SetLimit(bytes int, drop bool) {
 }
 
 // Unsent returns how many bytes wait for the client to take them, or for Flush.
-func (s *Stream) Unsent() int { return s.sender.Unsent() }
+func (s *Answer) Unsent() int { return s.sender.Unsent() }
 
 // SetWriteDeadline sets the time after which bytes can't be sent to the client any more, as that of
 // [http.ResponseController]. The zero time removes it. Without a call each send has the http.Server's
 // WriteTimeout for itself: so long may a client take for the bytes that go to it at once. A deadline
 // that w had before Detach doesn't count any more.
-func (s *Stream) SetWriteDeadline(t time.Time) error {
+func (s *Answer) SetWriteDeadline(t time.Time) error {
 	s.deadlines.Lock()
 	defer s.deadlines.Unlock()
 	s.timed = true
@@ -247,7 +248,7 @@ func (s *Stream) SetWriteDeadline(t time.Time) error {
 
 // limitSend sets the write deadline of a send that begins, or removes that of one that has ended, unless
 // the program has set one.
-func (s *Stream) limitSend(begins bool) {
+func (s *Answer) limitSend(begins bool) {
 	d := s.sender.Outlet.WriteTimeout()
 	if d <= 0 {
 		return
@@ -263,7 +264,7 @@ func (s *Stream) limitSend(begins bool) {
 	}
 }
 
-func (s *Stream) setWriteDeadline(t time.Time) error {
+func (s *Answer) setWriteDeadline(t time.Time) error {
 	s.sender.Lock()
 	defer s.sender.Unlock()
 	if !s.sender.GoesOnLocked() {
@@ -272,17 +273,17 @@ func (s *Stream) setWriteDeadline(t time.Time) error {
 	return s.sender.Outlet.SetWriteDeadline(t)
 }
 
-// OnEnd sets a function that is called once when the Stream has ended: with nil when all was sent after
+// OnEnd sets a function that is called once when the Answer has ended: with nil when all was sent after
 // Close, or with the error that cut it. There is one function; f replaces it, and nil removes it. f must
 // not block: the connection waits.
 //
 // No other method calls f, so a lock that f takes may be held while they are called. OnEnd calls f at
-// once if the Stream has ended, which it can't have before the handler has returned: in Detach's begin a
+// once if the Answer has ended, which it can't have before the handler has returned: in Detach's begin a
 // lock may be held here, too, but not later.
-func (s *Stream) OnEnd(f func(err error)) { s.sender.OnEnd(f) }
+func (s *Answer) OnEnd(f func(err error)) { s.sender.OnEnd(f) }
 
-// stream is a Stream as the outlet of its sender, for the types that have an outlet's other methods.
-type stream struct{ Stream }
+// stream is an Answer as the outlet of its sender, for the types that have an outlet's other methods.
+type stream struct{ Answer }
 
 // Send implements [detached.Outlet]. Some errors are the program's mistake, and the answer goes on.
 func (s *stream) Send(p []byte, n int, flush bool) (goesOn bool, err error) {
@@ -314,6 +315,6 @@ func (s *stream) IsWhole() bool { return s.whole || s.sender.Outlet.IsComplete()
 func (s *stream) Errors() *detached.Errors { return &senderErrors }
 
 var (
-	_ http.ResponseWriter = (*Stream)(nil)
-	_ http.Flusher        = (*Stream)(nil)
+	_ http.ResponseWriter = (*Answer)(nil)
+	_ http.Flusher        = (*Answer)(nil)
 )

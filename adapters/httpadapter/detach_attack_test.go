@@ -36,13 +36,13 @@ func (f *fixture) awaitDetached(n int) {
 // no byte of one answer is in another.
 func TestDetachPipelined(t *testing.T) {
 	var mu sync.Mutex
-	streams := make(map[string]*Stream)
+	streams := make(map[string]*Answer)
 	h := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/plain" {
 			io.WriteString(w, r.URL.RawQuery)
 			return
 		}
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			mu.Lock()
 			defer mu.Unlock()
 			streams[r.URL.RawQuery] = s
@@ -65,8 +65,8 @@ func TestDetachPipelined(t *testing.T) {
 		for i := range n {
 			query := fmt.Sprint(i)
 			if i%3 != 2 {
-				var s *Stream
-				testnet.Eventually(f, "the Stream "+query, func() bool {
+				var s *Answer
+				testnet.Eventually(f, "the Answer "+query, func() bool {
 					mu.Lock()
 					defer mu.Unlock()
 					s = streams[query]
@@ -95,7 +95,7 @@ func TestDetachPipelined(t *testing.T) {
 // on one connection.
 func TestDetachFlood(t *testing.T) {
 	h := func(w http.ResponseWriter, r *http.Request) {
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			end := func() {
 				io.WriteString(s, r.URL.Path)
 				s.Close()
@@ -127,7 +127,7 @@ func TestDetachFlood(t *testing.T) {
 // TestDetachBodies: the bodies of requests, and answers without one, are as at a handler's return.
 func TestDetachBodies(t *testing.T) {
 	h := func(w http.ResponseWriter, r *http.Request) {
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			go func() {
 				if r.URL.Path == "/204" {
 					s.WriteHeader(http.StatusNoContent)
@@ -168,7 +168,7 @@ func TestDetachBodies(t *testing.T) {
 func TestDetachAbortBeforeBody(t *testing.T) {
 	ends := make(chan error, 1)
 	h := func(w http.ResponseWriter, r *http.Request) {
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			s.OnEnd(func(err error) { ends <- err })
 			if r.URL.Path == "/now" {
 				s.Abort(nil)
@@ -195,13 +195,13 @@ func TestDetachAbortBeforeBody(t *testing.T) {
 // TestDetachBodyLate: an answer that ends the connection doesn't wait for the rest of the request's
 // body, which may come while it goes on.
 func TestDetachBodyLate(t *testing.T) {
-	streams, ends := make(chan *Stream, 1), make(chan error, 1)
+	streams, ends := make(chan *Answer, 1), make(chan error, 1)
 	h := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		if r.URL.Path == "/flushed" {
 			_ = http.NewResponseController(w).Flush()
 		}
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			s.OnEnd(func(err error) { ends <- err })
 			streams <- s
 		})
@@ -215,7 +215,7 @@ func TestDetachBodyLate(t *testing.T) {
 			c.send(beginning + "half")
 			_, path, _ := strings.Cut(beginning, " ")
 			path, _, _ = strings.Cut(path, " HTTP")
-			s := testnet.Receive(f, "the Stream", streams)
+			s := testnet.Receive(f, "the Answer", streams)
 			s.Flush()
 			r, err := http.ReadResponse(c.br, nil)
 			if err != nil {
@@ -244,9 +244,9 @@ func TestDetachBodyLate(t *testing.T) {
 // TestDetachWriters: a hundred goroutines write to an answer, which another one closes. Each Write
 // comes whole or not at all.
 func TestDetachWriters(t *testing.T) {
-	streams := make(chan *Stream, 1)
+	streams := make(chan *Answer, 1)
 	h := func(w http.ResponseWriter, r *http.Request) {
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			s.SetLimit(10<<20, false)
 			streams <- s
 		})
@@ -255,7 +255,7 @@ func TestDetachWriters(t *testing.T) {
 		c := f.dial()
 		for range 3 {
 			c.send(request("/"))
-			s := testnet.Receive(f, "a Stream", streams)
+			s := testnet.Receive(f, "an Answer", streams)
 			var written atomic.Int64
 			var wg sync.WaitGroup
 			for i := range 100 {
@@ -286,16 +286,16 @@ func TestDetachWriters(t *testing.T) {
 	})
 }
 
-// TestDetachEnds: a Stream ends with its client, by a FIN or a reset, before anything is sent and in
+// TestDetachEnds: an Answer ends with its client, by a FIN or a reset, before anything is sent and in
 // the middle, and with Server.Close. Close in the function of OnEnd does nothing.
 func TestDetachEnds(t *testing.T) {
-	streams := make(chan *Stream, 1)
+	streams := make(chan *Answer, 1)
 	ends := make(chan error, 1)
 	h := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/sent" {
 			_ = http.NewResponseController(w).Flush()
 		}
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			s.OnEnd(func(err error) {
 				s.Close()
 				s.Abort(nil)
@@ -321,7 +321,7 @@ func TestDetachEnds(t *testing.T) {
 			} {
 				c := f.dial()
 				c.send(request(path))
-				s := testnet.Receive(f, "a Stream", streams)
+				s := testnet.Receive(f, "an Answer", streams)
 				f.awaitDetached(1)
 				end(c)
 				if err := testnet.Receive(f, "the end by "+name, ends); err == nil {
@@ -341,9 +341,9 @@ func TestDetachEnds(t *testing.T) {
 // TestDetachShutdown: Shutdown waits for Streams, which a function of RegisterOnDrain may close. Their
 // answers are complete.
 func TestDetachShutdown(t *testing.T) {
-	streams := make(chan *Stream, 1)
+	streams := make(chan *Answer, 1)
 	h := func(w http.ResponseWriter, r *http.Request) {
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			io.WriteString(s, "begin ")
 			s.Flush()
 			streams <- s
@@ -357,14 +357,14 @@ func TestDetachShutdown(t *testing.T) {
 		detachServers(t, h, func(f *fixture) {
 			c := f.dial()
 			c.send(request("/"))
-			s := testnet.Receive(f, "a Stream", streams)
+			s := testnet.Receive(f, "an Answer", streams)
 			f.awaitDetached(1)
 			told := make(chan bool, 2)
 			f.server.RegisterOnDrain(func() { told <- true })
 			done, cancel := context.WithCancel(f.Context())
 			cancel()
 			if err := end(f, done); err != context.Canceled {
-				f.Errorf("%s returned %v while a Stream waits", name, err)
+				f.Errorf("%s returned %v while an Answer waits", name, err)
 			}
 			testnet.Receive(f, "the call of RegisterOnDrain's function", told)
 			ended := make(chan error, 1)
@@ -403,7 +403,7 @@ func startDetachedH2C(t *testing.T, h http.HandlerFunc) (f *fixture, url string,
 // when the handler returns.
 func TestDetachStreams(t *testing.T) {
 	f, url, client := startDetachedH2C(t, func(w http.ResponseWriter, r *http.Request) {
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
@@ -464,16 +464,16 @@ func TestDetachStreams(t *testing.T) {
 // TestDetachStreamsShutdown: Shutdown waits for the Streams of HTTP/2, and Close ends them.
 func TestDetachStreamsShutdown(t *testing.T) {
 	for _, closes := range []bool{false, true} {
-		streams, ends := make(chan *Stream, 1), make(chan error, 1)
+		streams, ends := make(chan *Answer, 1), make(chan error, 1)
 		f, url, client := startDetachedH2C(t, func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).Flush()
-			_ = Detach(w, r, func(s *Stream) {
+			_ = Detach(w, r, func(s *Answer) {
 				s.OnEnd(func(err error) { ends <- err })
 				streams <- s
 			})
 		})
 		a := get(t, client, url)
-		s := testnet.Receive(t, "a Stream", streams)
+		s := testnet.Receive(t, "an Answer", streams)
 		f.awaitDetached(1)
 		if closes {
 			f.server.Close()
@@ -486,7 +486,7 @@ func TestDetachStreamsShutdown(t *testing.T) {
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := f.server.Shutdown(done); err != context.Canceled {
-			t.Errorf("Shutdown returned %v while a Stream waits", err)
+			t.Errorf("Shutdown returned %v while an Answer waits", err)
 		}
 		io.WriteString(s, "end")
 		s.Close()

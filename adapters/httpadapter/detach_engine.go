@@ -34,8 +34,8 @@ func (d *http2Stream) SetWriteDeadline(t time.Time) error {
 	return d.Answer.SetWriteDeadline(t)
 }
 
-// detachOnEngine makes the Stream of an answer that the engine sends, or returns nil for another.
-func detachOnEngine(w http.ResponseWriter, ctx context.Context) (s *Stream, err error) {
+// detachOnEngine makes the Answer of an answer that the engine sends, or returns nil for another.
+func detachOnEngine(w http.ResponseWriter, ctx context.Context) (s *Answer, err error) {
 	var own context.Context
 	var wrote func() bool
 	switch w := w.(type) {
@@ -57,13 +57,13 @@ func detachOnEngine(w http.ResponseWriter, ctx context.Context) (s *Stream, err 
 	return s, nil
 }
 
-// init makes o the outlet of the Stream. It comes before an answer can call Gone.
-func (s *Stream) init(o outlet) *Stream {
+// init makes o the outlet of the Answer. It comes before an answer can call Gone.
+func (s *Answer) init(o outlet) *Answer {
 	s.sender.Init(o)
 	return s
 }
 
-// owner is a Stream's sender as the owner of its answer.
+// owner is an Answer's sender as the owner of its answer.
 type owner struct {
 	*detached.Sender[byte, outlet]
 }

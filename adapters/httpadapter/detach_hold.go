@@ -33,7 +33,7 @@ type held struct {
 var heldAnswers sync.Map
 
 // hold is Detach where the handler must not return.
-func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
+func hold(w http.ResponseWriter, r *http.Request, begin func(*Answer)) error {
 	below, _ := unwrapped(w)
 	if reflect.ValueOf(below).Comparable() {
 		if _, twice := heldAnswers.LoadOrStore(below, nil); twice {
@@ -61,7 +61,7 @@ func hold(w http.ResponseWriter, r *http.Request, begin func(*Stream)) error {
 		}
 		h.sender.Finish(sent)
 	}()
-	begin(&h.Stream)
+	begin(&h.Answer)
 	for {
 		if over, sent = h.sender.Work(); over {
 			return nil

@@ -40,13 +40,13 @@ func TestDetachedBudget(t *testing.T) {
 		t.Run(arm.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			var mu sync.Mutex
-			streams := make([]*Stream, 0, n+few)
+			streams := make([]*Answer, 0, n+few)
 			h := func(w http.ResponseWriter, r *http.Request) {
 				if arm.begun {
 					w.Header().Set("Content-Type", "text/event-stream")
 					_ = http.NewResponseController(w).Flush()
 				}
-				_ = Detach(w, r, func(s *Stream) {
+				_ = Detach(w, r, func(s *Answer) {
 					mu.Lock()
 					defer mu.Unlock()
 					streams = append(streams, s)
@@ -92,17 +92,17 @@ func TestDetachedUnread(t *testing.T) {
 	for _, overHTTP2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %t", overHTTP2), func(t *testing.T) {
 			testnet.NoLeaks(t)
-			streams := make(chan *Stream, n)
+			streams := make(chan *Answer, n)
 			h := func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).Flush()
-				_ = Detach(w, r, func(s *Stream) { streams <- s })
+				_ = Detach(w, r, func(s *Answer) { streams <- s })
 			}
 			s, stop := serveOnTwo(t, h, n)
 			defer stop()
 			opener(t, s.addr, overHTTP2, true)(n)
 			testnet.Eventually(t, "the answers being detached", func() bool { return s.Stats().Detached == n })
 			before := testnet.HeapBytes()
-			var all []*Stream
+			var all []*Answer
 			for range n {
 				all = append(all, <-streams)
 			}
@@ -131,14 +131,14 @@ func TestDetachedUnread(t *testing.T) {
 
 // TestHandOverDetached: a connection whose answer waits stays, and moves after the answer's end.
 func TestHandOverDetached(t *testing.T) {
-	streams := make(chan *Stream, 1)
+	streams := make(chan *Answer, 1)
 	f := startOurs(t, func(w http.ResponseWriter, r *http.Request) {
-		_ = Detach(w, r, func(s *Stream) { streams <- s })
+		_ = Detach(w, r, func(s *Answer) { streams <- s })
 	}, nil)
 	next := startSuccessor(t, named("second"))
 	c := f.dial()
 	c.send(request("/1"))
-	s := testnet.Receive(t, "a Stream", streams)
+	s := testnet.Receive(t, "an Answer", streams)
 	f.awaitDetached(1)
 	moved := make(chan error, 1)
 	go func() { moved <- f.handOver(next.give) }()
@@ -160,12 +160,12 @@ func BenchmarkBroadcast(b *testing.B) {
 	for _, arm := range arms {
 		b.Run(arm.name, func(b *testing.B) {
 			var mu sync.Mutex
-			var streams []*Stream
+			var streams []*Answer
 			joined := make(chan bool, clients)
 			addr := benchServerOf(b, arm.serve, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				_ = http.NewResponseController(w).Flush()
-				_ = Detach(w, r, func(s *Stream) {
+				_ = Detach(w, r, func(s *Answer) {
 					mu.Lock()
 					defer mu.Unlock()
 					streams = append(streams, s)
@@ -214,10 +214,10 @@ func BenchmarkBroadcast(b *testing.B) {
 
 // TestDetachAbortWithoutWindow: over HTTP/2 the end of an answer waits for the client's window.
 func TestDetachAbortWithoutWindow(t *testing.T) {
-	streams, ends := make(chan *Stream, 1), make(chan error, 1)
+	streams, ends := make(chan *Answer, 1), make(chan error, 1)
 	protocols := clearHTTP2(false)
 	f := start(t, func(w http.ResponseWriter, r *http.Request) {
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			s.OnEnd(func(err error) { ends <- err })
 			streams <- s
 		})
@@ -225,7 +225,7 @@ func TestDetachAbortWithoutWindow(t *testing.T) {
 	const initialWindowSize = 4
 	p := frames.NewPeer(t, testnet.Dial(t, f.ln), initialWindowSize, 0)
 	p.Request(1, true).Flush()
-	s := testnet.Receive(t, "a Stream", streams)
+	s := testnet.Receive(t, "an Answer", streams)
 	io.WriteString(s, "hello")
 	s.Close()
 	for !strings.HasPrefix(p.Next(), "headers 1 ") { // behind which the sender waits

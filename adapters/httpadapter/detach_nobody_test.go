@@ -14,7 +14,7 @@ import (
 )
 
 // TestDetachNoBody: an answer without a body ends by itself, wherever it is served, if the handler or
-// the Stream has sent its header. Nothing of it is left: no Stream, and nothing in the connection's way.
+// the Answer has sent its header. Nothing of it is left: no Stream, and nothing in the connection's way.
 func TestDetachNoBody(t *testing.T) {
 	answers := []struct {
 		method string
@@ -24,10 +24,10 @@ func TestDetachNoBody(t *testing.T) {
 		{"GET", http.StatusNoContent}, {"GET", http.StatusNotModified},
 		{"POST", http.StatusNoContent}, {"DELETE", http.StatusNoContent}, {"OPTIONS", http.StatusNoContent},
 	}
-	ways := []string{"flushed", "fixed", "begin", "later"} // before Detach, and by the Stream
+	ways := []string{"flushed", "fixed", "begin", "later"} // before Detach, and by the Answer
 	for _, arm := range detachedArms {
 		t.Run(arm.name, func(t *testing.T) {
-			streams, ends := make(chan *Stream, 1), make(chan error, 1)
+			streams, ends := make(chan *Answer, 1), make(chan error, 1)
 			url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				status, way := detachedWay(r)
 				if slices.Contains(ways[:2], way) {
@@ -36,7 +36,7 @@ func TestDetachNoBody(t *testing.T) {
 				if way == "flushed" {
 					_ = http.NewResponseController(w).Flush()
 				}
-				if err := Detach(w, r, func(s *Stream) {
+				if err := Detach(w, r, func(s *Answer) {
 					s.OnEnd(func(err error) { ends <- err })
 					if way == "begin" {
 						s.WriteHeader(status)
@@ -66,7 +66,7 @@ func detachedWay(r *http.Request) (status int, way string) {
 	return status, way
 }
 
-func testDetachNoBody(t *testing.T, client *http.Client, method, url string, streams <-chan *Stream, ends <-chan error) {
+func testDetachNoBody(t *testing.T, client *http.Client, method, url string, streams <-chan *Answer, ends <-chan error) {
 	t.Helper()
 	var body io.Reader
 	if method == "POST" {
@@ -89,7 +89,7 @@ func testDetachNoBody(t *testing.T, client *http.Client, method, url string, str
 		}
 		answered <- err
 	}()
-	s := testnet.Receive(t, "the Stream", streams)
+	s := testnet.Receive(t, "the Answer", streams)
 	defer s.Abort(nil) // or a server would wait for it if this fails
 	if way == "later" {
 		s.WriteHeader(status)
@@ -111,7 +111,7 @@ func TestDetachNoBodyGone(t *testing.T) {
 	ends := make(chan error, 1)
 	h := func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
-		_ = Detach(w, r, func(s *Stream) { s.OnEnd(func(err error) { ends <- err }) })
+		_ = Detach(w, r, func(s *Answer) { s.OnEnd(func(err error) { ends <- err }) })
 	}
 	check := func(f *fixture, url string, client *http.Client) {
 		body, more := io.Pipe()
@@ -146,7 +146,7 @@ func TestDetachNoBodyGone(t *testing.T) {
 	})
 }
 
-// TestDetachOnEndWaits: in begin, OnEnd and what ends the Stream don't call the function, which may take
+// TestDetachOnEndWaits: in begin, OnEnd and what ends the Answer don't call the function, which may take
 // a lock that begin holds.
 func TestDetachOnEndWaits(t *testing.T) {
 	for _, arm := range detachedArms {
@@ -154,7 +154,7 @@ func TestDetachOnEndWaits(t *testing.T) {
 			var mu sync.Mutex
 			ends := make(chan error, 1)
 			url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_ = Detach(w, r, func(s *Stream) {
+				_ = Detach(w, r, func(s *Answer) {
 					mu.Lock()
 					defer mu.Unlock()
 					s.Close()

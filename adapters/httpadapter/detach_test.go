@@ -28,13 +28,13 @@ type detachedPrograms struct {
 	t *testing.T
 
 	mu      sync.Mutex
-	streams map[string]*Stream
+	streams map[string]*Answer
 	ends    map[string]chan error
 }
 
-// begin registers a Stream under the request's query.
-func (p *detachedPrograms) begin(r *http.Request) func(*Stream) {
-	return func(s *Stream) {
+// begin registers an Answer under the request's query.
+func (p *detachedPrograms) begin(r *http.Request) func(*Answer) {
+	return func(s *Answer) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		ended := make(chan error, 1)
@@ -43,10 +43,10 @@ func (p *detachedPrograms) begin(r *http.Request) func(*Stream) {
 	}
 }
 
-// stream returns the Stream of a query, once it is there.
-func (p *detachedPrograms) stream(query string) (s *Stream) {
+// stream returns the Answer of a query, once it is there.
+func (p *detachedPrograms) stream(query string) (s *Answer) {
 	p.t.Helper()
-	testnet.Eventually(p.t, "the Stream "+query, func() bool {
+	testnet.Eventually(p.t, "the Answer "+query, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		s = p.streams[query]
@@ -75,14 +75,14 @@ func (p *detachedPrograms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/panic":
 		_, _ = io.WriteString(w, "part")
 		_ = http.NewResponseController(w).Flush()
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			p.begin(r)(s)
 			panic(http.ErrAbortHandler)
 		})
 	case "/goexit", "/late":
 		_, _ = io.WriteString(w, "part")
 		_ = http.NewResponseController(w).Flush()
-		_ = Detach(w, r, func(s *Stream) {
+		_ = Detach(w, r, func(s *Answer) {
 			p.begin(r)(s)
 			if r.URL.Path == "/goexit" {
 				runtime.Goexit()
@@ -171,7 +171,7 @@ func clientOf(t *testing.T, f *fixture, config *tls.Config, protocols *http.Prot
 func eachDetachedArm(t *testing.T, do func(t *testing.T, arm detachedArm, p *detachedPrograms, url string, client *http.Client)) {
 	for _, arm := range detachedArms {
 		t.Run(arm.name, func(t *testing.T) {
-			p := &detachedPrograms{t: t, streams: make(map[string]*Stream), ends: make(map[string]chan error)}
+			p := &detachedPrograms{t: t, streams: make(map[string]*Answer), ends: make(map[string]chan error)}
 			url, client := arm.start(t, p)
 			do(t, arm, p, url, client)
 		})
@@ -205,7 +205,7 @@ func TestDetachPrograms(t *testing.T) {
 				}
 			}
 			if err := s.Context().Err(); err != nil {
-				t.Errorf("the context of a Stream that waits is cancelled: %v", err)
+				t.Errorf("the context of an Answer that waits is cancelled: %v", err)
 			}
 			s.Close()
 			if rest, err := io.ReadAll(lines); len(rest) > 0 || err != nil {
@@ -215,7 +215,7 @@ func TestDetachPrograms(t *testing.T) {
 				t.Errorf("OnEnd got %v", err)
 			}
 			testnet.Receive(t, "the context's end", s.Context().Done())
-			if _, err := s.Write([]byte("x")); err != ErrStreamClosed {
+			if _, err := s.Write([]byte("x")); err != ErrAnswerClosed {
 				t.Errorf("Write after Close returned %v", err)
 			}
 			if got := r.Header.Get("Content-Type"); got != "text/event-stream" {
@@ -313,7 +313,7 @@ func TestDetachAbort(t *testing.T) {
 
 // TestDetachHeaderBehindClose: the sender has the header then, and may wait for the client with it.
 func TestDetachHeaderBehindClose(t *testing.T) {
-	var s Stream
+	var s Answer
 	s.sender.Init(nil) // which Header would call
 	s.Close()
 	s.Header().Set("Late", "yes")
@@ -367,8 +367,8 @@ func TestDetachTwiceHeld(t *testing.T) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
 	for range 2 { // it is forgotten at the end
 		var again error
-		err := Detach(w, r, func(s *Stream) {
-			again = Detach(wrapper{w}, r, func(*Stream) { t.Error("begin was called") })
+		err := Detach(w, r, func(s *Answer) {
+			again = Detach(wrapper{w}, r, func(*Answer) { t.Error("begin was called") })
 			s.Close()
 		})
 		if err != nil || !errors.Is(again, errDetached) {
@@ -381,10 +381,10 @@ func TestDetachTwiceHeld(t *testing.T) {
 func TestDetachErrors(t *testing.T) {
 	var kept http.ResponseWriter
 	f := startOurs(t, func(w http.ResponseWriter, r *http.Request) {
-		if err := Detach(w, r, func(s *Stream) { s.Close() }); err != nil {
+		if err := Detach(w, r, func(s *Answer) { s.Close() }); err != nil {
 			t.Error(err)
 		}
-		if err := Detach(w, r, func(*Stream) { t.Error("begin was called") }); !errors.Is(err, errDetached) {
+		if err := Detach(w, r, func(*Answer) { t.Error("begin was called") }); !errors.Is(err, errDetached) {
 			t.Errorf("a second Detach returned %v", err)
 		}
 		if _, _, err := w.(http.Hijacker).Hijack(); !errors.Is(err, errDetached) {
@@ -393,12 +393,12 @@ func TestDetachErrors(t *testing.T) {
 		kept = w
 	}, nil)
 	f.dial().get("/")
-	if err := Detach(kept, httptest.NewRequest("GET", "/", nil), func(*Stream) { t.Error("begin was called") }); err == nil {
+	if err := Detach(kept, httptest.NewRequest("GET", "/", nil), func(*Answer) { t.Error("begin was called") }); err == nil {
 		t.Error("Detach after the handler's return succeeded")
 	}
 }
 
-// TestDetachDeadline: a write deadline that has passed ends the Stream, at once or with the next write.
+// TestDetachDeadline: a write deadline that has passed ends the Answer, at once or with the next write.
 func TestDetachDeadline(t *testing.T) {
 	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
 		r := get(t, client, url+"/events?deadline")
@@ -416,12 +416,12 @@ func TestDetachDeadline(t *testing.T) {
 			t.Errorf("got %q, and the answer is complete", got)
 		}
 		if err := s.SetWriteDeadline(time.Time{}); err == nil {
-			t.Error("SetWriteDeadline of a Stream that has ended returned nil")
+			t.Error("SetWriteDeadline of an Answer that has ended returned nil")
 		}
 	})
 }
 
-// TestDetachTrailers: trailers that a Stream declares come behind Close.
+// TestDetachTrailers: trailers that an Answer declares come behind Close.
 func TestDetachTrailers(t *testing.T) {
 	eachDetachedArm(t, func(t *testing.T, _ detachedArm, p *detachedPrograms, url string, client *http.Client) {
 		answers := make(chan *http.Response, 1)
@@ -468,7 +468,7 @@ func TestDetachWhole(t *testing.T) {
 			w.(http.Flusher).Flush()
 		}
 	}
-	streams := make(chan *Stream, 1)
+	streams := make(chan *Answer, 1)
 	h := func(w http.ResponseWriter, r *http.Request) {
 		way, name, _ := strings.Cut(r.URL.Path[1:], "/")
 		do := programs[name]
@@ -476,9 +476,9 @@ func TestDetachWhole(t *testing.T) {
 		case "handler":
 			do(w)
 		case "at-once":
-			_ = Detach(w, r, func(s *Stream) { do(s); s.Close() })
+			_ = Detach(w, r, func(s *Answer) { do(s); s.Close() })
 		case "later":
-			_ = Detach(w, r, func(s *Stream) { streams <- s })
+			_ = Detach(w, r, func(s *Answer) { streams <- s })
 		}
 	}
 	f, reference := startOurs(t, h, nil), httptest.NewServer(http.HandlerFunc(h))
@@ -506,7 +506,7 @@ func TestDetachWhole(t *testing.T) {
 				check("at once", ask(f.ln, method, "at-once/"+name, rest))
 				answers := make(chan string, 1)
 				go func() { answers <- ask(f.ln, method, "later/"+name, rest) }()
-				s := testnet.Receive(t, "a Stream", streams)
+				s := testnet.Receive(t, "an Answer", streams)
 				testnet.Eventually(t, "it waits", s.sender.IsIdle)
 				do(s)
 				s.Close()
@@ -521,16 +521,16 @@ func TestDetachWhole(t *testing.T) {
 // handler has done so, too, or has returned.
 func TestDetachCut(t *testing.T) {
 	ends := make(chan error, 1)
-	for name, begin := range map[string]func(s *Stream){
-		"begin panics": func(s *Stream) {
+	for name, begin := range map[string]func(s *Answer){
+		"begin panics": func(s *Answer) {
 			s.OnEnd(func(err error) { ends <- err })
 			panic("begin")
 		},
-		"OnEnd and begin end their goroutines": func(s *Stream) {
+		"OnEnd and begin end their goroutines": func(s *Answer) {
 			s.OnEnd(func(error) { runtime.Goexit() })
 			runtime.Goexit()
 		},
-		"OnEnd ends its goroutine": func(s *Stream) {
+		"OnEnd ends its goroutine": func(s *Answer) {
 			s.OnEnd(func(error) { runtime.Goexit() })
 			s.Abort(nil)
 		},

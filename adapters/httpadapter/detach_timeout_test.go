@@ -12,7 +12,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestDetachWriteTimeout: the http.Server's WriteTimeout bounds each send of a Stream, and not the time
+// TestDetachWriteTimeout: the http.Server's WriteTimeout bounds each send of an Answer, and not the time
 // for which it waits, wherever it is served.
 func TestDetachWriteTimeout(t *testing.T) {
 	type starter func(t *testing.T, h http.HandlerFunc, timeout time.Duration) (string, *http.Client)
@@ -36,10 +36,10 @@ func TestDetachWriteTimeout(t *testing.T) {
 			t.Parallel() // they wait most of the time
 			// On a busy machine the timeout may pass during the handshake, or before the handler flushes.
 			wantOfTimeout(t, "event event", 100*time.Millisecond, func(timeout time.Duration) string {
-				streams, ends := make(chan *Stream, 1), make(chan error, 1)
+				streams, ends := make(chan *Answer, 1), make(chan error, 1)
 				url, client := start(t, func(w http.ResponseWriter, r *http.Request) {
 					_ = http.NewResponseController(w).Flush()
-					_ = Detach(w, r, func(s *Stream) {
+					_ = Detach(w, r, func(s *Answer) {
 						s.OnEnd(func(err error) { ends <- err })
 						streams <- s
 					})
@@ -52,13 +52,13 @@ func TestDetachWriteTimeout(t *testing.T) {
 
 // eventsThenStall returns the events of a detached answer that waits for longer than the timeout before
 // each, or the error that came instead. Then the client takes nothing more, and must be cut.
-func eventsThenStall(t *testing.T, client *http.Client, url string, timeout time.Duration, streams <-chan *Stream, ends <-chan error) string {
+func eventsThenStall(t *testing.T, client *http.Client, url string, timeout time.Duration, streams <-chan *Answer, ends <-chan error) string {
 	a, err := client.Get(url)
 	if err != nil {
 		return err.Error()
 	}
 	defer a.Body.Close()
-	s := testnet.Receive(t, "the Stream", streams)
+	s := testnet.Receive(t, "the Answer", streams)
 	defer s.Abort(nil)
 	var events []string
 	for lines := bufio.NewReader(a.Body); len(events) < 2; {
@@ -98,7 +98,7 @@ func startTimed(t *testing.T, h http.HandlerFunc, timeout time.Duration, http2 b
 // TestDetachOwnDeadline: a deadline that the program has set counts instead of the WriteTimeout.
 func TestDetachOwnDeadline(t *testing.T) {
 	var o deadlineOutlet
-	var s Stream
+	var s Answer
 	s.sender.Init(&o)
 	s.limitSend(false)
 	_ = s.SetWriteDeadline(time.Unix(1, 0))

@@ -44,7 +44,7 @@
 // # Answers that wait
 //
 // Events, long polls and the progress of a job hold no goroutine while they wait if the handler
-// calls [Detach]: it returns, and any goroutine writes to the [Stream]. Where net/http serves the
+// calls [Detach]: it returns, and any goroutine writes to the [Answer]. Where net/http serves the
 // connection the same program keeps the handler's goroutine. Stats has Detached, and
 // [Server.RegisterOnDrain] lets the program end its Streams before Shutdown, which waits for them.
 // This part is experimental.

@@ -62,7 +62,7 @@ func (s *Server) Drain(ctx context.Context) error {
 
 // RegisterOnDrain registers a function that is called once, on a goroutine of its own, when Drain,
 // HandOver, Shutdown or the http.Server's Shutdown is called for the first time, or at once if that was
-// before. It is for answers that wait: tell the clients of [Stream]s to come back elsewhere, and close
+// before. It is for answers that wait: tell the clients of [Answer]s to come back elsewhere, and close
 // them, or Drain, HandOver and Shutdown wait for them. If the handover then fails, the Server serves
 // on, and the function is not called again. The functions of RegisterOnShutdown are called by Shutdown
 // alone.

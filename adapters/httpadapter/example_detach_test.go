@@ -17,12 +17,12 @@ import (
 // A chat's server-sent events. A member that waits holds neither a goroutine nor a buffer.
 func ExampleDetach() {
 	var mu sync.Mutex
-	members := make(map[*httpadapter.Stream]bool)
+	members := make(map[*httpadapter.Answer]bool)
 	joined := make(chan bool, 1)
 	events := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_ = http.NewResponseController(w).Flush()
-		err := httpadapter.Detach(w, r, func(s *httpadapter.Stream) {
+		err := httpadapter.Detach(w, r, func(s *httpadapter.Answer) {
 			mu.Lock()
 			members[s] = true
 			mu.Unlock()
@@ -38,9 +38,9 @@ func ExampleDetach() {
 			log.Print(err)
 		}
 	}
-	each := func(do func(*httpadapter.Stream)) {
+	each := func(do func(*httpadapter.Answer)) {
 		mu.Lock()
-		all := make([]*httpadapter.Stream, 0, len(members))
+		all := make([]*httpadapter.Answer, 0, len(members))
 		for s := range members {
 			all = append(all, s)
 		}
@@ -51,7 +51,7 @@ func ExampleDetach() {
 	}
 
 	server := httpadapter.Wrap(&http.Server{Handler: http.HandlerFunc(events)})
-	server.RegisterOnDrain(func() { each(func(s *httpadapter.Stream) { s.Close() }) })
+	server.RegisterOnDrain(func() { each(func(s *httpadapter.Answer) { s.Close() }) })
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
@@ -64,7 +64,7 @@ func ExampleDetach() {
 	}
 	defer resp.Body.Close()
 	<-joined
-	each(func(s *httpadapter.Stream) {
+	each(func(s *httpadapter.Answer) {
 		fmt.Fprint(s, "data: hello\n\n")
 		s.Flush()
 	})
@@ -79,8 +79,8 @@ func ExampleDetach() {
 // A long poll: whichever comes first, a message or the end of its time, answers.
 func ExampleDetach_longPoll() {
 	var mu sync.Mutex
-	polls := make(map[*httpadapter.Stream]*time.Timer)
-	take := func(s *httpadapter.Stream) (first bool) {
+	polls := make(map[*httpadapter.Answer]*time.Timer)
+	take := func(s *httpadapter.Answer) (first bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		timer, first := polls[s]
@@ -91,7 +91,7 @@ func ExampleDetach_longPoll() {
 		return first
 	}
 	http.HandleFunc("/next", func(w http.ResponseWriter, r *http.Request) {
-		_ = httpadapter.Detach(w, r, func(s *httpadapter.Stream) {
+		_ = httpadapter.Detach(w, r, func(s *httpadapter.Answer) {
 			mu.Lock()
 			polls[s] = time.AfterFunc(30*time.Second, func() {
 				if take(s) {
@@ -106,7 +106,7 @@ func ExampleDetach_longPoll() {
 	http.HandleFunc("/send", func(w http.ResponseWriter, r *http.Request) {
 		message, _ := io.ReadAll(r.Body)
 		mu.Lock()
-		var all []*httpadapter.Stream
+		var all []*httpadapter.Answer
 		for s := range polls {
 			all = append(all, s)
 		}

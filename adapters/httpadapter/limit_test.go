@@ -11,9 +11,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestLimits: if the limit of an http.MaxBytesReader is reached, the answer comes at once, while the rest
-// of the body is still to come, and the connection ends. Otherwise it goes on. See acts for what the
-// handlers do.
+// TestLimits: if the limit of an http.MaxBytesReader is reached, the answer comes at once, while the
+// rest of the body is still to come, and the connection ends. Otherwise it goes on. See acts for what
+// the handlers do.
 func TestLimits(t *testing.T) {
 	needParking(t)
 	const size = 6000      // more than comes with the header

@@ -59,10 +59,10 @@ func TestPeersLeave(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
 		})
-		streams := make(chan *Stream, 2*len(peers)+1)
+		streams := make(chan *Answer, 2*len(peers)+1)
 		mux.HandleFunc("/detach", func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).Flush()
-			_ = Detach(w, r, func(s *Stream) { streams <- s })
+			_ = Detach(w, r, func(s *Answer) { streams <- s })
 		})
 		f := start(&http.Server{Handler: mux})
 		lasting, err := f.client().Get(f.url("/detach"))
@@ -91,7 +91,7 @@ func TestPeersLeave(t *testing.T) {
 					t.Errorf("%s: %v", peer.name, err)
 				}
 				if strings.HasPrefix(peer.name, "in a detached") {
-					testnet.Receive(t, "the Stream", streams) // or it may leave before the handler is called
+					testnet.Receive(t, "the Answer", streams) // or it may leave before the handler is called
 				}
 				closes(nc)
 				if got := f.get(other, "/"); got != "hello" {

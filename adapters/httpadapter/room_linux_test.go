@@ -209,17 +209,17 @@ func TestMakesRoomHTTP2(t *testing.T) {
 // roomStreams are the answers to /events, which are detached.
 type roomStreams struct {
 	*roomServer
-	streams chan *Stream
+	streams chan *Answer
 	ends    chan error
-	all     []*Stream
+	all     []*Answer
 }
 
 // detaches makes the server detach its answers to /events, up to max.
 func (r *roomServer) detaches(max int) *roomStreams {
-	e := &roomStreams{roomServer: r, streams: make(chan *Stream, max), ends: make(chan error, max)}
+	e := &roomStreams{roomServer: r, streams: make(chan *Answer, max), ends: make(chan error, max)}
 	r.mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
-		_ = Detach(w, r, func(s *Stream) { e.streams <- s })
+		_ = Detach(w, r, func(s *Answer) { e.streams <- s })
 	})
 	return e
 }
@@ -227,7 +227,7 @@ func (r *roomServer) detaches(max int) *roomStreams {
 // await waits until one more answer is detached.
 func (e *roomStreams) await() {
 	e.Helper()
-	s := testnet.Receive(e, "a Stream", e.streams)
+	s := testnet.Receive(e, "an Answer", e.streams)
 	s.OnEnd(func(err error) { e.ends <- err })
 	e.all = append(e.all, s)
 	testnet.Eventually(e, "it waits", func() bool { return e.server.Stats().Detached == len(e.all) })

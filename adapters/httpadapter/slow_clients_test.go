@@ -36,7 +36,7 @@ func TestSlowClients(t *testing.T) {
 			_, _ = io.Copy(rw, f)
 		}, nil},
 		{"detached", func(rw http.ResponseWriter, r *http.Request) {
-			err := Detach(rw, r, func(s *Stream) {
+			err := Detach(rw, r, func(s *Answer) {
 				s.SetLimit(2*largeAnswer, false)
 				_, _ = s.Write(make([]byte, largeAnswer))
 				_ = s.Close()

@@ -168,17 +168,17 @@ func awaitRunning(t *testing.T, l *admission.Limiter, n int) {
 // TestLimitWorkDetached: an answer that is detached takes no place.
 func TestLimitWorkDetached(t *testing.T) {
 	needParking(t)
-	streams := make(chan *Stream, 1)
+	streams := make(chan *Answer, 1)
 	h := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
-			_ = Detach(w, r, func(s *Stream) { streams <- s })
+			_ = Detach(w, r, func(s *Answer) { streams <- s })
 		}
 	}
 	l := admission.New(admission.Limits{Handlers: 1, Wait: testnet.HangTimeout})
 	f := start(t, h, nil, LimitWork(l, nil))
 	c := f.dial()
 	c.send(request("/wait"))
-	s := testnet.Receive(t, "a Stream", streams)
+	s := testnet.Receive(t, "an Answer", streams)
 	f.awaitDetached(1)
 	awaitRunning(t, l, 0)
 	f.dial().wantGet("/", "")

@@ -82,9 +82,9 @@ func TestRefusedWriteEnds(t *testing.T) {
 	}
 }
 
-// A RoomHandler sends a stream of any length as there is room, from any place, also to a peer that has
-// ended its own: until a write is refused, which leaves the connection as it was, or, without polling,
-// until much waits.
+// A WritableHandler sends a stream of any length as there is room, from any place, also to a peer
+// that has ended its own: until a write is refused, which leaves the connection as it was, or,
+// without polling, until much waits.
 func TestRoom(t *testing.T) {
 	testnet.NoLeaks(t)
 	for way := range waysToWrite {
@@ -109,7 +109,7 @@ func testRoom(t *testing.T, way, place string, untilRefused bool) {
 	stream := numbers(size)
 	end, ended := closes()
 	var s *Server
-	var mu sync.Mutex // guards the following; Room may come before the code that was refused knows
+	var mu sync.Mutex // guards the following; Writable may come before the code that was refused knows
 	most, rooms, rest := 0, 0, stream
 	send := func(c *Conn) {
 		mu.Lock()
@@ -149,7 +149,7 @@ func testRoom(t *testing.T, way, place string, untilRefused bool) {
 		t.Errorf("got %d bytes that wait, want %d at most", most, bound)
 	}
 	if !untilRefused && rooms > 2*(size/mark+1) {
-		t.Errorf("Room was called %d times for %d bytes", rooms, size)
+		t.Errorf("Writable was called %d times for %d bytes", rooms, size)
 	}
 }
 

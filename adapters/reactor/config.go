@@ -33,10 +33,10 @@ type Config struct {
 	// the answers is held up, and no memory grows.
 	WriteHighWaterMark int
 
-	// WriteHardLimit is how many written bytes may wait for the peer at all: 16 MiB, or WriteHighWaterMark
-	// if that is more. Only a single Write, called when none wait, may have more. A Write beyond that fails
-	// with [ErrWriteBufferFull], and ends the connection unless the handler is a [RoomHandler]. It bounds
-	// the memory for a peer to which the server writes without being asked.
+	// WriteHardLimit is how many written bytes may wait for the peer at all: 16 MiB, or
+	// WriteHighWaterMark if that is more. Only a single Write, called when none wait, may have more. A
+	// Write beyond that fails with [ErrWriteBufferFull], and ends the connection unless the handler is a
+	// [WritableHandler]. It bounds the memory for a peer to which the server writes without being asked.
 	WriteHardLimit int
 
 	// The timeouts of all connections: none. See the functions of these names, with which

@@ -80,8 +80,8 @@ const (
 	askWork                       // read no more until half of its functions of Go have begun, which clears it
 	askWalks                      // read no more until half of the broadcasts that wait are done, which clears it
 	askSender                     // Data makes broadcasts: while many wait askWalks is set; never cleared
-	askTell                       // call Room once everything is written, which clears it
-	askTellNow                    // call Room, which clears it
+	askTell                       // call Writable once everything is written, which clears it
+	askTellNow                    // call Writable, which clears it
 	askPause                      // read no more until Resume, which clears it
 	askTimed                      // there are timeouts; never cleared
 	askRetime                     // SetTimeout was called: set the timer, which clears it
@@ -199,8 +199,8 @@ func (c *Conn) open() {
 	if c.phase == hijacked {
 		return
 	}
-	c.tellRoom() // of writes before this
-	c.read()     // what came before the connection was watched
+	c.tellWritable() // of writes before this
+	c.read()         // what came before the connection was watched
 	c.leave()
 }
 
@@ -237,7 +237,7 @@ func (c *Conn) attend() {
 		c.retime()
 	}
 	c.enter()
-	c.tellRoom()
+	c.tellWritable()
 	c.read()
 	c.leave()
 }

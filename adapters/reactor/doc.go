@@ -41,11 +41,11 @@
 // Write never blocks: bytes that the socket does not take wait in memory, the backlog ([Conn.Unsent]).
 // Two fields of Config bound it, and no stream goes on after a gap:
 //
-//	event                             Handler                      RoomHandler
+//	event                             Handler                      WritableHandler
 //	more bytes wait than              Data isn't called and nothing is read, until half as many wait
-//	WriteHighWaterMark                                             then Room is called
+//	WriteHighWaterMark                                             then Writable is called
 //	Write, WriteBuffers,              the call fails; Close with   the call fails; its caller decides;
-//	WriteShared: more than            ErrWriteBufferFull           Room is called when none wait
+//	WriteShared: more than            ErrWriteBufferFull           Writable is called when none wait
 //	WriteHardLimit would wait
 //	Broadcast: the same               its function is called with the connection; without one, Close
 //	                                  with ErrWriteBufferFull
@@ -68,7 +68,7 @@
 // it may have any length. Close sends the backlog first, Abort drops it; Hijack and Attach pass it on.
 //
 // So a peer that doesn't read the answers to its requests is held up by itself. A server that writes
-// unasked stops while Unsent is more than WriteHighWaterMark, and goes on in Room. One that passes
+// unasked stops while Unsent is more than WriteHighWaterMark, and goes on in Writable. One that passes
 // bytes from one connection to another pauses the first when the second has no room: see
 // [Conn.Resume].
 //

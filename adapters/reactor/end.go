@@ -142,7 +142,7 @@ func (c *Conn) hangUp(asked uint32) bool {
 }
 
 // stopWriting makes writes fail from now on. Unless now is set it reports false, and does nothing,
-// while bytes wait for the peer, or functions of Go or Room may still write.
+// while bytes wait for the peer, or functions of Go or Writable may still write.
 func (c *Conn) stopWriting(now bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,8 +164,8 @@ func (c *Conn) awaitSenderLocked() {
 	}
 }
 
-// mayWriteLocked reports whether Room is owed, or a function of Go waits or runs, or the connection is
-// held.
+// mayWriteLocked reports whether Writable is owed, or a function of Go waits or runs, or the
+// connection is held.
 func (c *Conn) mayWriteLocked() bool {
 	return c.asked.Load()&(askTell|askTellNow) != 0 || c.hasWorkLocked() || c.heldLocked()
 }

@@ -18,10 +18,10 @@ var (
 	ErrReadBufferFull = errors.New("reactor: a message is longer than ReadBufferMax; raise that, or have Data use a part")
 
 	// ErrWriteBufferFull is the error of a Write that would have more bytes wait for the peer than
-	// WriteHardLimit, and the reason for closing its connection, unless the handler is a [RoomHandler].
+	// WriteHardLimit, and the reason for closing its connection, unless the handler is a [WritableHandler].
 	// Nothing of the Write was taken. It is also the error of a Broadcast for which the loops have too
 	// much to do.
-	ErrWriteBufferFull = errors.New("reactor: the write was refused, since more than WriteHardLimit bytes would wait to be sent; write less at a time, wait for Room, or raise that")
+	ErrWriteBufferFull = errors.New("reactor: the write was refused, since more than WriteHardLimit bytes would wait to be sent; write less at a time, wait for Writable, or raise that")
 )
 
 // PanicError is the reason for closing a connection whose handler has panicked.

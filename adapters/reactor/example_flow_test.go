@@ -83,12 +83,12 @@ const (
 
 func (d download) Data(c *reactor.Conn, p []byte) (used int) {
 	c.SetUser(fileBytes) // what is left
-	d.Room(c)
+	d.Writable(c)
 	return len(p)
 }
 
-// Room is called when most of what Unsent has counted is sent.
-func (download) Room(c *reactor.Conn) {
+// Writable is called when most of what Unsent has counted is sent.
+func (download) Writable(c *reactor.Conn) {
 	left, _ := c.User().(int)
 	chunk := make([]byte, 16<<10)
 	for left > 0 && c.Unsent() <= markBytes {

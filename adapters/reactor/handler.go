@@ -3,7 +3,7 @@ package reactor
 // Handler is the code of a protocol. Its methods run on the loop of their connection, one at a time
 // for all connections of that loop, and must not block: all other connections of the loop would wait.
 // Work that takes long goes to [Conn.Go], and code that blocks to a goroutine, after
-// [Conn.Hijack]. A Handler may also be an [EndHandler] and a [RoomHandler].
+// [Conn.Hijack]. A Handler may also be an [EndHandler] and a [WritableHandler].
 //
 // A method that panics ends its connection, and no other; the panic and its stack go to the log.
 type Handler interface {
@@ -54,23 +54,23 @@ type EndHandler interface {
 	End(c *Conn, unused []byte)
 }
 
-// RoomHandler is a Handler that writes as there is room: a download or a proxy that goes on when the
-// peer has taken enough, or a broker that drops messages to slow subscribers. Its connections stay
-// open when [Conn.Write], [Conn.WriteBuffers] or [Conn.WriteShared] fails with [ErrWriteBufferFull].
-// Nothing was taken then, and the caller decides: it drops a whole message, keeps it for Room, or closes
-// the connection.
-type RoomHandler interface {
+// WritableHandler is a Handler that writes as there is room: a download or a proxy that goes on when
+// the peer has taken enough, or a broker that drops messages to slow subscribers. Its connections
+// stay open when [Conn.Write], [Conn.WriteBuffers] or [Conn.WriteShared] fails with
+// [ErrWriteBufferFull]. Nothing was taken then, and the caller decides: it drops a whole message,
+// keeps it for Writable, or closes the connection.
+type WritableHandler interface {
 	Handler
 
-	// Room is called when there is room again:
+	// Writable is called when there is room again:
 	//
 	//   - once fewer than half of WriteHighWaterMark bytes wait, after more than that did
 	//   - after a refused write, once none wait: then the next write is taken, whatever its length
 	//
 	// It is called once for all that was written before, and may come when neither is true any more,
-	// because others have written. If another goroutine's write was refused, Room may come before that
+	// because others have written. If another goroutine's write was refused, Writable may come before that
 	// goroutine has seen the error; a lock around both helps.
 	//
 	// A connection whose peer has ended its stream, or that is shut down, isn't closed before that.
-	Room(c *Conn)
+	Writable(c *Conn)
 }

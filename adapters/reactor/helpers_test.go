@@ -46,13 +46,13 @@ type ender struct {
 
 func (h *ender) End(c *Conn, unused []byte) { h.end(c, unused) }
 
-// told is a handler that is a RoomHandler, too.
+// told is a handler that is a WritableHandler, too.
 type told struct {
 	handler
 	room func(c *Conn)
 }
 
-func (h *told) Room(c *Conn) {
+func (h *told) Writable(c *Conn) {
 	if h.room != nil {
 		h.room(c)
 	}

@@ -33,7 +33,7 @@ func (c *Conn) Pause() { c.asked.Or(askPause) }
 // what comes. On a connection that isn't paused it does nothing.
 //
 // A handler that pauses one connection until there is room in another checks again once it has paused,
-// since Room, and in it Resume, may have come in between:
+// since Writable, and in it Resume, may have come in between:
 //
 //	if to.Unsent() > mark { // WriteHighWaterMark
 //		from.Pause()

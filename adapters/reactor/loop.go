@@ -24,8 +24,8 @@ type Loop struct {
 	server   *Server
 	engine   engineLoop
 	handler  Handler
-	ender    EndHandler  // the handler, if it is one; else nil
-	roomer   RoomHandler // the same
+	ender    EndHandler      // the handler, if it is one; else nil
+	writable WritableHandler // the same
 	index    int
 	name     string // of the handler's type
 	counts   *counters.Cell[counter]
@@ -61,7 +61,7 @@ type Loop struct {
 func newLoop(s *Server, e engineLoop, index int, h Handler) *Loop {
 	l := &Loop{server: s, engine: e, handler: h, index: index, counts: process.Next()}
 	l.ender, _ = l.handler.(EndHandler)
-	l.roomer, _ = l.handler.(RoomHandler)
+	l.writable, _ = l.handler.(WritableHandler)
 	l.name = fmt.Sprintf("%T", l.handler)
 	l.attendFn, l.walkFn = l.attend, l.walkOn
 	return l

@@ -92,7 +92,7 @@ const (
 	piecemeal                // an answer is several writes
 	thenBlocks               // hijacks after the third message
 	lowLimit                 // WriteHardLimit is low: writes are refused
-	isTold                   // a RoomHandler, which keeps what is refused
+	isTold                   // a WritableHandler, which keeps what is refused
 	saysFarewell             // an EndHandler, which takes its time
 	pauses                   // waits before each third message, until a goroutine resumes it
 	paced                    // reads no more while much waits, and is told of room by isTold
@@ -137,13 +137,13 @@ type framedConn struct {
 	end    error // that End was called for
 
 	mu      sync.Mutex
-	refused [][]byte // guarded by mu; to be written in Room
+	refused [][]byte // guarded by mu; to be written in Writable
 	last    bool     // guarded by mu; the connection ends with them
 }
 
 func (f *framed) Open(c *Conn) { c.SetUser(new(framedConn)) }
 
-// write writes, or keeps for Room what is refused.
+// write writes, or keeps for Writable what is refused.
 func (f *framed) write(c *Conn, p []byte) {
 	if f.style&isTold == 0 {
 		c.Write(p) // errors are ignored, as handlers do
@@ -173,8 +173,8 @@ func (f *framed) close(c *Conn) {
 	}
 }
 
-// Room writes what was refused.
-func (r framedRoom) Room(c *Conn) {
+// Writable writes what was refused.
+func (r framedRoom) Writable(c *Conn) {
 	if r.f.style&paced != 0 {
 		defer c.Resume()
 	}

@@ -34,14 +34,14 @@ const collectedMax = 8 << 10
 // It takes all of p or nothing. It fails with a [net.OpError] of [net.ErrClosed] once the connection
 // is closed, or is closing, and of [ErrWriteBufferFull] if, after the socket was tried, more than
 // WriteHardLimit bytes would wait; if none wait p may have any length. A refused Write
-// ends the connection, unless the handler is a [RoomHandler]. An error in sending always
+// ends the connection, unless the handler is a [WritableHandler]. An error in sending always
 // does.
-func (c *Conn) Write(p []byte) (int, error) { return c.write(c.loop.roomer != nil, nil, p) }
+func (c *Conn) Write(p []byte) (int, error) { return c.write(c.loop.writable != nil, nil, p) }
 
 // WriteBuffers is Write of several slices, one after the other: a header and a body, between which
 // no other goroutine's bytes come. It keeps neither p nor its slices. All of them are taken, or none.
 func (c *Conn) WriteBuffers(p ...[]byte) (int, error) {
-	return c.write(c.loop.roomer != nil, nil, p...)
+	return c.write(c.loop.writable != nil, nil, p...)
 }
 
 // WriteShared writes b's bytes without copying them, for a message that goes to many
@@ -51,7 +51,7 @@ func (c *Conn) WriteShared(b *pool.Buffer) error {
 	if b == nil {
 		return errNil("WriteShared", "*pool.Buffer")
 	}
-	_, err := c.write(c.loop.roomer != nil, (*engpool.Buffer)(b), b.Bytes())
+	_, err := c.write(c.loop.writable != nil, (*engpool.Buffer)(b), b.Bytes())
 	return err
 }
 
@@ -102,13 +102,13 @@ func (c *Conn) putLocked(shared *engpool.Buffer, size int, p ...[]byte) {
 }
 
 // admitLocked returns why n more bytes can't be written. If too many wait, the
-// connection ends, unless told is set, and Room will be called if there is one.
+// connection ends, unless told is set, and Writable will be called if there is one.
 func (c *Conn) admitLocked(n int, told bool) error {
 	if c.unsent != nil && n > 0 && c.fullLocked(n) {
 		c.loop.counts.Add(countRefusedWrites, 1)
 		if !told {
 			c.endLocked(askClose, ErrWriteBufferFull)
-		} else if c.loop.roomer != nil {
+		} else if c.loop.writable != nil {
 			c.asked.Or(askTell)
 		}
 		return ErrWriteBufferFull
@@ -174,8 +174,9 @@ func (c *Conn) crowdedLocked() {
 // Unsent returns how many of the bytes that were written wait in memory, since the socket has not taken
 // them. Up to 8 KiB that a callback has written don't count before it has returned.
 //
-// If it returns more than WriteHighWaterMark, and the handler is a [RoomHandler], Room is called later,
-// or Close. So to write no faster than the peer reads, stop when it does, and go on in Room.
+// If it returns more than WriteHighWaterMark, and the handler is a [WritableHandler], Writable is
+// called later, or Close. So to write no faster than the peer reads, stop when it does, and go on in
+// Writable.
 func (c *Conn) Unsent() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,7 +306,7 @@ func (c *Conn) flushLocked() {
 func (c *Conn) roomyLocked() {
 	asked := c.asked.Load()
 	if asked&askRoom != 0 && (c.unsent == nil || c.unsent.bytes < c.loop.server.config.WriteHighWaterMark/2) {
-		if c.loop.roomer != nil {
+		if c.loop.writable != nil {
 			c.asked.Or(askTellNow)
 		}
 		c.asked.And(^askRoom)
@@ -315,24 +316,24 @@ func (c *Conn) roomyLocked() {
 	}
 }
 
-// tellRoom calls Room, on the loop, if there is room again.
-func (c *Conn) tellRoom() {
+// tellWritable calls Writable, on the loop, if there is room again.
+func (c *Conn) tellWritable() {
 	if c.asked.Load()&(askTell|askTellNow) == 0 {
 		return
 	}
 	c.mu.Lock()
 	asked, due := c.asked.Load(), uint32(0)
-	if asked&askRoom == 0 { // or others have written too much again, and Room comes later
+	if asked&askRoom == 0 { // or others have written too much again, and Writable comes later
 		due = asked & askTellNow
 	}
 	if c.unsent == nil {
 		due |= asked & askTell
 	}
-	c.asked.And(^(due | askTellNow)) // for what is written from here on Room is called again
+	c.asked.And(^(due | askTellNow)) // for what is written from here on Writable is called again
 	tell := due != 0 && !c.refusing
 	c.mu.Unlock()
 	if tell {
-		c.call("Room", func() { c.loop.roomer.Room(c) })
+		c.call("Writable", func() { c.loop.writable.Writable(c) })
 	}
 }
 

@@ -225,7 +225,7 @@ func (s *Server) walkAll(do func(c *Conn), n, hardLimit int64, done func()) bool
 // A connection that can't take p within WriteHardLimit misses it. If missed is not nil it is
 // called for that connection, on its loop, and decides what becomes of it. It may write something
 // else, or close it, or do nothing. If missed is nil the connection is closed for [ErrWriteBufferFull],
-// also if the handler is a [RoomHandler]: no peer misses a message and gets the next.
+// also if the handler is a [WritableHandler]: no peer misses a message and gets the next.
 //
 // Broadcasts wait, too, until each loop has come to them. While more than WriteHighWaterMark bytes
 // do, a connection whose Data calls Broadcast isn't read, until half as many wait: so a peer whose

@@ -298,8 +298,8 @@ func TestBroadcastTellsMissed(t *testing.T) {
 			continue
 		}
 		go io.Copy(io.Discard, peer)
-		if got := testnet.Receive(t, "Room", room); got != c {
-			t.Errorf("Room: got %v, want %v", got, c)
+		if got := testnet.Receive(t, "Writable", room); got != c {
+			t.Errorf("Writable: got %v, want %v", got, c)
 		}
 	}
 }

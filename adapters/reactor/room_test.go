@@ -52,7 +52,7 @@ func (r *relay) Data(c *Conn, p []byte) int {
 	return len(p)
 }
 
-func (r *relay) Room(c *Conn) {
+func (r *relay) Writable(c *Conn) {
 	if from := c.User().(*atomic.Pointer[Conn]).Load(); from != nil {
 		from.Resume()
 	}
@@ -123,7 +123,7 @@ func TestProxy(t *testing.T) {
 		for range 2 {
 			testnet.Receive(t, "Close", r.ends)
 		}
-		// Room may be under way when more has been written, and its Resume lets one more call of Data in.
+		// Writable may be under way when more has been written, and its Resume lets one more call of Data in.
 		const most = mark + 2*readBytes
 		if n := r.most.Load(); n > most {
 			t.Errorf("back %t: got %d bytes that wait, want %d at most", back, n, most)
@@ -174,14 +174,14 @@ func TestPauseWithFullBuffer(t *testing.T) {
 	}
 }
 
-// Room, or Close, follows whenever Unsent has returned more than WriteHighWaterMark, however many
+// Writable, or Close, follows whenever Unsent has returned more than WriteHighWaterMark, however many
 // write.
 func TestUnsentPromise(t *testing.T) {
 	testnet.NoLeaks(t)
 	const mark, writers, pieces, piece = 4 << 10, 4, 300, 3000
 	for _, shared := range []bool{false, true} {
 		var mu sync.Mutex
-		rooms := make(chan bool) // closed by the next Room; guarded by mu
+		rooms := make(chan bool) // closed by the next Writable; guarded by mu
 		room := func() chan bool {
 			mu.Lock()
 			defer mu.Unlock()

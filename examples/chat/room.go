@@ -80,11 +80,11 @@ func (r *room) Data(c *reactor.Conn, p []byte) (used int) {
 	return used
 }
 
-// Room goes on with a member's queue: it has read most of what was sent.
-func (r *room) Room(c *reactor.Conn) {
+// Writable goes on with a member's queue: it has read most of what was sent.
+func (r *room) Writable(c *reactor.Conn) {
 	m := c.User().(*member)
 	m.timer.Stop()
-	for len(m.queue) > 0 && c.Unsent() <= unsentMax { // if it is more, Room comes again
+	for len(m.queue) > 0 && c.Unsent() <= unsentMax { // if it is more, Writable comes again
 		c.WriteShared(m.queue[0].text)
 		m.queue[0].done()
 		m.queue = m.queue[1:]

@@ -81,8 +81,8 @@ func (clientSide) headers(c *Conn, f *Frame, ev *Event) verdict {
 	return verdict{}
 }
 
-// ErrNoRoom is the error of Begin if the peer takes no other stream now.
-var ErrNoRoom = errors.New("http2: the peer takes no other stream")
+// ErrNoQuota is the error of Begin if the peer takes no other stream now.
+var ErrNoQuota = errors.New("http2: the peer takes no other stream")
 
 // streamsFirst is how many streams a client opens before it knows the peer's limit, as in net/http.
 const streamsFirst = 100
@@ -93,8 +93,8 @@ func (c *Conn) TakesStreams() bool {
 	return c.away == staying && c.opens && c.streams.lastID < maxID
 }
 
-// Room returns how many more streams a client can open now.
-func (c *Conn) Room() int {
+// Quota returns how many more streams a client can open now.
+func (c *Conn) Quota() int {
 	if !c.TakesStreams() {
 		return 0
 	}
@@ -112,10 +112,10 @@ var (
 
 // Begin opens a stream with the header of a request: the pseudo-header fields of r that are not empty,
 // and fields. The caller makes sure that all are valid. Begin does not keep the fields. The error is
-// ErrNoRoom.
+// ErrNoQuota.
 func (c *Conn) Begin(st *Stream, r *Request, fields []hpack.Field, end bool) error {
-	if c.Room() == 0 {
-		return ErrNoRoom
+	if c.Quota() == 0 {
+		return ErrNoQuota
 	}
 	st.id, st.left, st.state = c.streams.nextID(), -1, open
 	st.recv = inflow{avail: c.cfg.StreamWindowBytes}

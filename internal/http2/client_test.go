@@ -135,7 +135,7 @@ func TestClientRoom(t *testing.T) {
 	p := newStranger(t, clientConfig(nil))
 	room := func(want int, takes bool) {
 		t.Helper()
-		if got := p.c.Room(); got != want || p.c.TakesStreams() != takes {
+		if got := p.c.Quota(); got != want || p.c.TakesStreams() != takes {
 			t.Fatalf("got room for %d, takes streams %t, want %d, %t", got, p.c.TakesStreams(), want, takes)
 		}
 	}
@@ -146,8 +146,8 @@ func TestClientRoom(t *testing.T) {
 	room(1, true)
 	p.begin(true)
 	room(0, true)
-	if err := p.c.Begin(new(Stream), &target, nil, true); err != ErrNoRoom {
-		t.Fatalf("got %v, want ErrNoRoom", err)
+	if err := p.c.Begin(new(Stream), &target, nil, true); err != ErrNoQuota {
+		t.Fatalf("got %v, want ErrNoQuota", err)
 	}
 	p.settings(settingMaxStreams, 0).feed()
 	room(0, true)
@@ -182,7 +182,7 @@ func TestClientUnlimited(t *testing.T) {
 	}
 	p.c.streams.lastID = maxID - 2
 	p.begin(true)
-	if p.c.Room() != 0 || p.c.TakesStreams() {
+	if p.c.Quota() != 0 || p.c.TakesStreams() {
 		t.Fatal("there is room behind the last identifier")
 	}
 }
@@ -353,7 +353,7 @@ func newDuet(t testing.TB, rnd *rand.Rand) *duet {
 func (d *duet) step() {
 	switch d.rnd.IntN(8) {
 	case 0:
-		if call := (&duetCall{st: new(Stream)}); d.end[0].Room() > 0 {
+		if call := (&duetCall{st: new(Stream)}); d.end[0].Quota() > 0 {
 			call.st.User = call
 			if err := d.end[0].Begin(call.st, &target, nil, false); err != nil {
 				d.t.Fatal(err)

@@ -36,8 +36,8 @@ type Conn struct {
 	skip        bool // the current DATA frame belongs to no stream, and its credit was given back
 }
 
-// Init makes the zero Conn, which must not be copied afterwards, a connection whose peer has sent nothing
-// yet. Our first frames are in its output.
+// Init makes the zero Conn, which must not be copied afterwards, a connection whose peer has sent
+// nothing yet. Our first frames are in its output.
 func (c *Conn) Init(cfg *Config) {
 	*c = Conn{
 		cfg:         cfg,
@@ -206,9 +206,9 @@ var ErrEnded = errors.New("http2: the stream has ended")
 // Streams returns how many streams are open.
 func (c *Conn) Streams() int { return int(c.streams.n) }
 
-// Answered returns how many of these are answered, though the request goes on. A server that is done with
-// one resets it next, but grpc-go's client doesn't count it any more from the answer's end on, and
-// net/http's server sends the two together.
+// Answered returns how many of these are answered, though the request goes on. A server that is done
+// with one resets it next, but grpc-go's client doesn't count it any more from the answer's end on,
+// and net/http's server sends the two together.
 func (c *Conn) Answered() (n int) {
 	c.Each(func(st *Stream) {
 		if st.state == halfClosedLocal {

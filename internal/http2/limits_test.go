@@ -132,8 +132,8 @@ func appendLong(n int) []byte {
 	return append(b, bytes.Repeat([]byte("v"), 10000)...)
 }
 
-// TestControlFramesWait: there is a limit to the frames that a peer makes the connection send but doesn't
-// read. A client's is ten times as high.
+// TestControlFramesWait: there is a limit to the frames that a peer makes the connection send but
+// doesn't read. A client's is ten times as high.
 func TestControlFramesWait(t *testing.T) {
 	limited := func() *Config {
 		cfg := DefaultConfig()

@@ -7,7 +7,7 @@ import "github.com/percore/percore/internal/http2/hpack"
 //
 //	                       server                           client
 //	hello                  announces Config.Streams         the preface; its SETTINGS_ENABLE_PUSH is 0
-//	streams are opened     by a request that comes          by Begin, as far as Room goes
+//	streams are opened     by a request that comes          by Begin, as far as Quota goes
 //	headers                a request, then trailers         interim answers, an answer, then trailers
 //	spendReset             RST_STREAM costs of              costs nothing: the client opened the stream
 //	                       Config.Resets

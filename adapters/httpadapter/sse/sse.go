@@ -95,7 +95,7 @@ type kept struct {
 // client is one of a Hub's.
 type client struct {
 	hub    *Hub
-	stream *httpadapter.Stream
+	stream *httpadapter.Answer
 
 	// guarded by hub.mu
 	at     int // in hub.clients; -1: it isn't there
@@ -132,7 +132,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request) error {
 	if err := http.NewResponseController(w).Flush(); err != nil {
 		return err
 	}
-	return httpadapter.Detach(w, r, func(s *httpadapter.Stream) {
+	return httpadapter.Detach(w, r, func(s *httpadapter.Answer) {
 		c := &client{hub: h, stream: s, at: -1}
 		s.OnEnd(c.leave) // not before this function has returned
 		c.join(r.Header.Get("Last-Event-ID"))

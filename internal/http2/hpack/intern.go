@@ -61,8 +61,8 @@ func (in *Interner) MakeKeyField(key, value string) Field {
 	return Field{Name: in.nameOfKey(key), Value: value, badValue: !ValidValue(value)}
 }
 
-// nameOfKey returns the Name of a key of an http.Header, which may be in any case. It seldom makes another
-// one for a key in its canonical form.
+// nameOfKey returns the Name of a key of an http.Header, which may be in any case. It seldom makes
+// another one for a key in its canonical form.
 func (in *Interner) nameOfKey(key string) *Name {
 	if n := byKey[key]; n != nil {
 		return n

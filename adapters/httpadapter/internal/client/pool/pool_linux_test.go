@@ -199,7 +199,7 @@ type full struct{}
 
 func (full) Reserve() bool     { return false }
 func (full) Unreserve()        {}
-func (full) Room() int         { return 0 }
+func (full) Quota() int        { return 0 }
 func (full) Drain()            {}
 func (full) DrainIfIdle() bool { return false }
 

@@ -26,8 +26,8 @@ type Streams interface {
 	Reserve() bool
 	Unreserve()
 
-	// Room returns how many streams could be reserved.
-	Room() int
+	// Quota returns how many streams could be reserved.
+	Quota() int
 
 	// Drain ends the connection when its streams have ended. DrainIfIdle does so if it has none, and none
 	// is reserved, and reports whether it was so.
@@ -142,7 +142,7 @@ func (h *Host) reserveLocked() *Conn {
 
 // hasRoomLocked reports whether a stream could be reserved.
 func (h *Host) hasRoomLocked() bool {
-	return slices.ContainsFunc(h.shared, func(c *Conn) bool { return c.Streams.Room() > 0 })
+	return slices.ContainsFunc(h.shared, func(c *Conn) bool { return c.Streams.Quota() > 0 })
 }
 
 // latestOf reserves a stream for a call on the connection that had room last, and returns that, or nil.

@@ -128,7 +128,7 @@ func (s *stream) open(x *request.Request) error {
 	err := c.h2.Open(none, &s.s, &r, h2.Message{End: bare, Hold: true})
 	switch {
 	case err == nil:
-	case errors.Is(err, h2.ErrNoRoom):
+	case errors.Is(err, h2.ErrNoQuota):
 		return ErrCrowded
 	case errors.Is(err, h2.ErrLeaving):
 		c.pc.Leave()

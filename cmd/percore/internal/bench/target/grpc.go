@@ -74,7 +74,7 @@ func echoWatch(impl any, s grpc.ServerStream) error {
 	}
 	poll := impl.(*longPoll)
 	if poll.detach {
-		return grpcadapter.Detach(s, func(st *grpcadapter.Stream) {
+		return grpcadapter.Detach(s, func(st *grpcadapter.Answer) {
 			poll.keep(st, func() { st.CloseWithError(st.SendMsg(in)) })
 			st.OnEnd(func(error) { poll.forget(st) })
 		})

@@ -152,7 +152,7 @@ func newLongPoll(detach bool) *longPoll {
 func (p *longPoll) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == scenario.WaitPath && p.detach:
-		err := httpadapter.Detach(w, r, func(s *httpadapter.Stream) {
+		err := httpadapter.Detach(w, r, func(s *httpadapter.Answer) {
 			p.keep(s, func() {
 				hello(s, nil)
 				s.Close()
