@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -233,3 +234,65 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func init() {
+	// Tries to listen with one descriptor more each time, until it works, and prints the errors.
+	children["listen with few descriptors"] = func() {
+		warm, err := net.Listen("tcp4", "127.0.0.1:0") // the descriptors that the runtime opens once
+		if err != nil {
+			exitChild("listening", err)
+		}
+		warm.Close()
+		before := testnet.CountFDs()
+		for n := range 100 {
+			limitDescriptors(n)
+			ln, err := Listen("tcp4", "127.0.0.1:0") // another process may have the last port by now
+			limitDescriptors(50)
+			if err == nil {
+				ln.Close()
+				os.Stdout.WriteString("listened\n")
+				return
+			}
+			fmt.Println(err)
+			if !errors.Is(err, syscall.EMFILE) {
+				exitChild("want EMFILE", err)
+			}
+			// A group that has started ends a little later.
+			for deadline := time.Now().Add(testnet.HangTimeout); testnet.CountFDs() != before; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					exitChild(fmt.Sprintf("with %d descriptors: %d are left of a failed Listen", n, testnet.CountFDs()-before), err)
+				}
+			}
+		}
+	}
+}
+
+// TestListenOutOfDescriptors makes Listen fail at each of the descriptors that it opens. Each time
+// it must return one line of error and leave nothing behind.
+func TestListenOutOfDescriptors(t *testing.T) {
+	testnet.NoLeaks(t)
+	child := testnet.StartChild(t, "listen with few descriptors", "GOMAXPROCS=2")
+	var out []byte
+	testnet.Within(t, "listening", func() { out, _ = io.ReadAll(child.Stdout) })
+	if err := child.Wait(); err != nil {
+		t.Errorf("%v\nafter %s", err, out)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	failures, listened := 0, false
+	for lines.Scan() {
+		if lines.Text() == "listened" {
+			listened = true
+			continue
+		}
+		failures++
+		if ok := listenError.MatchString(lines.Text()); !ok {
+			t.Errorf("got %q, want one line like %q", lines.Text(), listenError)
+		}
+	}
+	// The sockets, the loops and the sets between them: at least one each.
+	if !listened || failures < 5 {
+		t.Errorf("got %d failures and listened=%t, want it to work at last, after at least 5 failures\n%s", failures, listened, out)
+	}
+}
+
+var listenError = regexp.MustCompile(`^listen tcp4 127\.0\.0\.1:\d+: [^\n]*too many open files$`)

@@ -32,7 +32,7 @@ func TestConfig(t *testing.T) {
 	if s := g.Stats(); s.Group != "workers" || s.Strategy != "thread" || s.Loops != 3 || g.Len() != 3 {
 		t.Errorf("got the group %+v, want 3 loops with the strategy thread and the name workers", s)
 	}
-	if s := newGroup(t, loop.Config{Loops: 1}).Stats(); s.Group != "group" || s.Strategy != "nested" {
+	if s := newGroup(t, loop.Config{Loops: 1}).Stats(); s.Group != "group" || s.Strategy != loop.Nested.String() {
 		t.Errorf("got the group %+v, want the strategy nested and the name group", s)
 	}
 	for says, c := range map[string]loop.Config{
