@@ -4,9 +4,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -28,7 +30,7 @@ func TestAccept(t *testing.T) {
 				_ = s.Send(Message{Status: 200, End: true})
 			})
 			server = New(handler, Config{
-				BeginTimeout: testnet.HangTimeout,
+				BeginTimeout: 2 * testnet.HangTimeout,
 				Unused:       func() { unused.Add(1) },
 				Accept: func(raw net.Conn) Accepted {
 					return Accepted{User: raw, ClientFirst: true, Handshake: func(nc net.Conn) (net.Conn, error) {
@@ -87,8 +89,6 @@ func TestAccept(t *testing.T) {
 				return s.Opened == 1 && s.HandshakeErrors == 2 && server.mu.conns == 1
 			})
 			silent, stopped := testnet.Dial(t, l), testnet.Dial(t, l)
-			defer silent.Close()
-			defer stopped.Close()
 			stopped.Write([]byte("w"))
 			testnet.Eventually(t, "clients that send nothing more", func() bool {
 				server.mu.Lock()
@@ -102,9 +102,11 @@ func TestAccept(t *testing.T) {
 			}
 			server.Close()
 			for _, c := range []net.Conn{silent, stopped} {
-				if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+				c.SetReadDeadline(time.Now().Add(testnet.HangTimeout)) // before that of the handshake
+				if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("got %d bytes and %v during a handshake with a server that is closed, want the end", n, err)
 				}
+				c.Close()
 			}
 			testnet.Eventually(t, "the server is unused", func() bool { return unused.Load() > 0 && !server.InUse() })
 			if s := server.Stats(); s.HandshakeErrors != 4 {
