@@ -76,8 +76,8 @@ const many = 50000
 var fewResets = Config{Resets: 500}
 
 // attacks has attacks of docs/LIMITS.md's table, each over a real connection. The core's attacks are
-// more: those that are not here spend the same budgets. The costs are five to ten times what was
-// measured.
+// more: those that are not here spend the same budgets.
+// The costs are five to ten times what was measured.
 var attacks = []attack{
 	{name: "rapid reset, CVE-2023-44487", config: fewResets, ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Reset(id, Cancel) })},

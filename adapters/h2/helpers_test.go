@@ -103,8 +103,8 @@ func (f *fixture) peer(settings ...uint32) *frames.Peer {
 	return frames.NewPeer(f.t, f.dial(), settings...)
 }
 
-// pipePeer gives the server a connection in memory, and returns that and its client. It closes the
-// server when the test ends.
+// pipePeer gives the server a connection in memory, and returns that and its client. The server ends
+// with the test.
 func pipePeer(t *testing.T, server *Server, settings ...uint32) (*Conn, *frames.Peer) {
 	t.Helper()
 	ours, theirs := net.Pipe()

@@ -245,9 +245,7 @@ func TestClientHonestServers(t *testing.T) {
 			for range test.atOnce {
 				test.send(p)
 			}
-			in := p.in
-			p.in = nil
-			if p.feedPart(in); p.err != nil { // without TakeOutput
+			if p.feedAtOnce(); p.err != nil {
 				t.Fatalf("got %v of %d at once", p.err, test.atOnce)
 			}
 			for i := 0; i < 40*test.atOnce && p.err == nil; i++ {

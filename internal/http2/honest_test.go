@@ -331,9 +331,7 @@ func TestRefusalsOfARead(t *testing.T) {
 	for i := range 10000 {
 		p.get(id(i))
 	}
-	in := p.in
-	p.in = nil
-	p.feedPart(in) // without TakeOutput
+	p.feedAtOnce()
 	if p.err != nil {
 		t.Errorf("got %v, want 9,900 refused streams", p.err)
 	}

@@ -152,11 +152,8 @@ func TestControlFramesWait(t *testing.T) {
 			for range most + 10 {
 				send(p)
 			}
-			in := p.in
-			p.in = nil
-			p.feedPart(in) // without TakeOutput
-			const frame, goAway = 17, 17
-			if n := len(p.c.Output()); p.err == nil || n > (most+1)*frame+goAway || !strings.Contains(p.err.Error(), "wait for the peer to read them") {
+			p.feedAtOnce()
+			if n := len(p.c.Output()); p.err == nil || n > (most+2)*17 || !strings.Contains(p.err.Error(), "wait for the peer to read them") {
 				t.Errorf("%s: got %v and %d bytes of output, want an end behind %d frames", name, p.err, n, most+1)
 			}
 		}
@@ -178,9 +175,7 @@ func TestOwnResetsWait(t *testing.T) {
 			p.c.Reset(st, Cancel)
 		}
 		p.frame(typePriority, 0, 1, make([]byte, 5))
-		in := p.in
-		p.in = nil
-		p.feedPart(in) // without TakeOutput
+		p.feedAtOnce()
 		if ok := p.err == nil; ok != want {
 			t.Errorf("%d resets: got %v, want the connection to go on: %t", n, p.err, want)
 		}

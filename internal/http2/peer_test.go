@@ -121,6 +121,13 @@ func (p *peer) feed() *peer {
 	return p
 }
 
+// feedAtOnce is feed for frames whose answers wait, as no output is taken.
+func (p *peer) feedAtOnce() {
+	in := p.in
+	p.in = nil
+	p.feedPart(in)
+}
+
 func (p *peer) feedPart(part []byte) {
 	for len(part) > 0 && p.err == nil {
 		n, ok := p.c.Parse(part, &p.f)
