@@ -120,12 +120,16 @@ func (d *Decoder) indexed(c *cursor, l *List) bool {
 // entry returns the entry with an index (RFC 7541, section 2.3.3), or nil.
 func (d *Decoder) entry(i uint32) *Field {
 	switch {
-	case i == 0 || int64(i)-int64(staticEnd) >= int64(d.table.len()):
+	case i == 0 || i > 1<<30:
 		return nil
 	case i < uint32(staticEnd):
 		return &staticTable[i]
 	}
-	return d.table.at(int(i) - staticEnd)
+	entries := d.table.entries // its methods are not inlined, as they are generic
+	if at := len(entries) + staticEnd - 1 - int(i); at >= int(d.table.head) {
+		return entries[at]
+	}
+	return nil
 }
 
 // sizeUpdate changes the size of the table (RFC 7541, section 6.3).

@@ -117,8 +117,7 @@ func (e *Encoder) Append(dst []byte, f Field) []byte {
 	}
 	if uint32(f.Size()) <= e.table.max/4 {
 		dst = e.appendLiteral(dst, 0x40, 6, f) // before an entry with its name goes
-		f.Value = strings.Clone(f.Value)       // the caller's string may be a part of a long one
-		e.table.add(f)
+		e.add(f)
 		return dst
 	}
 	return e.appendLiteral(dst, 0, 4, f)
@@ -157,4 +156,10 @@ func (e *Encoder) appendLiteral(dst []byte, first byte, prefixBits uint, f Field
 		dst = appendString(dst, f.Name.wire)
 	}
 	return appendString(dst, f.Value)
+}
+
+// add copies a field into the table: the caller's string may be a part of a long string.
+func (e *Encoder) add(f Field) {
+	f.Value = strings.Clone(f.Value)
+	e.table.add(f)
 }

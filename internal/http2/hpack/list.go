@@ -48,7 +48,7 @@ func (l *List) truncate() { l.Truncated, l.left, l.count = true, 0, 0 }
 
 // add takes a field as far as the limits go.
 func (l *List) add(f *Field) {
-	n := f.Size()
+	n := len(f.Name.wire) + len(f.Value) + entryOverhead // as Size, without a copy of f
 	if n > l.left || l.count == 0 {
 		l.truncate()
 		return
