@@ -26,7 +26,7 @@ import (
 //	          waits for Go and for the peer     written, or never will be: closed
 //	closed    the handler's Close was called    (final)
 //	hijacked  it has another owner              (final)
-type Conn struct {
+type Conn struct { // input, output, clock and functions are a Conn by another name, each with its methods
 	// immutable
 	loop *Loop
 	sock sock
@@ -193,32 +193,32 @@ func (c *Conn) open() {
 	case how != 0:
 		c.end(how, ErrServerClosed)
 	}
-	c.startTimeouts()
+	(*clock)(c).start()
 	c.enter()
 	c.call("Open", func() { l.handler.Open(c) })
 	if c.phase == hijacked {
 		return
 	}
-	c.tellWritable() // of writes before this
-	c.read()         // what came before the connection was watched
+	(*output)(c).tellWritable() // of writes before this
+	(*input)(c).read()          // what came before the connection was watched
 	c.leave()
 }
 
 // onEvent is called on the loop when there may be something to do.
 func (c *Conn) onEvent(readable, writable bool) {
 	if c.phase == opening && writable {
-		c.onRoom() // the event comes once; open reads
+		(*output)(c).onRoom() // the event comes once; open reads
 	}
 	if c.phase != open && c.phase != ending {
 		return // open reads; or the event was under way
 	}
 	c.loop.begin()
 	if writable {
-		c.onRoom()
+		(*output)(c).onRoom()
 	}
 	if readable {
 		c.enter()
-		c.read()
+		(*input)(c).read()
 		c.leave()
 	} else {
 		c.settle()
@@ -234,11 +234,11 @@ func (c *Conn) attend() {
 		return
 	}
 	if c.asked.Load()&askRetime != 0 {
-		c.retime()
+		(*clock)(c).retime()
 	}
 	c.enter()
-	c.tellWritable()
-	c.read()
+	(*output)(c).tellWritable()
+	(*input)(c).read()
 	c.leave()
 }
 
@@ -256,7 +256,7 @@ func (c *Conn) leave() {
 		return
 	}
 	c.mu.Lock()
-	c.sendCollectedLocked()
+	(*output)(c).sendCollectedLocked()
 	c.mu.Unlock()
 	if c.asked.Load()&^(askTimed|askSender) != 0 || c.phase == ending {
 		c.settle()

@@ -3,7 +3,6 @@ package reactor
 import (
 	"fmt"
 	"net"
-	"runtime"
 	"runtime/debug"
 	"time"
 )
@@ -83,7 +82,7 @@ func (c *Conn) endLocked(how uint32, why error) {
 	}
 	c.asked.Or(how)
 	if how == askClose || why != ErrServerClosed {
-		c.lostLocked(why, false)
+		(*functions)(c).lostLocked(why, false)
 	}
 	if how == askClose {
 		c.refusing = true
@@ -99,13 +98,13 @@ func (c *Conn) settle() {
 	asked := c.asked.Load()
 	if asked&(askClose|askEnd) != 0 {
 		c.phase = ending
-		c.dropUnused()
+		(*input)(c).drop()
 		if c.hangUp(asked) {
 			c.finish()
 		} else {
-			c.limitEnding()
+			(*clock)(c).limitEnding()
 		}
-	} else if asked&askShut != 0 && !c.shut && c.allSent() {
+	} else if asked&askShut != 0 && !c.shut && (*output)(c).allSent() {
 		c.shut = true
 		if c.isLayered {
 			c.endLayer(true)
@@ -128,7 +127,7 @@ func (c *Conn) hangUp(asked uint32) bool {
 		return false
 	}
 	c.hungUp = true
-	c.stopTimeouts()
+	(*clock)(c).stop()
 	if c.lingering {
 		c.more.linger.Stop()
 	}
@@ -150,37 +149,21 @@ func (c *Conn) stopWriting(now bool) bool {
 		return false
 	}
 	c.refusing = true
-	c.awaitSenderLocked() // it may find that it has to drop bytes
-	c.dropUnsentLocked(0)
+	(*output)(c).awaitSenderLocked() // it may find that it has to drop bytes
+	(*output)(c).dropLocked(0)
 	return true
-}
-
-// awaitSenderLocked waits for another goroutine's system call, which does not block.
-func (c *Conn) awaitSenderLocked() {
-	for c.sending {
-		c.mu.Unlock()
-		runtime.Gosched()
-		c.mu.Lock()
-	}
 }
 
 // mayWriteLocked reports whether Writable is owed, or a function of Go waits or runs, or the
 // connection is held.
 func (c *Conn) mayWriteLocked() bool {
-	return c.asked.Load()&(askTell|askTellNow) != 0 || c.hasWorkLocked() || c.heldLocked()
-}
-
-// allSent reports whether nothing that was written waits.
-func (c *Conn) allSent() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unsent == nil && !c.sending
+	return c.asked.Load()&(askTell|askTellNow) != 0 || (*functions)(c).hasAnyLocked() || c.heldLocked()
 }
 
 // finish calls the handler's Close, last, unless functions of Go run yet.
 func (c *Conn) finish() {
 	c.mu.Lock()
-	if c.hasWorkLocked() {
+	if (*functions)(c).hasAnyLocked() {
 		c.mu.Unlock()
 		return
 	}
@@ -229,7 +212,7 @@ func (c *Conn) failed(call string, v any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.collecting { // leave doesn't come after runtime.Goexit, and the loop collects for others then
-		c.sendCollectedLocked()
+		(*output)(c).sendCollectedLocked()
 	}
 }
 

@@ -217,7 +217,7 @@ func (s *sock) write(writing chan struct{}, p []byte) {
 	s.writing, s.done, s.written, s.writeErr = nil, true, n, err
 	s.mu.Unlock()
 	close(writing)
-	s.owner.onRoom() // here, since tasks may keep the loop for long
+	(*output)(s.owner).onRoom() // here, since tasks may keep the loop for long
 }
 
 // tryWriteBuffers is tryWrite of the first slices: those that may have been written, and as many bytes

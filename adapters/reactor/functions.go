@@ -25,6 +25,9 @@ type tasks struct {
 	running bool
 }
 
+// functions is a Conn with its tasks.
+type functions Conn
+
 // task is a function of Go, or of GoContext.
 type task struct {
 	f      func()
@@ -50,7 +53,7 @@ func (c *Conn) Go(f func()) error {
 	if f == nil {
 		return errNil("Go", "function")
 	}
-	return c.schedule(task{f: f})
+	return (*functions)(c).schedule(task{f: f})
 }
 
 // GoContext is Go for work that is of no use without the connection. f is dropped if it hasn't begun
@@ -62,42 +65,42 @@ func (c *Conn) GoContext(f func(ctx context.Context)) error {
 	if f == nil {
 		return errNil("GoContext", "function")
 	}
-	return c.schedule(task{withIt: f})
+	return (*functions)(c).schedule(task{withIt: f})
 }
 
-func (c *Conn) schedule(f task) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.finished {
-		return c.sock.opError("go", net.ErrClosed)
+func (fs *functions) schedule(f task) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.finished {
+		return fs.sock.opError("go", net.ErrClosed)
 	}
-	more := c.extrasLocked()
+	more := (*Conn)(fs).extrasLocked()
 	if f.f == nil {
-		if f.ctx = c.endingLocked(); f.ctx.Err() != nil {
-			return c.sock.opError("go", net.ErrClosed)
+		if f.ctx = fs.endingLocked(); f.ctx.Err() != nil {
+			return fs.sock.opError("go", net.ErrClosed)
 		}
 	}
-	if c.loop.server.closing.Load()&askClose != 0 { // with mu held, or endNow might have been before
-		return c.sock.opError("go", net.ErrClosed)
+	if fs.loop.server.closing.Load()&askClose != 0 { // with mu held, or endNow might have been before
+		return fs.sock.opError("go", net.ErrClosed)
 	}
 	t := &more.tasks
 	t.queue = append(t.queue, f)
-	c.loop.counts.Add(countWaiting, 1)
+	fs.loop.counts.Add(countWaiting, 1)
 	if !t.inPool && !t.running {
-		c.serveLocked()
+		fs.serveLocked()
 	}
-	if len(t.queue) > c.loop.server.config.WaitingMax {
-		c.asked.Or(askWork)
+	if len(t.queue) > fs.loop.server.config.WaitingMax {
+		fs.asked.Or(askWork)
 	}
 	return nil
 }
 
 // endingLocked returns the context that ends with the connection.
-func (c *Conn) endingLocked() context.Context {
-	more := c.extrasLocked()
+func (fs *functions) endingLocked() context.Context {
+	more := (*Conn)(fs).extrasLocked()
 	if more.ctx == nil {
 		more.ctx, more.cancel = context.WithCancelCause(context.Background())
-		if asked := c.asked.Load(); asked&askClose != 0 || asked&askEnd != 0 && more.why != ErrServerClosed {
+		if asked := fs.asked.Load(); asked&askClose != 0 || asked&askEnd != 0 && more.why != ErrServerClosed {
 			more.cancel(more.why)
 		}
 	}
@@ -105,84 +108,84 @@ func (c *Conn) endingLocked() context.Context {
 }
 
 // lostLocked drops functions that have not begun: those of GoContext, or all.
-func (c *Conn) lostLocked(why error, all bool) {
-	if c.more == nil {
+func (fs *functions) lostLocked(why error, all bool) {
+	if fs.more == nil {
 		return
 	}
-	if c.more.cancel != nil {
-		defer c.more.cancel(why)
+	if fs.more.cancel != nil {
+		defer fs.more.cancel(why)
 	}
-	t := &c.more.tasks
+	t := &fs.more.tasks
 	kept := t.queue[:0]
 	for _, f := range t.queue {
 		if f.f != nil && !all {
 			kept = append(kept, f)
 		}
 	}
-	c.loop.counts.Add(countWaiting, int64(len(kept)-len(t.queue)))
+	fs.loop.counts.Add(countWaiting, int64(len(kept)-len(t.queue)))
 	clear(t.queue[len(kept):])
 	t.queue = kept
 }
 
 // serveLocked gives c, which has functions that wait, to a worker. In a bubble of testing/synctest that
 // is a goroutine of the bubble: the pool's goroutines must not be made there.
-func (c *Conn) serveLocked() {
-	c.more.tasks.inPool = true
+func (fs *functions) serveLocked() {
+	fs.more.tasks.inPool = true
 	if monotime.InBubble() {
-		go c.runTask()
+		go fs.run()
 		return
 	}
-	c.loop.server.workers.Serve(c)
+	fs.loop.server.workers.Serve((*Conn)(fs))
 }
 
-// runTask runs the first of c's functions. If others wait, c goes to the end of the queue.
-func (c *Conn) runTask() {
-	f, ok := c.takeTask()
+// run runs the first of the functions. If others wait, the connection goes to the end of the queue.
+func (fs *functions) run() {
+	f, ok := fs.take()
 	if !ok {
 		return
 	}
 	returned := false
 	defer func() {
 		if !returned {
-			c.panicked("Go", recover())
+			(*Conn)(fs).panicked("Go", recover())
 		}
-		c.endTask()
+		fs.ended()
 	}()
 	f.run()
 	returned = true
 }
 
-// takeTask takes the first of c's functions. The loop goes on reading once half as many wait as may.
-func (c *Conn) takeTask() (f task, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := &c.more.tasks
+// take takes the first of the functions. The loop goes on reading once half as many wait as may.
+func (fs *functions) take() (f task, ok bool) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	t := &fs.more.tasks
 	t.inPool = false
 	if ok = len(t.queue) > 0; ok {
 		f = t.queue[0]
 		t.queue[0] = task{}
 		t.queue = t.queue[1:]
 		t.running = true
-		c.loop.counts.Add(countWaiting, -1)
+		fs.loop.counts.Add(countWaiting, -1)
 	}
-	if len(t.queue) <= c.loop.server.config.WaitingMax/2 && c.asked.And(^askWork)&askWork != 0 {
-		c.loop.remind(c, false)
+	if len(t.queue) <= fs.loop.server.config.WaitingMax/2 && fs.asked.And(^askWork)&askWork != 0 {
+		fs.loop.remind((*Conn)(fs), false)
 	}
 	return f, ok
 }
 
-// endTask notes that a function has run.
-func (c *Conn) endTask() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := &c.more.tasks
+// ended notes that a function has run.
+func (fs *functions) ended() {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	t := &fs.more.tasks
 	t.running = false
 	switch {
 	case len(t.queue) > 0:
-		c.serveLocked()
+		fs.serveLocked()
 		return
-	case c.asked.Load()&(askClose|askEnd) != 0:
-		c.loop.remind(c, false) // it may close now
+	case fs.asked.Load()&(askClose|askEnd) != 0:
+		fs.loop.remind((*Conn)(fs), false) // it may close now
 	}
 	t.queue = nil
 }
@@ -194,6 +197,6 @@ func (c *Conn) remind() {
 	c.loop.remind(c, false)
 }
 
-func (c *Conn) hasWorkLocked() bool {
-	return c.more != nil && (c.more.tasks.running || len(c.more.tasks.queue) > 0)
+func (fs *functions) hasAnyLocked() bool {
+	return fs.more != nil && (fs.more.tasks.running || len(fs.more.tasks.queue) > 0)
 }

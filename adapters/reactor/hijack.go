@@ -34,7 +34,7 @@ func (c *Conn) Hijack() (conn net.Conn, buffered []byte, err error) {
 		return nil, nil, c.sock.opError("hijack", net.ErrClosed)
 	}
 	l := c.loop
-	l.engine.Retain() // until the callback has returned: see loopLocked
+	l.engine.Retain() // or the group might end before the callback has returned
 	l.engine.Submit(l.engine.Release)
 	switch {
 	case l.fed == c:
@@ -50,10 +50,10 @@ func (c *Conn) Hijack() (conn net.Conn, buffered []byte, err error) {
 		return nil, nil, c.sock.opError("hijack", net.ErrClosed)
 	}
 	ends := c.asked.Load()&askShut != 0 && !c.shut
-	c.stopTimeouts()
+	(*clock)(c).stop()
 	c.phase = hijacked
 	if l.fed != c { // or Data has it in hand
-		c.dropUnused()
+		(*input)(c).drop()
 	}
 	more := c.sock.unwatch()
 	if !c.isLayered {
@@ -79,15 +79,15 @@ func (c *Conn) takeUnsent() (b *backlog, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refusing = true
-	c.awaitSenderLocked() // the backlog is in its hands
+	(*output)(c).awaitSenderLocked() // the backlog is in its hands
 	if c.collecting {
-		c.sendCollectedLocked()
+		(*output)(c).sendCollectedLocked()
 	}
 	if c.asked.Or(askClose)&askClose != 0 {
 		return nil, false
 	}
 	c.finished = true // Go fails from here on
-	c.lostLocked(net.ErrClosed, false)
+	(*functions)(c).lostLocked(net.ErrClosed, false)
 	c.cutLayerLocked()
 	b, c.unsent = c.unsent, nil
 	if b != nil {

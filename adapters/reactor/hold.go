@@ -37,5 +37,5 @@ func (c *Conn) isBusy() bool {
 	if c.refusing && c.asked.Load()&askEnd != 0 {
 		return false
 	}
-	return c.hasWorkLocked() || c.heldLocked()
+	return (*functions)(c).hasAnyLocked() || c.heldLocked()
 }

@@ -11,6 +11,9 @@ import (
 // are copied to the front of the loop's buffer when more have come, so that each recv(2) has room for
 // a lot; if they are many they stay where they are, and more are read after them.
 
+// input is a Conn as what reads from its peer, on the loop.
+type input Conn
+
 // readsPerEvent is how often in a row a connection is read before others of its loop get their
 // turn, 64 KiB each at most.
 const readsPerEvent = 2
@@ -58,112 +61,112 @@ func (c *Conn) Resume() {
 
 // read reads what there is and calls Data with it. Bytes that are left in the socket wait for the next
 // round, for an event, or until reading may go on.
-func (c *Conn) read() {
-	if asked := c.asked.Load(); asked&askOffer != 0 && asked&askPause == 0 {
-		c.asked.And(^askOffer)
-		c.offered = false
+func (in *input) read() {
+	if asked := in.asked.Load(); asked&askOffer != 0 && asked&askPause == 0 {
+		in.asked.And(^askOffer)
+		in.offered = false
 	}
 	for reads := 0; reads < readsPerEvent; {
 		switch {
-		case c.stopped():
+		case in.stopped():
 			return
-		case c.unused != nil && !c.offered: // first, or the end of the stream might be found before
-			c.offer()
+		case in.unused != nil && !in.offered: // first, or the end of the stream might be found before
+			in.offer()
 			continue
-		case c.inputEnded:
+		case in.inputEnded:
 			return
 		}
-		n, err := c.readOnce()
+		n, err := in.readOnce()
 		if err != nil {
-			c.readFailed(err)
+			in.failed(err)
 		}
 		if n == 0 {
 			return
 		}
 		reads++
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.loop.remind(c, false)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.loop.remind((*Conn)(in), false)
 }
 
 // stopped reports whether nothing is to be read now.
-func (c *Conn) stopped() bool {
-	asked := c.asked.Load()
-	return c.phase != open || asked&stopsReading != 0 || asked&askSender != 0 && c.loop.server.broadcasts.hold(c)
+func (in *input) stopped() bool {
+	asked := in.asked.Load()
+	return in.phase != open || asked&stopsReading != 0 || asked&askSender != 0 && in.loop.server.broadcasts.hold((*Conn)(in))
 }
 
 // readOnce makes one system call and calls Data with its bytes, if there are any.
-func (c *Conn) readOnce() (int, error) {
+func (in *input) readOnce() (int, error) {
 	kept := 0
-	if c.unused != nil {
-		if kept = len(c.unused.Bytes()); kept > fewBytes {
-			return c.readBehind(kept)
+	if in.unused != nil {
+		if kept = len(in.unused.Bytes()); kept > fewBytes {
+			return in.readBehind(kept)
 		}
 	}
-	p := c.loop.readBuffer()
-	n, err := c.tryRead(p[kept:])
+	p := in.loop.readBuffer()
+	n, err := in.tryRead(p[kept:])
 	if n == 0 {
 		return 0, err
 	}
-	c.touchRead()
+	(*clock)(in).touchRead()
 	if kept > 0 {
-		copy(p, c.unused.Bytes())
+		copy(p, in.unused.Bytes())
 	}
-	c.keep(c.feed(p[:kept+n]), kept+n)
+	in.keep(in.feed(p[:kept+n]), kept+n)
 	return n, err
 }
 
 // readBehind is readOnce into the buffer of the unused bytes, which it makes larger if it is full.
-func (c *Conn) readBehind(kept int) (int, error) {
-	b := c.unused
+func (in *input) readBehind(kept int) (int, error) {
+	b := in.unused
 	if kept == cap(b.Bytes()) {
 		b = pool.Get(2 * kept)
-		copy(b.Bytes(), c.unused.Bytes())
-		c.unused.Release()
-		c.unused = b
+		copy(b.Bytes(), in.unused.Bytes())
+		in.unused.Release()
+		in.unused = b
 	}
-	room := max(c.loop.server.config.ReadBufferMax, kept+1)
+	room := max(in.loop.server.config.ReadBufferMax, kept+1)
 	b.SetLen(min(cap(b.Bytes()), room))
-	n, err := c.tryRead(b.Bytes()[kept:])
+	n, err := in.tryRead(b.Bytes()[kept:])
 	b.SetLen(kept + n)
 	if n > 0 {
-		c.touchRead()
-		c.offer()
+		(*clock)(in).touchRead()
+		in.offer()
 	}
 	return n, err
 }
 
 // offer calls Data with the unused bytes.
-func (c *Conn) offer() {
-	p := c.unused.Bytes()
-	c.keep(c.feed(p), len(p))
+func (in *input) offer() {
+	p := in.unused.Bytes()
+	in.keep(in.feed(p), len(p))
 }
 
 // keep keeps the rest of so many bytes that Data was called with.
-func (c *Conn) keep(left []byte, of int) {
-	if c.phase != open { // it was hijacked
-		c.dropUnused()
+func (in *input) keep(left []byte, of int) {
+	if in.phase != open { // it was hijacked
+		in.drop()
 		return
 	}
-	had := c.unused != nil
+	had := in.unused != nil
 	switch {
 	case len(left) == 0:
-		c.dropUnused()
-	case had && fits(c.unused, len(left)):
-		c.unused.SetLen(len(left))
-		copy(c.unused.Bytes(), left) // which may be its own end
+		in.drop()
+	case had && fits(in.unused, len(left)):
+		in.unused.SetLen(len(left))
+		copy(in.unused.Bytes(), left) // which may be its own end
 	default:
 		b := pool.Get(len(left))
 		copy(b.Bytes(), left)
-		c.dropUnused()
-		c.unused = b
+		in.drop()
+		in.unused = b
 	}
 	if !had || len(left) < of {
-		c.markKept()
+		(*clock)(in).markKept()
 	}
-	if c.offered && len(left) >= c.loop.server.config.ReadBufferMax && c.asked.Load()&(askPause|askOffer) == 0 {
-		c.end(askClose, ErrReadBufferFull)
+	if in.offered && len(left) >= in.loop.server.config.ReadBufferMax && in.asked.Load()&(askPause|askOffer) == 0 {
+		(*Conn)(in).end(askClose, ErrReadBufferFull)
 	}
 }
 
@@ -173,34 +176,34 @@ func fits(b *pool.Buffer, n int) bool {
 	return n <= size && size <= max(keptSlack, 4*n)
 }
 
-// dropUnused drops the kept bytes.
-func (c *Conn) dropUnused() {
-	if c.unused != nil {
-		c.unused.Release()
-		c.unused = nil
+// drop drops the kept bytes.
+func (in *input) drop() {
+	if in.unused != nil {
+		in.unused.Release()
+		in.unused = nil
 	}
 }
 
 // feed calls Data with p, and again with the rest, until it uses nothing or reading has to stop. It
 // returns the rest.
-func (c *Conn) feed(p []byte) (left []byte) {
-	l := c.loop
+func (in *input) feed(p []byte) (left []byte) {
+	l := in.loop
 	start := l.now()
 	each := l.server.config.SlowCallback > 0
-	c.offered = false
+	in.offered = false
 	calls := int64(0)
-	for len(p) > 0 && !c.stopped() {
+	for len(p) > 0 && !in.stopped() {
 		calls++
 		made := l.server.broadcasts.made.Load()
-		used := c.data(p)
+		used := in.data(p)
 		if l.server.broadcasts.made.Load() != made { // by Data; or by others, and then c waits with them
-			c.asked.Or(askSender)
+			in.asked.Or(askSender)
 		}
 		if each {
-			start = l.timed(c, "Data", start)
+			start = l.timed((*Conn)(in), "Data", start)
 		}
 		if used == 0 {
-			c.offered = true
+			in.offered = true
 			break
 		}
 		p = p[used:]
@@ -208,23 +211,23 @@ func (c *Conn) feed(p []byte) (left []byte) {
 	l.feeding, l.fed = nil, nil
 	l.counts.Add(countDataCalls, calls)
 	if !each {
-		l.timed(c, "Data", start)
+		l.timed((*Conn)(in), "Data", start)
 	}
 	return p
 }
 
 // data calls Data.
-func (c *Conn) data(p []byte) (used int) {
+func (in *input) data(p []byte) (used int) {
 	returned := false
 	defer func() {
 		if !returned {
-			c.spoiled()
-			c.failed("Data", recover())
+			in.spoiled()
+			(*Conn)(in).failed("Data", recover())
 			used = len(p)
 		}
 	}()
-	c.loop.feeding, c.loop.fed = p, c
-	used = c.loop.handler.Data(c, p)
+	in.loop.feeding, in.loop.fed = p, (*Conn)(in)
+	used = in.loop.handler.Data((*Conn)(in), p)
 	if uint(used) > uint(len(p)) {
 		panic(fmt.Sprintf("Data returned that it has used %d of %d bytes", used, len(p)))
 	}
@@ -234,56 +237,56 @@ func (c *Conn) data(p []byte) (used int) {
 
 // spoiled leaves the memory that Data had to the garbage collector: a Data that did not return may have
 // passed it on.
-func (c *Conn) spoiled() {
-	c.loop.input, c.loop.feeding, c.loop.fed = nil, nil, nil
-	if c.unused != nil {
-		c.unused.Discard()
-		c.unused = nil
+func (in *input) spoiled() {
+	in.loop.input, in.loop.feeding, in.loop.fed = nil, nil, nil
+	if in.unused != nil {
+		in.unused.Discard()
+		in.unused = nil
 	}
 }
 
-// readFailed deals with the end of the peer's stream, or an error.
-func (c *Conn) readFailed(err error) {
+// failed deals with the end of the peer's stream, or an error.
+func (in *input) failed(err error) {
 	if err == io.ErrUnexpectedEOF { // in a record of TLS: the answers to what came before are sent
-		c.inputEnded = true
-		c.end(askEnd, err)
+		in.inputEnded = true
+		(*Conn)(in).end(askEnd, err)
 		return
 	}
 	if err != io.EOF {
-		c.end(askClose, err)
+		(*Conn)(in).end(askClose, err)
 		return
 	}
-	c.inputEnded = true
-	if e := c.loop.ender; e != nil {
-		c.ended(e)
+	in.inputEnded = true
+	if e := in.loop.ender; e != nil {
+		in.ended(e)
 		return
 	}
-	if c.unused != nil {
+	if in.unused != nil {
 		err = io.ErrUnexpectedEOF
 	}
-	c.end(askEnd, err)
+	(*Conn)(in).end(askEnd, err)
 }
 
 // ended calls End.
-func (c *Conn) ended(e EndHandler) {
-	l := c.loop
-	if c.unused != nil {
-		l.feeding = c.unused.Bytes()
+func (in *input) ended(e EndHandler) {
+	l := in.loop
+	if in.unused != nil {
+		l.feeding = in.unused.Bytes()
 	}
-	l.fed = c
+	l.fed = (*Conn)(in)
 	returned := false
 	defer func() {
 		l.feeding, l.fed = nil, nil
 		if !returned {
-			c.spoiled()
+			in.spoiled()
 		}
 	}()
-	c.call("End", func() {
-		e.End(c, l.feeding)
+	(*Conn)(in).call("End", func() {
+		e.End((*Conn)(in), l.feeding)
 		returned = true
 	})
 	if returned {
-		c.dropUnused()
-		c.markKept() // no message is begun any more: ReadTimeout is over
+		in.drop()
+		(*clock)(in).markKept() // no message is begun any more: ReadTimeout is over
 	}
 }

@@ -102,36 +102,36 @@ func (r *rawSocket) Send(p []byte) error {
 	if c.more.layered.cut {
 		return net.ErrClosed
 	}
-	c.putLocked(nil, len(p), p)
+	(*output)(c).putLocked(nil, len(p), p)
 	return nil
 }
 
 // tryRead returns bytes for the handler, or 0 and nil if there are none; then an event comes when there
 // are.
-func (c *Conn) tryRead(p []byte) (int, error) {
-	if !c.isLayered {
-		return c.sock.tryRead(p)
+func (in *input) tryRead(p []byte) (int, error) {
+	if !in.isLayered {
+		return in.sock.tryRead(p)
 	}
-	n, err := c.more.layered.Read(p)
-	c.markPartial(n > 0)
+	n, err := in.more.layered.Read(p)
+	(*clock)(in).markPartial(n > 0)
 	return n, err
 }
 
 // writeLayered is write for a connection with a layer.
-func (c *Conn) writeLayered(told bool, size int, p [][]byte) (int, error) {
-	l := c.more.layered
+func (o *output) writeLayered(told bool, size int, p [][]byte) (int, error) {
+	l := o.more.layered
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	c.mu.Lock()
-	err := c.admitLocked(size, told)
-	c.mu.Unlock()
+	o.mu.Lock()
+	err := o.admitLocked(size, told)
+	o.mu.Unlock()
 	switch {
 	case err != nil:
-		return 0, c.sock.opError("write", err)
+		return 0, o.sock.opError("write", err)
 	case size == 0:
 		return 0, nil
 	case len(p) == 1:
-		return size, l.write(c, p[0])
+		return size, l.write((*Conn)(o), p[0])
 	}
 	whole := pool.Get(size) // so that a header is no record of its own
 	defer whole.Release()
@@ -139,7 +139,7 @@ func (c *Conn) writeLayered(told bool, size int, p [][]byte) (int, error) {
 	for _, b := range p {
 		room = append(room, b...)
 	}
-	return size, l.write(c, room)
+	return size, l.write((*Conn)(o), room)
 }
 
 // write makes the records of one write. It fails only if the connection ends: so does the stream, which
@@ -173,9 +173,9 @@ func (c *Conn) endLayer(now bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now {
-		c.awaitSenderLocked()
+		(*output)(c).awaitSenderLocked()
 	}
-	c.flushLocked()
+	(*output)(c).flushLocked()
 	return now || c.unsent == nil
 }
 

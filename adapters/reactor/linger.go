@@ -19,7 +19,7 @@ func (c *Conn) lingers() bool {
 			return false
 		}
 		c.shut, c.lingering = true, true
-		c.stopTimeouts()
+		(*clock)(c).stop()
 		c.mu.Lock()
 		more := c.extrasLocked()
 		c.mu.Unlock()

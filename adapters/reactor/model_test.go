@@ -201,7 +201,7 @@ func (e framedEnd) End(c *Conn, unused []byte) {
 	c.Loop().Submit(func() {
 		if kept := &c.more.times.keptSince; *kept != 0 {
 			*kept -= int64(2 * modelReadTimeout)
-			c.checkTimeouts()
+			(*clock)(c).check()
 		}
 		c.Go(func() {
 			e.f.write(c, []byte(farewell))

@@ -23,6 +23,9 @@ import (
 // The sender sets blocked when the socket was full, unless an event has come since its system call
 // (roomEvent), so that no event is missed.
 
+// output is a Conn as what sends bytes to its peer: it has mu for that, and what that guards.
+type output Conn
+
 // collectedMax is how much is collected while a handler runs. A write that would exceed it is
 // sent at once, with all before it, and is not copied.
 const collectedMax = 8 << 10
@@ -36,12 +39,14 @@ const collectedMax = 8 << 10
 // WriteHardLimit bytes would wait; if none wait p may have any length. A refused Write
 // ends the connection, unless the handler is a [WritableHandler]. An error in sending always
 // does.
-func (c *Conn) Write(p []byte) (int, error) { return c.write(c.loop.writable != nil, nil, p) }
+func (c *Conn) Write(p []byte) (int, error) {
+	return (*output)(c).write(c.loop.writable != nil, nil, p)
+}
 
 // WriteBuffers is Write of several slices, one after the other: a header and a body, between which
 // no other goroutine's bytes come. It keeps neither p nor its slices. All of them are taken, or none.
 func (c *Conn) WriteBuffers(p ...[]byte) (int, error) {
-	return c.write(c.loop.writable != nil, nil, p...)
+	return (*output)(c).write(c.loop.writable != nil, nil, p...)
 }
 
 // WriteShared writes b's bytes without copying them, for a message that goes to many
@@ -51,41 +56,41 @@ func (c *Conn) WriteShared(b *pool.Buffer) error {
 	if b == nil {
 		return errNil("WriteShared", "*pool.Buffer")
 	}
-	_, err := c.write(c.loop.writable != nil, (*engpool.Buffer)(b), b.Bytes())
+	_, err := (*output)(c).write(c.loop.writable != nil, (*engpool.Buffer)(b), b.Bytes())
 	return err
 }
 
 // write writes all of p. If it is refused the connection ends, unless told says that the program learns
 // of it. shared, if not nil, is the buffer of the bytes, which are not copied then.
-func (c *Conn) write(told bool, shared *engpool.Buffer, p ...[]byte) (size int, err error) {
+func (o *output) write(told bool, shared *engpool.Buffer, p ...[]byte) (size int, err error) {
 	for _, q := range p {
 		size += len(q)
 	}
-	if c.isLayered {
-		return c.writeLayered(told, size, p)
+	if o.isLayered {
+		return o.writeLayered(told, size, p)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.admitLocked(size, told); err != nil {
-		return 0, c.sock.opError("write", err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.admitLocked(size, told); err != nil {
+		return 0, o.sock.opError("write", err)
 	}
-	c.putLocked(shared, size, p...)
+	o.putLocked(shared, size, p...)
 	return size, nil
 }
 
 // putLocked sends p, size bytes, or puts them where they are sent soon.
-func (c *Conn) putLocked(shared *engpool.Buffer, size int, p ...[]byte) {
-	l := c.loop
+func (o *output) putLocked(shared *engpool.Buffer, size int, p ...[]byte) {
+	l := o.loop
 	switch {
 	case size == 0:
-	case c.sending || c.unsent != nil || !c.collecting && l.remind(c, true):
-		c.addLocked(shared, p...)
-	case !c.collecting:
-		c.sendLocked(shared, size, p...)
+	case o.sending || o.unsent != nil || !o.collecting && l.remind((*Conn)(o), true):
+		o.addLocked(shared, p...)
+	case !o.collecting:
+		o.sendLocked(shared, size, p...)
 	case shared != nil:
-		c.backlogLocked().append(l.collected)
+		o.backlogLocked().append(l.collected)
 		l.collected = l.collected[:0]
-		c.addLocked(shared, p...)
+		o.addLocked(shared, p...)
 	case len(l.collected)+size <= collectedMax:
 		for _, q := range p {
 			l.collected = append(l.collected, q...)
@@ -94,8 +99,8 @@ func (c *Conn) putLocked(shared *engpool.Buffer, size int, p ...[]byte) {
 		collected := l.collected
 		l.collected = nil // the handler of another connection may run before it is sent
 		var all [partsPerSend][]byte
-		c.sendLocked(nil, len(collected)+size, append(append(all[:0], collected), p...)...)
-		if c.collecting && l.collected == nil {
+		o.sendLocked(nil, len(collected)+size, append(append(all[:0], collected), p...)...)
+		if o.collecting && l.collected == nil {
 			l.collected = collected[:0]
 		}
 	}
@@ -103,17 +108,17 @@ func (c *Conn) putLocked(shared *engpool.Buffer, size int, p ...[]byte) {
 
 // admitLocked returns why n more bytes can't be written. If too many wait, the
 // connection ends, unless told is set, and Writable will be called if there is one.
-func (c *Conn) admitLocked(n int, told bool) error {
-	if c.unsent != nil && n > 0 && c.fullLocked(n) {
-		c.loop.counts.Add(countRefusedWrites, 1)
+func (o *output) admitLocked(n int, told bool) error {
+	if o.unsent != nil && n > 0 && o.fullLocked(n) {
+		o.loop.counts.Add(countRefusedWrites, 1)
 		if !told {
-			c.endLocked(askClose, ErrWriteBufferFull)
-		} else if c.loop.writable != nil {
-			c.asked.Or(askTell)
+			(*Conn)(o).endLocked(askClose, ErrWriteBufferFull)
+		} else if o.loop.writable != nil {
+			o.asked.Or(askTell)
 		}
 		return ErrWriteBufferFull
 	}
-	if c.refusing {
+	if o.refusing {
 		return net.ErrClosed
 	}
 	return nil
@@ -122,28 +127,28 @@ func (c *Conn) admitLocked(n int, told bool) error {
 // fullLocked reports whether n more bytes would be too many. Before it says so it sends as much of
 // the backlog as the socket takes, even if the socket was full, since its event may come after
 // tasks of the loop; and if another goroutine is sending it waits for that call, which doesn't block.
-func (c *Conn) fullLocked(n int) bool {
-	for tried := false; !c.refusing && c.unsent != nil && c.unsent.bytes+n > c.loop.server.config.WriteHardLimit; {
+func (o *output) fullLocked(n int) bool {
+	for tried := false; !o.refusing && o.unsent != nil && o.unsent.bytes+n > o.loop.server.config.WriteHardLimit; {
 		switch {
-		case c.sending:
-			c.mu.Unlock()
+		case o.sending:
+			o.mu.Unlock()
 			runtime.Gosched()
-			c.mu.Lock()
-		case c.blocked && tried:
+			o.mu.Lock()
+		case o.blocked && tried:
 			return true
 		default:
-			tried, c.blocked = true, false
-			c.flushLocked()
+			tried, o.blocked = true, false
+			o.flushLocked()
 		}
 	}
 	return false
 }
 
-func (c *Conn) backlogLocked() *backlog {
-	if c.unsent == nil {
-		c.unsent = newBacklog()
+func (o *output) backlogLocked() *backlog {
+	if o.unsent == nil {
+		o.unsent = newBacklog()
 	}
-	return c.unsent
+	return o.unsent
 }
 
 // pushBytes is how long a backlog must be to be sent at once, and not at the end of the batch, which
@@ -151,23 +156,23 @@ func (c *Conn) backlogLocked() *backlog {
 const pushBytes = 64 << 10
 
 // addLocked adds bytes to the backlog. The socket is tried before they count.
-func (c *Conn) addLocked(shared *engpool.Buffer, p ...[]byte) {
-	c.backlogLocked().add(shared, 0, p...)
-	if c.unsent.bytes >= pushBytes {
-		c.flushLocked()
+func (o *output) addLocked(shared *engpool.Buffer, p ...[]byte) {
+	o.backlogLocked().add(shared, 0, p...)
+	if o.unsent.bytes >= pushBytes {
+		o.flushLocked()
 	}
-	if c.unsent != nil {
-		c.crowdedLocked()
+	if o.unsent != nil {
+		o.crowdedLocked()
 	}
 }
 
 // crowdedLocked counts what waits, and stops the reading if it is too much.
-func (c *Conn) crowdedLocked() {
-	if c.blocked {
-		c.unsent.count(c.loop.counts)
+func (o *output) crowdedLocked() {
+	if o.blocked {
+		o.unsent.count(o.loop.counts)
 	}
-	if c.unsent.bytes > c.loop.server.config.WriteHighWaterMark && c.asked.Load()&askRoom == 0 {
-		c.asked.Or(askRoom)
+	if o.unsent.bytes > o.loop.server.config.WriteHighWaterMark && o.asked.Load()&askRoom == 0 {
+		o.asked.Or(askRoom)
 	}
 }
 
@@ -183,80 +188,80 @@ func (c *Conn) Unsent() int {
 	if c.unsent == nil {
 		return 0
 	}
-	c.crowdedLocked() // for the promise: the writer may not have come to it
+	(*output)(c).crowdedLocked() // for the promise: the writer may not have come to it
 	return c.unsent.bytes
 }
 
 // owe begins the output of a new connection with bytes that its previous owner has written, and with
 // the end of the stream if ends is set. The first leave sends them.
-func (c *Conn) owe(unsent *backlog, ends bool) {
+func (o *output) owe(unsent *backlog, ends bool) {
 	if unsent != nil {
-		c.unsent = unsent
-		c.crowdedLocked()
+		o.unsent = unsent
+		o.crowdedLocked()
 	}
 	if ends {
-		c.refusing = true
-		c.asked.Or(askShut)
+		o.refusing = true
+		o.asked.Or(askShut)
 	}
 }
 
 // sendCollectedLocked ends the collecting, and sends what was collected, and the backlog.
-func (c *Conn) sendCollectedLocked() {
-	c.collecting = false
-	collected := c.loop.collected
-	c.loop.collected = collected[:0]
+func (o *output) sendCollectedLocked() {
+	o.collecting = false
+	collected := o.loop.collected
+	o.loop.collected = collected[:0]
 	switch {
 	case len(collected) == 0:
-		c.flushLocked()
-	case c.sending || c.unsent != nil:
-		c.addLocked(nil, collected)
-		c.flushLocked()
+		o.flushLocked()
+	case o.sending || o.unsent != nil:
+		o.addLocked(nil, collected)
+		o.flushLocked()
 	default:
-		c.sendLocked(nil, len(collected), collected)
+		o.sendLocked(nil, len(collected), collected)
 	}
 }
 
 // sendLocked sends p, size bytes, and puts the rest into the backlog, which is empty.
-func (c *Conn) sendLocked(shared *engpool.Buffer, size int, p ...[]byte) {
+func (o *output) sendLocked(shared *engpool.Buffer, size int, p ...[]byte) {
 	n, err, full := 0, error(nil), false
 	if len(p) <= partsPerSend { // or they may be more than a system call takes
 		var all [partsPerSend][]byte // a copy, which the call changes
-		n, err, full = c.trySendLocked(append(all[:0], p...))
-		if c.asked.Load()&(askEnd|askShut) != 0 {
-			c.loop.remind(c, false) // it may have found that a goroutine sends
+		n, err, full = o.trySendLocked(append(all[:0], p...))
+		if o.asked.Load()&(askEnd|askShut) != 0 {
+			o.loop.remind((*Conn)(o), false) // it may have found that a goroutine sends
 		}
 	}
 	if err != nil {
-		c.sendFailedLocked(err)
+		o.failedLocked(err)
 		return
 	}
 	if n < size {
-		if c.asked.Load()&askClose != 0 {
-			c.dropUnsentLocked(size - n) // or bytes that were written later would follow a gap
+		if o.asked.Load()&askClose != 0 {
+			o.dropLocked(size - n) // or bytes that were written later would follow a gap
 			return
 		}
-		c.backlogLocked().addFront(shared, n, p...)
-		c.blocked = full
-		c.crowdedLocked()
+		o.backlogLocked().addFront(shared, n, p...)
+		o.blocked = full
+		o.crowdedLocked()
 	}
-	c.flushLocked()
+	o.flushLocked()
 }
 
 // trySendLocked makes the system call, without mu. full says that an event will come.
-func (c *Conn) trySendLocked(v net.Buffers) (n int, err error, full bool) {
-	c.sending, c.roomEvent = true, false
-	c.mu.Unlock()
+func (o *output) trySendLocked(v net.Buffers) (n int, err error, full bool) {
+	o.sending, o.roomEvent = true, false
+	o.mu.Unlock()
 	if len(v) == 1 {
-		n, err = c.sock.tryWrite(v[0])
+		n, err = o.sock.tryWrite(v[0])
 	} else {
-		n, err = c.sock.tryWriteBuffers(v)
+		n, err = o.sock.tryWriteBuffers(v)
 	}
-	c.mu.Lock()
-	c.sending = false
+	o.mu.Lock()
+	o.sending = false
 	if n > 0 {
-		c.touchWritten()
+		(*clock)(o).touchWritten()
 	}
-	return n, err, !c.roomEvent
+	return n, err, !o.roomEvent
 }
 
 // flushMax is how much of a backlog is sent in a row before other connections of the loop have their
@@ -264,108 +269,124 @@ func (c *Conn) trySendLocked(v net.Buffers) (n int, err error, full bool) {
 const flushMax = 512 << 10
 
 // flushLocked sends the backlog, as far as the socket takes it.
-func (c *Conn) flushLocked() {
-	for sent := 0; c.unsent != nil && !c.sending && !c.blocked; {
+func (o *output) flushLocked() {
+	for sent := 0; o.unsent != nil && !o.sending && !o.blocked; {
 		if sent > flushMax {
-			c.loop.remind(c, false)
+			o.loop.remind((*Conn)(o), false)
 			return
 		}
-		b := c.unsent
+		b := o.unsent
 		var slices [partsPerSend][]byte
 		v := b.front(slices[:0])
 		want := 0
 		for _, p := range v {
 			want += len(p)
 		}
-		c.flushing = true
-		n, err, full := c.trySendLocked(v)
-		c.flushing = false
+		o.flushing = true
+		n, err, full := o.trySendLocked(v)
+		o.flushing = false
 		switch {
-		case c.unsent != b: // it was given up meanwhile
+		case o.unsent != b: // it was given up meanwhile
 			b.release()
 			return
 		case err != nil:
-			c.sendFailedLocked(err)
+			o.failedLocked(err)
 			return
 		}
 		b.drop(n)
-		c.tookLocked(n)
+		(*clock)(o).tookLocked(n)
 		sent += n
-		c.blocked = n < want && full
+		o.blocked = n < want && full
 		if b.bytes == 0 {
-			c.unsent = nil
+			o.unsent = nil
 			b.release()
-		} else if c.blocked {
-			b.count(c.loop.counts)
+		} else if o.blocked {
+			b.count(o.loop.counts)
 		}
-		c.roomyLocked()
+		o.roomyLocked()
 	}
 }
 
 // roomyLocked makes the loop go on with what it put off until the peer has taken enough.
-func (c *Conn) roomyLocked() {
-	asked := c.asked.Load()
-	if asked&askRoom != 0 && (c.unsent == nil || c.unsent.bytes < c.loop.server.config.WriteHighWaterMark/2) {
-		if c.loop.writable != nil {
-			c.asked.Or(askTellNow)
+func (o *output) roomyLocked() {
+	asked := o.asked.Load()
+	if asked&askRoom != 0 && (o.unsent == nil || o.unsent.bytes < o.loop.server.config.WriteHighWaterMark/2) {
+		if o.loop.writable != nil {
+			o.asked.Or(askTellNow)
 		}
-		c.asked.And(^askRoom)
-		c.loop.remind(c, false)
-	} else if c.unsent == nil && asked&(askEnd|askShut|askTell) != 0 {
-		c.loop.remind(c, false)
+		o.asked.And(^askRoom)
+		o.loop.remind((*Conn)(o), false)
+	} else if o.unsent == nil && asked&(askEnd|askShut|askTell) != 0 {
+		o.loop.remind((*Conn)(o), false)
 	}
 }
 
 // tellWritable calls Writable, on the loop, if there is room again.
-func (c *Conn) tellWritable() {
-	if c.asked.Load()&(askTell|askTellNow) == 0 {
+func (o *output) tellWritable() {
+	if o.asked.Load()&(askTell|askTellNow) == 0 {
 		return
 	}
-	c.mu.Lock()
-	asked, due := c.asked.Load(), uint32(0)
+	o.mu.Lock()
+	asked, due := o.asked.Load(), uint32(0)
 	if asked&askRoom == 0 { // or others have written too much again, and Writable comes later
 		due = asked & askTellNow
 	}
-	if c.unsent == nil {
+	if o.unsent == nil {
 		due |= asked & askTell
 	}
-	c.asked.And(^(due | askTellNow)) // for what is written from here on Writable is called again
-	tell := due != 0 && !c.refusing
-	c.mu.Unlock()
+	o.asked.And(^(due | askTellNow)) // for what is written from here on Writable is called again
+	tell := due != 0 && !o.refusing
+	o.mu.Unlock()
 	if tell {
-		c.call("Writable", func() { c.loop.writable.Writable(c) })
+		(*Conn)(o).call("Writable", func() { o.loop.writable.Writable((*Conn)(o)) })
 	}
 }
 
-// sendFailedLocked ends the connection.
-func (c *Conn) sendFailedLocked(err error) {
-	c.dropUnsentLocked(0)
-	c.endLocked(askClose, err)
+// failedLocked ends the connection.
+func (o *output) failedLocked(err error) {
+	o.dropLocked(0)
+	(*Conn)(o).endLocked(askClose, err)
 }
 
-// dropUnsentLocked drops the backlog, besides so many bytes that didn't come to it. If it is being
+// dropLocked drops the backlog, besides so many bytes that didn't come to it. If it is being
 // sent, the sender releases it. Nothing may follow what was dropped, not even the end of a stream:
 // a layer's, or the socket's, which is reset.
-func (c *Conn) dropUnsentLocked(besides int) {
-	c.cutLayerLocked()
-	b := c.unsent
-	c.unsent = nil
+func (o *output) dropLocked(besides int) {
+	(*Conn)(o).cutLayerLocked()
+	b := o.unsent
+	o.unsent = nil
 	if b != nil {
 		besides += b.bytes
 	}
 	if besides > 0 {
-		c.extrasLocked().dropped += besides
+		(*Conn)(o).extrasLocked().dropped += besides
 	}
-	if b != nil && !c.flushing {
+	if b != nil && !o.flushing {
 		b.release()
 	}
 }
 
+// awaitSenderLocked waits for another goroutine's system call, which does not block.
+func (o *output) awaitSenderLocked() {
+	for o.sending {
+		o.mu.Unlock()
+		runtime.Gosched()
+		o.mu.Lock()
+	}
+}
+
+// allSent reports whether nothing that was written waits.
+func (o *output) allSent() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.unsent == nil && !o.sending
+}
+
 // onRoom is called when the socket may have room.
-func (c *Conn) onRoom() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.roomEvent = true
-	c.blocked = false
-	c.flushLocked()
+func (o *output) onRoom() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.roomEvent = true
+	o.blocked = false
+	o.flushLocked()
 }

@@ -249,7 +249,7 @@ func (s *Server) Broadcast(p []byte, missed func(c *Conn)) error {
 
 // broadcast writes b's bytes, or deals with a connection that can't take them.
 func (c *Conn) broadcast(b *pool.Buffer, missed func(c *Conn)) {
-	switch _, err := c.write(missed != nil, b, b.Bytes()); {
+	switch _, err := (*output)(c).write(missed != nil, b, b.Bytes()); {
 	case !errors.Is(err, ErrWriteBufferFull):
 	case missed == nil:
 		c.end(askClose, ErrWriteBufferFull)

@@ -54,7 +54,7 @@ func New(h Handler, config Config) (*Server, error) {
 		return nil, errors.New("reactor: there is no handler; pass one, or set Config.LoopHandler")
 	}
 	s := &Server{config: c, handler: h, empty: make(chan struct{})}
-	s.workers.Max, s.workers.Work = c.Workers, (*Conn).runTask
+	s.workers.Max, s.workers.Work = c.Workers, func(c *Conn) { (*functions)(c).run() }
 	s.broadcasts.highWaterMark = int64(c.WriteHighWaterMark)
 	if c.TLS != nil {
 		s.shakers.init(&c.TLS.handshakes)
@@ -215,9 +215,9 @@ func (s *Server) attachOrFail(pc *percore.Conn, with arriving) (*Conn, error) {
 		return nil, err
 	}
 	c := newConn(l, sock, with)
-	c.owe(with.unsent, with.ends)
+	(*output)(c).owe(with.unsent, with.ends)
 	if err := c.sock.claim(c); err != nil {
-		c.dropUnused()
+		(*input)(c).drop()
 		s.left()
 		return nil, err
 	}
@@ -348,7 +348,7 @@ func (s *Server) end(how uint32) (empty <-chan struct{}) {
 func (c *Conn) endNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lostLocked(ErrServerClosed, true) // first: a function that sees its context end may make room for the next
+	(*functions)(c).lostLocked(ErrServerClosed, true) // first: a function that sees its context end may make room for the next
 	c.endLocked(askClose, ErrServerClosed)
 	c.loop.remind(c, false) // it may have waited for functions
 }

@@ -100,40 +100,43 @@ type timeouts struct {
 	paid       sys.Sent // what the peer had acknowledged when payAcknowledged was last called
 }
 
+// clock is a Conn with its timeouts.
+type clock Conn
+
 // set sets a timeout of one connection. Its mu is held.
 func (t *timeouts) set(kind timeoutKind, d time.Duration) {
 	t.own |= 1 << kind
 	t.limits[kind].Store(int64(d))
 }
 
-// startTimeouts sets the server's timeouts, on the loop, and begins those that SetTimeout has set.
-func (c *Conn) startTimeouts() {
-	if limits := c.loop.server.config.timeouts(); limits != [timeoutKinds]time.Duration{} {
-		c.mu.Lock()
-		t := &c.extrasLocked().times
+// start sets the server's timeouts, on the loop, and begins those that SetTimeout has set.
+func (k *clock) start() {
+	if limits := k.loop.server.config.timeouts(); limits != [timeoutKinds]time.Duration{} {
+		k.mu.Lock()
+		t := &(*Conn)(k).extrasLocked().times
 		for kind, d := range limits {
 			if t.own&(1<<kind) == 0 {
 				t.limits[kind].Store(int64(min(d, longestTimeout)))
 			}
 		}
-		c.asked.Or(askTimed)
-		c.mu.Unlock()
+		k.asked.Or(askTimed)
+		k.mu.Unlock()
 	}
-	if c.asked.Load()&askTimed != 0 {
-		c.retime()
+	if k.asked.Load()&askTimed != 0 {
+		k.retime()
 	}
 }
 
 // retime restarts all timeouts.
-func (c *Conn) retime() {
-	c.asked.And(^askRetime)
-	t := &c.more.times
+func (k *clock) retime() {
+	k.asked.And(^askRetime)
+	t := &k.more.times
 	t.heldAt = monotime.Now()
 	t.readHeldAt = t.heldAt
-	if c.unused != nil { // from before Attach, or ReadTimeout is new
+	if k.unused != nil { // from before Attach, or ReadTimeout is new
 		t.keptSince = t.heldAt
 	}
-	c.checkTimeouts()
+	k.check()
 }
 
 // endingTime is how long a connection that is ending waits for a peer that takes nothing, if it has no
@@ -143,136 +146,136 @@ var endingTime = time.Minute
 
 // limitEnding gives a connection that is ending a timeout, if bytes wait for the peer: the handler has
 // no say any more.
-func (c *Conn) limitEnding() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.unsent == nil {
+func (k *clock) limitEnding() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.unsent == nil {
 		return
 	}
-	t := &c.extrasLocked().times
+	t := &(*Conn)(k).extrasLocked().times
 	if t.own&(1<<onWriteIdle|1<<onUnsent) != 0 || t.limits[onWriteIdle].Load() != 0 || t.limits[onUnsent].Load() != 0 {
 		return
 	}
 	t.set(onWriteIdle, endingTime)
-	c.asked.Or(askTimed | askRetime)
-	c.loop.remind(c, false)
+	k.asked.Or(askTimed | askRetime)
+	k.loop.remind((*Conn)(k), false)
 }
 
-// stopTimeouts ends them.
-func (c *Conn) stopTimeouts() {
-	if c.asked.Load()&askTimed != 0 && c.more.times.timer != nil {
-		c.more.times.timer.Stop()
+// stop ends the timeouts.
+func (k *clock) stop() {
+	if k.asked.Load()&askTimed != 0 && k.more.times.timer != nil {
+		k.more.times.timer.Stop()
 	}
 }
 
 // touchRead notes that bytes were read, and touchWritten that the socket has taken some.
-func (c *Conn) touchRead() {
-	if c.asked.Load()&askTimed != 0 {
-		c.more.times.readAt.Store(monotime.Now())
+func (k *clock) touchRead() {
+	if k.asked.Load()&askTimed != 0 {
+		k.more.times.readAt.Store(monotime.Now())
 	}
 }
 
-func (c *Conn) touchWritten() {
-	if c.asked.Load()&askTimed != 0 {
-		c.more.times.wroteAt.Store(monotime.Now())
+func (k *clock) touchWritten() {
+	if k.asked.Load()&askTimed != 0 {
+		k.more.times.wroteAt.Store(monotime.Now())
 	}
 }
 
 // tookLocked notes that the socket has taken n bytes of the backlog.
-func (c *Conn) tookLocked(n int) {
-	if c.asked.Load()&askTimed != 0 {
-		t := &c.more.times
+func (k *clock) tookLocked(n int) {
+	if k.asked.Load()&askTimed != 0 {
+		t := &k.more.times
 		t.markLeft = max(0, t.markLeft-n)
 	}
 }
 
 // unsentSince returns since when a byte of the backlog has waited at least, or 0 if none waits. The
 // bytes that it finds are the mark; later ones count once these are sent.
-func (c *Conn) unsentSince(now int64) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := &c.more.times
+func (k *clock) unsentSince(now int64) int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := &k.more.times
 	switch {
-	case c.unsent == nil:
+	case k.unsent == nil:
 		t.markLeft = 0
 		return 0
 	case t.markLeft == 0:
-		t.markLeft, t.markAt = c.unsent.bytes, now
+		t.markLeft, t.markAt = k.unsent.bytes, now
 	}
 	return t.markAt
 }
 
 // markKept notes that Data has used some bytes and left others, or that none are left.
-func (c *Conn) markKept() {
-	if c.asked.Load()&askTimed == 0 || c.phase != open {
+func (k *clock) markKept() {
+	if k.asked.Load()&askTimed == 0 || k.phase != open {
 		return
 	}
-	t := &c.more.times
-	if c.unused == nil {
+	t := &k.more.times
+	if k.unused == nil {
 		t.keptSince = 0
 		return
 	}
-	t.keptSince = c.messageBegins()
+	t.keptSince = k.messageBegins()
 }
 
 // markPartial notes, after a read of the layer, whether the layer has a part of a record: ReadTimeout
 // counts for its rest. got says that the read returned bytes.
-func (c *Conn) markPartial(got bool) {
-	if c.asked.Load()&askTimed == 0 {
+func (k *clock) markPartial(got bool) {
+	if k.asked.Load()&askTimed == 0 {
 		return
 	}
-	t := &c.more.times
+	t := &k.more.times
 	switch {
-	case !c.more.layered.IsPartial():
+	case !k.more.layered.IsPartial():
 		t.partSince = 0
 	case got || t.partSince == 0:
-		t.partSince = c.messageBegins()
+		t.partSince = k.messageBegins()
 	}
 }
 
 // messageBegins begins ReadTimeout's time, and returns the present one.
-func (c *Conn) messageBegins() (now int64) {
+func (k *clock) messageBegins() (now int64) {
 	now = monotime.Now()
-	if d := c.more.times.limits[onMessage].Load(); d > 0 {
-		c.setTimer(now, now+d)
+	if d := k.more.times.limits[onMessage].Load(); d > 0 {
+		k.set(now, now+d)
 	}
 	return now
 }
 
-// setTimer makes the timer fire at a time, if it is set for none before.
-func (c *Conn) setTimer(now, at int64) {
-	t := &c.more.times
+// set makes the timer fire at a time, if it is set for none before.
+func (k *clock) set(now, at int64) {
+	t := &k.more.times
 	if t.due != 0 && t.due <= at {
 		return
 	}
 	t.due = at
 	if d := time.Duration(max(0, at-now)); t.timer == nil {
-		t.timer = c.loop.engine.AfterFunc(d, c.timerFired)
+		t.timer = k.loop.engine.AfterFunc(d, k.fired)
 	} else {
 		t.timer.Reset(d)
 	}
 }
 
-func (c *Conn) timerFired() {
-	c.more.times.due = 0
-	c.checkTimeouts()
+func (k *clock) fired() {
+	k.more.times.due = 0
+	k.check()
 }
 
-// checkTimeouts ends the connection if a time has passed, and sets the timer again otherwise.
-func (c *Conn) checkTimeouts() {
-	if c.hungUp || c.lingering || c.phase == closed || c.phase == hijacked {
+// check ends the connection if a time has passed, and sets the timer again otherwise.
+func (k *clock) check() {
+	if k.hungUp || k.lingering || k.phase == closed || k.phase == hijacked {
 		return
 	}
-	t := &c.more.times
+	t := &k.more.times
 	now := monotime.Now()
-	c.holdTimeouts(now)
-	passed, next := c.passedTimeout(now)
-	if passed.countsWrites() && c.pushUnsent() {
+	k.hold(now)
+	passed, next := k.passed(now)
+	if passed.countsWrites() && k.pushUnsent() {
 		now = monotime.Now()
-		passed, next = c.passedTimeout(now)
+		passed, next = k.passed(now)
 		if passed == onIdle || passed == onWriteIdle {
-			c.payAcknowledged(now, time.Duration(t.limits[passed].Load()))
-			passed, next = c.passedTimeout(now)
+			k.payAcknowledged(now, time.Duration(t.limits[passed].Load()))
+			passed, next = k.passed(now)
 		}
 	}
 	switch {
@@ -281,15 +284,15 @@ func (c *Conn) checkTimeouts() {
 		if passed == onWriteIdle || passed == onUnsent {
 			op = "write"
 		}
-		c.end(askClose, c.sock.opError(op, os.ErrDeadlineExceeded))
+		(*Conn)(k).end(askClose, k.sock.opError(op, os.ErrDeadlineExceeded))
 	case next < math.MaxInt64:
-		c.setTimer(now, next)
+		k.set(now, next)
 	}
 }
 
-// passedTimeout returns a timeout that has passed, or noTimeout and when the next one will have.
-func (c *Conn) passedTimeout(now int64) (passed timeoutKind, next int64) {
-	t := &c.more.times
+// passed returns a timeout that has passed, or noTimeout and when the next one will have.
+func (k *clock) passed(now int64) (passed timeoutKind, next int64) {
+	t := &k.more.times
 	read, wrote := t.readAt.Load(), t.wroteAt.Load()
 	since := [timeoutKinds]int64{
 		onIdle:      max(read, wrote, t.heldAt),
@@ -301,7 +304,7 @@ func (c *Conn) passedTimeout(now int64) (passed timeoutKind, next int64) {
 		since[onMessage] = t.partSince
 	}
 	if t.limits[onUnsent].Load() > 0 {
-		since[onUnsent] = c.unsentSince(now)
+		since[onUnsent] = k.unsentSince(now)
 	}
 	next = int64(math.MaxInt64)
 	for kind := range since {
@@ -325,9 +328,9 @@ func (k timeoutKind) countsWrites() bool { return k == onIdle || k == onWriteIdl
 
 // payAcknowledged gives a peer that has taken nothing for a timeout more time, for what its kernel has
 // acknowledged.
-func (c *Conn) payAcknowledged(now int64, timeout time.Duration) {
-	t := &c.more.times
-	sent := seam.Sent(c.sock.conn)
+func (k *clock) payAcknowledged(now int64, timeout time.Duration) {
+	t := &k.more.times
+	sent := seam.Sent(k.sock.conn)
 	begun := now - int64(timeout)
 	t.heldAt = sent.Paid(t.paid, begun, begun, timeout)
 	t.paid = sent
@@ -336,21 +339,21 @@ func (c *Conn) payAcknowledged(now int64, timeout time.Duration) {
 // pushUnsent tries the socket before a timeout counts, and reports whether bytes wait. The event that a
 // full socket has room comes once a third of its buffer is free, megabytes often: a slow peer may have
 // taken less in the time, and yet read all the while.
-func (c *Conn) pushUnsent() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.unsent == nil || c.sending {
+func (k *clock) pushUnsent() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.unsent == nil || k.sending {
 		return false
 	}
-	c.blocked = false
-	c.flushLocked()
+	k.blocked = false
+	(*output)(k).flushLocked()
 	return true
 }
 
-// holdTimeouts notes which timeouts don't count now.
-func (c *Conn) holdTimeouts(now int64) {
-	t := &c.more.times
-	asked := c.asked.Load()
+// hold notes which timeouts don't count now.
+func (k *clock) hold(now int64) {
+	t := &k.more.times
+	asked := k.asked.Load()
 	if asked&stopsReading != 0 { // the peer's bytes wait for us
 		t.readHeldAt = now
 		if t.keptSince != 0 {
@@ -359,16 +362,16 @@ func (c *Conn) holdTimeouts(now int64) {
 		if t.partSince != 0 {
 			t.partSince = now
 		}
-		if asked&(askPause|askWalks) != 0 && c.allSent() {
+		if asked&(askPause|askWalks) != 0 && (*output)(k).allSent() {
 			t.heldAt = now
 		}
-	} else if t.keptSince != 0 && !c.offered {
+	} else if t.keptSince != 0 && !k.offered {
 		t.keptSince = now
 	}
-	if c.inputEnded {
+	if k.inputEnded {
 		t.readHeldAt = now
 	}
-	if c.isBusy() {
+	if (*Conn)(k).isBusy() {
 		t.heldAt, t.readHeldAt = now, now
 	}
 }

@@ -85,7 +85,7 @@ func TestTimeoutsCount(t *testing.T) {
 				at.heldAt -= hours
 				at.readHeldAt -= hours
 				tt.since(c)
-				c.checkTimeouts()
+				(*clock)(c).check()
 				closes = c.asked.Load()&askClose != 0
 				c.asked.And(^askRoom)
 			})
@@ -116,8 +116,8 @@ func attachFull(t *testing.T, s *Server) (c *Conn, peer net.Conn) {
 	onItsLoop(t, c, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.backlogLocked().append(make([]byte, 4<<20))
-		c.flushLocked()
+		(*output)(c).backlogLocked().append(make([]byte, 4<<20))
+		(*output)(c).flushLocked()
 	})
 	return c, peer
 }
@@ -175,7 +175,7 @@ func TestTricklingReader(t *testing.T) {
 				at.readAt.Add(-hours)
 				at.wroteAt.Add(-hours)
 				at.heldAt -= hours
-				c.checkTimeouts()
+				(*clock)(c).check()
 				closes = c.asked.Load()&askClose != 0
 			})
 			return closes, blocked
@@ -277,7 +277,7 @@ func TestEndingHeldConnection(t *testing.T) {
 			at := &c.more.times
 			at.wroteAt.Add(-hours)
 			at.heldAt -= hours
-			c.checkTimeouts()
+			(*clock)(c).check()
 			if c.asked.Load()&askClose == 0 {
 				t.Errorf("%s: the connection waits on for its peer", name)
 				c.Abort()
@@ -304,15 +304,15 @@ func TestWriteTimeout(t *testing.T) {
 		c, _ := attachFull(t, s)
 		var closes bool
 		onItsLoop(t, c, func() {
-			c.checkTimeouts() // the time begins
+			(*clock)(c).check() // the time begins
 			c.more.times.markAt -= hours
 			c.mu.Lock()
 			taken := c.unsent.bytes - tt.left
 			c.unsent.append(make([]byte, 100_000)) // which waits for a shorter time
 			c.unsent.drop(taken)
-			c.tookLocked(taken)
+			(*clock)(c).tookLocked(taken)
 			c.mu.Unlock()
-			c.checkTimeouts()
+			(*clock)(c).check()
 			closes = c.asked.Load()&askClose != 0
 			c.Abort()
 		})
