@@ -22,14 +22,14 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// acceptor is where Accept takes connections from: the listener's sockets, or one of them. There is
-// no goroutine behind it and no queue: the goroutine that calls Accept waits until one of the
-// sockets is readable and calls accept4 itself. Connections that are not accepted stay in the
-// kernel's backlog, where they are bounded, and where a successor that got the sockets finds them.
+// acceptor is where Accept takes connections from: the listener's sockets, or one of them. It has no
+// goroutine and no queue: the goroutine that calls Accept waits until one of the sockets is
+// readable, and calls accept4 itself. Connections that are not accepted stay in the kernel's
+// backlog, which is bounded, and where a successor that got the sockets finds them.
 type acceptor struct {
 	listener *listener
 	ready    *engine.AcceptPoller // of sockets
-	sockets  []int                // descriptors, the listener's
+	sockets  []int                // descriptors, owned by the listener
 	first    int                  // the index of sockets[0] among the listener's
 	gate     engine.Gate          // look, made once
 	pending  pendingConns         // whose PROXY headers are awaited, or have come
@@ -50,9 +50,9 @@ func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
 	return a, nil
 }
 
-// When resources are lacking Accept waits this long before it tries again: doubling, as net/http
-// does, so that a short shortage costs little time and a long one no CPU time. When a connection of the
-// process is closed meanwhile, it tries at once. Tests change the times.
+// When resources run out, Accept waits this long before it tries again. The wait doubles each time,
+// as in net/http, so a short shortage costs little time and a long one no CPU time. If a connection
+// of the process is closed during the wait, Accept tries again at once. Tests change the times.
 var (
 	backoffMin = 5 * time.Millisecond
 	backoffMax = time.Second
@@ -61,9 +61,9 @@ var (
 // reportPeriod is how often the user is notified of a shortage.
 const reportPeriod = time.Minute
 
-// starving counts the calls of Accept that wait for resources. One first counts itself and then looks
-// whether a connection was closed since its last try; a connection that is closed first counts as closed
-// and then looks for starving calls. So one of the two sees the other.
+// starving counts the calls of Accept that wait for resources. Such a call first counts itself, and
+// then checks whether a connection was closed since its last try. Closing a connection first counts
+// it as closed, and then checks for starving calls. So one of the two sees the other.
 var starving atomic.Int64
 
 // feedStarving lets the starving calls of Accept try again, now that a descriptor is free.
@@ -78,7 +78,7 @@ func feedStarving() {
 	}
 }
 
-// backoff waits after a try that has failed for lack of resources, and that began when so many
+// backoff waits after a try that failed for lack of resources, and that began when closed
 // connections had been closed.
 func (a *acceptor) backoff(err error, delay time.Duration, closed uint64) error {
 	a.listener.reportBackoff(err)
@@ -92,8 +92,7 @@ type shortage struct{ error }
 
 // accept waits for a connection.
 func (a *acceptor) accept() (*Conn, error) {
-	// The connection needs the loops, also if the listener, which holds them too, is closed
-	// meanwhile.
+	// The connection needs the loops even if the listener, which also holds them, is closed now.
 	if !a.listener.group.Retain() {
 		return nil, net.ErrClosed
 	}
@@ -118,8 +117,8 @@ func (a *acceptor) accept() (*Conn, error) {
 	}
 }
 
-// withNetBuffers makes a netConn of c. When descriptors or memory are lacking c waits for them, as
-// the connections in the backlog do. It fails if the listener is closed meanwhile.
+// withNetBuffers makes a netConn of c. If the process is out of descriptors or memory, c waits for
+// them, as connections in the backlog do. It fails if the listener is closed while c waits.
 func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) {
 	for delay := backoffMin; ; delay = min(2*delay, backoffMax) {
 		closed := conns.closed.Load()
@@ -133,8 +132,8 @@ func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) {
 	}
 }
 
-// try waits for a connection. Without a connection and an error it was refused, or its PROXY header
-// has yet to come.
+// try waits for a connection. If it returns neither a connection nor an error, the connection was
+// refused, or its PROXY header has yet to come.
 func (a *acceptor) try() (*Conn, error) {
 	t := attempts.Get().(*attempt)
 	defer t.release()
@@ -159,8 +158,8 @@ func (a *acceptor) try() (*Conn, error) {
 	return a.take(t.nfd, t.index, &t.from, nil)
 }
 
-// attempt is a call of try. It is used again: a function that escapes, and what it refers to, would be
-// garbage among the connections, on pages that they keep.
+// attempt is a call of try. It is reused: otherwise each call would leave a function that escapes,
+// and what it refers to, as garbage on the memory pages that the connections keep.
 type attempt struct {
 	acceptor *acceptor
 	from     unix.RawSockaddrAny
@@ -216,8 +215,8 @@ func (a *acceptor) beginWaiting() {
 	}
 }
 
-// take makes a connection of nfd, which has a slot, and which it owns. client is its PROXY header;
-// nil if there was none. Without a connection and an error the user didn't want it.
+// take makes a connection of nfd, which it owns, and which has a slot. client is its PROXY header,
+// or nil. If take returns neither a connection nor an error, the user didn't want the connection.
 func (a *acceptor) take(nfd, index int, from *unix.RawSockaddrAny, client *proxyproto.Header) (*Conn, error) {
 	l := a.listener
 	var local, remote netip.AddrPort
@@ -271,7 +270,7 @@ func (a *acceptor) look() engine.GateState {
 	return engine.GateOpen
 }
 
-// takePending returns a connection that has left the backlog before, or nil if it is gone: another
+// takePending returns a connection that had already left the backlog, or nil if it is gone: another
 // call of Accept has it, or the user didn't want it.
 func (a *acceptor) takePending() *Conn {
 	p := a.pending.next()
@@ -303,9 +302,9 @@ func (l *listener) place() *engine.Loop {
 	return l.group.Place()
 }
 
-// isSkipped reports whether an error of accept4 is about one connection, which is lost, and the next
-// may be fine: it was aborted, or the error is one of the "already-pending network errors on the new
-// socket" of accept(2).
+// isSkipped reports whether an error of accept4 means that only this connection is lost, and the
+// next may be fine: it was aborted, or the error is one of the "already-pending network errors on
+// the new socket" of accept(2).
 func isSkipped(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.EINTR, syscall.ECONNABORTED, syscall.EPROTO,
@@ -339,7 +338,7 @@ func isBroken(errno syscall.Errno) bool {
 	return false
 }
 
-// reportBackoff counts, and notifies the user once per period, on a goroutine of its own,
+// reportBackoff counts a backoff, and notifies the user once per period, on a goroutine of its own,
 // since the user may close the listener.
 func (l *listener) reportBackoff(err error) {
 	l.counts.Add(accepting.Backoffs)
@@ -355,7 +354,7 @@ func (l *listener) warnAcceptError(err error) {
 		"network", l.network, "address", l.addr.String(), "error", err)
 }
 
-// control calls f with a listening socket, which stays open meanwhile.
+// control calls f with a listening socket, which stays open until f returns.
 func (l *listener) control(index int, f func(fd uintptr)) error {
 	return l.all.ready.Use(func() { f(uintptr(l.sockets[index])) })
 }

@@ -10,13 +10,13 @@ import (
 // The names in this file are for adapters: packages that serve percore's connections in ways of their
 // own. Programs only read their metrics.
 
-// WaitingConn is a connection that waits for a request, in the hands of an adapter that gives it to
-// another process, with a method HandOver such as httpadapter's Server has.
+// WaitingConn is a connection that waits for a request, as an adapter gives it to another process
+// with a method HandOver, such as that of httpadapter's Server.
 type WaitingConn struct {
 	// Conn is a *[Conn].
 	Conn net.Conn
 
-	// Served says that the connection has had a request: the other process lets it wait as an idle
+	// Served says that the connection has had a request, so the other process lets it wait as an idle
 	// connection, not as a new one.
 	Served bool
 }
@@ -47,9 +47,9 @@ type Metric struct {
 	Value float64
 }
 
-// RegisterAdapter makes ReadStats call read for the metrics of an adapter: one of this project's,
-// or a package of yours that serves percore's connections in a way of its own. The name is one
-// word, in lower case.
+// RegisterAdapter makes ReadStats call read for the metrics of an adapter: one from this project, or
+// a package of your own that serves percore's connections in its own way. The name is one lower-case
+// word.
 //
 // read may be called by any goroutine at any time. It must be quick and take no lock that a request
 // waits for. RegisterAdapter is for init functions: an adapter can't be removed.

@@ -98,15 +98,15 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
-// ReadReady is Read into memory of the caller's that is found only once there is something to read.
-// lend returns it; the bytes read are at its start. takeBack is called if nothing was read into the
-// memory that lend returned last: it turned out that there was nothing, and ReadReady waits again;
-// the stream has ended; or reading failed. So there is memory in use, and the caller's to look
-// after, exactly if ReadReady returns n > 0.
+// ReadReady is Read into memory that it asks for only once there is something to read. lend returns
+// that memory, and the bytes read are at its start. ReadReady calls takeBack if nothing was read
+// into the memory that lend returned last: there was nothing to read after all, and ReadReady waits
+// again; the stream has ended; or reading failed. So the caller has memory to look after exactly if
+// ReadReady returns n > 0.
 //
-// Both run on the caller's goroutine, before ReadReady returns, and must not read
-// from c. If lend returns an empty slice ReadReady returns 0 and nil. lend may block:
-// Close does not wait for it, and ReadReady then calls takeBack and fails.
+// Both functions run on the caller's goroutine, before ReadReady returns, and must not read from c.
+// If lend returns an empty slice, ReadReady returns 0 and nil. lend may block: Close does not wait
+// for it, and ReadReady then calls takeBack and fails.
 //
 // Off Linux lend is called first, since package net can't wait without memory.
 func (c *Conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
@@ -120,9 +120,9 @@ func (c *Conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	return n, c.done("read", err)
 }
 
-// TryRead is Read for callers that wait by [Conn.NotifyReadable] or [Conn.OnReadable]: it does not
-// block. It returns 0 and nil if there is nothing to read, and then there will be a callback when
-// that changes. It may wait for a moment for another read that is under way.
+// TryRead is Read for callers that wait with [Conn.NotifyReadable] or [Conn.OnReadable]: it does not
+// block. It returns 0 and nil if there is nothing to read; a callback will come when that changes.
+// It may wait for a moment while another read is running.
 //
 // Off Linux it fails with an error that wraps [errors.ErrUnsupported].
 func (c *Conn) TryRead(b []byte) (int, error) {
@@ -141,12 +141,11 @@ var ErrWouldWait error = engine.ErrWouldWait
 // [ErrWouldWait], or an error that wraps it, and so does a read that is already waiting; with
 // false, the default, they wait.
 //
-// It is for a caller that must know whether a reader above the connection, such as a
-// crypto/tls.Conn or a bufio.Reader, has bytes buffered, before it arms a callback with
-// [Conn.OnReadable]: if a read of that reader fails with ErrWouldWait it has reached the
-// connection, so nothing is buffered that could be returned. crypto/tls and bufio can read on
-// afterwards as if nothing had happened. No other goroutine may read meanwhile: its read would fail
-// as well.
+// It is for a caller that must know whether a reader above the connection, such as a crypto/tls.Conn
+// or a bufio.Reader, has bytes buffered, before it arms a callback with [Conn.OnReadable]: if a read
+// of that reader fails with ErrWouldWait it has reached the connection, so nothing is buffered that
+// could be returned. crypto/tls and bufio can read on afterwards as if nothing had happened. No
+// other goroutine may read at the same time: its read would fail as well.
 //
 // Off Linux it fails with an error that wraps [errors.ErrUnsupported].
 func (c *Conn) SetNoWait(noWait bool) error {
@@ -161,8 +160,8 @@ func (c *Conn) SetNoWait(noWait bool) error {
 // bytes from v and its slices, as v.WriteTo does, and keeps nothing; the bytes themselves are not
 // changed. If it fails it returns how many bytes the kernel has taken.
 //
-// v.WriteTo(c) works too, but writes each slice by itself: the interface with which a connection
-// could take all of them is private to package net.
+// v.WriteTo(c) works too, but writes each slice by itself: the interface that lets a connection take
+// all of them is private to package net.
 func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
@@ -221,10 +220,10 @@ func (c *Conn) RemoteAddrPort() netip.AddrPort {
 
 // SetDeadline sets the read and the write deadline. It costs neither an allocation nor a system call.
 //
-// After the deadline all calls, including those under way, fail with an error that wraps
+// After the deadline all calls, including blocked ones, fail with an error that wraps
 // [os.ErrDeadlineExceeded]: never earlier, and at most a few milliseconds later. A time in the past
 // wakes a blocked call at once. The zero time means that calls wait without limit. A deadline can be
-// moved at any time, also after it has passed.
+// moved at any time, even after it has passed.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -240,7 +239,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.doneHere("set", c.sock.setReadDeadline(t))
 }
 
-// SetWriteDeadline sets the deadline of writes; see SetDeadline. A write that it ends may have
+// SetWriteDeadline sets the deadline of writes; see SetDeadline. A write that times out may have
 // written some of the data.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if !c.ok() {
@@ -288,11 +287,11 @@ type ReadableHandler interface {
 	OnReadable(err error)
 }
 
-// NotifyReadable is OnReadable for programs with many connections that wait: it calls h.OnReadable
+// NotifyReadable is OnReadable for programs with many waiting connections: it calls h.OnReadable
 // once, on a loop's goroutine, and fails as OnReadable does. It costs no memory if h is an object
-// that exists anyway. To save more, the connection forgets its addresses and looks them up again
-// when they are asked for; they are equal, but not the same objects. h must refer to the Conn:
-// while it waits, a Conn that nothing else refers to is garbage, and is closed.
+// that exists anyway. To save more, the connection forgets its addresses, and looks them up again
+// when somebody asks for them; they are equal, but not the same objects. h must refer to the Conn: a
+// waiting Conn that nothing else refers to is garbage, and is closed.
 func (c *Conn) NotifyReadable(h ReadableHandler) error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -303,7 +302,7 @@ func (c *Conn) NotifyReadable(h ReadableHandler) error {
 	return c.doneHere("set", c.sock.notifyReadable(h))
 }
 
-// CancelOnReadable disarms the callback. It reports false if none is armed: it was called, or is
+// CancelOnReadable disarms the callback. It reports false if no callback is armed: it was called, is
 // being called, or was never armed.
 func (c *Conn) CancelOnReadable() bool {
 	if !c.ok() {
@@ -322,11 +321,10 @@ func (c *Conn) Loop() *loop.Loop {
 	return (*loop.Loop)(c.sock.loop())
 }
 
-// SyscallConn returns a raw connection, whose Read and Write wait for readiness with this
-// connection's loop. The function must not close the descriptor, nor keep it after it returns.
-// After each call percore checks whether the socket still is a plain one. If a short read no longer
-// means that nothing is left (TCP_ULP, SO_RCVLOWAT), later reads ask the kernel each time, as
-// package net does.
+// SyscallConn returns a raw connection whose Read and Write wait for readiness on this connection's
+// loop. The function must not close the descriptor, nor keep it after it returns. After each call
+// percore checks whether the socket is still a plain one. If a short read no longer means that
+// nothing is left (TCP_ULP, SO_RCVLOWAT), later reads ask the kernel each time, as package net does.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if !c.ok() {
 		return nil, syscall.EINVAL
@@ -344,8 +342,8 @@ func (c *Conn) File() (*os.File, error) {
 	return f, c.done("file", err)
 }
 
-// SetNoDelay turns TCP_NODELAY on (the default) or off: data is sent as soon as it is written, or
-// may wait for more.
+// SetNoDelay turns TCP_NODELAY on or off: if it is on, the default, data is sent as soon as it is
+// written; otherwise it may wait for more.
 func (c *Conn) SetNoDelay(noDelay bool) error {
 	return c.setting("set", func(s *sock) error { return s.setNoDelay(noDelay) })
 }
@@ -395,31 +393,32 @@ func (c *Conn) MultipathTCP() (bool, error) {
 	return is, nil
 }
 
-// A TCPInfo is what the kernel knows of a TCP connection (tcp(7), TCP_INFO). A field is 0 if the kernel
-// has not measured it, or is too old: the version is that of the first Linux that has it.
+// A TCPInfo is what the kernel knows about a TCP connection (tcp(7), TCP_INFO). A field is 0 if the
+// kernel has not measured it, or is too old: the number behind a field is the first Linux version
+// that has it.
 type TCPInfo struct {
 	RTT    time.Duration // the round trip, smoothed
-	RTTVar time.Duration // how much that varies
+	RTTVar time.Duration // how much the round trip varies
 	MinRTT time.Duration // the shortest of the last minutes; 4.6
-	RTO    time.Duration // after which bytes that are not acknowledged are sent again
+	RTO    time.Duration // unacknowledged bytes are sent again after it
 
 	DeliveryRate uint64 // bytes per second that the peer has got lately; 4.9
 
-	SegmentBytes int    // how long a segment is that is sent
+	SegmentBytes int    // length of the segments that are sent
 	Window       int    // segments that may be on their way
 	Unacked      int    // segments that are on their way
 	Lost         int    // of these, segments that seem to be lost
 	NotSent      int    // bytes that were written and not sent yet; 4.6
 	BytesAcked   uint64 // by the peer; 4.1
 
-	Sent          uint64 // segments with bytes that were sent, also those that were sent again; 4.6
+	Sent          uint64 // segments with bytes that were sent, including those sent again; 4.6
 	Retransmitted uint64 // segments that were sent again
 	Spurious      uint64 // of these, segments that the peer had already; 4.19
 	BytesReceived uint64 // 4.1
 }
 
-// TCPInfo asks the kernel what it knows of the connection: a system call, which doesn't block. It fails
-// for unix sockets, and with errors.ErrUnsupported off Linux and where package net serves.
+// TCPInfo asks the kernel what it knows about the connection, with a system call that doesn't block.
+// It fails for unix sockets, and with errors.ErrUnsupported off Linux and where package net serves.
 func (c *Conn) TCPInfo() (TCPInfo, error) {
 	if !c.ok() {
 		return TCPInfo{}, syscall.EINVAL
@@ -445,8 +444,8 @@ func (c *Conn) localSetting(set func(*sock) error) error {
 	return c.doneHere("set", set(&c.sock))
 }
 
-// done ends a call of the socket's methods, until which c must not be collected. It adds the third
-// layer to an error; io.EOF has none.
+// done ends a call of one of the socket's methods; until then c must not be collected. It adds the
+// third layer to an error, except to io.EOF.
 func (c *Conn) done(op string, err error) error {
 	if err != nil && err != io.EOF {
 		err = c.opError(op, err)
@@ -464,8 +463,8 @@ func (c *Conn) doneHere(op string, err error) error {
 	return err
 }
 
-// opError adds the third layer of an error: to the errno and the name of the system call the
-// operation and the addresses.
+// opError adds the third layer of an error, the operation and the addresses, to the errno and the
+// name of the system call.
 func (c *Conn) opError(op string, err error) error {
 	if onNet {
 		return err // package net has wrapped it
@@ -481,8 +480,8 @@ func (c *Conn) localOpError(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.sock.network(), Addr: c.sock.localAddr(), Err: err}
 }
 
-// nilArgument is the error of a call that was passed a nil, which would otherwise crash the program
-// later, on a goroutine that is not the caller's.
+// nilArgument is the error of a call that was passed a nil. The nil would otherwise crash the
+// program later, on another goroutine than the caller's.
 func nilArgument(call, what string) error {
 	return errors.New(call + " was called with a nil " + what + ": pass one")
 }

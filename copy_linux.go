@@ -20,12 +20,11 @@ import (
 // Two rules decide which memory that is:
 //
 //   - A copy from a connection holds none while the connection has nothing to read.
-//   - Memory that unknown code has held goes to no other copy. A Read or Write that was abandoned,
+//   - Memory that unknown code has seen is never used for another copy. An abandoned Read or Write,
 //     because of a context for example, may hold its slice after it has returned, even without an
-//     error. On package net that does no harm, because each io.Copy has a buffer of its own.
+//     error. With package net that does no harm, because each io.Copy has a buffer of its own.
 //
-// The endpoints that endpointOf knows pass their memory to the kernel and to nothing else. So there
-// are four cases:
+// The endpoints that endpointOf knows pass their memory only to the kernel. So there are four cases:
 //
 //	from                to                memory
 //	a *Conn             a known endpoint  of package pool
@@ -36,8 +35,8 @@ import (
 // copyBytes is the size of the memory that bytes are copied through, as in io.Copy.
 const copyBytes = 32 << 10
 
-// copyFrom copies from c to w by reading and writing, up to the limit if there is one. Its errors
-// are those of Read and of w.
+// copyFrom copies from c to w by reading and writing, up to the limit if there is one. It returns
+// the errors of Read and of w.
 func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (written int64, err error) {
 	defer runtime.KeepAlive(c)
 	defer m.takeBack() // w may panic
@@ -94,8 +93,8 @@ var errInvalidWrite = errors.New("invalid write result")
 //	              collected                         point for as long as the collector
 //	true   > 0    *large, the same                  leaves it
 //
-// So a copy to unknown code that is busy allocates next to nothing, and one that idles has nothing
-// after the next garbage collection.
+// So a busy copy to unknown code allocates next to nothing, and an idle one holds nothing after the
+// next garbage collection.
 type copyMemory struct {
 	shown bool   // unknown code sees it
 	lent  []byte // nil while the copy waits
@@ -113,8 +112,8 @@ const (
 	// writing it.
 	smallCopyBytes = 1 << 10
 
-	// smallReadsMax is after how many small reads in a row another is expected: as many as package
-	// zerocopy needs to copy instead of splicing.
+	// smallReadsMax is how many small reads in a row make the next one likely to be small: as many as
+	// package zerocopy needs to copy instead of splicing.
 	smallReadsMax = 8
 )
 
@@ -161,8 +160,8 @@ func (m *copyMemory) adapt(n int) {
 	} else {
 		m.busy = max(m.busy-1, 0)
 	}
-	// A read that didn't fill it has emptied the connection: the next one most likely
-	// waits. After one that filled a small piece the next gets a large one.
+	// A read that didn't fill the memory has emptied the connection: the next read most likely waits. A
+	// read that filled a small piece gives the next one a large piece.
 	if n < copyBytes {
 		m.takeBack()
 	}
@@ -191,7 +190,7 @@ type errReader struct{ err error }
 func (f errReader) Read([]byte) (int, error) { return 0, f.err }
 
 // connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which would call it again.
-// They count the copied bytes; if both are in one copy only the former does.
+// They count the copied bytes; if both are part of one copy, only connWithoutReadFrom counts.
 type (
 	connWithoutReadFrom struct{ c *Conn }
 	connWithoutWriteTo  struct {

@@ -13,11 +13,12 @@ import (
 )
 
 // Dial connects to an address and returns the connection, a *[Conn] on the networks "tcp", "tcp4",
-// "tcp6" and "unix". It takes net.Dial's arguments, and fails with net.Dial's errors. On any other
-// network the connection, whose data is no stream, is package net's.
+// "tcp6" and "unix". It takes net.Dial's arguments, and fails with net.Dial's errors. Other networks
+// don't carry a stream; on those the connection is package net's.
 //
 // The connection runs on the default group of loops, which starts with the first connection or
-// listener and ends with the last. Everything in [Conn] holds for dialed connections as well.
+// listener and ends with the last. Everything that [Conn] documents holds for dialed connections as
+// well.
 func Dial(network, address string) (net.Conn, error) {
 	var d Dialer
 	return d.Dial(network, address)
@@ -30,19 +31,19 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 }
 
 // Dialer has options for connecting. All fields except Group and NetBuffers, and all methods except
-// DialTarget, are net.Dialer's (without its deprecated DualStack and Cancel) and mean the same. The
-// zero value dials without options. Its methods are safe for concurrent use.
+// DialTarget, mean the same as in net.Dialer (whose deprecated DualStack and Cancel are missing).
+// The zero value dials without options. Its methods are safe for concurrent use.
 //
-// Package net resolves the address and connects, with everything that belongs to it: several
+// Package net resolves the address and connects, including everything that belongs to it: several
 // addresses one after the other, IPv6 and IPv4 at the same time (RFC 6555, "Happy Eyeballs"), hooks
-// for tracing. Percore then takes the socket over, for which it briefly needs a second descriptor.
+// for tracing. percore then takes over the socket, for which it briefly needs a second descriptor.
 //
-// DialContext is the function to set http.Transport.DialContext to, and the dial hooks of most
-// database drivers; DialTarget is for gRPC.
+// Set http.Transport.DialContext, and the dial hooks of most database drivers, to the method
+// DialContext. DialTarget is for gRPC.
 type Dialer struct {
-	// Timeout is how long connecting may take, including the time to resolve the address. 0 means
-	// as long as the operating system allows. If the name has several addresses each gets a share
-	// of the time.
+	// Timeout is how long connecting may take, including the time to resolve the address. 0 means as
+	// long as the operating system allows. If the name has several addresses, each gets a share of the
+	// time.
 	Timeout time.Duration
 
 	// Deadline is the time after which connecting fails; the zero time means never. If Timeout is
@@ -53,8 +54,8 @@ type Dialer struct {
 	// *net.UnixAddr); nil lets the kernel choose.
 	LocalAddr net.Addr
 
-	// FallbackDelay is how long only IPv6 is tried, if a name has addresses of both kinds, before
-	// IPv4 is tried at the same time: 0 means 300 ms, below 0 one after the other.
+	// FallbackDelay is how long only IPv6 is tried before IPv4 is tried at the same time, if a name has
+	// addresses of both kinds. 0 means 300 ms; below 0 they are tried one after the other.
 	FallbackDelay time.Duration
 
 	// KeepAlive is how long a connection must be idle before the first keep-alive probe: 0 means
@@ -74,10 +75,10 @@ type Dialer struct {
 	// ControlContext is Control with the context that was passed to the method.
 	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
 
-	// Group is the loops that the connections run on, each on the one with the fewest; nil means
-	// the default group. A program that often dials, and in between has neither a listener nor a
-	// connection, avoids the start of the default group each time with a Group of its own. With a
-	// Group that has ended dialing fails before it connects.
+	// Group is the loops that the connections run on, each on the loop with the fewest; nil means the
+	// default group. A program that often dials while it has neither a listener nor a connection would
+	// start the default group each time; a Group of its own avoids that. With a Group that has ended,
+	// dialing fails before it connects.
 	Group *loop.Group
 
 	// NetBuffers makes Dial and DialContext return connections on which net.Buffers.WriteTo calls
@@ -88,7 +89,7 @@ type Dialer struct {
 	multipathTCP choice
 }
 
-// choice is an answer that may be left to a default.
+// choice is yes, no, or left to a default.
 type choice uint8
 
 const (
@@ -138,8 +139,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, nil
 }
 
-// dial makes a Conn of the connection that connect makes. If it is TCP and to be kept, dial returns
-// that as well.
+// dial makes a Conn of the connection that connect makes. With keepTCP it also returns that
+// connection if it is TCP.
 func (d *Dialer) dial(network string, keepTCP bool, connect func(*net.Dialer) (net.Conn, error)) (c *Conn, tc *net.TCPConn, err error) {
 	if err := d.hold(network); err != nil {
 		return nil, nil, err
@@ -157,8 +158,9 @@ func (d *Dialer) dial(network string, keepTCP bool, connect func(*net.Dialer) (n
 }
 
 // DialTarget is DialContext for an address as gRPC passes it to the function set with
-// grpc.WithContextDialer: "unix:PATH", "unix://PATH" and "unix:@NAME" are unix sockets, the last an
-// abstract one, as is a name that starts with a NUL; everything else is "HOST:PORT" on network "tcp".
+// grpc.WithContextDialer. "unix:PATH", "unix://PATH" and "unix:@NAME" are unix sockets. The last is
+// an abstract one, as is a name that starts with a NUL. Everything else is "HOST:PORT" on network
+// "tcp".
 func (d *Dialer) DialTarget(ctx context.Context, target string) (net.Conn, error) {
 	network, address := parseTarget(target)
 	return d.DialContext(ctx, network, address)
@@ -183,8 +185,8 @@ func (d *Dialer) DialTCP(ctx context.Context, network string, laddr, raddr netip
 	return c, err
 }
 
-// DialUnix is DialContext for unix addresses. The network must be "unix": package net's other two
-// kinds of unix sockets are no streams. A nil laddr leaves the socket without a name.
+// DialUnix is DialContext for unix addresses. The network must be "unix": the other two kinds of
+// unix sockets are not streams. A nil laddr leaves the socket without a name.
 func (d *Dialer) DialUnix(ctx context.Context, network string, laddr, raddr *net.UnixAddr) (*Conn, error) {
 	if network == "unixgram" || network == "unixpacket" {
 		err := errors.New("percore dials stream sockets only; use net.Dialer for " + network)
@@ -196,12 +198,12 @@ func (d *Dialer) DialUnix(ctx context.Context, network string, laddr, raddr *net
 	return c, err
 }
 
-// DialUDP is net.Dialer's. The connection is package net's.
+// DialUDP calls net.Dialer's DialUDP. The connection is package net's.
 func (d *Dialer) DialUDP(ctx context.Context, network string, laddr, raddr netip.AddrPort) (*net.UDPConn, error) {
 	return d.netDialer().DialUDP(ctx, network, laddr, raddr)
 }
 
-// DialIP is net.Dialer's. The connection is package net's.
+// DialIP calls net.Dialer's DialIP. The connection is package net's.
 func (d *Dialer) DialIP(ctx context.Context, network string, laddr, raddr netip.Addr) (*net.IPConn, error) {
 	return d.netDialer().DialIP(ctx, network, laddr, raddr)
 }
@@ -225,8 +227,8 @@ func (d *Dialer) netDialer() *net.Dialer {
 	return nd
 }
 
-// takeOver makes a Conn of package net's connection, which it closes unless it succeeds and keep is
-// set.
+// takeOver makes a Conn of package net's connection. It closes that connection unless it succeeds
+// and keep is set.
 func (d *Dialer) takeOver(network string, nc net.Conn, keep bool) (*Conn, error) {
 	c, err := d.fromNet(network, nc, keep)
 	if err != nil {

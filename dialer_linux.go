@@ -20,8 +20,8 @@ func init() {
 	}
 }
 
-// hold keeps the dialer's own group until release, so that dialing with a group that has ended fails
-// before there is a connection. The default group never ends for a dialer.
+// hold keeps the dialer's own group alive until release, so that dialing with a group that has ended
+// fails before there is a connection. The default group never ends for a dialer.
 func (d *Dialer) hold(network string) error {
 	if d.Group != nil && !(*engine.Group)(d.Group).Retain() {
 		return &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Err: engine.ErrStopped}
@@ -35,7 +35,7 @@ func (d *Dialer) release() {
 	}
 }
 
-// fromNet makes a Conn of a duplicate of nc's descriptor, since package net gives no descriptor
+// fromNet makes a Conn of a duplicate of nc's descriptor, since package net never gives a descriptor
 // away. It closes nc unless it succeeds and keep is set. The duplicate is the same open file,
 // connected, with all its options; closing nc only takes it out of the runtime's poller.
 //
@@ -88,8 +88,8 @@ var (
 	}
 )
 
-// connOptions returns the options of a connection. It asks the socket for its kind, since Multipath
-// TCP depends on GODEBUG, and package net may fall back to TCP.
+// connOptions returns the options of a connection. It asks the kernel which protocol the socket
+// uses, since Multipath TCP depends on GODEBUG, and package net may fall back to TCP.
 func (d *Dialer) connOptions(network string, fd int) *connOptions {
 	dialed, altered := dialedPlain[network], false
 	if proto, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {

@@ -14,8 +14,8 @@ import (
 // service manager. It fails with net.FileListener's errors. The caller still owns f. Closing the
 // listener does not remove the file of a unix socket.
 //
-// Accepted connections get TCP_NODELAY and keep-alive as package net sets them: the options are set
-// on the listening socket, and stay there.
+// Accepted connections get TCP_NODELAY and keep-alive as with package net: the options are set on
+// the listening socket, and stay there.
 //
 // If a listener has several sockets ([Listener.Files]), pass all of them to FileListeners.
 func FileListener(f *os.File) (net.Listener, error) {
@@ -29,15 +29,15 @@ func (lc *ListenConfig) FileListener(f *os.File) (net.Listener, error) {
 	return lc.FileListeners(f)
 }
 
-// FileListeners is [FileListener] for several files: one listener on copies of their sockets, as
-// [Listener.Files] of a predecessor returns them. The caller still owns the files. All must listen
-// on the same address, and no two may be the same socket; otherwise FileListeners fails with an
-// error that names the file, and keeps nothing.
+// FileListeners is [FileListener] for several files, as [Listener.Files] of a predecessor returns
+// them: it returns one listener on copies of all their sockets. The caller still owns the files. All
+// sockets must listen on the same address, and no two may be the same; otherwise FileListeners fails
+// with an error that names the file, and keeps nothing.
 //
-// The number of files need not be that of the loops.
+// There may be more or fewer files than loops.
 //
-// Where percore is package net (off Linux, build tag percore_net), Close closes connections that
-// were accepted from one of several sockets and are waiting for a call of Accept.
+// Where percore is package net (off Linux, build tag percore_net), Close also closes connections
+// from one of several sockets that wait for a call of Accept.
 func FileListeners(files ...*os.File) (net.Listener, error) {
 	var lc ListenConfig
 	return lc.FileListeners(files...)
@@ -92,8 +92,8 @@ func closeSockets(sockets []netfallback.Socket) {
 	}
 }
 
-// checkFile fails unless the socket of files[index], at addr, can be one of a listener with the
-// sockets of the files before it, the first of which is at first.
+// checkFile fails unless the socket of files[index], at addr, can belong to a listener with the
+// sockets of the files before it. first is the address of the first file.
 func checkFile(files []*os.File, index int, addr, first net.Addr) error {
 	if addr.Network() != first.Network() || addr.String() != first.String() {
 		return fileOpError(addr, fmt.Errorf("not on %s %s, as the first", first.Network(), first))
@@ -117,7 +117,7 @@ func fileOpError(addr net.Addr, err error) error {
 	return &net.OpError{Op: "file", Net: "file+net", Addr: addr, Err: err}
 }
 
-// fileError adds the name of files[index] to err, which is about it, unless it is the only file.
+// fileError adds the name of files[index] to its error err, unless it is the only file.
 func fileError(files []*os.File, index int, err error) error {
 	op, ok := err.(*net.OpError)
 	if !ok || len(files) == 1 {

@@ -73,8 +73,8 @@ func netFileListener(f *os.File) (net.Listener, error) {
 	return nl, nil
 }
 
-// addFile adds the socket of files[index], which must be another one that listens where the first
-// does.
+// addFile adds the socket of files[index], which must be a different socket that listens at the same
+// address as the first.
 func (l *listener) addFile(lc *ListenConfig, files []*os.File, index int) error {
 	nl, err := netFileListener(files[index])
 	if err != nil {
@@ -96,7 +96,7 @@ func (l *listener) addFile(lc *ListenConfig, files []*os.File, index int) error 
 	return nil
 }
 
-// kindOf returns what reads on the connections of a listening socket can rely on.
+// kindOf returns what reads can rely on, on connections of a listening socket.
 func (l *listener) kindOf(socket int) engine.StreamKind {
 	proto, _ := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if proto != unix.IPPROTO_TCP {
@@ -118,8 +118,8 @@ func checkListens(socket int) error {
 }
 
 // files returns copies of the first n sockets, or of all if n < 0. Their descriptors stay
-// non-blocking, and Fd doesn't change that: the flag is the socket's, and this listener's accept4
-// must not block either.
+// non-blocking, and Fd doesn't change that: all copies share the flag, and this listener's accept4
+// must not block.
 func (l *listener) files(n int) ([]*os.File, error) {
 	if n < 0 {
 		n = len(l.sockets)
@@ -155,13 +155,13 @@ func (l *listener) dup(index int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.network+":"+l.addr.String()+"->"), nil // net's name for it
 }
 
-// closeCheck finds out whether the port of a listener that is closed has changed hands without some
-// of its sockets.
+// closeCheck finds out whether another process has taken over the port of a closed listener without
+// some of its sockets.
 //
-// A program that hands over a listener with File, or with a copy that it makes in SyscallConn's
-// Control, as it does with package net, hands over one of the sockets. Neither method can know the
-// purpose of the copy. But if a socket listens at the address after Close, the port has changed hands
-// without the others.
+// A program that hands over a listener with File, or with a copy made in SyscallConn's Control, as
+// with package net, hands over only one of the sockets. Neither method can know what the copy is
+// for. But if a socket listens at the address after Close, the port was handed over without the
+// others.
 type closeCheck struct {
 	name   string // of the address
 	count  int    // sockets

@@ -39,18 +39,18 @@ func (r rawListener) Moving() seam.Listener {
 	return movingListener{&Listener{listener: r.l, acceptor: r.l.all, holder: r.holder}}
 }
 
-// dropFinalizer takes the finalizer away, for an owner that refers to c until it closes it.
+// dropFinalizer removes the finalizer, for an owner that refers to c until it closes it.
 func (c *Conn) dropFinalizer() { runtime.SetFinalizer(c, nil) }
 
-// restoreFinalizer makes the garbage collector close c once no object refers to it. A second finalizer
-// would end the program, so it first removes one that is already there: a connection may by mistake have
-// two owners.
+// restoreFinalizer makes the garbage collector close c once no object refers to it. It first removes
+// a finalizer that is already there, because a second one would crash the program: a connection may
+// by mistake have two owners.
 func (c *Conn) restoreFinalizer() {
 	runtime.SetFinalizer(c, nil)
 	runtime.SetFinalizer(c, (*Conn).Close)
 }
 
-// info describes the connection, for a process that makes one of its socket.
+// info describes the connection, for the process that takes over its socket.
 func (s *sock) info() seam.ConnInfo {
 	return seam.ConnInfo{Served: s.options.served, Client: s.client()}
 }
@@ -137,7 +137,7 @@ func (l movingListener) Has(c net.Conn) bool {
 // isPaused reports whether Accept leaves connections in the backlog.
 func (l *listener) isPaused() bool { return l.pauses.Load()%2 == 1 }
 
-// pause pauses the listener, or ends that.
+// pause pauses the listener, or ends the pause.
 func (l *listener) pause(paused bool) {
 	l.mu.Lock()
 	if l.isPaused() != paused {
@@ -147,9 +147,9 @@ func (l *listener) pause(paused bool) {
 	l.wake()
 }
 
-// settled implements seam.Listener's Settled. When a call of Accept has found the listener paused no
-// connection leaves the backlog any more, since one goroutine at a time looks. And all goroutines have
-// come back for the next connection when as many wait as have ever waited at a time.
+// settled implements seam.Listener's Settled. Once a call of Accept has found the listener paused,
+// no connection leaves the backlog any more, since one goroutine at a time looks. And once as many
+// goroutines wait as have ever waited at a time, all have come back for the next connection.
 func (l *listener) settled() bool {
 	all := l.acceptors()
 	for _, a := range all {
@@ -169,7 +169,7 @@ func (l *listener) settled() bool {
 	return true
 }
 
-// adoptConn gives a connection of another process to Accept. It owns nfd.
+// adoptConn gives a connection from another process to Accept. It owns nfd.
 func (l *listener) adoptConn(nfd int, m seam.ConnInfo) error {
 	p, err := l.newAdopted(nfd, m)
 	if p == nil {
@@ -183,8 +183,8 @@ func (l *listener) adoptConn(nfd int, m seam.ConnInfo) error {
 	return nil
 }
 
-// newAdopted makes a connection of another process. It owns nfd. It returns nil, without an error, if
-// the peer has reset it.
+// newAdopted makes a connection from another process's descriptor nfd, which it owns. It returns nil
+// without an error if the peer has reset the connection.
 func (l *listener) newAdopted(nfd int, m seam.ConnInfo) (*pendingConn, error) {
 	from, err := l.checkConn(nfd)
 	if err != nil || from.Addr.Family == unix.AF_UNSPEC { // the peer has reset it
@@ -206,7 +206,8 @@ func (l *listener) newAdopted(nfd int, m seam.ConnInfo) (*pendingConn, error) {
 }
 
 // checkConn makes sure that nfd is a connection as accept4 on the listener's sockets would have
-// returned it, and returns the peer's address. It has no family if the connection has ended.
+// returned it, and returns the peer's address. The address has no family if the connection has
+// ended.
 func (l *listener) checkConn(nfd int) (*unix.RawSockaddrAny, error) {
 	var family sys.Family
 	var err error

@@ -1,10 +1,10 @@
 // Package admission limits how much work a process takes on. A [Limiter] has a number of places for
-// handlers. Requests that are too many wait for their turn: fairly between their clients, for a bounded
-// time, and a bounded number. The rest is refused at once.
+// handlers. When they are taken, a bounded number of requests waits for a bounded time, with turns
+// shared fairly between clients. All others are refused at once.
 //
-// Without it a server that gets more than it can serve lets all requests wait, so that in the end all
-// are late. httpadapter.LimitWork and grpcadapter.LimitWork take a Limiter, and servers that get the
-// same one share its places:
+// Without it, a server that gets more than it can serve lets all requests wait, until all of them
+// are late. httpadapter.LimitWork and grpcadapter.LimitWork take a Limiter. Servers with the same
+// Limiter share its places:
 //
 //	limiter := admission.New(admission.Limits{Handlers: 64})
 //	web := httpadapter.Wrap(srv, httpadapter.LimitWork(limiter, nil))
@@ -33,15 +33,15 @@ import (
 
 // Limits are the limits of a [Limiter].
 type Limits struct {
-	// Handlers is how many run at a time. It must be positive.
+	// Handlers is how many handlers may run at a time. It must be positive.
 	Handlers int
 
-	// Wait is how long a request may wait for a place: 0 is a second. Choose less than what clients
-	// accept, minus the time that a handler takes: while there is too much work, each request that gets
-	// a place has waited for nearly as long.
+	// Wait is how long a request may wait for a place; 0 means a second. Choose less than what clients
+	// accept minus the time that a handler takes: under overload, every request that gets a place has
+	// waited for nearly this long.
 	Wait time.Duration
 
-	// Queue is how many requests may wait: 0 is 1,000. Each holds a goroutine, some 6 KB.
+	// Queue is how many requests may wait; 0 means 1,000. Each holds a goroutine, some 6 KB.
 	Queue int
 }
 
@@ -52,10 +52,10 @@ const (
 
 // A Limiter has a number of places. All methods are safe for concurrent use.
 //
-// When all places are taken, requests wait: the oldest of each client's first, one client after the
-// other, so that the flood of one doesn't delay the single request of another by more than a turn. A
-// client is an IPv4 address, or an IPv6 network of 64 bits. When too many wait, the youngest of the
-// client with most of them makes room, and is refused.
+// When all places are taken, requests wait. Clients take turns, each with its oldest request first,
+// so a flood from one client delays a single request from another by at most one turn. A client is
+// an IPv4 address, or an IPv6 network of 64 bits. When too many requests wait, the client with the
+// most of them loses its youngest, which is refused.
 type Limiter struct {
 	// immutable
 	limits   Limits
@@ -77,8 +77,8 @@ type queue struct {
 	at      int // in lengths
 }
 
-// byLength is a heap of queues, the longest first (container/heap). A look at each of a thousand queues
-// for each request that is too much would cost more than the requests.
+// byLength is a heap of queues, the longest first (container/heap). Looking at a thousand queues for
+// each excess request would cost more than the requests.
 type byLength []*queue
 
 // Len implements heap.Interface.
@@ -144,8 +144,8 @@ func (l *Limiter) waiting() int { return int(l.counts.Load(countWaiting)) }
 // Limits returns the limits, with the defaults that were taken.
 func (l *Limiter) Limits() Limits { return l.limits }
 
-// TryEnter takes a place if one is free, and reports whether it has. It doesn't block. After true, Leave
-// must be called when the handler has returned.
+// TryEnter takes a place if one is free, and reports whether it did. It doesn't block. If it returns
+// true, Leave must be called when the handler has returned.
 func (l *Limiter) TryEnter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,9 +160,9 @@ func (l *Limiter) tryEnterLocked() bool {
 	return true
 }
 
-// Enter takes a place, and blocks until there is one. It returns false without one if the request is
-// refused, or gone is closed; a nil gone never is. peer is the client; all without an address are one.
-// After true, Leave must be called when the handler has returned.
+// Enter takes a place, and blocks until there is one. It returns false, without a place, if the
+// request is refused or gone is closed; gone may be nil. peer is the client; all peers without an
+// address are one client. If Enter returns true, Leave must be called when the handler has returned.
 func (l *Limiter) Enter(peer netip.Addr, gone <-chan struct{}) bool {
 	of := accepting.Peer(peer)
 	w, entered := l.join(of)
@@ -207,8 +207,8 @@ func (l *Limiter) join(peer netip.Prefix) (w *waiter, entered bool) {
 	return w, false
 }
 
-// shedLocked refuses the youngest waiter of the longest queue, to make room for one of peer's. It
-// reports false if none has more waiters than peer would have then.
+// shedLocked refuses the youngest waiter of the longest queue, to make room for a request of peer.
+// It reports false if no queue is longer than peer's would be then.
 func (l *Limiter) shedLocked(peer netip.Prefix) bool {
 	least := 1
 	if own := l.queues[peer]; own != nil {
@@ -241,7 +241,7 @@ func (l *Limiter) removeLocked(q *queue, i int) {
 	close(w.decided)
 }
 
-// giveUp removes a waiter, unless it was decided. refused says that it counts as that.
+// giveUp removes a waiter, unless it was decided. refused says that it counts as refused.
 func (l *Limiter) giveUp(peer netip.Prefix, w *waiter, refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,8 +257,8 @@ func (l *Limiter) giveUp(peer netip.Prefix, w *waiter, refused bool) {
 	}
 }
 
-// Leave gives a place back: to the oldest waiter of the client whose turn it is, if any. It doesn't
-// block. It panics if no place is taken.
+// Leave gives a place back. The oldest waiter of the client whose turn it is gets it, if there is
+// one. Leave doesn't block. It panics if no place is taken.
 func (l *Limiter) Leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,12 +5,12 @@ import (
 	"github.com/percore/percore/internal/shared/counters"
 )
 
-// Stats are the figures of a [Limiter].
+// Stats has the counters of a [Limiter].
 type Stats struct {
 	Running int    // places that are taken
-	Waiting int    // requests that wait for one
-	Waited  uint64 // requests that have waited, and got one
-	Refused uint64 // requests that have got none: too many waited, or for too long
+	Waiting int    // requests that wait for a place
+	Waited  uint64 // requests that got a place after waiting
+	Refused uint64 // requests that got no place: too many waited, or they waited for too long
 }
 
 // counter is one of the numbers that a Limiter counts.
@@ -39,7 +39,7 @@ func init() {
 	})
 }
 
-// Stats returns the figures.
+// Stats returns the counters.
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()

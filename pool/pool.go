@@ -1,23 +1,24 @@
-// Package pool lends out byte buffers and takes them back. A program with many connections then needs
-// no buffer for each, and its garbage collector has less to do.
+// Package pool lends out byte buffers and takes them back, so that a program with many connections
+// doesn't need a buffer for each, and its garbage collector has less to do.
 //
 //	b := pool.Get(n)
 //	defer b.Release()
 //	m, err := conn.Read(b.Bytes())
 //
-// A [Buffer] starts with one reference, its owner's. An owner that passes it on calls Retain for the
-// receiver, and each calls Release once when done; after the last Release the next Get of that size
-// gets the memory. [GetBytes] and [PutBytes] lend bare slices instead, for interfaces that know
-// nothing of references. [Configure] limits the memory that is kept, [Stats] counts it.
+// A [Buffer] starts with one reference, which belongs to its owner. An owner that passes the buffer
+// on calls Retain for the receiver, and each of them calls Release once when done. After the last
+// Release, the next Get of that size gets the memory. [GetBytes] and [PutBytes] lend bare slices
+// instead, for interfaces that know nothing about references. [Configure] limits the memory that is
+// kept, [Stats] counts it.
 //
 // Memory is not zeroed: its next owner sees what the last one left, so clear secrets before Release.
-// Don't give memory of the pool to code that may use it after it has returned. Reads and writes of
-// percore that have returned don't use it any more.
+// Don't pass memory from the pool to code that may use it after it has returned. percore's reads and
+// writes don't use it after they return.
 //
-// A Release too many panics. The garbage collector takes a buffer that is never released;
-// Stats.Leaked counts it, and [CheckLeaks] describes it. A checking build
-// (-tags invariants) also fills released memory with 0xCC, and panics at the use of a released buffer
-// and, when memory is lent again, if it was written to after its release.
+// One Release too many panics. If a buffer is never released, the garbage collector takes it,
+// Stats.Leaked counts it, and [CheckLeaks] describes it. A checking build (-tags invariants) also
+// fills released memory with 0xCC, panics when a released buffer is used, and, when it lends memory
+// again, panics if that was written to after its release.
 package pool
 
 import (
@@ -34,9 +35,9 @@ func Get(n int) *Buffer { return (*Buffer)(engine.Get(n)) }
 
 // Buffer is a reference-counted piece of memory. Get makes one.
 //
-// Retain, Release and Bytes may be called by all that hold a reference, at the same time; they don't
-// block. The slice that Bytes returns is only lent: after the last Release the memory belongs to
-// another user.
+// All holders of a reference may call Retain, Release and Bytes at the same time; they don't block.
+// The slice that Bytes returns is only lent: after the last Release the memory belongs to another
+// user.
 type Buffer engine.Buffer
 
 // Bytes returns the bytes without copying, with the length that was asked for and the capacity of the
@@ -52,8 +53,9 @@ func (b *Buffer) SetLen(n int) { (*engine.Buffer)(b).SetLen(n) }
 func (b *Buffer) Retain() { (*engine.Buffer)(b).Retain() }
 
 // Release gives up one reference; its holder must not use the buffer or its bytes any more. The last
-// one returns the memory to the pool. It panics if there is no reference left; but if the buffer has
-// been handed out again by then, it takes the new user's reference, which nothing can detect.
+// Release returns the memory to the pool. Release panics if there is no reference left. But if the
+// buffer has already been handed out again, it takes away the new user's reference, which nothing
+// can detect.
 func (b *Buffer) Release() { (*engine.Buffer)(b).Release() }
 
 // GetBytes returns n bytes, with the capacities that Get has, for interfaces that pass on bare slices,
@@ -61,11 +63,11 @@ func (b *Buffer) Release() { (*engine.Buffer)(b).Release() }
 // place. It may be called by any goroutine at any time, and does not block.
 func GetBytes(n int) *[]byte { return engine.GetBytes(n) }
 
-// PutBytes takes back a slice of GetBytes: the pointer, and in it a prefix of the bytes with their
-// full capacity. The caller must not use either any more. A slice of another capacity than GetBytes
-// has can't be one of them, and is left to the garbage collector. PutBytes can't detect bytes that
-// were put already, except in a checking build, where it panics. It may be called by any goroutine at
-// any time, and does not block.
+// PutBytes takes back a slice from GetBytes: the pointer, and in it a prefix of the bytes with their
+// full capacity. The caller must not use either any more. A slice with a capacity that GetBytes
+// never returns is left to the garbage collector. Only a checking build can detect that bytes were
+// put back twice: there PutBytes panics. It may be called by any goroutine at any time, and does not
+// block.
 func PutBytes(bytes *[]byte) {
 	if bytes == nil {
 		panic("pool: PutBytes was called with nil: pass what GetBytes has returned")
@@ -85,13 +87,13 @@ type Config struct {
 	// that were released since the last garbage collection.
 	KeptBytesMax int64
 
-	// LeakSampleEvery is 1 in how many Gets, on average, have their stack remembered, for
-	// [CheckLeaks]. That takes about a microsecond. 0 stands for none, in a checking build for all.
+	// LeakSampleEvery makes one in this many Gets, on average, remember its stack for [CheckLeaks].
+	// That takes about a microsecond. 0 means none, or in a checking build all.
 	LeakSampleEvery int
 }
 
-// Configure changes the configuration. It may be called by any goroutine at any time; the buffers that
-// are out come under the new one when they are released.
+// Configure changes the configuration. It may be called by any goroutine at any time; buffers in use
+// come under the new configuration when they are released.
 func Configure(c Config) {
 	if c.LeakSampleEvery < 0 {
 		panic(fmt.Sprintf("pool: Config.LeakSampleEvery is %d: want 0, for the default, or more", c.LeakSampleEvery))
@@ -104,18 +106,18 @@ func Configure(c Config) {
 // allocate waits.
 func CheckLeaks() error { return engine.CheckLeaks() }
 
-// Stats counts the pool's work since the program started, and the buffers that it holds, as
-// percore.ReadStats returns them. While buffers are handed out and released, the numbers need not stem
-// from exactly the same moment. A buffer of GetBytes that is lost may count as in use for as long as
+// Stats counts the pool's work since the program started, and the buffers that it holds;
+// percore.ReadStats returns it. While buffers are handed out and released, the numbers may not be
+// from exactly the same moment. A lost buffer from GetBytes may count as in use for as long as
 // others of its size are kept.
 type Stats struct {
 	// These only grow.
 	Gets    uint64 // buffers handed out by Get and GetBytes
-	Misses  uint64 // of these: those for which memory was allocated
+	Misses  uint64 // of these, the ones that had to allocate memory
 	Leaked  uint64 // buffers that the garbage collector took while they were in use
 	Foreign uint64 // slices passed to PutBytes that can't be from GetBytes
 
-	// These say how things stand.
+	// These are the present values.
 	BuffersInUse int   // handed out and not released
 	BytesInUse   int64 // their capacity
 	BytesKept    int64 // capacity of released buffers of Get that the collector has not taken

@@ -1,6 +1,6 @@
-// Package tlsfiles makes the TLS configuration of a server whose certificate and session ticket keys
-// change while it runs: certificates are renewed every few weeks, and secrets that several machines
-// share are replaced. A successor process gets what it needs so that clients resume sessions there:
+// Package tlsfiles makes a server's TLS configuration from files that may change while it runs:
+// certificates are renewed every few weeks, and session ticket secrets that several machines share
+// are replaced. A successor process gets what it needs, so clients can resume their sessions there:
 //
 //	files, err := tlsfiles.Open(tlsfiles.Paths{Cert: "cert.pem", Key: "key.pem"}, nil)
 //	...

@@ -1,11 +1,11 @@
-// Package zerocopy reports which bytes the kernel moved by itself, and which of its features for that
-// are in use.
+// Package zerocopy reports how many bytes the kernel moved by itself, and which kernel features
+// percore uses for that.
 //
-// They need no call of their own: ReadFrom, WriteTo and io.Copy on a percore.Conn send files with
-// sendfile(2) and move bytes between connections and pipes with splice(2), so that they never pass
-// through the process; vectored writes are one system call instead of several. [Stats] counts
-// the bytes that went each way, and [Features] reports which are on, and why the others are not. Only
-// Linux has these features.
+// Programs don't have to call anything to use them. ReadFrom, WriteTo and io.Copy on a percore.Conn
+// send files with sendfile(2), and move bytes between connections and pipes with splice(2), so the
+// bytes never pass through the process. Vectored writes take one system call instead of several.
+// [Stats] counts the bytes that went each way. [Features] reports which features are on, and why the
+// others are off. Only Linux has them.
 //
 // # Switches
 //
@@ -20,7 +20,7 @@
 //	rawsyscall=0  the scheduler is told about each send and receive, not only about long ones
 //	directwait=0  the next request of a server's only connection is waited for like those of many
 //
-// Settings that this version does not know are ignored; a warning names them when the program starts.
-// Of two for the same feature the later one counts, as with GODEBUG. A feature that the kernel has been
-// found not to have is turned off, too.
+// Settings that this version does not know are ignored; a warning names them when the program
+// starts. If a feature is set twice, the last setting counts, as with GODEBUG. A feature that the
+// kernel turns out not to have is switched off as well.
 package zerocopy

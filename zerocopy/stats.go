@@ -2,14 +2,14 @@ package zerocopy
 
 import "github.com/percore/percore/internal/features"
 
-// Stats counts the bytes by their way since the program started, and the pipes: percore.ReadStats has
-// them. The counts are of the whole process. Those of bytes and calls only grow.
+// Stats counts the bytes that went each way since the program started, and the pipes, for the whole
+// process; percore.ReadStats returns it. The counts of bytes and calls only grow.
 type Stats struct {
 	SendfileBytes uint64 // bytes sent by sendfile
 	SpliceBytes   uint64 // bytes that arrived by splice
 	CopiedBytes   uint64 // bytes that ReadFrom and WriteTo of a percore.Conn, or Splice, moved through a buffer
 	WritevBytes   uint64 // bytes written by writev
-	WritevCalls   uint64 // system calls that took
+	WritevCalls   uint64 // the writev calls for these
 
 	PipesOpen int // pipes to splice through that are open now
 	PipesIdle int // of these: unused

@@ -1,6 +1,7 @@
-// Package h2 serves HTTP/2 (RFC 9113) at the level of streams: for proxies, RPC systems and servers
-// of other protocols, for which an http.Handler is too much or too little. A stream has a header, a
-// body and trailers in each direction, windows, and a reset. A [Client] is the other side of that.
+// Package h2 serves HTTP/2 (RFC 9113) at the level of streams. It is for proxies, RPC systems and
+// servers of other protocols that need more, or less, than an http.Handler. A stream has a header, a
+// body and trailers in each direction, flow-control windows, and a reset. A [Client] is the other
+// side.
 //
 //	ln, err := percore.Listen("tcp", ":7000")
 //	...
@@ -18,11 +19,11 @@
 // No goroutine belongs to a connection. When bytes arrive, a goroutine of a pool takes the
 // connection's turn: it reads what is there, finds the frames, passes the streams to the [Handler],
 // and lets the connection wait again. Each stream is then served on a goroutine of the pool, which
-// may block. So a connection that waits holds neither a goroutine nor a buffer, and handlers of one
+// may block. So a waiting connection holds neither a goroutine nor a buffer, and handlers on one
 // connection don't hold each other up.
 //
-// Connections from other packages' listeners are served as well, with one reading goroutine each.
-// The same goes for percore's connections off Linux and with the build tag percore_net.
+// Connections from other packages' listeners are served too, each with a goroutine that reads. So
+// are percore's connections off Linux and with the build tag percore_net.
 //
 // # Blocking
 //
@@ -40,17 +41,17 @@
 //
 // # Sending
 //
-// The frames of all streams of a connection go into one output, which is sent when the last queued
+// The frames of all streams of a connection go into one output. It is sent when the last queued
 // handler returns, and soon in any case. So a single system call answers a burst of requests, and a
-// handler that blocks doesn't hold back the answers of others. The bytes of one long Write are sent
-// without being copied. Where several streams send, their DATA frames take turns, or go in the order
-// of their priorities: see [Config.Priorities].
+// handler that blocks doesn't hold back other answers. The bytes of a long Write are sent without
+// being copied. When several streams send, their DATA frames take turns, or go in the order of their
+// priorities: see [Config.Priorities].
 //
 // # Memory
 //
-// Send and Write don't keep their arguments. Incoming bodies are held, as far as the windows allow,
-// until Read has taken them, and are dropped when the stream is reset. A handler may keep the
-// fields and strings of requests as long as it likes.
+// Send and Write don't keep their arguments. Incoming bodies are held until Read has taken them, as
+// far as the windows allow, and are dropped when the stream is reset. A handler may keep the fields
+// and strings of a request for as long as it likes.
 //
 // # Errors
 //
@@ -63,7 +64,7 @@
 //
 // # Limits
 //
-// A [Config] limits everything that a peer can make the server do: streams, handlers, header
-// fields, useless frames, resets, waiting bytes, times. The limits are on by default. A connection
-// that exceeds a limit ends with ENHANCE_YOUR_CALM.
+// [Config] limits everything that a peer can make the server do: streams, handlers, header fields,
+// useless frames, resets, waiting bytes, times. All limits are on by default. A connection that
+// exceeds one is closed with ENHANCE_YOUR_CALM.
 package h2

@@ -4,10 +4,10 @@
 //	srv := &http.Server{Handler: mux}
 //	err = httpadapter.Serve(srv, ln) // was srv.Serve(ln)
 //
-// Handlers, middleware and hooks stay as they are. The package serves HTTP/1 and HTTP/2 for less CPU
-// time than net/http. A connection that waits for its next request holds no goroutine and no buffer,
-// only some 400 bytes; one that waits for the rest of a header also holds the bytes that have come.
-// [Wrap] returns a [Server] with options and counters.
+// Handlers, middleware and hooks stay as they are. The package serves HTTP/1 and HTTP/2 with less
+// CPU time than net/http. A connection that waits for its next request holds no goroutine and no
+// buffer, only some 400 bytes; if it waits for the rest of a header, it also holds the bytes that
+// have come. [Wrap] returns a [Server] with options and counters.
 //
 // The applications of gin, echo, chi and others are handlers: give them to an http.Server of your
 // own instead of calling their Run or Start.
@@ -20,46 +20,47 @@
 // [percore.Conn], or over TLS the *tls.Conn.
 //
 // Requests are plain or odd. A request is plain if it is HTTP/1.1, its target begins with a slash,
-// it has one valid Host and no field among Transfer-Encoding, Trailer, Expect, Upgrade and
-// HTTP2-Settings, its Connection is keep-alive or close or missing, and its header has at most 64
-// KiB and 48 fields. The package parses plain requests itself. All others are read by
-// [http.ReadRequest], so net/http decides what they mean, and which are refused. [Server.Stats]
-// counts them by the reason, since they cost a little more.
+// it has one valid Host, none of the fields Transfer-Encoding, Trailer, Expect, Upgrade and
+// HTTP2-Settings, a Connection field that is missing or says keep-alive or close, and a header of at
+// most 64 KiB and 48 fields. The package parses plain requests itself. It reads odd ones with
+// [http.ReadRequest], so net/http decides what they mean, and which are refused. They cost a little
+// more, so [Server.Stats] counts them, by reason.
 //
 // net/http itself serves connections of types other than *percore.Conn, such as those of
 // netutil.LimitListener. Use MaxConns and ProxyProtocol of [percore.ListenConfig] instead of
-// wrappers. A listener that tls.NewListener has made of percore's is as good as [Server.ServeTLS].
-// crypto/tls doesn't promise how it reads, so a process tries it in memory at its first connection
-// over TLS. If it behaves in an unknown way net/http serves TLS: a line in the ErrorLog says so, and
-// [Stats] has Unsafe. With PERCOREDEBUG=http=net net/http serves everything.
+// wrappers. Wrapping percore's listener with tls.NewListener works as well as [Server.ServeTLS].
+// crypto/tls doesn't promise how it reads, so the first TLS connection of a process makes the
+// package test that in memory. If crypto/tls behaves in an unknown way, net/http serves TLS: a line
+// in the ErrorLog says so, and [Stats] has Unsafe. With PERCOREDEBUG=http=net, net/http serves
+// everything.
 //
 // # HTTP/2
 //
 // A connection speaks HTTP/2 if its client has chosen "h2" in the TLS handshake, or if srv.Protocols
-// has UnencryptedHTTP2 and it begins with HTTP/2's preface. Protocols, TLSNextProto and
-// GODEBUG=http2server=0 decide whether a server offers it, and http.HTTP2Config works. A handler
-// that is a [StreamHandler], such as grpcadapter's, serves some streams itself. Functions that the
-// program has put into TLSNextProto get their connections as from net/http.
+// has UnencryptedHTTP2 and the connection begins with the HTTP/2 preface. Protocols, TLSNextProto
+// and GODEBUG=http2server=0 decide whether a server offers HTTP/2, and http.HTTP2Config works. A
+// handler that is a [StreamHandler], such as grpcadapter's, serves some streams itself. Functions
+// that the program has put into TLSNextProto get their connections as with net/http.
 //
 // # Answers that wait
 //
-// Events, long polls and the progress of a job hold no goroutine while they wait if the handler
-// calls [Detach]: it returns, and any goroutine writes to the [Answer]. Where net/http serves the
-// connection the same program keeps the handler's goroutine. Stats has Detached, and
-// [Server.RegisterOnDrain] lets the program end its Streams before Shutdown, which waits for them.
-// This part is experimental.
+// A handler that sends events, answers long polls or reports the progress of a job can call
+// [Detach]. It returns, and any goroutine writes to the [Answer], so waiting holds no goroutine.
+// Where net/http serves the connection, the same program works, but keeps the handler's goroutine.
+// Stats has Detached. Shutdown waits for detached answers, and [Server.RegisterOnDrain] lets the
+// program end its Streams before that. This part is experimental.
 //
 // # Goroutines
 //
 // Handlers run on goroutines that serve one connection after the other. In between, profile labels
 // and debug.SetPanicOnFault are reset, and a goroutine that is still locked to its thread ends. A
-// library that files values under the number of a goroutine must remove them.
+// library that stores values by goroutine number must remove them itself.
 //
 // # Stopping, and another process
 //
-// Shutdown closes connections that wait, as net/http's does, and a client that sends a request at
-// that moment loses it. [Server.Drain] lets such clients go first, with "Connection: close" and
-// GOAWAY. [Server.HandOver] moves the connections that wait for a request to another process;
+// Shutdown closes connections that wait, as in net/http, and a client that sends a request at that
+// moment loses it. [Server.Drain] avoids that: it first sends clients away, with "Connection: close"
+// and GOAWAY. [Server.HandOver] moves the connections that wait for a request to another process;
 // package handover moves them together with the listener.
 //
 // Off Linux, with the build tag percore_net, and in bubbles of testing/synctest, net/http serves

@@ -1,7 +1,7 @@
-// Package reactor runs event handlers on percore's loops, for protocols that need no
-// goroutine per connection. In a broker, gateway, cache, game or chat server an idle connection
-// takes some hundred bytes, a pipelined burst is answered with one system call, and one
-// message goes to thousands of connections without a copy for each.
+// Package reactor runs event handlers on percore's loops, for protocols that need no goroutine per
+// connection, as in a broker, gateway, cache, game or chat server. An idle connection takes some
+// hundred bytes, one system call answers a pipelined burst, and one message goes to thousands of
+// connections without a copy for each.
 //
 //	ln, err := percore.Listen("tcp", ":7000")
 //	...
@@ -14,22 +14,22 @@
 //	func (echo) Close(c *reactor.Conn, err error) {}
 //
 // Most servers are better off with blocking code on percore.Listen: it is simpler, and costs about
-// the same time per message. A connection can change between the two: [Conn.Hijack] gives it, with the
-// bytes that are read and not used, to blocking code, and [Server.Attach] takes it back.
+// the same time per message. A connection can switch between the two: [Conn.Hijack] gives it to
+// blocking code, with the bytes that were read and not used, and [Server.Attach] takes it back.
 //
 // # Loops
 //
 // All callbacks of a connection run on its loop, one at a time, and so do those of all other
-// connections on that loop: a handler that Config.LoopHandler makes for each loop needs no lock.
-// The loops are the listener's: percore.ListenConfig.Group says how many there are and how
-// they wait. For servers that do nothing else, loops on threads of their own:
+// connections on that loop: a handler that Config.LoopHandler makes for each loop needs no lock. The
+// listener decides which loops these are: percore.ListenConfig.Group says how many there are and how
+// they wait. A server that does nothing else can run loops on threads of their own:
 //
 //	group, err := loop.NewGroup(loop.Config{Strategy: loop.Thread, Pin: true})
 //	lc := percore.ListenConfig{Group: group}
 //
-// Without a Group a listener is on the process's default loops, as an http.Server on percore.Listen
-// is. A callback that blocks holds up everything on its loop: a server whose handler may do so has a
-// Group of its own.
+// Without a Group, a listener uses the default loops of the process, as an http.Server on
+// percore.Listen does. A callback that blocks holds up everything on its loop, so give a server
+// whose handler may block a Group of its own.
 //
 // A callback must leave the loop's goroutine as it was: its profile labels (runtime/pprof),
 // debug.SetPanicOnFault, and runtime.LockOSThread affect all connections of the loop. Functions of
@@ -61,21 +61,20 @@
 //	the peer takes nothing for long   the same by IdleTimeout and WriteIdleTimeout, if they are set; or
 //	                                  after a minute, if the connection is ending
 //
-// A connection that ends before all that was written is sent, or because a write was refused, is reset:
-// its peer doesn't take a part for the whole. See [Conn.Abort].
+// A connection that ends before everything written is sent, or because a write was refused, is
+// reset, so that its peer doesn't take a part for the whole. See [Conn.Abort].
 //
 // The socket is tried before a write is refused. A write is taken whole or not at all; if no bytes wait
 // it may have any length. Close sends the backlog first, Abort drops it; Hijack and Attach pass it on.
 //
-// So a peer that doesn't read the answers to its requests is held up by itself. A server that writes
-// unasked stops while Unsent is more than WriteHighWaterMark, and goes on in Writable. One that passes
-// bytes from one connection to another pauses the first when the second has no room: see
-// [Conn.Resume].
+// So a peer that doesn't read the answers to its requests only holds up itself. A server that writes
+// unasked should stop while Unsent is more than WriteHighWaterMark, and go on in Writable. A server
+// that passes bytes from one connection to another should pause the first while the second has no
+// room: see [Conn.Resume].
 //
 // # Platforms
 //
-// Off Linux, and with the build tag percore_net, each connection has a goroutine that reads, and
-// the rest is the same, except for timeouts: bytes that are written count, 32 KiB at a time, when
-// the socket has taken all of them, and so a peer that reads slowly may be closed like one that
-// doesn't read.
+// Off Linux, and with the build tag percore_net, each connection has a goroutine that reads. The
+// rest is the same, except for timeouts: written bytes count only when the socket has taken all of
+// them, 32 KiB at a time, so a slow reader may be closed as if it didn't read at all.
 package reactor

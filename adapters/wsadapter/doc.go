@@ -1,5 +1,5 @@
-// Package wsadapter lets the WebSocket connections of a server wait without goroutines and without
-// memory for reading, below an unchanged WebSocket library: gorilla/websocket, coder/websocket,
+// Package wsadapter lets a server's WebSocket connections wait without goroutines and without read
+// buffers. It works below an unchanged WebSocket library: gorilla/websocket, coder/websocket,
 // gobwas/ws, and others that read from the connection that Hijack returns.
 //
 //	func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -24,39 +24,40 @@
 //	func (c *client) Handle(m message) error { ... } // was the body of the loop around ReadMessage
 //	func (c *client) End(err error)          { ... } // was after that loop
 //
-// [Start] calls Read and Handle in turn, as the loop would, on a goroutine from a pool.
-// When there is nothing to read the goroutine goes back, and the connection holds only the library's
-// own state until the peer sends something. There are as many goroutines as messages that are being
-// handled, or were in the last tenth of a second: see below. Writes don't change: any goroutine
+// [Start] calls Read and Handle in turn, as the loop would, on a goroutine from a pool. When there
+// is nothing to read, the goroutine goes back to the pool, and the connection holds only the
+// library's own state until the peer sends something. There are as many goroutines as messages being
+// handled now or within the last tenth of a second: see below. Writes don't change: any goroutine
 // may write with the library at any time.
 //
-// The goroutines serve several connections. When one goes back its profile labels (runtime/pprof) and
-// debug.SetPanicOnFault are reset. If it is still locked to its thread (runtime.LockOSThread) it ends,
-// and the thread with it.
+// A goroutine serves one connection after the other. When it goes back, its profile labels
+// (runtime/pprof) and debug.SetPanicOnFault are reset. If it is still locked to its thread
+// (runtime.LockOSThread), it ends, and the thread with it.
 //
 // # How a Read with nothing to read ends
 //
-// A library reads ahead: its buffer may have the bytes of a second message while the kernel has none
-// left, so [percore.Conn.OnReadable] alone would let that message wait forever. And its read can't
-// be interrupted: in most libraries the first error of a read is permanent. So the [Conn] watches
+// A library reads ahead: its buffer may hold a second message while the kernel has no bytes left, so
+// [percore.Conn.OnReadable] alone would let that message wait forever. And its read can't be
+// interrupted, because in most libraries the first read error is permanent. So the [Conn] watches
 // the library read. When the library asks for bytes
 //
 //   - on the goroutine that the Session's Read was called on,
 //   - between two messages, which the Conn knows from the headers of the frames that have passed,
 //   - and there are none, neither in the kernel nor in crypto/tls,
 //
-// then the library has returned all messages that have come, or it would not ask. The Conn answers
-// with a message of its own, an empty one, called the marker. The library returns it as if the peer had
-// sent it, which proves that its buffer is empty. The adapter drops it and arms the connection.
+// then the library has returned all messages that have come, or it would not ask. The Conn then
+// answers with an empty message of its own, called the marker. The library returns it as if the peer
+// had sent it, which proves that the library's buffer is empty. The adapter drops the marker and
+// arms the connection.
 //
 // The library handles a ping or a pong that comes alone as usual, and the
 // connection waits again. A close message, the end of the stream, a deadline that has passed and
 // Close make the library's read fail, as usual.
 //
-// The marker is an empty text message, or, if Read passes over that because it wants binary messages
-// only, an empty binary one. So Read must return an empty message without
-// closing the connection, and should do nothing but read: decode and check in Handle, which never gets
-// the marker. Decoders within Read:
+// The marker is an empty text message. If Read skips it because it wants binary messages only, an
+// empty binary message follows. So Read must return an empty message without closing the connection,
+// and should do nothing but read: decode and check in Handle, which never gets the marker. If Read
+// decodes:
 //
 //	gorilla's ReadJSON, others that fail    the error is dropped with the marker
 //	coder's wsjson.Read, which closes the   the marker is the message "null", which decodes into
@@ -66,28 +67,28 @@
 //
 // # Messages that follow each other
 //
-// Arming a connection and waking it costs some 5 µs of CPU time. So a connection
-// whose message came within 50 ms lingers after it, and after those that follow: its goroutine waits
-// in the library's read, until 50 to 100 ms have passed without a byte. Then the Conn's own read
-// fails (see [percore.Conn.SetNoWait]), the Conn answers the library with the
+// Arming a connection and waking it costs some 5 µs of CPU time. So if a message arrives within 50
+// ms of the last one, the connection lingers after it and after the messages that follow: its
+// goroutine waits in the library's read until 50 to 100 ms have passed without a byte. Then the
+// Conn's own read fails (see [percore.Conn.SetNoWait]), the Conn answers the library with the
 // marker, and the goroutine goes back. Connections whose messages are further apart never linger.
 //
 // # When a connection keeps its goroutine
 //
-// Where nothing proves that the library's buffer is empty, a connection isn't armed: its Session's Read
-// blocks on a goroutine, as with the library alone. [Stats] has their number. These are
+// Where nothing proves that the library's buffer is empty, the connection isn't armed: its Session's
+// Read blocks on a goroutine, as with the library alone. [Stats] counts these connections:
 //
 //   - connections that are not percore's, or are hidden behind a wrapper whose NetConn method doesn't
 //     show them, and all connections off Linux, or with the build tag percore_net;
 //   - libraries that read on a goroutine of their own;
 //   - Reads that pass over both markers.
 //
-// Between the first and the last byte of a message, too, a goroutine waits for the rest. A read deadline
-// limits that.
+// Between the first and the last byte of a message a goroutine waits as well. A read deadline limits
+// that.
 //
 // # Restarts
 //
-// A [Group] hands conversations to the process that replaces this one (package handover), and their
+// A [Group] hands conversations over to the process that replaces this one (package handover). The
 // peers notice nothing:
 //
 //	group := wsadapter.NewGroup(&conns, "chat", h.restore) // handover.Conns, also Service.Conns
@@ -104,23 +105,23 @@
 //		return err
 //	}
 //
-// Conversations over TLS, and those that [Saver] and [Restorer] rule out, stay. They get a close
-// message with code 1012 when the server shuts down, as do all of a Group that have no successor.
-// The folder examples/websocket has a whole program.
+// Conversations over TLS stay, and so do conversations that [Saver] and [Restorer] rule out. They
+// get a close message with code 1012 when the server shuts down, as does every conversation of a
+// Group when there is no successor. The folder examples/websocket has a whole program.
 //
 // # TLS, deadlines, Shutdown
 //
 // Over TLS the connection is the *tls.Conn that Hijack returns. It keeps its state and its buffers,
-// which crypto/tls never gives up.
+// because crypto/tls never frees them.
 //
-// A read deadline still holds while the connection waits; when it passes the Session's Read is called,
-// and fails. So the usual guard, a ping now and then and a deadline that each pong moves, works.
-// A context with a deadline that Read passes to the library (coder's Read) counts only while Read is
-// under way.
+// A read deadline still holds while the connection waits: when it passes, the Session's Read is
+// called and fails. So the usual guard works: a ping now and then, and a deadline that each pong
+// moves. If Read passes a context with a deadline to the library (coder's Read), that deadline
+// counts only while Read is running.
 //
 // A WebSocket over HTTP/2 (RFC 8441) is a stream, which no handler can hijack, and the libraries named
 // above don't serve it. So this package is for HTTP/1.1.
 //
-// http.Server's Shutdown and Close leave hijacked connections to the user, as usual: close them with the
-// library, in a function that is registered with RegisterOnShutdown. Each Session's End is called.
+// As usual, http.Server's Shutdown and Close leave hijacked connections to the user: close them with
+// the library, in a function registered with RegisterOnShutdown. Each Session's End is then called.
 package wsadapter

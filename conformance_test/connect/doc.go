@@ -1,3 +1,3 @@
 // Package connect runs the conformance suite of Connect, gRPC and gRPC-Web against percore's servers
-// and client. It exists for its tests, and has a go.mod of its own for what the suite depends on.
+// and client. It has only tests, and a go.mod of its own for the suite's dependencies.
 package connect

@@ -1,2 +1,2 @@
-// Package kubernetes has manifests and an image for percore serve. Its tests check them.
+// Package kubernetes has manifests and an image for percore serve, and tests that check them.
 package kubernetes

@@ -1,7 +1,7 @@
 // Package features holds what the kernel's shortcuts for moving bytes have in common: the switches
-// that turn off each shortcut or the engine, and the counters of the bytes that took each way. The
-// shortcuts themselves are in package zerocopy and under percore's connections.
-// [zerocopy.Stats] and [zerocopy.Features] are the public view of this package.
+// that turn off a shortcut or the engine, and the counters of the bytes that went each way. The
+// shortcuts themselves are in package zerocopy and under percore's connections. [zerocopy.Stats] and
+// [zerocopy.Features] are the public view of this package.
 //
 // [zerocopy.Stats]: https://pkg.go.dev/github.com/percore/percore/zerocopy#Stats
 // [zerocopy.Features]: https://pkg.go.dev/github.com/percore/percore/zerocopy#Features

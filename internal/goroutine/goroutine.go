@@ -1,5 +1,5 @@
 // Package goroutine lets a goroutine serve one peer after the other without passing on what the
-// program's code has left on it.
+// program's code has left behind on it.
 package goroutine
 
 import (

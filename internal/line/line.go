@@ -1,4 +1,4 @@
-// Package line helps goroutines that look for work, find nothing, and are about to wait.
+// Package line is for goroutines that look for work, find none, and are about to wait.
 package line
 
 import (

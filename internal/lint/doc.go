@@ -1,8 +1,8 @@
 // Package lint checks the rules of this project that no general tool knows: the direction of
-// imports, the dependencies and their places, the names of files for one platform, the comments
-// that every package and every exported identifier has, the language of comments and documents. It
-// has no code of its own, only tests; each failure names its remedy.
+// imports, where each dependency may be used, the names of files for one platform, that every
+// package and exported identifier has a comment, and the language of comments and documents. It has
+// no code of its own, only tests; each failure says how to fix it.
 //
-// The rules are read off the source files rather than off one build of them, so
-// that they hold for every platform and every build tag.
+// The tests read the source files rather than one build of them, so the rules hold for every
+// platform and every build tag.
 package lint

@@ -2,11 +2,10 @@
 // on as many loops as the load needs, and wakes the goroutines that use them.
 // Its public face is github.com/percore/percore/loop.
 //
-// A loop knows readiness, never bytes. It polls epoll for events, marks the descriptors
-// they belong to as ready and wakes the goroutines that wait for that; the goroutine
-// that called Read then makes the system call itself, into its own slice, on its own
-// core. That keeps every loop iteration short: a busy connection costs its loop no
-// more than one event per wake-up, so it can't starve the others.
+// A loop knows readiness, never bytes. It polls epoll for events, marks their descriptors as ready
+// and wakes the goroutines that wait for them. The goroutine that called Read then makes the system
+// call itself, into its own slice, on its own core. That keeps every loop iteration short: a busy
+// connection costs its loop at most one event per wake-up, so it can't starve the others.
 //
 // The parts, in the order in which an event meets them:
 //
@@ -25,14 +24,14 @@
 //
 // # Waiting
 //
-// By default no thread of the engine ever sleeps in epoll_wait. A loop's epoll descriptor is
-// itself handed to the Go runtime's poller, which is an epoll too: when one of
-// the loop's descriptors becomes ready the epoll descriptor becomes readable,
-// the runtime wakes the loop's goroutine, and that polls without blocking.
-// See [Strategy] for the alternative and docs/decisions for the measurements.
+// By default no thread of the engine ever sleeps in epoll_wait. A loop's epoll descriptor is itself
+// registered with the Go runtime's poller, which uses epoll too. When one of the loop's descriptors
+// becomes ready, the epoll descriptor becomes readable, and the runtime wakes the loop's goroutine,
+// which polls without blocking. See [Strategy] for the alternative and docs/decisions for the
+// measurements.
 //
 // # Platforms
 //
-// The engine needs Linux. Elsewhere the package compiles and [NewGroup] fails
-// with [errors.ErrUnsupported]; AcceptPoller is there on Linux only.
+// The engine needs Linux. Elsewhere the package compiles, but [NewGroup] fails with
+// [errors.ErrUnsupported], and there is no AcceptPoller.
 package loop

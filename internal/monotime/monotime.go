@@ -1,5 +1,5 @@
-// Package monotime represents points in time as nanoseconds on the monotonic clock, which fit an
-// atomic word. All are greater than 0, so 0 and negative numbers can mean something else.
+// Package monotime represents points in time as nanoseconds on the monotonic clock, which fit into
+// an atomic word. All are greater than 0, so 0 and negative numbers can mean something else.
 // math.MaxInt64 is the end of time.
 package monotime
 

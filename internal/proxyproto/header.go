@@ -1,7 +1,6 @@
-// Package proxyproto parses the headers of the PROXY protocol, versions 1 and 2, with which a proxy
-// tells a server the addresses of its client
-// (https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt, "the specification" below). It uses
-// no sockets: it turns bytes into addresses.
+// Package proxyproto parses headers of the PROXY protocol, versions 1 and 2, in which a proxy tells
+// a server the addresses of its client (https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt,
+// "the specification" below). It uses no sockets: it turns bytes into addresses.
 package proxyproto
 
 import (

@@ -1,5 +1,4 @@
-// Package race says whether the race detector watches this build, and tells it of memory
-// that the kernel reads and writes. The detector makes everything many times slower,
-// and sync.Pool drop values at random, so that a test that counts allocations, or does
-// much, must know.
+// Package race says whether the race detector is on in this build, and tells it about memory that
+// the kernel reads and writes. The detector makes everything many times slower, and makes sync.Pool
+// drop values at random, so a test that counts allocations, or does much work, must know.
 package race

@@ -1,4 +1,4 @@
-// Package seam connects package percore with the packages of its module that know more about its
+// Package seam connects package percore with packages of its module that know more about its
 // connections than users do. They are the adapters, which hold connections, and package handover,
 // which moves listeners and connections from one process to another.
 //

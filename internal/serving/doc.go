@@ -1,6 +1,6 @@
-// Package serving is the floor under percore's servers: what accepting, handshaking, counting and
-// ending a connection have in common, whatever is served on it. Its users are packages h2, httpadapter
-// and reactor.
+// Package serving is the common base of percore's servers: it accepts, counts and ends connections
+// and performs their handshakes, whatever is served on them. Packages h2, httpadapter and reactor
+// use it.
 //
 // # How a connection ends
 //

@@ -6,19 +6,19 @@
 //
 // # Which calls tell the scheduler
 //
-// Recv, Send and Readable and a zero-timeout epoll_pwait never wait for an event, so they
-// are made without telling the Go scheduler (RawSyscall): that saves entersyscall and
-// exitsyscall on every request. The price is that neither the
-// scheduler nor a garbage collection's stop-the-world can take the processor away until the
-// call returns, and a call that touches memory that is not there waits for it (a mapped
-// file, swap). So transfers longer than [rawSendBytesMax] or [rawRecvBytesMax], and those of
-// several slices, go the usual way, as do all with PERCOREDEBUG=rawsyscall=0. Calls that can
-// wait for more than memory always do: close(2) with SO_LINGER, epoll_ctl, which takes a lock
-// of the machine, getsockname, which takes the socket's, a waiting epoll_pwait.
+// Recv, Send and Readable and a zero-timeout epoll_pwait never wait for an event, so they are made
+// without telling the Go scheduler (RawSyscall): that saves entersyscall and exitsyscall on every
+// request. The price: until the call returns, neither the scheduler nor the garbage collector's
+// stop-the-world can take the processor away, and a call that touches memory that is not there (a
+// mapped file, swap) waits for it. So the scheduler is told as usual about transfers longer than
+// [rawSendBytesMax] or [rawRecvBytesMax] and transfers of several slices, and about all with
+// PERCOREDEBUG=rawsyscall=0. It is always told about calls that can wait for more than memory:
+// close(2) with SO_LINGER, epoll_ctl, which takes a machine-wide lock, getsockname, which takes the
+// socket's lock, and a waiting epoll_pwait.
 //
 // # Fault injection
 //
-// Under the build tag percore_faults, [Inject] installs a function that is asked
-// before every call and may make it fail; see faults_on.go. Without the tag the
-// answer is a constant, and the compiler removes the question.
+// With the build tag percore_faults, [Inject] installs a function that runs before every call and
+// may make it fail; see faults_on.go. Without the tag the check is a constant, and the compiler
+// removes it.
 package sys

@@ -1,11 +1,11 @@
-// Package tlsread reads from a *tls.Conn without waiting, for code that has a connection's goroutine,
-// worker or loop do something else until more has come. crypto/tls knows only blocking reads. But when
-// the connection below fails with a net.Error that is Temporary, as a timeout is, a *tls.Conn returns
-// that error, keeps the part of a record that it has, and goes on with the next Read. So while [Read]
-// runs the connection below must fail with loop.ErrWouldWait instead of waiting.
+// Package tlsread reads from a *tls.Conn without waiting, for code whose goroutine, worker or loop
+// does something else until more has come. crypto/tls knows only blocking reads. But when the
+// connection below fails with a net.Error that is Temporary, as a timeout is, a *tls.Conn returns
+// that error, keeps the part of a record that it has, and goes on with the next Read. So while
+// [Read] runs, the connection below must fail with loop.ErrWouldWait instead of waiting.
 //
-// crypto/tls promises little of this, so [Probe] checks it once per process. Without it nothing may be
-// read that way.
+// crypto/tls promises little of this, so [Probe] checks it once per process. If it fails, nothing
+// may be read that way.
 package tlsread
 
 import (

@@ -1,2 +1,2 @@
-// Package alerts has only a test: Prometheus itself must be able to read docs/alerts.yml.
+// Package alerts has only a test, which checks that Prometheus itself can read docs/alerts.yml.
 package alerts

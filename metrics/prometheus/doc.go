@@ -8,8 +8,8 @@
 //
 //	http.Handle("/metrics", percoreprom.Handler())
 //
-// The help texts say what each metric means, docs/METRICS.md what to do about it, and
-// docs/grafana.json is a dashboard of them.
+// The help texts say what each metric means, and docs/METRICS.md what to do about it.
+// docs/grafana.json is a dashboard for them.
 //
 // # Names
 //
@@ -21,13 +21,13 @@
 //	reason, path,     as the help texts say
 //	state, kind, le
 //
-// Metrics of listeners with the same network and address, which share a port, are added up. The
-// program determines the number of series: some ten for each listener and each loop in use, and
-// fifty for everything else. Counters of a listener or a loop start at 0 again when another takes
-// its place, as after a restart. Counters without such labels never restart while the process is
-// running.
+// Listeners with the same network and address share a port, and their metrics are added up. The
+// number of series depends on the program: some ten for each listener and each loop in use, and
+// fifty for everything else. When another listener or loop takes the place of one, its counters
+// start at 0 again, as after a restart. Counters without such labels never restart while the process
+// is running.
 //
-// The adapters that the program imports have their own metrics, which begin with
+// The adapters that the program imports have metrics of their own, which begin with
 //
 //	percore_http_          httpadapter
 //	percore_client_        httpadapter's NewTransport

@@ -1,16 +1,16 @@
-// Package tcpinfo makes metrics of what the kernel knows of TCP connections (see [percore.TCPInfo]), for
-// a sample of them, when they are closed: how far away clients are, how fast they take what is sent, and
-// how much of it is lost on the way.
+// Package tcpinfo exports what the kernel knows about TCP connections (see [percore.TCPInfo]) as
+// metrics. It reads a sample of the connections when they are closed: how far away clients are, how
+// fast they take what is sent, and how much of it is lost on the way.
 //
 //	tcpinfo.Sample(100) // one in a hundred
 //
-// The metrics are those of gRPC's proposal A80, under the adapter "tcp". The two that it has as
-// histograms count connections by the upper bound of their bucket ("le"), as Prometheus's do:
+// The metrics follow gRPC's proposal A80, under the adapter "tcp". Its two histograms count
+// connections by the upper bound of their bucket ("le"), as in Prometheus:
 //
 //	histogram_quantile(0.9, rate(percore_tcp_min_rtt_connections_total[5m]))
 //
-// Until Sample is called they are 0, and cost nothing. They stay 0 off Linux, and where package net
-// serves. Package tcpinfo is experimental.
+// Until Sample is called the metrics are 0, and cost nothing. They stay 0 off Linux, and where
+// package net serves. Package tcpinfo is experimental.
 package tcpinfo
 
 import (

@@ -1,11 +1,11 @@
-// Package http2 has the type that httpadapter's NewTransport returns. It serves HTTP/1.1 as well as
-// HTTP/2: the package has this name because http.Client knows it.
+// Package http2 has the type that httpadapter's NewTransport returns. The type handles HTTP/1.1 as
+// well as HTTP/2; the package has this name because http.Client knows it.
 //
-// An http.Client with a Timeout sets a deadline for the request's context. For an http.RoundTripper that
-// may not know contexts it also starts a goroutine and a timer for each request, and sets
-// Request.Cancel, which the RoundTripper needs another goroutine to watch. It takes any type that is
-// called *http2.Transport for one that knows contexts (see knownRoundTripperImpl in net/http). A Client
-// that doesn't is served as well, for more CPU time per request.
+// An http.Client with a Timeout sets a deadline for the request's context. If its http.RoundTripper
+// may not know contexts, it also starts a goroutine and a timer for each request, and sets
+// Request.Cancel, which takes the RoundTripper another goroutine to watch. It assumes that any type
+// called *http2.Transport knows contexts (see knownRoundTripperImpl in net/http). A Client that
+// doesn't assume so works too, with more CPU time per request.
 package http2
 
 import (

@@ -1,5 +1,6 @@
-// Package sse serves server-sent events (WHATWG HTML, section 9.2) to any number of clients, which hold
-// neither a goroutine nor a buffer while they wait: see [httpadapter.Detach]. It is experimental.
+// Package sse serves server-sent events (WHATWG HTML, section 9.2) to any number of clients. A
+// client that waits holds neither a goroutine nor a buffer: see [httpadapter.Detach]. The package is
+// experimental.
 //
 //	hub := sse.NewHub(sse.Config{})
 //	server := httpadapter.Wrap(&http.Server{Handler: mux})
@@ -8,10 +9,10 @@
 //	...
 //	err := hub.Broadcast(sse.Event{Data: "hello"})
 //
-// Where net/http serves a connection the same program works, and holds a goroutine for it.
+// Where net/http serves a connection, the same program works, but holds a goroutine for it.
 //
-// The http.Server's WriteTimeout doesn't cut a stream of events: so long may a client take for what is
-// sent to it at once. One that takes longer is cut, and comes back.
+// The http.Server's WriteTimeout doesn't limit the whole stream of events, only how long a client
+// may take for what is sent to it at once. A client that takes longer is cut off, and comes back.
 package sse
 
 import (

@@ -1,5 +1,5 @@
-// Package frame takes messages out of the bytes that a handler's Data gets: lines, and messages with
-// their length in front. The functions keep no state, as Data gets unused bytes again:
+// Package frame splits the bytes that a handler's Data gets into messages: lines, and messages with
+// their length in front. The functions keep no state, because Data gets unused bytes again:
 //
 //	func (h) Data(c *reactor.Conn, p []byte) (used int) {
 //		line, used, err := frame.Line(p, 1024)
@@ -12,8 +12,8 @@
 //		return used
 //	}
 //
-// All results are parts of p, so they belong to the loop, too. The functions are safe for concurrent
-// use.
+// All results are parts of p, so they belong to the loop as well. The functions are safe for
+// concurrent use.
 package frame
 
 import (

@@ -1,24 +1,25 @@
-// Package reactortls makes the connections of package reactor's handlers TLS, with crypto/tls:
+// Package reactortls adds TLS to package reactor, with crypto/tls:
 //
 //	err = reactor.Serve(ln, handler, reactor.Config{TLS: reactortls.Server(config, reactortls.Limits{})})
 //
-// The handler is the same as without: Data gets what the peer has sent, decrypted, and what the handler
-// writes is encrypted. Open is called once the handshake is done; [ConnectionState] then has the
-// name that the client asked for, the protocol that was chosen, and its certificates. All fields of
-// the tls.Config count: ALPN, certificates by name, client certificates, session tickets.
+// The handler is the same as without TLS: Data gets the decrypted bytes, and what the handler writes
+// is encrypted. Open is called once the handshake is done; [ConnectionState] then has the name that
+// the client asked for, the negotiated protocol, and the client's certificates. All fields of the
+// tls.Config count: ALPN, certificates by name, client certificates, session tickets.
 //
 // # The handshake
 //
-// A connection that has sent nothing waits on its loop. When bytes come a goroutine performs the
+// A connection that has sent nothing waits on its loop. When bytes come, a goroutine performs the
 // handshake. Only as many handshakes compute at a time as there were processors (GOMAXPROCS) when
 // the server was made. A connection whose handshake isn't done within Limits.HandshakeTimeout is
-// closed. Errors go to the server's log, at debug level, and to the figure failed_handshakes_total.
+// closed. Errors are logged to the server's log at debug level, and failed_handshakes_total counts
+// them.
 //
-// Functions of the tls.Config, such as GetCertificate, may block: after 20 ms one no longer counts as
-// computing, so that other handshakes go on, as many every 20 ms as there are processors. It should
-// return when its context (ClientHelloInfo.Context) ends, after HandshakeTimeout or with the server:
-// until then its handshake keeps its place. If clients can make a function block by a name of their
-// choice, find the certificates before they are needed.
+// Functions of the tls.Config, such as GetCertificate, may block. After 20 ms such a call no longer
+// counts as computing, so other handshakes go on: as many every 20 ms as there are processors. The
+// function should return when its context (ClientHelloInfo.Context) ends, after HandshakeTimeout or
+// with the server; until it returns, the handshake keeps its place. If clients can make a function
+// block by choosing a name, find the certificates before they are needed.
 //
 // # What is different
 //
@@ -36,12 +37,13 @@
 //     *tls.Conn that the program has made above [Wrap], as for connections that it has dialed, or for
 //     STARTTLS.
 //
-// An idle connection takes 8 to 10 KB, almost all of it crypto/tls's, which also keeps memory for the
-// longest record that it has read: up to 16 KiB more.
+// An idle connection takes 8 to 10 KB, almost all of it in crypto/tls, which also keeps memory for
+// the longest record that it has read: up to 16 KiB more.
 //
 // # Floods
 //
-// As with crypto/tls a client can't renegotiate. More than 16 messages in a row that are no data, such
-// as KeyUpdates, end the connection. Between data they are read in turns with other connections, and
-// not at all while the answers to them wait for the peer: they count like all that is written.
+// As with crypto/tls, a client can't renegotiate. More than 16 messages in a row that are not data,
+// such as KeyUpdates, end the connection. Between data, such messages are read in turns with other
+// connections. They are not read at all while the answers to them wait for the peer, since these
+// answers count like everything else that is written.
 package reactortls

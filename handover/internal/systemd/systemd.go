@@ -1,5 +1,5 @@
-// Package systemd tells a service manager, systemd as a rule, the state of a service that goes on in
-// one process after another: which process serves, that it works, and that it ends (sd_notify(3)). It
+// Package systemd reports the state of a service to its service manager, usually systemd, while one
+// process replaces another: which process serves, that it works, and that it ends (sd_notify(3)). It
 // also finds sockets that the service manager has opened (sd_listen_fds(3)).
 package systemd
 

@@ -1,5 +1,6 @@
-// Package detached sends what is left of an answer when its handler has returned, for all protocols: a
-// [Sender] has what waits for the client, its limit, and the order in which the answer ends.
+// Package detached sends the part of an answer that is left after its handler has returned, for all
+// protocols. A [Sender] has the bytes that wait for the client, their limit, and the order in which
+// the answer ends.
 package detached
 
 import (

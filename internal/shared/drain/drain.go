@@ -1,5 +1,5 @@
-// Package drain has the functions that a program registers with a server, for the time when it tells its
-// clients to go elsewhere.
+// Package drain has the functions that a program registers with a server, to be called when the
+// server tells its clients to go elsewhere.
 package drain
 
 import "sync"

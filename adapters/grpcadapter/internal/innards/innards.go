@@ -1,7 +1,7 @@
-// Package innards reads what a grpc.Server keeps to itself: its services, its options and the keys of
-// its contexts. All that depends on how grpc-go is written inside is in this file. Nothing of it may
-// be relied on before Check and FindKeys have found everything as it is known here; that calls have
-// the same results then is for the caller to prove.
+// Package innards reads the private parts of a grpc.Server: its services, its options and the keys
+// of its contexts. Everything that depends on the internals of grpc-go is in this file. Nothing here
+// may be used before Check and FindKeys have found grpc-go as this file knows it. Even then the
+// caller has to prove that calls have the same results.
 package innards
 
 import (

@@ -1,4 +1,4 @@
-// Package below has the connection below HTTP/2: plain or TLS, on a loop or not.
+// Package below provides the connection below HTTP/2: plain or TLS, on a loop or not.
 package below
 
 import (

@@ -1,5 +1,5 @@
-// Package body keeps what has come of a body and was not read yet. Its memory comes from pools, and
-// readers never see it.
+// Package body keeps the bytes of a body that have arrived but were not read yet. Its memory comes
+// from pools, and readers never see it.
 package body
 
 import (

@@ -1,5 +1,5 @@
-// Package client implements a client of HTTP/1.1 and HTTP/2 on percore's connections, with
-// http.Transport as its specification and for everything that it doesn't do itself.
+// Package client implements an HTTP/1.1 and HTTP/2 client on percore's connections. http.Transport
+// is its specification, and does everything that the package doesn't do itself.
 //
 //	RoundTrip ──► served? ─► idle connection, or dial ──► write, wait, parse ──► *http.Response
 //	                │ no
@@ -17,29 +17,29 @@
 //
 // # No goroutine
 //
-// The caller works: RoundTrip takes an idle connection, writes the request, waits for the answer and
-// parses it. Reading the answer's body to its end gives the connection back. A connection that waits
-// for its next request has a callback armed, and holds neither a goroutine nor a buffer. The end of the
-// stream, or a byte that comes without a request, takes it out of the pool before a call gets it.
-// Goroutines are needed to dial, to send bodies that are long, not in memory or not asked for yet, to
-// watch the channel Request.Cancel, and over TLS, for a moment, to look at what has come on an idle
-// connection.
+// The caller does the work: RoundTrip takes an idle connection, writes the request, waits for the
+// answer and parses it. Reading the answer's body to its end gives the connection back. A connection
+// that waits for its next request has a callback armed, and holds neither a goroutine nor a buffer.
+// The end of the stream, or a byte that comes without a request, takes it out of the pool before a
+// call gets it. Goroutines are needed to dial; to send bodies that are long, not in memory or not
+// asked for yet; to watch the channel Request.Cancel; and, for a moment, to look at what has come on
+// an idle TLS connection.
 //
 // # No byte of one answer in another
 //
 // A connection is used again only if the whole answer has been read, the message says where it ends,
-// nothing is left in the buffer or in crypto/tls, and the call wasn't cancelled. Before its next request
-// the kernel is asked once more. In any doubt it is closed. The buffer goes to the next request only if
-// no read of the last one is under way.
+// nothing is left in the buffer or in crypto/tls, and the call wasn't cancelled. The kernel is asked
+// once more before the next request. If there is any doubt, the connection is closed. The buffer
+// goes to the next request only if no read for the last one is still running.
 //
 // # HTTP/2
 //
-// A connection on which HTTP/2 was negotiated is package h2's, and any number of calls share it. A call
-// opens a stream, sends its header with a body that is short, and waits; other bodies are uploads. The
-// stream ends with the answer and the upload, and a connection has no stream of a call that has ended.
+// Package h2 owns a connection on which HTTP/2 was negotiated, and any number of calls share it. A
+// call opens a stream, sends its header, with the body if that is short, and waits; other bodies are
+// uploads. The stream ends with the answer and the upload, so no stream outlives its call.
 //
 // # Nothing is decided twice
 //
-// Requests outside a plain subset go to the http.Transport before anything has happened. Answers
-// outside the subset of package http1 are read by http.ReadResponse, which knows each odd rule.
+// A request outside a plain subset goes to the http.Transport before anything has happened.
+// http.ReadResponse, which knows every odd rule, reads answers outside the subset of package http1.
 package client

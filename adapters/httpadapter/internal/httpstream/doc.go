@@ -1,9 +1,9 @@
 // Package httpstream calls an http.Handler for the streams of package h2, as net/http's HTTP/2
-// server would: with the same request, and the same frames for the same calls.
+// server would: the handler gets the same request, and the same calls send the same frames.
 //
 // The differences and their reasons:
 //
-//   - Push returns http.ErrNotSupported. Clients have turned it off.
+//   - Push returns http.ErrNotSupported: clients have turned push off.
 //   - If the client has reset the stream, its body can't be read any more; net/http lets a handler
 //     read what had arrived before the reset.
 //   - A handler is not called for a stream that was reset before it was served.

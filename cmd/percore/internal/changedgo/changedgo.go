@@ -1,7 +1,7 @@
-// Package changedgo changes Go's own code, for builds that are never shipped: crypto/tls, for tests, to
-// what is known of Go 1.28, and net and net/http, for percore try. The changes are texts that replace
-// pieces of the installed release's files, in copies that the go command's flag -overlay puts in their
-// place.
+// Package changedgo changes Go's own code, for builds that are never shipped: crypto/tls, for tests,
+// to what is known about Go 1.28, and net and net/http, for percore try. It replaces pieces of text
+// in copies of the installed release's files. The go command's flag -overlay puts the copies in
+// their place.
 package changedgo
 
 import (

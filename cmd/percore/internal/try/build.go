@@ -1,9 +1,10 @@
-// Package try builds a program twice, as it is and with percore below it, without touching its files.
+// Package try builds a program twice without touching its files: as it is, and with percore below
+// it.
 //
-// The second build has percore without a change to the program: the go command's flag -overlay puts
-// changed copies in the place of two files of package net and net/http, in which Listen and Serve call a
-// hook, and adds a file to the program's package main, which imports the hook. A workspace (go.work) of
-// its own makes the hook and percore's source part of the build. The hook is hook.go.txt.
+// The second build needs no change to the program. The go command's flag -overlay replaces two files
+// of net and net/http with copies in which Listen and Serve call a hook, and adds a file to the
+// program's package main that imports the hook. A workspace (go.work) of its own makes the hook and
+// percore's source part of the build. The hook is hook.go.txt.
 package try
 
 import (

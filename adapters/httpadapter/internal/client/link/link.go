@@ -1,5 +1,6 @@
-// Package link has what the client's requests and answers go over: a connection in clear, or TLS above
-// one, which can be watched while no call reads from it, and asked whether something has come.
+// Package link has the connection that the client's requests and answers go over, in cleartext or
+// with TLS. A link can be watched while no call reads from it, and can be asked whether something
+// has come.
 package link
 
 import (

@@ -1,6 +1,6 @@
-// Package pool has the connections of a client, and the calls that wait for one. It knows no protocol:
-// it makes connections with the functions that it is given, and knows of each whether it is for one call
-// at a time, or has streams for many.
+// Package pool has a client's connections, and the calls that wait for one. It knows no protocol: it
+// makes connections with the functions it is given, and knows only whether a connection is for one
+// call at a time, or has streams for many.
 package pool
 
 import (

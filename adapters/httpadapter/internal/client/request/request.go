@@ -1,4 +1,4 @@
-// Package request has a request on its way to a server: what HTTP/1 and HTTP/2 both need of it.
+// Package request has what HTTP/1 and HTTP/2 both need of a request on its way to a server.
 package request
 
 import (

@@ -1,4 +1,4 @@
-// Package streams sends requests over HTTP/2 and reads their answers: any number at a time on a
+// Package streams sends requests over HTTP/2 and reads their answers, any number at a time on a
 // connection.
 package streams
 

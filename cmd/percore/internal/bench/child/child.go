@@ -1,7 +1,7 @@
-// Package child is the two processes that the benchmark starts for each sample from its own executable.
-// The harness calls their methods with net/rpc, in JSON, over pipes and not sockets, so that the
-// channel can't disturb the measurement: it is silent during a measured window. Besides, a process
-// whose parent has died for any reason reads end-of-file and ends.
+// Package child runs the two processes that the benchmark starts for each sample from its own
+// executable. The harness calls their methods with net/rpc, in JSON, over pipes. Unlike sockets,
+// pipes can't disturb the measurement: they are silent during a measured window. And when its parent
+// dies for any reason, a process reads end-of-file and exits.
 package child
 
 import (
