@@ -283,7 +283,7 @@ func (e *exchange) switchProtocols(x *request.Request, resp *http.Response) (*ht
 	_ = e.c.Link.SetReadDeadline(time.Time{})
 	e.c.Detach()
 	p, _ := e.s.br.Peek(e.s.br.Buffered())
-	resp.Body = &switched{stream: e.c.Link.Stream(), first: *bytes.NewReader(bytes.Clone(p))}
+	resp.Body = &switched{stream: e.c.Link.Stream(), first: bytes.Clone(p)}
 	return resp, nil
 }
 
@@ -320,7 +320,7 @@ func (e *exchange) unwatch() bool {
 // between the two ends of a ReverseProxy, where both are percore's and without TLS.
 type switched struct {
 	stream link.Stream
-	first  bytes.Reader
+	first  []byte
 }
 
 var _ interface {
@@ -330,20 +330,30 @@ var _ interface {
 } = (*switched)(nil)
 
 func (b *switched) Read(p []byte) (int, error) {
-	if b.first.Len() > 0 {
-		return b.first.Read(p)
+	if len(b.first) > 0 {
+		n := copy(p, b.first)
+		b.first = b.first[n:]
+		return n, nil
 	}
 	return b.stream.Read(p)
 }
 
 // WriteTo writes what was read too much itself, and leaves the rest to the connection.
 func (b *switched) WriteTo(w io.Writer) (int64, error) {
-	first, err := b.first.WriteTo(w)
-	if err != nil {
-		return first, err
+	var first int
+	if len(b.first) > 0 {
+		var err error
+		first, err = w.Write(b.first)
+		b.first = b.first[min(max(first, 0), len(b.first)):]
+		if err == nil && len(b.first) > 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return int64(first), err
+		}
 	}
 	rest, err := io.Copy(w, b.stream)
-	return first + rest, err
+	return int64(first) + rest, err
 }
 
 func (b *switched) ReadFrom(r io.Reader) (int64, error) { return io.Copy(b.stream, r) }
