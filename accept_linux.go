@@ -78,8 +78,8 @@ func feedStarving() {
 	}
 }
 
-// backoff waits after a try that failed for lack of resources, and that began when closed
-// connections had been closed.
+// backoff waits after a try that failed for lack of resources. closed is how many connections had
+// been closed when the try began.
 func (a *acceptor) backoff(err error, delay time.Duration, closed uint64) error {
 	a.listener.reportBackoff(err)
 	starving.Add(1)

@@ -290,7 +290,7 @@ type ReadableHandler interface {
 // NotifyReadable is OnReadable for programs with many waiting connections: it calls h.OnReadable
 // once, on a loop's goroutine, and fails as OnReadable does. It costs no memory if h is an object
 // that exists anyway. To save more, the connection forgets its addresses, and looks them up again
-// when somebody asks for them; they are equal, but not the same objects. h must refer to the Conn: a
+// when they are asked for; they are equal, but not the same objects. h must refer to the Conn: a
 // waiting Conn that nothing else refers to is garbage, and is closed.
 func (c *Conn) NotifyReadable(h ReadableHandler) error {
 	if !c.ok() {

@@ -14,11 +14,11 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// Listen announces on a local address and returns a listener whose connections are *[Conn]. It
-// takes net.Listen's arguments and fails with net.Listen's errors: networks "tcp", "tcp4", "tcp6"
-// and "unix"; host names, service names, an empty host for all addresses, port 0 for any free port.
-// On any other network the listener, if there is one ("unixpacket", whose connections are no
-// streams), is package net's.
+// Listen announces on a local address and returns a listener whose connections are *[Conn]. It takes
+// net.Listen's arguments and fails with net.Listen's errors: networks "tcp", "tcp4", "tcp6" and
+// "unix"; host names, service names, an empty host for all addresses, port 0 for any free port. On
+// any other network the listener is package net's, if there is one ("unixpacket", whose connections
+// are not streams).
 //
 // The listener runs on the default group of loops, up to one per GOMAXPROCS, which starts with the
 // first listener and ends with the last listener and connection.
@@ -28,11 +28,12 @@ func Listen(network, address string) (net.Listener, error) {
 }
 
 // ListenConfig has options for listening. The first three fields and the methods Listen,
-// MultipathTCP and SetMultipathTCP are net.ListenConfig's; the others are percore's. The fields
-// before MaxConns are about the engine and have no effect off Linux. There is no ListenPacket.
+// MultipathTCP and SetMultipathTCP are the same as in net.ListenConfig; the others are percore's.
+// The fields from Group to NetBuffers are about the engine and have no effect off Linux. There is no
+// ListenPacket.
 type ListenConfig struct {
-	// Control, if not nil, is called for each socket before it is bound. There is one socket per
-	// loop, so it is called several times; for the later ones with the port that the first got.
+	// Control, if not nil, is called for each socket before it is bound. There is one socket per loop,
+	// so it is called several times, for later sockets with the port that the first one got.
 	Control func(network, address string, c syscall.RawConn) error
 
 	// KeepAlive is how long an accepted connection must be idle before the first keep-alive probe:
@@ -45,23 +46,23 @@ type ListenConfig struct {
 	// Group is the loops that the listener and its connections run on; nil means the default group.
 	Group *loop.Group
 
-	// ReusePort shares a port that is in use, if the other listener belongs to the same user and
-	// shares it too (socket(7), SO_REUSEPORT). Otherwise a port that is in use is an error, as
-	// with package net. Listeners with several sockets, one per loop, always share theirs in this
-	// sense: another process of the same user can join if it sets ReusePort.
+	// ReusePort shares a port that is in use, if the other listener belongs to the same user and shares
+	// the port too (socket(7), SO_REUSEPORT). Otherwise a port that is in use is an error, as with
+	// package net. Listeners with several sockets, one per loop, always share their port in this sense:
+	// another process of the same user can join if it sets ReusePort.
 	ReusePort bool
 
-	// LeastLoaded places each new connection on the loop with the fewest, so that all loops of
-	// the group are in use. Without it, loops follow the load: another loop gets connections when
-	// those in use have many, which costs less CPU time. With the strategy loop.Thread the kernel
-	// chooses the loop, by a hash of the addresses, unless LeastLoaded is set; on a unix or an
-	// inherited socket it has no choice, and LeastLoaded makes no difference.
+	// LeastLoaded places each new connection on the loop with the fewest, so all loops of the group are
+	// in use. Without it, loops follow the load: another loop gets connections only when the loops in
+	// use have many, which costs less CPU time. With the strategy loop.Thread the kernel chooses the
+	// loop, by a hash of the addresses, unless LeastLoaded is set; on a unix or an inherited socket the
+	// kernel has no choice, and LeastLoaded makes no difference.
 	LeastLoaded bool
 
-	// OnAcceptError, if not nil, is called when accepting fails for lack of descriptors or memory
-	// and backs off: the first time, and once a minute while that lasts. Accept doesn't return
-	// such errors; it waits and recovers by itself. OnAcceptError is called on a goroutine of its
-	// own. nil means a warning to slog's default logger.
+	// OnAcceptError, if not nil, is called when Accept fails for lack of descriptors or memory and
+	// backs off: the first time, and then once a minute while the shortage lasts. Accept doesn't return
+	// such errors; it waits and recovers by itself. OnAcceptError is called on a goroutine of its own.
+	// nil means a warning to slog's default logger.
 	OnAcceptError func(err error)
 
 	// NetBuffers makes Accept return connections on which net.Buffers.WriteTo calls writev(2)
@@ -69,57 +70,57 @@ type ListenConfig struct {
 	// of a [Conn], but are of another type: package net's connection, on a duplicate of the
 	// socket, writes, and a Conn reads.
 	//
-	// It is for programs that write many small slices with net.Buffers on long-lived connections,
-	// as nats-server does. A connection costs another descriptor, 0.3 KiB of heap, and 35 µs more
-	// to accept. Requests cost as much as on package net, since its poller watches the connection
-	// too. Package httpadapter doesn't park these connections, and on them grpcadapter holds its
-	// read buffers while it waits: both know only a Conn. Errors of writes call the network
-	// "tcp", also if the listener's is "tcp4" or "tcp6".
+	// It is for programs that write many small slices with net.Buffers on long-lived connections, as
+	// nats-server does. Each connection costs a second descriptor, 0.3 KiB of heap, and 35 µs more to
+	// accept. Requests cost as much as with package net, since its poller watches the connection too.
+	// Package httpadapter doesn't park these connections, and grpcadapter holds its read buffers while
+	// it waits on them, because both know only a Conn. Write errors call the network "tcp", even if the
+	// listener's network is "tcp4" or "tcp6".
 	//
 	// AcceptConn returns a plain Conn, which has WriteBuffers. On unix sockets NetBuffers has no
 	// effect.
 	NetBuffers bool
 
-	// MaxConns, if above 0, limits how many connections of the listener may be open at a time. At
-	// the limit Accept waits until a connection is closed, as with LimitListener of
-	// golang.org/x/net/netutil; further connections stay in the kernel's backlog, whose length
-	// net.core.somaxconn limits, and when that is full clients retry until their connect times
-	// out. Closing the listener, and its deadline, end the wait. The limit costs no goroutine.
+	// MaxConns, if above 0, limits how many connections of the listener may be open at a time. At the
+	// limit Accept waits until a connection is closed, as with LimitListener of
+	// golang.org/x/net/netutil. Further connections stay in the kernel's backlog, whose length
+	// net.core.somaxconn limits; when it is full, clients retry until their connect times out. Closing
+	// the listener, and its deadline, end the wait. The limit costs no goroutine.
 	//
-	// If connections wait between two requests, or for their first byte, in package httpadapter
-	// (HTTP/1.1 and HTTP/2) or in package h2, as below gRPC's fast path, Accept does
-	// not wait for them: when a client comes it closes the one that has waited longest, if that is at
-	// least a tenth of a second, as its idle timeout would. Where that takes time, because the
-	// connection's client is told first, up to 8 may be closed. A peer with more than an eighth of
-	// MaxConns in idle connections loses its own first; a peer is an address of IPv4, or 64 bits of
-	// IPv6. Connections with a request under way, hijacked ones, and those that net/http itself reads
-	// from, are never closed. Those whose answers are all detached (Detach of package httpadapter or
-	// grpcadapter) go first if their peer has more than an eighth of MaxConns in them, and never
-	// otherwise. With ProxyProtocol connections without a header go first: see HeaderTimeout there.
+	// Accept does not wait for connections that are idle between two requests, or before their first
+	// byte, in package httpadapter (HTTP/1.1 and HTTP/2) or in package h2, as with gRPC's fast path.
+	// When a client comes, Accept closes the connection that has been idle longest, if that is at least
+	// a tenth of a second, as its idle timeout would. If that takes time, because the connection's
+	// client is told first, up to 8 may be closed. A peer with more than an eighth of MaxConns in idle
+	// connections loses its own first; a peer is an IPv4 address, or 64 bits of an IPv6 address. A
+	// connection is never closed if it has a request under way, is hijacked, or is read by net/http
+	// itself. If all answers of a connection are detached (Detach of package httpadapter or
+	// grpcadapter), it goes first if its peer has more than an eighth of MaxConns in such connections,
+	// and never otherwise. With ProxyProtocol, connections without a header go first: see HeaderTimeout
+	// there.
 	//
-	// A connection counts from Accept until its Close has returned, or the garbage collector has
-	// closed it; also while package httpadapter has it parked. Copies of its descriptor
-	// (Conn.File) don't count. The limit is for all sockets of the listener together, including
-	// PerLoop's listeners, in this process: a predecessor's connections (package handover) don't
-	// count. Listen fails if MaxConns is below 0.
+	// A connection counts from Accept until its Close has returned, or the garbage collector has closed
+	// it, even while package httpadapter has it parked. Copies of its descriptor (Conn.File) don't
+	// count. The limit is for all sockets of the listener together, including PerLoop's listeners, in
+	// this process: a predecessor's connections (package handover) don't count. Listen fails if
+	// MaxConns is below 0.
 	MaxConns int
 
 	// OnAccept, if not nil, is called with the addresses of each connection before anything is
-	// allocated for it. If it returns false the connection is closed, and Accept goes on to the
-	// next. It is for deny lists and, with OnClose, for limits per address (see the example). An
-	// IPv4 address is passed as such also on an IPv6 socket; on unix sockets both addresses are
-	// the zero AddrPort.
+	// allocated for it. If it returns false, the connection is closed, and Accept goes on to the next.
+	// It is for deny lists and, with OnClose, for limits per address (see the example). An IPv4 address
+	// is passed as such even on an IPv6 socket; on unix sockets both addresses are the zero AddrPort.
 	//
-	// It is called on the goroutine that calls Accept, so concurrently if several do, and should
-	// not block: that goroutine accepts no other connection meanwhile. It may close the listener.
-	// If it panics the connection is closed, and Accept panics.
+	// It is called on the goroutine that calls Accept, so concurrently if several do. It should not
+	// block: that goroutine accepts no other connection until it returns. It may close the listener. If
+	// it panics, the connection is closed, and Accept panics.
 	OnAccept func(local, remote netip.AddrPort) bool
 
-	// OnClose, if not nil, is called once for each connection for which OnAccept returned true,
-	// with the same addresses, after its descriptor was closed: by Close, by the garbage
-	// collector, or because there was no memory for the connection. It is called on the goroutine
-	// that closes the connection, which may be any of the program's, and must neither block nor
-	// panic. It may use no lock that is held while a connection of the listener is closed.
+	// OnClose, if not nil, is called once for each connection for which OnAccept returned true, with
+	// the same addresses, after its descriptor was closed: by Close, by the garbage collector, or
+	// because there was no memory for the connection. It is called on the goroutine that closes the
+	// connection, which may be any goroutine of the program. It must not block, panic, or take a lock
+	// that is held while a connection of the listener is closed.
 	OnClose func(local, remote netip.AddrPort)
 
 	// ProxyProtocol, if not nil, makes Accept expect a header of the PROXY protocol at the start
@@ -138,7 +139,7 @@ func (lc *ListenConfig) MultipathTCP() bool { return lc.multipathTCP }
 // connection more expensive, even when the peer speaks plain TCP.
 func (lc *ListenConfig) SetMultipathTCP(use bool) { lc.multipathTCP = use }
 
-// Listen is the function Listen with lc's options. ctx is for resolving the address and has no
+// Listen is the function Listen with lc's options. ctx is only for resolving the address and has no
 // effect on the listener. The result is a *[Listener] on the networks "tcp", "tcp4", "tcp6" and
 // "unix", unless the environment has PERCOREDEBUG=engine=net.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
@@ -176,7 +177,7 @@ func (lc *ListenConfig) check(network string) error {
 	return nil
 }
 
-// accepting returns the options about the connections that a listener accepts.
+// accepting returns the options for the connections that a listener accepts.
 func (lc *ListenConfig) accepting() *accepting.Config {
 	return &accepting.Config{
 		MaxConns: lc.MaxConns,
@@ -186,7 +187,7 @@ func (lc *ListenConfig) accepting() *accepting.Config {
 	}
 }
 
-// netConfig returns the configuration that package net makes a socket with.
+// netConfig returns the configuration with which package net makes a socket.
 func (lc *ListenConfig) netConfig(control func(network, address string, c syscall.RawConn) error) *net.ListenConfig {
 	config := &net.ListenConfig{Control: control, KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
 	config.SetMultipathTCP(lc.multipathTCP)

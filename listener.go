@@ -21,16 +21,16 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// holder is held by a Listener and those that PerLoop makes of it, and by nothing else: when the
-// garbage collector finds it, no goroutine can accept any more, and the sockets are closed, as
-// package net's are; the file of a unix socket stays.
+// holder is held only by a Listener and the listeners that PerLoop makes of it. When the garbage
+// collector finds it, no goroutine can accept any more, and the sockets are closed, as with package
+// net; the file of a unix socket stays.
 type holder struct{ listener *listener }
 
 // newListener returns the listener that users hold.
 func newListener(impl *listener) *Listener {
 	h := &holder{impl}
 	runtime.SetFinalizer(h, func(h *holder) {
-		h.listener.unlink.Store(false) // the file may already be another listener's
+		h.listener.unlink.Store(false) // the file may already belong to another listener
 		h.listener.close()
 	})
 	return &Listener{listener: impl, acceptor: impl.all, holder: h}
@@ -76,9 +76,9 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 	return c, err
 }
 
-// Close stops listening. Calls of Accept that wait, and later ones, fail with [net.ErrClosed].
-// Connections in the backlog are reset, unless a copy of the socket is open elsewhere (see Files);
-// accepted ones are not affected. The file of a unix socket is removed.
+// Close stops listening. Waiting and later calls of Accept fail with [net.ErrClosed]. Connections in
+// the backlog are reset, unless a copy of the socket is open elsewhere (see Files); accepted
+// connections are not affected. The file of a unix socket is removed.
 func (l *Listener) Close() error {
 	if !l.ok() {
 		return syscall.EINVAL
@@ -108,12 +108,12 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return l.acceptor.ready.SetDeadline(t) // package net doesn't wrap the error either
 }
 
-// SyscallConn returns a raw connection that supports only Control, which calls its function for
-// each of the listener's sockets in turn, so that an option that it sets holds for all connections.
-// The sockets are not closed meanwhile; Control fails with [net.ErrClosed] after Close.
+// SyscallConn returns a raw connection that supports only Control. Control calls its function for
+// each of the listener's sockets in turn, so an option that it sets holds for all connections. The
+// sockets stay open until Control returns; after Close it fails with [net.ErrClosed].
 //
-// Code that duplicates the descriptor to hand the port over, as it may with package net's
-// listeners, ends up with the last socket, or with several: see File.
+// Code that duplicates the descriptor to hand over the port, as it may with package net's listeners,
+// gets only the last socket, or several: see File.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	if !l.ok() {
 		return nil, syscall.EINVAL
@@ -124,13 +124,14 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 // File returns a copy of the listener's first socket, which the caller must close. Its descriptor
 // is non-blocking, and Fd doesn't change that.
 //
-// To hand a port over use [Listener.Files], and pass all files to [FileListeners]. A successor that
+// To hand over a port, use [Listener.Files], and pass all files to [FileListeners]. A successor that
 // has only one of several sockets gets only the connections that the kernel assigns to it. The
-// connections that wait on the others are reset when this listener is closed, except where
-// net.ipv4.tcp_migrate_req is 1 (Linux 5.14). Close logs a warning (slog's default logger) if that
-// has happened: File, or Control of SyscallConn, was called and Files was not, and something still
-// listens at the address after Close. For tools that pass one descriptor per listener make a
-// listener with one socket: [FileListener] of package net's.
+// connections that wait on the other sockets are reset when this listener is closed, unless
+// net.ipv4.tcp_migrate_req is 1 (Linux 5.14). Close logs a warning (slog's default logger) if this
+// seems to have happened: File, or Control of SyscallConn, was called and Files was not, and
+// something still listens at the address after Close. For tools that pass one descriptor per
+// listener, make a listener with one socket: pass the file of package net's listener to
+// [FileListener].
 func (l *Listener) File() (*os.File, error) {
 	files, err := l.copySockets(1)
 	if err != nil {
@@ -163,15 +164,15 @@ func (l *Listener) SetUnlinkOnClose(unlink bool) {
 	}
 }
 
-// PerLoop returns a listener for each of l's sockets, so that a goroutine for each can accept side
-// by side. A TCP listener has a socket per loop; a unix or an inherited one has a single socket, and
-// so has every listener off Linux: then PerLoop returns one listener, which accepts what l accepts.
-// Connections go to the same loops as l's. With the strategy loop.Thread, a socket per loop, and
-// without LeastLoaded, those of the i-th listener go to loop i.
+// PerLoop returns a listener for each of l's sockets, so that one goroutine for each can accept at
+// the same time. A TCP listener has a socket per loop. A unix or an inherited listener has a single
+// socket, and so has every listener off Linux: then PerLoop returns one listener, which accepts what
+// l accepts. Connections go to the same loops as l's. With the strategy loop.Thread, a socket per
+// loop, and without LeastLoaded, the i-th listener's connections go to loop i.
 //
 // The listeners share their sockets with l: closing any of them, or l, closes all, since the kernel
-// would reset the connections in the backlog of a socket that is closed alone. Each has a deadline
-// of its own. PerLoop fails when the process is out of descriptors and when l is closed.
+// would reset the connections in the backlog of a socket that is closed alone. Each has its own
+// deadline. PerLoop fails if the process is out of descriptors or l is closed.
 //
 // http.Server and grpc.Server can serve several listeners, with one call of Serve for each.
 func (l *Listener) PerLoop() ([]*Listener, error) {
@@ -189,9 +190,9 @@ func (l *Listener) PerLoop() ([]*Listener, error) {
 	return split, nil
 }
 
-// Stats returns the listener's counters; [ReadStats] returns those of all listeners. Off Linux all
-// are 0 except MaxConns and, with MaxConns, OnAccept, OnClose or ProxyProtocol, Open, LimitWaits,
-// Refused and BadHeaders.
+// Stats returns the listener's counters; [ReadStats] returns the counters of all listeners. Off
+// Linux all are 0 except MaxConns and, with MaxConns, OnAccept, OnClose or ProxyProtocol, Open,
+// LimitWaits, Refused and BadHeaders.
 func (l *Listener) Stats() ListenerStats {
 	if !l.ok() {
 		return ListenerStats{}

@@ -87,9 +87,9 @@ func acquireGroup(group *engine.Group) (*engine.Group, error) {
 }
 
 func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*listener, error) {
-	// Package net resolves, checks and binds, and makes the errors. The first
-	// socket must not have SO_REUSEPORT while it is bound: a port that another server of
-	// this kind uses would be shared instead of refused.
+	// Package net resolves, checks and binds, and makes the errors. The first socket must not have
+	// SO_REUSEPORT when it is bound, or a port that another server of this kind uses would be shared
+	// instead of refused.
 	first, err := lc.netConfig(lc.control(lc.ReusePort)).Listen(ctx, network, address)
 	if err != nil {
 		return nil, err
@@ -113,8 +113,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 		}
 	}()
 	if !isUnix {
-		// The end of the context is for resolving: package net, which binds once, would have listened by
-		// now.
+		// The context is only for resolving: package net, which binds once, would already be listening.
 		if ctx != nil { // package net takes nil as well
 			ctx = context.WithoutCancel(ctx)
 		}
@@ -196,11 +195,11 @@ func (lc *ListenConfig) fromNet(network string, nl net.Listener) (*listener, err
 	return l, nil
 }
 
-// bindReusePort binds a socket for each of the other loops to the address of the first.
+// bindReusePort binds a socket for each of the other loops to the address of the first socket.
 //
-// The kernel may refuse them the port that it gave to the first, which asked for less: because of a
-// connection made from that port, for example. The listener then works with the sockets that it has,
-// as one over a unix socket does; package net, which needs only one, would not fail here either.
+// The kernel may refuse them the port that the first socket, which asked for less, has got: because
+// of a connection made from that port, for example. The listener then works with the sockets that it
+// has, as with a unix socket; package net, which needs only one, would not fail here either.
 func (l *listener) bindReusePort(ctx context.Context, lc *ListenConfig) error {
 	others := l.group.Len() - 1
 	if others == 0 {
@@ -248,9 +247,9 @@ func (l *listener) add(lc *ListenConfig, nl net.Listener) error {
 	return nil
 }
 
-// setInherited sets on a listening socket the options that package net sets on every
-// connection: on Linux connections inherit them, so accepting one costs no further system calls.
-// Like package net it ignores options that the kernel refuses.
+// setInherited sets the options that package net sets on every connection on a listening socket: on
+// Linux, connections inherit them, so accepting one costs no further system calls. Like package net
+// it ignores options that the kernel refuses.
 func (lc *ListenConfig) setInherited(fd int) {
 	_ = sys.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	keepAlive := lc.KeepAliveConfig
@@ -281,7 +280,7 @@ func (l *listener) wake() {
 	}
 }
 
-// acceptors returns all acceptors: that of all sockets, and those of each.
+// acceptors returns all acceptors: the one for all sockets, and the ones for single sockets.
 func (l *listener) acceptors() []*acceptor {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -325,10 +324,10 @@ func removeSocketFile(addr net.Addr) {
 	}
 }
 
-// perLoop returns an acceptor for each socket. There is never more than one for a
-// socket: the kernel would wake all of them for each connection, all but one of them for
-// nothing. (EPOLLEXCLUSIVE is no remedy: an epoll set that is waited on through another one
-// does not count as woken, and the kernel goes on to the next.)
+// perLoop returns an acceptor for each socket. A socket never has more than one, or the kernel would
+// wake all of them for each connection, all but one for nothing. (EPOLLEXCLUSIVE doesn't help: an
+// epoll set that is waited on through another one does not count as woken, and the kernel goes on to
+// the next.)
 func (l *listener) perLoop() ([]*acceptor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -354,7 +353,7 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 }
 
 func (l *listener) stats() ListenerStats {
-	// Closed ones first, or more would seem to be closed than were opened.
+	// Closed connections first, or more would seem to be closed than were opened.
 	closed := l.connOptions.closed.Load() + l.pendingOptions.closed.Load() + l.servedOptions.closed.Load()
 	return ListenerStats{
 		Network:        l.network,

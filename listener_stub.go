@@ -87,8 +87,7 @@ func (l *listener) files(n int) ([]*os.File, error) {
 	return []*os.File{f}, err
 }
 
-// perLoop returns one listener that accepts the connections that the one it is called on
-// accepts: there are no loops to have one each.
+// perLoop returns a single listener, which accepts what l accepts: there are no loops.
 func (l *listener) perLoop() ([]*acceptor, error) {
 	if l.closed.Load() {
 		return nil, net.ErrClosed

@@ -35,10 +35,10 @@ func (v *Buffers) WriteTo(w io.Writer) (int64, error) {
 // Read reads from the slices, and removes the bytes that it has read from v.
 func (v *Buffers) Read(p []byte) (int, error) { return (*net.Buffers)(v).Read(p) }
 
-// netConn is a TCP connection with NetBuffers (see [ListenConfig]): it has the methods of a Conn,
-// and one more, which is private to package net and which net.Buffers looks for. The only way to
-// have that method is to embed package net's connection. So there are two halves, each with a
-// descriptor of its own for the same socket:
+// netConn is a TCP connection with NetBuffers (see [ListenConfig]). It has the methods of a Conn,
+// and one more, which net.Buffers looks for and which is private to package net. The only way to
+// have that method is to embed package net's connection. So there are two halves, each with its own
+// descriptor for the same socket:
 //
 //	half    methods                                     waits with
 //	write   Write, ReadFrom, CloseWrite,                package net, the runtime's poller
@@ -47,9 +47,9 @@ func (v *Buffers) Read(p []byte) (int, error) { return (*net.Buffers)(v).Read(p)
 //	        OnReadable, addresses
 //	both    Close, SetDeadline, SyscallConn
 //
-// Writes are serialized, since none uses the Conn. A method that a later version of Go adds to
-// net.TCPConn is promoted as it is: it works on the socket, but its reads heed neither the Conn's
-// reads nor their deadline.
+// Writes are serialized, since they never use the Conn. If a later version of Go adds a method to
+// net.TCPConn, it is promoted as it is: it works on the socket, but if it reads, it ignores the
+// Conn's reads and their deadline.
 type netConn struct {
 	*tcpConn
 	read *Conn
@@ -89,10 +89,9 @@ func (c *netConn) WriteBuffers(v *net.Buffers) (int64, error) {
 	return v.WriteTo(c.tcpConn)
 }
 
-// Close closes both halves, the write half first: when a read fails because of Close, a write must
-// not work any more, since net/http may end a handler because of the read. The write half also
-// decides which of several calls of Close has closed the connection. The socket is closed with the
-// read half.
+// Close closes both halves, the write half first: once a read fails because of Close, writes must
+// fail too, since net/http may end a handler because of the read. The write half also decides which
+// of several calls of Close has closed the connection. The socket is closed with the read half.
 func (c *netConn) Close() error {
 	if onNet { // the two halves are one connection
 		return c.read.Close()
@@ -124,8 +123,8 @@ func (c *netConn) NotifyReadable(h ReadableHandler) error { return c.read.Notify
 func (c *netConn) CancelOnReadable() bool                 { return c.read.CancelOnReadable() }
 func (c *netConn) SetNoWait(noWait bool) error            { return c.read.SetNoWait(noWait) }
 
-// SyscallConn returns a raw connection whose methods wait, and exclude other calls of the same
-// direction, with the half that they belong to.
+// SyscallConn returns a raw connection. Each of its methods uses one half to wait and to exclude
+// other calls in the same direction.
 func (c *netConn) SyscallConn() (syscall.RawConn, error) {
 	write, err := c.tcpConn.SyscallConn()
 	if err != nil || onNet {

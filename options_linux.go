@@ -126,16 +126,16 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// The defaults of package net, which are also net.KeepAliveConfig's.
+// The defaults of package net and of net.KeepAliveConfig.
 const (
 	keepAliveIdle     = 15 * time.Second
 	keepAliveInterval = 15 * time.Second
 	keepAliveCount    = 9
 )
 
-// setKeepAliveParams sets the parameters in config: 0 means the default, and one below 0 is left as
-// it is. The kernel has whole seconds; times are rounded up (tcp(7), TCP_KEEPIDLE, TCP_KEEPINTVL,
-// TCP_KEEPCNT).
+// setKeepAliveParams sets the parameters in config: 0 means the default, and a negative value leaves
+// the parameter as it is. Times are rounded up to the kernel's whole seconds (tcp(7), TCP_KEEPIDLE,
+// TCP_KEEPINTVL, TCP_KEEPCNT).
 func setKeepAliveParams(fd int, config net.KeepAliveConfig) syscall.Errno {
 	set := func(opt, value, byDefault int) syscall.Errno {
 		switch {

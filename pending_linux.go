@@ -20,9 +20,9 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// pendingConns are connections that have left the kernel's backlog and that Accept has not returned
-// yet. An acceptor has those whose PROXY headers are awaited, or have come; a listener has those that
-// another process has accepted:
+// pendingConns are connections that have left the kernel's backlog, but that Accept has not returned
+// yet. An acceptor has the ones whose PROXY header is awaited or has come; a listener has the ones
+// that another process has accepted:
 //
 //	state      in       ends by
 //	awaited    awaited  its callback: the header is whole (received), or the connection is to be closed
@@ -30,8 +30,8 @@ import (
 //	adopted    ready    the same
 //	accepted   neither  the user
 //
-// Both the callback and the listener's Close take a connection out of awaited; the one that does it
-// decides the outcome. Close also closes those that are ready.
+// Both the callback and the listener's Close take a connection out of awaited; whichever does it
+// first decides the outcome. Close also closes the connections that are ready.
 type pendingConns struct {
 	mu      sync.Mutex
 	awaited map[*pendingConn]struct{} // guarded by mu
@@ -41,8 +41,8 @@ type pendingConns struct {
 	readyCount atomic.Int32 // len(ready), for a look without mu
 }
 
-// hold counts the memory of an awaited connection's header, which has grown to that many bytes. It
-// fails if the listener's long headers have too much.
+// hold counts the memory of an awaited connection's header, which has grown to the given bytes. It
+// fails if the listener's long headers take too much.
 func (ps *pendingConns) hold(p *pendingConn, bytes int) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -135,14 +135,14 @@ func (ps *pendingConns) next() *pendingConn {
 	return p
 }
 
-// awaitedCount returns how many connections' headers are awaited.
+// awaitedCount returns how many connections still wait for their header.
 func (ps *pendingConns) awaitedCount() int {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return len(ps.awaited)
 }
 
-// awaitingHeader returns how many of the listener's connections have their header awaited.
+// awaitingHeader returns how many of the listener's connections still wait for their header.
 func (l *listener) awaitingHeader() (sum int) {
 	for _, a := range l.acceptors() {
 		sum += a.pending.awaitedCount()
@@ -186,7 +186,7 @@ type pendingConn struct {
 	counter accepting.Counter // of connections of its kind
 }
 
-// take returns the connection for Accept if the user wants it, otherwise nil.
+// take returns the connection for Accept, or nil if the user doesn't want it.
 func (p *pendingConn) take() *Conn {
 	l, c := p.a.listener, p.c
 	c.sock.setClient(&p.client)
@@ -259,7 +259,7 @@ func (p *pendingConn) arm() {
 	}
 }
 
-// peer is the proxy, as long headers are counted for it.
+// peer is the proxy, in the form in which long headers are counted.
 func (p *pendingConn) peer() netip.Prefix { return accepting.Peer(p.c.sock.peer.AddrPort().Addr()) }
 
 // OnReadable reads as much of the header as is there. It runs on the connection's loop.
@@ -300,7 +300,7 @@ func (p *pendingConn) end(err error) {
 	go p.c.Close() // it may block
 }
 
-// awaitedConns are the connections of a listener whose headers are awaited, as those that make room at
+// awaitedConns are the connections of a listener whose headers are awaited: they make room at
 // MaxConns.
 type awaitedConns struct{ l *listener }
 
@@ -321,7 +321,8 @@ func (ps *pendingConns) eachAwaited(do func(*pendingConn)) {
 	}
 }
 
-// CloseIdle implements accepting.IdleConn. A connection whose next bytes the loop has yet to read stays.
+// CloseIdle implements accepting.IdleConn. A connection stays open if the loop has yet to read its
+// next bytes.
 func (p *pendingConn) CloseIdle(int64) bool {
 	if p.unread() > 0 || !p.a.pending.remove(p) {
 		return false

@@ -12,17 +12,17 @@ import (
 )
 
 // headerReader reads the PROXY header at the start of a socket's stream, in parts if need be, and
-// not a byte more. It looks at the bytes that have arrived before it takes those that belong to the
-// header. So the rest stays in the kernel, while no part of the header stays there, which would be
-// an event over and over.
+// not a byte more. It peeks at the bytes that have arrived, and then takes the ones that belong to
+// the header. So the rest stays in the kernel. No part of the header does, since it would cause an
+// event again and again.
 type headerReader struct {
 	got  []byte
 	more int // bytes that are missing, at least; 0 before the first look
 }
 
 // peekBytes holds nearly all headers in one piece: without extensions they have at most 232 bytes.
-// chunkBytes are read at a time of the others: their memory grows with what has come, not with what the
-// peer has announced.
+// Longer headers are read chunkBytes at a time: their memory grows with what has come, not with what
+// the peer has announced.
 const (
 	peekBytes  = 512
 	chunkBytes = 4096
@@ -75,8 +75,8 @@ func (r *headerReader) read(fd int) (h proxyproto.Header, whole bool, err error)
 	}
 }
 
-// readLong reads of a long header until what is missing of it can be looked at, or no more is there. It
-// leaves the end of the header to that look, which finds that the header is complete.
+// readLong reads a long header until a peek can hold the rest, or no more bytes are there. It leaves
+// the end of the header to that peek, which finds that the header is complete.
 func (r *headerReader) readLong(fd int) error {
 	var chunk [chunkBytes]byte
 	for r.more > peekBytes {

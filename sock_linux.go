@@ -29,8 +29,8 @@ const onNet = false
 // the system call, io.EOF, net.ErrClosed or os.ErrDeadlineExceeded.
 //
 // The Conn, which users hold, and the engine.FD, which the loop's table holds, are two objects so
-// that the garbage collector can find a Conn that nothing refers to any more. Together they have
-// 192 bytes, and an idle connection has nothing else.
+// that the garbage collector can find a Conn that nothing refers to any more. Together they take 192
+// bytes, and an idle connection needs nothing else.
 type sock struct {
 	// immutable
 	fd      *engine.FD
@@ -50,8 +50,8 @@ type connOptions struct {
 	quiet  bool              // OnClose is not called: Accept has not returned the connection yet
 	served bool              // another process has served requests on the connections
 
-	// The user's hook, or the process that the listening socket is from, has set options after which
-	// a read may find bytes that no edge announces.
+	// The user's hook, or the process that made the listening socket, has set options after which a
+	// read may find bytes that no edge announces.
 	altered atomic.Bool
 
 	opened, closed atomic.Uint64 // how many connections were made, and how many of these closed
@@ -174,7 +174,7 @@ func (s *sock) remoteAddrPort() netip.AddrPort {
 	return sockaddr.AddrPort(s.remoteAddr())
 }
 
-// pair returns the addresses. The first time it asks the kernel for the local one.
+// pair returns the addresses. The first time it asks the kernel for the local address.
 func (s *sock) pair() *addrPair {
 	if p := s.addrs.Load(); p != nil {
 		return p
@@ -216,8 +216,8 @@ func (s *sock) notifyReadable(h ReadableHandler) error {
 	return nil
 }
 
-// forgetAddrs drops the addresses that pair has stored, if they can be looked up again, for a
-// connection that may wait for long.
+// forgetAddrs drops the addresses that pair has stored, if they can be looked up again: the
+// connection may wait for a long time.
 func (s *sock) forgetAddrs() {
 	if p := s.addrs.Load(); s.peer.IsKnown() && p != nil && !p.fixed {
 		s.addrs.CompareAndSwap(p, nil)
@@ -254,10 +254,10 @@ func (s *sock) loop() *engine.Loop { return s.fd.Loop() }
 
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
 
-// file makes the file with package net, so that it is like a net.Conn's in every respect: its name,
-// and that its Fd method makes the descriptor blocking. That makes the connection's blocking too,
-// since the two share the flag, and does it no harm: see sys.Recv. If it is already blocking,
-// because of an earlier file, the owner of that file relies on it.
+// file makes the file with package net, so that it is like a net.Conn's in every respect: it has the
+// same name, and its Fd method makes the descriptor blocking. That makes the connection's descriptor
+// blocking too, since the two share the flag, but does no harm: see sys.Recv. If the descriptor is
+// already blocking because of an earlier file, the owner of that file relies on it.
 func (s *sock) file() (*os.File, error) {
 	fd, err := s.fd.Dup()
 	if err != nil {
@@ -297,8 +297,8 @@ var setByFileConn = [...][2]int{
 func (s *sock) netHalf() (*net.TCPConn, error) {
 	var fd int
 	var errno syscall.Errno
-	// Not Control: with a duplicate, closing the descriptor doesn't take it out of epoll, and
-	// RawControl sees to that.
+	// Not Control: with a duplicate, closing the descriptor doesn't take it out of epoll, but
+	// RawControl handles that.
 	if err := s.fd.RawControl(func(own uintptr) { fd, errno = sys.Dup(int(own)) }); err != nil {
 		return nil, err
 	}

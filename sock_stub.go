@@ -70,8 +70,8 @@ func (s *sock) setDeadline(t time.Time) error      { return s.conn.SetDeadline(t
 func (s *sock) setReadDeadline(t time.Time) error  { return s.conn.SetReadDeadline(t) }
 func (s *sock) setWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
 
-// errNoReadiness is OnReadable's error: with package net the only way to wait for readiness is a
-// read, with a goroutine and a buffer.
+// errNoReadiness is OnReadable's error: with package net only a read can wait for readiness, with a
+// goroutine and a buffer.
 var errNoReadiness = fmt.Errorf("percore: readiness callbacks need percore's engine, which is on Linux only: %w", errors.ErrUnsupported)
 
 func (s *sock) onReadable(*Conn, func(error)) error  { return errNoReadiness }
@@ -128,7 +128,7 @@ func (s *sock) tcpInfo() (TCPInfo, error) {
 	return TCPInfo{}, &net.OpError{Op: "get", Net: s.network(), Source: s.localAddr(), Addr: s.remoteAddr(), Err: errors.ErrUnsupported}
 }
 
-// readReady can't wait for readiness, and so needs the memory while it waits.
+// readReady can't wait for readiness, so it needs the memory while it waits.
 func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {
 	n, err := s.conn.Read(lend())
 	if n == 0 {

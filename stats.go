@@ -18,10 +18,10 @@ import (
 // and units. Counters (of type uint64, and times) only grow: closed listeners, ended groups of
 // loops and stopped servers stay in the sums. The other fields describe the present.
 //
-// The values are read one after the other, not at one instant: a connection that is accepted
-// meanwhile may be in one sum and not yet in another.
+// The values are read one after the other, not at one instant: a connection that is accepted at that
+// time may be in one sum and not yet in another.
 //
-// encoding/json makes an object of it whose keys are the names of the fields; times are in
+// encoding/json turns it into an object whose keys are the names of the fields; times are in
 // nanoseconds.
 type Stats struct {
 	Conns  int    // connections that are open, accepted and dialed
@@ -37,22 +37,22 @@ type Stats struct {
 	Adapters []AdapterStats    // the adapters that the program imports, by name
 }
 
-// AcceptStats counts the connections that listeners have accepted, and the failures, from which the
+// AcceptStats counts the connections that listeners have accepted, and failures, from which a
 // listener recovers by itself.
 type AcceptStats struct {
 	Accepted uint64 // connections accepted from the kernel
 	Adopted  uint64 // connections taken over from another process by package handover
-	Backoffs uint64 // how often Accept waited because descriptors or memory were lacking
+	Backoffs uint64 // how often Accept waited for lack of descriptors or memory
 
 	LimitWaits uint64 // how often Accept began to wait because ListenConfig.MaxConns connections were open
-	MadeRoom   uint64 // connections that were closed between two requests because MaxConns were open and a client waited
+	MadeRoom   uint64 // idle connections that were closed because MaxConns were open and a client waited
 	Refused    uint64 // connections that ListenConfig.OnAccept did not want, or whose peer ProxyProtocol does not trust
 	BadHeaders uint64 // connections that were closed because of their PROXY header
 
 	// Connections that were lost before Accept could return them, by the kernel's reason: the next
 	// one is accepted instead.
 
-	SkippedAborted  uint64 // the peer had gone (ECONNABORTED)
+	SkippedAborted  uint64 // the peer was gone (ECONNABORTED)
 	SkippedProtocol uint64 // a protocol error (EPROTO)
 	SkippedNetwork  uint64 // a network error that was pending on the connection (ENETDOWN and others of accept(2))
 }
@@ -64,15 +64,14 @@ type ListenerStats struct {
 	Address string
 	Group   string // the name of the group of loops (loop.Stats), which may be shared with other listeners
 	Sockets int    // listening sockets
-	Conns   int    // its connections that are open, also those whose PROXY header is awaited
+	Conns   int    // its open connections, including those whose PROXY header is awaited
 
-	// MaxConns is ListenConfig.MaxConns; 0: no limit. Conns count towards it. With httpadapter and
-	// others that can make room a listener may have that many, and no client waits: see Full.
+	// MaxConns is ListenConfig.MaxConns; 0 means no limit. Conns count towards it. With httpadapter and
+	// others that can make room, a listener may be at the limit while no client waits: see Full.
 	MaxConns int
 
-	// Full says that Accept waits for a place at the moment: MaxConns connections are open, and none of
-	// those here could be closed for a client. Where nothing can make room it is set before a client
-	// comes.
+	// Full says that Accept is waiting for room: MaxConns connections are open, and none of them could
+	// be closed for a client. Where nothing can make room, Full is set even before a client comes.
 	Full bool
 
 	AwaitingHeader int // connections whose PROXY header is awaited
@@ -81,8 +80,9 @@ type ListenerStats struct {
 }
 
 // ReadStats returns the counts of the process. It may be called by any goroutine at any time. It
-// holds up no request, except that a request for which the pool has to allocate a buffer waits while
-// the pool counts. It takes a few microseconds, and some 50 ns for each listener, loop and buffer.
+// doesn't hold up requests, except that a request for which the pool has to allocate a buffer waits
+// while the pool counts. It takes a few microseconds, and some 50 ns for each listener, loop and
+// buffer.
 //
 // A program that imports expvar publishes them with one call:
 //
@@ -90,9 +90,8 @@ type ListenerStats struct {
 //
 // Packages metrics/prometheus, a module of its own, and debug show them in other ways.
 //
-// Off Linux, and with the build tag percore_net, there are no loops, and listeners and connections,
-// which are package net's, are not counted: only Pool and Adapters count, and ZeroCopy has
-// the bytes copied.
+// Off Linux, and with the build tag percore_net, there are no loops, and package net's listeners and
+// connections are not counted: only Pool and Adapters count, and ZeroCopy has the bytes copied.
 func ReadStats() Stats {
 	closed := conns.closed.Load() // first, or more would seem to be closed than were opened
 	s := Stats{
@@ -139,8 +138,8 @@ func acceptStats(n *accepting.Counts) AcceptStats {
 	}
 }
 
-// openListeners are the open listeners of the process. It refers to no Listener, so that the garbage
-// collector can find lost ones.
+// openListeners are the open listeners of the process. It doesn't refer to a Listener, so the
+// garbage collector can find lost ones.
 type openListeners struct {
 	mu   sync.Mutex
 	open []*listener

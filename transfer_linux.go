@@ -79,7 +79,7 @@ func (s *sock) writeTo(c *Conn, w io.Writer) (n int64, err error) {
 	return n + m, c.copyError("writeto", err)
 }
 
-// transferFrom lets the kernel move up to limit bytes of from to c. If it isn't done, the rest,
+// transferFrom lets the kernel move up to limit bytes from from to c. If done is false, the rest,
 // after n bytes, has to be copied.
 func (s *sock) transferFrom(c *Conn, from *endpoint, limit int64) (n int64, done bool, err error) {
 	defer runtime.KeepAlive(from.conn)
@@ -127,8 +127,8 @@ type endpoint struct {
 
 // endpointOf returns the endpoint that v is.
 //
-// It checks the exact type. A TLS connection, or one that peeks, often embeds a *net.TCPConn and
-// has its SyscallConn too; moving bytes past it would corrupt the stream.
+// It checks the exact type. A TLS connection, or one that peeks, often embeds a *net.TCPConn and so
+// has its SyscallConn; moving bytes past it would corrupt the stream.
 func endpointOf(v any) (endpoint, bool) {
 	switch v := v.(type) {
 	case *Conn:
@@ -196,8 +196,8 @@ func (e *endpoint) copyBuffered(c *Conn, r io.Reader) (n int64, err error) {
 	return n, nil
 }
 
-// The errors of a transfer are those of the same copy between connections of package net. Where net
-// would copy through a buffer, they are those of reads and writes.
+// A transfer fails with the same errors as the same copy between connections of package net. Where
+// net would copy through a buffer, these are the errors of reads and writes.
 
 // sentError is the error of a sendfile from e to c.
 func (e *endpoint) sentError(c *Conn, err error) error {
@@ -251,7 +251,7 @@ func (e *endpoint) takenError(c *Conn, err error) error {
 	return c.copyError("writeto", err)
 }
 
-// copyingError is the error of reading from the one end or writing to the other.
+// copyingError is the error of reading from one end or writing to the other.
 func copyingError(from, to *endpoint, why *zerocopy.Error) error {
 	if why.End == zerocopy.Source {
 		return from.ioError("read", why.Err)
@@ -293,8 +293,8 @@ const fileClosing = "use of closed file"
 // isUnix reports whether c is a stream over a unix socket.
 func (c *Conn) isUnix() bool { return strings.HasPrefix(c.sock.network(), "unix") }
 
-// copyError is opError for ReadFrom and WriteTo. Package net's unix connections have neither, so the
-// errors of an io.Copy are those of the reads and writes, as they are here.
+// copyError is opError for ReadFrom and WriteTo. Package net's unix connections have neither method,
+// so an io.Copy fails with the errors of reads and writes, and so does it here.
 func (c *Conn) copyError(op string, err error) error {
 	if err == nil || err == io.EOF || c.isUnix() {
 		return err
@@ -308,12 +308,12 @@ type hiding uint8
 const (
 	inTheOpen hiding = iota
 
-	// In these two WriteTo of a connection or of a file, which could not copy by itself, passes it to
+	// WriteTo of a connection or a file that could not copy by itself passes one of these two to
 	// io.Copy.
 	tcpConnWithoutWriteTo
 	fileWithoutWriteTo
 
-	// And in these two ReadFrom does.
+	// And ReadFrom passes one of these two.
 	tcpConnWithoutReadFrom
 	fileWithoutReadFrom
 
@@ -343,8 +343,8 @@ var hiddenTypes = map[string]struct {
 	"net/http.*readWriteCloserBody": {upgradedBody, []string{"_", "br", "ReadWriteCloser"}},
 }
 
-// knownTypes caches, by reflect.Type, the *hiddenType that a type of these
-// packages is, or a nil one.
+// knownTypes caches, by reflect.Type, the *hiddenType of a type of these packages, or nil if it is
+// none.
 var knownTypes sync.Map
 
 // hidingOf returns how v hides an endpoint, or nil if it doesn't.

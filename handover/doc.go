@@ -71,10 +71,10 @@
 //
 // # Security
 //
-// Whoever gets the sockets gets the clients. The sockets are sent through a socket pair that the
-// predecessor makes for the process it starts. The pair has no name, so no other process can connect
-// to it. The started process takes nothing from it unless the process that made the pair has the
-// same effective user, even if that is root (SO_PEERCRED). Messages are checked before anything
+// A process that gets the sockets gets the clients. The sockets are sent through a socket pair that
+// the predecessor makes for the process it starts. The pair has no name, so no other process can
+// connect to it. The started process takes nothing from it unless the process that made the pair has
+// the same effective user, even if that is root (SO_PEERCRED). Messages are checked before anything
 // moves, and an invalid one ends the handover with a one-line error.
 //
 // percore's listeners with several sockets set SO_REUSEPORT. The kernel then lets any process of the

@@ -6,7 +6,7 @@ import (
 	engine "github.com/percore/percore/internal/loop"
 )
 
-// ErrStopped is the error of Listen and Dial with a [Group] that has ended.
+// ErrStopped is the error that Listen and Dial return for a [Group] that has ended.
 var ErrStopped = engine.ErrStopped
 
 // Strategy says how a loop waits for events. It changes nothing else.
@@ -32,9 +32,9 @@ type Config struct {
 	// Loops is the number of loops, at most 1024. 0 means one per processor that the Go
 	// scheduler may use (GOMAXPROCS) when the group is made.
 	//
-	// With the strategy Nested this is how many there may be, since loops follow the load: the
-	// fewer loops the connections are on, the more of them each wake-up serves. Connections
-	// fill one loop after the other:
+	// With the strategy Nested this is the maximum, since loops follow the load: the fewer loops the
+	// connections are on, the more connections each wake-up serves. Connections fill one loop after the
+	// other:
 	//
 	//	loops                                     connections on each
 	//	those that keep all processors busy,      32, in order of their index; when each has
@@ -42,8 +42,8 @@ type Config struct {
 	//	the rest                                  1,024, in order of their index
 	//	all, when each has 1,024                  evenly
 	//
-	// With the strategy Thread a connection goes to the loop whose listening socket it came in
-	// on, or to the one with the fewest.
+	// With the strategy Thread a connection goes to the loop whose listening socket it came in on, or
+	// to the loop with the fewest.
 	Loops int
 
 	// Strategy is how the loops wait for events.
@@ -54,20 +54,20 @@ type Config struct {
 	// goroutines that the loop wakes still run anywhere.
 	Pin bool
 
-	// Name is the group's name in [Stats], and in CPU profiles, where the label percore_group has
-	// it. "" means "group"; the default group is called "default". If another group in use has
-	// the name, "-2" or a higher number is added.
+	// Name is the group's name in [Stats], and in CPU profiles under the label percore_group. "" means
+	// "group"; the default group is called "default". If another group in use has the same name, "-2"
+	// or a higher number is added.
 	Name string
 }
 
 // Group is a set of loops that live and end together. Its methods may be called by any goroutine
 // at any time, and don't block.
 //
-// A loop starts with its first connection; until then it costs some hundred bytes, and then two
+// A loop starts with its first connection. Until then it costs some hundred bytes, afterwards two
 // descriptors, a goroutine and some 20 KiB. With the strategy Thread all loops start with the group.
 //
-// A group ends by itself when nothing needs it any more: its maker, who calls Close, each listener
-// and each connection. Then its goroutines return and its descriptors are closed.
+// A group ends by itself when it is no longer needed: its maker has called Close, and no listener or
+// connection is left. Then its goroutines return and its descriptors are closed.
 type Group engine.Group
 
 // NewGroup makes a group. It fails if c makes no sense, when the process is out of descriptors,
@@ -79,13 +79,13 @@ func NewGroup(c Config) (*Group, error) {
 	return (*Group)(g), err
 }
 
-// Close says that the maker needs the group no more. The loops go on for as long as there are
-// listeners or connections. Calling it again does nothing.
+// Close says that the maker doesn't need the group any more. The loops go on for as long as there
+// are listeners or connections. Calling Close again does nothing.
 func (g *Group) Close() { (*engine.Group)(g).Close() }
 
-// Stopped returns a channel that is closed when all loops have ended and everything they held is given
-// back. A program that exits need not wait for it; a test that looks for goroutines or descriptors
-// left behind does.
+// Stopped returns a channel that is closed when all loops have ended and have given back everything
+// they held. A program that exits need not wait for it, but a test that looks for leaked goroutines
+// or descriptors must.
 func (g *Group) Stopped() <-chan struct{} { return (*engine.Group)(g).Stopped() }
 
 // Len returns the number of loops, started or not.
@@ -102,8 +102,8 @@ type Loop engine.Loop
 // the tasks submitted before, and doesn't wait for it. task must not block: all connections of the
 // loop wait for it. State that only tasks and readiness callbacks of one loop use needs no lock.
 //
-// Tasks are dropped once the group has ended, which it can't while a connection is open or Close
-// has not been called.
+// Tasks are dropped once the group has ended. It can't end while a connection is open or before
+// Close was called.
 func (l *Loop) Submit(task func()) {
 	if task == nil { // it would crash the program later, on the loop's goroutine
 		panic("loop: Submit was called with a nil function")
@@ -111,9 +111,10 @@ func (l *Loop) Submit(task func()) {
 	(*engine.Loop)(l).Submit(task)
 }
 
-// AfterFunc runs f on the loop's goroutine once d has passed: not earlier, and a few milliseconds
-// later at most if the loop is idle. f must not block. If the group ends first f is not called. Unlike
-// [time.AfterFunc] it starts no goroutine, and thousands of timers cost the runtime one.
+// AfterFunc runs f on the loop's goroutine once d has passed: not earlier, and at most a few
+// milliseconds later if the loop is idle. f must not block. If the group ends first, f is not
+// called. Unlike [time.AfterFunc] it starts no goroutine, and thousands of timers cost the runtime
+// only one.
 func (l *Loop) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("loop: AfterFunc was called with a nil function")

@@ -6,24 +6,24 @@ import (
 	engine "github.com/percore/percore/internal/loop"
 )
 
-// Counts is the work of a loop, or the sums over several. All except Descriptors only grow. They
-// are read one after the other, not in one instant, and reading them holds up neither a loop nor a
-// connection.
+// Counts is the work of a loop, or the sums over several loops. All fields except Descriptors only
+// grow. They are read one after the other, not at one instant, and reading them holds up neither a
+// loop nor a connection.
 //
 // The more events there are for each wake-up, the less an event costs.
 //
-// A pass is a batch of events and the tasks that were submitted meanwhile. In it the loop runs
-// readiness callbacks and tasks, one after the other, and does nothing else until they return. The
+// A pass handles a batch of events and the tasks that were submitted in the meantime. The loop runs
+// readiness callbacks and tasks one after the other, and does nothing else until they return. The
 // rest of a pass, which wakes goroutines, is not timed.
 type Counts struct {
 	Descriptors int    // connections now
 	Registered  uint64 // connections ever; of these, Registered-Descriptors are gone
 	Wakeups     uint64 // times a loop was woken from waiting
 	Events      uint64 // readiness events taken from the kernel
-	Deadlines   uint64 // deadlines that came while they were set; not those set to a time past
+	Deadlines   uint64 // deadlines that passed while they were set, except those set to a past time
 
 	CallbackTime time.Duration // all the time that callbacks and tasks took
-	LongestPass  time.Duration // the longest that those of one pass took; among several loops, the longest of all
+	LongestPass  time.Duration // the longest that callbacks and tasks of one pass took; for several loops, the longest of all
 	SlowPasses   uint64        // passes whose callbacks and tasks took 10 ms or more
 }
 
@@ -33,8 +33,8 @@ type LoopStats struct {
 	Counts
 }
 
-// Stats is the work of a [Group]. An uneven spread over the loops shows in the connections and
-// the events of each. That later loops of a group have none is intended: see [Config].
+// Stats is the work of a [Group]. If the load is spread unevenly, the connections and events of its
+// loops show it. It is intended that later loops of a group have no connections: see [Config].
 type Stats struct {
 	Group    string // the group's name: see [Config]
 	Strategy string // "nested" or "thread"
@@ -44,10 +44,10 @@ type Stats struct {
 	PerLoop []LoopStats // of the loops that have started, in order of their index
 }
 
-// ProcessStats is the work of all groups of the process: percore.ReadStats has it.
+// ProcessStats is the work of all groups of the process; percore.ReadStats returns it.
 type ProcessStats struct {
 	Counts         // sums over all groups, ended ones included
-	Groups []Stats // those that have not ended, in order of their making
+	Groups []Stats // the groups that have not ended, oldest first
 }
 
 // Stats returns the group's work.
