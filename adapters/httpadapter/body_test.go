@@ -236,7 +236,7 @@ func TestBodyLeft(t *testing.T) {
 	needParking(t)
 	var all sync.WaitGroup
 	defer all.Wait()
-	for _, todo := range []string{"", "R", "F", "Gw", "FF", "cF", "I", "c", "f", "x", "k", "M"} {
+	for _, todo := range []string{"", "R", "F", "Gw", "FF", "cF", "I", "c", "f", "x", "k", "M", "Zw", "Lw"} {
 		pair := newPair(t, withAdapter, nil)
 		all.Go(func() {
 			for _, size := range []int{1, 5000, 100_000, discardMax - 1, discardMax + 100_000} { // a copy that fails has read up to 64 KiB

@@ -139,6 +139,33 @@ func TestPrefaceAfterRequests(t *testing.T) {
 	}
 }
 
+// TestSameDetached plays connections on which handlers detach answers, and others that don't: see
+// performDetached. The client doesn't end its side while an answer waits, which would end the Answer.
+func TestSameDetached(t *testing.T) {
+	needParking(t)
+	testnet.NoLeaks(t)
+	cases := 12
+	if testing.Short() || race.Enabled {
+		cases = 5
+	}
+	const players = 30 // as in TestSameConnection
+	var all sync.WaitGroup
+	for player := range players {
+		r := rand.New(rand.NewPCG(1, uint64(player)))
+		pair := newPair(t, []way{withAdapter, byListener}[player%2], func(srv *http.Server) {
+			if player%3 == 1 {
+				srv.TLSConfig, _ = testnet.TLS(t)
+			}
+		})
+		all.Go(func() {
+			for range cases {
+				pair.play(t, newDetachedScript(r.IntN))
+			}
+		})
+	}
+	all.Wait()
+}
+
 // FuzzSameConnection plays connections that the fuzzer chooses: see TestSameConnection.
 func FuzzSameConnection(f *testing.F) {
 	needParking(f)
@@ -640,6 +667,10 @@ func performActs(s *side, rw http.ResponseWriter, r *http.Request, todo string) 
 			http.TimeoutHandler(http.HandlerFunc(rest), time.Minute, "late").ServeHTTP(rw, r)
 			return
 		}
+		if strings.ContainsRune("ZYL", letter) {
+			performDetached(s, rw, r, todo[i+1:], letter)
+			return
+		}
 		act := acts[letter]
 		if act == nil {
 			continue
@@ -647,5 +678,35 @@ func performActs(s *side, rw http.ResponseWriter, r *http.Request, todo string) 
 		if err := act(s, rw, r); err != nil {
 			s.note("%c: %v", letter, err)
 		}
+	}
+}
+
+// performDetached does the rest by an Answer: before the handler returns with a Z, meanwhile with a Y,
+// and with an L when the answer waits. On package net the handler does it.
+func performDetached(s *side, rw http.ResponseWriter, r *http.Request, todo string, when rune) {
+	if s.way == onNet {
+		performActs(s, rw, r, todo)
+		return
+	}
+	err := Detach(rw, r, func(a *Answer) {
+		perform := func() {
+			performActs(s, a, r, todo)
+			a.Close()
+		}
+		if when == 'Z' {
+			perform()
+			return
+		}
+		s.running.Go(func() {
+			if when == 'L' {
+				testnet.Eventually(s.t, "the answer waiting", func() bool {
+					return a.sender.IsIdle() || a.Context().Err() != nil
+				})
+			}
+			perform()
+		})
+	})
+	if err != nil {
+		s.note("Detach: %v", err)
 	}
 }

@@ -57,6 +57,33 @@ func newConnectionScript(draw chooser) *connectionScript {
 	return s
 }
 
+// newDetachedScript draws a script whose requests are whole, and most of whose answers are detached.
+//
+// An Answer writes a whole answer, or flushes it at the end: where chunks end elsewhere depends on when
+// its sender comes. The handler reads a body that the client expects to be asked for, since Detach would
+// take one that has come. Behind Detach nothing takes a "Connection: close" back.
+func newDetachedScript(draw chooser) *connectionScript {
+	b := scriptBuilder{draw: draw, whole: true, awaits: make(map[int]bool)}
+	for range 1 + draw(8) {
+		q := b.plain()
+		b.frame(q)
+		todo := draw.of("v", "a", "a", "p", "C", "k", "K", "aK", "aT") + draw.of("Z", "Y", "L", "L", "") +
+			draw.of("", "w", "w", "r", "4", "4w", "2", "3", "Cw", "5w", "kw", "Dw", "lw", "S") +
+			draw.of("", "f")
+		q.lines = slices.DeleteFunc(q.lines, func(line string) bool {
+			expects := strings.HasPrefix(strings.ToLower(line), "expect")
+			return expects && todo[:1] != "a" || line == "Connection: close, keep-alive" // see endUnread
+		})
+		q.lines = append(q.lines, "Do: "+todo)
+		b.text += q.header() + q.body
+		if draw(4) == 0 {
+			b.awaits[len(b.text)] = true
+		}
+	}
+	b.text += "GET " + lastTarget + " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	return &connectionScript{pieces: b.pieces(), end: readsOn, moves: []moves{stays, fails, leaves}[draw(3)]}
+}
+
 // scriptBuilder builds a script's text.
 type scriptBuilder struct {
 	draw      chooser

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -448,72 +446,6 @@ func TestDetachTrailers(t *testing.T) {
 			t.Errorf("got %q, %v and the trailers %v", got, err, r.Trailer)
 		}
 	})
-}
-
-// TestDetachWhole: an answer that ends as a whole, or right behind a Flush, has the bytes that net/http
-// sends for the same calls of a handler: before the handler returns, and when the answer has waited.
-func TestDetachWhole(t *testing.T) {
-	programs := map[string]func(w http.ResponseWriter){
-		"nothing": func(http.ResponseWriter) {},
-		"status":  func(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) },
-		"header":  func(w http.ResponseWriter) { w.Header().Set("X", "1") },
-		"body":    func(w http.ResponseWriter) { _, _ = io.WriteString(w, "body") },
-		"problem": func(w http.ResponseWriter) { http.Error(w, "none", http.StatusNotFound) },
-		"long":    func(w http.ResponseWriter) { w.Header().Set("Content-Length", "1"); _, _ = io.WriteString(w, "body") },
-		"length":  func(w http.ResponseWriter) { w.Header().Set("Content-Length", "4"); _, _ = io.WriteString(w, "body") },
-	}
-	for name, do := range maps.Clone(programs) {
-		programs[name+"-flushed"] = func(w http.ResponseWriter) {
-			do(w)
-			w.(http.Flusher).Flush()
-		}
-	}
-	streams := make(chan *Answer, 1)
-	h := func(w http.ResponseWriter, r *http.Request) {
-		way, name, _ := strings.Cut(r.URL.Path[1:], "/")
-		do := programs[name]
-		switch way {
-		case "handler":
-			do(w)
-		case "at-once":
-			_ = Detach(w, r, func(s *Answer) { do(s); s.Close() })
-		case "later":
-			_ = Detach(w, r, func(s *Answer) { streams <- s })
-		}
-	}
-	f, reference := startOurs(t, h, nil), httptest.NewServer(http.HandlerFunc(h))
-	defer reference.Close()
-	ask := func(ln net.Listener, method, path, rest string) string {
-		c := f.dialTo(ln)
-		defer c.Close()
-		c.send(method + " /" + path + rest + "\r\nHost: test\r\n\r\n")
-		var got strings.Builder
-		r, err := http.ReadResponse(bufio.NewReader(io.TeeReader(c, &got)), &http.Request{Method: method})
-		if err == nil {
-			_, err = io.Copy(io.Discard, r.Body)
-		}
-		return fmt.Sprint(undated(got.String()), err)
-	}
-	for name, do := range programs {
-		for _, method := range []string{"GET", "HEAD"} {
-			for _, rest := range []string{" HTTP/1.1", " HTTP/1.1\r\nConnection: close", " HTTP/1.0", " HTTP/1.0\r\nConnection: keep-alive"} {
-				want := ask(reference.Listener, method, "handler/"+name, rest)
-				check := func(way, got string) {
-					if got != want {
-						t.Errorf("%s, %s %s%s: got %q\nwant %q", way, method, name, rest, got, want)
-					}
-				}
-				check("at once", ask(f.ln, method, "at-once/"+name, rest))
-				answers := make(chan string, 1)
-				go func() { answers <- ask(f.ln, method, "later/"+name, rest) }()
-				s := testnet.Receive(t, "an Answer", streams)
-				testnet.Eventually(t, "it waits", s.sender.IsIdle)
-				do(s)
-				s.Close()
-				check("later", testnet.Receive(t, "the answer", answers))
-			}
-		}
-	}
 }
 
 // TestDetachCut: an answer is cut, and its connection doesn't stay open, if begin panics, even if
