@@ -1,17 +1,17 @@
 package loop
 
 import (
+	"bytes"
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/percore/percore/internal/testnet"
+	"golang.org/x/sys/unix"
 )
 
 // When Close returns, the descriptor is closed: the peer can tell at once. It
@@ -70,82 +70,52 @@ func TestCloseReturnsWhatTheKernelSaid(t *testing.T) {
 // number that has become another's while his call was under way.
 func TestCloseDoesNotMixUpDescriptors(t *testing.T) {
 	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
-		for _, tr := range []transport{overTCP, overUnix} {
-			t.Run(tr.name, func(t *testing.T) {
-				rounds := 60
-				if tr.kind == TCP {
-					rounds = 20 // connecting takes longer
+		var running sync.WaitGroup
+		for id := range 8 {
+			running.Go(func() {
+				for round := 0; round < 40 && !t.Failed(); round++ {
+					mixUpRound(t, g, []transport{overTCP, overUnix}[id%2], byte('a'+id))
 				}
-				var running sync.WaitGroup
-				for id := range 8 {
-					running.Go(func() {
-						for range rounds {
-							if !mixUpRound(t, g, tr, byte('a'+id)) {
-								return
-							}
-						}
-					})
-				}
-				testnet.Within(t, "all workers", running.Wait)
 			})
 		}
+		testnet.Within(t, "all workers", running.Wait)
 	})
 }
 
 // mixUpRound sends one letter both ways over a connection, checks that it is the
 // only one, and closes at any moment.
-func mixUpRound(t *testing.T, g *Group, tr transport, letter byte) (ok bool) {
+func mixUpRound(t *testing.T, g *Group, tr transport, letter byte) {
 	a, b, err := tr.make()
 	if err != nil {
 		t.Errorf("making a connection: %v", err)
-		return false
+		return
 	}
-	ends := make([]*FD, 2)
+	var ends [2]*FD
 	for i, sysfd := range []int{a, b} {
 		if ends[i], err = g.LeastLoaded().NewFD(sysfd, tr.kind); err != nil {
 			t.Errorf("NewFD: %v", err)
-			return false
+			return
 		}
 	}
-	var failed atomic.Bool
-	fail := func(format string, args ...any) {
-		failed.Store(true)
-		t.Errorf(format, args...)
-	}
-	p := make([]byte, 64)
-	for i := range p {
-		p[i] = letter
-	}
 	var running sync.WaitGroup
-	for _, end := range ends {
+	untilClosed := func(what string, call func(p []byte) error) {
 		running.Go(func() {
-			for {
-				if _, err := end.Write(p); err != nil {
-					if err != ErrClosed && err != syscall.EPIPE && err != syscall.ECONNRESET {
-						fail("Write: %v", err)
-					}
-					return
+			p := bytes.Repeat([]byte{letter}, 64)
+			for err := error(nil); err == nil; runtime.Gosched() {
+				if err = call(p); err != nil && !slices.Contains([]error{ErrClosed, io.EOF, syscall.EPIPE, syscall.ECONNRESET}, err) {
+					t.Errorf("%s: %v", what, err)
 				}
-				runtime.Gosched() // or it would keep its processor from the others for as long as it may
 			}
 		})
-		running.Go(func() {
-			got := make([]byte, 100)
-			for {
-				n, err := end.Read(got)
-				for _, c := range got[:n] {
-					if c != letter {
-						fail("read %q on the connection of %q", c, letter)
-						return
-					}
-				}
-				if err != nil {
-					if err != ErrClosed && err != io.EOF && err != syscall.ECONNRESET {
-						fail("Read: %v", err)
-					}
-					return
-				}
+	}
+	for _, end := range ends {
+		untilClosed("Write", func(p []byte) error { _, err := end.Write(p); return err })
+		untilClosed("Read", func(p []byte) error {
+			n, err := end.Read(p)
+			if bytes.Count(p[:n], []byte{letter}) != n {
+				t.Errorf("read %q on the connection of %q", p[:n], letter)
 			}
+			return err
 		})
 	}
 	for range rand.IntN(30) {
@@ -153,9 +123,8 @@ func mixUpRound(t *testing.T, g *Group, tr transport, letter byte) (ok bool) {
 	}
 	for _, end := range ends {
 		if err := end.Close(); err != nil {
-			fail("Close: %v", err)
+			t.Errorf("Close: %v", err)
 		}
 	}
 	running.Wait()
-	return !failed.Load()
 }

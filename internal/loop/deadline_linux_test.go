@@ -2,17 +2,11 @@ package loop
 
 import (
 	"math"
-	"math/rand/v2"
 	"net"
-	"os"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/percore/percore/internal/monotime"
-	"github.com/percore/percore/internal/testnet"
 )
 
 func TestDeadlineOf(t *testing.T) {
@@ -98,48 +92,6 @@ func TestDeadlineLaterIsLazy(t *testing.T) {
 	if got := f.rd.timer.Load().at.Load(); got != armed-1 {
 		t.Fatalf("after moving the deadline a nanosecond earlier the entry is at %d, want %d", got, armed-1)
 	}
-}
-
-// A deadline that is moved on time and again, just before it passes or just after, while calls
-// begin and end: they may time out, but never before the time that was set when they began.
-func TestDeadlineChase(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		for _, tr := range []transport{overTCP, overUnix} {
-			t.Run(tr.name, func(t *testing.T) {
-				f, _ := newPair(t, g.Loop(0), tr)
-				start := time.Now()
-				var set atomic.Int64 // the deadline that has been set, after start
-				stop := make(chan struct{})
-				var running sync.WaitGroup
-				running.Go(func() { // deadlines only ever move later
-					for at := time.Duration(0); ; {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						at = max(at, time.Since(start)) + time.Duration(rand.IntN(1_500))*time.Microsecond
-						_ = f.SetReadDeadline(start.Add(at))
-						set.Store(int64(at))
-						time.Sleep(time.Duration(rand.IntN(1_500)) * time.Microsecond)
-					}
-				})
-				timeouts := 0
-				for end := time.Now().Add(150 * time.Millisecond); timeouts == 0 || time.Now().Before(end); {
-					notBefore := start.Add(time.Duration(set.Load()))
-					_, err := f.Read(make([]byte, 1))
-					if early := time.Until(notBefore); err != os.ErrDeadlineExceeded || early > 0 {
-						t.Errorf("Read: got %v, %v before the deadline, want a timeout, not before", err, early)
-						break
-					}
-					timeouts++
-					runtime.Gosched()
-				}
-				close(stop)
-				testnet.Within(t, "the one who sets deadlines", running.Wait)
-			})
-		}
-	})
 }
 
 // An entry comes due in the very moment in which the deadline is moved: the second must see the

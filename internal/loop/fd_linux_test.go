@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -163,50 +162,6 @@ func TestRawCallThatChanges(t *testing.T) {
 			} else if err := testnet.Receive(t, "Read", read); err != nil {
 				t.Errorf("Read after %s: %v", name, err)
 			}
-		}
-	})
-}
-
-// Urgent data cuts reads short in the middle of the data. None of the bytes
-// around it may be left waiting for an edge that doesn't come.
-func TestUrgentData(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		for round := range 20 {
-			a, b := tcpPair(t)
-			f := newTestFD(t, g.Loop(0), a, TCP)
-			sent := make(chan int, 1)
-			go func() {
-				defer unix.Close(b)
-				rng := rand.New(rand.NewPCG(1, uint64(round)))
-				normal := 0
-				for range 20 {
-					n, _ := unix.Write(b, bytes.Repeat([]byte{'n'}, 1+rng.IntN(50)))
-					normal += n
-					if rng.IntN(2) == 0 {
-						_, _ = unix.SendmsgN(b, []byte{'u'}, nil, nil, unix.MSG_OOB)
-					}
-					if rng.IntN(4) == 0 {
-						time.Sleep(50 * time.Microsecond)
-					}
-				}
-				_, _ = unix.Write(b, []byte("."))
-				sent <- normal
-			}()
-			var got strings.Builder
-			p := make([]byte, 40)
-			for !strings.HasSuffix(got.String(), ".") {
-				r := await(t, "Read", start(func() (int, error) { return f.Read(p) }))
-				if r.err != nil {
-					t.Fatalf("round %d: Read: %v after %q", round, r.err, got.String())
-				}
-				got.Write(p[:r.n])
-			}
-			// An urgent byte that another one follows before it was asked for turns
-			// into a normal one (tcp(7), "Out-of-band data"), so some may be there.
-			if n, want := strings.Count(got.String(), "n"), <-sent; n != want {
-				t.Fatalf("round %d: got %d normal bytes, want %d: %q", round, n, want, got.String())
-			}
-			closeFD(t, f)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -473,26 +474,35 @@ func TestBatchReadersModel(t *testing.T) {
 	}
 }
 
-// Readers of a few descriptors do what a server's do, at random: answer, wait by other means, close,
-// end by a panic or runtime.Goexit, have deadlines. Goroutines that compute, tasks and guests get in
-// between. Each message is answered, or its connection was closed by its reader.
+// Readers of a few descriptors, or of one, which polls itself, do what a server's do, at random: answer,
+// wait by other means, close, end by a panic or runtime.Goexit, have deadlines. Goroutines that compute,
+// tasks and guests get in between. Each message is answered on its connection, or that was closed by its
+// reader.
 func TestGuestsStress(t *testing.T) {
+	for _, clients := range []int{1, 4} {
+		t.Run(fmt.Sprintf("clients=%d", clients), func(t *testing.T) { stressGuests(t, clients) })
+	}
+}
+
+func stressGuests(t *testing.T, clients int) {
 	l := newTestGroup(t, Config{Loops: 1}).Loop(0)
 	var stop atomic.Bool
 	var running sync.WaitGroup
-	for range 4 {
+	for i := range clients {
 		running.Go(func() {
 			for !stop.Load() {
-				playClient(t, l, &stop)
+				playClient(t, l, byte(i), &stop)
 			}
 		})
 	}
-	running.Go(func() { // computes
-		for !stop.Load() {
-			for range 1 << 16 {
+	if clients > 1 {
+		running.Go(func() { // computes
+			for !stop.Load() {
+				for range 1 << 16 {
+				}
 			}
-		}
-	})
+		})
+	}
 	running.Go(func() {
 		for !stop.Load() {
 			ran := make(chan struct{})
@@ -501,14 +511,14 @@ func TestGuestsStress(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
-	time.Sleep(time.Second)
+	time.Sleep(700 * time.Millisecond)
 	stop.Store(true)
 	testnet.Within(t, "the end", running.Wait)
 }
 
-// playClient makes a connection, has its reader serve it, and sends messages until the reader has
-// closed it.
-func playClient(t *testing.T, l *Loop, stop *atomic.Bool) {
+// playClient makes a connection, has its reader serve it, and sends messages of one letter until the
+// reader has closed it.
+func playClient(t *testing.T, l *Loop, letter byte, stop *atomic.Bool) {
 	tr := []transport{overTCP, overUnix}[rand.IntN(2)]
 	a, b, err := tr.make()
 	if err != nil {
@@ -538,8 +548,11 @@ func playClient(t *testing.T, l *Loop, stop *atomic.Bool) {
 	_ = peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
 	p := make([]byte, 1)
 	for !stop.Load() {
-		if _, err = peer.Write(p); err == nil {
+		if _, err = peer.Write([]byte{letter}); err == nil {
 			_, err = io.ReadFull(peer, p)
+		}
+		if err == nil && p[0] != letter {
+			t.Errorf("got %d, want %d: the bytes of another connection", p[0], letter)
 		}
 		if ne, ok := err.(net.Error); ok && ne.Timeout() {
 			t.Error("a message is not answered")

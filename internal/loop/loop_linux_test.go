@@ -3,7 +3,6 @@ package loop
 import (
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -150,66 +149,6 @@ func TestCloseIsDear(t *testing.T) {
 	defer unix.Close(duplicate)
 	closeFD(t, e.FD)
 	wantNoEvents(t, l, duplicate)
-}
-
-// Slots are reused, however many come and go; each event finds its owner.
-func TestSlotReuse(t *testing.T) {
-	g := newTestGroup(t, Config{Loops: 1})
-	l := g.Loop(0)
-	type registration struct {
-		e     *eventFD
-		calls int64
-	}
-	var live []registration
-	for range 2_000 {
-		switch n := len(live); {
-		case n > 0 && (n == 16 || rand.IntN(2) == 0):
-			i := rand.IntN(n)
-			closeFD(t, live[i].e.FD)
-			live = slices.Delete(live, i, i+1)
-		default:
-			live = append(live, registration{e: newEventFD(t, l, nil)})
-		}
-		if len(live) > 0 {
-			r := &live[rand.IntN(len(live))]
-			r.e.fire()
-			r.calls++
-			r.e.awaitCalls(t, r.calls)
-		}
-	}
-	settle(t, l)
-	for _, r := range live {
-		if n := r.e.calls.Load(); n != r.calls {
-			t.Errorf("descriptor in slot %d: got %d calls, want %d", r.e.token.slot, n, r.calls)
-		}
-	}
-	if n := len(l.slots.table); n > 16 {
-		t.Errorf("the table has %d slots for 16 descriptors at most", n)
-	}
-}
-
-// The last poll has to come back short. Nested, the runtime tells a loop of everything that happens
-// while it is busy by one edge: if it went to sleep after a full poll, the rest would be stranded.
-func TestLastPoll(t *testing.T) {
-	const crowd = 20 * eventsMin
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		fds := make([]*eventFD, crowd)
-		for i := range fds {
-			fds[i] = newEventFD(t, l, nil)
-		}
-		for round := range int64(5) {
-			settle(t, l)
-			release := holdLoop(t, l)
-			for _, e := range fds {
-				e.fire()
-			}
-			release()
-			for _, e := range fds {
-				e.awaitCalls(t, round+1)
-			}
-		}
-	})
 }
 
 // The event array doubles while it comes back full, up to its maximum.

@@ -125,40 +125,6 @@ func tryRead(t testing.TB, f *FD, p []byte) (n int) {
 	return n
 }
 
-// A callback may be armed while reads go on. If they leave something, it is called for it.
-func TestOnReadableAgainstReads(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		buf := make([]byte, 64)
-		for round := range 300 {
-			var running sync.WaitGroup
-			running.Go(func() { mustWrite(t, peer, "0123456789") })
-			running.Go(func() {
-				for range 1 + rand.IntN(3) {
-					tryRead(t, f, make([]byte, 1))
-				}
-			})
-			called := make(chan error, 2)
-			running.Go(func() {
-				for range rand.IntN(30) {
-					runtime.Gosched()
-				}
-				if err := f.OnReadable(func(err error) { called <- err }); err != nil {
-					t.Errorf("OnReadable: %v", err)
-				}
-			})
-			running.Wait()
-			// At least seven bytes are there.
-			if err := testnet.Receive(t, "the callback", called); err != nil {
-				t.Fatalf("round %d: callback: got %v, want nil", round, err)
-			}
-			for tryRead(t, f, buf) > 0 {
-			}
-			settle(t, f.loop)
-			f.rd.state.And(^ready)
-		}
-	})
-}
-
 // The edge comes in the very moment in which a callback is armed: it must be
 // called, by the one or the other.
 func TestOnReadableAgainstEdge(t *testing.T) {

@@ -45,36 +45,6 @@ func TestHangupDuringTake(t *testing.T) {
 		})
 }
 
-// The edge of a hang-up may come after a system call found nothing and before
-// the call waits: it must not be taken for an old one.
-func TestHangupAfterEAGAIN(t *testing.T) {
-	g := newTestGroup(t, Config{Loops: 1})
-	for _, tr := range []transport{overTCP, overUnix} {
-		t.Run(tr.name, func(t *testing.T) {
-			f, peer := newPair(t, g.Loop(0), tr)
-			calls := 0
-			done := startErr(func() error {
-				return f.RawRead(func(fd uintptr) bool {
-					calls++
-					n, err := unix.Read(int(fd), make([]byte, 8))
-					if err == unix.EAGAIN {
-						peer.Close()
-						awaitBits(t, f, hangup)
-						return false
-					}
-					return n == 0
-				})
-			})
-			if r := await(t, "RawRead", done); r.err != nil {
-				t.Fatalf("RawRead: got %v, want nil", r.err)
-			}
-			if calls != 2 {
-				t.Errorf("RawRead called the function %d times, want 2: for EAGAIN and for the end", calls)
-			}
-		})
-	}
-}
-
 // A callback armed while a read is under way must hear of the bytes that the read leaves behind.
 func TestOnReadableDuringRead(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})

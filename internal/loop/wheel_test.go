@@ -383,53 +383,6 @@ func FuzzWheel(f *testing.F) {
 
 // Cases that the model may reach by luck only, or that deserve a name.
 
-// wheelDistances are times of interest from any point: each level's slot and
-// span, and a tick and a nanosecond around.
-func wheelDistances() []int64 {
-	distances := []int64{0, 1, wheelTick - 1, wheelTick, wheelTick + 1}
-	for level := 1; level < wheelLevels; level++ {
-		span := int64(wheelTick) << (level * wheelSlotBits)
-		distances = append(distances, span-wheelTick, span-1, span, span+1, span+wheelTick, span+span/3)
-	}
-	return append(distances, math.MaxInt64-wheelTick, math.MaxInt64-1, math.MaxInt64)
-}
-
-// expireNone is an expire for advances that must not call it.
-func expireNone(t *testing.T) func(*timer) {
-	return func(tm *timer) {
-		t.Helper()
-		t.Errorf("expired a timer due at %d, want none", tm.at.Load())
-	}
-}
-
-// TestWheelWakeUps counts the wake-ups of a lone timer for a caller that sleeps until next.
-func TestWheelWakeUps(t *testing.T) {
-	for _, start := range wheelDistances() {
-		for _, distance := range wheelDistances() {
-			due := saturatingAdd(start, distance)
-			var w wheel
-			var tm timer
-			w.advance(start, expireNone(t))
-			w.add(&tm, due)
-			wakeUps := 0
-			for tm.armed() {
-				at, ok := w.next()
-				if !ok || at > saturatingAdd(due, wheelTick-1) {
-					t.Fatalf("start %d, due at %d: next is %d, %t", start, due, at, ok)
-				}
-				w.advance(at, func(*timer) {
-					if at < due {
-						t.Errorf("start %d, due at %d: expired at %d", start, due, at)
-					}
-				})
-				if wakeUps++; wakeUps > wheelLevels {
-					t.Fatalf("start %d, due at %d: %d wake-ups and not expired, want at most one per level", start, due, wakeUps)
-				}
-			}
-		}
-	}
-}
-
 // TestWheelPanicInExpire: timers due along with the one whose expire panicked isn't forgotten.
 func TestWheelPanicInExpire(t *testing.T) {
 	var w wheel
@@ -561,21 +514,6 @@ func benchmarkWheel(n int) (*wheel, []timer) {
 		w.add(&timers[i], int64(5*time.Second)+random.Int64N(int64(time.Minute)))
 	}
 	return w, timers
-}
-
-// BenchmarkWheelAddRemove arms and disarms one timer beside n others.
-func BenchmarkWheelAddRemove(b *testing.B) {
-	for _, n := range []int{0, 100, 10_000} {
-		b.Run(fmt.Sprintf("others=%d", n), func(b *testing.B) {
-			w, _ := benchmarkWheel(n)
-			var tm timer
-			b.ReportAllocs()
-			for b.Loop() {
-				w.add(&tm, int64(30*time.Second))
-				w.remove(&tm)
-			}
-		})
-	}
 }
 
 // BenchmarkWheelRearm moves n timers round-robin a little later, as a server's
