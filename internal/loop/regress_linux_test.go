@@ -45,6 +45,27 @@ func TestHangupDuringTake(t *testing.T) {
 		})
 }
 
+// The edge of a hang-up may come after a system call found nothing and before
+// the call waits: it must not be taken for an old one.
+func TestHangupAfterEAGAIN(t *testing.T) {
+	f, peer := newPair(t, newTestGroup(t, Config{Loops: 1}).Loop(0), overTCP)
+	calls := 0
+	r := await(t, "RawRead", startErr(func() error {
+		return f.RawRead(func(fd uintptr) bool {
+			calls++
+			_, err := unix.Read(int(fd), make([]byte, 8))
+			if err == unix.EAGAIN {
+				peer.Close()
+				awaitBits(t, f, hangup)
+			}
+			return err == nil
+		})
+	}))
+	if r.err != nil || calls != 2 {
+		t.Errorf("RawRead: got %d calls, %v, want 2, for EAGAIN and for the end", calls, r.err)
+	}
+}
+
 // A callback armed while a read is under way must hear of the bytes that the read leaves behind.
 func TestOnReadableDuringRead(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
