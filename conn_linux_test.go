@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
@@ -30,16 +30,21 @@ import (
 // behind that holds the server's end.
 func accept(t *testing.T, ln *Listener) (server *Conn, client net.Conn) {
 	t.Helper()
-	accepted := make(chan *Conn, 1)
-	go func() {
-		c, err := ln.AcceptConn()
-		if err != nil {
-			t.Errorf("Accept: %v", err)
-		}
-		accepted <- c
-	}()
+	next := goAccept(t, ln)
 	client = testnet.Dial(t, ln)
-	return testnet.Receive(t, "Accept", accepted), client
+	return takeConn(t, next).(*Conn), client
+}
+
+// dial is accept for a connection that a Dialer makes.
+func dial(t *testing.T, kind testnet.Kind) (dialed *Conn, peer net.Conn) {
+	t.Helper()
+	ln := testnet.Listen(t, net.Listen, kind)
+	next := goAccept(t, ln)
+	c, err := (&Dialer{Group: newGroup(t, 2)}).Dial(ln.Addr().Network(), ln.Addr().String())
+	if err != nil {
+		t.Fatalf("Dial: %v", err)
+	}
+	return c.(*Conn), awaitConn(t, next)
 }
 
 // collectGarbage runs the collector until done is closed.
@@ -124,8 +129,7 @@ func TestGarbage(t *testing.T) {
 		for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
 			t.Run(name+"/"+string(kind), func(t *testing.T) {
 				testnet.NoLeaks(t)
-				network, address := testnet.Address(t, kind)
-				ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, network, address)
+				ln := listenKindIn(t, ListenConfig{Group: newGroup(t, 2)}, kind)
 				client := func() net.Conn {
 					c, client := accept(t, ln)
 					use(t, c, client)
@@ -135,6 +139,14 @@ func TestGarbage(t *testing.T) {
 			})
 		}
 	}
+	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
+		peer := func() net.Conn {
+			c, peer := dial(t, kind)
+			uses["read and written"](t, c, peer)
+			return peer
+		}()
+		collectGarbage(t, "closing a dialed connection that nobody holds", ended(t, peer))
+	})
 }
 
 // TestNoGarbage checks that a connection is not garbage while a goroutine waits for it, even if
@@ -206,7 +218,7 @@ func TestNoGarbage(t *testing.T) {
 	}
 }
 
-// TestGarbageListener drops a listener: it is closed, as in package net.
+// TestGarbageListener drops a listener: it is closed, as in package net, and leaves ReadStats.
 func TestGarbageListener(t *testing.T) {
 	for _, split := range []bool{false, true} {
 		t.Run(fmt.Sprintf("split=%t", split), func(t *testing.T) {
@@ -239,7 +251,8 @@ func TestGarbageListener(t *testing.T) {
 				if err == nil {
 					c.Close()
 				}
-				return errors.Is(err, syscall.ECONNREFUSED)
+				listed := slices.ContainsFunc(ReadStats().Listeners, func(s ListenerStats) bool { return s.Address == address })
+				return errors.Is(err, syscall.ECONNREFUSED) && !listed
 			})
 		})
 	}
@@ -417,34 +430,6 @@ func TestBlockingDescriptor(t *testing.T) {
 	testnet.Within(t, "reading with deadlines", func() { out, _ = io.ReadAll(child.Stdout) })
 	if err := child.Wait(); err != nil || string(out) != "done" {
 		t.Errorf("got %q, %v, want done", out, err)
-	}
-}
-
-// TestOnReadableErrors checks when it can't be armed, and that it returns the same errors as other
-// methods.
-func TestOnReadableErrors(t *testing.T) {
-	testnet.NoLeaks(t)
-	c, _ := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))
-	never := func(err error) { t.Errorf("got a call with %v, want none", err) }
-	c.SetReadDeadline(time.Unix(1, 0))
-	wantErr(t, "past the deadline", c.OnReadable(never), "set", os.ErrDeadlineExceeded)
-	c.SetReadDeadline(time.Time{})
-	closing := make(chan error, 1)
-	if err := c.OnReadable(func(err error) { closing <- err }); err != nil {
-		t.Errorf("without a deadline: got %v, want nil", err)
-	}
-	wantErr(t, "armed already", c.OnReadable(never), "set", engine.ErrArmed)
-	c.Close()
-	if err := testnet.Receive(t, "the callback", closing); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("on Close: got %v, want net.ErrClosed", err)
-	}
-	wantErr(t, "closed", c.OnReadable(never), "set", net.ErrClosed)
-	if c.CancelOnReadable() {
-		t.Error("CancelOnReadable after Close: got true, want false")
-	}
-	var none *Conn
-	if err := none.OnReadable(never); err != syscall.EINVAL {
-		t.Errorf("on nil: got %v, want EINVAL", err)
 	}
 }
 

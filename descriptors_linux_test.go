@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"regexp"
@@ -111,9 +110,7 @@ func starvedServer() {
 // TestAcceptWarning: the warning that programs get without an OnAcceptError names
 // the listener and the error, in one line.
 func TestAcceptWarning(t *testing.T) {
-	var log bytes.Buffer
-	defer slog.SetDefault(slog.Default())
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	log := captureLog(t)
 	network, address := testnet.Address(t, testnet.TCP4)
 	ln, err := Listen(network, address)
 	if err != nil {

@@ -31,23 +31,9 @@ import (
 // ends.
 func dialFrom(t testing.TB, d *Dialer, ln net.Listener) (ours *Conn, peer net.Conn) {
 	t.Helper()
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	accepted := make(chan result, 1)
-	go func() {
-		c, err := ln.Accept()
-		accepted <- result{c, err}
-	}()
+	next := goAccept(t, ln)
 	c, err := d.DialContext(t.Context(), ln.Addr().Network(), ln.Addr().String())
-	ours = dialed(t, c, err)
-	a := testnet.Receive(t, "Accept", accepted)
-	if a.err != nil {
-		t.Fatalf("Accept: %v", a.err)
-	}
-	t.Cleanup(func() { a.conn.Close() })
-	return ours, a.conn
+	return dialed(t, c, err), awaitConn(t, next)
 }
 
 // TestDialGroup: a dialer's own group places its connections.
@@ -169,12 +155,7 @@ func TestDialLeavesNothing(t *testing.T) {
 		if err := ours.sock.fd.Control(func(sysfd int) syscall.Errno { fd = sysfd; return 0 }); err != nil {
 			t.Fatal(err)
 		}
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-			t.Errorf("got flags %#x, %v, want FD_CLOEXEC", flags, err)
-		}
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
-			t.Errorf("got status %#x, %v, want O_NONBLOCK", flags, err)
-		}
+		wantFlags(t, fd)
 		inode := inodeOf(t, fd)
 		var same []int
 		for other := range descriptors(t) {
@@ -226,69 +207,6 @@ func isOneOf(err error, targets []error) bool {
 		}
 	}
 	return false
-}
-
-// TestDialGarbage drops dialed connections without closing them: the collector must close them.
-func TestDialGarbage(t *testing.T) {
-	for _, kind := range testnet.Kinds() {
-		t.Run(string(kind), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			ln := testnet.Listen(t, net.Listen, kind)
-			d := Dialer{Group: newGroup(t, 2)}
-			peer := func() net.Conn {
-				accepted := make(chan net.Conn, 1)
-				go func() {
-					c, err := ln.Accept()
-					if err != nil {
-						t.Errorf("Accept: %v", err)
-					}
-					accepted <- c
-				}()
-				c, err := d.Dial(ln.Addr().Network(), ln.Addr().String())
-				if err != nil {
-					t.Fatalf("Dial: %v", err)
-				}
-				if _, err := io.WriteString(c, "x"); err != nil {
-					t.Error(err)
-				}
-				return testnet.Receive(t, "Accept", accepted)
-			}()
-			defer peer.Close()
-			collectGarbage(t, "closing a connection that nobody holds", ended(t, peer))
-		})
-	}
-}
-
-// TestDialMultipathTCP dials with MPTCP and without, to listeners with and without. With MPTCP,
-// which falls back to TCP, a short read must not be taken for the end of the data.
-func TestDialMultipathTCP(t *testing.T) {
-	for _, test := range []struct{ ours, theirs bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
-		t.Run(fmt.Sprintf("dialer %t, listener %t", test.ours, test.theirs), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			want := test.ours && test.theirs && kernelHasMPTCP(t)
-			var lc net.ListenConfig
-			lc.SetMultipathTCP(test.theirs)
-			ln, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer ln.Close()
-			d := Dialer{Group: newGroup(t, 1)}
-			d.SetMultipathTCP(test.ours)
-			ours, peer := dialFrom(t, &d, ln)
-			if got, err := ours.MultipathTCP(); got != want || err != nil {
-				t.Errorf("got MPTCP %t, %v, want %t", got, err, want)
-			}
-			if got := ours.sock.options.kind; (got == engine.TCP) == (test.ours && kernelHasMPTCP(t)) {
-				t.Errorf("got a stream of kind %d with MPTCP asked for: %t", got, test.ours)
-			}
-			go func() {
-				io.Copy(peer, peer)
-				peer.Close()
-			}()
-			wantEcho(t, ours, "hello")
-		})
-	}
 }
 
 func init() {

@@ -5,7 +5,6 @@ package percore
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -91,16 +90,12 @@ func closeAll(files []*os.File) {
 }
 
 // acceptFrom returns the listeners to call Accept on: ln, or one for each loop.
-func acceptFrom(t testing.TB, ln *Listener, perLoop bool) []*Listener {
+func acceptFrom(t testing.TB, ln *Listener, split bool) []*Listener {
 	t.Helper()
-	if !perLoop {
+	if !split {
 		return []*Listener{ln}
 	}
-	parts, err := ln.PerLoop()
-	if err != nil {
-		t.Fatalf("PerLoop: %v", err)
-	}
-	return parts
+	return perLoop(t, ln)
 }
 
 // TestHandOver passes the sockets of a listener to a successor again and again, under load. The
@@ -167,18 +162,7 @@ func TestFileListenersPlaceConnections(t *testing.T) {
 				for range conns {
 					clients = append(clients, testnet.Dial(t, ln))
 				}
-				servers := make(chan net.Conn, conns)
-				for _, part := range acceptFrom(t, ln.(*Listener), perLoop) {
-					go func() {
-						for {
-							c, err := part.Accept()
-							if err != nil {
-								return
-							}
-							servers <- c
-						}
-					}()
-				}
+				servers := acceptAll(acceptFrom(t, ln.(*Listener), perLoop)...)
 				for range clients {
 					defer testnet.Receive(t, "Accept", servers).Close()
 				}
@@ -279,15 +263,6 @@ func TestFileListenersKeepsTheFiles(t *testing.T) {
 	}
 }
 
-// warnings replaces slog's default logger, for the test, with one that keeps its lines.
-func warnings(t *testing.T) *strings.Builder {
-	text := new(strings.Builder)
-	old := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(text, nil)))
-	t.Cleanup(func() { slog.SetDefault(old) })
-	return text
-}
-
 // TestCloseReportsLostSockets: some of the sockets have been passed on when the listener is closed.
 func TestCloseReportsLostSockets(t *testing.T) {
 	file := func(t *testing.T, ln *Listener) []*os.File {
@@ -354,7 +329,7 @@ func TestCloseReportsLostSockets(t *testing.T) {
 					address = abstractName("lost")
 				}
 				testnet.NoLeaks(t)
-				text := warnings(t)
+				text := captureLog(t)
 				ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, network, address)
 				_, client := connect(t, ln) // is on the same port, and no reason
 				defer client.Close()

@@ -30,28 +30,8 @@ func movable(t *testing.T, lc ListenConfig, network string) (*Listener, seam.Lis
 	if network == "unix" {
 		address = t.TempDir() + "/s"
 	}
-	ln, err := lc.Listen(t.Context(), network, address)
-	if err != nil {
-		t.Fatalf("Listen: %v", err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	return ln.(*Listener), seam.ListenerOf(ln)
-}
-
-// acceptAll accepts until the listener is closed.
-func acceptAll(ln net.Listener) <-chan net.Conn {
-	conns := make(chan net.Conn, 1000)
-	go func() {
-		defer close(conns)
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			conns <- c
-		}
-	}()
-	return conns
+	ln := listen(t, lc, network, address)
+	return ln, seam.ListenerOf(ln)
 }
 
 // descriptor returns a copy of c's descriptor.
@@ -82,22 +62,6 @@ func move(t *testing.T, c net.Conn, served bool, to seam.Listener) {
 	}
 }
 
-// mustEcho sends from one end to the other and back.
-func mustEcho(t *testing.T, a, b net.Conn, text string) {
-	t.Helper()
-	p := make([]byte, len(text))
-	for _, ends := range [2][2]net.Conn{{a, b}, {b, a}} {
-		if _, err := io.WriteString(ends[0], text); err != nil {
-			t.Fatalf("Write: %v", err)
-		}
-		_ = ends[1].SetReadDeadline(time.Now().Add(testnet.HangTimeout))
-		if _, err := io.ReadFull(ends[1], p); err != nil || string(p) != text {
-			t.Fatalf("Read: got %q, %v, want %q", p, err, text)
-		}
-		_ = ends[1].SetReadDeadline(time.Time{})
-	}
-}
-
 // A connection moves to another listener, with its unread bytes and its addresses.
 func TestAdopt(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
@@ -106,24 +70,7 @@ func TestAdopt(t *testing.T) {
 				from, _ := movable(t, ListenConfig{}, network)
 				to, mover := movable(t, ListenConfig{}, network)
 				source := acceptAll(from)
-				var target <-chan net.Conn
-				if perLoop {
-					all := make(chan net.Conn, 1000)
-					split, err := to.PerLoop()
-					if err != nil {
-						t.Fatalf("PerLoop: %v", err)
-					}
-					for _, l := range split {
-						go func() {
-							for c := range acceptAll(l) {
-								all <- c
-							}
-						}()
-					}
-					target = all
-				} else {
-					target = acceptAll(to)
-				}
+				target := acceptAll(acceptFrom(t, to, perLoop)...)
 				for _, served := range []bool{false, true} {
 					client, err := net.Dial(network, from.Addr().String())
 					if err != nil {
@@ -131,7 +78,7 @@ func TestAdopt(t *testing.T) {
 					}
 					defer client.Close()
 					c := testnet.Receive(t, "Accept", source)
-					mustEcho(t, client, c, "before")
+					wantEchoOf(t, client, c)
 					if _, err := io.WriteString(client, "unread"); err != nil {
 						t.Fatalf("Write: %v", err)
 					}
@@ -145,7 +92,7 @@ func TestAdopt(t *testing.T) {
 					if _, err := io.ReadFull(moved, p); err != nil || string(p) != "unread" {
 						t.Fatalf("Read: got %q, %v", p, err)
 					}
-					mustEcho(t, client, moved, "after")
+					wantEchoOf(t, client, moved)
 					if got := seam.ConnInfoOf(moved).Served; got != served {
 						t.Errorf("Served: got %v, want %v", got, served)
 					}
@@ -372,7 +319,7 @@ func TestPause(t *testing.T) {
 		}
 		mover.Resume()
 		c = testnet.Receive(t, "Accept after Resume", conns)
-		mustEcho(t, client, c, "resumed")
+		wantEchoOf(t, client, c)
 		c.Close()
 	}
 }
@@ -382,12 +329,8 @@ func TestPause(t *testing.T) {
 func TestPauseUnderLoad(t *testing.T) {
 	ln, mover := movable(t, ListenConfig{}, "tcp")
 	var passed atomic.Int64
-	split, err := ln.PerLoop()
-	if err != nil {
-		t.Fatalf("PerLoop: %v", err)
-	}
 	var accepting, dialing sync.WaitGroup
-	for _, l := range split {
+	for _, l := range perLoop(t, ln) {
 		accepting.Go(func() {
 			for {
 				c, err := l.Accept()

@@ -36,7 +36,7 @@ type takenConn struct {
 }
 
 // goAccept calls Accept on a goroutine and returns once Accept waits.
-func goAccept(t *testing.T, ln net.Listener) <-chan takenConn {
+func goAccept(t testing.TB, ln net.Listener) <-chan takenConn {
 	t.Helper()
 	ch := make(chan takenConn, 1)
 	testnet.GoBlocked(t, "Accept", func() {
@@ -47,7 +47,7 @@ func goAccept(t *testing.T, ln net.Listener) <-chan takenConn {
 }
 
 // mustAccept accepts a connection, which is closed when the test ends.
-func mustAccept(t *testing.T, ln net.Listener) net.Conn {
+func mustAccept(t testing.TB, ln net.Listener) net.Conn {
 	t.Helper()
 	ch := make(chan takenConn, 1)
 	go func() {
@@ -58,13 +58,20 @@ func mustAccept(t *testing.T, ln net.Listener) net.Conn {
 }
 
 // awaitConn waits until an Accept under way returns a connection, which is closed when the test ends.
-func awaitConn(t *testing.T, next <-chan takenConn) net.Conn {
+func awaitConn(t testing.TB, next <-chan takenConn) net.Conn {
+	t.Helper()
+	c := takeConn(t, next)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// takeConn is awaitConn for a caller that closes the connection, or forgets it.
+func takeConn(t testing.TB, next <-chan takenConn) net.Conn {
 	t.Helper()
 	taken := testnet.Receive(t, "Accept", next)
 	if taken.err != nil {
 		t.Fatalf("Accept: %v", taken.err)
 	}
-	t.Cleanup(func() { taken.c.Close() })
 	return taken.c
 }
 
@@ -116,55 +123,68 @@ func TestMaxConns(t *testing.T) {
 // TestMaxConnsOfAllSockets accepts from each socket and from all together at the same time. More
 // clients come and go than may be connected at once, and no client may be forgotten.
 func TestMaxConnsOfAllSockets(t *testing.T) {
-	const maxConns, clients, rounds = 3, 12, 25
+	const maxConns = 3
 	onLimitedListeners(t, ListenConfig{MaxConns: maxConns, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
-		var open, most atomic.Int64
-		var served sync.WaitGroup
-		for _, from := range append(perLoop(t, ln), ln) {
-			served.Go(func() {
-				for {
-					c, err := from.Accept()
-					if err != nil {
-						wantErr(t, "Accept", err, "accept", net.ErrClosed)
-						return
-					}
-					n := open.Add(1)
-					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-					}
-					served.Go(func() {
-						io.Copy(c, c)
-						open.Add(-1)
-						c.Close()
-					})
-				}
-			})
-		}
-		var dialed sync.WaitGroup
-		for range clients {
-			dialed.Go(func() {
-				for range rounds {
-					c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
-					if err != nil {
-						t.Errorf("dialing: %v", err)
-						return
-					}
-					if got, err := roundTrip(c, "x"); got != "x" || err != nil {
-						t.Errorf("got %q, %v", got, err)
-					}
-					c.Close()
-				}
-			})
-		}
-		testnet.Within(t, "all clients", dialed.Wait)
-		ln.Close()
-		testnet.Within(t, "the server", served.Wait)
-		if most.Load() > maxConns {
-			t.Errorf("got %d connections at a time, want at most %d", most.Load(), maxConns)
-		}
-		if s := ln.Stats(); s.Conns != 0 {
-			t.Errorf("got %d open at the end, want 0", s.Conns)
+		if most := echoToMany(t, ln, 12, 25, ""); most > maxConns {
+			t.Errorf("got %d connections at a time, want at most %d", most, maxConns)
 		}
 	})
+}
+
+// echoToMany accepts from each of ln's sockets and from all together, and echoes to clients that come
+// and go, each of which begins with a header, in two parts. It returns the most connections that there
+// were at a time.
+func echoToMany(t *testing.T, ln *Listener, clients, rounds int, header string) (most int64) {
+	t.Helper()
+	var open, peak atomic.Int64
+	var served, dialed sync.WaitGroup
+	for _, from := range append(perLoop(t, ln), ln) {
+		served.Go(func() {
+			for {
+				c, err := from.Accept()
+				if err != nil {
+					wantErr(t, "Accept", err, "accept", net.ErrClosed)
+					return
+				}
+				n := open.Add(1)
+				for m := peak.Load(); n > m && !peak.CompareAndSwap(m, n); m = peak.Load() {
+				}
+				if got := c.RemoteAddr().String(); header != "" && got != clientV1 {
+					t.Errorf("got %s, want %s", got, clientV1)
+				}
+				served.Go(func() {
+					io.Copy(c, c)
+					open.Add(-1)
+					c.Close()
+				})
+			}
+		})
+	}
+	for i := range clients {
+		dialed.Go(func() {
+			for round := range rounds {
+				c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
+				if err != nil {
+					t.Errorf("dialing: %v", err)
+					return
+				}
+				at := (7*i + round) % (len(header) + 1)
+				io.WriteString(c, header[:at])
+				io.WriteString(c, header[at:])
+				if got, err := roundTrip(c, "x"); got != "x" || err != nil {
+					t.Errorf("got %q, %v", got, err)
+				}
+				c.Close()
+			}
+		})
+	}
+	testnet.Within(t, "all clients", dialed.Wait)
+	ln.Close()
+	testnet.Within(t, "the server", served.Wait)
+	if s := ln.Stats(); s.Conns != 0 || s.BadHeaders != 0 {
+		t.Errorf("got %+v, want none open or bad", s)
+	}
+	return peak.Load()
 }
 
 // A connection that the program forgets frees its slot.

@@ -52,6 +52,23 @@ func perLoop(t testing.TB, ln *Listener) []*Listener {
 	return subs
 }
 
+// acceptAll accepts until the listeners are closed.
+func acceptAll(from ...*Listener) <-chan net.Conn {
+	conns := make(chan net.Conn, 1000)
+	for _, ln := range from {
+		go func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				conns <- c
+			}
+		}()
+	}
+	return conns
+}
+
 // serveEcho accepts from ln until it is closed and sends all bytes back on each connection.
 func serveEcho(ln net.Listener) {
 	for {

@@ -21,11 +21,7 @@ func TestNetBuffersWithoutDescriptors(t *testing.T) {
 		testnet.NoLeaks(t)
 		var reports, calls atomic.Int32
 		lc := ListenConfig{NetBuffers: true, Group: newGroup(t, 2), OnAcceptError: func(error) { reports.Add(1) }}
-		ln, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
+		ln := listen(t, lc, "tcp4", "127.0.0.1:0")
 		restore := sys.Inject(func(op sys.Op, fd int) syscall.Errno {
 			if op.String() == "fcntl" && (calls.Add(1) <= 3 || !recovers) {
 				return unix.EMFILE
@@ -34,14 +30,10 @@ func TestNetBuffersWithoutDescriptors(t *testing.T) {
 		})
 		defer restore()
 		peer := testnet.Dial(t, ln)
-		type accepted struct {
-			c   net.Conn
-			err error
-		}
-		outcome := make(chan accepted, 1)
+		outcome := make(chan takenConn, 1)
 		go func() {
 			c, err := ln.Accept()
-			outcome <- accepted{c, err}
+			outcome <- takenConn{c, err}
 		}()
 		testnet.Eventually(t, "three attempts", func() bool { return calls.Load() >= 3 })
 		if !recovers {

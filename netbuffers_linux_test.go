@@ -5,23 +5,31 @@ package percore
 import (
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The callback of a connection that nothing else holds is called, and its write half works then.
+// The callback of a connection that nothing else holds is called, and ReadReady reads.
 func TestNetBuffersOnReadable(t *testing.T) {
 	onNetBuffers(t, func(t *testing.T, tested, peer net.Conn) {
 		called := make(chan error, 1)
-		c := tested.(interface{ OnReadable(func(error)) error })
+		c := tested.(interface {
+			OnReadable(func(error)) error
+			ReadReady(lend func() []byte, takeBack func()) (int, error)
+		})
 		if err := c.OnReadable(func(err error) { called <- err }); err != nil {
 			t.Fatal(err)
 		}
 		peer.Write([]byte("x"))
 		if err := testnet.Receive(t, "the callback", called); err != nil {
 			t.Errorf("the callback got %v", err)
+		}
+		p := make([]byte, 4)
+		if n, err := c.ReadReady(func() []byte { return p }, func() {}); string(p[:n]) != "x" || err != nil {
+			t.Errorf("ReadReady: got %q, %v", p[:n], err)
 		}
 	})
 }
@@ -55,7 +63,7 @@ func TestNetBuffersSplices(t *testing.T) {
 }
 
 // A raw connection's Write waits and is serialized with the writes, its Read with the
-// reads; the descriptors are of one socket.
+// reads; the descriptors are of one socket, and so is that of File.
 func TestNetBuffersSyscallConn(t *testing.T) {
 	onNetBuffers(t, func(t *testing.T, tested, peer net.Conn) {
 		raw, err := tested.(syscall.Conn).SyscallConn()
@@ -81,6 +89,17 @@ func TestNetBuffersSyscallConn(t *testing.T) {
 		})
 		if n == 0 || err != nil || failed != nil {
 			t.Errorf("Read: got %d, %v, %v", n, err, failed)
+		}
+		f, err := tested.(interface{ File() (*os.File, error) }).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.Write([]byte("raw")); err != nil {
+			t.Errorf("the file: %v", err)
+		}
+		if _, err := io.ReadFull(peer, p); string(p) != "raw" || err != nil {
+			t.Errorf("the peer read %q, %v, from the file", p, err)
 		}
 		var inodes [2]uint64
 		for i, c := range []syscall.RawConn{raw, raw.(netRawConn).write} {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -35,12 +34,7 @@ func netBuffersPair(t testing.TB, dialed bool) (tested, peer net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tested.Close() })
-	peer, err = ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { peer.Close() })
-	return tested, peer
+	return tested, mustAccept(t, ln)
 }
 
 // onNetBuffers runs test with an accepted and with a dialed end.
@@ -141,68 +135,6 @@ func TestNetBuffersCollected(t *testing.T) {
 	if err := <-read; err != io.EOF {
 		t.Errorf("the peer's Read: got %v, want io.EOF", err)
 	}
-}
-
-// All methods of a Conn exist, and work on the same stream.
-func TestNetBuffersMethods(t *testing.T) {
-	type methods interface {
-		net.Conn
-		ReadReady(lend func() []byte, takeBack func()) (int, error)
-		WriteBuffers(v *net.Buffers) (int64, error)
-		CloseWrite() error
-		File() (*os.File, error)
-	}
-	onNetBuffers(t, func(t *testing.T, tested, peer net.Conn) {
-		c := tested.(methods)
-		if c.LocalAddr().String() != peer.RemoteAddr().String() || c.RemoteAddr().String() != peer.LocalAddr().String() {
-			t.Errorf("addresses: got %v and %v, want %v and %v", c.LocalAddr(), c.RemoteAddr(), peer.RemoteAddr(), peer.LocalAddr())
-		}
-		go func() {
-			io.Copy(peer, struct{ io.Reader }{peer})
-			peer.(*net.TCPConn).CloseWrite()
-		}()
-		echo := func(what string, read func() (string, error)) {
-			t.Helper()
-			got, err := read()
-			if got != "text" || err != nil {
-				t.Errorf("%s: got %q, %v, want \"text\"", what, got, err)
-			}
-		}
-		if n, err := c.Write([]byte("text")); n != 4 || err != nil {
-			t.Errorf("Write: got %d, %v", n, err)
-		}
-		echo("ReadReady", func() (string, error) {
-			p := make([]byte, 4)
-			n, err := c.ReadReady(func() []byte { return p }, func() {})
-			return string(p[:n]), err
-		})
-		if n, err := c.WriteBuffers(&net.Buffers{[]byte("te"), []byte("xt")}); n != 4 || err != nil {
-			t.Errorf("WriteBuffers: got %d, %v", n, err)
-		}
-		p := make([]byte, 4)
-		echo("ReadFull", func() (string, error) {
-			n, err := io.ReadFull(c, p)
-			return string(p[:n]), err
-		})
-		f, err := c.File()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.Write([]byte("text")); err != nil {
-			t.Errorf("the file: %v", err)
-		}
-		f.Close()
-		echo("after the file", func() (string, error) {
-			n, err := io.ReadFull(c, p)
-			return string(p[:n]), err
-		})
-		if err := c.CloseWrite(); err != nil {
-			t.Errorf("CloseWrite: %v", err)
-		}
-		if n, err := c.Read(p); n != 0 || err != io.EOF {
-			t.Errorf("Read after CloseWrite: got %d, %v, want the end", n, err)
-		}
-	})
 }
 
 // Unix sockets, AcceptConn and DialTCP are not affected.

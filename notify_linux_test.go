@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,12 +30,14 @@ func TestNotifyReadable(t *testing.T) {
 	c := server.(*Conn)
 	local, remote := c.LocalAddr().String(), c.RemoteAddr().String()
 	n := make(notified, 1)
+	c.SetReadDeadline(time.Unix(1, 0))
+	wantErr(t, "NotifyReadable past the deadline", c.NotifyReadable(n), "set", os.ErrDeadlineExceeded)
+	c.SetReadDeadline(time.Time{})
 	if err := c.NotifyReadable(n); err != nil {
 		t.Fatalf("NotifyReadable: %v", err)
 	}
-	if err := c.NotifyReadable(n); !errors.Is(err, engine.ErrArmed) {
-		t.Errorf("NotifyReadable while armed: got %v, want %v", err, engine.ErrArmed)
-	}
+	wantErr(t, "NotifyReadable while armed", c.NotifyReadable(n), "set", engine.ErrArmed)
+	wantErr(t, "OnReadable while armed", c.OnReadable(func(error) {}), "set", engine.ErrArmed)
 	if got := c.LocalAddr().String(); got != local || got != client.RemoteAddr().String() {
 		t.Errorf("while armed: got local address %s, want %s", got, local)
 	}
@@ -55,48 +58,24 @@ func TestNotifyReadable(t *testing.T) {
 	if err := testnet.Receive(t, "the callback", n); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the callback after Close: got %v, want net.ErrClosed", err)
 	}
-	if err := c.NotifyReadable(n); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("NotifyReadable after Close: got %v, want net.ErrClosed", err)
+	wantErr(t, "NotifyReadable after Close", c.NotifyReadable(n), "set", net.ErrClosed)
+	if c.CancelOnReadable() {
+		t.Error("CancelOnReadable after Close: got true, want false")
+	}
+	if err := (*Conn)(nil).OnReadable(func(error) {}); err != syscall.EINVAL {
+		t.Errorf("OnReadable of nil: got %v, want EINVAL", err)
 	}
 	if got := c.LocalAddr().String(); got != local {
 		t.Errorf("after Close: got local address %s, want %s", got, local)
 	}
 }
 
-// TestAddrsSurvive reads addresses while they are being forgotten and the connection is being
-// closed. They must always be available.
-func TestAddrsSurvive(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := testnet.Listen(t, Listen, testnet.TCP4)
-	for range 200 {
-		server, client := testnet.Connect(t, ln)
-		c := server.(*Conn)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			n := make(notified, 1)
-			for c.NotifyReadable(n) == nil && c.CancelOnReadable() {
-			}
-		})
-		wg.Go(func() {
-			for range 20 {
-				if got := c.LocalAddr(); got == nil || got.String() != client.RemoteAddr().String() {
-					t.Errorf("got local address %v, want %v", got, client.RemoteAddr())
-					return
-				}
-			}
-		})
-		wg.Go(func() { c.Close() })
-		testnet.Within(t, "all three", wg.Wait)
-		client.Close()
-	}
-}
-
-// TestAddrsAgainstClose reads the addresses, which NotifyReadable forgets, while the connection is
-// being closed. It does so inside a function that Close waits for.
+// TestAddrsAgainstClose reads the addresses, which NotifyReadable forgets again and again, while the
+// connection is being closed. It does so inside a function that Close waits for, and beside it.
 func TestAddrsAgainstClose(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0")
-	for range 500 {
+	for range 200 {
 		client := testnet.Dial(t, ln)
 		c, err := ln.AcceptConn()
 		if err != nil {
@@ -111,9 +90,21 @@ func TestAddrsAgainstClose(t *testing.T) {
 			if got := c.RemoteAddr(); got == nil || got.String() != want {
 				t.Errorf("RemoteAddr: got %v, want %v", got, want)
 			}
+			if got := c.LocalAddr(); got == nil || got.String() != ln.Addr().String() {
+				t.Errorf("LocalAddr: got %v, want %v", got, ln.Addr())
+			}
 		}
 		var calls sync.WaitGroup
-		calls.Go(func() { _ = c.NotifyReadable(make(notified, 1)) })
+		calls.Go(func() {
+			for n := make(notified, 1); c.NotifyReadable(n) == nil && c.CancelOnReadable(); {
+				runtime.Gosched()
+			}
+		})
+		calls.Go(func() {
+			for range 20 {
+				wantAddr()
+			}
+		})
 		calls.Go(func() { _ = raw.Control(func(uintptr) { runtime.Gosched(); wantAddr() }) })
 		calls.Go(func() { _ = c.Close() })
 		testnet.Within(t, "the calls", calls.Wait)

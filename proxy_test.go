@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -118,52 +119,39 @@ func TestProxyHeader(t *testing.T) {
 	})
 }
 
+// headerOf returns a header of version 2 that has so many bytes.
+func headerOf(length int) string {
+	rest := length - len(headerV2) - 3
+	return headerV2[:14] + string([]byte{byte((length - 16) >> 8), byte(length - 16)}) + headerV2[16:] +
+		"\xe0" + string([]byte{byte(rest >> 8), byte(rest)}) + strings.Repeat("x", rest)
+}
+
 // longHeader returns the longest header that there can be.
-func longHeader() string {
-	tlvs := strings.Repeat("\xe0\x10\x00"+strings.Repeat("x", 1<<12), 15)
-	rest := 1<<16 - 1 - 36 - len(tlvs) - 3
-	tlvs += "\xe1" + string([]byte{byte(rest >> 8), byte(rest)}) + strings.Repeat("y", rest)
-	return headerV2[:14] + "\xff\xff" + headerV2[16:] + tlvs
-}
+func longHeader() string { return headerOf(16 + 1<<16 - 1) }
 
-// TestProxyLongHeader: all that a header of version 2 may have after the addresses is taken.
+// TestProxyLongHeader: all that a header of version 2 may have after the addresses is taken. Accept
+// returns the connection when its header is whole, however long that is, also if nothing follows: in
+// some protocols the server speaks first.
 func TestProxyLongHeader(t *testing.T) {
-	header := longHeader()
-	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback()}, func(t *testing.T, ln *Listener) {
-		for _, part := range []int{len(header) + 5, len(header), 40 << 10, 3000, 500} {
-			client := testnet.Dial(t, ln)
-			next := goAccept(t, ln)
-			for rest := header + "hello"; rest != ""; {
-				n := min(part, len(rest))
-				send(t, client, rest[:n])
-				rest = rest[n:]
-			}
-			a := awaitConn(t, next)
-			wantClient(t, a, clientV2, serverV2, "hello")
-			if got := string(ProxyTLVs(a)); got != header[16+36:] {
-				t.Errorf("in parts of %d: got %d bytes of TLVs, want the header's %d", part, len(got), len(header)-16-36)
-			}
-			a.Close()
-		}
-	})
-}
-
-// TestProxyLongHeaderAlone: Accept returns a connection when its header is whole, however long that is,
-// also if nothing follows: in some protocols the server speaks first.
-func TestProxyLongHeaderAlone(t *testing.T) {
 	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback()}, func(t *testing.T, ln *Listener) {
 		for _, length := range []int{512, 513, 1024, 1025, 3000, 4608, 4609, 5000, 65551} {
-			rest := length - len(headerV2)
-			header := headerV2[:14] + string([]byte{byte((length - 16) >> 8), byte(length - 16)}) + headerV2[16:] +
-				"\xe0" + string([]byte{byte((rest - 3) >> 8), byte(rest - 3)}) + strings.Repeat("x", rest-3)
-			for _, first := range []int{len(header), 20} {
+			header := headerOf(length)
+			for _, part := range []int{length + 5, length, 40 << 10, 3000, 500} {
 				client := testnet.Dial(t, ln)
 				next := goAccept(t, ln)
-				send(t, client, header[:first])
-				send(t, client, header[first:])
+				text, behind := header, "hello"
+				if part > length {
+					text, behind = header+"hello", ""
+				}
+				for bytes := range slices.Chunk([]byte(text), part) {
+					send(t, client, string(bytes))
+				}
 				a := awaitConn(t, next)
-				send(t, client, "hello")
+				send(t, client, behind)
 				wantClient(t, a, clientV2, serverV2, "hello")
+				if got := string(ProxyTLVs(a)); got != header[16+36:] {
+					t.Errorf("%d in parts of %d: got %d bytes of TLVs, want the header's", length, part, len(got))
+				}
 				a.Close()
 			}
 		}
@@ -437,58 +425,11 @@ func TestProxyLimits(t *testing.T) {
 
 // TestProxyMany sends headers in parts, from many clients to all sockets at the same time.
 func TestProxyMany(t *testing.T) {
-	const clients, rounds = 8, 20
 	proxy := loopback()
 	proxy.HeaderTimeout = time.Hour // or a slow test would lose connections that make room for others
 	onLimitedListeners(t, ListenConfig{ProxyProtocol: proxy, MaxConns: 5, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
-		var served, dialed sync.WaitGroup
-		for _, from := range append(perLoop(t, ln), ln) {
-			served.Go(func() {
-				for {
-					c, err := from.Accept()
-					if err != nil {
-						return
-					}
-					if got := c.RemoteAddr().String(); got != clientV1 {
-						t.Errorf("got %s, want %s", got, clientV1)
-					}
-					served.Go(func() {
-						io.Copy(c, c)
-						c.Close()
-					})
-				}
-			})
-		}
-		for i := range clients {
-			dialed.Go(func() {
-				for round := range rounds {
-					c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
-					if err != nil {
-						t.Errorf("dialing: %v", err)
-						return
-					}
-					at := (7*i + round) % len(headerV1)
-					io.WriteString(c, headerV1[:at])
-					if got, err := roundTripAfter(c, headerV1[at:], "x"); got != "x" || err != nil {
-						t.Errorf("got %q, %v", got, err)
-					}
-					c.Close()
-				}
-			})
-		}
-		testnet.Within(t, "all clients", dialed.Wait)
-		ln.Close()
-		testnet.Within(t, "the server", served.Wait)
-		if s := ln.Stats(); s.Conns != 0 || s.BadHeaders != 0 {
-			t.Errorf("got %+v, want none open or bad", s)
-		}
+		echoToMany(t, ln, 8, 20, headerV1)
 	})
-}
-
-// roundTripAfter is like roundTrip, after some text that is not sent back.
-func roundTripAfter(c net.Conn, before, text string) (string, error) {
-	io.WriteString(c, before)
-	return roundTrip(c, text)
 }
 
 func TestProxyMistakes(t *testing.T) {

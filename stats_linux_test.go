@@ -3,11 +3,9 @@
 package percore
 
 import (
-	"context"
 	"encoding/json"
 	"net/netip"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -92,21 +90,6 @@ func TestReadStatsDefaultGroup(t *testing.T) {
 	if s := ln.Stats(); s.Group != "default" || s.Network != "unix" || s.Sockets != 1 {
 		t.Errorf("got %+v, want the default group", s)
 	}
-}
-
-// TestReadStatsLostListener: a listener that no code refers to any more leaves the list.
-func TestReadStatsLostListener(t *testing.T) {
-	var lc ListenConfig
-	ln, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := ln.Addr().String()
-	ln = nil
-	testnet.Eventually(t, "the listener is collected", func() bool {
-		runtime.GC()
-		return !slices.ContainsFunc(ReadStats().Listeners, func(s ListenerStats) bool { return s.Address == address })
-	})
 }
 
 // TestSkippedStats: errors of accept4 that are about one connection are counted by their kind.

@@ -16,18 +16,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestTCPInfo: the figures are those of the connection's own traffic.
+// TestTCPInfo: the figures are those of the connection's own traffic. A unix socket has none.
 func TestTCPInfo(t *testing.T) {
 	testnet.NoLeaks(t)
-	ln := testnet.Listen(t, Listen, testnet.TCP4)
-	client := testnet.Dial(t, ln)
-	defer client.Close()
-	nc, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := nc.(*Conn)
-	defer c.Close()
+	c, client := accepted(t, testnet.TCP4)
 	const sent, received = 100_000, 30_000
 	go client.Write(make([]byte, received))
 	if _, err := io.CopyN(io.Discard, c, received); err != nil {
@@ -38,6 +30,7 @@ func TestTCPInfo(t *testing.T) {
 		t.Fatal(err)
 	}
 	var info TCPInfo
+	var err error
 	testnet.Eventually(t, "all is acknowledged", func() bool {
 		info, err = c.TCPInfo()
 		return err != nil || info.Unacked == 0 && info.BytesAcked >= sent
@@ -58,22 +51,10 @@ func TestTCPInfo(t *testing.T) {
 	if _, err := new(Conn).TCPInfo(); err != syscall.EINVAL {
 		t.Errorf("of a zero Conn: got %v", err)
 	}
-}
-
-// TestTCPInfoUnix: a unix socket has none.
-func TestTCPInfoUnix(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := testnet.Listen(t, Listen, testnet.Unix)
-	client := testnet.Dial(t, ln)
-	defer client.Close()
-	nc, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	unix, _ := accepted(t, testnet.Unix)
 	var op *net.OpError
-	if _, err := nc.(*Conn).TCPInfo(); !errors.As(err, &op) || op.Op != "get" {
-		t.Errorf("got %v", err)
+	if _, err := unix.TCPInfo(); !errors.As(err, &op) || op.Op != "get" {
+		t.Errorf("of a unix socket: got %v", err)
 	}
 }
 
