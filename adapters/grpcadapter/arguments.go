@@ -9,9 +9,8 @@ import (
 	"github.com/percore/percore"
 )
 
-// Arguments that can't be meant are refused in the call that gets them, with a sentence that names them:
-// by an error where the function returns one, and otherwise by a panic, as net/http does it with a nil
-// handler.
+// A call refuses arguments that can't be meant, with a sentence that names them: with an error if
+// the function returns one, and otherwise with a panic, as net/http does with a nil handler.
 
 // errNilListener is for a Serve without a listener.
 var errNilListener = errors.New("grpcadapter: Serve was called with a nil net.Listener: pass the result of percore.Listen, after its error was checked")

@@ -24,41 +24,42 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// A Client makes gRPC calls on package h2 instead of grpc-go's transport. Generated code takes it in the
-// place of a *grpc.ClientConn:
+// A Client makes gRPC calls with package h2 instead of grpc-go's transport. Generated code takes it
+// in place of a *grpc.ClientConn:
 //
 //	conn, err := grpcadapter.NewClient("dns:///echo.example:50051", grpcadapter.WithTransportCredentials(creds))
 //	...
 //	client := pb.NewEchoClient(conn)
 //
-// [Client.ClientConn] is for code that takes nothing but a *grpc.ClientConn.
+// [Client.ClientConn] is for code that takes only a *grpc.ClientConn.
 //
 // Calls, metadata, status, deadlines, interceptors, stats handlers, compressors, codecs, credentials,
 // resolvers and service configs (pick_first, round_robin, retries, timeouts, limits) are as in grpc-go.
 // A connection that waits holds neither a goroutine nor a buffer. All methods are safe for concurrent
 // use.
 //
-// These things of grpc-go are missing: other policies of load balancing than pick_first and
-// round_robin, xDS, proxies of the environment, channelz, binary logs, traces of package
-// golang.org/x/net/trace, experimental.AcceptCompressors, grpc.PreparedMsg. A grpc.CallOption that the
-// client doesn't know makes the call fail with Unimplemented. A default service config with another
-// policy is refused by NewClient; one that a resolver brings is treated as grpc-go treats one that it
-// can't parse. grpc.NewClient's ClientConn has all of that, also on percore: grpc.WithContextDialer
-// takes DialTarget of a percore.Dialer.
+// These features of grpc-go are missing: load balancing policies other than pick_first and
+// round_robin, xDS, proxies from the environment, channelz, binary logs, golang.org/x/net/trace,
+// experimental.AcceptCompressors, grpc.PreparedMsg. A grpc.CallOption that the client doesn't know
+// makes the call fail with Unimplemented. NewClient refuses a default service config with another
+// policy; a resolver's service config with another policy is treated as grpc-go treats one that it
+// can't parse. The ClientConn of grpc.NewClient has all these features, even on percore: pass
+// DialTarget of a percore.Dialer to grpc.WithContextDialer.
 //
 // Experimental: the names may change before v1.
 type Client struct {
 	rpc *rpc.Client
 
 	mu   sync.Mutex
-	conn *grpc.ClientConn // guarded by mu; nil: it has not been wanted
+	conn *grpc.ClientConn // guarded by mu; nil: not asked for yet
 }
 
 var _ grpc.ClientConnInterface = (*Client)(nil)
 
 // NewClient makes a client for a target, as grpc.NewClient does: it doesn't connect before the first
-// call or [Client.Connect]. Options have the names of grpc-go's, and their meaning. A grpc.DialOption
-// can't be passed, so that none is ignored. [WithTransportCredentials] must be among them.
+// call or [Client.Connect]. Options have the same names and meanings as in grpc-go, but a
+// grpc.DialOption can't be passed, so no option is ever ignored. [WithTransportCredentials] must be
+// among them.
 func NewClient(target string, opts ...ClientOption) (*Client, error) {
 	config := rpc.DefaultClientConfig()
 	config.Pool = bufferPool{}
@@ -93,25 +94,25 @@ func NewClient(target string, opts ...ClientOption) (*Client, error) {
 	return c, nil
 }
 
-// defaultDialer sets the same options as grpc-go's own dialer: keep-alive is on, with the system's
+// defaultDialer sets the same options as grpc-go's dialer: keep-alive is on, with the system's
 // parameters instead of Go's.
 var defaultDialer = &percore.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1},
 }
 
-// commonCompressors are those of grpc-go's own packages and of others, whose names can be looked up: the
-// registry can't be listed.
+// commonCompressors are the compressors of grpc-go's and other packages to look up: the registry
+// can't be listed.
 var commonCompressors = []string{"gzip", "deflate", "identity", "snappy", "zstd", "lz4", "s2", "br"}
 
-// registeredCompressors returns the compressors that answers may have.
+// registeredCompressors returns the compressors that answers may use.
 func registeredCompressors() string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(commonCompressors), func(name string) bool {
 		return name == encoding.Identity || encoding.GetCompressor(name) == nil
 	}), ",")
 }
 
-// made returns what makes the calls. It panics in the name of a method if NewClient has not made the
-// client.
+// made returns the rpc.Client that makes the calls. It panics in the name of a method if the client
+// was not made by NewClient.
 func (c *Client) made(method string) *rpc.Client {
 	if c == nil || c.rpc == nil {
 		panic("grpcadapter: " + method + " was called for a Client that NewClient has not made")
@@ -166,7 +167,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Connect begins to connect, unless that was begun. It doesn't wait for a connection.
+// Connect begins to connect, unless the client already did. It doesn't wait for a connection.
 func (c *Client) Connect() { c.made("Connect").Connect() }
 
 // GetState returns the state of the client as a whole.
@@ -185,17 +186,17 @@ func (c *Client) Target() string { return c.made("Target").Target() }
 // CanonicalTarget returns the target with its scheme.
 func (c *Client) CanonicalTarget() string { return c.made("CanonicalTarget").CanonicalTarget() }
 
-// ResetConnectBackoff makes what waits to connect again do so now.
+// ResetConnectBackoff ends all waits before connecting again.
 func (c *Client) ResetConnectBackoff() { c.made("ResetConnectBackoff").ResetConnectBackoff() }
 
 // ClientStats are the metrics of a [Client].
 type ClientStats struct {
-	Calls    int                   // that are under way
+	Calls    int                   // calls that are running
 	Started  uint64                // attempts of calls
-	Ended    map[codes.Code]uint64 // of these, by the code
+	Ended    map[codes.Code]uint64 // attempts that have ended, by code
 	Received uint64                // messages
 	Sent     uint64                // messages
-	HTTP2    h2.ClientStats        // of the connections
+	HTTP2    h2.ClientStats        // of the client's connections
 }
 
 // Stats returns the metrics of the client.
@@ -212,8 +213,9 @@ type clientOption func(*rpc.ClientConfig)
 
 func (o clientOption) applyToClient(s *rpc.ClientConfig) { o(s) }
 
-// WithTransportCredentials is grpc.WithTransportCredentials. Connections over the TLS of package
-// credentials hold no goroutine while they wait; those of other credentials have one that reads.
+// WithTransportCredentials is grpc.WithTransportCredentials. Connections with the TLS of package
+// credentials hold no goroutine while they wait; connections with other credentials have one that
+// reads.
 func WithTransportCredentials(c credentials.TransportCredentials) ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { s.Creds = c })
 }
@@ -229,7 +231,7 @@ func WithAuthority(authority string) ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { s.Channel.Authority = authority })
 }
 
-// WithUserAgent is grpc.WithUserAgent: what comes before grpc-go's own words in the field user-agent.
+// WithUserAgent is grpc.WithUserAgent: the text before grpc-go's own in the field user-agent.
 func WithUserAgent(agent string) ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { s.UserAgent = agent })
 }
@@ -237,8 +239,8 @@ func WithUserAgent(agent string) ClientOption {
 // WithChainUnaryInterceptor is grpc.WithChainUnaryInterceptor: the first interceptor is the outermost.
 // It may be given several times; there is no option for a single one.
 //
-// The *grpc.ClientConn that interceptors get is [Client.ClientConn]. An interceptor may hand the call to
-// another *grpc.ClientConn, as with grpc-go.
+// Interceptors get [Client.ClientConn]. An interceptor may hand the call to another
+// *grpc.ClientConn, as with grpc-go.
 func WithChainUnaryInterceptor(all ...grpc.UnaryClientInterceptor) ClientOption {
 	refuseNilOption("WithChainUnaryInterceptor", all)
 	return clientOption(func(s *rpc.ClientConfig) { s.Unary = append(s.Unary, all...) })
@@ -273,25 +275,26 @@ func WithDefaultServiceConfig(js string) ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { s.ServiceConfig = js })
 }
 
-// WithDisableServiceConfig is grpc.WithDisableServiceConfig: those of resolvers are ignored.
+// WithDisableServiceConfig is grpc.WithDisableServiceConfig: service configs from resolvers are
+// ignored.
 func WithDisableServiceConfig() ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { s.Channel.DisableServiceConfig = true })
 }
 
 // WithDisableHealthCheck is grpc.WithDisableHealthCheck: the healthCheckConfig of service configs is
-// ignored. Without it, round_robin heeds that, also if package health of grpc-go is not imported.
+// ignored. Without this option round_robin follows it, even if grpc-go's package health is not
+// imported.
 func WithDisableHealthCheck() ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { s.DisableHealthCheck = true })
 }
 
-// WithDisableRetry is grpc.WithDisableRetry: no call is tried again, except those that a server has not
-// seen.
+// WithDisableRetry is grpc.WithDisableRetry: a call is tried again only if no server has seen it.
 func WithDisableRetry() ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { s.DisableRetry = true })
 }
 
-// WithMaxCallAttempts is grpc.WithMaxCallAttempts: how often a call is tried at most, with the first
-// time, whatever the service config says. Values below 2 mean 5, as without it.
+// WithMaxCallAttempts is grpc.WithMaxCallAttempts: how often a call is tried at most, including the
+// first time, whatever the service config says. Values below 2 mean 5, the default.
 func WithMaxCallAttempts(n int) ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) {
 		if n < 2 {
@@ -301,22 +304,22 @@ func WithMaxCallAttempts(n int) ClientOption {
 	})
 }
 
-// WithMaxHeaderListSize is grpc.WithMaxHeaderListSize: how long the header and the trailers of an answer
-// may be, counted as in RFC 9113, section 6.5.2. Without it that is 1 MiB; grpc-go allows 16 MiB.
+// WithMaxHeaderListSize is grpc.WithMaxHeaderListSize: how long the header and the trailers of an
+// answer may be, counted as in RFC 9113, section 6.5.2. The default is 1 MiB; grpc-go allows 16 MiB.
 func WithMaxHeaderListSize(bytes uint32) ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { s.HeaderBytes = bytes })
 }
 
 // WithInitialWindowSize is grpc.WithInitialWindowSize: how many bytes a server may send on a stream
-// before they are received. Values below 64 KiB are ignored. Without it that is 256 KiB. Unlike
+// before they are received. Values below 64 KiB are ignored. The default is 256 KiB. Unlike
 // grpc-go's, this window does not grow by itself.
 func WithInitialWindowSize(bytes int32) ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { setWindow(&s.StreamWindow, bytes) })
 }
 
 // WithInitialConnWindowSize is grpc.WithInitialConnWindowSize: how many bytes of a connection may be
-// under way. Bytes that have come and wait for RecvMsg don't count. Values below 64 KiB are ignored.
-// Without it that is 64 MiB.
+// on their way. Bytes that have come and wait for RecvMsg don't count. Values below 64 KiB are
+// ignored. The default is 64 MiB.
 func WithInitialConnWindowSize(bytes int32) ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { setWindow(&s.ConnWindow, bytes) })
 }
@@ -333,26 +336,26 @@ func WithResolvers(all ...resolver.Builder) ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { s.Channel.Resolvers = append(s.Channel.Resolvers, all...) })
 }
 
-// WithIdleTimeout is grpc.WithIdleTimeout: how long the client stays connected without calls. Without it
-// that is 30 minutes; 0: no limit.
+// WithIdleTimeout is grpc.WithIdleTimeout: how long the client stays connected without calls. The
+// default is 30 minutes; 0 means no limit.
 func WithIdleTimeout(d time.Duration) ClientOption {
 	return clientOption(func(s *rpc.ClientConfig) { s.Channel.IdleTimeout = d })
 }
 
-// WithContextDialer is grpc.WithContextDialer. A [percore.Dialer] with another local address, timeout,
-// hook or group of loops dials if its method DialTarget is given. Connections that dial makes without
-// percore are read from by a goroutine each.
+// WithContextDialer is grpc.WithContextDialer. Pass DialTarget of a [percore.Dialer] to dial with
+// its local address, timeout, hook or group of loops. If dial makes connections without percore,
+// each has a goroutine that reads.
 func WithContextDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) ClientOption {
 	refuseNil(dial == nil, "WithContextDialer", "function", "leave the option out")
 	return clientOption(func(s *rpc.ClientConfig) { s.Dial = dial })
 }
 
-// WithKeepaliveParams is grpc.WithKeepaliveParams: when the client pings, at most once in 10 seconds,
-// and when it gives a connection up. As in grpc-go, TCP_USER_TIMEOUT (tcp(7)) is set to kp.Timeout, 20
-// seconds if that is 0, so that data which is not acknowledged in time ends the connection; it is left
-// alone if kp.Time is so large (math.MaxInt64) that there are no pings. Without this option there are
-// neither.
+// WithKeepaliveParams is grpc.WithKeepaliveParams: when the client pings, at most once in 10
+// seconds, and when it gives up a connection. As in grpc-go, TCP_USER_TIMEOUT (tcp(7)) is set to
+// kp.Timeout, or 20 seconds if that is 0, so the connection ends if data is not acknowledged in
+// time; it is left alone if kp.Time is so large (math.MaxInt64) that there are no pings. Without
+// this option there are neither pings nor a TCP_USER_TIMEOUT.
 func WithKeepaliveParams(kp keepalive.ClientParameters) ClientOption {
-	kp.Time = max(kp.Time, 10*time.Second) // grpc-go's least
+	kp.Time = max(kp.Time, 10*time.Second) // grpc-go's minimum
 	return clientOption(func(s *rpc.ClientConfig) { s.Keepalive = kp })
 }

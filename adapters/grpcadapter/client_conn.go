@@ -18,19 +18,20 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 )
 
-// ClientConn returns a *grpc.ClientConn whose calls the client makes, for code that doesn't take a
-// [grpc.ClientConnInterface]: grpc-gateway's RegisterXHandler, otlptracegrpc.WithGRPCConn,
-// option.WithGRPCConn of Google's libraries, proxies. It is always the same one. Interceptors of the
-// client get it, too.
+// ClientConn returns a *grpc.ClientConn whose calls go through the client, for code that doesn't
+// take a [grpc.ClientConnInterface]: grpc-gateway's RegisterXHandler, otlptracegrpc.WithGRPCConn,
+// option.WithGRPCConn of Google's libraries, proxies. It is always the same one, which the client's
+// interceptors get too.
 //
-// Its calls pass the client's interceptors, defaults and stats handlers, once. Connect, GetState,
-// WaitForStateChange, GetMethodConfig, Target and CanonicalTarget are the client's; Connect may return
-// before the state is CONNECTING, and GetMethodConfig may lag behind. Closing either closes both.
+// Its calls pass through the client's interceptors, defaults and stats handlers once. Connect,
+// GetState, WaitForStateChange, GetMethodConfig, Target and CanonicalTarget are about the client.
+// Connect may return before the state is CONNECTING, and GetMethodConfig may lag behind. Closing
+// either closes both.
 //
-// It has no connections of its own, so ResetConnectBackoff does nothing, and channelz lists no calls.
-// grpc.PreparedMsg can't be encoded for its streams. Interceptors of a grpc.ClientConn that is
-// not a Client's can't hand their calls to this one: they fail with Unavailable. Three goroutines of
-// grpc-go's live as long as it does, therefore it is made when it is first wanted.
+// It has no connections of its own, so ResetConnectBackoff does nothing, and channelz lists no
+// calls. grpc.PreparedMsg can't be encoded for its streams. Interceptors of a grpc.ClientConn that
+// doesn't belong to a Client can't hand their calls to this one: such calls fail with Unavailable.
+// It is made on the first call of this method, because it keeps three goroutines of grpc-go alive.
 func (c *Client) ClientConn() *grpc.ClientConn {
 	inner := c.made("ClientConn")
 	c.mu.Lock()
@@ -45,9 +46,9 @@ func (c *Client) ClientConn() *grpc.ClientConn {
 	return c.conn
 }
 
-// makeConn makes the ClientConn of a client. Its interceptors hand all calls to the client, its balancer
-// takes the state from there, and its resolver the service config. There are no addresses, so that
-// grpc-go's transport below has nothing to do.
+// makeConn makes the ClientConn of a client. Its interceptors hand all calls to the client, its
+// balancer gets the state from the client, and its resolver gets the service config. There are no
+// addresses, so grpc-go's transport below has nothing to do.
 func makeConn(c *rpc.Client) *grpc.ClientConn {
 	scheme, _, _ := strings.Cut(c.CanonicalTarget(), ":")
 	cc, err := grpc.NewClient(c.Target(),
@@ -66,8 +67,8 @@ func makeConn(c *rpc.Client) *grpc.ClientConn {
 	return cc
 }
 
-// connResolver is the resolver of a client's ClientConn, and its builder. It brings the client's service
-// config, with the policy connPolicy in the place of the client's.
+// connResolver is the resolver of a client's ClientConn, and its builder. It passes on the client's
+// service config, with connPolicy in place of the client's policy.
 type connResolver struct {
 	client *rpc.Client
 	scheme string
@@ -84,7 +85,7 @@ func (r *connResolver) Build(_ resolver.Target, cc resolver.ClientConn, _ resolv
 	return r, nil
 }
 
-// update hands the service config on.
+// update passes on the service config.
 func (r *connResolver) update(cc resolver.ClientConn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,10 +104,10 @@ func (*connResolver) ResolveNow(resolver.ResolveNowOptions) {}
 // Close implements [resolver.Resolver]. The ClientConn has been closed, as it never becomes idle.
 func (r *connResolver) Close() { _ = r.client.Close() }
 
-// connKey is the key of the *rpc.Client that the resolver tells the balancer.
+// connKey is the key of the *rpc.Client that the resolver passes to the balancer.
 type connKey struct{}
 
-// connPolicy is the name of the policy whose state is that of a Client.
+// connPolicy is the name of the policy that has the state of a Client.
 const connPolicy = "percore_client"
 
 func init() { balancer.Register(connBalancerBuilder{}) }
@@ -126,7 +127,7 @@ func (connBalancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions
 type connBalancer struct {
 	cc     balancer.ClientConn
 	client *rpc.Client
-	made   bool // makeConn's Connect has come, which is not to connect the client
+	made   bool // makeConn has called Connect, which must not connect the client
 }
 
 // UpdateClientConnState implements [balancer.Balancer].
@@ -161,7 +162,7 @@ func (b *connBalancer) ResolverError(err error) {
 	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(err)})
 }
 
-// UpdateSubConnState implements [balancer.Balancer]. There are none.
+// UpdateSubConnState implements [balancer.Balancer]. There are no SubConns.
 func (*connBalancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 // Close implements [balancer.Balancer].

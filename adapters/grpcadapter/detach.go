@@ -15,27 +15,27 @@ import (
 	"github.com/percore/percore/internal/shared/detached"
 )
 
-// Detach lets a stream of messages go on after its method has returned, for watches and the like. It
-// calls begin with the stream's rest, an [Answer], that any goroutine may send to. Call it last in the
-// method, which returns its result:
+// Detach lets a stream go on after its method has returned, for watches and the like. It calls begin
+// with an [Answer], the rest of the stream, which any goroutine may send to. Call it last in the
+// method, and return its result:
 //
 //	func (s *service) Watch(in *pb.WatchRequest, stream pb.Service_WatchServer) error {
 //		return grpcadapter.Detach(stream, func(st *grpcadapter.Stream) { s.add(in.Key, st) })
 //	}
 //
-// In a [Server], and in a grpc.Server that [Wrap] serves past grpc-go's transport, Detach returns when
-// begin does. The method returns, and the call waits without a goroutine. The call ends, for the client,
-// stats handlers and GracefulStop, when the Answer does. If the method, or an interceptor, returns an
-// error behind Detach, the call ends with that.
+// In a [Server], and in a grpc.Server that [Wrap] serves past grpc-go's transport, Detach returns
+// when begin does. The method then returns, and the call waits without a goroutine. For the client,
+// stats handlers and GracefulStop the call ends when the Answer does. If the method or an
+// interceptor returns an error after Detach, the call ends with that error.
 //
-// Elsewhere Detach returns when the Answer has ended, with what the method is to return: where grpc-go's
-// transport serves, in ServeHTTP, and if there are stream interceptors. Those would take the method's
-// return for the end of the call, unless the option [DetachInterceptors] says that they may. The same
-// program runs in both ways.
+// Elsewhere Detach returns only when the Answer has ended, with the result for the method to return:
+// where grpc-go's transport serves, in ServeHTTP, and if there are stream interceptors. Interceptors
+// would take the method's return for the end of the call; the option [DetachInterceptors] allows
+// that. The same program works both ways.
 //
-// In begin, register the Answer where others find it. Messages are sent when the method has returned,
-// through stream, whose wrappers see each of them. Set headers and trailers with stream, before Close;
-// don't send with it. Another goroutine may receive with it.
+// In begin, register the Answer where others find it. Messages are sent after the method has
+// returned, through stream, so its wrappers see each of them. Use stream to set headers and
+// trailers, before Close, but don't send with it. Another goroutine may receive from it.
 //
 // Detach fails, without calling begin, if stream is detached already, or the method has returned.
 func Detach(stream grpc.ServerStream, begin func(*Answer)) error {
@@ -55,11 +55,11 @@ func Detach(stream grpc.ServerStream, begin func(*Answer)) error {
 	return nil
 }
 
-// An Answer is the rest of a call that [Detach] has detached. Any goroutine may call the methods, which
-// never wait for the client.
+// An Answer is the rest of a call that [Detach] has detached. Any goroutine may call its methods,
+// which never wait for the client.
 //
-// Messages go to the client on a goroutine of the server's, one after the other. When the client takes
-// them more slowly than they come, they wait in memory, up to a limit: see SetLimit.
+// A goroutine of the server sends the messages to the client, one after the other. If they come
+// faster than the client takes them, they wait in memory, up to a limit: see SetLimit.
 //
 // The state is the sender's: see [detached.Sender].
 type Answer struct {
@@ -70,7 +70,7 @@ type Answer struct {
 	call   rpc.Detached // zero: the method waits in hold
 	held   *held        // nil: it doesn't
 
-	status error // of the call's end behind all messages; guarded by the sender's lock, immutable once it is closed
+	status error // with which the call ends after all messages; guarded by the sender's lock, immutable once closed
 }
 
 // unsent is a message that waits.
@@ -80,13 +80,13 @@ type unsent struct {
 }
 
 const (
-	messageExtra   = 64      // what each message counts beyond its own length
-	messageUnknown = 1 << 10 // that one counts whose length isn't known before it is encoded
+	messageExtra   = 64      // counted for each message besides its own length
+	messageUnknown = 1 << 10 // counted for a message whose length isn't known before it is encoded
 )
 
 var (
-	// ErrSlowClient is the error of a SendMsg for which there is no room: see [Answer.SetLimit]. As a
-	// status it is ResourceExhausted.
+	// ErrSlowClient is the error of SendMsg at the limit: see [Answer.SetLimit]. As a status it is
+	// ResourceExhausted.
 	ErrSlowClient = status.Error(codes.ResourceExhausted, "grpcadapter: the client takes the messages too slowly")
 
 	// ErrAnswerClosed is the error of a SendMsg after Close.
@@ -101,8 +101,8 @@ var (
 	}
 )
 
-// Context returns a context with the values of the stream's. It is cancelled when the call has ended.
-// (An interceptor may cancel the stream's own when the method returns.)
+// Context returns a context with the values of the stream's context. It is cancelled when the call
+// has ended. (An interceptor may cancel the stream's own context when the method returns.)
 func (s *Answer) Context() context.Context {
 	of := s.stream.Context()
 	if s.held != nil {
@@ -111,10 +111,10 @@ func (s *Answer) Context() context.Context {
 	return detached.Join(s.call.Context(), of)
 }
 
-// SendMsg sends a message behind those before it. As with a grpc.ServerStream, m must not be changed
-// from then on, and may be sent to any number of Answers. SendMsg fails when the Answer has ended, and
-// with ErrSlowClient when the limit is reached. A message that can't be sent, because it is too long,
-// say, ends the Answer later.
+// SendMsg sends a message after the ones before it. As with a grpc.ServerStream, m must not be
+// changed afterwards, and may be sent to any number of Answers. SendMsg fails when the Answer has
+// ended, and with ErrSlowClient when the limit is reached. A message that can't be sent, for example
+// because it is too long, ends the Answer later.
 func (s *Answer) SendMsg(m any) error {
 	n := messageSize(m)
 	s.sender.Lock()
@@ -138,9 +138,9 @@ func messageSize(m any) int {
 	return messageExtra + messageUnknown
 }
 
-// Close ends the call behind the messages that were sent, without waiting for the client, as if the
-// method had returned nil. It returns why the Answer has ended, if it has. Calls after the first have no
-// effect.
+// Close ends the call after the messages that were sent, as if the method had returned nil, and
+// doesn't wait for the client. If the Answer has already ended, Close returns why. Calls after the
+// first have no effect.
 func (s *Answer) Close() error { return s.CloseWithError(nil) }
 
 // CloseWithError is Close with the status of err, as if the method had returned it.
@@ -153,8 +153,9 @@ func (s *Answer) CloseWithError(err error) error {
 	return s.sender.CloseLocked()
 }
 
-// Abort ends the call at once, with the status of err; nil is Aborted. Messages that wait are dropped.
-// If the client isn't taking a message that is being sent, the stream is reset, and it sees Canceled.
+// Abort ends the call at once, with the status of err; nil means Aborted. Waiting messages are
+// dropped. If the client isn't taking a message that is being sent, the stream is reset, and the
+// client sees Canceled.
 func (s *Answer) Abort(err error) {
 	if err == nil {
 		err = errAborted
@@ -162,10 +163,10 @@ func (s *Answer) Abort(err error) {
 	s.sender.End(err, true)
 }
 
-// SetLimit sets how many bytes of messages may wait for a slow client, 64 KiB at first. A message
-// counts 64 bytes besides its own, and 1 KiB if it isn't protobuf's. A SendMsg for which there is no
-// room fails with ErrSlowClient, and with drop it also aborts the call with that status. One that finds
-// nothing waiting may be longer. It panics if bytes is negative.
+// SetLimit sets how many bytes of messages may wait for a slow client; the default is 64 KiB. A
+// message counts as its length plus 64 bytes, or as 1 KiB if it isn't a protobuf message. Beyond the
+// limit SendMsg fails with ErrSlowClient, and with drop also aborts the call with that status. A
+// message that finds none waiting may be longer. SetLimit panics if bytes is negative.
 func (s *Answer) SetLimit(bytes int, drop bool) {
 	if bytes < 0 {
 		panic("grpcadapter: SetLimit was called with a negative number")
@@ -176,23 +177,23 @@ func (s *Answer) SetLimit(bytes int, drop bool) {
 // Unsent returns how many bytes of messages wait to be sent, counted as for SetLimit.
 func (s *Answer) Unsent() int { return s.sender.Unsent() }
 
-// OnEnd sets a function that is called once when the Answer has ended: with nil when all was sent after
-// Close, and otherwise with a status: Canceled if the client has gone, DeadlineExceeded, or why a
-// message was not sent. There is one function; f replaces it, and nil removes it. f must not block.
-// Where the method waits in Detach f is called before the status is sent.
+// OnEnd sets a function that is called once when the Answer has ended: with nil when everything was
+// sent after Close, and otherwise with a status: Canceled if the client is gone, DeadlineExceeded,
+// or why a message was not sent. There is only one function; f replaces it, and nil removes it. f
+// must not block. Where the method waits in Detach, f is called before the status is sent.
 //
-// No other method calls f, so a lock that f takes may be held while they are called. OnEnd calls f at
-// once if the Answer has ended, which it can't have in Detach's begin: a lock may be held there, but not
-// later.
+// No other method calls f, so the caller of other methods may hold a lock that f takes. OnEnd itself
+// calls f at once if the Answer has ended. That can't happen in Detach's begin: only there may the
+// lock be held for OnEnd.
 func (s *Answer) OnEnd(f func(err error)) { s.sender.OnEnd(f) }
 
-// sending is an Answer as the outlet of its sender, and as the owner of its call.
+// sending is an Answer in its role as the outlet of its sender and the owner of its call.
 type sending Answer
 
 // Gone implements [rpc.Owner]. A message that is being sent fails by itself.
 func (s *sending) Gone(err error) { s.sender.End(err, false) }
 
-// Work implements [rpc.Owner]: it is the sender's turn. A function of the program's may panic in it.
+// Work implements [rpc.Owner]: it is the sender's turn. A function of the program may panic in it.
 func (s *sending) Work() {
 	returned := false
 	defer func() {
@@ -265,12 +266,12 @@ func (s *sending) Cut() {
 // held is the end of a method that waits in Detach.
 type held struct {
 	ended   chan struct{} // closed by the last sender
-	aborted chan struct{} // closed if that can't be waited for
+	aborted chan struct{} // closed if the method can't wait for that
 	once    sync.Once     // for aborted
 }
 
-// hold is Detach where the method must not return. Its senders are goroutines of their own, which don't
-// stay when nothing is to be sent. It returns the method's result.
+// hold is Detach where the method must not return. Its senders are goroutines of their own, which
+// end when there is nothing to send. It returns the method's result.
 func (s *Answer) hold(begin func(*Answer)) error {
 	h := &held{ended: make(chan struct{}), aborted: make(chan struct{})}
 	s.held = h
@@ -306,8 +307,8 @@ func (s *sending) workHeld() {
 	over, _ = s.sender.Work()
 }
 
-// cut makes a SendMsg of the stream's fail, or the method return without waiting for it: grpc-go's
-// transport ends the SendMsg when that has returned.
+// cut makes a SendMsg of the stream fail, or the method return without waiting for it: grpc-go's
+// transport ends the SendMsg when the method has returned.
 func (h *held) cut(ctx context.Context) {
 	if !rpc.Cut(ctx) {
 		h.once.Do(func() { close(h.aborted) })

@@ -11,8 +11,8 @@ import (
 )
 
 // A door is a listener without connections that a grpc.Server serves, so that its Stop and
-// GracefulStop reach the inner server, whose calls it knows nothing of. It is open as long as that has
-// connections or calls.
+// GracefulStop reach the inner server, whose calls it doesn't know. It is open as long as the inner
+// server has connections or calls.
 //
 //	the grpc.Server            the door                               the inner server
 //	Serve: Accept              opens; GracefulStop waits for it
@@ -21,8 +21,8 @@ import (
 //	  Stop, meanwhile          Serve ends before the calls do         Stop
 //	—                          closed as unused; Serve ends
 //
-// GracefulStop waits for the group of the server's handlers, to which the door adds one: it can't wait
-// in Accept, since Stop would, too, and could not cut the wait short.
+// GracefulStop waits for the group of the server's handlers, to which the door adds one. It can't
+// wait in Accept: Stop would wait there too, and could not cut the wait short.
 type door struct {
 	inner    *rpc.Server
 	handlers *sync.WaitGroup // of the grpc.Server
@@ -72,7 +72,7 @@ func (d *door) serve(srv *grpc.Server) {
 	}
 }
 
-// Accept returns no connections, but net.ErrClosed when the door has been closed.
+// Accept never returns a connection; it returns net.ErrClosed once the door is closed.
 func (d *door) Accept() (net.Conn, error) {
 	d.once.Do(func() {
 		d.handlers.Add(1)

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connsAreNets says whether percore's connections wrap package net's. For those grpc-go does by
-// itself what serveByGRPC does for percore's.
+// connsAreNets says whether percore's connections wrap package net's. If so, grpc-go does by itself
+// what serveByGRPC does for percore's.
 const connsAreNets = false
 
 // setUserTimeout sets how long data may remain unacknowledged, in whole milliseconds (tcp(7),
-// TCP_USER_TIMEOUT). It sets it on a connection, or on a listener's sockets, from which accepted
-// connections inherit it.
+// TCP_USER_TIMEOUT). c is a connection, or a listener: accepted connections inherit the option from
+// its sockets.
 func setUserTimeout(c syscall.Conn, d time.Duration) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -33,8 +33,8 @@ func setUserTimeout(c syscall.Conn, d time.Duration) error {
 	return err
 }
 
-// acceptQueue returns how many connections wait to be accepted from a TCP listener, or that all do if
-// the kernel doesn't tell. The TCP_INFO of a listening socket has that number as tcpi_unacked
+// acceptQueue returns how many connections wait to be accepted from a TCP listener, or that all do
+// if the kernel doesn't say. TCP_INFO of a listening socket has that number in tcpi_unacked
 // (tcp_get_info in Linux's net/ipv4/tcp.c, since 2.6.26).
 func acceptQueue(l syscall.Conn) (n int64) {
 	raw, err := l.SyscallConn()

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// connsAreNets says whether percore's connections wrap package net's. For those grpc-go does by
-// itself what serveByGRPC does for percore's.
+// connsAreNets says whether percore's connections wrap package net's. If so, grpc-go does by itself
+// what serveByGRPC does for percore's.
 const connsAreNets = true
 
-// setUserTimeout is the engine's only: connections are as good without.
+// setUserTimeout needs the engine; connections work without it.
 func setUserTimeout(syscall.Conn, time.Duration) error { return errors.ErrUnsupported }
 
-// acceptQueue is asked only where setUserTimeout succeeds.
+// acceptQueue is called only where setUserTimeout succeeds.
 func acceptQueue(syscall.Conn) int64 { return 0 }

@@ -89,9 +89,10 @@ func (l countedListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// serveByGRPC serves with grpc-go's own transport. For percore's connections it does what grpc-go does
-// only for package net's, which it knows by their types: it lets them wait without a read buffer, and
-// sets TCP_USER_TIMEOUT, to grpc-go's default. Connections of other listeners pass through unchanged.
+// serveByGRPC serves with grpc-go's own transport. It does for percore's connections what grpc-go
+// does only for package net's, which it recognizes by their types: it lets them wait without a read
+// buffer, and sets TCP_USER_TIMEOUT to grpc-go's default. Connections of other listeners pass
+// through unchanged.
 func serveByGRPC(srv *grpc.Server, lis net.Listener) error {
 	return serveSockets(lis, func(l net.Listener) error {
 		if l, ok := l.(*percore.Listener); ok && !connsAreNets {
@@ -125,8 +126,9 @@ type readyConn struct {
 
 // ReadOnReady waits until there is something to read, takes a buffer of bufSize bytes from pool, and
 // reads into it once. It returns the buffer, which the caller must put back, and how many bytes were
-// read, at least one; or no buffer, 0 and the error of Read. grpc-go defines its name and signature: it
-// looks on every connection for the interface Reader of its package internal/transport/readyreader.
+// read, at least one; or no buffer, 0 and the error of Read. grpc-go defines its name and signature:
+// it checks whether a connection implements the interface Reader of its package
+// internal/transport/readyreader.
 func (c *readyConn) ReadOnReady(bufSize int, pool mem.BufferPool) (b *[]byte, n int, err error) {
 	n, err = c.ReadReady(
 		func() []byte { b = pool.Get(bufSize); return *b },

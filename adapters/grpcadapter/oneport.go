@@ -14,29 +14,29 @@ import (
 //	srv := &http.Server{Handler: grpcServer.Handler(mux)}
 //	err = httpadapter.Wrap(srv).Serve(lis)
 //
-// With httpadapter calls don't pass through net/http: package h2 gives their streams to s, for
-// the cost of a call to [Server.Serve]. That takes the handler itself in http.Server.Handler. Within
-// another handler, and where HTTP2 has no effect, calls come by [Server.ServeHTTP], for about the cost
-// that grpc-go's has there, so nothing that is around the handler is skipped.
+// With httpadapter, calls don't pass through net/http: package h2 gives their streams to s, and a
+// call costs as much as with [Server.Serve]. For that, http.Server.Handler must be this handler
+// itself. Inside another handler, and where httpadapter doesn't serve HTTP/2, calls come through
+// [Server.ServeHTTP], at about the cost of grpc-go's ServeHTTP. So nothing around the handler is
+// skipped.
 //
-// # What belongs to whom
+// # Settings
 //
-// The http.Server owns the connections. Its settings count for them: TLS, MaxHeaderBytes, IdleTimeout,
-// the limits, windows and PINGs of HTTP2Config, ConnState, ConnContext. So the options
+// The http.Server owns the connections, so its settings apply to them: TLS, MaxHeaderBytes,
+// IdleTimeout, the limits, windows and PINGs of HTTP2Config, ConnState, ConnContext. The options
 // [Creds], [ConnectionTimeout], [KeepaliveParams], [MaxConcurrentStreams], [MaxHeaderListSize],
 // [InitialWindowSize] and [InitialConnWindowSize] have no effect on them. All other options of s do:
-// interceptors, stats handlers, the tap, codecs, sizes of messages, and [KeepaliveEnforcementPolicy] on
-// connections that have had a call.
+// interceptors, stats handlers, the tap, codecs, sizes of messages, and [KeepaliveEnforcementPolicy]
+// on connections that have had a call.
 //
-// ReadTimeout and WriteTimeout don't limit calls that come by h2; those that come by ServeHTTP are
-// requests, which they do limit. The context of a call is that of its request with ServeHTTP, and
-// otherwise a new one, so that BaseContext and ConnContext have no effect on it. peer.FromContext
-// has credentials.TLSInfo for connections over TLS. A stats.Handler gets ConnBegin when a connection
-// has its first call, and ConnEnd at its end; with ServeHTTP both for each call, as from grpc-go. A
-// panic of a handler ends its call and goes to the log, as net/http does it; in Serve it ends the
-// program.
+// ReadTimeout and WriteTimeout limit calls only if they come through ServeHTTP, as requests, not
+// through h2. With ServeHTTP, a call has the context of its request; otherwise it has a new one, so
+// BaseContext and ConnContext have no effect on it. peer.FromContext has credentials.TLSInfo for TLS
+// connections. A stats.Handler gets ConnBegin when a connection has its first call, and ConnEnd at
+// its end; with ServeHTTP it gets both for each call, as from grpc-go. If a handler panics, its call
+// ends and the panic is logged, as in net/http; in Serve a panic ends the program.
 //
-// To stop, shut the http.Server down: it tells clients to go (GOAWAY), and waits for their calls, as
+// To stop, shut down the http.Server: it sends clients away (GOAWAY) and waits for their calls, as
 // it does in a handover. [Server.GracefulStop] refuses later calls with codes.Unavailable and waits
 // for handlers; connections stay open. [Server.Stop] closes the connections that have had calls.
 func (s *Server) Handler(next http.Handler) http.Handler {
@@ -45,14 +45,14 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 	return &streamPortHandler{portHandler{s, next}, s}
 }
 
-// Handler is [Server.Handler] for the calls of the grpc.Server. Wherever that says what an option does
-// or does not, it is the same for the grpc.Server's. Stop and GracefulStop are srv.Stop and
-// srv.GracefulStop; a goroutine waits for them from the first Serve of the http.Server on.
+// Handler is [Server.Handler] for the calls of the grpc.Server, whose options have an effect, or
+// none, in the same way. Stop and GracefulStop are srv.Stop and srv.GracefulStop; a goroutine waits
+// for them from the first Serve of the http.Server on.
 //
 // If the server can't be served past grpc-go's transport (see [WrappedServer.Refusal]), calls go to the
 // ServeHTTP of the grpc.Server.
 //
-// Services are registered before the http.Server serves.
+// Register services before the http.Server serves.
 func (s *WrappedServer) Handler(next http.Handler) http.Handler {
 	refuseNil(next == nil, "Handler", "http.Handler", "http.DefaultServeMux or http.NotFoundHandler() may be what you mean")
 	s.used.Store(true)
@@ -66,8 +66,8 @@ func (s *WrappedServer) Handler(next http.Handler) http.Handler {
 // and for handlers around it. It needs HTTP/2 and full-duplex bodies, which net/http has there. See
 // [Server.Handler].
 //
-// At a deadline the client gets the status when the handler has returned, whereas Serve sends it at
-// once.
+// When a deadline passes, the client gets the status only after the handler has returned; Serve
+// sends it at once.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	checkHTTP(w, r)
 	s.rpc.ServeHTTP(w, r)
@@ -93,7 +93,7 @@ func (s *WrappedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.inner.ServeHTTP(w, r)
 }
 
-// shared returns what serves the streams of an http.Server.
+// shared returns the handler that serves the streams of an http.Server.
 func (s *Server) shared() h2.Handler { return s.rpc.Shared() }
 
 func (s *WrappedServer) shared() h2.Handler {
@@ -101,8 +101,8 @@ func (s *WrappedServer) shared() h2.Handler {
 	return s.inner.Shared()
 }
 
-// host makes srv's stops reach the inner server as long as the program runs, since it has no listener
-// that could end.
+// host lets srv's Stop and GracefulStop reach the inner server for as long as the program runs,
+// since there is no listener that could end.
 func (s *WrappedServer) host() {
 	s.hosting.Do(func() {
 		if s.enter() == nil { // stopped already
@@ -116,7 +116,7 @@ type portHandler struct {
 	calls, next http.Handler
 }
 
-// streamPortHandler is a portHandler whose calls are taken below net/http, too.
+// streamPortHandler is a portHandler that also takes calls below net/http.
 type streamPortHandler struct {
 	portHandler
 	below interface{ shared() h2.Handler }

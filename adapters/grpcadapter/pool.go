@@ -9,28 +9,29 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// bufferPool is percore's default pool in the form that mem.NewBuffer takes. Unlike grpc-go's own, it
-// doesn't overwrite a buffer with zeros before each use. Percore's pool has buffers of 1 MiB at most;
-// longer ones are from long. Package mem doesn't pool what is shorter than 1 KiB, nor does bufferPool.
+// bufferPool is percore's default pool in the form that mem.NewBuffer takes. Unlike grpc-go's pool,
+// it doesn't overwrite a buffer with zeros before each use. percore's pool has buffers of at most 1
+// MiB; longer ones are from long. Like package mem, bufferPool doesn't pool buffers shorter than 1
+// KiB.
 type bufferPool struct{}
 
 // keptBytesMax is the largest capacity that percore's pool keeps.
 const keptBytesMax = 1 << 20
 
-// long has buffers of twice the length each. The first are a little longer than 1 MiB because messages
-// with that much in them are, and so with the others.
+// long has a pool for each length, each twice the one before. Each is a little longer than a power
+// of two, because a message with 1 MiB of content, for example, is.
 var long [longClasses]sync.Pool // *[]byte
 
 const (
 	longBytesMin = keptBytesMax + keptBytesMax/16
-	longClasses  = 7 // up to 68 MiB; what is longer is left to the collector
+	longClasses  = 7 // up to 68 MiB; longer ones are left to the collector
 )
 
 // longClass returns the class of the shortest buffers that are long enough. It may not exist.
 func longClass(length int) int { return bits.Len(uint(length-1) / longBytesMin) }
 
-// grpcPool is the default pool when this package is initialized: grpc-go's, unless a package that is
-// initialized before has replaced it.
+// grpcPool is the default pool when this package is initialized: grpc-go's, unless a package that
+// was initialized earlier has replaced it.
 var grpcPool = mem.DefaultBufferPool()
 
 // Get returns a buffer of the given length.

@@ -28,14 +28,16 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter/internal/innards"
 )
 
-// This file proves, once per process, that the grpc-go that the program runs with is one whose servers
-// this package can stand in for:
+// This file proves, once per process, that this package can stand in for servers of the grpc-go
+// version that the program runs with:
 //
 //  1. Types: innards.Check.
-//  2. Contexts: what grpc-go puts into them is known, and channelz is off, which counts calls.
-//  3. Stops: the server's own Stop and GracefulStop end what is served here.
-//  4. Calls: a server with all kinds of hooks and limits gets the same calls through grpc-go's transport
-//     and past it. The client's results, and all that the server sees, must be the same.
+//  2. Contexts: this package knows what grpc-go puts into them, and channelz, which counts calls, is
+//     off.
+//  3. Stops: the server's own Stop and GracefulStop end the calls served here.
+//  4. Calls: a server with all kinds of hooks and limits gets the same calls through grpc-go's
+//     transport and past it. The client's results, and everything that the server sees, must be the
+//     same.
 //
 // A grpc.ClientConn makes the calls, on connections in memory.
 

@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 )
 
-// An Option is an option of [NewServer]. Those that grpc-go doesn't have, [LimitWork] and
-// [DetachInterceptors], are options of [Wrap], too.
+// An Option is an option of [NewServer]. [LimitWork] and [DetachInterceptors], which grpc-go doesn't
+// have, are also options of [Wrap].
 type Option interface{ applyToServer(*rpc.Config) }
 
 // serverOption is an Option that is a function.
@@ -41,12 +41,12 @@ func ChainStreamInterceptor(all ...grpc.StreamServerInterceptor) Option {
 	return serverOption(func(s *rpc.Config) { s.Stream = append(s.Stream, all...) })
 }
 
-// DetachInterceptors lets stream interceptors return when the method does although [Detach] lets the
-// call go on. To an interceptor that looks at the method's result, the call has ended then, without an
-// error. Wrappers that it has put around the stream see the messages that follow, one at a time. If it
-// must know of the end it can register a function with context.AfterFunc and the stream's context, which
-// ends with the call, or be a [StatsHandler]. Without this option the method waits in Detach if there
-// are stream interceptors.
+// DetachInterceptors lets stream interceptors return when the method does, although [Detach] lets
+// the call go on. An interceptor that looks at the method's result then sees the call end without an
+// error. Its wrappers around the stream see the messages that follow, one at a time. If it must know
+// when the call really ends, it can use context.AfterFunc with the stream's context, which ends with
+// the call, or be a [StatsHandler]. Without this option the method waits in Detach if there are
+// stream interceptors.
 func DetachInterceptors() Option {
 	return addedOption(func(c *rpc.Config) { c.DetachInterceptors = true })
 }
@@ -61,7 +61,8 @@ func StatsHandler(h stats.Handler) Option {
 	})
 }
 
-// InTapHandle is grpc.InTapHandle. h is called where a connection is read: it holds up other calls.
+// InTapHandle is grpc.InTapHandle. h is called by the goroutine that reads a connection, so it holds
+// up other calls.
 func InTapHandle(h tap.ServerInHandle) Option {
 	return serverOption(func(s *rpc.Config) {
 		if s.Tap != nil {
@@ -71,31 +72,31 @@ func InTapHandle(h tap.ServerInHandle) Option {
 	})
 }
 
-// Creds is grpc.Creds. Connections of percore over the TLS of package credentials hold no goroutine
-// while they wait; those of other credentials have one that reads.
+// Creds is grpc.Creds. percore's connections with the TLS of package credentials hold no goroutine
+// while they wait; connections with other credentials have one that reads.
 func Creds(c credentials.TransportCredentials) Option {
 	return serverOption(func(s *rpc.Config) { s.Creds = c })
 }
 
-// MaxRecvMsgSize is grpc.MaxRecvMsgSize: the longest message that is received, in bytes. Without it
-// that is 4 MiB.
+// MaxRecvMsgSize is grpc.MaxRecvMsgSize: the longest message that is received, in bytes. The default
+// is 4 MiB.
 func MaxRecvMsgSize(bytes int) Option {
 	return serverOption(func(s *rpc.Config) { s.RecvBytesMax = bytes })
 }
 
-// MaxSendMsgSize is grpc.MaxSendMsgSize: the longest message that is sent, in bytes. Without it that
-// is math.MaxInt32.
+// MaxSendMsgSize is grpc.MaxSendMsgSize: the longest message that is sent, in bytes. The default is
+// math.MaxInt32.
 func MaxSendMsgSize(bytes int) Option {
 	return serverOption(func(s *rpc.Config) { s.SendBytesMax = bytes })
 }
 
 // KeepaliveParams is grpc.KeepaliveParams. As in grpc-go, TCP_USER_TIMEOUT (tcp(7)) is set to
-// kp.Timeout, 20 seconds if that is 0 or without this option, so that data which is not acknowledged
-// in time ends the connection. It is left alone if kp.Time is so large (math.MaxInt64) that the server
-// never pings.
+// kp.Timeout, or to 20 seconds if that is 0 or without this option, so the connection ends if data
+// is not acknowledged in time. It is left alone if kp.Time is so large (math.MaxInt64) that the
+// server never pings.
 func KeepaliveParams(kp keepalive.ServerParameters) Option {
 	if kp.Time > 0 {
-		kp.Time = max(kp.Time, time.Second) // grpc-go's least
+		kp.Time = max(kp.Time, time.Second) // grpc-go's minimum
 	}
 	return serverOption(func(s *rpc.Config) { s.Keepalive = kp })
 }
@@ -115,7 +116,7 @@ func MaxConcurrentStreams(n uint32) Option {
 }
 
 // MaxHeaderListSize is grpc.MaxHeaderListSize: how long the header of a request may be, counted as
-// in RFC 9113, section 6.5.2. Without it that is 1 MiB; grpc-go allows 16 MiB.
+// in RFC 9113, section 6.5.2. The default is 1 MiB; grpc-go allows 16 MiB.
 func MaxHeaderListSize(bytes uint32) Option {
 	return serverOption(func(s *rpc.Config) { s.HeaderBytes = bytes })
 }
@@ -146,27 +147,27 @@ func WaitForHandlers(wait bool) Option {
 }
 
 // ConnectionTimeout is grpc.ConnectionTimeout: how long the handshakes of credentials and HTTP/2 may
-// take together. Without it that is two minutes.
+// take together. The default is two minutes.
 func ConnectionTimeout(d time.Duration) Option {
 	return serverOption(func(s *rpc.Config) { s.BeginTimeout = d })
 }
 
-// InitialWindowSize is grpc.InitialWindowSize: how many bytes a client may send on a stream before the
-// handler has read them. Values below 64 KiB are ignored. Without it that is 256 KiB. Unlike grpc-go's,
-// this window does not grow by itself.
+// InitialWindowSize is grpc.InitialWindowSize: how many bytes a client may send on a stream before
+// the handler has read them. Values below 64 KiB are ignored. The default is 256 KiB. Unlike
+// grpc-go's, this window does not grow by itself.
 func InitialWindowSize(bytes int32) Option {
 	return serverOption(func(s *rpc.Config) { setWindow(&s.StreamWindow, bytes) })
 }
 
 // InitialConnWindowSize is grpc.InitialConnWindowSize: how many bytes a client may send on all
-// streams of a connection before the handlers have read them. Values below 64 KiB are ignored.
-// Without it there is no limit but those of the streams. Unlike grpc-go's, this window is only given
-// back as handlers read, so a handler that reads nothing can hold up others.
+// streams of a connection before the handlers have read them. Values below 64 KiB are ignored. By
+// default only the streams have limits. Unlike grpc-go's, this window is only given back as handlers
+// read, so a handler that reads nothing can hold up others.
 func InitialConnWindowSize(bytes int32) Option {
 	return serverOption(func(s *rpc.Config) { setWindow(&s.ConnWindow, bytes) })
 }
 
-// setWindow sets a window, as grpc-go does: to no less than HTTP/2 begins with.
+// setWindow sets a window, as grpc-go does: never to less than HTTP/2's initial window.
 func setWindow(to *int32, bytes int32) {
 	if bytes >= math.MaxUint16 {
 		*to = bytes

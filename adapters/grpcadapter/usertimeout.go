@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore"
 )
 
-// userTimeout is the TCP_USER_TIMEOUT of connections (tcp(7)): data that is not acknowledged in time
-// ends them. grpc-go sets it on package net's. 0: left alone.
+// userTimeout is the TCP_USER_TIMEOUT of connections (tcp(7)): they end if data is not acknowledged
+// in time. grpc-go sets it on package net's connections. 0: left alone.
 type userTimeout time.Duration
 
 const (
@@ -32,7 +32,7 @@ func userTimeoutOf(every, timeout time.Duration) userTimeout {
 	return userTimeout(timeout)
 }
 
-// set sets the option on a connection, which is as good without if that fails.
+// set sets the option on a connection, which works without it if that fails.
 func (t userTimeout) set(c net.Conn) {
 	socket, ok := c.(syscall.Conn)
 	if !ok || t <= 0 {
@@ -43,8 +43,8 @@ func (t userTimeout) set(c net.Conn) {
 	}
 }
 
-// dial returns dial with the option set on its connections: afterwards, since before connect it would
-// limit the time for that, too.
+// dial returns a dial that sets the option on its connections, after they are connected: set
+// earlier, it would also limit the time for connecting.
 func (t userTimeout) dial(dial func(context.Context, string) (net.Conn, error)) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		c, err := dial(ctx, addr)
@@ -55,9 +55,9 @@ func (t userTimeout) dial(dial func(context.Context, string) (net.Conn, error)) 
 	}
 }
 
-// acceptedTimeout is the userTimeout of a listener's connections. Those of a percore.Listener inherit it
-// from its sockets, without a system call, unless the kernel had connected them before that: when a
-// server begins, as after a restart, clients may wait already.
+// acceptedTimeout is the userTimeout of a listener's connections. Connections of a percore.Listener
+// inherit it from its sockets, without a system call, unless the kernel connected them before it was
+// set: when a server starts, as after a restart, clients may already be waiting.
 type acceptedTimeout struct {
 	userTimeout
 	left atomic.Int64 // at most how many of the next connections don't have it

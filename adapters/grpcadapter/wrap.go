@@ -21,11 +21,11 @@ import (
 var logger = grpclog.Component("grpcadapter")
 
 type wrapping struct {
-	// probe returns why servers can't be served past grpc-go's transport, or what their contexts need.
-	// Tests replace it, and logf.
+	// probe returns why servers can't be served past grpc-go's transport, or the keys that their
+	// contexts need. Tests replace it, and logf.
 	probe  func() (*innards.Keys, error)
 	logf   func(format string, args ...any)
-	hidden bool // the proof's own: its calls are no figures of the process
+	hidden bool // the proof's own: its calls are not counted
 
 	added rpc.Config // what the options of Wrap set, and nothing else
 }
@@ -57,34 +57,33 @@ type WrappedServer struct {
 	serving int   // calls of Serve that use it, and host
 }
 
-// Wrap returns a server that serves srv's calls past grpc-go's transport, on package h2: with the
-// services, options and handlers of srv, for less CPU time, and without a goroutine or a buffer for
-// connections that wait. docs/DIFFERENCES.md lists what differs. srv is configured as usual, and
-// services are registered with it before the first Serve. Wrap a server once. Options are those that
-// grpc-go doesn't have, [LimitWork] and [DetachInterceptors]. It panics if srv is nil, and if there is
-// another option, which belongs in grpc.NewServer.
+// Wrap returns a server that serves srv's calls past grpc-go's transport, with package h2: with the
+// services, options and handlers of srv, with less CPU time, and without a goroutine or a buffer for
+// waiting connections. docs/DIFFERENCES.md lists what differs. Configure srv as usual, and register
+// services with it before the first Serve. Wrap a server only once. The options may be [LimitWork]
+// and [DetachInterceptors], which grpc-go doesn't have. Wrap panics if srv is nil, and for any other
+// option, which belongs in grpc.NewServer.
 //
-// Wrap is experimental, and stays so after v1.0: a grpc.Server keeps its services and options to
-// itself, in private fields. The first Serve of the process proves that this package knows the grpc-go
-// that it runs with: all fields of a grpc.Server and its options are those that it understands, and
-// calls that are made in memory, to grpc-go's transport and past it, have the same results. That takes
-// 20 to 60 ms. If the proof fails, or the server has an option that can't be obeyed here, grpc-go's
-// transport serves, and the options of Wrap do not hold. A line in gRPC's log says why, and that
-// LimitWork does not hold if it was given; so does [WrappedServer.Refusal]. [NewServer] needs public
-// names only.
+// Wrap is experimental, and stays so after v1.0: a grpc.Server keeps its services and options in
+// private fields. The first Serve of the process proves that this package knows the grpc-go that it
+// runs with: it must understand all fields of a grpc.Server and its options, and calls in memory, to
+// grpc-go's transport and past it, must have the same results. That takes 20 to 60 ms. If the proof
+// fails, or the server has an option that can't be obeyed here, grpc-go's transport serves, and the
+// options of Wrap have no effect. A line in gRPC's log says why, and that LimitWork has no effect if
+// it was given; so does [WrappedServer.Refusal]. [NewServer] needs only public names.
 //
-// Where grpc-go's transport serves, connections of percore wait without its read buffer of 32 KiB,
+// Where grpc-go's transport serves, percore's connections wait without its read buffer of 32 KiB,
 // except over TLS, and their TCP_USER_TIMEOUT is 20 seconds, whatever keep-alive parameters srv has.
-// It does that by itself for package net's connections only.
+// By itself, grpc-go does that only for package net's connections.
 //
-// These are refused: the options RPCCompressor, RPCDecompressor, WaitForHandlers and
-// MaxHeaderListSize(0); credentials of xDS; binary logs and xDS filters, which have no public option;
-// grpc.EnableTracing; GRPC_GO_SERVER_GOROUTINE_LABELS and GRPC_BINARY_LOG_FILTER in the environment. So
-// is everything while channelz is on, as it is in programs that import
-// google.golang.org/grpc/channelz/service, because it would see no calls.
+// Wrap refuses the options RPCCompressor, RPCDecompressor, WaitForHandlers and MaxHeaderListSize(0);
+// xDS credentials; binary logs and xDS filters, which have no public option; grpc.EnableTracing; and
+// GRPC_GO_SERVER_GOROUTINE_LABELS and GRPC_BINARY_LOG_FILTER in the environment. It refuses
+// everything while channelz is on, as in programs that import
+// google.golang.org/grpc/channelz/service, because channelz would see no calls.
 //
-// If srv's own Serve is called instead, Wrap has no effect; a line in gRPC's log says so. srv.Stop and
-// srv.GracefulStop also end what the WrappedServer serves.
+// If srv's own Serve is called instead, Wrap has no effect; a line in gRPC's log says so. srv.Stop
+// and srv.GracefulStop also stop the WrappedServer.
 func Wrap(srv *grpc.Server, opts ...Option) *WrappedServer {
 	return wrap(srv, func(w *wrapping) { w.add(opts) })
 }
@@ -114,13 +113,12 @@ func wrap(srv *grpc.Server, changes ...func(*wrapping)) *WrappedServer {
 	return s
 }
 
-// Serve serves the connections of lis, as grpc.Server.Serve does: it returns when lis fails, with its
-// error, or nil after Stop or GracefulStop when these have ended; grpc.ErrServerStopped if it was
-// called later than they. It closes lis. It may be called for several listeners. As with srv.Serve, no
-// services may be registered any more.
+// Serve serves the connections of lis, as grpc.Server.Serve does. When lis fails it returns the
+// error of lis. After Stop or GracefulStop it returns nil once these have ended, or
+// grpc.ErrServerStopped if it was called after them. It closes lis. It may be called for several
+// listeners. As with srv.Serve, services can't be registered afterwards.
 //
-// A listener with several sockets (see percore.Listener.PerLoop) is accepted from by one goroutine for
-// each.
+// If lis has several sockets (see percore.Listener.PerLoop), one goroutine for each accepts.
 func (s *WrappedServer) Serve(lis net.Listener) error {
 	switch {
 	case s == nil || s.srv == nil:
@@ -165,7 +163,8 @@ func (s *WrappedServer) GracefulStop() {
 }
 
 // RegisterOnDrain registers a function as [Server.RegisterOnDrain] does. Where grpc-go's transport
-// serves, the grpc.Server's own GracefulStop calls none, so call the WrappedServer's.
+// serves, the grpc.Server's own GracefulStop doesn't call the functions, so call GracefulStop of the
+// WrappedServer.
 func (s *WrappedServer) RegisterOnDrain(f func()) {
 	if s == nil || s.srv == nil {
 		panic("grpcadapter: RegisterOnDrain was called for a WrappedServer that Wrap has not made")
@@ -174,8 +173,8 @@ func (s *WrappedServer) RegisterOnDrain(f func()) {
 	s.drains.Add(f)
 }
 
-// HandOver is for package handover: see [Server.HandOver]. Clients whose connections grpc-go's transport
-// serves are told by GracefulStop.
+// HandOver is for package handover: see [Server.HandOver]. Where grpc-go's transport serves, clients
+// are told only by GracefulStop.
 func (s *WrappedServer) HandOver(context.Context, net.Listener, func([]percore.WaitingConn) error) error {
 	s.drains.Call()
 	if s.decision.Do(s.decide); s.inner != nil {
@@ -184,14 +183,14 @@ func (s *WrappedServer) HandOver(context.Context, net.Listener, func([]percore.W
 	return nil
 }
 
-// Refusal returns why the server is not served past grpc-go's transport, or nil if it is. It finds
-// that out if nothing has been served yet.
+// Refusal returns why the server is not served past grpc-go's transport, or nil if it is. If nothing
+// has been served yet, it finds that out now.
 func (s *WrappedServer) Refusal() error {
 	s.decision.Do(s.decide)
 	return s.refusal
 }
 
-// Stats returns the figures of what is served past grpc-go's transport, as [Server.Stats] does.
+// Stats returns the counters of calls served past grpc-go's transport, as [Server.Stats] does.
 func (s *WrappedServer) Stats() Stats {
 	s.decision.Do(s.decide)
 	if s.inner == nil {
@@ -200,8 +199,9 @@ func (s *WrappedServer) Stats() Stats {
 	return Stats(s.inner.Stats())
 }
 
-// A program that calls the grpc.Server's own Serve is noticed by looking at that server a few times:
-// grpc-go calls nothing of ours there. Programs serve soon after Wrap, within seconds at most.
+// The only way to notice that a program calls the grpc.Server's own Serve is to look at that server
+// a few times: grpc-go calls none of this package's code there. Programs serve soon after Wrap,
+// within seconds at most.
 const (
 	bypassCheckFirst = 500 * time.Millisecond // and twice as long each time
 	bypassCheckLast  = time.Minute
