@@ -13,21 +13,21 @@ import (
 type Answer struct {
 	Status int
 
-	// Fields are all fields but :status, in the order in which they came. They stay valid.
+	// Fields are all fields except :status, in the order in which they came. They stay valid.
 	Fields []Field
 
 	// End says that there is neither a body nor trailers.
 	End bool
 }
 
-// clientPart is what only a stream of a client has.
+// clientPart is the part that only a client's streams have.
 type clientPart struct {
 	extras  extras // of the stream
 	cond    cond
 	answer  Answer
 	interim func(status int, fields []Field)
 	ignored int      // bytes of interim answers, if interim is nil
-	awaited int      // AwaitEnd waits, and so many bytes of the body end that, too; 0: it doesn't
+	awaited int      // this many bytes of the body end AwaitEnd's wait, too; 0: it doesn't wait
 	memory  [4]Field // of a short header, with the trailers behind it
 	used    uint8    // of memory
 	late    bool     // the deadline of the answer has passed before it
@@ -38,7 +38,7 @@ type clientPart struct {
 
 var clientParts = sync.Pool{New: func() any { return new(clientPart) }}
 
-// makeClientPart gives a stream that is new what a client's has besides.
+// makeClientPart adds a client's part to a new stream.
 func makeClientPart(s *Stream) *clientPart {
 	if s.extras == nil {
 		p := clientParts.Get().(*clientPart)
@@ -48,7 +48,7 @@ func makeClientPart(s *Stream) *clientPart {
 	return s.extras.client
 }
 
-// awaits reports whether the goroutine that waits needs more than so many bytes. p may be nil.
+// awaits reports whether the waiting goroutine needs more than the given bytes. p may be nil.
 func (p *clientPart) awaits(bytes int) bool { return p != nil && bytes < p.awaited }
 
 // keep returns a copy of fields.
@@ -98,14 +98,14 @@ func (p *clientPart) interimLocked(ev *http2.Event) {
 	}
 }
 
-// errInterims is for a server that sends so many interim answers that they are longer than a header may
-// be. The words are net/http's.
+// errInterims is for a server whose interim answers are together longer than a header may be. The text
+// is net/http's.
 var errInterims = errors.New("header list too large")
 
 // errNoClient is for a server's stream.
 var errNoClient = errors.New("h2: Answer was called for a stream that no client has opened")
 
-// Answer waits for the header of the answer. Its errors are those of Read.
+// Answer waits for the header of the answer. It fails with the errors of Read.
 func (s *Stream) Answer() (Answer, error) {
 	for s.lockUnlessWhole() {
 		if answer, err := s.headerLocked(); err != nil || answer.Status != 0 {
@@ -139,8 +139,8 @@ func (s *Stream) headerLocked() (Answer, error) {
 }
 
 // SetAnswerDeadline sets the time after which Answer fails permanently with os.ErrDeadlineExceeded, if
-// the answer's header has not come by then. A later time means nothing. It takes the place of
-// SetReadDeadline's deadline, and the other way round. The zero time removes it.
+// the answer's header has not come by then. It has no effect once the header is there. It replaces the
+// deadline of SetReadDeadline, and the other way round. The zero time removes it.
 func (s *Stream) SetAnswerDeadline(t time.Time) error {
 	return s.setDeadline(readDeadline, t, func(s *Stream) {
 		if x := s.extras; x.client != nil && x.client.answer.Status == 0 {
@@ -150,9 +150,10 @@ func (s *Stream) SetAnswerDeadline(t time.Time) error {
 	})
 }
 
-// OnInterim makes f be called with each interim answer that comes from now on, before Answer returns. To
-// see all of them, call it before Open. f must not block, nor call methods of s that do: it holds up the
-// connection's other streams. fields are valid until it returns. A server's stream has none.
+// OnInterim registers f, which is called with each interim answer that comes from now on, before
+// Answer returns. To see all of them, call OnInterim before Open. f must not block, nor call methods
+// of s that do: it holds up the connection's other streams. fields are valid until f returns. A
+// server's stream has no interim answers.
 func (s *Stream) OnInterim(f func(status int, fields []Field)) {
 	if s.conn == nil {
 		makeClientPart(s).interim = f
@@ -165,9 +166,9 @@ func (s *Stream) OnInterim(f func(status int, fields []Field)) {
 	}
 }
 
-// AwaitEnd waits until the answer has come to its end, so that neither Answer nor Read wait, or until
-// most bytes of its body are there, or the stream has ended early. For a short answer that is cheaper
-// than to wait for its parts.
+// AwaitEnd waits until the whole answer has come, so that neither Answer nor Read wait, or until most
+// bytes of its body are there, or the stream has ended early. For a short answer that is cheaper than
+// waiting for its parts.
 func (s *Stream) AwaitEnd(most int) {
 	most = max(most, 1)
 	for s.lockUnlessWhole() {
@@ -186,10 +187,9 @@ func (s *Stream) AwaitEnd(most int) {
 	}
 }
 
-// Close ends a stream of a client, unless it has ended: it is reset with Cancel, or with NoError if the
-// answer has come to its end. Bytes that are not
-// read are dropped. All calls fail afterwards. Without it the memory of what was not read is lost, and
-// so is the server's credit for it.
+// Close ends a client's stream, unless it has already ended: it resets the stream with Cancel, or with
+// NoError if the whole answer has come. Unread bytes are dropped. All calls fail afterwards. Without
+// Close, the memory of unread bytes is lost, and so is the server's credit for them.
 func (s *Stream) Close() {
 	c := s.conn
 	if c == nil {
@@ -206,7 +206,7 @@ func (s *Stream) Close() {
 	if !s.core.Ended() {
 		code := Cancel
 		if s.core.ReadEnded() {
-			code = NoError // the server has answered, and wants no more: proxies count the others as failures
+			code = NoError // the server has answered, and wants no more: proxies count other codes as failures
 		}
 		s.resetSoonLocked(code, nil)
 	}
@@ -214,10 +214,10 @@ func (s *Stream) Close() {
 	s.discardLocked()
 }
 
-// Release is Close for a stream that no other goroutine knows. If it reports true the memory that the
-// stream has taken serves others: the Fields of its Answer and its Trailers are not valid any more, and
-// s may be used for another Open once it is the zero Stream again. Otherwise the connection or a
-// deadline may be about to touch s, or it has not ended well: leave it to the garbage collector.
+// Release is Close for a stream that no other goroutine knows. If it reports true, the stream's memory
+// is used for others: the Fields of its Answer and its Trailers are no longer valid, and s may be used
+// for another Open once it is set to the zero Stream. Otherwise the connection or a deadline may be
+// about to touch s, or the stream ended early: leave it to the garbage collector.
 func (s *Stream) Release() bool {
 	s.Close()
 	if !s.whole.Load() || s.cond.due.Load() {

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// A ClientConfig configures a Client. The zero value is ready: each field that is zero has the default
-// that its comment names. It is copied.
+// A ClientConfig configures a Client. The zero value is ready to use: a field that is zero has the
+// default that its comment names. It is copied.
 type ClientConfig struct {
 	// HeaderBytes and HeaderFields limit the fields of an answer's header and of its trailers: 64 KiB,
-	// with 32 bytes for each besides its name and value, and 500. A stream whose answer has more is reset,
-	// and so is one whose interim answers have more together, unless [Stream.OnInterim] takes them.
+	// with 32 bytes for each besides its name and value, and 500. A stream is reset if its answer has
+	// more, or if its interim answers have more in total and [Stream.OnInterim] doesn't take them.
 	HeaderBytes  int
 	HeaderFields int
 
 	// StreamWindow is how many bytes of an answer's body the server may send ahead of Read: 1 MiB.
-	// ConnWindow is the same for all streams of a connection together: 32 MiB, so that some bodies that
-	// are not read don't stop the others.
+	// ConnWindow is the same for all streams of a connection together: 32 MiB, so that a few unread
+	// bodies don't stop the others.
 	StreamWindow int
 	ConnWindow   int
 
-	// CreditOnReceipt makes ConnWindow limit what is under way instead: the server gets credit for the
-	// connection when bytes have come, so streams that are not read never hold up others. A connection
-	// then holds up to StreamWindow for each of its streams.
+	// CreditOnReceipt makes ConnWindow limit only bytes on their way: the server gets credit for the
+	// connection as soon as bytes have come, so unread streams never hold up others. A connection then
+	// holds up to StreamWindow for each of its streams.
 	CreditOnReceipt bool
 
-	// AnswerEnds makes Send and Write fail with ErrEnded once the whole answer has come, even those that
-	// wait, as gRPC has it. Otherwise the server may go on to take the request's body.
+	// AnswerEnds makes Send and Write, even those already waiting, fail with ErrEnded once the whole
+	// answer has come, as in gRPC. Otherwise the server may go on taking the request's body.
 	AnswerEnds bool
 
 	// FrameBytes is the longest frame that a server may send, and SendFrameBytes the longest that it
@@ -50,18 +50,18 @@ type ClientConfig struct {
 	// Negative: no limit.
 	WriteTimeout time.Duration
 
-	// PingAfter, if not 0, is how long a connection with streams may be silent before it is tested with
-	// a PING, which must be answered within PingTimeout: 15 s. With PingIdle that goes for connections
-	// without streams, too.
+	// PingAfter, if not 0, is how long a connection with streams may be silent before it is tested with a
+	// PING, which must be answered within PingTimeout: 15 s. PingIdle extends that to connections without
+	// streams.
 	PingAfter   time.Duration
 	PingTimeout time.Duration
 	PingIdle    bool
 
-	// PingResets makes streams that are reset with Cancel count as open, as far as Quota goes, until the
-	// server has answered a PING behind the first of them. So calls leave a connection whose server has
-	// gone silent, as with net/http. A stream doesn't count if HEADERS or DATA of any have come since it
-	// was opened, or if none have since the last PING was answered: gRPC's servers close connections that
-	// send more PINGs than that.
+	// PingResets makes streams that were reset with Cancel count as open for Quota, until the server has
+	// answered a PING sent after the first of them. So calls leave a connection whose server has gone
+	// silent, as with net/http. A stream doesn't count if HEADERS or DATA of any stream have come since
+	// it was opened, or if none have come since the last PING was answered: gRPC's servers close
+	// connections that send more PINGs than that.
 	PingResets bool
 
 	// Reserve makes Attach reserve a stream: see [Conn.Reserve].
@@ -100,8 +100,8 @@ func (c *ClientConfig) config() Config {
 	return to
 }
 
-// A Client has connections on which this side opens the streams. Make it with NewClient. All methods are
-// safe for concurrent use, and none blocks.
+// A Client has connections on which this side opens the streams. Make it with NewClient. All methods
+// are safe for concurrent use, and never block.
 //
 //	client := h2.NewClient(h2.ClientConfig{})
 //	conn, err := client.Attach(nc, nil)
@@ -114,13 +114,12 @@ func (c *ClientConfig) config() Config {
 //	...
 //	body, err := io.ReadAll(&s)
 //
-// A stream is opened and written by its caller's goroutine, and what comes for it is handed to it by a
-// goroutine of a pool, which reads for all. A connection that waits holds neither a goroutine nor a
-// buffer.
+// The caller's goroutine opens and writes a stream. A goroutine of a pool reads for all streams, and
+// hands each what comes for it. A connection that waits holds neither a goroutine nor a buffer.
 type Client struct{ conns *Server } // a Server without listeners and handlers
 
-// NewClient makes a client. It panics if a field of config is negative whose comment gives that no
-// meaning.
+// NewClient makes a client. It panics if a field of config is negative, unless its comment gives that
+// a meaning.
 func NewClient(config ClientConfig) *Client {
 	to := config.config()
 	if err := to.check(); err != nil {
@@ -132,8 +131,8 @@ func NewClient(config ClientConfig) *Client {
 }
 
 // Attach gives the client a connection to a server that speaks HTTP/2. nc is a *percore.Conn, as a
-// percore.Dialer makes it, or a *tls.Conn above one, after the handshake, or any other connection, which
-// is read from by a goroutine. From then on the client owns it. user is what the Conn's User returns.
+// percore.Dialer makes it, or a *tls.Conn above one, after the handshake, or any other connection, for
+// which a goroutine reads. From then on the client owns it. The Conn's User returns user.
 func (cl *Client) Attach(nc net.Conn, user any) (*Conn, error) {
 	return cl.conns.Attach(nc, nil, user)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // clock has the times of a connection. One alarm serves all of them: the read deadline of the
-// connection below. It is an entry of the loop's wheel, and wakes a connection that waits.
+// connection below. It is an entry in the loop's wheel, and wakes a waiting connection.
 //
 //	since      limit          what is due
 //	quietAt    BeginTimeout   fail, unless the peer's SETTINGS have come; or since heardAt, if a stream is open
@@ -21,14 +21,14 @@ import (
 //	hungUpAt   lingerTime     fail; after WriteTimeout if the client had stopped taking anything
 //	cutAt      lingerTime     fail: nothing can be sent any more, and what was left to read is read
 //
-// The alarm may go off before anything is due, and is set again then. So a busy connection sets it once
-// a second at most.
+// The alarm may go off before anything is due, and is then set again. So a busy connection sets it at
+// most once a second.
 type clock struct {
 	// guarded by mu
 	alarmAt  int64   // 0: not set
 	quietAt  int64   // since when there is no stream; 0: there is one
 	pingedAt int64   // when a PING was sent that is not answered; 0: none
-	heardAt  int64   // when bytes have come last
+	heardAt  int64   // when bytes last came
 	ends     *ending // nil: all zero
 }
 
@@ -37,7 +37,7 @@ const (
 	lingerTime = time.Second // net/http's goAwayTimeout
 
 	// hurryTime replaces Config.DrainTime and lingerTime when another client waits for this connection's
-	// place. The client of this one has got the first GOAWAY by then, and can repeat elsewhere what the
+	// place. By then this connection's client has got the first GOAWAY, and can repeat elsewhere what the
 	// server hasn't seen.
 	hurryTime = 250 * time.Millisecond
 )
@@ -117,8 +117,8 @@ func (c *Conn) setAlarmLocked() {
 	c.below.SetReadDeadline(first)
 }
 
-// isAlarm reports whether a read deadline that has passed was the alarm's. It may also be one that has
-// been set below nc, and stays.
+// isAlarm reports whether a read deadline that has passed was the alarm. It may also be a deadline
+// that was set below nc, and stays.
 func (c *Conn) isAlarm() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,8 +157,8 @@ func (c *Conn) dueLocked(what due) {
 		}
 		c.drainLocked(aged)
 	case tooOld:
-		// The output goes out before: if the grace is very short the first GOAWAY is still in there, and
-		// without it the client wouldn't know why its streams end.
+		// Send the output first: if the grace is very short, the first GOAWAY is still in there, and without
+		// it the client wouldn't know why its streams end.
 		if c.clock.ending().drainedAt != 0 {
 			c.leaveLocked()
 		}
@@ -180,8 +180,8 @@ func (c *Conn) dueLocked(what due) {
 	}
 }
 
-// Our PINGs. Drain's has bytes of its own: one that was sent before it may be answered by a client that
-// doesn't know of it yet.
+// Our PINGs. Drain's PING has bytes of its own: a client that doesn't know of the drain yet may still
+// be answering an earlier one.
 var (
 	alivePing = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 0}
 	drainPing = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 1}
@@ -202,8 +202,8 @@ func (k *clock) begin(now int64, cfg *Config) {
 	}
 }
 
-// pongLocked is for the answer to a PING of ours. The answer to Drain's PING comes behind all that the
-// client had sent before it knew of the drain.
+// pongLocked handles the answer to one of our PINGs. The answer to Drain's PING comes after everything
+// that the client had sent before it knew of the drain.
 func (c *Conn) pongLocked(data [8]byte) {
 	end := c.clock.ending()
 	if end.resets > 0 {
@@ -245,7 +245,7 @@ func (c *Conn) giveUpLocked() {
 	c.failLocked(reason)
 }
 
-// openedLocked notes that a stream was opened, and reports whether it is the first of a while.
+// openedLocked notes that a stream was opened, and reports whether it is the first after a quiet time.
 func (c *Conn) openedLocked() (first bool) {
 	c.workers.counts.Add(countStreams, 1)
 	c.open++
@@ -264,7 +264,7 @@ func (c *Conn) quietLocked() {
 	c.clock.quietAt = c.below.Now()
 	c.rested = false
 	c.idleLocked()
-	soonest := restTime // what comes first of a quiet connection
+	soonest := restTime // what comes first on a quiet connection
 	if d := c.config.IdleTimeout; d > 0 {
 		soonest = min(d, restTime)
 	}
@@ -273,16 +273,16 @@ func (c *Conn) quietLocked() {
 	}
 }
 
-// idleLocked reports that the connection is idle, if it is: the program may close it then. So the resets
-// that wait go before.
+// idleLocked reports that the connection is idle, if it is. The program may then close it, so waiting
+// resets are sent first.
 func (c *Conn) idleLocked() {
 	if c.open == 0 && c.parting == 0 {
 		c.changedLocked(Idle)
 	}
 }
 
-// SetPingAfter changes PingAfter of [Config] or [ClientConfig] for one connection, from its next PING
-// on. It has no effect if d is not positive, or if the configuration has no PingAfter.
+// SetPingAfter changes PingAfter of [Config] or [ClientConfig] for one connection, starting with its
+// next PING. It has no effect if d is not positive, or if the configuration has no PingAfter.
 func (c *Conn) SetPingAfter(d time.Duration) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -293,7 +293,7 @@ func (c *Conn) SetPingAfter(d time.Duration) {
 	}
 }
 
-// pingAfterOr returns the PingAfter of a connection whose configuration has d.
+// pingAfterOr returns the connection's PingAfter; d is the one in its configuration.
 func (end *ending) pingAfterOr(d time.Duration) time.Duration {
 	if end.pingAfter > 0 {
 		return end.pingAfter

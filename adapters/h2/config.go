@@ -14,7 +14,7 @@ import (
 	"github.com/percore/percore/internal/http2"
 )
 
-// A Config configures a Server. The zero value is ready: each field that is zero has the default
+// A Config configures a Server. The zero value is ready to use: a field that is zero has the default
 // that its comment names. It is copied.
 type Config struct {
 	// TLS, if not nil, makes Serve speak TLS. The protocol "h2" is added to its NextProtos.
@@ -25,25 +25,25 @@ type Config struct {
 	// a Conn. It must not block. TLS takes its place.
 	Accept func(nc net.Conn) Accepted
 
-	// Unused, if not nil, is called when the server has neither a listener nor a connection any more:
-	// see [Server.InUse]. It may be called more than once.
+	// Unused, if not nil, is called when the server no longer has a listener or a connection: see
+	// [Server.InUse]. It may be called more than once.
 	Unused func()
 
-	// Streams is how many streams a client may have open at once: 250. With RetryStreams one more is
-	// always refused with REFUSED_STREAM; without it only if the client may not know the limit yet,
-	// and with PROTOCOL_ERROR later.
+	// Streams is how many streams a client may have open at once: 250. With RetryStreams, further streams
+	// are always refused with REFUSED_STREAM; without it only while the client may not know the limit
+	// yet, and later with PROTOCOL_ERROR.
 	Streams      int
 	RetryStreams bool
 
-	// HeaderBytes and HeaderFields limit the fields of a header: 64 KiB, with 32 bytes for each
-	// besides its name and value (RFC 9113, section 6.5.2), and 500. A request beyond them has the
-	// Problem TooLarge. A header block of more than ten times as many bytes, and more than 1 MiB, ends
-	// the connection.
+	// HeaderBytes and HeaderFields limit the fields of a header: 64 KiB, with 32 bytes for each besides
+	// its name and value (RFC 9113, section 6.5.2), and 500. A request beyond these limits has the
+	// Problem TooLarge. A header block of more than ten times HeaderBytes, and more than 1 MiB, ends the
+	// connection.
 	HeaderBytes  int
 	HeaderFields int
 
-	// StreamWindow and ConnWindow are how many bytes of bodies a client may send ahead of the
-	// handlers' reads, on one stream and in total: 1 MiB each.
+	// StreamWindow and ConnWindow are how many bytes of bodies a client may send before handlers read
+	// them, on one stream and in total: 1 MiB each.
 	StreamWindow int
 	ConnWindow   int
 
@@ -57,25 +57,25 @@ type Config struct {
 	DecoderTableBytes int
 	EncoderTableBytes int
 
-	// Priorities says what the server does with the priorities of RFC 9218, which say what a client
-	// wants to have first: UnknownPriorities.
+	// Priorities says what the server does with the priorities of RFC 9218, with which a client says what
+	// it wants first: UnknownPriorities.
 	Priorities Priorities
 
 	// ExtendedConnect allows CONNECT with a :protocol (RFC 8441).
 	ExtendedConnect bool
 
-	// AnyTarget is for protocols above HTTP/2 that are no HTTP: requests whose method, scheme, authority
-	// or path is missing, or not what HTTP demands, go to the Handler, with BadTarget set. Without it
-	// they are reset with PROTOCOL_ERROR.
+	// AnyTarget is for protocols other than HTTP above HTTP/2. Requests whose method, scheme, authority
+	// or path is missing, or not as HTTP demands, go to the Handler with BadTarget set. Without it they
+	// are reset with PROTOCOL_ERROR.
 	AnyTarget bool
 
 	// IgnoreGoAway lets a client that has sent GOAWAY open streams as before. Without it the
 	// connection ends when the streams that are open have ended.
 	IgnoreGoAway bool
 
-	// IgnoreIdleResets ignores RST_STREAM of a stream that the client has not opened, for RPC systems whose
-	// clients send it for a call that is cancelled before its header is written, as gRPC's C core does.
-	// Without it the connection ends, as RFC 9113, section 5.1, demands.
+	// IgnoreIdleResets ignores RST_STREAM for a stream that the client has not opened. It is for RPC
+	// systems whose clients send that when a call is cancelled before its header is written, as gRPC's C
+	// core does. Without it the connection ends, as RFC 9113, section 5.1, demands.
 	IgnoreIdleResets bool
 
 	// BeginTimeout limits the handshake, the client's preface and its first SETTINGS together: 10
@@ -86,13 +86,13 @@ type Config struct {
 	// [Conn.Drain]. Negative: no limit.
 	IdleTimeout time.Duration
 
-	// WriteTimeout is how long the client may take nothing of what is sent to it, before the
-	// streams end with a GOAWAY: 30 s, or up to a quarter more. After as long again, in which a client
-	// that was stopped may read that, the connection is closed. A handler that is sending returns from
-	// that by then. The client takes what its kernel acknowledges, 100 KB and more at once
-	// before the program has read any of them: so each KiB gives it a second more, up to four times
-	// WriteTimeout, and one that reads 1 KiB/s is not cut off. Where nothing tells what was acknowledged,
-	// off Linux and in memory, it must take 16 KiB in WriteTimeout. Closed windows don't count: see
+	// WriteTimeout is how long the client may take nothing of what is sent to it, before its streams end
+	// with a GOAWAY: 30 s, or up to a quarter more. After the same time again, in which a client that was
+	// stopped may read the GOAWAY, the connection is closed. A handler that is sending returns by then. A
+	// client takes what its kernel acknowledges, which may be 100 KB and more before the program has read
+	// any of it. So each KiB gives the client a second more, up to four times WriteTimeout, and a client
+	// that reads 1 KiB/s is not cut off. Where the acknowledged bytes aren't known, off Linux and in
+	// memory, it must take 16 KiB within WriteTimeout. Closed windows don't count: see
 	// [Stream.SetWriteDeadline]. Negative: no limit.
 	WriteTimeout time.Duration
 
@@ -101,29 +101,28 @@ type Config struct {
 	PingAfter   time.Duration
 	PingTimeout time.Duration
 
-	// MaxAge is how long a connection is kept before the client is told to open another one: no
-	// limit. Each connection's limit differs from it by up to a tenth, so that those that began
-	// together don't end together. AgeGrace is how long the streams may go on then, before the
-	// connection is closed: no limit. A client that doesn't take the rest of the output is given a
-	// second more.
+	// MaxAge is how long a connection is kept before the client is told to open another one: no limit.
+	// Each connection's limit differs from it by up to a tenth, so that connections that began together
+	// don't end together. AgeGrace is how long the streams may then go on before the connection is
+	// closed: no limit. A client that doesn't take the rest of the output gets one more second.
 	MaxAge   time.Duration
 	AgeGrace time.Duration
 
-	// DrainTime is how long a connection that drains waits for the client's answer to the PING behind the
-	// first GOAWAY, before the second one says which stream is the last: 1 s, as in net/http.
+	// DrainTime is how long a draining connection waits for the client's answer to the PING after the
+	// first GOAWAY, before a second GOAWAY says which stream is the last: 1 s, as in net/http.
 	DrainTime time.Duration
 
-	// Resets is how many streams a client may reset at once: 12,000. As many are added each second, but
-	// not more than 12,000, and one for each stream that ends well. When a client has reset more, its new
-	// streams are refused with REFUSED_STREAM; when it has reset as many again, its connection is closed.
+	// Resets is how many streams a client may reset at once: 12,000. It earns as many again each second,
+	// but not more than 12,000, and one for each stream that ends well. When a client has reset more, its
+	// new streams are refused with REFUSED_STREAM; when it has reset as many again, its connection is
+	// closed.
 	Resets int
 
 	// Explain makes GOAWAYs say why they are sent, in debug data that is for humans: "max_age",
 	// "max_idle" and "graceful_stop", as grpc-go says, or which rule of HTTP/2 the client has broken.
 	Explain bool
 
-	// Crash lets the panic of a handler end the program, as it would on a goroutine of the
-	// handler's own.
+	// Crash lets a handler's panic end the program, as it would on the handler's own goroutine.
 	Crash bool
 
 	// Log gets the panics of handlers: slog.Default().
@@ -140,7 +139,8 @@ type Config struct {
 // and the frame PRIORITY_UPDATE.
 type Priorities uint8
 
-// The choices. With the last two, SETTINGS_NO_RFC7540_PRIORITIES says that the server knows of them.
+// The choices. With the last two, SETTINGS_NO_RFC7540_PRIORITIES says that the server knows these
+// priorities.
 const (
 	UnknownPriorities = Priorities(http2.UnknownPriorities) // answers that wait take turns, a frame each
 	IgnorePriorities  = Priorities(http2.IgnorePriorities)  // the same, but a PRIORITY_UPDATE without a stream is an error
@@ -149,25 +149,26 @@ const (
 
 // Accepted says how a connection becomes a Conn.
 type Accepted struct {
-	// User is what the Conn's User returns.
+	// User is the value that the Conn's User returns.
 	User any
 
-	// Handshake, if not nil, is what comes before HTTP/2, in BeginTimeout. It returns the connection to
-	// serve: nc, or one above it, or nil if it has given the connection to another server. If it fails
-	// the connection is closed.
+	// Handshake, if not nil, runs before HTTP/2, within BeginTimeout. It returns the connection to serve:
+	// nc, or one above it, or nil if it has given the connection to another server. If it fails, the
+	// connection is closed.
 	//
-	// It may block. 16,384 calls are under way at a time, 1,024 of them that have begun within a second,
-	// half of these of one IPv4 address or IPv6 network of 64 bits. The others wait.
-	// Not more compute than there are processors: others do while one waits in nc's Read or Write. nc has
-	// no methods but net.Conn's, and NetConn, which returns the accepted connection.
+	// It may block. At most 16,384 calls run at a time; of these at most 1,024 have begun within the last
+	// second, and at most half of those come from one IPv4 address or IPv6 network of 64 bits. The others
+	// wait. Only as many calls compute as there are processors; while one waits in nc's Read or Write,
+	// another computes. nc has only net.Conn's methods, and NetConn, which returns the accepted
+	// connection.
 	Handshake func(nc net.Conn) (net.Conn, error)
 
-	// ClientFirst says that the handshake begins with bytes of the client's: Handshake is called when
-	// they have come, and a connection of percore's that waits for them holds no goroutine.
+	// ClientFirst says that the handshake begins with bytes from the client: Handshake is called when
+	// they have come, and a percore connection that waits for them holds no goroutine.
 	ClientFirst bool
 }
 
-// The defaults of times.
+// The default times.
 const (
 	beginTimeout = 10 * time.Second
 	idleTimeout  = 3 * time.Minute
@@ -179,7 +180,7 @@ const (
 // negatives are the fields of Config whose comments give a negative value a meaning.
 var negatives = []string{"DecoderTableBytes", "EncoderTableBytes", "IdleTimeout", "WriteTimeout"}
 
-// check returns an error if a field is negative that must not be.
+// check returns an error if a field is negative and must not be.
 func (c *Config) check() error {
 	all := reflect.ValueOf(c).Elem()
 	for i := range all.NumField() {
@@ -202,7 +203,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// The bounds of what fits a setting or a window.
+// The bounds of settings and windows.
 const (
 	windowMin = 65535
 	windowMax = 1<<31 - 1
@@ -230,7 +231,7 @@ func (c *Config) core() *http2.Config {
 	return to
 }
 
-// setLimit sets a limit to n, or to what is nearest to it of what fits, unless n is 0.
+// setLimit sets a limit to n, or to the nearest value that fits, unless n is 0.
 func setLimit[T int | int32 | uint32](to *T, n, least, most int) {
 	if n != 0 {
 		*to = T(min(max(n, least), most))

@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// A Conn is a connection of a Server, or of a Client. All methods are safe for concurrent use, and none
-// but Open blocks.
+// A Conn is a connection of a Server or a Client. All methods are safe for concurrent use, and only
+// Open blocks.
 //
 // # Phases
 //
@@ -31,9 +31,9 @@ import (
 //
 // # The reader
 //
-// The reader's part belongs to the worker that has the connection's turn, or to the reading
-// goroutine if no loop watches the connection. A turn ends when it arms the engine's callback. From
-// then on the part belongs to the worker of the next turn.
+// The reader's part belongs to the worker that has the connection's turn, or to the reading goroutine
+// if no loop watches the connection. A turn ends by arming the engine's callback. From then on the
+// part belongs to the worker of the next turn.
 type Conn struct {
 	// immutable
 	*setup
@@ -42,18 +42,18 @@ type Conn struct {
 	user    any
 
 	// owned by the reader
-	unread    *[]byte // that were read before the first turn; nil: none, or they were received
+	unread    *[]byte // bytes read before the first turn; nil: none, or they were received
 	discarded int32   // bytes, behind the end
 
 	// guarded by mu, beside discarded to fill its place
 	phase    phase
-	draining bool     // it is counted as that
-	farewell farewell // why it is; untold without Config.Explain
+	draining bool     // it is counted as draining
+	farewell farewell // why it is draining; untold without Config.Explain
 	parting  uint8    // streams whose reset waits: see Stream.partLocked
 	queued   int32    // streams that are in the workers' queue
 	open     int32    // streams that were opened and have not been served yet
-	detached int32    // of those, streams that are detached
-	rested   bool     // what only a busy connection needs is gone: see clock
+	detached int32    // of these, streams that are detached
+	rested   bool     // the memory that only a busy connection needs is gone: see clock
 	answered bool     // of a client: see Answered
 	heard    uint16   // counts frames of streams; only whether it has changed matters
 
@@ -90,7 +90,7 @@ func (u *setup) logPanic(c *Conn, reason any) {
 	u.config.Log.Error("h2: panic of a handler", "remote", c.RemoteAddr(), "reason", reason, "stack", string(debug.Stack()))
 }
 
-// ruleOf returns the rule that a client's server has broken, if the core has reset a stream for it.
+// ruleOf returns the rule that a server has broken, if the client's core has reset a stream for that.
 func (u *setup) ruleOf(ev *http2.Event) error {
 	if u.handler != nil || ev.Reason == "" {
 		return nil
@@ -135,7 +135,7 @@ const (
 	closed
 )
 
-// A farewell is why a connection is drained, for the debug data of its GOAWAYs.
+// A farewell is the reason why a connection is drained, for the debug data of its GOAWAYs.
 type farewell uint8
 
 const (
@@ -164,7 +164,7 @@ type stateChanges struct {
 
 func (k *stateChanges) any() bool { return k.others != 0 || k.flips > 0 }
 
-// note adds a change. One to the state that was noted last is none.
+// note adds a change, unless s is the state that was noted last.
 func (k *stateChanges) note(s ConnState) {
 	if s == Active || s == Idle {
 		if active := k.active != (k.flips%2 == 1); active != (s == Active) {
@@ -195,7 +195,7 @@ func (k *stateChanges) next() (s ConnState, ok bool) {
 	return 0, false
 }
 
-// take reports whether s, which is neither Active nor Idle, is to be reported, and notes that it is.
+// take reports whether s, which is neither Active nor Idle, must be reported, and notes that it was.
 func (k *stateChanges) take(s ConnState) bool {
 	is := k.others&(1<<s) != 0
 	k.others &^= 1 << s
@@ -241,7 +241,7 @@ func (c *Conn) unlock() {
 	}
 }
 
-// guard calls a function of the user's that the connection can't go on without. It logs a panic. If
+// guard calls a function of the user that the connection needs in order to go on. It logs a panic. If
 // the function ends its goroutine, which had the turn, the connection is closed. c.mu is not held.
 func (c *Conn) guard(f func()) {
 	returned := false
@@ -262,8 +262,8 @@ func (c *Conn) guard(f func()) {
 	returned = true
 }
 
-// A side is what a connection of a Server does in another way than one of a Client. All else is common
-// to both, and does not ask. The core has a side of its own: see internal/http2.
+// A side is what the connections of a Server and of a Client do differently. Everything else is common
+// code that never asks which side it is. The core has a side of its own: see internal/http2.
 //
 //	             server                                     client
 //	settle       nothing: a stream counts until its         counts streams that have ended, and opens those
@@ -283,20 +283,20 @@ type side interface {
 	// settle is called before the lock is released.
 	settle(c *Conn)
 
-	// sent is for what Send or Write has put into the output.
+	// sent is called when Send or Write has put something into the output.
 	sent(s *Stream)
 
 	// lend sends the output on the goroutine of s's handler or caller. It may release the lock.
 	lend(s *Stream)
 
-	// maySend reports whether such a goroutine may send the output and so many bytes. It may release the
-	// lock.
+	// maySend reports whether such a goroutine may send the output and the given bytes. It may release
+	// the lock.
 	maySend(c *Conn, bytes int) bool
 
 	// writeFailed is for a connection whose peer can't be written to.
 	writeFailed(c *Conn, err error)
 
-	// ended is for a stream that ends early. first says that it had not before.
+	// ended is for a stream that ends early. first says that it had not ended before.
 	ended(s *Stream, first bool)
 
 	// hangUp is for a connection that ends when its output is sent. Its streams have ended.
@@ -306,28 +306,29 @@ type side interface {
 	close(c *Conn, why *ConnError)
 }
 
-// A ConnState is a state of a connection that is reported to a ConnHandler.
+// A ConnState is a state of a connection, as reported to a ConnHandler.
 type ConnState uint8
 
 // The states of connections.
 const (
 	Ready   ConnState = iota // the client's preface and SETTINGS have come; before the first stream
-	Active                   // its first stream of a while was opened
+	Active                   // its first stream after a quiet time was opened
 	Idle                     // its last stream was served, and was reset if its request went on
-	Closed                   // it has ended; the last one, even if handlers have not returned
+	Closed                   // it has ended; always the last state, even if handlers have not returned
 	Leaving                  // of a client, before Closed: the server has sent GOAWAY; may be reported twice
 	Roomy                    // of a client: there is room again, after Reserve has found none
 )
 
-// changedLocked notes a state for the handler. Nothing comes behind Closed: handlers may return later.
+// changedLocked notes a state for the handler. Nothing comes after Closed, even if handlers return
+// later.
 func (c *Conn) changedLocked(s ConnState) {
 	if c.states != nil && (c.phase != closed || s == Closed) {
 		c.calls.states.note(s)
 	}
 }
 
-// tell calls ConnState, in the order of the changes. With wait, it returns when all noted changes
-// were reported; otherwise another goroutine may still be about to report them.
+// tell calls ConnState in the order of the changes. With wait, it returns when all noted changes were
+// reported; otherwise another goroutine may still be about to report them.
 func (c *Conn) tell(wait bool) {
 	if c.states == nil {
 		return
@@ -369,9 +370,9 @@ func (c *Conn) tellLocked() {
 	}
 }
 
-// NetConn returns the connection that the Conn was made from: the *percore.Conn, a *tls.Conn, or
-// another. It must not be read from or written to. Below a *tls.Conn of Serve is a connection whose own
-// NetConn returns the one that was accepted.
+// NetConn returns the connection that the Conn was made from: a *percore.Conn, a *tls.Conn, or
+// another. Don't read from it or write to it. Below a *tls.Conn of Serve is a connection whose own
+// NetConn returns the accepted connection.
 func (c *Conn) NetConn() net.Conn { return c.below.NC }
 
 // LocalAddr returns the local address.
@@ -390,11 +391,12 @@ func (c *Conn) TLS() *tls.ConnectionState {
 	return &state
 }
 
-// User returns what was given to Attach; nil for a connection of Serve without Config.Accept.
+// User returns the value that was passed to Attach; nil for a connection of Serve without
+// Config.Accept.
 func (c *Conn) User() any { return c.user }
 
-// HeaderBytesMax returns how many bytes of fields the peer takes in one header or in trailers,
-// counted as for [Config.HeaderBytes]; 0 if it has not said so. It is advice: Send doesn't check it.
+// HeaderBytesMax returns how many bytes of fields the peer accepts in one header or in trailers,
+// counted as for [Config.HeaderBytes]; 0 if it has not said. It is advice: Send doesn't check it.
 func (c *Conn) HeaderBytesMax() int { return int(c.core.PeerHeaderListBytes()) }
 
 // A Timer is what [Conn.AfterFunc] returns.
@@ -403,9 +405,9 @@ type Timer interface {
 	Stop() bool
 }
 
-// AfterFunc calls f once d has passed, even if the connection has ended by then. f must not block,
-// because it may run on the connection's loop. It is cheaper than [time.AfterFunc] where there is a
-// loop, and less exact: f is called some milliseconds later, never earlier.
+// AfterFunc calls f once d has passed, even if the connection has ended. f must not block, because it
+// may run on the connection's loop. Where there is a loop, AfterFunc is cheaper than [time.AfterFunc],
+// but less exact: f is called up to some milliseconds later, never earlier.
 func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	if f == nil {
 		panic("h2: AfterFunc was called with a nil function")
@@ -420,9 +422,9 @@ func (c *Conn) Streams() int {
 	return c.core.Streams()
 }
 
-// Close closes the connection at once. Streams that are open end. A client's says GOAWAY before, and a
-// server's resets the streams whose requests go on behind the answer: Close doesn't wait for that, and
-// the connection may stay for a second. See [Conn.Abort].
+// Close closes the connection at once. Open streams end. A client first sends GOAWAY, and a server
+// resets streams whose requests go on after their answer. Close doesn't wait for that, and the
+// connection may stay for a second. See [Conn.Abort].
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.unlock()

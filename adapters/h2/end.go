@@ -10,7 +10,7 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// ending has the times of a connection's end, and what else few connections have.
+// ending has the times of a connection's end, and other things that few connections have.
 type ending struct {
 	goneAway  *[2]GoAway    // of a client: the server's first, and last; nil: there was none
 	pingAfter time.Duration // in the place of Config.PingAfter; 0: it is that
@@ -63,7 +63,8 @@ func (k *clock) cutError() error {
 }
 
 // Drain lets the connection end: a GOAWAY tells the client to open no more streams on it, the open
-// streams are served, and then the connection is closed. A client's own opens no more streams.
+// streams are served, and then the connection is closed. On a client's connection, no more streams can
+// be opened.
 func (c *Conn) Drain() {
 	c.mu.Lock()
 	defer c.unlock()
@@ -71,8 +72,8 @@ func (c *Conn) Drain() {
 	c.flushSoonLocked()
 }
 
-// DrainIfIdle is Drain for a connection that has no streams, and none that is reserved. It reports
-// whether that is so.
+// DrainIfIdle drains the connection if it has no streams, not even a reserved one. It reports whether
+// it did.
 func (c *Conn) DrainIfIdle() bool {
 	c.mu.Lock()
 	defer c.unlock()
@@ -84,9 +85,9 @@ func (c *Conn) DrainIfIdle() bool {
 	return true
 }
 
-// drainLocked is the first step of a graceful end. The second step is leaveLocked, when the client
-// has answered a PING, or after a second. All streams that it opened before it knew have arrived by
-// that time. A client that has sent nothing yet may be about to, so it is told in the same way.
+// drainLocked is the first step of a graceful end. The second step is leaveLocked, when the client has
+// answered a PING, or after a second. By then all streams have arrived that it opened before it knew.
+// A client that has sent nothing yet may be about to, so it is told in the same way.
 func (c *Conn) drainLocked(why farewell) {
 	if c.phase != alive || c.core.Leaving() || c.clock.ending().drainedAt != 0 {
 		return
@@ -105,10 +106,10 @@ func (c *Conn) drainLocked(why farewell) {
 	c.setAlarmLocked()
 }
 
-// farewells are grpc-go's words.
+// farewells are the texts that grpc-go uses.
 var farewells = [...]string{untold: "", idled: "max_idle", aged: "max_age", shutDown: "graceful_stop"}
 
-// leaveLocked tells the client which stream is the last, and hangs up when it is served.
+// leaveLocked tells the client which stream is the last, and hangs up when that stream is served.
 func (c *Conn) leaveLocked() {
 	c.noteDrainingLocked()
 	c.clock.makeEnding().drainedAt = 0
@@ -143,8 +144,8 @@ func (c *Conn) hangUpLocked(err *ConnError) {
 	c.flushSoonLocked()
 }
 
-// Abort ends the connection with a GOAWAY. Streams that are open end. debug goes with the GOAWAY: it
-// is for humans, or for a client that knows the text. A client's connection is closed as soon as that
+// Abort ends the connection with a GOAWAY. Open streams end. debug is sent with the GOAWAY, for
+// humans, or for a client that knows the text. A client's connection is closed as soon as the GOAWAY
 // is sent, or after a second.
 func (c *Conn) Abort(code ErrCode, debug string) {
 	c.mu.Lock()
@@ -236,19 +237,18 @@ func (c *Conn) endStreamsLocked(err error) {
 	}
 }
 
-// partTime is how long after its answer a stream is reset whose request goes on. curl drops an answer
-// that it reads together with the reset (version 7.88). partMost is how many streams of a connection may
-// wait for that; there is no need to keep more.
-// A client that waits for 100 Continue has nothing under way, and is told at once: it must not take its
-// time for an answer to that and send the body.
+// partTime is how long after its answer a stream is reset if its request goes on. curl drops an answer
+// that it reads together with the reset (version 7.88). partMost is how many streams of a connection
+// may wait for their reset; there is no need to keep more. A client that waits for 100 Continue is
+// sending nothing, and is told at once: it must not give up waiting and send the body.
 const (
 	partTime = 100 * time.Millisecond
 	partMost = 100
 )
 
 // partLocked ends a stream whose answer is complete, though its request is not. The client is told
-// later, or when the connection ends, unless it has ended the stream by then. The stream counts as open
-// until then. It holds no body: what comes is dropped.
+// later, or when the connection ends, unless it has ended the stream itself. Until then the stream
+// counts as open. It holds no body: further bytes are dropped.
 func (s *Stream) partLocked() {
 	c := s.conn
 	if s.core.Ended() {
@@ -288,8 +288,8 @@ type GoAway struct {
 	Debug      string // its debug data
 }
 
-// noteGoAway keeps the server's first GOAWAY, and its last one. It ends the streams that this leaves
-// out.
+// noteGoAway keeps the server's first GOAWAY, and its last one. It ends the streams that the server
+// won't serve.
 func (end *ending) noteGoAway(c *Conn, ev *http2.Event) {
 	g := GoAway{ev.ID, ev.Code, string(ev.Data)}
 	if end.goneAway == nil {
@@ -304,8 +304,8 @@ func (end *ending) noteGoAway(c *Conn, ev *http2.Event) {
 	})
 }
 
-// GoneAway returns the first GOAWAY that the server of a client's connection has sent, and the last one,
-// by which fewer streams are served than by the first. ok is false if it has sent none.
+// GoneAway returns the first and the last GOAWAY that the server has sent on a client's connection.
+// The last one may serve fewer streams than the first. ok is false if there was no GOAWAY.
 func (c *Conn) GoneAway() (first, last GoAway, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -348,8 +348,8 @@ func (i idleConn) sinceLocked() int64 {
 	return c.clock.quietAt
 }
 
-// CloseIdle implements [accepting.IdleConn]. The client is told first, as by IdleTimeout, and a stream
-// that it opens at this moment is served.
+// CloseIdle implements [accepting.IdleConn]. The client is told first, as with IdleTimeout, and a
+// stream that it opens at this moment is served.
 func (i idleConn) CloseIdle(since int64) bool {
 	c := i.c
 	if seam.HasUnread(c.below.PC) || !i.giveUp(since) {
@@ -364,7 +364,7 @@ func (i idleConn) CloseIdle(since int64) bool {
 }
 
 // giveUp drains the connection if it has had no stream since then, or resets all its streams if they
-// are detached. It leaves the calls that this makes due to a later unlock.
+// are detached. The calls that become due are made by a later unlock.
 func (i idleConn) giveUp(since int64) bool {
 	c := i.c
 	c.mu.Lock()

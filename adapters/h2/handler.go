@@ -4,11 +4,11 @@ import "slices"
 
 // A Handler decides who serves a stream. See [HandlerFunc] for the simple way.
 type Handler interface {
-	// Accept is called when the header of a request has come. It must not block: it would hold up
-	// the connection's other streams. r and r.Fields are valid until Accept returns, strings as
-	// long as they are kept. It returns what serves the stream, or nil to refuse it
-	// (REFUSED_STREAM: the client may try again elsewhere). If the connection ends at the same
-	// time, only the method Stream of the result is called.
+	// Accept is called when the header of a request has come. It must not block, or it would hold up the
+	// connection's other streams. r and r.Fields are valid until Accept returns; strings may be kept. It
+	// returns the handler of the stream, or nil to refuse it (REFUSED_STREAM: the client may try again
+	// elsewhere). If the connection ends at the same time, only the method Stream of the result is
+	// called.
 	Accept(c *Conn, r *Request) StreamHandler
 }
 
@@ -23,8 +23,8 @@ type StreamHandler interface {
 	// unless both the answer and the request are complete. It is not called if the stream has ended
 	// before.
 	//
-	// A Serve that panics ends its stream and no other, and the panic goes to the log, unless the
-	// Config says Crash. The same goes for Accept; the other methods' panics end nothing.
+	// If Serve panics, only its stream ends, and the panic is logged, unless the Config says Crash. The
+	// same goes for Accept. A panic of another method ends nothing.
 	Serve()
 
 	// Cancelled is called once if the stream ends early, because of the client, of the connection
@@ -33,11 +33,11 @@ type StreamHandler interface {
 	Cancelled(err error)
 }
 
-// Refuse returns a result of Accept that resets the stream with a code, such as ProtocolError for a
+// Refuse returns a result for Accept that resets the stream with a code, such as ProtocolError for a
 // request that breaks a rule.
 func Refuse(code ErrCode) StreamHandler { return refusal(code) }
 
-// refusal is the code that a stream is refused with.
+// refusal is the code with which a stream is refused.
 type refusal ErrCode
 
 func (refusal) Stream() *Stream { panic("h2: a stream that was refused has begun") }
@@ -58,15 +58,15 @@ type ConnHandler interface {
 type PingHandler interface {
 	Handler
 
-	// Ping is called when a client has sent a PING, which is answered in any case. answered says
-	// that a header, trailers or a part of a body was sent since the PING before: clients use PINGs
-	// to measure how fast they come. It must not block.
+	// Ping is called when a client has sent a PING, which is answered in any case. answered says that a
+	// header, trailers or part of a body was sent since the last PING: clients use PINGs to measure how
+	// fast data comes. Ping must not block.
 	Ping(c *Conn, answered bool)
 }
 
-// HandlerFunc is a Handler that is called for each stream, as a StreamHandler's Serve is. The
-// handler may keep the request. A request with a Problem is answered with status 431, or reset with
-// ProtocolError, in some cases behind an answer with status 400.
+// HandlerFunc is a Handler that is called for each stream, in the same way as a StreamHandler's Serve.
+// The handler may keep the request. A request with a Problem is answered with status 431, or reset
+// with ProtocolError, in some cases after an answer with status 400.
 type HandlerFunc func(s *Stream, r *Request)
 
 // Accept makes the stream.

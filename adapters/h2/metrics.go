@@ -8,7 +8,7 @@ import (
 	"github.com/percore/percore/internal/shared/counters"
 )
 
-// Stats are the metrics of a [Server]. They are read one after the other, not in one instant.
+// Stats are the metrics of a [Server]. They are read one after the other, not at one instant.
 type Stats struct {
 	Conns    int // connections that are open
 	Active   int // of these, with streams
@@ -22,7 +22,7 @@ type Stats struct {
 	HandshakeErrors uint64 // connections whose TLS handshake failed, or chose another protocol
 
 	Requests       uint64 // streams that clients have opened, and that were accepted
-	Served         uint64 // of these, those whose answer was complete
+	Served         uint64 // of these, streams whose answer was complete
 	ResetsByClient uint64 // streams that clients have reset
 	ResetsByServer uint64 // streams that were reset by handlers, or because of the client
 	Refused        uint64 // streams that the Handler has refused, or that exceeded a limit
@@ -203,7 +203,7 @@ func resetMetric(by string, n uint64) percore.Metric {
 	}
 }
 
-// ClientStats are the metrics of a [Client]. They are read one after the other, not in one instant.
+// ClientStats are the metrics of a [Client]. They are read one after the other, not at one instant.
 type ClientStats struct {
 	Conns  int // connections that are open
 	Active int // of these, with streams
@@ -213,7 +213,7 @@ type ClientStats struct {
 	Opened   uint64 // connections that the client was given
 	Requests uint64 // streams that were opened
 	Ended    uint64 // of these, those that have ended
-	Failed   uint64 // of these, those that have ended early: by a reset, or with their connection
+	Failed   uint64 // of these, streams that have ended early: by a reset, or with their connection
 	Waits    uint64 // times that a stream began to wait for the server: to be opened, for windows, for it to read
 
 	ResetsByServer uint64            // streams that servers have reset

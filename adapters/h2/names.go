@@ -60,7 +60,7 @@ const (
 	BadLength       = http2.BadLength       // a length is declared, and there is no body, or another length
 )
 
-// ErrEnded is the error of calls after the end of the answer, and after Serve has returned.
+// ErrEnded is the error of calls after the end of the answer or the return of Serve.
 var ErrEnded = http2.ErrEnded
 
 // ErrServerClosed is the error of Serve after Shutdown or Close. It wraps [net.ErrClosed].
@@ -70,16 +70,16 @@ var errClientClosed = fmt.Errorf("h2: the client is closed: %w", net.ErrClosed)
 
 // Errors of Open: nothing was sent, and the call may be made on another connection.
 var (
-	// ErrLeaving is for a connection on which no more streams can be opened: it has ended, or the server
-	// has hung up, or either side has sent GOAWAY, or all numbers of streams are used up.
+	// ErrLeaving is for a connection on which no more streams can be opened: it has ended, the server has
+	// hung up, either side has sent GOAWAY, or all stream numbers are used up.
 	ErrLeaving = errors.New("h2: the connection takes no more streams")
 
-	// ErrNoQuota is for a connection whose Quota is 0, and no ctx to wait with.
+	// ErrNoQuota is for a connection whose Quota is 0, without a ctx to wait with.
 	ErrNoQuota = http2.ErrNoQuota
 )
 
-// ErrUnserved is what a StreamError of a client wraps if the server's GOAWAY says that it has not served
-// the stream and won't: the request may be sent again on another connection.
+// A client's StreamError wraps ErrUnserved if the server's GOAWAY says that it has not served the
+// stream and won't: the request may be sent again on another connection.
 var ErrUnserved = errors.New("h2: the server goes away, and has not served the stream")
 
 // ErrShortBody is the error of Read on a body that is shorter than declared.
@@ -93,10 +93,10 @@ func errNil(call, what string) error {
 	return errors.New("h2: " + call + " was called with a nil " + what + ": pass one")
 }
 
-// errDeadline is the error of net/http for a body whose deadline has passed.
+// errDeadline is net/http's error for a body whose deadline has passed.
 var errDeadline = fmt.Errorf("%w", os.ErrDeadlineExceeded)
 
-// A StreamError is why a stream has ended early.
+// A StreamError says why a stream has ended early.
 type StreamError struct {
 	ID     uint32
 	Code   ErrCode
@@ -116,7 +116,7 @@ func (e *StreamError) Error() string {
 // Unwrap returns Err.
 func (e *StreamError) Unwrap() error { return e.Err }
 
-// A ConnError is why a connection has ended.
+// A ConnError says why a connection has ended.
 type ConnError struct {
 	Code ErrCode
 	Err  error // of the socket: io.EOF, net.ErrClosed, a timeout; or the rule that the peer broke

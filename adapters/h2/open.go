@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// Quota returns how many streams can be opened now, or 0 if bodies that are not read have taken most of
-// ConnWindow: the answers of more streams might wait for their readers.
+// Quota returns how many streams can be opened now, or 0 if unread bodies have taken most of
+// ConnWindow: the answers of more streams might wait until those are read.
 func (c *Conn) Quota() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -22,10 +22,10 @@ func (c *Conn) Quota() int {
 	return c.roomLocked()
 }
 
-// Reserve reserves a stream on a client's connection, which is not idle from then on: neither
-// IdleTimeout nor DrainIfIdle ends it. It reports false if Quota is 0. Once that has changed State is
-// called with Roomy, or with Leaving. The next Open that succeeds uses the reservation up, so all
-// streams of a connection should have one, or none. A call that doesn't open its stream must call
+// Reserve reserves a stream on a client's connection. From then on the connection is not idle: neither
+// IdleTimeout nor DrainIfIdle ends it. Reserve reports false if Quota is 0; once that has changed,
+// State is called with Roomy, or with Leaving. The next Open that succeeds uses up the reservation, so
+// reserve either all streams of a connection or none. A call that doesn't open its stream must call
 // Unreserve.
 func (c *Conn) Reserve() bool {
 	c.mu.Lock()
@@ -59,12 +59,12 @@ func (c *Conn) isRoomyLocked() bool {
 	return c.roomLocked() > 0 && !c.isChokedLocked() && !c.waiting.hasOpeners()
 }
 
-// isChokedLocked reports whether bodies that are not read have taken three quarters of ConnWindow.
+// isChokedLocked reports whether unread bodies have taken three quarters of ConnWindow.
 func (c *Conn) isChokedLocked() bool {
 	return c.core.Unread() > int(c.limits.ConnWindowBytes)/4*3
 }
 
-// roomLocked leaves out what is reserved, and what is kept for calls of Open that have waited.
+// roomLocked leaves out streams that are reserved, or kept for calls of Open that have waited.
 func (c *Conn) roomLocked() int {
 	if !c.takesStreamsLocked() {
 		return 0
@@ -94,10 +94,10 @@ func (c *Conn) Answered() bool {
 	return c.answered
 }
 
-// look looks for the server's end before the first stream of a while is opened. Servers hang up
-// without GOAWAY right behind an answer, or when they have waited for long enough, and a stream that is
-// sent to one may not be tried again. The reader, which is about to find that, takes what came before
-// the end. look releases mu while it asks the kernel.
+// look checks whether the server has hung up, before the first stream after a quiet time is opened.
+// Servers hang up without GOAWAY right after an answer, or when they have waited long enough, and a
+// stream sent to one of these may not be tried again. The reader, which is about to find the end,
+// takes what came before it. look releases mu while it asks the kernel.
 func (clientSide) look(c *Conn) {
 	if c.open > 0 || !c.takesStreamsLocked() {
 		return // other streams would be lost as well
@@ -111,15 +111,15 @@ func (clientSide) look(c *Conn) {
 	}
 }
 
-// Open opens a stream on a client's connection: it sends the header of a request, the pseudo-header
-// fields of r that are not empty, :authority also if HasAuthority is set, and r.Fields, and then what
-// m has, whose Status and Fields are not used. s must be new, and must be closed in the end: see
-// [Stream.Close]. Neither r nor m are kept.
+// Open opens a stream on a client's connection. It sends the header of a request: the pseudo-header
+// fields of r that are not empty, :authority also if HasAuthority is set, and r.Fields. Then it sends
+// m, whose Status and Fields are not used. s must be new, and must be closed in the end: see
+// [Stream.Close]. Open keeps neither r nor m.
 //
-// If the connection has as many streams as the server allows Open waits, until ctx ends; with a nil
-// ctx, or a reservation, it returns ErrNoQuota. After that it waits as Send does if m has a body, but
-// not for ctx. Its errors are ErrLeaving, ErrNoQuota, ctx's, one about a field that is not valid, and
-// those of Send. With the last the stream was opened.
+// If the connection has as many streams as the server allows, Open waits until ctx ends; with a nil
+// ctx, or a reservation, it returns ErrNoQuota. After that it waits as Send does if m has a body, and
+// ctx has no effect. It fails with ErrLeaving, with ErrNoQuota, with ctx's error, if a field is not
+// valid, or with an error of Send. Only in the last case was the stream opened.
 func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error {
 	switch {
 	case s == nil:
@@ -180,8 +180,8 @@ func (r *Request) check() error {
 	return nil
 }
 
-// await waits until a stream may be opened. It releases mu while it waits. Calls that have come first go
-// first.
+// await waits until a stream may be opened. It releases mu while it waits. Calls go in the order in
+// which they came.
 func (cl clientSide) await(ctx context.Context, c *Conn) error {
 	switch {
 	case !c.takesStreamsLocked():
@@ -244,8 +244,8 @@ func (clientSide) countReset(s *Stream) {
 	}
 }
 
-// clientSide is the side of a Client. Its callers send. They must neither wait for the server, since a
-// context may end, nor lose an answer that is there already when the server takes no more.
+// clientSide is the side of a Client. Its callers send. They must not wait for the server, since a
+// context may end, and must not lose an answer that is already there when the server takes no more.
 type clientSide struct{}
 
 func (cl clientSide) settle(c *Conn) {
@@ -289,9 +289,9 @@ func (clientSide) lend(s *Stream) {
 	c.flushAllLocked(s)
 }
 
-// maySend asks the kernel, which is seldom: the answer holds until so many bytes were sent. If there is
-// no space a worker writes, and callers wait for their streams. In memory, where there is no kernel,
-// workers write always.
+// maySend rarely has to ask the kernel: the answer holds until that many bytes were sent. If there is
+// no space, a worker writes, and callers wait for their streams. In memory, where there is no kernel,
+// workers always write.
 func (clientSide) maySend(c *Conn, bytes int) bool {
 	if len(c.core.Output())+bytes > int(c.credit) {
 		c.mu.Unlock()
@@ -302,12 +302,12 @@ func (clientSide) maySend(c *Conn, bytes int) bool {
 	return len(c.core.Output())+bytes <= int(c.credit)
 }
 
-// creditMost is how many bytes are sent before the kernel is asked again, at most.
+// creditMost is how many bytes may be sent before the kernel is asked again.
 const creditMost = 1 << 20
 
-// writeFailed cuts off a connection on which nothing can be sent any more, since the server has ended
-// it, or reset it. The reader reads on, because an answer may be there, and ends the connection at the
-// server's end, or after lingerTime. grpc-go's client reads on, too.
+// writeFailed cuts off a connection on which nothing can be sent any more, because the server has
+// ended or reset it. The reader reads on, since an answer may be there, and ends the connection at the
+// end of the server's bytes, or after lingerTime. grpc-go's client reads on as well.
 func (clientSide) writeFailed(c *Conn, err error) {
 	if c.phase != alive {
 		c.failLocked(err)

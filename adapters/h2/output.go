@@ -13,7 +13,7 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// output is what waits to be sent, in the core, and who sends it.
+// output has the bytes that wait in the core to be sent, and says which goroutine sends them.
 //
 //	flushing  flushQueued  meaning                                    leaves by
 //	false     false        nothing waits, or a handler that is        flushSoon, flush, sendDirect
@@ -22,10 +22,10 @@ import (
 //	true      any          a goroutine sends, without mu, until       nothing is left; an error;
 //	                       nothing is left                            flushSoon, if it is a handler's
 //
-// Bodies for which the windows or the output have no space wait in the core, whose schedule says which
-// is the next one: see http2.Conn.Queue. A handler waits until all that it has given is in the
-// output; the goroutine that flushes moves the bytes there. So a WINDOW_UPDATE wakes no goroutine that
-// would only have to wait again.
+// Bodies for which the windows or the output have no space wait in the core, whose schedule decides
+// which goes next: see http2.Conn.Queue. A handler waits until all its bytes are in the output; the
+// goroutine that flushes moves them there. So a WINDOW_UPDATE doesn't wake goroutines that would only
+// have to wait again.
 type output struct {
 	core        http2.Conn
 	memory      pool.Growable // of the core's output, once it is lent
@@ -36,8 +36,8 @@ type output struct {
 	credit      int32 // of a client: how many bytes can be written at once, at least; see maySend
 }
 
-// lend gives the core's output memory, before frames of an answer are made. Frames that wait already, a
-// WINDOW_UPDATE perhaps, move to it: otherwise the answer would make them move several times.
+// lend gives the core's output memory before the frames of an answer are made. Frames that already
+// wait, such as a WINDOW_UPDATE, move there: otherwise the answer would make them move several times.
 func (o *output) lend() {
 	if !o.lent {
 		o.lent = true
@@ -62,7 +62,7 @@ func (o *output) drop() {
 	memory.Release()
 }
 
-// endFlush is for a goroutine that sends no longer. over says that nothing is sent any more.
+// endFlush is for a goroutine that has stopped sending. over says that nothing will be sent any more.
 func (o *output) endFlush(over bool) {
 	o.flushing = false
 	if over {
@@ -73,8 +73,8 @@ func (o *output) endFlush(over bool) {
 // waits reports whether there is something to send.
 func (o *output) waits() bool { return len(o.core.Output()) > 0 || o.core.Ready() }
 
-// takes reports whether so many bytes of a body are copied to the output, which has space for them, and
-// go before others.
+// takes reports whether a body of this many bytes is copied to the output, which has space for it, and
+// goes before others.
 func (o *output) takes(bytes int) bool {
 	return !o.core.Ready() && len(o.core.Output()) < outputMost && bytes <= outputMost && !(o.flushing && bytes >= directBytes)
 }
@@ -117,9 +117,8 @@ func (c *Conn) beginFlushLocked() bool {
 
 // flushAllLocked sends the output.
 //
-// s is the stream whose handler lends its goroutine, or nil for a worker. When all that s has is
-// sent, a worker goes on: other streams may never stop, and this one would send nothing of
-// its own meanwhile.
+// s is the stream whose handler lends its goroutine, or nil for a worker. When everything of s is
+// sent, a worker goes on: other streams may never stop, and s's handler could send nothing of its own.
 func (c *Conn) flushAllLocked(s *Stream) {
 	done := false
 	for c.phase <= hanging {
@@ -148,8 +147,8 @@ func (c *Conn) flushAllLocked(s *Stream) {
 	c.endFlush(c.phase == closed)
 }
 
-// writeLocked calls write, for n bytes in memory, which it releases, and reports whether they were
-// written. It releases mu meanwhile.
+// writeLocked calls write for n bytes in memory, which it then releases, and reports whether they were
+// written. It releases mu while it writes.
 func (c *Conn) writeLocked(n int, memory pool.Growable, write func(ends *atomic.Uint32) error) bool {
 	c.credit = max(c.credit-int32(n), 0)
 	t := c.beginWriteLocked()
@@ -200,19 +199,20 @@ func (c *Conn) sendersLocked(change int64) {
 	}
 }
 
-// The rest of this file is WriteTimeout. A client that takes nothing for so long is cut off in two
-// steps: its streams end, with a GOAWAY behind the output, and after as long again the connection is
-// closed. A client that was only stopped, as a program in a debugger, and goes on by then reads what has
-// happened.
+// The rest of this file is WriteTimeout. A client that takes nothing for that long is cut off in two
+// steps: its streams end, with a GOAWAY after the output, and after the same time again the connection
+// is closed. A client that was only stopped, like a program in a debugger, and goes on in time can
+// read what has happened.
 //
-// No write deadline does that. A deadline would count what the socket takes, which is nothing for
-// minutes if the client reads slowly and the buffers are large; crypto/tls can't write after one has
-// passed; and it writes in Read, too, so a deadline of an earlier write would end the connection. So
-// while anything is written, a timer looks four times in WriteTimeout at what the client has
+// A write deadline can't do that. It would count what the socket takes, which is nothing for minutes
+// if the client reads slowly and the buffers are large. And crypto/tls can't write after a deadline
+// has passed; it also writes in Read, so the deadline of an earlier write would end the connection. So
+// while anything is written, a timer checks four times in WriteTimeout what the client has
 // acknowledged.
 
-// taking is what is known of a client that is written to. It stays for a quarter of WriteTimeout, so
-// that a busy connection sets no timer for each write; one that is quiet has it no longer than restTime.
+// taking is what is known about a client that is written to. It stays for a quarter of WriteTimeout,
+// so that a busy connection doesn't set a timer for each write; a quiet one has it no longer than
+// restTime.
 type taking struct {
 	// guarded by mu, except ends
 	timer Timer
@@ -262,7 +262,7 @@ func (t *taking) counter() *atomic.Uint32 {
 	return &t.ends
 }
 
-// watchLocked looks at the client in a while, or when so much time has passed.
+// watchLocked checks the client after a while, or when the time left has passed.
 func (t *taking) watchLocked(c *Conn, left time.Duration) {
 	t.timer = c.below.AfterFunc(min(left, c.config.WriteTimeout/4), func() {
 		c.workers.Serve(item{c: c, kind: itemTaking}) // asking the kernel may block
@@ -312,8 +312,8 @@ func (t *taking) stalledLocked(c *Conn) {
 	c.hangUpLocked(&ConnError{Code: NoError, Err: errNotTaken})
 }
 
-// rest returns what is left for a connection that has been quiet: what is sent next is watched from then
-// on. If the timer has fired its look is about to do the same.
+// rest returns what is left for a connection that has been quiet: the next bytes are watched from the
+// time they are sent. If the timer has fired, its check is about to do the same.
 func (t *taking) rest() *taking {
 	if t != nil && t.calls == 0 && t.timer.Stop() {
 		return nil

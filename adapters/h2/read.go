@@ -14,8 +14,9 @@ type incoming struct{ *Stream }
 // byte. Then Trailers returns the trailers.
 func (s *Stream) Read(p []byte) (n int, err error) { return incoming{s}.read(p, min(len(p), 1)) }
 
-// ReadFull fills p with bytes of the request's body, and waits for them. Its errors are those of
-// [io.ReadFull]. Unlike that it does not wake for each part, and a long p is filled without a detour.
+// ReadFull fills p with bytes of the request's body, and waits for them. It returns the errors of
+// [io.ReadFull]. Unlike that, it does not wake for each part, and fills a long p without an extra
+// copy.
 func (s *Stream) ReadFull(p []byte) (n int, err error) {
 	if n, err = (incoming{s}).read(p, len(p)); n > 0 && err == io.EOF {
 		err = io.ErrUnexpectedEOF
@@ -45,8 +46,8 @@ func (s *Stream) Trailers() []Field {
 	return s.extras.trailers
 }
 
-// CloseRead drops the rest of the body: Read fails, and the client gets credit of the connection
-// for what it sends there, but none of the stream.
+// CloseRead drops the rest of the body: Read fails, and the client gets credit for the connection for
+// what it still sends, but not for the stream.
 func (s *Stream) CloseRead() {
 	if !s.lockUnlessWhole() {
 		incoming{s}.dropWhole()
@@ -62,8 +63,8 @@ func (s *Stream) CloseRead() {
 	}
 }
 
-// SetReadDeadline sets the time after which Read fails permanently with os.ErrDeadlineExceeded,
-// once the bytes that have arrived are read. The zero time removes a deadline.
+// SetReadDeadline sets the time after which Read fails permanently with os.ErrDeadlineExceeded, once
+// the bytes that have arrived are read. The zero time removes the deadline.
 func (s *Stream) SetReadDeadline(t time.Time) error {
 	return s.setDeadline(readDeadline, t, func(s *Stream) {
 		if s.readErr == nil {
@@ -73,7 +74,7 @@ func (s *Stream) SetReadDeadline(t time.Time) error {
 	})
 }
 
-// read reads at least so many bytes, or as many as there are before an error.
+// read reads at least least bytes, or as many as there are before an error.
 func (in incoming) read(p []byte, least int) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -142,7 +143,7 @@ func (in incoming) dropWhole() {
 // fillingBytes is the least space that makes a filling pay.
 const fillingBytes = 512
 
-// fillLocked waits until at least so many bytes have come to p, or no more come.
+// fillLocked waits until at least least bytes have come to p, or no more come.
 func (in incoming) fillLocked(p []byte, least int) (n int) {
 	in.makeExtrasLocked().filling = filling{into: p, least: least}
 	for in.extras.filling.least > 0 && in.errLocked() == nil {
@@ -204,9 +205,9 @@ func (in incoming) endedLocked(ev *http2.Event, w *wakes) {
 	}
 }
 
-// wholeLocked looks whether a client's stream has ended well. Then nothing of it changes any more, and
-// what has come belongs to the goroutine that holds reading: conn.mu, which all callers of a connection
-// want, isn't needed to read it.
+// wholeLocked checks whether a client's stream has ended well. Then it no longer changes, and what has
+// come belongs to the goroutine that holds reading: to read it, conn.mu isn't needed, which all
+// callers of a connection compete for.
 func (in incoming) wholeLocked(w *wakes) {
 	if in.stage == served || in.err != nil || !in.core.Ended() {
 		return

@@ -30,19 +30,19 @@ type Message struct {
 	End bool
 
 	// AtOnce makes Send fail with ErrNotAtOnce, instead of waiting, if windows or room don't let all of
-	// Body go now. Then neither Body was sent nor what comes behind it.
+	// Body go now. Then neither Body nor what follows it was sent.
 	AtOnce bool
 
-	// Hold lets the bytes wait for the next Send without it, Flush, or the return of Serve. It
+	// Hold lets the bytes wait for the next Send without Hold, for Flush, or for the return of Serve. It
 	// suits the last Send of a handler that is about to return.
 	Hold bool
 }
 
-// Send sends a part of the answer. It waits for the client's windows, as far as there is a body.
-// The parts must come in the order of HTTP: interim answers, a header, bodies, and trailers or an
-// end. Send doesn't check that, except that it sends no interim answer behind the header. The names
-// of fields must be in lower case. Send fails and sends nothing if a field is not valid
-// ([Field.Valid]) or is a pseudo-header field.
+// Send sends a part of the answer. If it has a body, Send waits for the client's windows. The parts
+// must come in the order of HTTP: interim answers, a header, bodies, and trailers or an end. Send
+// doesn't check that, except that it sends no interim answer after the header. Field names must be in
+// lower case. Send fails and sends nothing if a field is not valid ([Field.Valid]) or is a
+// pseudo-header field.
 //
 // If Send fails for another reason, a part of the message may have been sent: reset the stream.
 func (s *Stream) Send(m Message) error {
@@ -123,8 +123,8 @@ const statusContinue = 100
 // ErrNotAtOnce is the error of Send for a message with AtOnce that would have to wait.
 var ErrNotAtOnce = errors.New("h2: the body can't be sent without waiting")
 
-// errLateInterim is for an interim answer, such as 100 Continue, behind the header of the answer:
-// clients take it for a breach of the protocol.
+// errLateInterim is for an interim answer, such as 100 Continue, after the header of the answer:
+// clients take it for a protocol error.
 var errLateInterim = errors.New("h2: an interim answer behind the answer's header")
 
 // errLocked returns why nothing can be sent, or nil.
@@ -156,8 +156,8 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	return len(p), nil
 }
 
-// Flush sends everything that waits on the connection, unless another goroutine is sending already,
-// which sends this as well.
+// Flush sends everything that waits on the connection. If another goroutine is already sending, that
+// one sends this as well.
 func (s *Stream) Flush() error {
 	c := s.conn
 	c.mu.Lock()
@@ -168,8 +168,8 @@ func (s *Stream) Flush() error {
 	return s.err
 }
 
-// SetWriteDeadline sets the time at which the stream is reset with InternalError, unless the answer
-// is complete by then. The zero time removes a deadline.
+// SetWriteDeadline sets the time at which the stream is reset with InternalError, unless the answer is
+// complete by then. The zero time removes the deadline.
 func (s *Stream) SetWriteDeadline(t time.Time) error {
 	return s.setDeadline(writeDeadline, t, func(s *Stream) {
 		if !s.core.WriteEnded() {
@@ -218,8 +218,8 @@ func (out outgoing) awaitLocked(p []byte, end bool) error {
 	if c.side.lend(out.Stream); out.core.Queued() {
 		c.workers.counts.Add(countStalls, 1)
 	} else if c.woken {
-		// Handlers that were woken run before the one that has sent goes on: what they have may come
-		// first, and a goroutine that sends without blocking would fill the socket's buffer alone.
+		// Handlers that were woken run before the sending one goes on: their bytes may have to come first,
+		// and a goroutine that sends without blocking would fill the socket's buffer alone.
 		c.woken = false
 		c.mu.Unlock()
 		runtime.Gosched()

@@ -14,7 +14,7 @@ import (
 type serverSide struct{}
 
 // accept opens the stream of a request, unless the handler refuses it. It returns the stream if its
-// handler is to be called now, and otherwise nil. It releases mu for the call of Accept, which may
+// handler must be called now, and otherwise nil. It releases mu for the call of Accept, which may
 // change ContentLength.
 func (side serverSide) accept(c *Conn, ev *http2.Event) *Stream {
 	var h StreamHandler
@@ -46,7 +46,7 @@ func (side serverSide) refuse(c *Conn, ev *http2.Event, code ErrCode) {
 
 func (serverSide) refused(c *Conn) { c.workers.counts.Add(countRefused, 1) }
 
-// open opens the stream that h serves. It returns it if its handler is to be called now.
+// open opens the stream that h serves. It returns the stream if its handler must be called now.
 func (serverSide) open(c *Conn, ev *http2.Event, h StreamHandler) *Stream {
 	s := h.Stream()
 	s.conn, s.handler, s.core.User = c, h, s
@@ -110,13 +110,13 @@ func (it item) finishAbrupt(returned *bool) {
 			c.logPanic(c, reason)
 		}
 	} else if panics() {
-		return // clients are to see that the program has ended: they may try again elsewhere
+		return // clients must see that the program has ended: they may try again elsewhere
 	}
 	it.s.finish(false)
 }
 
-// panics reports whether the deferred function that calls it was called by a panic. It doesn't recover,
-// which would make the panic's text another one.
+// panics reports whether the deferred function that calls it was called by a panic. It doesn't
+// recover, which would change the panic's text.
 func panics() bool {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs[:])])
@@ -176,8 +176,8 @@ func (s *Stream) finishLocked(returned bool) {
 	}
 }
 
-// The rest of this file is for streams that go on after their handler's Serve has returned, without a
-// goroutine: see stage.
+// The rest of this file is for streams that go on, without a goroutine, after their handler's Serve
+// has returned: see stage.
 
 // A Resumer is a StreamHandler whose stream may be detached.
 type Resumer interface {
@@ -188,11 +188,11 @@ type Resumer interface {
 	Resume()
 }
 
-// Detach lets the stream of a server go on when Serve returns, until Finish is called. Call it in Serve.
-// The stream counts as one whose handler runs: Config.Streams limits both together. [StreamHandler]'s
-// Cancelled is called if the stream ends early.
+// Detach lets a server's stream go on after Serve returns, until Finish is called. Call it in Serve.
+// The stream still counts as if its handler were running: Config.Streams limits both together.
+// [StreamHandler]'s Cancelled is called if the stream ends early.
 //
-// It panics if the handler is no [Resumer].
+// It panics if the handler is not a [Resumer].
 func (s *Stream) Detach() {
 	if _, ok := s.handler.(Resumer); !ok {
 		panic("h2: Detach was called on a stream whose handler is no Resumer")
@@ -204,13 +204,13 @@ func (s *Stream) Detach() {
 	}
 }
 
-// Move is Detach, and lets go of s and its handler: to.Stream(), which must be new, is the stream from
-// then on, with its deadlines and what was not read, and to is its handler, whose Serve is not called.
+// Move is Detach, and lets go of s and its handler. From then on to.Stream(), which must be new, is
+// the stream, with its deadlines and unread bytes, and to is its handler, whose Serve is not called.
 // The methods of s fail as if Serve had returned, and neither Serve's return nor its panic ends the
-// stream. Call it once, in Serve. It waits for a Send that is under way.
+// stream. Call Move once, in Serve. It waits for a Send that is running.
 //
-// If the stream has ended early before, to.Stream().Err() says so, and Cancelled is called for s's
-// handler, and not for to.
+// If the stream has already ended early, to.Stream().Err() says so, and Cancelled is called for s's
+// handler and not for to.
 func (s *Stream) Move(to Resumer) {
 	if to == nil {
 		panic("h2: Move was called with a nil Resumer")
@@ -246,7 +246,7 @@ func (s *Stream) Move(to Resumer) {
 	s.wakeLocked()
 }
 
-// Resume makes a goroutine of the pool call the Resume of the handler, which must be a [Resumer]. It
+// Resume makes a goroutine of the pool call the handler's Resume; the handler must be a [Resumer]. It
 // doesn't block.
 func (s *Stream) Resume() {
 	c := s.conn
@@ -256,8 +256,7 @@ func (s *Stream) Resume() {
 	c.workers.Serve(item{c: c, s: s, kind: itemResume})
 }
 
-// Finish ends a stream that is detached, as Serve's return ends others. Calls after the first have no
-// effect.
+// Finish ends a detached stream, as Serve's return ends others. Calls after the first have no effect.
 func (s *Stream) Finish() {
 	c := s.conn
 	c.mu.Lock()
@@ -295,9 +294,9 @@ func (serverSide) ended(s *Stream, _ bool) {
 	}
 }
 
-// hangUp resets the streams that are answered, though their requests go on. Otherwise, when the
-// connection has ended, net/http's client waits for the rest of a body, which it may read from
-// somewhere, and nothing ends that.
+// hangUp resets streams that are answered though their requests go on. Otherwise net/http's client
+// would wait for the rest of the body, which it may read from somewhere, even after the connection has
+// ended, and nothing would end that.
 func (serverSide) hangUp(c *Conn) {
 	c.core.Each(func(st *http2.Stream) {
 		if st.WriteEnded() {
@@ -307,8 +306,8 @@ func (serverSide) hangUp(c *Conn) {
 	})
 }
 
-// close lets a connection hang up that has streams that are answered, though their requests go on: a
-// close at once could take their resets away from the client.
+// close lets a connection hang up first if it has streams that are answered though their requests go
+// on: closing at once could take their resets away from the client.
 func (serverSide) close(c *Conn, why *ConnError) {
 	switch {
 	case why != nil:

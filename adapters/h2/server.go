@@ -42,8 +42,8 @@ type Server struct {
 	}
 }
 
-// New makes a server. It panics if h is nil, and if a field of config is negative whose comment gives
-// that no meaning.
+// New makes a server. It panics if h is nil, or if a field of config is negative, unless its comment
+// gives that a meaning.
 func New(h Handler, config Config) *Server {
 	if f, ok := h.(HandlerFunc); h == nil || ok && f == nil {
 		panic("h2: New was called with a nil Handler")
@@ -63,7 +63,7 @@ func New(h Handler, config Config) *Server {
 	return s
 }
 
-// newServer makes a server without a handler, or what a Client has in its place.
+// newServer makes a server without a handler, or the one inside a Client.
 func newServer(config Config, side side) *Server {
 	s := &Server{setup: setup{side: side, config: config.withDefaults()}, done: make(chan struct{})}
 	s.forget = s.remove
@@ -94,7 +94,7 @@ func newServer(config Config, side side) *Server {
 	return s
 }
 
-// clientStrings is that of all clients: some programs have a client for each connection.
+// clientStrings is shared by all clients: some programs have a client for each connection.
 var clientStrings = hpack.NewInterner()
 
 // withH2 returns config with "h2" among its protocols.
@@ -106,9 +106,8 @@ func withH2(config *tls.Config) *tls.Config {
 	return config
 }
 
-// Serve accepts connections of l and serves them, until l fails or the server is closed. It closes
-// l, and always returns an error: Accept's, or [ErrServerClosed]. Connections that are open then go
-// on.
+// Serve accepts connections from l and serves them, until l fails or the server is closed. It closes
+// l, and always returns an error: Accept's, or [ErrServerClosed]. Open connections go on.
 func (s *Server) Serve(l net.Listener) error {
 	if l == nil {
 		return errNil("Serve", "net.Listener")
@@ -140,7 +139,7 @@ func (s *Server) accepted(nc net.Conn) {
 	}
 }
 
-// beginHandshake makes a connection the server's once its handshake is done.
+// beginHandshake begins a handshake; when it is done the server owns the connection.
 func (s *Server) beginHandshake(nc net.Conn, a Accepted) {
 	if !s.enter(nil) {
 		nc.Close()
@@ -208,10 +207,10 @@ func acceptTLS(config *tls.Config) func(net.Conn) Accepted {
 // errProtocol is the error of a handshake that chooses another protocol than HTTP/2.
 var errProtocol = errors.New("h2: TLS has not chosen h2")
 
-// Attach gives the server a connection, and bytes that were read from it before, the client's
-// preface as a rule. It serves HTTP/2 whatever was read. nc is a *percore.Conn, or a *tls.Conn
-// above one, after the handshake, or any other connection, which is read from by a goroutine. From
-// then on the server owns it. user is what the Conn's User returns.
+// Attach gives the server a connection, and bytes that were read from it before, usually the client's
+// preface. It serves HTTP/2 whatever was read. nc is a *percore.Conn, or a *tls.Conn above one, after
+// the handshake, or any other connection, for which a goroutine reads. From then on the server owns
+// it. The Conn's User returns user.
 func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	if nc == nil {
 		return nil, errNil("Attach", "net.Conn")
@@ -233,7 +232,7 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	return c, nil
 }
 
-// enter counts a connection in, and takes in c, which is nil while the handshake is under way.
+// enter counts a connection, and adds c, which is nil during the handshake.
 func (s *Server) enter(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,7 +270,7 @@ func (s *Server) remove(c *Conn) {
 	s.leave()
 }
 
-// leave counts a connection out.
+// leave counts a connection that is gone.
 func (s *Server) leave() {
 	s.mu.Lock()
 	if s.mu.conns--; s.naps && s.mu.conns == 0 { // a client without connections holds no goroutines
@@ -284,15 +283,15 @@ func (s *Server) leave() {
 	s.tellUnused()
 }
 
-// InUse reports whether the server has a listener or a connection, those whose handshake is under way
-// included.
+// InUse reports whether the server has a listener or a connection, including connections in their
+// handshake.
 func (s *Server) InUse() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.conns > 0 || len(s.mu.listeners) > 0
 }
 
-// tellUnused is for a server that has one listener or connection less.
+// tellUnused is called when the server has lost a listener or a connection.
 func (s *Server) tellUnused() {
 	if s.config.Unused != nil && !s.InUse() {
 		s.config.Unused()
@@ -386,7 +385,7 @@ func (s *Server) removeListener(l *net.Listener) {
 	s.tellUnused()
 }
 
-// closeLocked closes a listener, unless it was closed: one may panic when it is closed twice.
+// closeLocked closes a listener, unless it was closed: some panic when they are closed twice.
 func (s *Server) closeLocked(l *net.Listener) {
 	if _, ok := s.mu.listeners[l]; ok {
 		delete(s.mu.listeners, l)
@@ -400,7 +399,7 @@ func (s *Server) isClosed() bool {
 	return s.mu.closed
 }
 
-// close closes the listeners, and the connections whose handshake is under way.
+// close closes the listeners, and the connections in their handshake.
 func (s *Server) close() {
 	s.mu.Lock()
 	s.mu.closed = true
@@ -427,8 +426,8 @@ func (s *Server) DrainIdle() {
 	}
 }
 
-// Shutdown closes the listeners and drains all connections: see [Conn.Drain]. It returns when the
-// last one has ended, or ctx is done, with ctx's error. A handler must not wait for it.
+// Shutdown closes the listeners and drains all connections: see [Conn.Drain]. It returns nil when the
+// last connection has ended, or ctx's error when ctx is done. A handler must not wait for it.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNil("Shutdown", "context.Context")

@@ -22,25 +22,25 @@ type Request struct {
 	// BadTarget says that a field above is missing or not valid: see Config.AnyTarget.
 	BadTarget bool
 
-	// ContentLength is the length of the body as far as the client has declared it; -1 without. A
-	// body of another length is an error of Read, and a longer one resets the stream, unless Accept
-	// sets ContentLength to -1.
+	// ContentLength is the length of the body that the client has declared, or -1. If the body has
+	// another length, Read fails, and if it is longer the stream is reset, unless Accept sets
+	// ContentLength to -1.
 	ContentLength int64
 
-	// Problem is why a server of HTTP refuses the request; Nothing for nearly all. A HandlerFunc is
-	// not called for others.
+	// Problem is why an HTTP server refuses the request; nearly always Nothing. A HandlerFunc is not
+	// called for other values.
 	Problem Problem
 
-	// Fields are all fields besides those above, in the order in which they came.
+	// Fields are all other fields, in the order in which they came.
 	Fields []Field
 
 	// End says that there is neither a body nor trailers.
 	End bool
 }
 
-// A Stream is a request and its answer. The zero value is what [StreamHandler.Stream] returns; it
-// must not be copied. All methods are safe for concurrent use, but two calls of Read wait for each
-// other, and so do two calls that send.
+// A Stream is a request and its answer. [StreamHandler.Stream] returns a zero Stream; it must not be
+// copied. All methods are safe for concurrent use, but two calls of Read wait for each other, and so
+// do two calls that send.
 type Stream struct {
 	// immutable, from Accept's return on
 	conn    *Conn
@@ -63,7 +63,7 @@ type Stream struct {
 	whole atomic.Bool // of a client: see incoming.wholeLocked
 }
 
-// A stage is how far a stream has come for its handler, or for a client's caller.
+// A stage is how far a stream has come, as its handler or a client's caller sees it.
 //
 //	stage     meaning                                           leaves by
 //	attached  the stream ends when Serve returns, or with       Detach: detached; Serve's return, Close:
@@ -72,7 +72,7 @@ type Stream struct {
 //	          queues calls of the handler's Resume              served
 //	served    it has ended for its handler                      (final)
 //
-// The core has the state of which the peer knows: see [http2.Stream].
+// The core has the state that the peer knows: see [http2.Stream].
 type stage uint8
 
 const (
@@ -81,7 +81,7 @@ const (
 	served
 )
 
-// marks are what has happened to a stream besides.
+// marks are other things that have happened to a stream.
 //
 //	mark       means                                              set by            cleared by
 //	answered   the header of the answer was sent                  Send              never
@@ -107,16 +107,16 @@ func (s *Stream) ID() uint32 { return s.core.ID() }
 // Conn returns the connection.
 func (s *Stream) Conn() *Conn { return s.conn }
 
-// Err returns why the stream has ended early, a [*StreamError] or a [*ConnError], or nil. An answer
-// that is complete is no early end.
+// Err returns why the stream has ended early, a [*StreamError] or a [*ConnError], or nil. It is not an
+// early end if the answer is complete.
 func (s *Stream) Err() error {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	return s.err
 }
 
-// Reset ends the stream, unless it has ended. The client is told the code. NoError suits an answer
-// that is complete, when the rest of the request is not wanted.
+// Reset ends the stream, unless it has ended, and sends the code to the client. Use NoError if the
+// answer is complete and the rest of the request is not wanted.
 func (s *Stream) Reset(code ErrCode) {
 	c := s.conn
 	c.mu.Lock()
@@ -124,8 +124,8 @@ func (s *Stream) Reset(code ErrCode) {
 	s.resetSoonLocked(code, nil)
 }
 
-// Hurry makes Send and Write, those that are under way and later ones, reset the stream with Cancel
-// instead of waiting for the client. They send what they can without that.
+// Hurry makes running and later calls of Send and Write reset the stream with Cancel instead of
+// waiting for the client. They still send what they can without waiting.
 func (s *Stream) Hurry() {
 	c := s.conn
 	c.mu.Lock()
@@ -200,8 +200,9 @@ type cond struct {
 	due atomic.Bool // a turn is about to wake them; written by the reader
 }
 
-// wakes are goroutines that wait for what a turn has applied. It wakes them when it has released the
-// lock: they would wait for that next. It wakes each once for all that was applied until then.
+// wakes are goroutines that wait for what a turn has applied. The turn wakes them after it has
+// released the lock, which they would otherwise wait for next. It wakes each one once for everything
+// that was applied.
 type wakes struct {
 	due  []*cond
 	woke bool // one of them was woken
@@ -225,8 +226,8 @@ func (w *wakes) wake() {
 	w.due = w.due[:0]
 }
 
-// releaser is a Conn as the Locker of the conditions: a wait releases mu, and ends without it. All the
-// goroutines that a turn wakes would wait for it.
+// releaser is a Conn as the Locker of the conditions: a wait releases mu, and doesn't lock it again,
+// since all goroutines that a turn wakes would wait for it.
 type releaser Conn
 
 // Unlock implements [sync.Locker].
@@ -254,8 +255,8 @@ func (s *Stream) leaveLocked() {
 	s.cond.Wait()
 }
 
-// discardLocked drops what was not read, and reports whether the peer gets credit of the connection for
-// it.
+// discardLocked drops unread bytes, and reports whether the peer gets credit for the connection for
+// them.
 func (s *Stream) discardLocked() bool {
 	n := s.unread.Drop()
 	if n == 0 || s.conn.phase != alive {
@@ -300,7 +301,7 @@ func (s *Stream) wakeLocked() {
 	}
 }
 
-// extras has what few streams need.
+// extras has the parts that few streams need.
 type extras struct {
 	stream    *Stream // whose they are
 	deadlines [2]Timer
@@ -325,8 +326,8 @@ func (x *extras) stop() {
 	}
 }
 
-// filling is memory of a goroutine that waits for bytes of a body: what comes is copied there at
-// once, and takes no memory besides. The goroutine wakes when there is enough of it.
+// filling is memory of a goroutine that waits for bytes of a body: bytes are copied there as they
+// come, and take no other memory. The goroutine wakes when there are enough.
 type filling struct {
 	into  []byte // what is left to fill
 	least int    // that many are still wanted; not positive: the goroutine does not wait

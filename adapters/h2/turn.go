@@ -33,7 +33,7 @@ func (it item) work() {
 	}
 }
 
-// look visits the loop of the connection, for a worker that has nothing else to do.
+// look polls the connection's loop, for a worker that has nothing else to do.
 func (it item) look(linger bool) {
 	if pc := it.c.below.PC; pc != nil {
 		serving.Look(pc, linger)
@@ -48,7 +48,7 @@ func (it item) lookBriefly(linger bool) {
 	}
 }
 
-// socket returns the socket of the connection if such a worker had better wait for it.
+// socket returns the connection's socket if such a worker should rather wait for it.
 func (it item) socket() workers.Socket {
 	if pc := it.c.below.PC; pc != nil {
 		return serving.Socket(pc)
@@ -88,7 +88,7 @@ func (t *turn) release() {
 	turns.Put(t)
 }
 
-// forget lets the garbage collector have what the last frames were about.
+// forget drops references to what the last frames were about, for the garbage collector.
 func (t *turn) forget() {
 	clear(t.batch)
 	t.batch = t.batch[:0]
