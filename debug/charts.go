@@ -9,19 +9,19 @@ import (
 	"github.com/percore/percore"
 )
 
-// A question is what people look at the page for, with its charts.
+// A question is a reason for which people look at the page, with its charts.
 type question struct {
 	Title  string
 	Charts []chart
 }
 
-// Idle reports whether all charts are of adapters without traffic. The template calls it.
+// Idle reports whether all charts belong to adapters without traffic. The template calls it.
 func (q question) Idle() bool {
 	return !slices.ContainsFunc(q.Charts, func(c chart) bool { return !c.Idle })
 }
 
 // A chart shows a metric over the last minute. The script keeps its history, and shows the increase
-// per second if Value is a counter. Charts of adapters that have no traffic are hidden.
+// per second if Value is a counter. Charts of adapters without traffic are hidden.
 type chart struct {
 	ID, Title, Unit string
 	Value           float64
@@ -100,7 +100,7 @@ func (v view) charts() []question {
 	return questions
 }
 
-// of makes the chart of a metric of an adapter, which has no ID if the program doesn't have the adapter.
+// of makes the chart of an adapter's metric. It has no ID if the program doesn't have the adapter.
 func (v view) of(metric, title string) chart {
 	adapter, name, _ := strings.Cut(metric, " ")
 	i := slices.IndexFunc(v.Adapters, func(a percore.AdapterStats) bool { return a.Adapter == adapter })

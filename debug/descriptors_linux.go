@@ -7,7 +7,7 @@ import (
 )
 
 // descriptors returns how many descriptors the process has open, and how many it may have. It reads a
-// directory with an entry for each, so only a page that is looked at does it.
+// directory with an entry for each, so it is called only while a page is open.
 func descriptors() (open, limit int) {
 	if d, err := os.Open("/proc/self/fd"); err == nil {
 		names, _ := d.Readdirnames(-1)

@@ -2,5 +2,5 @@
 
 package debug
 
-// descriptors knows nothing here.
+// descriptors doesn't know the numbers here.
 func descriptors() (open, limit int) { return 0, 0 }

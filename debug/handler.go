@@ -28,10 +28,10 @@ import (
 //	format=parts  the changing part of the page, for its script
 //	file=NAME     the page's script and its style sheet
 //
-// for GET and HEAD. The page loads nothing from other sites, and its Content-Security-Policy says
-// so: it works under a policy that allows only scripts and styles of the same origin. Without
-// scripts it shows the current metrics. Requests that pages of other origins make a browser send are
-// refused with status 403.
+// for GET and HEAD. The page loads nothing from other sites, and its Content-Security-Policy says so:
+// it works under a policy that allows only scripts and styles from the same origin. Without scripts it
+// shows the current metrics. It refuses requests that pages from other origins make a browser send,
+// with status 403.
 func Handler() http.Handler { return RefuseCrossOrigin(http.HandlerFunc(serve)) }
 
 // policy allows what the page needs.
@@ -139,7 +139,7 @@ func newView(h history) view {
 	return v
 }
 
-// Idle reports whether an adapter has nothing to do, and never had: the program links the package, and
+// Idle reports whether an adapter has never had anything to do: the program links the package, and
 // perhaps serves, but no client comes. The template calls it.
 func (v view) Idle(a percore.AdapterStats) bool {
 	return !slices.ContainsFunc(a.Metrics, func(f percore.Metric) bool {
@@ -147,7 +147,7 @@ func (v view) Idle(a percore.AdapterStats) bool {
 	})
 }
 
-// ByTraffic returns the adapters, those that are idle behind the others. The template calls it.
+// ByTraffic returns the adapters, idle ones last. The template calls it.
 func (v view) ByTraffic() []percore.AdapterStats {
 	all := slices.Clone(v.Adapters)
 	slices.SortStableFunc(all, func(a, b percore.AdapterStats) int {
@@ -162,7 +162,7 @@ func (v view) ByTraffic() []percore.AdapterStats {
 	return all
 }
 
-// Words returns the metric's name for people, whom its Help tells more. The template calls it.
+// Words returns the metric's name in plain words; its Help says more. The template calls it.
 func (view) Words(f percore.Metric) string {
 	words := strings.ReplaceAll(strings.TrimSuffix(f.Name, "_total"), "_", " ")
 	if f.Label != "" {
@@ -171,7 +171,7 @@ func (view) Words(f percore.Metric) string {
 	return words
 }
 
-// started is when the program was, nearly: its packages are initialized first of all.
+// started is nearly when the program was started: packages are initialized first.
 var started = time.Now()
 
 // build returns the version of the program's module.
@@ -191,7 +191,7 @@ func (v view) Bad(adapter string, f percore.Metric) bool {
 	})
 }
 
-// Shown reports whether a metric is worth a line. Only parts of a long list that are 0 are not.
+// Shown reports whether a metric is worth a line. Only parts of a long list are not, while they are 0.
 func (v view) Shown(f percore.Metric) bool {
 	return f.Value != 0 || f.Label != "reason" && f.Label != "code"
 }

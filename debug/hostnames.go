@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// RefuseHostNames returns a handler that passes requests on to next, and answers 403 to those whose
-// Host is a name other than localhost. Use it for pages that listen on a loopback address: an
-// attacker's name may lead there, and a page of his in an operator's browser could then read the
-// answers (DNS rebinding), which RefuseCrossOrigin can't tell from requests of the same origin. A
-// request without Host doesn't come from a browser, and passes. RefuseHostNames panics if next is nil.
+// RefuseHostNames returns a handler that passes requests on to next, but answers 403 if the Host is a
+// name other than localhost. Use it for pages on a loopback address. An attacker's name may lead
+// there, so a page of his in an operator's browser could read the answers (DNS rebinding), and
+// RefuseCrossOrigin can't tell its requests from same-origin requests. A request without Host doesn't
+// come from a browser, and passes. RefuseHostNames panics if next is nil.
 func RefuseHostNames(next http.Handler) http.Handler {
 	if next == nil {
 		panic("debug: RefuseHostNames was called with a nil http.Handler")

@@ -12,20 +12,20 @@ import (
 	"github.com/percore/percore"
 )
 
-// reading is what the page knows of one moment.
+// reading is what the page knows about one moment.
 type reading struct {
 	percore.Stats
 	At              time.Time
 	Files, FilesMax int // descriptors that are open and that may be; 0: unknown
 }
 
-// history is the readings of the last minute, oldest first. The last one is of now.
+// history has the readings of the last minute, oldest first. The last one is current.
 type history []reading
 
 func (h history) now() *reading { return &h[len(h)-1] }
 
-// steadyTime is for how long something has to last before the page calls it wrong: a short burst comes
-// and goes between two looks, and the line would flicker.
+// steadyTime is how long something has to last before the page calls it wrong: a short burst comes and
+// goes between two readings, and the line would flicker.
 const steadyTime = 5 * time.Second
 
 // least returns the least value of the last few readings.
@@ -46,8 +46,8 @@ type value func(*reading) float64
 // seconds returns the time between the first reading and now, a second at least.
 func (h history) seconds() float64 { return max(h.now().At.Sub(h[0].At).Seconds(), 1) }
 
-// recent has the readings of those who look at the page. They are forgotten once a minute has passed
-// without a look: together they may take a megabyte.
+// recent has the readings of all open pages. They are forgotten after a minute without a look:
+// together they may take a megabyte.
 var recent struct {
 	sync.Mutex
 	readings history
@@ -89,8 +89,8 @@ type check struct {
 	total  value                   // since the process started; nil: this is a state, not a count
 }
 
-// checks are all that the page looks for. The limits are those of docs/alerts.yml, where
-// that has them.
+// checks are all the things that the page looks for. The limits are the same as in docs/alerts.yml,
+// where that has them.
 var checks = []check{
 	lasts("Full listeners", "listeners whose clients wait for one of MaxConns places", fullListeners),
 	grows("Full listeners", "idle connections closed to make room at MaxConns", 300, func(r *reading) float64 { return float64(r.Accept.MadeRoom) }),
@@ -149,8 +149,8 @@ func ofMetric(metric, title, says string, limit float64) check {
 	return c
 }
 
-// of is the value of an adapter's metric, by adapter, name and perhaps the label's value; without that
-// it is the sum over all.
+// of is the value of an adapter's metric, by adapter, name and perhaps the label's value; without a
+// label's value it is the sum over all of them.
 func of(metric string) value {
 	names := strings.Fields(metric)
 	return func(r *reading) (sum float64) {
@@ -201,8 +201,8 @@ func endingCertificates(r *reading) float64 {
 	return 0
 }
 
-// busiestLoop returns the percentage of a loop that is in callbacks for half of its time, or 0. It needs
-// some seconds to tell.
+// busiestLoop returns the percentage for a loop that spends half of its time in callbacks, or 0. It
+// needs some seconds to tell.
 func busiestLoop(h history) (most float64) {
 	if h.seconds() < steadyTime.Seconds() {
 		return 0
@@ -231,8 +231,8 @@ func busiestLoop(h history) (most float64) {
 }
 
 // slowUpstreams returns how many calls of httpadapter's client wait for an answer, if servers take a
-// second or longer on average: calls that wait, divided by those that begin in a second, are the seconds
-// that each waits. It needs some seconds to tell, and calls of which there are several.
+// second or longer on average: calls that wait, divided by those that begin in a second, are the
+// seconds that each waits. It needs some seconds to tell, and several calls.
 func slowUpstreams(h history) float64 {
 	unanswered, requests := of("client unanswered_calls"), of("client requests_total")
 	calls := h.least(unanswered)
@@ -271,7 +271,7 @@ func wrong(h history) (all []finding) {
 	return all
 }
 
-// earlier returns what has been wrong since the process started, as far as it was counted.
+// earlier returns what has been wrong since the process started, where that is counted.
 func earlier(now *reading) (all []finding) {
 	for _, c := range checks {
 		if c.total == nil {
@@ -302,8 +302,8 @@ func facts(r *reading) []finding {
 	}
 }
 
-// Report returns what the page says above its charts, for a log or a terminal: what the process does,
-// and what has been wrong since it started. There is a line for each, with a tab before the number.
+// Report returns the text above the page's charts, for a log or a terminal: what the process does, and
+// what has been wrong since it started. Each has a line, with a tab before the number.
 func Report(s percore.Stats) string {
 	r := reading{At: time.Now(), Stats: s}
 	var text strings.Builder

@@ -10,29 +10,29 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// A Carrier moves hijacked connections to another process, with what the program knows about them:
-// wsadapter.Group is one, for WebSockets. The successor has a Carrier of the same name, which gets them.
+// A Carrier moves hijacked connections to another process, together with what the program knows about
+// them. wsadapter.Group is one, for WebSockets. The successor's Carrier of the same name gets them.
 type Carrier interface {
-	// HandOver calls give with the connections that nothing reads and nothing writes to at the moment,
-	// at most [CarriedMax] at a time with [CarriedBytesMax] bytes of state together, until no
-	// connection is left that can move. Connections for which takes is false stay: they belong to a
-	// listener that doesn't move. The Conn of each is the *percore.Conn itself.
+	// HandOver calls give with connections that are neither read nor written at the moment, at most
+	// [CarriedMax] at a time with together [CarriedBytesMax] bytes of state, until no connection is left
+	// that can move. Connections for which takes is false stay: they belong to a listener that doesn't
+	// move. The Conn of each is the *percore.Conn itself.
 	//
-	// Until give has returned nothing may read from the connections it has, or write to them. If it
-	// returns nil they belong to the other process, and HandOver closes the copies in this process;
-	// otherwise they stay, and HandOver returns the error. It returns ctx's error when ctx ends.
+	// Until give returns, nothing may read from its connections or write to them. If give returns nil,
+	// they belong to the other process, and HandOver closes the copies in this process; otherwise they
+	// stay, and HandOver returns the error. It returns ctx's error when ctx ends.
 	//
-	// more says that further connections follow that belong together with these, such as the members
-	// of a room: see TakeOver. The last call has more false.
+	// more says that these connections belong together with further ones that follow, such as the members
+	// of a room: see TakeOver. In the last call more is false.
 	//
 	// HandOver is called twice, one call after the other, on a goroutine of its own.
 	HandOver(ctx context.Context, takes func(net.Conn) bool, give func(batch []CarriedConn, more bool) error) error
 
-	// TakeOver gets connections in the successor, as give got them, and owns them. Those that ended on
-	// the way are missing. While more is true it should not serve them: a last call with more false
-	// follows, with connections or without, also if the handover fails. TakeOver may block for a
-	// moment, which slows the predecessor down; after 10 seconds that gives up, and serves on with the
-	// rest. Calls follow one another.
+	// TakeOver gets connections in the successor, as give got them, and owns them. Connections that ended
+	// on the way are missing. While more is true, it should not serve them: a last call follows in which
+	// more is false, with connections or without, even if the handover fails. TakeOver may block for a
+	// moment, which slows down the predecessor; after 10 seconds the predecessor gives up, and goes on
+	// serving the rest. Calls follow one another.
 	TakeOver(batch []CarriedConn, more bool)
 }
 
@@ -40,8 +40,8 @@ const (
 	// CarriedMax is how many connections a Carrier may give at a time.
 	CarriedMax = 64
 
-	// CarriedBytesMax is how many bytes of state they may have together, and so the most that one can
-	// have: encoded, and with 64 PROXY headers, they fit into a message (TestLongestMessages).
+	// CarriedBytesMax is how many bytes of state they may have together, and so the maximum for one:
+	// encoded, and with 64 PROXY headers, they fit into a message (TestLongestMessages).
 	CarriedBytesMax = 64 << 10
 )
 
@@ -51,13 +51,12 @@ type CarriedConn struct {
 	State []byte
 }
 
-// Carry makes the carrier move its connections when the process hands over ([Service.Conns]), and makes
-// it get those of the predecessor's carrier of that name. If a process has
-// no carrier of the name the connections stay with the predecessor, and Shutdown tells them to end.
+// Carry makes the carrier move its connections when the process hands over ([Service.Conns]), and lets
+// it take over the connections of the predecessor's carrier of that name. If a process has no carrier
+// of that name, the connections stay with the predecessor, and Shutdown tells them to end.
 //
-// Call it before Service.Run. The name has 1 to 100 bytes. Carry panics if
-// it doesn't, if c is nil, if there is a carrier of that name, or if there would be more than 100 of
-// them.
+// Call it before Service.Run. The name must have 1 to 100 bytes. Carry panics if it doesn't, if c is
+// nil, if there already is a carrier of that name, or if there are already 100 carriers.
 func (s *Conns) Carry(name string, c Carrier) {
 	if isNil(c) {
 		panic(errNil("Conns.Carry", "c", "what moves the connections, such as a *wsadapter.Group").Error())

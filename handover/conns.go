@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// Conns is a set of connections that no server's Shutdown knows: WebSockets, tunnels, and others that
-// a handler has hijacked. Its zero value is ready to use, and its methods are safe for concurrent use.
+// Conns is a set of connections that a server's Shutdown doesn't know: WebSockets, tunnels, and others
+// that a handler has hijacked. Its zero value is ready to use, and its methods are safe for concurrent
+// use.
 //
 //	leave := conns.Add(func() {
 //		ws.WriteControl(websocket.CloseMessage, goingAway, time.Now().Add(time.Second))
 //	})
 //	defer leave() // when the conversation is over
 //
-// For each connection it keeps the function and about a hundred bytes.
+// Each connection costs the function and about a hundred bytes.
 type Conns struct {
 	// Spread is the time over which Shutdown tells the connections to end, so that clients don't all
-	// connect again at the same moment. 0: the first half of the time until Shutdown's ctx ends, or
-	// none if it never does, but at most a tenth of a second for each connection. Below 0 the
-	// connections are not told: they stay until they end by themselves, or until ctx ends. It must not
-	// change after the first call of a method.
+	// connect again at the same moment. 0 means the first half of the time until Shutdown's ctx ends, or
+	// no time if it never does, but at most a tenth of a second for each connection. Below 0 the
+	// connections are not told: they stay until they end by themselves, or until ctx ends. Spread must
+	// not change after the first call of a method.
 	Spread time.Duration
 
 	mu sync.Mutex
@@ -38,11 +39,11 @@ type hijacked struct {
 	tell func() // guarded by Conns.mu; nil once it is about to be called
 }
 
-// Add adds a connection. tell is called once at most, on a goroutine of its own, when Shutdown wants the
-// connection to end: it sends what its protocol has for that, such as the WebSocket close codes 1001 or
-// 1012 (RFC 6455, section 7.4). It may block for a moment. The caller calls the function that Add
-// returns when the connection has ended, at least once; if that doesn't happen Shutdown waits for it.
-// If Shutdown was called before, tell is called at once. Add panics if tell is nil.
+// Add adds a connection. tell is called at most once, on a goroutine of its own, when Shutdown wants
+// the connection to end. It should send what the protocol has for that, such as the WebSocket close
+// codes 1001 or 1012 (RFC 6455, section 7.4), and may block for a moment. The caller must call remove,
+// at least once, when the connection has ended: Shutdown waits for that. If Shutdown was already
+// called, tell is called at once. Add panics if tell is nil.
 func (s *Conns) Add(tell func()) (remove func()) {
 	if tell == nil {
 		panic(errNil("Conns.Add", "tell", "a function that makes the connection end").Error())
@@ -80,9 +81,9 @@ func (s *Conns) Len() int {
 	return len(s.all)
 }
 
-// Shutdown tells the connections to end, in a random order and spread over time: see Spread. It returns
-// nil when no connection is left, or ctx's error when ctx ends before. It can be called again, for
-// connections that were added since, but not at the same time.
+// Shutdown tells the connections to end, in a random order and spread over time: see Spread. It
+// returns nil when no connection is left, or ctx's error if ctx ends first. It can be called again,
+// for connections that were added since, but not at the same time.
 func (s *Conns) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNil("Conns.Shutdown", "ctx", aContext)
@@ -142,8 +143,8 @@ func (s *Conns) begin() (empty chan struct{}, all []*hijacked) {
 	return empty, all
 }
 
-// spreadEach is how long a connection delays the end of a server that has few: ten clients that connect
-// again within a second trouble no machine.
+// spreadEach is how long each connection may delay the end of a server with few connections: ten
+// clients that connect again within a second are no load.
 const spreadEach = 100 * time.Millisecond
 
 // spread returns the time over which count connections are told.

@@ -25,18 +25,18 @@ type server struct {
 	state    []byte
 }
 
-// give hands servers, and what the carriers of conns have, over to the process at the other end of c,
-// which calls take. conns may be nil. give returns nil when that process has the listeners and all
-// connections that could move. The caller then shuts its servers down, which waits for the connections
-// that stayed. The listeners accept no more, and closing them no longer removes the files of unix
+// give hands over servers, and the connections of conns' carriers, to the process at the other end of
+// c, which calls take. conns may be nil. give returns nil when that process has the listeners and all
+// connections that could move. The caller then shuts down its servers, which waits for the connections
+// that stayed. The listeners no longer accept, and closing them no longer removes the files of unix
 // sockets.
 //
-// Before the successor is ready this process serves as usual, and if ctx ends give fails. After that
-// give waits for busy connections until ctx ends, or until none has moved for as long as patience says.
+// Until the successor is ready this process serves as usual, and give fails if ctx ends. After that
+// give waits for busy connections until ctx ends, or until none has moved for the time of patience.
 //
-// If give fails this process goes on serving, with all its connections except those that the successor
-// already has; the error says at which step. If this process hangs, the successor goes on without it:
-// give then returns nil, and the connections that had not moved are left here.
+// If give fails, this process goes on serving all its connections except the ones that the successor
+// already has; the error says at which step it failed. If this process hangs, the successor goes on
+// without it: give then returns nil, and the connections that had not moved stay here.
 //
 // give owns c, and has closed it when it returns.
 func give(ctx context.Context, c *net.UnixConn, patience time.Duration, conns *Conns, servers ...server) (err error) {
@@ -62,10 +62,11 @@ func give(ctx context.Context, c *net.UnixConn, patience time.Duration, conns *C
 //	(success)   no
 //	(failure)   yes: Resume
 //
-// At any step the successor's refusal or end, or an invalid message, leads to failure. From ready
-// on, over leads to success: the successor sends it unasked if it hears nothing from this process for
-// stepTimeout. A process that fails first stops receiving, and looks for over among the messages that
-// have come: whether over was sent in time decides which of the two goes on serving, and both know.
+// At any step the handover fails if the successor refuses or ends, or sends an invalid message. From
+// ready on it succeeds when over comes: the successor sends that unasked if it hears nothing from this
+// process for stepTimeout. A process that fails first stops receiving, and looks for over among the
+// messages that have come. Whether over was sent in time decides which of the two goes on serving, and
+// both know.
 //
 // And for each batch of connections, which nothing in this process reads at that time:
 //
@@ -74,8 +75,8 @@ func give(ctx context.Context, c *net.UnixConn, patience time.Duration, conns *C
 //	took came   this process     the same
 //	commit sent the successor    the successor has them, also if it hasn't received commit yet
 //
-// So at any time at most one process reads from a connection. The successor, which can't know whether
-// commit is under way, doesn't give up before it has found out: see successor.end.
+// So at any time at most one process reads from a connection. The successor can't know whether commit
+// is on its way, so it doesn't give up before it has found out: see successor.end.
 type giver struct {
 	wire     *wire // used under mu while the sources run
 	servers  []server
@@ -295,11 +296,11 @@ func (g *giver) watch(ctx context.Context) {
 	}
 }
 
-// drainServer makes server i give its connections until none is left and none is on its way to the
-// source, as those are that Accept took from the backlog before the listener was paused. The server must
-// come back to Accept, by which it shows that the source knows the last one. drainServer waits for that
-// no longer than settleTimeout, since a program that has stopped calling Accept never comes: it can't
-// tell the two apart.
+// drainServer makes server i give its connections until none is left, and none is on its way to the
+// source because Accept took it from the backlog before the listener was paused. When the server calls
+// Accept again, the source knows the last one. drainServer waits for that no longer than
+// settleTimeout, since a program that has stopped calling Accept never comes back: it can't tell the
+// two apart.
 func (g *giver) drainServer(ctx context.Context, i int) error {
 	s := g.servers[i]
 	patient, progress := g.patient(ctx)

@@ -11,19 +11,18 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// A source is a [Part]'s Server whose connections can move to another process: *httpadapter.Server is
-// one.
+// A source is the Server of a [Part] if its connections can move to another process, such as
+// *httpadapter.Server.
 type source interface {
-	// HandOver calls give with the connections that l has accepted and that wait between requests,
-	// at most 253 at a time, until no connection is left that can move, and returns nil. It returns
-	// ctx's error when ctx ends, and give's error when give fails. Connections of other listeners
-	// stay. Nothing may read from the connections while give has them. If give returns nil they
-	// belong to the other process, and HandOver closes the copies in this process; otherwise they
-	// stay.
+	// HandOver calls give with the connections that l has accepted and that wait between requests, at
+	// most 253 at a time, until no connection is left that can move, and returns nil. It returns ctx's
+	// error when ctx ends, and give's error when give fails. Connections of other listeners stay. Nothing
+	// may read from the connections while give has them. If give returns nil, they belong to the other
+	// process, and HandOver closes the copies in this process; otherwise they stay.
 	//
-	// HandOver is called for all listeners at the same time, and perhaps several times for each, so
-	// that it finds the connections that Accept has just returned. The source must know a connection
-	// before the goroutine that got it from Accept calls Accept again.
+	// HandOver is called for all listeners at the same time, and perhaps several times for each, to find
+	// connections that Accept has just returned. The source must know a connection before the goroutine
+	// that got it from Accept calls Accept again.
 	HandOver(ctx context.Context, l net.Listener, give func([]percore.WaitingConn) error) error
 }
 

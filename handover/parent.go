@@ -10,7 +10,7 @@ import (
 
 // A handover ends the process that was started first. A container, a service manager or a supervisor
 // may wait for that process, and would take its end for the end of the service. So a [Service] hands
-// over only if it knows that this does no harm:
+// over only if it knows that this is safe:
 //
 //	what has started this process       may it hand over?
 //	nothing: it is pid 1                never: the container ends with it

@@ -19,37 +19,38 @@ import (
 	"github.com/percore/percore/handover/internal/systemd"
 )
 
-// Service is the servers of a process, from start to end.
+// Service runs the servers of a process, from start to end.
 type Service struct {
 	// Parts are the servers, and where they listen.
 	Parts []Part
 
-	// Restart is the signal at which the process starts a successor, from the program that is at its
-	// path by then, and hands over to it: syscall.SIGHUP, as a rule. nil: none does, and neither does one
-	// that is ignored when Run begins, as SIGHUP is under nohup(1). If the terminal has gone, SIGHUP
-	// ends the process, as it does other programs.
+	// Restart is the signal on which the process starts a successor, from the program that is then at its
+	// path, and hands over to it: usually syscall.SIGHUP. nil means that no signal does. A signal that is
+	// ignored when Run begins, as SIGHUP is under nohup(1), has no effect. If the terminal is gone,
+	// SIGHUP ends the process, as it does other programs.
 	Restart os.Signal
 
-	// AnyParent lets Restart do so whatever has started this process. Since the process that was
-	// started first then ends, it is otherwise done only below systemd with Type=notify, in an
-	// interactive shell, or if the parent has ended: docs/OPERATIONS.md has supervisors. It is never
-	// done as pid 1.
+	// AnyParent allows a restart whatever has started this process. The process that was started first
+	// ends then, so without AnyParent a restart works only below systemd with Type=notify, in an
+	// interactive shell, or if the parent has ended: docs/OPERATIONS.md has a list of supervisors. It
+	// never works as pid 1.
 	AnyParent bool
 
-	// DrainDelay is how long the parts serve on after Leaving was called, so that a load balancer
-	// notices before connections are refused. A successor needs no delay. In the last second, or all
-	// the time if that is shorter, parts whose Server is a [Drainer] drain.
+	// DrainDelay is how long the parts go on serving after Leaving was called, so that a load balancer
+	// notices before connections are refused. With a successor there is no delay. In the last second of
+	// it, parts whose Server is a [Drainer] drain.
 	DrainDelay time.Duration
 
-	// Drain is how long requests under way may go on after that, or after a successor has taken over,
-	// which waits for them for a second, because their connections can move afterwards. 0: 10 seconds.
+	// Drain is how long running requests may go on after that, or after a successor has taken over; a
+	// handover first waits a second for them, because then their connections can move. 0 means 10
+	// seconds.
 	Drain time.Duration
 
-	// Conns, if not nil, has the hijacked connections. Those that a carrier can move go to a successor
-	// (see [Conns.Carry]). The others have Drain to end, too.
+	// Conns, if not nil, has the hijacked connections. Connections that a carrier can move go to a
+	// successor (see [Conns.Carry]). The others also have the time of Drain to end.
 	Conns *Conns
 
-	// These are called if they are not nil, each by Run itself, which they hold up.
+	// The functions below are called if they are not nil. Run itself calls them, so they hold it up.
 
 	// Ready: all listeners accept, and the predecessor, if there was one, has left them. They are in
 	// the order of Parts.
@@ -64,8 +65,8 @@ type Service struct {
 
 // Part is a server of a [Service].
 type Part struct {
-	// Name is the part's name in a handover, and in errors. It has 1 to 100 bytes. Two parts must not have
-	// the same.
+	// Name is the part's name in a handover, and in errors. It has 1 to 100 bytes, and no other part may
+	// have it.
 	Name string
 
 	// Address is the TCP address to listen on, unless a predecessor has a listener of that Name, or
@@ -75,14 +76,15 @@ type Part struct {
 	// Config has the options of the listener at Address. nil: none. It must be nil if Listener is set.
 	Config *percore.ListenConfig
 
-	// Listener, if not nil, is used instead of Address. Run owns it. If the Service restarts it must be a
-	// *percore.Listener. If a predecessor has a listener of that Name, Run makes one of that one's sockets
-	// with this one's options, and closes this one unused.
+	// Listener, if not nil, is used instead of Address. Run owns it. If the Service restarts, it must be
+	// a *percore.Listener. If a predecessor has a listener of that Name, Run makes a listener of the
+	// predecessor's sockets with the options of Listener, and closes Listener unused.
 	Listener net.Listener
 
-	// Server serves the listener, and must be set also if Serve is. If it has *httpadapter.Server's
-	// method HandOver, its connections move to a successor. If it is a [Drainer], as that is, too,
-	// clients of connections that stay are told to leave before Shutdown closes these.
+	// Server serves the listener, and must be set even if Serve is. If it has *httpadapter.Server's
+	// method HandOver, its connections move to a successor. If it is a [Drainer], which
+	// *httpadapter.Server also is, clients whose connections stay are told to leave before Shutdown
+	// closes them.
 	Server Lifecycle
 
 	// Serve, if not nil, is called instead of Server.Serve:
@@ -90,15 +92,15 @@ type Part struct {
 	//	Serve: func(l net.Listener) error { return server.ServeTLS(l, "cert.pem", "key.pem") }
 	Serve func(net.Listener) error
 
-	// State, if not nil, returns what a successor is to know, at most 4 KiB that are not stored: the
-	// secret of the keys of TLS session tickets, for example, so that clients resume their sessions
-	// after a restart. Run calls it when a successor has been started.
+	// State, if not nil, returns data for a successor, at most 4 KiB, which are not stored. It could be
+	// the secret of the TLS session ticket keys, so that clients resume their sessions after a restart.
+	// Run calls State when a successor has been started.
 	State func() []byte
 
-	// Restore, if not nil, gets what State has returned in the predecessor, in the part of that Name.
-	// Run calls it once, before any part serves. state is empty if there is no predecessor, or if that
-	// has no such part, or no State: then make what is to be shared. The handover may still fail, and
-	// the predecessor serve on with the same state.
+	// Restore, if not nil, gets what State returned in the predecessor's part of that Name. Run calls it
+	// once, before any part serves. state is empty if there is no predecessor, or if the predecessor has
+	// no such part or no State: then create the data to share. The handover may still fail, and the
+	// predecessor may go on serving with the same state.
 	Restore func(state []byte)
 }
 
@@ -110,11 +112,11 @@ type Lifecycle interface {
 }
 
 // Drainer is a server that can tell its clients to open their next connections elsewhere, while it
-// serves those that it has: *httpadapter.Server, for one. Run calls Drain up to a second before
-// Shutdown, at the end of DrainDelay and after a handover, because clients of connections that wait
-// would otherwise meet their end without notice, some of them while they send a request. Drain returns
-// when ctx ends or no connection is left, or at once, and must not close the listener. Run ignores its
-// error. After a handover it gives an *http.Server the same time, with keep-alives off.
+// goes on serving the ones it has, such as *httpadapter.Server. Run calls Drain up to a second before
+// Shutdown, at the end of DrainDelay and after a handover. Otherwise waiting connections would be
+// closed without notice, some while their client sends a request. Drain returns when ctx ends or no
+// connection is left, or at once, and must not close the listener. Run ignores its error. After a
+// handover it gives an *http.Server the same time, with keep-alives off.
 type Drainer interface {
 	Drain(ctx context.Context) error
 }
@@ -127,23 +129,24 @@ const (
 	giveLimit = 30 * time.Second
 
 	// busyLimit is how long a handover waits for the requests of connections that could move. Few take
-	// longer, and the successor isn't ready before the handover ends. They have Drain to end here.
+	// longer, and the successor isn't ready before the handover ends. Requests that take longer have the
+	// time of Drain to end here.
 	busyLimit = time.Second
 
-	// drainLimit is how long Drain may take. It is more than most clients that are at work wait between
-	// two requests. Clients that wait longer than that rarely send one in the very moment when their
-	// connection is closed.
+	// drainLimit is how long Drain may take. It is more than most busy clients wait between two requests.
+	// Clients that wait longer rarely send a request at the very moment when their connection is closed.
 	drainLimit = time.Second
 
-	// killAfter is how much longer than Drain a successor may run that could not take over: it shuts
+	// killAfter is how much longer than Drain a successor may run after it could not take over: it shuts
 	// down, unless it hangs.
 	killAfter = 10 * time.Second
 )
 
 // Run serves until ctx ends, SIGINT or SIGTERM comes, a server fails, or a successor has taken over.
-// Then it shuts the parts down, and returns nil, or the first error: of a listener, of a server, or
-// context.DeadlineExceeded if requests were cut off. Another signal during the shutdown ends the process
-// at once; after a handover the second does, since the first may have been meant for the successor.
+// Then it shuts down the parts, and returns nil, or the first error: of a listener, of a server, or
+// context.DeadlineExceeded if requests were cut off. Another signal during the shutdown ends the
+// process at once; after a handover only the second one does, since the first may have been meant for
+// the successor.
 //
 //	while             signal, end of ctx         Restart                      a server fails
 //	taking over       gives up; the predecessor  nothing                      gives up, the same
@@ -155,17 +158,17 @@ const (
 //	delaying          the process ends           nothing                      shutting down
 //	shutting down     the process ends           nothing                      nothing
 //
-// A Service that can't work fails at once, with an error that says what to change: it would otherwise
+// A Service that can't work fails at once, with an error that says what to change; otherwise it would
 // fail at its first restart, or in the middle of a shutdown.
 //
-// Run uses what systemd offers (docs/OPERATIONS.md has units). It reports to it when the parts serve,
-// after Ready has returned, and what follows (sd_notify(3)). It reports twice in the time of
-// WatchdogSec= that the loops of the listeners turn. Parts with an Address get the sockets that have
-// their Name as FileDescriptorName=; the first of them gets sockets without a name of their own. Run
-// fails for a socket with a name that no such part has.
+// Run works with systemd (docs/OPERATIONS.md has units). It reports when the parts serve, after Ready
+// has returned, and what follows (sd_notify(3)). Twice per WatchdogSec= it reports that the listeners'
+// loops are running. A part with an Address gets the sockets with its Name as FileDescriptorName=; the
+// first such part also gets sockets without a name. Run fails if a socket has a name that no such part
+// has.
 //
-// A program calls Run once, early: the signal Restart ends a process that doesn't wait for it yet.
-// Lines about handovers that fail go to slog's default logger.
+// A program calls Run once, early: until then, the signal Restart would end the process. Failed
+// handovers are logged to slog's default logger.
 func (s *Service) Run(ctx context.Context) error {
 	switch {
 	case s == nil:

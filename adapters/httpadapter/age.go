@@ -12,20 +12,20 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// MaxAge makes connections end after a time and a number of requests, so that clients connect again and
-// the load balancer sends some of them to machines that were added since: the first answer after either
-// says "Connection: close" over HTTP/1, and over HTTP/2 the client is told by GOAWAY to open another
-// connection. No request is lost, and nothing under way is cut off. An HTTP/1 connection that waits
+// MaxAge makes connections end after a time or a number of requests, so that clients connect again and
+// the load balancer sends some of them to machines that were added since. Over HTTP/1 the first answer
+// after either limit says "Connection: close"; over HTTP/2 a GOAWAY tells the client to open another
+// connection. No request is lost, and nothing that is running is cut off. A waiting HTTP/1 connection
 // stays until its next answer.
 //
-// age and requests are 0 for no limit. Each connection's limits differ from them by up to a tenth, so
-// that connections that began together don't end together. A connection that has come from another
-// process by package handover begins anew. How a long answer ends is the program's choice: an
-// [Answer] is told by OnMaxAge.
+// For age and requests, 0 means no limit. Each connection's limits differ from them by up to a tenth,
+// so that connections that began together don't end together. A connection that package handover has
+// moved here from another process starts again. The program decides how a long answer ends: see
+// OnMaxAge of [Answer].
 //
-// Serve then sets the http.Server's ConnContext, too, which calls the user's. A handler that sets
-// Connection itself overrules the limits, and an answer to a request with the header Upgrade, which may
-// be "101 Switching Protocols", leaves the end to the next. See also [Server.Drain].
+// With MaxAge, Serve also sets the http.Server's ConnContext, which calls the user's. A handler that
+// sets Connection itself overrules the limits. An answer to a request with the header Upgrade may be
+// "101 Switching Protocols", so it leaves the end to the next answer. See also [Server.Drain].
 func MaxAge(age time.Duration, requests int) Option {
 	if age < 0 || requests < 0 {
 		panic(fmt.Sprintf("httpadapter: MaxAge(%v, %d): want 0, for no limit, or more", age, requests))
@@ -92,10 +92,10 @@ func (a *connAge) untilEnd() time.Duration {
 	return time.Duration(a.age)
 }
 
-// OnMaxAge makes f be called, on a goroutine of its own, when the connection has reached its age by
-// [MaxAge]: an answer that goes on keeps the client there, so tell it to come back, and Close. If the
-// connection is older already, f is called when as much time has passed once more. f isn't called
-// without that option, or when the Answer has ended. Several functions may be set.
+// OnMaxAge registers f, which is called on a goroutine of its own when the connection reaches its age
+// by [MaxAge]: an answer that goes on keeps the client there, so tell it to come back, and Close. If
+// the connection is already older, f is called after the same time again. f isn't called without that
+// option, or once the Answer has ended. Several functions may be registered.
 func (s *Answer) OnMaxAge(f func()) {
 	if f == nil {
 		panic("httpadapter: OnMaxAge was called with a nil function")

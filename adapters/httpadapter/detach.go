@@ -15,32 +15,33 @@ import (
 	"github.com/percore/percore/internal/shared/detached"
 )
 
-// Detach lets the answer to r go on after the handler has returned, for server-sent events, long
-// polls and the like. It calls begin with the answer's rest, an [Answer], that any goroutine may
-// write to. Call it last in the handler: what the handler has written before comes first, and w takes
-// nothing more.
+// Detach lets the answer to r go on after the handler has returned, for server-sent events, long polls
+// and the like. It calls begin with an [Answer], the rest of the answer, which any goroutine may write
+// to. Call it last in the handler: bytes that the handler wrote before come first, and w takes nothing
+// more.
 //
 // Where the engine serves the connection, Detach returns when begin does. The handler returns, and the
-// answer waits without a goroutine and without a buffer. Elsewhere Detach returns when the Answer has
-// ended: if net/http serves the connection (see [Server]), off Linux, with httptest.ResponseRecorder,
-// and if middleware has wrapped w, with two exceptions. The same program runs in both ways.
+// answer waits without a goroutine and without a buffer. Elsewhere Detach returns only when the Answer
+// has ended: if net/http serves the connection (see [Server]), off Linux, with
+// httptest.ResponseRecorder, and, except as below, if middleware has wrapped w. The same program works
+// both ways.
 //
 // Detach looks below wrappers that have the method Unwrap, as [http.ResponseController] does. If the
-// header was sent, and has no Content-Encoding, the Answer writes past the wrapper. Otherwise it writes
-// through it, and the handler waits. So send the header first, behind such middleware. The wrapper sees
-// what was written before Detach, and no more.
+// header was sent, and has no Content-Encoding, the Answer writes past the wrapper. Otherwise it
+// writes through the wrapper, and the handler waits. So send the header first behind such middleware.
+// The wrapper sees only what was written before Detach.
 //
-// The time for which the answer waits doesn't count for the http.Server's WriteTimeout, which bounds
-// each send instead: see [Answer.SetWriteDeadline].
+// The http.Server's WriteTimeout doesn't count the time for which the answer waits; it limits each
+// send instead: see [Answer.SetWriteDeadline].
 //
-// Where the handler waits nothing keeps w from taking bytes behind the answer: don't write to it.
+// Where the handler waits, w would still take bytes, behind the answer: don't write to it.
 //
-// In begin, register the Answer where others find it. Bytes that are written to it are sent when the
-// handler has returned. If begin panics the answer is cut.
+// In begin, register the Answer where others find it. Bytes written to it are sent when the handler
+// has returned. If begin panics, the answer is cut.
 //
-// An answer without a body has nothing to wait for, so its Answer ends by itself, as after Close: one
-// with the status 204 or 304, and one to HEAD once its header was sent, by Flush or because the body is
-// long. (Where Detach waits, and w had such a header, the first bytes that are flushed end it.)
+// An answer without a body has nothing to wait for, so its Answer ends by itself, as after Close: with
+// status 204 or 304, and for HEAD once its header was sent, by Flush or because the body is long.
+// (Where Detach waits and w had such a header, the first flushed bytes end it.)
 //
 // Detach fails, without calling begin, if the answer is hijacked or detached already, or the handler
 // has returned.
@@ -90,12 +91,12 @@ func passes(w, below http.ResponseWriter) bool {
 }
 
 // An Answer is the rest of an answer that [Detach] has detached. It is an [http.ResponseWriter] and an
-// [http.Flusher] for code that writes answers, and goes on until Close. Any goroutine may call the
+// [http.Flusher] for code that writes answers, and goes on until Close. Any goroutine may call its
 // methods, which never wait for the client.
 //
-// Bytes that are written wait for Flush or Close, or until they are more than a packet, and then go to
-// the client on a goroutine of the Server's. When the client takes them more slowly than they come,
-// they wait in memory, up to a limit: see SetLimit.
+// Written bytes wait for Flush or Close, or until they fill more than a packet. Then a goroutine of
+// the Server sends them to the client. If they come faster than the client takes them, they wait in
+// memory, up to a limit: see SetLimit.
 //
 // The state is the sender's: see [detached.Sender].
 type Answer struct {
@@ -127,7 +128,7 @@ var (
 	// ErrClientGone is the error of an Answer whose client has ended its side, or the connection.
 	ErrClientGone = errors.New("httpadapter: the client has gone")
 
-	// ErrSlowClient is the error of a Write for which there is no room: see [Answer.SetLimit].
+	// ErrSlowClient is the error of a Write beyond the limit: see [Answer.SetLimit].
 	ErrSlowClient = errors.New("httpadapter: the client takes the answer too slowly")
 
 	// ErrAnswerClosed is the error of a Write after Close.
@@ -141,12 +142,12 @@ var (
 	senderErrors = detached.Errors{Slow: ErrSlowClient, Closed: ErrAnswerClosed, Panicked: errPanicked, Gone: ErrClientGone}
 )
 
-// Context returns a context with the values of the request's that Detach was given. It is cancelled
-// when the Answer has ended. (Middleware may cancel the request's own when the handler returns.)
+// Context returns a context with the values of the context of Detach's request. It is cancelled when
+// the Answer has ended. (Middleware may cancel the request's own context when the handler returns.)
 func (s *Answer) Context() context.Context { return s.ctx }
 
-// Header is http.ResponseWriter's, for a header that is not fixed yet, and for trailers, if it is called
-// before that.
+// Header implements http.ResponseWriter, for a header that is not fixed yet. To set trailers, call it
+// before the header is fixed.
 func (s *Answer) Header() http.Header {
 	s.sender.Lock()
 	defer s.sender.Unlock()
@@ -159,7 +160,7 @@ func (s *Answer) Header() http.Header {
 	return s.header
 }
 
-// WriteHeader is http.ResponseWriter's, for a final status.
+// WriteHeader implements http.ResponseWriter, for a final status.
 func (s *Answer) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic("httpadapter: WriteHeader was called with a status that is not between 100 and 999")
@@ -183,8 +184,8 @@ func (s *Answer) writeHeaderLocked(status int, explicit bool) {
 	}
 }
 
-// Write adds p to the body, all of it or nothing. The client gets it with the next Flush or Close, if
-// not before. Write fails when the Answer has ended, and with ErrSlowClient when the limit is reached.
+// Write adds all of p to the body, or nothing. The client gets it with the next Flush or Close, if not
+// earlier. Write fails when the Answer has ended, and with ErrSlowClient when the limit is reached.
 func (s *Answer) Write(p []byte) (n int, err error) {
 	s.sender.Lock()
 	defer s.sender.Unlock()
@@ -196,7 +197,7 @@ func (s *Answer) Write(p []byte) (n int, err error) {
 	return len(p), nil
 }
 
-// Flush is http.Flusher's: it lets the client have what was written. It doesn't wait for that.
+// Flush implements http.Flusher: it sends what was written to the client, and doesn't wait for that.
 func (s *Answer) Flush() {
 	s.sender.Lock()
 	defer s.sender.Unlock()
@@ -204,17 +205,17 @@ func (s *Answer) Flush() {
 	s.sender.FlushLocked()
 }
 
-// Close ends the answer behind what was written, without waiting for the client. The connection then
-// serves its next request. It returns why the Answer has ended, if it has.
+// Close ends the answer after the bytes that were written, without waiting for the client. The
+// connection then serves its next request. If the Answer has already ended, Close returns why.
 func (s *Answer) Close() error {
 	s.sender.Lock()
 	defer s.sender.Unlock()
 	return s.sender.CloseLocked()
 }
 
-// Abort cuts the answer: what is unsent is dropped, and the client sees that the answer is not complete
-// if its length or chunks show that, because the connection, or the stream of HTTP/2, ends. The function
-// of OnEnd gets err, or another error if that is nil.
+// Abort cuts the answer: unsent bytes are dropped, and the connection or the HTTP/2 stream ends, so
+// the client sees that the answer is not complete if its length or chunks show that. The function of
+// OnEnd gets err, or another error if err is nil.
 func (s *Answer) Abort(err error) {
 	if err == nil {
 		err = errAborted
@@ -222,9 +223,9 @@ func (s *Answer) Abort(err error) {
 	s.sender.End(err, true)
 }
 
-// SetLimit sets how many bytes may wait for a slow client, 64 KiB at first. A Write for which
-// there is no room fails with ErrSlowClient, and with drop it also aborts the answer. One that finds
-// nothing waiting may be longer. It panics if bytes is negative.
+// SetLimit sets how many bytes may wait for a slow client; the default is 64 KiB. A Write beyond the
+// limit fails with ErrSlowClient, and with drop also aborts the answer. A Write that finds nothing
+// waiting may be longer. SetLimit panics if bytes is negative.
 func (s *Answer) SetLimit(bytes int, drop bool) {
 	if bytes < 0 {
 		panic("httpadapter: SetLimit was called with a negative number")
@@ -235,10 +236,10 @@ func (s *Answer) SetLimit(bytes int, drop bool) {
 // Unsent returns how many bytes wait for the client to take them, or for Flush.
 func (s *Answer) Unsent() int { return s.sender.Unsent() }
 
-// SetWriteDeadline sets the time after which bytes can't be sent to the client any more, as that of
-// [http.ResponseController]. The zero time removes it. Without a call each send has the http.Server's
-// WriteTimeout for itself: so long may a client take for the bytes that go to it at once. A deadline
-// that w had before Detach doesn't count any more.
+// SetWriteDeadline sets the time after which bytes can't be sent to the client any more, as in
+// [http.ResponseController]. The zero time removes it. Without a call, each send has the http.Server's
+// WriteTimeout to itself: a client may take that long for the bytes that are sent at once. A deadline
+// that w had before Detach no longer counts.
 func (s *Answer) SetWriteDeadline(t time.Time) error {
 	s.deadlines.Lock()
 	defer s.deadlines.Unlock()
@@ -273,16 +274,16 @@ func (s *Answer) setWriteDeadline(t time.Time) error {
 	return s.sender.Outlet.SetWriteDeadline(t)
 }
 
-// OnEnd sets a function that is called once when the Answer has ended: with nil when all was sent after
-// Close, or with the error that cut it. There is one function; f replaces it, and nil removes it. f must
-// not block: the connection waits.
+// OnEnd sets a function that is called once when the Answer has ended: with nil when everything was
+// sent after Close, or with the error that cut it. There is only one function; f replaces it, and nil
+// removes it. f must not block: the connection waits for it.
 //
-// No other method calls f, so a lock that f takes may be held while they are called. OnEnd calls f at
-// once if the Answer has ended, which it can't have before the handler has returned: in Detach's begin a
-// lock may be held here, too, but not later.
+// No other method calls f, so the caller of other methods may hold a lock that f takes. OnEnd itself
+// calls f at once if the Answer has ended. That can't happen before the handler has returned: only in
+// Detach's begin may the lock be held for OnEnd.
 func (s *Answer) OnEnd(f func(err error)) { s.sender.OnEnd(f) }
 
-// stream is an Answer as the outlet of its sender, for the types that have an outlet's other methods.
+// stream is an Answer as the outlet of its sender, for types that have the outlet's other methods.
 type stream struct{ Answer }
 
 // Send implements [detached.Outlet]. Some errors are the program's mistake, and the answer goes on.

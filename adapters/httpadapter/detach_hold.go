@@ -28,8 +28,9 @@ type held struct {
 	fields http.Header
 }
 
-// heldAnswers has the answers whose handlers wait: the http.ResponseWriters below all wrappers. A second
-// Detach would wait for the first one, which waits for it. One that can't be compared is not in it.
+// heldAnswers has the answers whose handlers wait: the http.ResponseWriters below all wrappers.
+// Without it a second Detach would wait for the first one, which waits for it. A ResponseWriter that
+// can't be compared is not in it.
 var heldAnswers sync.Map
 
 // hold is Detach where the handler must not return.

@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// Drain makes clients open their next connections elsewhere, without losing a request. It is meant for
-// the moment before Shutdown, which closes connections that wait: a client that sends a request just
-// then loses it, and has to decide whether it may send it again. From the call of Drain on
+// Drain makes clients open their next connections elsewhere, without losing a request. Call it before
+// Shutdown, which closes connections that wait: a client that sends a request just then loses it, and
+// has to decide whether it may send it again. Once Drain is called,
 //
-//   - each answer over HTTP/1 says "Connection: close", and its connection ends with it. A connection that
-//     waits, parked or not, stays open until its client has sent one more request, until IdleTimeout, or
-//     Shutdown.
-//   - HTTP/2 connections get the first of two GOAWAYs at once. Streams that the
-//     client opens before it knows are served, those that are open go on, and the connection ends with the
-//     last. HTTP/2 connections that net/http serves get their GOAWAY with the next answer.
-//   - the same holds for connections that are accepted later. Listeners stay open: nothing but the answers
-//     tells clients that the Server is about to end.
+//   - each answer over HTTP/1 says "Connection: close", and its connection ends after it. A waiting
+//     connection, parked or not, stays open until its client has sent one more request, until
+//     IdleTimeout, or until Shutdown.
+//   - HTTP/2 connections get the first of two GOAWAYs at once. Streams that the client opens before it
+//     knows are served, open streams go on, and the connection ends with the last stream. HTTP/2
+//     connections that net/http serves get their GOAWAY with the next answer.
+//   - the same holds for connections that are accepted later. Listeners stay open: only the answers
+//     tell clients that the Server is about to end.
 //
-// Drain returns nil when no connection is left, or else ctx's error when that is done. Connections that
-// wait can take long to end, so give ctx a time: a second is longer than most busy clients wait between
-// two requests. With a ctx that is done Drain returns at once, and its effect is the same. Hijacked
-// connections are left alone, and not waited for.
+// Drain returns nil when no connection is left, or ctx's error when ctx is done. Waiting connections
+// can take long to end, so give ctx a timeout: a second is longer than most busy clients wait between
+// two requests. If ctx is already done, Drain returns at once, with the same effect. Hijacked
+// connections are left alone, and Drain doesn't wait for them.
 //
-// There is no way back: the Server drains until it is closed. Drain may be called at any time, also more
-// than once, from several goroutines, and together with the other methods. It returns after Shutdown or
-// Close when their connections have ended. A handler must not wait for it. It has no effect on
+// There is no way back: the Server drains until it is closed. Drain may be called at any time, more
+// than once, from several goroutines, and together with other methods. After Shutdown or Close it
+// returns when their connections have ended. A handler must not wait for it. It has no effect on
 // connections that the http.Server's own Serve has accepted.
 //
-// A handler that runs when Drain is called has its answer say "Connection: close", too, if the header
-// was not sent. Otherwise the next answer of its connection does. Answers to
-// requests with the header Upgrade never do, because they may be "101 Switching Protocols"; nor do those
-// that net/http gives without the handler ("OPTIONS *"), or whose handler sets Connection itself.
+// If a handler runs when Drain is called, its answer also says "Connection: close" if its header was
+// not sent yet. Otherwise the next answer on its connection does. Answers to requests with the header
+// Upgrade never do, because they may be "101 Switching Protocols". Neither do answers that net/http
+// gives without the handler ("OPTIONS *"), or whose handler sets Connection itself.
 //
 // Package net/http has nothing like it. SetKeepAlivesEnabled(false) has the same effect on answers, but
 // closes connections that wait.
@@ -61,11 +61,11 @@ func (s *Server) Drain(ctx context.Context) error {
 }
 
 // RegisterOnDrain registers a function that is called once, on a goroutine of its own, when Drain,
-// HandOver, Shutdown or the http.Server's Shutdown is called for the first time, or at once if that was
-// before. It is for answers that wait: tell the clients of [Answer]s to come back elsewhere, and close
-// them, or Drain, HandOver and Shutdown wait for them. If the handover then fails, the Server serves
-// on, and the function is not called again. The functions of RegisterOnShutdown are called by Shutdown
-// alone.
+// HandOver, Shutdown or the http.Server's Shutdown is called for the first time, or at once if one
+// already was. It is for answers that wait: tell the clients of [Answer]s to come back elsewhere, and
+// close them, or Drain, HandOver and Shutdown wait for them. If the handover then fails, the Server
+// goes on serving, and the function is not called again. Only Shutdown calls the functions of
+// RegisterOnShutdown.
 func (s *Server) RegisterOnDrain(f func()) {
 	if f == nil {
 		panic("httpadapter: RegisterOnDrain was called with a nil function")
@@ -73,8 +73,8 @@ func (s *Server) RegisterOnDrain(f func()) {
 	s.drains.Add(f)
 }
 
-// Drain looks whether connections are left after these pauses. net/http's Shutdown has longer ones, but
-// a Drain should take a second as a rule.
+// After these pauses Drain checks whether connections are left. net/http's Shutdown has longer pauses,
+// but a Drain should usually take only a second.
 const (
 	drainPauseMin = time.Millisecond
 	drainPauseMax = 50 * time.Millisecond

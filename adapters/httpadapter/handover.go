@@ -12,48 +12,47 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 )
 
-// HandOver moves the connections of a listener to another process: it calls give with those that wait
-// for a request, or for their first byte, up to 253 at a time, the busy ones among them as soon as they
-// have their answer. It returns nil when no connection is left that can move, or else ctx's error when
-// that is done. Package handover calls it. Most programs use that package.
+// HandOver moves the connections of a listener to another process. It calls give with connections that
+// wait for a request, or for their first byte, up to 253 at a time. Busy connections follow as soon as
+// they have their answer. HandOver returns nil when no connection is left that can move, or ctx's
+// error when ctx is done. Package handover calls it, and most programs use that package.
 //
-// l is the listener that Serve was called with, itself, not one inside it or around it. The connections
-// of the Server's other listeners stay. Where Serve was not called with l nothing moves.
+// l must be the very listener that Serve was called with, not one inside or around it. The connections
+// of the Server's other listeners stay. If Serve was not called with l, nothing moves.
 //
 // # Give
 //
-// give passes the descriptors on. Meanwhile nothing reads from the connections, and they stay open:
-// a Close takes effect afterwards. give must not keep the slice.
+// give passes on the descriptors. Until it returns, nothing reads from the connections, and they stay
+// open: a Close takes effect afterwards. give must not keep the slice.
 //
-//   - If it returns nil the connections belong to the other process. The Server closes its
-//     descriptors, of which the clients notice nothing, and ConnState gets StateClosed.
-//   - If it fails, or panics, the connections go on here with the deadlines that they had, and
-//     bytes that came in the meantime are served. HandOver ends, with the error.
+//   - If it returns nil, the connections belong to the other process. The Server closes its
+//     descriptors, which the clients don't notice, and ConnState gets StateClosed.
+//   - If it fails or panics, the connections go on here with the deadlines that they had, and bytes
+//     that came in the meantime are served. HandOver returns the error.
 //
-// Calls of give follow one another. A Server that waits in give serves all connections except those that
-// give has, and up to 253 that have come to wait since. give should heed ctx, because HandOver waits
-// for it, and so does Shutdown.
+// Calls of give follow one another. While give runs, the Server serves all connections except give's
+// own, and up to 253 that have become idle since. give should return when ctx is done, because
+// HandOver and Shutdown wait for it.
 //
 // # Connections that move
 //
-// Connections over plain HTTP/1 move, each as soon as it waits. Answers are as usual. These stay, and
-// HandOver doesn't wait for them: connections over TLS or with HTTP/2, hijacked ones, and those that
-// are no *percore.Conn. HandOver waits for a connection with a request under way, or a part of its
-// header.
+// Plain HTTP/1 connections move, each as soon as it waits. Answers are as usual. Connections with TLS
+// or HTTP/2, hijacked connections, and connections that are not a *percore.Conn stay, and HandOver
+// doesn't wait for them. It waits for connections that have a running request, or part of its header.
 //
-// Clients of HTTP/2 are told at once to open their next streams elsewhere
-// (GOAWAY), in clear and over TLS. Their streams go on, and Shutdown waits for them; a connection
-// without streams ends as soon as its client has seen that. Handshakes of TLS that are under way have
-// up to a second to end, since their clients are about to send requests. The functions of
-// [Server.RegisterOnDrain] are called at once, too.
+// HTTP/2 clients are told at once to open their next streams elsewhere (GOAWAY), in cleartext and over
+// TLS. Their streams go on, and Shutdown waits for them; a connection without streams ends as soon as
+// its client has seen the GOAWAY. Running TLS handshakes have up to a second to finish, since their
+// clients are about to send requests. The functions of [Server.RegisterOnDrain] are also called at
+// once.
 //
-// Off Linux, with the build tag percore_net, and where net/http serves ([Stats] has Foreign) nothing
+// Off Linux, with the build tag percore_net, and where net/http serves ([Stats] has Foreign), nothing
 // moves, and HandOver returns nil at once.
 //
-// Connections that are accepted during HandOver move, too, so the listener should not accept any.
-// HandOver may be called at any time, also for several listeners at once, but fails while another
-// HandOver of the same listener is under way. Afterwards the Server goes on. Shutdown, after
-// HandOver or during it, closes the connections that are left, once they are idle.
+// Connections that are accepted during HandOver also move, so the listener should not accept any.
+// HandOver may be called at any time, even for several listeners at once, but fails while another
+// HandOver of the same listener is running. Afterwards the Server goes on. Shutdown, during or after
+// HandOver, closes the remaining connections once they are idle.
 func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns []percore.WaitingConn) error) error {
 	if ctx == nil || l == nil || give == nil {
 		return errors.New("httpadapter: HandOver was called with a nil context, listener or function: pass all three")

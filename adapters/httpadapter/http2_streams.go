@@ -11,24 +11,24 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 )
 
-// A StreamHandler is an http.Handler that serves some streams of HTTP/2 below net/http's types, with
-// package h2: calls of gRPC, say (see the method Handler of grpcadapter's Server). The
-// Handler of an http.Server is asked for that, if it has the method; not one that another wraps,
-// so that no middleware is skipped.
+// A StreamHandler is an http.Handler that serves some HTTP/2 streams below net/http's types, with
+// package h2: gRPC calls, for example (see the method Handler of grpcadapter's Server). It has an
+// effect only as the Handler of an http.Server itself, not inside another handler, so that no
+// middleware is skipped.
 type StreamHandler interface {
 	// ServeHTTP gets all requests that HTTP2 doesn't serve, so it must serve those streams, too.
 	http.Handler
 
-	// Streams returns the handler of those streams, and what decides whether a stream is one. Both
-	// are called where the connection is read, and must not block. If h is an [h2.ConnHandler] or an
-	// [h2.PingHandler] it learns of all connections. It must not use Conn.User, which is this
-	// package's.
+	// Streams returns the handler of those streams, and a function that decides whether a stream is one.
+	// Both are called on the goroutine that reads the connection, and must not block. If h is an
+	// [h2.ConnHandler] or an [h2.PingHandler], it learns of all connections. It must not use Conn.User,
+	// which belongs to this package.
 	//
 	// takes gets requests with BadTarget, too: it must not take those unless h knows what to do without
 	// a method, scheme, authority or path that is valid in HTTP.
 	//
-	// Limits, timeouts and hooks of connections are the http.Server's. ReadTimeout and WriteTimeout,
-	// which are about requests, don't count for those streams.
+	// The http.Server's limits, timeouts and hooks for connections apply. ReadTimeout and WriteTimeout,
+	// which are about requests, don't apply to those streams.
 	Streams() (h h2.Handler, takes func(*h2.Request) bool)
 }
 

@@ -29,8 +29,8 @@ func ServeTLS(srv *http.Server, l net.Listener, certFile, keyFile string) error 
 
 var errNilServer = errors.New("httpadapter: Serve was called with a nil *http.Server")
 
-// enrolled has the Server of each http.Server that lives. A Server replaces hooks of its http.Server, so
-// a second one would see the connections of the first as if they were net/http's.
+// enrolled has the Server of each living http.Server. A Server replaces hooks of its http.Server, so a
+// second Server would see the connections of the first as if they were net/http's.
 //
 // Both are weak: the http.Server's hooks keep its Server alive, so they end together.
 var enrolled struct {

@@ -19,10 +19,10 @@ import (
 )
 
 // serveCall is one call of Serve: a listener, its connections, and the listener through which net/http
-// gets those that aren't ours, and notifies the call of its end.
+// gets connections that aren't ours, and tells the call that it ends.
 //
-// It may outlive the call: connections go on after their listener was closed. It ends with the last of
-// the accept loops and connections, or when net/http closes its listener, which is how it shuts down.
+// It may outlive the call: connections go on after their listener was closed. It ends with the last
+// accept loop or connection, or when net/http closes its listener, which is how net/http shuts down.
 type serveCall struct {
 	// immutable
 	server   *Server
@@ -51,9 +51,9 @@ type serveCall struct {
 	leaving       atomic.Bool               // a HandOver of the listener is under way: HTTP/2 is drained
 	idleGuard     atomic.Pointer[idleGuard] // that net/http has, or is about to get; nil: none
 
-	// introducing is held while the hooks are called for a new connection: net/http calls
-	// ConnContext, and ConnState with StateNew, on one goroutine. The hooks may block, and
-	// may call the Server's methods: none of these needs it.
+	// introducing is held while the hooks are called for a new connection: net/http calls ConnContext,
+	// and ConnState with StateNew, on one goroutine. The hooks may block, and may call the Server's
+	// methods, which never need this lock.
 	introducing sync.Mutex
 
 	closeOnce sync.Once
@@ -169,7 +169,7 @@ func (call *serveCall) run() error {
 		}()
 	}
 	err := <-failed
-	// End the other loops. Its error is of no interest, now or to a Close later.
+	// End the other loops. The error doesn't matter, now or to a later Close.
 	call.closeOnce.Do(func() { call.listener.Close() })
 	for range call.sockets[1:] {
 		<-failed
@@ -244,7 +244,7 @@ func (call *serveCall) KeepAlives() bool {
 // Logf writes a line to the server's log. It is for both hosts.
 func (call *serveCall) Logf(format string, args ...any) { call.server.logf(format, args...) }
 
-// warnForeign logs, once, that connections could be served here if not for their type.
+// warnForeign logs, once, that only their type keeps connections from being served here.
 func (call *serveCall) warnForeign(nc net.Conn) {
 	if !call.keeps || features.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
 		return

@@ -25,8 +25,8 @@ import (
 	"github.com/percore/percore/internal/tlsread"
 )
 
-// Server runs an http.Server on percore. It has the methods of http.Server that start and stop one; use
-// them instead of the http.Server's own. All are safe for concurrent use.
+// Server runs an http.Server on percore. It has the methods of http.Server that start and stop a
+// server; use them instead of the http.Server's own. All are safe for concurrent use.
 type Server struct {
 	// immutable
 	srv *http.Server
@@ -60,16 +60,16 @@ type Server struct {
 	}
 }
 
-// Wrap returns a Server that runs srv on percore. srv is configured as usual,
-// before the first Serve. Wrap it once: a Server can serve several listeners.
+// Wrap returns a Server that runs srv on percore. Configure srv as usual, before the first Serve. Wrap
+// it only once: a Server can serve several listeners.
 //
-// At the first Serve the Server puts functions of its own into srv.ConnState, srv.Handler
-// and, where they are set, srv.ConnContext and srv.BaseContext, which call the
-// user's: set these before, as for net/http. Nothing else of srv is
-// touched; it stays the server that handlers find by [http.ServerContextKey].
+// At the first Serve the Server puts functions of its own into srv.ConnState, srv.Handler and, where
+// they are set, srv.ConnContext and srv.BaseContext. They call the user's functions, so set these
+// before, as for net/http. Nothing else in srv changes, and handlers still find srv under
+// [http.ServerContextKey].
 //
-// Start the server with the Server's methods. With srv.Serve net/http serves all requests, which is
-// logged once: Wrap puts a function into srv.BaseContext that notices it and calls the user's. Wrap
+// Start the server with the Server's methods. With srv.Serve net/http would serve all requests. That
+// is logged once: Wrap puts a function into srv.BaseContext that notices it and calls the user's. Wrap
 // panics if srv is nil.
 //
 // srv.Shutdown, srv.Close and srv.SetKeepAlivesEnabled also work: Wrap calls srv.RegisterOnShutdown, so
@@ -141,15 +141,14 @@ func (s *Server) listenOn(byDefault string) (net.Listener, error) {
 	return percore.Listen("tcp", addr)
 }
 
-// Serve serves the connections of l, as [http.Server.Serve] does: it returns
-// when l fails, or with [http.ErrServerClosed] after Shutdown or Close, and
-// closes l. Connections go on when l was closed otherwise.
+// Serve serves the connections of l, as [http.Server.Serve] does: it returns when l fails, or with
+// [http.ErrServerClosed] after Shutdown or Close, and closes l. If l was closed in another way, its
+// connections go on.
 //
-// Connections of type *percore.Conn are served here, also those of a *percore.Listener that
-// tls.NewListener was called with. Those of other types, such as the wrappers that
-// netutil.LimitListener and PROXY-protocol listeners make, are served by net/http; [Stats] counts them,
-// and the first of a Serve is logged. A *percore.Listener is accepted from by one goroutine per socket.
-// A nil l is an error.
+// Connections of type *percore.Conn are served here, even below a tls.NewListener around a
+// *percore.Listener. net/http serves connections of other types, such as the wrappers of
+// netutil.LimitListener and PROXY-protocol listeners; [Stats] counts them, and the first one of each
+// Serve is logged. If l is a *percore.Listener, one goroutine per socket accepts. A nil l is an error.
 func (s *Server) Serve(l net.Listener) error {
 	if l == nil {
 		return errNilListener
@@ -188,12 +187,12 @@ func (s *Server) serve(l net.Listener, config *tls.Config) error {
 	return s.newServeCall(l, config).run()
 }
 
-// Shutdown is [http.Server.Shutdown]: it closes listeners and idle connections,
-// parked ones among them, and waits for those with a request under way.
+// Shutdown is [http.Server.Shutdown]: it closes listeners and idle connections, including parked ones,
+// and waits for connections with a running request.
 //
-// One thing differs. Connections that have not sent a byte yet are closed at
-// once. net/http waits for them for up to five seconds, and then closes them
-// unanswered as well, with or without a request.
+// There is one difference: connections that have not sent a byte yet are closed at once. net/http
+// waits up to five seconds for them, and then closes them unanswered as well, with or without a
+// request.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext("Shutdown")
@@ -211,8 +210,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Close is [http.Server.Close]: it closes listeners and connections, parked ones
-// among them, but not hijacked ones.
+// Close is [http.Server.Close]: it closes listeners and connections, including parked ones, but not
+// hijacked ones.
 func (s *Server) Close() error {
 	calls := s.close()
 	err := s.srv.Close()
@@ -246,8 +245,8 @@ func (s *Server) RegisterOnShutdown(f func()) {
 	s.srv.RegisterOnShutdown(f)
 }
 
-// SetKeepAlivesEnabled is [http.Server.SetKeepAlivesEnabled]. If v is false it
-// closes idle connections, parked ones among them.
+// SetKeepAlivesEnabled is [http.Server.SetKeepAlivesEnabled]. If v is false, it closes idle
+// connections, including parked ones.
 func (s *Server) SetKeepAlivesEnabled(v bool) {
 	s.keepAlivesOff.Store(!v)
 	s.srv.SetKeepAlivesEnabled(v)

@@ -16,8 +16,8 @@ import (
 )
 
 // A Transport is an http.RoundTripper that calls servers on percore's connections. Package httpadapter
-// calls it Transport, too, and makes it: see its NewTransport, which says what it serves. All methods
-// are safe for concurrent use.
+// also calls it Transport, and makes it: its NewTransport says which requests it serves itself. All
+// methods are safe for concurrent use.
 type Transport struct {
 	t *client.Transport
 }
@@ -40,22 +40,22 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.t.RoundTrip(req)
 }
 
-// CloseIdleConnections closes the connections that wait for a request, those of the base as well. It
+// CloseIdleConnections closes the connections that wait for a request, including those of the base. It
 // doesn't wait.
 func (t *Transport) CloseIdleConnections() { t.t.CloseIdleConnections() }
 
 // Stats returns the counters of the transport's connections and requests. It doesn't block.
 func (t *Transport) Stats() Stats { return Stats(t.t.Stats()) }
 
-// Stats are the counters of a Transport. They are read one after the other, not in one instant.
+// Stats are the counters of a Transport. They are read one after the other, not at one instant.
 type Stats struct {
 	Conns   int // connections that are open, without those that have switched protocols
 	Idle    int // of these, waiting for a request, or over HTTP/2 without streams; the others are busy
 	Dialing int // connections that are being dialed, with their TLS handshakes
 	Waiting int // calls that wait for a connection
 
-	// Unanswered are the calls that have had a connection, and wait for the header of their answer.
-	// Divided by how many requests begin in a second it is how many seconds servers take to answer, on
+	// Unanswered is how many calls have a connection and wait for the header of their answer. Divided by
+	// the number of requests that begin in a second, it is how many seconds servers take to answer, on
 	// average.
 	Unanswered int
 
@@ -63,7 +63,7 @@ type Stats struct {
 	Reused   uint64 // times that a request was sent on a connection that had another before
 	Retried  uint64 // times that a request was sent again, since its connection had just ended
 
-	// Declined counts the requests that it has left to the base, by the reason: NewTransport of package
+	// Declined counts the requests that were left to the base, by reason: NewTransport of package
 	// httpadapter explains each. Reasons that did not occur are missing.
 	Declined map[string]uint64
 }
