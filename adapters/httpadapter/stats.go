@@ -9,8 +9,8 @@ import (
 	"github.com/percore/percore/internal/shared/counters"
 )
 
-// Stats counts what becomes of a [Server]'s connections and requests. The counters are read one after
-// the other, not in one instant.
+// Stats counts what happens to a [Server]'s connections and requests. The counters are read one after
+// the other, not at one instant.
 type Stats struct {
 	Conns   int // connections open now that the Server serves itself: of type *percore.Conn, not hijacked, not HTTP/2
 	Waiting int // of these, waiting for their first byte, without a goroutine
@@ -19,8 +19,8 @@ type Stats struct {
 	HandedOver uint64 // connections that another process has taken over: see HandOver
 	Adopted    uint64 // connections that have come from another process, where they had requests
 
-	// Detached answers whose handler has returned, and that wait or are being sent, without a goroutine
-	// while they wait; over HTTP/2, too. The connections of the others are in Conns.
+	// Detached is how many answers wait or are being sent after their handler has returned, over HTTP/1
+	// and HTTP/2. They hold no goroutine while they wait. Over HTTP/1 their connections count in Conns.
 	Detached int
 
 	Foreign  uint64 // connections of another type than *percore.Conn, which net/http serves
@@ -30,10 +30,10 @@ type Stats struct {
 	Requests uint64 // over HTTP/1, that the Server has served itself
 	Serving  int    // connections of HTTP/1 on which a request is read or served now, or about to be
 
-	// Odd counts the requests over HTTP/1 that are not plain, which cost more CPU time because net/http's
-	// parser reads them, by the first part of the header that is not: "coding" for a body in chunks,
-	// "version", "expect", "upgrade" and others; "ended" if the stream ended in the middle of a header.
-	// Requests that were refused are among them. Reasons that did not occur are missing.
+	// Odd counts the HTTP/1 requests that are not plain. They cost more CPU time, because net/http's
+	// parser reads them. The key is the first part of the header that is not plain: "coding" for a body
+	// in chunks, "version", "expect", "upgrade" and others; "ended" if the stream ended in the middle of
+	// a header. Refused requests are included. Reasons that did not occur are missing.
 	Odd map[string]uint64
 
 	// Unsafe says that net/http serves TLS in this process, because crypto/tls does not read in a way
@@ -41,8 +41,8 @@ type Stats struct {
 	Unsafe bool
 }
 
-// The counters of connections that leave HTTP/1, and of those that don't come here. Each counter is also
-// in metrics, and Stats has it.
+// The counters of connections that leave HTTP/1, or never get here. Each counter is also in metrics
+// and in Stats.
 const (
 	countForeign = h1.Counters + iota
 	countHTTP2
@@ -117,7 +117,7 @@ func (s *Server) Stats() Stats {
 }
 
 // HTTP2Stats returns the metrics of the HTTP/2 connections that the Server serves without net/http.
-// Each of them counts in HTTP2 of [Stats], too.
+// Each of them also counts in HTTP2 of [Stats].
 func (s *Server) HTTP2Stats() h2.Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/percore/percore"
 )
 
-// This file has listeners that tls.NewListener has made around percore's: programs give them to Serve
-// that are older than ServeTLS, or have a configuration of their own. Connections are accepted from the
-// listener below, as without TLS, and crypto/tls's listener makes the *tls.Conn of each, with the
-// program's configuration, above a conn.
+// This file handles listeners that tls.NewListener has made around percore's: programs pass them to
+// Serve if they are older than ServeTLS, or have a configuration of their own. Connections are
+// accepted from the listener below, as without TLS. crypto/tls's listener makes the *tls.Conn of each,
+// with the program's configuration, above a conn.
 //
 // crypto/tls doesn't show the configuration. But its listener is a struct whose first field, for the
-// listener below, is exported. A copy of the struct with another listener there makes of a connection
-// what the original would. If a version of crypto/tls has another struct, net/http serves such
+// listener below, is exported. A copy of the struct with another listener in that field does the same
+// to a connection as the original. If a version of crypto/tls has another struct, net/http serves such
 // listeners.
 
 // tlsSide makes the server's side of a TLS connection above nc. It is not safe for concurrent use.
@@ -48,7 +48,7 @@ func belowTLS(l net.Listener) *percore.Listener {
 	return below
 }
 
-// tlsSideOf returns what l, of which belowTLS has returned a listener, makes of a connection.
+// tlsSideOf returns the tlsSide of l, for which belowTLS has returned a listener.
 func tlsSideOf(l net.Listener) tlsSide {
 	accepts := new(oneConn)
 	own := reflect.New(tlsListenerType.Elem())

@@ -10,16 +10,17 @@ import (
 )
 
 // LimitWork limits how many handlers run at a time: each takes a place of l, which other servers may
-// share. Requests that are too many wait for their turn, on their goroutines. One that is refused, or
-// has waited for too long, is answered with 503 and Retry-After, without the handler. One whose client
-// goes leaves the queue.
+// share. Further requests wait for their turn, on their goroutines. A request that is refused, or has
+// waited for too long, is answered with 503 and Retry-After, without the handler. If its client goes
+// away, a request leaves the queue.
 //
-// exempt says which requests are served at once, without a place: health checks, say, and those whose
-// handlers wait for long, as for WebSockets. It must not block. nil exempts none.
+// exempt says which requests are served at once, without a place: for example health checks, and
+// requests whose handlers wait for long, such as WebSockets. It must not block. nil exempts no
+// request.
 //
-// The limit is of handlers, so it also limits HTTP/2, where a connection has many requests. A handler
+// The limit is for handlers, so it also limits HTTP/2, where a connection has many requests. A handler
 // that calls [Detach] gives its place back when it returns; where Detach waits for the end of the
-// answer, the handler keeps it until then. Streams of a [StreamHandler] take no places.
+// answer, the handler keeps its place until then. Streams of a [StreamHandler] take no places.
 //
 // It panics if l is nil.
 func LimitWork(l *admission.Limiter, exempt func(*http.Request) bool) Option {
@@ -32,7 +33,7 @@ func LimitWork(l *admission.Limiter, exempt func(*http.Request) bool) Option {
 	}
 }
 
-// workLimit is what LimitWork has set.
+// workLimit has the arguments of LimitWork.
 type workLimit struct {
 	limiter    *admission.Limiter
 	exempt     func(*http.Request) bool // nil: none

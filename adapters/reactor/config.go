@@ -9,58 +9,58 @@ import (
 	"github.com/percore/percore/adapters/reactor/internal/layer"
 )
 
-// A Config configures a Server. The zero value is ready: a field that is zero has the default that its
-// comment names. It is copied.
+// A Config configures a Server. The zero value is ready to use: a field that is zero has the default
+// that its comment names. It is copied.
 type Config struct {
-	// TLS, if not nil, makes accepted connections speak TLS. Package reactortls makes it. Connections that
-	// the program gives to [Server.Attach] are what they are.
+	// TLS, if not nil, makes accepted connections speak TLS. Package reactortls makes it. It doesn't
+	// affect connections that the program gives to [Server.Attach].
 	TLS *TLS
 
-	// LoopHandler, if not nil, gives each loop a handler of its own, so that connections of one loop share
-	// state without a lock. It is called once per loop, before its first connection, with 0, 1, and so on;
-	// the handler that the server is made with may be nil then. It must not call the server, which waits
-	// for it. All loops count that the server's connections are on: those of its listeners, and those on
-	// which connections for Attach were dialed or accepted. A loop that has ended, since nothing was on it
-	// any more, leaves its number and its handler to the next.
+	// LoopHandler, if not nil, gives each loop a handler of its own, so that connections of one loop
+	// share state without a lock. It is called once per loop, before the loop's first connection, with 0,
+	// 1, and so on; the server's own handler may then be nil. It must not call the server, which waits
+	// for it. Loops of the server's listeners count, and so do loops on which connections for Attach were
+	// dialed or accepted. When a loop has ended, because nothing was on it any more, the next loop takes
+	// over its number and its handler.
 	LoopHandler func(loop int) Handler
 
-	// ReadBufferMax is how many unused bytes are kept, and so how long a message that Data waits for may
-	// be: 1 MiB.
+	// ReadBufferMax is how many unused bytes are kept, which limits the length of a message that Data
+	// waits for: 1 MiB.
 	ReadBufferMax int
 
 	// WriteHighWaterMark is how many written bytes may wait for the peer before reading pauses: 64 KiB.
-	// Reading goes on when fewer than half as many wait. So a peer that sends requests and does not read
-	// the answers is held up, and no memory grows.
+	// Reading goes on when fewer than half as many wait. So a peer that sends requests but does not read
+	// the answers is held up, and memory doesn't grow.
 	WriteHighWaterMark int
 
 	// WriteHardLimit is how many written bytes may wait for the peer at all: 16 MiB, or
-	// WriteHighWaterMark if that is more. Only a single Write, called when none wait, may have more. A
-	// Write beyond that fails with [ErrWriteBufferFull], and ends the connection unless the handler is a
-	// [WritableHandler]. It bounds the memory for a peer to which the server writes without being asked.
+	// WriteHighWaterMark if that is more. Only a single Write when none wait may have more. A Write
+	// beyond the limit fails with [ErrWriteBufferFull], and ends the connection unless the handler is a
+	// [WritableHandler]. It bounds the memory for a peer to which the server writes unasked.
 	WriteHardLimit int
 
-	// The timeouts of all connections: none. See the functions of these names, with which
-	// [Conn.SetTimeout] changes one connection's.
+	// The timeouts of all connections: none. The functions of the same names describe them, and change
+	// them for one connection with [Conn.SetTimeout].
 	IdleTimeout      time.Duration
 	ReadIdleTimeout  time.Duration
 	WriteIdleTimeout time.Duration
 	ReadTimeout      time.Duration
 	WriteTimeout     time.Duration
 
-	// Workers is how many functions of [Conn.Go] run at a time, those of different connections in turn:
-	// one of each connection.
+	// Workers is how many functions of [Conn.Go] run at a time, at most one for each connection;
+	// connections take turns.
 	Workers int
 
-	// WaitingMax is how many functions of Conn.Go may wait, of one connection, while it is read: 100.
-	// Beyond that it isn't read until half as many wait. So a peer that sends requests faster than they are
-	// worked off is held up, and no other. The functions' memory isn't counted: if each keeps a long
-	// request, use a smaller number, or count the bytes and call [Conn.Pause]. Functions that aren't called
-	// for what a peer sends aren't bounded.
+	// WaitingMax is how many functions of Conn.Go may wait, for one connection, while it is still read:
+	// 100. Beyond that the connection isn't read until half as many wait. So only a peer that sends
+	// requests faster than they are handled is held up. The memory of the functions isn't counted: if
+	// each keeps a long request, use a smaller number, or count the bytes and call [Conn.Pause].
+	// Functions that have nothing to do with what a peer sends aren't bounded.
 	WaitingMax int
 
-	// SlowCallback is the time from which on calls of the handler are logged, since all other connections
-	// of the loop wait for them: a second. Without it calls of Data for the bytes of one read are timed
-	// together ([Stats]).
+	// SlowCallback is how long a call of the handler may take before it is logged, since all other
+	// connections of the loop wait for it: a second. If it isn't set, calls of Data for the bytes of one
+	// read are timed together ([Stats]).
 	SlowCallback time.Duration
 
 	// Log gets panics and slow calls: slog.Default().
@@ -70,8 +70,8 @@ type Config struct {
 // TLS says how accepted connections speak TLS. Package reactortls makes it.
 type TLS struct{ handshakes layer.Handshakes }
 
-// The defaults. A connection that reads pipelined requests and answers them holds at most the
-// first two of these, besides what its handler's last answer added.
+// The defaults. A connection that reads pipelined requests and answers them holds at most the first
+// two of these, plus what its handler's last answer added.
 const (
 	readBufferMax     = 1 << 20
 	highWaterMark     = 64 << 10

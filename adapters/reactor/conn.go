@@ -11,11 +11,11 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// Conn is a connection whose bytes go to a [Handler]. No method blocks. SetUser, User and
-// Hijack are for the connection's loop: its callbacks, and functions of [Loop.Submit], [Server.Each]
-// and AfterFunc. All others may be called from any goroutine.
+// Conn is a connection whose bytes go to a [Handler]. No method blocks. SetUser, User and Hijack may
+// be called only on the connection's loop: in its callbacks, and in functions of [Loop.Submit],
+// [Server.Each] and AfterFunc. All others may be called from any goroutine.
 //
-// An idle connection holds this and a percore.Conn, and nothing else.
+// An idle connection holds only this and a percore.Conn.
 //
 // A connection's phase, which only its loop changes:
 //
@@ -71,7 +71,7 @@ const (
 )
 
 // The bits of Conn.asked: requests to the connection's loop, from any goroutine. They stay set unless
-// it says otherwise.
+// their comment says otherwise.
 const (
 	askClose   uint32 = 1 << iota // close at once
 	askEnd                        // close once everything is written
@@ -124,10 +124,10 @@ func (c *Conn) extrasLocked() *extras {
 // Loop returns the connection's loop.
 func (c *Conn) Loop() *Loop { return c.loop }
 
-// User returns the value of SetUser, or else of [Server.Attach].
+// User returns the value of SetUser, or otherwise of [Server.Attach].
 func (c *Conn) User() any { return c.user }
 
-// SetUser keeps a value of the handler with the connection.
+// SetUser keeps a value for the handler with the connection.
 func (c *Conn) SetUser(v any) { c.user = v }
 
 // LocalAddr returns the local address. It is shared by all callers, so do not change it.
@@ -157,10 +157,10 @@ func (controlOnly) Read(func(fd uintptr) bool) error { return syscall.EINVAL }
 // Write fails.
 func (controlOnly) Write(func(fd uintptr) bool) error { return syscall.EINVAL }
 
-// SetLinger sets what the connection's end does with bytes that the socket has taken and the peer
+// SetLinger sets what happens at the connection's end to bytes that the socket has taken and the peer
 // has not acknowledged yet. Below 0 (the default) they are sent in the background. With 0 the
-// connection is reset: the peer sees an error and not the end of our stream. More than 0, with
-// which the loop would have to wait, is an error.
+// connection is reset: the peer sees an error and not the end of our stream. A value above 0 is an
+// error, since the loop would have to wait.
 func (c *Conn) SetLinger(sec int) error {
 	if sec > 0 {
 		return c.sock.opError("set", syscall.EINVAL)
@@ -250,7 +250,7 @@ func (c *Conn) enter() {
 	c.mu.Unlock()
 }
 
-// leave ends it: it sends the collected writes, and does what other goroutines have asked for.
+// leave ends that time: it sends the collected writes, and does what other goroutines have asked for.
 func (c *Conn) leave() {
 	if c.phase == hijacked {
 		return

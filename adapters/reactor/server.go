@@ -73,14 +73,14 @@ func Serve(l net.Listener, h Handler, config Config) error {
 }
 
 // Serve accepts connections from l and passes their bytes to the handler, until l or the server is
-// closed. It blocks, and always returns an error: Accept's, or [ErrServerClosed]. Connections
-// that are open then stay open. It may be called for several listeners at the same time. An Accept that
-// fails for a while is logged and tried again, as in net/http.
+// closed. It blocks, and always returns an error: Accept's, or [ErrServerClosed]. Open connections
+// stay open. It may be called for several listeners at the same time. A temporary error of Accept is
+// logged and Accept is tried again, as in net/http.
 //
-// l must be a *[percore.Listener], as percore.Listen returns. Others, as tls.NewListener returns them,
-// hide the socket from the loops: Serve refuses them. For TLS there is package reactortls. With
-// PERCOREDEBUG=engine=net in the environment, Serve fails with an error that wraps
-// [errors.ErrUnsupported]: the build tag percore_net takes the engine out of a server.
+// l must be a *[percore.Listener], as percore.Listen returns it. Serve refuses other listeners, such
+// as those of tls.NewListener, because they hide the socket from the loops. For TLS there is package
+// reactortls. With PERCOREDEBUG=engine=net in the environment, Serve fails with an error that wraps
+// [errors.ErrUnsupported]; to take the engine out of a server, use the build tag percore_net.
 func (s *Server) Serve(l net.Listener) error {
 	if l == nil {
 		return errNil("Serve", "net.Listener")
@@ -108,14 +108,14 @@ func (s *Server) Serve(l net.Listener) error {
 
 func (s *Server) isClosing() bool { return s.closing.Load() != 0 }
 
-// Attach gives the server a connection that other code has used until now, bytes that were read from
-// it and not used, which Data gets first, and the handler's value for it, as SetUser does, which
-// Open and Data find already; nil if there is none. c must be a *[percore.Conn], or a connection that
-// [Conn.Hijack] has returned, or one that a handler on package httpadapter has hijacked, not over
-// TLS; buffered is what its bufio.Reader has then. The server owns it from then on: no other code may
-// use it. It stays on its loop: one of those of the listener that accepted it, or of the Group of the
-// percore.Dialer that dialed it, without which that is the process's default one. The handler's Open
-// is called soon. If Attach fails c is as it was.
+// Attach gives the server a connection that other code has used until now. Data first gets buffered,
+// bytes that were read from it and not used. user is the handler's value, as with SetUser; Open and
+// Data already find it. c must be a *[percore.Conn], or a connection that [Conn.Hijack] has returned,
+// or one without TLS that a handler on package httpadapter has hijacked; then buffered is what its
+// bufio.Reader has. From then on the server owns c: no other code may use it. It stays on its loop,
+// which belongs to the listener that accepted it, or to the Group of the percore.Dialer that dialed it
+// (without one, to the default group). The handler's Open is called soon. If Attach fails, c is
+// unchanged.
 func (s *Server) Attach(c net.Conn, buffered []byte, user any) (*Conn, error) {
 	with := arriving{buffered: buffered, user: user}
 	switch c := c.(type) {
@@ -127,7 +127,7 @@ func (s *Server) Attach(c net.Conn, buffered []byte, user any) (*Conn, error) {
 	return s.attachAny(c, with)
 }
 
-// attachAny is Attach of a connection that is no wrapper.
+// attachAny is Attach for a connection that is not a wrapper.
 func (s *Server) attachAny(c net.Conn, with arriving) (*Conn, error) {
 	switch c := c.(type) {
 	case *percore.Conn:
@@ -142,7 +142,7 @@ func (s *Server) attachAny(c net.Conn, with arriving) (*Conn, error) {
 }
 
 // isOffEngine reports whether the environment has taken the engine out of this process. Only package
-// reactor can't do without: its loops are the engine's, or in another build its own.
+// reactor can't work without it: its loops are the engine's, or in another build its own.
 func isOffEngine() bool { return !onGoroutines && features.EngineIsNet() }
 
 func errOffEngine(call string, arg any) error {
@@ -186,7 +186,7 @@ func (s *Server) removeListener(l *percore.Listener) {
 	delete(s.mu.listeners, l)
 }
 
-// attach takes an accepted connection over, or closes it.
+// attach takes over an accepted connection, or closes it.
 func (s *Server) attach(pc *percore.Conn) {
 	if s.config.TLS != nil {
 		s.shakeHands(pc)
@@ -204,7 +204,8 @@ type arriving struct {
 	layer    layer.Layer // may be nil
 }
 
-// attachOrFail takes a connection over. If it fails the caller still owns it, and what it brings.
+// attachOrFail takes over a connection. If it fails, the caller still owns the connection, and what it
+// brings.
 func (s *Server) attachOrFail(pc *percore.Conn, with arriving) (*Conn, error) {
 	sock, e, err := s.engine.newSock(pc)
 	if err != nil {
@@ -229,7 +230,7 @@ func (s *Server) attachOrFail(pc *percore.Conn, with arriving) (*Conn, error) {
 	return c, nil
 }
 
-// enter counts a connection in, and returns the server's part of its loop.
+// enter counts a connection, and returns the server's part of its loop.
 func (s *Server) enter(e engineLoop) (*Loop, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // Config.LoopHandler may panic
@@ -241,10 +242,10 @@ func (s *Server) enter(e engineLoop) (*Loop, error) {
 	return l, nil
 }
 
-// loopLocked returns the server's part of a loop. A new one takes the place, with number and handler,
-// of one that has ended, if there is any: a server whose connections come one after the other, each
-// on a group that ends with it, has one loop. The ended loop runs nothing of the server's any more: a
-// reference to it is held as long as a callback may run.
+// loopLocked returns the server's part of a loop. A new one takes the place, the number and the
+// handler of one that has ended, if there is any: if connections come one after the other, each on a
+// group that ends with it, the server has one loop. The ended loop runs nothing for the server any
+// more: a reference to it is held for as long as a callback may run.
 func (s *Server) loopLocked(e engineLoop) *Loop {
 	free := -1
 	for i, l := range s.mu.loops {
@@ -273,7 +274,7 @@ func (s *Server) loopLocked(e engineLoop) *Loop {
 	return l
 }
 
-// left counts a connection out.
+// left counts a connection that is gone.
 func (s *Server) left() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,7 +282,7 @@ func (s *Server) left() {
 	s.endWhenEmptyLocked()
 }
 
-// endWhenEmptyLocked ends what a server that is being closed has, once no connection is left.
+// endWhenEmptyLocked ends the rest of a closing server, once no connection is left.
 func (s *Server) endWhenEmptyLocked() {
 	if s.mu.conns > 0 || !s.isClosing() {
 		return
@@ -293,10 +294,10 @@ func (s *Server) endWhenEmptyLocked() {
 	}
 }
 
-// Shutdown closes the listeners, and each connection, as Conn.Close does, as soon as the callback
-// under way and the functions of Go have run; Data isn't called any more. It waits until the
-// last handler's Close has returned, or ctx is done, and then returns ctx's error. Close closes the
-// connections that are left. After Close it only waits. A callback or a function of Go must not call
+// Shutdown closes the listeners. It closes each connection, as Conn.Close does, as soon as the running
+// callback and the functions of Go have ended; Data isn't called any more. It returns nil when the
+// last handler's Close has returned, or ctx's error when ctx is done. Close closes the connections
+// that are left. After Close, Shutdown only waits. A callback or a function of Go must not call
 // Shutdown: it would wait for itself.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if ctx == nil {
@@ -311,10 +312,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close closes the listeners and all connections at once, and drops the functions of Go that have
-// not begun, and the broadcasts and calls of Each that wait. As net/http's it doesn't wait, and so
-// callbacks may call it: Shutdown waits for those that are under way, and for the handler's Close
-// of each connection. It returns nil.
+// Close closes the listeners and all connections at once. It drops functions of Go that have not
+// begun, and waiting broadcasts and calls of Each. As in net/http, Close doesn't wait, so callbacks
+// may call it; Shutdown waits for running callbacks, and for the handler's Close of each connection.
+// Close returns nil.
 func (s *Server) Close() error {
 	s.end(askClose)
 	return nil

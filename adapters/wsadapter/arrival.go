@@ -18,12 +18,12 @@ import (
 // too long.
 const restoresMax = 64
 
-// restoreTime is how long a Restorer may take. A batch that comes when restoresMax of them are slow
-// waits for that long, and the predecessor with it, which gives the whole handover up after 10 seconds:
+// restoreTime is how long a Restorer may take. A batch that comes while restoresMax of them are slow
+// waits that long, and the predecessor waits too. It gives up the whole handover after 10 seconds, so
 // this must be well below that. Tests change it.
 var restoreTime = 5 * time.Second
 
-// refusalSpread is the time over which clients are told to connect again whose conversations could
+// refusalSpread is the time over which clients are told to connect again if their conversations could
 // not go on: a new version of the program may refuse all at once. Tests change it.
 var refusalSpread = 5 * time.Second
 
@@ -45,7 +45,7 @@ type arrivals struct {
 	held      []runner
 }
 
-// takeOver takes conversations over. It blocks while restoresMax others are restored.
+// takeOver takes over conversations. It blocks while restoresMax others are being restored.
 func (g *Group) takeOver(batch []handover.CarriedConn, more bool) {
 	in := &g.arrivals
 	in.mu.Lock()
@@ -115,7 +115,7 @@ func (a *arrival) run() {
 	}
 }
 
-// restore plays the upgrade to the user's library once more.
+// restore replays the upgrade to the user's library.
 func (a *arrival) restore() (c *Conn, err error) {
 	c = New(a.from.Conn)
 	m := a.group.newMovable(c, nil, nil)
@@ -152,8 +152,8 @@ func (a *arrival) fail(value any) {
 	a.refuse(c, &counters.lostRestorer, panicError(value))
 }
 
-// expire refuses the conversation of a Restorer that takes too long. If it calls Start later the Session
-// finds a closed connection.
+// expire refuses the conversation of a Restorer that takes too long. If the Restorer calls Start
+// later, the Session finds a closed connection.
 func (a *arrival) expire() {
 	if a.over.Swap(true) {
 		return

@@ -12,9 +12,9 @@ import (
 // Conn is a server's WebSocket connection, for the library to read from. It wraps a net.Conn
 // and looks at the frames that the client sends: see the package's comment.
 //
-// In a [Group] a Write waits for a moment while the connection is about to move, whatever the write
-// deadline is, and fails with [ErrMoved] when it has. A Close at that moment ends the connection,
-// whichever process has it.
+// In a [Group], a Write waits for a moment while the connection is about to move, whatever the write
+// deadline is, and fails with [ErrMoved] once it has moved. A Close at that moment ends the
+// connection, whichever process has it.
 //
 // All methods are safe for concurrent use, as the net.Conn's are.
 type Conn struct {
@@ -60,9 +60,9 @@ const (
 	marked
 )
 
-// New returns nc for a WebSocket library. The handshake is done, and the next byte that is read from nc
-// is the first of a frame of the client. New is for libraries that do the handshake on a net.Conn
-// (gobwas' ws.Upgrade); in an http.Handler use [NewUpgrade].
+// New returns a Conn on nc for a WebSocket library. The handshake must be done, and the next byte read
+// from nc must be the first of one of the client's frames. New is for libraries that do the handshake
+// on a net.Conn (gobwas' ws.Upgrade); in an http.Handler use [NewUpgrade].
 func New(nc net.Conn) *Conn {
 	if nc == nil {
 		panic("wsadapter: New was called with a nil net.Conn")
@@ -74,8 +74,8 @@ func New(nc net.Conn) *Conn {
 	return c
 }
 
-// socketOf returns nc, or the connection below it if it is crypto/tls's, if that is one of percore's and
-// can be armed; otherwise nil. A layer other than crypto/tls might keep bytes, or an error, for itself.
+// socketOf returns nc, or the connection below it if nc is a *tls.Conn, if that is percore's and can
+// be armed; otherwise nil. A layer other than crypto/tls might keep bytes, or an error, for itself.
 func socketOf(nc net.Conn) socket {
 	if t, ok := nc.(interface {
 		ConnectionState() tls.ConnectionState
@@ -89,7 +89,7 @@ func socketOf(nc net.Conn) socket {
 	return nil
 }
 
-// NetConn returns the connection that c wraps, for its other methods. It must not be read from.
+// NetConn returns the connection that c wraps, for its other methods. Don't read from it.
 func (c *Conn) NetConn() net.Conn {
 	if m := c.move(); m != nil {
 		return m.Conn
@@ -97,7 +97,7 @@ func (c *Conn) NetConn() net.Conn {
 	return c.Conn
 }
 
-// move returns what belongs to the connection's Group, or nil if it is in none.
+// move returns the connection's part for its Group, or nil if it is in no Group.
 func (c *Conn) move() *movable {
 	m, _ := c.Conn.(*movable)
 	return m
@@ -182,8 +182,8 @@ func (c *Conn) read(p []byte) (int, error) {
 // markers is how many markers a Session's Read may pass over: one of each kind.
 const markers = 2
 
-// mark begins a marker, of JSON or empty, and copies as much of it into p as fits. It returns 0 if
-// the Session's Read has passed over both already.
+// mark begins a marker, JSON or empty, and copies as much of it into p as fits. It returns 0 if the
+// Session's Read has already passed over both kinds.
 func (c *Conn) mark(p []byte, json bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +206,7 @@ func (c *Conn) mark(p []byte, json bool) int {
 // markerBytes is the size of a frame that is masked, as a client's must be, and empty.
 const markerBytes = 2 + 4
 
-// null is the payload of a marker for a decoder of JSON, which decodes it into anything. Others get an
+// null is the payload of a marker for a JSON decoder, which decodes it into anything. Others get an
 // empty marker: a library that returns messages as readers would keep a payload, since the reader is
 // dropped unread.
 const null = "null"

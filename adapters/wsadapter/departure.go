@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore/handover"
 )
 
-// departure is a HandOver of a Group that is under way. Conversations come to rest, are saved, sealed
-// and given, in batches: moveState has the states of each.
+// departure is a running HandOver of a Group. Conversations come to rest, are saved, sealed and given,
+// in batches: moveState has the states of each.
 type departure struct {
 	// immutable
 	group *Group
@@ -30,8 +30,7 @@ type departure struct {
 }
 
 const (
-	// quietTime is how long the first conversations wait for the others, so that those that are idle go
-	// together.
+	// quietTime is how long the first conversations wait for the others, so that idle ones go together.
 	quietTime = 250 * time.Millisecond
 
 	// lookPause is the time between two looks at all conversations, if there are few of them: those that

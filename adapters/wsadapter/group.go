@@ -11,9 +11,9 @@ import (
 	"github.com/percore/percore/handover"
 )
 
-// Group is a set of conversations that package handover knows: when the server stops it tells their
-// peers to connect again, and when it restarts those move to the new process that can. The peers of
-// these notice nothing. See the package's comment.
+// Group is a set of conversations that package handover knows. When the server stops, the Group tells
+// their peers to connect again. When it restarts, conversations that can move go to the new process,
+// and their peers notice nothing. See the package's comment.
 //
 // All methods are safe for concurrent use.
 type Group struct {
@@ -33,45 +33,45 @@ type Saver interface {
 	// Save returns what Restore in the other process needs to make a Session like this one, such as
 	// the names of the user and of his rooms: at most [StateMax] bytes, which the adapter doesn't keep.
 	//
-	// It is called when the conversation waits for a message, in turn with the other methods, and
-	// perhaps several times: the conversation may stay, or something may be written in the meantime.
+	// It is called while the conversation waits for a message, never at the same time as the other
+	// methods, and perhaps several times: the conversation may stay, or something may be written in the
+	// meantime.
 	//
-	// Other goroutines may write at any time. Writes that end before the conversation moves reach
-	// the peer, and the adapter calls Save after them. Later ones wait for a moment, and fail with
-	// [ErrMoved] if the conversation has moved. State about writes, such as the number of the last
-	// message, belongs under a lock that the writer holds until the write has returned, and that
-	// Save takes.
+	// Other goroutines may write at any time. Writes that end before the conversation moves reach the
+	// peer, and the adapter calls Save after them. Later writes wait for a moment, and fail with
+	// [ErrMoved] if the conversation has moved. Guard state about writes, such as the number of the last
+	// message, with a lock that the writer holds until the write has returned, and that Save takes.
 	//
-	// If something is still to be written, such as messages in a queue, Save returns [ErrNotNow],
-	// and is called again soon. Any other error makes the conversation stay. Save may block for 2
-	// seconds, and the others that move wait for it. A panic ends the conversation.
+	// If something still has to be written, such as messages in a queue, return [ErrNotNow]: Save is
+	// called again soon. Any other error makes the conversation stay. Save may block for 2 seconds; other
+	// conversations that move wait for it. A panic ends the conversation.
 	Save() ([]byte, error)
 }
 
 // ErrNotNow is the error with which Save asks to be called again in a moment.
 var ErrNotNow = errors.New("wsadapter: not now")
 
-// Restorer makes a Session for a conversation that comes from another process, in three steps: it
-// passes up and r to the WebSocket library, as at the upgrade, with the same settings; it makes the
-// Session with the state that Save returned; and it calls [Start] with up.Conn().
+// Restorer makes a Session for a conversation from another process, in three steps. It passes up and r
+// to the WebSocket library, as for the upgrade, with the same settings. It makes the Session with the
+// state that Save returned. And it calls [Start] with up.Conn().
 //
 // r is the request as the client sent it, with the client's address. It has no TLS, no path values,
-// and nothing that middleware has put into its context: put what you need of these into the state.
-// The adapter keeps the library's answer from the client, which has had one. The answer must be the
-// same, with the same subprotocol and extensions. Read limits, deadlines and handlers of pings are
-// the library's state: set them anew.
+// and nothing that middleware put into its context: put what you need of these into the state. The
+// client has already had an answer, so the adapter drops the library's. It must be the same, with the
+// same subprotocol and extensions. Set read limits, deadlines and ping handlers again, since they are
+// state of the library.
 //
 // If the Restorer fails, panics, doesn't call Start, or takes longer than 5 seconds, or if the answer
-// is another, the client gets a close message with code 1012 within 5 seconds, and connects again. Up
-// to 64 Restorers run at a time, and while so many do the predecessor waits. Those that have taken too
-// long no longer count, but still run: one that hangs keeps its goroutine.
+// is different, the client gets a close message with code 1012 within 5 seconds, and connects again.
+// Up to 64 Restorers run at a time; the predecessor waits while there are that many. A Restorer that
+// has taken too long no longer counts, but still runs: if it hangs, it keeps its goroutine.
 type Restorer func(up *Upgrade, r *http.Request, state []byte) error
 
-// NewGroup returns a Group whose conversations are in conns. The name tells the Groups of a process
-// apart; the Group in the other process has the same. See [handover.Conns.Carry]. If the Restorer is
-// nil, conversations don't move.
+// NewGroup returns a Group whose conversations are in conns. The name distinguishes the Groups of a
+// process; the Group in the other process must have the same name. See [handover.Conns.Carry]. If the
+// Restorer is nil, conversations don't move.
 //
-// Call NewGroup before the server starts: conversations may come from a predecessor from then on.
+// Call NewGroup before the server starts: from then on conversations may come from a predecessor.
 func NewGroup(conns *handover.Conns, name string, restorer Restorer) *Group {
 	if conns == nil {
 		panic("wsadapter: NewGroup was called with a nil *handover.Conns")
@@ -84,7 +84,8 @@ func NewGroup(conns *handover.Conns, name string, restorer Restorer) *Group {
 	return g
 }
 
-// NewUpgrade is the function NewUpgrade for a conversation of the Group, from r's header as it is now.
+// NewUpgrade is the function NewUpgrade for a conversation of the Group. It uses r's header as it is
+// now.
 //
 // It keeps the header, with all cookies, for as long as the conversation lasts: delete the fields that
 // the Restorer doesn't need from r.Header first. A conversation whose header is longer than 16 KiB
@@ -97,7 +98,7 @@ func (g *Group) NewUpgrade(w http.ResponseWriter, r *http.Request) *Upgrade {
 	return &Upgrade{ResponseWriter: w, group: g, request: requestText(r), shaking: &handshake{key: key}}
 }
 
-// add makes a conversation a member, and reports whether it is to begin later.
+// add makes a conversation a member, and reports whether it must begin later.
 func (g *Group) add(m *movable, v member) (later bool) {
 	m.start(v)
 	g.mu.Lock()

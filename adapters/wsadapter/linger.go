@@ -7,10 +7,10 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// lingerState says how long a Session's Read waits for the next message before its connection is armed.
-// To arm a connection and to wake it costs about as much as a small message, so one whose messages
-// follow each other closely lingers: its goroutine waits in the library's read, as with the library
-// alone, until a sweep ends the wait.
+// lingerState says how long a Session's Read waits for the next message before its connection is
+// armed. Arming and waking a connection costs about as much as a small message. So a connection whose
+// messages follow each other closely lingers: its goroutine waits in the library's read, as with the
+// library alone, until a sweep ends the wait.
 //
 //	state      between two messages a read            leaves by
 //	noLinger   doesn't wait                           armed, and woken soon: mayLinger; it can't be
@@ -38,8 +38,8 @@ const (
 	blocking
 )
 
-// sweepPause is the time between two sweeps. A connection lingers for that time at least and twice
-// that time at most. It begins to linger if a message comes within that time after it was armed.
+// sweepPause is the time between two sweeps. A connection lingers for at least this time and at most
+// twice as long. It begins to linger if a message comes within this time after it was armed.
 //
 // So there are at most as many lingering goroutines as messages in a tenth of a second, and
 // connections with a message each second, however many, have none.
@@ -48,8 +48,8 @@ const sweepPause = 50 * time.Millisecond
 // lingerers are the process's connections that linger, or have done so since the last sweep.
 var lingerers = lingerSet{pause: sweepPause}
 
-// lingerSet ends lingering that takes long. A message costs it nothing: a connection is added once per
-// sweep at most, and a wait that begins or ends only changes the connection's lingerState.
+// lingerSet ends lingering that takes long. Messages cost it nothing: a connection is added at most
+// once per sweep, and a wait that begins or ends only changes the connection's lingerState.
 type lingerSet struct {
 	pause time.Duration // immutable, except for tests
 

@@ -9,11 +9,11 @@ import (
 
 // An Event is what a client gets. Fields that are zero are left out.
 type Event struct {
-	// Type is the name that the client's listeners are registered under: "message".
+	// Type is the name under which the client's listeners are registered: "message".
 	Type string
 
-	// Data is what the client gets, with one exception: the format has no way to send a CR, so CR LF and
-	// CR come as LF. It is UTF-8; the client replaces what isn't. An Event without Data reaches no
+	// Data is what the client gets, with one exception: the format can't send a CR, so CR LF and CR
+	// arrive as LF. It is UTF-8; the client replaces other bytes. An Event without Data reaches no
 	// listener.
 	Data string
 
@@ -24,7 +24,7 @@ type Event struct {
 	Retry time.Duration
 }
 
-// errLine is for a field of one line that has several.
+// errLine is for a one-line field with several lines.
 var errLine = errors.New("sse: an Event's Type and ID must not have line ends, nor its ID a NUL")
 
 // Append appends the bytes of an event (WHATWG HTML, section 9.2.5), for a program that has a client's

@@ -32,32 +32,33 @@ import (
 
 // A Config configures a Hub. Each field that is zero has the default that its comment names.
 type Config struct {
-	// Heartbeat is how long a client may hear nothing: then it gets a comment, by which proxies and the
-	// client see that the connection lives, and the hub that the client does. 30 s. Negative: never.
+	// Heartbeat is how long a client may hear nothing before it gets a comment: 30 s. The comment shows
+	// proxies and the client that the connection is alive, and the hub that the client is. Negative:
+	// never.
 	Heartbeat time.Duration
 
-	// Retry is how long clients wait before they come back when their connection has ended: 2 s. It is
-	// the least; each waits up to twice as long, so that not all come back at the same moment.
+	// Retry is how long clients wait at least before they come back after their connection has ended: 2
+	// s. Each waits up to twice as long, so that they don't all come back at the same moment.
 	Retry time.Duration
 
-	// Keep is how many of the last events that have an ID are kept, for clients that come back with the
-	// ID of the last event that they have got: they get those behind it, or all that are kept if it is
-	// none of them: none.
+	// Keep is how many of the last events with an ID are kept, for clients that come back: none. A client
+	// sends the ID of the last event that it got, and gets the events after it, or all kept events if the
+	// ID is not among them.
 	Keep int
 
-	// Limit is how many bytes may wait for a client that is slow, besides the events that were kept:
-	// 64 KiB. A longer event reaches only clients for which nothing waits.
+	// Limit is how many bytes may wait for a slow client, besides kept events: 64 KiB. A longer event
+	// reaches only clients for which nothing waits.
 	Limit int
 
-	// Missed makes an event for a client that was so slow that n events were left out. It gets that
-	// before the next event for which there is room. Without Missed a slow client is cut, and comes
-	// back. Missed must not block, nor call methods of the Hub. An event of its that isn't valid is left
-	// out, and Broadcast returns the error.
+	// Missed makes an event for a client that was so slow that n events were left out. The client gets it
+	// before the next event for which there is room. Without Missed a slow client is cut off, and comes
+	// back. Missed must not block, nor call methods of the Hub. If its event isn't valid, it is left out,
+	// and Broadcast returns the error.
 	Missed func(n int) Event
 }
 
-// A Hub is a set of clients. Make it with NewHub. All methods are safe for concurrent use, and none
-// waits for a client.
+// A Hub is a set of clients. Make it with NewHub. All methods are safe for concurrent use, and never
+// wait for a client.
 type Hub struct {
 	config Config
 
@@ -105,7 +106,7 @@ type client struct {
 	missed int  // events, since one for which there was room
 }
 
-// ServeHTTP makes the client of a request one of the hub's, as Serve does. It answers 500 if that fails.
+// ServeHTTP adds the client of a request to the hub, as Serve does. It answers 500 if that fails.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if w == nil || r == nil {
 		panic("sse: ServeHTTP was called with a nil http.ResponseWriter or *http.Request")
@@ -115,10 +116,10 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Serve makes the client of a request one of the hub's. Call it last in a handler; cookies and the like
-// may be in w's header by then. It fails if w can't be flushed, or for the reasons of
-// [httpadapter.Detach]. When the connection has reached its age by [httpadapter.MaxAge] the answer ends,
-// and the client comes back on another.
+// Serve adds the client of a request to the hub. Call it last in a handler; w's header may already
+// have cookies and the like. It fails if w can't be flushed, or for the reasons of
+// [httpadapter.Detach]. When the connection has reached its age by [httpadapter.MaxAge], the answer
+// ends, and the client comes back on another connection.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request) error {
 	if w == nil || r == nil {
 		return errors.New("sse: Serve was called with a nil http.ResponseWriter or *http.Request")
@@ -167,7 +168,8 @@ func (c *client) join(lastID string) {
 	}
 }
 
-// replayLocked sends what the client has missed since it got the event lastID. None of it is too much.
+// replayLocked sends the events that the client has missed since lastID. The limit doesn't apply to
+// them.
 func (c *client) replayLocked(lastID string) {
 	h := c.hub
 	if lastID != "" {
@@ -232,7 +234,7 @@ func (h *Hub) Len() int {
 }
 
 // Broadcast sends an event to all clients, in the order of the calls. It fails, and sends nothing, if
-// the event's Type or ID isn't valid. If that is so of an event of Config.Missed it fails, too, but has
+// the event's Type or ID isn't valid. If an event of Config.Missed isn't valid, it fails too, but has
 // sent e.
 func (h *Hub) Broadcast(e Event) error {
 	p, err := e.Append(nil)
@@ -253,8 +255,8 @@ func (h *Hub) Broadcast(e Event) error {
 	return err
 }
 
-// Close ends the answers of all clients, those that come later, too. The clients come back after a
-// while, each after another, to this server's successor: see [httpadapter.Server.RegisterOnDrain].
+// Close ends the answers of all clients, including later ones. The clients come back after a while, at
+// different times, to this server's successor: see [httpadapter.Server.RegisterOnDrain].
 func (h *Hub) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -264,8 +266,8 @@ func (h *Hub) Close() {
 	}
 }
 
-// sendEventLocked sends an event, and before it what Missed has for those that were left out. It returns
-// an error if that isn't valid.
+// sendEventLocked sends an event, and before it Missed's event if others were left out. It returns an
+// error if Missed's event isn't valid.
 func (c *client) sendEventLocked(p []byte) (bad error) {
 	missed := c.hub.config.Missed
 	if c.missed > 0 {
