@@ -134,7 +134,7 @@ func TestClientSentAwayEarly(t *testing.T) {
 			}
 			answerCalls(p)
 		})
-		var cc healthClient = dialServer(t, lis, grpc.WithStatsHandler(&logs[i]))
+		var cc stateful = dialServer(t, lis, grpc.WithStatsHandler(&logs[i]))
 		if i == 1 {
 			cc = dialClient(t, lis, WithStatsHandler(&logs[i]))
 		}

@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/health" // for grpc-go's client
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -65,14 +64,6 @@ func (p *patient) Watch(r *healthpb.HealthCheckRequest, s grpc.ServerStreamingSe
 
 type dialFunc = func(context.Context, string) (net.Conn, error)
 
-// healthClient is what the clients have that are compared.
-type healthClient interface {
-	differingClient
-	Connect()
-	GetState() connectivity.State
-	WaitForStateChange(context.Context, connectivity.State) bool
-}
-
 // TestClientHealth plays what happens to a server's health to a grpc.ClientConn and a Client, which must
 // have the same states, and calls that end the same.
 func TestClientHealth(t *testing.T) {
@@ -93,7 +84,7 @@ func TestClientHealth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			js := fmt.Sprintf(config, test.policy)
-			want := playHealth(t, test.script, func(dial dialFunc) (healthClient, error) {
+			want := playHealth(t, test.script, func(dial dialFunc) (stateful, error) {
 				options := []grpc.DialOption{grpc.WithContextDialer(dial), grpc.WithDefaultServiceConfig(js),
 					grpc.WithTransportCredentials(insecure.NewCredentials())}
 				if test.disabled {
@@ -101,7 +92,7 @@ func TestClientHealth(t *testing.T) {
 				}
 				return grpc.NewClient("passthrough:///server", options...)
 			})
-			got := playHealth(t, test.script, func(dial dialFunc) (healthClient, error) {
+			got := playHealth(t, test.script, func(dial dialFunc) (stateful, error) {
 				options := []ClientOption{WithContextDialer(dial), WithDefaultServiceConfig(js), WithTransportCredentials(insecure.NewCredentials())}
 				if test.disabled {
 					options = append(options, WithDisableHealthCheck())
@@ -116,7 +107,7 @@ func TestClientHealth(t *testing.T) {
 }
 
 // playHealth plays a script, and returns what could be seen.
-func playHealth(t *testing.T, script string, makeClient func(dialFunc) (healthClient, error)) (log string) {
+func playHealth(t *testing.T, script string, makeClient func(dialFunc) (stateful, error)) (log string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		lis := bufconn.Listen(64 << 10)

@@ -295,7 +295,7 @@ func BenchmarkDetachedSend(b *testing.B) {
 		b.Run(door.name, func(b *testing.B) {
 			lis := testnet.Listen(b, percore.Listen, testnet.TCP4)
 			w := newWatches(b)
-			door.start(b, lis, w, nil)
+			door.start(b, lis, w)
 			client := w.open(callContext(b), dialServer(b, lis), "key")
 			s := w.stream("key")
 			message, out := wrapperspb.Bytes(pattern(100)), new(wrapperspb.BytesValue)
