@@ -427,8 +427,8 @@ func failingToken(err error) credsFunc {
 	return func(context.Context) (map[string]string, error) { return nil, err }
 }
 
-// TestClientOptions: each option of a call, and the credentials of all calls, work as with grpc-go, for a
-// Client and its ClientConn, and once, in clear and over TLS. So does the server get the same, or no call.
+// TestClientOptions: each option of a call, and the credentials of all calls, work as with grpc-go, for
+// a Client and its ClientConn, and once, in clear and over TLS. The server gets the same, or no call.
 func TestClientOptions(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, secure := range []bool{false, true} {
