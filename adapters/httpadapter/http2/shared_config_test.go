@@ -39,7 +39,13 @@ func TestSharedConfig(t *testing.T) {
 		shared := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 		// works reports whether a call gets its answer.
 		works := func(rt http.RoundTripper) bool {
-			return fetch(&http.Client{Transport: rt}, "GET", srv.URL, nil) == "200 hello <nil>"
+			resp, err := (&http.Client{Transport: rt}).Get(srv.URL)
+			if err != nil {
+				return false
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			return resp.StatusCode == http.StatusOK && string(body) == "hello" && err == nil
 		}
 		if !works(shared) { // writes to config
 			t.Fatal("http.Transport got no answer")

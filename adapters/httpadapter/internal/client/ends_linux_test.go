@@ -3,7 +3,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -165,19 +164,19 @@ func TestHeaderBytes(t *testing.T) {
 	}
 }
 
-// TestEarlyAnswerToHeader: an answer is returned that comes before a long header is sent, which the
-// server doesn't read. The connection isn't used again.
-func TestEarlyAnswerToHeader(t *testing.T) {
+// TestEarlyAnswer: an answer is returned that comes before the request is sent, of which the server
+// reads nothing: a long header, or a body without an end. The connection isn't used again.
+func TestEarlyAnswer(t *testing.T) {
 	quiet(t)
 	tr := newTestTransport(t)
 	url := answersEarly(t)
-	for _, body := range []func() io.Reader{
-		func() io.Reader { return nil },
-		func() io.Reader { return strings.NewReader("short") },
-		func() io.Reader { return onlyReader{strings.NewReader("of unknown length")} },
+	for _, body := range []io.Reader{
+		nil, strings.NewReader("short"), onlyReader{strings.NewReader("of unknown length")}, endless{},
 	} {
-		req, _ := http.NewRequest("POST", url, body())
-		req.Header.Set("Cookie", strings.Repeat("x", 16<<20))
+		req, _ := http.NewRequest("POST", url, body)
+		if body != (endless{}) {
+			req.Header.Set("Cookie", strings.Repeat("x", 16<<20))
+		}
 		resp, err := tr.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
@@ -189,8 +188,13 @@ func TestEarlyAnswerToHeader(t *testing.T) {
 	awaitEmpty(t, tr)
 }
 
-// TestSharedEarlyAnswerToHeader is the same over HTTP/2. The server reads the beginning of the header.
-func TestSharedEarlyAnswerToHeader(t *testing.T) {
+// endless is a reader without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestSharedEarlyAnswer is the same over HTTP/2. The server reads the beginning of the header.
+func TestSharedEarlyAnswer(t *testing.T) {
 	srv := testnet.Serve(t, listen(t), func(c net.Conn) {
 		p, _ := frames.NewServerPeer(t, c)
 		_, _ = c.Write(p.Out)
@@ -244,48 +248,6 @@ func answersEarly(t *testing.T) (url string) {
 	})
 	t.Cleanup(func() { close(done) })
 	return testnet.URL(srv, false, "")
-}
-
-// TestUploads: many callers send bodies of each kind, and each server's answer is about its request.
-func TestUploads(t *testing.T) {
-	quiet(t)
-	h := newHostile(t, func(c net.Conn, request string) bool {
-		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n%20d", strings.Count(request, "x"))
-		return true
-	})
-	tr := newTestTransport(t)
-	var wg sync.WaitGroup
-	for caller := range 4 {
-		wg.Go(func() {
-			for i := range 100 {
-				n := 1 + (caller*7919+i*104729)%100_000
-				var body io.Reader = strings.NewReader(strings.Repeat("x", n))
-				switch {
-				case i%2 == 0:
-					body = onlyReader{body}
-				case i%3 == 0:
-					body = bytes.NewReader(bytes.Repeat([]byte("x"), n))
-				}
-				req, _ := http.NewRequest("POST", h.url(), body)
-				if i%4 == 0 {
-					req.ContentLength = int64(n)
-				}
-				resp, err := tr.RoundTrip(req)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				got, err := io.ReadAll(resp.Body)
-				if want := fmt.Sprint(n); strings.TrimSpace(string(got)) != want || err != nil {
-					t.Errorf("got %q, %v; want %s", got, err, want)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n := h.Accepted(); n > 8 {
-		t.Errorf("got %d connections, want them to be used again", n)
-	}
 }
 
 // ownContext is a context of the kind that servers make.

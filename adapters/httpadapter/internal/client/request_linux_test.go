@@ -18,6 +18,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -383,6 +384,66 @@ func TestConnectOnce(t *testing.T) {
 		}
 		if n := h.Accepted(); n != 2 {
 			t.Errorf("%s: got %d connections, want 2", status, n)
+		}
+	}
+}
+
+// TestTunnel: the body of a CONNECT goes to the server as it is, and at once, while the body of the
+// answer is what comes back.
+func TestTunnel(t *testing.T) {
+	for _, header := range []string{"", "Content-Length: 7\r\n"} {
+		both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
+			h := newHostile(t, func(c net.Conn, _ string) bool {
+				fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%s\r\nfirst ", header)
+				_, _ = io.CopyN(c, c, 3)
+				return false
+			})
+			body, sent := io.Pipe()
+			defer sent.Close()
+			req := newGet(t, h.url())
+			req.Method, req.URL.Path, req.Host, req.Body, req.ContentLength = http.MethodConnect, "", "far:1", body, -1
+			resp, err := rt.RoundTrip(req)
+			if err != nil {
+				return describe(err)
+			}
+			defer resp.Body.Close()
+			first := make([]byte, len("first "))
+			_, err = io.ReadFull(resp.Body, first)
+			_, _ = io.WriteString(sent, "abc")
+			rest, endErr := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			h.End()
+			return fmt.Sprintf("%q %v, %q %v, %q", first, err, rest, endErr, h.requests)
+		})
+	}
+}
+
+// TestRetries: a server may end an idle connection while a request is on its way. The request is sent
+// again if its body can be, and if it may reach the server twice, unlike a POST.
+func TestRetries(t *testing.T) {
+	body := strings.Repeat("body", 5000) // another goroutine sends it
+	for _, method := range []string{"GET", "PUT", "DELETE", "POST", "OPTIONS"} {
+		for _, key := range []string{"Other", "Idempotency-Key", "X-Idempotency-Key"} {
+			for _, once := range []bool{false, true} {
+				both(t, plainBase, func(t *testing.T, rt http.RoundTripper) string {
+					var n atomic.Int64
+					h := newHostile(t, func(c net.Conn, request string) bool {
+						return n.Add(1)%2 == 1 && answerHello(c, request)
+					})
+					_ = result(rt, "GET", h.url())
+					req, _ := http.NewRequest(method, h.url(), strings.NewReader(body))
+					if once {
+						req.GetBody = nil
+					}
+					req.Header.Set(key, "k")
+					resp, err := rt.RoundTrip(req)
+					if err == nil {
+						resp.Body.Close()
+					}
+					h.End()
+					return fmt.Sprint(err == nil, h.requests)
+				})
+			}
 		}
 	}
 }
