@@ -25,21 +25,22 @@ import (
 	"time"
 )
 
-// Paths are the files. They may be links, such as those of Kubernetes; what they lead to is watched.
+// Paths are the files. They may be links, such as those of Kubernetes; the files they lead to are
+// watched.
 type Paths struct {
-	// Cert is the server's certificate, and those that it depends on after it, in PEM. Key is its private
-	// key, in PEM, too. Both are empty if Certificate is set.
+	// Cert is the server's certificate, followed by the certificates that it depends on. Key is its
+	// private key. Both files are PEM. Both paths are empty if Certificate is set.
 	Cert, Key string
 
-	// Certificate is used if there are no files of one: made by the program, and never replaced.
+	// Certificate is used instead of files: the program has made it, and it is never replaced.
 	Certificate *tls.Certificate
 
-	// Secrets, if not empty, is the file from which the keys of session tickets are derived. Clients resume
+	// Secrets, if not empty, is the file from which the session ticket keys are derived. Clients resume
 	// their sessions at each machine that has the same file. It has 1 to 16 secrets, one a line, of 32
-	// bytes or more in base64, as "openssl rand -base64 32" prints one; empty lines and those that begin
-	// with # don't count. The first makes new tickets, and the tickets of all are accepted. Other users
-	// must not be able to read it, nor the group to write it. Without it the secret is made by Open, and
-	// only this process and its successors have it.
+	// bytes or more in base64, as "openssl rand -base64 32" prints them; empty lines and lines that begin
+	// with # don't count. The first secret makes new tickets, and tickets of all are accepted. Other
+	// users must not be able to read the file, nor the group to write it. Without it Open makes the
+	// secret, and only this process and its successors have it.
 	Secrets string
 }
 
@@ -63,8 +64,8 @@ type Files struct {
 	certDoubtful, secretsDoubtful bool // guarded by mu
 }
 
-// Open reads the files, and fails if one can't be read or is wrong: the error names it. Later changes of
-// the files need Watch. Lines about these go to log; nil: slog's default logger.
+// Open reads the files, and fails if one can't be read or is wrong: the error names it. Later changes
+// need Watch, and are logged to log; nil means slog's default logger.
 func Open(paths Paths, log *slog.Logger) (*Files, error) {
 	if log == nil {
 		log = slog.Default()
@@ -96,9 +97,9 @@ func Open(paths Paths, log *slog.Logger) (*Files, error) {
 	return f, nil
 }
 
-// Config returns a new configuration with what depends on the files: certificate and session tickets.
-// The caller may complete it, and copies follow the files, too. To check connections it must call the
-// VerifyConnection that it replaces, or they are not counted.
+// Config returns a new configuration with the certificate and the session tickets from the files. The
+// caller may complete it, and copies follow the files as well. If the caller replaces VerifyConnection
+// to check connections, it must call the old one, or they are not counted.
 func (f *Files) Config() *tls.Config {
 	return &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.cert.Load(), nil },
@@ -122,8 +123,8 @@ func (f *Files) Config() *tls.Config {
 // Certificate returns the current certificate, which must not be changed.
 func (f *Files) Certificate() *tls.Certificate { return f.cert.Load() }
 
-// State returns the secret of session tickets for a successor process, or nil if it is in a file. It
-// must not be stored: who has it can decrypt tickets. It suits Part.State of package handover.
+// State returns the secret of session tickets for a successor process, or nil if it is in a file.
+// Don't store it, since it can decrypt tickets. Use it as Part.State of package handover.
 func (f *Files) State() []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,8 +134,8 @@ func (f *Files) State() []byte {
 	return nil
 }
 
-// Restore takes over what State of the predecessor returned, before the first connection is served.
-// A state that is empty or wrong, or too old, changes nothing, and a secret in a file stays. It suits
+// Restore takes over what State of the predecessor returned, before the first connection is served. A
+// state that is empty, wrong or too old changes nothing, and a secret in a file stays. Use it as
 // Part.Restore of package handover.
 func (f *Files) Restore(state []byte) {
 	now := time.Now()
@@ -147,10 +148,10 @@ func (f *Files) Restore(state []byte) {
 	}
 }
 
-// Watch looks at the files once every pause, until ctx ends, and loads those that have changed; session
-// ticket keys change every day. If a file is wrong at two looks Watch says so once, and goes on with
-// what it had: the first may come between the writes of a certificate and its key. pause must be
-// positive; without ctx Watch panics.
+// Watch checks the files once every pause, until ctx ends, and loads files that have changed; session
+// ticket keys change every day. If a file is wrong in two checks, Watch logs that once, and goes on
+// with what it had: the first check may come between the writes of a certificate and its key. pause
+// must be positive; with a nil ctx Watch panics.
 func (f *Files) Watch(ctx context.Context, pause time.Duration) {
 	if ctx == nil {
 		panic("tlsfiles: Files.Watch: ctx is nil")

@@ -16,16 +16,16 @@ import (
 )
 
 // Tickets let a client resume a session at any process that has the same keys. A key serves for one
-// period, and for the one after it, so that a ticket is good for a day at least and for two at most:
-// crypto/tls itself changes its key every day.
+// period and the next one, so a ticket is good for at least a day and at most two: crypto/tls itself
+// changes its key every day.
 //
 //	keys from             key of a period                        who has them
 //	a file of secrets     HKDF(secret, number of the period)     all machines with the file
 //	a secret in memory    each period's secret is HKDF of the    this process, and its successor after a
 //	                      one before, which is overwritten       handover
 //
-// The first secret of a file makes new tickets; tickets of all are accepted, and those of the next
-// period, too: the clock of another machine may be ahead.
+// The first secret of a file makes new tickets. Tickets of all secrets are accepted, even of the next
+// period: the clock of another machine may be ahead.
 
 const (
 	period      = 24 * time.Hour

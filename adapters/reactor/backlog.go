@@ -8,7 +8,8 @@ import (
 	"github.com/percore/percore/internal/shared/counters"
 )
 
-// backlog is bytes that a socket has not taken yet: parts, in order, each in a buffer of the pool.
+// backlog has the bytes that a socket has not taken yet: parts, in order, each in a buffer of the
+// pool.
 type backlog struct {
 	parts []part
 	bytes int // in all parts
@@ -18,7 +19,7 @@ type backlog struct {
 	countedIn    *counters.Cell[counter] // nil if it isn't counted
 }
 
-// part is bytes of a buffer, of which it holds a reference.
+// part is bytes in a buffer, to which it holds a reference.
 type part struct {
 	buffer *pool.Buffer
 	bytes  []byte // not sent yet; behind them is room for more, unless the buffer is shared
@@ -100,10 +101,10 @@ func partOf(p []byte) (part, []byte) {
 	return part{buffer: buffer, bytes: room[:n]}, p[n:]
 }
 
-// add adds the bytes of p at the end, without the first ones, which are sent. Those of a shared buffer
-// are copied if they are few, since the buffer may take ten times the memory of its bytes; but not if
-// they are all that waits, which is so for most receivers of a short message to many, and takes less
-// memory than a part of our own.
+// add adds the bytes of p at the end, except the first sent ones. A few bytes of a shared buffer are
+// copied, since the buffer may take ten times the memory of its bytes. They are not copied if nothing
+// else waits: that is so for most receivers of a short message to many, and takes less memory than a
+// part of our own.
 func (b *backlog) add(shared *pool.Buffer, sent int, p ...[]byte) {
 	for _, q := range p {
 		skip := min(sent, len(q))

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Close closes the connection once the socket has taken everything that was written. It doesn't wait
-// for that. Data isn't called any more, and later writes fail. Close fails with a [net.OpError] of
-// [net.ErrClosed] if Close or Abort was called before, or the connection has ended. The handler's Close
-// is called on the loop, with nil, when the functions of Go have run.
+// Close closes the connection once the socket has taken everything written. It doesn't wait for that.
+// Data isn't called any more, and later writes fail. Close fails with a [net.OpError] of
+// [net.ErrClosed] if Close or Abort was already called, or the connection has ended. The handler's
+// Close is called on the loop, with nil, when the functions of Go have run.
 //
-// The connection is closed once the peer has ended its stream, too, or after half a second. Bytes
-// that the peer sends until then are read and dropped. Otherwise the kernel would reset the connection
-// because of them, and the peer might lose the end of what was sent (RFC 1122, section 4.2.2.13). A
-// peer that takes nothing for a minute is cut off, as by [WriteIdleTimeout], unless that or WriteTimeout
+// The connection is closed once the peer has also ended its stream, or after half a second. Bytes that
+// the peer sends until then are read and dropped. Otherwise they would make the kernel reset the
+// connection, and the peer might lose the last bytes sent to it (RFC 1122, section 4.2.2.13). A peer
+// that takes nothing for a minute is cut off, as with [WriteIdleTimeout], unless that or WriteTimeout
 // is set.
 func (c *Conn) Close() error {
 	c.mu.Lock()
@@ -28,14 +28,14 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Abort closes the connection at once, also after a Close that has yet to send something. It sends
-// as much as the socket takes at once, and drops the rest. If bytes are dropped the connection is
-// reset, so that the peer sees an error and doesn't take a part of the stream for all of it (over a
-// unix socket, which can't be reset, it sees the end). Otherwise the kernel still sends what the
-// socket has taken, unless the peer has sent bytes that were not read: the kernel resets the
-// connection then. To reset it in any case call SetLinger(0) before. Timeouts, a refused write and
-// the server's Close end a connection in the same way. Abort fails as Close does, but not because
-// of a Close before, and the handler's Close comes as it does after Close.
+// Abort closes the connection at once, even after a Close that still has bytes to send. It sends as
+// much as the socket takes at once, and drops the rest. If bytes are dropped, the connection is reset,
+// so that the peer sees an error and doesn't take a part of the stream for all of it (a unix socket
+// can't be reset: there the peer sees the end). Otherwise the kernel still sends what the socket has
+// taken, unless it resets the connection because the peer has sent bytes that were not read. To reset
+// it in any case, call SetLinger(0) first. Timeouts, a refused write and the server's Close end a
+// connection in the same way. Abort fails as Close does, but not because of an earlier Close, and the
+// handler's Close is called as after Close.
 func (c *Conn) Abort() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,8 +46,8 @@ func (c *Conn) Abort() error {
 	return nil
 }
 
-// CloseWrite ends our stream once everything that was written is sent: the peer reads its end.
-// Later writes fail. Data is called as before. It fails as Close does.
+// CloseWrite ends our stream once everything written is sent: the peer reads its end. Later writes
+// fail. Data is called as before. CloseWrite fails as Close does.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,9 +60,9 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// end makes the loop close the connection for a reason: at once (askClose), or when all is written
-// (askEnd). A reason to close at once replaces one to end; of two reasons to end Close's counts,
-// or else the first.
+// end makes the loop close the connection for a reason: at once (askClose), or when everything is
+// written (askEnd). A reason to close at once replaces a reason to end. Of two reasons to end, Close's
+// counts, or otherwise the first.
 func (c *Conn) end(how uint32, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *Conn) endLocked(how uint32, why error) {
 		c.extrasLocked().why = why
 	}
 	if why == ErrWriteBufferFull {
-		c.more.dropped++ // the peer must not take what came before for all
+		c.more.dropped++ // the peer must not take the earlier bytes for all
 	}
 	c.asked.Or(how)
 	if how == askClose || why != ErrServerClosed {
@@ -160,7 +160,7 @@ func (c *Conn) mayWriteLocked() bool {
 	return c.asked.Load()&(askTell|askTellNow) != 0 || (*functions)(c).hasAnyLocked() || c.heldLocked()
 }
 
-// finish calls the handler's Close, last, unless functions of Go run yet.
+// finish calls the handler's Close, last, unless functions of Go are still running.
 func (c *Conn) finish() {
 	c.mu.Lock()
 	if (*functions)(c).hasAnyLocked() {

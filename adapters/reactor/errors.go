@@ -9,17 +9,17 @@ import (
 )
 
 var (
-	// ErrServerClosed is the error of Serve and Attach on a server that was closed or is shutting
-	// down, and the reason that its connections are closed for. It wraps [net.ErrClosed].
+	// ErrServerClosed is the error of Serve and Attach on a server that was closed or is shutting down,
+	// and the reason why its connections are closed. It wraps [net.ErrClosed].
 	ErrServerClosed = fmt.Errorf("reactor: the server is closed: %w", net.ErrClosed)
 
-	// ErrReadBufferFull is the reason for closing a connection on which Data used nothing of as many
-	// bytes as are kept: see [Config].ReadBufferMax.
+	// ErrReadBufferFull is the reason for closing a connection whose Data used none of the bytes when no
+	// more could be kept: see [Config].ReadBufferMax.
 	ErrReadBufferFull = errors.New("reactor: a message is longer than ReadBufferMax; raise that, or have Data use a part")
 
-	// ErrWriteBufferFull is the error of a Write that would have more bytes wait for the peer than
-	// WriteHardLimit, and the reason for closing its connection, unless the handler is a [WritableHandler].
-	// Nothing of the Write was taken. It is also the error of a Broadcast for which the loops have too
+	// ErrWriteBufferFull is the error of a Write after which more than WriteHardLimit bytes would wait
+	// for the peer. Unless the handler is a [WritableHandler], it is also the reason for closing the
+	// connection. Nothing of the Write was taken. Broadcast fails with it, too, when the loops have too
 	// much to do.
 	ErrWriteBufferFull = errors.New("reactor: the write was refused, since more than WriteHardLimit bytes would wait to be sent; write less at a time, wait for Writable, or raise that")
 )

@@ -7,10 +7,10 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// tasks are a connection's functions of Go that wait or run. Those of one connection run in order, one
-// at a time, those of different connections concurrently: a worker runs one function of the connection
-// that has waited longest. The bound is a connection's: a peer that sends many requests is held up, and
-// no other.
+// tasks are a connection's functions of Go that wait or run. Functions of one connection run in order,
+// one at a time; functions of different connections run concurrently: a worker runs one function of
+// the connection that has waited longest. Each connection has its own bound, so a peer that sends many
+// requests holds up only itself.
 //
 //	inPool  running  queue      meaning              leaves by
 //	no      no       empty      nothing to do        Go: inPool
@@ -43,12 +43,12 @@ func (t task) run() {
 	t.withIt(t.ctx)
 }
 
-// Go runs f on a goroutine of the server, where it may block. The functions of a connection run
-// in the order of the calls, one at a time. Go does not wait: while more than Config.WaitingMax
-// functions of the connection wait, it isn't read. The handler's Close is called when all have run,
-// also those of a connection that is lost; only [Server.Close] drops those that have not begun. Go fails
-// with [net.ErrClosed] after Server.Close, after the handler's Close, and after a Hijack. A function
-// that panics ends the connection.
+// Go runs f on a goroutine of the server, where it may block. The functions of a connection run in the
+// order of the calls, one at a time. Go does not wait. While more than Config.WaitingMax functions of
+// the connection wait, it isn't read. The handler's Close is called when all functions have run, even
+// if the connection is lost; only [Server.Close] drops functions that have not begun. Go fails with
+// [net.ErrClosed] after Server.Close, after the handler's Close, and after a Hijack. If f panics, the
+// connection ends.
 func (c *Conn) Go(f func()) error {
 	if f == nil {
 		return errNil("Go", "function")
@@ -56,11 +56,12 @@ func (c *Conn) Go(f func()) error {
 	return (*functions)(c).schedule(task{f: f})
 }
 
-// GoContext is Go for work that is of no use without the connection. f is dropped if it hasn't begun
-// when the connection ends, whichever side or error ends it, except [Server.Shutdown]. The context that
-// f gets ends then, too, with the error of the handler's Close as its cause. A peer that ends its stream
-// ends the connection unless the handler is an [EndHandler], as net/http sees it: then nothing tells
-// whether it still reads. GoContext fails as Go does, and when the connection has ended.
+// GoContext is Go for work that is useless without the connection. If f hasn't begun when the
+// connection ends, it is dropped, whichever side or error ends the connection, except for
+// [Server.Shutdown]. If f is running, its context ends, with the error of the handler's Close as the
+// cause. As in net/http, a peer that ends its stream ends the connection, unless the handler is an
+// [EndHandler], since it is unknown whether the peer still reads. GoContext fails as Go does, and when
+// the connection has ended.
 func (c *Conn) GoContext(f func(ctx context.Context)) error {
 	if f == nil {
 		return errNil("GoContext", "function")
@@ -127,8 +128,8 @@ func (fs *functions) lostLocked(why error, all bool) {
 	t.queue = kept
 }
 
-// serveLocked gives c, which has functions that wait, to a worker. In a bubble of testing/synctest that
-// is a goroutine of the bubble: the pool's goroutines must not be made there.
+// serveLocked gives c, which has waiting functions, to a worker. In a bubble of testing/synctest the
+// worker is a goroutine of the bubble: the pool's goroutines must not be made there.
 func (fs *functions) serveLocked() {
 	fs.more.tasks.inPool = true
 	if monotime.InBubble() {

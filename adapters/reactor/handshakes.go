@@ -34,8 +34,8 @@ func (s *shakers) end() {
 	}
 }
 
-// shakeHands makes an accepted connection the server's once its handshake is done. One deadline
-// counts for all of it, and is that of the context, too, that functions of the tls.Config get.
+// shakeHands performs the handshake of an accepted connection; then the server owns it. One deadline
+// counts for all of the handshake, including the context that functions of the tls.Config get.
 func (s *Server) shakeHands(pc *percore.Conn) {
 	if !s.enterHandshake() {
 		pc.Close()
@@ -91,7 +91,7 @@ func (s *Server) shake(pc *percore.Conn, h *serving.Handshake, deadline time.Tim
 	s.left() // Attach has counted it in again
 }
 
-// handshakeFailed ends a connection, whose handler learns nothing of it.
+// handshakeFailed ends a connection, without telling the handler.
 func (s *Server) handshakeFailed(pc *percore.Conn, err error) {
 	process.Cells[0].Add(countFailedHandshakes, 1)
 	s.config.Log.Debug("reactor: a handshake failed", "peer", pc.RemoteAddr(), "error", err)

@@ -15,20 +15,21 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// Hijack makes the connection a blocking one, as http.Hijacker does: it returns it, and a copy of the
-// bytes that were read and not used. If Data calls Hijack, they begin with all of p: the caller knows
-// how many of them it has used. No callback comes any more, Close included, and all calls on c fail.
-// Hijack fails with a [net.OpError] of [net.ErrClosed] if the connection has ended.
+// Hijack turns the connection into a blocking one, as http.Hijacker does. It returns the connection,
+// and a copy of the bytes that were read and not used. If Data calls Hijack, these begin with all of
+// p: the caller knows how many of them it has used. Callbacks, including Close, aren't called any
+// more, and all calls on c fail. Hijack fails with a [net.OpError] of [net.ErrClosed] if the
+// connection has ended.
 //
-// It is for the connection's loop: its callbacks, and functions of AfterFunc and [Loop.Submit]. The
-// connection is a *[percore.Conn]. If the peer has not taken everything that was written to c, it
-// is of another type with the same methods, which Attach takes as well: a goroutine sends the rest
-// first, and writes wait for it, to the write deadline at most. Close drops the rest and resets the
-// connection; CloseWrite before it waits until the rest is sent. A CloseWrite of c's that waits for
-// the rest still happens.
+// Call it only on the connection's loop: in its callbacks, and in functions of AfterFunc and
+// [Loop.Submit]. The result is a *[percore.Conn]. If the peer has not taken everything written to c,
+// it is of another type with the same methods, which Attach also takes: a goroutine sends the rest
+// first, and writes wait for that, at most until the write deadline. Close drops the rest and resets
+// the connection; call CloseWrite first to wait until the rest is sent. If c.CloseWrite was called and
+// waits for the rest, it still happens.
 //
-// Functions of Go that wait still run, and their writes fail: call Hijack when the last has run. Go
-// fails from then on. For those of GoContext the connection has ended, with net.ErrClosed.
+// Waiting functions of Go still run, and their writes fail, so call Hijack when the last one has run.
+// From then on Go fails. For functions of GoContext the connection has ended, with net.ErrClosed.
 func (c *Conn) Hijack() (conn net.Conn, buffered []byte, err error) {
 	if c.phase != open || c.asked.Load()&(askClose|askEnd) != 0 {
 		return nil, nil, c.sock.opError("hijack", net.ErrClosed)
@@ -96,7 +97,7 @@ func (c *Conn) takeUnsent() (b *backlog, ok bool) {
 	return b, true
 }
 
-// sendingConn is a connection with bytes, the rest, that go before all that is written to it.
+// sendingConn is a connection with bytes, the rest, that must be sent before anything written to it.
 //
 //	rest  err  meaning                         leaves by
 //	some  nil  the first to come sends it: a   the peer takes all: none; the write deadline passes:
@@ -193,14 +194,14 @@ func (s *sendingConn) attach(to *Server, with arriving) (*Conn, error) {
 	return c, err
 }
 
-// Read fails also if the peer has reset the connection and the sending of the rest got that error. The
-// kernel reports it once: reads would find the end of a whole stream.
+// Read also fails if the peer has reset the connection while the rest was sent. The kernel reports a
+// reset only once: without this, reads would find the end of a complete stream.
 func (s *sendingConn) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
 	return n, s.readError(err)
 }
 
-// readError returns err, or the error that a reset has been to the sending of the rest.
+// readError returns err, or the error of a reset while the rest was sent.
 func (s *sendingConn) readError(err error) error {
 	if err != io.EOF || !s.behind.Load() || s.Conn.CloseRead() == nil { // at the end it fails after a reset only
 		return err
@@ -266,11 +267,11 @@ func (s *sendingConn) CloseWrite() error {
 	return s.Conn.CloseWrite()
 }
 
-// errSending is the error of what would overtake the bytes before, and does not wait.
+// errSending is the error of a call that would overtake the bytes before, and does not wait.
 var errSending = errors.New("reactor: bytes that were written before Hijack are still being sent: Write waits until they are")
 
-// File fails, and does not wait, until the bytes before are sent, and also if they were lost: another
-// owner of the file would write between them, or after a gap.
+// File fails, and does not wait, until the bytes before are sent. It also fails if they were lost.
+// Otherwise another owner of the file would write between them, or after a gap.
 func (s *sendingConn) File() (*os.File, error) {
 	if s.behind.Load() {
 		if err := s.sendingError(); err != nil {

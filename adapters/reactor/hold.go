@@ -1,14 +1,14 @@
 package reactor
 
-// Hold keeps the connection open for answers that are yet to come from goroutines of the program's
-// own or from timers, as it is kept for the functions of Go: when the peer has ended its stream, or
-// the server is shut down, the connection stays until Release was called as often as Hold, and what
-// was written by then is sent. Until then IdleTimeout, ReadIdleTimeout and WriteIdleTimeout don't
-// count. Call Hold in the callback that sees the request.
+// Hold keeps the connection open for answers that will come from the program's own goroutines or from
+// timers, as functions of Go do: when the peer has ended its stream, or the server is shut down, the
+// connection stays until Release was called as often as Hold, and everything written is sent. Until
+// then IdleTimeout, ReadIdleTimeout and WriteIdleTimeout don't count. Call Hold in the callback that
+// sees the request.
 //
-// It holds up neither Close, and the minute after that for a peer that takes nothing, nor Abort and
-// the server's Close, and it doesn't delay the handler's Close for a connection that has failed. On
-// a connection that has ended it does nothing.
+// It doesn't hold up Close, or the minute after that for a peer that takes nothing, or Abort, or the
+// server's Close, or the handler's Close for a connection that has failed. It does nothing on a
+// connection that has ended.
 func (c *Conn) Hold() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,8 +29,8 @@ func (c *Conn) Release() {
 
 func (c *Conn) heldLocked() bool { return c.more != nil && c.more.held > 0 }
 
-// isBusy reports whether an answer is to come: a function of Go waits or runs, or the connection is
-// held. After Close none is: it would be refused, and only the peer is waited for.
+// isBusy reports whether an answer may come: a function of Go waits or runs, or the connection is
+// held. After Close it reports false: an answer would be refused, and only the peer can delay the end.
 func (c *Conn) isBusy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

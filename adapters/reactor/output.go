@@ -26,8 +26,8 @@ import (
 // output is a Conn as what sends bytes to its peer: it has mu for that, and what that guards.
 type output Conn
 
-// collectedMax is how much is collected while a handler runs. A write that would exceed it is
-// sent at once, with all before it, and is not copied.
+// collectedMax is how much is collected while a handler runs. A write that would exceed it is sent at
+// once, with everything before it, and is not copied.
 const collectedMax = 8 << 10
 
 // Write sends p, which it does not keep, to the peer. It does not block: bytes that the socket does
@@ -35,23 +35,23 @@ const collectedMax = 8 << 10
 // collected, and sent together afterwards.
 //
 // It takes all of p or nothing. It fails with a [net.OpError] of [net.ErrClosed] once the connection
-// is closed, or is closing, and of [ErrWriteBufferFull] if, after the socket was tried, more than
-// WriteHardLimit bytes would wait; if none wait p may have any length. A refused Write
-// ends the connection, unless the handler is a [WritableHandler]. An error in sending always
-// does.
+// is closed or closing, and of [ErrWriteBufferFull] if, after the socket was tried, more than
+// WriteHardLimit bytes would wait; if no bytes wait, p may have any length. A refused Write ends the
+// connection, unless the handler is a [WritableHandler]. An error in sending always does.
 func (c *Conn) Write(p []byte) (int, error) {
 	return (*output)(c).write(c.loop.writable != nil, nil, p)
 }
 
-// WriteBuffers is Write of several slices, one after the other: a header and a body, between which
-// no other goroutine's bytes come. It keeps neither p nor its slices. All of them are taken, or none.
+// WriteBuffers is Write of several slices, one after the other, such as a header and a body: no other
+// goroutine's bytes come in between. It takes all slices or nothing, and keeps neither p nor its
+// slices.
 func (c *Conn) WriteBuffers(p ...[]byte) (int, error) {
 	return (*output)(c).write(c.loop.writable != nil, nil, p...)
 }
 
-// WriteShared writes b's bytes without copying them, for a message that goes to many
-// connections: a connection that has to wait for its peer holds a reference to b. The bytes must
-// not be changed any more. The caller keeps its own reference. It fails as Write does.
+// WriteShared writes b's bytes without copying them, for a message that goes to many connections: a
+// connection that has to wait for its peer holds a reference to b. The bytes must not be changed
+// afterwards. The caller keeps its own reference. WriteShared fails as Write does.
 func (c *Conn) WriteShared(b *pool.Buffer) error {
 	if b == nil {
 		return errNil("WriteShared", "*pool.Buffer")
@@ -60,8 +60,8 @@ func (c *Conn) WriteShared(b *pool.Buffer) error {
 	return err
 }
 
-// write writes all of p. If it is refused the connection ends, unless told says that the program learns
-// of it. shared, if not nil, is the buffer of the bytes, which are not copied then.
+// write writes all of p. If it is refused, the connection ends, unless told says that the program is
+// told. shared, if not nil, is the buffer of the bytes, which are then not copied.
 func (o *output) write(told bool, shared *engpool.Buffer, p ...[]byte) (size int, err error) {
 	for _, q := range p {
 		size += len(q)
@@ -124,9 +124,9 @@ func (o *output) admitLocked(n int, told bool) error {
 	return nil
 }
 
-// fullLocked reports whether n more bytes would be too many. Before it says so it sends as much of
-// the backlog as the socket takes, even if the socket was full, since its event may come after
-// tasks of the loop; and if another goroutine is sending it waits for that call, which doesn't block.
+// fullLocked reports whether n more bytes would be too many. Before that it sends as much of the
+// backlog as the socket takes, even if the socket was full, since its event may come after tasks of
+// the loop. If another goroutine is sending, it waits for that call, which doesn't block.
 func (o *output) fullLocked(n int) bool {
 	for tried := false; !o.refusing && o.unsent != nil && o.unsent.bytes+n > o.loop.server.config.WriteHardLimit; {
 		switch {
@@ -152,7 +152,7 @@ func (o *output) backlogLocked() *backlog {
 }
 
 // pushBytes is how long a backlog must be to be sent at once, and not at the end of the batch, which
-// may have any number of writes. So many bytes are worth a system call.
+// may have any number of writes. That many bytes are worth a system call.
 const pushBytes = 64 << 10
 
 // addLocked adds bytes to the backlog. The socket is tried before they count.
@@ -176,11 +176,11 @@ func (o *output) crowdedLocked() {
 	}
 }
 
-// Unsent returns how many of the bytes that were written wait in memory, since the socket has not taken
-// them. Up to 8 KiB that a callback has written don't count before it has returned.
+// Unsent returns how many written bytes wait in memory because the socket has not taken them. Up to 8
+// KiB written by a callback don't count until it has returned.
 //
 // If it returns more than WriteHighWaterMark, and the handler is a [WritableHandler], Writable is
-// called later, or Close. So to write no faster than the peer reads, stop when it does, and go on in
+// called later, or Close. So to write no faster than the peer reads, stop at that point, and go on in
 // Writable.
 func (c *Conn) Unsent() int {
 	c.mu.Lock()
@@ -192,8 +192,8 @@ func (c *Conn) Unsent() int {
 	return c.unsent.bytes
 }
 
-// owe begins the output of a new connection with bytes that its previous owner has written, and with
-// the end of the stream if ends is set. The first leave sends them.
+// owe begins the output of a new connection with bytes from its previous owner, and with the end of
+// the stream if ends is set. The first leave sends them.
 func (o *output) owe(unsent *backlog, ends bool) {
 	if unsent != nil {
 		o.unsent = unsent
@@ -264,8 +264,7 @@ func (o *output) trySendLocked(v net.Buffers) (n int, err error, full bool) {
 	return n, err, !o.roomEvent
 }
 
-// flushMax is how much of a backlog is sent in a row before other connections of the loop have their
-// turn.
+// flushMax is how much of a backlog is sent before other connections of the loop have their turn.
 const flushMax = 512 << 10
 
 // flushLocked sends the backlog, as far as the socket takes it.
@@ -348,9 +347,9 @@ func (o *output) failedLocked(err error) {
 	(*Conn)(o).endLocked(askClose, err)
 }
 
-// dropLocked drops the backlog, besides so many bytes that didn't come to it. If it is being
-// sent, the sender releases it. Nothing may follow what was dropped, not even the end of a stream:
-// a layer's, or the socket's, which is reset.
+// dropUnsentLocked drops the backlog, and counts besides more bytes that never got there. If the
+// backlog is being sent, the sender releases it. Nothing may follow dropped bytes, not even the end of
+// a stream: a layer's, or the socket's, which is reset.
 func (o *output) dropLocked(besides int) {
 	(*Conn)(o).cutLayerLocked()
 	b := o.unsent

@@ -11,18 +11,18 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// A task over all connections of a loop is done in batches, between which the loop handles events: the
-// other connections don't wait for a message to thousands. A job is such a task. All jobs that wait when
-// a walk over the connections begins are done in it, in their order, connection by connection. So all
-// connections get two broadcasts in the same order, what waited for one connection is sent together,
-// and no job waits for more than the rest of a walk.
+// A job is a task for all connections of a loop. It is done in batches, between which the loop handles
+// events, so connections don't have to wait for a message to thousands of others. A walk over the
+// connections does all jobs that wait when it begins, in their order, connection by connection. So all
+// connections get two broadcasts in the same order, the bytes that waited for one connection are sent
+// together, and no job waits for more than the rest of a walk.
 //
 //	Loop.jobs  walk.jobs  meaning               leaves by
 //	none       none       nothing to do         walkSoon: a walk
 //	any        some       a walk is under way   it has reached the last connection: a walk with all jobs that
 //	                                            wait, or nothing to do; walkNow: a walk with that job alone
 //
-// Jobs are bounded, see broadcasts: peers may be why they are made.
+// Jobs are bounded, because peers may cause them: see broadcasts.
 
 const (
 	// batchConns is how many connections a batch has, before the loop looks for events. A write to
@@ -45,8 +45,8 @@ type walk struct {
 	conns []*Conn // that it has yet to reach, in no order
 }
 
-// walkSoon makes the loop call do for each of its connections that are open when it comes to that, and
-// done last. If the loop has ended it calls done only.
+// walkSoon makes the loop call do for each connection that is open when it gets to it, and done last.
+// If the loop has ended, it calls only done.
 func (l *Loop) walkSoon(do func(c *Conn), done func()) { l.submitJob(job{do, done}, false) }
 
 // walkNow is walkSoon in place of all jobs before it, which are dropped.
@@ -132,10 +132,10 @@ func (c *Conn) doJobs(jobs []job) {
 	c.leave()
 }
 
-// broadcasts are a server's jobs that a loop has yet to do. A peer whose messages the server passes
-// on to all costs each loop a write to each of its connections. So while more than
-// WriteHighWaterMark waits, a connection whose Data has ever made a job isn't read, until half of
-// it is done. WriteHardLimit bounds what comes from elsewhere: Broadcast fails.
+// broadcasts are a server's jobs that a loop has yet to do. If the server passes a peer's messages on
+// to all, each one costs each loop a write to each of its connections. So while more than
+// WriteHighWaterMark bytes wait, a connection whose Data has ever made a job isn't read, until half of
+// them are done. WriteHardLimit bounds jobs from elsewhere: beyond it Broadcast fails.
 type broadcasts struct {
 	highWaterMark int64 // immutable
 
@@ -149,10 +149,10 @@ type broadcasts struct {
 	}
 }
 
-// jobBytes is what a job takes besides its bytes, and so what a call of Each counts.
+// jobBytes is the memory that a job takes besides its bytes; a call of Each counts as this.
 const jobBytes = 512
 
-// begin counts a job of n bytes in, unless hardLimit bytes would wait; if none wait it may have any
+// begin counts a job of n bytes, unless hardLimit bytes would wait; if none wait, it may have any
 // length.
 func (b *broadcasts) begin(n, hardLimit int64) bool {
 	if all := b.bytes.Add(n); all > n && all > hardLimit {
@@ -163,7 +163,7 @@ func (b *broadcasts) begin(n, hardLimit int64) bool {
 	return true
 }
 
-// end counts it out, and makes the loops read on once few wait.
+// end subtracts the job's bytes, and makes the loops read on once few wait.
 func (b *broadcasts) end(n int64) {
 	few := b.bytes.Add(-n) <= b.highWaterMark/2
 	b.mu.Lock() // after that: see hold
@@ -178,8 +178,7 @@ func (b *broadcasts) end(n int64) {
 	}
 }
 
-// hold stops the reading of a connection whose Data makes jobs, if much waits, and reports whether it
-// does.
+// hold stops reading a connection whose Data makes jobs, if much waits, and reports whether it did.
 func (b *broadcasts) hold(c *Conn) bool {
 	if b.bytes.Load() <= b.highWaterMark {
 		return false
@@ -222,10 +221,10 @@ func (s *Server) walkAll(do func(c *Conn), n, hardLimit int64, done func()) bool
 // connections, soon, some at a time; Broadcast does not wait. All connections get two broadcasts of one
 // goroutine in their order.
 //
-// A connection that can't take p within WriteHardLimit misses it. If missed is not nil it is
-// called for that connection, on its loop, and decides what becomes of it. It may write something
-// else, or close it, or do nothing. If missed is nil the connection is closed for [ErrWriteBufferFull],
-// also if the handler is a [WritableHandler]: no peer misses a message and gets the next.
+// A connection that can't take p within WriteHardLimit misses it. If missed is not nil, it is called
+// for that connection, on its loop, and decides what happens: it may write something else, close the
+// connection, or do nothing. If missed is nil, the connection is closed with [ErrWriteBufferFull],
+// even if the handler is a [WritableHandler], so that no peer misses a message and gets the next.
 //
 // Broadcasts wait, too, until each loop has come to them. While more than WriteHighWaterMark bytes
 // do, a connection whose Data calls Broadcast isn't read, until half as many wait: so a peer whose

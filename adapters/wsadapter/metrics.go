@@ -21,16 +21,16 @@ var counters struct {
 // Stats counts the conversations of the process. The counts are read one after the other.
 type Stats struct {
 	Sessions int // begun and not ended
-	Waiting  int // of these, those that wait for the peer without a goroutine
-	Kept     int // those that wait for the next message with a goroutine: see the package's comment
+	Waiting  int // of these, waiting for the peer without a goroutine
+	Kept     int // of these, waiting for the next message with a goroutine: see the package's comment
 
 	// The others handle a message, or have handled one within the last tenth of a second.
 
 	// Of Groups, since the process began:
 	Moved    uint64 // conversations that a successor has
-	Stayed   uint64 // that did not move when others did; the metrics have the reasons
-	Restored uint64 // that came from a predecessor and go on
-	Lost     uint64 // that came, and could not go on: their peers were told to connect again
+	Stayed   uint64 // conversations that did not move when others did; the metrics have the reasons
+	Restored uint64 // conversations that came from a predecessor and go on
+	Lost     uint64 // conversations that came but could not go on: their peers were told to connect again
 }
 
 // ReadStats returns the present counts. It is cheap.

@@ -20,7 +20,7 @@ var ErrMoved = errors.New("wsadapter: the connection has moved to another proces
 // errTold is the error of writes after the adapter has sent a close message (RFC 6455, section 5.5.1).
 var errTold = errors.New("wsadapter: the connection was told to end: the server restarts")
 
-// movable is what a Conn of a Group has around its net.Conn.
+// movable wraps the net.Conn of a Conn that is in a Group.
 type movable struct {
 	net.Conn // immutable
 
@@ -59,7 +59,7 @@ type movable struct {
 	counted   bool   // in counters.stayed
 }
 
-// newMovable makes c one of the Group's, before anything else uses it.
+// newMovable adds c to the Group, before anything else uses it.
 func (g *Group) newMovable(c *Conn, request []byte, shaking *handshake) *movable {
 	m := &movable{Conn: c.Conn, group: g, conn: c, request: request, shaking: shaking}
 	c.Conn = m
@@ -223,8 +223,8 @@ func (m *movable) start(v member) {
 	}
 }
 
-// why returns why the conversation can't move with d, or stays if it can, now or later. One whose close
-// message was sent is about to end, but its peer may never answer: the others don't wait for that.
+// why returns why the conversation can't move with d, or stays if it can, now or later. If its close
+// message was sent it is about to end, but its peer may never answer: the others don't wait for that.
 func (m *movable) why(d *departure) reason {
 	m.mu.Lock()
 	refused := m.refused
@@ -279,8 +279,8 @@ func (m *movable) poke(d *departure) {
 	m.conn.endLinger()
 }
 
-// resume gives a conversation back to its Session, from any state but moved. If it is to be for a while,
-// postpone is the time.
+// resume gives a conversation back to its Session, from any state but moved. The conversation may rest
+// again after postpone.
 func (m *movable) resume(postpone time.Duration) {
 	m.mu.Lock()
 	m.state = staying
@@ -289,7 +289,7 @@ func (m *movable) resume(postpone time.Duration) {
 	sessionWorkers.Serve(m.member)
 }
 
-// refuse is resume for a conversation that doesn't move any more.
+// refuse is resume for a conversation that can no longer move.
 func (m *movable) refuse(why reason) {
 	m.mu.Lock()
 	m.refused = why
@@ -314,7 +314,7 @@ func (m *movable) seal(writes uint32) bool {
 	return true
 }
 
-// unseal ends what seal has begun. If the conversation has moved it is over here.
+// unseal ends what seal has begun. If the conversation has moved, it is over here.
 func (m *movable) unseal(gone bool) {
 	m.mu.Lock()
 	m.state = resting
@@ -338,8 +338,8 @@ type departed struct{ member }
 
 func (d *departed) run() { d.finish(ErrMoved) }
 
-// Close closes the connection. If it is sealed another process may have it already: the end of the
-// stream reaches it there.
+// Close closes the connection. If it is sealed, another process may already have it: there it sees the
+// end of the stream.
 func (m *movable) Close() error {
 	if done, err := m.markClosed(); done {
 		return err
@@ -347,8 +347,8 @@ func (m *movable) Close() error {
 	return m.Conn.Close() // without mu: TLS's farewell may wait for the peer
 }
 
-// markClosed notes a Close, from which on the conversation isn't sealed, and reports whether that was
-// all of it.
+// markClosed notes a Close, after which the conversation isn't sealed, and reports whether there is
+// nothing more to do.
 func (m *movable) markClosed() (done bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

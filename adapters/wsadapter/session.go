@@ -18,31 +18,31 @@ import (
 )
 
 // Session is a program's side of a conversation with messages of type M. Its methods are called one at
-// a time, on goroutines that change, each call happening before the next. They may block.
+// a time, on changing goroutines; each call happens before the next. They may block.
 //
-// A panic in any of them closes the connection and nothing else, as in an http.Handler: it is logged
-// with its stack by package log, unless its value is [http.ErrAbortHandler], and then End is called,
-// if it wasn't. The same goes for runtime.Goexit, which isn't logged.
+// A panic in any of them closes only the connection, as in an http.Handler. Package log logs it with
+// its stack, unless its value is [http.ErrAbortHandler], and then End is called, if it wasn't. The
+// same goes for runtime.Goexit, which isn't logged.
 type Session[M any] interface {
-	// Read returns the next message, with the library's call that waits for it. See the package's comment
-	// for the empty messages that it must let pass. No other call may read messages of the
-	// connection, except Handle the rest of a message that the library returns as a reader.
+	// Read returns the next message, with the library's call that waits for it. It must let empty
+	// messages pass: see the package's comment. No other call may read messages from the connection,
+	// except that Handle may read the rest of a message that the library returns as a reader.
 	Read() (M, error)
 
 	// Handle handles a message. An error ends the conversation.
 	Handle(M) error
 
-	// End is called once, with the first error of Read or Handle, and is the last call. Afterwards the
-	// connection is closed; after a panic it is closed before. If the panic's value was an error,
+	// End is the last call. It gets the first error of Read or Handle, and is called once. The connection
+	// is closed afterwards, or before if there was a panic. If the panic's value was an error,
 	// [errors.Is] finds it.
 	End(error)
 }
 
 // Start begins the conversation s on c, and returns at once. From now on c is closed when the
-// conversation ends. Messages that a library was asked for before Start don't reach the Session. Start
-// panics if it was called for c before, and if c is nil, as it is if no library got the [Upgrade].
+// conversation ends. Messages read with the library before Start don't reach the Session. Start panics
+// if it was already called for c, or if c is nil because no library got the [Upgrade].
 //
-// An http.Handler should return after Start: its goroutine is not needed any more. In a bubble of
+// An http.Handler should return after Start: its goroutine is no longer needed. In a bubble of
 // testing/synctest a conversation keeps a goroutine of the bubble.
 func Start[M any](c *Conn, s Session[M]) {
 	if c == nil {
@@ -228,9 +228,9 @@ func (v *conversation[M]) arm() bool {
 	return false
 }
 
-// armedTooLate reports whether the conversation was armed although its Group is about to move, and could
-// be disarmed again. A departure publishes itself and then looks for conversations that are armed; so
-// one of the two sees the other.
+// armedTooLate reports whether the conversation was armed although its Group is about to move, and
+// could be disarmed again. A departure publishes itself and then looks for armed conversations, so one
+// of the two sees the other.
 func (v *conversation[M]) armedTooLate() bool {
 	m := v.conn.move()
 	if m == nil || !m.mayRest(m.group.leaving.Load()) || !v.conn.socket.CancelOnReadable() {

@@ -8,9 +8,9 @@ import (
 	"net/http"
 )
 
-// Upgrade is an http.ResponseWriter for the call with which a WebSocket library takes a request's
-// connection over: gorilla's Upgrader.Upgrade, coder's Accept, gobwas' UpgradeHTTP. It wraps the
-// http.ResponseWriter of the request. It is for one goroutine at a time.
+// Upgrade is an http.ResponseWriter for the call with which a WebSocket library takes over a request's
+// connection: gorilla's Upgrader.Upgrade, coder's Accept, gobwas' UpgradeHTTP. It wraps the
+// http.ResponseWriter of the request. Only one goroutine may use it at a time.
 type Upgrade struct {
 	http.ResponseWriter
 	conn *Conn
@@ -79,8 +79,8 @@ func (u *Upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for http.ResponseController.
 func (u *Upgrade) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
-// WriteHeaderNow is a method of gin, which holds a header back until it is called. coder's Accept looks
-// for it.
+// WriteHeaderNow is for gin, which holds back a header until it is called. coder's Accept looks for
+// it.
 func (u *Upgrade) WriteHeaderNow() {
 	if w, ok := u.ResponseWriter.(interface{ WriteHeaderNow() }); ok {
 		w.WriteHeaderNow()

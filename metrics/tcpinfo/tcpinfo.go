@@ -25,9 +25,10 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// Sample makes one of every connections of the process, accepted and dialed, count when it is closed, by
-// chance: a system call for each of these. 0 ends that, as at first. Connections that were sampled stay
-// in the metrics. It may be called at any time. It panics if every is negative.
+// Sample makes one in every connections of the process, accepted and dialed, count when it is closed.
+// The choice is random, and each costs a system call. 0, the initial state, ends the sampling;
+// connections that were sampled stay in the metrics. Sample may be called at any time. It panics if
+// every is negative.
 func Sample(every int) {
 	if every < 0 {
 		panic(fmt.Sprintf("tcpinfo: Sample was called with %d", every))
