@@ -16,9 +16,8 @@ import (
 // "tcp6" and "unix". It takes net.Dial's arguments, and fails with net.Dial's errors. Other networks
 // don't carry a stream; on those the connection is package net's.
 //
-// The connection runs on the default group of loops, which starts with the first connection or
-// listener and ends with the last. Everything that [Conn] documents holds for dialed connections as
-// well.
+// The connection runs on the default group of loops, which starts with the first connection or listener
+// and ends with the last. Everything that [Conn] documents holds for dialed connections as well.
 func Dial(network, address string) (net.Conn, error) {
 	var d Dialer
 	return d.Dial(network, address)
@@ -41,9 +40,8 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 // Set http.Transport.DialContext, and the dial hooks of most database drivers, to the method
 // DialContext. DialTarget is for gRPC.
 type Dialer struct {
-	// Timeout is how long connecting may take, including the time to resolve the address. 0 means as
-	// long as the operating system allows. If the name has several addresses, each gets a share of the
-	// time.
+	// Timeout is how long connecting may take, including the time to resolve the address. 0 means as long
+	// as the operating system allows. If the name has several addresses, each gets a share of the time.
 	Timeout time.Duration
 
 	// Deadline is the time after which connecting fails; the zero time means never. If Timeout is
@@ -158,9 +156,8 @@ func (d *Dialer) dial(network string, keepTCP bool, connect func(*net.Dialer) (n
 }
 
 // DialTarget is DialContext for an address as gRPC passes it to the function set with
-// grpc.WithContextDialer. "unix:PATH", "unix://PATH" and "unix:@NAME" are unix sockets. The last is
-// an abstract one, as is a name that starts with a NUL. Everything else is "HOST:PORT" on network
-// "tcp".
+// grpc.WithContextDialer. "unix:PATH", "unix://PATH" and "unix:@NAME" are unix sockets. The last is an
+// abstract one, as is a name that starts with a NUL. Everything else is "HOST:PORT" on network "tcp".
 func (d *Dialer) DialTarget(ctx context.Context, target string) (net.Conn, error) {
 	network, address := parseTarget(target)
 	return d.DialContext(ctx, network, address)

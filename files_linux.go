@@ -117,9 +117,8 @@ func checkListens(socket int) error {
 	return nil
 }
 
-// files returns copies of the first n sockets, or of all if n < 0. Their descriptors stay
-// non-blocking, and Fd doesn't change that: all copies share the flag, and this listener's accept4
-// must not block.
+// files returns copies of the first n sockets, or of all if n < 0. Their descriptors stay non-blocking,
+// and Fd doesn't change that: all copies share the flag, and this listener's accept4 must not block.
 func (l *listener) files(n int) ([]*os.File, error) {
 	if n < 0 {
 		n = len(l.sockets)
@@ -158,10 +157,9 @@ func (l *listener) dup(index int) (*os.File, error) {
 // closeCheck finds out whether another process has taken over the port of a closed listener without
 // some of its sockets.
 //
-// A program that hands over a listener with File, or with a copy made in SyscallConn's Control, as
-// with package net, hands over only one of the sockets. Neither method can know what the copy is
-// for. But if a socket listens at the address after Close, the port was handed over without the
-// others.
+// A program that hands over a listener with File, or with a copy made in SyscallConn's Control, as with
+// package net, hands over only one of the sockets. Neither method can know what the copy is for. But if
+// a socket listens at the address after Close, the port was handed over without the others.
 type closeCheck struct {
 	name   string // of the address
 	count  int    // sockets

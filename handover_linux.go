@@ -206,8 +206,7 @@ func (l *listener) newAdopted(nfd int, m seam.ConnInfo) (*pendingConn, error) {
 }
 
 // checkConn makes sure that nfd is a connection as accept4 on the listener's sockets would have
-// returned it, and returns the peer's address. The address has no family if the connection has
-// ended.
+// returned it, and returns the peer's address. The address has no family if the connection has ended.
 func (l *listener) checkConn(nfd int) (*unix.RawSockaddrAny, error) {
 	var family sys.Family
 	var err error

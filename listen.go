@@ -27,10 +27,9 @@ func Listen(network, address string) (net.Listener, error) {
 	return lc.Listen(context.Background(), network, address)
 }
 
-// ListenConfig has options for listening. The first three fields and the methods Listen,
-// MultipathTCP and SetMultipathTCP are the same as in net.ListenConfig; the others are percore's.
-// The fields from Group to NetBuffers are about the engine and have no effect off Linux. There is no
-// ListenPacket.
+// ListenConfig has options for listening. The first three fields and the methods Listen, MultipathTCP
+// and SetMultipathTCP are the same as in net.ListenConfig; the others are percore's. The fields from
+// Group to NetBuffers are about the engine and have no effect off Linux. There is no ListenPacket.
 type ListenConfig struct {
 	// Control, if not nil, is called for each socket before it is bound. There is one socket per loop,
 	// so it is called several times, for later sockets with the port that the first one got.
@@ -87,17 +86,16 @@ type ListenConfig struct {
 	// net.core.somaxconn limits; when it is full, clients retry until their connect times out. Closing
 	// the listener, and its deadline, end the wait. The limit costs no goroutine.
 	//
-	// Accept does not wait for connections that are idle between two requests, or before their first
-	// byte, in package httpadapter (HTTP/1.1 and HTTP/2) or in package h2, as with gRPC's fast path.
-	// When a client comes, Accept closes the connection that has been idle longest, if that is at least
-	// a tenth of a second, as its idle timeout would. If that takes time, because the connection's
-	// client is told first, up to 8 may be closed. A peer with more than an eighth of MaxConns in idle
-	// connections loses its own first; a peer is an IPv4 address, or 64 bits of an IPv6 address. A
-	// connection is never closed if it has a request under way, is hijacked, or is read by net/http
-	// itself. If all answers of a connection are detached (Detach of package httpadapter or
-	// grpcadapter), it goes first if its peer has more than an eighth of MaxConns in such connections,
-	// and never otherwise. With ProxyProtocol, connections without a header go first: see HeaderTimeout
-	// there.
+	// Accept does not wait for connections that are idle between two requests, or before their first byte,
+	// in package httpadapter (HTTP/1.1 and HTTP/2) or in package h2, as with gRPC's fast path. When a
+	// client comes, Accept closes the connection that has been idle longest, if that is at least a tenth
+	// of a second, as its idle timeout would. If that takes time, because the connection's client is told
+	// first, up to 8 may be closed. A peer with more than an eighth of MaxConns in idle connections loses
+	// its own first; a peer is an IPv4 address, or 64 bits of an IPv6 address. A connection is never
+	// closed if it has a request under way, is hijacked, or is read by net/http itself. If all answers of
+	// a connection are detached (Detach of package httpadapter or grpcadapter), it goes first if its peer
+	// has more than an eighth of MaxConns in such connections, and never otherwise. With ProxyProtocol,
+	// connections without a header go first: see HeaderTimeout there.
 	//
 	// A connection counts from Accept until its Close has returned, or the garbage collector has closed
 	// it, even while package httpadapter has it parked. Copies of its descriptor (Conn.File) don't

@@ -128,10 +128,9 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 // has only one of several sockets gets only the connections that the kernel assigns to it. The
 // connections that wait on the other sockets are reset when this listener is closed, unless
 // net.ipv4.tcp_migrate_req is 1 (Linux 5.14). Close logs a warning (slog's default logger) if this
-// seems to have happened: File, or Control of SyscallConn, was called and Files was not, and
-// something still listens at the address after Close. For tools that pass one descriptor per
-// listener, make a listener with one socket: pass the file of package net's listener to
-// [FileListener].
+// seems to have happened: File, or Control of SyscallConn, was called and Files was not, and something
+// still listens at the address after Close. For tools that pass one descriptor per listener, make a
+// listener with one socket: pass the file of package net's listener to [FileListener].
 func (l *Listener) File() (*os.File, error) {
 	files, err := l.copySockets(1)
 	if err != nil {

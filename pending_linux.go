@@ -300,8 +300,7 @@ func (p *pendingConn) end(err error) {
 	go p.c.Close() // it may block
 }
 
-// awaitedConns are the connections of a listener whose headers are awaited: they make room at
-// MaxConns.
+// awaitedConns are the connections of a listener whose headers are awaited: they make room at MaxConns.
 type awaitedConns struct{ l *listener }
 
 // EachIdle implements accepting.Idler.

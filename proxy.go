@@ -50,19 +50,17 @@ type ProxyProtocol struct {
 // identifier of the connection, the endpoint at a cloud provider (the specification's section 2.2;
 // providers document their own types). nil means that there are none.
 //
-// The vectors are complete, one after the other, as the proxy sent them: one byte for the type, two
-// for the length of the value, big-endian, and the value. github.com/pires/go-proxyproto reads that
-// form:
+// The vectors are complete, one after the other, as the proxy sent them: one byte for the type, two for
+// the length of the value, big-endian, and the value. github.com/pires/go-proxyproto reads that form:
 //
 //	tlvs, err := proxyproto.SplitTLVs(percore.ProxyTLVs(c))
 //	endpoint := tlvparse.FindAWSVPCEndpointID(tlvs)
 //
 // c is a connection of a [Listener] with a [ProxyProtocol], or a connection above it with a method
-// NetConn, such as a *tls.Conn or the connections of this module's adapters. An HTTP handler can get
-// it through http.Server's ConnContext (see the example), a gRPC handler through the ServerHandshake
-// of credentials (see package grpcadapter's example). The vectors stay after Close, and go along
-// when a connection is handed over to another process. The caller owns the result. ProxyTLVs doesn't
-// block.
+// NetConn, such as a *tls.Conn or the connections of this module's adapters. An HTTP handler can get it
+// through http.Server's ConnContext (see the example), a gRPC handler through the ServerHandshake of
+// credentials (see package grpcadapter's example). The vectors stay after Close, and go along when a
+// connection is handed over to another process. The caller owns the result. ProxyTLVs doesn't block.
 func ProxyTLVs(c net.Conn) []byte {
 	for {
 		switch at := c.(type) {

@@ -308,8 +308,7 @@ type hiding uint8
 const (
 	inTheOpen hiding = iota
 
-	// WriteTo of a connection or a file that could not copy by itself passes one of these two to
-	// io.Copy.
+	// WriteTo of a connection or a file that could not copy by itself passes one of these two to io.Copy.
 	tcpConnWithoutWriteTo
 	fileWithoutWriteTo
 

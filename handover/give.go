@@ -298,9 +298,8 @@ func (g *giver) watch(ctx context.Context) {
 
 // drainServer makes server i give its connections until none is left, and none is on its way to the
 // source because Accept took it from the backlog before the listener was paused. When the server calls
-// Accept again, the source knows the last one. drainServer waits for that no longer than
-// settleTimeout, since a program that has stopped calling Accept never comes back: it can't tell the
-// two apart.
+// Accept again, the source knows the last one. drainServer waits for that no longer than settleTimeout,
+// since a program that has stopped calling Accept never comes back: it can't tell the two apart.
 func (g *giver) drainServer(ctx context.Context, i int) error {
 	s := g.servers[i]
 	patient, progress := g.patient(ctx)

@@ -42,8 +42,7 @@ type Service struct {
 	DrainDelay time.Duration
 
 	// Drain is how long running requests may go on after that, or after a successor has taken over; a
-	// handover first waits a second for them, because then their connections can move. 0 means 10
-	// seconds.
+	// handover first waits a second for them, because then their connections can move. 0 means 10 seconds.
 	Drain time.Duration
 
 	// Conns, if not nil, has the hijacked connections. Connections that a carrier can move go to a
@@ -81,10 +80,9 @@ type Part struct {
 	// predecessor's sockets with the options of Listener, and closes Listener unused.
 	Listener net.Listener
 
-	// Server serves the listener, and must be set even if Serve is. If it has *httpadapter.Server's
-	// method HandOver, its connections move to a successor. If it is a [Drainer], which
-	// *httpadapter.Server also is, clients whose connections stay are told to leave before Shutdown
-	// closes them.
+	// Server serves the listener, and must be set even if Serve is. If it has *httpadapter.Server's method
+	// HandOver, its connections move to a successor. If it is a [Drainer], which *httpadapter.Server also
+	// is, clients whose connections stay are told to leave before Shutdown closes them.
 	Server Lifecycle
 
 	// Serve, if not nil, is called instead of Server.Serve:

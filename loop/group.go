@@ -112,9 +112,8 @@ func (l *Loop) Submit(task func()) {
 }
 
 // AfterFunc runs f on the loop's goroutine once d has passed: not earlier, and at most a few
-// milliseconds later if the loop is idle. f must not block. If the group ends first, f is not
-// called. Unlike [time.AfterFunc] it starts no goroutine, and thousands of timers cost the runtime
-// only one.
+// milliseconds later if the loop is idle. f must not block. If the group ends first, f is not called.
+// Unlike [time.AfterFunc] it starts no goroutine, and thousands of timers cost the runtime only one.
 func (l *Loop) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("loop: AfterFunc was called with a nil function")

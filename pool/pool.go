@@ -35,9 +35,8 @@ func Get(n int) *Buffer { return (*Buffer)(engine.Get(n)) }
 
 // Buffer is a reference-counted piece of memory. Get makes one.
 //
-// All holders of a reference may call Retain, Release and Bytes at the same time; they don't block.
-// The slice that Bytes returns is only lent: after the last Release the memory belongs to another
-// user.
+// All holders of a reference may call Retain, Release and Bytes at the same time; they don't block. The
+// slice that Bytes returns is only lent: after the last Release the memory belongs to another user.
 type Buffer engine.Buffer
 
 // Bytes returns the bytes without copying, with the length that was asked for and the capacity of the
@@ -64,10 +63,9 @@ func (b *Buffer) Release() { (*engine.Buffer)(b).Release() }
 func GetBytes(n int) *[]byte { return engine.GetBytes(n) }
 
 // PutBytes takes back a slice from GetBytes: the pointer, and in it a prefix of the bytes with their
-// full capacity. The caller must not use either any more. A slice with a capacity that GetBytes
-// never returns is left to the garbage collector. Only a checking build can detect that bytes were
-// put back twice: there PutBytes panics. It may be called by any goroutine at any time, and does not
-// block.
+// full capacity. The caller must not use either any more. A slice with a capacity that GetBytes never
+// returns is left to the garbage collector. Only a checking build can detect that bytes were put back
+// twice: there PutBytes panics. It may be called by any goroutine at any time, and does not block.
 func PutBytes(bytes *[]byte) {
 	if bytes == nil {
 		panic("pool: PutBytes was called with nil: pass what GetBytes has returned")

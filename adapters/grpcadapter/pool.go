@@ -9,10 +9,9 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// bufferPool is percore's default pool in the form that mem.NewBuffer takes. Unlike grpc-go's pool,
-// it doesn't overwrite a buffer with zeros before each use. percore's pool has buffers of at most 1
-// MiB; longer ones are from long. Like package mem, bufferPool doesn't pool buffers shorter than 1
-// KiB.
+// bufferPool is percore's default pool in the form that mem.NewBuffer takes. Unlike grpc-go's pool, it
+// doesn't overwrite a buffer with zeros before each use. percore's pool has buffers of at most 1 MiB;
+// longer ones are from long. Like package mem, bufferPool doesn't pool buffers shorter than 1 KiB.
 type bufferPool struct{}
 
 // keptBytesMax is the largest capacity that percore's pool keeps.

@@ -6,10 +6,9 @@ import (
 )
 
 // LimitWork limits how many methods run at a time: each takes a place of l, which other servers may
-// share. Further calls wait for their turn, on their goroutines, before their messages are read. A
-// call that is refused, or has waited for too long, ends with ResourceExhausted, and neither
-// interceptors nor the method see it. A call leaves the queue when the client cancels it or its
-// deadline passes.
+// share. Further calls wait for their turn, on their goroutines, before their messages are read. A call
+// that is refused, or has waited for too long, ends with ResourceExhausted, and neither interceptors
+// nor the method see it. A call leaves the queue when the client cancels it or its deadline passes.
 //
 // exempt decides by the full method name ("/service/method") which calls are served at once, without
 // a place. It must not block. nil exempts health checks: all methods of grpc.health.v1.Health.

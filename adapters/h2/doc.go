@@ -1,7 +1,6 @@
 // Package h2 serves HTTP/2 (RFC 9113) at the level of streams. It is for proxies, RPC systems and
 // servers of other protocols that need more, or less, than an http.Handler. A stream has a header, a
-// body and trailers in each direction, flow-control windows, and a reset. A [Client] is the other
-// side.
+// body and trailers in each direction, flow-control windows, and a reset. A [Client] is the other side.
 //
 //	ln, err := percore.Listen("tcp", ":7000")
 //	...

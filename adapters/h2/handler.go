@@ -7,8 +7,7 @@ type Handler interface {
 	// Accept is called when the header of a request has come. It must not block, or it would hold up the
 	// connection's other streams. r and r.Fields are valid until Accept returns; strings may be kept. It
 	// returns the handler of the stream, or nil to refuse it (REFUSED_STREAM: the client may try again
-	// elsewhere). If the connection ends at the same time, only the method Stream of the result is
-	// called.
+	// elsewhere). If the connection ends at the same time, only the method Stream of the result is called.
 	Accept(c *Conn, r *Request) StreamHandler
 }
 

@@ -15,8 +15,7 @@ type incoming struct{ *Stream }
 func (s *Stream) Read(p []byte) (n int, err error) { return incoming{s}.read(p, min(len(p), 1)) }
 
 // ReadFull fills p with bytes of the request's body, and waits for them. It returns the errors of
-// [io.ReadFull]. Unlike that, it does not wake for each part, and fills a long p without an extra
-// copy.
+// [io.ReadFull]. Unlike that, it does not wake for each part, and fills a long p without an extra copy.
 func (s *Stream) ReadFull(p []byte) (n int, err error) {
 	if n, err = (incoming{s}).read(p, len(p)); n > 0 && err == io.EOF {
 		err = io.ErrUnexpectedEOF

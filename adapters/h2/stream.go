@@ -22,9 +22,8 @@ type Request struct {
 	// BadTarget says that a field above is missing or not valid: see Config.AnyTarget.
 	BadTarget bool
 
-	// ContentLength is the length of the body that the client has declared, or -1. If the body has
-	// another length, Read fails, and if it is longer the stream is reset, unless Accept sets
-	// ContentLength to -1.
+	// ContentLength is the length of the body that the client has declared, or -1. If the body has another
+	// length, Read fails, and if it is longer the stream is reset, unless Accept sets ContentLength to -1.
 	ContentLength int64
 
 	// Problem is why an HTTP server refuses the request; nearly always Nothing. A HandlerFunc is not

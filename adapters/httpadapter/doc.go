@@ -27,12 +27,11 @@
 // more, so [Server.Stats] counts them, by reason.
 //
 // net/http itself serves connections of types other than *percore.Conn, such as those of
-// netutil.LimitListener. Use MaxConns and ProxyProtocol of [percore.ListenConfig] instead of
-// wrappers. Wrapping percore's listener with tls.NewListener works as well as [Server.ServeTLS].
-// crypto/tls doesn't promise how it reads, so the first TLS connection of a process makes the
-// package test that in memory. If crypto/tls behaves in an unknown way, net/http serves TLS: a line
-// in the ErrorLog says so, and [Stats] has Unsafe. With PERCOREDEBUG=http=net, net/http serves
-// everything.
+// netutil.LimitListener. Use MaxConns and ProxyProtocol of [percore.ListenConfig] instead of wrappers.
+// Wrapping percore's listener with tls.NewListener works as well as [Server.ServeTLS]. crypto/tls
+// doesn't promise how it reads, so the first TLS connection of a process makes the package test that in
+// memory. If crypto/tls behaves in an unknown way, net/http serves TLS: a line in the ErrorLog says so,
+// and [Stats] has Unsafe. With PERCOREDEBUG=http=net, net/http serves everything.
 //
 // # HTTP/2
 //

@@ -190,9 +190,8 @@ func (s *Server) serve(l net.Listener, config *tls.Config) error {
 // Shutdown is [http.Server.Shutdown]: it closes listeners and idle connections, including parked ones,
 // and waits for connections with a running request.
 //
-// There is one difference: connections that have not sent a byte yet are closed at once. net/http
-// waits up to five seconds for them, and then closes them unanswered as well, with or without a
-// request.
+// There is one difference: connections that have not sent a byte yet are closed at once. net/http waits
+// up to five seconds for them, and then closes them unanswered as well, with or without a request.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext("Shutdown")

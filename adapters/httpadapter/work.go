@@ -15,8 +15,7 @@ import (
 // away, a request leaves the queue.
 //
 // exempt says which requests are served at once, without a place: for example health checks, and
-// requests whose handlers wait for long, such as WebSockets. It must not block. nil exempts no
-// request.
+// requests whose handlers wait for long, such as WebSockets. It must not block. nil exempts no request.
 //
 // The limit is for handlers, so it also limits HTTP/2, where a connection has many requests. A handler
 // that calls [Detach] gives its place back when it returns; where Detach waits for the end of the

@@ -8,8 +8,7 @@ import (
 	"github.com/percore/percore/internal/shared/counters"
 )
 
-// backlog has the bytes that a socket has not taken yet: parts, in order, each in a buffer of the
-// pool.
+// backlog has the bytes that a socket has not taken yet: parts, in order, each in a buffer of the pool.
 type backlog struct {
 	parts []part
 	bytes int // in all parts

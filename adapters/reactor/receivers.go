@@ -217,8 +217,8 @@ func (s *Server) walkAll(do func(c *Conn), n, hardLimit int64, done func()) bool
 	return true
 }
 
-// Broadcast writes p to all open connections. It copies p once. Each loop writes to its own
-// connections, soon, some at a time; Broadcast does not wait. All connections get two broadcasts of one
+// Broadcast writes p to all open connections. It copies p once. Each loop soon writes to its own
+// connections, some at a time; Broadcast does not wait. All connections get the broadcasts of one
 // goroutine in their order.
 //
 // A connection that can't take p within WriteHardLimit misses it. If missed is not nil, it is called
@@ -226,13 +226,13 @@ func (s *Server) walkAll(do func(c *Conn), n, hardLimit int64, done func()) bool
 // connection, or do nothing. If missed is nil, the connection is closed with [ErrWriteBufferFull],
 // even if the handler is a [WritableHandler], so that no peer misses a message and gets the next.
 //
-// Broadcasts wait, too, until each loop has come to them. While more than WriteHighWaterMark bytes
-// do, a connection whose Data calls Broadcast isn't read, until half as many wait: so a peer whose
-// messages go to all sends no faster than all can be written to. If Data gets many messages at once
-// it takes one per call, or broadcasts them as one. If more than WriteHardLimit bytes would wait,
-// Broadcast fails with ErrWriteBufferFull, and no connection gets p or is closed: callers other
-// than Data come to that, and connections by hundreds that all begin to send at once. Shutdown lets
-// those that wait go first, and Close drops them.
+// Broadcasts also wait until each loop gets to them. While more than WriteHighWaterMark bytes of them
+// wait, a connection whose Data calls Broadcast isn't read, until half as many wait. So a peer whose
+// messages go to all sends no faster than all can be written to. If Data gets many messages at once,
+// it should take one per call, or broadcast them as one. If more than WriteHardLimit bytes would wait,
+// Broadcast fails with ErrWriteBufferFull, and no connection gets p or is closed. That happens to
+// callers other than Data, and when hundreds of connections begin to send at once. Shutdown first lets
+// waiting broadcasts go, and Close drops them.
 func (s *Server) Broadcast(p []byte, missed func(c *Conn)) error {
 	if len(p) == 0 {
 		return nil
@@ -257,9 +257,9 @@ func (c *Conn) broadcast(b *pool.Buffer, missed func(c *Conn)) {
 	}
 }
 
-// Each calls f for each open connection, on its loop, soon, some at a time. It does not wait. f must
-// not block. A connection whose Data calls Each is held up as one whose Data calls Broadcast; Each
-// doesn't fail. Close drops calls that wait.
+// Each soon calls f for each open connection, on its loop, some at a time. It does not wait. f must
+// not block. A connection whose Data calls Each is held up as with Broadcast, but Each doesn't fail.
+// Close drops calls that wait.
 func (s *Server) Each(f func(c *Conn)) {
 	if f == nil {
 		panic("reactor: Each was called with a nil function")

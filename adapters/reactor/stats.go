@@ -2,7 +2,7 @@ package reactor
 
 import "time"
 
-// Stats says how a server stands.
+// Stats describes the present state of a server.
 type Stats struct {
 	Conns int // open, and about to be opened or closed
 	Loops []LoopStats
@@ -10,7 +10,7 @@ type Stats struct {
 
 // LoopStats is about one loop.
 type LoopStats struct {
-	// Longest is the longest that a callback took since the server was made. Without
+	// Longest is the longest time that a callback took since the server was made. Without
 	// Config.SlowCallback all calls of Data for the bytes of one read count as one.
 	Longest time.Duration
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// Timeout is a time after which a connection is closed: a field of [Config] for all of a
-// server's connections, and by [Conn.SetTimeout] for one. 0 means never, the default.
+// Timeout is a time after which a connection is closed. A field of [Config] sets it for all
+// connections of a server, [Conn.SetTimeout] for one. 0, the default, means never.
 type Timeout struct {
 	kind timeoutKind
 	d    time.Duration
@@ -32,37 +32,37 @@ const (
 	noTimeout    = timeoutKind(timeoutKinds)
 )
 
-// IdleTimeout closes connections on which no byte was read or written for that long: written when the
-// socket takes it. While bytes wait for a slow peer the socket may be tried only once in that time, so
-// that a peer that has taken some is closed after twice the time at most. Each KiB that the peer's
-// kernel has acknowledged, which it does before the program reads it, gives the peer a second more then,
-// up to four times the time: so one that reads 1 KiB/s is not closed after a minute. It doesn't count
-// while functions of Go wait or run, while [Conn.Hold] does, nor, unless bytes wait for the peer, during
-// [Conn.Pause].
+// IdleTimeout closes connections on which no byte was read or written for that long. A byte is written
+// when the socket takes it. While bytes wait for a slow peer, the socket may be tried only once in
+// that time, so a peer that has taken some is closed after at most twice the time. Then each KiB that
+// the peer's kernel has acknowledged, which it does before the program reads it, gives the peer a
+// second more, up to four times the time: a peer that reads 1 KiB/s is not closed after a minute. The
+// timeout doesn't count while functions of Go wait or run, during [Conn.Hold], and, unless bytes wait
+// for the peer, during [Conn.Pause].
 func IdleTimeout(d time.Duration) Timeout { return Timeout{onIdle, d} }
 
-// ReadIdleTimeout closes connections on which no byte was read for that long, whatever is written.
-// It doesn't count while functions of Go wait or run, while [Conn.Hold] does, nor while the
-// connection isn't read.
+// ReadIdleTimeout closes connections on which no byte was read for that long, whatever is written. It
+// doesn't count while functions of Go wait or run, during [Conn.Hold], and while the connection isn't
+// read.
 func ReadIdleTimeout(d time.Duration) Timeout { return Timeout{onReadIdle, d} }
 
-// WriteIdleTimeout closes connections on which the socket has taken no byte for that long, whatever
-// is read; like IdleTimeout later if the peer has taken some, or its kernel has. It doesn't count while
-// functions of Go wait or run, nor while [Conn.Hold] does.
+// WriteIdleTimeout closes connections on which the socket has taken no byte for that long, whatever is
+// read; as with IdleTimeout, later if the peer or its kernel has taken some. It doesn't count while
+// functions of Go wait or run, and during [Conn.Hold].
 func WriteIdleTimeout(d time.Duration) Timeout { return Timeout{onWriteIdle, d} }
 
 // ReadTimeout closes connections on which Data has left bytes unused for that long: once a message has
 // begun, it must be complete in that time.
 func ReadTimeout(d time.Duration) Timeout { return Timeout{onMessage, d} }
 
-// WriteTimeout closes connections on which a byte that was written waits in memory for longer, since the
-// peer takes nothing, or takes too little; twice as long at most. It bounds how long a peer may hold the
-// memory that WriteHardLimit allows: with 1 MiB waiting and a minute, a peer must take 17 KiB a second.
+// WriteTimeout closes connections on which a written byte waits in memory for longer, or at most twice
+// as long, because the peer takes nothing or too little. It bounds how long a peer may hold the memory
+// that WriteHardLimit allows: with 1 MiB waiting and a minute, a peer must take 17 KiB a second.
 func WriteTimeout(d time.Duration) Timeout { return Timeout{onUnsent, d} }
 
-// SetTimeout sets a timeout of this connection, in place of the server's. Its time begins with the call.
-// It allocates nothing after the first call, and may be called for each message: for a keep-alive time
-// that the client has chosen, or for the phases of a protocol.
+// SetTimeout sets a timeout for this connection, in place of the server's. Its time begins with the
+// call. It is for a keep-alive time that the client has chosen, or for the phases of a protocol. After
+// the first call it allocates nothing, so it may be called for each message.
 func (c *Conn) SetTimeout(t Timeout) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

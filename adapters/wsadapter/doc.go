@@ -54,10 +54,9 @@
 // connection waits again. A close message, the end of the stream, a deadline that has passed and
 // Close make the library's read fail, as usual.
 //
-// The marker is an empty text message. If Read skips it because it wants binary messages only, an
-// empty binary message follows. So Read must return an empty message without closing the connection,
-// and should do nothing but read: decode and check in Handle, which never gets the marker. If Read
-// decodes:
+// The marker is an empty text message. If Read skips it because it wants binary messages only, an empty
+// binary message follows. So Read must return an empty message without closing the connection, and
+// should do nothing but read: decode and check in Handle, which never gets the marker. If Read decodes:
 //
 //	gorilla's ReadJSON, others that fail    the error is dropped with the marker
 //	coder's wsjson.Read, which closes the   the marker is the message "null", which decodes into

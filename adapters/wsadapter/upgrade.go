@@ -79,8 +79,7 @@ func (u *Upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for http.ResponseController.
 func (u *Upgrade) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
-// WriteHeaderNow is for gin, which holds back a header until it is called. coder's Accept looks for
-// it.
+// WriteHeaderNow is for gin, which holds back a header until it is called. coder's Accept looks for it.
 func (u *Upgrade) WriteHeaderNow() {
 	if w, ok := u.ResponseWriter.(interface{ WriteHeaderNow() }); ok {
 		w.WriteHeaderNow()

@@ -64,15 +64,15 @@ var (
 	// ErrStopped is the error of a call on a group that has ended.
 	ErrStopped = errors.New("loop: the group of loops has stopped")
 
-	// ErrBusy is the error of watching a descriptor on which a goroutine reads or writes.
+	// ErrBusy is the error of watching a descriptor while a goroutine reads or writes on it.
 	ErrBusy = errors.New("loop: a Read or a Write is under way on this descriptor; end it first, by a deadline for instance")
 
 	// ErrArmed is the error of arming a readiness callback when the descriptor has one already.
 	ErrArmed = errors.New("loop: a readiness callback is already armed on this descriptor")
 
 	// ErrWouldWait is the error of a read that would have to wait, after [FD.SetNoWait]. It is a
-	// temporary [net.Error], so that crypto/tls, which keeps other errors, reads on later, and no
-	// timeout: no deadline has passed.
+	// temporary [net.Error], so that crypto/tls, for which other errors are permanent, can read on later.
+	// It is not a timeout: no deadline has passed.
 	ErrWouldWait error = wouldWait{}
 )
 

@@ -11,9 +11,9 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// FD is a connected stream socket registered with a loop, with the semantics that package net gives
-// to its connections: calls block their goroutine and no thread, deadlines interrupt them, and
-// Close may be called at any time. Errors are raw: a syscall.Errno, io.EOF, [ErrClosed] or
+// FD is a connected stream socket registered with a loop. It has the semantics of package net's
+// connections: calls block their goroutine but no thread, deadlines interrupt them, and Close may be
+// called at any time. Errors are raw: a syscall.Errno, io.EOF, [ErrClosed] or
 // [os.ErrDeadlineExceeded]; the caller wraps them.
 //
 // All methods are safe for concurrent use. Reads are serialized among
@@ -61,8 +61,8 @@ const (
 // refuse to transfer 2 GiB and more at once.
 const maxRW = 1 << 30
 
-// NewFD registers sysfd, a connected, non-blocking, close-on-exec stream
-// socket, and owns it from then on; if it fails the caller still does.
+// NewFD registers sysfd, a connected, non-blocking, close-on-exec stream socket, and owns it from then
+// on; if NewFD fails, the caller still owns it.
 func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
 	f := &FD{loop: l, sysfd: int32(sysfd), kind: kind}
 	if kind != TCP {
@@ -82,9 +82,9 @@ func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
 // Loop returns the loop that the descriptor is registered with.
 func (f *FD) Loop() *Loop { return f.loop }
 
-// onReady notes what an event of a batch says, wakes the goroutines that wait for it and calls the
-// watcher or the callback. Only the goroutine that polls the loop in its turn calls it, not a
-// guest. It reports whether it has woken a reader, and whether it has called the callback.
+// onReady notes an event of a batch, wakes the goroutines that wait for it and calls the watcher or
+// the callback. Only the goroutine that polls the loop in its turn calls it, not a guest. It reports
+// whether it has woken a reader, and whether it has called the callback.
 func (f *FD) onReady(r Readiness, batch uint32) (woken, called bool) {
 	woken = f.wakeWaiters(r, batch)
 	if f.loop.onLoop() {
@@ -95,8 +95,8 @@ func (f *FD) onReady(r Readiness, batch uint32) (woken, called bool) {
 	return woken, called
 }
 
-// wakeWaiters notes what an event of a batch says and wakes the goroutines that wait for it. It
-// reports whether a reader was among them.
+// wakeWaiters notes an event of a batch and wakes the goroutines that wait for it. It reports whether
+// a reader was among them.
 func (f *FD) wakeWaiters(r Readiness, batch uint32) (woken bool) {
 	if r&Readable != 0 {
 		bits := ready
@@ -118,7 +118,7 @@ func (f *FD) wakeWaiters(r Readiness, batch uint32) (woken bool) {
 	return woken
 }
 
-// tell tells the watcher or the callback, of which there is one at most, of an event. It runs on the
+// tell notifies the watcher or the callback of an event; there is at most one of them. It runs on the
 // loop's goroutine, and may not return (runtime.Goexit). It reports whether there was a callback.
 func (f *FD) tell(r Readiness) (called bool) {
 	if h := f.watcher.Load(); h != nil {
@@ -137,7 +137,8 @@ func (f *FD) tell(r Readiness) (called bool) {
 	return true
 }
 
-// tellLater makes the loop's goroutine tell them, if there is one, once it runs its tasks.
+// tellLater makes the loop's goroutine call tell once it runs its tasks, if there is a watcher or a
+// callback.
 func (f *FD) tellLater(r Readiness) {
 	if f.watcher.Load() != nil || r&Readable != 0 && f.rd.state.Load()&armed != 0 {
 		f.loop.Submit(func() { f.tell(r) })
@@ -149,7 +150,7 @@ func (f *FD) tellLater(r Readiness) {
 func (f *FD) Read(p []byte) (n int, err error) {
 	switch err := f.begin(&f.rd); {
 	case err == errTimeout && len(p) == 0:
-		return 0, nil // no deadline holds for a read of nothing, as in package net
+		return 0, nil // a read of nothing has no deadline, as in package net
 	case err != nil:
 		return 0, err
 	}
@@ -167,8 +168,8 @@ func (f *FD) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// recv makes the system call of a read that cleared ready, and sets ready again
-// if there may be more. It isn't done if there was nothing to read.
+// recv makes the system call of a read that cleared ready, and sets ready again if there may be more.
+// done is false if there was nothing to read.
 func (f *FD) recv(p []byte) (n int, done bool, err error) {
 	if len(p) > maxRW {
 		p = p[:maxRW]
@@ -200,26 +201,26 @@ func (f *FD) recv(p []byte) (n int, done bool, err error) {
 	return n, true, nil
 }
 
-// doubtEAGAIN sets ready again, after a read that found nothing, if there is something to read
-// nevertheless: at an urgent mark recv(2) says EAGAIN, too, if a signal is about to be delivered to
-// the thread (net/ipv4/tcp.c, tcp_recvmsg_locked), and Go's runtime preempts goroutines by signals.
-// No further edge reports the bytes behind the mark.
+// doubtEAGAIN sets ready again, after a read that found nothing, if there is something to read after
+// all. At an urgent mark recv(2) also says EAGAIN if a signal is about to be delivered to the thread
+// (net/ipv4/tcp.c, tcp_recvmsg_locked), and Go's runtime preempts goroutines with signals. No further
+// edge reports the bytes behind the mark.
 func (f *FD) doubtEAGAIN() {
 	if f.kind == TCP && f.rd.state.Load()&shortReadUnreliable != 0 && sys.HasData(int(f.sysfd)) {
 		f.rd.setReady(f)
 	}
 }
 
-// ReadReady is Read into memory that is found only when there may be something to read, so that a
-// call that waits holds none. lend returns the memory; up to its length is read straight into it.
-// takeBack is called, next, if nothing was: there turned out to be nothing, and ReadReady waits
-// again; the stream has ended; or reading failed. So the caller owns what lend returned last
-// exactly if n > 0.
+// ReadReady is Read into memory that it asks for only when there may be something to read, so a
+// waiting call holds no memory. lend returns the memory, and ReadReady reads straight into it, up to
+// its length. If nothing was read, it calls takeBack next: there was nothing to read after all, and
+// ReadReady waits again; the stream has ended; or reading failed. So the caller owns the memory that
+// lend returned last exactly if n > 0.
 //
-// Both run on the caller's goroutine and must not read from f. They are called any number of times,
-// in turn, not at all if the call fails before there is anything. If lend returns an empty slice
-// ReadReady returns 0 and nil. lend may block: neither Close nor other reads wait for it, and the
-// latter may read what it was called for.
+// Both run on the caller's goroutine and must not read from f. They are called in turn, any number of
+// times, or never if the call fails before there is anything to read. If lend returns an empty slice,
+// ReadReady returns 0 and nil. lend may block: neither Close nor other reads wait for it, and other
+// reads may take the bytes for which it was called.
 func (f *FD) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	for {
 		if err := f.awaitReadable(); err != nil {
@@ -240,8 +241,8 @@ func (f *FD) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	}
 }
 
-// TryRead is Read for callers that wait with NotifyReadable: it does not block. It returns 0 and
-// nil if there is nothing to read; then there will be an edge, and a callback, when that changes.
+// TryRead is Read for callers that wait with NotifyReadable: it does not block. It returns 0 and nil
+// if there is nothing to read; an edge and a callback will come when that changes.
 func (f *FD) TryRead(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -251,7 +252,7 @@ func (f *FD) TryRead(p []byte) (int, error) {
 		if done || f.rd.state.Load()&ready == 0 {
 			return n, err
 		}
-		// A signal came first (EINTR): no edge tells of what is there already.
+		// A signal came first (EINTR): no edge will report bytes that are already there.
 	}
 }
 
@@ -262,7 +263,7 @@ func (f *FD) ReadNow(p []byte) (int, error) {
 	return f.TryRead(p)
 }
 
-// awaitReadable waits until a read may find something, and leaves it to that.
+// awaitReadable waits until a read may find something, and doesn't read.
 func (f *FD) awaitReadable() error {
 	if err := f.begin(&f.rd); err != nil {
 		return err
@@ -271,7 +272,7 @@ func (f *FD) awaitReadable() error {
 	return f.awaitReady()
 }
 
-// tryRead is a Read that does not wait. It isn't done if there is nothing to read.
+// tryRead is a Read that does not wait. done is false if there is nothing to read.
 func (f *FD) tryRead(p []byte) (n int, done bool, err error) {
 	if err := f.begin(&f.rd); err != nil {
 		return 0, true, err
@@ -302,8 +303,8 @@ func (f *FD) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// send makes the system calls of a write, until the kernel has taken all of p. It isn't
-// done when the kernel's buffer is full.
+// send makes the system calls of a write, until the kernel has taken all of p. done is false if the
+// kernel's buffer is full.
 func (f *FD) send(p []byte) (n int, done bool, err error) {
 	f.answer()
 	for {
@@ -319,7 +320,7 @@ func (f *FD) send(p []byte) (n int, done bool, err error) {
 		n += sent
 		switch {
 		case errno == syscall.EAGAIN:
-			return n, false, nil // and the kernel has noted that room is wanted: it will be an edge
+			return n, false, nil // and the kernel has noted that room is wanted: an edge will come
 		case errno == syscall.EINTR:
 		case errno != 0:
 			return n, true, errno
@@ -328,14 +329,14 @@ func (f *FD) send(p []byte) (n int, done bool, err error) {
 		case sent == 0:
 			return n, true, io.ErrUnexpectedEOF
 		}
-		// A part was taken: there is no more room, or no more memory behind p (EFAULT), of
-		// which no edge would tell.
+		// A part was taken: there is no more room, or no more memory behind p (EFAULT), which no edge would
+		// report.
 	}
 }
 
-// begin takes the half for a call, or returns why the call must not even try. As long as
-// the half is held the descriptor stays open, which saves a read or a write a reference of
-// its own: Close takes both halves before it lets go.
+// begin takes the half for a call, or returns why the call must not even try. While the half is held
+// the descriptor stays open, because Close takes both halves before it lets go. So a read or a write
+// needs no reference of its own.
 func (f *FD) begin(h *half) error {
 	h.mu.Lock()
 	if err := h.check(f); err != nil {
@@ -348,7 +349,7 @@ func (f *FD) begin(h *half) error {
 // end ends what begin began.
 func (f *FD) end(h *half) { h.mu.Unlock() }
 
-// waitThenTry is the loop of reads: it calls try with the descriptor each time that a read may find
+// waitThenTry is the loop of reads: it calls try with the descriptor whenever a read may find
 // something, until try reports true. It fails if the wait does. The caller holds the read half.
 //
 // Ready is cleared before the system call that try makes, never after it: see half.
@@ -364,9 +365,9 @@ func (f *FD) waitThenTry(try func(fd uintptr) (done bool)) error {
 	}
 }
 
-// tryThenWait is the loop of writes, for which there is room most of the time, and of raw
-// calls: it calls try at once, and then each time that there may be something to do,
-// until try reports true. It fails if the wait does. The caller holds h.
+// tryThenWait is the loop of writes, which usually find room, and of raw calls: it calls try at once,
+// and then whenever there may be something to do, until try reports true. It fails if the wait does.
+// The caller holds h.
 //
 // Ready is cleared before the system call that try makes, never after it: see half. An edge that
 // came before is used up by that call, and one that comes after it ends the wait at once.
@@ -392,8 +393,8 @@ func (f *FD) awaitReady() error {
 	return nil
 }
 
-// wait parks the caller, which holds h, until there may be something to do. The first wait for room
-// to write extends the registration, which is an edge if there is room by now.
+// wait parks the caller, which holds h, until there may be something to do. The first wait for room to
+// write extends the registration, which causes an edge if there already is room.
 func (f *FD) wait(h *half) error {
 	if h != &f.wr {
 		return h.wait(f)
@@ -412,9 +413,9 @@ func (f *FD) Shutdown(how int) error {
 // SetDeadline sets both deadlines.
 func (f *FD) SetDeadline(t time.Time) error { return f.setDeadlines(t, &f.rd, &f.wr) }
 
-// SetReadDeadline sets the time from which reads, those under way included, fail with
-// [os.ErrDeadlineExceeded]. The zero time means never. They fail no earlier than that, and a few
-// milliseconds later at most. A time in the past takes effect before SetReadDeadline returns.
+// SetReadDeadline sets the time from which reads, including blocked ones, fail with
+// [os.ErrDeadlineExceeded]. The zero time means never. They fail no earlier than that, and at most a
+// few milliseconds later. A time in the past takes effect before SetReadDeadline returns.
 func (f *FD) SetReadDeadline(t time.Time) error { return f.setDeadlines(t, &f.rd, nil) }
 
 // SetWriteDeadline is SetReadDeadline for writes.
@@ -434,9 +435,9 @@ func (f *FD) setDeadlines(t time.Time, rd, wr *half) error {
 	return nil
 }
 
-// SetNoWait decides about reads that find nothing: with true they fail with [ErrWouldWait], and so
-// does one that waits already; with false, the default, they wait. It is for a caller that reads
-// through layers above the descriptor, which have no TryRead. It fails with [ErrClosed].
+// SetNoWait sets what reads do that find nothing: with true they fail with [ErrWouldWait], even a read
+// that is already waiting; with false, the default, they wait. It is for a caller that reads through
+// layers above the descriptor, which have no TryRead. SetNoWait fails with [ErrClosed].
 func (f *FD) SetNoWait(on bool) error {
 	if err := f.life.incref(); err != nil {
 		return err
@@ -451,10 +452,9 @@ func (f *FD) SetNoWait(on bool) error {
 	return nil
 }
 
-// Close closes the descriptor. Calls under way are woken and fail with [ErrClosed], and so does
-// every call from now on, Close included. When it returns, the descriptor is closed in the kernel;
-// with SO_LINGER that can take as long as set there. It returns close(2)'s error, if it was this
-// call that made it.
+// Close closes the descriptor. Blocked calls are woken and fail with [ErrClosed], and so does every
+// later call, including Close. When Close returns, the descriptor is closed in the kernel; with
+// SO_LINGER that can take as long as set there. It returns the error of close(2), if this call made it.
 //
 // The order is: mark closed, wake the waiters, wait for the halves and for the last
 // reference, take the timers and the registration away, close. The call that drops the last
@@ -490,7 +490,7 @@ func (h *half) drain() {
 	defer h.mu.Unlock()
 }
 
-// decref drops the reference of a call. If it is the last one, Close waits for it.
+// decref drops the reference of a call. Close waits for the last one.
 func (f *FD) decref() {
 	if f.life.drop() {
 		_ = f.destroy() // Close can't know an error of close(2) here: as in package net
@@ -519,7 +519,7 @@ func (f *FD) destroy() error {
 // awaited reports whether a goroutine, a callback or a watcher waits for an event.
 func (f *FD) awaited() bool { return f.rd.awaited() || f.wr.awaited() || f.watcher.Load() != nil }
 
-// halfOf returns the half that t, which was in the wheel, is the timer of.
+// halfOf returns the half whose timer is t, which was in the wheel.
 func (f *FD) halfOf(t *timer) *half {
 	if t == f.wr.timer.Load() {
 		return &f.wr

@@ -11,9 +11,9 @@ import (
 // A loop starts with its first descriptor; until then it costs some hundred bytes.
 // With the strategy Thread all loops start with the group.
 //
-// A group ends by itself when it is not needed any more: its maker holds a reference,
-// given up by Close, and so does every registered descriptor. With the last one the
-// loops' goroutines return and their descriptors are closed.
+// A group ends by itself when it is no longer needed. Its maker holds a reference until Close, and so
+// does every registered descriptor. When the last reference is gone, the loops' goroutines return and
+// their descriptors are closed.
 type Group struct {
 	// immutable
 	config     Config
@@ -33,13 +33,13 @@ type Group struct {
 
 // How [Group.Place] fills loops.
 const (
-	// procsPerLoop is how many processors one loop keeps busy. Waking a goroutine costs a loop
-	// about half a microsecond; the goroutine's own work, a recv and a send at the least, costs ten
-	// times as much. 4 leaves more than half of a loop's time.
+	// procsPerLoop is how many processors one loop keeps busy. Waking a goroutine costs a loop about half
+	// a microsecond; the goroutine's own work, at least a recv and a send, costs ten times as much. 4
+	// leaves more than half of a loop's time.
 	procsPerLoop = 4
 
-	// portionMin is how many descriptors a loop gets before another starts. With 32 that are busy a
-	// wake-up serves many of them; with two or three it would cost more than it serves.
+	// portionMin is how many descriptors a loop gets before another loop starts. With 32 busy ones a
+	// wake-up serves many at once; with two or three, wake-ups would cost too much.
 	portionMin = 32
 
 	// portionMax is how many a loop gets before more loops start than the processors
@@ -189,7 +189,7 @@ func (g *Group) Release() {
 	}
 }
 
-// loopEnded counts a loop out, or the group itself. With the last one the group has ended.
+// loopEnded counts the end of a loop, or of the group itself. With the last one the group has ended.
 func (g *Group) loopEnded() {
 	if g.running.Add(-1) == 0 {
 		g.delist()
@@ -201,7 +201,7 @@ func (g *Group) loopEnded() {
 // descriptors are registered. Calling it again does nothing.
 func (g *Group) Close() { g.closeOnce.Do(g.Release) }
 
-// Stopped returns a channel that is closed when all loops have ended and
-// everything they held is given back. A program that exits need not wait for it; a test that
-// looks for goroutines or descriptors left behind does.
+// Stopped returns a channel that is closed when all loops have ended and have given back everything
+// they held. A program that exits need not wait for it, but a test that looks for leaked goroutines or
+// descriptors must.
 func (g *Group) Stopped() <-chan struct{} { return g.stopped }

@@ -9,8 +9,8 @@ import (
 // errTimeout is a call's error once its deadline has passed.
 var errTimeout = os.ErrDeadlineExceeded
 
-// half is one direction, reading or writing, of an FD: whether the kernel may
-// have something for it, and the goroutine that waits for that, and until when.
+// half is one direction, reading or writing, of an FD: whether the kernel may have something for it,
+// which goroutine waits for that, and until when.
 //
 // Its state is a word of bits:
 //
@@ -51,15 +51,15 @@ var errTimeout = os.ErrDeadlineExceeded
 //	a deadline, Close,     waiting: off, and then they owe the token
 //	SetNoWait
 //
-// So the party that clears waiting, by a compare-and-swap, decides alone how the wait
-// ends, and a goroutine that sees waiting cleared by another always takes the token
-// from its channel before it goes on.
+// So only the party that clears waiting, with a compare-and-swap, decides how the wait ends. A
+// goroutine that sees waiting cleared by another party always takes the token from its channel before
+// it goes on.
 //
-// Two orders keep wake-ups from being lost. ready is cleared before the system call, never after
-// it: an edge that comes in between sets it again, at the price of a call that finds nothing. And a
-// wait is published (waiting set) before closed and the deadline are looked at for the last time,
-// while Close and the deadline change those first and look for waiting after. noWait is in the word
-// itself: a wait is published only while it is off.
+// Two orders keep wake-ups from being lost. ready is cleared before the system call, never after it:
+// an edge that comes in between sets it again, at the price of a call that finds nothing. And a wait
+// is published (waiting set) before closed and the deadline are checked for the last time, while Close
+// and the deadline first change those and then check waiting. noWait is in the word itself: a wait is
+// published only while it is off.
 type half struct {
 	mu sync.Mutex // serializes the calls of this direction: held for a whole Read or Write
 
@@ -95,7 +95,7 @@ const (
 	watchesRoom
 )
 
-// clearReady reports whether a system call may succeed, and uses the news up.
+// clearReady reports whether a system call may succeed, and clears ready.
 func (h *half) clearReady() bool {
 	if h.state.Load()&ready == 0 {
 		return false
@@ -104,8 +104,7 @@ func (h *half) clearReady() bool {
 	return true
 }
 
-// shortReadReliable reports whether a read that returned less than it asked for has used up all
-// there was.
+// shortReadReliable reports whether a short read means that nothing is left.
 func (h *half) shortReadReliable() bool {
 	return h.state.Load()&(shortReadUnreliable|hangup|rawInUse) == 0
 }
@@ -124,8 +123,8 @@ func (h *half) setReady(f *FD) {
 	}
 }
 
-// signal sets bits, ready among them, and wakes a parked goroutine, if there is one, as a member of a
-// batch (0: of none), and in its turn if by isn't nil. It reports whether it did. It is for the
+// signal sets bits, including ready, and wakes a parked goroutine, if there is one, as a member of a
+// batch (0: none), and in its turn if by isn't nil. It reports whether it woke one. It is for the
 // goroutine that polls the loop.
 func (h *half) signal(bits, batch uint32, by *relay) (woken bool) {
 	for {
@@ -148,24 +147,24 @@ func (h *half) signal(bits, batch uint32, by *relay) (woken bool) {
 	}
 }
 
-// wake is signal for goroutines that don't poll: the goroutine that waits may be the one
-// that does, and then it is not on its channel.
+// wake is signal for goroutines that don't poll: the waiting goroutine may be the one that polls, and
+// then it doesn't wait on its channel.
 func (h *half) wake(f *FD, bits uint32) {
 	h.signal(bits, 0, nil)
 	f.loop.kick(h)
 }
 
 // interrupt is for Close and deadlines: it wakes a parked goroutine without saying that anything is
-// ready. A woken goroutine looks for the reason itself; for a callback, which can't, that is done
-// here: the deadline may have been moved since.
+// ready. A woken goroutine finds the reason itself. A callback can't, so interrupt finds it: the
+// deadline may have been moved since.
 func (h *half) interrupt(f *FD) {
 	h.endWait(f)
 	if h != &f.rd || h.check(f) == nil {
 		return
 	}
 	if to := f.takeCallback(false); to != nil {
-		// The deadline may have been moved since, and the callback be another. Then there is no error any
-		// more, and the call is a spurious one.
+		// The deadline may have been moved since, or the callback replaced. Then there is no error any more,
+		// and the call is spurious.
 		err := h.check(f)
 		f.loop.Submit(func() { to.OnReadable(err) })
 	}
@@ -179,7 +178,7 @@ func (h *half) endWait(f *FD) {
 	}
 }
 
-// clearWaiting clears waiting and reports whether it was this call that did.
+// clearWaiting clears waiting, and reports whether this call did it.
 func (h *half) clearWaiting() bool {
 	for {
 		old := h.state.Load()

@@ -1,6 +1,5 @@
-// Package serving is the common base of percore's servers: it accepts, counts and ends connections
-// and performs their handshakes, whatever is served on them. Packages h2, httpadapter and reactor
-// use it.
+// Package serving is the common base of percore's servers: it accepts, counts and ends connections and
+// performs their handshakes, whatever is served on them. Packages h2, httpadapter and reactor use it.
 //
 // # How a connection ends
 //

@@ -18,7 +18,6 @@
 //
 // # Fault injection
 //
-// With the build tag percore_faults, [Inject] installs a function that runs before every call and
-// may make it fail; see faults_on.go. Without the tag the check is a constant, and the compiler
-// removes it.
+// With the build tag percore_faults, [Inject] installs a function that runs before every call and may
+// make it fail; see faults_on.go. Without the tag the check is a constant, and the compiler removes it.
 package sys

@@ -1,6 +1,5 @@
-// Package zerocopy moves bytes between descriptors inside the kernel, so that they never pass
-// through the process: from files to sockets with sendfile(2), between sockets and pipes with
-// splice(2).
+// Package zerocopy moves bytes between descriptors inside the kernel, so that they never pass through
+// the process: from files to sockets with sendfile(2), between sockets and pipes with splice(2).
 //
 // It works on [syscall.RawConn], which *os.File and the connections of package net and percore
 // offer, and needs nothing else from percore. An end that is a [Stream] needs fewer system calls.

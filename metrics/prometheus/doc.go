@@ -21,11 +21,10 @@
 //	reason, path,     as the help texts say
 //	state, kind, le
 //
-// Listeners with the same network and address share a port, and their metrics are added up. The
-// number of series depends on the program: some ten for each listener and each loop in use, and
-// fifty for everything else. When another listener or loop takes the place of one, its counters
-// start at 0 again, as after a restart. Counters without such labels never restart while the process
-// is running.
+// Listeners with the same network and address share a port, and their metrics are added up. The number
+// of series depends on the program: some ten for each listener and each loop in use, and fifty for
+// everything else. When another listener or loop takes the place of one, its counters start at 0 again,
+// as after a restart. Counters without such labels never restart while the process is running.
 //
 // The adapters that the program imports have metrics of their own, which begin with
 //

@@ -12,9 +12,8 @@ type Event struct {
 	// Type is the name under which the client's listeners are registered: "message".
 	Type string
 
-	// Data is what the client gets, with one exception: the format can't send a CR, so CR LF and CR
-	// arrive as LF. It is UTF-8; the client replaces other bytes. An Event without Data reaches no
-	// listener.
+	// Data is what the client gets, with one exception: the format can't send a CR, so CR LF and CR arrive
+	// as LF. It is UTF-8; the client replaces other bytes. An Event without Data reaches no listener.
 	Data string
 
 	// ID is what the client sends as Last-Event-ID when it comes back.

@@ -10,10 +10,9 @@
 // # The handshake
 //
 // A connection that has sent nothing waits on its loop. When bytes come, a goroutine performs the
-// handshake. Only as many handshakes compute at a time as there were processors (GOMAXPROCS) when
-// the server was made. A connection whose handshake isn't done within Limits.HandshakeTimeout is
-// closed. Errors are logged to the server's log at debug level, and failed_handshakes_total counts
-// them.
+// handshake. Only as many handshakes compute at a time as there were processors (GOMAXPROCS) when the
+// server was made. A connection whose handshake isn't done within Limits.HandshakeTimeout is closed.
+// Errors are logged to the server's log at debug level, and failed_handshakes_total counts them.
 //
 // Functions of the tls.Config, such as GetCertificate, may block. After 20 ms such a call no longer
 // counts as computing, so other handshakes go on: as many every 20 ms as there are processors. The

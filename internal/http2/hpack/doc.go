@@ -4,11 +4,10 @@
 //	fragments of a header block ──► Decoder.Decode ──► List (fields, within its limits)
 //	fields ──► Encoder.Append ──► bytes of a header block
 //
-// A [Field] points to its [Name], which holds everything that depends only on the name: the
-// canonical key of a header map, the class that a server branches on, the index in the static table.
-// The whole program shares the common names; any other name is worked out once, when it enters the
-// table of a connection. A warm connection sends mostly indexed fields, which cost only a copy of 32
-// bytes each.
+// A [Field] points to its [Name], which holds everything that depends only on the name: the canonical
+// key of a header map, the class that a server branches on, the index in the static table. The whole
+// program shares the common names; any other name is worked out once, when it enters the table of a
+// connection. A warm connection sends mostly indexed fields, which cost only a copy of 32 bytes each.
 //
 // # Memory
 //

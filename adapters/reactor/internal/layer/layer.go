@@ -1,5 +1,4 @@
-// Package layer connects package reactor with packages that work between a socket and a handler:
-// TLS.
+// Package layer connects package reactor with packages that work between a socket and a handler: TLS.
 package layer
 
 import (

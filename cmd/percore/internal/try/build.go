@@ -1,5 +1,4 @@
-// Package try builds a program twice without touching its files: as it is, and with percore below
-// it.
+// Package try builds a program twice without touching its files: as it is, and with percore below it.
 //
 // The second build needs no change to the program. The go command's flag -overlay replaces two files
 // of net and net/http with copies in which Listen and Serve call a hook, and adds a file to the

@@ -1,6 +1,5 @@
-// Package link has the connection that the client's requests and answers go over, in cleartext or
-// with TLS. A link can be watched while no call reads from it, and can be asked whether something
-// has come.
+// Package link has the connection that the client's requests and answers go over, in cleartext or with
+// TLS. A link can be watched while no call reads from it, and can be asked whether something has come.
 package link
 
 import (
