@@ -24,27 +24,22 @@ func TestAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates: run it without -race")
 	}
-	for _, engine := range engines {
-		t.Run(engine.name, func(t *testing.T) {
-			config := engine.config
-			config.Loops = 2
-			g := newTestGroup(t, config)
-			for _, tr := range []transport{overTCP, overUnix} {
-				// Alone on its loop, a descriptor's waiters poll themselves; with
-				// company they don't.
-				for _, company := range []bool{false, true} {
-					f, peer := newFDPair(t, g.Loop(0), g.Loop(1), tr)
-					if company {
-						newPair(t, g.Loop(0), overUnix)
-						newPair(t, g.Loop(1), overUnix)
-					}
-					measureAllocations(t, f, peer)
-					closeFD(t, f)
-					closeFD(t, peer)
+	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
+		for _, tr := range []transport{overTCP, overUnix} {
+			// Alone on its loop, a descriptor's waiters poll themselves; with
+			// company they don't.
+			for _, company := range []bool{false, true} {
+				f, peer := newFDPair(t, g.Loop(0), g.Loop(1), tr)
+				if company {
+					newPair(t, g.Loop(0), overUnix)
+					newPair(t, g.Loop(1), overUnix)
 				}
+				measureAllocations(t, f, peer)
+				closeFD(t, f)
+				closeFD(t, peer)
 			}
-		})
-	}
+		}
+	})
 }
 
 func measureAllocations(t *testing.T, f, peer *FD) {

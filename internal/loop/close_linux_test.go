@@ -18,7 +18,7 @@ import (
 // waits for calls under way, even for those that take their time to leave.
 func TestCloseWaits(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		a, b := unixPair(t)
+		a, b := overUnix.pair(t)
 		defer unix.Close(b)
 		f := newTestFD(t, g.Loop(0), a, Plain)
 		inside, leave := make(chan struct{}), make(chan struct{})
@@ -57,7 +57,7 @@ func TestCloseReturnsWhatTheKernelSaid(t *testing.T) {
 	// The number is closed behind the descriptor's back, as a program that
 	// confuses descriptors might do. No other test opens one meanwhile.
 	g := newTestGroup(t, Config{Loops: 1})
-	a, b := unixPair(t)
+	a, b := overUnix.pair(t)
 	defer unix.Close(b)
 	f := newTestFD(t, g.Loop(0), a, Plain)
 	unix.Close(a)

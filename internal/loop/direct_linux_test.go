@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -123,13 +124,13 @@ func TestDirectExpose(t *testing.T) {
 				mustWrite(t, peer, "a")
 				findDirect(t, f)
 				event := func() {
-					go drainConn(peer)
+					go io.Copy(io.Discard, peer)
 					mustWrite(t, peer, "b")
 				}
 				if early { // the event is that of the direct wait
 					f.CancelOnReadable()
 					wait(t, f, func() {
-						go drainConn(peer)
+						go io.Copy(io.Discard, peer)
 						f.EndDirect()
 					})
 					return
@@ -139,15 +140,6 @@ func TestDirectExpose(t *testing.T) {
 				mustRead(t, f, "a")
 				wait(t, f, event)
 			})
-		}
-	}
-}
-
-// drainConn reads all that comes.
-func drainConn(c net.Conn) {
-	for p := make([]byte, 64<<10); ; {
-		if _, err := c.Read(p); err != nil {
-			return
 		}
 	}
 }

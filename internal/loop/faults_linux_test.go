@@ -67,6 +67,17 @@ func failNth(t *testing.T, nth int, errno syscall.Errno, match func(op sys.Op, f
 	return failed
 }
 
+// awaitMessage has a Read wait for a message of the peer.
+func awaitMessage(t *testing.T, f *FD, peer net.Conn) {
+	t.Helper()
+	read := start(func() (int, error) { return f.Read(make([]byte, 64)) })
+	awaitWaiting(t, &f.rd)
+	mustWrite(t, peer, "message")
+	if r := await(t, "Read", read); r != (result{7, nil}) {
+		t.Fatalf("Read: got %v, want 7, nil", r)
+	}
+}
+
 func isOp(want sys.Op, sysfd int) func(op sys.Op, fd int) bool {
 	return func(op sys.Op, fd int) bool { return op == want && fd == sysfd }
 }
@@ -77,7 +88,7 @@ func TestReadCostsAfterRawCalls(t *testing.T) {
 	const uses, messages = 20, 5
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		for name, call := range rawCalls {
-			a, b := tcpPair(t)
+			a, b := overTCP.pair(t)
 			calls := countCalls(t, a)
 			f := newTestFD(t, g.Loop(0), a, TCP)
 			peer := netConn(t, b)
@@ -86,12 +97,7 @@ func TestReadCostsAfterRawCalls(t *testing.T) {
 					t.Fatalf("%s: %v", name, err)
 				}
 				for range messages {
-					read := start(func() (int, error) { return f.Read(make([]byte, 64)) })
-					awaitWaiting(t, &f.rd)
-					mustWrite(t, peer, "message")
-					if r := await(t, "Read", read); r.n != 7 || r.err != nil {
-						t.Fatalf("Read: got %v, want 7, nil", r)
-					}
+					awaitMessage(t, f, peer)
 				}
 			}
 			want := uses * messages
@@ -119,12 +125,7 @@ func TestReadCosts(t *testing.T) {
 				peer := netConn(t, b)
 				for range messages {
 					_ = f.SetReadDeadline(time.Now().Add(time.Hour))
-					read := start(func() (int, error) { return f.Read(make([]byte, 64)) })
-					awaitWaiting(t, &f.rd)
-					mustWrite(t, peer, "message")
-					if r := await(t, "Read", read); r.n != 7 || r.err != nil {
-						t.Fatalf("Read: got %v, want 7, nil", r)
-					}
+					awaitMessage(t, f, peer)
 				}
 				want := messages
 				if tr.kind != TCP {
@@ -186,10 +187,7 @@ func TestReadCostsExposed(t *testing.T) {
 			}
 			calls := countCalls(t, int(f.sysfd))
 			for range messages {
-				read := start(func() (int, error) { return f.Read(make([]byte, 64)) })
-				awaitWaiting(t, &f.rd)
-				mustWrite(t, peer, "message")
-				await(t, "Read", read)
+				awaitMessage(t, f, peer)
 			}
 			// One more each that finds nothing.
 			if n := calls.of(sys.OpRead); n != 2*messages {
@@ -270,19 +268,14 @@ func TestEdgeAfterEAGAIN(t *testing.T) {
 // Room may be made between the EAGAIN of a send and the registration for it,
 // which has to tell then: the kernel raises no edge for room that there is.
 func TestRoomAfterEAGAIN(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		for _, tr := range []transport{overTCP, overUnix} {
-			t.Run(tr.name, func(t *testing.T) {
-				f, _ := newPair(t, g.Loop(0), tr)
-				failed := failNth(t, 1, syscall.EAGAIN, isOp(sys.OpWrite, int(f.sysfd)), nil)
-				r := await(t, "Write", start(func() (int, error) { return f.Write([]byte("data")) }))
-				if r.n != 4 || r.err != nil {
-					t.Errorf("Write: got %v, want 4, nil", r)
-				}
-				if !failed.Load() {
-					t.Error("no call failed: nothing was tested")
-				}
-			})
+	onEveryPair(t, func(t *testing.T, f *FD, _ net.Conn) {
+		failed := failNth(t, 1, syscall.EAGAIN, isOp(sys.OpWrite, int(f.sysfd)), nil)
+		r := await(t, "Write", start(func() (int, error) { return f.Write([]byte("data")) }))
+		if r.n != 4 || r.err != nil {
+			t.Errorf("Write: got %v, want 4, nil", r)
+		}
+		if !failed.Load() {
+			t.Error("no call failed: nothing was tested")
 		}
 	})
 }
@@ -413,7 +406,7 @@ func TestFailingMask(t *testing.T) {
 func TestFailingClose(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		for _, waited := range []bool{false, true} {
-			a, b := unixPair(t)
+			a, b := overUnix.pair(t)
 			f := newTestFD(t, g.Loop(0), a, Plain)
 			var read <-chan result
 			if waited {
@@ -443,28 +436,24 @@ func TestFailingClose(t *testing.T) {
 // line and leaves nothing behind.
 func TestNewGroupFails(t *testing.T) {
 	const loops = 3
-	for _, engine := range engines {
-		t.Run(engine.name, func(t *testing.T) {
-			config := engine.config
-			config.Loops = loops
-			for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC} {
-				nth := 1
-				for ; ; nth++ {
-					if !newGroupFails(t, config, nth, errno) {
-						break
-					}
-				}
-				starts := 1
-				if config.Strategy == Thread {
-					starts = loops
-				}
-				// epoll_create1, fcntl, eventfd2 and epoll_ctl
-				if nth != 4*starts+1 {
-					t.Errorf("NewGroup makes %d calls that can fail, want %d", nth-1, 4*starts)
+	onEveryConfig(t, loops, func(t *testing.T, config Config) {
+		for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC} {
+			nth := 1
+			for ; ; nth++ {
+				if !newGroupFails(t, config, nth, errno) {
+					break
 				}
 			}
-		})
-	}
+			starts := 1
+			if config.Strategy == Thread {
+				starts = loops
+			}
+			// epoll_create1, fcntl, eventfd2 and epoll_ctl
+			if nth != 4*starts+1 {
+				t.Errorf("NewGroup makes %d calls that can fail, want %d", nth-1, 4*starts)
+			}
+		}
+	})
 }
 
 // newGroupFails reports whether there was an nth call to fail.
@@ -526,7 +515,7 @@ func TestLoopStartFails(t *testing.T) {
 				t.Errorf("least loaded: got loop %d, want loop 0, which has started", got.index)
 			}
 		}
-		a, b := unixPair(t)
+		a, b := overUnix.pair(t)
 		if _, err := g.Loop(1).NewFD(a, Plain); !errors.Is(err, syscall.EMFILE) {
 			t.Errorf("NewFD on loop 1: got %v, want %v", err, syscall.EMFILE)
 		}

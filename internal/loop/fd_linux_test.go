@@ -188,7 +188,7 @@ func TestNewFDFails(t *testing.T) {
 	}
 	g.Close()
 	testnet.Receive(t, "the group's end", g.Stopped())
-	a, b := unixPair(t)
+	a, b := overUnix.pair(t)
 	defer unix.Close(a)
 	defer unix.Close(b)
 	if f, err := g.Loop(0).NewFD(a, Plain); f != nil || err != ErrStopped {
@@ -201,7 +201,7 @@ func TestNewFDFails(t *testing.T) {
 // preempts goroutines by signals.
 func TestUrgentDataAndSignals(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		a, b := tcpPair(t)
+		a, b := overTCP.pair(t)
 		defer unix.Close(b)
 		f := newTestFD(t, g.Loop(0), a, TCP)
 		runtime.LockOSThread()

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,80 +74,54 @@ func TestGroupReleasedTooOften(t *testing.T) {
 	g.Release()
 }
 
-// References are taken and given up from everywhere while the group comes to its
-// end: it ends once, and never while a reference is held.
-func TestGroupRetainAgainstEnd(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine.name, func(t *testing.T) {
-			config := engine.config
-			config.Loops = 2
-			for range 30 {
-				g := newTestGroup(t, config)
-				var running sync.WaitGroup
-				for range 4 {
-					running.Go(func() {
-						for g.Retain() {
-							select {
-							case <-g.Stopped():
-								t.Error("the group has ended while a reference was held")
-							default:
-							}
-							var run atomic.Bool
-							done := make(chan struct{})
-							g.LeastLoaded().Submit(func() { run.Store(true); close(done) })
-							testnet.Receive(t, "a task is run", done)
-							g.Release()
-							if rand.IntN(8) == 0 {
-								return
-							}
-						}
-					})
-				}
-				running.Go(func() {
-					for range rand.IntN(20) {
-						runtime.Gosched()
-					}
-					g.Close()
-				})
-				testnet.Within(t, "everybody", running.Wait)
-				testnet.Receive(t, "the group's end", g.Stopped())
+// References are taken and given up from everywhere, and descriptors are registered, while the group
+// comes to its end: it ends once, and never while a reference is held, by a descriptor or otherwise.
+func TestGroupUseAgainstEnd(t *testing.T) {
+	for name, use := range map[string]func(t *testing.T, g *Group) (goesOn bool){
+		"Retain": func(t *testing.T, g *Group) bool {
+			if !g.Retain() {
+				return false
 			}
-		})
-	}
-}
-
-// Registering goes on while the group ends: it succeeds and holds the group, or
-// it fails with ErrStopped.
-func TestGroupRegisterAgainstEnd(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine.name, func(t *testing.T) {
-			config := engine.config
-			config.Loops = 2
+			defer g.Release()
+			select {
+			case <-g.Stopped():
+				t.Error("the group has ended while a reference was held")
+			default:
+			}
+			done := make(chan struct{})
+			g.LeastLoaded().Submit(func() { close(done) })
+			testnet.Receive(t, "a task is run", done)
+			return true
+		},
+		"NewFD": func(t *testing.T, g *Group) bool {
+			a, b := overUnix.pair(t)
+			defer unix.Close(b)
+			f, err := g.LeastLoaded().NewFD(a, Plain)
+			if err != nil {
+				if err != ErrStopped {
+					t.Errorf("NewFD: got %v, want %v", err, ErrStopped)
+				}
+				unix.Close(a)
+				return false
+			}
+			_, _ = unix.Write(b, []byte("x"))
+			if n, err := f.Read(make([]byte, 8)); n != 1 || err != nil {
+				t.Errorf("Read: got %d, %v, want 1, nil", n, err)
+			}
+			if err := f.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			return true
+		},
+	} {
+		onEveryConfig(t, 2, func(t *testing.T, config Config) {
 			for range 30 {
 				g := newTestGroup(t, config)
 				var running sync.WaitGroup
 				for range 4 {
-					rounds := 1 + rand.IntN(20) // without an end there would always be a descriptor open
+					rounds := 1 + rand.IntN(20) // without an end there would always be a reference
 					running.Go(func() {
-						for range rounds {
-							a, b := unixPair(t)
-							f, err := g.LeastLoaded().NewFD(a, Plain)
-							if err != nil {
-								if err != ErrStopped {
-									t.Errorf("NewFD: got %v, want %v", err, ErrStopped)
-								}
-								unix.Close(a)
-								unix.Close(b)
-								return
-							}
-							_, _ = unix.Write(b, []byte("x"))
-							if n, err := f.Read(make([]byte, 8)); n != 1 || err != nil {
-								t.Errorf("Read: got %d, %v, want 1, nil", n, err)
-							}
-							unix.Close(b)
-							if err := f.Close(); err != nil {
-								t.Errorf("Close: %v", err)
-							}
+						for i := 0; i < rounds && use(t, g); i++ {
 						}
 					})
 				}
@@ -156,7 +129,7 @@ func TestGroupRegisterAgainstEnd(t *testing.T) {
 					runtime.Gosched()
 				}
 				g.Close()
-				testnet.Within(t, "everybody", running.Wait)
+				testnet.Within(t, "everybody, "+name, running.Wait)
 				testnet.Receive(t, "the group's end", g.Stopped())
 			}
 		})

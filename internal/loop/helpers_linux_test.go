@@ -29,11 +29,16 @@ var engines = []struct {
 
 // onEveryEngine runs test as a subtest per engine, with a group of that many loops.
 func onEveryEngine(t *testing.T, loops int, test func(t *testing.T, g *Group)) {
+	onEveryConfig(t, loops, func(t *testing.T, config Config) { test(t, newTestGroup(t, config)) })
+}
+
+// onEveryConfig is onEveryEngine for tests that make their groups.
+func onEveryConfig(t *testing.T, loops int, test func(t *testing.T, config Config)) {
 	for _, engine := range engines {
 		t.Run(engine.name, func(t *testing.T) {
 			config := engine.config
 			config.Loops = loops
-			test(t, newTestGroup(t, config))
+			test(t, config)
 		})
 	}
 }
@@ -60,13 +65,22 @@ func newTestGroup(t testing.TB, config Config) *Group {
 type transport struct {
 	name string
 	kind StreamKind
-	pair func(t testing.TB) (a, b int)
-	make func() (a, b int, err error) // the same, for goroutines that aren't the test's own
+	make func() (a, b int, err error)
+}
+
+// pair is make for the test's own goroutine.
+func (tr transport) pair(t testing.TB) (a, b int) {
+	t.Helper()
+	a, b, err := tr.make()
+	if err != nil {
+		t.Fatalf("making a pair of %s sockets: %v", tr.name, err)
+	}
+	return a, b
 }
 
 var (
-	overTCP  = transport{"tcp", TCP, tcpPair, makeTCPPair}
-	overUnix = transport{"unix", Plain, unixPair, makeUnixPair}
+	overTCP  = transport{"tcp", TCP, makeTCPPair}
+	overUnix = transport{"unix", Plain, makeUnixPair}
 )
 
 // onEveryPair runs test on every engine and transport, with a descriptor on a
@@ -150,27 +164,7 @@ func setBuffers(fds ...int) {
 	}
 }
 
-// unixPair is socketpair(2).
-func unixPair(t testing.TB) (a, b int) {
-	t.Helper()
-	a, b, err := makeUnixPair()
-	if err != nil {
-		t.Fatalf("socketpair: %v", err)
-	}
-	return a, b
-}
-
-// tcpPair makes a TCP connection over loopback.
-func tcpPair(t testing.TB) (a, b int) {
-	t.Helper()
-	a, b, err := makeTCPPair()
-	if err != nil {
-		t.Fatalf("connecting over loopback: %v", err)
-	}
-	return a, b
-}
-
-// makeUnixPair is unixPair for goroutines that aren't the test's own.
+// makeUnixPair is socketpair(2).
 func makeUnixPair() (a, b int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -180,7 +174,7 @@ func makeUnixPair() (a, b int, err error) {
 	return fds[0], fds[1], nil
 }
 
-// makeTCPPair is tcpPair for goroutines that aren't the test's own.
+// makeTCPPair makes a TCP connection over loopback.
 func makeTCPPair() (a, b int, err error) {
 	ln, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

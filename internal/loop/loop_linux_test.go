@@ -63,7 +63,7 @@ func (e *eventFD) awaitCalls(t testing.TB, n int64) {
 func TestWatchWrites(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
-		a, b := unixPair(t)
+		a, b := overUnix.pair(t)
 		defer unix.Close(b)
 		f := newTestFD(t, l, a, Plain)
 		settle(t, l)

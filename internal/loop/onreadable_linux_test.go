@@ -67,45 +67,30 @@ func TestOnReadableNeverCallsBack(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		mustWrite(t, peer, "data")
 		awaitBits(t, f, ready)
-		t.Run("on a goroutine", func(t *testing.T) {
-			release := holdLoop(t, f.loop)
-			called := arm(t, f)
-			if len(called) != 0 {
-				t.Error("called while the loop was held")
-			}
-			release()
-			wantCalled(t, called, nil)
-		})
-		t.Run("on the loop", func(t *testing.T) {
-			early := make(chan bool, 1)
-			second := make(chan error, 2)
-			f.loop.Submit(func() {
-				if err := f.OnReadable(func(err error) { second <- err }); err != nil {
+		for name, on := range map[string]func(arms func()){
+			"a goroutine": func(arms func()) {
+				defer holdLoop(t, f.loop)()
+				arms()
+			},
+			"the loop": func(arms func()) { f.loop.Submit(arms) },
+			"in a callback": func(arms func()) {
+				if err := f.OnReadable(func(error) { arms() }); err != nil {
+					t.Fatalf("OnReadable: %v", err)
+				}
+			},
+		} {
+			called, early := make(chan error, 2), make(chan bool, 1)
+			on(func() {
+				if err := f.OnReadable(func(err error) { called <- err }); err != nil {
 					t.Errorf("OnReadable: %v", err)
 				}
-				early <- len(second) != 0
+				early <- len(called) != 0
 			})
-			wantCalled(t, second, nil)
+			wantCalled(t, called, nil)
 			if <-early {
-				t.Error("called from within OnReadable")
+				t.Errorf("%s: called from within OnReadable", name)
 			}
-		})
-		t.Run("in a callback", func(t *testing.T) {
-			early := make(chan bool, 1)
-			second := make(chan error, 2)
-			if err := f.OnReadable(func(error) {
-				if err := f.OnReadable(func(err error) { second <- err }); err != nil {
-					t.Errorf("arming again: %v", err)
-				}
-				early <- len(second) != 0
-			}); err != nil {
-				t.Fatalf("OnReadable: %v", err)
-			}
-			wantCalled(t, second, nil)
-			if <-early {
-				t.Error("called from within OnReadable")
-			}
-		})
+		}
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 // other edge follows, so the next read would never see the end of the stream.
 func TestHangupDuringTake(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
-	a, b := unixPair(t)
+	a, b := overUnix.pair(t)
 	defer unix.Close(b)
 	f := newTestFD(t, g.Loop(0), a, TCP) // TCP's promise about short reads holds here too, without ancillary data
 	defer holdLoop(t, g.Loop(0))()       // this test plays the loop

@@ -66,26 +66,21 @@ func TestWatchRaw(t *testing.T) {
 // TestReadNow: ReadNow finds what the kernel has, although the loop, which is not polled here, has
 // not reported it.
 func TestReadNow(t *testing.T) {
-	for _, engine := range engines {
-		t.Run(engine.name, func(t *testing.T) {
-			config := engine.config
-			config.Loops = 1
-			g := newTestGroup(t, config)
-			f, peer := newFDPair(t, g.Loop(0), g.Loop(0), overTCP)
-			p := make([]byte, 100)
-			for round := range 1000 {
-				_, _ = peer.Write([]byte("ping"))
-				if n, err := f.ReadNow(p); n != 4 || err != nil {
-					t.Fatalf("round %d: got %d, %v, want 4", round, n, err)
-				}
-				if n, err := f.ReadNow(p); n != 0 || err != nil {
-					t.Fatalf("round %d, ReadNow of nothing: got %d, %v, want 0", round, n, err)
-				}
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		f, peer := newFDPair(t, g.Loop(0), g.Loop(0), overTCP)
+		p := make([]byte, 100)
+		for round := range 1000 {
+			_, _ = peer.Write([]byte("ping"))
+			if n, err := f.ReadNow(p); n != 4 || err != nil {
+				t.Fatalf("round %d: got %d, %v, want 4", round, n, err)
 			}
-			_ = peer.Shutdown(unix.SHUT_WR)
-			if n, err := f.ReadNow(p); n != 0 || err != io.EOF {
-				t.Errorf("ReadNow at the end: got %d, %v, want EOF", n, err)
+			if n, err := f.ReadNow(p); n != 0 || err != nil {
+				t.Fatalf("round %d, ReadNow of nothing: got %d, %v, want 0", round, n, err)
 			}
-		})
-	}
+		}
+		_ = peer.Shutdown(unix.SHUT_WR)
+		if n, err := f.ReadNow(p); n != 0 || err != io.EOF {
+			t.Errorf("ReadNow at the end: got %d, %v, want EOF", n, err)
+		}
+	})
 }
