@@ -12,9 +12,9 @@ import (
 
 // Readiness is the content of an event about a descriptor.
 //
-// Events may be spurious: a descriptor may turn out not to be ready, because
-// another call used it up in between. They are edges: one is delivered when
-// something changed, not again for as long as it stays so.
+// Events may be spurious: a descriptor may turn out not to be ready, because another call used it up
+// in between. Events are edges: one is delivered when something changes, and not again while it stays
+// so.
 type Readiness uint8
 
 const (
@@ -24,9 +24,9 @@ const (
 	Urgent                         // urgent (out-of-band) data: a short read need not mean that all was read
 )
 
-// token names a registration: a slot of the loop's table, and the registration's generation, which is
-// its number among all of the loop's. The table has the descriptor in the slot, or nil if the slot is
-// free, and the descriptor has its token.
+// token names a registration: a slot of the loop's table, and the registration's generation, its
+// number among all registrations of the loop. The table has the descriptor in the slot, or nil if the
+// slot is free, and the descriptor has its token.
 //
 //	slot  generation    meaning of an event
 //	f     f's           for f
@@ -37,8 +37,8 @@ const (
 // (polled, not yet dispatched) outlives its registration.
 type token struct{ slot, gen uint32 }
 
-// Loop waits for the readiness of the descriptors registered with it and wakes the goroutines that
-// wait for them. Its methods are safe for concurrent use unless they say otherwise.
+// Loop waits until descriptors registered with it are ready, and wakes the goroutines that wait for
+// them. Its methods are safe for concurrent use unless they say otherwise.
 type Loop struct {
 	// immutable
 	group *Group
@@ -54,7 +54,7 @@ type Loop struct {
 
 	// owned by the goroutine that polls: see ownership
 	caught catch
-	sole   *FD // the last poll had one event, which was for this and called no callback
+	sole   *FD // the descriptor of the last poll's only event, if that called no callback
 
 	guests guests
 	relay  relay
@@ -122,7 +122,7 @@ func (l *Loop) start() error {
 	if l.started.Load() {
 		return nil
 	}
-	if !l.group.Retain() { // so that the group does not end meanwhile, without this loop
+	if !l.group.Retain() { // so that the group does not end in between, without this loop
 		return ErrStopped
 	}
 	defer l.group.Release()
@@ -192,8 +192,8 @@ func (l *Loop) freeSlot(f *FD) {
 }
 
 // Submit runs task on the loop's goroutine, after the events that the loop is dispatching, in the
-// order of submission. It does not wait, and task must not block. After the group has ended tasks
-// are dropped, which can't happen while a reference to it is held. A loop that has had no descriptor
+// order of submission. It does not wait, and task must not block. Tasks are dropped once the group has
+// ended, which can't happen while a reference to it is held. A loop that has never had a descriptor
 // starts for the task; if it can't, the group's first loop runs the task.
 func (l *Loop) Submit(task func()) {
 	switch err := l.start(); {
@@ -219,8 +219,8 @@ func (l *Loop) Submit(task func()) {
 // stop makes run return once the tasks submitted before it have run.
 func (l *Loop) stop() { l.Submit(func() { l.stopping = true }) }
 
-// run is the loop's goroutine. A callback or a task that ends it (runtime.Goexit: testing.T's
-// FailNow, say) ends itself only: another goroutine goes on where it was, resumed.
+// run is the loop's goroutine. If a callback or a task ends it (runtime.Goexit, for example in
+// testing.T's FailNow), another goroutine goes on where it was, resumed.
 func (l *Loop) run(resumed bool) {
 	ended := false
 	defer func() {
@@ -238,7 +238,7 @@ func (l *Loop) run(resumed bool) {
 		l.deliver()
 		l.runQueue()
 		for !l.stopping && l.poll() {
-			// Without a wait: the goroutine before may have taken the news that there is more.
+			// Don't wait: the goroutine before may have taken the edge that says there is more.
 		}
 	}
 	for !l.stopping {
@@ -268,12 +268,12 @@ func (l *Loop) finish() {
 	l.group.loopEnded()
 }
 
-// pass is the work of the loop's goroutine each time it was woken: it polls, dispatches and runs
-// tasks until nothing is left. It reports whether to stop polling.
+// pass is what the loop's goroutine does each time it is woken: it polls, dispatches and runs tasks
+// until nothing is left. It reports whether to stop polling.
 //
 // The last poll must come back short. Under Nested the runtime's poller has been told once, by an
-// edge, that this loop's epoll descriptor is readable; a new edge is raised only by an event that
-// comes later. Leaving an event behind would strand it until then.
+// edge, that this loop's epoll descriptor is readable; only a later event raises a new edge. An event
+// that is left behind would wait until then.
 func (l *Loop) pass(uintptr) (done bool) {
 	l.wakeups.Add(1)
 	for !l.stopping {
@@ -287,8 +287,8 @@ func (l *Loop) pass(uintptr) (done bool) {
 	return true
 }
 
-// poll takes one batch of events from the kernel, dispatches it, and runs the
-// tasks submitted meanwhile. It reports whether there may be more to do at once.
+// poll takes one batch of events from the kernel, dispatches it, and runs the tasks submitted so far.
+// It reports whether there may be more to do at once.
 func (l *Loop) poll() (more bool) {
 	checkOwner(&l.owner, ownedByLoop)
 	n, full := l.poller.poll(&l.caught.events)
@@ -300,8 +300,9 @@ func (l *Loop) poll() (more bool) {
 }
 
 // standInLine is for a pass that has called watchers, which serve events on the loop's goroutine, and
-// has nothing left. Beside goroutines that compute, the goroutine looks for the next event as a guest
-// does, and doesn't wait until the scheduler finds it. It reports whether to poll once more.
+// has nothing left. If other goroutines compute, the loop's goroutine looks for the next event itself,
+// as a guest does, instead of waiting until the scheduler finds it. It reports whether to poll once
+// more.
 func (l *Loop) standInLine() (again bool) {
 	if !l.watched || !l.hosts() {
 		return false
@@ -325,9 +326,9 @@ func (l *Loop) Retain() bool { return l.group.Retain() }
 // Release gives up a reference taken by Retain.
 func (l *Loop) Release() { l.group.Release() }
 
-// Defer runs f once the events and tasks that the loop has at present have been dealt with. It
-// is for code on the loop's goroutine, and costs no wake-up. A function that f defers runs after
-// the next poll, which then does not wait.
+// Defer runs f once the loop has handled its present events and tasks. It is for code on the loop's
+// goroutine, and costs no wake-up. A function that f defers runs after the next poll, which then does
+// not wait.
 func (l *Loop) Defer(f func()) { l.deferred = append(l.deferred, f) }
 
 // runDeferred runs the functions deferred until now.
@@ -342,7 +343,7 @@ func (l *Loop) runDeferred() {
 	}
 }
 
-// dispatch tells the descriptors of the first n polled events.
+// dispatch notifies the descriptors of the first n polled events.
 func (l *Loop) dispatch(n int) {
 	if invariants.Enabled {
 		checkDispatch(l)
@@ -358,9 +359,9 @@ func (l *Loop) dispatch(n int) {
 	l.deliver()
 }
 
-// lookUp makes a batch of the first n polled events. It looks all of them up under one lock, and calls
-// nothing with it: a callback may register a descriptor, or close one. It reports whether Submit has
-// woken the loop.
+// lookUp makes a batch of the first n polled events. It looks up all of them under one lock, and makes
+// no calls while it holds the lock: a callback may register or close a descriptor. It reports whether
+// Submit has woken the loop.
 func (l *Loop) lookUp(c *catch, n int) (woken bool) {
 	found := uint64(0)
 	l.slots.Lock()
@@ -384,8 +385,8 @@ func (l *Loop) lookUp(c *catch, n int) (woken bool) {
 	return woken
 }
 
-// deliver tells the descriptors of the batch what their events say. It goes on where
-// a callback left it that did not return.
+// deliver passes the events of the batch to their descriptors. If a callback did not return, the next
+// call goes on behind it.
 func (l *Loop) deliver() {
 	others := 0
 	c := &l.caught
@@ -398,22 +399,22 @@ func (l *Loop) deliver() {
 		if !woken {
 			others++
 		}
-		// After a callback the next one is armed soon. If polling had been released by then, that
-		// would wake the loop's goroutine, only to wait again: a switch for each event.
+		// After a callback the next one is armed soon. If polling were already released, that would wake the
+		// loop's goroutine only to let it wait again: a switch for each event.
 		if len(c.batch) == 1 && !called {
 			l.sole = d.fd
 		}
 	}
 	l.readers.dispatched(c.number, others)
-	c.number = 0 // run may come back here, for the rest of a batch that there isn't
+	c.number = 0 // or run may come back here for the rest of a finished batch
 	c.batch = c.batch[:0]
 }
 
-// onLoop reports, to the goroutine that polls, whether it is the loop's own.
+// onLoop tells the goroutine that polls whether it is the loop's own.
 func (l *Loop) onLoop() bool { return l.owner.state.Load() == ownedByLoop }
 
-// runTasks runs the tasks submitted until now and reports whether there was anything. Tasks that
-// tasks submit come with the next poll, so that events get their turn in between.
+// runTasks runs the tasks submitted until now and reports whether there were any. Tasks submitted by
+// tasks run after the next poll, so that events get their turn in between.
 func (l *Loop) runTasks() bool {
 	l.tasks.Lock()
 	l.running, l.tasks.queue = l.tasks.queue, l.running
@@ -422,8 +423,8 @@ func (l *Loop) runTasks() bool {
 	return l.runQueue()
 }
 
-// runQueue runs the tasks in running, and leaves an empty array there for the next
-// ones. It goes on where a task left it that did not return.
+// runQueue runs the tasks in running, and leaves an empty array there for the next ones. If a task did
+// not return, the next call goes on behind it.
 func (l *Loop) runQueue() bool {
 	for i, task := range l.running {
 		if task != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// epoll is an epoll instance that the Go runtime's poller, which is an epoll too,
-// watches: a goroutine can wait for it without holding a thread.
+// epoll is an epoll instance that the Go runtime's poller, itself an epoll, watches: a goroutine can
+// wait for it without holding a thread.
 type epoll struct {
 	fd   int
 	file *os.File        // fd as the runtime knows it; owns it
@@ -25,8 +25,8 @@ func newEpoll() (epoll, error) {
 	if errno != 0 {
 		return epoll{}, fmt.Errorf("loop: can't make an epoll instance: %w", os.NewSyscallError("epoll_create1", errno))
 	}
-	// os.NewFile hands a descriptor to the runtime's poller only if it is in
-	// non-blocking mode, which for an epoll descriptor means nothing else.
+	// os.NewFile hands a descriptor to the runtime's poller only if it is in non-blocking mode, which has
+	// no other meaning for an epoll descriptor.
 	if errno = sys.SetNonblock(fd, true); errno != 0 {
 		sys.Close(fd)
 		return epoll{}, fmt.Errorf("loop: can't set an epoll instance non-blocking: %w", os.NewSyscallError("fcntl", errno))
@@ -55,8 +55,8 @@ func (e *epoll) addLevel(fd int, t token) syscall.Errno {
 	return e.ctl(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, t)
 }
 
-// one takes a single event without waiting; its readiness is 0 if there is
-// none. Level-triggered descriptors that stay ready take turns.
+// one takes a single event without waiting; the readiness is 0 if there is no event. Level-triggered
+// descriptors that stay ready take turns.
 func (e *epoll) one() (token, Readiness) {
 	var ev [1]unix.EpollEvent
 	for {
@@ -76,8 +76,8 @@ func tokenOf(ev *unix.EpollEvent) token {
 	return token{slot: uint32(ev.Fd), gen: uint32(ev.Pad)}
 }
 
-// poller is a loop's epoll and the eventfd that interrupts it. Only the goroutine that polls the
-// loop in its turn calls poll and the wait functions; the others may be called from anywhere.
+// poller is a loop's epoll and the eventfd that interrupts it. Only the goroutine that polls the loop
+// in its turn calls poll and the wait functions; other methods may be called from anywhere.
 type poller struct {
 	epoll
 	wakefd int
@@ -148,9 +148,9 @@ func (p *poller) close() {
 	}
 }
 
-// waitNested calls pass now and each time the runtime's poller says that there are events,
-// until pass reports true. In between the caller is parked. pass is called before each
-// wait, since the runtime forgets at its start the events that it had to report before.
+// waitNested calls pass now and each time the runtime's poller reports events, until pass reports
+// true. In between the caller is parked. pass is called before each wait, since the runtime forgets
+// earlier events when a wait starts.
 func (p *poller) waitNested(pass func(uintptr) (done bool)) {
 	for {
 		err := p.raw.Read(pass)
@@ -179,7 +179,7 @@ func (p *poller) waitBlocking(pass func(uintptr) (done bool)) {
 	pass(0)
 }
 
-// poll takes the events that there are, as many as fit the array, and says how many and whether the
+// poll takes as many events as there are and fit into the array. It returns how many, and whether the
 // array was full: then there may be more, and the array is larger the next time.
 func (p *poller) poll(a *eventArray) (n int, full bool) {
 	n, full, ok := a.take(p.fd, p.blocked)
@@ -196,9 +196,9 @@ func (p *poller) glance(a *eventArray) (n int) {
 	return n
 }
 
-// linger is glance for a guest that waits for an event, for lingerTime at most, and keeps its processor
-// meanwhile. Any error is as good as no event: a signal (the garbage collector's, for one, which so
-// need not wait for the guest), or a kernel before Linux 5.11, which doesn't have the call.
+// linger is glance for a guest that waits for an event, for at most lingerTime, and keeps its
+// processor while it waits. Any error counts as no event: a signal (such as the garbage collector's,
+// which then need not wait for the guest), or a kernel before Linux 5.11, which doesn't have the call.
 func (p *poller) linger(a *eventArray) (n int) {
 	n, errno := sys.EpollPwait2(p.fd, a.room(), int(lingerTime))
 	if errno != 0 {
@@ -208,7 +208,7 @@ func (p *poller) linger(a *eventArray) (n int) {
 	return n
 }
 
-// take makes the system call of a poll. It isn't ok if a signal came first.
+// take makes the system call of a poll. ok is false if a signal came first.
 func (a *eventArray) take(epfd int, block bool) (n int, full, ok bool) {
 	n, errno := sys.EpollPwait(epfd, a.room(), block)
 	if errno == syscall.EINTR {
@@ -241,8 +241,8 @@ func (a *eventArray) event(i int) (token, Readiness) {
 	return tokenOf(ev), readiness(ev.Events)
 }
 
-// readiness translates epoll's bits. An error (EPOLLERR) is found by reading and by writing,
-// whichever the connection does next. EPOLLHUP says that both directions are shut down.
+// readiness translates epoll's bits. Reading and writing both find an error (EPOLLERR), whichever the
+// connection does next. EPOLLHUP says that both directions are shut down.
 func readiness(events uint32) (r Readiness) {
 	if events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR|unix.EPOLLPRI) != 0 {
 		r |= Readable
@@ -264,8 +264,8 @@ func (p *poller) add(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_ADD, fd, interest, t)
 }
 
-// watchWrites adds the event of space for writing. The kernel looks at the descriptor again, so its
-// present readiness counts as an edge.
+// watchWrites adds the event for room to write. The kernel checks the descriptor again, so its present
+// readiness counts as an edge.
 func (p *poller) watchWrites(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest|unix.EPOLLOUT, t)
 }
@@ -275,7 +275,7 @@ func (p *poller) mask(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_MOD, fd, unix.EPOLLET, t)
 }
 
-// unmask ends mask. The kernel looks at the descriptor again, so its present readiness counts as an
+// unmask undoes mask. The kernel checks the descriptor again, so its present readiness counts as an
 // edge.
 func (p *poller) unmask(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest, t)
@@ -298,7 +298,7 @@ func (p *poller) sleep(fd int) (r Readiness, again bool) {
 // (fs/eventpoll.c, epmutex; not since Linux 6.4). Removing the descriptor first avoids that.
 var closeIsExpensive = sys.KernelBefore(6, 4)
 
-// del removes fd, where closing it doesn't, or is expensive.
+// del removes fd where closing it doesn't do that, or is expensive.
 func (p *poller) del(fd int) { p.ctl(unix.EPOLL_CTL_DEL, fd, 0, token{}) }
 
 // wake makes a waiting loop pass.
@@ -307,8 +307,8 @@ func (p *poller) wake() { sys.Notify(p.wakefd) }
 // awake ends wake, for the loop's goroutine, which looks at its tasks next.
 func (p *poller) awake() { sys.Unnotify(p.wakefd) }
 
-// pinThread ties the calling thread to one of the processors the process may run
-// on, the index-th, going round. Failing to is no reason not to run.
+// pinThread ties the calling thread to one of the processors that the process may run on: the
+// index-th, going round. The loop runs even if that fails.
 func pinThread(index int) {
 	var may unix.CPUSet
 	if unix.SchedGetaffinity(0, &may) != nil || may.Count() == 0 {

@@ -10,9 +10,9 @@ import (
 // Together these give every time that an int64 of nanoseconds can hold a slot
 // of its own: nothing is clamped, and there is no overflow list.
 const (
-	// wheelTickBits makes a tick 1<<20 ns ≈ 1.05 ms, which a deadline may be
-	// late by. Finer buys little, for waking a goroutine takes as long on a
-	// busy machine; a power of two makes every conversion below a shift.
+	// wheelTickBits makes a tick 1<<20 ns ≈ 1.05 ms, and a deadline may be late by a tick. A finer tick
+	// gains little, since waking a goroutine takes as long on a busy machine; a power of two makes every
+	// conversion below a shift.
 	wheelTickBits = 20
 	wheelTick     = 1 << wheelTickBits
 
@@ -34,15 +34,15 @@ const (
 // Fails to compile if the levels can't hold every tick.
 const _ = uint(wheelLevels*wheelSlotBits - (64 - wheelTickBits))
 
-// timer is one deadline's entry in a wheel. It is never copied. The zero value isn't armed. While a
-// timer is armed, the wheel keeps it, and the struct around it, reachable.
+// timer is a deadline's entry in a wheel. It is never copied. The zero value isn't armed. While a
+// timer is armed, the wheel keeps it and the struct around it reachable.
 type timer struct {
 	next, prev *timer
 	at         atomic.Int64 // when it is due, nanoseconds on the caller's monotonic clock; only add writes it here
 	owner      *FD          // the owner of the deadline, nil for a Timer's; the wheel never looks at it
 }
 
-// armed reports whether t is in a wheel. It no longer is when expire gets it.
+// armed reports whether t is in a wheel. When expire gets t, it is no longer in one.
 func (t *timer) armed() bool { return t.next != nil }
 
 // wheel is a hierarchical timing wheel (Varghese and Lauck, 1987, scheme 7): a queue of timers with

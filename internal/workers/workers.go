@@ -1,5 +1,5 @@
-// Package workers provides reusable goroutines that serve connections as long as these have
-// something to do.
+// Package workers provides reusable goroutines that serve connections as long as they have something
+// to do.
 package workers
 
 import (
@@ -65,9 +65,9 @@ type Pool[T comparable] struct {
 	// first Serve.
 	Look func(last T, linger bool)
 
-	// Socket returns the socket of the connection that a worker served last, if the worker had better
-	// wait for it directly when it finds the queue empty, and otherwise nil. If Socket is nil, it never
-	// does. It must be set before the first Serve.
+	// Socket returns the socket of the connection that a worker served last, if the worker should wait
+	// for it directly when it finds the queue empty, and otherwise nil. If Socket is nil, workers never
+	// wait directly. It must be set before the first Serve.
 	Socket func(last T) Socket
 
 	served atomic.Uint64 // turns that have begun; written with mu held
