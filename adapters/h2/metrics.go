@@ -212,7 +212,7 @@ type ClientStats struct {
 
 	Opened   uint64 // connections that the client was given
 	Requests uint64 // streams that were opened
-	Ended    uint64 // of these, those that have ended
+	Ended    uint64 // of these, streams that have ended
 	Failed   uint64 // of these, streams that have ended early: by a reset, or with their connection
 	Waits    uint64 // times that a stream began to wait for the server: to be opened, for windows, for it to read
 

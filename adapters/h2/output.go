@@ -191,7 +191,7 @@ func (c *Conn) pumpLocked() {
 	}
 }
 
-// sendersLocked counts a sender that has come, or one that is gone.
+// sendersLocked counts a sender that has come or gone.
 func (c *Conn) sendersLocked(change int64) {
 	c.workers.counts.Add(countStalled, change)
 	if c.core.Senders() == int(max(change, 0)) {
@@ -222,7 +222,7 @@ type taking struct {
 	seen  progress      // what the client had taken at the last look; at first none, as it may be unread
 }
 
-// progress is equal to that of before only if the client has taken nothing since.
+// progress equals an earlier one only if the client has taken nothing since.
 type progress struct {
 	ends uint32
 	sent sys.Sent

@@ -35,7 +35,7 @@ func (call *serveCall) dropGiven(nc net.Conn) {
 	call.server.connState(nc, http.StateClosed)
 }
 
-// prefixedConn is a connection of which bytes were read.
+// prefixedConn is a connection from which bytes were already read.
 type prefixedConn struct {
 	net.Conn // an h1.Conn
 	left     []byte

@@ -247,7 +247,7 @@ func (s *Answer) SetWriteDeadline(t time.Time) error {
 	return s.setWriteDeadline(t)
 }
 
-// limitSend sets the write deadline of a send that begins, or removes that of one that has ended, unless
+// limitSend sets the write deadline when a send begins, and removes it when the send has ended, unless
 // the program has set one.
 func (s *Answer) limitSend(begins bool) {
 	d := s.sender.Outlet.WriteTimeout()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// guard is the common part of two connections in memory that net/http accepts beside those of clients.
-// A program may call Shutdown, Close and SetKeepAlivesEnabled of the http.Server itself, and these look
+// guard is the common part of two connections in memory that net/http accepts besides its clients'. A
+// program may call Shutdown, Close and SetKeepAlivesEnabled of the http.Server itself, and these look
 // only at connections that net/http has. The guards make them work for the others as well:
 //
 //	shutdownGuard  is active as long as a Serve has connections, so Shutdown waits for their requests

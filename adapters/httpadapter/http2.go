@@ -17,10 +17,9 @@ import (
 )
 
 // This file gives connections that speak HTTP/2 to a server of package h2, which calls the
-// http.Server's handler through package http2. A connection goes there when ALPN has chosen "h2",
-// or, in clear, when it begins with the preface of HTTP/2 and srv.Protocols allows that. For the
-// states of conn it is hijacked from then on; its reference to the call ends with its last state,
-// Closed.
+// http.Server's handler through package http2. A connection goes there when ALPN has chosen "h2", or,
+// in cleartext, when it begins with the preface of HTTP/2 and srv.Protocols allows that. For the states
+// of conn it is hijacked from then on; its reference to the call ends with its last state, Closed.
 
 // newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them: it
 // has no HTTP/2 for such connections either, or whyNetHTTP2 has a reason.

@@ -42,7 +42,7 @@ func (s *Server) streamHandler() StreamHandler {
 	return h
 }
 
-// shared is the handler of streams of which some are a StreamHandler's.
+// shared is the handler of all streams when a StreamHandler takes some of them.
 type shared struct {
 	*httpstream.Handler
 	takes   func(*h2.Request) bool
@@ -85,7 +85,7 @@ func (s *shared) Ping(c *h2.Conn, answered bool) {
 	}
 }
 
-// errorLog is the http.Server's log as that of package h2, for panics of a StreamHandler.
+// errorLog makes package h2 log panics of a StreamHandler to the http.Server's log.
 type errorLog struct {
 	slog.Handler // nil: package h2 adds no attributes, and has no groups
 	server       *Server

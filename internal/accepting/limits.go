@@ -33,10 +33,10 @@ func (c *Config) IsZero() bool {
 // Limits decides which connections a listener accepts, and counts the open ones. The listener and
 // its connections share it. A nil *Limits allows everything and counts nothing.
 //
-// A connection takes a slot before accept(2) is called, and frees it once its descriptor is closed.
-// No slot is held while Accept waits, because the next connection may arrive on another socket. A
-// wake-up can't be lost: Accept sets full before it looks at open for the last time, and a
-// connection that is closed changes open first and looks at full afterwards.
+// A connection takes a slot before accept(2) is called, and frees it once its descriptor is closed. No
+// slot is held while Accept waits, because the next connection may arrive on another socket. A wake-up
+// can't be lost: Accept sets full before it checks open for the last time, and closing a connection
+// first changes open and then checks full.
 type Limits struct {
 	// immutable
 	max      int64 // 0: no limit
@@ -75,8 +75,8 @@ func (l *Limits) HasRoom() bool {
 // isFull reports whether no slot is free, where there is a limit.
 func (l *Limits) isFull() bool { return l.open.Load() >= l.max }
 
-// IsWaiting reports whether Accept waits for a slot at the moment, because a client has come that can't
-// have one. Without Idlers Accept waits before a client has come: it can't tell.
+// IsWaiting reports whether Accept is waiting for a slot because a client has come that can't have
+// one. Without Idlers Accept waits even before a client has come: it can't tell.
 func (l *Limits) IsWaiting() bool {
 	if l == nil || !l.full.Load() || !l.isFull() {
 		return false

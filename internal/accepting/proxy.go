@@ -60,7 +60,7 @@ type ProxyRules struct {
 }
 
 // LongHeaders bounds the memory of headers that are awaited. Ordinary headers are free: only the part
-// beyond headerBytesFree counts. One proxy can't use all of it. The zero value is ready.
+// beyond headerBytesFree counts. One proxy can't use all of the memory. The zero value is ready to use.
 type LongHeaders struct {
 	mu    sync.Mutex
 	bytes int
@@ -77,8 +77,8 @@ const (
 var ErrLongHeaders = fmt.Errorf("the PROXY headers that are awaited, and that are longer than %d KiB, take too much memory",
 	headerBytesFree>>10)
 
-// Hold counts a header of the peer's that had held and has grown to so many bytes. It returns what the
-// header has now, for Free, and fails if that is too much.
+// Hold counts a header of the peer that has grown to the given bytes; held of them are already
+// counted. It returns how many are counted now, for Free, and fails if that is too much.
 func (h *LongHeaders) Hold(peer netip.Prefix, held, bytes int) (int, error) {
 	more := bytes - headerBytesFree - held
 	if more <= 0 {

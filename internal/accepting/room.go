@@ -12,51 +12,50 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// An Idler serves connections of a listener, and can close those that wait between two requests.
+// An Idler serves connections of a listener, and can close connections that wait between two requests.
 type Idler interface {
-	// EachIdle calls do for the connections of the listener that may be closed to make room: those
-	// that wait between two requests, or for a first one, and have nothing unread. since is when the
-	// wait began, in the time of package monotime, and peer is the client. It also calls do for those
-	// that wait for nothing but detached answers, with [Detached] for since. It may call do for others,
-	// which [IdleConn] then refuses to close.
+	// EachIdle calls do for the connections of the listener that may be closed to make room: they wait
+	// between two requests, or for a first one, and have nothing unread. since is when the wait began, in
+	// the time of package monotime, and peer is the client. It also calls do for connections that wait
+	// only for detached answers, with [Detached] for since. It may call do for others, which [IdleConn]
+	// then refuses to close.
 	EachIdle(l *Limits, do func(c IdleConn, since int64, peer netip.Addr))
 }
 
 // IdleConn is a connection of an Idler.
 type IdleConn interface {
 	// CloseIdle closes the connection as its idle timeout would, if it has waited since then and has
-	// nothing unread, and reports whether it does. Its slot may become free later: if the client has
-	// to be told first. If since is Detached the answers end with [ErrShare].
+	// nothing unread, and reports whether it does. Its slot may become free later, if the client has to
+	// be told first. If since is Detached, the answers end with [ErrShare].
 	CloseIdle(since int64) bool
 }
 
-// Detached is the since of a connection whose requests all have handlers that have returned, and answers
-// that go on.
+// Detached is the since of a connection on which all handlers have returned and all answers go on.
 const Detached = 1
 
-// ErrShare is why the detached answers of a connection are cut that makes room.
+// ErrShare is the reason when the detached answers of a connection are cut to make room.
 var ErrShare = errors.New("the client has more than its share of MaxConns")
 
-// room makes room at MaxConns: when a client waits and no slot is free, the connection that has waited
-// longest between two requests is closed. The order is exact, over all loops, and costs a connection
-// nothing: a look at all connections picks those that have waited longest, and they stay the longest
-// until they are used, since all others begin later. So one look is good for many clients.
+// room makes room at MaxConns: when a client waits and no slot is free, it closes the connection that
+// has waited longest between two requests. The order is exact, over all loops, and costs a connection
+// nothing: a look at all connections picks the ones that have waited longest. They stay the longest
+// until they are used, since all others begin later, so one look is good for many clients.
 //
-// One peer can't take all places: one that has more than an eighth of them with idle connections loses
-// its own first. (It may have a sixteenth more until the next look.) If it uses all of them all the time
-// there is none to lose: then others are closed, after a pause in which its connections could have come
-// to rest.
+// One peer can't take all places: a peer that has more than an eighth of them with idle connections
+// loses its own first. (It may have a sixteenth more until the next look.) If it keeps all of them
+// busy, it has no idle ones to lose: then others are closed, after a pause in which its connections
+// could have become idle.
 //
-// Connections with detached answers may wait for days, so they count apart: a peer may have an eighth of
-// the places with them as well. Those that are more make room before idle ones, and those within the
-// share never.
+// Connections with detached answers may wait for days, so they count separately: a peer may have
+// another eighth of the places with them. Beyond that share they make room before idle ones, and
+// within it never.
 //
 // Connections whose PROXY header is overdue go first: they have no request yet, and a peer could hold
 // all places with them. Their peers are proxies, so no shares apply.
 //
 // A slot may become free later than its connection is closed, when the client has been told. So one
-// connection is closed for a client, and after a pause in which no slot has become free there may be two
-// that are closing, then four, then eight. (nginx closes up to 32, and an eighth.)
+// connection is closed for a client. After a pause in which no slot has become free, two may be
+// closing, then four, then eight. (nginx closes up to 32, and an eighth.)
 //
 //	waits   a client waits for a slot                          leaves by
 //	even    makeRoom is called                                 room was made at once: the same; else odd
@@ -86,12 +85,12 @@ type candidate struct {
 }
 
 const (
-	// idleMin keeps connections whose client has its next request on the way. Those of clients that
-	// are always busy are not closed for others, which would only come back for them.
+	// idleMin keeps connections whose client has its next request on the way. Busy clients don't lose
+	// their connections to others, since they would only come back for them.
 	idleMin = 100 * time.Millisecond
 
-	// A peer's idle connections may have this part of the places, and one place at least, and so may
-	// those with detached answers.
+	// A peer's idle connections may have this part of the places, and at least one place. The same goes
+	// for its connections with detached answers.
 	peerShare = 8
 
 	// excessTime is how long a peer's detached answers count as too many: it may have ended others.
@@ -110,9 +109,9 @@ const (
 	pausePerConn = time.Microsecond
 )
 
-// closingTime is how long a closing connection keeps its slot, at most, as a rule: longer than clients
-// are told. If none has become free for so long, the connections have gone on, with a request that came
-// at the last moment. Tests change it.
+// closingTime is how long a closing connection usually keeps its slot at most: longer than it takes to
+// tell the client. If no slot has become free in that time, the connections have gone on, with a
+// request that came at the last moment. Tests change it.
 var closingTime = time.Second
 
 // AddIdler makes i close connections when there is no room. A nil *Limits, and one without a limit,
@@ -131,8 +130,8 @@ func (l *Limits) AddIdler(i Idler) {
 	}
 }
 
-// SilentPart is the part of the time for a PROXY header after which a connection makes room for others.
-// With the default, 5 seconds, that is half a second: a packet that is lost is repeated twice in it.
+// SilentPart is the part of the time for a PROXY header after which a connection makes room for
+// others. With the default, 5 seconds, that is half a second: time to send a lost packet again twice.
 const SilentPart = 10
 
 // AddAwaiting makes the connections of i, whose headers are awaited, make room before all others, when
@@ -289,9 +288,10 @@ func (l *Limits) pickSilentLocked(now int64) (looked int) {
 	return looked
 }
 
-// pickLocked picks connections to close. First come those with detached answers, as many as their peer
-// has beyond its share. Then come those that have waited longest: of a peer with more than its share as
-// many as are too many, and after them of all peers. It returns how many connections there are.
+// pickLocked picks connections to close. First come connections with detached answers, as many as
+// their peer has beyond its share. Then come the connections that have waited longest: first the
+// excess ones of a peer with more than its share, and then those of all peers. It returns how many
+// connections there are.
 func (l *Limits) pickLocked(now int64) (all int) {
 	r := &l.room
 	r.pickedAt = now

@@ -12,9 +12,8 @@ import (
 
 // Readiness is the content of an event about a descriptor.
 //
-// Events may be spurious: a descriptor may turn out not to be ready, because another call used it up
-// in between. Events are edges: one is delivered when something changes, and not again while it stays
-// so.
+// Events may be spurious: a descriptor may turn out not to be ready, because another call used it up in
+// between. Events are edges: one is delivered when something changes, and not again while it stays so.
 type Readiness uint8
 
 const (

@@ -96,13 +96,13 @@ func rawOf(c any) syscall.RawConn {
 	return nil
 }
 
-// TakeOver makes a *percore.Conn of a connection of package net's, which it closes, as percore's Dialer
+// TakeOver makes a *percore.Conn of a connection of package net, which it closes, as percore's Dialer
 // does. Package percore sets it. It is nil where package net replaces the engine.
 var TakeOver func(network string, nc net.Conn) (net.Conn, error)
 
-// Closing is called for each *percore.Conn at the beginning of Close, on the goroutine that has called
-// that. Of several calls of Close one closes the connection: it calls what Closing has returned, unless
-// that is nil. nil: nothing.
+// Closing, if not nil, is called for each *percore.Conn at the beginning of Close, on the goroutine
+// that called Close. Of several calls of Close one closes the connection, and then calls the function
+// that Closing returned to it, unless that is nil.
 var Closing atomic.Pointer[func(c net.Conn) (closed func())]
 
 // FD returns the engine's descriptor of c, or nil if c is not a *percore.Conn on the engine. The
@@ -145,9 +145,9 @@ func LimitsOf(c any) *accepting.Limits {
 	return nil
 }
 
-// HasUnread reports whether bytes of c, or its end, have come that were not read. It asks the kernel,
-// and doesn't block. c is a *percore.Conn on the engine, or any connection, of which it knows nothing
-// unless that has SyscallConn.
+// HasUnread reports whether c has unread bytes, or has come to its end. It asks the kernel, and
+// doesn't block. c is a *percore.Conn on the engine, or any other connection; without a method
+// SyscallConn nothing is known about it.
 func HasUnread(c net.Conn) bool {
 	fd := FD(c)
 	if fd == nil {

@@ -333,8 +333,8 @@ func unique(addrs []resolver.Address, seen *resolver.AddressMapV2[bool]) (once [
 	return once
 }
 
-// interleave alternates the families of addresses, beginning with that of the first one (RFC 8305,
-// section 4). Names are a family of their own.
+// interleave alternates the families of addresses, beginning with the first address's family (RFC
+// 8305, section 4). Names are a family of their own.
 func interleave(addrs []resolver.Address) (mixed []resolver.Address) {
 	var families [3][]resolver.Address
 	var order []int

@@ -247,7 +247,7 @@ var (
 	goLabels   = os.Getenv("GRPC_GO_SERVER_GOROUTINE_LABELS")
 )
 
-// Config returns the options of the server, or an error that names one that can't be obeyed.
+// Config returns the options of the server, or an error that names an option that can't be obeyed.
 //
 // It leaves out these fields of grpc-go's options:
 //

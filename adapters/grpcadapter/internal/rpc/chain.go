@@ -20,7 +20,8 @@ func chain[I any](all []I, nest func(outer, inner I) I) (one I) {
 	return one
 }
 
-// chainUnary makes one interceptor of several, of which the first is the outermost; nil: there are none.
+// chainUnary combines interceptors into one; the first is the outermost. It returns nil if there are
+// none.
 func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return chain(all, func(outer, inner grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 		return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, last grpc.UnaryHandler) (any, error) {

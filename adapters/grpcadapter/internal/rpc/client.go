@@ -246,7 +246,7 @@ func (c *Client) Close() error {
 // AttemptsMost returns how often a call is tried at most.
 func (c *Client) AttemptsMost() int { return c.config.AttemptsMost }
 
-// Stats returns the metrics of the attempts of calls, and those of HTTP/2.
+// Stats returns the metrics of the attempts of calls, and of HTTP/2.
 func (c *Client) Stats() (Stats, h2.ClientStats) {
 	return sums(c.counters.Sums()).stats(), c.http.Stats()
 }

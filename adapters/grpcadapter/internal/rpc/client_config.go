@@ -152,7 +152,7 @@ func (c *serviceConfig) findPolicy(from *jsonService) error {
 	return fmt.Errorf("no supported policies found in config: %v (grpcadapter's client has pick_first and round_robin)", names)
 }
 
-// parsePolicy understands the configuration of a policy. That of round_robin has nothing to say.
+// parsePolicy understands the configuration of a policy. round_robin's is empty.
 func (c *serviceConfig) parsePolicy(config json.RawMessage) error {
 	if c.policy != "pick_first" {
 		return nil

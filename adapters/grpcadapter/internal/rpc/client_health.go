@@ -75,7 +75,7 @@ func receiveHealth(s *clientCall, set func(connectivity.State, error)) (answered
 	}
 }
 
-// askHealth makes the call on the connection. It is none of the user's calls: neither interceptors nor
+// askHealth makes the call on the connection. It is not a call of the user: neither interceptors nor
 // stats handlers see it, and it doesn't keep the client from becoming idle.
 func (cc *clientConn) askHealth(ctx context.Context, service string) (*clientCall, error) {
 	c := cc.client

@@ -99,7 +99,7 @@ func parseOptions(opts []grpc.CallOption, mc *methodConfig) (*callInfo, error) {
 	return info, nil
 }
 
-// embedsEmpty reports whether the only methods of an option are those of an embedded EmptyCallOption.
+// embedsEmpty reports whether an option has only the methods of an embedded EmptyCallOption.
 func embedsEmpty(o grpc.CallOption) bool {
 	t := reflect.TypeOf(o)
 	if t == nil || t.Kind() == reflect.Pointer {

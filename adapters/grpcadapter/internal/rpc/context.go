@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// callKey is the key under which the context of a call has the call itself.
+// callKey is the key of the call itself in the context of a call.
 var callKey any = new(struct{ _ byte })
 
 // callContext is a call as the context of its handler. It makes what it needs on demand. Contexts

@@ -99,7 +99,7 @@ func (c *call) methodReturned(err error) (goesOn bool) {
 	return true
 }
 
-// owner returns who has the call; nil if it isn't detached, or the owner ends it.
+// owner returns the owner of the call; nil if the call isn't detached, or the owner ends it.
 func (c *call) owner() Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -59,7 +59,7 @@ type payload struct {
 	length, compressedLength int
 }
 
-// memory is what is needed while a part of an answer is made.
+// memory has the buffers for making a part of an answer.
 type memory struct {
 	fields   [8]h2.Field
 	trailers [8]h2.Field

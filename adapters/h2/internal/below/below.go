@@ -134,7 +134,7 @@ func (b *Conn) Write(p []byte, ends *atomic.Uint32) error {
 // blindBytes are written by one call where only the ends of calls tell that the client takes something.
 const blindBytes = 16 << 10
 
-// WriteBuffers is write for several slices, of which it takes out what was written.
+// WriteBuffers is write for several slices, from which it removes the written bytes.
 func (b *Conn) WriteBuffers(v *net.Buffers, ends *atomic.Uint32) error {
 	if b.PC != nil && b.TLS() == nil {
 		_, err := b.PC.WriteBuffers(v)

@@ -72,7 +72,7 @@ func (c *call) refusesH2(req *http.Request) reason {
 	return served
 }
 
-// isOneOf reports whether a field is missing, or has one value, which is among those that are known.
+// isOneOf reports whether a field is missing, or has a single, known value.
 func isOneOf(values []string, known ...string) bool {
 	return len(values) == 0 || len(values) == 1 && slices.Contains(known, values[0])
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
-// goThrough makes the call go through a proxy, or to the server itself if proxy is nil. It reports false
-// if that is left to the base: only proxies that are spoken to in clear are served here.
+// goThrough makes the call go through a proxy, or to the server itself if proxy is nil. It reports
+// false if that is left to the base: only cleartext proxies are served here.
 func (c *call) goThrough(proxy *url.URL) bool {
 	if proxy == nil {
 		if c.Proxy != nil { // it is sent again

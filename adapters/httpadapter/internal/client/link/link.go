@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// Conn is a connection in clear, or TLS above one. Its methods are safe for as many goroutines as a
-// net.Conn's, except those that say otherwise.
+// Conn is a connection in cleartext, or TLS above one. Its methods are safe for concurrent use like a
+// net.Conn's, unless they say otherwise.
 type Conn struct {
 	below socket
 	tls   *session // above it; nil: none
@@ -178,7 +178,7 @@ func (c *Conn) Sleep(until time.Time, h percore.ReadableHandler) error {
 	return c.below.NotifyReadable(h)
 }
 
-// Watch arms the callback once more, behind one that has come.
+// Watch arms the callback again, after it was called.
 func (c *Conn) Watch(h percore.ReadableHandler) error { return serving.Arm(c.below, h) }
 
 // CancelSleep disarms the callback, and reports false if it has come, or comes.

@@ -261,7 +261,7 @@ func (w *otherConn) expire() {
 	}
 }
 
-// Close implements net.Conn. A Read that waits ends, even if that of the connection doesn't.
+// Close implements net.Conn. A waiting Read ends, even if the connection's own Read doesn't.
 func (w *otherConn) Close() error {
 	err := w.Conn.Close()
 	w.mu.Lock()

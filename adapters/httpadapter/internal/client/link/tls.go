@@ -56,8 +56,8 @@ func (s *session) tryRead(p []byte) (n int, err error) {
 // ErrHandshakeTimeout says that a handshake has taken too long.
 var ErrHandshakeTimeout = errors.New("the handshake took too long")
 
-// Handshake makes TLS above the connection, which must be in clear. A timeout of 0 is none. If it fails
-// the caller closes the connection.
+// Handshake makes TLS above the connection, which must be in cleartext. 0 means no timeout. If it
+// fails the caller closes the connection.
 func (c *Conn) Handshake(ctx context.Context, config *tls.Config, timeout time.Duration) error {
 	s := &session{records: records{below: c.below}}
 	s.conn = tls.Client(s.records.conn(), config)

@@ -53,8 +53,8 @@ type Route struct {
 	Shares bool     // calls share the connections, if the server can do that
 }
 
-// Host has the connections to one server, or through one proxy to it, or to any server in clear. Its
-// lock is the only one that a call takes, for a moment.
+// Host has the connections to one server, or through one proxy to it, or to any server in cleartext.
+// Its lock is the only one that a call takes, for a moment.
 type Host struct {
 	pool *Pool
 	Route
@@ -81,7 +81,7 @@ type Host struct {
 	recalls bool          // recallLocked was called, and unlock will be
 }
 
-// TLSConfig is a host's configuration, and the one of which it was made.
+// TLSConfig is a host's configuration, and the configuration from which it was made.
 type TLSConfig struct{ Own, From *tls.Config }
 
 // lock returns the host of a route, locked. The hosts take turns with the cells of counters.
