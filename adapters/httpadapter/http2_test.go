@@ -296,29 +296,14 @@ func TestHTTP2SwitchedOff(t *testing.T) {
 			if c.setenv != "" {
 				t.Setenv("GODEBUG", c.setenv)
 			}
-			var got [2]string
-			for i, wrap := range []func(*http.Server) testnet.WebServer{
-				func(srv *http.Server) testnet.WebServer { return srv },
-				func(srv *http.Server) testnet.WebServer { return Wrap(srv) },
-			} {
-				srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })}
-				f := startHTTP2(t, false, srv, func(srv *http.Server) testnet.WebServer {
-					srv.Protocols.SetUnencryptedHTTP2(c.clear)
-					return wrap(srv)
-				})
-				nc, err := net.Dial("tcp", f.l.Addr().String())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer nc.Close()
-				if _, err := io.WriteString(nc, preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
-					t.Fatal(err)
-				}
-				answer, err := io.ReadAll(nc)
-				got[i] = fmt.Sprintf("%q, %v", undated(string(answer)), err)
-			}
-			if got[0] != got[1] || !strings.Contains(got[0], "HTTP/1.1 ") {
-				t.Errorf("got %s, want net/http's %s", got[1], got[0])
+			pair := newPair(t, withAdapter, func(srv *http.Server) {
+				srv.Protocols = clearHTTP2(true)
+				srv.Protocols.SetHTTP2(true)
+				srv.Protocols.SetUnencryptedHTTP2(c.clear)
+			})
+			pieces := []piece{{text: preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"}}
+			if got := pair.play(t, &connectionScript{pieces: pieces, end: readsOn}); !strings.Contains(got, "HTTP/1.1 ") {
+				t.Errorf("got %s, want an answer of HTTP/1", got)
 			}
 		})
 	}
