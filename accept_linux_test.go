@@ -71,22 +71,6 @@ var shapes = []struct {
 	}},
 }
 
-// fileOf turns a listener into a copy of its socket, the only one left. It is
-// closed when the test ends.
-func fileOf(t testing.TB, ln net.Listener) *os.File {
-	t.Helper()
-	if ul, ok := ln.(interface{ SetUnlinkOnClose(bool) }); ok {
-		ul.SetUnlinkOnClose(false)
-	}
-	f, err := ln.(interface{ File() (*os.File, error) }).File()
-	if err != nil {
-		t.Fatalf("copying the socket of %v: %v", ln.Addr(), err)
-	}
-	t.Cleanup(func() { f.Close() })
-	ln.Close()
-	return f
-}
-
 func forEachShape(t *testing.T, test func(t *testing.T, open func(t testing.TB, lc ListenConfig) *Listener)) {
 	for _, shape := range shapes {
 		t.Run(shape.name, func(t *testing.T) {

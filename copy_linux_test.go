@@ -399,9 +399,7 @@ func TestCopyOfBytesInMemory(t *testing.T) {
 				t.Errorf("got %+v after %+v, want buffers used and released", after, before)
 			}
 			conn.Close()
-			if got, want := received(), append(slices.Clone(data), data[:copyBytes+1]...); !bytes.Equal(got, want) {
-				t.Errorf("received %d bytes, the right ones: false, want %d", len(got), len(want))
-			}
+			wantReceived(t, received(), append(slices.Clone(data), data[:copyBytes+1]...))
 		})
 	}
 }

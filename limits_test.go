@@ -1,7 +1,6 @@
 package percore
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -222,9 +221,11 @@ func TestMaxConnsNetBuffers(t *testing.T) {
 	}
 }
 
-// TestLimitMistakes passes invalid options.
-func TestLimitMistakes(t *testing.T) {
+// TestListenMistakes passes invalid options, to Listen and, for TCP, to FileListener.
+func TestListenMistakes(t *testing.T) {
 	testnet.NoLeaks(t)
+	all := []netip.Prefix{netip.MustParsePrefix("::/0")}
+	file := fileOf(t, testnet.Listen(t, net.Listen, testnet.TCP4))
 	for _, c := range []struct {
 		lc            ListenConfig
 		network, want string
@@ -233,14 +234,26 @@ func TestLimitMistakes(t *testing.T) {
 		{ListenConfig{MaxConns: -1}, "unixpacket", "MaxConns is -1"},
 		{ListenConfig{MaxConns: 1}, "unixpacket", "networks tcp and unix"},
 		{ListenConfig{OnAccept: func(netip.AddrPort, netip.AddrPort) bool { return true }}, "unixpacket", "networks tcp and unix"},
+		{ListenConfig{ProxyProtocol: &ProxyProtocol{}}, "tcp", "trusts no peers"},
+		{ListenConfig{ProxyProtocol: &ProxyProtocol{Trusted: append(all, netip.Prefix{})}}, "tcp", "Trusted[1]"},
+		{ListenConfig{ProxyProtocol: &ProxyProtocol{Trusted: all, HeaderTimeout: -1}}, "tcp", "HeaderTimeout is"},
 	} {
-		ln, err := c.lc.Listen(context.Background(), c.network, "127.0.0.1:0")
+		ln, err := c.lc.Listen(t.Context(), c.network, "127.0.0.1:0")
 		if err == nil {
 			ln.Close()
 		}
 		var operr *net.OpError
 		if !errors.As(err, &operr) || operr.Op != "listen" || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error about %q", c.network, err, c.want)
+		}
+		if c.network != "tcp" {
+			continue
+		}
+		if ln, err = c.lc.FileListener(file); err == nil {
+			ln.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("FileListener: got %v, want an error about %q", err, c.want)
 		}
 	}
 }

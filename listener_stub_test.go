@@ -184,25 +184,3 @@ func TestStubEngineOptions(t *testing.T) {
 		t.Errorf("Stats: got %+v, want zeros", got)
 	}
 }
-
-// TestStubDroppedConnIsClosed forgets a connection without closing it.
-func TestStubDroppedConnIsClosed(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listenKind(t, testnet.TCP4)
-	client := testnet.Dial(t, ln)
-	if _, err := ln.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	closed := make(chan error, 1)
-	go func() {
-		_, err := client.Read(make([]byte, 1))
-		closed <- err
-	}()
-	testnet.Eventually(t, "the peer noticing", func() bool {
-		runtime.GC()
-		return len(closed) == 1
-	})
-	if err := <-closed; err != io.EOF {
-		t.Errorf("the peer got %v, want io.EOF", err)
-	}
-}

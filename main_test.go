@@ -52,6 +52,22 @@ func perLoop(t testing.TB, ln *Listener) []*Listener {
 	return subs
 }
 
+// fileOf turns a listener into a copy of its socket, the only one left. It is
+// closed when the test ends.
+func fileOf(t testing.TB, ln net.Listener) *os.File {
+	t.Helper()
+	if ul, ok := ln.(interface{ SetUnlinkOnClose(bool) }); ok {
+		ul.SetUnlinkOnClose(false)
+	}
+	f, err := ln.(interface{ File() (*os.File, error) }).File()
+	if err != nil {
+		t.Fatalf("copying the socket of %v: %v", ln.Addr(), err)
+	}
+	t.Cleanup(func() { f.Close() })
+	ln.Close()
+	return f
+}
+
 // acceptAll accepts until the listeners are closed.
 func acceptAll(from ...*Listener) <-chan net.Conn {
 	conns := make(chan net.Conn, 1000)

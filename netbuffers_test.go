@@ -115,25 +115,28 @@ func TestNetBuffersConcurrentWriters(t *testing.T) {
 	})
 }
 
-// A connection that is not closed is closed by the garbage collector, with both halves.
-func TestNetBuffersCollected(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := testnet.Listen(t, listenNetBuffers, testnet.TCP4)
-	peer := testnet.Dial(t, ln)
-	if _, err := ln.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan error, 1)
-	go func() {
-		_, err := peer.Read(make([]byte, 1))
-		read <- err
-	}()
-	testnet.Eventually(t, "the peer's end", func() bool {
-		runtime.GC()
-		return len(read) > 0
-	})
-	if err := <-read; err != io.EOF {
-		t.Errorf("the peer's Read: got %v, want io.EOF", err)
+// TestForgottenConn: a connection that is not closed is closed by the garbage collector, one with
+// NetBuffers with both halves.
+func TestForgottenConn(t *testing.T) {
+	for _, listen := range []testnet.ListenFunc{Listen, listenNetBuffers} {
+		testnet.NoLeaks(t)
+		ln := testnet.Listen(t, listen, testnet.TCP4)
+		peer := testnet.Dial(t, ln)
+		if _, err := ln.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan error, 1)
+		go func() {
+			_, err := peer.Read(make([]byte, 1))
+			read <- err
+		}()
+		testnet.Eventually(t, "the peer's end", func() bool {
+			runtime.GC()
+			return len(read) > 0
+		})
+		if err := <-read; err != io.EOF {
+			t.Errorf("the peer's Read: got %v, want io.EOF", err)
+		}
 	}
 }
 

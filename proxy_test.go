@@ -431,33 +431,3 @@ func TestProxyMany(t *testing.T) {
 		echoToMany(t, ln, 8, 20, headerV1)
 	})
 }
-
-func TestProxyMistakes(t *testing.T) {
-	all := []netip.Prefix{netip.MustParsePrefix("::/0")}
-	for want, lc := range map[string]ListenConfig{
-		"MaxConns is -1":   {MaxConns: -1},
-		"trusts no peers":  {ProxyProtocol: &ProxyProtocol{}},
-		"Trusted[1]":       {ProxyProtocol: &ProxyProtocol{Trusted: append(all, netip.Prefix{})}},
-		"HeaderTimeout is": {ProxyProtocol: &ProxyProtocol{Trusted: all, HeaderTimeout: -1}},
-	} {
-		ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err == nil {
-			ln.Close()
-		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want an error about %q", err, want)
-		}
-		inherited := testnet.Listen(t, net.Listen, testnet.TCP4)
-		f, err := inherited.(*net.TCPListener).File()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if ln, err = lc.FileListener(f); err == nil {
-			ln.Close()
-		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("FileListener: got %v, want an error about %q", err, want)
-		}
-	}
-}

@@ -159,6 +159,25 @@ func used(before zerocopy.Stats) string {
 		now.SpliceBytes-before.SpliceBytes, now.CopiedBytes-before.CopiedBytes)
 }
 
+// wantUsed fails the test unless a copy has moved size bytes, all of them by splice or none.
+func wantUsed(t *testing.T, n int64, err error, size int64, before zerocopy.Stats, spliced bool) {
+	t.Helper()
+	want := fmt.Sprintf("sendfile 0, splice 0, copied %d", size)
+	if spliced {
+		want = fmt.Sprintf("sendfile 0, splice %d, copied 0", size)
+	}
+	if got := used(before); n != size || err != nil || got != want {
+		t.Errorf("got %d, %v, by %s, want %d, by %s", n, err, got, size, want)
+	}
+}
+
+func wantReceived(t *testing.T, got, want []byte) {
+	t.Helper()
+	if !bytes.Equal(got, want) {
+		t.Errorf("received: got %d bytes, the right ones: false, want all %d", len(got), len(want))
+	}
+}
+
 // TestTransfers copies with io.Copy from and to a connection of ours, with the fast paths and
 // without, and checks the counters.
 func TestTransfers(t *testing.T) {
@@ -227,25 +246,14 @@ func TestTransfers(t *testing.T) {
 					received := receiving(far)
 					before := ReadStats().ZeroCopy
 					n, err := io.Copy(sink, near)
-					if n != size || err != nil {
-						t.Errorf("io.Copy: got %d, %v, want %d", n, err, size)
-					}
-					want := fmt.Sprintf("sendfile 0, splice %d, copied 0", size)
-					if !on {
-						want = fmt.Sprintf("sendfile 0, splice 0, copied %d", size)
-					}
-					if got := used(before); got != want {
-						t.Errorf("used: got %s, want %s", got, want)
-					}
+					wantUsed(t, n, err, size, before, on)
 					for _, end := range []any{near, sink} {
 						if c, ok := end.(*Conn); ok && !c.sock.fd.Stream().Nonblocking() {
 							t.Error("the connection's descriptor counts as exposed: reads will be slower from now on")
 						}
 					}
 					sink.Close()
-					if got := received(); !bytes.Equal(got, data) {
-						t.Errorf("received: got %d bytes, the right ones: false, want all %d", len(got), size)
-					}
+					wantReceived(t, received(), data)
 				})
 			}
 		}
@@ -285,10 +293,7 @@ func TestTransfersOfFiles(t *testing.T) {
 				n, err = c.ReadFrom(f)
 				expect("ReadFrom", n, err, size-1100, before, fmt.Sprintf("sendfile %d, splice 0, copied 0", size-1100))
 				c.CloseWrite()
-				want := append(data[:size:size], data[100:]...)
-				if got := received(); !bytes.Equal(got, want) {
-					t.Errorf("received: got %d bytes, the right ones: false, want all %d", len(got), len(want))
-				}
+				wantReceived(t, received(), append(data[:size:size], data[100:]...))
 				feed(peer, data)
 				before = ReadStats().ZeroCopy
 				n, err = io.Copy(g, c)
@@ -330,20 +335,9 @@ func TestTransfersByDetour(t *testing.T) {
 				received := receiving(peer)
 				before := ReadStats().ZeroCopy
 				n, err := c.copy(to, from)
-				if n != int64(len(data)) || err != nil {
-					t.Errorf("got %d, %v, want %d", n, err, len(data))
-				}
-				want := fmt.Sprintf("sendfile 0, splice %d, copied 0", len(data))
-				if !on || c.name == "to what hides ReadFrom" {
-					want = fmt.Sprintf("sendfile 0, splice 0, copied %d", len(data))
-				}
-				if got := used(before); got != want {
-					t.Errorf("used: got %s, want %s", got, want)
-				}
+				wantUsed(t, n, err, int64(len(data)), before, on && c.name != "to what hides ReadFrom")
 				to.Close()
-				if got := received(); !bytes.Equal(got, data) {
-					t.Errorf("received: got %d bytes, the right ones: false, want all %d", len(got), len(data))
-				}
+				wantReceived(t, received(), data)
 			})
 		}
 	}

@@ -61,13 +61,6 @@ func TestDeadlineAfterClose(t *testing.T) {
 			t.Errorf("the runtime timer fires at %d with an empty wheel, want it to be off", fires)
 		}
 		f.loop.timers.mu.Unlock()
-		for _, set := range []func(*FD, time.Time) error{(*FD).SetDeadline, (*FD).SetReadDeadline, (*FD).SetWriteDeadline} {
-			for _, at := range []time.Time{{}, time.Unix(1, 0), time.Now().Add(time.Hour)} {
-				if err := set(f, at); err != ErrClosed {
-					t.Errorf("setting a deadline after Close: got %v, want %v", err, ErrClosed)
-				}
-			}
-		}
 	})
 }
 

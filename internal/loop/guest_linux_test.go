@@ -240,6 +240,28 @@ func haveGuests(l *Loop) (leave func()) {
 	}
 }
 
+// newReaders returns two descriptors whose readers a guest has woken, while the loop is busy, and the
+// Read of another one, of no batch, for which there is a byte.
+func newReaders(t *testing.T) (a, b *FD, readC <-chan result) {
+	t.Helper()
+	l, fds, peers := newCompany(t, 3)
+	t.Cleanup(holdLoop(t, l))
+	a, b, c := fds[0], fds[1], fds[2]
+	readA, readB := startRead(t, a), startRead(t, b)
+	mustWrite(t, peers[0], "x")
+	mustWrite(t, peers[1], "x")
+	eventually(t, "the bytes are there", func() bool {
+		return sys.Readable(int(a.sysfd)) && sys.Readable(int(b.sysfd))
+	})
+	visitUntil(t, l, "both are woken", func() bool { return !a.rd.awaited() && !b.rd.awaited() })
+	wantRead(t, "Read of a", readA)
+	wantRead(t, "Read of b", readB)
+	readC = startRead(t, c)
+	mustWrite(t, peers[2], "x")
+	eventually(t, "the byte is there", func() bool { return sys.Readable(int(c.sysfd)) })
+	return a, b, readC
+}
+
 // The reader that is the last of its batch to wait again, or to go in another way that the count
 // knows of, visits the loop.
 func TestLastReaderVisits(t *testing.T) {
@@ -264,18 +286,7 @@ func TestLastReaderVisits(t *testing.T) {
 		{"Close", func(t *testing.T, f *FD) <-chan result { return startErr(f.Close) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, fds, peers := newCompany(t, 3)
-			defer holdLoop(t, l)()
-			a, b, c := fds[0], fds[1], fds[2]
-			readA, readB := startRead(t, a), startRead(t, b)
-			mustWrite(t, peers[0], "x")
-			mustWrite(t, peers[1], "x")
-			visitUntil(t, l, "both are woken", func() bool { return !a.rd.awaited() && !b.rd.awaited() })
-			wantRead(t, "Read of a", readA)
-			wantRead(t, "Read of b", readB)
-			readC := startRead(t, c) // of no batch
-			mustWrite(t, peers[2], "x")
-			eventually(t, "the byte is there", func() bool { return sys.Readable(int(c.sysfd)) })
+			a, b, readC := newReaders(t)
 			// One batch or two: in any case the last one of the last batch is one of the two.
 			againA := start(func() (int, error) { return a.Read(make([]byte, 8)) })
 			awaitWaiting(t, &a.rd)
@@ -299,22 +310,8 @@ func closeUnlessClosed(t *testing.T, f *FD) {
 // While processors are crowded one of them may have been taken from a reader of the batch. The next one
 // that waits again visits the loop, and doesn't leave it to that one.
 func TestCrowdedReaderVisits(t *testing.T) {
-	l, fds, peers := newCompany(t, 3)
-	defer holdLoop(t, l)()
-	a, b, c := fds[0], fds[1], fds[2]
-	readA, readB := startRead(t, a), startRead(t, b)
-	mustWrite(t, peers[0], "x")
-	mustWrite(t, peers[1], "x")
-	eventually(t, "the bytes are there", func() bool {
-		return sys.Readable(int(a.sysfd)) && sys.Readable(int(b.sysfd))
-	})
-	visitUntil(t, l, "both are woken", func() bool { return !a.rd.awaited() && !b.rd.awaited() })
-	wantRead(t, "Read of a", readA)
-	wantRead(t, "Read of b", readB)
-	readC := startRead(t, c)
-	mustWrite(t, peers[2], "x")
-	eventually(t, "the byte is there", func() bool { return sys.Readable(int(c.sysfd)) })
-	crowd(l)
+	a, _, readC := newReaders(t)
+	crowd(a.loop)
 	againA := start(func() (int, error) { return a.Read(make([]byte, 8)) })
 	wantRead(t, "Read of c, while b doesn't read", readC)
 	closeFD(t, a)
