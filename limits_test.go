@@ -75,9 +75,10 @@ func takeConn(t testing.TB, next <-chan takenConn) net.Conn {
 }
 
 // TestMaxConns fills a listener. Accept waits until a connection is closed, and a second Close does
-// not count. The deadline and Close of the listener also end Accept.
+// not count. The deadline and Close of the listener also end Accept. Connections with NetBuffers count
+// like all others.
 func TestMaxConns(t *testing.T) {
-	onLimitedListeners(t, ListenConfig{MaxConns: 2}, func(t *testing.T, ln *Listener) {
+	test := func(t *testing.T, ln *Listener) {
 		for range 4 {
 			testnet.Dial(t, ln)
 		}
@@ -116,7 +117,10 @@ func TestMaxConns(t *testing.T) {
 		if s := ln.Stats(); s.Conns != 1 {
 			t.Errorf("got %d open, want 1", s.Conns)
 		}
-	})
+	}
+	for _, netBuffers := range []bool{false, true} {
+		onLimitedListeners(t, ListenConfig{MaxConns: 2, NetBuffers: netBuffers}, test)
+	}
 }
 
 // TestMaxConnsOfAllSockets accepts from each socket and from all together at the same time. More
@@ -201,24 +205,6 @@ func TestMaxConnsForgotten(t *testing.T) {
 		})
 		(<-next).c.Close()
 	})
-}
-
-// Connections with NetBuffers count like all others.
-func TestMaxConnsNetBuffers(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{MaxConns: 1, NetBuffers: true}, "tcp", "127.0.0.1:0")
-	for range 5 {
-		testnet.Dial(t, ln)
-		c := mustAccept(t, ln)
-		if s := ln.Stats(); s.Conns != 1 {
-			t.Errorf("got %d open, want 1", s.Conns)
-		}
-		c.Close()
-		c.Close()
-		if s := ln.Stats(); s.Conns != 0 {
-			t.Errorf("got %d open after Close, want 0", s.Conns)
-		}
-	}
 }
 
 // TestListenMistakes passes invalid options, to Listen and, for TCP, to FileListener.

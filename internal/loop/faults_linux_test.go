@@ -4,7 +4,6 @@ package loop
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -233,33 +232,25 @@ func TestWriteCosts(t *testing.T) {
 
 // The edge may come between the EAGAIN of a system call and the wait.
 func TestEdgeAfterEAGAIN(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		for _, tr := range []transport{overTCP, overUnix} {
-			for _, hangUp := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/hang-up %t", tr.name, hangUp), func(t *testing.T) {
-					f, peer := newPair(t, g.Loop(0), tr)
-					f.rd.setReady(f) // so that it asks the kernel first
-					failed := failNth(t, 1, syscall.EAGAIN, isOp(sys.OpRead, int(f.sysfd)), func() {
-						if hangUp {
-							peer.Close()
-							awaitBits(t, f, hangup)
-						} else {
-							_, _ = peer.Write([]byte("data"))
-							awaitBits(t, f, ready)
-						}
-					})
-					r := await(t, "Read", start(func() (int, error) { return f.Read(make([]byte, 8)) }))
-					want := result{4, nil}
-					if hangUp {
-						want = result{0, io.EOF}
-					}
-					if r != want {
-						t.Errorf("Read: got %v, want %v", r, want)
-					}
-					if !failed.Load() {
-						t.Error("no call failed: nothing was tested")
-					}
-				})
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		for _, edge := range []struct {
+			come func()
+			bits uint32
+			want result
+		}{
+			{func() { mustWrite(t, peer, "data") }, ready, result{4, nil}},
+			{func() { peer.Close() }, hangup, result{0, io.EOF}},
+		} {
+			f.rd.setReady(f) // so that it asks the kernel first
+			failed := failNth(t, 1, syscall.EAGAIN, isOp(sys.OpRead, int(f.sysfd)), func() {
+				edge.come()
+				awaitBits(t, f, edge.bits)
+			})
+			if r := await(t, "Read", start(func() (int, error) { return f.Read(make([]byte, 8)) })); r != edge.want {
+				t.Errorf("Read: got %v, want %v", r, edge.want)
+			}
+			if !failed.Load() {
+				t.Error("no call failed: nothing was tested")
 			}
 		}
 	})

@@ -57,6 +57,7 @@ func TestGroupEnds(t *testing.T) {
 			if _, err := g.Loop(0).NewFD(0, Plain); err != ErrStopped {
 				t.Errorf("NewFD after the end: got %v, want %v", err, ErrStopped)
 			}
+			g.Loop(0).Submit(func() { t.Error("a task is run after the end") })
 		})
 	}
 }

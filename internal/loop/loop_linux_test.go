@@ -280,16 +280,6 @@ func TestSubmitBurst(t *testing.T) {
 	})
 }
 
-func TestSubmitAfterTheEnd(t *testing.T) {
-	for _, engine := range engines {
-		g := newTestGroup(t, engine.config)
-		l := g.Loop(0)
-		g.Close()
-		testnet.Receive(t, "the group's end", g.Stopped())
-		l.Submit(func() { t.Errorf("%s: a task is run after the end", engine.name) })
-	}
-}
-
 // A callback or a task that ends its goroutine, as testing.T's FailNow does, ends
 // neither the loop nor what the loop had found with it.
 func TestGoexit(t *testing.T) {
