@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -65,16 +64,6 @@ func sendAway(nc net.Conn, all []goAwayFrame) (waited time.Duration) {
 // of too many PINGs makes the client send fewer on its later connections, as with grpc-go.
 func TestClientSentAway(t *testing.T) {
 	params := keepalive.ClientParameters{Time: 10 * time.Second}
-	kinds := []func(dial dialFunc) (differingClient, error){
-		func(dial dialFunc) (differingClient, error) {
-			return grpc.NewClient("passthrough:///server", grpc.WithContextDialer(dial), grpc.WithKeepaliveParams(params),
-				grpc.WithTransportCredentials(insecure.NewCredentials()))
-		},
-		func(dial dialFunc) (differingClient, error) {
-			return NewClient("passthrough:///server", WithContextDialer(dial), WithKeepaliveParams(params),
-				WithTransportCredentials(insecure.NewCredentials()))
-		},
-	}
 	const most = 1<<31 - 1
 	calm := goAwayFrame{most, h2.EnhanceYourCalm, "too_many_pings"}
 	for _, test := range []struct {
@@ -93,11 +82,14 @@ func TestClientSentAway(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var got [2]string
-				for i, kind := range kinds {
+				for i := range got {
 					waits := make(chan time.Duration, 10)
-					cc, err := kind(pipeTo(func(nc net.Conn) { waits <- sendAway(nc, test.all) }))
-					if err != nil {
-						t.Fatal(err)
+					dial := pipeTo(func(nc net.Conn) { waits <- sendAway(nc, test.all) })
+					var cc differingClient
+					if i == 0 {
+						cc = dialTarget(t, "passthrough:///server", grpc.WithContextDialer(dial), grpc.WithKeepaliveParams(params))
+					} else {
+						cc = newTestClient(t, "passthrough:///server", WithContextDialer(dial), WithKeepaliveParams(params))
 					}
 					for range 3 {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -123,14 +115,11 @@ func TestClientSentAwayEarly(t *testing.T) {
 	testnet.NoLeaks(t)
 	var logs [2]attemptLog
 	for i := range logs {
-		first, away := make(chan bool, 1), make(chan bool)
-		first <- true
-		lis := framesServer(t, func(p *frames.Peer) {
-			select {
-			case <-first:
+		away := make(chan bool)
+		lis := framesServer(t, func(before int, p *frames.Peer) {
+			if p.Flush(); before == 0 {
 				<-away
-				p.Frame(frames.GoAway, 0, 0, make([]byte, 8)).Flush()
-			default:
+				p.Frame(frames.GoAway, 0, 0, make([]byte, 8))
 			}
 			answerCalls(p)
 		})
@@ -166,21 +155,12 @@ func TestClientSentAwayEarly(t *testing.T) {
 // goes to the next connection, and is not told that there is none.
 func TestClientSentAwayAtOnce(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
-	go func() {
-		for stops := true; ; stops = !stops {
-			nc, err := lis.Accept()
-			if err != nil {
-				return
-			}
-			go serveFrames(t, nc, func(p *frames.Peer) {
-				if stops {
-					p.Frame(frames.GoAway, 0, 0, make([]byte, 8))
-				}
-				answerCalls(p.Flush())
-			})
+	lis := framesServer(t, func(before int, p *frames.Peer) {
+		if before%2 == 0 {
+			p.Frame(frames.GoAway, 0, 0, make([]byte, 8))
 		}
-	}()
+		answerCalls(p)
+	})
 	for range 20 {
 		for i, cc := range []differingClient{dialServer(t, lis), dialClient(t, lis)} {
 			if err := callUnary(callContext(t), cc, nil); err != nil {
@@ -202,7 +182,7 @@ func TestClientTurnedAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var dials atomic.Int32
-				cc, err := NewClient("passthrough:///server", WithTransportCredentials(insecure.NewCredentials()),
+				cc := newTestClient(t, "passthrough:///server",
 					WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
 					WithContextDialer(pipeTo(func(nc net.Conn) {
 						dials.Add(1)
@@ -210,9 +190,6 @@ func TestClientTurnedAway(t *testing.T) {
 						_, _ = nc.Write(all)
 						nc.Close()
 					})))
-				if err != nil {
-					t.Fatal(err)
-				}
 				cc.Connect()
 				time.Sleep(time.Minute)
 				// Four at once, and the backoffs of a minute, twice: of connections, and of those that end
@@ -251,7 +228,7 @@ func TestClientNotTurnedAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc := newTestClient(t, "passthrough:///server", WithContextDialer(pipeTo(func(nc net.Conn) {
 			serveFrames(t, nc, func(p *frames.Peer) {
-				if nextCall(p.Flush()) {
+				if nextCall(p) {
 					answer(p, 1)
 				}
 			})

@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/health" // for grpc-go's client
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -84,20 +83,15 @@ func TestClientHealth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			js := fmt.Sprintf(config, test.policy)
-			want := playHealth(t, test.script, func(dial dialFunc) (stateful, error) {
-				options := []grpc.DialOption{grpc.WithContextDialer(dial), grpc.WithDefaultServiceConfig(js),
-					grpc.WithTransportCredentials(insecure.NewCredentials())}
-				if test.disabled {
-					options = append(options, grpc.WithDisableHealthCheck())
-				}
-				return grpc.NewClient("passthrough:///server", options...)
+			theirs, ours := []grpc.DialOption{grpc.WithDefaultServiceConfig(js)}, []ClientOption{WithDefaultServiceConfig(js)}
+			if test.disabled {
+				theirs, ours = append(theirs, grpc.WithDisableHealthCheck()), append(ours, WithDisableHealthCheck())
+			}
+			want := playHealth(t, test.script, func(t *testing.T, dial dialFunc) stateful {
+				return dialTarget(t, "passthrough:///server", append(theirs, grpc.WithContextDialer(dial))...)
 			})
-			got := playHealth(t, test.script, func(dial dialFunc) (stateful, error) {
-				options := []ClientOption{WithContextDialer(dial), WithDefaultServiceConfig(js), WithTransportCredentials(insecure.NewCredentials())}
-				if test.disabled {
-					options = append(options, WithDisableHealthCheck())
-				}
-				return NewClient("passthrough:///server", options...)
+			got := playHealth(t, test.script, func(t *testing.T, dial dialFunc) stateful {
+				return newTestClient(t, "passthrough:///server", append(ours, WithContextDialer(dial))...)
 			})
 			if got != want || !strings.Contains(want, test.want) {
 				t.Errorf("got\n%s\nwant grpc-go's\n%s\nwith %q", got, want, test.want)
@@ -107,7 +101,7 @@ func TestClientHealth(t *testing.T) {
 }
 
 // playHealth plays a script, and returns what could be seen.
-func playHealth(t *testing.T, script string, makeClient func(dialFunc) (stateful, error)) (log string) {
+func playHealth(t *testing.T, script string, makeClient func(*testing.T, dialFunc) stateful) (log string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		lis := bufconn.Listen(64 << 10)
@@ -118,13 +112,10 @@ func playHealth(t *testing.T, script string, makeClient func(dialFunc) (stateful
 		healthpb.RegisterHealthServer(srv, p)
 		go func() { _ = srv.Serve(lis) }()
 		var latest net.Conn // used by one goroutine at a time
-		cc, err := makeClient(func(ctx context.Context, _ string) (nc net.Conn, err error) {
+		cc := makeClient(t, func(ctx context.Context, _ string) (nc net.Conn, err error) {
 			latest, err = lis.DialContext(ctx)
 			return latest, err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		var lines []string
 		cc.Connect()
 		for i, word := range words {
