@@ -484,6 +484,9 @@ func randomCall(r *rand.Rand) callScript {
 	if kind == 2 {
 		s.handler = append(s.handler, "recv")
 	}
+	if r.IntN(6) == 0 { // before anything after which clients don't try again
+		s.handler = append(s.handler, pick("unavailable:1", "unavailable:3", "unavailable:4", "unavailable:4"))
+	}
 	for range r.IntN(10) {
 		s.handler = append(s.handler, pick(words...))
 	}
