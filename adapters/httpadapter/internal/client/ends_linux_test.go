@@ -3,6 +3,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
@@ -121,31 +123,23 @@ func newGet(t testing.TB, url string) *http.Request {
 // TestHeaderTimeout: ResponseHeaderTimeout ends no request whose header has come. TestStall has the
 // others.
 func TestHeaderTimeout(t *testing.T) {
-	more := make(chan struct{})
-	h := newHostile(t, func(c net.Conn, _ string) bool {
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
-		<-more
-		_, _ = io.WriteString(c, "hello")
-		return true
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		defer server.Close()
+		go func() {
+			_, _ = readRequest(bufio.NewReader(server))
+			_, _ = io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+			time.Sleep(time.Hour)
+			_, _ = io.WriteString(server, "hello")
+		}()
+		tr := New(&http.Transport{ResponseHeaderTimeout: time.Minute, DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return client, nil
+		}})
+		defer tr.CloseIdleConnections()
+		if got := result(tr, "GET", "http://host/"); !strings.HasSuffix(got, `body "hellohello"`) {
+			t.Errorf("got %s, want the body of a slow server", got)
+		}
 	})
-	end := sync.OnceFunc(func() { close(more) })
-	t.Cleanup(end)
-	for limit := 20 * time.Millisecond; ; limit *= 2 { // the header may take longer, beside other load
-		rt := New(&http.Transport{ResponseHeaderTimeout: limit})
-		defer rt.CloseIdleConnections()
-		resp, err := rt.RoundTrip(newGet(t, h.url()))
-		if err != nil && limit < testnet.HangTimeout {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.AfterFunc(2*limit, end)
-		if body, err := io.ReadAll(resp.Body); string(body) != "hellohello" || err != nil {
-			t.Errorf("got %q, %v; want the body of a slow server", body, err)
-		}
-		return
-	}
 }
 
 // TestHeaderBytes: MaxResponseHeaderBytes limits the header, and all headers before it.

@@ -105,8 +105,8 @@ func postAll(t *testing.T, rt http.RoundTripper, url string) (all string) {
 	return all
 }
 
-// TestConnEnds: what ends a call, or an idle connection, does so over one of any type: the server,
-// bytes without a request, a context, ResponseHeaderTimeout, IdleConnTimeout, CloseIdleConnections.
+// TestConnEnds: what ends an idle connection does so over one of any type: the server, bytes without a
+// request, IdleConnTimeout, CloseIdleConnections. TestStall has what ends a call.
 func TestConnEnds(t *testing.T) {
 	for _, mode := range []string{"clear", "TLS", "wrapped, clear", "wrapped, TLS", "dials TLS"} {
 		t.Run(mode, func(t *testing.T) {
@@ -155,25 +155,6 @@ func TestConnEnds(t *testing.T) {
 			idleEnds("bytes", func(*http.Transport) {}, func(_ *Transport, c net.Conn) { _, _ = io.WriteString(c, answer) })
 			idleEnds("IdleConnTimeout", func(base *http.Transport) { base.IdleConnTimeout = time.Millisecond }, func(*Transport, net.Conn) {})
 			idleEnds("CloseIdleConnections", func(*http.Transport) {}, func(tr *Transport, _ net.Conn) { tr.CloseIdleConnections() })
-
-			silent := newHostileOver(t, server, func(c net.Conn, _ string) bool {
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Le")
-				return true
-			})
-			both(t, base, func(t *testing.T, rt http.RoundTripper) string {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-				defer cancel()
-				_, err := rt.RoundTrip(newGet(t, silent.url()).WithContext(ctx))
-				return describe(err)
-			})
-			both(t, func() *http.Transport {
-				base := base()
-				base.ResponseHeaderTimeout = 10 * time.Millisecond
-				return base
-			}, func(t *testing.T, rt http.RoundTripper) string {
-				_, err := rt.RoundTrip(newGet(t, silent.url()))
-				return describe(err)
-			})
 		})
 	}
 }

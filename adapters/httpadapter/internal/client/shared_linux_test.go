@@ -3,6 +3,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -42,6 +43,7 @@ func newHTTP2ServerWith(t testing.TB, overTLS bool, h http.Handler, config *http
 		return srv, base
 	}
 	srv.Config.Protocols, base.Protocols = clearHTTP2(), clearHTTP2()
+	srv.Config.Protocols.SetHTTP1(true)
 	srv.Start()
 	return srv, base
 }
@@ -59,97 +61,123 @@ func onBoth(t *testing.T, f func(t *testing.T, overTLS bool)) {
 	}
 }
 
-// TestShared: calls of many goroutines share a connection, and get their own answers.
-func TestShared(t *testing.T) {
+// TestOwnAnswers: with many callers, calls that are cancelled anywhere, and bodies that are left early
+// or that the server doesn't read, each answer is that of its request. Over HTTP/2 the calls share a
+// connection, and their streams end.
+func TestOwnAnswers(t *testing.T) {
+	quiet(t)
 	onBoth(t, func(t *testing.T, overTLS bool) {
-		srv, base := newHTTP2Server(t, overTLS, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			w.Header().Set("Trailer", "T")
-			fmt.Fprintf(w, "%s %s %s %q %s", r.Proto, r.Method, r.URL, body, r.Trailer.Get("U"))
-			w.Header().Set("T", "end")
-		}))
-		tr := New(base)
-		defer tr.CloseIdleConnections()
-		c := &http.Client{Transport: tr}
-		var wg sync.WaitGroup
-		for g := range 32 {
-			wg.Go(func() {
-				for i := range 30 {
-					text := strings.Repeat(fmt.Sprint(g, i), i*i)
-					req, _ := http.NewRequest("POST", fmt.Sprint(srv.URL, "/", g, "?", i), strings.NewReader(text))
-					if i%2 == 1 {
-						req.Body, req.ContentLength = io.NopCloser(io.MultiReader(req.Body)), -1
-						req.Trailer = http.Header{"U": {"u"}}
-					}
-					resp, err := c.Do(req)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					got, err := io.ReadAll(resp.Body)
-					if err != nil {
-						t.Error(err)
-					}
-					want := fmt.Sprintf("HTTP/2.0 POST /%d?%d %q %s", g, i, text, req.Trailer.Get("U"))
-					if string(got) != want {
-						t.Errorf("got %.100q, want %.100q", got, want)
-					}
-					if resp.Trailer.Get("T") != "end" {
-						t.Errorf("got the trailers %v", resp.Trailer)
-					}
-					resp.Body.Close()
-				}
-			})
-		}
-		wg.Wait()
-		noStreams(t, tr)
-		if s := tr.Stats(); s.Conns != 1 || s.Requests != 32*30 || len(s.Declined) > 0 {
-			t.Errorf("got %+v, want one connection", s)
-		}
+		srv, base := newHTTP2Server(t, overTLS, http.HandlerFunc(answerOwn))
+		http1 := &http.Transport{TLSClientConfig: base.TLSClientConfig.Clone(), MaxIdleConnsPerHost: callersMost}
+		t.Run("HTTP/1.1", func(t *testing.T) { callMany(t, New(http1), srv.URL, callersMost) })
+		t.Run("HTTP/2", func(t *testing.T) { callMany(t, New(base), srv.URL, 1) })
 	})
+}
+
+// callersMost is how many callers there are at a time.
+const callersMost = 16
+
+func callMany(t *testing.T, tr *Transport, url string, conns int) {
+	defer tr.CloseIdleConnections()
+	const calls = 60
+	var wg sync.WaitGroup
+	for caller := range callersMost {
+		wg.Go(func() {
+			for i := range calls {
+				callOwn(t, tr, url, fmt.Sprintf("/%d-%d", caller, i), i)
+			}
+		})
+	}
+	wg.Wait()
+	if tr.client != nil {
+		noStreams(t, tr)
+	}
+	if s := tr.Stats(); s.Conns > conns || len(s.Declined) > 0 {
+		t.Errorf("got %+v, want %d connections at most", s, conns)
+	}
+}
+
+// answerOwn answers with the path, and the request's body, which it doesn't always read. The query is
+// the number of the call.
+func answerOwn(w http.ResponseWriter, r *http.Request) {
+	i, _ := strconv.Atoi(r.URL.RawQuery)
+	h := w.Header()
+	h.Set("X-Path", r.URL.Path)
+	if i%2 == 0 {
+		h.Set("Trailer", "T")
+	}
+	if i%11 == 0 && r.ProtoMajor == 1 {
+		h.Set("Connection", "close")
+	}
+	if i%6 == 0 {
+		w.WriteHeader(http.StatusNotFound) // so the client sends no more
+	}
+	if i%3 == 0 {
+		_, _ = io.WriteString(w, r.URL.Path)
+	} else {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, r.URL.Path+string(body))
+	}
+	h.Set("T", "end"+r.Trailer.Get("U"))
+}
+
+// callOwn makes the i-th call of a caller, and checks its answer.
+func callOwn(t *testing.T, rt http.RoundTripper, url, path string, i int) {
+	text := strings.Repeat(path, 4*i*i)
+	bodies := []io.Reader{strings.NewReader(text), bytes.NewReader([]byte(text)), onlyReader{strings.NewReader(text)}}
+	req, _ := http.NewRequest("POST", fmt.Sprint(url, path, "?", i), bodies[i%len(bodies)])
+	switch i % 4 {
+	case 0:
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		go cancel()
+		req = req.WithContext(ctx)
+	case 1:
+		req.Body, req.ContentLength = io.NopCloser(onlyReader{strings.NewReader(text)}), int64(len(text))
+	case 2:
+		if i%3 != 0 { // else the server may take the trailers of a stream that it has reset for an error
+			req.Trailer = http.Header{"U": {"u"}}
+		}
+		req.Body, req.ContentLength = io.NopCloser(onlyReader{strings.NewReader(text)}), -1
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		if i%4 != 0 {
+			t.Errorf("%s: %v", path, err)
+		}
+		return
+	}
+	defer resp.Body.Close()
+	if got := resp.Header.Get("X-Path"); got != path {
+		t.Errorf("got the answer to %s, want that to %s", got, path)
+	}
+	if i%7 == 0 {
+		_, _ = io.CopyN(io.Discard, resp.Body, int64(i%20))
+		return
+	}
+	want, trailer := path+text, ""
+	if i%3 == 0 {
+		want = path
+	}
+	if i%2 == 0 {
+		trailer = "end"
+	}
+	if i%4 == 2 && i%3 != 0 {
+		trailer += "u"
+	}
+	got, err := io.ReadAll(resp.Body)
+	if i%4 == 0 && err != nil {
+		return // it was cancelled
+	}
+	if string(got) != want || err != nil || resp.Trailer.Get("T") != trailer {
+		t.Errorf("%s: got %d bytes %.50q, %v, %v; want %d bytes, trailer %q", path, len(got), got, err, resp.Trailer, len(want), trailer)
+	}
 }
 
 // noStreams waits until all streams have ended.
 func noStreams(t *testing.T, tr *Transport) {
 	t.Helper()
 	testnet.Eventually(t, "the end of all streams", func() bool { return tr.client.Stats().Streams == 0 })
-}
-
-// TestSharedUploads: a stream ends with its answer and its upload, whichever comes first.
-func TestSharedUploads(t *testing.T) {
-	srv, base := newHTTP2Server(t, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/error" {
-			w.WriteHeader(http.StatusNotFound)
-		}
-		_, _ = io.WriteString(w, "early")
-		if r.URL.Path == "/read" {
-			_, _ = io.Copy(io.Discard, r.Body)
-		}
-	}))
-	tr := New(base)
-	defer tr.CloseIdleConnections()
-	var wg sync.WaitGroup
-	for g := range 8 {
-		wg.Go(func() {
-			for i := range 100 {
-				body := io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", 3000*(i%4)))))
-				req, _ := http.NewRequest("POST", srv.URL+[]string{"/", "/read", "/error"}[(g+i)%3], body)
-				resp, err := tr.RoundTrip(req)
-				if err != nil {
-					t.Error(err)
-					continue
-				}
-				if got, err := io.ReadAll(resp.Body); string(got) != "early" || err != nil {
-					t.Errorf("%s: got %q, %v", req.URL.Path, got, err)
-				}
-				if i%2 == 0 {
-					resp.Body.Close()
-				}
-			}
-		})
-	}
-	wg.Wait()
-	noStreams(t, tr)
 }
 
 // untilClosed is a body that goes on until it is closed, and then says that this was all.

@@ -3,14 +3,11 @@
 package client
 
 import (
-	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -152,87 +149,4 @@ func TestStaleBytesForWaiter(t *testing.T) {
 	if got := <-second; !strings.Contains(got, "hello") || h.Accepted() != 2 {
 		t.Errorf("the call that waited got %s over one of %d connections", got, h.Accepted())
 	}
-}
-
-// TestOwnAnswer: with many callers, requests that are cancelled anywhere, bodies that are closed early
-// and a server that closes connections at random, each answer is that of its request.
-func TestOwnAnswer(t *testing.T) {
-	t.Run("plain", func(t *testing.T) { testOwnAnswer(t, false) })
-	t.Run("TLS", func(t *testing.T) { testOwnAnswer(t, true) })
-}
-
-func testOwnAnswer(t *testing.T, secure bool) {
-	quiet(t)
-	server, tr, _ := secured(t, secure)
-	var seq atomic.Int64
-	h := newHostileOver(t, server, func(c net.Conn, request string) bool {
-		path := strings.Fields(request)[1]
-		n := seq.Add(1)
-		long := strings.Repeat(path, 1+int(n%7)*500)
-		switch n % 5 {
-		case 0:
-			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nX-Path: %s\r\n\r\n%s", path, long)
-			return false
-		case 1:
-			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nX-Path: %s\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", path, len(long), long)
-		default:
-			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nX-Path: %s\r\nContent-Length: %d\r\n\r\n", path, len(long))
-			_, _ = io.WriteString(c, long)
-		}
-		return n%11 != 0
-	})
-	var wg sync.WaitGroup
-	for caller := range 8 {
-		wg.Go(func() {
-			for i := range 300 {
-				path := fmt.Sprintf("/%d-%d", caller, i)
-				if err := callOwn(tr, h.url(), path, i); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// callOwn makes a call that is left early in some way, or checks its answer.
-func callOwn(rt http.RoundTripper, url, path string, i int) error {
-	req, err := http.NewRequest("GET", strings.TrimSuffix(url, "/")+path, nil)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := newCancel(req, i)
-	defer cancel()
-	resp, err := rt.RoundTrip(ctx)
-	if err != nil {
-		if i%4 == 0 {
-			return nil // cancelled
-		}
-		return err
-	}
-	defer resp.Body.Close()
-	if got := resp.Header.Get("X-Path"); got != path {
-		return fmt.Errorf("got the answer to %s, want that to %s", got, path)
-	}
-	if i%3 == 0 {
-		_, _ = io.CopyN(io.Discard, resp.Body, int64(i%20))
-		return nil
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil && i%4 != 0 {
-		return err
-	}
-	if err == nil && (len(body) == 0 || strings.ReplaceAll(string(body), path, "") != "") {
-		return fmt.Errorf("%s: got the body %.100q", path, body)
-	}
-	return nil
-}
-
-// newCancel gives every fourth request a context that another goroutine cancels at once.
-func newCancel(req *http.Request, i int) (*http.Request, func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	if i%4 == 0 {
-		go cancel()
-	}
-	return req.WithContext(ctx), cancel
 }

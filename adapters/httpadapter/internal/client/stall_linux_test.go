@@ -29,6 +29,7 @@ type stall struct {
 	limit  time.Duration // of the two timeouts
 
 	server, client *tls.Config // nil: in clear
+	dial           dialFunc    // nil: the transport's own
 }
 
 // isInBody reports whether the whole header comes.
@@ -101,7 +102,7 @@ func (s *stall) call(rt http.RoundTripper, req *http.Request, came func()) strin
 }
 
 func (s *stall) base() *http.Transport {
-	base := &http.Transport{TLSClientConfig: s.client}
+	base := &http.Transport{TLSClientConfig: s.client, DialContext: s.dial}
 	if s.ending == "ResponseHeaderTimeout" {
 		base.ResponseHeaderTimeout = s.limit
 	}
@@ -155,10 +156,12 @@ func TestStall(t *testing.T) {
 	all = append(all, stalls(counted+hello, len(counted), post)...)
 	all = append(all, stalls(odd+"hello", len(odd), stream)...)
 	server, client := testnet.TLS(t)
-	for i := range len(all) / 13 { // handshakes take time
+	for i := range len(all) / 13 { // handshakes take time, and connections of the user's own type
 		s := all[i*13]
+		wrapped := s
+		wrapped.dial = dialWrapped
 		s.server, s.client = server, client
-		all = append(all, s)
+		all = append(all, s, wrapped)
 	}
 	var calls sync.WaitGroup
 	places := make(chan struct{}, 100)
