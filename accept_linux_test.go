@@ -410,6 +410,40 @@ func TestPlacementThread(t *testing.T) {
 	}
 }
 
+// TestCloseDuringAccept closes a listener at the moment it accepts, which also ends the group of
+// loops. Accept gets the connection or net.ErrClosed, and there is nothing to report.
+func TestCloseDuringAccept(t *testing.T) {
+	testnet.NoLeaks(t)
+	for round := range 200 {
+		lc := ListenConfig{OnAcceptError: func(err error) { t.Errorf("round %d: OnAcceptError was called with %v", round, err) }}
+		ln := listen(t, lc, "tcp4", "127.0.0.1:0")
+		client, err := net.Dial("tcp4", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				c, err := ln.Accept()
+				if err != nil {
+					wantErr(t, "Accept", err, "accept", net.ErrClosed)
+					return
+				}
+				if got, want := c.RemoteAddr().String(), client.LocalAddr().String(); got != want {
+					t.Errorf("round %d: got a connection from %s, want %s", round, got, want)
+				}
+				c.Close()
+			})
+		}
+		all.Go(func() { ln.Close() })
+		testnet.Within(t, "a round", all.Wait)
+		client.Close()
+		if got := ln.Stats().Backoffs; got != 0 {
+			t.Errorf("round %d: got %d backoffs, want 0", round, got)
+		}
+	}
+}
+
 // TestAcceptAllocs: an Accept allocates the connection, which is two objects, and what makes the garbage
 // collector close it. The loop's table grows now and then.
 func TestAcceptAllocs(t *testing.T) {
