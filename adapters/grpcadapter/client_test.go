@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,6 +127,7 @@ type attemptLog struct {
 	noStats
 	mu     sync.Mutex
 	all    []string    // guarded by mu, as the others
+	errs   []string    // of ends
 	begins []time.Time // of attempts
 	ends   []time.Time
 }
@@ -141,6 +143,7 @@ func (a *attemptLog) HandleRPC(_ context.Context, s stats.RPCStats) {
 		a.all = append(a.all, "delayed")
 	case *stats.End:
 		a.all = append(a.all, fmt.Sprintf("end %v", status.Code(s.Error)))
+		a.errs = append(a.errs, fmt.Sprint(s.Error))
 		a.ends = append(a.ends, s.EndTime)
 	}
 }
@@ -162,6 +165,34 @@ func TestClientRetryEnds(t *testing.T) {
 	}
 	if len(times.begins) != 2 || len(times.ends) != 2 || times.begins[1].Sub(times.ends[0]) < wait {
 		t.Errorf("attempts began at %v and ended at %v, want %v between them", times.begins, times.ends, wait)
+	}
+}
+
+// TestClientRetryFails: for stats handlers the last attempt of a call ends with its own status, which
+// doesn't speak of the others, as with grpc-go.
+func TestClientRetryFails(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := serveEcho(t)
+	const config = `{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":2,"initialBackoff":"0.001s",
+		"maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["UNIMPLEMENTED"]}}]}`
+	var logs [2]attemptLog
+	for i, cc := range []grpc.ClientConnInterface{
+		dialServer(t, lis, grpc.WithStatsHandler(&logs[0]), grpc.WithDefaultServiceConfig(config)),
+		dialClient(t, lis, WithStatsHandler(&logs[1]), WithDefaultServiceConfig(config)),
+	} {
+		for range 10 {
+			logs[i].errs = nil
+			err := cc.Invoke(callContext(t), "/percore.test.None/None", wrapperspb.Bytes(nil), new(wrapperspb.BytesValue))
+			if status.Code(err) != codes.Unimplemented {
+				t.Errorf("client %d: got %v, want Unimplemented", i, err)
+			}
+			if i == 1 || logs[i].errs[0] != "<nil>" { // as grpc-go says if it finds the end when it sends
+				break
+			}
+		}
+	}
+	if got, want := logs[1].errs, logs[0].errs; !slices.Equal(got, want) || len(want) != 2 {
+		t.Errorf("the attempts ended with %q, want %q as with grpc-go", got, want)
 	}
 }
 
