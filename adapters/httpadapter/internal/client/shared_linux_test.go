@@ -166,8 +166,8 @@ func callOwn(t *testing.T, rt http.RoundTripper, url, path string, i int) {
 		trailer += "u"
 	}
 	got, err := io.ReadAll(resp.Body)
-	if i%4 == 0 && err != nil {
-		return // it was cancelled
+	if i%4 == 0 && (err != nil || strings.HasPrefix(want, string(got))) {
+		return // it was cancelled: over TLS the server may answer the part that came before the farewell
 	}
 	if string(got) != want || err != nil || resp.Trailer.Get("T") != trailer {
 		t.Errorf("%s: got %d bytes %.50q, %v, %v; want %d bytes, trailer %q", path, len(got), got, err, resp.Trailer, len(want), trailer)
