@@ -22,35 +22,34 @@ import (
 	"github.com/percore/percore/internal/shared/counters"
 )
 
-// A ClientConfig is what the options of a client amount to. There is no default but
-// DefaultClientConfig's.
+// A ClientConfig holds the options of a client. Only DefaultClientConfig sets defaults.
 type ClientConfig struct {
 	Unary  []grpc.UnaryClientInterceptor  // the first is the outermost
 	Stream []grpc.StreamClientInterceptor // the same
-	Stats  []stats.Handler                // they are called in their order
+	Stats  []stats.Handler                // called in this order
 	Pool   mem.BufferPool
 
 	Creds        credentials.TransportCredentials
 	PerRPC       []credentials.PerRPCCredentials
 	CallOptions  []grpc.CallOption
 	UserAgent    string
-	Accepts      string // the compressors of answers, with commas
+	Accepts      string // the compressors accepted in answers, separated by commas
 	Keepalive    keepalive.ClientParameters
-	HeaderBytes  uint32 // of an answer's header, and of its trailers
+	HeaderBytes  uint32 // limit for an answer's header, and for its trailers
 	StreamWindow int32
 	ConnWindow   int32
 	DisableRetry bool
-	AttemptsMost int // how often a call is tried at most
+	AttemptsMost int // limit of attempts per call
 
 	DisableHealthCheck bool
 
-	// ServiceConfig is used if the resolver brings none; "": there is none.
+	// ServiceConfig is used if the resolver has no service config; "" means no service config.
 	ServiceConfig string
 
 	// Dial connects to an address, as grpc.WithContextDialer documents it.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 
-	Channel channel.Config // without Dial, Build, and what is about service configs
+	Channel channel.Config // NewClient sets Dial, Build, and the fields about service configs
 }
 
 // DefaultClientConfig returns grpc-go's defaults, as far as it has any.
@@ -68,32 +67,32 @@ func DefaultClientConfig() ClientConfig {
 	}
 }
 
-// clientConnWindow is how much may be under way on a connection. As with grpc-go the connection's credit
-// doesn't wait for calls that are not received: they would hold up the others.
+// clientConnWindow is how many bytes may be under way on a connection. As with grpc-go, the credit of
+// the connection doesn't wait for calls that don't receive: they would hold up the others.
 const clientConnWindow = 64 << 20
 
-// A Client makes calls. All methods, its channel's too, are safe for concurrent use.
+// A Client makes calls. Its methods and those of its channel are safe for concurrent use.
 type Client struct {
 	*channel.Channel
 
 	// immutable
 	config             ClientConfig
-	interceptUnary     grpc.UnaryClientInterceptor  // nil: there are none
+	interceptUnary     grpc.UnaryClientInterceptor  // nil without interceptors
 	interceptStream    grpc.StreamClientInterceptor // the same
 	stats              stats.Handler                // the same
 	http               *h2.Client
-	scheme             string   // of the calls
+	scheme             string   // of calls
 	userAgent, accepts h2.Field // the same; accepts has no value if there are no compressors
 	counters           *counters.Set[counter]
 
-	service  atomic.Pointer[serviceConfig] // that calls go by
+	service  atomic.Pointer[serviceConfig] // applies to new calls
 	throttle atomic.Pointer[throttle]      // nil: retries are not throttled
-	pingTime atomic.Int64                  // of connections that are made from now on; 0: they send no PINGs
+	pingTime atomic.Int64                  // for new connections; 0: they send no PINGs
 	closed   atomic.Bool
 	conn     atomic.Pointer[grpc.ClientConn] // see SetConn
 	watch    atomic.Pointer[func()]          // see WatchServiceConfig
 
-	streams context.Context // ends with the client, behind its connections: so do calls without a receiver
+	streams context.Context // ends with the client, after its connections; ends calls without a RecvMsg
 	end     context.CancelFunc
 }
 
@@ -150,7 +149,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// checkCreds returns grpc-go's errors about credentials that don't go together.
+// checkCreds checks that the credentials go together. Its errors are grpc-go's.
 func (c *Client) checkCreds() error {
 	if c.config.Creds.Info().SecurityProtocol != "insecure" {
 		return nil
@@ -171,8 +170,8 @@ func (c *Client) httpConfig() h2.ClientConfig {
 		HeaderFields: headerFields,
 		StreamWindow: int(c.config.StreamWindow),
 		ConnWindow:   int(c.config.ConnWindow),
-		BeginTimeout: time.Hour, // the context of dial is for that
-		WriteTimeout: -1,        // keepalive is for that, as in grpc-go
+		BeginTimeout: time.Hour, // the context of dial limits it
+		WriteTimeout: -1,        // keepalive limits it, as in grpc-go
 		State:        connState,
 
 		CreditOnReceipt: true,
@@ -198,7 +197,7 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 	return c.unary(ctx, method, args, reply, opts)
 }
 
-// callOptions puts the defaults before the call's own. An interceptor may append to them.
+// callOptions returns the default options followed by opts. An interceptor may append to them.
 func (c *Client) callOptions(opts []grpc.CallOption) []grpc.CallOption {
 	if defaults := c.config.CallOptions; len(defaults) > 0 {
 		return append(slices.Clip(defaults), opts...)
@@ -206,7 +205,7 @@ func (c *Client) callOptions(opts []grpc.CallOption) []grpc.CallOption {
 	return opts
 }
 
-// unary makes a unary call behind the interceptors.
+// unary makes a unary call, after the interceptors.
 func (c *Client) unary(ctx context.Context, method string, args, reply any, opts []grpc.CallOption) error {
 	s, err := c.newStream(ctx, unaryDesc, method, opts)
 	if err != nil {
@@ -224,7 +223,7 @@ func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	return c.stream(ctx, desc, method, opts)
 }
 
-// stream begins a stream behind the interceptors.
+// stream begins a stream, after the interceptors.
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, method string, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := c.newStream(ctx, desc, method, opts)
 	if err != nil {
@@ -243,7 +242,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// AttemptsMost returns how often a call is tried at most.
+// AttemptsMost returns the limit of attempts per call.
 func (c *Client) AttemptsMost() int { return c.config.AttemptsMost }
 
 // Stats returns the metrics of the attempts of calls, and of HTTP/2.
@@ -251,17 +250,17 @@ func (c *Client) Stats() (Stats, h2.ClientStats) {
 	return sums(c.counters.Sums()).stats(), c.http.Stats()
 }
 
-// setServiceConfig makes later calls use the config. The tokens of retries start again, as in grpc-go.
+// setServiceConfig makes later calls use the config. It resets the retry tokens, as in grpc-go.
 func (c *Client) setServiceConfig(to *serviceConfig) {
 	c.service.Store(to)
 	c.throttle.Store(to.newThrottle())
 	if f := c.watch.Load(); f != nil {
-		go (*f)() // it may wait, and the channel's lock is held
+		go (*f)() // f may wait, and the caller holds the channel's lock
 	}
 }
 
-// WatchServiceConfig calls f, and again, on a goroutine of its own, after each change of the service
-// config. A client has one f: the last one.
+// WatchServiceConfig calls f now, and on its own goroutine after each change of the service config. A
+// later f replaces an earlier one.
 func (c *Client) WatchServiceConfig(f func()) {
 	c.watch.Store(&f)
 	f()

@@ -13,18 +13,18 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// This file understands what a server answers, in grpc-go's words.
+// This file parses the answers of servers. The texts of errors are grpc-go's.
 
-// answerParser understands the fields of a header or of trailers.
+// answerParser parses the fields of a header or of trailers.
 type answerParser struct {
 	isGRPC      bool
-	contentType string // why it isn't
+	contentType string // why isGRPC is false
 	encoding    string
 	code        codes.Code
 	message     string
-	wrong       string         // the last field that is malformed
-	malformed   *status.Status // of a grpc-status that is no number
-	keeps       bool           // md is wanted
+	wrong       string         // describes the last malformed field
+	malformed   *status.Status // set if grpc-status is not a number
+	keeps       bool           // collect md
 	md          metadata.MD
 }
 
@@ -84,7 +84,7 @@ func (p *answerParser) add(name, value string) {
 
 var okStatus = status.New(codes.OK, "")
 
-// status returns the status that the fields say, with its details.
+// status returns the status in the fields, with its details.
 func (p *answerParser) status() *status.Status {
 	if p.code == codes.OK && p.message == "" && p.md[detailsName] == nil {
 		return okStatus
@@ -103,7 +103,7 @@ func (p *answerParser) status() *status.Status {
 	return status.New(p.code, p.message)
 }
 
-// codeOf returns the code of a table for a key: Unknown if it has none.
+// codeOf returns the code of a key in a table, or Unknown if the table doesn't have the key.
 func codeOf[K comparable](table map[K]codes.Code, key K) codes.Code {
 	if code, ok := table[key]; ok {
 		return code
@@ -111,7 +111,7 @@ func codeOf[K comparable](table map[K]codes.Code, key K) codes.Code {
 	return codes.Unknown
 }
 
-// codeOfHTTP are the codes of answers that are not gRPC's.
+// codeOfHTTP maps the HTTP status of an answer that isn't gRPC to a code.
 var codeOfHTTP = map[int]codes.Code{
 	http.StatusBadRequest:         codes.Internal,
 	http.StatusUnauthorized:       codes.Unauthenticated,
@@ -123,7 +123,7 @@ var codeOfHTTP = map[int]codes.Code{
 	http.StatusGatewayTimeout:     codes.Unavailable,
 }
 
-// codeOfReset are the codes of streams that a server has reset.
+// codeOfReset maps the error code of a server's RST_STREAM to a code.
 var codeOfReset = map[h2.ErrCode]codes.Code{
 	h2.NoError: codes.Internal, h2.ProtocolError: codes.Internal, h2.InternalError: codes.Internal,
 	h2.FlowControlError: codes.ResourceExhausted, h2.SettingsTimeout: codes.Internal, h2.StreamClosed: codes.Internal,

@@ -26,8 +26,8 @@ import (
 
 // attempt is one stream of a call.
 //
-// The answer is understood in two steps: the header, and the end. The goroutine that receives takes
-// both, unless the sending goroutine has to know the outcome.
+// The answer is parsed in two steps: the header, and the end. The receiving goroutine does both,
+// unless the sending goroutine needs the outcome.
 //
 //	answered  bare   ended  meaning
 //	false     false  nil    the header has not come
@@ -37,29 +37,29 @@ import (
 //	                        it, or could not be opened
 type attempt struct {
 	call   *clientCall
-	ctx    context.Context // the call's, with what the stats handler has put there
+	ctx    context.Context // the call's context as the stats handler has tagged it
 	began  time.Time
 	stream h2.Stream
-	conn   *clientConn // the last that was picked
+	conn   *clientConn // the last connection picked
 	opened bool
 
-	in messages // of the goroutine that receives
+	in messages // used by the receiving goroutine only
 
-	mu sync.Mutex // held while the header is waited for; behind the call's
+	mu sync.Mutex // held while waiting for the header; locked after the call's mu
 
 	// guarded by mu
 	answered, bare bool
-	undo           func() bool // stops the cancelling of the stream with the context; nil: it can't end
+	undo           func() bool // stops cancelling the stream with ctx; nil if ctx can't end
 	cancels        bool        // undo came too late
-	unserved       bool        // the server has not seen it
+	unserved       bool        // the server has not seen the call
 	ended          *status.Status
-	headerFields   []h2.Field  // nil: there is none
-	header         metadata.MD // made of them when it is asked for
+	headerFields   []h2.Field  // nil without a header
+	header         metadata.MD // made from headerFields on demand
 	trailer        metadata.MD
 
 	finished bool // guarded by the call's mu
 
-	failed atomic.Pointer[status.Status] // what finish got, before it has closed the stream
+	failed atomic.Pointer[status.Status] // the status given to finish; set before the stream is closed
 }
 
 // begin makes an attempt of a call.
@@ -78,7 +78,7 @@ func (a *attempt) begin(s *clientCall, transparent bool) {
 	}
 }
 
-// beginAgain replaces an attempt whose connection has not taken the stream. Only stats handlers see it.
+// beginAgain restarts an attempt whose connection took no stream. Only stats handlers see it.
 func (a *attempt) beginAgain() {
 	a.tellEnd(errDraining)
 	a.begin(a.call, true)
@@ -95,8 +95,8 @@ func (a *attempt) tellEnd(st *status.Status) {
 	}
 }
 
-// send sends something, and the header before it. The error is io.EOF if the stream has ended, or a
-// status.
+// send sends op, after the header if that is still to be sent. The error is io.EOF if the stream has
+// ended, or a status.
 func (a *attempt) send(op *sending) error {
 	m := memories.Get().(*memory)
 	defer m.release()
@@ -121,13 +121,13 @@ func (a *attempt) send(op *sending) error {
 		}
 	}
 	if len(p.first) == 0 && !op.last {
-		if a.call.desc.ClientStreams { // the request of the others follows at once
-			_ = a.stream.Flush() // an error comes with what is done next
+		if a.call.desc.ClientStreams { // other calls send their request at once
+			_ = a.stream.Flush() // the next operation returns the error
 		}
 		return nil
 	}
 	if !sent && p.send(&a.stream, h2.Message{End: op.last}) != nil {
-		return io.EOF // what is received says why
+		return io.EOF // receiving tells why
 	}
 	if len(p.first) > 0 {
 		of.sent(a.conn.counts, a.call.client.stats, a.ctx, true)
@@ -135,26 +135,26 @@ func (a *attempt) send(op *sending) error {
 	return nil
 }
 
-// notOpened ends an attempt that has no stream. The user may go on to call its methods if it was to
-// replace another one.
+// notOpened ends an attempt that has no stream. If the attempt was a retry, the user may still call
+// its methods.
 func (a *attempt) notOpened(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.answered, a.bare, a.ended = true, true, status.Convert(err)
 }
 
-// known reports whether the outcome is known, and whether it came without a message.
+// known reports whether the outcome is known (ended), and whether it came without a message (bare).
 func (a *attempt) known() (bare, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.bare, a.ended != nil
 }
 
-// openBytes is the length of the longest message that goes with the header: h2 sends it without waiting.
+// openBytes is the longest message, in bytes, sent with the header: h2 sends it without waiting.
 const openBytes = 8 << 10
 
-// open opens the stream. It sends p, with the end if that is the last message, if that is short and the
-// server takes it at once; else the header waits for what is sent next. The error is a status.
+// open opens the stream. If p is short and the server takes it at once, open sends p too, and the end
+// if last is set. Otherwise the header waits for the next message. The error is a status.
 func (a *attempt) open(m *memory, p *pieces, last bool) (sent bool, err error) {
 	s := a.call
 	msg := h2.Message{Hold: true}
@@ -189,7 +189,7 @@ func (a *attempt) open(m *memory, p *pieces, last bool) (sent bool, err error) {
 		case errors.Is(err, h2.ErrLeaving) && s.pinned != nil:
 			return false, status.Error(codes.Canceled, "the provided transport is no longer valid to use")
 		case errors.Is(err, h2.ErrLeaving):
-			a.conn.link.Ended(a.conn.hc.Answered()) // it isn't picked again
+			a.conn.link.Ended(a.conn.hc.Answered()) // so that it isn't picked again
 			a.beginAgain()
 		case a.ctx.Err() != nil:
 			return false, status.FromContextError(a.ctx.Err()).Err()
@@ -199,7 +199,8 @@ func (a *attempt) open(m *memory, p *pieces, last bool) (sent bool, err error) {
 	}
 }
 
-// pick sets the connection. blocked says that it may have had to wait for one. The error is a status.
+// pick sets the connection. blocked reports whether pick may have waited for one. The error is a
+// status.
 func (a *attempt) pick() (blocked bool, err error) {
 	s := a.call
 	if s.pinned != nil {
@@ -217,11 +218,11 @@ func (a *attempt) pick() (blocked bool, err error) {
 	return blocked, nil
 }
 
-// begun is for a stream that was opened.
+// begun records that the stream was opened.
 func (a *attempt) begun(sh stats.Handler, authority string) {
 	a.opened = true
 	a.conn.counts.Add(countStarted, 1)
-	if sh != nil { // which looks for the peer there
+	if sh != nil { // it looks for the peer in ctx
 		a.ctx = peer.NewContext(a.ctx, &a.conn.peer)
 	}
 	if a.ctx.Done() != nil {
@@ -247,11 +248,11 @@ func (a *attempt) begun(sh stats.Handler, authority string) {
 	sh.HandleRPC(a.ctx, header)
 }
 
-// authorityField is a field that grpc-go has since 1.85.
+// authorityField is in grpc-go since 1.85.
 var authorityField, hasAuthority = reflect.TypeFor[stats.OutHeader]().FieldByName("Authority")
 
-// cancelled is for a context that has ended. RecvMsg returns that, and finishes the call. A stream may
-// have no RecvMsg under way, so its call is finished here.
+// cancelled resets the stream when the context ends. RecvMsg then returns the error and finishes the
+// call. A streaming call may have no RecvMsg under way, so cancelled finishes it here.
 func (a *attempt) cancelled() {
 	a.stream.Reset(h2.Cancel)
 	if a.call.desc != unaryDesc {
@@ -259,11 +260,11 @@ func (a *attempt) cancelled() {
 	}
 }
 
-// awaitBytes is how much of the message of a unary call is waited for at once.
+// awaitBytes is how many bytes of a unary call's message recv waits for at once.
 const awaitBytes = 32 << 10
 
-// awaitHeader waits for the header of the answer. The error is the outcome of the stream, io.EOF for
-// success, if there is none.
+// awaitHeader waits for the header of the answer. If no header comes, the error is the outcome of the
+// stream: io.EOF for success, or a status.
 func (a *attempt) awaitHeader() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -273,7 +274,7 @@ func (a *attempt) awaitHeader() error {
 func (a *attempt) awaitHeaderLocked() error {
 	if !a.answered {
 		if d := a.call.desc; d != unaryDesc && !d.ClientStreams {
-			_ = a.stream.Flush() // its request may not have been sent, against the rules
+			_ = a.stream.Flush() // the caller may have broken the rules and not sent the request
 		}
 		answer, err := a.stream.Answer()
 		a.answered = true
@@ -298,7 +299,7 @@ func endedError(st *status.Status) error {
 	return st.Err()
 }
 
-// takeHeader understands the header of the answer.
+// takeHeader parses the header of the answer.
 func (a *attempt) takeHeader(answer *h2.Answer) {
 	var p answerParser
 	p.parse(answer.Fields, answer.End)
@@ -326,7 +327,7 @@ func (a *attempt) takeHeader(answer *h2.Answer) {
 	a.stream.Reset(h2.ProtocolError)
 }
 
-// takeTrailers understands the end of an answer.
+// takeTrailers sets the outcome and the trailers from the end of an answer.
 func (a *attempt) takeTrailers(p *answerParser) {
 	switch {
 	case p.malformed != nil:
@@ -342,10 +343,10 @@ func (a *attempt) takeTrailers(p *answerParser) {
 	}
 }
 
-// notGRPCBytes is how much of an answer that is not gRPC's goes into the status, as in grpc-go.
+// notGRPCBytes is how many bytes of an answer that isn't gRPC go into the status, as in grpc-go.
 const notGRPCBytes = 1024
 
-// notGRPC returns the status of an answer that is not gRPC's.
+// notGRPC returns the status for an answer that isn't gRPC.
 func (a *attempt) notGRPC(answer *h2.Answer, contentType string) *status.Status {
 	code := codeOf(codeOfHTTP, answer.Status)
 	text := fmt.Sprintf("unexpected HTTP status code received from server: %d (%s); %s", answer.Status, http.StatusText(answer.Status), contentType)
@@ -360,8 +361,8 @@ func (a *attempt) notGRPC(answer *h2.Answer, contentType string) *status.Status 
 	return status.New(code, text)
 }
 
-// recv receives a message, or what is behind the last one if v is nothing. The error is the outcome of
-// the stream: io.EOF for success, or a status.
+// recv receives a message into v. If v is nothing, recv expects the end of the stream. The error is
+// the outcome of the stream: io.EOF for success, or a status.
 func (a *attempt) recv(v any) error {
 	if err := a.awaitHeader(); err != nil {
 		return a.checkReceived(err)
@@ -395,11 +396,11 @@ func (a *attempt) recv(v any) error {
 	return nil
 }
 
-// exchange sends the message of a unary call, and receives the answer. The server's status is behind
-// that: once the message is there, the call is not tried again.
+// exchange sends the message of a unary call and receives the answer. The server's status follows the
+// message: once the message has come, the call is not retried.
 func (a *attempt) exchange(op *sending, reply any) error {
 	s := a.call
-	if err := a.send(op); err != nil && err != io.EOF { // which recv finds out
+	if err := a.send(op); err != nil && err != io.EOF { // recv returns the status for io.EOF
 		return err
 	}
 	if op.of.compressedLength > s.info.retryMost {
@@ -415,7 +416,7 @@ func (a *attempt) exchange(op *sending, reply any) error {
 	return onlyOne(a.recv(nothing))
 }
 
-// checkReceived returns another error if a call of one answer has succeeded without it.
+// checkReceived returns err, or a status if a call that expects one message has succeeded without it.
 func (a *attempt) checkReceived(err error) error {
 	if err == io.EOF && !a.call.desc.ServerStreams && !a.call.received {
 		return status.Error(codes.Internal, "cardinality violation: received no response message from non-server-streaming RPC")
@@ -423,7 +424,7 @@ func (a *attempt) checkReceived(err error) error {
 	return err
 }
 
-// takeEndLocked understands the end of an answer whose body has ended.
+// takeEndLocked parses the trailers of an answer whose body has ended.
 func (a *attempt) takeEndLocked() {
 	if a.ended != nil {
 		return
@@ -460,8 +461,7 @@ func (a *attempt) limits() (pool mem.BufferPool, most int) {
 	return a.call.client.config.Pool, a.call.info.receiveMost
 }
 
-// outcome returns the status of a stream that has ended, or that takes nothing more. It may wait for the
-// end.
+// outcome returns the status of a stream that has ended or takes no more. It may wait for the end.
 func (a *attempt) outcome() *status.Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -485,14 +485,14 @@ func (a *attempt) statusOf(err error) *status.Status {
 	return status.Convert(err)
 }
 
-// headerMD returns the header, or nil if there is none yet.
+// headerMD returns the header, or nil if it has not come.
 func (a *attempt) headerMD() metadata.MD {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.headerLocked()
 }
 
-// trailerMD returns the trailers. It is never nil: as with grpc-go, callers may add to it.
+// trailerMD returns the trailers, never nil: as with grpc-go, callers may add to them.
 func (a *attempt) trailerMD() metadata.MD {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -502,7 +502,7 @@ func (a *attempt) trailerMD() metadata.MD {
 	return a.trailer
 }
 
-// headerLocked returns the header, or nil if there is none. Most callers don't ask for it.
+// headerLocked returns the header, or nil if it has not come. Most callers don't need it.
 func (a *attempt) headerLocked() metadata.MD {
 	if a.header == nil && a.headerFields != nil {
 		var p answerParser
@@ -542,7 +542,7 @@ func (a *attempt) failure(err error) *status.Status {
 	return status.New(codes.Internal, err.Error())
 }
 
-// finish ends an attempt whose outcome is known. It does nothing the second time.
+// finish ends the attempt with its outcome. Calls after the first do nothing.
 func (a *attempt) finish(st *status.Status) {
 	if a.finished {
 		return
@@ -550,7 +550,7 @@ func (a *attempt) finish(st *status.Status) {
 	a.finished = true
 	if a.opened {
 		a.failed.Store(st)
-		a.stream.Close() // before mu, which others hold while they wait for the stream
+		a.stream.Close() // before locking mu, which others hold while they wait for the stream
 		a.conn.counts.Add(ended(st.Code()), 1)
 		a.mu.Lock()
 		if a.undo != nil {

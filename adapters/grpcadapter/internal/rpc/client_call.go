@@ -22,7 +22,7 @@ import (
 // unaryDesc is the description of all unary calls.
 var unaryDesc = &grpc.StreamDesc{}
 
-// clientCall is a call of a Client. It makes attempts, one after the other, until one doesn't fail.
+// clientCall is a call of a Client. It makes one attempt after the other until an attempt succeeds.
 //
 //	committed  finished  meaning                                             leaves by
 //	false      false     a failure may be answered with another attempt;     the first answer, too long messages,
@@ -30,50 +30,50 @@ var unaryDesc = &grpc.StreamDesc{}
 //	true       false     the attempt is the last one                         finish
 //	true       true      the outcome is known                                (final)
 //
-// The header of a method with one request waits for it, so that both go in one piece.
+// If the method takes one request, the header waits for it, and both are sent together.
 type clientCall struct {
 	// immutable
 	client  *Client
 	ctx     context.Context
 	md      metadata.MD        // of ctx
-	cancel  context.CancelFunc // nil: the context is the caller's
+	cancel  context.CancelFunc // nil if ctx is the caller's
 	method  string
 	desc    *grpc.StreamDesc
 	opts    []grpc.CallOption
 	info    *callInfo
 	config  *methodConfig
-	delayed bool        // by resolving the name
-	pinned  *clientConn // the only connection that it may use; nil: it may use any
+	delayed bool        // resolving the name took time
+	pinned  *clientConn // the only connection the call may use; nil: any
 
-	out messages // how messages are sent; of the goroutine that sends
+	out messages // how messages are sent; used by the sending goroutine only
 
-	told atomic.Bool // that the call has finished
+	told atomic.Bool // the end of the call was reported
 
-	sentLast bool // of the goroutine that sends
-	received bool // a message; of the goroutine that receives
+	sentLast bool // used by the sending goroutine only
+	received bool // a message was; used by the receiving goroutine only
 
 	mu sync.Mutex
 
 	// guarded by mu
-	attempt       *attempt // nil: none was begun
+	attempt       *attempt // nil before the first
 	kept          []sending
 	keptBytes     int
 	committed     bool
 	finished      bool
-	tried         bool        // there was an attempt before this one
-	retries       int         // that the policy has caused
-	sincePushback int         // of these, since the server has said when
-	leave         func() bool // the streams that end with the client; nil: it isn't there
+	tried         bool        // attempt is not the first
+	retries       int         // made because of the policy
+	sincePushback int         // retries since the last pushback of the server
+	leave         func() bool // undoes endWithClient; nil if it wasn't called
 
-	first attempt // memory of the first one
+	first attempt // memory for the first attempt
 }
 
-// A sending is something to send: a message, the end, or nothing but the header.
+// A sending is a message, the end, both, or only the header.
 type sending struct {
-	message any // if encodes is set
+	message any // set if encodes is
 	pieces
 	of      payload
-	encodes bool // of a unary call: the message is encoded for each attempt
+	encodes bool // in a unary call, each attempt encodes the message
 	last    bool
 }
 
@@ -101,7 +101,7 @@ func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	switch t := s.config.timeout; {
 	case t != nil && *t >= 0:
 		s.ctx, s.cancel = context.WithTimeout(ctx, *t)
-	case desc != unaryDesc: // whose context isn't seen
+	case desc != unaryDesc: // the user of a unary call doesn't see its context
 		s.ctx, s.cancel = context.WithCancel(ctx)
 	}
 	if desc != unaryDesc {
@@ -114,7 +114,7 @@ func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	return s, nil
 }
 
-// heedOptions sets what the options and the service config say.
+// heedOptions applies the call options and the service config.
 func (s *clientCall) heedOptions() (err error) {
 	if s.info, err = callInfoOf(s.opts, s.config); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *clientCall) heedOptions() (err error) {
 	return nil
 }
 
-// exchange makes a unary call. Another one may have the memory of s from then on.
+// exchange makes a unary call. Afterwards another call may use the memory of s.
 func (s *clientCall) exchange(args, reply any) error {
 	op := sending{message: args, encodes: true, last: true}
 	err := s.withRetry(func(a *attempt) error { return a.exchange(&op, reply) }, s.commitLocked)
@@ -137,7 +137,7 @@ func (s *clientCall) exchange(args, reply any) error {
 	return err
 }
 
-// unaryCalls is memory of calls.
+// unaryCalls recycles the memory of unary calls.
 var unaryCalls = sync.Pool{New: func() any { return new(clientCall) }}
 
 func newCall(desc *grpc.StreamDesc) *clientCall {
@@ -147,8 +147,8 @@ func newCall(desc *grpc.StreamDesc) *clientCall {
 	return new(clientCall)
 }
 
-// release lets another call have the memory of a unary call that has finished, unless something else may
-// know it: another attempt, the end of the context, a codec that got a message in memory of the attempt.
+// release recycles the memory of a finished unary call, unless it may still be in use: by another
+// attempt, by the end of the context, or by a codec that got a message in the memory of the attempt.
 func (s *clientCall) release() {
 	a := &s.first
 	if s.attempt == a && !s.tried && a.opened && !a.cancels && a.in.slot[0] == nil && a.stream.Release() {
@@ -157,7 +157,7 @@ func (s *clientCall) release() {
 	}
 }
 
-// endWithClient makes the end of the client finish a stream, which may have no RecvMsg under way.
+// endWithClient finishes a stream when the client ends, since no RecvMsg may be under way to do it.
 func (s *clientCall) endWithClient() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,8 @@ func (s *clientCall) stop() {
 	}
 }
 
-// tellFinished is for a call whose outcome is known; nil is success. It does nothing the second time.
+// tellFinished reports the outcome of the call to its options; nil is success. Calls after the first
+// do nothing.
 func (s *clientCall) tellFinished(err error) {
 	if s.told.Swap(true) {
 		return
@@ -204,8 +205,8 @@ func (s *clientCall) newAttempt(transparent bool) (*attempt, error) {
 //lint:ignore SA1019 programs compare with it
 var errClientClosing = grpc.ErrClientConnClosing
 
-// withRetry calls do with the attempt, and with each attempt that replaces it after a failure. It calls
-// done, with mu held, when do has succeeded.
+// withRetry calls do with the current attempt, and again with each attempt that replaces it after a
+// failure. When do has succeeded, withRetry calls done with mu held.
 func (s *clientCall) withRetry(do func(*attempt) error, done func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +225,7 @@ func (s *clientCall) withRetry(do func(*attempt) error, done func()) error {
 		}
 		switch {
 		case a != s.attempt:
-			continue // the other goroutine has begun another one
+			continue // the other goroutine has begun a new attempt
 		case err == nil, err == io.EOF && a.outcome().Code() == codes.OK:
 			done()
 			return err
@@ -235,17 +236,17 @@ func (s *clientCall) withRetry(do func(*attempt) error, done func()) error {
 	}
 }
 
-// unlocked calls do without mu. mu is held again even if do panics, as codecs and credentials may:
-// the caller may recover from that.
+// unlocked calls do without mu. It locks mu again even if do panics, as codecs and credentials may:
+// the caller may recover.
 func (s *clientCall) unlocked(do func() error) error {
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	return do()
 }
 
-// retryLocked makes other attempts until one has come as far as a, which has failed with failure. It
-// returns the error of the call if there must be none. If the last attempt has ended while all was sent
-// again, what is to be done next finds out how.
+// retryLocked replaces a, which has failed with failure. It makes attempts until one has sent again
+// all that a had sent. It returns the error of the call if no other attempt is allowed. If the last
+// attempt ends while it sends again, the next operation returns how.
 func (s *clientCall) retryLocked(a *attempt, failure error) error {
 	for {
 		transparent, err := s.mayRetryLocked(a, failure)
@@ -270,7 +271,7 @@ func (s *clientCall) retryLocked(a *attempt, failure error) error {
 	}
 }
 
-// replayLocked sends again what was sent.
+// replayLocked sends everything again that earlier attempts have sent.
 func (s *clientCall) replayLocked(a *attempt) error {
 	for i := range s.kept {
 		if err := a.send(&s.kept[i]); err != nil {
@@ -280,9 +281,9 @@ func (s *clientCall) replayLocked(a *attempt) error {
 	return nil
 }
 
-// mayRetryLocked returns the error of the call if there must be no other attempt after a has failed
-// with failure. It ends a, and waits as long as the policy says. transparent says that the server has
-// not seen the call. The order of the checks is grpc-go's.
+// mayRetryLocked decides whether another attempt may follow a, which has failed with failure. If not,
+// it returns the error of the call. Otherwise it ends a and waits as long as the policy says.
+// transparent reports that the server has not seen the call. The order of the checks is grpc-go's.
 func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool, err error) {
 	if s.finished || s.committed {
 		return false, failure
@@ -310,7 +311,7 @@ func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool
 	case throttle.failed():
 		return false, failure
 	case s.retries+1 >= policy.attempts:
-		a.finish(st) // which is not the call's
+		a.finish(st) // the status of the call is another one
 		return false, fmt.Errorf("max retries exhausted: failed after %d attempts: %w", s.retries+1, failure)
 	}
 	wait := pushback
@@ -332,14 +333,14 @@ func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool
 	}
 }
 
-// wait returns how long to wait before another attempt, a fifth more or less.
+// wait returns how long to wait before the next attempt, with 20 % of jitter either way.
 func (p *retryPolicy) wait(retries int) time.Duration {
 	d := min(float64(p.first)*math.Pow(p.multiplier, float64(retries)), float64(p.most))
 	return time.Duration(d * (0.8 + 0.4*rand.Float64()))
 }
 
-// pushbackOf returns when the server says to try again. ok is false if it says that there must be no
-// other attempt.
+// pushbackOf returns how long the server wants the client to wait before a retry; has reports whether
+// the server says so. ok is false if the server forbids retries.
 func pushbackOf(trailer metadata.MD) (wait time.Duration, has, ok bool) {
 	values := trailer["grpc-retry-pushback-ms"]
 	switch len(values) {
@@ -352,7 +353,7 @@ func pushbackOf(trailer metadata.MD) (wait time.Duration, has, ok bool) {
 	return 0, false, false
 }
 
-// commitLocked makes the attempt the last one.
+// commitLocked makes the current attempt the last one.
 func (s *clientCall) commitLocked() { s.committed, s.kept = true, nil }
 
 func (s *clientCall) commit() {
@@ -361,7 +362,7 @@ func (s *clientCall) commit() {
 	s.commitLocked()
 }
 
-// keepLocked keeps what was sent for another attempt.
+// keepLocked keeps op for another attempt.
 func (s *clientCall) keepLocked(op sending) {
 	if s.committed {
 		return
@@ -376,7 +377,7 @@ func (s *clientCall) keepLocked(op sending) {
 	s.kept = append(s.kept, op)
 }
 
-// send sends something. The error is io.EOF if the outcome of the call is known.
+// send sends op. The error is io.EOF if the outcome of the call is known.
 func (s *clientCall) send(op sending) error {
 	return s.withRetry(func(a *attempt) error { return a.send(&op) }, func() { s.keepLocked(op) })
 }
@@ -413,7 +414,7 @@ func (s *clientCall) sendMsg(v any) error {
 	return s.send(op)
 }
 
-// isCommitted reports whether the attempt is the last one.
+// isCommitted reports whether the current attempt is the last one.
 func (s *clientCall) isCommitted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -429,7 +430,7 @@ func (s *clientCall) encode(v any, m *memory) (encoded, error) {
 func (s *clientCall) CloseSend() error {
 	if !s.sentLast {
 		s.sentLast = true
-		_ = s.send(sending{last: true}) // the error comes with what is received
+		_ = s.send(sending{last: true}) // RecvMsg returns the error
 	}
 	return nil
 }
@@ -442,7 +443,7 @@ func (s *clientCall) RecvMsg(v any) error {
 	return s.recvMsg(v)
 }
 
-// recvMsg receives a message. The error is io.EOF behind the last one of a call that has succeeded.
+// recvMsg receives a message. The error is io.EOF after the last message of a successful call.
 func (s *clientCall) recvMsg(v any) error {
 	err := s.leftErr()
 	if err == nil {
@@ -454,8 +455,8 @@ func (s *clientCall) recvMsg(v any) error {
 	return err
 }
 
-// leftErr returns the error of a call whose context has ended, if the call has not: it is ended on
-// another goroutine, and an answer may come first.
+// leftErr returns an error if the context has ended but the call has not: another goroutine ends the
+// call, and an answer may come first.
 func (s *clientCall) leftErr() error {
 	ended := s.ctx.Err()
 	if ended == nil {
@@ -469,7 +470,7 @@ func (s *clientCall) leftErr() error {
 	return status.FromContextError(ended).Err()
 }
 
-// recvLast receives the only message of an answer, and the status behind it.
+// recvLast receives the only message of an answer, and the status after it.
 func (s *clientCall) recvLast(v any) error {
 	if err := s.recvMsg(v); err != nil {
 		return err
@@ -481,7 +482,8 @@ func (s *clientCall) recvLast(v any) error {
 	return err
 }
 
-// onlyOne returns the error of a call of one message, from what was received behind that.
+// onlyOne returns the error of a call that expects one message. err is the result of receiving after
+// that message.
 func onlyOne(err error) error {
 	switch err {
 	case io.EOF:
@@ -492,10 +494,10 @@ func onlyOne(err error) error {
 	return err
 }
 
-// nothing is for a message that there must not be: it is not decoded.
+// nothing is the target for a message that must not come: it is not decoded.
 var nothing = new(struct{})
 
-// Header implements [grpc.ClientStream]. As with grpc-go, it is nil without an error if there is none.
+// Header implements [grpc.ClientStream]. As with grpc-go, it returns nil, nil if no header has come.
 func (s *clientCall) Header() (md metadata.MD, _ error) {
 	err := s.withRetry(func(a *attempt) error {
 		err := a.awaitHeader()
@@ -503,7 +505,7 @@ func (s *clientCall) Header() (md metadata.MD, _ error) {
 		return err
 	}, s.commitLocked)
 	if err == nil && md == nil {
-		err = io.EOF // it has ended with success
+		err = io.EOF // the call has ended with success
 	}
 	if err != nil {
 		s.finish(err)

@@ -8,20 +8,20 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// An interceptor may hand its call to another *grpc.ClientConn than it got. That may be one of another
-// Client, or grpc-go's own.
+// An interceptor may pass its call to another *grpc.ClientConn than it got. It may belong to another
+// Client, or to grpc-go.
 
-// clientsOf has the clients by their ClientConns, until they are closed.
+// clientsOf maps each ClientConn to its client, until the client is closed.
 var clientsOf sync.Map // of *grpc.ClientConn to *Client
 
-// SetConn sets the client's ClientConn, which interceptors get. It must be called before the first call,
-// if there are interceptors.
+// SetConn sets the ClientConn that interceptors get. With interceptors, it must be called before the
+// first call.
 func (c *Client) SetConn(cc *grpc.ClientConn) {
 	c.conn.Store(cc)
 	clientsOf.Store(cc, c)
 }
 
-// behind returns the client whose ClientConn is cc; nil: it is grpc-go's own.
+// behind returns the client of cc, or nil if cc is grpc-go's own.
 func (c *Client) behind(cc *grpc.ClientConn) *Client {
 	if cc == c.conn.Load() {
 		return c
@@ -52,7 +52,7 @@ func (c *Client) streamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 }
 
 // ofGRPC returns the functions that make the calls of a grpc.ClientConn without its interceptors.
-// grpc-go gives them to interceptors only, so two calls that make nothing else fetch them.
+// grpc-go gives them to interceptors only, so two calls are made just to get them.
 var ofGRPC = sync.OnceValues(func() (invoke grpc.UnaryInvoker, streamer grpc.Streamer) {
 	cc, err := grpc.NewClient("passthrough:///", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, its grpc.UnaryInvoker, _ ...grpc.CallOption) error {

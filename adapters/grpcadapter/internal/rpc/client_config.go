@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 )
 
-// This file understands service configs as grpc-go does. Of the policies of load balancing there are
-// pick_first and round_robin; the first of a list that is known counts.
+// This file parses service configs as grpc-go does. The load balancing policies are pick_first and
+// round_robin; the first known policy of a list counts.
 
-// A serviceConfig is what a resolver says about how calls are made.
+// A serviceConfig tells how calls are made. It usually comes from the resolver.
 type serviceConfig struct {
 	serviceconfig.Config
 
@@ -26,25 +26,25 @@ type serviceConfig struct {
 	shuffles bool                     // pick_first shuffles the addresses
 	methods  map[string]*methodConfig // by "/service/method", "/service/", or "" for all
 	throttle *throttlePolicy          // nil: retries are not throttled
-	health   *healthConfig            // nil: nothing is checked
+	health   *healthConfig            // nil: no health checks
 }
 
-// A healthConfig names the service whose health counts for the whole server: see client_health.go.
+// A healthConfig names the service whose health counts for the whole server; see client_health.go.
 type healthConfig struct{ ServiceName string }
 
-// A methodConfig is what it says about a method.
+// A methodConfig is the part of a serviceConfig for one method.
 type methodConfig struct {
 	waitForReady              *bool
 	timeout                   *time.Duration
 	requestMost, responseMost *int
 	retry                     *retryPolicy // nil: the call is tried once
 
-	plain atomic.Pointer[callInfo] // of calls without options; nil: there was none
+	plain atomic.Pointer[callInfo] // for calls without options; nil before the first such call
 }
 
-// A retryPolicy says how a call is tried again.
+// A retryPolicy tells how calls are retried.
 type retryPolicy struct {
-	attempts      int // with the first one
+	attempts      int // including the first
 	first, most   time.Duration
 	multiplier    float64
 	retryableCode map[codes.Code]bool
@@ -52,7 +52,7 @@ type retryPolicy struct {
 
 type throttlePolicy struct{ MaxTokens, TokenRatio float64 }
 
-// jsonDuration is a duration of protobuf's JSON: "1.5s".
+// jsonDuration is a duration in protobuf's JSON format, such as "1.5s".
 type jsonDuration time.Duration
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -73,7 +73,7 @@ func (d *jsonDuration) UnmarshalJSON(p []byte) error {
 	return nil
 }
 
-// jsonService is a service config as it is written.
+// jsonService is the JSON form of a service config.
 type jsonService struct {
 	LoadBalancingPolicy *string
 	LoadBalancingConfig *[]map[string]json.RawMessage
@@ -95,10 +95,10 @@ type jsonService struct {
 	HealthCheckConfig *healthConfig
 }
 
-// policies are the known policies of load balancing.
+// policies are the known load balancing policies.
 var policies = map[string]bool{"pick_first": true, "round_robin": true}
 
-// parseServiceConfig understands a service config. attemptsMost is how often a call is tried at most.
+// parseServiceConfig parses a service config. attemptsMost limits the attempts per call.
 func parseServiceConfig(js string, attemptsMost int) (*serviceConfig, error) {
 	if js == "" {
 		return nil, errors.New("no JSON service config provided")
@@ -127,8 +127,8 @@ func parseServiceConfig(js string, attemptsMost int) (*serviceConfig, error) {
 	return c, nil
 }
 
-// findPolicy finds the first policy of load balancing that is known. A name of the old field that isn't
-// means pick_first, as in grpc-go.
+// findPolicy finds the first known load balancing policy. An unknown name in the old field means
+// pick_first, as in grpc-go.
 func (c *serviceConfig) findPolicy(from *jsonService) error {
 	if from.LoadBalancingConfig == nil {
 		if name := from.LoadBalancingPolicy; name != nil && policies[*name] {
@@ -152,7 +152,7 @@ func (c *serviceConfig) findPolicy(from *jsonService) error {
 	return fmt.Errorf("no supported policies found in config: %v (grpcadapter's client has pick_first and round_robin)", names)
 }
 
-// parsePolicy understands the configuration of a policy. round_robin's is empty.
+// parsePolicy parses the configuration of a policy. round_robin has no settings.
 func (c *serviceConfig) parsePolicy(config json.RawMessage) error {
 	if c.policy != "pick_first" {
 		return nil
@@ -210,7 +210,7 @@ func bytesOf(n *int64) *int {
 
 var noMethodConfig methodConfig
 
-// of returns what the config says about a method.
+// of returns the config of a method.
 func (c *serviceConfig) of(method string) *methodConfig {
 	if len(c.methods) > 0 {
 		for _, name := range [...]string{method, method[:strings.LastIndexByte(method, '/')+1], ""} {
@@ -222,8 +222,8 @@ func (c *serviceConfig) of(method string) *methodConfig {
 	return &noMethodConfig
 }
 
-// A throttle keeps retries from making the trouble of a server worse: each failure takes a token, and
-// there are no retries while half of them are gone (gRFC A6). nil doesn't throttle.
+// A throttle stops retries from overloading a failing server: each failure takes a token, and while
+// half of the tokens are gone there are no retries (gRFC A6). A nil throttle doesn't throttle.
 type throttle struct {
 	policy throttlePolicy // immutable
 
@@ -231,7 +231,7 @@ type throttle struct {
 	tokens float64
 }
 
-// newThrottle returns the throttle that a config wants, or nil.
+// newThrottle returns the throttle that c configures, or nil.
 func (c *serviceConfig) newThrottle() *throttle {
 	if c.throttle == nil {
 		return nil
@@ -239,7 +239,7 @@ func (c *serviceConfig) newThrottle() *throttle {
 	return &throttle{policy: *c.throttle, tokens: c.throttle.MaxTokens}
 }
 
-// failed notes a failure, and reports whether there must be no retry.
+// failed records a failure, and reports whether retries are forbidden.
 func (t *throttle) failed() bool {
 	if t == nil {
 		return false
@@ -250,7 +250,7 @@ func (t *throttle) failed() bool {
 	return t.tokens <= t.policy.MaxTokens/2
 }
 
-// succeeded notes a success.
+// succeeded records a success.
 func (t *throttle) succeeded() {
 	if t == nil {
 		return

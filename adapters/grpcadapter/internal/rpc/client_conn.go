@@ -28,19 +28,19 @@ type clientConn struct {
 	link   *channel.Link
 	counts *counts
 	peer   peer.Peer
-	name   string          // of the server, as the handshake has checked it: the :authority of calls
-	ctx    context.Context // of the events of the stats handler
+	name   string          // the server name that the handshake has checked; the :authority of calls
+	ctx    context.Context // for events of the stats handler
 
-	pingTime int64 // how long it is silent before a PING
+	pingTime int64 // a PING is sent after that much silence
 
-	begun   chan struct{} // closed when the server's first SETTINGS have come, or won't
+	begun   chan struct{} // closed when the server's first SETTINGS have come, or won't come
 	begins  sync.Once
-	settled bool // they have come; set before begun is closed
+	settled bool // the SETTINGS have come; set before begun is closed
 
 	hc *h2.Conn
 }
 
-// connectionError is why there is no connection, in grpc-go's words.
+// connectionError returns the error of a failed connection attempt, worded as in grpc-go.
 func connectionError(format string, args ...any) error {
 	return fmt.Errorf("connection error: desc = %q", fmt.Sprintf(format, args...))
 }
@@ -96,16 +96,16 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 		_ = hc.Close()
 		return nil, connectionError("error reading server preface: %v", reasonOf(hc.Err()))
 	}
-	return cc, nil // even if it goes away already: the server is there
+	return cc, nil // even if the connection is leaving already: the server is reachable
 }
 
-// withAttributes gives dialers and credentials the attributes of an address, which they find with
-// credentials.ClientHandshakeInfoFromContext, as with grpc-go.
+// withAttributes gives the attributes of an address to dialers and credentials. As with grpc-go, they
+// get them with credentials.ClientHandshakeInfoFromContext.
 func withAttributes(ctx context.Context, of *attributes.Attributes) context.Context {
 	return context.WithValue(ctx, keys.handshake, credentials.ClientHandshakeInfo{Attributes: of})
 }
 
-// dialed returns an address as the function of grpc.WithContextDialer gets it.
+// dialed returns the address that the function of grpc.WithContextDialer gets for addr.
 func (c *Client) dialed(addr string) string {
 	scheme, _, _ := strings.Cut(c.CanonicalTarget(), ":")
 	switch {
@@ -117,13 +117,12 @@ func (c *Client) dialed(addr string) string {
 	return "unix:" + addr
 }
 
-// insecure reports whether others may read what is sent, or change it: some credentials only say who the
-// peer is.
+// insecure reports whether others may read or change the data: some credentials only identify the peer.
 func (cc *clientConn) insecure() bool {
 	return credentials.CheckSecurityLevel(cc.peer.AuthInfo, credentials.PrivacyAndIntegrity) != nil
 }
 
-// reasonOf returns why a connection has ended, or that it goes away.
+// reasonOf returns why a connection has ended, or that it is leaving.
 func reasonOf(err error) error {
 	var gone *h2.ConnError
 	switch {
@@ -135,15 +134,15 @@ func reasonOf(err error) error {
 	return err
 }
 
-// shakeHands makes the handshake of the credentials. Those of TLS get nothing but the methods of a
-// net.Conn: otherwise they would return no *tls.Conn, which package h2 reads without a goroutine.
+// shakeHands makes the handshake of the credentials. TLS credentials get only the methods of a
+// net.Conn: otherwise they would not return a *tls.Conn, which package h2 reads without a goroutine.
 func (cc *clientConn) shakeHands(ctx context.Context, raw net.Conn, addr resolver.Address) (net.Conn, credentials.AuthInfo, error) {
 	creds := cc.client.config.Creds
 	below := raw
 	if makesTLS(creds, raw) {
 		below = bareConn{raw}
 	}
-	undo := context.AfterFunc(ctx, func() { _ = raw.Close() }) // the credentials may not look at ctx
+	undo := context.AfterFunc(ctx, func() { _ = raw.Close() }) // the credentials may ignore ctx
 	nc, info, err := creds.ClientHandshake(ctx, addr.ServerName, below)
 	if !undo() && err == nil {
 		_ = nc.Close()
@@ -155,7 +154,7 @@ func (cc *clientConn) shakeHands(ctx context.Context, raw net.Conn, addr resolve
 	return nc, info, err
 }
 
-// bareConn hides all methods of a connection that net.Conn doesn't have.
+// bareConn hides all methods of a connection that are not in net.Conn.
 type bareConn struct{ net.Conn }
 
 // NetConn returns the connection.
@@ -172,14 +171,14 @@ func connState(hc *h2.Conn, state h2.ConnState) {
 			cc.heed(gone)
 		}
 		cc.link.Ended(hc.Answered())
-		cc.beginning(false) // it may take a second to close, with what it has sent
+		cc.beginning(false) // closing may take a second, for data that was sent
 	case h2.Closed:
-		cc.link.Ended(hc.Answered()) // without Leaving before it, if the server has hung up
+		cc.link.Ended(hc.Answered()) // without Leaving before, if the server has closed the connection
 		cc.end()
 	}
 }
 
-// beginning says whether the server's first SETTINGS have come.
+// beginning records whether the server's first SETTINGS have come.
 func (cc *clientConn) beginning(settled bool) {
 	cc.begins.Do(func() {
 		cc.settled = settled
@@ -187,8 +186,7 @@ func (cc *clientConn) beginning(settled bool) {
 	})
 }
 
-// heed doubles the time before the PINGs of later connections if a server has had too many of them, as
-// gRFC A8 says.
+// heed doubles the time before PINGs for later connections if the server got too many PINGs (gRFC A8).
 func (cc *clientConn) heed(gone h2.GoAway) {
 	if gone.Code != h2.EnhanceYourCalm || gone.Debug != "too_many_pings" {
 		return
@@ -202,7 +200,7 @@ func (cc *clientConn) heed(gone h2.GoAway) {
 	}
 }
 
-// lost returns the status of a call whose connection has ended with an error, in grpc-go's words.
+// lost returns the status of a call whose connection has ended with err, worded as in grpc-go.
 func (cc *clientConn) lost(err error) *status.Status {
 	text := fmt.Sprintf("error reading from server: %v", reasonOf(err))
 	gone, _, ok := cc.hc.GoneAway()
@@ -216,7 +214,7 @@ func (cc *clientConn) lost(err error) *status.Status {
 	return status.Newf(codes.Unavailable, "closing transport due to: %v, received prior goaway: %s", connectionError("%s", text), said)
 }
 
-// end is for a connection that has ended.
+// end cleans up after the connection has ended.
 func (cc *clientConn) end() {
 	cc.link.Gone()
 	cc.beginning(false)
@@ -228,8 +226,8 @@ func (cc *clientConn) end() {
 // Close implements [channel.Conn].
 func (cc *clientConn) Close() { cc.hc.Drain() }
 
-// Abort implements [channel.Conn]. It says what grpc-go's client says.
+// Abort implements [channel.Conn]. It sends the same text as grpc-go's client.
 func (cc *clientConn) Abort() {
 	cc.hc.Abort(h2.NoError, "client transport shutdown")
-	_ = cc.hc.Close() // if it was about to end already
+	_ = cc.hc.Close() // in case it was ending already
 }

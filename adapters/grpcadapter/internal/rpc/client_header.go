@@ -19,8 +19,7 @@ import (
 
 // This file makes the header of an attempt.
 
-// authority returns the :authority. One that the call brings must be a name that the server has proved
-// to have.
+// authority returns the :authority. If the call sets it, the server must have proved that name.
 func (a *attempt) authority() (string, error) {
 	own := a.call.info.authority
 	if own == "" {
@@ -42,14 +41,14 @@ func (a *attempt) authority() (string, error) {
 	return own, nil
 }
 
-// request returns the header.
+// request returns the request with the fields.
 func (a *attempt) request(fields []h2.Field, authority string) *h2.Request {
 	return &h2.Request{
 		Method: http.MethodPost, Scheme: a.call.client.scheme, Path: a.call.method, Authority: authority, HasAuthority: true, Fields: fields,
 	}
 }
 
-// overLimit reports whether the server doesn't take a header.
+// overLimit reports whether the header exceeds the limit of the server.
 func (a *attempt) overLimit(fields []h2.Field, authority string) bool {
 	most := a.conn.hc.HeaderBytesMax()
 	if most == 0 {
@@ -64,8 +63,8 @@ func (a *attempt) overLimit(fields []h2.Field, authority string) bool {
 
 var teTrailers = h2.MakeField("te", "trailers")
 
-// fields returns the fields of the header, in grpc-go's order. It asks the credentials first, since they
-// may take a part of the time that is left.
+// fields returns the fields of the header, in grpc-go's order. It calls the credentials first, since
+// they may use up some of the time that is left.
 func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 	s := a.call
 	creds, err := a.credsFields(authority)
@@ -95,14 +94,14 @@ func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 	}
 	to = append(to, creds...)
 	md := s.md
-	if s.client.stats != nil { // which may have added some
+	if s.client.stats != nil { // it may have added metadata
 		md, _ = metadata.FromOutgoingContext(a.ctx)
 	}
 	return appendMetadata(to, md), nil
 }
 
-// credsFields returns what the per-RPC credentials bring. Of several for all calls the last one counts
-// that brings a name.
+// credsFields returns the fields of the per-RPC credentials. If several credentials for all calls set
+// the same name, the last counts.
 func (a *attempt) credsFields(authority string) (fields []h2.Field, err error) {
 	s := a.call
 	if len(s.client.config.PerRPC) == 0 && s.info.creds == nil {
@@ -135,7 +134,7 @@ func (a *attempt) credsFields(authority string) (fields []h2.Field, err error) {
 	return fields, nil
 }
 
-// askCreds adds what credentials bring to a map. An error that is no status gets the code.
+// askCreds adds the metadata of creds to a map. An error that is not a status gets the code.
 func askCreds(to map[string]string, ctx context.Context, creds credentials.PerRPCCredentials, audience string, code codes.Code) error {
 	data, err := creds.GetRequestMetadata(ctx, audience)
 	if err != nil {

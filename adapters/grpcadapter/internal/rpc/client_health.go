@@ -15,7 +15,7 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter/internal/channel"
 )
 
-// This file watches the health of servers, if the service config says so (gRFC A17), in grpc-go's words.
+// This file watches the health of servers if the service config says so (gRFC A17).
 
 var healthDesc = &grpc.StreamDesc{ServerStreams: true}
 
@@ -30,8 +30,8 @@ func (c *Client) healthCheck(conn channel.Conn) func(context.Context, func(conne
 	}
 }
 
-// watchHealth watches the health of a service until ctx ends, or the server turns out not to say it.
-// There is a pause before another attempt, unless the one before has had an answer.
+// watchHealth watches the health of a service until ctx ends, or the server doesn't implement health
+// checks. It pauses before another attempt, unless the last attempt got an answer.
 func (cc *clientConn) watchHealth(ctx context.Context, service string, set func(connectivity.State, error)) {
 	for failures := 0; ; failures++ {
 		if failures > 0 {
@@ -75,8 +75,8 @@ func receiveHealth(s *clientCall, set func(connectivity.State, error)) (answered
 	}
 }
 
-// askHealth makes the call on the connection. It is not a call of the user: neither interceptors nor
-// stats handlers see it, and it doesn't keep the client from becoming idle.
+// askHealth begins the health call on the connection. It isn't a call of the user: neither interceptors
+// nor stats handlers see it, and it doesn't keep the client from becoming idle.
 func (cc *clientConn) askHealth(ctx context.Context, service string) (*clientCall, error) {
 	c := cc.client
 	hidden := &Client{config: c.config, Channel: c.Channel, http: c.http, scheme: c.scheme, userAgent: c.userAgent, accepts: c.accepts}

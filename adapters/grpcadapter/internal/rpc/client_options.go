@@ -12,29 +12,29 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// callInfo is what the options of a call amount to.
+// callInfo holds the options of a call.
 type callInfo struct {
 	failFast              bool
-	sendMost, receiveMost int // of a message; unset: as the service config says, or the default
-	retryMost             int // bytes that are kept for a retry
+	sendMost, receiveMost int // bytes of a message; unset: the service config's limit, or the default
+	retryMost             int // bytes kept for a retry
 	authority, subtype    string
 	compressorName        string
 	compressor            encoding.Compressor
 	creds                 credentials.PerRPCCredentials
-	codec                 Codec  // nil: protobuf's
-	codecName             string // of a codec that was forced
+	codec                 Codec  // nil: protobuf
+	codecName             string // the name of a forced codec
 }
 
-// grpc-go's defaults of a call.
+// The defaults of a call, as in grpc-go.
 const (
 	clientReceiveMost = 4 << 20
 	clientSendMost    = math.MaxInt32
 	clientRetryMost   = 256 << 10
 )
 
-const unset = math.MinInt // no option says less
+const unset = math.MinInt // no option is smaller
 
-// callInfoOf returns what the options of a call amount to. One that it doesn't know makes the call fail.
+// callInfoOf returns the options of a call in one struct. An unknown option makes the call fail.
 func callInfoOf(opts []grpc.CallOption, mc *methodConfig) (*callInfo, error) {
 	if len(opts) > 0 {
 		return parseOptions(opts, mc)
@@ -80,7 +80,7 @@ func parseOptions(opts []grpc.CallOption, mc *methodConfig) (*callInfo, error) {
 			info.codec, info.codecName = OldCodec{o.Codec}, ""
 		default:
 			if embedsEmpty(o) {
-				continue // an interceptor's own, which means nothing to grpc-go either
+				continue // an interceptor defines it, and grpc-go ignores it too
 			}
 			return info, status.Errorf(codes.Unimplemented, "grpcadapter: the client does not know the grpc.CallOption %T: "+
 				"leave it out, or make the call with a grpc.ClientConn", o)
@@ -113,7 +113,7 @@ func hasEmpty(t reflect.Type) bool {
 	return ok && f.Anonymous && f.Type == reflect.TypeFor[grpc.EmptyCallOption]()
 }
 
-// least returns the smaller one of two limits that are set, or the default: see grpc-go's getMaxSize.
+// least returns the smaller of the limits that are set, or the default; see grpc-go's getMaxSize.
 func least(ofConfig *int, ofCall, byDefault int) int {
 	switch {
 	case ofConfig == nil && ofCall == unset:
@@ -128,7 +128,7 @@ func least(ofConfig *int, ofCall, byDefault int) int {
 
 // findCodec finds the codec of the content-subtype.
 func (info *callInfo) findCodec() error {
-	if info.codec != nil { // its name is sent, unless there is another
+	if info.codec != nil { // its name is sent, unless there is a subtype
 		if info.subtype == "" {
 			info.subtype = strings.ToLower(info.codecName)
 		}
