@@ -9,27 +9,27 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
 )
 
-// Conn is a connection to a server. If it is for one call at a time either it is idle, and the pool owns
-// it, or a call does.
+// Conn is a connection to a server. If it serves one call at a time, the pool owns it while it is idle,
+// and a call owns it otherwise.
 type Conn struct {
-	// immutable once it was dialed
+	// immutable after the dial
 	Host    *Host
 	Link    link.Conn
-	Streams Streams // nil: it is for one call at a time
+	Streams Streams // nil if the connection serves one call at a time
 
 	// atomic
-	ended atomic.Pointer[ending] // nil: it has not ended
+	ended atomic.Pointer[ending] // nil until the connection ends
 	state atomic.Uint32          // see below; idle begins and ends under Host.mu
 
-	left   bool // guarded by Host.mu: it is one of Host.leaving, or has ended as that
-	reused bool // owned by the call: it was idle, or is about to be
+	left   bool // guarded by Host.mu: Host.leaving counts the connection, or did until it ended
+	reused bool // owned by the call: the connection was idle, or is about to be
 
 	since int64 // when it became idle by the wall clock, in ns; written before that, read under Host.mu
 }
 
-// ending is how a connection has ended.
+// ending tells how a connection has ended.
 type ending struct {
-	cause error // why it was cancelled; nil: it wasn't
+	cause error // why the connection was cancelled; nil if it wasn't
 }
 
 var notCancelled ending
@@ -46,7 +46,7 @@ var notCancelled ending
 //
 // If Put fails the connection is closed, whatever its state.
 const (
-	busy uint32 = iota // a call has it, or nothing if it is closed
+	busy uint32 = iota // a call owns the connection, or it is closed
 	arming
 	came
 	over
@@ -56,10 +56,10 @@ const (
 // Close closes the connection. It may be called more than once.
 func (c *Conn) Close() { c.end(nil, true) }
 
-// Cancel closes the connection for a reason that Canceled then returns.
+// Cancel closes the connection. Canceled then returns cause.
 func (c *Conn) Cancel(cause error) { c.end(cause, true) }
 
-// Canceled returns the reason why the connection was cancelled, or nil.
+// Canceled returns the cause passed to Cancel, or nil if the connection was not cancelled.
 func (c *Conn) Canceled() error {
 	if e := c.ended.Load(); e != nil {
 		return e.cause
@@ -67,16 +67,16 @@ func (c *Conn) Canceled() error {
 	return nil
 }
 
-// Detach takes the connection, which goes on, from the pool.
+// Detach removes the connection from the pool and leaves it open.
 func (c *Conn) Detach() {
 	c.Link.RestoreFinalizer()
 	c.end(nil, false)
 }
 
-// Reused reports whether another call has had the connection before. Only the call that has it may ask.
+// Reused reports whether another call has used the connection before. Only its current call may ask.
 func (c *Conn) Reused() bool { return c.reused }
 
-// end ends the connection, in the pool's view, and closes it if closes is set.
+// end removes the connection from the pool, and closes it if closes is set.
 func (c *Conn) end(cause error, closes bool) {
 	e := &notCancelled
 	if cause != nil {
@@ -99,7 +99,7 @@ func (c *Conn) end(cause error, closes bool) {
 	h.unlock()
 }
 
-// GiveBack is for a connection that a call has got and doesn't use.
+// GiveBack returns a connection that the call got but doesn't use.
 func (c *Conn) GiveBack() {
 	if c.Streams == nil {
 		c.putOrClose()
@@ -111,8 +111,8 @@ func (c *Conn) GiveBack() {
 	}
 }
 
-// Put makes a connection available: to the first call that waits for one, or as an idle one. It fails,
-// and the caller must close it, if it can't.
+// Put gives the connection to the first waiting call, or makes it idle. If Put fails, the caller must
+// close the connection.
 func (c *Conn) Put() error {
 	h := c.Host
 	base := h.pool.Base
@@ -122,13 +122,13 @@ func (c *Conn) Put() error {
 	c.reused = true
 	if c.Link.IsTLS() && !c.Link.Look(h.pool.Stray) {
 		c.Close()
-		return nil // as if it had become idle a moment before
+		return nil // as if it had become idle just before
 	}
 	for !h.give(c) {
 		now := time.Now()
 		c.since = now.UnixNano()
 		c.state.Store(arming)
-		if c.sleep(now) != nil { // without the lock, for which the others wait
+		if c.sleep(now) != nil { // without the lock, since others wait for it
 			return errConnBroken
 		}
 		if kept, err := h.keep(c); kept || err != nil {
@@ -143,8 +143,8 @@ func (c *Conn) Put() error {
 	return nil
 }
 
-// give gives a connection to the first call that waits for one, and reports false if none does, or if
-// something has come that isn't an answer to it.
+// give gives a connection to the first waiting call. It reports false if no call waits, or if bytes
+// have come that can't answer it.
 func (h *Host) give(c *Conn) bool {
 	if h.waiting.Load() == 0 || !c.Link.IsWhole() || !c.Link.IsTLS() && c.Link.HasUnread() {
 		return false
@@ -155,8 +155,8 @@ func (h *Host) give(c *Conn) bool {
 	return w != nil && w.deliverLocked(dialed{conn: c})
 }
 
-// keep makes a connection idle whose callback is armed, or returns why it may not be. It reports false
-// without an error if a call has begun to wait for a connection.
+// keep makes a connection idle whose callback is armed, or returns why it can't be idle. It reports
+// false without an error if a call has begun to wait for a connection.
 func (h *Host) keep(c *Conn) (bool, error) {
 	base := h.pool.Base
 	perHost := base.MaxIdleConnsPerHost
@@ -194,7 +194,7 @@ func (h *Host) keep(c *Conn) (bool, error) {
 	return true, nil
 }
 
-// sleep arms the callback of a connection that becomes idle now.
+// sleep arms the callback of a connection that is about to become idle.
 func (c *Conn) sleep(now time.Time) error {
 	var until time.Time
 	if timeout := c.Host.pool.Base.IdleConnTimeout; timeout > 0 {
@@ -203,14 +203,14 @@ func (c *Conn) sleep(now time.Time) error {
 	return c.Link.Sleep(until, c)
 }
 
-// putOrClose is Put for a connection that no call has used.
+// putOrClose puts a connection that no call has used, and closes it if Put fails.
 func (c *Conn) putOrClose() {
 	if c.Put() != nil {
 		c.Close()
 	}
 }
 
-// remove closes a connection if it is still idle.
+// remove closes the connection if it is still idle.
 func (c *Conn) remove() {
 	h := c.Host
 	h.mu.Lock()
@@ -224,8 +224,9 @@ func (c *Conn) remove() {
 	}
 }
 
-// OnReadable is called, on the loop's goroutine, when an idle connection ends, gets bytes without a
-// request, or has been idle for IdleConnTimeout, or just before it becomes idle: then Put notices.
+// OnReadable is called on the loop's goroutine when an idle connection ends, gets bytes without a
+// request, or has been idle for IdleConnTimeout. It may also be called just before the connection
+// becomes idle; then Put notices.
 func (c *Conn) OnReadable(err error) {
 	ended := err != nil
 	now := came
@@ -241,14 +242,14 @@ func (c *Conn) OnReadable(err error) {
 	}
 }
 
-// notice closes an idle connection whose callback has come, with an error if ended is set, unless there
-// was nothing, or there were only messages to crypto/tls. The connection may be taken at the same time:
-// see link.Conn.Wake.
+// notice closes an idle connection after its callback; ended tells that the callback got an error. It
+// keeps the connection if nothing came, or only messages for crypto/tls. A call may take the connection
+// at the same time: see link.Conn.Wake.
 func (c *Conn) notice(ended bool) {
 	c.Link.Hold()
 	defer c.Link.Release()
 	if c.state.Load() != idle {
-		return // it was taken, and its taker knows
+		return // a call took it, and knows
 	}
 	h := c.Host
 	if !ended && c.Link.LookHeld(h.pool.Stray) {

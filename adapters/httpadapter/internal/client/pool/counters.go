@@ -1,19 +1,19 @@
 package pool
 
-// Counter is one of the numbers that a client counts. Those of the pool rise and fall, always in the
-// same cell, the host's. Behind them the client has others.
+// Counter is a number that a client counts. The counters of the pool rise and fall, always in the cell
+// of their host. The counters of the client follow them.
 type Counter uint8
 
 const (
-	Conns      Counter = iota // Conns is connections
-	Idle                      // Idle is those for one call at a time that have none
-	Dialing                   // Dialing is dials under way
-	Waiting                   // Waiting is calls that wait for a connection
-	IdleShared                // IdleShared is connections that calls share, without a stream
-	CounterEnd                // CounterEnd is how many there are
+	Conns      Counter = iota // Conns counts connections
+	Idle                      // Idle counts connections for one call at a time that have no call
+	Dialing                   // Dialing counts dials under way
+	Waiting                   // Waiting counts calls that wait for a connection
+	IdleShared                // IdleShared counts shared connections without a stream
+	CounterEnd                // CounterEnd is the number of the counters above
 )
 
-// idleConns returns how many connections of all hosts, for one call at a time, wait for a request.
+// idleConns returns how many connections for one call at a time are idle, over all hosts.
 func (p *Pool) idleConns() (n int64) {
 	for _, cell := range p.Counters.Cells {
 		n += cell.Load(Idle)

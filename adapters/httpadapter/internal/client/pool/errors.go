@@ -2,7 +2,7 @@ package pool
 
 import "errors"
 
-// Errors of Put, which the hook PutIdleConn gets, with net/http's texts.
+// Errors of Put, with net/http's texts. The hook PutIdleConn gets them.
 var (
 	ErrKeepAlivesDisabled = errors.New("http: putIdleConn: keep alives disabled")
 

@@ -1,6 +1,6 @@
-// Package pool has a client's connections, and the calls that wait for one. It knows no protocol: it
-// makes connections with the functions it is given, and knows only whether a connection is for one
-// call at a time, or has streams for many.
+// Package pool keeps a client's connections, and the calls that wait for one. It knows no protocol: it
+// dials with the functions it is given, and knows only whether a connection serves one call at a time
+// or has streams for many.
 package pool
 
 import (
@@ -18,18 +18,18 @@ import (
 	"github.com/percore/percore/internal/shared/counters"
 )
 
-// Pool has the hosts that there are connections to, or calls that wait for one. Its exported fields are
-// set before it is used.
+// Pool holds the hosts that have connections, or calls waiting for one. The exported fields are set
+// before the pool is used.
 type Pool struct {
 	Base     *http.Transport // the limits
 	Counters *counters.Set[Counter]
-	Stray    link.Stray // what has come on idle connections
+	Stray    link.Stray // for bytes that came on idle connections
 
 	// Dial connects to a host. It may block until ctx ends.
 	Dial func(ctx context.Context, h *Host) (link.Conn, error)
 
-	// Share sets c.Streams, with one that is reserved, if calls share c, which was dialed. If that fails
-	// it returns an error, and c is closed.
+	// Share sets c.Streams, with one stream reserved, if calls share c, a connection just dialed. If
+	// that fails, Share returns an error, and c is closed.
 	Share func(c *Conn) error
 
 	DialsMax int           // see DialsMax
@@ -37,54 +37,54 @@ type Pool struct {
 
 	hosts [kinds]sync.Map // string, Route.Key, to *Host
 
-	closing atomic.Bool // CloseIdleConnections was called, and since then no call has wanted a connection
+	closing atomic.Bool // no call has wanted a connection since CloseIdleConnections
 }
 
-// kinds is how many values Route.Kind may have.
+// kinds is the number of values of Route.Kind.
 const kinds = 8
 
-// Route is how a call gets to its server.
+// Route tells how a call reaches its server.
 type Route struct {
-	Kind   uint8    // with Key, what tells hosts apart
+	Kind   uint8    // Kind and Key identify the host
 	Key    string   // Addr, unless there is a proxy
 	Addr   string   // what to dial
-	Server string   // the address that Addr is, or that the proxy connects to
-	Proxy  *url.URL // nil: none
-	Shares bool     // calls share the connections, if the server can do that
+	Server string   // Addr, or the address that the proxy connects to
+	Proxy  *url.URL // nil without a proxy
+	Shares bool     // calls share connections if the server supports it
 }
 
-// Host has the connections to one server, or through one proxy to it, or to any server in cleartext.
-// Its lock is the only one that a call takes, for a moment.
+// Host has the connections to one server, directly or through one proxy, or those through a proxy to
+// any server in cleartext. Its lock is the only lock that a call takes, and only briefly.
 type Host struct {
 	pool *Pool
 	Route
 
-	Count counters.Cell[Counter]    // the counters of its connections
+	Count counters.Cell[Counter]    // counts its connections
 	TLS   atomic.Pointer[TLSConfig] // for Dial to keep
 
 	waiting atomic.Int32 // how many calls wait
 
-	latest atomic.Pointer[Conn] // of shared, the one that had room last; may be nil
+	latest atomic.Pointer[Conn] // the connection of shared that had room last; may be nil
 
 	mu       sync.Mutex
-	shared   []*Conn              // for any number of calls; those that take more of them
-	idle     []*Conn              // the one that became idle last is at the end; if there is one no call waits
-	waiters  list.List            // of *Waiter, in the order in which they came
-	undialed *list.Element        // the first of them without a dial; none behind it has one
-	dials    map[*Waiter]struct{} // that are under way; a nil map is an empty one
-	open     int                  // connections that are being dialed, or open, unless they are leaving
-	leaving  int                  // connections of shared that take no more calls, and have not ended
+	shared   []*Conn              // for any number of calls; only connections that take more calls
+	idle     []*Conn              // the latest to become idle is last; while there are any, no call waits
+	waiters  list.List            // of *Waiter, in order of arrival
+	undialed *list.Element        // the first waiter without a dial; later ones have no dial
+	dials    map[*Waiter]struct{} // dials under way; may be nil
+	open     int                  // connections being dialed or open, without those leaving
+	leaving  int                  // shared connections that take no more calls and have not ended
 	gone     bool                 // no longer in the pool
 
-	took    time.Duration // by the last dial, whose connection is shared; 0: it hasn't, or failed
+	took    time.Duration // by the last dial, if its connection is shared; 0 if not, or if it failed
 	begunAt time.Time     // when the last dial began
-	recalls bool          // recallLocked was called, and unlock will be
+	recalls bool          // recallLocked has scheduled a call of unlock
 }
 
-// TLSConfig is a host's configuration, and the configuration from which it was made.
+// TLSConfig is a host's configuration (Own), and the configuration it was made from.
 type TLSConfig struct{ Own, From *tls.Config }
 
-// lock returns the host of a route, locked. The hosts take turns with the cells of counters.
+// lock returns the host of a route, locked. New hosts use the cells of counters in turn.
 func (p *Pool) lock(r *Route) *Host {
 	for {
 		v, ok := p.hosts[r.Kind].Load(r.Key)
@@ -100,20 +100,20 @@ func (p *Pool) lock(r *Route) *Host {
 	}
 }
 
-// DialsMax is how many dials to a host, with the handshakes, are under way at a time. More calls wait
-// for one of them to end, or for an idle connection. It bounds what a host that doesn't answer takes,
-// and there is no bound over all hosts, so that it takes nothing from the others. It is ten times what
-// a busy client needs when its server restarts.
+// DialsMax limits the dials to a host, with their handshakes, under way at a time. Further calls wait
+// until a dial ends or a connection is idle. So a host that doesn't answer can't take more, and since
+// no limit spans hosts, it takes nothing from other hosts. A busy client needs a tenth of it when its
+// server restarts.
 const DialsMax = 10_000
 
-// orphanMax is how long a dial goes on for which no call waits any more. Another may need the
-// connection, but a server that has stopped would otherwise collect dials without an end, unless there
-// is a TLSHandshakeTimeout, and take the places of MaxConnsPerHost. It is http.DefaultTransport's
+// orphanMax is how long a dial goes on after the last call has stopped waiting for it. Another call may
+// need the connection. But without a limit (or a TLSHandshakeTimeout), a stopped server would collect
+// dials endlessly, and use up MaxConnsPerHost. The value is http.DefaultTransport's
 // TLSHandshakeTimeout.
 const orphanMax = 10 * time.Second
 
-// unlock unlocks the host. It begins the dials that may begin, and forgets the host if it is of no use
-// any more.
+// unlock unlocks the host. It first begins the dials that may begin, and removes the host from the pool
+// if the host is no longer needed.
 func (h *Host) unlock() {
 	if h.undialed != nil {
 		for n := h.mayDialLocked(); n > 0 && h.undialed != nil; n-- {
@@ -127,8 +127,9 @@ func (h *Host) unlock() {
 	h.mu.Unlock()
 }
 
-// Take returns the connection that became idle last, and since when it was idle, or one with a stream
-// that is reserved. If there is none, it returns a Waiter. The dials for that have the values of ctx.
+// Take returns the connection that became idle last and the time when it did, or a shared connection
+// with a stream reserved. If there is no such connection, Take returns a Waiter, whose dial has the
+// values of ctx.
 func (p *Pool) Take(ctx context.Context, r *Route) (*Conn, time.Time, *Waiter) {
 	keeps := !p.Base.DisableKeepAlives
 	if keeps && p.closing.Load() {
@@ -142,7 +143,7 @@ func (p *Pool) Take(ctx context.Context, r *Route) (*Conn, time.Time, *Waiter) {
 	}
 	for {
 		h := p.lock(r)
-		if shares && h.waiting.Load() == 0 { // else they come first
+		if shares && h.waiting.Load() == 0 { // waiting calls come first
 			if conn := h.reserveLocked(); conn != nil {
 				h.mu.Unlock()
 				return conn, time.Time{}, nil
@@ -163,7 +164,7 @@ func (p *Pool) Take(ctx context.Context, r *Route) (*Conn, time.Time, *Waiter) {
 	}
 }
 
-// queueLocked makes a call wait.
+// queueLocked adds a call to the queue.
 func (h *Host) queueLocked(ctx context.Context) *Waiter {
 	w := &Waiter{host: h, result: make(chan dialed, 1)}
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -175,7 +176,7 @@ func (h *Host) queueLocked(ctx context.Context) *Waiter {
 	return w
 }
 
-// mayDialLocked returns how many more connections may be dialed, if calls wait without.
+// mayDialLocked returns how many more connections may be dialed for waiting calls without a dial.
 func (h *Host) mayDialLocked() int {
 	base := h.pool.Base
 	most := h.pool.DialsMax - len(h.dials)
@@ -191,9 +192,9 @@ func (h *Host) mayDialLocked() int {
 	return most
 }
 
-// paceLocked is mayDialLocked for a server whose connections are shared: one will do for many calls.
-// But a dial may hang, which must not hold up the calls. So when it has taken longer than it should
-// there is one more, and then as many more as there are.
+// paceLocked is mayDialLocked for a server with shared connections: one connection serves many calls.
+// But a dial that hangs must not hold up the calls. So when a dial takes too long, one more begins, and
+// then as many more as there are.
 func (h *Host) paceLocked() int {
 	if len(h.dials) == 0 {
 		return 1
@@ -205,14 +206,14 @@ func (h *Host) paceLocked() int {
 	return len(h.dials)
 }
 
-// A dial should take no longer than twice the last one, within these bounds: below is noise of the
-// scheduler, and above lies RFC 8305's Connection Attempt Delay, by which people don't notice a wait.
+// A dial should take at most twice as long as the last dial, within these bounds. Shorter times are
+// scheduling noise. The upper bound, which people don't notice, is RFC 8305's Connection Attempt Delay.
 const (
 	patienceLeast = 10 * time.Millisecond
 	PatienceMost  = 250 * time.Millisecond
 )
 
-// recallLocked makes unlock be called after a while.
+// recallLocked schedules a call of unlock after a delay.
 func (h *Host) recallLocked(after time.Duration) {
 	if h.recalls {
 		return
@@ -225,7 +226,7 @@ func (h *Host) recallLocked(after time.Duration) {
 	})
 }
 
-// dialLocked begins to dial for the first call without a dial.
+// dialLocked begins a dial for the first waiting call without a dial.
 func (h *Host) dialLocked() {
 	w := h.undialed.Value.(*Waiter)
 	h.undialed = h.undialed.Next()
@@ -239,14 +240,14 @@ func (h *Host) dialLocked() {
 	go w.dial()
 }
 
-// isTooOld reports whether a connection has been idle for too long by the wall clock: the computer may
-// have slept.
+// isTooOld reports whether a connection was idle too long by the wall clock: the machine may have
+// slept.
 func (p *Pool) isTooOld(since time.Time) bool {
 	d := p.Base.IdleConnTimeout
 	return d > 0 && since.Before(time.Now().Round(0).Add(-d))
 }
 
-// popLocked takes the idle connection at i out of the list.
+// popLocked removes the idle connection at i from the list and returns it.
 func (h *Host) popLocked(i int) *Conn {
 	c := h.idle[i]
 	h.idle = slices.Delete(h.idle, i, i+1)
@@ -255,7 +256,7 @@ func (h *Host) popLocked(i int) *Conn {
 	return c
 }
 
-// firstLocked returns the call that has waited for longest, or nil.
+// firstLocked returns the call that has waited longest, or nil.
 func (h *Host) firstLocked() *Waiter {
 	if first := h.waiters.Front(); first != nil {
 		return first.Value.(*Waiter)
@@ -263,7 +264,7 @@ func (h *Host) firstLocked() *Waiter {
 	return nil
 }
 
-// closeOldest closes the connection that has been idle for longest.
+// closeOldest closes the connection that has been idle longest.
 func (p *Pool) closeOldest() {
 	var oldest *Conn
 	var since int64
@@ -279,7 +280,7 @@ func (p *Pool) closeOldest() {
 	}
 }
 
-// all calls yield with each host.
+// all calls yield for each host.
 func (p *Pool) all(yield func(*Host) bool) {
 	for k := range p.hosts {
 		more := true

@@ -17,25 +17,25 @@ import (
 // Only the first two count for MaxConnsPerHost: the answers of the last may go on for days.
 //
 // A call takes the connection that had room last, without the host's lock, and reserves a stream, so
-// that it is not idle. Only if the server lets it open no more streams on that one it looks for
-// another, and waits if there is none: see Waiter.
+// that the connection is not idle. If the server allows no more streams on it, the call looks for
+// another connection, and waits if no other has room: see Waiter.
 
-// Streams is what calls share of a connection.
+// Streams are the streams of a shared connection.
 type Streams interface {
-	// Reserve reserves a stream, and reports false if there is no room. Unreserve takes that back.
+	// Reserve reserves a stream, and reports false if there is no room. Unreserve undoes it.
 	Reserve() bool
 	Unreserve()
 
-	// Quota returns how many streams could be reserved.
+	// Quota returns how many more streams could be reserved.
 	Quota() int
 
-	// Drain ends the connection when its streams have ended. DrainIfIdle does so if it has none, and none
-	// is reserved, and reports whether it was so.
+	// Drain ends the connection when its streams have ended. DrainIfIdle ends it if no streams are open
+	// or reserved, and reports whether that was so.
 	Drain()
 	DrainIfIdle() bool
 }
 
-// SetIdle says that a connection has no streams, or that it has.
+// SetIdle records whether the connection is without streams.
 func (c *Conn) SetIdle(is bool) {
 	n := int64(-1)
 	if is {
@@ -44,24 +44,24 @@ func (c *Conn) SetIdle(is bool) {
 	c.Host.Count.Add(IdleShared, n)
 }
 
-// Roomy says that there is room on a connection again, after Reserve has failed.
+// Roomy reports to the pool that the connection has room again after Reserve has failed.
 func (c *Conn) Roomy() {
 	c.Host.mu.Lock()
 	c.Host.serveLocked()
 	c.Host.unlock()
 }
 
-// Leave says that a connection takes no more streams.
+// Leave reports to the pool that the connection takes no more streams.
 func (c *Conn) Leave() { c.Host.unshare(c) }
 
-// Ended says that a connection has ended.
+// Ended reports to the pool that the connection has ended.
 func (c *Conn) Ended() {
 	c.Host.unshare(c)
 	c.end(nil, false)
 }
 
-// Retire lets no call use the connection any more, which ends when its streams have ended. One that was
-// for a single call keeps its place until then.
+// Retire makes the connection take no more calls. It ends when its streams have ended. A connection for
+// a single call keeps its place until then.
 func (c *Conn) Retire() {
 	if !c.Host.pool.Base.DisableKeepAlives {
 		c.Host.unshare(c)
@@ -69,7 +69,7 @@ func (c *Conn) Retire() {
 	c.Streams.Drain()
 }
 
-// unshare takes a connection out of the list, and gives up its place.
+// unshare removes a connection from the list, and frees its place.
 func (h *Host) unshare(c *Conn) {
 	h.mu.Lock()
 	if !c.left && c.ended.Load() == nil {
@@ -84,9 +84,9 @@ func (h *Host) unshare(c *Conn) {
 	h.unlock()
 }
 
-// shareAndUnlock makes a connection that was dialed for w available to all calls, or ends it if it is of
-// no use. A stream of it is reserved. w gets that even if the server goes away already: the call has to
-// learn why.
+// shareAndUnlock makes a connection dialed for w available to all calls, or ends it if it is not
+// needed. One stream is reserved. w gets that stream even if the server is leaving already: the call
+// has to learn why.
 func (h *Host) shareAndUnlock(c *Conn, w *Waiter, took time.Duration) {
 	if h.pool.Base.DisableKeepAlives {
 		delivered := w.deliverLocked(dialed{conn: c})
@@ -117,7 +117,7 @@ func (h *Host) shareAndUnlock(c *Conn, w *Waiter, took time.Duration) {
 	}
 }
 
-// serveLocked gives calls that wait the streams for which there is room.
+// serveLocked gives streams to waiting calls, as long as there is room.
 func (h *Host) serveLocked() {
 	for w := h.firstLocked(); w != nil; w = h.firstLocked() {
 		c := h.reserveLocked()
@@ -128,8 +128,8 @@ func (h *Host) serveLocked() {
 	}
 }
 
-// reserveLocked reserves a stream, and returns its connection, or nil. If there is no room Conn.Roomy
-// is called when there is.
+// reserveLocked reserves a stream and returns its connection. If there is no room it returns nil, and
+// Conn.Roomy is called when there is room.
 func (h *Host) reserveLocked() *Conn {
 	for _, c := range h.shared {
 		if c.Streams.Reserve() {
@@ -145,8 +145,8 @@ func (h *Host) hasRoomLocked() bool {
 	return slices.ContainsFunc(h.shared, func(c *Conn) bool { return c.Streams.Quota() > 0 })
 }
 
-// latestOf reserves a stream for a call on the connection that had room last, and returns that, or nil.
-// It does so for no call that would overtake others.
+// latestOf reserves a stream on the connection that had room last, and returns the connection. It
+// returns nil without room, or if the call would overtake waiting calls.
 func (p *Pool) latestOf(r *Route) *Conn {
 	v, ok := p.hosts[r.Kind].Load(r.Key)
 	if !ok {
@@ -159,7 +159,7 @@ func (p *Pool) latestOf(r *Route) *Conn {
 	return nil
 }
 
-// closeIdleShared closes the connections that have no streams, and no calls that have got them.
+// closeIdleShared closes the shared connections without open or reserved streams.
 func (h *Host) closeIdleShared() {
 	h.mu.Lock()
 	all := slices.Clone(h.shared)

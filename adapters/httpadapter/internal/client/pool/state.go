@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// State is what a host has at a moment, for tests of the client.
+// State is a snapshot of a host, for tests of the client.
 type State struct {
-	Open, Idle    int           // connections: those that count for MaxConnsPerHost, and those without a call
-	Dials, Queued int           // dials under way, and calls that wait without one
+	Open, Idle    int           // connections that count for MaxConnsPerHost; connections without a call
+	Dials, Queued int           // dials under way, and calls that wait without a dial
 	Took          time.Duration // by the last dial, if its connection is shared
 }
 
-// States returns the hosts and what they have. No two states are of the same moment.
+// States returns the hosts with their states, each taken at a different moment.
 func (p *Pool) States() iter.Seq2[*Host, State] {
 	return func(yield func(*Host, State) bool) {
 		for h := range p.all {

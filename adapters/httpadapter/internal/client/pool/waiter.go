@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Waiter is a call that waits for a connection. It waits for whatever comes first: a stream on a
-// connection that is shared, an idle connection, a dial of its own. It gets no dial while
-// MaxConnsPerHost and the like forbid that.
+// Waiter is a call that waits for a connection. It takes what comes first: a stream on a shared
+// connection, an idle connection, or its own dial. It gets no dial while MaxConnsPerHost or another
+// limit forbids it.
 //
 //	place  dial       meaning                          leaves by
 //	yes    none       it waits                         unlock: dial; deliverLocked, leave: place
@@ -22,19 +22,19 @@ type Waiter struct {
 	cancel context.CancelFunc
 
 	// guarded by host.mu
-	place  *list.Element // in host.waiters; nil: it has something, or wants nothing any more
-	orphan *time.Timer   // ends the dial that goes on when the call doesn't wait any more
+	place  *list.Element // in host.waiters; nil if the call got its result or has left
+	orphan *time.Timer   // ends the dial if it goes on after the call has stopped waiting
 
 	result chan dialed
 }
 
-// dialed is what a waiter gets: one of the two.
+// dialed is the result of a wait: one of the fields is set.
 type dialed struct {
 	conn *Conn
 	err  error
 }
 
-// The errors of dials without a result.
+// Errors of dials that gave no result.
 var (
 	errNotNeeded = errors.New("no call waits for the connection")
 	errDialEnded = errors.New("net/http: a function that dialing has called has ended the goroutine")
@@ -60,7 +60,7 @@ func (w *Waiter) dial() {
 	}
 }
 
-// dialed ends a dial. Its connection goes to w, or to another call if w has got another meanwhile.
+// dialed ends a dial. Its connection goes to w, or to another call if w already has a connection.
 func (w *Waiter) dialed(c *Conn, err error, took time.Duration) {
 	h := w.host
 	w.cancel()
@@ -94,8 +94,8 @@ func (w *Waiter) dialed(c *Conn, err error, took time.Duration) {
 	}
 }
 
-// deliverLocked gives w what it waits for, and reports false if it no longer does. One that is
-// shared has a stream reserved for it.
+// deliverLocked gives d to w, and reports false if w no longer waits. A shared connection has a stream
+// reserved for w.
 func (w *Waiter) deliverLocked(d dialed) bool {
 	if w.place == nil {
 		return false
@@ -105,7 +105,7 @@ func (w *Waiter) deliverLocked(d dialed) bool {
 	return true
 }
 
-// removeLocked ends the wait. The dial goes on: another call may need the connection.
+// removeLocked ends the wait. The dial goes on, since another call may need the connection.
 func (w *Waiter) removeLocked() {
 	h := w.host
 	if h.undialed == w.place {
@@ -120,7 +120,7 @@ func (w *Waiter) removeLocked() {
 	}
 }
 
-// Wait returns the connection that w gets. It fails with the cause of ctx if that ends first.
+// Wait waits for a connection and returns it. If ctx ends first, Wait fails with its cause.
 func (w *Waiter) Wait(ctx context.Context) (*Conn, error) {
 	select {
 	case d := <-w.result:
@@ -131,7 +131,7 @@ func (w *Waiter) Wait(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// leave is for a call that wants nothing any more.
+// leave gives up the wait of a call.
 func (w *Waiter) leave() {
 	h := w.host
 	h.mu.Lock()
