@@ -35,7 +35,7 @@ const (
 	version  = 2 // the newest that this process speaks
 	oldest   = 2
 
-	// descriptorsMax is the most that the kernel sends beside a message, SCM_MAX_FD in unix(7).
+	// descriptorsMax is how many descriptors the kernel sends with a message, SCM_MAX_FD in unix(7).
 	descriptorsMax = 253
 
 	// bytesMax is how long a message may be. One of 253 connections fits, whatever the addresses in their
@@ -43,12 +43,12 @@ const (
 	// (TestLongestMessages). The kernel takes it: net.core.wmem_default is 208 KiB.
 	bytesMax = 192 << 10
 
-	// tlvBytesMax is how many bytes of TLVs, which PROXY headers may have after the addresses, a message
-	// takes: in base64 they fit beside the addresses. More go into another part, and those of one
-	// connection always fit.
+	// tlvBytesMax limits the bytes of TLVs in a message, which PROXY headers may have after the
+	// addresses: in base64 they fit beside the addresses. Further TLVs go into another part. The TLVs
+	// of one connection always fit.
 	tlvBytesMax = 8 << 10
 
-	// stateBytesMax is how long the state of a listener may be.
+	// stateBytesMax limits the state of a listener.
 	stateBytesMax = 4 << 10
 
 	// listenersMax is how many listeners an offer may have: with 100 bytes each, more than a name and an
@@ -61,7 +61,7 @@ const (
 	carrierNameMax = 100
 )
 
-// kind is a message's meaning.
+// kind is the meaning of a message.
 type kind string
 
 const (
@@ -83,21 +83,21 @@ type message struct {
 	Kind kind `json:"kind"`
 
 	Listeners []offeredListener `json:"listeners,omitempty"` // of offer
-	Open      int               `json:"open,omitempty"`      // of offer: connections, an estimate
+	Open      int               `json:"open,omitempty"`      // of offer: open connections, an estimate
 	Dropped   []int             `json:"dropped,omitempty"`   // of ready: the indexes of listeners in the offer
-	Carriers  []string          `json:"carriers,omitempty"`  // of ready: the names of the sender's
+	Carriers  []string          `json:"carriers,omitempty"`  // of ready: names of the sender's carriers
 	Conns     []movedConn       `json:"conns,omitempty"`     // of conns, one per descriptor
 	More      bool              `json:"more,omitempty"`      // of conns: another part follows, before took
-	Carrier   string            `json:"carrier,omitempty"`   // of conns: they come out of this one, not of Accept
+	Carrier   string            `json:"carrier,omitempty"`   // of conns: it returns them, not Accept
 	Hold      bool              `json:"hold,omitempty"`      // of conns with a carrier: see the argument more of TakeOver
 	Reason    string            `json:"reason,omitempty"`    // of refuse
 }
 
-// envelope is the part that every version has.
+// envelope is the part of a message that every version has.
 type envelope struct {
 	Protocol string `json:"protocol"`
 	Version  int    `json:"version"`
-	Oldest   int    `json:"oldest,omitempty"` // that the sender also speaks; 0: Version
+	Oldest   int    `json:"oldest,omitempty"` // the oldest version that the sender speaks; 0: Version
 }
 
 // offeredListener is a listener of the predecessor.
@@ -123,8 +123,8 @@ type movedConn struct {
 	State    []byte  `json:"state,omitempty"`  // for the carrier, if there is one
 }
 
-// client is a proxyproto.Header. The names are bytes, since those of abstract unix sockets need not
-// be text.
+// client is a proxyproto.Header. The names are bytes, since names of abstract unix sockets need not be
+// text.
 type client struct {
 	Source          netip.AddrPort `json:"source,omitzero"`
 	Destination     netip.AddrPort `json:"destination,omitzero"`
@@ -160,7 +160,7 @@ func (c *movedConn) info() seam.ConnInfo {
 func (m *message) fitting(conns []movedConn) int {
 	limit, bytes := tlvBytesMax, 0
 	if m.Carrier != "" {
-		limit += CarriedBytesMax // beside the addresses of a few connections only
+		limit += CarriedBytesMax // fits beside the addresses of a few connections only
 	}
 	for i, c := range conns {
 		bytes += len(c.State)
@@ -174,11 +174,11 @@ func (m *message) fitting(conns []movedConn) int {
 	return len(conns)
 }
 
-// isEmpty reports whether m need not be sent: it has no connections, and is not the one that a carrier
-// of the successor waits for.
+// isEmpty reports whether m need not be sent: it has no connections, and no carrier of the successor
+// waits for it.
 func (m *message) isEmpty() bool { return len(m.Conns) == 0 && (m.Carrier == "" || m.Hold) }
 
-// encode returns the message as it is sent.
+// encode returns the message in its wire format.
 func (m *message) encode() ([]byte, error) {
 	m.envelope = envelope{Protocol: protocol, Version: version}
 	if m.Kind == hello {
@@ -191,7 +191,7 @@ func (m *message) encode() ([]byte, error) {
 	return p, err
 }
 
-// decode is the inverse of encode, for a message that came with so many descriptors.
+// decode is the inverse of encode, for a message that came with this number of descriptors.
 func decode(p []byte, descriptors int) (*message, error) {
 	if len(p) > bytesMax {
 		return nil, fmt.Errorf("a message is longer than %d bytes", bytesMax)
@@ -222,7 +222,7 @@ func decode(p []byte, descriptors int) (*message, error) {
 	return m, nil
 }
 
-// versionError is for a process that speaks another version.
+// versionError is the error for a process that speaks another version.
 func versionError(theirs int) error {
 	return fmt.Errorf("the other process speaks version %d of the protocol, and this one version %d:"+
 		" replace the old process once without a handover", theirs, version)
@@ -253,7 +253,7 @@ func (m *message) checkOffer() error {
 // socketsMax is how many sockets a listener may have: far more than there are processors.
 const socketsMax = 1 << 16
 
-// errUnexpected is about a message that came instead of another.
+// errUnexpected returns the error for a message of another kind than the wanted kinds.
 func errUnexpected(m *message, want ...kind) error {
 	if m.Kind == refuse {
 		return errors.New("the other process gave up: " + oneLine(m.Reason))
@@ -261,10 +261,10 @@ func errUnexpected(m *message, want ...kind) error {
 	return fmt.Errorf("a message %q came where %q is due", m.Kind, want)
 }
 
-// reasonBytesMax is how much of another process's text an error repeats.
+// reasonBytesMax is how many bytes of text from another process an error repeats.
 const reasonBytesMax = 500
 
-// oneLine returns a text of another process for an error.
+// oneLine makes text from another process fit into an error.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

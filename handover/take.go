@@ -13,8 +13,8 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// successor is the part of this process in a handover in which it takes over: take, then open for each
-// listener that it wants, then ready; or giveUp.
+// successor is this process in a handover in which it takes over. It calls take, then open for each
+// listener that it wants, then ready or giveUp.
 type successor struct {
 	wire      *wire // nil: the handover has ended
 	listeners []*offered
@@ -26,24 +26,24 @@ type successor struct {
 // offered is a listener that the predecessor has offered.
 type offered struct {
 	offeredListener
-	files    []*os.File // until open is called
+	files    []*os.File // nil after open
 	place    place
 	listener seam.Listener // nil: open has not been called
 }
 
-// held are connections that the predecessor has sent and not yet committed. This process doesn't read
-// from them. Closing the descriptors does them no harm.
+// held has the connections that the predecessor has sent and not yet committed. This process doesn't
+// read from them. Closing the descriptors does no harm to the connections.
 type held struct {
 	isPart  bool        // more conns come
 	waits   bool        // for commit
-	fds     descriptors // -1: has ended
+	fds     descriptors // -1: the connection has ended
 	conns   []movedConn
-	carrier *taking // nil: they come out of Accept
+	carrier *taking // nil: Accept returns them
 	more    bool    // for the carrier
 }
 
-// take receives the listeners of the process at the other end of c, which calls give. Until ready is
-// called that process serves as usual, also if take fails. take owns c.
+// take receives the listeners of the process at the other end of c, which calls give. That process
+// serves as usual until ready is called, even if take fails. take owns c.
 //
 // It fails if this process may not have as many descriptors as the predecessor has connections, if the
 // predecessor refuses or hangs, or if ctx ends.
@@ -79,7 +79,7 @@ func (s *successor) receiveOffer(ctx context.Context) (step string, err error) {
 	return "receiving the listeners", s.receiveSockets(ctx)
 }
 
-// descriptorsSpare is how many descriptors a server needs, at least, besides its connections: for
+// descriptorsSpare is the least number of descriptors that a server needs besides its connections: for
 // logs, epoll, pipes, files.
 const descriptorsSpare = 64
 
@@ -119,8 +119,8 @@ func (s *successor) receiveSockets(ctx context.Context) error {
 	return nil
 }
 
-// offer returns the listener of that name, or nil if the predecessor has none, or s is nil because there
-// is no predecessor.
+// offer returns the listener with that name. It returns nil if the predecessor doesn't have it, or if s
+// is nil because there is no predecessor.
 func (s *successor) offer(name string) *offered {
 	if s == nil {
 		return nil
@@ -133,8 +133,8 @@ func (s *successor) offer(name string) *offered {
 	return nil
 }
 
-// open makes a listener of the sockets by a function such as FileListeners. Once ready has been called,
-// Accept returns the connections that the predecessor accepted, as if they were new.
+// open makes a listener of the sockets with a function such as FileListeners. After ready, Accept also
+// returns the connections that the predecessor accepted, as if they were new.
 func (l *offered) open(fileListeners func(...*os.File) (net.Listener, error)) (net.Listener, error) {
 	nl, err := fileListeners(l.files...)
 	if err != nil {
@@ -155,17 +155,16 @@ func (l *offered) closeFiles() {
 	l.files = nil
 }
 
-// ready says that this process accepts, on the listeners that it has opened. From then on the
-// predecessor accepts there no more, and Accept of this process's listeners, and the carriers of conns,
-// return its connections: those that wait for a request at once, and the others when their requests end.
+// ready tells the predecessor that this process accepts on the listeners it has opened. The predecessor
+// then stops accepting on them. Accept of these listeners, and the carriers of conns, return the
+// connections of the predecessor: at once if they wait for a request, else when their request ends.
 // ready returns nil when the predecessor has no more connections to give, or has waited long enough for
-// them; it then shuts down. With that it closes the ports that this process hasn't opened.
+// them. The predecessor then shuts down, and so closes the ports that this process hasn't opened.
 //
-// ready fails, and the predecessor goes on serving, if ctx ends, or if one of the processes finds
-// something wrong. This process then has the connections that have come so far, and should shut its
-// servers down.
+// If ctx ends, or one of the processes finds an error, ready fails and the predecessor goes on serving.
+// This process then has the connections that have come so far, and should shut down its servers.
 //
-// If the error is errGone the predecessor has ended without notice, or hangs. This process has the
+// If the error is errGone, the predecessor has ended without notice, or hangs. This process has the
 // listeners, and goes on serving. A predecessor that wakes up notices this, and shuts down.
 func (s *successor) ready(ctx context.Context, conns *Conns) error {
 	s.carriers = takers(conns)
@@ -191,7 +190,7 @@ func (s *successor) dropped() (indexes []int, err error) {
 	return indexes, nil
 }
 
-// takeOver is ready without the end:
+// takeOver runs the steps of ready, without its end:
 //
 //	step      waits for      for as long as        leaves by
 //	ready     conns, done    stepTimeout, ctx      conns: took sent; done: over sent, the end
@@ -223,7 +222,7 @@ func (s *successor) takeOver(ctx context.Context) error {
 	}
 }
 
-// handle acts on a message, and reports whether it is the last.
+// handle handles a message, and reports whether it is the last.
 func (s *successor) handle(m *message, fds descriptors) (finished bool, err error) {
 	if !slices.Contains(s.due(), m.Kind) {
 		fds.close()
@@ -317,7 +316,7 @@ func (s *successor) adopt() error {
 		} else {
 			err = asideErr
 		}
-		if err == nil || errors.Is(err, syscall.ENOTCONN) { // or it has ended just now
+		if err == nil || errors.Is(err, syscall.ENOTCONN) { // ENOTCONN: the connection has just ended
 			continue
 		}
 		if lost++; firstErr == nil {
@@ -333,7 +332,7 @@ func (s *successor) adopt() error {
 	return nil
 }
 
-// own makes Close of the listeners remove the files of their unix sockets, which no longer belong
+// own makes Close of the listeners remove the files of their unix sockets. The files no longer belong
 // to the predecessor.
 func (s *successor) own() {
 	for _, l := range s.listeners {
@@ -345,14 +344,14 @@ func (s *successor) own() {
 
 // end gives up because of err, and returns ready's error.
 //
-// The predecessor may have committed the held connections without this process knowing yet, and
-// then it won't serve them. So the messages that it has sent until now still count. From now on
-// none arrives, and the predecessor's sends fail.
+// The predecessor may have committed the held connections before this process knows, and then won't
+// serve them. So the messages that it has sent until now still count. From now on no message arrives,
+// and the predecessor fails to send.
 //
-// If the predecessor hangs, it is sent over: this process goes on. If that can't be sent the
-// predecessor has stopped receiving: it is dead, or has given this process up at the same time. Then
-// its refusal is the reason. If none comes, it was stopped before it could send one, and will go on
-// serving.
+// If the predecessor hangs, end sends over, and this process goes on. If over can't be sent, the
+// predecessor has stopped receiving: it is dead, or has given up this process at the same time. In that
+// case its refusal is the reason. If no refusal comes, the predecessor was stopped before it could send
+// one, and will go on serving.
 func (s *successor) end(err error) error {
 	var overErr error
 	if errors.Is(err, errSilent) {
@@ -384,11 +383,11 @@ func (s *successor) end(err error) error {
 	}
 }
 
-// errGivenUp is about a predecessor that has stopped receiving, and was then stopped itself.
+// errGivenUp means that the predecessor has stopped receiving, and was then stopped itself.
 var errGivenUp = errors.New("the other process has given this one up, and hangs")
 
-// giveUp ends a handover before ready, or has no effect. The predecessor learns the reason, and serves
-// on. The caller must close the listeners that it has opened.
+// giveUp ends a handover before ready; later it has no effect. The predecessor gets the reason, and
+// goes on serving. The caller must close the listeners that it has opened.
 func (s *successor) giveUp(reason error) {
 	if s.wire != nil {
 		s.wire.refuse(reason)

@@ -16,36 +16,36 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// stepNanoseconds is stepTimeout, which tests change.
+// stepNanoseconds is the value of stepTimeout. Tests change it.
 var stepNanoseconds atomic.Int64
 
 func init() { stepNanoseconds.Store(int64(10 * time.Second)) }
 
-// stepTimeout is how long a process waits for the other's next message before it takes that for hung. It
-// limits how long waiting connections stay unserved because the other process hangs.
+// stepTimeout is how long a process waits for the next message before it considers the other process
+// hung. It limits how long connections stay unserved when the other process hangs.
 func stepTimeout() time.Duration { return time.Duration(stepNanoseconds.Load()) }
 
 // settleTimeout is how long the predecessor waits for its servers to come back to Accept. It leaves half
 // of the successor's patience for busy connections, and for what carriers save.
 func settleTimeout() time.Duration { return stepTimeout() / 2 }
 
-// wire is one process's end of a handover. One goroutine at a time uses it.
+// wire is one end of a handover. Only one goroutine at a time may use it.
 type wire struct {
 	conn     *net.UnixConn
-	buf, oob []byte // of receive
+	buf, oob []byte // used by receive
 }
 
 // newWire takes ownership of c, which start or inherited has returned.
 func newWire(c *net.UnixConn) *wire {
-	// One byte more than a message may have shows that one is too long.
+	// With one byte more than the limit, receive notices messages that are too long.
 	return &wire{c, make([]byte, bytesMax+1), make([]byte, rightsBytesMax)}
 }
 
-// descriptors came with a message.
+// descriptors are the file descriptors that came with a message.
 type descriptors []int
 
-// close closes the descriptors that have not been taken out. It calls close(2), never shutdown(2),
-// since the connections may belong to the other process.
+// close closes the descriptors that were not taken out. It calls close(2), never shutdown(2), since the
+// connections may belong to the other process.
 func (d descriptors) close() {
 	for i, fd := range d {
 		if fd >= 0 {
@@ -55,7 +55,7 @@ func (d descriptors) close() {
 	}
 }
 
-// send sends a message. If it fails the other process doesn't get the message: the kernel takes it
+// send sends a message. If send fails, the other process doesn't get it: the kernel takes a message
 // whole or not at all.
 func (w *wire) send(m *message, fds ...int) error { return w.sendWithin(stepTimeout(), m, fds...) }
 
@@ -73,8 +73,8 @@ func (w *wire) sendWithin(timeout time.Duration, m *message, fds ...int) error {
 	return nil
 }
 
-// say is send. If the other process has closed its end, the error is the reason that it gave, or errOver
-// if it goes on by itself.
+// say is like send. If the other process has closed its end, the error is the reason it gave, or
+// errOver if it goes on alone.
 func (w *wire) say(m *message, fds ...int) error {
 	err := w.send(m, fds...)
 	for errors.Is(err, errGone) {
@@ -90,16 +90,16 @@ func (w *wire) say(m *message, fds ...int) error {
 	return err
 }
 
-// refuse tells the other process why this one gives up. However short a step is it is tried: a successor
-// that sees nothing but the end takes this process for dead, and goes on.
+// refuse tells the other process why this process gives up. It tries to even if stepTimeout is short: a
+// successor that sees only the end considers this process dead, and goes on.
 func (w *wire) refuse(reason error) {
 	_ = w.sendWithin(refuseTimeout, &message{Kind: refuse, Reason: oneLine(reason.Error())})
 }
 
-// refuseTimeout is for an other process that reads nothing.
+// refuseTimeout limits refuse if the other process doesn't read.
 const refuseTimeout = 10 * time.Second
 
-// await returns the next message, which has one of these kinds. It closes the message's descriptors.
+// await returns the next message, which must be of a wanted kind. It closes the message's descriptors.
 func (w *wire) await(ctx context.Context, timeout time.Duration, want ...kind) (*message, error) {
 	m, fds, err := w.receive(ctx, timeout)
 	fds.close()
@@ -112,11 +112,11 @@ func (w *wire) await(ctx context.Context, timeout time.Duration, want ...kind) (
 // receive returns the next message and its descriptors, which the caller owns. A refusal is an error. It
 // waits until ctx ends or the timeout passes; 0 is no limit.
 //
-// It counts ticks instead of reading the clock at the end, so that a process that was stopped, or whose
-// machine slept, doesn't blame the other process: it reads the messages that came in that time.
+// It counts ticks instead of reading the clock at the end. So a process that was stopped, or whose
+// machine slept, doesn't blame the other process: it reads the messages that have come in that time.
 func (w *wire) receive(ctx context.Context, timeout time.Duration) (*message, descriptors, error) {
 	for ticks := 5; ; ticks-- {
-		var tick time.Time // no end
+		var tick time.Time // no deadline
 		if timeout > 0 && ticks > 0 {
 			tick = time.Now().Add(timeout / 5)
 		}
@@ -124,7 +124,7 @@ func (w *wire) receive(ctx context.Context, timeout time.Duration) (*message, de
 		if !errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil {
 			return m, fds, goneError(err, ctx)
 		}
-		if ticks == 1 && !hasCome(w.conn) { // or the tick passed before this process could read
+		if ticks == 1 && !hasCome(w.conn) { // a message may have come after the tick passed
 			return nil, nil, fmt.Errorf("%w for %v", errSilent, timeout)
 		}
 	}
@@ -142,7 +142,7 @@ func (w *wire) receiveUntil(ctx context.Context, deadline time.Time) (*message, 
 	})
 	p, fds, err := readMsg(w.conn, w.buf, w.oob)
 	if !stop() {
-		<-stopped // otherwise it would end the wait for the next message
+		<-stopped // otherwise ctx could end the wait for the next message
 	}
 	var m *message
 	if err == nil {
@@ -159,19 +159,19 @@ func (w *wire) receiveUntil(ctx context.Context, deadline time.Time) (*message, 
 }
 
 var (
-	// errGone is wrapped by errors about a process that has ended or closed its socket without notice, or
-	// hangs.
+	// errGone is wrapped by errors about a process that hangs, or has ended or closed its socket
+	// without notice.
 	errGone = errors.New("the other process has gone")
 
-	// errSilent is about a process that hangs, or was stopped.
+	// errSilent means that the other process hangs, or was stopped.
 	errSilent = fmt.Errorf("%w: it has sent nothing", errGone)
 
-	// errOver ends the successor's messages when it has taken over by itself.
+	// errOver ends the messages of a successor that has taken over alone.
 	errOver = errors.New("the successor has taken over")
 )
 
-// goneError describes err, the error of a system call on the wire, in words. ctx belongs to a
-// receiver, and may have ended its wait.
+// goneError explains err, the error of a system call on the wire. ctx belongs to the receiver, and may
+// have ended its wait.
 func goneError(err error, ctx context.Context) error {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
@@ -184,15 +184,14 @@ func goneError(err error, ctx context.Context) error {
 	return fmt.Errorf("the other process does not take messages for %v", stepTimeout())
 }
 
-// stopReceiving makes the other process's sends fail from now on. Messages that it has sent before
-// can still be received, and after them receive fails with errGone. So both processes agree on
-// whether a message has arrived: unix_dgram_sendmsg and unix_shutdown, in the kernel's
-// net/unix/af_unix.c, hold the receiver's lock.
+// stopReceiving makes all later sends of the other process fail. Messages sent before can still be
+// received, and after them receive fails with errGone. So both processes agree on whether a message has
+// arrived: unix_dgram_sendmsg and unix_shutdown, in the kernel's net/unix/af_unix.c, hold the lock of
+// the receiver.
 func (w *wire) stopReceiving() { _ = w.conn.CloseRead() }
 
-// close ends the handover. It first drops the messages that have not been received, with their
-// descriptors: if any were left, the other process could not read the refusal of this one, but
-// would get ECONNRESET.
+// close ends the handover. It first drops the messages not received yet, with their descriptors: if any
+// were left, the other process would get ECONNRESET instead of the refusal.
 func (w *wire) close() {
 	w.stopReceiving()
 	for {
@@ -206,5 +205,5 @@ func (w *wire) close() {
 	w.conn.Close()
 }
 
-// errMessage is wrapped by the errors of readMsg that are about one message; others may follow it.
+// errMessage is wrapped by errors of readMsg about a single message; more messages may follow.
 var errMessage = errors.New("bad message")
