@@ -13,7 +13,7 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// contentType returns the field of an answer.
+// contentType returns the content-type field of an answer.
 func (c *call) contentType() h2.Field {
 	subtype := c.subtype()
 	if subtype == "" {
@@ -22,8 +22,8 @@ func (c *call) contentType() h2.Field {
 	return h2.MakeField("content-type", "application/grpc+"+subtype)
 }
 
-// addHeader adds the header to what is sent, in memory of m. It reports false if the client doesn't
-// take it.
+// addHeader adds the header to a message, in memory of m. It reports false if the client doesn't take
+// it.
 func (c *call) addHeader(to *h2.Message, m *memory, md metadata.MD, compressor string) bool {
 	fields := append(m.fields[:0], c.contentType())
 	if compressor != "" {
@@ -45,8 +45,8 @@ func (c *call) sendRefusal() {
 	_ = c.carrier().Send(h2.Message{Status: c.refusal.httpStatus, Fields: fields, End: true, Hold: true})
 }
 
-// fits reports whether the client takes a header or trailers. The first list of an answer has a
-// :status besides, which counts 42 bytes.
+// fits reports whether the client takes a header or trailers. The first list of an answer also has a
+// :status, which counts 42 bytes.
 func (c *call) fits(fields []h2.Field) bool {
 	most := c.carrier().headerBytesMax()
 	if most == 0 {
@@ -69,7 +69,7 @@ func (c *call) notSentError() error {
 	return contextError(c.err)
 }
 
-// sendError ends a call that h2 has failed to send for, and returns the status.
+// sendError ends a call after h2 has failed to send, and returns the status.
 func (c *call) sendError(err error) error {
 	var reset *h2.StreamError
 	var gone *h2.ConnError
@@ -78,7 +78,7 @@ func (c *call) sendError(err error) error {
 		c.Cancelled(gone)
 	case errors.As(err, &reset), errors.Is(err, h2.ErrEnded):
 		c.Cancelled(err)
-	default: // a field that is not valid: a client refuses what grpc-go would send
+	default: // an invalid field: a client would refuse it from grpc-go
 		c.carrier().Reset(h2.ProtocolError)
 		return status.Error(codes.Internal, err.Error())
 	}
@@ -139,8 +139,8 @@ func (c *call) overLimit() error {
 	return errHeaderLimit
 }
 
-// sendMessage sends a message, and the header before it, whose fields are in m. With hold it may wait
-// for the status. It reports the message before a status may follow.
+// sendMessage sends a message, after the header, whose fields are in m. With hold the message may wait
+// for the status. It is reported before a status may follow.
 func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
 	msg := h2.Message{Hold: hold}
 	c.sending.Lock()
@@ -162,16 +162,16 @@ func (c *call) sendMessage(e *encoded, m *memory, hold bool) error {
 	return nil
 }
 
-// sendStatus sends the status, and the header before it; nil is OK. If the call is done it returns why,
-// and sends nothing. last says that the handler has returned.
+// sendStatus sends the status, after the header; nil is OK. If the call is done, sendStatus returns
+// why, and sends nothing. last reports that the handler has returned.
 func (c *call) sendStatus(st *status.Status, last bool) error {
 	c.sending.Lock()
 	defer c.doneSending()
 	return c.sendTrailers(st, last, false)
 }
 
-// sendTrailers is sendStatus for a goroutine that holds sending. late says that the status is the late
-// one of a call that is done.
+// sendTrailers is sendStatus for a goroutine that holds sending. late reports that the call is done and
+// this is its late status.
 func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 	c.mu.Lock()
 	if c.done && !late {
@@ -202,7 +202,7 @@ func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 	trailers, hasDetails := statusFields(trailers, st)
 	if hasDetails {
 		c.mu.Lock()                  // SetTrailer may be reading it
-		delete(trailer, detailsName) // the user's own is in the way
+		delete(trailer, detailsName) // the user's own would be sent too
 		c.mu.Unlock()
 	}
 	trailers = appendMetadata(trailers, trailer)

@@ -80,7 +80,7 @@ type call struct {
 	ownFields [4]field // memory of fields
 }
 
-// field is a field of the metadata.
+// field is a metadata field.
 type field struct {
 	name  *h2.Name
 	value string
@@ -94,7 +94,7 @@ func (c *call) compressorLocked() string {
 	return *c.chosen
 }
 
-// refusal is how a call is answered that is not served.
+// refusal is the answer to a call that is not served.
 type refusal struct {
 	httpStatus int
 	status     *status.Status
@@ -104,10 +104,10 @@ func (c *call) server() *Server      { return c.conn.server }
 func (c *call) config() *Config      { return &c.conn.server.config }
 func (c *call) stats() stats.Handler { return c.conn.server.stats } // nil: there is none
 
-// count adds to a counter of the server's.
+// count adds n to a counter of the server.
 func (c *call) count(what counter, n int64) { c.conn.counts.Add(what, n) }
 
-// parent returns the context that the call's own derives from.
+// parent returns the parent of the call's context.
 func (c *call) parent() context.Context {
 	if c.tapped != nil {
 		return *c.tapped
@@ -118,7 +118,7 @@ func (c *call) parent() context.Context {
 // Stream implements [h2.StreamHandler].
 func (c *call) Stream() *h2.Stream { return &c.stream.Stream }
 
-// carrier is what carries a call: a stream of package h2, or a request of net/http.
+// carrier carries a call: a stream of package h2, or a request of net/http.
 type carrier interface {
 	ReadFull(p []byte) (int, error)
 	Buffered() int // bytes that can be read without waiting, as far as that is known
@@ -148,7 +148,7 @@ func (c *call) Cancelled(err error) {
 	c.end(codes.Canceled, context.Canceled, closing)
 }
 
-// end ends the call, unless it is done, with a code. reason is for the context.
+// end ends the call with a code, unless it is done. reason becomes the error of the context.
 func (c *call) end(code codes.Code, reason error, closing bool) {
 	c.mu.Lock()
 	c.closing = c.closing || closing
@@ -185,7 +185,7 @@ func (c *call) Serve() {
 	c.sendRefusal()
 }
 
-// served is for a call whose handler has returned, or panics.
+// served cleans up after the handler has returned or panicked.
 func (c *call) served() {
 	if c.placed {
 		c.config().Work.Limiter.Leave()
@@ -201,8 +201,8 @@ func (c *call) served() {
 	}
 }
 
-// finish ends what belongs to the call, when it has ended or its handler panics. A call that is refused
-// has been counted.
+// finish releases the resources of a call that has ended, or whose handler panics. Refused calls are
+// already counted.
 func (c *call) finish() {
 	if c.refusal == nil {
 		c.end(codes.Internal, context.Canceled, false) // without a status: it panics, or ends its goroutine
@@ -260,7 +260,7 @@ func (c *call) reportCall(sh stats.Handler) {
 	})
 }
 
-// processReported is process with the events of its beginning and its end.
+// processReported is process with begin and end events.
 func (c *call) processReported(sh stats.Handler) {
 	begin, desc := time.Now(), c.from.desc
 	sh.HandleRPC(c.ctx, &stats.Begin{
@@ -319,7 +319,7 @@ func (c *call) process() error {
 	return err
 }
 
-// resultStatus returns the status for what the handler has returned, nil for OK, and it as an error.
+// resultStatus returns the status for the handler's error, nil for OK, and the status as an error.
 func resultStatus(err error) (*status.Status, error) {
 	if err == nil {
 		return nil, nil

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// chain makes one interceptor of several, of which the first is the outermost; nil: there are none. nest
-// makes one of two.
+// chain combines interceptors into one; the first is the outermost. It returns nil without
+// interceptors. nest combines two.
 func chain[I any](all []I, nest func(outer, inner I) I) (one I) {
 	for i := len(all) - 1; i >= 0; i-- {
 		if i == len(all)-1 {
@@ -20,8 +20,7 @@ func chain[I any](all []I, nest func(outer, inner I) I) (one I) {
 	return one
 }
 
-// chainUnary combines interceptors into one; the first is the outermost. It returns nil if there are
-// none.
+// chainUnary combines unary interceptors as chain does.
 func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return chain(all, func(outer, inner grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 		return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, last grpc.UnaryHandler) (any, error) {
@@ -67,7 +66,7 @@ func chainStreamClient(all []grpc.StreamClientInterceptor) grpc.StreamClientInte
 	})
 }
 
-// combineStats makes one handler of several, which are called in their order; nil: there are none.
+// combineStats combines handlers into one that calls them in order. It returns nil without handlers.
 func combineStats(all []stats.Handler) stats.Handler {
 	switch len(all) {
 	case 0:

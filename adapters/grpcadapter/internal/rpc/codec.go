@@ -15,7 +15,7 @@ type Codec interface {
 	Unmarshal(data mem.BufferSlice, v any) error
 }
 
-// codecFor returns the codec of a content-type: protobuf's if none is registered for it.
+// codecFor returns the codec of a content-type, or the protobuf codec if no codec is registered for it.
 func codecFor(subtype string) Codec {
 	if subtype == "" {
 		return codecOf(proto.Name)
@@ -27,7 +27,7 @@ func codecFor(subtype string) Codec {
 	return codecOf(proto.Name)
 }
 
-// codecOf returns a registered codec, or nil. One of the old kind goes first, as in grpc-go.
+// codecOf returns a registered codec, or nil. As in grpc-go, it prefers an old codec.
 func codecOf(name string) Codec {
 	if c := encoding.GetCodec(name); c != nil {
 		return OldCodec{c}
@@ -38,7 +38,7 @@ func codecOf(name string) Codec {
 	return nil
 }
 
-// OldCodec is a codec whose messages are in one piece.
+// OldCodec is a codec that encodes a message in one piece.
 type OldCodec struct {
 	Of interface {
 		Marshal(v any) ([]byte, error)
@@ -70,11 +70,11 @@ var protobufCodec = func() reflect.Type {
 	return t
 }()
 
-// isProtobuf reports whether c is grpc-go's own codec for protobuf: another one may encode messages in
-// another way, or look at them.
+// isProtobuf reports whether c is grpc-go's own codec for protobuf: other codecs may encode messages
+// differently, or inspect them.
 func isProtobuf(c Codec) bool { return protobufCodec != nil && reflect.TypeOf(c) == protobufCodec }
 
-// protoMessage returns a message of protobuf, or nil if v is something else.
+// protoMessage returns v as a protobuf message, or nil if it isn't one.
 func protoMessage(v any) protoadapt.MessageV2 {
 	switch v := v.(type) {
 	case protoadapt.MessageV2:

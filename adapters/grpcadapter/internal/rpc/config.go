@@ -16,7 +16,7 @@ import (
 	"github.com/percore/percore/internal/shared/drain"
 )
 
-// A Config is what the options of a server amount to. There is no default but DefaultConfig's.
+// A Config holds the options of a server. Only DefaultConfig sets defaults.
 type Config struct {
 	Unary   []grpc.UnaryServerInterceptor  // the first is the outermost
 	Stream  []grpc.StreamServerInterceptor // the same
@@ -55,16 +55,16 @@ type Config struct {
 	// StreamValue returns what the context of a call has as its grpc.ServerTransportStream.
 	StreamValue func(*TransportStream) any
 
-	// CallValue returns the value that the context of a call has for a key, and whether it has one.
+	// CallValue returns the value for a key in the context of a call, and whether there is a value.
 	CallValue func(t *TransportStream, key any) (any, bool)
 
 	// Prepared returns what a *grpc.PreparedMsg has encoded.
 	Prepared func(*grpc.PreparedMsg) (mem.BufferSlice, bool)
 
-	// Drains are called by Drain and GracefulStop. DefaultConfig makes them.
+	// Drain and GracefulStop call Drains. DefaultConfig makes them.
 	Drains *drain.Hooks
 
-	// Unused is called, with no lock held, when there is neither a listener nor a connection any more.
+	// Unused is called, without locks held, when the last listener and the last connection are gone.
 	Unused func()
 }
 

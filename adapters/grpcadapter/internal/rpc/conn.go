@@ -40,7 +40,7 @@ type conn struct {
 	ended  bool // guarded by mu; for shared ones
 }
 
-// epoch is from when times of connections are counted.
+// epoch is the zero of the times of connections.
 var epoch = time.Now()
 
 func newPeer(remote, local net.Addr, info credentials.AuthInfo) *peer.Peer {
@@ -139,8 +139,8 @@ const (
 	idlePingTime = 2 * time.Hour // between PINGs without streams, unless the policy permits more
 )
 
-// ping is called when the client has sent a PING. answered says that something was sent since the
-// last one.
+// ping is called when the client has sent a PING. answered reports that something was sent since the
+// last PING.
 func (c *conn) ping(hc *h2.Conn, answered bool) {
 	now := time.Since(epoch)
 	last := c.pingedAt
@@ -164,7 +164,7 @@ func (c *conn) ping(hc *h2.Conn, answered bool) {
 	}
 }
 
-// authInfo returns what grpc-go's credentials for TLS say about a connection; nil without TLS.
+// authInfo returns the AuthInfo that grpc-go's TLS credentials would return; nil without TLS.
 func authInfo(state *tls.ConnectionState) credentials.AuthInfo {
 	if state == nil {
 		return nil

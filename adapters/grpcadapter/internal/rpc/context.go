@@ -40,7 +40,7 @@ func (x *callContext) Value(key any) any {
 	return (*call)(x).parent().Value(key)
 }
 
-// streamValue returns what the context has as the stream.
+// streamValue returns the context's value for the stream.
 func (c *call) streamValue() any {
 	if other := c.config().StreamValue; other != nil {
 		return other((*TransportStream)(c))
@@ -68,8 +68,8 @@ func (x *callContext) Err() error {
 	return x.err
 }
 
-// AfterFunc is for package context. f is called, on a goroutine of its own, when the call ends; stop
-// keeps it from being called, and reports whether it did.
+// AfterFunc is for package context. It calls f on its own goroutine when the call ends; stop prevents
+// that, and reports whether it did.
 func (x *callContext) AfterFunc(f func()) (stop func() bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// This file has calls that go on when their method has returned, without a goroutine.
+// This file implements calls that go on without a goroutine after their method has returned.
 //
 //	detached  returned  meaning                                       leaves by
 //	nil       false     the call ends when its method returns         Detach; the method's return
@@ -20,7 +20,7 @@ import (
 //
 // Both are guarded by call.mu, and immutable once returned is set.
 
-// An Owner has a detached call.
+// An Owner owns a detached call.
 type Owner interface {
 	// Work is called when the method has returned, and for each Resume after that. It may block.
 	Work()
@@ -85,8 +85,8 @@ func Cut(ctx context.Context) bool {
 	return ok
 }
 
-// methodReturned notes that the method has returned to the server, with err, and reports whether the
-// call goes on.
+// methodReturned records that the method has returned err to the server, and reports whether the call
+// goes on.
 func (c *call) methodReturned(err error) (goesOn bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,8 +128,8 @@ func (d *Detached) Resume() { d.call.stream.Resume() }
 // Cut makes a SendMsg that blocks fail.
 func (d *Detached) Cut() { d.call.stream.Reset(h2.Cancel) }
 
-// End ends a call whose method has returned, with the status of err. It may block. It returns an error
-// if not all was sent, because the call has ended before.
+// End ends a call whose method has returned, with the status of err. It may block. If the call has
+// ended before all was sent, End returns an error.
 func (d *Detached) End(err error) error {
 	c := d.call
 	if !c.goesOn { // the method has failed, and ended the call

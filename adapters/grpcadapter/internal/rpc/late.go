@@ -83,7 +83,7 @@ func (c *call) cutOff(reason error) {
 	c.tellOwner(reason)
 }
 
-// sendLate sends the late status, unless another goroutine is sending, which does it then.
+// sendLate sends the late status. If another goroutine is sending, that goroutine sends the status.
 func (c *call) sendLate() {
 	for c.late.Load() == lateDue && c.sending.TryLock() {
 		c.sendLateLocked()

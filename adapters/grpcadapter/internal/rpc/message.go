@@ -15,8 +15,8 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// headBytes is the length of what is before a message: a byte that says whether it is compressed,
-// and four for its length.
+// headBytes is the length of the head of a message: a byte that tells whether the message is
+// compressed, and four bytes for its length.
 const headBytes = 5
 
 // messages is how messages are coded. It belongs to the handler.
@@ -29,7 +29,7 @@ type messages struct {
 	hasSubtype bool // of the content-type
 }
 
-// compression is how messages are compressed.
+// compression tells how messages are compressed.
 type compression struct {
 	encoding     string // of received messages; "": none; immutable once Serve has begun
 	decompressor encoding.Compressor
@@ -37,7 +37,7 @@ type compression struct {
 	name         string // of compressor
 }
 
-// compression returns how messages are compressed, to be changed.
+// compression returns the compression, for changes.
 func (m *messages) compression() *compression {
 	if m.compressed == nil {
 		m.compressed = new(compression)
@@ -53,7 +53,7 @@ func (m *messages) encoding() string {
 	return m.compressed.encoding
 }
 
-// payload is a message for the stats handler: its length before it was compressed, and as it is sent.
+// payload describes a message for the stats handler: its length before compression, and as sent.
 type payload struct {
 	message                  any
 	length, compressedLength int
@@ -66,8 +66,7 @@ type memory struct {
 	body     [bodyBytes]byte
 }
 
-// bodyBytes is how much of a message goes with its head in one piece. The rest is sent from where it
-// is.
+// bodyBytes is how many bytes of a message are sent in one piece with its head. The rest isn't copied.
 const bodyBytes = 16<<10 - 16
 
 var memories = sync.Pool{New: func() any { return new(memory) }}
@@ -92,7 +91,7 @@ func appendHead(to []byte, compressed bool, length int) []byte {
 	return binary.BigEndian.AppendUint32(append(to, flag), uint32(length))
 }
 
-// marshalError is the status of a message that can't be encoded.
+// marshalError returns the status for a message that can't be encoded.
 func marshalError(err error) error {
 	return status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())
 }
