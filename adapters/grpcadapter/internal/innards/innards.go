@@ -172,7 +172,7 @@ func privateTypes() []reflect.Type {
 }
 
 // fields returns the fields of a struct, or the methods of an interface, with their types if typed is
-// set. Packages of one name are one here; get and ptr know them apart.
+// set. It doesn't distinguish packages with the same name; get and ptr do.
 func fields(t reflect.Type, typed bool) (all []string) {
 	add := func(name string, of reflect.Type) {
 		if typed {
@@ -208,8 +208,8 @@ func Look(srv *grpc.Server) *Server {
 	return &Server{of: srv, fields: fields, options: fields.FieldByName("opts")}
 }
 
-// Served reports whether Serve of a server was called. It reports false if that can't be known, and
-// needs no Check.
+// Served reports whether Serve was called on a server. It reports false if that can't be known. It
+// doesn't need Check.
 func Served(srv *grpc.Server) (served bool) {
 	defer func() { _ = recover() }() // of ptr: then it is not known
 	fields := reflect.ValueOf(srv).Elem()
@@ -222,7 +222,7 @@ func Served(srv *grpc.Server) (served bool) {
 // get returns the value of a field, which must have exactly the type T.
 func get[T any](of reflect.Value, name string) T { return *ptr[T](of, name) }
 
-// ptr returns the place of a field, which must have exactly the type T. of must be addressable.
+// ptr returns a pointer to a field, which must have exactly the type T. of must be addressable.
 func ptr[T any](of reflect.Value, name string) *T {
 	f := of.FieldByName(name)
 	if !f.IsValid() || f.Type() != reflect.TypeFor[T]() {
@@ -295,7 +295,7 @@ func (s *Server) Config() (rpc.Config, error) {
 	return c, nil
 }
 
-// windowMin is the least window. grpc-go ignores options below it.
+// windowMin is the smallest window. grpc-go ignores options below it.
 const windowMin = math.MaxUint16
 
 // refusal returns an error if the server does something in calls that can't be done for it.
@@ -342,15 +342,14 @@ func (s *Server) Services(f func(name string, impl, metadata any, methods map[st
 // Handlers returns the group that GracefulStop waits for.
 func (s *Server) Handlers() *sync.WaitGroup { return ptr[sync.WaitGroup](s.fields, "handlersWG") }
 
-// CallsCounted returns how many calls the server has counted for channelz, which it does if that is
-// in use.
+// CallsCounted returns how many calls the server has counted. It counts only if channelz is in use.
 func (s *Server) CallsCounted() int64 {
 	of := open(s.fields, "channelz").Elem().FieldByName("ServerMetrics")
 	return ptr[atomic.Int64](of, "CallsStarted").Load()
 }
 
-// Keys is what a call's context must have for functions of grpc-go that look for more than its public
-// interfaces.
+// Keys are the values that a call's context needs for functions of grpc-go that use more than its
+// public interfaces.
 type Keys struct {
 	server, conn, info any          // the keys of the *grpc.Server, the net.Conn and the *rpcInfo
 	infoType           reflect.Type // rpcInfo
@@ -403,7 +402,7 @@ func (k *Keys) newInfo(codec rpc.Codec) any {
 	return info.Interface()
 }
 
-// newStream returns a *transport.ServerStream, and the places of its fields.
+// newStream returns a *transport.ServerStream, and pointers to its fields.
 func (k *Keys) newStream() (stream any, compressor, accepts *string, headerSent *atomic.Bool) {
 	s := reflect.New(k.streamType)
 	of := s.Elem()
@@ -411,7 +410,7 @@ func (k *Keys) newStream() (stream any, compressor, accepts *string, headerSent 
 		ptr[string](of, "clientAdvertisedCompressors"), ptr[atomic.Bool](of, "headerSent")
 }
 
-// Imitate gives the contexts of calls what the contexts of srv's own calls have.
+// Imitate gives the contexts of calls the values that contexts of srv's own calls have.
 func (k *Keys) Imitate(srv *grpc.Server, c *rpc.Config) {
 	c.ConnValue = func(raw net.Conn, key any) any {
 		switch key {
@@ -441,9 +440,9 @@ func (k *Keys) Imitate(srv *grpc.Server, c *rpc.Config) {
 	c.StreamValue = k.streamValue
 }
 
-// streamValue returns t, or, if the caller is one of the functions of grpc-go that want their own type
-// of stream, such a stream in its place: these functions touch nothing of it but the names of
-// compressors and whether the header has been sent.
+// streamValue returns t. If the caller is a function of grpc-go that wants grpc-go's own type of
+// stream, it returns such a stream instead. These functions use only the names of the compressors, and
+// whether the header has been sent.
 func (k *Keys) streamValue(t *rpc.TransportStream) any {
 	if !wantsOwnStream() {
 		return grpc.ServerTransportStream(t)
@@ -456,8 +455,8 @@ func (k *Keys) streamValue(t *rpc.TransportStream) any {
 
 var grpcPath = reflect.TypeFor[grpc.Server]().PkgPath()
 
-// caller returns the function of grpc-go that is nearest on the stack, or "". Contexts that call one
-// another may be in between, however many.
+// caller returns the nearest function of grpc-go on the stack, or "". Any number of contexts that call
+// each other may be in between.
 func caller(skip int) string {
 	var pcs [16]uintptr
 	for skip += 2; ; skip += len(pcs) {
@@ -481,7 +480,7 @@ func wantsOwnStream() bool {
 	return name == "SetSendCompressor" || name == "ClientSupportedCompressors"
 }
 
-// Stopping reports whether it is called from a grpc.Server's Stop or GracefulStop.
+// Stopping reports whether Stop or GracefulStop of a grpc.Server is on the stack.
 func Stopping() (stopping, graceful bool) {
 	var pcs [32]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
