@@ -7,9 +7,9 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// This file has the part of the accept loop: a connection until it waits for its first byte.
+// This file has the accept loop's part: it handles a connection until it waits for its first byte.
 
-// Accept takes in a connection that the engine has accepted. Its reference to the host's is counted.
+// Accept takes over a connection that the engine has accepted. Its reference to the host's is counted.
 func (q *Queue) Accept(pc *percore.Conn) {
 	q.admitting.Store(true)
 	q.newConn(pc).start()

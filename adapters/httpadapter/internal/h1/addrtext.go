@@ -11,7 +11,7 @@ import (
 // table of a fixed size, in which an address has one place, and may lose it to another.
 type addrTexts [addrTextsLen]atomic.Pointer[addrText]
 
-// addrText is an address and its text. It is not changed.
+// addrText is an address and its text. It is immutable.
 type addrText struct {
 	addr netip.AddrPort
 	text string
@@ -29,7 +29,7 @@ const (
 	addrTextsStay = 8
 )
 
-// of returns addr's text. n is any number that each call counts up.
+// of returns the text of addr. n is any number that grows with each call.
 func (t *addrTexts) of(addr netip.AddrPort, n uint64) string {
 	place := &t[addrPlace(addr)]
 	known := place.Load()
@@ -43,8 +43,8 @@ func (t *addrTexts) of(addr netip.AddrPort, n uint64) string {
 	return text
 }
 
-// addrPlace returns the place of an address. Clients on one machine differ in the port only, and use
-// each second one.
+// addrPlace returns the place of an address. Clients on one machine differ only in the port, and use
+// every second port.
 func addrPlace(addr netip.AddrPort) uint32 {
 	ip := addr.Addr().As16()
 	key := binary.LittleEndian.Uint32(ip[12:]) ^ binary.LittleEndian.Uint32(ip[4:]) ^ uint32(addr.Port())<<8

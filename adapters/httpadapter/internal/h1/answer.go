@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// Answer is the rest of an answer that is detached. It has all that is needed of the exchange,
-// which goes when the handler has returned: most of what that holds is the request.
+// Answer is the rest of a detached answer. It has all it needs from the exchange, which is dropped when
+// the handler has returned: most memory of an exchange belongs to the request.
 //
 // The connection belongs to the owner's sender, first the handler's worker. When that has nothing more
 // to send it leaves, and the connection waits for the next one, in the state serving or notified, with
@@ -68,8 +68,8 @@ func (x *exchange) setAnswer(a *Answer) (gone bool, err error) {
 	return x.gone, nil
 }
 
-// detach is for a handler that has detached its answer and returned. behind are the bytes behind its
-// request that were read. It reports false if the connection waits, or is given up.
+// detach is called when a handler has detached its answer and returned. behind are the bytes read after
+// its request. detach reports false if the connection waits, or is given up.
 func (t *turn) detach(x *exchange, a *Answer, behind []byte) bool {
 	c := t.c
 	if len(behind) > 0 {
@@ -101,8 +101,8 @@ func (t *turn) detach(x *exchange, a *Answer, behind []byte) bool {
 	return t.serveStream(a)
 }
 
-// closeBody closes the request's body, of which the client may never send the rest. The end of the
-// answer ends the wait for it. As with net/http an answer that ends the connection doesn't wait for it.
+// closeBody closes the request's body. The client may never send the rest; the wait for it ends with
+// the answer. As with net/http, an answer that ends the connection doesn't wait for the rest.
 func (a *Answer) closeBody(x *exchange) (bodyRead, lingers bool) {
 	if x.body != nil && a.rest.EndsConn() {
 		return x.body.leave()
@@ -115,7 +115,7 @@ func (a *Answer) closeBody(x *exchange) (bodyRead, lingers bool) {
 	return bodyRead, lingers
 }
 
-// leave closes the body, and leaves on the connection what has not come of it.
+// leave closes the body. Bytes that have not come yet stay on the connection.
 func (b *requestBody) leave() (bodyRead, lingers bool) {
 	b.lock()
 	if !b.ended && !b.closed && (b.rest > 0 || b.chunks != nil) {
@@ -173,24 +173,24 @@ func (t *turn) serveStream(a *Answer) bool {
 	return true
 }
 
-// finish is the owner's Finish, and logs its panic.
+// finish calls Finish of the owner, and logs a panic.
 func (a *Answer) finish(sent bool) {
 	defer a.conn.logsPanic()
 	a.owner.Finish(sent)
 }
 
-// endPanicked cuts the answer of a handler that has panicked, or ended its goroutine. The client gets
-// what net/http would send: what was written before Detach.
+// endPanicked cuts the answer of a handler that has panicked, or ended its goroutine. As with net/http,
+// the client gets the bytes written before Detach.
 func (t *turn) endPanicked(a *Answer) {
 	a.owner.Gone(semantics.ErrPanicked)
 	a.rest.Abort()
 	t.send(a.rest.Out())
 }
 
-// Wrote reports whether the header is fixed. It is for the time before the handler has returned.
+// Wrote reports whether the header is fixed. It may be called until the handler has returned.
 func (a *Answer) Wrote() bool { return a.rest.Wrote() }
 
-// Header returns the header, for one that is not sent yet, and nil for one that is fixed.
+// Header returns the header, or nil if it is fixed already.
 func (a *Answer) Header(wrote bool) http.Header {
 	if wrote {
 		return nil
@@ -218,8 +218,8 @@ func (a *Answer) restoreLocked() {
 	}
 }
 
-// Write writes a part of the body. It returns no count, which would keep p in memory as long as the
-// client takes nothing.
+// Write writes a part of the body. It returns no count: that would keep p in memory while the client
+// doesn't read.
 func (a *Answer) Write(p []byte) error {
 	if a.rest == nil {
 		return a.writeTail(p)
@@ -228,7 +228,7 @@ func (a *Answer) Write(p []byte) error {
 	return err
 }
 
-// Flush sends what was written.
+// Flush sends the bytes written so far.
 func (a *Answer) Flush() error {
 	if a.rest == nil {
 		return nil
@@ -246,7 +246,7 @@ func (a *Answer) IsComplete() bool {
 	return a.tail.IsWhole()
 }
 
-// compact drops the Response, if the tail is enough.
+// compact drops the Response if the tail is enough.
 func (a *Answer) compact() {
 	a.watched.mu.Lock()
 	defer a.watched.mu.Unlock()
@@ -258,7 +258,7 @@ func (a *Answer) compact() {
 	}
 }
 
-// chunkExtra is more than what comes around a chunk.
+// chunkExtra is more than the bytes around a chunk.
 const chunkExtra = 32
 
 func (a *Answer) writeTail(p []byte) error {
@@ -271,8 +271,8 @@ func (a *Answer) writeTail(p []byte) error {
 	return err
 }
 
-// Finish ends the answer behind what was written, and returns an error if not all was sent. An answer
-// that is cut ends with its connection.
+// Finish ends the answer after the bytes written, and returns an error if not all was sent. A cut
+// answer ends with its connection.
 func (a *Answer) Finish(complete bool) (err error) {
 	if !complete {
 		return nil
@@ -302,7 +302,7 @@ func (a *Answer) Finish(complete bool) (err error) {
 // SetWriteDeadline sets the time after which writes fail.
 func (a *Answer) SetWriteDeadline(t time.Time) error { return a.conn.SetWriteDeadline(t) }
 
-// WriteTimeout returns the http.Server's; 0: none.
+// WriteTimeout returns the WriteTimeout of the http.Server, or 0 for no limit.
 func (a *Answer) WriteTimeout() time.Duration { return a.conn.server().HTTP.WriteTimeout }
 
 // Start makes a goroutine call the owner's Work.
@@ -311,8 +311,8 @@ func (a *Answer) Start() { a.conn.queue.workers.Serve(a.conn) }
 // Cut closes the connection. It doesn't block.
 func (a *Answer) Cut() { go a.conn.shut() }
 
-// detachedAnswerOut is a Answer as the connection of its http1.Response. Only the sender calls
-// it, so the handler has returned.
+// detachedAnswerOut is an Answer as the connection of its http1.Response. Only the sender calls it, so
+// the handler has returned.
 type detachedAnswerOut struct{ a *Answer }
 
 // Write implements http1.Conn.

@@ -46,12 +46,12 @@ type requestBody struct {
 	linger  bool  // the client may still be sending when the connection is closed
 }
 
-// discardMax is how many bytes of a body that the handler has not read are read anyway, to keep
-// the connection: net/http's maxPostHandlerReadBytes.
+// discardMax is how many bytes that the handler has not read are read from a body, to keep the
+// connection: net/http's maxPostHandlerReadBytes.
 const discardMax = 256 << 10
 
-// begin gives the body its length. p is what was read behind the header: of the body, and of the
-// requests that follow.
+// begin sets the length of the body. p has the bytes read after the header: of the body, and of the
+// next requests.
 func (b *requestBody) begin(length int64, p []byte) {
 	if b.chunks != nil {
 		b.chunks.begin(b.x, p)
@@ -74,7 +74,7 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// proceed tells a client that waits for that to send the body. It reports false if the body must not be
+// proceed sends "100 Continue" to a client that waits for it. It reports false if the body must not be
 // read any more. mu is not held: the answer may hold its lock, and want mu.
 func (b *requestBody) proceed() bool { return !b.expects || b.isClosed() || b.x.Continue() }
 
@@ -119,7 +119,7 @@ func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
 	return p, n, err
 }
 
-// readSeen is read, and notes the end, of which the handler learns.
+// readSeen is read, and records the end if the handler learns of it.
 func (b *requestBody) readSeen(p []byte) (n int, err error) {
 	n, err = b.read(p)
 	b.seenEnd = b.seenEnd || err == io.EOF
@@ -152,8 +152,8 @@ func (b *requestBody) read(p []byte) (n int, err error) {
 	return n, b.atEnd()
 }
 
-// fill waits for bytes of the connection, and takes a buffer for them when they are there, except over
-// TLS, where it takes it before.
+// fill waits for bytes of the connection, and takes a buffer for them when they have come. Over TLS it
+// takes the buffer before.
 func (b *requestBody) fill() error {
 	b.release()
 	n, err := b.x.conn.stream().fill(b)
@@ -170,7 +170,7 @@ func (b *requestBody) lend() []byte {
 	return (*b.buffer)[:min(int64(turnBytes), b.rest)]
 }
 
-// release gives the buffer back. No handler has a part of it.
+// release returns the buffer. Handlers have no part of it.
 func (b *requestBody) release() {
 	releaseBuffer(b.buffer)
 	b.buffer, b.left = nil, nil
@@ -220,7 +220,7 @@ func (b *requestBody) Close() error {
 	return b.close()
 }
 
-// close is Close, with mu held. If early is set the rest is left on the connection.
+// close is Close with mu held. If early is set, the rest is left on the connection.
 func (b *requestBody) close() (err error) {
 	if b.closed {
 		return nil
@@ -243,7 +243,7 @@ func (b *requestBody) close() (err error) {
 	return err
 }
 
-// discard reads the rest of the body, unless that is longer than max bytes.
+// discard reads the rest of the body, unless the rest is longer than max bytes.
 func (b *requestBody) discard(max int64) (tooLong bool, err error) {
 	switch {
 	case b.ended:
@@ -316,8 +316,8 @@ func (b *requestBody) finishLate() (reusable, linger bool) {
 	return b.ended && !b.early && !tooLarge, b.linger || tooLarge
 }
 
-// take returns a copy of the bytes that were read from the connection and not by the handler, and closes
-// the body: the rest is the hijacker's.
+// take closes the body, and returns a copy of the bytes that the handler has not read from it. The
+// hijacker gets the rest.
 func (b *requestBody) take() []byte {
 	b.lock()
 	defer b.mu.Unlock()
@@ -330,7 +330,7 @@ func (b *requestBody) take() []byte {
 	return left
 }
 
-// lock takes mu from a Read that waits: it fails.
+// lock locks mu. A Read that waits with mu held fails.
 func (b *requestBody) lock() {
 	if b.mu.TryLock() {
 		return

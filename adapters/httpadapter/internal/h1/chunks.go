@@ -54,7 +54,7 @@ func (b *requestBody) readChunks(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readTrailers reads what is behind the last chunk. It returns io.EOF if that is right.
+// readTrailers reads the trailers after the last chunk. It returns io.EOF if they are valid.
 func (b *requestBody) readTrailers() error {
 	const end = "\r\n"
 	c := b.chunks
@@ -109,8 +109,8 @@ type lockedChunks struct{ b *requestBody }
 
 func (l lockedChunks) Read(p []byte) (int, error) { return l.b.readChunks(p) }
 
-// takeRest returns a copy of the bytes behind the body, or behind what was read of it. The body must not
-// be read any more.
+// takeRest returns a copy of the bytes after the body, or after the part that was read. The body must
+// not be read any more.
 func (c *chunks) takeRest() []byte {
 	if c.r == nil {
 		return nil
@@ -121,7 +121,7 @@ func (c *chunks) takeRest() []byte {
 	return p
 }
 
-// takeBehind returns the bytes behind a body in chunks, which is closed. Those behind any other are in
+// takeBehind returns the bytes after a closed body in chunks. The bytes after any other body are in
 // rest.
 func (x *exchange) takeBehind() []byte {
 	if x.body == nil || x.body.chunks == nil {

@@ -80,14 +80,14 @@ func (c *Conn) load() connState { return connState(c.packed.Load()) }
 // server returns the server that the connection belongs to.
 func (c *Conn) server() *Server { return c.queue.server }
 
-// Host returns the server around that.
+// Host returns the host of the server.
 func (c *Conn) Host() Host { return c.server().Host }
 
 // state returns the state.
 func (c *Conn) state() state { return c.load().state() }
 
-// change applies event to the state, and tries again if another goroutine has changed the state
-// meanwhile. It returns the state afterwards, and false if event doesn't apply to it.
+// change applies event to the state, and retries if another goroutine has changed the state in between.
+// It returns the new state, and false if event doesn't apply.
 func (c *Conn) change(event func(connState) (connState, bool)) (connState, bool) {
 	for {
 		from := c.load()
@@ -117,7 +117,7 @@ func (c *Conn) Context() context.Context {
 	return c.server().Context
 }
 
-// TLS returns the connection as its user sees it, or nil if it is one in clear.
+// TLS returns the connection as its user sees it, or nil if it is in cleartext.
 func (c *Conn) TLS() *tls.Conn {
 	if c.ext == nil {
 		return nil
@@ -134,7 +134,7 @@ func (c *Conn) Identity() net.Conn {
 	return (*netConn)(c)
 }
 
-// HasServed reports whether a request has been answered on the connection, ever.
+// HasServed reports whether the connection has ever answered a request.
 func (c *Conn) HasServed() bool { return c.load().has(began) }
 
 // RemoteText returns the peer's address in net/http's form.
@@ -145,8 +145,8 @@ func (c *Conn) RemoteText() string {
 	return c.RemoteAddr().String()
 }
 
-// endLocked makes a change, and reports whether that has hijacked or finally closed the connection. If
-// so, the queue has forgotten it, and the caller, which holds mu, must call the host's Left as soon as
+// endLocked applies event, and reports whether that has hijacked or finally closed the connection. If
+// so, the queue has dropped it, and the caller, which holds mu, must call Left of the host as soon as
 // the connection is closed: Shutdown waits for that.
 func (c *Conn) endLocked(event func(connState) (connState, bool)) (ended bool) {
 	to, ok := c.change(event)
@@ -171,7 +171,7 @@ func (c *Conn) closeEnded() {
 	c.Host().Left()
 }
 
-// shut closes the connection permanently. If a worker has it, that calls the hook.
+// shut closes the connection permanently. If a worker has the connection, the worker calls the hook.
 func (c *Conn) shut() error {
 	c.mu.Lock()
 	ended := c.endLocked(connState.close)
@@ -191,7 +191,7 @@ func (c *Conn) shut() error {
 	return err
 }
 
-// hijacked is for a handler that hijacks the connection.
+// hijacked is called when a handler hijacks the connection.
 func (c *Conn) hijacked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,8 +218,8 @@ func (c *Conn) notifyClosed() {
 	}()
 }
 
-// closeIf closes the connection if it is in such a state, as net/http closes an idle one: over TLS with
-// a farewell, which may block for a while.
+// closeIf closes the connection if is reports true, as net/http closes an idle connection: over TLS
+// with a farewell, which may block for a while.
 func (c *Conn) closeIf(is func(connState) bool) {
 	c.mu.Lock() // a change may be under way
 	closes := is(c.load())
@@ -229,9 +229,8 @@ func (c *Conn) closeIf(is func(connState) bool) {
 	}
 }
 
-// rested is for a connection that waits now, and perhaps should not. Shutdown and
-// SetKeepAlivesEnabled look for it after they have made their change, so one of the two sees the
-// other's.
+// rested closes a connection that waits now but should not. Shutdown and SetKeepAlivesEnabled look for
+// such connections after their change, so one side always sees the change of the other.
 func (c *Conn) rested() {
 	switch host := c.Host(); {
 	case host.Ended():

@@ -1,7 +1,6 @@
 package h1
 
-// connSet is a set of connections. A connection is in one set at most, and Conn.index is its place
-// there.
+// connSet is a set of connections. A connection is in at most one set; Conn.index is its place there.
 //
 // It is kept in chunks, so that the lock that guards it is held for a moment only, however
 // many connections there are: when it grows, shrinks, and is looked through (see slice).
@@ -25,7 +24,7 @@ func (s *connSet) add(c *Conn) {
 	s.len++
 }
 
-// remove takes c out of s, if it is there. The last connection takes its place.
+// remove removes c from s if it is there. The last connection takes its place.
 func (s *connSet) remove(c *Conn) {
 	i := int(c.index)
 	if i < 0 || i >= s.len || *s.at(i) != c {

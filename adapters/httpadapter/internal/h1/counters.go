@@ -7,7 +7,7 @@ import (
 	"github.com/percore/percore/internal/loop"
 )
 
-// Counter is one of the numbers that are counted of connections.
+// Counter is a count of connections, requests or answers.
 type Counter uint8
 
 // The counters of connections that are open now, by what they do, of all of them, and of detached
@@ -20,7 +20,7 @@ const (
 	CountDetached                // answers
 )
 
-// The counters of what has happened.
+// The counters of events.
 const (
 	CountAdopted    = CountDetached + 1 + iota // connections that another process has served before
 	CountHandedOver                            // connections that another process has taken over
@@ -34,15 +34,14 @@ const (
 // stalls are the answers of the process that wait for their client to read.
 var stalls = loop.NewStalls()
 
-// slowTime is from when on an answer that waits for its client is slow.
+// slowTime is how long an answer may wait for its client before it counts as slow.
 const slowTime = time.Second
 
-// Stalled returns how many answers of the process wait for their client to read, and how many of these
-// are slow.
+// Stalled returns how many answers of the process wait for their client to read, and how many are slow.
 func Stalled() (all, slow int) { return stalls.Count(slowTime) }
 
-// OddReason returns why the requests are odd that a counter from CountOdd on counts, or false if it
-// counts none: a header is plain, or not whole yet.
+// OddReason returns why the requests of a counter from CountOdd on are odd. It returns false if the
+// counter counts no odd requests: the header is plain, or not complete yet.
 func (c Counter) OddReason() (string, bool) {
 	v := http1.Verdict(c - CountOdd)
 	return v.String(), v != http1.Plain && v != http1.Incomplete
