@@ -338,8 +338,7 @@ func (s *side) awaitLast() {
 		if n := len(s.seen); n == 0 || !strings.Contains(s.seen[n-1], lastTarget) || s.onTheWay > 0 {
 			return false
 		}
-		states := s.states[s.conns[len(s.conns)-1]]
-		return states[len(states)-1] == "idle"
+		return s.isIdleLocked()
 	})
 }
 

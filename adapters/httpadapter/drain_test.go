@@ -236,14 +236,13 @@ func TestDrainNetHTTP2(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%t", secure), func(t *testing.T) {
 			testnet.NoLeaks(t)
-			var conns atomic.Int32
-			srv := &http.Server{Handler: http.HandlerFunc(echoPath), ConnState: func(_ net.Conn, state http.ConnState) {
-				if state == http.StateNew {
-					conns.Add(1)
-				}
-			}}
-			f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return Wrap(srv) })
-			client := f.client()
+			f := startHTTP2(t, withAdapter, secure, func(srv *http.Server) { srv.Handler = http.HandlerFunc(echoPath) })
+			conns := func() int {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return len(f.conns)
+			}
+			client := f.http2Client()
 			client.Transport.(*http.Transport).MaxConnsPerHost = 1 // as in TestHTTP2Server
 			defer client.CloseIdleConnections()
 			get := func() {
@@ -254,19 +253,18 @@ func TestDrainNetHTTP2(t *testing.T) {
 			}
 			get()
 			get()
-			if n := conns.Load(); n != 1 {
+			if n := conns(); n != 1 {
 				t.Errorf("got %d connections, want 1", n)
 			}
 			done := make(chan error, 1)
-			s := f.server.(*Server)
-			go func() { done <- s.Drain(t.Context()) }()
-			testnet.Eventually(t, "Drain", s.draining.Load)
+			go func() { done <- f.ours.Drain(t.Context()) }()
+			testnet.Eventually(t, "Drain", f.ours.draining.Load)
 			get()
 			if err := testnet.Receive(t, "Drain", done); err != nil {
 				t.Errorf("Drain: %v", err)
 			}
 			get()
-			if n := conns.Load(); n < 2 {
+			if n := conns(); n < 2 {
 				t.Errorf("got %d connections, want another one after Drain", n)
 			}
 		})

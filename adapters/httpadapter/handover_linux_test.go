@@ -558,8 +558,7 @@ func TestHandOverStays(t *testing.T) {
 
 // leavingServer is a server of HTTP/2 whose connections HandOver drains.
 type leavingServer struct {
-	*http2Fixture
-	server     *Server
+	*side
 	begun, end chan bool // the handler of /wait signals begun, and then waits for end
 }
 
@@ -569,17 +568,14 @@ func eachLeaving(t *testing.T, test func(t *testing.T, f *leavingServer)) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%t", secure), func(t *testing.T) {
 			f := &leavingServer{begun: make(chan bool, 2), end: make(chan bool)}
-			srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/wait" {
 					f.begun <- true
 					<-f.end
 				}
 				io.WriteString(rw, r.Proto)
-			})}
-			f.http2Fixture = startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer {
-				return Wrap(srv)
 			})
-			f.server = f.http2Fixture.server.(*Server)
+			f.side = startHTTP2(t, withAdapter, secure, func(srv *http.Server) { srv.Handler = handler })
 			test(t, f)
 		})
 	}
@@ -597,10 +593,10 @@ func TestHandOverTLSListener(t *testing.T) {
 
 // dial returns a client that has sent nothing.
 func (f *leavingServer) dial() *frames.Peer {
-	c := testnet.Dial(f.t, f.l)
+	c := testnet.Dial(f.t, f.ln)
 	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	if f.tls != nil {
-		config := f.tls.Clone()
+	if f.client != nil {
+		config := f.client.Clone()
 		config.NextProtos = []string{"h2"}
 		c = tls.Client(c, config)
 	}
@@ -611,7 +607,7 @@ func (f *leavingServer) dial() *frames.Peer {
 func (f *leavingServer) handOver() error {
 	ctx, cancel := context.WithTimeout(f.t.Context(), testnet.HangTimeout)
 	defer cancel()
-	return f.server.HandOver(ctx, f.l, giveNever)
+	return f.ours.HandOver(ctx, f.ln, giveNever)
 }
 
 // wantAnswer reads the answer to a client's first request. Other frames may come before.
@@ -647,7 +643,7 @@ func TestHandOverHTTP2(t *testing.T) {
 		later := begins.Out[len(preface):]
 		begins.Out = begins.Out[:len(preface)]
 		begins.Flush() // its SETTINGS are still to come
-		testnet.Eventually(t, "three connections", func() bool { return f.server.HTTP2Stats().Conns == 3 })
+		testnet.Eventually(t, "three connections", func() bool { return f.ours.HTTP2Stats().Conns == 3 })
 
 		if err := f.handOver(); err != nil {
 			t.Errorf("HandOver: %v", err)
@@ -661,12 +657,12 @@ func TestHandOverHTTP2(t *testing.T) {
 		f.end <- true
 		f.wantAnswer(busy)
 		busy.Want("end").Conn.Close()
-		testnet.Eventually(t, "the connections' ends", func() bool { return f.server.HTTP2Stats().Conns == 0 })
+		testnet.Eventually(t, "the connections' ends", func() bool { return f.ours.HTTP2Stats().Conns == 0 })
 
 		late := f.dial() // the Server goes on
 		late.Request(1, true).Flush()
 		f.wantAnswer(late)
-		if got := f.server.HTTP2Stats(); got.Conns != 1 || got.Draining != 0 {
+		if got := f.ours.HTTP2Stats(); got.Conns != 1 || got.Draining != 0 {
 			t.Errorf("got %+v, want a connection that stays", got)
 		}
 	})
@@ -677,18 +673,18 @@ func TestHandOverHTTP2(t *testing.T) {
 func TestHandOverBecomesHTTP2(t *testing.T) {
 	eachLeaving(t, func(t *testing.T, f *leavingServer) {
 		p := f.dial()
-		if f.tls == nil {
+		if f.client == nil {
 			const part = len(preface) / 2
 			later := p.Out[part:]
 			p.Out = p.Out[:part]
 			p.Flush().Out = later
 			testnet.Eventually(t, "half a preface", func() bool { return f.hasUnread() })
 		} else {
-			testnet.Eventually(t, "a connection", func() bool { return f.server.Stats().Waiting == 1 })
+			testnet.Eventually(t, "a connection", func() bool { return f.ours.Stats().Waiting == 1 })
 		}
 		moved := make(chan error, 1)
 		go func() { moved <- f.handOver() }()
-		testnet.Eventually(t, "HandOver", f.server.isLeaving)
+		testnet.Eventually(t, "HandOver", f.ours.isLeaving)
 		p.Request(1, true).Flush()
 		f.wantAnswer(p)
 		if err := testnet.Receive(t, "HandOver", moved); err != nil {
@@ -700,9 +696,9 @@ func TestHandOverBecomesHTTP2(t *testing.T) {
 
 // hasUnread reports whether a connection waits with a part of its first header.
 func (f *leavingServer) hasUnread() (has bool) {
-	f.server.mu.Lock()
-	calls := f.server.callsLocked()
-	f.server.mu.Unlock()
+	f.ours.mu.Lock()
+	calls := f.ours.callsLocked()
+	f.ours.mu.Unlock()
 	for _, call := range calls {
 		call.http1.Each(func(c *h1.Conn) {
 			s := c.Sight()

@@ -60,10 +60,9 @@ func TestStreamHandler(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		testnet.NoLeaks(t)
 		taker := newStreamTaker()
-		f := startHTTP2(t, secure, &http.Server{Handler: taker}, func(srv *http.Server) testnet.WebServer {
-			return Wrap(srv, MaxAge(0, 1000)) // whose handler is none of the user's
-		})
-		client := f.client()
+		f := startHTTP2(t, withAdapter, secure, func(srv *http.Server) { srv.Handler = taker },
+			MaxAge(0, 1000)) // whose handler is none of the user's
+		client := f.http2Client()
 		for path, want := range map[string]string{"/": "request", "/s": "stream", "/s/2": "stream", "/x": "request"} {
 			if got := f.get(client, path); got != want {
 				t.Errorf("%s: got %q, want %q", path, got, want)
@@ -84,14 +83,14 @@ func TestStreamHandler(t *testing.T) {
 	}
 
 	taker := newStreamTaker()
-	f := startHTTP2(t, false, &http.Server{Handler: http.HandlerFunc(taker.ServeHTTP)}, func(srv *http.Server) testnet.WebServer { return Wrap(srv) })
-	if got := f.get(f.client(), "/s"); got != "request" {
+	f := startHTTP2(t, withAdapter, false, func(srv *http.Server) { srv.Handler = http.HandlerFunc(taker.ServeHTTP) })
+	if got := f.get(f.http2Client(), "/s"); got != "request" {
 		t.Errorf("behind a middleware: got %q, want net/http's", got)
 	}
 
 	taker = newStreamTaker()
-	f = startHTTP2(t, false, &http.Server{Handler: taker}, func(srv *http.Server) testnet.WebServer { return Wrap(srv) })
-	nc := testnet.Dial(t, f.l)
+	f = startHTTP2(t, withAdapter, false, func(srv *http.Server) { srv.Handler = taker })
+	nc := testnet.Dial(t, f.ln)
 	defer nc.Close()
 	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
 	frames.NewPeer(t, nc).Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")

@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -19,149 +18,84 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// http2Fixture is a server that speaks HTTP/2, and clients for it.
-type http2Fixture struct {
-	t      *testing.T
-	server testnet.WebServer
-	srv    *http.Server
-	l      net.Listener
-	tls    *tls.Config // the clients'; nil without TLS
-	log    testnet.Log
-	served chan error
-}
-
-// http2Ways are the ways to get to a stream: over TLS and in clear text, with net/http's server and
-// ours.
-var http2Ways = []struct {
-	name string
-	tls  bool
-	wrap func(*http.Server) testnet.WebServer
-}{
-	{"net/http in clear", false, func(srv *http.Server) testnet.WebServer { return srv }},
-	{"net/http over TLS", true, func(srv *http.Server) testnet.WebServer { return srv }},
-	{"in clear", false, func(srv *http.Server) testnet.WebServer { return Wrap(srv) }},
-	{"over TLS", true, func(srv *http.Server) testnet.WebServer { return Wrap(srv) }},
-}
-
-// eachHTTP2 runs a test each way.
-func eachHTTP2(t *testing.T, test func(t *testing.T, start func(*http.Server) *http2Fixture)) {
-	for _, way := range http2Ways {
-		t.Run(way.name, func(t *testing.T) {
-			test(t, func(srv *http.Server) *http2Fixture { return startHTTP2(t, way.tls, srv, way.wrap) })
-		})
+// eachHTTP2 runs a test over TLS and in clear text, with net/http's server and ours.
+func eachHTTP2(t *testing.T, test func(t *testing.T, start func(configure func(*http.Server)) *side)) {
+	for _, w := range sides {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s TLS=%t", w, secure), func(t *testing.T) {
+				test(t, func(configure func(*http.Server)) *side { return startHTTP2(t, w, secure, configure) })
+			})
+		}
 	}
 }
 
-// startHTTP2 serves srv, which speaks HTTP/1 and HTTP/2, until the test ends.
-func startHTTP2(t *testing.T, secure bool, srv *http.Server, wrap func(*http.Server) testnet.WebServer) *http2Fixture {
+// startHTTP2 starts a side that speaks HTTP/1 and HTTP/2, with the handler that configure sets.
+func startHTTP2(t *testing.T, w way, secure bool, configure func(*http.Server), opts ...Option) *side {
 	t.Helper()
-	f := &http2Fixture{t: t, srv: srv, served: make(chan error, 1)}
-	srv.ErrorLog = log.New(&f.log, "", 0)
-	srv.Protocols = new(http.Protocols)
-	srv.Protocols.SetHTTP1(true)
-	srv.Protocols.SetHTTP2(true)
-	srv.Protocols.SetUnencryptedHTTP2(true)
-	if secure {
-		srv.TLSConfig, f.tls = testnet.TLS(t)
-	}
-	config := srv.TLSConfig
 	if secure && tlsByListener {
-		config.NextProtos, srv.TLSConfig = []string{"h2", "http/1.1"}, nil
+		w = byListener
 	}
-	f.server = wrap(srv)
-	l := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	f.l = l
-	go func() {
-		if secure && tlsByListener {
-			f.served <- f.server.Serve(tls.NewListener(l, config))
-		} else if secure {
-			f.served <- f.server.ServeTLS(l, "", "")
-		} else {
-			f.served <- f.server.Serve(l)
+	return newSide(t, w, func(srv *http.Server) {
+		srv.Protocols = clearHTTP2(true)
+		srv.Protocols.SetHTTP2(true)
+		if secure {
+			srv.TLSConfig, _ = testnet.TLS(t)
 		}
-	}()
-	t.Cleanup(func() {
-		f.server.Close()
-		if err := testnet.Receive(t, "Serve's return", f.served); err != http.ErrServerClosed {
-			t.Errorf("Serve returned %v", err)
-		}
-	})
-	return f
+		configure(srv)
+	}, nil, opts...)
 }
 
-// client returns a net/http client that speaks only HTTP/2.
-func (f *http2Fixture) client() *http.Client {
-	return testnet.HTTP2Client(f.t, f.tls)
-}
+// http2Client returns a net/http client that speaks only HTTP/2.
+func (s *side) http2Client() *http.Client { return testnet.HTTP2Client(s.t, s.client) }
 
-func (f *http2Fixture) url(path string) string {
-	return testnet.URL(f.l, f.tls != nil, path)
-}
+func (s *side) url(path string) string { return testnet.URL(s.ln, s.client != nil, path) }
 
-// get makes a request, and returns the body of the answer.
-func (f *http2Fixture) get(c *http.Client, path string) string {
-	f.t.Helper()
-	resp, err := c.Get(f.url(path))
+// get makes a request of HTTP/2, and returns the body of the answer.
+func (s *side) get(c *http.Client, path string) string {
+	s.t.Helper()
+	resp, err := c.Get(s.url(path))
 	if err != nil {
-		f.t.Fatalf("GET %s: %v", path, err)
+		s.t.Fatalf("GET %s: %v", path, err)
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil || resp.ProtoMajor != 2 {
-		f.t.Fatalf("GET %s: got %s, %v", path, resp.Proto, err)
+		s.t.Fatalf("GET %s: got %s, %v", path, resp.Proto, err)
 	}
 	return string(b)
-}
-
-// stateLog records the states of connections.
-type stateLog struct {
-	mu  sync.Mutex
-	got []http.ConnState
-}
-
-func (s *stateLog) note(_ net.Conn, state http.ConnState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.got = append(s.got, state)
-}
-
-func (s *stateLog) text() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return fmt.Sprint(s.got)
 }
 
 // TestHTTP2Server: the handler and the hooks see the same in each way.
 func TestHTTP2Server(t *testing.T) {
 	type key struct{}
-	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
-		var states stateLog
-		srv := &http.Server{
-			ConnState:   states.note,
-			ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, c) },
-			BaseContext: func(net.Listener) context.Context { return context.WithValue(context.Background(), key{}, "base") },
-		}
-		srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx := r.Context()
-			c, _ := ctx.Value(key{}).(net.Conn)
-			_, isTLS := c.(*tls.Conn)
-			fmt.Fprintf(w, "%s %t %t %t %t %v", r.Proto, r.RemoteAddr == c.RemoteAddr().String(), isTLS == (r.TLS != nil),
-				ctx.Value(http.ServerContextKey) == srv, r.TLS == nil || r.TLS.NegotiatedProtocol == "h2", ctx.Value(http.LocalAddrContextKey))
+	eachHTTP2(t, func(t *testing.T, start func(configure func(*http.Server)) *side) {
+		f := start(func(srv *http.Server) {
+			srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, c) }
+			srv.BaseContext = func(net.Listener) context.Context { return context.WithValue(context.Background(), key{}, "base") }
+			srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctx := r.Context()
+				c, _ := ctx.Value(key{}).(net.Conn)
+				_, isTLS := c.(*tls.Conn)
+				fmt.Fprintf(w, "%s %t %t %t %t %v", r.Proto, r.RemoteAddr == c.RemoteAddr().String(), isTLS == (r.TLS != nil),
+					ctx.Value(http.ServerContextKey) == srv, r.TLS == nil || r.TLS.NegotiatedProtocol == "h2", ctx.Value(http.LocalAddrContextKey))
+			})
 		})
-		f := start(srv)
-		client := f.client()
+		client := f.http2Client()
 		client.Transport.(*http.Transport).MaxConnsPerHost = 1 // the goroutine that dials may be late to share the first
-		for n := range 3 {
-			if got, want := f.get(client, "/"), "HTTP/2.0 true true true true "+f.l.Addr().String(); got != want {
+		for range 3 {
+			if got, want := f.get(client, "/"), "HTTP/2.0 true true true true "+f.ln.Addr().String(); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 			// The client has the answer a moment before the server notes that the stream has ended.
-			testnet.Eventually(t, "the stream's end", func() bool { return strings.Count(states.text(), "idle") > n+1 }) // one before the first
+			testnet.Eventually(t, "the stream's end", func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return f.isIdleLocked()
+			})
 		}
 		client.CloseIdleConnections()
-		const want = "[new active idle active idle active idle active idle closed]"
-		testnet.Eventually(t, "the connection's end", func() bool { return strings.HasSuffix(states.text(), "closed]") })
-		if got := states.text(); got != want {
+		const want = "new active idle active idle active idle active idle closed" // one idle before the first
+		if got := f.statesUntilClosed(); got != want {
 			t.Errorf("got the states %s, want %s", got, want)
 		}
 		if f.log.String() != "" {
@@ -174,14 +108,18 @@ func TestHTTP2Server(t *testing.T) {
 // http.Server itself. Close doesn't.
 func TestHTTP2Shutdown(t *testing.T) {
 	for _, own := range []bool{false, true} {
-		eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
+		eachHTTP2(t, func(t *testing.T, start func(configure func(*http.Server)) *side) {
 			begun, goOn := make(chan bool), make(chan bool)
-			f := start(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				begun <- true
-				<-goOn
-				_, _ = io.WriteString(w, "done")
-			})})
-			client := f.client()
+			var inner *http.Server
+			f := start(func(srv *http.Server) {
+				inner = srv
+				srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					begun <- true
+					<-goOn
+					_, _ = io.WriteString(w, "done")
+				})
+			})
+			client := f.http2Client()
 			got := make(chan string, 1)
 			go func() { got <- f.get(client, "/") }()
 			testnet.Receive(t, "the handler's begin", begun)
@@ -190,7 +128,7 @@ func TestHTTP2Shutdown(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 				defer cancel()
 				if own {
-					ended <- f.srv.Shutdown(ctx)
+					ended <- inner.Shutdown(ctx)
 				} else {
 					ended <- f.server.Shutdown(ctx)
 				}
@@ -208,22 +146,24 @@ func TestHTTP2Shutdown(t *testing.T) {
 			}
 		})
 	}
-	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
+	eachHTTP2(t, func(t *testing.T, start func(configure func(*http.Server)) *side) {
 		ended := make(chan error, 1)
 		begun := make(chan bool)
-		f := start(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			begun <- true
-			<-r.Context().Done()
-			_, err := r.Body.Read(make([]byte, 1))
-			ended <- err
-		})})
+		f := start(func(srv *http.Server) {
+			srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				begun <- true
+				<-r.Context().Done()
+				_, err := r.Body.Read(make([]byte, 1))
+				ended <- err
+			})
+		})
 		go func() {
 			<-begun
 			f.server.Close()
 		}()
 		r, w := io.Pipe()
 		defer w.Close()
-		if resp, err := f.client().Post(f.url("/"), "text/plain", r); err == nil {
+		if resp, err := f.http2Client().Post(f.url("/"), "text/plain", r); err == nil {
 			resp.Body.Close()
 			t.Error("a request was answered behind Close")
 		}
@@ -258,12 +198,13 @@ func TestHTTP2Declined(t *testing.T) {
 				if name, value, ok := strings.Cut(c.setenv, "="); ok {
 					t.Setenv(name, value)
 				}
-				srv := &http.Server{Handler: http.HandlerFunc(servedBy)}
-				if c.change != nil {
-					c.change(srv)
-				}
-				f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return Wrap(srv) })
-				by := f.get(f.client(), "/")
+				f := startHTTP2(t, withAdapter, secure, func(srv *http.Server) {
+					srv.Handler = http.HandlerFunc(servedBy)
+					if c.change != nil {
+						c.change(srv)
+					}
+				})
+				by := f.get(f.http2Client(), "/")
 				if ours := strings.HasPrefix(by, "github.com/percore/percore/"); ours != c.ours {
 					t.Errorf("served by %s, want percore: %t", by, c.ours)
 				}
@@ -347,10 +288,8 @@ func TestHTTP2Stats(t *testing.T) {
 // serves.
 func TestHTTP2InBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := startHTTP2(t, false, &http.Server{Handler: http.HandlerFunc(servedBy)}, func(srv *http.Server) testnet.WebServer {
-			return Wrap(srv)
-		})
-		client := f.client()
+		f := startHTTP2(t, withAdapter, false, func(srv *http.Server) { srv.Handler = http.HandlerFunc(servedBy) })
+		client := f.http2Client()
 		// The second request waits for the goroutine that dials to share the connection. Without it
 		// CloseIdleConnections might come first and find none.
 		client.Transport.(*http.Transport).MaxConnsPerHost = 1
@@ -415,10 +354,10 @@ func (b blockingBody) Close() error             { close(b); return nil }
 // TestHTTP2EarlyAnswerEnds: net/http's client gives up the body of a request that has been answered,
 // also if the server is closed next.
 func TestHTTP2EarlyAnswerEnds(t *testing.T) {
-	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
-		f := start(&http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
+	eachHTTP2(t, func(t *testing.T, start func(configure func(*http.Server)) *side) {
+		f := start(func(srv *http.Server) { srv.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}) })
 		body := make(blockingBody)
-		resp, err := f.client().Post(f.url("/"), "", body)
+		resp, err := f.http2Client().Post(f.url("/"), "", body)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func TestPeersLeave(t *testing.T) {
 		})},
 		{"in a detached answer of HTTP/2", "h2", h2(func(p *frames.Peer) { p.Headers(1, true, append(field[:7:7], "/detach")...) })},
 	}
-	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
+	eachHTTP2(t, func(t *testing.T, start func(configure func(*http.Server)) *side) {
 		mux := http.NewServeMux()
 		mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 		mux.HandleFunc("/wait", func(_ http.ResponseWriter, r *http.Request) {
@@ -64,26 +64,26 @@ func TestPeersLeave(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			_ = Detach(w, r, func(s *Answer) { streams <- s })
 		})
-		f := start(&http.Server{Handler: mux})
-		lasting, err := f.client().Get(f.url("/detach"))
+		f := start(func(srv *http.Server) { srv.Handler = mux })
+		lasting, err := f.http2Client().Get(f.url("/detach"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer lasting.Body.Close()
 		lasts := testnet.Receive(t, "the answer that lasts", streams)
-		other := f.client()
+		other := f.http2Client()
 		for _, peer := range peers {
 			for _, closes := range []func(net.Conn){
 				func(c net.Conn) { c.Close() },
 				func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0); c.Close() },
 			} {
-				nc, err := net.Dial("tcp", f.l.Addr().String())
+				nc, err := net.Dial("tcp", f.ln.Addr().String())
 				if err != nil {
 					t.Fatal(err)
 				}
 				out := nc
-				if f.tls != nil && peer.protocol != "" {
-					config := f.tls.Clone()
+				if f.client != nil && peer.protocol != "" {
+					config := f.client.Clone()
 					config.NextProtos = []string{peer.protocol}
 					out = tls.Client(nc, config)
 				}
@@ -110,7 +110,7 @@ func TestPeersLeave(t *testing.T) {
 		if err := f.server.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
-		if s, ok := f.server.(*Server); ok {
+		if s := f.ours; s != nil {
 			testnet.Eventually(t, "the end of all connections", func() bool {
 				return s.HTTP2Stats().Conns == 0 && s.HTTP2Stats().Streams == 0 && s.Stats().Detached == 0
 			})

@@ -35,6 +35,7 @@ type side struct {
 	way       way
 	configure func(*http.Server)
 	handler   sideHandler
+	opts      []Option
 	stage     // the server that gets the next connection
 	log       testnet.Log
 	running   sync.WaitGroup // the handlers
@@ -62,24 +63,24 @@ type stage struct {
 type sideHandler func(s *side, rw http.ResponseWriter, r *http.Request)
 
 // newSide starts a side. configure, which may be nil, is called with its http.Server, and says by its
-// TLSConfig that TLS is served.
-func newSide(t testing.TB, w way, configure func(*http.Server), handler sideHandler) *side {
+// TLSConfig that TLS is served. It may set a handler in place of the side's.
+func newSide(t testing.TB, w way, configure func(*http.Server), handler sideHandler, opts ...Option) *side {
 	t.Helper()
-	s := &side{t: t, way: w, configure: configure, handler: handler, states: make(map[net.Conn][]string)}
+	s := &side{t: t, way: w, configure: configure, handler: handler, opts: opts, states: make(map[net.Conn][]string)}
 	s.stage = s.open()
 	return s
 }
 
 // open starts a server, which runs until it is closed, or the test ends.
 func (s *side) open() (st stage) {
-	srv := new(http.Server)
+	srv := &http.Server{Handler: s}
 	if s.configure != nil {
 		s.configure(srv)
 	}
-	srv.Handler, srv.ConnState, srv.ErrorLog = s, s.connState, log.New(&s.log, "", 0)
+	srv.ConnState, srv.ErrorLog = s.connState, log.New(&s.log, "", 0)
 	listen := net.Listen
 	if st.server = srv; s.way != onNet {
-		st.ours = Wrap(srv)
+		st.ours = Wrap(srv, s.opts...)
 		listen, st.server = percore.Listen, st.ours
 	}
 	ln := testnet.Listen(s.t, listen, testnet.TCP4)
@@ -89,7 +90,7 @@ func (s *side) open() (st stage) {
 		var config *tls.Config
 		config, st.client = testnet.TLS(s.t)
 		if s.way == byListener {
-			srv.TLSConfig = nil
+			config.NextProtos, srv.TLSConfig = []string{"h2", "http/1.1"}, nil
 			serve = func() error { return st.server.Serve(tls.NewListener(ln, config)) }
 		} else {
 			serve = func() error { return st.server.ServeTLS(ln, "", "") }
@@ -157,6 +158,12 @@ func (s *side) isOverLocked() bool {
 		}
 	}
 	return len(s.conns) > 0 && s.onTheWay == 0
+}
+
+// isIdleLocked reports whether the last connection waits for its next request.
+func (s *side) isIdleLocked() bool {
+	states := s.states[s.conns[len(s.conns)-1]]
+	return states[len(states)-1] == "idle"
 }
 
 // statesUntilClosed returns what ConnState was told of the only connection, without the states that say
