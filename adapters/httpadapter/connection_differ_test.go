@@ -83,7 +83,12 @@ func TestSameConnection(t *testing.T) {
 func TestSameConnectionChosen(t *testing.T) {
 	needParking(t)
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"
-	pair := newPair(t, withAdapter, func(srv *http.Server) { srv.MaxHeaderBytes = headerMax })
+	configure := func(srv *http.Server) { srv.MaxHeaderBytes = headerMax }
+	pair := newPair(t, withAdapter, configure)
+	overTLS := newPair(t, withAdapter, func(srv *http.Server) {
+		configure(srv)
+		srv.TLSConfig, _ = testnet.TLS(t)
+	})
 	for name, script := range map[string]*connectionScript{
 		"an empty line behind a GET":                    {pieces: []piece{{request("/"), true}, {text: "\r\n" + request("/x")}}, end: halfCloses},
 		"an empty line behind a POST":                   {pieces: []piece{{post, true}, {text: "\r\n" + request("/x")}}, end: halfCloses},
@@ -105,9 +110,11 @@ func TestSameConnectionChosen(t *testing.T) {
 		// that, which may never come. Hijack behind WriteHeader ends the body first.
 		"the last body":              {pieces: []piece{{text: doing("w", "Connection: close", "Content-Length: 100") + "x"}}, end: readsOn},
 		"the last body, closed":      {pieces: []piece{{text: doing("cw", "Connection: close", "Content-Length: 100") + "x"}}, end: readsOn},
+		"a hijacker's body":          {pieces: []piece{{doing("Q", "Content-Length: 4") + "body and ", true}, {text: "more"}}, end: halfCloses},
 		"a body before a hijacker's": {pieces: []piece{{text: doing("4h", "Content-Length: 4") + "bodyBEHIND"}}, end: halfCloses},
 	} {
 		t.Run(name, func(t *testing.T) { pair.play(t, script) })
+		t.Run(name+" over TLS", func(t *testing.T) { overTLS.play(t, script) })
 	}
 }
 
@@ -585,7 +592,8 @@ var acts = map[rune]func(s *side, rw http.ResponseWriter, r *http.Request) error
 		if err != nil {
 			return err
 		}
-		defer c.Close()
+		_, _, err = http.NewResponseController(rw).Hijack()
+		s.note("hijacked again: %v", err)
 		for _, lost := range []string{"", "lost"} {
 			n, err := io.WriteString(rw, lost)
 			s.note("wrote %d bytes: %v", n, err)
@@ -593,11 +601,24 @@ var acts = map[rune]func(s *side, rw http.ResponseWriter, r *http.Request) error
 			s.note("wrote %d bytes: %v", n, err)
 		}
 		rw.WriteHeader(http.StatusInternalServerError)
-		io.WriteString(c, "hijacked:")
-		buffered.WriteString("buffered:")
-		buffered.Flush()
-		io.Copy(c, buffered)
+		s.running.Go(func() { // it may outlive the handler
+			defer c.Close()
+			io.WriteString(c, "hijacked:")
+			buffered.WriteString("buffered:")
+			buffered.Flush()
+			io.Copy(c, buffered)
+		})
 		panic(http.ErrAbortHandler)
+	},
+	'Q': func(s *side, rw http.ResponseWriter, _ *http.Request) error { // for one piece: the figure is left to chance
+		c, buffered, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		s.note("%d buffered", buffered.Reader.Buffered())
+		_, err = io.Copy(c, buffered)
+		return err
 	},
 	'H': func(_ *side, rw http.ResponseWriter, _ *http.Request) error {
 		c, _, err := http.NewResponseController(rw).Hijack()

@@ -298,39 +298,6 @@ func testHTTP1Context(t *testing.T, base context.Context) {
 	}
 }
 
-// TestHTTP1Hijack: the user gets the connection together with the bytes already read.
-func TestHTTP1Hijack(t *testing.T) {
-	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
-		nc, buffered, err := http.NewResponseController(rw).Hijack()
-		if err != nil {
-			t.Errorf("Hijack: %v", err)
-			return
-		}
-		if _, err := rw.Write([]byte("x")); err != http.ErrHijacked {
-			t.Errorf("Write: got %v, want http.ErrHijacked", err)
-		}
-		if _, _, err := http.NewResponseController(rw).Hijack(); err != http.ErrHijacked {
-			t.Errorf("Hijack again: got %v, want http.ErrHijacked", err)
-		}
-		go func() { // as with net/http, it may outlive the handler
-			defer nc.Close()
-			fmt.Fprintf(buffered, "%d buffered, ", buffered.Reader.Buffered())
-			buffered.Flush()
-			io.Copy(nc, buffered)
-		}()
-	}, nil)
-	c := f.dial()
-	c.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody and ")
-	got, _ := c.br.ReadString('d')
-	c.send("more")
-	c.closeWrite()
-	rest, err := io.ReadAll(c.br)
-	if all := got + string(rest); err != nil || all != "9 buffered, body and more" {
-		t.Errorf("got %q, %v", all, err)
-	}
-	testnet.Eventually(t, "the connection being the user's", func() bool { return f.server.Stats().Hijacked == 1 })
-}
-
 // TestHTTP1Ends: Shutdown and Close treat requests as net/http does, and so does SetKeepAlivesEnabled:
 // an answer in progress is the connection's last. That holds for the Server's methods and for the
 // http.Server's.

@@ -25,7 +25,6 @@ func TestHTTP1OverTLS(t *testing.T) {
 				"HoldsNothing":          TestHTTP1HoldsNothing,
 				"OddRequests":           TestOddRequests,
 				"Context":               TestHTTP1Context,
-				"Hijack":                TestHTTP1Hijack,
 				"Ends":                  TestHTTP1Ends,
 				"KeepAlivesOffByServer": TestHTTP1KeepAlivesOffByServer,
 				"Timeouts":              TestHTTP1Timeouts,

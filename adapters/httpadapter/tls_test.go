@@ -58,7 +58,6 @@ func TestTLSListener(t *testing.T) {
 		{"HandshakeInHook", TestTLSHandshakeInHook},
 		{"DeadlineOfHook", TestTLSDeadlineOfHook},
 		{"IdleTimeout", TestTLSIdleTimeout},
-		{"Hijack", TestHTTP1Hijack},
 		{"Foreign", TestForeignTLS},
 		{"DeadlineOfHandshakeIsTakenBack", TestTLSDeadlineOfHandshakeIsTakenBack},
 		{"ClosedInHandshake", TestTLSClosedInHandshake},
