@@ -1,6 +1,7 @@
 package zerocopy
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -9,6 +10,9 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -124,12 +128,106 @@ func wantTransfer(t testing.TB, n int64, handled bool, err error, want int64) {
 	}
 }
 
-// wantDeclined fails the test unless a transfer was declined.
-func wantDeclined(t testing.TB, n int64, handled bool, err error) {
-	t.Helper()
-	if n != 0 || handled || err == nil {
-		t.Errorf("got %d, handled %t, %v, want it declined, with a reason", n, handled, err)
+// A declined is a pair of ends between which a transfer is declined.
+type declined struct {
+	name     string
+	dst, src func(t *testing.T) any
+}
+
+// to opens a destination, and full a source with content(10).
+func to(kind string) func(t *testing.T) any {
+	return func(t *testing.T) any { return links[kind](t).in }
+}
+
+func full(kind string) func(t *testing.T) any {
+	return func(t *testing.T) any {
+		l := links[kind](t)
+		l.in.Write(content(10))
+		return l.out
 	}
+}
+
+// wantDeclines fails the test unless a transfer is declined in all cases, and moves nothing.
+func wantDeclines(t *testing.T, transfer transferFunc, feature *features.Feature, cases []declined) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name == "switched off" {
+				defer feature.Force(false)()
+			}
+			dst, src := c.dst(t), c.src(t)
+			before := ReadStats()
+			n, handled, err := transfer(raw(t, dst), raw(t, src), 10)
+			if n != 0 || handled || err == nil {
+				t.Errorf("got %d, handled %t, %v, want it declined, with a reason", n, handled, err)
+			}
+			if got := since(before); got != (Stats{}) {
+				t.Errorf("counted: got %+v, want nothing moved", got)
+			}
+			wantUntouched(t, src)
+		})
+	}
+}
+
+// wantUntouched fails the test unless content(10) can still be read from a source, if anything can.
+func wantUntouched(t testing.TB, src any) {
+	t.Helper()
+	got := make([]byte, 10)
+	_, err := io.ReadFull(src.(io.Reader), got)
+	switch {
+	case errors.Is(err, os.ErrClosed), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EISDIR):
+	case err != nil || string(got) != string(content(10)):
+		t.Errorf("left at the source: got %q, %v, want all of it", got, err)
+	}
+}
+
+// open opens a file until the test ends.
+func open(t testing.TB, path string, flag int) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(path, flag, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// stops end a transfer that waits for its destination, a TCP connection.
+var stops = []struct {
+	name string
+	stop func(dst link)
+	want error
+}{
+	{"the deadline passes", func(dst link) { dst.in.(net.Conn).SetWriteDeadline(longAgo) }, os.ErrDeadlineExceeded},
+	{"the destination is closed", func(dst link) { dst.in.Close() }, net.ErrClosed},
+	{"the peer resets", func(dst link) {
+		dst.out.(*net.TCPConn).SetLinger(0)
+		dst.out.Close()
+	}, syscall.ECONNRESET},
+}
+
+// wantStopped fails the test unless a transfer has moved some bytes, and failed at its destination.
+func wantStopped(t testing.TB, r transferResult, want error) {
+	t.Helper()
+	why, ok := r.err.(*Error)
+	if !r.handled || r.n == 0 || !ok || why.End != Destination || why.Err != want {
+		t.Errorf("got %+v, want some bytes and %v, of the destination", r, want)
+	}
+}
+
+// sendUrgent sends bytes, an urgent one, and more, and closes the connection.
+func sendUrgent(t testing.TB, c io.WriteCloser) {
+	t.Helper()
+	for _, part := range []struct {
+		text  string
+		flags int
+	}{{"before", 0}, {"!", unix.MSG_OOB}, {"after", 0}} {
+		var err error
+		cerr := raw(t, c).Control(func(fd uintptr) { err = unix.Send(int(fd), []byte(part.text), part.flags) })
+		if cerr != nil || err != nil {
+			t.Fatalf("send: %v, %v", cerr, err)
+		}
+	}
+	c.Close()
 }
 
 // since returns how many bytes went each way since before.
@@ -152,12 +250,16 @@ type transferResult struct {
 	err     error
 }
 
+// A transferFunc is SendFile or Splice.
+type transferFunc func(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err error)
+
 // begin makes a transfer that blocks, and returns where its result arrives.
-func begin(t testing.TB, what string, transfer func() (int64, bool, error)) <-chan transferResult {
+func begin(t testing.TB, transfer transferFunc, dst, src any, limit int64) <-chan transferResult {
 	t.Helper()
+	out, in := raw(t, dst), raw(t, src)
 	done := make(chan transferResult, 1)
-	testnet.GoBlocked(t, what, func() {
-		n, handled, err := transfer()
+	testnet.GoBlocked(t, "a transfer", func() {
+		n, handled, err := transfer(out, in, limit)
 		done <- transferResult{n, handled, err}
 	})
 	return done

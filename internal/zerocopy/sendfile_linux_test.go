@@ -3,7 +3,6 @@ package zerocopy
 import (
 	"errors"
 	"hash/crc32"
-	"io"
 	"net"
 	"os"
 	"syscall"
@@ -100,8 +99,7 @@ func TestSendFileOfChangingSize(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, f := links["tcp"](t), testnet.TempFile(t, data)
-			out, in := raw(t, l.in), raw(t, f)
-			done := begin(t, "SendFile", func() (int64, bool, error) { return SendFile(out, in, c.limit) })
+			done := begin(t, SendFile, l.in, f, c.limit)
 			if err := c.resize(f); err != nil {
 				t.Fatalf("resizing: %v", err)
 			}
@@ -125,30 +123,11 @@ func TestSendFileOfChangingSize(t *testing.T) {
 
 func TestSendFileDeclines(t *testing.T) {
 	file := func(t *testing.T) any { return testnet.TempFile(t, content(10)) }
-	tcp := func(t *testing.T) any { return links["tcp"](t).in }
-	for _, c := range []struct {
-		name     string
-		dst, src func(t *testing.T) any
-	}{
-		{"from a pipe", tcp, func(t *testing.T) any {
-			l := links["pipe"](t)
-			l.in.Write(content(10))
-			return l.out
-		}},
-		{"from a socket", tcp, func(t *testing.T) any {
-			l := links["tcp"](t)
-			l.in.Write(content(10))
-			return l.out
-		}},
-		{"from a directory", tcp, func(t *testing.T) any {
-			f, err := os.Open(testnet.ShortTempDir(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { f.Close() })
-			return f
-		}},
-		{"from a closed file", tcp, func(t *testing.T) any {
+	wantDeclines(t, SendFile, features.Sendfile, []declined{
+		{"from a pipe", to("tcp"), full("pipe")},
+		{"from a socket", to("tcp"), full("tcp")},
+		{"from a directory", to("tcp"), func(t *testing.T) any { return open(t, testnet.ShortTempDir(t), os.O_RDONLY) }},
+		{"from a closed file", to("tcp"), func(t *testing.T) any {
 			f := testnet.TempFile(t, content(10))
 			f.Close()
 			return f
@@ -164,37 +143,8 @@ func TestSendFileDeclines(t *testing.T) {
 			return c
 		}, file},
 		{"to a blocking socket", func(t *testing.T) any { return blocking(t, links["tcp"](t).in) }, file},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dst, src := c.dst(t), c.src(t)
-			before := ReadStats()
-			n, handled, err := SendFile(raw(t, dst), raw(t, src), 10)
-			wantDeclined(t, n, handled, err)
-			if got := since(before); got != (Stats{}) {
-				t.Errorf("counted: got %+v, want nothing moved", got)
-			}
-			wantUntouched(t, src)
-		})
-	}
-	t.Run("switched off", func(t *testing.T) {
-		defer features.Sendfile.Force(false)()
-		f := file(t)
-		n, handled, err := SendFile(raw(t, tcp(t)), raw(t, f), 10)
-		wantDeclined(t, n, handled, err)
-		wantUntouched(t, f)
+		{"switched off", to("tcp"), file},
 	})
-}
-
-// wantUntouched fails the test unless content(10) can still be read from a source, if anything can.
-func wantUntouched(t testing.TB, src any) {
-	t.Helper()
-	got := make([]byte, 10)
-	_, err := io.ReadFull(src.(io.Reader), got)
-	switch {
-	case errors.Is(err, os.ErrClosed), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EISDIR):
-	case err != nil || string(got) != string(content(10)):
-		t.Errorf("left at the source: got %q, %v, want all of it", got, err)
-	}
 }
 
 // blocking returns a file that shares c's socket and has made it blocking.
@@ -214,28 +164,13 @@ func blocking(t testing.TB, c any) *os.File {
 
 func TestSendFileFails(t *testing.T) {
 	data := content(32 << 20)
-	for _, c := range []struct {
-		name string
-		stop func(l link)
-		want error
-	}{
-		{"the deadline passes", func(l link) { l.in.(net.Conn).SetWriteDeadline(longAgo) }, os.ErrDeadlineExceeded},
-		{"the destination is closed", func(l link) { l.in.Close() }, net.ErrClosed},
-		{"the peer resets", func(l link) {
-			l.out.(*net.TCPConn).SetLinger(0)
-			l.out.Close()
-		}, syscall.ECONNRESET},
-	} {
+	for _, c := range stops {
 		t.Run(c.name, func(t *testing.T) {
 			l, f := links["tcp"](t), testnet.TempFile(t, data)
-			out, in := raw(t, l.in), raw(t, f)
-			done := begin(t, "SendFile", func() (int64, bool, error) { return SendFile(out, in, -1) })
+			done := begin(t, SendFile, l.in, f, -1)
 			c.stop(l)
 			got := testnet.Receive(t, "SendFile", done)
-			why, ok := got.err.(*Error)
-			if !got.handled || got.n == 0 || !ok || why.End != Destination || why.Err != c.want {
-				t.Errorf("got %+v, want some bytes and %v, of the destination", got, c.want)
-			}
+			wantStopped(t, got, c.want)
 			if at := offset(t, f); at != got.n {
 				t.Errorf("offset: got %d, want %d, what was sent", at, got.n)
 			}
@@ -274,13 +209,8 @@ func (s *sink) Closed() bool {
 
 // TestSendFileToFastPeer closes a destination that sendfile never has to wait for.
 func TestSendFileToFastPeer(t *testing.T) {
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
 	f := testnet.TempFile(t, content(5*sendfileBytesMax))
-	n, handled, err := SendFile(&sink{null, 2}, raw(t, f), -1)
+	n, handled, err := SendFile(&sink{open(t, os.DevNull, os.O_WRONLY), 2}, raw(t, f), -1)
 	why, ok := err.(*Error)
 	if !handled || !ok || why.End != Destination || why.Err != net.ErrClosed {
 		t.Errorf("got handled %t, %v, want %v", handled, err, net.ErrClosed)
@@ -295,8 +225,7 @@ func TestSendFileToFastPeer(t *testing.T) {
 func TestSendFileHoldsBothEnds(t *testing.T) {
 	data := content(16 << 20)
 	l, f := links["tcp"](t), testnet.TempFile(t, data)
-	out, in := raw(t, l.in), raw(t, f)
-	done := begin(t, "SendFile", func() (int64, bool, error) { return SendFile(out, in, -1) })
+	done := begin(t, SendFile, l.in, f, -1)
 	wrote := make(chan error, 1)
 	testnet.GoBlocked(t, "Write", func() {
 		_, err := l.in.Write([]byte("after"))

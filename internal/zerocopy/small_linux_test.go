@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -29,9 +27,9 @@ func converse(t testing.TB, src, dst link) *conversation {
 
 // converseBy is converse with a limit, and with a RawConn of src's.
 func converseBy(t testing.TB, src, dst link, in syscall.RawConn, limit int64) *conversation {
-	out := raw(t, dst.in)
 	c := &conversation{TB: t, src: src, dst: dst, data: content(8 << 20)}
-	c.done = begin(t, "Splice", func() (int64, bool, error) { return Splice(out, in, limit) })
+	splice := func(out, _ syscall.RawConn, limit int64) (int64, bool, error) { return Splice(out, in, limit) }
+	c.done = begin(t, splice, dst.in, src.out, limit)
 	return c
 }
 
@@ -133,16 +131,7 @@ func TestSmallMessagesLimit(t *testing.T) {
 func TestSmallMessagesUrgent(t *testing.T) {
 	c := converse(t, links["tcp"](t), links["tcp"](t))
 	c.chat()
-	for _, part := range []struct {
-		text  string
-		flags int
-	}{{"before", 0}, {"!", unix.MSG_OOB}, {"after", 0}} {
-		var err error
-		if cerr := raw(t, c.src.in).Control(func(fd uintptr) { err = unix.Send(int(fd), []byte(part.text), part.flags) }); cerr != nil || err != nil {
-			t.Fatalf("send: %v, %v", cerr, err)
-		}
-	}
-	c.src.in.Close()
+	sendUrgent(t, c.src.in)
 	r := testnet.Receive(t, "Splice", c.done)
 	wantTransfer(t, r.n, r.handled, r.err, int64(c.sent+len("beforeafter")))
 	wantArrival(t, c.dst.in, readAll(c.dst.out), []byte("beforeafter"))

@@ -3,11 +3,9 @@ package zerocopy
 import (
 	"errors"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -30,65 +28,23 @@ func onEveryRoute(t *testing.T, test func(t *testing.T, open func() (src, dst li
 }
 
 func TestSpliceDeclines(t *testing.T) {
-	full := func(kind string) func(t *testing.T) any {
-		return func(t *testing.T) any {
-			l := links[kind](t)
-			l.in.Write(content(10))
-			return l.out
-		}
-	}
-	to := func(kind string) func(t *testing.T) any {
-		return func(t *testing.T) any { return links[kind](t).in }
-	}
-	for _, c := range []struct {
-		name     string
-		dst, src func(t *testing.T) any
-	}{
+	wantDeclines(t, Splice, features.Splice, []declined{
 		{"from a blocking socket", to("tcp"), func(t *testing.T) any { return blocking(t, full("tcp")(t)) }},
 		{"from a blocking pipe", to("tcp"), func(t *testing.T) any { return blocking(t, full("pipe")(t)) }},
 		{"to a blocking socket", func(t *testing.T) any { return blocking(t, to("tcp")(t)) }, full("tcp")},
 		{"to a blocking pipe", func(t *testing.T) any { return blocking(t, to("pipe")(t)) }, full("tcp")},
 		{"from a file", to("tcp"), func(t *testing.T) any { return testnet.TempFile(t, content(10)) }},
 		{"to a file opened to append", func(t *testing.T) any {
-			f, err := os.OpenFile(filepath.Join(testnet.ShortTempDir(t), "f"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { f.Close() })
-			return f
+			return open(t, filepath.Join(testnet.ShortTempDir(t), "f"), os.O_CREATE|os.O_WRONLY|os.O_APPEND)
 		}, full("tcp")},
-		{"to a device", func(t *testing.T) any {
-			f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { f.Close() })
-			return f
-		}, full("tcp")},
+		{"to a device", func(t *testing.T) any { return open(t, os.DevNull, os.O_WRONLY) }, full("tcp")},
 		{"from datagrams", to("tcp"), func(t *testing.T) any {
 			a, b := datagrams(t)
 			a.Write(content(10))
 			return b
 		}},
 		{"to datagrams", func(t *testing.T) any { a, _ := datagrams(t); return a }, full("tcp")},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dst, src := c.dst(t), c.src(t)
-			before := ReadStats()
-			n, handled, err := Splice(raw(t, dst), raw(t, src), 10)
-			wantDeclined(t, n, handled, err)
-			if got := since(before); got != (Stats{}) {
-				t.Errorf("counted: got %+v, want nothing moved", got)
-			}
-			wantUntouched(t, src)
-		})
-	}
-	t.Run("switched off", func(t *testing.T) {
-		defer features.Splice.Force(false)()
-		src := full("tcp")(t)
-		n, handled, err := Splice(raw(t, to("tcp")(t)), raw(t, src), 10)
-		wantDeclined(t, n, handled, err)
-		wantUntouched(t, src)
+		{"switched off", to("tcp"), full("tcp")},
 	})
 }
 
@@ -108,18 +64,7 @@ func datagrams(t testing.TB) (a, b *os.File) {
 // bytes in it then and must not be used again.
 func TestSpliceFailsAtTheDestination(t *testing.T) {
 	data := content(16 << 20)
-	for _, c := range []struct {
-		name string
-		stop func(dst link)
-		want error
-	}{
-		{"the deadline passes", func(dst link) { dst.in.(net.Conn).SetWriteDeadline(longAgo) }, os.ErrDeadlineExceeded},
-		{"it is closed", func(dst link) { dst.in.Close() }, net.ErrClosed},
-		{"it is reset", func(dst link) {
-			dst.out.(*net.TCPConn).SetLinger(0)
-			dst.out.Close()
-		}, syscall.ECONNRESET},
-	} {
+	for _, c := range stops {
 		t.Run(c.name, func(t *testing.T) {
 			pipes.Drain()
 			src, dst := links["tcp"](t), links["tcp"](t)
@@ -128,17 +73,14 @@ func TestSpliceFailsAtTheDestination(t *testing.T) {
 				src.in.Write(data)
 				close(fed)
 			}()
-			out, in, before := raw(t, dst.in), raw(t, src.out), ReadStats()
-			done := begin(t, "Splice", func() (int64, bool, error) { return Splice(out, in, -1) })
+			before := ReadStats()
+			done := begin(t, Splice, dst.in, src.out, -1)
 			testnet.Eventually(t, "the destination is full", func() bool {
 				return since(before).SpliceBytes > 0 && pipesInUse() == 1
 			})
 			c.stop(dst)
 			r := testnet.Receive(t, "Splice", done)
-			why, ok := r.err.(*Error)
-			if r.n == 0 || !r.handled || !ok || why.End != Destination || why.Err != c.want {
-				t.Errorf("got %+v, want some bytes and %v, of the destination", r, c.want)
-			}
+			wantStopped(t, r, c.want)
 			if s := ReadStats(); s.PipesOpen != 0 {
 				t.Errorf("got %d pipes open, %d of them idle, want that one closed", s.PipesOpen, s.PipesIdle)
 			}
@@ -159,9 +101,8 @@ func TestSpliceWaitsWithoutAPipe(t *testing.T) {
 	dst := links["tcp"](t)
 	for range transfers {
 		src := links["unix"](t)
-		out, in := raw(t, dst.in), raw(t, src.out)
 		sources = append(sources, src)
-		done = append(done, begin(t, "Splice", func() (int64, bool, error) { return Splice(out, in, -1) }))
+		done = append(done, begin(t, Splice, dst.in, src.out, -1))
 	}
 	testnet.Eventually(t, "none of the transfers, which wait, has a pipe", func() bool { return pipesInUse() == 0 })
 	for i, src := range sources {
@@ -176,17 +117,7 @@ func TestSpliceWaitsWithoutAPipe(t *testing.T) {
 // TestSpliceUrgentData has splice stop at a mark in the stream, which looks like the stream's end.
 func TestSpliceUrgentData(t *testing.T) {
 	src, dst := links["tcp"](t), links["tcp"](t)
-	send := func(text string, flags int) {
-		t.Helper()
-		var err error
-		if cerr := raw(t, src.in).Control(func(fd uintptr) { err = unix.Send(int(fd), []byte(text), flags) }); cerr != nil || err != nil {
-			t.Fatalf("send: %v, %v", cerr, err)
-		}
-	}
-	send("before", 0)
-	send("!", unix.MSG_OOB)
-	send("after", 0)
-	src.in.Close()
+	sendUrgent(t, src.in)
 	n, handled, err := Splice(raw(t, dst.in), raw(t, src.out), -1)
 	rest, rerr := io.ReadAll(src.out)
 	got := make([]byte, n)
