@@ -70,6 +70,20 @@ func wantErr(t *testing.T, what string, err, target error) {
 	}
 }
 
+// goAccept calls Accept, which blocks, and closes the connection that it returns.
+func goAccept(t *testing.T, ln *Listener) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	testnet.GoBlocked(t, "Accept", func() {
+		c, err := ln.Accept()
+		if err == nil {
+			c.Close()
+		}
+		done <- err
+	})
+	return done
+}
+
 // wantEcho fails the test unless the peer echoes.
 func wantEcho(t *testing.T, c net.Conn, text string) {
 	t.Helper()
@@ -130,11 +144,7 @@ func TestDeadline(t *testing.T) {
 			ln := listenOn(t, openSockets(t, n, 0), config)
 			for range 2 {
 				ln.SetDeadline(time.Now().Add(time.Hour))
-				failed := make(chan error, 1)
-				testnet.GoBlocked(t, "Accept", func() {
-					_, err := ln.Accept()
-					failed <- err
-				})
+				failed := goAccept(t, ln)
 				ln.SetDeadline(time.Now().Add(time.Millisecond))
 				wantErr(t, "Accept", testnet.Receive(t, "Accept", failed), os.ErrDeadlineExceeded)
 				ln.SetDeadline(time.Unix(1, 0))
@@ -165,11 +175,7 @@ func TestClose(t *testing.T) {
 				wantErr(t, "Accept of a closed listener", err, net.ErrClosed)
 			}
 			waiting := listenOn(t, openSockets(t, n, 0), config)
-			failed := make(chan error, 1)
-			testnet.GoBlocked(t, "Accept", func() {
-				_, err := waiting.Accept()
-				failed <- err
-			})
+			failed := goAccept(t, waiting)
 			waiting.Close()
 			wantErr(t, "Accept", testnet.Receive(t, "Accept", failed), net.ErrClosed)
 			listenOn(t, openSockets(t, n, 0), config).Close() // without any call of Accept
@@ -184,29 +190,18 @@ func TestFullAndClosed(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		ln := listenOn(t, openSockets(t, n, 0), accepting.Config{MaxConns: 1})
 		first, _ := testnet.Connect(t, ln)
-		accept := func() <-chan error {
-			done := make(chan error, 1)
-			testnet.GoBlocked(t, "Accept", func() {
-				c, err := ln.Accept()
-				if err == nil {
-					c.Close()
-				}
-				done <- err
-			})
-			return done
-		}
-		waiting := accept()
+		waiting := goAccept(t, ln)
 		ln.SetDeadline(time.Unix(1, 0))
 		wantErr(t, "Accept past its deadline", testnet.Receive(t, "Accept", waiting), os.ErrDeadlineExceeded)
 		ln.SetDeadline(time.Time{})
-		waiting = accept()
+		waiting = goAccept(t, ln)
 		testnet.Dial(t, ln)
 		first.Close()
 		if err := testnet.Receive(t, "Accept", waiting); err != nil {
 			t.Errorf("Accept after a Close: %v", err)
 		}
 		testnet.Connect(t, ln)
-		waiting = accept()
+		waiting = goAccept(t, ln)
 		ln.Close()
 		wantErr(t, "Accept", testnet.Receive(t, "Accept", waiting), net.ErrClosed)
 		if _, open, _ := ln.Counts(); open != 1 {
