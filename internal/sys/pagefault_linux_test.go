@@ -108,13 +108,11 @@ func servePageFaults() {
 	fmt.Sscan(os.Getenv("SIZE"), &size)
 	memory, err := pagedMemory(size, func() {})
 	if err != nil {
-		fmt.Print("skip: ", err)
-		os.Exit(0) // before the leak checks: the goroutine and its descriptor end with the process
+		skipChild(err)
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		fmt.Print("skip: ", err)
-		os.Exit(0)
+		skipChild(err)
 	}
 	var n int
 	var errno syscall.Errno
@@ -148,23 +146,30 @@ func TestPageFaults(t *testing.T) {
 		{"Writev", "", 100},
 	} {
 		t.Run(fmt.Sprintf("%s %d %s", c.call, c.size, c.env), func(t *testing.T) {
-			child := testnet.StartChild(t, "page faults", "CALL="+c.call, fmt.Sprint("SIZE=", c.size), c.env)
-			answer := make(chan string, 1)
-			go func() {
-				b, _ := io.ReadAll(child.Stdout)
-				answer <- string(b)
-			}()
-			got := testnet.Receive(t, "the answer of a process with page faults", answer)
-			if reason, ok := strings.CutPrefix(got, "skip: "); ok {
-				t.Skipf("no memory to page: %s", reason)
-			}
-			if want := fmt.Sprintf("%d bytes, errno 0", c.size); got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-			if err := child.Wait(); err != nil {
-				t.Error(err)
-			}
+			wantAnswer(t, fmt.Sprintf("%d bytes, errno 0", c.size), "page faults", "CALL="+c.call, fmt.Sprint("SIZE=", c.size), c.env)
 		})
+	}
+}
+
+// wantAnswer fails the test unless a child process has an answer, and skips it if the child can't have
+// its memory or socket.
+func wantAnswer(t *testing.T, want, name string, env ...string) {
+	t.Helper()
+	child := testnet.StartChild(t, name, env...)
+	answer := make(chan string, 1)
+	go func() {
+		b, _ := io.ReadAll(child.Stdout)
+		answer <- string(b)
+	}()
+	got := testnet.Receive(t, "the answer of a process with "+name, answer)
+	if reason, ok := strings.CutPrefix(got, "skip: "); ok {
+		t.Skipf("no memory to page, or no such socket: %s", reason)
+	}
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := child.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -228,7 +233,7 @@ func serveLockedSocket() {
 
 func skipChild(reason error) {
 	fmt.Print("skip: ", reason)
-	os.Exit(0)
+	os.Exit(0) // before the leak checks: goroutines and their descriptors end with the process
 }
 
 // Sizes of transfers that tell the scheduler.
@@ -262,23 +267,6 @@ var lockedCalls = map[string]struct {
 // lock leaves its processor to others.
 func TestLockedSocket(t *testing.T) {
 	for call := range lockedCalls {
-		t.Run(call, func(t *testing.T) {
-			child := testnet.StartChild(t, "a locked socket", "CALL="+call)
-			answer := make(chan string, 1)
-			go func() {
-				b, _ := io.ReadAll(child.Stdout)
-				answer <- string(b)
-			}()
-			got := testnet.Receive(t, "the answer of a process with a locked socket", answer)
-			if reason, ok := strings.CutPrefix(got, "skip: "); ok {
-				t.Skipf("no such socket: %s", reason)
-			}
-			if want := "<nil>, <nil>"; got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-			if err := child.Wait(); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Run(call, func(t *testing.T) { wantAnswer(t, "<nil>, <nil>", "a locked socket", "CALL="+call) })
 	}
 }
