@@ -71,24 +71,42 @@ func newFull(n int, peer func(i int) string) (*Limits, *idlers) {
 	return l, s
 }
 
+// admit has clients come, for each of which there must be room.
+func admit(t *testing.T, l *Limits, clients int) {
+	t.Helper()
+	for range clients {
+		if !l.AcquireFor() {
+			t.Fatal("there is no room")
+		}
+	}
+}
+
+// wantClosed compares which connections were closed, in their order.
+func (s *idlers) wantClosed(t *testing.T, want ...int) {
+	t.Helper()
+	if !slices.Equal(s.closed, want) {
+		t.Errorf("got %v closed\nwant %v", s.closed, want)
+	}
+}
+
+// ids returns the numbers from first on, and before end.
+func ids(first, end int) (all []int) {
+	for i := first; i < end; i++ {
+		all = append(all, i)
+	}
+	return all
+}
+
 func apart(i int) string { return fmt.Sprintf("10.%d.%d.1", i/200, i%200) }
 
 // Of 1,000 connections, those that have waited longest are closed, one for each client, in their order;
 // and a look at all is good for many clients.
 func TestRoomOrder(t *testing.T) {
 	l, s := newFull(1000, apart)
-	for range 500 {
-		if !l.AcquireFor() {
-			t.Fatal("there is no room")
-		}
-	}
-	for i, id := range s.closed {
-		if id != i {
-			t.Fatalf("connection %d was closed where %d is due", id, i)
-		}
-	}
-	if got := l.counts.Load(MadeRoom); len(s.closed) != 500 || got != 500 {
-		t.Errorf("%d connections were closed, and %d counted, want 500", len(s.closed), got)
+	admit(t, l, 500)
+	s.wantClosed(t, ids(0, 500)...)
+	if got := l.counts.Load(MadeRoom); got != 500 {
+		t.Errorf("%d connections were counted, want 500", got)
 	}
 	if s.looks > 40 { // two for each 32 to 63
 		t.Errorf("got %d looks at all connections, want 40 at most", s.looks)
@@ -103,9 +121,7 @@ func TestRoomUsedSince(t *testing.T) {
 	at(1).since = monotime.Now()
 	at(2).keeps = true
 	l.AcquireFor()
-	if want := []int{0, 3}; !slices.Equal(s.closed, want) {
-		t.Errorf("got %v closed, want %v", s.closed, want)
-	}
+	s.wantClosed(t, 0, 3)
 }
 
 // The peer with most idle connections loses its own as long as they are more than an eighth of all, and
@@ -125,21 +141,8 @@ func TestRoomShare(t *testing.T) {
 				}
 				return greedy(i)
 			})
-			for range 60 {
-				if !l.AcquireFor() {
-					t.Fatal("there is no room")
-				}
-			}
-			var want []int
-			for i := 20; i < 70; i++ {
-				want = append(want, i) // until 10 are left
-			}
-			for i := range 10 {
-				want = append(want, i)
-			}
-			if !slices.Equal(s.closed, want) {
-				t.Errorf("got %v closed\nwant %v", s.closed, want)
-			}
+			admit(t, l, 60)
+			s.wantClosed(t, append(ids(20, 70), ids(0, 10)...)...) // until the peer has 10 left
 		})
 	}
 }
@@ -177,19 +180,11 @@ func newDetached() (l *Limits, first, second *idlers) {
 func TestRoomDetached(t *testing.T) {
 	l, first, second := newDetached()
 	closed := func() (ids []int) { return slices.Sorted(slices.Values(slices.Concat(first.closed, second.closed))) }
-	for range 20 {
-		if !l.AcquireFor() {
-			t.Fatal("there is no room")
-		}
-	}
+	admit(t, l, 20)
 	if ids := closed(); len(ids) != 20 || ids[19] >= 30 {
 		t.Fatalf("got %v closed, want 20 of the peer that has 30", ids)
 	}
-	for range 40 {
-		if !l.AcquireFor() {
-			t.Fatal("there is no room")
-		}
-	}
+	admit(t, l, 40)
 	if ids := closed(); len(ids) != 60 || ids[19] >= 30 || ids[20] != 40 {
 		t.Errorf("got %v closed, want all idle ones then", ids)
 	}
@@ -280,11 +275,7 @@ func TestRoomBusyPeer(t *testing.T) {
 			testnet.Receive(t, "the end of a pause", woken)
 		}
 	}
-	for i, id := range s.closed {
-		if id != i {
-			t.Fatalf("connection %d was closed where %d is due", id, i)
-		}
-	}
+	s.wantClosed(t, ids(0, 60)...)
 }
 
 // A peer that comes back for each connection it loses costs a look for many clients, not one for each.
@@ -386,17 +377,9 @@ func TestSilentFirst(t *testing.T) {
 	}
 	silent.all = append(silent.all, &idler{of: silent, id: 99, since: now + int64(time.Hour)}) // has just come
 	l.AddAwaiting(silent, time.Minute)
-	for range 8 {
-		if !l.AcquireFor() {
-			t.Fatal("got no slot")
-		}
-	}
-	if want := []int{0, 1, 2, 3, 4}; !slices.Equal(silent.closed, want) {
-		t.Errorf("got the silent connections %v closed, want %v", silent.closed, want)
-	}
-	if want := []int{0, 1, 2}; !slices.Equal(s.closed, want) {
-		t.Errorf("got the idle connections %v closed, want %v", s.closed, want)
-	}
+	admit(t, l, 8)
+	silent.wantClosed(t, ids(0, 5)...)
+	s.wantClosed(t, ids(0, 3)...)
 	l.RemoveIdler(s)
 	if !l.MayAccept() {
 		t.Error("without other Idlers: got no permission to look for a client")
