@@ -175,7 +175,6 @@ var errTest = errors.New("just testing")
 func TestStrangeSuccessor(t *testing.T) {
 	for _, test := range strangeSuccessors {
 		t.Run(test.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
 			useFakes(t)
 			log := logTo(t)
 			p := newPredecessor(t, testnet.TCP4, 2)
@@ -246,9 +245,8 @@ func (p *predecessor) wantAll(t *testing.T) {
 func (p *predecessor) handOver(t *testing.T) {
 	t.Helper()
 	defer stepNanoseconds.Store(stepNanoseconds.Swap(int64(testnet.HangTimeout)))
-	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, p.server("web"))
-	a, ln := mustTake(t, taking)
+	a, gave := meet(t, p.server("web"))
+	ln := mustOpen(t, a, "web")
 	if err := errors.Join(a.ready(t.Context(), nil), testnet.Receive(t, "give", gave)); err != nil {
 		t.Fatal(err)
 	}
@@ -339,18 +337,13 @@ var badPredecessors = []struct {
 func TestBadPredecessor(t *testing.T) {
 	for _, test := range badPredecessors {
 		t.Run(test.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
 			useFakes(t)
 			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 			giving, taking := pair(t)
 			if test.name == "hangs at once" {
 				shortSteps(t)
 			}
-			took := make(chan error, 1)
-			go func() {
-				_, err := take(t.Context(), taking)
-				took <- err
-			}()
+			took := goTake(t, taking)
 			test.play(newStranger(t, giving), ln)
 			wantError(t, testnet.Receive(t, "take", took), append(test.want, "handover: ")...)
 		})
@@ -438,7 +431,6 @@ func (s *stranger) socket(family, typ int) int {
 func TestBadGift(t *testing.T) {
 	for _, test := range badGifts {
 		t.Run(test.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
 			useFakes(t)
 			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 			server, client := testnet.Connect(t, ln)
@@ -499,13 +491,23 @@ func (s *stranger) offered(taking *net.UnixConn, ln net.Listener) (a *successor,
 	return a, mustOpen(s.t, a, "web")
 }
 
-// TestResetOnTheWay: a connection that its client resets while it moves is no error.
-func TestResetOnTheWay(t *testing.T) {
-	testnet.NoLeaks(t)
-	useFakes(t)
-	p := newPredecessor(t, testnet.TCP4, 3)
-	reset(t, p.clients[1], p.source.conns[1].Conn)
-	p.handOverSome(t, 2)
+// TestEndedOnTheWay: a connection that its client resets while it moves is no error, and one that the
+// predecessor has closed is passed over.
+func TestEndedOnTheWay(t *testing.T) {
+	for name, end := range map[string]func(client, server net.Conn){
+		"reset":  func(client, server net.Conn) { reset(t, client, server) },
+		"closed": func(_, server net.Conn) { server.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			useFakes(t)
+			p := newPredecessor(t, testnet.TCP4, 3)
+			for i, c := range p.source.conns[1:] {
+				end(p.clients[1+i], c.Conn)
+			}
+			p.clients = p.clients[:1]
+			p.handOver(t)
+		})
+	}
 }
 
 // reset has the client reset a connection.
@@ -522,26 +524,6 @@ func reset(t *testing.T, client, server net.Conn) {
 		}
 		return ended
 	})
-}
-
-// handOverSome hands over everything, of which so many connections live.
-func (p *predecessor) handOverSome(t *testing.T, live int) {
-	t.Helper()
-	all := p.clients
-	p.clients = all[:live]
-	p.handOver(t)
-	p.clients = all
-}
-
-// TestClosedOnTheWay: a connection that the predecessor has closed is passed over.
-func TestClosedOnTheWay(t *testing.T) {
-	testnet.NoLeaks(t)
-	useFakes(t)
-	p := newPredecessor(t, testnet.TCP4, 3)
-	for _, c := range p.source.conns[1:] {
-		c.Conn.Close()
-	}
-	p.handOverSome(t, 1)
 }
 
 // TestLackOfDescriptors: the kernel passes on only a part of the descriptors; none of these is left.
@@ -583,16 +565,10 @@ func TestSuccessorGivesUp(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testnet.NoLeaks(t)
 			useFakes(t)
 			p := newPredecessor(t, testnet.TCP4, 1)
 			p.source.conns, p.source.busy = nil, make(chan struct{})
-			giving, taking := pair(t)
-			gave := goGive(t.Context(), giving, p.server("web"))
-			a, err := take(t.Context(), taking)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a, gave := meet(t, p.server("web"))
 			end(a)
 			p.wantServesOn(t, testnet.Receive(t, "give", gave), "gave up: "+errTest.Error())
 		})
@@ -601,7 +577,6 @@ func TestSuccessorGivesUp(t *testing.T) {
 
 // TestEndBeforeReady: the end of give's context before the successor is ready ends both.
 func TestEndBeforeReady(t *testing.T) {
-	testnet.NoLeaks(t)
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -626,12 +601,11 @@ func TestEndOfTake(t *testing.T) {
 
 // TestLongState: a state that is too long for the offer ends the handover, and both processes say it.
 func TestLongState(t *testing.T) {
-	testnet.NoLeaks(t)
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 0)
-	giving, taking := pair(t)
 	s := p.server("web")
 	s.state = make([]byte, stateBytesMax+1)
+	giving, taking := pair(t)
 	gave := goGive(t.Context(), giving, s)
 	const want = `the state of listener "web" has 4097 bytes`
 	_, err := take(t.Context(), taking)
@@ -653,15 +627,13 @@ func TestMoveFails(t *testing.T) {
 		{"a listener that it has closed", func(_ *server, ln *fakeListener) { ln.closed = true }, "which this process has closed", 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
 			useFakes(t)
 			p := newPredecessor(t, testnet.TCP4, 5)
 			p.source.batch = 2
 			servers := []server{p.server("web")}
 			test.spoil(&servers[0], new(fakeListener))
-			giving, taking := pair(t)
-			gave := goGive(t.Context(), giving, servers...)
-			a, ln := mustTake(t, taking)
+			a, gave := meet(t, servers...)
+			ln := mustOpen(t, a, "web")
 			test.spoil(new(server), fakeOf(ln))
 			wantError(t, a.ready(t.Context(), nil), test.want)
 			p.wantServesOn(t, testnet.Receive(t, "give", gave), test.want)
@@ -674,7 +646,6 @@ func TestMoveFails(t *testing.T) {
 // TestLossBeforeOver: a successor that loses connections before it has said that it has taken over
 // leaves the service to the predecessor, also if that has said that it is done, and says so.
 func TestLossBeforeOver(t *testing.T) {
-	testnet.NoLeaks(t)
 	useFakes(t)
 	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	server, _ := testnet.Connect(t, ln)

@@ -238,7 +238,6 @@ func TestCarryNames(t *testing.T) {
 
 // TestUnaskedCarrier: connections for a carrier that the successor doesn't have are refused.
 func TestUnaskedCarrier(t *testing.T) {
-	testnet.NoLeaks(t)
 	useFakes(t)
 	s := &successor{carriers: map[string]*taking{"a": {}}}
 	err := s.hold(&message{Kind: conns, Carrier: "b\n"}, nil)

@@ -46,9 +46,8 @@ func TestSocketFile(t *testing.T) {
 				}
 				return test.err
 			})
-			giving, taking := pair(t)
-			gave := goGive(t.Context(), giving, serverOf("web", ln, source))
-			a, theirs := mustTake(t, taking)
+			a, gave := meet(t, serverOf("web", ln, source))
+			theirs := mustOpen(t, a, "web")
 			defer theirs.Close()
 			readyErr := a.ready(t.Context(), nil)
 			gaveErr := testnet.Receive(t, "give", gave)

@@ -29,7 +29,6 @@ func TestGiveUpAnyTime(t *testing.T) {
 }
 
 func giveUpOnce(t *testing.T) int {
-	testnet.NoLeaks(t)
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 16)
 	p.source.batch = 1 + rand.IntN(3)

@@ -16,16 +16,9 @@ import (
 func TestHandOver(t *testing.T) {
 	for _, kind := range testnet.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
-			testnet.NoLeaks(t)
 			useFakes(t)
 			first, second := newPredecessor(t, kind, 2*descriptorsMax+10), newPredecessor(t, kind, 3)
-			giving, taking := pair(t)
-			gave := goGive(t.Context(), giving, first.server("first"), second.server("second"))
-
-			a, err := take(t.Context(), taking)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a, gave := meet(t, first.server("first"), second.server("second"))
 			for i, p := range []*predecessor{first, second} {
 				ln := mustOpen(t, a, []string{"first", "second"}[i])
 				if got, want := ln.Addr().String(), p.ln.Addr().String(); got != want {
@@ -65,7 +58,6 @@ func TestDeadline(t *testing.T) {
 }
 
 func testDeadline(t *testing.T, patience time.Duration) {
-	testnet.NoLeaks(t)
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 1)
 	p.source.busy = make(chan struct{})
@@ -92,7 +84,6 @@ func testDeadline(t *testing.T, patience time.Duration) {
 // TestLateConnection: a connection that Accept has taken from the backlog before the pause moves,
 // too, as soon as its server has it.
 func TestLateConnection(t *testing.T) {
-	testnet.NoLeaks(t)
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 3)
 	late := p.source.conns[2]
@@ -112,7 +103,6 @@ func TestLateConnection(t *testing.T) {
 // TestNeverSettled: a listener from which the program has stopped accepting is handed over all the
 // same.
 func TestNeverSettled(t *testing.T) {
-	testnet.NoLeaks(t)
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 1)
 	p.fake.unsettled = func() bool { return false }

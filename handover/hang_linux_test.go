@@ -65,7 +65,6 @@ func TestPredecessorEndsBeforeReady(t *testing.T) {
 		{"gives up", func(s *stranger) { s.refuse(errTest); s.close() }, "gave up: " + errTest.Error()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
 			useFakes(t)
 			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 			giving, taking := pair(t)
@@ -81,12 +80,10 @@ func TestPredecessorEndsBeforeReady(t *testing.T) {
 // TestDrop: a listener that the successor doesn't open stays with the predecessor, accepts, and
 // keeps its connections; the other moves.
 func TestDrop(t *testing.T) {
-	testnet.NoLeaks(t)
 	useFakes(t)
 	old, web := newPredecessor(t, testnet.TCP4, 2), newPredecessor(t, testnet.TCP4, 2)
-	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, old.server("old"), web.server("web"))
-	a, ln := mustTake(t, taking)
+	a, gave := meet(t, old.server("old"), web.server("web"))
+	ln := mustOpen(t, a, "web")
 	if err := errors.Join(a.ready(t.Context(), nil), testnet.Receive(t, "give", gave)); err != nil {
 		t.Fatal(err)
 	}
@@ -104,15 +101,9 @@ func TestDrop(t *testing.T) {
 
 // TestNothingWanted: a successor that opens no listener takes nothing over.
 func TestNothingWanted(t *testing.T) {
-	testnet.NoLeaks(t)
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 1)
-	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, p.server("web"))
-	a, err := take(t.Context(), taking)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, gave := meet(t, p.server("web"))
 	const want = "wants none of the predecessor's listeners"
 	wantError(t, a.ready(t.Context(), nil), want)
 	p.wantServesOn(t, testnet.Receive(t, "give", gave), want)
@@ -123,11 +114,7 @@ func TestRefuse(t *testing.T) {
 	testnet.NoLeaks(t)
 	for range 20 {
 		giving, taking := pair(t)
-		took := make(chan error, 1)
-		go func() {
-			_, err := take(t.Context(), taking)
-			took <- err
-		}()
+		took := goTake(t, taking)
 		w := newWire(giving)
 		w.refuse(errTest)
 		w.close()

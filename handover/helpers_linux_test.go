@@ -43,9 +43,10 @@ var (
 	fakes   map[net.Listener]*fakeListener
 )
 
-// useFakes has the package move fake listeners until the test ends.
+// useFakes has the package move fake listeners until the test ends, which may leave nothing behind.
 func useFakes(t *testing.T) {
 	t.Helper()
+	testnet.NoLeaks(t)
 	was := listenerOf
 	fakes = make(map[net.Listener]*fakeListener)
 	listenerOf = func(l net.Listener) seam.Listener {
@@ -263,6 +264,28 @@ func goGive(ctx context.Context, c *net.UnixConn, servers ...server) <-chan erro
 	ch := make(chan error, 1)
 	go func() { ch <- give(ctx, c, testnet.HangTimeout, nil, servers...) }()
 	return ch
+}
+
+// meet has a successor get the offer of servers that are given to it.
+func meet(t *testing.T, servers ...server) (a *successor, gave <-chan error) {
+	t.Helper()
+	giving, taking := pair(t)
+	gave = goGive(t.Context(), giving, servers...)
+	a, err := take(t.Context(), taking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, gave
+}
+
+// goTake takes on a goroutine of its own.
+func goTake(t *testing.T, taking *net.UnixConn) <-chan error {
+	took := make(chan error, 1)
+	go func() {
+		_, err := take(t.Context(), taking)
+		took <- err
+	}()
+	return took
 }
 
 // talk proves that an adopted connection works, and closes it.

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,12 +86,9 @@ func TestServiceUnderSystemd(t *testing.T) {
 			}, "NOTIFY_SOCKET="+path, "WATCHDOG_USEC=50000", "LISTEN_FDS=1", "LISTEN_FDNAMES="+name)
 			mustServe := func() {
 				t.Helper()
-				client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testnet.HangTimeout}
-				resp, err := client.Get("http://" + l.Addr().String())
-				if err != nil {
+				if _, err := get(l.Addr().String(), "/"); err != nil {
 					t.Fatal(err)
 				}
-				resp.Body.Close()
 			}
 			lines := bufio.NewScanner(child.Stdout)
 			if want := fmt.Sprintf("serves: %d %v", child.PID(), l.Addr()); !lines.Scan() || lines.Text() != want {

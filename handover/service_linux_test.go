@@ -211,9 +211,8 @@ func TestMetrics(t *testing.T) {
 			// Other tests have left handovers in the middle.
 			under, gave, took := metric(t, "under_way", ""), metric(t, "given_total", result), metric(t, "taken_total", result)
 			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			giving, taking := pair(t)
-			done := goGive(t.Context(), giving, serverOf("web", ln, nil))
-			a, next := mustTake(t, taking)
+			a, done := meet(t, serverOf("web", ln, nil))
+			next := mustOpen(t, a, "web")
 			defer next.Close()
 			if got := metric(t, "under_way", "") - under; got != 2 {
 				t.Errorf("got %v more handovers under way, want both sides of one", got)
@@ -262,14 +261,9 @@ func TestServiceDeclines(t *testing.T) {
 func TestServiceListenerOptions(t *testing.T) {
 	testnet.NoLeaks(t)
 	predecessor := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, serverOf("web", predecessor, nil))
-	a, err := take(t.Context(), taking)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, gave := meet(t, serverOf("web", predecessor, nil))
 	own := Part{Name: "web", Listener: testnet.Listen(t, net.Listen, testnet.TCP4)}
-	_, err = own.open(t.Context(), a.offer("web"), nil)
+	_, err := own.open(t.Context(), a.offer("web"), nil)
 	wantError(t, err, "a *net.TCPListener")
 
 	config := percore.ListenConfig{MaxConns: 7}
