@@ -434,8 +434,7 @@ func TestBlockingDescriptor(t *testing.T) {
 }
 
 func init() {
-	// Opens as many connections as the environment says, and holds them until
-	// its standard input ends.
+	// Opens as many connections as the environment says, and holds them until its standard input ends.
 	children["dial many"] = func() {
 		n, err := strconv.Atoi(os.Getenv("CONNECTIONS"))
 		if err != nil {

@@ -27,8 +27,7 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// dialFrom connects to ln with d. ln accepts the other end. Both ends are closed when the test
-// ends.
+// dialFrom connects to ln with d. ln accepts the other end. Both ends are closed when the test ends.
 func dialFrom(t testing.TB, d *Dialer, ln net.Listener) (ours *Conn, peer net.Conn) {
 	t.Helper()
 	next := goAccept(t, ln)
@@ -140,9 +139,8 @@ func TestDialAddrsAfterReset(t *testing.T) {
 	}
 }
 
-// TestDialLeavesNothing checks what dialing leaves behind. It must be one descriptor, neither
-// inherited nor blocking, and only one epoll instance may watch it: the loop's, and not also the
-// runtime's.
+// TestDialLeavesNothing checks what dialing leaves behind. It must be one descriptor, neither inherited
+// nor blocking, and only one epoll instance may watch it: the loop's, and not also the runtime's.
 func TestDialLeavesNothing(t *testing.T) {
 	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
 		d := Dialer{Group: newGroup(t, 1)}

@@ -44,8 +44,7 @@ type fileCarrier interface {
 	File(name string) (*os.File, error)    // returns a copy, or nil
 }
 
-// listenThrough returns a listener on the sockets of the predecessor, or a new one if
-// there is none.
+// listenThrough returns a listener on the sockets of the predecessor, or a new one if there is none.
 func listenThrough(fds fileCarrier, network, address string) (net.Listener, error) {
 	name := func(i int) string { return fmt.Sprintf("%s %s #%d", network, address, i) }
 	var inherited []*os.File

@@ -129,9 +129,8 @@ func ExampleConn_OnReadable() {
 		await(c) // without r, which is empty
 	}
 	await = func(c *percore.Conn) {
-		// The callback must not block. An error that it is told comes out of Read, too.
-		// So it does if nothing was armed: a closed connection fails there, and off
-		// Linux, where there are no callbacks, Read waits.
+		// The callback must not block. An error that it is told comes out of Read, too. So it does if nothing
+		// was armed: a closed connection fails there, and off Linux, where there are no callbacks, Read waits.
 		if err := c.OnReadable(func(error) { go serve(c) }); err != nil {
 			go serve(c)
 		}

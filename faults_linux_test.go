@@ -310,8 +310,7 @@ func (s *session) script(c *Conn) {
 	}
 }
 
-// redialsMax is so high that no storm hits every connection: the server waits for one that it can
-// serve.
+// redialsMax is so high that no storm hits every connection: the server waits for one that it can serve.
 const redialsMax = 30
 
 // client is the other end. If its connection is lost before the server has
@@ -374,8 +373,7 @@ func (s *session) clientOnce(addr net.Addr) (answered bool, err error) {
 func (s *session) spuriousEAGAIN(op string, fd int) bool {
 	switch op {
 	case "read":
-		// Setting SO_RCVLOWAT makes tcp_set_rcvlowat check whether the socket is readable, and
-		// raise an edge.
+		// Setting SO_RCVLOWAT makes tcp_set_rcvlowat check whether the socket is readable, and raise an edge.
 		if s.network != "tcp4" {
 			return false
 		}
@@ -617,8 +615,7 @@ func TestFaultSweep(t *testing.T) {
 // at a time, and returns how many did. play reports whether there was an n-th call, and whether it
 // was made to fail. Flags may ask for less.
 func sweepFaults(op string, errnos []syscall.Errno, play func(n int64, errno syscall.Errno) (reached, hit bool)) (hits int) {
-	// The number of calls may differ a little each time. The sweep is over when none has reached the
-	// n-th.
+	// The number of calls may differ a little each time. The sweep is over when none has reached the n-th.
 	for n, more := max(*faultN, 1), true; more; n++ {
 		more = false
 		for _, errno := range errnos {

@@ -52,8 +52,7 @@ func perLoop(t testing.TB, ln *Listener) []*Listener {
 	return subs
 }
 
-// fileOf turns a listener into a copy of its socket, the only one left. It is
-// closed when the test ends.
+// fileOf turns a listener into a copy of its socket, the only one left. It is closed when the test ends.
 func fileOf(t testing.TB, ln net.Listener) *os.File {
 	t.Helper()
 	if ul, ok := ln.(interface{ SetUnlinkOnClose(bool) }); ok {

@@ -9,8 +9,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// awaitReadable waits until at least n bytes are in the socket's receive buffer, without consuming
-// them.
+// awaitReadable waits until at least n bytes are in the socket's receive buffer, without consuming them.
 func (a *actor) awaitReadable(n int) {
 	a.stage.Helper()
 	a.await(fmt.Sprintf("%s having %d bytes to read", a.name, n), func(fd int) bool {

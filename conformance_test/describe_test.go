@@ -98,8 +98,7 @@ func describeClass(err error) string {
 	return b.String()
 }
 
-// describeAddr renders an address with its type, and tells a nil interface
-// from a nil pointer in one.
+// describeAddr renders an address with its type, and tells a nil interface from a nil pointer in one.
 func describeAddr(addr net.Addr) string {
 	if addr == nil {
 		return "nil"

@@ -17,9 +17,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// listenCases are arguments of Listen, good and bad. "DIR" stands for a
-// temporary directory, "LL" for a link-local address of this machine, "PID" for the
-// number of this process.
+// listenCases are arguments of Listen, good and bad. "DIR" stands for a temporary directory, "LL" for a
+// link-local address of this machine, "PID" for the number of this process.
 var listenCases = []struct{ network, address string }{
 	// Hosts.
 	{"tcp", "127.0.0.1:0"},

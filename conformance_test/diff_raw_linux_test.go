@@ -22,8 +22,7 @@ func (a *actor) file() *os.File {
 	f, err := as[filer](a).File()
 	a.call("File", func() error { return err })
 	if f != nil {
-		// This is the one allowed difference: percore says tcp for tcp4 and tcp6
-		// (docs/DIFFERENCES.md).
+		// This is the one allowed difference: percore says tcp for tcp4 and tcp6 (docs/DIFFERENCES.md).
 		a.stage.names = append(a.stage.names, "tcp4:", "tcp:", "tcp6:", "tcp:")
 		a.note("file: %s %s", f.Name(), fileFlags(a.stage, f))
 		a.stage.Cleanup(func() { f.Close() })

@@ -17,9 +17,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The differential suite. A script is played once against net and once against
-// percore, and everything a caller could see is written down. Both transcripts
-// must be equal. To write a script:
+// The differential suite. A script is played once against net and once against percore, and everything a
+// caller could see is written down. Both transcripts must be equal. To write a script:
 //
 //   - Name it after the situation, and list in shows the lines that net's transcript must
 //     contain to prove that the situation really arose. A script that fails to
@@ -81,8 +80,7 @@ func (sc script) allKinds() []testnet.Kind {
 	return sc.kinds
 }
 
-// compareEngines fails the test if the script goes differently on e than on
-// the reference.
+// compareEngines fails the test if the script goes differently on e than on the reference.
 func compareEngines(t testing.TB, sc script, kind testnet.Kind, reference, e engine) {
 	t.Helper()
 	want := perform(t, sc, kind, reference)
@@ -186,8 +184,7 @@ type pending struct {
 	outcome chan string
 }
 
-// begin starts an operation on its own goroutine and returns when it is blocked. end notes its
-// outcome.
+// begin starts an operation on its own goroutine and returns when it is blocked. end notes its outcome.
 func (s *stage) begin(what string, operation func() string) *pending {
 	p := &pending{stage: s, what: what, outcome: make(chan string, 1)}
 	testnet.GoBlocked(s, what, func() { p.outcome <- operation() })
@@ -314,8 +311,7 @@ func (a *actor) linger(seconds int) {
 	})
 }
 
-// deadlines sets a deadline by name ("SetDeadline", "SetReadDeadline",
-// "SetWriteDeadline").
+// deadlines sets a deadline by name ("SetDeadline", "SetReadDeadline", "SetWriteDeadline").
 func (a *actor) deadline(method string, when time.Time) {
 	set := map[string]func(time.Time) error{
 		"SetDeadline":      a.Conn.SetDeadline,
@@ -331,8 +327,7 @@ func (a *actor) addrs() {
 	a.note("RemoteAddr: %s", describeAddr(a.Conn.RemoteAddr()))
 }
 
-// beginRead, beginReadAll and beginWrite start operations that are expected to
-// block.
+// beginRead, beginReadAll and beginWrite start operations that are expected to block.
 func (a *actor) beginRead(size int) *pending {
 	return a.stage.begin(a.name+".Read", func() string { return a.readOutcome(size) })
 }
@@ -357,8 +352,7 @@ func (a *actor) beginCutWrite(peer *actor) *pending {
 	return p
 }
 
-// as returns the connection as an interface and ends the script if it lacks
-// the methods.
+// as returns the connection as an interface and ends the script if it lacks the methods.
 func as[I any](a *actor) I {
 	a.stage.Helper()
 	i, ok := a.Conn.(I)
@@ -401,8 +395,7 @@ func (d *digester) String() string {
 	return fmt.Sprintf("%d bytes, sha256 %.8x", d.size, d.hash.Sum(nil))
 }
 
-// muchData is more than any socket buffer of the tests takes: writing it blocks
-// until the peer reads.
+// muchData is more than any socket buffer of the tests takes: writing it blocks until the peer reads.
 const muchData = 16 << 20
 
 // pattern returns n bytes, up to muchData, that don't repeat soon, so that lost, repeated and
@@ -445,8 +438,7 @@ func diffLines(want, got []string) string {
 	return b.String()
 }
 
-// mergeLines returns the lines of both transcripts, marked, and which of them
-// are not common to both.
+// mergeLines returns the lines of both transcripts, marked, and which of them are not common to both.
 func mergeLines(want, got []string) (lines []string, changed []bool) {
 	common := longestCommon(want, got)
 	add := func(mark, line string) {

@@ -16,9 +16,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestHijackedBelowAdapters hijacks connections on which more bytes have followed the request than
-// fit into net/http's buffer. It gives them to the other adapters, which must receive all bytes, in
-// order.
+// TestHijackedBelowAdapters hijacks connections on which more bytes have followed the request than fit
+// into net/http's buffer. It gives them to the other adapters, which must receive all bytes, in order.
 func TestHijackedBelowAdapters(t *testing.T) {
 	frames := maskedFrames(200)
 	for _, tt := range []struct {

@@ -238,8 +238,7 @@ func copyNetHTTP(t *testing.T) ownLibrary {
 	return ownLibrary{root}
 }
 
-// changeNetHTTP makes percoretest serve the tests in dir, which is net/http's directory, and below
-// it.
+// changeNetHTTP makes percoretest serve the tests in dir, which is net/http's directory, and below it.
 func changeNetHTTP(t *testing.T, dir string) {
 	t.Helper()
 	changeFile(t, filepath.Join(dir, "server.go"), func(text string) string {

@@ -15,9 +15,8 @@ type sockopt struct {
 	level, option int
 }
 
-// connOptions are the options of an accepted connection that must equal net's. SO_REUSEPORT is not
-// among them: the sockets of several loops need it to share a port, and connections inherit it
-// without effect.
+// connOptions are the options of an accepted connection that must equal net's. SO_REUSEPORT is not among
+// them: the sockets of several loops need it to share a port, and connections inherit it without effect.
 var connOptions = []sockopt{
 	{"SO_TYPE", unix.SOL_SOCKET, unix.SO_TYPE},
 	{"SO_DOMAIN", unix.SOL_SOCKET, unix.SO_DOMAIN},

@@ -51,8 +51,7 @@ func onEachGOMAXPROCS(t *testing.T, test func(t *testing.T, e engine)) {
 // so that every goroutine's choices can be repeated.
 func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-// usualEnds are the errors that reads and writes of a connection under stress
-// may return.
+// usualEnds are the errors that reads and writes of a connection under stress may return.
 var usualEnds = []error{
 	io.EOF, net.ErrClosed, os.ErrDeadlineExceeded, io.ErrShortWrite,
 	syscall.EPIPE, syscall.ECONNRESET, syscall.ENOTCONN,
@@ -207,8 +206,7 @@ func stressConn(t *testing.T, e engine) {
 	}
 }
 
-// TestStressListener accepts, dials, sets deadlines, takes files and closes, all
-// at once.
+// TestStressListener accepts, dials, sets deadlines, takes files and closes, all at once.
 func TestStressListener(t *testing.T) { onEachGOMAXPROCS(t, stressListener) }
 
 func stressListener(t *testing.T, e engine) {
@@ -466,8 +464,7 @@ func TestStressStartStop(t *testing.T) {
 	})
 }
 
-// startAndStop opens a listener and a connection, uses them, and closes them in
-// random order.
+// startAndStop opens a listener and a connection, uses them, and closes them in random order.
 func startAndStop(t *testing.T, e engine, r *rand.Rand) error {
 	ln, err := e.listen("tcp", "127.0.0.1:0")
 	if err != nil {

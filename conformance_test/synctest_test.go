@@ -30,9 +30,8 @@ type bubbled struct {
 	network, address string
 }
 
-// inBubbles runs test on package net, which shows what works in a bubble, and on percore, on
-// several networks. It starts the loops once in the test, and once before it, outside of any
-// bubble.
+// inBubbles runs test on package net, which shows what works in a bubble, and on percore, on several
+// networks. It starts the loops once in the test, and once before it, outside of any bubble.
 func inBubbles(t *testing.T, test func(t *testing.T, b *bubbled)) {
 	for _, engine := range []struct {
 		name   string

@@ -115,8 +115,7 @@ func useVariant() {
 	os.Exit(2)
 }
 
-// TestVariants runs the suites that find the most in the shortest time on every variant of the
-// engine.
+// TestVariants runs the suites that find the most in the shortest time on every variant of the engine.
 func TestVariants(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {

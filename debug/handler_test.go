@@ -101,8 +101,7 @@ func TestEscaped(t *testing.T) {
 	}
 }
 
-// TestEveryField: each number in percore.Stats is on the page, except sums that follow from their
-// parts.
+// TestEveryField: each number in percore.Stats is on the page, except sums that follow from their parts.
 func TestEveryField(t *testing.T) {
 	s := percore.Stats{
 		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},

@@ -21,9 +21,8 @@ func (f sourceFunc) HandOver(context.Context, net.Listener, func([]percore.Waiti
 	return f()
 }
 
-// TestSocketFile: when a predecessor closes its listener during a handover the file of the unix
-// socket stays for the successor, and goes if the handover fails. While the listener is open the
-// file stays.
+// TestSocketFile: when a predecessor closes its listener during a handover the file of the unix socket
+// stays for the successor, and goes if the handover fails. While the listener is open the file stays.
 func TestSocketFile(t *testing.T) {
 	for _, test := range []struct {
 		name   string

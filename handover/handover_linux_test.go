@@ -100,8 +100,7 @@ func TestLateConnection(t *testing.T) {
 	p.handOver(t)
 }
 
-// TestNeverSettled: a listener from which the program has stopped accepting is handed over all the
-// same.
+// TestNeverSettled: a listener from which the program has stopped accepting is handed over all the same.
 func TestNeverSettled(t *testing.T) {
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 1)

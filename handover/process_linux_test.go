@@ -418,8 +418,7 @@ func TestOtherUser(t *testing.T) {
 	wantError(t, err, fmt.Sprintf("runs as user %d, and this process as user %d", os.Geteuid(), os.Geteuid()+1))
 }
 
-// TestMultipathTCP: connections of a Multipath TCP listener move, those of peers that don't know it
-// too.
+// TestMultipathTCP: connections of a Multipath TCP listener move, those of peers that don't know it too.
 func TestMultipathTCP(t *testing.T) {
 	testnet.NoLeaks(t)
 	var lc percore.ListenConfig

@@ -21,8 +21,7 @@ const idleBytesMost = 2100
 const idleConns = 400
 
 // checkIdleBytes opens connections, of which one is open already, lets them rest, and checks what they
-// hold. all returns the Conns at one
-// of the ends, or both.
+// hold. all returns the Conns at one of the ends, or both.
 func checkIdleBytes(t *testing.T, open func(), all func() []*Conn, ends int) {
 	t.Helper()
 	goroutines := runtime.NumGoroutine()
@@ -49,8 +48,7 @@ func checkIdleBytes(t *testing.T, open func(), all func() []*Conn, ends int) {
 	}
 }
 
-// TestIdleMemory: connections that have had a request and wait have neither a goroutine nor a
-// buffer.
+// TestIdleMemory: connections that have had a request and wait have neither a goroutine nor a buffer.
 func TestIdleMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector's memory counts: run it without -race")

@@ -361,8 +361,7 @@ func (s *side) clear() (from int) {
 // outcome returns all that can be seen of a connection, once it is closed: text is what the client got,
 // and from is where its part of the log begins.
 func (s *side) outcome(text string, from int) string {
-	// If a header can be parsed but is refused, StateActive is not reported: see the package's
-	// comment.
+	// If a header can be parsed but is refused, StateActive is not reported: see the package's comment.
 	states := strings.Replace(s.statesUntilClosed(), "idle active closed", "idle closed", 1)
 	s.running.Wait()
 	log, _, _ := strings.Cut(testnet.WithoutPorts(s.log.String()[from:]), "\ngoroutine ") // of a panic

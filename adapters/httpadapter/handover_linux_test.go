@@ -766,8 +766,7 @@ func TestAdoptedTimeout(t *testing.T) {
 	}
 }
 
-// TestAdoptedIsIdle: Shutdown, SetKeepAlivesEnabled and the hook close it at once. HandOver moves
-// it on.
+// TestAdoptedIsIdle: Shutdown, SetKeepAlivesEnabled and the hook close it at once. HandOver moves it on.
 func TestAdoptedIsIdle(t *testing.T) {
 	for name, end := range map[string]func(f *fixture){
 		"shutdown":   func(f *fixture) { f.shutdown() },

@@ -38,8 +38,7 @@ type fixture struct {
 	states map[net.Conn][]string // guarded by mu; ConnState's calls
 }
 
-// start serves handler until the test ends. configure may change everything
-// before that.
+// start serves handler until the test ends. configure may change everything before that.
 func start(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) *fixture {
 	t.Helper()
 	testnet.NoLeaks(t)
@@ -88,8 +87,7 @@ func (f *fixture) connState(c net.Conn, state http.ConnState) {
 	f.states[c] = append(f.states[c], state.String())
 }
 
-// awaitStates waits until one connection has gone through the given states, and
-// no other has been seen.
+// awaitStates waits until one connection has gone through the given states, and no other has been seen.
 func (f *fixture) awaitStates(want string) {
 	f.Helper()
 	got := ""

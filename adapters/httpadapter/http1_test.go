@@ -73,8 +73,7 @@ func (f *fixture) wantCounted(n uint64, declined ...string) {
 	}
 }
 
-// A connection that waits between two requests has neither a goroutine nor a
-// buffer.
+// A connection that waits between two requests has neither a goroutine nor a buffer.
 func TestHTTP1HoldsNothing(t *testing.T) {
 	const conns = 20
 	buffers := buffersAtRest(t)
@@ -443,8 +442,7 @@ func TestHTTP1Timeouts(t *testing.T) {
 	})
 }
 
-// TestHTTP1Files: a file is sent to the connection as with net/http, and the next request is
-// served.
+// TestHTTP1Files: a file is sent to the connection as with net/http, and the next request is served.
 func TestHTTP1Files(t *testing.T) {
 	content := strings.Repeat("0123456789", 100_000)
 	file := testnet.TempFile(t, []byte(content))
@@ -484,8 +482,7 @@ func TestHTTP1LateWrites(t *testing.T) {
 	}
 }
 
-// Each request of a pipeline sees the client's end, even if the end comes during an earlier
-// request.
+// Each request of a pipeline sees the client's end, even if the end comes during an earlier request.
 func TestHTTP1EndOfPipeline(t *testing.T) {
 	arrived := make(chan bool, 3)
 	f := startOurs(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -532,8 +529,7 @@ func TestHTTP1CloseInHijack(t *testing.T) {
 	f.awaitStates("new active hijacked")
 }
 
-// A hook that panics or ends its goroutine closes its own connection, as with net/http, and no
-// other.
+// A hook that panics or ends its goroutine closes its own connection, as with net/http, and no other.
 func TestHTTP1HooksPanic(t *testing.T) {
 	for _, state := range []http.ConnState{http.StateActive, http.StateIdle} {
 		for _, end := range []func(){func() { panic("a reason") }, runtime.Goexit} {

@@ -12,9 +12,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// If a handler keeps part of a request, or its context, that holds little memory after the
-// connection was closed. It holds neither the request nor what crypto/tls has. (http1's TestKept
-// tests all parts.)
+// If a handler keeps part of a request, or its context, that holds little memory after the connection
+// was closed. It holds neither the request nor what crypto/tls has. (http1's TestKept tests all parts.)
 func TestHTTP1Kept(t *testing.T) {
 	needParking(t)
 	if race.Enabled {

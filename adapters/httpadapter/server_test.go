@@ -118,8 +118,7 @@ func TestBypass(t *testing.T) {
 	}
 }
 
-// The Server's own Serve does not count as a bypass, whether or not the http.Server was wrapped
-// again.
+// The Server's own Serve does not count as a bypass, whether or not the http.Server was wrapped again.
 func TestNoBypass(t *testing.T) {
 	f := start(t, echoPath, func(f *fixture) { Wrap(f.srv) })
 	f.dial().get("/")
@@ -176,9 +175,8 @@ func TestHijackedConn(t *testing.T) {
 	}
 }
 
-// TestIdleWithPartOfHeader: net/http considers a connection idle until it has the whole next
-// header, and closes it with the other idle ones. It must not consider a connection new that was
-// parked just before.
+// TestIdleWithPartOfHeader: net/http considers a connection idle until it has the whole next header, and
+// closes it with the other idle ones. It must not consider a connection new that was parked just before.
 func TestIdleWithPartOfHeader(t *testing.T) {
 	needParking(t)
 	for _, part := range []string{"GE", "GET / HTTP/1.1\r\n"} {
@@ -309,8 +307,7 @@ func TestListenerClosed(t *testing.T) {
 	c.awaitEOF()
 }
 
-// TestUserCloses: the user may close a connection received from a hook, whether it is parked or
-// not.
+// TestUserCloses: the user may close a connection received from a hook, whether it is parked or not.
 func TestUserCloses(t *testing.T) {
 	conns := make(chan net.Conn, 1)
 	f := start(t, echoPath, func(f *fixture) {
@@ -489,8 +486,7 @@ func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 	}
 }
 
-// TestHeaderTimeStartsWithTheConnection: for the first request, time spent without a byte does
-// count.
+// TestHeaderTimeStartsWithTheConnection: for the first request, time spent without a byte does count.
 func TestHeaderTimeStartsWithTheConnection(t *testing.T) {
 	needParking(t)
 	conns := make(chan *h1.Conn, 1)

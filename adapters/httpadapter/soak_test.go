@@ -19,10 +19,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestHTTP1Soak runs many clients that do everything that a client may do, all at once. They
-// send plain requests, pipelines, requests for net/http, bytes one by one, and upgrades, and end in
-// every way. Each answer names its request, so a byte of another connection or request can't go
-// unnoticed.
+// TestHTTP1Soak runs many clients that do everything that a client may do, all at once. They send plain
+// requests, pipelines, requests for net/http, bytes one by one, and upgrades, and end in every way. Each
+// answer names its request, so a byte of another connection or request can't go unnoticed.
 func TestHTTP1Soak(t *testing.T) {
 	soak(t, false, func(bool) {})
 }

@@ -224,8 +224,7 @@ func describe(err error) string {
 	return fmt.Sprint(err)
 }
 
-// play plays a program and returns its transcript. It fails if the context does not match the
-// model.
+// play plays a program and returns its transcript. It fails if the context does not match the model.
 func (s *watchStage) play(p watchProgram) (transcript []string) {
 	t := s.t
 	s.clear()

@@ -20,8 +20,7 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// faults are the system calls that a server of handlers makes, with errors that their man pages
-// list.
+// faults are the system calls that a server of handlers makes, with errors that their man pages list.
 var faults = map[sys.Op][]syscall.Errno{
 	sys.OpRead:        {unix.EINTR, unix.EAGAIN, unix.ECONNRESET, unix.ETIMEDOUT, unix.EIO, unix.ENOMEM},
 	sys.OpWrite:       {unix.EINTR, unix.EAGAIN, unix.EPIPE, unix.ECONNRESET, unix.ENOBUFS, unix.ENOMEM},

@@ -143,8 +143,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestBenchBadOutput: a file that can't be written is found out before anything
-// is measured.
+// TestBenchBadOutput: a file that can't be written is found out before anything is measured.
 func TestBenchBadOutput(t *testing.T) {
 	r := benchCommand(t, "-json", filepath.Join(t.TempDir(), "no", "such", "directory"))
 	if code := r.run(t); code != exitFailure || !strings.Contains(r.stderr.String(), "no such file") || r.stdout.Len() > 0 {
@@ -152,8 +151,7 @@ func TestBenchBadOutput(t *testing.T) {
 	}
 }
 
-// TestBenchLimits runs where there are too few open files for one scenario, then
-// for all.
+// TestBenchLimits runs where there are too few open files for one scenario, then for all.
 func TestBenchLimits(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -236,8 +234,7 @@ func startLong(t *testing.T) *benchRun {
 	return r
 }
 
-// TestBenchInterrupt is Ctrl-C: the samples so far are printed, no process is
-// left.
+// TestBenchInterrupt is Ctrl-C: the samples so far are printed, no process is left.
 func TestBenchInterrupt(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {

@@ -7,11 +7,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// commandVariable makes the test binary be the percore command: it then runs
-// main on its arguments. So the tests start the real program in a process of
-// its own, with the race detector in it whenever they are run with -race, and
-// need no build. It is inherited, so that processes which that program starts
-// of its own binary are the command, too.
+// commandVariable makes the test binary be the percore command: it then runs main on its arguments. So
+// the tests start the real program in a process of its own, with the race detector in it whenever they
+// are run with -race, and need no build. It is inherited, so that processes which that program starts of
+// its own binary are the command, too.
 const commandVariable = "PERCORE_TEST_COMMAND"
 
 func TestMain(m *testing.M) {

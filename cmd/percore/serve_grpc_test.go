@@ -72,8 +72,7 @@ func sendAll(s *servers, messages ...string) (*echopb.ClientStreamResponse, erro
 	return call.CloseAndRecv()
 }
 
-// receiveAll makes a server-streaming call and counts the messages, all of
-// which must be the request's.
+// receiveAll makes a server-streaming call and counts the messages, all of which must be the request's.
 func receiveAll(s *servers, req *echopb.ServerStreamRequest) (n int, err error) {
 	call, err := echopb.NewEchoClient(s.grpc).ServerStream(s.ctx, req)
 	for ; err == nil; n++ {

@@ -24,8 +24,7 @@ type command struct {
 	stdout, stderr testnet.Log // also of a successor; wait waits for the end of all
 }
 
-// startCommand starts percore with args. The process is killed at the end of
-// the test if it still runs.
+// startCommand starts percore with args. The process is killed at the end of the test if it still runs.
 func startCommand(t *testing.T, args ...string) *command {
 	t.Helper()
 	c := &command{t: t, cmd: exec.Command(os.Args[0], args...)}

@@ -26,8 +26,7 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// full reports whether the tests are to play all that they have, rather than a
-// little of everything.
+// full reports whether the tests are to play all that they have, rather than a little of everything.
 var full = os.Getenv("PERCORE_TEST_FULL") != ""
 
 // messages is how many messages a stream has. In the short form it is enough for streams in clear to

@@ -44,10 +44,9 @@ var ways = []way{
 
 // TestConformance runs the conformance suite: gRPC against all gRPC servers, and all protocols, over
 // HTTP/1.1 and HTTP/2, against connect-go's handlers on both http.Servers. The suite's client is
-// connect-go's in part of the cases and grpc-go's in others. Streams of all types, TLS with and
-// without certificates of clients, both codecs, all compressions and limits are among them.
-// Then it runs the suite's client of gRPC, with grpc-go's transport and with grpcadapter's, against the
-// suite's servers.
+// connect-go's in part of the cases and grpc-go's in others. Streams of all types, TLS with and without
+// certificates of clients, both codecs, all compressions and limits are among them. Then it runs the
+// suite's client of gRPC, with grpc-go's transport and with grpcadapter's, against the suite's servers.
 //
 // It copies the suite, whose packages can't be imported, adds the program in testdata, and compiles
 // both.

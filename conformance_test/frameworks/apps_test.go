@@ -213,8 +213,7 @@ func lowRoutes(l *low) map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{"/stream": l.stream, "/leave": l.leave, "/raw": l.raw, "/late": l.late}
 }
 
-// fileBytes is the size of the file that the apps serve: more than a socket's
-// buffers hold.
+// fileBytes is the size of the file that the apps serve: more than a socket's buffers hold.
 const fileBytes = 3_000_000
 
 // TestFrameworks visits every page of each app. Where connections are parked, the connection is

@@ -21,8 +21,7 @@ type (
 	number = wrapperspb.Int64Value
 )
 
-// longText is a message that doesn't fit into any buffer of net/http, nor into HTTP/2's initial
-// window.
+// longText is a message that doesn't fit into any buffer of net/http, nor into HTTP/2's initial window.
 var longText = strings.Repeat("0123456789abcdef", 1<<14)
 
 // echoUnary sends each message back, and fails if the message says so.
@@ -89,8 +88,7 @@ func connectHandler() http.Handler {
 	return mux
 }
 
-// TestConnect makes calls of each kind with each protocol over each version of HTTP that supports
-// them.
+// TestConnect makes calls of each kind with each protocol over each version of HTTP that supports them.
 func TestConnect(t *testing.T) {
 	protocols := []struct {
 		name    string

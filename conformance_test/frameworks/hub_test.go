@@ -32,8 +32,7 @@ import (
 
 var hubConns = flag.Int("hub.conns", 200, "clients of the hub in TestHub; with 10000 their memory is checked, too")
 
-// hubSetup is the environment variable that names the hub's library and, after commas, how to run
-// it:
+// hubSetup is the environment variable that names the hub's library and, after commas, how to run it:
 //
 //	tls         over TLS, with the certificate in hubIdentity
 //	goroutines  with a goroutine per member, on percore, instead of the adapter
@@ -178,9 +177,8 @@ func (e coderEnd) write(message []byte) error {
 
 func (e coderEnd) Close() error { return e.c.CloseNow() }
 
-// runHub runs a hub in its own process. It prints its address. For each line that it reads, it
-// prints its memory in bytes, its goroutines and its connections. It exits at the end of its
-// standard input.
+// runHub runs a hub in its own process. It prints its address. For each line that it reads, it prints
+// its memory in bytes, its goroutines and its connections. It exits at the end of its standard input.
 func runHub() {
 	setup := strings.Split(os.Getenv(hubSetup), ",")
 	onNet := slices.Contains(setup, "net")

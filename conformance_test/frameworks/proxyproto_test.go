@@ -92,9 +92,8 @@ func TestProxyProtocolAtAccept(t *testing.T) {
 	}
 }
 
-// FuzzProxyHeader compares percore's parser with go-proxyproto's. Both must accept the same
-// headers, with the same length and the same addresses. They differ where the specification leaves
-// a choice:
+// FuzzProxyHeader compares percore's parser with go-proxyproto's. Both must accept the same headers,
+// with the same length and the same addresses. They differ where the specification leaves a choice:
 //
 //   - percore refuses wrong checksums, and returns only complete TLVs, which go-proxyproto leaves to
 //     its callers;

@@ -177,8 +177,7 @@ func talkWebSocket(s *stage, server socketServer, proxied bool) {
 		}
 	}
 
-	// This connection waits until another client's connection is parked. It must not be parked
-	// itself.
+	// This connection waits until another client's connection is parked. It must not be parked itself.
 	s.want("another connection", st.get("/hello"), "hello")
 	st.awaitParked(-1)
 	roundTrip(s, c, true, []byte("still there"))

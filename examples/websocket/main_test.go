@@ -41,8 +41,7 @@ func start(t *testing.T) net.Listener {
 	return ln
 }
 
-// join makes a member and sends hello from it: when its own message comes back, the hub has added
-// it.
+// join makes a member and sends hello from it: when its own message comes back, the hub has added it.
 func join(t *testing.T, ln net.Listener) *websocket.Conn {
 	ws, _, err := websocket.DefaultDialer.Dial("ws://"+ln.Addr().String()+"/hub", nil)
 	if err != nil {

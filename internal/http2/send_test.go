@@ -92,8 +92,7 @@ func TestLendOutput(t *testing.T) {
 	}
 }
 
-// TestSplitBlock: a header block that doesn't fit the client's frame size continues in
-// CONTINUATION.
+// TestSplitBlock: a header block that doesn't fit the client's frame size continues in CONTINUATION.
 func TestSplitBlock(t *testing.T) {
 	for _, n := range []int{0, 1, 16000, 16383, 16384, 16385, 32768, 50000} {
 		p := newPeer(t, nil)

@@ -13,8 +13,7 @@ import (
 // A stretch is a line of prose, in a comment or a document, and its place.
 type stretch struct{ at, text string }
 
-// vague matches the words that stand where a thing should be named: the loop, the reader, the
-// caller.
+// vague matches the words that stand where a thing should be named: the loop, the reader, the caller.
 var vague = regexp.MustCompile(`(?i)\b(whoever|whomever|nobody|somebody|anybody|everybody|someone|anyone|thereby|for want of|but for)\b`)
 
 // clauseFirst matches the beginning of a sentence whose subject is a clause, at the beginning of a

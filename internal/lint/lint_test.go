@@ -239,9 +239,8 @@ type module struct {
 	partOf   string   // the module whose internal packages it may use: both are built here alone
 }
 
-// modules are the modules by their folders. The requirements of the root, and of no
-// other module, get into the module graph of a program that imports percore or
-// httpadapter.
+// modules are the modules by their folders. The requirements of the root, and of no other module, get
+// into the module graph of a program that imports percore or httpadapter.
 var modules = map[string]module{
 	".":                    {requires: []string{"github.com/valyala/bytebufferpool", "go.uber.org/goleak", "golang.org/x/sys"}},
 	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
@@ -274,8 +273,7 @@ var modules = map[string]module{
 // workspace would choose other versions for them than their go.mod does.
 const tools = "tools"
 
-// modFile is the output of go mod edit -json and go work edit -json, as far as the
-// rules read it.
+// modFile is the output of go mod edit -json and go work edit -json, as far as the rules read it.
 type modFile struct {
 	Module  struct{ Path string }
 	Go      string
@@ -462,8 +460,7 @@ func buildTags(t *testing.T, tr *tree) {
 	}
 }
 
-// fallbackTag: where the tag percore_net counts, it does on Linux exactly the same as another
-// platform.
+// fallbackTag: where the tag percore_net counts, it does on Linux exactly the same as another platform.
 func fallbackTag(t *testing.T, tr *tree) {
 	const tag = "percore_net"
 	counts := 0
@@ -521,8 +518,7 @@ func docComments(t *testing.T, tr *tree) {
 	}
 }
 
-// receiverIsExported reports whether a function is one of the package, or a
-// method of an exported type.
+// receiverIsExported reports whether a function is one of the package, or a method of an exported type.
 func receiverIsExported(decl *ast.FuncDecl) bool {
 	return decl.Recv == nil || ast.IsExported(receiver(decl))
 }

@@ -31,8 +31,7 @@ type tree struct {
 	fset  *token.FileSet
 	text  []textFile
 	files []*goFile
-	// modules are the folders with a go.mod, longest first: a file is of the first
-	// that it is in.
+	// modules are the folders with a go.mod, longest first: a file is of the first that it is in.
 	modules []string
 }
 
@@ -227,8 +226,7 @@ func (f *goFile) tags() []string {
 	return tags
 }
 
-// platformTags are the tags that say which platform a build is for rather than how it is
-// made.
+// platformTags are the tags that say which platform a build is for rather than how it is made.
 var platformTags = []string{"linux", "darwin", "windows", "freebsd", "unix"}
 
 // subsets returns every choice of tags, none and all included.
@@ -275,9 +273,8 @@ type listed struct {
 	Module     *struct{ Path string }
 }
 
-// deps returns the packages and everything they import, directly or not, when
-// built for goos. It asks the module alone, as it is for its importers, not the
-// workspace.
+// deps returns the packages and everything they import, directly or not, when built for goos. It asks
+// the module alone, as it is for its importers, not the workspace.
 func (tr *tree) deps(t *testing.T, goos string, packages ...string) []listed {
 	t.Helper()
 	var all []listed

@@ -117,8 +117,7 @@ func TestNewSetFails(t *testing.T) {
 	}
 }
 
-// Close waits for the functions of Wait and Use, whatever os.File's Close does: after
-// Fd it doesn't.
+// Close waits for the functions of Wait and Use, whatever os.File's Close does: after Fd it doesn't.
 func TestAcceptPollerCloseWaitsByItself(t *testing.T) {
 	for name, use := range map[string]func(s *AcceptPoller, fds []int, f func()) error{
 		"Wait": func(s *AcceptPoller, fds []int, f func()) error {

@@ -26,8 +26,7 @@ func TestAllocations(t *testing.T) {
 	}
 	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
 		for _, tr := range []transport{overTCP, overUnix} {
-			// Alone on its loop, a descriptor's waiters poll themselves; with
-			// company they don't.
+			// Alone on its loop, a descriptor's waiters poll themselves; with company they don't.
 			for _, company := range []bool{false, true} {
 				f, peer := newFDPair(t, g.Loop(0), g.Loop(1), tr)
 				if company {

@@ -47,8 +47,7 @@ func (c *callCounts) of(op sys.Op) int {
 	return c.counts[op]
 }
 
-// failNth makes the nth call (counted from 1) that matches fail, and calls
-// meanwhile before it does.
+// failNth makes the nth call (counted from 1) that matches fail, and calls meanwhile before it does.
 func failNth(t *testing.T, nth int, errno syscall.Errno, match func(op sys.Op, fd int) bool, meanwhile func()) (failed *atomic.Bool) {
 	t.Helper()
 	failed = new(atomic.Bool)
@@ -110,9 +109,8 @@ func TestReadCostsAfterRawCalls(t *testing.T) {
 	})
 }
 
-// The short read of a TCP stream has used up all there was, and the engine
-// remembers: one message costs one recv, and no other call, where package net
-// makes two. On other streams it can't know, and asks.
+// The short read of a TCP stream has used up all there was, and the engine remembers: one message costs
+// one recv, and no other call, where package net makes two. On other streams it can't know, and asks.
 func TestReadCosts(t *testing.T) {
 	const messages = 200
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {

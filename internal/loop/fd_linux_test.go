@@ -196,9 +196,8 @@ func TestNewFDFails(t *testing.T) {
 	}
 }
 
-// At an urgent mark recv(2) says EAGAIN if a signal is about to be delivered to the
-// thread, however much is behind the mark (net/ipv4/tcp.c, tcp_recvmsg_locked). Go's runtime
-// preempts goroutines by signals.
+// At an urgent mark recv(2) says EAGAIN if a signal is about to be delivered to the thread, however much
+// is behind the mark (net/ipv4/tcp.c, tcp_recvmsg_locked). Go's runtime preempts goroutines by signals.
 func TestUrgentDataAndSignals(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		a, b := overTCP.pair(t)

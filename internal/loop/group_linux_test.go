@@ -137,8 +137,7 @@ func TestGroupUseAgainstEnd(t *testing.T) {
 	}
 }
 
-// TestPlace checks Place's table: which loop gets the next descriptor, for the number that
-// each has.
+// TestPlace checks Place's table: which loop gets the next descriptor, for the number that each has.
 func TestPlace(t *testing.T) {
 	set := func(g *Group, loads []int) {
 		for i, n := range loads {

@@ -52,9 +52,8 @@ func trackParkers(t *testing.T) {
 // A waiter goes through all events that wake it, in any interleaving: no wake-up is
 // lost, none is delivered twice.
 //
-// Producers count up and signal; one consumer clears ready and waits, as Read does,
-// and is done when it has seen all. Meanwhile others interrupt it, set
-// deadlines in the past and take them back.
+// Producers count up and signal; one consumer clears ready and waits, as Read does, and is done when it
+// has seen all. Meanwhile others interrupt it, set deadlines in the past and take them back.
 func TestHalfStress(t *testing.T) {
 	const producers, items = 4, 20_000
 	trackParkers(t)

@@ -313,10 +313,9 @@ func mustRead(t testing.TB, f *FD, want string) {
 	}
 }
 
-// collide calls a and b in the same moment, give or take the time that either takes, up to rounds
-// times, less often where a round takes long: before each round prepare, after it check, which
-// reports whether to go on. a is called on the caller's goroutine, like prepare and check, b always
-// on one other.
+// collide calls a and b in the same moment, give or take the time that either takes, up to rounds times,
+// less often where a round takes long: before each round prepare, after it check, which reports whether
+// to go on. a is called on the caller's goroutine, like prepare and check, b always on one other.
 //
 // Mistakes between two instructions show up in a few of a thousand rounds on two processors.
 func collide(t testing.TB, rounds int, prepare, a, b func(), check func(round int) bool) {

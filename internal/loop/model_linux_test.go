@@ -23,10 +23,9 @@ import (
 // happens against a model that knows nothing of epoll, edges or wheels: a count of bytes
 // there are to read and a few booleans.
 //
-// A program is a string of bytes, two per step. Reads, writes and callbacks
-// begin in one step and end in a later one, so that deadlines, data, the end of
-// the stream and Close come while they wait. Some steps are done two at a time,
-// concurrently; then the model's answer for either order is right.
+// A program is a string of bytes, two per step. Reads, writes and callbacks begin in one step and end in
+// a later one, so that deadlines, data, the end of the stream and Close come while they wait. Some steps
+// are done two at a time, concurrently; then the model's answer for either order is right.
 
 var modelSeed = flag.Uint64("loop.seed", 0, "play only the program with this seed in TestFDModel")
 
@@ -286,8 +285,7 @@ func (w *fdWorld) fatalf(format string, args ...any) {
 // modelUnreadMax is how much, in bytes, surely fits the kernel's buffers.
 const modelUnreadMax = 8 << 10
 
-// playFD plays a program: its first two bytes choose the engine and the
-// transport, the others are steps.
+// playFD plays a program: its first two bytes choose the engine and the transport, the others are steps.
 func playFD(t *testing.T, program []byte) {
 	if len(program) < 4 {
 		return
@@ -457,8 +455,7 @@ func (w *fdWorld) both(a, b step) {
 	w.compare(models...)
 }
 
-// do returns the function that carries a step out. It registers the calls that the step begins
-// before.
+// do returns the function that carries a step out. It registers the calls that the step begins before.
 func (w *fdWorld) do(s step) func() {
 	f := w.f
 	switch s.op {

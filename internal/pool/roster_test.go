@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestSample: of many buffers about the right part is sampled, and a sample doesn't
-// outlive its Get.
+// TestSample: of many buffers about the right part is sampled, and a sample doesn't outlive its Get.
 func TestSample(t *testing.T) {
 	r := new(record)
 	r.sample(1)

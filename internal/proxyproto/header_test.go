@@ -171,8 +171,7 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// FuzzHeader: whatever comes, Scan makes progress and does not change its mind, and Parse doesn't
-// panic.
+// FuzzHeader: whatever comes, Scan makes progress and does not change its mind, and Parse doesn't panic.
 func FuzzHeader(f *testing.F) {
 	for _, c := range good {
 		f.Add([]byte(c.header + "x"))

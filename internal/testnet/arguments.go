@@ -21,9 +21,8 @@ type Call struct {
 	// parameters: one that passes an option on to the constructor that applies it, for example.
 	Func any
 
-	// Args are arguments that are not the zero value, in the order of the parameters; nil stands
-	// for the zero value, and so do those that are left out. They accompany a nil for another
-	// parameter.
+	// Args are arguments that are not the zero value, in the order of the parameters; nil stands for the
+	// zero value, and so do those that are left out. They accompany a nil for another parameter.
 	Args []any
 
 	// Nils names the parameters for which nil is an argument like any other, "..." those of which

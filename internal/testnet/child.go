@@ -35,9 +35,8 @@ type ChildProcess struct {
 	errors *strings.Builder
 }
 
-// StartChild starts the helper that the package's TestMain registered under
-// name with WithChild, with extra environment variables ("KEY=value"). The
-// process is killed, if need be, when the test ends.
+// StartChild starts the helper that the package's TestMain registered under name with WithChild, with
+// extra environment variables ("KEY=value"). The process is killed, if need be, when the test ends.
 func StartChild(t testing.TB, name string, env ...string) *ChildProcess {
 	t.Helper()
 	return StartChildBy(t, name, (*exec.Cmd).Start, env...)

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// leakedFDs lists the descriptors in after that before did not have, as
-// "number target", ordered by number. A number whose target changed counts: the
-// old file was closed and a new one left open.
+// leakedFDs lists the descriptors in after that before did not have, as "number target", ordered by
+// number. A number whose target changed counts: the old file was closed and a new one left open.
 func leakedFDs(before, after map[int]string) []string {
 	var leaked []string
 	for _, fd := range slices.Sorted(maps.Keys(after)) {

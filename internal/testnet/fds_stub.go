@@ -2,8 +2,7 @@
 
 package testnet
 
-// openFDs returns nothing where there is no /proc: goroutines are still
-// checked, descriptors are not.
+// openFDs returns nothing where there is no /proc: goroutines are still checked, descriptors are not.
 func openFDs() map[int]string { return nil }
 
 // CountFDs returns how many descriptors the process has open, or 0 where that is unknown.

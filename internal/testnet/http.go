@@ -41,9 +41,8 @@ func ServeWeb(t testing.TB, server WebServer, l net.Listener, overTLS bool) {
 	})
 }
 
-// KeepAlive returns a function that makes a GET request on c and returns the body of the response.
-// It ends the test unless a response arrives with status 200. It must be called from the test's
-// goroutine.
+// KeepAlive returns a function that makes a GET request on c and returns the body of the response. It
+// ends the test unless a response arrives with status 200. It must be called from the test's goroutine.
 //
 // An http.Transport would not do: it closes a connection instead of reusing it if the goroutine
 // that wrote a request hasn't reported that within 50 ms of the response.

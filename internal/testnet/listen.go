@@ -47,9 +47,8 @@ func (k Kind) IsTCP() bool { return k == TCP4 || k == TCP6 }
 // addressCount makes abstract addresses unique within the process.
 var addressCount atomic.Int64
 
-// Address returns the arguments for a ListenFunc that open a free loopback
-// address of this kind. It skips the test, saying why, where the machine does
-// not have the kind.
+// Address returns the arguments for a ListenFunc that open a free loopback address of this kind. It
+// skips the test, saying why, where the machine does not have the kind.
 func Address(t testing.TB, kind Kind) (network, address string) {
 	t.Helper()
 	switch kind {
@@ -143,8 +142,7 @@ func Listen(t testing.TB, listen ListenFunc, kind Kind) net.Listener {
 	return ln
 }
 
-// Dial connects to ln with net's own dialer and closes the connection when the
-// test ends.
+// Dial connects to ln with net's own dialer and closes the connection when the test ends.
 func Dial(t testing.TB, ln net.Listener) net.Conn {
 	t.Helper()
 	var c net.Conn

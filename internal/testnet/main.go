@@ -14,10 +14,9 @@ import (
 	"github.com/percore/percore/internal/pipes"
 )
 
-// leakGrace is how long the leftovers of a finished test may take to go away: goroutines that were
-// told to stop but have not run yet, and the sockets that they close. It only bounds the wait
-// before a leak is reported. It is a variable only so that the test of this report need not wait so
-// long.
+// leakGrace is how long the leftovers of a finished test may take to go away: goroutines that were told
+// to stop but have not run yet, and the sockets that they close. It only bounds the wait before a leak
+// is reported. It is a variable only so that the test of this report need not wait so long.
 var leakGrace = 10 * time.Second
 
 // childVariable names the helper that a re-executed test binary must run.
@@ -46,9 +45,8 @@ func WithChild(name string, run func()) Option {
 	return func(h *harness) { h.children[name] = run }
 }
 
-// Main is the body of a package's TestMain. It runs the tests and then fails,
-// naming the culprits, if they left goroutines or descriptors behind that were
-// not there before. It does not return.
+// Main is the body of a package's TestMain. It runs the tests and then fails, naming the culprits, if
+// they left goroutines or descriptors behind that were not there before. It does not return.
 func Main(m *testing.M, options ...Option) {
 	h := &harness{children: make(map[string]func())}
 	for _, option := range options {
@@ -104,8 +102,7 @@ func warmUpRuntime() {
 	}
 }
 
-// check returns an error that lists every goroutine and descriptor younger
-// than the snapshot.
+// check returns an error that lists every goroutine and descriptor younger than the snapshot.
 func (s snapshot) check() error {
 	var report strings.Builder
 	if err := goleak.Find(s.goroutines); err != nil {
@@ -124,10 +121,9 @@ func (s snapshot) check() error {
 	return fmt.Errorf("%s", strings.TrimSpace(report.String()))
 }
 
-// collectPooledPipes releases the pipes used for splicing. Ours are in a pool that we can empty.
-// Package net keeps its pipes in a sync.Pool, which takes two collections to empty, and a third to
-// run the functions that close them. See awaitNoLeak for why it is called only when nothing but
-// pipes is left.
+// collectPooledPipes releases the pipes used for splicing. Ours are in a pool that we can empty. Package
+// net keeps its pipes in a sync.Pool, which takes two collections to empty, and a third to run the
+// functions that close them. See awaitNoLeak for why it is called only when nothing but pipes is left.
 func collectPooledPipes() {
 	pipes.Drain()
 	for range 3 {

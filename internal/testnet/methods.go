@@ -12,8 +12,7 @@ import (
 type MethodTable struct {
 	Own string // the methods that the wrapper has itself
 
-	// Promoted lists the methods of the embedded type that need nothing from the wrapper, by
-	// reason.
+	// Promoted lists the methods of the embedded type that need nothing from the wrapper, by reason.
 	Promoted map[string]string
 }
 

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// HangTimeout is when a test stops waiting for something that must happen. It
-// is far longer than anything takes on a busy machine under the race detector:
-// reaching it means a hang, never slowness.
+// HangTimeout is when a test stops waiting for something that must happen. It is far longer than
+// anything takes on a busy machine under the race detector: reaching it means a hang, never slowness.
 const HangTimeout = 30 * time.Second
 
 // outerTimeout bounds f in Within. It leaves Receive and Eventually in f time to report first,

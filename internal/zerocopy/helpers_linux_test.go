@@ -110,8 +110,7 @@ func readAll(r io.Reader) <-chan arrival {
 	return done
 }
 
-// wantArrival closes the near end of a link and fails the test unless data was
-// the bytes that arrived.
+// wantArrival closes the near end of a link and fails the test unless data was the bytes that arrived.
 func wantArrival(t testing.TB, near io.Closer, arriving <-chan arrival, data []byte) {
 	t.Helper()
 	near.Close()

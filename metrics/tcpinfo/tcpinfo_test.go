@@ -49,8 +49,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestSample: one of so many connections is counted, once, and none before Sample and behind
-// Sample(0).
+// TestSample: one of so many connections is counted, once, and none before Sample and behind Sample(0).
 func TestSample(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)

@@ -305,8 +305,7 @@ func (c *scriptCall) errorText(err error) string {
 	if err == nil {
 		return "<nil>"
 	}
-	// The system reports a reset once, and then the end of the stream. In some places net/http reads
-	// twice.
+	// The system reports a reset once, and then the end of the stream. In some places net/http reads twice.
 	if c.end == endRST && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
 		return "a reset or EOF"
 	}

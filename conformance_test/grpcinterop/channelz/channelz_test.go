@@ -127,8 +127,7 @@ func socketOptions(t *testing.T, side side, secure bool) []string {
 	return names
 }
 
-// findSocket returns channelz' entry of the first connection of the server that
-// listens on addr.
+// findSocket returns channelz' entry of the first connection of the server that listens on addr.
 func findSocket(ctx context.Context, client channelzpb.ChannelzClient, addr net.Addr) (*channelzpb.Socket, error) {
 	servers, err := client.GetServers(ctx, &channelzpb.GetServersRequest{})
 	if err != nil {

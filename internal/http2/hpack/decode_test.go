@@ -214,8 +214,7 @@ func TestSizeUpdates(t *testing.T) {
 	}
 }
 
-// TestValidity: RFC 9113, section 8.2.1. Bad fields are left out of the list, but still enter the
-// table.
+// TestValidity: RFC 9113, section 8.2.1. Bad fields are left out of the list, but still enter the table.
 func TestValidity(t *testing.T) {
 	for _, test := range []struct {
 		name, value string
@@ -348,8 +347,7 @@ func TestStringsStandAlone(t *testing.T) {
 	}
 }
 
-// TestFragmentsCostNoSquare: a string that arrives byte by byte is read once per byte, and kept
-// once.
+// TestFragmentsCostNoSquare: a string that arrives byte by byte is read once per byte, and kept once.
 func TestFragmentsCostNoSquare(t *testing.T) {
 	const n = 1 << 18
 	d := MakeDecoder()

@@ -45,8 +45,7 @@ type subject interface {
 	call(ctx context.Context, waitForReady bool) (addr string, err error)
 }
 
-// A world is a network of servers and a resolver, with a channel on it. It writes all events to a
-// log.
+// A world is a network of servers and a resolver, with a channel on it. It writes all events to a log.
 type world struct {
 	t        *testing.T
 	resolver *manual.Resolver

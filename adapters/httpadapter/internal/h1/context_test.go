@@ -94,8 +94,7 @@ func TestRequestContext(t *testing.T) {
 	}
 }
 
-// Calls of all kinds at the same time, for the race detector, and to check that nothing misses the
-// end.
+// Calls of all kinds at the same time, for the race detector, and to check that nothing misses the end.
 func TestRequestContextRaces(t *testing.T) {
 	for range 200 {
 		c := &requestContext{parent: context.Background()}

@@ -322,8 +322,7 @@ func consumed(p []byte) int {
 	return len(p) - rest.Len() - buf.Buffered()
 }
 
-// wantSame checks that a handler gets the same request here as with net/http, if this package takes
-// it.
+// wantSame checks that a handler gets the same request here as with net/http, if this package takes it.
 func (s *netHTTP) wantSame(t *testing.T, p []byte) {
 	t.Helper()
 	var h Head
@@ -405,8 +404,7 @@ func FuzzSameRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, p []byte) { s.wantSame(t, p) })
 }
 
-// FuzzSameFields builds requests from parts, since a fuzzer of bytes seldom produces a complete
-// one.
+// FuzzSameFields builds requests from parts, since a fuzzer of bytes seldom produces a complete one.
 func FuzzSameFields(f *testing.F) {
 	f.Add("GET", "/a?b", "h:80", "Content-Length", "5", "X-Y", "z")
 	f.Add("POST", "/%2f", "[::1]", "connection", "close", "Connection", "keep-alive")

@@ -337,8 +337,7 @@ func here(t testing.TB, input []byte, handler http.Handler, with setting, notes 
 	return newOutcome(c.String(), notes.String(), c.log.String(), c.writes)
 }
 
-// onNetHTTP serves the requests with net/http, on a connection in memory. The last request must end
-// it.
+// onNetHTTP serves the requests with net/http, on a connection in memory. The last request must end it.
 func onNetHTTP(t testing.TB, input []byte, handler http.Handler, with setting, notes *strings.Builder) outcome {
 	t.Helper()
 	var (

@@ -448,8 +448,7 @@ type twin struct {
 
 func (twin) Error() string { return "" }
 
-// TestStreamError: programs can find a reset with a type that has the same fields in another
-// package.
+// TestStreamError: programs can find a reset with a type that has the same fields in another package.
 func TestStreamError(t *testing.T) {
 	var got twin
 	err := httpstream.StreamError(1, h2.Cancel)

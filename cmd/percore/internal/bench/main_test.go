@@ -27,8 +27,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == argFake {
 		os.Exit(fakeServer(os.Args[2]))
 	}
-	// A program built with -race sleeps for a second before it exits; there are
-	// hundreds here.
+	// A program built with -race sleeps for a second before it exits; there are hundreds here.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	testnet.Main(m)
 }

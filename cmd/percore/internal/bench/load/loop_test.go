@@ -11,8 +11,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// fakeSession is a server without a network: each operation takes the time that latency
-// says.
+// fakeSession is a server without a network: each operation takes the time that latency says.
 type fakeSession struct {
 	ops      int
 	latency  func(n int) time.Duration
@@ -175,8 +174,7 @@ func TestPausing(t *testing.T) {
 	}
 }
 
-// TestErrorEndsPhase lets one of many sessions fail: the phase ends with its
-// error long before its time.
+// TestErrorEndsPhase lets one of many sessions fail: the phase ends with its error long before its time.
 func TestErrorEndsPhase(t *testing.T) {
 	bad := errors.New("went wrong")
 	for _, name := range []string{"closed", "open"} {

@@ -22,8 +22,7 @@ func memorySample(bytes float64) bench.Sample {
 	}}
 }
 
-// example returns a report with a win, a loss, a draw, a failure and a scenario that
-// was not run.
+// example returns a report with a win, a loss, a draw, a failure and a scenario that was not run.
 func example() *bench.Report {
 	load := []string{bench.MetricCPU, bench.MetricRate, bench.MetricP50, bench.MetricP99}
 	many := func(cpu, p99 []time.Duration) []bench.Sample {
