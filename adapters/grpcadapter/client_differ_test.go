@@ -25,37 +25,14 @@ type differingClient interface {
 	Close() error
 }
 
-// clientSettings is a way to set clients up.
-type clientSettings struct {
-	name             string
-	watched, noRetry bool
-	config           string
-}
-
-const retryConfig = `{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":4,"initialBackoff":"0.001s","maxBackoff":"0.01s",
-	"backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}],"retryThrottling":{"maxTokens":1000,"tokenRatio":1}}`
-
-// grpc-go doesn't know hedging: there is one attempt, also beside a retryPolicy of other methods.
-var clientSettingsCases = []clientSettings{
-	{name: "nothing", config: "{}"},
-	{name: "retries", watched: true, config: retryConfig},
-	{name: "no retries", watched: true, noRetry: true, config: retryConfig},
-	{name: "hedging", config: strings.Replace(retryConfig, "[", `[{"name":[{"service":"percore.test.Script","method":"Both"}],
-		"hedgingPolicy":{"maxAttempts":3,"hedgingDelay":"0.001s","nonFatalStatusCodes":["UNAVAILABLE"]}},`, 1)},
-}
-
 // differingClients are the kinds of clients. The first is right.
 var differingClients = []struct {
 	name string
-	make func(addr string, creds credentials.TransportCredentials, log *callLog, settings clientSettings) (differingClient, error)
+	make func(addr string, creds credentials.TransportCredentials, log *callLog) (differingClient, error)
 }{
-	{"grpc-go", func(addr string, creds credentials.TransportCredentials, log *callLog, settings clientSettings) (differingClient, error) {
-		options := []grpc.DialOption{grpc.WithTransportCredentials(creds), grpc.WithUserAgent("differ/1"),
-			grpc.WithDefaultServiceConfig(settings.config)}
-		if settings.noRetry {
-			options = append(options, grpc.WithDisableRetry())
-		}
-		if settings.watched {
+	{"grpc-go", func(addr string, creds credentials.TransportCredentials, log *callLog) (differingClient, error) {
+		options := []grpc.DialOption{grpc.WithTransportCredentials(creds), grpc.WithUserAgent("differ/1")}
+		if log != nil {
 			options = append(options, grpc.WithChainUnaryInterceptor(unaryClientLog("u2", log), unaryClientLog("u3", log)),
 				grpc.WithUnaryInterceptor(unaryClientLog("u1", log)), grpc.WithStatsHandler(statsLog{"x", log}),
 				grpc.WithChainStreamInterceptor(streamClientLog("s2", log)), grpc.WithStreamInterceptor(streamClientLog("s1", log)),
@@ -63,11 +40,11 @@ var differingClients = []struct {
 		}
 		return grpc.NewClient("passthrough:///"+addr, options...)
 	}},
-	{"NewClient", func(addr string, creds credentials.TransportCredentials, log *callLog, settings clientSettings) (differingClient, error) {
-		return newDifferingClient(addr, creds, log, settings)
+	{"NewClient", func(addr string, creds credentials.TransportCredentials, log *callLog) (differingClient, error) {
+		return newDifferingClient(addr, creds, log)
 	}},
-	{"ClientConn", func(addr string, creds credentials.TransportCredentials, log *callLog, settings clientSettings) (differingClient, error) {
-		c, err := newDifferingClient(addr, creds, log, settings)
+	{"ClientConn", func(addr string, creds credentials.TransportCredentials, log *callLog) (differingClient, error) {
+		c, err := newDifferingClient(addr, creds, log)
 		if err != nil {
 			return nil, err
 		}
@@ -75,13 +52,9 @@ var differingClients = []struct {
 	}},
 }
 
-func newDifferingClient(addr string, creds credentials.TransportCredentials, log *callLog, settings clientSettings) (*Client, error) {
-	options := []ClientOption{WithTransportCredentials(creds), WithUserAgent("differ/1"),
-		WithDefaultServiceConfig(settings.config)}
-	if settings.noRetry {
-		options = append(options, WithDisableRetry())
-	}
-	if settings.watched {
+func newDifferingClient(addr string, creds credentials.TransportCredentials, log *callLog) (*Client, error) {
+	options := []ClientOption{WithTransportCredentials(creds), WithUserAgent("differ/1")}
+	if log != nil {
 		options = append(options,
 			WithChainUnaryInterceptor(unaryClientLog("u1", log), unaryClientLog("u2", log), unaryClientLog("u3", log)),
 			WithStatsHandler(statsLog{"x", log}),
@@ -128,8 +101,8 @@ func onlyAnswer(s callScript) callScript {
 // TestClientDiffers makes random calls. Run with -count for more of them: each run has another seed.
 func TestClientDiffers(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		for _, settings := range clientSettingsCases {
-			t.Run(fmt.Sprintf("%s, TLS %v", settings.name, secure), func(t *testing.T) {
+		for _, watched := range []bool{false, true} {
+			t.Run(fmt.Sprintf("TLS %v, watched %v", secure, watched), func(t *testing.T) {
 				testnet.NoLeaks(t)
 				seed := rand.Uint64()
 				calls := randomCalls(seed, 60)
@@ -137,7 +110,7 @@ func TestClientDiffers(t *testing.T) {
 					calls[i] = onlyAnswer(calls[i])
 				}
 				for _, kind := range serverKinds[:2] {
-					compareClients(t, fmt.Sprintf("%s, seed %d", kind.name, seed), calls, secure, settings, kind)
+					compareClients(t, fmt.Sprintf("%s, seed %d", kind.name, seed), calls, secure, watched, kind)
 				}
 			})
 		}
@@ -164,7 +137,7 @@ func (l *callLog) sorted() *callLog {
 }
 
 // compareClients makes the calls with clients of each kind.
-func compareClients(t *testing.T, name string, calls []callScript, secure bool, settings clientSettings, server serverKind) {
+func compareClients(t *testing.T, name string, calls []callScript, secure, watched bool, server serverKind) {
 	serverCreds, clientCreds := credentialsOf(t, secure)
 	var wantLog, wantOwn *callLog
 	var want []string
@@ -173,7 +146,11 @@ func compareClients(t *testing.T, name string, calls []callScript, secure bool, 
 		log.own = server.name == "NewServer"
 		srv := server.make([]grpc.ServerOption{grpc.Creds(serverCreds)}, []Option{Creds(serverCreds)})
 		got := playCalls(t, server.listen, srv, log, calls, func(lis net.Listener) differingClient {
-			cc, err := kind.make(lis.Addr().String(), clientCreds, own, settings)
+			of := own
+			if !watched {
+				of = nil
+			}
+			cc, err := kind.make(lis.Addr().String(), clientCreds, of)
 			if err != nil {
 				t.Fatal(err)
 			}

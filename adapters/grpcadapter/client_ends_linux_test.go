@@ -22,7 +22,7 @@ import (
 // next one begins before the client's reader has found the end.
 func TestClientHungUp(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := framesServer(t, func(_ int, p *frames.Peer) {
+	lis := framesServer(t, func(p *frames.Peer) {
 		if nextCall(p) {
 			answer(p, 1)
 			_ = p.Conn.(*net.TCPConn).CloseWrite()

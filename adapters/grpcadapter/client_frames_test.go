@@ -15,18 +15,17 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// framesServer calls serve for each connection, with how many there were before it, until the test ends,
-// and closes it behind that. The server's SETTINGS are not flushed before serve is called.
-func framesServer(t *testing.T, serve func(before int, p *frames.Peer)) net.Listener {
+// framesServer calls serve for each connection, until the test ends, and closes it behind that.
+func framesServer(t *testing.T, serve func(p *frames.Peer)) net.Listener {
 	t.Helper()
 	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
 	go func() {
-		for before := 0; ; before++ {
+		for {
 			nc, err := lis.Accept()
 			if err != nil {
 				return
 			}
-			go serveFrames(t, nc, func(p *frames.Peer) { serve(before, p) })
+			go serveFrames(t, nc, func(p *frames.Peer) { serve(p.Flush()) })
 		}
 	}()
 	return lis
@@ -55,11 +54,8 @@ func pipeTo(serve func(nc net.Conn)) dialFunc {
 	}
 }
 
-// nextCall flushes, and reads until a call comes, or the connection ends.
+// nextCall reads until a call comes, or the connection ends.
 func nextCall(p *frames.Peer) (came bool) {
-	if len(p.Out) > 0 {
-		p.Flush()
-	}
 	for {
 		switch line := p.Next(); {
 		case strings.HasPrefix(line, "headers "):
@@ -87,11 +83,14 @@ func TestClientRetriesWithoutAnswer(t *testing.T) {
 			p.Headers(1, false, ":status", "503", "content-type", "text/html").Data(1, "busy", true).Flush()
 		},
 	} {
-		lis := framesServer(t, func(before int, p *frames.Peer) {
+		first := make(chan bool, 1)
+		first <- true
+		lis := framesServer(t, func(p *frames.Peer) {
 			for id := uint32(1); nextCall(p); id += 2 {
-				if before == 0 && id == 1 {
+				select {
+				case <-first:
 					fail(p)
-				} else {
+				default:
 					answer(p, id)
 				}
 			}
@@ -110,8 +109,8 @@ func TestClientRetriesWithoutAnswer(t *testing.T) {
 // doesn't reset the stream, as with grpc-go.
 func TestClientSendsBehindAnswer(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := framesServer(t, func(_ int, p *frames.Peer) {
-		for line := p.Flush().Next(); !strings.HasPrefix(line, "data "); line = p.Next() {
+	lis := framesServer(t, func(p *frames.Peer) {
+		for line := p.Next(); !strings.HasPrefix(line, "data "); line = p.Next() {
 		}
 		answer(p, 1)
 		nextCall(p)
@@ -142,11 +141,12 @@ func TestClientReplayFails(t *testing.T) {
 		"0 true Canceled": func(p *frames.Peer) { p.Reset(1, 8).Flush() },
 		"1 EOF":           func(p *frames.Peer) { answer(p, 1) },
 	} {
-		lis := framesServer(t, func(before int, p *frames.Peer) {
+		first := make(chan bool, 1)
+		first <- true
+		lis := framesServer(t, func(p *frames.Peer) {
 			nextCall(p)
-			if before > 0 {
-				end(p)
-			} else {
+			select {
+			case <-first:
 				p.Window(0, 1<<20).Window(1, 1<<20).Flush()
 				for n := 0; n < 100<<10; {
 					var id int
@@ -156,6 +156,8 @@ func TestClientReplayFails(t *testing.T) {
 					}
 				}
 				p.Frame(frames.GoAway, 0, 0, make([]byte, 8)).Flush()
+			default:
+				end(p)
 			}
 			nextCall(p)
 		})

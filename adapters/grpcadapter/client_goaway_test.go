@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -64,6 +65,16 @@ func sendAway(nc net.Conn, all []goAwayFrame) (waited time.Duration) {
 // of too many PINGs makes the client send fewer on its later connections, as with grpc-go.
 func TestClientSentAway(t *testing.T) {
 	params := keepalive.ClientParameters{Time: 10 * time.Second}
+	kinds := []func(dial dialFunc) (differingClient, error){
+		func(dial dialFunc) (differingClient, error) {
+			return grpc.NewClient("passthrough:///server", grpc.WithContextDialer(dial), grpc.WithKeepaliveParams(params),
+				grpc.WithTransportCredentials(insecure.NewCredentials()))
+		},
+		func(dial dialFunc) (differingClient, error) {
+			return NewClient("passthrough:///server", WithContextDialer(dial), WithKeepaliveParams(params),
+				WithTransportCredentials(insecure.NewCredentials()))
+		},
+	}
 	const most = 1<<31 - 1
 	calm := goAwayFrame{most, h2.EnhanceYourCalm, "too_many_pings"}
 	for _, test := range []struct {
@@ -82,14 +93,11 @@ func TestClientSentAway(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var got [2]string
-				for i := range got {
+				for i, kind := range kinds {
 					waits := make(chan time.Duration, 10)
-					dial := pipeTo(func(nc net.Conn) { waits <- sendAway(nc, test.all) })
-					var cc differingClient
-					if i == 0 {
-						cc = dialTarget(t, "passthrough:///server", grpc.WithContextDialer(dial), grpc.WithKeepaliveParams(params))
-					} else {
-						cc = newTestClient(t, "passthrough:///server", WithContextDialer(dial), WithKeepaliveParams(params))
+					cc, err := kind(pipeTo(func(nc net.Conn) { waits <- sendAway(nc, test.all) }))
+					if err != nil {
+						t.Fatal(err)
 					}
 					for range 3 {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -115,15 +123,18 @@ func TestClientSentAwayEarly(t *testing.T) {
 	testnet.NoLeaks(t)
 	var logs [2]attemptLog
 	for i := range logs {
-		away := make(chan bool)
-		lis := framesServer(t, func(before int, p *frames.Peer) {
-			if p.Flush(); before == 0 {
+		first, away := make(chan bool, 1), make(chan bool)
+		first <- true
+		lis := framesServer(t, func(p *frames.Peer) {
+			select {
+			case <-first:
 				<-away
-				p.Frame(frames.GoAway, 0, 0, make([]byte, 8))
+				p.Frame(frames.GoAway, 0, 0, make([]byte, 8)).Flush()
+			default:
 			}
 			answerCalls(p)
 		})
-		var cc stateful = dialServer(t, lis, grpc.WithStatsHandler(&logs[i]))
+		var cc healthClient = dialServer(t, lis, grpc.WithStatsHandler(&logs[i]))
 		if i == 1 {
 			cc = dialClient(t, lis, WithStatsHandler(&logs[i]))
 		}
@@ -155,12 +166,21 @@ func TestClientSentAwayEarly(t *testing.T) {
 // goes to the next connection, and is not told that there is none.
 func TestClientSentAwayAtOnce(t *testing.T) {
 	testnet.NoLeaks(t)
-	lis := framesServer(t, func(before int, p *frames.Peer) {
-		if before%2 == 0 {
-			p.Frame(frames.GoAway, 0, 0, make([]byte, 8))
+	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+	go func() {
+		for stops := true; ; stops = !stops {
+			nc, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			go serveFrames(t, nc, func(p *frames.Peer) {
+				if stops {
+					p.Frame(frames.GoAway, 0, 0, make([]byte, 8))
+				}
+				answerCalls(p.Flush())
+			})
 		}
-		answerCalls(p)
-	})
+	}()
 	for range 20 {
 		for i, cc := range []differingClient{dialServer(t, lis), dialClient(t, lis)} {
 			if err := callUnary(callContext(t), cc, nil); err != nil {
@@ -182,7 +202,7 @@ func TestClientTurnedAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var dials atomic.Int32
-				cc := newTestClient(t, "passthrough:///server",
+				cc, err := NewClient("passthrough:///server", WithTransportCredentials(insecure.NewCredentials()),
 					WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
 					WithContextDialer(pipeTo(func(nc net.Conn) {
 						dials.Add(1)
@@ -190,6 +210,9 @@ func TestClientTurnedAway(t *testing.T) {
 						_, _ = nc.Write(all)
 						nc.Close()
 					})))
+				if err != nil {
+					t.Fatal(err)
+				}
 				cc.Connect()
 				time.Sleep(time.Minute)
 				// Four at once, and the backoffs of a minute, twice: of connections, and of those that end
@@ -228,7 +251,7 @@ func TestClientNotTurnedAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc := newTestClient(t, "passthrough:///server", WithContextDialer(pipeTo(func(nc net.Conn) {
 			serveFrames(t, nc, func(p *frames.Peer) {
-				if nextCall(p) {
+				if nextCall(p.Flush()) {
 					answer(p, 1)
 				}
 			})

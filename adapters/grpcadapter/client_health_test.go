@@ -12,6 +12,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/health" // for grpc-go's client
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -63,6 +65,14 @@ func (p *patient) Watch(r *healthpb.HealthCheckRequest, s grpc.ServerStreamingSe
 
 type dialFunc = func(context.Context, string) (net.Conn, error)
 
+// healthClient is what the clients have that are compared.
+type healthClient interface {
+	differingClient
+	Connect()
+	GetState() connectivity.State
+	WaitForStateChange(context.Context, connectivity.State) bool
+}
+
 // TestClientHealth plays what happens to a server's health to a grpc.ClientConn and a Client, which must
 // have the same states, and calls that end the same.
 func TestClientHealth(t *testing.T) {
@@ -83,15 +93,20 @@ func TestClientHealth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			js := fmt.Sprintf(config, test.policy)
-			theirs, ours := []grpc.DialOption{grpc.WithDefaultServiceConfig(js)}, []ClientOption{WithDefaultServiceConfig(js)}
-			if test.disabled {
-				theirs, ours = append(theirs, grpc.WithDisableHealthCheck()), append(ours, WithDisableHealthCheck())
-			}
-			want := playHealth(t, test.script, func(t *testing.T, dial dialFunc) stateful {
-				return dialTarget(t, "passthrough:///server", append(theirs, grpc.WithContextDialer(dial))...)
+			want := playHealth(t, test.script, func(dial dialFunc) (healthClient, error) {
+				options := []grpc.DialOption{grpc.WithContextDialer(dial), grpc.WithDefaultServiceConfig(js),
+					grpc.WithTransportCredentials(insecure.NewCredentials())}
+				if test.disabled {
+					options = append(options, grpc.WithDisableHealthCheck())
+				}
+				return grpc.NewClient("passthrough:///server", options...)
 			})
-			got := playHealth(t, test.script, func(t *testing.T, dial dialFunc) stateful {
-				return newTestClient(t, "passthrough:///server", append(ours, WithContextDialer(dial))...)
+			got := playHealth(t, test.script, func(dial dialFunc) (healthClient, error) {
+				options := []ClientOption{WithContextDialer(dial), WithDefaultServiceConfig(js), WithTransportCredentials(insecure.NewCredentials())}
+				if test.disabled {
+					options = append(options, WithDisableHealthCheck())
+				}
+				return NewClient("passthrough:///server", options...)
 			})
 			if got != want || !strings.Contains(want, test.want) {
 				t.Errorf("got\n%s\nwant grpc-go's\n%s\nwith %q", got, want, test.want)
@@ -101,7 +116,7 @@ func TestClientHealth(t *testing.T) {
 }
 
 // playHealth plays a script, and returns what could be seen.
-func playHealth(t *testing.T, script string, makeClient func(*testing.T, dialFunc) stateful) (log string) {
+func playHealth(t *testing.T, script string, makeClient func(dialFunc) (healthClient, error)) (log string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		lis := bufconn.Listen(64 << 10)
@@ -112,10 +127,13 @@ func playHealth(t *testing.T, script string, makeClient func(*testing.T, dialFun
 		healthpb.RegisterHealthServer(srv, p)
 		go func() { _ = srv.Serve(lis) }()
 		var latest net.Conn // used by one goroutine at a time
-		cc := makeClient(t, func(ctx context.Context, _ string) (nc net.Conn, err error) {
+		cc, err := makeClient(func(ctx context.Context, _ string) (nc net.Conn, err error) {
 			latest, err = lis.DialContext(ctx)
 			return latest, err
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		var lines []string
 		cc.Connect()
 		for i, word := range words {

@@ -66,6 +66,13 @@ func TestClientOdd(t *testing.T) {
 			}
 			return all
 		}},
+		{"limits below 0", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
+			for _, opt := range []grpc.CallOption{grpc.MaxCallRecvMsgSize(-1), grpc.MaxCallSendMsgSize(-1)} {
+				err := cc.Invoke(ctx, "/a/b", wrapperspb.String("x"), new(wrapperspb.StringValue), opt)
+				all = append(all, fmt.Sprint(err))
+			}
+			return all
+		}},
 		{"more calls of RecvMsg than answers", "passthrough:///server", func(ctx context.Context, cc grpc.ClientConnInterface) (all []string) {
 			s := open(ctx, cc, &grpc.StreamDesc{ClientStreams: true})
 			all = append(all, fmt.Sprint(s.SendMsg(wrapperspb.String("x")), s.CloseSend()))

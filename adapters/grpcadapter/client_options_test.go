@@ -192,7 +192,7 @@ func TestClientAttributes(t *testing.T) {
 func TestClientEarlyTrailers(t *testing.T) {
 	testnet.NoLeaks(t)
 	resets := make(chan string, 1)
-	lis := framesServer(t, func(_ int, p *frames.Peer) {
+	lis := framesServer(t, func(p *frames.Peer) {
 		if !nextCall(p) {
 			return
 		}

@@ -1,6 +1,7 @@
 package grpcadapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,6 +122,122 @@ func (k bearer) GetRequestMetadata(_ context.Context, uri ...string) (map[string
 }
 
 func (k bearer) RequireTransportSecurity() bool { return k.secure }
+
+// TestClientAuthority compares what calls with a name of their own do in a grpc.ClientConn and in a
+// Client: over TLS the server's certificate must have the name.
+func TestClientAuthority(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, secure := range []bool{false, true} {
+		server, client := credentialsOf(t, secure)
+		var got atomic.Value
+		lis := serveEcho(t, Creds(server), ChainUnaryInterceptor(
+			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+				md, _ := metadata.FromIncomingContext(ctx)
+				got.Store(fmt.Sprint(md[":authority"]))
+				return handler(ctx, req)
+			}))
+		theirs := dialServer(t, lis, grpc.WithTransportCredentials(client))
+		ours := dialClient(t, lis, WithTransportCredentials(client))
+		for _, name := range []string{"", "localhost", "127.0.0.1", "evil.example"} {
+			var results []string
+			for _, cc := range []grpc.ClientConnInterface{theirs, ours} {
+				got.Store("")
+				err := callUnary(callContext(t), cc, nil, grpc.CallAuthority(name))
+				results = append(results, fmt.Sprint(err, got.Load()))
+			}
+			if results[0] != results[1] {
+				t.Errorf("secure %v, %q: got %s, want %s", secure, name, results[1], results[0])
+			}
+			if secure && name == "evil.example" && !strings.Contains(results[1], "failed to validate authority") {
+				t.Errorf("got %s, want that the name is refused", results[1])
+			}
+		}
+	}
+}
+
+// failing is an interceptor that fails the first attempts of each call.
+func failing(attempts int, code codes.Code, header bool) grpc.StreamServerInterceptor {
+	var seen sync.Map
+	return func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		md, _ := metadata.FromIncomingContext(ss.Context())
+		n, _ := seen.LoadOrStore(strings.Join(md["id"], ""), new(atomic.Int64))
+		if n.(*atomic.Int64).Add(1) <= int64(attempts) {
+			if header {
+				_ = ss.SendHeader(nil)
+			}
+			return status.Errorf(code, "attempt %v, of which the client says %v", n.(*atomic.Int64).Load(), md["grpc-previous-rpc-attempts"])
+		}
+		return handler(srv, ss)
+	}
+}
+
+// TestClientRetries compares retries in a grpc.ClientConn and in a Client.
+func TestClientRetries(t *testing.T) {
+	testnet.NoLeaks(t)
+	const policy = `{"methodConfig":[{"name":[{"service":"percore.test.Echo"}],"retryPolicy":{"maxAttempts":4,
+		"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}],
+		"retryThrottling":{"maxTokens":1000,"tokenRatio":1}}`
+	// grpc-go doesn't know hedging: there is one attempt, also beside a retryPolicy of another method.
+	const hedging = `{"methodConfig":[{"name":[{"service":"percore.test.Echo","method":"Chat"}],"hedgingPolicy":{"maxAttempts":3,
+		"hedgingDelay":"0.001s","nonFatalStatusCodes":["UNAVAILABLE"]}},{"name":[{}],"retryPolicy":{"maxAttempts":3,
+		"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}`
+	for _, test := range []struct {
+		attempts int
+		code     codes.Code
+		header   bool
+		disabled bool
+		policy   string // instead of the usual one
+	}{
+		{attempts: 0}, {attempts: 1, code: codes.Unavailable}, {attempts: 3, code: codes.Unavailable},
+		{attempts: 4, code: codes.Unavailable}, {attempts: 1, code: codes.Internal},
+		{attempts: 1, code: codes.Unavailable, header: true}, {attempts: 1, code: codes.Unavailable, disabled: true},
+		{attempts: 1, code: codes.Unavailable, policy: hedging},
+	} {
+		policy := cmp.Or(test.policy, policy)
+		run := func(make func(lis net.Listener) grpc.ClientConnInterface) string {
+			lis := serveEcho(t, ChainStreamInterceptor(failing(test.attempts, test.code, test.header)))
+			cc := make(lis)
+			ctx := metadata.AppendToOutgoingContext(callContext(t), "id", "x")
+			s, err := cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
+			if err != nil {
+				return fmt.Sprint("NewStream: ", err)
+			}
+			for i := range 3 { // before an answer has come
+				if err := s.SendMsg(wrapperspb.Bytes(pattern(10 + i))); err != nil {
+					break
+				}
+			}
+			var got []string
+			for range 3 {
+				out := new(wrapperspb.BytesValue)
+				err := s.RecvMsg(out)
+				text, _, _ := strings.Cut(fmt.Sprint(err), " attempts:") // grpc-go says EOF behind it, if SendMsg was first
+				got = append(got, fmt.Sprint(len(out.Value), " ", text))
+				if err != nil {
+					break
+				}
+			}
+			return strings.Join(got, "; ")
+		}
+		want := run(func(lis net.Listener) grpc.ClientConnInterface {
+			opts := []grpc.DialOption{grpc.WithDefaultServiceConfig(policy)}
+			if test.disabled {
+				opts = append(opts, grpc.WithDisableRetry())
+			}
+			return dialServer(t, lis, opts...)
+		})
+		got := run(func(lis net.Listener) grpc.ClientConnInterface {
+			opts := []ClientOption{WithDefaultServiceConfig(policy)}
+			if test.disabled {
+				opts = append(opts, WithDisableRetry())
+			}
+			return dialClient(t, lis, opts...)
+		})
+		if got != want {
+			t.Errorf("%+v: got %s, want %s", test, got, want)
+		}
+	}
+}
 
 // attemptLog notes the attempts of calls.
 type attemptLog struct {
@@ -291,6 +408,49 @@ func TestClientRolling(t *testing.T) {
 	}
 	stop.Store(true)
 	callers.Wait()
+}
+
+// TestClientCancel ends calls with their contexts, with the client, and at their deadlines.
+func TestClientCancel(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	began := make(chan context.Context, 1)
+	srv := startOwn(t, lis, ChainStreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
+		began <- ss.Context()
+		<-ss.Context().Done()
+		return nil
+	}))
+	for _, test := range []struct {
+		name string
+		want codes.Code
+		end  func(c *Client, cancel func())
+	}{
+		{"cancel", codes.Canceled, func(_ *Client, cancel func()) { cancel() }},
+		{"Close", codes.Canceled, func(c *Client, _ func()) { c.Close() }},
+		{"deadline", codes.DeadlineExceeded, func(*Client, func()) {}},
+		{"the server's end", codes.Unavailable, func(*Client, func()) { srv.Stop() }},
+	} {
+		c := dialClient(t, lis)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if test.want == codes.DeadlineExceeded {
+			connect(ctx, c)
+			ctx, cancel = context.WithTimeout(ctx, time.Second) // the handler must have begun by then
+			defer cancel()
+		}
+		finished := make(chan error, 1)
+		s := openChat(t, ctx, c, grpc.OnFinish(func(err error) { finished <- err }))
+		at := testnet.Receive(t, "the handler", began)
+		go test.end(c, cancel)
+		if err := s.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != test.want {
+			t.Errorf("%s: got %v, want the code %v", test.name, err, test.want)
+		}
+		testnet.Receive(t, "OnFinish", finished)
+		testnet.Receive(t, "the end of the handler's context", at.Done())
+		if err := s.Context().Err(); err == nil {
+			t.Errorf("%s: the context of the stream has not ended", test.name)
+		}
+	}
 }
 
 // TestClientCancelled: what is received after the context has ended is its error, even if there is an

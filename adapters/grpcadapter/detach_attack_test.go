@@ -3,6 +3,7 @@ package grpcadapter
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
@@ -19,85 +20,49 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// TestDetachStorm: hundreds of calls of one connection get messages from two goroutines each, and at the
-// same time they are closed or aborted in the method or later, or cancelled by clients. No call gets the
-// messages of another, and each learns of its end once. Then Stop ends calls that are still sent to.
-func TestDetachStorm(t *testing.T) {
+// TestDetachStreams: a hundred calls of one connection, each with its own messages from two goroutines.
+// A third of the clients reset theirs in the middle. None gets a message of another.
+func TestDetachStreams(t *testing.T) {
 	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
-		var begun, ended atomic.Int64
 		f.w.do = func(key string, stream grpc.ServerStream) error {
 			return Detach(stream, func(s *Answer) {
-				begun.Add(1)
-				s.OnEnd(func(error) { ended.Add(1) })
-				end, kind := func() {}, strings.Fields(key)[0]
-				if kind != "stays" {
-					end = func() {
-						if kind == "abort" {
-							s.Abort(status.Error(codes.Aborted, kind))
-						} else {
-							s.Close()
-						}
-					}
-				}
-				send := func() {
-					for range 20 {
-						_ = s.SendMsg(text("%s", key)) // fails behind an end
-					}
-				}
-				if strings.HasSuffix(key, "now") {
-					send()
-					end()
-					return
-				}
-				var senders sync.WaitGroup
+				var wg sync.WaitGroup
 				for range 2 {
-					senders.Go(func() {
-						for send(); kind == "stays" && s.Context().Err() == nil; runtime.Gosched() {
-							_ = s.SendMsg(text("%s", key))
+					wg.Go(func() {
+						for range 20 {
+							_ = s.SendMsg(text("%s", key)) // fails behind a reset
 						}
 					})
 				}
 				go func() {
-					senders.Wait()
-					end()
+					wg.Wait()
+					s.Close()
 				}()
 			})
 		}
-		var calls, lasting sync.WaitGroup
-		for i := range 300 {
-			kind := []string{"close", "abort", "cancel", "close", "cancel", "stays"}[i%6]
-			key := strings.Repeat(fmt.Sprint(kind, " ", i, " "), 1+i%30) + []string{"later", "now"}[i%4/2]
+		var wg sync.WaitGroup
+		for i := range 100 {
+			key := strings.Repeat(fmt.Sprint(i, " "), i+1)
 			ctx, cancel := context.WithCancel(callContext(t))
 			client := f.w.open(ctx, f.cc, key)
-			of := &calls
-			if kind == "stays" {
-				of = &lasting
-			}
-			of.Go(func() {
+			wg.Go(func() {
 				defer cancel()
-				n, want, got := 0, 40, next(client)
-				if strings.HasSuffix(key, "now") {
-					want = 20
-				}
-				for ; got == key; got = next(client) {
-					if n++; kind == "cancel" && n == i%20 {
+				for n := range 41 {
+					want := key
+					if n == 40 {
+						want = "EOF"
+					}
+					if got := next(client); got != want {
+						t.Errorf("message %d of call %d: got %q", n, i, got)
+						return
+					}
+					if i%3 == 0 && n == 5 {
 						return
 					}
 				}
-				switch {
-				case kind == "close" && n == want && got == "EOF", kind == "cancel" && got == "EOF":
-				case kind == "abort" && (got == `true Aborted "abort" []` || strings.HasPrefix(got, "true Canceled")):
-				case kind == "stays" && strings.HasPrefix(got, "true Unavailable"):
-				default:
-					t.Errorf("%d messages to %s, and then %s", n, key, got)
-				}
 			})
 		}
-		calls.Wait()
-		f.srv.Stop()
-		lasting.Wait()
-		testnet.Eventually(t, "all ends", func() bool { return ended.Load() == begun.Load() })
-		f.awaitDetached(0)
+		wg.Wait()
 	})
 }
 
@@ -152,6 +117,112 @@ func TestDetachResets(t *testing.T) {
 	if got := begun.Load() - before; got != n {
 		t.Errorf("%d calls have begun, want %d", got, n)
 	}
+}
+
+// TestDetachFlood: calls that are detached and closed at once, by the method and by others, at the same
+// time as others are cancelled, aborted, or cut off by Stop.
+func TestDetachFlood(t *testing.T) {
+	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
+		var ended atomic.Int64
+		f.w.do = func(key string, stream grpc.ServerStream) error {
+			return Detach(stream, func(s *Answer) {
+				s.OnEnd(func(error) { ended.Add(1) })
+				end := func() {
+					s.SendMsg(text("%s", key))
+					if strings.HasPrefix(key, "abort") {
+						s.Abort(status.Error(codes.Aborted, key))
+					} else {
+						s.Close()
+					}
+				}
+				if strings.HasSuffix(key, "now") {
+					end()
+				} else {
+					go end()
+				}
+			})
+		}
+		var wg sync.WaitGroup
+		const n = 300
+		for i := range n {
+			wg.Go(func() {
+				key := []string{"close now", "close", "abort now", "abort", "cancel"}[i%5]
+				ctx, cancel := context.WithCancel(callContext(t))
+				defer cancel()
+				client, err := f.cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/Watches/Watch")
+				if err == nil {
+					err = client.SendMsg(text("%s", key))
+				}
+				if err == nil {
+					err = client.CloseSend()
+				}
+				if key == "cancel" && rand.IntN(2) == 0 {
+					cancel()
+				}
+				if key == "cancel" || i > 250 {
+					return // the first of these to come to its end stops the server
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got := next(client)
+				switch {
+				case got == key:
+					got = next(client)
+				case strings.HasPrefix(key, "close"):
+					t.Errorf("%s: got %s", key, got)
+				}
+				if want := "EOF"; strings.HasPrefix(key, "abort") {
+					if want = fmt.Sprintf("true Aborted %q []", key); got != want && !strings.HasPrefix(got, "true Canceled") {
+						t.Errorf("got %s", got)
+					}
+				} else if got != want {
+					t.Errorf("%s: got %s", key, got)
+				}
+			})
+		}
+		wg.Wait()
+		f.srv.Stop()
+		f.awaitDetached(0)
+	})
+}
+
+// TestDetachStopped: Stop, while many goroutines send to many calls.
+func TestDetachStopped(t *testing.T) {
+	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
+		const n = 50
+		var wg sync.WaitGroup
+		streams := make([]*Answer, n)
+		for i := range streams {
+			client := f.open(fmt.Sprint(i))
+			streams[i] = f.w.stream(fmt.Sprint(i))
+			wg.Go(func() {
+				for next(client) == "message" {
+				}
+			})
+		}
+		for range 8 {
+			wg.Go(func() {
+				for ended := 0; ended < n; runtime.Gosched() {
+					ended = 0
+					for _, s := range streams {
+						if err := s.SendMsg(text("message")); err != nil && err != ErrSlowClient {
+							ended++
+						}
+					}
+				}
+			})
+		}
+		f.srv.Stop()
+		wg.Wait()
+		for i := range n {
+			if err := f.w.ended(fmt.Sprint(i)); err == nil {
+				t.Error("an Answer that Stop has ended has no error")
+			}
+		}
+		f.awaitDetached(0)
+	})
 }
 
 // TestDetachPanics: a panic in begin is the method's, which an interceptor may recover.
@@ -224,7 +295,7 @@ func BenchmarkDetachedSend(b *testing.B) {
 		b.Run(door.name, func(b *testing.B) {
 			lis := testnet.Listen(b, percore.Listen, testnet.TCP4)
 			w := newWatches(b)
-			door.start(b, lis, w)
+			door.start(b, lis, w, nil)
 			client := w.open(callContext(b), dialServer(b, lis), "key")
 			s := w.stream("key")
 			message, out := wrapperspb.Bytes(pattern(100)), new(wrapperspb.BytesValue)

@@ -2,10 +2,12 @@ package grpcadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -129,8 +131,12 @@ type detachDoor struct {
 }
 
 // start serves watches. detached is how many wait without a goroutine.
-func (d *detachDoor) start(t testing.TB, lis net.Listener, w *watches) (srv testServer, detached func() int) {
-	srv = serverKinds[d.kind].make(d.theirs, d.ours)
+func (d *detachDoor) start(t testing.TB, lis net.Listener, w *watches, h stats.Handler) (srv testServer, detached func() int) {
+	theirs, ours := d.theirs, append(d.ours, StatsHandler(h))
+	if h != nil {
+		theirs = append(theirs, grpc.StatsHandler(h))
+	}
+	srv = serverKinds[d.kind].make(theirs, ours)
 	serveOn(t, lis, srv, w.desc())
 	if own, ok := srv.(ownServer); ok {
 		detached = func() int { return own.Stats().Detached }
@@ -183,17 +189,103 @@ func (f *detachFixture) awaitDetached(n int) {
 	}
 }
 
-func eachDetachDoor(t *testing.T, do func(t *testing.T, f *detachFixture)) {
+func eachDetachDoor(t *testing.T, do func(t *testing.T, f *detachFixture)) { eachDoorWith(t, nil, do) }
+
+func eachDoorWith(t *testing.T, h stats.Handler, do func(t *testing.T, f *detachFixture)) {
 	for _, door := range detachDoors {
 		t.Run(door.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 			f := &detachFixture{detachDoor: door, t: t, w: newWatches(t)}
-			f.srv, f.detached = door.start(t, lis, f.w)
+			f.srv, f.detached = door.start(t, lis, f.w, h)
 			f.cc = dialServer(t, lis)
 			do(t, f)
 		})
 	}
+}
+
+// TestDetach: what the client gets is the same behind each door.
+func TestDetach(t *testing.T) {
+	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
+		for i, end := range []error{nil, status.Error(codes.NotFound, "no such key"), errors.New("other"), context.DeadlineExceeded} {
+			key := fmt.Sprint(i)
+			client := f.open(key)
+			s := f.w.stream(key)
+			f.awaitDetached(1)
+			for j := range 5 {
+				if err := s.SendMsg(text("message %d", j)); err != nil {
+					t.Fatal(err)
+				}
+				if got, want := next(client), fmt.Sprintf("message %d", j); got != want {
+					t.Fatalf("got %q, want %q", got, want)
+				}
+			}
+			if err := s.Context().Err(); err != nil {
+				t.Errorf("the context of an Answer that waits: %v", err)
+			}
+			for j := range 5 {
+				s.SendMsg(text("last %d", j))
+			}
+			s.CloseWithError(end)
+			s.CloseWithError(errors.New("a second Close"))
+			if err := s.SendMsg(text("behind")); err == nil {
+				t.Error("SendMsg after Close succeeded")
+			}
+			for j := range 5 {
+				if got, want := next(client), fmt.Sprintf("last %d", j); got != want {
+					t.Fatalf("got %q, want %q", got, want)
+				}
+			}
+			want := []string{"EOF", `true NotFound "no such key" []`, `true Unknown "other" []`, `true DeadlineExceeded "context deadline exceeded" []`}[i]
+			if got := next(client); got != want {
+				t.Errorf("got the end %s, want %s", got, want)
+			}
+			err := f.w.ended(key)
+			if f.waits && err != nil || !f.waits && err != nil && err != end {
+				t.Errorf("OnEnd got %v", err)
+			}
+			testnet.Receive(t, "the context's end", s.Context().Done())
+			f.awaitDetached(0)
+			again := make(chan error, 1)
+			s.OnEnd(func(err error) { again <- err })
+			testnet.Receive(t, "OnEnd after the end", again)
+		}
+	})
+}
+
+// TestDetachMetadata: headers and trailers that are set before Detach, and after, come in their places.
+func TestDetachMetadata(t *testing.T) {
+	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
+		streams := make(chan grpc.ServerStream, 1)
+		f.w.do = func(key string, stream grpc.ServerStream) error {
+			_ = stream.SetHeader(metadata.Pairs("early", "1"))
+			stream.SetTrailer(metadata.Pairs("tail", "1"))
+			return Detach(stream, func(s *Answer) {
+				f.w.register(key, s)
+				streams <- stream
+			})
+		}
+		client := f.open("key")
+		stream := testnet.Receive(t, "the stream", streams)
+		s := f.w.stream("key")
+		f.awaitDetached(1)
+		if err := stream.SetHeader(metadata.Pairs("late", "2")); err != nil {
+			t.Error(err)
+		}
+		s.SendMsg(text("message"))
+		if got := next(client); got != "message" {
+			t.Fatalf("got %q", got)
+		}
+		stream.SetTrailer(metadata.Pairs("tail", "2"))
+		s.Close()
+		if got := next(client); got != "EOF" {
+			t.Errorf("got %q", got)
+		}
+		header, err := client.Header()
+		if err != nil || fmt.Sprint(header["early"], header["late"], client.Trailer()["tail"]) != "[1] [2] [1 2]" {
+			t.Errorf("got the header %v, %v, and the trailer %v", header, err, client.Trailer())
+		}
+	})
 }
 
 // TestDetachEnds: a call that the client cancels, whose deadline passes, or that the program aborts.
@@ -301,6 +393,21 @@ func TestDetachEndsAtClose(t *testing.T) {
 	if err := w.ended("key"); status.Code(err) != codes.Canceled {
 		t.Errorf("OnEnd got %v, want Canceled", err)
 	}
+}
+
+// TestDetachFails: a message that can't be sent ends the call as it does in a method.
+func TestDetachFails(t *testing.T) {
+	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
+		client := f.open("key")
+		f.w.stream("key").SendMsg("no message of protobuf")
+		if got := next(client); !strings.HasPrefix(got, "true Internal") {
+			t.Errorf("got %s", got)
+		}
+		if err := f.w.ended("key"); status.Code(err) != codes.Internal {
+			t.Errorf("OnEnd got %v", err)
+		}
+		f.awaitDetached(0)
+	})
 }
 
 // TestDetachInMethod: everything happens before the method returns.
@@ -463,6 +570,86 @@ func TestDetachSlow(t *testing.T) {
 			f.awaitDetached(0)
 		}
 	})
+}
+
+// TestDetachReceives: another goroutine may receive from a call that is detached.
+func TestDetachReceives(t *testing.T) {
+	eachDetachDoor(t, func(t *testing.T, f *detachFixture) {
+		f.w.do = func(_ string, stream grpc.ServerStream) error {
+			return Detach(stream, func(s *Answer) {
+				go func() {
+					for {
+						in := new(wrapperspb.BytesValue)
+						if err := stream.RecvMsg(in); err != nil {
+							s.Close()
+							return
+						}
+						s.SendMsg(in)
+					}
+				}()
+			})
+		}
+		client, err := f.cc.NewStream(callContext(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/Watches/Chat")
+		if err == nil {
+			err = client.SendMsg(text("key"))
+		}
+		for i := 0; err == nil && i < 100; i++ {
+			err = say(client, fmt.Appendf(nil, "%d", i))
+		}
+		if err == nil {
+			err = client.CloseSend()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := next(client); got != "EOF" {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+// endLog is a stats handler that keeps the names of events.
+type endLog struct {
+	noStats
+	noted
+}
+
+func (l *endLog) HandleRPC(_ context.Context, e stats.RPCStats) {
+	text := fmt.Sprintf("%T", e)
+	if end, ok := e.(*stats.End); ok {
+		text += " " + statusText(end.Error)
+		if end.EndTime.Sub(end.BeginTime) < 20*time.Millisecond {
+			text += " too early"
+		}
+	}
+	l.add(text)
+}
+
+// TestDetachReports: stats handlers see the same events behind each door, the end when the call ends.
+func TestDetachReports(t *testing.T) {
+	for _, end := range []error{nil, status.Error(codes.NotFound, "gone")} {
+		log, first := new(endLog), []string(nil)
+		eachDoorWith(t, log, func(t *testing.T, f *detachFixture) {
+			log.take()
+			client := f.open("key")
+			s := f.w.stream("key")
+			f.awaitDetached(1)
+			s.SendMsg(text("1"))
+			next(client)
+			time.Sleep(20 * time.Millisecond) // what the events' times are compared with
+			s.CloseWithError(end)
+			next(client)
+			last := "*stats.End " + statusText(end)
+			testnet.Eventually(t, last, func() bool { return slices.Contains(log.copied(), last) })
+			events := log.take()
+			if first == nil {
+				first = events
+			}
+			if !slices.Equal(events, first) {
+				t.Errorf("got the events\n%q, want those of the first door:\n%q", events, first)
+			}
+		})
+	}
 }
 
 // TestDetachInterceptors: without the option an interceptor sees the end of the call, and with it the

@@ -105,6 +105,14 @@ func newWrapped(theirs []grpc.ServerOption, ours ...Option) wrapped {
 	return wrapped{wrapFast(srv, ours...), srv}
 }
 
+// serveWrapped serves echo until the test ends.
+func serveWrapped(t testing.TB, lis net.Listener, theirs ...grpc.ServerOption) wrapped {
+	t.Helper()
+	w := newWrapped(theirs)
+	serveOn(t, lis, w, &echo)
+	return w
+}
+
 // wrapFast wraps a server whose calls are certainly served past grpc-go's transport. It panics if that
 // is refused.
 func wrapFast(srv *grpc.Server, opts ...Option) *WrappedServer {

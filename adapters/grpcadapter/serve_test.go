@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"sync"
@@ -81,69 +80,52 @@ func TestServePerLoop(t *testing.T) {
 	}
 }
 
-// byGRPC is a grpc.Server that serves each socket, and past is one that is served past grpc-go's
-// transport. Both are stopped by their own methods.
-type byGRPC struct{ *grpc.Server }
-
-func (s byGRPC) Serve(lis net.Listener) error { return serveByGRPC(s.Server, lis) }
-
-type past struct{ *grpc.Server }
-
-func (s past) Serve(lis net.Listener) error { return servePast(s.Server, lis) }
-
-// TestServeStops: GracefulStop waits for streams of connections from all sockets, Stop ends them, and a
-// GracefulStop that waits for them; and Serve waits for both.
+// TestServeStops: GracefulStop waits for streams of connections from all sockets, Stop ends them, and
+// Serve waits for both.
 func TestServeStops(t *testing.T) {
-	kinds := map[string]func() testServer{
-		"by grpc-go": func() testServer { return byGRPC{grpc.NewServer()} },
-		"past":       func() testServer { return past{grpc.NewServer()} },
-	}
-	for _, kind := range serverKinds {
-		kinds[kind.name] = func() testServer { return kind.make(nil, nil) }
-	}
-	for name, make := range kinds {
-		for _, test := range []struct{ graceful, stop bool }{{true, false}, {false, true}, {true, true}} {
-			t.Run(fmt.Sprintf("%s, %+v", name, test), func(t *testing.T) {
+	for name, serve := range map[string]serveFunc{"grpc-go": serveByGRPC, "fast path": servePast} {
+		for _, graceful := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, graceful %t", name, graceful), func(t *testing.T) {
 				testnet.NoLeaks(t)
-				lis, srv := listenOnLoops(t, 3, testnet.TCP4), make()
+				lis := listenOnLoops(t, 3, testnet.TCP4)
+				srv := grpc.NewServer()
 				srv.RegisterService(&echo, nil)
-				served := goServe(func() error { return srv.Serve(lis) })
-				var chats [10]grpc.ClientStream
+				served := goServe(func() error { return serve(srv, lis) })
+				chats := make([]grpc.ClientStream, 10)
 				for i := range chats {
 					chats[i] = startChat(t, dialServer(t, lis))
 				}
-				if test.graceful {
+				if graceful {
 					testnet.GoBlocked(t, "GracefulStop", srv.GracefulStop)
-				}
-				for i, stream := range chats {
-					if len(served) > 0 {
-						t.Fatalf("Serve has returned while %d streams were open", len(chats)-i)
-					}
-					if err := say(stream, pattern(1000)); err != nil {
-						t.Errorf("stream %d before Stop: %v", i, err)
-					}
-					if !test.stop {
-						_ = stream.CloseSend()
-					}
-				}
-				if test.stop {
+				} else {
 					srv.Stop()
 				}
 				for i, stream := range chats {
-					if err := stream.RecvMsg(new(wrapperspb.BytesValue)); test.stop && status.Code(err) != codes.Unavailable || !test.stop && err != io.EOF {
-						t.Errorf("stream %d: got the end %v", i, err)
+					if !graceful {
+						if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
+							t.Errorf("stream %d after Stop: got %v, want Unavailable", i, err)
+						}
+						continue
+					}
+					select {
+					case err := <-served:
+						t.Fatalf("Serve returned %v while %d streams were open", err, len(chats)-i)
+					default:
+					}
+					if err := errors.Join(say(stream, pattern(1000)), stream.CloseSend()); err != nil {
+						t.Errorf("stream %d while the server stops: %v", i, err)
 					}
 				}
 				if err := testnet.Receive(t, "Serve returning", served); err != nil {
 					t.Errorf("Serve: got %v, want nil", err)
 				}
-				srv.GracefulStop() // again
 			})
 		}
 	}
 }
 
-// TestServeErrors: Serve returns the same as grpc.Server.Serve in the same case.
+// TestServeErrors: Serve returns the same as grpc.Server.Serve in the same
+// case.
 func TestServeErrors(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -113,9 +113,6 @@ func statusText(err error) string {
 	if err == nil || err == io.EOF {
 		return fmt.Sprint(err)
 	}
-	if text, _, last := strings.Cut(err.Error(), " attempts: "); last {
-		return text // grpc-go says EOF behind it, if SendMsg was first
-	}
 	st, ok := status.FromError(err)
 	return fmt.Sprintf("%v %v %q %v", ok, st.Code(), st.Message(), st.Details())
 }
@@ -206,23 +203,8 @@ func runScript(ctx context.Context, log *callLog, stream grpc.ServerStream) (siz
 	p, ok := peer.FromContext(ctx)
 	_, hasDeadline := ctx.Deadline()
 	method, _ := grpc.Method(ctx)
-	attempts := metadata.ValueFromIncomingContext(ctx, "grpc-previous-rpc-attempts")
-	log.add(ctx, "handler: peer %v, deadline %v, method %s, ctx %v, attempts before %v",
-		ok && p.Addr != nil && p.LocalAddr != nil && p.AuthInfo == nil, hasDeadline, method, ctx.Err(), attempts)
-	return runWords(ctx, log, stream, strings.Fields(strings.Join(metadata.ValueFromIncomingContext(ctx, "script"), " ")))
-}
-
-// answering is a stream that was detached.
-type answering struct {
-	grpc.ServerStream
-	answer *Answer
-}
-
-func (s answering) SendMsg(m any) error { return s.answer.SendMsg(m) }
-
-// runWords is runScript for some words.
-func runWords(ctx context.Context, log *callLog, stream grpc.ServerStream, words []string) (size int, err error) {
-	for i, word := range words {
+	log.add(ctx, "handler: peer %v, deadline %v, method %s, ctx %v", ok && p.Addr != nil && p.LocalAddr != nil && p.AuthInfo == nil, hasDeadline, method, ctx.Err())
+	for _, word := range strings.Fields(strings.Join(metadata.ValueFromIncomingContext(ctx, "script"), " ")) {
 		name, arg, _ := strings.Cut(word, ":")
 		n := 0
 		_, _ = fmt.Sscan(arg, &n)
@@ -263,19 +245,6 @@ func runWords(ctx context.Context, log *callLog, stream grpc.ServerStream, words
 			result = stream.SendMsg("no message")
 		case "size":
 			size = n
-		case "unavailable": // in so many attempts
-			before := 0
-			_, _ = fmt.Sscan(strings.Join(metadata.ValueFromIncomingContext(ctx, "grpc-previous-rpc-attempts"), ""), &before)
-			if before < n {
-				return size, status.Error(codes.Unavailable, "not yet")
-			}
-		case "detach": // the other words are another goroutine's
-			return size, Detach(stream, func(a *Answer) {
-				go func() {
-					_, err := runWords(ctx, log, answering{stream, a}, words[i+1:])
-					_ = a.CloseWithError(err)
-				}()
-			})
 		case "await-end":
 			<-ctx.Done()
 			result = ctx.Err()
@@ -420,7 +389,8 @@ func patternText(m *wrapperspb.BytesValue) string {
 	return fmt.Sprintf("%d bytes, right %v", len(m.Value), bytes.Equal(m.Value, pattern(len(m.Value))))
 }
 
-// deadlineText describes the end of a call whose deadline passes: the client's or the server's is first.
+// deadlineText describes the end of a call whose deadline passes: the client's or the server's is
+// first.
 func deadlineText(err error) string { return "end: " + status.Code(err).String() }
 
 // randomCalls makes scripts up.
@@ -467,7 +437,7 @@ func randomCall(r *rand.Rand) callScript {
 		s.metadata = append(s.metadata, "host", pick("one", "two"))
 	}
 	unary := []string{"set-header:h1", "set-header:h2", "send-header:h3", "set-trailer:t1", "set-trailer:t2", "compress:gzip",
-		"compress:identity", "compress:none", "compressors", fmt.Sprint("size:", size()), fmt.Sprint("unavailable:", 1+r.IntN(4))}
+		"compress:identity", "compress:none", "compressors", fmt.Sprint("size:", size())}
 	ends := []string{"", "", "", fmt.Sprint("fail:", r.IntN(18)), "fail-plain", "fail-wrapped", "fail-canceled", "fail-eof"}
 	words := unary
 	if kind != 0 {
@@ -483,28 +453,10 @@ func randomCall(r *rand.Rand) callScript {
 	if kind == 2 {
 		s.handler = append(s.handler, "recv")
 	}
-	if r.IntN(6) == 0 { // before anything after which clients don't try again
-		s.handler = append(s.handler, pick("unavailable:1", "unavailable:3", "unavailable:4", "unavailable:4"))
-	}
 	for range r.IntN(10) {
 		s.handler = append(s.handler, pick(words...))
 	}
 	switch {
-	case kind != 0 && r.IntN(6) == 0:
-		// The messages are sent on another goroutine: what tells whether that was done comes first, and
-		// what may fail last.
-		if r.IntN(2) == 0 {
-			s.handler = append(s.handler, "detach", pick("set-header:d1", "stream-header:d2", "stream-bad-header:d3"))
-		} else {
-			s.handler = append(s.handler, "detach")
-		}
-		for range r.IntN(8) {
-			s.handler = append(s.handler, pick("send:0", "send:1000", "recv", "set-trailer:d4", "stream-trailer:d5"))
-		}
-		s.handler = append(s.handler, pick(append(ends, "send-wrong", "send:2000", "send:20000")...))
-		for i, n := range s.sizes {
-			s.sizes[i] = min(n, 2000) // so that all are received
-		}
 	case kind == 3 && r.IntN(8) == 0:
 		s.handler, s.cancel = []string{"recv", "send:10", "await-end", "recv-on", "set-header:x", "set-trailer:y", "send:1"}, 1
 		s.sizes = []int{1}
@@ -570,15 +522,6 @@ var settingsCases = []settingsCase{
 				ChainStreamInterceptor(streamLog("s1", l), streamLog("s2", l)), ChainStreamInterceptor(streamLog("s3", l)),
 				StatsHandler(statsLog{"x", l}), StatsHandler(statsLog{"y", l}),
 			}
-		},
-	},
-	{
-		name: "interceptors that may return early",
-		go_: func(l *callLog) []grpc.ServerOption {
-			return []grpc.ServerOption{grpc.StreamInterceptor(passOn), grpc.StatsHandler(statsLog{"x", l})}
-		},
-		own: func(l *callLog) []Option {
-			return []Option{ChainStreamInterceptor(passOn), DetachInterceptors(), StatsHandler(statsLog{"x", l})}
 		},
 	},
 	{
@@ -657,25 +600,6 @@ func playCalls(t *testing.T, listen testnet.ListenFunc, srv testServer, log *cal
 	return seen
 }
 
-// text returns the lines of a call. If it is detached, they are in three parts: what comes in, what is
-// sent, and what the handler does, which are in no order among each other.
-func (l *callLog) text(id string, call callScript) string {
-	lines := slices.Clone(l.lines[id])
-	if slices.Contains(call.handler, "detach") {
-		part := func(line string) int {
-			switch {
-			case strings.Contains(line, ": *stats.In"):
-				return 0
-			case strings.Contains(line, ": *stats."):
-				return 1
-			}
-			return 2
-		}
-		slices.SortStableFunc(lines, func(a, b string) int { return part(a) - part(b) })
-	}
-	return strings.Join(lines, "\n")
-}
-
 // compareLogs compares the results of calls with the right ones.
 func compareLogs(t *testing.T, name string, calls []callScript, got, want []string, gotLog, wantLog *callLog) {
 	for i, call := range calls {
@@ -683,7 +607,7 @@ func compareLogs(t *testing.T, name string, calls []callScript, got, want []stri
 			t.Errorf("%s, call %d, %v: the client got\n%s\nwant\n%s", name, i, call, got[i], want[i])
 		}
 		id := fmt.Sprint(i)
-		if got, want := gotLog.text(id, call), wantLog.text(id, call); got != want && !call.deadline {
+		if got, want := strings.Join(gotLog.lines[id], "\n"), strings.Join(wantLog.lines[id], "\n"); got != want && !call.deadline {
 			t.Errorf("%s, call %d, %v: at the server\n%s\nwant\n%s", name, i, call, got, want)
 		}
 		if t.Failed() {

@@ -29,6 +29,33 @@ func framePeer(t testing.TB, lis net.Listener) *frames.Peer {
 	return frames.NewPeer(t, nc)
 }
 
+// TestServerPings: a client that pings too often is sent away with the text that grpc-go's clients
+// know; how often depends on the policy.
+func TestServerPings(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		options []Option
+		most    int // PINGs that are answered without a GOAWAY
+	}{
+		{"default", nil, 3},
+		{"permitted", []Option{KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true})}, 100},
+		{"only with streams", []Option{KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1})}, 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lis := serveEcho(t, test.options...)
+			p := framePeer(t, lis)
+			for range test.most {
+				p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
+			}
+			if test.most < 100 {
+				p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush()
+				p.Want("pong 0000000000000000", `goaway 0 ENHANCE_YOUR_CALM "too_many_pings"`, "end")
+			}
+		})
+	}
+}
+
 // TestServerGrace: connections that are too old, and whose calls don't end, are closed after the grace.
 func TestServerGrace(t *testing.T) {
 	testnet.NoLeaks(t)
@@ -36,6 +63,37 @@ func TestServerGrace(t *testing.T) {
 	stream := openChat(t, callContext(t), dialServer(t, lis))
 	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
 		t.Errorf("a stream that doesn't end: got %v", err)
+	}
+}
+
+// TestServerGracefulStop: calls that are open go on, new ones fail, and Stop ends the wait.
+func TestServerGracefulStop(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, aborted := range []bool{false, true} {
+		lis, err := percore.Listen("tcp", testnet.Reserve(t)) // no other program listens there afterwards
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := startOwn(t, lis)
+		stream := startChat(t, dialServer(t, lis))
+		stopped := make(chan bool)
+		go func() { srv.GracefulStop(); close(stopped) }()
+		if aborted {
+			srv.Stop()
+		} else {
+			for range 100 {
+				if err := say(stream, pattern(1000)); err != nil {
+					t.Fatalf("a call that is open during GracefulStop: %v", err)
+				}
+			}
+			_ = stream.CloseSend()
+		}
+		testnet.Receive(t, "GracefulStop", stopped)
+		srv.GracefulStop() // again
+		if nc, err := net.Dial("tcp", lis.Addr().String()); err == nil {
+			nc.Close()
+			t.Error("the listener is open after GracefulStop")
+		}
 	}
 }
 

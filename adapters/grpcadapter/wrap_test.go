@@ -205,6 +205,39 @@ func TestWrapAgain(t *testing.T) {
 	srv.Stop()
 }
 
+// TestWrapAbort: Stop ends a GracefulStop that waits for a call, whether the grpc.Server's or the
+// wrapper's methods are called.
+func TestWrapAbort(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, direct := range []bool{false, true} {
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		w := serveWrapped(t, lis)
+		stream := startChat(t, dialServer(t, lis))
+		graceful := make(chan bool)
+		gracefulStop, stop := w.GracefulStop, w.Stop
+		if direct {
+			gracefulStop, stop = w.srv.GracefulStop, w.srv.Stop
+		}
+		go func() { gracefulStop(); close(graceful) }()
+		testnet.Receive(t, "the door being closed", w.door.closed)
+		for range 10 {
+			if err := say(stream, pattern(1000)); err != nil {
+				t.Fatalf("a call that is open during GracefulStop: %v", err)
+			}
+		}
+		select {
+		case <-graceful:
+			t.Error("GracefulStop has not waited")
+		default:
+		}
+		stop()
+		testnet.Receive(t, "GracefulStop returning", graceful)
+		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
+			t.Errorf("a call after Stop: got %v", err)
+		}
+	}
+}
+
 // TestWrapStopInHandler: a handler may stop the server.
 func TestWrapStopInHandler(t *testing.T) {
 	testnet.NoLeaks(t)
