@@ -121,7 +121,7 @@ func TestNothingOutside(t *testing.T) {
 	writeFile(t, above, "secret", "top secret")
 	writeFile(t, dir, "sub/hello.txt", "hello, file")
 	if err := errors.Join(os.Symlink(secret, filepath.Join(dir, "link")), os.Symlink("..", filepath.Join(dir, "up"))); err != nil {
-		t.Skip("needs symbolic links: ", err)
+		t.Skip("no symbolic links here; set TMPDIR to a file system that has them: ", err)
 	}
 	d, err := newDemo(serveOptions{dir: dir}, slog.New(slog.DiscardHandler))
 	if err != nil {

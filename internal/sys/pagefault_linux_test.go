@@ -163,7 +163,7 @@ func wantAnswer(t *testing.T, want, name string, env ...string) {
 	}()
 	got := testnet.Receive(t, "the answer of a process with "+name, answer)
 	if reason, ok := strings.CutPrefix(got, "skip: "); ok {
-		t.Skipf("no memory to page, or no such socket: %s", reason)
+		t.Skipf("the child can't set its memory or socket up (%s): run it on a machine that allows that", reason)
 	}
 	if got != want {
 		t.Errorf("got %q, want %q", got, want)
