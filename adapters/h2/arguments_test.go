@@ -36,8 +36,10 @@ func TestArguments(t *testing.T) {
 		"HandlerFunc.Accept": {Func: h.Accept, Nils: "_"},
 
 		"Client.Attach": {Func: NewClient(ClientConfig{}).Attach, Nils: "user"},
+		"Client.Drain":  {Func: NewClient(ClientConfig{}).Drain},
 
 		"Server.Attach":   {Func: f.server.Attach, Nils: "user"},
+		"Server.Drain":    {Func: f.server.Drain},
 		"Server.Serve":    {Func: f.server.Serve},
 		"Server.Shutdown": {Func: f.server.Shutdown},
 		"Stats.Add":       {Func: new(Stats).Add},

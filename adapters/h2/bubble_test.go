@@ -38,7 +38,7 @@ func TestBubbleDrain(t *testing.T) {
 		c, p := pipePeer(t, server)
 		p.Request(1, true).Flush().Want(helloTo(1)...)
 		time.Sleep(70 * time.Second) // the PING is on its way, and the client has not read it
-		c.Drain()
+		c.GoAway()
 		p.Frame(frames.Ping, frames.Ack, 0, alivePing[:]).Request(3, true).Flush()
 		p.Want("goaway 2147483647 NO_ERROR").Want(helloTo(3)...).Want("goaway 3 NO_ERROR", "end")
 	})
@@ -53,7 +53,7 @@ func TestBubbleDrainTime(t *testing.T) {
 			c, p := pipePeer(t, server)
 			p.Request(1, true).Flush().Want(helloTo(1)...)
 			begin := time.Now()
-			c.Drain()
+			c.GoAway()
 			p.Want("goaway 2147483647 NO_ERROR")
 			if _, err := io.ReadFull(p.Conn, make([]byte, 9+8)); err != nil { // the PING
 				t.Fatal(err)
@@ -268,7 +268,7 @@ func TestBubbleEarlyAnswers(t *testing.T) {
 		if got := time.Since(begin); got != 0 || !strings.HasPrefix(line, "reset ") {
 			t.Errorf("got the frame %q after %v, want a reset at once", line, got)
 		}
-		c.Drain()
+		c.GoAway()
 		resets := 0
 		for line = p.Next(); line != "end"; line = p.Next() {
 			if strings.HasPrefix(line, "reset ") {

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"time"
@@ -101,7 +102,7 @@ func (c *ClientConfig) config() Config {
 }
 
 // A Client has connections on which this side opens the streams. Make it with NewClient. All methods
-// are safe for concurrent use, and never block.
+// are safe for concurrent use, and only Drain blocks.
 //
 //	client := h2.NewClient(h2.ClientConfig{})
 //	conn, err := client.Attach(nc, nil)
@@ -143,5 +144,6 @@ func (cl *Client) Stats() ClientStats { return sums(cl.conns.counters.Sums()).cl
 // Close closes all connections at once. Streams that are open end.
 func (cl *Client) Close() error { return cl.conns.Close() }
 
-// Drain lets all connections end: see [Conn.Drain].
-func (cl *Client) Drain() { cl.conns.Drain() }
+// Drain lets all connections end, as [Conn.GoAway] does, and waits for their streams. It returns nil
+// when no connection is left, or ctx's error when ctx is done.
+func (cl *Client) Drain(ctx context.Context) error { return cl.conns.Drain(ctx) }

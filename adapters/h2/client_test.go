@@ -367,7 +367,7 @@ func TestClientReserve(t *testing.T) {
 	if !c.Reserve() || c.Reserve() || c.Reserved() != 2 || c.Quota() != 0 {
 		t.Fatalf("%d are reserved, and there is room for %d", c.Reserved(), c.Quota())
 	}
-	if c.DrainIfIdle() {
+	if c.GoAwayIfIdle() {
 		t.Error("a connection with a reservation was drained")
 	}
 	c.Unreserve()
@@ -458,10 +458,21 @@ func TestClientDrain(t *testing.T) {
 		c := attach(f, ClientConfig{State: func(_ *Conn, s ConnState) { states <- s }})
 		s := open(t, c, Message{End: true})
 		testnet.Eventually(t, "the stream is there", func() bool { return f.server.Stats().Streams == 1 })
-		f.server.Drain()
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := f.server.Drain(over); err != context.Canceled {
+			t.Errorf("with a context that is over: got %v from Drain", err)
+		}
+		drained := make(chan error, 1)
+		go func() { drained <- f.server.Drain(t.Context()) }()
 		testnet.Eventually(t, "the client knows", func() bool { return !c.TakesStreams() })
 		if err := c.Open(t.Context(), new(Stream), post, Message{End: true}); err != ErrLeaving {
 			t.Errorf("got %v, want ErrLeaving", err)
+		}
+		select {
+		case err := <-drained:
+			t.Errorf("Drain returned %v before the stream has ended", err)
+		default:
 		}
 		close(release)
 		if got, err := io.ReadAll(s); string(got) != "Hello, World!" || err != nil {
@@ -477,6 +488,9 @@ func TestClientDrain(t *testing.T) {
 		}
 		if !left {
 			t.Errorf("got the states %v, without Leaving", got)
+		}
+		if err := testnet.Receive(t, "Drain's return", drained); err != nil {
+			t.Errorf("got %v from Drain", err)
 		}
 	})
 }

@@ -82,8 +82,8 @@ type Config struct {
 	// s.
 	BeginTimeout time.Duration
 
-	// IdleTimeout is how long a connection without streams is kept: 3 min. Then it is drained: see
-	// [Conn.Drain]. Negative: no limit.
+	// IdleTimeout is how long a connection without streams is kept: 3 min. Then it ends as with
+	// [Conn.GoAway]. Negative: no limit.
 	IdleTimeout time.Duration
 
 	// WriteTimeout is how long the client may take nothing of what is sent to it, before its streams end

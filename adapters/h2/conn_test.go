@@ -239,7 +239,7 @@ func TestResetsGoFirst(t *testing.T) {
 			[]string{`goaway 1 INTERNAL_ERROR "x"`, reset, "end"}},
 		{"breach", early, func(_ *fixture, _ *Conn, p *frames.Peer) { p.Frame(frames.Data, 0, 0, nil).Flush() },
 			[]string{"goaway 1 PROTOCOL_ERROR", reset, "end"}},
-		{"Drain", early, func(_ *fixture, c *Conn, _ *frames.Peer) { c.Drain() },
+		{"GoAway", early, func(_ *fixture, c *Conn, _ *frames.Peer) { c.GoAway() },
 			[]string{"goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR", reset, "end"}},
 		{"hook", idler{early}, func(*fixture, *Conn, *frames.Peer) {}, []string{reset, "end"}},
 	} {

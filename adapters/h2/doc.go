@@ -35,7 +35,7 @@
 //	Conn.Open                         room for another stream; then the same as Send
 //	Stream.Answer, AwaitEnd           the header of an answer, its end
 //	Server.Serve                      the end of the listener or of the server
-//	Server.Shutdown                   the streams that are open
+//	Drain, Server.Shutdown            the streams that are open
 //	all others                        nothing
 //
 // # Sending

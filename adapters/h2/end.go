@@ -15,7 +15,7 @@ type ending struct {
 	goneAway  *[2]GoAway    // of a client: the server's first, and last; nil: there was none
 	pingAfter time.Duration // in the place of Config.PingAfter; 0: it is that
 
-	drainedAt int64 // when Drain was called; 0: it wasn't, or its second step was made
+	drainedAt int64 // when drainLocked was called; 0: it wasn't, or its second step was made
 	agedAt    int64 // when it reaches its greatest age; 0: never, or it has
 	goesAt    int64 // when it is closed after that; 0: never
 	hungUpAt  int64 // since when the phase is hanging or lingering; 0: it isn't
@@ -62,22 +62,19 @@ func (k *clock) cutError() error {
 	return nil
 }
 
-// Drain lets the connection end: a GOAWAY tells the client to open no more streams on it, the open
+// GoAway lets the connection end: a GOAWAY tells the client to open no more streams on it, the open
 // streams are served, and then the connection is closed. On a client's connection, no more streams can
-// be opened.
-func (c *Conn) Drain() {
-	c.mu.Lock()
-	defer c.unlock()
-	c.drainLocked(shutDown)
-	c.flushSoonLocked()
-}
+// be opened. GoAway does not wait for that.
+func (c *Conn) GoAway() { c.goAway(false) }
 
-// DrainIfIdle drains the connection if it has no streams, not even a reserved one. It reports whether
-// it did.
-func (c *Conn) DrainIfIdle() bool {
+// GoAwayIfIdle is GoAway for a connection that has no streams, not even a reserved one. It reports
+// whether that was so.
+func (c *Conn) GoAwayIfIdle() bool { return c.goAway(true) }
+
+func (c *Conn) goAway(ifIdle bool) bool {
 	c.mu.Lock()
 	defer c.unlock()
-	if c.open > 0 || c.waiting.reservations() > 0 {
+	if ifIdle && (c.open > 0 || c.waiting.reservations() > 0) {
 		return false
 	}
 	c.drainLocked(shutDown)

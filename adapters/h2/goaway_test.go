@@ -70,7 +70,7 @@ func TestClientDrainsItself(t *testing.T) {
 		go func() { _, _ = io.Copy(io.Discard, theirs) }()
 		_, _ = theirs.Write([]byte{0, 0, 0, frames.Settings, 0, 0, 0, 0, 0})
 		s := open(t, c, Message{End: true})
-		c.Drain()
+		c.GoAway()
 		_, _ = theirs.Write([]byte{0, 0, 1, frames.Headers, frames.EndHeaders | frames.End, 0, 0, 0, 1, 0x88})
 		if a, err := s.Answer(); a.Status != 200 || err != nil {
 			t.Fatalf("got %+v and %v", a, err)

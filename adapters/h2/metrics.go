@@ -12,7 +12,7 @@ import (
 type Stats struct {
 	Conns    int // connections that are open
 	Active   int // of these, with streams
-	Draining int // of these, told to end: see Conn.Drain
+	Draining int // of these, told to end: see Conn.GoAway
 
 	Streams      int // streams that are open, or whose handlers have not returned
 	Stalled      int // of these, waiting for the client to open its windows or to read

@@ -169,7 +169,7 @@ func TestStatsOfEnds(t *testing.T) {
 		want := Stats{Opened: 1, Requests: 1, Conns: 1, Active: 1, Streams: 1}
 		f.wantStats("before", want)
 		for _, c := range f.server.conns() {
-			c.Drain()
+			c.GoAway()
 		}
 		want.Draining = 1
 		f.wantStats("of a connection that drains", want)

@@ -23,7 +23,7 @@ func (c *Conn) Quota() int {
 }
 
 // Reserve reserves a stream on a client's connection. From then on the connection is not idle: neither
-// IdleTimeout nor DrainIfIdle ends it. Reserve reports false if Quota is 0; once that has changed,
+// IdleTimeout nor GoAwayIfIdle ends it. Reserve reports false if Quota is 0; once that has changed,
 // State is called with Roomy, or with Leaving. The next Open that succeeds uses up the reservation, so
 // reserve either all streams of a connection or none. A call that doesn't open its stream must call
 // Unreserve.

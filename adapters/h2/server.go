@@ -29,8 +29,8 @@ type Server struct {
 
 	handshakes *serving.Handshakes
 
-	next atomic.Uint32 // the set of workers of the next connection
-	done chan struct{} // closed when the server is closed and has no connection any more
+	next  atomic.Uint32 // the set of workers of the next connection
+	ended atomic.Bool   // the server is closed and has no connection any more; set under mu
 
 	mu struct {
 		sync.Mutex
@@ -38,6 +38,7 @@ type Server struct {
 		first     *Conn               // of all connections
 		conns     int                 // and of those whose handshake is under way
 		limited   []*accepting.Limits // of listeners: see places
+		empty     chan struct{}       // closed when conns becomes 0; nil: no Drain waits
 		closed    bool
 	}
 }
@@ -65,7 +66,7 @@ func New(h Handler, config Config) *Server {
 
 // newServer makes a server without a handler, or the one inside a Client.
 func newServer(config Config, side side) *Server {
-	s := &Server{setup: setup{side: side, config: config.withDefaults()}, done: make(chan struct{})}
+	s := &Server{setup: setup{side: side, config: config.withDefaults()}}
 	s.forget = s.remove
 	s.limits = s.config.core()
 	register, look := servers, item.look
@@ -279,6 +280,10 @@ func (s *Server) leave() {
 		}
 	}
 	s.endIfDoneLocked()
+	if s.mu.conns == 0 && s.mu.empty != nil {
+		close(s.mu.empty)
+		s.mu.empty = nil
+	}
 	s.mu.Unlock()
 	s.tellUnused()
 }
@@ -300,7 +305,7 @@ func (s *Server) tellUnused() {
 
 // endIfDoneLocked ends the workers when no connection is left.
 func (s *Server) endIfDoneLocked() {
-	if !s.mu.closed || s.mu.conns > 0 || s.hasEnded() {
+	if !s.mu.closed || s.mu.conns > 0 || s.ended.Swap(true) {
 		return
 	}
 	limited := s.mu.limited
@@ -312,7 +317,6 @@ func (s *Server) endIfDoneLocked() {
 	for i := range s.workers {
 		s.workers[i].Close()
 	}
-	close(s.done)
 }
 
 // conns returns all connections.
@@ -336,26 +340,16 @@ func (s *Server) joinLimits(c *Conn) {
 		return
 	}
 	s.mu.Lock()
-	joins := !s.hasEnded() && !slices.Contains(s.mu.limited, limits)
+	joins := !s.ended.Load() && !slices.Contains(s.mu.limited, limits)
 	if joins {
 		s.mu.limited = append(s.mu.limited, limits)
 	}
 	s.mu.Unlock()
 	if joins {
 		limits.AddIdler(places{s}) // without mu, which Accept takes under a lock of its own
-		if s.hasEnded() {
+		if s.ended.Load() {
 			limits.RemoveIdler(places{s}) // endIfDoneLocked's may have come before
 		}
-	}
-}
-
-// hasEnded reports whether done is closed.
-func (s *Server) hasEnded() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -411,35 +405,54 @@ func (s *Server) close() {
 	s.handshakes.Close()
 }
 
-// Drain drains all connections that the server has: see [Conn.Drain]. It does not wait, and the
+// GoAway lets all connections that the server has end, as [Conn.GoAway] does. It does not wait, and the
 // server goes on with later ones.
-func (s *Server) Drain() {
+func (s *Server) GoAway() {
 	for _, c := range s.conns() {
-		c.Drain()
+		c.GoAway()
 	}
 }
 
-// DrainIdle drains the connections that have no stream: see [Conn.Drain]. It does not wait.
-func (s *Server) DrainIdle() {
+// GoAwayIdle is GoAway for the connections that have no stream.
+func (s *Server) GoAwayIdle() {
 	for _, c := range s.conns() {
-		c.DrainIfIdle()
+		c.GoAwayIfIdle()
 	}
 }
 
-// Shutdown closes the listeners and drains all connections: see [Conn.Drain]. It returns nil when the
-// last connection has ended, or ctx's error when ctx is done. A handler must not wait for it.
+// Drain is GoAway, and waits for the streams: it returns nil when no connection is left, or ctx's error
+// when ctx is done. The server takes connections as before, and serves later ones without telling them
+// anything. A handler must not wait for Drain.
+func (s *Server) Drain(ctx context.Context) error {
+	if ctx == nil {
+		return errNil("Drain", "context.Context")
+	}
+	s.GoAway()
+	s.mu.Lock()
+	if s.mu.conns == 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	if s.mu.empty == nil {
+		s.mu.empty = make(chan struct{})
+	}
+	empty := s.mu.empty
+	s.mu.Unlock()
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Shutdown closes the listeners, and then does what [Server.Drain] does. A handler must not wait for it.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNil("Shutdown", "context.Context")
 	}
 	s.close()
-	s.Drain()
-	select {
-	case <-s.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return s.Drain(ctx)
 }
 
 // Close closes the listeners and all connections at once. It does not wait for handlers.

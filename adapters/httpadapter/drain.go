@@ -47,7 +47,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Unlock()
 	for _, call := range calls {
 		if call.streams != nil {
-			call.streams.Drain()
+			call.streams.GoAway()
 		}
 	}
 	for pause := drainPauseMin; s.left() > 0; pause = min(2*pause, drainPauseMax) {

@@ -65,7 +65,7 @@ func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns [
 	s.drains.Call()
 	for _, call := range h.calls() {
 		if call.streams != nil {
-			call.streams.Drain()
+			call.streams.GoAway()
 		}
 	}
 	return h.run()

@@ -119,7 +119,7 @@ func (h http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	case state == http.StateClosed:
 		call.release()
 	case state == http.StateActive && call.isDraining():
-		c.Drain()
+		c.GoAway()
 	}
 }
 
@@ -164,7 +164,7 @@ func (call *serveCall) serveHTTP2(c *h1.Conn, unread []byte) {
 		c.ReportSafely(http.StateClosed)
 		call.release()
 	case call.isDraining(): // set before the others were drained
-		time.AfterFunc(firstStreamTime, func() { hc.Drain() })
+		time.AfterFunc(firstStreamTime, func() { hc.GoAway() })
 	}
 }
 
@@ -199,6 +199,6 @@ func (call *serveCall) closeHTTP2() {
 // drainIdleHTTP2 is drainHTTP2 for connections without streams, while keep-alives are off.
 func (call *serveCall) drainIdleHTTP2() {
 	if call.streams != nil {
-		call.streams.DrainIdle()
+		call.streams.GoAwayIdle()
 	}
 }

@@ -224,7 +224,7 @@ func (cc *clientConn) end() {
 }
 
 // Close implements [channel.Conn].
-func (cc *clientConn) Close() { cc.hc.Drain() }
+func (cc *clientConn) Close() { cc.hc.GoAway() }
 
 // Abort implements [channel.Conn]. It sends the same text as grpc-go's client.
 func (cc *clientConn) Abort() {

@@ -153,7 +153,7 @@ func (s *Server) Ping(hc *h2.Conn, answered bool) { hc.User().(*conn).ping(hc, a
 // functions of Config.Drains.
 func (s *Server) Drain() {
 	s.config.Drains.Call()
-	s.http.Drain()
+	s.http.GoAway()
 }
 
 // OnDrain adds a function to Config.Drains.

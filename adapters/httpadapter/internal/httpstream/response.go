@@ -362,7 +362,7 @@ func (w *response) completeHeader(p []byte, last bool) []h2.Field {
 		w.declareTrailers(w.trailers.values)
 	}
 	if w.ends {
-		w.x.stream.Conn().Drain()
+		w.x.stream.Conn().GoAway()
 	}
 	allowed := semantics.BodyAllowed(int(w.status))
 	if !w.hasType && !w.hasCoding && allowed && len(p) > 0 {

@@ -77,7 +77,7 @@ func (h *Handler) ConnState(c *h2.Conn, s h2.ConnState) {
 	case h2.Idle:
 		h.Host.ConnState(c, http.StateIdle)
 		if !h.Host.KeepAlives() {
-			c.Drain()
+			c.GoAway()
 		}
 	case h2.Closed:
 		h.Host.ConnState(c, http.StateClosed)

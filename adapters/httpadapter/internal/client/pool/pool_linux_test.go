@@ -197,11 +197,11 @@ func checkKept(t *testing.T, c *Conn) {
 // full is what calls share of a connection that has no room.
 type full struct{}
 
-func (full) Reserve() bool     { return false }
-func (full) Unreserve()        {}
-func (full) Quota() int        { return 0 }
-func (full) Drain()            {}
-func (full) DrainIfIdle() bool { return false }
+func (full) Reserve() bool      { return false }
+func (full) Unreserve()         {}
+func (full) Quota() int         { return 0 }
+func (full) GoAway()            {}
+func (full) GoAwayIfIdle() bool { return false }
 
 // TestDialsArePaced: calls to a server whose connections are shared don't dial each.
 func TestDialsArePaced(t *testing.T) {

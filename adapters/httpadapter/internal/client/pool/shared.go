@@ -29,10 +29,10 @@ type Streams interface {
 	// Quota returns how many more streams could be reserved.
 	Quota() int
 
-	// Drain ends the connection when its streams have ended. DrainIfIdle ends it if no streams are open
+	// GoAway ends the connection when its streams have ended. GoAwayIfIdle ends it if no streams are open
 	// or reserved, and reports whether that was so.
-	Drain()
-	DrainIfIdle() bool
+	GoAway()
+	GoAwayIfIdle() bool
 }
 
 // SetIdle records whether the connection is without streams.
@@ -66,7 +66,7 @@ func (c *Conn) Retire() {
 	if !c.Host.pool.Base.DisableKeepAlives {
 		c.Host.unshare(c)
 	}
-	c.Streams.Drain()
+	c.Streams.GoAway()
 }
 
 // unshare removes a connection from the list, and frees its place.
@@ -165,7 +165,7 @@ func (h *Host) closeIdleShared() {
 	all := slices.Clone(h.shared)
 	h.mu.Unlock()
 	for _, c := range all {
-		if c.Streams.DrainIfIdle() {
+		if c.Streams.GoAwayIfIdle() {
 			h.unshare(c)
 		}
 	}
