@@ -98,7 +98,7 @@ func (c *Conn) Quota() int {
 	if !c.TakesStreams() {
 		return 0
 	}
-	return max(0, int(c.peerStreams-c.streams.n))
+	return max(0, int(c.peerStreams)-c.Streams())
 }
 
 // The names of a request's pseudo-header fields.
@@ -138,7 +138,7 @@ func (c *Conn) Begin(st *Stream, r *Request, fields []hpack.Field, end bool) err
 // EndUnserved ends the streams behind the last one that the server serves, as its GOAWAY says: they may
 // be tried again elsewhere. It calls visit for each, which has ended then.
 func (c *Conn) EndUnserved(last uint32, visit func(*Stream)) {
-	c.streams.each(func(st *Stream) {
+	c.Each(func(st *Stream) {
 		if st.id > last {
 			c.enter(st, closed)
 			visit(st)

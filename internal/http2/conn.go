@@ -191,7 +191,7 @@ func (c *Conn) Move(st, to *Stream) {
 	*to = *st
 	to.User = user
 	if !st.Ended() {
-		c.streams.replace(st, to)
+		c.streams.open[c.streams.find(st.id)] = to
 	}
 	if st.sender != nil {
 		st.sender.stream = to
@@ -204,7 +204,7 @@ func (c *Conn) Move(st, to *Stream) {
 var ErrEnded = errors.New("http2: the stream has ended")
 
 // Streams returns how many streams are open.
-func (c *Conn) Streams() int { return int(c.streams.n) }
+func (c *Conn) Streams() int { return len(c.streams.open) }
 
 // Answered returns how many of these are answered, though the request goes on. A server that is done
 // with one resets it next, but grpc-go's client doesn't count it any more from the answer's end on,
@@ -235,8 +235,8 @@ func (c *Conn) PeerHeaderListBytes() uint32 { return c.peerList.Load() }
 func (c *Conn) Rest() {
 	c.writer.enc.Drop()
 	c.reader.dec.Trim()
-	if c.streams.n == 0 {
-		c.streams.buckets = nil
+	if len(c.streams.open) == 0 {
+		c.streams.open = nil
 	}
 	c.schedule = c.schedule.rest()
 }

@@ -1,6 +1,6 @@
 package http2
 
-import "math/rand/v2"
+import "slices"
 
 // A Stream is a request and its answer. A caller embeds it in its own type, and passes it to
 // Conn.Open or, on a client's side, Conn.Begin. All of it belongs to the Conn.
@@ -8,7 +8,6 @@ type Stream struct {
 	// User belongs to the caller, which sets it before that.
 	User any
 
-	next     *Stream // in its bucket
 	sender   *sender // nil: none
 	delta    int64   // of the send window from the peer's initial window
 	left     int64   // bytes of the body that have not come, by content-length; -1 if there is none
@@ -33,85 +32,55 @@ func (st *Stream) ReadEnded() bool { return st.state >= halfClosedRemote }
 // WriteEnded reports whether nothing more can be sent to the peer.
 func (st *Stream) WriteEnded() bool { return st.state == halfClosedLocal || st.state >= closed }
 
-// A streamTable finds streams by their identifiers. It is empty while there are no streams.
-//
-// It knows the state of streams that it doesn't have, too.
+// A streamTable has the open streams. It knows the state of the others, too.
 type streamTable struct {
-	buckets   []*Stream // their number is a power of two
-	n         int32
+	open      []*Stream     // in the order of their identifiers, in which they are opened
 	lastID    uint32        // of the streams that the client has opened
 	cancelled *cancelledSet // streams that we have reset; nil: none
 }
 
-const bucketsMin = 8
+// streamsRoom is the room that a table begins with.
+const streamsRoom = 8
 
-// tableSeeds are odd. They keep a peer from choosing identifiers that share a bucket.
-var tableSeeds = [2]uint64{rand.Uint64() | 1, rand.Uint64() | 1}
-
-// bucket returns where a stream is. The second product spreads identifiers with equal distances, which
-// the first may have brought together.
-func (t *streamTable) bucket(id uint32) **Stream {
-	h := uint64(id) * tableSeeds[0]
-	h = (h ^ h>>32) * tableSeeds[1]
-	return &t.buckets[h>>32&uint64(len(t.buckets)-1)]
+// find returns where the stream with an identifier is, or would be.
+func (t *streamTable) find(id uint32) int {
+	from, end := 0, len(t.open)
+	for from < end {
+		if middle := (from + end) / 2; t.open[middle].id < id {
+			from = middle + 1
+		} else {
+			end = middle
+		}
+	}
+	return from
 }
 
 func (t *streamTable) get(id uint32) *Stream {
-	if t.n == 0 {
-		return nil
+	if at := t.find(id); at < len(t.open) && t.open[at].id == id {
+		return t.open[at]
 	}
-	st := *t.bucket(id)
-	for st != nil && st.id != id {
-		st = st.next
-	}
-	return st
+	return nil
 }
 
+// add adds a stream, whose identifier is the highest.
 func (t *streamTable) add(st *Stream) {
-	if int(t.n) >= len(t.buckets) {
-		t.grow()
+	if t.open == nil {
+		t.open = make([]*Stream, 0, streamsRoom)
 	}
-	b := t.bucket(st.id)
-	st.next, *b = *b, st
-	t.n++
-}
-
-func (t *streamTable) grow() {
-	old := *t
-	t.buckets = make([]*Stream, max(bucketsMin, 2*len(old.buckets)))
-	old.each(func(st *Stream) {
-		b := t.bucket(st.id)
-		st.next, *b = *b, st
-	})
-}
-
-// link returns what refers to a stream in its bucket.
-func (t *streamTable) link(st *Stream) **Stream {
-	b := t.bucket(st.id)
-	for *b != st {
-		b = &(*b).next
-	}
-	return b
+	t.open = append(t.open, st)
 }
 
 func (t *streamTable) remove(st *Stream) {
-	*t.link(st), st.next = st.next, nil
-	t.n--
+	at, last := t.find(st.id), len(t.open)-1
+	copy(t.open[at:], t.open[at+1:])
+	t.open[last] = nil
+	t.open = t.open[:last]
 }
 
-// replace puts to in the place of st.
-func (t *streamTable) replace(st, to *Stream) {
-	*t.link(st), to.next, st.next = to, st.next, nil
-}
-
-// each calls visit for each stream. visit may remove the stream.
+// each calls visit for each stream, the latest first. visit may remove the stream.
 func (t *streamTable) each(visit func(*Stream)) {
-	for _, st := range t.buckets {
-		for st != nil {
-			next := st.next
-			visit(st)
-			st = next
-		}
+	for _, st := range slices.Backward(t.open) {
+		visit(st)
 	}
 }
 
@@ -182,7 +151,7 @@ func (c *Conn) enter(st *Stream, next state) {
 	if st.unread = 0; n > 0 {
 		c.refund(int(n))
 	}
-	if c.streams.n == 0 {
+	if len(c.streams.open) == 0 {
 		c.send.deltaMost = 0
 	}
 	if next == cancelled {
