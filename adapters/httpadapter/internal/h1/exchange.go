@@ -109,7 +109,7 @@ func (x *exchange) init(behind []byte, looks bool) {
 		continues, _ = http1.ExpectsContinue(req)
 		x.InitOdd(stream.answerOut(x), req, continues)
 	} else {
-		x.Init(stream.answerOut(x), req, nil)
+		x.Init(stream.answerOut(x), req)
 	}
 	if x.body == nil {
 		x.rest, x.watching = behind, true
@@ -285,7 +285,6 @@ func (x *exchange) CloseNotify() <-chan bool {
 
 // Hijack implements http.Hijacker.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	x.StopContinue()
 	x.Response.EndHeader() // it reads the rest of the body
 	read, err := x.seize()
 	if err != nil {

@@ -21,10 +21,9 @@ type Answer struct {
 	// the stream ends the body.
 	Close bool
 
-	head      Head
-	statusEnd int // where the first line ends
-	hasClose  bool
-	chunked   bool
+	head      Head // its fields
+	statusEnd int  // where the first line ends
+	hasClose  bool // the server said so
 }
 
 // Framing says how the body of an answer ends.
@@ -44,9 +43,9 @@ const answerStart = "HTTP/1.1 "
 // is valid only if Scan returns Plain.
 //
 // Scan takes a header of HTTP/1.1 with lines that end in CRLF, a final status, at most one
-// Content-Length or Transfer-Encoding, of which "chunked" is the only one it takes, and at most one
-// Connection, with keep-alive or close. An answer that is taken equals, field by field, the
-// http.Response that [http.ReadResponse] returns for the same bytes.
+// Content-Length or Transfer-Encoding, and otherwise the fields that [Head.Scan] takes, without Host. An
+// answer that is taken equals, field by field, the http.Response that [http.ReadResponse] returns for
+// the same bytes.
 func (a *Answer) Scan(p []byte, isHead bool) Verdict {
 	end := bytes.IndexByte(p, '\n')
 	switch {
@@ -69,66 +68,22 @@ func (a *Answer) Scan(p []byte, isHead bool) Verdict {
 	}
 	h := &a.head
 	h.clear()
-	a.hasClose, a.chunked = false, false
-	connections := 0
-	for pos := end + 1; ; pos += end + 1 {
-		end = bytes.IndexByte(p[pos:], '\n')
-		switch {
-		case end < 0:
-			return Incomplete
-		case end == 0 || p[pos+end-1] != '\r':
-			return LineEnd
-		case end == 1:
-			a.Bytes = pos + 2
-			return a.frame(isHead)
-		}
-		f, v := h.takeField(p, pos, pos+end-1)
-		if v == Plain {
-			v = a.heed(p[f.name:f.nameEnd], p[f.value:f.valueEnd], &connections)
-		}
-		if v != Plain {
-			return v
-		}
+	if v := h.scanFields(p, end+1); v != Plain {
+		return v
 	}
-}
-
-// heed handles the fields that decide where the answer ends, or that net/http changes.
-func (a *Answer) heed(name, value []byte, connections *int) Verdict {
-	switch len(name) {
-	case len("Pragma"):
-		a.head.pragma = a.head.pragma || equalFold(name, "pragma")
-	case len("Trailer"):
-		if equalFold(name, "trailer") {
-			return Coding
-		}
-	case len("Connection"):
-		if equalFold(name, "connection") {
-			if *connections++; *connections > 1 {
-				return Option
-			}
-			return a.head.heedConnection(value)
-		}
-	case len("Content-Length"):
-		if equalFold(name, "content-length") {
-			return a.head.heedLength(value)
-		}
-	case len("Transfer-Encoding"):
-		if equalFold(name, "transfer-encoding") {
-			if a.chunked || !equalFold(value, "chunked") {
-				return Coding
-			}
-			a.chunked = true
-		}
-	}
-	return Plain
+	a.Bytes = h.Bytes
+	return a.frame(isHead)
 }
 
 // frame decides how the body ends (RFC 9112, section 6.3).
 func (a *Answer) frame(isHead bool) Verdict {
 	h := &a.head
-	noBody := isHead || a.Status == http.StatusNoContent || a.Status == http.StatusNotModified
-	if a.chunked && (h.hasLength || noBody) {
+	noBody, chunked := isHead || a.Status == http.StatusNoContent || a.Status == http.StatusNotModified, h.coding >= 0
+	switch {
+	case chunked && (h.hasLength || noBody):
 		return Coding
+	case h.host >= 0: // which Head leaves out
+		return Host
 	}
 	a.hasClose, a.Close = h.Close, h.Close
 	a.ContentLength = -1
@@ -136,16 +91,14 @@ func (a *Answer) frame(isHead bool) Verdict {
 		a.ContentLength = h.ContentLength
 	}
 	switch {
-	case noBody:
-		a.Body = Empty
-	case a.chunked:
+	case chunked:
 		a.Body = Chunked
-	case !h.hasLength:
-		a.Body, a.Close = UntilEnd, true
-	case h.ContentLength == 0:
+	case noBody || a.ContentLength == 0:
 		a.Body = Empty
-	default:
+	case h.hasLength:
 		a.Body = Counted
+	default:
+		a.Body, a.Close = UntilEnd, true
 	}
 	return Plain
 }
@@ -165,8 +118,7 @@ func (a *Answer) Response(p []byte, req *http.Request, r *http.Response) {
 	if a.hasClose {
 		delete(r.Header, "Connection")
 	}
-	if a.chunked {
-		delete(r.Header, "Transfer-Encoding")
+	if a.Body == Chunked {
 		r.TransferEncoding = []string{"chunked"}
 	}
 	r.ContentLength = a.ContentLength

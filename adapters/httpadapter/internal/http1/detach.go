@@ -23,7 +23,7 @@ func (w *Response) Detach(conn Conn) *Response {
 		d.header = maps.Clone(w.header) // middleware may look at its own when the handler has returned
 	}
 	w.phase = detached
-	w.body, w.out, w.pooled = nil, nil, false
+	w.body, w.out = nil, nil
 	return d
 }
 

@@ -110,7 +110,18 @@ func (h *Head) clear() {
 func (h *Head) scan(p []byte) Verdict {
 	h.clear()
 	pos, v := h.scanRequestLine(p)
-	for v == Plain {
+	if v == Plain {
+		v = h.scanFields(p, pos)
+	}
+	if v != Plain {
+		return v
+	}
+	return h.end()
+}
+
+// scanFields takes the lines from pos on, up to the empty one.
+func (h *Head) scanFields(p []byte, pos int) Verdict {
+	for {
 		end := bytes.IndexByte(p[pos:], '\n')
 		switch {
 		case end < 0:
@@ -119,12 +130,13 @@ func (h *Head) scan(p []byte) Verdict {
 			return LineEnd
 		case end == 1:
 			h.Bytes = pos + 2
-			return h.end()
+			return Plain
 		}
-		v = h.scanField(p, pos, pos+end-1)
+		if v := h.scanField(p, pos, pos+end-1); v != Plain {
+			return v
+		}
 		pos += end + 1
 	}
-	return v
 }
 
 // end is for a header that is whole.
@@ -225,15 +237,6 @@ func isOddMethod(m []byte) bool { return string(m) == "CONNECT" || string(m) == 
 
 // scanField takes the line from start to end, without its CRLF.
 func (h *Head) scanField(p []byte, start, end int) Verdict {
-	f, v := h.takeField(p, start, end)
-	if v != Plain {
-		return v
-	}
-	return h.heed(p[f.name:f.nameEnd], p[f.value:f.valueEnd])
-}
-
-// takeField notes the field in the line from start to end, whatever it means.
-func (h *Head) takeField(p []byte, start, end int) (*field, Verdict) {
 	i, at, changed := start, wordStart, byte(0)
 	for ; i < end; i++ {
 		c := p[i]
@@ -248,10 +251,10 @@ func (h *Head) takeField(p []byte, start, end int) (*field, Verdict) {
 		}
 	}
 	if i == start || i == end || p[i] != ':' {
-		return nil, FieldName
+		return FieldName
 	}
 	if h.Fields == fieldsMax {
-		return nil, Fields
+		return Fields
 	}
 	if changed != 0 {
 		h.odd |= 1 << h.Fields
@@ -267,10 +270,10 @@ func (h *Head) takeField(p []byte, start, end int) (*field, Verdict) {
 	}
 	f.value, f.valueEnd = uint32(i), uint32(end)
 	if !isValue(p[i:end]) {
-		return nil, FieldByte
+		return FieldByte
 	}
 	h.Fields++
-	return f, Plain
+	return h.heed(p[f.name:f.nameEnd], p[i:end])
 }
 
 // isValue reports whether a field's value has only visible bytes, spaces, tabs, and bytes from 0x80

@@ -39,10 +39,10 @@ func (w *Response) releaseBody() {
 	}
 }
 
-// takeOut returns out, with memory from the pool if its owner supplied none.
+// takeOut returns out, with memory for more of it.
 func (w *Response) takeOut() []byte {
 	if cap(w.out) == 0 {
-		w.out, w.pooled = outs.Get().(*[outBytesCap]byte)[:0], true
+		w.out = outs.Get().(*[outBytesCap]byte)[:0]
 	}
 	return w.out
 }
@@ -52,9 +52,9 @@ func (w *Response) releaseIdle() {
 	if len(w.body) == 0 {
 		w.releaseBody()
 	}
-	if w.pooled && len(w.out) == 0 {
+	if len(w.out) == 0 {
 		ReleaseOut(w.out)
-		w.out, w.pooled = nil, false
+		w.out = nil
 	}
 }
 

@@ -85,7 +85,7 @@ type Response struct {
 // answer is what another Response needs to go on: see Detach.
 type answer struct {
 	body []byte // the beginning of the body, or of the next chunk; memory of bodies
-	out  []byte // bytes for the connection
+	out  []byte // bytes for the connection; memory of outs
 	err  error  // why the connection failed
 	lost error  // err, once it lost part of the body: Write fails from then on, as with net/http
 
@@ -103,7 +103,6 @@ type answer struct {
 	wrote      bool
 	sent       bool
 	chunking   bool
-	pooled     bool // out is memory of outs
 	noted      bool // the handler's header says Connection: close because the body was too large
 	is10       bool // the request is HTTP/1.0, whose answers have no chunks
 	keeps10    bool // and asks to keep the connection
@@ -129,21 +128,9 @@ const outBytesMax = 4096
 // makes the memory grow: a size of 16 digits, the end of the body, three line breaks.
 const outBytesCap = outBytesMax + 32
 
-// NewResponse returns the answer to r on conn.
-//
-// out may contain bytes of earlier answers, which are sent before this one, and has spare capacity
-// that the answer uses. It belongs to the Response until [Response.Out] returns it, and its bytes
-// wait as long as the handler does. If out is nil, the Response takes memory from a pool when it
-// needs it; see [ReleaseOut].
-func NewResponse(conn Conn, r *http.Request, out []byte) *Response {
-	w := new(Response)
-	w.Init(conn, r, out)
-	return w
-}
-
-// Init is like [NewResponse], for a new Response that is part of another allocation.
-func (w *Response) Init(conn Conn, r *http.Request, out []byte) {
-	w.conn, w.out, w.length = conn, out, -1
+// Init makes w, which must be new, the answer to r on conn.
+func (w *Response) Init(conn Conn, r *http.Request) {
+	w.conn, w.length = conn, -1
 	// The handler may change r, so read everything needed from it here.
 	w.isHead, w.hasBody, w.closes = r.Method == http.MethodHead, r.ContentLength != 0, r.Close
 }
@@ -151,7 +138,7 @@ func (w *Response) Init(conn Conn, r *http.Request, out []byte) {
 // InitOdd is like Init, for a request that may be HTTP/1.0, or have more in Connection than [Head.Scan]
 // takes. expects says that its client waits for "100 Continue".
 func (w *Response) InitOdd(conn Conn, r *http.Request, expects bool) {
-	w.Init(conn, r, nil)
+	w.Init(conn, r)
 	options := semantics.First(r.Header, "Connection")
 	w.is10, w.isConnect = !r.ProtoAtLeast(1, 1), r.Method == http.MethodConnect
 	w.closes = !w.is10 && (r.Close || HasToken(options, "close")) // (*Request).wantsClose; HTTP/1.0 asks for the opposite
@@ -193,15 +180,7 @@ func (w *Response) deny() {
 	w.awaits100 = false
 }
 
-// StopContinue makes Continue send nothing: the handler is about to hijack the connection.
-func (w *Response) StopContinue() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.awaits100 = false
-}
-
-// Header returns the handler's header. Changes after WriteHeader have no effect, except to
-// trailers.
+// Header returns the handler's header. Changes after WriteHeader have no effect, except to trailers.
 func (w *Response) Header() http.Header {
 	if w.header == nil {
 		w.header = make(http.Header)
@@ -214,10 +193,9 @@ func (w *Response) Header() http.Header {
 	return w.header
 }
 
-// SetTooLarge says whether the request's body is known to be larger than the handler may read. If
-// it is too large when the header is sent, the answer does not wait for the rest of the body, and
-// says that the connection will be closed. Unlike the other methods, it may be called from any
-// goroutine.
+// SetTooLarge says whether the request's body is known to be larger than the handler may read. If it is
+// too large when the header is sent, the answer does not wait for the rest of the body, and says that
+// the connection will be closed. Unlike the other methods, it may be called from any goroutine.
 func (w *Response) SetTooLarge(tooLarge bool) {
 	if w.TooLarge() != tooLarge {
 		w.tooLarge.Store(tooLarge)
@@ -290,8 +268,7 @@ func (w *Response) writeHeader(status int) {
 	}
 }
 
-// takeHeader appends the lines of the header and remembers everything that later decisions need
-// from it.
+// takeHeader appends the lines of the header and remembers everything that later decisions need from it.
 func (w *Response) takeHeader() {
 	w.out = w.snapshot.take(w.out, w.header)
 	v := semantics.First(w.header, "Content-Length")
@@ -497,10 +474,11 @@ func (w *Response) EnableFullDuplex() {
 }
 
 // EndHeader completes a header once WriteHeader has fixed it, as net/http does before a handler
-// hijacks the connection. That also ends the request's body.
+// hijacks the connection. That also ends the request's body. Continue sends nothing any more.
 func (w *Response) EndHeader() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.awaits100 = false
 	if w.phase == handling && w.wrote {
 		w.sendHeader(nil)
 	}
@@ -521,9 +499,9 @@ func (w *Response) End() {
 	w.releaseIdle()
 }
 
-// Finish ends the answer after the handler has returned. The last bytes may be in Out afterwards,
-// so that several answers can be sent together. reusable reports whether the connection can serve
-// another request. The owner must remove the files of the request's MultipartForm.
+// Finish ends the answer after the handler has returned. The last bytes are in Out afterwards. reusable
+// reports whether the connection can serve another request. The owner must remove the files of the
+// request's MultipartForm.
 func (w *Response) Finish() (reusable bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -566,12 +544,12 @@ func (w *Response) Abort() {
 
 // Out returns the bytes to send after Finish or Abort, and forgets them. There are no bytes once
 // the connection has failed: the end of the answer would hide that a part is missing. The caller
-// owns them. Once they are sent, it may pass their memory to [ReleaseOut] or to the next Response.
+// owns them. Once they are sent, it may pass their memory to [ReleaseOut].
 func (w *Response) Out() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := w.out
-	w.out, w.pooled = nil, false
+	w.out = nil
 	if w.err != nil {
 		out = out[:0]
 	}
@@ -644,8 +622,7 @@ func (w *Response) flushOut() {
 	}
 }
 
-// send sends p, unless the connection has failed, and returns how many bytes the connection has
-// taken.
+// send sends p, unless the connection has failed, and returns how many bytes the connection has taken.
 func (w *Response) send(p []byte) (n int) {
 	if w.err == nil {
 		n, w.err = w.conn.Write(p)
@@ -810,8 +787,7 @@ func caller() (fn, file string, line int) {
 	}
 }
 
-// isInside reports whether a function belongs to net/http or Response, or is a method of the
-// adapter.
+// isInside reports whether a function belongs to net/http or Response, or is a method of the adapter.
 func isInside(fn string) bool {
 	return strings.HasPrefix(fn, "net/http.") || strings.HasPrefix(fn, thisPackage+".(*Response)") || strings.HasPrefix(fn, adapter+".(")
 }

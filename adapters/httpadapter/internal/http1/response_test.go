@@ -60,6 +60,13 @@ func (c *wire) Fail() {}
 
 func (c *wire) Logf(format string, args ...any) { fmt.Fprintf(&c.log, format+"\n", args...) }
 
+// newResponse returns the answer to r on conn.
+func newResponse(conn Conn, r *http.Request) *Response {
+	w := new(Response)
+	w.Init(conn, r)
+	return w
+}
+
 // A narrowWire is a wire that does not implement io.ReaderFrom, like a *tls.Conn.
 type narrowWire struct{ Conn }
 
@@ -297,7 +304,6 @@ func here(t testing.TB, input []byte, handler http.Handler, with setting, notes 
 	if with.narrow {
 		conn = narrowWire{c}
 	}
-	var out []byte
 	for len(input) > 0 {
 		var h Head
 		if v := h.Scan(input, 4<<10); v != Plain {
@@ -311,25 +317,19 @@ func here(t testing.TB, input []byte, handler http.Handler, with setting, notes 
 		if h.ContentLength > 0 {
 			r.Body = c.body
 		}
-		w := NewResponse(conn, r, out)
+		w := newResponse(conn, r)
 		handler.ServeHTTP(controlled{w}, r)
 		reusable := w.Finish()
 		if w.body != nil {
 			t.Error("Finish: the body's memory is still held")
 		}
-		out = w.Out()
-		if with.narrow && len(out) > 0 {
+		if out := w.Out(); len(out) > 0 {
 			_, _ = c.Write(out)
 			ReleaseOut(out)
-			out = nil
 		}
 		if !reusable || with.off {
 			break
 		}
-	}
-	if len(out) > 0 {
-		_, _ = c.Write(out)
-		ReleaseOut(out)
 	}
 	if !with.narrow {
 		c.writes = nil
@@ -536,7 +536,7 @@ func TestReadFromWithLength(t *testing.T) {
 		}
 		c := new(wire)
 		req, _ := http.NewRequest("GET", "/", nil)
-		w := NewResponse(c, req, nil)
+		w := newResponse(c, req)
 		w.Header().Set("Content-Length", fmt.Sprint(test.length))
 		n, err := w.ReadFrom(r)
 		reused := w.Finish()
@@ -556,7 +556,7 @@ func TestReadFromWithLength(t *testing.T) {
 func TestFullDuplex(t *testing.T) {
 	c := &wire{body: &body{r: bytes.NewReader([]byte("abc")), left: 3}}
 	r, _ := http.NewRequest("POST", "/", strings.NewReader("abc"))
-	w := NewResponse(c, r, nil)
+	w := newResponse(c, r)
 	w.EnableFullDuplex()
 	w.Flush()
 	if c.body.closed {
@@ -568,7 +568,7 @@ func TestFullDuplex(t *testing.T) {
 func TestAfterFinish(t *testing.T) {
 	c := new(wire)
 	r, _ := http.NewRequest("GET", "/", nil)
-	w := NewResponse(c, r, nil)
+	w := newResponse(c, r)
 	_, _ = w.Write([]byte("answer"))
 	w.Finish()
 	_, _ = c.Write(w.Out())
@@ -595,7 +595,7 @@ func TestWaitingHoldsNothing(t *testing.T) {
 		t.Errorf("Response: got %d bytes, want %d at most", size, sizeMax)
 	}
 	r, _ := http.NewRequest("GET", "/", nil)
-	w := NewResponse(new(wire), r, nil)
+	w := newResponse(new(wire), r)
 	for _, do := range []func(){
 		func() {},
 		func() { w.Header().Set("A", "b") },
@@ -626,7 +626,7 @@ func TestFailingConn(t *testing.T) {
 		"Flush":       func(w *Response) error { return w.FlushError() },
 	} {
 		r, _ := http.NewRequest("GET", "/", nil)
-		w := NewResponse(new(failingWire), r, nil)
+		w := newResponse(new(failingWire), r)
 		if err := write(w); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%s: got %v, want net.ErrClosed", name, err)
 		}
@@ -713,7 +713,7 @@ func TestCountOfFailedWrites(t *testing.T) {
 				}
 				var got, want strings.Builder
 				r, _ := http.ReadRequest(bufio.NewReader(strings.NewReader(start)))
-				w := NewResponse(narrowWire{cutWire{new(wire), &cutConn{left: taken}}}, r, nil)
+				w := newResponse(narrowWire{cutWire{new(wire), &cutConn{left: taken}}}, r)
 				handler(&got)(controlled{w}, r)
 				w.Finish()
 				w.Out()
@@ -768,7 +768,7 @@ func serveHello(t testing.TB, c Conn, p []byte) {
 	}
 	r := new(http.Request)
 	_ = h.Request(context.Background(), p, r)
-	w := NewResponse(c, r, nil)
+	w := newResponse(c, r)
 	hello.ServeHTTP(w, r)
 	w.Finish()
 	out := w.Out()
@@ -830,7 +830,7 @@ func (c *stumblingWire) Write(p []byte) (int, error) {
 // It does so when the handler moves a deadline.
 func TestNothingFollowsFailure(t *testing.T) {
 	c := new(stumblingWire)
-	w := NewResponse(c, &http.Request{Method: "GET"}, nil)
+	w := newResponse(c, &http.Request{Method: "GET"})
 	_, _ = w.Write([]byte("lost"))
 	w.Flush()
 	_, _ = w.Write([]byte("more"))
