@@ -20,7 +20,6 @@
 package admission
 
 import (
-	"container/heap"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -66,46 +65,15 @@ type Limiter struct {
 
 	// guarded by mu
 	queues  map[netip.Prefix]*queue
-	lengths byLength // the same
 	turns   []*queue // the same, in the order of their turns
+	lengths []int    // how many of them have so many waiters
+	longest int      // the waiters of the longest
 }
 
 // queue has the waiters of a peer. It exists while there are any.
 type queue struct {
 	peer    netip.Prefix
 	waiters []*waiter
-	at      int // in lengths
-}
-
-// byLength is a heap of queues, the longest first (container/heap). Looking at a thousand queues for
-// each excess request would cost more than the requests.
-type byLength []*queue
-
-// Len implements heap.Interface.
-func (h byLength) Len() int { return len(h) }
-
-// Less implements heap.Interface.
-func (h byLength) Less(i, j int) bool { return len(h[i].waiters) > len(h[j].waiters) }
-
-// Swap implements heap.Interface.
-func (h byLength) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].at, h[j].at = i, j
-}
-
-// Push implements heap.Interface.
-func (h *byLength) Push(q any) {
-	q.(*queue).at = len(*h)
-	*h = append(*h, q.(*queue))
-}
-
-// Pop implements heap.Interface.
-func (h *byLength) Pop() any {
-	last := len(*h) - 1
-	q := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return q
 }
 
 // waiter is a request that waits.
@@ -198,11 +166,9 @@ func (l *Limiter) join(peer netip.Prefix) (w *waiter, entered bool) {
 		q = &queue{peer: peer}
 		l.queues[peer] = q
 		l.turns = append(l.turns, q)
-		heap.Push(&l.lengths, q)
 	}
 	w = &waiter{decided: make(chan struct{})}
-	q.waiters = append(q.waiters, w)
-	heap.Fix(&l.lengths, q.at)
+	l.setLocked(q, append(q.waiters, w))
 	l.counts.Add(countWaiting, 1)
 	return w, false
 }
@@ -214,11 +180,11 @@ func (l *Limiter) shedLocked(peer netip.Prefix) bool {
 	if own := l.queues[peer]; own != nil {
 		least += len(own.waiters)
 	}
-	longest := l.lengths[0]
-	if len(longest.waiters) <= least {
-		return false
+	if l.longest <= least {
+		return false // without a look at the queues, of which there may be a thousand
 	}
-	l.removeLocked(longest, len(longest.waiters)-1)
+	i := slices.IndexFunc(l.turns, func(q *queue) bool { return len(q.waiters) == l.longest })
+	l.removeLocked(l.turns[i], l.longest-1)
 	l.counts.Add(countRefused, 1)
 	return true
 }
@@ -226,19 +192,28 @@ func (l *Limiter) shedLocked(peer netip.Prefix) bool {
 // removeLocked takes a waiter out of its queue, and closes its decided.
 func (l *Limiter) removeLocked(q *queue, i int) {
 	w := q.waiters[i]
-	n := copy(q.waiters[i:], q.waiters[i+1:])
-	q.waiters[i+n] = nil
-	q.waiters = q.waiters[:i+n]
+	l.setLocked(q, slices.Delete(q.waiters, i, i+1))
 	l.counts.Add(countWaiting, -1)
 	if len(q.waiters) == 0 {
 		delete(l.queues, q.peer)
 		i := slices.Index(l.turns, q)
 		l.turns = slices.Delete(l.turns, i, i+1)
-		heap.Remove(&l.lengths, q.at)
-	} else {
-		heap.Fix(&l.lengths, q.at)
 	}
 	close(w.decided)
+}
+
+// setLocked sets the waiters of a queue: one more than before, or one less.
+func (l *Limiter) setLocked(q *queue, waiters []*waiter) {
+	n := len(waiters)
+	for len(l.lengths) <= n {
+		l.lengths = append(l.lengths, 0)
+	}
+	l.lengths[len(q.waiters)]--
+	l.lengths[n]++
+	q.waiters, l.longest = waiters, max(l.longest, n)
+	if l.lengths[l.longest] == 0 {
+		l.longest--
+	}
 }
 
 // giveUp removes a waiter, unless it was decided. refused says that it counts as refused.
