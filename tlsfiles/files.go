@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,15 +54,24 @@ type Files struct {
 	cert    atomic.Pointer[tls.Certificate]
 	tickets tls.Config // only its session ticket keys are used: a copy of Config would not follow them
 
-	mu      sync.Mutex
-	keys    ticketKeys     // guarded by mu
-	period  int64          // of the keys that are set; guarded by mu
-	seen    [2]fileVersion // of the certificate's files, as it was last loaded or failed; guarded by mu
-	secrets fileVersion    // guarded by mu
+	mu sync.Mutex
 
-	// The files that were seen last could not be loaded, and this was not reported: perhaps they are being
+	// guarded by mu
+	keys    ticketKeys
+	period  int64 // of the keys that are set
+	watched []*watched
+}
+
+// watched are files that are loaded together.
+type watched struct {
+	what  string
+	paths []string
+	load  func() error
+	seen  []os.FileInfo // when they were last loaded, or that failed; nil: a file that can't be looked at
+
+	// The files that were seen could not be loaded, and this was not reported: perhaps they are being
 	// written. The next look loads them again, even if they are the same.
-	certDoubtful, secretsDoubtful bool // guarded by mu
+	doubtful bool
 }
 
 // Open reads the files, and fails if one can't be read or is wrong: the error names it. Later changes
@@ -83,13 +93,15 @@ func Open(paths Paths, log *slog.Logger) (*Files, error) {
 	case paths.Cert == "":
 		f.cert.Store(paths.Certificate)
 	default:
-		if err := f.loadCertLocked(); err != nil {
-			return nil, fmt.Errorf("tlsfiles: %w", err)
-		}
+		f.watched = append(f.watched, &watched{what: "certificate", paths: []string{paths.Cert, paths.Key}, load: f.loadCertLocked})
+	}
+	if paths.Secrets != "" {
+		f.watched = append(f.watched, &watched{what: "session ticket keys", paths: []string{paths.Secrets}, load: f.loadSecretsLocked})
 	}
 	f.setKeysLocked(time.Now())
-	if paths.Secrets != "" {
-		if err := f.loadSecretsLocked(); err != nil {
+	for _, w := range f.watched {
+		w.look()
+		if err := w.load(); err != nil {
 			return nil, fmt.Errorf("tlsfiles: %w", err)
 		}
 	}
@@ -171,26 +183,39 @@ func (f *Files) Watch(ctx context.Context, pause time.Duration) {
 func (f *Files) look(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.paths.Cert != "" {
-		f.loadChanged("certificate", f.certChanged(), &f.certDoubtful, f.loadCertLocked)
-	}
-	if f.paths.Secrets != "" {
-		f.loadChanged("session ticket keys", !f.secrets.is(versionOf(f.paths.Secrets)), &f.secretsDoubtful, f.loadSecretsLocked)
+	for _, w := range f.watched {
+		changed := w.look()
+		if !changed && !w.doubtful {
+			continue
+		}
+		err := w.load()
+		if w.doubtful = err != nil && changed; !w.doubtful {
+			f.report(w.what, err)
+		}
 	}
 	if f.period != periodOf(now) {
 		f.setKeysLocked(now)
 	}
 }
 
-// loadChanged loads files that have changed since the last look, or are doubtful.
-func (f *Files) loadChanged(what string, changed bool, doubtful *bool, load func() error) {
-	if !changed && !*doubtful {
-		return
+// look reports whether the files have changed since the last look. It comes before they are loaded, so a
+// file that changes while it is read is loaded again.
+func (w *watched) look() (changed bool) {
+	before := w.seen
+	w.seen = make([]os.FileInfo, len(w.paths))
+	for i, path := range w.paths {
+		w.seen[i], _ = os.Stat(path)
 	}
-	err := load()
-	if *doubtful = err != nil && changed; !*doubtful {
-		f.report(what, err)
+	return !slices.EqualFunc(before, w.seen, isSame)
+}
+
+// isSame reports whether a file is as it was. Files are replaced by others, or written over at another
+// time.
+func isSame(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == b
 	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 // report counts and logs a load after a change.
@@ -204,11 +229,9 @@ func (f *Files) report(what string, err error) {
 	f.log.Info("the "+what+" was loaded anew", "certificate valid until", notAfter(f.cert.Load()))
 }
 
-// loadCertLocked loads the certificate. The versions are taken first: a file that changes while it is
-// read is loaded again. One of the two may have changed before the other, and then they don't fit
-// until the next look.
+// loadCertLocked loads the certificate. One of the two files may have changed before the other, and then
+// they don't fit until the next look.
 func (f *Files) loadCertLocked() error {
-	f.seen = f.certVersions()
 	cert, err := tls.LoadX509KeyPair(f.paths.Cert, f.paths.Key)
 	if err != nil {
 		return fmt.Errorf("%s, %s: %w", f.paths.Cert, f.paths.Key, err)
@@ -217,18 +240,8 @@ func (f *Files) loadCertLocked() error {
 	return nil
 }
 
-func (f *Files) certChanged() bool {
-	now := f.certVersions()
-	return !now[0].is(f.seen[0]) || !now[1].is(f.seen[1])
-}
-
-func (f *Files) certVersions() [2]fileVersion {
-	return [2]fileVersion{versionOf(f.paths.Cert), versionOf(f.paths.Key)}
-}
-
 // loadSecretsLocked loads the secrets, and sets their keys.
 func (f *Files) loadSecretsLocked() error {
-	f.secrets = versionOf(f.paths.Secrets)
 	secrets, err := readSecrets(f.paths.Secrets)
 	if err != nil {
 		return err
@@ -247,23 +260,6 @@ func (f *Files) setKeysLocked(now time.Time) {
 	f.tickets.SetSessionTicketKeys(keys)
 	f.period = periodOf(now)
 	clear(keys)
-}
-
-// fileVersion tells the contents of a file from those before and after. Files are replaced by others, or
-// written over at another time. Links are followed.
-type fileVersion struct{ info os.FileInfo } // nil: the file can't be looked at
-
-func versionOf(path string) fileVersion {
-	info, _ := os.Stat(path)
-	return fileVersion{info}
-}
-
-func (v fileVersion) is(other fileVersion) bool {
-	a, b := v.info, other.info
-	if a == nil || b == nil {
-		return a == b
-	}
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 // notAfter returns the time until which a certificate is valid.
