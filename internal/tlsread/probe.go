@@ -1,13 +1,11 @@
 package tlsread
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
@@ -45,12 +43,6 @@ var Probe = sync.OnceValue(func() error {
 	return nil
 })
 
-// addr is the address of a connection in memory.
-type addr struct{}
-
-func (addr) Network() string { return "memory" }
-func (addr) String() string  { return "memory" }
-
 // The texts of the records.
 const (
 	shortText = "GET / HTTP/1.1\r\nHost: tlsread\r\n\r\n"
@@ -64,26 +56,23 @@ type records struct {
 	ofServer, ofClient *recordsStream // the connections below
 }
 
-// recordsStream is one side of a connection in memory. During the handshake it has the bytes that
-// the other side writes, and afterwards the script's bytes.
+// recordsStream is one side of a connection in memory: of a net.Pipe during the handshake. Afterwards it
+// has the script's bytes.
 type recordsStream struct {
-	from, to chan []byte // room enough for a handshake
-	rest     []byte      // bytes that Read returns
-	dry      error       // Read's error where they end, after the handshake; nil before it
-	asked    bool        // Read has returned dry
-	written  []byte      // since the handshake
+	net.Conn
+	rest    []byte // bytes that Read returns
+	dry     error  // Read's error where they end, after the handshake; nil before it
+	asked   bool   // Read has returned dry
+	written []byte // since the handshake
 }
 
 func (s *recordsStream) Read(p []byte) (int, error) {
-	for len(s.rest) == 0 {
-		if s.dry != nil {
-			s.asked = true
-			return 0, s.dry
-		}
-		var ok bool
-		if s.rest, ok = <-s.from; !ok {
-			return 0, io.ErrUnexpectedEOF
-		}
+	switch {
+	case s.dry == nil:
+		return s.Conn.Read(p)
+	case len(s.rest) == 0:
+		s.asked = true
+		return 0, s.dry
 	}
 	n := copy(p, s.rest)
 	s.rest = s.rest[n:]
@@ -91,31 +80,19 @@ func (s *recordsStream) Read(p []byte) (int, error) {
 }
 
 func (s *recordsStream) Write(p []byte) (int, error) {
-	if s.dry != nil {
-		s.written = append(s.written, p...)
-		return len(p), nil
+	if s.dry == nil {
+		return s.Conn.Write(p)
 	}
-	select {
-	case s.to <- bytes.Clone(p):
-		return len(p), nil
-	default:
-		return 0, io.ErrShortWrite
-	}
+	s.written = append(s.written, p...)
+	return len(p), nil
 }
-
-func (s *recordsStream) Close() error                     { return nil }
-func (s *recordsStream) LocalAddr() net.Addr              { return addr{} }
-func (s *recordsStream) RemoteAddr() net.Addr             { return addr{} }
-func (s *recordsStream) SetDeadline(time.Time) error      { return nil }
-func (s *recordsStream) SetReadDeadline(time.Time) error  { return nil }
-func (s *recordsStream) SetWriteDeadline(time.Time) error { return nil }
 
 // shakeRecords performs a handshake between a client and a server. When it returns no goroutine is
 // left.
 func shakeRecords(identity tls.Certificate, version uint16, dry error) (*records, error) {
-	const flights = 64 // more than a handshake needs
-	up, down := make(chan []byte, flights), make(chan []byte, flights)
-	r := &records{ofServer: &recordsStream{from: up, to: down}, ofClient: &recordsStream{from: down, to: up}}
+	up, down := net.Pipe()
+	_ = up.SetDeadline(time.Now().Add(time.Minute)) // in case that both write, since the handshake fails
+	r := &records{ofServer: &recordsStream{Conn: down}, ofClient: &recordsStream{Conn: up}}
 	config := &tls.Config{
 		Certificates:           []tls.Certificate{identity},
 		MinVersion:             version,
@@ -128,10 +105,10 @@ func shakeRecords(identity tls.Certificate, version uint16, dry error) (*records
 	shaken := make(chan error, 1)
 	go func() {
 		shaken <- r.client.Handshake()
-		close(up) // if the handshake has failed, make the server fail, too
+		up.Close() // if the handshake has failed, make the server fail, too
 	}()
 	err := r.server.Handshake()
-	close(down)
+	down.Close()
 	if err := errors.Join(err, <-shaken); err != nil {
 		return nil, fmt.Errorf("shaking hands: %w", err)
 	}
@@ -228,7 +205,7 @@ func newIdentity() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tlsread"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }

@@ -70,6 +70,13 @@ func TestRead(t *testing.T) {
 	}
 }
 
+func TestMethods(t *testing.T) {
+	testnet.CheckMethods[*recordsStream](t, testnet.MethodTable{
+		Own:      "Read Write",
+		Promoted: map[string]string{"after the handshake nothing uses them": "Close LocalAddr RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline"},
+	})
+}
+
 func BenchmarkProbe(b *testing.B) {
 	identity, err := newIdentity()
 	for b.Loop() {
