@@ -56,55 +56,44 @@ var All = []*Feature{Sendfile, Splice, Writev, RawSyscall, DirectWait}
 // once, when the program starts; the engine's setting is read by EngineIsNet.
 const variable = "PERCOREDEBUG"
 
-// engineNet and enginePercore are the settings for the engine.
+// The settings for the engine, and the one that leaves HTTP to net/http's server.
 const (
 	engineNet     = "engine=net"
 	enginePercore = "engine=percore"
+	httpNet       = "http=net"
 )
-
-// httpNet is the setting that leaves HTTP to net/http's server.
-const httpNet = "http=net"
-
-// warnEngine logs that the engine is off, because the variable may have been forgotten.
-var warnEngine = sync.OnceFunc(func() {
-	slog.Warn("percore: " + variable + " has " + engineNet + ": listeners and dialed connections are package net's;" +
-		" package reactor and restarts with package handover refuse to work")
-})
 
 // EngineIsNet reports whether the environment says that listeners and connections are package
 // net's. It checks each time, so a program can set the variable before it listens. It logs the
 // first time that it returns true.
-func EngineIsNet() bool {
-	isNet := false
-	for setting := range strings.SplitSeq(os.Getenv(variable), ",") {
-		switch setting {
-		case engineNet:
-			isNet = true
-		case enginePercore:
-			isNet = false
-		}
-	}
-	if isNet {
-		warnEngine()
-	}
-	return isNet
-}
+func EngineIsNet() bool { return hasSetting(engineNet, enginePercore, warnEngine) }
 
 // HTTPIsNet reports whether the environment says that net/http serves the connections that package
-// httpadapter is given, so that its part in a fault can be found out. The first server that asks logs
-// it.
-func HTTPIsNet() bool {
-	isNet := slices.Contains(strings.Split(os.Getenv(variable), ","), httpNet)
-	if isNet {
-		warnHTTP()
+// httpadapter is given, so that its part in a fault can be found out. It logs the first time that it
+// returns true.
+func HTTPIsNet() bool { return hasSetting(httpNet, "", warnHTTP) }
+
+// hasSetting reports whether the variable has a setting, without its opposite behind it. If so it calls
+// warn, because the variable may have been forgotten.
+func hasSetting(setting, opposite string, warn func()) (has bool) {
+	for s := range strings.SplitSeq(os.Getenv(variable), ",") {
+		has = s == setting || has && (s == "" || s != opposite)
 	}
-	return isNet
+	if has {
+		warn()
+	}
+	return has
 }
 
-// warnHTTP logs that net/http serves, because the variable may have been forgotten.
-var warnHTTP = sync.OnceFunc(func() {
-	slog.Warn("percore: " + variable + " has " + httpNet + ": net/http serves the connections of package httpadapter")
-})
+var (
+	warnEngine = sync.OnceFunc(func() {
+		slog.Warn("percore: " + variable + " has " + engineNet + ": listeners and dialed connections are package net's;" +
+			" package reactor and restarts with package handover refuse to work")
+	})
+	warnHTTP = sync.OnceFunc(func() {
+		slog.Warn("percore: " + variable + " has " + httpNet + ": net/http serves the connections of package httpadapter")
+	})
+)
 
 func init() {
 	if unknown := apply(os.Getenv(variable), All); len(unknown) > 0 {
