@@ -110,9 +110,6 @@ func shake(ctx context.Context, l *link.Conn, handshake func() error) error {
 		trace.TLSHandshakeStart()
 	}
 	err := handshake()
-	if err == link.ErrHandshakeTimeout {
-		err = errHandshakeTimeout
-	}
 	var state tls.ConnectionState
 	if err != nil {
 		l.Close(false) // before the hook

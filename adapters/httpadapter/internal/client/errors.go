@@ -1,16 +1,10 @@
 package client
 
-import (
-	"errors"
-
-	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
-)
+import "errors"
 
 // Errors that users see, with net/http's texts.
 var (
 	errRequestCanceledConn = errors.New("net/http: request canceled while waiting for connection")
 	errNoConn              = errors.New("net/http: Transport.DialContext hook returned (nil, nil)")
 	errNoConnTLS           = errors.New("net/http: Transport.DialTLS or DialTLSContext returned (nil, nil)")
-
-	errHandshakeTimeout error = request.LimitError("net/http: TLS handshake timeout")
 )

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httputil"
 	"net/textproto"
 	"sync"
 	"time"
@@ -26,10 +25,9 @@ type body struct {
 
 	// guarded by reading
 	exchange
-	left   int64         // bytes that are to come, if Counted; at first, if other reads
-	chunks io.Reader     // of a Chunked body
-	other  io.ReadCloser // reads instead: net/http's body
-	resp   *http.Response
+	left int64     // bytes that are to come, if Counted; at first, if net/http reads the body
+	src  io.Reader // what the body is read from: the buffer, chunks in it, or net/http's body
+	resp *http.Response
 
 	reading sync.Mutex // held by a read
 
@@ -53,10 +51,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 		return 0, err
 	}
 	n, err = b.read(p)
-	if b.finished(err) {
-		err = b.end(err)
-	}
-	return n, err
+	return n, b.end(err)
 }
 
 // WriteTo implements io.WriterTo, for io.Copy.
@@ -94,10 +89,7 @@ func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
 	}
 	p = buffers.GetBytes(size)
 	n, err = b.read(*p)
-	if b.finished(err) {
-		err = b.end(err)
-	}
-	return p, n, err
+	return p, n, b.end(err)
 }
 
 // begin begins a read, unless there is nothing to read.
@@ -111,20 +103,19 @@ func (b *body) begin() error {
 	return b.err
 }
 
-// finished notes the result of a read, and reports whether it ends the exchange.
-func (b *body) finished(err error) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.busy = false
-	b.err = err
-	return err != nil && !b.closed
-}
-
-// end ends the exchange after a read has failed, or has found the end. It returns the read's error.
+// end ends a read, and the exchange if the read has failed or found the end, unless Close ends that. It
+// returns the error for the user.
 func (b *body) end(err error) error {
+	b.mu.Lock()
+	b.busy, b.err = false, err
+	closed := b.closed
+	b.mu.Unlock()
+	if err == nil || closed {
+		return err
+	}
 	c := b.c
 	b.finish(err == io.EOF)
-	b.exchange, b.chunks, b.other = exchange{}, nil, nil
+	b.exchange, b.src = exchange{}, nil
 	if err != io.EOF {
 		if cause := c.Canceled(); cause != nil {
 			return cause
@@ -133,37 +124,27 @@ func (b *body) end(err error) error {
 	return err
 }
 
-// read reads from the connection.
+// read reads from the connection. A Counted body returns io.EOF with the last bytes, so that most users
+// don't have to read once more.
 func (b *body) read(p []byte) (int, error) {
-	switch {
-	case b.other != nil:
-		return b.other.Read(p)
-	case b.framing == http1.Counted:
-		return b.readCounted(p)
-	case b.framing == http1.Chunked:
-		n, err := b.chunks.Read(p)
-		if err == io.EOF {
-			if e := readTrailer(b.s.br, b.resp); e != nil {
-				err = e
-			}
-		}
-		return n, err
-	}
-	return b.s.br.Read(p)
-}
-
-// readCounted returns io.EOF with the last bytes, so that most users don't have to read once more.
-func (b *body) readCounted(p []byte) (int, error) {
-	if int64(len(p)) > b.left {
+	if b.framing == http1.Counted && int64(len(p)) > b.left {
 		p = p[:b.left]
 	}
-	n, err := b.s.br.Read(p)
-	b.left -= int64(n)
-	switch {
-	case err == io.EOF && b.left > 0:
-		err = io.ErrUnexpectedEOF
-	case err == nil && b.left == 0:
-		err = io.EOF
+	n, err := b.src.Read(p)
+	switch b.framing {
+	case http1.Counted:
+		b.left -= int64(n)
+		if err == nil && b.left == 0 {
+			err = io.EOF
+		} else if err == io.EOF && b.left > 0 {
+			err = io.ErrUnexpectedEOF
+		}
+	case http1.Chunked:
+		if err == io.EOF {
+			if failed := readTrailer(b.s.br, b.resp); failed != nil {
+				err = failed
+			}
+		}
 	}
 	return n, err
 }
@@ -220,8 +201,6 @@ func (b *body) drain() {
 type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
-
-func newChunks(br *bufio.Reader) io.Reader { return httputil.NewChunkedReader(br) }
 
 var (
 	errTrailerEOF  = errors.New("http: unexpected EOF reading trailer")

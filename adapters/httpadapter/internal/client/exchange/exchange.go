@@ -11,6 +11,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptrace"
+	"net/http/httputil"
 	"net/textproto"
 	"os"
 	"time"
@@ -118,8 +119,8 @@ const atOnceMax = 16 << 10
 
 // startWriter makes a goroutine send the rest of the request. wroteHead says that this is the body.
 func (e *exchange) startWriter(x *request.Request, wroteHead bool) {
-	w := &writer{c: e.c, length: x.Length, trailer: x.Req.Trailer, trace: x.Trace, isTunnel: x.IsTunnel(), done: make(chan struct{})}
-	w.header.After = x.Base.ResponseHeaderTimeout
+	w := &writer{c: e.c, length: x.Length, trailer: x.Req.Trailer, trace: x.Trace, isTunnel: x.IsTunnel(),
+		headerTimeout: x.Base.ResponseHeaderTimeout, done: make(chan struct{})}
 	if !wroteHead {
 		w.head, e.s.out = e.s.out, nil // the memory is the writer's, even behind the answer
 	}
@@ -147,14 +148,10 @@ func appendRequest(s *scratch, x *request.Request) error {
 	}
 	var err error
 	if x.Body != nil {
-		if x.Expects || !request.IsShort(x.Body, x.Length) {
+		if !x.IsShort() {
 			return nil // a writer sends it
 		}
-		s.out, err = request.AppendShort(s.out, x.Body, int(x.Length))
-		x.BodyRead = true
-		if closeErr := x.Body.Close(); err == nil {
-			err = closeErr
-		}
+		s.out, err = x.AppendShort(s.out)
 	}
 	if x.Trace != nil && x.Trace.WroteRequest != nil {
 		x.Trace.WroteRequest(httptrace.WroteRequestInfo{Err: err})
@@ -212,7 +209,9 @@ func (e *exchange) readAnswer(x *request.Request) (*http.Response, error) {
 // server closes the connection: a body that it was asked about is only sent if it doesn't.
 func (e *exchange) headerCame(x *request.Request, closes bool) {
 	if e.w != nil {
-		e.w.header.SetAnswered()
+		e.w.mu.Lock()
+		e.w.answered = true
+		e.w.mu.Unlock()
 		e.w.expect.Proceed(!closes && !x.Req.Close)
 	}
 	if x.Base.ResponseHeaderTimeout > 0 {
@@ -246,9 +245,9 @@ func (e *exchange) plainAnswer(x *request.Request) *http.Response {
 	r.resp.TLS = e.c.Link.TLS()
 	_, _ = s.br.Discard(a.Bytes)
 	b := &r.body
-	b.exchange, b.framing, b.left = *e, a.Body, a.ContentLength
+	b.exchange, b.framing, b.left, b.src = *e, a.Body, a.ContentLength, s.br
 	if a.Body == http1.Chunked {
-		b.chunks, b.resp = newChunks(s.br), &r.resp
+		b.src, b.resp = httputil.NewChunkedReader(s.br), &r.resp
 	}
 	b.attach(&r.resp, x)
 	return &r.resp
@@ -265,7 +264,7 @@ func (e *exchange) otherAnswer(x *request.Request, resp *http.Response) (*http.R
 		e.finish(true)
 		return resp, nil
 	}
-	b := &body{exchange: *e, framing: http1.UntilEnd, other: resp.Body, left: resp.ContentLength}
+	b := &body{exchange: *e, framing: http1.UntilEnd, src: resp.Body, left: resp.ContentLength}
 	if len(resp.TransferEncoding) > 0 {
 		b.left = math.MaxInt64 // never drained: its trailers would go to the user
 	}
@@ -283,7 +282,7 @@ func (e *exchange) switchProtocols(x *request.Request, resp *http.Response) (*ht
 	_ = e.c.Link.SetReadDeadline(time.Time{})
 	e.c.Detach()
 	p, _ := e.s.br.Peek(e.s.br.Buffered())
-	resp.Body = &switched{stream: e.c.Link.Stream(), first: bytes.Clone(p)}
+	resp.Body = &switched{stream: e.c.Link.Stream(), first: *bytes.NewReader(bytes.Clone(p))}
 	return resp, nil
 }
 
@@ -320,7 +319,7 @@ func (e *exchange) unwatch() bool {
 // between the two ends of a ReverseProxy, where both are percore's and without TLS.
 type switched struct {
 	stream link.Stream
-	first  []byte
+	first  bytes.Reader
 }
 
 var _ interface {
@@ -330,30 +329,20 @@ var _ interface {
 } = (*switched)(nil)
 
 func (b *switched) Read(p []byte) (int, error) {
-	if len(b.first) > 0 {
-		n := copy(p, b.first)
-		b.first = b.first[n:]
-		return n, nil
+	if b.first.Len() > 0 {
+		return b.first.Read(p)
 	}
 	return b.stream.Read(p)
 }
 
 // WriteTo writes what was read too much itself, and leaves the rest to the connection.
 func (b *switched) WriteTo(w io.Writer) (int64, error) {
-	var first int
-	if len(b.first) > 0 {
-		var err error
-		first, err = w.Write(b.first)
-		b.first = b.first[min(max(first, 0), len(b.first)):]
-		if err == nil && len(b.first) > 0 {
-			err = io.ErrShortWrite
-		}
-		if err != nil {
-			return int64(first), err
-		}
+	first, err := b.first.WriteTo(w)
+	if err != nil {
+		return first, err
 	}
 	rest, err := io.Copy(w, b.stream)
-	return int64(first) + rest, err
+	return first + rest, err
 }
 
 func (b *switched) ReadFrom(r io.Reader) (int64, error) { return io.Copy(b.stream, r) }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,7 +32,11 @@ type writer struct {
 	isTunnel bool // the body goes as it is, behind the header of a CONNECT
 
 	expect request.Asking // the exchange proceeds
-	header request.HeaderTimeout
+
+	headerTimeout time.Duration // how long the caller waits for the answer then; 0: without limit
+
+	mu       sync.Mutex
+	answered bool // guarded by mu: the answer's header has come
 
 	done chan struct{} // closed at the end
 	err  error         // valid then
@@ -59,9 +64,19 @@ func (w *writer) run() {
 	w.err = err
 	switch {
 	case err == nil:
-		w.header.Start(&w.c.Link)
+		w.limitWait()
 	case !broken || !isHangup(err): // else there may be an answer, which the caller still finds
 		w.c.Close()
+	}
+}
+
+// limitWait makes the caller wait for the answer no longer than the timeout, unless it has come: then
+// the deadline is the body's.
+func (w *writer) limitWait() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.headerTimeout > 0 && !w.answered {
+		_ = w.c.Link.SetReadDeadline(time.Now().Add(w.headerTimeout))
 	}
 }
 
@@ -139,15 +154,14 @@ func (w *writer) send() (broken bool, err error) {
 	return false, nil
 }
 
-// copyChunks is io.Copy, with memory that may serve others.
+// copyChunks is io.Copy, with memory that serves other bodies later.
 func copyChunks(w io.Writer, body io.Reader) error {
-	if all, ok := body.(io.WriterTo); ok && !request.KeepsNothing(body) {
-		_, err := all.WriteTo(w)
-		return err
+	if request.IsOwn(body) {
+		body = struct{ io.Reader }{body}
 	}
-	p, release := request.ReadMemory(body, request.PieceBytes)
-	defer release()
-	_, err := io.CopyBuffer(w, struct{ io.Reader }{body}, p)
+	p := request.Pieces.Get().(*[request.PieceBytes]byte)
+	defer request.Pieces.Put(p)
+	_, err := io.CopyBuffer(w, body, p[:])
 	return err
 }
 

@@ -3,7 +3,6 @@ package link
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"math"
 	"net"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/internal/tlsread"
 )
 
@@ -53,8 +53,8 @@ func (s *session) tryRead(p []byte) (n int, err error) {
 	return n, err
 }
 
-// ErrHandshakeTimeout says that a handshake has taken too long.
-var ErrHandshakeTimeout = errors.New("the handshake took too long")
+// errHandshakeTimeout has net/http's text.
+var errHandshakeTimeout error = request.LimitError("net/http: TLS handshake timeout")
 
 // Handshake makes TLS above the connection, which must be in cleartext. 0 means no timeout. If it
 // fails the caller closes the connection.
@@ -68,7 +68,7 @@ func (c *Conn) Handshake(ctx context.Context, config *tls.Config, timeout time.D
 	}
 	switch err := s.conn.HandshakeContext(ctx); {
 	case err != nil && timeout != 0 && !time.Now().Before(end):
-		return ErrHandshakeTimeout
+		return errHandshakeTimeout
 	case err != nil:
 		return err
 	case timeout != 0:

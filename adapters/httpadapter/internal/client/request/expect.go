@@ -2,11 +2,8 @@ package request
 
 import (
 	"net/http/httptrace"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
 )
 
 // Asking is what a request with Expect waits for before its body is sent. The zero value doesn't wait.
@@ -51,28 +48,4 @@ func (a *Asking) Proceed(sends bool) {
 	if a.answer != nil && !a.told.Swap(true) {
 		a.answer <- sends
 	}
-}
-
-// HeaderTimeout is a ResponseHeaderTimeout that begins when a body is sent.
-type HeaderTimeout struct {
-	After time.Duration // 0: none
-
-	mu       sync.Mutex
-	answered bool // guarded by mu: the answer's header has come
-}
-
-// Start makes the caller wait for the answer no longer than the timeout.
-func (h *HeaderTimeout) Start(from *link.Conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.After > 0 && !h.answered {
-		_ = from.SetReadDeadline(time.Now().Add(h.After))
-	}
-}
-
-// SetAnswered says that the answer's header has come. A deadline that was set stays.
-func (h *HeaderTimeout) SetAnswered() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.answered = true
 }

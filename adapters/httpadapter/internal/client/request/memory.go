@@ -2,12 +2,12 @@ package request
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"os"
 	"reflect"
 	"strings"
-
-	buffers "github.com/percore/percore/internal/pool"
+	"sync"
 )
 
 // shortBytesMax is the longest body that the caller sends with the header. The kernel's buffer of a
@@ -21,9 +21,19 @@ type inMemory interface {
 	Len() int
 }
 
-// IsShort reports whether a body that is as long as its request says is in memory, and short.
-func IsShort(body io.Reader, length int64) bool {
-	return 0 < length && length <= shortBytesMax && unwrap(body) != nil
+// IsShort reports whether the body, which is as long as the request says, is in memory and short, and is
+// sent without asking.
+func (r *Request) IsShort() bool {
+	return !r.Expects && 0 < r.Length && r.Length <= shortBytesMax && unwrap(r.Body) != nil
+}
+
+// AppendShort appends a body for which IsShort is true, and closes it.
+func (r *Request) AppendShort(b []byte) ([]byte, error) {
+	start := len(b)
+	b = append(b, make([]byte, r.Length)...)
+	_, err := io.ReadFull(r.Body, b[start:])
+	r.BodyRead = true
+	return b, cmp.Or(err, r.Body.Close())
 }
 
 // HasOtherLength reports whether a body in memory is not as long as its request says.
@@ -70,14 +80,6 @@ var (
 	}{}))
 )
 
-// AppendShort appends a body for which IsShort is true.
-func AppendShort(b []byte, body io.Reader, length int) ([]byte, error) {
-	start := len(b)
-	b = append(b, make([]byte, length)...)
-	_, err := io.ReadFull(body, b[start:])
-	return b, err
-}
-
 // FileOf returns the file that a body is or hides, so that the kernel can send it.
 func FileOf(body io.Reader) (*os.File, bool) {
 	f, ok := unhide(body).(*os.File)
@@ -96,40 +98,13 @@ func unhide(r io.Reader) io.Reader {
 // PieceBytes is how many bytes are read at once of a body of unknown length.
 const PieceBytes = 32 << 10
 
-// ReadMemory returns size bytes to read a body into, and what to call when nothing reads it any more. A
-// reader of the user's might keep them, so they serve others only behind one that KeepsNothing.
-func ReadMemory(body io.Reader, size int) (p []byte, release func()) {
-	if !KeepsNothing(body) {
-		return make([]byte, size), func() {}
-	}
-	pooled := buffers.GetBytes(size)
-	return (*pooled)[:size], func() { buffers.PutBytes(pooled) }
-}
+// Pieces has memory, *[PieceBytes]byte, to read bodies into. As in net/http only bodies take turns with
+// it, in case that a reader of the user's keeps it.
+var Pieces = sync.Pool{New: func() any { return new([PieceBytes]byte) }}
 
-// KeepsNothing reports whether a body is that of a request to a server of package httpadapter, also as a
-// ReverseProxy passes it on: it doesn't keep the memory that it is read into.
-func KeepsNothing(body io.Reader) bool {
-	v := reflect.ValueOf(body)
-	if nameOf(v) == "net/http/httputil.noopCloseReader" && v.Elem().NumField() > 0 {
-		if v = v.Elem().Field(0); v.Kind() != reflect.Interface {
-			return false
-		}
-		v = v.Elem()
-	}
-	switch nameOf(v) {
-	case ownPackages + "h1.requestBody", ownPackages + "httpstream.body":
-		return true
-	}
-	return false
-}
-
-const ownPackages = "github.com/percore/percore/adapters/httpadapter/internal/"
-
-// nameOf returns the name of the struct that v points to, with the path of its package, or "".
-func nameOf(v reflect.Value) string {
-	if v.Kind() != reflect.Pointer || v.Type().Elem().Kind() != reflect.Struct {
-		return ""
-	}
-	t := v.Type().Elem()
-	return t.PkgPath() + "." + t.Name()
+// IsOwn reports whether a body is that of a request to a server of package httpadapter, or of an answer
+// to its client. Its WriteTo does the same as a copy, with memory of its own.
+func IsOwn(body io.Reader) bool {
+	t := reflect.TypeOf(body)
+	return t.Kind() == reflect.Pointer && strings.HasPrefix(t.Elem().PkgPath(), "github.com/percore/percore/adapters/httpadapter/internal/")
 }

@@ -121,7 +121,7 @@ func (s *stream) open(x *request.Request) error {
 	if t := x.Trace; x.Expects || t != nil && (t.GotFirstResponseByte != nil || t.Got1xxResponse != nil || t.Got100Continue != nil) {
 		s.s.OnInterim(func(status int, fields []h2.Field) { s.interim(status, fields) })
 	}
-	if x.Body != nil && (x.Expects || !request.IsShort(x.Body, x.Length)) {
+	if x.Body != nil && !x.IsShort() {
 		s.upload, s.expects = newUpload(s, x, x.Body), x.Expects // before an interim answer can come
 	}
 	var none context.Context // to wait with: a stream is reserved
@@ -181,10 +181,7 @@ func (s *stream) sendShort(x *request.Request) error {
 	p := buffers.GetBytes(int(x.Length))
 	defer buffers.PutBytes(p)
 	var err error
-	*p, err = request.AppendShort((*p)[:0], x.Body, int(x.Length))
-	if closeErr := x.Body.Close(); err == nil {
-		err = closeErr
-	}
+	*p, err = x.AppendShort((*p)[:0])
 	m := h2.Message{Body: *p, AtOnce: true}
 	if err == nil {
 		m.Trailers, err = s.c.trailerFields(x.Req.Trailer)
