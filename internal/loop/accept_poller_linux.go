@@ -16,17 +16,16 @@ import (
 type AcceptPoller struct {
 	epoll epoll // immutable; knows the deadline, too
 
-	users users // calls that use the descriptors; added to under mu, while it is open
+	using sync.RWMutex // read-locked while a call uses the descriptors
 
-	resets atomic.Uint64 // how often the descriptor was given the user's deadline; added to under mu
+	// atomic; written under mu
+	closed atomic.Bool
+	resets atomic.Uint64 // how often the descriptor was given the user's deadline
 
 	mu struct {
 		sync.Mutex
-		deadline time.Time
-		at       int64 // deadline, as monotime has it; 0: none
-		closed   bool
-		kicked   bool                       // the descriptor's deadline is Wake's
-		sleepers map[chan struct{}]struct{} // calls of Backoff; each holds one token
+		at     int64 // the deadline, as monotime has it; 0: none
+		kicked bool  // the descriptor's deadline is Wake's
 	}
 }
 
@@ -114,7 +113,7 @@ func (w *acceptWait) look(uintptr) (done bool) {
 	if w.closed = !p.enter(); w.closed {
 		return true
 	}
-	defer p.users.Done()
+	defer p.using.RUnlock()
 	for {
 		if w.gate != nil {
 			switch w.gate() {
@@ -143,7 +142,7 @@ func (w *acceptWait) look(uintptr) (done bool) {
 func (p *AcceptPoller) Wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.closed {
+	if p.closed.Load() {
 		return
 	}
 	p.mu.kicked = true
@@ -182,126 +181,41 @@ func (p *AcceptPoller) setLocked(t time.Time) error {
 	return p.epoll.file.SetReadDeadline(t)
 }
 
-// Backoff waits for the given time, ready descriptors or not, or until enough reports true, which is
-// asked first, and after each [AcceptPoller.Retry]. It fails as Wait does.
-func (p *AcceptPoller) Backoff(d time.Duration, enough func() bool) error {
-	wake := p.addSleeper()
-	defer p.removeSleeper(wake)
-	for end := time.Now().Add(d); ; {
-		left, err := p.backoffLeft(end)
-		if err != nil || left <= 0 || enough() {
-			return err
-		}
-		if wake == nil {
-			time.Sleep(min(left, backoffStep))
-			continue
-		}
-		timer := time.NewTimer(left)
-		select {
-		case <-timer.C:
-		case <-wake:
-			timer.Stop()
-		}
-	}
-}
-
-// Retry makes the callers of Backoff ask whether it is enough. It doesn't block.
-func (p *AcceptPoller) Retry() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.wakeSleepersLocked()
-}
-
-// backoffStep is how long Backoff sleeps in a bubble of testing/synctest before it looks again. A
-// goroutine outside could not wake it: only goroutines of the bubble may use a channel that was made
-// there.
-const backoffStep = 2 * time.Millisecond
-
-// addSleeper returns a channel that gets a token whenever Backoff has to look again, or nil in a
-// bubble.
-func (p *AcceptPoller) addSleeper() chan struct{} {
-	if monotime.InBubble() {
-		return nil
-	}
-	wake := make(chan struct{}, 1)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.sleepers == nil {
-		p.mu.sleepers = make(map[chan struct{}]struct{})
-	}
-	p.mu.sleepers[wake] = struct{}{}
-	return wake
-}
-
-func (p *AcceptPoller) removeSleeper(wake chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.mu.sleepers, wake)
-}
-
-func (p *AcceptPoller) wakeSleepersLocked() {
-	for wake := range p.mu.sleepers {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// backoffLeft returns how long Backoff may sleep: until its end or the deadline. It returns what Backoff
-// fails with now, if anything.
-func (p *AcceptPoller) backoffLeft(end time.Time) (left time.Duration, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	left = time.Until(end)
-	if p.mu.closed {
-		return 0, ErrClosed
-	}
-	if !p.mu.deadline.IsZero() {
-		untilDeadline := time.Until(p.mu.deadline)
-		if untilDeadline <= 0 {
-			return 0, os.ErrDeadlineExceeded
-		}
-		left = min(left, untilDeadline)
-	}
-	return left, nil
-}
-
 // Use calls f, which may use the descriptors: Close waits for it. It fails with
 // [ErrClosed] after Close.
 func (p *AcceptPoller) Use(f func()) error {
 	if !p.enter() {
 		return ErrClosed
 	}
-	defer p.users.Done()
+	defer p.using.RUnlock()
 	f()
 	return nil
 }
 
-// enter begins a use of the descriptors, unless it is closed: os.File's Close
-// does not promise to wait for the functions of its RawConn.
+// enter begins a use of the descriptors, unless it is closed: os.File's Close does not promise to wait
+// for the functions of its RawConn.
 func (p *AcceptPoller) enter() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.closed {
+	if !p.using.TryRLock() { // Close has the lock, or waits for it
 		return false
 	}
-	p.users.Add(1)
+	if p.closed.Load() {
+		p.using.RUnlock()
+		return false
+	}
 	return true
 }
 
-// SetDeadline sets the time from which Wait and Backoff fail. The zero time means never.
+// SetDeadline sets the time from which Wait fails. The zero time means never.
 func (p *AcceptPoller) SetDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.closed {
+	if p.closed.Load() {
 		return ErrClosed
 	}
-	p.mu.deadline, p.mu.at = t, 0
+	p.mu.at = 0
 	if !t.IsZero() {
 		p.mu.at, _ = monotime.Of(t)
 	}
-	p.wakeSleepersLocked()
 	if !p.mu.kicked && p.setLocked(t) != nil { // or unkick sets it, after the waiter that Wake is yet to wake
 		return ErrClosed
 	}
@@ -312,9 +226,9 @@ func (p *AcceptPoller) SetDeadline(t time.Time) error {
 // Wait and Use is running, and none will.
 func (p *AcceptPoller) Close() {
 	p.mu.Lock()
-	p.mu.closed = true
-	p.wakeSleepersLocked()
+	p.closed.Store(true)
 	p.mu.Unlock()
 	p.epoll.file.Close() // wakes the callers of Wait
-	p.users.Wait()
+	p.using.Lock()       // waits for the functions
+	defer p.using.Unlock()
 }

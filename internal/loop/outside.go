@@ -17,9 +17,8 @@ import (
 //	parkers                                      on the loop's goroutine: see newParker
 //	arming the runtime timer                     on the loop's goroutine: see scheduleLocked
 //
-// A mutex belongs to no bubble. With one, code inside waits for code outside. A
-// sync.WaitGroup belongs to the bubble that it was first added to in, and ends the process
-// when it is added to elsewhere: users is in its place.
+// A mutex belongs to no bubble. With one, code inside waits for code outside. A sync.WaitGroup would
+// belong to the bubble that it was first added to in, and end the process when it is added to elsewhere.
 
 // outside calls f on a goroutine that is in no bubble, and returns once f has. Outside of
 // bubbles it just calls f.
@@ -58,32 +57,4 @@ func (l *Loop) newParker() (p chan struct{}) {
 	})
 	made.Lock()
 	return p
-}
-
-// users counts calls under way, as a sync.WaitGroup does, on both sides of a bubble's border.
-type users struct {
-	mu    sync.Mutex
-	n     int        // guarded by mu
-	still sync.Mutex // locked while n > 0
-}
-
-// Add counts n more calls.
-func (u *users) Add(n int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.n == 0 {
-		u.still.Lock()
-	}
-	if u.n += n; u.n == 0 {
-		u.still.Unlock()
-	}
-}
-
-// Done counts a call out.
-func (u *users) Done() { u.Add(-1) }
-
-// Wait returns when no call is under way, and none begins any more.
-func (u *users) Wait() {
-	u.still.Lock()
-	defer u.still.Unlock()
 }
