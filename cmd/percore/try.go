@@ -33,13 +33,11 @@ type tryFlags struct {
 	urls    stringList
 	http2   bool
 	grpc    stringList
-	message string // of -grpc
-	conns   int
-	tool    string // loads instead of the builtin load
+	message string            // of -grpc
+	load    scenario.Scenario // what all targets share
 	start   time.Duration
 	cfg     bench.Config
-	targets []bench.Target // what is to be measured
-	verbose bool           // show what the program writes
+	verbose bool // show what the program writes
 }
 
 const tryHelp = `percore try builds a program twice, as it is and with percore below it, without
@@ -98,10 +96,10 @@ func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	fs.Var(&f.grpc, "grpc", "measure unary calls of the method at `HOST:PORT/SERVICE/METHOD`; repeatable")
 	fs.StringVar(&f.message, "message", "", "the `message` of these calls: JSON, if the program has gRPC's reflection service, or\nprotocol buffers in base64; without it an empty one")
 	fs.BoolVar(&f.program.Client, "client", false, "http.DefaultTransport is percore's as well, for what the program asks other servers")
-	fs.IntVar(&f.conns, "conns", 64, "connections of the load")
-	fs.StringVar(&f.tool, "load", "", "a `command` that loads the program instead of the builtin load: its CPU time is\ncompared (with -url, to know when it is ready)")
+	fs.IntVar(&f.load.Conns, "conns", 64, "connections of the load")
+	fs.StringVar(&f.load.Tool, "load", "", "a `command` that loads the program instead of the builtin load: its CPU time is\ncompared (with -url, to know when it is ready)")
 	fs.DurationVar(&f.start, "start", 10*time.Second, "how long the program may take until it accepts connections")
-	fs.IntVar(&f.cfg.Idle, "idle", 2000, "idle connections whose memory is measured; 0 for none")
+	fs.IntVar(&f.load.Idle, "idle", 2000, "idle connections whose memory is measured; 0 for none")
 	fs.IntVar(&f.cfg.Rounds, "rounds", benchRounds, "how often each binary is started and measured")
 	fs.DurationVar(&f.cfg.Duration, "duration", benchDuration, "length of a measured window")
 	fs.DurationVar(&f.cfg.Warmup, "warmup", benchWarmup, "length of the warm-up before each window")
@@ -117,12 +115,14 @@ func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 		f.args = f.args[1:]
 	}
 	f.cfg.Settle, f.cfg.Hung = time.Second, benchHung
+	f.cfg.Arms = []bench.Arm{{Name: "percore"}, {Name: "net"}}
 	switch {
-	case f.cfg.Rounds < 1 || f.conns < 1 || f.cfg.Idle < 0 || f.cfg.Duration <= 0 || f.cfg.Warmup <= 0:
+	case f.cfg.Rounds < 1 || f.load.Conns < 1 || f.load.Idle < 0 || f.cfg.Duration <= 0 || f.cfg.Warmup <= 0:
 		return nil, errors.New("-rounds and -conns must be 1 or more, -idle 0 or more, -duration and -warmup more than 0")
-	case f.tool != "" && len(f.urls)+len(f.grpc) != 1:
+	case f.load.Tool != "" && len(f.urls)+len(f.grpc) != 1:
 		return nil, errors.New("-load needs one -url or -grpc, to know when the program is ready")
 	}
+	f.load.Memory = f.load.Idle > 0
 	return f, f.setTargets()
 }
 
@@ -140,18 +140,16 @@ func (f *tryFlags) setTargets() error {
 		if port == "" {
 			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 		}
-		t := bench.Target{Name: text, Tool: f.tool, Job: scenario.Job{
-			Scenario: scenario.Scenario{App: scenario.AppHTTP, HTTP2: f.http2, Conns: f.conns, Path: u.RequestURI(), TLS: u.Scheme == "https"},
-			Addr:     net.JoinHostPort(u.Hostname(), port),
-		}}
+		s := f.load
+		s.Name, s.App, s.HTTP2, s.TLS = text, scenario.AppHTTP, f.http2, u.Scheme == "https"
+		s.Addr, s.Path = net.JoinHostPort(u.Hostname(), port), u.RequestURI()
 		if f.http2 {
-			t.Name += " over HTTP/2"
+			s.Name += " over HTTP/2"
 		}
-		f.targets = append(f.targets, t)
+		f.cfg.Own = append(f.cfg.Own, s)
 	}
-	json := strings.HasPrefix(strings.TrimSpace(f.message), "{")
 	var message []byte
-	if !json {
+	if !f.messageIsJSON() {
 		var err error
 		if message, err = base64.StdEncoding.DecodeString(f.message); err != nil {
 			return fmt.Errorf("-message: want JSON in braces, or base64: %w", err)
@@ -162,15 +160,21 @@ func (f *tryFlags) setTargets() error {
 		if _, _, err := net.SplitHostPort(addr); err != nil || !ok || strings.Count(method, "/") != 1 {
 			return fmt.Errorf("-grpc %s: want HOST:PORT/SERVICE/METHOD", text)
 		}
-		t := bench.Target{Name: text, Tool: f.tool, Job: scenario.Job{
-			Scenario: scenario.Scenario{App: scenario.AppMethod, Conns: f.conns, Path: "/" + method, Message: message}, Addr: addr,
-		}}
-		if json {
-			t.Message = func(ctx context.Context) ([]byte, error) { return try.Message(ctx, addr, "/"+method, f.message) }
-		}
-		f.targets = append(f.targets, t)
+		s := f.load
+		s.Name, s.App, s.Addr, s.Path, s.Message = text, scenario.AppMethod, addr, "/"+method, message
+		f.cfg.Own = append(f.cfg.Own, s)
 	}
 	return nil
+}
+
+func (f *tryFlags) messageIsJSON() bool { return strings.HasPrefix(strings.TrimSpace(f.message), "{") }
+
+// encode makes the message in JSON the one that the running program takes.
+func (f *tryFlags) encode(ctx context.Context, load *scenario.Scenario) (err error) {
+	if load.App == scenario.AppMethod && f.messageIsJSON() {
+		load.Message, err = try.Message(ctx, load.Addr, load.Path, f.message)
+	}
+	return err
 }
 
 // run builds the program, and measures it if that was asked for.
@@ -182,7 +186,7 @@ func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 			return err
 		}
 		defer func() {
-			if err != nil || len(f.targets) > 0 {
+			if err != nil || len(f.cfg.Own) > 0 {
 				err = errors.Join(err, os.RemoveAll(dir))
 			}
 		}()
@@ -203,7 +207,7 @@ func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 		return err
 	}
 	fmt.Fprintf(stdout, "net      %s\npercore  %s\n", binaries.Net, binaries.Percore)
-	if len(f.targets) == 0 {
+	if len(f.cfg.Own) == 0 {
 		return nil
 	}
 	return f.measure(ctx, binaries, stdout, stderr)
@@ -213,24 +217,23 @@ func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 func (f *tryFlags) measure(ctx context.Context, binaries try.Binaries, stdout, stderr io.Writer) error {
 	socket := filepath.Join(filepath.Dir(binaries.Percore), "s")
 	notes := &tryNotes{socket: socket, served: make(map[string]served)}
-	program := func(arm, path string) bench.Program {
-		words := io.Writer(&notes.words)
-		if f.verbose {
-			words = io.MultiWriter(words, stderr)
-		}
-		return bench.Program{Arm: arm, Path: path, Args: f.args, Output: words}
+	output := io.Writer(&notes.words)
+	if f.verbose {
+		output = io.MultiWriter(output, stderr)
 	}
-	with, without := program("percore", binaries.Percore), program("net", binaries.Net)
+	for i, path := range []string{binaries.Percore, binaries.Net} {
+		f.cfg.Arms[i].Program = &bench.Program{Path: path, Args: f.args, Output: output, Start: f.start, Ready: f.encode}
+	}
+	with := f.cfg.Arms[0].Program
 	with.Env, with.Measured = []string{try.SocketVariable + "=" + socket}, notes.ask
 	f.cfg.Progress = func(p bench.Progress) {
 		fmt.Fprintf(stderr, "percore try: %s, %d of %d\n", p.Arm, p.Done+1, p.Total)
 		_ = os.Remove(socket)
-		notes.before = 0
 	}
-	rep, err := bench.RunPrograms(ctx, f.cfg, bench.Programs{Programs: []bench.Program{with, without}, Targets: f.targets, Start: f.start})
-	if rep != nil && rep.Took > 0 {
-		err = errors.Join(err, report.Table(stdout, rep, false))
-		notes.print(stdout, f.targets)
+	rep, err := bench.Run(ctx, f.cfg)
+	if err == nil {
+		err = report.Table(stdout, rep, false)
+		notes.print(stdout, f.cfg.Own)
 	}
 	if err != nil {
 		return errors.Join(err, notes.words.why())
@@ -241,11 +244,10 @@ func (f *tryFlags) measure(ctx context.Context, binaries try.Binaries, stdout, s
 // tryNotes are what percore itself says about its share of the work.
 type tryNotes struct {
 	socket string
-	before uint64 // requests that percore has served in this process, before the present target
-	served map[string]served
-	calls  served // of http.DefaultTransport, in the last process
-	conns  uint64 // that percore has accepted in the last process
-	failed error  // the last failure to ask
+	served map[string]served // by the target
+	calls  served            // of http.DefaultTransport, in the last process
+	conns  uint64            // that percore has accepted in the last process
+	failed error             // the last failure to ask
 	others []string
 	words  words
 }
@@ -260,10 +262,10 @@ func (n *tryNotes) ask(target string, ops int64) {
 		n.failed = err
 		return
 	}
-	total := sum(&state.Stats, "http", "http1_requests_total") + sum(&state.Stats, "http2", "streams_total")
 	s := n.served[target]
-	n.served[target] = served{s.percore + total - n.before, s.all + uint64(ops)}
-	n.before, n.others, n.conns = total, state.Others, state.Stats.Accept.Accepted
+	s.percore += sum(&state.Stats, "http", "http1_requests_total") + sum(&state.Stats, "http2", "streams_total")
+	s.all += uint64(ops)
+	n.served[target], n.others, n.conns = s, state.Others, state.Stats.Accept.Accepted
 	made := sum(&state.Stats, "client", "requests_total")
 	n.calls = served{made, made + sum(&state.Stats, "client", "declined_total")}
 }
@@ -281,7 +283,7 @@ func sum(s *percore.Stats, adapter, name string) (n uint64) {
 }
 
 // print says which share of the requests percore has served, and why not all.
-func (n *tryNotes) print(w io.Writer, targets []bench.Target) {
+func (n *tryNotes) print(w io.Writer, targets []scenario.Scenario) {
 	if n.failed != nil {
 		fmt.Fprintln(w, "how much percore has served is unknown: the program didn't say:", n.failed)
 	}

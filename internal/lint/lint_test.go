@@ -202,7 +202,7 @@ var homes = map[string]string{
 	"github.com/prometheus/client_golang":     "metrics/prometheus/collector.go",
 	"github.com/jhump/protoreflect/v2":        "cmd/percore/internal/try/reflect.go",
 	"github.com/schollz/progressbar/v3":       "cmd/percore/bench.go",
-	"github.com/tidwall/redcon":               "cmd/percore/internal/bench/target/store.go",
+	"github.com/tidwall/redcon":               "cmd/percore/internal/bench/target/app.go",
 	"github.com/valyala/bytebufferpool":       "internal/pool/growable.go",
 	"github.com/valyala/fasthttp":             "cmd/percore/internal/bench/target/fasthttp.go",
 	"go.uber.org/goleak":                      "internal/testnet/main.go",

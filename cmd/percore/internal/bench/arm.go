@@ -15,12 +15,13 @@ type Arm struct {
 	Env        []string        `json:"env,omitempty"`        // KEY=VALUE, added to the harness's
 	Executable string          `json:"executable,omitempty"` // "" for the running executable
 
+	// Program, if not nil, is the server under test. Otherwise it is one of package target's.
+	Program *Program `json:"-"`
+
 	// OtherBuildOf names the arm that differs from this one only in Executable; see AgainstBuild.
 	OtherBuildOf string `json:"otherBuildOf,omitempty"`
 
-	// The first server of the arm reports this; 0 until then.
-	GOMAXPROCS int `json:"gomaxprocs"`
-	Loops      int `json:"loops"`
+	GOMAXPROCS int `json:"gomaxprocs"` // 0 until the first server of the arm reports it
 }
 
 // ParseArms reads a comma-separated list of the names of Engines. If an arm is named twice, the second
@@ -50,7 +51,7 @@ func FindPrograms(arms []Arm) error {
 		arm := &arms[i]
 		program, how := arm.Engine.Kind, "install "+arm.Engine.Kind
 		switch {
-		case program == scenario.Nginx || program == scenario.Nghttpd:
+		case arm.Engine.Installed():
 		case arm.Engine.Peer() && arm.Executable == "":
 			program, how = "percore-peers", `go build -o "$(go env GOPATH)/bin/percore-peers" ./cmd/percore/peers`
 		default:

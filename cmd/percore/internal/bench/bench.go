@@ -26,13 +26,14 @@ import (
 
 // Config says what to measure, and for how long.
 type Config struct {
-	Arms     []Arm          // at least one; the first of a scenario is compared with each other
-	Match    *regexp.Regexp // runs all scenarios with matching names; nil for the core set
-	Rounds   int            // samples per scenario and arm
-	Duration time.Duration  // of a measured window
-	Warmup   time.Duration  // before each window
-	Idle     int            // connections in scenarios about idle connections
-	Settle   time.Duration  // time between opening idle connections and measuring them
+	Arms     []Arm               // at least one; the first of a scenario is compared with each other
+	Match    *regexp.Regexp      // runs all scenarios with matching names; nil for the core set
+	Own      []scenario.Scenario // to run instead of the builtin ones; nil for these
+	Rounds   int                 // samples per scenario and arm
+	Duration time.Duration       // of a measured window
+	Warmup   time.Duration       // before each window
+	Idle     int                 // connections in scenarios about idle connections
+	Settle   time.Duration       // time between opening idle connections and measuring them
 
 	// SplitCPUs gives one half of the processors to the server under test and the other to the
 	// load, as if they were on two machines.
@@ -72,7 +73,7 @@ func (cfg *Config) Check() error {
 		return fmt.Errorf("%d rounds: need at least one", cfg.Rounds)
 	case cfg.Duration <= 0 || cfg.Warmup < 0 || cfg.Hung <= 0 || cfg.Settle < 0:
 		return errors.New("durations must be positive")
-	case cfg.Idle < 1:
+	case cfg.Own == nil && cfg.Idle < 1:
 		return fmt.Errorf("%d idle connections: need at least one", cfg.Idle)
 	case len(cfg.Scenarios()) == 0:
 		return fmt.Errorf("no scenario matches %q", cfg.Match)
@@ -82,6 +83,9 @@ func (cfg *Config) Check() error {
 
 // Scenarios returns the scenarios that the user asked for.
 func (cfg *Config) Scenarios() []scenario.Scenario {
+	if cfg.Own != nil {
+		return cfg.Own
+	}
 	return slices.DeleteFunc(cfg.AllScenarios(), func(s scenario.Scenario) bool {
 		if cfg.Match == nil {
 			return !s.Core

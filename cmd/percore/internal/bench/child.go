@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
@@ -18,9 +19,11 @@ import (
 
 // process is a process that the harness starts. One goroutine uses it.
 type process struct {
+	what     string // for messages: "the net server"
 	cmd      *exec.Cmd
 	ask      func()        // makes the process end; it is killed after stopGrace
 	counters *counters     // nil if nothing is counted
+	said     bytes.Buffer  // on its standard error; complete once exited is closed
 	exited   chan struct{} // closed when the process is gone and reaped
 	waitErr  error         // result of Wait; valid once exited is closed
 }
@@ -30,10 +33,11 @@ type process struct {
 const stopGrace = 5 * time.Second
 
 // newProcess returns a process that is not started yet. cancel asks it to end.
-func newProcess(exe string, args, env []string, cancel func(*exec.Cmd) error) *process {
+func newProcess(what, exe string, args, env []string, cancel func(*exec.Cmd) error) *process {
 	ctx, ask := context.WithCancel(context.Background())
-	p := &process{cmd: exec.CommandContext(ctx, exe, args...), ask: ask, exited: make(chan struct{})}
+	p := &process{what: what, cmd: exec.CommandContext(ctx, exe, args...), ask: ask, exited: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stderr = &p.said
 	p.cmd.Cancel = func() error { return cancel(p.cmd) }
 	p.cmd.WaitDelay = stopGrace
 	return p
@@ -54,24 +58,21 @@ func (p *process) kill() {
 // child is a process of package child. One goroutine uses it.
 type child struct {
 	*process
-	what   string // for messages: "the net server"
 	client *rpc.Client
-	stderr bytes.Buffer // complete once exited is closed
 }
 
 // startChild runs exe with args on the given processors, with counters if that is wanted. The child
 // ends when its standard input ends, so it can't outlive this process. The kernel kills it, too.
 func startChild(what string, on *cpuSet, count bool, exe string, args, env []string) (*child, error) {
-	c := &child{what: what}
-	c.process = newProcess(exe, args, env, func(*exec.Cmd) error { return c.client.Close() })
-	c.cmd.Stderr = &c.stderr
+	c := new(child)
+	c.process = newProcess(what, exe, args, env, func(*exec.Cmd) error { return c.client.Close() })
 	in, err := c.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	out, err := c.cmd.StdoutPipe()
 	if err == nil {
-		err = c.start(on, count)
+		err = c.start(on, count, syscall.SIGKILL)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", what, err)
@@ -125,7 +126,7 @@ func (c *child) explain(method string, err error) error {
 	}
 }
 
-// deathError says that a child died.
+// deathError says that a process died.
 type deathError struct {
 	what, how string
 	said      string // on its standard error, maybe several lines
@@ -143,17 +144,17 @@ func (e *deathError) Error() string {
 	return fmt.Sprintf("%s died (%s): %s", e.what, e.how, line)
 }
 
-// wordsMax is how many bytes of a child's standard error are reported: a few lines, or the top of a
+// wordsMax is how many bytes of a process's standard error are reported: a few lines, or the top of a
 // panic.
 const wordsMax = 2048
 
 // death returns how the process ended. It waits until it has ended.
-func (c *child) death() *deathError {
-	<-c.exited
+func (p *process) death() *deathError {
+	<-p.exited
 	how := "exit status 0"
-	if c.waitErr != nil {
-		how = c.waitErr.Error()
+	if p.waitErr != nil {
+		how = p.waitErr.Error()
 	}
-	said := c.stderr.Bytes()
-	return &deathError{what: c.what, how: how, said: string(bytes.TrimSpace(said[:min(wordsMax, len(said))]))}
+	said := p.said.Bytes()
+	return &deathError{what: p.what, how: how, said: string(bytes.TrimSpace(said[:min(wordsMax, len(said))]))}
 }

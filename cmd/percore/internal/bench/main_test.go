@@ -119,7 +119,7 @@ func (f *fake) Start(_ scenario.Order, started *scenario.Started) error {
 	}
 	f.srv = &http.Server{Handler: f, ConnState: f.connState}
 	go f.srv.Serve(l)
-	*started = scenario.Started{Addr: l.Addr().String(), GOMAXPROCS: 3, Loops: 5}
+	*started = scenario.Started{Addr: l.Addr().String(), GOMAXPROCS: 3}
 	return nil
 }
 

@@ -49,10 +49,11 @@ func giveProcessors(n int) (server, load *cpuSet, err error) {
 // wanted. It does so in a thread that has nothing else to do until the process has ended: a child
 // inherits the processors that its thread may use (sched_setaffinity(2)), which a Go program uses as its
 // GOMAXPROCS, and is counted with it.
-func (p *process) start(on *cpuSet, count bool) error {
-	// The kernel kills the process when the thread that started it ends. It gets its own process group so
-	// that Ctrl-C reaches only the harness, which then ends its children in order.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+func (p *process) start(on *cpuSet, count bool, orphan syscall.Signal) error {
+	// The kernel sends orphan to the process when the thread that started it ends (prctl(2),
+	// PR_SET_PDEATHSIG). The process gets its own group so that Ctrl-C reaches only the harness, which
+	// then ends its children in order.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: orphan, Setpgid: true}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with this goroutine

@@ -11,8 +11,8 @@ import (
 // allowed starts a process on the given processors and returns those that it may use.
 func allowed(t *testing.T, on *cpuSet) (set cpuSet) {
 	t.Helper()
-	p := newProcess("sleep", []string{"60"}, nil, func(cmd *exec.Cmd) error { return cmd.Process.Kill() })
-	if err := p.start(on, false); err != nil {
+	p := newProcess("sleep", "sleep", []string{"60"}, nil, func(cmd *exec.Cmd) error { return cmd.Process.Kill() })
+	if err := p.start(on, false, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	defer p.stop()

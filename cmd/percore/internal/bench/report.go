@@ -71,6 +71,10 @@ func newResult(s *scenario.Scenario) Result {
 // headline names the metrics that a scenario is about.
 func headline(s *scenario.Scenario) []string {
 	switch {
+	case s.Tool != "":
+		return []string{MetricCPU}
+	case s.Memory && s.Conns > 1:
+		return []string{MetricCPU, MetricRate, MetricP50, MetricP99, MetricResident}
 	case s.Memory:
 		return []string{MetricResident, MetricHeap, MetricGoroutines}
 	case s.Computing: // which takes all available CPU time

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"time"
 
 	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
@@ -21,34 +23,57 @@ type stage struct {
 	r   *runner
 	err error
 
-	backend *child // or nil
-	server  *child // under test; nil for a Program
+	servers []*process // the backend, if there is one, and the server under test
+	backend *child     // or nil
+	child   *child     // the server under test; nil if that is a Program
 	load    *child
 	loadOn  *cpuSet // nil: all
-	job     scenario.Job
+	job     scenario.Scenario
 	ops     int64 // that the load has done, also outside the window
 
-	usage  func() scenario.Usage  // of the server
+	usage  func() scenario.Usage  // of the server under test
 	memory func() scenario.Memory // the same
 }
 
 // sample takes one sample of s on arm. The rate is for an open loop; 0 means a closed loop.
 func (r *runner) sample(ctx context.Context, s *scenario.Scenario, arm *Arm, rate float64) (sample Sample, err error) {
-	st := &stage{ctx: ctx, r: r, job: scenario.Job{Scenario: *s}}
+	st := &stage{ctx: ctx, r: r, job: *s}
 	defer st.tearDown()
 	if st.startServers(arm); st.err != nil {
 		return sample, st.err
 	}
-	st.startLoad()
-	if s.Memory {
-		sample.Metrics = st.idleMemory()
+	if s.Tool != "" {
+		sample = st.toolSample(arm.Program.Output)
 	} else {
-		sample = st.loadSample(rate)
+		sample = st.builtinSample(rate)
 	}
 	if st.err != nil && ctx.Err() == nil {
 		st.err = st.blame(st.err)
 	}
+	if p := arm.Program; st.err == nil && p != nil && p.Measured != nil {
+		p.Measured(s.Name, st.ops)
+	}
 	return sample, st.err
+}
+
+// builtinSample takes a sample with the load generator.
+func (st *stage) builtinSample(rate float64) Sample {
+	var memory map[string]float64
+	if all := st.job; all.Memory {
+		st.job.Conns = 1
+		st.startLoad()
+		if memory = st.idleMemory(); st.err != nil || all.Conns == 1 {
+			return Sample{Metrics: memory}
+		}
+		st.load.stop() // the window is one without idle connections
+		st.job.Conns, st.job.Memory, st.job.Idle = all.Conns, false, 0
+	}
+	st.startLoad()
+	sample := st.loadSample(rate)
+	if st.err == nil {
+		maps.Copy(sample.Metrics, memory)
+	}
+	return sample
 }
 
 // call calls a method of a process.
@@ -69,34 +94,52 @@ func (st *stage) startServers(arm *Arm) {
 	if procs > 0 {
 		serverOn, st.loadOn, st.err = giveProcessors(procs)
 	}
-	order := scenario.Order{Scenario: job.Scenario, Engine: arm.Engine, FileDir: r.dir}
+	order := scenario.Order{Scenario: *job, Engine: arm.Engine, FileDir: r.dir}
 	var started scenario.Started
 	if job.Backend != nil && st.err == nil {
-		st.backend, st.err = startChild("the backend", st.loadOn, false, r.exe, []string{entry.ServerArg}, nil)
+		st.backend = st.startServer("the backend", st.loadOn, false, r.exe, []string{entry.ServerArg}, nil)
 		st.call(st.backend, "Start", scenario.Order{Scenario: *job.Backend, FileDir: r.dir}, &started, r.cfg.Hung)
 		order.Behind = started.Addr
 	}
+	what, program := "the "+arm.Name+" server", arm.Program
+	if arm.Engine.Installed() && st.err == nil {
+		program, st.err = r.installed(&order, procs)
+		job.Addr = order.Addr
+	}
+	switch {
+	case st.err != nil:
+		return
+	case program != nil:
+		st.startProgram(what, program, serverOn)
+		return
+	}
+	st.child = st.startServer(what, serverOn, r.cfg.Counts, cmp.Or(arm.Executable, r.exe), r.cfg.serverArgs, arm.Env)
+	st.call(st.child, "Start", order, &started, r.cfg.Hung)
 	if st.err != nil {
 		return
 	}
-	st.server, st.err = startChild("the "+arm.Name+" server", serverOn, r.cfg.Counts, cmp.Or(arm.Executable, r.exe), r.cfg.serverArgs, arm.Env)
-	st.call(st.server, "Start", order, &started, r.cfg.Hung)
-	if st.err != nil {
-		return
-	}
-	r.rep.noteUncounted(st.server.counters)
+	r.rep.noteUncounted(st.child.counters)
 	if job.Procs == 0 && job.MaxProcs == 0 {
-		arm.GOMAXPROCS, arm.Loops = started.GOMAXPROCS, started.Loops
+		arm.GOMAXPROCS = started.GOMAXPROCS
 	}
 	job.Addr = started.Addr
 	st.usage = func() (u scenario.Usage) {
-		st.call(st.server, "Usage", nil, &u, r.cfg.Hung)
+		st.call(st.child, "Usage", nil, &u, r.cfg.Hung)
 		return u
 	}
 	st.memory = func() (m scenario.Memory) {
-		st.call(st.server, "Memory", nil, &m, r.cfg.Hung)
+		st.call(st.child, "Memory", nil, &m, r.cfg.Hung)
 		return m
 	}
+}
+
+// startServer starts a server in a child.
+func (st *stage) startServer(what string, on *cpuSet, count bool, exe string, args, env []string) *child {
+	c, err := startChild(what, on, count, exe, args, env)
+	if st.err = err; err == nil {
+		st.servers = append(st.servers, c.process)
+	}
+	return c
 }
 
 // startLoad starts a load process and opens the connections of the job.
@@ -117,7 +160,7 @@ func (st *stage) leave() {
 	}
 	st.call(st.load, "Leave", job, nil, openMax)
 	if job.Waiting {
-		st.call(st.server, "Await", job.Idle, nil, openMax)
+		st.call(st.child, "Await", job.Idle, nil, openMax)
 	}
 	st.ops += int64(job.Idle)
 }
@@ -126,7 +169,7 @@ func (st *stage) leave() {
 // closed them would have looked cheap.
 func (st *stage) revive() {
 	if st.job.Waiting {
-		st.call(st.server, "Release", nil, nil, st.r.cfg.Hung)
+		st.call(st.child, "Release", nil, nil, st.r.cfg.Hung)
 	}
 	st.call(st.load, "Revive", nil, nil, openMax)
 	st.ops += int64(st.job.Idle)
@@ -134,10 +177,11 @@ func (st *stage) revive() {
 
 // tearDown ends the processes, the load first.
 func (st *stage) tearDown() {
-	for _, c := range []*child{st.load, st.server, st.backend} {
-		if c != nil {
-			c.stop()
-		}
+	if st.load != nil {
+		st.load.stop()
+	}
+	for _, p := range slices.Backward(st.servers) {
+		p.stop()
 	}
 }
 
@@ -145,13 +189,10 @@ func (st *stage) tearDown() {
 // cause, and a reset connection only the symptom.
 func (st *stage) blame(err error) error {
 	wait := time.After(dyingMax)
-	for _, c := range []*child{st.server, st.backend} {
-		if c == nil {
-			continue
-		}
+	for _, p := range slices.Backward(st.servers) {
 		select {
-		case <-c.exited:
-			return fmt.Errorf("%w; then %w", c.death(), err)
+		case <-p.exited:
+			return fmt.Errorf("%w; then %w", p.death(), err)
 		case <-wait:
 			return err
 		}
@@ -227,8 +268,8 @@ func (st *stage) window(rate float64) Sample {
 
 // counts returns what the server's counters have counted so far.
 func (st *stage) counts() (counts map[string]float64) {
-	if st.server != nil && st.err == nil {
-		counts, st.err = st.server.counters.read()
+	if st.err == nil {
+		counts, st.err = st.servers[len(st.servers)-1].counters.read()
 	}
 	return counts
 }
@@ -250,7 +291,7 @@ const idleWarmup = 100 * time.Millisecond
 // idleMemory measures the memory of idle connections. A Program, which doesn't collect its garbage
 // before, is not warmed up: the garbage would have room for thousands.
 func (st *stage) idleMemory() map[string]float64 {
-	if st.server != nil {
+	if st.child != nil {
 		st.runPhase(idleWarmup, 0, 1)
 	}
 	if st.err != nil {

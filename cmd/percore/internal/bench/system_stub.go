@@ -5,6 +5,7 @@ package bench
 import (
 	"errors"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
@@ -19,7 +20,7 @@ func processorCount() int { return runtime.NumCPU() }
 
 func giveProcessors(int) (server, load *cpuSet, err error) { return nil, nil, errors.ErrUnsupported }
 
-func (*process) start(*cpuSet, bool) error { return errors.ErrUnsupported }
+func (*process) start(*cpuSet, bool, syscall.Signal) error { return errors.ErrUnsupported }
 
 type counters struct{ uncounted map[string]error }
 

@@ -21,7 +21,7 @@ type broadcast struct {
 }
 
 // broadcasts returns a session that has all connections of the job.
-func broadcasts(job *scenario.Job) opener {
+func broadcasts(job *scenario.Scenario) opener {
 	return func(int) (session, error) {
 		s := &broadcast{
 			conns: make([]net.Conn, job.Conns), msg: bytes.Repeat([]byte("x"), job.Payload),

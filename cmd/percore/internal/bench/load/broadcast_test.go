@@ -34,8 +34,8 @@ func TestBroadcast(t *testing.T) {
 					io.CopyN(all[i], all[i], scenario.Greeting)
 				}
 			}()
-			sessions, err := open(&scenario.Job{
-				Scenario: scenario.Scenario{App: scenario.AppBroadcast, Conns: clients, Callers: 1, Payload: size}, Addr: ln.Addr().String(),
+			sessions, err := open(&scenario.Scenario{
+				App: scenario.AppBroadcast, Conns: clients, Callers: 1, Payload: size, Addr: ln.Addr().String(),
 			})
 			if err != nil {
 				t.Fatal(err)

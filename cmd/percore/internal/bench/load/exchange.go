@@ -20,7 +20,7 @@ type exchange struct {
 
 // exchanges returns sessions that send a message and get it back; or a byte, for an answer of a known
 // length; or commands for a key-value store, together, half of them SET and half GET.
-func exchanges(job *scenario.Job, app string) opener {
+func exchanges(job *scenario.Scenario, app string) opener {
 	return func(i int) (session, error) {
 		s := &exchange{}
 		switch app {

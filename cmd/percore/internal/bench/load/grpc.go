@@ -33,7 +33,7 @@ type grpcSession struct {
 }
 
 // grpcSessions distributes the callers over the connections: caller i uses connection i modulo Conns.
-func grpcSessions(job *scenario.Job) opener {
+func grpcSessions(job *scenario.Scenario) opener {
 	conns := make([]*grpc.ClientConn, job.Conns)
 	var failed error
 	for i := range conns {
@@ -57,7 +57,7 @@ func grpcSessions(job *scenario.Job) opener {
 }
 
 // begin chooses what a call is, and makes one: a ClientConn connects lazily.
-func (s *grpcSession) begin(job *scenario.Job) error {
+func (s *grpcSession) begin(job *scenario.Scenario) error {
 	switch {
 	case job.App == scenario.AppMethod:
 		// Protocol buffers keep fields that a type doesn't have, so a message of any type goes as one

@@ -17,13 +17,13 @@ import (
 
 // httpSession sends the same request over and over on one connection.
 type httpSession struct {
-	job     *scenario.Job
+	job     *scenario.Scenario
 	conn    net.Conn
 	req     []byte // shared by all sessions, never written
 	answers target.Answers
 }
 
-func httpSessions(job *scenario.Job) opener {
+func httpSessions(job *scenario.Scenario) opener {
 	req := request(job, "")
 	return func(int) (session, error) {
 		c, err := dial(job.Addr)
@@ -88,7 +88,7 @@ func (s *httpSession) close()                  { s.conn.Close() }
 
 // request returns the bytes of a GET or, if the job has a payload, of a POST. extra contains header
 // lines, each ending in CRLF.
-func request(job *scenario.Job, extra string) []byte {
+func request(job *scenario.Scenario, extra string) []byte {
 	if job.Browser {
 		extra += strings.Join(scenario.BrowserHeader, "\r\n") + "\r\n"
 	}
@@ -119,7 +119,7 @@ type httpOnce struct {
 	deadline time.Time
 }
 
-func httpOnces(job *scenario.Job) opener {
+func httpOnces(job *scenario.Scenario) opener {
 	extra := "Connection: close\r\n"
 	if job.App == scenario.AppUpgrade {
 		extra = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

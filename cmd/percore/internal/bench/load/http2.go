@@ -59,7 +59,7 @@ type http2Stream struct {
 	ok     bool
 }
 
-func http2Sessions(job *scenario.Job) opener {
+func http2Sessions(job *scenario.Scenario) opener {
 	fields, body := http2Fields(job), make([]byte, job.Payload)
 	return func(int) (session, error) {
 		c, err := dial(job.Addr)
@@ -81,7 +81,7 @@ func http2Sessions(job *scenario.Job) opener {
 }
 
 // newHTTP2Session returns a session whose output begins with the preface.
-func newHTTP2Session(job *scenario.Job, c net.Conn, fields []hpack.HeaderField, body []byte) *http2Session {
+func newHTTP2Session(job *scenario.Scenario, c net.Conn, fields []hpack.HeaderField, body []byte) *http2Session {
 	s := &http2Session{
 		conn: c, fields: fields, body: body, most: max(1, job.Streams), in: bufio.NewReaderSize(c, http2Buffer),
 		window: http2Window, streamWindow: http2Window, ours: job.Window,
@@ -108,7 +108,7 @@ func newHTTP2Session(job *scenario.Job, c net.Conn, fields []hpack.HeaderField, 
 // http2Fields returns a request's header. Like browsers and h2load, the client puts nothing into the
 // table that is likely to change with each request. Of a browser's fields those of a connection are
 // missing, and cookies come one by one.
-func http2Fields(job *scenario.Job) []hpack.HeaderField {
+func http2Fields(job *scenario.Scenario) []hpack.HeaderField {
 	var fields []hpack.HeaderField
 	add := func(name, value string) { fields = append(fields, hpack.HeaderField{Name: name, Value: value}) }
 	method, scheme, path := "GET", "http", "/"

@@ -34,7 +34,7 @@ func http2Server(t *testing.T, tls bool, h http.HandlerFunc) string {
 }
 
 // openHTTP2 opens a session of a job.
-func openHTTP2(t *testing.T, job scenario.Job) *http2Session {
+func openHTTP2(t *testing.T, job scenario.Scenario) *http2Session {
 	t.Helper()
 	s, err := http2Sessions(&job)(0)
 	if err != nil {
@@ -79,7 +79,8 @@ func TestHTTP2(t *testing.T) {
 					w.Write(long)
 				}
 			})
-			s := openHTTP2(t, scenario.Job{Scenario: c.job, Addr: addr})
+			c.job.Addr = addr
+			s := openHTTP2(t, c.job)
 			for range 2 {
 				if err := s.op(); err != nil {
 					t.Fatal(err)
@@ -114,10 +115,10 @@ func TestHTTP2(t *testing.T) {
 // TestHTTP2Refusals: a server that doesn't speak HTTP/2, or not over TLS, is an error.
 func TestHTTP2Refusals(t *testing.T) {
 	testnet.NoLeaks(t)
-	if err := openHTTP2(t, scenario.Job{Addr: answering(t, "")}).op(); !says(err, "read answer") {
+	if err := openHTTP2(t, scenario.Scenario{Addr: answering(t, "")}).op(); !says(err, "read answer") {
 		t.Errorf("error %v, want one about reading", err)
 	}
-	inClear := scenario.Job{Addr: http2Server(t, false, nil), Scenario: scenario.Scenario{TLS: true}}
+	inClear := scenario.Scenario{Addr: http2Server(t, false, nil), TLS: true}
 	if _, err := http2Sessions(&inClear)(0); !says(err, "TLS handshake") {
 		t.Errorf("TLS with a server in clear: error %v", err)
 	}
@@ -179,7 +180,7 @@ func TestHTTP2Frames(t *testing.T) {
 					}
 				}
 			}()
-			job := &scenario.Job{Addr: "h:1"}
+			job := &scenario.Scenario{Addr: "h:1"}
 			s := newHTTP2Session(job, ours, http2Fields(job), nil)
 			s.setDeadline(time.Now().Add(testnet.HangTimeout))
 			for range c.answers {

@@ -63,8 +63,8 @@ func TestHTTPAnswers(t *testing.T) {
 		{good + "!", scenario.Scenario{Close: true}, "1 bytes more"},
 	} {
 		testnet.NoLeaks(t)
-		c.job.Conns = 1
-		sessions, err := open(&scenario.Job{Scenario: c.job, Addr: answering(t, c.answer)})
+		c.job.Conns, c.job.Addr = 1, answering(t, c.answer)
+		sessions, err := open(&c.job)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,8 @@ func TestRequest(t *testing.T) {
 		{scenario.Scenario{HTTP10: true, Field: "Connection: keep-alive"}, "", "GET / HTTP/1.0\r\nHost: h:1\r\nConnection: keep-alive\r\n\r\n"},
 		{scenario.Scenario{Browser: true}, "X: y\r\n", "GET / HTTP/1.1\r\nHost: h:1\r\nX: y\r\n" + strings.Join(scenario.BrowserHeader, "\r\n") + "\r\n\r\n"},
 	} {
-		if got := string(request(&scenario.Job{Scenario: c.job, Addr: "h:1"}, c.extra)); got != c.want {
+		c.job.Addr = "h:1"
+		if got := string(request(&c.job, c.extra)); got != c.want {
 			t.Errorf("%+v, %q: got %q, want %q", c.job, c.extra, got, c.want)
 		}
 	}

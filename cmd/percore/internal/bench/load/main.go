@@ -26,14 +26,14 @@ import (
 
 // Process is a load process. The harness calls its methods, one at a time.
 type Process struct {
-	job     scenario.Job
+	job     scenario.Scenario
 	busy    []session // Run drives these
 	idle    []session // left alone
 	waiting bool      // with requests on the idle ones that are not answered yet
 }
 
 // Prepare opens the connections that Run drives.
-func (p *Process) Prepare(job scenario.Job, _ *scenario.None) (err error) {
+func (p *Process) Prepare(job scenario.Scenario, _ *scenario.None) (err error) {
 	p.job = job
 	p.busy, err = open(&job)
 	return err
@@ -41,7 +41,7 @@ func (p *Process) Prepare(job scenario.Job, _ *scenario.None) (err error) {
 
 // Leave opens Conns more connections, uses each once and leaves them alone. If the server's handlers
 // wait, it only sends the requests.
-func (p *Process) Leave(job scenario.Job, _ *scenario.None) (err error) {
+func (p *Process) Leave(job scenario.Scenario, _ *scenario.None) (err error) {
 	if p.idle, err = open(&job); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (p *Process) Run(ph scenario.Phase, res *scenario.Result) (err error) {
 	cpu, began := processCPU(), time.Now()
 	var c *crew
 	if p.job.Open() && (ph.Rate > 0 || p.job.PauseMax > 0) {
-		c, err = openLoop(p.busy, scheduleOf(&p.job.Scenario, len(p.busy), &ph), sleep)
+		c, err = openLoop(p.busy, scheduleOf(&p.job, len(p.busy), &ph), sleep)
 	} else {
 		c, err = closedLoop(p.busy, ph.Duration)
 	}

@@ -49,7 +49,7 @@ type asker interface {
 type opener func(i int) (session, error)
 
 // newOpener returns the opener for the protocol that the job's server speaks.
-func newOpener(job *scenario.Job) opener {
+func newOpener(job *scenario.Scenario) opener {
 	app := job.App
 	if app == scenario.AppProxyTCP {
 		app = job.Backend.App
@@ -72,7 +72,7 @@ func newOpener(job *scenario.Job) opener {
 }
 
 // open opens all sessions of a job.
-func open(job *scenario.Job) ([]session, error) {
+func open(job *scenario.Scenario) ([]session, error) {
 	opener := newOpener(job)
 	sessions := make([]session, job.Workers())
 	err := parallel(len(sessions), func(i int) error {

@@ -37,7 +37,7 @@ func example() *bench.Report {
 		Command: "percore bench -run '<&>'", Started: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Took: 75,
 		Rounds: 5, Window: 2, Warmup: 0.5,
 		Arms: []bench.Arm{
-			{Name: "percore", Engine: scenario.Engine{Percore: true}, GOMAXPROCS: 2, Loops: 2},
+			{Name: "percore", Engine: scenario.Engine{Percore: true}, GOMAXPROCS: 2},
 			{Name: "net", GOMAXPROCS: 2, Env: []string{"A=b"}},
 		},
 		Results: []bench.Result{

@@ -23,7 +23,7 @@ memory       8.00GiB
 kernel       Linux 6.18 x86_64
 Go           go1.26 linux/amd64
 percore      v1.2.3
-arm percore  engine percore, GOMAXPROCS 2, 2 loops
+arm percore  engine percore, GOMAXPROCS 2
 arm net      engine net, GOMAXPROCS 2, A=b
 load         builtin; windows of 2s after 500ms of warm-up, 5 per scenario and arm
 took         1m15s

@@ -87,9 +87,6 @@ func armFact(arm bench.Arm) string {
 	if arm.GOMAXPROCS > 0 { // 0: the scenarios decide
 		s += fmt.Sprintf(", GOMAXPROCS %d", arm.GOMAXPROCS)
 	}
-	if arm.Loops > 0 {
-		s += fmt.Sprintf(", %d loops", arm.Loops)
-	}
 	for _, e := range arm.Env {
 		s += ", " + e
 	}

@@ -31,6 +31,8 @@ type Scenario struct {
 	SpinIterations int64
 
 	// The load.
+	Addr     string // where it goes: it is known beforehand if a program of others is the server
+	Tool     string // a command in the place of the load generator; such programs only
 	Conns    int
 	Callers  int    // concurrent callers of all connections, gRPC and broadcasts only; 0: one for each
 	Streams  int    // requests open on each connection, HTTP/2 and waiting ones of gRPC; 0: one
@@ -57,7 +59,7 @@ type Scenario struct {
 	PauseMin, PauseMax time.Duration // each connection pauses for a random time between them
 
 	Idle    int  // connections, or requests that wait, in addition to Conns
-	Memory  bool // the memory of these is measured, not a window
+	Memory  bool // the memory of these is measured, and then a window if there is more than one of Conns
 	Waiting bool // with Memory: each has a request whose handler waits; on each connection Streams of them
 	Procs   int  // processors of the server; the load has the others; 0: the run decides
 }
@@ -138,6 +140,14 @@ func (s *Scenario) Rate() float64 {
 	return float64(s.Conns) / ((s.PauseMin + s.PauseMax) / 2).Seconds()
 }
 
+// Workers returns how many operations may be open at once.
+func (s *Scenario) Workers() int {
+	if s.Callers > 0 {
+		return s.Callers
+	}
+	return s.Conns
+}
+
 // MostConns returns how many connections are open at once.
 func (s *Scenario) MostConns() int { return s.Conns + s.IdleConns() }
 
@@ -198,6 +208,9 @@ func EngineNamed(arm string) (Engine, error) {
 	return e, nil
 }
 
+// Installed reports whether the server is a program of others, which must be installed.
+func (e Engine) Installed() bool { return e.Kind == Nginx || e.Kind == Nghttpd }
+
 // Peer reports whether the program percore-peers runs the server.
 func (e Engine) Peer() bool { return e.Kind == Gnet || e.Kind == Nbio || e.Kind == Netpoll }
 
@@ -239,7 +252,6 @@ type Order struct {
 type Started struct {
 	Addr       string
 	GOMAXPROCS int
-	Loops      int // event loops of the engine
 }
 
 // Usage is a snapshot of what a server's process has consumed since it started.
@@ -262,20 +274,6 @@ type Memory struct {
 	Heap       int64 // bytes of live heap objects
 	Stack      int64 // bytes of goroutine stacks
 	Goroutines int64
-}
-
-// Job is a load, and where it goes.
-type Job struct {
-	Scenario
-	Addr string
-}
-
-// Workers returns how many operations may be open at once.
-func (j *Job) Workers() int {
-	if j.Callers > 0 {
-		return j.Callers
-	}
-	return j.Conns
 }
 
 // Phase is one run of a load.

@@ -105,7 +105,5 @@ func newGRPCServer(order *scenario.Order) (*server, error) {
 			serve = past.Serve
 		}
 	}
-	s := serving(serve)
-	s.poll = poll
-	return s, nil
+	return &server{serve: serve, poll: poll}, nil
 }

@@ -58,12 +58,9 @@ func newHTTPServer(order *scenario.Order) (*server, error) {
 		serve, serveTLS = past.Serve, past.ServeTLS
 		s.fastPath = func() uint64 { return past.Stats().Requests }
 	}
-	s.serve = serving(func(l net.Listener) error {
-		if order.TLS {
-			return serveTLS(l, "", "")
-		}
-		return serve(l)
-	}).serve
+	if s.serve = serve; order.TLS {
+		s.serve = func(l net.Listener) error { return serveTLS(l, "", "") }
+	}
 	return s, nil
 }
 

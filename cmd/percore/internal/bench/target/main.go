@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
@@ -34,22 +35,26 @@ func (p *Process) Start(order scenario.Order, started *scenario.Started) error {
 		return err
 	}
 	p.server = srv
-	serve := func(l net.Listener, ready chan struct{}) {
-		fmt.Fprintf(os.Stderr, "serve: %v\n", srv.serve(l, func() { close(ready) }))
+	serve := func(l net.Listener) {
+		fmt.Fprintf(os.Stderr, "serve: %v\n", srv.serve(l))
 		os.Exit(1)
 	}
 	addr := l.Addr().String()
-	*started = scenario.Started{Addr: addr, GOMAXPROCS: runtime.GOMAXPROCS(0), Loops: loops(l)}
-	ready := make(chan struct{})
-	go serve(l, ready)
-	<-ready
+	*started = scenario.Started{Addr: addr, GOMAXPROCS: runtime.GOMAXPROCS(0)}
+	if order.Engine.Peer() { // its library listens there
+		l.Close()
+	}
+	go serve(l)
+	for order.Engine.Peer() && !accepts(addr) {
+		time.Sleep(time.Millisecond)
+	}
 	for i := 1; i < order.Hosts; i++ {
 		addr = nextHost(addr)
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			return err
 		}
-		go serve(l, make(chan struct{}))
+		go serve(l)
 	}
 	if order.Computing {
 		for range runtime.GOMAXPROCS(0) {
@@ -57,6 +62,15 @@ func (p *Process) Start(order scenario.Order, started *scenario.Started) error {
 		}
 	}
 	return nil
+}
+
+// accepts reports whether a server accepts connections.
+func accepts(addr string) bool {
+	c, err := net.Dial("tcp", addr)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
 }
 
 // listen opens the listener under test at a free address of this machine's own.
@@ -70,26 +84,8 @@ func listen(order *scenario.Order) (net.Listener, error) {
 	return net.Listen("tcp", "127.0.0.1:0")
 }
 
-// loops returns how many loops the engine of a listener has, or 0.
-func loops(l net.Listener) int {
-	pl, ok := l.(*percore.Listener)
-	if !ok {
-		return 0
-	}
-	group := pl.Stats().Group
-	for _, s := range percore.ReadStats().Loops.Groups {
-		if s.Group == group {
-			return s.Loops
-		}
-	}
-	return 0
-}
-
 // Usage takes a snapshot of the server's process.
 func (p *Process) Usage(_ scenario.None, u *scenario.Usage) (err error) {
-	if f := p.server.foreign; f != nil {
-		return f.usage(u)
-	}
 	if *u, err = usage(); err == nil && p.server.fastPath != nil {
 		u.FastPath = p.server.fastPath()
 	}
@@ -98,9 +94,6 @@ func (p *Process) Usage(_ scenario.None, u *scenario.Usage) (err error) {
 
 // Memory measures the lasting memory of the server's process.
 func (p *Process) Memory(_ scenario.None, m *scenario.Memory) (err error) {
-	if f := p.server.foreign; f != nil {
-		return f.memory(m)
-	}
 	*m, err = memory()
 	return err
 }

@@ -127,7 +127,7 @@ func serve(t *testing.T, order scenario.Order) string {
 	}
 	done := make(chan struct{})
 	go func() {
-		srv.serve(l, func() {})
+		srv.serve(l)
 		close(done)
 	}()
 	t.Cleanup(func() {
@@ -137,7 +137,8 @@ func serve(t *testing.T, order scenario.Order) string {
 	return l.Addr().String()
 }
 
-func TestStore(t *testing.T) {
+// TestCommands: commands are answered the same in whatever portions they come.
+func TestCommands(t *testing.T) {
 	const set, get = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n", "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"
 	for _, c := range []struct{ commands, want, wantErr string }{
 		{get, "$-1\r\n", ""},
@@ -147,18 +148,17 @@ func TestStore(t *testing.T) {
 		{"*x\r\n", "", "Protocol error"},
 	} {
 		for portion := range len(c.commands) {
-			answers, rest := "", ""
+			var answers bytes.Buffer
 			var err error
-			store := NewStore()
+			app, rest := NewApp(scenario.AppRESP), ""
 			for i := 0; i < len(c.commands) && err == nil; i += portion + 1 {
-				var got []byte
 				var used int
 				rest += c.commands[i:min(i+portion+1, len(c.commands))]
-				got, used, err = store.Answer(nil, []byte(rest))
-				answers, rest = answers+string(got), rest[used:]
+				used, err = app.Data(&answers, []byte(rest))
+				rest = rest[used:]
 			}
-			if answers != c.want || (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
-				t.Fatalf("%q by %d bytes: got %q, %v, want %q, %s", c.commands, portion+1, answers, err, c.want, c.wantErr)
+			if answers.String() != c.want || (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
+				t.Fatalf("%q by %d bytes: got %q, %v, want %q, %s", c.commands, portion+1, &answers, err, c.want, c.wantErr)
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -62,9 +61,4 @@ func CPU(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("clock_gettime: %w", err)
 	}
 	return time.Duration(ts.Nano()), nil
-}
-
-// endsWithParent makes a process end when the thread that starts it does (prctl(2), PR_SET_PDEATHSIG).
-func endsWithParent() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 }

@@ -4,7 +4,6 @@ package target
 
 import (
 	"errors"
-	"syscall"
 	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
@@ -21,5 +20,3 @@ func Resident(int) (int64, error) { return 0, errors.ErrUnsupported }
 
 // CPU is for Linux.
 func CPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
-
-func endsWithParent() *syscall.SysProcAttr { return nil }
