@@ -13,6 +13,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,167 +31,116 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 )
 
-// privateFields are those of grpc.Server and of private types that it consists of. All must be known,
-// since a new one may be an option to obey. They are those of grpc-go 1.85 and of 1.86.0-dev, also with
-// the change after which only StaticStreamWindowSize and StaticConnWindowSize set staticWindowSize.
-const privateFields = `
-grpc.Server
-	opts grpc.serverOptions
-	statsHandler stats.Handler
-	mu sync.Mutex
-	lis map[net.Listener]bool
-	conns map[string]map[transport.ServerTransport]bool
-	serve bool
-	drain bool
-	cv *sync.Cond
-	services map[string]*grpc.serviceInfo
-	events grpc.traceEventLog
-	quit *grpcsync.Event
-	done *grpcsync.Event
-	channelzRemoveOnce sync.Once
-	serveWG sync.WaitGroup
-	handlersWG sync.WaitGroup
-	channelz *channelz.Server
-	serverWorkerChannel chan func()
-	serverWorkerChannelClose func()
-grpc.serverOptions
-	creds credentials.TransportCredentials
-	codec grpc.baseCodec
-	cp grpc.Compressor
-	dc grpc.Decompressor
-	unaryInt grpc.UnaryServerInterceptor
-	streamInt grpc.StreamServerInterceptor
-	chainUnaryInts []grpc.UnaryServerInterceptor
-	chainStreamInts []grpc.StreamServerInterceptor
-	binaryLogger binarylog.Logger
-	inTapHandle tap.ServerInHandle
-	statsHandlers []stats.Handler
-	maxConcurrentStreams uint32
-	maxReceiveMessageSize int
-	maxSendMessageSize int
-	unknownStreamDesc *grpc.StreamDesc
-	keepaliveParams keepalive.ServerParameters
-	keepalivePolicy keepalive.EnforcementPolicy
-	initialWindowSize int32
-	initialConnWindowSize int32
-	writeBufferSize int
-	readBufferSize int
-	sharedWriteBuffer bool
-	connectionTimeout time.Duration
-	maxHeaderListSize *uint32
-	headerTableSize *uint32
-	numServerWorkers uint32
-	bufferPool mem.BufferPool
-	waitForHandlers bool
-	staticWindowSize bool
-	streamWrapper func(grpc.ServerStream) (grpc.ServerStream, error)
-grpc.baseCodec
-	Marshal func(interface {}) (mem.BufferSlice, error)
-	Unmarshal func(mem.BufferSlice, interface {}) error
-grpc.serviceInfo
-	serviceImpl interface {}
-	streams map[string]*grpc.StreamDesc
-	mdata interface {}
-grpc.PreparedMsg
-	encodedData mem.BufferSlice
-	hdr []uint8
-	payload mem.BufferSlice
-	pf grpc.payloadFormat
-`
+// known are the fields, or methods, of grpc.Server, of private types that it consists of, and of types
+// that its options get: private ones with their types, others by their names, as the compiler checks
+// what is used of them. A new one may be an option to obey, or a figure to provide. The fields are those
+// of grpc-go 1.85 and of 1.86.0-dev, also with the change after which only StaticStreamWindowSize and
+// StaticConnWindowSize set staticWindowSize.
+var known = map[reflect.Type]string{
+	server: "" +
+		"opts grpc.serverOptions; statsHandler stats.Handler; mu sync.Mutex; " +
+		"lis map[net.Listener]bool; conns map[string]map[transport.ServerTransport]bool; serve bool; " +
+		"drain bool; cv *sync.Cond; services map[string]*grpc.serviceInfo; " +
+		"events grpc.traceEventLog; quit *grpcsync.Event; done *grpcsync.Event; " +
+		"channelzRemoveOnce sync.Once; serveWG sync.WaitGroup; handlersWG sync.WaitGroup; " +
+		"channelz *channelz.Server; serverWorkerChannel chan func(); serverWorkerChannelClose func()",
+	options: "" +
+		"creds credentials.TransportCredentials; codec grpc.baseCodec; cp grpc.Compressor; " +
+		"dc grpc.Decompressor; unaryInt grpc.UnaryServerInterceptor; " +
+		"streamInt grpc.StreamServerInterceptor; chainUnaryInts []grpc.UnaryServerInterceptor; " +
+		"chainStreamInts []grpc.StreamServerInterceptor; binaryLogger binarylog.Logger; " +
+		"inTapHandle tap.ServerInHandle; statsHandlers []stats.Handler; maxConcurrentStreams uint32; " +
+		"maxReceiveMessageSize int; maxSendMessageSize int; unknownStreamDesc *grpc.StreamDesc; " +
+		"keepaliveParams keepalive.ServerParameters; keepalivePolicy keepalive.EnforcementPolicy; " +
+		"initialWindowSize int32; initialConnWindowSize int32; writeBufferSize int; " +
+		"readBufferSize int; sharedWriteBuffer bool; connectionTimeout time.Duration; " +
+		"maxHeaderListSize *uint32; headerTableSize *uint32; numServerWorkers uint32; " +
+		"bufferPool mem.BufferPool; waitForHandlers bool; staticWindowSize bool; " +
+		"streamWrapper func(grpc.ServerStream) (grpc.ServerStream, error)",
+	typeOf(options, "codec"):            "Marshal; Unmarshal",
+	typeOf(server, "services"):          "serviceImpl interface {}; streams map[string]*grpc.StreamDesc; mdata interface {}",
+	reflect.TypeFor[grpc.PreparedMsg](): "encodedData mem.BufferSlice; hdr []uint8; payload mem.BufferSlice; pf grpc.payloadFormat",
 
-// publicFields are the names of the fields, or methods, of public types. A new one may be an option to
-// obey, or a figure to provide. The compiler checks the others.
-var publicFields = map[reflect.Type]string{
-	reflect.TypeFor[grpc.StreamDesc]():                  "StreamName Handler ServerStreams ClientStreams",
-	reflect.TypeFor[grpc.StreamServerInfo]():            "FullMethod IsClientStream IsServerStream",
-	reflect.TypeFor[credentials.TransportCredentials](): "ClientHandshake Clone Info OverrideServerName ServerHandshake",
-	reflect.TypeFor[keepalive.ServerParameters]():       "MaxConnectionIdle MaxConnectionAge MaxConnectionAgeGrace Time Timeout",
-	reflect.TypeFor[keepalive.EnforcementPolicy]():      "MinTime PermitWithoutStream",
-	reflect.TypeFor[peer.Peer]():                        "Addr LocalAddr AuthInfo",
-	reflect.TypeFor[tap.Info]():                         "FullMethodName Header",
-	reflect.TypeFor[stats.Handler]():                    "HandleConn HandleRPC TagConn TagRPC",
-	reflect.TypeFor[stats.ConnTagInfo]():                "RemoteAddr LocalAddr",
-	reflect.TypeFor[stats.RPCTagInfo]():                 "FullMethodName FailFast NameResolutionDelay",
+	reflect.TypeFor[grpc.StreamDesc]():                  "StreamName; Handler; ServerStreams; ClientStreams",
+	reflect.TypeFor[grpc.StreamServerInfo]():            "FullMethod; IsClientStream; IsServerStream",
+	reflect.TypeFor[credentials.TransportCredentials](): "ClientHandshake; Clone; Info; OverrideServerName; ServerHandshake",
+	reflect.TypeFor[keepalive.ServerParameters]():       "MaxConnectionIdle; MaxConnectionAge; MaxConnectionAgeGrace; Time; Timeout",
+	reflect.TypeFor[keepalive.EnforcementPolicy]():      "MinTime; PermitWithoutStream",
+	reflect.TypeFor[peer.Peer]():                        "Addr; LocalAddr; AuthInfo",
+	reflect.TypeFor[tap.Info]():                         "FullMethodName; Header",
+	reflect.TypeFor[stats.Handler]():                    "HandleConn; HandleRPC; TagConn; TagRPC",
+	reflect.TypeFor[stats.ConnTagInfo]():                "RemoteAddr; LocalAddr",
+	reflect.TypeFor[stats.RPCTagInfo]():                 "FullMethodName; FailFast; NameResolutionDelay",
 	reflect.TypeFor[stats.ConnBegin]():                  "Client",
 	reflect.TypeFor[stats.ConnEnd]():                    "Client",
-	reflect.TypeFor[stats.InHeader]():                   "Client WireLength Compression Header FullMethod RemoteAddr LocalAddr",
-	reflect.TypeFor[stats.Begin]():                      "Client BeginTime FailFast IsClientStream IsServerStream IsTransparentRetryAttempt",
-	reflect.TypeFor[stats.InPayload]():                  "Client Payload Length CompressedLength WireLength RecvTime",
-	reflect.TypeFor[stats.OutHeader]():                  "Client Compression Header Authority FullMethod RemoteAddr LocalAddr",
-	reflect.TypeFor[stats.OutPayload]():                 "Client Payload Length CompressedLength WireLength SentTime",
-	reflect.TypeFor[stats.OutTrailer]():                 "Client WireLength Trailer",
-	reflect.TypeFor[stats.End]():                        "Client BeginTime EndTime Trailer Error",
+	reflect.TypeFor[stats.InHeader]():                   "Client; WireLength; Compression; Header; FullMethod; RemoteAddr; LocalAddr",
+	reflect.TypeFor[stats.Begin]():                      "Client; BeginTime; FailFast; IsClientStream; IsServerStream; IsTransparentRetryAttempt",
+	reflect.TypeFor[stats.InPayload]():                  "Client; Payload; Length; CompressedLength; WireLength; RecvTime",
+	reflect.TypeFor[stats.OutHeader]():                  "Client; Compression; Header; Authority; FullMethod; RemoteAddr; LocalAddr",
+	reflect.TypeFor[stats.OutPayload]():                 "Client; Payload; Length; CompressedLength; WireLength; SentTime",
+	reflect.TypeFor[stats.OutTrailer]():                 "Client; WireLength; Trailer",
+	reflect.TypeFor[stats.End]():                        "Client; BeginTime; EndTime; Trailer; Error",
 }
 
-// Check returns an error unless all types are as they are known.
-func Check() error { return check(privateFields, publicFields) }
+var (
+	server  = reflect.TypeFor[grpc.Server]()
+	options = typeOf(server, "opts")
+)
 
-func check(private string, public map[reflect.Type]string) error {
-	for t, known := range public {
-		if got := strings.Join(fields(t, false), " "); got != known {
-			return fmt.Errorf("the fields %s of %v are not known", got, t)
-		}
-	}
-	missing := make(map[string]bool)
-	typeName := ""
-	for line := range strings.Lines(private) {
-		if field, ok := strings.CutPrefix(line, "\t"); ok {
-			missing[fmt.Sprintf("field %s of %s", strings.TrimSpace(field), typeName)] = true
-		} else {
-			typeName = strings.TrimSpace(line)
-		}
-	}
-	for _, t := range privateTypes() {
-		for _, field := range fields(t, true) {
-			line := fmt.Sprintf("field %s of %v", field, t)
-			if !missing[line] {
-				return fmt.Errorf("%s is not known", line)
+// Check returns an error unless all types are as they are known.
+func Check() error { return check(known) }
+
+func check(known map[reflect.Type]string) error {
+	for t, names := range known {
+		want, got := strings.Split(names, "; "), fields(t)
+		for _, field := range got {
+			if !slices.Contains(want, field) {
+				return fmt.Errorf("field %s of %v is not known", field, t)
 			}
-			delete(missing, line)
 		}
-	}
-	for line := range missing {
-		return fmt.Errorf("%s is missing", line)
+		for _, field := range want {
+			if !slices.Contains(got, field) {
+				return fmt.Errorf("field %s of %v is missing", field, t)
+			}
+		}
 	}
 	return nil
 }
 
-// privateTypes returns the types of privateFields, as far as they are there.
-func privateTypes() []reflect.Type {
-	server := reflect.TypeFor[grpc.Server]()
-	all := []reflect.Type{server, reflect.TypeFor[grpc.PreparedMsg]()}
-	if f, ok := server.FieldByName("opts"); ok && f.Type.Kind() == reflect.Struct {
-		all = append(all, f.Type)
-		if codec, ok := f.Type.FieldByName("codec"); ok {
-			all = append(all, codec.Type)
-		}
+// typeOf returns the type of a field, or of the elements of a map or pointer. It returns nil if there is
+// no such field.
+func typeOf(of reflect.Type, field string) reflect.Type {
+	if of == nil || of.Kind() != reflect.Struct {
+		return nil
 	}
-	if f, ok := server.FieldByName("services"); ok && f.Type.Kind() == reflect.Map && f.Type.Elem().Kind() == reflect.Pointer {
-		all = append(all, f.Type.Elem().Elem())
+	f, ok := of.FieldByName(field)
+	if !ok {
+		return nil
 	}
-	return all
+	t := f.Type
+	for t.Kind() == reflect.Map || t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
 }
 
-// fields returns the fields of a struct, or the methods of an interface, with their types if typed is
-// set. It doesn't distinguish packages with the same name; get and ptr do.
-func fields(t reflect.Type, typed bool) (all []string) {
-	add := func(name string, of reflect.Type) {
-		if typed {
-			name += " " + of.String()
+// fields returns the fields of a struct, or the methods of an interface; private ones with their types.
+// It doesn't distinguish packages with the same name; get and ptr do.
+func fields(t reflect.Type) (all []string) {
+	switch {
+	case t == nil:
+	case t.Kind() == reflect.Struct:
+		for f := range t.Fields() {
+			name := f.Name
+			if !f.IsExported() {
+				name += " " + f.Type.String()
+			}
+			all = append(all, name)
 		}
-		all = append(all, name)
-	}
-	switch t.Kind() {
-	case reflect.Struct:
-		for i := range t.NumField() {
-			add(t.Field(i).Name, t.Field(i).Type)
+	case t.Kind() == reflect.Interface:
+		for m := range t.Methods() {
+			all = append(all, m.Name)
 		}
-	case reflect.Interface:
-		for i := range t.NumMethod() {
-			add(t.Method(i).Name, t.Method(i).Type)
-		}
-	default:
-		add("itself", t)
 	}
 	return all
 }
@@ -453,47 +403,47 @@ func (k *Keys) streamValue(t *rpc.TransportStream) any {
 	return stream
 }
 
-var grpcPath = reflect.TypeFor[grpc.Server]().PkgPath()
+var grpcPath = server.PkgPath() + "."
 
-// caller returns the nearest function of grpc-go on the stack, or "". Any number of contexts that call
-// each other may be in between.
-func caller(skip int) string {
+// callers yields the functions of grpc-go on the stack without the package's name, the nearest first.
+// Any number of others may be in between.
+func callers(yield func(name string) bool) {
 	var pcs [16]uintptr
-	for skip += 2; ; skip += len(pcs) {
+	for skip := 2; ; skip += len(pcs) {
 		n := runtime.Callers(skip, pcs[:])
 		if n == 0 {
-			return ""
+			return
 		}
 		frames := runtime.CallersFrames(pcs[:n])
 		for more := true; more; {
 			var f runtime.Frame
 			f, more = frames.Next()
-			if name, ok := strings.CutPrefix(f.Function, grpcPath+"."); ok && name != "ServerTransportStreamFromContext" {
-				return name
+			if name, ok := strings.CutPrefix(f.Function, grpcPath); ok && !yield(name) {
+				return
 			}
 		}
 	}
 }
 
+// wantsOwnStream reports whether a function of grpc-go looks for a stream of its own type in a context.
 func wantsOwnStream() bool {
-	name := caller(1)
-	return name == "SetSendCompressor" || name == "ClientSupportedCompressors"
+	for name := range callers {
+		if name != "ServerTransportStreamFromContext" {
+			return name == "SetSendCompressor" || name == "ClientSupportedCompressors"
+		}
+	}
+	return false
 }
 
 // Stopping reports whether Stop or GracefulStop of a grpc.Server is on the stack.
 func Stopping() (stopping, graceful bool) {
-	var pcs [32]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
-	for {
-		f, more := frames.Next()
-		switch f.Function {
-		case grpcPath + ".(*Server).GracefulStop":
+	for name := range callers {
+		switch name {
+		case "(*Server).GracefulStop":
 			return true, true
-		case grpcPath + ".(*Server).Stop":
+		case "(*Server).Stop":
 			return true, false
 		}
-		if !more {
-			return false, false
-		}
 	}
+	return false, false
 }
