@@ -6,13 +6,16 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
 )
 
 // BenchmarkPick is the channel's part of a call.
 func BenchmarkPick(b *testing.B) {
 	for _, policy := range []string{"pick_first", "round_robin"} {
 		b.Run(policy, func(b *testing.B) {
-			c, r, _ := makeChannel(b, func(config *Config) { config.Policy = func() (string, bool) { return policy, false } })
+			c, r, _ := makeChannel(b, func(config *Config) {
+				config.Policy = func() (string, serviceconfig.LoadBalancingConfig) { return policy, nil }
+			})
 			defer c.Close()
 			r.UpdateState(resolver.State{Addresses: addresses([]string{"a", "b", "c"})})
 			ctx := context.Background()

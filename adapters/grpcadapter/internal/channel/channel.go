@@ -2,12 +2,14 @@ package channel
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/pickfirst"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
@@ -50,9 +52,9 @@ type Config struct {
 	// the addresses that came with it. It reports false if the config is not of ParseServiceConfig's type.
 	OnServiceConfig func(config serviceconfig.Config) bool
 
-	// Policy returns round_robin or pick_first, for addresses that have come, and whether pick_first
-	// shuffles them.
-	Policy func() (name string, shuffles bool)
+	// Policy returns the name of a load balancing policy, round_robin or pick_first, for addresses that
+	// have come, and its configuration.
+	Policy func() (name string, config serviceconfig.LoadBalancingConfig)
 
 	// HealthCheck returns a function that watches the health of a connection's server until ctx ends, or
 	// nil: there is no need to. set takes the state as often as it changes, and the error of
@@ -72,7 +74,8 @@ type Channel struct {
 	authority string
 	start     time.Time
 
-	resolverCalls queue
+	resolverCalls queue // of the resolver; they may block
+	policyCalls   queue // of policies, of their listeners, and of Conn.Close
 	picker        atomic.Pointer[picker]
 
 	_       [64]byte // each call writes the counters, and picker is read more often
@@ -91,14 +94,14 @@ type Channel struct {
 	configured bool        // a service config, or the default, has been applied
 	policy     *policy     // nil: no addresses have come
 	pending    *policy     // replaces policy when it has more to offer
+	subs       map[*subchannel]struct{}
 	links      map[*Link]struct{}
 	idle       *timer
-	deferred   []func() // called when mu has been released
 }
 
 // New makes a channel. It does not connect.
 func New(config Config) (*Channel, error) {
-	c := &Channel{config: config, start: time.Now(), links: make(map[*Link]struct{})}
+	c := &Channel{config: config, start: time.Now(), subs: make(map[*subchannel]struct{}), links: make(map[*Link]struct{})}
 	if err := c.parse(); err != nil {
 		return nil, err
 	}
@@ -108,19 +111,6 @@ func New(config Config) (*Channel, error) {
 	c.picker.Store(newPicker(picker{idle: true, unresolved: true}))
 	return c, nil
 }
-
-// unlock releases mu and makes the calls that must not be made under it.
-func (c *Channel) unlock() {
-	deferred := c.deferred
-	c.deferred = nil
-	c.mu.Unlock()
-	for _, f := range deferred {
-		f()
-	}
-}
-
-// later calls f when mu has been released.
-func (c *Channel) later(f func()) { c.deferred = append(c.deferred, f) }
 
 // Connect makes an idle channel connect. It returns when the resolver has been built.
 func (c *Channel) Connect() {
@@ -133,13 +123,13 @@ func (c *Channel) Connect() {
 // resolver; nil: the channel is closed.
 func (c *Channel) exitIdle() (built <-chan struct{}) {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.mu.Unlock()
 	switch {
 	case c.closed:
 		return nil
 	case c.resolution != nil:
 		if p := c.latest(); p != nil {
-			p.exitIdle()
+			c.policyCalls.add(func() { p.balancer.ExitIdle() })
 		}
 	default:
 		c.resolution = &resolution{channel: c, built: make(chan struct{})}
@@ -202,12 +192,14 @@ func (c *Channel) Close() error {
 		return errClosing
 	}
 	c.closed = true
-	c.stop(connectivity.Shutdown, picker{closed: true})
-	for l := range c.links {
-		c.later(l.conn.Abort)
+	c.stop(connectivity.Shutdown, errPicker(errClosing))
+	links := maps.Clone(c.links)
+	c.mu.Unlock()
+	for l := range links {
+		l.conn.Abort()
 	}
-	c.unlock()
-	c.resolverCalls.wait()
+	c.policyCalls.wait(func() {})
+	c.resolverCalls.wait(func() {})
 	return nil
 }
 
@@ -267,11 +259,9 @@ func (c *Channel) Watch(f func(connectivity.State)) {
 // failure of any of them counts as the first.
 func (c *Channel) ResetConnectBackoff() {
 	c.mu.Lock()
-	defer c.unlock()
-	for _, p := range []*policy{c.policy, c.pending} {
-		if p != nil {
-			p.resetBackoff()
-		}
+	defer c.mu.Unlock()
+	for s := range c.subs {
+		s.resetBackoff()
 	}
 }
 
@@ -283,15 +273,28 @@ func (c *Channel) latest() *policy {
 	return c.policy
 }
 
-// apply takes what the resolver has brought.
-func (c *Channel) apply(s resolver.State) error {
+// apply takes what the resolver has brought. It is called by the queue.
+func (c *Channel) apply(r *resolution, s resolver.State) error {
+	c.mu.Lock()
+	if r.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	r.config = s.ServiceConfig
 	configErr := c.applyServiceConfig(s.ServiceConfig)
 	if configErr != nil && !c.configured {
-		c.publish(connectivity.TransientFailure, picker{errs: []error{configErr}})
+		c.publish(connectivity.TransientFailure, errPicker(configErr))
+		c.mu.Unlock()
 		return balancer.ErrBadResolverState
 	}
 	c.configured = true
-	err := c.policyFor().update(s)
+	name, config := c.config.Policy()
+	p := c.policyFor(name)
+	if name != pickfirst.Name {
+		p.separate(s.Endpoints)
+	}
+	c.mu.Unlock()
+	err := p.update(s, config)
 	if configErr != nil {
 		return balancer.ErrBadResolverState
 	}
@@ -312,20 +315,17 @@ func (c *Channel) applyServiceConfig(result *serviceconfig.ParseResult) error {
 	return nil
 }
 
-// policyFor returns the policy that the configuration names, for addresses that have come.
-func (c *Channel) policyFor() *policy {
-	name, shuffles := c.config.Policy()
-	balances := name == "round_robin"
+// policyFor returns the policy of a name, for addresses that have come.
+func (c *Channel) policyFor(name string) *policy {
 	switch latest := c.latest(); {
 	case latest == nil:
-		c.policy = newPolicy(c, balances)
-	case latest.balances != balances:
+		c.policy = newPolicy(c, name)
+	case latest.name != name:
 		if c.pending != nil {
 			c.pending.close()
 		}
-		c.pending = newPolicy(c, balances)
+		c.pending = newPolicy(c, name)
 	}
-	c.latest().shuffles = shuffles
 	return c.latest()
 }
 
@@ -333,25 +333,26 @@ func (c *Channel) policyFor() *policy {
 func (c *Channel) resolverError(err error) {
 	c.configured = true
 	if p := c.latest(); p != nil {
-		p.resolverError(err)
+		c.policyCalls.add(func() { p.balancer.ResolverError(err) })
 		return
 	}
-	c.publish(connectivity.TransientFailure, picker{errs: []error{err}})
+	c.publish(connectivity.TransientFailure, errPicker(err))
 }
 
 // policyChanged takes the state of a policy. The new one of two policies takes over when the old one
 // has no connection, or when it has itself done with connecting.
 func (c *Channel) policyChanged(p *policy) {
+	state := p.state.ConnectivityState
 	switch {
-	case p == c.policy && (c.pending == nil || p.state == connectivity.Ready):
-		c.publish(p.state, p.picker())
+	case p == c.policy && (c.pending == nil || state == connectivity.Ready):
 	case p == c.policy,
-		p == c.pending && (p.state != connectivity.Connecting || c.policy.state != connectivity.Ready):
-		old := c.policy
+		p == c.pending && (state != connectivity.Connecting || c.policy.state.ConnectivityState != connectivity.Ready):
+		c.policy.close()
 		c.policy, c.pending = c.pending, nil
-		c.publish(c.policy.state, c.policy.picker())
-		old.close()
+	default:
+		return
 	}
+	c.publish(c.policy.state.ConnectivityState, picker{of: c.policy.state.Picker})
 }
 
 // A timer calls a function under mu, unless it is stopped under mu before.
@@ -364,7 +365,7 @@ func (c *Channel) startTimer(d time.Duration, f func()) *timer {
 	t := new(timer)
 	t.timer = time.AfterFunc(d, func() {
 		c.mu.Lock()
-		defer c.unlock()
+		defer c.mu.Unlock()
 		if !t.stopped {
 			f()
 		}

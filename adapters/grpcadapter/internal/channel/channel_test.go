@@ -68,7 +68,7 @@ func makeChannel(t testing.TB, change func(*Config)) (c *Channel, r *manual.Reso
 		},
 		ParseServiceConfig: func(string) *serviceconfig.ParseResult { return new(serviceconfig.ParseResult) },
 		OnServiceConfig:    func(serviceconfig.Config) bool { return true },
-		Policy:             func() (string, bool) { return "pick_first", false },
+		Policy:             func() (string, serviceconfig.LoadBalancingConfig) { return "pick_first", nil },
 		HealthCheck:        noHealthCheck,
 	}
 	if change != nil {
@@ -191,7 +191,9 @@ func TestUseless(t *testing.T) {
 		for _, policy := range []string{"pick_first", "round_robin"} {
 			t.Run(name+"/"+policy, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, r, made := makeChannel(t, func(config *Config) { config.Policy = func() (string, bool) { return policy, false } })
+					c, r, made := makeChannel(t, func(config *Config) {
+						config.Policy = func() (string, serviceconfig.LoadBalancingConfig) { return policy, nil }
+					})
 					defer c.Close()
 					state := resolver.State{Endpoints: []resolver.Endpoint{{Addresses: addresses([]string{"a", "b"})}}}
 					r.ResolveNowCallback = func(resolver.ResolveNowOptions) { r.UpdateState(state) }
@@ -350,7 +352,9 @@ func TestStates(t *testing.T) {
 // TestTurns: with round_robin, calls use the connections in turn. Ready and Pick do not allocate.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, r, made := makeChannel(t, func(config *Config) { config.Policy = func() (string, bool) { return "round_robin", false } })
+		c, r, made := makeChannel(t, func(config *Config) {
+			config.Policy = func() (string, serviceconfig.LoadBalancingConfig) { return "round_robin", nil }
+		})
 		r.UpdateState(resolver.State{Addresses: addresses([]string{"a", "b", "c"})})
 		c.Connect()
 		synctest.Wait()
@@ -389,9 +393,9 @@ func TestServiceConfig(t *testing.T) {
 				got = append(got, c.name)
 				return ok
 			}
-			config.Policy = func() (string, bool) {
+			config.Policy = func() (string, serviceconfig.LoadBalancingConfig) {
 				got = append(got, "policy")
-				return "pick_first", false
+				return "pick_first", nil
 			}
 		})
 		r.UpdateState(resolver.State{ServiceConfig: &serviceconfig.ParseResult{Config: &struct{ serviceconfig.Config }{}}})

@@ -3,10 +3,10 @@ package channel
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -14,47 +14,47 @@ import (
 //lint:ignore SA1019 programs compare with it
 var errClosing = grpc.ErrClientConnClosing
 
-// A picker has the connections that calls may use now, or the reason why there is none. Only next
-// changes.
+// A picker says what calls do now. It is immutable.
 //
-//	conns       errs        idle        unresolved  closed
-//	the call uses one of conns
-//	            the call fails with one of errs, or waits if it waits for ready
-//	                        the call ends the idleness, and waits
-//	                                    the call waits for the resolver
-//	                                                the call fails
-//	none of them: the call waits for a connection
+//	of   unresolved  idle   a call
+//	set  false       false  gets a connection, fails, or waits, as of says
+//	nil  true        false  waits for the resolver
+//	nil  true        true   ends the idleness, and waits
 type picker struct {
-	conns      []Conn
-	errs       []error
-	idle       bool
+	of         balancer.Picker
 	unresolved bool
-	closed     bool
-
-	next     uint32
-	replaced chan struct{} // closed when there is a newer picker
+	idle       bool
+	replaced   chan struct{} // closed when there is a newer picker
 }
 
 func newPicker(p picker) *picker {
 	p.replaced = make(chan struct{})
-	p.next = rand.Uint32()
 	return &p
 }
 
-func nextOf[T any](p *picker, list []T) T {
-	if len(list) == 1 {
-		return list[0]
+// errPicker returns a picker with which calls fail.
+func errPicker(err error) picker { return picker{of: base.NewErrPicker(err)} }
+
+// pick returns a connection, or why there is none.
+func (p *picker) pick() (Conn, error) {
+	if p.of == nil {
+		return nil, balancer.ErrNoSubConnAvailable
 	}
-	return list[atomic.AddUint32(&p.next, 1)%uint32(len(list))]
+	result, err := p.of.Pick(balancer.PickInfo{})
+	if err != nil {
+		return nil, err
+	}
+	if conn := result.SubConn.(*subchannel).conn.Load(); conn != nil {
+		return *conn, nil
+	}
+	return nil, balancer.ErrNoSubConnAvailable // the connection has ended, and the policy will hear of that
 }
 
 // Ready returns a connection if there is one already, and nil otherwise. A call for which it returns
 // nil is delayed, in the sense of stats.DelayedPickComplete, if Pick returns a connection for it.
 func (c *Channel) Ready() Conn {
-	if p := c.picker.Load(); len(p.conns) > 0 {
-		return nextOf(p, p.conns)
-	}
-	return nil
+	conn, _ := c.picker.Load().pick()
+	return conn
 }
 
 // Pick returns a connection for a call. It ends the idleness of the channel, and waits until there is
@@ -62,36 +62,14 @@ func (c *Channel) Ready() Conn {
 // grpc-go gives a call. The connection may have ended in the meantime: if it refuses the call, pick
 // again.
 func (c *Channel) Pick(ctx context.Context, waitForReady bool) (Conn, error) {
-	if conn := c.Ready(); conn != nil {
-		return conn, nil
-	}
-	return c.pick(ctx, waitForReady)
-}
-
-// Resolved waits until the resolver has brought something, which a service config for the call may
-// have come with. It ends the idleness of the channel. It reports whether it had to wait.
-func (c *Channel) Resolved(ctx context.Context) (waited bool, err error) {
-	for p := c.picker.Load(); p.unresolved; p = c.picker.Load() {
-		waited = true
-		if err := c.await(ctx, p, nil); err != nil {
-			return waited, err
-		}
-	}
-	return waited, nil
-}
-
-// pick is Pick for a channel that has no connection now.
-func (c *Channel) pick(ctx context.Context, waitForReady bool) (Conn, error) {
 	var last error
 	for {
 		p := c.picker.Load()
+		conn, err := p.pick()
 		switch {
-		case p.closed:
-			return nil, errClosing
-		case len(p.conns) > 0:
-			return nextOf(p, p.conns), nil
-		case len(p.errs) > 0:
-			err := nextOf(p, p.errs)
+		case err == nil:
+			return conn, nil
+		case err != balancer.ErrNoSubConnAvailable:
 			if s, ok := status.FromError(err); ok {
 				return nil, restrict(s, err)
 			}
@@ -104,6 +82,18 @@ func (c *Channel) pick(ctx context.Context, waitForReady bool) (Conn, error) {
 			return nil, err
 		}
 	}
+}
+
+// Resolved waits until the resolver has brought something, which a service config for the call may
+// have come with. It ends the idleness of the channel. It reports whether it had to wait.
+func (c *Channel) Resolved(ctx context.Context) (waited bool, err error) {
+	for p := c.picker.Load(); p.unresolved; p = c.picker.Load() {
+		waited = true
+		if err := c.await(ctx, p, nil); err != nil {
+			return waited, err
+		}
+	}
+	return waited, nil
 }
 
 // await waits until p has been replaced.

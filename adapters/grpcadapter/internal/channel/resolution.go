@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc/resolver"
@@ -40,7 +41,7 @@ func (r *resolution) build() {
 		return
 	}
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.mu.Unlock()
 	if !r.closed {
 		c.resolverError(err)
 	}
@@ -75,30 +76,21 @@ func (c *Channel) resolveNow() {
 }
 
 // UpdateState implements [resolver.ClientConn].
-func (r *resolution) UpdateState(s resolver.State) error {
-	r.channel.mu.Lock()
-	defer r.channel.unlock()
-	if r.closed {
-		return nil
+func (r *resolution) UpdateState(s resolver.State) (err error) {
+	if s.Endpoints == nil {
+		s.Endpoints = endpoints(s.Addresses)
 	}
-	return r.apply(s)
+	s.Endpoints = slices.DeleteFunc(slices.Clone(s.Endpoints), func(e resolver.Endpoint) bool { return len(e.Addresses) == 0 })
+	r.channel.policyCalls.wait(func() { err = r.channel.apply(r, s) })
+	return err
 }
 
 // NewAddress implements [resolver.ClientConn]. The service config stays.
 func (r *resolution) NewAddress(addrs []resolver.Address) {
 	r.channel.mu.Lock()
-	defer r.channel.unlock()
-	if !r.closed {
-		r.apply(resolver.State{Addresses: addrs, ServiceConfig: r.config})
-	}
-}
-
-func (r *resolution) apply(s resolver.State) error {
-	r.config = s.ServiceConfig
-	if s.Endpoints == nil {
-		s.Endpoints = endpoints(s.Addresses)
-	}
-	return r.channel.apply(s)
+	config := r.config
+	r.channel.mu.Unlock()
+	_ = r.UpdateState(resolver.State{Addresses: addrs, ServiceConfig: config})
 }
 
 // endpoints makes an endpoint of each address.
@@ -117,7 +109,7 @@ func endpoints(addrs []resolver.Address) (endpoints []resolver.Endpoint) {
 // ReportError implements [resolver.ClientConn].
 func (r *resolution) ReportError(err error) {
 	r.channel.mu.Lock()
-	defer r.channel.unlock()
+	defer r.channel.mu.Unlock()
 	if !r.closed {
 		r.channel.resolverError(err)
 	}
@@ -161,9 +153,12 @@ func (q *queue) run() {
 	}
 }
 
-// wait waits until all functions that have been added before have returned.
-func (q *queue) wait() {
+// wait calls a function when its turn has come, and waits until it has returned.
+func (q *queue) wait(f func()) {
 	done := make(chan struct{})
-	q.add(func() { close(done) })
+	q.add(func() {
+		defer close(done)
+		f()
+	})
 	<-done
 }

@@ -3,55 +3,76 @@ package channel
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 )
 
-// A subchannel connects to one address.
+// A subchannel connects to one address. It is the [balancer.SubConn] of a policy.
 //
 //	state              left for
-//	IDLE               CONNECTING: the leaf says so (connect)
+//	IDLE               CONNECTING: the policy says so (Connect)
+//	                   TRANSIENT_FAILURE: the same, but the endpoint rests
 //	CONNECTING         READY: Dial has returned a connection
 //	                   IDLE: the same, but the connection takes no more calls already
 //	                   TRANSIENT_FAILURE: Dial has returned an error
 //	READY              IDLE: the connection takes no more calls
 //	TRANSIENT_FAILURE  IDLE: the backoff has passed, or has been reset
-//	any                SHUTDOWN: the leaf doesn't need it any more
-//
-// All fields are guarded by the channel's mu.
+//	any                SHUTDOWN: the policy doesn't need it any more
 type subchannel struct {
-	leaf    *leaf
+	balancer.SubConn // nil: grpc-go wants it embedded
+
+	// immutable
+	channel *Channel
 	addr    resolver.Address
+	listen  func(balancer.SubConnState) // called by the queue
+	rest    *rest
+
+	conn atomic.Pointer[Conn] // of READY; nil in other states
+
+	// guarded by the channel's mu
 	state   connectivity.State
-	err     error  // of the latest TRANSIENT_FAILURE
 	link    *Link  // of CONNECTING and READY
 	backoff *timer // of TRANSIENT_FAILURE
-	retries int    // backoffs since the latest connection that Dial has returned
-
-	// of the leaf
-	failed bool // in the pass
-	sticky bool // has failed in a pass: it doesn't take the leaf out of TRANSIENT_FAILURE by connecting
+	retries int    // failures since the latest connection that Dial has returned
 }
 
-// set changes the state. The leaf may connect or shut the subchannel down in it, so it comes last.
+// set changes the state, and reports it to the policy.
 func (s *subchannel) set(state connectivity.State, err error) {
-	from := s.state
 	s.state = state
-	s.leaf.subChanged(s, from, err)
+	s.channel.policyCalls.add(func() {
+		s.listen(balancer.SubConnState{ConnectivityState: state, ConnectionError: err})
+	})
 }
 
-// connect starts an attempt.
-func (s *subchannel) connect() {
-	c := s.leaf.policy.channel
-	wait := Backoff(c.config.ConnectParams.Backoff, s.retries)
-	ctx, cancel := context.WithTimeout(context.Background(), max(wait, c.config.ConnectParams.MinConnectTimeout))
-	l := &Link{sub: s, cancel: cancel, began: time.Now()}
-	s.link = l
-	go l.dial(ctx, wait)
+// fail enters TRANSIENT_FAILURE for a while.
+func (s *subchannel) fail(err error, wait time.Duration) {
+	s.backoff = s.channel.startTimer(wait, func() { s.set(connectivity.Idle, nil) })
+	s.set(connectivity.TransientFailure, err)
+}
+
+// Connect implements [balancer.SubConn]: it starts an attempt.
+func (s *subchannel) Connect() {
+	c := s.channel
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.state != connectivity.Idle {
+		return
+	}
+	params := &c.config.ConnectParams
+	if left := s.rest.left(params.Backoff); left > 0 {
+		s.fail(errUseless, left)
+		return
+	}
+	wait := Backoff(params.Backoff, s.retries)
+	ctx, cancel := context.WithTimeout(context.Background(), max(wait, params.MinConnectTimeout))
+	s.link = &Link{sub: s, cancel: cancel, began: time.Now()}
 	s.set(connectivity.Connecting, nil)
+	go s.link.dial(ctx, wait)
 }
 
 // Backoff returns the time from a failure to the next attempt.
@@ -69,24 +90,60 @@ func Backoff(config backoff.Config, retries int) time.Duration {
 
 // resetBackoff ends the time after a failure.
 func (s *subchannel) resetBackoff() {
-	s.retries = 0
+	s.retries, *s.rest = 0, rest{}
 	if s.state == connectivity.TransientFailure {
 		s.backoff.stop()
 		s.set(connectivity.Idle, nil)
 	}
 }
 
-// shutdown ends the subchannel. Calls on its connection go on.
-func (s *subchannel) shutdown() {
-	s.state = connectivity.Shutdown
+// Shutdown implements [balancer.SubConn]. Calls on the connection go on.
+func (s *subchannel) Shutdown() {
+	c := s.channel
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.subs, s)
 	s.backoff.stop()
-	if l := s.link; l != nil {
-		s.link = nil
-		l.cancel()
-		if l.conn != nil {
-			s.leaf.policy.channel.release(l)
-		}
+	l := s.link
+	s.link = nil
+	s.conn.Store(nil)
+	s.set(connectivity.Shutdown, nil)
+	if l == nil {
+		return
 	}
+	l.cancel()
+	if l.conn != nil && !c.closed { // Channel.Close aborts all connections
+		c.policyCalls.add(l.conn.Close)
+	}
+}
+
+// RegisterHealthListener implements [balancer.SubConn]. round_robin calls it when the subchannel has
+// entered READY.
+func (s *subchannel) RegisterHealthListener(listen func(balancer.SubConnState)) {
+	c := s.channel
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := s.link
+	if s.state != connectivity.Ready {
+		return // the policy will hear of that
+	}
+	set := func(state connectivity.State, err error) {
+		c.policyCalls.add(func() { listen(balancer.SubConnState{ConnectivityState: state, ConnectionError: err}) })
+	}
+	watch := c.config.HealthCheck(l.conn)
+	if watch == nil {
+		set(connectivity.Ready, nil)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
+	go watch(ctx, func(state connectivity.State, err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if s.link == l {
+			set(state, err)
+		}
+	})
 }
 
 // A Link is an attempt to connect, and the connection that it makes. [Config.Dial] gets it to report
@@ -113,13 +170,13 @@ type Link struct {
 // dial makes the connection, and reports the result to the subchannel.
 func (l *Link) dial(ctx context.Context, wait time.Duration) {
 	s := l.sub
-	c := s.leaf.policy.channel
+	c := s.channel
 	addr := s.addr
 	addr.ServerName = c.serverName(addr)
 	conn, err := c.config.Dial(ctx, addr, l)
 
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.mu.Unlock()
 	l.cancel()
 	l.cancel = func() {} // the context's memory goes
 	if err != nil {
@@ -128,25 +185,23 @@ func (l *Link) dial(ctx context.Context, wait time.Duration) {
 	switch {
 	case s.link != l: // it has been shut down
 		if err == nil {
-			c.later(conn.Abort)
+			go conn.Abort()
 		}
 	case err != nil:
-		s.link, s.err = nil, err
-		s.backoff = c.startTimer(wait, func() {
-			s.retries++
-			s.set(connectivity.Idle, nil)
-		})
-		s.set(connectivity.TransientFailure, err)
+		s.link = nil
+		s.retries++
+		s.fail(err, wait)
 	default:
 		s.retries = 0
 		if l.conn = conn; !l.gone {
 			c.links[l] = struct{}{}
 		}
-		if !l.ended {
-			s.set(connectivity.Ready, nil)
+		if l.ended {
+			l.leave()
 			return
 		}
-		l.leave()
+		s.conn.Store(&conn)
+		s.set(connectivity.Ready, nil)
 	}
 }
 
@@ -156,18 +211,18 @@ func (l *Link) dial(ctx context.Context, wait time.Duration) {
 // could get it again. Ended may be called more than once, by any goroutine, with no lock held that
 // Conn's methods take.
 func (l *Link) Ended(served bool) {
-	c := l.sub.leaf.policy.channel
+	c := l.sub.channel
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.mu.Unlock()
 	l.end(served)
 }
 
 // Gone reports that the connection has ended with all of its calls. It must be called for each
 // connection that Dial has returned, and includes Ended, unless that was called before.
 func (l *Link) Gone() {
-	c := l.sub.leaf.policy.channel
+	c := l.sub.channel
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.mu.Unlock()
 	l.gone = true
 	delete(c.links, l)
 	l.end(false)
@@ -182,7 +237,7 @@ func (l *Link) end(served bool) {
 	}
 	l.cancel()
 	if l.sub.link == l {
-		l.sub.leaf.policy.channel.resolveNow()
+		l.sub.channel.resolveNow()
 		l.leave()
 	}
 }
@@ -191,13 +246,8 @@ func (l *Link) end(served bool) {
 func (l *Link) leave() {
 	s := l.sub
 	s.link = nil
-	s.leaf.ended(l.served || time.Since(l.began) >= s.leaf.policy.channel.config.ConnectParams.Backoff.BaseDelay)
+	s.conn.Store(nil)
+	config := s.channel.config.ConnectParams.Backoff
+	s.rest.ended(l.served || time.Since(l.began) >= config.BaseDelay, config)
 	s.set(connectivity.Idle, nil)
-}
-
-// release lets a connection end. Channel.Close aborts all of them itself.
-func (c *Channel) release(l *Link) {
-	if !c.closed {
-		c.later(l.conn.Close)
-	}
 }

@@ -161,10 +161,10 @@ type ours struct{ *Channel }
 func newOurChannel(w *world) subject {
 	c, err := New(Config{
 		Target: "test:///target", Resolvers: []resolver.Builder{w.resolver}, ConnectParams: testParams,
-		Policy: func() (string, bool) {
+		Policy: func() (string, serviceconfig.LoadBalancingConfig) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.policy, false
+			return w.policy, nil
 		}, IdleTimeout: idleTimeout, HealthCheck: noHealthCheck,
 		ParseServiceConfig: func(js string) *serviceconfig.ParseResult {
 			return &serviceconfig.ParseResult{Config: policyConfig{name: strings.Split(js, `"`)[3]}}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/balancer/pickfirst"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
@@ -111,9 +112,9 @@ func NewClient(config ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	c.streams, c.end = context.WithCancel(context.Background())
-	c.service.Store(new(serviceConfig))
+	c.service.Store(&serviceConfig{policy: pickfirst.Name})
 	if js := config.ServiceConfig; js != "" {
-		parsed, err := parseServiceConfig(js, config.AttemptsMost)
+		parsed, err := parseServiceConfig(js)
 		if err != nil {
 			return nil, errors.New("grpc: the provided default service config is invalid: " + err.Error())
 		}
@@ -122,7 +123,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 	ch := config.Channel
 	ch.Dial = c.dial
 	ch.ParseServiceConfig = func(js string) *serviceconfig.ParseResult {
-		parsed, err := parseServiceConfig(js, config.AttemptsMost)
+		parsed, err := parseServiceConfig(js)
 		if err != nil {
 			return &serviceconfig.ParseResult{Err: err}
 		}
@@ -136,7 +137,10 @@ func NewClient(config ClientConfig) (*Client, error) {
 		return ok
 	}
 	ch.HealthCheck = c.healthCheck
-	ch.Policy = func() (string, bool) { s := c.service.Load(); return s.policy, s.shuffles }
+	ch.Policy = func() (string, serviceconfig.LoadBalancingConfig) {
+		s := c.service.Load()
+		return s.policy, s.policyConfig
+	}
 	ch.Build = resolver.BuildOptions{DialCreds: config.Creds, Dialer: config.Dial}
 	var err error
 	if c.Channel, err = channel.New(ch); err != nil {

@@ -98,7 +98,7 @@ func (c *Client) newStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	if err := s.heedOptions(); err != nil {
 		return nil, err
 	}
-	switch t := s.config.timeout; {
+	switch t := s.config.Timeout; {
 	case t != nil && *t >= 0:
 		s.ctx, s.cancel = context.WithTimeout(ctx, *t)
 	case desc != unaryDesc: // the user of a unary call doesn't see its context
@@ -304,13 +304,13 @@ func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool
 		throttle.failed()
 		return false, failure
 	}
-	policy := s.config.retry
+	policy := s.config.RetryPolicy
 	switch {
-	case policy == nil || !policy.retryableCode[st.Code()]:
+	case policy == nil || !policy.RetryableStatusCodes[st.Code()]:
 		return false, failure
 	case throttle.failed():
 		return false, failure
-	case s.retries+1 >= policy.attempts:
+	case s.retries+1 >= min(policy.MaxAttempts, s.client.config.AttemptsMost):
 		a.finish(st) // the status of the call is another one
 		return false, fmt.Errorf("max retries exhausted: failed after %d attempts: %w", s.retries+1, failure)
 	}
@@ -318,7 +318,7 @@ func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool
 	if has {
 		s.sincePushback = 0
 	} else {
-		wait = policy.wait(s.sincePushback)
+		wait = s.config.retryWait(s.sincePushback)
 		s.sincePushback++
 	}
 	a.finish(st)
@@ -333,9 +333,10 @@ func (s *clientCall) mayRetryLocked(a *attempt, failure error) (transparent bool
 	}
 }
 
-// wait returns how long to wait before the next attempt, with 20 % of jitter either way.
-func (p *retryPolicy) wait(retries int) time.Duration {
-	d := min(float64(p.first)*math.Pow(p.multiplier, float64(retries)), float64(p.most))
+// retryWait returns how long to wait before the next attempt, with 20 % of jitter either way.
+func (m *methodConfig) retryWait(retries int) time.Duration {
+	p := m.RetryPolicy
+	d := min(float64(p.InitialBackoff)*math.Pow(p.BackoffMultiplier, float64(retries)), float64(p.MaxBackoff))
 	return time.Duration(d * (0.8 + 0.4*rand.Float64()))
 }
 

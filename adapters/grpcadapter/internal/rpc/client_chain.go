@@ -2,10 +2,14 @@ package rpc
 
 import (
 	"context"
+	"errors"
+	"math"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
 )
 
 // An interceptor may pass its call to another *grpc.ClientConn than it got. It may belong to another
@@ -35,8 +39,7 @@ func (c *Client) behind(cc *grpc.ClientConn) *Client {
 func (c *Client) invoke(ctx context.Context, method string, args, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
 	to := c.behind(cc)
 	if to == nil {
-		invoke, _ := ofGRPC()
-		return invoke(ctx, method, args, reply, cc, opts...)
+		return ofGRPC().invoke(ctx, method, args, reply, cc, opts...)
 	}
 	return to.unary(ctx, method, args, reply, opts)
 }
@@ -45,29 +48,49 @@ func (c *Client) invoke(ctx context.Context, method string, args, reply any, cc 
 func (c *Client) streamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	to := c.behind(cc)
 	if to == nil {
-		_, streamer := ofGRPC()
-		return streamer(ctx, desc, cc, method, opts...)
+		return ofGRPC().stream(ctx, desc, cc, method, opts...)
 	}
 	return to.stream(ctx, desc, method, opts)
 }
 
-// ofGRPC returns the functions that make the calls of a grpc.ClientConn without its interceptors.
-// grpc-go gives them to interceptors only, so two calls are made just to get them.
-var ofGRPC = sync.OnceValues(func() (invoke grpc.UnaryInvoker, streamer grpc.Streamer) {
-	cc, err := grpc.NewClient("passthrough:///", grpc.WithTransportCredentials(insecure.NewCredentials()),
+// grpcFuncs are functions of grpc-go that it gives to interceptors and resolvers only.
+type grpcFuncs struct {
+	invoke grpc.UnaryInvoker // makes a call of a grpc.ClientConn, without its interceptors
+	stream grpc.Streamer     // the same
+	parse  func(js string) *serviceconfig.ParseResult
+}
+
+// ofGRPC returns grpc-go's functions. It makes a ClientConn and two calls just to get them.
+var ofGRPC = sync.OnceValue(func() (funcs grpcFuncs) {
+	cc, err := grpc.NewClient("grpcadapter:///", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithMaxCallAttempts(math.MaxInt), // parse doesn't limit them
+		grpc.WithResolvers(parserBuilder{&funcs}),
 		grpc.WithUnaryInterceptor(func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, its grpc.UnaryInvoker, _ ...grpc.CallOption) error {
-			invoke = its
+			funcs.invoke = its
 			return nil
 		}),
 		grpc.WithStreamInterceptor(func(_ context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, its grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-			streamer = its
+			funcs.stream = its
 			return nil, nil
 		}))
 	if err != nil {
 		panic("grpcadapter: grpc.NewClient refuses what it documents: " + err.Error())
 	}
 	defer cc.Close()
+	cc.Connect() // builds the resolver
 	_ = cc.Invoke(context.Background(), "", nil, nil)
 	_, _ = cc.NewStream(context.Background(), new(grpc.StreamDesc), "")
-	return invoke, streamer
+	return funcs
 })
+
+// parserBuilder builds no resolver: it only takes the parser that a resolver would get.
+type parserBuilder struct{ to *grpcFuncs }
+
+// Scheme implements [resolver.Builder].
+func (parserBuilder) Scheme() string { return "grpcadapter" }
+
+// Build implements [resolver.Builder].
+func (b parserBuilder) Build(_ resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
+	b.to.parse = cc.ParseServiceConfig
+	return nil, errors.ErrUnsupported
+}

@@ -49,8 +49,8 @@ func callInfoOf(opts []grpc.CallOption, mc *methodConfig) (*callInfo, error) {
 
 func parseOptions(opts []grpc.CallOption, mc *methodConfig) (*callInfo, error) {
 	info := &callInfo{failFast: true, sendMost: unset, receiveMost: unset, retryMost: clientRetryMost}
-	if mc.waitForReady != nil {
-		info.failFast = !*mc.waitForReady
+	if mc.WaitForReady != nil {
+		info.failFast = !*mc.WaitForReady
 	}
 	for _, o := range opts {
 		switch o := o.(type) {
@@ -86,8 +86,8 @@ func parseOptions(opts []grpc.CallOption, mc *methodConfig) (*callInfo, error) {
 				"leave it out, or make the call with a grpc.ClientConn", o)
 		}
 	}
-	info.sendMost = least(mc.requestMost, info.sendMost, clientSendMost)
-	info.receiveMost = least(mc.responseMost, info.receiveMost, clientReceiveMost)
+	info.sendMost = least(mc.MaxReqSize, info.sendMost, clientSendMost)
+	info.receiveMost = least(mc.MaxRespSize, info.receiveMost, clientReceiveMost)
 	if err := info.findCodec(); err != nil {
 		return info, err
 	}
