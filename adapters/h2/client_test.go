@@ -387,9 +387,6 @@ func TestClientReserve(t *testing.T) {
 func (c *Conn) openers() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting == nil {
-		return 0
-	}
 	return len(c.waiting.openers)
 }
 

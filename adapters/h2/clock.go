@@ -29,7 +29,7 @@ type clock struct {
 	quietAt  int64   // since when there is no stream; 0: there is one
 	pingedAt int64   // when a PING was sent that is not answered; 0: none
 	heardAt  int64   // when bytes last came
-	ends     *ending // nil: all zero
+	ends     *ending // see makeEnding
 }
 
 const (
@@ -66,7 +66,7 @@ func (c *Conn) nextLocked() (first int64, what due) {
 			first, what = at, next
 		}
 	}
-	end := c.clock.ending()
+	end := c.clock.ends
 	drainTime, lingerTime := cfg.DrainTime, lingerTime
 	if end.hurried {
 		drainTime, lingerTime = hurryTime, hurryTime
@@ -96,7 +96,7 @@ func (c *Conn) nextLocked() (first int64, what due) {
 	if !c.rested {
 		after(c.clock.quietAt, restTime, rests)
 	}
-	if c.parting == 0 && c.waiting.reservations() == 0 {
+	if c.parting == 0 && c.waiting.reserved == 0 {
 		after(c.clock.quietAt, cfg.IdleTimeout, isIdle)
 	}
 	if c.clock.pingedAt != 0 {
@@ -159,7 +159,7 @@ func (c *Conn) dueLocked(what due) {
 	case tooOld:
 		// Send the output first: if the grace is very short, the first GOAWAY is still in there, and without
 		// it the client wouldn't know why its streams end.
-		if c.clock.ending().drainedAt != 0 {
+		if c.clock.ends.drainedAt != 0 {
 			c.leaveLocked()
 		}
 		if c.phase == alive {
@@ -205,9 +205,9 @@ func (k *clock) begin(now int64, cfg *Config) {
 // pongLocked handles the answer to one of our PINGs. The answer to Drain's PING comes after everything
 // that the client had sent before it knew of the drain.
 func (c *Conn) pongLocked(data [8]byte) {
-	end := c.clock.ending()
+	end := c.clock.ends
 	if end.resets > 0 {
-		c.clock.ends.resets, c.clock.ends.ponged = 0, true // any answer shows that the server is there
+		end.resets, end.ponged = 0, true // any answer shows that the server is there
 	}
 	switch data {
 	case alivePing:
@@ -238,7 +238,7 @@ func (timeoutError) Timeout() bool   { return true }
 func (timeoutError) Temporary() bool { return true }
 
 func (c *Conn) giveUpLocked() {
-	reason := c.clock.cut()
+	reason := c.clock.ends.cut
 	if reason == nil {
 		reason = errTimeout
 	}

@@ -47,15 +47,14 @@ type Conn struct {
 
 	// guarded by mu, beside discarded to fill its place
 	phase    phase
-	draining bool     // it is counted as draining
-	farewell farewell // why it is draining; untold without Config.Explain
-	parting  uint8    // streams whose reset waits: see Stream.partLocked
-	queued   int32    // streams that are in the workers' queue
-	open     int32    // streams that were opened and have not been served yet
-	detached int32    // of these, streams that are detached
-	rested   bool     // the memory that only a busy connection needs is gone: see clock
-	answered bool     // of a client: see Answered
-	heard    uint16   // counts frames of streams; only whether it has changed matters
+	draining bool   // it is counted as draining
+	parting  uint8  // streams whose reset waits: see Stream.partLocked
+	queued   int32  // streams that are in the workers' queue
+	open     int32  // streams that were opened and have not been served yet
+	detached int32  // of these, streams that are detached
+	rested   bool   // the memory that only a busy connection needs is gone: see clock
+	answered bool   // of a client: see Answered
+	heard    uint16 // counts frames of streams; only whether it has changed matters
 
 	prev, next *Conn // guarded by server.mu
 
@@ -69,7 +68,7 @@ type Conn struct {
 	calls   calls
 	taking  *taking    // nil: nothing is written
 	err     *ConnError // why it has ended, or is about to
-	waiting *waiting   // nil: nothing has
+	waiting *waiting   // see makeWaiting
 }
 
 // setup is what the connections of a Server or of a Client have in common. It never changes.
@@ -135,16 +134,6 @@ const (
 	closed
 )
 
-// A farewell is the reason why a connection is drained, for the debug data of its GOAWAYs.
-type farewell uint8
-
-const (
-	untold farewell = iota
-	idled
-	aged
-	shutDown
-)
-
 // calls holds the calls to make after mu is released, because they may block, or run the user's
 // code.
 type calls struct {
@@ -203,14 +192,6 @@ func (k *stateChanges) take(s ConnState) bool {
 }
 
 func (k *calls) any() bool { return k.cancelled != nil || k.closeWrite || k.close }
-
-// makeWaiting returns waiting, after making it if it is nil.
-func (c *Conn) makeWaiting() *waiting {
-	if c.waiting == nil {
-		c.waiting = new(waiting)
-	}
-	return c.waiting
-}
 
 // unlock releases mu, and makes the calls that have become due.
 func (c *Conn) unlock() {

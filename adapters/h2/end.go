@@ -14,6 +14,7 @@ import (
 type ending struct {
 	goneAway  *[2]GoAway    // of a client: the server's first, and last; nil: there was none
 	pingAfter time.Duration // in the place of Config.PingAfter; 0: it is that
+	farewell  string        // why it is drained, for the debug data of its GOAWAYs; empty without Config.Explain
 
 	drainedAt int64 // when drainLocked was called; 0: it wasn't, or its second step was made
 	agedAt    int64 // when it reaches its greatest age; 0: never, or it has
@@ -31,35 +32,23 @@ type ending struct {
 	ponged bool // it was answered, and no stream has got anything since
 }
 
-// makeEnding returns ends, after making it if it is nil.
+// noEnding is what most connections have. It never changes.
+var noEnding ending
+
+// makeEnding returns ends, to be changed.
 func (k *clock) makeEnding() *ending {
-	if k.ends == nil {
+	if k.ends == &noEnding {
 		k.ends = new(ending)
 	}
 	return k.ends
 }
 
-func (k *clock) ending() ending {
-	if k.ends == nil {
-		return ending{}
-	}
-	return *k.ends
-}
-
-// cut returns why nothing more can be sent on a client's connection, or nil.
-func (k *clock) cut() error {
-	if k.ends == nil {
+// cutError is cut for users.
+func (end *ending) cutError() error {
+	if end.cut == nil {
 		return nil
 	}
-	return k.ends.cut
-}
-
-// cutError is cut for users.
-func (k *clock) cutError() error {
-	if err := k.cut(); err != nil {
-		return &ConnError{Code: NoError, Err: err}
-	}
-	return nil
+	return &ConnError{Code: NoError, Err: end.cut}
 }
 
 // GoAway lets the connection end: a GOAWAY tells the client to open no more streams on it, the open
@@ -74,7 +63,7 @@ func (c *Conn) GoAwayIfIdle() bool { return c.goAway(true) }
 func (c *Conn) goAway(ifIdle bool) bool {
 	c.mu.Lock()
 	defer c.unlock()
-	if ifIdle && (c.open > 0 || c.waiting.reservations() > 0) {
+	if ifIdle && (c.open > 0 || c.waiting.reserved > 0) {
 		return false
 	}
 	c.drainLocked(shutDown)
@@ -85,34 +74,40 @@ func (c *Conn) goAway(ifIdle bool) bool {
 // drainLocked is the first step of a graceful end. The second step is leaveLocked, when the client has
 // answered a PING, or after a second. By then all streams have arrived that it opened before it knew.
 // A client that has sent nothing yet may be about to, so it is told in the same way.
-func (c *Conn) drainLocked(why farewell) {
-	if c.phase != alive || c.core.Leaving() || c.clock.ending().drainedAt != 0 {
+func (c *Conn) drainLocked(why string) {
+	if c.phase != alive || c.core.Leaving() || c.clock.ends.drainedAt != 0 {
 		return
 	}
 	c.noteDrainingLocked()
 	c.lend()
+	end := c.clock.makeEnding()
 	if c.config.Explain {
-		c.farewell = why
+		end.farewell = why
 	}
-	if c.core.Drain(farewells[c.farewell]); c.core.Leaving() { // a client, which knows which stream is its last
+	if c.core.Drain(end.farewell); c.core.Leaving() { // a client, which knows which stream is its last
 		c.leaveLocked()
 		return
 	}
-	c.clock.makeEnding().drainedAt = c.below.Now()
+	end.drainedAt = c.below.Now()
 	c.pingLocked(drainPing)
 	c.setAlarmLocked()
 }
 
-// farewells are the texts that grpc-go uses.
-var farewells = [...]string{untold: "", idled: "max_idle", aged: "max_age", shutDown: "graceful_stop"}
+// Why a connection is drained, in the words of grpc-go.
+const (
+	idled    = "max_idle"
+	aged     = "max_age"
+	shutDown = "graceful_stop"
+)
 
 // leaveLocked tells the client which stream is the last, and hangs up when that stream is served.
 func (c *Conn) leaveLocked() {
 	c.noteDrainingLocked()
-	c.clock.makeEnding().drainedAt = 0
+	end := c.clock.makeEnding()
+	end.drainedAt = 0
 	c.clock.quietAt = 0
 	c.lend()
-	c.core.GoAway(http2.NoError, farewells[c.farewell])
+	c.core.GoAway(http2.NoError, end.farewell)
 	c.hangUpIfDoneLocked()
 }
 
@@ -171,7 +166,7 @@ func (c *Conn) sentLocked() {
 		c.idleLocked()
 		return
 	}
-	if c.clock.ending().abrupt {
+	if c.clock.ends.abrupt {
 		c.failLocked(net.ErrClosed)
 		return
 	}
@@ -306,7 +301,7 @@ func (end *ending) noteGoAway(c *Conn, ev *http2.Event) {
 func (c *Conn) GoneAway() (first, last GoAway, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g := c.clock.ending().goneAway
+	g := c.clock.ends.goneAway
 	if g == nil {
 		return GoAway{}, GoAway{}, false
 	}
@@ -337,7 +332,7 @@ func (i idleConn) since() int64 {
 func (i idleConn) sinceLocked() int64 {
 	c := i.c
 	switch {
-	case c.phase != alive, c.open > c.detached, c.clock.ending().drainedAt != 0:
+	case c.phase != alive, c.open > c.detached, c.clock.ends.drainedAt != 0:
 		return 0
 	case c.open > 0:
 		return accepting.Detached
@@ -372,7 +367,7 @@ func (i idleConn) giveUp(since int64) bool {
 	c.clock.makeEnding().hurried = true
 	if since == accepting.Detached {
 		c.core.Each(func(st *http2.Stream) { st.User.(*Stream).resetLocked(EnhanceYourCalm, accepting.ErrShare) })
-		c.drainLocked(untold)
+		c.drainLocked("")
 	} else {
 		c.clock.quietAt = 0
 		c.drainLocked(idled)

@@ -1,6 +1,8 @@
 package h2
 
 import (
+	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
@@ -8,5 +10,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testnet.Main(m, testnet.WithCheck(pool.CheckLeaks), testnet.WithChild("crash", crash))
+	testnet.Main(m, testnet.WithCheck(pool.CheckLeaks), testnet.WithCheck(checkShared), testnet.WithChild("crash", crash))
+}
+
+// checkShared returns an error if a connection has changed what most have in common.
+func checkShared() error {
+	if !reflect.ValueOf(nothingWaits).IsZero() || !reflect.ValueOf(noEnding).IsZero() {
+		return errors.New("nothingWaits or noEnding has changed")
+	}
+	return nil
 }

@@ -465,7 +465,7 @@ func (s *modelServer) checkRest(t testing.TB) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.core.Streams() == 0 && c.core.Handlers() == 0 && c.open == 0 && c.queued == 0 && !c.flushing &&
-				c.core.Senders() == 0 && c.waiting == nil && c.core.Unread() == 0
+				c.core.Senders() == 0 && c.waiting == &nothingWaits && c.core.Unread() == 0
 		})
 	}
 }

@@ -42,7 +42,7 @@ func (c *Conn) Reserve() bool {
 func (c *Conn) Unreserve() {
 	c.mu.Lock()
 	defer c.unlock()
-	if c.waiting.unreserve(); c.waiting.reservations() == 0 {
+	if c.waiting.unreserve(); c.waiting.reserved == 0 {
 		c.setAlarmLocked() // IdleTimeout counts again
 	}
 }
@@ -51,12 +51,12 @@ func (c *Conn) Unreserve() {
 func (c *Conn) Reserved() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.waiting.reservations()
+	return c.waiting.reserved
 }
 
 // isRoomyLocked reports whether a stream can be reserved.
 func (c *Conn) isRoomyLocked() bool {
-	return c.roomLocked() > 0 && !c.isChokedLocked() && !c.waiting.hasOpeners()
+	return c.roomLocked() > 0 && !c.isChokedLocked() && len(c.waiting.openers) == 0
 }
 
 // isChokedLocked reports whether unread bodies have taken three quarters of ConnWindow.
@@ -69,11 +69,7 @@ func (c *Conn) roomLocked() int {
 	if !c.takesStreamsLocked() {
 		return 0
 	}
-	room := c.core.Quota() - c.waiting.taken()
-	if end := c.clock.ends; end != nil {
-		room -= end.resets
-	}
-	return max(0, room)
+	return max(0, c.core.Quota()-c.waiting.granted-c.waiting.reserved-c.clock.ends.resets)
 }
 
 // TakesStreams reports whether more streams can be opened, now or when others have ended.
@@ -84,7 +80,7 @@ func (c *Conn) TakesStreams() bool {
 }
 
 func (c *Conn) takesStreamsLocked() bool {
-	return c.phase == alive && c.core.TakesStreams() && c.clock.cut() == nil && !c.clock.ending().hungUp
+	return c.phase == alive && c.core.TakesStreams() && c.clock.ends.cut == nil && !c.clock.ends.hungUp
 }
 
 // Answered reports whether the server has answered a request on a client's connection.
@@ -186,13 +182,13 @@ func (cl clientSide) await(ctx context.Context, c *Conn) error {
 	switch {
 	case !c.takesStreamsLocked():
 		return ErrLeaving
-	case c.waiting.reservations() > 0 && c.core.Quota() == 0: // the server has lowered its limit since
+	case c.waiting.reserved > 0 && c.core.Quota() == 0: // the server has lowered its limit since
 		return ErrNoQuota
-	case c.waiting.reservations() > 0:
+	case c.waiting.reserved > 0:
 		return nil
 	case ctx == nil && c.isChokedLocked():
 		return ErrNoQuota
-	case c.roomLocked() > 0 && !c.waiting.hasOpeners():
+	case c.roomLocked() > 0 && len(c.waiting.openers) == 0:
 		return nil
 	case ctx == nil:
 		return ErrNoQuota
@@ -261,16 +257,14 @@ func (cl clientSide) settle(c *Conn) {
 	}
 	switch {
 	case c.open > 0 || c.phase != alive:
-	case c.clock.cut() != nil:
+	case c.clock.ends.cut != nil:
 		c.giveUpLocked()
 	case c.core.Leaving():
 		c.hangUpIfDoneLocked()
 	case !c.core.TakesStreams():
 		c.leaveLocked()
 	}
-	if c.waiting != nil {
-		cl.grant(c)
-	}
+	cl.grant(c)
 }
 
 func (cl clientSide) sent(s *Stream) { cl.lend(s) }
@@ -349,7 +343,7 @@ func (cl clientSide) close(c *Conn, why *ConnError) {
 			c.flushLocked()
 		}
 	}
-	if atOnce && !c.clock.ending().abrupt {
+	if atOnce && !c.clock.ends.abrupt {
 		c.failLocked(net.ErrClosed)
 	}
 }

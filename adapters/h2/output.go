@@ -107,7 +107,7 @@ func (c *Conn) beginFlushLocked() bool {
 	if c.flushing || c.phase > hanging {
 		return false
 	}
-	if c.clock.cut() != nil {
+	if c.clock.ends.cut != nil {
 		c.drop()
 		return false
 	}

@@ -135,7 +135,7 @@ func (out outgoing) errLocked() error {
 	case out.stage == served, out.core.WriteEnded(), out.conn.endsWith(&out.core):
 		return ErrEnded
 	}
-	return out.conn.clock.cutError()
+	return out.conn.clock.ends.cutError()
 }
 
 // Write sends p as a part of the body.
@@ -235,7 +235,7 @@ func (out outgoing) awaitLocked(p []byte, end bool) error {
 	if out.err != nil {
 		return out.err
 	}
-	return c.clock.cutError()
+	return c.clock.ends.cutError()
 }
 
 // awaitSpaceLocked waits until the output is not too long.

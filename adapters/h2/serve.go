@@ -166,7 +166,7 @@ func (s *Stream) finishLocked(returned bool) {
 	c.core.Returned()
 	if next := c.waiting.nextUnstarted(); next != nil {
 		if len(c.waiting.unstarted) == 0 {
-			c.waiting = nil
+			c.waiting = &nothingWaits
 		}
 		c.queued++
 		c.workers.Serve(item{c: c, s: next, kind: itemStream})

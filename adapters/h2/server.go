@@ -219,6 +219,7 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	c := &Conn{
 		setup: &s.setup, user: user, below: below.Make(nc),
 		workers: &s.workers[int(s.next.Add(1))%len(s.workers)],
+		clock:   clock{ends: &noEnding}, waiting: &nothingWaits,
 	}
 	c.core.Init(s.limits)
 	if s.config.reserve {

@@ -340,8 +340,8 @@ func (t *turn) applyLocked() {
 	}
 	if t.frame.IsMessage() {
 		c.heard++
-		if end := c.clock.ends; end != nil {
-			end.ponged = false
+		if c.clock.ends.ponged {
+			c.clock.ends.ponged = false
 		}
 	}
 	err := c.core.Apply(&t.frame, ev)

@@ -11,9 +11,20 @@ type waiting struct {
 	roomless  bool      // Reserve has found no room
 }
 
+// nothingWaits is what connections have where nothing waits. It never changes.
+var nothingWaits waiting
+
+// makeWaiting returns what waits on a connection, to be changed.
+func (c *Conn) makeWaiting() *waiting {
+	if c.waiting == &nothingWaits {
+		c.waiting = new(waiting)
+	}
+	return c.waiting
+}
+
 // nextUnstarted takes out the stream that has waited longest, or returns nil.
 func (w *waiting) nextUnstarted() *Stream {
-	if w == nil || len(w.unstarted) == 0 {
+	if len(w.unstarted) == 0 {
 		return nil
 	}
 	s := w.unstarted[0]
@@ -22,30 +33,12 @@ func (w *waiting) nextUnstarted() *Stream {
 	return s
 }
 
-// reservations returns how many reservations Open has not used.
-func (w *waiting) reservations() int {
-	if w == nil {
-		return 0
-	}
-	return w.reserved
-}
-
 // unreserve uses a reservation up, if there is one.
 func (w *waiting) unreserve() {
-	if w.reservations() > 0 {
+	if w.reserved > 0 {
 		w.reserved--
 	}
 }
-
-// taken returns how much room is kept for others than a new call of Open.
-func (w *waiting) taken() int {
-	if w == nil {
-		return 0
-	}
-	return w.granted + w.reserved
-}
-
-func (w *waiting) hasOpeners() bool { return w != nil && len(w.openers) > 0 }
 
 // An opener is a call of Open that waits for room.
 type opener struct {

@@ -5,34 +5,25 @@ import "testing"
 // TestWaiting: calls of Open get room in the order in which they came, one that gives up is passed over,
 // and room that was granted or reserved is no other's.
 func TestWaiting(t *testing.T) {
-	var none *waiting
-	if none.taken() != 0 || none.reservations() != 0 || none.hasOpeners() || none.nextUnstarted() != nil {
+	var w waiting
+	if w.unreserve(); w.reserved != 0 || w.nextUnstarted() != nil {
 		t.Error("a connection where nothing waits has something")
 	}
-	none.unreserve() // has no effect
-	w := &waiting{reserved: 1}
-	w.unreserve()
-	w.unreserve()
-	if w.reservations() != 0 {
-		t.Errorf("got %d reservations, want 0", w.reservations())
-	}
-	w.reserved = 1
 	first, second, third := w.enter(), w.enter(), w.enter()
 	w.leave(second)
 	w.grant()
-	if !first.has || third.has || w.taken() != 2 {
-		t.Fatalf("got %v and %v with %d taken, want the first alone and 2", first.has, third.has, w.taken())
+	if !first.has || third.has || w.granted != 1 {
+		t.Fatalf("got %v and %v with %d granted, want the first alone and 1", first.has, third.has, w.granted)
 	}
 	<-first.granted
 	w.leave(first)
 	w.grant()
 	<-third.granted
-	if w.taken() != 2 || w.hasOpeners() {
-		t.Errorf("got %d taken, and openers: %v, want 2 and none", w.taken(), w.hasOpeners())
+	if w.granted != 1 || len(w.openers) > 0 {
+		t.Errorf("got %d granted, and %d openers, want 1 and none", w.granted, len(w.openers))
 	}
-	w.leave(third)
-	if w.taken() != 1 {
-		t.Errorf("got %d taken, want the reservation", w.taken())
+	if w.leave(third); w.granted != 0 {
+		t.Errorf("got %d granted, want none", w.granted)
 	}
 	streams := make([]*Stream, 2)
 	for i := range streams {
