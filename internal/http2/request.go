@@ -110,13 +110,15 @@ func (r *Request) checkUserInfo() verdict {
 // isToken reports whether s is a token (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	for i := 0; i < len(s); i++ {
-		c := s[i]
-		isAlnum := '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
-		if !isAlnum && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+		if !isTokenByte(s[i]) {
 			return false
 		}
 	}
 	return s != ""
+}
+
+func isTokenByte(c byte) bool {
+	return isDigit(c) || isLower(c|0x20) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
 // checkFields stores what matters from the other fields. A field "trailer" may declare as many trailers
