@@ -37,23 +37,23 @@ func (d *http2Stream) SetWriteDeadline(t time.Time) error {
 // detachOnEngine makes the Answer of an answer that the engine sends, or returns nil for another.
 func detachOnEngine(w http.ResponseWriter, ctx context.Context) (s *Answer, err error) {
 	var own context.Context
-	var wrote func() bool
+	var wrote bool
 	switch w := w.(type) {
 	case semantics.Detacher[h1.Answer]:
 		d := new(http1Stream)
-		s, wrote = d.init(d), d.Wrote
-		own, err = w.Detach(&d.Answer, owner{&d.sender})
+		s = d.init(d)
+		own, wrote, err = w.Detach(&d.Answer, owner{&d.sender})
 	case semantics.Detacher[httpstream.Answer]:
 		d := new(http2Stream)
-		s, wrote = d.init(d), d.Wrote
-		own, err = w.Detach(&d.Answer, owner{&d.sender})
+		s = d.init(d)
+		own, wrote, err = w.Detach(&d.Answer, owner{&d.sender})
 	default:
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.ctx, s.wrote = detached.Join(own, ctx), wrote()
+	s.ctx, s.wrote = detached.Join(own, ctx), wrote
 	return s, nil
 }
 

@@ -519,7 +519,7 @@ func TestDetachEndOfGone(t *testing.T) {
 		}
 		url, client := arm.start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).Flush()
-			if _, err := w.(semantics.Detacher[httpstream.Answer]).Detach(&answer, owner); err != nil {
+			if _, _, err := w.(semantics.Detacher[httpstream.Answer]).Detach(&answer, owner); err != nil {
 				t.Error(err)
 			}
 		}))

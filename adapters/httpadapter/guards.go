@@ -26,13 +26,13 @@ type guard struct {
 	once    sync.Once     // for settled
 }
 
+func newGuard(call *serveCall) guard { return guard{call: call, settled: make(chan struct{})} }
+
 // guardConn is a guard as a connection.
 type guardConn interface {
 	net.Conn
 	connState(state http.ConnState) // net/http's calls of the hook
 }
-
-func newGuard(call *serveCall) guard { return guard{call: call, settled: make(chan struct{})} }
 
 // settle says that the guard is in its place: clients may be accepted.
 func (g *guard) settle() { g.once.Do(func() { close(g.settled) }) }
@@ -59,8 +59,6 @@ type shutdownGuard struct {
 	guard
 	answering atomic.Bool
 }
-
-func newShutdownGuard(call *serveCall) *shutdownGuard { return &shutdownGuard{guard: newGuard(call)} }
 
 // noRequest makes net/http answer at once, and not read on.
 const noRequest = "?\r\n\r\n"

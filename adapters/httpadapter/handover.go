@@ -43,8 +43,7 @@ import (
 // HTTP/2 clients are told at once to open their next streams elsewhere (GOAWAY), in cleartext and over
 // TLS. Their streams go on, and Shutdown waits for them; a connection without streams ends as soon as
 // its client has seen the GOAWAY. Running TLS handshakes have up to a second to finish, since their
-// clients are about to send requests. The functions of [Server.RegisterOnDrain] are also called at
-// once.
+// clients are about to send requests. The functions of [Server.RegisterOnDrain] are also called at once.
 //
 // Off Linux, with the build tag percore_net, and where net/http serves ([Stats] has Foreign), nothing
 // moves, and HandOver returns nil at once.
@@ -106,11 +105,13 @@ func (h *handoverOut) begin() bool {
 	s := h.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.handoverLocked(h.listener) != nil {
+	if slices.ContainsFunc(s.mu.handovers, func(other *handoverOut) bool { return isSame(other.listener, h.listener) }) {
 		return false
 	}
 	s.mu.handovers = append(s.mu.handovers, h)
-	h.setLocked(h)
+	for _, call := range h.callsLocked() {
+		call.setHandover(h)
+	}
 	return true
 }
 
@@ -119,41 +120,22 @@ func (h *handoverOut) end() {
 	s := h.server
 	s.mu.Lock()
 	s.mu.handovers = slices.DeleteFunc(s.mu.handovers, func(other *handoverOut) bool { return other == h })
-	h.setLocked(nil)
+	for _, call := range h.callsLocked() {
+		call.setHandover(nil)
+	}
 	s.mu.Unlock()
 	h.Mover.End()
 }
 
-// setLocked makes the listener's connections leave with to: h, or nil. The Server's mu is held.
-func (h *handoverOut) setLocked(to *handoverOut) {
-	for call := range h.server.mu.calls {
-		if call.accepts(h.listener) {
-			call.setHandover(to)
-		}
-	}
-}
-
 // calls returns the calls of Serve with the listener.
-func (h *handoverOut) calls() (all []*serveCall) {
-	s := h.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for call := range s.mu.calls {
-		if call.accepts(h.listener) {
-			all = append(all, call)
-		}
-	}
-	return all
+func (h *handoverOut) calls() []*serveCall {
+	h.server.mu.Lock()
+	defer h.server.mu.Unlock()
+	return h.callsLocked()
 }
 
-// handoverLocked returns the HandOver of l that is under way, or nil.
-func (s *Server) handoverLocked(l net.Listener) *handoverOut {
-	for _, h := range s.mu.handovers {
-		if isSame(h.listener, l) {
-			return h
-		}
-	}
-	return nil
+func (h *handoverOut) callsLocked() []*serveCall {
+	return slices.DeleteFunc(h.server.callsLocked(), func(call *serveCall) bool { return !call.accepts(h.listener) })
 }
 
 // accepts reports whether the call serves a listener: the one that Serve was called with, or percore's
@@ -165,15 +147,17 @@ func (call *serveCall) accepts(l net.Listener) bool {
 // isSame reports whether a and b are one listener. Values that Go can't compare never are.
 func isSame(a, b net.Listener) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
-// setHandover makes the call's connections leave with h, if they can.
+// moves reports whether the call's connections can move to another process.
+func (call *serveCall) moves() bool { return call.keeps && !call.overTLS }
+
+// setHandover makes the call's connections leave with h, if they can; nil: they stay.
 func (call *serveCall) setHandover(h *handoverOut) {
 	call.leaving.Store(h != nil)
-	if !call.keeps || call.overTLS {
-		return
-	}
-	if h == nil {
+	switch {
+	case !call.moves():
+	case h == nil:
 		call.http1.SetMover(nil)
-	} else {
+	default:
 		call.http1.SetMover(h.Mover)
 	}
 }
@@ -205,44 +189,26 @@ func (h *handoverOut) run() error {
 
 // look takes the connections that wait, and gives them away whenever there is no room for more.
 func (h *handoverOut) look() (err error) {
-	for _, s := range h.servers() {
-		h.Mover.Look(s, func() bool {
-			err = h.giveTaken()
-			return err == nil
-		})
-		if err != nil {
-			break
+	for _, call := range h.calls() {
+		if call.moves() && err == nil {
+			h.Mover.Look(call.http1, func() bool {
+				err = h.giveTaken()
+				return err == nil
+			})
 		}
 	}
 	return err
 }
 
-// servers returns those whose connections can move.
-func (h *handoverOut) servers() (all []*h1.Server) {
-	for _, call := range h.calls() {
-		if call.http1.HasMover(h.Mover) {
-			all = append(all, call.http1)
-		}
-	}
-	return all
-}
-
-// left returns how many connections can move.
+// left returns how many connections can move, or may be about to become HTTP/2 over TLS, as long as
+// HandOver waits for handshakes.
 func (h *handoverOut) left() (n int) {
-	for _, s := range h.servers() {
-		n += s.Left()
-	}
-	return n + h.handshakes()
-}
-
-// handshakes returns how many connections may be about to become HTTP/2 over TLS, as long as HandOver
-// waits for them.
-func (h *handoverOut) handshakes() (n int) {
-	if time.Since(h.began) > handshakeTime {
-		return 0
-	}
+	shaking := time.Since(h.began) <= handshakeTime
 	for _, call := range h.calls() {
-		if call.overTLS && call.streams != nil {
+		switch {
+		case call.moves():
+			n += call.http1.Left()
+		case shaking && call.streams != nil:
 			n += call.http1.Shaking()
 		}
 	}

@@ -36,7 +36,7 @@ func (call *serveCall) newStreams() *h2.Server {
 		s.logf("httpadapter: HTTP/2 is not served by percore, and each connection that waits has a goroutine: %s", why)
 		return nil
 	}
-	own, config := s.http2Handler(http2Host{call}), s.http2Config()
+	own, config := &httpstream.Handler{HTTP: s.srv, Host: http2Host{call}}, s.http2Config()
 	if h := s.streamHandler(); h != nil {
 		config.Resets, config.Log = streamHandlerResets, slog.New(errorLog{server: call.server})
 		config.AnyTarget = true // and shared is as strict as HTTP with what isn't the StreamHandler's
@@ -54,17 +54,6 @@ func (s *Server) whyNetHTTP2() string {
 		return "HTTP2Config.CountError is set, and counts by net/http's own names"
 	}
 	return ""
-}
-
-// http2Handler returns the handler of streams for the connections of a host.
-func (s *Server) http2Handler(host httpstream.Host) *httpstream.Handler {
-	return &httpstream.Handler{
-		HTTP:           s.srv.Handler,
-		GeneralOptions: !s.srv.DisableGeneralOptionsHandler,
-		ReadTimeout:    s.srv.ReadTimeout,
-		WriteTimeout:   s.srv.WriteTimeout,
-		Host:           host,
-	}
 }
 
 // http2Config returns the http.Server's limits and timeouts. Where net/http has none, or a higher

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -135,7 +136,7 @@ func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
 // onH2 starts the server of HTTP2, without the loops, which are outside of the bubble.
 func onH2(srv *http.Server) (start func(net.Conn), stop func()) {
 	s := &Server{srv: srv}
-	streams := h2.New(s.http2Handler(bubbleHost{}), s.http2Config())
+	streams := h2.New(&httpstream.Handler{HTTP: srv, Host: bubbleHost{}}, s.http2Config())
 	return func(c net.Conn) { _, _ = streams.Attach(c, nil, bubbleConn{}) }, func() { _ = streams.Close() }
 }
 

@@ -124,7 +124,7 @@ func (call *serveCall) addGuards() {
 	if !call.keeps {
 		return
 	}
-	shutdown, idle := newShutdownGuard(call), newIdleGuard(call)
+	shutdown, idle := &shutdownGuard{guard: newGuard(call)}, newIdleGuard(call)
 	call.idleGuard.Store(idle)
 	call.guards = []*guard{&shutdown.guard, &idle.guard}
 	call.nethttp.push(shutdown)
@@ -206,8 +206,7 @@ func (call *serveCall) accepted(nc net.Conn, q *h1.Queue) {
 	call.nethttp.introduce(nc)
 }
 
-// release drops a reference. With the last one net/http has nothing to wait for
-// any more.
+// release drops a reference. With the last one net/http has nothing to wait for any more.
 func (call *serveCall) release() {
 	if call.refs.Add(-1) > 0 {
 		return

@@ -81,15 +81,9 @@ func init() { percore.RegisterAdapter("http", readMetrics) }
 // servers has the counters of the process's Servers.
 var servers = counters.NewRegister(counterCount)
 
-// readMetrics returns the sums over all Servers of the process.
-func readMetrics() []percore.Metric { return sums(servers.Sums()).metrics() }
-
-// sums are the counters of one Server, or the sums of several.
-type sums []int64
-
 // Stats returns the counters. On anything but Linux only Foreign counts.
 func (s *Server) Stats() Stats {
-	t := sums(s.counters.Sums())
+	t := s.counters.Sums()
 	count := func(c h1.Counter) uint64 { return uint64(t[c]) }
 	stats := Stats{
 		Conns:   int(t[h1.CountConns]),
@@ -147,8 +141,9 @@ func (s *Server) keepStreamsLocked(streams *h2.Server) {
 	s.mu.streams = append(s.mu.streams, streams)
 }
 
-// metrics returns the sums as metrics of the process.
-func (t sums) metrics() []percore.Metric {
+// readMetrics returns the sums over all Servers of the process.
+func readMetrics() []percore.Metric {
+	t := servers.Sums()
 	// Of the connections those that do nothing else. The counters were read one after the other.
 	t[h1.CountConns] = max(t[h1.CountConns]-t[h1.CountWaiting]-t[h1.CountParked]-t[h1.CountServing], 0)
 	var all []percore.Metric

@@ -24,8 +24,7 @@ type Answer struct {
 	watched
 	owner semantics.Owner // immutable
 
-	// owned by the sender, once the handler has returned; guarded by watched.mu for Header and
-	// WriteHeader
+	// owned by the sender, once the handler has returned; guarded by watched.mu for Header and WriteHeader
 	rest *http1.Response // nil: tail has what is left of it, or all
 	tail http1.Tail
 
@@ -39,18 +38,18 @@ type Answer struct {
 }
 
 // Detach implements semantics.Detacher.
-func (x *exchange) Detach(a *Answer, o semantics.Owner) (context.Context, error) {
+func (x *exchange) Detach(a *Answer, o semantics.Owner) (ctx context.Context, wrote bool, err error) {
 	a.conn, a.canceler, a.owner = x.conn, x.canceler, o
 	a.watched.stream = a
 	a.rest = x.Response.Detach(detachedAnswerOut{a}) // first: a write of the answer may hold its lock, and want mu
 	gone, err := x.setAnswer(a)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if gone {
 		o.Gone(nil)
 	}
-	return x.req.Context(), nil
+	return x.req.Context(), a.rest.Wrote(), nil
 }
 
 func (x *exchange) setAnswer(a *Answer) (gone bool, err error) {
@@ -186,9 +185,6 @@ func (t *turn) endPanicked(a *Answer) {
 	a.rest.Abort()
 	t.send(a.rest.Out())
 }
-
-// Wrote reports whether the header is fixed. It may be called until the handler has returned.
-func (a *Answer) Wrote() bool { return a.rest.Wrote() }
 
 // Header returns the header, or nil if it is fixed already.
 func (a *Answer) Header(wrote bool) http.Header {

@@ -100,7 +100,6 @@ func (c *Conn) change(event func(connState) (connState, bool)) (connState, bool)
 		case !c.packed.CompareAndSwap(uint32(from), uint32(to)):
 			continue
 		}
-		checkChange(from, to)
 		if (from^to)&stateMask != 0 {
 			c.queue.gauge(from, -1)
 			c.queue.gauge(to, +1)

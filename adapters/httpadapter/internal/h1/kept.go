@@ -11,9 +11,6 @@ type kept struct {
 	dated bool      // the deadline for the header was set
 }
 
-// hasBytes reports whether there are any, or were: of a header that has begun. k may be nil.
-func (k *kept) hasBytes() bool { return k != nil }
-
 // oddHeader is how far the odd header at the start of a turn's buffer was looked at. It is kept while
 // the connection waits for more of it.
 type oddHeader struct {

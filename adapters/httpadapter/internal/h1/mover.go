@@ -48,9 +48,6 @@ func (s *Server) SetMover(m *Mover) {
 	}
 }
 
-// HasMover reports whether the server's connections leave with m.
-func (s *Server) HasMover(m *Mover) bool { return s.Queues[0].mover.Load() == m }
-
 // Look takes the server's connections that wait. It calls full whenever it has as many as it
 // may have, and takes no more when that returns false.
 func (m *Mover) Look(s *Server, full func() bool) {
@@ -142,7 +139,7 @@ func (m *Moving) takeOut(event func(connState) (connState, bool), armed bool) bo
 	c := (*Conn)(m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := event(c.load()); !ok || c.kept.hasBytes() {
+	if _, ok := event(c.load()); !ok || c.kept != nil {
 		return false
 	}
 	c.change(event)

@@ -19,53 +19,46 @@ import (
 // they mean, and what else its server does with a request is in http1's rules.go. From there on an odd
 // request is served as a plain one.
 
-// oddOutcome is what became of an odd request.
-type oddOutcome uint8
-
-const (
-	oddWaits  oddOutcome = iota // there is only the beginning of its header
-	oddServed                   // look at what is behind it
-	oddOver                     // the connection is given up
-)
-
 // serveOdd serves the request at the start of the buffer, as far as it has come. end is what the stream
-// has ended with, or nil.
-func (t *turn) serveOdd(end error) oddOutcome {
+// has ended with, or nil. waits says that there is only the beginning of its header. Otherwise serveOdd
+// reports false if the connection is given up.
+func (t *turn) serveOdd(end error) (waits, ok bool) {
 	c := t.c
 	s := c.server()
 	if !t.skipEmptyLine() {
 		if end != nil {
-			t.close()
-			return oddOver
+			return false, t.close()
 		}
-		return oddWaits
+		return true, true
 	}
 	if t.odd.why == http1.Incomplete && end == nil {
-		return oddServed // what follows the empty line may be plain
+		return false, true // what follows the empty line may be plain
 	}
 	p := t.memory()[:t.have]
 	isFull := t.have >= s.oddBytesMax()
 	state, size := t.odd.Look(p, s.FieldsMax)
 	if state == http1.Begun && end == nil && !isFull {
-		return oddWaits
+		return true, true
 	}
 	c.queue.counts.Add(CountOdd+Counter(t.odd.why), 1)
 	if state == http1.TooMany || state == http1.Begun && isFull || size > 0 && http1.TooManyTrailers(p[:size], s.FieldsMax) {
-		return t.refuse(nil, true)
+		return false, t.refuse(nil, true)
 	}
 	req, used, all, err := http1.ReadRequest(p, cmp.Or(end, io.EOF))
 	switch {
 	case err != nil:
-		return t.refuse(err, isFull && all)
+		return false, t.refuse(err, isFull && all)
 	case used != size:
 		s.Host.Logf("httpadapter: http.ReadRequest of %s has read %d bytes of a header of %d, so "+
 			"this request is refused: please report this to percore", runtime.Version(), used, size)
-		return t.refuse(errReadFurther, false)
+		return false, t.refuse(errReadFurther, false)
 	}
 	if err := http1.Check(req, p[:size]); err != nil {
-		return t.refuse(err, false)
+		return false, t.refuse(err, false)
 	}
-	return t.serveParsed(req, size)
+	x := t.newOddExchange(req, p[size:])
+	t.odd = oddHeader{}
+	return false, t.serveExchange(x, p, s.oddHandler(x.req))
 }
 
 // errReadFurther is for a net/http that does not stop at the end of a header.
@@ -99,24 +92,6 @@ func (t *turn) skipEmptyLine() bool {
 		c.change(connState.skipEmptyLine)
 	}
 	return t.have > 0
-}
-
-// serveParsed serves a request that http.ReadRequest has read from the first size bytes of the buffer.
-func (t *turn) serveParsed(parsed *http.Request, size int) oddOutcome {
-	c := t.c
-	s := c.server()
-	if !s.Host.Begins() {
-		t.close() // as net/http does with a request that comes after Shutdown
-		return oddOver
-	}
-	c.queue.counts.Add(CountRequests, 1)
-	p := t.memory()[:t.have]
-	x := t.newOddExchange(parsed, p[size:])
-	t.odd = oddHeader{}
-	if !t.serveExchange(x, p, s.oddHandler(x.req)) {
-		return oddOver
-	}
-	return oddServed
 }
 
 // newOddExchange makes the exchange of a request that http.ReadRequest has returned. behind is what was
@@ -156,17 +131,15 @@ func (t *turn) takeBehind(x *exchange) {
 }
 
 // refuse answers a request with the error of http.ReadRequest or http1.Check, as net/http does, and ends
-// the connection.
-func (t *turn) refuse(err error, tooLarge bool) oddOutcome {
+// the connection. It reports false.
+func (t *turn) refuse(err error, tooLarge bool) bool {
 	c := t.c
 	s := c.server()
-	// net/http reports an active connection if it has read anything after the first bytes of the
-	// request.
+	// net/http reports an active connection if it has read anything after the first bytes of the request.
 	own, _ := err.(http1.StatusError)
 	if !c.load().has(began) || t.odd.pieces || t.have > turnBytes || own.Code == http.StatusBadRequest {
 		if !c.ReportSafely(http.StateActive) {
-			t.close()
-			return oddOver
+			return t.close()
 		}
 	}
 	if text := http1.Refusal(err, tooLarge); text != "" && !s.Host.Ended() {
@@ -176,6 +149,5 @@ func (t *turn) refuse(err error, tooLarge bool) oddOutcome {
 		_, _ = c.stream().write([]byte(text))
 	}
 	t.lingers = tooLarge
-	t.close()
-	return oddOver
+	return t.close()
 }

@@ -75,7 +75,7 @@ func (i idleConn) CloseIdle(since int64) bool {
 	c := i.c
 	c.mu.Lock() // or a request could begin and end in between, and the client's next one be on its way
 	defer c.mu.Unlock()
-	if i.idleSince() != since || seam.HasUnread(c.Conn) || c.kept.hasBytes() || !c.endLocked(connState.closeIdle) {
+	if i.idleSince() != since || seam.HasUnread(c.Conn) || c.kept != nil || !c.endLocked(connState.closeIdle) {
 		return false
 	}
 	go i.closeForRoom() // the user's OnClose may call anything, and TLS's farewell may block

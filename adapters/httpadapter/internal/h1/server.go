@@ -141,16 +141,6 @@ const plainBytesMost = 64 << 10
 // plainBytesMax returns the longest header that http1.Scan takes. It is more than turnBytes.
 func (s *Server) plainBytesMax() int { return min(s.oddBytesMax(), plainBytesMost) }
 
-// isHTTP1 reports whether net/http serves HTTP/1 on a connection for which ALPN
-// has chosen the protocol.
-func isHTTP1(protocol string) bool {
-	switch protocol {
-	case "", "http/1.1", "http/1.0":
-		return true
-	}
-	return false
-}
-
 // Report calls the user's ConnState.
 func (c *Conn) Report(state http.ConnState) {
 	if f := c.server().ConnState; f != nil {

@@ -20,7 +20,7 @@ func (c *Conn) Sight() Sight {
 	state := c.load()
 	s := Sight{State: state.String(), ReadDeadline: c.real.get().time(), Crowded: crowded}
 	if st := state.state(); st == stateFresh || st == stateParked { // otherwise kept is a worker's
-		if s.HasPart = c.kept.hasBytes(); s.HasPart {
+		if s.HasPart = c.kept != nil; s.HasPart {
 			s.Part = len(c.kept.bytes)
 		}
 	}

@@ -1,10 +1,6 @@
 package h1
 
-import (
-	"fmt"
-
-	"github.com/percore/percore/internal/invariants"
-)
+import "fmt"
 
 // state is where a connection is on its way between the engine, a worker and the user.
 //
@@ -80,19 +76,6 @@ var (
 	keptStates   = setOf(stateFresh, stateHandshake, stateParked, stateTakenOut)
 )
 
-// edges is the table above: where each state may lead.
-var edges = [stateCount]set{
-	stateNew:       setOf(stateFresh, stateHandshake, stateParked, stateShut),
-	stateFresh:     setOf(stateHandshake, stateServing, stateTakenOut, stateClosed),
-	stateHandshake: setOf(stateServing, stateClosed),
-	stateParked:    setOf(stateServing, stateTakenOut, stateClosed),
-	stateTakenOut:  setOf(stateFresh, stateParked, stateClosing, stateClosed),
-	stateClosing:   setOf(stateClosed),
-	stateServing:   setOf(stateNotified, stateFresh, stateParked, stateTakenOut, stateShut, stateHijacked),
-	stateNotified:  setOf(stateServing, stateTakenOut, stateShut, stateHijacked),
-	stateShut:      setOf(stateClosed, stateHijacked),
-}
-
 // connState is a state and its bits, packed into a word, so that a request changes it by
 // compare-and-swap:
 //
@@ -131,24 +114,6 @@ func (s connState) String() string {
 		}
 	}
 	return text
-}
-
-// isEdge reports whether the table leads from one state to the other.
-func isEdge(from, to connState) bool {
-	return from.state() == to.state() || edges[from.state()].has(to.state())
-}
-
-// checkChange panics if from must not become to, in a checking build.
-func checkChange(from, to connState) {
-	if !invariants.Enabled {
-		return
-	}
-	if !isEdge(from, to) {
-		panic(fmt.Sprintf("httpadapter: %v became %v, which is no edge of the table", from, to))
-	}
-	if b := to.state(); to.has(disarmed) && b != stateTakenOut && b != stateClosing && b != stateClosed {
-		panic(fmt.Sprintf("httpadapter: %v became %v, which waits for a callback", from, to))
-	}
 }
 
 // # With the adapter
@@ -204,14 +169,9 @@ func (s connState) closeTakenOut() (connState, bool) {
 
 // # With a worker
 
-// serve is for a connection that has something to read, or whose handshake is over, so
-// that it may.
+// serve is for a connection that has something to read, or whose handshake is over, so that it may.
 func (s connState) serve() (connState, bool) {
-	switch s.state() {
-	case stateFresh, stateHandshake, stateParked:
-		return s.to(stateServing), true
-	}
-	return s, false
+	return s.to(stateServing), keptStates.has(s.state()) && s.state() != stateTakenOut
 }
 
 // notify is for the callback that comes while a worker has the connection.

@@ -59,8 +59,11 @@ func (s *Server) headerTimeout() time.Duration {
 }
 
 // headerDeadline returns the deadline for a header that begins now.
-func (s *Server) headerDeadline() instant {
-	if limit := s.headerTimeout(); limit > 0 {
+func (s *Server) headerDeadline() instant { return deadlineIn(s.headerTimeout()) }
+
+// deadlineIn returns the deadline of what begins now and may take as long as limit, or none for 0.
+func deadlineIn(limit time.Duration) instant {
+	if limit > 0 {
 		return instant(monotime.After(limit))
 	}
 	return 0
@@ -127,12 +130,7 @@ func (s *Server) orNever(d time.Duration) time.Duration {
 }
 
 // idleDeadline returns the deadline of a wait for a request that begins now.
-func (s *Server) idleDeadline() instant {
-	if d := s.idleTime(); d > 0 {
-		return instant(monotime.After(d))
-	}
-	return 0
-}
+func (s *Server) idleDeadline() instant { return deadlineIn(s.idleTime()) }
 
 // limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake. One that
 // a hook has set for a handshake stays if the http.Server has no timeout.

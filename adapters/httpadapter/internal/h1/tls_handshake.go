@@ -52,7 +52,7 @@ func (h *handshaker) run(place *serving.Handshake) {
 	}
 	h.endLimitLocked()
 	switch state := tc.ConnectionState(); {
-	case isHTTP1(state.NegotiatedProtocol):
+	case slices.Contains(http1Protocols, state.NegotiatedProtocol):
 		if at := c.server().headerDeadline(); at != 0 {
 			c.setRealDeadlineLocked(at)
 		}
@@ -63,6 +63,9 @@ func (h *handshaker) run(place *serving.Handshake) {
 	}
 }
 
+// http1Protocols are the protocols for which net/http serves HTTP/1 if ALPN has chosen one.
+var http1Protocols = []string{"", "http/1.1", "http/1.0"}
+
 // complete is the handshake, or its outcome once it is over.
 func (h *handshaker) complete() error {
 	c := (*Conn)(h)
@@ -70,9 +73,8 @@ func (h *handshaker) complete() error {
 	return c.ext.tls.HandshakeContext(ctx)
 }
 
-// log logs a handshake that failed, if it did, as net/http would for a connection
-// that it had. The connection is closed: a handshake that is under way, or
-// was still to come, ends at once.
+// log logs a handshake that failed, if it did, as net/http would for a connection that it had. The
+// connection is closed: a handshake that is under way, or was still to come, ends at once.
 func (h *handshaker) log() {
 	c := (*Conn)(h)
 	defer c.logsPanic()

@@ -25,11 +25,10 @@ import (
 //
 // # The client's end
 //
-// During a handler a callback may be about a part of a record, a message to crypto/tls (a
-// KeyUpdate), the client's farewell (close_notify), or the next request. Only reading tells them
-// apart. A goroutine does that, for a moment, without waiting: see watch. As with net/http, which
-// reads a byte at that time, a byte ends it: the next request is there, and the client's end is not
-// looked for any more.
+// During a handler a callback may be about a part of a record, a message to crypto/tls (a KeyUpdate),
+// the client's farewell (close_notify), or the next request. Only reading tells them apart. A goroutine
+// does that, for a moment, without waiting: see watch. As with net/http, which reads a byte at that
+// time, a byte ends it: the next request is there, and the client's end is not looked for any more.
 //
 // crypto/tls promises little of this, so it is checked once per process: see tlsread.Probe.
 

@@ -16,9 +16,8 @@ import (
 // is given up. It reads the bytes that are there, and serves the requests among them: plain ones as
 // [http1] takes them, odd ones as net/http's parser does (odd.go).
 //
-// The engine's callback is armed while a handler runs, so that the end of the client's stream is
-// noticed (see waker), and stays armed when the connection waits afterwards. So a request costs one
-// callback.
+// The engine's callback is armed while a handler runs, so that the end of the client's stream is noticed
+// (see waker), and stays armed when the connection waits afterwards. So a request costs one callback.
 type turn struct {
 	c       *Conn
 	buf     *[]byte   // nil while nothing is buffered; turnBytes of the pool, or more for a long header
@@ -144,7 +143,8 @@ func (t *turn) read() bool {
 		return true
 	case t.have > 0: // in the middle of a header
 		t.odd.why = cmp.Or(t.odd.why, http1.Ended)
-		return t.serveOdd(err) == oddServed
+		_, ok := t.serveOdd(err)
+		return ok
 	}
 	return t.close()
 }
@@ -169,11 +169,11 @@ func (t *turn) serveBuffered() bool {
 			return t.close() // as net/http does
 		}
 		if t.odd.why != http1.Incomplete {
-			switch t.serveOdd(nil) {
-			case oddWaits:
+			switch waits, ok := t.serveOdd(nil); {
+			case waits:
 				t.scanned = t.have
 				return true
-			case oddOver:
+			case !ok:
 				return false
 			}
 			continue
@@ -196,34 +196,27 @@ func (t *turn) serveBuffered() bool {
 			t.odd.why = http1.Fields
 			continue
 		}
-		if !t.serveRequest(p) {
+		x := t.newExchange(p)
+		if x == nil {
+			t.odd.why = http1.Target // which net/http refuses
+			continue
+		}
+		if !t.serveExchange(x, p, t.c.server().HTTP.Handler) {
 			return false
 		}
 	}
 	return true
 }
 
-// serveRequest serves the request at the start of p, whose head was scanned. It reports false if the
-// connection is given up.
-func (t *turn) serveRequest(p []byte) bool {
-	c := t.c
-	s := c.server()
-	if !s.Host.Begins() {
-		return t.close() // as net/http does with a request that comes after Shutdown
-	}
-	x := t.newExchange(p)
-	if x == nil {
-		t.odd.why = http1.Target // which net/http refuses
-		return true
-	}
-	c.queue.counts.Add(CountRequests, 1)
-	return t.serveExchange(x, p, s.HTTP.Handler)
-}
-
 // serveExchange serves a request of which p has the header, the part of the body that has come, and
 // what is behind it. It reports false if the connection is given up.
 func (t *turn) serveExchange(x *exchange, p []byte, handler http.Handler) bool {
 	c := t.c
+	if !c.Host().Begins() {
+		x.canceler.Cancel()
+		return t.close() // as net/http does with a request that comes after Shutdown
+	}
+	c.queue.counts.Add(CountRequests, 1)
 	if !t.begin(x) {
 		x.end()
 		c.current.Store(nil)
@@ -383,13 +376,10 @@ func (t *turn) bodyDeadline() instant {
 	return instantOf(s.requestDeadline(header))
 }
 
-// arm arms the callback. If the connection has ended, or its deadline passed, it is as if the callback
-// had come.
+// arm arms the callback.
 func (t *turn) arm() {
 	t.armed = true
-	if err := t.c.armCallback(); err != nil {
-		(*waker)(t.c).OnReadable(err)
-	}
+	t.c.arm()
 }
 
 // disarm disarms the callback: see bodyEnded. It would come for the bytes of the body.

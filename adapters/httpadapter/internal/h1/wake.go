@@ -2,7 +2,6 @@ package h1
 
 import (
 	"errors"
-	"net"
 	"os"
 
 	"github.com/percore/percore/internal/seam"
@@ -51,11 +50,10 @@ func (w *waker) after(x *watched, err error) {
 		// A deadline that a handler has set ended the wait, or was about to, before the request was
 		// answered. It is gone.
 		go w.armAnew()
-	case c.kept.hasBytes() && (err != nil || seam.AtEnd(c.Conn)):
+	case c.kept != nil && (err != nil || seam.AtEnd(c.Conn)):
 		c.serveLocked() // a header that was cut off is answered
 	case err != nil:
-		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed
-		// behind our back.
+		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed behind our back.
 		go c.closeIf(isKept)
 	case st == stateParked && c.TLS() == nil && seam.AtEnd(c.Conn):
 		// The client has gone.
@@ -81,19 +79,15 @@ func (w *waker) watchNext(x *watched, err error) {
 	}
 }
 
-// arm makes the engine call the waker when there is something to read.
+// arm arms the callback. If the connection has ended, or its deadline passed, it is as if the callback
+// had come.
 func (c *Conn) arm() {
-	switch err := c.armCallback(); {
-	case err == nil:
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		(*waker)(c).OnReadable(os.ErrDeadlineExceeded)
-	default:
-		(*waker)(c).OnReadable(net.ErrClosed)
+	if err := c.armCallback(); err != nil {
+		(*waker)(c).OnReadable(err)
 	}
 }
 
-// armCallback arms the callback, unless it is armed already, as it may be: see
-// turn.disarm.
+// armCallback arms the callback, unless it is armed already, as it may be: see turn.disarm.
 func (c *Conn) armCallback() error { return serving.Arm(c.Conn, (*waker)(c)) }
 
 // armAnew is arm with the deadline that counts. The engine's may be another one, which has passed: a

@@ -26,15 +26,15 @@ func (w *response) SentPlain() bool {
 }
 
 // Detach implements semantics.Detacher.
-func (w *response) Detach(a *Answer, o semantics.Owner) (context.Context, error) {
+func (w *response) Detach(a *Answer, o semantics.Owner) (ctx context.Context, wrote bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x := w.x
 	switch {
 	case x.detached.Load() != nil:
-		return nil, semantics.ErrDetached
+		return nil, false, semantics.ErrDetached
 	case w.done:
-		return nil, semantics.ErrReturned
+		return nil, false, semantics.ErrReturned
 	}
 	a.server, a.canceler, a.owner = x.server, x.canceler, o
 	a.response.x, a.response.status, a.response.isHead, a.response.progress = &a.part, w.status, w.isHead, w.progress
@@ -49,7 +49,7 @@ func (w *response) Detach(a *Answer, o semantics.Owner) (context.Context, error)
 	if err := a.stream.Err(); err != nil {
 		a.gone(err) // before there was an owner to be told
 	}
-	return x.ctx, nil
+	return x.ctx, w.wrote, nil
 }
 
 // Serve implements [h2.StreamHandler]. It is not called: the exchange was served.
@@ -78,9 +78,6 @@ func (a *Answer) count(by int64) {
 		a.server.Host.CountDetached(by)
 	}
 }
-
-// Wrote reports whether the header is fixed.
-func (a *Answer) Wrote() bool { return a.response.wrote }
 
 // IsComplete reports whether the header is all of the answer: it is fixed and says so, or it was sent
 // and answers HEAD. (Before that it may get the length of the body.)
@@ -126,7 +123,7 @@ func (a *Answer) Flush() error { return a.response.FlushError() }
 func (a *Answer) SetWriteDeadline(t time.Time) error { return a.response.SetWriteDeadline(t) }
 
 // WriteTimeout returns the server's; 0: none.
-func (a *Answer) WriteTimeout() time.Duration { return a.server.WriteTimeout }
+func (a *Answer) WriteTimeout() time.Duration { return a.server.HTTP.WriteTimeout }
 
 // Start makes a goroutine call the owner's Work.
 func (a *Answer) Start() { a.stream.Resume() }

@@ -15,18 +15,8 @@ import (
 
 // A Handler calls the handler of an http.Server. It is an [h2.ConnHandler].
 type Handler struct {
-	// HTTP is called for each stream. It must not be nil.
-	HTTP http.Handler
-
-	// GeneralOptions makes the server answer OPTIONS * without HTTP.
-	GeneralOptions bool
-
-	// ReadTimeout and WriteTimeout limit a request's body and its answer, as in an http.Server.
-	ReadTimeout  time.Duration
-	WriteTimeout time.Duration
-
-	// Host is the server that the connections belong to. It must not be nil.
-	Host Host
+	HTTP *http.Server // has the handler, and the timeouts
+	Host Host         // the server that the connections belong to
 }
 
 // ExtendedConnect says whether clients may send CONNECT with :protocol, for WebSockets over HTTP/2
@@ -133,10 +123,10 @@ func (p *part) Cancelled(err error) {
 
 // Serve implements [h2.StreamHandler].
 func (x *exchange) Serve() {
-	if d := x.server.ReadTimeout; d > 0 && x.hasBody() {
+	if d := x.server.HTTP.ReadTimeout; d > 0 && x.hasBody() {
 		_ = x.stream.SetReadDeadline(time.Now().Add(d))
 	}
-	if d := x.server.WriteTimeout; d > 0 {
+	if d := x.server.HTTP.WriteTimeout; d > 0 {
 		_ = x.stream.SetWriteDeadline(time.Now().Add(d))
 	}
 	returned := false
@@ -181,11 +171,11 @@ func (x *exchange) serve() {
 	r := &x.request
 	switch refused := int(x.response.status); refused {
 	case 0:
-		if x.server.GeneralOptions && semantics.IsGeneralOptions(r) {
+		if !x.server.HTTP.DisableGeneralOptionsHandler && semantics.IsGeneralOptions(r) {
 			semantics.GeneralOptions(&x.response, r)
 			return
 		}
-		x.server.HTTP.ServeHTTP(&x.response, r)
+		x.server.HTTP.Handler.ServeHTTP(&x.response, r)
 	case http.StatusRequestHeaderFieldsTooLarge:
 		x.response.WriteHeader(refused)
 		_, _ = x.response.WriteString("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")

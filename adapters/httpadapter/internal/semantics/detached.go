@@ -15,10 +15,10 @@ type Detacher[A any] interface {
 	SentPlain() bool
 
 	// Detach moves the rest of the answer to a, which must be new, and which is o's, and returns the
-	// request's context. From then on the ResponseWriter takes nothing, and the handler's return lets go
-	// of it and of the request. Detach fails if the handler has returned, or the answer is detached or
-	// hijacked.
-	Detach(a *A, o Owner) (context.Context, error)
+	// request's context, and whether the header is fixed. From then on the ResponseWriter takes nothing,
+	// and the handler's return lets go of it and of the request. Detach fails if the handler has returned,
+	// or the answer is detached or hijacked.
+	Detach(a *A, o Owner) (ctx context.Context, wrote bool, err error)
 }
 
 // An Owner has a detached answer.
