@@ -11,6 +11,7 @@ import (
 	"hash/crc32"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -148,19 +149,10 @@ func parseV1(line string) (Header, error) {
 	return Header{Source: addrs[0], Destination: addrs[1]}, nil
 }
 
-// parsePort parses decimal digits without leading zeros, up to 65535.
+// parsePort parses decimal digits without leading zeros.
 func parsePort(s string) (uint16, bool) {
-	if s == "" || len(s) > 5 || s[0] == '0' && s != "0" {
-		return 0, false
-	}
-	port := 0
-	for _, c := range []byte(s) {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		port = 10*port + int(c-'0')
-	}
-	return uint16(port), port <= 65535
+	port, err := strconv.ParseUint(s, 10, 16)
+	return uint16(port), err == nil && strconv.FormatUint(port, 10) == s
 }
 
 // The values of bytes 13 and 14 (section 2.2).
