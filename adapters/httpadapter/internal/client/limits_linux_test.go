@@ -147,11 +147,8 @@ func TestHookEndsCall(t *testing.T) {
 func awaitWaiting(t *testing.T, tr *Transport, n int) {
 	t.Helper()
 	testnet.Eventually(t, fmt.Sprint(n, " calls wait"), func() bool {
-		waiting := 0
-		for _, s := range tr.conns.States() {
-			waiting += s.Queued
-		}
-		return waiting == n
+		s := tr.Stats()
+		return s.Waiting-s.Dialing == n
 	})
 }
 

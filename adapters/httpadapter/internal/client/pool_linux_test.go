@@ -86,7 +86,7 @@ func TestIdleOfAllHosts(t *testing.T) {
 
 // emptyPool reports whether the pool has nothing.
 func emptyPool(tr *Transport) error {
-	for h := range tr.conns.States() {
+	for h := range tr.conns.Hosts {
 		return fmt.Errorf("the pool has %s", h.Addr)
 	}
 	if n := tr.Stats().Idle; n != 0 {

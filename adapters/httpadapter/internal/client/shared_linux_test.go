@@ -254,8 +254,8 @@ func TestEndedDial(t *testing.T) {
 	}
 	wg.Wait()
 	testnet.Eventually(t, "the end of all dials", func() bool { return tr.Stats().Dialing == 0 })
-	for _, s := range tr.conns.States() {
-		if s.Took == 0 {
+	for h := range tr.conns.Hosts {
+		if _, took := h.State(); took == 0 {
 			t.Error("the server is not known to speak HTTP/2")
 		}
 	}

@@ -36,7 +36,7 @@ func New(base *http.Transport) *Transport {
 	t := &Transport{base: base, engine: seam.TakeOver != nil && !features.EngineIsNet()}
 	t.counters = counters.NewSet(counters.Cells(), counterCount)
 	t.conns = pool.Pool{
-		Base: base, Counters: t.counters, Dial: t.dial, Share: t.share, Stray: exchange.WarnUnasked,
+		Base: base, Counters: t.counters, Dial: t.dial, Share: t.share,
 		DialsMax: pool.DialsMax, Patience: pool.PatienceMost,
 	}
 	counters.Enlist(transports, t, t.counters)

@@ -232,9 +232,9 @@ func attackPool(t *testing.T, limit int) {
 			case <-tick.C:
 			}
 			tr.CloseIdleConnections()
-			for _, s := range tr.conns.States() {
-				if limit > 0 && s.Open > limit {
-					t.Errorf("got %+v, want %d connections at most", s, limit)
+			for h := range tr.conns.Hosts {
+				if open, _ := h.State(); limit > 0 && open > limit {
+					t.Errorf("got %d connections, want %d at most", open, limit)
 				}
 			}
 		}

@@ -5,10 +5,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"sync"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
 	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
 	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
@@ -66,19 +66,10 @@ func (s *scratch) release() {
 func (s *scratch) isClean() bool {
 	if n := s.br.Buffered(); n > 0 {
 		p, _ := s.br.Peek(n)
-		WarnUnasked(p, s.err)
+		link.WarnUnasked(p, s.err)
 		return false
 	}
 	return s.err == nil
-}
-
-// WarnUnasked logs that a server has sent something without a request, unless it says that it has
-// waited for too long.
-func WarnUnasked(p []byte, err error) {
-	if len(p) >= len("HTTP/1.x 408") && string(p[:7]) == "HTTP/1." && string(p[8:12]) == " 408" {
-		return
-	}
-	log.Printf("Unsolicited response received on idle HTTP channel starting with %q; err=%v", p, err)
 }
 
 // Read reads from the connection, up to the limit. Errors are permanent, unlike those of a socket that

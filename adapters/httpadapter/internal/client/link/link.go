@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"io"
+	"log"
 	"net"
 	"time"
 
@@ -164,29 +165,23 @@ func (c *Conn) Await() {
 	}
 }
 
-// Stray takes what has come without a request, and the error behind it, if any.
-type Stray func(p []byte, err error)
-
 // Sleep arms the callback of a connection without a call: h's OnReadable is called, once, when something
-// comes, or the time has passed. The zero time is never.
+// comes, or the time has passed. The zero time leaves it as it was, at first never.
 func (c *Conn) Sleep(until time.Time, h percore.ReadableHandler) error {
 	if !until.IsZero() {
 		if err := c.below.SetReadDeadline(until); err != nil {
 			return err
 		}
 	}
-	return c.below.NotifyReadable(h)
+	return serving.Arm(c.below, h)
 }
-
-// Watch arms the callback again, after it was called.
-func (c *Conn) Watch(h percore.ReadableHandler) error { return serving.Arm(c.below, h) }
 
 // CancelSleep disarms the callback, and reports false if it has come, or comes.
 func (c *Conn) CancelSleep() bool { return c.below.CancelOnReadable() }
 
 // Wake disarms the callback, and reports whether the connection can be used: nothing has come meanwhile
 // that a program could read, and no part of a record of TLS.
-func (c *Conn) Wake(stray Stray) bool {
+func (c *Conn) Wake() bool {
 	cancelled := c.CancelSleep()
 	if !cancelled && c.tls == nil {
 		return false
@@ -195,7 +190,7 @@ func (c *Conn) Wake(stray Stray) bool {
 		return false
 	}
 	if c.tls != nil {
-		return c.wakeTLS(!cancelled, stray)
+		return c.wakeTLS(!cancelled)
 	}
 	return !hasUnread(c.below)
 }
@@ -224,14 +219,14 @@ func (c *Conn) Release() {
 
 // Look reports whether nothing has come that a program could read: no byte, and no end. It doesn't wait.
 // No call may use the connection.
-func (c *Conn) Look(stray Stray) bool {
+func (c *Conn) Look() bool {
 	c.Hold()
 	defer c.Release()
-	return c.LookHeld(stray)
+	return c.LookHeld()
 }
 
 // LookHeld is Look, between Hold and Release.
-func (c *Conn) LookHeld(stray Stray) bool {
+func (c *Conn) LookHeld() bool {
 	var unasked [64]byte
 	var n int
 	var err error
@@ -242,9 +237,18 @@ func (c *Conn) LookHeld(stray Stray) bool {
 		n, err = c.below.TryRead(unasked[:])
 	}
 	if n > 0 {
-		go stray(bytes.Clone(unasked[:n]), err)
+		go WarnUnasked(bytes.Clone(unasked[:n]), err)
 	}
 	return n == 0 && err == nil
+}
+
+// WarnUnasked logs that a server has sent something without a request, unless it says that it has
+// waited for too long.
+func WarnUnasked(p []byte, err error) {
+	if len(p) >= len("HTTP/1.x 408") && string(p[:7]) == "HTTP/1." && string(p[8:12]) == " 408" {
+		return
+	}
+	log.Printf("Unsolicited response received on idle HTTP channel starting with %q; err=%v", p, err)
 }
 
 // hasUnread reports whether something has come over s that was not read: bytes, or the end.

@@ -36,10 +36,10 @@ type session struct {
 // wakeTLS reports whether a connection that was idle can be used. Its callback has been disarmed, or has
 // come: then its goroutine has looked, or looks now, or leaves when it sees that the connection isn't
 // idle.
-func (c *Conn) wakeTLS(came bool, stray Stray) bool {
+func (c *Conn) wakeTLS(came bool) bool {
 	c.tls.looks.Lock()
 	defer c.tls.looks.Unlock()
-	if c.tls.spoiled || (came || hasUnread(c.below)) && !c.LookHeld(stray) {
+	if c.tls.spoiled || (came || hasUnread(c.below)) && !c.LookHeld() {
 		return false
 	}
 	return c.tls.records.areWhole()

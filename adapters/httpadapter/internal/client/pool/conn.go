@@ -120,7 +120,7 @@ func (c *Conn) Put() error {
 		return ErrKeepAlivesDisabled
 	}
 	c.reused = true
-	if c.Link.IsTLS() && !c.Link.Look(h.pool.Stray) {
+	if c.Link.IsTLS() && !c.Link.Look() {
 		c.Close()
 		return nil // as if it had become idle just before
 	}
@@ -135,7 +135,7 @@ func (c *Conn) Put() error {
 			return err
 		}
 		c.state.Store(busy)
-		if !c.Link.Wake(h.pool.Stray) {
+		if !c.Link.Wake() {
 			c.Close()
 			return nil // likewise
 		}
@@ -252,9 +252,9 @@ func (c *Conn) notice(ended bool) {
 		return // a call took it, and knows
 	}
 	h := c.Host
-	if !ended && c.Link.LookHeld(h.pool.Stray) {
+	if !ended && c.Link.LookHeld() {
 		h.mu.Lock()
-		if c.state.Load() != idle || c.Link.Watch(c) == nil {
+		if c.state.Load() != idle || c.Link.Sleep(time.Time{}, c) == nil {
 			h.mu.Unlock()
 			return
 		}

@@ -34,7 +34,7 @@ func TestFailingLook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, r, _ := newPool(t, true)
 			c := take(t, p, r)
-			look := func() bool { return c.Link.Look(p.Stray) }
+			look := func() bool { return c.Link.Look() }
 			if !look() {
 				t.Fatal("the connection has ended")
 			}

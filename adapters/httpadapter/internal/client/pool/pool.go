@@ -23,7 +23,6 @@ import (
 type Pool struct {
 	Base     *http.Transport // the limits
 	Counters *counters.Set[Counter]
-	Stray    link.Stray // for bytes that came on idle connections
 
 	// Dial connects to a host. It may block until ctx ends.
 	Dial func(ctx context.Context, h *Host) (link.Conn, error)
@@ -100,6 +99,14 @@ func (p *Pool) lock(r *Route) *Host {
 	}
 }
 
+// State returns how many connections count for MaxConnsPerHost, and what the last dial took, if its
+// connection is shared. It is for tests of the client.
+func (h *Host) State() (open int, took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open, h.took
+}
+
 // DialsMax limits the dials to a host, with their handshakes, under way at a time. Further calls wait
 // until a dial ends or a connection is idle. So a host that doesn't answer can't take more, and since
 // no limit spans hosts, it takes nothing from other hosts. A busy client needs a tenth of it when its
@@ -157,7 +164,7 @@ func (p *Pool) Take(ctx context.Context, r *Route) (*Conn, time.Time, *Waiter) {
 		conn := h.popLocked(len(h.idle) - 1)
 		since := time.Unix(0, conn.since)
 		h.mu.Unlock() // over TLS Wake waits for a look, which takes the lock
-		if !p.isTooOld(since) && conn.Link.Wake(p.Stray) {
+		if !p.isTooOld(since) && conn.Link.Wake() {
 			return conn, since, nil
 		}
 		conn.Close()
@@ -268,7 +275,7 @@ func (h *Host) firstLocked() *Waiter {
 func (p *Pool) closeOldest() {
 	var oldest *Conn
 	var since int64
-	for h := range p.all {
+	for h := range p.Hosts {
 		h.mu.Lock()
 		if len(h.idle) > 0 && (oldest == nil || h.idle[0].since < since) {
 			oldest, since = h.idle[0], h.idle[0].since
@@ -280,8 +287,8 @@ func (p *Pool) closeOldest() {
 	}
 }
 
-// all calls yield for each host.
-func (p *Pool) all(yield func(*Host) bool) {
+// Hosts calls yield for each host.
+func (p *Pool) Hosts(yield func(*Host) bool) {
 	for k := range p.hosts {
 		more := true
 		p.hosts[k].Range(func(_, h any) bool { more = yield(h.(*Host)); return more })
@@ -294,7 +301,7 @@ func (p *Pool) all(yield func(*Host) bool) {
 // CloseIdle closes all idle connections, and ends dials that no call waits for.
 func (p *Pool) CloseIdle() {
 	p.closing.Store(true)
-	for h := range p.all {
+	for h := range p.Hosts {
 		h.mu.Lock()
 		conns := slices.Clone(h.idle)
 		for len(h.idle) > 0 {

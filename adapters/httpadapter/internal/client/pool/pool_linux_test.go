@@ -47,7 +47,6 @@ func newPool(t *testing.T, secure bool) (*Pool, *Route, <-chan net.Conn) {
 	p := &Pool{
 		Base:     &http.Transport{MaxIdleConnsPerHost: 100},
 		Counters: counters.NewSet(counters.Cells(), CounterEnd),
-		Stray:    func([]byte, error) {},
 		DialsMax: DialsMax, Patience: PatienceMost,
 		Dial: func(ctx context.Context, h *Host) (l link.Conn, err error) {
 			nc, err := new(net.Dialer).DialContext(ctx, "tcp", h.Addr)
@@ -85,7 +84,7 @@ func take(t *testing.T, p *Pool, r *Route) *Conn {
 func awaitEmpty(t *testing.T, p *Pool) {
 	t.Helper()
 	testnet.Eventually(t, "the pool forgets the connections", func() bool {
-		for range p.all {
+		for range p.Hosts {
 			return false
 		}
 		return p.idleConns() == 0

@@ -138,16 +138,9 @@ func (f *fieldList) addCookies(v string) {
 
 // takesFields reports whether the server takes so many bytes of fields.
 func (c *Conn) takesFields(n int) bool {
-	if n <= headerBytesUnchecked {
-		return true
-	}
 	most := c.h2.HeaderBytesMax()
 	return most == 0 || n <= most
 }
-
-// headerBytesUnchecked is how many bytes of fields a request may have without a look at the server's
-// limit.
-const headerBytesUnchecked = 1 << 10
 
 // trailerFields returns the trailers of a request, or nil if there are none.
 func (c *Conn) trailerFields(trailer http.Header) (fields []h2.Field, err error) {
