@@ -118,8 +118,17 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("reactor: Config.WriteHardLimit is %d bytes; it must be WriteHighWaterMark, %d, at least",
 			c.WriteHardLimit, c.WriteHighWaterMark)
 	}
-	if c.TLS != nil {
-		return c, c.TLS.handshakes.Probe()
+	if c.TLS == nil {
+		return c, nil
 	}
-	return c, nil
+	return c, cmp.Or(c.TLS.handshakes.Err, checkTLS())
+}
+
+// checkTLS returns why the loops can't read from a *tls.Conn, or nil.
+func checkTLS() error {
+	if err := layer.Check(); err != nil {
+		return fmt.Errorf("reactortls: crypto/tls does not read as the loops need it, serve it with a "+
+			"goroutine per connection: %w", err)
+	}
+	return nil
 }

@@ -34,6 +34,11 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("reactor: the handler panicked: %v", e.Value)
 }
 
+// errNil is the error of a call that was passed a nil.
+func errNil(call, what string) error {
+	return fmt.Errorf("reactor: %s was called with a nil %s: pass one", call, what)
+}
+
 // opError returns an error as a net.Conn has it. An errno gets the name of the system call, which is op.
 func (s *sock) opError(op string, err error) error {
 	if errno, ok := err.(syscall.Errno); ok {

@@ -4,6 +4,7 @@ package reactor
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -183,8 +184,13 @@ func TestNoGapBeforeClose(t *testing.T) {
 	} {
 		var c *Conn
 		var peer net.Conn
+		last := int32(1) // the system call that isn't complete
 		if way.layer {
-			c, peer = attachLayer(t, s, new(plainLayer))
+			client := (*tls.Conn)(nil)
+			c, client = attachTLS(t, s)
+			c.sock.conn.SetWriteBuffer(1) // the least: room for the first record
+			client.NetConn().(*net.TCPConn).SetReadBuffer(1)
+			peer, last = client, 2
 		} else {
 			c, peer = attach(t, s)
 		}
@@ -200,9 +206,9 @@ func TestNoGapBeforeClose(t *testing.T) {
 			<-release
 		})
 		testnet.Receive(t, "the loop", held)
-		var done atomic.Bool
+		var calls atomic.Int32
 		restore := sys.Inject(func(op sys.Op, fd int) syscall.Errno {
-			if op == sys.OpWrite && done.CompareAndSwap(false, true) {
+			if op == sys.OpWrite && calls.Add(1) == last {
 				if !way.layer { // whose writes come one after the other
 					c.Write([]byte("later"))
 				}
@@ -212,11 +218,15 @@ func TestNoGapBeforeClose(t *testing.T) {
 		})
 		way.write(c)
 		restore()
+		c.Abort()                                                   // if the calls were fewer
 		peer.SetReadDeadline(time.Now().Add(20 * time.Millisecond)) // so that there is room
 		first, _ := io.ReadAll(peer)
 		close(release)
 		peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
-		rest, _ := io.ReadAll(peer)
+		rest, err := io.ReadAll(peer)
+		if way.layer && !errors.Is(err, syscall.ECONNRESET) { // crypto/tls finds a gap between records
+			t.Errorf("with a layer: the peer got %d bytes of %d, and %v, want a reset", len(first)+len(rest), len(long.Bytes()), err)
+		}
 		if all := append(first, rest...); bytes.ContainsFunc(all, func(r rune) bool { return r != 0 }) {
 			t.Errorf("layer %t: after %d bytes of %d the peer got the bytes that were written later", way.layer, len(all), len(long.Bytes()))
 		}

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"runtime/debug"
@@ -75,13 +76,13 @@ func (s *Server) shake(pc *percore.Conn, h *serving.Handshake, deadline time.Tim
 	}()
 	ctx, cancel := context.WithDeadline(s.shakers.ctx, deadline)
 	defer cancel()
-	upper := s.shakers.Wrap(pc, h)
-	err := upper.HandshakeContext(ctx)
+	tc := tls.Server(&lower{Conn: pc, shaking: h}, s.shakers.Config)
+	err := tc.HandshakeContext(ctx)
 	if !h.Finish() {
 		err = net.ErrClosed
 	}
 	if err == nil {
-		_, err = s.Attach(upper, nil, nil)
+		_, err = s.Attach(tc, nil, nil)
 	}
 	done = true
 	if err != nil {

@@ -2,13 +2,14 @@ package reactor
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/adapters/reactor/internal/layer"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -58,33 +59,20 @@ func (h *told) Writable(c *Conn) {
 	}
 }
 
-// plainLayer is a layer that changes nothing but the end of the stream, which it marks.
-type plainLayer struct {
-	layer.Socket
-	ending func() // is called before the mark is sent; may be nil
-}
-
-const layerMark = "the end"
-
-func (l *plainLayer) Read(p []byte) (int, error) { return l.TryRead(p) }
-func (l *plainLayer) IsPartial() bool            { return false }
-func (l *plainLayer) Write(p []byte) error       { return l.Send(p) }
-func (l *plainLayer) Enter(s layer.Socket)       { l.Socket = s }
-
-func (l *plainLayer) Leave(conn net.Conn, unread []byte) net.Conn { return conn }
-
-func (l *plainLayer) CloseWrite() {
-	if l.ending != nil {
-		l.ending()
-	}
-	_ = l.Send([]byte(layerMark))
-}
-
-// attachLayer is attach of a connection with a layer.
-func attachLayer(t *testing.T, s *Server, l layer.Layer) (c *Conn, peer net.Conn) {
+// attachTLS is attach of a connection with a layer. Nothing is on its way after the handshake.
+func attachTLS(t *testing.T, s *Server) (c *Conn, peer *tls.Conn) {
 	t.Helper()
-	pc, peer := testnet.Pair(t, percore.Listen, testnet.TCP4)
-	c, err := s.attachOrFail(pc.(*percore.Conn), arriving{layer: l})
+	server, client := testnet.TLS(t)
+	server.MaxVersion = tls.VersionTLS12 // it sends no tickets behind the handshake
+	server.DynamicRecordSizingDisabled = true
+	pc, raw := testnet.Pair(t, percore.Listen, testnet.TCP4)
+	tc, peer := tls.Server(&lower{Conn: pc}, server), tls.Client(raw, client)
+	shaken := make(chan error, 1)
+	go func() { shaken <- peer.Handshake() }()
+	err := tc.Handshake()
+	if err = errors.Join(err, testnet.Receive(t, "the client's handshake", shaken)); err == nil {
+		c, err = s.Attach(tc, nil, nil)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

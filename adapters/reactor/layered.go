@@ -1,12 +1,19 @@
 package reactor
 
 import (
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor/internal/layer"
 	"github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/serving"
+	"github.com/percore/percore/internal/tlsread"
 )
 
 // A connection may have a layer, TLS, between its socket and the handler. Everything in the backlog and
@@ -14,17 +21,25 @@ import (
 // what the layer has made of the socket's bytes.
 //
 // A write is admitted, and all its records are made, under layered.writing. The loop takes that to end
-// the stream, so that no write is lost that was admitted before. The order of locks is writing, the
-// layer's own, Conn.mu.
+// the stream, so that no write is lost that was admitted before. The order of locks is writing, those
+// of crypto/tls, Conn.mu.
 
 func init() {
 	layer.TLS = func(h layer.Handshakes) any { return &TLS{h} }
-	layer.Of = func(conn any) layer.Layer { return conn.(*Conn).layerOf() }
+	layer.Wrap = func(conn net.Conn, buffered []byte) net.Conn { return &lower{Conn: conn, rest: buffered} }
+	layer.Of = func(conn any) *tls.Conn {
+		if c := conn.(*Conn); c.isLayered {
+			return c.more.layered.tls
+		}
+		return nil
+	}
 }
 
 // layered is the part of a connection that only one with a layer has.
 type layered struct {
-	layer.Layer // immutable
+	// immutable
+	tls   *tls.Conn
+	lower *lower // below tls
 
 	writing sync.Mutex // held while a write is made
 	ended   bool       // CloseWrite was called; owned by the loop
@@ -33,44 +48,120 @@ type layered struct {
 	cut bool // nothing is sent any more
 }
 
-// layerOf returns the connection's layer, or nil if it has none.
-func (c *Conn) layerOf() layer.Layer {
-	if !c.isLayered {
+// lower is the connection below a *tls.Conn. crypto/tls knows only blocking reads. So on a loop lower
+// fails with percore.ErrWouldWait where it would have to wait: see package tlsread. A write never
+// waits: the backlog takes all records.
+//
+//	lower     reads and writes               leaves by
+//	blocking  Conn; during a server's        Attach: on a loop
+//	          handshake, between its permits
+//	on a loop the socket of on               Hijack: blocking, with the Conn that it returns
+type lower struct {
+	net.Conn                    // what blocking code reads and writes
+	on       *Conn              // nil for blocking code
+	shaking  *serving.Handshake // a server's handshake under way; nil otherwise
+	rest     []byte             // to read before all else
+	in       framing            // of what was read
+}
+
+// Read reads what is there, or waits for it in blocking code.
+func (l *lower) Read(p []byte) (n int, err error) {
+	switch {
+	case len(l.rest) > 0:
+		n = copy(p, l.rest)
+		if l.rest = l.rest[n:]; len(l.rest) == 0 {
+			l.rest = nil
+		}
+	case l.on == nil:
+		n, err = l.shaking.Await(l.Conn.Read, p)
+	default:
+		if n, err = l.on.sock.tryRead(p); n == 0 && err == nil {
+			return 0, percore.ErrWouldWait
+		}
+	}
+	l.in.pass(p[:n])
+	return n, err
+}
+
+// Write writes p, or puts it into the backlog.
+func (l *lower) Write(p []byte) (int, error) {
+	if l.on == nil {
+		return l.shaking.Await(l.Conn.Write, p)
+	}
+	if err := l.on.sendRecord(p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// SetWriteDeadline is for blocking code. crypto/tls calls it in CloseWrite, too.
+func (l *lower) SetWriteDeadline(t time.Time) error {
+	if l.on != nil {
 		return nil
 	}
-	return c.more.layered.Layer
+	return l.Conn.SetWriteDeadline(t)
+}
+
+// framing finds the places between records in a stream (RFC 8446, section 5.1).
+type framing struct {
+	header [5]byte
+	have   int // of header
+	need   int // bytes that are missing of the record's body
+}
+
+// pass notes bytes of the stream.
+func (f *framing) pass(p []byte) {
+	for len(p) > 0 {
+		if f.need > 0 {
+			n := min(f.need, len(p))
+			f.need -= n
+			p = p[n:]
+			continue
+		}
+		n := copy(f.header[f.have:], p)
+		p = p[n:]
+		if f.have += n; f.have == len(f.header) {
+			f.have, f.need = 0, int(binary.BigEndian.Uint16(f.header[3:]))
+		}
+	}
+}
+
+// isBetween reports whether the last byte was a record's last.
+func (f *framing) isBetween() bool { return f.have == 0 && f.need == 0 }
+
+// attachTLS is Attach of a *tls.Conn.
+func (s *Server) attachTLS(tc *tls.Conn, with arriving) (*Conn, error) {
+	l, ok := tc.NetConn().(*lower)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("reactor: Attach needs a %T above a connection of package reactortls, not above a %T", tc, tc.NetConn())
+	case !tc.ConnectionState().HandshakeComplete:
+		return nil, errors.New("reactortls: Attach needs a *tls.Conn whose handshake is done")
+	}
+	if err := checkTLS(); err != nil {
+		return nil, err
+	}
+	with.layer = &layered{tls: tc, lower: l}
+	return s.attachAny(l.Conn, with)
 }
 
 // addLayer gives a new connection its layer.
-func (c *Conn) addLayer(l layer.Layer) {
+func (c *Conn) addLayer(l *layered) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.isLayered = true
-	c.extrasLocked().layered = &layered{Layer: l}
-	l.Enter((*rawSocket)(c))
+	c.extrasLocked().layered = l
+	l.lower.on, l.lower.shaking = c, nil
 }
 
-// attachLayered is Attach of a connection above a layer.
-func (s *Server) attachLayered(upper layer.Upper, with arriving) (*Conn, error) {
-	lower, ok := upper.NetConn().(layer.Lower)
-	if !ok {
-		return nil, fmt.Errorf("reactor: Attach needs a %T above a connection of package reactortls, not above a %T",
-			upper, upper.NetConn())
-	}
-	l, err := lower.Layer(upper)
-	if err != nil {
-		return nil, err
-	}
-	with.layer = l
-	return s.attachAny(lower.Conn(), with)
-}
-
-// leaveLayer gives the layer back to blocking code on conn, which has more to read first.
+// leaveLayer returns the connection for blocking code on conn, which has more to read first.
 func (c *Conn) leaveLayer(conn net.Conn, more []byte) net.Conn {
 	if !c.isLayered {
 		return conn
 	}
-	return c.more.layered.Leave(conn, more)
+	l := c.more.layered.lower
+	l.Conn, l.on, l.rest = conn, nil, append(l.rest, more...)
+	return c.more.layered.tls
 }
 
 // stopLayer makes writes fail before a Hijack, once those under way have made their records, and sends
@@ -84,19 +175,12 @@ func (c *Conn) stopLayer() {
 	c.mu.Unlock()
 	if c.asked.Load()&askShut != 0 && !c.shut {
 		c.shut, l.ended = true, true
-		l.CloseWrite()
+		_ = l.tls.CloseWrite()
 	}
 }
 
-// rawSocket is a Conn as its layer sees it.
-type rawSocket Conn
-
-// TryRead reads from the socket.
-func (r *rawSocket) TryRead(p []byte) (int, error) { return r.sock.tryRead(p) }
-
-// Send sends a record.
-func (r *rawSocket) Send(p []byte) error {
-	c := (*Conn)(r)
+// sendRecord sends a record after all that was sent before, or keeps it in the backlog.
+func (c *Conn) sendRecord(p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.more.layered.cut {
@@ -106,15 +190,21 @@ func (r *rawSocket) Send(p []byte) error {
 	return nil
 }
 
+// readsMax is how many reads of crypto/tls make one of the layer: see tlsread.Read.
+const readsMax = 32
+
 // tryRead returns bytes for the handler, or 0 and nil if there are none; then an event comes when there
 // are.
 func (in *input) tryRead(p []byte) (int, error) {
 	if !in.isLayered {
 		return in.sock.tryRead(p)
 	}
-	n, err := in.more.layered.Read(p)
+	n, _, err := tlsread.Read(in.more.layered.tls, p, readsMax)
 	(*clock)(in).markPartial(n > 0)
-	return n, err
+	if n > 0 {
+		return n, nil // the error comes again
+	}
+	return 0, err
 }
 
 // writeLayered is write for a connection with a layer.
@@ -145,7 +235,7 @@ func (o *output) writeLayered(told bool, size int, p [][]byte) (int, error) {
 // write makes the records of one write. It fails only if the connection ends: so does the stream, which
 // may have got some of them.
 func (l *layered) write(c *Conn, p []byte) error {
-	err := l.Write(p)
+	_, err := l.tls.Write(p)
 	if err != nil {
 		c.end(askClose, err)
 	}
@@ -169,7 +259,7 @@ func (c *Conn) endLayer(now bool) bool {
 	c.refusing = true
 	c.mu.Unlock()
 	l.ended = true
-	l.CloseWrite()
+	_ = l.tls.CloseWrite()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now {

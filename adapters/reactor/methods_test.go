@@ -7,7 +7,7 @@ import (
 )
 
 // TestMethods decides on all methods of a connection with bytes that are still to be sent: all other
-// bytes come after them, and reads find their loss.
+// bytes come after them, and reads find their loss. The same for a connection below TLS.
 func TestMethods(t *testing.T) {
 	testnet.CheckMethods[*sendingConn](t, testnet.MethodTable{
 		Own: `Close CloseWrite File Read ReadFrom ReadReady SetDeadline SetWriteDeadline SyscallConn
@@ -23,6 +23,13 @@ func TestMethods(t *testing.T) {
 		Promoted: map[string]string{
 			"it reads": "Read",
 			"the caller knows what it does with the descriptor": "Control",
+		},
+	})
+	testnet.CheckMethods[*lower](t, testnet.MethodTable{
+		Own: "Read SetWriteDeadline Write",
+		Promoted: map[string]string{
+			"crypto/tls calls them in blocking code only": "Close SetDeadline SetReadDeadline",
+			"they tell": "LocalAddr RemoteAddr",
 		},
 	})
 	testnet.CheckMethods[controlOnly](t, testnet.MethodTable{

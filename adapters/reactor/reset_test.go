@@ -43,12 +43,14 @@ func TestDroppedBytesReset(t *testing.T) {
 			}}, tt.config)
 			var peer net.Conn
 			if layered {
-				_, peer = attachLayer(t, s, new(plainLayer))
+				_, client := attachTLS(t, s)
+				peer = client.NetConn()
+				client.Write([]byte("x"))
 			} else {
 				_, peer = attach(t, s)
+				peer.Write([]byte("x"))
 			}
 			peer.(*net.TCPConn).SetReadBuffer(socketBytes)
-			peer.Write([]byte("x"))
 			testnet.Receive(t, "Close", ended)
 			peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
 			if n, err := io.Copy(io.Discard, peer); !errors.Is(err, syscall.ECONNRESET) || n >= 8<<20 {

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/adapters/reactor/internal/layer"
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/workers"
@@ -119,8 +119,8 @@ func (s *Server) isClosing() bool { return s.closing.Load() != 0 }
 func (s *Server) Attach(c net.Conn, buffered []byte, user any) (*Conn, error) {
 	with := arriving{buffered: buffered, user: user}
 	switch c := c.(type) {
-	case layer.Upper:
-		return s.attachLayered(c, with)
+	case *tls.Conn:
+		return s.attachTLS(c, with)
 	case attacher:
 		return s.attachWrapped(c, with)
 	}
@@ -148,11 +148,6 @@ func isOffEngine() bool { return !onGoroutines && features.EngineIsNet() }
 func errOffEngine(call string, arg any) error {
 	return fmt.Errorf("reactor: %s got a %T since the environment has PERCOREDEBUG=engine=net, and needs percore's loops:"+
 		" unset that, or build with the tag percore_net, which runs reactor on package net: %w", call, arg, errors.ErrUnsupported)
-}
-
-// errNil is the error of a call that was passed a nil.
-func errNil(call, what string) error {
-	return fmt.Errorf("reactor: %s was called with a nil %s: pass one", call, what)
 }
 
 // attacher is a wrapper around a *percore.Conn that may hold bytes back: it calls attach with the
@@ -197,11 +192,11 @@ func (s *Server) attach(pc *percore.Conn) {
 
 // arriving is what a connection brings that is not new.
 type arriving struct {
-	buffered []byte      // read from it, for Data
-	user     any         // as SetUser keeps it
-	unsent   *backlog    // bytes that go before all that is written; may be nil
-	ends     bool        // our stream ends with them
-	layer    layer.Layer // may be nil
+	buffered []byte   // read from it, for Data
+	user     any      // as SetUser keeps it
+	unsent   *backlog // bytes that go before all that is written; may be nil
+	ends     bool     // our stream ends with them
+	layer    *layered // may be nil
 }
 
 // attachOrFail takes over a connection. If it fails, the caller still owns the connection, and what it

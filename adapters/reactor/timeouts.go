@@ -226,7 +226,7 @@ func (k *clock) markPartial(got bool) {
 	}
 	t := &k.more.times
 	switch {
-	case !k.more.layered.IsPartial():
+	case k.more.layered.lower.in.isBetween():
 		t.partSince = 0
 	case got || t.partSince == 0:
 		t.partSince = k.messageBegins()

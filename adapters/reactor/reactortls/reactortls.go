@@ -10,7 +10,6 @@ import (
 
 	"github.com/percore/percore/adapters/reactor"
 	"github.com/percore/percore/adapters/reactor/internal/layer"
-	"github.com/percore/percore/internal/tlsread"
 )
 
 // Limits bounds the handshakes of a server. Zero fields mean the defaults.
@@ -36,17 +35,10 @@ type Limits struct {
 // Connections that the program gives to Attach are what they are.
 func Server(config *tls.Config, limits Limits) *reactor.TLS {
 	return layer.TLS(layer.Handshakes{
-		Wrap: func(conn net.Conn, permit layer.Permit) layer.Upper {
-			return tls.Server(&lower{conn: conn, permit: permit}, config)
-		},
-		Probe: func() error {
-			if err := checkArguments(config, limits); err != nil {
-				return err
-			}
-			return works()
-		},
+		Config:  config,
 		Timeout: cmp.Or(limits.HandshakeTimeout, 10*time.Second),
 		Max:     cmp.Or(limits.MaxHandshakes, 1024),
+		Err:     checkArguments(config, limits),
 	}).(*reactor.TLS)
 }
 
@@ -65,18 +57,6 @@ func checkArguments(config *tls.Config, limits Limits) error {
 	return nil
 }
 
-// works returns why the loops can't read from a *tls.Conn, or nil.
-func works() error {
-	if err := check(); err != nil {
-		return fmt.Errorf("reactortls: crypto/tls does not read as the loops need it, serve it with a "+
-			"goroutine per connection: %w", err)
-	}
-	return nil
-}
-
-// check is a variable for tests.
-var check = tlsread.Probe
-
 // Wrap returns a connection for tls.Client or tls.Server. When the handshake is done the *tls.Conn may
 // be given to [reactor.Server.Attach]. conn must be one that Attach takes itself, and buffered are the
 // bytes that were read from it and belong to the handshake: both may be what Hijack has returned.
@@ -90,7 +70,7 @@ func Wrap(conn net.Conn, buffered []byte) net.Conn {
 	if conn == nil {
 		panic("reactortls: Wrap was called with a nil net.Conn")
 	}
-	return &lower{conn: conn, rest: buffered}
+	return layer.Wrap(conn, buffered)
 }
 
 // ConnectionState returns the state of a handler's connection, and false if it isn't TLS. It is safe for
@@ -99,9 +79,9 @@ func ConnectionState(c *reactor.Conn) (state tls.ConnectionState, ok bool) {
 	if c == nil {
 		panic("reactortls: ConnectionState was called with a nil *reactor.Conn")
 	}
-	l, ok := layer.Of(c).(*session)
-	if !ok {
+	tc := layer.Of(c)
+	if tc == nil {
 		return tls.ConnectionState{}, false
 	}
-	return l.tls.ConnectionState(), true
+	return tc.ConnectionState(), true
 }
