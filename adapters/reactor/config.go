@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/percore/percore/adapters/reactor/internal/layer"
@@ -89,24 +90,9 @@ func (c *Config) timeouts() [timeoutKinds]time.Duration {
 
 // complete returns c with its defaults, or an error that names a field that makes no sense.
 func (c Config) complete() (Config, error) {
-	for _, field := range []struct {
-		name  string
-		value int64
-	}{
-		{"ReadBufferMax", int64(c.ReadBufferMax)},
-		{"WriteHighWaterMark", int64(c.WriteHighWaterMark)},
-		{"WriteHardLimit", int64(c.WriteHardLimit)},
-		{"IdleTimeout", int64(c.IdleTimeout)},
-		{"ReadIdleTimeout", int64(c.ReadIdleTimeout)},
-		{"WriteIdleTimeout", int64(c.WriteIdleTimeout)},
-		{"ReadTimeout", int64(c.ReadTimeout)},
-		{"WriteTimeout", int64(c.WriteTimeout)},
-		{"Workers", int64(c.Workers)},
-		{"WaitingMax", int64(c.WaitingMax)},
-		{"SlowCallback", int64(c.SlowCallback)},
-	} {
-		if field.value < 0 {
-			return c, fmt.Errorf("reactor: Config.%s is negative, %d: want 0, for the default, or more", field.name, field.value)
+	for field, value := range reflect.ValueOf(c).Fields() {
+		if value.CanInt() && value.Int() < 0 {
+			return c, fmt.Errorf("reactor: Config.%s is negative, %d: want 0, for the default, or more", field.Name, value.Int())
 		}
 	}
 	c.ReadBufferMax = cmp.Or(c.ReadBufferMax, readBufferMax)

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
-	"time"
+
+	"github.com/percore/percore/internal/monotime"
 )
 
 // Close closes the connection once the socket has taken everything written. It doesn't wait for that.
@@ -140,15 +141,23 @@ func (c *Conn) hangUp(asked uint32) bool {
 	return true
 }
 
-// stopWriting makes writes fail from now on. Unless now is set it reports false, and does nothing,
+// refuseLocked makes writes fail from now on. Unless now is set it reports false, and does nothing,
 // while bytes wait for the peer, or functions of Go or Writable may still write.
-func (c *Conn) stopWriting(now bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Conn) refuseLocked(now bool) bool {
 	if !now && (c.unsent != nil || c.sending || !c.refusing && c.mayWriteLocked()) {
 		return false
 	}
 	c.refusing = true
+	return true
+}
+
+// stopWriting is refuseLocked, and drops what is left.
+func (c *Conn) stopWriting(now bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.refuseLocked(now) {
+		return false
+	}
 	(*output)(c).awaitSenderLocked() // it may find that it has to drop bytes
 	(*output)(c).dropLocked(0)
 	return true
@@ -186,7 +195,7 @@ func (c *Conn) finish() {
 
 // call calls a method of the handler, or another function of the program, on the loop.
 func (c *Conn) call(name string, f func()) {
-	start := c.loop.now()
+	start := monotime.Now()
 	returned := false
 	defer func() {
 		if !returned {
@@ -214,10 +223,4 @@ func (c *Conn) failed(call string, v any) {
 	if c.collecting { // leave doesn't come after runtime.Goexit, and the loop collects for others then
 		(*output)(c).sendCollectedLocked()
 	}
-}
-
-// logSlow reports a callback that took long.
-func (s *Server) logSlow(c *Conn, call string, took time.Duration) {
-	s.config.Log.Warn("reactor: a callback held its loop up; all other connections of the loop waited",
-		"handler", c.loop.name, "call", call, "took", took, "peer", c.RemoteAddr())
 }

@@ -437,7 +437,7 @@ func awaitWalks(t *testing.T, s *Server) {
 	t.Helper()
 	for _, l := range s.loops() {
 		done := make(chan bool, 1)
-		l.walkSoon(func(*Conn) {}, func() { done <- true })
+		l.submitJob(job{func(*Conn) {}, func() { done <- true }}, false)
 		testnet.Receive(t, "the end of the walks", done)
 	}
 }

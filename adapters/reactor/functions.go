@@ -32,15 +32,6 @@ type functions Conn
 type task struct {
 	f      func()
 	withIt func(ctx context.Context) // if f is nil
-	ctx    context.Context
-}
-
-func (t task) run() {
-	if t.f != nil {
-		t.f()
-		return
-	}
-	t.withIt(t.ctx)
 }
 
 // Go runs f on a goroutine of the server, where it may block. The functions of a connection run in the
@@ -77,7 +68,7 @@ func (fs *functions) schedule(f task) error {
 	}
 	more := (*Conn)(fs).extrasLocked()
 	if f.f == nil {
-		if f.ctx = fs.endingLocked(); f.ctx.Err() != nil {
+		if ctx := fs.endingLocked(); ctx.Err() != nil {
 			return fs.sock.opError("go", net.ErrClosed)
 		}
 	}
@@ -152,7 +143,11 @@ func (fs *functions) run() {
 		}
 		fs.ended()
 	}()
-	f.run()
+	if f.f != nil {
+		f.f()
+	} else {
+		f.withIt(fs.more.ctx)
+	}
 	returned = true
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/pool"
 )
 
@@ -188,7 +189,7 @@ func (in *input) drop() {
 // returns the rest.
 func (in *input) feed(p []byte) (left []byte) {
 	l := in.loop
-	start := l.now()
+	start := monotime.Now()
 	each := l.server.config.SlowCallback > 0
 	in.offered = false
 	calls := int64(0)

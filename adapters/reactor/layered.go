@@ -252,13 +252,11 @@ func (c *Conn) endLayer(now bool) bool {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	c.mu.Lock()
-	if !now && (c.unsent != nil || c.sending || !c.refusing && c.mayWriteLocked()) {
-		c.mu.Unlock()
+	l.ended = c.refuseLocked(now)
+	c.mu.Unlock()
+	if !l.ended {
 		return false
 	}
-	c.refusing = true
-	c.mu.Unlock()
-	l.ended = true
 	_ = l.tls.CloseWrite()
 	c.mu.Lock()
 	defer c.mu.Unlock()

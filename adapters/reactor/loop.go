@@ -134,17 +134,18 @@ func (l *Loop) attend() {
 			l.engine.Defer(l.attendFn)
 		}
 	}()
-	for range min(batchConns/2, len(l.attending)-l.attended) { // the newest, so that they needn't wait for a long list
-		last := len(l.attending) - 1
-		c := l.attending[last]
-		l.attending[last] = nil
-		l.attending = l.attending[:last]
-		c.attend()
-	}
-	for range min(batchConns/2, len(l.attending)-l.attended) { // the oldest
-		c := l.attending[l.attended]
-		l.attending[l.attended] = nil
-		l.attended++
+	for i := 0; i < batchConns && l.attended < len(l.attending); i++ {
+		next := l.attended // the oldest
+		if i%2 == 0 {      // the newest, so that it needn't wait for a long list
+			next = len(l.attending) - 1
+		}
+		c := l.attending[next]
+		l.attending[next] = nil
+		if next == l.attended {
+			l.attended++
+		} else {
+			l.attending = l.attending[:next]
+		}
 		c.attend()
 	}
 	done = true
@@ -214,9 +215,6 @@ func (l *Loop) readBuffer() []byte {
 	return l.input
 }
 
-// now reads timed's clock.
-func (l *Loop) now() int64 { return monotime.Now() }
-
 // timed notes how long a callback took that began at start, and returns the time.
 func (l *Loop) timed(c *Conn, call string, start int64) (now int64) {
 	now = monotime.Now()
@@ -228,7 +226,8 @@ func (l *Loop) timed(c *Conn, call string, start int64) (now int64) {
 		l.counts.Add(countSlowCallbacks, 1)
 	}
 	if took > int64(l.server.config.SlowCallback) && (l.server.config.SlowCallback > 0 || took >= int64(verySlow)) {
-		l.server.logSlow(c, call, time.Duration(took))
+		l.server.config.Log.Warn("reactor: a callback held its loop up; all other connections of the loop waited",
+			"handler", l.name, "call", call, "took", time.Duration(took), "peer", c.RemoteAddr())
 	}
 	return now
 }

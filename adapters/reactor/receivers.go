@@ -18,9 +18,9 @@ import (
 // together, and no job waits for more than the rest of a walk.
 //
 //	Loop.jobs  walk.jobs  meaning               leaves by
-//	none       none       nothing to do         walkSoon: a walk
+//	none       none       nothing to do         submitJob: a walk
 //	any        some       a walk is under way   it has reached the last connection: a walk with all jobs that
-//	                                            wait, or nothing to do; walkNow: a walk with that job alone
+//	                                            wait, or nothing to do; a job alone: a walk with that
 //
 // Jobs are bounded, because peers may cause them: see broadcasts.
 
@@ -33,10 +33,10 @@ const (
 	batchTime = int64(1e6)
 )
 
-// job is a call of do for each of a loop's connections.
+// job is a call of do for each of a loop's connections that is open when the walk gets to it.
 type job struct {
 	do   func(c *Conn)
-	done func() // called when all is done, or dropped; nil if nothing is to do then
+	done func() // called when all is done, or dropped
 }
 
 // walk is jobs under way.
@@ -45,16 +45,11 @@ type walk struct {
 	conns []*Conn // that it has yet to reach, in no order
 }
 
-// walkSoon makes the loop call do for each connection that is open when it gets to it, and done last.
-// If the loop has ended, it calls only done.
-func (l *Loop) walkSoon(do func(c *Conn), done func()) { l.submitJob(job{do, done}, false) }
-
-// walkNow is walkSoon in place of all jobs before it, which are dropped.
-func (l *Loop) walkNow(do func(c *Conn)) { l.submitJob(job{do: do}, true) }
-
+// submitJob makes the loop do a job soon. alone drops all jobs before it. If the loop has ended, only
+// done is called.
 func (l *Loop) submitJob(j job, alone bool) {
 	if !l.engine.Retain() {
-		j.end()
+		j.done()
 		return
 	}
 	l.engine.Submit(func() {
@@ -69,18 +64,11 @@ func (l *Loop) submitJob(j job, alone bool) {
 	})
 }
 
-// end calls done.
-func (j job) end() {
-	if j.done != nil {
-		j.done()
-	}
-}
-
 // dropJobs ends all jobs as if they were done. If a walk was under way, its next batch begins another.
 func (l *Loop) dropJobs() {
 	for _, j := range slices.Concat(l.walk.jobs, l.jobs) {
 		l.engine.Release()
-		j.end()
+		j.done()
 	}
 	l.walk, l.jobs = walk{}, nil
 }
@@ -113,7 +101,7 @@ func (l *Loop) walkOn() {
 	l.walking = len(l.jobs) > 0
 	for _, j := range done {
 		l.engine.Release()
-		j.end()
+		j.done()
 	}
 }
 
@@ -211,7 +199,7 @@ func (s *Server) walkAll(do func(c *Conn), n, hardLimit int64, done func()) bool
 		}
 	}
 	for _, l := range loops {
-		l.walkSoon(do, end)
+		l.submitJob(job{do, end}, false)
 	}
 	end() // of this call, also if there is no loop
 	return true

@@ -325,16 +325,16 @@ func (s *Server) end(how uint32) (empty <-chan struct{}) {
 		l.Close()
 	}
 	s.shakers.end()
-	for _, l := range s.mu.loops {
-		if how == askClose {
-			l.walkNow((*Conn).endNow)
-			continue
-		}
-		l.walkSoon(func(c *Conn) { // behind what was written to all before
+	end := (*Conn).endNow
+	if how == askEnd {
+		end = func(c *Conn) {
 			if c.asked.Load()&askEnd == 0 {
 				c.end(how, ErrServerClosed)
 			}
-		}, nil)
+		}
+	}
+	for _, l := range s.mu.loops {
+		l.submitJob(job{end, func() {}}, how == askClose) // askEnd: behind what was written to all before
 	}
 	s.endWhenEmptyLocked()
 	return s.empty
