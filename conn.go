@@ -43,7 +43,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}
-	n, err := c.sock.read(b)
+	n, err := c.sock.Read(b)
 	if err == ErrWouldWait {
 		return n, err
 	}
@@ -56,7 +56,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}
-	n, err := c.sock.write(b)
+	n, err := c.sock.Write(b)
 	return n, c.done("write", err)
 }
 
@@ -116,7 +116,7 @@ func (c *Conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	if lend == nil || takeBack == nil {
 		return 0, c.opError("read", nilArgument("ReadReady", "function"))
 	}
-	n, err := c.sock.readReady(lend, takeBack)
+	n, err := c.sock.ReadReady(lend, takeBack)
 	return n, c.done("read", err)
 }
 
@@ -129,7 +129,7 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}
-	n, err := c.sock.tryRead(b)
+	n, err := c.sock.TryRead(b)
 	return n, c.done("read", err)
 }
 
@@ -152,7 +152,7 @@ func (c *Conn) SetNoWait(noWait bool) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	return c.doneHere("set", c.sock.setNoWait(noWait))
+	return c.doneHere("set", c.sock.SetNoWait(noWait))
 }
 
 // WriteBuffers writes the slices of v one after the other, like one Write of all of them, without
@@ -179,21 +179,26 @@ func (c *Conn) Close() error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	return c.done("close", c.sock.close(c))
+	err := c.sock.close(c)
+	if err != nil {
+		err = c.opError("close", err) // without a second layer, as package net's
+	}
+	runtime.KeepAlive(c)
+	return err
 }
 
 // CloseRead shuts down the reading side of the connection.
-func (c *Conn) CloseRead() error { return c.setting("close", (*sock).closeRead) }
+func (c *Conn) CloseRead() error { return c.setting("close", (*sock).CloseRead) }
 
 // CloseWrite shuts down the writing side of the connection: the peer reads the end of the stream.
-func (c *Conn) CloseWrite() error { return c.setting("close", (*sock).closeWrite) }
+func (c *Conn) CloseWrite() error { return c.setting("close", (*sock).CloseWrite) }
 
 // LocalAddr returns the local address. All callers share it, so do not change it.
 func (c *Conn) LocalAddr() net.Addr {
 	if !c.ok() {
 		return nil
 	}
-	a := c.sock.localAddr()
+	a := c.sock.LocalAddr()
 	runtime.KeepAlive(c)
 	return a
 }
@@ -203,7 +208,7 @@ func (c *Conn) RemoteAddr() net.Addr {
 	if !c.ok() {
 		return nil
 	}
-	a := c.sock.remoteAddr()
+	a := c.sock.RemoteAddr()
 	runtime.KeepAlive(c)
 	return a
 }
@@ -228,7 +233,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	return c.doneHere("set", c.sock.setDeadline(t))
+	return c.doneHere("set", c.sock.SetDeadline(t))
 }
 
 // SetReadDeadline sets the deadline of reads; see SetDeadline.
@@ -236,7 +241,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	return c.doneHere("set", c.sock.setReadDeadline(t))
+	return c.doneHere("set", c.sock.SetReadDeadline(t))
 }
 
 // SetWriteDeadline sets the deadline of writes; see SetDeadline. A write that times out may have
@@ -245,7 +250,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
-	return c.doneHere("set", c.sock.setWriteDeadline(t))
+	return c.doneHere("set", c.sock.SetWriteDeadline(t))
 }
 
 // OnReadable calls f once: with nil when a read may find data, the end of the stream or an error;
@@ -299,7 +304,7 @@ func (c *Conn) NotifyReadable(h ReadableHandler) error {
 	if h == nil {
 		return c.localOpError("set", nilArgument("NotifyReadable", "ReadableHandler"))
 	}
-	return c.doneHere("set", c.sock.notifyReadable(h))
+	return c.doneHere("set", c.sock.NotifyReadable(h))
 }
 
 // CancelOnReadable disarms the callback. It reports false if no callback is armed: it was called, is
@@ -308,7 +313,7 @@ func (c *Conn) CancelOnReadable() bool {
 	if !c.ok() {
 		return false
 	}
-	cancelled := c.sock.cancelOnReadable()
+	cancelled := c.sock.CancelOnReadable()
 	runtime.KeepAlive(c)
 	return cancelled
 }
@@ -318,7 +323,7 @@ func (c *Conn) Loop() *loop.Loop {
 	if !c.ok() {
 		return nil
 	}
-	return (*loop.Loop)(c.sock.loop())
+	return (*loop.Loop)(c.sock.Loop())
 }
 
 // SyscallConn returns a raw connection whose Read and Write wait for readiness on this connection's
@@ -338,7 +343,7 @@ func (c *Conn) File() (*os.File, error) {
 	if !c.ok() {
 		return nil, syscall.EINVAL
 	}
-	f, err := c.sock.file()
+	f, err := c.sock.File()
 	return f, c.done("file", err)
 }
 
@@ -374,13 +379,13 @@ func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 // SetReadBuffer sets the size of the kernel's receive buffer in bytes (socket(7), SO_RCVBUF; the
 // kernel doubles it).
 func (c *Conn) SetReadBuffer(bytes int) error {
-	return c.localSetting(func(s *sock) error { return s.setReadBuffer(bytes) })
+	return c.localSetting(func(s *sock) error { return s.SetReadBuffer(bytes) })
 }
 
 // SetWriteBuffer sets the size of the kernel's send buffer in bytes (socket(7), SO_SNDBUF; the kernel
 // doubles it).
 func (c *Conn) SetWriteBuffer(bytes int) error {
-	return c.localSetting(func(s *sock) error { return s.setWriteBuffer(bytes) })
+	return c.localSetting(func(s *sock) error { return s.SetWriteBuffer(bytes) })
 }
 
 // MultipathTCP reports whether the connection uses Multipath TCP (RFC 8684).
@@ -445,10 +450,11 @@ func (c *Conn) localSetting(set func(*sock) error) error {
 }
 
 // done ends a call of one of the socket's methods; until then c must not be collected. It adds the
-// third layer to an error, except to io.EOF.
+// second and third layers to an error, except to io.EOF. op is also the name of the system call, unless
+// the error has one already.
 func (c *Conn) done(op string, err error) error {
 	if err != nil && err != io.EOF {
-		err = c.opError(op, err)
+		err = c.opError(op, syscallError(op, err))
 	}
 	runtime.KeepAlive(c)
 	return err
@@ -463,13 +469,22 @@ func (c *Conn) doneHere(op string, err error) error {
 	return err
 }
 
+// syscallError adds the second layer of an error: to an errno the name of the system call. It
+// returns other errors as they are.
+func syscallError(name string, err error) error {
+	if errno, ok := err.(syscall.Errno); ok {
+		return os.NewSyscallError(name, errno)
+	}
+	return err
+}
+
 // opError adds the third layer of an error, the operation and the addresses, to the errno and the
 // name of the system call.
 func (c *Conn) opError(op string, err error) error {
 	if onNet {
 		return err // package net has wrapped it
 	}
-	return &net.OpError{Op: op, Net: c.sock.network(), Source: c.sock.localAddr(), Addr: c.sock.remoteAddr(), Err: err}
+	return &net.OpError{Op: op, Net: c.sock.network(), Source: c.sock.LocalAddr(), Addr: c.sock.RemoteAddr(), Err: err}
 }
 
 // localOpError is opError for operations that concern this end only.
@@ -477,7 +492,7 @@ func (c *Conn) localOpError(op string, err error) error {
 	if onNet {
 		return err
 	}
-	return &net.OpError{Op: op, Net: c.sock.network(), Addr: c.sock.localAddr(), Err: err}
+	return &net.OpError{Op: op, Net: c.sock.network(), Addr: c.sock.LocalAddr(), Err: err}
 }
 
 // nilArgument is the error of a call that was passed a nil. The nil would otherwise crash the

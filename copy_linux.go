@@ -49,7 +49,7 @@ func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (w
 		return p
 	}, m.takeBack
 	for limited == nil || limited.N > 0 {
-		n, err := c.sock.readReady(lend, takeBack)
+		n, err := c.sock.ReadReady(lend, takeBack)
 		if limited != nil {
 			limited.N -= int64(n)
 		}
@@ -60,7 +60,7 @@ func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (w
 		case err == io.EOF:
 			return written, nil
 		case err != nil:
-			return written, c.opError("read", err)
+			return written, c.opError("read", syscallError("read", err))
 		}
 		wrote, err := w.Write(m.lent[:n])
 		if wrote < 0 || wrote > n {

@@ -51,11 +51,11 @@ func (s *sock) setKeepAliveParams(config net.KeepAliveConfig) error {
 	}))
 }
 
-func (s *sock) setReadBuffer(bytes int) error {
+func (s *sock) SetReadBuffer(bytes int) error {
 	return s.setInt(unix.SOL_SOCKET, unix.SO_RCVBUF, bytes)
 }
 
-func (s *sock) setWriteBuffer(bytes int) error {
+func (s *sock) SetWriteBuffer(bytes int) error {
 	return s.setInt(unix.SOL_SOCKET, unix.SO_SNDBUF, bytes)
 }
 

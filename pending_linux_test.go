@@ -59,7 +59,7 @@ func TestHeaderBehindLoopStays(t *testing.T) {
 	ln.listener.all.pending.eachAwaited(func(one *pendingConn) { p = one })
 
 	held, release := make(chan struct{}), make(chan struct{})
-	p.c.sock.loop().Submit(func() { close(held); <-release })
+	p.c.sock.Loop().Submit(func() { close(held); <-release })
 	<-held
 	send(t, client, headerV1+"hello")
 	testnet.Eventually(t, "the header", func() bool { return p.unread() > 0 })

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,20 +25,24 @@ import (
 const onNet = false
 
 // sock is a Conn's socket. Its methods return errors of the second layer: an errno with the name of
-// the system call, io.EOF, net.ErrClosed or os.ErrDeadlineExceeded.
+// the system call, io.EOF, net.ErrClosed or os.ErrDeadlineExceeded. The FD's own methods return the
+// errno alone; done adds the name.
 //
 // The Conn, which users hold, and the engine.FD, which the loop's table holds, are two objects so
 // that the garbage collector can find a Conn that nothing refers to any more. Together they take 192
 // bytes, and an idle connection needs nothing else.
 type sock struct {
 	// immutable
-	fd      *engine.FD
+	*fd
 	options *connOptions
 	peer    sockaddr.Addr // as accept4 returned it, or as it was dialed
 
 	// atomic
 	addrs atomic.Pointer[addrPair] // set when they are first asked for, at the latest in Close
 }
+
+// fd is a name for the embedded field.
+type fd = engine.FD
 
 // connOptions are the options that the connections of one listener, or many dialed ones, share.
 type connOptions struct {
@@ -93,28 +96,6 @@ func newConn(l *engine.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny)
 func (s *sock) ok() bool        { return s.fd != nil }
 func (s *sock) network() string { return s.options.net }
 
-func (s *sock) read(b []byte) (int, error) {
-	n, err := s.fd.Read(b)
-	return n, syscallError("read", err)
-}
-
-func (s *sock) tryRead(b []byte) (int, error) {
-	n, err := s.fd.TryRead(b)
-	return n, syscallError("read", err)
-}
-
-func (s *sock) setNoWait(noWait bool) error { return s.fd.SetNoWait(noWait) }
-
-func (s *sock) write(b []byte) (int, error) {
-	n, err := s.fd.Write(b)
-	return n, syscallError("write", err)
-}
-
-func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {
-	n, err := s.fd.ReadReady(lend, takeBack)
-	return n, syscallError("read", err)
-}
-
 func (s *sock) writeBuffers(v *net.Buffers) (n int64, err error) {
 	var stopped error
 	err = s.fd.Stream().Write(func(fd uintptr) (done bool) {
@@ -126,7 +107,7 @@ func (s *sock) writeBuffers(v *net.Buffers) (n int64, err error) {
 	if err == nil {
 		err = stopped
 	}
-	return n, syscallError("writev", err)
+	return n, err
 }
 
 func (s *sock) close(c *Conn) error {
@@ -156,22 +137,17 @@ func (s *sock) close(c *Conn) error {
 	return err
 }
 
-func (s *sock) closeRead() error {
-	return syscallError("shutdown", s.fd.Shutdown(unix.SHUT_RD))
-}
+func (s *sock) CloseRead() error  { return syscallError("shutdown", s.Shutdown(unix.SHUT_RD)) }
+func (s *sock) CloseWrite() error { return syscallError("shutdown", s.Shutdown(unix.SHUT_WR)) }
 
-func (s *sock) closeWrite() error {
-	return syscallError("shutdown", s.fd.Shutdown(unix.SHUT_WR))
-}
-
-func (s *sock) localAddr() net.Addr  { return s.pair().local }
-func (s *sock) remoteAddr() net.Addr { return s.pair().remote }
+func (s *sock) LocalAddr() net.Addr  { return s.pair().local }
+func (s *sock) RemoteAddr() net.Addr { return s.pair().remote }
 
 func (s *sock) remoteAddrPort() netip.AddrPort {
 	if a := s.peer.AddrPort(); a.IsValid() {
 		return a
 	}
-	return sockaddr.AddrPort(s.remoteAddr())
+	return sockaddr.AddrPort(s.RemoteAddr())
 }
 
 // pair returns the addresses. The first time it asks the kernel for the local address.
@@ -195,20 +171,24 @@ func (s *sock) pair() *addrPair {
 	return p
 }
 
-func (s *sock) setDeadline(t time.Time) error      { return s.fd.SetDeadline(t) }
-func (s *sock) setReadDeadline(t time.Time) error  { return s.fd.SetReadDeadline(t) }
-func (s *sock) setWriteDeadline(t time.Time) error { return s.fd.SetWriteDeadline(t) }
-
-// onReadable arms f and keeps c from being collected until f is called: often only its callback
-// refers to a Conn that waits.
+// onReadable arms f.
 func (s *sock) onReadable(c *Conn, f func(error)) error {
-	return s.fd.OnReadable(func(err error) {
-		f(err)
-		runtime.KeepAlive(c)
-	})
+	return s.fd.NotifyReadable(&readableFunc{f, c})
 }
 
-func (s *sock) notifyReadable(h ReadableHandler) error {
+// readableFunc is a function as a ReadableHandler. Until it is called it keeps c from being collected:
+// often only its callback refers to a Conn that waits.
+type readableFunc struct {
+	f func(error)
+	c *Conn
+}
+
+func (r *readableFunc) OnReadable(err error) {
+	r.f(err)
+	runtime.KeepAlive(r.c)
+}
+
+func (s *sock) NotifyReadable(h ReadableHandler) error {
 	if err := s.fd.NotifyReadable(h); err != nil {
 		return err
 	}
@@ -248,17 +228,13 @@ func (s *sock) proxyTLVs() []byte {
 	return nil
 }
 
-func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
-
-func (s *sock) loop() *engine.Loop { return s.fd.Loop() }
-
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
 
-// file makes the file with package net, so that it is like a net.Conn's in every respect: it has the
+// File makes the file with package net, so that it is like a net.Conn's in every respect: it has the
 // same name, and its Fd method makes the descriptor blocking. That makes the connection's descriptor
 // blocking too, since the two share the flag, but does no harm: see sys.Recv. If the descriptor is
 // already blocking because of an earlier file, the owner of that file relies on it.
-func (s *sock) file() (*os.File, error) {
+func (s *sock) File() (*os.File, error) {
 	fd, err := s.fd.Dup()
 	if err != nil {
 		return nil, syscallError("fcntl", err)
@@ -365,14 +341,5 @@ func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
 		err = r.c.opError("raw-write", err)
 	}
 	runtime.KeepAlive(r.c)
-	return err
-}
-
-// syscallError adds the second layer of an error: to an errno the name of the system call. It
-// returns other errors as they are.
-func syscallError(name string, err error) error {
-	if errno, ok := err.(syscall.Errno); ok {
-		return os.NewSyscallError(name, errno)
-	}
 	return err
 }

@@ -23,8 +23,9 @@ const onNet = true
 // sock is a Conn's socket: package net's connection, which does everything, including deadlines,
 // and Close by the garbage collector.
 type sock struct {
-	conn streamConn   // immutable
-	tcp  *net.TCPConn // immutable; the same connection, or the one in it, if it is TCP, else nil
+	// immutable
+	streamConn
+	tcp *net.TCPConn // the same connection, or the one in it, if it is TCP, else nil
 }
 
 // streamConn has the methods that *net.TCPConn and *net.UnixConn share.
@@ -40,53 +41,34 @@ type streamConn interface {
 
 // newConn makes a connection of package net's, which it then owns.
 func newConn(nc net.Conn) *Conn {
-	return &Conn{sock{conn: nc.(streamConn), tcp: netfallback.TCP(nc)}}
+	return &Conn{sock{nc.(streamConn), netfallback.TCP(nc)}}
 }
 
-func (s *sock) ok() bool        { return s.conn != nil }
-func (s *sock) network() string { return s.conn.LocalAddr().Network() }
+func (s *sock) ok() bool          { return s.streamConn != nil }
+func (s *sock) network() string   { return s.LocalAddr().Network() }
+func (s *sock) close(*Conn) error { return s.Close() }
 
-func (s *sock) read(b []byte) (int, error)  { return s.conn.Read(b) }
-func (s *sock) write(b []byte) (int, error) { return s.conn.Write(b) }
-func (s *sock) close(*Conn) error           { return s.conn.Close() }
-func (s *sock) closeRead() error            { return s.conn.CloseRead() }
-func (s *sock) closeWrite() error           { return s.conn.CloseWrite() }
-
-func (s *sock) localAddr() net.Addr  { return s.conn.LocalAddr() }
-func (s *sock) remoteAddr() net.Addr { return s.conn.RemoteAddr() }
-
-func (s *sock) remoteAddrPort() netip.AddrPort {
-	return sockaddr.AddrPort(s.conn.RemoteAddr())
-}
+func (s *sock) remoteAddrPort() netip.AddrPort { return sockaddr.AddrPort(s.RemoteAddr()) }
 
 func (s *sock) proxyTLVs() []byte {
-	if c, ok := s.conn.(interface{ ProxyTLVs() []byte }); ok {
+	if c, ok := s.streamConn.(interface{ ProxyTLVs() []byte }); ok {
 		return c.ProxyTLVs()
 	}
 	return nil
 }
-
-func (s *sock) setDeadline(t time.Time) error      { return s.conn.SetDeadline(t) }
-func (s *sock) setReadDeadline(t time.Time) error  { return s.conn.SetReadDeadline(t) }
-func (s *sock) setWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
 
 // errNoReadiness is OnReadable's error: with package net only a read can wait for readiness, with a
 // goroutine and a buffer.
 var errNoReadiness = fmt.Errorf("percore: readiness callbacks need percore's engine, which is on Linux only: %w", errors.ErrUnsupported)
 
 func (s *sock) onReadable(*Conn, func(error)) error  { return errNoReadiness }
-func (s *sock) notifyReadable(ReadableHandler) error { return errNoReadiness }
-func (s *sock) tryRead([]byte) (int, error)          { return 0, errNoReadiness }
-func (s *sock) setNoWait(bool) error                 { return errNoReadiness }
-func (s *sock) cancelOnReadable() bool               { return false }
+func (s *sock) NotifyReadable(ReadableHandler) error { return errNoReadiness }
+func (s *sock) TryRead([]byte) (int, error)          { return 0, errNoReadiness }
+func (s *sock) SetNoWait(bool) error                 { return errNoReadiness }
+func (s *sock) CancelOnReadable() bool               { return false }
+func (s *sock) Loop() *engine.Loop                   { return nil }
 
-func (s *sock) loop() *engine.Loop { return nil }
-
-func (s *sock) rawConn(*Conn) (syscall.RawConn, error) { return s.conn.SyscallConn() }
-func (s *sock) file() (*os.File, error)                { return s.conn.File() }
-
-func (s *sock) setReadBuffer(bytes int) error  { return s.conn.SetReadBuffer(bytes) }
-func (s *sock) setWriteBuffer(bytes int) error { return s.conn.SetWriteBuffer(bytes) }
+func (s *sock) rawConn(*Conn) (syscall.RawConn, error) { return s.SyscallConn() }
 
 func (s *sock) setNoDelay(on bool) error {
 	return s.onTCP(func(c *net.TCPConn) error { return c.SetNoDelay(on) })
@@ -111,7 +93,7 @@ func (s *sock) setKeepAliveConfig(config net.KeepAliveConfig) error {
 // onTCP makes a call that package net has for TCP connections only.
 func (s *sock) onTCP(set func(*net.TCPConn) error) error {
 	if s.tcp == nil {
-		return &net.OpError{Op: "set", Net: s.network(), Source: s.localAddr(), Addr: s.remoteAddr(), Err: errors.ErrUnsupported}
+		return &net.OpError{Op: "set", Net: s.network(), Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: errors.ErrUnsupported}
 	}
 	return set(s.tcp)
 }
@@ -125,19 +107,19 @@ func (s *sock) multipathTCP() bool {
 }
 
 func (s *sock) tcpInfo() (TCPInfo, error) {
-	return TCPInfo{}, &net.OpError{Op: "get", Net: s.network(), Source: s.localAddr(), Addr: s.remoteAddr(), Err: errors.ErrUnsupported}
+	return TCPInfo{}, &net.OpError{Op: "get", Net: s.network(), Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: errors.ErrUnsupported}
 }
 
-// readReady can't wait for readiness, so it needs the memory while it waits.
-func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {
-	n, err := s.conn.Read(lend())
+// ReadReady can't wait for readiness, so it needs the memory while it waits.
+func (s *sock) ReadReady(lend func() []byte, takeBack func()) (int, error) {
+	n, err := s.Read(lend())
 	if n == 0 {
 		takeBack()
 	}
 	return n, err
 }
 
-func (s *sock) writeBuffers(v *net.Buffers) (int64, error) { return v.WriteTo(s.conn) }
+func (s *sock) writeBuffers(v *net.Buffers) (int64, error) { return v.WriteTo(s.streamConn) }
 
 // onlyWriter and onlyReader hide a connection's other methods from io.Copy.
 type (
@@ -155,7 +137,7 @@ func (s *sock) readFrom(_ *Conn, r io.Reader) (int64, error) {
 	if s.tcp != nil {
 		return s.tcp.ReadFrom(r)
 	}
-	return io.Copy(onlyWriter{s.conn}, r)
+	return io.Copy(onlyWriter{s.streamConn}, r)
 }
 
 // writeTo is package net's for TCP.
@@ -166,11 +148,11 @@ func (s *sock) writeTo(_ *Conn, w io.Writer) (int64, error) {
 	if s.tcp != nil {
 		return s.tcp.WriteTo(w)
 	}
-	return io.Copy(w, onlyReader{s.conn})
+	return io.Copy(w, onlyReader{s.streamConn})
 }
 
 // netConn returns package net's connection, which package net recognizes.
-func (s *sock) netConn() net.Conn { return s.conn }
+func (s *sock) netConn() net.Conn { return s.streamConn }
 
 // fromNet makes a Conn of package net's connection, which stays as it is.
 func (d *Dialer) fromNet(_ string, nc net.Conn, _ bool) (*Conn, error) { return newConn(nc), nil }

@@ -11,6 +11,8 @@ var carriers = map[string]string{
 	"adapters/httpadapter/internal/h1.Conn": "what the adapter has; its users have it as a netConn",
 
 	"internal/zerocopy.conn": "an end of one transfer, beside its owner",
+
+	"..sock": "what a Conn has, which decides on each method",
 }
 
 // connType is the name of a type that is a connection.

@@ -364,3 +364,11 @@ func collide(t testing.TB, rounds int, prepare, a, b func(), check func(round in
 // collideTimeMax bounds collide. On a single processor a round in which a loop must be woken takes
 // 10 ms: goroutines that spin keep the scheduler from looking for events.
 const collideTimeMax = time.Second
+
+// readableFunc is a function as a ReadableHandler.
+type readableFunc func(error)
+
+func (fn readableFunc) OnReadable(err error) { fn(err) }
+
+// OnReadable is NotifyReadable for a function.
+func (f *FD) OnReadable(fn func(error)) error { return f.NotifyReadable(readableFunc(fn)) }

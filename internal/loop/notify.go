@@ -6,27 +6,18 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// OnReadable arms a one-shot readiness callback, as percore.Conn.OnReadable describes it. If there is
-// something to read already, fn is called soon. Reads may go on while a callback is armed, and may
-// take away what it was called for.
-//
-// It fails with [ErrArmed] if a callback is armed already, with [ErrClosed] on a closed descriptor and
-// with [os.ErrDeadlineExceeded] after the deadline; then fn is not called.
-func (f *FD) OnReadable(fn func(error)) error { return f.NotifyReadable(readableFunc(fn)) }
-
 // ReadableHandler is the handler for NotifyReadable.
 type ReadableHandler interface {
 	// OnReadable runs on the loop's goroutine and must not block.
 	OnReadable(err error)
 }
 
-// readableFunc is a function as a ReadableHandler.
-type readableFunc func(error)
-
-func (fn readableFunc) OnReadable(err error) { fn(err) }
-
-// NotifyReadable is OnReadable for a handler instead of a function: with one that
-// is there already, as the object that owns the descriptor is, callbacks cost no memory.
+// NotifyReadable arms a one-shot readiness callback, as percore.Conn.NotifyReadable describes it. If
+// there is something to read already, it is called soon. Reads may go on while a callback is armed, and
+// may take away what it was called for.
+//
+// It fails with [ErrArmed] if a callback is armed already, with [ErrClosed] on a closed descriptor and
+// with [os.ErrDeadlineExceeded] after the deadline; then h is not called.
 func (f *FD) NotifyReadable(h ReadableHandler) error {
 	if err := f.life.incref(); err != nil {
 		return err
