@@ -21,77 +21,46 @@ import (
 
 // fileListener makes a listener of copies of the files' sockets; there is at least one.
 func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
-	l, err := lc.fromFile(files[0])
+	sockets, err := lc.netSockets(files)
 	if err != nil {
-		return nil, fileError(files, 0, err)
-	}
-	if err := lc.check(l.addr.Network()); err != nil {
-		l.close()
 		return nil, err
 	}
-	for i := 1; i < len(files); i++ {
-		if err := l.addFile(lc, files, i); err != nil {
+	defer closeSockets(sockets)
+	addr := sockets[0].Addr()
+	l, err := lc.fromNet(addr.Network(), sockets[0])
+	if err != nil {
+		return nil, fileError(files, 0, fileOpError(addr, err))
+	}
+	for i, nl := range sockets {
+		if err := l.addFile(lc, nl, i); err != nil {
 			l.close()
-			return nil, fileError(files, i, err)
+			return nil, fileError(files, i, fileOpError(addr, err))
 		}
 	}
 	if err := l.open(); err != nil {
 		l.close()
-		return nil, fileOpError(l.addr, err)
+		return nil, fileOpError(addr, err)
 	}
 	return l, nil
 }
 
-// fromFile makes a listener of the first file. Like addFile it returns errors of type *net.OpError.
-func (lc *ListenConfig) fromFile(f *os.File) (*listener, error) {
-	nl, err := netFileListener(f)
-	if err != nil {
-		return nil, err
+// addFile adds the socket of a file, unless it is the first, which is there already, and makes sure that
+// connections come from it and that they are like those from the first.
+func (l *listener) addFile(lc *ListenConfig, nl net.Listener, index int) error {
+	if network := nl.Addr().Network(); network != "tcp" && network != "unix" {
+		return errors.New("percore serves stream sockets only; use net.FileListener for " + network)
 	}
-	l, err := lc.fromNet(nl.Addr().Network(), nl)
-	if err != nil {
-		return nil, fileOpError(nl.Addr(), err)
+	if index > 0 {
+		if err := l.add(lc, nl); err != nil {
+			return err
+		}
 	}
-	if err := checkListens(l.sockets[0]); err != nil {
-		err = fileOpError(l.addr, err)
-		l.close()
-		return nil, err
+	socket := l.sockets[index]
+	if listens, errno := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); errno == 0 && listens == 0 {
+		return syscall.EINVAL // a connection, on which Accept would wait forever
 	}
-	return l, nil
-}
-
-// netFileListener asks package net whether f is a socket that can be listened on.
-func netFileListener(f *os.File) (net.Listener, error) {
-	nl, err := net.FileListener(f)
-	if err != nil {
-		return nil, err
-	}
-	if ua, ok := nl.Addr().(*net.UnixAddr); ok && ua.Net != "unix" {
-		nl.Close()
-		return nil, fileOpError(ua, errors.New("percore serves stream sockets only; use net.FileListener for "+ua.Net))
-	}
-	return nl, nil
-}
-
-// addFile adds the socket of files[index], which must be a different socket that listens at the same
-// address as the first.
-func (l *listener) addFile(lc *ListenConfig, files []*os.File, index int) error {
-	nl, err := netFileListener(files[index])
-	if err != nil {
-		return err
-	}
-	if err := l.add(lc, nl); err != nil {
-		return fileOpError(l.addr, err)
-	}
-	socket := l.sockets[len(l.sockets)-1]
-	if err := checkFile(files, index, nl.Addr(), l.addr); err != nil {
-		return err
-	}
-	if err := checkListens(socket); err != nil {
-		return fileOpError(l.addr, err)
-	}
-	if kind := l.kindOf(socket); kind != l.connOptions.kind {
-		return fileOpError(l.addr, errors.New("one is Multipath TCP and the other is not"))
+	if l.kindOf(socket) != l.connOptions.kind {
+		return errors.New("one is Multipath TCP and the other is not")
 	}
 	return nil
 }
@@ -106,15 +75,6 @@ func (l *listener) kindOf(socket int) engine.StreamKind {
 		l.connOptions.altered.Store(true)
 	}
 	return engine.TCP
-}
-
-// checkListens fails if the socket is a connection, on which Accept would wait forever.
-func checkListens(socket int) error {
-	listens, errno := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	if errno == 0 && listens == 0 {
-		return syscall.EINVAL
-	}
-	return nil
 }
 
 // files returns copies of the first n sockets, or of all if n < 0. Their descriptors stay non-blocking,
