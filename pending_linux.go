@@ -330,12 +330,11 @@ func (p *pendingConn) CloseIdle(int64) bool {
 	return true
 }
 
-// unread returns 1 if the socket has bytes that were not read, otherwise 0.
+// unread returns how many bytes have come that the loop has not read.
 func (p *pendingConn) unread() (n int) {
-	_ = p.c.sock.fd.Control(func(fd int) syscall.Errno {
-		var b [1]byte
-		n, _ = sys.PeekAll(fd, b[:])
-		return 0
+	_ = p.c.sock.Control(func(fd int) (errno syscall.Errno) {
+		n, errno = sys.Unread(fd)
+		return errno
 	})
 	return n
 }

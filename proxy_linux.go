@@ -15,30 +15,18 @@ import (
 // not a byte more. It peeks at the bytes that have arrived, and then takes the ones that belong to
 // the header. So the rest stays in the kernel. No part of the header does, since it would cause an
 // event again and again.
-type headerReader struct {
-	got  []byte
-	more int // bytes that are missing, at least; 0 before the first look
-}
+type headerReader struct{ got []byte }
 
-// peekBytes holds nearly all headers in one piece: without extensions they have at most 232 bytes.
-// Longer headers are read chunkBytes at a time: their memory grows with what has come, not with what
-// the peer has announced.
-const (
-	peekBytes  = 512
-	chunkBytes = 4096
-)
+// peekBytes is how much is looked at each time. Without extensions a header has at most 232 bytes. The
+// memory of a longer one grows with what has come, not with what the peer has announced.
+const peekBytes = 4 << 10
 
 // read reads as much as is there, from a socket that nothing else reads from. whole says that h is
 // the header. It fails when there can't be a header any more.
 func (r *headerReader) read(fd int) (h proxyproto.Header, whole bool, err error) {
 	var buf [peekBytes]byte
 	for {
-		if r.more > len(buf) { // so many belong to the header: there is no need to look first
-			if err := r.readLong(fd); err != nil || r.more > len(buf) {
-				return h, false, err
-			}
-		}
-		n, errno := sys.PeekAll(fd, buf[:])
+		n, errno := sys.Peek(fd, buf[:])
 		switch {
 		case errno == syscall.EINTR:
 			continue
@@ -59,8 +47,6 @@ func (r *headerReader) read(fd int) (h proxyproto.Header, whole bool, err error)
 		}
 		if complete {
 			n = length - had
-		} else {
-			r.more = length
 		}
 		taken, errno := sys.Recv(fd, buf[:n], false)
 		if errno != 0 {
@@ -73,26 +59,4 @@ func (r *headerReader) read(fd int) (h proxyproto.Header, whole bool, err error)
 			return h, err == nil, err
 		}
 	}
-}
-
-// readLong reads a long header until a peek can hold the rest, or no more bytes are there. It leaves
-// the end of the header to that peek, which finds that the header is complete.
-func (r *headerReader) readLong(fd int) error {
-	var chunk [chunkBytes]byte
-	for r.more > peekBytes {
-		n, errno := sys.Recv(fd, chunk[:min(r.more-peekBytes, len(chunk))], false)
-		switch {
-		case errno == syscall.EINTR:
-			continue
-		case errno == syscall.EAGAIN:
-			return nil
-		case errno != 0:
-			return os.NewSyscallError("read", errno)
-		case n == 0:
-			return accepting.ErrHeaderEnded
-		}
-		r.got = append(r.got, chunk[:n]...)
-		r.more -= n
-	}
-	return nil
 }

@@ -255,8 +255,8 @@ var lockedCalls = map[string]struct {
 		}
 		return nil
 	}},
-	"Peek": {lockingWrite, func(_ *loop.FD, sysfd int, _ []byte) error {
-		if _, errno := sys.Peek(sysfd); errno != 0 {
+	"Peek": {lockingWrite, func(_ *loop.FD, sysfd int, p []byte) error {
+		if _, errno := sys.Peek(sysfd, p); errno != 0 {
 			return errno
 		}
 		return nil

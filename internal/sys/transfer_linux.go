@@ -2,7 +2,6 @@ package sys
 
 import (
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -81,26 +80,9 @@ func FileType(fd int) (mode uint32, errno syscall.Errno) {
 	return st.Mode & unix.S_IFMT, errnoOf(err)
 }
 
-// Peek is recv(2) of one byte with MSG_PEEK and MSG_DONTWAIT: n is 1 if there is a byte, which
-// stays there, and 0 at the end of the stream. It tells the scheduler for the same reason as
+// Peek is Recv with MSG_PEEK: the bytes stay there. It tells the scheduler for the same reason as
 // Getsockname.
-func Peek(fd int) (n int, errno syscall.Errno) {
-	if errno = injected(OpRead, fd); errno != 0 {
-		return 0, errno
-	}
-	var b [1]byte
-	r, _, errno := syscall.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1,
-		unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	raceAcquire(fd)
-	return int(r), 0
-}
-
-// PeekAll is Recv with MSG_PEEK: the bytes stay there. It tells the scheduler for the same reason
-// as Getsockname.
-func PeekAll(fd int, p []byte) (n int, errno syscall.Errno) {
+func Peek(fd int, p []byte) (n int, errno syscall.Errno) {
 	if errno = injected(OpRead, fd); errno != 0 {
 		return 0, errno
 	}

@@ -233,7 +233,8 @@ func (t *splicing) receive(in int) (done bool) {
 // end makes sure that splice returned 0 because src has ended. A TCP socket does so at urgent data
 // that nothing follows, too (tcp_splice_read in net/ipv4/tcp.c), which a read gets past.
 func (t *splicing) end(in int) {
-	n, errno := sys.Peek(in)
+	var b [1]byte
+	n, errno := sys.Peek(in, b[:])
 	switch {
 	case errno == unix.ENOTSOCK: // a pipe has no marks
 	case errno == unix.EAGAIN, errno == unix.EINTR, n > 0:
