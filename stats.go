@@ -6,9 +6,10 @@ import (
 	"sync/atomic"
 
 	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/features"
 	engine "github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/pipes"
 	buffers "github.com/percore/percore/internal/pool"
-	moves "github.com/percore/percore/internal/zerocopy"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/pool"
 	"github.com/percore/percore/zerocopy"
@@ -100,7 +101,7 @@ func ReadStats() Stats {
 		Closed:   closed,
 		Accept:   acceptStats(&accepting.Totals),
 		Loops:    loopStats(),
-		ZeroCopy: zerocopy.Stats(moves.ReadStats()),
+		ZeroCopy: zeroCopyStats(),
 		Pool:     pool.Stats(buffers.ReadStats()),
 		Adapters: readAdapters(),
 	}
@@ -108,6 +109,19 @@ func ReadStats() Stats {
 		s.Listeners = append(s.Listeners, l.stats())
 	}
 	return s
+}
+
+func zeroCopyStats() zerocopy.Stats {
+	open, idle := pipes.Count()
+	return zerocopy.Stats{
+		SendfileBytes: features.SendfileBytes.Load(),
+		SpliceBytes:   features.SpliceBytes.Load(),
+		CopiedBytes:   features.CopiedBytes.Load(),
+		WritevBytes:   features.WritevBytes.Load(),
+		WritevCalls:   features.WritevCalls.Load(),
+		PipesOpen:     open,
+		PipesIdle:     idle,
+	}
 }
 
 func loopStats() loop.ProcessStats {

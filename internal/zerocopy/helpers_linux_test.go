@@ -14,6 +14,7 @@ import (
 
 	"github.com/percore/percore/internal/features"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/pipes"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -154,12 +155,12 @@ func wantDeclines(t *testing.T, transfer transferFunc, feature *features.Feature
 				defer feature.Force(false)()
 			}
 			dst, src := c.dst(t), c.src(t)
-			before := ReadStats()
+			before := countMoved()
 			n, handled, err := transfer(raw(t, dst), raw(t, src), 10)
 			if n != 0 || handled || err == nil {
 				t.Errorf("got %d, handled %t, %v, want it declined, with a reason", n, handled, err)
 			}
-			if got := since(before); got != (Stats{}) {
+			if got := since(before); got != (moved{}) {
 				t.Errorf("counted: got %+v, want nothing moved", got)
 			}
 			wantUntouched(t, src)
@@ -229,14 +230,17 @@ func sendUrgent(t testing.TB, c io.WriteCloser) {
 	c.Close()
 }
 
+// moved is how many bytes went each way.
+type moved struct{ sendfile, splice, copied uint64 }
+
+func countMoved() moved {
+	return moved{features.SendfileBytes.Load(), features.SpliceBytes.Load(), features.CopiedBytes.Load()}
+}
+
 // since returns how many bytes went each way since before.
-func since(before Stats) Stats {
-	now := ReadStats()
-	return Stats{
-		SendfileBytes: now.SendfileBytes - before.SendfileBytes,
-		SpliceBytes:   now.SpliceBytes - before.SpliceBytes,
-		CopiedBytes:   now.CopiedBytes - before.CopiedBytes,
-	}
+func since(before moved) moved {
+	now := countMoved()
+	return moved{now.sendfile - before.sendfile, now.splice - before.splice, now.copied - before.copied}
 }
 
 // longAgo is a deadline that has passed.
@@ -266,6 +270,6 @@ func begin(t testing.TB, transfer transferFunc, dst, src any, limit int64) <-cha
 
 // pipesInUse returns how many pipes are lent.
 func pipesInUse() int {
-	s := ReadStats()
-	return s.PipesOpen - s.PipesIdle
+	open, idle := pipes.Count()
+	return open - idle
 }

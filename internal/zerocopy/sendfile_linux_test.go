@@ -35,13 +35,13 @@ func TestSendFile(t *testing.T) {
 			t.Run(c.name+"/"+network, func(t *testing.T) {
 				l, f := links[network](t), testnet.TempFile(t, data)
 				seek(t, f, c.offset)
-				arriving, before := readAll(l.out), ReadStats()
+				arriving, before := readAll(l.out), countMoved()
 				n, handled, err := SendFile(raw(t, l.in), raw(t, f), c.limit)
 				wantTransfer(t, n, handled, err, c.want)
 				if got, want := offset(t, f), c.offset+c.want; got != want {
 					t.Errorf("offset: got %d, want %d", got, want)
 				}
-				if got := since(before); got.SendfileBytes != uint64(c.want) || got.CopiedBytes != 0 {
+				if got := since(before); got.sendfile != uint64(c.want) || got.copied != 0 {
 					t.Errorf("counted: got %+v, want %d bytes sent by sendfile, none copied", got, c.want)
 				}
 				from := min(c.offset, fileBytes)

@@ -67,12 +67,12 @@ func TestSmallMessages(t *testing.T) {
 	onEveryRoute(t, func(t *testing.T, open func() (src, dst link)) {
 		src, dst := open()
 		c, copies := converse(t, src, dst), isSocket(src) && isSocket(dst)
-		before := ReadStats()
+		before := countMoved()
 		counted := func() (copied uint64) { // which is done after the message has left
 			testnet.Eventually(t, "all bytes being counted", func() bool {
 				now := since(before)
-				copied = now.CopiedBytes
-				return now.SpliceBytes+copied == uint64(c.sent)
+				copied = now.copied
+				return now.splice+copied == uint64(c.sent)
 			})
 			return copied
 		}

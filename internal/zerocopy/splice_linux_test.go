@@ -73,16 +73,16 @@ func TestSpliceFailsAtTheDestination(t *testing.T) {
 				src.in.Write(data)
 				close(fed)
 			}()
-			before := ReadStats()
+			before := countMoved()
 			done := begin(t, Splice, dst.in, src.out, -1)
 			testnet.Eventually(t, "the destination is full", func() bool {
-				return since(before).SpliceBytes > 0 && pipesInUse() == 1
+				return since(before).splice > 0 && pipesInUse() == 1
 			})
 			c.stop(dst)
 			r := testnet.Receive(t, "Splice", done)
 			wantStopped(t, r, c.want)
-			if s := ReadStats(); s.PipesOpen != 0 {
-				t.Errorf("got %d pipes open, %d of them idle, want that one closed", s.PipesOpen, s.PipesIdle)
+			if open, idle := pipes.Count(); open != 0 {
+				t.Errorf("got %d pipes open, %d of them idle, want that one closed", open, idle)
 			}
 			if c.want == os.ErrDeadlineExceeded {
 				wantArrival(t, dst.in, readAll(dst.out), data[:r.n])

@@ -84,7 +84,7 @@ func TestWritev(t *testing.T) {
 				fd, peer := streamPair(t)
 				received := drain(peer, len(all))
 				whole, left := slices.Clone(v), v
-				before := ReadStats()
+				bytesBefore, callsBefore := features.WritevBytes.Load(), features.WritevCalls.Load()
 				n, err := writeAll(fd, &left)
 				if n != int64(len(all)) || err != nil {
 					t.Errorf("got %d, %v, want %d", n, err, len(all))
@@ -98,8 +98,7 @@ func TestWritev(t *testing.T) {
 				if again := bytes.Join(whole, nil); !bytes.Equal(again, all) {
 					t.Error("the bytes of the slices were changed")
 				}
-				after := ReadStats()
-				if got := after.WritevBytes - before.WritevBytes; got != uint64(len(all)) {
+				if got := features.WritevBytes.Load() - bytesBefore; got != uint64(len(all)) {
 					t.Errorf("got %d bytes counted, want %d", got, len(all))
 				}
 				filled := 0
@@ -112,7 +111,7 @@ func TestWritev(t *testing.T) {
 				if on {
 					leastCalls = (filled + iovMax - 1) / iovMax
 				}
-				calls := int(after.WritevCalls - before.WritevCalls)
+				calls := int(features.WritevCalls.Load() - callsBefore)
 				if calls < leastCalls || len(all) < 16<<10 && calls != leastCalls {
 					t.Errorf("got %d system calls for %d slices, want %d", calls, filled, leastCalls)
 				}
