@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	_ "github.com/percore/percore/adapters/httpadapter" // for its metrics
-	_ "github.com/percore/percore/adapters/reactor"     // the same
-	_ "github.com/percore/percore/adapters/wsadapter"   // the same
-	_ "github.com/percore/percore/admission"            // the same
-	_ "github.com/percore/percore/handover"             // the same
+	_ "github.com/percore/percore/adapters/httpadapter"      // for its metrics
+	_ "github.com/percore/percore/adapters/reactor"          // the same
+	_ "github.com/percore/percore/adapters/wsadapter/moving" // the same
+	_ "github.com/percore/percore/admission"                 // the same
+	_ "github.com/percore/percore/handover"                  // the same
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/pool"

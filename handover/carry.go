@@ -11,7 +11,8 @@ import (
 )
 
 // A Carrier moves hijacked connections to another process, together with what the program knows about
-// them. wsadapter.Group is one, for WebSockets. The successor's Carrier of the same name gets them.
+// them. For WebSockets there is package wsadapter/moving. The successor's Carrier of the same name gets
+// them.
 type Carrier interface {
 	// HandOver calls give with connections that are neither read nor written at the moment, at most
 	// [CarriedMax] at a time with together [CarriedBytesMax] bytes of state, until no connection is left
@@ -59,7 +60,7 @@ type CarriedConn struct {
 // nil, if there already is a carrier of that name, or if there are already 100 carriers.
 func (s *Conns) Carry(name string, c Carrier) {
 	if isNil(c) {
-		panic(errNil("Conns.Carry", "c", "what moves the connections, such as a *wsadapter.Group").Error())
+		panic(errNil("Conns.Carry", "c", "what moves the connections, such as a *moving.Group").Error())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,7 +28,7 @@
 //
 // TLS connections, HTTP/2 connections and hijacked connections stay, because their state is in the
 // memory of the process. ([Conns.Carry] is for hijacked connections whose state can be written down,
-// such as the WebSockets of a wsadapter.Group.) They end when the predecessor shuts down. [Conns]
+// such as the WebSockets of package wsadapter/moving.) They end when the predecessor shuts down. [Conns]
 // tells hijacked connections about it, and httpadapter tells its HTTP/2 clients beforehand to open
 // their next streams elsewhere. A connection that never waits for a request, because its client
 // keeps pipelining, stays too.

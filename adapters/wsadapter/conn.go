@@ -7,25 +7,22 @@ import (
 	"sync"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/wsadapter/internal/link"
 )
 
 // Conn is a server's WebSocket connection, for the library to read from. It wraps a net.Conn
 // and looks at the frames that the client sends: see the package's comment.
 //
-// In a [Group], a Write waits for a moment while the connection is about to move, whatever the write
-// deadline is, and fails with [ErrMoved] once it has moved. A Close at that moment ends the
-// connection, whichever process has it.
-//
 // All methods are safe for concurrent use, as the net.Conn's are.
 type Conn struct {
-	net.Conn // immutable; a *movable if it is in a Group
+	net.Conn // immutable; a link.Mover if the conversation can move
 
 	socket socket // immutable; nil: it can't be armed
 
 	mu sync.Mutex
 
 	// guarded by mu
-	frames frames
+	frames link.Frames
 	phase  phase
 	left   uint8 // bytes of the marker that the library hasn't read yet
 	opcode byte  // of the marker, and jsonBit if it is not empty but JSON
@@ -67,8 +64,8 @@ func New(nc net.Conn) *Conn {
 	if nc == nil {
 		panic("wsadapter: New was called with a nil net.Conn")
 	}
-	c := &Conn{Conn: nc, socket: socketOf(nc), opcode: opText}
-	if c.socket == nil {
+	c := &Conn{Conn: nc, opcode: link.Text}
+	if c.socket = socketOf(c.NetConn()); c.socket == nil {
 		c.linger = blocking
 	}
 	return c
@@ -91,15 +88,15 @@ func socketOf(nc net.Conn) socket {
 
 // NetConn returns the connection that c wraps, for its other methods. Don't read from it.
 func (c *Conn) NetConn() net.Conn {
-	if m := c.move(); m != nil {
-		return m.Conn
+	if m := c.mover(); m != nil {
+		return m.NetConn()
 	}
 	return c.Conn
 }
 
-// move returns the connection's part for its Group, or nil if it is in no Group.
-func (c *Conn) move() *movable {
-	m, _ := c.Conn.(*movable)
+// mover returns what moves the conversation, or nil.
+func (c *Conn) mover() link.Mover {
+	m, _ := c.Conn.(link.Mover)
 	return m
 }
 
@@ -133,12 +130,6 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.read(p)
 }
 
-// isLeaving reports whether the connection's Group moves.
-func (c *Conn) isLeaving() bool {
-	m := c.move()
-	return m != nil && m.group.leaving.Load() != nil
-}
-
 // beginRead copies bytes of a marker that was begun into p. If there are none, it reports whether the
 // caller is between two messages, whether the Session's Read is under way, and how long it may wait.
 func (c *Conn) beginRead(p []byte) (n int, idle, inRead bool, state lingerState) {
@@ -147,8 +138,8 @@ func (c *Conn) beginRead(p []byte) (n int, idle, inRead bool, state lingerState)
 	if n := c.copyMarkerLocked(p); n > 0 {
 		return n, false, false, noLinger
 	}
-	idle, inRead = len(p) > 0 && c.frames.between(), c.phase >= reading
-	if idle && inRead && c.linger == mayLinger && !c.isLeaving() {
+	idle, inRead = len(p) > 0 && c.frames.Between(), c.phase >= reading
+	if idle && inRead && c.linger == mayLinger {
 		c.lingerLocked()
 	}
 	return 0, idle, inRead, c.linger
@@ -171,7 +162,7 @@ func (c *Conn) read(p []byte) (int, error) {
 	defer c.mu.Unlock()
 	c.endLingerLocked()
 	if n > 0 {
-		c.frames.pass(p[:n])
+		c.frames.Pass(p[:n])
 		if c.phase == marked {
 			c.phase = reading
 		}
@@ -189,7 +180,7 @@ func (c *Conn) mark(p []byte, json bool) int {
 	defer c.mu.Unlock()
 	if c.phase == marked {
 		c.passed++
-		c.opcode ^= opText ^ opBinary
+		c.opcode ^= link.Text ^ link.Binary
 	}
 	if c.passed == markers {
 		return 0
@@ -219,7 +210,7 @@ func (c *Conn) copyMarkerLocked(p []byte) int {
 	if c.left == 0 {
 		return 0
 	}
-	marker := append(make([]byte, 0, markerBytes+len(null)), finBit|c.opcode&^jsonBit, maskBit, 0, 0, 0, 0)
+	marker := append(make([]byte, 0, markerBytes+len(null)), link.Fin|c.opcode&^jsonBit, link.Mask, 0, 0, 0, 0)
 	if c.opcode&jsonBit != 0 {
 		marker[1] |= byte(len(null))
 		marker = append(marker, null...) // its mask is 0

@@ -15,13 +15,3 @@ func TestMethods(t *testing.T) {
 		},
 	})
 }
-
-// TestMovableMethods decides on all methods of a movable, which counts the bytes that are written.
-func TestMovableMethods(t *testing.T) {
-	testnet.CheckMethods[*movable](t, testnet.MethodTable{
-		Own: "Close Write",
-		Promoted: map[string]string{
-			"they do not write": "LocalAddr Read RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline",
-		},
-	})
-}

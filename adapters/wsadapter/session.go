@@ -2,17 +2,14 @@ package wsadapter
 
 import (
 	"errors"
-	"fmt"
-	"log"
 	"net"
-	"net/http"
 	"os"
 	"reflect"
 	"runtime"
-	"runtime/debug"
 	"strings"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/wsadapter/internal/link"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/workers"
 )
@@ -67,21 +64,14 @@ func Start[M any](c *Conn, s Session[M]) {
 	counters.started.Add(1)
 	counters.sessions.Add(1)
 	v := &conversation[M]{conn: c, user: s}
-	if m := c.move(); m != nil && m.group.add(m, v) {
-		return // it begins when the others of its Group have arrived
+	if m := c.mover(); m != nil && m.Start(v) {
+		return
 	}
 	if bubble { // the loops and the workers are outside, and must not use what the Session has made in it
 		go work(v)
 		return
 	}
 	sessionWorkers.Serve(v)
-}
-
-// isStarted reports whether Start was called.
-func (c *Conn) isStarted() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.phase != unstarted
 }
 
 // sessionWorkers run conversations while there is something to read.
@@ -94,17 +84,10 @@ type conversation[M any] struct {
 	ended bool // End was called, or is about to be
 }
 
-// runner is what work runs: a conversation of any type, or a part of its move.
+// runner is a conversation of any type, or one that is to end.
 type runner interface {
 	run()
-	fail(value any)
-}
-
-// member is a conversation of any type.
-type member interface {
-	runner
-	saver() Saver
-	finish(err error)
+	Fail(value any)
 }
 
 // work runs a conversation until it waits or is over. onSession looks for this function.
@@ -114,7 +97,7 @@ func work(r runner) {
 	returned := false
 	defer func() {
 		if !returned {
-			r.fail(recover())
+			r.Fail(recover())
 		}
 	}()
 	r.run()
@@ -148,7 +131,7 @@ func (v *conversation[M]) run() {
 		m, err := v.user.Read()
 		switch {
 		case v.conn.end():
-			if v.rest() || v.arm() {
+			if v.arm() {
 				return
 			}
 			continue
@@ -169,47 +152,20 @@ func (v *conversation[M]) finish(err error) {
 	v.hangUp()
 }
 
-// saver returns the Session if it can move, or nil.
-func (v *conversation[M]) saver() Saver {
-	s, _ := any(v.user).(Saver)
-	return s
-}
-
-// rest makes the conversation wait for its turn to move, if its Group does.
-func (v *conversation[M]) rest() bool {
-	m := v.conn.move()
-	return m != nil && m.rest()
-}
-
-// fail ends the conversation after a panic of one of its methods, with its value, or after
-// runtime.Goexit, with nil.
-func (v *conversation[M]) fail(value any) {
-	logPanic(v.conn, value)
+// Fail implements [link.Conversation], and runner for panics of Read, Handle and End.
+func (v *conversation[M]) Fail(value any) {
+	err := link.Panicked(v.conn, value)
 	v.hangUp() // first: End may wait for a lock that the method has not unlocked
 	if v.ended {
 		return
 	}
 	v.ended = true
-	defer func() { logPanic(v.conn, recover()) }()
-	v.user.End(panicError(value))
-}
-
-// logPanic logs a panic as net/http does. A deferred function calls it, while the stack is there.
-func logPanic(c *Conn, value any) {
-	if value != nil && value != http.ErrAbortHandler {
-		log.Printf("wsadapter: panic serving %v: %v\n%s", c.RemoteAddr(), value, debug.Stack())
-	}
-}
-
-// panicError returns the reason for the end of a conversation: see fail.
-func panicError(value any) error {
-	switch value := value.(type) {
-	case nil:
-		return errors.New("wsadapter: a method of the Session ended its goroutine (runtime.Goexit)")
-	case error:
-		return fmt.Errorf("wsadapter: a method of the Session panicked: %w", value)
-	}
-	return fmt.Errorf("wsadapter: a method of the Session panicked: %v", value)
+	defer func() {
+		if value := recover(); value != nil {
+			_ = link.Panicked(v.conn, value)
+		}
+	}()
+	v.user.End(err)
 }
 
 // arm lets the connection wait. If it fails the next Read waits or fails instead.
@@ -217,7 +173,10 @@ func (v *conversation[M]) arm() bool {
 	counters.waiting.Add(1)
 	err := v.conn.socket.NotifyReadable(v)
 	if err == nil {
-		return !v.armedTooLate()
+		if m := v.conn.mover(); m != nil {
+			m.Armed()
+		}
+		return true
 	}
 	counters.waiting.Add(-1)
 	if !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -228,32 +187,57 @@ func (v *conversation[M]) arm() bool {
 	return false
 }
 
-// armedTooLate reports whether the conversation was armed although its Group is about to move, and
-// could be disarmed again. A departure publishes itself and then looks for armed conversations, so one
-// of the two sees the other.
-func (v *conversation[M]) armedTooLate() bool {
-	m := v.conn.move()
-	if m == nil || !m.mayRest(m.group.leaving.Load()) || !v.conn.socket.CancelOnReadable() {
+// OnReadable implements [percore.ReadableHandler].
+func (v *conversation[M]) OnReadable(error) {
+	counters.waiting.Add(-1)
+	counters.woken.Add(1)
+	v.conn.woken()
+	v.Resume() // Read finds an error, too
+}
+
+var (
+	_ percore.ReadableHandler = (*conversation[int])(nil)
+	_ link.Conversation       = (*conversation[int])(nil)
+)
+
+// Session implements [link.Conversation].
+func (v *conversation[M]) Session() any { return v.user }
+
+// Keeps implements [link.Conversation].
+func (v *conversation[M]) Keeps() bool {
+	v.conn.mu.Lock()
+	defer v.conn.mu.Unlock()
+	return v.conn.linger >= keeping
+}
+
+// Disarm implements [link.Conversation].
+func (v *conversation[M]) Disarm() bool {
+	if !v.conn.socket.CancelOnReadable() {
+		v.conn.endLinger()
 		return false
 	}
 	counters.waiting.Add(-1)
 	return true
 }
 
-// OnReadable implements [percore.ReadableHandler].
-func (v *conversation[M]) OnReadable(error) {
-	counters.waiting.Add(-1)
-	counters.woken.Add(1)
-	v.conn.woken()
-	sessionWorkers.Serve(v) // Read finds an error, too
+// Resume implements [link.Conversation].
+func (v *conversation[M]) Resume() { sessionWorkers.Serve(v) }
+
+// End implements [link.Conversation].
+func (v *conversation[M]) End(err error) { sessionWorkers.Serve(&ending[M]{v, err}) }
+
+// ending is a conversation that ends without a call of Read or Handle.
+type ending[M any] struct {
+	*conversation[M]
+	err error
 }
 
-var _ percore.ReadableHandler = (*conversation[int])(nil)
+func (e *ending[M]) run() { e.finish(e.err) }
 
 func (v *conversation[M]) hangUp() {
 	_ = v.conn.Close()
-	if m := v.conn.move(); m != nil {
-		m.leave()
+	if m := v.conn.mover(); m != nil {
+		m.Leave()
 	}
 	counters.sessions.Add(-1)
 }

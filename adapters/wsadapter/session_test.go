@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/wsadapter/internal/link"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -45,7 +46,7 @@ func (m *miniature) read() (string, error) {
 		if _, m.err = io.ReadFull(m.br, head[:]); m.err != nil {
 			break
 		}
-		size := int(head[1] &^ maskBit)
+		size := int(head[1] &^ link.Mask)
 		if size == 126 {
 			var wide [2]byte
 			_, m.err = io.ReadFull(m.br, wide[:])
@@ -69,7 +70,7 @@ func (m *miniature) read() (string, error) {
 		case 0xA:
 		default:
 			message.Write(payload[4:])
-			if head[0]&finBit != 0 {
+			if head[0]&link.Fin != 0 {
 				return message.String(), nil
 			}
 		}
@@ -204,8 +205,18 @@ func (t *talk) send(frames ...[]byte) {
 	}
 }
 
-func frame(text string) []byte { return appendFrame(nil, finBit|opText, []byte(text)) }
-func ping() []byte             { return appendFrame(nil, finBit|0x9, nil) }
+// appendFrame appends a client's frame of less than 64 KiB, with a mask that changes nothing.
+func appendFrame(b []byte, first byte, payload []byte) []byte {
+	if n := len(payload); n < 126 {
+		b = append(b, first, link.Mask|byte(n))
+	} else {
+		b = binary.BigEndian.AppendUint16(append(b, first, link.Mask|126), uint16(n))
+	}
+	return append(append(b, 0, 0, 0, 0), payload...)
+}
+
+func frame(text string) []byte { return appendFrame(nil, link.Fin|link.Text, []byte(text)) }
+func ping() []byte             { return appendFrame(nil, link.Fin|0x9, nil) }
 
 func (t *talk) want(texts ...string) {
 	t.Helper()
@@ -279,9 +290,9 @@ func TestMessages(t *testing.T) {
 		t.send(ping())
 		t.wantPong()
 		t.awaitIdle()
-		t.send(appendFrame(nil, opText, []byte("a")), ping())
+		t.send(appendFrame(nil, link.Text, []byte("a")), ping())
 		t.wantPong()
-		t.send(appendFrame(nil, finBit, []byte("b")))
+		t.send(appendFrame(nil, link.Fin, []byte("b")))
 		t.want("ab")
 		t.awaitIdle()
 		long := frame(strings.Repeat("x", 3000))
@@ -293,7 +304,7 @@ func TestMessages(t *testing.T) {
 		}
 		t.want(strings.Repeat("x", 3000))
 		t.awaitIdle()
-		t.send(frame("last"), appendFrame(nil, finBit|0x8, nil))
+		t.send(frame("last"), appendFrame(nil, link.Fin|0x8, nil))
 		t.want("last")
 		t.wantEnd(io.EOF)
 	})
@@ -309,7 +320,7 @@ func TestEnds(t *testing.T) {
 		want error
 	}{
 		{"the client closes", func(t *talk) { t.client.Close() }, io.EOF},
-		{"a close message", func(t *talk) { t.send(appendFrame(nil, finBit|0x8, nil)) }, io.EOF},
+		{"a close message", func(t *talk) { t.send(appendFrame(nil, link.Fin|0x8, nil)) }, io.EOF},
 		{"Close", func(t *talk) { t.conn.Close() }, net.ErrClosed},
 		{"a deadline", func(t *talk) { t.conn.SetReadDeadline(time.Now().Add(time.Millisecond)) }, os.ErrDeadlineExceeded},
 		{"a deadline in the past", func(t *talk) { t.conn.SetReadDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
@@ -334,7 +345,7 @@ func TestEnds(t *testing.T) {
 // TestPeersLeave: a client that leaves at any point of a message, or reads nothing of the answers, ends
 // its conversation and no other.
 func TestPeersLeave(t *testing.T) {
-	message := slices.Concat(appendFrame(nil, opText, []byte("part")), ping(), appendFrame(nil, finBit, []byte(strings.Repeat("x", 200))))
+	message := slices.Concat(appendFrame(nil, link.Text, []byte("part")), ping(), appendFrame(nil, link.Fin, []byte(strings.Repeat("x", 200))))
 	for _, cut := range []int{0, 1, 4, 8, 10, 13, 16, 18, 21, 100, len(message) - 1, len(message)} {
 		for _, resets := range []bool{false, true} {
 			onEachWay(t, func(t *talk) {
@@ -430,7 +441,7 @@ func TestWrites(t *testing.T) {
 // TestPassedOver: a Read that wants binary messages only is given a marker of that kind; a Read that
 // passes over both keeps its goroutine, and loses nothing.
 func TestPassedOver(t *testing.T) {
-	for _, wanted := range []byte{opText, opBinary, 0} {
+	for _, wanted := range []byte{link.Text, link.Binary, 0} {
 		t.Run(fmt.Sprint(wanted), func(t *testing.T) {
 			onEachWay(t, func(t *talk) {
 				var opcode byte
@@ -446,7 +457,7 @@ func TestPassedOver(t *testing.T) {
 				}})
 				for _, text := range []string{"one", "two"} {
 					t.awaitIdle()
-					t.send(appendFrame(nil, finBit|opBinary, []byte(text)), frame(text))
+					t.send(appendFrame(nil, link.Fin|link.Binary, []byte(text)), frame(text))
 					t.want(text, text)
 				}
 				t.awaitIdle()
@@ -496,7 +507,7 @@ func TestStream(t *testing.T) {
 			read: func() (string, error) {
 				var head [6]byte
 				_, err := io.ReadFull(br, head[:])
-				size = int(head[1] &^ maskBit)
+				size = int(head[1] &^ link.Mask)
 				return "", err
 			},
 			handle: func(string) error {

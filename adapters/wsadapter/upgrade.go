@@ -14,14 +14,6 @@ import (
 type Upgrade struct {
 	http.ResponseWriter
 	conn *Conn
-
-	// for a Group
-	group     *Group     // nil: there is none
-	request   []byte     // see movable
-	shaking   *handshake // that the library has yet to answer, or has answered without the connection
-	answered  bool
-	answerErr error
-	arrived   *Conn // not nil: it comes from another process
 }
 
 // NewUpgrade returns w for a WebSocket library.
@@ -32,43 +24,23 @@ func NewUpgrade(w http.ResponseWriter) *Upgrade {
 	return &Upgrade{ResponseWriter: w}
 }
 
-// WriteHeader implements http.ResponseWriter, with which some libraries answer.
-func (u *Upgrade) WriteHeader(status int) {
-	if u.shaking != nil && status == http.StatusSwitchingProtocols {
-		u.answerErr = u.shaking.answer(status, u.Header())
-		u.answered = u.answerErr == nil
-	}
-	u.ResponseWriter.WriteHeader(status)
-}
-
 // Conn returns the connection, or nil before the library has taken it over.
 func (u *Upgrade) Conn() *Conn { return u.conn }
 
 // Hijack implements http.Hijacker. The connection is a [*Conn], and the reader reads from it.
 func (u *Upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if u.arrived != nil {
-		return u.hijackArrived()
-	}
 	nc, brw, err := http.NewResponseController(u.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
 	c := New(nc)
-	if u.group != nil {
-		m := u.group.newMovable(c, u.request, u.shaking)
-		m.state = staying
-		if u.answered {
-			m.settled(u.shaking.agreed)
-		}
-		brw.Writer.Reset(c) // net/http has flushed it
-	}
 	if n := brw.Reader.Buffered(); n == 0 {
 		brw.Reader.Reset(c)
 	} else {
 		// The client's first frames came with its request.
 		early, _ := brw.Reader.Peek(n)
 		early = bytes.Clone(early)
-		c.frames.pass(early)
+		c.frames.Pass(early)
 		brw.Reader.Reset(io.MultiReader(bytes.NewReader(early), c))
 		_, _ = brw.Reader.Peek(n) // so that they are buffered again
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/percore/percore/adapters/reactor"   // for its metrics
-	_ "github.com/percore/percore/adapters/wsadapter" // the same
+	_ "github.com/percore/percore/adapters/reactor"          // for its metrics
+	_ "github.com/percore/percore/adapters/wsadapter/moving" // the same
 	"github.com/percore/percore/internal/testnet"
 	_ "github.com/percore/percore/metrics/tcpinfo" // the same
 )

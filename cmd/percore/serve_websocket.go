@@ -10,6 +10,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/percore/percore/adapters/wsadapter"
+	"github.com/percore/percore/adapters/wsadapter/moving"
 	"github.com/percore/percore/handover"
 )
 
@@ -23,13 +24,13 @@ const (
 // told to connect again.
 type webSockets struct {
 	conns    handover.Conns
-	group    *wsadapter.Group
+	group    *moving.Group
 	upgrader websocket.Upgrader
 }
 
 func newWebSockets() *webSockets {
 	s := &webSockets{upgrader: websocket.Upgrader{ReadBufferSize: 256, WriteBufferPool: new(sync.Pool)}}
-	s.group = wsadapter.NewGroup(&s.conns, "echo", s.begin)
+	s.group = moving.NewGroup(&s.conns, "echo", s.begin)
 	return s
 }
 
@@ -74,5 +75,5 @@ func (s *webSocket) Handle(m webSocketMessage) error {
 
 func (s *webSocket) End(error) {}
 
-// Save implements wsadapter.Saver.
+// Save implements moving.Saver.
 func (s *webSocket) Save() ([]byte, error) { return nil, nil }

@@ -24,6 +24,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/adapters/wsadapter"
+	"github.com/percore/percore/adapters/wsadapter/moving"
 	"github.com/percore/percore/handover"
 	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/testnet"
@@ -45,7 +46,7 @@ const dieAtRestore = "PERCORE_TEST_DIE_AT_RESTORE"
 // counting is a server of WebSockets that restarts at SIGHUP: each library has a path. A Session answers
 // each message with its number in the conversation, its text, and the process.
 type counting struct {
-	group   *wsadapter.Group
+	group   *moving.Group
 	gorilla gorilla.Upgrader
 }
 
@@ -109,7 +110,7 @@ func runRestarting() {
 	s := &counting{gorilla: gorilla.Upgrader{
 		ReadBufferSize: 256, WriteBufferPool: new(sync.Pool), EnableCompression: true, Subprotocols: []string{"count"},
 	}}
-	s.group = wsadapter.NewGroup(&conns, "counting", s.restore)
+	s.group = moving.NewGroup(&conns, "counting", s.restore)
 	service := handover.Service{
 		Parts:     []handover.Part{{Name: "web", Address: "127.0.0.1:0", Server: httpadapter.Wrap(&http.Server{Handler: s})}},
 		Restart:   syscall.SIGHUP,
@@ -122,7 +123,7 @@ func runRestarting() {
 	for wsadapter.ReadStats().Sessions > 0 {
 		time.Sleep(time.Millisecond) // the Ends
 	}
-	stats := wsadapter.ReadStats()
+	stats := moving.ReadStats()
 	fmt.Println("gone", os.Getpid(), stats.Moved, stats.Stayed, stats.Lost, err)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/percore/percore/adapters/wsadapter"
+	"github.com/percore/percore/adapters/wsadapter/moving"
 	"github.com/percore/percore/handover"
 )
 
@@ -25,8 +26,8 @@ var upgrader = websocket.Upgrader{ReadBufferSize: 256, WriteBufferPool: new(sync
 
 // A hub passes messages on to the members of a room.
 type hub struct {
-	conns handover.Conns   // of the members
-	group *wsadapter.Group // of the same: to move them, or to tell them that the server stops
+	conns handover.Conns // of the members
+	group *moving.Group  // of the same: to move them, or to tell them that the server stops
 
 	mu    sync.Mutex
 	rooms map[string]map[*member]struct{} // guarded by mu
@@ -34,7 +35,7 @@ type hub struct {
 
 func newHub() *hub {
 	h := &hub{rooms: make(map[string]map[*member]struct{})}
-	h.group = wsadapter.NewGroup(&h.conns, "hub", h.enter)
+	h.group = moving.NewGroup(&h.conns, "hub", h.enter)
 	return h
 }
 
@@ -105,7 +106,7 @@ func (m *member) Save() ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.queue != nil {
-		return nil, wsadapter.ErrNotNow
+		return nil, moving.ErrNotNow
 	}
 	return []byte(m.room), nil
 }

@@ -83,13 +83,14 @@ var layers = []layer{
 	{"adapters/httpadapter", []string{".", "internal/shared", "adapters/httpadapter/internal/semantics", "adapters/httpadapter/internal/http1", "adapters/httpadapter/internal/h1", "admission", "adapters/h2", "pool", "internal/serving", "internal/loop", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
 	{"adapters/grpcadapter", []string{".", "internal/shared", "admission", "adapters/h2", "pool"}},
 	{"adapters/reactor", []string{".", "pool", "internal/serving", "internal/shared", "internal/loop", "internal/zerocopy", "internal/pool", "internal/seam", "internal/tlsread", "internal"}},
-	{"adapters/wsadapter", []string{".", "handover", "internal"}},
+	{"adapters/wsadapter/moving", []string{".", "adapters/wsadapter", "handover", "internal"}},
+	{"adapters/wsadapter", []string{".", "internal"}},
 	{"handover", []string{".", "loop", "internal/seam", "internal"}},
 	{"tlsfiles", []string{"."}},
 	{"debug", []string{".", "loop"}},
 	{"metrics/tcpinfo", []string{".", "internal/seam"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool"}},
-	{"cmd", []string{".", "admission", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "adapters/wsadapter", "debug", "handover", "metrics/prometheus", "metrics/tcpinfo", "tlsfiles"}},
+	{"cmd", []string{".", "admission", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "adapters/wsadapter", "adapters/wsadapter/moving", "debug", "handover", "metrics/prometheus", "metrics/tcpinfo", "tlsfiles"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -171,7 +172,7 @@ func localDir(importPath string) (dir string, ok bool) {
 var importers = []struct{ packages, banned []string }{
 	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag", "expvar"}},
 	{[]string{"./admission", "./adapters/h2", "./adapters/reactor", "./handover", "./metrics/tcpinfo", "./tlsfiles"}, []string{"net/http", "testing", "flag", "expvar"}},
-	{[]string{"./adapters/httpadapter", "./adapters/wsadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
+	{[]string{"./adapters/httpadapter", "./adapters/wsadapter", "./adapters/wsadapter/moving", "./debug"}, []string{"testing", "flag", "expvar"}},
 }
 
 // whatImportersGet: importing percore, one of the packages under it, or httpadapter brings

@@ -19,8 +19,8 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
-	_ "github.com/percore/percore/adapters/reactor"   // the same
-	_ "github.com/percore/percore/adapters/wsadapter" // the same
+	_ "github.com/percore/percore/adapters/reactor"          // the same
+	_ "github.com/percore/percore/adapters/wsadapter/moving" // the same
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 )

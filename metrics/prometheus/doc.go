@@ -35,7 +35,7 @@
 //	percore_grpc_          servers of grpcadapter
 //	percore_grpc_client_   grpcadapter's NewClient
 //	percore_reactor_       reactor
-//	percore_websocket_     wsadapter
+//	percore_websocket_     wsadapter, and its package moving
 //	percore_handover_      handover
 //	percore_tls_           tlsfiles
 //	percore_admission_     admission

@@ -1,4 +1,4 @@
-package wsadapter
+package moving
 
 import (
 	"bufio"
@@ -60,59 +60,90 @@ func (a agreement) isStateless() bool {
 // answerMax is how long the header of an answer may be that a library writes itself.
 const answerMax = 8 << 10
 
-// handshake watches a library write its answer to the connection.
+// handshake is the part of a conversation in which the library answers the upgrade.
 type handshake struct {
-	key     string // of the request
-	head    []byte // of the answer, as far as it was written
-	agreed  agreement
-	swallow *agreement // not nil: the client has had the answer already, and must have had this one
-	err     error      // why the answer was not understood; the bytes behind it are not looked at
+	key  string     // of the request
+	head []byte     // of the answer, as far as it was written
+	had  *agreement // not nil: the client has had the answer already, and must have had this one
+	err  error      // why the answer was not understood; the bytes behind it are not looked at
+}
+
+func handshakeOf(r *http.Request) *handshake {
+	return &handshake{key: r.Header.Get("Sec-WebSocket-Key")}
 }
 
 // errAnswer is wrapped by the errors of a handshake that isn't as it should be.
 var errAnswer = errors.New("wsadapter: the connection can't go on as it was")
 
-// write notes bytes, and reports how many of them belong to the answer, and whether that is over. An
-// answer that can't be understood is over, and nothing that follows belongs to it.
-func (h *handshake) write(p []byte) (n int, done bool, err error) {
-	if h.err != nil {
-		return 0, true, h.err
+// shake notes bytes that a library writes while it answers. It returns how many of them belong to the
+// answer, and whether the client has had it. An answer that can't be understood is over, and nothing
+// that follows belongs to it. The gate is held.
+func (c *conn) shake(p []byte) (n int, had bool, err error) {
+	h := c.shaking
+	if h == nil {
+		return 0, false, nil
 	}
-	defer func() {
-		if done {
-			h.head, h.err = nil, err
-		}
-	}()
+	if h.err == nil {
+		n = c.shakeHead(p)
+	}
+	if h.had == nil {
+		return n, false, nil
+	}
+	return n, true, h.err
+}
+
+// shakeHead returns how many bytes belong to the header of the answer.
+func (c *conn) shakeHead(p []byte) int {
+	h := c.shaking
 	old := len(h.head)
 	h.head = append(h.head, p...)
 	end := bytes.Index(h.head, []byte("\r\n\r\n"))
 	if end < 0 {
 		if len(h.head) > answerMax {
-			return len(p), true, fmt.Errorf("%w: the answer to the upgrade is too long", errAnswer)
+			h.head, h.err = nil, fmt.Errorf("%w: the answer to the upgrade is too long", errAnswer)
 		}
-		return len(p), false, nil
+		return len(p)
 	}
 	end += len("\r\n\r\n")
 	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(h.head[:end])), nil)
-	if err == nil {
-		err = h.answer(res.StatusCode, res.Header)
+	h.head = nil
+	if err != nil {
+		h.err = fmt.Errorf("%w: %v", errAnswer, err)
 	} else {
-		err = fmt.Errorf("%w: %v", errAnswer, err)
+		c.answerLocked(res.StatusCode, res.Header)
 	}
-	return end - old, true, err
+	return end - old
 }
 
-// answer notes an answer, which a library may give through an http.ResponseWriter as well.
-func (h *handshake) answer(status int, header http.Header) error {
+// answer notes an answer that a library gives through an http.ResponseWriter.
+func (c *conn) answer(status int, header http.Header) {
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	if c.shaking != nil {
+		c.answerLocked(status, header)
+	}
+}
+
+func (c *conn) answerLocked(status int, header http.Header) {
+	h := c.shaking
 	agreed, err := agreementOf(status, header, h.key)
-	if err == nil && h.swallow != nil && agreed != *h.swallow {
+	if err == nil && h.had != nil && agreed != *h.had {
 		err = fmt.Errorf("protocol and extensions are %.100q, %.100q, and were %.100q, %.100q",
-			agreed.protocol, agreed.extensions, h.swallow.protocol, h.swallow.extensions)
+			agreed.protocol, agreed.extensions, h.had.protocol, h.had.extensions)
 	}
 	if err != nil {
 		h.err = fmt.Errorf("%w: %w", errAnswer, err)
-		return h.err
+		return
 	}
-	h.agreed = agreed
-	return nil
+	c.shaking, c.agreed = nil, agreed
+}
+
+// wrongAnswer returns why the answer isn't the one that the client has had, or nil.
+func (c *conn) wrongAnswer() error {
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	if c.shaking == nil || c.shaking.had == nil {
+		return nil
+	}
+	return c.shaking.err
 }

@@ -1,6 +1,6 @@
 //go:build !percore_net
 
-package wsadapter
+package moving
 
 import (
 	"fmt"

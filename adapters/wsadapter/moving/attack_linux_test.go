@@ -1,6 +1,6 @@
 //go:build !percore_net
 
-package wsadapter
+package moving
 
 import (
 	"context"
@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/wsadapter"
+	"github.com/percore/percore/adapters/wsadapter/internal/link"
 	"github.com/percore/percore/handover"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -160,9 +162,8 @@ func TestSlowClose(t *testing.T) {
 	p, _, _ := alone(t)
 	ours, theirs := net.Pipe()
 	slow := &slowToClose{theirs, make(chan struct{}, 2), make(chan struct{})}
-	c := New(slow)
-	p.group.newMovable(c, nil, nil)
-	Start(c, &farewell{c})
+	c := wsadapter.New(&conn{Conn: slow, group: p.group, state: staying})
+	wsadapter.Start(c, &farewell{c})
 	go c.Close()
 	testnet.Receive(t, "Close", slow.closing)
 	p.mustLeave(nil, func([]handover.CarriedConn, bool) error { return nil })
@@ -176,11 +177,11 @@ func TestSlowClose(t *testing.T) {
 func TestCloseAtRest(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		end  func(c *Conn)
+		end  func(c *wsadapter.Conn)
 		want error
 	}{
-		{"close", func(c *Conn) { c.Close() }, net.ErrClosed},
-		{"a deadline", func(c *Conn) { c.SetReadDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
+		{"close", func(c *wsadapter.Conn) { c.Close() }, net.ErrClosed},
+		{"a deadline", func(c *wsadapter.Conn) { c.SetReadDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, client, server := alone(t)
@@ -281,11 +282,7 @@ func TestSaveFails(t *testing.T) {
 // awaitHalf waits until the library has read half a message. Until then it may move, in the kernel.
 func awaitHalf(t *testing.T, c *chat) {
 	t.Helper()
-	testnet.Eventually(t, "the read", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return !c.conn.frames.between()
-	})
+	testnet.Eventually(t, "the read", c.library.half.Load)
 }
 
 // TestHalfMessages: a conversation in the middle of a message, in either direction, moves when the
@@ -299,7 +296,7 @@ func TestHalfMessages(t *testing.T) {
 	half := frame("two")
 	reads.send(half[:7])
 	awaitHalf(t, p.chatOf(reads))
-	fragments.send(appendFrame(nil, opText, []byte("t")))
+	fragments.send(clientFrame(link.Text, "t"))
 	awaitHalf(t, p.chatOf(fragments))
 	writer := p.chatOf(writes)
 	answer := serverFrame("2 writes two")
@@ -316,7 +313,7 @@ func TestHalfMessages(t *testing.T) {
 	testnet.Eventually(t, "the other's move", func() bool { return len(p.ends()) == 1 })
 	reads.send(half[7:])
 	reads.want("two")
-	fragments.send(appendFrame(nil, finBit, []byte("wo")))
+	fragments.send(clientFrame(link.Fin, "wo"))
 	fragments.want("two")
 	if _, err := writer.conn.Write(answer[5:]); err != nil {
 		t.Fatal(err)
@@ -363,11 +360,11 @@ func TestBusy(t *testing.T) {
 func TestClosing(t *testing.T) {
 	for name, tell := range map[string]func(c *chat){
 		"by the library": func(c *chat) {
-			if _, err := c.conn.Write([]byte{finBit | opClose, 2, 3, 0xe8}); err != nil {
+			if _, err := c.conn.Write([]byte{link.Fin | link.Close, 2, 3, 0xe8}); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"by the adapter": func(c *chat) { c.conn.move().sendAway() },
+		"by the adapter": func(c *chat) { c.place.group.members()[0].sendAway() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, client, server := alone(t)
@@ -381,7 +378,7 @@ func TestClosing(t *testing.T) {
 			if n := counters.stayed[busy].Load() - before; n != 1 {
 				t.Errorf("got %d busy, want 1", n)
 			}
-			if op, _, err := client.frame(); op != opClose || err != nil {
+			if op, _, err := client.frame(); op != link.Close || err != nil {
 				t.Errorf("got the frame %d, %v, want a close message", op, err)
 			}
 			client.Close()
@@ -410,7 +407,7 @@ func TestRestorersHang(t *testing.T) {
 	release := make(chan struct{})
 	var late sync.WaitGroup
 	late.Add(hang)
-	to.restorer = func(up *Upgrade, r *http.Request, state []byte) error {
+	to.restorer = func(up *wsadapter.Upgrade, r *http.Request, state []byte) error {
 		defer late.Done()
 		<-release
 		return to.restore(up, r, state)
@@ -418,7 +415,7 @@ func TestRestorersHang(t *testing.T) {
 	before := counters.lostTime.Load()
 	p.handOver(to)
 	for _, c := range clients {
-		if op, _, err := c.frame(); op != opClose && err != io.EOF { // EOF if no worker has begun in time
+		if op, _, err := c.frame(); op != link.Close && err != io.EOF { // EOF if no worker has begun in time
 			t.Errorf("room %s: got the frame %d, %v, want a close message", c.room, op, err)
 		}
 		c.Close()

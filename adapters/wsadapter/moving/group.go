@@ -1,13 +1,16 @@
-package wsadapter
+package moving
 
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/percore/percore/adapters/wsadapter"
 	"github.com/percore/percore/handover"
 )
 
@@ -25,10 +28,10 @@ type Group struct {
 	leaving atomic.Pointer[departure] // nil: none is under way
 
 	mu  sync.Mutex
-	all map[*movable]struct{} // guarded by mu
+	all map[*conn]struct{} // guarded by mu
 }
 
-// Saver is a [Session] that can move to another process.
+// Saver is a [wsadapter.Session] that can move to another process.
 type Saver interface {
 	// Save returns what Restore in the other process needs to make a Session like this one, such as
 	// the names of the user and of his rooms: at most [StateMax] bytes, which the adapter doesn't keep.
@@ -53,7 +56,7 @@ var ErrNotNow = errors.New("wsadapter: not now")
 
 // Restorer makes a Session for a conversation from another process, in three steps. It passes up and r
 // to the WebSocket library, as for the upgrade, with the same settings. It makes the Session with the
-// state that Save returned. And it calls [Start] with up.Conn().
+// state that Save returned. And it calls [wsadapter.Start] with up.Conn().
 //
 // r is the request as the client sent it, with the client's address. It has no TLS, no path values,
 // and nothing that middleware put into its context: put what you need of these into the state. The
@@ -65,7 +68,7 @@ var ErrNotNow = errors.New("wsadapter: not now")
 // is different, the client gets a close message with code 1012 within 5 seconds, and connects again.
 // Up to 64 Restorers run at a time; the predecessor waits while there are that many. A Restorer that
 // has taken too long no longer counts, but still runs: if it hangs, it keeps its goroutine.
-type Restorer func(up *Upgrade, r *http.Request, state []byte) error
+type Restorer func(up *wsadapter.Upgrade, r *http.Request, state []byte) error
 
 // NewGroup returns a Group whose conversations are in conns. The name distinguishes the Groups of a
 // process; the Group in the other process must have the same name. See [handover.Conns.Carry]. If the
@@ -76,7 +79,7 @@ func NewGroup(conns *handover.Conns, name string, restorer Restorer) *Group {
 	if conns == nil {
 		panic("wsadapter: NewGroup was called with a nil *handover.Conns")
 	}
-	g := &Group{conns: conns, restorer: restorer, all: make(map[*movable]struct{})}
+	g := &Group{conns: conns, restorer: restorer, all: make(map[*conn]struct{})}
 	g.arrivals.slots = make(chan struct{}, restoresMax)
 	if restorer != nil {
 		conns.Carry(name, carrier{g})
@@ -84,51 +87,27 @@ func NewGroup(conns *handover.Conns, name string, restorer Restorer) *Group {
 	return g
 }
 
-// NewUpgrade is the function NewUpgrade for a conversation of the Group. It uses r's header as it is
-// now.
+// NewUpgrade is [wsadapter.NewUpgrade] for a conversation of the Group. It uses r's header as it is now.
 //
-// It keeps the header, with all cookies, for as long as the conversation lasts: delete the fields that
-// the Restorer doesn't need from r.Header first. A conversation whose header is longer than 16 KiB
+// A Write to the connection waits for a moment while the conversation is about to move, whatever the
+// write deadline is, and fails with [ErrMoved] once it has moved. A Close at that moment ends the
+// connection, whichever process has it.
+//
+// The Group keeps the header, with all cookies, for as long as the conversation lasts: delete the fields
+// that the Restorer doesn't need from r.Header first. A conversation whose header is longer than 16 KiB
 // stays.
-func (g *Group) NewUpgrade(w http.ResponseWriter, r *http.Request) *Upgrade {
+func (g *Group) NewUpgrade(w http.ResponseWriter, r *http.Request) *wsadapter.Upgrade {
 	if w == nil || r == nil {
 		panic("wsadapter: NewUpgrade was called with a nil http.ResponseWriter or *http.Request")
 	}
-	key := r.Header.Get("Sec-WebSocket-Key")
-	return &Upgrade{ResponseWriter: w, group: g, request: requestText(r), shaking: &handshake{key: key}}
-}
-
-// add makes a conversation a member, and reports whether it must begin later.
-func (g *Group) add(m *movable, v member) (later bool) {
-	m.start(v)
-	g.mu.Lock()
-	g.all[m] = struct{}{}
-	g.mu.Unlock()
-	m.remove = g.conns.Add(m.sendAway)
-	return m.arrived && g.arrivals.holdBack(v)
-}
-
-func (g *Group) drop(m *movable) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.all, m)
-}
-
-func (g *Group) len() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.all)
+	return upgradeOf(w, &conn{group: g, state: staying, request: requestText(r), shaking: handshakeOf(r)})
 }
 
 // members returns all conversations.
-func (g *Group) members() []*movable {
+func (g *Group) members() []*conn {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := make([]*movable, 0, len(g.all))
-	for m := range g.all {
-		all = append(all, m)
-	}
-	return all
+	return slices.Collect(maps.Keys(g.all))
 }
 
 // carrier is a Group for package handover.
@@ -140,13 +119,14 @@ var _ handover.Carrier = carrier{}
 var errLeaving = errors.New("wsadapter: the Group moves already")
 
 // HandOver implements handover.Carrier.
-func (c carrier) HandOver(ctx context.Context, takes func(net.Conn) bool, give func([]handover.CarriedConn, bool) error) (err error) {
+func (c carrier) HandOver(ctx context.Context, takes func(net.Conn) bool, give func([]handover.CarriedConn, bool) error) error {
 	d := &departure{group: c.group, ctx: ctx, takes: takes, give: give}
 	if !c.group.leaving.CompareAndSwap(nil, d) {
 		return errLeaving
 	}
-	defer func() { d.end(err) }()
-	return d.run()
+	err := d.run()
+	d.end(err)
+	return err
 }
 
 // TakeOver implements handover.Carrier.

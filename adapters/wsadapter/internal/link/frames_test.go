@@ -1,4 +1,4 @@
-package wsadapter
+package link
 
 import (
 	"encoding/binary"
@@ -11,11 +11,11 @@ func appendFrame(b []byte, first byte, payload []byte) []byte {
 	b = append(b, first)
 	switch n := len(payload); {
 	case n < 126:
-		b = append(b, maskBit|byte(n))
+		b = append(b, Mask|byte(n))
 	case n < 1<<16:
-		b = binary.BigEndian.AppendUint16(append(b, maskBit|126), uint16(n))
+		b = binary.BigEndian.AppendUint16(append(b, Mask|126), uint16(n))
 	default:
-		b = binary.BigEndian.AppendUint64(append(b, maskBit|127), uint64(n))
+		b = binary.BigEndian.AppendUint64(append(b, Mask|127), uint64(n))
 	}
 	b = append(b, 0, 0, 0, 0) // a mask that changes nothing
 	return append(b, payload...)
@@ -32,23 +32,23 @@ func TestFrames(t *testing.T) {
 			size := []int{0, 1, 125, 126, 127, 300, 1<<16 - 1, 1 << 16}[rnd.IntN(8)]
 			switch rnd.IntN(3) {
 			case 0:
-				stream = appendFrame(stream, finBit|opBinary, make([]byte, size))
+				stream = appendFrame(stream, Fin|Binary, make([]byte, size))
 			case 1:
-				stream = appendFrame(stream, finBit|0x9, make([]byte, min(size, 125)))
+				stream = appendFrame(stream, Fin|0x9, make([]byte, min(size, 125)))
 			case 2:
-				stream = appendFrame(stream, opText, make([]byte, size))
-				stream = appendFrame(stream, finBit|0xA, nil)
+				stream = appendFrame(stream, Text, make([]byte, size))
+				stream = appendFrame(stream, Fin|0xA, nil)
 				stream = appendFrame(stream, 0, make([]byte, size))
-				stream = appendFrame(stream, finBit, nil)
+				stream = appendFrame(stream, Fin, nil)
 			}
 			ends[len(stream)] = true
 		}
-		var f frames
+		var f Frames
 		for given := 0; given < len(stream); {
 			n := min(1+rnd.IntN(1+rnd.IntN(200)), len(stream)-given)
-			f.pass(stream[given : given+n])
+			f.Pass(stream[given : given+n])
 			given += n
-			if got := f.between(); got != ends[given] {
+			if got := f.Between(); got != ends[given] {
 				t.Fatalf("seed %d: after %d bytes: got between two messages %t, want %t", seed, given, got, ends[given])
 			}
 		}
@@ -59,11 +59,11 @@ func TestFrames(t *testing.T) {
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4, 5}, 3)
 	f.Fuzz(func(t *testing.T, stream []byte, cut int) {
-		var whole, parts frames
-		whole.pass(stream)
+		var whole, parts Frames
+		whole.Pass(stream)
 		cut = min(max(cut, 0), len(stream))
-		parts.pass(stream[:cut])
-		parts.pass(stream[cut:])
+		parts.Pass(stream[:cut])
+		parts.Pass(stream[cut:])
 		if whole != parts {
 			t.Errorf("got %+v in two parts, %+v in one", parts, whole)
 		}

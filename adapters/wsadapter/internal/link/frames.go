@@ -1,6 +1,6 @@
-package wsadapter
+package link
 
-// frames follows the frames (RFC 6455, section 5.2) in a stream of bytes, to know where a message ends.
+// Frames follows the frames (RFC 6455, section 5.2) in a stream of bytes, to know where a message ends.
 // It checks nothing: a library does, and gives up a connection whose frames are wrong.
 //
 //	pos          means                               leaves by
@@ -11,7 +11,7 @@ package wsadapter
 //	             are to come
 //
 // size is 2 until the second byte says how long the header is.
-type frames struct {
+type Frames struct {
 	left  uint64 // of the payload: while the header comes, its length as far as it is known
 	pos   uint8
 	size  uint8
@@ -22,21 +22,31 @@ type frames struct {
 	closing bool // a close message has come; what comes after it is no message
 }
 
+// Bits of the first two bytes of a frame.
 const (
-	finBit     = 0x80 // in a header's first byte
+	Fin        = 0x80 // in the first
 	controlBit = 0x08
-	maskBit    = 0x80 // in the second
-
-	opText   = 1
-	opBinary = 2
-	opClose  = 8
+	Mask       = 0x80 // in the second
 )
 
-// between reports whether the bytes so far end with a message, or with a control frame between two.
-func (f *frames) between() bool { return f.pos == 0 && !f.open }
+// Opcodes of frames.
+const (
+	Text   = 1
+	Binary = 2
+	Close  = 8
+)
 
-// pass notes bytes.
-func (f *frames) pass(p []byte) {
+// Between reports whether the bytes so far end with a message, or with a control frame between two.
+func (f *Frames) Between() bool { return f.pos == 0 && !f.open }
+
+// InFrame reports whether the bytes so far end within a frame.
+func (f *Frames) InFrame() bool { return f.pos != 0 }
+
+// Closing reports whether a close message has passed.
+func (f *Frames) Closing() bool { return f.closing }
+
+// Pass notes bytes.
+func (f *Frames) Pass(p []byte) {
 	for len(p) > 0 {
 		if f.pos > 0 && f.pos == f.size {
 			n := min(f.left, uint64(len(p)))
@@ -53,12 +63,12 @@ func (f *frames) pass(p []byte) {
 }
 
 // passHeader notes a byte of a header.
-func (f *frames) passHeader(b byte) {
+func (f *Frames) passHeader(b byte) {
 	switch {
 	case f.pos == 0:
 		f.first, f.size, f.left = b, 2, 0
 	case f.pos == 1:
-		switch length := b &^ maskBit; length {
+		switch length := b &^ Mask; length {
 		case 126:
 			f.wide = 2
 		case 127:
@@ -67,7 +77,7 @@ func (f *frames) passHeader(b byte) {
 			f.wide, f.left = 0, uint64(length)
 		}
 		f.size += f.wide
-		if b&maskBit != 0 {
+		if b&Mask != 0 {
 			f.size += 4
 		}
 	case f.pos < 2+f.wide:
@@ -76,10 +86,10 @@ func (f *frames) passHeader(b byte) {
 	f.pos++
 }
 
-func (f *frames) endFrame() {
+func (f *Frames) endFrame() {
 	f.pos = 0
-	f.closing = f.closing || f.first&0xf == opClose
+	f.closing = f.closing || f.first&0xf == Close
 	if f.first&controlBit == 0 {
-		f.open = f.first&finBit == 0
+		f.open = f.first&Fin == 0
 	}
 }

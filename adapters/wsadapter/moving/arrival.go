@@ -1,16 +1,16 @@
-package wsadapter
+package moving
 
 import (
-	"bufio"
 	"errors"
 	"log"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/percore/percore/adapters/wsadapter"
+	"github.com/percore/percore/adapters/wsadapter/internal/link"
 	"github.com/percore/percore/handover"
 )
 
@@ -42,7 +42,7 @@ type arrivals struct {
 	// guarded by mu
 	more      bool // others follow that belong together with these
 	restoring int
-	held      []runner
+	held      []link.Conversation
 }
 
 // takeOver takes over conversations. It blocks while restoresMax others are being restored.
@@ -52,11 +52,12 @@ func (g *Group) takeOver(batch []handover.CarriedConn, more bool) {
 	in.more = more
 	in.restoring += len(batch)
 	in.mu.Unlock()
-	for _, c := range batch {
+	for _, from := range batch {
 		in.slots <- struct{}{}
-		a := &arrival{group: g, from: c}
+		c := &conn{Conn: from.Conn, group: g}
+		a := &arrival{conn: c, up: upgradeOf(&unheard{make(http.Header), from.Conn}, c)}
 		a.limit = time.AfterFunc(restoreTime, a.expire)
-		sessionWorkers.Serve(a)
+		go a.run(from.State)
 	}
 	in.settle(0)
 }
@@ -65,18 +66,18 @@ func (g *Group) takeOver(batch []handover.CarriedConn, more bool) {
 func (in *arrivals) settle(restored int) {
 	in.mu.Lock()
 	in.restoring -= restored
-	var begin []runner
+	var begin []link.Conversation
 	if !in.more && in.restoring == 0 {
 		begin, in.held = in.held, nil
 	}
 	in.mu.Unlock()
 	for _, v := range begin {
-		sessionWorkers.Serve(v)
+		v.Resume()
 	}
 }
 
 // holdBack keeps a conversation that was restored until the others are. It reports false if they are.
-func (in *arrivals) holdBack(v runner) bool {
+func (in *arrivals) holdBack(v link.Conversation) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if !in.more && in.restoring == 0 {
@@ -88,68 +89,61 @@ func (in *arrivals) holdBack(v runner) bool {
 
 // arrival is a conversation that is restored.
 type arrival struct {
-	group *Group
-	from  handover.CarriedConn
+	conn  *conn
+	up    *wsadapter.Upgrade // for the Restorer
 	limit *time.Timer
-	conn  atomic.Pointer[Conn] // for expire
-	over  atomic.Bool          // run, fail or expire has claimed the result
+	over  atomic.Bool // run or expire has claimed the result
 }
 
 // run restores the conversation.
-func (a *arrival) run() {
-	c, err := a.restore()
-	a.limit.Stop()
-	if a.over.Swap(true) {
-		return
-	}
-	defer a.done()
-	switch {
-	case errors.Is(err, errAnswer), errors.Is(err, errBaggage):
-		a.refuse(c, &counters.lostAnswer, err)
-	case err != nil:
-		a.refuse(c, &counters.lostRestorer, err)
-	case !c.isStarted():
-		a.refuse(c, &counters.lostRestorer, errors.New("it has not called Start"))
-	default:
-		counters.restored.Add(1)
-	}
+func (a *arrival) run(packed []byte) {
+	var err error
+	returned := false
+	defer func() {
+		if !returned {
+			err = link.Panicked(a.conn, recover())
+		}
+		a.limit.Stop()
+		if !a.over.Swap(true) {
+			a.settle(err)
+		}
+	}()
+	err = a.restore(packed)
+	returned = true
 }
 
 // restore replays the upgrade to the user's library.
-func (a *arrival) restore() (c *Conn, err error) {
-	c = New(a.from.Conn)
-	m := a.group.newMovable(c, nil, nil)
-	m.arrived = true
-	a.conn.Store(c)
-	b, err := decodeBaggage(a.from.State)
+func (a *arrival) restore(packed []byte) error {
+	b, err := decodeBaggage(packed)
 	if err != nil {
-		return c, err
+		return err
 	}
-	r, err := parseRequest(b.request, c)
+	r, err := parseRequest(b.request, a.conn)
 	if err != nil {
-		return c, err
+		return err
 	}
-	m.request = b.request
-	shaking := &handshake{key: r.Header.Get("Sec-WebSocket-Key"), swallow: &b.agreed}
-	m.shaking = shaking
-	up := &Upgrade{ResponseWriter: &unheard{header: make(http.Header)}, group: a.group, shaking: shaking, arrived: c}
-	err = a.group.restorer(up, r, b.state)
-	if err == nil && up.answerErr != nil {
-		err = up.answerErr
+	a.conn.request = b.request
+	a.conn.shaking = handshakeOf(r)
+	a.conn.shaking.had = &b.agreed
+	if err := a.conn.group.restorer(a.up, r, b.state); err != nil {
+		return err
 	}
-	return c, err
+	return a.conn.wrongAnswer()
 }
 
-// fail refuses the conversation after a panic of the Restorer.
-func (a *arrival) fail(value any) {
-	a.limit.Stop()
-	c := a.conn.Load()
-	logPanic(c, value)
-	if a.over.Swap(true) {
-		return
-	}
+// settle ends the arrival.
+func (a *arrival) settle(err error) {
 	defer a.done()
-	a.refuse(c, &counters.lostRestorer, panicError(value))
+	switch {
+	case errors.Is(err, errAnswer), errors.Is(err, errBaggage):
+		a.refuse(&counters.lostAnswer, err)
+	case err != nil:
+		a.refuse(&counters.lostRestorer, err)
+	case !a.conn.isStarted():
+		a.refuse(&counters.lostRestorer, errors.New("it has not called Start"))
+	default:
+		counters.restored.Add(1)
+	}
 }
 
 // expire refuses the conversation of a Restorer that takes too long. If the Restorer calls Start
@@ -160,38 +154,39 @@ func (a *arrival) expire() {
 	}
 	defer a.done()
 	counters.lostTime.Add(1)
-	log.Printf("wsadapter: %v: a connection from the other process was not restored within %v", a.from.Conn.RemoteAddr(), restoreTime)
-	if c := a.conn.Load(); c != nil {
-		c.move().accept()
-		c.move().sendAway()
-		time.AfterFunc(time.Second, func() { _ = c.Close() })
-		return
-	}
-	_ = a.from.Conn.Close() // no worker has begun
+	log.Printf("wsadapter: %v: a connection from the other process was not restored within %v", a.conn.RemoteAddr(), restoreTime)
+	a.conn.accept()
+	a.conn.sendAway()
+	time.AfterFunc(time.Second, func() { _ = a.conn.Close() })
 }
 
 func (a *arrival) done() {
-	<-a.group.arrivals.slots
-	a.group.arrivals.settle(1)
+	in := &a.conn.group.arrivals
+	<-in.slots
+	in.settle(1)
 }
 
 // refuse makes the peer connect again.
-func (a *arrival) refuse(c *Conn, counter *atomic.Uint64, err error) {
+func (a *arrival) refuse(counter *atomic.Uint64, err error) {
 	counter.Add(1)
-	log.Printf("wsadapter: %v: a connection from the other process is closed: %v", c.RemoteAddr(), err)
-	c.move().accept()
+	log.Printf("wsadapter: %v: a connection from the other process is closed: %v", a.conn.RemoteAddr(), err)
+	a.conn.accept()
 	time.AfterFunc(rand.N(refusalSpread), func() {
-		if !c.isStarted() {
-			Start(c, &farewell{c})
+		if !a.conn.isStarted() {
+			c := a.up.Conn()
+			if c == nil {
+				c = wsadapter.New(a.conn)
+			}
+			wsadapter.Start(c, &farewell{c})
 		}
-		c.move().sendAway()
+		a.conn.sendAway()
 	})
 }
 
 // farewell waits for the end of a connection whose peer was told to end it: a Session that reads below
 // any library. If the connection was closed at once, with bytes unread, the kernel would reset it, and
 // the peer might miss the message.
-type farewell struct{ conn *Conn }
+type farewell struct{ conn *wsadapter.Conn }
 
 func (f *farewell) Read() (struct{}, error) {
 	var buf [512]byte
@@ -201,23 +196,3 @@ func (f *farewell) Read() (struct{}, error) {
 
 func (f *farewell) Handle(struct{}) error { return nil }
 func (f *farewell) End(error)             {}
-
-// hijackArrived is Hijack for a connection that comes from another process.
-func (u *Upgrade) hijackArrived() (net.Conn, *bufio.ReadWriter, error) {
-	if u.answerErr != nil {
-		return nil, nil, u.answerErr
-	}
-	c := u.arrived
-	if u.answered {
-		c.move().settled(u.shaking.agreed)
-	}
-	u.conn = c
-	return c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), nil
-}
-
-// unheard is an http.ResponseWriter whose client has had the answer already.
-type unheard struct{ header http.Header }
-
-func (u *unheard) Header() http.Header         { return u.header }
-func (u *unheard) Write(p []byte) (int, error) { return len(p), nil }
-func (u *unheard) WriteHeader(int)             {}

@@ -1,6 +1,6 @@
 //go:build !percore_net
 
-package wsadapter
+package moving
 
 import (
 	"bufio"
@@ -24,6 +24,8 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/adapters/wsadapter"
+	"github.com/percore/percore/adapters/wsadapter/internal/link"
 	"github.com/percore/percore/handover"
 	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/internal/sys"
@@ -46,7 +48,7 @@ type place struct {
 	save                 func(*chat) ([]byte, error) // if not nil: instead of its own
 	handle               func(*chat, string)         // if not nil: is called first
 	read                 func(*chat) (string, error)
-	wrap                 func(*chat) Session[string] // if not nil: makes the Session
+	wrap                 func(*chat) wsadapter.Session[string] // if not nil: makes the Session
 
 	mu     sync.Mutex
 	ended  []error // guarded by mu
@@ -57,17 +59,56 @@ type place struct {
 // chat is a Session of a place.
 type chat struct {
 	place   *place
-	conn    *Conn
-	library *miniature
+	conn    *wsadapter.Conn
+	library *library
 	room    string
 
 	mu    sync.Mutex
 	count int // guarded by mu, for the write as well
 }
 
+// library is a WebSocket library for short messages that reads ahead, and keeps the first error.
+type library struct {
+	br   *bufio.Reader
+	err  error
+	half atomic.Bool // it has read a part of a message
+}
+
+func (l *library) read() (string, error) {
+	var message []byte
+	for l.err == nil {
+		var head [6]byte
+		_, l.err = io.ReadFull(l.br, head[:])
+		payload := make([]byte, head[1]&^link.Mask)
+		if l.err == nil && len(payload) > 0 {
+			l.half.Store(true)
+			_, l.err = io.ReadFull(l.br, payload)
+		}
+		switch {
+		case l.err != nil:
+		case head[0]&0xf == link.Close:
+			l.err = io.EOF
+		default:
+			message = append(message, payload...)
+			if head[0]&link.Fin != 0 {
+				l.half.Store(false)
+				return string(message), nil
+			}
+		}
+	}
+	return "", l.err
+}
+
+// clientFrame returns a frame with a mask that changes nothing.
+func clientFrame(first byte, payload string) []byte {
+	return append([]byte{first, link.Mask | byte(len(payload)), 0, 0, 0, 0}, payload...)
+}
+
+func frame(text string) []byte { return clientFrame(link.Fin|link.Text, text) }
+
 func newPlace(t testing.TB) *place {
 	p := &place{t: t, served: make(chan error, 1)}
-	p.group = NewGroup(&p.conns, "chat", func(up *Upgrade, r *http.Request, state []byte) error {
+	p.group = NewGroup(&p.conns, "chat", func(up *wsadapter.Upgrade, r *http.Request, state []byte) error {
 		if p.restorer != nil {
 			return p.restorer(up, r, state)
 		}
@@ -96,7 +137,7 @@ func (p *place) serve(ln net.Listener) *place {
 	return p
 }
 
-func (p *place) restore(up *Upgrade, r *http.Request, state []byte) error {
+func (p *place) restore(up *wsadapter.Upgrade, r *http.Request, state []byte) error {
 	count, err := strconv.Atoi(string(state))
 	if err != nil {
 		return err
@@ -105,7 +146,7 @@ func (p *place) restore(up *Upgrade, r *http.Request, state []byte) error {
 }
 
 // begin begins a conversation with the miniature library.
-func (p *place) begin(up *Upgrade, r *http.Request, count int) error {
+func (p *place) begin(up *wsadapter.Upgrade, r *http.Request, count int) error {
 	nc, _, err := up.Hijack()
 	if err != nil {
 		return err
@@ -122,14 +163,14 @@ func (p *place) begin(up *Upgrade, r *http.Request, count int) error {
 		nc.Close()
 		return err
 	}
-	c := &chat{place: p, conn: up.Conn(), library: newMiniature(nc), room: r.URL.Query().Get("room"), count: count}
+	c := &chat{place: p, conn: up.Conn(), library: &library{br: bufio.NewReaderSize(nc, 512)}, room: r.URL.Query().Get("room"), count: count}
 	p.mu.Lock()
 	p.begun = append(p.begun, c)
 	p.mu.Unlock()
 	if p.wrap != nil {
-		Start(up.Conn(), p.wrap(c))
+		wsadapter.Start(up.Conn(), p.wrap(c))
 	} else {
-		Start(up.Conn(), c)
+		wsadapter.Start(up.Conn(), c)
 	}
 	return nil
 }
@@ -197,7 +238,7 @@ func serverFrame(text string) []byte {
 	if len(text) > 125 {
 		panic("too long")
 	}
-	return append([]byte{finBit | opText, byte(len(text))}, text...)
+	return append([]byte{link.Fin | link.Text, byte(len(text))}, text...)
 }
 
 // peer is a client of a place.
@@ -251,7 +292,7 @@ func (c *peer) want(text string) (ok bool) {
 	c.t.Helper()
 	c.count++
 	want := fmt.Sprint(c.count, " ", c.room, " ", text)
-	if op, p, err := c.frame(); err != nil || op != opText || string(p) != want {
+	if op, p, err := c.frame(); err != nil || op != link.Text || string(p) != want {
 		c.t.Errorf("room %s: got the frame %d %q, %v, want the text %q", c.room, op, p, err, want)
 		return false
 	}
@@ -268,10 +309,10 @@ func (c *peer) ask(text string) (ok bool) {
 func (c *peer) wantAway() {
 	c.t.Helper()
 	op, p, err := c.frame()
-	if err != nil || op != opClose || string(p) != "\x03\xf4" {
+	if err != nil || op != link.Close || string(p) != "\x03\xf4" {
 		c.t.Errorf("room %s: got the frame %d %q, %v, want a close message with code 1012", c.room, op, p, err)
 	}
-	c.send(appendFrame(nil, finBit|opClose, p))
+	c.send(clientFrame(link.Fin|link.Close, string(p)))
 	c.Close()
 }
 
@@ -337,7 +378,7 @@ func adoptCopy(ln net.Listener, nc net.Conn) (net.Conn, error) {
 func TestMove(t *testing.T) {
 	testnet.NoLeaks(t)
 	const idle, talking, moves = 70, 10, 3
-	before := statsAtRest(t)
+	before := ReadStats()
 	from := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
 	var silent []*peer
 	for i := range idle {
@@ -372,7 +413,7 @@ func TestMove(t *testing.T) {
 	for _, c := range silent {
 		c.Close()
 	}
-	testnet.Eventually(t, "the sessions' end", func() bool { return ReadStats().Sessions == 0 })
+	testnet.Eventually(t, "the sessions' end", func() bool { return wsadapter.ReadStats().Sessions == 0 })
 	got := ReadStats()
 	if n := got.Moved - before.Moved; n != moves*(idle+talking) || got.Restored-before.Restored != n {
 		t.Errorf("got %d moved and %d restored, want %d", n, got.Restored-before.Restored, moves*(idle+talking))
@@ -391,7 +432,7 @@ func TestStay(t *testing.T) {
 		change func(p *place)
 	}{
 		{"a session without Save", noSave, "", func(p *place) {
-			p.wrap = func(c *chat) Session[string] { return &program{read: c.Read, handle: c.Handle, end: c.End} }
+			p.wrap = func(c *chat) wsadapter.Session[string] { return struct{ wsadapter.Session[string] }{c} }
 		}},
 		{"a long header", byRequest, "Cookie: " + strings.Repeat("x", requestMax) + "\r\n", func(*place) {}},
 		{"an extension with state", byExtension, "", func(p *place) { p.extensions = "permessage-deflate; server_no_context_takeover" }},
@@ -404,7 +445,7 @@ func TestStay(t *testing.T) {
 		}},
 		{"a library that reads on a goroutine of its own", byConn, "", func(p *place) {
 			queue := make(chan string)
-			p.wrap = func(c *chat) Session[string] {
+			p.wrap = func(c *chat) wsadapter.Session[string] {
 				go func() {
 					defer close(queue)
 					for m, err := c.library.read(); err == nil; m, err = c.library.read() {
@@ -458,7 +499,7 @@ func TestLost(t *testing.T) {
 	defer log.SetOutput(os.Stderr)
 	from := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
 	to := newPlace(t)
-	to.restorer = func(up *Upgrade, r *http.Request, state []byte) error {
+	to.restorer = func(up *wsadapter.Upgrade, r *http.Request, state []byte) error {
 		switch r.URL.Query().Get("room") {
 		case "fails":
 			return errors.New("no room")

@@ -1,0 +1,237 @@
+package moving
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/handover"
+)
+
+// departure is a running HandOver of a Group. Conversations come to rest, are saved, sealed and given,
+// in batches: moveState has the states of each. One goroutine uses it.
+type departure struct {
+	// immutable
+	group *Group
+	ctx   context.Context
+	takes func(net.Conn) bool
+	give  func(batch []handover.CarriedConn, more bool) error
+
+	more bool // the last call of give said that others follow
+}
+
+const (
+	// quietTime is how long the first conversations wait for the others, so that idle ones go together.
+	quietTime = 250 * time.Millisecond
+
+	// lookPause is the time between two looks at all conversations, if there are few of them: those that
+	// could not be saved or sealed are tried again as often.
+	lookPause   = 10 * time.Millisecond
+	lookPerConn = 2 * time.Microsecond
+)
+
+// saveTime is how long the Saves of a batch may take. The others of the batch wait for them. Tests
+// change it.
+var saveTime = 2 * time.Second
+
+// run moves conversations until none is left that can move.
+func (d *departure) run() error {
+	for begin := time.Now(); ; {
+		all := d.group.members()
+		for _, c := range all {
+			c.poke(d)
+		}
+		if !d.waits() || time.Since(begin) >= quietTime {
+			if err := d.giveResting(); err != nil {
+				return err
+			}
+			if !d.waits() && len(d.resting()) == 0 {
+				return nil
+			}
+		}
+		pause := time.NewTimer(lookPause + time.Duration(len(all))*lookPerConn)
+		select {
+		case <-d.ctx.Done():
+			pause.Stop()
+			return d.ctx.Err()
+		case <-pause.C:
+		}
+	}
+}
+
+// waits reports whether a conversation may come to rest yet.
+func (d *departure) waits() bool {
+	return slices.ContainsFunc(d.group.members(), func(c *conn) bool { return c.isIn(staying, saving) && c.why(d) == stays })
+}
+
+// resting returns the conversations that rest.
+func (d *departure) resting() []*conn {
+	return slices.DeleteFunc(d.group.members(), func(c *conn) bool { return !c.isIn(resting) })
+}
+
+// giveResting gives all conversations that rest.
+func (d *departure) giveResting() error {
+	for left := d.resting(); len(left) > 0; {
+		if err := d.ctx.Err(); err != nil {
+			return err
+		}
+		n := min(len(left), handover.CarriedMax)
+		saved := d.save(left[:n])
+		left = left[n:]
+		for len(saved) > 0 {
+			n := fit(saved)
+			more := n < len(saved) || len(left) > 0 || len(d.resting()) > n
+			if err := d.giveBatch(saved[:n], more); err != nil {
+				return err
+			}
+			saved = saved[n:]
+		}
+		if len(left) == 0 {
+			left = d.resting()
+		}
+	}
+	if !d.more {
+		return nil
+	}
+	d.more = false // the last batch was empty in the end
+	return d.give(nil, false)
+}
+
+// fit returns how many of the saved conversations a batch has room for.
+func fit(saved []*saveCall) (n int) {
+	bytes := 0
+	for _, s := range saved {
+		if bytes += len(s.packed); bytes > handover.CarriedBytesMax {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// giveBatch seals conversations and gives them.
+func (d *departure) giveBatch(saved []*saveCall, more bool) error {
+	var batch []handover.CarriedConn
+	var sealed []*conn
+	for _, s := range saved {
+		if !s.conn.seal() {
+			s.conn.resume(lookPause)
+			continue
+		}
+		sealed = append(sealed, s.conn)
+		batch = append(batch, handover.CarriedConn{Conn: s.conn.plain, State: s.packed})
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	err := d.give(batch, more)
+	for _, c := range sealed {
+		c.unseal(err == nil)
+	}
+	d.more = err == nil && more
+	return err
+}
+
+// end resumes all conversations that rest, and counts those that stay.
+func (d *departure) end(err error) {
+	d.group.leaving.Store(nil)
+	for _, c := range d.resting() {
+		c.resume(0)
+	}
+	if err != nil && d.ctx.Err() == nil {
+		return // the handover has failed: it is not about them
+	}
+	for _, c := range d.group.members() {
+		c.count(c.why(d))
+	}
+}
+
+// saveCall is a call of a Saver's Save.
+type saveCall struct {
+	conn *conn
+	came chan<- *saveCall
+
+	settled atomic.Bool // it has returned, or was given up: the batch goes without it
+
+	// immutable once it came
+	state  []byte
+	err    error
+	packed []byte // what goes to the other process
+}
+
+// save calls Save for each conversation, and returns those that can be given. The others are resumed.
+func (d *departure) save(batch []*conn) (saved []*saveCall) {
+	came := make(chan *saveCall, len(batch))
+	all := make([]*saveCall, len(batch))
+	for i, c := range batch {
+		c.setState(saving)
+		c.wrote.Store(false)
+		all[i] = &saveCall{conn: c, came: came}
+		go all[i].run()
+	}
+	limit := time.After(saveTime)
+	for left := len(batch); left > 0; {
+		select {
+		case s := <-came:
+			left--
+			if s.pack() {
+				saved = append(saved, s)
+			}
+		case <-limit:
+			for _, s := range all {
+				if !s.settled.Swap(true) {
+					left--
+				}
+			}
+		}
+	}
+	return saved
+}
+
+// errPanicked is about a conversation that a panic has ended.
+var errPanicked = errors.New("wsadapter: Save panicked")
+
+// run calls Save.
+func (s *saveCall) run() {
+	s.err = errPanicked
+	defer func() {
+		if s.err == errPanicked {
+			s.conn.conversation.Fail(recover())
+		}
+		switch {
+		case !s.settled.Swap(true):
+			s.came <- s
+		case s.err != errPanicked:
+			s.conn.resume(lookPause)
+		}
+	}()
+	s.state, s.err = s.conn.conversation.Session().(Saver).Save()
+}
+
+// pack makes what goes to the other process. It reports false if nothing does, and has resumed the
+// conversation.
+func (s *saveCall) pack() bool {
+	switch {
+	case s.err == errPanicked:
+		return false
+	case errors.Is(s.err, ErrNotNow):
+		s.conn.resume(lookPause)
+		return false
+	case s.err != nil:
+		s.conn.refuse(bySave)
+	case len(s.state) > StateMax:
+		s.conn.refuse(byState)
+	default:
+		s.packed = (&baggage{s.conn.request, s.conn.agreed, s.state}).encode()
+		if len(s.packed) <= handover.CarriedBytesMax {
+			s.conn.setState(resting)
+			return true
+		}
+		s.conn.refuse(byState)
+	}
+	s.conn.resume(0)
+	return false
+}
