@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -16,18 +17,13 @@ import (
 )
 
 const (
-	subjects = "room." // and the room's name
-	// recentMax is how many messages of a room are in memory. Members that are further behind get them
-	// from JetStream.
-	recentMax = 512
-	// keepFor is how long a member may be away and still get everything.
-	keepFor = time.Hour
-	// resendFor is how long a member may take to send a message again that it hasn't heard: later, the
-	// message would come twice.
-	resendFor = 10 * time.Minute
+	subjects  = "room."          // and the room's name
+	recentMax = 512              // messages of a room in memory; members further behind get them from JetStream
+	keepFor   = time.Hour        // a member may be away for so long and still get everything
+	resendFor = 10 * time.Minute // a message that is sent again later comes twice
 )
 
-// A hub has the rooms of a process' members. A room is there while it has members.
+// A hub has the rooms of a process's members. A room is there while it has members.
 type hub struct {
 	nats     *nats.Conn
 	js       jetstream.JetStream
@@ -57,6 +53,23 @@ type room struct {
 type message struct {
 	id       uint64
 	prepared *websocket.PreparedMessage // in memory once for all members
+}
+
+// An event is what a member gets.
+type event struct {
+	ID   uint64          `json:"id"`             // of the message; without one, of the last before the member's first
+	Data json.RawMessage `json:"data,omitempty"` // a message: see said
+	Gap  bool            `json:"gap,omitempty"`  // messages are lost
+}
+
+// prepare makes an event the message that tells it.
+func prepare(e event) message {
+	text, err := json.Marshal(e)
+	if err != nil {
+		text = []byte("{}") // another program has published something else than JSON
+	}
+	prepared, _ := websocket.NewPreparedMessage(websocket.TextMessage, text) // which can't fail
+	return message{e.ID, prepared}
 }
 
 // newHub makes the stream, or finds the one that another process has made, and begins to hear it.
@@ -119,41 +132,20 @@ func (h *hub) receive(msg jetstream.Msg) {
 		r.base = r.recent[0].id
 		r.recent = r.recent[1:] // append moves the rest when the array is full
 	}
-	r.recent = append(r.recent, message{h.position, prepare(event{ID: h.position, Data: msg.Data()})})
+	r.recent = append(r.recent, prepare(event{ID: h.position, Data: msg.Data()}))
 	for m := range r.members {
 		m.wakeLocked()
 	}
 }
 
-// An event is what a member gets.
-type event struct {
-	ID   uint64          `json:"id"`             // of the message; without one, of the last before its first
-	You  string          `json:"you,omitempty"`  // the member, as its messages have it
-	Data json.RawMessage `json:"data,omitempty"` // a message: see said
-	Gap  bool            `json:"gap,omitempty"`  // messages before the next one are lost
-}
-
-// prepare returns e as a WebSocket message.
-func prepare(e event) *websocket.PreparedMessage {
-	text, err := json.Marshal(e)
-	if err != nil {
-		text = []byte("{}") // another program has published something else than JSON
+// enter makes m a member of its room. If it is new it gets what is said from now on, and otherwise the
+// messages behind its position, which may be ahead: another process may have sent it more.
+func (h *hub) enter(m *member, isNew bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if isNew {
+		m.position = h.position
 	}
-	prepared, _ := websocket.NewPreparedMessage(websocket.TextMessage, text) // which can't fail
-	return prepared
-}
-
-// last returns the id of the last message.
-func (h *hub) last() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.position
-}
-
-// enter makes m a member of its room, which gets the messages behind its position.
-func (h *hub) enter(m *member) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	r := h.rooms[m.room]
 	if r == nil {
 		r = &room{members: make(map[*member]bool), base: h.position}
@@ -172,20 +164,20 @@ func (h *hub) leave(m *member) {
 	}
 }
 
-// next returns some of the messages that m has not been sent, or base if the room no longer has them in
-// memory. Without either m's writing has ended.
+// next returns the messages in memory that m has not been sent, or base if it lacks some that the room
+// no longer has there. Without either m's writing has ended. At first m learns where it begins.
 func (h *hub) next(m *member) (messages []message, base uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := h.rooms[m.room]
-	if r != nil && m.position < r.base {
-		return nil, r.base
-	}
-	if r != nil && r.members[m] {
-		i := len(r.recent)
-		for i > 0 && r.recent[i-1].id > m.position {
-			i--
+	if r := h.rooms[m.room]; r != nil && r.members[m] {
+		switch {
+		case !m.greeted:
+			m.greeted = true
+			return []message{prepare(event{ID: m.position})}, 0
+		case m.position < r.base:
+			return nil, r.base
 		}
+		i := sort.Search(len(r.recent), func(i int) bool { return r.recent[i].id > m.position })
 		messages = r.recent[i:len(r.recent):len(r.recent)]
 	}
 	m.writing = len(messages) > 0

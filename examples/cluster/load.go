@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log"
 	mathrand "math/rand/v2"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -18,103 +18,91 @@ import (
 )
 
 const (
-	rate        = 100              // messages per second of all clients together
-	settle      = 2 * time.Minute  // for the last messages to come
-	joinPause   = 2 * time.Second  // before a client joins again, at most
-	dialTimeout = 15 * time.Second // the same for the connection
+	rate      = 100             // messages per second of all clients together
+	settle    = 2 * time.Minute // for the last messages to come
+	joinPause = 2 * time.Second // before a client joins again, at most
 )
 
 // errLost ends a client that was told of a gap, or to which messages came twice or out of order.
 var errLost = errors.New("messages are lost, or out of order")
 
-// A load is clients that talk and check each other.
-type load struct {
-	servers []string // addresses of the processes
-	clients []*client
-	said    []int // messages, by room
-	seed    maphash.Seed
-}
-
 // A client is a member of the hub that stays one: it joins again, at another process if need be, goes on
-// after the last message that it has, and sends again what it has not heard. The members of a room have
-// heard the same if the hashes over all of it are equal.
+// after the last message that it has, and sends again what it has not heard.
 type client struct {
-	load  *load
-	room  int
-	query url.Values // of its requests to join
+	servers []string   // addresses of the processes
+	query   url.Values // of its requests to join
 
 	mu      sync.Mutex
 	joins   int
 	ws      *websocket.Conn // nil while there is none
 	unheard []said          // that were sent, in order
-	last    uint64          // numbers them
 	after   uint64          // the id of the last message that has come
-	count   int             // messages that have come
-	chain   uint64          // the hash of all their ids, senders and texts in their order
+	heard   []string        // all messages that have come, with their ids
 }
 
-func newLoad(servers []string, members, rooms int) *load {
-	l := &load{servers: servers, said: make([]int, rooms), seed: maphash.MakeSeed()}
+func newClient(servers []string, room, name string) *client {
+	return &client{servers: servers, query: url.Values{"room": {room}, "name": {name}}}
+}
+
+// newClients returns members of some new rooms: i%rooms is the room of number i.
+func newClients(servers []string, members, rooms int) (all []*client) {
 	prefix := rand.Text()[:8]
 	for i := range members {
-		c := &client{load: l, room: i % rooms}
-		c.query = url.Values{"room": {fmt.Sprint(prefix, c.room)}, "name": {fmt.Sprint("member-", i)}, "secret": {rand.Text()}}
-		l.clients = append(l.clients, c)
+		all = append(all, newClient(servers, fmt.Sprint(prefix, i%rooms), fmt.Sprint("member-", i)))
 	}
-	return l
+	return all
 }
 
-// run makes the clients join, talk for a while, and hear everything. It returns what is wrong.
-func (l *load) run(ctx context.Context, duration time.Duration) error {
+// talk makes the members of some rooms join, talk for a while, and hear everything. It returns what is
+// wrong.
+func talk(ctx context.Context, clients []*client, rooms int, duration time.Duration) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop(nil)
-	for _, c := range l.clients {
+	for _, c := range clients {
 		running.Go(func() {
 			if err := c.run(ctx); err != nil {
 				stop(err)
 			}
 		})
 	}
-	if err := l.await(ctx, "joined", func(c *client) bool { return c.joins > 0 }); err != nil {
+	if err := await(ctx, clients, "joined", func(_ int, c *client) bool { return c.joins > 0 }); err != nil {
 		return err
 	}
-	log.Printf("%d members talk for %v", len(l.clients), duration)
-	ticker := time.NewTicker(time.Second / rate)
-	defer ticker.Stop()
+	log.Printf("%d members talk for %v", len(clients), duration)
+	sent := make([]int, rooms)
 	for range int(duration * rate / time.Second) {
 		select {
-		case <-ticker.C:
-			c := l.clients[mathrand.IntN(len(l.clients))]
-			l.said[c.room]++
-			c.send("hello at " + time.Now().Format(time.StampMilli))
+		case <-time.After(time.Second / rate):
+			i := mathrand.IntN(len(clients))
+			sent[i%rooms]++
+			clients[i].send("hello at " + time.Now().Format(time.StampMilli))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	if err := l.await(ctx, "heard everything", func(c *client) bool { return c.count == l.said[c.room] }); err != nil {
+	err := await(ctx, clients, "heard everything", func(i int, c *client) bool { return len(c.heard) == sent[i%rooms] })
+	if err != nil {
 		return err
 	}
-	joins := 0
-	for i, c := range l.clients {
-		c.mu.Lock()
-		joins += c.joins
-		c.mu.Unlock()
-		if c.chain != l.clients[c.room].chain {
-			return fmt.Errorf("members %d and %d have heard different things", i, c.room)
+	joins := -len(clients)
+	for i, c := range clients {
+		c.has(func(*client) bool { joins += c.joins; return true })
+		if !slices.Equal(c.heard, clients[i%rooms].heard) {
+			return fmt.Errorf("members %d and %d have heard different things", i, i%rooms)
 		}
 	}
-	log.Printf("said %d, joined again %d", l.said, joins-len(l.clients))
+	log.Printf("sent %d, joined again %d", sent, joins)
 	return nil
 }
 
-// await waits until all clients have done something. It calls has with their mutexes held.
-func (l *load) await(ctx context.Context, what string, has func(*client) bool) error {
+// await waits until all clients have done something.
+func await(ctx context.Context, clients []*client, what string, has func(int, *client) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settle, errors.New("not all members have "+what))
 	defer cancel()
-	for _, c := range l.clients {
-		for !c.has(has) {
+	for i, c := range clients {
+		for !c.has(func(c *client) bool { return has(i, c) }) {
 			select {
 			case <-time.After(50 * time.Millisecond):
 			case <-ctx.Done():
@@ -125,17 +113,17 @@ func (l *load) await(ctx context.Context, what string, has func(*client) bool) e
 	return nil
 }
 
-func (c *client) has(has func(*client) bool) bool {
+// has calls f with the mutex held.
+func (c *client) has(f func(*client) bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return has(c)
+	return f(c)
 }
 
 // run is the client until ctx ends, or it is told of a message too few or too many.
 func (c *client) run(ctx context.Context) error {
-	servers := c.load.servers
-	for i := mathrand.IntN(len(servers)); ctx.Err() == nil; i = (i + 1) % len(servers) {
-		if err := c.stay(ctx, servers[i]); errors.Is(err, errLost) {
+	for i := mathrand.IntN(len(c.servers)); ctx.Err() == nil; i++ {
+		if err := c.stay(ctx, c.servers[i%len(c.servers)]); errors.Is(err, errLost) {
 			return err
 		}
 		// A chance moment: else all members of a process that has died come at once.
@@ -152,10 +140,7 @@ func (c *client) stay(ctx context.Context, server string) error {
 	if c.joins > 0 {
 		c.query.Set("after", strconv.FormatUint(c.after, 10))
 	}
-	dial, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	dialer := websocket.Dialer{ReadBufferSize: 1024, WriteBufferPool: new(sync.Pool)}
-	ws, _, err := dialer.DialContext(dial, "ws://"+server+"/hub?"+c.query.Encode(), nil)
+	ws, _, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+server+"/hub?"+c.query.Encode(), nil)
 	if err != nil {
 		return err
 	}
@@ -168,11 +153,10 @@ func (c *client) stay(ctx context.Context, server string) error {
 	c.joined(ws, hello.ID)
 	for {
 		var e event
-		if err = ws.ReadJSON(&e); err == nil {
-			err = c.hear(e, hello.You)
+		if err := ws.ReadJSON(&e); err != nil {
+			return err
 		}
-		if err != nil {
-			c.left()
+		if err := c.hear(e); err != nil {
 			return err
 		}
 	}
@@ -184,17 +168,13 @@ func (c *client) joined(ws *websocket.Conn, after uint64) {
 	defer c.mu.Unlock()
 	c.joins++
 	c.ws, c.after = ws, after
-	c.writeLocked(c.unheard)
-}
-
-func (c *client) left() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ws = nil
+	for _, s := range c.unheard {
+		c.writeLocked(s)
+	}
 }
 
 // hear takes a message, which the client itself may have sent.
-func (c *client) hear(e event, you string) error {
+func (c *client) hear(e event) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.Gap || e.ID <= c.after {
@@ -205,32 +185,27 @@ func (c *client) hear(e event, you string) error {
 		return err
 	}
 	c.after = e.ID
-	c.count++
-	c.chain = maphash.String(c.load.seed, fmt.Sprint(c.chain, e.ID, s.From, s.Text))
-	if s.Member == you && len(c.unheard) > 0 && c.unheard[0].N == s.N {
+	c.heard = append(c.heard, fmt.Sprint(e.ID, s.From, s.Text))
+	if len(c.unheard) > 0 && c.unheard[0].Key == s.Key {
 		c.unheard = c.unheard[1:]
 	}
 	return nil
 }
 
-// send sends a message. Without a connection it does that later.
+// send sends a message. Without a connection the client does that when it has joined again.
 func (c *client) send(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last++
-	c.unheard = append(c.unheard, said{N: c.last, Text: text})
-	c.writeLocked(c.unheard[len(c.unheard)-1:])
+	s := said{Key: rand.Text(), Text: text}
+	c.unheard = append(c.unheard, s)
+	c.writeLocked(s)
 }
 
-func (c *client) writeLocked(all []said) {
-	for _, s := range all {
-		if c.ws == nil {
-			return
-		}
+func (c *client) writeLocked(s said) {
+	if c.ws != nil {
 		c.ws.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if c.ws.WriteJSON(s) != nil {
 			c.ws.Close() // run joins again
-			c.ws = nil
 		}
 	}
 }

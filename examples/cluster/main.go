@@ -45,7 +45,8 @@ func main() {
 
 	ctx := context.Background()
 	if *to != "" {
-		if err := newLoad(strings.Split(*to, ","), *members, 10).run(ctx, *duration); err != nil {
+		const rooms = 10
+		if err := talk(ctx, newClients(strings.Split(*to, ","), *members, rooms), rooms, *duration); err != nil {
 			log.Fatal(err)
 		}
 		log.Print("every message came once and in order to every member of its room")

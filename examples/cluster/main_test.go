@@ -78,14 +78,14 @@ func start(t *testing.T) (string, *hub) {
 // dial joins room one by hand, and returns when it has joined.
 func dial(t *testing.T, address, query string) *websocket.Conn {
 	t.Helper()
-	ws, _, err := websocket.DefaultDialer.Dial("ws://"+address+"/hub?room=one&name=raw&secret=0123456789abcdef"+query, nil)
+	ws, _, err := websocket.DefaultDialer.Dial("ws://"+address+"/hub?room=one&name=raw"+query, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ws.Close() })
 	ws.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
-	if e := read(t, ws); e.You == "" {
-		t.Fatalf("got %+v, want to learn who I am", e)
+	if e := read(t, ws); e.Data != nil {
+		t.Fatalf("got %+v, want to learn where I begin", e)
 	}
 	return ws
 }
@@ -102,7 +102,7 @@ func read(t *testing.T, ws *websocket.Conn) (e event) {
 func hear(t *testing.T, ws *websocket.Conn, n int) (id uint64) {
 	t.Helper()
 	e := read(t, ws)
-	if !strings.Contains(string(e.Data), `"n":`+strconv.Itoa(n)+",") {
+	if !strings.Contains(string(e.Data), `"key":"`+strconv.Itoa(n)+`"`) {
 		t.Fatalf("heard %+v, want message %d", e, n)
 	}
 	return e.ID
@@ -110,7 +110,7 @@ func hear(t *testing.T, ws *websocket.Conn, n int) (id uint64) {
 
 func say(t *testing.T, ws *websocket.Conn, n int) {
 	t.Helper()
-	if err := ws.WriteJSON(said{N: uint64(n), Text: "hello"}); err != nil {
+	if err := ws.WriteJSON(said{Key: strconv.Itoa(n), Text: "hello"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -185,8 +185,7 @@ func TestSilentReader(t *testing.T) {
 	h.patience = 100 * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	c := newLoad([]string{address}, 1, 1).clients[0]
-	c.query.Set("room", "one")
+	c := newClient([]string{address}, "one", "talker")
 	go func() { ended <- c.run(ctx) }()
 	dial(t, address, "")
 	testnet.Eventually(t, "two members", func() bool { return wsadapter.ReadStats().Sessions == 2 })
@@ -197,7 +196,7 @@ func TestSilentReader(t *testing.T) {
 			c.send(text)
 		}
 		said += len(texts)
-		testnet.Eventually(t, "the messages", func() bool { return c.has(func(c *client) bool { return c.count == said }) })
+		testnet.Eventually(t, "the messages", func() bool { return c.has(func(c *client) bool { return len(c.heard) == said }) })
 	}
 	many := slices.Repeat([]string{strings.Repeat("x", messageMax-100)}, 100)
 	for wsadapter.ReadStats().Sessions == 2 { // until a socket's buffers are full
@@ -214,8 +213,7 @@ func TestSilentReader(t *testing.T) {
 func TestRefused(t *testing.T) {
 	address, _ := start(t)
 	for _, query := range []string{
-		"", "?room=a.b&name=x&secret=0123456789abcdef", "?room=a&name=&secret=0123456789abcdef",
-		"?room=a&name=x&secret=short", "?room=a&name=x&secret=0123456789abcdef&after=x", "?room=*&name=x&secret=0123456789abcdef",
+		"", "?room=a.b&name=x", "?room=a&name=", "?room=a&name=x&after=x", "?room=*&name=x",
 	} {
 		resp, err := http.Get("http://" + address + "/hub" + query)
 		if err != nil {
@@ -246,20 +244,20 @@ func TestKilled(t *testing.T) {
 		}
 		servers, processes = append(servers, address), append(processes, p)
 	}
-	l := newLoad(servers, 60, 6)
+	clients := newClients(servers, 60, 6)
 	some := func(has func(*client) bool) func() bool {
-		return func() bool { return slices.ContainsFunc(l.clients, func(c *client) bool { return c.has(has) }) }
+		return func() bool { return slices.ContainsFunc(clients, func(c *client) bool { return c.has(has) }) }
 	}
 	var ending sync.WaitGroup
 	ending.Go(func() {
-		testnet.Eventually(t, "the members talk", some(func(c *client) bool { return c.count > 0 }))
+		testnet.Eventually(t, "the members talk", some(func(c *client) bool { return len(c.heard) > 0 }))
 		processes[0].Kill()
 		testnet.Eventually(t, "some join again", some(func(c *client) bool { return c.joins > 1 }))
 		if p, err := os.FindProcess(processes[1].PID()); err == nil {
 			_ = p.Signal(syscall.SIGTERM)
 		}
 	})
-	if err := l.run(t.Context(), 3*time.Second); err != nil {
+	if err := talk(t.Context(), clients, 6, 3*time.Second); err != nil {
 		t.Error(err)
 	}
 	ending.Wait()

@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -31,42 +29,37 @@ var roomName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // A member is a connection. Read, Handle and End are its wsadapter.Session.
 type member struct {
 	// immutable
-	hub            *hub
-	ws             *websocket.Conn // any goroutine may close it, one writes
-	room, name, id string
-	forget         func() // takes it out of hub.conns
+	hub        *hub
+	ws         *websocket.Conn // any goroutine may close it, one writes
+	room, name string
+	forget     func() // takes it out of hub.conns
 
 	position uint64 // the last message that it was sent; owned by the goroutine that writes
-	writing  bool   // there is one; guarded by hub.mu
+	writing  bool   // there is one; this and greeted are guarded by hub.mu
+	greeted  bool
 }
 
-// said is a message: what a member sends, and, with Member and From, what is in the stream.
+// said is a message: what a member sends, and, with From, what is in the stream.
 type said struct {
-	N      uint64 `json:"n"` // counts up; the same number again is the same message again
-	Text   string `json:"text"`
-	Member string `json:"member,omitempty"`
-	From   string `json:"from,omitempty"`
+	Key  string `json:"key"` // of the member's choice, random: the same key again is the same message again
+	Text string `json:"text"`
+	From string `json:"from,omitempty"`
 }
 
 // join serves a new member's request. It returns at once, and the connection continues on its own.
 // The parameters are
 //
-//	room    the room's name
-//	name    how the others see the member
-//	secret  of the member: it tells messages that come twice
-//	after   the id of the last message that the member has; without it, the member gets what
-//	        is said from now on
+//	room   the room's name
+//	name   how the others see the member
+//	after  the id of the last message that the member has; without it, the member gets what is said from
+//	       now on
 func (h *hub) join(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	sum := sha256.Sum256([]byte(query.Get("secret")))
-	m := &member{hub: h, room: query.Get("room"), name: query.Get("name"), id: hex.EncodeToString(sum[:16])}
-	if !roomName.MatchString(m.room) || m.name == "" || len(m.name) > nameMax || len(query.Get("secret")) < 16 {
-		http.Error(w, "room, name and secret (at least 16 characters) are required", http.StatusBadRequest)
-		return
-	}
+	m := &member{hub: h, room: query.Get("room"), name: query.Get("name")}
 	var err error
-	if m.position, err = strconv.ParseUint(cmp.Or(query.Get("after"), "0"), 10, 64); err != nil {
-		http.Error(w, "after must be the id of a message", http.StatusBadRequest)
+	m.position, err = strconv.ParseUint(cmp.Or(query.Get("after"), "0"), 10, 64)
+	if err != nil || !roomName.MatchString(m.room) || m.name == "" || len(m.name) > nameMax {
+		http.Error(w, "room and name are required, after must be the id of a message", http.StatusBadRequest)
 		return
 	}
 	up := wsadapter.NewUpgrade(w)
@@ -75,13 +68,7 @@ func (h *hub) join(w http.ResponseWriter, r *http.Request) {
 	}
 	m.ws.SetReadLimit(messageMax)
 	m.forget = h.conns.Add(func() { m.close(websocket.CloseServiceRestart, "the server stops") })
-	if !query.Has("after") {
-		m.position = h.last() // otherwise it may be ahead: another process may have sent it more
-	}
-	if err := m.send(message{prepared: prepare(event{ID: m.position, You: m.id})}); err != nil {
-		m.ws.Close() // of which Read learns
-	}
-	h.enter(m)
+	h.enter(m, !query.Has("after"))
 	wsadapter.Start(up.Conn(), m)
 }
 
@@ -96,17 +83,17 @@ func (m *member) Read() ([]byte, error) {
 // member knows that when it hears the message; if it doesn't it sends it again, over another connection.
 func (m *member) Handle(text []byte) error {
 	var s said
-	if err := json.Unmarshal(text, &s); err != nil || !utf8.Valid(text) {
+	if err := json.Unmarshal(text, &s); err != nil || s.Key == "" || !utf8.Valid(text) {
 		m.close(websocket.CloseUnsupportedData, "not a message")
 		return errors.New("not a message")
 	}
-	s.Member, s.From = m.id, m.name
+	s.From = m.name
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	id := jetstream.WithMsgID(m.id + strconv.FormatUint(s.N, 10))
-	if _, err = m.hub.js.Publish(context.Background(), subjects+m.room, data, id); err != nil { // after 5 s at most
+	_, err = m.hub.js.Publish(context.Background(), subjects+m.room, data, jetstream.WithMsgID(s.Key))
+	if err != nil { // after 5 s at most
 		m.close(websocket.CloseTryAgainLater, "the message could not be kept, send it again")
 	}
 	return err
@@ -135,42 +122,32 @@ func (m *member) wakeLocked() {
 // write writes until there is nothing to write, or the connection fails: then it is not called again. A
 // member that reads slowly delays no other member.
 func (m *member) write() {
-	if err := m.writeAll(); err != nil {
-		m.close(websocket.CloseTryAgainLater, "too slow, or no NATS")
-	}
-}
-
-func (m *member) writeAll() error {
 	for {
 		messages, base := m.hub.next(m)
+		var err error
 		if base > 0 {
-			if err := m.replay(base); err != nil {
-				return err
-			}
-			continue
+			err = m.replay(base)
+		} else if len(messages) == 0 {
+			return
 		}
-		if len(messages) == 0 {
-			return nil
+		for i := 0; i < len(messages) && err == nil; i++ {
+			err = m.send(messages[i])
 		}
-		for _, message := range messages {
-			if err := m.send(message); err != nil {
-				return err
-			}
+		if err != nil {
+			m.close(websocket.CloseTryAgainLater, "too slow, or no NATS")
+			return
 		}
 	}
 }
 
 func (m *member) send(message message) error {
 	m.ws.SetWriteDeadline(time.Now().Add(m.hub.patience))
-	if err := m.ws.WritePreparedMessage(message.prepared); err != nil {
-		return err
-	}
 	m.position = max(m.position, message.id)
-	return nil
+	return m.ws.WritePreparedMessage(message.prepared)
 }
 
 // replay sends the room's messages up to last, which it doesn't have in memory any more. If the stream
-// hasn't all of them either it says so at the end: what has expired meanwhile counts, too.
+// hasn't all of them either it says so at the end, so that what has expired meanwhile counts, too.
 func (m *member) replay(last uint64) error {
 	first := m.position + 1
 	ctx := context.Background() // NATS has 5 s for each answer
@@ -180,10 +157,10 @@ func (m *member) replay(last uint64) error {
 			m.position = last
 			break
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = m.send(prepare(event{ID: raw.Sequence, Data: raw.Data}))
 		}
-		if err := m.send(message{raw.Sequence, prepare(event{ID: raw.Sequence, Data: raw.Data})}); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -191,5 +168,5 @@ func (m *member) replay(last uint64) error {
 	if err != nil || info.State.FirstSeq <= first {
 		return err
 	}
-	return m.send(message{prepared: prepare(event{Gap: true})})
+	return m.send(prepare(event{Gap: true}))
 }
