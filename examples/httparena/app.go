@@ -34,12 +34,10 @@ type item struct {
 	Quantity int             `json:"quantity"`
 	Active   bool            `json:"active"`
 	Tags     json.RawMessage `json:"tags"`
-	Rating   rating          `json:"rating"`
-}
-
-type rating struct {
-	Score int `json:"score"`
-	Count int `json:"count"`
+	Rating   struct {
+		Score int `json:"score"`
+		Count int `json:"count"`
+	} `json:"rating"`
 }
 
 // totalled is an item with what it costs.
@@ -61,8 +59,8 @@ type app struct {
 	upgrader websocket.Upgrader
 }
 
-// newApp reads the items, if the file exists, and connects to the database, if its URL is not empty.
-func newApp(ctx context.Context, data, database string) (*app, error) {
+// newHandler reads the items, if the file exists, and connects to the database, if its URL is not empty.
+func newHandler(ctx context.Context, data, database string) (http.Handler, error) {
 	a := &app{upgrader: websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}}
 	switch b, err := os.ReadFile(data); {
 	case err == nil:
@@ -72,28 +70,25 @@ func newApp(ctx context.Context, data, database string) (*app, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	if database == "" {
-		return a, nil
+	if database != "" {
+		config, err := pgxpool.ParseConfig(database)
+		if err != nil {
+			return nil, err
+		}
+		if n, err := strconv.ParseInt(os.Getenv("DATABASE_MAX_CONN"), 10, 32); err == nil && n > 0 {
+			config.MaxConns = int32(n)
+		}
+		if a.database, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+			return nil, err
+		}
 	}
-	config, err := pgxpool.ParseConfig(database)
-	if err != nil {
-		return nil, err
-	}
-	if n, err := strconv.ParseInt(os.Getenv("DATABASE_MAX_CONN"), 10, 32); err == nil && n > 0 {
-		config.MaxConns = int32(n)
-	}
-	a.database, err = pgxpool.NewWithConfig(ctx, config)
-	return a, err
-}
-
-func (a *app) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/baseline11", sum)
 	mux.HandleFunc("/baseline2", sum)
 	mux.HandleFunc("GET /json/{count}", a.json)
 	mux.HandleFunc("GET /async-db", a.query)
 	mux.HandleFunc("GET /ws", a.echo)
-	return mux
+	return mux, nil
 }
 
 // sum answers with the sum of the query's numbers and that in the body, if there is one.
