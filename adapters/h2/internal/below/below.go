@@ -167,16 +167,8 @@ func IsTimeout(err error) bool {
 // CloseWrite ends what is sent to the peer. Over TLS that may block, until the connection is closed or
 // for the 5 seconds that crypto/tls allows its farewell.
 func (b *Conn) CloseWrite() {
-	tc := b.TLS()
-	switch {
-	case tc != nil:
-		_ = tc.CloseWrite()
-	case b.PC != nil:
-		_ = b.PC.CloseWrite()
-	default:
-		if half, ok := b.NC.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
-		}
+	if half, ok := b.NC.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
 	}
 }
 

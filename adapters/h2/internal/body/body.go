@@ -14,15 +14,10 @@ type Unread struct{ chunks *chunks }
 
 // chunks is what an Unread that isn't empty has.
 type chunks struct {
-	list []chunk
-	room [1]chunk // for the list of a short body
-	left int      // bytes of all chunks
-}
-
-// A chunk is a piece of a body.
-type chunk struct {
-	memory   *[]byte
-	from, to int // what is left of it
+	list []*[]byte
+	room [1]*[]byte // for the list of a short body
+	read int        // bytes of the first chunk
+	left int        // bytes of all chunks
 }
 
 const chunkBytes = 16 << 10 // of a chunk, at most
@@ -39,10 +34,28 @@ func (u *Unread) Bytes() int {
 
 // Put adds p, which it copies.
 func (u *Unread) Put(p []byte) {
-	if u.chunks == nil {
-		u.chunks = unused.Get().(*chunks)
+	b := u.chunks
+	if b == nil {
+		b = unused.Get().(*chunks)
+		b.list, u.chunks = b.room[:0], b
 	}
-	u.chunks.put(p)
+	b.left += len(p)
+	if n := len(b.list); n > 0 {
+		p = b.fill(b.list[n-1], p)
+	}
+	for len(p) > 0 {
+		chunk := pool.GetBytes(min(len(p), chunkBytes))
+		*chunk = (*chunk)[:0]
+		b.list = append(b.list, chunk)
+		p = b.fill(chunk, p)
+	}
+}
+
+// fill adds as much of p to a chunk as that has room for, and returns the rest.
+func (b *chunks) fill(chunk *[]byte, p []byte) (rest []byte) {
+	n := min(len(p), cap(*chunk)-len(*chunk))
+	*chunk = append(*chunk, p[:n]...)
+	return p[n:]
 }
 
 // Take moves as many bytes to p as there are, or as p has room for.
@@ -52,10 +65,9 @@ func (u *Unread) Take(p []byte) (n int) {
 		return 0
 	}
 	for n < len(p) && len(b.list) > 0 {
-		c := &b.list[0]
-		m := copy(p[n:], (*c.memory)[c.from:c.to])
+		m := copy(p[n:], (*b.list[0])[b.read:])
 		n += m
-		if c.from += m; c.from == c.to {
+		if b.read += m; b.read == len(*b.list[0]) {
 			b.next()
 		}
 	}
@@ -67,48 +79,26 @@ func (u *Unread) Take(p []byte) (n int) {
 
 // Drop drops all bytes, and returns how many there were.
 func (u *Unread) Drop() (n int) {
-	b := u.chunks
-	if b == nil {
-		return 0
+	if n = u.Bytes(); n > 0 {
+		u.release()
 	}
-	for len(b.list) > 0 {
-		b.next()
-	}
-	n, b.left = b.left, 0
-	u.release()
 	return n
 }
 
-// release gives back the chunks of a body that is empty.
+// release gives back the memory.
 func (u *Unread) release() {
-	u.chunks.list = nil
-	unused.Put(u.chunks)
+	b := u.chunks
+	for len(b.list) > 0 {
+		b.next()
+	}
+	*b = chunks{}
+	unused.Put(b)
 	u.chunks = nil
-}
-
-// put adds p.
-func (b *chunks) put(p []byte) {
-	b.left += len(p)
-	if n := len(b.list); n > 0 {
-		last := &b.list[n-1]
-		m := copy((*last.memory)[last.to:cap(*last.memory)], p)
-		last.to += m
-		p = p[m:]
-	} else {
-		b.list = b.room[:0]
-	}
-	for len(p) > 0 {
-		memory := pool.GetBytes(min(len(p), chunkBytes))
-		*memory = (*memory)[:cap(*memory)]
-		n := copy(*memory, p)
-		p = p[n:]
-		b.list = append(b.list, chunk{memory: memory, to: n})
-	}
 }
 
 // next releases the first chunk.
 func (b *chunks) next() {
-	pool.PutBytes(b.list[0].memory)
-	b.list[0] = chunk{}
-	b.list = b.list[1:]
+	pool.PutBytes(b.list[0])
+	b.list[0] = nil
+	b.list, b.read = b.list[1:], 0
 }
