@@ -3,12 +3,12 @@
 package handover
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,7 +131,7 @@ var strangeSuccessors = []struct {
 	{"dies at once", begun, func(s *stranger) { s.close() }, []string{"waiting for the successor: ", errGone.Error()}},
 	{"hangs at once", begun, func(s *stranger) {}, []string{"waiting for the successor: ", "has sent nothing for"}},
 	{"HTTP", begun, func(s *stranger) { s.raw([]byte(httpText)) }, []string{notOurs, `"GET / HTTP/1.1`}},
-	{"too long", begun, func(s *stranger) { s.raw(make([]byte, bytesMax+1)) }, []string{"longer than"}},
+	{"too long", begun, func(s *stranger) { s.raw(make([]byte, packetBytes+1)) }, []string{"longer than"}},
 	{"ready at first", begun, func(s *stranger) { s.say(&message{Kind: ready}) }, []string{`"ready" came where ["hello"]`}},
 	{"hello with a descriptor", begun, func(s *stranger) { s.say(&message{Kind: hello}, 0) }, []string{"1 descriptors, where none belong"}},
 	{"descriptors alone", begun, func(s *stranger) { s.rights(0, 1) }, []string{"empty, with 2 descriptors"}},
@@ -351,18 +351,21 @@ func TestBadPredecessor(t *testing.T) {
 }
 
 // gives sends connections.
-func (s *stranger) gives(n int, more bool, fds ...int) {
+func (s *stranger) gives(n int, fds ...int) {
 	s.t.Helper()
-	s.say(&message{Kind: conns, Conns: make([]movedConn, n), More: more}, fds...)
+	s.say(&message{Kind: conns, Conns: make([]movedConn, n)}, fds...)
 }
 
 // commits sends a connection, and commits it.
 func (s *stranger) commits(fd int) {
 	s.t.Helper()
-	s.gives(1, false, fd)
+	s.gives(1, fd)
 	s.hear(took)
 	s.say(&message{Kind: commit})
 }
+
+// part is the beginning of a message.
+var part = bytes.Repeat([]byte(" "), packetBytes)
 
 // badGifts make ready fail. fd is a connection's. Those that hang do so for longer than a step.
 var badGifts = []struct {
@@ -374,43 +377,40 @@ var badGifts = []struct {
 	{"HTTP", func(s *stranger, _ net.Listener, _ int) { s.raw([]byte(httpText)) }, []string{notOurs}},
 	{"gives up", func(s *stranger, _ net.Listener, _ int) { s.refuse(errTest) }, []string{"gave up: " + errTest.Error()}},
 	{"commits nothing", func(s *stranger, _ net.Listener, _ int) { s.say(&message{Kind: commit}) }, []string{`"commit" came where ["conns" "done"]`}},
-	{"dies with connections under way", func(s *stranger, _ net.Listener, fd int) { s.gives(1, false, fd); s.hear(took); s.close() },
+	{"dies with connections under way", func(s *stranger, _ net.Listener, fd int) { s.gives(1, fd); s.hear(took); s.close() },
 		[]string{errGone.Error()}},
 	{"dies when they are committed", func(s *stranger, _ net.Listener, fd int) { s.commits(fd); s.close() }, []string{errGone.Error()}},
 	{"hangs before conns", func(*stranger, net.Listener, int) {}, []string{"has sent nothing for"}},
-	{"hangs before another part", func(s *stranger, _ net.Listener, fd int) { s.gives(1, true, fd) }, []string{"has sent nothing for"}},
-	{"hangs before commit", func(s *stranger, _ net.Listener, fd int) { s.gives(1, false, fd); s.hear(took) }, []string{"has sent nothing for"}},
+	{"hangs within a message", func(s *stranger, _ net.Listener, fd int) { s.raw(part, fd) }, []string{"within a message"}},
+	{"hangs before commit", func(s *stranger, _ net.Listener, fd int) { s.gives(1, fd); s.hear(took) }, []string{"has sent nothing for"}},
 	{"hangs when they are committed", func(s *stranger, _ net.Listener, fd int) { s.commits(fd) }, []string{"has sent nothing for"}},
 	{"is stopped between giving up and saying so, and hangs", func(s *stranger, _ net.Listener, _ int) { s.stopReceiving() },
 		[]string{errGivenUp.Error()}},
-	{"conns twice", func(s *stranger, _ net.Listener, fd int) { s.gives(1, false, fd); s.gives(1, false, fd) },
+	{"conns twice", func(s *stranger, _ net.Listener, fd int) { s.gives(1, fd); s.gives(1, fd) },
 		[]string{`"conns" came where ["commit"]`}},
-	{"done with connections under way", func(s *stranger, _ net.Listener, fd int) { s.gives(1, false, fd); s.say(&message{Kind: done}) },
+	{"done with connections under way", func(s *stranger, _ net.Listener, fd int) { s.gives(1, fd); s.say(&message{Kind: done}) },
 		[]string{`"done" came where ["commit"]`}},
-	{"the end instead of another part", func(s *stranger, _ net.Listener, fd int) { s.gives(1, true, fd); s.say(&message{Kind: done}) },
-		[]string{`"done" came where ["conns"]`}},
-	{"commit instead of another part", func(s *stranger, _ net.Listener, fd int) { s.gives(1, true, fd); s.say(&message{Kind: commit}) },
-		[]string{`"commit" came where ["conns"]`}},
-	{"parts without end", func(s *stranger, _ net.Listener, fd int) {
-		for range 2 {
-			s.gives(descriptorsMax/2+1, true, slices.Repeat([]int{fd}, descriptorsMax/2+1)...)
+	{"dies within a message", func(s *stranger, _ net.Listener, fd int) { s.raw(part, fd); s.close() }, []string{errGone.Error()}},
+	{"a message without end", func(s *stranger, _ net.Listener, fd int) {
+		for err := error(nil); err == nil; { // until the successor stops reading
+			err = writeMsg(s.conn, part, nil)
 		}
-	}, []string{"254 connections at once, more than 253"}},
-	{"too few descriptors", func(s *stranger, _ net.Listener, fd int) { s.gives(2, false, fd) }, []string{"2 connections and 1 descriptors"}},
-	{"too many descriptors", func(s *stranger, _ net.Listener, fd int) { s.gives(1, false, fd, fd) }, []string{"1 connections and 2 descriptors"}},
+	}, []string{"a message is longer than"}},
+	{"too few descriptors", func(s *stranger, _ net.Listener, fd int) { s.gives(2, fd) }, []string{"2 connections and 1 descriptors"}},
+	{"too many descriptors", func(s *stranger, _ net.Listener, fd int) { s.gives(1, fd, fd) }, []string{"1 connections and 2 descriptors"}},
 	{"of a listener that is not there", func(s *stranger, _ net.Listener, fd int) {
 		s.say(&message{Kind: conns, Conns: []movedConn{{Listener: 1}}}, fd)
 	}, []string{"connection 1 of 1 is of listener 1 of 1"}},
 	{"of listener -1", func(s *stranger, _ net.Listener, fd int) {
 		s.say(&message{Kind: conns, Conns: []movedConn{{}, {Listener: -1}}}, fd, fd)
 	}, []string{"connection 2 of 2 is of listener -1 of 1"}},
-	{"a file", func(s *stranger, _ net.Listener, fd int) { s.gives(2, false, fd, s.copyOf(testnet.TempFile(s.t, nil))) },
+	{"a file", func(s *stranger, _ net.Listener, fd int) { s.gives(2, fd, s.copyOf(testnet.TempFile(s.t, nil))) },
 		[]string{`connection 2 of 2, of listener "web" at tcp 127.0.0.1:`, "a descriptor is no socket"}},
-	{"a listening socket", func(s *stranger, ln net.Listener, _ int) { s.gives(1, false, s.copyOf(ln)) },
+	{"a listening socket", func(s *stranger, ln net.Listener, _ int) { s.gives(1, s.copyOf(ln)) },
 		[]string{"a socket listens, and should be connected"}},
-	{"a datagram socket", func(s *stranger, _ net.Listener, _ int) { s.gives(1, false, s.socket(unix.AF_INET, unix.SOCK_DGRAM)) },
+	{"a datagram socket", func(s *stranger, _ net.Listener, _ int) { s.gives(1, s.socket(unix.AF_INET, unix.SOCK_DGRAM)) },
 		[]string{"a socket is no stream socket"}},
-	{"of another family", func(s *stranger, _ net.Listener, _ int) { s.gives(1, false, s.socket(unix.AF_UNIX, unix.SOCK_STREAM)) },
+	{"of another family", func(s *stranger, _ net.Listener, _ int) { s.gives(1, s.socket(unix.AF_UNIX, unix.SOCK_STREAM)) },
 		[]string{"a socket is of family 1, and its listener of 2"}},
 }
 

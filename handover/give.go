@@ -40,7 +40,7 @@ type server struct {
 //
 // give owns c, and has closed it when it returns.
 func give(ctx context.Context, c *net.UnixConn, patience time.Duration, conns *Conns, servers ...server) (err error) {
-	ended := countGive()
+	ended := counters.given.begin()
 	defer func() { ended(err) }()
 	g := &giver{wire: newWire(c), servers: servers, conns: conns, patience: patience}
 	defer g.wire.close()
@@ -415,7 +415,11 @@ func (g *giver) transferLocked(m *message, all []outgoing) error {
 // the kernel has it. It skips connections that are already closed.
 func (g *giver) sendConns(m *message, all []outgoing, fds []int) (err error) {
 	if len(all) == 0 {
-		return g.sendParts(m, fds)
+		if m.isEmpty() {
+			return nil
+		}
+		m.Kind = conns
+		return g.wire.say(m, fds...)
 	}
 	first, rest := all[0], all[1:]
 	open := false
@@ -431,19 +435,6 @@ func (g *giver) sendConns(m *message, all []outgoing, fds []int) (err error) {
 		return g.sendConns(m, rest, fds)
 	}
 	return controlErr
-}
-
-// sendParts sends m's connections in as few messages as they fit in: nearly always one.
-func (g *giver) sendParts(m *message, fds []int) error {
-	for all, sent := m.Conns, false; len(all) > 0 || !sent && !m.isEmpty(); sent = true {
-		n := m.fitting(all)
-		part := &message{Kind: conns, Conns: all[:n], More: n < len(all), Carrier: m.Carrier, Hold: m.Hold}
-		if err := g.wire.say(part, fds[:n]...); err != nil {
-			return err
-		}
-		all, fds = all[n:], fds[n:]
-	}
-	return nil
 }
 
 // control calls f with the descriptor of c, which stays open during the call.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -33,6 +34,27 @@ func TestLateReader(t *testing.T) {
 	}
 	if _, _, err := ours.receive(t.Context(), 1); !errors.Is(err, errSilent) {
 		t.Errorf("got %v, want %v", err, errSilent)
+	}
+}
+
+// TestPackets: a message of any length arrives whole, alone or behind another.
+func TestPackets(t *testing.T) {
+	testnet.NoLeaks(t)
+	giving, taking := pair(t)
+	ours, theirs := newStranger(t, giving), newStranger(t, taking)
+	p, _ := (&message{Kind: hello, Reason: "x"}).encode()
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	sizes := []int{packetBytes - 1, packetBytes, packetBytes + 1, 2 * packetBytes, 3*packetBytes - 1}
+	sent.Go(func() {
+		for _, size := range sizes {
+			theirs.say(&message{Kind: hello, Reason: strings.Repeat("x", 1+size-len(p))})
+		}
+	})
+	for _, size := range sizes {
+		if got := len(ours.hear(hello).Reason); got != 1+size-len(p) {
+			t.Errorf("a message of %d bytes: got %d bytes of its reason", size, got)
+		}
 	}
 }
 

@@ -153,8 +153,7 @@ func TestHTTPProxyTLVs(t *testing.T) {
 		}
 	})
 
-	// From none to as many bytes as a header may have: together more than a message takes, with one of
-	// the longest in each message.
+	// From none to as many bytes as a header may have: together more than a packet takes.
 	const clientCount, addressBytes = 60, 12
 	gets := make([]func(string) string, clientCount)
 	wants := make([]string, clientCount)

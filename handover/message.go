@@ -11,15 +11,14 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// The processes exchange messages over a socket that preserves their boundaries. Each is a JSON
-// object; descriptors are sent beside it.
+// The processes exchange messages, each a JSON object with descriptors beside it.
 //
 //	message  from         says                                                    answered by
 //	hello    successor    it wants to take over                                   offer
 //	offer    predecessor  the listeners, and how many connections are open        ready
 //	sockets  predecessor  the listeners' sockets, in the order of the offer       nothing
 //	ready    successor    it accepts, on all listeners except those it drops      conns, done
-//	conns    predecessor  connections, which the successor is to hold unserved;   took, after the last part
+//	conns    predecessor  connections, which the successor is to hold unserved;   took
 //	                      with a carrier only if ready has named it
 //	took     successor    it holds them                                           commit
 //	commit   predecessor  they are the successor's                                nothing
@@ -32,33 +31,20 @@ import (
 // names the oldest; the predecessor answers in the newest version that both speak, or refuses.
 const (
 	protocol = "percore-handover"
-	version  = 2 // the newest that this process speaks
-	oldest   = 2
+	version  = 3 // the newest that this process speaks
+	oldest   = 3
 
 	// descriptorsMax is how many descriptors the kernel sends with a message, SCM_MAX_FD in unix(7).
 	descriptorsMax = 253
 
-	// bytesMax is how long a message may be. One of 253 connections fits, whatever the addresses in their
-	// PROXY headers were, and one of a connection with as many TLVs and as much state as there may be
-	// (TestLongestMessages). The kernel takes it: net.core.wmem_default is 208 KiB.
-	bytesMax = 192 << 10
+	// bytesMax is how long a message may be. 253 connections fit, each with the longest PROXY header, and
+	// whatever else the limits below allow.
+	bytesMax = 32 << 20
 
-	// tlvBytesMax limits the bytes of TLVs in a message, which PROXY headers may have after the
-	// addresses: in base64 they fit beside the addresses. Further TLVs go into another part. The TLVs
-	// of one connection always fit.
-	tlvBytesMax = 8 << 10
-
-	// stateBytesMax limits the state of a listener.
-	stateBytesMax = 4 << 10
-
-	// listenersMax is how many listeners an offer may have: with 100 bytes each, more than a name and an
-	// address take, they fit into a message.
-	listenersMax = 500
-
-	// carriersMax is how many carriers a process may have, of at most carrierNameMax bytes each, so that
-	// their names fit into a message.
-	carriersMax    = 100
-	carrierNameMax = 100
+	stateBytesMax  = 4 << 10 // of a listener
+	listenersMax   = 500     // in an offer
+	carriersMax    = 100     // of a process
+	carrierNameMax = 100     // bytes, also of a part's name
 )
 
 // kind is the meaning of a message.
@@ -87,7 +73,6 @@ type message struct {
 	Dropped   []int             `json:"dropped,omitempty"`   // of ready: the indexes of listeners in the offer
 	Carriers  []string          `json:"carriers,omitempty"`  // of ready: names of the sender's carriers
 	Conns     []movedConn       `json:"conns,omitempty"`     // of conns, one per descriptor
-	More      bool              `json:"more,omitempty"`      // of conns: another part follows, before took
 	Carrier   string            `json:"carrier,omitempty"`   // of conns: it returns them, not Accept
 	Hold      bool              `json:"hold,omitempty"`      // of conns with a carrier: see the argument more of TakeOver
 	Reason    string            `json:"reason,omitempty"`    // of refuse
@@ -156,24 +141,6 @@ func (c *movedConn) info() seam.ConnInfo {
 	return a
 }
 
-// fitting returns how many of the connections, at least one if there are any, fit into a message like m.
-func (m *message) fitting(conns []movedConn) int {
-	limit, bytes := tlvBytesMax, 0
-	if m.Carrier != "" {
-		limit += CarriedBytesMax // fits beside the addresses of a few connections only
-	}
-	for i, c := range conns {
-		bytes += len(c.State)
-		if c.Client != nil {
-			bytes += len(c.Client.TLVs)
-		}
-		if bytes > limit && i > 0 {
-			return i
-		}
-	}
-	return len(conns)
-}
-
 // isEmpty reports whether m need not be sent: it has no connections, and no carrier of the successor
 // waits for it.
 func (m *message) isEmpty() bool { return len(m.Conns) == 0 && (m.Carrier == "" || m.Hold) }
@@ -184,18 +151,11 @@ func (m *message) encode() ([]byte, error) {
 	if m.Kind == hello {
 		m.Oldest = oldest
 	}
-	p, err := json.Marshal(m)
-	if err == nil && len(p) > bytesMax {
-		err = fmt.Errorf("a message %q of %d bytes, more than %d", m.Kind, len(p), bytesMax)
-	}
-	return p, err
+	return json.Marshal(m)
 }
 
 // decode is the inverse of encode, for a message that came with this number of descriptors.
 func decode(p []byte, descriptors int) (*message, error) {
-	if len(p) > bytesMax {
-		return nil, fmt.Errorf("a message is longer than %d bytes", bytesMax)
-	}
 	var e envelope
 	if err := json.Unmarshal(p, &e); err != nil || e.Protocol != protocol {
 		return nil, fmt.Errorf("a message is not of the protocol %s, or is cut off: it begins with %q", protocol, p[:min(len(p), 20)])

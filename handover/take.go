@@ -34,7 +34,6 @@ type offered struct {
 // held has the connections that the predecessor has sent and not yet committed. This process doesn't
 // read from them. Closing the descriptors does no harm to the connections.
 type held struct {
-	isPart  bool        // more conns come
 	waits   bool        // for commit
 	fds     descriptors // -1: the connection has ended
 	conns   []movedConn
@@ -48,7 +47,7 @@ type held struct {
 // It fails if this process may not have as many descriptors as the predecessor has connections, if the
 // predecessor refuses or hangs, or if ctx ends.
 func take(ctx context.Context, c *net.UnixConn) (*successor, error) {
-	s := &successor{wire: newWire(c), ended: countTake()}
+	s := &successor{wire: newWire(c), ended: counters.taken.begin()}
 	if step, err := s.receiveOffer(ctx); err != nil {
 		s.giveUp(err)
 		return nil, fmt.Errorf("handover: %s: %w", step, err)
@@ -194,7 +193,6 @@ func (s *successor) dropped() (indexes []int, err error) {
 //
 //	step      waits for      for as long as        leaves by
 //	ready     conns, done    stepTimeout, ctx      conns: took sent; done: over sent, the end
-//	in parts  conns          stepTimeout, ctx      conns, the last part: took sent
 //	holding   commit         stepTimeout, ctx      commit: the connections are this process's
 //	(any)                                          refuse, a bad message, ctx: failure, see end
 //	                                               the predecessor's end: errGone, this process serves on
@@ -230,7 +228,7 @@ func (s *successor) handle(m *message, fds descriptors) (finished bool, err erro
 	}
 	switch m.Kind {
 	case conns:
-		if err := s.hold(m, fds); err != nil || m.More {
+		if err := s.hold(m, fds); err != nil {
 			return false, err
 		}
 		return false, s.wire.say(&message{Kind: took})
@@ -247,11 +245,8 @@ func (s *successor) handle(m *message, fds descriptors) (finished bool, err erro
 
 // due returns the messages that may come.
 func (s *successor) due() []kind {
-	switch {
-	case s.held.waits:
+	if s.held.waits {
 		return []kind{commit}
-	case s.held.isPart:
-		return []kind{conns}
 	}
 	return []kind{conns, done}
 }
@@ -266,12 +261,6 @@ func (s *successor) hold(m *message, fds descriptors) (err error) {
 	moved, carrier := m.Conns, s.carriers[m.Carrier]
 	if m.Carrier != "" && carrier == nil {
 		return fmt.Errorf("connections for carrier %q, which this process doesn't have", oneLine(m.Carrier))
-	}
-	if s.held.isPart && carrier != s.held.carrier {
-		return fmt.Errorf("parts for different carriers, one of them %q", oneLine(m.Carrier))
-	}
-	if n := len(s.held.fds) + len(fds); n > descriptorsMax {
-		return fmt.Errorf("%d connections at once, more than %d", n, descriptorsMax)
 	}
 	for i, c := range moved {
 		if c.Listener < 0 || c.Listener >= len(s.listeners) {
@@ -292,7 +281,7 @@ func (s *successor) hold(m *message, fds descriptors) (err error) {
 			fds[i : i+1].close()
 		}
 	}
-	s.held = held{m.More, !m.More, append(s.held.fds, fds...), append(s.held.conns, moved...), carrier, m.Hold}
+	s.held = held{true, fds, moved, carrier, m.Hold}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,12 @@ func stepTimeout() time.Duration { return time.Duration(stepNanoseconds.Load()) 
 // of the successor's patience for busy connections, and for what carriers save.
 func settleTimeout() time.Duration { return stepTimeout() / 2 }
 
-// wire is one end of a handover. Only one goroutine at a time may use it.
+// packetBytes is the length of a message's packets except the last, which is shorter and has at least a
+// byte. The kernel takes so many: net.core.wmem_default is 208 KiB.
+const packetBytes = 128 << 10
+
+// wire is one end of a handover: a socket that preserves the boundaries of packets. Only one goroutine
+// at a time may use it.
 type wire struct {
 	conn     *net.UnixConn
 	buf, oob []byte // used by receive
@@ -37,8 +43,8 @@ type wire struct {
 
 // newWire takes ownership of c, which start or inherited has returned.
 func newWire(c *net.UnixConn) *wire {
-	// With one byte more than the limit, receive notices messages that are too long.
-	return &wire{c, make([]byte, bytesMax+1), make([]byte, rightsBytesMax)}
+	// With one byte more than the limit, receive notices packets that are too long.
+	return &wire{c, make([]byte, packetBytes+1), make([]byte, rightsBytesMax)}
 }
 
 // descriptors are the file descriptors that came with a message.
@@ -55,8 +61,8 @@ func (d descriptors) close() {
 	}
 }
 
-// send sends a message. If send fails, the other process doesn't get it: the kernel takes a message
-// whole or not at all.
+// send sends a message. If send fails, the other process doesn't get it: the kernel takes a packet
+// whole or not at all. Only conns and offers take several.
 func (w *wire) send(m *message, fds ...int) error { return w.sendWithin(stepTimeout(), m, fds...) }
 
 func (w *wire) sendWithin(timeout time.Duration, m *message, fds ...int) error {
@@ -67,8 +73,15 @@ func (w *wire) sendWithin(timeout time.Duration, m *message, fds ...int) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
-	if err := writeMsg(w.conn, p, fds); err != nil {
-		return fmt.Errorf("sending %q: %w", m.Kind, goneError(err, nil))
+	if len(p)%packetBytes == 0 {
+		p = append(p, ' ')
+	}
+	for len(p) > 0 {
+		n := min(len(p), packetBytes)
+		if err := writeMsg(w.conn, p[:n], fds); err != nil {
+			return fmt.Errorf("sending %q: %w", m.Kind, goneError(err, nil))
+		}
+		p, fds = p[n:], nil
 	}
 	return nil
 }
@@ -141,6 +154,9 @@ func (w *wire) receiveUntil(ctx context.Context, deadline time.Time) (*message, 
 		w.conn.SetReadDeadline(monotime.LongAgo)
 	})
 	p, fds, err := readMsg(w.conn, w.buf, w.oob)
+	if err == nil && len(p) == packetBytes {
+		p, err = w.receiveRest(ctx, bytes.Clone(p))
+	}
 	if !stop() {
 		<-stopped // otherwise ctx could end the wait for the next message
 	}
@@ -156,6 +172,27 @@ func (w *wire) receiveUntil(ctx context.Context, deadline time.Time) (*message, 
 		return nil, nil, err
 	}
 	return m, fds, nil
+}
+
+// receiveRest returns the message that begins with the packet p. Its sender doesn't wait between
+// packets.
+func (w *wire) receiveRest(ctx context.Context, p []byte) ([]byte, error) {
+	for len(p)%packetBytes == 0 {
+		if len(p) > bytesMax {
+			return nil, fmt.Errorf("a message is longer than %d bytes", bytesMax)
+		}
+		_ = w.conn.SetReadDeadline(time.Now().Add(stepTimeout()))
+		next, fds, err := readMsg(w.conn, w.buf, w.oob)
+		fds.close()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
+			return nil, fmt.Errorf("%w for %v, within a message", errSilent, stepTimeout())
+		case err != nil:
+			return nil, err
+		}
+		p = append(p, next...)
+	}
+	return p, nil
 }
 
 var (

@@ -49,8 +49,8 @@ func readMsg(c *net.UnixConn, buf, oob []byte) (p []byte, fds descriptors, err e
 		err = fmt.Errorf("%w: %v", errMessage, parseErr)
 	case flags&unix.MSG_CTRUNC != 0:
 		err = fmt.Errorf("%w: the kernel has passed on only %d of its descriptors: %s", errMessage, len(fds), raiseLimit)
-	case flags&unix.MSG_TRUNC != 0 || n > bytesMax:
-		err = fmt.Errorf("%w: longer than %d bytes", errMessage, bytesMax)
+	case flags&unix.MSG_TRUNC != 0 || n > packetBytes:
+		err = fmt.Errorf("%w: a packet is longer than %d bytes", errMessage, packetBytes)
 	}
 	return buf[:n], fds, err
 }
