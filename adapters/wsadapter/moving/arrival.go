@@ -31,9 +31,9 @@ var refusalSpread = 5 * time.Second
 //
 //	step      ends by
 //	waiting   fewer than restoresMax are in the next step
-//	restoring the Restorer returns: held; or it fails, or takes too long: refused
-//	held      all that belong together have been restored, or refused: it begins
-//	refused   the peer was told to connect again
+//	restoring the Restorer returns: held; or it fails, or takes too long: dismissed
+//	held      all that belong together have been restored, or dismissed: it begins
+//	dismissed the peer is told to connect again
 type arrivals struct {
 	slots chan struct{} // has a token for each that is restored
 
@@ -54,9 +54,8 @@ func (g *Group) takeOver(batch []handover.CarriedConn, more bool) {
 	in.mu.Unlock()
 	for _, from := range batch {
 		in.slots <- struct{}{}
-		c := &conn{Conn: from.Conn, group: g}
-		a := &arrival{conn: c, up: upgradeOf(&unheard{make(http.Header), from.Conn}, c)}
-		a.limit = time.AfterFunc(restoreTime, a.expire)
+		a := &arrival{conn: &conn{Conn: from.Conn, group: g}}
+		time.AfterFunc(restoreTime, func() { a.settle(errSlow) })
 		go a.run(from.State)
 	}
 	in.settle(0)
@@ -89,10 +88,8 @@ func (in *arrivals) holdBack(v link.Conversation) bool {
 
 // arrival is a conversation that is restored.
 type arrival struct {
-	conn  *conn
-	up    *wsadapter.Upgrade // for the Restorer
-	limit *time.Timer
-	over  atomic.Bool // run or expire has claimed the result
+	conn    *conn
+	settled atomic.Bool
 }
 
 // run restores the conversation.
@@ -103,10 +100,7 @@ func (a *arrival) run(packed []byte) {
 		if !returned {
 			err = link.Panicked(a.conn, recover())
 		}
-		a.limit.Stop()
-		if !a.over.Swap(true) {
-			a.settle(err)
-		}
+		a.settle(err)
 	}()
 	err = a.restore(packed)
 	returned = true
@@ -118,81 +112,54 @@ func (a *arrival) restore(packed []byte) error {
 	if err != nil {
 		return err
 	}
-	r, err := parseRequest(b.request, a.conn)
+	r, err := parseRequest(b.Request, a.conn)
 	if err != nil {
 		return err
 	}
-	a.conn.request = b.request
+	a.conn.request = b.Request
 	a.conn.shaking = handshakeOf(r)
-	a.conn.shaking.had = &b.agreed
-	if err := a.conn.group.restorer(a.up, r, b.state); err != nil {
+	a.conn.shaking.had = &agreement{string(b.Protocol), string(b.Extensions)}
+	up := wsadapter.NewUpgrade(&unheard{make(http.Header), a.conn})
+	if err := a.conn.group.restorer(up, r, b.State); err != nil {
 		return err
 	}
 	return a.conn.wrongAnswer()
 }
 
-// settle ends the arrival.
-func (a *arrival) settle(err error) {
-	defer a.done()
-	switch {
-	case errors.Is(err, errAnswer), errors.Is(err, errBaggage):
-		a.refuse(&counters.lostAnswer, err)
-	case err != nil:
-		a.refuse(&counters.lostRestorer, err)
-	case !a.conn.isStarted():
-		a.refuse(&counters.lostRestorer, errors.New("it has not called Start"))
-	default:
-		counters.restored.Add(1)
-	}
-}
+// errSlow is about a Restorer that takes too long. If it calls Start later, the Session is told to end,
+// or finds a closed connection.
+var errSlow = errors.New("the Restorer takes too long")
 
-// expire refuses the conversation of a Restorer that takes too long. If the Restorer calls Start
-// later, the Session finds a closed connection.
-func (a *arrival) expire() {
-	if a.over.Swap(true) {
+// settle ends the arrival, unless that was done before. If the conversation can't go on, its peer is
+// told to connect again.
+func (a *arrival) settle(err error) {
+	if a.settled.Swap(true) {
 		return
 	}
-	defer a.done()
-	counters.lostTime.Add(1)
-	log.Printf("wsadapter: %v: a connection from the other process was not restored within %v", a.conn.RemoteAddr(), restoreTime)
+	in := &a.conn.group.arrivals
+	defer in.settle(1)
+	defer func() { <-in.slots }()
+	lost := &counters.lostRestorer
+	switch {
+	case errors.Is(err, errAnswer):
+		lost = &counters.lostAnswer
+	case err == errSlow:
+		lost = &counters.lostTime
+	case err == nil && !a.conn.isIn(arriving):
+		counters.restored.Add(1)
+		return
+	case err == nil:
+		err = errors.New("the Restorer has not called Start")
+	}
+	lost.Add(1)
+	log.Printf("wsadapter: %v: a connection from the other process is closed: %v", a.conn.RemoteAddr(), err)
+	time.AfterFunc(rand.N(refusalSpread), a.dismiss)
+}
+
+// dismiss tells the peer to connect again. If the connection was closed at once, with bytes unread, the
+// kernel would reset it, and the peer might miss the message.
+func (a *arrival) dismiss() {
 	a.conn.accept()
 	a.conn.sendAway()
 	time.AfterFunc(time.Second, func() { _ = a.conn.Close() })
 }
-
-func (a *arrival) done() {
-	in := &a.conn.group.arrivals
-	<-in.slots
-	in.settle(1)
-}
-
-// refuse makes the peer connect again.
-func (a *arrival) refuse(counter *atomic.Uint64, err error) {
-	counter.Add(1)
-	log.Printf("wsadapter: %v: a connection from the other process is closed: %v", a.conn.RemoteAddr(), err)
-	a.conn.accept()
-	time.AfterFunc(rand.N(refusalSpread), func() {
-		if !a.conn.isStarted() {
-			c := a.up.Conn()
-			if c == nil {
-				c = wsadapter.New(a.conn)
-			}
-			wsadapter.Start(c, &farewell{c})
-		}
-		a.conn.sendAway()
-	})
-}
-
-// farewell waits for the end of a connection whose peer was told to end it: a Session that reads below
-// any library. If the connection was closed at once, with bytes unread, the kernel would reset it, and
-// the peer might miss the message.
-type farewell struct{ conn *wsadapter.Conn }
-
-func (f *farewell) Read() (struct{}, error) {
-	var buf [512]byte
-	_, err := f.conn.Read(buf[:])
-	return struct{}{}, err
-}
-
-func (f *farewell) Handle(struct{}) error { return nil }
-func (f *farewell) End(error)             {}

@@ -119,11 +119,13 @@ func (c *conn) Write(p []byte) (int, error) {
 		return 0, c.writeErr
 	}
 	defer c.wrote.Store(true)
-	head, had, err := c.shake(p)
-	skipped := 0
-	if had {
-		if skipped = head; err != nil || skipped == len(p) {
-			return skipped, err
+	head, skipped := 0, 0
+	if h := c.shaking; h != nil {
+		head = c.shake(p)
+		if h.had != nil {
+			if skipped = head; h.err != nil || skipped == len(p) {
+				return skipped, h.err
+			}
 		}
 	}
 	n, err := c.Conn.Write(p[skipped:])
@@ -182,13 +184,6 @@ func (c *conn) Start(v link.Conversation) (later bool) {
 	return arrived && c.group.arrivals.holdBack(v)
 }
 
-// isStarted reports whether there is a Session.
-func (c *conn) isStarted() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.conversation != nil
-}
-
 // Leave implements [link.Mover].
 func (c *conn) Leave() {
 	c.group.mu.Lock()
@@ -228,34 +223,17 @@ func (c *conn) Armed() {
 
 // poke makes a conversation that waits for the peer come to rest.
 func (c *conn) poke(d *departure) {
-	if !c.mayRest() || c.why(d) != stays || !c.conversation.Disarm() {
+	if c.why(d) != stays {
 		return
 	}
-	if !c.rest(d) {
-		c.conversation.Resume()
-	}
-}
-
-func (c *conn) mayRest() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mayRestLocked()
-}
-
-func (c *conn) mayRestLocked() bool {
-	return c.state == staying && !c.closed && c.refused == stays && monotime.Now() >= c.notBefore
-}
-
-// rest gives a conversation, which nothing reads and which isn't armed, to d, unless d has ended: after
-// that nothing would resume it.
-func (c *conn) rest(d *departure) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.group.leaving.Load() != d || !c.mayRestLocked() {
-		return false
+	if c.group.leaving.Load() != d { // it would not resume the conversation any more
+		return
 	}
-	c.state = resting
-	return true
+	if c.state == staying && !c.closed && monotime.Now() >= c.notBefore && c.conversation.Disarm() {
+		c.state = resting
+	}
 }
 
 // isIn reports whether the conversation is in one of the states.

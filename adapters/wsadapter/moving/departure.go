@@ -225,7 +225,7 @@ func (s *saveCall) pack() bool {
 	case len(s.state) > StateMax:
 		s.conn.refuse(byState)
 	default:
-		s.packed = (&baggage{s.conn.request, s.conn.agreed, s.state}).encode()
+		s.packed = encodeBaggage(s.conn.request, s.conn.agreed, s.state)
 		if len(s.packed) <= handover.CarriedBytesMax {
 			s.conn.setState(resting)
 			return true

@@ -100,7 +100,8 @@ func (g *Group) NewUpgrade(w http.ResponseWriter, r *http.Request) *wsadapter.Up
 	if w == nil || r == nil {
 		panic("wsadapter: NewUpgrade was called with a nil http.ResponseWriter or *http.Request")
 	}
-	return upgradeOf(w, &conn{group: g, state: staying, request: requestText(r), shaking: handshakeOf(r)})
+	c := &conn{group: g, state: staying, request: requestText(r), shaking: handshakeOf(r)}
+	return wsadapter.NewUpgrade(&upgrade{wsadapter.NewUpgrade(w), c})
 }
 
 // members returns all conversations.

@@ -60,7 +60,7 @@ func (a agreement) isStateless() bool {
 // answerMax is how long the header of an answer may be that a library writes itself.
 const answerMax = 8 << 10
 
-// handshake is the part of a conversation in which the library answers the upgrade.
+// handshake is what a conversation has until the library has answered the upgrade.
 type handshake struct {
 	key  string     // of the request
 	head []byte     // of the answer, as far as it was written
@@ -72,54 +72,35 @@ func handshakeOf(r *http.Request) *handshake {
 	return &handshake{key: r.Header.Get("Sec-WebSocket-Key")}
 }
 
-// errAnswer is wrapped by the errors of a handshake that isn't as it should be.
+// errAnswer is wrapped by the errors of a conversation that isn't as it was in the other process.
 var errAnswer = errors.New("wsadapter: the connection can't go on as it was")
 
-// shake notes bytes that a library writes while it answers. It returns how many of them belong to the
-// answer, and whether the client has had it. An answer that can't be understood is over, and nothing
-// that follows belongs to it. The gate is held.
-func (c *conn) shake(p []byte) (n int, had bool, err error) {
+// shake notes bytes that a library writes, and returns how many of them belong to its answer. An answer
+// that can't be understood is over, and nothing that follows belongs to it. The gate is held.
+func (c *conn) shake(p []byte) int {
 	h := c.shaking
-	if h == nil {
-		return 0, false, nil
+	if h.err != nil {
+		return 0
 	}
-	if h.err == nil {
-		n = c.shakeHead(p)
-	}
-	if h.had == nil {
-		return n, false, nil
-	}
-	return n, true, h.err
-}
-
-// shakeHead returns how many bytes belong to the header of the answer.
-func (c *conn) shakeHead(p []byte) int {
-	h := c.shaking
-	old := len(h.head)
 	h.head = append(h.head, p...)
-	end := bytes.Index(h.head, []byte("\r\n\r\n"))
-	if end < 0 {
-		if len(h.head) > answerMax {
-			h.head, h.err = nil, fmt.Errorf("%w: the answer to the upgrade is too long", errAnswer)
-		}
+	head, rest, whole := bytes.Cut(h.head, []byte("\r\n\r\n"))
+	if !whole && len(head) <= answerMax {
 		return len(p)
 	}
-	end += len("\r\n\r\n")
-	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(h.head[:end])), nil)
-	h.head = nil
-	if err != nil {
-		h.err = fmt.Errorf("%w: %v", errAnswer, err)
+	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(h.head)), nil)
+	if err != nil { // io.ErrUnexpectedEOF if it is too long
+		h.err = fmt.Errorf("%w: %w", errAnswer, err)
 	} else {
 		c.answerLocked(res.StatusCode, res.Header)
 	}
-	return end - old
+	return len(p) - len(rest)
 }
 
 // answer notes an answer that a library gives through an http.ResponseWriter.
 func (c *conn) answer(status int, header http.Header) {
 	c.gate.Lock()
 	defer c.gate.Unlock()
-	if c.shaking != nil {
+	if c.shaking != nil && status == http.StatusSwitchingProtocols {
 		c.answerLocked(status, header)
 	}
 }
@@ -128,8 +109,7 @@ func (c *conn) answerLocked(status int, header http.Header) {
 	h := c.shaking
 	agreed, err := agreementOf(status, header, h.key)
 	if err == nil && h.had != nil && agreed != *h.had {
-		err = fmt.Errorf("protocol and extensions are %.100q, %.100q, and were %.100q, %.100q",
-			agreed.protocol, agreed.extensions, h.had.protocol, h.had.extensions)
+		err = fmt.Errorf("protocol and extensions are %.100q, and were %.100q", agreed, *h.had)
 	}
 	if err != nil {
 		h.err = fmt.Errorf("%w: %w", errAnswer, err)
@@ -138,11 +118,11 @@ func (c *conn) answerLocked(status int, header http.Header) {
 	c.shaking, c.agreed = nil, agreed
 }
 
-// wrongAnswer returns why the answer isn't the one that the client has had, or nil.
+// wrongAnswer returns why the answer is not the one that the client has had, or nil.
 func (c *conn) wrongAnswer() error {
 	c.gate.Lock()
 	defer c.gate.Unlock()
-	if c.shaking == nil || c.shaking.had == nil {
+	if c.shaking == nil {
 		return nil
 	}
 	return c.shaking.err
