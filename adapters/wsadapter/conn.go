@@ -160,7 +160,7 @@ func (c *Conn) read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.endLingerLocked()
+	c.readEndedLocked()
 	if n > 0 {
 		c.frames.Pass(p[:n])
 		if c.phase == marked {

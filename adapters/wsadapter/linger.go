@@ -1,6 +1,7 @@
 package wsadapter
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -57,7 +58,6 @@ type lingerSet struct {
 
 	// guarded by mu
 	conns []*Conn
-	timer *time.Timer
 	set   bool // a sweep will come, or is under way
 }
 
@@ -67,16 +67,8 @@ func (s *lingerSet) add(c *Conn) {
 	defer s.mu.Unlock()
 	s.conns = append(s.conns, c)
 	if !s.set {
-		s.setLocked()
-	}
-}
-
-func (s *lingerSet) setLocked() {
-	s.set = true
-	if s.timer == nil {
-		s.timer = time.AfterFunc(s.pause, s.sweep)
-	} else {
-		s.timer.Reset(s.pause)
+		s.set = true
+		time.AfterFunc(s.pause, s.sweep)
 	}
 }
 
@@ -87,20 +79,14 @@ func (s *lingerSet) sweep() {
 	all := s.conns
 	s.conns = nil
 	s.mu.Unlock()
-	linger := all[:0]
-	for _, c := range all {
-		if c.sweep() {
-			linger = append(linger, c)
-		}
-	}
-	clear(all[len(linger):])
+	all = slices.DeleteFunc(all, func(c *Conn) bool { return !c.sweep() })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conns = append(linger, s.conns...)
-	if len(s.conns) > 0 {
-		s.setLocked()
+	s.conns = append(all, s.conns...)
+	if s.set = len(s.conns) > 0; s.set {
+		time.AfterFunc(s.pause, s.sweep)
 	} else {
-		s.conns, s.set = nil, false
+		s.conns = nil
 	}
 }
 
@@ -147,8 +133,8 @@ func (c *Conn) lingerLocked() {
 	c.linger = lingering
 }
 
-// endLingerLocked notes that a read has ended.
-func (c *Conn) endLingerLocked() {
+// readEndedLocked notes that a read has ended.
+func (c *Conn) readEndedLocked() {
 	switch c.linger {
 	case lingering, overdue:
 		c.linger = mayLinger

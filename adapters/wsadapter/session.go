@@ -50,17 +50,15 @@ func Start[M any](c *Conn, s Session[M]) {
 	}
 	bubble := monotime.InBubble()
 	c.mu.Lock()
-	started := c.phase != unstarted
-	if !started {
-		c.phase = outside
-		if bubble {
-			c.linger = blocking
-		}
-	}
-	c.mu.Unlock()
-	if started {
+	if c.phase != unstarted {
+		c.mu.Unlock()
 		panic("wsadapter: Start was called twice for a connection")
 	}
+	c.phase = outside
+	if bubble {
+		c.linger = blocking
+	}
+	c.mu.Unlock()
 	counters.started.Add(1)
 	counters.sessions.Add(1)
 	v := &conversation[M]{conn: c, user: s}
@@ -152,7 +150,7 @@ func (v *conversation[M]) finish(err error) {
 	v.hangUp()
 }
 
-// Fail implements [link.Conversation], and runner for panics of Read, Handle and End.
+// Fail ends the conversation after a panic: see [link.Conversation].
 func (v *conversation[M]) Fail(value any) {
 	err := link.Panicked(v.conn, value)
 	v.hangUp() // first: End may wait for a lock that the method has not unlocked
@@ -200,17 +198,16 @@ var (
 	_ link.Conversation       = (*conversation[int])(nil)
 )
 
-// Session implements [link.Conversation].
+// These are the methods of [link.Conversation].
+
 func (v *conversation[M]) Session() any { return v.user }
 
-// Keeps implements [link.Conversation].
 func (v *conversation[M]) Keeps() bool {
 	v.conn.mu.Lock()
 	defer v.conn.mu.Unlock()
 	return v.conn.linger >= keeping
 }
 
-// Disarm implements [link.Conversation].
 func (v *conversation[M]) Disarm() bool {
 	if !v.conn.socket.CancelOnReadable() {
 		v.conn.endLinger()
@@ -220,10 +217,7 @@ func (v *conversation[M]) Disarm() bool {
 	return true
 }
 
-// Resume implements [link.Conversation].
-func (v *conversation[M]) Resume() { sessionWorkers.Serve(v) }
-
-// End implements [link.Conversation].
+func (v *conversation[M]) Resume()       { sessionWorkers.Serve(v) }
 func (v *conversation[M]) End(err error) { sessionWorkers.Serve(&ending[M]{v, err}) }
 
 // ending is a conversation that ends without a call of Read or Handle.
