@@ -78,28 +78,21 @@ func (s *Conns) Carry(name string, c Carrier) {
 	s.carry[name] = c
 }
 
-// carrier returns the carrier of that name, or nil.
-func (s *Conns) carrier(name string) Carrier {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.carry[name]
-}
-
-// carrierNames returns the names of all carriers. s may be nil.
-func (s *Conns) carrierNames() []string {
+// carriers returns all carriers. s may be nil.
+func (s *Conns) carriers() map[string]Carrier {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.carry))
+	return maps.Clone(s.carry)
 }
 
 // takers returns the carriers of conns, which may be nil, as they take over.
 func takers(conns *Conns) map[string]*taking {
 	all := make(map[string]*taking)
-	for _, name := range conns.carrierNames() {
-		all[name] = &taking{carrier: conns.carrier(name)}
+	for name, c := range conns.carriers() {
+		all[name] = &taking{carrier: c}
 	}
 	return all
 }
@@ -126,7 +119,8 @@ func (s *successor) endCarriers() {
 
 // carried returns the names of the carriers that the successor has as well.
 func (g *giver) carried() []string {
-	return slices.DeleteFunc(g.conns.carrierNames(), func(name string) bool { return !slices.Contains(g.carriers, name) })
+	ours := slices.Collect(maps.Keys(g.conns.carriers()))
+	return slices.DeleteFunc(ours, func(name string) bool { return !slices.Contains(g.carriers, name) })
 }
 
 // serverOf returns the index of the server that c belongs to, or -1 if none of those that move does.
@@ -147,7 +141,7 @@ func (g *giver) drainCarrier(ctx context.Context, name string) error {
 		return err
 	}
 	takes := func(nc net.Conn) bool { return g.serverOf(nc) >= 0 }
-	if err := g.conns.carrier(name).HandOver(patient, takes, give); err != nil && patient.Err() == nil {
+	if err := g.conns.carriers()[name].HandOver(patient, takes, give); err != nil && patient.Err() == nil {
 		return err
 	}
 	return nil

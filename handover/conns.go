@@ -2,7 +2,9 @@ package handover
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -89,32 +91,25 @@ func (s *Conns) Shutdown(ctx context.Context) error {
 		return errNil("Conns.Shutdown", "ctx", aContext)
 	}
 	empty, rest := s.begin()
-	var tick <-chan time.Time
-	if s.Spread >= 0 {
-		ticker := time.NewTicker(spreadTick)
-		defer ticker.Stop()
-		tick = ticker.C
-	}
+	ticker := time.NewTicker(spreadTick)
+	defer ticker.Stop()
+	tick := ticker.C
 	count := len(rest)
 	begin, spread := time.Now(), s.spread(ctx, count)
 	for {
-		if s.Spread >= 0 {
-			left := count - due(count, time.Since(begin), spread)
-			s.tell(rest[left:])
-			if rest = rest[:left]; left == 0 {
-				tick = nil
-			}
+		left := count - due(count, time.Since(begin), spread)
+		s.tell(rest[left:])
+		if rest = rest[:left]; left == 0 {
+			tick = nil
 		}
 		select {
 		case <-empty:
 			return nil
 		case <-ctx.Done():
-			select {
-			case <-empty: // too
+			if s.Len() == 0 { // too
 				return nil
-			default:
-				return ctx.Err()
 			}
+			return ctx.Err()
 		case <-tick:
 		}
 	}
@@ -123,9 +118,9 @@ func (s *Conns) Shutdown(ctx context.Context) error {
 // spreadTick is the time between two groups of connections that are told to end.
 const spreadTick = 10 * time.Millisecond
 
-// begin makes new connections be told at once. It returns the others in a random order, and the channel
-// that is closed when no connection is left.
-func (s *Conns) begin() (empty chan struct{}, all []*hijacked) {
+// begin makes new connections be told at once. It returns the others that are to be told, in a random
+// order, and the channel that is closed when no connection is left.
+func (s *Conns) begin() (empty chan struct{}, rest []*hijacked) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaving = true
@@ -135,12 +130,11 @@ func (s *Conns) begin() (empty chan struct{}, all []*hijacked) {
 		return empty, nil
 	}
 	s.empty = empty
-	all = make([]*hijacked, 0, len(s.all))
-	for h := range s.all {
-		all = append(all, h)
+	if s.Spread >= 0 {
+		rest = slices.Collect(maps.Keys(s.all))
+		rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 	}
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return empty, all
+	return empty, rest
 }
 
 // spreadEach is how long each connection may delay the end of a server with few connections: ten
