@@ -14,9 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
-
 	"github.com/percore/percore/cmd/percore/internal/bench"
 	"github.com/percore/percore/cmd/percore/internal/bench/child"
 	"github.com/percore/percore/cmd/percore/internal/bench/report"
@@ -104,7 +101,8 @@ func runBench(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	rep, err := benchWithProgress(ctx, f.cfg)
+	noteProgress(&f.cfg)
+	rep, err := bench.Run(ctx, f.cfg)
 	if rep != nil {
 		err = errors.Join(err, f.print(rep))
 		if out != nil {
@@ -173,8 +171,11 @@ func parseBench(args []string) (*benchFlags, error) {
 			}
 		}
 	}
-	if err := setMatch(&f.cfg, *run, *full); err != nil {
-		return nil, err
+	if *run != "" || *full {
+		var err error
+		if f.cfg.Match, err = regexp.Compile(*run); err != nil {
+			return nil, fmt.Errorf("bad -run: %w", err)
+		}
 	}
 	if f.against != "" {
 		if _, err := os.Stat(f.against); err != nil {
@@ -190,19 +191,6 @@ func parseBench(args []string) (*benchFlags, error) {
 		f.cfg.Arms = bench.AgainstBuild(f.cfg.Arms, f.against)
 	}
 	return f, f.cfg.Check()
-}
-
-// setMatch chooses the scenarios.
-func setMatch(cfg *bench.Config, run string, full bool) error {
-	if run == "" && !full {
-		return nil
-	}
-	match, err := regexp.Compile(run)
-	if err != nil {
-		return fmt.Errorf("bad -run: %w", err)
-	}
-	cfg.Match = match
-	return nil
 }
 
 // setArms chooses the arms to compare.
@@ -237,41 +225,18 @@ func listScenarios(w io.Writer, cfg bench.Config) {
 	}
 }
 
-// benchWithProgress runs the benchmark with a progress bar if standard error is a terminal, and
-// otherwise with a line per scenario.
-func benchWithProgress(ctx context.Context, cfg bench.Config) (*bench.Report, error) {
+// noteProgress makes the run say on standard error how far it is: a line for each scenario.
+func noteProgress(cfg *bench.Config) {
 	cfg.Skipped = func(scenario, why string) {
 		fmt.Fprintf(os.Stderr, "percore bench: not running %s: %s\n", scenario, why)
 	}
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		scenario := ""
-		cfg.Progress = func(p bench.Progress) {
-			if p.Scenario != scenario {
-				scenario = p.Scenario
-				fmt.Fprintf(os.Stderr, "%d of %d samples, now %s\n", p.Done, p.Total, p.Scenario)
-			}
-		}
-		return bench.Run(ctx, cfg)
-	}
-	var bar *progressbar.ProgressBar
+	scenario := ""
 	cfg.Progress = func(p bench.Progress) {
-		if bar == nil {
-			bar = progressbar.NewOptions(p.Total,
-				progressbar.OptionSetWriter(os.Stderr),
-				progressbar.OptionSetWidth(24),
-				progressbar.OptionShowCount(),
-				progressbar.OptionSetPredictTime(true),
-				progressbar.OptionFullWidth(),
-				progressbar.OptionClearOnFinish())
+		if p.Scenario != scenario {
+			scenario = p.Scenario
+			fmt.Fprintf(os.Stderr, "%d of %d samples, now %s\n", p.Done, p.Total, p.Scenario)
 		}
-		bar.Describe(fmt.Sprintf("%s %s", p.Scenario, p.Arm))
-		bar.Set(p.Done)
 	}
-	rep, err := bench.Run(ctx, cfg)
-	if bar != nil {
-		bar.Clear()
-	}
-	return rep, err
 }
 
 // stringList is a flag that may be given several times.

@@ -202,12 +202,10 @@ var homes = map[string]string{
 	"github.com/HdrHistogram/hdrhistogram-go": "cmd/percore/internal/bench/load/latency.go",
 	"github.com/prometheus/client_golang":     "metrics/prometheus/collector.go",
 	"github.com/jhump/protoreflect/v2":        "cmd/percore/internal/try/reflect.go",
-	"github.com/schollz/progressbar/v3":       "cmd/percore/bench.go",
 	"github.com/tidwall/redcon":               "cmd/percore/internal/bench/target/app.go",
 	"github.com/valyala/bytebufferpool":       "internal/pool/growable.go",
 	"github.com/valyala/fasthttp":             "cmd/percore/internal/bench/target/fasthttp.go",
 	"go.uber.org/goleak":                      "internal/testnet/main.go",
-	"golang.org/x/term":                       "cmd/percore/bench.go",
 }
 
 // homesOfDependencies: a module that has a home is imported there, and in tests.
@@ -247,8 +245,8 @@ var modules = map[string]module{
 	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"cmd/percore": {requires: []string{
 		"github.com/HdrHistogram/hdrhistogram-go",
-		"github.com/gorilla/websocket", "github.com/jhump/protoreflect/v2", "github.com/prometheus/procfs", "github.com/schollz/progressbar/v3", "github.com/tidwall/redcon", "github.com/valyala/fasthttp",
-		"golang.org/x/net", "golang.org/x/sync", "golang.org/x/sys", "golang.org/x/term",
+		"github.com/gorilla/websocket", "github.com/jhump/protoreflect/v2", "github.com/prometheus/procfs", "github.com/tidwall/redcon", "github.com/valyala/fasthttp",
+		"golang.org/x/net", "golang.org/x/sync", "golang.org/x/sys",
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
 	"conformance_test": {requires: []string{

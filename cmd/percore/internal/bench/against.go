@@ -24,22 +24,21 @@ func AgainstBuild(arms []Arm, path string) []Arm {
 
 // changeRules are the figures by which builds are compared: those that hardly depend on what else the
 // machine does. Of these, system calls and context switches depend on how requests happen to meet.
-var changeRules = []struct {
-	metric string
-	limit  float64 // the share that a figure may be worse
-	least  float64 // smaller differences don't count
+var changeRules = map[string]struct {
+	limit float64 // the share that a figure may be worse
+	least float64 // smaller differences don't count
 }{
-	{MetricInstructions, 0.02, 100},
-	{MetricAllocs, 0.02, 0.1},
-	{MetricAlloc, 0.02, 16},
-	{MetricCalls, 0.1, 0.1},
-	{MetricReads, 0.1, 0.1},
-	{MetricWrites, 0.1, 0.1},
-	{MetricPolls, 0.2, 0.1},
-	{MetricFutexes, 0.5, 0.1},
-	{MetricSwitch, 0.5, 0.1},
-	{MetricHeap, 0.02, 64},
-	{MetricGoroutines, 0.02, 0.1},
+	MetricInstructions: {0.02, 100},
+	MetricAllocs:       {0.02, 0.1},
+	MetricAlloc:        {0.02, 16},
+	MetricCalls:        {0.1, 0.1},
+	MetricReads:        {0.1, 0.1},
+	MetricWrites:       {0.1, 0.1},
+	MetricPolls:        {0.2, 0.1},
+	MetricFutexes:      {0.5, 0.1},
+	MetricSwitch:       {0.5, 0.1},
+	MetricHeap:         {0.02, 64},
+	MetricGoroutines:   {0.02, 0.1},
 }
 
 // Change is how a figure differs between two builds.
@@ -60,10 +59,10 @@ func (rep *Report) Changes() []Change {
 			if other.OtherBuildOf == "" {
 				continue
 			}
-			for _, rule := range changeRules {
-				m, _ := MetricNamed(rule.metric)
+			for _, m := range metrics {
+				rule, compared := changeRules[m.Name]
 				now, then := res.Values(other.OtherBuildOf, m.Name), res.Values(other.Name, m.Name)
-				if len(now) == 0 || len(then) == 0 {
+				if !compared || len(now) == 0 || len(then) == 0 {
 					continue
 				}
 				c := Change{Scenario: res.Scenario, Arm: other.OtherBuildOf, Metric: m, Before: stats.Median(then), After: stats.Median(now)}

@@ -4,11 +4,13 @@ import "slices"
 
 // Metric is one kind of figure in a sample.
 type Metric struct {
-	Name           string // with the unit, as benchstat reads it: "p99-ns"
-	Label          string // for people
-	Unit           Unit
-	HigherIsBetter bool
+	Name  string // with the unit, as benchstat reads it: "p99-ns"
+	Label string // for people
+	Unit  Unit
 }
+
+// HigherIsBetter reports whether the higher of two figures is the better one.
+func (m Metric) HigherIsBetter() bool { return m.Name == MetricRate || m.Name == MetricFast }
 
 // Unit says how to print a figure.
 type Unit uint8
@@ -22,77 +24,48 @@ const (
 	Percent
 )
 
-// The names of the metrics. Figures "of the server" were counted by the operating system for its
-// process, or by its Go runtime.
-const (
-	MetricCPU          = "cpu-ns/op"  // of the server, user and system
-	MetricUser         = "user-ns/op" // of the server
-	MetricSystem       = "sys-ns/op"  // of the server
-	MetricRate         = "ops/s"
-	MetricP50          = "p50-ns" // these five: as seen by the load generator
-	MetricP90          = "p90-ns"
-	MetricP99          = "p99-ns"
-	MetricP999         = "p99.9-ns"
-	MetricMax          = "max-ns"
-	MetricSwitch       = "csw/op"          // context switches of the server, of both kinds
-	MetricAllocs       = "allocs/op"       // of the server
-	MetricAlloc        = "B/op"            // of the server
-	MetricCalls        = "syscalls/op"     // of the server: these six are there with Config.Counts
-	MetricReads        = "reads/op"        // reads and receives among them
-	MetricWrites       = "writes/op"       // writes and sends
-	MetricPolls        = "polls/op"        // of epoll, and a worker's wait for its socket
-	MetricFutexes      = "futexes/op"      // the Go runtime's threads sleep and wake each other with it
-	MetricInstructions = "instructions/op" // in user space
-	MetricFast         = "fastpath/op"     // requests that httpadapter served over HTTP/1
-	MetricLoadCPU      = "load-cpu-ns/op"  // of the load generator
-	MetricLateP99      = "late-p99-ns"     // how late the load generator itself was, in an open loop only
-	MetricOther        = "other-cpu-%"     // of the machine, used by all other processes
-
-	// For idle connections.
-	MetricResident   = "rss-B/conn"
-	MetricHeap       = "heap-B/conn"
-	MetricStack      = "stack-B/conn"
-	MetricGoroutines = "goroutines/conn"
-)
-
 // metrics lists every metric, in the order of printing.
-var metrics = []Metric{
-	{MetricCPU, "cpu/op", Nanoseconds, false},
-	{MetricUser, "  user", Nanoseconds, false},
-	{MetricSystem, "  system", Nanoseconds, false},
-	{MetricRate, "ops/s", PerSecond, true},
-	{MetricP50, "p50", Nanoseconds, false},
-	{MetricP90, "p90", Nanoseconds, false},
-	{MetricP99, "p99", Nanoseconds, false},
-	{MetricP999, "p99.9", Nanoseconds, false},
-	{MetricMax, "max", Nanoseconds, false},
-	{MetricResident, "resident/conn", Bytes, false},
-	{MetricHeap, "heap/conn", Bytes, false},
-	{MetricStack, "stack/conn", Bytes, false},
-	{MetricGoroutines, "goroutines/conn", Count, false},
-	{MetricSwitch, "switches/op", Count, false},
-	{MetricAllocs, "allocs/op", Count, false},
-	{MetricAlloc, "allocated/op", Bytes, false},
-	{MetricInstructions, "instructions/op", PerSecond, false},
-	{MetricCalls, "system calls/op", Count, false},
-	{MetricReads, "  reads", Count, false},
-	{MetricWrites, "  writes", Count, false},
-	{MetricPolls, "  polls", Count, false},
-	{MetricFutexes, "  futex", Count, false},
-	{MetricFast, "fast path/op", Count, true},
-	{MetricLoadCPU, "client cpu/op", Nanoseconds, false},
-	{MetricLateP99, "client late p99", Nanoseconds, false},
-	{MetricOther, "other cpu", Percent, false},
+var metrics []Metric
+
+// define adds a metric, and returns its name.
+func define(name, label string, unit Unit) string {
+	metrics = append(metrics, Metric{name, label, unit})
+	return name
 }
+
+// The names of the metrics. Figures of the server were counted by the operating system for its process,
+// or by its Go runtime.
+var (
+	MetricCPU    = define("cpu-ns/op", "cpu/op", Nanoseconds) // of the server, user and system
+	MetricUser   = define("user-ns/op", "  user", Nanoseconds)
+	MetricSystem = define("sys-ns/op", "  system", Nanoseconds)
+	MetricRate   = define("ops/s", "ops/s", PerSecond)
+	MetricP50    = define("p50-ns", "p50", Nanoseconds) // these five: as seen by the load generator
+	MetricP90    = define("p90-ns", "p90", Nanoseconds)
+	MetricP99    = define("p99-ns", "p99", Nanoseconds)
+	MetricP999   = define("p99.9-ns", "p99.9", Nanoseconds)
+	MetricMax    = define("max-ns", "max", Nanoseconds)
+
+	// For idle connections, of the server.
+	MetricResident   = define("rss-B/conn", "resident/conn", Bytes)
+	MetricHeap       = define("heap-B/conn", "heap/conn", Bytes)
+	MetricStack      = define("stack-B/conn", "stack/conn", Bytes)
+	MetricGoroutines = define("goroutines/conn", "goroutines/conn", Count)
+
+	MetricSwitch       = define("csw/op", "switches/op", Count) // context switches of the server, of both kinds
+	MetricAllocs       = define("allocs/op", "allocs/op", Count)
+	MetricAlloc        = define("B/op", "allocated/op", Bytes)
+	MetricInstructions = define("instructions/op", "instructions/op", PerSecond) // in user space; with Config.Counts
+	MetricCalls        = define("syscalls/op", "system calls/op", Count)         // the same, and those below
+	MetricReads        = define("reads/op", "  reads", Count)                    // and receives
+	MetricWrites       = define("writes/op", "  writes", Count)                  // and sends
+	MetricPolls        = define("polls/op", "  polls", Count)                    // of epoll, and a worker's wait for its socket
+	MetricFutexes      = define("futexes/op", "  futex", Count)                  // with which the Go runtime's threads sleep and wake
+	MetricFast         = define("fastpath/op", "fast path/op", Count)            // requests that httpadapter served over HTTP/1
+	MetricLoadCPU      = define("load-cpu-ns/op", "client cpu/op", Nanoseconds)
+	MetricLateP99      = define("late-p99-ns", "client late p99", Nanoseconds) // of the load generator, in an open loop only
+	MetricOther        = define("other-cpu-%", "other cpu", Percent)           // of the machine, used by all other processes
+)
 
 // Metrics returns every metric, in the order of printing.
 func Metrics() []Metric { return slices.Clone(metrics) }
-
-// MetricNamed returns the metric with that name.
-func MetricNamed(name string) (Metric, bool) {
-	i := slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == name })
-	if i < 0 {
-		return Metric{}, false
-	}
-	return metrics[i], true
-}

@@ -150,7 +150,7 @@ func (res *Result) Compare(arm, base string, m Metric) (stats.Ratio, Verdict) {
 	switch {
 	case !r.Clear():
 		return r, Undecided
-	case (r.Median > 1) == m.HigherIsBetter:
+	case (r.Median > 1) == m.HigherIsBetter():
 		return r, Better
 	}
 	return r, Worse

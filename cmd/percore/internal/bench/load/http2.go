@@ -152,9 +152,7 @@ func (s *http2Session) close()                  { s.conn.Close() }
 
 // op makes one request, whatever most is.
 func (s *http2Session) op() error {
-	s.now = time.Now()
-	s.begin()
-	return s.receive()
+	return s.loop(func() bool { return true }, nil)
 }
 
 // send begins as many requests as may be open.

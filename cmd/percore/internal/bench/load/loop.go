@@ -17,7 +17,6 @@ import (
 type crew struct {
 	workers errgroup.Group
 	stop    atomic.Bool // no further operation is to begin
-	failed  atomic.Bool
 
 	latency *latencies
 	late    *latencies // see scenario.Result; nil after a closed loop
@@ -28,7 +27,6 @@ func (c *crew) start(work func() error) {
 	c.workers.Go(func() error {
 		err := work()
 		if err != nil {
-			c.failed.Store(true)
 			c.stop.Store(true)
 		}
 		return err
@@ -50,7 +48,7 @@ func closedLoop(sessions []session, d time.Duration) (*crew, error) {
 				return m.loop(c.stop.Load, took.record)
 			}
 			last := time.Now()
-			for n := 0; !c.stop.Load() || n == 0 && !c.failed.Load(); n++ {
+			for n := 0; !c.stop.Load() || n == 0; n++ {
 				if err := s.op(); err != nil {
 					return err
 				}

@@ -1,11 +1,11 @@
 package load
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -118,17 +118,10 @@ const parallelMax = 64
 // parallel calls f for 0 to n-1, a few at a time, until all are done or one fails; it returns the first
 // error.
 func parallel(n int, f func(i int) error) error {
-	var all errgroup.Group
+	all, failed := errgroup.WithContext(context.Background())
 	all.SetLimit(parallelMax)
-	var failed atomic.Bool
-	for i := 0; i < n && !failed.Load(); i++ {
-		all.Go(func() error {
-			err := f(i)
-			if err != nil {
-				failed.Store(true)
-			}
-			return err
-		})
+	for i := 0; i < n && failed.Err() == nil; i++ {
+		all.Go(func() error { return f(i) })
 	}
 	return all.Wait()
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -118,32 +119,31 @@ func document(size int) http.HandlerFunc {
 type longPoll struct {
 	arrived  chan struct{} // has an element for each handler that has begun to wait
 	released chan struct{} // closed by release
-	release  func()        // ends all waits
 	detach   bool
 
 	mu       sync.Mutex
-	detached map[any]func() // what ends each answer; nil once released; guarded by mu
+	detached map[any]func() // what ends each answer; guarded by mu
 }
 
 // waitersMax is how many handlers longPoll can count: more than a machine has ports.
 const waitersMax = 1 << 16
 
 func newLongPoll(detach bool) *longPoll {
-	p := &longPoll{
+	return &longPoll{
 		arrived: make(chan struct{}, waitersMax), released: make(chan struct{}),
 		detach: detach, detached: make(map[any]func()),
 	}
-	p.release = sync.OnceFunc(func() {
-		close(p.released)
-		p.mu.Lock()
-		all := p.detached
-		p.detached = nil
-		p.mu.Unlock()
-		for _, end := range all {
-			end()
-		}
-	})
-	return p
+}
+
+// release ends all waits. It is called once, when await has returned.
+func (p *longPoll) release() {
+	close(p.released)
+	p.mu.Lock()
+	all := maps.Clone(p.detached) // ending one calls forget
+	p.mu.Unlock()
+	for _, end := range all {
+		end()
+	}
 }
 
 func (p *longPoll) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -164,17 +164,11 @@ func (p *longPoll) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// keep registers a detached answer, and has end called after release.
+// keep registers a detached answer, which release ends.
 func (p *longPoll) keep(s any, end func()) {
 	p.mu.Lock()
-	late := p.detached == nil
-	if !late {
-		p.detached[s] = end
-	}
-	p.mu.Unlock()
-	if late {
-		end()
-	}
+	defer p.mu.Unlock()
+	p.detached[s] = end
 	p.arrived <- struct{}{}
 }
 
