@@ -3,22 +3,17 @@ package changedgo
 // records is the file of crypto/tls that reads records.
 const records = "crypto/tls/conn.go"
 
-// cryptoTLS returns the edits of crypto/tls, for Go 1.28, which keeps no buffer of a record while it
-// waits for the next one, and none of handshake messages once they are read. Go gives these buffers to
-// other connections. Here they are overwritten: code that still reads them fails.
-func cryptoTLS(change string) []Edit {
+// Next returns the edits that make crypto/tls Go 1.28's, as far as that is known: it keeps no buffer of
+// a record while it waits for the next one, and none of handshake messages once they are read. Go gives
+// these buffers to other connections. Here they are overwritten: code that still reads them fails.
+func Next() []Edit {
 	return []Edit{
-		{File: records, Old: "import (\n", New: "import (\n\tchangeos \"os\"\n\tchangestrings \"strings\"\n"},
 		{
 			File: records,
 			Old:  "// readRecordOrCCS reads one or more TLS records",
 			New: `
-var _ = changeos.Args // used, whatever the change is
-
-var releasesBuffers = changestrings.HasPrefix(` + change + `, "1.28: ")
-
 func releaseBuffer(b *bytes.Buffer, longest int) {
-	if !releasesBuffers || b.Len() > 0 || b.Cap() <= longest {
+	if b.Len() > 0 || b.Cap() <= longest {
 		return
 	}
 	b.Reset()

@@ -114,23 +114,6 @@ func (t *Transport) CloseIdleConnections() {
 	},
 }
 
-// editGRPC makes grpc-go's Serve call its hook. Stop and GracefulStop need none: they end what Wrap
-// serves.
-var editGRPC = changedgo.Edit{
-	File: "server.go",
-	Old:  "func (s *Server) Serve(lis net.Listener) error {\n",
-	New: `// PercoreServe, if it takes the call, serves.
-var PercoreServe func(s *Server, lis net.Listener) (err error, takes bool)
-
-func (s *Server) Serve(lis net.Listener) error {
-	if PercoreServe != nil {
-		if err, takes := PercoreServe(s, lis); takes {
-			return err
-		}
-	}
-`,
-}
-
 // grpcModule is the path of grpc-go.
 const grpcModule = "google.golang.org/grpc"
 
@@ -222,17 +205,20 @@ func Build(ctx context.Context, dir string, p Program) (b Binaries, err error) {
 		}
 	}
 	added := map[string]string{filepath.Join(pkg.Dir, "zz_percore_try.go"): main}
+	g.env = []string{"GOWORK=" + filepath.Join(dir, "go.work"), "GOFLAGS=" + flagsFor(env.GOFLAGS)}
+	if usesGRPC {
+		edit, err := editGRPC(&g, dir, work)
+		if err != nil {
+			return b, err
+		}
+		edits = append(slices.Clone(edits), edit)
+	}
 	if err := changedgo.Write(dir, env.GOROOT, edits, added); err != nil {
-		return b, fmt.Errorf("percore try can't change %s: %w", env.GOVERSION, err)
+		return b, fmt.Errorf("percore try can't change the code below the program (%s): %w", env.GOVERSION, err)
 	}
 	named := filepath.Join(dir, "goroot")
 	g.path = filepath.Join(named, "bin", "go")
-	g.env = []string{"GOROOT=" + named, "GOTOOLCHAIN=local", "GOWORK=" + filepath.Join(dir, "go.work"), "GOFLAGS=" + flagsFor(env.GOFLAGS)}
-	if usesGRPC {
-		if err := changeGRPC(&g, dir, work); err != nil {
-			return b, fmt.Errorf("percore try can't change grpc-go: %w", err)
-		}
-	}
+	g.env = append(g.env, "GOROOT="+named, "GOTOOLCHAIN=local")
 	if _, err := g.run("build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", b.Percore, pkg.ImportPath); err != nil {
 		return b, fmt.Errorf("the program with percore below it: %w", err)
 	}
@@ -333,34 +319,38 @@ func dropLocal(g *goCommand) error {
 	return nil
 }
 
-// changeGRPC makes the workspace in dir, whose text is work, use a changed copy of the grpc-go that it
-// would use otherwise.
-func changeGRPC(g *goCommand, dir, work string) error {
+// editGRPC returns what makes grpc-go's Serve call its hook. Stop and GracefulStop need none: they end
+// what Wrap serves. The workspace in dir, whose text is work, gets another name for the grpc-go that it
+// uses: the go command accepts no overlay in its cache.
+func editGRPC(g *goCommand, dir, work string) (edit changedgo.Edit, err error) {
 	in := *g
 	in.dir = dir // where there is no module: all of the workspace's count
 	var module struct{ Dir, Version string }
 	if err := in.json(&module, "list", "-m", "-json", grpcModule); err != nil {
-		return err
+		return edit, err
 	}
 	if module.Dir == "" { // it was not downloaded yet
 		if err := in.json(&module, "mod", "download", "-json", grpcModule+"@"+module.Version); err != nil {
+			return edit, err
+		}
+	}
+	named := filepath.Join(dir, "grpc")
+	work += fmt.Sprintf("replace %s => %q\n", grpcModule, named)
+	edit = changedgo.Edit{
+		File: filepath.Join(named, "server.go"),
+		Old:  "func (s *Server) Serve(lis net.Listener) error {\n",
+		New: `// PercoreServe, if it takes the call, serves.
+var PercoreServe func(s *Server, lis net.Listener) (err error, takes bool)
+
+func (s *Server) Serve(lis net.Listener) error {
+	if PercoreServe != nil {
+		if err, takes := PercoreServe(s, lis); takes {
 			return err
 		}
 	}
-	copied := filepath.Join(dir, "grpc")
-	if err := copyModule(copied, module.Dir); err != nil {
-		return err
+`,
 	}
-	server := filepath.Join(copied, editGRPC.File)
-	text, err := editGRPC.Apply(readOrNothing(server))
-	if err != nil {
-		return fmt.Errorf("%s: %w", module.Version, err)
-	}
-	if err := os.WriteFile(server, []byte(text), 0o600); err != nil {
-		return err
-	}
-	work += fmt.Sprintf("replace %s => %q\n", grpcModule, copied)
-	return os.WriteFile(filepath.Join(dir, "go.work"), []byte(work), 0o600)
+	return edit, errors.Join(os.Symlink(module.Dir, named), os.WriteFile(filepath.Join(dir, "go.work"), []byte(work), 0o600))
 }
 
 // copyModule copies a module of the go command's cache, whose files and directories are not writable.

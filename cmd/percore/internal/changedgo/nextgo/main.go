@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 
 	"github.com/percore/percore/cmd/percore/internal/changedgo"
@@ -27,5 +26,5 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	return changedgo.Write(args[0], strings.TrimSpace(string(goroot)), changedgo.Edits(strconv.Quote(changedgo.Next)), nil)
+	return changedgo.Write(args[0], strings.TrimSpace(string(goroot)), changedgo.Next(), nil)
 }
