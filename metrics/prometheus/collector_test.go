@@ -79,7 +79,7 @@ func TestRegistry(t *testing.T) {
 		gathered[f.GetName()] = true
 	}
 	counted := len(percore.ReadStats().Listeners) > 0
-	for _, m := range fixed() {
+	for _, m := range everyKind() {
 		ofPart := strings.HasPrefix(m.name, "percore_listener_") || strings.HasPrefix(m.name, "percore_loop_") || strings.HasPrefix(m.name, "percore_group_")
 		if !gathered[m.name] && (counted || !ofPart) {
 			t.Errorf("got no %s, want each metric", m.name)
@@ -135,7 +135,7 @@ func TestEveryField(t *testing.T) {
 func lines(s percore.Stats) map[string]bool {
 	all := make(map[string]bool)
 	for _, m := range samplesOf(s) {
-		all[fmt.Sprint(m.name, m.labels, m.value)] = true
+		all[fmt.Sprint(m.name, m.values, m.value)] = true
 	}
 	return all
 }
