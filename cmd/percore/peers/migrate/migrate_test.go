@@ -47,7 +47,7 @@ func start(t *testing.T, folder string) string {
 		t.Fatalf("go build %s: %v\n%s", folder, err, out)
 	}
 	var said bytes.Buffer
-	cmd := exec.Command(program, "-network", "unix", "-addr", socket)
+	cmd := exec.Command(program, "unix", socket)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

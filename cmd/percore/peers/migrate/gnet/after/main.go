@@ -1,14 +1,14 @@
 // Command after answers frames, a length of four bytes and as many bytes, with package reactor: it
 // sends each frame back in upper case. For a frame that begins with a question mark it has to think.
 //
-//	go run ./migrate/gnet/after -addr localhost:7000
+//	go run ./migrate/gnet/after tcp localhost:7000
 package main
 
 import (
 	"bytes"
 	"encoding/binary"
-	"flag"
 	"log"
+	"os"
 	"time"
 
 	"github.com/percore/percore"
@@ -17,11 +17,7 @@ import (
 )
 
 func main() {
-	network := flag.String("network", "tcp", "tcp or unix")
-	address := flag.String("addr", "localhost:7000", "address to listen on")
-	flag.Parse()
-
-	ln, err := percore.Listen(*network, *address)
+	ln, err := percore.Listen(os.Args[1], os.Args[2])
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -39,14 +35,8 @@ var format = frame.Prefix{Bytes: headLen, Limit: frameMax}
 
 type server struct{}
 
-// session is what the server knows of a connection.
-type session struct{ frames int }
-
-func (s *server) Open(c *reactor.Conn) { c.SetUser(new(session)) }
-
-func (s *server) Close(c *reactor.Conn, err error) {
-	log.Printf("%d frames, %v", c.User().(*session).frames, err)
-}
+func (s *server) Open(*reactor.Conn)         {}
+func (s *server) Close(*reactor.Conn, error) {}
 
 func (s *server) Data(c *reactor.Conn, p []byte) (used int) {
 	request, used, err := format.Next(p)
@@ -60,7 +50,6 @@ func (s *server) Data(c *reactor.Conn, p []byte) (used int) {
 }
 
 func (s *server) answer(c *reactor.Conn, request []byte) {
-	c.User().(*session).frames++
 	if !bytes.HasPrefix(request, []byte("?")) {
 		c.Write(framed(bytes.ToUpper(request)))
 		return

@@ -1,14 +1,14 @@
 // Command before answers frames, a length of four bytes and as many bytes, with gnet: it sends each
 // frame back in upper case. For a frame that begins with a question mark it has to think.
 //
-//	go run ./migrate/gnet/before -addr localhost:7000
+//	go run ./migrate/gnet/before tcp localhost:7000
 package main
 
 import (
 	"bytes"
 	"encoding/binary"
-	"flag"
 	"log"
+	"os"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -16,12 +16,8 @@ import (
 )
 
 func main() {
-	network := flag.String("network", "tcp", "tcp or unix")
-	address := flag.String("addr", "localhost:7000", "address to listen on")
-	flag.Parse()
-
 	s := &server{workers: goroutine.Default()}
-	log.Fatal(gnet.Run(s, *network+"://"+*address, gnet.WithMulticore(true)))
+	log.Fatal(gnet.Run(s, os.Args[1]+"://"+os.Args[2], gnet.WithMulticore(true)))
 }
 
 const (
@@ -32,19 +28,6 @@ const (
 type server struct {
 	gnet.BuiltinEventEngine
 	workers *goroutine.Pool
-}
-
-// session is what the server knows of a connection.
-type session struct{ frames int }
-
-func (s *server) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	c.SetContext(new(session))
-	return nil, gnet.None
-}
-
-func (s *server) OnClose(c gnet.Conn, err error) gnet.Action {
-	log.Printf("%d frames, %v", c.Context().(*session).frames, err)
-	return gnet.None
 }
 
 func (s *server) OnTraffic(c gnet.Conn) gnet.Action {
@@ -67,7 +50,6 @@ func (s *server) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 func (s *server) answer(c gnet.Conn, request []byte) {
-	c.Context().(*session).frames++
 	if !bytes.HasPrefix(request, []byte("?")) {
 		c.Write(frame(bytes.ToUpper(request)))
 		return

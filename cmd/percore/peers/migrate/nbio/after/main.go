@@ -1,13 +1,13 @@
 // Command after sends each line that it receives to all connections, with package reactor. A
 // client that says nothing for a while is disconnected.
 //
-//	go run ./migrate/nbio/after -addr localhost:7000
+//	go run ./migrate/nbio/after tcp localhost:7000
 package main
 
 import (
 	"bytes"
-	"flag"
 	"log"
+	"os"
 	"time"
 
 	"github.com/percore/percore"
@@ -15,18 +15,12 @@ import (
 )
 
 func main() {
-	network := flag.String("network", "tcp", "tcp or unix")
-	address := flag.String("addr", "localhost:7000", "address to listen on")
-	idle := flag.Duration("idle", 5*time.Minute, "how long a client may be silent")
-	flag.Parse()
-
-	ln, err := percore.Listen(*network, *address)
+	ln, err := percore.Listen(os.Args[1], os.Args[2])
 	if err != nil {
 		log.Fatal(err)
 	}
 	ch := &chat{}
-	ch.server, err = reactor.New(ch,
-		reactor.Config{IdleTimeout: *idle, ReadBufferMax: lineMax, WriteHardLimit: 1 << 20})
+	ch.server, err = reactor.New(ch, reactor.Config{IdleTimeout: 5 * time.Minute, ReadBufferMax: lineMax, WriteHardLimit: 1 << 20})
 	if err != nil {
 		log.Fatal(err)
 	}

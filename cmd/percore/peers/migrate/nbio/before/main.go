@@ -1,31 +1,27 @@
 // Command before sends each line that it receives to all connections, with nbio. A client that
 // says nothing for a while is disconnected.
 //
-//	go run ./migrate/nbio/before -addr localhost:7000
+//	go run ./migrate/nbio/before tcp localhost:7000
 package main
 
 import (
 	"bytes"
-	"flag"
 	"log"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/lesismal/nbio"
 )
 
-func main() {
-	network := flag.String("network", "tcp", "tcp or unix")
-	address := flag.String("addr", "localhost:7000", "address to listen on")
-	idle := flag.Duration("idle", 5*time.Minute, "how long a client may be silent")
-	flag.Parse()
+const (
+	lineMax = 4 << 10
+	idle    = 5 * time.Minute
+)
 
-	ch := &chat{idle: *idle, conns: make(map[*nbio.Conn]bool)}
-	engine := nbio.NewEngine(nbio.Config{
-		Network:            *network,
-		Addrs:              []string{*address},
-		MaxWriteBufferSize: 1 << 20,
-	})
+func main() {
+	ch := &chat{conns: make(map[*nbio.Conn]bool)}
+	engine := nbio.NewEngine(nbio.Config{Network: os.Args[1], Addrs: []string{os.Args[2]}, MaxWriteBufferSize: 1 << 20})
 	engine.OnOpen(ch.open)
 	engine.OnData(ch.data)
 	engine.OnClose(ch.close)
@@ -35,10 +31,7 @@ func main() {
 	select {}
 }
 
-const lineMax = 4 << 10
-
 type chat struct {
-	idle  time.Duration
 	mu    sync.Mutex
 	conns map[*nbio.Conn]bool // guarded by mu
 }
@@ -48,7 +41,7 @@ type client struct{ kept []byte } // the beginning of a line
 
 func (ch *chat) open(c *nbio.Conn) {
 	c.SetSession(new(client))
-	c.SetReadDeadline(time.Now().Add(ch.idle))
+	c.SetReadDeadline(time.Now().Add(idle))
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.conns[c] = true
@@ -61,11 +54,10 @@ func (ch *chat) close(c *nbio.Conn, err error) {
 }
 
 func (ch *chat) data(c *nbio.Conn, p []byte) {
-	c.SetReadDeadline(time.Now().Add(ch.idle))
+	c.SetReadDeadline(time.Now().Add(idle))
 	from := c.Session().(*client)
 	from.kept = append(from.kept, p...)
-	used := bytes.LastIndexByte(from.kept, '\n') + 1
-	if used > 0 {
+	if used := bytes.LastIndexByte(from.kept, '\n') + 1; used > 0 {
 		ch.say(from.kept[:used])
 		from.kept = append(from.kept[:0], from.kept[used:]...)
 	}

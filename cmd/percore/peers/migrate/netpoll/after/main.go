@@ -1,14 +1,14 @@
 // Command after counts for each connection, with package reactor: "add 3" answers with the sum so
 // far, "quit" ends the connection.
 //
-//	go run ./migrate/netpoll/after -addr localhost:7000
+//	go run ./migrate/netpoll/after tcp localhost:7000
 package main
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"log"
+	"os"
 	"time"
 
 	"github.com/percore/percore"
@@ -16,11 +16,7 @@ import (
 )
 
 func main() {
-	network := flag.String("network", "tcp", "tcp or unix")
-	address := flag.String("addr", "localhost:7000", "address to listen on")
-	flag.Parse()
-
-	ln, err := percore.Listen(*network, *address)
+	ln, err := percore.Listen(os.Args[1], os.Args[2])
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -34,9 +30,7 @@ type server struct{}
 
 func (server) Open(c *reactor.Conn) { c.SetUser(new(sum)) }
 
-func (server) Close(c *reactor.Conn, err error) {
-	log.Printf("the sum was %d", c.User().(*sum).n)
-}
+func (server) Close(*reactor.Conn, error) {}
 
 // Data is called when bytes have come, and again if it leaves some.
 func (server) Data(c *reactor.Conn, p []byte) (used int) {

@@ -1,25 +1,21 @@
 // Command before counts for each connection, with netpoll: "add 3" answers with the sum so far, "quit"
 // ends the connection.
 //
-//	go run ./migrate/netpoll/before -addr localhost:7000
+//	go run ./migrate/netpoll/before tcp localhost:7000
 package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"log"
+	"os"
 	"time"
 
 	"github.com/cloudwego/netpoll"
 )
 
 func main() {
-	network := flag.String("network", "tcp", "tcp or unix")
-	address := flag.String("addr", "localhost:7000", "address to listen on")
-	flag.Parse()
-
-	ln, err := netpoll.CreateListener(*network, *address)
+	ln, err := netpoll.CreateListener(os.Args[1], os.Args[2])
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -36,13 +32,8 @@ type sum struct{ n int }
 // sumKey is the key of a connection's sum in its context.
 type sumKey struct{}
 
-func connect(ctx context.Context, c netpoll.Connection) context.Context {
-	s := new(sum)
-	c.AddCloseCallback(func(netpoll.Connection) error {
-		log.Printf("the sum was %d", s.n)
-		return nil
-	})
-	return context.WithValue(ctx, sumKey{}, s)
+func connect(ctx context.Context, _ netpoll.Connection) context.Context {
+	return context.WithValue(ctx, sumKey{}, new(sum))
 }
 
 // serve is called when bytes have come, and again if it leaves some.
