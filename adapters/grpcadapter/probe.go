@@ -83,16 +83,12 @@ func probe() (keys *innards.Keys, err error) {
 
 // findKeys makes a call to srv, which has no options, and looks at its context.
 func findKeys(ctx context.Context, srv *grpc.Server, log *probeLog) (*innards.Keys, error) {
-	lis := listenInMemory()
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
-	defer func() { lis.Close(); <-served }()
-	cc, err := dialInMemory(lis)
+	s, err := openProbe(srv, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer cc.Close()
-	if _, err := (probeCall{kind: "Unary", id: "keys", sizes: []int{1}}).play(ctx, cc); err != nil {
+	defer s.close()
+	if _, err := (probeCall{kind: "Unary", id: "keys", sizes: []int{1}}).play(ctx, s.client); err != nil {
 		return nil, err
 	}
 	if innards.Look(srv).CallsCounted() > 0 {
@@ -104,27 +100,53 @@ func findKeys(ctx context.Context, srv *grpc.Server, log *probeLog) (*innards.Ke
 	return &keys, err
 }
 
+// A probeServer is a server on a listener in memory, with a client.
+type probeServer struct {
+	client *grpc.ClientConn
+	lis    net.Listener
+	past   *WrappedServer // nil: grpc-go's transport serves
+	door   *door          // of past
+	served chan error     // the result of Serve
+}
+
+// openProbe serves srv by grpc-go's transport, or, with keys, past it and without a proof.
+func openProbe(srv *grpc.Server, keys *innards.Keys) (s *probeServer, err error) {
+	lis := bufconn.Listen(64 << 10)
+	s = &probeServer{lis: lis, served: make(chan error, 1)}
+	serve := srv.Serve
+	if keys != nil {
+		s.past = wrap(srv, func(w *wrapping) { w.hidden = true })
+		if s.past.decision.Do(func() { err = s.past.openWith(keys) }); err != nil {
+			return nil, err
+		}
+		if s.door = s.past.enter(); s.door == nil {
+			return nil, grpc.ErrServerStopped
+		}
+		serve = func(lis net.Listener) error { defer s.past.leave(); return s.past.inner.Serve(lis) }
+	}
+	go func() { s.served <- serve(lis) }()
+	s.client, err = grpc.NewClient("passthrough:///proof", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	return s, err
+}
+
+// close ends the client and the listener, and waits until srv's Serve has returned.
+func (s *probeServer) close() {
+	s.client.Close()
+	s.lis.Close()
+	<-s.served
+}
+
 // probeStops serves srv, which has no options, past grpc-go's transport, and stops it while a call is
 // open: GracefulStop must wait for the call, and Stop must end it.
 func probeStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error {
-	w, err := openHidden(srv, keys)
+	s, err := openProbe(srv, keys)
 	if err != nil {
 		return err
 	}
-	lis := listenInMemory()
-	served := make(chan error, 1)
-	d := w.enter()
-	if d == nil {
-		return grpc.ErrServerStopped
-	}
-	defer w.inner.Stop() // whatever has happened
-	go func() { served <- w.inner.Serve(lis); w.leave() }()
-	cc, err := dialInMemory(lis)
-	if err != nil {
-		return err
-	}
-	defer cc.Close()
-	stream, err := cc.NewStream(ctx, &bothWays, probePath+"Both")
+	defer s.past.inner.Stop() // whatever has happened
+	defer s.client.Close()
+	stream, err := s.client.NewStream(ctx, &bothWays, probePath+"Both")
 	for range 2 {
 		if err == nil {
 			err = echoed(stream, 10)
@@ -135,7 +157,7 @@ func probeStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error
 	}
 	graceful, stopped := make(chan error, 1), make(chan error, 1)
 	go func() { srv.GracefulStop(); graceful <- nil }()
-	if err := await(ctx, d.closed); err != nil || d.kind != gracefulStop {
+	if err := await(ctx, s.door.closed); err != nil || s.door.kind != gracefulStop {
 		return fmt.Errorf("GracefulStop was taken for another call (%v)", err)
 	}
 	if err := echoed(stream, 10); err != nil {
@@ -147,7 +169,7 @@ func probeStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error
 	default:
 	}
 	go func() { srv.Stop(); stopped <- nil }()
-	for _, c := range []chan error{stopped, graceful, served} {
+	for _, c := range []chan error{stopped, graceful, s.served} {
 		select {
 		case err = <-c:
 		case <-time.After(probeTime / 4):
@@ -163,13 +185,6 @@ func probeStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error
 	return nil
 }
 
-// openHidden returns a server that is served past grpc-go's transport, without a proof.
-func openHidden(srv *grpc.Server, keys *innards.Keys) (w *WrappedServer, err error) {
-	w = wrap(srv, func(w *wrapping) { w.hidden = true })
-	w.decision.Do(func() { err = w.openWith(keys) })
-	return w, err
-}
-
 func await(ctx context.Context, c chan struct{}) error {
 	select {
 	case <-c:
@@ -182,12 +197,12 @@ func await(ctx context.Context, c chan struct{}) error {
 // probeCalls makes calls to two servers, which grpc-go's transport and an inner server serve.
 func probeCalls(ctx context.Context, keys *innards.Keys) error {
 	var results [2]map[string]string
-	for i := range results {
+	for i, keys := range []*innards.Keys{nil, keys} {
 		log := &probeLog{lines: make(map[string][]string)}
 		srv := grpc.NewServer(log.options()...)
 		srv.RegisterService(probeService(log), nil)
 		var err error
-		if results[i], err = playAll(ctx, srv, log, keys, i == 1); err != nil {
+		if results[i], err = playAll(ctx, srv, log, keys); err != nil {
 			return err
 		}
 	}
@@ -213,53 +228,31 @@ func difference(got, want string) string {
 	return fmt.Sprintf("%.300q is missing", b[len(a):])
 }
 
-// playAll makes all calls to srv, and returns everything that could be seen of each.
-func playAll(ctx context.Context, srv *grpc.Server, log *probeLog, keys *innards.Keys, past bool) (map[string]string, error) {
+// playAll makes all calls to srv, and returns everything that could be seen of each. keys are those of
+// openProbe.
+func playAll(ctx context.Context, srv *grpc.Server, log *probeLog, keys *innards.Keys) (map[string]string, error) {
 	defer srv.Stop()
 	defer context.AfterFunc(ctx, srv.Stop)()
-	lis := listenInMemory()
-	serve := func() error { return srv.Serve(lis) }
-	if past {
-		w, err := openHidden(srv, keys)
-		if err != nil {
-			return nil, err
-		}
-		if w.enter() == nil {
-			return nil, grpc.ErrServerStopped
-		}
-		serve = func() error { defer w.leave(); return w.inner.Serve(lis) }
-	}
-	served := make(chan error, 1)
-	go func() { served <- serve() }()
-	cc, err := dialInMemory(lis)
+	s, err := openProbe(srv, keys)
 	if err != nil {
 		return nil, err
 	}
-	defer cc.Close()
+	defer s.client.Close()
 	results := make(map[string]string)
 	for _, call := range callsToProbe() {
-		if results[call.id], err = call.play(ctx, cc); err != nil {
+		if results[call.id], err = call.play(ctx, s.client); err != nil {
 			return nil, fmt.Errorf("call %q: %w", call.id, err)
 		}
 	}
-	cc.Close()
+	s.client.Close()
 	srv.GracefulStop()
-	if err := <-served; err != nil || ctx.Err() != nil {
+	if err := <-s.served; err != nil || ctx.Err() != nil {
 		return nil, errors.Join(err, ctx.Err())
 	}
 	for id, lines := range log.lines {
 		results[id] += strings.Join(lines, "\n")
 	}
 	return results, nil
-}
-
-// listenInMemory returns a listener in memory.
-func listenInMemory() *bufconn.Listener { return bufconn.Listen(64 << 10) }
-
-// dialInMemory returns a client of lis.
-func dialInMemory(lis *bufconn.Listener) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///proof", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 }
 
 // A probeCall is a call and what its handler does: see probeLog.handle.
