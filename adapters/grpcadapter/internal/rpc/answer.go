@@ -13,19 +13,10 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// contentType returns the content-type field of an answer.
-func (c *call) contentType() h2.Field {
-	subtype := c.subtype()
-	if subtype == "" {
-		return plainType
-	}
-	return h2.MakeField("content-type", "application/grpc+"+subtype)
-}
-
 // addHeader adds the header to a message, in memory of m. It reports false if the client doesn't take
 // it.
 func (c *call) addHeader(to *h2.Message, m *memory, md metadata.MD, compressor string) bool {
-	fields := append(m.fields[:0], c.contentType())
+	fields := append(m.fields[:0], contentType(c.subtype()))
 	if compressor != "" {
 		fields = append(fields, h2.MakeField("grpc-encoding", compressor))
 	}
@@ -37,7 +28,7 @@ func (c *call) addHeader(to *h2.Message, m *memory, md metadata.MD, compressor s
 func (c *call) sendRefusal() {
 	m := memories.Get().(*memory)
 	defer m.release()
-	fields, _ := statusFields(append(m.fields[:0], c.contentType()), c.refusal.status)
+	fields, _ := statusFields(append(m.fields[:0], contentType(c.subtype())), c.refusal.status)
 	if !c.fits(fields) {
 		c.carrier().Reset(h2.InternalError)
 		return
@@ -197,7 +188,7 @@ func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 		c.reportHeader(header, compressor)
 	case first:
 		msg.Status = http.StatusOK
-		trailers = append(trailers, c.contentType())
+		trailers = append(trailers, contentType(c.subtype()))
 	}
 	trailers, hasDetails := statusFields(trailers, st)
 	if hasDetails {

@@ -74,8 +74,10 @@ type call struct {
 
 	messages messages
 
-	timer h2.Timer        // of the deadline, or nil; it belongs to the handler, too
-	ctx   context.Context // the handler's, and of the events of the stats handler
+	// owned by the method's goroutine
+	timer   h2.Timer        // of the deadline; nil: there is none
+	unwatch func() bool     // stops watching the parent; nil: it can't end
+	ctx     context.Context // the handler's, and of the events of the stats handler
 
 	ownFields [4]field // memory of fields
 }
@@ -208,6 +210,9 @@ func (c *call) finish() {
 		c.end(codes.Internal, context.Canceled, false) // without a status: it panics, or ends its goroutine
 		if c.timer != nil {
 			c.timer.Stop()
+		}
+		if c.unwatch != nil {
+			c.unwatch()
 		}
 		if c.late.Load() != lateNone { // the handler panics, or another goroutine is sending the status
 			c.sending.Lock()

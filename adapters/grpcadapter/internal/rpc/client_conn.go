@@ -7,7 +7,6 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/attributes"
@@ -33,9 +32,7 @@ type clientConn struct {
 
 	pingTime int64 // a PING is sent after that much silence
 
-	begun   chan struct{} // closed when the server's first SETTINGS have come, or won't come
-	begins  sync.Once
-	settled bool // the SETTINGS have come; set before begun is closed
+	begun chan bool // whether the server's first SETTINGS have come; false: they won't
 
 	hc *h2.Conn
 }
@@ -56,7 +53,7 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 		return nil, connectionError("transport: Error while dialing: %v", err)
 	}
 	cc := &clientConn{
-		client: c, link: link, name: addr.ServerName, ctx: context.Background(), begun: make(chan struct{}),
+		client: c, link: link, name: addr.ServerName, ctx: context.Background(), begun: make(chan bool, 1),
 		counts: c.counters.Next(), pingTime: c.pingTime.Load(),
 	}
 	nc, info, err := cc.shakeHands(ctx, raw, addr)
@@ -86,17 +83,17 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 	cc.hc = hc
 	hc.SetPingAfter(time.Duration(cc.pingTime))
 	select {
-	case <-cc.begun:
+	case settled := <-cc.begun:
+		if settled {
+			return cc, nil // even if the connection is leaving already: the server is reachable
+		}
+		_ = hc.Close()
+		return nil, connectionError("error reading server preface: %v", reasonOf(hc.Err()))
 	case <-ctx.Done():
 		_ = hc.Close()
 		<-cc.begun
 		return nil, connectionError("error reading server preface: %v", ctx.Err())
 	}
-	if !cc.settled {
-		_ = hc.Close()
-		return nil, connectionError("error reading server preface: %v", reasonOf(hc.Err()))
-	}
-	return cc, nil // even if the connection is leaving already: the server is reachable
 }
 
 // withAttributes gives the attributes of an address to dialers and credentials. As with grpc-go, they
@@ -178,12 +175,12 @@ func connState(hc *h2.Conn, state h2.ConnState) {
 	}
 }
 
-// beginning records whether the server's first SETTINGS have come.
+// beginning reports to dial whether the server's first SETTINGS have come.
 func (cc *clientConn) beginning(settled bool) {
-	cc.begins.Do(func() {
-		cc.settled = settled
-		close(cc.begun)
-	})
+	select {
+	case cc.begun <- settled:
+	default: // dial knows, or is about to
+	}
 }
 
 // heed doubles the time before PINGs for later connections if the server got too many PINGs (gRFC A8).

@@ -71,11 +71,7 @@ func (a *attempt) fields(to []h2.Field, authority string) ([]h2.Field, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind := plainType
-	if s.info.subtype != "" {
-		kind = h2.MakeField("content-type", "application/grpc+"+s.info.subtype)
-	}
-	to = append(to, kind, s.client.userAgent, teTrailers)
+	to = append(to, contentType(s.info.subtype), s.client.userAgent, teTrailers)
 	if s.retries > 0 {
 		to = append(to, h2.MakeField("grpc-previous-rpc-attempts", strconv.Itoa(s.retries)))
 	}

@@ -106,6 +106,8 @@ func (t *TransportStream) Codec() Codec { return t.messages.codec }
 // serverStream is a call as its handler's stream.
 type serverStream call
 
+func (s *serverStream) call() *call { return (*call)(s) }
+
 // Context implements [grpc.ServerStream].
 func (s *serverStream) Context() context.Context { return s.ctx }
 
@@ -141,7 +143,7 @@ func (s *serverStream) SetTrailer(md metadata.MD) {
 
 // SendMsg implements [grpc.ServerStream].
 func (s *serverStream) SendMsg(v any) error {
-	err := statusError((*call)(s).send(v))
+	err := statusError(s.send(v))
 	if err != nil && err != io.EOF {
 		s.abort(err)
 	}
@@ -152,35 +154,35 @@ func (s *serverStream) SendMsg(v any) error {
 // the handler returns.
 func (s *serverStream) abort(err error) {
 	st, _ := status.FromError(err)
-	_ = (*call)(s).sendStatus(st, false)
+	_ = s.call().sendStatus(st, false)
 }
 
 // send sends a message.
-func (c *call) send(v any) error {
-	c.chooseCompressor()
+func (s *serverStream) send(v any) error {
+	s.chooseCompressor()
 	m := memories.Get().(*memory)
 	defer m.release()
-	config := c.config()
-	e, err := c.messages.encode(v, m, c.marshal, config.Pool, config.SendBytesMax)
+	config := s.call().config()
+	e, err := s.messages.encode(v, m, s.marshal, config.Pool, config.SendBytesMax)
 	defer e.free(config.Pool) // sending doesn't keep it
 	if err != nil {
 		return err
 	}
-	return c.sendMessage(&e, m, c.from.isUnary())
+	return s.call().sendMessage(&e, m, s.from.isUnary())
 }
 
 // marshal returns the bytes of a message.
-func (c *call) marshal(v any) (mem.BufferSlice, error) {
+func (s *serverStream) marshal(v any) (mem.BufferSlice, error) {
 	if prepared, ok := v.(*grpc.PreparedMsg); ok {
-		return c.prepared(prepared)
+		return s.prepared(prepared)
 	}
-	return c.messages.marshal(v)
+	return s.messages.marshal(v)
 }
 
 // prepared returns the bytes of a message that was marshaled before. If it was compressed as well,
 // that is done again.
-func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
-	if look := c.config().Prepared; look != nil {
+func (s *serverStream) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
+	if look := s.call().config().Prepared; look != nil {
 		if b, ok := look(v); ok {
 			return b, nil
 		}
@@ -189,19 +191,19 @@ func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
 }
 
 // chooseCompressor takes the compressor that the handler may have chosen since the last message.
-func (c *call) chooseCompressor() {
-	c.mu.Lock()
-	name := c.compressorLocked()
-	c.mu.Unlock()
-	if z := c.messages.compressed; z == nil && name != "" || z != nil && name != z.name {
-		z = c.messages.compression()
+func (s *serverStream) chooseCompressor() {
+	s.mu.Lock()
+	name := s.call().compressorLocked()
+	s.mu.Unlock()
+	if z := s.messages.compressed; z == nil && name != "" || z != nil && name != z.name {
+		z = s.messages.compression()
 		z.compressor, z.name = encoding.GetCompressor(name), name
 	}
 }
 
 // RecvMsg implements [grpc.ServerStream].
 func (s *serverStream) RecvMsg(v any) error {
-	err := (*call)(s).recv(v)
+	err := s.recv(v)
 	if err != nil && err != io.EOF {
 		s.abort(statusError(err))
 	}
@@ -209,19 +211,19 @@ func (s *serverStream) RecvMsg(v any) error {
 }
 
 // recv receives a message.
-func (c *call) recv(v any) error {
-	m := &c.messages
-	if err := c.recvOne(v, c.stats()); err != nil {
-		if err == io.EOF && !c.from.desc.ClientStreams && !m.received {
+func (s *serverStream) recv(v any) error {
+	m := &s.messages
+	if err := s.recvOne(v, s.call().stats()); err != nil {
+		if err == io.EOF && !s.from.desc.ClientStreams && !m.received {
 			return status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 		}
 		return statusError(err)
 	}
 	m.received = true
-	if c.from.desc.ClientStreams {
+	if s.from.desc.ClientStreams {
 		return nil
 	}
-	switch err := c.recvOne(v, nil); err { // the client has sent all: that must be the end
+	switch err := s.recvOne(v, nil); err { // the client has sent all: that must be the end
 	case io.EOF:
 		return nil
 	case nil:
@@ -232,47 +234,47 @@ func (c *call) recv(v any) error {
 }
 
 // recvOne receives a message, and reports it to sh unless that is nil.
-func (c *call) recvOne(v any, sh stats.Handler) error {
-	flag, wire, err := c.messages.receiveHead(c)
+func (s *serverStream) recvOne(v any, sh stats.Handler) error {
+	flag, wire, err := s.messages.receiveHead(s)
 	if err != nil {
 		return err
 	}
-	of, err := c.messages.receive(c, v, flag, wire)
+	of, err := s.messages.receive(s, v, flag, wire)
 	if err == nil {
-		of.received(c.conn.counts, sh, c.ctx, false)
+		of.received(s.conn.counts, sh, s.ctx, false)
 	}
 	return err
 }
 
 // buffered implements receiver.
-func (c *call) buffered() int { return c.carrier().Buffered() }
+func (s *serverStream) buffered() int { return s.call().carrier().Buffered() }
 
 // limits implements receiver.
-func (c *call) limits() (pool mem.BufferPool, most int) {
-	return c.config().Pool, c.config().RecvBytesMax
+func (s *serverStream) limits() (pool mem.BufferPool, most int) {
+	return s.call().config().Pool, s.call().config().RecvBytesMax
 }
 
 // readFull implements receiver.
-func (c *call) readFull(p []byte) error {
-	n, err := c.carrier().ReadFull(p)
+func (s *serverStream) readFull(p []byte) error {
+	n, err := s.call().carrier().ReadFull(p)
 	switch {
 	case err == nil:
 		return nil
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
-		return c.endOfMessages(n > 0)
+		return s.endOfMessages(n > 0)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return contextError(c.err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return contextError(s.err)
 }
 
 // endOfMessages returns the error of a message that the client has not sent, or not whole.
-func (c *call) endOfMessages(torn bool) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (s *serverStream) endOfMessages(torn bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case c.done:
-		return contextError(c.err)
+	case s.done:
+		return contextError(s.err)
 	case torn:
 		return io.ErrUnexpectedEOF
 	}

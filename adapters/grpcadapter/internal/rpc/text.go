@@ -243,6 +243,14 @@ var (
 	codeOK    = h2.MakeField("grpc-status", "0")
 )
 
+// contentType returns the field of a content-subtype; "": none.
+func contentType(subtype string) h2.Field {
+	if subtype == "" {
+		return plainType
+	}
+	return h2.MakeField("content-type", "application/grpc+"+subtype)
+}
+
 const detailsName = "grpc-status-details-bin"
 
 // appendMetadata appends the fields of metadata.
