@@ -75,9 +75,8 @@ type call struct {
 	messages messages
 
 	// owned by the method's goroutine
-	timer   h2.Timer        // of the deadline; nil: there is none
-	unwatch func() bool     // stops watching the parent; nil: it can't end
-	ctx     context.Context // the handler's, and of the events of the stats handler
+	timer h2.Timer        // of the deadline and of the parent's end; nil: there is none
+	ctx   context.Context // the handler's, and of the events of the stats handler
 
 	ownFields [4]field // memory of fields
 }
@@ -210,9 +209,6 @@ func (c *call) finish() {
 		c.end(codes.Internal, context.Canceled, false) // without a status: it panics, or ends its goroutine
 		if c.timer != nil {
 			c.timer.Stop()
-		}
-		if c.unwatch != nil {
-			c.unwatch()
 		}
 		if c.late.Load() != lateNone { // the handler panics, or another goroutine is sending the status
 			c.sending.Lock()
