@@ -192,33 +192,40 @@ func TestClientSentAwayAtOnce(t *testing.T) {
 }
 
 // TestClientTurnedAway: a server that greets and leaves isn't connected to again and again without a
-// break, though round_robin keeps all servers connected. grpc-go makes no break.
+// break, though round_robin keeps all servers connected: grpc-go makes no break. Connections that end
+// behind an answer are of use, so the next ones are made at once.
 func TestClientTurnedAway(t *testing.T) {
-	for name, all := range map[string][]byte{
-		"with the end of the connection": {0, 0, 0, frames.Settings, 0, 0, 0, 0, 0},
-		"with GOAWAY": append([]byte{0, 0, 0, frames.Settings, 0, 0, 0, 0, 0},
-			0, 0, 8, frames.GoAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+	for name, test := range map[string]struct {
+		serve       func(p *frames.Peer)
+		least, most int32 // connections in a minute
+	}{
+		// Four at once, and the backoffs of a minute, twice: of connections, and of those that end before
+		// their SETTINGS are read.
+		"with the end of the connection": {func(p *frames.Peer) { p.Flush() }, 5, 30},
+		"with GOAWAY":                    {func(p *frames.Peer) { p.Frame(frames.GoAway, 0, 0, make([]byte, 8)).Flush() }, 5, 30},
+		"with an answer": {func(p *frames.Peer) {
+			if nextCall(p.Flush()) {
+				answer(p, 1)
+			}
+		}, 100, 101},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var dials atomic.Int32
-				cc, err := NewClient("passthrough:///server", WithTransportCredentials(insecure.NewCredentials()),
+				cc := newTestClient(t, "passthrough:///server", WithTransportCredentials(insecure.NewCredentials()),
 					WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
 					WithContextDialer(pipeTo(func(nc net.Conn) {
 						dials.Add(1)
-						go func() { _, _ = io.Copy(io.Discard, nc) }()
-						_, _ = nc.Write(all)
-						nc.Close()
+						serveFrames(t, nc, test.serve)
 					})))
-				if err != nil {
-					t.Fatal(err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				for range 100 {
+					_ = callUnary(ctx, cc, nil, grpc.WaitForReady(true))
+					synctest.Wait() // the connection ends
 				}
-				cc.Connect()
-				time.Sleep(time.Minute)
-				// Four at once, and the backoffs of a minute, twice: of connections, and of those that end
-				// before their SETTINGS are read.
-				if n := dials.Load(); n < 5 || n > 30 {
-					t.Errorf("got %d connections in a minute, want 5 to 30", n)
+				if n := dials.Load(); n < test.least || n > test.most {
+					t.Errorf("got %d connections, want %d to %d", n, test.least, test.most)
 				}
 				if err := cc.Close(); err != nil {
 					t.Error(err)
@@ -240,31 +247,6 @@ func TestClientOddGreeting(t *testing.T) {
 		err := callUnary(t.Context(), cc, nil)
 		if took := time.Since(began); status.Code(err) != codes.Unavailable || took != 0 {
 			t.Errorf("got %v after %v, want Unavailable at once", err, took)
-		}
-		cc.Close()
-	})
-}
-
-// TestClientNotTurnedAway: connections that a server ends behind an answer are of use, so the next ones
-// are made at once.
-func TestClientNotTurnedAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cc := newTestClient(t, "passthrough:///server", WithContextDialer(pipeTo(func(nc net.Conn) {
-			serveFrames(t, nc, func(p *frames.Peer) {
-				if nextCall(p.Flush()) {
-					answer(p, 1)
-				}
-			})
-		})))
-		began := time.Now()
-		for i := range 10 {
-			if err := callUnary(t.Context(), cc, nil, grpc.WaitForReady(true)); err != nil {
-				t.Errorf("call %d: %v", i, err)
-			}
-			synctest.Wait() // the connection ends
-		}
-		if took := time.Since(began); took != 0 {
-			t.Errorf("the calls took %v, want no break", took)
 		}
 		cc.Close()
 	})

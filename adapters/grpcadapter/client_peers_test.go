@@ -336,7 +336,7 @@ func TestClientPeers(t *testing.T) {
 func TestClientRoomForOne(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
-	startServer(t, plainServe, lis, grpc.MaxConcurrentStreams(1))
+	serveOn(t, lis, grpc.NewServer(grpc.MaxConcurrentStreams(1)), &echo)
 	for name, cc := range map[string]grpc.ClientConnInterface{"grpc-go": dialServer(t, lis), "ours": dialClient(t, lis)} {
 		long := openChat(t, callContext(t), cc)
 		if err := say(long, nil); err != nil { // the limit has come

@@ -61,7 +61,7 @@ func TestFallbackReadsOnReady(t *testing.T) {
 		testnet.NoLeaks(t)
 		spy := &readSpy{TransportCredentials: insecure.NewCredentials()}
 		lis := listenOnLoops(t, loops, testnet.TCP4)
-		startServer(t, serveByGRPC, lis, grpc.Creds(spy))
+		serveOn(t, lis, fallbackKind.make([]grpc.ServerOption{grpc.Creds(spy)}, nil), &echo)
 		const size = 10_000
 		if err := callUnary(callContext(t), dialServer(t, lis), pattern(size)); err != nil {
 			t.Fatal(err)

@@ -55,6 +55,26 @@ var serverKinds = []serverKind{
 	}},
 }
 
+// fallbackKind is what Wrap falls back to, and directKind is Wrap for a program that stops the grpc.Server.
+var (
+	fallbackKind = serverKind{"Wrap, refused", percore.Listen, func(theirs []grpc.ServerOption, _ []Option) testServer {
+		srv := grpc.NewServer(theirs...)
+		return servedBy{srv, func(lis net.Listener) error { return serveByGRPC(srv, lis) }}
+	}}
+	directKind = serverKind{"Wrap, stopped directly", percore.Listen, func(theirs []grpc.ServerOption, _ []Option) testServer {
+		srv := grpc.NewServer(theirs...)
+		return servedBy{srv, func(lis net.Listener) error { return wrapFast(srv).Serve(lis) }}
+	}}
+)
+
+// servedBy is a grpc.Server that is served in another way.
+type servedBy struct {
+	*grpc.Server
+	serve func(net.Listener) error
+}
+
+func (s servedBy) Serve(lis net.Listener) error { return s.serve(lis) }
+
 // makeOwn makes an ownServer.
 func (k serverKind) makeOwn(theirs []grpc.ServerOption, ours []Option) ownServer {
 	return k.make(theirs, ours).(ownServer)

@@ -93,13 +93,6 @@ func floodHandler(_ any, stream grpc.ServerStream) error {
 	}
 }
 
-// A serveFunc is grpc.Server.Serve, or another way to serve its calls.
-type serveFunc func(*grpc.Server, net.Listener) error
-
-func plainServe(srv *grpc.Server, lis net.Listener) error { return srv.Serve(lis) }
-
-func servePast(srv *grpc.Server, lis net.Listener) error { return wrapFast(srv).Serve(lis) }
-
 // goServe calls serve on a goroutine.
 func goServe(serve func() error) <-chan error {
 	served := make(chan error, 1)
@@ -116,15 +109,6 @@ func serveUntil(t testing.TB, stop func(), serve func() error) {
 			t.Errorf("Serve: got %v, want nil", err)
 		}
 	})
-}
-
-// startServer serves echo on lis until the test ends, and checks that Serve then returns nil.
-func startServer(t testing.TB, serve serveFunc, lis net.Listener, opts ...grpc.ServerOption) *grpc.Server {
-	t.Helper()
-	srv := grpc.NewServer(opts...)
-	srv.RegisterService(&echo, nil)
-	serveUntil(t, srv.Stop, func() error { return serve(srv, lis) })
-	return srv
 }
 
 // dialServer returns a client of the server on lis and closes it when the test ends. Options in

@@ -27,98 +27,98 @@ func sockets(lis net.Listener) int {
 	return 1
 }
 
-// TestServePerLoop: there is one Serve for each socket, every connection is served, and both ways
-// to stop end everything.
+// TestServePerLoop: there is one Serve for each socket, and every connection is served.
 func TestServePerLoop(t *testing.T) {
 	const loops = 4
-	for name, stop := range map[string]func(*grpc.Server){"Stop": (*grpc.Server).Stop, "GracefulStop": (*grpc.Server).GracefulStop} {
-		for kind, lis := range map[string]func(t *testing.T) net.Listener{
-			"percore": func(t *testing.T) net.Listener { return listenOnLoops(t, loops, testnet.TCP4) },
-			"unix":    func(t *testing.T) net.Listener { return listenOnLoops(t, loops, testnet.Unix) },
-			"net":     func(t *testing.T) net.Listener { return testnet.Listen(t, net.Listen, testnet.TCP4) },
-		} {
-			t.Run(name+"/"+kind, func(t *testing.T) {
-				testnet.NoLeaks(t)
-				lis := lis(t)
-				want := sockets(lis)
-				srv := grpc.NewServer()
-				srv.RegisterService(&echo, nil)
-				var serves atomic.Int64
-				served := goServe(func() error {
-					return serveSockets(lis, func(l net.Listener) error {
-						serves.Add(1)
-						return srv.Serve(l)
-					})
+	for kind, lis := range map[string]func(t *testing.T) net.Listener{
+		"percore": func(t *testing.T) net.Listener { return listenOnLoops(t, loops, testnet.TCP4) },
+		"unix":    func(t *testing.T) net.Listener { return listenOnLoops(t, loops, testnet.Unix) },
+		"net":     func(t *testing.T) net.Listener { return testnet.Listen(t, net.Listen, testnet.TCP4) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lis := lis(t)
+			want := sockets(lis)
+			srv := grpc.NewServer()
+			srv.RegisterService(&echo, nil)
+			var serves atomic.Int64
+			served := goServe(func() error {
+				return serveSockets(lis, func(l net.Listener) error {
+					serves.Add(1)
+					return srv.Serve(l)
 				})
-				testnet.Eventually(t, fmt.Sprintf("%d calls of Serve", want), func() bool { return serves.Load() == int64(want) })
-				// Dial so many that the kernel gives some to every socket.
-				var wg sync.WaitGroup
-				for range 40 {
-					wg.Go(func() {
-						cc := dialServer(t, lis)
-						defer cc.Close()
-						if err := callUnary(callContext(t), cc, pattern(100)); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-				wg.Wait()
-				select {
-				case err := <-served:
-					t.Fatalf("Serve returned %v before the server was stopped", err)
-				default:
-				}
-				stop(srv)
-				if err := testnet.Receive(t, "Serve returning", served); err != nil {
-					t.Errorf("Serve after %s: got %v, want nil", name, err)
-				}
-				if got := serves.Load(); got != int64(want) {
-					t.Errorf("got %d calls of Serve, want %d", got, want)
-				}
 			})
-		}
+			testnet.Eventually(t, fmt.Sprintf("%d calls of Serve", want), func() bool { return serves.Load() == int64(want) })
+			// Dial so many that the kernel gives some to every socket.
+			var wg sync.WaitGroup
+			for range 40 {
+				wg.Go(func() {
+					cc := dialServer(t, lis)
+					defer cc.Close()
+					if err := callUnary(callContext(t), cc, pattern(100)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			select {
+			case err := <-served:
+				t.Fatalf("Serve returned %v before the server was stopped", err)
+			default:
+			}
+			srv.Stop()
+			if err := testnet.Receive(t, "Serve returning", served); err != nil {
+				t.Errorf("Serve after Stop: got %v, want nil", err)
+			}
+			if got := serves.Load(); got != int64(want) {
+				t.Errorf("got %d calls of Serve, want %d", got, want)
+			}
+		})
 	}
 }
 
-// TestServeStops: GracefulStop waits for streams of connections from all sockets, Stop ends them, and
-// Serve waits for both.
+// TestServeStops: GracefulStop waits for streams of connections from all sockets, and Stop ends them, also
+// while GracefulStop waits. Serve waits for both.
 func TestServeStops(t *testing.T) {
-	for name, serve := range map[string]serveFunc{"grpc-go": serveByGRPC, "fast path": servePast} {
-		for _, graceful := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, graceful %t", name, graceful), func(t *testing.T) {
+	for _, kind := range append(serverKinds, fallbackKind, directKind) {
+		for _, end := range []string{"Stop", "GracefulStop", "both"} {
+			t.Run(kind.name+", "+end, func(t *testing.T) {
 				testnet.NoLeaks(t)
-				lis := listenOnLoops(t, 3, testnet.TCP4)
-				srv := grpc.NewServer()
+				lis, srv := listenOnLoops(t, 3, testnet.TCP4), kind.make(nil, nil)
 				srv.RegisterService(&echo, nil)
-				served := goServe(func() error { return serve(srv, lis) })
+				served, stopped := goServe(func() error { return srv.Serve(lis) }), make(chan bool, 1)
 				chats := make([]grpc.ClientStream, 10)
 				for i := range chats {
 					chats[i] = startChat(t, dialServer(t, lis))
 				}
-				if graceful {
-					testnet.GoBlocked(t, "GracefulStop", srv.GracefulStop)
-				} else {
+				if end != "Stop" {
+					testnet.GoBlocked(t, "GracefulStop", func() { srv.GracefulStop(); stopped <- true })
+				}
+				for i, stream := range chats {
+					if end == "Stop" {
+						break
+					}
+					if err := say(stream, pattern(1000)); err != nil || len(served)+len(stopped) > 0 {
+						t.Errorf("stream %d during GracefulStop: %v, and %d have returned", i, err, len(served)+len(stopped))
+					}
+				}
+				if end != "GracefulStop" {
 					srv.Stop()
 				}
 				for i, stream := range chats {
-					if !graceful {
-						if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
-							t.Errorf("stream %d after Stop: got %v, want Unavailable", i, err)
-						}
-						continue
-					}
-					select {
-					case err := <-served:
-						t.Fatalf("Serve returned %v while %d streams were open", err, len(chats)-i)
-					default:
-					}
-					if err := errors.Join(say(stream, pattern(1000)), stream.CloseSend()); err != nil {
-						t.Errorf("stream %d while the server stops: %v", i, err)
+					if end == "GracefulStop" {
+						endChat(t, stream)
+					} else if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
+						t.Errorf("stream %d after Stop: got %v, want Unavailable", i, err)
 					}
 				}
 				if err := testnet.Receive(t, "Serve returning", served); err != nil {
 					t.Errorf("Serve: got %v, want nil", err)
 				}
+				if end != "Stop" {
+					testnet.Receive(t, "GracefulStop returning", stopped)
+				}
+				srv.GracefulStop() // again
 			})
 		}
 	}
@@ -129,18 +129,18 @@ func TestServeStops(t *testing.T) {
 func TestServeErrors(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		play func(t *testing.T, serve serveFunc, srv *grpc.Server, lis net.Listener) error
+		play func(t *testing.T, srv testServer, lis net.Listener) error
 	}{
-		{"stopped before", func(t *testing.T, serve serveFunc, srv *grpc.Server, lis net.Listener) error {
+		{"stopped before", func(t *testing.T, srv testServer, lis net.Listener) error {
 			srv.Stop()
-			return serve(srv, lis)
+			return srv.Serve(lis)
 		}},
-		{"listener closed before", func(t *testing.T, serve serveFunc, srv *grpc.Server, lis net.Listener) error {
+		{"listener closed before", func(t *testing.T, srv testServer, lis net.Listener) error {
 			lis.Close()
-			return serve(srv, lis)
+			return srv.Serve(lis)
 		}},
-		{"listener closed", func(t *testing.T, serve serveFunc, srv *grpc.Server, lis net.Listener) error {
-			served := goServe(func() error { return serve(srv, lis) })
+		{"listener closed", func(t *testing.T, srv testServer, lis net.Listener) error {
+			served := goServe(func() error { return srv.Serve(lis) })
 			if err := callUnary(callContext(t), dialServer(t, lis), nil); err != nil {
 				t.Error(err)
 			}
@@ -150,21 +150,23 @@ func TestServeErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			var got [3]string
-			for i, serve := range []serveFunc{plainServe, serveByGRPC, servePast} {
-				srv := grpc.NewServer()
+			want := ""
+			for _, kind := range append(serverKinds, fallbackKind) {
+				srv := kind.make(nil, nil)
 				srv.RegisterService(&echo, nil)
 				lis := listenOnLoops(t, 3, testnet.TCP4)
-				err := test.play(t, serve, srv, lis)
+				err := test.play(t, srv, lis)
 				srv.Stop()
 				var op *net.OpError
 				if errors.As(err, &op) {
 					op.Addr = nil
 				}
-				got[i] = fmt.Sprint(err)
-			}
-			if got[0] != got[1] || got[0] != got[2] {
-				t.Errorf("got %q, want grpc.Server.Serve's %q", got[1:], got[0])
+				got := fmt.Sprint(err)
+				if kind.name == serverKinds[0].name {
+					want = got
+				} else if got != want {
+					t.Errorf("%s: got %q, want grpc.Server.Serve's %q", kind.name, got, want)
+				}
 			}
 		})
 	}
@@ -175,10 +177,9 @@ func TestServeErrors(t *testing.T) {
 func TestServeStoppedWhileStarting(t *testing.T) {
 	testnet.NoLeaks(t)
 	for i := range 400 {
-		serve := []serveFunc{serveByGRPC, servePast}[i%2]
-		lis := listenOnLoops(t, 4, testnet.TCP4)
-		srv := grpc.NewServer()
-		served := goServe(func() error { return serve(srv, lis) })
+		kind := []serverKind{fallbackKind, directKind, serverKinds[1]}[i%3]
+		lis, srv := listenOnLoops(t, 4, testnet.TCP4), kind.make(nil, nil)
+		served := goServe(func() error { return srv.Serve(lis) })
 		go srv.Stop()
 		if err := testnet.Receive(t, "Serve returning", served); err != nil && err != grpc.ErrServerStopped {
 			t.Fatalf("Serve: got %v, want nil or %v", err, grpc.ErrServerStopped)

@@ -66,37 +66,6 @@ func TestServerGrace(t *testing.T) {
 	}
 }
 
-// TestServerGracefulStop: calls that are open go on, new ones fail, and Stop ends the wait.
-func TestServerGracefulStop(t *testing.T) {
-	testnet.NoLeaks(t)
-	for _, aborted := range []bool{false, true} {
-		lis, err := percore.Listen("tcp", testnet.Reserve(t)) // no other program listens there afterwards
-		if err != nil {
-			t.Fatal(err)
-		}
-		srv := startOwn(t, lis)
-		stream := startChat(t, dialServer(t, lis))
-		stopped := make(chan bool)
-		go func() { srv.GracefulStop(); close(stopped) }()
-		if aborted {
-			srv.Stop()
-		} else {
-			for range 100 {
-				if err := say(stream, pattern(1000)); err != nil {
-					t.Fatalf("a call that is open during GracefulStop: %v", err)
-				}
-			}
-			_ = stream.CloseSend()
-		}
-		testnet.Receive(t, "GracefulStop", stopped)
-		srv.GracefulStop() // again
-		if nc, err := net.Dial("tcp", lis.Addr().String()); err == nil {
-			nc.Close()
-			t.Error("the listener is open after GracefulStop")
-		}
-	}
-}
-
 // TestServerHandshake: a client that doesn't finish the handshake is closed in time, by Stop too; and
 // credentials may take a connection away.
 func TestServerHandshake(t *testing.T) {

@@ -4,10 +4,8 @@ package grpcadapter
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -81,12 +79,12 @@ func TestServerUserTimeout(t *testing.T) {
 				return tcpUserTimeout(t, testnet.Receive(t, "a connection", tapped.accepted))
 			}
 			params := grpc.KeepaliveParams(test.kp)
-			onNet := observe(net.Listen, func(lis net.Listener) { startServer(t, plainServe, lis, params) })
+			onNet := observe(net.Listen, func(lis net.Listener) { serveOn(t, lis, grpc.NewServer(params), &echo) })
 			if onNet != test.want {
 				t.Errorf("grpc-go %s sets %v on net, want %v", grpc.Version, onNet, test.want)
 			}
 			for name, start := range map[string]func(lis net.Listener){
-				"Wrap":      func(lis net.Listener) { startServer(t, servePast, lis, params) },
+				"Wrap":      func(lis net.Listener) { serveWrapped(t, lis, params) },
 				"NewServer": func(lis net.Listener) { startOwn(t, lis, KeepaliveParams(test.kp)) },
 			} {
 				if got := observe(percore.Listen, start); got != onNet {
@@ -148,10 +146,11 @@ func TestFallbackUserTimeout(t *testing.T) {
 	lis := listenOnLoops(t, 2, testnet.TCP4)
 	got := make(chan time.Duration, 1)
 	plain := insecure.NewCredentials()
-	startServer(t, serveByGRPC, lis, grpc.Creds(handshaking{plain, func(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	creds := grpc.Creds(handshaking{plain, func(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 		got <- tcpUserTimeout(t, c)
 		return plain.ServerHandshake(c)
-	}}))
+	}})
+	serveOn(t, lis, fallbackKind.make([]grpc.ServerOption{creds}, nil), &echo)
 	if err := callUnary(callContext(t), dialServer(t, lis), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -212,28 +211,6 @@ func TestClientUserTimeout(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestWithContextDialer: a client dials its connections with the dialer that it was given last, which
-// may be a percore.Dialer.
-func TestWithContextDialer(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := serveEcho(t)
-	var dialed atomic.Int64
-	c := dialClient(t, lis, WithContextDialer(func(context.Context, string) (net.Conn, error) {
-		return nil, errors.New("the first one")
-	}), WithContextDialer((&percore.Dialer{
-		ControlContext: func(context.Context, string, string, syscall.RawConn) error {
-			dialed.Add(1)
-			return nil
-		},
-	}).DialTarget))
-	if err := callUnary(callContext(t), c, pattern(100)); err != nil {
-		t.Fatal(err)
-	}
-	if got := dialed.Load(); got != 1 {
-		t.Errorf("the dialer made %d connections, want 1", got)
 	}
 }
 

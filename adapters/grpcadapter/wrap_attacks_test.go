@@ -25,12 +25,16 @@ import (
 
 // These tests look for something that grpc-go's transport does for a server, and Wrap does not.
 
+// A startFunc serves echo until the test ends.
+type startFunc func(lis net.Listener, opts ...grpc.ServerOption)
+
 // eachServe runs a test on grpc-go's transport and past it, and compares what it returns.
-func eachServe(t *testing.T, test func(t *testing.T, serve serveFunc) string) {
+func eachServe(t *testing.T, test func(t *testing.T, start startFunc) string) {
 	t.Helper()
 	testnet.NoLeaks(t)
-	want := test(t, plainServe)
-	if got := test(t, servePast); got != want {
+	want := test(t, func(lis net.Listener, opts ...grpc.ServerOption) { serveOn(t, lis, grpc.NewServer(opts...), &echo) })
+	got := test(t, func(lis net.Listener, opts ...grpc.ServerOption) { serveWrapped(t, lis, opts...) })
+	if got != want {
 		t.Errorf("past grpc-go's transport\n%s\nwant\n%s", got, want)
 	}
 }
@@ -79,10 +83,10 @@ func (markedInfo) AuthType() string { return "marked" }
 // TestWrapCredsConn: credentials get the connection that the listener has returned.
 func TestWrapCredsConn(t *testing.T) {
 	for _, protocol := range []string{"marked", "tls"} {
-		eachServe(t, func(t *testing.T, serve serveFunc) string {
+		eachServe(t, func(t *testing.T, start startFunc) string {
 			var seen string // written before the call's end
 			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			startServer(t, serve, markedListener{lis}, grpc.Creds(markedCreds{insecure.NewCredentials(), protocol}),
+			start(markedListener{lis}, grpc.Creds(markedCreds{insecure.NewCredentials(), protocol}),
 				grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 					p, _ := peer.FromContext(ctx)
 					seen = fmt.Sprintf("%+v", p.AuthInfo)
@@ -107,10 +111,10 @@ func (c deepContext) Value(key any) any { return c.Context.Value(key) }
 // TestWrapDeepContext: functions of grpc-go find the call below contexts of other types, however many.
 func TestWrapDeepContext(t *testing.T) {
 	for _, depth := range []int{0, 5, 15, 40, 300} {
-		eachServe(t, func(t *testing.T, serve serveFunc) string {
+		eachServe(t, func(t *testing.T, start startFunc) string {
 			var seen string
 			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-			startServer(t, serve, lis, grpc.UnaryInterceptor(
+			start(lis, grpc.UnaryInterceptor(
 				func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 					for range depth {
 						ctx = deepContext{ctx}
@@ -134,7 +138,7 @@ func TestWrapDeepContext(t *testing.T) {
 // TestWrapKeptContext: what a handler keeps of its call says the same after the end, whatever other
 // calls do.
 func TestWrapKeptContext(t *testing.T) {
-	eachServe(t, func(t *testing.T, serve serveFunc) string {
+	eachServe(t, func(t *testing.T, start startFunc) string {
 		var mu sync.Mutex
 		var contexts []context.Context
 		keep := func(ctx context.Context) {
@@ -143,7 +147,7 @@ func TestWrapKeptContext(t *testing.T) {
 			contexts = append(contexts, ctx)
 		}
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		startServer(t, serve, lis, grpc.StatsHandler(new(connTag)),
+		start(lis, grpc.StatsHandler(new(connTag)),
 			grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 				keep(ctx)
 				return handler(ctx, req)

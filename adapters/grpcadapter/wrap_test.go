@@ -205,44 +205,11 @@ func TestWrapAgain(t *testing.T) {
 	srv.Stop()
 }
 
-// TestWrapAbort: Stop ends a GracefulStop that waits for a call, whether the grpc.Server's or the
-// wrapper's methods are called.
-func TestWrapAbort(t *testing.T) {
-	testnet.NoLeaks(t)
-	for _, direct := range []bool{false, true} {
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		w := serveWrapped(t, lis)
-		stream := startChat(t, dialServer(t, lis))
-		graceful := make(chan bool)
-		gracefulStop, stop := w.GracefulStop, w.Stop
-		if direct {
-			gracefulStop, stop = w.srv.GracefulStop, w.srv.Stop
-		}
-		go func() { gracefulStop(); close(graceful) }()
-		testnet.Receive(t, "the door being closed", w.door.closed)
-		for range 10 {
-			if err := say(stream, pattern(1000)); err != nil {
-				t.Fatalf("a call that is open during GracefulStop: %v", err)
-			}
-		}
-		select {
-		case <-graceful:
-			t.Error("GracefulStop has not waited")
-		default:
-		}
-		stop()
-		testnet.Receive(t, "GracefulStop returning", graceful)
-		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
-			t.Errorf("a call after Stop: got %v", err)
-		}
-	}
-}
-
 // TestWrapStopInHandler: a handler may stop the server.
 func TestWrapStopInHandler(t *testing.T) {
 	testnet.NoLeaks(t)
-	for _, serve := range []serveFunc{plainServe, servePast} {
-		srv := grpc.NewServer()
+	for _, kind := range append(serverKinds, directKind) {
+		srv := kind.make(nil, nil)
 		stopped := make(chan bool, 1)
 		srv.RegisterService(&grpc.ServiceDesc{ServiceName: "end", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
 			MethodName: "End",
@@ -253,10 +220,10 @@ func TestWrapStopInHandler(t *testing.T) {
 			},
 		}}}, nil)
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		served := goServe(func() error { return serve(srv, lis) })
+		served := goServe(func() error { return srv.Serve(lis) })
 		err := dialServer(t, lis).Invoke(callContext(t), "/end/End", new(wrapperspb.BytesValue), new(wrapperspb.BytesValue))
 		if status.Code(err) != codes.Unavailable {
-			t.Errorf("a call that stops the server: got %v", err)
+			t.Errorf("%s: a call that stops the server: got %v", kind.name, err)
 		}
 		testnet.Receive(t, "Stop returning", stopped)
 		if err := testnet.Receive(t, "Serve returning", served); err != nil {
