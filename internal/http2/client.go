@@ -7,14 +7,12 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// clientSide is the side that opens the streams: see side.
 type clientSide struct{}
 
 func (clientSide) hello(*Config) (preface string, id uint16, v uint32) {
 	return Preface, settingEnablePush, 0
 }
 
-// pseudo takes :status, and no other.
 func (clientSide) pseudo(f *Frame, field *hpack.Field) bool {
 	if field.Name.Class() != hpack.Status || f.pseudos > 0 {
 		return false
@@ -81,7 +79,7 @@ func (clientSide) headers(c *Conn, f *Frame, ev *Event) verdict {
 	return verdict{}
 }
 
-// ErrNoQuota is the error of Begin if the peer takes no other stream now.
+// ErrNoQuota is the error of Begin if the peer takes no more streams now.
 var ErrNoQuota = errors.New("http2: the peer takes no other stream")
 
 // streamsFirst is how many streams a client opens before it knows the peer's limit, as in net/http.
@@ -135,8 +133,8 @@ func (c *Conn) Begin(st *Stream, r *Request, fields []hpack.Field, end bool) err
 	return nil
 }
 
-// EndUnserved ends the streams behind the last one that the server serves, as its GOAWAY says: they may
-// be tried again elsewhere. It calls visit for each, which has ended then.
+// EndUnserved ends the streams behind the last one that the server's GOAWAY says it serves: they may be
+// tried again elsewhere. It calls visit for each when it has ended.
 func (c *Conn) EndUnserved(last uint32, visit func(*Stream)) {
 	c.Each(func(st *Stream) {
 		if st.id > last {
@@ -146,7 +144,6 @@ func (c *Conn) EndUnserved(last uint32, visit func(*Stream)) {
 	})
 }
 
-// parseStatus parses three digits.
 func parseStatus(s string) (status int, ok bool) {
 	if len(s) != 3 || s[0] < '1' {
 		return 0, false

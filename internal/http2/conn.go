@@ -8,9 +8,9 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A Conn is one side of a connection: the server's, or the client's if Config.Client is set. Init
-// makes one. Parse belongs to the one goroutine that reads; the
-// caller must guard all other methods with a lock, or call them from a single goroutine.
+// A Conn is one side of a connection: the server's, or the client's if Config.Client is set. Init makes
+// one. Only the goroutine that reads may call Parse. The caller must guard all other methods with a
+// lock, or call them from a single goroutine.
 type Conn struct {
 	reader reader // used by Parse, which touches nothing below but cfg
 
@@ -22,22 +22,22 @@ type Conn struct {
 	budgets  budgets
 	recv     inflow    // of the connection
 	send     outflow   // of the connection and its streams
-	schedule *schedule // nil: it was not needed yet
+	schedule *schedule // nil: not needed yet
 
 	peerList    atomic.Uint32 // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit; read without the lock
-	peerStreams int32         // SETTINGS_MAX_CONCURRENT_STREAMS, which a client heeds
+	peerStreams int32         // SETTINGS_MAX_CONCURRENT_STREAMS, for a client
 	handlers    int32         // of a server: calls of Open minus calls of Returned
 	away        away
 	settled     bool  // the peer's first SETTINGS have arrived
 	unacked     uint8 // SETTINGS of ours
 	opens       bool  // of a client: it may open streams, until GOAWAY has come
-	answered    bool  // HEADERS or DATA were made since the peer's last PING
+	answered    bool  // HEADERS or DATA were sent since the peer's last PING
 	signals     signals
 	skip        bool // the current DATA frame belongs to no stream, and its credit was given back
 }
 
-// Init makes the zero Conn, which must not be copied afterwards, a connection whose peer has sent
-// nothing yet. Our first frames are in its output.
+// Init makes the zero Conn a new connection, with our first frames in its output. The Conn must not be
+// copied afterwards.
 func (c *Conn) Init(cfg *Config) {
 	*c = Conn{
 		cfg:         cfg,
@@ -74,15 +74,15 @@ const (
 	ServerGoesAway // ID, the last stream that it serves, Code, Data, for humans: call EndUnserved for those behind
 )
 
-// An Event reports what a frame did. Everything that it refers to is valid until the next Parse
-// with the same Frame, except for strings, which may be kept.
+// An Event reports what a frame did. All that it refers to is valid until the next Parse with the same
+// Frame, except strings, which may be kept.
 type Event struct {
 	Kind     Kind
 	End      bool // the peer has sent END_STREAM
 	Short    bool // and sent less than it had declared
-	Answered bool // HEADERS or DATA were made since the peer's PING before
-	Local    bool // we reset the stream, because of something that the peer did
-	Long     bool // which is that it sent more than it had declared
+	Answered bool // HEADERS or DATA were sent since the peer's PING before
+	Local    bool // we reset the stream, because the peer broke a rule
+	Long     bool // the rule is that a body is as long as declared
 	Code     ErrCode
 	Reason   string // of a StreamReset that is Local: the rule that the peer broke
 	Status   int
@@ -95,9 +95,9 @@ type Event struct {
 	class priority // of the stream of a request, if it is opened
 }
 
-// Apply does what a frame of Parse asks for and stores the event in ev; there may be none. It adds
-// the answers of the protocol to the output. The error is a [*ConnError]. After it the connection
-// takes no more frames: the caller must send the output and close the connection.
+// Apply applies a frame that Parse has found, stores the event in ev, if there is one, and adds the
+// answers of the protocol to the output. The error is a [*ConnError]: the connection takes no more
+// frames, and the caller must send the output and close it.
 func (c *Conn) Apply(f *Frame, ev *Event) error {
 	*ev = Event{}
 	v := f.verdict
@@ -185,7 +185,7 @@ func (c *Conn) fail(f *Frame, v verdict, ev *Event) error {
 	return err
 }
 
-// Move makes to, which is new and whose User is set, the stream that st is. st has ended then.
+// Move makes to the stream that st was. to must be new, with its User set. st has ended then.
 func (c *Conn) Move(st, to *Stream) {
 	user := to.User
 	*to = *st
@@ -206,9 +206,9 @@ var ErrEnded = errors.New("http2: the stream has ended")
 // Streams returns how many streams are open.
 func (c *Conn) Streams() int { return len(c.streams.open) }
 
-// Answered returns how many of these are answered, though the request goes on. A server that is done
-// with one resets it next, but grpc-go's client doesn't count it any more from the answer's end on,
-// and net/http's server sends the two together.
+// Answered returns how many of these are answered while their requests go on. A server resets such a
+// stream next, and net/http's server sends both together. grpc-go's client stops counting the stream
+// when the answer ends.
 func (c *Conn) Answered() (n int) {
 	c.Each(func(st *Stream) {
 		if st.state == halfClosedLocal {
@@ -229,9 +229,9 @@ func (c *Conn) Settled() bool { return c.settled }
 // if the peer has not sent it.
 func (c *Conn) PeerHeaderListBytes() uint32 { return c.peerList.Load() }
 
-// Rest frees the memory that only a connection with requests needs. It is meant for a connection
-// that has been quiet for a while and has no streams. The next answer tells the peer to drop its
-// table, too. Parse must not run at the same time.
+// Rest frees the memory that only a connection with requests needs. Call it when the connection has had
+// no streams for a while. The next answer makes the peer drop its table, too. Parse must not run at the
+// same time.
 func (c *Conn) Rest() {
 	c.writer.enc.Drop()
 	c.reader.dec.Trim()

@@ -1,6 +1,6 @@
-// Package http2 is the core of an HTTP/2 server or client (RFC 9113), without input, output, clock
-// or goroutine. Bytes and calls go in, events and bytes come out. Above it are a driver, which
-// reads, writes and waits, and the users of its streams.
+// Package http2 is the core of an HTTP/2 server or client (RFC 9113), without input, output, clock or
+// goroutine. Bytes and calls go in, events and bytes come out. Above it are a driver, which reads,
+// writes and waits, and the users of its streams.
 //
 //	bytes ──► Conn.Parse ──► Frame ──► Conn.Apply ──► Event        reading
 //	                                       │
@@ -11,17 +11,16 @@
 // A server opens the streams that come with Conn.Open, and a client opens its own with Conn.Begin:
 // see [Config.Client]. Everything else is the same for both.
 //
-// [Conn.Parse] finds frames, decodes header blocks and makes the checks that need only the frame
-// itself. It touches only its own half of the connection, so it needs no lock. [Conn.Apply] and the
-// other methods change the other half: streams, windows, settings, the encoder's table, the output.
-// The driver calls them with one lock held, and each does the work of one frame at most.
+// [Conn.Parse] finds frames, decodes header blocks and makes the checks that need only the frame itself.
+// It uses only its own half of the connection, so it needs no lock. [Conn.Apply] and the other methods
+// change the other half: streams, windows, settings, the encoder's table, the output. The driver calls
+// them with one lock held, and each does the work of one frame at most.
 //
 // # Streams
 //
-// A stream has the states of RFC 9113, section 5.1; states.go has the diagram as a table. The caller
-// provides the memory of a stream ([Conn.Open]). A stream that has ended is forgotten, except for
-// the fact that this side has reset it, since frames that cross the reset are not errors. That is
-// remembered for at least the last 15,360 streams.
+// A stream has the states of RFC 9113, section 5.1; states.go has the diagram as a table. A stream that
+// has ended is forgotten, but if this side has reset it that is remembered, for at least the last 15,360
+// streams: frames that cross the reset are not errors.
 //
 // # The judge
 //
@@ -54,8 +53,7 @@
 // # Memory
 //
 // A connection without streams holds only the Conn and the HPACK tables. It has no buffer, and holds
-// part of a frame only if the client stopped in the middle of it. [Conn.Rest] frees the encoder's
-// table.
+// part of a frame only if the client stopped in the middle of it. [Conn.Rest] frees the encoder's table.
 //
 // # Limits
 //

@@ -40,8 +40,8 @@ func (c ErrCode) String() string {
 	return fmt.Sprintf("unknown error code %#x", uint32(c)) // as net/http says
 }
 
-// A ConnError ends the connection. A GOAWAY with its code is in the output, unless Silent is set,
-// which means that the peer doesn't speak HTTP/2.
+// A ConnError ends the connection. A GOAWAY with its code is in the output, unless Silent is set: then
+// the peer doesn't speak HTTP/2.
 type ConnError struct {
 	Code   ErrCode
 	Reason string // the rule that the peer broke
@@ -90,17 +90,15 @@ func connError(code ErrCode, reason string) verdict {
 	return verdict{scope: ofConn, code: code, reason: reason}
 }
 
-// noPreface is for a peer that speaks another protocol.
 var noPreface = verdict{
 	scope: ofGreeting, code: ProtocolError, reason: "the client does not begin with the preface of HTTP/2",
 }
 
-// limitError is for a peer that has exceeded a limit.
 func limitError(limit Limit, reason string) verdict {
 	return verdict{scope: ofConn, limit: limit, code: EnhanceYourCalm, reason: reason}
 }
 
-// explain returns the words of the GOAWAY after an error that a frame has caused.
+// explain returns the debug data of the GOAWAY for an error that a frame has caused.
 func (f *Frame) explain(cfg *Config, v verdict) string {
 	switch {
 	case !cfg.Explain:

@@ -23,7 +23,7 @@ type inflow struct {
 	unsent int32
 }
 
-// take takes n bytes, and reports whether the peer was allowed to send them.
+// take takes n bytes, if the peer was allowed to send them, and reports whether it was.
 func (f *inflow) take(n int) bool {
 	if n > int(f.avail) {
 		return false
@@ -52,7 +52,7 @@ type outflow struct {
 	initial   int32 // SETTINGS_INITIAL_WINDOW_SIZE
 }
 
-// of returns the window of a stream alone, without that of the connection.
+// of returns a stream's own window, whatever the connection's is.
 func (o *outflow) of(st *Stream) int64 { return int64(o.initial) + st.delta }
 
 // take takes n bytes, which both windows have.
@@ -61,7 +61,8 @@ func (o *outflow) take(st *Stream, n int) {
 	st.delta -= int64(n)
 }
 
-// setInitial applies the peer's SETTINGS_INITIAL_WINDOW_SIZE. It reports whether streams allow that.
+// setInitial applies the peer's SETTINGS_INITIAL_WINDOW_SIZE. It reports false if the window of a stream
+// would be too wide.
 func (o *outflow) setInitial(v int32, streams *streamTable) (ok bool) {
 	if int64(v)+o.deltaMost > maxWindowBytes {
 		// deltaMost is a bound. To find the exact value we must visit the streams. A peer can cause
@@ -74,8 +75,8 @@ func (o *outflow) setInitial(v int32, streams *streamTable) (ok bool) {
 	return true
 }
 
-// open opens the window of a stream by n bytes, or that of the connection if st is nil. It reports
-// whether it may be so wide.
+// open opens the window of a stream by n bytes, or the connection's if st is nil. It reports false if
+// the window would be too wide.
 func (o *outflow) open(st *Stream, n int64) bool {
 	if st == nil {
 		if int64(o.conn)+n > maxWindowBytes {
@@ -99,14 +100,14 @@ func (c *Conn) refund(n int) {
 	}
 }
 
-// Unread returns how many bytes of bodies the peer has sent and has got no credit of the connection
-// for. It is 0 while no stream has a body that was not read.
+// Unread returns how many bytes of bodies the peer has sent without getting the connection's credit
+// back. It is 0 if all bodies were read.
 func (c *Conn) Unread() int {
 	return int(max(c.cfg.ConnWindowBytes, initialWindowBytes) - c.recv.avail - c.recv.unsent)
 }
 
-// Consumed gives the peer credit for n bytes of a body that the handler has read. It does nothing
-// for a stream that has ended, whose credit was already given back.
+// Consumed gives the peer credit for n bytes of a body that the handler has read. It does nothing for a
+// stream that has ended, whose credit was given back then.
 func (c *Conn) Consumed(st *Stream, n int) {
 	if c.Discarded(st, n); st.state != open && st.state != halfClosedLocal {
 		return // the peer sends nothing more
@@ -116,8 +117,8 @@ func (c *Conn) Consumed(st *Stream, n int) {
 	}
 }
 
-// Discarded is like Consumed for bytes of a body that no handler will read: the connection gets
-// credit, and the stream does not, so the peer stops.
+// Discarded is like Consumed for bytes of a body that no handler will read: the connection gets credit,
+// but not the stream, so the peer stops.
 func (c *Conn) Discarded(st *Stream, n int) {
 	if n > int(st.unread) {
 		n = int(st.unread) // the stream has ended since
@@ -126,11 +127,9 @@ func (c *Conn) Discarded(st *Stream, n int) {
 	c.refund(n)
 }
 
-// Window returns how many bytes of DATA can be sent on a stream now. If it is not positive, nothing
-// can be sent.
+// Window returns how many bytes of DATA can be sent on a stream now: none if it is not positive.
 func (c *Conn) Window(st *Stream) int { return int(min(c.send.of(st), int64(c.send.conn))) }
 
-// setInitialWindow applies the peer's SETTINGS_INITIAL_WINDOW_SIZE.
 func (c *Conn) setInitialWindow(v int32) verdict {
 	before := c.send.initial
 	switch {
@@ -142,7 +141,6 @@ func (c *Conn) setInitialWindow(v int32) verdict {
 	return verdict{}
 }
 
-// windowUpdate applies a WINDOW_UPDATE frame.
 func (c *Conn) windowUpdate(f *Frame) verdict {
 	n := int64(binary.BigEndian.Uint32(f.payload) & maxID)
 	if v := c.budgets.spendIdle(1); v.scope != fine {

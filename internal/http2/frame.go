@@ -80,10 +80,9 @@ type frameRule struct {
 	lengthFirst bool  // the length is checked before the stream
 }
 
-// frameRules has the checks that are made before a frame is interpreted, in the same order as in
-// net/http. A wrong length is a FRAME_SIZE_ERROR, and a wrong stream is a PROTOCOL_ERROR, both of
-// the connection. The rules for SETTINGS depend on ACK; WINDOW_UPDATE may be for a stream or the
-// connection.
+// frameRules has the checks that are made before a frame is interpreted, in net/http's order. A wrong
+// length is a FRAME_SIZE_ERROR, and a wrong stream is a PROTOCOL_ERROR, both of the connection. check
+// itself has what depends on a flag, and WINDOW_UPDATE, which may be for a stream or the connection.
 var frameRules = [...]frameRule{
 	typeData:         {0, -1, true, false},
 	typeHeaders:      {0, -1, true, false},
@@ -123,9 +122,8 @@ func (h *header) check() verdict {
 	return verdict{}
 }
 
-// A Frame is a frame that Conn.Parse has found, or a part of a DATA frame, or a header block with
-// all its frames. It belongs to a worker, not to a connection, and is reused for one frame after
-// the other.
+// A Frame is a frame that Conn.Parse has found, or a part of a DATA frame, or a header block with all
+// its frames. It belongs to a worker, not to a connection, and is used for one frame after the other.
 type Frame struct {
 	header
 	payload []byte // without padding; valid until the next Parse
@@ -145,11 +143,10 @@ type Frame struct {
 	selfDeps bool   // the stream depends on itself
 }
 
-// IsPing reports whether the frame is a PING, which is going to be answered, and not the answer to one.
+// IsPing reports whether the frame is a PING that is to be answered.
 func (f *Frame) IsPing() bool { return f.typ == typePing && !f.has(flagAck) }
 
-// IsMessage reports whether the frame is a part of a request or an answer, also of a stream that has
-// ended.
+// IsMessage reports whether the frame is a part of a request or an answer, even if its stream has ended.
 func (f *Frame) IsMessage() bool { return f.typ == typeHeaders || f.typ == typeData }
 
 // A reader is the half of a Conn that finds frames. Its state:
@@ -170,12 +167,12 @@ type reader struct {
 	broken   bool // nothing is read after an error of the connection
 }
 
-// Parse looks for a frame at the start of p. It returns how many bytes of p it has used, and
-// whether f is a frame for Apply. If f is no frame, Parse has used all of p and keeps the beginning
-// of a frame: at most Config.FrameBytes plus a header.
+// Parse looks for a frame at the beginning of p. It returns how many bytes of p it has used, and whether
+// f is a frame for Apply. If not, Parse has used all of p and keeps the beginning of a frame: at most
+// Config.FrameBytes plus a header.
 //
-// Parse touches no state that the other methods of Conn touch, so they may run at the same time. f
-// and what it refers to, including p, must not change until Apply is done with it.
+// Other methods of Conn may run at the same time, since they share no state with Parse. f and what it
+// refers to, including p, must not change until Apply has returned.
 func (c *Conn) Parse(p []byte, f *Frame) (used int, ok bool) { return c.reader.parse(c.cfg, p, f) }
 
 func (r *reader) parse(cfg *Config, p []byte, f *Frame) (used int, ok bool) {
@@ -220,8 +217,8 @@ func (r *reader) parseRest(cfg *Config, p []byte, f *Frame) (used int, ok bool) 
 	return used, ok
 }
 
-// unitBytes returns how many bytes the next step needs, as far as p shows: more than p has, or the
-// length of what p begins with.
+// unitBytes returns how many bytes the next step needs, as far as p shows: either more than p has, or
+// the length of the unit that p begins with.
 func (r *reader) unitBytes(cfg *Config, p []byte) int {
 	switch {
 	case !r.greeted:
@@ -241,8 +238,7 @@ func (r *reader) unitBytes(cfg *Config, p []byte) int {
 	return headerBytes
 }
 
-// parseUnit takes the preface, a frame, or the beginning or more of a DATA frame. It uses no bytes
-// if they are incomplete.
+// parseUnit takes the preface, a frame, or a part of a DATA frame. It uses no bytes if they are too few.
 func (r *reader) parseUnit(cfg *Config, p []byte, f *Frame) (used int, ok bool) {
 	if r.dataLeft > 0 || r.padLeft > 0 {
 		return r.parseData(p, 0, f), true
@@ -276,8 +272,8 @@ func (f *Frame) begin(h header) {
 	f.first, f.last, f.dataBytes, f.pseudos, f.selfDeps = false, false, 0, 0, false
 }
 
-// checkOrder returns the rule that the header of a frame breaks, if any: about its length, its
-// place in a header block, or its type.
+// checkOrder returns the rule that the header of a frame breaks, if any: about its length, its place in
+// a header block, or its type.
 func (r *reader) checkOrder(cfg *Config, h *header) verdict {
 	b := r.block
 	switch {
@@ -293,8 +289,8 @@ func (r *reader) checkOrder(cfg *Config, h *header) verdict {
 	return h.check()
 }
 
-// tooLong is for a frame that is longer than the peer knows it may be, or for a peer of HTTP/1, whose
-// "HTTP/" reads as one.
+// tooLong is for a frame that is longer than we have announced, or for a peer that speaks HTTP/1, whose
+// "HTTP/" reads as such a frame.
 func (h *header) tooLong() verdict {
 	if h.length == 'H'<<16|'T'<<8|'T' && h.typ == 'P' && h.flags == '/' {
 		return connError(FrameSizeError, "the peer answers in HTTP/1")
@@ -302,8 +298,8 @@ func (h *header) tooLong() verdict {
 	return connError(FrameSizeError, "a frame is longer than SETTINGS_MAX_FRAME_SIZE")
 }
 
-// parsePayload looks at the payload of a frame that is not DATA. It reports whether Apply has
-// something to do.
+// parsePayload looks at the payload of a frame that is not DATA. It reports whether there is a frame for
+// Apply.
 func (r *reader) parsePayload(cfg *Config, f *Frame) bool {
 	switch f.typ {
 	case typeHeaders:
@@ -313,7 +309,7 @@ func (r *reader) parsePayload(cfg *Config, f *Frame) bool {
 	case typeSettings:
 		f.verdict = checkSettings(f.payload)
 		if f.has(flagAck) && f.verdict.scope == fine {
-			r.dec.SetLimit(cfg.DecoderTableBytes)
+			r.dec.SetLimit(cfg.DecoderTableBytes) // RFC 7541, section 4.2
 		}
 	case typeWindowUpdate:
 		if binary.BigEndian.Uint32(f.payload)&maxID == 0 {

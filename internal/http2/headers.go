@@ -6,8 +6,8 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A block is a header block that is still waiting for frames. It exists only while a client splits
-// its fields over frames. The limits on the list and on the number of frames bound it.
+// A block is a header block of several frames that is not complete yet. The limits on the list and on
+// the number of frames bound it.
 type block struct {
 	header               // of the HEADERS frame
 	list      hpack.List // what has come
@@ -86,8 +86,8 @@ func (r *reader) continueBlock(cfg *Config, f *Frame) bool {
 	return true
 }
 
-// decode decodes a fragment. It reports whether that failed, with the verdict in f. Fields that the list
-// has no room for are decoded anyway, as far as the table needs it: so the connection goes on.
+// decode decodes a fragment. It reports whether that failed, with the verdict in f. Fields for which the
+// list has no room are decoded as far as the table needs it, so the connection can go on.
 func (r *reader) decode(f *Frame, l *hpack.List, p []byte, last bool) (failed bool) {
 	if err := r.dec.Decode(p, last, l); err != nil {
 		f.verdict = connError(CompressionError, err.Error())
@@ -117,7 +117,6 @@ func (f *Frame) finishBlock(of side) {
 	}
 }
 
-// pseudoBehindRegular reports whether a pseudo-header field comes after a regular field.
 func pseudoBehindRegular(fields []hpack.Field) bool {
 	regular := false
 	for i := range fields {

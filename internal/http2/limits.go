@@ -6,9 +6,9 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A Config holds a server's settings for its connections, or a client's. It must not change once a
+// A Config has the settings of a server's connections, or a client's. It must not change once a
 // connection uses it. DefaultConfig returns the defaults. The Config of package h2, which sets most of
-// them, says what they are for.
+// them, explains them.
 type Config struct {
 	// Client makes the connections a client's: see side, and ForClient. Streams, RetryStreams,
 	// ExtendedConnect, AnyTarget, IgnoreGoAway, IgnoreIdleResets and Priorities are a server's.
@@ -59,7 +59,7 @@ type Config struct {
 	Resets Budget
 	Idle   Budget
 
-	// AnyTarget does not allow fields that are unknown, occur twice or come behind others.
+	// Even with AnyTarget, no pseudo-header field may be unknown, occur twice or come behind others.
 	ExtendedConnect  bool
 	AnyTarget        bool
 	IgnoreGoAway     bool
@@ -168,7 +168,6 @@ func (b *budget) earn(n int64, of Budget, most budget) {
 	}
 }
 
-// budgets are those of a connection: see Budget.
 type budgets struct{ idle, resets budget }
 
 func (cfg *Config) budgets() budgets { return budgets{cfg.Idle.start(), cfg.Resets.start()} }
@@ -176,7 +175,7 @@ func (cfg *Config) budgets() budgets { return budgets{cfg.Idle.start(), cfg.Rese
 func (b *budgets) earnIdle(cfg *Config, n int64) { b.idle.earn(n*thousand, cfg.Idle, idleSaved) }
 func (b *budgets) earnReset(cfg *Config)         { b.resets.earn(thousand, cfg.Resets, 1) }
 
-// earnForData is for a DATA frame of n bytes that we send. The window has not cut it if it is whole.
+// earnForData is for a DATA frame of n bytes that we send, whole or cut short by the window.
 func (b *budgets) earnForData(cfg *Config, n int, whole bool) {
 	earned := int64(n) * thousand / idleBytes
 	if whole {
@@ -185,7 +184,6 @@ func (b *budgets) earnForData(cfg *Config, n int, whole bool) {
 	b.idle.earn(earned, cfg.Idle, idleSaved)
 }
 
-// spendIdle is for a frame that does nothing.
 func (b *budgets) spendIdle(n budget) verdict {
 	if b.idle -= n * thousand; b.idle < 0 {
 		return tooManyIdle
@@ -193,7 +191,6 @@ func (b *budgets) spendIdle(n budget) verdict {
 	return verdict{}
 }
 
-// spendReset is for a stream that ends early.
 func (b *budgets) spendReset(cfg *Config) verdict {
 	if b.resets -= thousand; b.resets < -cfg.Resets.start() {
 		return tooManyResets
@@ -201,7 +198,6 @@ func (b *budgets) spendReset(cfg *Config) verdict {
 	return verdict{}
 }
 
-// advance is for time that has passed.
 func (b *budgets) advance(cfg *Config, d time.Duration) {
 	us := int64(min(max(d, 0), time.Hour) / time.Microsecond) // an hour fills every budget; more would overflow
 	b.resets.earn(int64(cfg.Resets.PerSecond)*us/thousand, cfg.Resets, 1)
@@ -214,14 +210,12 @@ var (
 	tooManyResets = limitError(ResetLimit, "too many streams that end early")
 )
 
-// Advance tells the connection that time has passed since the last call. A driver calls it with the
-// time between two reads.
+// Advance adds what the time since the last call earns. A driver calls it with the time between two
+// reads.
 func (c *Conn) Advance(d time.Duration) { c.budgets.advance(c.cfg, d) }
 
-// blockBytesMax returns how long a header block may be.
 func (cfg *Config) blockBytesMax() int { return max(blockBytesMin, blockLists*cfg.HeaderListBytes) }
 
-// continuationsMax returns how many CONTINUATION frames a header block may have.
 func (cfg *Config) continuationsMax() int {
 	return max(cfg.Continuations, blockLists*cfg.HeaderListBytes/maxFrameBytes)
 }

@@ -14,8 +14,8 @@ import (
 //	plainPriority: its answer takes turns             the client has sent no priority, or requests are forwarded
 //	urgency 3, not incremental                        otherwise
 //
-// Forwarded requests may be of several clients, who know nothing of each other. Of the updates for
-// streams that are not open yet, the last eight are kept; net/http keeps one.
+// Forwarded requests may come from several clients, who know nothing of each other. The last eight
+// updates for streams that are not open yet are kept; net/http keeps one.
 
 // A priority is a class of streams: twice the urgency, plus one if it is incremental. Lower numbers come
 // first.
@@ -57,7 +57,6 @@ type earlyUpdates struct {
 	at uint8 // where the next one goes
 }
 
-// noteEarly notes the priority of a stream that is not open yet.
 func (q *schedule) noteEarly(id uint32, p priority) {
 	if q.early == nil {
 		q.early = new(earlyUpdates)
@@ -88,7 +87,7 @@ func (q *schedule) takeEarly(id uint32, p priority) priority {
 	return p
 }
 
-// Prioritizes reports whether the client has sent a priority, and it counts.
+// Prioritizes reports whether the client has sent a priority that counts.
 func (c *Conn) Prioritizes() bool { return c.signals.aware }
 
 // byDefault returns the priority of a stream whose client says nothing about it.
@@ -133,8 +132,8 @@ func (c *Conn) priorityUpdate(f *Frame) verdict {
 	return verdict{}
 }
 
-// prioritize changes the priority of a stream. If it waits for its turn, it goes to the end of its new
-// ring, even if that is the old one, as in net/http.
+// prioritize changes the priority of a stream. A stream that waits for its turn goes to the end of its
+// new ring, even if that is the old one, as in net/http.
 func (q *schedule) prioritize(st *Stream, p priority, windows *outflow) {
 	at := st.sender
 	if at == nil || at.place != queued {
@@ -157,15 +156,14 @@ func (h *header) checkPriorityUpdate() verdict {
 	return verdict{}
 }
 
-// beginPriorityUpdate takes the stream from the payload.
 func (f *Frame) beginPriorityUpdate() {
 	if f.id = binary.BigEndian.Uint32(f.payload) & maxID; f.id == 0 {
 		f.verdict = connError(ProtocolError, "PRIORITY_UPDATE of stream 0")
 	}
 }
 
-// parsePriority returns the priority that a dictionary asks for: "u=1, i". Members that are missing, or
-// have other values than these, are those of byDefault, and so is everything if s is no dictionary.
+// parsePriority returns the priority that a dictionary such as "u=1, i" asks for. byDefault counts for
+// members that are missing or have values of other kinds, and for both if s is no dictionary.
 func parsePriority(s string, byDefault priority) (p priority, ok bool) {
 	p = byDefault
 	ok = eachMember(s, func(key, value string) {

@@ -2,8 +2,8 @@ package http2
 
 import "encoding/binary"
 
-// ignore drops a frame of a stream that we have said we won't serve. The connection's credit for
-// DATA is given back (RFC 9113, section 6.8).
+// ignore drops a frame of a stream that our GOAWAY has excluded. The connection's credit for DATA is
+// given back (RFC 9113, section 6.8).
 func (c *Conn) ignore(f *Frame) verdict {
 	if f.typ != typeData {
 		return c.budgets.spendIdle(1)
@@ -23,17 +23,15 @@ func (c *Conn) drop(f *Frame, v verdict) verdict {
 	return v
 }
 
-// overWindow ends only the stream even if the window of the connection was exceeded, as net/http
-// does. It drops the data.
+// overWindow ends only the stream, even if the connection's window was exceeded, as net/http does.
 var overWindow = streamError(FlowControlError, "more DATA than the window allows")
 
-// beforeHeaders is for a server's DATA without a header before it. The words are net/http's.
+// beforeHeaders is for a server that sends DATA before a header. The words are net/http's.
 var beforeHeaders = streamError(ProtocolError, "protocol error: received DATA before a HEADERS frame")
 
-// tooLong is for a body that is longer than its declared length.
 var tooLong = streamError(ProtocolError, "a body is longer than was declared")
 
-// data handles a DATA frame or a part of it. It checks the whole frame when it begins.
+// data handles a DATA frame or a part of it. The first part is checked for the whole frame.
 func (c *Conn) data(f *Frame, ev *Event) verdict {
 	if !f.first {
 		return c.moreData(f, ev)
@@ -65,7 +63,6 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 	return c.body(f, st, ev)
 }
 
-// dataBudget is for a DATA frame, with data or without.
 func (c *Conn) dataBudget(f *Frame) verdict {
 	switch {
 	case f.dataBytes > 0:
@@ -89,7 +86,6 @@ func (c *Conn) moreData(f *Frame, ev *Event) verdict {
 	return c.body(f, st, ev)
 }
 
-// body passes on DATA.
 func (c *Conn) body(f *Frame, st *Stream, ev *Event) verdict {
 	n := len(f.payload)
 	if st.left > 0 {
@@ -145,7 +141,7 @@ func (c *Conn) trailers(f *Frame, s state, st *Stream, ev *Event) verdict {
 	return verdict{}
 }
 
-// endedWell notes that a stream may have ended without a reset.
+// endedWell is for END_STREAM, which ends the stream well if it was the second one.
 func (c *Conn) endedWell(st *Stream) {
 	if st.state == closed {
 		c.budgets.earnReset(c.cfg)
@@ -160,7 +156,6 @@ func (c *Conn) priority(f *Frame) verdict {
 	return c.budgets.spendIdle(1)
 }
 
-// rstStream handles RST_STREAM.
 func (c *Conn) rstStream(f *Frame, ev *Event) verdict {
 	st, v := c.receive(f.id, gotReset)
 	if v.scope != fine {
@@ -173,7 +168,6 @@ func (c *Conn) rstStream(f *Frame, ev *Event) verdict {
 	return c.cfg.side().spendReset(c)
 }
 
-// ping handles PING, and answers it.
 func (c *Conn) ping(f *Frame, ev *Event) verdict {
 	if f.has(flagAck) {
 		ev.Kind, ev.Data = PingAcked, f.payload

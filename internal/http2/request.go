@@ -8,9 +8,9 @@ import (
 )
 
 // A Request is the header of a request. Package h2 converts it to its own Request, which has the same
-// fields and says what they are. They follow the rules of RFC 9113, section 8.3.1, as far as net/http
-// checks them before it parses the path, unless BadTarget says that they don't. In addition, Method is a
-// token. A ContentLength that is not a number is 0, as in net/http.
+// fields and explains them. Unless BadTarget is set, they follow the rules of RFC 9113, section 8.3.1,
+// that net/http checks before it parses the path, and Method is a token. A ContentLength that is not a
+// number is 0, as in net/http.
 type Request struct {
 	Method, Scheme, Authority, Path string
 	Protocol                        string
@@ -42,8 +42,7 @@ const (
 	BadLength               // a declared length, and no body, or two lengths. net/http of Go 1.26 lets it pass, Go 1.27 resets the stream
 )
 
-// set stores a pseudo-header field of a request. It reports whether the field is allowed and was not set
-// before.
+// set is pseudo of a server.
 func (f *Frame) set(field *hpack.Field) bool {
 	class := field.Name.Class()
 	var at *string
@@ -71,7 +70,7 @@ func (f *Frame) set(field *hpack.Field) bool {
 	return true
 }
 
-// judge returns an error of the request's target, or notes it if any target is allowed.
+// judge returns an error of the request's target, or notes it if AnyTarget allows that.
 func (cfg *Config) judge(r *Request, v verdict) verdict {
 	if v.scope != fine && cfg.AnyTarget {
 		r.BadTarget = true
@@ -121,8 +120,8 @@ func isTokenByte(c byte) bool {
 	return isDigit(c) || isLower(c|0x20) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
-// checkFields stores what matters from the other fields. A field "trailer" may declare as many trailers
-// as a list may have fields: a handler gets an entry of a map for each.
+// checkFields stores what matters of the other fields. A field "trailer" may declare as many trailers as
+// a list may have fields, since a handler gets an entry of a map for each.
 func (f *Frame) checkFields(fieldsMax int) {
 	te, trailers, host, length := 0, 0, "", ""
 	r := &f.request
@@ -166,14 +165,13 @@ func (f *Frame) checkFields(fieldsMax int) {
 	}
 }
 
-// note keeps the problem that comes first in the list.
+// note keeps the problem that comes first in the list of problems.
 func (r *Request) note(p Problem) {
 	if r.Problem == Nothing || p < r.Problem {
 		r.Problem = p
 	}
 }
 
-// declare stores the first content-length.
 func (r *Request) declare(v string) {
 	if r.ContentLength >= 0 {
 		return

@@ -14,8 +14,8 @@ import (
 //	blocked   its own window                              a frame that opens the window: its class
 //	nowhere   nothing                                     Queue: one of the others
 //
-// From each place, Unqueue takes it out. So what Pump does depends on the frames that it makes, and not
-// on how many senders wait.
+// Unqueue takes it out of any place. The work of Pump depends on the frames that it makes, and not on how
+// many senders wait.
 type sender struct {
 	stream     *Stream
 	unsent     []byte
@@ -40,19 +40,19 @@ type ring struct {
 	begun uint32 // the stream that was served last, if it is not incremental
 }
 
-// A schedule decides which sender is the next one. A class is served when none that is more urgent has
-// senders. Within a class senders take turns frame by frame if they are incremental; otherwise one is
-// served until it is done. The two classes of an urgency alternate. (RFC 9218, section 10; net/http does
-// the same.)
+// A schedule decides which sender is next. A class is served when no more urgent class has senders.
+// Within a class senders take turns frame by frame if they are incremental; otherwise one is served
+// until it is done. The two classes of an urgency alternate. (RFC 9218, section 10; net/http does the
+// same.)
 //
-// Most handlers send a body in pieces: when the last byte of a piece is in the output, the stream is no
-// sender until its handler brings the next one. Streams behind it must not slip in each time. So when a
-// piece is done, Pump stops before the next stream that would have had to wait for more of it, until the
-// output is taken to be sent. The handler has so much time to come back. A stream that is not
-// incremental then goes on before others of its class.
+// Most handlers send a body in pieces. When the last byte of a piece is in the output, the stream is no
+// sender until its handler brings the next piece, and streams behind it must not slip in each time. So
+// when a piece is done, Pump stops before the next stream that would have had to wait for more of it. It
+// goes on when the output was taken to be sent: the handler has that much time to come back. A stream
+// that is not incremental then goes on before others of its class.
 //
-// Until a client sends a priority, there is one class, and its ring is the only one. A connection has a
-// schedule once a body has waited, or a priority has come early.
+// Until a client sends a priority, there is one class, with the only ring. A connection has a schedule
+// once a body has waited, or a priority has come early.
 type schedule struct {
 	plain   ring         // of plainPriority
 	others  *[16]ring    // of the other classes, once they are used
@@ -73,8 +73,7 @@ func (c *Conn) makeSchedule() *schedule {
 	return c.schedule
 }
 
-// rest returns what is left of a schedule that has nothing to do: it frees what only a busy connection
-// needs.
+// rest returns the schedule without what only a busy connection needs.
 func (q *schedule) rest() *schedule {
 	switch {
 	case q == nil || q.n > 0:
@@ -85,9 +84,9 @@ func (q *schedule) rest() *schedule {
 	return nil
 }
 
-// Queue makes a stream a sender: Pump moves p into the output, as far as windows and room allow, and
-// END_STREAM behind it if end is set. Without either, the stream waits for room. p must not change until
-// the stream is no sender any more. The stream must not be one yet.
+// Queue makes a stream a sender, which it must not be yet: Pump moves p into the output, as far as
+// windows and room allow, and END_STREAM behind it if end is set. Without either, the stream waits for
+// room. p must not change until the stream is no sender any more.
 func (c *Conn) Queue(st *Stream, p []byte, end bool) {
 	q := c.makeSchedule()
 	at := q.newSender()
@@ -106,7 +105,6 @@ func (c *Conn) Unqueue(st *Stream) bool {
 	return at != nil
 }
 
-// take makes a stream no sender.
 func (q *schedule) take(at *sender) {
 	q.remove(at)
 	q.n--
@@ -114,7 +112,6 @@ func (q *schedule) take(at *sender) {
 	*at = sender{}
 }
 
-// newSender returns a sender that is nowhere.
 func (q *schedule) newSender() *sender {
 	at := q.spare
 	if q.spare = nil; at == nil {
@@ -159,8 +156,8 @@ func (c *Conn) Ready() bool {
 }
 
 // Pump moves bodies of senders into the output, until it has room bytes. It returns a stream that is no
-// sender any more, because all that it had is in the output or it can send nothing more; then there may
-// be more to do. It returns nil if there isn't.
+// sender any more, because its bytes are in the output or it can send nothing more, and is then to be
+// called again. It returns nil if there is nothing to do.
 func (c *Conn) Pump(room int) *Stream {
 	q := c.schedule
 	if q == nil {
@@ -183,7 +180,7 @@ func (c *Conn) Pump(room int) *Stream {
 	return nil
 }
 
-// isOpen reports whether the window of a blocked sender has become open, because all have.
+// isOpen reports whether a blocked sender's window has opened, because the initial window has grown.
 func (q *schedule) isOpen(windows *outflow) bool {
 	return len(q.blocked) > 0 && windows.of(q.blocked[0].stream) > 0
 }
@@ -199,8 +196,8 @@ func (q *schedule) windowOpened(st *Stream, windows *outflow) {
 	}
 }
 
-// serve moves a frame of a sender, or two of a client with a small SETTINGS_MAX_FRAME_SIZE. It reports
-// whether the sender is done.
+// serve moves a frame of a sender into the output, or two if the peer's SETTINGS_MAX_FRAME_SIZE is
+// small. It reports whether the sender is done.
 func (c *Conn) serve(at *sender) (done bool) {
 	st := at.stream
 	p := at.unsent[:min(len(at.unsent), maxFrameBytes)]
@@ -222,7 +219,6 @@ func (q *schedule) replace(at *sender, windows *outflow) {
 	q.put(at, windows)
 }
 
-// put puts a sender into its place.
 func (q *schedule) put(at *sender, windows *outflow) {
 	switch {
 	case len(at.unsent) == 0:
@@ -304,7 +300,6 @@ func (q *schedule) served(at *sender, piece bool) {
 	}
 }
 
-// ring returns the ring of a class.
 func (q *schedule) ring(class priority) *ring {
 	if class == plainPriority {
 		return &q.plain
@@ -315,7 +310,7 @@ func (q *schedule) ring(class priority) *ring {
 	return &q.others[class]
 }
 
-// push puts at at the end of a ring.
+// push adds at to the end of a ring.
 func push(first **sender, at *sender) {
 	if *first == nil {
 		*first, at.next, at.last = at, at, at
@@ -337,8 +332,8 @@ func pull(first **sender, at *sender) {
 	at.next, at.last = nil, nil
 }
 
-// A blockedQueue has the senders whose windows are closed. When the peer raises the initial window of
-// all streams, those that it opens are at the front. It is a heap of package container/heap.
+// A blockedQueue has the senders whose windows are closed. When the peer raises the initial window, the
+// senders whose windows open are at the front. It is a heap of package container/heap.
 type blockedQueue []*sender
 
 func (b blockedQueue) Len() int { return len(b) }

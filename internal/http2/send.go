@@ -18,11 +18,11 @@ const (
 	failed
 )
 
-// Output returns the frames that wait to be sent. They stay where they are until TakeOutput.
+// Output returns the frames that wait to be sent, without taking them.
 func (c *Conn) Output() []byte { return c.writer.out }
 
-// TakeOutput returns the frames that wait to be sent, and hands them over to the caller, which must
-// send them before the frames of later calls.
+// TakeOutput takes the frames that wait to be sent. The caller owns them, and must send them before the
+// frames of later calls.
 func (c *Conn) TakeOutput() []byte {
 	p := c.writer.out
 	c.writer.out, c.writer.controls = nil, 0
@@ -32,13 +32,13 @@ func (c *Conn) TakeOutput() []byte {
 	return p
 }
 
-// LendOutput lends memory for the output: what waits is copied to p[:0], and frames are appended there.
-// If p is too small, the output moves to memory of its own. TakeOutput returns either.
+// LendOutput makes p[:0] the memory of the output: what waits is copied there, and frames are appended.
+// If p is too small, the output moves to other memory. TakeOutput returns either.
 func (c *Conn) LendOutput(p []byte) { c.writer.out = append(p[:0], c.writer.out...) }
 
-// Headers appends the header of an answer: :status and fields, whose names must not begin with a
-// colon. A status below 200 is an interim answer, for which end must not be set. Headers does not
-// keep the fields. The error is ErrEnded.
+// Headers appends the header of an answer: :status and fields, whose names must not begin with a colon.
+// A status below 200 is an interim answer, for which end must not be set. Headers does not keep the
+// fields. The error is ErrEnded.
 func (c *Conn) Headers(st *Stream, status int, fields []hpack.Field, end bool) error {
 	if st.WriteEnded() {
 		return ErrEnded
@@ -64,22 +64,20 @@ func (c *Conn) beginHeaders(id uint32) (at int) {
 	return c.writer.beginBlock(id)
 }
 
-// endHeaders ends the block with fields.
 func (c *Conn) endHeaders(st *Stream, at int, fields []hpack.Field, end bool) {
 	if c.writer.endBlock(at, st.id, fields, end); end {
 		c.sentEnd(st)
 	}
 }
 
-// sentEnd notes that END_STREAM was sent.
 func (c *Conn) sentEnd(st *Stream) {
 	c.enter(st, transitions[st.state][sentEnd].next)
 	c.endedWell(st)
 }
 
-// Data appends DATA frames with as much of p as the windows allow, and returns the number of bytes.
-// If that is all of p and end is set, END_STREAM is sent, too; an empty p needs no window.
-// Otherwise the caller continues when the window has opened. The error is ErrEnded.
+// Data appends DATA frames with as much of p as the windows allow, and returns the number of bytes. If
+// that is all of p and end is set, it also sends END_STREAM; an empty p needs no window. Otherwise the
+// caller continues when the window has opened. The error is ErrEnded.
 func (c *Conn) Data(st *Stream, p []byte, end bool) (n int, err error) {
 	for {
 		m, last, err := c.take(st, len(p), end)
@@ -98,10 +96,10 @@ func (c *Conn) Data(st *Stream, p []byte, end bool) (n int, err error) {
 	}
 }
 
-// DataHeader appends the header of a DATA frame to dst for the first n of want bytes, and takes
-// them from the windows. The caller sends them after the header without copying them. If the
-// windows are closed, n is 0 and nothing is appended, unless want is 0 and end is set. The output
-// so far must be sent before the frame, and dst must not be the output.
+// DataHeader appends to dst the header of a DATA frame for the first n of want bytes, and takes these
+// from the windows. The caller sends them behind the header, without copying them. If the windows are
+// closed, n is 0 and nothing is appended, unless want is 0 and end is set. The output so far must be
+// sent before the frame, and dst must not be the output.
 func (c *Conn) DataHeader(dst []byte, st *Stream, want int, end bool) (_ []byte, n int, err error) {
 	n, last, err := c.take(st, want, end)
 	if err != nil || n == 0 && !last {
@@ -114,8 +112,8 @@ func (c *Conn) DataHeader(dst []byte, st *Stream, want int, end bool) (_ []byte,
 	return dst, n, nil
 }
 
-// take takes the bytes of a DATA frame from the windows. last is set if these are all the bytes
-// wanted and END_STREAM is sent with them.
+// take takes the bytes of a DATA frame from the windows. last is set if these are all the bytes wanted
+// and END_STREAM goes with them.
 func (c *Conn) take(st *Stream, want int, end bool) (n int, last bool, err error) {
 	if st.WriteEnded() {
 		return 0, false, ErrEnded
@@ -130,8 +128,8 @@ func (c *Conn) take(st *Stream, want int, end bool) (n int, last bool, err error
 	return n, end && n == want, nil
 }
 
-// Reset ends a stream with RST_STREAM. The code is NoError if the answer is complete and the rest
-// of the request is not wanted. It reports whether there was a stream to reset.
+// Reset ends a stream with RST_STREAM, unless it has ended, and reports whether it did. The code is
+// NoError if the answer is complete and the rest of the request is not wanted.
 func (c *Conn) Reset(st *Stream, code ErrCode) bool {
 	if st.Ended() {
 		return false
@@ -147,9 +145,9 @@ func (c *Conn) Ping(data [8]byte) {
 	c.writer.frame(typePing, 0, 0, data[:])
 }
 
-// Drain is the first step of a graceful end: the peer learns that it should open no more streams,
-// and streams that are already on their way are served. GoAway is the second step, after a round
-// trip. A client, to which no streams come, is done with the first. debug is as for GoAway.
+// Drain is the first step of a graceful end: the peer learns that it should open no more streams, and
+// streams that are already on their way are served. GoAway is the second step, after a round trip. A
+// client needs only the first, since no streams come to it. debug is as for GoAway.
 func (c *Conn) Drain(debug string) {
 	switch last := c.cfg.side().lastServed(c, true); {
 	case c.away != staying:
@@ -161,9 +159,9 @@ func (c *Conn) Drain(debug string) {
 	}
 }
 
-// GoAway tells the peer the last stream that is served. With NoError, the streams up to it go on,
-// and the connection can be closed when Streams is 0. With another code, all further frames from
-// the peer are ignored. debug is for humans, or for a peer that knows the text.
+// GoAway tells the peer the last stream that is served. With NoError, the streams up to it go on, and
+// the connection can be closed when Streams is 0. With another code, all later frames of the peer are
+// ignored. debug is for humans, or for a peer that knows the text.
 func (c *Conn) GoAway(code ErrCode, debug string) {
 	next := leaving
 	if code != NoError {

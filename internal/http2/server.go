@@ -2,7 +2,6 @@ package http2
 
 import "github.com/percore/percore/internal/http2/hpack"
 
-// serverSide is the side that requests come to: see side.
 type serverSide struct{}
 
 func (serverSide) hello(cfg *Config) (preface string, id uint16, v uint32) {
@@ -18,7 +17,6 @@ func (serverSide) ignores(c *Conn, f *Frame) bool {
 	return c.away == leaving && f.id > c.streams.lastID
 }
 
-// headers handles a request, or its trailers.
 func (s serverSide) headers(c *Conn, f *Frame, ev *Event) verdict {
 	if f.id&1 == 0 {
 		return connError(ProtocolError, illegalID)
@@ -30,7 +28,6 @@ func (s serverSide) headers(c *Conn, f *Frame, ev *Event) verdict {
 	return c.trailers(f, state, st, ev)
 }
 
-// request handles the header block of a new stream.
 func (s serverSide) request(c *Conn, f *Frame, ev *Event) verdict {
 	c.streams.lastID = f.id
 	c.budgets.earnIdle(c.cfg, idlePerStream)
@@ -73,7 +70,7 @@ func (serverSide) checkRoom(c *Conn) verdict {
 	return verdict{}
 }
 
-// fails counts a request as opened, though it is wrong.
+// fails counts a wrong request as opened.
 func (serverSide) fails(c *Conn, f *Frame) bool {
 	if f.typ == typeHeaders && f.id&1 == 1 && c.streams.get(f.id) == nil {
 		c.streams.lastID = max(c.streams.lastID, f.id)
@@ -122,6 +119,6 @@ func (c *Conn) Refuse(ev *Event, code ErrCode) {
 // Returned notes that the handler of a stream passed to Open has returned.
 func (c *Conn) Returned() { c.handlers-- }
 
-// Handlers returns how many handlers have not returned. If there are more than Config.Streams, some
-// belong to streams that were reset; the caller makes new ones wait.
+// Handlers returns how many handlers have not returned. With more than Config.Streams, some belong to
+// streams that were reset, and the caller lets new ones wait.
 func (c *Conn) Handlers() int { return int(c.handlers) }

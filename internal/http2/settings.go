@@ -39,7 +39,7 @@ var settingRules = map[uint16]settingRule{
 	settingExtendedConnect: {0, 1, ProtocolError},
 }
 
-// startBytes is what start appends at most, the preface of a client and the settings of a server.
+// startBytes is the most that start appends: the preface of a client and the settings of a server.
 const startBytes = len(Preface) + headerBytes + 7*settingBytes + headerBytes + 4
 
 // start appends our first frames: a client's preface, the settings, and a WINDOW_UPDATE for the rest of
@@ -71,8 +71,8 @@ func (c *Conn) start() {
 	}
 }
 
-// checkSettings returns an error if the frame as a whole is wrong. Like net/http, it checks the
-// first window before everything else.
+// checkSettings checks the first SETTINGS_INITIAL_WINDOW_SIZE of a frame, as net/http does before
+// anything else.
 func checkSettings(p []byte) verdict {
 	for q := p; len(q) > 0; q = q[settingBytes:] {
 		if binary.BigEndian.Uint16(q) == settingInitialWindow {
@@ -85,8 +85,7 @@ func checkSettings(p []byte) verdict {
 	return verdict{}
 }
 
-// settings takes the peer's settings, in their order, and acknowledges them at once, so each SETTINGS
-// frame is acknowledged, in the order of the frames.
+// settings applies the peer's settings in their order, and acknowledges the frame at once.
 func (c *Conn) settings(f *Frame) verdict {
 	if f.has(flagAck) {
 		return c.settingsAcked()
@@ -106,8 +105,7 @@ func (c *Conn) settings(f *Frame) verdict {
 	return verdict{}
 }
 
-// settingsAcked notes that the peer knows our settings: now it must not use a longer table than they
-// allow (RFC 7541, section 4.2).
+// settingsAcked notes that the peer knows our settings. The reader has already set the table's limit.
 func (c *Conn) settingsAcked() verdict {
 	if c.unacked == 0 {
 		return connError(ProtocolError, "SETTINGS were acknowledged that were not sent")

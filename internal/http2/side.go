@@ -2,8 +2,8 @@ package http2
 
 import "github.com/percore/percore/internal/http2/hpack"
 
-// A side is what a server does in another way than a client. All else is common to both, and does not
-// ask which of them a connection is.
+// A side is what a server does differently from a client. All other code is common to both, and does
+// not ask which of them a connection is.
 //
 //	                       server                           client
 //	hello                  announces Config.Streams         the preface; its SETTINGS_ENABLE_PUSH is 0
@@ -29,25 +29,20 @@ type side interface {
 	// ignores reports whether a valid frame is dropped because of its stream.
 	ignores(c *Conn, f *Frame) bool
 
-	// headers handles a header block.
+	// headers and goAway handle such a frame. spendReset is called when the peer has reset a stream.
 	headers(c *Conn, f *Frame, ev *Event) verdict
-
-	// fails notes that a frame breaks a rule, for which its stream is to be reset. It reports false if
-	// that is not done: the reset of a stream that was not opened would end the connection.
-	fails(c *Conn, f *Frame) bool
-
-	// spendReset is for a stream that the peer has reset.
+	goAway(c *Conn, f *Frame, ev *Event) verdict
 	spendReset(c *Conn) verdict
 
-	// goAway handles the peer's GOAWAY.
-	goAway(c *Conn, f *Frame, ev *Event) verdict
+	// fails is called when a frame breaks a rule that resets its stream. It reports false if the stream
+	// must not be reset: it was not opened, and RST_STREAM would end the connection.
+	fails(c *Conn, f *Frame) bool
 
-	// lastServed returns the last stream of the peer's that is served, for our GOAWAY; with coming, those
-	// on their way included.
+	// lastServed returns the last stream that is served, for our GOAWAY. With coming, the streams on their
+	// way are served, too.
 	lastServed(c *Conn, coming bool) uint32
 }
 
-// side returns the side that the connections of a configuration are.
 func (cfg *Config) side() side {
 	if cfg.Client {
 		return clientSide{}

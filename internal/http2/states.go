@@ -1,6 +1,6 @@
 package http2
 
-// A state is one of RFC 9113, section 5.1. Where nothing is pushed there are no reserved streams.
+// A state is one of RFC 9113, section 5.1. Without server push there are no reserved streams.
 type state uint8
 
 const (
@@ -43,8 +43,8 @@ type transition struct {
 
 func to(next state) transition { return transition{next: next} }
 
-// Breaches of the protocol. Where RFC 9113 leaves a choice, we do as net/http does: HEADERS on a
-// stream that has ended count as an identifier that went down (section 5.1.1).
+// Breaches of the protocol. Where RFC 9113 leaves a choice we do as net/http: HEADERS on a stream that
+// has ended are an identifier that went down (section 5.1.1).
 var (
 	connProtocol  = transition{scope: ofConn, code: ProtocolError}
 	streamClosed  = transition{scope: ofStream, code: StreamClosed}
@@ -88,7 +88,6 @@ var transitions = [states][inputs]transition{
 	},
 }
 
-// verdict returns the error of a transition.
 func (t *transition) verdict() verdict {
 	if t.scope == fine {
 		return verdict{}

@@ -2,10 +2,10 @@ package http2
 
 import "slices"
 
-// A Stream is a request and its answer. A caller embeds it in its own type, and passes it to
-// Conn.Open or, on a client's side, Conn.Begin. All of it belongs to the Conn.
+// A Stream is a request and its answer. The caller provides its memory, as a part of a type of its own,
+// and passes it to Conn.Open or, on a client's side, Conn.Begin. From then on it belongs to the Conn.
 type Stream struct {
-	// User belongs to the caller, which sets it before that.
+	// User belongs to the caller, which sets it before.
 	User any
 
 	sender   *sender // nil: none
@@ -22,8 +22,7 @@ type Stream struct {
 // ID returns the identifier.
 func (st *Stream) ID() uint32 { return st.id }
 
-// Ended reports whether the stream has ended: with END_STREAM from both sides, or a reset by
-// either.
+// Ended reports whether the stream has ended: with END_STREAM from both sides, or a reset by either.
 func (st *Stream) Ended() bool { return st.state >= closed }
 
 // ReadEnded reports whether the peer has finished sending.
@@ -90,7 +89,7 @@ func (t *streamTable) deltaMost() (most int64) {
 	return most
 }
 
-// stateOf returns the state of a stream that may be in no table.
+// stateOf returns the state of a stream, and the stream if it is open.
 func (t *streamTable) stateOf(id uint32) (state, *Stream) {
 	if st := t.get(id); st != nil {
 		return st.state, st
@@ -117,8 +116,7 @@ func (t *streamTable) nextID() uint32 {
 	return t.lastID
 }
 
-// noteCancelled notes that we have reset a stream: frames that the peer sent before it knew are not
-// errors.
+// noteCancelled notes that we have reset a stream, so that frames that cross the reset are not errors.
 func (t *streamTable) noteCancelled(id uint32) {
 	if t.cancelled == nil {
 		t.cancelled = new(cancelledSet)
@@ -126,8 +124,8 @@ func (t *streamTable) noteCancelled(id uint32) {
 	t.cancelled.add(id)
 }
 
-// receive applies an input to a stream. The stream is nil if it is not in the table; then the
-// caller does only what the verdict says.
+// receive applies an input to a stream. It returns nil for a stream that is not open; then the caller
+// does only what the verdict says.
 func (c *Conn) receive(id uint32, in input) (*Stream, verdict) {
 	s, st := c.streams.stateOf(id)
 	t := &transitions[s][in]
@@ -140,7 +138,7 @@ func (c *Conn) receive(id uint32, in input) (*Stream, verdict) {
 	return st, verdict{}
 }
 
-// enter changes the state of a stream. When the stream ends, however it does, the credit for unread
+// enter changes the state of a stream. When the stream ends, in whichever way, the credit for its unread
 // bytes is given back.
 func (c *Conn) enter(st *Stream, next state) {
 	if st.state = next; next < closed {
@@ -159,12 +157,11 @@ func (c *Conn) enter(st *Stream, next state) {
 	}
 }
 
-// A cancelledSet has streams that we have reset, of the last 15,360 that the client has opened at least.
-// It has a bit for each, in pages that are made when they are needed, 2.4 KiB in total. It stays for as
-// long as the connection: what is under way on a slow network may come after seconds.
+// A cancelledSet has the streams that we have reset, of at least the last 15,360 that were opened. It
+// has a bit for each, in pages of 1,024 streams that are made when they are needed: 2.4 KiB in total. It
+// stays for as long as the connection: on a slow network frames may arrive seconds later.
 type cancelledSet [16]*cancelledPage
 
-// A cancelledPage has a bit for each of 1,024 consecutive streams.
 type cancelledPage struct {
 	number uint32
 	bits   [cancelledPageStreams / 64]uint64
@@ -172,13 +169,12 @@ type cancelledPage struct {
 
 const cancelledPageStreams = 1024
 
-// place returns where a stream's bit is.
 func (s *cancelledSet) place(id uint32) (number, word uint32, bit uint64) {
 	n := id >> 1 // streams of clients have odd identifiers
 	return n / cancelledPageStreams, n % cancelledPageStreams / 64, 1 << (n % 64)
 }
 
-// add takes a stream in. Its page takes the place of one that is much older.
+// add adds a stream. Its page may replace one that is much older.
 func (s *cancelledSet) add(id uint32) {
 	number, word, bit := s.place(id)
 	page := &s[number%uint32(len(s))]

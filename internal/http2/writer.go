@@ -29,10 +29,9 @@ func (w *writer) control(typ frameType, flags uint8, id uint32, payload []byte) 
 	w.frame(typ, flags, id, payload)
 }
 
-// windowUpdate announces n bytes.
 func (w *writer) windowUpdate(id uint32, n int32) { w.word(typeWindowUpdate, id, uint32(n), answer) }
 
-// reset appends RST_STREAM, which weighs as much as Config.ControlFrames says.
+// reset appends RST_STREAM, with its weight for Config.ControlFrames.
 func (w *writer) reset(id uint32, code ErrCode, weight int32) {
 	w.word(typeRSTStream, id, uint32(code), weight)
 }
@@ -50,7 +49,6 @@ func (w *writer) goAway(last uint32, code ErrCode, debug string) {
 	w.out = append(w.out, debug...)
 }
 
-// setting appends a setting to SETTINGS.
 func (w *writer) setting(id uint16, v uint32) {
 	w.out = binary.BigEndian.AppendUint16(w.out, id)
 	w.out = binary.BigEndian.AppendUint32(w.out, v)
@@ -68,8 +66,8 @@ func appendDataHeader(dst []byte, id uint32, n int, last bool) []byte {
 	return appendHeader(dst, typeData, flags, id, n)
 }
 
-// beginBlock begins HEADERS, and returns where the frame begins. Before endBlock only status and field
-// may be called.
+// beginBlock begins HEADERS, and returns where the frame begins. Only status and field may be called
+// before endBlock.
 func (w *writer) beginBlock(id uint32) (at int) {
 	at = len(w.out)
 	w.out = appendHeader(w.out, typeHeaders, 0, id, 0)
@@ -91,8 +89,8 @@ func (w *writer) endBlock(at int, id uint32, fields []hpack.Field, end bool) {
 	}
 }
 
-// splitBlock fills in the lengths of the header block that begins at HEADERS. It inserts a
-// CONTINUATION header before each further part that the peer's limit requires.
+// splitBlock fills in the lengths of the header block whose frame is at at. If the block is longer than
+// the peer's limit, the headers of CONTINUATION are inserted before its further parts.
 func (w *writer) splitBlock(at int, id uint32) {
 	most := int(w.frameMax)
 	n := len(w.out) - at - headerBytes
