@@ -14,8 +14,8 @@ import (
 //	blocked   its own window                              a frame that opens the window: its class
 //	nowhere   nothing                                     Queue: one of the others
 //
-// Unqueue takes it out of any place. The work of Pump depends on the frames that it makes, and not on how
-// many senders wait.
+// Unqueue takes it out of any place. The work of Pump depends on the frames that it makes, and not on
+// how many senders wait.
 type sender struct {
 	stream     *Stream
 	unsent     []byte

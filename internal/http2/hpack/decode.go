@@ -4,8 +4,7 @@ package hpack
 // 9113, section 6.5.2).
 const DefaultTableBytes = 4096
 
-// A Decoder decodes the header blocks that a peer sends. Its zero value is not ready; see
-// [MakeDecoder].
+// A Decoder decodes the header blocks that a peer sends. Its zero value is not ready; see [MakeDecoder].
 type Decoder struct {
 	table   table[*Field]
 	rest    *[]byte // the end of a fragment: the beginning of a field; nil: none
@@ -55,7 +54,7 @@ func (d *Decoder) Decode(p []byte, last bool, l *List) error {
 	return nil
 }
 
-// keepRest keeps the beginning of a field. It may be a part of d.rest.
+// keepRest keeps the beginning of a field, which may be a part of d.rest.
 func (d *Decoder) keepRest(rest []byte) {
 	if len(rest) == 0 {
 		d.rest = nil
@@ -67,7 +66,7 @@ func (d *Decoder) keepRest(rest []byte) {
 	*d.rest = append((*d.rest)[:0], rest...)
 }
 
-// fields decodes the complete fields, and returns how many bytes they take.
+// fields decodes the complete fields, and returns how many bytes they have.
 func (d *Decoder) fields(p []byte, l *List) (used int, err error) {
 	c := cursor{p: p}
 	for len(c.p) > 0 {
@@ -147,7 +146,7 @@ func (d *Decoder) sizeUpdate(c *cursor) bool {
 	return true
 }
 
-// skipString skips what has come of a string that is too long to be read.
+// skipString skips as much as has come of a string that is too long to be read.
 func (d *Decoder) skipString(c *cursor) bool {
 	if d.skip == 0 {
 		s, ok := c.begin()
@@ -160,8 +159,8 @@ func (d *Decoder) skipString(c *cursor) bool {
 	return true
 }
 
-// longestText returns the length from which on a string is too long for both the list and the table: it
-// has at least 8/30 of its length when it is decoded.
+// longestText returns how long a string may be that is read. A longer one is too long for both the list
+// and the table, since it has at least 8/30 of its length when it is decoded.
 func (d *Decoder) longestText(l *List) uint64 {
 	return max(uint64(l.longest), 4*uint64(d.table.max))
 }
@@ -176,8 +175,8 @@ func (d *Decoder) tooLong(l *List, n uint32, isName, intoTable bool) {
 	l.truncate()
 }
 
-// literal decodes a field with a literal value and perhaps a literal name (RFC 7541, section 6.2).
-// It adds the field to the table if intoTable is set.
+// literal decodes a field with a literal value and perhaps a literal name (RFC 7541, section 6.2). It
+// adds the field to the table if intoTable is set.
 func (d *Decoder) literal(c *cursor, l *List, prefixBits uint, intoTable bool) bool {
 	sensitive := !intoTable && c.p[0]&0x10 != 0
 	name, wire, ok := d.literalName(c, prefixBits)
@@ -266,7 +265,6 @@ func (c *cursor) begin() (s text, ok bool) {
 	return s, ok
 }
 
-// take reads the rest of a string.
 func (c *cursor) take(s *text) (ok bool) {
 	if uint64(s.bytes) > uint64(len(c.p)) {
 		return false

@@ -25,8 +25,8 @@ type Encoder struct {
 	lowest uint32
 }
 
-// EncoderTableBytes is the default of an Encoder's own limit: room for the dozen short fields that
-// a server repeats. It is small because each connection has such a table at both ends.
+// EncoderTableBytes is the default of an Encoder's own limit: room for the dozen short fields that a
+// server repeats. It is small because each connection has such a table at both ends.
 const EncoderTableBytes = 1024
 
 // MakeEncoder returns an Encoder whose table takes at most limitBytes.
@@ -42,8 +42,7 @@ func (e *Encoder) PeerLimit(bytes uint32) {
 	e.lowest = min(e.lowest, e.table.max)
 }
 
-// Drop frees the table. The next block tells the peer to empty its table, too. It is meant for a
-// connection that has been quiet.
+// Drop frees the table, after a quiet time. The next block tells the peer to empty its table, too.
 func (e *Encoder) Drop() {
 	if e.table.len() > 0 {
 		e.lowest = 0
@@ -65,7 +64,6 @@ func (e *Encoder) Begin(dst []byte) []byte {
 	return dst
 }
 
-// statusName is the Name of :status.
 var statusName = byWire[":status"]
 
 // AppendStatus appends the field :status with a code of three digits.

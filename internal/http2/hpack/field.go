@@ -21,14 +21,14 @@ func newField(name *Name, value string) *Field {
 	return &Field{Name: name, Value: value, badValue: !ValidValue(value)}
 }
 
-// Valid reports whether name and value are valid by RFC 9113, section 8.2.1. Fields in the
-// decoder's table were checked when they entered it.
+// Valid reports whether name and value are valid by RFC 9113, section 8.2.1. It was found out when the
+// field was made.
 func (f *Field) Valid() bool { return !f.badValue && f.Name.class != BadName }
 
 // entryOverhead is how many bytes an entry counts in addition to its name and value (RFC 7541,
 // section 4.1).
 const entryOverhead = 32
 
-// Size returns the size of the field in bytes as the tables and SETTINGS_MAX_HEADER_LIST_SIZE count it
-// (RFC 7541, section 4.1; RFC 9113, section 6.5.2).
+// Size returns the size of the field in bytes, as tables and SETTINGS_MAX_HEADER_LIST_SIZE count it (RFC
+// 7541, section 4.1; RFC 9113, section 6.5.2).
 func (f Field) Size() int { return len(f.Name.wire) + len(f.Value) + entryOverhead }

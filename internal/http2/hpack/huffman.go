@@ -1,8 +1,7 @@
 package hpack
 
-// The Huffman code of RFC 7541, appendix B, is canonical: codes of one length follow each other in
-// the order of their symbols, and longer codes follow shorter ones. So the lengths alone define the
-// code.
+// The Huffman code of RFC 7541, appendix B, is canonical: codes of one length follow each other in the
+// order of their symbols, and longer codes follow shorter ones. So the lengths alone define the code.
 
 // codeBits has the length of the code of each symbol. The end of the string, the 257th symbol, has 30
 // bits, all ones, and must not occur.

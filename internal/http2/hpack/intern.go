@@ -6,11 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// An Interner hands out one Field for equal ones, and one Name for equal names, so that the tables of
-// many connections share them. It holds 512 of each, of 192 bytes at most; a new one
-// takes the place of an older one, so a client that sends many different ones costs the others only
-// the saving. A server has one. Its methods may be called by several goroutines at once, and on a
-// nil Interner.
+// An Interner returns the same Field for equal ones, and the same Name for equal names, so that the
+// tables of many connections share them. It holds 512 of each, of at most 192 bytes. A new one replaces
+// an older one, so a client that sends many different ones costs the others only the saving. A server
+// has one. Its methods may be called by several goroutines at once, and on a nil Interner.
 type Interner struct {
 	seed   maphash.Seed
 	fields [internedMax]atomic.Pointer[Field]
@@ -61,8 +60,8 @@ func (in *Interner) MakeKeyField(key, value string) Field {
 	return Field{Name: in.nameOfKey(key), Value: value, badValue: !ValidValue(value)}
 }
 
-// nameOfKey returns the Name of a key of an http.Header, which may be in any case. It seldom makes
-// another one for a key in its canonical form.
+// nameOfKey returns the Name of a key of an http.Header, which may be in any case. It seldom makes a new
+// one for a key in its canonical form.
 func (in *Interner) nameOfKey(key string) *Name {
 	if n := byKey[key]; n != nil {
 		return n

@@ -43,7 +43,7 @@ const (
 	keptBytes  = 16 << 10
 )
 
-// truncate leaves out a field, and all that come.
+// truncate leaves out a field, and all later ones.
 func (l *List) truncate() { l.Truncated, l.left, l.count = true, 0, 0 }
 
 // add takes a field as far as the limits go.
@@ -62,12 +62,11 @@ func (l *List) add(f *Field) {
 	l.Fields = append(l.Fields, *f)
 }
 
-// chunkBytesMax is how long a chunk of strings is at most, and so how much memory a string keeps
-// besides its own.
+// chunkBytesMax is the longest chunk of strings, and so the most that a string keeps alive.
 const chunkBytesMax = 2 << 10
 
-// text returns a string of b, in a chunk that it shares with others of the block. restBytes is how many
-// bytes of the fragment are left: the chunk has room for those strings, too.
+// text returns a string of b, in a chunk that it shares with others of the block. restBytes is what is
+// left of the fragment: a new chunk has room for its strings, too.
 func (l *List) text(b []byte, restBytes int) string {
 	if len(b) == 0 {
 		return ""

@@ -74,7 +74,7 @@ func NameOf(wire string) *Name {
 	return newName(strings.Clone(wire))
 }
 
-// newName works out a name that is not common.
+// newName works out a name.
 func newName(wire string) *Name {
 	n := &Name{wire: wire, key: wire, class: classes[wire]}
 	switch {
@@ -100,8 +100,8 @@ var classes = map[string]Class{
 	"transfer-encoding": Connection, "upgrade": Connection,
 }
 
-// policies are the names that the encoder treats in a way of their own. The values of most are seldom
-// sent twice to one client, and would push others out of a short table.
+// policies are the names that the encoder doesn't index. The values of most are seldom sent twice to one
+// client, and would push others out of a short table.
 var policies = map[string]policy{
 	":path": once, "age": once, "content-length": once, "content-range": once, "etag": once,
 	"if-modified-since": once, "if-none-match": once, "last-modified": once, "location": once,
@@ -109,8 +109,8 @@ var policies = map[string]policy{
 	"authorization": secret, "cookie": secret, "proxy-authorization": secret, "set-cookie": secret,
 }
 
-// sharedNames are the names whose values describe the client's program or the server, and are the same
-// for many connections.
+// sharedNames are the names whose values describe the client's program or the server, so many
+// connections have the same ones.
 var sharedNames = []string{
 	":authority", ":method", "accept", "accept-charset", "accept-encoding", "accept-language",
 	"cache-control", "content-type", "grpc-accept-encoding", "grpc-encoding", "origin", "pragma",

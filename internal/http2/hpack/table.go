@@ -1,9 +1,8 @@
 package hpack
 
-// A table is a dynamic table (RFC 7541, section 2.3.2). Its entries stand in the order of their coming,
-// from head on; the free room before head is used again when the slice is full. A Decoder's entries are
-// pointers, and never change, because tables of other connections may have them, too. An Encoder has
-// its own.
+// A table is a dynamic table (RFC 7541, section 2.3.2). Its entries begin at head, the oldest first; the
+// free room before head is used again when the slice is full. A Decoder's entries are pointers, and
+// never change, because tables of other connections may share them. An Encoder has its own.
 type table[E interface{ Size() int }] struct {
 	entries []E
 	head    int32
@@ -12,13 +11,11 @@ type table[E interface{ Size() int }] struct {
 	limit   uint32 // of max
 }
 
-// len returns the number of entries.
 func (t *table[E]) len() int { return len(t.entries) - int(t.head) }
 
 // at returns the entry that came i entries before the newest.
 func (t *table[E]) at(i int) E { return t.entries[len(t.entries)-1-i] }
 
-// setMax changes the size that the table may have.
 func (t *table[E]) setMax(max uint32) {
 	t.max = max
 	t.evict(0)
@@ -36,10 +33,10 @@ func (t *table[E]) evict(need uint32) {
 	}
 }
 
-// clear takes all entries out.
 func (t *table[E]) clear() { t.evict(t.max + 1) }
 
-// entriesFirst is the room that a table begins with: most clients' first requests fill half or more.
+// entriesFirst is the room that a table begins with. Most clients' first requests fill half of it or
+// more.
 const entriesFirst = 4
 
 // add puts an entry into the table. One that is larger than the table empties it (RFC 7541, section

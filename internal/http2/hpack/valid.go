@@ -1,7 +1,7 @@
 package hpack
 
-// isNameByte has the characters of a token (RFC 9110, section 5.6.2) without upper case, of which
-// names consist (RFC 9113, section 8.2.1).
+// isNameByte has the characters of names (RFC 9113, section 8.2.1): those of a token (RFC 9110, section
+// 5.6.2) without upper case.
 var isNameByte = func() (is [256]bool) {
 	for _, c := range "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz" {
 		is[c] = true
@@ -9,7 +9,7 @@ var isNameByte = func() (is [256]bool) {
 	return is
 }()
 
-// validName reports whether a name that has no colon at its beginning may be that of a field.
+// validName reports whether a name without a colon at its beginning is valid.
 func validName(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if !isNameByte[s[i]] {
@@ -19,8 +19,8 @@ func validName(s string) bool {
 	return s != ""
 }
 
-// isBadValueByte has the bytes that no value has: control characters except the tab, as net/http has
-// it (RFC 9110, section 5.5).
+// isBadValueByte has the bytes that no value may have: control characters except the tab, as in net/http
+// (RFC 9110, section 5.5).
 var isBadValueByte = func() (is [256]bool) {
 	for c := range 0x20 {
 		is[c] = c != '\t'
@@ -29,8 +29,8 @@ var isBadValueByte = func() (is [256]bool) {
 	return is
 }()
 
-// ValidValue reports whether a value may be that of a field. White space at its ends is allowed, as
-// with net/http.
+// ValidValue reports whether a field may have a value. White space at its ends is allowed, as in
+// net/http.
 func ValidValue(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if isBadValueByte[s[i]] {
