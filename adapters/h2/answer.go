@@ -20,7 +20,7 @@ type Answer struct {
 	End bool
 }
 
-// clientPart is the part that only a client's streams have.
+// clientPart is what only a client's streams have.
 type clientPart struct {
 	extras  extras // of the stream
 	cond    cond
@@ -38,7 +38,6 @@ type clientPart struct {
 
 var clientParts = sync.Pool{New: func() any { return new(clientPart) }}
 
-// makeClientPart adds a client's part to a new stream.
 func makeClientPart(s *Stream) *clientPart {
 	if s.extras == nil {
 		p := clientParts.Get().(*clientPart)
@@ -63,7 +62,6 @@ func (p *clientPart) keep(fields []Field) []Field {
 	return to
 }
 
-// answerLocked takes the header of an answer.
 func (in incoming) answerLocked(ev *http2.Event, w *wakes) {
 	c, p := in.conn, in.extras.client
 	if ev.Status < 200 {

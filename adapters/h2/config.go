@@ -78,8 +78,7 @@ type Config struct {
 	// core does. Without it the connection ends, as RFC 9113, section 5.1, demands.
 	IgnoreIdleResets bool
 
-	// BeginTimeout limits the handshake, the client's preface and its first SETTINGS together: 10
-	// s.
+	// BeginTimeout limits the handshake, the client's preface and its first SETTINGS together: 10 s.
 	BeginTimeout time.Duration
 
 	// IdleTimeout is how long a connection without streams is kept: 3 min. Then it ends as with
@@ -159,8 +158,7 @@ type Accepted struct {
 	// It may block. At most 16,384 calls run at a time; of these at most 1,024 have begun within the last
 	// second, and at most half of those come from one IPv4 address or IPv6 network of 64 bits. The others
 	// wait. Only as many calls compute as there are processors; while one waits in nc's Read or Write,
-	// another computes. nc has only net.Conn's methods, and NetConn, which returns the accepted
-	// connection.
+	// another computes. nc has only net.Conn's methods, and NetConn, which returns the accepted connection.
 	Handshake func(nc net.Conn) (net.Conn, error)
 
 	// ClientFirst says that the handshake begins with bytes from the client: Handshake is called when

@@ -31,9 +31,9 @@ import (
 //
 // # The reader
 //
-// The reader's part belongs to the worker that has the connection's turn, or to the reading goroutine
-// if no loop watches the connection. A turn ends by arming the engine's callback. From then on the
-// part belongs to the worker of the next turn.
+// The reader is the worker that has the connection's turn, or the goroutine that reads if no loop
+// watches the connection. A turn ends by arming the engine's callback. From then on the worker of the
+// next turn is the reader.
 type Conn struct {
 	// immutable
 	*setup
@@ -45,7 +45,7 @@ type Conn struct {
 	unread    *[]byte // bytes read before the first turn; nil: none, or they were received
 	discarded int32   // bytes, behind the end
 
-	// guarded by mu, beside discarded to fill its place
+	// guarded by mu; here they fill the space behind discarded
 	phase    phase
 	draining bool   // it is counted as draining
 	parting  uint8  // streams whose reset waits: see Stream.partLocked
@@ -84,12 +84,11 @@ type setup struct {
 	forget    func(*Conn) // is called when a connection has ended, and Closed was reported
 }
 
-// logPanic logs a handler's panic.
 func (u *setup) logPanic(c *Conn, reason any) {
 	u.config.Log.Error("h2: panic of a handler", "remote", c.RemoteAddr(), "reason", reason, "stack", string(debug.Stack()))
 }
 
-// ruleOf returns the rule that a server has broken, if the client's core has reset a stream for that.
+// ruleOf returns the rule of HTTP/2 that a server has broken, if a client's stream was reset for that.
 func (u *setup) ruleOf(ev *http2.Event) error {
 	if u.handler != nil || ev.Reason == "" {
 		return nil
@@ -101,13 +100,12 @@ func (u *setup) ruleOf(ev *http2.Event) error {
 // ClientConfig.AnswerEnds.
 func (u *setup) endsWith(st *http2.Stream) bool { return u.config.answerEnds && st.ReadEnded() }
 
-// workerSet is the workers of some connections, and their counts.
+// workerSet has the workers of some connections, and their counters.
 type workerSet struct {
 	workers.Pool[item]
 	counts counters.Cell[counter]
 }
 
-// item is a piece of work for a worker.
 type item struct {
 	c    *Conn
 	s    *Stream // of itemStream and itemResume
@@ -134,8 +132,7 @@ const (
 	closed
 )
 
-// calls holds the calls to make after mu is released, because they may block, or run the user's
-// code.
+// calls are to be made after mu is released, because they may block, or run the user's code.
 type calls struct {
 	cancelled  *Stream // whose handlers are told, linked by nextCall
 	closeWrite bool
@@ -143,12 +140,12 @@ type calls struct {
 	states     stateChanges
 }
 
-// stateChanges are the changes of a connection's state: to Ready, then to Active and to Idle in
-// turn, to Roomy, to Leaving, and at the end to Closed.
+// stateChanges are the changes of a connection's state that were not reported yet: to Ready, then to
+// Active and to Idle in turn, to Roomy, to Leaving, and at the end to Closed.
 type stateChanges struct {
-	flips  uint16 // to be reported, to Active and to Idle
+	flips  uint16 // changes to Active and to Idle
 	active bool   // what was reported last of these
-	others uint8  // to be reported: a bit for each of the others
+	others uint8  // a bit for each of the others
 }
 
 func (k *stateChanges) any() bool { return k.others != 0 || k.flips > 0 }
@@ -164,7 +161,7 @@ func (k *stateChanges) note(s ConnState) {
 	}
 }
 
-// next takes the first change that is not reported.
+// next takes the first change.
 func (k *stateChanges) next() (s ConnState, ok bool) {
 	switch {
 	case k.take(Ready):
@@ -184,7 +181,7 @@ func (k *stateChanges) next() (s ConnState, ok bool) {
 	return 0, false
 }
 
-// take reports whether s, which is neither Active nor Idle, must be reported, and notes that it was.
+// take takes a change to s, which is neither Active nor Idle, and reports whether there was one.
 func (k *stateChanges) take(s ConnState) bool {
 	is := k.others&(1<<s) != 0
 	k.others &^= 1 << s
@@ -222,8 +219,8 @@ func (c *Conn) unlock() {
 	}
 }
 
-// guard calls a function of the user that the connection needs in order to go on. It logs a panic. If
-// the function ends its goroutine, which had the turn, the connection is closed. c.mu is not held.
+// guard calls a function of the user, without c.mu, after which the connection must go on. A panic is
+// logged. If the function ends its goroutine, which had the turn, the connection is closed.
 func (c *Conn) guard(f func()) {
 	returned := false
 	defer func() {
@@ -243,8 +240,8 @@ func (c *Conn) guard(f func()) {
 	returned = true
 }
 
-// A side is what the connections of a Server and of a Client do differently. Everything else is common
-// code that never asks which side it is. The core has a side of its own: see internal/http2.
+// A side is what the connections of a Server and of a Client do differently. All other code is common,
+// and never asks which side it is. The core has sides of its own: see internal/http2.
 //
 //	             server                                     client
 //	settle       nothing: a stream counts until its         counts streams that have ended, and opens those
@@ -259,7 +256,7 @@ func (c *Conn) guard(f func()) {
 //	hangUp       streams that are answered are reset        the state Leaving is reported
 //	close        resets of such streams go out before       a GOAWAY goes out before, and nothing lingers
 //
-// All methods are called with the lock of the connection held.
+// All methods are called with the connection's lock held.
 type side interface {
 	// settle is called before the lock is released.
 	settle(c *Conn)
@@ -300,16 +297,15 @@ const (
 	Roomy                    // of a client: there is room again, after Reserve has found none
 )
 
-// changedLocked notes a state for the handler. Nothing comes after Closed, even if handlers return
-// later.
+// changedLocked notes a change of state. Nothing comes after Closed, even if handlers return later.
 func (c *Conn) changedLocked(s ConnState) {
 	if c.states != nil && (c.phase != closed || s == Closed) {
 		c.calls.states.note(s)
 	}
 }
 
-// tell calls ConnState in the order of the changes. With wait, it returns when all noted changes were
-// reported; otherwise another goroutine may still be about to report them.
+// tell calls ConnState in the order of the changes. With wait, it returns when all were reported;
+// otherwise another goroutine may still be reporting them.
 func (c *Conn) tell(wait bool) {
 	if c.states == nil {
 		return
@@ -372,8 +368,7 @@ func (c *Conn) TLS() *tls.ConnectionState {
 	return &state
 }
 
-// User returns the value that was passed to Attach; nil for a connection of Serve without
-// Config.Accept.
+// User returns the value that was passed to Attach; nil for a connection of Serve without Config.Accept.
 func (c *Conn) User() any { return c.user }
 
 // HeaderBytesMax returns how many bytes of fields the peer accepts in one header or in trailers,

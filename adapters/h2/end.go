@@ -93,7 +93,7 @@ func (c *Conn) drainLocked(why string) {
 	c.setAlarmLocked()
 }
 
-// Why a connection is drained, in the words of grpc-go.
+// Why a connection is drained, in grpc-go's words.
 const (
 	idled    = "max_idle"
 	aged     = "max_age"
@@ -204,7 +204,7 @@ func (c *Conn) failLocked(reason error) {
 	}
 }
 
-// breachLocked ends the connection because of an error of the core.
+// breachLocked ends the connection because the peer has broken the protocol.
 func (c *Conn) breachLocked(err error) {
 	var breach *http2.ConnError
 	if !errors.As(err, &breach) || breach.Limit == http2.NoLimit {
@@ -318,7 +318,7 @@ func (c *Conn) Err() error {
 	return c.err
 }
 
-// idleConn is a Conn for Accept.
+// idleConn is a Conn as an [accepting.IdleConn].
 type idleConn struct{ c *Conn }
 
 // since returns since when the connection has had no stream, [accepting.Detached] if all its
@@ -355,8 +355,8 @@ func (i idleConn) CloseIdle(since int64) bool {
 	return true
 }
 
-// giveUp drains the connection if it has had no stream since then, or resets all its streams if they
-// are detached. The calls that become due are made by a later unlock.
+// giveUp drains the connection if it has had no stream since then, or resets all its streams if they are
+// detached. A later unlock makes the calls that become due.
 func (i idleConn) giveUp(since int64) bool {
 	c := i.c
 	c.mu.Lock()

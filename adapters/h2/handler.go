@@ -17,18 +17,16 @@ type StreamHandler interface {
 	// It returns the same stream each time.
 	Stream() *Stream
 
-	// Serve is called once, on a goroutine of the pool. The part of the body that came with the
-	// header is already there. Serve may block. When it returns, the stream ends, with RST_STREAM
-	// unless both the answer and the request are complete. It is not called if the stream has ended
-	// before.
+	// Serve is called once, on a goroutine of the pool. The part of the body that came with the header is
+	// already there. Serve may block. When it returns, the stream ends, with RST_STREAM unless both the
+	// answer and the request are complete. It is not called if the stream has ended before.
 	//
 	// If Serve panics, only its stream ends, and the panic is logged, unless the Config says Crash. The
 	// same goes for Accept. A panic of another method ends nothing.
 	Serve()
 
-	// Cancelled is called once if the stream ends early, because of the client, of the connection
-	// or of this side, before Serve has returned. It may run at the same time as Serve, and must
-	// not block.
+	// Cancelled is called once if the stream ends early, because of the client, of the connection or of
+	// this side, before Serve has returned. It may run at the same time as Serve, and must not block.
 	Cancelled(err error)
 }
 

@@ -54,7 +54,6 @@ func (c *Conn) Reserved() int {
 	return c.waiting.reserved
 }
 
-// isRoomyLocked reports whether a stream can be reserved.
 func (c *Conn) isRoomyLocked() bool {
 	return c.roomLocked() > 0 && !c.isChokedLocked() && len(c.waiting.openers) == 0
 }
@@ -64,7 +63,7 @@ func (c *Conn) isChokedLocked() bool {
 	return c.core.Unread() > int(c.limits.ConnWindowBytes)/4*3
 }
 
-// roomLocked leaves out streams that are reserved, or kept for calls of Open that have waited.
+// roomLocked is Quota without streams that are reserved, or kept for calls of Open that have waited.
 func (c *Conn) roomLocked() int {
 	if !c.takesStreamsLocked() {
 		return 0
@@ -90,10 +89,10 @@ func (c *Conn) Answered() bool {
 	return c.answered
 }
 
-// look checks whether the server has hung up, before the first stream after a quiet time is opened.
-// Servers hang up without GOAWAY right after an answer, or when they have waited long enough, and a
-// stream sent to one of these may not be tried again. The reader, which is about to find the end,
-// takes what came before it. look releases mu while it asks the kernel.
+// look checks whether the server has hung up, before the first stream after a quiet time is opened. Some
+// servers hang up without GOAWAY, right after an answer or after a while, and a stream that is sent then
+// may not be tried again. The reader, which is about to find the end, takes what came before it. look
+// releases mu while it asks the kernel.
 func (clientSide) look(c *Conn) {
 	if c.open > 0 || !c.takesStreamsLocked() {
 		return // other streams would be lost as well
@@ -164,7 +163,6 @@ func (c *Conn) Open(ctx context.Context, s *Stream, r *Request, m Message) error
 	return nil
 }
 
-// check returns an error if a pseudo-header field must not be sent.
 func (r *Request) check() error {
 	for _, f := range [...]struct{ name, value string }{
 		{":method", r.Method}, {":scheme", r.Scheme}, {":authority", r.Authority}, {":path", r.Path}, {":protocol", r.Protocol},
@@ -213,7 +211,7 @@ func (cl clientSide) await(ctx context.Context, c *Conn) error {
 	return nil
 }
 
-// grant opens the streams that have waited for room, and reports that there is room.
+// grant lets calls of Open that have waited for room go on, and reports Roomy.
 func (clientSide) grant(c *Conn) {
 	w := c.waiting
 	if w.roomless && c.isRoomyLocked() {
@@ -241,7 +239,7 @@ func (clientSide) countReset(s *Stream) {
 }
 
 // clientSide is the side of a Client. Its callers send. They must not wait for the server, since a
-// context may end, and must not lose an answer that is already there when the server takes no more.
+// context may end, and must not lose an answer that has come when the server takes no more.
 type clientSide struct{}
 
 func (cl clientSide) settle(c *Conn) {
@@ -269,7 +267,7 @@ func (cl clientSide) settle(c *Conn) {
 
 func (cl clientSide) sent(s *Stream) { cl.lend(s) }
 
-// lend lets callers that are about to send do so with this call.
+// lend first lets other callers put into the output what they are about to send.
 func (clientSide) lend(s *Stream) {
 	c := s.conn
 	if !c.beginFlushLocked() {
@@ -299,9 +297,9 @@ func (clientSide) maySend(c *Conn, bytes int) bool {
 // creditMost is how many bytes may be sent before the kernel is asked again.
 const creditMost = 1 << 20
 
-// writeFailed cuts off a connection on which nothing can be sent any more, because the server has
-// ended or reset it. The reader reads on, since an answer may be there, and ends the connection at the
-// end of the server's bytes, or after lingerTime. grpc-go's client reads on as well.
+// writeFailed is for a connection that the server has ended or reset, so nothing can be sent any more.
+// The reader reads on, since an answer may be there, and ends the connection at the end of the server's
+// bytes, or after lingerTime. grpc-go's client reads on as well.
 func (clientSide) writeFailed(c *Conn, err error) {
 	if c.phase != alive {
 		c.failLocked(err)

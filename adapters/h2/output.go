@@ -36,8 +36,8 @@ type output struct {
 	credit      int32 // of a client: how many bytes can be written at once, at least; see maySend
 }
 
-// lend gives the core's output memory before the frames of an answer are made. Frames that already
-// wait, such as a WINDOW_UPDATE, move there: otherwise the answer would make them move several times.
+// lend gives the core's output memory before the frames of an answer are made. Otherwise it would grow
+// several times, and move each time.
 func (o *output) lend() {
 	if !o.lent {
 		o.lent = true
@@ -56,13 +56,12 @@ func (o *output) take() (p []byte, memory pool.Growable) {
 	return p, memory
 }
 
-// drop drops the output of a connection that sends nothing more.
 func (o *output) drop() {
 	_, memory := o.take()
 	memory.Release()
 }
 
-// endFlush is for a goroutine that has stopped sending. over says that nothing will be sent any more.
+// endFlush is for a goroutine that has stopped sending. over says that nothing more will be sent.
 func (o *output) endFlush(over bool) {
 	o.flushing = false
 	if over {
@@ -73,13 +72,12 @@ func (o *output) endFlush(over bool) {
 // waits reports whether there is something to send.
 func (o *output) waits() bool { return len(o.core.Output()) > 0 || o.core.Ready() }
 
-// takes reports whether a body of this many bytes is copied to the output, which has space for it, and
-// goes before others.
+// takes reports whether a body of this many bytes can be copied to the output at once: there is space,
+// and no other goes first.
 func (o *output) takes(bytes int) bool {
 	return !o.core.Ready() && len(o.core.Output()) < outputMost && bytes <= outputMost && !(o.flushing && bytes >= directBytes)
 }
 
-// directMost returns how much of a body one call sends.
 func (o *output) directMost() int {
 	if o.core.Prioritizes() {
 		return directFirst
@@ -204,15 +202,13 @@ func (c *Conn) sendersLocked(change int64) {
 // is closed. A client that was only stopped, like a program in a debugger, and goes on in time can
 // read what has happened.
 //
-// A write deadline can't do that. It would count what the socket takes, which is nothing for minutes
-// if the client reads slowly and the buffers are large. And crypto/tls can't write after a deadline
-// has passed; it also writes in Read, so the deadline of an earlier write would end the connection. So
-// while anything is written, a timer checks four times in WriteTimeout what the client has
-// acknowledged.
+// A write deadline can't do that. It would count what the socket takes, which is nothing for minutes if
+// the client reads slowly and the buffers are large. And crypto/tls can't write after a deadline has
+// passed; it also writes in Read, so the deadline of an earlier write would end the connection. So while
+// anything is written, a timer checks four times in WriteTimeout what the client has acknowledged.
 
-// taking is what is known about a client that is written to. It stays for a quarter of WriteTimeout,
-// so that a busy connection doesn't set a timer for each write; a quiet one has it no longer than
-// restTime.
+// taking is what is known about a client that is written to. It stays for a quarter of WriteTimeout, so
+// that a busy connection doesn't set a timer for each write; a quiet one has it no longer than restTime.
 type taking struct {
 	// guarded by mu, except ends
 	timer Timer
@@ -247,7 +243,7 @@ func (c *Conn) beginWriteLocked() *taking {
 	return t
 }
 
-// end ends the call. t is nil once the connection is closed.
+// end ends the call. t may be nil: the connection is closed.
 func (t *taking) end() {
 	if t != nil {
 		t.calls--
@@ -269,7 +265,7 @@ func (t *taking) watchLocked(c *Conn, left time.Duration) {
 	})
 }
 
-// checkTaking is a worker's look at the client.
+// checkTaking checks whether the client has taken something, on a worker.
 func (c *Conn) checkTaking() {
 	sent := seam.Sent(c.below.Socket())
 	c.mu.Lock()
@@ -321,7 +317,6 @@ func (t *taking) rest() *taking {
 	return t
 }
 
-// stop is for a connection that is closed.
 func (t *taking) stop() {
 	if t != nil {
 		t.timer.Stop()

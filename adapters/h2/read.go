@@ -105,7 +105,7 @@ func (in incoming) read(p []byte, least int) (n int, err error) {
 	return n, nil
 }
 
-// errLocked returns why there are no more bytes to read, or nil.
+// errLocked returns why no more bytes come, or nil.
 func (in incoming) errLocked() error {
 	switch {
 	case in.readErr != nil:
@@ -181,7 +181,6 @@ func (in incoming) dataLocked(ev *http2.Event, w *wakes) {
 	w.add(in.cond)
 }
 
-// trailersLocked takes the trailers.
 func (in incoming) trailersLocked(ev *http2.Event, w *wakes) {
 	if x := in.makeExtrasLocked(); x.client != nil {
 		x.trailers = x.client.keep(ev.Fields)
@@ -192,7 +191,7 @@ func (in incoming) trailersLocked(ev *http2.Event, w *wakes) {
 	w.add(in.cond)
 }
 
-// endedLocked notes that the peer has sent all.
+// endedLocked is for END_STREAM.
 func (in incoming) endedLocked(ev *http2.Event, w *wakes) {
 	switch {
 	case in.readErr != nil:
@@ -205,8 +204,7 @@ func (in incoming) endedLocked(ev *http2.Event, w *wakes) {
 }
 
 // wholeLocked checks whether a client's stream has ended well. Then it no longer changes, and what has
-// come belongs to the goroutine that holds reading: to read it, conn.mu isn't needed, which all
-// callers of a connection compete for.
+// come can be read with reading alone, without conn.mu, for which all callers of a connection compete.
 func (in incoming) wholeLocked(w *wakes) {
 	if in.stage == served || in.err != nil || !in.core.Ended() {
 		return

@@ -61,7 +61,6 @@ func (s *Stream) Send(m Message) error {
 	return err
 }
 
-// check returns an error if a field must not be sent.
 func (m *Message) check() error {
 	if m.Status != 0 && (m.Status < 100 || m.Status > 999) {
 		return fmt.Errorf("h2: %d is no status", m.Status)
@@ -178,8 +177,8 @@ func (s *Stream) SetWriteDeadline(t time.Time) error {
 	})
 }
 
-// bodyLocked sends p, with the end of the answer behind it if end is set. It releases mu while
-// it waits for windows and space.
+// bodyLocked sends p, with the end of the answer behind it if end is set. It releases mu while it waits
+// for windows and space.
 func (out outgoing) bodyLocked(p []byte, end bool) error {
 	c := out.conn
 	most := c.directMost()
@@ -238,7 +237,7 @@ func (out outgoing) awaitLocked(p []byte, end bool) error {
 	return c.clock.ends.cutError()
 }
 
-// awaitSpaceLocked waits until the output is not too long.
+// awaitSpaceLocked waits until the output has space.
 func (out outgoing) awaitSpaceLocked() error {
 	c := out.conn
 	if len(c.core.Output()) < outputMost || out.err != nil {
@@ -259,8 +258,8 @@ type direct struct {
 
 var directs = sync.Pool{New: func() any { return new(direct) }}
 
-// directLocked sends the output and as much of p as the windows allow with one call. It
-// releases mu while it sends, and returns how many bytes of p it has sent.
+// directLocked sends the output and as much of p as the windows allow with one call. It releases mu
+// while it sends, and returns how many bytes of p it has sent.
 func (out outgoing) directLocked(p []byte, end bool) (n int) {
 	c := out.conn
 	d := directs.Get().(*direct)

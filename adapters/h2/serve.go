@@ -10,12 +10,11 @@ import (
 	"github.com/percore/percore/internal/http2"
 )
 
-// serverSide is the side of a Server.
 type serverSide struct{}
 
 // accept opens the stream of a request, unless the handler refuses it. It returns the stream if its
-// handler must be called now, and otherwise nil. It releases mu for the call of Accept, which may
-// change ContentLength.
+// handler must be called now, or nil. It releases mu for the call of Accept, which may change
+// ContentLength.
 func (side serverSide) accept(c *Conn, ev *http2.Event) *Stream {
 	var h StreamHandler
 	r := (*Request)(ev.Request)
@@ -78,7 +77,7 @@ func expectsContinue(fields []Field) bool {
 	return false
 }
 
-// serve calls the handler's Serve, unless the stream has ended already, or its Resume.
+// serve calls the handler's Serve, unless the stream has already ended, or its Resume.
 func (it item) serve() {
 	c, s, resume := it.c, it.s, it.kind == itemResume
 	c.mu.Lock()
@@ -130,8 +129,8 @@ func panics() bool {
 	}
 }
 
-// finish ends a stream after its handler, unless it was detached, or finished, and sends the waiting
-// answers, unless a queued stream of the connection will do that.
+// finish ends a stream after its handler, unless it was detached or finished. It sends the answers that
+// wait, unless a queued stream of the connection will.
 func (s *Stream) finish(returned bool) {
 	c := s.conn
 	c.mu.Lock()

@@ -159,7 +159,6 @@ func (s *Server) beginHandshake(nc net.Conn, a Accepted) {
 	}
 }
 
-// shakeHands does the handshake, and attaches the connection.
 func (s *Server) shakeHands(nc net.Conn, a Accepted, h *serving.Handshake) {
 	done := false
 	defer func() {
@@ -234,7 +233,8 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	return c, nil
 }
 
-// enter counts a connection, and adds c, which is nil during the handshake.
+// enter counts a connection, and adds c, which is nil during the handshake. It reports false if the
+// server is closed.
 func (s *Server) enter(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,7 +272,7 @@ func (s *Server) remove(c *Conn) {
 	s.leave()
 }
 
-// leave counts a connection that is gone.
+// leave is for a connection that is gone.
 func (s *Server) leave() {
 	s.mu.Lock()
 	if s.mu.conns--; s.naps && s.mu.conns == 0 { // a client without connections holds no goroutines
@@ -297,7 +297,7 @@ func (s *Server) InUse() bool {
 	return s.mu.conns > 0 || len(s.mu.listeners) > 0
 }
 
-// tellUnused is called when the server has lost a listener or a connection.
+// tellUnused is for a server that has lost a listener or a connection.
 func (s *Server) tellUnused() {
 	if s.config.Unused != nil && !s.InUse() {
 		s.config.Unused()
@@ -320,7 +320,6 @@ func (s *Server) endIfDoneLocked() {
 	}
 }
 
-// conns returns all connections.
 func (s *Server) conns() (all []*Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -135,7 +135,7 @@ func (s *Stream) Hurry() {
 	}
 }
 
-// resetSoonLocked is resetLocked, and makes a worker send that.
+// resetSoonLocked is resetLocked, and makes a worker send the reset.
 func (s *Stream) resetSoonLocked(code ErrCode, reason error) {
 	s.resetLocked(code, reason)
 	s.conn.flushSoonLocked()
@@ -171,7 +171,6 @@ func (s *Stream) wasResetLocked(ev *http2.Event) {
 	s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local, Err: c.ruleOf(ev)})
 }
 
-// endLocked ends the stream early.
 func (s *Stream) endLocked(err error) {
 	first := s.err == nil
 	if first {
@@ -180,7 +179,7 @@ func (s *Stream) endLocked(err error) {
 	s.conn.side.ended(s, first)
 }
 
-// lockUnlessWhole locks conn.mu, or reports false if the stream is whole: then reading has to be locked.
+// lockUnlessWhole locks conn.mu. It reports false if the stream is whole: then reading has to be locked.
 func (s *Stream) lockUnlessWhole() bool {
 	if s.whole.Load() {
 		return false
@@ -199,15 +198,14 @@ type cond struct {
 	due atomic.Bool // a turn is about to wake them; written by the reader
 }
 
-// wakes are goroutines that wait for what a turn has applied. The turn wakes them after it has
-// released the lock, which they would otherwise wait for next. It wakes each one once for everything
-// that was applied.
+// wakes are goroutines that wait for what a turn has applied. The turn wakes them when it has released
+// the lock, which they need next, and each one once for everything that was applied.
 type wakes struct {
 	due  []*cond
 	woke bool // one of them was woken
 }
 
-// add makes wake wake the goroutines that wait on at, if there are any.
+// add makes wake wake the goroutines that wait on at. at may be nil: none has waited yet.
 func (w *wakes) add(at *cond) {
 	if at != nil && !at.due.Load() {
 		at.due.Store(true)
@@ -225,7 +223,7 @@ func (w *wakes) wake() {
 	w.due = w.due[:0]
 }
 
-// releaser is a Conn as the Locker of the conditions: a wait releases mu, and doesn't lock it again,
+// releaser is a Conn as the Locker of the conditions. A wait releases mu, and doesn't lock it again,
 // since all goroutines that a turn wakes would wait for it.
 type releaser Conn
 
@@ -254,8 +252,7 @@ func (s *Stream) leaveLocked() {
 	s.cond.Wait()
 }
 
-// discardLocked drops unread bytes, and reports whether the peer gets credit for the connection for
-// them.
+// discardLocked drops unread bytes, and reports whether the peer gets the connection's credit for them.
 func (s *Stream) discardLocked() bool {
 	n := s.unread.Drop()
 	if n == 0 || s.conn.phase != alive {
@@ -265,7 +262,7 @@ func (s *Stream) discardLocked() bool {
 	return true
 }
 
-// servedLocked is for a stream whose handler, or caller, is done with it.
+// servedLocked ends a stream for its handler, or its caller.
 func (s *Stream) servedLocked() {
 	s.enterLocked(served)
 	s.unqueueLocked()
@@ -275,7 +272,6 @@ func (s *Stream) servedLocked() {
 	}
 }
 
-// enterLocked changes the stage.
 func (s *Stream) enterLocked(next stage) {
 	switch {
 	case next == detached && s.stage != detached:
@@ -286,7 +282,6 @@ func (s *Stream) enterLocked(next stage) {
 	s.stage = next
 }
 
-// unqueueLocked drops what waits to be sent.
 func (s *Stream) unqueueLocked() {
 	if s.conn.core.Unqueue(&s.core) {
 		s.conn.sendersLocked(-1)
@@ -316,7 +311,6 @@ func (s *Stream) makeExtrasLocked() *extras {
 	return s.extras
 }
 
-// stop stops the timers.
 func (x *extras) stop() {
 	for _, timer := range x.deadlines {
 		if timer != nil {
@@ -325,7 +319,7 @@ func (x *extras) stop() {
 	}
 }
 
-// filling is memory of a goroutine that waits for bytes of a body: bytes are copied there as they
+// filling is the memory of a goroutine that waits for bytes of a body. Bytes are copied there as they
 // come, and take no other memory. The goroutine wakes when there are enough.
 type filling struct {
 	into  []byte // what is left to fill
@@ -346,7 +340,7 @@ const (
 	writeDeadline
 )
 
-// setDeadline calls passed, with conn.mu held, at t.
+// setDeadline makes passed be called at t, with conn.mu held. The zero time removes the deadline.
 func (s *Stream) setDeadline(which int, t time.Time, passed func(*Stream)) error {
 	if !s.lockUnlessWhole() {
 		return nil // what it limits is over

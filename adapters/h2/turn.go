@@ -33,22 +33,22 @@ func (it item) work() {
 	}
 }
 
-// look polls the connection's loop, for a worker that has nothing else to do.
+// look polls the connection's loop, for an idle worker.
 func (it item) look(linger bool) {
 	if pc := it.c.below.PC; pc != nil {
 		serving.Look(pc, linger)
 	}
 }
 
-// lookBriefly is look for a client, which doesn't linger: servers seldom answer that soon, and its
-// callers need the processor.
+// lookBriefly is look for a client, which doesn't linger: servers seldom answer that soon, and callers
+// need the processor.
 func (it item) lookBriefly(linger bool) {
 	if !linger {
 		it.look(false)
 	}
 }
 
-// socket returns the connection's socket if such a worker should rather wait for it.
+// socket returns the connection's socket, if an idle worker should rather wait for that.
 func (it item) socket() workers.Socket {
 	if pc := it.c.below.PC; pc != nil {
 		return serving.Socket(pc)
@@ -74,7 +74,6 @@ const (
 
 var turns = sync.Pool{New: func() any { return new(turn) }}
 
-// takeTurn returns the memory for a turn with the connection.
 func takeTurn(c *Conn) *turn {
 	t := turns.Get().(*turn)
 	t.c = c
@@ -147,11 +146,10 @@ const (
 	turnOver                 // the connection is closed
 )
 
-// run is a worker's turn with a connection on a loop. All that is there is read and applied, so
-// that bodies are there, as far as they have come, before their handlers begin. Then the connection
-// waits. Only after that does this worker call a handler, or send: a client may write without
-// reading, and a handler may wait for what the client writes. run returns the stream whose handler
-// this worker calls, or nil.
+// run is a worker's turn with a connection on a loop. It reads and applies all that is there, so
+// handlers find their bodies as far as they have come. Then the connection waits. Only after that this
+// worker calls a handler, or sends: a client may write without reading, and a handler may wait for what
+// the client writes. run returns the stream whose handler this worker calls, or nil.
 func (t *turn) run() (first *Stream) {
 	c := t.c
 	end := t.read()
@@ -185,7 +183,6 @@ func (t *turn) run() (first *Stream) {
 	return first
 }
 
-// read reads what is there, and applies it.
 func (t *turn) read() outcome {
 	c := t.c
 	if p := c.unread; p != nil {
@@ -214,7 +211,7 @@ func (t *turn) read() outcome {
 	return turnAgain
 }
 
-// tryRead reads what is there, without waiting: but crypto/tls may answer what it reads.
+// tryRead reads what is there, without waiting. crypto/tls may answer what it reads, and so write.
 func (t *turn) tryRead() (n int, dry bool, err error) {
 	c := t.c
 	tc := c.below.TLS()
@@ -277,7 +274,7 @@ func (c *Conn) now() phase {
 	return c.phase
 }
 
-// discard reads what comes after the end.
+// discard reads what comes after the connection's end.
 func (t *turn) discard() outcome {
 	c := t.c
 	for c.discarded < serving.LingerBytes {
@@ -309,7 +306,6 @@ func (t *turn) gone(err error) {
 	c.unlock()
 }
 
-// receive finds the frames in p, and applies them.
 func (t *turn) receive(p []byte) {
 	c := t.c
 	now := c.below.Now()
