@@ -54,21 +54,24 @@ func (end *ending) cutError() error {
 // GoAway lets the connection end: a GOAWAY tells the client to open no more streams on it, the open
 // streams are served, and then the connection is closed. On a client's connection, no more streams can
 // be opened. GoAway does not wait for that.
-func (c *Conn) GoAway() { c.goAway(false) }
+func (c *Conn) GoAway() {
+	c.mu.Lock()
+	defer c.unlock()
+	c.drainLocked(shutDown)
+	c.flushSoonLocked()
+}
 
 // GoAwayIfIdle is GoAway for a connection that has no streams, not even a reserved one. It reports
 // whether that was so.
-func (c *Conn) GoAwayIfIdle() bool { return c.goAway(true) }
-
-func (c *Conn) goAway(ifIdle bool) bool {
+func (c *Conn) GoAwayIfIdle() bool {
 	c.mu.Lock()
 	defer c.unlock()
-	if ifIdle && (c.open > 0 || c.waiting.reserved > 0) {
-		return false
+	idle := c.open == 0 && c.waiting.reserved == 0
+	if idle {
+		c.drainLocked(shutDown)
+		c.flushSoonLocked()
 	}
-	c.drainLocked(shutDown)
-	c.flushSoonLocked()
-	return true
+	return idle
 }
 
 // drainLocked is the first step of a graceful end. The second step is leaveLocked, when the client has

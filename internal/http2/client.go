@@ -82,9 +82,6 @@ func (clientSide) headers(c *Conn, f *Frame, ev *Event) verdict {
 // ErrNoQuota is the error of Begin if the peer takes no more streams now.
 var ErrNoQuota = errors.New("http2: the peer takes no other stream")
 
-// streamsFirst is how many streams a client opens before it knows the peer's limit, as in net/http.
-const streamsFirst = 100
-
 // TakesStreams reports whether more streams can be opened on a client's connection, now or when others
 // have ended: not once either side has sent GOAWAY, or all identifiers are used.
 func (c *Conn) TakesStreams() bool {

@@ -3,6 +3,7 @@ package http2
 import (
 	"errors"
 	"math"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/percore/percore/internal/http2/hpack"
@@ -35,6 +36,9 @@ type Conn struct {
 	signals     signals
 	skip        bool // the current DATA frame belongs to no stream, and its credit was given back
 }
+
+// streamsFirst is how many streams a client opens before it knows the peer's limit, as in net/http.
+const streamsFirst = 100
 
 // Init makes the zero Conn a new connection, with our first frames in its output. The Conn must not be
 // copied afterwards.
@@ -183,6 +187,17 @@ func (c *Conn) fail(f *Frame, v verdict, ev *Event) error {
 		c.GoAway(v.code, f.explain(c.cfg, v))
 	}
 	return err
+}
+
+// explain returns the debug data of the GOAWAY for an error that a frame has caused.
+func (f *Frame) explain(cfg *Config, v verdict) string {
+	switch {
+	case !cfg.Explain:
+		return ""
+	case v.reason == illegalID:
+		return illegalID + ": " + strconv.FormatUint(uint64(f.id), 10) + "."
+	}
+	return v.reason
 }
 
 // Move makes to the stream that st was. to must be new, with its User set. st has ended then.

@@ -111,7 +111,7 @@ func (s *scanner) item() bool {
 		decimal, ok := s.number()
 		return ok && !decimal
 	case (*s)[0] == '*' || isLower((*s)[0]|0x20): // a token
-		s.all(func(c byte) bool { return isTokenByte(c) || c == ':' || c == '/' })
+		s.all(func(c byte) bool { return isTokenByte[c] || c == ':' || c == '/' })
 		return true
 	}
 	_, ok := s.number()
@@ -168,3 +168,20 @@ func (s *scanner) display() bool {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
+
+// isToken reports whether s is a token (RFC 9110, section 5.6.2).
+func isToken(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if !isTokenByte[s[i]] {
+			return false
+		}
+	}
+	return s != ""
+}
+
+var isTokenByte = func() (is [256]bool) {
+	for c := range is {
+		is[c] = isDigit(byte(c)) || isLower(byte(c)|0x20) || strings.IndexByte("!#$%&'*+-.^_`|~", byte(c)) >= 0
+	}
+	return is
+}()

@@ -1,9 +1,6 @@
 package http2
 
-import (
-	"fmt"
-	"strconv"
-)
+import "fmt"
 
 // An ErrCode is the reason why a stream or a connection ended (RFC 9113, section 7).
 type ErrCode uint32
@@ -82,6 +79,10 @@ type verdict struct {
 	reason string
 }
 
+// illegalID is the reason for a stream with an even identifier, or one that went down (RFC 9113,
+// section 5.1.1). The words are grpc-go's.
+const illegalID = "received an illegal stream id"
+
 func streamError(code ErrCode, reason string) verdict {
 	return verdict{scope: ofStream, code: code, reason: reason}
 }
@@ -90,21 +91,12 @@ func connError(code ErrCode, reason string) verdict {
 	return verdict{scope: ofConn, code: code, reason: reason}
 }
 
+var tooLong = streamError(ProtocolError, "a body is longer than was declared")
+
 var noPreface = verdict{
 	scope: ofGreeting, code: ProtocolError, reason: "the client does not begin with the preface of HTTP/2",
 }
 
 func limitError(limit Limit, reason string) verdict {
 	return verdict{scope: ofConn, limit: limit, code: EnhanceYourCalm, reason: reason}
-}
-
-// explain returns the debug data of the GOAWAY for an error that a frame has caused.
-func (f *Frame) explain(cfg *Config, v verdict) string {
-	switch {
-	case !cfg.Explain:
-		return ""
-	case v.reason == illegalID:
-		return illegalID + ": " + strconv.FormatUint(uint64(f.id), 10) + "."
-	}
-	return v.reason
 }

@@ -74,6 +74,16 @@ type Config struct {
 	Strings *hpack.Interner
 }
 
+// Priorities says what a server does with the priorities of RFC 9218.
+type Priorities uint8
+
+// The choices.
+const (
+	UnknownPriorities Priorities = iota // PRIORITY_UPDATE is of no known type: as net/http of Go 1.26, and grpc-go
+	IgnorePriorities                    // PRIORITY_UPDATE must be well-formed, and all answers take turns
+	ServePriorities
+)
+
 // A Budget limits how often something may happen: Burst times, plus PerSecond for each second that
 // is reported with Conn.Advance. Beyond that the connection ends with ENHANCE_YOUR_CALM.
 //

@@ -32,16 +32,6 @@ const (
 
 func (p priority) incremental() bool { return p&incremental != 0 }
 
-// Priorities says what a server does with the priorities of RFC 9218.
-type Priorities uint8
-
-// The choices.
-const (
-	UnknownPriorities Priorities = iota // PRIORITY_UPDATE is of no known type: as net/http of Go 1.26, and grpc-go
-	IgnorePriorities                    // PRIORITY_UPDATE must be well-formed, and all answers take turns
-	ServePriorities
-)
-
 // signals are what a client has said about priorities, and about itself.
 type signals struct {
 	aware     bool // it has sent a priority

@@ -29,8 +29,6 @@ var overWindow = streamError(FlowControlError, "more DATA than the window allows
 // beforeHeaders is for a server that sends DATA before a header. The words are net/http's.
 var beforeHeaders = streamError(ProtocolError, "protocol error: received DATA before a HEADERS frame")
 
-var tooLong = streamError(ProtocolError, "a body is longer than was declared")
-
 // data handles a DATA frame or a part of it. The first part is checked for the whole frame.
 func (c *Conn) data(f *Frame, ev *Event) verdict {
 	if !f.first {
@@ -42,7 +40,7 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 	}
 	s, st := c.streams.stateOf(f.id)
 	t := &transitions[s][gotData]
-	switch v := t.verdict(); {
+	switch v := t.verdict; {
 	case v.scope == ofConn:
 		return v
 	case v.scope == ofStream || st == nil:
@@ -108,17 +106,13 @@ func (c *Conn) body(f *Frame, st *Stream, ev *Event) verdict {
 	return verdict{}
 }
 
-// illegalID is the reason for a stream with an even identifier, or one that went down (RFC 9113,
-// section 5.1.1). The words are grpc-go's.
-const illegalID = "received an illegal stream id"
-
 // trailers handles a header block behind the first one of its stream.
 func (c *Conn) trailers(f *Frame, s state, st *Stream, ev *Event) verdict {
 	in := gotHeaders
 	if f.has(flagEndStream) {
 		in = gotHeadersEnd
 	}
-	v := transitions[s][in].verdict()
+	v := transitions[s][in].verdict
 	if v.scope == ofConn {
 		v.reason = illegalID
 	}

@@ -106,20 +106,6 @@ func (r *Request) checkUserInfo() verdict {
 	return verdict{}
 }
 
-// isToken reports whether s is a token (RFC 9110, section 5.6.2).
-func isToken(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if !isTokenByte(s[i]) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-func isTokenByte(c byte) bool {
-	return isDigit(c) || isLower(c|0x20) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
-}
-
 // checkFields stores what matters of the other fields. A field "trailer" may declare as many trailers as
 // a list may have fields, since a handler gets an entry of a map for each.
 func (f *Frame) checkFields(fieldsMax int) {

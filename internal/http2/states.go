@@ -36,20 +36,21 @@ const (
 
 // A transition is the next state, or the error that the input causes.
 type transition struct {
-	next  state
-	scope scope
-	code  ErrCode
+	next state
+	verdict
 }
 
 func to(next state) transition { return transition{next: next} }
 
+const notAllowed = "a frame that the state of its stream does not allow"
+
 // Breaches of the protocol. Where RFC 9113 leaves a choice we do as net/http: HEADERS on a stream that
 // has ended are an identifier that went down (section 5.1.1).
 var (
-	connProtocol  = transition{scope: ofConn, code: ProtocolError}
-	streamClosed  = transition{scope: ofStream, code: StreamClosed}
-	trailersStay  = transition{scope: ofStream, code: ProtocolError} // trailers without END_STREAM
-	notOurs       = transition{scope: ofConn, code: InternalError}   // a mistake of the caller, which gets ErrEnded
+	connProtocol  = transition{verdict: connError(ProtocolError, notAllowed)}
+	streamClosed  = transition{verdict: streamError(StreamClosed, notAllowed)}
+	trailersStay  = transition{verdict: streamError(ProtocolError, notAllowed)} // trailers without END_STREAM
+	notOurs       = transition{verdict: connError(InternalError, notAllowed)}   // a mistake of the caller, which gets ErrEnded
 	ignored       = to(closed)
 	ignoredBySelf = to(cancelled)
 )
@@ -86,11 +87,4 @@ var transitions = [states][inputs]transition{
 		gotData: ignoredBySelf, gotDataEnd: ignoredBySelf, gotReset: ignoredBySelf, gotWindowUpdate: ignoredBySelf,
 		sentHeaders: notOurs, sentEnd: notOurs, sentReset: ignoredBySelf,
 	},
-}
-
-func (t *transition) verdict() verdict {
-	if t.scope == fine {
-		return verdict{}
-	}
-	return verdict{scope: t.scope, code: t.code, reason: "a frame that the state of its stream does not allow"}
 }

@@ -129,8 +129,8 @@ func (t *streamTable) noteCancelled(id uint32) {
 func (c *Conn) receive(id uint32, in input) (*Stream, verdict) {
 	s, st := c.streams.stateOf(id)
 	t := &transitions[s][in]
-	if v := t.verdict(); v.scope != fine {
-		return st, v
+	if t.scope != fine {
+		return st, t.verdict
 	}
 	if st != nil {
 		c.enter(st, t.next)
