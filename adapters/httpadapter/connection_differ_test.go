@@ -106,6 +106,8 @@ func TestSameConnectionChosen(t *testing.T) {
 			{text: doing("dafp", "Expect: 100-continue", "Transfer-Encoding: chunked") + "1\r\nb\r\n0\r\n\r\n" + request("/next")},
 		}, end: halfCloses},
 
+		"files": {pieces: []piece{{doing("8"), true}, {doing("8") + doing("8"), true}}, end: halfCloses},
+
 		// If the client says that the connection closes behind the body, the server doesn't read the rest of
 		// that, which may never come. Hijack behind WriteHeader ends the body first.
 		"the last body":              {pieces: []piece{{text: doing("w", "Connection: close", "Content-Length: 100") + "x"}}, end: readsOn},
@@ -532,6 +534,10 @@ var acts = map[rune]func(s *side, rw http.ResponseWriter, r *http.Request) error
 	},
 	'S': func(_ *side, rw http.ResponseWriter, r *http.Request) error {
 		http.ServeContent(rw, r, "file.txt", time.Unix(1e9, 0), strings.NewReader("content"))
+		return nil
+	},
+	'8': func(_ *side, rw http.ResponseWriter, r *http.Request) error {
+		http.ServeFile(rw, r, "tls_test.go")
 		return nil
 	},
 	'w': writing("write"),

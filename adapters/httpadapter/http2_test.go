@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -178,47 +177,33 @@ func servedBy(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, reflect.Indirect(reflect.ValueOf(w)).Type().PkgPath())
 }
 
-// TestHTTP2Declined: HTTP/2 is served past net/http exactly where the documentation says so.
+// TestHTTP2Declined: the environment decides whether HTTP/2 is served past net/http. (TestNetHTTP2Logged
+// has what the http.Server decides.)
 func TestHTTP2Declined(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		ours   bool
-		setenv string // a variable of the environment and its value
-		change func(*http.Server)
-	}{
-		{"default", canPark, "", nil},
-		{"engine=net", false, "PERCOREDEBUG=engine=net", nil},
-		{"http=net", false, "PERCOREDEBUG=http=net", nil},
-		{"CountError", false, "", func(srv *http.Server) {
-			srv.HTTP2 = &http.HTTP2Config{CountError: func(string) {}}
-		}},
-	} {
+	for variable, wantOurs := range map[string]bool{"": canPark, "engine=net": false, "http=net": false} {
 		for _, secure := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s TLS=%t", c.name, secure), func(t *testing.T) {
-				if name, value, ok := strings.Cut(c.setenv, "="); ok {
-					t.Setenv(name, value)
-				}
-				f := startHTTP2(t, withAdapter, secure, func(srv *http.Server) {
-					srv.Handler = http.HandlerFunc(servedBy)
-					if c.change != nil {
-						c.change(srv)
-					}
-				})
+			t.Run(fmt.Sprintf("%s TLS=%t", variable, secure), func(t *testing.T) {
+				t.Setenv("PERCOREDEBUG", variable)
+				f := startHTTP2(t, withAdapter, secure, func(srv *http.Server) { srv.Handler = http.HandlerFunc(servedBy) })
 				by := f.get(f.http2Client(), "/")
-				if ours := strings.HasPrefix(by, "github.com/percore/percore/"); ours != c.ours {
-					t.Errorf("served by %s, want percore: %t", by, c.ours)
+				if ours := strings.HasPrefix(by, "github.com/percore/percore/"); ours != wantOurs {
+					t.Errorf("served by %s, want percore: %t", by, wantOurs)
 				}
 			})
 		}
 	}
-	own := &http.Server{TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": nil}}
-	s := Wrap(own)
-	s.installed.Do(s.install)
-	if (&serveCall{server: s}).newStreams() != nil {
-		t.Error("connections do not stay with a server that the program has in TLSNextProto")
-	}
-	if !slices.Equal([]bool{isModern(tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256), isModern(tls.TLS_RSA_WITH_AES_128_GCM_SHA256), isModern(tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA)}, []bool{true, false, false}) {
-		t.Error("a cipher suite is taken for another")
+}
+
+// TestIsModern: other cipher suites than these are not for HTTP/2.
+func TestIsModern(t *testing.T) {
+	for suite, want := range map[uint16]bool{
+		tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256: true,
+		tls.TLS_RSA_WITH_AES_128_GCM_SHA256:       false,
+		tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA:    false,
+	} {
+		if got := isModern(suite); got != want {
+			t.Errorf("%s: got %t, want %t", tls.CipherSuiteName(suite), got, want)
+		}
 	}
 }
 
@@ -334,7 +319,10 @@ func TestNetHTTP2Logged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if streams := (&serveCall{server: s, overTLS: c.secure}).newStreams(); streams != nil {
+			streams := (&serveCall{server: s, overTLS: c.secure}).newStreams()
+			if served := streams != nil; served != (c.name == "served") {
+				t.Errorf("HTTP/2 is served: %t", served)
+			} else if served {
 				defer streams.Close()
 			}
 			got := out.String()

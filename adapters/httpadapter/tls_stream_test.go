@@ -29,7 +29,6 @@ func TestHTTP1OverTLS(t *testing.T) {
 				"KeepAlivesOffByServer": TestHTTP1KeepAlivesOffByServer,
 				"Timeouts":              TestHTTP1Timeouts,
 				"Kept":                  TestHTTP1Kept,
-				"Files":                 TestHTTP1Files,
 				"LateWrites":            TestHTTP1LateWrites,
 				"EndOfPipeline":         TestHTTP1EndOfPipeline,
 				"CloseInHijack":         TestHTTP1CloseInHijack,

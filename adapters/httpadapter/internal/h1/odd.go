@@ -57,7 +57,6 @@ func (t *turn) serveOdd(end error) (waits, ok bool) {
 		return false, t.refuse(err, false)
 	}
 	x := t.newOddExchange(req, p[size:])
-	t.odd = oddHeader{}
 	return false, t.serveExchange(x, p, s.oddHandler(x.req))
 }
 
