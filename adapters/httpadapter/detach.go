@@ -301,7 +301,6 @@ func (s *stream) Send(p []byte, n int, flush bool) (goesOn bool, err error) {
 	return s.whole || errors.Is(err, http.ErrContentLength), err
 }
 
-// End implements [detached.Outlet].
 func (s *stream) End(cut error) error {
 	if cut == nil {
 		s.limitSend(true)
@@ -309,10 +308,7 @@ func (s *stream) End(cut error) error {
 	return s.sender.Outlet.Finish(cut == nil)
 }
 
-// IsWhole implements [detached.Outlet].
-func (s *stream) IsWhole() bool { return s.whole || s.sender.Outlet.IsComplete() }
-
-// Errors implements [detached.Outlet].
+func (s *stream) IsWhole() bool            { return s.whole || s.sender.Outlet.IsComplete() }
 func (s *stream) Errors() *detached.Errors { return &senderErrors }
 
 var (

@@ -27,7 +27,7 @@ type (
 	}
 )
 
-// SetWriteDeadline implements outlet. If the time has passed the stream of HTTP/2 ends, and calls Gone.
+// SetWriteDeadline unlocks the sender: if the time has passed the stream of HTTP/2 ends, and calls Gone.
 func (d *http2Stream) SetWriteDeadline(t time.Time) error {
 	d.sender.Unlock()
 	defer d.sender.Lock()
@@ -68,7 +68,6 @@ type owner struct {
 	*detached.Sender[byte, outlet]
 }
 
-// Gone implements semantics.Owner.
 func (o owner) Gone(err error) bool {
 	switch {
 	case err == nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// held is an answer whose handler waits in Detach. That goroutine is the sender.
+// held is the outlet of an Answer whose handler waits in Detach. That goroutine is the sender.
 type held struct {
 	stream
 	w          http.ResponseWriter
@@ -83,13 +83,13 @@ func (h *held) isGone() bool {
 	return h.sender.ErrLocked() == ErrClientGone
 }
 
-// Header implements outlet. Nothing else may call net/http's Header while the sender writes.
+// Header returns a copy: nothing else may call net/http's Header while the sender writes.
 func (h *held) Header(bool) http.Header {
 	h.asked = true
 	return h.fields
 }
 
-// copyHeader makes the header what the program has made of it.
+// copyHeader makes the header what the program has made of the copy.
 func (h *held) copyHeader() {
 	if to := h.w.Header(); h.asked && to != nil {
 		clear(to)
@@ -97,8 +97,7 @@ func (h *held) copyHeader() {
 	}
 }
 
-// WriteHeader implements outlet. The handler may have fixed the header already, and net/http would log a
-// second time. If the program has asked for the header it may not change any more: it may do so while
+// WriteHeader leaves a header alone that the handler may have fixed already: net/http would log that. If the program has asked for the header it may not change any more: it may do so while
 // the sender reads it.
 func (h *held) WriteHeader(status int, explicit bool) {
 	if explicit || h.asked {
@@ -108,23 +107,20 @@ func (h *held) WriteHeader(status int, explicit bool) {
 	h.noBody = !semantics.BodyAllowed(status)
 }
 
-// IsComplete implements outlet. It doesn't know what the handler has sent before.
+// IsComplete doesn't know what the handler has sent before.
 func (h *held) IsComplete() bool { return h.noBody || h.isHead && h.flushed }
 
-// Write implements outlet.
 func (h *held) Write(p []byte) error {
 	_, err := h.w.Write(p)
 	return err
 }
 
-// Flush implements outlet.
 func (h *held) Flush() error {
 	_ = h.controller.Flush() // not supported, or the next write fails, too
 	h.flushed = true
 	return nil
 }
 
-// Finish implements outlet.
 func (h *held) Finish(complete bool) error {
 	if complete {
 		h.sender.Lock()
@@ -134,16 +130,11 @@ func (h *held) Finish(complete bool) error {
 	return nil
 }
 
-// SetWriteDeadline implements outlet.
 func (h *held) SetWriteDeadline(t time.Time) error { return h.controller.SetWriteDeadline(t) }
+func (h *held) WriteTimeout() time.Duration        { return h.timeout }
+func (h *held) Start()                             { h.wake <- struct{}{} }
 
-// WriteTimeout implements outlet.
-func (h *held) WriteTimeout() time.Duration { return h.timeout }
-
-// Start implements detached.Outlet.
-func (h *held) Start() { h.wake <- struct{}{} }
-
-// Cut implements detached.Outlet: it makes net/http's writes fail, unless the handler has returned, when
+// Cut makes net/http's writes fail, unless the handler has returned, when
 // some of its types panic.
 func (h *held) Cut() {
 	h.sender.Lock()

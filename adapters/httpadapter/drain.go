@@ -103,7 +103,6 @@ func (s *Server) installHandler() {
 // closingHandler is the http.Server's Handler. It makes the last answer of a connection say so.
 type closingHandler struct{ server *Server }
 
-// ServeHTTP implements http.Handler.
 func (h closingHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := h.server
 	// A handler that passes on the answer of another server, as httputil.ReverseProxy does, would send

@@ -6,7 +6,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 )
 
-// http1Host is a call as the host of its connections.
+// http1Host is a call as the h1.Host of its connections.
 type http1Host struct{ *serveCall }
 
 // Introduce implements h1.Host. It calls the user's ConnContext and ConnState for one connection of the
@@ -31,7 +31,6 @@ func (h http1Host) Introduce(c *h1.Conn) {
 	}
 }
 
-// Begins implements h1.Host.
 func (h http1Host) Begins() bool {
 	if h.ended.Load() {
 		return false
@@ -42,13 +41,10 @@ func (h http1Host) Begins() bool {
 	return true
 }
 
-// Ended implements h1.Host.
-func (h http1Host) Ended() bool { return h.ended.Load() }
-
-// Draining implements h1.Host.
+func (h http1Host) Ended() bool    { return h.ended.Load() }
 func (h http1Host) Draining() bool { return h.server.draining.Load() }
+func (h http1Host) Left()          { h.release() }
 
-// Switch implements h1.Host.
 func (h http1Host) Switch(c *h1.Conn, unread []byte) {
 	call := h.serveCall
 	tc := c.TLS()
@@ -61,9 +57,6 @@ func (h http1Host) Switch(c *h1.Conn, unread []byte) {
 		call.giveToNetHTTP(c, &prefixedConn{Conn: c.Identity(), left: unread})
 	}
 }
-
-// Left implements h1.Host.
-func (h http1Host) Left() { h.release() }
 
 // callOf returns the call that a connection belongs to.
 func callOf(c *h1.Conn) *serveCall { return c.Host().(http1Host).serveCall }

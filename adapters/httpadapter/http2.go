@@ -94,10 +94,9 @@ func (s *Server) http2Config() h2.Config {
 	return c
 }
 
-// http2Host is a call as the host of its streams.
+// http2Host is a call as the httpstream.Host of its streams.
 type http2Host struct{ *serveCall }
 
-// ConnState implements httpstream.Host.
 func (h http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	own := c.User().(*h1.Conn)
 	if !own.ReportSafely(state) {
@@ -112,7 +111,6 @@ func (h http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	}
 }
 
-// CountDetached implements httpstream.Host.
 func (h http2Host) CountDetached(by int64) { h.server.counts.Add(h1.CountDetached, by) }
 
 // allowsHTTP2 reports whether TLS has agreed on HTTP/2 in a way that allows it.

@@ -59,7 +59,6 @@ func newShared(own *httpstream.Handler, h StreamHandler) *shared {
 	return s
 }
 
-// Accept implements [h2.Handler].
 func (s *shared) Accept(c *h2.Conn, r *h2.Request) h2.StreamHandler {
 	switch {
 	case s.takes(r):
@@ -70,7 +69,6 @@ func (s *shared) Accept(c *h2.Conn, r *h2.Request) h2.StreamHandler {
 	return s.Handler.Accept(c, r)
 }
 
-// ConnState implements [h2.ConnHandler].
 func (s *shared) ConnState(c *h2.Conn, state h2.ConnState) {
 	if s.states != nil {
 		s.states.ConnState(c, state)
@@ -78,7 +76,6 @@ func (s *shared) ConnState(c *h2.Conn, state h2.ConnState) {
 	s.Handler.ConnState(c, state)
 }
 
-// Ping implements [h2.PingHandler].
 func (s *shared) Ping(c *h2.Conn, answered bool) {
 	if s.pings != nil {
 		s.pings.Ping(c, answered)
@@ -91,10 +88,8 @@ type errorLog struct {
 	server       *Server
 }
 
-// Enabled implements [slog.Handler].
 func (l errorLog) Enabled(context.Context, slog.Level) bool { return true }
 
-// Handle implements [slog.Handler].
 func (l errorLog) Handle(_ context.Context, r slog.Record) error {
 	var text strings.Builder
 	text.WriteString(r.Message)

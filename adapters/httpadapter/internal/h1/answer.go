@@ -37,7 +37,6 @@ type Answer struct {
 	hadBody  bool
 }
 
-// Detach implements semantics.Detacher.
 func (x *exchange) Detach(a *Answer, o semantics.Owner) (ctx context.Context, wrote bool, err error) {
 	a.conn, a.canceler, a.owner = x.conn, x.canceler, o
 	a.watched.stream = a
@@ -311,19 +310,15 @@ func (a *Answer) Cut() { go a.conn.shut() }
 // the handler has returned.
 type detachedAnswerOut struct{ a *Answer }
 
-// Write implements http1.Conn.
 func (o detachedAnswerOut) Write(p []byte) (int, error) { return o.a.conn.stream().write(p) }
 
 // Fail implements http1.Conn. The sender sees the error, too.
-func (o detachedAnswerOut) Fail() {}
-
-// KeepAlives implements http1.Conn.
+func (o detachedAnswerOut) Fail()            {}
 func (o detachedAnswerOut) KeepAlives() bool { return o.a.conn.server().mayKeepAlive() }
 
 // FinishBody implements http1.Conn. The body was closed when the handler returned.
 func (o detachedAnswerOut) FinishBody(bool) (reusable, tooLong bool) { return o.a.bodyRead, false }
 
-// Logf implements http1.Conn.
 func (o detachedAnswerOut) Logf(format string, args ...any) {
 	o.a.conn.Host().Logf(format, args...)
 }

@@ -90,21 +90,18 @@ func (b *requestBody) WriteTo(w io.Writer) (int64, error) { return http1.CopyBod
 // copied is a body as an http1.Body.
 type copied struct{ *requestBody }
 
-// Left implements http1.Body.
 func (b copied) Left() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.unread()
 }
 
-// WaitsWithoutMemory implements http1.Body.
 func (b copied) WaitsWithoutMemory() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.ended && !b.closed && b.chunks == nil && !b.x.conn.stream().isBuffered()
 }
 
-// ReadPooled implements http1.Body.
 func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
 	if !b.proceed() {
 		return nil, 0, http.ErrBodyReadAfterClose

@@ -29,7 +29,6 @@ func (c *chunks) begin(x *exchange, p []byte) {
 // chunkSource is an exchange as the connection that chunks are read from.
 type chunkSource exchange
 
-// Read implements io.Reader.
 func (s *chunkSource) Read(p []byte) (n int, err error) {
 	n, err = s.conn.stream().receive(p)
 	if err != nil {

@@ -24,10 +24,8 @@ type requestContext struct {
 	after map[*func()]struct{} // to be called, each on a goroutine of its own
 }
 
-// Deadline implements context.Context.
 func (c *requestContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Value implements context.Context.
 func (c *requestContext) Value(key any) any {
 	if key == semantics.AfterFuncer {
 		return c
@@ -38,7 +36,6 @@ func (c *requestContext) Value(key any) any {
 	return c.parent.Value(key)
 }
 
-// Done implements context.Context.
 func (c *requestContext) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +48,6 @@ func (c *requestContext) Done() <-chan struct{} {
 	return c.done
 }
 
-// Err implements context.Context.
 func (c *requestContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +99,6 @@ type localAddrContext struct {
 	conn *percore.Conn
 }
 
-// Value implements context.Context.
 func (c localAddrContext) Value(key any) any {
 	if key == http.LocalAddrContextKey {
 		return c.conn.LocalAddr()
@@ -128,8 +123,6 @@ type (
 	derivedCanceler context.CancelFunc // whose parent can be
 )
 
-// Cancel implements semantics.Canceler.
 func (c *ownCanceler) Cancel() { (*requestContext)(c).cancel() }
 
-// Cancel implements semantics.Canceler.
 func (c derivedCanceler) Cancel() { c() }

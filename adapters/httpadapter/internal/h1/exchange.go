@@ -267,7 +267,6 @@ func (x *exchange) dropBody() {
 	}
 }
 
-// CloseNotify implements http.CloseNotifier.
 func (x *exchange) CloseNotify() <-chan bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -283,7 +282,6 @@ func (x *exchange) CloseNotify() <-chan bool {
 	return x.closeNotify
 }
 
-// Hijack implements http.Hijacker.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	x.Response.EndHeader() // it reads the rest of the body
 	read, err := x.seize()
@@ -334,15 +332,12 @@ func (x *exchange) markHijacked() (rest []byte, err error) {
 	return bytes.Clone(x.rest), nil
 }
 
-// SetReadDeadline is for http.ResponseController.
 func (x *exchange) SetReadDeadline(t time.Time) error { return (*netConn)(x.conn).SetReadDeadline(t) }
 
-// SetWriteDeadline is for http.ResponseController.
 func (x *exchange) SetWriteDeadline(t time.Time) error {
 	return x.conn.SetWriteDeadline(t)
 }
 
-// EnableFullDuplex is for http.ResponseController.
 func (x *exchange) EnableFullDuplex() error {
 	x.Response.EnableFullDuplex()
 	return nil

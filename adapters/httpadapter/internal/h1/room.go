@@ -70,7 +70,6 @@ func (i idleConn) idleSince() int64 {
 	return int64(real) - int64(limit)
 }
 
-// CloseIdle implements [accepting.IdleConn].
 func (i idleConn) CloseIdle(since int64) bool {
 	c := i.c
 	c.mu.Lock() // or a request could begin and end in between, and the client's next one be on its way

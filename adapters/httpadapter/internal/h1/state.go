@@ -99,9 +99,7 @@ const (
 	given     connState = 1 << 7
 )
 
-// state returns the state.
-func (s connState) state() state { return state(s & stateMask) }
-
+func (s connState) state() state             { return state(s & stateMask) }
 func (s connState) has(flags connState) bool { return s&flags == flags }
 func (s connState) to(st state) connState    { return s&^stateMask | connState(st) }
 

@@ -88,7 +88,6 @@ type answerOut struct{ x *exchange }
 // plainAnswerOut is an answerOut without TLS, whose files go out through sendfile.
 type plainAnswerOut struct{ answerOut }
 
-// ReadFrom implements io.ReaderFrom.
 func (o plainAnswerOut) ReadFrom(r io.Reader) (int64, error) { return o.x.conn.Conn.ReadFrom(r) }
 
 // Write implements http1.Conn. As with net/http, a handler whose client can't be written to finds its
@@ -105,7 +104,6 @@ func (o answerOut) Write(p []byte) (int, error) {
 // still runs.
 func (o answerOut) Fail() { _ = o.x.conn.Identity().Close() }
 
-// KeepAlives implements http1.Conn.
 func (o answerOut) KeepAlives() bool {
 	return o.x.conn.server().mayKeepAlive() || o.x.stays && o.x.conn.Host().KeepAlives()
 }
@@ -116,7 +114,6 @@ func (s *Server) mayKeepAlive() bool {
 	return host.KeepAlives() && !host.Draining()
 }
 
-// FinishBody implements http1.Conn.
 func (o answerOut) FinishBody(readsOn bool) (reusable, tooLong bool) {
 	if o.x.body == nil {
 		return true, false // of a preface of HTTP/2, which has a length of -1
@@ -124,5 +121,4 @@ func (o answerOut) FinishBody(readsOn bool) (reusable, tooLong bool) {
 	return o.x.body.finish(readsOn)
 }
 
-// Logf implements http1.Conn.
 func (o answerOut) Logf(format string, args ...any) { o.x.conn.Host().Logf(format, args...) }

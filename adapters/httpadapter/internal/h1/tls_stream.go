@@ -95,8 +95,7 @@ func (s *tlsStream) receive(p []byte) (n int, err error) {
 
 // fill takes the memory before it waits: a *tls.Conn has no other way to wait than Read.
 func (s *tlsStream) fill(b *requestBody) (int, error) { return s.receive(b.lend()) }
-
-func (s *tlsStream) isBuffered() bool { return true }
+func (s *tlsStream) isBuffered() bool                 { return true }
 
 // peekLocked reads a byte ahead, unless there is one. It returns an error if there will be none. The
 // reader's mu is held.

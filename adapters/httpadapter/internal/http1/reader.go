@@ -54,7 +54,6 @@ func (r *Reader) Release() {
 	readers.Put(r)
 }
 
-// Read implements io.Reader.
 func (s *source) Read(p []byte) (n int, err error) {
 	switch {
 	case s.first != "":

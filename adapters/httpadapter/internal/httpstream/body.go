@@ -41,7 +41,6 @@ var (
 	errReturned     = errors.New("http2: request body closed due to handler exiting")
 )
 
-// Read implements io.Reader.
 func (b *body) Read(p []byte) (n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

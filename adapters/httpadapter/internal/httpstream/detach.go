@@ -18,14 +18,12 @@ type Answer struct {
 	counted bool            // by the Host; owned by the sender
 }
 
-// SentPlain implements semantics.Detacher.
 func (w *response) SentPlain() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.sent && !w.hasCoding
 }
 
-// Detach implements semantics.Detacher.
 func (w *response) Detach(a *Answer, o semantics.Owner) (ctx context.Context, wrote bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -93,7 +93,6 @@ func (w *response) releaseMemory() {
 	}
 }
 
-// Header implements http.ResponseWriter.
 func (w *response) Header() http.Header {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +102,6 @@ func (w *response) Header() http.Header {
 	return w.header
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *response) WriteHeader(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock() // it may panic
@@ -223,10 +221,7 @@ var errTooLong = errors.New("http2: handler wrote more than declared Content-Len
 // errStreamClosed is net/http's error for a Write to a stream that has ended.
 var errStreamClosed = errors.New("http2: stream closed")
 
-// Write implements io.Writer.
-func (w *response) Write(p []byte) (n int, err error) { return w.write(p, "") }
-
-// WriteString implements io.StringWriter.
+func (w *response) Write(p []byte) (n int, err error)       { return w.write(p, "") }
 func (w *response) WriteString(s string) (n int, err error) { return w.write(nil, s) }
 
 func (w *response) write(p []byte, s string) (n int, err error) {
@@ -440,7 +435,6 @@ func writeError(err error) error {
 	return errStreamClosed
 }
 
-// Flush implements http.Flusher.
 func (w *response) Flush() { _ = w.FlushError() }
 
 // FlushError sends the header and everything written to the body so far.
@@ -493,7 +487,6 @@ func (w *response) CloseNotify() <-chan bool {
 	return ch
 }
 
-// Push implements http.Pusher.
 func (w *response) Push(string, *http.PushOptions) error { return http.ErrNotSupported }
 
 // SetReadDeadline is for http.ResponseController. Like net/http it never fails.

@@ -110,10 +110,8 @@ func (p *part) logPanic(reason any) {
 	semantics.LogPanic(p.server.Host.Logf, "http2", p.stream.Conn().RemoteAddr(), reason)
 }
 
-// Stream implements [h2.StreamHandler].
 func (p *part) Stream() *h2.Stream { return &p.stream }
 
-// Cancelled implements [h2.StreamHandler].
 func (p *part) Cancelled(err error) {
 	p.canceler.Cancel()
 	if a := p.detached.Load(); a != nil {
@@ -121,7 +119,6 @@ func (p *part) Cancelled(err error) {
 	}
 }
 
-// Serve implements [h2.StreamHandler].
 func (x *exchange) Serve() {
 	if d := x.server.HTTP.ReadTimeout; d > 0 && x.hasBody() {
 		_ = x.stream.SetReadDeadline(time.Now().Add(d))
