@@ -7,9 +7,9 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// This file has the accept loop's part: it handles a connection until it waits for its first byte.
+// This file is for the accept loop, which has a connection until it waits for its first byte.
 
-// Accept takes over a connection that the engine has accepted. Its reference to the host's is counted.
+// Accept takes over a connection that the engine has accepted, and that the host has counted.
 func (q *Queue) Accept(pc *percore.Conn) {
 	q.admitting.Store(true)
 	q.newConn(pc).start()
@@ -39,9 +39,8 @@ func (c *Conn) SetContext(ctx context.Context) {
 	c.ext.ctx = ctx
 }
 
-// start lets a new connection wait for its first byte, for as long as net/http would, over TLS for the
-// whole handshake. A connection that has had requests in another process waits for the next, as an idle
-// one.
+// start lets a new connection wait for its first byte, as long as net/http would. One that has had
+// requests in another process waits as an idle one.
 func (c *Conn) start() {
 	seam.DropFinalizer(c.Conn) // the queue, a worker or net/http refers to it, until it is hijacked
 	seam.CountStalls(c.Conn, stalls)

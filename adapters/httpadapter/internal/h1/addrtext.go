@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// addrTexts remembers the texts of peers' addresses, which each request has (Request.RemoteAddr). A
-// text with its connection would be memory of the connection while it is idle. So a server has a
-// table of a fixed size, in which an address has one place, and may lose it to another.
+// addrTexts remembers the texts of peers' addresses, for Request.RemoteAddr. Kept with the connection a
+// text would take memory while that is idle. So a server has a table of a fixed size, in which each
+// address has one place, and may lose it to another.
 type addrTexts [addrTextsLen]atomic.Pointer[addrText]
 
 // addrText is an address and its text. It is immutable.
@@ -23,9 +23,8 @@ const (
 
 	addrTextsBits = 10
 
-	// addrTextsStay is how many of the misses at a place leave the address that has it, until one
-	// replaces it: with more connections in use than places, addresses would replace each other
-	// before they come again.
+	// One in addrTextsStay misses at a place replaces its address. If more connections are in use than
+	// there are places, each would otherwise replace another before that comes again.
 	addrTextsStay = 8
 )
 

@@ -12,12 +12,12 @@ import (
 )
 
 // Answer is the rest of a detached answer. It has all it needs from the exchange, which is dropped when
-// the handler has returned: most memory of an exchange belongs to the request.
+// the handler has returned, and with it the request.
 //
-// The connection belongs to the owner's sender, first the handler's worker. When that has nothing more
-// to send it leaves, and the connection waits for the next one, in the state serving or notified, with
-// current as the answer's watched part. So for the loop it is a request under way: the callback notices
-// the client's end.
+// The connection belongs to the sender, at first the handler's worker. When that has nothing more to
+// send it leaves, and the connection waits for the next one, in the state serving or notified, with the
+// answer's watched as current. So for the loop it is a request under way, and the callback notices the
+// client's end.
 //
 // Write, Flush and Finish are for the owner's Work, and may block.
 type Answer struct {
@@ -66,8 +66,8 @@ func (x *exchange) setAnswer(a *Answer) (gone bool, err error) {
 	return x.gone, nil
 }
 
-// detach is called when a handler has detached its answer and returned. behind are the bytes read after
-// its request. detach reports false if the connection waits, or is given up.
+// detach is for a handler that has detached its answer and returned. behind was read after its request.
+// It reports false if the connection waits, or is given up.
 func (t *turn) detach(x *exchange, a *Answer, behind []byte) bool {
 	c := t.c
 	if len(behind) > 0 {
@@ -88,8 +88,8 @@ func (t *turn) detach(x *exchange, a *Answer, behind []byte) bool {
 	x.mu.Unlock()
 	c.current.Store(&a.watched)
 	if a.watching && c.state() == stateNotified {
-		// The callback may have come in between, and have found neither watched part. If it was about
-		// other bytes, or nothing, it comes again.
+		// The callback may have come in between, and have found neither watched. If it was about other bytes,
+		// or nothing, it comes again.
 		c.change(connState.resumeServing)
 		t.arm()
 	}
@@ -99,8 +99,8 @@ func (t *turn) detach(x *exchange, a *Answer, behind []byte) bool {
 	return t.serveStream(a)
 }
 
-// closeBody closes the request's body. The client may never send the rest; the wait for it ends with
-// the answer. As with net/http, an answer that ends the connection doesn't wait for the rest.
+// closeBody closes the request's body. The client may never send the rest: the wait for it ends with the
+// answer, and an answer that ends the connection doesn't wait, as with net/http.
 func (a *Answer) closeBody(x *exchange) (bodyRead, lingers bool) {
 	if x.body != nil && a.rest.EndsConn() {
 		return x.body.leave()
@@ -113,7 +113,7 @@ func (a *Answer) closeBody(x *exchange) (bodyRead, lingers bool) {
 	return bodyRead, lingers
 }
 
-// leave closes the body. Bytes that have not come yet stay on the connection.
+// leave closes the body without waiting for the rest.
 func (b *requestBody) leave() (bodyRead, lingers bool) {
 	b.lock()
 	if !b.ended && !b.closed && (b.rest > 0 || b.chunks != nil) {
@@ -123,8 +123,8 @@ func (b *requestBody) leave() (bodyRead, lingers bool) {
 	return b.finishLate()
 }
 
-// takeOver takes the watch for the client's end over from an exchange's watched part. A callback that
-// still finds that looks for the other: see watchNext.
+// takeOver takes over the watch for the client's end from an exchange. A callback that still finds the
+// exchange looks for the other: see watchNext.
 func (a *Answer) takeOver(x *watched) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -134,9 +134,8 @@ func (a *Answer) takeOver(x *watched) {
 	a.gone, a.watching, a.rearmed, a.closeNotify = x.gone, x.watching, x.rearmed, x.closeNotify
 }
 
-// serveStream is the sender's turn with the connection. It reports false if the connection waits for
-// the next sender, or is given up, and true if it can serve its next request, of which the worker has
-// all that was read.
+// serveStream is the sender's turn with the connection. It reports true if the connection can serve its
+// next request, and false if it waits for the next sender, or is given up.
 func (t *turn) serveStream(a *Answer) bool {
 	c := t.c
 	over, sent := a.owner.Work()
@@ -153,7 +152,7 @@ func (t *turn) serveStream(a *Answer) bool {
 	a.finish(sent)
 	switch {
 	case !sent:
-		_ = c.shut() // without TLS's farewell, behind which an answer would seem to be complete
+		_ = c.shut() // without close_notify, after which the answer would seem to be complete
 		return t.finish()
 	case !a.reusable || !a.bodyRead:
 		if a.hadBody {
@@ -171,7 +170,7 @@ func (t *turn) serveStream(a *Answer) bool {
 	return true
 }
 
-// finish calls Finish of the owner, and logs a panic.
+// finish calls the owner's Finish, and logs a panic.
 func (a *Answer) finish(sent bool) {
 	defer a.conn.logsPanic()
 	a.owner.Finish(sent)
@@ -205,16 +204,16 @@ func (a *Answer) WriteHeader(status int, _ bool) {
 	a.rest.WriteHeader(status)
 }
 
-// restoreLocked makes the Response of an answer that has waited as a whole. There is no sender yet, or
-// it calls this itself, for an end without anything written.
+// restoreLocked makes the Response of an answer of which nothing was sent. There is no sender yet, or it
+// is the caller.
 func (a *Answer) restoreLocked() {
 	if a.rest == nil {
 		a.rest = a.tail.Response(detachedAnswerOut{a})
 	}
 }
 
-// Write writes a part of the body. It returns no count: that would keep p in memory while the client
-// doesn't read.
+// Write writes a part of the body. It returns no count, for which p would stay in memory while the
+// client doesn't read.
 func (a *Answer) Write(p []byte) error {
 	if a.rest == nil {
 		return a.writeTail(p)
@@ -241,7 +240,7 @@ func (a *Answer) IsComplete() bool {
 	return a.tail.IsWhole()
 }
 
-// compact drops the Response if the tail is enough.
+// compact drops the Response if the tail is enough: while the answer waits it takes much less memory.
 func (a *Answer) compact() {
 	a.watched.mu.Lock()
 	defer a.watched.mu.Unlock()
@@ -266,8 +265,8 @@ func (a *Answer) writeTail(p []byte) error {
 	return err
 }
 
-// Finish ends the answer after the bytes written, and returns an error if not all was sent. A cut
-// answer ends with its connection.
+// Finish ends the answer after what was written, and returns an error if not all was sent. A cut answer
+// ends with its connection.
 func (a *Answer) Finish(complete bool) (err error) {
 	if !complete {
 		return nil
@@ -306,17 +305,15 @@ func (a *Answer) Start() { a.conn.queue.workers.Serve(a.conn) }
 // Cut closes the connection. It doesn't block.
 func (a *Answer) Cut() { go a.conn.shut() }
 
-// detachedAnswerOut is an Answer as the connection of its http1.Response. Only the sender calls it, so
-// the handler has returned.
+// detachedAnswerOut is an Answer as the connection of its http1.Response, for the sender.
 type detachedAnswerOut struct{ a *Answer }
 
 func (o detachedAnswerOut) Write(p []byte) (int, error) { return o.a.conn.stream().write(p) }
 
-// Fail implements http1.Conn. The sender sees the error, too.
-func (o detachedAnswerOut) Fail()            {}
+func (o detachedAnswerOut) Fail()            {} // the sender sees the error, too
 func (o detachedAnswerOut) KeepAlives() bool { return o.a.conn.server().mayKeepAlive() }
 
-// FinishBody implements http1.Conn. The body was closed when the handler returned.
+// FinishBody does nothing: the body was closed when the handler returned.
 func (o detachedAnswerOut) FinishBody(bool) (reusable, tooLong bool) { return o.a.bodyRead, false }
 
 func (o detachedAnswerOut) Logf(format string, args ...any) {

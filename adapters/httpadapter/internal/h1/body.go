@@ -14,9 +14,8 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// requestBody is the body of a request over HTTP/1: the bytes that came with the header, and those
-// behind them, for which Read waits as a connection's Read does. It holds a buffer only while there are
-// bytes in it.
+// requestBody is the body of a request over HTTP/1: bytes that came with the header, and those that
+// follow, for which Read waits. It holds a buffer only while there are bytes in it.
 //
 //	state   meaning                                    leaves by
 //	open    there are bytes to come                    the last one, or the end of the stream: ended; Close
@@ -24,9 +23,8 @@ import (
 //	closed  Read fails; early says that the rest of    (final)
 //	        the body was left on the connection
 //
-// Bytes that the handler does not read are treated as by net/http (its type body, in Go 1.27): the body
-// is closed before the first byte of the answer is sent, and Close reads up to discardMax bytes, so
-// that the connection can serve another request.
+// As with net/http (its type body, in Go 1.27), the body is closed before the first byte of the answer
+// is sent, and Close reads up to discardMax bytes, so that the connection can serve another request.
 type requestBody struct {
 	// immutable
 	x       *exchange
@@ -36,7 +34,7 @@ type requestBody struct {
 	mu      sync.Mutex // held for a whole call, waiting included; x.mu may be taken with it
 	left    []byte     // bytes that were read from the connection and not by the handler: buffer's, or the worker's
 	buffer  *[]byte    // the body's own memory, of the pool; nil: none
-	rest    int64      // how many bytes are still on the connection
+	rest    int64      // bytes that are still on the connection
 	last    bool       // the client has asked for the connection to be closed: the rest of the body is not read
 	ended   bool
 	closed  bool
@@ -46,12 +44,12 @@ type requestBody struct {
 	linger  bool  // the client may still be sending when the connection is closed
 }
 
-// discardMax is how many bytes that the handler has not read are read from a body, to keep the
-// connection: net/http's maxPostHandlerReadBytes.
+// discardMax is how many bytes are read from a body, after the handler, to keep the connection:
+// net/http's maxPostHandlerReadBytes.
 const discardMax = 256 << 10
 
-// begin sets the length of the body. p has the bytes read after the header: of the body, and of the
-// next requests.
+// begin sets the length of the body. p was read after the header: bytes of the body, and of the next
+// requests.
 func (b *requestBody) begin(length int64, p []byte) {
 	if b.chunks != nil {
 		b.chunks.begin(b.x, p)
@@ -62,7 +60,7 @@ func (b *requestBody) begin(length int64, p []byte) {
 	b.x.rest = p[n:]
 }
 
-// Read implements io.Reader. As with net/http, the last bytes come with io.EOF.
+// Read returns io.EOF with the last bytes, as net/http does.
 func (b *requestBody) Read(p []byte) (n int, err error) {
 	if !b.proceed() {
 		return 0, http.ErrBodyReadAfterClose
@@ -75,7 +73,7 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 }
 
 // proceed sends "100 Continue" to a client that waits for it. It reports false if the body must not be
-// read any more. mu is not held: the answer may hold its lock, and want mu.
+// read. mu is not held: the answer may hold its lock, and want mu.
 func (b *requestBody) proceed() bool { return !b.expects || b.isClosed() || b.x.Continue() }
 
 func (b *requestBody) isClosed() bool {
@@ -116,7 +114,7 @@ func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
 	return p, n, err
 }
 
-// readSeen is read, and records the end if the handler learns of it.
+// readSeen is read for the handler: it records that the handler has learned of the end.
 func (b *requestBody) readSeen(p []byte) (n int, err error) {
 	n, err = b.read(p)
 	b.seenEnd = b.seenEnd || err == io.EOF
@@ -149,8 +147,7 @@ func (b *requestBody) read(p []byte) (n int, err error) {
 	return n, b.atEnd()
 }
 
-// fill waits for bytes of the connection, and takes a buffer for them when they have come. Over TLS it
-// takes the buffer before.
+// fill waits for bytes of the connection, and then takes a buffer for them, over TLS before.
 func (b *requestBody) fill() error {
 	b.release()
 	n, err := b.x.conn.stream().fill(b)
@@ -167,15 +164,14 @@ func (b *requestBody) lend() []byte {
 	return (*b.buffer)[:min(int64(turnBytes), b.rest)]
 }
 
-// release returns the buffer. Handlers have no part of it.
 func (b *requestBody) release() {
 	releaseBuffer(b.buffer)
 	b.buffer, b.left = nil, nil
 }
 
-// received notes the result of a read from the connection, and returns Read's error. As with net/http
-// an error means that the client has gone, and the end of the stream is the body's, too, after it was
-// reported once.
+// received notes the result of a read from the connection, and returns Read's error. As with net/http,
+// an error means that the client has gone, and the end of the stream ends the body, too, once it was
+// reported.
 func (b *requestBody) received(n int, err error) error {
 	b.rest -= int64(n)
 	if err == nil {
@@ -207,7 +203,7 @@ func (b *requestBody) end() {
 	b.x.bodyEnded()
 }
 
-// Close implements io.Closer. It may wait for the rest of the body, if that is short.
+// Close may wait for the rest of the body, if that is short.
 func (b *requestBody) Close() error {
 	if b.expects && b.x.CloseUnread() {
 		return nil
@@ -302,8 +298,8 @@ func (b *requestBody) finish(readsOn bool) (reusable, tooLong bool) {
 }
 
 // finishLate closes the body after the handler has returned and the answer was sent, and reports whether
-// the connection can serve another request. Another goroutine's Read that waits, which is a mistake
-// then, fails, as with net/http.
+// the connection can serve another request. A Read that still waits on another goroutine fails, as with
+// net/http.
 func (b *requestBody) finishLate() (reusable, linger bool) {
 	b.lock()
 	defer b.mu.Unlock()
@@ -313,8 +309,7 @@ func (b *requestBody) finishLate() (reusable, linger bool) {
 	return b.ended && !b.early && !tooLarge, b.linger || tooLarge
 }
 
-// take closes the body, and returns a copy of the bytes that the handler has not read from it. The
-// hijacker gets the rest.
+// take closes the body for a hijacker, and returns a copy of the bytes that the handler has not read.
 func (b *requestBody) take() []byte {
 	b.lock()
 	defer b.mu.Unlock()

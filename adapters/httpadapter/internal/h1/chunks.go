@@ -10,17 +10,16 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
-// chunks is where a body in chunks comes from. net/http decides its framing: httputil's reader of
-// chunks is its own, and trailers are read by the Body of http.ReadRequest. Both read through an
-// http1.Reader, where the bytes behind the body are found when it has ended. The fields are guarded by
-// the requestBody's mu.
+// chunks is the source of a body in chunks. net/http decides the framing: httputil's reader of chunks is
+// net/http's own, and the Body of http.ReadRequest reads the trailers. Both read through an
+// http1.Reader, which has the bytes that follow the body. The requestBody's mu guards the fields.
 type chunks struct {
 	body       io.Reader        // the chunks
 	r          *http1.Reader    // what body reads from; nil: given back
 	discarding io.LimitedReader // see discardChunks
 }
 
-// begin begins a body of which p was read with the header.
+// begin is requestBody.begin.
 func (c *chunks) begin(x *exchange, p []byte) {
 	c.r = http1.NewReader("", p, (*chunkSource)(x))
 	c.body = httputil.NewChunkedReader(&c.r.Reader)
@@ -108,8 +107,7 @@ type lockedChunks struct{ b *requestBody }
 
 func (l lockedChunks) Read(p []byte) (int, error) { return l.b.readChunks(p) }
 
-// takeRest returns a copy of the bytes after the body, or after the part that was read. The body must
-// not be read any more.
+// takeRest returns a copy of the bytes after what was read of the body, which must not be read any more.
 func (c *chunks) takeRest() []byte {
 	if c.r == nil {
 		return nil
@@ -120,8 +118,7 @@ func (c *chunks) takeRest() []byte {
 	return p
 }
 
-// takeBehind returns the bytes after a closed body in chunks. The bytes after any other body are in
-// rest.
+// takeBehind returns the bytes after a closed body in chunks. Those after any other body are in rest.
 func (x *exchange) takeBehind() []byte {
 	if x.body == nil || x.body.chunks == nil {
 		return nil

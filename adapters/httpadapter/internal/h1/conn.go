@@ -40,9 +40,8 @@ type Conn struct {
 	queue *Queue
 	ext   *connExt // nil on a plain connection without ConnContext
 
-	// atomic; changed with mu held, except where each request would have to take it: without mu the
-	// worker and the callback change serving and notified. Every change is a compare-and-swap: if two
-	// goroutines make one at the same time, the slower tries again.
+	// atomic; changed with mu held, except that the worker and the callback change serving and notified
+	// without it: each request would have to take it
 	packed atomic.Uint32 // a connState
 
 	// guarded by queue.mu
@@ -74,17 +73,12 @@ type connExt struct {
 	shaking atomic.Pointer[serving.Handshake] // that is under way; nil: none
 }
 
-// load returns the state and its bits.
 func (c *Conn) load() connState { return connState(c.packed.Load()) }
-
-// server returns the server that the connection belongs to.
+func (c *Conn) state() state    { return c.load().state() }
 func (c *Conn) server() *Server { return c.queue.server }
 
 // Host returns the host of the server.
 func (c *Conn) Host() Host { return c.server().Host }
-
-// state returns the state.
-func (c *Conn) state() state { return c.load().state() }
 
 // change applies event to the state, and retries if another goroutine has changed the state in between.
 // It returns the new state, and false if event doesn't apply.
@@ -145,8 +139,8 @@ func (c *Conn) RemoteText() string {
 }
 
 // endLocked applies event, and reports whether that has hijacked or finally closed the connection. If
-// so, the queue has dropped it, and the caller, which holds mu, must call Left of the host as soon as
-// the connection is closed: Shutdown waits for that.
+// so, the queue has dropped it, and the caller, which holds mu, must call the host's Left as soon as the
+// connection is closed: Shutdown waits for that.
 func (c *Conn) endLocked(event func(connState) (connState, bool)) (ended bool) {
 	to, ok := c.change(event)
 	if !ok || to.state() != stateClosed && to.state() != stateHijacked {
@@ -170,7 +164,7 @@ func (c *Conn) closeEnded() {
 	c.Host().Left()
 }
 
-// shut closes the connection permanently. If a worker has the connection, the worker calls the hook.
+// shut closes the connection permanently. If a worker has it, the worker calls the hook.
 func (c *Conn) shut() error {
 	c.mu.Lock()
 	ended := c.endLocked(connState.close)
@@ -202,8 +196,8 @@ func (c *Conn) hijacked() {
 	}
 }
 
-// notifyClosed calls the user's hook for a closed connection, when no worker does. Before that it
-// reports a handshake that failed to the log. It may be called with locks held, unlike the hook.
+// notifyClosed logs a handshake that failed, and calls the user's hook for a closed connection, when no
+// worker does. It may be called with locks held, unlike the hook.
 func (c *Conn) notifyClosed() {
 	noHandshake := c.TLS() != nil && !c.load().has(began) // perhaps
 	if !noHandshake && c.server().ConnState == nil {
@@ -217,8 +211,8 @@ func (c *Conn) notifyClosed() {
 	}()
 }
 
-// closeIf closes the connection if is reports true, as net/http closes an idle connection: over TLS
-// with a farewell, which may block for a while.
+// closeIf closes the connection, if is reports true, as net/http closes an idle one: over TLS with a
+// close_notify, which may block for a while.
 func (c *Conn) closeIf(is func(connState) bool) {
 	c.mu.Lock() // a change may be under way
 	closes := is(c.load())
@@ -228,8 +222,8 @@ func (c *Conn) closeIf(is func(connState) bool) {
 	}
 }
 
-// rested closes a connection that waits now but should not. Shutdown and SetKeepAlivesEnabled look for
-// such connections after their change, so one side always sees the change of the other.
+// rested closes a connection that waits now but should not. Shutdown and SetKeepAlivesEnabled make their
+// change before they look for connections that wait, so one side always sees the other.
 func (c *Conn) rested() {
 	switch host := c.Host(); {
 	case host.Ended():

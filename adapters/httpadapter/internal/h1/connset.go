@@ -1,9 +1,8 @@
 package h1
 
 // connSet is a set of connections. A connection is in at most one set; Conn.index is its place there.
-//
-// It is kept in chunks, so that the lock that guards it is held for a moment only, however
-// many connections there are: when it grows, shrinks, and is looked through (see slice).
+// The set is in chunks, so that growing, shrinking and looking through it (see slice) hold the lock for
+// a moment only, however many connections there are.
 type connSet struct {
 	chunks []*[connsPerChunk]*Conn // one more than needed may be kept
 	len    int

@@ -106,7 +106,6 @@ func (c localAddrContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// newRequestContext makes the context of a request of a connection.
 func newRequestContext(parent context.Context, c *percore.Conn) (context.Context, semantics.Canceler) {
 	if parent.Done() != nil {
 		ctx, cancel := context.WithCancel(localAddrContext{parent, c})
@@ -116,8 +115,8 @@ func newRequestContext(parent context.Context, c *percore.Conn) (context.Context
 	return ctx, (*ownCanceler)(ctx)
 }
 
-// ownCanceler and derivedCanceler are one word, which an interface needs no memory for. The contexts
-// themselves, which handlers have, have no method Cancel.
+// ownCanceler and derivedCanceler are one word, which needs no memory in an interface. The contexts that
+// handlers get have no method Cancel.
 type (
 	ownCanceler     requestContext     // whose parent can't be cancelled
 	derivedCanceler context.CancelFunc // whose parent can be

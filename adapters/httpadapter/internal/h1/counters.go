@@ -26,7 +26,7 @@ const (
 	CountHandedOver                            // connections that another process has taken over
 	CountHijacked                              // connections
 	CountRequests                              // that were served
-	CountOdd                                   // of these and of refused ones those that are not plain, from here by the reason
+	CountOdd                                   // served or refused, and not plain, from here on by the reason
 
 	Counters = CountOdd + Counter(http1.Verdicts) // how many there are
 )
@@ -40,8 +40,8 @@ const slowTime = time.Second
 // Stalled returns how many answers of the process wait for their client to read, and how many are slow.
 func Stalled() (all, slow int) { return stalls.Count(slowTime) }
 
-// OddReason returns why the requests of a counter from CountOdd on are odd. It returns false if the
-// counter counts no odd requests: the header is plain, or not complete yet.
+// OddReason returns why the requests of a counter from CountOdd on are odd, or false if they are not:
+// the header is plain, or not complete yet.
 func (c Counter) OddReason() (string, bool) {
 	v := http1.Verdict(c - CountOdd)
 	return v.String(), v != http1.Plain && v != http1.Incomplete

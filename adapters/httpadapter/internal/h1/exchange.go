@@ -17,10 +17,10 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// exchange is a request over HTTP/1 and its answer: the http.ResponseWriter that the handler
-// gets. Handlers may keep it, the request, and all that they can reach from these, so an exchange is
-// never used for a second request. Its memory has no bytes of the connection's buffers, except,
-// while the handler runs, those of the body and of the requests that follow.
+// exchange is a request over HTTP/1 and its answer: the http.ResponseWriter that the handler gets.
+// Handlers may keep it and all that they can reach from it, so an exchange is never used for a second
+// request. It has no bytes of the connection's buffers, except, while the handler runs, those of the
+// body and of the requests that follow.
 type exchange struct {
 	http1.Response
 	watched
@@ -36,8 +36,8 @@ type exchange struct {
 	stays    bool // Drain does not end the connection with this answer
 }
 
-// allocExchange makes an exchange, its request, which is still blank, and the body if it has one, in one
-// piece of memory. It also returns the context for the request.
+// allocExchange makes an exchange, its blank request, and its body if there is one, in one allocation.
+// It also returns the context for the request.
 func (t *turn) allocExchange(length int64) (x *exchange, ctx context.Context) {
 	type plain struct {
 		exchange
@@ -67,8 +67,8 @@ func (t *turn) allocExchange(length int64) (x *exchange, ctx context.Context) {
 	return x, ctx
 }
 
-// watched is the part of an exchange that waits for the client's end. An answer that is detached has
-// one of its own when the handler has returned: see Answer.
+// watched is the part of an exchange that waits for the client's end. A detached answer has its own once
+// the handler has returned: see Answer.
 type watched struct {
 	// immutable
 	conn     *Conn
@@ -79,13 +79,13 @@ type watched struct {
 	closeNotify chan bool // made by CloseNotify
 	gone        bool      // the client has gone
 	hijacked    bool
-	watching    bool // for the client's end, since there is no body or all of it was read: the callback is armed, unless it has come
+	watching    bool // the body, if any, was read: the callback is armed, unless it has come
 	rearmed     bool // the callback has come once, and was armed again
 	ended       bool // the handler has returned
 }
 
-// newExchange makes the exchange of the request at the start of p, whose head was scanned. Its body is
-// in p, too, as far as it has come. It returns nil if net/http must refuse the request.
+// newExchange makes the exchange of the request at the start of p, whose head was scanned. Its body
+// follows there, as far as it has come. It returns nil if net/http must refuse the request.
 func (t *turn) newExchange(p []byte) *exchange {
 	h := &t.head
 	x, ctx := t.allocExchange(h.ContentLength)
@@ -97,9 +97,8 @@ func (t *turn) newExchange(p []byte) *exchange {
 	return x
 }
 
-// init completes an exchange whose request has all that came with the header. behind is what was read
-// behind that. looks says that the request may be HTTP/1.0, or have fields that a plain one of HTTP/1.1
-// has not.
+// init completes an exchange whose request has its header. behind was read after that. looks says that
+// the request may be HTTP/1.0, or have fields that plain HTTP/1.1 doesn't have.
 func (x *exchange) init(behind []byte, looks bool) {
 	req, stream := x.req, x.conn.stream()
 	req.RemoteAddr = x.conn.RemoteText()
@@ -120,15 +119,15 @@ func (x *exchange) init(behind []byte, looks bool) {
 	x.body.begin(req.ContentLength, behind)
 }
 
-// awaitsBody reports whether a part of the body has not come with the header. It is for the worker,
-// before the handler runs.
+// awaitsBody reports whether a part of the body has not come with the header. It is for the time before
+// the handler runs.
 func (x *exchange) awaitsBody() bool {
 	return x.body != nil && (x.body.rest > 0 || x.body.chunks != nil)
 }
 
-// bodyEnded begins to watch for the client's end once the body is read, as net/http does, even if the
-// whole body came with the header. Before that a client may end its stream after its request, or the
-// deadline for the body may pass, without cancelling a handler that hasn't read the body yet.
+// bodyEnded begins to watch for the client's end once the body was read, as net/http does, even if all
+// of it came with the header. Before that neither the end of the client's stream nor the deadline for
+// the body cancels a handler.
 func (x *exchange) bodyEnded() {
 	c := x.conn
 	x.mu.Lock()
@@ -149,8 +148,8 @@ func (x *exchange) bodyEnded() {
 	}
 }
 
-// run calls the handler. If the handler panics or ends its goroutine, returned stays false, and the
-// connection can't be used again.
+// run calls the handler. If that panics or ends its goroutine, returned stays false, and the connection
+// can't be used again.
 func (x *exchange) run(handler http.Handler) {
 	defer func() {
 		if x.returned {
@@ -165,7 +164,6 @@ func (x *exchange) run(handler http.Handler) {
 	x.returned = true
 }
 
-// isWatching reports whether a callback that comes now is for x.
 func (x *watched) isWatching() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -193,8 +191,8 @@ func (x *watched) notice(err error) (armed bool) {
 	return x.rearm()
 }
 
-// clientGone notifies the handler that the client has gone, unless it has hijacked the connection. It
-// runs on the loop, so no call that may block is made with mu held.
+// clientGone tells the handler that the client has gone, unless it has hijacked the connection. It may
+// run on the loop, so it makes no call that may block.
 func (x *watched) clientGone() {
 	x.mu.Lock()
 	hijacked, detached := x.hijacked, x.stream
@@ -203,7 +201,7 @@ func (x *watched) clientGone() {
 		if x.closeNotify != nil {
 			select {
 			case x.closeNotify <- true:
-			default: // the other watched part of a detached answer was told at the same time
+			default: // the other watched of a detached answer was told at the same time
 			}
 		}
 	}
@@ -217,8 +215,8 @@ func (x *watched) clientGone() {
 }
 
 // rearm arms the callback again when it has come for the first time, and reports whether it did. The
-// first may be about bytes that this request was read with. While the handler runs no bytes are read,
-// so the second, which comes at once if there are others, is about these, or the end.
+// first may be about bytes that were read with this request. While the handler runs nothing is read, so
+// the second is about bytes that follow, or the end.
 func (x *watched) rearm() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -233,9 +231,9 @@ func (x *watched) rearm() bool {
 	return err == nil
 }
 
-// end notes that the handler has returned. It reports whether the handler has hijacked the connection,
-// and whether the callback was armed. The body is still to be closed. If the handler has detached the
-// answer, and returned, end returns the stream and nothing has ended.
+// end notes that the handler has returned, and reports whether it has hijacked the connection, and
+// whether the callback was armed. The caller closes the body. If the handler has detached the answer,
+// end only returns that.
 func (x *exchange) end() (hijacked, watching bool, detached *Answer) {
 	x.mu.Lock()
 	if x.stream != nil && x.returned {
@@ -249,9 +247,9 @@ func (x *exchange) end() (hijacked, watching bool, detached *Answer) {
 	return hijacked, watching, nil
 }
 
-// closeBody closes the body when the answer was sent. It reports whether the connection can serve
-// another request, as far as the body goes, and whether the client may still be sending, so that the
-// connection must not be closed at once.
+// closeBody closes the body after the answer was sent. It reports whether the body lets the connection
+// serve another request, and whether the client may still be sending, so that the connection must
+// linger.
 func (x *exchange) closeBody() (reusable, linger bool) {
 	if x.body == nil {
 		return true, false
@@ -259,7 +257,7 @@ func (x *exchange) closeBody() (reusable, linger bool) {
 	return x.body.finishLate()
 }
 
-// dropBody is for a handler that has returned and hijacked the connection. Its Hijack, on another
+// dropBody is for a handler that has hijacked the connection and returned. Its Hijack, on another
 // goroutine, may not have come to the body yet, which has bytes of the worker's buffer.
 func (x *exchange) dropBody() {
 	if x.body != nil {
@@ -303,8 +301,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nc, bufio.NewReadWriter(r, bufio.NewWriter(nc)), nil
 }
 
-// seize takes the connection from its worker, which leaves it alone when the handler has returned,
-// and returns the bytes that were read and not used.
+// seize takes the connection from its worker, and returns the bytes that were read and not used.
 func (x *exchange) seize() (read []byte, err error) {
 	rest, err := x.markHijacked()
 	if err != nil {
@@ -316,7 +313,7 @@ func (x *exchange) seize() (read []byte, err error) {
 	return append(read, rest...), nil
 }
 
-// markHijacked notes that the handler has the connection, and returns the bytes behind the request.
+// markHijacked notes that the handler has the connection, and returns the bytes after the request.
 func (x *exchange) markHijacked() (rest []byte, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

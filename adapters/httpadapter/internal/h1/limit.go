@@ -6,20 +6,18 @@ import (
 	"runtime"
 )
 
-// An http.MaxBytesReader that meets its limit notifies net/http's ResponseWriter, through a method
-// without a public name, which no other type can have. Then net/http does not read the rest of the
-// body before it answers, and closes the connection. Here the body finds out from the way in which
-// it is read: the reader cuts the slice that it was given to one byte more than its limit allows,
-// and never reads again once it has got them all. So the limit was met if the last Read
+// An http.MaxBytesReader that meets its limit tells net/http's ResponseWriter, through a method without
+// a public name, which no other type can have. Then net/http answers without reading the rest of the
+// body, and closes the connection. Here the body finds out from how it is read: the reader cuts the
+// slice that it was given to one byte more than its limit allows, and never reads again once it has them
+// all. So the limit was met if the last Read
 //
 //   - has filled a slice that has room behind its end,
 //   - has not read the body to its end, and
 //   - was called by an http.MaxBytesReader, which the stack shows.
 //
-// So the reader is found wherever it is kept: in the request, in a copy of it, in a variable. Nothing is
-// asked of the reader itself, which another goroutine may be using. If a new net/http names it in
-// another way, no limit is found, and such a body is one that the handler has just not read; TestLimits
-// fails then. The package comment says what is not found, and what is taken for a limit by mistake.
+// That finds the reader wherever it is kept, and touches nothing that another goroutine may be using. If
+// a new net/http gives the reader another name no limit is found, and TestLimits fails.
 
 // maxBytesRead is the name of the Read of an http.MaxBytesReader, as the stack has it.
 var maxBytesRead = func() string {
@@ -28,12 +26,11 @@ var maxBytesRead = func() string {
 }()
 
 const (
-	// limitDepth is how many calls up the reader is looked for: readers that pass the slice on may be
-	// between.
+	// limitDepth is how many calls up the reader is looked for: other readers may be in between.
 	limitDepth = 8
 
-	// looksMax is how often a body is looked at. A look costs a few µs, and a handler may read all of a
-	// large body by Reads of a few bytes.
+	// looksMax is how often the stack is looked at for a body: a look costs a few µs, and a handler may
+	// read a large body a few bytes at a time.
 	looksMax = 16
 )
 

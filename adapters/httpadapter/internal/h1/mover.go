@@ -6,18 +6,17 @@ import (
 	"github.com/percore/percore"
 )
 
-// Mover takes connections out of service that wait for a request, so that another process can serve
-// them. It does so in two ways.
+// Mover takes connections that wait for a request out of service, so that another process can serve
+// them.
 //
-// The goroutine that lets a connection wait offers it first: the worker, or the accept loop. So a
-// client whose next request follows each answer at once moves as well as others: its connection may
-// wait for microseconds only, too short a time for a look now and then to find it. And HandOver makes
-// the mover look at all connections when it begins, and from time to time: for those that wait already,
-// and those that were too many.
+// The worker, or the accept loop, offers it each connection that is about to wait. So a client whose
+// next request follows each answer at once moves as well: its connection waits for microseconds only.
+// HandOver also makes the mover look at all connections, at first and from time to time, for those that
+// wait already, and those for which there was no room.
 //
-// The offer costs a request the load of a pointer that is nil, from memory that it uses anyway.
+// An offer costs a request the load of a nil pointer, from memory that it uses anyway.
 type Mover struct {
-	most int           // immutable: how many connections are taken at a time
+	most int           // immutable; connections taken at a time
 	Wake chan struct{} // has a token if taken may have changed
 
 	// mu is taken before Conn.mu.
@@ -67,9 +66,8 @@ func (s *Server) Left() (n int) {
 	return n
 }
 
-// Shaking returns how many connections may be about to switch to HTTP/2 over TLS: their clients are
-// connected, and the handshake is not over, or just now. (A connection that is hijacked is kept until
-// the host's Switch has called Forget.)
+// Shaking returns how many connections may be about to switch to HTTP/2 over TLS: the handshake is not
+// over, or only just. (A connection that switches is kept until the host has called Forget.)
 func (s *Server) Shaking() (n int) {
 	for _, q := range s.Queues {
 		if q.admitting.Load() { // first: then the connection is kept
@@ -87,7 +85,7 @@ func (s *Server) Shaking() (n int) {
 	return n
 }
 
-// take takes c out of service by an event, unless it has enough, and reports whether it did. armed is
+// take takes c out of service by an event, unless m has enough, and reports whether it did. armed is
 // false if the caller has not armed the callback.
 func (m *Mover) take(c *Conn, event func(connState) (connState, bool), armed bool) bool {
 	m.mu.Lock()
@@ -133,8 +131,8 @@ func (m *Moving) Waiting() percore.WaitingConn {
 // takeOut takes a connection out of service. It reports false if event doesn't apply to its state, or
 // a part of a request was read.
 //
-// While a connection waits its callback is armed, or about to be, or on its way. A callback that can't
-// be cancelled comes, and is noted: putBack arms the callback exactly if it has come, or never will.
+// The callback of a connection that waits is armed, about to be, or on its way. One that can't be
+// cancelled comes, and is noted: PutBack arms the callback exactly if it has come, or never will.
 func (m *Moving) takeOut(event func(connState) (connState, bool), armed bool) bool {
 	c := (*Conn)(m)
 	c.mu.Lock()
@@ -166,8 +164,7 @@ func (m *Moving) PutBack() {
 	c.rested()
 }
 
-// CloseMoved closes a connection that belongs to another process now. That takes the descriptor away,
-// and says nothing to the client.
+// CloseMoved closes a connection that belongs to another process now. The client doesn't notice.
 func (m *Moving) CloseMoved() {
 	m.queue.counts.Add(CountHandedOver, 1)
 	m.closeTakenOut()

@@ -14,10 +14,10 @@ import (
 )
 
 // This file has the requests that http1.Scan does not take: with Upgrade, announced trailers, an
-// absolute target or a long header, wrong ones, and others. Their headers wait for their end as plain
-// ones do, without a goroutine. Then http.ReadRequest reads them from memory, so net/http decides what
-// they mean, and what else its server does with a request is in http1's rules.go. From there on an odd
-// request is served as a plain one.
+// absolute target or a long header, invalid ones, and others. Their headers wait without a goroutine, as
+// plain ones do. Then http.ReadRequest reads them from memory, so net/http decides what they mean.
+// http1's rules.go has what else net/http's server does. After that an odd request is served as a plain
+// one.
 
 // serveOdd serves the request at the start of the buffer, as far as it has come. end is what the stream
 // has ended with, or nil. waits says that there is only the beginning of its header. Otherwise serveOdd
@@ -64,12 +64,12 @@ func (t *turn) serveOdd(end error) (waits, ok bool) {
 var errReadFurther = errors.New("httpadapter: http.ReadRequest has not stopped at the end of the header")
 
 // peekBytes is how many bytes of a later request net/http needs before it considers the connection
-// active. If it gets fewer, followed by the end or an error, it closes without an answer.
+// active. If it gets fewer before the end or an error, it closes without an answer.
 const peekBytes = 4
 
-// skipEmptyLine skips the empty line that some old clients send behind the body of a POST, as net/http
-// does: it waits for peekBytes of a later request, and skips what is a line's end of these. It reports
-// false if there are less.
+// skipEmptyLine skips the empty line that some old clients send after the body of a POST, as net/http
+// does: it waits for peekBytes of a later request, and skips the line ends among them. It reports false
+// if there are fewer.
 func (t *turn) skipEmptyLine() bool {
 	c := t.c
 	s := c.load()
@@ -93,8 +93,8 @@ func (t *turn) skipEmptyLine() bool {
 	return t.have > 0
 }
 
-// newOddExchange makes the exchange of a request that http.ReadRequest has returned. behind is what was
-// read behind its header.
+// newOddExchange makes the exchange of a request that http.ReadRequest has returned. behind follows its
+// header.
 func (t *turn) newOddExchange(parsed *http.Request, behind []byte) *exchange {
 	length := parsed.ContentLength
 	if parsed.Body == http.NoBody {
@@ -118,7 +118,7 @@ func (s *Server) oddHandler(req *http.Request) http.Handler {
 	return s.HTTP.Handler
 }
 
-// takeBehind makes the bytes behind a body in chunks, which is closed, the next ones of the turn.
+// takeBehind makes the bytes that follow a body in chunks, which is closed, the turn's next ones.
 func (t *turn) takeBehind(x *exchange) {
 	behind := x.takeBehind()
 	if len(behind) > turnBytes {

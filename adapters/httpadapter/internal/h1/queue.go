@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// Queue has the connections of one of a server's accept loops, so that those that the kernel gave to
-// different sockets are accepted, woken and served without getting in each other's way.
+// Queue has the connections of one of a server's accept loops. Connections that the kernel gave to
+// different sockets are accepted, woken and served without contention.
 type Queue struct {
 	// immutable
 	TLS     func(net.Conn) *tls.Conn // makes the server's side of TLS; nil: in clear
@@ -21,7 +21,7 @@ type Queue struct {
 	counts  counters.Cell[Counter] // a pool's queues have the same
 
 	// atomic
-	mover     atomic.Pointer[Mover] // that takes connections out of service; nil: none, or nothing of this queue can move
+	mover     atomic.Pointer[Mover] // nil: connections stay
 	admitting atomic.Bool           // a connection is new: it is not in kept yet
 
 	mu struct {
@@ -58,9 +58,8 @@ func (q *Queue) forget(c *Conn) {
 	q.mu.kept.remove(c)
 }
 
-// each calls do for the connections that are kept from the beginning of the call to its end. It may
-// call it for others, and twice for one. The caller does not hold mu, nor does do run with it: no
-// matter how many connections there are, others don't wait for it.
+// each calls do, without mu, for the connections that are kept for the whole call. It may call do for
+// others, and twice for one.
 func (q *Queue) each(do func(c *Conn)) {
 	var part [connsPerChunk]*Conn
 	for n, end := 0, math.MaxInt; ; {

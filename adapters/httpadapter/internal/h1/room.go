@@ -8,12 +8,12 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// This file has the part of the listener's Accept, which closes connections between two requests when
-// MaxConns are open and a client waits, and those with detached answers: see internal/accepting's room.
-// (HTTP/2's are h2's.)
+// This file is for the listener's Accept: when MaxConns are open and a client waits, Accept closes
+// connections that are idle, or have only a detached answer. See package accepting. (Package h2 does the
+// same for HTTP/2.)
 //
-// How long a connection has waited follows from its deadline, which is set for each wait anyway. Where
-// the http.Server has no timeout it gets one that never comes.
+// How long a connection has waited follows from its deadline, which each wait sets. If the http.Server
+// has no timeout, the deadline is one that never comes.
 
 // EachIdle implements [accepting.Idler].
 func (s *Server) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
@@ -29,7 +29,7 @@ func (s *Server) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, sin
 	}
 }
 
-// detached returns the answer that is detached, if its handler has returned, or nil.
+// detached returns the detached answer whose handler has returned, or nil.
 func (i idleConn) detached() *Answer {
 	w := i.c.current.Load()
 	if w == nil {
@@ -52,7 +52,7 @@ func (d detachedConn) CloseIdle(int64) bool { return d.a.owner.Gone(accepting.Er
 // idleConn is a Conn for Accept.
 type idleConn struct{ c *Conn }
 
-// idleSince returns since when the connection has waited for a request, or for the first byte; 0: it
+// idleSince returns since when the connection has waited for a request, or for its first byte; 0: it
 // doesn't wait.
 func (i idleConn) idleSince() int64 {
 	c := i.c
@@ -72,16 +72,16 @@ func (i idleConn) idleSince() int64 {
 
 func (i idleConn) CloseIdle(since int64) bool {
 	c := i.c
-	c.mu.Lock() // or a request could begin and end in between, and the client's next one be on its way
+	c.mu.Lock() // else a request could begin and end in between, with the next one on its way
 	defer c.mu.Unlock()
 	if i.idleSince() != since || seam.HasUnread(c.Conn) || c.kept != nil || !c.endLocked(connState.closeIdle) {
 		return false
 	}
-	go i.closeForRoom() // the user's OnClose may call anything, and TLS's farewell may block
+	go i.closeForRoom() // the user's OnClose may call anything, and close_notify may block
 	return true
 }
 
-// farewellTime is how long TLS's farewell may take to a client that doesn't read.
+// farewellTime is how long close_notify may take to a client that doesn't read.
 const farewellTime = 100 * time.Millisecond
 
 // closeForRoom closes a connection that has ended.

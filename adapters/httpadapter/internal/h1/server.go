@@ -15,14 +15,13 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// Host is the server around a Server: what a connection can't decide by itself. The methods may
-// be called by any goroutine.
+// Host is what a connection needs of the server around it. Any goroutine may call the methods.
 type Host interface {
 	// Introduce calls the hooks for a new connection. It calls SetContext if there is a ConnContext.
 	Introduce(c *Conn)
 
-	// Begins is asked when a request has come. It reports whether that is served: not after Shutdown. It
-	// may wait, to find out whether keep-alives are on again.
+	// Begins reports whether a request that has come is served: not after Shutdown. It may wait, to find
+	// out whether keep-alives are on again.
 	Begins() bool
 
 	// Ended reports whether the server shuts down.
@@ -31,24 +30,23 @@ type Host interface {
 	// KeepAlives reports whether a connection may wait for another request.
 	KeepAlives() bool
 
-	// Draining reports whether answers are to say that their connections are closed.
+	// Draining reports whether answers must say that their connections close.
 	Draining() bool
 
-	// Switch takes over a connection that speaks another protocol than HTTP/1: one that a handshake has
-	// agreed on, or HTTP/2 if unread, which was read from the connection, begins with its preface. It
-	// calls Leave.
+	// Switch takes over a connection that speaks another protocol than HTTP/1: the one that the handshake
+	// has agreed on, or HTTP/2 if unread, which was read from the connection, is its preface. It calls
+	// Leave.
 	Switch(c *Conn, unread []byte)
 
-	// Left is called when a connection is hijacked, or finally closed: once for each accept, unless the
-	// connection has left.
+	// Left is called when a connection is hijacked or finally closed, unless it has left: once for each
+	// accept.
 	Left()
 
 	// Logf writes a line to the server's log.
 	Logf(format string, args ...any)
 }
 
-// Config is what a Server is made with. All fields are needed, unless they say what their zero
-// value means.
+// Config is what a Server is made with. Fields are required unless they say what their zero value means.
 type Config struct {
 	Host Host
 
@@ -58,7 +56,7 @@ type Config struct {
 
 	HTTP1      bool          // HTTP/1 is spoken
 	ClearHTTP2 bool          // HTTP/2 may be spoken in clear
-	FieldsMax  int           // how many lines the fields of a header may have
+	FieldsMax  int           // lines of fields that a header may have
 	BeginTime  time.Duration // see BeginTime
 
 	Handshakes *serving.Handshakes
@@ -76,8 +74,8 @@ type Server struct {
 	addrTexts addrTexts
 }
 
-// New makes a server with a queue for each element of sides, which makes the server's side of TLS above
-// a connection that is accepted, or is nil: in clear. A side is called by one goroutine at a time.
+// New makes a server with a queue for each of sides. A side makes the server's end of TLS above an
+// accepted connection, for one goroutine at a time; nil: in cleartext.
 func New(config Config, sides []func(net.Conn) *tls.Conn) *Server {
 	s := &Server{Config: config}
 	s.workers = make([]workers.Pool[*Conn], min(len(sides), len(s.Counts)))
@@ -134,8 +132,8 @@ func (s *Server) oddBytesMax() int {
 	return min(limit, math.MaxInt-headerSlop) + headerSlop
 }
 
-// plainBytesMost bounds the work of scanning a long plain header again for each of its lines. A longer
-// header is odd.
+// plainBytesMost is how long a plain header may be. It bounds the work of scanning the header again for
+// each of its lines.
 const plainBytesMost = 64 << 10
 
 // plainBytesMax returns the longest header that http1.Scan takes. It is more than turnBytes.
@@ -148,8 +146,8 @@ func (c *Conn) Report(state http.ConnState) {
 	}
 }
 
-// ReportSafely calls the user's ConnState. It reports false if that has panicked, after which net/http
-// closes the connection, too.
+// ReportSafely is Report, and reports false if the user's function has panicked. The caller then closes
+// the connection, as net/http does.
 func (c *Conn) ReportSafely(state http.ConnState) (ok bool) {
 	if c.server().ConnState == nil {
 		return true
@@ -159,7 +157,6 @@ func (c *Conn) ReportSafely(state http.ConnState) (ok bool) {
 	return true
 }
 
-// logPanic logs a panic of the user's as net/http does.
 func (c *Conn) logPanic(reason any) {
 	semantics.LogPanic(c.Host().Logf, "http", c.RemoteAddr(), reason)
 }

@@ -8,10 +8,10 @@ import "fmt"
 //	new        accept loop  the user's hooks are called             keep: fresh, or parked if it has had
 //	                                                                requests, or handshake if a hook has
 //	                                                                begun one; close: shut
-//	fresh      Queue    nothing was ever served; callback armed handshake: handshake, over TLS;
+//	fresh      Queue        nothing was ever served; callback armed handshake: handshake, over TLS;
 //	                                                                serve: serving; takeOut: takenOut
-//	handshake  Queue    a goroutine of ours runs it (TLS)       serve: serving
-//	parked     Queue    between two requests; callback armed    serve: serving; takeOut: takenOut
+//	handshake  Queue        a goroutine of ours runs it (TLS)       serve: serving
+//	parked     Queue        between two requests; callback armed    serve: serving; takeOut: takenOut
 //	takenOut   HandOver     it is offered to another process        putBack: parked, or fresh;
 //	                                                                close: closing; closeTakenOut: closed
 //	closing    HandOver     the same, and Close was called, which   closeTakenOut: closed
@@ -26,9 +26,9 @@ import "fmt"
 //	hijacked   the user     all calls go straight through           (final)
 //	closed     -            StateClosed was reported, or will be    (final)
 //
-// Besides, close leaves every state but the final ones. One that a worker has becomes shut, since the
-// worker reports StateClosed. Any other becomes closed, except one that HandOver has: that becomes
-// closing, because its descriptor is being passed on, and stays open until then.
+// close leaves every state but the final ones. A connection that a worker has becomes shut, since the
+// worker reports StateClosed. One that HandOver has becomes closing: its descriptor is being passed on,
+// and stays open until then. Any other becomes closed.
 type state uint8
 
 const (
@@ -70,7 +70,7 @@ func setOf(list ...state) (s set) {
 
 func (s set) has(of state) bool { return s>>of&1 != 0 }
 
-// The states of connections that a worker has, and that the adapter keeps.
+// The states of connections that a worker has, and of those that are kept without one.
 var (
 	servedStates = setOf(stateServing, stateNotified)
 	keptStates   = setOf(stateFresh, stateHandshake, stateParked, stateTakenOut)
@@ -87,8 +87,8 @@ var (
 //	        another process has served
 //	7       given: net/http has a connection that is hijacked, and has not closed it yet
 //
-// Every change is one of the functions below. They are pure: their result takes effect when Conn swaps
-// it in. The ones that return false have no meaning in the state at hand: another goroutine was faster.
+// Every change is one of the functions below. They are pure: the result takes effect when Conn swaps it
+// in. One that returns false has no meaning in this state: another goroutine was faster.
 type connState uint32
 
 const (
@@ -114,10 +114,10 @@ func (s connState) String() string {
 	return text
 }
 
-// # With the adapter
+// # While it waits
 
-// keep is for a connection after the hooks for a new one. One that comes from another process may have
-// had requests there.
+// keep is for a new connection after its hooks. One that comes from another process may have had
+// requests there.
 func (s connState) keep(handshaking bool) (connState, bool) {
 	switch {
 	case handshaking:
@@ -135,12 +135,12 @@ func (s connState) handshake() (connState, bool) {
 
 // # With HandOver
 
-// takeOut is for a connection that waits for a request, which HandOver takes.
+// takeOut is for a connection that waits for a request.
 func (s connState) takeOut() (connState, bool) {
 	return s.to(stateTakenOut), s.state() == stateFresh || s.state() == stateParked
 }
 
-// takeOutServed is for one that a worker has, which gives it to HandOver instead of letting it wait.
+// takeOutServed is for one that a worker gives to HandOver instead of letting it wait.
 func (s connState) takeOutServed() (connState, bool) {
 	if s.state() == stateNotified {
 		return s.to(stateTakenOut) | disarmed, true
@@ -148,10 +148,10 @@ func (s connState) takeOutServed() (connState, bool) {
 	return s.to(stateTakenOut), s.state() == stateServing
 }
 
-// disarm is for the callback that has come, or was cancelled.
+// disarm is for a callback that has come, or was cancelled.
 func (s connState) disarm() (connState, bool) { return s | disarmed, s.state() == stateTakenOut }
 
-// PutBack is for a connection that no other process has taken over: it waits again.
+// putBack is for a connection that no other process has taken over: it waits again.
 func (s connState) putBack() (connState, bool) {
 	to := (s &^ disarmed).to(stateFresh)
 	if s.has(began) {
@@ -167,7 +167,7 @@ func (s connState) closeTakenOut() (connState, bool) {
 
 // # With a worker
 
-// serve is for a connection that has something to read, or whose handshake is over, so that it may.
+// serve is for a connection that has something to read, or may have now that its handshake is over.
 func (s connState) serve() (connState, bool) {
 	return s.to(stateServing), keptStates.has(s.state()) && s.state() != stateTakenOut
 }
@@ -180,7 +180,7 @@ func (s connState) resumeServing() (connState, bool) {
 	return s.to(stateServing), servedStates.has(s.state())
 }
 
-// rest is for a connection that waits for more, with the callback armed. Nothing has come since.
+// rest is for a connection that waits for more. Its callback is armed, and has not come.
 func (s connState) rest() (connState, bool) {
 	if s.has(began) {
 		return s.to(stateParked), s.state() == stateServing
@@ -196,7 +196,7 @@ func (s connState) serveRequest(method string) (connState, bool) {
 	return s &^ mayFollow, servedStates.has(s.state())
 }
 
-// skipEmptyLine is for the empty line behind the body of a POST: no other is skipped.
+// skipEmptyLine is for the empty line after the body of a POST: no other is skipped.
 func (s connState) skipEmptyLine() (connState, bool) {
 	return s &^ mayFollow, servedStates.has(s.state())
 }
@@ -210,7 +210,7 @@ func (s connState) give() (connState, bool) {
 	return to | given, ok
 }
 
-// EndGiven is for such a connection that net/http has closed.
+// endGiven is for such a connection that net/http has closed.
 func (s connState) endGiven() (connState, bool) { return s &^ given, s.has(given) }
 
 // hijack is for a connection that a handler hijacks, or that becomes another protocol's.
@@ -220,7 +220,7 @@ func (s connState) hijack() (connState, bool) {
 
 // # The end
 
-// close is for a connection that is closed permanently.
+// close is for a connection that is closed, wherever it is.
 func (s connState) close() (connState, bool) {
 	switch st := s.state(); {
 	case st == stateTakenOut:

@@ -7,55 +7,46 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
-// stream is what a worker reads requests from and writes answers to: the connection itself, or the TLS
-// above it. Both implementations are the Conn by another name. A plain request meets plainStream alone;
-// tls_stream.go has the other.
+// stream is what a worker reads requests from and writes answers to: a plainStream, or a tlsStream. Both
+// are the Conn by another name.
 //
-// Reads and notice may be called by the goroutine that has the connection, and by the callback. write
+// The goroutine that has the connection calls the methods for reading, and so does the callback. Write
 // and closeWrite may also be called by a handler's other goroutines.
 type stream interface {
 	// tryRead reads without waiting: it returns 0 and nil if there is nothing to read.
 	tryRead(p []byte) (n int, err error)
 
-	// receive reads bytes of a body, for which it waits. fill is receive into the memory of b, without
-	// that memory while it waits, if possible.
+	// receive waits for bytes of a body. fill is receive into b's memory, which it takes only when bytes
+	// have come, if possible.
 	receive(p []byte) (n int, err error)
 	fill(b *requestBody) (n int, err error)
 
-	// isBuffered reports whether a short read is as cheap as a long one.
+	// isBuffered reports whether short reads are as cheap as long ones.
 	isBuffered() bool
 
-	// takePeeked returns a byte that notice has read, if it has: it comes before all others. It is for
-	// those who take the connection from a worker. The request is over, or its handler has hijacked the
-	// connection, so notice reads no more.
+	// takePeeked returns the byte that notice has read, if any: it comes before all others. It is for the
+	// end of a worker's turn, when notice reads no more.
 	takePeeked() (b byte, ok bool)
 
-	// mustRead reports whether the connection must not wait, because there may be bytes that no callback
-	// reports.
+	// mustRead reports whether there may be bytes that no callback reports, so the connection must not
+	// wait.
 	mustRead() bool
 
-	// hasEnded reports whether the client is known to have gone before its request is served. No
-	// callback reports that any more.
+	// hasEnded reports whether the client is known to have gone, which no callback will report.
 	hasEnded() bool
 
-	// notice takes a callback that has come while x is served, with its error. It reports whether that
-	// was all: the callback is armed again, or a goroutine that notice has started goes on with it.
+	// notice takes a callback that has come while x is served, with its error. It reports whether the
+	// callback is dealt with: it is armed again, or a goroutine deals with it.
 	notice(x *watched, err error) (done bool)
 
 	write(p []byte) (int, error)
 	closeWrite()
 
-	// close closes the connection.
 	close()
-
-	// tlsState returns Request.TLS.
-	tlsState() *tls.ConnectionState
-
-	// answerOut returns x as the connection of its answer.
-	answerOut(x *exchange) http1.Conn
+	tlsState() *tls.ConnectionState   // Request.TLS
+	answerOut(x *exchange) http1.Conn // x as the connection of its answer
 }
 
-// stream returns what a worker reads from and writes to.
 func (c *Conn) stream() stream {
 	if c.TLS() != nil {
 		return (*tlsStream)(c)
@@ -82,7 +73,7 @@ func (s *plainStream) tlsState() *tls.ConnectionState           { return nil }
 func (s *plainStream) answerOut(x *exchange) http1.Conn         { return plainAnswerOut{answerOut{x}} }
 
 // answerOut is an exchange as the connection of its http1.Response, over TLS: files must be encrypted,
-// so it has no ReadFrom. (In an interface a struct of one pointer is that pointer.)
+// so it has no ReadFrom. (As a struct of one pointer it needs no memory in an interface.)
 type answerOut struct{ x *exchange }
 
 // plainAnswerOut is an answerOut without TLS, whose files go out through sendfile.
@@ -90,8 +81,8 @@ type plainAnswerOut struct{ answerOut }
 
 func (o plainAnswerOut) ReadFrom(r io.Reader) (int64, error) { return o.x.conn.Conn.ReadFrom(r) }
 
-// Write implements http1.Conn. As with net/http, a handler whose client can't be written to finds its
-// context cancelled, which is all that a stream's handler may look at.
+// Write cancels the request's context if it fails, as net/http does: a handler of long answers may look
+// at nothing else.
 func (o answerOut) Write(p []byte) (int, error) {
 	n, err := o.x.conn.stream().write(p)
 	if err != nil {
@@ -100,15 +91,14 @@ func (o answerOut) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Fail implements http1.Conn. The client, and a Read of the body, learn of the end while the handler
-// still runs.
+// Fail closes the connection while the handler still runs, so a Read of the body fails, too.
 func (o answerOut) Fail() { _ = o.x.conn.Identity().Close() }
 
 func (o answerOut) KeepAlives() bool {
 	return o.x.conn.server().mayKeepAlive() || o.x.stays && o.x.conn.Host().KeepAlives()
 }
 
-// mayKeepAlive reports whether the header of an answer need not say that the connection is closed.
+// mayKeepAlive reports whether an answer need not say that the connection closes.
 func (s *Server) mayKeepAlive() bool {
 	host := s.Host
 	return host.KeepAlives() && !host.Draining()

@@ -10,10 +10,8 @@ import (
 	"github.com/percore/percore/internal/seam"
 )
 
-// This file has what the host needs of a connection that speaks another protocol than HTTP/1: for the
-// states it is hijacked.
+// This file is for connections that speak another protocol than HTTP/1. Their state is hijacked.
 
-// looksForPreface reports whether a connection may begin with the preface of HTTP/2.
 func (t *turn) looksForPreface() bool { return t.c.server().ClearHTTP2 && !t.c.load().has(began) }
 
 // beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
@@ -34,8 +32,7 @@ func (t *turn) limitPreface() {
 	}
 }
 
-// becomeHTTP2 gives the connection to the host, with the bytes that were read. It reports false: the
-// turn is over.
+// becomeHTTP2 gives the connection to the host, with the bytes that were read. It reports false.
 func (t *turn) becomeHTTP2(p []byte) bool {
 	t.disarm()
 	unread := append([]byte(nil), p...)
@@ -44,8 +41,8 @@ func (t *turn) becomeHTTP2(p []byte) bool {
 	return false
 }
 
-// Leave takes a connection from its worker, so that it speaks another protocol; net/http's, if it is
-// given. It reports false if the connection was closed before: it has ended now.
+// Leave takes a connection from its worker, for another protocol, or for net/http. It reports false if
+// the connection was closed before: then it has ended now.
 func (c *Conn) Leave(toNetHTTP bool) bool {
 	event := connState.hijack
 	if toNetHTTP {
@@ -64,7 +61,7 @@ func (c *Conn) Leave(toNetHTTP bool) bool {
 	return true
 }
 
-// Forget takes a connection that has left out of the queue.
+// Forget removes a connection that has left from the queue.
 func (c *Conn) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

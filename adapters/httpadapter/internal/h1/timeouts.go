@@ -9,8 +9,8 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// This file has the timeouts: the deadlines that the http.Server's fields ask for. Conn.real has the
-// read deadline that is set in the engine, by a timeout or by the user.
+// This file has the deadlines that the http.Server's timeouts ask for. Conn.real is the read deadline
+// that a timeout or the user has set in the engine.
 
 // instant is a deadline, as monotime has it. 0 is none.
 type instant int64
@@ -30,7 +30,6 @@ func (at instant) time() time.Time {
 	return monotime.Time(int64(at))
 }
 
-// passed reports whether the deadline is over.
 func (at instant) passed() bool { return at != 0 && int64(at) <= monotime.Now() }
 
 // atomicInstant is an instant that several goroutines use.
@@ -38,7 +37,7 @@ type atomicInstant struct{ v atomic.Int64 }
 
 func (a *atomicInstant) get() instant { return instant(a.v.Load()) }
 
-// set costs less if the deadline is the same already: most connections never have a deadline.
+// set costs less if nothing changes: most connections never have a deadline.
 func (a *atomicInstant) set(at instant) {
 	if a.get() != at {
 		a.v.Store(int64(at))
@@ -69,8 +68,8 @@ func deadlineIn(limit time.Duration) instant {
 	return 0
 }
 
-// requestDeadline returns the deadline for all of a request from the one for its header, if there is
-// one. Both begin when the request does.
+// requestDeadline returns the deadline for all of a request, given the one for its header, if any. Both
+// times begin with the request.
 func (s *Server) requestDeadline(header instant) time.Time {
 	if s.headerTimeout() == 0 || header == 0 || header == math.MaxInt64 {
 		return time.Now().Add(s.HTTP.ReadTimeout)
@@ -78,13 +77,12 @@ func (s *Server) requestDeadline(header instant) time.Time {
 	return header.time().Add(s.HTTP.ReadTimeout - s.headerTimeout())
 }
 
-// BeginTime limits a handshake, and a preface of HTTP/2 in clear, where the http.Server has no timeout:
-// as long as package h2 waits for SETTINGS, and as http.DefaultTransport does for the other side of a
-// handshake.
+// BeginTime limits a handshake, and HTTP/2's preface in cleartext, if the http.Server has no timeout. It
+// is as long as package h2 waits for SETTINGS, and http.DefaultTransport for a handshake.
 const BeginTime = 10 * time.Second
 
-// firstByteTime returns how long a connection may take for its first byte, or 0: over TLS net/http's
-// limit of the handshake, or else BeginTime; in clear net/http's of the header.
+// firstByteTime returns how long a connection may take for its first byte, or 0: in cleartext net/http's
+// limit for a header, over TLS its limit for a handshake, or else BeginTime.
 func (s *Server) firstByteTime(overTLS bool) time.Duration {
 	if !overTLS {
 		return s.orNever(s.headerTimeout())
@@ -101,8 +99,8 @@ func (s *Server) firstByteTime(overTLS bool) time.Duration {
 	return s.orNever(least)
 }
 
-// beginTimeout returns the limit of what comes before requests where the http.Server has none, or 0: a
-// timeout below 0 says that none is wanted.
+// beginTimeout returns the limit for what comes before requests if the http.Server has none. It is 0 if
+// a timeout is below 0, which says that none is wanted.
 func (s *Server) beginTimeout() time.Duration {
 	if s.HTTP.ReadHeaderTimeout < 0 || s.HTTP.ReadTimeout < 0 || s.HTTP.WriteTimeout < 0 {
 		return 0
@@ -110,7 +108,7 @@ func (s *Server) beginTimeout() time.Duration {
 	return s.BeginTime
 }
 
-// idleTime returns for how long a connection may wait for a request, or 0.
+// idleTime returns how long a connection may wait for a request, or 0.
 func (s *Server) idleTime() time.Duration {
 	d := s.HTTP.IdleTimeout
 	if d == 0 {
@@ -119,7 +117,7 @@ func (s *Server) idleTime() time.Duration {
 	return s.orNever(max(d, 0))
 }
 
-// idleNever is the timeout of connections that have none, if their number is limited.
+// idleNever stands for no timeout if the number of connections is limited: see room.go.
 const idleNever = 1000 * 24 * time.Hour
 
 func (s *Server) orNever(d time.Duration) time.Duration {
@@ -132,8 +130,8 @@ func (s *Server) orNever(d time.Duration) time.Duration {
 // idleDeadline returns the deadline of a wait for a request that begins now.
 func (s *Server) idleDeadline() instant { return deadlineIn(s.idleTime()) }
 
-// limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake. One that
-// a hook has set for a handshake stays if the http.Server has no timeout.
+// limitFirstByteLocked sets the deadline for the first byte, over TLS for the handshake. If the
+// http.Server has no timeout, a deadline that a hook has set for a handshake stays.
 func (c *Conn) limitFirstByteLocked() {
 	limit := c.server().firstByteTime(c.TLS() != nil)
 	if limit == 0 || c.TLS() != nil && limit == c.server().BeginTime && c.real.get() != 0 {
@@ -147,7 +145,6 @@ func (c *Conn) limitFirstByteLocked() {
 	}
 }
 
-// setRealDeadline sets the read deadline. Most connections never have one.
 func (c *Conn) setRealDeadline(at instant) {
 	if c.real.get() != at {
 		c.mu.Lock() // a handler may set one at the same time
@@ -161,5 +158,5 @@ func (c *Conn) setRealDeadlineLocked(at instant) {
 	c.restoreReadDeadline()
 }
 
-// restoreReadDeadline gives the engine the real deadline. The caller holds mu.
+// restoreReadDeadline sets the real deadline in the engine. The caller holds mu.
 func (c *Conn) restoreReadDeadline() { _ = c.Conn.SetReadDeadline(c.real.get().time()) }

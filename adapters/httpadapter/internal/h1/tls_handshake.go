@@ -13,11 +13,11 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// handshaker is a Conn whose handshake is under way, or has ended, for the goroutine that performs it.
+// handshaker is a Conn for the goroutine that performs its handshake.
 type handshaker Conn
 
-// begin performs the handshake of a connection in that state, when there is a place for it. One
-// that is given up for others fails as if its time were up. It doesn't block.
+// begin starts the handshake of a connection in that state as soon as there is a place for it. A
+// handshake that is given up for others fails as if its time were up.
 func (h *handshaker) begin() {
 	c := (*Conn)(h)
 	place := &serving.Handshake{Do: h.run, Cut: func() { _ = c.Conn.SetDeadline(monotime.LongAgo) }}
@@ -73,8 +73,8 @@ func (h *handshaker) complete() error {
 	return c.ext.tls.HandshakeContext(ctx)
 }
 
-// log logs a handshake that failed, if it did, as net/http would for a connection that it had. The
-// connection is closed: a handshake that is under way, or was still to come, ends at once.
+// log logs a handshake that failed, if it did. The connection is closed, so a handshake that is under
+// way, or still to come, ends at once.
 func (h *handshaker) log() {
 	c := (*Conn)(h)
 	defer c.logsPanic()
@@ -83,9 +83,9 @@ func (h *handshaker) log() {
 	}
 }
 
-// logError logs a handshake that failed as net/http does. It returns the connection below TLS
-// if the client has sent an HTTP request there, which is to be answered. Only the first call for a
-// connection does anything: it may be closed while its handshake fails.
+// logError logs a handshake that failed as net/http does. If the client has sent an HTTP request, it
+// returns the connection below TLS, for an answer. Only the first call for a connection does anything:
+// it may be closed while its handshake fails.
 func (h *handshaker) logError(err error) (plain net.Conn) {
 	c := (*Conn)(h)
 	if c.ext.failed.Swap(true) {
@@ -107,14 +107,14 @@ func (h *handshaker) fail(err error) {
 	h.abort()
 }
 
-// looksLikeHTTP reports whether the bytes instead of a TLS record's header begin a
-// request, of those that net/http knows here.
+// looksLikeHTTP reports whether the bytes in place of a TLS record's header begin a request that
+// net/http knows here.
 func looksLikeHTTP(header [5]byte) bool {
 	return slices.Contains([]string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO"}, string(header[:]))
 }
 
-// abort closes a connection whose handshake has failed or panicked. The handshake must not be
-// asked for its outcome after a panic: it would begin again.
+// abort closes a connection whose handshake has failed or panicked. After a panic complete must not be
+// called: the handshake would begin again.
 func (h *handshaker) abort() {
 	c := (*Conn)(h)
 	c.mu.Lock()
@@ -127,7 +127,7 @@ func (h *handshaker) abort() {
 	}
 }
 
-// endLimitLocked takes the deadlines of the handshake away, unless the user has set them.
+// endLimitLocked removes the deadlines of the handshake, unless the user has set them.
 func (h *handshaker) endLimitLocked() {
 	if h.ext.limit {
 		h.real.set(0)

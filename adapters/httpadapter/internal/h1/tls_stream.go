@@ -10,27 +10,18 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// This file has HTTP/1 over TLS. Requests are read from the *tls.Conn, and answers written to it.
-// Everything else is as without TLS, except two parts that are here: reading without waiting, and
-// noticing while a handler runs that the client has gone.
+// This file has HTTP/1 over TLS. Requests are read from the *tls.Conn, and answers written to it. Three
+// things differ from a connection without TLS:
 //
-// # Reading without waiting
+//   - A worker must not wait, and crypto/tls has only a Read that does: see serving.TryRead.
+//   - The engine calls back for bytes in the socket, but not for those that crypto/tls has taken from
+//     there. So a connection may wait only if it is dry: crypto/tls has none.
+//   - A callback during a handler may be about a part of a record, a message to crypto/tls (KeyUpdate),
+//     the client's end (close_notify), or the next request. Only reading tells them apart. A goroutine
+//     does that, without waiting: see watch. As with net/http, which reads a byte then, a byte means that
+//     the next request is there, and ends the watch.
 //
-// A worker must not wait in Read, and crypto/tls has no other: see serving.TryRead.
-//
-// # Waiting
-//
-// The engine calls back for bytes of the socket. Bytes that crypto/tls has taken from there wake
-// nothing, so a connection may wait only if there are none: it must be dry (serving.TryRead).
-//
-// # The client's end
-//
-// During a handler a callback may be about a part of a record, a message to crypto/tls (a KeyUpdate),
-// the client's farewell (close_notify), or the next request. Only reading tells them apart. A goroutine
-// does that, for a moment, without waiting: see watch. As with net/http, which reads a byte at that
-// time, a byte ends it: the next request is there, and the client's end is not looked for any more.
-//
-// crypto/tls promises little of this, so it is checked once per process: see tlsread.Probe.
+// crypto/tls promises little of this, so tlsread.Probe tests it once per process.
 
 // tlsStream is a Conn over TLS.
 type tlsStream Conn
@@ -43,13 +34,12 @@ type tlsReader struct {
 	mu sync.Mutex // held while a Read is made
 
 	// guarded by mu
-	dry    bool    // crypto/tls has nothing: the callback reports more. It is false before a Read
+	dry    bool    // crypto/tls has nothing, so the callback reports more; false before the first Read
 	failed bool    // nothing will come any more
 	peeked bool    // a watch has read first
-	first  [1]byte // the byte before all others that are read
+	first  [1]byte // comes before all other bytes
 }
 
-// tryRead reads until the connection is dry, or p is full.
 func (s *tlsStream) tryRead(p []byte) (n int, err error) {
 	r := &s.ext.reader
 	r.mu.Lock()
@@ -62,7 +52,7 @@ func (s *tlsStream) tryRead(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readLocked reads without waiting until the connection is dry, or p is full. The reader's mu is held.
+// readLocked reads without waiting, until the connection is dry, or p is full.
 func (s *tlsStream) readLocked(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -93,12 +83,11 @@ func (s *tlsStream) receive(p []byte) (n int, err error) {
 	return n, err
 }
 
-// fill takes the memory before it waits: a *tls.Conn has no other way to wait than Read.
+// fill takes the memory before it waits: a *tls.Conn can only wait in Read.
 func (s *tlsStream) fill(b *requestBody) (int, error) { return s.receive(b.lend()) }
 func (s *tlsStream) isBuffered() bool                 { return true }
 
-// peekLocked reads a byte ahead, unless there is one. It returns an error if there will be none. The
-// reader's mu is held.
+// peekLocked reads a byte ahead, unless it has one. It returns an error if none will come.
 func (s *tlsStream) peekLocked() error {
 	r := &s.ext.reader
 	if r.peeked {
@@ -129,7 +118,6 @@ func (s *tlsStream) takePeeked() (b byte, ok bool) {
 	return r.first[0], ok
 }
 
-// mustRead reports whether crypto/tls may have bytes.
 func (s *tlsStream) mustRead() bool {
 	r := &s.ext.reader
 	r.mu.Lock()
@@ -156,8 +144,8 @@ func (s *tlsStream) notice(x *watched, err error) (done bool) {
 	return true
 }
 
-// watch finds out the meaning of a callback that has come while x's handler runs. It is as if the
-// callback came when watch returns, or never, if it meant nothing.
+// watch finds out what a callback means that has come while x's handler runs. Unless that is nothing, it
+// is as if the callback came when watch returns.
 func (s *tlsStream) watch(x *watched) {
 	r := &s.ext.reader
 	r.mu.Lock()
@@ -177,8 +165,7 @@ func (s *tlsStream) watch(x *watched) {
 	(*waker)(s).after(x, nil)
 }
 
-// armAgain arms the callback, which has come, if x still watches for the client's end, and reports
-// whether it is armed.
+// armAgain arms the callback, which has come, if x still watches, and reports whether it is armed.
 func (x *watched) armAgain() bool {
 	x.mu.Lock()
 	if !x.isWatchingLocked() {
@@ -197,7 +184,7 @@ func (x *watched) armAgain() bool {
 func (s *tlsStream) write(p []byte) (int, error) { return s.ext.tls.Write(p) }
 func (s *tlsStream) closeWrite()                 { _ = s.ext.tls.CloseWrite() }
 
-// close ends the TLS session with a farewell, which may block for a while.
+// close sends close_notify first, which may block for a while.
 func (s *tlsStream) close() {
 	_ = s.ext.tls.Close()
 	_ = s.Conn.Close()

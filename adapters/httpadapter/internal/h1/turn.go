@@ -12,18 +12,17 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// turn is the time that a worker gives to a connection: from its wake-up until it waits again, or
-// is given up. It reads the bytes that are there, and serves the requests among them: plain ones as
-// [http1] takes them, odd ones as net/http's parser does (odd.go).
+// turn is a worker's visit to a connection, from its wake-up until it waits again, or is given up. It
+// reads the bytes that are there, and serves the requests among them: plain ones, and odd ones (odd.go).
 //
-// The engine's callback is armed while a handler runs, so that the end of the client's stream is noticed
-// (see waker), and stays armed when the connection waits afterwards. So a request costs one callback.
+// The engine's callback is armed while a handler runs, to notice the end of the client's stream (see
+// waker), and stays armed when the connection waits afterwards. So a request costs one callback.
 type turn struct {
 	c       *Conn
 	buf     *[]byte   // nil while nothing is buffered; turnBytes of the pool, or more for a long header
 	have    int       // bytes at the start of buf that were read and not served yet
-	scanned int       // how many of them were scanned and found to be no whole header
-	armed   bool      // the callback is armed, or it has come and the state is notified
+	scanned int       // of these, bytes that were found to be no whole header
+	armed   bool      // the callback is armed, or has come, and the state is notified
 	begun   bool      // the deadline of the header under way was set
 	lingers bool      // the client may still be sending when the connection is closed
 	x       *exchange // whose handler runs; nil: none
@@ -31,7 +30,6 @@ type turn struct {
 	odd     oddHeader // of the header under way
 }
 
-// serve is a worker's turn with c.
 func (c *Conn) serve() {
 	t := turn{c: c}
 	over := false
@@ -52,14 +50,14 @@ func (c *Conn) serve() {
 	over = true
 }
 
-// visitLoop looks for connections on c's loop that have something to read, for a worker that has no
-// other to serve.
+// visitLoop looks for connections on c's loop that have something to read, for a worker with nothing to
+// do.
 func visitLoop(c *Conn, linger bool) { serving.Look(c.Conn, linger) }
 
 // socket returns c's socket if such a worker had better wait for it.
 func socket(c *Conn) workers.Socket { return serving.Socket(c.Conn) }
 
-// abandon closes the connection after a handler, or a hook, that has ended its goroutine.
+// abandon closes the connection after a handler or a hook that has ended its goroutine.
 func (t *turn) abandon() {
 	hijacked := false
 	w := t.c.current.Swap(nil)
@@ -97,7 +95,7 @@ func (t *turn) resume() {
 	t.begun, t.scanned, t.odd = k.dated, t.have, k.odd
 }
 
-// memory returns the buffer.
+// memory returns the buffer, which it takes if there is none.
 func (t *turn) memory() []byte {
 	if t.buf == nil {
 		t.buf = pool.GetBytes(turnBytes)
@@ -105,7 +103,7 @@ func (t *turn) memory() []byte {
 	return *t.buf
 }
 
-// release gives the buffer back. No handler has a part of it: see exchange.
+// release returns the buffer. No handler has a part of it: see exchange.
 func (t *turn) release() {
 	releaseBuffer(t.buf)
 	t.buf, t.have, t.scanned = nil, 0, 0
@@ -127,7 +125,7 @@ func (t *turn) grow() {
 	t.buf = &long
 }
 
-// read reads the bytes that are there, if any. It reports false if the connection is given up.
+// read reads the bytes that are there. It reports false if the connection is given up.
 func (t *turn) read() bool {
 	if t.c.state() == stateNotified {
 		t.armed = false
@@ -149,8 +147,7 @@ func (t *turn) read() bool {
 	return t.close()
 }
 
-// serveBuffered serves the requests that are there whole. It reports false if the connection is given
-// up.
+// serveBuffered serves the complete requests. It reports false if the connection is given up.
 func (t *turn) serveBuffered() bool {
 	for t.have > 0 {
 		p := t.memory()[:t.have]
@@ -208,8 +205,8 @@ func (t *turn) serveBuffered() bool {
 	return true
 }
 
-// serveExchange serves a request of which p has the header, the part of the body that has come, and
-// what is behind it. It reports false if the connection is given up.
+// serveExchange serves a request. p has its header, what has come of its body, and what follows. It
+// reports false if the connection is given up.
 func (t *turn) serveExchange(x *exchange, p []byte, handler http.Handler) bool {
 	c := t.c
 	if !c.Host().Begins() {
@@ -247,8 +244,7 @@ func (t *turn) serveExchange(x *exchange, p []byte, handler http.Handler) bool {
 	return t.answered()
 }
 
-// answered lets the connection go on after an answer that was sent. It reports false if that is given
-// up.
+// answered lets the connection go on after an answer. It reports false if the connection is given up.
 func (t *turn) answered() bool {
 	c := t.c
 	t.begun, t.scanned, t.odd = false, 0, oddHeader{}
@@ -260,8 +256,7 @@ func (t *turn) answered() bool {
 	return true
 }
 
-// answer sends the rest of the answer to x. It reports false if the connection can't serve another
-// request.
+// answer sends the rest of x's answer. It reports false if the connection can't serve another request.
 func (t *turn) answer(x *exchange) bool {
 	c := t.c
 	reusable := x.returned && x.Finish()
@@ -286,17 +281,17 @@ func (t *turn) answer(x *exchange) bool {
 	return false
 }
 
-// readBehind reads the few bytes that a client may have sent behind a body, an empty line as a rule,
-// when the connection is about to be closed. net/http has them in its buffer already. The kernel
-// answers the close of a connection with unread bytes by a reset, which can take the answer away from
-// the client (RFC 9112, section 9.6).
+// readBehind reads the few bytes, usually an empty line, that a client may have sent after a body, when
+// the connection is about to be closed. net/http has them in its buffer already. If bytes are unread
+// when a connection is closed the kernel sends a reset, which can take the answer away from the client
+// (RFC 9112, section 9.6).
 func (t *turn) readBehind() {
 	t.have = 0
 	_, _ = t.c.stream().tryRead(t.memory())
 }
 
 // giveBuffer gives the worker's buffer to the body of x, the last request in it, so that a handler that
-// waits for long, for the rest of the body or for anything else once that was read, holds none.
+// waits for long holds none once the body was read.
 func (t *turn) giveBuffer(x *exchange) {
 	if b := x.body; b != nil && len(b.left) > 0 {
 		b.buffer, t.buf = t.buf, nil
@@ -315,7 +310,7 @@ func (t *turn) send(p []byte) bool {
 	return err == nil
 }
 
-// begin prepares the connection for a handler. It reports false if the hook has panicked.
+// begin prepares the connection for a handler. It reports false if a hook has panicked.
 func (t *turn) begin(x *exchange) bool {
 	c := t.c
 	t.limitRequest(x)
@@ -334,8 +329,8 @@ func (t *turn) begin(x *exchange) bool {
 	}
 	c.setRealDeadline(0) // which the hook may have set
 	if t.armed && c.state() == stateNotified {
-		// The callback has come since an earlier request of a pipeline. That may have been about bytes
-		// that were read before, so it means nothing to this request.
+		// The callback came during an earlier request of a pipeline, perhaps about bytes that were read
+		// since, so it means nothing to this request.
 		c.change(connState.resumeServing)
 		t.armed = false
 	}
@@ -361,8 +356,8 @@ func (t *turn) limitRequest(x *exchange) {
 	}
 }
 
-// bodyDeadline returns the deadline for the rest of the body of the request whose header was read. The
-// time for a request begins with its header.
+// bodyDeadline returns the deadline for the rest of a body. The time for a request begins with its
+// header.
 func (t *turn) bodyDeadline() instant {
 	c := t.c
 	s := c.server()
@@ -382,7 +377,7 @@ func (t *turn) arm() {
 	t.c.arm()
 }
 
-// disarm disarms the callback: see bodyEnded. It would come for the bytes of the body.
+// disarm disarms the callback, which would come for the bytes of the body: see bodyEnded.
 func (t *turn) disarm() {
 	if t.armed {
 		t.c.Conn.CancelOnReadable()
@@ -391,8 +386,8 @@ func (t *turn) disarm() {
 	}
 }
 
-// wait lets the connection wait for more. It reports true if there is more already, or may be, and
-// false if the turn is over: the connection is another worker's now, when its time comes.
+// wait lets the connection wait for more. It reports true if there is, or may be, more already. If not
+// the turn is over: the connection may already be another worker's.
 func (t *turn) wait() bool {
 	c := t.c
 	if t.isFull() {
@@ -417,16 +412,15 @@ func (t *turn) wait() bool {
 	return true // the callback has come, or the connection is closed: see read
 }
 
-// takeOut gives a connection of which nothing is buffered to HandOver, if that is under way, and
-// reports whether it did. The next request may be there already, in the kernel: a client that is always
-// so quick moves, too.
+// takeOut gives a connection of which nothing is buffered to HandOver, if one is under way, and reports
+// whether it did. The next request may already be in the kernel: quick clients move, too.
 func (t *turn) takeOut() bool {
 	m := t.c.queue.mover.Load()
 	return m != nil && t.have == 0 && !t.begun && m.take(t.c, connState.takeOutServed, t.armed)
 }
 
-// keep keeps the bytes that were read of a header that is not there whole. Once there are a few, the
-// time for the header runs; for the first header of all it has run since the connection was accepted.
+// keep keeps the bytes that were read of an incomplete header. Once there are a few, the time for the
+// header runs; for a connection's first header it has run since the accept.
 func (t *turn) keep() {
 	if t.have == 0 && !t.begun {
 		return
@@ -435,7 +429,7 @@ func (t *turn) keep() {
 	k := kept{odd: t.odd, dated: t.begun} // without bytes if all were an empty line
 	switch {
 	case t.have > turnBytes:
-		k.bytes, t.buf = (*t.buf)[:t.have], nil // a copy for each of its bytes would be too much
+		k.bytes, t.buf = (*t.buf)[:t.have], nil // too much to copy for each byte that comes
 	case t.have > 0:
 		k.bytes = bytes.Clone((*t.buf)[:t.have])
 	}
@@ -453,8 +447,8 @@ func (t *turn) startHeader() {
 	}
 }
 
-// close closes the connection, or ends our stream and closes the connection later: if its client
-// is still sending, the kernel would reset it, which can take the answer away. It reports false.
+// close closes the connection and reports false. If the client is still sending, close ends our stream
+// first, and closes later: the kernel would send a reset, which can take the answer away.
 func (t *turn) close() bool {
 	c := t.c
 	if t.lingers {

@@ -10,8 +10,8 @@ import (
 	"github.com/percore/percore"
 )
 
-// netConn is a Conn as its users see it: crypto/tls, the hooks, and a handler that has hijacked it. It
-// is one object from Accept to Close. Most methods are percore.Conn's.
+// netConn is a Conn as its users see it: crypto/tls, the hooks, and a handler that has hijacked it. Most
+// methods are percore.Conn's.
 type netConn Conn
 
 // ConnOf returns the Conn of a connection that Identity has returned, or of the one below it if that is
@@ -24,10 +24,8 @@ func ConnOf(nc net.Conn) *Conn {
 	return (*Conn)(c)
 }
 
-// Close closes the connection.
 func (n *netConn) Close() error { return (*Conn)(n).shut() }
 
-// Read reads for crypto/tls, or for the user.
 func (n *netConn) Read(p []byte) (int, error) {
 	c := (*Conn)(n)
 	switch s := c.state(); {
@@ -39,7 +37,6 @@ func (n *netConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Write writes for crypto/tls, or for the user.
 func (n *netConn) Write(b []byte) (int, error) {
 	if (*Conn)(n).TLS() != nil {
 		return n.writeRecords(b)
@@ -47,8 +44,8 @@ func (n *netConn) Write(b []byte) (int, error) {
 	return n.Conn.Write(b)
 }
 
-// writeRecords writes for crypto/tls. It writes nothing behind a write that has failed, a timeout say:
-// the client would take crypto/tls' farewell for the rest of the record, and report a bad MAC.
+// writeRecords writes for crypto/tls. After a write that has failed, by a timeout say, it writes
+// nothing: the client would take close_notify for the rest of the record, and report a bad MAC.
 func (n *netConn) writeRecords(b []byte) (int, error) {
 	if n.ext.cut == nil {
 		written, err := n.ext.shaking.Load().Await(n.Conn.Write, b) // others compute meanwhile
@@ -58,7 +55,7 @@ func (n *netConn) writeRecords(b []byte) (int, error) {
 	return 0, n.ext.cut
 }
 
-// SetReadDeadline sets the deadline of the engine, and notes it: see timeouts.go.
+// SetReadDeadline sets the engine's deadline, and notes it as Conn.real.
 func (n *netConn) SetReadDeadline(t time.Time) error {
 	c := (*Conn)(n)
 	c.mu.Lock()
@@ -69,7 +66,6 @@ func (n *netConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetDeadline sets the read and the write deadline.
 func (n *netConn) SetDeadline(t time.Time) error {
 	if err := n.SetReadDeadline(t); err != nil {
 		return err
@@ -77,8 +73,7 @@ func (n *netConn) SetDeadline(t time.Time) error {
 	return n.SetWriteDeadline(t)
 }
 
-// WriteTo is percore.Conn's. It shows it the connection under a netConn, so that the kernel
-// can move bytes from one to the other.
+// WriteTo is percore.Conn's, for the connection below a netConn: the kernel can move the bytes.
 func (n *netConn) WriteTo(w io.Writer) (int64, error) {
 	if to, ok := w.(*netConn); ok && (*Conn)(to).TLS() == nil {
 		w = to.Conn
@@ -90,8 +85,8 @@ func (n *netConn) WriteTo(w io.Writer) (int64, error) {
 func (n *netConn) NetConn() net.Conn { return n.Conn }
 
 // AttachTo calls attach with the percore.Conn of a hijacked connection, of which nothing was read. If
-// attach succeeds the connection is the callee's; if it fails it is as it was. It is for event loops,
-// as in package reactor, whose Attach looks for it.
+// attach succeeds its callee owns the connection; if not nothing has changed. Package reactor's Attach
+// looks for this method.
 func (n *netConn) AttachTo(attach func(pc *percore.Conn, unread []byte) error) error {
 	if c := (*Conn)(n); c.state() != stateHijacked || c.TLS() != nil {
 		return errNotHijacked
@@ -99,11 +94,12 @@ func (n *netConn) AttachTo(attach func(pc *percore.Conn, unread []byte) error) e
 	return attach(n.Conn, nil)
 }
 
-// errNotHijacked is the error of the readiness callback, of SetNoWait, and of what else an event loop
-// needs, of a connection that a worker uses: the adapter has armed a callback.
+// errNotHijacked is the error of what an event loop needs, on a connection that isn't hijacked: the
+// adapter has armed the readiness callback.
 var errNotHijacked = errors.New("httpadapter: the readiness callback is free once the connection is hijacked")
 
-// OnReadable is percore.Conn's, on a hijacked connection. Otherwise it fails.
+// OnReadable, NotifyReadable, CancelOnReadable and SetNoWait are percore.Conn's on a hijacked
+// connection. Otherwise they fail.
 func (n *netConn) OnReadable(f func(error)) error {
 	if !n.isHijacked() {
 		return errNotHijacked
@@ -111,7 +107,6 @@ func (n *netConn) OnReadable(f func(error)) error {
 	return n.Conn.OnReadable(f)
 }
 
-// NotifyReadable is percore.Conn's, on a hijacked connection. Otherwise it fails.
 func (n *netConn) NotifyReadable(h percore.ReadableHandler) error {
 	if !n.isHijacked() {
 		return errNotHijacked
@@ -119,7 +114,6 @@ func (n *netConn) NotifyReadable(h percore.ReadableHandler) error {
 	return n.Conn.NotifyReadable(h)
 }
 
-// CancelOnReadable is percore.Conn's, on a hijacked connection.
 func (n *netConn) CancelOnReadable() bool {
 	if !n.isHijacked() {
 		return false
@@ -127,7 +121,6 @@ func (n *netConn) CancelOnReadable() bool {
 	return n.Conn.CancelOnReadable()
 }
 
-// SetNoWait is percore.Conn's, on a hijacked connection. Otherwise it fails.
 func (n *netConn) SetNoWait(noWait bool) error {
 	if !n.isHijacked() {
 		return errNotHijacked

@@ -8,16 +8,15 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// This file has the part of the loop: it calls back when a connection has something to read, or its time
-// is up. The methods never block.
+// This file is for the loop, which calls back when a connection has something to read, or its time is
+// up. The methods never block.
 
-// waker is a Conn as the engine's handler. (The OnReadable of netConn is
-// percore.Conn's, for hijacked connections.)
+// waker is a Conn as the engine's handler. (netConn's OnReadable is percore.Conn's.)
 type waker Conn
 
 // OnReadable implements [percore.ReadableHandler]. It ends a wait of the states fresh and parked, and
-// notifies the request under way that its client has gone. It runs on the engine's loop, or on a worker
-// that visits it: calls that may block are made elsewhere.
+// tells the request under way that its client has gone. It runs on the engine's loop, or on a worker
+// that visits it.
 func (w *waker) OnReadable(err error) {
 	x := w.current.Load()
 	if x == nil || !(*Conn)(w).stream().notice(x, err) {
@@ -25,11 +24,10 @@ func (w *waker) OnReadable(err error) {
 	}
 }
 
-// OffLoop allows a worker that visits a loop to call OnReadable, which may be called on any goroutine
-// without locks, and at any time.
+// OffLoop allows a worker that visits a loop to call OnReadable.
 func (w *waker) OffLoop() {}
 
-// after is OnReadable after x, the request under way, was notified, if there is one.
+// after is OnReadable after x, the request under way if there is one, has taken notice.
 func (w *waker) after(x *watched, err error) {
 	c := (*Conn)(w)
 	if _, ok := c.change(connState.notify); ok {
@@ -43,35 +41,34 @@ func (w *waker) after(x *watched, err error) {
 		c.change(connState.disarm)
 	case st != stateFresh && st != stateParked: // closed by now
 	case c.TLS() != nil && !c.ext.shaken:
-		// If err says that time is up the handshake fails at once, which is logged.
+		// If time is up the handshake fails at once, which is logged.
 		c.change(connState.handshake)
 		(*handshaker)(c).begin()
 	case errors.Is(err, os.ErrDeadlineExceeded) && !c.real.get().passed():
-		// A deadline that a handler has set ended the wait, or was about to, before the request was
-		// answered. It is gone.
+		// A deadline of the handler's ended the wait, or was about to, before its request was answered. It
+		// doesn't count any more.
 		go w.armAnew()
 	case c.kept != nil && (err != nil || seam.AtEnd(c.Conn)):
 		c.serveLocked() // a header that was cut off is answered
 	case err != nil:
-		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed behind our back.
+		// IdleTimeout, or ReadHeaderTimeout without a byte, or the percore.Conn was closed.
 		go c.closeIf(isKept)
 	case st == stateParked && c.TLS() == nil && seam.AtEnd(c.Conn):
-		// The client has gone.
-		go c.closeIf(isKept)
+		go c.closeIf(isKept) // the client has gone
 	default:
 		c.serveLocked()
 	}
 }
 
-// serveLocked gives a connection that waits, or whose handshake is over, to a worker.
+// serveLocked gives a connection that has waited, or whose handshake is over, to a worker.
 func (c *Conn) serveLocked() {
 	c.change(connState.serve)
 	c.queue.workers.Serve(c)
 }
 
-// watchNext is for a callback that came during x and was noted after the next request had begun, if one
-// has: that takes the callback for armed, since a worker that begins a request arms it only if it finds
-// it noted. The worker makes the request known first, and asks then, so one of the two sees the other.
+// watchNext is for a callback that came during x but is noted only now. If the next request has begun it
+// takes the callback for armed, since a worker arms it only if it finds it noted. The worker stores the
+// request before it looks, so one of the two sees the other.
 func (w *waker) watchNext(x *watched, err error) {
 	c := (*Conn)(w)
 	if next := c.current.Load(); next != nil && next != x {
@@ -87,11 +84,11 @@ func (c *Conn) arm() {
 	}
 }
 
-// armCallback arms the callback, unless it is armed already, as it may be: see turn.disarm.
+// armCallback arms the callback, unless it is armed already.
 func (c *Conn) armCallback() error { return serving.Arm(c.Conn, (*waker)(c)) }
 
-// armAnew is arm with the deadline that counts. The engine's may be another one, which has passed: a
-// handler's goroutine may set its deadline at the same time as the worker.
+// armAnew is arm with the deadline that counts. The engine may have another, which has passed: a
+// handler's goroutine may set one at the same time as the worker.
 func (w *waker) armAnew() {
 	c := (*Conn)(w)
 	c.mu.Lock()
