@@ -23,8 +23,7 @@ type held struct {
 	isHead     bool          // immutable
 	flushed    bool          // owned by the sender
 
-	// The header as the program sees it. The sender must not read a map that the program sets trailers
-	// in.
+	// The header as the program sees it. The sender must not read a map that the program sets trailers in.
 	fields http.Header
 }
 
@@ -97,8 +96,9 @@ func (h *held) copyHeader() {
 	}
 }
 
-// WriteHeader leaves a header alone that the handler may have fixed already: net/http would log that. If the program has asked for the header it may not change any more: it may do so while
-// the sender reads it.
+// WriteHeader leaves a header alone that the handler may have fixed already: net/http would log that. If
+// the program has asked for the header it may not change any more: it may do so while the sender reads
+// it.
 func (h *held) WriteHeader(status int, explicit bool) {
 	if explicit || h.asked {
 		h.copyHeader()
@@ -134,8 +134,7 @@ func (h *held) SetWriteDeadline(t time.Time) error { return h.controller.SetWrit
 func (h *held) WriteTimeout() time.Duration        { return h.timeout }
 func (h *held) Start()                             { h.wake <- struct{}{} }
 
-// Cut makes net/http's writes fail, unless the handler has returned, when
-// some of its types panic.
+// Cut makes net/http's writes fail, unless the handler has returned, when some of its types panic.
 func (h *held) Cut() {
 	h.sender.Lock()
 	defer h.sender.Unlock()

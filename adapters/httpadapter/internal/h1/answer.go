@@ -153,7 +153,7 @@ func (t *turn) serveStream(a *Answer) bool {
 	switch {
 	case !sent:
 		_ = c.shut() // without close_notify, after which the answer would seem to be complete
-		return t.finish()
+		return c.finish()
 	case !a.reusable || !a.bodyRead:
 		if a.hadBody {
 			t.readBehind()

@@ -184,6 +184,16 @@ func (c *Conn) shut() error {
 	return err
 }
 
+// finish is for a connection that is closed. It reports false.
+func (c *Conn) finish() bool {
+	c.stream().close()
+	if c.end(connState.end) {
+		c.Report(http.StateClosed)
+		c.Host().Left()
+	}
+	return false
+}
+
 // hijacked is called when a handler hijacks the connection.
 func (c *Conn) hijacked() {
 	c.mu.Lock()

@@ -38,7 +38,7 @@ type exchange struct {
 
 // allocExchange makes an exchange, its blank request, and its body if there is one, in one allocation.
 // It also returns the context for the request.
-func (t *turn) allocExchange(length int64) (x *exchange, ctx context.Context) {
+func (c *Conn) allocExchange(length int64) (x *exchange, ctx context.Context) {
 	type plain struct {
 		exchange
 		request http.Request
@@ -62,8 +62,8 @@ func (t *turn) allocExchange(length int64) (x *exchange, ctx context.Context) {
 		m, with.exchange.body, with.body.chunks = &with.plain, &with.body, &with.chunks
 	}
 	x = &m.exchange
-	x.conn, x.req = t.c, &m.request
-	ctx, x.canceler = newRequestContext(t.c.Context(), t.c.Conn)
+	x.conn, x.req = c, &m.request
+	ctx, x.canceler = newRequestContext(c.Context(), c.Conn)
 	return x, ctx
 }
 
@@ -82,19 +82,6 @@ type watched struct {
 	watching    bool // the body, if any, was read: the callback is armed, unless it has come
 	rearmed     bool // the callback has come once, and was armed again
 	ended       bool // the handler has returned
-}
-
-// newExchange makes the exchange of the request at the start of p, whose head was scanned. Its body
-// follows there, as far as it has come. It returns nil if net/http must refuse the request.
-func (t *turn) newExchange(p []byte) *exchange {
-	h := &t.head
-	x, ctx := t.allocExchange(h.ContentLength)
-	if !h.Request(ctx, p, x.req) {
-		x.canceler.Cancel()
-		return nil
-	}
-	x.init(p[h.Bytes:], h.Expects || h.Is10)
-	return x
 }
 
 // init completes an exchange whose request has its header. behind was read after that. looks says that

@@ -63,10 +63,6 @@ func (t *turn) serveOdd(end error) (waits, ok bool) {
 // errReadFurther is for a net/http that does not stop at the end of a header.
 var errReadFurther = errors.New("httpadapter: http.ReadRequest has not stopped at the end of the header")
 
-// peekBytes is how many bytes of a later request net/http needs before it considers the connection
-// active. If it gets fewer before the end or an error, it closes without an answer.
-const peekBytes = 4
-
 // skipEmptyLine skips the empty line that some old clients send after the body of a POST, as net/http
 // does: it waits for peekBytes of a later request, and skips the line ends among them. It reports false
 // if there are fewer.
@@ -100,7 +96,7 @@ func (t *turn) newOddExchange(parsed *http.Request, behind []byte) *exchange {
 	if parsed.Body == http.NoBody {
 		length = 0 // which is not said of an upgrade to HTTP/2
 	}
-	x, ctx := t.allocExchange(length)
+	x, ctx := t.c.allocExchange(length)
 	*x.req = *parsed.WithContext(ctx)
 	x.stays = x.req.Header["Upgrade"] != nil || semantics.IsGeneralOptions(x.req)
 	x.init(behind, true)

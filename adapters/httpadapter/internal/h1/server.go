@@ -81,8 +81,8 @@ func New(config Config, sides []func(net.Conn) *tls.Conn) *Server {
 	s.workers = make([]workers.Pool[*Conn], min(len(sides), len(s.Counts)))
 	for i := range s.workers {
 		s.workers[i].Work = (*Conn).serve
-		s.workers[i].Look = visitLoop
-		s.workers[i].Socket = socket
+		s.workers[i].Look = func(c *Conn, linger bool) { serving.Look(c.Conn, linger) }
+		s.workers[i].Socket = func(c *Conn) workers.Socket { return serving.Socket(c.Conn) }
 	}
 	for i, side := range sides {
 		set := i % len(s.workers)

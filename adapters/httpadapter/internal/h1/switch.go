@@ -5,41 +5,10 @@ import (
 	"crypto/tls"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
-	"github.com/percore/percore/internal/http2"
-	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/seam"
 )
 
 // This file is for connections that speak another protocol than HTTP/1. Their state is hijacked.
-
-func (t *turn) looksForPreface() bool { return t.c.server().ClearHTTP2 && !t.c.load().has(began) }
-
-// beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
-func beginsHTTP2(p []byte) (begins, whole bool) {
-	n := min(len(p), len(http2.Preface))
-	return string(p[:n]) == http2.Preface[:n], n == len(http2.Preface)
-}
-
-// limitPreface sets the deadline for the rest of a preface, unless there is one.
-func (t *turn) limitPreface() {
-	c := t.c
-	limit := c.server().beginTimeout()
-	if limit == 0 || c.server().headerTimeout() > 0 {
-		return
-	}
-	if at := instant(monotime.After(limit)); c.real.get() == 0 || at < c.real.get() {
-		c.setRealDeadline(at)
-	}
-}
-
-// becomeHTTP2 gives the connection to the host, with the bytes that were read. It reports false.
-func (t *turn) becomeHTTP2(p []byte) bool {
-	t.disarm()
-	unread := append([]byte(nil), p...)
-	t.release()
-	t.c.Host().Switch(t.c, unread)
-	return false
-}
 
 // Leave takes a connection from its worker, for another protocol, or for net/http. It reports false if
 // the connection was closed before: then it has ended now.
@@ -53,9 +22,7 @@ func (c *Conn) Leave(toNetHTTP bool) bool {
 	_, ok := c.change(event)
 	c.mu.Unlock()
 	if !ok {
-		t := turn{c: c}
-		t.finish()
-		return false
+		return c.finish()
 	}
 	seam.CountStalls(c.Conn, nil)
 	return true

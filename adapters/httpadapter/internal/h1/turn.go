@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/serving"
-	"github.com/percore/percore/internal/workers"
 )
 
 // turn is a worker's visit to a connection, from its wake-up until it waits again, or is given up. It
@@ -49,13 +50,6 @@ func (c *Conn) serve() {
 	t.release()
 	over = true
 }
-
-// visitLoop looks for connections on c's loop that have something to read, for a worker with nothing to
-// do.
-func visitLoop(c *Conn, linger bool) { serving.Look(c.Conn, linger) }
-
-// socket returns c's socket if such a worker had better wait for it.
-func socket(c *Conn) workers.Socket { return serving.Socket(c.Conn) }
 
 // abandon closes the connection after a handler or a hook that has ended its goroutine.
 func (t *turn) abandon() {
@@ -131,7 +125,7 @@ func (t *turn) read() bool {
 		t.armed = false
 	}
 	if _, ok := t.c.change(connState.resumeServing); !ok {
-		return t.finish() // closed by another
+		return t.c.finish() // closed by another
 	}
 	n, err := t.c.stream().tryRead(t.memory()[t.have:])
 	switch {
@@ -203,6 +197,48 @@ func (t *turn) serveBuffered() bool {
 		}
 	}
 	return true
+}
+
+func (t *turn) looksForPreface() bool { return t.c.server().ClearHTTP2 && !t.c.load().has(began) }
+
+// beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
+func beginsHTTP2(p []byte) (begins, whole bool) {
+	n := min(len(p), len(http2.Preface))
+	return string(p[:n]) == http2.Preface[:n], n == len(http2.Preface)
+}
+
+// limitPreface sets the deadline for the rest of a preface, unless there is one.
+func (t *turn) limitPreface() {
+	c := t.c
+	limit := c.server().beginTimeout()
+	if limit == 0 || c.server().headerTimeout() > 0 {
+		return
+	}
+	if at := instant(monotime.After(limit)); c.real.get() == 0 || at < c.real.get() {
+		c.setRealDeadline(at)
+	}
+}
+
+// becomeHTTP2 gives the connection to the host, with the bytes that were read. It reports false.
+func (t *turn) becomeHTTP2(p []byte) bool {
+	t.disarm()
+	unread := append([]byte(nil), p...)
+	t.release()
+	t.c.Host().Switch(t.c, unread)
+	return false
+}
+
+// newExchange makes the exchange of the request at the start of p, whose head was scanned. Its body
+// follows there, as far as it has come. It returns nil if net/http must refuse the request.
+func (t *turn) newExchange(p []byte) *exchange {
+	h := &t.head
+	x, ctx := t.c.allocExchange(h.ContentLength)
+	if !h.Request(ctx, p, x.req) {
+		x.canceler.Cancel()
+		return nil
+	}
+	x.init(p[h.Bytes:], h.Expects || h.Is10)
+	return x
 }
 
 // serveExchange serves a request. p has its header, what has come of its body, and what follows. It
@@ -436,6 +472,10 @@ func (t *turn) keep() {
 	t.c.kept = &k
 }
 
+// peekBytes is how many bytes of a later request net/http needs before it considers the connection
+// active. If it gets fewer before the end or an error, it closes without an answer.
+const peekBytes = 4
+
 // startHeader sets the deadline for a header of which enough has come.
 func (t *turn) startHeader() {
 	if t.have < peekBytes || t.begun {
@@ -462,16 +502,5 @@ func (t *turn) close() bool {
 	c.mu.Lock()
 	c.change(connState.close)
 	c.mu.Unlock()
-	return t.finish()
-}
-
-// finish is for a connection that is closed. It reports false.
-func (t *turn) finish() bool {
-	c := t.c
-	c.stream().close()
-	if c.end(connState.end) {
-		c.Report(http.StateClosed)
-		c.Host().Left()
-	}
-	return false
+	return t.c.finish()
 }
