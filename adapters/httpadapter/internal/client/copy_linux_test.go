@@ -153,10 +153,7 @@ func TestShortCopy(t *testing.T) {
 
 // TestCopyIsClosed: Close ends a copy that waits for the server, and a read.
 func TestCopyIsClosed(t *testing.T) {
-	h := newHostile(t, func(c net.Conn, _ string) bool {
-		_, _ = io.WriteString(c, longAnswers["cut"])
-		return true
-	})
+	h := newHostile(t, says(longAnswers["cut"], true))
 	tr := newTestTransport(t)
 	for _, copies := range []bool{true, false} {
 		resp, err := tr.RoundTrip(newGet(t, h.url()))

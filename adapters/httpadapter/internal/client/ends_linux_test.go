@@ -149,10 +149,7 @@ func TestHeaderBytes(t *testing.T) {
 	flood := strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 200) + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 	for _, answer := range []string{long, long[:5500], flood, "HTTP/1.1 200 " + strings.Repeat("y", 6000)} {
 		both(t, base, func(t *testing.T, rt http.RoundTripper) string {
-			h := newHostile(t, func(c net.Conn, _ string) bool {
-				_, _ = io.WriteString(c, answer)
-				return false
-			})
+			h := newHostile(t, says(answer, false))
 			return result(rt, "GET", h.url()) + result(rt, "HEAD", h.url())
 		})
 	}
@@ -247,7 +244,7 @@ func answersEarly(t *testing.T) (url string) {
 // ownContext is a context of the kind that servers make.
 type ownContext struct {
 	context.Context
-	watched, stopped int
+	afterFunc func(f func()) (stop func() bool)
 }
 
 func (c *ownContext) Value(key any) any {
@@ -257,26 +254,24 @@ func (c *ownContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-func (c *ownContext) AfterFunc(f func()) (stop func() bool) {
-	c.watched++
-	after := context.AfterFunc(c.Context, f)
-	return func() bool {
-		c.stopped++
-		return after()
-	}
-}
+func (c *ownContext) AfterFunc(f func()) (stop func() bool) { return c.afterFunc(f) }
 
 // TestOwnContext: a context with a method AfterFunc is watched with it, also through values, but not
 // through another that ends earlier.
 func TestOwnContext(t *testing.T) {
-	h := newHostile(t, func(c net.Conn, _ string) bool {
-		_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
-		return true
-	})
+	h := newHostile(t, says("HTTP/1.1 204 No Content\r\n\r\n", true))
 	tr := newTestTransport(t)
 	parent, end := context.WithCancel(context.Background())
 	defer end()
-	own := &ownContext{Context: parent}
+	watched, stopped := 0, 0
+	own := &ownContext{parent, func(f func()) (stop func() bool) {
+		watched++
+		after := context.AfterFunc(parent, f)
+		return func() bool {
+			stopped++
+			return after()
+		}
+	}}
 	earlier, cancel := context.WithCancel(own)
 	defer cancel()
 	type key struct{}
@@ -287,7 +282,7 @@ func TestOwnContext(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
-	if own.watched != 2 || own.stopped != 2 {
-		t.Errorf("got %d watches and %d ends of them, want 2 and 2", own.watched, own.stopped)
+	if watched != 2 || stopped != 2 {
+		t.Errorf("got %d watches and %d ends of them, want 2 and 2", watched, stopped)
 	}
 }

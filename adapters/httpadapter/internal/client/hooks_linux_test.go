@@ -28,10 +28,7 @@ func TestCancelInHook(t *testing.T) {
 		_, _ = io.WriteString(w, "hello")
 	}
 	srv, shared := newHTTP2Server(t, false, http.HandlerFunc(answer))
-	h := newHostile(t, func(c net.Conn, _ string) bool {
-		_, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n")
-		return true
-	})
+	h := newHostile(t, says("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", true))
 	hooks := map[string]func(end func()) *httptrace.ClientTrace{
 		"GotFirstResponseByte": func(end func()) *httptrace.ClientTrace {
 			return &httptrace.ClientTrace{GotFirstResponseByte: end}
@@ -143,10 +140,7 @@ func TestChunksError(t *testing.T) {
 // TestConnBelowTLS: below the *tls.Conn that a hook gets is a connection with the options of TCP.
 func TestConnBelowTLS(t *testing.T) {
 	server, ours, _ := secured(t, true)
-	h := newHostileOver(t, server, func(c net.Conn, _ string) bool {
-		_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
-		return true
-	})
+	h := newHostileOver(t, server, says("HTTP/1.1 204 No Content\r\n\r\n", true))
 	var below net.Conn
 	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) { below = info.Conn.(*tls.Conn).NetConn() },

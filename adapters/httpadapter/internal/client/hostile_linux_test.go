@@ -63,6 +63,15 @@ func newHostileOn(t testing.TB, ln net.Listener, config *tls.Config, play func(c
 	return h
 }
 
+// says returns a play in which the server gives each request the same answer, and keeps the connection
+// or not.
+func says(answer string, keep bool) func(c net.Conn, request string) bool {
+	return func(c net.Conn, _ string) bool {
+		_, err := io.WriteString(c, answer)
+		return keep && err == nil
+	}
+}
+
 func (h *hostile) url() string { return testnet.URL(h, h.overTLS, "/") }
 
 func listen(t testing.TB) net.Listener {
@@ -200,10 +209,7 @@ func testSameResult(t *testing.T, secure bool, step int) {
 	quiet(t)
 	server, ours, base := secured(t, secure)
 	var answer string
-	h := newHostileOver(t, server, func(c net.Conn, _ string) bool {
-		_, _ = io.WriteString(c, answer)
-		return false
-	})
+	h := newHostileOver(t, server, says(answer, false))
 	for _, p := range played {
 		for _, method := range []string{"GET", "HEAD"} {
 			for n := len(p); n >= 0; n -= step {

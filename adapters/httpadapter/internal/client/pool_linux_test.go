@@ -14,14 +14,10 @@ import (
 	"testing"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
-	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/testnet"
 )
 
-func answerHello(c net.Conn, _ string) bool {
-	_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-	return err == nil
-}
+var answerHello = says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", true)
 
 // pooled makes a request, and returns its answer, unread, and a function that returns what was said
 // about its connection.
@@ -247,20 +243,6 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// lateContext ends at a moment that the test chooses, but its watchers see that later.
-type lateContext struct{ context.Context }
-
-func (c *lateContext) Value(key any) any {
-	if key == semantics.AfterFuncer {
-		return c
-	}
-	return c.Context.Value(key)
-}
-
-func (c *lateContext) AfterFunc(func()) (stop func() bool) {
-	return func() bool { return c.Err() == nil }
-}
-
 // TestEndedSwitch: a call whose context ends when protocols are switched returns why that has ended.
 func TestEndedSwitch(t *testing.T) {
 	cause := errors.New("a cause")
@@ -271,21 +253,11 @@ func TestEndedSwitch(t *testing.T) {
 		return true
 	})
 	tr := newTestTransport(t)
-	_, err := tr.RoundTrip(newGet(t, h.url()).WithContext(&lateContext{ctx}))
+	_, err := tr.RoundTrip(newGet(t, h.url()).WithContext(&ownContext{ctx, func(func()) func() bool {
+		return func() bool { return ctx.Err() == nil } // watchers see the end later
+	}}))
 	if err != cause {
 		t.Errorf("got %v, want the cause", err)
-	}
-	awaitEmpty(t, tr)
-}
-
-// TestNoHostStays: hosts that requests can't reach are forgotten.
-func TestNoHostStays(t *testing.T) {
-	tr := newTestTransport(t)
-	for i := range 5 {
-		_, err := tr.RoundTrip(newGet(t, fmt.Sprintf("http://127.0.0.%d:1/", i+1)))
-		if err == nil {
-			t.Error("got no error")
-		}
 	}
 	awaitEmpty(t, tr)
 }

@@ -487,10 +487,7 @@ func TestPassedOn(t *testing.T) {
 func TestEngineOff(t *testing.T) {
 	t.Setenv("PERCOREDEBUG", "engine=net")
 	tr := newTestTransport(t)
-	h := newHostile(t, func(c net.Conn, _ string) bool {
-		_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
-		return true
-	})
+	h := newHostile(t, says("HTTP/1.1 204 No Content\r\n\r\n", true))
 	if got := result(tr, "GET", h.url()); !strings.HasPrefix(got, "204") {
 		t.Error(got)
 	}
