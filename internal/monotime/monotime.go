@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// epoch is the zero of the clock: a second before the process started, so that now
-// is never near it.
+// epoch is the zero of the clock: a second before the process started, so that now is never near it.
 var epoch = time.Now().Add(-time.Second)
 
 // Now reads the clock. In a bubble of testing/synctest, where package time has a clock of its own, it

@@ -24,8 +24,7 @@ type Header struct {
 	SourceName, DestinationName string         `json:",omitempty"` // of unix sockets
 	IsUnix                      bool           `json:",omitempty"`
 
-	// TLVs are the complete type-length-value vectors after the addresses (section 2.2), as they were
-	// sent.
+	// TLVs are the complete type-length-value vectors after the addresses (section 2.2), as they were sent.
 	TLVs string `json:",omitempty"`
 }
 
@@ -276,8 +275,7 @@ func wholeTLVs(header, tlvs []byte) ([]byte, error) {
 	return tlvs[:len(tlvs)-len(rest)], nil
 }
 
-// checksumWithout returns the checksum of the header with zeros for the four bytes at the given
-// place.
+// checksumWithout returns the checksum of the header with zeros for the four bytes at the given place.
 func checksumWithout(header []byte, at int) uint32 {
 	sum := crc32.Update(0, castagnoli, header[:at])
 	sum = crc32.Update(sum, castagnoli, make([]byte, 4))

@@ -20,9 +20,8 @@ import (
 )
 
 // Probe returns the reason why connections of this process can't be read without waiting above
-// crypto/tls, or nil if they can. In the first call, a crypto/tls server reads records that a
-// crypto/tls client has made. It reads them in pieces, on a connection in memory. That takes a
-// millisecond.
+// crypto/tls, or nil if they can. In the first call, a crypto/tls server reads records that a crypto/tls
+// client has made. It reads them in pieces, on a connection in memory. That takes a millisecond.
 //
 // It checks the following:
 //
@@ -87,8 +86,7 @@ func (s *recordsStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// shakeRecords performs a handshake between a client and a server. When it returns no goroutine is
-// left.
+// shakeRecords performs a handshake between a client and a server. When it returns no goroutine is left.
 func shakeRecords(identity tls.Certificate, version uint16, dry error) (*records, error) {
 	up, down := net.Pipe()
 	_ = up.SetDeadline(time.Now().Add(time.Minute)) // in case that both write, since the handshake fails
@@ -127,8 +125,7 @@ func (r *records) make(text string) []byte {
 	return r.ofClient.written
 }
 
-// read reads until the server is dry, and returns everything it finds. size is the size of each
-// Read.
+// read reads until the server is dry, and returns everything it finds. size is the size of each Read.
 func (r *records) read(size int) (text string, err error) {
 	p := make([]byte, size)
 	for {

@@ -23,10 +23,10 @@ type call struct {
 	request.Request
 	pool.Route
 
-	reused bool // another call has had the connection that it has got
+	reused bool // another call has used its connection before
 }
 
-// prepare returns why the request is not served here. Then nothing has happened to it.
+// prepare returns why the request is not served here. If so, it has done nothing to the request.
 func (c *call) prepare(t *Transport, req *http.Request) reason {
 	if r := t.serves(req); r != served {
 		return r
@@ -41,7 +41,7 @@ func (c *call) prepare(t *Transport, req *http.Request) reason {
 		case len(req.TransferEncoding) > 0 && (!chunked || req.Method == http.MethodConnect || req.ContentLength > 0):
 			return otherBody // what is sent depends on the version of HTTP
 		case c.Length > 0 && request.HasOtherLength(req.Body, c.Length):
-			return otherBody // it depends on net/http's buffer what is sent of it
+			return otherBody // net/http's buffer decides what is sent of it
 		}
 		c.Probes = c.Length < 0 && !chunked && usuallyLacksBody(req.Method)
 	} else if req.Body == nil && req.ContentLength != 0 || req.Body != nil && len(req.TransferEncoding) > 0 {
@@ -97,7 +97,7 @@ func (c *call) run() (resp *http.Response, err error) {
 			}
 		}()
 	}
-	var counted counters.Cell[counter] // the request; nil: none has it yet
+	var counted counters.Cell[counter] // of the first connection's host; nil: there was no connection
 	defer func() {
 		if counted != nil {
 			counted.Add(countAnswered, 1)
@@ -177,8 +177,8 @@ func awaitCancel(ctx context.Context, cancel context.CancelCauseFunc, closed <-c
 	}
 }
 
-// isChunked reports whether the user wants the body to be sent in chunks, as a ReverseProxy does with
-// one that has come in chunks.
+// isChunked reports whether the user wants chunks, as a ReverseProxy does for a body that came in
+// chunks.
 func isChunked(req *http.Request) bool {
 	return len(req.TransferEncoding) > 0 && req.TransferEncoding[0] == "chunked"
 }
@@ -192,7 +192,7 @@ func usuallyLacksBody(method string) bool {
 	return false
 }
 
-// passOn lets the base serve the call. Its proxy is only known after everything else.
+// passOn lets the base serve a call through a proxy that isn't served here.
 func (c *call) passOn() (*http.Response, error) {
 	c.t.decline(proxied)
 	if c.Cancel != nil {
@@ -214,7 +214,7 @@ func (c *call) passOn() (*http.Response, error) {
 // net/http's method of this name.
 func (c *call) shouldRetry(conn *pool.Conn, err error) bool {
 	if !conn.Reused() {
-		return false // the server doesn't like the request
+		return false // the connection was new, so the server doesn't like the request
 	}
 	if _, ok := err.(exchange.NothingWritten); ok {
 		return c.Body == nil || c.Req.GetBody != nil
@@ -225,8 +225,8 @@ func (c *call) shouldRetry(conn *pool.Conn, err error) bool {
 	return false
 }
 
-// retryShared returns nil if a request that failed over HTTP/2 is sent again, as net/http does. It waits
-// before it does so more than once.
+// retryShared returns nil if a request that failed over HTTP/2 is sent again, as net/http does. From the
+// second time on it waits first.
 func (c *call) retryShared(err error, retries int) error {
 	if !streams.MayRetry(err) || retries > sharedRetriesMax {
 		return err
@@ -262,8 +262,7 @@ func (c *call) isReplayable() bool {
 	return c.Req.Header["Idempotency-Key"] != nil || c.Req.Header["X-Idempotency-Key"] != nil
 }
 
-// getConn returns a connection for the request: an idle one, or the first of those that become idle
-// and the one that is dialed for it.
+// getConn returns an idle connection, or waits for one that becomes idle, has room, or was dialed.
 func (c *call) getConn() (*pool.Conn, error) {
 	trace := c.Trace
 	if trace != nil && trace.GetConn != nil {
@@ -274,7 +273,7 @@ func (c *call) getConn() (*pool.Conn, error) {
 		var err error
 		if conn, err = w.Wait(c.Ctx); err != nil {
 			if c.Ctx.Err() != nil {
-				err = c.canceled() // which probably is why dialing failed
+				err = c.canceled() // probably why dialing failed
 			}
 			return nil, err
 		}

@@ -15,7 +15,7 @@ import (
 // dialFunc is an http.Transport's DialContext.
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialer returns the function to dial with. secures says that it makes the TLS as well.
+// dialer returns the function to dial with, and with secures the one that also does the handshake.
 func (t *Transport) dialer(secures bool) dialFunc {
 	//lint:ignore SA1019 programs still use it
 	dialContext, dial := t.base.DialContext, t.base.Dial
@@ -32,7 +32,7 @@ func (t *Transport) dialer(secures bool) dialFunc {
 	return zeroDial
 }
 
-// dialsTLS reports whether the base has a function that dials and makes the TLS as well.
+// dialsTLS reports whether the base has a function that dials and does the handshake.
 func (t *Transport) dialsTLS() bool {
 	//lint:ignore SA1019 programs still use it
 	return t.base.DialTLSContext != nil || t.base.DialTLS != nil
@@ -93,9 +93,9 @@ func (t *Transport) dial(ctx context.Context, h *pool.Host) (l link.Conn, err er
 	return l, err
 }
 
-// linkOf makes a Conn of a connection that dial has returned. Those of package net are taken over, onto
-// the engine, from a dialer that is known. A function of the user's may have set deadlines for one,
-// which then hold, or keep it, to close it later: that stays the connection.
+// linkOf returns a Conn for a connection that dial has returned. A connection of a known dialer is taken
+// over onto the engine. A function of the user's may have set deadlines, which must hold, or may keep
+// the connection, to close it later, so its connection is used as it is.
 func (t *Transport) linkOf(nc net.Conn, dial dialFunc) (link.Conn, error) {
 	if isKnownDialer(dial) {
 		return link.TakeOver(nc)
@@ -103,7 +103,7 @@ func (t *Transport) linkOf(nc net.Conn, dial dialFunc) (link.Conn, error) {
 	return link.Other(nc, t.base.ResponseHeaderTimeout > 0), nil
 }
 
-// shake performs the handshake over a new connection. If it fails the connection is closed.
+// shake performs a handshake with its hooks. If it fails, shake closes the connection.
 func shake(ctx context.Context, l *link.Conn, handshake func() error) error {
 	trace := traceOf(ctx)
 	if trace != nil && trace.TLSHandshakeStart != nil {
@@ -122,8 +122,8 @@ func shake(ctx context.Context, l *link.Conn, handshake func() error) error {
 	return err
 }
 
-// tlsConfig returns the configuration of a host's connections. Dials at the same time may each make one,
-// which are equal.
+// tlsConfig returns the configuration of a host's connections. Dials at the same time may make equal
+// ones.
 func (t *Transport) tlsConfig(h *pool.Host) *tls.Config {
 	base := t.base.TLSClientConfig
 	if kept := h.TLS.Load(); kept != nil && kept.From == base {
@@ -143,9 +143,9 @@ func (t *Transport) tlsConfig(h *pool.Host) *tls.Config {
 	return own
 }
 
-// share makes a connection that was dialed one of HTTP/2, if it speaks that. A server may have chosen
-// HTTP/2 where the base doesn't speak it: TLSClientConfig may offer it by itself. Then HTTP/1.1 is
-// spoken, as http.Transport does, and the server's answer is an error.
+// share attaches HTTP/2 to a new connection that negotiated it. If the base doesn't speak HTTP/2 but its
+// TLSClientConfig offers it, share leaves the connection to HTTP/1.1, as http.Transport does, and the
+// server's answer is an error.
 func (t *Transport) share(c *pool.Conn) error {
 	state := c.Link.TLS()
 	if c.Host.Shares && (c.Host.Kind&clearH2 != 0 || state != nil && state.NegotiatedProtocol == "h2") {

@@ -18,19 +18,18 @@
 // # No goroutine
 //
 // The caller does the work: RoundTrip takes an idle connection, writes the request, waits for the
-// answer and parses it. Reading the answer's body to its end gives the connection back. A connection
-// that waits for its next request has a callback armed, and holds neither a goroutine nor a buffer.
-// The end of the stream, or a byte that comes without a request, takes it out of the pool before a
-// call gets it. Goroutines are needed to dial; to send bodies that are long, not in memory or not
-// asked for yet; to watch the channel Request.Cancel; and, for a moment, to look at what has come on
-// an idle TLS connection.
+// answer and parses it. Reading the answer's body to its end gives the connection back. An idle
+// connection has a callback armed, and holds neither a goroutine nor a buffer. If the server ends it,
+// or sends a byte without a request, it leaves the pool before a call gets it. Goroutines are needed
+// to dial; to send bodies that are long, not in memory or not asked for yet; to watch the channel
+// Request.Cancel; and, for a moment, to look at what has come on an idle TLS connection.
 //
 // # No byte of one answer in another
 //
-// A connection is used again only if the whole answer has been read, the message says where it ends,
+// A connection is used again only if the message says where the answer ends, all of it has been read,
 // nothing is left in the buffer or in crypto/tls, and the call wasn't cancelled. The kernel is asked
-// once more before the next request. If there is any doubt, the connection is closed. The buffer
-// goes to the next request only if no read for the last one is still running.
+// once more before the next request. In doubt the connection is closed. The buffer serves the next
+// request only if no read for the last one is still running.
 //
 // # HTTP/2
 //

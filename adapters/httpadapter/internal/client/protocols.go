@@ -8,11 +8,11 @@ import (
 	"github.com/percore/percore/internal/tlsread"
 )
 
-// settle makes the base decide whether it speaks HTTP/2, as it does with its first request, and takes
-// over the decision. It may change fields of the base, so they are read only afterwards.
+// settle makes the base decide whether it speaks HTTP/2, as with its first request, and takes over the
+// decision. The base may change its fields then, so read them only afterwards.
 func (t *Transport) settle() {
 	t.settled.Do(func() {
-		again := t.base.Clone() // which decides, and is safe for concurrent use
+		again := t.base.Clone() // makes it decide
 		t.alpn = len(t.base.TLSNextProto) > 0
 		isUsers := again.TLSNextProto != nil // the user has set the field, or has configured another client
 		settings, known := settingsOfHTTP2(t.base, isUsers)
@@ -23,7 +23,8 @@ func (t *Transport) settle() {
 	})
 }
 
-// speaksOnlyH2 reports whether requests of a scheme are served over HTTP/2 here and never over HTTP/1.1.
+// speaksOnlyH2 reports whether requests of a scheme are served here over HTTP/2, and never over
+// HTTP/1.1.
 func (t *Transport) speaksOnlyH2(scheme string) bool {
 	p := t.base.Protocols
 	if p == nil || p.HTTP1() || !(scheme == "http" && p.UnencryptedHTTP2() || scheme == "https" && p.HTTP2()) {
@@ -56,11 +57,10 @@ const (
 	clearH2       // HTTP/2 without TLS
 )
 
-// mayShare reports whether connections of a kind are of HTTP/2 if the server speaks that. Calls share
-// them then.
+// mayShare reports whether calls share connections of a kind, over HTTP/2, if the server speaks it.
 func (t *Transport) mayShare(k uint8) bool { return k&clearH2 != 0 || k == overTLS && t.ownH2 }
 
-// refusesH2 returns why a request is not served here that may go over HTTP/2: net/http judges it.
+// refusesH2 returns why a request that may go over HTTP/2 is not served here: net/http judges it.
 func (c *call) refusesH2(req *http.Request) reason {
 	if req.Method == http.MethodConnect || c.Kind&onlyH1 != 0 || c.Target[0] != '/' && c.Target != "*" {
 		return otherRequest

@@ -53,8 +53,7 @@ func proxyAuthorization(proxy *url.URL) string {
 // tunnelTimeout is how long a proxy may take to connect to a server, as in net/http.
 const tunnelTimeout = time.Minute
 
-// tunnel makes the proxy connect to the server: what goes over pc afterwards is TLS. If it fails the
-// caller closes pc.
+// tunnel makes the proxy connect pc to the server. TLS follows. If it fails, the caller closes pc.
 func (t *Transport) tunnel(ctx context.Context, h *pool.Host, pc net.Conn) error {
 	base := t.base
 	header := base.ProxyConnectHeader
@@ -91,8 +90,8 @@ func (t *Transport) tunnel(ctx context.Context, h *pool.Host, pc net.Conn) error
 	return errors.New(text)
 }
 
-// connect sends a CONNECT and reads the header of the answer. A server that speaks TLS is silent until
-// it is spoken to, so nothing is behind the header.
+// connect sends a CONNECT and reads the header of the answer. Nothing follows the header, since the
+// client speaks first in TLS.
 func (t *Transport) connect(ctx context.Context, pc net.Conn, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, tunnelTimeout)
 	defer cancel()

@@ -6,8 +6,7 @@ import (
 	"github.com/percore/percore/internal/shared/counters"
 )
 
-// Stats are the counters of a Transport. They are the fields of Stats of package http2, whose comments
-// say what they count.
+// Stats has the fields of Stats of package http2, whose comments explain them.
 type Stats struct {
 	Conns   int
 	Idle    int
@@ -51,7 +50,7 @@ var reasonNames = [reasonCount]string{
 type counter = pool.Counter
 
 const (
-	countAnswered = pool.CounterEnd + iota // requests that have ended, or their header has come; read before those that have begun
+	countAnswered = pool.CounterEnd + iota // requests that have ended or got a header; read before countRequests
 	countRequests
 	countReused
 	countRetried

@@ -27,7 +27,7 @@ type Transport struct {
 
 	settled sync.Once // see settle
 	alpn    bool      // the base speaks HTTP/2 over TLS
-	ownH2   bool      // with a client whose place this package takes
+	ownH2   bool      // and this package can do so in its place
 	client  *h2.Client
 }
 
@@ -58,9 +58,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(req)
 }
 
-// passToProtocol lets what the base's RegisterProtocol has been given serve a request, which may know no
-// contexts. An http.Client with a Timeout sets Cancel for such, but takes a Transport for one that knows
-// them.
+// passToProtocol passes a request to a RoundTripper of the base's RegisterProtocol, which may know no
+// contexts. An http.Client with a Timeout sets Cancel for those, but not for a Transport.
 func (t *Transport) passToProtocol(req *http.Request) (*http.Response, error) {
 	again := *req
 	//lint:ignore SA1019 programs still use it

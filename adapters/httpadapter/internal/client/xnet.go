@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// This file has what http2.ConfigureTransports of golang.org/x/net does to a base. Up to Go 1.26 it
-// gives the base another HTTP/2 client, which is a copy of net/http's. From 1.27 on net/http's own heeds
-// the settings of x/net's Transport. In both cases HTTP/2 is served here, with these settings, if they
-// are found and have an equal here. Nothing public leads to them, so the base's private map is read, by
-// reflection, as net/http itself reads the entry. Anything unexpected there leaves HTTP/2 to the base.
+// This file finds the settings that http2.ConfigureTransports of golang.org/x/net gives a base. Up to Go
+// 1.26 that installs another HTTP/2 client, a copy of net/http's. From 1.27 on net/http's own client
+// uses the settings of x/net's Transport. Either way HTTP/2 is served here with these settings, if
+// percore has them all. Nothing public leads to them, so reflection reads the base's private map, in
+// which net/http looks, too. Anything unexpected there leaves HTTP/2 to the base.
 
 const xnetPackage = "golang.org/x/net/http2"
 
-// settingsOfHTTP2 returns the base's settings of HTTP/2, or false if it has another HTTP/2 client than
-// net/http's, or settings that this package doesn't have. isUsers says that the user has set
+// settingsOfHTTP2 returns the base's settings of HTTP/2, or false if it has a client other than
+// net/http's or x/net's, or settings that this package doesn't have. isUsers says that the user has set
 // TLSNextProto.
 func settingsOfHTTP2(base *http.Transport, isUsers bool) (*http.HTTP2Config, bool) {
 	xnet, has := xnetTransport(base)
@@ -50,15 +50,15 @@ func settingsOfHTTP2(base *http.Transport, isUsers bool) (*http.HTTP2Config, boo
 	return all, true
 }
 
-// complete sets a setting that the base's HTTP2 doesn't have.
+// complete sets a setting that base.HTTP2 leaves open.
 func complete(to *time.Duration, v reflect.Value) {
 	if *to == 0 {
 		*to = time.Duration(v.Int())
 	}
 }
 
-// xnetTransport returns the Transport of x/net that the base was configured with, a struct, and whether
-// there is one, or something else in its place: then the value is not valid.
+// xnetTransport returns the struct of the x/net Transport that the base was configured with. has is true
+// without a valid value if something else is in its place.
 func xnetTransport(base *http.Transport) (xnet reflect.Value, has bool) {
 	protocols := reflect.ValueOf(base).Elem().FieldByName("altProto") // an atomic.Value of a map
 	if protocols.Kind() != reflect.Struct {

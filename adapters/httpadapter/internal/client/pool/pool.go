@@ -115,8 +115,7 @@ const DialsMax = 10_000
 
 // orphanMax is how long a dial goes on after the last call has stopped waiting for it. Another call may
 // need the connection. But without a limit (or a TLSHandshakeTimeout), a stopped server would collect
-// dials endlessly, and use up MaxConnsPerHost. The value is http.DefaultTransport's
-// TLSHandshakeTimeout.
+// dials endlessly, and use up MaxConnsPerHost. The value is http.DefaultTransport's TLSHandshakeTimeout.
 const orphanMax = 10 * time.Second
 
 // unlock unlocks the host. It first begins the dials that may begin, and removes the host from the pool
@@ -247,8 +246,7 @@ func (h *Host) dialLocked() {
 	go w.dial()
 }
 
-// isTooOld reports whether a connection was idle too long by the wall clock: the machine may have
-// slept.
+// isTooOld reports whether a connection was idle too long by the wall clock: the machine may have slept.
 func (p *Pool) isTooOld(since time.Time) bool {
 	d := p.Base.IdleConnTimeout
 	return d > 0 && since.Before(time.Now().Round(0).Add(-d))
