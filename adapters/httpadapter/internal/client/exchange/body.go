@@ -18,8 +18,8 @@ import (
 
 // body is the body of an answer. It owns the exchange until it has been read to its end, or closed.
 //
-// Reads wait for each other. Close doesn't wait for a read, but makes it fail: then the buffer is left
-// to the collector.
+// Reads wait for each other. Close doesn't wait for a read, but makes it fail, and leaves the buffer to
+// the collector.
 type body struct {
 	framing http1.Framing
 
@@ -149,8 +149,8 @@ func (b *body) read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer. A body that was not read to its end ends the connection, unless what is
-// left is soon read.
+// Close implements io.Closer. A body that was not read to its end ends the connection, unless draining
+// it takes little.
 func (b *body) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,8 +161,8 @@ func (b *body) Close() error {
 	switch {
 	case b.err != nil:
 	case request.Drains && (b.busy && b.alive || b.mayDrain()) && (b.stop == nil || b.stop()):
-		b.stop = nil // the context's end has no effect any more: programs often end it next
-		go b.drain() // and a read that is under way may go on, as long; only it knows what is left
+		b.stop = nil // the context no longer counts: programs often end it next
+		go b.drain() // behind a read that is under way: only that knows what is left
 	case b.busy:
 		b.c.Close() // the read fails
 		b.unwatch()
@@ -181,7 +181,7 @@ const (
 // mayDrain reports whether the rest of the answer may be short.
 func (b *body) mayDrain() bool { return b.alive && b.left <= drainBytesMax }
 
-// drain reads the rest of a body that its user has closed, behind a read that is under way.
+// drain reads the rest of a body that its user has closed. It waits for a read that is under way.
 func (b *body) drain() {
 	l := &b.c.Link
 	_ = l.SetReadDeadline(time.Now().Add(drainTime))

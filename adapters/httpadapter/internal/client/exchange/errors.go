@@ -27,7 +27,7 @@ func (timeoutError) Is(target error) bool { return target == context.DeadlineExc
 type (
 	NothingWritten struct{ error } // no byte of the request was sent
 	NoAnswer       struct{ error } // no byte of an answer came
-	copyError      struct{ error } // copying the body, reading or writing: as in net/http, it counts more than what follows from it
+	copyError      struct{ error } // reading or writing the body failed; as in net/http, later errors don't replace it
 )
 
 // Plain returns the error that the user gets.

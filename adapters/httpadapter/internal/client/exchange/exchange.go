@@ -1,5 +1,4 @@
-// Package exchange sends a request over HTTP/1.1 and reads its answer, on a connection that has nothing
-// else to do meanwhile.
+// Package exchange sends requests over HTTP/1.1 and reads their answers, one at a time on a connection.
 package exchange
 
 import (
@@ -29,12 +28,12 @@ type exchange struct {
 	stop   func() bool             // ends the watch of the context; nil: it never ends
 	cancel context.CancelCauseFunc // nil: none
 	trace  *httptrace.ClientTrace  // nil: none
-	w      *writer                 // of what isn't short of the request; nil: it is sent
+	w      *writer                 // sends the rest of the request; nil: all of it is sent
 	alive  bool                    // the connection may be used again after the answer
 }
 
-// Do sends a request and returns the answer, whose body owns the connection until it has been read. If
-// it fails the connection is closed.
+// Do sends a request and returns the answer, whose body owns the connection until it has been read or
+// closed. If Do fails, it closes the connection.
 func Do(m *Memory, c *pool.Conn, x *request.Request) (resp *http.Response, err error) {
 	e := exchange{c: c, s: m.take(c, x.Base), cancel: x.Cancel, trace: x.Trace}
 	defer func() {
@@ -57,7 +56,7 @@ func (e *exchange) fail(err error) error {
 	}
 	if e.w != nil {
 		e.w.expect.Proceed(false)
-		<-e.w.done // the user may change the request from now on
+		<-e.w.done // then the user may change the request
 		switch failed := e.w.err.(type) {
 		case nil:
 		case copyError:
@@ -99,7 +98,7 @@ func (e *exchange) do(x *request.Request) (*http.Response, error) {
 	resp, err := e.readAnswer(x)
 	switch {
 	case err == nil:
-	case timeout > 0 && errors.Is(s.err, os.ErrDeadlineExceeded): // err may be about what had come of a line
+	case timeout > 0 && errors.Is(s.err, os.ErrDeadlineExceeded): // err may be about the part of a line that had come
 		return nil, errTimeout
 	case s.limit <= 0:
 		return nil, broken(fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted", request.MaxHeaderBytes(x.Base)))
@@ -112,17 +111,17 @@ func (e *exchange) do(x *request.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// atOnceMax is how many bytes the caller writes: the kernel's buffer of a connection that was idle takes
-// them. With more it would wait for a server that answers without having read them, and not see the
-// answer, such as 431.
+// atOnceMax is how many bytes the caller itself writes: the kernel's buffer of an idle connection takes
+// them at once. A caller that had to wait in a write would not see the answer, such as 431, of a server
+// that doesn't read the request.
 const atOnceMax = 16 << 10
 
-// startWriter makes a goroutine send the rest of the request. wroteHead says that this is the body.
+// startWriter makes a goroutine send the rest of the request: the body alone if wroteHead is set.
 func (e *exchange) startWriter(x *request.Request, wroteHead bool) {
 	w := &writer{c: e.c, length: x.Length, trailer: x.Req.Trailer, trace: x.Trace, isTunnel: x.IsTunnel(),
 		headerTimeout: x.Base.ResponseHeaderTimeout, done: make(chan struct{})}
 	if !wroteHead {
-		w.head, e.s.out = e.s.out, nil // the memory is the writer's, even behind the answer
+		w.head, e.s.out = e.s.out, nil // the writer may need the memory longer than the answer does
 	}
 	if x.Body != nil && !x.BodyRead {
 		x.BodyRead = true
@@ -159,7 +158,7 @@ func appendRequest(s *scratch, x *request.Request) error {
 	return err
 }
 
-// readAnswer reads the header of the final answer, and passes those before it to the hooks.
+// readAnswer reads the header of the final answer, and passes interim answers to the hooks.
 func (e *exchange) readAnswer(x *request.Request) (*http.Response, error) {
 	s := e.s
 	if _, err := s.br.Peek(1); err != nil {
@@ -205,8 +204,8 @@ func (e *exchange) readAnswer(x *request.Request) (*http.Response, error) {
 	}
 }
 
-// headerCame ends the limits on time and size that hold until the header has come. closes says that the
-// server closes the connection: a body that it was asked about is only sent if it doesn't.
+// headerCame ends the limits on the header's time and size. closes says that the server closes the
+// connection: then a body that waits for the server's consent is not sent.
 func (e *exchange) headerCame(x *request.Request, closes bool) {
 	if e.w != nil {
 		e.w.mu.Lock()
@@ -226,7 +225,7 @@ type reply struct {
 	body body
 }
 
-// plainAnswer returns the answer that was scanned at the start of the buffer.
+// plainAnswer returns the answer that scan has found at the start of the buffer.
 func (e *exchange) plainAnswer(x *request.Request) *http.Response {
 	s := e.s
 	a := &s.answer
@@ -286,7 +285,7 @@ func (e *exchange) switchProtocols(x *request.Request, resp *http.Response) (*ht
 	return resp, nil
 }
 
-// finish ends the exchange. whole says that the answer was read to its end. No read must be under way.
+// finish ends the exchange, while no read is under way. whole says that the answer was read to its end.
 func (e *exchange) finish(whole bool) {
 	stopped := e.unwatch()
 	clean := whole && e.alive && e.s.isClean() && (e.w == nil || e.w.succeeds())
@@ -304,8 +303,8 @@ func (e *exchange) finish(whole bool) {
 	}
 }
 
-// unwatch ends the watch of the context, and the context if it is the call's own. It reports false if
-// the context has ended first.
+// unwatch ends the watch of the context, and the call's own context. It reports false if the context has
+// ended first.
 func (e *exchange) unwatch() bool {
 	stopped := e.stop == nil || e.stop()
 	if e.cancel != nil {
@@ -314,9 +313,9 @@ func (e *exchange) unwatch() bool {
 	return stopped
 }
 
-// switched is the body of an answer that switches protocols. It first returns what was read too much.
-// Unlike net/http's it has ReadFrom and WriteTo, with which io.Copy lets the kernel move the bytes
-// between the two ends of a ReverseProxy, where both are percore's and without TLS.
+// switched is the body of an answer that switches protocols. It begins with what was read too much.
+// Unlike net/http's it has ReadFrom and WriteTo, with which io.Copy lets the kernel move the bytes of a
+// ReverseProxy if both connections are percore's and without TLS.
 type switched struct {
 	stream link.Stream
 	first  bytes.Reader
@@ -335,7 +334,6 @@ func (b *switched) Read(p []byte) (int, error) {
 	return b.stream.Read(p)
 }
 
-// WriteTo writes what was read too much itself, and leaves the rest to the connection.
 func (b *switched) WriteTo(w io.Writer) (int64, error) {
 	first, err := b.first.WriteTo(w)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
-// scratch is the memory that an exchange needs besides its connection. No user's code can reach it: it
-// goes to another exchange only when no read uses it any more.
+// scratch is the memory that an exchange needs besides its connection. It serves another exchange only
+// when no read uses it any more, and user code can't reach it.
 type scratch struct {
 	memory *Memory
 	most   int64 // bytes of a header, for the text of an error
 	c      *pool.Conn
 
-	br     *bufio.Reader // of the scratch itself
+	br     *bufio.Reader // reads from the scratch
 	limit  int64         // how many bytes may be read
 	err    error         // reading has failed with, or io.EOF
 	answer http1.Answer
@@ -61,8 +61,7 @@ func (s *scratch) release() {
 	s.memory.scratches.Put(s)
 }
 
-// isClean reports whether there is no byte after the answer that was read, and the stream has not
-// ended. It logs such a byte, as net/http does.
+// isClean reports whether no byte follows the answer, and no end. It logs such bytes, as net/http does.
 func (s *scratch) isClean() bool {
 	if n := s.br.Buffered(); n > 0 {
 		p, _ := s.br.Peek(n)
@@ -72,8 +71,8 @@ func (s *scratch) isClean() bool {
 	return s.err == nil
 }
 
-// Read reads from the connection, up to the limit. Errors are permanent, unlike those of a socket that
-// the peer has reset.
+// Read reads from the connection, up to the limit. An error stays, unlike that of a socket whose peer
+// has reset it.
 func (s *scratch) Read(p []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
@@ -89,8 +88,7 @@ func (s *scratch) Read(p []byte) (int, error) {
 
 var _ io.Reader = (*scratch)(nil)
 
-// scan reports whether the next answer is plain. It waits until the header is complete. If the answer
-// isn't plain, all of it is still in the buffer, or will be read.
+// scan waits for the next answer's header, and reports whether the answer is plain. It consumes nothing.
 func (s *scratch) scan(isHead bool) bool {
 	for scanned := 0; ; {
 		p, _ := s.br.Peek(s.br.Buffered())

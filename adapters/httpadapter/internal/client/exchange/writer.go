@@ -18,8 +18,8 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 )
 
-// writer sends a request's body that isn't short, or a whole request with a long header, on a goroutine
-// of its own: an answer may come before all of it is sent.
+// writer sends a body that isn't short, or a whole request with a long header, on a goroutine of its
+// own, since the answer may come before all of it is sent.
 type writer struct {
 	// immutable
 	c       *pool.Conn
@@ -45,8 +45,8 @@ type writer struct {
 // reuseWait is how long the end of an answer waits for the end of its request, as in net/http.
 const reuseWait = 50 * time.Millisecond
 
-// run sends what there is. If that fails, so does the caller, which waits for the answer: the connection
-// is broken, or run closes it.
+// run sends what there is. If that fails, the caller's wait for the answer ends, too: the connection is
+// broken, or run closes it.
 func (w *writer) run() {
 	defer close(w.done)
 	w.err = request.ErrBodyUnread // unless a read of the body ends the goroutine
@@ -65,7 +65,7 @@ func (w *writer) run() {
 	switch {
 	case err == nil:
 		w.limitWait()
-	case !broken || !isHangup(err): // else there may be an answer, which the caller still finds
+	case !broken || !isHangup(err): // else the caller may still find an answer
 		w.c.Close()
 	}
 }
@@ -107,8 +107,8 @@ func (w *writer) sendBody() (broken bool, err error) {
 	return broken, err
 }
 
-// isHangup reports whether a write has failed because the connection has ended, so that reading finds
-// its end, too. After any other error, such as ENOBUFS, both sides might wait for each other.
+// isHangup reports whether a write has failed because the connection has ended. Then reading finds the
+// end, too. After any other error, such as ENOBUFS, both sides might wait for each other.
 func isHangup(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
@@ -242,8 +242,7 @@ func (w *chunkWriter) write(size, p []byte) error {
 	return asWrite(err)
 }
 
-// asWrite makes an error of writev one of write: which of the two sends a body isn't the user's concern,
-// and net/http's errors say write.
+// asWrite makes an error of writev say write, as net/http's errors do.
 func asWrite(err error) error {
 	op, ok := err.(*net.OpError)
 	if !ok || op.Op != "writev" {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Asking is what a request with Expect waits for before its body is sent. The zero value doesn't wait.
+// Asking lets a body wait until the server wants it, for a request with Expect. The zero value doesn't
+// wait.
 type Asking struct {
 	answer  chan bool     // whether the body is sent; nil: it is
 	timeout time.Duration // what the server may take to say so
@@ -19,8 +20,8 @@ func (a *Asking) Ask(timeout time.Duration) {
 	a.answer, a.timeout = make(chan bool, 1), timeout
 }
 
-// Await waits until the server wants the body, or says nothing for the timeout. It reports false if the
-// body must not be sent.
+// Await waits until the server has decided, or the timeout has passed. It reports whether to send the
+// body.
 func (a *Asking) Await(trace *httptrace.ClientTrace) bool {
 	if a.answer == nil {
 		return true
@@ -43,7 +44,7 @@ func (a *Asking) IsOpen() bool {
 	return a.answer != nil && !a.told.Load()
 }
 
-// Proceed says, once, whether the body is sent, if the server was asked.
+// Proceed tells Await whether to send the body. Only the first call counts.
 func (a *Asking) Proceed(sends bool) {
 	if a.answer != nil && !a.told.Swap(true) {
 		a.answer <- sends

@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// gzipReader decodes the body of an answer that the server has compressed because this package asked
-// for it. It takes a decoder from the pool when it is first read.
+// gzipReader decodes the body of an answer. It takes a decoder from the pool for the first read.
 type gzipReader struct {
 	body     io.ReadCloser
 	reads    error // of two reads at the same time
@@ -22,8 +21,8 @@ type gzipReader struct {
 	err error
 }
 
-// Decode makes the body of an answer, if it is compressed because this package asked for it, one that is
-// decoded. The errors are those of two reads at the same time, and of reads after Close.
+// Decode makes the answer's body decode itself if it is compressed because this package asked for that.
+// reads is the error of two reads at the same time, isClosed that of reads after Close.
 func (r *Request) Decode(resp *http.Response, reads, isClosed error) {
 	if !r.Gzip || !strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
 		return
@@ -38,7 +37,7 @@ func (r *Request) Decode(resp *http.Response, reads, isClosed error) {
 // decoders has decoders that read from noFlate.
 var decoders sync.Pool
 
-// noFlate is at its end, and keeps a decoder from allocating a buffer.
+// noFlate is empty. As a flate.Reader it needs no buffer of the decoder's.
 type noFlate struct{}
 
 var _ flate.Reader = noFlate{}

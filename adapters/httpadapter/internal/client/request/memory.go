@@ -10,9 +10,8 @@ import (
 	"sync"
 )
 
-// shortBytesMax is the longest body that the caller sends with the header. The kernel's buffer of a
-// connection that was idle takes both at once, so the caller doesn't wait for a server that answers
-// without having read them.
+// shortBytesMax is the longest body that the caller sends with the header. The kernel's buffer of an
+// idle connection takes both at once, so the caller doesn't wait for a server that doesn't read them.
 const shortBytesMax = 8 << 10
 
 // inMemory is the interface of the standard library's readers in memory.
@@ -42,8 +41,7 @@ func HasOtherLength(body io.Reader, length int64) bool {
 	return r != nil && int64(r.Len()) != length
 }
 
-// unwrap returns the reader in memory that body is or that it hides: http.NewRequest wraps those that it
-// knows. It is nil if there is none.
+// unwrap returns the reader in memory that body is, or that http.NewRequest has wrapped; or nil.
 func unwrap(body io.Reader) inMemory {
 	switch r := unhide(body).(type) {
 	case *bytes.Reader:

@@ -8,8 +8,8 @@ import (
 // probeTime is how long a body is waited for: net/http's time.
 const probeTime = 200 * time.Millisecond
 
-// Probe looks whether a body of unknown length has a byte, if Probes is set. Servers are confused by an
-// empty one in chunks. If it comes later than probeTime, or the request ends first, it has one.
+// Probe checks whether a body of unknown length has a byte, if Probes is set: an empty body in chunks
+// confuses servers. It assumes one after probeTime, or if the request ends.
 func (r *Request) Probe() {
 	if _, again := r.Body.(*probed); again || !r.Probes {
 		return
@@ -29,7 +29,7 @@ func (r *Request) Probe() {
 	}
 }
 
-// probed is a body that was probed.
+// probed is a body whose first byte a goroutine reads.
 type probed struct {
 	io.ReadCloser
 

@@ -1,4 +1,4 @@
-// Package request has what HTTP/1 and HTTP/2 both need of a request on its way to a server.
+// Package request has what both HTTP/1 and HTTP/2 need to send a request.
 package request
 
 import (
@@ -66,8 +66,8 @@ func (r *Request) Ended() error {
 	return context.Cause(r.Ctx)
 }
 
-// EndedInHook reports whether the user has cancelled the request in a hook. The watch of the context may
-// come later than the answer, and then the call would succeed.
+// EndedInHook reports whether a hook has cancelled the request. The watch of the context may notice that
+// only after the answer, and then the call would succeed.
 func (r *Request) EndedInHook() bool {
 	if r.Trace == nil {
 		return false
@@ -81,7 +81,7 @@ func (r *Request) EndedInHook() bool {
 	return r.Ctx.Err() != nil
 }
 
-// MayEnd reports whether Ctx may end, so that a call without such has not to make a function for Watch.
+// MayEnd reports whether Ctx may end. If not, calls need no function for Watch.
 func (r *Request) MayEnd() bool { return r.Ctx.Done() != nil }
 
 // Watch calls end when Ctx ends, until stop is called, which reports whether it came first.
