@@ -1,5 +1,5 @@
-// Package link has the connection that the client's requests and answers go over, in cleartext or with
-// TLS. A link can be watched while no call reads from it, and can be asked whether something has come.
+// Package link has the client's connections, in cleartext or with TLS. They can be watched while no call
+// reads from them, and asked whether something has come.
 package link
 
 import (
@@ -29,17 +29,17 @@ type socket interface {
 	ReadFrom(r io.Reader) (int64, error)
 	WriteBuffers(v *net.Buffers) (int64, error)
 
-	// TryRead reads what has come, without waiting: no bytes, and no error, if that is nothing.
+	// TryRead reads what has come, without waiting. It returns no bytes and no error if that is nothing.
 	TryRead(p []byte) (int, error)
 
 	// NotifyReadable makes h's OnReadable be called, once, when there is something to read, the read
-	// deadline has passed, or the connection is closed. CancelOnReadable undoes that, and reports false
-	// if the call has come, or comes.
+	// deadline has passed, or the connection is closed. CancelOnReadable undoes that, or reports false if
+	// it is too late.
 	NotifyReadable(h percore.ReadableHandler) error
 	CancelOnReadable() bool
 }
 
-// TakeOver makes a Conn of a connection of package net or of percore's, on the engine.
+// TakeOver makes a Conn of a connection of package net, which it moves onto the engine, or of percore's.
 func TakeOver(nc net.Conn) (Conn, error) {
 	if c, ok := nc.(*percore.Conn); ok {
 		return Conn{below: c}, nil
@@ -51,8 +51,8 @@ func TakeOver(nc net.Conn) (Conn, error) {
 	return Conn{below: c.(*percore.Conn)}, nil
 }
 
-// Other makes a Conn of a connection of any type, from which a goroutine reads. timed says that
-// deadlines may be set while a Read waits.
+// Other makes a Conn of a connection of any type. Unless that is percore's, a goroutine reads from it.
+// timed says that deadlines may be set while a Read waits.
 func Other(nc net.Conn, timed bool) Conn {
 	if c, ok := nc.(*percore.Conn); ok {
 		return Conn{below: c}
@@ -60,8 +60,7 @@ func Other(nc net.Conn, timed bool) Conn {
 	return Conn{below: newOther(nc, timed)}
 }
 
-// Stream is what goes over a Conn: a *percore.Conn, a *tls.Conn, or a connection of any other type whose
-// stream can be ended.
+// Stream is a *percore.Conn, a *tls.Conn, or a connection of another type.
 type Stream interface {
 	net.Conn
 	CloseWrite() error
@@ -75,8 +74,8 @@ func (c *Conn) Stream() Stream {
 	return c.below
 }
 
-// Shown returns what users get to see: the connection that their function has returned, if that is not
-// on the engine, or the *tls.Conn.
+// Shown returns what users get to see: the *tls.Conn, the *percore.Conn, or what their function has
+// dialed.
 func (c *Conn) Shown() net.Conn {
 	if c.tls != nil {
 		return c.tls.conn
@@ -105,8 +104,7 @@ func (c *Conn) TLS() *tls.ConnectionState {
 // IsTLS reports whether there is TLS above the connection.
 func (c *Conn) IsTLS() bool { return c.tls != nil }
 
-// KeepsWrites reports whether Write may keep what it is given: the connection is of a type of the
-// user's.
+// KeepsWrites reports whether Write may keep what it is given, since the user's function has dialed.
 func (c *Conn) KeepsWrites() bool {
 	_, others := c.below.(*otherConn)
 	return others
@@ -128,7 +126,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.below.Write(p)
 }
 
-// ReadFrom copies from r, without TLS by the kernel if it can.
+// ReadFrom copies from r. Without TLS the kernel does it, if it can.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if c.tls != nil {
 		return io.Copy(c.tls.conn, r)
@@ -142,8 +140,8 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) { return c.below.Writ
 // SetReadDeadline sets the time until which a Read may wait.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.below.SetReadDeadline(t) }
 
-// Close closes the connection. With TLS it sends the farewell first, for which it waits while another
-// call writes; hurries says that a Read fails at once even then.
+// Close closes the connection. With TLS it first sends the farewell, and waits for calls that write;
+// with hurries a Read fails at once even then.
 func (c *Conn) Close(hurries bool) {
 	if hurries && c.TLS() != nil {
 		_ = c.Shown().SetReadDeadline(time.Unix(1, 0))
@@ -151,11 +149,10 @@ func (c *Conn) Close(hurries bool) {
 	_ = c.Stream().Close()
 }
 
-// DropFinalizer says that the connection is closed in any case, so that the collector has not to look
-// after it. RestoreFinalizer takes that back.
+// DropFinalizer promises that the connection will be closed, so it needs no finalizer.
 func (c *Conn) DropFinalizer() { seam.DropFinalizer(c.below) }
 
-// RestoreFinalizer is for a connection that is given away.
+// RestoreFinalizer takes that back, for a connection that is given away.
 func (c *Conn) RestoreFinalizer() { seam.RestoreFinalizer(c.below) }
 
 // Await blocks until there is something to read, where that needs no memory.
@@ -166,7 +163,7 @@ func (c *Conn) Await() {
 }
 
 // Sleep arms the callback of a connection without a call: h's OnReadable is called, once, when something
-// comes, or the time has passed. The zero time leaves it as it was, at first never.
+// comes or the time has passed. The zero time leaves the time of the last Sleep, at first none.
 func (c *Conn) Sleep(until time.Time, h percore.ReadableHandler) error {
 	if !until.IsZero() {
 		if err := c.below.SetReadDeadline(until); err != nil {
@@ -179,8 +176,8 @@ func (c *Conn) Sleep(until time.Time, h percore.ReadableHandler) error {
 // CancelSleep disarms the callback, and reports false if it has come, or comes.
 func (c *Conn) CancelSleep() bool { return c.below.CancelOnReadable() }
 
-// Wake disarms the callback, and reports whether the connection can be used: nothing has come meanwhile
-// that a program could read, and no part of a record of TLS.
+// Wake disarms the callback, and reports whether the connection can be used: nothing has come that a
+// program could read, and no part of a record of TLS.
 func (c *Conn) Wake() bool {
 	cancelled := c.CancelSleep()
 	if !cancelled && c.tls == nil {
@@ -202,8 +199,7 @@ func (c *Conn) HasUnread() bool { return hasUnread(c.below) }
 // IsWhole reports whether no part of a record of TLS has come.
 func (c *Conn) IsWhole() bool { return c.tls == nil || c.tls.records.areWhole() }
 
-// Hold keeps other looks away until Release: Wake waits for that, too. In clear there is nothing to keep
-// away.
+// Hold makes other looks, and Wake, wait until Release. In clear nothing waits.
 func (c *Conn) Hold() {
 	if c.tls != nil {
 		c.tls.looks.Lock()
@@ -217,8 +213,8 @@ func (c *Conn) Release() {
 	}
 }
 
-// Look reports whether nothing has come that a program could read: no byte, and no end. It doesn't wait.
-// No call may use the connection.
+// Look reports whether nothing has come that a program could read: no byte, and no end. It doesn't wait
+// for any. No call may use the connection.
 func (c *Conn) Look() bool {
 	c.Hold()
 	defer c.Release()

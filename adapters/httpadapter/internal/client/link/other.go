@@ -16,9 +16,9 @@ import (
 )
 
 // otherConn is a connection of any type, which a function of the user's has dialed. A goroutine reads
-// from it while a Read waits, or a handler. So Read heeds the deadline, and a close, even if the
-// connection does not, and an idle connection is watched. Bytes that come for a Read that has been given
-// up, or for the handler, are kept for the next Read.
+// from it while a Read or a handler waits. So a Read obeys the deadline and a close even if the
+// connection doesn't, and an idle connection is watched. The next Read gets the bytes that come for a
+// handler, or for a Read that was given up.
 //
 //	reading  ahead, err  handler  meaning
 //	false    none        nil      nothing waits
@@ -29,13 +29,13 @@ import (
 // A Read with neither a deadline, nor a goroutine that reads, reads by itself, if a close ends that.
 type otherConn struct {
 	net.Conn
-	direct bool                 // immutable: that is so, and no deadline is set during a Read
-	tls    *tls.ConnectionState // immutable once it was dialed; nil: it is in clear, or nothing is known of its TLS
+	direct bool                 // immutable: a close ends a Read, and no deadline is set during one
+	tls    *tls.ConnectionState // immutable once it was dialed; nil: none is known
 
 	mu       sync.Mutex
 	changed  sync.Cond
 	reading  bool
-	buf      []byte // what the goroutine reads into; never lent to others: the connection may have kept it
+	buf      []byte // what the goroutine reads into; never another's: the connection may have kept it
 	ahead    []byte // read, and not taken
 	err      error  // behind ahead, for good
 	handler  percore.ReadableHandler
@@ -43,10 +43,9 @@ type otherConn struct {
 	timer    *time.Timer // when that is; nil: there was none
 }
 
-// otherBytes is how much is read at a time: as much as net/http does.
+// otherBytes is how much is read at a time, as in net/http.
 const otherBytes = 4 << 10
 
-// newOther makes one. timed says that deadlines may be set during a Read.
 func newOther(nc net.Conn, timed bool) *otherConn {
 	w := &otherConn{Conn: nc}
 	if over, ok := nc.(*tls.Conn); ok {
@@ -68,8 +67,7 @@ type (
 	}
 )
 
-// TellsTLS reports whether the connection is TLS of a function of the user's, which can be asked about
-// that.
+// TellsTLS reports whether the user's function has made TLS that can be asked for its state.
 func (c *Conn) TellsTLS() bool {
 	w, _ := c.below.(*otherConn)
 	if w == nil {
@@ -80,8 +78,8 @@ func (c *Conn) TellsTLS() bool {
 	return isGos || tells && knowsOtherTLS
 }
 
-// TakeTLS performs the handshake of a connection for which TellsTLS is true, unless the user's function
-// has, or it has no such method. If it fails the caller closes the connection.
+// TakeTLS completes the handshake of a connection for which TellsTLS is true, if it has a method for
+// that. If it fails, the caller closes the connection.
 func (c *Conn) TakeTLS(ctx context.Context) error {
 	w := c.below.(*otherConn)
 	if over, ok := w.Conn.(shaker); ok {
@@ -94,7 +92,7 @@ func (c *Conn) TakeTLS(ctx context.Context) error {
 	return nil
 }
 
-// startLocked lets a goroutine read, unless one does.
+// startLocked starts the goroutine that reads, unless it runs.
 func (w *otherConn) startLocked() {
 	if w.reading {
 		return
@@ -106,7 +104,7 @@ func (w *otherConn) startLocked() {
 	go w.read()
 }
 
-// read is the goroutine that reads once.
+// read reads once, on a goroutine of its own.
 func (w *otherConn) read() {
 	n, err := 0, errReadEnded
 	defer func() {
@@ -136,7 +134,7 @@ func (w *otherConn) read() {
 // readsMax is how often a Read may return nothing, as in package bufio.
 const readsMax = 100
 
-// errReadEnded is for a Read of the user's that has ended its goroutine.
+// errReadEnded says that a Read of the user's has ended its goroutine.
 var errReadEnded = errors.New("net/http: a connection's Read has ended the goroutine")
 
 // Read implements net.Conn.
@@ -214,7 +212,7 @@ func (w *otherConn) CancelOnReadable() bool {
 	return w.takeHandlerLocked() != nil
 }
 
-// takeHandlerLocked returns the handler that waits, which no longer does, or nil.
+// takeHandlerLocked removes and returns the handler that waits, or nil.
 func (w *otherConn) takeHandlerLocked() percore.ReadableHandler {
 	h := w.handler
 	w.handler = nil

@@ -16,12 +16,12 @@ import (
 
 // This file has what is different over TLS.
 //
-// The callback of an idle connection reports bytes of the socket. They may be the server's farewell, or
-// a part of a record, or a message to crypto/tls such as a session ticket, which is no reason to close
-// the connection. Only crypto/tls can tell, so a goroutine looks, for a moment, without waiting: see
-// package pool and Conn.Look. crypto/tls may also have read bytes ahead. So a connection becomes idle
-// only when it has nothing that it can return, and is used again only if it has no part of a record
-// either: the rest might be taken for the next answer.
+// The callback of an idle connection reports bytes of the socket. They may be the server's farewell, a
+// part of a record, or a message to crypto/tls such as a session ticket, which is no reason to close the
+// connection. Only crypto/tls can tell, so a goroutine looks, for a moment, without waiting: see
+// Conn.Look. crypto/tls may also have read ahead. So a connection becomes idle only when crypto/tls has
+// nothing to return, and is used again only without a part of a record, whose rest might be taken for
+// the next answer.
 
 // session is a connection's TLS.
 type session struct {
@@ -33,9 +33,8 @@ type session struct {
 	spoiled bool       // guarded by looks: one has found bytes, or the end
 }
 
-// wakeTLS reports whether a connection that was idle can be used. Its callback has been disarmed, or has
-// come: then its goroutine has looked, or looks now, or leaves when it sees that the connection isn't
-// idle.
+// wakeTLS is Wake for TLS. came says that the callback has come: its goroutine has looked, or looks now,
+// or leaves when it sees that the connection isn't idle.
 func (c *Conn) wakeTLS(came bool) bool {
 	c.tls.looks.Lock()
 	defer c.tls.looks.Unlock()
@@ -56,8 +55,8 @@ func (s *session) tryRead(p []byte) (n int, err error) {
 // errHandshakeTimeout has net/http's text.
 var errHandshakeTimeout error = request.LimitError("net/http: TLS handshake timeout")
 
-// Handshake makes TLS above the connection, which must be in cleartext. 0 means no timeout. If it
-// fails the caller closes the connection.
+// Handshake starts TLS on the connection, which must be in cleartext. A timeout of 0 means none. If it
+// fails, the caller closes the connection.
 func (c *Conn) Handshake(ctx context.Context, config *tls.Config, timeout time.Duration) error {
 	s := &session{records: records{below: c.below}}
 	s.conn = tls.Client(s.records.conn(), config)
@@ -78,8 +77,8 @@ func (c *Conn) Handshake(ctx context.Context, config *tls.Config, timeout time.D
 	return nil
 }
 
-// tcpConn has the methods of a *net.TCPConn that don't copy. A user may want them, who has got the
-// connection below TLS in a hook.
+// tcpConn has the methods of a *net.TCPConn that don't copy. A hook that gets the *tls.Conn may call
+// them on the connection below.
 type tcpConn interface {
 	net.Conn
 	syscall.Conn
@@ -135,7 +134,8 @@ type otherRecords struct {
 func (c otherRecords) Read(p []byte) (int, error) { return c.r.read(p) }
 func (c otherRecords) NetConn() net.Conn          { return shown(c.r.below) }
 
-// read reads for crypto/tls. A look asks the kernel: the loop may not have reported yet what has come.
+// read reads for crypto/tls. A look asks the kernel, since the loop may not have reported yet what has
+// come.
 func (r *records) read(p []byte) (n int, err error) {
 	if r.looking {
 		n, err = readNow(r.below, p)

@@ -27,10 +27,8 @@ type Conn struct {
 	since int64 // when it became idle by the wall clock, in ns; written before that, read under Host.mu
 }
 
-// ending tells how a connection has ended.
-type ending struct {
-	cause error // why the connection was cancelled; nil if it wasn't
-}
+// ending tells how a connection has ended: cause is why it was cancelled, or nil.
+type ending struct{ cause error }
 
 var notCancelled ending
 
@@ -73,7 +71,7 @@ func (c *Conn) Detach() {
 	c.end(nil, false)
 }
 
-// Reused reports whether another call has used the connection before. Only its current call may ask.
+// Reused reports whether another call has used the connection. Only its current call may ask.
 func (c *Conn) Reused() bool { return c.reused }
 
 // end removes the connection from the pool, and closes it if closes is set.
@@ -122,7 +120,7 @@ func (c *Conn) Put() error {
 	c.reused = true
 	if c.Link.IsTLS() && !c.Link.Look() {
 		c.Close()
-		return nil // as if it had become idle just before
+		return nil // as if it had been idle for a moment
 	}
 	for !h.give(c) {
 		now := time.Now()
@@ -137,14 +135,14 @@ func (c *Conn) Put() error {
 		c.state.Store(busy)
 		if !c.Link.Wake() {
 			c.Close()
-			return nil // likewise
+			return nil // the same
 		}
 	}
 	return nil
 }
 
-// give gives a connection to the first waiting call. It reports false if no call waits, or if bytes
-// have come that can't answer it.
+// give gives a connection to the first waiting call. It reports false if no call waits, or bytes have
+// come that can't answer it.
 func (h *Host) give(c *Conn) bool {
 	if h.waiting.Load() == 0 || !c.Link.IsWhole() || !c.Link.IsTLS() && c.Link.HasUnread() {
 		return false
@@ -155,8 +153,8 @@ func (h *Host) give(c *Conn) bool {
 	return w != nil && w.deliverLocked(dialed{conn: c})
 }
 
-// keep makes a connection idle whose callback is armed, or returns why it can't be idle. It reports
-// false without an error if a call has begun to wait for a connection.
+// keep makes a connection idle whose callback is armed, or returns why it can't. It reports false
+// without an error if a call has begun to wait.
 func (h *Host) keep(c *Conn) (bool, error) {
 	base := h.pool.Base
 	perHost := base.MaxIdleConnsPerHost
@@ -242,9 +240,9 @@ func (c *Conn) OnReadable(err error) {
 	}
 }
 
-// notice closes an idle connection after its callback; ended tells that the callback got an error. It
-// keeps the connection if nothing came, or only messages for crypto/tls. A call may take the connection
-// at the same time: see link.Conn.Wake.
+// notice closes an idle connection after its callback, unless nothing came, or only messages for
+// crypto/tls. ended says that the callback got an error. A call may take the connection at the same
+// time: see link.Conn.Wake.
 func (c *Conn) notice(ended bool) {
 	c.Link.Hold()
 	defer c.Link.Release()

@@ -1,7 +1,7 @@
 package pool
 
-// Counter is a number that a client counts. The counters of the pool rise and fall, always in the cell
-// of their host. The counters of the client follow them.
+// Counter is a number that a client counts: first those of the pool, which rise and fall in the cell of
+// their host, then the client's own.
 type Counter uint8
 
 const (

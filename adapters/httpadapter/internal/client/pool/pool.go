@@ -1,6 +1,5 @@
-// Package pool keeps a client's connections, and the calls that wait for one. It knows no protocol: it
-// dials with the functions it is given, and knows only whether a connection serves one call at a time
-// or has streams for many.
+// Package pool keeps a client's connections, and the calls that wait for one. It knows no protocol, only
+// whether a connection serves one call at a time or has streams for many.
 package pool
 
 import (
@@ -108,9 +107,9 @@ func (h *Host) State() (open int, took time.Duration) {
 }
 
 // DialsMax limits the dials to a host, with their handshakes, under way at a time. Further calls wait
-// until a dial ends or a connection is idle. So a host that doesn't answer can't take more, and since
-// no limit spans hosts, it takes nothing from other hosts. A busy client needs a tenth of it when its
-// server restarts.
+// until a dial ends or a connection is idle. So a host that doesn't answer can't take more. No limit
+// spans hosts, so it takes nothing from others. A busy client needs a tenth of it when its server
+// restarts.
 const DialsMax = 10_000
 
 // orphanMax is how long a dial goes on after the last call has stopped waiting for it. Another call may

@@ -18,17 +18,11 @@ type Conn struct {
 
 	used   atomic.Bool  // a call has got it
 	opened atomic.Bool  // a call has opened a stream
-	idled  atomic.Int64 // when it had no stream any more, in ns
+	idled  atomic.Int64 // when its last stream ended, in ns
 	active bool         // owned by state: it has streams
 }
 
-// NewClient returns what reads from the connections that Attach makes, with base's settings, and user in
-// the place of base.HTTP2.
-func NewClient(base *http.Transport, user *http.HTTP2Config) *h2.Client {
-	return h2.NewClient(configOf(base, user))
-}
-
-// Attach makes a connection that was dialed one of HTTP/2. If it fails the connection is closed.
+// Attach starts HTTP/2 on a new connection. If that fails, Attach closes the connection.
 func Attach(client *h2.Client, pc *pool.Conn) error {
 	c := &Conn{pc: pc}
 	c.idled.Store(time.Now().UnixNano())
@@ -43,7 +37,7 @@ func Attach(client *h2.Client, pc *pool.Conn) error {
 	return nil
 }
 
-// Of returns the Conn of a connection that Attach has made one of HTTP/2, or nil.
+// Of returns the Conn of a connection that Attach was called with, or nil.
 func Of(pc *pool.Conn) *Conn {
 	if c, ok := pc.Streams.(*h2.Conn); ok {
 		return c.User().(*Conn)
@@ -51,8 +45,8 @@ func Of(pc *pool.Conn) *Conn {
 	return nil
 }
 
-// Take is for a call that has got the connection. It reports whether another had it before, and, if
-// asked and the connection had no stream, since when.
+// Take is for a call that has got the connection. It reports whether another call had it before and, if
+// asked, since when it was without streams.
 func (c *Conn) Take(asked bool) (reused bool, idle time.Time) {
 	if reused = c.used.Swap(true); reused && asked && c.h2.Streams() == 0 {
 		idle = time.Unix(0, c.idled.Load())
@@ -60,7 +54,7 @@ func (c *Conn) Take(asked bool) (reused bool, idle time.Time) {
 	return reused, idle
 }
 
-// state follows the state of a connection. It is called for one change at a time.
+// state tells the pool what becomes of a connection. It is called for one change at a time.
 func state(streams *h2.Conn, s h2.ConnState) {
 	c := streams.User().(*Conn)
 	switch s {
@@ -89,15 +83,15 @@ const never = 365 * 24 * time.Hour
 // pingTimeout is net/http's default.
 const pingTimeout = 15 * time.Second
 
-// Windows, unless the base has others. Answers of a connection that are not read take no more than
-// connWindow, and one of them streamWindow, so that many of them leave room for the others.
+// Windows, unless the base has others. Unread answers of a connection take up to connWindow, each of
+// them up to streamWindow, so even many unread ones leave room for others.
 const (
 	streamWindow = 1 << 20
 	connWindow   = 64 << 20
 )
 
-// configOf returns the settings of base and user.
-func configOf(base *http.Transport, user *http.HTTP2Config) h2.ClientConfig {
+// NewClient returns the client for Attach, with the settings of base, and of user instead of base.HTTP2.
+func NewClient(base *http.Transport, user *http.HTTP2Config) *h2.Client {
 	config := h2.ClientConfig{
 		StreamWindow: streamWindow, ConnWindow: connWindow,
 		BeginTimeout: never, WriteTimeout: -1,
@@ -113,7 +107,7 @@ func configOf(base *http.Transport, user *http.HTTP2Config) h2.ClientConfig {
 	config.HeaderBytes = int(min(most, math.MaxInt32))
 	config.HeaderFields = config.HeaderBytes/32 + 1 // each takes at least as many
 	if user == nil {
-		return config
+		return h2.NewClient(config)
 	}
 	set(&config.DecoderTableBytes, user.MaxDecoderHeaderTableSize, 1)
 	set(&config.EncoderTableBytes, user.MaxEncoderHeaderTableSize, 1)
@@ -131,7 +125,7 @@ func configOf(base *http.Transport, user *http.HTTP2Config) h2.ClientConfig {
 	if user.WriteByteTimeout > 0 {
 		config.WriteTimeout = user.WriteByteTimeout
 	}
-	return config
+	return h2.NewClient(config)
 }
 
 // set sets a field of the configuration to the user's value, unless that is not valid.

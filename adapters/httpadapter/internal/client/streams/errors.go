@@ -12,8 +12,8 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
-// This file has the errors of requests over HTTP/2. Their types and texts are those of the HTTP/2 client
-// in net/http, which doesn't export them.
+// The errors of requests over HTTP/2 have the types and texts of net/http's client, which doesn't export
+// them.
 
 var (
 	errSharedUnusable    = errors.New("http2: client conn not usable")
@@ -35,17 +35,16 @@ var (
 // errSharedTimeout is the error once ResponseHeaderTimeout has passed.
 var errSharedTimeout error = request.LimitError("http2: timeout awaiting response headers")
 
-// ErrCrowded is never seen by users: the server lets no other stream be opened on a connection.
+// ErrCrowded says that the server lets no other stream be opened on a connection. Users never see it.
 var ErrCrowded = errors.New("http2: no room for a stream")
 
-// ConnectionError is the error of requests on a connection on which the server has broken the protocol.
+// ConnectionError is the error of requests on a connection whose server has broken the protocol.
 type ConnectionError h2.ErrCode
 
 // Error returns net/http's text.
 func (e ConnectionError) Error() string { return "connection error: " + h2.ErrCode(e).String() }
 
-// GoAwayError is the error of a request whose server has said that it closes the connection, and done
-// so.
+// GoAwayError is the error of a request whose server has closed the connection after a GOAWAY.
 type GoAwayError struct {
 	LastStreamID uint32
 	ErrCode      h2.ErrCode
@@ -118,16 +117,15 @@ func (c *Conn) streamError(err error) error {
 	return ofConn.Err
 }
 
-// HasServed reports whether err says that the server goes away, and has served other requests on the
-// connection. Many calls may have shared it, and then share the next one, on which the server serves
-// some again. So they neither wait, as long as it does, nor give up.
+// HasServed reports whether err says that the server goes away, after it has served other requests on
+// the connection. If it serves some on each connection, then of many calls that share one, some fail
+// each time. They neither wait before they are sent again nor give up.
 func (c *Conn) HasServed(err error) bool {
 	gone, _ := c.goneAway()
 	return gone.ErrCode == h2.NoError && gone.LastStreamID > 0 && (err == errSharedUnusable || err == errSharedGoAway)
 }
 
-// MayRetry reports whether a request that has failed with err may be sent again: the server has
-// not served it.
+// MayRetry reports whether err says that the server has not served the request, so it may be sent again.
 func MayRetry(err error) bool {
 	e, ok := err.(semantics.StreamError)
 	switch {

@@ -36,7 +36,7 @@ func (f *fieldList) release() {
 // userAgentHTTP2 is net/http's.
 const userAgentHTTP2 = "Go-http-client/2.0"
 
-// fill makes the header of a call's request, as net/http does.
+// fill makes the header of a request, as net/http does.
 func (f *fieldList) fill(x *request.Request) h2.Request {
 	req := x.Req
 	r := h2.Request{Method: req.Method, Scheme: req.URL.Scheme, Authority: req.Host, Path: x.Target}
@@ -81,7 +81,7 @@ func sendsLength(x *request.Request, method string) bool {
 	return x.Length >= 0
 }
 
-// note counts a field, and tells the trace of it.
+// note counts a field and reports it to the trace.
 func (f *fieldList) note(name, value string) {
 	f.bytes += len(name) + len(value) + 32
 	if f.traces != nil {
@@ -94,7 +94,7 @@ func (f *fieldList) add(field h2.Field) {
 	f.note(field.Name.String(), field.Value)
 }
 
-// addValues adds the fields of a key, unless HTTP/2 doesn't have them, or has them elsewhere.
+// addValues adds the fields of a key, except those that HTTP/2 lacks or has elsewhere.
 func (f *fieldList) addValues(key string, values []string, hasAgent *bool) {
 	if len(values) == 0 {
 		*hasAgent = *hasAgent || strings.EqualFold(key, "User-Agent")
@@ -157,7 +157,7 @@ func (c *Conn) trailerFields(trailer http.Header) (fields []h2.Field, err error)
 	return fields, nil
 }
 
-// responseHeader makes the Header of an answer, and its Trailer, which is nil if none are declared.
+// responseHeader makes the Header and Trailer of an answer. Trailer is nil if none is declared.
 func responseHeader(fields []h2.Field) (header, trailer http.Header) {
 	header = make(http.Header, len(fields))
 	values := make([]string, len(fields))
@@ -183,8 +183,8 @@ func responseHeader(fields []h2.Field) (header, trailer http.Header) {
 	return header, trailer
 }
 
-// takeContentLength returns the length that an answer declares, or -1. It removes a field that isn't
-// valid: HTTP/2 doesn't need it, but the user may pass the answer on over HTTP/1.1.
+// takeContentLength returns the length that an answer declares, or -1. It removes an invalid field,
+// which doesn't matter over HTTP/2, because the user may pass the answer on over HTTP/1.1.
 func takeContentLength(h http.Header) int64 {
 	lengths, ok := h["Content-Length"]
 	if !ok {

@@ -1,5 +1,4 @@
-// Package streams sends requests over HTTP/2 and reads their answers, any number at a time on a
-// connection.
+// Package streams sends requests over HTTP/2 and reads their answers, many at a time on a connection.
 package streams
 
 import (
@@ -22,34 +21,33 @@ import (
 	buffers "github.com/percore/percore/internal/pool"
 )
 
-// stream is a request over HTTP/2 and its answer. It is the answer's body, too.
+// stream is a request over HTTP/2 and its answer. It is also the answer's body.
 //
-// It has one part or two: the answer, which the caller waits for and reads, and the upload, if the
-// request has a body that isn't short. When both have ended it is closed. When either fails, or the
-// context ends, abort ends the other: goroutines that wait for the server wake with an error, and the
-// first reason is what the user sees.
+// Its parts are the answer, which the caller waits for and reads, and the upload of a body that isn't
+// short. It is closed when both have ended. When one fails, or the context ends, abort ends the other:
+// goroutines that wait for the server get an error, and the user sees the first reason.
 type stream struct {
 	s     h2.Stream
 	c     *Conn
 	trace *httptrace.ClientTrace // nil: none
-	first sync.Once              // the first byte of the answer was reported
+	first sync.Once              // reports the first byte of the answer
 
 	expects    bool  // the upload waits for an interim answer
-	ignored    int64 // bytes of interim answers that no hook takes; owned by interim
-	interimMax int64 // of them
+	ignored    int64 // bytes of interim answers without a hook; owned by interim
+	interimMax int64 // limits them
 	resp       http.Response
 
 	stop   func() bool     // ends the watch of the context; nil: it never ends
 	ctx    context.Context // the user's
 	legacy <-chan struct{} // the request's Cancel; nil: none
-	upload *upload         // nil: the request has no body, or a short one; set with mu
+	upload *upload         // nil: the request has no body, or a short one; set under mu
 
 	reading sync.Mutex // held by a read
 
 	// guarded by reading
 	left      int64 // bytes of the body that are to come; -1: that isn't known
 	readErr   error // of all reads from now on, until Close
-	lengthErr error // the same, and after Close: the body is longer or shorter than declared
+	lengthErr error // of all reads, even after Close: the body is longer or shorter than declared
 
 	mu sync.Mutex
 
@@ -59,13 +57,13 @@ type stream struct {
 	answered bool  // the answer has come to its end
 	uploaded bool  // the upload has ended
 	finished bool  // finish was called
-	refused  bool  // the answer has a body behind HEAD: a reset of the server's, behind that, says nothing
+	refused  bool  // the answer to HEAD has a body, so a later reset of the server's says nothing
 
-	cancel context.CancelCauseFunc // of the call; nil: none, or it has no answer yet, and may go on
+	cancel context.CancelCauseFunc // of the call; nil: none, or there is no answer yet: see adopt
 }
 
-// Do sends a request and returns the answer, whose body owns the stream. It returns ErrCrowded if there
-// is no room on the connection, and nothing was done. c has a stream reserved for it.
+// Do sends a request and returns the answer, whose body owns the stream. A stream is reserved for it. If
+// the connection has no room nevertheless, Do returns ErrCrowded, and has done nothing.
 func (c *Conn) Do(x *request.Request) (resp *http.Response, err error) {
 	//lint:ignore SA1019 programs still use it
 	s := &stream{c: c, trace: x.Trace, ctx: x.Req.Context(), legacy: x.Req.Cancel, interimMax: request.MaxHeaderBytes(x.Base)}
@@ -96,8 +94,8 @@ func (c *Conn) Do(x *request.Request) (resp *http.Response, err error) {
 	return &s.resp, nil
 }
 
-// adopt makes the stream cancel the context of its call when it ends, if it has not ended already. The
-// context of a call without an answer is needed: the request may be sent again.
+// adopt makes the end of the stream cancel the call's context. A call without an answer still needs it,
+// to send the request again.
 func (s *stream) adopt(cancel context.CancelCauseFunc) {
 	s.mu.Lock()
 	s.cancel = cancel
@@ -108,7 +106,7 @@ func (s *stream) adopt(cancel context.CancelCauseFunc) {
 	}
 }
 
-// open opens the stream. The header waits for what comes next.
+// open opens the stream. The header is sent with what comes next.
 func (s *stream) open(x *request.Request) error {
 	c := s.c
 	bare := x.Body == nil
@@ -149,8 +147,8 @@ func (s *stream) open(x *request.Request) error {
 	return nil
 }
 
-// send sends the header, and the body if it is short and the windows let it go at once. Otherwise
-// another goroutine sends it: it may have to wait, and the answer may come first.
+// send sends the header, and the body if it is short and fits the windows. Otherwise another goroutine
+// sends the body, since it may have to wait, and the answer may come first.
 func (s *stream) send(x *request.Request) error {
 	if x.Trace != nil && x.Trace.WroteHeaders != nil {
 		x.Trace.WroteHeaders()
@@ -175,8 +173,8 @@ func (s *stream) send(x *request.Request) error {
 	return err
 }
 
-// sendShort sends a body for which isShort is true, or makes an upload of it. It returns errors of
-// reading.
+// sendShort sends a short body, or makes an upload of it if it doesn't fit the windows. It returns
+// errors of reading.
 func (s *stream) sendShort(x *request.Request) error {
 	p := buffers.GetBytes(int(x.Length))
 	defer buffers.PutBytes(p)
@@ -248,7 +246,7 @@ func (s *stream) await(x *request.Request) error {
 	return nil
 }
 
-// missingBody is the body of an answer that has declared one, and ended with its header.
+// missingBody is the body of an answer that has declared a length, and ended with its header.
 type missingBody struct{}
 
 func (missingBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
@@ -271,7 +269,7 @@ func (s *stream) fill(x *request.Request, a h2.Answer, isHead bool) {
 	s.left = r.ContentLength
 }
 
-// interim takes an interim answer, on the connection's goroutine.
+// interim handles an interim answer, on the connection's goroutine.
 func (s *stream) interim(status int, fields []h2.Field) {
 	s.firstByte()
 	if err := s.got1xx(status, fields); err != nil {
@@ -286,7 +284,8 @@ func (s *stream) interim(status int, fields []h2.Field) {
 	}
 }
 
-// got1xx passes an interim answer to the user, who limits their number then.
+// got1xx passes an interim answer to the user's hook, which may limit their number, or limits their
+// bytes.
 func (s *stream) got1xx(status int, fields []h2.Field) error {
 	if t := s.trace; t != nil && t.Got1xxResponse != nil {
 		header, _ := responseHeader(fields)
@@ -309,7 +308,7 @@ func (s *stream) firstByte() {
 
 // abort ends the stream for a reason that the user gets.
 func (s *stream) abort(reason error, code h2.ErrCode) {
-	early := s.s.Err() == nil // else it has ended already, for another reason
+	early := s.s.Err() == nil // else it has ended, for another reason
 	s.mu.Lock()
 	u := s.upload
 	if early && s.cause == nil {
@@ -337,8 +336,7 @@ func (s *stream) causeOr(err error) error {
 	return err
 }
 
-// fail ends a stream whose answer has not come, and returns what the user gets. The request's body is
-// closed by then.
+// fail ends a stream without an answer, closes the request's body, and returns what the user gets.
 func (s *stream) fail(err error) error {
 	err = s.reasonFor(err)
 	s.finish()
@@ -349,8 +347,7 @@ func (s *stream) fail(err error) error {
 	return err
 }
 
-// endPart ends the answer's part or the upload's: answered or uploaded. With the last one the stream
-// ends.
+// endPart ends a part: the answer (answered) or the upload (uploaded). The last one ends the stream.
 func (s *stream) endPart(ended *bool) {
 	s.mu.Lock()
 	*ended = true
@@ -377,7 +374,7 @@ func (s *stream) finish() {
 		cancel(request.ErrDone)
 	}
 	if e, ok := s.s.Err().(*h2.StreamError); ok && e.Remote && e.Code == h2.ProtocolError && !refused {
-		s.c.pc.Retire() // as in net/http: the server takes no more on it, perhaps
+		s.c.pc.Retire() // as in net/http: perhaps the server takes no more on it
 	}
 	if whole && s.upload != nil && !s.upload.sentAll.Load() {
 		s.s.Reset(h2.NoError) // the server has answered without it
@@ -455,11 +452,11 @@ func (s *stream) takeTrailers() {
 		key := fields[i].Name.Key()
 		own[key] = append(own[key], fields[i].Value)
 	}
-	maps.Copy(s.resp.Trailer, own) // in the place of what was declared
+	maps.Copy(s.resp.Trailer, own) // replaces what was declared
 }
 
-// Close ends the stream, if it has not ended. It waits for the upload, or for the end of the context. As
-// in net/http it fails only if the request's Cancel is closed first.
+// Close ends the stream, and waits for the upload or for the end of the context. As in net/http it fails
+// only if the request's Cancel is closed first.
 func (s *stream) Close() error {
 	s.mu.Lock()
 	again, whole := s.closed, s.answered

@@ -12,11 +12,10 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 )
 
-// upload sends the body of a request over HTTP/2 that isn't short, or for which there is no window, on a
-// goroutine of its own.
+// upload sends a body that isn't short, or doesn't fit the windows, on a goroutine of its own.
 //
-// It is abandoned, and the body closed, when the stream ends early or the answer is one that doesn't
-// want the body. The goroutine may still be reading from the body then.
+// It is abandoned, and the body closed, when the stream ends early or the answer says that the body
+// isn't wanted. The goroutine may still be reading from the body then.
 type upload struct {
 	// immutable
 	s       *stream
@@ -36,7 +35,7 @@ type upload struct {
 	done chan struct{} // closed at the end
 }
 
-// newUpload makes the upload of a call, whose body may have been read meanwhile into another.
+// newUpload makes the upload of body, which is x's or has what was read from that.
 func newUpload(s *stream, x *request.Request, body io.ReadCloser) *upload {
 	u := &upload{
 		s: s, body: body, length: x.Length, trailer: x.Req.Trailer, headerTimeout: x.Base.ResponseHeaderTimeout,
@@ -72,8 +71,8 @@ func (u *upload) run() {
 	u.s.endPart(&u.s.uploaded)
 }
 
-// errorFor returns what the hook gets for an error of the upload: the reason, if it was abandoned for
-// one, or what the call gets.
+// errorFor returns what the hook gets for an error of the upload: why it was abandoned, or what the call
+// gets.
 func (u *upload) errorFor(err error) error {
 	failed, isSend := err.(sendError)
 	switch {
@@ -106,7 +105,7 @@ func (u *upload) send() error {
 	for {
 		n, err := u.read(p, &left)
 		if err != nil && (err != io.EOF || u.abandoned.Load()) {
-			return err // an end that comes from closing the body is not the end of all of it
+			return err // after abandon the end may come from closing the body
 		}
 		m := h2.Message{Body: p[:n]}
 		if err == io.EOF {
@@ -155,8 +154,8 @@ func (w wholeBody) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// setAnswered is called when the answer's header has come. The body is not wanted if the server sends an
-// error or somewhere else: so net/http sees it.
+// setAnswered is called when the answer's header has come. As in net/http, an error or a redirect says
+// that the body isn't wanted.
 func (u *upload) setAnswered(status int) {
 	if status > 299 {
 		u.abandon()
