@@ -17,53 +17,6 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The functions of Go run in order per connection; while too many wait, nothing more is read, and
-// none is lost.
-func TestWorkers(t *testing.T) {
-	testnet.NoLeaks(t)
-	for _, workers := range []Config{{}, {Workers: 1, WaitingMax: 1}, {Workers: 3, WaitingMax: 10}} {
-		var waiting, most atomic.Int64
-		end, ended := closes()
-		_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
-			n := waiting.Add(1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			b := p[0]
-			c.Go(func() {
-				waiting.Add(-1)
-				c.Write([]byte{b})
-			})
-			return 1
-		}}, workers)
-		const clients, messages = 5, 2000
-		sent := make([]byte, messages)
-		for i := range sent {
-			sent[i] = byte(i)
-		}
-		results := make(chan error, clients)
-		for range clients {
-			c := dial()
-			go func() { c.Write(sent) }()
-			go func() {
-				got := make([]byte, messages)
-				_, err := io.ReadFull(c, got)
-				if err == nil && !bytes.Equal(got, sent) {
-					err = errors.New("the answers are out of order")
-				}
-				results <- err
-				c.Close()
-			}()
-		}
-		for range clients {
-			if err := testnet.Receive(t, "the answers", results); err != nil {
-				t.Error(err)
-			}
-			testnet.Receive(t, "Close", ended)
-		}
-		t.Logf("at most %d functions waited", most.Load())
-	}
-}
-
 // Close comes after the last function of Go, whichever way the connection ends.
 func TestCloseAfterGo(t *testing.T) {
 	testnet.NoLeaks(t)
