@@ -3,7 +3,6 @@ package handover
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -22,7 +21,7 @@ func (r *run) watch() (stop func()) {
 	}
 	ctx, end := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
-	watching.Go(func() { r.watchdog.Run(ctx, &r.manager, groups...) })
+	watching.Go(func() { r.manager.Watch(ctx, groups...) })
 	return func() {
 		end()
 		watching.Wait()
@@ -66,13 +65,4 @@ func (s managerSockets) close() {
 			_ = f.Close()
 		}
 	}
-}
-
-// inheritWatchdog takes the watchdog that the environment asks for.
-func (r *run) inheritWatchdog() {
-	var err error
-	if r.watchdog, err = systemd.InheritWatchdog(); err != nil {
-		slog.Warn("handover: the service manager's watchdog", "error", err)
-	}
-	r.manager.IsWatched = r.watchdog.Interval > 0
 }

@@ -182,7 +182,9 @@ func (s *Service) Run(ctx context.Context) error {
 		terminal: hasTerminal(),
 	}
 	r.parents = findParentage(r.terminal)
-	r.inheritWatchdog()
+	if err := r.manager.InheritWatchdog(); err != nil {
+		slog.Warn("handover: the service manager's watchdog", "error", err)
+	}
 	if s.Restart != nil && !signal.Ignored(s.Restart) {
 		signal.Notify(r.restart, s.Restart) // first: it must not end a process that is taking over
 		defer signal.Stop(r.restart)
@@ -236,8 +238,7 @@ type run struct {
 	parents   parentage
 	terminal  bool // there was one when Run began
 
-	manager  systemd.Notifier
-	watchdog systemd.Watchdog
+	manager systemd.Notifier
 }
 
 // start opens the listeners, serves, and takes over from the predecessor if there is one.
@@ -486,7 +487,7 @@ func (r *run) startSuccessor() (*exec.Cmd, *net.UnixConn, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r.watchdog.PassOn(cmd)
+	r.manager.PassOn(cmd)
 	c, err := start(cmd)
 	return cmd, c, err
 }

@@ -24,7 +24,7 @@ import (
 //	Reloading   serving    RELOADING=1, MONOTONIC_USEC=              serving
 //	Ready       serving    READY=1: there is no successor            serving
 //	HandedOver  serving    MAINPID= of the successor, READY=1,       gone
-//	                       WATCHDOG=1 if IsWatched
+//	                       WATCHDOG=1 if there is a watchdog
 //	Alive       serving    WATCHDOG=1                                serving
 //	Stopping    serving    STOPPING=1, EXTEND_TIMEOUT_USEC=          serving
 //	(others)               nothing                                   as before
@@ -34,9 +34,7 @@ import (
 // process sends anything: when a successor has failed, or a predecessor has been replaced, its end is
 // not the end of the service. The methods are safe for concurrent use, and wait only for the socket.
 type Notifier struct {
-	// IsWatched says that Alive is called from time to time. For a watchdog a successor then has the
-	// whole interval from HandedOver on.
-	IsWatched bool
+	watchdog time.Duration // WatchdogSec= of the unit: see InheritWatchdog. 0: there is none
 
 	mu    sync.Mutex
 	state state // guarded by mu
@@ -72,10 +70,11 @@ func (n *Notifier) Orphaned() {
 // shows systemd that the message answers the last signal and not an earlier one.
 func (n *Notifier) Reloading() { n.in(serving, "RELOADING=1"+monotonicUsec(), serving) }
 
-// HandedOver reports that the process with that pid is now the service.
+// HandedOver reports that the process with that pid is now the service. It has all of the watchdog's
+// time from then on.
 func (n *Notifier) HandedOver(pid int) {
 	message := fmt.Sprintf("MAINPID=%d\nREADY=1", pid)
-	if n.IsWatched {
+	if n.watchdog > 0 {
 		message += "\nWATCHDOG=1"
 	}
 	n.in(serving, message, gone)

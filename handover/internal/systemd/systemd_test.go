@@ -87,7 +87,10 @@ func TestNotifierStates(t *testing.T) {
 		}, []string{fmt.Sprintf("MAINPID=%d\nREADY=1", os.Getpid()), "WATCHDOG=1"}},
 	} {
 		got, _ := messagesOf(t)
-		n := &Notifier{IsWatched: test.watched}
+		n := new(Notifier)
+		if test.watched {
+			n.watchdog = time.Second
+		}
 		test.calls(n)
 		if !slices.Equal(got.all, test.want) {
 			t.Errorf("%s: got %q, want %q", test.name, got.all, test.want)
@@ -122,15 +125,17 @@ func TestInheritWatchdog(t *testing.T) {
 	} {
 		t.Setenv("WATCHDOG_USEC", test.usec)
 		t.Setenv("WATCHDOG_PID", test.pid)
-		w, err := InheritWatchdog()
-		if w.Interval != test.want || (err == nil) != (test.wantErr == "") || err != nil && !strings.Contains(err.Error(), test.wantErr) {
-			t.Errorf("%+v: got %v, %v", test, w.Interval, err)
+		n := new(Notifier)
+		err := n.InheritWatchdog()
+		if n.watchdog != test.want || (err == nil) != (test.wantErr == "") || err != nil && !strings.Contains(err.Error(), test.wantErr) {
+			t.Errorf("%+v: got %v, %v", test, n.watchdog, err)
 		}
-		if again, err := InheritWatchdog(); again.Interval != 0 || err != nil {
-			t.Errorf("%+v: a second call got %v, %v", test, again.Interval, err)
+		again := new(Notifier)
+		if err := again.InheritWatchdog(); again.watchdog != 0 || err != nil {
+			t.Errorf("%+v: a second call got %v, %v", test, again.watchdog, err)
 		}
 		cmd := exec.Command("true")
-		w.PassOn(cmd)
+		n.PassOn(cmd)
 		if has := slices.Contains(cmd.Env, "WATCHDOG_USEC=50000"); has != (test.want > 0) {
 			t.Errorf("%+v: the command's environment has the watchdog: %t", test, has)
 		}

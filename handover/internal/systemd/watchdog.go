@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -13,63 +14,56 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// Watchdog tells the service manager that the service works: that its loops turn. With WatchdogSec= in
-// the unit systemd restarts a service that says nothing for that time.
-type Watchdog struct {
-	Interval time.Duration // of WatchdogSec=. 0: there is no watchdog
-}
-
 const (
 	watchdogVariable    = "WATCHDOG_USEC"
 	watchdogPIDVariable = "WATCHDOG_PID"
 )
 
-// InheritWatchdog returns the watchdog that the environment asks for, in WATCHDOG_USEC and WATCHDOG_PID,
+// InheritWatchdog takes the watchdog that the environment asks for, in WATCHDOG_USEC and WATCHDOG_PID,
 // and removes them from it: they are not for other programs that this process starts. It fails if a
-// value is no positive number.
-func InheritWatchdog() (Watchdog, error) {
+// value is no positive number. systemd restarts a service that says nothing for the watchdog's time.
+func (n *Notifier) InheritWatchdog() error {
 	usec, pid := os.Getenv(watchdogVariable), os.Getenv(watchdogPIDVariable)
 	os.Unsetenv(watchdogVariable)
 	os.Unsetenv(watchdogPIDVariable)
 	if usec == "" {
-		return Watchdog{}, nil
+		return nil
 	}
-	n, err := strconv.ParseInt(usec, 10, 64)
-	if err != nil || n <= 0 || n > int64(maxInterval/time.Microsecond) {
-		return Watchdog{}, fmt.Errorf("systemd: %s=%q: want microseconds", watchdogVariable, usec)
+	interval, err := strconv.ParseInt(usec, 10, 64)
+	if err != nil || interval <= 0 || interval > int64(math.MaxInt64/time.Microsecond) {
+		return fmt.Errorf("systemd: %s=%q: want microseconds", watchdogVariable, usec)
 	}
 	if pid != "" {
 		p, err := strconv.Atoi(pid)
 		if err != nil || p <= 0 {
-			return Watchdog{}, fmt.Errorf("systemd: %s=%q: want a process id", watchdogPIDVariable, pid)
+			return fmt.Errorf("systemd: %s=%q: want a process id", watchdogPIDVariable, pid)
 		}
 		if p != os.Getpid() {
-			return Watchdog{}, nil
+			return nil
 		}
 	}
-	return Watchdog{time.Duration(n) * time.Microsecond}, nil
+	n.watchdog = time.Duration(interval) * time.Microsecond
+	return nil
 }
-
-const maxInterval = 1<<63 - 1
 
 // PassOn makes the watchdog of a command that has not been started the same: a successor is the process
 // that is watched next, and its pid is not known before it starts.
-func (w Watchdog) PassOn(cmd *exec.Cmd) {
-	if w.Interval > 0 {
-		cmd.Env = append(cmd.Environ(), watchdogVariable+"="+strconv.FormatInt(w.Interval.Microseconds(), 10))
+func (n *Notifier) PassOn(cmd *exec.Cmd) {
+	if n.watchdog > 0 {
+		cmd.Env = append(cmd.Environ(), watchdogVariable+"="+strconv.FormatInt(n.watchdog.Microseconds(), 10))
 	}
 }
 
-// Run calls n.Alive twice per interval, each time after all loops of the groups that have started have
-// run a task, until ctx ends. It returns at once if there is no watchdog. It begins with a pause: the
-// service manager counts from READY=1 or MAINPID= on, and may not know this process before. While a
-// loop doesn't turn, because a callback or a task of it doesn't return, slog's default logger gets a
-// line, once, and Run reports nothing. Groups that are nil, or have ended, don't count.
-func (w Watchdog) Run(ctx context.Context, n *Notifier, groups ...*loop.Group) {
-	if w.Interval <= 0 {
+// Watch calls Alive twice in the watchdog's time, each time after all loops of the groups that have
+// started have run a task, until ctx ends. It returns at once if there is no watchdog. It begins with a
+// pause: the service manager counts from READY=1 or MAINPID= on, and may not know this process before.
+// While a loop doesn't turn, because a callback or a task of it doesn't return, slog's default logger
+// gets a line, once, and Watch reports nothing. Groups that are nil, or have ended, don't count.
+func (n *Notifier) Watch(ctx context.Context, groups ...*loop.Group) {
+	if n.watchdog <= 0 {
 		return
 	}
-	pause := time.NewTicker(max(w.Interval/2, 1))
+	pause := time.NewTicker(max(n.watchdog/2, 1))
 	defer pause.Stop()
 	for {
 		select {
@@ -88,7 +82,7 @@ func (w Watchdog) Run(ctx context.Context, n *Notifier, groups ...*loop.Group) {
 			for !r.wait(ctx, pause.C) {
 				if !isLate {
 					slog.Error("a loop does not turn: the service manager's watchdog hears nothing until it does",
-						"interval", w.Interval)
+						"interval", n.watchdog)
 				}
 				isLate = true
 			}

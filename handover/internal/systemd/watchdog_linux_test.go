@@ -34,7 +34,7 @@ func TestWatchdogLoops(t *testing.T) {
 			groups = append(groups, g)
 		}
 		sent, log := messagesOf(t)
-		n := new(Notifier)
+		n := &Notifier{watchdog: 10 * time.Millisecond}
 		n.Ready()
 		stuck, release := make(chan struct{}), make(chan struct{})
 		groups[stuckGroup].Loop(1).Submit(func() {
@@ -44,7 +44,7 @@ func TestWatchdogLoops(t *testing.T) {
 		testnet.Receive(t, "the loop", stuck)
 		ctx, end := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { Watchdog{10 * time.Millisecond}.Run(ctx, n, append(groups, nil)...) })
+		running.Go(func() { n.Watch(ctx, append(groups, nil)...) })
 		testnet.Eventually(t, "a line in the log", func() bool { return log.Has("does not turn") })
 		if got := sent.count(); got != 1 {
 			t.Errorf("got %d messages while a loop does not turn, want READY=1 alone", got)
@@ -65,11 +65,11 @@ func TestWatchdogEnded(t *testing.T) {
 	g.Close()
 	testnet.Receive(t, "the end of the group", g.Stopped())
 	sent, _ := messagesOf(t)
-	n := new(Notifier)
+	n := &Notifier{watchdog: 2 * time.Millisecond}
 	n.Ready()
 	ctx, end := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { Watchdog{2 * time.Millisecond}.Run(ctx, n, g) })
+	running.Go(func() { n.Watch(ctx, g) })
 	testnet.Eventually(t, "a message for the watchdog", func() bool { return sent.count() >= 2 })
 	end()
 	running.Wait()
