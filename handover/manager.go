@@ -6,26 +6,19 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/percore/percore/handover/internal/systemd"
 	"github.com/percore/percore/internal/seam"
 	"github.com/percore/percore/loop"
 )
 
-// watch serves the service manager's watchdog until the function that it returns is called.
-func (r *run) watch() (stop func()) {
+// watch serves the service manager's watchdog until ctx ends.
+func (r *run) watch(ctx context.Context) {
 	var groups []*loop.Group
 	for _, l := range r.listeners {
 		groups = append(groups, (*loop.Group)(seam.GroupOf(l)))
 	}
-	ctx, end := context.WithCancel(context.Background())
-	var watching sync.WaitGroup
-	watching.Go(func() { r.manager.Watch(ctx, groups...) })
-	return func() {
-		end()
-		watching.Wait()
-	}
+	r.manager.Watch(ctx, groups...)
 }
 
 // managerSockets are those that the service manager has opened, by the parts that they are for.

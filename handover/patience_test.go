@@ -1,9 +1,9 @@
 package handover
 
 import (
+	"context"
 	"log/slog"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -29,19 +29,20 @@ func TestBusyPatience(t *testing.T) {
 	})
 }
 
-// TestRestartAgain: a signal to restart that comes during a restart leaves a line, and isn't forgotten.
+// TestRestartAgain: a signal to restart that comes during a restart isn't forgotten if that fails, and
+// one that comes after it leaves a line.
 func TestRestartAgain(t *testing.T) {
 	log := new(testnet.Log)
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
-	r := run{restart: make(chan os.Signal, 1)}
-	if last := r.logRestarts("none")(); last != nil || log.String() != "" {
-		t.Errorf("without a signal: got %v, and the line %q", last, log)
-	}
-	stop := r.logRestarts("one more")
+	r := run{Service: new(Service), restart: make(chan os.Signal, 1), parents: parentage{pid: 1}}
+	stop := background(func(ctx context.Context) { r.wait(ctx) })
 	r.restart <- syscall.SIGHUP
-	testnet.Eventually(t, "a line", func() bool { return strings.Contains(log.String(), "one more") })
-	if last := stop(); last != syscall.SIGHUP {
-		t.Errorf("got %v, want the signal", last)
-	}
+	r.restart <- syscall.SIGHUP // while the first fails, or after it
+	testnet.Eventually(t, "two failures", func() bool { return log.Count("restarting failed") == 2 })
+	stop()
+	stop = background(r.logRestarts)
+	r.restart <- syscall.SIGHUP
+	testnet.Eventually(t, "a line", func() bool { return log.Has("has a successor") })
+	stop()
 }

@@ -181,6 +181,7 @@ func (s *Service) Run(ctx context.Context) error {
 		Service: s, failed: make(chan error, len(s.Parts)), restart: make(chan os.Signal, 1),
 		terminal: hasTerminal(),
 	}
+	r.failures, r.kill = context.WithCancel(context.Background())
 	r.parents = findParentage(r.terminal)
 	if err := r.manager.InheritWatchdog(); err != nil {
 		slog.Warn("handover: the service manager's watchdog", "error", err)
@@ -196,10 +197,10 @@ func (s *Service) Run(ctx context.Context) error {
 		rearm()
 		return errors.Join(err, r.shutdown(false))
 	}
-	defer r.watch()()
+	defer background(r.watch)()
 	handedOver, err := r.wait(signalled)
 	if handedOver {
-		defer r.logRestarts("handover: this process has a successor, which a signal to restart must be sent to")()
+		defer background(r.logRestarts)()
 		defer context.AfterFunc(signalled, rearm)()
 	} else {
 		rearm()
@@ -230,11 +231,12 @@ type run struct {
 	*Service
 	listeners []net.Listener // of the parts that have begun to serve
 	serving   sync.WaitGroup
-	failed    chan error  // Serve of a part has returned too early
-	stopping  atomic.Bool // shutdown was called
-	restart   chan os.Signal
-	killers   []context.CancelFunc // of successors that have failed
-	killing   sync.WaitGroup
+	failed    chan error         // Serve of a part has returned too early
+	stopping  atomic.Bool        // shutdown was called
+	restart   chan os.Signal     // keeps a signal that comes during a restart
+	failures  context.Context    // of successors that have failed, and may still run
+	kill      context.CancelFunc // ends failures
+	killing   sync.WaitGroup     // for the end of each
 	parents   parentage
 	terminal  bool // there was one when Run began
 
@@ -408,9 +410,7 @@ func (r *run) wait(ctx context.Context) (handedOver bool, err error) {
 			return false, errors.New("handover: the terminal was closed")
 		}
 		r.manager.Reloading()
-		logged := r.logRestarts("handover: a restart is under way, and a signal asks for another: that is done only if this one fails")
 		pid, err := r.give(ctx)
-		again := logged()
 		if err == nil {
 			r.manager.HandedOver(pid)
 			if r.HandedOver != nil {
@@ -420,35 +420,29 @@ func (r *run) wait(ctx context.Context) (handedOver bool, err error) {
 		}
 		r.manager.Ready()
 		slog.Error("handover: restarting failed", "error", err)
-		if again != nil {
-			select {
-			case r.restart <- again:
-			default: // one more has come
-			}
+	}
+}
+
+// logRestarts logs a line for each signal to restart that comes too late, until ctx ends.
+func (r *run) logRestarts(ctx context.Context) {
+	for {
+		select {
+		case s := <-r.restart:
+			slog.Warn("handover: this process has a successor, which a signal to restart must be sent to", "signal", s)
+		case <-ctx.Done():
+			return
 		}
 	}
 }
 
-// logRestarts logs a line for each signal to restart, until the function that it returns is called. That
-// returns the last signal, or nil.
-func (r *run) logRestarts(line string) (stop func() os.Signal) {
-	var last os.Signal
-	var logging sync.WaitGroup
-	stopped := make(chan struct{})
-	logging.Go(func() {
-		for {
-			select {
-			case last = <-r.restart:
-				slog.Warn(line, "signal", last)
-			case <-stopped:
-				return
-			}
-		}
-	})
-	return func() os.Signal {
-		close(stopped)
-		logging.Wait()
-		return last
+// background runs f until the function that it returns is called, which ends f's ctx and waits.
+func background(f func(ctx context.Context)) (stop func()) {
+	ctx, end := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	return func() {
+		end()
+		running.Wait()
 	}
 }
 
@@ -509,9 +503,9 @@ func (r *run) servers() (all []server, err error) {
 // endLater gives a successor that has failed the time to shut down by itself. If it hangs it has copies
 // of sockets, whose clients wouldn't see this process close them.
 func (r *run) endLater(cmd *exec.Cmd) {
-	ctx, kill := context.WithTimeout(context.Background(), r.drain()+killAfter)
-	r.killers = append(r.killers, kill)
 	r.killing.Go(func() {
+		ctx, cancel := context.WithTimeout(r.failures, r.drain()+killAfter)
+		defer cancel()
 		defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
 		_ = cmd.Wait() // the successor itself reports why it failed
 	})
@@ -520,9 +514,7 @@ func (r *run) endLater(cmd *exec.Cmd) {
 // endSuccessors kills successors that have failed and still run: if they hung, new connections of the
 // listeners that they have copies of would wait for them forever once this process has ended.
 func (r *run) endSuccessors() {
-	for _, kill := range r.killers {
-		kill()
-	}
+	r.kill()
 	r.killing.Wait()
 }
 

@@ -75,45 +75,40 @@ func (s *successor) receiveOffer(ctx context.Context) (step string, err error) {
 	if err := checkDescriptors(uint64(2*total) + uint64(m.Open) + descriptorsSpare); err != nil {
 		return "taking over", err
 	}
-	return "receiving the listeners", s.receiveSockets(ctx)
+	return "receiving the listeners", s.receiveSockets(ctx, total)
 }
 
 // descriptorsSpare is the least number of descriptors that a server needs besides its connections: for
 // logs, epoll, pipes, files.
 const descriptorsSpare = 64
 
-// receiveSockets receives the listeners' sockets.
-func (s *successor) receiveSockets(ctx context.Context) error {
+// receiveSockets receives the listeners' sockets, total in all.
+func (s *successor) receiveSockets(ctx context.Context, total int) error {
 	var fds descriptors
 	defer func() { fds.close() }()
-	next := func() (int, error) {
-		if len(fds) == 0 {
-			m, more, err := s.wire.receive(ctx, stepTimeout())
-			if err != nil {
-				return -1, err
-			}
-			if fds = more; m.Kind != sockets || len(fds) == 0 {
-				return -1, errUnexpected(m, sockets)
-			}
+	for len(fds) < total {
+		m, more, err := s.wire.receive(ctx, stepTimeout())
+		if err != nil {
+			return err
 		}
-		fd := fds[0]
-		fds = fds[1:]
-		return fd, nil
+		fds = append(fds, more...)
+		if m.Kind != sockets || len(more) == 0 {
+			return errUnexpected(m, sockets)
+		}
+	}
+	if more := len(fds) - total; more > 0 {
+		return fmt.Errorf("%d sockets more than the offer has", more)
 	}
 	for _, l := range s.listeners {
-		for len(l.files) < l.Sockets {
-			fd, err := next()
-			if err != nil {
-				return err
-			}
+		for range l.Sockets {
+			fd := fds[0]
+			fds = fds[1:]
 			l.files = append(l.files, os.NewFile(uintptr(fd), l.Name))
+			var err error
 			if l.place, err = placeOf(fd); err != nil {
 				return fmt.Errorf("listener %v: %w", l, err)
 			}
 		}
-	}
-	if len(fds) > 0 {
-		return fmt.Errorf("%d sockets more than the offer has", len(fds))
 	}
 	return nil
 }

@@ -26,6 +26,9 @@ func init() { stepNanoseconds.Store(int64(10 * time.Second)) }
 // hung. It limits how long connections stay unserved when the other process hangs.
 func stepTimeout() time.Duration { return time.Duration(stepNanoseconds.Load()) }
 
+// sendTimeout is how long a packet may wait for a process that doesn't read.
+const sendTimeout = 10 * time.Second
+
 // settleTimeout is how long the predecessor waits for its servers to come back to Accept. It leaves half
 // of the successor's patience for busy connections, and for what carriers save.
 func settleTimeout() time.Duration { return stepTimeout() / 2 }
@@ -63,14 +66,12 @@ func (d descriptors) close() {
 
 // send sends a message. If send fails, the other process doesn't get it: the kernel takes a packet
 // whole or not at all. Only conns and offers take several.
-func (w *wire) send(m *message, fds ...int) error { return w.sendWithin(stepTimeout(), m, fds...) }
-
-func (w *wire) sendWithin(timeout time.Duration, m *message, fds ...int) error {
+func (w *wire) send(m *message, fds ...int) error {
 	p, err := m.encode()
 	if err != nil {
 		return err
 	}
-	if err := w.conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
 	if len(p)%packetBytes == 0 {
@@ -103,14 +104,11 @@ func (w *wire) say(m *message, fds ...int) error {
 	return err
 }
 
-// refuse tells the other process why this process gives up. It tries to even if stepTimeout is short: a
-// successor that sees only the end considers this process dead, and goes on.
+// refuse tells the other process why this process gives up. A successor that sees only the end considers
+// this process dead, and goes on.
 func (w *wire) refuse(reason error) {
-	_ = w.sendWithin(refuseTimeout, &message{Kind: refuse, Reason: oneLine(reason.Error())})
+	_ = w.send(&message{Kind: refuse, Reason: oneLine(reason.Error())})
 }
-
-// refuseTimeout limits refuse if the other process doesn't read.
-const refuseTimeout = 10 * time.Second
 
 // await returns the next message, which must be of a wanted kind. It closes the message's descriptors.
 func (w *wire) await(ctx context.Context, timeout time.Duration, want ...kind) (*message, error) {
@@ -218,7 +216,7 @@ func goneError(err error, ctx context.Context) error {
 	case ctx != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("the other process does not take messages for %v", stepTimeout())
+	return fmt.Errorf("the other process does not take messages for %v", sendTimeout)
 }
 
 // stopReceiving makes all later sends of the other process fail. Messages sent before can still be
