@@ -87,14 +87,23 @@ func socketpair() (*net.UnixConn, *os.File, error) {
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "handover"), os.NewFile(uintptr(fds[1]), "handover")
-	defer ours.Close()
-	c, err := net.FileConn(ours) // of a copy
+	ours, err := connOf(fds[0])
 	if err != nil {
-		theirs.Close()
+		sys.Close(fds[1])
 		return nil, nil, err
 	}
-	return c.(*net.UnixConn), theirs, nil
+	return ours, os.NewFile(uintptr(fds[1]), "handover"), nil
+}
+
+// connOf returns a connection on descriptor fd, which it closes.
+func connOf(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "handover")
+	defer f.Close()
+	c, err := net.FileConn(f) // of a copy, close-on-exec
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UnixConn), nil
 }
 
 // inherit returns a connection on descriptor fd, which it closes. It leaves the descriptor alone if it
@@ -114,13 +123,7 @@ func inherit(fd, uid int) (*net.UnixConn, error) {
 		return nil, fmt.Errorf("the predecessor runs as user %d, and this process as user %d:"+
 			" a handover is between processes of the same user", maker.Uid, uid)
 	}
-	f := os.NewFile(uintptr(fd), "handover")
-	defer f.Close()
-	c, err := net.FileConn(f) // of a copy, close-on-exec
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UnixConn), nil
+	return connOf(fd)
 }
 
 // checkDescriptors fails if the process can't have so many more descriptors.

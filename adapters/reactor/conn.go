@@ -171,16 +171,6 @@ func (c *Conn) SetLinger(sec int) error {
 // SetNoDelay turns TCP_NODELAY on (the default) or off.
 func (c *Conn) SetNoDelay(on bool) error { return c.sock.conn.SetNoDelay(on) }
 
-// newConn makes a connection for its loop to open.
-func newConn(l *Loop, sock sock, with arriving) *Conn {
-	c := &Conn{loop: l, sock: sock, user: with.user}
-	if len(with.buffered) > 0 {
-		c.unused = pool.Get(len(with.buffered))
-		copy(c.unused.Bytes(), with.buffered)
-	}
-	return c
-}
-
 // open is the connection's first task on its loop.
 func (c *Conn) open() {
 	l := c.loop

@@ -47,10 +47,6 @@ type serial struct {
 	mu      sync.Mutex
 	queue   []func() // guarded by mu
 	running bool     // guarded by mu
-
-	// owned by the goroutine
-	batch    []func() // of the queue, or deferred; to run
-	deferred []func()
 }
 
 // Submit runs f, in the order of the calls.
@@ -70,8 +66,8 @@ func (s *serial) Retain() bool { return true }
 // Release is Retain's counterpart.
 func (s *serial) Release() {}
 
-// Defer runs f after the functions submitted until now, which call it.
-func (s *serial) Defer(f func()) { s.deferred = append(s.deferred, f) }
+// Defer runs f after the functions submitted until now, even if more are submitted all the time.
+func (s *serial) Defer(f func()) { s.Submit(f) }
 
 // AfterFunc runs f after a time.
 func (s *serial) AfterFunc(d time.Duration, f func()) timer {
@@ -92,23 +88,15 @@ func (s *serial) run() {
 	ended = true
 }
 
-// take returns the next function, or nil if there is none. Deferred functions come after those that
-// were submitted before, even if more are submitted, or deferred, all the time.
+// take returns the next function, or nil if there is none.
 func (s *serial) take() (f func()) {
-	if len(s.batch) == 0 {
-		s.mu.Lock()
-		s.batch, s.queue = append(s.queue, s.deferred...), nil
-		s.deferred = nil
-		more := len(s.batch) > 0
-		s.running = more
-		s.mu.Unlock()
-		if !more {
-			return nil // batch is the next goroutine's, which may have begun
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running = len(s.queue) > 0; s.running {
+		f = s.queue[0]
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
 	}
-	f = s.batch[0]
-	s.batch[0] = nil
-	s.batch = s.batch[1:]
 	return f
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/features"
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/serving"
 	"github.com/percore/percore/internal/workers"
 )
@@ -210,7 +211,11 @@ func (s *Server) attachOrFail(pc *percore.Conn, with arriving) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(l, sock, with)
+	c := &Conn{loop: l, sock: sock, user: with.user}
+	if n := len(with.buffered); n > 0 {
+		c.unused = pool.Get(n)
+		copy(c.unused.Bytes(), with.buffered)
+	}
 	(*output)(c).owe(with.unsent, with.ends)
 	if err := c.sock.claim(c); err != nil {
 		(*input)(c).drop()
