@@ -129,7 +129,7 @@ func (f *FD) WaitDirectly() bool {
 }
 
 // EndDirect ends the direct wait. If there was an event, it wakes the goroutines that wait for it, and
-// calls the callback, as Visit does.
+// calls the callback, as Look does.
 func (f *FD) EndDirect() {
 	l := f.loop
 	if found := l.direct.end(); found != 0 {

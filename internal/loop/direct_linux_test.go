@@ -237,7 +237,7 @@ func TestDirectPingPong(t *testing.T) {
 			case 0:
 				f.loop.Submit(func() {})
 			case 1:
-				f.loop.Visit()
+				f.loop.Look(false)
 			case 2:
 				f.expose()
 			case 3:

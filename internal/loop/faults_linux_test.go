@@ -307,7 +307,7 @@ func TestLingerFails(t *testing.T) {
 			read := startRead(t, fds[1])
 			mustWrite(t, peers[1], "x")
 			eventually(t, "the byte is there", func() bool { return sys.Readable(int(fds[1].sysfd)) })
-			if l.Linger() {
+			if l.Look(true) {
 				t.Error("Linger: got an event from a call that failed")
 			}
 			visitUntil(t, l, "the reader is woken", func() bool { return !fds[1].rd.awaited() })

@@ -10,7 +10,7 @@ import (
 
 // A guest is a goroutine that polls a loop once, without waiting, beside the loop's own: the reader
 // that is the last of a batch to wait again, just before it parks, and a worker that has nothing
-// left to do (see Visit). All goroutines that the loop has woken are done by then, so the next
+// left to do (see Look). All goroutines that the loop has woken are done by then, so the next
 // events are what is needed next. A guest finds them, and wakes their readers, without a switch to
 // the loop's goroutine; beside goroutines that compute, that goroutine would first stand behind
 // them in the scheduler's queue, and so would the readers after it.
@@ -56,28 +56,32 @@ const (
 	ended
 )
 
-// offLoopHandler is a ReadableHandler that may be called on any goroutine that calls [Loop.Visit], and
+// offLoopHandler is a ReadableHandler that may be called on any goroutine that calls [Loop.Look], and
 // on two at once.
 type offLoopHandler interface {
 	ReadableHandler
 	OffLoop()
 }
 
-// Visit polls the loop once, and the next loop of its group, on the caller's goroutine and without
+// Look polls the loop once, and the next loop of its group, on the caller's goroutine and without
 // waiting, unless another goroutine is doing that, and reports whether there was an event. It wakes
-// the goroutines that wait. It is for workers that have run out of work: what they find can be
-// served without waiting for the loop's goroutine to get a processor.
+// the goroutines that wait. It is for workers that have run out of work (internal/workers): what they
+// find can be served without waiting for the loop's goroutine to get a processor. With linger it polls
+// this loop only, and waits for an event for a moment: see lingerTime.
 //
 // Callbacks are left to the loop's goroutine, except those of handlers that have a method OffLoop():
 // their OnReadable is called here. So the caller must not hold a lock that they take.
 //
-// With the strategy Thread it does nothing.
+// With the strategy Thread it does nothing, nor if l is nil, as for a connection without a loop.
 //
 // A worker finds events of the connections that it has just served in l again and again. So without the
 // next loop, connections there would wait for that loop's goroutine in the meantime.
-func (l *Loop) Visit() (found bool) {
-	if !l.hosts() {
+func (l *Loop) Look(linger bool) (found bool) {
+	if l == nil || !l.hosts() {
 		return false
+	}
+	if linger {
+		return l.visit(true, (*poller).linger)
 	}
 	found = l.visit(true, (*poller).glance)
 	loops := l.group.loops
@@ -85,21 +89,6 @@ func (l *Loop) Visit() (found bool) {
 		found = next.visit(true, (*poller).glance) || found
 	}
 	return found
-}
-
-// Linger is for a worker that waits for an event in l for a moment, with its processor: see lingerTime.
-func (l *Loop) Linger() (found bool) { return l.hosts() && l.visit(true, (*poller).linger) }
-
-// Look is Linger, or Visit, for the workers of a pool (internal/workers). l is nil for a connection
-// without a loop; then it does nothing.
-func (l *Loop) Look(linger bool) {
-	switch {
-	case l == nil:
-	case linger:
-		l.Linger()
-	default:
-		l.Visit()
-	}
 }
 
 // hosts reports whether the loop may have guests. With a thread of its own it finds events soon itself.

@@ -41,7 +41,7 @@ func startRead(t *testing.T, f *FD) <-chan result {
 func visitUntil(t *testing.T, l *Loop, what string, cond func() bool) {
 	t.Helper()
 	eventually(t, what, func() bool {
-		l.Visit()
+		l.Look(false)
 		return cond()
 	})
 }
@@ -58,7 +58,7 @@ func wantRead(t *testing.T, what string, read <-chan result) {
 func TestVisit(t *testing.T) {
 	l, fds, peers := newCompany(t, 3)
 	defer holdLoop(t, l)()
-	if l.Visit() {
+	if l.Look(false) {
 		t.Log("there was an event left") // of a registration, say
 	}
 	var reads []<-chan result
@@ -114,7 +114,7 @@ func TestVisitOtherEngines(t *testing.T) {
 			read := startRead(t, f)
 			mustWrite(t, peer, "x")
 			for range 100 {
-				if l.Visit() {
+				if l.Look(false) {
 					t.Fatal("Visit: got an event, want none")
 				}
 			}
@@ -188,7 +188,7 @@ func TestVisitFull(t *testing.T) {
 	const n = 5
 	l, fds, peers := newCompany(t, n)
 	release := holdLoop(t, l)
-	for l.Visit() {
+	for l.Look(false) {
 		// Until the events of the registrations are gone.
 		if l.tasks.woken.Load() {
 			break
@@ -201,10 +201,10 @@ func TestVisitFull(t *testing.T) {
 		reads = append(reads, startRead(t, f))
 		mustWrite(t, peers[i], "x")
 	}
-	l.Visit()
+	l.Look(false)
 	ran := make(chan struct{})
 	l.Submit(func() { close(ran) })
-	l.Visit()
+	l.Look(false)
 	release()
 	for _, read := range reads {
 		wantRead(t, "Read", read)
@@ -362,11 +362,11 @@ func TestLinger(t *testing.T) {
 	l, fds, peers := newCompany(t, 2)
 	defer holdLoop(t, l)()
 	read := startRead(t, fds[0])
-	for l.Linger() { // of a registration, say
+	for l.Look(true) { // of a registration, say
 	}
 	mustWrite(t, peers[0], "x")
 	eventually(t, "the reader is woken", func() bool {
-		l.Linger()
+		l.Look(true)
 		return !fds[0].rd.awaited()
 	})
 	wantRead(t, "Read", read)
@@ -393,7 +393,7 @@ func TestLoopEndsWithGuest(t *testing.T) {
 	}
 	l.endVisit()
 	testnet.Receive(t, "the group's end", g.Stopped())
-	if l.Visit() {
+	if l.Look(false) {
 		t.Error("Visit after the end: got an event, want none")
 	}
 }
@@ -615,7 +615,7 @@ func readAtRandom(f *FD, p []byte) (n int, err error) {
 		if err := <-called.called; err != nil {
 			return 0, err
 		}
-		f.loop.Visit() // as a worker would
+		f.loop.Look(false) // as a worker would
 	case 3:
 		_ = f.SetReadDeadline(time.Now().Add(time.Duration(rand.IntN(2000)) * time.Microsecond))
 		defer func() { _ = f.SetReadDeadline(time.Time{}) }()

@@ -53,11 +53,10 @@ type pool struct {
 	mu sync.Mutex
 
 	// guarded by mu
-	idle  []*Pipe     // the one used last is the last
-	open  int         // idle and lent
-	low   int         // the fewest that were idle since the last trim, so they were not needed
-	timer *time.Timer // calls trim
-	timed bool        // timer is set: from a put outside a bubble until the timer finds no idle pipe
+	idle  []*Pipe // the one used last is the last
+	open  int     // idle and lent
+	low   int     // the fewest that were idle since the last trim, so they were not needed
+	timed bool    // a timer will call trim: from a put outside a bubble until trim finds no idle pipe
 }
 
 var pipes = pool{pause: trimPause}
@@ -111,11 +110,9 @@ func (pp *pool) put(p *Pipe) {
 	pp.mu.Lock()
 	if p.Buffered == 0 && len(pp.idle) < idleMax {
 		pp.idle = append(pp.idle, p)
-		// A timer made or reset in a bubble of testing/synctest would follow the bubble's clock,
-		// and couldn't be used outside it.
-		if !pp.timed && !monotime.InBubble() {
+		if !pp.timed && !monotime.InBubble() { // in a bubble of testing/synctest the timer would follow its clock
 			pp.timed = true
-			pp.trimLater()
+			time.AfterFunc(pp.pause, pp.trim)
 		}
 		pp.mu.Unlock()
 		return
@@ -125,22 +122,13 @@ func (pp *pool) put(p *Pipe) {
 	p.close()
 }
 
-// trimLater makes the timer call trim after a pause. The caller holds mu.
-func (pp *pool) trimLater() {
-	if pp.timer == nil {
-		pp.timer = time.AfterFunc(pp.pause, pp.trim)
-	} else {
-		pp.timer.Reset(pp.pause)
-	}
-}
-
 // trim closes the pipes that were not needed since its last call.
 func (pp *pool) trim() {
 	pp.mu.Lock()
 	unneeded := pp.takeLocked(pp.low)
 	pp.low = len(pp.idle)
 	if pp.timed = pp.low > 0; pp.timed {
-		pp.trimLater()
+		time.AfterFunc(pp.pause, pp.trim)
 	}
 	pp.mu.Unlock()
 	closeAll(unneeded)

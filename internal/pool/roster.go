@@ -73,10 +73,10 @@ func (r *record) sample(every int) {
 }
 
 // leak describes the buffer as one that was not released.
-func (r *record) leak() Leak {
-	l := Leak{Bytes: r.bytes}
+func (r *record) leak() leak {
+	l := leak{bytes: r.bytes}
 	if stack := r.stack.Load(); stack != nil {
-		l.Stack = *stack
+		l.stack = *stack
 	}
 	return l
 }
@@ -90,7 +90,7 @@ type roster struct {
 	misses  uint64             // buffers ever added
 	gets    uint64             // of dead ones
 	leaked  uint64             // dead ones that were in use
-	leaks   []Leak             // of these, sampled ones
+	leaks   []leak             // of these, sampled ones
 	swept   weak.Pointer[mark] // dead once the collector has run since the last sweep
 }
 
@@ -134,7 +134,7 @@ func (r *roster) sweepLocked(visit func(*record)) {
 		r.gets += gets
 		if references > 0 {
 			r.leaked++
-			if l := e.record.leak(); l.Stack != nil && len(r.leaks) < leaksMax {
+			if l := e.record.leak(); l.stack != nil && len(r.leaks) < leaksMax {
 				r.leaks = append(r.leaks, l)
 			}
 		}

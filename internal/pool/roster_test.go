@@ -9,14 +9,14 @@ import (
 func TestSample(t *testing.T) {
 	r := new(record)
 	r.sample(1)
-	if r.leak().Stack == nil {
+	if r.leak().stack == nil {
 		t.Fatal("1 in 1: got no stack")
 	}
 	const every, gets = 4, 4000
 	sampled := 0
 	for range gets {
 		r.sample(every)
-		if r.leak().Stack != nil {
+		if r.leak().stack != nil {
 			sampled++
 		}
 	}
@@ -24,7 +24,7 @@ func TestSample(t *testing.T) {
 		t.Errorf("1 in %d: got %d of %d sampled", every, sampled, gets)
 	}
 	r.sample(0)
-	if r.leak().Stack != nil {
+	if r.leak().stack != nil {
 		t.Error("none: got a stack, of an earlier user")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 )
 
@@ -53,36 +52,27 @@ func (p *Pool) Stats() Stats {
 // ReadStats is Default().Stats().
 func ReadStats() Stats { return shared.Stats() }
 
-// Leak is a buffer of Get that has not been released, or not yet.
-type Leak struct {
-	Bytes int64     // its capacity
-	Stack []uintptr // of the goroutine that got it, if it was sampled; see runtime.CallersFrames
+// leak is a buffer of Get that has not been released, or not yet.
+type leak struct {
+	bytes int64     // its capacity
+	stack []uintptr // of the goroutine that got it, if it was sampled; see runtime.CallersFrames
 }
 
 // String describes the leak in a line, followed by the stack if there is one.
-func (l Leak) String() string {
+func (l leak) String() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "a buffer of %d bytes", l.Bytes)
-	if len(l.Stack) == 0 {
+	fmt.Fprintf(&s, "a buffer of %d bytes", l.bytes)
+	if len(l.stack) == 0 {
 		return s.String()
 	}
 	s.WriteString(", which was got by")
-	frames := runtime.CallersFrames(l.Stack)
+	frames := runtime.CallersFrames(l.stack)
 	for more := true; more; {
 		var frame runtime.Frame
 		frame, more = frames.Next()
 		fmt.Fprintf(&s, "\n\t%s\n\t\t%s:%d", frame.Function, frame.File, frame.Line)
 	}
 	return s.String()
-}
-
-// Leaks lists the buffers that leaked, of those that were sampled: the first
-// leaksMax. It takes as long as Stats.
-func (p *Pool) Leaks() []Leak {
-	p.roster.mu.Lock()
-	defer p.roster.mu.Unlock()
-	p.roster.sweepLocked(func(*record) {})
-	return slices.Clone(p.roster.leaks)
 }
 
 // CheckLeaks returns an error that describes the buffers in use and those that
@@ -95,10 +85,10 @@ func (p *Pool) CheckLeaks() error {
 			fmt.Fprintln(&report, "in use:", rec.leak())
 		}
 	})
-	p.roster.mu.Unlock()
-	for _, l := range p.Leaks() {
+	for _, l := range p.roster.leaks {
 		fmt.Fprintln(&report, "garbage-collected without being released:", l)
 	}
+	p.roster.mu.Unlock()
 	if s := p.Stats(); s.BuffersInUse > 0 || s.Leaked > 0 {
 		return fmt.Errorf("pool: %d buffers are in use and %d leaked\n%s", s.BuffersInUse, s.Leaked, report.String())
 	}

@@ -44,8 +44,7 @@ type Handshakes struct {
 	fresh     []*shakingPeer                // have only some that wait; the last has come last
 	queue     []*shakingPeer                // the others that have some, and not their share of the young
 	begun     int                           // counts handshakes
-	timer     *time.Timer                   // sweeps; set while handshakes wait for a place
-	set       bool
+	sweeping  bool                          // a timer will call sweep, as handshakes wait for a place
 }
 
 // shakingPeer is a peer that has handshakes. The fields are guarded by Handshakes.mu.

@@ -155,22 +155,17 @@ func takeFirst[T any](queue *[]T) (first T) {
 
 // sweepSoonLocked makes sweep run if handshakes wait, which is for a place where it is called.
 func (s *Handshakes) sweepSoonLocked() {
-	switch {
-	case s.waiting == 0 || s.set:
-		return
-	case s.timer == nil:
-		s.timer = time.AfterFunc(sweepTime, s.sweep)
-	default:
-		s.timer.Reset(sweepTime)
+	if s.waiting > 0 && !s.sweeping {
+		s.sweeping = true
+		time.AfterFunc(sweepTime, s.sweep)
 	}
-	s.set = true
 }
 
 // sweep makes room for handshakes that wait for a place. It gives up as many as wait at most, and they
 // keep their places until their goroutines know.
 func (s *Handshakes) sweep() {
 	s.mu.Lock()
-	s.set = false
+	s.sweeping = false
 	stalled := s.stalledLocked()
 	s.dispatchLocked()
 	s.mu.Unlock()

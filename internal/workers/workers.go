@@ -79,8 +79,7 @@ type Pool[T comparable] struct {
 	line    line.Line    // the spare's place, while it looks
 	idle    []*worker[T] // last in, first out
 	unused  int          // the fewest that were idle since the last trim
-	timer   *time.Timer  // trims; set while workers are idle
-	set     bool
+	timed   bool         // a timer will call trim, as workers are idle
 	closed  bool
 }
 
@@ -356,13 +355,9 @@ func (p *Pool[T]) restLocked(w *worker[T]) {
 		return
 	}
 	p.idle = append(p.idle, w)
-	if !p.set {
-		p.set = true
-		if p.timer == nil {
-			p.timer = time.AfterFunc(idleTime, p.trim)
-		} else {
-			p.timer.Reset(idleTime)
-		}
+	if !p.timed {
+		p.timed = true
+		time.AfterFunc(idleTime, p.trim)
 	}
 }
 
@@ -372,9 +367,8 @@ func (p *Pool[T]) trim() {
 	defer p.mu.Unlock()
 	p.endLocked(p.unused)
 	p.unused = len(p.idle)
-	p.set = len(p.idle) > 0
-	if p.set {
-		p.timer.Reset(idleTime)
+	if p.timed = len(p.idle) > 0; p.timed {
+		time.AfterFunc(idleTime, p.trim)
 	}
 }
 
@@ -385,10 +379,6 @@ func (p *Pool[T]) Close() {
 	defer p.mu.Unlock()
 	p.closed = true
 	p.endLocked(len(p.idle))
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-	p.set = false
 }
 
 // Open undoes Close.
