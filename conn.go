@@ -253,10 +253,9 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return c.doneHere("set", c.sock.SetWriteDeadline(t))
 }
 
-// OnReadable calls f once: with nil when a read may find data, the end of the stream or an error;
-// with [os.ErrDeadlineExceeded] when the read deadline passes; or with [net.ErrClosed] when the
-// connection is closed, whichever comes first. Until then the connection holds no goroutine and no
-// buffer, only f.
+// OnReadable calls f once: with nil when a read may find data, the end of the stream or an error; with
+// [os.ErrDeadlineExceeded] when the read deadline passes; or with [net.ErrClosed] when the connection
+// is closed, whichever comes first. Until then the connection holds no goroutine and no buffer, only f.
 //
 // f runs on a loop's goroutine, which many connections share: it must not block, and must not change
 // the goroutine's profile labels or lock it to its thread. Typically it passes the connection to a

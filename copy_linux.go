@@ -132,8 +132,7 @@ func (m *copyMemory) lend() []byte {
 	return m.lent
 }
 
-// valueOrNew returns the value that w points to, or makes it point to a new one if that was
-// collected.
+// valueOrNew returns the value that w points to, or makes it point to a new one if that was collected.
 func valueOrNew[T any](w *weak.Pointer[T]) *T {
 	p := w.Value()
 	if p == nil {

@@ -113,9 +113,8 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to an address, and blocks until it is connected; see the function Dial. It
-// fails if ctx, which must not be nil, ends before that. Afterwards ctx has no effect on the
-// connection.
+// DialContext connects to an address, and blocks until it is connected; see the function Dial. It fails
+// if ctx, which must not be nil, ends before that. Afterwards ctx has no effect on the connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch network {
 	case "tcp", "tcp4", "tcp6", "unix":

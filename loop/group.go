@@ -26,8 +26,7 @@ const (
 // String returns the strategy's name, "nested" or "thread".
 func (s Strategy) String() string { return engine.Strategy(s).String() }
 
-// Config says how the loops of a [Group] run. The zero value is the configuration of the default
-// group.
+// Config says how the loops of a [Group] run. The zero value is the configuration of the default group.
 type Config struct {
 	// Loops is the number of loops, at most 1024. 0 means one per processor that the Go
 	// scheduler may use (GOMAXPROCS) when the group is made.

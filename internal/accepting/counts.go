@@ -1,6 +1,5 @@
-// Package accepting contains the code for accepting connections that percore's engine shares with
-// its fallback on package net: a listener's counters, its limits, and its rules for the PROXY
-// protocol.
+// Package accepting contains the code for accepting connections that percore's engine shares with its
+// fallback on package net: a listener's counters, its limits, and its rules for the PROXY protocol.
 package accepting
 
 import "sync/atomic"

@@ -43,8 +43,7 @@ func (p *ProxyConfig) check(network string) error {
 	return nil
 }
 
-// ProxyRules decides which peers of a listener must send a header, and counts the peers that fail
-// to.
+// ProxyRules decides which peers of a listener must send a header, and counts the peers that fail to.
 type ProxyRules struct {
 	// immutable
 	ServeUntrusted bool
@@ -137,8 +136,7 @@ func (c *Config) ProxyRules(addr net.Addr, counts *Counts) *ProxyRules {
 	return r
 }
 
-// Trusts reports whether the peer must send a header. A peer without an address is on a unix
-// socket.
+// Trusts reports whether the peer must send a header. A peer without an address is on a unix socket.
 func (r *ProxyRules) Trusts(peer netip.AddrPort) bool {
 	addr := peer.Addr().WithZone("")
 	if !addr.IsValid() {

@@ -10,9 +10,8 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// AcceptPoller waits for a fixed number of listening sockets as for one. The goroutines
-// that call it are parked in the Go runtime's poller; no loop is involved. All methods are
-// safe for concurrent use.
+// AcceptPoller waits for a fixed number of listening sockets as for one. The goroutines that call it
+// are parked in the Go runtime's poller; no loop is involved. All methods are safe for concurrent use.
 type AcceptPoller struct {
 	epoll epoll // immutable; knows the deadline, too
 
@@ -137,8 +136,7 @@ func (w *acceptWait) look(uintptr) (done bool) {
 
 // Wake makes the callers of Wait ask their gates again. It doesn't block.
 //
-// It makes no system call: it sets a deadline in the past, which the goroutine that it wakes sets
-// back.
+// It makes no system call: it sets a deadline in the past, which the goroutine that it wakes sets back.
 func (p *AcceptPoller) Wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,9 +18,8 @@
 //	wheel    the deadlines of a loop's descriptors
 //	Group    the loops of a process, and when they end
 //
-// [Loop.NewFD] gives a stream socket blocking calls, deadlines and readiness callbacks;
-// [AcceptPoller] waits for sockets that listen. Errors are raw: there is no *net.OpError
-// around them.
+// [Loop.NewFD] gives a stream socket blocking calls, deadlines and readiness callbacks; [AcceptPoller]
+// waits for sockets that listen. Errors are raw: there is no *net.OpError around them.
 //
 // # Waiting
 //

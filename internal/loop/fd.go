@@ -16,9 +16,8 @@ import (
 // called at any time. Errors are raw: a syscall.Errno, io.EOF, [ErrClosed] or
 // [os.ErrDeadlineExceeded]; the caller wraps them.
 //
-// All methods are safe for concurrent use. Reads are serialized among
-// themselves, and so are writes, each for the whole call, except that ReadReady lets
-// other reads go first while it asks for memory.
+// All methods are safe for concurrent use. Reads are serialized among themselves, and so are writes,
+// each for the whole call, except that ReadReady lets other reads go first while it asks for memory.
 type FD struct {
 	// immutable
 	loop  *Loop

@@ -7,9 +7,8 @@ import (
 	"github.com/percore/percore/internal/invariants"
 )
 
-// The additional checks of a checking build: claims of this package's comments on which its
-// correctness rests. In other builds invariants.Enabled is a constant false, and the
-// compiler removes all of it.
+// The additional checks of a checking build: claims of this package's comments on which its correctness
+// rests. In other builds invariants.Enabled is a constant false, and the compiler removes all of it.
 
 // checkLife panics unless from, to is an edge of life's table.
 func checkLife(from, to uint32) {

@@ -107,8 +107,7 @@ type delivery struct {
 	ready Readiness
 }
 
-// newLoop makes a loop that has not started: it has no goroutine, no descriptors and
-// next to no memory.
+// newLoop makes a loop that has not started: it has no goroutine, no descriptors and next to no memory.
 func newLoop(g *Group, index int) *Loop {
 	l := &Loop{group: g, index: index}
 	l.ownPass, l.ledPass = l.pass, l.passLed
@@ -318,8 +317,7 @@ func (l *Loop) standInLine() (again bool) {
 	return g.line.Yield(l.group.served)
 }
 
-// Retain takes a reference to the loop's group, so that Submit works until Release: see
-// [Group.Retain].
+// Retain takes a reference to the loop's group, so that Submit works until Release: see [Group.Retain].
 func (l *Loop) Retain() bool { return l.group.Retain() }
 
 // Release gives up a reference taken by Retain.

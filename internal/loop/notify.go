@@ -90,10 +90,9 @@ func (f *FD) recheck() {
 	}
 }
 
-// AtEnd reports whether the peer has ended the stream, or reset it, and no byte of it is
-// unread: the next read finds the end, or the error, at once. It takes neither away and
-// doesn't wait. false proves nothing: the news may be under way, or nothing waits for the
-// descriptor, so that it is not polled.
+// AtEnd reports whether the peer has ended the stream, or reset it, and no byte of it is unread: the
+// next read finds the end, or the error, at once. It takes neither away and doesn't wait. false proves
+// nothing: the news may be under way, or nothing waits for the descriptor, so that it is not polled.
 func (f *FD) AtEnd() bool {
 	if f.rd.state.Load()&hangup == 0 {
 		return false

@@ -18,10 +18,9 @@ import "sync/atomic"
 //	                                            other descriptors there: unowned, and ownedByLoop
 //	                                            at once if another waiter is left
 //
-// The invariant is that no goroutine waits while polling is unowned. It holds because a waiter
-// says so first (waiting, callback, the task queue) and looks at the state after, and the owner
-// releases first and looks for waiters after: one of the two sees the other, and ensurePolled or
-// lead does the rest.
+// The invariant is that no goroutine waits while polling is unowned. It holds because a waiter says so
+// first (waiting, callback, the task queue) and looks at the state after, and the owner releases first
+// and looks for waiters after: one of the two sees the other, and ensurePolled or lead does the rest.
 //
 // A goroutine that polls without owning is a guest: see guests.
 type ownership struct {
@@ -68,10 +67,9 @@ func (l *Loop) lead(f *FD, h *half) {
 	}
 }
 
-// passLed is pass for a goroutine that leads. It runs no foreign code: tasks and
-// callbacks are left to the loop's goroutine. So are all events once there is another
-// descriptor: the leader, which waits for its own only, would be woken for each of
-// them, at twice the cost if it is locked to its thread.
+// passLed is pass for a goroutine that leads. It runs no foreign code: tasks and callbacks are left to
+// the loop's goroutine. So are all events once there is another descriptor: the leader, which waits for
+// its own only, would be woken for each of them, at twice the cost if it is locked to its thread.
 func (l *Loop) passLed(uintptr) (done bool) {
 	checkOwner(&l.owner, ownedByWaiter)
 	l.wakeups.Add(1)

@@ -169,8 +169,7 @@ func (p *poller) waitNested(pass func(uintptr) (done bool)) {
 	}
 }
 
-// kick makes waitNested call pass once more, on whichever goroutine it runs. It makes no system
-// call.
+// kick makes waitNested call pass once more, on whichever goroutine it runs. It makes no system call.
 func (p *poller) kick() { _ = p.file.SetReadDeadline(monotime.LongAgo) }
 
 // waitBlocking calls pass, whose first poll sleeps in epoll_pwait.

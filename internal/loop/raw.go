@@ -38,11 +38,10 @@ func (f *FD) RawControl(fn func(fd uintptr)) error {
 	return nil
 }
 
-// beginRaw begins a use of the raw descriptor by the user's code, which endRaw
-// ends. Most uses change nothing: gRPC looks at four options of every connection
-// it gets, database drivers look for a byte before each use, and net.TCPConn's
-// ReadFrom tries whether sendfile can read from here. So the effect on the socket is
-// not assumed but asked for, at the end. Until then a short read is not relied on.
+// beginRaw begins a use of the raw descriptor by the user's code, which endRaw ends. Most uses change
+// nothing: gRPC looks at four options of every connection it gets, database drivers look for a byte
+// before each use, and net.TCPConn's ReadFrom tries whether sendfile can read from here. So the effect
+// on the socket is not assumed but asked for, at the end. Until then a short read is not relied on.
 func (f *FD) beginRaw() {
 	f.exposed.Store(true)
 	f.rd.state.Or(rawInUse)
@@ -79,9 +78,8 @@ func (f *FD) Control(fn func(fd int) syscall.Errno) error {
 // Dup returns a duplicate of the descriptor, close-on-exec, which the caller
 // owns. The two share their file status flags, O_NONBLOCK among them.
 //
-// A duplicate is a use without an end: its owner may make the socket a TLS socket
-// at any time (tcp(7), TCP_ULP). So a short read proves nothing from now on, and a
-// close leaves the duplicate registered.
+// A duplicate is a use without an end: its owner may make the socket a TLS socket at any time (tcp(7),
+// TCP_ULP). So a short read proves nothing from now on, and a close leaves the duplicate registered.
 func (f *FD) Dup() (int, error) {
 	if err := f.life.incref(); err != nil {
 		return -1, err

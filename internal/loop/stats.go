@@ -119,8 +119,7 @@ func (c *Counts) add(o Counts) {
 	c.SlowPasses += o.SlowPasses
 }
 
-// counts returns the loop's work. Descriptors are read before Registered, so that they are never
-// more.
+// counts returns the loop's work. Descriptors are read before Registered, so that they are never more.
 func (l *Loop) counts() Counts {
 	return Counts{
 		Descriptors:  l.Descriptors(),

@@ -13,8 +13,7 @@ type Stream struct{ fd *FD }
 // Stream returns f's socket for callers that vouch for their functions.
 func (f *FD) Stream() Stream { return Stream{f} }
 
-// Control calls fn with the descriptor, which stays open until fn returns. It fails with
-// [ErrClosed].
+// Control calls fn with the descriptor, which stays open until fn returns. It fails with [ErrClosed].
 func (s Stream) Control(fn func(fd uintptr)) error {
 	return s.fd.Control(func(fd int) syscall.Errno {
 		fn(uintptr(fd))
@@ -73,9 +72,8 @@ func (s Stream) Write(fn func(fd uintptr) (done bool)) error {
 // returned something, but less than it asked for.
 func (s Stream) Drained() { s.fd.drained = true }
 
-// Marked is for the function of a Read and reports whether there may be an urgent mark
-// in the stream: there splice(2) says EAGAIN (0 if the end is near), however much is
-// behind it, while a read goes on.
+// Marked is for the function of a Read and reports whether there may be an urgent mark in the stream:
+// there splice(2) says EAGAIN (0 if the end is near), however much is behind it, while a read goes on.
 func (s Stream) Marked() bool {
 	return s.fd.kind == TCP && s.fd.rd.state.Load()&shortReadUnreliable != 0
 }

@@ -117,9 +117,8 @@ func (ts *timers) expire() {
 	ts.scheduleLocked()
 }
 
-// dueLocked deals with an entry that the wheel has let go of: either its
-// deadline has come, or it was moved later or away since (a move to later only
-// stores the new time) and the entry follows it now.
+// dueLocked deals with an entry that the wheel has let go of: either its deadline has come, or it was
+// moved later or away since (a move to later only stores the new time) and the entry follows it now.
 func (ts *timers) dueLocked(t *timer, n int64) {
 	if timer := timerOf(t); timer != nil {
 		ts.loop.Submit(timer.f)

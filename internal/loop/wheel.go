@@ -122,10 +122,9 @@ func (w *wheel) remove(t *timer) {
 	w.unlink(t)
 }
 
-// next returns the earliest time at which advance has something to do, which
-// may be to cascade timers only: never later than the first timer's due tick,
-// often earlier, possibly in the past. An advance then or later makes progress:
-// a timer expires, or next moves on. ok is false if no timer is armed.
+// next returns the earliest time at which advance has something to do, which may be to cascade timers
+// only: never later than the first timer's due tick, often earlier, possibly in the past. An advance
+// then or later makes progress: a timer expires, or next moves on. ok is false if no timer is armed.
 func (w *wheel) next() (at int64, ok bool) {
 	if w.occupied[wheelLevels] != 0 { // expire asks, or it panicked before
 		return timeOfTick(w.cursor), true

@@ -1,7 +1,6 @@
-// Package netfallback accepts connections with package net where percore doesn't use its engine:
-// off Linux, with the build tag percore_net, and when the environment switches the engine off. It
-// adds what package net's listeners lack: several sockets as one listener, limits, and the PROXY
-// protocol.
+// Package netfallback accepts connections with package net where percore doesn't use its engine: off
+// Linux, with the build tag percore_net, and when the environment switches the engine off. It adds what
+// package net's listeners lack: several sockets as one listener, limits, and the PROXY protocol.
 package netfallback
 
 import (
@@ -24,9 +23,8 @@ type Socket interface {
 	File() (*os.File, error)
 }
 
-// Listener accepts from sockets that listen at the same address. Package net can't wait for several
-// at once. So a goroutine for each socket accepts a connection, and then waits for a call of
-// Accept:
+// Listener accepts from sockets that listen at the same address. Package net can't wait for several at
+// once. So a goroutine for each socket accepts a connection, and then waits for a call of Accept:
 //
 //	sockets  PROXY headers  Accept gets a connection from
 //	one      no             the socket

@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	// capacityBytes is the capacity that new pipes request: the default of
-	// /proc/sys/fs/pipe-max-size, which is the most that one call of splice can move. Package net
-	// requests the same.
+	// capacityBytes is the capacity that new pipes request: the default of /proc/sys/fs/pipe-max-size,
+	// which is the most that one call of splice can move. Package net requests the same.
 	capacityBytes = 1 << 20
 
 	// capacityBytesMin is the smallest useful capacity, the kernel's default. An unprivileged user
@@ -30,8 +29,7 @@ const (
 	// under way, so this is enough for as many transfers as run at the same instant.
 	idleMax = 32
 
-	// trimPause is how long a pipe may be unused before it is closed; it may take up to twice as
-	// long.
+	// trimPause is how long a pipe may be unused before it is closed; it may take up to twice as long.
 	trimPause = 10 * time.Second
 )
 

@@ -27,8 +27,7 @@ type Growable struct{ buffer *bytebufferpool.ByteBuffer }
 // share: see the public package's documentation on code that may hold on to memory.
 var growing bytebufferpool.Pool
 
-// growables counts those that hold memory. A Growable that was lost without Release counts
-// permanently.
+// growables counts those that hold memory. A Growable that was lost without Release counts permanently.
 var growables atomic.Int64
 
 // Memory returns memory of length 0, which it takes from the pool if the Growable holds none.

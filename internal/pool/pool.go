@@ -69,8 +69,7 @@ func (p *Pool) Configure(config Config) {
 // shared is the pool of the package's functions.
 var shared = New(Config{})
 
-// Default returns the Pool that the functions of this package, and the packages of
-// this module, use.
+// Default returns the Pool that the functions of this package, and the packages of this module, use.
 func Default() *Pool { return shared }
 
 // Get is Default().Get(n).
@@ -115,8 +114,7 @@ func (p *Pool) allocate(class, n int) *Buffer {
 	return b
 }
 
-// observe does for a buffer that is handed out what a configuration other than the
-// default asks for.
+// observe does for a buffer that is handed out what a configuration other than the default asks for.
 func (p *Pool) observe(b *Buffer, config *Config, hit bool) {
 	if hit && config.KeptBytesMax != 0 {
 		p.kept.Add(-int64(cap(b.bytes)))

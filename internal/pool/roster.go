@@ -16,12 +16,11 @@ import (
 //	1 and more   in use                          Retain: +1, Release: -1
 //	dropped      unowned, and never lent again  drop: from 0; Discard: from 1
 //
-// begin's writes are plain ones, though Stats may read the words at the same time.
-// Get owes its speed to that: an atomic one would add a third to a Get and Release.
-// It is safe because a buffer that is handed out has one user, to whom sync.Pool has
-// passed all earlier writes, and because a read of a machine word finds a value that
-// was written (go.dev/ref/mem, "Implementation Restrictions for Programs Containing
-// Data Races"). At worst Stats misses a Get that is just returning.
+// begin's writes are plain ones, though Stats may read the words at the same time. Get owes its speed
+// to that: an atomic one would add a third to a Get and Release. It is safe because a buffer that is
+// handed out has one user, to whom sync.Pool has passed all earlier writes, and because a read of a
+// machine word finds a value that was written (go.dev/ref/mem, "Implementation Restrictions for
+// Programs Containing Data Races"). At worst Stats misses a Get that is just returning.
 type record struct {
 	refs  uint32
 	gets  uint // how often it was handed out
@@ -81,8 +80,7 @@ func (r *record) leak() leak {
 	return l
 }
 
-// roster lists the buffers that the collector has not taken, and has the counts of
-// those that it has.
+// roster lists the buffers that the collector has not taken, and has the counts of those that it has.
 type roster struct {
 	mu      sync.Mutex
 	entries []entry

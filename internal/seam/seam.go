@@ -31,8 +31,7 @@ type Listener interface {
 	// Settled reports, after Pause, whether no connection is on its way to the server any more: no
 	// PROXY header is expected, and the goroutines that call Accept have come back for the next
 	// connection, so the server has the last one. Their number is the most that have ever waited in
-	// Accept at the same time. If one of them has stopped calling Accept, the listener never
-	// settles.
+	// Accept at the same time. If one of them has stopped calling Accept, the listener never settles.
 	Settled() bool
 
 	// Files returns copies of all sockets.
@@ -254,8 +253,7 @@ func RestoreFinalizer(c net.Conn) {
 	}
 }
 
-// ListenerOf returns the part of l that moves it, or nil if l is not a *percore.Listener on the
-// engine.
+// ListenerOf returns the part of l that moves it, or nil if l is not a *percore.Listener on the engine.
 func ListenerOf(l net.Listener) Listener {
 	if raw, ok := rawOf(l).(interface{ Moving() Listener }); ok {
 		return raw.Moving()

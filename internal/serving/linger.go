@@ -7,8 +7,7 @@ import "time"
 // peer may still be sending lingers: our stream ends, and the connection is closed later. That
 // costs a timer, no goroutine.
 const (
-	// LingerTime is for how long, unless the peer ends its stream before: net/http's
-	// rstAvoidanceDelay.
+	// LingerTime is for how long, unless the peer ends its stream before: net/http's rstAvoidanceDelay.
 	LingerTime = 500 * time.Millisecond
 
 	// LingerBytes is how much of the input is read and dropped at most.

@@ -84,8 +84,7 @@ func Readable(fd int) bool {
 
 // HasData checks with ppoll(2), without waiting, whether a recv would find data or the end of the
 // stream. Unlike Readable, it ignores errors, because a recv need not report them: an error in the
-// socket's error queue stays until recvmsg(2) with MSG_ERRQUEUE. If ppoll fails, HasData returns
-// false.
+// socket's error queue stays until recvmsg(2) with MSG_ERRQUEUE. If ppoll fails, HasData returns false.
 func HasData(fd int) bool {
 	revents, errno := poll(fd, unix.POLLIN)
 	return errno == 0 && revents&unix.POLLIN != 0
@@ -273,10 +272,9 @@ func SetNonblock(fd int, nonblock bool) syscall.Errno {
 	return errnoOf(unix.SetNonblock(fd, nonblock))
 }
 
-// IsPlainTCP reports whether a read on a TCP socket gives all that has arrived: there is no
-// protocol on top (TCP_ULP, whose value, as a number, is then 0), and data need not wait for more
-// (socket(7), SO_RCVLOWAT). A kernel before 4.13 has no TCP_ULP (ENOPROTOOPT), and so no protocol
-// on top.
+// IsPlainTCP reports whether a read on a TCP socket gives all that has arrived: there is no protocol on
+// top (TCP_ULP, whose value, as a number, is then 0), and data need not wait for more (socket(7),
+// SO_RCVLOWAT). A kernel before 4.13 has no TCP_ULP (ENOPROTOOPT), and so no protocol on top.
 func IsPlainTCP(fd int) bool {
 	ulp, errno := GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_ULP)
 	if errno != syscall.ENOPROTOOPT && (errno != 0 || ulp != 0) {

@@ -58,11 +58,10 @@ type Pool[T comparable] struct {
 	// Serve.
 	Max int
 
-	// A worker that finds the queue empty calls Look before it goes idle, with the connection that
-	// it served last. Look may find other connections that have something to read, and call Serve
-	// for them. If linger is set, Look may keep its processor for a moment and wait for a client
-	// that answers at once. If Look is nil, there is nowhere to look. It must be set before the
-	// first Serve.
+	// A worker that finds the queue empty calls Look before it goes idle, with the connection that it
+	// served last. Look may find other connections that have something to read, and call Serve for
+	// them. If linger is set, Look may keep its processor for a moment and wait for a client that
+	// answers at once. If Look is nil, there is nowhere to look. It must be set before the first Serve.
 	Look func(last T, linger bool)
 
 	// Socket returns the socket of the connection that a worker served last, if the worker should wait
@@ -175,9 +174,8 @@ func (p *Pool[T]) work(c T) {
 	}
 }
 
-// dispatch does the work of the spare. It returns the last connection in the queue, or the last
-// that Max allows, and w serves it. If there is no connection, it returns the zero T, and w is
-// idle.
+// dispatch does the work of the spare. It returns the last connection in the queue, or the last that
+// Max allows, and w serves it. If there is no connection, it returns the zero T, and w is idle.
 func (p *Pool[T]) dispatch(w *worker[T]) T {
 	for {
 		p.mu.Lock()

@@ -30,11 +30,10 @@ const (
 
 var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 
-// Splice moves up to limit bytes from src to dst with splice(2), through a pipe
-// of a pool. A negative limit means until the end of the stream. Both can be
-// stream sockets and pipes; dst can also be a regular file, which is written to
-// at its current offset. It returns, without an error, at the limit or at src's
-// end. The caller decides what the end of src means for dst: CloseWrite, say.
+// Splice moves up to limit bytes from src to dst with splice(2), through a pipe of a pool. A negative
+// limit means until the end of the stream. Both can be stream sockets and pipes; dst can also be a
+// regular file, which is written to at its current offset. It returns, without an error, at the limit
+// or at src's end. The caller decides what the end of src means for dst: CloseWrite, say.
 //
 // It blocks while src has nothing or dst takes no more, until the deadline passes, src's reading or
 // dst's writing one, or the one waited for is closed. Reads of src wait while Splice waits for src,

@@ -51,8 +51,7 @@ const (
 // [syscall.Errno], or the error of the end's RawConn, without package net's
 // *net.OpError around it: [os.ErrDeadlineExceeded], [net.ErrClosed] and so on.
 //
-// sendfile(2) does not say which end its errno is about. It is taken for the
-// destination's, except EIO.
+// sendfile(2) does not say which end its errno is about. It is taken for the destination's, except EIO.
 type Error struct {
 	End End
 	Err error
