@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,8 +36,6 @@ type pendingConns struct {
 	awaited map[*pendingConn]struct{} // guarded by mu
 	ready   []*pendingConn            // guarded by mu; oldest first
 	closed  bool                      // guarded by mu
-
-	readyCount atomic.Int32 // len(ready), for a look without mu
 }
 
 // hold counts the memory of an awaited connection's header, which has grown to the given bytes. It
@@ -86,13 +83,8 @@ func (ps *pendingConns) addReady(p *pendingConn) bool {
 	if ps.closed {
 		return false
 	}
-	ps.pushLocked(p)
-	return true
-}
-
-func (ps *pendingConns) pushLocked(p *pendingConn) {
 	ps.ready = append(ps.ready, p)
-	ps.readyCount.Store(int32(len(ps.ready)))
+	return true
 }
 
 // remove takes an awaited connection out, and reports whether it was there.
@@ -108,19 +100,20 @@ func (ps *pendingConns) received(p *pendingConn) bool {
 	defer ps.mu.Unlock()
 	ok := ps.leaveLocked(p)
 	if ok {
-		ps.pushLocked(p)
+		ps.ready = append(ps.ready, p)
 	}
 	return ok
 }
 
 // hasReady reports whether next would find a connection.
-func (ps *pendingConns) hasReady() bool { return ps.readyCount.Load() > 0 }
+func (ps *pendingConns) hasReady() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return len(ps.ready) > 0
+}
 
 // next returns the next connection that is ready, or nil.
 func (ps *pendingConns) next() *pendingConn {
-	if !ps.hasReady() {
-		return nil
-	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if len(ps.ready) == 0 {
@@ -131,23 +124,15 @@ func (ps *pendingConns) next() *pendingConn {
 	if ps.ready = ps.ready[1:]; len(ps.ready) == 0 {
 		ps.ready = nil // a burst's array is not kept
 	}
-	ps.readyCount.Store(int32(len(ps.ready)))
 	return p
 }
 
-// awaitedCount returns how many connections still wait for their header.
-func (ps *pendingConns) awaitedCount() int {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return len(ps.awaited)
-}
-
 // awaitingHeader returns how many of the listener's connections still wait for their header.
-func (l *listener) awaitingHeader() (sum int) {
+func (l *listener) awaitingHeader() (n int) {
 	for _, a := range l.acceptors() {
-		sum += a.pending.awaitedCount()
+		a.pending.eachAwaited(func(*pendingConn) { n++ })
 	}
-	return sum
+	return n
 }
 
 // isEmpty reports whether there are no connections.
@@ -167,7 +152,6 @@ func (ps *pendingConns) close() {
 		ps.leaveLocked(p)
 	}
 	ps.ready, ps.awaited = nil, nil
-	ps.readyCount.Store(0)
 	ps.mu.Unlock()
 	for _, p := range all {
 		_ = p.c.Close()

@@ -47,8 +47,10 @@ type (
 	unixConn = net.UnixConn
 )
 
-// limited is the part of a connection that counts towards the limits.
+// limited is the part of a connection that counts towards the limits. Its methods are above those that
+// package net's connections have in common, one level deeper.
 type limited struct {
+	conn      net.Conn
 	slot      *slot
 	collected runtime.Cleanup
 }
@@ -58,9 +60,9 @@ type limited struct {
 func newLimited(nc net.Conn, s *slot) net.Conn {
 	switch nc := nc.(type) {
 	case *net.TCPConn:
-		return &limitedTCP{nc, limited{s, runtime.AddCleanup(nc, (*slot).free, s)}}
+		return &limitedTCP{nc, limited{nc, s, runtime.AddCleanup(nc, (*slot).free, s)}}
 	case *net.UnixConn:
-		return &limitedUnix{nc, limited{s, runtime.AddCleanup(nc, (*slot).free, s)}}
+		return &limitedUnix{nc, limited{nc, s, runtime.AddCleanup(nc, (*slot).free, s)}}
 	}
 	panic("percore: package net accepted a connection of another kind than its listener's")
 }
@@ -77,14 +79,22 @@ func TCP(nc net.Conn) *net.TCPConn {
 	return nil
 }
 
-// closed frees the slot, unless err says that the connection was already closed.
-func (l *limited) closed(err error) error {
+// Close closes the connection and frees its slot, unless it was already closed.
+func (l *limited) Close() error {
+	err := l.conn.Close()
 	if !errors.Is(err, net.ErrClosed) {
 		l.collected.Stop()
 		l.slot.free()
 	}
+	runtime.KeepAlive(l)
 	return err
 }
+
+// LocalAddr returns the local address, or the one in the PROXY header.
+func (l *limited) LocalAddr() net.Addr { return l.slot.local }
+
+// RemoteAddr returns the peer's address, or the one in the PROXY header.
+func (l *limited) RemoteAddr() net.Addr { return l.slot.remote }
 
 // ProxyTLVs returns a copy of the TLVs in the PROXY header.
 func (l *limited) ProxyTLVs() []byte {
@@ -93,27 +103,3 @@ func (l *limited) ProxyTLVs() []byte {
 	}
 	return []byte(l.slot.tlvs)
 }
-
-// Close closes the connection and frees its slot.
-func (c *limitedTCP) Close() error {
-	defer runtime.KeepAlive(c)
-	return c.closed(c.tcpConn.Close())
-}
-
-// Close closes the connection and frees its slot.
-func (c *limitedUnix) Close() error {
-	defer runtime.KeepAlive(c)
-	return c.closed(c.unixConn.Close())
-}
-
-// LocalAddr returns the local address, or the one in the PROXY header.
-func (c *limitedTCP) LocalAddr() net.Addr { return c.slot.local }
-
-// RemoteAddr returns the peer's address, or the one in the PROXY header.
-func (c *limitedTCP) RemoteAddr() net.Addr { return c.slot.remote }
-
-// LocalAddr returns the local address, or the one in the PROXY header.
-func (c *limitedUnix) LocalAddr() net.Addr { return c.slot.local }
-
-// RemoteAddr returns the peer's address, or the one in the PROXY header.
-func (c *limitedUnix) RemoteAddr() net.Addr { return c.slot.remote }

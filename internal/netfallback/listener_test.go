@@ -250,15 +250,15 @@ func TestWrappers(t *testing.T) {
 	const own = "it is a method of limited, which both embed"
 	const both = `CloseRead CloseWrite File Read ReadFrom SetDeadline SetReadBuffer SetReadDeadline SetWriteBuffer
 		SetWriteDeadline SyscallConn Write`
+	const owns = "Close LocalAddr ProxyTLVs RemoteAddr"
+	testnet.CheckMethods[*limited](t, testnet.MethodTable{Own: owns})
 	testnet.CheckMethods[*limitedTCP](t, testnet.MethodTable{
-		Own: "Close LocalAddr RemoteAddr",
 		Promoted: map[string]string{counted: both + ` MultipathTCP SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod
-			SetLinger SetNoDelay WriteTo`, own: "ProxyTLVs"},
+			SetLinger SetNoDelay WriteTo`, own: owns},
 	})
 	testnet.CheckMethods[*limitedUnix](t, testnet.MethodTable{
-		Own: "Close LocalAddr RemoteAddr",
 		Promoted: map[string]string{counted: both + " ReadFromUnix ReadMsgUnix WriteMsgUnix WriteTo WriteToUnix",
-			own: "ProxyTLVs"},
+			own: owns},
 	})
 }
 
