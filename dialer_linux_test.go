@@ -68,7 +68,7 @@ func TestDialDefaultGroup(t *testing.T) {
 		}
 		first, second := dial(), dial()
 		group := current()
-		if got := group.Stats().Descriptors; got != 2 {
+		if got := group.Counts().Descriptors; got != 2 {
 			t.Errorf("two connections: got %d in one group, want both", got)
 		}
 		first.Close()

@@ -52,10 +52,13 @@ type ProcessStats struct {
 
 // Stats returns the group's work.
 func (g *Group) Stats() Stats {
-	of := (*engine.Group)(g).Stats()
-	s := Stats{Group: of.Group, Strategy: of.Strategy, Loops: of.Loops, Counts: Counts(of.Counts)}
-	for _, l := range of.PerLoop {
-		s.PerLoop = append(s.PerLoop, LoopStats{Loop: l.Loop, Counts: Counts(l.Counts)})
-	}
+	of := (*engine.Group)(g)
+	s := Stats{Group: of.Name(), Strategy: of.Strategy().String(), Loops: of.Len()}
+	var sums engine.Counts
+	of.EachCounts(func(loop int, n engine.Counts) {
+		s.PerLoop = append(s.PerLoop, LoopStats{Loop: loop, Counts: Counts(n)})
+		sums.Add(n)
+	})
+	s.Counts = Counts(sums)
 	return s
 }

@@ -415,7 +415,7 @@ func TestFailingClose(t *testing.T) {
 			}
 			unix.Close(b)
 		}
-		if n := g.Stats().Descriptors; n != 0 {
+		if n := g.Counts().Descriptors; n != 0 {
 			t.Errorf("descriptors: got %d, want 0", n)
 		}
 	})

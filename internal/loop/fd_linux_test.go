@@ -180,7 +180,7 @@ func TestNewFDFails(t *testing.T) {
 			t.Errorf("NewFD of a regular file: got %v, %v, want nil, epoll_ctl: %v", f, err, syscall.EPERM)
 		}
 	}
-	if n, slots := g.Stats().Descriptors, len(g.Loop(0).slots.table); n != 0 || slots != 1 {
+	if n, slots := g.Counts().Descriptors, len(g.Loop(0).slots.table); n != 0 || slots != 1 {
 		t.Errorf("after 3 failures, one after the other: got %d descriptors, %d slots, want none, 1", n, slots)
 	}
 	if _, err := file.Stat(); err != nil {

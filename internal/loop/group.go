@@ -89,7 +89,7 @@ func (g *Group) Len() int { return len(g.loops) }
 // Loop returns loop i, counted from 0.
 func (g *Group) Loop(i int) *Loop { return g.loops[i] }
 
-// Name returns the group's name, as [Stats] has it.
+// Name returns the group's name, which no other group in use has.
 func (g *Group) Name() string { return g.name }
 
 // Strategy returns how the loops wait for events.

@@ -38,7 +38,7 @@ func TestGroupEnds(t *testing.T) {
 				t.Error("Retain with descriptors open: got false, want true")
 			}
 			for i, f := range fds {
-				if n := g.Stats().Descriptors; n != len(fds)-i {
+				if n := g.Counts().Descriptors; n != len(fds)-i {
 					t.Errorf("descriptors: got %d, want %d", n, len(fds)-i)
 				}
 				closeFD(t, f)

@@ -55,7 +55,7 @@ func newTestGroup(t testing.TB, config Config) *Group {
 		select {
 		case <-g.Stopped():
 		case <-time.After(testnet.HangTimeout):
-			t.Errorf("the group has not ended: %+v", g.Stats())
+			t.Errorf("the group has not ended: %+v", g.Counts())
 		}
 	})
 	return g

@@ -106,7 +106,7 @@ func TestStaleEvents(t *testing.T) {
 		}
 		for i := range uint64(3) {
 			fire(duplicate)
-			eventually(t, "a stale event is counted", func() bool { return g.Stats().Events == i+1 })
+			eventually(t, "a stale event is counted", func() bool { return g.Counts().Events == i+1 })
 		}
 		if n := heir.calls.Load(); n != 0 {
 			t.Errorf("the slot's new owner was called %d times for events of the old one, want 0", n)
@@ -116,7 +116,7 @@ func TestStaleEvents(t *testing.T) {
 		}
 		heir.fire()
 		heir.awaitCalls(t, 1)
-		if got := g.Stats(); got.Events != 3+uint64(heir.calls.Load()) {
+		if got := g.Counts(); got.Events != 3+uint64(heir.calls.Load()) {
 			t.Errorf("stats: %+v; want the events to be the 3 stale ones and %d that were delivered", got, heir.calls.Load())
 		}
 	})
@@ -126,10 +126,10 @@ func TestStaleEvents(t *testing.T) {
 func wantNoEvents(t *testing.T, l *Loop, duplicate int) {
 	t.Helper()
 	settle(t, l)
-	before := l.group.Stats().Events
+	before := l.group.Counts().Events
 	fire(duplicate)
 	settle(t, l)
-	if n := l.group.Stats().Events - before; n != 0 {
+	if n := l.group.Counts().Events - before; n != 0 {
 		t.Errorf("events after Close: got %d, want 0", n)
 	}
 }

@@ -29,22 +29,6 @@ type Counts struct {
 // long, and Go's scheduler gives a goroutine no more at a stretch.
 const SlowPass = 10 * time.Millisecond
 
-// LoopStats is the work of one loop since its group was made.
-type LoopStats struct {
-	Loop int // its index in the group
-	Counts
-}
-
-// Stats is the work of a [Group].
-type Stats struct {
-	Group    string
-	Strategy string
-	Loops    int // started or not
-	Counts       // sums over the group's loops
-
-	PerLoop []LoopStats // of the loops that have started, in order of their index
-}
-
 // groups are the groups of the process. The lock is for making, ending and counting groups.
 var groups struct {
 	sync.Mutex
@@ -59,7 +43,7 @@ func ReadStats() (sums Counts, all []*Group) {
 	defer groups.Unlock()
 	sums = groups.ended
 	for _, g := range groups.all {
-		sums.add(g.Stats().Counts)
+		sums.Add(g.Counts())
 		if !g.over() {
 			all = append(all, g)
 		}
@@ -67,17 +51,19 @@ func ReadStats() (sums Counts, all []*Group) {
 	return sums, all
 }
 
-// Stats returns the group's work.
-func (g *Group) Stats() Stats {
-	s := Stats{Group: g.name, Strategy: g.config.Strategy.String(), Loops: len(g.loops)}
+// EachCounts calls do with the work of each loop that has started, in order of their index.
+func (g *Group) EachCounts(do func(loop int, n Counts)) {
 	for i, l := range g.loops {
 		if l.started.Load() {
-			n := l.counts()
-			s.PerLoop = append(s.PerLoop, LoopStats{Loop: i, Counts: n})
-			s.Counts.add(n)
+			do(i, l.counts())
 		}
 	}
-	return s
+}
+
+// Counts returns the sums over the group's loops.
+func (g *Group) Counts() (sums Counts) {
+	g.EachCounts(func(_ int, n Counts) { sums.Add(n) })
+	return sums
 }
 
 // over reports whether the group has lost its last reference. Its loops may still be ending.
@@ -103,12 +89,12 @@ func (g *Group) enlist() {
 func (g *Group) delist() {
 	groups.Lock()
 	defer groups.Unlock()
-	groups.ended.add(g.Stats().Counts)
+	groups.ended.Add(g.Counts())
 	groups.all = slices.DeleteFunc(groups.all, func(o *Group) bool { return o == g })
 }
 
-// add adds the counts of other loops.
-func (c *Counts) add(o Counts) {
+// Add adds the counts of other loops.
+func (c *Counts) Add(o Counts) {
 	c.Descriptors += o.Descriptors
 	c.Registered += o.Registered
 	c.Wakeups += o.Wakeups
