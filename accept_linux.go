@@ -300,7 +300,7 @@ func (a *acceptor) takePending() *Conn {
 // places the connection.
 func (a *acceptor) loopFor(index int) *engine.Loop {
 	l := a.listener
-	if !l.leastLoaded && l.group.Strategy() == engine.Thread && len(l.sockets) == l.group.Len() {
+	if !l.config.LeastLoaded && l.group.Strategy() == engine.Thread && len(l.sockets) == l.group.Len() {
 		return l.group.Loop(a.first + index)
 	}
 	return l.place()
@@ -308,7 +308,7 @@ func (a *acceptor) loopFor(index int) *engine.Loop {
 
 // place returns the group's choice of a loop.
 func (l *listener) place() *engine.Loop {
-	if l.leastLoaded {
+	if l.config.LeastLoaded {
 		return l.group.LeastLoaded()
 	}
 	return l.group.Place()

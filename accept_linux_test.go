@@ -347,14 +347,14 @@ func TestPlacement(t *testing.T) {
 			c, _ := connect(t, ln)
 			conns = append(conns, c)
 			got := loads()
-			if ln.listener.leastLoaded && slices.Max(got)-slices.Min(got) > 1 {
+			if ln.listener.config.LeastLoaded && slices.Max(got)-slices.Min(got) > 1 {
 				t.Fatalf("after %d connections: got loads of %v, want them even", len(conns), got)
 			}
-			if !ln.listener.leastLoaded && got[0] != len(conns) {
+			if !ln.listener.config.LeastLoaded && got[0] != len(conns) {
 				t.Fatalf("after %d connections: got loads of %v, want all on loop 0", len(conns), got)
 			}
 		}
-		if !ln.listener.leastLoaded {
+		if !ln.listener.config.LeastLoaded {
 			return
 		}
 		for _, c := range conns {

@@ -22,17 +22,16 @@ import (
 // listener is the part that a Listener and its per-loop listeners share.
 type listener struct {
 	// immutable
-	config      ListenConfig
-	network     string
-	addr        net.Addr
-	group       *engine.Group         // holds a reference
-	limits      *accepting.Limits     // nil: none
-	proxy       *accepting.ProxyRules // nil: no headers are awaited
-	leastLoaded bool                  // ListenConfig.LeastLoaded
-	netBuffers  bool                  // Accept returns netConns
-	report      func(error)
-	sockets     []int     // listening: one per loop, or one for all; closed by close
-	all         *acceptor // from all sockets
+	config     ListenConfig
+	network    string
+	addr       net.Addr
+	group      *engine.Group         // holds a reference
+	limits     *accepting.Limits     // nil: none
+	proxy      *accepting.ProxyRules // nil: no headers are awaited
+	netBuffers bool                  // Accept returns netConns
+	report     func(error)
+	sockets    []int     // listening: one per loop, or one for all; closed by close
+	all        *acceptor // from all sockets
 
 	// immutable; the options of connections
 	connOptions    *connOptions
@@ -166,13 +165,12 @@ func (lc *ListenConfig) fromNet(network string, nl net.Listener) (*listener, err
 		return nil, err
 	}
 	l := &listener{
-		config:      *lc,
-		network:     network,
-		addr:        nl.Addr(),
-		group:       group,
-		leastLoaded: lc.LeastLoaded,
-		netBuffers:  lc.NetBuffers && nl.Addr().Network() == "tcp",
-		report:      lc.OnAcceptError,
+		config:     *lc,
+		network:    network,
+		addr:       nl.Addr(),
+		group:      group,
+		netBuffers: lc.NetBuffers && nl.Addr().Network() == "tcp",
+		report:     lc.OnAcceptError,
 	}
 	if l.report == nil {
 		l.report = l.warnAcceptError

@@ -4,7 +4,6 @@
 package netfallback
 
 import (
-	"errors"
 	"net"
 	"os"
 	"sync"
@@ -121,19 +120,18 @@ func (l *Listener) Accept() (net.Conn, error) {
 
 // acquire waits for a slot. It fails when the listener is closed or its deadline passes.
 func (l *Listener) acquire() error {
-	for l.limits != nil {
-		s := l.look() // before HasRoom, so that a slot freed later is a change
-		if !s.closed && l.limits.HasRoom() {
-			if l.limits.Acquire() {
-				return nil
-			}
-			continue
-		}
-		if _, err := s.await(nil); err != nil && err != errChanged {
-			return err
-		}
+	if l.limits == nil {
+		return nil
 	}
-	return nil
+	_, err := l.wait(nil, func() bool {
+		for l.limits.HasRoom() {
+			if l.limits.Acquire() {
+				return true
+			}
+		}
+		return false
+	})
+	return err
 }
 
 // next waits for a connection.
@@ -147,14 +145,38 @@ func (l *Listener) next() result {
 			l.running.Go(func() { l.acceptFrom(s) })
 		}
 	})
+	r, err := l.wait(l.accepted, func() bool { return false })
+	if err != nil {
+		return result{err: l.opError(err)}
+	}
+	return r
+}
+
+// wait waits for a result from accepted, which may be nil, or until done reports true, which is asked
+// whenever the state has changed. It fails when the listener is closed or its deadline passes.
+func (l *Listener) wait(accepted <-chan result, done func() bool) (r result, err error) {
 	for {
-		r, err := l.look().await(l.accepted)
-		switch err {
-		case nil:
-			return r
-		case errChanged:
-		default:
-			return result{err: l.opError(err)}
+		s := l.look() // before done, so that a slot that is freed later is a change
+		if s.closed {
+			return r, net.ErrClosed
+		}
+		if done() {
+			return r, nil
+		}
+		var expired <-chan time.Time
+		if !s.deadline.IsZero() {
+			left := time.Until(s.deadline)
+			if left <= 0 {
+				return r, os.ErrDeadlineExceeded
+			}
+			expired = time.After(left)
+		}
+		select {
+		case r = <-accepted:
+			return r, nil
+		case <-s.changed:
+		case <-expired:
+			return r, os.ErrDeadlineExceeded
 		}
 	}
 }
@@ -169,35 +191,6 @@ func (l *Listener) look() state {
 		l.mu.changed = make(chan struct{})
 	}
 	return l.mu.state
-}
-
-// errChanged says that the listener's state has changed since.
-var errChanged = errors.New("the state has changed")
-
-// await waits for a result from accepted, which may be nil. It fails when the listener is closed,
-// when its deadline passes, or when its state changes.
-func (s state) await(accepted <-chan result) (result, error) {
-	if s.closed {
-		return result{}, net.ErrClosed
-	}
-	var expired <-chan time.Time
-	if !s.deadline.IsZero() {
-		left := time.Until(s.deadline)
-		if left <= 0 {
-			return result{}, os.ErrDeadlineExceeded
-		}
-		timer := time.NewTimer(left)
-		defer timer.Stop()
-		expired = timer.C
-	}
-	select {
-	case r := <-accepted:
-		return r, nil
-	case <-s.changed:
-		return result{}, errChanged
-	case <-expired:
-		return result{}, os.ErrDeadlineExceeded
-	}
 }
 
 // change makes a change and lets all calls of Accept check the state again.
@@ -244,15 +237,12 @@ func (l *Listener) takeHeader() bool {
 			return true
 		default:
 		}
-		timer := time.NewTimer(l.makeRoom())
 		select {
 		case l.headers <- struct{}{}:
-			timer.Stop()
 			return true
 		case <-l.done:
-			timer.Stop()
 			return false
-		case <-timer.C:
+		case <-time.After(l.makeRoom()):
 		}
 	}
 }
