@@ -11,9 +11,8 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// FD is a connected stream socket registered with a loop. It has the semantics of package net's
-// connections: calls block their goroutine but no thread, deadlines interrupt them, and Close may be
-// called at any time. Errors are raw: a syscall.Errno, io.EOF, [ErrClosed] or
+// FD is a connected stream socket registered with a loop. Its methods do what percore.Conn promises for
+// those of the same name. Errors are raw: a syscall.Errno, io.EOF, [ErrClosed] or
 // [os.ErrDeadlineExceeded]; the caller wraps them.
 //
 // All methods are safe for concurrent use. Reads are serialized among themselves, and so are writes,
@@ -56,8 +55,7 @@ const (
 	TCP
 )
 
-// maxRW bounds one system call, as in package internal/poll: some kernels
-// refuse to transfer 2 GiB and more at once.
+// maxRW bounds one system call: some kernels refuse to transfer 2 GiB and more at once.
 const maxRW = 1 << 30
 
 // NewFD registers sysfd, a connected, non-blocking, close-on-exec stream socket, and owns it from then
@@ -78,12 +76,11 @@ func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
 	return f, nil
 }
 
-// Loop returns the loop that the descriptor is registered with.
+// Loop returns the descriptor's loop.
 func (f *FD) Loop() *Loop { return f.loop }
 
-// onReady notes an event of a batch, wakes the goroutines that wait for it and calls the watcher or
-// the callback. Only the goroutine that polls the loop in its turn calls it, not a guest. It reports
-// whether it has woken a reader, and whether it has called the callback.
+// onReady passes an event of a batch on, for the goroutine that polls the loop in its turn: a guest has
+// deliverAsGuest. It reports whether it has woken a reader, and whether it has called the callback.
 func (f *FD) onReady(r Readiness, batch uint32) (woken, called bool) {
 	woken = f.wakeWaiters(r, batch)
 	if f.loop.onLoop() {
@@ -94,8 +91,8 @@ func (f *FD) onReady(r Readiness, batch uint32) (woken, called bool) {
 	return woken, called
 }
 
-// wakeWaiters notes an event of a batch and wakes the goroutines that wait for it. It reports whether
-// a reader was among them.
+// wakeWaiters notes an event, wakes the goroutines that wait for it, and reports whether one of them
+// reads.
 func (f *FD) wakeWaiters(r Readiness, batch uint32) (woken bool) {
 	if r&Readable != 0 {
 		bits := ready
@@ -144,8 +141,7 @@ func (f *FD) tellLater(r Readiness) {
 	}
 }
 
-// Read reads up to len(p) bytes, waiting until there are any. It returns 0 and
-// io.EOF at the end of the stream, and 0 and nil for an empty p, at once.
+// Read reads up to len(p) bytes, waiting until there are any. With an empty p it returns at once.
 func (f *FD) Read(p []byte) (n int, err error) {
 	switch err := f.begin(&f.rd); {
 	case err == errTimeout && len(p) == 0:
@@ -210,16 +206,9 @@ func (f *FD) doubtEAGAIN() {
 	}
 }
 
-// ReadReady is Read into memory that it asks for only when there may be something to read, so a
-// waiting call holds no memory. lend returns the memory, and ReadReady reads straight into it, up to
-// its length. If nothing was read, it calls takeBack next: there was nothing to read after all, and
-// ReadReady waits again; the stream has ended; or reading failed. So the caller owns the memory that
-// lend returned last exactly if n > 0.
-//
-// Both run on the caller's goroutine and must not read from f. They are called in turn, any number of
-// times, or never if the call fails before there is anything to read. If lend returns an empty slice,
-// ReadReady returns 0 and nil. lend may block: neither Close nor other reads wait for it, and other
-// reads may take the bytes for which it was called.
+// ReadReady is Read into memory that it asks for only when there may be something to read. lend and
+// takeBack are called in turn, any number of times. lend may block: neither Close nor other reads wait
+// for it, and other reads may take the bytes for which it was called.
 func (f *FD) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	for {
 		if err := f.awaitReadable(); err != nil {
@@ -240,8 +229,7 @@ func (f *FD) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	}
 }
 
-// TryRead is Read for callers that wait with NotifyReadable: it does not block. It returns 0 and nil
-// if there is nothing to read; an edge and a callback will come when that changes.
+// TryRead is Read that does not wait: it returns 0 and nil if there is nothing to read.
 func (f *FD) TryRead(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -262,7 +250,7 @@ func (f *FD) ReadNow(p []byte) (int, error) {
 	return f.TryRead(p)
 }
 
-// awaitReadable waits until a read may find something, and doesn't read.
+// awaitReadable waits until a read may find something.
 func (f *FD) awaitReadable() error {
 	if err := f.begin(&f.rd); err != nil {
 		return err
@@ -283,8 +271,7 @@ func (f *FD) tryRead(p []byte) (n int, done bool, err error) {
 	return f.recv(p)
 }
 
-// Write writes all of p, waiting whenever the kernel's buffer is full. If it
-// fails it returns how much of p the kernel had taken.
+// Write writes all of p, waiting whenever the kernel's buffer is full.
 func (f *FD) Write(p []byte) (n int, err error) {
 	if err := f.begin(&f.wr); err != nil {
 		return 0, err
@@ -328,14 +315,13 @@ func (f *FD) send(p []byte) (n int, done bool, err error) {
 		case sent == 0:
 			return n, true, io.ErrUnexpectedEOF
 		}
-		// A part was taken: there is no more room, or no more memory behind p (EFAULT), which no edge would
-		// report.
+		// A part was taken: there is no more room, or no more memory behind p (EFAULT), which no edge
+		// would report.
 	}
 }
 
-// begin takes the half for a call, or returns why the call must not even try. While the half is held
-// the descriptor stays open, because Close takes both halves before it lets go. So a read or a write
-// needs no reference of its own.
+// begin takes the half for a call, or returns why the call must not even try. While the half is held the
+// descriptor stays open, because Close takes both halves: a read or a write needs no reference.
 func (f *FD) begin(h *half) error {
 	h.mu.Lock()
 	if err := h.check(f); err != nil {
@@ -345,7 +331,6 @@ func (f *FD) begin(h *half) error {
 	return nil
 }
 
-// end ends what begin began.
 func (f *FD) end(h *half) { h.mu.Unlock() }
 
 // waitThenTry is the loop of reads: it calls try with the descriptor whenever a read may find
@@ -382,7 +367,7 @@ func (f *FD) tryThenWait(h *half, try func(fd uintptr) (done bool)) error {
 	}
 }
 
-// awaitReady waits, for a caller that holds the read half, until a read may find something.
+// awaitReady is awaitReadable for a caller that holds the read half.
 func (f *FD) awaitReady() error {
 	for f.rd.state.Load()&ready == 0 {
 		if err := f.wait(&f.rd); err != nil {
@@ -412,12 +397,10 @@ func (f *FD) Shutdown(how int) error {
 // SetDeadline sets both deadlines.
 func (f *FD) SetDeadline(t time.Time) error { return f.setDeadlines(t, &f.rd, &f.wr) }
 
-// SetReadDeadline sets the time from which reads, including blocked ones, fail with
-// [os.ErrDeadlineExceeded]. The zero time means never. They fail no earlier than that, and at most a
-// few milliseconds later. A time in the past takes effect before SetReadDeadline returns.
+// SetReadDeadline sets the deadline of reads. A time in the past takes effect before it returns.
 func (f *FD) SetReadDeadline(t time.Time) error { return f.setDeadlines(t, &f.rd, nil) }
 
-// SetWriteDeadline is SetReadDeadline for writes.
+// SetWriteDeadline sets the deadline of writes.
 func (f *FD) SetWriteDeadline(t time.Time) error { return f.setDeadlines(t, nil, &f.wr) }
 
 func (f *FD) setDeadlines(t time.Time, rd, wr *half) error {
@@ -434,9 +417,7 @@ func (f *FD) setDeadlines(t time.Time, rd, wr *half) error {
 	return nil
 }
 
-// SetNoWait sets what reads do that find nothing: with true they fail with [ErrWouldWait], even a read
-// that is already waiting; with false, the default, they wait. It is for a caller that reads through
-// layers above the descriptor, which have no TryRead. SetNoWait fails with [ErrClosed].
+// SetNoWait sets whether reads that find nothing fail with [ErrWouldWait] instead of waiting.
 func (f *FD) SetNoWait(on bool) error {
 	if err := f.life.incref(); err != nil {
 		return err
@@ -452,8 +433,8 @@ func (f *FD) SetNoWait(on bool) error {
 }
 
 // Close closes the descriptor. Blocked calls are woken and fail with [ErrClosed], and so does every
-// later call, including Close. When Close returns, the descriptor is closed in the kernel; with
-// SO_LINGER that can take as long as set there. It returns the error of close(2), if this call made it.
+// later call, including Close. When Close returns, the descriptor is closed in the kernel. It returns
+// the error of close(2), if this call made it.
 //
 // The order is: mark closed, wake the waiters, wait for the halves and for the last
 // reference, take the timers and the registration away, close. The call that drops the last
@@ -482,8 +463,7 @@ func (f *FD) Close() error {
 	return nil
 }
 
-// drain waits for the calls that hold the half or are in line for it. Those in
-// line find the descriptor closed.
+// drain waits for the calls that hold the half or are in line for it. The latter find f closed.
 func (h *half) drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -515,7 +495,6 @@ func (f *FD) destroy() error {
 	return nil
 }
 
-// awaited reports whether a goroutine, a callback or a watcher waits for an event.
 func (f *FD) awaited() bool { return f.rd.awaited() || f.wr.awaited() || f.watcher.Load() != nil }
 
 // halfOf returns the half whose timer is t, which was in the wheel.

@@ -6,14 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// Group is a set of loops that live and end together. It is safe for concurrent use.
-//
-// A loop starts with its first descriptor; until then it costs some hundred bytes.
-// With the strategy Thread all loops start with the group.
-//
-// A group ends by itself when it is no longer needed. Its maker holds a reference until Close, and so
-// does every registered descriptor. When the last reference is gone, the loops' goroutines return and
-// their descriptors are closed.
+// Group is a set of loops that live and end together; the public Group says how. Its maker holds a
+// reference until Close, and so does every registered descriptor. When the last reference is gone, the
+// loops end. It is safe for concurrent use.
 type Group struct {
 	// immutable
 	config     Config
@@ -33,9 +28,9 @@ type Group struct {
 
 // How [Group.Place] fills loops.
 const (
-	// procsPerLoop is how many processors one loop keeps busy. Waking a goroutine costs a loop about half
-	// a microsecond; the goroutine's own work, at least a recv and a send, costs ten times as much. 4
-	// leaves more than half of a loop's time.
+	// procsPerLoop is how many processors one loop keeps busy. Waking a goroutine costs a loop about
+	// half a microsecond; the goroutine's own work, at least a recv and a send, costs ten times as
+	// much. 4 leaves more than half of a loop's time.
 	procsPerLoop = 4
 
 	// portionMin is how many descriptors a loop gets before another loop starts. With 32 busy ones a
@@ -47,9 +42,7 @@ const (
 	portionMax = 1024
 )
 
-// NewGroup makes the loops that c asks for, and starts the first. It fails if c makes no sense,
-// when the process is out of descriptors, and on anything but Linux. The caller owns one reference:
-// call Close when no new descriptors will be registered.
+// NewGroup makes the loops that c asks for, and starts the first, or all with the strategy Thread.
 func NewGroup(c Config) (*Group, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -118,7 +111,7 @@ func (g *Group) fill() *Loop {
 	return g.leastOf(g.loops)
 }
 
-// firstBelow returns the first loop with fewer descriptors than that, or nil.
+// firstBelow returns the first loop with fewer descriptors, or nil.
 func firstBelow(loops []*Loop, descriptors int) *Loop {
 	for _, l := range loops {
 		if l.Descriptors() < descriptors {
@@ -159,8 +152,7 @@ func (g *Group) startedOr(l *Loop) *Loop {
 	return best
 }
 
-// Retain takes a reference, so that the group goes on until Release. It reports
-// false if the group has ended or is about to.
+// Retain takes a reference. It reports false if the group has ended or is about to.
 func (g *Group) Retain() bool {
 	for {
 		n := g.refs.Load()
@@ -173,8 +165,7 @@ func (g *Group) Retain() bool {
 	}
 }
 
-// Release gives up a reference taken by Retain. With the last one the loops
-// stop, soon after; Release does not wait for it.
+// Release gives up a reference. After the last one the loops stop; Release does not wait for that.
 func (g *Group) Release() {
 	switch n := g.refs.Add(-1); {
 	case n == 0:
@@ -197,11 +188,8 @@ func (g *Group) loopEnded() {
 	}
 }
 
-// Close gives up the maker's reference. The loops go on for as long as
-// descriptors are registered. Calling it again does nothing.
+// Close gives up the maker's reference. Calling it again does nothing.
 func (g *Group) Close() { g.closeOnce.Do(g.Release) }
 
-// Stopped returns a channel that is closed when all loops have ended and have given back everything
-// they held. A program that exits need not wait for it, but a test that looks for leaked goroutines or
-// descriptors must.
+// Stopped returns a channel that is closed when all loops have ended and have given everything back.
 func (g *Group) Stopped() <-chan struct{} { return g.stopped }

@@ -107,7 +107,7 @@ type delivery struct {
 	ready Readiness
 }
 
-// newLoop makes a loop that has not started: it has no goroutine, no descriptors and next to no memory.
+// newLoop makes a loop that has not started.
 func newLoop(g *Group, index int) *Loop {
 	l := &Loop{group: g, index: index}
 	l.ownPass, l.ledPass = l.pass, l.passLed
@@ -189,10 +189,8 @@ func (l *Loop) freeSlot(f *FD) {
 	s.free = append(s.free, f.token.slot)
 }
 
-// Submit runs task on the loop's goroutine, after the events that the loop is dispatching, in the
-// order of submission. It does not wait, and task must not block. Tasks are dropped once the group has
-// ended, which can't happen while a reference to it is held. A loop that has never had a descriptor
-// starts for the task; if it can't, the group's first loop runs the task.
+// Submit runs task on the loop's goroutine, as the public Submit says. A loop that has never had a
+// descriptor starts for the task; if it can't, the group's first loop runs the task.
 func (l *Loop) Submit(task func()) {
 	switch err := l.start(); {
 	case err == ErrStopped:
@@ -317,18 +315,16 @@ func (l *Loop) standInLine() (again bool) {
 	return g.line.Yield(l.group.served)
 }
 
-// Retain takes a reference to the loop's group, so that Submit works until Release: see [Group.Retain].
+// Retain takes a reference to the loop's group, so that Submit works until Release.
 func (l *Loop) Retain() bool { return l.group.Retain() }
 
 // Release gives up a reference taken by Retain.
 func (l *Loop) Release() { l.group.Release() }
 
-// Defer runs f once the loop has handled its present events and tasks. It is for code on the loop's
-// goroutine, and costs no wake-up. A function that f defers runs after the next poll, which then does
-// not wait.
+// Defer runs f once the loop has handled its present events and tasks, for code on the loop's goroutine.
+// It costs no wake-up. A function that f defers runs after the next poll, which then does not wait.
 func (l *Loop) Defer(f func()) { l.deferred = append(l.deferred, f) }
 
-// runDeferred runs the functions deferred until now.
 func (l *Loop) runDeferred() {
 	for range len(l.deferred) {
 		f := l.deferred[0]
@@ -340,7 +336,7 @@ func (l *Loop) runDeferred() {
 	}
 }
 
-// dispatch notifies the descriptors of the first n polled events.
+// dispatch passes the first n polled events on.
 func (l *Loop) dispatch(n int) {
 	if invariants.Enabled {
 		checkDispatch(l)
@@ -396,8 +392,8 @@ func (l *Loop) deliver() {
 		if !woken {
 			others++
 		}
-		// After a callback the next one is armed soon. If polling were already released, that would wake the
-		// loop's goroutine only to let it wait again: a switch for each event.
+		// After a callback the next one is armed soon. If polling were already released, that would
+		// wake the loop's goroutine only to let it wait again: a switch for each event.
 		if len(c.batch) == 1 && !called {
 			l.sole = d.fd
 		}

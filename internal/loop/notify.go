@@ -90,9 +90,8 @@ func (f *FD) recheck() {
 	}
 }
 
-// AtEnd reports whether the peer has ended the stream, or reset it, and no byte of it is unread: the
-// next read finds the end, or the error, at once. It takes neither away and doesn't wait. false proves
-// nothing: the news may be under way, or nothing waits for the descriptor, so that it is not polled.
+// AtEnd reports whether the peer has ended the stream, or reset it, and no byte is unread. false proves
+// nothing: see seam.AtEnd.
 func (f *FD) AtEnd() bool {
 	if f.rd.state.Load()&hangup == 0 {
 		return false
@@ -105,8 +104,8 @@ func (f *FD) AtEnd() bool {
 	return err == nil && unread == 0
 }
 
-// HungUp reports whether the peer has ended the stream, or reset it. Bytes before that may be unread.
-// Unlike AtEnd it asks the kernel. It doesn't wait.
+// HungUp asks the kernel whether the peer has ended the stream, or reset it. Bytes before that may be
+// unread. It doesn't wait.
 func (f *FD) HungUp() bool {
 	if f.life.incref() != nil {
 		return false
@@ -115,6 +114,5 @@ func (f *FD) HungUp() bool {
 	return sys.HungUp(int(f.sysfd))
 }
 
-// CancelOnReadable disarms the callback and reports whether there was one: then
-// it is not called any more. Otherwise it was called, or is about to be.
+// CancelOnReadable disarms the callback and reports whether there was one.
 func (f *FD) CancelOnReadable() bool { return f.takeCallback(false) != nil }

@@ -25,8 +25,8 @@ func newEpoll() (epoll, error) {
 	if errno != 0 {
 		return epoll{}, fmt.Errorf("loop: can't make an epoll instance: %w", os.NewSyscallError("epoll_create1", errno))
 	}
-	// os.NewFile hands a descriptor to the runtime's poller only if it is in non-blocking mode, which has
-	// no other meaning for an epoll descriptor.
+	// os.NewFile hands a descriptor to the runtime's poller only if it is in non-blocking mode, which
+	// has no other meaning for an epoll descriptor.
 	if errno = sys.SetNonblock(fd, true); errno != 0 {
 		sys.Close(fd)
 		return epoll{}, fmt.Errorf("loop: can't set an epoll instance non-blocking: %w", os.NewSyscallError("fcntl", errno))
@@ -133,14 +133,14 @@ func (p *poller) init() error {
 	if p.wakefd, errno = sys.Eventfd(); errno != 0 {
 		return fmt.Errorf("loop: can't make an eventfd: %w", os.NewSyscallError("eventfd2", errno))
 	}
-	// Level-triggered: a guest that finds it does not take it away. Tasks belong to the loop's goroutine.
+	// Level-triggered: a guest that finds it does not take it away. Tasks belong to the loop's
+	// goroutine.
 	if errno = p.addLevel(p.wakefd, wakeToken); errno != 0 {
 		return fmt.Errorf("loop: can't watch the eventfd: %w", os.NewSyscallError("epoll_ctl", errno))
 	}
 	return nil
 }
 
-// close gives the descriptors back. Nothing may use p afterwards.
 func (p *poller) close() {
 	p.file.Close()
 	if p.wakefd >= 0 {
@@ -169,7 +169,7 @@ func (p *poller) waitNested(pass func(uintptr) (done bool)) {
 	}
 }
 
-// kick makes waitNested call pass once more, on whichever goroutine it runs. It makes no system call.
+// kick makes waitNested call pass once more. It makes no system call.
 func (p *poller) kick() { _ = p.file.SetReadDeadline(monotime.LongAgo) }
 
 // waitBlocking calls pass, whose first poll sleeps in epoll_pwait.
@@ -189,7 +189,7 @@ func (p *poller) poll(a *eventArray) (n int, full bool) {
 	return n, full
 }
 
-// glance is poll for a guest. It doesn't wait.
+// glance is poll for a guest.
 func (p *poller) glance(a *eventArray) (n int) {
 	n, _, _ = a.take(p.fd, false)
 	return n
@@ -263,8 +263,7 @@ func (p *poller) add(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_ADD, fd, interest, t)
 }
 
-// watchWrites adds the event for room to write. The kernel checks the descriptor again, so its present
-// readiness counts as an edge.
+// watchWrites adds the event for room to write. Present readiness counts as an edge, as with unmask.
 func (p *poller) watchWrites(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest|unix.EPOLLOUT, t)
 }

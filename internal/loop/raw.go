@@ -38,9 +38,8 @@ func (f *FD) RawControl(fn func(fd uintptr)) error {
 	return nil
 }
 
-// beginRaw begins a use of the raw descriptor by the user's code, which endRaw ends. Most uses change
-// nothing: gRPC looks at four options of every connection it gets, database drivers look for a byte
-// before each use, and net.TCPConn's ReadFrom tries whether sendfile can read from here. So the effect
+// beginRaw begins a use of the raw descriptor by the user's code. Most uses change nothing: gRPC looks
+// at four options of every connection, database drivers look for a byte before each use. So the effect
 // on the socket is not assumed but asked for, at the end. Until then a short read is not relied on.
 func (f *FD) beginRaw() {
 	f.exposed.Store(true)

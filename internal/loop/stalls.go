@@ -32,8 +32,7 @@ func NewStalls() *Stalls {
 	return s
 }
 
-// CountStalls makes writes that begin to wait from now on count in s, and no longer in any other. nil:
-// in none.
+// CountStalls makes writes that begin to wait from now on count in s, and in no other; nil: in none.
 func (f *FD) CountStalls(s *Stalls) {
 	f.wr.state.And(1<<stallsShift - 1)
 	if s != nil {

@@ -2,15 +2,12 @@ package loop
 
 import "syscall"
 
-// Stream is the socket of an FD for callers that vouch for the functions they call it with: these
-// neither duplicate the descriptor nor change the meaning of its reads and writes. So the FD's
-// knowledge of the socket stays true, and the reads that follow are not slower. It is a
-// [syscall.RawConn] and reports on the socket: see zerocopy.Stream, in internal/zerocopy.
-//
-// A Stream is a pointer to its FD, so that an interface holds it without an allocation.
+// Stream is the socket of an FD for callers that vouch for their functions: these neither duplicate the
+// descriptor nor change the meaning of its reads and writes, so the FD's knowledge of the socket stays
+// true. It is a zerocopy.Stream (internal/zerocopy), which an interface holds without an allocation.
 type Stream struct{ fd *FD }
 
-// Stream returns f's socket for callers that vouch for their functions.
+// Stream returns f's socket.
 func (f *FD) Stream() Stream { return Stream{f} }
 
 // Control calls fn with the descriptor, which stays open until fn returns. It fails with [ErrClosed].
@@ -68,20 +65,16 @@ func (s Stream) Write(fn func(fd uintptr) (done bool)) error {
 	})
 }
 
-// Drained is for the function of a Read: its last read from the descriptor has
-// returned something, but less than it asked for.
+// Drained is for the function of a Read.
 func (s Stream) Drained() { s.fd.drained = true }
 
-// Marked is for the function of a Read and reports whether there may be an urgent mark in the stream:
-// there splice(2) says EAGAIN (0 if the end is near), however much is behind it, while a read goes on.
+// Marked is for the function of a Read.
 func (s Stream) Marked() bool {
 	return s.fd.kind == TCP && s.fd.rd.state.Load()&shortReadUnreliable != 0
 }
 
-// Nonblocking reports whether the socket can't be in blocking mode: only a user that
-// has had the descriptor can have changed that.
+// Nonblocking is false if a user has had the descriptor, and may have changed its mode.
 func (s Stream) Nonblocking() bool { return !s.fd.exposed.Load() }
 
-// Closed reports whether Close was called: for functions of Read and Write that take long,
-// since Close waits for them.
+// Closed reports whether Close was called, which waits for functions of Read and Write.
 func (s Stream) Closed() bool { return s.fd.life.closed() }

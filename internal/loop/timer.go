@@ -28,8 +28,7 @@ func (l *Loop) AfterFunc(d time.Duration, f func()) *Timer {
 	return t
 }
 
-// Stop prevents the timer from firing and reports whether it was waiting. If not, its function has
-// run, or is about to.
+// Stop prevents the timer from firing and reports whether it was waiting.
 func (t *Timer) Stop() bool {
 	if t.loop.start() != nil {
 		return false
@@ -42,8 +41,7 @@ func (t *Timer) Stop() bool {
 	return waiting
 }
 
-// Reset makes the timer fire once d has passed from now, and not at the time set before. It reports
-// whether the timer was waiting.
+// Reset moves the timer to d from now, and reports whether it was waiting.
 func (t *Timer) Reset(d time.Duration) bool {
 	if t.loop.start() != nil {
 		return false

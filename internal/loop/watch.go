@@ -41,17 +41,16 @@ func (f *FD) Watch(h *EventHandler) error {
 // under way, or was put off until the loop runs its tasks, may still come.
 func (f *FD) Unwatch() bool { return f.watcher.Swap(nil) != nil }
 
-// remindWatcher has the watcher try again, after the user has had the raw descriptor: the watcher
-// may have relied on a read of a kind that it has changed.
+// remindWatcher makes the watcher try again, after the user has had the raw descriptor: it may have
+// relied on the end of a read whose meaning has changed.
 func (f *FD) remindWatcher() {
 	if h := f.watcher.Load(); h != nil {
 		f.loop.Submit(func() { (*h).OnEvent(Readable | Writable) })
 	}
 }
 
-// TryWrite is Write for callers that learn by Watch that there is room: it does not block. It
-// returns how much of p the kernel has taken. If that is not all, and err is nil, there will be an
-// event when there is room.
+// TryWrite is Write that does not wait, for callers of Watch. If the kernel has not taken all of p, and
+// err is nil, there will be an event when there is room.
 func (f *FD) TryWrite(p []byte) (n int, err error) {
 	if err := f.begin(&f.wr); err != nil {
 		return 0, err
@@ -65,8 +64,8 @@ func (f *FD) TryWrite(p []byte) (n int, err error) {
 	return n, err
 }
 
-// TryWrite is Write for callers that learn by [FD.Watch] that there is room: fn is called once. If
-// it reports false, there will be an event when there is room.
+// TryWrite is Write that does not wait, for callers of [FD.Watch]: fn is called once. If it reports
+// false, there will be an event when there is room.
 func (s Stream) TryWrite(fn func(fd uintptr) (done bool)) error {
 	f := s.fd
 	if err := f.begin(&f.wr); err != nil {

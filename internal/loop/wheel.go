@@ -46,9 +46,8 @@ type timer struct {
 func (t *timer) armed() bool { return t.next != nil }
 
 // wheel is a hierarchical timing wheel (Varghese and Lauck, 1987, scheme 7): a queue of timers with
-// add and remove in O(1), exact to a tick. It is a data structure only, without clock, goroutine or
-// lock: the caller serializes all calls. No call allocates. The zero value is an empty wheel at
-// time 0, before which the caller's clock must not go; don't copy it. It takes 16 KiB.
+// add and remove in O(1), exact to a tick. The caller serializes all calls. No call allocates. The zero
+// value is an empty wheel at time 0, before which the caller's clock must not go. It takes 16 KiB.
 //
 // Think of a tick's number in base 64, a digit per level. A timer waits at the level of the highest
 // digit in which its due tick differs from the cursor, in that digit's slot:
@@ -96,7 +95,6 @@ type wheel struct {
 	lists [wheelDue + 1]timer
 }
 
-// len returns the number of armed timers.
 func (w *wheel) len() int { return w.count }
 
 // add arms t to expire at the given time on the clock that advance gets. Any value will do. A time
@@ -112,8 +110,7 @@ func (w *wheel) add(t *timer, at int64) {
 	w.link(t, w.listFor(at))
 }
 
-// remove disarms t, so that it will not expire, not even in an advance under
-// way. It does nothing if t isn't armed. If it is, it must be in w. O(1).
+// remove disarms t, also in an advance under way. It does nothing if t isn't armed. O(1).
 func (w *wheel) remove(t *timer) {
 	if !t.armed() {
 		return
@@ -209,7 +206,6 @@ func (w *wheel) listFor(at int64) int {
 	return level*wheelSlots + slot
 }
 
-// link appends t to a list.
 func (w *wheel) link(t *timer, list int) {
 	head := &w.lists[list]
 	if bit := uint64(1) << (uint(list) % wheelSlots); w.occupied[uint(list)/wheelSlots]&bit == 0 {
@@ -221,7 +217,6 @@ func (w *wheel) link(t *timer, list int) {
 	t.prev.next, t.next.prev = t, t
 }
 
-// unlink takes t out of its list.
 func (w *wheel) unlink(t *timer) {
 	if t.next == t.prev { // alone: both are the head
 		list := uint(t.next.at.Load())
