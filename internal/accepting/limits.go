@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Config holds a listener's options for the connections that it accepts.
+// Config holds a listener's options for the connections that it accepts: see percore.ListenConfig.
 type Config struct {
 	MaxConns int                                          // 0: no limit
 	OnAccept func(local, remote netip.AddrPort) (ok bool) // may be nil
@@ -72,7 +72,6 @@ func (l *Limits) HasRoom() bool {
 	return !l.isFull()
 }
 
-// isFull reports whether no slot is free, where there is a limit.
 func (l *Limits) isFull() bool { return l.open.Load() >= l.max }
 
 // IsWaiting reports whether Accept is waiting for a slot because a client has come that can't have

@@ -43,7 +43,7 @@ func (p *ProxyConfig) check(network string) error {
 	return nil
 }
 
-// ProxyRules decides which peers of a listener must send a header, and counts the peers that fail to.
+// ProxyRules decides which peers of a listener must send a header, and counts those that don't.
 type ProxyRules struct {
 	// immutable
 	ServeUntrusted bool
@@ -76,8 +76,8 @@ const (
 var ErrLongHeaders = fmt.Errorf("the PROXY headers that are awaited, and that are longer than %d KiB, take too much memory",
 	headerBytesFree>>10)
 
-// Hold counts a header of the peer that has grown to the given bytes; held of them are already
-// counted. It returns how many are counted now, for Free, and fails if that is too much.
+// Hold counts a header of the peer that has grown to the given bytes, held of which are already counted.
+// It returns how many are counted now, for Free, and fails if that is too much.
 func (h *LongHeaders) Hold(peer netip.Prefix, held, bytes int) (int, error) {
 	more := bytes - headerBytesFree - held
 	if more <= 0 {
@@ -116,8 +116,7 @@ func (h *LongHeaders) Free(peer netip.Prefix, held int) {
 	}
 }
 
-// ProxyRules returns the rules of a listener at addr with the given counters, or nil if there are
-// no rules.
+// ProxyRules returns the rules of a listener at addr with the given counters, or nil.
 func (c *Config) ProxyRules(addr net.Addr, counts *Counts) *ProxyRules {
 	p := c.Proxy
 	if p == nil {
@@ -136,7 +135,7 @@ func (c *Config) ProxyRules(addr net.Addr, counts *Counts) *ProxyRules {
 	return r
 }
 
-// Trusts reports whether the peer must send a header. A peer without an address is on a unix socket.
+// Trusts reports whether the peer must send a header. One without an address is on a unix socket.
 func (r *ProxyRules) Trusts(peer netip.AddrPort) bool {
 	addr := peer.Addr().WithZone("")
 	if !addr.IsValid() {

@@ -16,7 +16,7 @@ type slot struct {
 	tlvs          string   // of the PROXY header
 }
 
-// admit calls the user's function for a connection, and closes the connection if it isn't wanted.
+// admit calls the user's function, and closes the connection if it isn't wanted.
 func (s *slot) admit(nc net.Conn) bool {
 	return s.limits.Admit(sockaddr.AddrPort(s.local), sockaddr.AddrPort(s.remote), func() {
 		nc.Close()

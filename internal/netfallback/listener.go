@@ -204,7 +204,6 @@ func (l *Listener) change(do func()) {
 	}
 }
 
-// wake makes all calls of Accept check the state again.
 func (l *Listener) wake() { l.change(func() {}) }
 
 // acceptFrom accepts connections from a socket and passes them on until the listener is closed.
@@ -228,8 +227,7 @@ func (l *Listener) acceptFrom(s Socket) {
 	}
 }
 
-// takeHeader waits until one more header may be awaited. It reports false if the listener is closed
-// first.
+// takeHeader waits until one more header may be awaited, or reports false when the listener is closed.
 func (l *Listener) takeHeader() bool {
 	for {
 		select {

@@ -66,8 +66,7 @@ func Get() (*Pipe, error) { return pipes.get() }
 // deliver the bytes in it as its own.
 func Put(p *Pipe) { pipes.put(p) }
 
-// Drain closes the pipes that are idle. They are closed anyway when they have been
-// unused for some seconds.
+// Drain closes the pipes that are idle.
 func Drain() { pipes.drain() }
 
 // Count returns how many pipes are open, and how many of them are unused.
@@ -156,7 +155,6 @@ func closeAll(closing []*Pipe) {
 	}
 }
 
-// newPipe makes a pipe.
 func newPipe() (*Pipe, error) {
 	r, w, errno := sys.Pipe2()
 	if errno != 0 {

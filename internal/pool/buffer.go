@@ -16,13 +16,13 @@ type Buffer struct {
 	record *record
 }
 
-// Bytes returns the bytes, with the length that was asked for and the capacity of the buffer.
+// Bytes returns the bytes.
 func (b *Buffer) Bytes() []byte {
 	b.mustLive("Bytes")
 	return b.bytes
 }
 
-// SetLen changes the length to n, which may be up to the capacity.
+// SetLen changes the length to n.
 func (b *Buffer) SetLen(n int) {
 	b.mustLive("SetLen")
 	if n < 0 || n > cap(b.bytes) {

@@ -39,8 +39,8 @@ func (g *Growable) Memory() []byte {
 	return g.buffer.B[:0]
 }
 
-// Set tells the Growable where append has left the bytes, in Memory's memory or in longer memory,
-// which the Growable then owns. It must come between Memory and Release.
+// Set says where append has left the bytes, in Memory's memory or in longer memory, which the Growable
+// then owns. It must come between Memory and Release.
 func (g *Growable) Set(p []byte) { g.buffer.B = p }
 
 // Release gives the memory back, if the Growable holds any. Memory may be called again.

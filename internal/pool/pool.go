@@ -31,9 +31,8 @@ type Config struct {
 	LeakSampleEvery int
 }
 
-// Pool is a set of reusable buffers. Make it with New. All its methods may be
-// called by any number of goroutines at once, and none blocks for longer than it
-// takes to count the buffers. It must not be copied.
+// Pool is a set of reusable buffers. Make it with New. All its methods are safe for concurrent use, and
+// none blocks for longer than it takes to count the buffers.
 type Pool struct {
 	config atomic.Pointer[Config] // nil if it is the zero value
 	kept   atomic.Int64           // bytes in released buffers, roughly; only with a limit
@@ -52,8 +51,7 @@ func New(config Config) *Pool {
 	return p
 }
 
-// Configure changes the configuration. It may be called at any time; the buffers
-// that are out then come under the new one when they are released.
+// Configure changes the configuration: see the public Configure.
 func (p *Pool) Configure(config Config) {
 	if config.LeakSampleEvery == 0 {
 		config.LeakSampleEvery = defaultSampleEvery
@@ -69,7 +67,7 @@ func (p *Pool) Configure(config Config) {
 // shared is the pool of the package's functions.
 var shared = New(Config{})
 
-// Default returns the Pool that the functions of this package, and the packages of this module, use.
+// Default returns the Pool that the functions of this package use.
 func Default() *Pool { return shared }
 
 // Get is Default().Get(n).
@@ -114,7 +112,7 @@ func (p *Pool) allocate(class, n int) *Buffer {
 	return b
 }
 
-// observe does for a buffer that is handed out what a configuration other than the default asks for.
+// observe does for a buffer that is handed out what the configuration asks for.
 func (p *Pool) observe(b *Buffer, config *Config, hit bool) {
 	if hit && config.KeptBytesMax != 0 {
 		p.kept.Add(-int64(cap(b.bytes)))

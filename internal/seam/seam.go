@@ -80,7 +80,7 @@ type rawConn interface {
 	RestoreFinalizer()
 }
 
-// rawConnOf returns the raw connection of c, or nil if c is not a *percore.Conn on the engine.
+// rawConnOf returns nil if c is not a *percore.Conn on the engine.
 func rawConnOf(c net.Conn) rawConn {
 	raw, _ := rawOf(c).(rawConn)
 	return raw
@@ -261,7 +261,7 @@ func ListenerOf(l net.Listener) Listener {
 	return nil
 }
 
-// GroupOf returns the loops of a *percore.Listener. It is nil if l is none, or not on the engine.
+// GroupOf returns the loops of a *percore.Listener, or nil if l is none, or not on the engine.
 func GroupOf(l net.Listener) *loop.Group {
 	if raw, ok := rawOf(l).(interface{ Group() *loop.Group }); ok {
 		return raw.Group()

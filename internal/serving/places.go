@@ -68,7 +68,6 @@ func (s *Handshakes) restLocked(h *Handshake) {
 	s.dispatchLocked()
 }
 
-// permitLocked gives h a permit.
 func (s *Handshakes) permitLocked(h *Handshake) {
 	if h.permit != nil {
 		return // two of its goroutines resume, one that reads and one that writes

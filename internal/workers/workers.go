@@ -44,29 +44,27 @@ import (
 //	non-empty  no     Max workers serve, and will   next: empty; after TurnsMax, or if a worker ends: a spare
 //	                  look at it
 //
-// Idle workers are a stack: the last worker to become free is used first, and the workers at the
-// bottom end when they are no longer needed.
+// Idle workers are a stack: those at the bottom end when they are no longer needed.
 //
-// A T is a connection; its zero value means no connection. All methods are safe for concurrent use.
+// A T is a connection; its zero value means no connection. The exported fields must be set before the
+// first Serve. All methods are safe for concurrent use.
 type Pool[T comparable] struct {
-	// Work serves a connection. It may block, and may end its goroutine (runtime.Goexit), which
-	// ends the worker. The state of its goroutine does not reach the next connection: see
-	// [goroutine.Reset]. It must be set before the first Serve.
+	// Work serves a connection. It may block, and may end its goroutine (runtime.Goexit). The state of
+	// its goroutine does not reach the next connection: see [goroutine.Reset].
 	Work func(T)
 
-	// Max is how many calls of Work run at a time; 0 means any number. It must be set before the first
-	// Serve.
+	// Max is how many calls of Work run at a time; 0 means any number.
 	Max int
 
-	// A worker that finds the queue empty calls Look before it goes idle, with the connection that it
-	// served last. Look may find other connections that have something to read, and call Serve for
-	// them. If linger is set, Look may keep its processor for a moment and wait for a client that
-	// answers at once. If Look is nil, there is nowhere to look. It must be set before the first Serve.
+	// A worker that finds the queue empty calls Look before it goes idle, with the connection that
+	// it served last. Look may find other connections that have something to read, and call Serve
+	// for them. If linger is set, Look may keep its processor for a moment and wait for a client
+	// that answers at once. If Look is nil, there is nowhere to look.
 	Look func(last T, linger bool)
 
 	// Socket returns the socket of the connection that a worker served last, if the worker should wait
 	// for it directly when it finds the queue empty, and otherwise nil. If Socket is nil, workers never
-	// wait directly. It must be set before the first Serve.
+	// wait directly.
 	Socket func(last T) Socket
 
 	served atomic.Uint64 // turns that have begun; written with mu held
@@ -174,8 +172,8 @@ func (p *Pool[T]) work(c T) {
 	}
 }
 
-// dispatch does the work of the spare. It returns the last connection in the queue, or the last that
-// Max allows, and w serves it. If there is no connection, it returns the zero T, and w is idle.
+// dispatch does the work of the spare. It returns the last connection in the queue, or the last that Max
+// allows, for w to serve. If there is none, it returns the zero T, and w is idle.
 func (p *Pool[T]) dispatch(w *worker[T]) T {
 	for {
 		p.mu.Lock()
@@ -204,8 +202,7 @@ func (p *Pool[T]) dispatch(w *worker[T]) T {
 	}
 }
 
-// next returns the connection that w serves next, after it has served last. It returns the zero T
-// if w is idle now.
+// next returns the connection that w serves after last, or the zero T if w is idle now.
 func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 	p.mu.Lock()
 	p.checkLocked()
@@ -263,7 +260,6 @@ func (p *Pool[T]) lookAsSpare(w *worker[T], last T) T {
 	return p.dispatch(w)
 }
 
-// socket calls Socket.
 func (p *Pool[T]) socket(last T) Socket {
 	if p.Socket == nil {
 		return nil
@@ -330,7 +326,7 @@ func (p *Pool[T]) isEmpty() bool {
 	return p.ready.len == 0
 }
 
-// takeIdleLocked takes a worker out of the stack, or returns nil if there is none.
+// takeIdleLocked takes a worker out of the stack, or returns nil.
 func (p *Pool[T]) takeIdleLocked() *worker[T] {
 	n := len(p.idle) - 1
 	if n < 0 {
@@ -431,7 +427,7 @@ func (r *ring[T]) push(c T) {
 	r.len++
 }
 
-// pop removes and returns the first connection of a ring that is not empty.
+// pop takes the first connection out of a ring that is not empty.
 func (r *ring[T]) pop() T {
 	c := r.array[r.first]
 	clear(r.array[r.first : r.first+1])
