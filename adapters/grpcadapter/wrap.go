@@ -253,7 +253,7 @@ func (s *WrappedServer) openWith(keys *innards.Keys) error {
 	if err != nil {
 		return err
 	}
-	if config.Pool == grpcPool { // the default, which has no sizes between 32 KiB and 1 MiB
+	if config.Pool == grpcPool { // the default
 		config.Pool = bufferPool{}
 	}
 	keys.Imitate(s.srv, &config)

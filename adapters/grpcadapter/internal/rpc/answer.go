@@ -205,8 +205,8 @@ func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 	} else {
 		msg.Trailers = trailers
 	}
-	c.finishAnswer(st.Code())
-	c.late.CompareAndSwap(lateDue, lateSent) // the handler was quicker
+	c.end(st.Code(), context.Canceled, false) // the context ends, as in grpc-go, before the status is sent
+	c.late.CompareAndSwap(lateDue, lateSent)  // the handler was quicker
 	if err := c.carrier().Send(msg); err != nil {
 		return c.sendError(err)
 	}
@@ -218,6 +218,3 @@ func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 	}
 	return nil
 }
-
-// finishAnswer marks the call as done. The context ends, as in grpc-go, before the status is sent.
-func (c *call) finishAnswer(code codes.Code) { c.end(code, context.Canceled, false) }

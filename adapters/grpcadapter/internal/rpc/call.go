@@ -169,9 +169,9 @@ func (c *call) end(code codes.Code, reason error, closing bool) {
 func (c *call) Serve() {
 	s := c.server()
 	c.count(countStarted, 1)
-	s.handlers.add() // before stops is read: see Server.stop
+	s.handlers.add() // before stopping is read: see Server.stop
 	defer c.served()
-	if c.conn.shared && s.stops.Load() {
+	if c.conn.shared && s.stopping.Load() {
 		c.refusal = errStopped
 	}
 	if c.refusal == nil && !c.deadline.IsZero() && time.Until(c.deadline) <= 0 {

@@ -114,21 +114,15 @@ func NewClient(config ClientConfig) (*Client, error) {
 	c.streams, c.end = context.WithCancel(context.Background())
 	c.service.Store(&serviceConfig{policy: pickfirst.Name})
 	if js := config.ServiceConfig; js != "" {
-		parsed, err := parseServiceConfig(js)
-		if err != nil {
-			return nil, errors.New("grpc: the provided default service config is invalid: " + err.Error())
+		parsed := parseServiceConfig(js)
+		if parsed.Err != nil {
+			return nil, errors.New("grpc: the provided default service config is invalid: " + parsed.Err.Error())
 		}
-		c.setServiceConfig(parsed)
+		c.setServiceConfig(parsed.Config.(*serviceConfig))
 	}
 	ch := config.Channel
 	ch.Dial = c.dial
-	ch.ParseServiceConfig = func(js string) *serviceconfig.ParseResult {
-		parsed, err := parseServiceConfig(js)
-		if err != nil {
-			return &serviceconfig.ParseResult{Err: err}
-		}
-		return &serviceconfig.ParseResult{Config: parsed}
-	}
+	ch.ParseServiceConfig = parseServiceConfig
 	ch.OnServiceConfig = func(config serviceconfig.Config) bool {
 		parsed, ok := config.(*serviceConfig)
 		if ok {
@@ -155,15 +149,15 @@ func NewClient(config ClientConfig) (*Client, error) {
 
 // checkCreds checks that the credentials go together. Its errors are grpc-go's.
 func (c *Client) checkCreds() error {
-	if c.config.Creds.Info().SecurityProtocol != "insecure" {
-		return nil
-	}
-	for _, creds := range c.config.PerRPC {
-		if creds.RequireTransportSecurity() {
-			return errors.New("grpc: the credentials require transport level security (use grpc.WithTransportCredentials() to set)")
-		}
+	if c.config.Creds.Info().SecurityProtocol == "insecure" && c.hasSecrets() {
+		return errors.New("grpc: the credentials require transport level security (use grpc.WithTransportCredentials() to set)")
 	}
 	return nil
+}
+
+// hasSecrets reports whether credentials of all calls may be sent on secure connections only.
+func (c *Client) hasSecrets() bool {
+	return slices.ContainsFunc(c.config.PerRPC, credentials.PerRPCCredentials.RequireTransportSecurity)
 }
 
 // httpConfig returns the configuration of the connections.

@@ -53,22 +53,22 @@ type jsonService struct {
 var policies = map[string]bool{pickfirst.Name: true, roundrobin.Name: true}
 
 // parseServiceConfig parses a service config.
-func parseServiceConfig(js string) (*serviceConfig, error) {
+func parseServiceConfig(js string) *serviceconfig.ParseResult {
 	var from jsonService
 	_ = json.Unmarshal([]byte(js), &from) // grpc-go's parser returns the error
 	c := &serviceConfig{js: js, policy: pickfirst.Name, methods: make(map[string]*methodConfig), throttle: from.RetryThrottling, health: from.HealthCheckConfig}
 	if err := c.findPolicy(&from); err != nil {
-		return nil, err
+		return &serviceconfig.ParseResult{Err: err}
 	}
 	result := ofGRPC().parse(js)
 	if result.Err != nil {
-		return nil, result.Err
+		return result
 	}
 	//lint:ignore SA1019 as above
 	for path, m := range result.Config.(*grpc.ServiceConfig).Methods {
 		c.methods[path] = &methodConfig{MethodConfig: m}
 	}
-	return c, nil
+	return &serviceconfig.ParseResult{Config: c}
 }
 
 // findPolicy finds the first known load balancing policy. An unknown name in the old field means

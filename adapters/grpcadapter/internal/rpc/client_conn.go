@@ -61,15 +61,11 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 		_ = raw.Close()
 		return nil, connectionError("transport: authentication handshake failed: %v", err)
 	}
-	if cc.peer.AuthInfo = info; cc.insecure() {
-		for _, creds := range c.config.PerRPC {
-			if creds.RequireTransportSecurity() {
-				_ = nc.Close()
-				return nil, connectionError("transport: cannot send secure credentials on an insecure connection")
-			}
-		}
-	}
 	cc.peer = peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info}
+	if cc.insecure() && c.hasSecrets() {
+		_ = nc.Close()
+		return nil, connectionError("transport: cannot send secure credentials on an insecure connection")
+	}
 	if sh := c.stats; sh != nil {
 		cc.ctx = sh.TagConn(cc.ctx, &stats.ConnTagInfo{RemoteAddr: cc.peer.Addr, LocalAddr: cc.peer.LocalAddr})
 		sh.HandleConn(cc.ctx, &stats.ConnBegin{Client: true})

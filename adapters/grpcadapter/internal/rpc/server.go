@@ -28,14 +28,13 @@ type Server struct {
 	services    services // guarded by mu until serving is set, and immutable from then on
 	handlers    group
 	sharedConns sync.Map    // the connections of other servers: *h2.Conn to *conn; see shared.go
-	stops       atomic.Bool // no call of another server's connections is served any more
+	stopping    atomic.Bool // by Stop or GracefulStop: shared connections have no more calls
+	end         sync.Once   // of stopped
 
 	mu sync.Mutex
 
 	// guarded by mu
 	serving  bool
-	stopping bool
-	ended    bool               // stopped is closed
 	requests map[*call]struct{} // calls of ServeHTTP
 }
 
@@ -98,7 +97,7 @@ func (s *Server) Serve(l net.Listener) error {
 		return grpc.ErrServerStopped
 	}
 	err := s.http.Serve(l)
-	if s.isStopping() {
+	if s.stopping.Load() {
 		<-s.stopped
 		return nil
 	}
@@ -110,13 +109,7 @@ func (s *Server) startServing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.serving = true
-	return !s.stopping
-}
-
-func (s *Server) isStopping() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stopping
+	return !s.stopping.Load()
 }
 
 // Unused reports whether there is neither a listener nor a connection.
@@ -173,12 +166,7 @@ func (s *Server) stop(graceful bool) {
 	if graceful || s.config.WaitForHandlers {
 		s.handlers.wait()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended {
-		s.ended = true
-		close(s.stopped)
-	}
+	s.end.Do(func() { close(s.stopped) })
 }
 
 // CloseConns closes all listeners and connections, and takes no more. Stop or GracefulStop must
@@ -187,10 +175,7 @@ func (s *Server) CloseConns() { s.endConns(false) }
 
 // endConns ends all listeners and connections, and waits for that.
 func (s *Server) endConns(graceful bool) {
-	s.mu.Lock()
-	s.stopping = true
-	s.mu.Unlock()
-	s.stops.Store(true)
+	s.stopping.Store(true)
 	if !graceful {
 		s.endShared()
 		s.endRequests()

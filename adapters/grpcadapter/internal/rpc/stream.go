@@ -113,9 +113,6 @@ func (s *serverStream) Context() context.Context { return s.ctx }
 
 // SetHeader implements [grpc.ServerStream].
 func (s *serverStream) SetHeader(md metadata.MD) error {
-	if md.Len() == 0 {
-		return nil
-	}
 	if err := validate(md); err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
@@ -132,9 +129,6 @@ func (s *serverStream) SendHeader(md metadata.MD) error {
 
 // SetTrailer implements [grpc.ServerStream].
 func (s *serverStream) SetTrailer(md metadata.MD) {
-	if md.Len() == 0 {
-		return
-	}
 	if err := validate(md); err != nil {
 		logger.Errorf("stream: failed to validate md when setting trailer, err: %v", err)
 	}
