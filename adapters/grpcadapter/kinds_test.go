@@ -55,7 +55,8 @@ var serverKinds = []serverKind{
 	}},
 }
 
-// fallbackKind is what Wrap falls back to, and directKind is Wrap for a program that stops the grpc.Server.
+// fallbackKind is what Wrap falls back to, and directKind is Wrap for a program that stops the
+// grpc.Server.
 var (
 	fallbackKind = serverKind{"Wrap, refused", percore.Listen, func(theirs []grpc.ServerOption, _ []Option) testServer {
 		srv := grpc.NewServer(theirs...)

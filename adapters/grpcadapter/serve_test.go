@@ -77,8 +77,8 @@ func TestServePerLoop(t *testing.T) {
 	}
 }
 
-// TestServeStops: GracefulStop waits for streams of connections from all sockets, and Stop ends them, also
-// while GracefulStop waits. Serve waits for both.
+// TestServeStops: GracefulStop waits for streams of connections from all sockets, and Stop ends them,
+// also while GracefulStop waits. Serve waits for both.
 func TestServeStops(t *testing.T) {
 	for _, kind := range append(serverKinds, fallbackKind, directKind) {
 		for _, end := range []string{"Stop", "GracefulStop", "both"} {

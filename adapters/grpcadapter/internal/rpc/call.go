@@ -164,8 +164,8 @@ func (c *call) end(code codes.Code, reason error, closing bool) {
 	}
 }
 
-// Serve implements [h2.StreamHandler]. A handler that waits keeps the frames below it: what is done
-// before and after it has frames of its own, here and below.
+// Serve implements [h2.StreamHandler]. A handler that waits keeps the stack frames of its callers, so
+// what is done before and after it is in functions of its own, here and below.
 func (c *call) Serve() {
 	s := c.server()
 	c.count(countStarted, 1)

@@ -43,13 +43,12 @@ type Config struct {
 
 	Work *Work // nil: any number of methods run at a time
 
-	Hidden bool // the calls are not among the figures of the process
+	Hidden bool // its counters are not added to the process's
 
 	// The functions below are for a server that stands in for a grpc.Server. nil: nothing.
 
-	// ConnValue returns the value of key in the context of a connection, from which the contexts of its
-	// calls derive, beyond what is there already; nil: none. raw is the connection as it was accepted,
-	// or nil for one of an http.Server. ConnValue may be nil.
+	// ConnValue returns a further value of the context of a connection, which is the parent of its calls'
+	// contexts; nil: none. raw is the connection as it was accepted, or nil if it is an http.Server's.
 	ConnValue func(raw net.Conn, key any) any
 
 	// StreamValue returns what the context of a call has as its grpc.ServerTransportStream.

@@ -61,7 +61,7 @@ var tlsCreds = reflect.TypeOf(credentials.NewTLS(nil))
 func (c *Config) speaksTLS() bool { return reflect.TypeOf(c.Creds) == tlsCreds }
 
 // makesTLS reports whether credentials make a *tls.Conn of raw, which package h2 reads without a
-// goroutine. Those are grpc-go's, on any connection, and on percore's all that say so in Info.
+// goroutine. grpc-go's do so on any connection, and on percore's all that say so in Info.
 func makesTLS(creds credentials.TransportCredentials, raw net.Conn) bool {
 	_, ours := raw.(*percore.Conn)
 	return reflect.TypeOf(creds) == tlsCreds || ours && creds.Info().SecurityProtocol == "tls"

@@ -69,7 +69,7 @@ func Detach(ctx context.Context, d *Detached, owner Owner) (ok bool, err error) 
 	}
 	reason := c.err
 	c.mu.Unlock()
-	if err == nil && reason != nil { // before there was an owner to be told
+	if err == nil && reason != nil { // the call has ended before it had an owner
 		owner.Gone(contextError(reason))
 	}
 	return err == nil, err

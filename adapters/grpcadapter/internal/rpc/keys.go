@@ -9,16 +9,16 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// keys are those under which grpc-go looks for a call's metadata, stream and peer in a context, and
-// for the attributes of an address that is being connected to. They are found by looking while it
-// looks. With them the contexts of a call and of its connection have the values themselves, instead of
-// more contexts around them, and the metadata and the peer are made when they are first asked for.
-// Without them, if grpc-go should keep something else there some day, such contexts are made.
+// keys are the keys under which grpc-go looks up a call's metadata, stream and peer in a context, and
+// the attributes of an address that is being dialed. They are found by watching it look. With them, the
+// contexts of a call and of its connection return the values themselves, and the metadata and the peer
+// are made when they are first needed. If a later grpc-go keeps something else there, a key is unknown,
+// and the value is in a context of its own.
 var keys = findKeys()
 
 type contextKeys struct{ metadata, stream, peer, handshake any } // nil: unknown
 
-// observer is a context that remembers what it was asked for.
+// observer is a context that records the last key that was looked up.
 type observer struct {
 	context.Context
 	key, value any

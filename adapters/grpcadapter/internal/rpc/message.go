@@ -112,10 +112,10 @@ func (m *messages) marshal(v any) (mem.BufferSlice, error) {
 	return b, nil
 }
 
-// encodeInPlace encodes a protobuf message that is not compressed, with its head before it, in the
-// memory from which it is sent: without the memory that grpc-go's codec allocates for a short one, and
-// overwrites with zeros for a long one. That is m's, or if long is not nil, memory of the pool. body is
-// nil for messages of other kinds, and for those that are longer than most.
+// encodeInPlace encodes an uncompressed protobuf message, behind its head, in the memory that it is sent
+// from: in's, or the pool's if long is not nil. grpc-go's codec allocates memory for a short message,
+// and overwrites that of a long one with zeros. body is nil for messages of other kinds or longer than
+// most.
 func (m *messages) encodeInPlace(v any, in *memory, pool mem.BufferPool, most int) (body []byte, long *[]byte, err error) {
 	if z := m.compressed; z != nil && z.compressor != nil || !isProtobuf(m.codec) {
 		return nil, nil, nil
@@ -159,8 +159,7 @@ func (p *pieces) join() pieces {
 	return pieces{first: whole}
 }
 
-// send sends the pieces as the body of m, to what has a method Send: a stream. All but the last wait for
-// the next one.
+// send sends the pieces to a stream, as the body of m. All but the last are held for the next one.
 func (p *pieces) send(to interface{ Send(h2.Message) error }, m h2.Message) error {
 	ends, split := m.End, len(p.rest) > 0
 	m.Body, m.End, m.Hold = p.first, ends && !split, m.Hold || split
@@ -193,8 +192,8 @@ func (e *encoded) free(pool mem.BufferPool) {
 	e.held[1].Free()
 }
 
-// encode encodes a message, compressed if there is a compressor, with its head before it in m. It
-// must be freed in any case. marshal is for messages that are not encoded in place.
+// encode encodes a message behind its head, compressed if there is a compressor. The result must be
+// freed even after an error. marshal is for messages that are not encoded in place.
 func (m *messages) encode(v any, in *memory, marshal func(any) (mem.BufferSlice, error), pool mem.BufferPool, most int) (e encoded, err error) {
 	e.first, e.long, err = m.encodeInPlace(v, in, pool, most)
 	if e.first != nil || err != nil {
@@ -231,7 +230,7 @@ func (m *messages) encode(v any, in *memory, marshal func(any) (mem.BufferSlice,
 	return e, nil
 }
 
-// compress returns data compressed, and whether it was: nothing is not.
+// compress returns data compressed. done is false if there is no compressor, or no data.
 func (m *messages) compress(data mem.BufferSlice, pool mem.BufferPool) (_ mem.BufferSlice, done bool, err error) {
 	z := m.compressed
 	if z == nil || z.compressor == nil || data.Len() == 0 {
@@ -356,7 +355,7 @@ func (m *messages) checkCompressed(flag byte) error {
 	return nil
 }
 
-// decompress returns data decompressed: most bytes at most.
+// decompress returns data decompressed, at most so many bytes.
 func (m *messages) decompress(data mem.BufferSlice, pool mem.BufferPool, most int) (mem.BufferSlice, error) {
 	from := data.Reader()
 	r, err := m.compressed.decompressor.Decompress(from)
@@ -384,15 +383,15 @@ func (m *messages) decompress(data mem.BufferSlice, pool mem.BufferPool, most in
 	return nil, err
 }
 
-// The memory of a message grows as its bytes come. Otherwise the five bytes that announce its length
-// could make a server take the memory of the longest message.
+// The buffer of a message grows as its bytes come. Otherwise the five bytes that announce its length
+// could make a server allocate a buffer for the longest message.
 const (
-	firstBytes = 16 << 10 // as much as DATA has: the memory that takes no bytes that have come
-	growth     = 4        // the memory is about that many times what has come, at most; in the pool's sizes twice that
+	firstBytes = 16 << 10 // as much as a DATA frame has, before any bytes have come
+	growth     = 4        // how many times as long as what has come; up to twice that, with the pool's sizes
 )
 
-// bufferBytes returns how long the memory of a message of n bytes may be when so many have come. It is
-// n divided by a power of growth, so that few bytes are copied to longer memory: n/3 at most.
+// bufferBytes returns how long the buffer of a message of n bytes may be when so many have come. It is n
+// divided by a power of growth, so at most n/3 bytes are copied to longer buffers.
 func bufferBytes(n, come int) int {
 	most := growth * int64(come)
 	most += most / 8 // for a length that is a little more than a power of two

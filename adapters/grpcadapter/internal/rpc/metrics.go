@@ -19,8 +19,8 @@ type Stats struct {
 	HTTP2    h2.Stats              // of the connections of Serve
 }
 
-// counter is one of the numbers that a Server counts. An end is counted after its beginning, so ends
-// come first: sums are read in this order, and no difference is below 0.
+// counter is one of the counters of a Server or Client. Ends come first: sums are read in this order,
+// and an end is counted after its beginning, so no difference is below 0.
 type counter uint8
 
 const (
@@ -36,7 +36,8 @@ const (
 // codeCount is how many codes gRPC has, from OK on.
 const codeCount = counter(codes.Unauthenticated) + 1
 
-// ended returns the counter of calls that have ended with a code. Others than gRPC's are Unknown.
+// ended returns the counter of calls that have ended with a code. Codes that gRPC doesn't have are
+// Unknown.
 func ended(code codes.Code) counter {
 	if code >= codes.Code(codeCount) {
 		code = codes.Unknown

@@ -44,9 +44,9 @@ var authorityName = h2.MakeField(":authority", "").Name
 //	RST_STREAM is of a stream that was opened  (it is ignored: gRPC's C core sends it for calls that are
 //	                                           cancelled before their header is written)
 //
-// The last three rows are about connections: an http.Server's keep HTTP's rules for them.
+// The last three rows are about connections. Those of an http.Server keep HTTP's rules.
 
-// newCall returns what serves a call of the connection.
+// newCall returns the handler of a call's stream.
 func (c *conn) newCall(r *h2.Request) h2.StreamHandler {
 	if r.Problem == h2.TooLarge {
 		return h2.Refuse(h2.FrameSizeError)
@@ -59,7 +59,7 @@ func (c *conn) newCall(r *h2.Request) h2.StreamHandler {
 	return to
 }
 
-// read understands the header of a request. It reports false if the protocol is broken.
+// read parses the header of a request. It reports false if the header breaks the protocol.
 func (c *call) read(r *h2.Request) bool {
 	c.method = r.Path
 	c.fields = c.ownFields[:0]
@@ -77,11 +77,11 @@ func (c *call) read(r *h2.Request) bool {
 	return true
 }
 
-// parser understands the fields of a request.
+// parser parses the fields of a request.
 type parser struct {
 	call          *call
 	isGRPC        bool
-	contentType   string // if it is not gRPC's
+	contentType   string // the last one that is not gRPC's
 	hosts         int
 	timeout       time.Duration
 	hasTimeout    bool
@@ -89,7 +89,7 @@ type parser struct {
 	wrong         *status.Status // the last wrong field
 }
 
-// field understands a field. Those that are metadata go to call.fields.
+// field parses a field. Metadata goes to call.fields.
 func (p *parser) field(f *h2.Field) {
 	c, value := p.call, f.Value
 	switch name := f.Name.String(); name {
@@ -131,8 +131,7 @@ func (p *parser) field(f *h2.Field) {
 	c.fields = append(c.fields, field{f.Name, value})
 }
 
-// subtype returns what is behind "application/grpc" in the content-type. Of several, the last one
-// counts.
+// subtype returns what follows "application/grpc" in the content-type. The last content-type counts.
 func (c *call) subtype() (subtype string) {
 	if !c.messages.hasSubtype {
 		return ""
@@ -145,7 +144,7 @@ func (c *call) subtype() (subtype string) {
 	return subtype
 }
 
-// accepts returns the compressors' names that the client has announced, with commas.
+// accepts returns the names of the compressors that the client has announced, separated by commas.
 func (c *call) accepts() string {
 	var all []string
 	for i := range c.fields {
@@ -156,7 +155,8 @@ func (c *call) accepts() string {
 	return strings.Join(all, ",")
 }
 
-// refusal returns how a request is refused whose header is wrong, or nil. The order is grpc-go's.
+// refusal returns how to refuse a request with a wrong header, or nil. The checks are in grpc-go's
+// order.
 func (p *parser) refusal(r *h2.Request) *refusal {
 	switch {
 	case p.hosts > 1:
@@ -182,7 +182,7 @@ func (p *parser) refusal(r *h2.Request) *refusal {
 
 func refuse(httpStatus int, st *status.Status) *refusal { return &refusal{httpStatus, st} }
 
-// admit asks the tap, and checks the deadline.
+// admit calls the tap, and checks the deadline.
 func (c *call) admit(timeout time.Duration, hasTimeout bool) *refusal {
 	if hasTimeout {
 		c.deadline = time.Now().Add(timeout)
@@ -240,7 +240,7 @@ func Takes(r *h2.Request) bool {
 	return false
 }
 
-// IsGRPC reports whether a content-type is gRPC's. That of gRPC-Web is not.
+// IsGRPC reports whether a content-type is gRPC's. gRPC-Web has another one.
 func IsGRPC(contentType string) bool {
 	_, ok := subtypeOf(contentType)
 	return ok

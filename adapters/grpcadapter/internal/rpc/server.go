@@ -72,7 +72,7 @@ func (s *Server) Register(desc *grpc.ServiceDesc, impl any) {
 	s.services.add(desc, impl, func(d *grpc.MethodDesc) grpc.StreamHandler { return unaryHandler(d, s.unary) })
 }
 
-// Adopt registers a service of another server, whose unary methods are streams already. It must be
+// Adopt registers a service of another server, whose unary methods are already streams. It must be
 // called before Serve.
 func (s *Server) Adopt(name string, impl, metadata any, methods map[string]*grpc.StreamDesc) {
 	s.mu.Lock()
@@ -191,7 +191,7 @@ func (s *Server) Stats() Stats {
 	return all
 }
 
-// group counts handlers. Unlike a sync.WaitGroup it may be waited for while others begin.
+// group counts handlers. Unlike with a sync.WaitGroup, handlers may begin while others are waited for.
 type group struct {
 	n       atomic.Int64
 	waiters atomic.Int32

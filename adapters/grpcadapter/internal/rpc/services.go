@@ -23,8 +23,7 @@ type service struct {
 	methods  map[string]*method
 }
 
-// method is a method of a service. That of a unary call is a stream, too: grpc-go has no other way
-// either, since 1.85.
+// method is a method of a service. A unary method is a stream too, as in grpc-go since 1.85.
 type method struct {
 	desc *grpc.StreamDesc
 	impl any
@@ -50,7 +49,7 @@ func (s *services) check(desc *grpc.ServiceDesc, impl any) error {
 	return nil
 }
 
-// add registers a service. unary makes a stream's handler of a method's.
+// add registers a service. unary makes a stream handler from a unary method.
 func (s *services) add(desc *grpc.ServiceDesc, impl any, unary func(*grpc.MethodDesc) grpc.StreamHandler) {
 	to := s.addService(desc.ServiceName, impl, desc.Metadata)
 	for i := range desc.Streams {
@@ -80,7 +79,7 @@ func (s *services) addMethod(serviceName string, to *service, name string, desc 
 	}
 }
 
-// unaryHandler makes a stream's handler of a unary method's.
+// unaryHandler makes a stream handler from a unary method.
 func unaryHandler(d *grpc.MethodDesc, interceptor grpc.UnaryServerInterceptor) grpc.StreamHandler {
 	return func(srv any, stream grpc.ServerStream) error {
 		reply, err := d.Handler(srv, stream.Context(), stream.RecvMsg, interceptor)
@@ -91,8 +90,8 @@ func unaryHandler(d *grpc.MethodDesc, interceptor grpc.UnaryServerInterceptor) g
 	}
 }
 
-// find returns the method of a path. If there is none, st says why. malformed says that the path is
-// no method's name.
+// find returns the method of a path. If there is none, st says why. malformed reports that the path
+// can't be the name of a method.
 func (s *services) find(path string) (m *method, malformed bool, st *status.Status) {
 	if m := s.byPath[path]; m != nil {
 		return m, false, nil

@@ -4,9 +4,9 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// This file is about calls on the connections of another server of HTTP/2, which gives the streams
-// of gRPC to this one. Such a connection is shared. It has a conn from the moment when it is ready,
-// since many of its kind never have a call, and the conn begins with the first call:
+// This file serves calls on the connections of another HTTP/2 server, which hands the streams of gRPC to
+// this one. Such a connection is shared. It gets a conn when it is ready. The conn begins with the first
+// call, because many shared connections never have one:
 //
 //	ctx   ended  meaning                                          leaves by
 //	nil   false  it has had no call                               a call: begin; its end

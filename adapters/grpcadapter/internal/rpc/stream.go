@@ -84,8 +84,8 @@ func (t *TransportStream) SetCompressor(name string) error {
 	return nil
 }
 
-// ChooseBy makes the call take the name of the compressor from where p points, as long as the header
-// has not been sent. It sets *p to the present one, and reports whether it may still change.
+// ChooseBy makes the call read the name of its compressor from *p until the header is sent. It sets *p
+// to the present name, and reports whether the name may still change.
 func (t *TransportStream) ChooseBy(p *string) (open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -262,7 +262,7 @@ func (s *serverStream) readFull(p []byte) error {
 	return contextError(s.err)
 }
 
-// endOfMessages returns the error of a message that the client has not sent, or not whole.
+// endOfMessages returns the error of a message of which the client has sent nothing, or only a part.
 func (s *serverStream) endOfMessages(torn bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +275,7 @@ func (s *serverStream) endOfMessages(torn bool) error {
 	return io.EOF
 }
 
-// chooseCodec finds how the messages are coded. If that is not known here, it sends the status.
+// chooseCodec finds the codec and the compressor. If the compressor is unknown, it sends the status.
 func (c *call) chooseCodec() error {
 	m := &c.messages
 	if m.codec = c.config().Codec; m.codec == nil {

@@ -57,8 +57,7 @@ func statusError(err error) error {
 	return status.Error(codes.Unknown, err.Error())
 }
 
-// subtypeOf returns what comes behind "application/grpc" in a content-type, in lower case as it is
-// sent.
+// subtypeOf returns what follows "application/grpc" in a content-type.
 func subtypeOf(contentType string) (subtype string, ok bool) {
 	rest, ok := strings.CutPrefix(contentType, "application/grpc")
 	switch {
@@ -100,8 +99,8 @@ var units = [256]time.Duration{
 	'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
 }
 
-// isReserved reports whether a field belongs to the protocol, so that it is no metadata. One without a
-// name does not: it is not valid, so it resets the stream when it is sent.
+// isReserved reports whether a field belongs to the protocol and is not metadata. A field without a name
+// is metadata. It is not valid, so it resets the stream when it is sent.
 func isReserved(name string) bool {
 	switch name {
 	case "content-type", "user-agent", "grpc-message-type", "grpc-encoding", "grpc-message", "grpc-status", "grpc-timeout", "te":
@@ -182,13 +181,13 @@ func isPrintable(s string) bool {
 }
 
 // encodeMessage returns the message of a status as it is sent: everything but printable ASCII is
-// percent-encoded, and what is no UTF-8 becomes U+FFFD.
+// percent-encoded, and invalid UTF-8 becomes U+FFFD.
 func encodeMessage(s string) string {
 	if isPrintable(s) && !strings.Contains(s, "%") {
 		return s
 	}
 	b := make([]byte, 0, len(s)+16)
-	for _, r := range s { // which yields U+FFFD for what is no UTF-8
+	for _, r := range s { // yields U+FFFD for invalid UTF-8
 		if ' ' <= r && r <= '~' && r != '%' {
 			b = append(b, byte(r))
 			continue
@@ -202,7 +201,7 @@ func encodeMessage(s string) string {
 	return string(b)
 }
 
-// decodeMessage is the reverse of encodeMessage. It keeps what isn't valid as it is.
+// decodeMessage is the reverse of encodeMessage. It leaves invalid escapes as they are.
 func decodeMessage(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
@@ -221,7 +220,7 @@ func decodeMessage(s string) string {
 	return string(b)
 }
 
-// encodeTimeout returns a time as a grpc-timeout: rounded up, with eight digits at most.
+// encodeTimeout returns a time as a grpc-timeout, rounded up, with at most eight digits.
 func encodeTimeout(d time.Duration) string {
 	const most = 1e8 - 1
 	for _, unit := range []byte("numSMH") {

@@ -107,7 +107,7 @@ func (a textAddr) Network() string { return "tcp" }
 // String implements [net.Addr].
 func (a textAddr) String() string { return string(a) }
 
-// headerOf returns the header of a request in the form that package h2 has.
+// headerOf returns the header of a request as package h2 has it.
 func headerOf(r *http.Request) *h2.Request {
 	to := &h2.Request{Method: r.Method, Authority: r.Host, HasAuthority: true, Path: r.URL.Path, Fields: make([]h2.Field, 0, len(r.Header))}
 	for key, values := range r.Header {
@@ -140,13 +140,13 @@ func (s *webStream) ReadFull(p []byte) (n int, err error) {
 // Buffered returns 0: net/http doesn't say what has come.
 func (s *webStream) Buffered() int { return 0 }
 
-// past is a deadline that makes calls that wait return.
+// past is a deadline that makes waiting calls return.
 var past = time.Unix(1, 0)
 
-// CloseRead makes calls of Read return.
+// CloseRead makes a waiting ReadFull return.
 func (s *webStream) CloseRead() { _ = s.rc.SetReadDeadline(past) }
 
-// check returns an error if nothing may be sent, or not these fields.
+// check returns an error if nothing may be sent any more, or if a field is not valid.
 func (s *webStream) check(fields ...[]h2.Field) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,8 +200,8 @@ func (s *webStream) Send(m h2.Message) error {
 	return gone(s.rc.Flush())
 }
 
-// Reset ends the call, and makes calls that wait return. The end of the answer is up to finish, which
-// runs on the request's own goroutine.
+// Reset ends the call, and makes waiting calls return. The answer is ended by finish, which runs on the
+// request's own goroutine.
 func (s *webStream) Reset(code h2.ErrCode) {
 	s.call.Cancelled(&h2.StreamError{Code: code}) // unless it has ended in another way
 	s.mu.Lock()
@@ -214,7 +214,7 @@ func (s *webStream) Reset(code h2.ErrCode) {
 	s.interruptLocked(s.call.isSending())
 }
 
-// interrupt makes calls that wait return. sends says that one of them sends.
+// interrupt makes waiting calls return. sends reports that one of them is sending.
 func (s *webStream) interrupt(sends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,13 +240,13 @@ func (c *call) isSending() bool {
 }
 
 // finish ends the answer. A call that has ended without a status, because its context was cancelled,
-// gets one, since net/http can reset a stream with a single code only, which says something else.
+// gets one: net/http could only reset its stream, with a code that says something else.
 func (s *webStream) finish() {
 	s.mu.Lock()
 	s.over = true
 	aborts := s.aborts
 	s.mu.Unlock()
-	if !s.call.sending.TryLock() { // another goroutine sends
+	if !s.call.sending.TryLock() { // another goroutine is sending
 		_ = s.rc.SetWriteDeadline(past)
 		s.call.sending.Lock()
 	}

@@ -21,7 +21,7 @@ type Work struct {
 // errWork is the error of a call that gets no place.
 var errWork = status.Error(codes.ResourceExhausted, "grpcadapter: the server has too many calls to serve this one in time")
 
-// enter takes a place for a call, and waits for it. It reports whether it has: a call that is exempt has
+// enter waits for a place for a call, and takes it. It reports whether it did: an exempt call takes
 // none. The error is a status. After true, Limiter.Leave must be called.
 func (w *Work) enter(ctx context.Context, fullMethod string) (placed bool, err error) {
 	switch {
@@ -30,7 +30,7 @@ func (w *Work) enter(ctx context.Context, fullMethod string) (placed bool, err e
 	case w.Limiter.TryEnter():
 		return true, nil
 	}
-	var from netip.AddrPort // of a unix socket: all are one client
+	var from netip.AddrPort // zero for a unix socket: its clients count as one
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		from, _ = netip.ParseAddrPort(p.Addr.String())
 	}
