@@ -124,8 +124,6 @@ func (s *Stream) headerLocked() (Answer, error) {
 		return Answer{}, errDeadline
 	case x.client.answer.Status != 0:
 		return x.client.answer, nil
-	}
-	switch {
 	case s.stage == served:
 		return Answer{}, ErrEnded
 	case s.err != nil:

@@ -208,18 +208,16 @@ func (c *Conn) failLocked(reason error) {
 }
 
 // breachLocked ends the connection because the peer has broken the protocol.
-func (c *Conn) breachLocked(err error) {
-	var breach *http2.ConnError
-	if !errors.As(err, &breach) || breach.Limit == http2.NoLimit {
+func (c *Conn) breachLocked(breach *http2.ConnError) {
+	if breach.Limit == http2.NoLimit {
 		c.workers.counts.Add(countBreaches, 1)
 	} else {
 		c.workers.counts.Add(countAttacks+counter(breach.Limit-1), 1)
 	}
-	if breach == nil || breach.Silent {
-		c.failLocked(&ConnError{Code: ProtocolError, Err: err})
-		return
-	}
-	if c.phase == alive {
+	switch {
+	case breach.Silent:
+		c.failLocked(&ConnError{Code: ProtocolError, Err: breach})
+	case c.phase == alive:
 		c.hangUpLocked(&ConnError{Code: breach.Code, Err: errors.New(breach.Reason)})
 	}
 }

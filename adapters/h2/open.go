@@ -9,6 +9,7 @@ import (
 
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/http2/hpack"
+	"github.com/percore/percore/internal/seam"
 )
 
 // Quota returns how many streams can be opened now, or 0 if unread bodies have taken most of
@@ -98,7 +99,7 @@ func (clientSide) look(c *Conn) {
 		return // other streams would be lost as well
 	}
 	c.mu.Unlock()
-	hungUp := c.below.HungUp()
+	hungUp := seam.HungUp(c.below.Socket())
 	c.mu.Lock()
 	if hungUp && c.takesStreamsLocked() {
 		c.clock.makeEnding().hungUp = true
@@ -287,7 +288,7 @@ func (clientSide) lend(s *Stream) {
 func (clientSide) maySend(c *Conn, bytes int) bool {
 	if len(c.core.Output())+bytes > int(c.credit) {
 		c.mu.Unlock()
-		space := c.below.SendSpace()
+		space := seam.SendRoom(c.below.Socket())
 		c.mu.Lock()
 		c.credit = int32(min(space, creditMost))
 	}

@@ -142,14 +142,7 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	c := s.conn
-	c.mu.Lock()
-	defer c.unlock()
-	err = outgoing{s}.bodyLocked(p, false)
-	c.side.sent(s)
-	if err != nil {
+	if err := s.Send(Message{Body: p}); err != nil {
 		return 0, err
 	}
 	return len(p), nil

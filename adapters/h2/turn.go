@@ -379,6 +379,6 @@ func (t *turn) applyLocked() {
 		incoming{ev.Stream.User.(*Stream)}.answerLocked(ev, &t.wakes)
 	}
 	if err != nil {
-		c.breachLocked(err)
+		c.breachLocked(err.(*http2.ConnError))
 	}
 }

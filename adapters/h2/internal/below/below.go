@@ -149,19 +149,10 @@ func (b *Conn) WriteBuffers(v *net.Buffers, ends *atomic.Uint32) error {
 	return nil
 }
 
-// SendSpace returns how many bytes can be written at once without waiting, by a cautious guess.
-func (b *Conn) SendSpace() int { return seam.SendRoom(b.Socket()) }
-
-// HungUp reports whether the peer has hung up, though the reader may not have seen that yet.
-func (b *Conn) HungUp() bool { return seam.HungUp(b.Socket()) }
-
 // IsTimeout reports whether err means that a deadline has passed.
 func IsTimeout(err error) bool {
-	if err == nil {
-		return false // without the allocation that errors.As needs
-	}
-	var ne net.Error
-	return errors.As(err, &ne) && ne.Timeout()
+	ne, ok := errors.AsType[net.Error](err)
+	return ok && ne.Timeout()
 }
 
 // CloseWrite ends what is sent to the peer. Over TLS that may block, until the connection is closed or
