@@ -283,11 +283,15 @@ func TestClientStreams(t *testing.T) {
 	})
 }
 
-// TestClientLimits: the limits of what a server may send are those of a client's core.
-func TestClientLimits(t *testing.T) {
+// TestLimits: the limits of what a server may send are those of a client's core, and a client may reset as
+// many streams as Config.Resets says, at once and again each second.
+func TestLimits(t *testing.T) {
 	got, want := NewClient(ClientConfig{}).conns.limits, http2.DefaultConfig()
 	if want.ForClient(); got.Idle != want.Idle || got.ControlFrames != want.ControlFrames {
 		t.Errorf("got %+v, want the budgets of %+v", got, want)
+	}
+	if got := New(HandlerFunc(hello), Config{Resets: 20}).limits.Resets; got != (http2.Budget{Burst: 20, PerSecond: 20}) {
+		t.Errorf("got the budget %+v of resets, want 20 for both", got)
 	}
 }
 

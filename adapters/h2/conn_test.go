@@ -113,27 +113,6 @@ func TestAgesDiffer(t *testing.T) {
 	}
 }
 
-// TestResets: the number of streams that a client may reset is the server's to choose. As many are
-// refused before the connection ends.
-func TestResets(t *testing.T) {
-	const most = 20
-	p := serve(t, HandlerFunc(func(s *Stream, _ *Request) { _, _ = s.Read(make([]byte, 1)) }), Config{Resets: most}).peer()
-	for id := uint32(1); id < 200; id += 2 {
-		p.Request(id, false).Reset(id, Cancel)
-	}
-	p.Flush()
-	refused := 0
-	line := p.Next()
-	for ; line != "end" && !strings.HasPrefix(line, "goaway"); line = p.Next() {
-		if strings.HasSuffix(line, " REFUSED_STREAM") {
-			refused++
-		}
-	}
-	if !strings.HasSuffix(line, " ENHANCE_YOUR_CALM") || refused < most {
-		t.Errorf("got %q behind %d refused streams, want GOAWAY behind %d", line, refused, most)
-	}
-}
-
 // TestPeersLimit: the handler sees how long a header the client takes.
 func TestPeersLimit(t *testing.T) {
 	f := serve(t, HandlerFunc(func(s *Stream, _ *Request) {

@@ -19,36 +19,43 @@ func fuzzConfig() *Config {
 	return cfg
 }
 
-// play writes the frames of a program. Many header blocks are valid, so that streams make progress.
-func (p *peer) play(prog *testnet.Program) {
+// play writes the frames of a program, as a client or as a server does. Many header blocks are valid, so
+// that streams make progress.
+func (p *peer) play(prog *testnet.Program, server bool) {
 	for len(*prog) > 0 {
 		op, stream := prog.Next(), uint32(prog.Next()%12)
 		flags := uint8(prog.Next())
-		switch op % 16 {
-		case 0, 1:
+		switch op %= 16; {
+		case op < 2 && server:
+			p.reply(stream, flags&1 != 0, ":status", fmt.Sprint(100+10*int(prog.Next()%50)))
+		case op < 5 && server:
+			p.reply(stream, flags&1 != 0, "x-a", "b")
+		case op < 2:
 			p.get(stream)
-		case 2, 3:
+		case op < 4:
 			p.post(stream, "content-length", fmt.Sprint(prog.Next()))
-		case 4:
+		case op == 4:
 			p.post(stream)
-		case 5, 6:
+		case op < 7:
 			p.frame(typeData, flags&(flagEndStream|flagPadded), stream, prog.Take(prog.Next()%40))
-		case 7:
+		case op == 7:
 			p.windowUpdate(stream, uint32(prog.Next()))
-		case 8:
+		case op == 8:
 			p.windowUpdate(stream, maxWindowBytes-uint32(prog.Next()))
-		case 9:
+		case op == 9:
 			p.reset(stream)
-		case 10:
-			p.settings(uint32(op/16)%10, uint32(prog.Next())<<(flags%32))
-		case 11:
+		case op == 10:
+			p.settings(uint32(prog.Next())%10, uint32(prog.Next())<<(flags%32))
+		case op == 11 && server:
+			p.frame(typeGoAway, 0, 0, append(u32(stream), 0, 0, 0, flags%14))
+		case op == 11:
 			p.frame(typeHeaders, 5, stream, p.block("x-a", "b"))
-		case 12:
+		case op == 12:
 			p.frame(typeHeaders, flags, stream, prog.Take(prog.Next()%30))
-		case 13:
+		case op == 13:
 			p.frame(typeContinuation, flags, stream, prog.Take(prog.Next()%30))
 		default:
-			p.frame(frameType(op/16), flags, stream, prog.Take(prog.Next()%30))
+			p.frame(frameType(prog.Next()%17), flags, stream, prog.Take(prog.Next()%30))
 		}
 	}
 }
@@ -63,7 +70,7 @@ func FuzzCut(f *testing.F) {
 		sameCut(t, seed, func(cut func(n int) int) *peer {
 			p := newPeer(t, fuzzConfig())
 			program := testnet.Program(prog)
-			p.play(&program)
+			p.play(&program, false)
 			p.cut = cut
 			return p.feed()
 		})
