@@ -283,8 +283,8 @@ func TestClientStreams(t *testing.T) {
 	})
 }
 
-// TestLimits: the limits of what a server may send are those of a client's core, and a client may reset as
-// many streams as Config.Resets says, at once and again each second.
+// TestLimits: the limits of what a server may send are those of a client's core, and a client may reset
+// as many streams as Config.Resets says, at once and again each second.
 func TestLimits(t *testing.T) {
 	got, want := NewClient(ClientConfig{}).conns.limits, http2.DefaultConfig()
 	if want.ForClient(); got.Idle != want.Idle || got.ControlFrames != want.ControlFrames {

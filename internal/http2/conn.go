@@ -3,6 +3,7 @@ package http2
 import (
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -233,9 +234,12 @@ func (c *Conn) Answered() (n int) {
 	return n
 }
 
-// Each calls visit for each open stream, in no particular order. It is meant for the end of a
-// connection.
-func (c *Conn) Each(visit func(*Stream)) { c.streams.each(visit) }
+// Each calls visit for each open stream, the latest first. visit may end the stream.
+func (c *Conn) Each(visit func(*Stream)) {
+	for _, st := range slices.Backward(c.streams.open) {
+		visit(st)
+	}
+}
 
 // Settled reports whether the peer's first SETTINGS frame has arrived.
 func (c *Conn) Settled() bool { return c.settled }

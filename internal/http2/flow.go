@@ -61,38 +61,6 @@ func (o *outflow) take(st *Stream, n int) {
 	st.delta -= int64(n)
 }
 
-// setInitial applies the peer's SETTINGS_INITIAL_WINDOW_SIZE. It reports false if the window of a stream
-// would be too wide.
-func (o *outflow) setInitial(v int32, streams *streamTable) (ok bool) {
-	if int64(v)+o.deltaMost > maxWindowBytes {
-		// deltaMost is a bound. To find the exact value we must visit the streams. A peer can cause
-		// that only with a WINDOW_UPDATE on a stream that has ended since, not with SETTINGS alone.
-		if o.deltaMost = streams.deltaMost(); int64(v)+o.deltaMost > maxWindowBytes {
-			return false
-		}
-	}
-	o.initial = v
-	return true
-}
-
-// open opens the window of a stream by n bytes, or the connection's if st is nil. It reports false if
-// the window would be too wide.
-func (o *outflow) open(st *Stream, n int64) bool {
-	if st == nil {
-		if int64(o.conn)+n > maxWindowBytes {
-			return false
-		}
-		o.conn += int32(n)
-		return true
-	}
-	if o.of(st)+n > maxWindowBytes {
-		return false
-	}
-	st.delta += n
-	o.deltaMost = max(o.deltaMost, st.delta)
-	return true
-}
-
 // refund gives n bytes back to the connection.
 func (c *Conn) refund(n int) {
 	if n := c.recv.refund(n, c.cfg.ConnWindowBytes); n > 0 {
@@ -130,12 +98,21 @@ func (c *Conn) Discarded(st *Stream, n int) {
 // Window returns how many bytes of DATA can be sent on a stream now: none if it is not positive.
 func (c *Conn) Window(st *Stream) int { return int(min(c.send.of(st), int64(c.send.conn))) }
 
+// setInitialWindow applies the peer's SETTINGS_INITIAL_WINDOW_SIZE, unless the window of a stream would
+// be too wide.
 func (c *Conn) setInitialWindow(v int32) verdict {
-	before := c.send.initial
-	switch {
-	case !c.send.setInitial(v, &c.streams):
-		return connError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
-	case v < before:
+	o := &c.send
+	if int64(v)+o.deltaMost > maxWindowBytes {
+		// deltaMost is a bound. To find the exact value we must visit the streams. A peer can cause
+		// that only with a WINDOW_UPDATE on a stream that has ended since, not with SETTINGS alone.
+		o.deltaMost = 0
+		c.Each(func(st *Stream) { o.deltaMost = max(o.deltaMost, st.delta) })
+		if int64(v)+o.deltaMost > maxWindowBytes {
+			return connError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
+		}
+	}
+	before := o.initial
+	if o.initial = v; v < before {
 		return c.budgets.spendIdle(budget(c.Senders() / sendersPerShrink))
 	}
 	return verdict{}
@@ -147,18 +124,21 @@ func (c *Conn) windowUpdate(f *Frame) verdict {
 		return v
 	}
 	if f.id == 0 {
-		if !c.send.open(nil, n) {
+		if int64(c.send.conn)+n > maxWindowBytes {
 			return connError(FlowControlError, "WINDOW_UPDATE makes the window of the connection too large")
 		}
+		c.send.conn += int32(n)
 		return verdict{}
 	}
 	st, v := c.receive(f.id, gotWindowUpdate)
 	if st == nil || v.scope != fine {
 		return v
 	}
-	if !c.send.open(st, n) {
+	if c.send.of(st)+n > maxWindowBytes {
 		return streamError(FlowControlError, "WINDOW_UPDATE makes the window of the stream too large")
 	}
+	st.delta += n
+	c.send.deltaMost = max(c.send.deltaMost, st.delta)
 	c.schedule.windowOpened(st, &c.send)
 	return verdict{}
 }

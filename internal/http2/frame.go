@@ -313,7 +313,10 @@ func (r *reader) parsePayload(cfg *Config, f *Frame) bool {
 		}
 	case typeWindowUpdate:
 		if binary.BigEndian.Uint32(f.payload)&maxID == 0 {
-			f.verdict = zeroIncrement(f.id)
+			f.verdict = streamError(ProtocolError, "WINDOW_UPDATE of nothing")
+			if f.id == 0 { // RFC 9113, section 6.9
+				f.verdict.scope = ofConn
+			}
 		}
 	case typePriorityUpdate:
 		if cfg.Priorities != UnknownPriorities {
@@ -321,14 +324,6 @@ func (r *reader) parsePayload(cfg *Config, f *Frame) bool {
 		}
 	}
 	return true
-}
-
-// zeroIncrement is an error of the stream, or of the connection (RFC 9113, section 6.9).
-func zeroIncrement(id uint32) verdict {
-	if id == 0 {
-		return connError(ProtocolError, "WINDOW_UPDATE of nothing")
-	}
-	return streamError(ProtocolError, "WINDOW_UPDATE of nothing")
 }
 
 // beginData handles the header of a DATA frame, and as much of its data as has arrived.

@@ -2,6 +2,7 @@ package http2
 
 import (
 	"encoding/binary"
+	"slices"
 	"strconv"
 )
 
@@ -38,41 +39,38 @@ type signals struct {
 	forwarded bool // it has forwarded a request of another client
 }
 
-// earlyUpdates are the priorities of streams that were not open yet.
-type earlyUpdates struct {
-	of [8]struct {
-		id       uint32 // 0: none
-		priority priority
-	}
-	at uint8 // where the next one goes
+// An earlyUpdate is the priority of a stream that is not open yet.
+type earlyUpdate struct {
+	id       uint32
+	priority priority
+}
+
+const earlyMost = 8
+
+// findEarly returns where the update for a stream is; -1: there is none.
+func (q *schedule) findEarly(id uint32) int {
+	return slices.IndexFunc(q.early, func(u earlyUpdate) bool { return u.id == id })
 }
 
 func (q *schedule) noteEarly(id uint32, p priority) {
-	if q.early == nil {
-		q.early = new(earlyUpdates)
+	if at := q.findEarly(id); at >= 0 {
+		q.early[at].priority = p
+		return
 	}
-	u := q.early
-	for i := range u.of {
-		if u.of[i].id == id {
-			u.of[i].priority = p
-			return
-		}
+	if len(q.early) == earlyMost {
+		q.early = slices.Delete(q.early, 0, 1)
 	}
-	u.of[u.at].id, u.of[u.at].priority = id, p
-	u.at = (u.at + 1) % uint8(len(u.of))
+	q.early = append(q.early, earlyUpdate{id, p})
 }
 
 // takeEarly returns what noteEarly has noted, or p.
 func (q *schedule) takeEarly(id uint32, p priority) priority {
-	if q == nil || q.early == nil {
+	if q == nil || len(q.early) == 0 {
 		return p
 	}
-	u := q.early
-	for i := range u.of {
-		if u.of[i].id == id {
-			u.of[i].id = 0
-			return u.of[i].priority
-		}
+	if at := q.findEarly(id); at >= 0 {
+		p = q.early[at].priority
+		q.early = slices.Delete(q.early, at, at+1)
 	}
 	return p
 }

@@ -59,7 +59,7 @@ type schedule struct {
 	free    *sender      // a ring
 	blocked blockedQueue // those with the widest window first
 	spare   *sender      // to be used again; nil: none
-	early   *earlyUpdates
+	early   []earlyUpdate
 	n       int32  // senders
 	filled  uint16 // a bit for each class whose ring has senders
 	pieces  uint16 // a bit for each class of which a piece is in the output, and not its stream's end
@@ -78,7 +78,7 @@ func (q *schedule) rest() *schedule {
 	switch {
 	case q == nil || q.n > 0:
 		return q
-	case q.early != nil:
+	case len(q.early) > 0:
 		return &schedule{early: q.early}
 	}
 	return nil

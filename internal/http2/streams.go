@@ -1,7 +1,5 @@
 package http2
 
-import "slices"
-
 // A Stream is a request and its answer. The caller provides its memory, as a part of a type of its own,
 // and passes it to Conn.Open or, on a client's side, Conn.Begin. From then on it belongs to the Conn.
 type Stream struct {
@@ -76,19 +74,6 @@ func (t *streamTable) remove(st *Stream) {
 	t.open = t.open[:last]
 }
 
-// each calls visit for each stream, the latest first. visit may remove the stream.
-func (t *streamTable) each(visit func(*Stream)) {
-	for _, st := range slices.Backward(t.open) {
-		visit(st)
-	}
-}
-
-// deltaMost returns the largest delta of a send window; 0 if none is positive.
-func (t *streamTable) deltaMost() (most int64) {
-	t.each(func(st *Stream) { most = max(most, st.delta) })
-	return most
-}
-
 // stateOf returns the state of a stream, and the stream if it is open.
 func (t *streamTable) stateOf(id uint32) (state, *Stream) {
 	if st := t.get(id); st != nil {
@@ -108,11 +93,7 @@ func (t *streamTable) isIdle(id uint32) bool { return id&1 == 0 || id > t.lastID
 
 // nextID returns the identifier of a stream that a client opens.
 func (t *streamTable) nextID() uint32 {
-	if t.lastID == 0 {
-		t.lastID = 1
-	} else {
-		t.lastID += 2
-	}
+	t.lastID = (t.lastID + 1) | 1
 	return t.lastID
 }
 
